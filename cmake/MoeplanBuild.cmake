@@ -1,0 +1,47 @@
+# Compiler settings and the one way a library of ours is declared.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+
+find_program(MOEPLAN_CCACHE ccache)
+if(MOEPLAN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # With precompiled headers ccache needs these two sloppiness settings to hit.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      "${MOEPLAN_CCACHE}")
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endif()
+
+find_package(Threads REQUIRED)
+
+add_library(moeplan_settings INTERFACE)
+target_include_directories(moeplan_settings INTERFACE "${PROJECT_SOURCE_DIR}")
+target_compile_options(moeplan_settings INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
+if(MOEPLAN_WERROR)
+  target_compile_options(moeplan_settings INTERFACE -Werror)
+endif()
+if(MOEPLAN_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(MOEPLAN_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+elseif(MOEPLAN_SANITIZE)
+  message(FATAL_ERROR "MOEPLAN_SANITIZE is '${MOEPLAN_SANITIZE}', expected address, thread or nothing")
+endif()
+
+# moeplan_library(NAME SOURCES ... PUBLIC ... PRIVATE ...): a static library moeplan_NAME with the alias moeplan::NAME.
+function(moeplan_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(moeplan_${name} STATIC ${ARG_SOURCES})
+  add_library(moeplan::${name} ALIAS moeplan_${name})
+  target_link_libraries(moeplan_${name} PUBLIC moeplan_settings ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+endfunction()

@@ -1,0 +1,13 @@
+// MOEPLAN_CHECK(condition): our own bug if it is false; prints where and aborts. Never for what the world can cause.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+#define MOEPLAN_CHECK(condition)                                                             \
+  do {                                                                                       \
+    if (!(condition)) {                                                                      \
+      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition);     \
+      std::abort();                                                                          \
+    }                                                                                        \
+  } while (false)

@@ -1,0 +1,37 @@
+// Raw measurements: what an agent took, before any fit.
+#pragma once
+
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "models/cost/profile.h"
+
+namespace moeplan {
+
+// Where a sample comes from: free-form facts such as "hostname", "backend", "device", "takenAt" (RFC 3339).
+using Provenance = std::map<std::string, std::string>;
+
+// The same operation at one size, repeated.
+struct Sample {
+  std::variant<CollectiveKey, KernelKey> key;
+  double size = 0;               // Bytes, or flops where CountsFlops.
+  std::vector<double> times_s;   // One for each repeat, in the order taken.
+  Provenance provenance;
+
+  friend bool operator==(const Sample&, const Sample&) = default;
+};
+
+struct SampleSet {
+  std::string name;
+  Cluster cluster;
+  std::vector<Sample> samples;
+
+  friend bool operator==(const SampleSet&, const SampleSet&) = default;
+};
+
+// Checks cluster, keys, that sizes and times are finite and above 0, and that each sample has a time.
+Status ValidateSamples(const SampleSet& samples);
+
+}  // namespace moeplan

@@ -1,0 +1,130 @@
+// The answer to "how should this layer run": the plan of each candidate and each paper's own rule.
+//
+// Values only, mirrored field by field by moeplan.v1.PlanResponse (contract). An absent optional means "not
+// applicable".
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/cost/profile.h"
+#include "models/schedule/task_graph.h"
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+enum class Family {
+  kBaseline,    // DeepSpeed-MoE as Parm §II describes it.
+  kBaselineTp,  // ESP = MP without the all-gather, MoNTA's baseline.
+  kParmS1, kParmS2,
+  kMontaO1, kMontaO2, kMontaO3,
+  kPipeline,
+};
+std::string_view Name(Family family);
+
+// What distinguishes one candidate from another.
+struct Knobs {
+  Family family = Family::kBaseline;
+  int chunks = 1;             // N
+  int partition_degree = 1;   // r
+  AllToAllAlgorithm all_to_all = AllToAllAlgorithm::kDirect;
+  Codec dispatch_codec = Codec::kNone;
+  Codec combine_codec = Codec::kNone;
+  bool overlapped_gather = false;       // S2: SAA rather than AAS.
+  std::vector<double> chunk_shares;     // Empty: equal.
+
+  friend bool operator==(const Knobs&, const Knobs&) = default;
+};
+
+struct TaskTiming {
+  std::string task;
+  TaskKind kind = TaskKind::kOther;
+  StreamKind stream = StreamKind::kCompute;
+  int chunk = 0;
+  double start_s = 0;
+  double end_s = 0;
+
+  friend bool operator==(const TaskTiming&, const TaskTiming&) = default;
+};
+using Timeline = std::vector<TaskTiming>;
+
+struct Plan {
+  Knobs knobs;
+  std::vector<std::string> order;   // Task names by start time.
+  double predicted_time_s = 0;
+  double low_s = 0;                 // 90 % interval.
+  double high_s = 0;
+  double communication_time_s = 0;  // Sum over communication tasks.
+  double exposed_communication_s = 0;  // While no compute runs.
+  double compute_time_s = 0;
+  double memory_bytes = 0;
+  Timeline timeline;
+
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+struct ParmAnswer {
+  double t_baseline_s = 0, t_s1_s = 0, t_s2_s = 0;
+  Family choice = Family::kParmS1;
+
+  friend bool operator==(const ParmAnswer&, const ParmAnswer&) = default;
+};
+
+struct ChunkedTime {
+  int chunks = 1;
+  double time_s = 0;
+
+  friend bool operator==(const ChunkedTime&, const ChunkedTime&) = default;
+};
+
+struct MontaAnswer {
+  double t_baseline_s = 0;
+  double o1_time_s = 0;
+  std::optional<ChunkedTime> o2, o3;
+  Family choice = Family::kMontaO1;
+
+  friend bool operator==(const MontaAnswer&, const MontaAnswer&) = default;
+};
+
+struct RuleAnswers {
+  std::optional<ParmAnswer> parm;
+  std::optional<MontaAnswer> monta;
+
+  friend bool operator==(const RuleAnswers&, const RuleAnswers&) = default;
+};
+
+// Something that was not answered, and why: the missing key and the command that would measure it.
+struct Skipped {
+  std::string what;
+  std::string reason;
+
+  friend bool operator==(const Skipped&, const Skipped&) = default;
+};
+
+enum class StopReason { kProvedBest, kOutOfBudget, kOutOfTime, kCancelled };
+
+struct SearchOutcome {
+  StopReason stop_reason = StopReason::kProvedBest;
+  double time_floor_s = 0;   // No candidate of the searched space is faster.
+  int evaluated = 0;
+
+  friend bool operator==(const SearchOutcome&, const SearchOutcome&) = default;
+};
+
+struct PlanAnswer {
+  Workload workload;            // Resolved.
+  std::string profile_name;
+  int profile_version = 0;      // 0: from a file.
+  RuleAnswers rules;
+  std::vector<Skipped> skipped_rules, skipped_candidates;
+  std::vector<std::string> warnings;
+  SearchOutcome search;
+  std::vector<Plan> candidates;  // Best first; the first is `best`. Empty: only rules answered.
+  std::string explanation;
+
+  friend bool operator==(const PlanAnswer&, const PlanAnswer&) = default;
+};
+
+}  // namespace moeplan

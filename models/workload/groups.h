@@ -1,0 +1,40 @@
+// Who talks to whom: the groups of design.md §3 over the ranks of one pipeline stage.
+//
+// Ranks are numbered within a stage. The MoE layer lays them out as [ESP, EP, replicas], first fastest; tensor-parallel
+// groups are consecutive ranks. Pure functions of a resolved layout.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+enum class Group {
+  kTensor,       // MP: N_MP consecutive ranks.
+  kShard,        // ESP: N_ESP consecutive ranks.
+  kExpert,       // EP: N_EP ranks, N_ESP apart.
+  kExpertShard,  // EP&ESP: N_EP·N_ESP consecutive ranks.
+};
+inline constexpr Group kGroups[] = {Group::kTensor, Group::kShard, Group::kExpert, Group::kExpertShard};
+
+// What cost models know of a group.
+struct GroupShape {
+  int size = 1;
+  int ranks_per_node = 1;
+
+  friend auto operator<=>(const GroupShape&, const GroupShape&) = default;
+};
+
+// "MP", "ESP", "EP" or "EP&ESP", as messages and explanations call it.
+std::string_view Name(Group group);
+
+int GroupSize(Group group, const Layout& layout);
+GroupShape ShapeOf(Group group, const Layout& layout, int gpus_per_node);
+
+// The ranks of `rank`'s group in rank order, and the place of `rank` among them.
+std::vector<int> MembersOf(Group group, const Layout& layout, int rank);
+int IndexIn(Group group, const Layout& layout, int rank);
+
+}  // namespace moeplan

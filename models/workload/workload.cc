@@ -1,0 +1,150 @@
+#include "models/workload/workload.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "models/text.h"
+#include "models/workload/groups.h"
+
+namespace moeplan {
+namespace {
+
+// What one field was and should have been; `path` is the field's JSON path.
+Status BadField(const std::string& path, const std::string& found, const std::string& expected) {
+  return InvalidInput(StrCat(path, ": found ", found, ", expected ", expected));
+}
+
+Status AtLeastOne(const std::string& path, int value) {
+  return value >= 1 ? OkStatus() : BadField(path, StrCat(value), "a whole number of at least 1");
+}
+
+Status FiniteAtLeast(const std::string& path, double value, double least) {
+  if (std::isfinite(value) && value >= least) return OkStatus();
+  return BadField(path, StrCat(value), StrCat("a finite number of at least ", least));
+}
+
+Status Positive(const std::string& path, double value) {
+  if (std::isfinite(value) && value > 0) return OkStatus();
+  return BadField(path, StrCat(value), "a finite number above 0");
+}
+
+Status CheckLayer(const Layer& layer) {
+  RETURN_IF_ERROR(AtLeastOne("layer.batch", layer.batch));
+  RETURN_IF_ERROR(AtLeastOne("layer.sequenceLength", layer.sequence_length));
+  RETURN_IF_ERROR(AtLeastOne("layer.modelDim", layer.model_dim));
+  RETURN_IF_ERROR(AtLeastOne("layer.hiddenDim", layer.hidden_dim));
+  RETURN_IF_ERROR(AtLeastOne("layer.experts", layer.experts));
+  RETURN_IF_ERROR(AtLeastOne("layer.topK", layer.top_k));
+  RETURN_IF_ERROR(Positive("layer.capacityFactor", layer.capacity_factor));
+  if (layer.bytes_per_element != 2 && layer.bytes_per_element != 4) {
+    return BadField("layer.bytesPerElement", StrCat(layer.bytes_per_element), "2 (BF16) or 4 (FP32)");
+  }
+  if (layer.expert_matrices != 2 && layer.expert_matrices != 3) {
+    return BadField("layer.expertMatrices", StrCat(layer.expert_matrices), "2 (GELU) or 3 (SwiGLU)");
+  }
+  if (layer.top_k > layer.experts) {
+    return BadField("layer.topK", StrCat(layer.top_k), StrCat("at most layer.experts, which is ", layer.experts));
+  }
+  if (layer.gate == GateKind::kSwitch && layer.top_k != 1) {
+    return BadField("layer.topK", StrCat(layer.top_k), "1, because layer.gate is SWITCH");
+  }
+  return OkStatus();
+}
+
+Status CheckDegrees(const Layout& layout) {
+  RETURN_IF_ERROR(AtLeastOne("layout.tensorParallel", layout.tensor_parallel));
+  RETURN_IF_ERROR(AtLeastOne("layout.expertParallel", layout.expert_parallel));
+  RETURN_IF_ERROR(AtLeastOne("layout.expertShardingParallel", layout.expert_sharding_parallel));
+  RETURN_IF_ERROR(AtLeastOne("layout.contextParallel", layout.context_parallel));
+  RETURN_IF_ERROR(AtLeastOne("layout.pipelineParallel", layout.pipeline_parallel));
+  if (layout.data_parallel < 0) {
+    return BadField("layout.dataParallel", StrCat(layout.data_parallel), "a whole number of at least 1, or absent");
+  }
+  return OkStatus();
+}
+
+// The degrees multiply up to at most the ranks, and the rest is data parallel.
+StatusOr<int> DataParallelThatFills(const Layout& layout, int ranks) {
+  const double other_degrees = static_cast<double>(layout.tensor_parallel) * layout.context_parallel * layout.pipeline_parallel;
+  if (other_degrees > ranks || ranks % static_cast<int>(other_degrees) != 0) {
+    return InvalidInput(StrCat("layout: tensorParallel·contextParallel·pipelineParallel is ", other_degrees,
+                               ", expected a divisor of the cluster's ", ranks, " ranks"));
+  }
+  const int fills = ranks / static_cast<int>(other_degrees);
+  if (layout.data_parallel != 0 && layout.data_parallel != fills) {
+    return BadField("layout.dataParallel", StrCat(layout.data_parallel),
+                    StrCat(fills, ", so that TP·CP·DP·PP is the cluster's ", ranks, " ranks"));
+  }
+  return fills;
+}
+
+Status FitsNodes(const std::string& path, double degree, int gpus_per_node) {
+  const int whole = static_cast<int>(std::min<double>(degree, std::numeric_limits<int>::max()));
+  if (gpus_per_node % whole == 0 || whole % gpus_per_node == 0) return OkStatus();
+  return BadField(path, StrCat(degree), StrCat("a divisor or a multiple of the cluster's ", gpus_per_node, " GPUs per node"));
+}
+
+Status CheckLayout(const Layer& layer, const Layout& layout, const Cluster& cluster) {
+  const int stage_ranks = Ranks(cluster) / layout.pipeline_parallel;
+  const double expert_ranks = static_cast<double>(layout.expert_parallel) * layout.expert_sharding_parallel;
+  if (expert_ranks > stage_ranks || stage_ranks % static_cast<int>(expert_ranks) != 0) {
+    return InvalidInput(StrCat("layout: expertParallel·expertShardingParallel is ", expert_ranks,
+                               ", expected a divisor of the ", stage_ranks, " ranks of a pipeline stage"));
+  }
+  RETURN_IF_ERROR(FitsNodes("layout.tensorParallel", layout.tensor_parallel, cluster.gpus_per_node));
+  RETURN_IF_ERROR(FitsNodes("layout.expertShardingParallel", layout.expert_sharding_parallel, cluster.gpus_per_node));
+  RETURN_IF_ERROR(FitsNodes("layout.expertParallel·expertShardingParallel", expert_ranks, cluster.gpus_per_node));
+  if (layer.experts % layout.expert_parallel != 0) {
+    return BadField("layout.expertParallel", StrCat(layout.expert_parallel),
+                    StrCat("a divisor of layer.experts, which is ", layer.experts));
+  }
+  if (layer.sequence_length % layout.context_parallel != 0) {
+    return BadField("layout.contextParallel", StrCat(layout.context_parallel),
+                    StrCat("a divisor of layer.sequenceLength, which is ", layer.sequence_length));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+int Ranks(const Cluster& cluster) { return cluster.nodes * cluster.gpus_per_node; }
+
+Status ValidateCluster(const Cluster& cluster, const std::string& path) {
+  RETURN_IF_ERROR(AtLeastOne(path + ".nodes", cluster.nodes));
+  RETURN_IF_ERROR(AtLeastOne(path + ".gpusPerNode", cluster.gpus_per_node));
+  if (static_cast<double>(cluster.nodes) * cluster.gpus_per_node > 1 << 24) {
+    return BadField(path + ".nodes", StrCat(cluster.nodes), "at most 16777216 ranks in all");
+  }
+  RETURN_IF_ERROR(FiniteAtLeast(path + ".peakFlopsPerS", cluster.peak_flops_per_s, 0));
+  return FiniteAtLeast(path + ".deviceMemoryBytes", cluster.device_memory_bytes, 0);
+}
+
+StatusOr<Workload> ResolveWorkload(const Workload& workload, const Cluster& cluster) {
+  RETURN_IF_ERROR(ValidateCluster(cluster, "cluster"));
+  RETURN_IF_ERROR(CheckLayer(workload.layer));
+  RETURN_IF_ERROR(CheckDegrees(workload.layout));
+  RETURN_IF_ERROR(Positive("minChunkBytes", workload.min_chunk_bytes));
+  RETURN_IF_ERROR(AtLeastOne("maxChunks", workload.max_chunks));
+  RETURN_IF_ERROR(AtLeastOne("maxPartitionDegree", workload.max_partition_degree));
+  Workload resolved = workload;
+  ASSIGN_OR_RETURN(resolved.layout.data_parallel, DataParallelThatFills(workload.layout, Ranks(cluster)));
+  RETURN_IF_ERROR(CheckLayout(resolved.layer, resolved.layout, cluster));
+  return resolved;
+}
+
+LayerSizes SizesOf(const Layer& layer, const Layout& layout) {
+  LayerSizes sizes;
+  sizes.tokens = static_cast<double>(layer.batch) * (layer.sequence_length / layout.context_parallel);
+  sizes.capacity = layer.top_k * layer.capacity_factor * sizes.tokens / layer.experts;
+  sizes.slots = static_cast<int>(std::max(1.0, std::ceil(sizes.capacity - 1e-9)));
+  sizes.input_bytes = sizes.tokens * layer.model_dim * layer.bytes_per_element;
+  sizes.dispatched_bytes = layer.top_k * layer.capacity_factor * sizes.input_bytes;
+  return sizes;
+}
+
+double ExpertFlops(const Layer& layer, int shards, double rows) {
+  return 2.0 * layer.expert_matrices * rows * layer.model_dim * layer.hidden_dim / shards;
+}
+
+}  // namespace moeplan

@@ -1,0 +1,93 @@
+// What a training job asks about: one MoE layer, how it is laid out over the ranks, and what the answer may use.
+//
+// Symbols of design.md §3 stand beside the fields. Counts are int, bytes and times double. Values only; a Workload is
+// trustworthy once ResolveWorkload has returned it.
+#pragma once
+
+#include <string>
+
+#include "models/status.h"
+
+namespace moeplan {
+
+enum class GateKind { kTopK, kSwitch, kBatchPrioritized, kExpertChoice, kRandom, kHash };
+enum class Codec { kNone, kFp16, kBf16, kFp8, kInt8, kZfp };
+enum class Phase { kForward, kBackward, kTraining };
+// How a slice of a source batch learns which slots it owns: exactly, by a prefix sum of counts, or by a fixed share.
+enum class CapacityPassing { kExact, kPadded };
+
+struct Layer {
+  int batch = 0;                 // B, samples per tensor-parallel group.
+  int sequence_length = 0;       // Of the whole sample; a rank holds L = sequence_length / context_parallel.
+  int model_dim = 0;             // M
+  int hidden_dim = 0;            // H
+  int experts = 0;               // E
+  int top_k = 0;                 // k
+  double capacity_factor = 0;    // f
+  int bytes_per_element = 2;     // 2: BF16 storage and wire, FP32 accumulation; 4: FP32.
+  int expert_matrices = 2;       // 2: GELU; 3: SwiGLU.
+  GateKind gate = GateKind::kTopK;
+
+  friend bool operator==(const Layer&, const Layer&) = default;
+};
+
+struct Layout {
+  int tensor_parallel = 1;           // N_MP (MoNTA's t)
+  int expert_parallel = 1;           // N_EP (MoNTA's e)
+  int expert_sharding_parallel = 1;  // N_ESP
+  int context_parallel = 1;
+  int pipeline_parallel = 1;
+  int data_parallel = 0;             // 0: whatever fills the ranks.
+
+  friend bool operator==(const Layout&, const Layout&) = default;
+};
+
+struct Workload {
+  std::string name;
+  Layer layer;
+  Layout layout;
+  double min_chunk_bytes = 1048576;
+  int max_chunks = 64;
+  int max_partition_degree = 8;
+  Codec dispatch_codec = Codec::kNone;
+  Codec combine_codec = Codec::kNone;
+  bool allow_lossy = false;
+  Phase phase = Phase::kForward;
+  CapacityPassing capacity_passing = CapacityPassing::kExact;
+
+  friend bool operator==(const Workload&, const Workload&) = default;
+};
+
+// The machines: homogeneous nodes of homogeneous GPUs (or, on the host backend, rank processes).
+struct Cluster {
+  int nodes = 1;
+  int gpus_per_node = 1;             // g
+  double peak_flops_per_s = 0;       // Of one GPU; 0: unknown.
+  double device_memory_bytes = 0;    // Of one GPU; 0: unknown.
+
+  friend bool operator==(const Cluster&, const Cluster&) = default;
+};
+
+// Checks `workload` against design.md §3 and fills in data_parallel. The error names the field by its JSON path
+// ("layer.topK"), what was found and what was expected. Ranks = nodes * gpus_per_node.
+StatusOr<Workload> ResolveWorkload(const Workload& workload, const Cluster& cluster);
+
+// Checks nodes, gpus_per_node and the two capacities; `path` names the object in the message ("cluster").
+Status ValidateCluster(const Cluster& cluster, const std::string& path);
+
+int Ranks(const Cluster& cluster);
+
+// Derived sizes of a resolved workload, with the letters of the papers.
+struct LayerSizes {
+  double tokens = 0;            // B·L, the tokens of one source batch.
+  double capacity = 0;          // T = k·f·B·L/E, slots per expert; the real value that formulas keep.
+  int slots = 0;                // max(1, ceil(T - 1e-9)): the slots per expert that an executor allocates.
+  double input_bytes = 0;       // I = x = B·L·M·bpe
+  double dispatched_bytes = 0;  // k·f·I = E·T·M·bpe
+};
+LayerSizes SizesOf(const Layer& layer, const Layout& layout);
+
+// Flops of the expert FFN on `rows` rows with a hidden dimension cut to hidden_dim / shards.
+double ExpertFlops(const Layer& layer, int shards, double rows);
+
+}  // namespace moeplan
