@@ -1,0 +1,28 @@
+// The schedules of design.md §2: one builder for each family, from (workload, cluster, knobs) to a TaskGraph.
+//
+// Sources: BASELINE and PARM_S1/S2, Parm §II–III; BASELINE_TP and MONTA_O1–O3, MoNTA §4; what each moves is design.md
+// §5. Graphs are forward. Pure: the same arguments give the same graph.
+#pragma once
+
+#include "models/plan/plan.h"
+#include "models/schedule/task_graph.h"
+#include "models/status.h"
+
+namespace moeplan {
+
+// OK, or kInfeasible with the reason why this layout, gate or phase rules the family out. Requires a resolved workload.
+Status FamilyAllowed(Family family, const Workload& workload);
+
+// The largest chunk count N that `workload` allows `family`: at most max_chunks, and the smallest message of a chunk
+// is at least min_chunk_bytes. 1 for families that do not chunk.
+int MaxChunks(Family family, const Workload& workload);
+
+// The graph of one candidate. Requires a resolved workload; kInfeasible when FamilyAllowed is, kInvalidInput for knobs
+// out of range.
+StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
+
+// Whether two graphs have the same tasks, so that one measurement serves both (with ESP = MP = 1 several families
+// coincide).
+bool SameTasks(const TaskGraph& a, const TaskGraph& b);
+
+}  // namespace moeplan
