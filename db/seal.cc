@@ -1,0 +1,70 @@
+#include "db/seal.h"
+
+#include <bit>
+
+#include "db/guarded.h"
+#include "models/text.h"
+
+namespace moeplan::db {
+namespace {
+
+class Digest {
+ public:
+  void AddRow(SQLite::Statement& row) {
+    for (int index = 0; index < row.getColumnCount(); ++index) AddColumn(row.getColumn(index));
+  }
+
+  // As SQLite stores integers.
+  std::int64_t Value() const { return static_cast<std::int64_t>(state_); }
+
+ private:
+  void AddColumn(const SQLite::Column& column) {
+    AddByte(static_cast<unsigned char>(column.getType()));
+    if (column.isInteger()) AddWord(static_cast<std::uint64_t>(column.getInt64()));
+    if (column.isFloat()) AddWord(std::bit_cast<std::uint64_t>(column.getDouble()));
+    if (column.isText()) AddText({column.getText(), static_cast<size_t>(column.getBytes())});
+  }
+
+  // With its length, so that the borders between texts count.
+  void AddText(std::string_view text) {
+    for (const char letter : text) AddByte(static_cast<unsigned char>(letter));
+    AddWord(text.size());
+  }
+
+  void AddWord(std::uint64_t word) {
+    for (int shift = 0; shift < 64; shift += 8) AddByte(static_cast<unsigned char>(word >> shift));
+  }
+
+  void AddByte(unsigned char byte) { state_ = (state_ ^ byte) * 1099511628211u; }
+
+  std::uint64_t state_ = 14695981039346656037u;
+};
+
+std::int64_t DigestOf(SQLite::Database& database, const SealSql& sql, std::int64_t id) {
+  Digest digest;
+  for (const char* query : sql.head_and_parts) {
+    if (query == nullptr) continue;
+    SQLite::Statement rows(database, query);
+    rows.bind(1, id);
+    while (rows.executeStep()) digest.AddRow(rows);
+  }
+  return digest.Value();
+}
+
+}  // namespace
+
+void Seal(SQLite::Database& database, const SealSql& sql, std::int64_t id) {
+  SQLite::Statement write(database, sql.write);
+  write.bind(1, DigestOf(database, sql, id));
+  write.bind(2, id);
+  write.exec();
+}
+
+void CheckSeal(SQLite::Database& database, const SealSql& sql, std::int64_t id, std::string_view what) {
+  SQLite::Statement read(database, sql.read);
+  read.bind(1, id);
+  if (read.executeStep() && read.getColumn(0).getInt64() == DigestOf(database, sql, id)) return;
+  throw DamagedRow(StrCat(what, " is not as it was stored"));
+}
+
+}  // namespace moeplan::db
