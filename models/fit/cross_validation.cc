@@ -96,8 +96,8 @@ FormErrors ChordErrors(const Points& points) {
   return errors;
 }
 
-// How far one more repeat may lie from its size's location: a repeat lies closer to a mean that it is part of, by
-// sqrt((n - 1) / (n + 1)).
+// How far a repeat lies from its size's true location: farther than from the mean that it is part of, by
+// sqrt(n / (n - 1)). The error of that mean is in the form's own errors.
 std::vector<double> RepeatDistances(const Screened& screened) {
   std::vector<double> distances;
   for (const ScreenedSize& repeats : screened.sizes) {
