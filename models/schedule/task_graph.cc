@@ -81,10 +81,12 @@ std::vector<BufferId> Writes(const TaskOp& op) {
                     op);
 }
 
+double MaxRows(const Buffer& buffer) { return static_cast<double>(Cells(buffer)) * buffer.rows_per_cell; }
+
 double BufferBytes(const TaskGraph& graph) {
   double bytes = 0;
   for (const Buffer& buffer : graph.buffers) {
-    bytes += static_cast<double>(Cells(buffer)) * buffer.rows_per_cell * buffer.row_bytes;
+    if (buffer.view_of == kNoBuffer) bytes += MaxRows(buffer) * buffer.row_bytes;
   }
   return bytes;
 }

@@ -53,6 +53,7 @@ struct Extent {
 using BufferId = int;
 using TaskId = int;
 inline constexpr BufferId kNoBuffer = -1;
+inline constexpr int kOwnTensorBlock = -1;
 
 struct Buffer {
   std::string name;
@@ -61,7 +62,12 @@ struct Buffer {
   double expected_rows_per_cell = 0;  // What pricing counts; equals rows_per_cell for a regular buffer.
   double row_bytes = 0;
   BufferId counts = kNoBuffer;     // Of an irregular buffer: one int32 a cell.
+  bool sliced = false;             // Token rows: the own slice over the MP group; the last slices may be short or empty.
   int chunk = 0;                   // Which chunk of the slots this is, when kChunk is not among the cells.
+  // A view is a part of another buffer, not memory of its own: of the rows of `view_of` cut into equal blocks of this
+  // buffer's size, block `view_block`, or the block of the rank's own place in the MP group (the last may be short).
+  BufferId view_of = kNoBuffer;
+  int view_block = 0;
 
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
@@ -72,8 +78,8 @@ double ExpectedBytes(const Buffer& buffer);
 int ExtentOf(const Buffer& buffer, Axis axis);
 
 // Scores the tokens of `tokens`, picks top-k experts for each, and gives each pair its slot among the pairs of its
-// block in lexicographic order. With `counts` set the slice does not know its slots yet: it writes how many pairs each
-// expert got, and AssignSlots follows.
+// block in lexicographic order; pairs beyond the capacity are dropped. With `counts` set the block is a slice that does
+// not know its slots yet: it drops nothing and writes how many pairs each expert got, and AssignSlots follows.
 struct GateOp {
   BufferId tokens, routing, counts = kNoBuffer;
   friend bool operator==(const GateOp&, const GateOp&) = default;
@@ -83,11 +89,6 @@ struct GateOp {
 struct AssignSlotsOp {
   BufferId all_counts, routing, send_counts;
   friend bool operator==(const AssignSlotsOp&, const AssignSlotsOp&) = default;
-};
-// Cuts the rows of `in` over the MP group and keeps the own slice; a view, no work.
-struct SliceOp {
-  BufferId in, out;
-  friend bool operator==(const SliceOp&, const SliceOp&) = default;
 };
 // Tokens to the slots of `out`; slots without a token are zero.
 struct DispatchOp {
@@ -105,12 +106,12 @@ struct CollectiveOp {
   BufferId partial = kNoBuffer;
   friend bool operator==(const CollectiveOp&, const CollectiveOp&) = default;
 };
-// Cells of `in` to the cells of `out` with the same coordinates.
+// Cells of `in` to the cells of `out` with the same coordinates; a kChunk that `in` lacks is its `chunk`.
 struct CopyOp {
   BufferId in, out;
   friend bool operator==(const CopyOp&, const CopyOp&) = default;
 };
-// The expert FFN (this rank's shard) on every row.
+// The expert FFN (this rank's shard) on every row of `in`, to the row with the same coordinates in `out`.
 struct ExpertOp {
   BufferId in, out;
   friend bool operator==(const ExpertOp&, const ExpertOp&) = default;
@@ -120,13 +121,13 @@ struct ReduceOp {
   BufferId in, out;
   friend bool operator==(const ReduceOp&, const ReduceOp&) = default;
 };
-// Weighted sum of each token's slots.
+// Weighted sum of each token's slots; where `slots` has a kBlock axis, in the own block.
 struct CombineOp {
   BufferId slots, routing, out;
   friend bool operator==(const CombineOp&, const CombineOp&) = default;
 };
 using TaskOp =
-    std::variant<GateOp, AssignSlotsOp, SliceOp, DispatchOp, CollectiveOp, CopyOp, ExpertOp, ReduceOp, CombineOp>;
+    std::variant<GateOp, AssignSlotsOp, DispatchOp, CollectiveOp, CopyOp, ExpertOp, ReduceOp, CombineOp>;
 
 struct Task {
   std::string name;      // Unique within the graph, such as "dispatch_a2a.2".
@@ -146,7 +147,7 @@ struct TaskGraph {
   int gpus_per_node = 1;
   std::vector<Extent> slot_axes;  // Of kTensor and kChunk, outermost first.
   int slots_per_cell = 0;         // What is left of a slot index inside a cell.
-  int capacity = 0;               // Slots per expert and source batch; further pairs are dropped.
+  int capacity = 0;               // Slots per expert and block that is gated; further pairs are dropped.
   std::vector<Buffer> buffers;
   std::vector<Task> tasks;
   BufferId input = kNoBuffer;     // B·L rows of M.
@@ -155,11 +156,14 @@ struct TaskGraph {
   friend bool operator==(const TaskGraph&, const TaskGraph&) = default;
 };
 
+// Rows of memory the buffer takes at most.
+double MaxRows(const Buffer& buffer);
+
 // The buffers a task reads and writes.
 std::vector<BufferId> Reads(const TaskOp& op);
 std::vector<BufferId> Writes(const TaskOp& op);
 
-// Bytes of all buffers of one rank: what running the graph allocates beside the weights.
+// Bytes of all buffers of one rank that are no views: what running the graph allocates beside the weights.
 double BufferBytes(const TaskGraph& graph);
 
 }  // namespace moeplan

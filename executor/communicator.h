@@ -1,0 +1,60 @@
+// The seam between the runtime and a network: collectives over one group of ranks, queued on streams.
+//
+// Every member queues the same operations in the same order. Buffers stay the caller's and must live until the stream
+// has passed. A communicator is used by one stream at a time; for two at once, Split off another. Every operation has a
+// deadline: when a peer misses it, or is lost, the operation fails the device with an error that names the rank, the
+// task and the bytes, and the communicator is unusable from then on.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "executor/device.h"
+#include "executor/rows.h"
+
+namespace moeplan {
+
+// Rows for each peer. With fewer blocks than ranks, each block goes to that many consecutive ranks ("dump").
+struct PeerRows {
+  std::byte* data = nullptr;
+  size_t row_bytes = 0;
+  CellLayout cells;
+};
+
+struct Transfer {
+  int peer = 0;
+  std::span<std::byte> bytes;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Block i of `send` goes to rank i (see PeerRows) and block i of `recv` comes from it. Regular when neither has
+  // counts; else both sides must agree on the counts, which are exchanged beforehand.
+  virtual void AllToAll(const PeerRows& send, const PeerRows& recv, Stream& stream) = 0;
+  // recv = the `send` of every rank in rank order; recv.size() = size() · send.size().
+  virtual void AllGather(std::span<const std::byte> send, std::span<std::byte> recv, Stream& stream) = 0;
+  // recv = the own part of the sum over ranks; send.size() = size() · recv.size(). Sums in float, in rank order.
+  virtual void ReduceScatter(std::span<const std::byte> send, std::span<std::byte> recv, ElementType type, Stream& stream) = 0;
+  // recv = the sum over ranks, the same bits on all of them.
+  virtual void AllReduce(std::span<const std::byte> send, std::span<std::byte> recv, ElementType type, Stream& stream) = 0;
+  // All transfers at once; transfers between the same two ranks match in order.
+  virtual void SendRecv(std::span<const Transfer> sends, std::span<const Transfer> recvs, Stream& stream) = 0;
+  // Parm's SAA (§III-D) over this EP&ESP group: all-to-all of `send` into `partial`, the `shards` consecutive blocks of
+  // each EP rank summed, and each sum gathered over `gather` (MP) as soon as its parts are in. `gathered` has
+  // gather.size() equal parts. Regular rows alone.
+  virtual void AllToAllAllGather(const PeerRows& send, const PeerRows& partial, int shards, std::span<std::byte> gathered,
+                                 ElementType type, Communicator& gather, Stream& stream) = 0;
+  virtual void Barrier(Stream& stream) = 0;
+
+  // A communicator over the ranks of the same color, ordered by rank. Collective; blocks.
+  virtual StatusOr<std::unique_ptr<Communicator>> Split(int color) = 0;
+  // Makes running and later operations fail with `why`. From any thread.
+  virtual void Abort(const Status& why) = 0;
+};
+
+}  // namespace moeplan

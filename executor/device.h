@@ -1,0 +1,68 @@
+// The seam between the runtime and a machine: memory, streams, events.
+//
+// A Stream runs what is queued on it in order; streams run beside each other. An Event marks a point of a stream that
+// others can wait for and whose time can be read afterwards. Everything here queues and returns at once, except
+// Synchronize. A device belongs to one rank and is driven by one thread.
+//
+// Errors: what fails while a stream runs (a lost peer, a deadline) stops the device: later work is skipped, events still
+// pass, and Synchronize returns the first error.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "models/status.h"
+
+namespace moeplan {
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+};
+
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
+// Memory of a device, freed with the handle. Contents start as zero.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(std::byte* data, size_t bytes, std::function<void(std::byte*)> release)
+      : data_(data, std::move(release)), bytes_(bytes) {}
+
+  std::byte* data() const { return data_.get(); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::unique_ptr<std::byte, std::function<void(std::byte*)>> data_{nullptr, [](std::byte*) {}};
+  size_t bytes_ = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual StatusOr<DeviceMemory> Allocate(size_t bytes) = 0;
+  virtual std::unique_ptr<Stream> MakeStream(const std::string& name) = 0;
+  virtual std::unique_ptr<Event> MakeEvent() = 0;
+
+  // Marks the point that `stream` has reached; replaces an earlier mark of the same event.
+  virtual void Record(Event& event, Stream& stream) = 0;
+  // Holds `stream` until the last Record of `event` before this call has passed.
+  virtual void Wait(Stream& stream, Event& event) = 0;
+  // Copies within the device or between it and the host.
+  virtual void Copy(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) = 0;
+  // What the work queued next on `stream` belongs to: names it in errors, profilers and virtual clocks.
+  virtual void Label(Stream& stream, const std::string& task) = 0;
+
+  // Blocks until everything queued has passed; the first error since the device was made.
+  virtual Status Synchronize() = 0;
+  // When a recorded event passed, in seconds on this device's clock. Only after Synchronize.
+  virtual double TimeS(const Event& event) const = 0;
+};
+
+}  // namespace moeplan

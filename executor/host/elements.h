@@ -1,0 +1,54 @@
+// Rows of storage elements as floats and back.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "executor/layer/layer_weights.h"
+#include "executor/rows.h"
+
+namespace moeplan {
+
+inline size_t BytesOf(ElementType type) { return type == ElementType::kFloat32 ? 4 : 2; }
+inline ElementType ElementTypeOf(int bytes_per_element) {
+  return bytes_per_element == 4 ? ElementType::kFloat32 : ElementType::kBfloat16;
+}
+
+// Reads `count` elements; both may be unaligned to more than an element.
+inline void Load(const std::byte* from, ElementType type, size_t count, float* to) {
+  if (type == ElementType::kFloat32) {
+    std::memcpy(to, from, count * sizeof(float));
+    return;
+  }
+  const auto* half = reinterpret_cast<const uint16_t*>(from);
+  for (size_t i = 0; i < count; ++i) to[i] = std::bit_cast<float>(static_cast<uint32_t>(half[i]) << 16);
+}
+
+inline void Store(const float* from, ElementType type, size_t count, std::byte* to) {
+  if (type == ElementType::kFloat32) {
+    std::memcpy(to, from, count * sizeof(float));
+    return;
+  }
+  auto* half = reinterpret_cast<uint16_t*>(to);
+  for (size_t i = 0; i < count; ++i) {
+    // RoundToBfloat16 without its NaN branch, so that the loop vectorises; NaNs keep a mantissa bit by the first line.
+    const auto bits = std::bit_cast<uint32_t>(from[i]);
+    const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
+    half[i] = static_cast<uint16_t>((from[i] == from[i] ? rounded : (bits | 0x400000)) >> 16);
+  }
+}
+
+// to += from.
+inline void Accumulate(const std::byte* from, ElementType type, size_t count, float* to) {
+  if (type == ElementType::kFloat32) {
+    const auto* values = reinterpret_cast<const float*>(from);
+    for (size_t i = 0; i < count; ++i) to[i] += values[i];
+    return;
+  }
+  const auto* half = reinterpret_cast<const uint16_t*>(from);
+  for (size_t i = 0; i < count; ++i) to[i] += std::bit_cast<float>(static_cast<uint32_t>(half[i]) << 16);
+}
+
+}  // namespace moeplan

@@ -1,0 +1,26 @@
+// The host backend's device: a thread for each stream, memory from the heap, the machine's monotonic clock.
+//
+// TimeS is the same clock for every device of a machine, so the timelines of its ranks line up.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "executor/device.h"
+
+namespace moeplan {
+
+class HostDevice : public Device {
+ public:
+  // Stops the device with `why` as if work had failed; from any thread.
+  virtual void Fail(const Status& why) = 0;
+  // Called once, on the failing thread, when the device stops; use it to abort communicators.
+  virtual void OnFailure(std::function<void(const Status&)> callback) = 0;
+};
+
+std::unique_ptr<HostDevice> MakeHostDevice();
+
+// Heap memory, zeroed, aligned to 64 bytes.
+StatusOr<DeviceMemory> AllocateHostMemory(size_t bytes);
+
+}  // namespace moeplan

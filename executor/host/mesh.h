@@ -1,0 +1,53 @@
+// Point-to-point messages between the ranks of one group: the one thing a host transport has to provide.
+//
+// Messages between two ranks match by tag, signals in order. Buffers must live until the transfer was waited for. Members call from one
+// thread at a time each; Abort from any thread. Ranks in errors are those of the whole job.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/status.h"
+
+namespace moeplan {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+class PendingTransfer {
+ public:
+  // Dropping a transfer that did not finish cancels it.
+  virtual ~PendingTransfer() = default;
+  // OK, kDeadlineExceeded, or kPeerLost with the reason.
+  virtual Status Wait(Deadline deadline) = 0;
+};
+
+class Mesh {
+ public:
+  virtual ~Mesh() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // The peer's rank in the whole job, for messages.
+  virtual int JobRank(int peer) const = 0;
+
+  virtual StatusOr<std::unique_ptr<PendingTransfer>> Receive(int peer, uint64_t tag, std::span<std::byte> bytes) = 0;
+  virtual StatusOr<std::unique_ptr<PendingTransfer>> Send(int peer, uint64_t tag, std::span<const std::byte> bytes) = 0;
+
+  // Messages of a byte that may overtake data: receivers tell senders that they are ready.
+  virtual StatusOr<std::unique_ptr<PendingTransfer>> ReceiveSignal(int peer) = 0;
+  virtual StatusOr<std::unique_ptr<PendingTransfer>> SendSignal(int peer) = 0;
+
+  // A mesh of its own over `members` (ascending, containing the own rank). Collective among them; blocks.
+  virtual StatusOr<std::unique_ptr<Mesh>> SubMesh(const std::vector<int>& members, Deadline deadline) = 0;
+
+  virtual void Abort(const Status& why) = 0;
+};
+
+// Ranks as threads of this process; element i is for rank i.
+std::vector<std::unique_ptr<Mesh>> MakeInProcessMeshes(int size);
+
+}  // namespace moeplan

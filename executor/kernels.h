@@ -1,0 +1,70 @@
+// The seam between the runtime and the computation of an MoE layer, queued on streams.
+//
+// Tokens and slots are rows of M elements of one ElementType. Pointers are device memory that must live until the stream
+// has passed. Numerics (design.md §5): accumulation in float; gate logits in a fixed order per row, ties to the lower
+// expert; the slot of a (token, choice) pair is its place among the pairs of its expert in lexicographic order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "executor/device.h"
+#include "executor/layer/layer_weights.h"
+#include "executor/rows.h"
+
+namespace moeplan {
+
+// Of row i and choice c: [i * top_k + c]. A slot of -1 is a dropped pair.
+struct Routing {
+  int32_t* expert = nullptr;
+  int32_t* slot = nullptr;
+  float* weight = nullptr;
+};
+
+// `blocks` source batches (or one slice) of `rows_per_block` rows, of which `valid_rows` hold tokens.
+struct TokenRows {
+  std::byte* data = nullptr;
+  int blocks = 1;
+  int rows_per_block = 0;
+  int valid_rows = 0;
+};
+
+struct GateArgs {
+  TokenRows tokens;
+  Routing routing;
+  int capacity = 0;            // Pairs beyond it are dropped, unless `counts` is set.
+  int32_t* counts = nullptr;   // Of each expert: its pairs in this slice.
+};
+
+struct AssignSlotsArgs {
+  const int32_t* all_counts = nullptr;  // [slices][experts]
+  int own_slice = 0;
+  int capacity = 0;
+  TokenRows tokens;
+  Routing routing;
+  int32_t* send_counts = nullptr;  // [experts]
+};
+
+struct SlotRows {
+  std::byte* data = nullptr;
+  CellLayout cells;
+  SlotAddress address;
+};
+
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+
+  virtual void Gate(const GateArgs& args, Stream& stream) = 0;
+  virtual void AssignSlots(const AssignSlotsArgs& args, Stream& stream) = 0;
+  // Slots without a token become zero.
+  virtual void Dispatch(const TokenRows& tokens, const Routing& routing, const SlotRows& out, Stream& stream) = 0;
+  virtual void CopyCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) = 0;
+  // pairs[e]: the cells of local expert e. Overwrites `out`.
+  virtual void Expert(const SlotRows& in, const SlotRows& out, std::span<const std::vector<CellPair>> pairs, Stream& stream) = 0;
+  // out[pair.to] = the sum of all in[pair.from], in the order of `pairs`, which are grouped by `to`.
+  virtual void SumCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) = 0;
+  virtual void Combine(const SlotRows& slots, const Routing& routing, const TokenRows& out, Stream& stream) = 0;
+};
+
+}  // namespace moeplan

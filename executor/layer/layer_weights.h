@@ -1,0 +1,44 @@
+// The weights and the input of one MoE layer, made from a seed so that every rank can make its own part, and a
+// reference all of it, without talking to anyone.
+//
+// Values depend on (seed, tensor, index) alone. With 2 bytes per element everything is rounded to BF16 and kept as
+// float. Any thread may call these pure functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+// Experts [first_expert, first_expert + experts) cut to hidden columns [first_hidden, first_hidden + hidden).
+struct ExpertShard {
+  int first_expert = 0, experts = 0;
+  int first_hidden = 0, hidden = 0;
+};
+
+struct LayerWeights {
+  std::vector<float> gate;                // [E][M]
+  ExpertShard shard;
+  // Of each expert of the shard, one after the other: up [M][hidden], and for SwiGLU gate_up [M][hidden]; down
+  // [hidden][M].
+  std::vector<float> up, gate_up, down;
+};
+
+// The shard of a rank in the [ESP, EP, replicas] layout of design.md §3. H need not divide by N_ESP.
+ExpertShard ShardOf(const Layer& layer, const Layout& layout, int stage_rank);
+
+LayerWeights MakeWeights(const Layer& layer, const ExpertShard& shard, uint64_t seed);
+
+// The B·L × M input of source batch `batch` (one for each MP group).
+std::vector<float> MakeInput(const Layer& layer, const Layout& layout, int batch, uint64_t seed);
+
+// Rounds to the nearest BF16, ties to even; the identity on infinities; NaN stays NaN.
+float RoundToBfloat16(float value);
+
+// The nonlinearity of an expert: GELU (exact, by erf) of `up`, or SwiGLU: silu(gate_up)·up.
+double Gelu(double x);
+double Silu(double x);
+
+}  // namespace moeplan

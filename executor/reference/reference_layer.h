@@ -1,0 +1,27 @@
+// The MoE layer computed by one process in the plainest way, in double precision: what every schedule must agree with.
+//
+// It gates with the same float logits as the executor (routing must not differ by rounding), and does everything else
+// in double from the full weights. No buffers, no groups, no schedule.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "executor/layer/layer_weights.h"
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+struct ReferenceOutput {
+  std::vector<double> output;         // [B·L][M]
+  // Of (token, choice), lexicographic: the expert chosen, and whether the pair was dropped.
+  std::vector<int32_t> experts;
+  std::vector<bool> dropped;
+};
+
+// `full` are the weights of all experts, uncut (ShardOf with a layout of ones). `capacity` slots per expert, counted
+// over `slices` equal slices of the tokens each (1: the whole batch; more: what `padded` capacity means).
+ReferenceOutput ComputeReference(const Layer& layer, const LayerWeights& full, const std::vector<float>& input, int capacity,
+                                 int slices);
+
+}  // namespace moeplan

@@ -1,0 +1,314 @@
+#include "executor/runtime/graph_runner.h"
+
+#include <algorithm>
+#include <map>
+
+#include "executor/errors.h"
+#include "executor/host/elements.h"
+#include "models/check.h"
+
+namespace moeplan {
+namespace {
+
+using Coordinates = std::map<Axis, int>;
+
+// The coordinates of cell number `cell`, and back: axes that a buffer lacks do not count.
+Coordinates CoordinatesOf(const Buffer& buffer, int cell) {
+  Coordinates coordinates;
+  for (auto extent = buffer.cells.rbegin(); extent != buffer.cells.rend(); ++extent) {
+    coordinates[extent->axis] = cell % extent->size;
+    cell /= extent->size;
+  }
+  return coordinates;
+}
+
+int CellAt(const Buffer& buffer, const Coordinates& coordinates) {
+  int cell = 0;
+  for (const Extent& extent : buffer.cells) {
+    const auto found = coordinates.find(extent.axis);
+    cell = cell * extent.size + (found == coordinates.end() ? 0 : found->second);
+  }
+  return cell;
+}
+
+int64_t StrideOf(const Buffer& buffer, Axis axis) {
+  int64_t stride = 0, next = 1;
+  for (auto extent = buffer.cells.rbegin(); extent != buffer.cells.rend(); ++extent) {
+    if (extent->axis == axis) stride = next;
+    next *= extent->size;
+  }
+  return stride;
+}
+
+int PartsOf(const std::vector<Extent>& slot_axes, Axis axis) {
+  const auto found = std::ranges::find(slot_axes, axis, &Extent::axis);
+  return found == slot_axes.end() ? 1 : found->size;
+}
+
+class Runner final : public GraphRunner {
+ public:
+  Runner(const TaskGraph& graph, const RankContext& context)
+      : graph_(graph), context_(context), type_(ElementTypeOf(graph.layer.bytes_per_element)) {
+    for (const Group group : kGroups) own_[static_cast<size_t>(group)] = IndexIn(group, graph.layout, context.rank);
+  }
+
+  Status Allocate() {
+    memory_.resize(graph_.buffers.size());
+    for (size_t id = 0; id < graph_.buffers.size(); ++id) {
+      const Buffer& buffer = graph_.buffers[id];
+      if (buffer.view_of != kNoBuffer) continue;
+      ASSIGN_OR_RETURN(memory_[id], context_.device.Allocate(static_cast<size_t>(MaxRows(buffer) * buffer.row_bytes)));
+    }
+    for (size_t i = 0; i < graph_.tasks.size(); ++i) {
+      started_.push_back(context_.device.MakeEvent());
+      ended_.push_back(context_.device.MakeEvent());
+      PairCells(graph_.tasks[i]);
+    }
+    return OkStatus();
+  }
+
+  void Enqueue() override {
+    for (size_t id = 0; id < graph_.tasks.size(); ++id) {
+      const Task& task = graph_.tasks[id];
+      Stream& stream = context_.streams[task.stream];
+      for (const TaskId before : task.dependencies) {
+        if (graph_.tasks[before].stream != task.stream) context_.device.Wait(stream, *ended_[before]);
+      }
+      context_.device.Label(stream, task.name);
+      context_.device.Record(*started_[id], stream);
+      std::visit([&](const auto& op) { Launch(op, static_cast<TaskId>(id), stream); }, task.op);
+      context_.device.Record(*ended_[id], stream);
+    }
+  }
+
+  Timeline LastTimeline() const override {
+    Timeline timeline;
+    for (size_t id = 0; id < graph_.tasks.size(); ++id) {
+      const Task& task = graph_.tasks[id];
+      timeline.push_back({.task = task.name, .kind = task.kind, .stream = task.stream, .chunk = task.chunk,
+                          .start_s = context_.device.TimeS(*started_[id]), .end_s = context_.device.TimeS(*ended_[id])});
+    }
+    return timeline;
+  }
+
+  double LastTimeS() const override {
+    const Timeline timeline = LastTimeline();
+    const double start_s = std::ranges::min(timeline, {}, &TaskTiming::start_s).start_s;
+    return std::ranges::max(timeline, {}, &TaskTiming::end_s).end_s - start_s;
+  }
+
+  std::byte* input() override { return DataOf(graph_.input); }
+  const std::byte* output() const override { return DataOf(graph_.output); }
+  Routing routing() const override { return RoutingOf(GateTask().routing); }
+
+  RoutedRows routed_rows() const override {
+    const BufferId tokens = GateTask().tokens;
+    const TokenRows rows = TokensOf(tokens);
+    const int own_block = rows.blocks > 1 ? own(Group::kShard) : 0;
+    return {.first_row = own_block * rows.rows_per_block, .count = rows.valid_rows,
+            .first_token = graph_.buffers[tokens].sliced ? own(Group::kTensor) * rows.rows_per_block : 0};
+  }
+
+ private:
+  int own(Group group) const { return own_[static_cast<size_t>(group)]; }
+
+  const GateOp& GateTask() const {
+    for (const Task& task : graph_.tasks) {
+      if (const auto* gate = std::get_if<GateOp>(&task.op)) return *gate;
+    }
+    MOEPLAN_CHECK(false && "every layer has a gate");
+    std::abort();
+  }
+
+  std::byte* DataOf(BufferId id) const {
+    const Buffer& buffer = graph_.buffers[id];
+    if (buffer.view_of == kNoBuffer) return memory_[id].data();
+    const int block = buffer.view_block == kOwnTensorBlock ? own(Group::kTensor) : buffer.view_block;
+    // The last slices may lie beyond the tokens; they hold no valid row.
+    const double rows = std::min(block * MaxRows(buffer), MaxRows(graph_.buffers[buffer.view_of]));
+    return DataOf(buffer.view_of) + static_cast<size_t>(rows * buffer.row_bytes);
+  }
+
+  std::span<std::byte> BytesOf(BufferId id) const {
+    const Buffer& buffer = graph_.buffers[id];
+    return {DataOf(id), static_cast<size_t>(MaxRows(buffer) * buffer.row_bytes)};
+  }
+
+  // The buffer as `blocks` equal blocks of cells.
+  CellLayout CellsOf(BufferId id, int blocks) const {
+    const Buffer& buffer = graph_.buffers[id];
+    CellLayout cells{.blocks = blocks, .cells_per_block = Cells(buffer) / blocks, .rows_per_cell = buffer.rows_per_cell};
+    if (buffer.counts != kNoBuffer) {
+      const int counted = Cells(graph_.buffers[buffer.counts]);
+      cells.counts = reinterpret_cast<const int32_t*>(DataOf(buffer.counts));
+      cells.repeat = Cells(buffer) / counted;
+      // Counts that lack the shard axis stand for every shard of a block of experts.
+      cells.cells_per_block = ExtentOf(buffer, Axis::kExpert);
+      cells.blocks = Cells(buffer) / cells.cells_per_block;
+    }
+    return cells;
+  }
+
+  PeerRows PeersOf(BufferId id, int peers) const {
+    return {.data = DataOf(id), .row_bytes = static_cast<size_t>(graph_.buffers[id].row_bytes), .cells = CellsOf(id, peers)};
+  }
+
+  // How many ranks of an EP or EP&ESP group the leading axes of a buffer name.
+  int PeersIn(BufferId id) const {
+    return ExtentOf(graph_.buffers[id], Axis::kExpertRank) * ExtentOf(graph_.buffers[id], Axis::kShard);
+  }
+
+  SlotRows SlotsOf(BufferId id) const {
+    const Buffer& buffer = graph_.buffers[id];
+    const int tensor_parts = PartsOf(graph_.slot_axes, Axis::kTensor), chunks = PartsOf(graph_.slot_axes, Axis::kChunk);
+    const int blocks = ExtentOf(buffer, Axis::kBlock);
+    return {.data = DataOf(id),
+            .cells = CellsOf(id, 1),
+            .address = {.experts_per_rank = graph_.layer.experts / graph_.layout.expert_parallel,
+                        .expert_rank_stride = StrideOf(buffer, Axis::kExpertRank),
+                        .expert_stride = StrideOf(buffer, Axis::kExpert),
+                        .block_stride = StrideOf(buffer, Axis::kBlock),
+                        .tensor_stride = StrideOf(buffer, Axis::kTensor),
+                        .chunk_stride = StrideOf(buffer, Axis::kChunk),
+                        .all_tensor = ExtentOf(buffer, Axis::kTensor) == tensor_parts,
+                        .all_chunks = ExtentOf(buffer, Axis::kChunk) == chunks,
+                        .own_tensor = own(Group::kTensor),
+                        .own_chunk = buffer.chunk,
+                        .own_block = blocks > 1 ? own(Group::kShard) : 0,
+                        .chunks = chunks,
+                        .slots_per_cell = graph_.slots_per_cell}};
+  }
+
+  TokenRows TokensOf(BufferId id) const {
+    const Buffer& buffer = graph_.buffers[id];
+    const int tokens = static_cast<int>(SizesOf(graph_.layer, graph_.layout).tokens);
+    const int first = buffer.sliced ? own(Group::kTensor) * buffer.rows_per_cell : 0;
+    return {.data = DataOf(id), .blocks = Cells(buffer), .rows_per_block = buffer.rows_per_cell,
+            .valid_rows = std::clamp(tokens - first, 0, buffer.rows_per_cell)};
+  }
+
+  Routing RoutingOf(BufferId id) const {
+    const size_t pairs = static_cast<size_t>(MaxRows(graph_.buffers[id])) * graph_.layer.top_k;
+    auto* experts = reinterpret_cast<int32_t*>(DataOf(id));
+    return {.expert = experts, .slot = experts + pairs, .weight = reinterpret_cast<float*>(experts + 2 * pairs)};
+  }
+
+  // Cells that belong together, by destination cell.
+  std::vector<CellPair> Pairs(BufferId from, BufferId to) const {
+    std::vector<CellPair> pairs;
+    for (int cell = 0; cell < Cells(graph_.buffers[from]); ++cell) {
+      Coordinates coordinates = CoordinatesOf(graph_.buffers[from], cell);
+      coordinates.try_emplace(Axis::kChunk, graph_.buffers[from].chunk);
+      pairs.push_back({cell, CellAt(graph_.buffers[to], coordinates)});
+    }
+    std::ranges::stable_sort(pairs, {}, &CellPair::to);
+    return pairs;
+  }
+
+  void PairCells(const Task& task) {
+    cell_pairs_.emplace_back();
+    expert_pairs_.emplace_back();
+    if (const auto* copy = std::get_if<CopyOp>(&task.op)) cell_pairs_.back() = Pairs(copy->in, copy->out);
+    if (const auto* reduce = std::get_if<ReduceOp>(&task.op)) cell_pairs_.back() = Pairs(reduce->in, reduce->out);
+    if (const auto* expert = std::get_if<ExpertOp>(&task.op)) {
+      expert_pairs_.back().resize(graph_.layer.experts / graph_.layout.expert_parallel);
+      for (const CellPair& pair : Pairs(expert->in, expert->out)) {
+        const Coordinates coordinates = CoordinatesOf(graph_.buffers[expert->in], pair.from);
+        const auto local = coordinates.find(Axis::kExpert);
+        expert_pairs_.back()[local == coordinates.end() ? 0 : local->second].push_back(pair);
+      }
+    }
+  }
+
+  void Launch(const GateOp& op, TaskId, Stream& stream) {
+    int32_t* counts = op.counts == kNoBuffer ? nullptr : reinterpret_cast<int32_t*>(DataOf(op.counts));
+    context_.kernels.Gate(
+        {.tokens = TokensOf(op.tokens), .routing = RoutingOf(op.routing), .capacity = graph_.capacity, .counts = counts}, stream);
+  }
+
+  void Launch(const AssignSlotsOp& op, TaskId, Stream& stream) {
+    context_.kernels.AssignSlots({.all_counts = reinterpret_cast<const int32_t*>(DataOf(op.all_counts)),
+                                  .own_slice = own(Group::kTensor),
+                                  .capacity = graph_.capacity,
+                                  .tokens = TokensOf(GateTask().tokens),
+                                  .routing = RoutingOf(op.routing),
+                                  .send_counts = reinterpret_cast<int32_t*>(DataOf(op.send_counts))},
+                                 stream);
+  }
+
+  void Launch(const DispatchOp& op, TaskId, Stream& stream) {
+    context_.kernels.Dispatch(TokensOf(op.tokens), RoutingOf(op.routing), SlotsOf(op.out), stream);
+  }
+
+  void Launch(const CopyOp& op, TaskId id, Stream& stream) {
+    context_.kernels.CopyCells(SlotsOf(op.in), SlotsOf(op.out), cell_pairs_[id], stream);
+  }
+
+  void Launch(const ExpertOp& op, TaskId id, Stream& stream) {
+    context_.kernels.Expert(SlotsOf(op.in), SlotsOf(op.out), expert_pairs_[id], stream);
+  }
+
+  void Launch(const ReduceOp& op, TaskId id, Stream& stream) {
+    context_.kernels.SumCells(SlotsOf(op.in), SlotsOf(op.out), cell_pairs_[id], stream);
+  }
+
+  void Launch(const CombineOp& op, TaskId, Stream& stream) {
+    context_.kernels.Combine(SlotsOf(op.slots), RoutingOf(op.routing), TokensOf(op.out), stream);
+  }
+
+  void Launch(const CollectiveOp& op, TaskId, Stream& stream) {
+    Communicator& group = context_.groups[op.group];
+    switch (op.collective) {
+      case Collective::kAllToAll:
+        group.AllToAll(PeersOf(op.in, PeersIn(op.in)), PeersOf(op.out, PeersIn(op.out)), stream);
+        return;
+      case Collective::kAllGather: group.AllGather(BytesOf(op.in), BytesOf(op.out), stream); return;
+      case Collective::kReduceScatter: group.ReduceScatter(BytesOf(op.in), BytesOf(op.out), type_, stream); return;
+      case Collective::kAllReduce: group.AllReduce(BytesOf(op.in), BytesOf(op.out), type_, stream); return;
+      case Collective::kAllToAllAllGather:
+        group.AllToAllAllGather(PeersOf(op.in, PeersIn(op.in)), PeersOf(op.partial, PeersIn(op.partial)),
+                                graph_.layout.expert_sharding_parallel, BytesOf(op.out), type_,
+                                context_.groups[Group::kTensor], stream);
+        return;
+    }
+  }
+
+  const TaskGraph graph_;
+  RankContext context_;
+  const ElementType type_;
+  std::array<int, std::size(kGroups)> own_{};
+  std::vector<DeviceMemory> memory_;  // By buffer; empty for views.
+  std::vector<std::unique_ptr<Event>> started_, ended_;  // By task.
+  std::vector<std::vector<CellPair>> cell_pairs_;                // By task, of COPY and REDUCE.
+  std::vector<std::vector<std::vector<CellPair>>> expert_pairs_;  // By task, of EXPERT, by local expert.
+};
+
+}  // namespace
+
+RankStreams::RankStreams(Device& device) {
+  for (int kind = 0; kind < kStreamKinds; ++kind) {
+    streams_[kind] = device.MakeStream(std::string(Name(static_cast<StreamKind>(kind))));
+  }
+}
+
+StatusOr<GroupCommunicators> GroupCommunicators::Make(Communicator& world, const Layout& layout) {
+  GroupCommunicators groups;
+  for (const Group group : kGroups) {
+    const int color = MembersOf(group, layout, world.rank()).front();
+    ASSIGN_OR_RETURN(groups.communicators_[static_cast<size_t>(group)], world.Split(color));
+  }
+  return groups;
+}
+
+void GroupCommunicators::Abort(const Status& why) {
+  for (const auto& communicator : communicators_) communicator->Abort(why);
+}
+
+StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& graph, const RankContext& context) {
+  if (graph.layer.gate != GateKind::kTopK && graph.layer.gate != GateKind::kSwitch) return error::GateNotThere("another gate");
+  auto runner = std::make_unique<Runner>(graph, context);
+  RETURN_IF_ERROR(runner->Allocate());
+  return runner;
+}
+
+}  // namespace moeplan

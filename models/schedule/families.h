@@ -1,0 +1,16 @@
+// The builder of each family, for models/schedule alone; everyone else calls BuildSchedule (schedules.h).
+#pragma once
+
+#include "models/plan/plan.h"
+#include "models/schedule/graph_builder.h"
+
+namespace moeplan {
+
+TaskGraph BuildBaseline(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
+TaskGraph BuildBaselineTp(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
+TaskGraph BuildParmS1(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
+TaskGraph BuildParmS2(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
+// O1 is O2 with one chunk and nothing to copy into place; O3 copies on a stream of its own.
+TaskGraph BuildMonta(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
+
+}  // namespace moeplan

@@ -1,0 +1,99 @@
+#include "models/schedule/schedules.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/schedule/families.h"
+#include "models/text.h"
+
+namespace moeplan {
+namespace {
+
+struct FamilyBuilder {
+  Family family;
+  TaskGraph (*build)(const Knobs&, const Workload&, const Cluster&);
+  bool chunked;
+};
+constexpr FamilyBuilder kBuilders[] = {
+    {Family::kBaseline, BuildBaseline, false}, {Family::kBaselineTp, BuildBaselineTp, false},
+    {Family::kParmS1, BuildParmS1, false},     {Family::kParmS2, BuildParmS2, false},
+    {Family::kMontaO1, BuildMonta, false},     {Family::kMontaO2, BuildMonta, true},
+    {Family::kMontaO3, BuildMonta, true},
+};
+
+const FamilyBuilder* BuilderOf(Family family) {
+  const auto* found = std::ranges::find(kBuilders, family, &FamilyBuilder::family);
+  return found == std::end(kBuilders) ? nullptr : found;
+}
+
+bool NeedsShardsEqualTensor(Family family) {
+  return family == Family::kBaselineTp || family == Family::kMontaO1 || family == Family::kMontaO2 ||
+         family == Family::kMontaO3;
+}
+
+bool LooksAtWholeBatch(GateKind gate) {
+  return gate == GateKind::kBatchPrioritized || gate == GateKind::kExpertChoice;
+}
+
+Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
+  if (knobs.chunks < 1 || knobs.chunks > MaxChunks(knobs.family, workload)) {
+    return InvalidInput(StrCat("chunks: found ", knobs.chunks, ", expected 1 to ", MaxChunks(knobs.family, workload), " for ",
+                               Name(knobs.family)));
+  }
+  if (knobs.partition_degree != 1) {
+    return InvalidInput(StrCat("partitionDegree: found ", knobs.partition_degree, ", expected 1 for ", Name(knobs.family)));
+  }
+  if (knobs.all_to_all != AllToAllAlgorithm::kDirect) {
+    return InvalidInput(StrCat("allToAll: found ", Name(knobs.all_to_all), ", expected DIRECT"));
+  }
+  if (knobs.dispatch_codec != Codec::kNone || knobs.combine_codec != Codec::kNone) {
+    return InvalidInput("dispatchCodec, combineCodec: found a codec, expected NONE");
+  }
+  if (!knobs.chunk_shares.empty()) return InvalidInput("chunkShares: found shares, expected none (equal chunks)");
+  const bool can_overlap = knobs.family == Family::kParmS2 && workload.layout.tensor_parallel > 1 &&
+                           GroupSize(Group::kExpertShard, workload.layout) > 1;
+  if (knobs.overlapped_gather && !can_overlap) {
+    return Infeasible("the overlapped gather needs PARM_S2, tensorParallel above 1 and expertParallel·expertShardingParallel above 1");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status FamilyAllowed(Family family, const Workload& workload) {
+  const Layout& layout = workload.layout;
+  if (BuilderOf(family) == nullptr) return Infeasible(StrCat(Name(family), " is not in this version"));
+  if (workload.phase != Phase::kForward) return Infeasible("only phase FORWARD has task graphs in this version");
+  if (NeedsShardsEqualTensor(family) && layout.tensor_parallel != layout.expert_sharding_parallel) {
+    return Infeasible(StrCat("needs expertShardingParallel = tensorParallel, found ", layout.expert_sharding_parallel, " and ",
+                             layout.tensor_parallel));
+  }
+  if (family == Family::kParmS1 && LooksAtWholeBatch(workload.layer.gate) && layout.tensor_parallel > 1) {
+    return Infeasible("the gate looks at the whole batch, and S1 gates slices of it");
+  }
+  return OkStatus();
+}
+
+int MaxChunks(Family family, const Workload& workload) {
+  const FamilyBuilder* builder = BuilderOf(family);
+  if (builder == nullptr || !builder->chunked) return 1;
+  const LayerSizes sizes = SizesOf(workload.layer, workload.layout);
+  // The smallest message is a chunk's all-to-all; a chunk holds at least one slot.
+  const double share_bytes = sizes.dispatched_bytes / workload.layout.tensor_parallel;
+  const double by_bytes = std::floor(share_bytes / workload.min_chunk_bytes);
+  const int by_slots = (sizes.slots + workload.layout.tensor_parallel - 1) / workload.layout.tensor_parallel;
+  return static_cast<int>(std::clamp<double>(by_bytes, 1, std::min(workload.max_chunks, by_slots)));
+}
+
+StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {
+  RETURN_IF_ERROR(FamilyAllowed(knobs.family, workload));
+  RETURN_IF_ERROR(CheckKnobs(knobs, workload));
+  return BuilderOf(knobs.family)->build(knobs, workload, cluster);
+}
+
+bool SameTasks(const TaskGraph& a, const TaskGraph& b) {
+  return a.tasks == b.tasks && a.buffers == b.buffers && a.slot_axes == b.slot_axes && a.slots_per_cell == b.slots_per_cell &&
+         a.capacity == b.capacity && a.input == b.input && a.output == b.output && a.layer == b.layer && a.layout == b.layout;
+}
+
+}  // namespace moeplan

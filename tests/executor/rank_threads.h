@@ -1,0 +1,34 @@
+// Ranks as threads: runs a function on every rank of a small job with its own host device and in-process communicator.
+#pragma once
+
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "executor/host/host_device.h"
+#include "executor/host/mesh_communicator.h"
+
+namespace moeplan::testing {
+
+struct Rank {
+  int rank;
+  HostDevice& device;
+  Communicator& world;
+};
+
+// Returns when every rank has. A rank whose device fails aborts the others.
+inline void RunRanks(int ranks, const std::function<void(Rank)>& body, double deadline_s = 20) {
+  std::vector<std::unique_ptr<Mesh>> meshes = MakeInProcessMeshes(ranks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank, mesh = std::move(meshes[rank])]() mutable {
+      const std::unique_ptr<Communicator> world = MakeMeshCommunicator(std::move(mesh), deadline_s);
+      const std::unique_ptr<HostDevice> device = MakeHostDevice();
+      device->OnFailure([&world](const Status& why) { world->Abort(why); });
+      body({rank, *device, *world});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace moeplan::testing
