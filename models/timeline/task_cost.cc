@@ -1,36 +1,76 @@
 #include "models/timeline/task_cost.h"
 
+#include <algorithm>
 #include <array>
-#include <cstdint>
+#include <utility>
 
 namespace moeplan {
 namespace {
 
-// One bit a task; row t holds every task that is done before t starts.
-class Ancestors {
+// What precedes each task, as one number a stream: a stream is FIFO, so what precedes a task there is a prefix of it.
+class StreamOrder {
  public:
-  explicit Ancestors(const TaskGraph& graph) : words_((graph.tasks.size() + 63) / 64) {
-    bits_.resize(graph.tasks.size() * words_);
-    std::array<TaskId, kStreamKinds> last;
-    last.fill(-1);
-    for (TaskId task = 0; task < static_cast<TaskId>(graph.tasks.size()); ++task) {
-      TaskId& before = last[static_cast<int>(graph.tasks[task].stream)];
-      if (before >= 0) Inherit(task, before);
-      for (const TaskId dependency : graph.tasks[task].dependencies) Inherit(task, dependency);
-      before = task;
+  explicit StreamOrder(const TaskGraph& graph)
+      : graph_(graph), before_(graph.tasks.size()), place_(graph.tasks.size()) {
+    for (TaskId task = 0; task < static_cast<TaskId>(graph.tasks.size()); ++task) Add(task);
+  }
+
+  const std::vector<TaskId>& TasksOf(int stream) const { return streams_[stream]; }
+
+  // The part [first, second) of another stream that may run beside `task`.
+  std::pair<int, int> Beside(TaskId task, int stream) const {
+    const std::vector<TaskId>& others = streams_[stream];
+    const auto starts_after =
+        std::partition_point(others.begin() + before_[task][stream], others.end(),
+                             [&](TaskId other) { return before_[other][StreamOf(task)] <= place_[task]; });
+    return {before_[task][stream], static_cast<int>(starts_after - others.begin())};
+  }
+
+ private:
+  int StreamOf(TaskId task) const { return static_cast<int>(graph_.tasks[task].stream); }
+
+  void Add(TaskId task) {
+    std::vector<TaskId>& stream = streams_[StreamOf(task)];
+    if (!stream.empty()) StartAfter(task, stream.back());
+    for (const TaskId dependency : graph_.tasks[task].dependencies) StartAfter(task, dependency);
+    place_[task] = static_cast<int>(stream.size());
+    stream.push_back(task);
+  }
+
+  void StartAfter(TaskId task, TaskId earlier) {
+    for (int stream = 0; stream < kStreamKinds; ++stream) {
+      before_[task][stream] = std::max(before_[task][stream], before_[earlier][stream]);
+    }
+    int& before = before_[task][StreamOf(earlier)];
+    before = std::max(before, place_[earlier] + 1);
+  }
+
+  const TaskGraph& graph_;
+  std::array<std::vector<TaskId>, kStreamKinds> streams_;
+  std::vector<std::array<int, kStreamKinds>> before_;  // By task: how many tasks of each stream precede it.
+  std::vector<int> place_;                             // By task: its index in its stream.
+};
+
+// How many of the first i tasks of a stream impose each contention, for any i.
+class ImposedCounts {
+ public:
+  ImposedCounts(const TaskGraph& graph, const std::vector<TaskId>& stream) : counts_(1) {
+    for (const TaskId task : stream) {
+      counts_.push_back(counts_.back());
+      if (CostOf(graph.tasks[task], graph)) ++counts_.back()[static_cast<int>(Imposed(graph.tasks[task]))];
     }
   }
 
-  bool Precedes(TaskId first, TaskId second) const { return bits_[second * words_ + first / 64] >> (first % 64) & 1; }
-
- private:
-  void Inherit(TaskId task, TaskId before) {
-    for (size_t word = 0; word < words_; ++word) bits_[task * words_ + word] |= bits_[before * words_ + word];
-    bits_[task * words_ + before / 64] |= std::uint64_t{1} << (before % 64);
+  ContentionSet Between(std::pair<int, int> range) const {
+    ContentionSet set;
+    for (int kind = 0; kind < kContentions; ++kind) {
+      set.set(kind, counts_[range.second][kind] > counts_[range.first][kind]);
+    }
+    return set;
   }
 
-  size_t words_;
-  std::vector<std::uint64_t> bits_;
+ private:
+  std::vector<std::array<int, kContentions>> counts_;
 };
 
 struct CostOfOp {
@@ -65,7 +105,6 @@ struct CostOfOp {
   std::optional<TaskCost> operator()(const CopyOp&) const { return Charge(Kernel::kDeviceCopy); }
   std::optional<TaskCost> operator()(const ExpertOp&) const { return Charge(Kernel::kExpertGemm); }
   std::optional<TaskCost> operator()(const AssignSlotsOp&) const { return std::nullopt; }
-  std::optional<TaskCost> operator()(const SliceOp&) const { return std::nullopt; }
 };
 
 }  // namespace
@@ -95,17 +134,14 @@ Contention Imposed(const Task& task) {
 }
 
 std::vector<ContentionSet> PossibleContention(const TaskGraph& graph) {
-  const Ancestors ancestors(graph);
-  std::vector<TaskId> costly;
-  for (TaskId task = 0; task < static_cast<TaskId>(graph.tasks.size()); ++task) {
-    if (CostOf(graph.tasks[task], graph)) costly.push_back(task);
-  }
+  const StreamOrder order(graph);
   std::vector<ContentionSet> beside(graph.tasks.size());
-  for (size_t j = 0; j < costly.size(); ++j) {
-    for (size_t i = 0; i < j; ++i) {
-      if (ancestors.Precedes(costly[i], costly[j])) continue;
-      beside[costly[i]].set(static_cast<int>(Imposed(graph.tasks[costly[j]])));
-      beside[costly[j]].set(static_cast<int>(Imposed(graph.tasks[costly[i]])));
+  for (int stream = 0; stream < kStreamKinds; ++stream) {
+    const ImposedCounts imposed(graph, order.TasksOf(stream));
+    for (TaskId task = 0; task < static_cast<TaskId>(graph.tasks.size()); ++task) {
+      const bool same_stream = static_cast<int>(graph.tasks[task].stream) == stream;
+      if (same_stream || !CostOf(graph.tasks[task], graph)) continue;
+      beside[task] |= imposed.Between(order.Beside(task, stream));
     }
   }
   for (ContentionSet& set : beside) set.reset(static_cast<int>(Contention::kNone));

@@ -20,7 +20,7 @@ struct TaskCost {
   friend bool operator==(const TaskCost&, const TaskCost&) = default;
 };
 
-// Absent: the task is free (size 0, a group of one rank, a view, slot bookkeeping).
+// Absent: the task is free (size 0, a group of one rank, slot bookkeeping).
 //   collectives        their own key; an SAA without tensor parallelism is the all-to-all alone, one over EP&ESP of a
 //                      single rank the all-gather of its payload times N_MP
 //   GateOp             GATE

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "models/timeline/memory.h"
 #include "models/timeline/timeline.h"
 #include "tests/models/hand_made_graph.h"
@@ -56,13 +58,12 @@ TEST(PriceTest, EachTaskIsChargedAsItsOperation) {
   graph.Expert(1000);
   graph.Add(TaskKind::kReduce, StreamKind::kCompute, 100, ReduceOp{0, 0});
   graph.Add(TaskKind::kCombine, StreamKind::kCompute, 100, CombineOp{0, 0, 0});
-  graph.Add(TaskKind::kOther, StreamKind::kCompute, 100, SliceOp{0, 0});
   graph.Add(TaskKind::kOther, StreamKind::kCompute, 100, AssignSlotsOp{0, 0, 0});
   const GraphPrices prices = PriceGraph(graph.graph(), HandMadeProfile());
   std::vector<double> time_s;
   for (const TaskPrice& price : prices.tasks) time_s.push_back(price.time_s);
-  // GATE 16, PERMUTE 8, A2A 1 + 0.1, AG 2 + 0.2, COPY 32, EXPERT 4 + 1, two more PERMUTE, and two that are free.
-  EXPECT_THAT(time_s, ElementsAre(16, 8, 1.1, 2.2, 32, 5, 8, 8, 0, 0));
+  // GATE 16, PERMUTE 8, A2A 1 + 0.1, AG 2 + 0.2, COPY 32, EXPERT 4 + 1, two more PERMUTE, and one that is free.
+  EXPECT_THAT(time_s, ElementsAre(16, 8, 1.1, 2.2, 32, 5, 8, 8, 0));
   EXPECT_THAT(prices.missing, IsEmpty());
   EXPECT_THAT(prices.notes.Warnings(), IsEmpty());
 }
@@ -238,6 +239,49 @@ TEST(PriceTest, OrderWithinAStreamCountsAsOrder) {
   EXPECT_EQ(beside[2], copy);
   EXPECT_TRUE(beside[3].test(static_cast<int>(Contention::kWithAllToAll)));
   EXPECT_TRUE(beside[3].test(static_cast<int>(Contention::kWithAllGather)));
+}
+
+// Beside each other are two tasks that no chain of dependencies and stream neighbours connects: Warshall's closure.
+std::vector<ContentionSet> ContentionByClosure(const TaskGraph& graph) {
+  const size_t count = graph.tasks.size();
+  std::vector<std::vector<bool>> before(count, std::vector<bool>(count));
+  for (size_t j = 0; j < count; ++j) {
+    for (const TaskId i : graph.tasks[j].dependencies) before[i][j] = true;
+    for (size_t i = 0; i < j; ++i) before[i][j] = before[i][j] || graph.tasks[i].stream == graph.tasks[j].stream;
+  }
+  for (size_t k = 0; k < count; ++k) {
+    for (size_t i = 0; i < count; ++i) {
+      for (size_t j = 0; j < count; ++j) before[i][j] = before[i][j] || (before[i][k] && before[k][j]);
+    }
+  }
+  std::vector<ContentionSet> beside(count);
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t j = 0; j < count; ++j) {
+      const bool both_cost = CostOf(graph.tasks[i], graph) && CostOf(graph.tasks[j], graph);
+      if (i == j || before[i][j] || before[j][i] || !both_cost) continue;
+      beside[i].set(static_cast<int>(Imposed(graph.tasks[j])));
+    }
+  }
+  return beside;
+}
+
+TEST(PriceTest, PossibleContentionAgreesWithTheTransitiveClosureOnRandomGraphs) {
+  const unsigned seed = 11;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const auto below = [&](int limit) { return std::uniform_int_distribution(0, limit - 1)(random); };
+  for (int round = 0; round < 300; ++round) {
+    HandMadeGraph graph(kLayer, kLayout, kGpus);
+    for (TaskId id = 0; id < 1 + round % 25; ++id) {
+      std::vector<TaskId> after;
+      for (TaskId before = 0; before < id; ++before) {
+        if (below(6) == 0) after.push_back(before);
+      }
+      constexpr TaskKind kKinds[] = {TaskKind::kAllToAll, TaskKind::kAllGather, TaskKind::kCopy, TaskKind::kExpert};
+      graph.Add(kKinds[below(4)], static_cast<StreamKind>(below(kStreamKinds)), /*size=*/below(3), CopyOp{0, 0}, after);
+    }
+    ASSERT_EQ(PossibleContention(graph.graph()), ContentionByClosure(graph.graph())) << "round " << round;
+  }
 }
 
 TEST(MemoryTest, WeightsOfTheLocalExpertShardsAndEveryBuffer) {
