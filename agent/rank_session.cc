@@ -137,7 +137,7 @@ class HostRankSession final : public RankSession {
   }
 
   StatusOr<std::unique_ptr<Operation>> MakeOperation(const v1::Sample& sample, const Workload& context, bool beside) {
-    ASSIGN_OR_RETURN(const Sample what, SampleKeyFromProto(sample, "what"));
+    ASSIGN_OR_RETURN(const Sample what, SampleFromProto(sample, "what"));
     if (const auto* kernel = std::get_if<KernelKey>(&what.key)) return MakeKernel(*kernel, what.size, *device_, context);
     const auto& key = std::get<CollectiveKey>(what.key);
     ASSIGN_OR_RETURN(const GroupPlacement placement, PlacementOf(key, Ranks(cluster_), cluster_.gpus_per_node));

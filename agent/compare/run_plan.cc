@@ -48,10 +48,9 @@ StatusOr<Bench::TimedRun> Bench::RunWithTimelines(int graph) {
   TimedRun run;
   for (const v1::RankReply& reply : replies) {
     run.time_s = std::max(run.time_s, reply.ran().time_s());
-    Timeline& timeline = run.ranks.emplace_back();
-    for (const v1::TaskTiming& timing : reply.ran().timeline()) {
-      ASSIGN_OR_RETURN(timeline.emplace_back(), TaskTimingFromProto(timing, "timeline"));
-    }
+    v1::RankTimeline& rank = run.ranks.emplace_back();
+    rank.set_rank(static_cast<int>(run.ranks.size()) - 1);
+    *rank.mutable_timeline() = reply.ran().timeline();
   }
   return run;
 }
@@ -97,11 +96,7 @@ StatusOr<v1::RunReport> RunPlan(Fleet& fleet, const Workload& workload, const Pl
   report.set_spread_s(InterquartileRange(times_s));
   report.set_max_relative_error(accuracy.max_relative_error);
   report.set_dropped_tokens(accuracy.dropped);
-  for (size_t rank = 0; rank < last.ranks.size(); ++rank) {
-    v1::RankTimeline& timeline = *report.add_ranks();
-    timeline.set_rank(static_cast<int>(rank));
-    for (const TaskTiming& timing : last.ranks[rank]) *timeline.add_timeline() = ToProto(timing);
-  }
+  report.mutable_ranks()->Assign(last.ranks.begin(), last.ranks.end());
   return report;
 }
 

@@ -24,7 +24,7 @@ class Bench {
   StatusOr<double> TimeOnceS(int graph);
   struct TimedRun {
     double time_s = 0;
-    std::vector<Timeline> ranks;
+    std::vector<v1::RankTimeline> ranks;
   };
   StatusOr<TimedRun> RunWithTimelines(int graph);
   struct Accuracy {

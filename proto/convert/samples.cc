@@ -37,6 +37,8 @@ SizeUnit UnitOf(const Sample& sample) {
   return std::visit([](const auto& key) { return UnitOf(key); }, sample.key);
 }
 
+}  // namespace
+
 StatusOr<Sample> SampleFromProto(const v1::Sample& message, const std::string& path) {
   Sample sample;
   ASSIGN_OR_RETURN(sample.key, KeyFromProto(message, path));
@@ -46,14 +48,14 @@ StatusOr<Sample> SampleFromProto(const v1::Sample& message, const std::string& p
   return sample;
 }
 
-void SetSample(const Sample& sample, v1::Sample& message) {
+v1::Sample ToProto(const Sample& sample) {
+  v1::Sample message;
   std::visit([&](const auto& key) { SetKey(key, message); }, sample.key);
   SetSize(sample.size, UnitOf(sample), message);
   for (const double time_s : sample.times_s) message.add_time_s(time_s);
   message.mutable_provenance()->insert(sample.provenance.begin(), sample.provenance.end());
+  return message;
 }
-
-}  // namespace
 
 StatusOr<SampleSet> SamplesFromProto(const v1::Samples& message) {
   if (!message.has_cluster()) return error::Mismatch("cluster", "nothing", "an object");
@@ -71,7 +73,7 @@ v1::Samples ToProto(const SampleSet& samples) {
   v1::Samples message;
   message.set_name(samples.name);
   *message.mutable_cluster() = ToProto(samples.cluster);
-  for (const Sample& sample : samples.samples) SetSample(sample, *message.add_samples());
+  for (const Sample& sample : samples.samples) *message.add_samples() = ToProto(sample);
   return message;
 }
 

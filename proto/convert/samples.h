@@ -2,11 +2,17 @@
 // and each size is in the unit of its operation. Pure.
 #pragma once
 
+#include <string>
+
 #include "models/cost/samples.h"
 #include "models/status.h"
 #include "moeplan/v1/samples.pb.h"
 
 namespace moeplan {
+
+// One sample without its times checked: what a measurement is asked for by.
+StatusOr<Sample> SampleFromProto(const v1::Sample& message, const std::string& path);
+v1::Sample ToProto(const Sample& sample);
 
 StatusOr<SampleSet> SamplesFromProto(const v1::Samples& message);
 
