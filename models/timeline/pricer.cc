@@ -66,9 +66,10 @@ std::vector<std::string> PriceNotes::Warnings() const {
 
 PricedTime Pricer::Price(const CostKey& key, double size) {
   if (size <= 0 || OfOneRank(key)) return {};
-  if (const CostModel* model = FindAny(profile_, key)) return PriceWith(*model, key, size);
-  const CostKey absent = WithContention(Essential(key), Contention::kNone);
-  (Dispensable(key) ? notes_.priced_zero : missing_).insert(absent);
+  if (const CostModel* exact = FindAnyContended(profile_, key)) return PriceWith(*exact, key, size);
+  const CostKey alone = WithContention(key, Contention::kNone);
+  if (const CostModel* model = FindAnyContended(profile_, alone)) return PriceWith(*model, alone, size);
+  (Dispensable(key) ? notes_.priced_zero : missing_).insert(Essential(alone));
   return {};
 }
 

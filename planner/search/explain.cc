@@ -64,11 +64,18 @@ double AddedByContention(const Candidate& candidate) {
   return added_s;
 }
 
+// Models written by hand have no fit, and so no interval.
+bool HasInterval(const Candidate& candidate) { return candidate.low_s < candidate.high_s; }
+
+std::string IntervalOf(const Candidate& candidate) {
+  if (!HasInterval(candidate)) return "no interval known";
+  return StrCat("90 % interval ", Milliseconds(candidate.low_s), " to ", Milliseconds(candidate.high_s));
+}
+
 std::string BestSentence(const Candidate& best) {
-  std::string text = StrCat(Describe(best.knobs), " is predicted to take ", Milliseconds(best.time_s()),
-                            " (90 % interval ", Milliseconds(best.low_s), " to ", Milliseconds(best.high_s),
-                            "): communication ", Milliseconds(best.played.communication_time_s), ", of which ",
-                            Milliseconds(best.played.exposed_communication_s),
+  std::string text = StrCat(Describe(best.knobs), " is predicted to take ", Milliseconds(best.time_s()), " (",
+                            IntervalOf(best), "): communication ", Milliseconds(best.played.communication_time_s),
+                            ", of which ", Milliseconds(best.played.exposed_communication_s),
                             " is not hidden by compute, and compute ", Milliseconds(best.played.compute_time_s), ".");
   if (const std::string terms = LargestTerms(best); !terms.empty()) text += StrCat(" Largest terms: ", terms, ".");
   if (const double added_s = AddedByContention(best); added_s > 1e-9 * best.time_s()) {
@@ -90,11 +97,19 @@ const Candidate* RunnerUp(const std::vector<Candidate>& best_first) {
   return same_family;
 }
 
+std::string Behind(const Candidate& best, const Candidate& other) {
+  const double behind_s = other.time_s() - best.time_s();
+  if (behind_s <= 1e-9 * best.time_s()) return "just as fast but less simple";
+  return StrCat(ThreeDigits(100 * behind_s / best.time_s()), " % slower");
+}
+
 std::string RunnerUpSentence(const Candidate& best, const Candidate& other) {
-  const double behind = best.time_s() > 0 ? 100 * (other.time_s() / best.time_s() - 1) : 0;
-  const bool meet = other.low_s <= best.high_s;
-  return StrCat("Runner-up: ", Describe(other.knobs), " at ", Milliseconds(other.time_s()), ", ", ThreeDigits(behind),
-                " % slower, ", meet ? "within" : "outside", " the 90 % intervals.");
+  std::string text =
+      StrCat("Runner-up: ", Describe(other.knobs), " at ", Milliseconds(other.time_s()), ", ", Behind(best, other));
+  if (HasInterval(best) || HasInterval(other)) {
+    text += other.low_s <= best.high_s ? "; their intervals overlap" : "; their intervals do not overlap";
+  }
+  return text + ".";
 }
 
 std::vector<TaskPrice> Scaled(const GraphPrices& prices, const CostKey& key, double factor) {

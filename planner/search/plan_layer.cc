@@ -62,29 +62,41 @@ class Search {
   const std::vector<Skipped>& skipped() const { return skipped_; }
 
  private:
-  // One graph for each chunk count; keeps the powers of two and the fastest.
-  void TryVariant(Knobs knobs) {
+  // What became of the chunk counts of one variant.
+  struct Tried {
     std::vector<Candidate> priced;
     std::vector<double> too_large_bytes;
+  };
+
+  void TryVariant(Knobs knobs) {
+    Tried tried;
     for (const int chunks : ChunkCounts(MaxChunks(knobs.family, workload_))) {
       if (stopped_ = stopped_ || cancelled_.stop_requested(); stopped_) break;
       knobs.chunks = chunks;
-      const auto graph = BuildSchedule(knobs, workload_, profile_.cluster);
-      if (!graph.ok()) return Skip(knobs, graph.status().message());
-      GraphPrices prices = PriceGraph(*graph, profile_);
-      if (!prices.missing.empty()) return Skip(knobs, MissingReason(prices.missing, workload_.layout));
-      ++evaluated_;
-      if (const double bytes = MemoryBytes(*graph); !Fits(bytes)) {
-        too_large_bytes.push_back(bytes);
-        continue;
+      if (const Status status = TryChunks(knobs, tried); !status.ok()) {
+        Skip(knobs, status.message());
+        break;
       }
-      priced.push_back(MakeCandidate(knobs, *graph, std::move(prices)));
-      fastest_s_ = std::min(fastest_s_, priced.back().time_s());
     }
-    if (!too_large_bytes.empty()) SkipTooLarge(knobs, too_large_bytes, priced.empty());
-    List(std::move(priced));
+    if (!tried.too_large_bytes.empty()) SkipTooLarge(knobs, tried);
+    List(std::move(tried.priced));
   }
 
+  Status TryChunks(const Knobs& knobs, Tried& tried) {
+    ASSIGN_OR_RETURN(TaskGraph graph, BuildSchedule(knobs, workload_, profile_.cluster));
+    GraphPrices prices = PriceGraph(graph, profile_);
+    if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, workload_.layout));
+    ++evaluated_;
+    if (const double bytes = MemoryBytes(graph); !Fits(bytes)) {
+      tried.too_large_bytes.push_back(bytes);
+      return OkStatus();
+    }
+    tried.priced.push_back(MakeCandidate(knobs, std::move(graph), std::move(prices)));
+    fastest_s_ = std::min(fastest_s_, tried.priced.back().time_s());
+    return OkStatus();
+  }
+
+  // The powers of two and the fastest.
   void List(std::vector<Candidate> priced) {
     const auto fastest = std::ranges::min_element(priced, {}, &Candidate::time_s);
     for (auto candidate = priced.begin(); candidate != priced.end(); ++candidate) {
@@ -103,10 +115,11 @@ class Search {
     skipped_.push_back({std::string(Name(knobs.family)), variant + reason});
   }
 
-  void SkipTooLarge(const Knobs& knobs, const std::vector<double>& sizes, bool all) {
-    const double least_bytes = *std::ranges::min_element(sizes);
+  void SkipTooLarge(const Knobs& knobs, const Tried& tried) {
+    const double least_bytes = *std::ranges::min_element(tried.too_large_bytes);
     const double device_bytes = profile_.cluster.device_memory_bytes;
-    const std::string which = all ? "" : StrCat("for ", sizes.size(), " of its chunk counts, ");
+    const std::string which =
+        tried.priced.empty() ? "" : StrCat("for ", tried.too_large_bytes.size(), " of its chunk counts, ");
     Skip(knobs, StrCat(which, "needs at least ", BriefNumber(least_bytes), " bytes on a GPU, ",
                        BriefNumber(least_bytes - device_bytes), " more than cluster.deviceMemoryBytes, which is ",
                        BriefNumber(device_bytes)));

@@ -176,6 +176,14 @@ TEST(MontaTest, O3LooksGatherAndCopyUpUnderEachOther) {
   EXPECT_NEAR(answer->o3->time_s, 250 + 1000 + 750 + 3 * 1000, 1e-9);
 }
 
+TEST(MontaTest, AContendedLookUpThatFallsBackIsNotedAsWhatItIs) {
+  Profile profile = SmallProfile({0, 1}, {0, 1}, {0, 1});
+  profile.kernels[0].model = MakeCostModel(LogLog{{{500, 500}, {1000, 1000}}});  // Asked at 2000, 1000, 667 and 500.
+  PriceNotes notes;
+  ASSERT_TRUE(MontaRule(Resolved(SmallWorkload(), profile.cluster), profile, notes).ok());
+  EXPECT_THAT(notes.Warnings(), ElementsAre("DEVICE_COPY: asked at 2000 bytes, measured 500 to 1000; extrapolated"));
+}
+
 TEST(MontaTest, ChunksStopBelowTheSmallestMessageAllowed) {
   // I/(N·t) = 1000/N, at least 334: N is 1 or 2. More chunks would be faster.
   Workload workload = SmallWorkload();
