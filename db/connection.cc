@@ -98,8 +98,9 @@ bool HasWriteAheadLog(const fs::path& path) {
 // folder does not let us make them, the file alone is the whole database.
 SQLite::Database OpenReadable(const fs::path& path, milliseconds busy_timeout) {
   SQLite::Database plain(path.string(), SQLite::OPEN_READONLY, static_cast<int>(busy_timeout.count()));
-  const bool needs_side_files = (plain.tryExec(kCountTables) & kPrimaryCodeMask) == SQLITE_CANTOPEN;
-  if (!needs_side_files || HasWriteAheadLog(path)) return plain;
+  const int result = plain.tryExec(kCountTables) & kPrimaryCodeMask;
+  const bool lacks_side_files = result == SQLITE_CANTOPEN || result == SQLITE_READONLY;
+  if (!lacks_side_files || HasWriteAheadLog(path)) return plain;
   const std::string uri = StrCat("file:", PercentEncoded(fs::absolute(path).string()), "?immutable=1");
   SQLite::Database whole(uri, SQLite::OPEN_READONLY | SQLite::OPEN_URI);
   return CopyInMemory(whole);
