@@ -113,6 +113,23 @@ TEST_F(DamageTest, AChangedDigitInAStoredTextIsReported) {
   EXPECT_TRUE(store->LoadProfile().ok());  // The rest is still readable.
 }
 
+TEST_F(DamageTest, AnIndexThatDisagreesWithItsTableIsDataLoss) {
+  // A request id stands in its row and in the index over all ids. With either copy changed, the row would be stored a
+  // second time when the request is repeated.
+  int copies = 0;
+  for (size_t at = bytes_.find("request 3"); at != std::string::npos; at = bytes_.find("request 3", at + 1)) {
+    if (bytes_.substr(at - 3, 3) == "of ") continue;  // The calibration's name.
+    ++copies;
+    std::string damaged = bytes_;
+    damaged[at + 8] = '9';
+    const Status status = OpenDamaged(damaged).status();
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    EXPECT_THAT(status.message(), HasSubstr("the database is damaged"));
+    EXPECT_EQ(Store::OpenReadOnly(path_).status().code(), StatusCode::kDataLoss);
+  }
+  EXPECT_EQ(copies, 2);
+}
+
 TEST_F(DamageTest, AnOverwrittenMiddleIsDataLoss) {
   for (int round = 0; round < 20; ++round) {
     std::string damaged = bytes_;

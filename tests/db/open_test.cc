@@ -104,6 +104,8 @@ TEST(OpenTest, AReaderReadsAndCannotWrite) {
   EXPECT_EQ(Must(store->LoadProfile()).name, "a");
   EXPECT_EQ(store->SaveProfile(SmallProfile("b")).status().code(), StatusCode::kPermissionDenied);
   EXPECT_TRUE(ReadBytes(folder / "store.db") == before);
+  store = NotFound("closed");
+  EXPECT_THAT(FilesIn(folder), ElementsAre("store.db"));
 }
 
 TEST(OpenTest, AReaderSeesWhatAnOpenWriterHasCommitted) {
@@ -168,22 +170,44 @@ TEST(OpenTest, OpeningALockedNewFileIsUnavailable) {
   EXPECT_TRUE(Is(status, StatusCode::kUnavailable, "locked by another process"));
 }
 
+TEST(OpenPermissionTest, APathMayHoldAnyLetter) {
+  const ScratchFolder folder;
+  const fs::path path = folder / "a b?mode=rw#100%20é'.db";
+  MakeDatabase(path);
+  fs::permissions(folder.path(), fs::perms(0555));
+  EXPECT_EQ(AsNobody([&] { return Must(Store::OpenReadOnly(path)->LoadProfile()).name == "a"; }), 0);
+}
+
 TEST(OpenPermissionTest, AFileThatMayNotBeWrittenIsDeniedToWritersAndReadByReaders) {
   const ScratchFolder folder;
   MakeDatabase(folder / "store.db");
   fs::permissions(folder / "store.db", fs::perms(0444));
+  for (const auto folder_permissions : {fs::perms(0777), fs::perms(0555)}) {
+    fs::permissions(folder.path(), folder_permissions);
+    EXPECT_EQ(AsNobody([&] {
+                return Is(Store::Open(folder / "store.db").status(), StatusCode::kPermissionDenied,
+                          "store.db: may not be written (Permission denied)");
+              }),
+              0);
+    EXPECT_EQ(AsNobody([&] {
+                StatusOr<Store> store = Store::OpenReadOnly(folder / "store.db");
+                return store.ok() ? Must(store->LoadProfile()).name == "a" : Is(store.status(), StatusCode::kOk, "");
+              }),
+              0);
+    EXPECT_THAT(FilesIn(folder), ElementsAre("store.db"));
+  }
+}
+
+TEST(OpenPermissionTest, AReaderWithoutPermissionToWriteSeesWhatAnOpenWriterHasCommitted) {
+  const ScratchFolder folder;
+  Store writer = MustOpen(folder / "store.db");
+  (void)Must(writer.SaveProfile(SmallProfile("a")));
   fs::permissions(folder.path(), fs::perms(0555));
   EXPECT_EQ(AsNobody([&] {
-              return Is(Store::Open(folder / "store.db").status(), StatusCode::kPermissionDenied,
-                        "store.db: may not be written (Permission denied)");
-            }),
-            0);
-  EXPECT_EQ(AsNobody([&] {
-              StatusOr<Store> store = Store::OpenReadOnly(folder / "store.db");
+              const StatusOr<Store> store = Store::OpenReadOnly(folder / "store.db");
               return store.ok() ? Must(store->LoadProfile()).name == "a" : Is(store.status(), StatusCode::kOk, "");
             }),
             0);
-  EXPECT_THAT(FilesIn(folder), ElementsAre("store.db"));
 }
 
 TEST(OpenPermissionTest, AFolderThatMayNotBeWrittenIsNamed) {
