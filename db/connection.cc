@@ -75,7 +75,8 @@ void Configure(SQLite::Database& database, milliseconds busy_timeout) {
 
 SQLite::Database CopyInMemory(SQLite::Database& source) {
   SQLite::Database copy(":memory:", SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
-  SQLite::Backup(copy, source).executeStep();
+  const int result = SQLite::Backup(copy, source).executeStep();  // Answers, not throws, when locked.
+  source.check(result == SQLITE_DONE ? SQLITE_OK : result);
   return copy;
 }
 
