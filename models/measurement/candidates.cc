@@ -1,0 +1,34 @@
+#include "models/measurement/candidates.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "models/workload/groups.h"
+
+namespace moeplan {
+
+std::vector<Knobs> VariantsOf(Family family, const Layout& layout) {
+  std::vector<Knobs> variants = {{.family = family}};
+  const bool can_overlap = layout.tensor_parallel > 1 && GroupSize(Group::kExpertShard, layout) > 1;
+  if (family == Family::kParmS2 && can_overlap) variants.push_back({.family = family, .overlapped_gather = true});
+  return variants;
+}
+
+std::vector<int> PowersOfTwo(int most) {
+  std::vector<int> counts;
+  for (int count = 1; count <= std::min(most, kMostChunks); count *= 2) counts.push_back(count);
+  return counts;
+}
+
+std::vector<int> ChunkCounts(int most) {
+  std::vector<int> counts;
+  for (int count = 1; count <= std::min(most, kMostChunksOneByOne); ++count) counts.push_back(count);
+  for (const int count : PowersOfTwo(most)) {
+    if (count > kMostChunksOneByOne) counts.push_back(count);
+  }
+  return counts;
+}
+
+bool IsPowerOfTwo(int number) { return number > 0 && std::has_single_bit(static_cast<unsigned>(number)); }
+
+}  // namespace moeplan

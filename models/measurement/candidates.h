@@ -1,0 +1,28 @@
+// Which candidates a layer has, before anyone prices them: shared by who searches and by who measures for the search.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "models/plan/plan.h"
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+// From the simplest to the most involved; the order that settles ties.
+inline constexpr std::array kFamilies = {Family::kBaseline, Family::kBaselineTp, Family::kParmS1,  Family::kParmS2,
+                                         Family::kMontaO1,  Family::kMontaO2,    Family::kMontaO3, Family::kPipeline};
+
+// The knobs of a family apart from its chunk count, simplest first: PARM_S2 gathers after its all-to-all or, where
+// there is both something to exchange and something to gather, with it; every other family has one variant.
+std::vector<Knobs> VariantsOf(Family family, const Layout& layout);
+
+// Chunk counts worth a graph when up to `most` are allowed: beyond 64, one chunk more changes each message by under 2 %,
+// while graphs keep growing.
+inline constexpr int kMostChunksOneByOne = 64;
+inline constexpr int kMostChunks = 1024;
+std::vector<int> PowersOfTwo(int most);  // 1, 2, 4 ... up to most and kMostChunks.
+std::vector<int> ChunkCounts(int most);  // Every one up to kMostChunksOneByOne, then powers of two.
+bool IsPowerOfTwo(int number);
+
+}  // namespace moeplan

@@ -1,0 +1,93 @@
+#include "models/measurement/cost_key.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include "models/check.h"
+#include "models/text.h"
+
+namespace moeplan {
+
+CollectiveKey KeyOf(Collective collective, Group group, const Layout& layout, int gpus_per_node) {
+  CollectiveKey key{.collective = collective, .group = ShapeOf(group, layout, gpus_per_node)};
+  if (collective == Collective::kAllToAllAllGather) {
+    key.gather_group_size = layout.tensor_parallel;
+    key.shards = layout.expert_sharding_parallel;
+  }
+  return key;
+}
+
+KernelKey KeyOf(Kernel kernel, const Layer& layer, const Layout& layout) {
+  return {.kernel = kernel,
+          .bytes_per_element = layer.bytes_per_element,
+          .model_dim = layer.model_dim,
+          .hidden_dim = layer.hidden_dim / layout.expert_sharding_parallel};
+}
+
+namespace {
+
+CollectiveKey EssentialOf(CollectiveKey key) {
+  key.bytes_per_element.reset();
+  return key;
+}
+
+KernelKey EssentialOf(KernelKey key) {
+  if (key.kernel == Kernel::kExpertGemm) return key;
+  key.hidden_dim.reset();
+  if (key.kernel == Kernel::kGate || key.kernel == Kernel::kPermute) return key;
+  key.bytes_per_element.reset();
+  key.model_dim.reset();
+  return key;
+}
+
+}  // namespace
+
+CostKey Essential(const CostKey& key) {
+  return std::visit([](const auto& one) -> CostKey { return EssentialOf(one); }, key);
+}
+
+Contention ContentionOf(const CostKey& key) {
+  return std::visit([](const auto& one) { return one.contention; }, key);
+}
+
+CostKey WithContention(CostKey key, Contention contention) {
+  std::visit([&](auto& one) { one.contention = contention; }, key);
+  return key;
+}
+
+std::string Describe(const CostKey& key) {
+  return std::visit([](const auto& one) { return Describe(one); }, key);
+}
+
+std::string_view UnitOf(const CostKey& key) {
+  const auto* kernel = std::get_if<KernelKey>(&key);
+  return kernel && CountsFlops(kernel->kernel) ? "flops" : "bytes";
+}
+
+std::string BriefNumber(double value) {
+  char text[32];
+  const bool exact = value == std::floor(value) && std::abs(value) < 1e5;
+  std::snprintf(text, sizeof text, exact ? "%.0f" : "%.2g", value);
+  return text;
+}
+
+std::string MeasureCommand(const Layout& layout) {
+  std::string named = StrCat("tensorParallel ", layout.tensor_parallel, ", expertParallel ", layout.expert_parallel,
+                             ", expertShardingParallel ", layout.expert_sharding_parallel);
+  if (layout.context_parallel > 1) named += StrCat(", contextParallel ", layout.context_parallel);
+  if (layout.pipeline_parallel > 1) named += StrCat(", pipelineParallel ", layout.pipeline_parallel);
+  return StrCat("moeplan calibrate CLUSTER --db DB --layouts GRID.json --json (GRID.json: this workload, layout ",
+                named, ")");
+}
+
+std::string MissingReason(const std::vector<CostKey>& missing, const Layout& layout) {
+  MOEPLAN_CHECK(!missing.empty());
+  std::string text = "the profile lacks ";
+  for (size_t i = 0; i < missing.size(); ++i) {
+    if (i > 0) text += i + 1 == missing.size() ? " and " : ", ";
+    text += Describe(missing[i]);
+  }
+  return StrCat(text, "; measure with: ", MeasureCommand(layout));
+}
+
+}  // namespace moeplan

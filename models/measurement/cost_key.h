@@ -1,0 +1,47 @@
+// What a cost is looked up by, whether it is of a collective or of a kernel: building such keys from a layout, naming
+// them, and wording what to do when a profile lacks one.
+//
+// Pure functions of their arguments.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "models/cost/profile.h"
+#include "models/workload/groups.h"
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+using CostKey = std::variant<CollectiveKey, KernelKey>;
+
+// The DIRECT, uncontended key of a collective over `group`; kAllToAllAllGather also gets its N_MP and N_ESP.
+CollectiveKey KeyOf(Collective collective, Group group, const Layout& layout, int gpus_per_node);
+
+// The uncontended key of a kernel of this layer. It carries every optional field, so that any entry measured for this
+// layer matches; hidden_dim is that of one shard, H / N_ESP, because that is the matrix the GEMM sees.
+KernelKey KeyOf(Kernel kernel, const Layer& layer, const Layout& layout);
+
+// `key` with only the fields that what it measures depends on: none of the optional ones for collectives and copies,
+// element and model dimension for GATE and PERMUTE, all for EXPERT_GEMM. What measurements and messages use.
+CostKey Essential(const CostKey& key);
+
+Contention ContentionOf(const CostKey& key);
+CostKey WithContention(CostKey key, Contention contention);
+
+std::string Describe(const CostKey& key);
+
+// "bytes", or "flops" where CountsFlops.
+std::string_view UnitOf(const CostKey& key);
+
+// A size for messages: small whole numbers exactly, others to two digits ("1024", "6.7e+07").
+std::string BriefNumber(double value);
+
+// The command that measures what `layout` needs.
+std::string MeasureCommand(const Layout& layout);
+
+// "the profile lacks KEY and KEY; measure with: COMMAND". Requires at least one key.
+std::string MissingReason(const std::vector<CostKey>& missing, const Layout& layout);
+
+}  // namespace moeplan

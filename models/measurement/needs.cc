@@ -1,0 +1,276 @@
+#include "models/measurement/needs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "models/check.h"
+#include "models/measurement/candidates.h"
+#include "models/schedule/schedules.h"
+#include "models/text.h"
+#include "models/timeline/task_cost.h"
+
+namespace moeplan {
+namespace {
+
+constexpr double kContendedShare = 0.25;
+constexpr double kComputeBesideShare = 0.05;
+
+double NominalS(const CostKey& key, double size, const Cluster& cluster) {
+  constexpr double kStartS = 1e-5, kInterNodePerS = 1e10, kIntraNodePerS = 1e11, kMemoryPerS = 1e12, kFlopsPerS = 1e14;
+  if (const auto* collective = std::get_if<CollectiveKey>(&key)) {
+    const bool inside = collective->group.ranks_per_node == collective->group.size;
+    return kStartS + size / (inside ? kIntraNodePerS : kInterNodePerS);
+  }
+  if (!CountsFlops(std::get<KernelKey>(key).kernel)) return kStartS + size / kMemoryPerS;
+  return kStartS + size / (cluster.peak_flops_per_s > 0 ? cluster.peak_flops_per_s : kFlopsPerS);
+}
+
+bool IsKernel(const CostKey& key, Kernel kernel) {
+  const auto* found = std::get_if<KernelKey>(&key);
+  return found && found->kernel == kernel;
+}
+
+// The operations whose slowdown under others is worth measuring; the gate and permutations are too short to matter.
+bool WorthContending(const CostKey& key) {
+  return std::holds_alternative<CollectiveKey>(key) || IsKernel(key, Kernel::kExpertGemm) ||
+         IsKernel(key, Kernel::kDeviceCopy);
+}
+
+// Collects what is asked and how often.
+class NeedList {
+ public:
+  explicit NeedList(const Cluster& cluster) : cluster_(cluster) {}
+
+  // One use of an operation at a size, which is `share` of what it would weigh alone.
+  void Add(const CostKey& key, double size, double share = 1) {
+    if (size <= 0) return;
+    weights_[{Essential(key), size}] += share * NominalS(key, size, cluster_);
+  }
+  void AddContended(const CostKey& key, Contention contention, double size, double share) {
+    Add(WithContention(key, contention), size, share);
+  }
+
+  std::vector<Need> Needs() const {
+    std::vector<Need> needs;
+    for (const auto& [asked, weight] : weights_) needs.push_back({asked.first, asked.second, weight});
+    return needs;
+  }
+
+ private:
+  const Cluster& cluster_;
+  std::map<std::pair<CostKey, double>, double> weights_;
+};
+
+// Compute beside communication, which no forward schedule of today's families overlaps but training jobs do.
+void AddComputeBeside(const TaskCost& cost, NeedList& list) {
+  if (std::holds_alternative<CollectiveKey>(cost.key)) {
+    list.AddContended(cost.key, Contention::kWithExpertGemm, cost.size, kComputeBesideShare);
+  } else if (IsKernel(cost.key, Kernel::kExpertGemm)) {
+    list.AddContended(cost.key, Contention::kWithAllToAll, cost.size, kComputeBesideShare);
+    list.AddContended(cost.key, Contention::kWithAllGather, cost.size, kComputeBesideShare);
+  }
+}
+
+void AddGraph(const TaskGraph& graph, NeedList& list) {
+  const std::vector<ContentionSet> beside = PossibleContention(graph);
+  for (size_t i = 0; i < graph.tasks.size(); ++i) {
+    const auto cost = CostOf(graph.tasks[i], graph);
+    if (!cost) continue;
+    list.Add(cost->key, cost->size);
+    if (!WorthContending(cost->key)) continue;
+    for (int kind = 0; kind < kContentions; ++kind) {
+      if (!beside[i].test(kind)) continue;
+      list.AddContended(cost->key, static_cast<Contention>(kind), cost->size, kContendedShare);
+    }
+    AddComputeBeside(*cost, list);
+  }
+}
+
+void AddCandidates(const Workload& workload, const Cluster& cluster, NeedList& list) {
+  for (const Family family : kFamilies) {
+    if (!FamilyAllowed(family, workload).ok()) continue;
+    for (Knobs knobs : VariantsOf(family, workload.layout)) {
+      for (const int chunks : PowersOfTwo(MaxChunks(family, workload))) {
+        knobs.chunks = chunks;
+        if (const auto graph = BuildSchedule(knobs, workload, cluster); graph.ok()) AddGraph(*graph, list);
+      }
+    }
+  }
+}
+
+// What a rule looks up over one group; nothing over a group of one rank.
+class RuleNeeds {
+ public:
+  RuleNeeds(const Workload& workload, const Cluster& cluster, NeedList& list)
+      : workload_(workload), gpus_per_node_(cluster.gpus_per_node), list_(list) {}
+
+  void Ask(Collective collective, Group group, double bytes, Contention contention = Contention::kNone) {
+    const CollectiveKey key = KeyOf(collective, group, workload_.layout, gpus_per_node_);
+    if (key.group.size > 1) list_.AddContended(key, contention, bytes, ShareOf(contention));
+  }
+  void AskCopy(double bytes, Contention contention = Contention::kNone) {
+    const KernelKey key = KeyOf(Kernel::kDeviceCopy, workload_.layer, workload_.layout);
+    list_.AddContended(key, contention, bytes, ShareOf(contention));
+  }
+
+ private:
+  static double ShareOf(Contention contention) { return contention == Contention::kNone ? 1 : kContendedShare; }
+
+  const Workload& workload_;
+  int gpus_per_node_;
+  NeedList& list_;
+};
+
+// The look-ups of planner/rules/parm.cc.
+void AddParm(const Workload& workload, RuleNeeds ask) {
+  const LayerSizes sizes = SizesOf(workload.layer, workload.layout);
+  const Layout& layout = workload.layout;
+  const double x = sizes.input_bytes, y = sizes.dispatched_bytes * layout.expert_sharding_parallel;
+  ask.Ask(Collective::kAllGather, Group::kShard, layout.expert_sharding_parallel * x);
+  ask.Ask(Collective::kAllReduce, Group::kShard, y);
+  ask.Ask(Collective::kAllToAll, Group::kExpert, y);
+  ask.Ask(Collective::kAllToAll, Group::kExpertShard, y / layout.tensor_parallel);
+  ask.Ask(Collective::kAllGather, Group::kTensor, x);
+  ask.Ask(Collective::kAllGather, Group::kTensor, sizes.dispatched_bytes);
+  if (layout.tensor_parallel > 1) {
+    ask.Ask(Collective::kAllToAllAllGather, Group::kExpertShard, y / layout.tensor_parallel);
+  }
+}
+
+// The look-ups of planner/rules/monta.cc, at chunk counts in powers of two.
+void AddMonta(const Workload& workload, RuleNeeds ask) {
+  const double I = SizesOf(workload.layer, workload.layout).input_bytes;
+  const int t = workload.layout.tensor_parallel;
+  ask.Ask(Collective::kAllToAll, Group::kExpert, I);
+  ask.Ask(Collective::kAllToAll, Group::kExpert, I / t);
+  ask.Ask(Collective::kAllGather, Group::kTensor, I);
+  for (const int N : PowersOfTwo(workload.max_chunks)) {
+    if (I / N / t < workload.min_chunk_bytes) break;
+    ask.Ask(Collective::kAllToAll, Group::kExpert, I / N / t);
+    for (const Contention contention : {Contention::kNone, Contention::kWithCopy}) {
+      ask.Ask(Collective::kAllGather, Group::kTensor, I / N, contention);
+    }
+    for (const Contention contention : {Contention::kNone, Contention::kWithAllGather}) ask.AskCopy(I / N, contention);
+  }
+}
+
+// ---- Layouts without a workload.
+
+constexpr int kDefaultDim = 1024;
+
+std::vector<int> Divisors(int number) {
+  std::vector<int> divisors;
+  for (int i = 1; i <= number; ++i) {
+    if (number % i == 0) divisors.push_back(i);
+  }
+  return divisors;
+}
+
+Workload DefaultWorkload(const Cluster& cluster, int tensor, int shards) {
+  const int experts = Ranks(cluster) / shards;
+  Workload workload;
+  workload.name = StrCat("tp", tensor, "-esp", shards, "-ep", experts);
+  workload.layer = {.batch = 1,
+                    .sequence_length = 4096,
+                    .model_dim = kDefaultDim,
+                    .hidden_dim = kDefaultDim,
+                    .experts = experts,
+                    .top_k = std::min(2, experts),
+                    .capacity_factor = 1.0};
+  workload.layout = {.tensor_parallel = tensor, .expert_parallel = experts, .expert_sharding_parallel = shards};
+  workload.min_chunk_bytes = 1;  // So that chunked schedules ask for what they need, whatever the layout.
+  workload.max_chunks = 2;
+  return workload;
+}
+
+CostKey ForAnyLayer(const CostKey& key) {
+  CostKey any = key;
+  if (auto* kernel = std::get_if<KernelKey>(&any)) {
+    kernel->bytes_per_element.reset();
+    kernel->model_dim.reset();
+    kernel->hidden_dim.reset();
+  }
+  return any;
+}
+
+// The weight of each key that some default layout needs, over all sizes.
+std::map<CostKey, double> WeightsByKey(const Cluster& cluster) {
+  std::map<CostKey, double> weights;
+  for (const Need& need : NeedsOf(DefaultWorkloads(cluster), cluster)) weights[ForAnyLayer(need.key)] += need.weight;
+  return weights;
+}
+
+std::vector<double> PowersOfFour(double low, double high) {
+  std::vector<double> sizes;
+  for (double size = low; size < high; size *= 4) sizes.push_back(size);
+  sizes.push_back(high);
+  return sizes;
+}
+
+std::vector<double> GridOf(const CostKey& key, const Cluster& cluster, double low_bytes, double high_bytes) {
+  if (!IsKernel(key, Kernel::kExpertGemm)) return PowersOfFour(low_bytes, high_bytes);
+  constexpr double kLongestS = 0.02, kMostFlops = 1.7e10;
+  constexpr double kFlopsPerByte = 2.0 * 2 * kDefaultDim / 2;  // 2 · matrices · H flops a row element, of two bytes.
+  const double most = cluster.peak_flops_per_s > 0 ? kLongestS * cluster.peak_flops_per_s : kMostFlops;
+  const double low = low_bytes * kFlopsPerByte;
+  return PowersOfFour(low, std::max(low, std::min(most, high_bytes * kFlopsPerByte)));
+}
+
+// In which round of halving the i-th of `count` points is met: 0 for both ends, 1 for the middle, ...
+int RoundOf(int i, int count) {
+  int first = 0, last = count - 1, round = 0;
+  while (i != first && i != last) {
+    const int middle = first + (last - first) / 2;
+    (i <= middle ? last : first) = middle;
+    ++round;
+  }
+  return round;
+}
+
+bool HeavierFirst(const Need& a, const Need& b) { return a.weight > b.weight; }
+
+}  // namespace
+
+std::vector<Need> NeedsOf(const std::vector<Workload>& resolved, const Cluster& cluster) {
+  NeedList list(cluster);
+  for (const Workload& workload : resolved) {
+    AddCandidates(workload, cluster, list);
+    const RuleNeeds ask(workload, cluster, list);
+    AddParm(workload, ask);
+    AddMonta(workload, ask);
+  }
+  return list.Needs();
+}
+
+std::vector<Workload> DefaultWorkloads(const Cluster& cluster) {
+  std::vector<Workload> workloads;
+  for (const int tensor : Divisors(cluster.gpus_per_node)) {
+    for (const int shards : Divisors(cluster.gpus_per_node)) {
+      const auto resolved = ResolveWorkload(DefaultWorkload(cluster, tensor, shards), cluster);
+      if (resolved.ok()) workloads.push_back(*resolved);
+    }
+  }
+  return workloads;
+}
+
+std::vector<Need> NeedsOfLayouts(const Cluster& cluster, double low_bytes, double high_bytes) {
+  MOEPLAN_CHECK(0 < low_bytes && low_bytes <= high_bytes);
+  const std::map<CostKey, double> weights = WeightsByKey(cluster);
+  double heaviest = 0;
+  for (const auto& [key, weight] : weights) heaviest = std::max(heaviest, weight);
+  std::vector<Need> needs;
+  for (const auto& [key, weight] : weights) {
+    const std::vector<double> sizes = GridOf(key, cluster, low_bytes, high_bytes);
+    const int delay = ContentionOf(key) == Contention::kNone ? 0 : 2;
+    for (int i = 0; i < static_cast<int>(sizes.size()); ++i) {
+      // In (1, 2] times a power of two for each round, so that no heavy key's detail comes before a light key's ends.
+      const double within_round = 1 + weight / heaviest;
+      needs.push_back({key, sizes[i], std::ldexp(within_round, -(RoundOf(i, static_cast<int>(sizes.size())) + delay))});
+    }
+  }
+  std::stable_sort(needs.begin(), needs.end(), HeavierFirst);
+  return needs;
+}
+
+}  // namespace moeplan

@@ -1,0 +1,42 @@
+// What has to be measured before plans can be made: every cost that pricing the candidates and answering the rules will
+// look up.
+//
+// Pure and deterministic.
+#pragma once
+
+#include <vector>
+
+#include "models/measurement/cost_key.h"
+
+namespace moeplan {
+
+// One measurement worth taking: `key`, contended or not, at `size` bytes or flops. A kernel key without model_dim and
+// hidden_dim leaves the shape to whoever measures.
+struct Need {
+  CostKey key;        // Essential.
+  double size = 0;    // Above 0.
+  double weight = 0;  // How much hangs on it, to be compared within one list: more is worth measuring earlier.
+
+  friend bool operator==(const Need&, const Need&) = default;
+};
+
+// Everything that pricing all candidates of the workloads (chunk counts in powers of two) and their rules ask, by
+// ascending key and size, each once. Contended keys are there for operations that may meet in some candidate, and for
+// every collective beside the expert GEMM and the GEMM beside them. Groups of one rank are not.
+// A weight is the time that depends on the measurement, summed over its uses, with nominal speeds in place of the ones
+// not known yet (10 GB/s between nodes, 100 inside, 1 TB/s in memory, the cluster's peak flops or 100 Tflop/s, 10 µs to
+// start); contended measurements count a quarter of their time, those of compute beside communication a twentieth.
+// Requires workloads resolved against `cluster`.
+std::vector<Need> NeedsOf(const std::vector<Workload>& resolved, const Cluster& cluster);
+
+// A resolved workload for each legal layout of the cluster with TP and ESP dividing the GPUs of a node and EP = ranks /
+// ESP, named "tp2-esp1-ep8", over a small layer of one expert for each EP rank.
+std::vector<Workload> DefaultWorkloads(const Cluster& cluster);
+
+// The keys that DefaultWorkloads need, any element size and dimensions, each over a grid of sizes: bytes by powers of
+// four from `low_bytes` to `high_bytes`, both included; for EXPERT_GEMM the flops that 1024 × 1024 BF16 experts of two
+// matrices spend on rows of that many bytes, up to 20 ms at the cluster's peak (or 17 Gflop where that is unknown).
+// Most useful first: both ends of every key, then the middles, and so on halving; contended keys come two rounds later.
+std::vector<Need> NeedsOfLayouts(const Cluster& cluster, double low_bytes = 1024, double high_bytes = 67108864);
+
+}  // namespace moeplan

@@ -1,0 +1,39 @@
+// From a task graph and a profile to the time of each task: what a timeline (models/timeline/timeline.h) is made of.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "models/cost/profile.h"
+#include "models/schedule/task_graph.h"
+#include "models/timeline/pricer.h"
+#include "models/timeline/task_cost.h"
+
+namespace moeplan {
+
+struct TaskPrice {
+  double time_s = 0;  // When nothing runs beside it.
+  double low_s = 0;   // 90 % interval.
+  double high_s = 0;
+  int key = -1;                            // Into GraphPrices::keys; -1: free.
+  Contention imposes = Contention::kNone;  // What it is to tasks beside it.
+  // By Contention: how many times longer it takes beside one such task. At least 1.
+  std::array<double, kContentions> slowdown = {1, 1, 1, 1, 1};
+
+  friend bool operator==(const TaskPrice&, const TaskPrice&) = default;
+};
+
+struct GraphPrices {
+  std::vector<TaskPrice> tasks;  // In graph order.
+  std::vector<CostKey> keys;     // Essential, each once, in order of first use.
+  std::vector<CostKey> missing;  // Not empty: the graph has no price, and the tasks that need these keys stand at 0.
+  PriceNotes notes;
+};
+
+// Prices every task (task_cost.h says as what). Missing collectives and EXPERT_GEMM make the graph unpriceable; other
+// missing kernels cost 0 and are noted, as is every size outside the measured range.
+// The slowdown of a task beside another is the ratio of the contended to the uncontended model at the task's size; only
+// contention that the graph's order permits is looked up.
+GraphPrices PriceGraph(const TaskGraph& graph, const Profile& profile);
+
+}  // namespace moeplan

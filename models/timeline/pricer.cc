@@ -1,0 +1,98 @@
+#include "models/timeline/pricer.h"
+
+#include <algorithm>
+
+#include "models/text.h"
+
+namespace moeplan {
+namespace {
+
+const CostModel* FindAny(const Profile& profile, const CostKey& key) {
+  return std::visit([&](const auto& one) { return Find(profile, one); }, key);
+}
+
+const CostModel* FindAnyContended(const Profile& profile, const CostKey& key) {
+  return std::visit([&](const auto& one) { return FindContended(profile, one); }, key);
+}
+
+double BusFactorOf(const CostKey& key) {
+  const auto* collective = std::get_if<CollectiveKey>(&key);
+  return collective ? BusFactor(collective->collective, collective->group.size) : 1;
+}
+
+bool OfOneRank(const CostKey& key) {
+  const auto* collective = std::get_if<CollectiveKey>(&key);
+  return collective && collective->group.size == 1;
+}
+
+// Kernels beside the experts' GEMM are small: a plan without them is still worth having.
+bool Dispensable(const CostKey& key) {
+  const auto* kernel = std::get_if<KernelKey>(&key);
+  return kernel && kernel->kernel != Kernel::kExpertGemm;
+}
+
+void Widen(Extrapolation& into, const Extrapolation& from) {
+  into.asked_low = std::min(into.asked_low, from.asked_low);
+  into.asked_high = std::max(into.asked_high, from.asked_high);
+}
+
+std::string Asked(const Extrapolation& extrapolation) {
+  const std::string low = BriefNumber(extrapolation.asked_low), high = BriefNumber(extrapolation.asked_high);
+  return low == high ? low : StrCat(low, " to ", high);
+}
+
+}  // namespace
+
+void PriceNotes::Merge(const PriceNotes& other) {
+  for (const auto& [key, extrapolation] : other.extrapolated) {
+    Widen(extrapolated.try_emplace(key, extrapolation).first->second, extrapolation);
+  }
+  priced_zero.insert(other.priced_zero.begin(), other.priced_zero.end());
+  remarks.insert(other.remarks.begin(), other.remarks.end());
+}
+
+std::vector<std::string> PriceNotes::Warnings() const {
+  std::vector<std::string> warnings(remarks.begin(), remarks.end());
+  for (const CostKey& key : priced_zero) {
+    warnings.push_back(StrCat(Describe(key), ": not in the profile; priced 0"));
+  }
+  for (const auto& [key, extrapolation] : extrapolated) {
+    warnings.push_back(StrCat(Describe(key), ": asked at ", Asked(extrapolation), " ", UnitOf(key), ", measured ",
+                              BriefNumber(extrapolation.measured_low), " to ", BriefNumber(extrapolation.measured_high),
+                              "; extrapolated"));
+  }
+  return warnings;
+}
+
+PricedTime Pricer::Price(const CostKey& key, double size) {
+  if (size <= 0 || OfOneRank(key)) return {};
+  if (const CostModel* exact = FindAnyContended(profile_, key)) return PriceWith(*exact, key, size);
+  const CostKey alone = WithContention(key, Contention::kNone);
+  if (const CostModel* model = FindAnyContended(profile_, alone)) return PriceWith(*model, alone, size);
+  (Dispensable(key) ? notes_.priced_zero : missing_).insert(Essential(alone));
+  return {};
+}
+
+PricedTime Pricer::PriceWith(const CostModel& model, const CostKey& key, double size) {
+  const PricedTime price = moeplan::Price(model, size, BusFactorOf(key));
+  if (price.extrapolated) {
+    const Extrapolation one = {size, size, model.size_low, model.size_high};
+    Widen(notes_.extrapolated.try_emplace(Essential(key), one).first->second, one);
+  }
+  return price;
+}
+
+double Pricer::Slowdown(const CostKey& key, Contention contention, double size) {
+  if (contention == Contention::kNone || size <= 0 || OfOneRank(key)) return 1;
+  const CostKey contended_key = WithContention(key, contention);
+  const CostModel* contended = FindAnyContended(profile_, contended_key);
+  const CostModel* alone = FindAnyContended(profile_, WithContention(key, Contention::kNone));
+  if (contended == nullptr || alone == nullptr) return 1;
+  const double alone_s = TimeS(alone->curve, size, BusFactorOf(key));
+  const double contended_s = PriceWith(*contended, contended_key, size).time_s;
+  return alone_s > 0 ? std::max(1.0, contended_s / alone_s) : 1;
+}
+
+bool Pricer::Has(const CostKey& key) const { return OfOneRank(key) || FindAny(profile_, key) != nullptr; }
+
+}  // namespace moeplan

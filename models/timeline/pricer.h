@@ -1,0 +1,64 @@
+// Looks up what single operations cost and remembers what the profile could not say.
+//
+// Shared by PriceGraph and by the rules of planner/, so that a missing or extrapolated cost is treated and worded the
+// same everywhere. Not thread-safe: one Pricer per thread. The profile is borrowed and must outlive it.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "models/measurement/cost_key.h"
+
+namespace moeplan {
+
+// A key that was asked outside the range it was measured in, and how far.
+struct Extrapolation {
+  double asked_low = 0, asked_high = 0;  // The smallest and the largest size asked outside the range.
+  double measured_low = 0, measured_high = 0;
+
+  friend bool operator==(const Extrapolation&, const Extrapolation&) = default;
+};
+
+// What a reader of the numbers should know: one entry a key, however often it was asked.
+struct PriceNotes {
+  std::map<CostKey, Extrapolation> extrapolated;
+  std::set<CostKey> priced_zero;  // Kernels that are not in the profile and were taken as free.
+  std::set<std::string> remarks;  // Anything else, already worded.
+
+  void Merge(const PriceNotes& other);
+  // One sentence each, in a fixed order.
+  std::vector<std::string> Warnings() const;
+
+  friend bool operator==(const PriceNotes&, const PriceNotes&) = default;
+};
+
+class Pricer {
+ public:
+  explicit Pricer(const Profile& profile) : profile_(profile) {}
+
+  // The time of `size` under the key, contended keys falling back to uncontended ones. 0 for size 0 and for a group of
+  // one rank, which need no entry. 0 when the profile has no entry: remembered as missing for a collective or an
+  // EXPERT_GEMM, as priced zero for another kernel.
+  PricedTime Price(const CostKey& key, double size);
+
+  // How many times longer the key's operation takes under `contention`, at least 1; 1 where that was not measured.
+  double Slowdown(const CostKey& key, Contention contention, double size);
+
+  // Whether the profile can answer for the key.
+  bool Has(const CostKey& key) const;
+
+  // In ascending order, each once, as Essential keys.
+  std::vector<CostKey> missing() const { return {missing_.begin(), missing_.end()}; }
+  const PriceNotes& notes() const { return notes_; }
+
+ private:
+  PricedTime PriceWith(const CostModel& model, const CostKey& key, double size);
+
+  const Profile& profile_;
+  std::set<CostKey> missing_;
+  PriceNotes notes_;
+};
+
+}  // namespace moeplan

@@ -1,0 +1,39 @@
+// When each task of a priced graph starts and ends.
+//
+// Streams are FIFO: a stream runs its tasks in launch order, and a task starts once its stream is free and everything
+// it depends on is done. Contention is fluid: while others run, a task progresses at the rate 1/slowdown, where
+// slowdown is the largest that any of them imposes on it. Without contention an end is exactly the longest path over
+// dependencies and stream order; with it, shorter tasks can end later, because they meet others they would have missed.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "models/plan/plan.h"
+#include "models/schedule/task_graph.h"
+#include "models/timeline/price.h"
+
+namespace moeplan {
+
+// Which of a price's three times to play.
+enum class Estimate { kMid, kLow, kHigh };
+
+struct PlayedGraph {
+  std::vector<double> start_s;  // Of each task, in graph order, since the graph began.
+  std::vector<double> end_s;
+  double total_s = 0;                  // The last end.
+  double communication_time_s = 0;     // Sum over collectives, each from start to end.
+  double exposed_communication_s = 0;  // While a collective runs and no compute-stream task does.
+  double compute_time_s = 0;           // Sum over compute-stream tasks.
+};
+
+// Plays the graph. Requires one price for each task, and tasks in launch order.
+PlayedGraph Play(const TaskGraph& graph, std::span<const TaskPrice> prices, Estimate estimate = Estimate::kMid);
+
+// The played times under the graph's names, in graph order.
+Timeline TimelineOf(const TaskGraph& graph, const PlayedGraph& played);
+
+// Whether the kind is a collective.
+bool Communicates(TaskKind kind);
+
+}  // namespace moeplan

@@ -1,0 +1,19 @@
+// Parm's Algorithm 1: which of the dedicated schedules S1 and S2 communicates less, and what the baseline would take.
+//
+// Communication only, as the paper counts it, over DIRECT collectives. The printed algorithm has slips; design.md §4
+// and the source say how each is settled.
+#pragma once
+
+#include "models/cost/profile.h"
+#include "models/plan/plan.h"
+#include "models/status.h"
+#include "models/timeline/pricer.h"
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+// kNotFound when the profile lacks a collective that the rule needs: the keys and the command that would measure them.
+// Adds to `notes` what had to be extrapolated. Requires a workload resolved against profile.cluster.
+StatusOr<ParmAnswer> ParmRule(const Workload& workload, const Profile& profile, PriceNotes& notes);
+
+}  // namespace moeplan

@@ -1,0 +1,51 @@
+// The costs that the papers' formulas name, looked up for one workload.
+//
+// A missing entry reads as 0 and is remembered, so that a rule can write its formulas down as printed and ask once, at
+// the end, whether they held.
+#pragma once
+
+#include "models/cost/profile.h"
+#include "models/status.h"
+#include "models/timeline/pricer.h"
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+class RuleCosts {
+ public:
+  // Both are borrowed.
+  RuleCosts(const Workload& workload, const Profile& profile)
+      : workload_(workload), gpus_per_node_(profile.cluster.gpus_per_node), pricer_(profile) {}
+
+  // Seconds of a DIRECT collective over a group; 0 for a group of one rank.
+  double TimeS(Collective collective, Group group, double bytes, Contention contention = Contention::kNone) {
+    return pricer_.Price(WithContention(Key(collective, group), contention), bytes).time_s;
+  }
+  double CopyS(double bytes, Contention contention = Contention::kNone) {
+    return pricer_.Price(WithContention(CopyKey(), contention), bytes).time_s;
+  }
+
+  bool Has(Collective collective, Group group) const { return pricer_.Has(Key(collective, group)); }
+  bool HasCopy() const { return pricer_.Has(CopyKey()); }
+
+  // OK, or kNotFound with the keys that were asked in vain and the command that would measure them.
+  Status Missing() const {
+    const std::vector<CostKey> missing = pricer_.missing();
+    return missing.empty() ? OkStatus() : NotFound(MissingReason(missing, workload_.layout));
+  }
+  const PriceNotes& notes() const { return pricer_.notes(); }
+
+ private:
+  CostKey Key(Collective collective, Group group) const {
+    CollectiveKey key = KeyOf(collective, group, workload_.layout, gpus_per_node_);
+    key.bytes_per_element = workload_.layer.bytes_per_element;
+    return key;
+  }
+  CostKey CopyKey() const { return KeyOf(Kernel::kDeviceCopy, workload_.layer, workload_.layout); }
+
+  const Workload& workload_;
+  int gpus_per_node_;
+  Pricer pricer_;
+};
+
+}  // namespace moeplan

@@ -1,0 +1,60 @@
+#include "planner/search/candidate.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "models/text.h"
+#include "models/timeline/memory.h"
+
+namespace moeplan {
+
+Candidate MakeCandidate(const Knobs& knobs, TaskGraph graph, GraphPrices prices) {
+  Candidate candidate;
+  candidate.knobs = knobs;
+  candidate.played = Play(graph, prices.tasks);
+  // Shorter tasks can meet contention that longer ones miss, so an all-low timeline may end after the mid one.
+  candidate.low_s = std::min(candidate.time_s(), Play(graph, prices.tasks, Estimate::kLow).total_s);
+  candidate.high_s = std::max(candidate.time_s(), Play(graph, prices.tasks, Estimate::kHigh).total_s);
+  candidate.memory_bytes = MemoryBytes(graph);
+  candidate.graph = std::move(graph);
+  candidate.prices = std::move(prices);
+  return candidate;
+}
+
+namespace {
+
+std::vector<std::string> NamesByStart(const TaskGraph& graph, const PlayedGraph& played) {
+  std::vector<int> tasks(graph.tasks.size());
+  std::iota(tasks.begin(), tasks.end(), 0);
+  std::stable_sort(tasks.begin(), tasks.end(), [&](int a, int b) { return played.start_s[a] < played.start_s[b]; });
+  std::vector<std::string> names;
+  for (const int task : tasks) names.push_back(graph.tasks[task].name);
+  return names;
+}
+
+}  // namespace
+
+Plan PlanOf(const Candidate& candidate) {
+  Plan plan;
+  plan.knobs = candidate.knobs;
+  plan.order = NamesByStart(candidate.graph, candidate.played);
+  plan.predicted_time_s = candidate.time_s();
+  plan.low_s = candidate.low_s;
+  plan.high_s = candidate.high_s;
+  plan.communication_time_s = candidate.played.communication_time_s;
+  plan.exposed_communication_s = candidate.played.exposed_communication_s;
+  plan.compute_time_s = candidate.played.compute_time_s;
+  plan.memory_bytes = candidate.memory_bytes;
+  plan.timeline = TimelineOf(candidate.graph, candidate.played);
+  return plan;
+}
+
+std::string Describe(const Knobs& knobs) {
+  std::string text(Name(knobs.family));
+  if (knobs.chunks > 1) text += StrCat(" with ", knobs.chunks, " chunks");
+  if (knobs.overlapped_gather) text += " with the overlapped gather";
+  return text;
+}
+
+}  // namespace moeplan

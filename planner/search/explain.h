@@ -1,0 +1,22 @@
+// One paragraph that a person can check: why the best candidate is the best.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/search/candidate.h"
+
+namespace moeplan {
+
+// `best_first` are the candidates of an answer; not empty. Says the best's time and largest terms, how far behind the
+// runner-up is (the fastest of another family with other tasks; else of the same family) and whether their intervals
+// meet, the faster baseline and the speedup over it, and where the answer flips.
+std::string Explain(const std::vector<Candidate>& best_first);
+
+// By how much every use of `key`, contended or not, must be slowed (above 1) or sped up (below 1) in both candidates
+// for `other` to end before `best`: the nearest factor to 1 up to a thousandfold either way, slower first. Absent when
+// there is none.
+std::optional<double> FlipFactor(const Candidate& best, const Candidate& other, const CostKey& key);
+
+}  // namespace moeplan

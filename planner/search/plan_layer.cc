@@ -1,0 +1,197 @@
+#include "planner/search/plan_layer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "models/measurement/candidates.h"
+#include "models/schedule/schedules.h"
+#include "models/text.h"
+#include "models/timeline/memory.h"
+#include "planner/rules/monta.h"
+#include "planner/rules/parm.h"
+#include "planner/search/candidate.h"
+#include "planner/search/explain.h"
+
+namespace moeplan {
+namespace {
+
+// ---- Rules.
+
+template <typename Answer>
+void Record(StatusOr<Answer> answer, const char* rule, std::optional<Answer>& into, std::vector<Skipped>& skipped) {
+  if (answer.ok()) {
+    into = *std::move(answer);
+  } else {
+    skipped.push_back({rule, answer.status().message()});
+  }
+}
+
+void AskRules(const Workload& workload, const Profile& profile, PriceNotes& notes, PlanAnswer& answer) {
+  Record(ParmRule(workload, profile, notes), "parm", answer.rules.parm, answer.skipped_rules);
+  Record(MontaRule(workload, profile, notes), "monta", answer.rules.monta, answer.skipped_rules);
+  answer.skipped_rules.push_back({"schemoe", "not in this version"});
+  answer.skipped_rules.push_back({"lancet", "not in this version"});
+}
+
+// ---- Candidates.
+
+class Search {
+ public:
+  Search(const Workload& workload, const Profile& profile, std::stop_token cancelled)
+      : workload_(workload), profile_(profile), cancelled_(std::move(cancelled)) {}
+
+  // The candidates to list, in the order of kFamilies.
+  std::vector<Candidate> Run() {
+    for (const Family family : kFamilies) {
+      if (const Status allowed = FamilyAllowed(family, workload_); !allowed.ok()) {
+        Skip(Knobs{.family = family}, allowed.message());
+        continue;
+      }
+      for (const Knobs& variant : VariantsOf(family, workload_.layout)) TryVariant(variant);
+    }
+    return std::move(listed_);
+  }
+
+  // What the finished Run was like.
+  bool stopped() const { return stopped_; }
+  int evaluated() const { return evaluated_; }
+  double fastest_s() const { return fastest_s_; }  // Infinity when nothing was priced.
+  const std::vector<Skipped>& skipped() const { return skipped_; }
+
+ private:
+  // What became of the chunk counts of one variant.
+  struct Tried {
+    std::vector<Candidate> priced;
+    std::vector<double> too_large_bytes;
+  };
+
+  void TryVariant(Knobs knobs) {
+    Tried tried;
+    for (const int chunks : ChunkCounts(MaxChunks(knobs.family, workload_))) {
+      if (stopped_ = stopped_ || cancelled_.stop_requested(); stopped_) break;
+      knobs.chunks = chunks;
+      if (const Status status = TryChunks(knobs, tried); !status.ok()) {
+        Skip(knobs, status.message());
+        break;
+      }
+    }
+    if (!tried.too_large_bytes.empty()) SkipTooLarge(knobs, tried);
+    List(std::move(tried.priced));
+  }
+
+  Status TryChunks(const Knobs& knobs, Tried& tried) {
+    ASSIGN_OR_RETURN(TaskGraph graph, BuildSchedule(knobs, workload_, profile_.cluster));
+    GraphPrices prices = PriceGraph(graph, profile_);
+    if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, workload_.layout));
+    ++evaluated_;
+    if (const double bytes = MemoryBytes(graph); !Fits(bytes)) {
+      tried.too_large_bytes.push_back(bytes);
+      return OkStatus();
+    }
+    tried.priced.push_back(MakeCandidate(knobs, std::move(graph), std::move(prices)));
+    fastest_s_ = std::min(fastest_s_, tried.priced.back().time_s());
+    return OkStatus();
+  }
+
+  // The powers of two and the fastest.
+  void List(std::vector<Candidate> priced) {
+    const auto fastest = std::ranges::min_element(priced, {}, &Candidate::time_s);
+    for (auto candidate = priced.begin(); candidate != priced.end(); ++candidate) {
+      if (candidate != fastest && !IsPowerOfTwo(candidate->knobs.chunks)) continue;
+      listed_.push_back(std::move(*candidate));
+    }
+  }
+
+  bool Fits(double bytes) const {
+    const double device_bytes = profile_.cluster.device_memory_bytes;
+    return device_bytes <= 0 || bytes <= device_bytes;
+  }
+
+  void Skip(const Knobs& knobs, const std::string& reason) {
+    const std::string variant = knobs.overlapped_gather ? "with the overlapped gather: " : "";
+    skipped_.push_back({std::string(Name(knobs.family)), variant + reason});
+  }
+
+  void SkipTooLarge(const Knobs& knobs, const Tried& tried) {
+    const double least_bytes = *std::ranges::min_element(tried.too_large_bytes);
+    const double device_bytes = profile_.cluster.device_memory_bytes;
+    const std::string which =
+        tried.priced.empty() ? "" : StrCat("for ", tried.too_large_bytes.size(), " of its chunk counts, ");
+    Skip(knobs, StrCat(which, "needs at least ", BriefNumber(least_bytes), " bytes on a GPU, ",
+                       BriefNumber(least_bytes - device_bytes), " more than cluster.deviceMemoryBytes, which is ",
+                       BriefNumber(device_bytes)));
+  }
+
+  const Workload& workload_;
+  const Profile& profile_;
+  std::stop_token cancelled_;
+  std::vector<Candidate> listed_;
+  std::vector<Skipped> skipped_;
+  bool stopped_ = false;
+  int evaluated_ = 0;
+  double fastest_s_ = std::numeric_limits<double>::infinity();
+};
+
+// Sums in another order differ in the last bit, so times are compared in billionths of the fastest.
+void SortBestFirst(std::vector<Candidate>& candidates, double fastest_s) {
+  const auto rank = [&](const Candidate& candidate) {
+    const Knobs& knobs = candidate.knobs;
+    const double billionths = fastest_s > 0 ? std::nearbyint(candidate.time_s() / fastest_s * 1e9) : candidate.time_s();
+    return std::tuple(billionths, knobs.family, knobs.chunks, knobs.overlapped_gather);
+  };
+  std::ranges::stable_sort(candidates, {}, rank);
+}
+
+SearchOutcome OutcomeOf(const Search& search) {
+  if (search.stopped()) {
+    return {.stop_reason = StopReason::kCancelled, .time_floor_s = 0, .evaluated = search.evaluated()};
+  }
+  const double floor_s = std::isfinite(search.fastest_s()) ? search.fastest_s() : 0;
+  return {.stop_reason = StopReason::kProvedBest, .time_floor_s = floor_s, .evaluated = search.evaluated()};
+}
+
+// ---- The answer.
+
+bool HasRule(const RuleAnswers& rules) { return rules.parm || rules.monta; }
+
+Status NothingLeft(const PlanAnswer& answer) {
+  if (answer.search.stop_reason == StopReason::kCancelled) {
+    return Cancelled("planning was cancelled before anything was answered");
+  }
+  return InvalidInput(StrCat("no rule and no candidate is left: ", answer.skipped_rules.front().reason));
+}
+
+std::string ExplanationOf(const std::vector<Candidate>& best_first) {
+  if (!best_first.empty()) return Explain(best_first);
+  return "No candidate could be priced; skippedCandidates says why. Only the rules answered.";
+}
+
+}  // namespace
+
+StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options) {
+  PlanAnswer answer;
+  ASSIGN_OR_RETURN(answer.workload, ResolveWorkload(workload, profile.cluster));
+  answer.profile_name = profile.name;
+  answer.profile_version = profile.version;
+  PriceNotes notes;
+  AskRules(answer.workload, profile, notes, answer);
+
+  Search search(answer.workload, profile, options.cancelled);
+  std::vector<Candidate> candidates = search.Run();
+  answer.search = OutcomeOf(search);
+  answer.skipped_candidates = search.skipped();
+  if (candidates.empty() && !HasRule(answer.rules)) return NothingLeft(answer);
+
+  SortBestFirst(candidates, search.fastest_s());
+  answer.explanation = ExplanationOf(candidates);
+  for (const Candidate& candidate : candidates) notes.Merge(candidate.prices.notes);
+  answer.warnings = notes.Warnings();
+  if (options.top > 0 && candidates.size() > static_cast<size_t>(options.top)) candidates.resize(options.top);
+  for (const Candidate& candidate : candidates) answer.candidates.push_back(PlanOf(candidate));
+  return answer;
+}
+
+}  // namespace moeplan

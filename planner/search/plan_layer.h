@@ -1,0 +1,34 @@
+// The joint search: every schedule of a layer that this version can build, priced on its task graph and compared.
+//
+// The searched space is every allowed family with every variant and chunk count of models/measurement/candidates.h,
+// over DIRECT collectives, without codecs. It is small, so it is enumerated whole, and the best is the best of it.
+#pragma once
+
+#include <stop_token>
+
+#include "models/cost/profile.h"
+#include "models/plan/plan.h"
+#include "models/status.h"
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+struct PlanOptions {
+  int top = 0;                // How many candidates to return; 0: all that are listed.
+  std::stop_token cancelled;  // Asked before each graph.
+};
+
+// Resolves the workload, asks the rules, prices the candidates.
+//
+// Listed are, of each family and variant, the chunk counts in powers of two and the fastest one, best first; times
+// within a billionth of the best's are ties, and ties go to the simpler family, then to fewer chunks, then to the
+// gather that is not overlapped. What cannot be priced or does not fit cluster.device_memory_bytes is named in
+// skipped_candidates. search.time_floor_s is the smallest predicted time of all graphs priced, which is a bound because
+// the space was enumerated whole; when cancelled it is 0, and what was priced until then is answered.
+//
+// kInvalidInput: the workload is wrong, or neither a rule nor a candidate could be answered (the message names what the
+// first rule lacks). kCancelled: cancelled before anything was answered.
+// Requires a validated profile. Pure: the same arguments give the same answer, unless cancelled.
+StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options = {});
+
+}  // namespace moeplan

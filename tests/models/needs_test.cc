@@ -1,0 +1,200 @@
+#include "models/measurement/needs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "models/measurement/candidates.h"
+#include "models/schedule/schedules.h"
+#include "models/timeline/price.h"
+
+namespace moeplan {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Not;
+
+constexpr Cluster kTwoNodesOfTwo = {.nodes = 2, .gpus_per_node = 2};
+
+// MP 2 = ESP 2 inside a node, EP 2 between nodes. I = B·L·M·bpe = 2·64·32·2 = 8192 bytes, k·f·I = 16384; chunks of at
+// least 1 KiB of all-to-all, so I/(N·t) allows N = 1, 2, 4 and k·f·I/(N·t) N = 1 ... 8.
+Workload Resolved() {
+  Workload workload;
+  workload.layer = {.batch = 2,
+                    .sequence_length = 64,
+                    .model_dim = 32,
+                    .hidden_dim = 64,
+                    .experts = 4,
+                    .top_k = 2,
+                    .capacity_factor = 1.0};
+  workload.layout = {.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2};
+  workload.min_chunk_bytes = 1024;
+  const auto resolved = ResolveWorkload(workload, kTwoNodesOfTwo);
+  EXPECT_TRUE(resolved.ok()) << resolved.status().message();
+  return *resolved;
+}
+
+CostKey AllToAllOverEp(Contention contention = Contention::kNone) {
+  return CollectiveKey{.collective = Collective::kAllToAll, .group = {2, 1}, .contention = contention};
+}
+CostKey AllGatherOverMp(Contention contention = Contention::kNone) {
+  return CollectiveKey{.collective = Collective::kAllGather, .group = {2, 2}, .contention = contention};
+}
+CostKey Copy(Contention contention = Contention::kNone) {
+  return KernelKey{.kernel = Kernel::kDeviceCopy, .contention = contention};
+}
+
+std::set<double> SizesAsked(const std::vector<Need>& needs, const CostKey& key) {
+  std::set<double> sizes;
+  for (const Need& need : needs) {
+    if (need.key == key) sizes.insert(need.size);
+  }
+  return sizes;
+}
+
+const Need* FindNeed(const std::vector<Need>& needs, const CostKey& key, double size) {
+  const auto found =
+      std::find_if(needs.begin(), needs.end(), [&](const Need& need) { return need.key == key && need.size == size; });
+  return found == needs.end() ? nullptr : &*found;
+}
+
+TEST(NeedsTest, AskEverySizeOfRulesAndCandidates) {
+  const std::vector<Need> needs = NeedsOf({Resolved()}, kTwoNodesOfTwo);
+  // All-to-all over EP. Rules: MoNTA I = 8192, I/(N·t) = 4096, 2048, 1024; Parm y = 2·16384 = 32768. Candidates:
+  // BASELINE gathers two blocks, 32768; BASELINE_TP 16384; O1-O3 16384/(2·N) = 8192, 4096, 2048, 1024.
+  EXPECT_THAT(SizesAsked(needs, AllToAllOverEp()), ElementsAre(1024, 2048, 4096, 8192, 16384, 32768));
+  // SAA on y/N_MP = 16384, for the rule and the candidate.
+  const CostKey saa =
+      CollectiveKey{.collective = Collective::kAllToAllAllGather, .group = {4, 2}, .gather_group_size = 2, .shards = 2};
+  EXPECT_THAT(SizesAsked(needs, saa), ElementsAre(16384));
+}
+
+TEST(NeedsTest, KernelsCarryTheDimensionsTheyDependOn) {
+  const std::vector<Need> needs = NeedsOf({Resolved()}, kTwoNodesOfTwo);
+  const KernelKey expert = {.kernel = Kernel::kExpertGemm, .bytes_per_element = 2, .model_dim = 32, .hidden_dim = 32};
+  // 2·2 matrices·32·64/2 flops a row. Rows of a rank: S1, S2, O1-O3 and BASELINE_TP: 4 experts of T = 64 slots from
+  // each of 2 source batches over 2 EP ranks: 256; BASELINE twice that.
+  EXPECT_THAT(SizesAsked(needs, expert), ElementsAre(4096.0 * 256, 4096.0 * 512));
+  EXPECT_FALSE(SizesAsked(needs, KernelKey{.kernel = Kernel::kGate, .bytes_per_element = 2, .model_dim = 32}).empty());
+}
+
+TEST(NeedsTest, ContendedKeysAreThereForWhatMayMeet) {
+  const std::vector<Need> needs = NeedsOf({Resolved()}, kTwoNodesOfTwo);
+  // O2 and O3 run a chunk's all-to-all beside the gather of the one before, O3 its gather beside a copy.
+  EXPECT_THAT(SizesAsked(needs, AllToAllOverEp(Contention::kWithAllGather)), Contains(4096));
+  EXPECT_THAT(SizesAsked(needs, AllGatherOverMp(Contention::kWithAllToAll)), Contains(8192));
+  EXPECT_THAT(SizesAsked(needs, AllGatherOverMp(Contention::kWithCopy)), Contains(8192));
+  EXPECT_THAT(SizesAsked(needs, Copy(Contention::kWithAllGather)), Contains(8192));
+  // The all-reduce of the baselines meets nothing but, in a training job, compute.
+  const CollectiveKey all_reduce = {.collective = Collective::kAllReduce, .group = {2, 2}};
+  EXPECT_TRUE(SizesAsked(needs, WithContention(all_reduce, Contention::kWithAllToAll)).empty());
+  EXPECT_FALSE(SizesAsked(needs, WithContention(all_reduce, Contention::kWithExpertGemm)).empty());
+}
+
+TEST(NeedsTest, EachIsAskedOnceInOrderAndWeighsMoreTheMoreHangsOnIt) {
+  const std::vector<Need> needs = NeedsOf({Resolved()}, kTwoNodesOfTwo);
+  EXPECT_TRUE(std::is_sorted(needs.begin(), needs.end(), [](const Need& a, const Need& b) {
+    return std::tie(a.key, a.size) < std::tie(b.key, b.size);
+  }));
+  EXPECT_EQ(std::adjacent_find(needs.begin(), needs.end(),
+                               [](const Need& a, const Need& b) { return a.key == b.key && a.size == b.size; }),
+            needs.end());
+  for (const Need& need : needs) EXPECT_GT(need.weight, 0) << Describe(need.key);
+  // The same workload twice: the same needs at twice the weight.
+  const std::vector<Need> twice = NeedsOf({Resolved(), Resolved()}, kTwoNodesOfTwo);
+  ASSERT_EQ(twice.size(), needs.size());
+  for (size_t i = 0; i < needs.size(); ++i) EXPECT_NEAR(twice[i].weight, 2 * needs[i].weight, 1e-9 * twice[i].weight);
+  // y = 32768 over EP: twice in BASELINE and once in Parm's rule, 10 µs and 32768 bytes at 10 GB/s each.
+  const Need* parm = FindNeed(needs, AllToAllOverEp(), 32768);
+  ASSERT_NE(parm, nullptr);
+  EXPECT_NEAR(parm->weight, 3 * (1e-5 + 32768 / 1e10), 1e-15);
+}
+
+// The promise that matters: a profile that has the needed keys can price every candidate, and asks nothing else.
+TEST(NeedsTest, AProfileOfTheNeedsPricesEveryCandidate) {
+  Profile profile;
+  profile.cluster = kTwoNodesOfTwo;
+  std::set<CostKey> keys;
+  for (const Need& need : NeedsOf({Resolved()}, kTwoNodesOfTwo)) keys.insert(need.key);
+  for (const CostKey& key : keys) {
+    const CostModel model = MakeCostModel(AlphaBeta{1e-5, 1e-10});
+    if (const auto* collective = std::get_if<CollectiveKey>(&key)) profile.collectives.push_back({*collective, model});
+    if (const auto* kernel = std::get_if<KernelKey>(&key)) profile.kernels.push_back({*kernel, model});
+  }
+  int priced = 0;
+  for (const Family family : kFamilies) {
+    if (!FamilyAllowed(family, Resolved()).ok()) continue;
+    for (Knobs knobs : VariantsOf(family, Resolved().layout)) {
+      for (knobs.chunks = 1; knobs.chunks <= MaxChunks(family, Resolved()); ++knobs.chunks) {
+        const auto graph = BuildSchedule(knobs, Resolved(), kTwoNodesOfTwo);
+        ASSERT_TRUE(graph.ok()) << graph.status().message();
+        const GraphPrices prices = PriceGraph(*graph, profile);
+        EXPECT_TRUE(prices.missing.empty() && prices.notes.Warnings().empty())
+            << Name(family) << ", " << prices.missing.size() << " missing, "
+            << testing::PrintToString(prices.notes.Warnings());
+        ++priced;
+      }
+    }
+  }
+  EXPECT_EQ(priced, 2 + 1 + 2 + 1 + 8 + 8);  // Baselines, S1, S2 twice, O1, O2 and O3 with N = 1 ... 8.
+}
+
+// ---- Layouts without a workload.
+
+TEST(NeedsOfLayoutsTest, EveryLegalLayoutIsThere) {
+  std::vector<std::string> names;
+  for (const Workload& workload : DefaultWorkloads(kTwoNodesOfTwo)) names.push_back(workload.name);
+  EXPECT_THAT(names, ElementsAre("tp1-esp1-ep4", "tp1-esp2-ep2", "tp2-esp1-ep4", "tp2-esp2-ep2"));
+}
+
+TEST(NeedsOfLayoutsTest, EndsComeFirstThenMiddlesThenContention) {
+  const std::vector<Need> needs = NeedsOfLayouts(kTwoNodesOfTwo, 1024, 67108864);
+  const auto place = [&](const CostKey& key, double size) {
+    const Need* need = FindNeed(needs, key, size);
+    EXPECT_NE(need, nullptr) << Describe(key) << " at " << size;
+    return need - needs.data();
+  };
+  // 4^5 ... 4^13: ends 1 KiB and 64 MiB, middle 4^9, quarters 4^7 and 4^11.
+  EXPECT_THAT(SizesAsked(needs, AllToAllOverEp()),
+              ElementsAre(1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864));
+  EXPECT_LT(place(AllToAllOverEp(), 67108864), place(AllToAllOverEp(), 262144));
+  EXPECT_LT(place(AllToAllOverEp(), 262144), place(AllToAllOverEp(), 16384));
+  EXPECT_LT(place(AllToAllOverEp(), 16384), place(AllToAllOverEp(), 4096));
+  // Ends of every other key come before any middle.
+  EXPECT_LT(place(KernelKey{.kernel = Kernel::kGate}, 1024), place(AllToAllOverEp(), 262144));
+  // A contended key's ends come with the third round.
+  EXPECT_LT(place(AllGatherOverMp(), 262144), place(AllGatherOverMp(Contention::kWithCopy), 1024));
+  EXPECT_LT(place(AllGatherOverMp(Contention::kWithCopy), 1024), place(AllGatherOverMp(), 4096));
+}
+
+TEST(NeedsOfLayoutsTest, KernelsAreForAnyLayerAndExpertsCountFlops) {
+  Cluster cluster = kTwoNodesOfTwo;
+  const KernelKey expert = {.kernel = Kernel::kExpertGemm};
+  // 2048 flops a byte: from 2^21; unknown peak: up to 1.7e10.
+  std::set<double> flops = SizesAsked(NeedsOfLayouts(cluster), expert);
+  EXPECT_EQ(*flops.begin(), 2097152);
+  EXPECT_EQ(*flops.rbegin(), 1.7e10);
+  cluster.peak_flops_per_s = 1e11;  // 20 ms of it are 2e9.
+  flops = SizesAsked(NeedsOfLayouts(cluster), expert);
+  EXPECT_EQ(*flops.rbegin(), 2e9);
+  cluster.peak_flops_per_s = 1e15;  // 64 MiB of rows are less than 20 ms of it.
+  flops = SizesAsked(NeedsOfLayouts(cluster), expert);
+  EXPECT_EQ(*flops.rbegin(), 2048.0 * 67108864);
+}
+
+TEST(NeedsOfLayoutsTest, OneRankNeedsKernelsAlone) {
+  for (const Need& need : NeedsOfLayouts({.nodes = 1, .gpus_per_node = 1})) {
+    EXPECT_TRUE(std::holds_alternative<KernelKey>(need.key)) << Describe(need.key);
+  }
+}
+
+TEST(NeedsOfLayoutsTest, AGridOfOneSizeIsThatSize) {
+  EXPECT_THAT(SizesAsked(NeedsOfLayouts(kTwoNodesOfTwo, 4096, 4096), AllToAllOverEp()), ElementsAre(4096));
+}
+
+}  // namespace
+}  // namespace moeplan

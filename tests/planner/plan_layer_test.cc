@@ -1,0 +1,446 @@
+#include "planner/search/plan_layer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <regex>
+#include <set>
+
+#include "models/measurement/candidates.h"
+#include "models/measurement/needs.h"
+#include "models/schedule/schedules.h"
+#include "planner/search/candidate.h"
+#include "planner/search/explain.h"
+#include "tests/planner/contract_files.h"
+
+namespace moeplan {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::Pair;
+
+// ---- A layer of 2 nodes with 2 GPUs: MP 2 = ESP 2 inside a node, EP 2 between nodes. I = 4·512·256·2 = 1 MiB, k·f·I =
+// 2 MiB; an all-to-all of O1-O3 moves 1 MiB, so chunks of at least 128 KiB allow N = 1 ... 8.
+
+constexpr double kMiB = 1048576;
+
+Workload SmallWorkload() {
+  Workload workload;
+  workload.name = "small";
+  workload.layer = {.batch = 4,
+                    .sequence_length = 512,
+                    .model_dim = 256,
+                    .hidden_dim = 512,
+                    .experts = 4,
+                    .top_k = 2,
+                    .capacity_factor = 1.0};
+  workload.layout = {.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2};
+  workload.min_chunk_bytes = kMiB / 8;
+  return workload;
+}
+
+CollectiveKey Over(Collective collective, GroupShape group, Contention contention = Contention::kNone) {
+  return {.collective = collective, .group = group, .contention = contention};
+}
+constexpr CollectiveKey kSaa = {
+    .collective = Collective::kAllToAllAllGather, .group = {4, 2}, .gather_group_size = 2, .shards = 2};
+
+CollectiveModel Line(const CollectiveKey& key, double alpha_s, double beta_s_per_byte) {
+  return {key, MakeCostModel(AlphaBeta{alpha_s, beta_s_per_byte})};
+}
+KernelModel Line(Kernel kernel, double alpha_s, double beta_s_per_unit) {
+  return {{.kernel = kernel}, MakeCostModel(AlphaBeta{alpha_s, beta_s_per_unit})};
+}
+
+// 1 GB/s between nodes, 4 GB/s inside, quick kernels.
+Profile SmallProfile() {
+  Profile profile;
+  profile.name = "two-by-two";
+  profile.version = 3;
+  profile.cluster = {.nodes = 2, .gpus_per_node = 2};
+  profile.collectives = {
+      Line(Over(Collective::kAllToAll, {2, 1}), 2e-5, 1e-9),
+      Line(Over(Collective::kAllToAll, {4, 2}), 3e-5, 1e-9),
+      Line(Over(Collective::kAllGather, {2, 2}), 1e-5, 2.5e-10),
+      Line(Over(Collective::kReduceScatter, {2, 2}), 1e-5, 2.5e-10),
+      Line(Over(Collective::kAllReduce, {2, 2}), 1e-5, 5e-10),
+      Line(kSaa, 3e-5, 1.1e-9),
+  };
+  profile.kernels = {Line(Kernel::kExpertGemm, 1e-5, 1e-13), Line(Kernel::kGate, 5e-6, 1e-11),
+                     Line(Kernel::kPermute, 5e-6, 1e-11), Line(Kernel::kDeviceCopy, 5e-6, 1e-11)};
+  return profile;
+}
+
+PlanAnswer Answer(const Workload& workload, const Profile& profile, const PlanOptions& options = {}) {
+  auto answer = PlanLayer(workload, profile, options);
+  EXPECT_TRUE(answer.ok()) << answer.status().message();
+  return answer.ok() ? *answer : PlanAnswer{};
+}
+
+std::set<int> ChunksOf(const PlanAnswer& answer, Family family) {
+  std::set<int> chunks;
+  for (const Plan& plan : answer.candidates) {
+    if (plan.knobs.family == family) chunks.insert(plan.knobs.chunks);
+  }
+  return chunks;
+}
+
+double TimeOf(const Knobs& knobs, const Profile& profile) {
+  const auto graph = BuildSchedule(knobs, *ResolveWorkload(SmallWorkload(), profile.cluster), profile.cluster);
+  EXPECT_TRUE(graph.ok()) << graph.status().message();
+  return Play(*graph, PriceGraph(*graph, profile).tasks).total_s;
+}
+
+TEST(PlanLayerTest, EveryFamilyThatTheLayoutAllowsIsACandidate) {
+  const PlanAnswer answer = Answer(SmallWorkload(), SmallProfile());
+  std::set<Family> families;
+  for (const Plan& plan : answer.candidates) families.insert(plan.knobs.family);
+  EXPECT_EQ(families.size(), 7u);
+  EXPECT_EQ(answer.search.evaluated,
+            2 + 1 + 2 + 1 + 8 + 8);  // Baselines, S1, S2 twice, O1, O2 and O3 with N = 1 ... 8.
+  EXPECT_THAT(answer.skipped_candidates, ElementsAre(Field(&Skipped::what, "PIPELINE")));
+  EXPECT_EQ(answer.search.stop_reason, StopReason::kProvedBest);
+  EXPECT_EQ(answer.profile_name, "two-by-two");
+  EXPECT_EQ(answer.profile_version, 3);
+  EXPECT_EQ(answer.workload.layout.data_parallel, 2);  // 4 ranks / TP 2.
+}
+
+TEST(PlanLayerTest, CandidatesAreBestFirstAndNothingPricedIsFaster) {
+  const Profile profile = SmallProfile();
+  const PlanAnswer answer = Answer(SmallWorkload(), profile);
+  EXPECT_TRUE(std::ranges::is_sorted(answer.candidates, {}, &Plan::predicted_time_s));
+  double fastest_s = std::numeric_limits<double>::infinity();
+  for (const Family family :
+       {Family::kBaseline, Family::kBaselineTp, Family::kParmS1, Family::kParmS2, Family::kMontaO1}) {
+    fastest_s = std::min(fastest_s, TimeOf({.family = family}, profile));
+  }
+  fastest_s = std::min(fastest_s, TimeOf({.family = Family::kParmS2, .overlapped_gather = true}, profile));
+  for (int chunks = 1; chunks <= 8; ++chunks) {
+    for (const Family family : {Family::kMontaO2, Family::kMontaO3}) {
+      fastest_s = std::min(fastest_s, TimeOf({.family = family, .chunks = chunks}, profile));
+    }
+  }
+  EXPECT_EQ(answer.candidates.front().predicted_time_s, fastest_s);
+  EXPECT_EQ(answer.search.time_floor_s, fastest_s);
+}
+
+TEST(PlanLayerTest, ListsPowersOfTwoAndTheFastestChunkCount) {
+  // The all-gather starts up slowly, so that the fastest N is neither 1 nor 8.
+  Profile profile = SmallProfile();
+  profile.collectives[2] = Line(Over(Collective::kAllGather, {2, 2}), 8e-5, 6e-10);
+  const PlanAnswer answer = Answer(SmallWorkload(), profile);
+  int fastest = 1;
+  for (int chunks = 2; chunks <= 8; ++chunks) {
+    const auto time_s = [&](int n) { return TimeOf({.family = Family::kMontaO3, .chunks = n}, profile); };
+    if (time_s(chunks) < time_s(fastest)) fastest = chunks;
+  }
+  ASSERT_EQ(fastest, 3) << "the case should be one where the fastest is no power of two";
+  EXPECT_THAT(ChunksOf(answer, Family::kMontaO3), ElementsAre(1, 2, 3, 4, 8));
+}
+
+// ---- Hand-worked: one GPU on each of two nodes, so MP and ESP have one rank; only the all-to-all over EP and compute
+// are left, and the schedules without chunks coincide.
+
+Workload PlainWorkload() {
+  Workload workload = SmallWorkload();
+  workload.layout = {.tensor_parallel = 1, .expert_parallel = 2, .expert_sharding_parallel = 1};
+  return workload;
+}
+
+Profile PlainProfile() {
+  Profile profile;
+  profile.cluster = {.nodes = 2, .gpus_per_node = 1};
+  profile.collectives = {Line(Over(Collective::kAllToAll, {2, 1}), 1, 0)};
+  profile.kernels = {Line(Kernel::kExpertGemm, 4, 0), Line(Kernel::kGate, 0.5, 0), Line(Kernel::kPermute, 0.25, 0),
+                     Line(Kernel::kDeviceCopy, 0.125, 0)};
+  return profile;
+}
+
+TEST(PlanLayerTest, TiesGoToTheSimplerFamily) {
+  const PlanAnswer answer = Answer(PlainWorkload(), PlainProfile());
+  const Plan& best = answer.candidates.front();
+  EXPECT_EQ(best.knobs.family, Family::kBaseline);
+  // Gate, dispatch, all-to-all, experts, all-to-all, combine: 0.5 + 0.25 + 1 + 4 + 1 + 0.25.
+  EXPECT_DOUBLE_EQ(best.predicted_time_s, 7);
+  EXPECT_DOUBLE_EQ(best.communication_time_s, 2);
+  EXPECT_DOUBLE_EQ(best.exposed_communication_s, 2);
+  EXPECT_DOUBLE_EQ(best.compute_time_s, 5);
+  EXPECT_THAT(best.order, ElementsAre("gate", "dispatch", "dispatch_a2a", "expert", "combine_a2a", "combine"));
+  EXPECT_EQ(best.timeline.size(), best.order.size());
+  // The others tie in enum order; each family is a candidate of its own.
+  std::vector<Family> tied;
+  for (const Plan& plan : answer.candidates) {
+    if (plan.predicted_time_s == 7) tied.push_back(plan.knobs.family);
+  }
+  EXPECT_THAT(tied,
+              ElementsAre(Family::kBaseline, Family::kBaselineTp, Family::kParmS1, Family::kParmS2, Family::kMontaO1));
+  EXPECT_THAT(answer.explanation, AllOf(HasSubstr("It is the faster baseline"), HasSubstr("(no interval known)")));
+}
+
+TEST(PlanLayerTest, IntervalsAreTheTimelinesOfAllLowAndAllHighTimes) {
+  Profile profile = PlainProfile();
+  profile.collectives[0].model.fit = FitQuality{.interval_low_ratio = 0.5, .interval_high_ratio = 3};
+  const Plan best = Answer(PlainWorkload(), profile).candidates.front();
+  EXPECT_DOUBLE_EQ(best.predicted_time_s, 7);
+  EXPECT_DOUBLE_EQ(best.low_s, 6);    // Two all-to-alls of 0.5 s instead of 1.
+  EXPECT_DOUBLE_EQ(best.high_s, 11);  // Of 3 s.
+}
+
+TEST(PlanLayerTest, MemoryIsBuffersAndExpertWeights) {
+  const Plan best = Answer(PlainWorkload(), PlainProfile()).candidates.front();
+  const auto resolved = ResolveWorkload(PlainWorkload(), PlainProfile().cluster);
+  const auto graph = BuildSchedule({.family = Family::kBaseline}, *resolved, PlainProfile().cluster);
+  // 2 of 4 experts, 2 matrices of 256 × 512, 2 bytes each: 1 MiB of weights.
+  EXPECT_EQ(best.memory_bytes, BufferBytes(*graph) + kMiB);
+}
+
+TEST(PlanLayerTest, MeasuredContentionCanChangeTheAnswer) {
+  // Perfect overlap makes chunks pay; with all-to-all and all-gather four times slower beside each other they do not.
+  Profile profile = SmallProfile();
+  const Plan alone = Answer(SmallWorkload(), profile).candidates.front();
+  EXPECT_TRUE(alone.knobs.family == Family::kMontaO2 || alone.knobs.family == Family::kMontaO3);
+  profile.collectives.push_back(Line(Over(Collective::kAllToAll, {2, 1}, Contention::kWithAllGather), 8e-5, 4e-9));
+  profile.collectives.push_back(Line(Over(Collective::kAllGather, {2, 2}, Contention::kWithAllToAll), 4e-5, 1e-9));
+  const Plan contended = Answer(SmallWorkload(), profile).candidates.front();
+  EXPECT_NE(contended.knobs, alone.knobs);
+  EXPECT_GT(contended.predicted_time_s, alone.predicted_time_s);
+}
+
+// ---- What cannot be answered.
+
+TEST(PlanLayerTest, ACandidateWithAMissingKeyIsSkippedWithTheCommand) {
+  Profile profile = SmallProfile();
+  std::erase_if(profile.collectives, [](const CollectiveModel& entry) { return entry.key == kSaa; });
+  const PlanAnswer answer = Answer(SmallWorkload(), profile);
+  EXPECT_THAT(
+      answer.skipped_candidates,
+      Contains(AllOf(Field(&Skipped::what, "PARM_S2"),
+                     Field(&Skipped::reason,
+                           AllOf(HasSubstr("with the overlapped gather: the profile lacks ALL_TO_ALL_ALL_GATHER "
+                                           "groupSize 4 ranksPerNode 2 gatherGroupSize 2 shards 2; measure with: "),
+                                 HasSubstr("moeplan calibrate"))))));
+  EXPECT_THAT(ChunksOf(answer, Family::kParmS2), ElementsAre(1));  // The gather after the all-to-all is still there.
+  EXPECT_TRUE(answer.rules.parm.has_value());
+}
+
+TEST(PlanLayerTest, RulesOfLaterVersionsAreSkippedByName) {
+  EXPECT_THAT(Answer(SmallWorkload(), SmallProfile()).skipped_rules,
+              ElementsAre(Skipped{"schemoe", "not in this version"}, Skipped{"lancet", "not in this version"}));
+}
+
+TEST(PlanLayerTest, MissingSmallKernelsArePricedZeroAndWarnedOf) {
+  Profile profile = SmallProfile();
+  std::erase_if(profile.kernels, [](const KernelModel& entry) { return entry.key.kernel == Kernel::kGate; });
+  EXPECT_THAT(Answer(SmallWorkload(), profile).warnings,
+              ElementsAre("GATE bytesPerElement 2 modelDim 256: not in the profile; priced 0"));
+  EXPECT_THAT(Answer(SmallWorkload(), SmallProfile()).warnings, IsEmpty());
+}
+
+TEST(PlanLayerTest, WithoutExpertGemmTheRulesStillAnswer) {
+  Profile profile = SmallProfile();
+  profile.kernels.erase(profile.kernels.begin());
+  const PlanAnswer answer = Answer(SmallWorkload(), profile);
+  EXPECT_THAT(answer.candidates, IsEmpty());
+  EXPECT_TRUE(answer.rules.parm && answer.rules.monta);
+  EXPECT_THAT(answer.explanation, HasSubstr("Only the rules answered"));
+  EXPECT_EQ(answer.search.evaluated, 0);
+  EXPECT_EQ(answer.search.time_floor_s, 0);
+}
+
+TEST(PlanLayerTest, AnEmptyProfileIsAnErrorThatNamesWhatIsMissing) {
+  Profile profile = SmallProfile();
+  profile.collectives.clear();
+  const auto answer = PlanLayer(SmallWorkload(), profile);
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.status().code(), StatusCode::kInvalidInput);
+  EXPECT_THAT(answer.status().message(),
+              AllOf(HasSubstr("no rule and no candidate is left"), HasSubstr("ALL_TO_ALL groupSize 2 ranksPerNode 1"),
+                    HasSubstr("calibrate")));
+}
+
+TEST(PlanLayerTest, AWrongWorkloadIsAnErrorThatNamesTheField) {
+  Workload workload = SmallWorkload();
+  workload.layer.top_k = 9;
+  EXPECT_THAT(PlanLayer(workload, SmallProfile()).status().message(), HasSubstr("layer.topK: found 9"));
+}
+
+TEST(PlanLayerTest, WhatDoesNotFitTheDeviceIsSkippedWithTheBytesMissing) {
+  // Room for all but the largest candidate.
+  Profile profile = SmallProfile();
+  const PlanAnswer roomy = Answer(SmallWorkload(), profile);
+  const Plan& largest = *std::ranges::max_element(roomy.candidates, {}, &Plan::memory_bytes);
+  profile.cluster.device_memory_bytes = largest.memory_bytes - 1;
+  const PlanAnswer tight = Answer(SmallWorkload(), profile);
+  EXPECT_THAT(tight.skipped_candidates,
+              Contains(AllOf(Field(&Skipped::what, Name(largest.knobs.family)),
+                             Field(&Skipped::reason, HasSubstr(", 1 more than cluster.deviceMemoryBytes")))));
+  for (const Plan& plan : tight.candidates) EXPECT_LT(plan.memory_bytes, largest.memory_bytes);
+  // Room for nothing: the rules answer alone.
+  profile.cluster.device_memory_bytes = 1;
+  EXPECT_THAT(Answer(SmallWorkload(), profile).candidates, IsEmpty());
+}
+
+TEST(PlanLayerTest, TrainingHasRulesButNoCandidatesYet) {
+  Workload workload = SmallWorkload();
+  workload.phase = Phase::kTraining;
+  const PlanAnswer answer = Answer(workload, SmallProfile());
+  EXPECT_THAT(answer.candidates, IsEmpty());
+  EXPECT_EQ(answer.skipped_candidates.size(), kFamilies.size());
+}
+
+// ---- Options.
+
+TEST(PlanLayerTest, TopCutsTheListAndNothingElse) {
+  const PlanAnswer all = Answer(SmallWorkload(), SmallProfile());
+  PlanAnswer top = Answer(SmallWorkload(), SmallProfile(), {.top = 2});
+  ASSERT_EQ(top.candidates.size(), 2u);
+  EXPECT_EQ(top.candidates[1], all.candidates[1]);
+  top.candidates = all.candidates;
+  EXPECT_EQ(top, all);
+}
+
+TEST(PlanLayerTest, TheSameInputsGiveTheSameAnswer) {
+  EXPECT_EQ(Answer(SmallWorkload(), SmallProfile()), Answer(SmallWorkload(), SmallProfile()));
+}
+
+TEST(PlanLayerTest, ACancelledSearchAnswersTheRulesAndClaimsNoFloor) {
+  std::stop_source stop;
+  stop.request_stop();
+  const PlanAnswer answer = Answer(SmallWorkload(), SmallProfile(), {.cancelled = stop.get_token()});
+  EXPECT_EQ(answer.search.stop_reason, StopReason::kCancelled);
+  EXPECT_EQ(answer.search.time_floor_s, 0);
+  EXPECT_EQ(answer.search.evaluated, 0);
+  EXPECT_TRUE(answer.rules.parm.has_value());
+  Profile empty = SmallProfile();
+  empty.collectives.clear();
+  EXPECT_EQ(PlanLayer(SmallWorkload(), empty, {.cancelled = stop.get_token()}).status().code(), StatusCode::kCancelled);
+}
+
+// ---- The explanation can be checked.
+
+// Gathers and copies slow enough that O3, which overlaps them, is ahead of O2.
+Profile SlowCopyProfile() {
+  Profile profile = SmallProfile();
+  profile.collectives[2] = Line(Over(Collective::kAllGather, {2, 2}), 1e-5, 8e-10);
+  profile.kernels[3] = Line(Kernel::kDeviceCopy, 5e-6, 2e-10);
+  return profile;
+}
+
+TEST(PlanLayerTest, TheAnswerFlipsWhereTheExplanationSaysItDoes) {
+  const Profile profile = SlowCopyProfile();
+  const PlanAnswer answer = Answer(SmallWorkload(), profile);
+  std::smatch found;
+  ASSERT_TRUE(
+      std::regex_search(answer.explanation, found,
+                        std::regex("Runner-up: (\\w+).* wins once (ALL_GATHER groupSize 2 ranksPerNode 2) takes "
+                                   "([0-9.e+-]+) times as long")))
+      << answer.explanation;
+  const double factor = std::stod(found[3]);
+  const auto with_gathers_scaled = [&](double scale) {
+    Profile changed = profile;
+    changed.collectives[2] = Line(Over(Collective::kAllGather, {2, 2}), 1e-5 * scale, 8e-10 * scale);
+    return changed;
+  };
+  const auto runner_up = std::ranges::find_if(
+      answer.candidates, [&](const Plan& plan) { return Name(plan.knobs.family) == found[1].str(); });
+  ASSERT_NE(runner_up, answer.candidates.end());
+  const auto lead_s = [&](double scale) {
+    const Profile changed = with_gathers_scaled(scale);
+    return TimeOf(runner_up->knobs, changed) - TimeOf(answer.candidates.front().knobs, changed);
+  };
+  // The factor is printed to three digits, so it is tried one per cent on either side.
+  EXPECT_GT(lead_s(1), 0);
+  EXPECT_GT(lead_s(factor * (factor > 1 ? 0.99 : 1.01)), 0);
+  EXPECT_LT(lead_s(factor * (factor > 1 ? 1.01 : 0.99)), 0);
+}
+
+TEST(PlanLayerTest, TheExplanationSaysWhetherIntervalsOverlap) {
+  Profile profile = SlowCopyProfile();
+  EXPECT_THAT(Answer(SmallWorkload(), profile).explanation, HasSubstr("(no interval known)"));
+  for (CollectiveModel& entry : profile.collectives) {
+    entry.model.fit = FitQuality{.interval_low_ratio = 0.999999, .interval_high_ratio = 1.000001};
+  }
+  EXPECT_THAT(Answer(SmallWorkload(), profile).explanation, HasSubstr("; their intervals do not overlap."));
+  for (CollectiveModel& entry : profile.collectives) {
+    entry.model.fit = FitQuality{.interval_low_ratio = 0.5, .interval_high_ratio = 2};
+  }
+  EXPECT_THAT(Answer(SmallWorkload(), profile).explanation, HasSubstr("; their intervals overlap."));
+}
+
+TEST(PlanLayerTest, TheExplanationGivesTheSpeedupOverTheFasterBaseline) {
+  const PlanAnswer answer = Answer(SmallWorkload(), SmallProfile());
+  double baseline_s = std::numeric_limits<double>::infinity();
+  for (const Plan& plan : answer.candidates) {
+    const bool is_baseline = plan.knobs.family == Family::kBaseline || plan.knobs.family == Family::kBaselineTp;
+    if (is_baseline) baseline_s = std::min(baseline_s, plan.predicted_time_s);
+  }
+  char speedup[32];
+  std::snprintf(speedup, sizeof speedup, "a speedup of %.3g.", baseline_s / answer.candidates.front().predicted_time_s);
+  EXPECT_THAT(answer.explanation, HasSubstr("The faster baseline is BASELINE_TP"));
+  EXPECT_THAT(answer.explanation, HasSubstr(speedup));
+}
+
+// One all-to-all of 1 s against three gathers of 0.5 s: at 1.5 times the all-to-all's time they tie.
+TEST(ExplainTest, FlipFactorIsWhereTheTimesMeet) {
+  const CostKey all_to_all = Over(Collective::kAllToAll, {2, 1}), gather = Over(Collective::kAllGather, {2, 2});
+  const auto candidate = [](int tasks, const CostKey& key, double time_s) {
+    TaskGraph graph;
+    GraphPrices prices;
+    prices.keys = {key};
+    for (int i = 0; i < tasks; ++i) {
+      graph.tasks.push_back({.kind = TaskKind::kAllToAll, .stream = StreamKind::kInterNode, .op = CollectiveOp{}});
+      prices.tasks.push_back({.time_s = time_s, .low_s = time_s, .high_s = time_s, .key = 0});
+    }
+    return MakeCandidate({}, graph, prices);
+  };
+  const Candidate best = candidate(1, all_to_all, 1), other = candidate(3, gather, 0.5);
+  EXPECT_NEAR(FlipFactor(best, other, all_to_all).value(), 1.5, 1e-9);
+  // The other's own operation has to become faster: 3·0.5·f < 1.
+  EXPECT_NEAR(FlipFactor(best, other, gather).value(), 2.0 / 3, 1e-9);
+  EXPECT_EQ(FlipFactor(best, other, CostKey(kSaa)), std::nullopt);
+}
+
+// ---- Across rooms.
+
+TEST(PlanLayerTest, TheContractsExampleGetsRulesAndCandidates) {
+  const PlanAnswer answer = Answer(ExampleWorkload(), ExampleProfile());
+  const auto expected = ReadContractFile("expected.example.json")["rules"];
+  ASSERT_TRUE(answer.rules.parm && answer.rules.monta);
+  EXPECT_EQ(Name(answer.rules.parm->choice), expected["parm"]["choice"].get<std::string>());
+  EXPECT_EQ(Name(answer.rules.monta->choice), expected["monta"]["choice"].get<std::string>());
+  // The example's profile has no reduce-scatter: O1-O3 cannot be priced.
+  EXPECT_THAT(answer.skipped_candidates,
+              Contains(AllOf(Field(&Skipped::what, "MONTA_O2"),
+                             Field(&Skipped::reason, HasSubstr("lacks REDUCE_SCATTER groupSize 8 ranksPerNode 8;")))));
+  ASSERT_FALSE(answer.candidates.empty());
+  EXPECT_THAT(answer.explanation, HasSubstr("The faster baseline is BASELINE_TP"));
+  std::set<std::string> distinct(answer.warnings.begin(), answer.warnings.end());
+  EXPECT_EQ(distinct.size(), answer.warnings.size());
+}
+
+TEST(PlanLayerTest, AProfileOfTheNeedsAnswersEverything) {
+  const Workload resolved = *ResolveWorkload(SmallWorkload(), SmallProfile().cluster);
+  Profile profile{.cluster = SmallProfile().cluster};
+  std::set<CostKey> keys;
+  for (const Need& need : NeedsOf({resolved}, profile.cluster)) keys.insert(need.key);
+  for (const CostKey& key : keys) {
+    const CostModel model = MakeCostModel(AlphaBeta{1e-5, 1e-10});
+    if (const auto* collective = std::get_if<CollectiveKey>(&key)) profile.collectives.push_back({*collective, model});
+    if (const auto* kernel = std::get_if<KernelKey>(&key)) profile.kernels.push_back({*kernel, model});
+  }
+  const PlanAnswer answer = Answer(resolved, profile);
+  EXPECT_TRUE(answer.rules.parm && answer.rules.monta);
+  EXPECT_THAT(answer.skipped_candidates, ElementsAre(Field(&Skipped::what, "PIPELINE")));
+  EXPECT_THAT(answer.warnings, IsEmpty());
+}
+
+}  // namespace
+}  // namespace moeplan
