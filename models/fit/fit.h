@@ -2,7 +2,8 @@
 //
 // FitCurve turns all repeats of one key, over sizes, into a CostModel whose form was chosen by cross-validated error,
 // with intervals, breakpoints and the count of rejected measurements. FitProfile does so for every key of a set.
-// Pure and deterministic: the same samples give the same profile to the bit.
+// Pure and deterministic: the same samples give the same profile to the bit. Sizes and times are finite and above 0;
+// sizes may come in any order and more than once, and repeats of one size are merged.
 #pragma once
 
 #include <vector>
@@ -10,25 +11,24 @@
 #include "models/cost/cost_model.h"
 #include "models/cost/profile.h"
 #include "models/cost/samples.h"
+#include "models/fit/robust_line.h"
+#include "models/fit/screen.h"
 #include "models/status.h"
 
 namespace moeplan {
 
-struct SizedTimes {
-  double size = 0;
-  std::vector<double> times_s;  // Repeats.
-};
-
 // The robust line: alpha, beta >= 0, relative residuals; a third of the measurements ten times too slow move neither
-// by more than a few per cent. With 90 % intervals in FitQuality's fields. Requires one size at least.
-struct LineFit {
-  AlphaBeta line;
-  double alpha_low_s = 0, alpha_high_s = 0;
-  double beta_low_s_per_unit = 0, beta_high_s_per_unit = 0;
-};
-LineFit FitLine(const std::vector<SizedTimes>& measurements);
+// by more than a few per cent. With 90 % intervals. Requires one time at least.
+LineFit FitLine(std::vector<SizedTimes> measurements);
 
-// Sizes may come in any order and more than once; repeats of one size are merged.
+// The model that plans, with its FitQuality. Requires one time at least.
+//
+// The form is the one of least leave-one-out error among logLog, interpolated and alphaBeta, except that logLog stays
+// unless another is better by a clear margin; alphaBeta is no candidate where there is a breakpoint. `efficiency` is no
+// candidate: its time depends on a bus factor, which repeats of one key say nothing about. Points of logLog and
+// interpolated are the medians of the repeats that were not rejected, so a lone sound measurement is a point as it
+// stands. The summary is FitLine's, unless the curve is that line itself. A breakpoint is the first measured size of
+// the new regime.
 CostModel FitCurve(std::vector<SizedTimes> measurements);
 
 // One model for each key of `samples` (merged over equal keys), sorted by key; name and cluster are copied.

@@ -1,0 +1,265 @@
+#include "agent/calibrate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+
+#include "models/fit/statistics.h"
+#include "models/text.h"
+#include "proto/convert/samples.h"
+#include "proto/convert/workload.h"
+
+namespace moeplan {
+namespace {
+
+constexpr int kEnoughRepeats = 15;
+constexpr int kFewestRepeats = 5;
+constexpr double kTightError = 0.005;     // Of the median, relative.
+constexpr double kSlowMeasurementS = 0.1;  // From here on, one repeat at a time.
+constexpr int kMostBeside = 200;
+
+double NowS() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// A measurement as it goes: what was taken so far.
+struct Progress {
+  Measurement measurement;
+  std::vector<double> times_s;
+  double visit_s = 0;  // Wall time of the last visit for each of its repeats, warm-up included.
+
+  double MedianS() const { return Median(times_s); }
+
+  // Roughly the relative standard error of the median, from the median deviation.
+  double RelativeError() const {
+    if (times_s.size() < 3) return 1;
+    const double middle_s = MedianS();
+    std::vector<double> deviations;
+    for (const double time_s : times_s) deviations.push_back(std::abs(time_s - middle_s) / middle_s);
+    return 1.86 * Median(deviations) / std::sqrt(static_cast<double>(times_s.size()));
+  }
+
+  bool Tight() const {
+    const int count = static_cast<int>(times_s.size());
+    return count >= kEnoughRepeats || (count >= kFewestRepeats && RelativeError() < kTightError);
+  }
+};
+
+// What is run beside a contended measurement.
+struct Beside {
+  Sample operation;
+  double time_s = 0;  // Of one, alone.
+};
+
+class Calibrator {
+ public:
+  Calibrator(Fleet& fleet, const std::vector<Measurement>& measurements, const CalibrationOptions& options)
+      : fleet_(fleet), options_(options), start_s_(NowS()) {
+    for (const Measurement& measurement : measurements) progress_.push_back({.measurement = measurement});
+  }
+
+  StatusOr<SampleSet> Run() {
+    RETURN_IF_ERROR(FirstPass());
+    RETURN_IF_ERROR(TighterPasses());
+    options_.progress({.done = 1, .what = "done"});
+    return Samples();
+  }
+
+ private:
+  double SpentS() const { return NowS() - start_s_; }
+  double LeftS() const { return options_.budget_s - SpentS(); }
+
+  // Every need a few times, the most useful first, while there is budget. The uncontended ones come first: contended
+  // runs are dimensioned by them.
+  Status FirstPass() {
+    for (const bool contended : {false, true}) {
+      for (Progress& one : progress_) {
+        if ((ContentionOf(one.measurement.need.key) != Contention::kNone) != contended) continue;
+        // What is left for contention must not starve the plain curves of their repeats.
+        const double reserve_s = contended ? 0.4 * options_.budget_s : 0;
+        if (LeftS() - reserve_s < Forecast(one.measurement)) continue;
+        RETURN_IF_ERROR(Visit(one, /*warm_ups=*/1, /*repeats=*/contended ? 3 : 2));
+      }
+    }
+    return OkStatus();
+  }
+
+  Status TighterPasses() {
+    for (bool visited = true; visited;) {
+      visited = false;
+      for (Progress& one : progress_) {
+        if (one.times_s.empty() || one.Tight()) continue;
+        const int repeats = one.MedianS() > kSlowMeasurementS ? 1 : 3;
+        if (LeftS() < (repeats + 1) * one.visit_s) continue;
+        RETURN_IF_ERROR(Visit(one, one.MedianS() > kSlowMeasurementS ? 0 : 1, repeats));
+        visited = true;
+      }
+    }
+    return OkStatus();
+  }
+
+  // A guess at a first visit: the same operation at the nearest size measured, in proportion.
+  double Forecast(const Measurement& measurement) const {
+    double nearest_s = 0.01, nearest_ratio = 0;
+    for (const Progress& other : progress_) {
+      if (other.times_s.empty() || WithContention(other.measurement.need.key, Contention::kNone) !=
+                                       WithContention(measurement.need.key, Contention::kNone)) {
+        continue;
+      }
+      const double ratio = other.measurement.need.size / measurement.need.size;
+      if (std::min(ratio, 1 / ratio) > nearest_ratio) {
+        nearest_ratio = std::min(ratio, 1 / ratio);
+        nearest_s = 4 * other.visit_s * std::max(1.0, 1 / ratio);
+      }
+    }
+    return nearest_s;
+  }
+
+  Status Visit(Progress& one, int warm_ups, int repeats) {
+    options_.progress({.done = std::min(1.0, SpentS() / options_.budget_s), .what = Describe(one.measurement.need.key)});
+    const double before_s = NowS();
+    ASSIGN_OR_RETURN(const std::vector<double> times_s, Take(one.measurement, warm_ups, repeats));
+    one.visit_s = (NowS() - before_s) / (warm_ups + repeats);
+    one.times_s.insert(one.times_s.end(), times_s.begin(), times_s.end());
+    return OkStatus();
+  }
+
+  StatusOr<std::vector<double>> Take(const Measurement& measurement, int warm_ups, int repeats) {
+    v1::RankCommand command;
+    v1::RankCommand::Measure& measure = *command.mutable_measure();
+    *measure.mutable_what() = ToProto(SampleOf(measurement.need));
+    *measure.mutable_context() = ToProto(measurement.context);
+    measure.set_warm_ups(warm_ups);
+    measure.set_repeats(repeats);
+    if (ContentionOf(measurement.need.key) != Contention::kNone) {
+      ASSIGN_OR_RETURN(const Beside beside, BesideOf(measurement));
+      *measure.mutable_beside() = ToProto(beside.operation);
+      measure.set_beside_count(static_cast<int>(std::clamp(std::ceil(1.5 * AloneS(measurement) / beside.time_s), 1.0,
+                                                           static_cast<double>(kMostBeside))));
+    }
+    return CallMeasure(command, warm_ups + repeats);
+  }
+
+  // The slowest rank of each repeat.
+  StatusOr<std::vector<double>> CallMeasure(const v1::RankCommand& command, int runs) {
+    ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, fleet_.Call(command, 10 + fleet_.collective_deadline_s() * (runs + 1)));
+    std::vector<double> slowest_s(command.measure().repeats(), 0);
+    for (const v1::RankReply& reply : replies) {
+      for (int i = 0; i < command.measure().repeats(); ++i) slowest_s[i] = std::max(slowest_s[i], reply.measured().time_s(i));
+    }
+    return slowest_s;
+  }
+
+  static Sample SampleOf(const Need& need) { return {.key = need.key, .size = need.size, .times_s = {}, .provenance = {}}; }
+
+  // The time without anything beside it, measured already where the budget allowed.
+  double AloneS(const Measurement& measurement) const {
+    for (const Progress& other : progress_) {
+      if (other.measurement.need.size == measurement.need.size && !other.times_s.empty() &&
+          other.measurement.need.key == WithContention(measurement.need.key, Contention::kNone)) {
+        return other.MedianS();
+      }
+    }
+    return 0.01;
+  }
+
+  StatusOr<Beside> BesideOf(const Measurement& measurement) {
+    const Contention contention = ContentionOf(measurement.need.key);
+    const auto known = beside_.find(contention);
+    if (known != beside_.end()) return known->second;
+    ASSIGN_OR_RETURN(Beside beside, MakeBeside(contention, measurement.context));
+    ASSIGN_OR_RETURN(const std::vector<double> times_s, Take({.need = {.key = beside.operation.key, .size = beside.operation.size},
+                                                              .context = measurement.context},
+                                                             /*warm_ups=*/1, /*repeats=*/3));
+    beside.time_s = Median(times_s);
+    return beside_.emplace(contention, beside).first->second;
+  }
+
+  // An all-to-all over all ranks, an all-gather inside a node, a copy, or the layer's own experts: each of middling size.
+  StatusOr<Beside> MakeBeside(Contention contention, const Workload& context) const {
+    const Cluster cluster = fleet_.cluster();
+    const int node = cluster.gpus_per_node > 1 ? cluster.gpus_per_node : Ranks(cluster);
+    const auto collective = [](Collective kind, int size, int ranks_per_node) {
+      return CostKey(CollectiveKey{.collective = kind, .group = {size, ranks_per_node}});
+    };
+    constexpr double kCollectiveBytes = 262144, kCopyBytes = 1048576;
+    switch (contention) {
+      case Contention::kWithAllToAll:
+        return Beside{SampleOf({.key = collective(Collective::kAllToAll, Ranks(cluster), cluster.gpus_per_node), .size = kCollectiveBytes})};
+      case Contention::kWithAllGather:
+        return Beside{SampleOf({.key = collective(Collective::kAllGather, node, std::min(node, cluster.gpus_per_node)), .size = kCollectiveBytes})};
+      case Contention::kWithCopy: return Beside{SampleOf({.key = KernelKey{.kernel = Kernel::kDeviceCopy}, .size = kCopyBytes})};
+      case Contention::kWithExpertGemm: {
+        const double rows = 64.0 * context.layer.experts / context.layout.expert_parallel;
+        return Beside{SampleOf({.key = KernelKey{.kernel = Kernel::kExpertGemm},
+                                .size = ExpertFlops(context.layer, context.layout.expert_sharding_parallel, rows)})};
+      }
+      case Contention::kNone: break;
+    }
+    return InternalError("nothing to run beside an uncontended measurement");
+  }
+
+  SampleSet Samples() const {
+    SampleSet samples{.name = options_.name, .cluster = fleet_.cluster(), .samples = {}};
+    Provenance provenance = fleet_.provenance();
+    provenance["takenAt"] = options_.taken_at;
+    for (const Progress& one : progress_) {
+      if (one.times_s.empty()) continue;
+      Sample sample = SampleOf(one.measurement.need);
+      sample.times_s = one.times_s;
+      sample.provenance = provenance;
+      if (const auto* kernel = std::get_if<KernelKey>(&sample.key); kernel != nullptr && kernel->kernel == Kernel::kExpertGemm) {
+        const double rate = sample.size / one.MedianS();
+        samples.cluster.peak_flops_per_s = std::max(samples.cluster.peak_flops_per_s, rate);
+      }
+      samples.samples.push_back(std::move(sample));
+    }
+    return samples;
+  }
+
+  Fleet& fleet_;
+  const CalibrationOptions& options_;
+  double start_s_;
+  std::vector<Progress> progress_;
+  std::map<Contention, Beside> beside_;
+};
+
+// The workload that a kernel key was made for: the one whose shapes it carries.
+const Workload* ContextOf(const CostKey& key, const std::vector<Workload>& workloads) {
+  const auto* kernel = std::get_if<KernelKey>(&key);
+  const auto fits = [&](const Workload& workload) {
+    if (kernel == nullptr) return true;
+    const KernelKey own = KeyOf(kernel->kernel, workload.layer, workload.layout);
+    return (!kernel->bytes_per_element || kernel->bytes_per_element == own.bytes_per_element) &&
+           (!kernel->model_dim || kernel->model_dim == own.model_dim) && (!kernel->hidden_dim || kernel->hidden_dim == own.hidden_dim);
+  };
+  const auto found = std::ranges::find_if(workloads, fits);
+  return found == workloads.end() ? nullptr : &*found;
+}
+
+std::vector<Measurement> WithContexts(const std::vector<Need>& needs, const std::vector<Workload>& workloads) {
+  std::vector<Measurement> measurements;
+  for (const Need& need : needs) {
+    if (const Workload* context = ContextOf(need.key, workloads)) measurements.push_back({.need = need, .context = *context});
+  }
+  return measurements;
+}
+
+}  // namespace
+
+std::vector<Measurement> MeasurementsOf(const std::vector<Workload>& resolved, const Cluster& cluster) {
+  std::vector<Need> needs = NeedsOf(resolved, cluster);
+  std::ranges::stable_sort(needs, std::ranges::greater(), &Need::weight);
+  return WithContexts(needs, resolved);
+}
+
+std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster) {
+  return WithContexts(NeedsOfLayouts(cluster), DefaultWorkloads(cluster));
+}
+
+StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& measurements, const CalibrationOptions& options) {
+  if (!(options.budget_s > 0)) return InvalidInput(StrCat("--budget: found ", options.budget_s, " s, expected more than 0"));
+  if (measurements.empty()) return InvalidInput("nothing to measure: no layout of this cluster communicates or computes");
+  return Calibrator(fleet, measurements, options).Run();
+}
+
+}  // namespace moeplan

@@ -1,0 +1,45 @@
+// Measures what plans need on a running fleet, most useful first, within a budget.
+//
+// Every need is measured on all sibling groups at once; a time is the slowest rank's. Passes go over all needs again and
+// again, so that slow drift of the machine spreads over every curve, until the estimates are tight or the budget is
+// spent. Nothing is thrown away: outliers are the fit's business (models/fit).
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/fleet.h"
+#include "models/cost/samples.h"
+#include "models/measurement/needs.h"
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+struct Measurement {
+  Need need;
+  Workload context;  // The workload whose shapes a kernel takes.
+};
+
+// What the workloads of a grid need (resolved for `cluster`), most useful first.
+std::vector<Measurement> MeasurementsOf(const std::vector<Workload>& resolved, const Cluster& cluster);
+// What every legal layout of the cluster needs, over a grid of sizes, most useful first.
+std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster);
+
+struct CalibrationProgress {
+  double done = 0;   // 0 to 1.
+  std::string what;  // What is being measured.
+};
+
+struct CalibrationOptions {
+  double budget_s = 60;
+  std::string name;                   // Of the samples.
+  std::string taken_at;               // RFC 3339, for the provenance.
+  std::function<void(const CalibrationProgress&)> progress = [](const CalibrationProgress&) {};
+};
+
+// All samples taken. kInvalidInput when the budget is not positive or nothing is to be measured.
+StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& measurements, const CalibrationOptions& options);
+
+}  // namespace moeplan

@@ -1,0 +1,103 @@
+#include "agent/compare/run_plan.h"
+
+#include <algorithm>
+
+#include "models/fit/statistics.h"
+#include "proto/convert/plan.h"
+#include "proto/convert/workload.h"
+
+namespace moeplan {
+namespace {
+
+// A run holds up to this many collectives in a row, each with its own deadline.
+constexpr double kRunDeadlines = 4;
+constexpr double kPrepareS = 120;  // Making weights, and the reference in double precision.
+
+// The middle half of the runs.
+double InterquartileRange(const std::vector<double>& times_s) { return Quantile(times_s, 0.75) - Quantile(times_s, 0.25); }
+
+}  // namespace
+
+StatusOr<std::vector<v1::RankReply>> Bench::Call(const v1::RankCommand& command) {
+  return fleet_.Call(command, kPrepareS + kRunDeadlines * fleet_.collective_deadline_s());
+}
+
+StatusOr<int> Bench::Add(const Plan& plan) {
+  v1::RankCommand command;
+  command.mutable_prepare()->set_graph(graphs_);
+  *command.mutable_prepare()->mutable_workload() = ToProto(workload_);
+  *command.mutable_prepare()->mutable_plan() = ToProto(Plan{.knobs = plan.knobs});
+  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command));
+  return graphs_++;
+}
+
+StatusOr<double> Bench::TimeOnceS(int graph) {
+  v1::RankCommand command;
+  command.mutable_run()->set_graph(graph);
+  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command));
+  double slowest_s = 0;
+  for (const v1::RankReply& reply : replies) slowest_s = std::max(slowest_s, reply.ran().time_s());
+  return slowest_s;
+}
+
+StatusOr<Bench::TimedRun> Bench::RunWithTimelines(int graph) {
+  v1::RankCommand command;
+  command.mutable_run()->set_graph(graph);
+  command.mutable_run()->set_timeline(true);
+  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command));
+  TimedRun run;
+  for (const v1::RankReply& reply : replies) {
+    run.time_s = std::max(run.time_s, reply.ran().time_s());
+    v1::RankTimeline& rank = run.ranks.emplace_back();
+    rank.set_rank(static_cast<int>(run.ranks.size()) - 1);
+    *rank.mutable_timeline() = reply.ran().timeline();
+  }
+  return run;
+}
+
+StatusOr<Bench::Accuracy> Bench::Check(int graph) {
+  v1::RankCommand command;
+  command.mutable_check()->set_graph(graph);
+  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command));
+  double error = 0, largest = 0;
+  Accuracy accuracy;
+  for (const v1::RankReply& reply : replies) {
+    if (!(reply.checked().largest_error() <= error)) error = reply.checked().largest_error();  // A NaN stays.
+    largest = std::max(largest, reply.checked().largest_reference());
+    accuracy.dropped += reply.checked().dropped();
+  }
+  accuracy.max_relative_error = error / largest;
+  return accuracy;
+}
+
+Status Bench::Release() {
+  v1::RankCommand command;
+  command.mutable_release();
+  graphs_ = 0;
+  return Call(command).status();
+}
+
+StatusOr<v1::RunReport> RunPlan(Fleet& fleet, const Workload& workload, const Plan& plan) {
+  Bench bench(fleet, workload);
+  ASSIGN_OR_RETURN(const int graph, bench.Add(plan));
+  for (int i = 0; i < kWarmUpRuns; ++i) RETURN_IF_ERROR(bench.TimeOnceS(graph).status());
+  std::vector<double> times_s;
+  Bench::TimedRun last;
+  for (int i = 0; i < kMeasuredRuns; ++i) {
+    ASSIGN_OR_RETURN(last, bench.RunWithTimelines(graph));
+    times_s.push_back(last.time_s);
+  }
+  ASSIGN_OR_RETURN(const Bench::Accuracy accuracy, bench.Check(graph));
+  RETURN_IF_ERROR(bench.Release());
+  v1::RunReport report;
+  report.set_schedule(ToProto(plan).schedule());
+  report.set_predicted_time_s(plan.predicted_time_s);
+  report.set_measured_time_s(Median(times_s));
+  report.set_spread_s(InterquartileRange(times_s));
+  report.set_max_relative_error(accuracy.max_relative_error);
+  report.set_dropped_tokens(accuracy.dropped);
+  report.mutable_ranks()->Assign(last.ranks.begin(), last.ranks.end());
+  return report;
+}
+
+}  // namespace moeplan

@@ -1,0 +1,48 @@
+// Runs plans on a fleet and holds them against their predictions and the reference.
+#pragma once
+
+#include <vector>
+
+#include "agent/fleet.h"
+#include "models/plan/plan.h"
+#include "moeplan/v1/report.pb.h"
+
+namespace moeplan {
+
+// The contract's measure of a plan: runs before the ones that count, and those.
+inline constexpr int kWarmUpRuns = 2;
+inline constexpr int kMeasuredRuns = 9;
+
+// The graphs of one workload, made ready on every rank and run on demand. Frees them on all ranks when done with.
+class Bench {
+ public:
+  Bench(Fleet& fleet, Workload workload) : fleet_(fleet), workload_(std::move(workload)) {}
+
+  // Makes a plan ready; its number.
+  StatusOr<int> Add(const Plan& plan);
+  // One run: barrier, the layer, the slowest rank.
+  StatusOr<double> TimeOnceS(int graph);
+  struct TimedRun {
+    double time_s = 0;
+    std::vector<v1::RankTimeline> ranks;
+  };
+  StatusOr<TimedRun> RunWithTimelines(int graph);
+  struct Accuracy {
+    double max_relative_error = 0;  // max|out − reference| / max|reference| over all ranks.
+    int dropped = 0;                // (token, choice) pairs without a slot, over all source batches.
+  };
+  StatusOr<Accuracy> Check(int graph);
+  Status Release();
+
+ private:
+  StatusOr<std::vector<v1::RankReply>> Call(const v1::RankCommand& command);
+
+  Fleet& fleet_;
+  Workload workload_;
+  int graphs_ = 0;
+};
+
+// Two warm-ups, nine runs, the check against the reference; the ranks' timelines are those of the last run.
+StatusOr<v1::RunReport> RunPlan(Fleet& fleet, const Workload& workload, const Plan& plan);
+
+}  // namespace moeplan

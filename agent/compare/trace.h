@@ -1,0 +1,15 @@
+// Measured and predicted timelines as one Chrome/Perfetto trace.
+#pragma once
+
+#include <string>
+
+#include "moeplan/v1/plan.pb.h"
+#include "moeplan/v1/report.pb.h"
+
+namespace moeplan {
+
+// JSON in the Trace Event Format: process "predicted" and a process for each rank, a thread for each stream, the same
+// task names in all; microseconds.
+std::string ChromeTrace(const v1::Plan& plan, const v1::RunReport& report);
+
+}  // namespace moeplan

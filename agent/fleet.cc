@@ -1,0 +1,115 @@
+#include "agent/fleet.h"
+
+#include <poll.h>
+
+#include <chrono>
+#include <thread>
+
+#include "executor/launch/frames.h"
+#include "models/text.h"
+
+namespace moeplan {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Clock::time_point In(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+std::string_view NameOf(const v1::RankCommand& command) {
+  switch (command.command_case()) {
+    case v1::RankCommand::kStart: return "start";
+    case v1::RankCommand::kConnect: return "connect";
+    case v1::RankCommand::kMeasure: return "measure";
+    case v1::RankCommand::kPrepare: return "prepare";
+    case v1::RankCommand::kRun: return "run";
+    case v1::RankCommand::kCheck: return "check";
+    case v1::RankCommand::kRelease: return "release";
+    case v1::RankCommand::COMMAND_NOT_SET: break;
+  }
+  return "nothing";
+}
+
+StatusOr<v1::RankReply> ReadReply(int fd, Clock::time_point deadline) {
+  ASSIGN_OR_RETURN(const std::string frame, ReadFrame(fd, deadline));
+  v1::RankReply reply;
+  if (!reply.ParseFromString(frame)) return InternalError("an answer that cannot be read; is every rank of the same build?");
+  if (reply.has_error()) return Status(static_cast<StatusCode>(reply.error().code()), reply.error().message());
+  return reply;
+}
+
+}  // namespace
+
+StatusOr<Fleet> Fleet::Start(std::unique_ptr<Launch> launch, const FleetOptions& options) {
+  Fleet fleet(std::move(launch), options);
+  std::vector<v1::RankCommand> commands(fleet.ranks());
+  for (int rank = 0; rank < fleet.ranks(); ++rank) {
+    v1::RankCommand::Start& start = *commands[rank].mutable_start();
+    start.set_rank(rank);
+    start.set_nodes(fleet.launch_->nodes());
+    start.set_ranks_per_node(fleet.launch_->ranks_per_node());
+    start.set_deadline_s(options.collective_deadline_s);
+  }
+  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> started, fleet.CallEach(commands, options.start_timeout_s));
+  v1::RankCommand connect;
+  for (const v1::RankReply& reply : started) connect.mutable_connect()->add_addresses(reply.started().address());
+  for (const auto& [name, value] : started.front().started().provenance()) fleet.provenance_[name] = value;
+  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> connected, fleet.Call(connect, options.start_timeout_s));
+  return fleet;
+}
+
+StatusOr<std::vector<v1::RankReply>> Fleet::Call(const v1::RankCommand& command, double timeout_s) {
+  return CallEach(std::vector<v1::RankCommand>(ranks(), command), timeout_s);
+}
+
+StatusOr<std::vector<v1::RankReply>> Fleet::CallEach(const std::vector<v1::RankCommand>& commands, double timeout_s) {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const Status sent = WriteFrame(launch_->WriteFd(rank), commands[rank].SerializeAsString());
+    if (!sent.ok()) return RootCause(rank, sent);
+  }
+  std::vector<v1::RankReply> replies(ranks());
+  std::vector<bool> answered(ranks(), false);
+  const Clock::time_point deadline = In(timeout_s);
+  for (int missing = ranks(); missing > 0;) {
+    std::vector<pollfd> wanted;
+    std::vector<int> waiting;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if (answered[rank]) continue;
+      wanted.push_back({.fd = launch_->ReadFd(rank), .events = POLLIN, .revents = 0});
+      waiting.push_back(rank);
+    }
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0 || poll(wanted.data(), wanted.size(), static_cast<int>(left)) == 0) {
+      return DeadlineExceeded(StrCat("rank ", waiting.front(), " did not answer within ", timeout_s, " s: ",
+                                     NameOf(commands[waiting.front()])));
+    }
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (wanted[i].revents == 0) continue;
+      StatusOr<v1::RankReply> reply = ReadReply(wanted[i].fd, deadline);
+      if (!reply.ok()) return RootCause(waiting[i], reply.status()).Within(NameOf(commands[waiting[i]]));
+      replies[waiting[i]] = *std::move(reply);
+      answered[waiting[i]] = true;
+      --missing;
+    }
+  }
+  return replies;
+}
+
+Status Fleet::RootCause(int rank, const Status& first) {
+  const bool network = first.code() == StatusCode::kPeerLost || first.code() == StatusCode::kDeadlineExceeded;
+  if (!network) return first.Within(StrCat("rank ", rank));
+  // The process that ended may be noticed by its peers before it is by us.
+  for (const Clock::time_point until = In(0.5); Clock::now() < until;) {
+    for (int other = 0; other < ranks(); ++other) {
+      if (const std::string end = launch_->EndOf(other); !end.empty()) {
+        const std::string seen = other == rank ? "" : StrCat(" (rank ", rank, ": ", first.message(), ")");
+        return PeerLost(StrCat("rank ", other, " is lost: its process was ", end, seen));
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return first.Within(StrCat("rank ", rank));
+}
+
+}  // namespace moeplan

@@ -1,0 +1,52 @@
+// The coordinator's view of a job's ranks: one command to all of them, one answer from each.
+//
+// The first thing that goes wrong ends the job: a rank that reports an error, closes its stream, or does not answer in
+// time. The error names the rank and, where a rank process ended, how. Driven by one thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/launch/launch.h"
+#include "models/cost/samples.h"
+#include "models/workload/workload.h"
+#include "moeplan/v1/rank_control.pb.h"
+
+namespace moeplan {
+
+struct FleetOptions {
+  double collective_deadline_s = 30;  // Of one collective on a rank.
+  double start_timeout_s = 60;
+};
+
+class Fleet {
+ public:
+  // Takes over the launched ranks and connects them.
+  static StatusOr<Fleet> Start(std::unique_ptr<Launch> launch, const FleetOptions& options = {});
+
+  // The same command on every rank; the answers in rank order.
+  StatusOr<std::vector<v1::RankReply>> Call(const v1::RankCommand& command, double timeout_s);
+
+  // Nodes and ranks; capacities unknown.
+  Cluster cluster() const { return {.nodes = launch_->nodes(), .gpus_per_node = launch_->ranks_per_node()}; }
+  int ranks() const { return launch_->ranks(); }
+  // Facts about rank 0's machine, for samples.
+  const Provenance& provenance() const { return provenance_; }
+  double collective_deadline_s() const { return options_.collective_deadline_s; }
+  int ProcessOf(int rank) const { return launch_->ProcessOf(rank); }
+
+ private:
+  Fleet(std::unique_ptr<Launch> launch, const FleetOptions& options) : launch_(std::move(launch)), options_(options) {}
+
+  StatusOr<std::vector<v1::RankReply>> CallEach(const std::vector<v1::RankCommand>& commands, double timeout_s);
+  // What really happened, when `rank` was the first to fail: a rank that died explains its peers' complaints.
+  Status RootCause(int rank, const Status& first);
+
+  std::unique_ptr<Launch> launch_;
+  FleetOptions options_;
+  Provenance provenance_;
+};
+
+}  // namespace moeplan

@@ -1,0 +1,201 @@
+#include "agent/operation.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "executor/host/elements.h"
+#include "executor/host/host_kernels.h"
+#include "models/text.h"
+
+namespace moeplan {
+namespace {
+
+size_t RoundUp(double bytes, size_t unit) {
+  const auto units = static_cast<size_t>(std::ceil(bytes / static_cast<double>(unit)));
+  return std::max<size_t>(units, 1) * unit;
+}
+
+class CollectiveOperation final : public Operation {
+ public:
+  CollectiveOperation(const CollectiveKey& key, Communicator& group, Communicator* gather)
+      : key_(key), group_(group), gather_(gather) {}
+
+  Status Allocate(double bytes, Device& device) {
+    // A whole number of FP32 elements for each pair of ranks, twice over for SAA's sums.
+    const size_t size = group_.size();
+    const size_t parts = gather_ == nullptr ? size : size * gather_->size();
+    bytes_ = RoundUp(bytes, parts * sizeof(float));
+    ASSIGN_OR_RETURN(send_, device.Allocate(bytes_));
+    ASSIGN_OR_RETURN(receive_, device.Allocate(bytes_));
+    if (gather_ != nullptr) {
+      ASSIGN_OR_RETURN(gathered_, device.Allocate(bytes_ / key_.shards * gather_->size()));
+    }
+    return OkStatus();
+  }
+
+  void Enqueue(Stream& stream) override {
+    const size_t share = bytes_ / group_.size();
+    const std::span<std::byte> send(send_.data(), bytes_), receive(receive_.data(), bytes_);
+    switch (key_.collective) {
+      case Collective::kAllToAll: group_.AllToAll(Peers(send_), Peers(receive_), stream); return;
+      case Collective::kAllGather: group_.AllGather(send.first(share), receive, stream); return;
+      case Collective::kReduceScatter: group_.ReduceScatter(send, receive.first(share), ElementType::kFloat32, stream); return;
+      case Collective::kAllReduce: group_.AllReduce(send, receive, ElementType::kFloat32, stream); return;
+      case Collective::kAllToAllAllGather:
+        group_.AllToAllAllGather(Peers(send_), Peers(receive_), key_.shards, {gathered_.data(), gathered_.bytes()},
+                                 ElementType::kFloat32, *gather_, stream);
+        return;
+    }
+  }
+
+ private:
+  PeerRows Peers(const DeviceMemory& memory) const {
+    return {.data = memory.data(), .row_bytes = bytes_ / group_.size(),
+            .cells = {.blocks = group_.size(), .cells_per_block = 1, .rows_per_cell = 1}};
+  }
+
+  CollectiveKey key_;
+  Communicator& group_;
+  Communicator* gather_;
+  size_t bytes_ = 0;
+  DeviceMemory send_, receive_, gathered_;
+};
+
+// The kernels of one rank on made-up tokens: rows spread evenly over the rank's experts.
+class KernelOperation final : public Operation {
+ public:
+  KernelOperation(Kernel kernel, const Workload& workload)
+      : kernel_(kernel),
+        layer_(workload.layer),
+        weights_(MakeWeights(layer_, NeededShard(kernel, workload), /*seed=*/1)),
+        kernels_(MakeHostKernels(layer_, weights_)) {}
+
+  Status Allocate(double size, Device& device) {
+    const size_t row_bytes = static_cast<size_t>(layer_.model_dim) * layer_.bytes_per_element;
+    const double rows = kernel_ == Kernel::kExpertGemm ? size / RowFlops() : size / static_cast<double>(row_bytes);
+    if (rows > 1e8) return InvalidInput(StrCat(Name(kernel_), ": found size ", size, ", expected one that fits in memory"));
+    experts_ = kernel_ == Kernel::kExpertGemm ? weights_.shard.experts : layer_.experts;
+    rows_per_expert_ = std::max(1, static_cast<int>(std::llround(rows / experts_)));
+    rows_ = kernel_ == Kernel::kExpertGemm || kernel_ == Kernel::kPermute ? rows_per_expert_ * experts_
+                                                                        : std::max(1, static_cast<int>(std::llround(rows)));
+    ASSIGN_OR_RETURN(slots_, device.Allocate(rows_ * row_bytes));
+    ASSIGN_OR_RETURN(output_, device.Allocate(rows_ * row_bytes));
+    tokens_ = std::max(1, kernel_ == Kernel::kGate ? rows_ : rows_ / layer_.top_k);
+    ASSIGN_OR_RETURN(token_data_, device.Allocate(tokens_ * row_bytes));
+    const size_t pairs = static_cast<size_t>(tokens_) * layer_.top_k;
+    ASSIGN_OR_RETURN(routing_, device.Allocate(pairs * 12));
+    FillTokens();
+    FillRouting();
+    pairs_.resize(experts_);
+    for (int expert = 0; expert < experts_; ++expert) pairs_[expert] = {{expert, expert}};
+    return OkStatus();
+  }
+
+  void Enqueue(Stream& stream) override {
+    switch (kernel_) {
+      case Kernel::kExpertGemm: kernels_->Expert(Slots(slots_), Slots(output_), pairs_, stream); return;
+      case Kernel::kGate: kernels_->Gate({.tokens = Tokens(), .routing = RoutingHere(), .capacity = tokens_}, stream); return;
+      case Kernel::kPermute:
+        // There and back: the cost of moving slots is the mean of the two.
+        kernels_->Dispatch(Tokens(), RoutingHere(), Slots(slots_), stream);
+        kernels_->Combine(Slots(slots_), RoutingHere(), Tokens(), stream);
+        return;
+      default: {
+        SlotRows from = Slots(slots_), to = Slots(output_);
+        from.cells = to.cells = {.blocks = 1, .cells_per_block = 1, .rows_per_cell = rows_};
+        kernels_->CopyCells(from, to, whole_, stream);
+      }
+    }
+  }
+
+  double share() const override { return kernel_ == Kernel::kPermute ? 0.5 : 1; }
+
+ private:
+  static ExpertShard NeededShard(Kernel kernel, const Workload& workload) {
+    ExpertShard shard = ShardOf(workload.layer, workload.layout, 0);
+    if (kernel != Kernel::kExpertGemm) shard.experts = shard.hidden = 0;
+    return shard;
+  }
+
+  double RowFlops() const {
+    return 2.0 * layer_.expert_matrices * layer_.model_dim * weights_.shard.hidden;
+  }
+
+  // Values of the order that a layer sees; zeros would be kind to nobody's denormals.
+  void FillTokens() {
+    const ElementType type = ElementTypeOf(layer_.bytes_per_element);
+    const std::vector<float> values(layer_.model_dim, 0.5F);
+    const size_t row_bytes = values.size() * BytesOf(type);
+    for (int row = 0; row < tokens_; ++row) Store(values.data(), type, values.size(), token_data_.data() + row * row_bytes);
+    for (int row = 0; row < rows_; ++row) Store(values.data(), type, values.size(), slots_.data() + row * row_bytes);
+  }
+
+  void FillRouting() {
+    const Routing routing = RoutingHere();
+    for (int pair = 0; pair < tokens_ * layer_.top_k; ++pair) {
+      routing.expert[pair] = pair % layer_.experts;
+      const int slot = pair / layer_.experts;
+      routing.slot[pair] = slot < rows_per_expert_ ? slot : -1;
+      routing.weight[pair] = 0.5F;
+    }
+  }
+
+  TokenRows Tokens() const { return {.data = token_data_.data(), .rows_per_block = tokens_, .valid_rows = tokens_}; }
+  Routing RoutingHere() const {
+    const size_t pairs = static_cast<size_t>(tokens_) * layer_.top_k;
+    auto* experts = reinterpret_cast<int32_t*>(routing_.data());
+    return {.expert = experts, .slot = experts + pairs, .weight = reinterpret_cast<float*>(experts + 2 * pairs)};
+  }
+  SlotRows Slots(const DeviceMemory& memory) const {
+    return {.data = memory.data(),
+            .cells = {.blocks = 1, .cells_per_block = experts_, .rows_per_cell = rows_per_expert_},
+            .address = {.experts_per_rank = layer_.experts, .expert_stride = 1, .slots_per_cell = rows_per_expert_}};
+  }
+
+  Kernel kernel_;
+  Layer layer_;
+  LayerWeights weights_;
+  std::unique_ptr<Kernels> kernels_;
+  int experts_ = 1, rows_per_expert_ = 1, rows_ = 1, tokens_ = 1;
+  DeviceMemory slots_, output_, token_data_, routing_;
+  std::vector<std::vector<CellPair>> pairs_;
+  const std::vector<CellPair> whole_ = {{0, 0}};
+};
+
+}  // namespace
+
+StatusOr<GroupPlacement> PlacementOf(const CollectiveKey& key, int ranks, int ranks_per_node) {
+  GroupPlacement placement;
+  int stride = 1;
+  if (key.collective == Collective::kAllToAllAllGather) {
+    placement = {.layout = {.tensor_parallel = key.gather_group_size, .expert_parallel = key.group.size / std::max(1, key.shards),
+                            .expert_sharding_parallel = key.shards},
+                 .group = Group::kExpertShard};
+  } else {
+    stride = key.group.size > key.group.ranks_per_node ? ranks_per_node / key.group.ranks_per_node : 1;
+    placement.layout = {.expert_parallel = key.group.size, .expert_sharding_parallel = std::max(1, stride)};
+  }
+  const int block = placement.layout.expert_parallel * placement.layout.expert_sharding_parallel;
+  const bool tiles = stride >= 1 && block <= ranks && ranks % block == 0 && ranks % placement.layout.tensor_parallel == 0 &&
+                     ShapeOf(placement.group, placement.layout, ranks_per_node) == key.group;
+  if (!tiles) return InvalidInput(StrCat(Describe(key), ": found no such groups among ", ranks, " ranks, ", ranks_per_node, " a node"));
+  return placement;
+}
+
+StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, double bytes, Device& device, Communicator& group,
+                                                    Communicator* gather) {
+  auto operation = std::make_unique<CollectiveOperation>(key, group, gather);
+  RETURN_IF_ERROR(operation->Allocate(bytes, device));
+  return operation;
+}
+
+StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Device& device, const Workload& workload) {
+  const bool known = key.kernel == Kernel::kExpertGemm || key.kernel == Kernel::kGate || key.kernel == Kernel::kPermute ||
+                     key.kernel == Kernel::kDeviceCopy;
+  if (!known) return Unimplemented(StrCat(Name(key.kernel), " cannot be measured in this version"));
+  auto operation = std::make_unique<KernelOperation>(key.kernel, workload);
+  RETURN_IF_ERROR(operation->Allocate(size, device));
+  return operation;
+}
+
+}  // namespace moeplan

@@ -1,0 +1,40 @@
+// One operation of an executor, ready to be measured: a collective on all its sibling groups, or a kernel.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "executor/communicator.h"
+#include "executor/device.h"
+#include "executor/kernels.h"
+#include "models/cost/samples.h"
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+// How the groups of a collective lie over the ranks: a layout whose groups have the key's shape, and which of them.
+struct GroupPlacement {
+  Layout layout;
+  Group group = Group::kExpert;
+};
+// kInvalidInput when the shape does not tile `ranks` ranks on nodes of `ranks_per_node`.
+StatusOr<GroupPlacement> PlacementOf(const CollectiveKey& key, int ranks, int ranks_per_node);
+
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  virtual void Enqueue(Stream& stream) = 0;
+  // What part of an Enqueue's time the key is charged.
+  virtual double share() const { return 1; }
+};
+
+// `gather` is the MP group of an ALL_TO_ALL_ALL_GATHER, null otherwise. `bytes` is rounded up to what the group divides.
+StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, double bytes, Device& device, Communicator& group,
+                                                    Communicator* gather);
+
+// A kernel on the shapes of `workload`, as one rank of its layout runs it.
+StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Device& device, const Workload& workload);
+
+}  // namespace moeplan

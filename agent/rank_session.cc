@@ -1,0 +1,327 @@
+#include "agent/rank_session.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <optional>
+
+#include "agent/operation.h"
+#include "executor/host/elements.h"
+#include "executor/host/gloo_mesh.h"
+#include "executor/host/host_device.h"
+#include "executor/host/host_kernels.h"
+#include "executor/host/mesh_communicator.h"
+#include "executor/launch/frames.h"
+#include "executor/reference/reference_layer.h"
+#include "executor/runtime/graph_runner.h"
+#include "models/schedule/schedules.h"
+#include "models/text.h"
+#include "proto/convert/plan.h"
+#include "proto/convert/samples.h"
+#include "proto/convert/workload.h"
+
+namespace moeplan {
+namespace {
+
+constexpr uint64_t kWeightSeed = 20240501;
+
+std::map<std::string, std::string> OwnProvenance() {
+  std::map<std::string, std::string> facts = {{"backend", "host"}};
+  char host[256] = "";
+  if (gethostname(host, sizeof host - 1) == 0) facts["hostname"] = host;
+  utsname system{};
+  if (uname(&system) == 0) facts["kernel"] = system.release;
+  std::ifstream processors("/proc/cpuinfo");
+  for (std::string line; std::getline(processors, line);) {
+    if (!line.starts_with("model name")) continue;
+    facts["processor"] = line.substr(line.find(':') + 2);
+    break;
+  }
+  facts["processors"] = StrCat(sysconf(_SC_NPROCESSORS_ONLN));
+  return facts;
+}
+
+// Groups of a layout, one set for what is measured and one for what runs beside it.
+using GroupKey = std::tuple<int, int, int, int, bool>;
+
+class HostRankSession final : public RankSession {
+ public:
+  explicit HostRankSession(std::string host_address) : host_address_(std::move(host_address)) {}
+
+  v1::RankReply Handle(const v1::RankCommand& command) override {
+    v1::RankReply reply;
+    const Status status = failure_.ok() ? Do(command, reply) : failure_;
+    if (!status.ok()) {
+      reply.Clear();
+      reply.mutable_error()->set_code(static_cast<int>(status.code()));
+      reply.mutable_error()->set_message(status.message());
+    }
+    return reply;
+  }
+
+ private:
+  // A graph that can run, and what its output is checked against.
+  struct ReadyGraph {
+    Workload workload;
+    TaskGraph graph;
+    std::unique_ptr<GraphRunner> runner;
+  };
+
+  // The layer's weights on this rank; kept while graphs of the same layer and layout come in.
+  struct ReadyLayer {
+    Workload workload;
+    LayerWeights weights;
+    std::unique_ptr<Kernels> kernels;
+    std::vector<float> input;
+  };
+
+  Status Do(const v1::RankCommand& command, v1::RankReply& reply) {
+    switch (command.command_case()) {
+      case v1::RankCommand::kStart: return Start(command.start(), *reply.mutable_started());
+      case v1::RankCommand::kConnect: return Connect(command.connect());
+      case v1::RankCommand::kMeasure: return Measure(command.measure(), *reply.mutable_measured());
+      case v1::RankCommand::kPrepare: return Prepare(command.prepare());
+      case v1::RankCommand::kRun: return Run(command.run(), *reply.mutable_ran());
+      case v1::RankCommand::kCheck: return Check(command.check(), *reply.mutable_checked());
+      case v1::RankCommand::kRelease: return Release();
+      case v1::RankCommand::COMMAND_NOT_SET: break;
+    }
+    return InternalError("a command without content");
+  }
+
+  Status Start(const v1::RankCommand::Start& start, v1::RankReply::Started& started) {
+    rank_ = start.rank();
+    cluster_ = {.nodes = start.nodes(), .gpus_per_node = start.ranks_per_node()};
+    deadline_s_ = start.deadline_s();
+    ASSIGN_OR_RETURN(join_, StartGlooJoin(rank_, Ranks(cluster_), host_address_));
+    started.set_address(join_->address());
+    for (const auto& [name, value] : OwnProvenance()) (*started.mutable_provenance())[name] = value;
+    return OkStatus();
+  }
+
+  Status Connect(const v1::RankCommand::Connect& connect) {
+    if (join_ == nullptr) return InternalError("Connect before Start");
+    const std::vector<std::string> addresses(connect.addresses().begin(), connect.addresses().end());
+    ASSIGN_OR_RETURN(std::unique_ptr<Mesh> mesh, std::move(*join_).Connect(addresses));
+    world_ = MakeMeshCommunicator(std::move(mesh), deadline_s_);
+    device_ = MakeHostDevice();
+    device_->OnFailure([this](const Status& why) { AbortAll(why); });
+    streams_.emplace(*device_);
+    beside_stream_ = device_->MakeStream("beside");
+    return OkStatus();
+  }
+
+  void AbortAll(const Status& why) {
+    world_->Abort(why);
+    for (auto& [degree, stage] : stages_) stage->Abort(why);
+    for (auto& [key, groups] : groups_) groups.Abort(why);
+  }
+
+  // Every rank asks for the same groups in the same order, so that making them matches up.
+  StatusOr<GroupCommunicators*> Groups(const Layout& layout, bool beside) {
+    const GroupKey key = {layout.tensor_parallel, layout.expert_parallel, layout.expert_sharding_parallel,
+                          layout.pipeline_parallel, beside};
+    if (const auto found = groups_.find(key); found != groups_.end()) return &found->second;
+    ASSIGN_OR_RETURN(Communicator * stage, StageOf(layout));
+    ASSIGN_OR_RETURN(GroupCommunicators groups, GroupCommunicators::Make(*stage, layout));
+    return &groups_.emplace(key, std::move(groups)).first->second;
+  }
+
+  // The ranks of the own pipeline stage.
+  StatusOr<Communicator*> StageOf(const Layout& layout) {
+    if (layout.pipeline_parallel == 1) return world_.get();
+    std::unique_ptr<Communicator>& stage = stages_[layout.pipeline_parallel];
+    if (stage == nullptr) {
+      const int stage_ranks = Ranks(cluster_) / layout.pipeline_parallel;
+      ASSIGN_OR_RETURN(stage, world_->Split(rank_ / stage_ranks));
+    }
+    return stage.get();
+  }
+
+  StatusOr<std::unique_ptr<Operation>> MakeOperation(const v1::Sample& sample, const Workload& context, bool beside) {
+    ASSIGN_OR_RETURN(const Sample what, SampleFromProto(sample, "what"));
+    if (const auto* kernel = std::get_if<KernelKey>(&what.key)) return MakeKernel(*kernel, what.size, *device_, context);
+    const auto& key = std::get<CollectiveKey>(what.key);
+    ASSIGN_OR_RETURN(const GroupPlacement placement, PlacementOf(key, Ranks(cluster_), cluster_.gpus_per_node));
+    ASSIGN_OR_RETURN(GroupCommunicators * groups, Groups(placement.layout, beside));
+    const bool gathers = key.collective == Collective::kAllToAllAllGather;
+    return MakeCollective(key, what.size, *device_, (*groups)[placement.group], gathers ? &(*groups)[Group::kTensor] : nullptr);
+  }
+
+  Status Measure(const v1::RankCommand::Measure& measure, v1::RankReply::Measured& measured) {
+    Workload context;
+    if (measure.has_context()) {
+      ASSIGN_OR_RETURN(context, WorkloadFromProto(measure.context(), "context"));
+    }
+    ASSIGN_OR_RETURN(const std::unique_ptr<Operation> what, MakeOperation(measure.what(), context, /*beside=*/false));
+    std::unique_ptr<Operation> beside;
+    if (measure.has_beside()) {
+      ASSIGN_OR_RETURN(beside, MakeOperation(measure.beside(), context, /*beside=*/true));
+    }
+    for (int i = 0; i < measure.warm_ups() + measure.repeats(); ++i) {
+      ASSIGN_OR_RETURN(const double time_s, TimeOnce(*what, beside.get(), measure.beside_count()));
+      if (i >= measure.warm_ups()) measured.add_time_s(time_s * what->share());
+    }
+    return OkStatus();
+  }
+
+  // From the barrier to the end, on this rank.
+  StatusOr<double> TimeOnce(Operation& what, Operation* beside, int beside_count) {
+    Stream& stream = (*streams_)[StreamKind::kInterNode];
+    const std::unique_ptr<Event> start = device_->MakeEvent(), end = device_->MakeEvent();
+    device_->Label(stream, "measure");
+    device_->Label(*beside_stream_, "measure_beside");
+    world_->Barrier(stream);
+    device_->Record(*start, stream);
+    device_->Wait(*beside_stream_, *start);
+    for (int i = 0; beside != nullptr && i < beside_count; ++i) beside->Enqueue(*beside_stream_);
+    what.Enqueue(stream);
+    device_->Record(*end, stream);
+    RETURN_IF_ERROR(Synchronize());
+    return device_->TimeS(*end) - device_->TimeS(*start);
+  }
+
+  Status Synchronize() {
+    failure_ = device_->Synchronize();
+    return failure_;
+  }
+
+  Status LoadLayer(const Workload& workload) {
+    if (layer_ && layer_->workload.layer == workload.layer && layer_->workload.layout == workload.layout) return OkStatus();
+    RETURN_IF_ERROR(Release());
+    const int stage_rank = StageRank(workload.layout);
+    layer_.emplace(ReadyLayer{.workload = workload,
+                              .weights = MakeWeights(workload.layer, ShardOf(workload.layer, workload.layout, stage_rank), kWeightSeed)});
+    layer_->kernels = MakeHostKernels(workload.layer, layer_->weights);
+    layer_->input = MakeInput(workload.layer, workload.layout, stage_rank / workload.layout.tensor_parallel, kWeightSeed);
+    return OkStatus();
+  }
+
+  int StageRank(const Layout& layout) const { return rank_ % (Ranks(cluster_) / layout.pipeline_parallel); }
+
+  Status Prepare(const v1::RankCommand::Prepare& prepare) {
+    ASSIGN_OR_RETURN(const Workload given, WorkloadFromProto(prepare.workload(), "workload"));
+    ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(given, cluster_));
+    ASSIGN_OR_RETURN(const Plan plan, PlanFromProto(prepare.plan(), "plan"));
+    ReadyGraph ready{.workload = workload};
+    ASSIGN_OR_RETURN(ready.graph, BuildSchedule(plan.knobs, workload, cluster_));
+    RETURN_IF_ERROR(LoadLayer(workload));
+    ASSIGN_OR_RETURN(GroupCommunicators * groups, Groups(workload.layout, /*beside=*/false));
+    ASSIGN_OR_RETURN(ready.runner, GraphRunner::Prepare(ready.graph, {.rank = StageRank(workload.layout), .device = *device_,
+                                                                     .streams = *streams_, .groups = *groups,
+                                                                     .kernels = *layer_->kernels}));
+    Store(layer_->input.data(), ElementTypeOf(workload.layer.bytes_per_element), layer_->input.size(), ready.runner->input());
+    graphs_[prepare.graph()] = std::move(ready);
+    return OkStatus();
+  }
+
+  StatusOr<ReadyGraph*> GraphOf(int number) {
+    const auto found = graphs_.find(number);
+    if (found == graphs_.end()) return InternalError(StrCat("graph ", number, " is not ready"));
+    return &found->second;
+  }
+
+  Status Run(const v1::RankCommand::Run& run, v1::RankReply::Ran& ran) {
+    ASSIGN_OR_RETURN(ReadyGraph * ready, GraphOf(run.graph()));
+    Stream& stream = (*streams_)[StreamKind::kCompute];
+    const std::unique_ptr<Event> start = device_->MakeEvent();
+    device_->Label(stream, "barrier");
+    world_->Barrier(stream);
+    device_->Record(*start, stream);
+    for (const StreamKind kind : {StreamKind::kIntraNode, StreamKind::kInterNode, StreamKind::kCopy}) {
+      device_->Wait((*streams_)[kind], *start);
+    }
+    ready->runner->Enqueue();
+    RETURN_IF_ERROR(Synchronize());
+    const double start_s = device_->TimeS(*start);
+    double end_s = start_s;
+    for (TaskTiming timing : ready->runner->LastTimeline()) {
+      end_s = std::max(end_s, timing.end_s);
+      timing.start_s -= start_s;
+      timing.end_s -= start_s;
+      if (run.timeline()) *ran.add_timeline() = ToProto(timing);
+    }
+    ran.set_time_s(end_s - start_s);
+    return OkStatus();
+  }
+
+  Status Check(const v1::RankCommand::Check& check, v1::RankReply::Checked& checked) {
+    ASSIGN_OR_RETURN(ReadyGraph * ready, GraphOf(check.graph()));
+    const Workload& workload = ready->workload;
+    const LayerSizes sizes = SizesOf(workload.layer, workload.layout);
+    const bool sliced = ready->graph.buffers[ready->graph.output].cells.size() == 1 &&
+                        workload.capacity_passing == CapacityPassing::kPadded;
+    const int slices = sliced ? workload.layout.tensor_parallel : 1;
+    const LayerWeights full = MakeWeights(workload.layer, ShardOf(workload.layer, {}, 0), kWeightSeed);
+    const ReferenceOutput reference =
+        ComputeReference(workload.layer, full, layer_->input, (sizes.slots + slices - 1) / slices, slices);
+    std::vector<float> output(layer_->input.size());
+    Load(ready->runner->output(), ElementTypeOf(workload.layer.bytes_per_element), output.size(), output.data());
+    double error = 0, largest = 0;
+    for (size_t i = 0; i < output.size(); ++i) {
+      // Not std::max: a NaN must not be overlooked.
+      const double difference = std::abs(output[i] - reference.output[i]);
+      if (!(difference <= error)) error = difference;
+      largest = std::max(largest, std::abs(reference.output[i]));
+    }
+    checked.set_largest_error(error);
+    checked.set_largest_reference(largest);
+    checked.set_dropped(DroppedPairs(*ready));
+    return OkStatus();
+  }
+
+  // Pairs that this rank answers for: its slice, or, where every MP rank gates alike, the first rank's.
+  int DroppedPairs(const ReadyGraph& ready) const {
+    const GraphRunner::RoutedRows rows = ready.runner->routed_rows();
+    const int tokens = static_cast<int>(SizesOf(ready.workload.layer, ready.workload.layout).tokens);
+    const bool whole_batch = rows.count == tokens;
+    if (whole_batch && IndexIn(Group::kTensor, ready.workload.layout, StageRank(ready.workload.layout)) != 0) return 0;
+    const Routing routing = ready.runner->routing();
+    const int top_k = ready.workload.layer.top_k;
+    int dropped = 0;
+    for (int pair = rows.first_row * top_k; pair < (rows.first_row + rows.count) * top_k; ++pair) dropped += routing.slot[pair] < 0;
+    return dropped;
+  }
+
+  Status Release() {
+    graphs_.clear();
+    layer_.reset();
+    return OkStatus();
+  }
+
+  std::string host_address_;
+  int rank_ = 0;
+  Cluster cluster_;
+  double deadline_s_ = 30;
+  Status failure_;
+  std::unique_ptr<GlooJoin> join_;
+  std::unique_ptr<Communicator> world_;
+  std::map<int, std::unique_ptr<Communicator>> stages_;  // By pipeline degree.
+  std::map<GroupKey, GroupCommunicators> groups_;
+  std::optional<ReadyLayer> layer_;
+  std::map<int, ReadyGraph> graphs_;
+  // Last, so that their threads end before what they use goes.
+  std::unique_ptr<HostDevice> device_;
+  std::optional<RankStreams> streams_;
+  std::unique_ptr<Stream> beside_stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<RankSession> RankSession::Make(const std::string& host_address) {
+  return std::make_unique<HostRankSession>(host_address);
+}
+
+void ServeRank(RankSession& session, int read_fd, int write_fd) {
+  while (true) {
+    const StatusOr<std::string> frame = ReadFrame(read_fd, Deadline::max());
+    v1::RankCommand command;
+    if (!frame.ok() || !command.ParseFromString(*frame)) return;
+    if (!WriteFrame(write_fd, session.Handle(command).SerializeAsString()).ok()) return;
+  }
+}
+
+}  // namespace moeplan

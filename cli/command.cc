@@ -1,0 +1,47 @@
+#include "cli/command.h"
+
+#include <utility>
+
+#include "models/text.h"
+
+namespace moeplan::cli {
+
+int ExitCode(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kOk: return 0;
+    case StatusCode::kInfeasible: return 1;
+    case StatusCode::kInvalidInput:
+    case StatusCode::kNotFound:
+    case StatusCode::kUnimplemented: return 2;
+    default: return 3;
+  }
+}
+
+CLI::App* AddCommand(CLI::App& app, Invocation& invocation, const std::string& name, const std::string& description,
+                     const std::string& example, std::function<Status()> run) {
+  CLI::App* command = app.add_subcommand(name, description);
+  command->footer(StrCat("\nExample:\n  ", example, "\n"));
+  command->callback([&invocation, run = std::move(run)] { invocation.run = run; });
+  return command;
+}
+
+void AddLater(CLI::App& app, Invocation& invocation) {
+  constexpr std::pair<const char*, const char*> kLater[] = {
+      {"what-if", "Sweep fields of a workload, layout, cluster or cost model"},
+      {"layout", "Rank the layouts of a model over a number of GPUs"},
+      {"import", "Read measurements of other tools"},
+      {"export", "Write a plan for another system"},
+      {"reproduce", "Print the papers' tables beside our figures"},
+      {"call", "Call a planner's method with JSON"},
+      {"agent", "Measure for a planner, on every node"},
+  };
+  for (const auto& [name, description] : kLater) {
+    CLI::App* command = app.add_subcommand(name, StrCat(description, " (not there yet)"));
+    command->allow_extras();
+    command->callback([&invocation, name = std::string(name)] {
+      invocation.run = [name] { return Unimplemented(StrCat("moeplan ", name, " is not there yet; `moeplan --help` lists what is")); };
+    });
+  }
+}
+
+}  // namespace moeplan::cli

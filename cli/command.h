@@ -1,0 +1,36 @@
+// What the commands of `moeplan` share: how one is registered, what it gets and what its end means.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "models/status.h"
+
+namespace moeplan::cli {
+
+// The chosen command; set while the command line is parsed, run afterwards.
+struct Invocation {
+  std::function<Status()> run;
+};
+
+// 0 done; 1 the answer is "no"; 2 the input or the command line is wrong; 3 anything else (contract).
+int ExitCode(const Status& status);
+
+// Adds a subcommand with an example at the end of its help; `run` is called when it was chosen.
+CLI::App* AddCommand(CLI::App& app, Invocation& invocation, const std::string& name, const std::string& description,
+                     const std::string& example, std::function<Status()> run);
+
+void AddCalibrate(CLI::App& app, Invocation& invocation);
+void AddFit(CLI::App& app, Invocation& invocation);
+void AddProfile(CLI::App& app, Invocation& invocation);
+void AddPlan(CLI::App& app, Invocation& invocation);
+void AddRun(CLI::App& app, Invocation& invocation);
+void AddValidate(CLI::App& app, Invocation& invocation);
+void AddServe(CLI::App& app, Invocation& invocation);
+// The process of one rank; started by other commands, not shown.
+void AddRankWorker(CLI::App& app, Invocation& invocation);
+// Commands of the contract that this version does not have answer so.
+void AddLater(CLI::App& app, Invocation& invocation);
+
+}  // namespace moeplan::cli

@@ -1,0 +1,92 @@
+#include <cstdio>
+#include <memory>
+
+#include "agent/calibrate.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "db/store.h"
+#include "models/fit/fit.h"
+#include "models/text.h"
+#include "proto/convert/profile.h"
+
+namespace moeplan::cli {
+namespace {
+
+struct CalibrateOptions {
+  ClusterOption cluster;
+  std::string db, profile_name, layouts, budget = "60s";
+  bool json = false;
+};
+
+std::string CurveRow(const CostModel& model) {
+  return model.fit ? StrCat(FormName(model.curve), ", ", model.fit->points, " sizes") : std::string(FormName(model.curve));
+}
+
+void PrintSummary(const Profile& profile, const std::string& db) {
+  std::vector<std::vector<std::string>> rows = {{"measured", "model", "error", "at largest size"}};
+  const auto add = [&](const std::string& name, const CostModel& model, double bus_factor) {
+    char error[32] = "";
+    if (model.fit) std::snprintf(error, sizeof error, "%.1f %%", 100 * model.fit->relative_error_p50);
+    rows.push_back({name, CurveRow(model), error, Duration(TimeS(model.curve, model.size_high, bus_factor))});
+  };
+  for (const CollectiveModel& entry : profile.collectives) {
+    add(Describe(entry.key), entry.model, BusFactor(entry.key.collective, entry.key.group.size));
+  }
+  for (const KernelModel& entry : profile.kernels) add(Describe(entry.key), entry.model, 1);
+  std::fputs(Table(rows).c_str(), stdout);
+  std::printf("profile %s, version %d, in %s\n", profile.name.c_str(), profile.version, db.c_str());
+}
+
+StatusOr<std::vector<Measurement>> WhatToMeasure(const CalibrateOptions& options, const Cluster& cluster) {
+  if (options.layouts.empty()) return MeasurementsOfLayouts(cluster);
+  ASSIGN_OR_RETURN(const std::vector<Workload> grid, ReadGrid(options.layouts));
+  StatusOr<std::vector<Workload>> resolved = ResolveGrid(grid, cluster);
+  if (!resolved.ok()) return resolved.status().Within(options.layouts);
+  return MeasurementsOf(*resolved, cluster);
+}
+
+Status Run(const CalibrateOptions& options) {
+  ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
+  if (!options.layouts.empty()) RETURN_IF_ERROR(ReadGrid(options.layouts).status());
+  ASSIGN_OR_RETURN(Store store, Store::Open(options.db));
+  ASSIGN_OR_RETURN(std::optional<Fleet> fleet, options.cluster.Start());
+  if (!fleet) return OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<Measurement> measurements, WhatToMeasure(options, fleet->cluster()));
+  const std::string taken_at = NowText();
+  const std::string name = options.profile_name.empty() ? options.cluster.DefaultName(fleet->cluster()) : options.profile_name;
+  ProgressBar bar("calibrating");
+  ASSIGN_OR_RETURN(const SampleSet samples,
+                   Calibrate(*fleet, measurements,
+                             {.budget_s = budget_s, .name = name, .taken_at = taken_at,
+                              .progress = [&bar](const CalibrationProgress& progress) { bar.Show(progress.done, progress.what); }}));
+  fleet.reset();
+  const SampleBatch batch = {.request_id = StrCat("calibrate ", name, " ", taken_at, " ", static_cast<int>(getpid())),
+                             .calibration = "", .samples = samples};
+  RETURN_IF_ERROR(store.AppendSamples({&batch, 1}).status());
+  ASSIGN_OR_RETURN(Profile profile, FitProfile(samples));
+  ASSIGN_OR_RETURN(const ProfileVersion saved, store.SaveProfile(profile));
+  profile.version = saved.version;
+  profile.created_at = saved.created_at;
+  if (options.json) {
+    PrintJson(ToProto(profile));
+  } else {
+    PrintSummary(profile, options.db);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+void AddCalibrate(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<CalibrateOptions>();
+  CLI::App* command = AddCommand(app, invocation, "calibrate", "Measure collectives and kernels, fit them, and keep the profile",
+                                 "moeplan calibrate --local 4 --db moeplan.db --budget 60s", [options] { return Run(*options); });
+  options->cluster.Add(*command);
+  command->add_option("--db", options->db, "Database to keep samples and profile in (made when absent)")->required();
+  command->add_option("--profile-name", options->profile_name, "Name of the profile (default: after the cluster)");
+  command->add_option("--layouts", options->layouts, "GRID.json: measure what these workloads need");
+  command->add_option("--budget", options->budget, "Time to measure for, such as 60s or 5m")->capture_default_str();
+  command->add_flag("--json", options->json, "Print the profile as JSON");
+}
+
+}  // namespace moeplan::cli

@@ -1,0 +1,103 @@
+#include <cstdio>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "models/text.h"
+#include "proto/convert/plan.h"
+#include "proto/convert/workload.h"
+#include "proto/json.h"
+
+namespace moeplan::cli {
+namespace {
+
+struct PlanCommandOptions {
+  SourceOption source;
+  std::string workload, graph;
+  int top = 0;
+  bool top_given = false;
+  bool json = false;
+};
+
+std::string KnobsText(const Knobs& knobs) {
+  std::string text(Name(knobs.family));
+  if (knobs.chunks > 1) text += StrCat(" N=", knobs.chunks);
+  if (knobs.overlapped_gather) text += " SAA";
+  return text;
+}
+
+void PrintRules(const RuleAnswers& rules) {
+  if (rules.parm) {
+    std::printf("rule parm:  %s (baseline %s, S1 %s, S2 %s)\n", std::string(Name(rules.parm->choice)).c_str(),
+                Duration(rules.parm->t_baseline_s).c_str(), Duration(rules.parm->t_s1_s).c_str(), Duration(rules.parm->t_s2_s).c_str());
+  }
+  if (rules.monta) {
+    std::printf("rule monta: %s (baseline %s, O1 %s", std::string(Name(rules.monta->choice)).c_str(),
+                Duration(rules.monta->t_baseline_s).c_str(), Duration(rules.monta->o1_time_s).c_str());
+    if (rules.monta->o2) std::printf(", O2 %s with N=%d", Duration(rules.monta->o2->time_s).c_str(), rules.monta->o2->chunks);
+    if (rules.monta->o3) std::printf(", O3 %s with N=%d", Duration(rules.monta->o3->time_s).c_str(), rules.monta->o3->chunks);
+    std::printf(")\n");
+  }
+}
+
+void PrintAnswer(const PlanAnswer& answer) {
+  std::vector<std::vector<std::string>> rows = {{"schedule", "predicted", "90 % interval", "exposed communication", "memory"}};
+  for (const Plan& plan : answer.candidates) {
+    char memory[32];
+    std::snprintf(memory, sizeof memory, "%.1f MB", plan.memory_bytes / 1e6);
+    rows.push_back({KnobsText(plan.knobs), Duration(plan.predicted_time_s), StrCat(Duration(plan.low_s), " – ", Duration(plan.high_s)),
+                    Duration(plan.exposed_communication_s), memory});
+  }
+  std::fputs(Table(rows).c_str(), stdout);
+  std::printf("\n%s\n\n", answer.explanation.c_str());
+  PrintRules(answer.rules);
+  for (const Skipped& skipped : answer.skipped_candidates) std::printf("skipped %s: %s\n", skipped.what.c_str(), skipped.reason.c_str());
+  for (const Skipped& skipped : answer.skipped_rules) std::printf("skipped rule %s: %s\n", skipped.what.c_str(), skipped.reason.c_str());
+  for (const std::string& warning : answer.warnings) std::printf("warning: %s\n", warning.c_str());
+}
+
+StatusOr<Workload> ReadWorkload(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
+  ASSIGN_OR_RETURN(const auto message, FromJson<v1::Workload>(text, path));
+  StatusOr<Workload> workload = WorkloadFromProto(message);
+  if (!workload.ok()) return workload.status().Within(path);
+  return workload;
+}
+
+Status Run(const PlanCommandOptions& options) {
+  if (!options.graph.empty()) return Unimplemented("--graph (Lancet) is not there yet; use --workload");
+  if (options.workload.empty()) return InvalidInput("--workload: not given, expected WORKLOAD.json");
+  if (options.top_given && options.top < 1) return InvalidInput(StrCat("--top: found ", options.top, ", expected at least 1"));
+  ASSIGN_OR_RETURN(const Workload workload, ReadWorkload(options.workload));
+  StatusOr<PlanAnswer> answer = options.source.Plan(workload, options.top);
+  if (!answer.ok()) {
+    // Fields of the workload are what is wrong with an input; say in which file.
+    const bool input = answer.status().code() == StatusCode::kInvalidInput;
+    const std::string& message = answer.status().message();
+    const bool of_workload = message.starts_with("layer") || message.starts_with("layout") || message.starts_with("m");
+    return input && of_workload ? answer.status().Within(options.workload) : answer.status();
+  }
+  if (options.json) {
+    PrintJson(ToProto(*answer));
+  } else {
+    PrintAnswer(*answer);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+void AddPlan(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<PlanCommandOptions>();
+  CLI::App* command = AddCommand(app, invocation, "plan", "Say how an MoE layer should run",
+                                 "moeplan plan --db moeplan.db --workload workload.json --top 5", [options] { return Run(*options); });
+  options->source.Add(*command);
+  command->add_option("--workload", options->workload, "WORKLOAD.json");
+  command->add_option("--graph", options->graph, "GRAPH.json, a training graph (not there yet)");
+  command->add_option("--top", options->top, "How many candidates to print (default: all)")->each([options](const std::string&) {
+    options->top_given = true;
+  });
+  command->add_flag("--json", options->json, "Print the whole answer as JSON");
+}
+
+}  // namespace moeplan::cli

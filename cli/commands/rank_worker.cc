@@ -1,0 +1,26 @@
+#include <unistd.h>
+
+#include <memory>
+
+#include "agent/rank_session.h"
+#include "cli/command.h"
+
+namespace moeplan::cli {
+
+void AddRankWorker(CLI::App& app, Invocation& invocation) {
+  struct Options {
+    int rank = 0;
+    std::string address;
+  };
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = AddCommand(app, invocation, "rank-worker", "One rank of a job", "", [options] {
+    const std::unique_ptr<RankSession> session = RankSession::Make(options->address);
+    ServeRank(*session, STDIN_FILENO, STDOUT_FILENO);
+    return OkStatus();
+  });
+  command->group("");  // Not in the help.
+  command->add_option("--rank", options->rank)->required();
+  command->add_option("--address", options->address)->required();
+}
+
+}  // namespace moeplan::cli

@@ -1,0 +1,79 @@
+#include <cstdio>
+#include <memory>
+
+#include "agent/compare/run_plan.h"
+#include "agent/compare/trace.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "models/text.h"
+#include "proto/convert/plan.h"
+#include "proto/json.h"
+
+namespace moeplan::cli {
+namespace {
+
+struct RunOptions {
+  ClusterOption cluster;
+  std::string plan, schedule, trace;
+  bool json = false;
+};
+
+StatusOr<PlanAnswer> ReadAnswer(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
+  ASSIGN_OR_RETURN(const auto message, FromJson<v1::PlanResponse>(text, path));
+  StatusOr<PlanAnswer> answer = PlanAnswerFromProto(message);
+  if (!answer.ok()) return answer.status().Within(path);
+  if (answer->candidates.empty()) return InvalidInput(StrCat(path, ": candidates: found none, expected at least one"));
+  return answer;
+}
+
+StatusOr<Plan> PickPlan(const PlanAnswer& answer, const RunOptions& options) {
+  if (options.schedule.empty()) return answer.candidates.front();
+  std::string names;
+  for (const Plan& plan : answer.candidates) {
+    if (Name(plan.knobs.family) == options.schedule) return plan;
+    if (names.find(Name(plan.knobs.family)) == std::string::npos) names += StrCat(names.empty() ? "" : ", ", Name(plan.knobs.family));
+  }
+  return InvalidInput(StrCat("--schedule: found ", options.schedule, ", expected one of the plan's candidates: ", names));
+}
+
+void PrintReport(const v1::RunReport& report) {
+  std::printf("%s: predicted %s, measured %s ± %s, output within %.2g of the reference, %d dropped\n",
+              v1::Schedule::Family_Name(report.schedule()).c_str(), Duration(report.predicted_time_s()).c_str(),
+              Duration(report.measured_time_s()).c_str(), Duration(report.spread_s() / 2).c_str(), report.max_relative_error(),
+              report.dropped_tokens());
+}
+
+Status Run(const RunOptions& options) {
+  ASSIGN_OR_RETURN(const PlanAnswer answer, ReadAnswer(options.plan));
+  ASSIGN_OR_RETURN(const Plan plan, PickPlan(answer, options));
+  ASSIGN_OR_RETURN(std::optional<Fleet> fleet, options.cluster.Start());
+  if (!fleet) return OkStatus();
+  const StatusOr<Workload> resolved = ResolveWorkload(answer.workload, fleet->cluster());
+  if (!resolved.ok()) return resolved.status().Within(StrCat(options.plan, ": workload"));
+  ASSIGN_OR_RETURN(const v1::RunReport report, RunPlan(*fleet, *resolved, plan));
+  fleet.reset();
+  if (!options.trace.empty()) RETURN_IF_ERROR(WriteFile(options.trace, ChromeTrace(ToProto(plan), report)));
+  if (options.json) {
+    PrintJson(report);
+  } else {
+    PrintReport(report);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+void AddRun(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<RunOptions>();
+  CLI::App* command = AddCommand(app, invocation, "run", "Run a plan on real ranks and compare it with its prediction",
+                                 "moeplan run --plan plan.json --local 4 --schedule BASELINE --trace trace.json",
+                                 [options] { return Run(*options); });
+  options->cluster.Add(*command);
+  command->add_option("--plan", options->plan, "PLANRESPONSE.json, as `moeplan plan --json` prints it")->required();
+  command->add_option("--schedule", options->schedule, "The first candidate of that name (default: the best)");
+  command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace: measured and predicted");
+  command->add_flag("--json", options->json, "Print the report as JSON");
+}
+
+}  // namespace moeplan::cli

@@ -1,0 +1,36 @@
+// The `moeplan` command: asks the other rooms, prints, and turns a Status into an exit code.
+#include <csignal>
+#include <cstdio>
+
+#include "cli/command.h"
+
+int main(int argc, char** argv) {
+  using namespace moeplan::cli;
+  std::signal(SIGPIPE, SIG_IGN);  // A lost reader is an error of the write, not the end of the process.
+  CLI::App app("Measures a cluster, plans MoE layers on it, and runs the plans.", "moeplan");
+  app.set_version_flag("--version", "moeplan " MOEPLAN_VERSION);
+  app.require_subcommand(1);
+  app.footer("\n`moeplan COMMAND --help` has an example of each. Exit codes: 0 done, 1 the answer is no, 2 wrong input, 3 anything else.\n");
+  Invocation invocation;
+  AddCalibrate(app, invocation);
+  AddFit(app, invocation);
+  AddProfile(app, invocation);
+  AddPlan(app, invocation);
+  AddRun(app, invocation);
+  AddValidate(app, invocation);
+  AddServe(app, invocation);
+  AddLater(app, invocation);
+  AddRankWorker(app, invocation);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  const moeplan::Status status = invocation.run();
+  if (std::fflush(stdout) != 0) {
+    std::fputs("moeplan: standard output cannot be written\n", stderr);
+    return 3;
+  }
+  if (!status.ok()) std::fprintf(stderr, "moeplan: %s\n", status.message().c_str());
+  return ExitCode(status);
+}

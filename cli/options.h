@@ -1,0 +1,90 @@
+// Options that several commands take: CLUSTER, SOURCE, numbers with units, files, and how results are printed.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <google/protobuf/message.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/fleet.h"
+#include "models/cost/profile.h"
+#include "models/plan/plan.h"
+#include "models/status.h"
+#include "models/workload/workload.h"
+
+namespace moeplan::cli {
+
+// One of --local, --emulated, --hostfile, --launched, --simulated.
+class ClusterOption {
+ public:
+  void Add(CLI::App& command);
+  // A fleet of running ranks; absent when this process was a launched rank other than 0 and has served to its end.
+  StatusOr<std::optional<Fleet>> Start() const;
+  // What a profile of this cluster is called when nobody says.
+  std::string DefaultName(const Cluster& cluster) const;
+
+ private:
+  Status CheckOne() const;
+
+  CLI::Option* local_option_ = nullptr;
+  int local_ranks_ = 0;
+  std::string emulated_file_, hostfile_, simulated_file_;
+  bool launched_ = false;
+  std::string deadline_ = "30s";
+};
+
+// One of --profile, --db, --planner, with --profile-name.
+class SourceOption {
+ public:
+  void Add(CLI::App& command);
+  bool given() const { return !profile_file_.empty() || !db_.empty() || !planner_.empty(); }
+  // The answer for one workload, from wherever the source is.
+  StatusOr<PlanAnswer> Plan(const Workload& workload, int top) const;
+
+ private:
+  Status CheckOne() const;
+  StatusOr<Profile> LoadProfile() const;
+
+  std::string profile_file_, db_, planner_, profile_name_;
+};
+
+// "60s", "2m", "500ms", "60": seconds.
+StatusOr<double> ParseSeconds(const std::string& option, const std::string& text);
+
+// The workloads of a GRID.json, each with a name ("workload 1" where it has none).
+StatusOr<std::vector<Workload>> ReadGrid(const std::string& path);
+// The same, resolved for a cluster; errors name the workload.
+StatusOr<std::vector<Workload>> ResolveGrid(const std::vector<Workload>& workloads, const Cluster& cluster);
+
+// Prints the message as the contract's JSON object on standard output.
+void PrintJson(const google::protobuf::Message& message);
+
+// Writes a whole file or none: under another name first.
+Status WriteFile(const std::string& path, const std::string& text);
+
+// The moment as RFC 3339 in UTC.
+std::string NowText();
+
+// "1.23 ms", "4.5 s".
+std::string Duration(double seconds);
+
+// A table with aligned columns, the first to the left, the rest to the right.
+std::string Table(const std::vector<std::vector<std::string>>& rows);
+
+// A bar on standard error while that is a terminal; silent otherwise.
+class ProgressBar {
+ public:
+  explicit ProgressBar(std::string title);
+  ~ProgressBar();
+  void Show(double done, const std::string& what);
+
+ private:
+  std::string title_;
+  bool terminal_;
+  bool shown_ = false;
+};
+
+}  // namespace moeplan::cli

@@ -1,0 +1,157 @@
+#include "db/connection.h"
+
+#include <SQLiteCpp/Backup.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "db/errors.h"
+#include "db/guarded.h"
+#include "db/migrations.h"
+#include "models/text.h"
+
+namespace moeplan::db {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr char kUseWriteAheadLog[] = "PRAGMA journal_mode = WAL";
+constexpr char kSyncEveryCommit[] = "PRAGMA synchronous = FULL";
+constexpr char kEnforceForeignKeys[] = "PRAGMA foreign_keys = ON";
+constexpr char kCheckCells[] = "PRAGMA cell_size_check = ON";
+constexpr char kRefuseChanges[] = "PRAGMA query_only = ON";
+constexpr char kSelectApplicationId[] = "PRAGMA application_id";
+constexpr char kCountTables[] = "SELECT count(*) FROM sqlite_schema";
+constexpr char kSelectSizeBytes[] = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
+constexpr char kCheckIntegrity[] = "PRAGMA integrity_check(1)";
+
+constexpr int kPrimaryCodeMask = 0xff;
+constexpr std::int64_t kLargestCheckedBytes = 64 << 20;
+
+bool IsEmpty(SQLite::Database& database) {
+  return SchemaVersion(database) == 0 && database.execAndGet(kCountTables).getInt() == 0;
+}
+
+// One snapshot, because another process may be creating the tables at this moment.
+Status CheckIdentity(SQLite::Database& database, const fs::path& path) {
+  SQLite::Transaction snapshot(database);
+  if (IsEmpty(database)) return OkStatus();
+  if (database.execAndGet(kSelectApplicationId).getInt() != kApplicationId) return error::AnotherProgram(path);
+  const int version = SchemaVersion(database);
+  if (version < 1) return error::Damaged(path, StrCat("found schema version ", version));
+  if (version > kSchemaVersion) return error::NewerVersion(path, version, kSchemaVersion);
+  return OkStatus();
+}
+
+Status CheckIntegrity(SQLite::Database& database, const fs::path& path) {
+  if (database.execAndGet(kSelectSizeBytes).getInt64() > kLargestCheckedBytes) return OkStatus();
+  const std::string verdict = database.execAndGet(kCheckIntegrity).getString();
+  return verdict == "ok" ? OkStatus() : error::Damaged(path, verdict);
+}
+
+// SQLite answers "busy" at once, without its own waiting, when two processes switch a new file to WAL together.
+void UseWriteAheadLog(SQLite::Database& database, milliseconds busy_timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + busy_timeout;
+  int result = database.tryExec(kUseWriteAheadLog);
+  while ((result & kPrimaryCodeMask) == SQLITE_BUSY && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(milliseconds(5));
+    result = database.tryExec(kUseWriteAheadLog);
+  }
+  database.check(result);
+}
+
+void Configure(SQLite::Database& database, milliseconds busy_timeout) {
+  UseWriteAheadLog(database, busy_timeout);
+  database.exec(kSyncEveryCommit);
+  database.exec(kEnforceForeignKeys);
+}
+
+SQLite::Database CopyInMemory(SQLite::Database& source) {
+  SQLite::Database copy(":memory:", SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+  const int result = SQLite::Backup(copy, source).executeStep();  // Answers, not throws, when locked.
+  source.check(result == SQLITE_DONE ? SQLITE_OK : result);
+  return copy;
+}
+
+std::string PercentEncoded(const std::string& path) {
+  std::string text;
+  for (const char letter : path) {
+    switch (letter) {
+      case '%': text += "%25"; break;
+      case '?': text += "%3f"; break;
+      case '#': text += "%23"; break;
+      default: text += letter;
+    }
+  }
+  return text;
+}
+
+bool HasWriteAheadLog(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path.string() + "-wal", ignored);
+}
+
+bool MayWrite(const fs::path& path) { return faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0; }
+
+SQLite::Database CopyOfWholeFile(const fs::path& path) {
+  const std::string uri = StrCat("file:", PercentEncoded(fs::absolute(path).string()), "?immutable=1");
+  SQLite::Database whole(uri, SQLite::OPEN_READONLY | SQLite::OPEN_URI);
+  return CopyInMemory(whole);
+}
+
+// Reading in WAL mode takes two side files. A connection that may write the database removes them when it is the last
+// to close, so we open for writing where we may, and leave no files of ours to bar other users. Where we may not and
+// nobody has the database open, the file alone is all of it.
+SQLite::Database OpenReadable(const fs::path& path, milliseconds busy_timeout) {
+  const int timeout_ms = static_cast<int>(busy_timeout.count());
+  if (MayWrite(path) && MayWrite(FolderOf(path))) {
+    SQLite::Database database(path.string(), SQLite::OPEN_READWRITE, timeout_ms);
+    database.exec(kRefuseChanges);
+    return database;
+  }
+  if (!HasWriteAheadLog(path)) {
+    SQLite::Database copy = CopyOfWholeFile(path);
+    if (!HasWriteAheadLog(path)) return copy;  // Else a writer came, and the copy may be of two moments.
+  }
+  return SQLite::Database(path.string(), SQLite::OPEN_READONLY, timeout_ms);
+}
+
+}  // namespace
+
+StatusOr<SQLite::Database> OpenForWriting(const fs::path& path, milliseconds busy_timeout) {
+  if (path.empty()) return error::NoPath();
+  SQLite::Database database(path.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE,
+                            static_cast<int>(busy_timeout.count()));
+  if (sqlite3_db_readonly(database.getHandle(), "main") == 1) return ExplainCannotOpen(path, /*for_writing=*/true);
+  database.exec(kCheckCells);
+  RETURN_IF_ERROR(CheckIdentity(database, path));
+  RETURN_IF_ERROR(CheckIntegrity(database, path));
+  Configure(database, busy_timeout);
+  Migrate(database, kSchemaVersion);
+  return database;
+}
+
+StatusOr<SQLite::Database> OpenForReading(const fs::path& path, milliseconds busy_timeout) {
+  if (path.empty()) return error::NoPath();
+  // SQLite's own error for an absent file reads like one of permission.
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return ExplainCannotOpen(path, /*for_writing=*/false);
+  SQLite::Database database = OpenReadable(path, busy_timeout);
+  database.exec(kCheckCells);
+  RETURN_IF_ERROR(CheckIdentity(database, path));
+  if (IsEmpty(database)) return error::EmptyFile(path);
+  RETURN_IF_ERROR(CheckIntegrity(database, path));
+  if (SchemaVersion(database) == kSchemaVersion) return database;
+  SQLite::Database copy = CopyInMemory(database);
+  Migrate(copy, kSchemaVersion);
+  return copy;
+}
+
+}  // namespace moeplan::db

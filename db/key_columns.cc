@@ -1,0 +1,115 @@
+#include "db/key_columns.h"
+
+#include <optional>
+#include <string_view>
+
+#include "db/guarded.h"
+#include "models/text.h"
+
+namespace moeplan::db {
+namespace {
+
+enum KeyColumn {
+  kCollective,
+  kAlgorithm,
+  kGroupSize,
+  kRanksPerNode,
+  kGatherGroupSize,
+  kShards,
+  kContention,
+  kBytesPerElement,
+  kKernel,
+  kModelDim,
+  kHiddenDim,
+};
+static_assert(kHiddenDim + 1 == kKeyColumns);
+
+template <typename Enum>
+void BindName(SQLite::Statement& statement, int index, Enum value) {
+  statement.bind(index, std::string(Name(value)));
+}
+
+void BindOptional(SQLite::Statement& statement, int index, const std::optional<int>& value) {
+  if (value) {
+    statement.bind(index, *value);
+  } else {
+    statement.bind(index);
+  }
+}
+
+void BindNulls(SQLite::Statement& statement, int first) {
+  for (int column = 0; column < kKeyColumns; ++column) statement.bind(first + column);
+}
+
+void BindFields(SQLite::Statement& statement, int first, const CollectiveKey& key) {
+  BindName(statement, first + kCollective, key.collective);
+  BindName(statement, first + kAlgorithm, key.algorithm);
+  statement.bind(first + kGroupSize, key.group.size);
+  statement.bind(first + kRanksPerNode, key.group.ranks_per_node);
+  statement.bind(first + kGatherGroupSize, key.gather_group_size);
+  statement.bind(first + kShards, key.shards);
+}
+
+void BindFields(SQLite::Statement& statement, int first, const KernelKey& key) {
+  BindName(statement, first + kKernel, key.kernel);
+  BindOptional(statement, first + kModelDim, key.model_dim);
+  BindOptional(statement, first + kHiddenDim, key.hidden_dim);
+}
+
+// The enumerators run from 0 without gaps, and Name is "?" beyond the last.
+template <typename Enum>
+Enum ReadName(const SQLite::Column& column) {
+  const std::string found = column.getString();
+  for (int value = 0; Name(static_cast<Enum>(value)) != "?"; ++value) {
+    if (Name(static_cast<Enum>(value)) == found) return static_cast<Enum>(value);
+  }
+  throw DamagedRow(StrCat("found the name '", found, "' in a key"));
+}
+
+std::optional<int> ReadOptional(const SQLite::Column& column) {
+  if (column.isNull()) return std::nullopt;
+  return column.getInt();
+}
+
+CollectiveKey ReadCollectiveKey(const SQLite::Statement& row, int first) {
+  return {.collective = ReadName<Collective>(row.getColumn(first + kCollective)),
+          .algorithm = ReadName<AllToAllAlgorithm>(row.getColumn(first + kAlgorithm)),
+          .group = {.size = row.getColumn(first + kGroupSize).getInt(),
+                    .ranks_per_node = row.getColumn(first + kRanksPerNode).getInt()},
+          .gather_group_size = row.getColumn(first + kGatherGroupSize).getInt(),
+          .shards = row.getColumn(first + kShards).getInt(),
+          .contention = ReadName<Contention>(row.getColumn(first + kContention)),
+          .bytes_per_element = ReadOptional(row.getColumn(first + kBytesPerElement))};
+}
+
+KernelKey ReadKernelKey(const SQLite::Statement& row, int first) {
+  return {.kernel = ReadName<Kernel>(row.getColumn(first + kKernel)),
+          .contention = ReadName<Contention>(row.getColumn(first + kContention)),
+          .bytes_per_element = ReadOptional(row.getColumn(first + kBytesPerElement)),
+          .model_dim = ReadOptional(row.getColumn(first + kModelDim)),
+          .hidden_dim = ReadOptional(row.getColumn(first + kHiddenDim))};
+}
+
+}  // namespace
+
+void BindKey(SQLite::Statement& statement, int first, const OperationKey& operation) {
+  BindNulls(statement, first);
+  std::visit(
+      [&](const auto& key) {
+        BindFields(statement, first, key);
+        BindName(statement, first + kContention, key.contention);
+        BindOptional(statement, first + kBytesPerElement, key.bytes_per_element);
+      },
+      operation);
+}
+
+OperationKey ReadKey(const SQLite::Statement& row, int first) {
+  if (row.getColumn(first + kCollective).isNull()) return ReadKernelKey(row, first);
+  return ReadCollectiveKey(row, first);
+}
+
+std::string DescribeKey(const OperationKey& operation) {
+  return std::visit([](const auto& key) { return Describe(key); }, operation);
+}
+
+}  // namespace moeplan::db

@@ -1,0 +1,142 @@
+#include "db/migrations.h"
+
+#include <SQLiteCpp/SQLiteCpp.h>
+
+#include <iterator>
+
+namespace moeplan::db {
+namespace {
+
+// An operation is named by eleven columns, from `collective` to `hidden_dim` (db/key_columns.h): a collective has the
+// first six, a kernel the last three, both the contention and bytes_per_element.
+constexpr char kRememberSamplesAndProfiles[] = R"sql(
+PRAGMA application_id = 1299137872;
+
+CREATE TABLE calibration (
+  id INTEGER PRIMARY KEY,
+  calibration TEXT NOT NULL UNIQUE,
+  profile_name TEXT NOT NULL,
+  nodes INTEGER NOT NULL,
+  gpus_per_node INTEGER NOT NULL,
+  peak_flops_per_s REAL NOT NULL,
+  device_memory_bytes REAL NOT NULL
+) STRICT;
+CREATE INDEX calibration_by_profile_name ON calibration (profile_name);
+
+CREATE TABLE sample_batch (
+  id INTEGER PRIMARY KEY,
+  calibration_id INTEGER NOT NULL REFERENCES calibration (id),
+  request_id TEXT NOT NULL UNIQUE,
+  received_at TEXT NOT NULL
+) STRICT;
+CREATE INDEX sample_batch_by_calibration ON sample_batch (calibration_id);
+
+CREATE TABLE sample (
+  batch_id INTEGER NOT NULL REFERENCES sample_batch (id),
+  ordinal INTEGER NOT NULL,
+  collective TEXT,
+  algorithm TEXT,
+  group_size INTEGER,
+  ranks_per_node INTEGER,
+  gather_group_size INTEGER,
+  shards INTEGER,
+  contention TEXT NOT NULL,
+  bytes_per_element INTEGER,
+  kernel TEXT,
+  model_dim INTEGER,
+  hidden_dim INTEGER,
+  size REAL NOT NULL,
+  times_s TEXT NOT NULL,
+  provenance TEXT NOT NULL,
+  PRIMARY KEY (batch_id, ordinal),
+  CHECK ((collective IS NULL) <> (kernel IS NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE profile (
+  id INTEGER PRIMARY KEY,
+  name TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  created_at TEXT NOT NULL,
+  nodes INTEGER NOT NULL,
+  gpus_per_node INTEGER NOT NULL,
+  peak_flops_per_s REAL NOT NULL,
+  device_memory_bytes REAL NOT NULL,
+  UNIQUE (name, version)
+) STRICT;
+
+CREATE TABLE cost_model (
+  profile_id INTEGER NOT NULL REFERENCES profile (id),
+  ordinal INTEGER NOT NULL,
+  collective TEXT,
+  algorithm TEXT,
+  group_size INTEGER,
+  ranks_per_node INTEGER,
+  gather_group_size INTEGER,
+  shards INTEGER,
+  contention TEXT NOT NULL,
+  bytes_per_element INTEGER,
+  kernel TEXT,
+  model_dim INTEGER,
+  hidden_dim INTEGER,
+  model TEXT NOT NULL,
+  PRIMARY KEY (profile_id, ordinal),
+  CHECK ((collective IS NULL) <> (kernel IS NULL))
+) STRICT, WITHOUT ROWID;
+
+-- A digest of what is stored under an id (db/seal.h). Beside the rows, because writing it into a row would write the
+-- row's long texts again.
+CREATE TABLE seal (
+  thing TEXT NOT NULL,
+  id INTEGER NOT NULL,
+  digest INTEGER NOT NULL,
+  PRIMARY KEY (thing, id)
+) STRICT, WITHOUT ROWID;
+
+PRAGMA user_version = 1;
+)sql";
+
+// profile_version is NULL for a profile that came from a file: SQLite then leaves the foreign key unchecked.
+constexpr char kRememberPlansAndRuns[] = R"sql(
+CREATE TABLE plan (
+  id INTEGER PRIMARY KEY,
+  profile_name TEXT NOT NULL,
+  profile_version INTEGER,
+  workload TEXT NOT NULL,
+  answer TEXT NOT NULL,
+  created_at TEXT NOT NULL,
+  FOREIGN KEY (profile_name, profile_version) REFERENCES profile (name, version)
+) STRICT;
+
+CREATE TABLE run (
+  id INTEGER PRIMARY KEY,
+  plan_id INTEGER NOT NULL REFERENCES plan (id),
+  schedule TEXT NOT NULL,
+  predicted_time_s REAL NOT NULL,
+  measured_time_s REAL NOT NULL,
+  report TEXT NOT NULL,
+  created_at TEXT NOT NULL
+) STRICT;
+CREATE INDEX run_by_plan ON run (plan_id);
+
+PRAGMA user_version = 2;
+)sql";
+
+// Step i leads from version i to i + 1.
+constexpr const char* kSteps[] = {kRememberSamplesAndProfiles, kRememberPlansAndRuns};
+static_assert(std::size(kSteps) == kSchemaVersion);
+
+}  // namespace
+
+int SchemaVersion(SQLite::Database& database) { return database.execAndGet("PRAGMA user_version").getInt(); }
+
+void Migrate(SQLite::Database& database, int version) {
+  while (SchemaVersion(database) < version) {
+    SQLite::Transaction transaction(database, SQLite::TransactionBehavior::IMMEDIATE);
+    // Asked again under the lock: another process may have taken the step meanwhile.
+    const int found = SchemaVersion(database);
+    if (found < version) database.exec(kSteps[found]);
+    transaction.commit();
+  }
+}
+
+}  // namespace moeplan::db

@@ -1,0 +1,111 @@
+#include "db/plan_rows.h"
+
+#include <cstdint>
+
+#include "db/errors.h"
+#include "db/profile_rows.h"
+#include "db/seal.h"
+
+namespace moeplan::db {
+namespace {
+
+constexpr char kInsertPlan[] = R"sql(
+INSERT INTO plan (profile_name, profile_version, workload, answer, created_at) VALUES (?, ?, ?, ?, ?))sql";
+constexpr char kSelectPlan[] =
+    "SELECT profile_name, profile_version, workload, answer, created_at FROM plan WHERE id = ?";
+constexpr char kInsertRun[] = R"sql(
+INSERT INTO run (plan_id, schedule, predicted_time_s, measured_time_s, report, created_at)
+VALUES (?, ?, ?, ?, ?, ?))sql";
+constexpr char kSelectRunsOfPlan[] = "SELECT id FROM run WHERE plan_id = ? ORDER BY id";
+constexpr char kSelectRun[] = R"sql(
+SELECT plan_id, schedule, predicted_time_s, measured_time_s, report, created_at FROM run WHERE id = ?)sql";
+
+constexpr SealedThing kPlan = {.name = "plan", .head = kSelectPlan};
+constexpr SealedThing kRun = {.name = "run", .head = kSelectRun};
+
+bool HasPlan(SQLite::Database& database, PlanId id) {
+  SQLite::Statement select(database, kSelectPlan);
+  select.bind(1, id.value);
+  return select.executeStep();
+}
+
+void BindProfileVersion(SQLite::Statement& statement, int index, int version) {
+  if (version > 0) {
+    statement.bind(index, version);
+  } else {
+    statement.bind(index);
+  }
+}
+
+RunRecord SelectRun(SQLite::Database& database, std::int64_t id) {
+  CheckSeal(database, kRun, id);
+  SQLite::Statement select(database, kSelectRun);
+  select.bind(1, id);
+  select.executeStep();
+  return {.plan = {select.getColumn(0).getInt64()},
+          .schedule = select.getColumn(1).getString(),
+          .predicted_time_s = select.getColumn(2).getDouble(),
+          .measured_time_s = select.getColumn(3).getDouble(),
+          .report = select.getColumn(4).getString(),
+          .created_at = select.getColumn(5).getString()};
+}
+
+}  // namespace
+
+StatusOr<PlanId> InsertPlan(SQLite::Database& database, const std::filesystem::path& path, const PlanRecord& plan,
+                            const std::string& created_at) {
+  if (plan.profile_version > 0 && !HasProfile(database, plan.profile_name, plan.profile_version)) {
+    return error::NoProfileVersion(path, plan.profile_name, plan.profile_version);
+  }
+  SQLite::Statement insert(database, kInsertPlan);
+  insert.bind(1, plan.profile_name);
+  BindProfileVersion(insert, 2, plan.profile_version);
+  insert.bind(3, plan.workload);
+  insert.bind(4, plan.answer);
+  insert.bind(5, created_at);
+  insert.exec();
+  const PlanId id = {database.getLastInsertRowid()};
+  Seal(database, kPlan, id.value);
+  return id;
+}
+
+StatusOr<PlanRecord> SelectPlan(SQLite::Database& database, const std::filesystem::path& path, PlanId id) {
+  if (!HasPlan(database, id)) return error::NoPlan(path, id.value);
+  CheckSeal(database, kPlan, id.value);
+  SQLite::Statement select(database, kSelectPlan);
+  select.bind(1, id.value);
+  select.executeStep();
+  return PlanRecord{.profile_name = select.getColumn(0).getString(),
+                    .profile_version = select.getColumn(1).getInt(),  // NULL reads as 0.
+                    .workload = select.getColumn(2).getString(),
+                    .answer = select.getColumn(3).getString(),
+                    .created_at = select.getColumn(4).getString()};
+}
+
+StatusOr<RunId> InsertRun(SQLite::Database& database, const std::filesystem::path& path, const RunRecord& run,
+                          const std::string& created_at) {
+  if (!HasPlan(database, run.plan)) return error::NoPlan(path, run.plan.value);
+  SQLite::Statement insert(database, kInsertRun);
+  insert.bind(1, run.plan.value);
+  insert.bind(2, run.schedule);
+  insert.bind(3, run.predicted_time_s);
+  insert.bind(4, run.measured_time_s);
+  insert.bind(5, run.report);
+  insert.bind(6, created_at);
+  insert.exec();
+  const RunId id = {database.getLastInsertRowid()};
+  Seal(database, kRun, id.value);
+  return id;
+}
+
+StatusOr<std::vector<RunRecord>> SelectRuns(SQLite::Database& database, const std::filesystem::path& path,
+                                            PlanId plan) {
+  if (!HasPlan(database, plan)) return error::NoPlan(path, plan.value);
+  SQLite::Statement select(database, kSelectRunsOfPlan);
+  select.bind(1, plan.value);
+  std::vector<RunRecord> runs;
+  while (select.executeStep()) runs.push_back(SelectRun(database, select.getColumn(0).getInt64()));
+  return runs;
+}
+
+}  // namespace moeplan::db

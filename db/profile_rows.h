@@ -1,0 +1,24 @@
+// Profiles as rows. Call inside a transaction and inside Guarded: SQLite's and nlohmann's exceptions pass through.
+#pragma once
+
+#include <SQLiteCpp/SQLiteCpp.h>
+
+#include <filesystem>
+#include <string>
+
+#include "db/store.h"
+#include "models/status.h"
+
+namespace moeplan::db {
+
+// Requires a validated profile with a name.
+ProfileVersion InsertProfile(SQLite::Database& database, const Profile& profile, const std::string& created_at);
+
+StatusOr<ProfilePage> SelectProfilePage(SQLite::Database& database, const PageRequest& page);
+
+StatusOr<Profile> SelectProfile(SQLite::Database& database, const std::filesystem::path& path,
+                                const ProfileSelection& selection);
+
+bool HasProfile(SQLite::Database& database, const std::string& name, int version);
+
+}  // namespace moeplan::db

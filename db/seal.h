@@ -1,0 +1,28 @@
+// A seal is a digest of the rows that make up one stored thing (a profile, a batch of samples, a plan, a run), kept
+// in the table `seal`. SQLite checks the structure of its pages, not the values in them; a seal that does not fit tells
+// that a value was changed. It covers columns as they are stored, so that a new wording of keys or JSON breaks no old
+// seal.
+//
+// FNV-1a, 64 bits: every step is a bijection of the state, so one changed byte always changes it. Not for secrets.
+#pragma once
+
+#include <SQLiteCpp/SQLiteCpp.h>
+
+#include <cstdint>
+
+namespace moeplan::db {
+
+// One kind of sealed thing, and the SQL that gives its rows.
+struct SealedThing {
+  const char* name;             // As the table `seal` and messages call it.
+  const char* head;             // ?1 the id; columns by name.
+  const char* parts = nullptr;  // Likewise, in a fixed order. Null: the head is all.
+};
+
+// Seals what is stored under `id`. Call it last, in the transaction that inserted.
+void Seal(SQLite::Database& database, const SealedThing& thing, std::int64_t id);
+
+// Throws DamagedRow, naming the thing, when the rows under `id` are not those that were sealed.
+void CheckSeal(SQLite::Database& database, const SealedThing& thing, std::int64_t id);
+
+}  // namespace moeplan::db

@@ -1,0 +1,179 @@
+// What moeplan remembers: samples, fitted profiles, plans and measured runs, in one SQLite file.
+//
+// Durability: a verb that answers OK has been committed and synced; neither kill -9 nor a power cut takes it back. A
+// verb that answers an error has changed nothing. Nothing is ever overwritten or removed: a refit is a new version, and
+// old versions stay for the plans that refer to them.
+//
+// Threads: a Store locks internally, so any thread may call any verb; verbs of one Store run one after the other.
+// Processes: several may have the same file open; a writer waits up to StoreOptions::busy_timeout for another one.
+// A Store must not be carried across fork().
+//
+// Errors: kInvalidInput the caller's value is wrong; kNotFound no such file, profile, plan; kDataLoss the file is
+// damaged, not a database, or of a newer moeplan; kPermissionDenied the file or its folder may not be written (or
+// read); kUnavailable locked by another process, disk full or failing. Every message names the file.
+//
+// Numbers read back bit for bit (a zero may lose its sign). What is stored carries a digest, so that a byte that
+// flips inside a value is reported as kDataLoss, never answered as another value.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/cost/profile.h"
+#include "models/cost/samples.h"
+#include "models/status.h"
+
+namespace moeplan {
+
+struct StoreOptions {
+  // Gives created_at. Called while the Store is locked, on the caller's thread.
+  std::function<std::chrono::system_clock::time_point()> now = std::chrono::system_clock::now;
+  // How long a verb waits for another process before it answers kUnavailable.
+  std::chrono::milliseconds busy_timeout{5000};
+};
+
+// Samples that arrived together, with the id that makes a repeated request harmless.
+struct SampleBatch {
+  std::string request_id;   // Unique among all requests; the same id must carry the same batch.
+  std::string calibration;  // The measuring session; its batches share name and cluster. Empty: `request_id`.
+  SampleSet samples;
+
+  friend bool operator==(const SampleBatch&, const SampleBatch&) = default;
+};
+
+struct AppendOutcome {
+  int stored = 0;    // Batches new to the store.
+  int repeated = 0;  // Batches it already had.
+
+  friend bool operator==(const AppendOutcome&, const AppendOutcome&) = default;
+};
+
+// Which samples: those that meet every field that is set.
+struct SampleFilter {
+  std::optional<std::string> profile_name;
+  std::optional<std::string> calibration;
+};
+
+// All samples of one measuring session, in the order in which they were appended.
+struct Calibration {
+  std::string calibration;
+  SampleSet samples;
+
+  friend bool operator==(const Calibration&, const Calibration&) = default;
+};
+
+struct ProfileVersion {
+  std::string name;
+  int version = 0;         // From 1 on, one more for each save under this name.
+  std::string created_at;  // RFC 3339, UTC, to the second.
+
+  friend bool operator==(const ProfileVersion&, const ProfileVersion&) = default;
+};
+
+struct PageRequest {
+  int size = 100;     // 1 to 1000.
+  std::string token;  // Empty: the first page; else ProfilePage::next_token of the page before.
+};
+
+struct ProfilePage {
+  std::vector<ProfileVersion> profiles;
+  std::string next_token;  // Empty: this is the last page.
+};
+
+struct ProfileSelection {
+  std::optional<std::string> name;  // Absent: the name that was saved last.
+  std::optional<int> version;       // Absent: the newest of that name.
+};
+
+struct PlanId {
+  std::int64_t value = 0;
+
+  friend bool operator==(const PlanId&, const PlanId&) = default;
+};
+
+struct RunId {
+  std::int64_t value = 0;
+
+  friend bool operator==(const RunId&, const RunId&) = default;
+};
+
+// A plan as it was answered. The texts are the caller's: kept byte for byte, never read.
+struct PlanRecord {
+  std::string profile_name;
+  int profile_version = 0;  // 0: the profile came from a file and is not in the store.
+  std::string workload;
+  std::string answer;
+  std::string created_at;  // The store's; ignored by SavePlan.
+
+  friend bool operator==(const PlanRecord&, const PlanRecord&) = default;
+};
+
+// One measured run of a stored plan.
+struct RunRecord {
+  PlanId plan;
+  std::string schedule;
+  double predicted_time_s = 0;
+  double measured_time_s = 0;
+  std::string report;      // Kept byte for byte.
+  std::string created_at;  // The store's; ignored by SaveRun.
+
+  friend bool operator==(const RunRecord&, const RunRecord&) = default;
+};
+
+class Store {
+ public:
+  // Opens `path` for reading and writing; creates the file (not its folder) and brings an older one up to date.
+  // Files up to 64 MiB are checked in full for damage first, by OpenReadOnly too.
+  static StatusOr<Store> Open(const std::filesystem::path& path, StoreOptions options = {});
+
+  // Opens `path` for reading and leaves its contents as they are: an absent file is kNotFound and stays absent, and
+  // what writes answers kPermissionDenied. Needs no permission to write. A file of an older moeplan, and one that may
+  // not be written and that nobody has open, is read as it was at this moment, from a copy in memory.
+  static StatusOr<Store> OpenReadOnly(const std::filesystem::path& path, StoreOptions options = {});
+
+  Store(Store&&) noexcept;
+  Store& operator=(Store&&) noexcept;
+  ~Store();
+
+  // Stores a group of batches in one commit: all of them, or none if one is refused. A sync costs milliseconds, a
+  // sample microseconds, so hand over as many batches at once as have come in. Keeps every repeat and all provenance;
+  // texts of provenance must be UTF-8. A batch that is already there is counted as repeated; a known request_id with
+  // another content is kInvalidInput.
+  StatusOr<AppendOutcome> AppendSamples(std::span<const SampleBatch> group);
+
+  // The matching calibrations, the one begun first in front; kNotFound when there is none.
+  StatusOr<std::vector<Calibration>> SamplesOf(const SampleFilter& filter) const;
+
+  // Stores `profile` as the next version of its name. Its own version and created_at are ignored.
+  StatusOr<ProfileVersion> SaveProfile(const Profile& profile);
+
+  // What is there, last saved first. Profiles saved between two pages do not disturb the pages that follow.
+  StatusOr<ProfilePage> ListProfiles(const PageRequest& page = {}) const;
+
+  // Equal to the profile that was saved, apart from version and created_at.
+  StatusOr<Profile> LoadProfile(const ProfileSelection& selection = {}) const;
+
+  // A profile_version above 0 must be in the store.
+  StatusOr<PlanId> SavePlan(const PlanRecord& plan);
+  StatusOr<PlanRecord> LoadPlan(PlanId id) const;
+
+  // The plan must be in the store; both times finite and not negative.
+  StatusOr<RunId> SaveRun(const RunRecord& run);
+  // The runs of a plan in the order saved; kNotFound when there is no such plan.
+  StatusOr<std::vector<RunRecord>> RunsOf(PlanId plan) const;
+
+ private:
+  class Impl;
+  explicit Store(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moeplan

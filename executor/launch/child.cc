@@ -1,0 +1,127 @@
+#include "executor/launch/child.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "models/text.h"
+
+namespace moeplan {
+namespace {
+
+struct Pipe {
+  OwnedFd read, write;
+};
+
+StatusOr<Pipe> MakePipe() {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0) return Unavailable(StrCat("pipe: ", std::strerror(errno)));
+  return Pipe{OwnedFd(fds[0]), OwnedFd(fds[1])};
+}
+
+std::string EndText(int status) {
+  if (WIFSIGNALED(status)) return StrCat("killed by signal ", WTERMSIG(status));
+  return StrCat("exited with code ", WEXITSTATUS(status));
+}
+
+// In the child, between fork and exec: system calls only.
+struct ChildSetup {
+  int input, output, error;  // -1: inherited.
+  int network_namespace;
+  pid_t parent;
+};
+[[noreturn]] void BecomeCommand(const ChildSetup& setup, char* const* arguments) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != setup.parent) _exit(126);  // The parent died before the line above.
+  if (setup.network_namespace >= 0 && setns(setup.network_namespace, CLONE_NEWNET) != 0) _exit(125);
+  if (setup.input >= 0) dup2(setup.input, STDIN_FILENO);
+  if (setup.output >= 0) dup2(setup.output, STDOUT_FILENO);
+  if (setup.error >= 0) dup2(setup.error, STDERR_FILENO);
+  execvp(arguments[0], arguments);
+  _exit(127);
+}
+
+StatusOr<pid_t> Fork(const std::vector<std::string>& command, ChildSetup setup) {
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  setup.parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return Unavailable(StrCat("cannot start ", command[0], ": ", std::strerror(errno)));
+  if (pid == 0) BecomeCommand(setup, arguments.data());
+  return pid;
+}
+
+}  // namespace
+
+OwnedFd& OwnedFd::operator=(OwnedFd&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) close(fd_);
+    fd_ = other.release();
+  }
+  return *this;
+}
+OwnedFd::~OwnedFd() {
+  if (fd_ >= 0) close(fd_);
+}
+int OwnedFd::release() { return std::exchange(fd_, -1); }
+
+StatusOr<Child> Child::Start(const std::vector<std::string>& command, int network_namespace) {
+  ASSIGN_OR_RETURN(Pipe to_child, MakePipe());
+  ASSIGN_OR_RETURN(Pipe from_child, MakePipe());
+  Child child;
+  ASSIGN_OR_RETURN(child.pid_, Fork(command, {.input = to_child.read.get(), .output = from_child.write.get(), .error = -1,
+                                              .network_namespace = network_namespace, .parent = 0}));
+  child.write_ = std::move(to_child.write);
+  child.read_ = std::move(from_child.read);
+  return child;
+}
+
+Child::Child(Child&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), write_(std::move(other.write_)), read_(std::move(other.read_)), end_(std::move(other.end_)) {}
+
+Child::~Child() {
+  if (pid_ <= 0 || !end_.empty()) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+std::string Child::End() {
+  int status = 0;
+  if (end_.empty() && waitpid(pid_, &status, WNOHANG) == pid_) end_ = EndText(status);
+  return end_;
+}
+
+Status RunCommand(const std::vector<std::string>& command, const std::string& input, int network_namespace) {
+  ASSIGN_OR_RETURN(Pipe to_child, MakePipe());
+  ASSIGN_OR_RETURN(Pipe errors, MakePipe());
+  ASSIGN_OR_RETURN(const pid_t pid, Fork(command, {.input = to_child.read.get(), .output = errors.write.get(),
+                                                   .error = errors.write.get(), .network_namespace = network_namespace,
+                                                   .parent = 0}));
+  to_child.read = OwnedFd();
+  errors.write = OwnedFd();
+  for (size_t written = 0; written < input.size();) {
+    const ssize_t count = write(to_child.write.get(), input.data() + written, input.size() - written);
+    if (count <= 0) break;
+    written += static_cast<size_t>(count);
+  }
+  to_child.write = OwnedFd();
+  std::string text;
+  char buffer[4096];
+  for (ssize_t count = 0; (count = read(errors.read.get(), buffer, sizeof buffer)) > 0;) text.append(buffer, count);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (status == 0) return OkStatus();
+  const bool absent = WIFEXITED(status) && WEXITSTATUS(status) == 127;
+  if (absent) return Unavailable(StrCat(command[0], ": no such program on this machine"));
+  return Unavailable(StrCat(command[0], " ", EndText(status), text.empty() ? "" : ": ", text));
+}
+
+}  // namespace moeplan

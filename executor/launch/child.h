@@ -1,0 +1,55 @@
+// Child processes, for executor/launch alone.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "models/status.h"
+
+namespace moeplan {
+
+// A descriptor closed with its owner.
+class OwnedFd {
+ public:
+  OwnedFd() = default;
+  explicit OwnedFd(int fd) : fd_(fd) {}
+  OwnedFd(OwnedFd&& other) noexcept : fd_(other.release()) {}
+  OwnedFd& operator=(OwnedFd&& other) noexcept;
+  ~OwnedFd();
+
+  int get() const { return fd_; }
+  int release();
+
+ private:
+  int fd_ = -1;
+};
+
+// A child with pipes on its standard input and output; killed and reaped with its owner.
+class Child {
+ public:
+  // `network_namespace`: a descriptor of the namespace to run in, -1 for the own one.
+  static StatusOr<Child> Start(const std::vector<std::string>& command, int network_namespace);
+  Child(Child&&) noexcept;
+  Child& operator=(Child&&) = delete;
+  ~Child();
+
+  pid_t pid() const { return pid_; }
+  int write_fd() const { return write_.get(); }
+  int read_fd() const { return read_.get(); }
+  // Empty while it runs.
+  std::string End();
+
+ private:
+  Child() = default;
+
+  pid_t pid_ = -1;
+  OwnedFd write_, read_;
+  std::string end_;
+};
+
+// Runs a command to its end with `input` on its standard input; its standard error becomes part of the error.
+Status RunCommand(const std::vector<std::string>& command, const std::string& input, int network_namespace);
+
+}  // namespace moeplan

@@ -1,0 +1,15 @@
+// Every error of the client, worded once.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "models/status.h"
+
+namespace moeplan::client::error {
+
+Status NoPlanner(const std::string& address, std::string_view detail);
+Status TooSlow(const std::string& address, double deadline_s);
+Status BadDeadline(double found);
+
+}  // namespace moeplan::client::error

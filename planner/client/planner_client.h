@@ -1,0 +1,45 @@
+// What a job, an agent or the command line links to ask a planner over gRPC.
+//
+// Every call has a deadline and no call is repeated; all of them are safe to repeat (puts: with the same request_id).
+// Errors: those of the planner keep their code and message (proto/grpc_status.h). kUnavailable: no planner answers
+// there, or it has too much to do. kDeadlineExceeded: no answer within the deadline.
+//
+// Threads: any thread may call any method at the same time. Nothing is shared between clients. The connection is not
+// encrypted, ignores HTTP proxies, and comes back by itself when a planner is restarted. Must not be carried across
+// fork().
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "models/status.h"
+#include "moeplan/v1/planner_service.pb.h"
+#include "moeplan/v1/profile_service.pb.h"
+
+namespace moeplan {
+
+class PlannerClient {
+ public:
+  // Connects to `address`, "HOST:PORT". `deadline_s` (finite, above 0) limits the connecting and then each call.
+  // A refused connection is kUnavailable at once.
+  static StatusOr<std::unique_ptr<PlannerClient>> Connect(const std::string& address, double deadline_s);
+
+  ~PlannerClient();
+  PlannerClient(const PlannerClient&) = delete;
+  PlannerClient& operator=(const PlannerClient&) = delete;
+
+  StatusOr<v1::PlanResponse> Plan(const v1::PlanRequest& request) const;
+
+  StatusOr<v1::ListProfilesResponse> ListProfiles(const v1::ListProfilesRequest& request) const;
+  StatusOr<v1::GetProfileResponse> GetProfile(const v1::GetProfileRequest& request) const;
+  StatusOr<v1::PutSamplesResponse> PutSamples(const v1::PutSamplesRequest& request) const;
+  StatusOr<v1::PutProfileResponse> PutProfile(const v1::PutProfileRequest& request) const;
+
+ private:
+  class Impl;
+  explicit PlannerClient(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moeplan

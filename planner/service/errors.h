@@ -1,0 +1,30 @@
+// Every error of the service that is not another room's, worded once.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "models/cost/profile.h"
+#include "models/status.h"
+
+namespace moeplan::service::error {
+
+// Addresses. `field` is where the address comes from ("--grpc").
+Status NotLoopback(std::string_view field, const std::string& address);
+Status AddressInUse(std::string_view field, const std::string& address);
+Status CannotListen(std::string_view field, const std::string& address, std::string_view reason);
+Status MayNotListen(std::string_view field, const std::string& address);
+
+// Calls.
+Status QueueFull();
+Status CallerLeft();
+Status Unexpected(std::string_view detail);
+
+// Requests.
+Status BothAlternatives(std::string_view first, std::string_view second);
+Status NotInThisVersion(std::string_view field);
+Status BadRequestId(size_t found_bytes, size_t limit_bytes);
+Status RequestReused(const std::string& request_id);
+Status OtherCluster(const std::string& profile_name, const Cluster& found, const Cluster& expected);
+
+}  // namespace moeplan::service::error

@@ -1,0 +1,16 @@
+// What the handlers work with. Borrowed; whoever calls a handler owns it and keeps it alive.
+//
+// A handler is one RPC without its transport: it converts, calls and converts. Any thread may call any handler.
+#pragma once
+
+#include "db/store.h"
+#include "planner/service/handlers/puts.h"
+
+namespace moeplan::service {
+
+struct Environment {
+  Store& store;
+  Puts& puts;
+};
+
+}  // namespace moeplan::service

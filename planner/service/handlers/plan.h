@@ -1,0 +1,18 @@
+// PlannerService.Plan.
+#pragma once
+
+#include <stop_token>
+
+#include "models/status.h"
+#include "moeplan/v1/planner_service.pb.h"
+#include "planner/service/handlers/environment.h"
+
+namespace moeplan::service {
+
+// The answer of PlanLayer to the workload, with the profile that the request offers or names. A profile that comes with
+// the request counts as one from a file: version 0. `graph`, `budget_nodes` and `time_limit_s` are kUnimplemented
+// rather than ignored. kNotFound says how to come by a profile.
+StatusOr<v1::PlanResponse> Plan(const Environment& environment, const v1::PlanRequest& request,
+                                std::stop_token cancelled);
+
+}  // namespace moeplan::service

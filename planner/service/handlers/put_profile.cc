@@ -1,0 +1,61 @@
+#include "planner/service/handlers/put_profile.h"
+
+#include <optional>
+
+#include "planner/service/errors.h"
+#include "planner/service/handlers/same_models.h"
+#include "proto/convert/profile.h"
+#include "proto/errors.h"
+
+namespace moeplan::service {
+namespace {
+
+StatusOr<Profile> ProfileOf(const v1::PutProfileRequest& request) {
+  if (request.profile().name().empty()) {
+    return moeplan::error::Mismatch("profile.name", "nothing", "a text that is not empty");
+  }
+  StatusOr<Profile> profile = ProfileFromProto(request.profile());
+  return profile.ok() ? profile : profile.status().Within("profile");
+}
+
+StatusOr<ProfileVersion> CheckedRepeat(const Store& store, const v1::PutProfileRequest& request, const Profile& profile,
+                                       const ProfileVersion& before) {
+  ASSIGN_OR_RETURN(const Profile stored, store.LoadProfile({.name = before.name, .version = before.version}));
+  if (!SameModels(stored, profile)) return error::RequestReused(request.request_id());
+  return before;
+}
+
+StatusOr<ProfileVersion> NewestOrSaved(Store& store, const Profile& profile) {
+  const StatusOr<Profile> newest = store.LoadProfile({.name = profile.name});
+  if (!newest.ok() && newest.status().code() != StatusCode::kNotFound) return newest.status();
+  if (!newest.ok() || !SameModels(*newest, profile)) return store.SaveProfile(profile);
+  return ProfileVersion{.name = newest->name, .version = newest->version, .created_at = newest->created_at};
+}
+
+StatusOr<ProfileVersion> Put(const Environment& environment, const v1::PutProfileRequest& request,
+                             const Profile& profile) {
+  RecentPuts& recent = environment.puts.recent_profiles;
+  if (const auto before = recent.Find(request.request_id())) {
+    return CheckedRepeat(environment.store, request, profile, *before);
+  }
+  ASSIGN_OR_RETURN(const ProfileVersion version, NewestOrSaved(environment.store, profile));
+  recent.Add(request.request_id(), version);
+  return version;
+}
+
+}  // namespace
+
+StatusOr<v1::PutProfileResponse> PutProfile(const Environment& environment, const v1::PutProfileRequest& request,
+                                            std::stop_token cancelled) {
+  RETURN_IF_ERROR(ValidateRequestId(request.request_id()));
+  ASSIGN_OR_RETURN(const Profile profile, ProfileOf(request));
+  const std::scoped_lock in_turn(environment.puts.in_turn);
+  if (cancelled.stop_requested()) return error::CallerLeft();
+  ASSIGN_OR_RETURN(const ProfileVersion version, Put(environment, request, profile));
+  v1::PutProfileResponse response;
+  response.set_profile_name(version.name);
+  response.set_profile_version(version.version);
+  return response;
+}
+
+}  // namespace moeplan::service

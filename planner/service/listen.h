@@ -1,0 +1,14 @@
+// Where the server may listen, asked before anything is started.
+#pragma once
+
+#include <string_view>
+
+#include "models/status.h"
+#include "proto/host_port.h"
+
+namespace moeplan::service {
+
+// The address, if it is one of this machine and nobody listens there now. `field` begins every error.
+StatusOr<HostPort> AddressToListenOn(std::string_view text, std::string_view field);
+
+}  // namespace moeplan::service

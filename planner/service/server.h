@@ -1,0 +1,70 @@
+// The planner as a server: gRPC for jobs and agents, HTTP for people and probes, around one store.
+//
+// gRPC serves moeplan.v1.PlannerService and ProfileService, health checking and reflection; messages up to 64 MiB.
+// Calls run on a few workers; what neither runs nor finds room in the queue is answered RESOURCE_EXHAUSTED at once.
+// A call that is cancelled or past its deadline is told to stop. HTTP serves GET /healthz and GET /, as JSON.
+//
+// There is no encryption and no login in this version, so only addresses of this machine are listened on. Answered
+// plans are kept in the store, behind the answer: that a plan could not be kept is logged, never the caller's error.
+// A store that may only be read is served all the same; puts then answer PERMISSION_DENIED.
+//
+// Threads: any thread may call any method. Catch no signals here: whoever owns the process calls Shutdown.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "models/status.h"
+
+namespace moeplan {
+
+struct ServerOptions {
+  std::filesystem::path store;                         // The database; made when absent.
+  std::string grpc_address = "127.0.0.1:7070";         // HOST:PORT; port 0: a free one.
+  std::string http_address = "127.0.0.1:7080";         // Likewise.
+  int workers = 0;                                     // Calls that run at once; 0: one for each core.
+  int queue_capacity = 64;                             // Calls that may wait for a worker. At least 0.
+  std::chrono::milliseconds store_busy_timeout{5000};  // How long a call waits for another process's write.
+  // Told what no caller is told, one line each, on any thread. Default: nobody.
+  std::function<void(std::string_view line)> log;
+};
+
+class Server {
+ public:
+  // Answers once both addresses are served. kInvalidInput: an address is wrong or not of this machine. kUnavailable:
+  // an address is in use (the message names it and what to do). Errors of the store as in db/store.h. After an error
+  // nothing is left running.
+  static StatusOr<std::unique_ptr<Server>> Start(ServerOptions options);
+
+  // Shuts down without mercy if that has not been done.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // As bound: where 0 was asked for, the port that was free.
+  const std::string& grpc_address() const;
+  const std::string& http_address() const;
+  // Whether the store may only be read.
+  bool read_only() const;
+  // Calls taken and not yet answered.
+  int calls_in_progress() const;
+
+  // Returns when Shutdown has finished.
+  void Wait();
+
+  // Takes no new calls, lets those in progress end, and after `grace` cancels what is left. Returns when all are
+  // answered and both addresses are free. A second call waits for the first.
+  void Shutdown(std::chrono::milliseconds grace = std::chrono::seconds(10));
+
+ private:
+  class Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moeplan

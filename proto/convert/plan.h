@@ -1,0 +1,23 @@
+// Plans and the whole answer to and from messages, both ways: what was printed is read back to be run.
+//
+// `best` is the first candidate and is absent when there is none. Reading refuses an answer to a training graph (it has
+// no workload), a `best` that is not the first candidate, knobs below 1 and times that are not finite or negative. The
+// rules of ScheMoE and Lancet have no domain type yet and are left out. Pure.
+#pragma once
+
+#include <string_view>
+
+#include "models/plan/plan.h"
+#include "models/status.h"
+#include "moeplan/v1/plan.pb.h"
+
+namespace moeplan {
+
+StatusOr<Plan> PlanFromProto(const v1::Plan& message, std::string_view path = {});
+StatusOr<PlanAnswer> PlanAnswerFromProto(const v1::PlanResponse& message);
+
+v1::TaskTiming ToProto(const TaskTiming& timing);
+v1::Plan ToProto(const Plan& plan);
+v1::PlanResponse ToProto(const PlanAnswer& answer);
+
+}  // namespace moeplan

@@ -1,0 +1,118 @@
+#include "proto/convert/workload.h"
+
+#include "proto/convert/enums.h"
+#include "proto/errors.h"
+
+namespace moeplan {
+
+StatusOr<Layer> LayerFromProto(const v1::Layer& message, std::string_view path) {
+  Layer layer;
+  layer.batch = message.batch();
+  layer.sequence_length = message.sequence_length();
+  layer.model_dim = message.model_dim();
+  layer.hidden_dim = message.hidden_dim();
+  layer.experts = message.experts();
+  layer.top_k = message.top_k();
+  layer.capacity_factor = message.capacity_factor();
+  if (message.has_bytes_per_element()) layer.bytes_per_element = message.bytes_per_element();
+  if (message.has_expert_matrices()) layer.expert_matrices = message.expert_matrices();
+  ASSIGN_OR_RETURN(layer.gate, EnumFromProto<GateKind>(message.gate(), FieldPath(path, "gate")));
+  return layer;
+}
+
+StatusOr<Layout> LayoutFromProto(const v1::Layout& message, std::string_view path) {
+  Layout layout;
+  if (message.has_tensor_parallel()) layout.tensor_parallel = message.tensor_parallel();
+  if (message.has_expert_parallel()) layout.expert_parallel = message.expert_parallel();
+  if (message.has_expert_sharding_parallel()) layout.expert_sharding_parallel = message.expert_sharding_parallel();
+  if (message.has_context_parallel()) layout.context_parallel = message.context_parallel();
+  if (message.has_pipeline_parallel()) layout.pipeline_parallel = message.pipeline_parallel();
+  if (message.has_data_parallel() && message.data_parallel() < 1) {
+    return error::Mismatch(FieldPath(path, "dataParallel"), StrCat(message.data_parallel()),
+                           "a whole number of at least 1, or absent");
+  }
+  layout.data_parallel = message.data_parallel();
+  return layout;
+}
+
+StatusOr<Workload> WorkloadFromProto(const v1::Workload& message, std::string_view path) {
+  if (!message.has_layer()) return error::Mismatch(FieldPath(path, "layer"), "nothing", "an object");
+  Workload workload;
+  workload.name = message.name();
+  ASSIGN_OR_RETURN(workload.layer, LayerFromProto(message.layer(), FieldPath(path, "layer")));
+  ASSIGN_OR_RETURN(workload.layout, LayoutFromProto(message.layout(), FieldPath(path, "layout")));
+  if (message.has_min_chunk_bytes()) workload.min_chunk_bytes = message.min_chunk_bytes();
+  if (message.has_max_chunks()) workload.max_chunks = message.max_chunks();
+  if (message.has_max_partition_degree()) workload.max_partition_degree = message.max_partition_degree();
+  ASSIGN_OR_RETURN(workload.dispatch_codec,
+                   EnumFromProto<Codec>(message.dispatch_codec(), FieldPath(path, "dispatchCodec")));
+  ASSIGN_OR_RETURN(workload.combine_codec,
+                   EnumFromProto<Codec>(message.combine_codec(), FieldPath(path, "combineCodec")));
+  workload.allow_lossy = message.allow_lossy();
+  ASSIGN_OR_RETURN(workload.phase, EnumFromProto<Phase>(message.phase(), FieldPath(path, "phase")));
+  ASSIGN_OR_RETURN(workload.capacity_passing,
+                   EnumFromProto<CapacityPassing>(message.capacity_passing(), FieldPath(path, "capacityPassing")));
+  return workload;
+}
+
+StatusOr<std::vector<Workload>> WorkloadsFromProto(const v1::WorkloadGrid& message) {
+  if (message.workloads().empty()) return error::Mismatch("workloads", "none", "at least one");
+  std::vector<Workload> workloads;
+  for (const v1::Workload& item : message.workloads()) {
+    const std::string path = ItemPath("workloads", workloads.size());
+    ASSIGN_OR_RETURN(Workload workload, WorkloadFromProto(item, path));
+    if (workload.name.empty()) workload.name = path;
+    workloads.push_back(std::move(workload));
+  }
+  return workloads;
+}
+
+v1::Layer ToProto(const Layer& layer) {
+  v1::Layer message;
+  message.set_batch(layer.batch);
+  message.set_sequence_length(layer.sequence_length);
+  message.set_model_dim(layer.model_dim);
+  message.set_hidden_dim(layer.hidden_dim);
+  message.set_experts(layer.experts);
+  message.set_top_k(layer.top_k);
+  message.set_capacity_factor(layer.capacity_factor);
+  message.set_bytes_per_element(layer.bytes_per_element);
+  message.set_expert_matrices(layer.expert_matrices);
+  message.set_gate(EnumToProto<v1::Gate::Kind>(layer.gate));
+  return message;
+}
+
+v1::Layout ToProto(const Layout& layout) {
+  v1::Layout message;
+  message.set_tensor_parallel(layout.tensor_parallel);
+  message.set_expert_parallel(layout.expert_parallel);
+  message.set_expert_sharding_parallel(layout.expert_sharding_parallel);
+  message.set_context_parallel(layout.context_parallel);
+  message.set_pipeline_parallel(layout.pipeline_parallel);
+  if (layout.data_parallel != 0) message.set_data_parallel(layout.data_parallel);
+  return message;
+}
+
+v1::Workload ToProto(const Workload& workload) {
+  v1::Workload message;
+  message.set_name(workload.name);
+  *message.mutable_layer() = ToProto(workload.layer);
+  *message.mutable_layout() = ToProto(workload.layout);
+  message.set_min_chunk_bytes(workload.min_chunk_bytes);
+  message.set_max_chunks(workload.max_chunks);
+  message.set_max_partition_degree(workload.max_partition_degree);
+  message.set_dispatch_codec(EnumToProto<v1::Codec::Kind>(workload.dispatch_codec));
+  message.set_combine_codec(EnumToProto<v1::Codec::Kind>(workload.combine_codec));
+  message.set_allow_lossy(workload.allow_lossy);
+  message.set_phase(EnumToProto<v1::Phase::Kind>(workload.phase));
+  message.set_capacity_passing(EnumToProto<v1::CapacityPassing::Kind>(workload.capacity_passing));
+  return message;
+}
+
+v1::WorkloadGrid ToProto(const std::vector<Workload>& workloads) {
+  v1::WorkloadGrid message;
+  for (const Workload& workload : workloads) *message.add_workloads() = ToProto(workload);
+  return message;
+}
+
+}  // namespace moeplan

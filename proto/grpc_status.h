@@ -1,0 +1,31 @@
+// Status over gRPC: the one mapping, for who serves and who calls.
+//
+// kInvalidInput INVALID_ARGUMENT, kNotFound NOT_FOUND, kInfeasible FAILED_PRECONDITION, kUnavailable UNAVAILABLE,
+// kDeadlineExceeded DEADLINE_EXCEEDED, kPermissionDenied PERMISSION_DENIED, kDataLoss DATA_LOSS, kUnimplemented
+// UNIMPLEMENTED, kCancelled CANCELLED, all else INTERNAL. Coming back, RESOURCE_EXHAUSTED and ABORTED are kUnavailable
+// (try again) and OUT_OF_RANGE is kInvalidInput. Pure.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <cstddef>
+
+#include "models/status.h"
+
+namespace moeplan {
+
+// What either side takes in one message: what JSON files are limited to, too.
+inline constexpr int kMaxGrpcMessageBytes = 64 << 20;
+
+// A message travels in the trailer, for which clients have room of 8 KiB, each byte that is not printable ASCII taking
+// three. Longer ones are cut.
+inline constexpr size_t kMaxGrpcStatusBytes = 4096;
+
+// Our server adds this to the trailer of every answer, so that a caller can tell its errors from those of the
+// transport.
+inline constexpr char kAnsweredByPlanner[] = "moeplan-planner";
+
+grpc::Status ToGrpc(const Status& status);
+Status FromGrpc(const grpc::Status& status);
+
+}  // namespace moeplan
