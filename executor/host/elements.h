@@ -19,7 +19,7 @@ inline ElementType ElementTypeOf(int bytes_per_element) {
 // Reads `count` elements; both may be unaligned to more than an element.
 inline void Load(const std::byte* from, ElementType type, size_t count, float* to) {
   if (type == ElementType::kFloat32) {
-    std::memcpy(to, from, count * sizeof(float));
+    if (count > 0) std::memcpy(to, from, count * sizeof(float));  // Rows of nobody may have no address.
     return;
   }
   const auto* half = reinterpret_cast<const uint16_t*>(from);
@@ -28,7 +28,7 @@ inline void Load(const std::byte* from, ElementType type, size_t count, float* t
 
 inline void Store(const float* from, ElementType type, size_t count, std::byte* to) {
   if (type == ElementType::kFloat32) {
-    std::memcpy(to, from, count * sizeof(float));
+    if (count > 0) std::memcpy(to, from, count * sizeof(float));
     return;
   }
   auto* half = reinterpret_cast<uint16_t*>(to);
