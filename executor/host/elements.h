@@ -20,7 +20,7 @@ inline ElementType ElementTypeOf(int bytes_per_element) {
 inline void Load(const std::byte* from, ElementType type, size_t count, float* to) {
   if (count == 0) return;  // The pointers may be null.
   if (type == ElementType::kFloat32) {
-    std::memcpy(to, from, count * sizeof(float));
+    if (count > 0) std::memcpy(to, from, count * sizeof(float));  // Rows of nobody may have no address.
     return;
   }
   const auto* half = reinterpret_cast<const uint16_t*>(from);
@@ -30,7 +30,7 @@ inline void Load(const std::byte* from, ElementType type, size_t count, float* t
 inline void Store(const float* from, ElementType type, size_t count, std::byte* to) {
   if (count == 0) return;
   if (type == ElementType::kFloat32) {
-    std::memcpy(to, from, count * sizeof(float));
+    if (count > 0) std::memcpy(to, from, count * sizeof(float));
     return;
   }
   auto* half = reinterpret_cast<uint16_t*>(to);

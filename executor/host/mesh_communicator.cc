@@ -119,7 +119,8 @@ class MeshCommunicator final : public Communicator {
       for (const Part& send : sends) {
         if (send.peer != mesh_.rank()) continue;
         while (receive->peer != mesh_.rank()) ++receive;
-        if (receive->bytes.data() != send.bytes.data()) std::memcpy(receive->bytes.data(), send.bytes.data(), send.bytes.size());
+        const bool in_place = receive->bytes.data() == send.bytes.data();
+        if (!in_place && !send.bytes.empty()) std::memcpy(receive->bytes.data(), send.bytes.data(), send.bytes.size());
         ++receive;
       }
     }
