@@ -53,11 +53,13 @@ struct Member {
     int color;
     Member* child;
   };
-  std::vector<Split> splits;   // In order of the calls.
-  Status broken = OkStatus();  // Why the member cannot take part any more.
+  std::vector<Split> splits;  // In order of the calls.
+  Status aborted;             // While there is no group.
 };
 
 class GroupStep;
+
+void AbortMember(Member& member, const Status& why);
 
 // Members that work together. An operation starts when the last member has arrived and ends for all at once.
 class Group {
@@ -74,7 +76,7 @@ class Group {
   const std::vector<Member*>& members() const { return members_; }
 
   void Arrive(GroupStep& step);
-  // `member` is lost; its peers' operation fails, now or when they come to it.
+  // `member` has failed; so do the operation under way and all later ones.
   void Lose(const Member& member);
   // The operation under way and all later ones fail with `why`; so in groups split from this one.
   void Abort(const Status& why);
@@ -131,10 +133,8 @@ class GroupStep final : public Step {
 
   void ReadParts() {
     parts_ = operation_.parts(member_.rank, member_.group->size());
-    for (auto* parts : {&parts_.sends, &parts_.receives}) {
-      std::erase_if(*parts, [](const Part& part) { return part.bytes.empty(); });
-      std::ranges::stable_sort(*parts, {}, &Part::peer);
-    }
+    std::ranges::stable_sort(parts_.sends, {}, &Part::peer);
+    std::ranges::stable_sort(parts_.receives, {}, &Part::peer);
   }
 
   void Finish() {
@@ -155,7 +155,6 @@ class GroupStep final : public Step {
  private:
   bool GiveUp() {
     done_ = true;
-    if (member_.broken.ok()) member_.broken = device().failure();
     if (member_.group != nullptr) member_.group->Lose(member_);
     return true;
   }
@@ -169,9 +168,6 @@ class GroupStep final : public Step {
 };
 
 void Group::Arrive(GroupStep& step) {
-  for (const Member* member : members_) {
-    if (!broken_ && !member->broken.ok()) broken_ = {member, member->broken};
-  }
   GroupStep*& place = arrived_[step.member().rank];
   if (broken_) return step.device().Fail(WhyBroken(step));
   if (place != nullptr) return step.device().Fail(error::TwoStreamsAtOnce(step.task().name));
@@ -180,19 +176,20 @@ void Group::Arrive(GroupStep& step) {
   if (std::ranges::find(arrived_, nullptr) == arrived_.end()) Begin();
 }
 
-void Group::Lose(const Member& member) {
-  arrived_[member.rank] = nullptr;
-  BreakWith({&member, member.broken});
-}
+void Group::Lose(const Member& member) { BreakWith({&member, member.device.failure()}); }
 
 void Group::Abort(const Status& why) {
   BreakWith({nullptr, why});
   for (const Member* member : members_) {
     for (const auto& [color, child] : member->splits) {
-      if (child->group != nullptr && !child->group->broken_) child->group->Abort(why);
-      if (child->group == nullptr && child->broken.ok()) child->broken = why;
+      AbortMember(*child, why);
     }
   }
+}
+
+void AbortMember(Member& member, const Status& why) {
+  if (member.group != nullptr) return member.group->Abort(why);
+  if (member.aborted.ok()) member.aborted = why;
 }
 
 void Group::BreakWith(Break how) {
@@ -289,7 +286,7 @@ Status Group::DeliverFrom(int from, std::vector<size_t>& next) {
     }
     const std::span<std::byte> to = receives[at++].bytes;
     if (to.size() != send.bytes.size()) return error::DifferentSizes(sender, send.bytes.size(), receiver, to.size());
-    std::memmove(to.data(), send.bytes.data(), to.size());  // In place, both are the same.
+    if (!to.empty()) std::memmove(to.data(), send.bytes.data(), to.size());  // In place, both are the same.
   }
   return OkStatus();
 }
@@ -307,22 +304,19 @@ Status Group::CheckSumSizes() const {
 
 void Group::ReduceScatter() {
   for (int to = 0; to < size(); ++to) {
-    const auto& receives = arrived_[to]->parts().receives;
-    if (receives.empty()) continue;
     std::vector<Part> terms;
     for (const GroupStep* step : arrived_) terms.push_back(step->parts().sends[to]);
-    SumParts(terms, receives[0].bytes, arrived_[to]->operation().type);
+    SumParts(terms, arrived_[to]->parts().receives[0].bytes, arrived_[to]->operation().type);
   }
 }
 
 void Group::AllReduce() {
-  if (arrived_[0]->parts().receives.empty()) return;
   const std::span<std::byte> sum = arrived_[0]->parts().receives[0].bytes;
   std::vector<Part> terms;
   for (const GroupStep* step : arrived_) terms.push_back(step->parts().sends[0]);
   SumParts(terms, sum, arrived_[0]->operation().type);
   for (const GroupStep* step : arrived_) {
-    std::memmove(step->parts().receives[0].bytes.data(), sum.data(), sum.size());
+    if (!sum.empty()) std::memmove(step->parts().receives[0].bytes.data(), sum.data(), sum.size());
   }
 }
 
@@ -331,14 +325,20 @@ class Groups final : public VirtualGroups {
   std::vector<std::unique_ptr<Communicator>> MakeWorld(VirtualJob& job) override;
 
   Member& Split(Member& member, int color) {
-    Member& child = members_.emplace_back(Member{.device = member.device, .broken = InheritedBreak(member)});
+    Member& child = MakeMember(member.device);
     member.splits.push_back({color, &child});
     if (member.group != nullptr) Resolve(*member.group, member.splits.size() - 1);
     return child;
   }
 
  private:
-  static Status InheritedBreak(const Member& member) { return member.group == nullptr ? member.broken : OkStatus(); }
+  Member& MakeMember(VirtualDevice& device) {
+    Member& member = members_.emplace_back(Member{.device = device});
+    device.OnFailure([&member] {
+      if (member.group != nullptr) member.group->Lose(member);
+    });
+    return member;
+  }
 
   // Makes the groups of the `split`-th Split of `parent`, if all its members have called it.
   void Resolve(Group& parent, size_t split) {
@@ -353,6 +353,10 @@ class Groups final : public VirtualGroups {
   // Members may already have split it, and their streams wait for it.
   void MakeGroup(std::vector<Member*> members) {
     Group& group = groups_.emplace_back(members[0]->device.agenda(), std::move(members));
+    for (const Member* member : group.members()) {
+      if (member->device.failed()) group.Lose(*member);
+      if (!member->aborted.ok()) group.Abort(member->aborted);
+    }
     for (size_t split = 0; split < group.members()[0]->splits.size(); ++split) Resolve(group, split);
     for (const Member* member : group.members()) member->device.WakeStreams();
   }
@@ -437,10 +441,7 @@ class VirtualCommunicator final : public Communicator {
     return std::make_unique<VirtualCommunicator>(groups_, groups_.Split(member_, color));
   }
 
-  void Abort(const Status& why) override {
-    if (member_.group != nullptr) return member_.group->Abort(why);
-    if (member_.broken.ok()) member_.broken = why;
-  }
+  void Abort(const Status& why) override { AbortMember(member_, why); }
 
  private:
   void Queue(Stream& stream, Operation operation) {
@@ -456,7 +457,7 @@ class VirtualCommunicator final : public Communicator {
 
 std::vector<std::unique_ptr<Communicator>> Groups::MakeWorld(VirtualJob& job) {
   std::vector<Member*> members;
-  for (const auto& device : job.devices) members.push_back(&members_.emplace_back(Member{.device = *device}));
+  for (const auto& device : job.devices) members.push_back(&MakeMember(*device));
   std::vector<std::unique_ptr<Communicator>> world;
   for (Member* member : members) world.push_back(std::make_unique<VirtualCommunicator>(*this, *member));
   MakeGroup(std::move(members));

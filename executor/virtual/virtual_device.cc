@@ -200,6 +200,7 @@ void VirtualDevice::Fail(const Status& why) {
   if (failed()) return;
   failure_ = why;
   if (job_.first_failure.ok()) job_.first_failure = why.Within(StrCat("rank ", rank_));
+  for (Agenda::Action& action : std::exchange(on_failure_, {})) agenda().After(0, std::move(action));
   WakeStreams();
 }
 

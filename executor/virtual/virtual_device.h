@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "executor/device.h"
@@ -98,6 +99,8 @@ class VirtualDevice final : public Device {
   bool failed() const { return !failure_.ok(); }
   // Stops the device, unless it has failed before.
   void Fail(const Status& why);
+  // Called soon after the device fails, at that instant.
+  void OnFailure(Agenda::Action action) { on_failure_.push_back(std::move(action)); }
   void WakeStreams();
 
   bool idle() const;
@@ -107,6 +110,7 @@ class VirtualDevice final : public Device {
   VirtualJob& job_;
   const int rank_;
   Status failure_;
+  std::vector<Agenda::Action> on_failure_;
   std::vector<std::unique_ptr<StepQueue>> queues_;  // In order of MakeStream.
 };
 
