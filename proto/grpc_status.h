@@ -15,7 +15,7 @@
 namespace moeplan {
 
 // What either side takes in one message: what JSON files are limited to, too.
-inline constexpr int kMaxGrpcMessageBytes = 64 << 20;
+inline constexpr size_t kMaxGrpcMessageBytes = size_t{64} << 20;
 
 // A message travels in the trailer, for which clients have room of 8 KiB, each byte that is not printable ASCII taking
 // three. Longer ones are cut.

@@ -1,6 +1,7 @@
 #include "planner/client/errors.h"
 
 #include "models/text.h"
+#include "proto/grpc_status.h"
 
 namespace moeplan::client::error {
 
@@ -15,6 +16,11 @@ Status TooSlow(const std::string& address, double deadline_s) {
 
 Status BadDeadline(double found) {
   return InvalidInput(StrCat("deadline: found ", found, " s, expected a finite time above 0"));
+}
+
+Status TooLarge(size_t found_bytes) {
+  return InvalidInput(
+      StrCat("request: found ", found_bytes, " bytes, expected at most ", kMaxGrpcMessageBytes, "; send it in parts"));
 }
 
 }  // namespace moeplan::client::error

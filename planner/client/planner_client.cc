@@ -59,6 +59,7 @@ class PlannerClient::Impl {
   template <typename Stub, typename Request, typename Response>
   StatusOr<Response> Call(Stub& stub, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                           const Request& request) const {
+    if (request.ByteSizeLong() > kMaxGrpcMessageBytes) return client::error::TooLarge(request.ByteSizeLong());
     grpc::ClientContext context;
     context.set_deadline(In(deadline_s_));
     Response response;

@@ -113,7 +113,9 @@ class Server::Impl {
   // Whether the caller is the first.
   bool BeginShutdown() {
     const std::scoped_lock lock(mutex_);
-    return std::exchange(state_, State::kEnding) == State::kServing;
+    if (state_ != State::kServing) return false;
+    state_ = State::kEnding;
+    return true;
   }
 
   // Waits for what they still keep of answered plans, without the lock.

@@ -1,0 +1,379 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "models/fit/fit.h"
+#include "planner/search/plan_layer.h"
+#include "planner/service/handlers/plan.h"
+#include "planner/service/handlers/profiles.h"
+#include "planner/service/handlers/put_profile.h"
+#include "planner/service/handlers/put_samples.h"
+#include "planner/service/plan_log.h"
+#include "proto/convert/plan.h"
+#include "proto/convert/samples.h"
+#include "proto/convert/workload.h"
+#include "service_fixture.h"
+
+namespace moeplan {
+namespace {
+
+using service::Environment;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class HandlersTest : public ServiceTest {
+ protected:
+  void SetUp() override {
+    ServiceTest::SetUp();
+    Reopen();
+  }
+
+  // As after a restart: the same file, no memory.
+  void Reopen() {
+    store_.reset();
+    auto store = Store::Open(db());
+    ASSERT_TRUE(store.ok()) << store.status().message();
+    store_ = std::make_unique<Store>(*std::move(store));
+    puts_ = std::make_unique<service::Puts>();
+  }
+
+  Environment environment() { return {.store = *store_, .puts = *puts_}; }
+
+  int Put(const v1::PutSamplesRequest& request) {
+    const auto response = service::PutSamples(environment(), request, {});
+    EXPECT_TRUE(response.ok()) << response.status().message();
+    return response.ok() ? response->profile_version() : 0;
+  }
+  int Put(const v1::PutProfileRequest& request) {
+    const auto response = service::PutProfile(environment(), request, {});
+    EXPECT_TRUE(response.ok()) << response.status().message();
+    return response.ok() ? response->profile_version() : 0;
+  }
+  int Versions() {
+    const auto page = store_->ListProfiles({.size = 1000});
+    EXPECT_TRUE(page.ok());
+    return static_cast<int>(page->profiles.size());
+  }
+  Status Append(const v1::PutSamplesRequest& request) {
+    const SampleBatch batch = {.request_id = request.request_id(), .samples = *SamplesFromProto(request.samples())};
+    return store_->AppendSamples({&batch, 1}).status();
+  }
+
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<service::Puts> puts_;
+};
+
+// ---- Plan.
+
+TEST_F(HandlersTest, PlanTakesTheProfileThatIsNamed) {
+  v1::PutProfileRequest put = ExamplePutProfile("first");
+  Put(put);
+  put.set_request_id("second");
+  put.mutable_profile()->set_name("other");
+  Put(put);
+  v1::PlanRequest request = ExamplePlanRequest();
+  EXPECT_EQ(service::Plan(environment(), request, {})->profile_name(), "other");  // The newest of all.
+  request.set_profile_name("two-nodes-of-eight");
+  const auto named = service::Plan(environment(), request, {});
+  ASSERT_TRUE(named.ok());
+  EXPECT_EQ(named->profile_name(), "two-nodes-of-eight");
+  EXPECT_EQ(named->profile_version(), 1);
+  request.set_profile_version(2);
+  EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kNotFound, "no version 2 of profile"));
+  request.set_profile_version(0);
+  EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kInvalidInput, "profileVersion: found 0"));
+}
+
+TEST_F(HandlersTest, APlanWithAnOfferedProfileNeedsNoStoredOne) {
+  v1::PlanRequest request = ExamplePlanRequest();
+  *request.mutable_profile() = ContractMessage<v1::Profile>("profile.example.json");
+  request.mutable_profile()->set_version(7);  // As `profile show` prints it: here it comes from a file.
+  const auto response = service::Plan(environment(), request, {});
+  ASSERT_TRUE(response.ok()) << response.status().message();
+  EXPECT_EQ(response->profile_version(), 0);
+  EXPECT_EQ(response->profile_name(), "two-nodes-of-eight");
+  request.set_profile_name("x");
+  EXPECT_THAT(service::Plan(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "profileName: found beside profile"));
+  request.clear_profile_name();
+  request.mutable_profile()->mutable_collectives(0)->set_group_size(0);
+  EXPECT_THAT(service::Plan(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "profile: collectives[0].groupSize"));
+}
+
+TEST_F(HandlersTest, TopCutsTheCandidatesAndZeroIsRefused) {
+  Put(ExamplePutProfile("a"));
+  v1::PlanRequest request = ExamplePlanRequest();
+  EXPECT_GT(service::Plan(environment(), request, {})->candidates_size(), 2);
+  request.set_top(2);
+  EXPECT_EQ(service::Plan(environment(), request, {})->candidates_size(), 2);
+  request.set_top(0);
+  EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kInvalidInput, "top: found 0"));
+}
+
+TEST_F(HandlersTest, WhatThisVersionLacksIsSaidRatherThanIgnored) {
+  v1::PlanRequest request;
+  EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kInvalidInput, "workload: found nothing"));
+  request.mutable_graph();
+  EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kUnimplemented, "graph"));
+  request.mutable_workload();
+  EXPECT_THAT(service::Plan(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "graph: found beside workload"));
+  request = ExamplePlanRequest();
+  request.set_budget_nodes(5);
+  EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kUnimplemented, "budgetNodes"));
+  request = ExamplePlanRequest();
+  request.set_time_limit_s(5);
+  EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kUnimplemented, "timeLimitS"));
+}
+
+TEST_F(HandlersTest, ACancelledPlanStopsTheSearch) {
+  Put(ExamplePutProfile("a"));
+  std::stop_source stop;
+  stop.request_stop();
+  const auto response = service::Plan(environment(), ExamplePlanRequest(), stop.get_token());
+  ASSERT_TRUE(response.ok());
+  EXPECT_EQ(response->search().stop_reason(), v1::Search::CANCELLED);
+}
+
+// ---- Listing.
+
+TEST_F(HandlersTest, PagesListEveryVersionOnceNewestFirst) {
+  for (int i = 0; i < 5; ++i) {
+    v1::PutProfileRequest put = ExamplePutProfile("put " + std::to_string(i));
+    put.mutable_profile()->set_name(i % 2 == 0 ? "even" : "odd");
+    put.mutable_profile()->mutable_cluster()->set_device_memory_bytes(1e9 + i);
+    Put(put);
+  }
+  const auto all_pages = [&](v1::ListProfilesRequest request) {
+    std::vector<std::string> found;
+    do {
+      const auto page = service::ListProfiles(environment(), request, {});
+      EXPECT_TRUE(page.ok()) << page.status().message();
+      if (!page.ok()) break;
+      for (const auto& profile : page->profiles()) {
+        found.push_back(profile.name() + std::to_string(profile.version()));
+        EXPECT_THAT(profile.created_at(), SizeIs(20));
+      }
+      EXPECT_LE(page->profiles_size(), request.page_size());
+      request.set_page_token(page->next_page_token());
+    } while (!request.page_token().empty());
+    return found;
+  };
+  v1::ListProfilesRequest request;
+  request.set_page_size(2);
+  EXPECT_THAT(all_pages(request), ElementsAre("even3", "odd2", "even2", "odd1", "even1"));
+  request.set_profile_name("odd");
+  request.set_page_size(1);  // Pages of the store without an odd one are passed over.
+  EXPECT_THAT(all_pages(request), ElementsAre("odd2", "odd1"));
+  request.set_profile_name("none");
+  EXPECT_THAT(all_pages(request), IsEmpty());
+}
+
+TEST_F(HandlersTest, PageSizeHasADefaultAndLimits) {
+  v1::ListProfilesRequest request;
+  EXPECT_TRUE(service::ListProfiles(environment(), request, {}).ok());
+  request.set_page_size(-1);
+  EXPECT_THAT(service::ListProfiles(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "pageSize: found -1, expected 1 to 1000"));
+  request.set_page_size(1001);
+  EXPECT_THAT(service::ListProfiles(environment(), request, {}), IsError(StatusCode::kInvalidInput, "found 1001"));
+  request.set_page_size(1);
+  request.set_page_token("not mine");
+  EXPECT_THAT(service::ListProfiles(environment(), request, {}), IsError(StatusCode::kInvalidInput, "pageToken"));
+}
+
+TEST_F(HandlersTest, GetProfileGivesBackWhatWasPut) {
+  const v1::PutProfileRequest put = ExamplePutProfile("a");
+  Put(put);
+  const auto got = service::GetProfile(environment(), {}, {});
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->profile().version(), 1);
+  EXPECT_THAT(got->profile().created_at(), SizeIs(20));
+  v1::Profile unstamped = got->profile();
+  unstamped.set_version(0);
+  unstamped.clear_created_at();
+  EXPECT_EQ(ToJson(unstamped), ToJson(ToProto(*ProfileFromProto(put.profile()))));
+}
+
+// ---- PutProfile.
+
+TEST_F(HandlersTest, ARetriedPutProfileAnswersTheSameAndStoresNothing) {
+  v1::PutProfileRequest first = ExamplePutProfile("a"), second = ExamplePutProfile("b");
+  second.mutable_profile()->mutable_cluster()->set_device_memory_bytes(1e9);
+  EXPECT_EQ(Put(first), 1);
+  EXPECT_EQ(Put(second), 2);
+  EXPECT_EQ(Put(first), 1);
+  EXPECT_EQ(Put(second), 2);
+  Reopen();
+  EXPECT_EQ(Put(second), 2);  // Still the newest.
+  EXPECT_EQ(Versions(), 2);
+}
+
+TEST_F(HandlersTest, AnOlderProfileCanBeMadeTheNewestAgain) {
+  v1::PutProfileRequest second = ExamplePutProfile("b");
+  second.mutable_profile()->mutable_cluster()->set_device_memory_bytes(1e9);
+  Put(ExamplePutProfile("a"));
+  Put(second);
+  EXPECT_EQ(Put(ExamplePutProfile("back to a")), 3);
+}
+
+TEST_F(HandlersTest, ARequestIdOfAnotherProfileIsRefused) {
+  v1::PutProfileRequest request = ExamplePutProfile("a");
+  Put(request);
+  request.mutable_profile()->mutable_cluster()->set_device_memory_bytes(1e9);
+  EXPECT_THAT(service::PutProfile(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "request 'a': brought another profile"));
+  EXPECT_EQ(Versions(), 1);
+}
+
+TEST_F(HandlersTest, PutsNeedARequestIdAndAName) {
+  EXPECT_THAT(service::PutProfile(environment(), ExamplePutProfile(""), {}),
+              IsError(StatusCode::kInvalidInput, "requestId: found 0 bytes, expected 1 to 128"));
+  EXPECT_THAT(service::PutSamples(environment(), GateSamples(std::string(129, 'x'), 1e-3), {}),
+              IsError(StatusCode::kInvalidInput, "requestId: found 129 bytes"));
+  EXPECT_EQ(Put(GateSamples(std::string(128, 'x'), 1e-3)), 1);
+  v1::PutProfileRequest profile = ExamplePutProfile("a");
+  profile.mutable_profile()->clear_name();
+  EXPECT_THAT(service::PutProfile(environment(), profile, {}), IsError(StatusCode::kInvalidInput, "profile.name"));
+  EXPECT_THAT(service::PutSamples(environment(), GateSamples("b", 1e-3, ""), {}),
+              IsError(StatusCode::kInvalidInput, "samples.name"));
+}
+
+TEST_F(HandlersTest, APutWhoseCallerLeftStoresNothing) {
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_THAT(service::PutProfile(environment(), ExamplePutProfile("a"), stop.get_token()),
+              IsError(StatusCode::kCancelled, "caller left"));
+  EXPECT_THAT(service::PutSamples(environment(), GateSamples("b", 1e-3), stop.get_token()),
+              IsError(StatusCode::kCancelled, "caller left"));
+  EXPECT_EQ(Versions(), 0);
+  EXPECT_EQ(store_->SamplesOf({}).status().code(), StatusCode::kNotFound);
+}
+
+// ---- PutSamples.
+
+TEST_F(HandlersTest, PutSamplesFitsAllSamplesOfTheName) {
+  const v1::PutSamplesRequest first = GateSamples("a", 1e-3), second = GateSamples("b", 2e-3);
+  const auto response = service::PutSamples(environment(), first, {});
+  ASSERT_TRUE(response.ok()) << response.status().message();
+  EXPECT_EQ(response->profile_name(), "gates");
+  EXPECT_EQ(response->profile_version(), 1);
+  EXPECT_EQ(response->stored_samples(), 2);
+  Put(GateSamples("elsewhere", 9e-3, "other name"));
+  EXPECT_EQ(Put(second), 2);
+
+  SampleSet both = *SamplesFromProto(first.samples());
+  const SampleSet added = *SamplesFromProto(second.samples());
+  both.samples.insert(both.samples.end(), added.samples.begin(), added.samples.end());
+  Profile stored = *store_->LoadProfile({.name = "gates", .version = 2});
+  stored.version = 0;
+  stored.created_at.clear();
+  EXPECT_EQ(stored, *FitProfile(both));
+  EXPECT_NE(stored.kernels, FitProfile(added)->kernels);
+}
+
+TEST_F(HandlersTest, ARetriedPutSamplesAnswersTheSameAlsoAfterARestart) {
+  const v1::PutSamplesRequest first = GateSamples("a", 1e-3), second = GateSamples("b", 2e-3);
+  EXPECT_EQ(Put(first), 1);
+  EXPECT_EQ(Put(second), 2);
+  EXPECT_EQ(Put(first), 1);
+  Reopen();
+  EXPECT_EQ(Put(second), 2);
+  EXPECT_EQ(Put(first), 1);
+  EXPECT_EQ(Versions(), 2);
+  EXPECT_THAT(*store_->SamplesOf({}), SizeIs(2));
+}
+
+TEST_F(HandlersTest, ARequestIdOfOtherSamplesIsRefused) {
+  Put(GateSamples("a", 1e-3));
+  EXPECT_THAT(service::PutSamples(environment(), GateSamples("a", 2e-3), {}),
+              IsError(StatusCode::kInvalidInput, "request 'a': was stored before with other samples"));
+}
+
+TEST_F(HandlersTest, ARetryFinishesWhatACrashLeftHalfDone) {
+  ASSERT_TRUE(Append(GateSamples("a", 1e-3)).ok());  // The crash came before the fit.
+  EXPECT_EQ(Put(GateSamples("a", 1e-3)), 1);
+  EXPECT_EQ(Put(GateSamples("a", 1e-3)), 1);
+  EXPECT_EQ(Versions(), 1);
+}
+
+TEST_F(HandlersTest, ARetryAfterACrashFindsTheLaterVersionThatHoldsItsSamples) {
+  ASSERT_TRUE(Append(GateSamples("a", 1e-3)).ok());
+  EXPECT_EQ(Put(GateSamples("b", 2e-3)), 1);  // Fitted from both.
+  EXPECT_EQ(Put(GateSamples("c", 3e-3)), 2);
+  EXPECT_EQ(Put(GateSamples("a", 1e-3)), 1);
+  EXPECT_EQ(Versions(), 2);
+}
+
+TEST_F(HandlersTest, SamplesOfAnotherClusterAreRefusedBeforeTheyAreStored) {
+  Put(GateSamples("a", 1e-3));
+  v1::PutSamplesRequest other = GateSamples("b", 2e-3);
+  other.mutable_samples()->mutable_cluster()->set_nodes(2);
+  EXPECT_THAT(service::PutSamples(environment(), other, {}),
+              IsError(StatusCode::kInvalidInput, "samples.cluster: found nodes 2, gpusPerNode 1"));
+  EXPECT_THAT(*store_->SamplesOf({}), SizeIs(1));
+}
+
+TEST_F(HandlersTest, BadSamplesAreRefusedByField) {
+  v1::PutSamplesRequest request = GateSamples("a", 1e-3);
+  request.mutable_samples()->mutable_samples(1)->clear_time_s();
+  EXPECT_THAT(service::PutSamples(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "samples: samples[1].timeS"));
+  request.mutable_samples()->clear_samples();
+  EXPECT_THAT(service::PutSamples(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "samples.samples: found nothing"));
+}
+
+TEST_F(HandlersTest, AStoreForReadingPlansButTakesNothing) {
+  Put(ExamplePutProfile("a"));
+  auto read_only = Store::OpenReadOnly(db());
+  ASSERT_TRUE(read_only.ok());
+  const Environment environment = {.store = *read_only, .puts = *puts_};
+  EXPECT_TRUE(service::Plan(environment, ExamplePlanRequest(), {}).ok());
+  EXPECT_THAT(service::PutSamples(environment, GateSamples("b", 1e-3), {}),
+              IsError(StatusCode::kPermissionDenied, "opened for reading only"));
+  v1::PutProfileRequest other = ExamplePutProfile("c");
+  other.mutable_profile()->set_name("other");
+  EXPECT_THAT(service::PutProfile(environment, other, {}),
+              IsError(StatusCode::kPermissionDenied, "opened for reading only"));
+}
+
+// ---- Keeping plans.
+
+TEST_F(HandlersTest, AKeptPlanIsKeptOnceAndReadsBack) {
+  Put(ExamplePutProfile("a"));
+  const v1::PlanResponse answer = *service::Plan(environment(), ExamplePlanRequest(), {});
+  auto log = service::PlanLog::Open(db());
+  ASSERT_TRUE(log.ok());
+  EXPECT_TRUE(log->Keep(answer).ok());
+  EXPECT_TRUE(log->Keep(answer).ok());
+  const auto kept = store_->LoadPlan({1});
+  ASSERT_TRUE(kept.ok()) << kept.status().message();
+  EXPECT_EQ(kept->profile_name, "two-nodes-of-eight");
+  EXPECT_EQ(kept->profile_version, 1);
+  EXPECT_EQ(kept->answer, ToJson(answer, JsonStyle::kCompact));
+  EXPECT_EQ(kept->workload, ToJson(answer.workload(), JsonStyle::kCompact));
+  EXPECT_EQ(store_->LoadPlan({2}).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(HandlersTest, APlanThatCouldNotBeKeptIsKeptTheNextTime) {
+  Put(ExamplePutProfile("a"));
+  const v1::PlanResponse answer = *service::Plan(environment(), ExamplePlanRequest(), {});
+  auto log = service::PlanLog::Open(db());
+  ASSERT_TRUE(log.ok());
+  {
+    const HeldStore held(db());
+    EXPECT_EQ(log->Keep(answer).code(), StatusCode::kUnavailable);
+  }
+  EXPECT_TRUE(log->Keep(answer).ok());
+  EXPECT_TRUE(store_->LoadPlan({1}).ok());
+}
+
+}  // namespace
+}  // namespace moeplan
