@@ -85,18 +85,22 @@ class BufferMatch {
   std::map<BufferId, BufferId> b_of_a_;
 };
 
-bool SameOperation(const TaskOp& a, const TaskOp& b) {
+// Groups of different names may be the same ranks, such as EP and EP&ESP without expert sharding.
+bool SameRanks(Group a, Group b, const Layout& layout) { return MembersOf(a, layout, 0) == MembersOf(b, layout, 0); }
+
+bool SameOperation(const TaskOp& a, const TaskOp& b, const Layout& layout) {
   if (a.index() != b.index()) return false;
   const auto* left = std::get_if<CollectiveOp>(&a);
   const auto* right = std::get_if<CollectiveOp>(&b);
-  return left == nullptr || (left->collective == right->collective && left->algorithm == right->algorithm && left->group == right->group);
+  return left == nullptr || (left->collective == right->collective && left->algorithm == right->algorithm &&
+                             SameRanks(left->group, right->group, layout));
 }
 
 bool SameShape(const TaskGraph& a, const TaskGraph& b) {
   BufferMatch buffers(a, b);
   const auto same = [&](const Task& left, const Task& right) {
     return left.name == right.name && left.kind == right.kind && left.stream == right.stream && left.size == right.size &&
-           left.dependencies == right.dependencies && SameOperation(left.op, right.op) &&
+           left.dependencies == right.dependencies && SameOperation(left.op, right.op, a.layout) &&
            buffers.MatchAll(Reads(left.op), Reads(right.op)) && buffers.MatchAll(Writes(left.op), Writes(right.op));
   };
   return std::ranges::equal(a.tasks, b.tasks, same) && buffers.Match(a.input, b.input) && buffers.Match(a.output, b.output);
