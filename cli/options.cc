@@ -157,19 +157,22 @@ StatusOr<Profile> SourceOption::LoadProfile() const {
   return store.LoadProfile(selection);
 }
 
-StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, int top) const {
+StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::string& origin, int top) const {
   RETURN_IF_ERROR(CheckOne());
   if (planner_.empty()) {
     ASSIGN_OR_RETURN(const Profile profile, LoadProfile());
-    return PlanLayer(workload, profile, {.top = top});
+    StatusOr<PlanAnswer> answer = PlanLayer(workload, profile, {.top = top});
+    if (!answer.ok()) return answer.status().Within(origin);
+    return answer;
   }
   ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(planner_, kPlannerDeadlineS));
   v1::PlanRequest request;
   *request.mutable_workload() = ToProto(workload);
   request.set_profile_name(profile_name_);
   request.set_top(top);
-  ASSIGN_OR_RETURN(const v1::PlanResponse response, client->Plan(request));
-  return PlanAnswerFromProto(response);
+  const StatusOr<v1::PlanResponse> response = client->Plan(request);
+  if (!response.ok()) return response.status().code() == StatusCode::kInvalidInput ? response.status().Within(origin) : response.status();
+  return PlanAnswerFromProto(*response);
 }
 
 StatusOr<double> ParseSeconds(const std::string& option, const std::string& text) {

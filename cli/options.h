@@ -41,8 +41,8 @@ class SourceOption {
  public:
   void Add(CLI::App& command);
   bool given() const { return !profile_file_.empty() || !db_.empty() || !planner_.empty(); }
-  // The answer for one workload, from wherever the source is.
-  StatusOr<PlanAnswer> Plan(const Workload& workload, int top) const;
+  // The answer for one workload, from wherever the source is; `origin` (its file) begins errors about the workload.
+  StatusOr<PlanAnswer> Plan(const Workload& workload, const std::string& origin, int top) const;
 
  private:
   Status CheckOne() const;

@@ -69,18 +69,11 @@ Status Run(const PlanCommandOptions& options) {
   if (options.workload.empty()) return InvalidInput("--workload: not given, expected WORKLOAD.json");
   if (options.top_given && options.top < 1) return InvalidInput(StrCat("--top: found ", options.top, ", expected at least 1"));
   ASSIGN_OR_RETURN(const Workload workload, ReadWorkload(options.workload));
-  StatusOr<PlanAnswer> answer = options.source.Plan(workload, options.top);
-  if (!answer.ok()) {
-    // Fields of the workload are what is wrong with an input; say in which file.
-    const bool input = answer.status().code() == StatusCode::kInvalidInput;
-    const std::string& message = answer.status().message();
-    const bool of_workload = message.starts_with("layer") || message.starts_with("layout") || message.starts_with("m");
-    return input && of_workload ? answer.status().Within(options.workload) : answer.status();
-  }
+  ASSIGN_OR_RETURN(const PlanAnswer answer, options.source.Plan(workload, options.workload, options.top));
   if (options.json) {
-    PrintJson(ToProto(*answer));
+    PrintJson(ToProto(answer));
   } else {
-    PrintAnswer(*answer);
+    PrintAnswer(answer);
   }
   return OkStatus();
 }

@@ -36,7 +36,7 @@ StatusOr<Profile> CalibrateGrid(Fleet& fleet, const std::vector<Workload>& resol
 
 StatusOr<PlanFunction> MakePlanner(const ValidateOptions& options, Fleet& fleet, const std::vector<Workload>& resolved) {
   if (options.source.given()) {
-    return PlanFunction([&options](const Workload& workload) { return options.source.Plan(workload, /*top=*/0); });
+    return PlanFunction([&options](const Workload& workload) { return options.source.Plan(workload, workload.name, /*top=*/0); });
   }
   ASSIGN_OR_RETURN(const Profile profile, CalibrateGrid(fleet, resolved));
   return PlanFunction([profile](const Workload& workload) { return PlanLayer(workload, profile); });

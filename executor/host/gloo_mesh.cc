@@ -7,6 +7,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <set>
 
@@ -106,8 +107,22 @@ class Waits {
     return failure_;
   }
 
+  // Destroys a finished buffer, but not yet. Gloo's event thread may still hold it, if it was interrupted between waking
+  // the waiter and letting go; the destructor then spins on sched_yield for a whole tick of the scheduler, and a
+  // collective of 0.4 ms takes 4.
+  void Retire(std::unique_ptr<gloo::transport::UnboundBuffer> buffer) {
+    constexpr size_t kKept = 64;
+    std::unique_ptr<gloo::transport::UnboundBuffer> oldest;
+    const std::lock_guard lock(mutex_);
+    retired_.push_back(std::move(buffer));
+    if (retired_.size() <= kKept) return;
+    oldest = std::move(retired_.front());
+    retired_.pop_front();
+  }
+
  private:
   mutable std::mutex mutex_;
+  std::deque<std::unique_ptr<gloo::transport::UnboundBuffer>> retired_;
   std::set<gloo::transport::UnboundBuffer*> buffers_;
   Status failure_;
 };
@@ -116,6 +131,9 @@ class GlooTransfer final : public PendingTransfer {
  public:
   GlooTransfer(std::unique_ptr<gloo::transport::UnboundBuffer> buffer, bool receives, std::shared_ptr<Waits> waits)
       : buffer_(std::move(buffer)), receives_(receives), waits_(std::move(waits)) {}
+  ~GlooTransfer() override {
+    if (finished_) waits_->Retire(std::move(buffer_));
+  }
 
   Status Wait(Deadline deadline) override {
     RETURN_IF_ERROR(waits_->Enter(buffer_.get()));
@@ -124,12 +142,14 @@ class GlooTransfer final : public PendingTransfer {
       return done ? OkStatus() : waits_->failure();
     });
     waits_->Leave(buffer_.get());
+    finished_ = status.ok();
     return status;
   }
 
  private:
   std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
   bool receives_;
+  bool finished_ = false;
   std::shared_ptr<Waits> waits_;
 };
 
