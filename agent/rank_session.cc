@@ -27,12 +27,6 @@ namespace moeplan {
 namespace {
 
 constexpr uint64_t kWeightSeed = 20240501;
-constexpr double kConnectS = 30;
-
-Deadline In(double seconds) {
-  return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
-}
 
 std::map<std::string, std::string> OwnProvenance() {
   std::map<std::string, std::string> facts = {{"backend", "host"}};
@@ -111,7 +105,7 @@ class HostRankSession final : public RankSession {
   Status Connect(const v1::RankCommand::Connect& connect) {
     if (join_ == nullptr) return InternalError("Connect before Start");
     const std::vector<std::string> addresses(connect.addresses().begin(), connect.addresses().end());
-    ASSIGN_OR_RETURN(std::unique_ptr<Mesh> mesh, std::move(*join_).Connect(addresses, In(kConnectS)));
+    ASSIGN_OR_RETURN(std::unique_ptr<Mesh> mesh, std::move(*join_).Connect(addresses));
     world_ = MakeMeshCommunicator(std::move(mesh), deadline_s_);
     device_ = MakeHostDevice();
     device_->OnFailure([this](const Status& why) { AbortAll(why); });
@@ -122,6 +116,7 @@ class HostRankSession final : public RankSession {
 
   void AbortAll(const Status& why) {
     world_->Abort(why);
+    for (auto& [degree, stage] : stages_) stage->Abort(why);
     for (auto& [key, groups] : groups_) groups.Abort(why);
   }
 
@@ -130,10 +125,20 @@ class HostRankSession final : public RankSession {
     const GroupKey key = {layout.tensor_parallel, layout.expert_parallel, layout.expert_sharding_parallel,
                           layout.pipeline_parallel, beside};
     if (const auto found = groups_.find(key); found != groups_.end()) return &found->second;
-    const int stage_ranks = Ranks(cluster_) / layout.pipeline_parallel;
-    ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> stage, world_->Split(rank_ / stage_ranks));
+    ASSIGN_OR_RETURN(Communicator * stage, StageOf(layout));
     ASSIGN_OR_RETURN(GroupCommunicators groups, GroupCommunicators::Make(*stage, layout));
     return &groups_.emplace(key, std::move(groups)).first->second;
+  }
+
+  // The ranks of the own pipeline stage.
+  StatusOr<Communicator*> StageOf(const Layout& layout) {
+    if (layout.pipeline_parallel == 1) return world_.get();
+    std::unique_ptr<Communicator>& stage = stages_[layout.pipeline_parallel];
+    if (stage == nullptr) {
+      const int stage_ranks = Ranks(cluster_) / layout.pipeline_parallel;
+      ASSIGN_OR_RETURN(stage, world_->Split(rank_ / stage_ranks));
+    }
+    return stage.get();
   }
 
   StatusOr<std::unique_ptr<Operation>> MakeOperation(const v1::Sample& sample, const Workload& context, bool beside) {
@@ -294,6 +299,7 @@ class HostRankSession final : public RankSession {
   Status failure_;
   std::unique_ptr<GlooJoin> join_;
   std::unique_ptr<Communicator> world_;
+  std::map<int, std::unique_ptr<Communicator>> stages_;  // By pipeline degree.
   std::map<GroupKey, GroupCommunicators> groups_;
   std::optional<ReadyLayer> layer_;
   std::map<int, ReadyGraph> graphs_;

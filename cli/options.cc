@@ -87,6 +87,7 @@ void ClusterOption::Add(CLI::App& command) {
   group->add_option("--hostfile", hostfile_, "Open MPI hostfile: ranks over ssh");
   group->add_flag("--launched", launched_, "This process is one rank of torchrun, Slurm or Open MPI");
   group->add_option("--simulated", simulated_file_, "CLUSTER.json (not there yet)");
+  command.add_option("--deadline", deadline_, "How long one collective may take before its peers are given up")->capture_default_str();
 }
 
 Status ClusterOption::CheckOne() const {
@@ -98,6 +99,7 @@ Status ClusterOption::CheckOne() const {
 StatusOr<std::optional<Fleet>> ClusterOption::Start() const {
   RETURN_IF_ERROR(CheckOne());
   if (!simulated_file_.empty()) return Unimplemented("--simulated is not there yet; use --local or --emulated");
+  ASSIGN_OR_RETURN(const double deadline_s, ParseSeconds("--deadline", deadline_));
   StatusOr<std::unique_ptr<Launch>> launch = InternalError("no launch");
   if (launched_) {
     ASSIGN_OR_RETURN(const LaunchedRank self, ReadLaunchedRank([](const char* name) -> const char* { return std::getenv(name); }));
@@ -114,7 +116,7 @@ StatusOr<std::optional<Fleet>> ClusterOption::Start() const {
     launch = LaunchLocal(local_ranks_, OwnProgram());
   }
   if (!launch.ok()) return launch.status();
-  ASSIGN_OR_RETURN(Fleet fleet, Fleet::Start(*std::move(launch)));
+  ASSIGN_OR_RETURN(Fleet fleet, Fleet::Start(*std::move(launch), {.collective_deadline_s = deadline_s}));
   return std::optional<Fleet>(std::move(fleet));
 }
 

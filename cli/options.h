@@ -33,6 +33,7 @@ class ClusterOption {
   int local_ranks_ = 0;
   std::string emulated_file_, hostfile_, simulated_file_;
   bool launched_ = false;
+  std::string deadline_ = "30s";
 };
 
 // One of --profile, --db, --planner, with --profile-name.

@@ -1,7 +1,9 @@
 #include "db/connection.h"
 
 #include <SQLiteCpp/Backup.h>
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <string>
@@ -24,6 +26,7 @@ constexpr char kUseWriteAheadLog[] = "PRAGMA journal_mode = WAL";
 constexpr char kSyncEveryCommit[] = "PRAGMA synchronous = FULL";
 constexpr char kEnforceForeignKeys[] = "PRAGMA foreign_keys = ON";
 constexpr char kCheckCells[] = "PRAGMA cell_size_check = ON";
+constexpr char kRefuseChanges[] = "PRAGMA query_only = ON";
 constexpr char kSelectApplicationId[] = "PRAGMA application_id";
 constexpr char kCountTables[] = "SELECT count(*) FROM sqlite_schema";
 constexpr char kSelectSizeBytes[] = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
@@ -72,7 +75,8 @@ void Configure(SQLite::Database& database, milliseconds busy_timeout) {
 
 SQLite::Database CopyInMemory(SQLite::Database& source) {
   SQLite::Database copy(":memory:", SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
-  SQLite::Backup(copy, source).executeStep();
+  const int result = SQLite::Backup(copy, source).executeStep();  // Answers, not throws, when locked.
+  source.check(result == SQLITE_DONE ? SQLITE_OK : result);
   return copy;
 }
 
@@ -94,15 +98,29 @@ bool HasWriteAheadLog(const fs::path& path) {
   return fs::exists(path.string() + "-wal", ignored);
 }
 
-// Reading a file in WAL mode needs its two side files. Where they are gone, because the last writer closed it, and the
-// folder does not let us make them, the file alone is the whole database.
-SQLite::Database OpenReadable(const fs::path& path, milliseconds busy_timeout) {
-  SQLite::Database plain(path.string(), SQLite::OPEN_READONLY, static_cast<int>(busy_timeout.count()));
-  const bool needs_side_files = (plain.tryExec(kCountTables) & kPrimaryCodeMask) == SQLITE_CANTOPEN;
-  if (!needs_side_files || HasWriteAheadLog(path)) return plain;
+bool MayWrite(const fs::path& path) { return faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0; }
+
+SQLite::Database CopyOfWholeFile(const fs::path& path) {
   const std::string uri = StrCat("file:", PercentEncoded(fs::absolute(path).string()), "?immutable=1");
   SQLite::Database whole(uri, SQLite::OPEN_READONLY | SQLite::OPEN_URI);
   return CopyInMemory(whole);
+}
+
+// Reading in WAL mode takes two side files. A connection that may write the database removes them when it is the last
+// to close, so we open for writing where we may, and leave no files of ours to bar other users. Where we may not and
+// nobody has the database open, the file alone is all of it.
+SQLite::Database OpenReadable(const fs::path& path, milliseconds busy_timeout) {
+  const int timeout_ms = static_cast<int>(busy_timeout.count());
+  if (MayWrite(path) && MayWrite(FolderOf(path))) {
+    SQLite::Database database(path.string(), SQLite::OPEN_READWRITE, timeout_ms);
+    database.exec(kRefuseChanges);
+    return database;
+  }
+  if (!HasWriteAheadLog(path)) {
+    SQLite::Database copy = CopyOfWholeFile(path);
+    if (!HasWriteAheadLog(path)) return copy;  // Else a writer came, and the copy may be of two moments.
+  }
+  return SQLite::Database(path.string(), SQLite::OPEN_READONLY, timeout_ms);
 }
 
 }  // namespace

@@ -50,9 +50,9 @@ std::string Obstacle(const fs::path& path, int mode) {
   return std::generic_category().message(errno);
 }
 
-fs::path FolderOf(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
-
 }  // namespace
+
+fs::path FolderOf(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
 Status StatusOfException(const fs::path& path) {
   try {

@@ -27,6 +27,9 @@ auto Guarded(const std::filesystem::path& path, Operation&& operation) -> declty
   }
 }
 
+// The folder that holds `path`; "." for a bare name.
+std::filesystem::path FolderOf(const std::filesystem::path& path);
+
 // Why the operating system keeps us from `path`, in the words of the first obstacle found.
 Status ExplainCannotOpen(const std::filesystem::path& path, bool for_writing);
 

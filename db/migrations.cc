@@ -27,8 +27,7 @@ CREATE TABLE sample_batch (
   id INTEGER PRIMARY KEY,
   calibration_id INTEGER NOT NULL REFERENCES calibration (id),
   request_id TEXT NOT NULL UNIQUE,
-  received_at TEXT NOT NULL,
-  seal INTEGER NOT NULL
+  received_at TEXT NOT NULL
 ) STRICT;
 CREATE INDEX sample_batch_by_calibration ON sample_batch (calibration_id);
 
@@ -62,7 +61,6 @@ CREATE TABLE profile (
   gpus_per_node INTEGER NOT NULL,
   peak_flops_per_s REAL NOT NULL,
   device_memory_bytes REAL NOT NULL,
-  seal INTEGER NOT NULL,
   UNIQUE (name, version)
 ) STRICT;
 
@@ -85,6 +83,15 @@ CREATE TABLE cost_model (
   CHECK ((collective IS NULL) <> (kernel IS NULL))
 ) STRICT, WITHOUT ROWID;
 
+-- A digest of what is stored under an id (db/seal.h). Beside the rows, because writing it into a row would write the
+-- row's long texts again.
+CREATE TABLE seal (
+  thing TEXT NOT NULL,
+  id INTEGER NOT NULL,
+  digest INTEGER NOT NULL,
+  PRIMARY KEY (thing, id)
+) STRICT, WITHOUT ROWID;
+
 PRAGMA user_version = 1;
 )sql";
 
@@ -97,7 +104,6 @@ CREATE TABLE plan (
   workload TEXT NOT NULL,
   answer TEXT NOT NULL,
   created_at TEXT NOT NULL,
-  seal INTEGER NOT NULL,
   FOREIGN KEY (profile_name, profile_version) REFERENCES profile (name, version)
 ) STRICT;
 
@@ -108,8 +114,7 @@ CREATE TABLE run (
   predicted_time_s REAL NOT NULL,
   measured_time_s REAL NOT NULL,
   report TEXT NOT NULL,
-  created_at TEXT NOT NULL,
-  seal INTEGER NOT NULL
+  created_at TEXT NOT NULL
 ) STRICT;
 CREATE INDEX run_by_plan ON run (plan_id);
 

@@ -5,28 +5,23 @@
 #include "db/errors.h"
 #include "db/profile_rows.h"
 #include "db/seal.h"
-#include "models/text.h"
 
 namespace moeplan::db {
 namespace {
 
 constexpr char kInsertPlan[] = R"sql(
-INSERT INTO plan (profile_name, profile_version, workload, answer, created_at, seal) VALUES (?, ?, ?, ?, ?, 0))sql";
+INSERT INTO plan (profile_name, profile_version, workload, answer, created_at) VALUES (?, ?, ?, ?, ?))sql";
 constexpr char kSelectPlan[] =
     "SELECT profile_name, profile_version, workload, answer, created_at FROM plan WHERE id = ?";
 constexpr char kInsertRun[] = R"sql(
-INSERT INTO run (plan_id, schedule, predicted_time_s, measured_time_s, report, created_at, seal)
-VALUES (?, ?, ?, ?, ?, ?, 0))sql";
+INSERT INTO run (plan_id, schedule, predicted_time_s, measured_time_s, report, created_at)
+VALUES (?, ?, ?, ?, ?, ?))sql";
 constexpr char kSelectRunsOfPlan[] = "SELECT id FROM run WHERE plan_id = ? ORDER BY id";
 constexpr char kSelectRun[] = R"sql(
 SELECT plan_id, schedule, predicted_time_s, measured_time_s, report, created_at FROM run WHERE id = ?)sql";
 
-const SealSql kPlanSeal = {.head_and_parts = {kSelectPlan},
-                           .read = "SELECT seal FROM plan WHERE id = ?",
-                           .write = "UPDATE plan SET seal = ? WHERE id = ?"};
-const SealSql kRunSeal = {.head_and_parts = {kSelectRun},
-                          .read = "SELECT seal FROM run WHERE id = ?",
-                          .write = "UPDATE run SET seal = ? WHERE id = ?"};
+constexpr SealedThing kPlan = {.name = "plan", .head = kSelectPlan};
+constexpr SealedThing kRun = {.name = "run", .head = kSelectRun};
 
 bool HasPlan(SQLite::Database& database, PlanId id) {
   SQLite::Statement select(database, kSelectPlan);
@@ -43,7 +38,7 @@ void BindProfileVersion(SQLite::Statement& statement, int index, int version) {
 }
 
 RunRecord SelectRun(SQLite::Database& database, std::int64_t id) {
-  CheckSeal(database, kRunSeal, id, StrCat("run ", id));
+  CheckSeal(database, kRun, id);
   SQLite::Statement select(database, kSelectRun);
   select.bind(1, id);
   select.executeStep();
@@ -70,13 +65,13 @@ StatusOr<PlanId> InsertPlan(SQLite::Database& database, const std::filesystem::p
   insert.bind(5, created_at);
   insert.exec();
   const PlanId id = {database.getLastInsertRowid()};
-  Seal(database, kPlanSeal, id.value);
+  Seal(database, kPlan, id.value);
   return id;
 }
 
 StatusOr<PlanRecord> SelectPlan(SQLite::Database& database, const std::filesystem::path& path, PlanId id) {
   if (!HasPlan(database, id)) return error::NoPlan(path, id.value);
-  CheckSeal(database, kPlanSeal, id.value, StrCat("plan ", id.value));
+  CheckSeal(database, kPlan, id.value);
   SQLite::Statement select(database, kSelectPlan);
   select.bind(1, id.value);
   select.executeStep();
@@ -99,7 +94,7 @@ StatusOr<RunId> InsertRun(SQLite::Database& database, const std::filesystem::pat
   insert.bind(6, created_at);
   insert.exec();
   const RunId id = {database.getLastInsertRowid()};
-  Seal(database, kRunSeal, id.value);
+  Seal(database, kRun, id.value);
   return id;
 }
 

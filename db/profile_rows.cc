@@ -19,8 +19,8 @@ namespace {
 
 constexpr char kSelectNextVersion[] = "SELECT coalesce(max(version), 0) + 1 FROM profile WHERE name = ?";
 constexpr char kInsertProfile[] = R"sql(
-INSERT INTO profile (name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes, seal)
-VALUES (?, ?, ?, ?, ?, ?, ?, 0))sql";
+INSERT INTO profile (name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes)
+VALUES (?, ?, ?, ?, ?, ?, ?))sql";
 constexpr char kInsertModel[] = R"sql(
 INSERT INTO cost_model (profile_id, ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_size,
                         shards, contention, bytes_per_element, kernel, model_dim, hidden_dim, model)
@@ -39,9 +39,7 @@ SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, sha
        kernel, model_dim, hidden_dim, model
 FROM cost_model WHERE profile_id = ? ORDER BY ordinal)sql";
 
-const SealSql kProfileSeal = {.head_and_parts = {kSelectProfile, kSelectModels},
-                              .read = "SELECT seal FROM profile WHERE id = ?",
-                              .write = "UPDATE profile SET seal = ? WHERE id = ?"};
+constexpr SealedThing kProfile = {.name = "profile", .head = kSelectProfile, .parts = kSelectModels};
 
 constexpr int kLargestPage = 1000;
 
@@ -156,7 +154,7 @@ ProfileVersion InsertProfile(SQLite::Database& database, const Profile& profile,
       .name = profile.name, .version = NextVersion(database, profile.name), .created_at = created_at};
   const std::int64_t id = InsertProfileRow(database, version, profile.cluster);
   InsertModels(database, id, profile);
-  Seal(database, kProfileSeal, id);
+  Seal(database, kProfile, id);
   return version;
 }
 
@@ -184,7 +182,7 @@ StatusOr<ProfilePage> SelectProfilePage(SQLite::Database& database, const PageRe
 StatusOr<Profile> SelectProfile(SQLite::Database& database, const std::filesystem::path& path,
                                 const ProfileSelection& selection) {
   ASSIGN_OR_RETURN(const std::int64_t id, Resolve(database, path, selection));
-  CheckSeal(database, kProfileSeal, id, "the profile");
+  CheckSeal(database, kProfile, id);
   Profile profile = SelectHead(database, id);
   SelectModels(database, id, profile);
   return profile;

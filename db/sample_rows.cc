@@ -9,7 +9,6 @@
 #include "db/key_columns.h"
 #include "db/seal.h"
 #include "db/value_json.h"
-#include "models/text.h"
 
 namespace moeplan::db {
 namespace {
@@ -21,8 +20,7 @@ FROM calibration WHERE calibration = ?)sql";
 constexpr char kInsertCalibration[] = R"sql(
 INSERT INTO calibration (calibration, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes)
 VALUES (?, ?, ?, ?, ?, ?))sql";
-constexpr char kInsertBatch[] =
-    "INSERT INTO sample_batch (calibration_id, request_id, received_at, seal) VALUES (?, ?, ?, 0)";
+constexpr char kInsertBatch[] = "INSERT INTO sample_batch (calibration_id, request_id, received_at) VALUES (?, ?, ?)";
 constexpr char kInsertSample[] = R"sql(
 INSERT INTO sample (batch_id, ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_size, shards,
                     contention, bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, provenance)
@@ -43,9 +41,7 @@ SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, sha
        kernel, model_dim, hidden_dim, size, times_s, provenance
 FROM sample WHERE batch_id = ? ORDER BY ordinal)sql";
 
-const SealSql kBatchSeal = {.head_and_parts = {kSelectBatch, kSelectSamplesOfBatch},
-                            .read = "SELECT seal FROM sample_batch WHERE id = ?",
-                            .write = "UPDATE sample_batch SET seal = ? WHERE id = ?"};
+constexpr SealedThing kBatch = {.name = "sample_batch", .head = kSelectBatch, .parts = kSelectSamplesOfBatch};
 
 // A session as its first batch describes it.
 struct CalibrationRow {
@@ -77,7 +73,7 @@ Sample ReadSample(const SQLite::Statement& row) {
 }
 
 void SelectSamples(SQLite::Database& database, std::int64_t batch_id, std::vector<Sample>& samples) {
-  CheckSeal(database, kBatchSeal, batch_id, StrCat("batch ", batch_id, " of the samples"));
+  CheckSeal(database, kBatch, batch_id);
   SQLite::Statement select(database, kSelectSamplesOfBatch);
   select.bind(1, batch_id);
   while (select.executeStep()) samples.push_back(ReadSample(select));
@@ -157,7 +153,7 @@ StatusOr<Appended> InsertBatch(SQLite::Database& database, const SampleBatch& gi
   ASSIGN_OR_RETURN(const std::int64_t calibration_id, FindOrInsertCalibration(database, batch));
   const std::int64_t batch_id = InsertBatchRow(database, calibration_id, batch.request_id, received_at);
   InsertSamples(database, batch_id, batch.samples.samples);
-  Seal(database, kBatchSeal, batch_id);
+  Seal(database, kBatch, batch_id);
   return Appended::kStored;
 }
 

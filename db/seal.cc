@@ -1,12 +1,16 @@
 #include "db/seal.h"
 
 #include <bit>
+#include <string_view>
 
 #include "db/guarded.h"
 #include "models/text.h"
 
 namespace moeplan::db {
 namespace {
+
+constexpr char kInsertSeal[] = "INSERT INTO seal (thing, id, digest) VALUES (?, ?, ?)";
+constexpr char kSelectSeal[] = "SELECT digest FROM seal WHERE thing = ? AND id = ?";
 
 class Digest {
  public:
@@ -40,31 +44,35 @@ class Digest {
   std::uint64_t state_ = 14695981039346656037u;
 };
 
-std::int64_t DigestOf(SQLite::Database& database, const SealSql& sql, std::int64_t id) {
+void AddRows(Digest& digest, SQLite::Database& database, const char* query, std::int64_t id) {
+  SQLite::Statement rows(database, query);
+  rows.bind(1, id);
+  while (rows.executeStep()) digest.AddRow(rows);
+}
+
+std::int64_t DigestOf(SQLite::Database& database, const SealedThing& thing, std::int64_t id) {
   Digest digest;
-  for (const char* query : sql.head_and_parts) {
-    if (query == nullptr) continue;
-    SQLite::Statement rows(database, query);
-    rows.bind(1, id);
-    while (rows.executeStep()) digest.AddRow(rows);
-  }
+  AddRows(digest, database, thing.head, id);
+  if (thing.parts != nullptr) AddRows(digest, database, thing.parts, id);
   return digest.Value();
 }
 
 }  // namespace
 
-void Seal(SQLite::Database& database, const SealSql& sql, std::int64_t id) {
-  SQLite::Statement write(database, sql.write);
-  write.bind(1, DigestOf(database, sql, id));
-  write.bind(2, id);
-  write.exec();
+void Seal(SQLite::Database& database, const SealedThing& thing, std::int64_t id) {
+  SQLite::Statement insert(database, kInsertSeal);
+  insert.bind(1, thing.name);
+  insert.bind(2, id);
+  insert.bind(3, DigestOf(database, thing, id));
+  insert.exec();
 }
 
-void CheckSeal(SQLite::Database& database, const SealSql& sql, std::int64_t id, std::string_view what) {
-  SQLite::Statement read(database, sql.read);
-  read.bind(1, id);
-  if (read.executeStep() && read.getColumn(0).getInt64() == DigestOf(database, sql, id)) return;
-  throw DamagedRow(StrCat(what, " is not as it was stored"));
+void CheckSeal(SQLite::Database& database, const SealedThing& thing, std::int64_t id) {
+  SQLite::Statement select(database, kSelectSeal);
+  select.bind(1, thing.name);
+  select.bind(2, id);
+  if (select.executeStep() && select.getColumn(0).getInt64() == DigestOf(database, thing, id)) return;
+  throw DamagedRow(StrCat(thing.name, " ", id, " is not as it was stored"));
 }
 
 }  // namespace moeplan::db

@@ -130,12 +130,12 @@ struct RunRecord {
 class Store {
  public:
   // Opens `path` for reading and writing; creates the file (not its folder) and brings an older one up to date.
-  // Files up to 64 MiB are checked in full for damage first.
+  // Files up to 64 MiB are checked in full for damage first, by OpenReadOnly too.
   static StatusOr<Store> Open(const std::filesystem::path& path, StoreOptions options = {});
 
-  // Opens `path` for reading and leaves it as it is: an absent file is kNotFound and stays absent, and what writes
-  // answers kPermissionDenied. A file of an older moeplan, or one that nobody has open in a folder that may not be
-  // written, is read as it was at this moment, from a copy in memory.
+  // Opens `path` for reading and leaves its contents as they are: an absent file is kNotFound and stays absent, and
+  // what writes answers kPermissionDenied. Needs no permission to write. A file of an older moeplan, and one that may
+  // not be written and that nobody has open, is read as it was at this moment, from a copy in memory.
   static StatusOr<Store> OpenReadOnly(const std::filesystem::path& path, StoreOptions options = {});
 
   Store(Store&&) noexcept;

@@ -18,8 +18,9 @@ inline ElementType ElementTypeOf(int bytes_per_element) {
 
 // Reads `count` elements; both may be unaligned to more than an element.
 inline void Load(const std::byte* from, ElementType type, size_t count, float* to) {
+  if (count == 0) return;  // The pointers may be null.
   if (type == ElementType::kFloat32) {
-    std::memcpy(to, from, count * sizeof(float));
+    if (count > 0) std::memcpy(to, from, count * sizeof(float));  // Rows of nobody may have no address.
     return;
   }
   const auto* half = reinterpret_cast<const uint16_t*>(from);
@@ -27,13 +28,14 @@ inline void Load(const std::byte* from, ElementType type, size_t count, float* t
 }
 
 inline void Store(const float* from, ElementType type, size_t count, std::byte* to) {
+  if (count == 0) return;
   if (type == ElementType::kFloat32) {
-    std::memcpy(to, from, count * sizeof(float));
+    if (count > 0) std::memcpy(to, from, count * sizeof(float));
     return;
   }
   auto* half = reinterpret_cast<uint16_t*>(to);
   for (size_t i = 0; i < count; ++i) {
-    // RoundToBfloat16 without its NaN branch, so that the loop vectorises; NaNs keep a mantissa bit by the first line.
+    // RoundToBfloat16 as a select rather than a branch, so that the loop vectorises.
     const auto bits = std::bit_cast<uint32_t>(from[i]);
     const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
     half[i] = static_cast<uint16_t>((from[i] == from[i] ? rounded : (bits | 0x400000)) >> 16);

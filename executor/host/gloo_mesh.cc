@@ -16,6 +16,7 @@ namespace moeplan {
 namespace {
 
 using std::chrono::milliseconds;
+constexpr milliseconds kConnectTimeout{30000};
 using GlooDevice = std::shared_ptr<gloo::transport::Device>;
 
 // Gloo reports by exceptions; here they end.
@@ -40,6 +41,9 @@ class Connections : public gloo::Context {
  public:
   Connections(int rank, int size, const GlooDevice& device) : gloo::Context(rank, size) {
     transportContext_ = device->createContext(rank, size);
+    // A fresh transport context has no defined timeout, and pairs take theirs when they are made.
+    transportContext_->setTimeout(kConnectTimeout);
+    setTimeout(kConnectTimeout);
     device_ = device;
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
@@ -156,14 +160,13 @@ struct Links {
     return all;
   }
 
-  Status Connect(const std::vector<std::string>& addresses, Deadline deadline) const {
+  Status Connect(const std::vector<std::string>& addresses) const {
     for (int which = 0; which < 2; ++which) {
       Connections& connections = which == 0 ? *data : *signals;
       for (int peer = 0; peer < connections.size; ++peer) {
         if (peer == connections.rank) continue;
         ASSIGN_OR_RETURN(const std::vector<char> list, Entry(addresses[peer], which));
         ASSIGN_OR_RETURN(const std::vector<char> address, Entry({list.data(), list.size()}, connections.rank));
-        connections.setTimeout(TimeLeft(deadline));
         RETURN_IF_ERROR(Guarded([&] {
                           connections.Connect(peer, address);
                           return OkStatus();
@@ -178,11 +181,6 @@ class GlooMesh final : public Mesh {
  public:
   GlooMesh(GlooDevice device, Links links, int rank, std::vector<int> job_ranks)
       : device_(std::move(device)), links_(std::move(links)), rank_(rank), job_ranks_(std::move(job_ranks)) {}
-
-  ~GlooMesh() override {
-    links_.data->closeConnections();
-    links_.signals->closeConnections();
-  }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(job_ranks_.size()); }
@@ -279,7 +277,7 @@ StatusOr<std::unique_ptr<Mesh>> GlooMesh::SubMesh(const std::vector<int>& member
   }
   ASSIGN_OR_RETURN(Links links, Links::Make(own, static_cast<int>(members.size()), device_));
   ASSIGN_OR_RETURN(const std::vector<std::string> addresses, ExchangeText(members, links.Addresses(), deadline));
-  RETURN_IF_ERROR(links.Connect(addresses, deadline));
+  RETURN_IF_ERROR(links.Connect(addresses));
   return std::make_unique<GlooMesh>(device_, std::move(links), own, std::move(job_ranks));
 }
 
@@ -289,12 +287,12 @@ class TcpJoin final : public GlooJoin {
 
   const std::string& address() const override { return address_; }
 
-  StatusOr<std::unique_ptr<Mesh>> Connect(const std::vector<std::string>& addresses, Deadline deadline) && override {
+  StatusOr<std::unique_ptr<Mesh>> Connect(const std::vector<std::string>& addresses) && override {
     const int rank = links_.data->rank, size = links_.data->size;
     if (static_cast<int>(addresses.size()) != size) {
       return InternalError(StrCat("found addresses of ", addresses.size(), " ranks, expected ", size));
     }
-    RETURN_IF_ERROR(links_.Connect(addresses, deadline));
+    RETURN_IF_ERROR(links_.Connect(addresses));
     std::vector<int> job_ranks;
     for (int peer = 0; peer < size; ++peer) job_ranks.push_back(peer);
     return std::make_unique<GlooMesh>(std::move(device_), std::move(links_), rank, std::move(job_ranks));

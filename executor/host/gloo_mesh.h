@@ -16,8 +16,8 @@ class GlooJoin {
  public:
   virtual ~GlooJoin() = default;
   virtual const std::string& address() const = 0;
-  // addresses[i] is what rank i's Start gave. Collective; blocks at most until `deadline`.
-  virtual StatusOr<std::unique_ptr<Mesh>> Connect(const std::vector<std::string>& addresses, Deadline deadline) && = 0;
+  // addresses[i] is what rank i's Start gave. Collective; waits 30 s for each peer at most.
+  virtual StatusOr<std::unique_ptr<Mesh>> Connect(const std::vector<std::string>& addresses) && = 0;
 };
 
 // Listens on `host_address` (an address of this machine, such as "127.0.0.1"); without Gloo in the build, kUnimplemented.

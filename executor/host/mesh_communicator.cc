@@ -4,41 +4,12 @@
 #include <list>
 
 #include "executor/errors.h"
-#include "executor/host/elements.h"
 #include "executor/host/host_stream.h"
+#include "executor/host/parts.h"
 #include "models/check.h"
 
 namespace moeplan {
 namespace {
-
-struct Part {
-  int peer;
-  std::span<std::byte> bytes;
-  int index = 0;  // Tells apart several parts for the same peer.
-};
-
-std::span<std::byte> Writable(std::span<const std::byte> bytes) {
-  return {const_cast<std::byte*>(bytes.data()), bytes.size()};
-}
-
-// The rows that go to or come from each rank of a group of `size`.
-std::vector<Part> PartsOf(const PeerRows& rows, int size) {
-  std::vector<Part> parts;
-  std::byte* next = rows.data;
-  const int repeat = size / rows.cells.blocks;
-  for (int block = 0; block < rows.cells.blocks; ++block) {
-    const size_t bytes = RowsOfBlock(rows.cells, block) * rows.row_bytes;
-    for (int copy = 0; copy < repeat; ++copy) parts.push_back({block * repeat + copy, {next, bytes}});
-    next += bytes;
-  }
-  return parts;
-}
-
-std::vector<Part> EqualParts(std::span<std::byte> bytes, int size) {
-  std::vector<Part> parts;
-  for (int peer = 0; peer < size; ++peer) parts.push_back({peer, bytes.subspan(bytes.size() / size * peer, bytes.size() / size)});
-  return parts;
-}
 
 class MeshCommunicator final : public Communicator {
  public:
@@ -56,7 +27,7 @@ class MeshCommunicator final : public Communicator {
   void AllGather(std::span<const std::byte> send, std::span<std::byte> recv, Stream& stream) override {
     MOEPLAN_CHECK(recv.size() == send.size() * size());
     Queue(stream, [=, this](Operation& operation) {
-      return operation.Exchange(SameToAll(Writable(send)), EqualParts(recv, size()));
+      return operation.Exchange(SameToAll(Writable(send), size()), EqualParts(recv, size()));
     });
   }
 
@@ -70,21 +41,17 @@ class MeshCommunicator final : public Communicator {
   void AllReduce(std::span<const std::byte> send, std::span<std::byte> recv, ElementType type, Stream& stream) override {
     MOEPLAN_CHECK(send.size() == recv.size());
     Queue(stream, [=, this](Operation& operation) -> Status {
-      const std::vector<Part> own_parts = ElementParts(Writable(send), type);
-      const std::vector<Part> sums = ElementParts(recv, type);
+      const std::vector<Part> own_parts = ElementParts(Writable(send), type, size());
+      const std::vector<Part> sums = ElementParts(recv, type, size());
       RETURN_IF_ERROR(operation.SumOfParts(own_parts, sums[rank()].bytes, type, scratch_));
-      return operation.Exchange(SameToAll(sums[rank()].bytes), sums);
+      return operation.Exchange(SameToAll(sums[rank()].bytes, size()), sums);
     });
   }
 
   void SendRecv(std::span<const Transfer> sends, std::span<const Transfer> recvs, Stream& stream) override {
-    const auto parts = [this](std::span<const Transfer> transfers) {
-      std::vector<Part> result;
-      std::vector<int> next(size(), 0);
-      for (const Transfer& transfer : transfers) result.push_back({transfer.peer, transfer.bytes, next[transfer.peer]++});
-      return result;
-    };
-    Queue(stream, [sends = parts(sends), recvs = parts(recvs)](Operation& operation) { return operation.Exchange(sends, recvs); });
+    Queue(stream, [sends = PartsOf(sends, size()), recvs = PartsOf(recvs, size())](Operation& operation) {
+      return operation.Exchange(sends, recvs);
+    });
   }
 
   void AllToAllAllGather(const PeerRows& send, const PeerRows& partial, int shards, std::span<std::byte> gathered,
@@ -106,7 +73,8 @@ class MeshCommunicator final : public Communicator {
     Operation operation(*mesh_, sequence_++, "split", DeadlineFromNow());
     const auto bytes = std::as_writable_bytes(std::span(colors));
     colors[rank()] = color;
-    RETURN_IF_ERROR(operation.Exchange(SameToAll(bytes.subspan(rank() * sizeof(int), sizeof(int))), EqualParts(bytes, size())));
+    const auto own_color = bytes.subspan(rank() * sizeof(int), sizeof(int));
+    RETURN_IF_ERROR(operation.Exchange(SameToAll(own_color, size()), EqualParts(bytes, size())));
     std::vector<int> members;
     for (int peer = 0; peer < size(); ++peer) {
       if (colors[peer] == color) members.push_back(peer);
@@ -142,15 +110,8 @@ class MeshCommunicator final : public Communicator {
       scratch.resize(out.size() * size);
       const std::vector<Part> received = EqualParts(scratch, size);
       RETURN_IF_ERROR(Exchange(parts, received));
-      Sum(received, out, type);
+      SumParts(received, out, type);
       return OkStatus();
-    }
-
-    static void Sum(std::span<const Part> parts, std::span<std::byte> out, ElementType type) {
-      const size_t count = out.size() / BytesOf(type);
-      std::vector<float> sum(count, 0.0F);
-      for (const Part& part : parts) Accumulate(part.bytes.data(), type, count, sum.data());
-      Store(sum.data(), type, count, out.data());
     }
 
     void CopyToSelf(const std::vector<Part>& sends, const std::vector<Part>& receives) {
@@ -158,7 +119,8 @@ class MeshCommunicator final : public Communicator {
       for (const Part& send : sends) {
         if (send.peer != mesh_.rank()) continue;
         while (receive->peer != mesh_.rank()) ++receive;
-        if (receive->bytes.data() != send.bytes.data()) std::memcpy(receive->bytes.data(), send.bytes.data(), send.bytes.size());
+        const bool in_place = receive->bytes.data() == send.bytes.data();
+        if (!in_place && !send.bytes.empty()) std::memcpy(receive->bytes.data(), send.bytes.data(), send.bytes.size());
         ++receive;
       }
     }
@@ -284,30 +246,13 @@ class MeshCommunicator final : public Communicator {
       const int first = expert_rank * exchange.shards;
       for (int shard = 0; shard < exchange.shards; ++shard) RETURN_IF_ERROR(exchange.operation.AwaitFrom(first + shard));
       Part sum = own_sums[expert_rank];
-      Operation::Sum(std::span(exchange.partials).subspan(first, exchange.shards), sum.bytes, type);
+      SumParts(std::span(exchange.partials).subspan(first, exchange.shards), sum.bytes, type);
       for (sum.peer = 0; sum.peer < static_cast<int>(gathering.wholes.size()); ++sum.peer) {
         RETURN_IF_ERROR(gathering.operation.SendPart(sum));
       }
     }
     RETURN_IF_ERROR(exchange.operation.AwaitAll());
     return gathering.operation.AwaitAll();
-  }
-
-  std::vector<Part> SameToAll(std::span<std::byte> bytes) const {
-    std::vector<Part> parts;
-    for (int peer = 0; peer < size(); ++peer) parts.push_back({peer, bytes});
-    return parts;
-  }
-
-  // Parts of whole elements, one for each rank, as even as they come.
-  std::vector<Part> ElementParts(std::span<std::byte> bytes, ElementType type) const {
-    const size_t elements = bytes.size() / BytesOf(type);
-    std::vector<Part> parts;
-    for (int peer = 0; peer < size(); ++peer) {
-      const size_t first = elements * peer / size(), last = elements * (peer + 1) / size();
-      parts.push_back({peer, bytes.subspan(first * BytesOf(type), (last - first) * BytesOf(type))});
-    }
-    return parts;
   }
 
   Deadline DeadlineFromNow() const {

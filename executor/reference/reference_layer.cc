@@ -16,7 +16,11 @@ Matrix ExpertMatrix(const std::vector<float>& all, int expert, int rows, int col
   return Eigen::Map<const FloatMatrix>(all.data() + expert * size, rows, columns).cast<double>();
 }
 
-Matrix FeedForward(const Layer& layer, const LayerWeights& full, int expert, const Matrix& rows) {
+struct Computed {
+  Matrix output, magnitude;
+};
+
+Computed FeedForward(const Layer& layer, const LayerWeights& full, int expert, const Matrix& rows) {
   Matrix hidden = rows * ExpertMatrix(full.up, expert, layer.model_dim, layer.hidden_dim);
   if (layer.expert_matrices == 3) {
     const Matrix gate = rows * ExpertMatrix(full.gate_up, expert, layer.model_dim, layer.hidden_dim);
@@ -24,7 +28,8 @@ Matrix FeedForward(const Layer& layer, const LayerWeights& full, int expert, con
   } else {
     hidden = hidden.unaryExpr(&Gelu);
   }
-  return hidden * ExpertMatrix(full.down, expert, layer.hidden_dim, layer.model_dim);
+  const Matrix down = ExpertMatrix(full.down, expert, layer.hidden_dim, layer.model_dim);
+  return {hidden * down, hidden.cwiseAbs() * down.cwiseAbs()};
 }
 
 struct Choice {
@@ -54,16 +59,21 @@ ReferenceOutput ComputeReference(const Layer& layer, const LayerWeights& full, c
       if (fits) kept[experts[choice]].push_back({token, weights[choice]});
     }
   }
-  Matrix output = Matrix::Zero(tokens, layer.model_dim);
+  Matrix output = Matrix::Zero(tokens, layer.model_dim), magnitude = output;
   const auto rows = Eigen::Map<const FloatMatrix>(input.data(), tokens, layer.model_dim);
   for (int expert = 0; expert < layer.experts; ++expert) {
     if (kept[expert].empty()) continue;
     Matrix chosen(kept[expert].size(), layer.model_dim);
     for (size_t i = 0; i < kept[expert].size(); ++i) chosen.row(i) = rows.row(kept[expert][i].token).cast<double>();
-    const Matrix computed = FeedForward(layer, full, expert, chosen);
-    for (size_t i = 0; i < kept[expert].size(); ++i) output.row(kept[expert][i].token) += kept[expert][i].weight * computed.row(i);
+    const Computed computed = FeedForward(layer, full, expert, chosen);
+    for (size_t i = 0; i < kept[expert].size(); ++i) {
+      const auto& [token, weight] = kept[expert][i];
+      output.row(token) += weight * computed.output.row(i);
+      magnitude.row(token) += weight * computed.magnitude.row(i);
+    }
   }
   result.output.assign(output.data(), output.data() + output.size());
+  result.largest_magnitude = magnitude.maxCoeff();
   return result;
 }
 

@@ -14,6 +14,9 @@ namespace moeplan {
 
 struct ReferenceOutput {
   std::vector<double> output;         // [B·L][M]
+  // The largest element of the output if none of its terms hidden · down · gate weight cancelled: what rounding errors
+  // are small against.
+  double largest_magnitude = 0;
   // Of (token, choice), lexicographic: the expert chosen, and whether the pair was dropped.
   std::vector<int32_t> experts;
   std::vector<bool> dropped;

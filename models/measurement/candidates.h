@@ -17,8 +17,8 @@ inline constexpr std::array kFamilies = {Family::kBaseline, Family::kBaselineTp,
 // there is both something to exchange and something to gather, with it; every other family has one variant.
 std::vector<Knobs> VariantsOf(Family family, const Layout& layout);
 
-// Chunk counts worth a graph when up to `most` are allowed: beyond 64, one chunk more changes each message by under 2 %,
-// while graphs keep growing.
+// Chunk counts worth a graph when up to `most` are allowed: beyond 64, one chunk more changes each message by less than
+// a fiftieth, while graphs keep growing.
 inline constexpr int kMostChunksOneByOne = 64;
 inline constexpr int kMostChunks = 1024;
 std::vector<int> PowersOfTwo(int most);  // 1, 2, 4 ... up to most and kMostChunks.

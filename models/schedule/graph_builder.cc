@@ -41,6 +41,7 @@ void GraphBuilder::CutSlots(int capacity, std::vector<Extent> slot_axes) {
   for (const Extent& extent : slot_axes) parts *= extent.size;
   graph_.capacity = capacity;
   graph_.slots_per_cell = (capacity + parts - 1) / parts;
+  std::erase_if(slot_axes, [](const Extent& extent) { return extent.size == 1; });
   graph_.slot_axes = std::move(slot_axes);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "models/schedule/families.h"
 #include "models/text.h"
@@ -58,6 +59,53 @@ Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
   return OkStatus();
 }
 
+// Buffers of two graphs, matched up in the order in which their tasks touch them. What a buffer is called, and at which
+// number it stands, does not matter.
+class BufferMatch {
+ public:
+  BufferMatch(const TaskGraph& a, const TaskGraph& b) : a_(a), b_(b) {}
+
+  bool Match(BufferId a, BufferId b) {
+    if (a == kNoBuffer || b == kNoBuffer) return a == b;
+    const auto [known, fresh] = b_of_a_.try_emplace(a, b);
+    if (!fresh) return known->second == b;
+    const Buffer &left = a_.buffers[a], &right = b_.buffers[b];
+    return left.cells == right.cells && left.rows_per_cell == right.rows_per_cell &&
+           left.expected_rows_per_cell == right.expected_rows_per_cell && left.row_bytes == right.row_bytes &&
+           left.sliced == right.sliced && left.chunk == right.chunk && left.view_block == right.view_block &&
+           Match(left.counts, right.counts) && Match(left.view_of, right.view_of);
+  }
+
+  bool MatchAll(const std::vector<BufferId>& a, const std::vector<BufferId>& b) {
+    return std::ranges::equal(a, b, [this](BufferId left, BufferId right) { return Match(left, right); });
+  }
+
+ private:
+  const TaskGraph &a_, &b_;
+  std::map<BufferId, BufferId> b_of_a_;
+};
+
+// Groups of different names may be the same ranks, such as EP and EP&ESP without expert sharding.
+bool SameRanks(Group a, Group b, const Layout& layout) { return MembersOf(a, layout, 0) == MembersOf(b, layout, 0); }
+
+bool SameOperation(const TaskOp& a, const TaskOp& b, const Layout& layout) {
+  if (a.index() != b.index()) return false;
+  const auto* left = std::get_if<CollectiveOp>(&a);
+  const auto* right = std::get_if<CollectiveOp>(&b);
+  return left == nullptr || (left->collective == right->collective && left->algorithm == right->algorithm &&
+                             SameRanks(left->group, right->group, layout));
+}
+
+bool SameShape(const TaskGraph& a, const TaskGraph& b) {
+  BufferMatch buffers(a, b);
+  const auto same = [&](const Task& left, const Task& right) {
+    return left.name == right.name && left.kind == right.kind && left.stream == right.stream && left.size == right.size &&
+           left.dependencies == right.dependencies && SameOperation(left.op, right.op, a.layout) &&
+           buffers.MatchAll(Reads(left.op), Reads(right.op)) && buffers.MatchAll(Writes(left.op), Writes(right.op));
+  };
+  return std::ranges::equal(a.tasks, b.tasks, same) && buffers.Match(a.input, b.input) && buffers.Match(a.output, b.output);
+}
+
 }  // namespace
 
 Status FamilyAllowed(Family family, const Workload& workload) {
@@ -92,8 +140,8 @@ StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, 
 }
 
 bool SameTasks(const TaskGraph& a, const TaskGraph& b) {
-  return a.tasks == b.tasks && a.buffers == b.buffers && a.slot_axes == b.slot_axes && a.slots_per_cell == b.slots_per_cell &&
-         a.capacity == b.capacity && a.input == b.input && a.output == b.output && a.layer == b.layer && a.layout == b.layout;
+  return a.layer == b.layer && a.layout == b.layout && a.gpus_per_node == b.gpus_per_node && a.slot_axes == b.slot_axes &&
+         a.slots_per_cell == b.slots_per_cell && a.capacity == b.capacity && SameShape(a, b);
 }
 
 }  // namespace moeplan

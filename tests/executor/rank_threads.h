@@ -12,7 +12,7 @@ namespace moeplan::testing {
 
 struct Rank {
   int rank;
-  HostDevice& device;
+  Device& device;
   Communicator& world;
 };
 

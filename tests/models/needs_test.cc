@@ -73,6 +73,21 @@ TEST(NeedsTest, AskEverySizeOfRulesAndCandidates) {
   EXPECT_THAT(SizesAsked(needs, saa), ElementsAre(16384));
 }
 
+TEST(NeedsTest, MontaAsksItsSizesEvenWhereItsSchedulesCannotRun) {
+  // ESP 1 is not MP 2, so O1-O3 are no candidates. The baseline moves k·f·I = 16384 over EP, S1 and S2 half of it and
+  // S1 4·E = 16 bytes of counts; the rule I = 8192 and I/(N·t) = 4096, 2048, 1024, its chunks gathered and copied at
+  // I/N.
+  Workload workload = Resolved();
+  workload.layout.expert_sharding_parallel = 1;
+  const std::vector<Need> needs = NeedsOf({*ResolveWorkload(workload, kTwoNodesOfTwo)}, kTwoNodesOfTwo);
+  const CostKey over_ep = CollectiveKey{.collective = Collective::kAllToAll, .group = {2, 2}};
+  EXPECT_THAT(SizesAsked(needs, over_ep), ElementsAre(16, 1024, 2048, 4096, 8192, 16384));
+  for (const Contention contention : {Contention::kNone, Contention::kWithAllGather}) {
+    EXPECT_THAT(SizesAsked(needs, Copy(contention)), ElementsAre(2048, 4096, 8192));
+  }
+  EXPECT_THAT(SizesAsked(needs, AllGatherOverMp(Contention::kWithCopy)), ElementsAre(2048, 4096, 8192));
+}
+
 TEST(NeedsTest, KernelsCarryTheDimensionsTheyDependOn) {
   const std::vector<Need> needs = NeedsOf({Resolved()}, kTwoNodesOfTwo);
   const KernelKey expert = {.kernel = Kernel::kExpertGemm, .bytes_per_element = 2, .model_dim = 32, .hidden_dim = 32};

@@ -1,0 +1,62 @@
+#include "executor/host/parts.h"
+
+#include "executor/host/elements.h"
+
+namespace moeplan {
+
+std::span<std::byte> Writable(std::span<const std::byte> bytes) {
+  return {const_cast<std::byte*>(bytes.data()), bytes.size()};
+}
+
+std::vector<Part> PartsOf(const PeerRows& rows, int size) {
+  std::vector<Part> parts;
+  std::byte* next = rows.data;
+  const int repeat = size / rows.cells.blocks;
+  for (int block = 0; block < rows.cells.blocks; ++block) {
+    const size_t bytes = RowsOfBlock(rows.cells, block) * rows.row_bytes;
+    for (int copy = 0; copy < repeat; ++copy) parts.push_back({block * repeat + copy, {next, bytes}});
+    next += bytes;
+  }
+  return parts;
+}
+
+std::vector<Part> PartsOf(std::span<const Transfer> transfers, int size) {
+  std::vector<Part> parts;
+  std::vector<int> next(size, 0);
+  for (const Transfer& transfer : transfers) {
+    parts.push_back({transfer.peer, transfer.bytes, next[transfer.peer]++});
+  }
+  return parts;
+}
+
+std::vector<Part> SameToAll(std::span<std::byte> bytes, int size) {
+  std::vector<Part> parts;
+  for (int peer = 0; peer < size; ++peer) parts.push_back({peer, bytes});
+  return parts;
+}
+
+std::vector<Part> EqualParts(std::span<std::byte> bytes, int size) {
+  const size_t part_bytes = bytes.size() / size;
+  std::vector<Part> parts;
+  for (int peer = 0; peer < size; ++peer) parts.push_back({peer, bytes.subspan(part_bytes * peer, part_bytes)});
+  return parts;
+}
+
+std::vector<Part> ElementParts(std::span<std::byte> bytes, ElementType type, int size) {
+  const size_t elements = bytes.size() / BytesOf(type);
+  std::vector<Part> parts;
+  for (int peer = 0; peer < size; ++peer) {
+    const size_t first = elements * peer / size, last = elements * (peer + 1) / size;
+    parts.push_back({peer, bytes.subspan(first * BytesOf(type), (last - first) * BytesOf(type))});
+  }
+  return parts;
+}
+
+void SumParts(std::span<const Part> parts, std::span<std::byte> out, ElementType type) {
+  const size_t count = out.size() / BytesOf(type);
+  std::vector<float> sum(count, 0.0F);
+  for (const Part& part : parts) Accumulate(part.bytes.data(), type, count, sum.data());
+  Store(sum.data(), type, count, out.data());
+}
+
+}  // namespace moeplan

@@ -1,0 +1,323 @@
+// Opening: what must be refused, in which words, and what must be left as it was.
+#include <SQLiteCpp/SQLiteCpp.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "db/migrations.h"
+#include "db/profile_rows.h"
+#include "db/store.h"
+#include "models/text.h"
+#include "tests/db/scratch.h"
+
+namespace moeplan {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+const int kReadWriteCreate = SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE;
+
+std::vector<std::string> FilesIn(const ScratchFolder& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder.path())) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void MakeDatabase(const fs::path& path) {
+  Store store = MustOpen(path);
+  (void)Must(store.SaveProfile(SmallProfile("a")));
+}
+
+// The tables and indexes of a database as SQL.
+std::vector<std::string> SchemaOf(SQLite::Database& database) {
+  SQLite::Statement select(database, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name");
+  std::vector<std::string> schema;
+  while (select.executeStep()) schema.push_back(select.getColumn(0).getString());
+  return schema;
+}
+
+// Runs in a child without root's power over permissions; zero when `expectation` holds there.
+int AsNobody(const std::function<bool()>& expectation) {
+  return WaitFor(Fork([&] {
+    BecomeNobody();
+    return expectation() ? 0 : 1;
+  }));
+}
+
+// On a mismatch, prints the status to tell why.
+bool Is(const Status& status, StatusCode code, std::string_view part) {
+  if (status.code() == code && status.message().find(part) != std::string::npos) return true;
+  fprintf(stderr, "found %s: %s\n", std::string(Name(status.code())).c_str(), status.message().c_str());
+  return false;
+}
+
+TEST(OpenTest, ReadingAnAbsentFileFailsAndLeavesItAbsent) {
+  const ScratchFolder folder;
+  const Status status = Store::OpenReadOnly(folder / "absent.db").status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr((folder / "absent.db").string() + ": no such database"));
+  EXPECT_THAT(FilesIn(folder), SizeIs(0));
+}
+
+TEST(OpenTest, AnAbsentFolderIsNamedAndNotMade) {
+  const ScratchFolder folder;
+  for (const Status& status :
+       {Store::Open(folder / "no/store.db").status(), Store::OpenReadOnly(folder / "no/store.db").status()}) {
+    EXPECT_EQ(status.code(), StatusCode::kNotFound);
+    EXPECT_THAT(status.message(), HasSubstr("no/store.db: its folder does not exist"));
+  }
+  EXPECT_THAT(FilesIn(folder), SizeIs(0));
+}
+
+TEST(OpenTest, AFolderOrNothingIsNoDatabase) {
+  const ScratchFolder folder;
+  EXPECT_TRUE(Is(Store::Open(folder.path()).status(), StatusCode::kInvalidInput, "found a folder"));
+  EXPECT_TRUE(Is(Store::OpenReadOnly(folder.path()).status(), StatusCode::kInvalidInput, "found a folder"));
+  EXPECT_TRUE(Is(Store::Open("").status(), StatusCode::kInvalidInput, "empty path"));
+  EXPECT_TRUE(Is(Store::OpenReadOnly("").status(), StatusCode::kInvalidInput, "empty path"));
+}
+
+TEST(OpenTest, AnEmptyFileIsFilledByWritersAndReportedToReaders) {
+  const ScratchFolder folder;
+  WriteBytes(folder / "empty.db", "");
+  EXPECT_TRUE(Is(Store::OpenReadOnly(folder / "empty.db").status(), StatusCode::kNotFound, "is empty"));
+  EXPECT_EQ(fs::file_size(folder / "empty.db"), 0u);
+  MakeDatabase(folder / "empty.db");
+  EXPECT_TRUE(Store::OpenReadOnly(folder / "empty.db").ok());
+}
+
+TEST(OpenTest, AReaderReadsAndCannotWrite) {
+  const ScratchFolder folder;
+  MakeDatabase(folder / "store.db");
+  const std::string before = ReadBytes(folder / "store.db");
+  StatusOr<Store> store = Store::OpenReadOnly(folder / "store.db");
+  ASSERT_TRUE(store.ok()) << store.status().message();
+  EXPECT_EQ(Must(store->LoadProfile()).name, "a");
+  EXPECT_EQ(store->SaveProfile(SmallProfile("b")).status().code(), StatusCode::kPermissionDenied);
+  EXPECT_TRUE(ReadBytes(folder / "store.db") == before);
+  store = NotFound("closed");
+  EXPECT_THAT(FilesIn(folder), ElementsAre("store.db"));
+}
+
+TEST(OpenTest, AReaderSeesWhatAnOpenWriterHasCommitted) {
+  const ScratchFolder folder;
+  Store writer = MustOpen(folder / "store.db");
+  (void)Must(writer.SaveProfile(SmallProfile("a")));
+  StatusOr<Store> reader = Store::OpenReadOnly(folder / "store.db");
+  ASSERT_TRUE(reader.ok()) << reader.status().message();
+  EXPECT_EQ(Must(reader->LoadProfile()).version, 1);
+  (void)Must(writer.SaveProfile(SmallProfile("a")));
+  EXPECT_EQ(Must(reader->LoadProfile()).version, 2);
+}
+
+TEST(OpenTest, TheFileIsInWalModeAtTheCurrentVersion) {
+  const ScratchFolder folder;
+  MakeDatabase(folder / "store.db");
+  SQLite::Database database((folder / "store.db").string());
+  EXPECT_EQ(database.execAndGet("PRAGMA journal_mode").getString(), "wal");
+  EXPECT_EQ(db::SchemaVersion(database), db::kSchemaVersion);
+}
+
+TEST(OpenTest, ANewerDatabaseIsRefusedAndNotTouched) {
+  const ScratchFolder folder;
+  MakeDatabase(folder / "store.db");
+  SQLite::Database((folder / "store.db").string(), SQLite::OPEN_READWRITE).exec("PRAGMA user_version = 7");
+  const std::string before = ReadBytes(folder / "store.db");
+  const std::string expected = StrCat(": found schema version 7, this moeplan knows versions up to ",
+                                      db::kSchemaVersion, "; upgrade moeplan, or use another database");
+  EXPECT_TRUE(Is(Store::Open(folder / "store.db").status(), StatusCode::kDataLoss, expected));
+  EXPECT_TRUE(Is(Store::OpenReadOnly(folder / "store.db").status(), StatusCode::kDataLoss, expected));
+  EXPECT_TRUE(ReadBytes(folder / "store.db") == before);
+}
+
+TEST(OpenTest, AnotherProgramsDatabaseIsRefusedAndNotTouched) {
+  const ScratchFolder folder;
+  SQLite::Database((folder / "other.db").string(), kReadWriteCreate).exec("CREATE TABLE bookmark (url TEXT)");
+  const std::string before = ReadBytes(folder / "other.db");
+  EXPECT_TRUE(Is(Store::Open(folder / "other.db").status(), StatusCode::kInvalidInput, "another program"));
+  EXPECT_TRUE(Is(Store::OpenReadOnly(folder / "other.db").status(), StatusCode::kInvalidInput, "another program"));
+  EXPECT_TRUE(ReadBytes(folder / "other.db") == before);
+}
+
+TEST(OpenTest, ALockedDatabaseIsUnavailableAfterTheTimeoutAndWellAfterwards) {
+  const ScratchFolder folder;
+  Store store = MustOpen(folder / "store.db", {.busy_timeout = milliseconds(50)});
+  SQLite::Database other((folder / "store.db").string(), SQLite::OPEN_READWRITE);
+  other.exec("BEGIN IMMEDIATE");
+  const auto begin = std::chrono::steady_clock::now();
+  const Status status = store.SaveProfile(SmallProfile("a")).status();
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(45));
+  EXPECT_TRUE(Is(status, StatusCode::kUnavailable, "store.db: the database is locked by another process; wait until"));
+  EXPECT_TRUE(Must(store.ListProfiles()).profiles.empty());  // Readers go on.
+  other.exec("ROLLBACK");
+  EXPECT_EQ(Must(store.SaveProfile(SmallProfile("a"))).version, 1);
+}
+
+TEST(OpenTest, OpeningALockedNewFileIsUnavailable) {
+  const ScratchFolder folder;
+  SQLite::Database other((folder / "store.db").string(), kReadWriteCreate);
+  other.exec("BEGIN EXCLUSIVE");
+  const Status status = Store::Open(folder / "store.db", {.busy_timeout = milliseconds(50)}).status();
+  EXPECT_TRUE(Is(status, StatusCode::kUnavailable, "locked by another process"));
+}
+
+TEST(OpenPermissionTest, APathMayHoldAnyLetter) {
+  const ScratchFolder folder;
+  const fs::path path = folder / "a b?mode=rw#100%20é'.db";
+  MakeDatabase(path);
+  fs::permissions(folder.path(), fs::perms(0555));
+  EXPECT_EQ(AsNobody([&] { return Must(Store::OpenReadOnly(path)->LoadProfile()).name == "a"; }), 0);
+}
+
+TEST(OpenPermissionTest, AFileThatMayNotBeWrittenIsDeniedToWritersAndReadByReaders) {
+  const ScratchFolder folder;
+  MakeDatabase(folder / "store.db");
+  fs::permissions(folder / "store.db", fs::perms(0444));
+  for (const auto folder_permissions : {fs::perms(0777), fs::perms(0555)}) {
+    fs::permissions(folder.path(), folder_permissions);
+    EXPECT_EQ(AsNobody([&] {
+                return Is(Store::Open(folder / "store.db").status(), StatusCode::kPermissionDenied,
+                          "store.db: may not be written (Permission denied)");
+              }),
+              0);
+    EXPECT_EQ(AsNobody([&] {
+                StatusOr<Store> store = Store::OpenReadOnly(folder / "store.db");
+                return store.ok() ? Must(store->LoadProfile()).name == "a" : Is(store.status(), StatusCode::kOk, "");
+              }),
+              0);
+    EXPECT_THAT(FilesIn(folder), ElementsAre("store.db"));
+  }
+}
+
+TEST(OpenPermissionTest, AReaderWithoutPermissionToWriteSeesWhatAnOpenWriterHasCommitted) {
+  const ScratchFolder folder;
+  Store writer = MustOpen(folder / "store.db");
+  (void)Must(writer.SaveProfile(SmallProfile("a")));
+  fs::permissions(folder.path(), fs::perms(0555));
+  EXPECT_EQ(AsNobody([&] {
+              const StatusOr<Store> store = Store::OpenReadOnly(folder / "store.db");
+              return store.ok() ? Must(store->LoadProfile()).name == "a" : Is(store.status(), StatusCode::kOk, "");
+            }),
+            0);
+}
+
+TEST(OpenPermissionTest, AFolderThatMayNotBeWrittenIsNamed) {
+  const ScratchFolder folder;
+  fs::permissions(folder.path(), fs::perms(0555));
+  EXPECT_EQ(AsNobody([&] {
+              return Is(Store::Open(folder / "store.db").status(), StatusCode::kPermissionDenied,
+                        folder.path().string() + ": may not be written (Permission denied)");
+            }),
+            0);
+}
+
+TEST(OpenPermissionTest, AFileThatMayNotBeReadIsDenied) {
+  const ScratchFolder folder;
+  MakeDatabase(folder / "store.db");
+  fs::permissions(folder / "store.db", fs::perms(0000));
+  fs::permissions(folder.path(), fs::perms(0755));
+  EXPECT_EQ(AsNobody([&] {
+              return Is(Store::OpenReadOnly(folder / "store.db").status(), StatusCode::kPermissionDenied,
+                        "store.db: may not be read (Permission denied)");
+            }),
+            0);
+}
+
+TEST(OpenPermissionTest, AFolderThatMayNotBeEnteredIsDenied) {
+  const ScratchFolder folder;
+  MakeDatabase(folder / "store.db");
+  fs::permissions(folder.path(), fs::perms(0000));
+  for (const bool for_writing : {false, true}) {
+    EXPECT_EQ(AsNobody([&] {
+                const fs::path path = folder / "store.db";
+                const Status status = for_writing ? Store::Open(path).status() : Store::OpenReadOnly(path).status();
+                return Is(status, StatusCode::kPermissionDenied, "store.db: may not be reached (Permission denied)");
+              }),
+              0);
+  }
+}
+
+class MigrationTest : public testing::Test {
+ protected:
+  // A file as a moeplan of schema version 1 left it, with one profile.
+  void MakeVersion1() {
+    SQLite::Database database(path_.string(), kReadWriteCreate);
+    db::Migrate(database, 1);
+    SQLite::Transaction transaction(database);
+    saved_ = db::InsertProfile(database, SmallProfile("old"), "2025-01-01T00:00:00Z");
+    transaction.commit();
+  }
+
+  Profile Expected() const {
+    Profile profile = SmallProfile("old");
+    profile.version = saved_.version;
+    profile.created_at = saved_.created_at;
+    return profile;
+  }
+
+  ScratchFolder folder_;
+  fs::path path_ = folder_ / "store.db";
+  ProfileVersion saved_;
+};
+
+TEST_F(MigrationTest, Version1HasNoPlansYet) {
+  MakeVersion1();
+  SQLite::Database database(path_.string());
+  EXPECT_EQ(db::SchemaVersion(database), 1);
+  EXPECT_TRUE(database.tableExists("profile"));
+  EXPECT_FALSE(database.tableExists("plan"));
+}
+
+TEST_F(MigrationTest, OpeningAnOlderDatabaseBringsItUpToDateAndKeepsItsContents) {
+  MakeVersion1();
+  Store store = MustOpen(path_);
+  EXPECT_EQ(Must(store.LoadProfile()), Expected());
+  const PlanId plan = Must(store.SavePlan({.profile_name = "old", .profile_version = 1, .answer = "{}"}));
+  EXPECT_EQ(Must(store.LoadPlan(plan)).answer, "{}");
+  SQLite::Database migrated(path_.string());
+  SQLite::Database fresh(":memory:", kReadWriteCreate);
+  db::Migrate(fresh, db::kSchemaVersion);
+  EXPECT_EQ(SchemaOf(migrated), SchemaOf(fresh));
+}
+
+TEST_F(MigrationTest, AReaderReadsAnOlderDatabaseAndLeavesItOld) {
+  MakeVersion1();
+  const std::string before = ReadBytes(path_);
+  StatusOr<Store> store = Store::OpenReadOnly(path_);
+  ASSERT_TRUE(store.ok()) << store.status().message();
+  EXPECT_EQ(Must(store->LoadProfile()), Expected());
+  EXPECT_EQ(store->LoadPlan({1}).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(store->SaveProfile(SmallProfile("b")).status().code(), StatusCode::kPermissionDenied);
+  EXPECT_TRUE(ReadBytes(path_) == before);
+}
+
+TEST_F(MigrationTest, AStepThatFailsLeavesTheVersionBefore) {
+  MakeVersion1();
+  SQLite::Database(path_.string(), SQLite::OPEN_READWRITE).exec("CREATE TABLE run (in_the_way TEXT)");
+  EXPECT_TRUE(Is(Store::Open(path_).status(), StatusCode::kDataLoss, "table run already exists"));
+  SQLite::Database database(path_.string());
+  EXPECT_EQ(db::SchemaVersion(database), 1);
+  EXPECT_FALSE(database.tableExists("plan"));
+}
+
+TEST_F(MigrationTest, MigratingTwiceChangesNothing) {
+  SQLite::Database database(path_.string(), kReadWriteCreate);
+  db::Migrate(database, db::kSchemaVersion);
+  const std::vector<std::string> once = SchemaOf(database);
+  db::Migrate(database, db::kSchemaVersion);
+  db::Migrate(database, 1);
+  EXPECT_EQ(SchemaOf(database), once);
+  EXPECT_EQ(db::SchemaVersion(database), db::kSchemaVersion);
+}
+
+}  // namespace
+}  // namespace moeplan

@@ -1,0 +1,203 @@
+// `moeplan plan`, `fit` and `profile` as scripts use them: numbers, exit codes, messages.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/e2e/moeplan_process.h"
+
+namespace moeplan::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Json = nlohmann::json;
+
+const std::string kContract = std::string(MOEPLAN_TEST_DATA) + "/contract/";
+const std::string kProfile = kContract + "profile.example.json";
+const std::string kWorkload = kContract + "workload.example.json";
+
+// The example workload with one value set, as a file.
+std::string WorkloadWith(const TemporaryFolder& folder, const std::string& pointer, const Json& value) {
+  Json workload = Json::parse(ReadFile(kWorkload));
+  workload[Json::json_pointer(pointer)] = value;
+  return folder.Write("workload.json", workload.dump());
+}
+
+void ExpectRefused(const Outcome& outcome, const std::string& what) {
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_THAT(outcome.out, IsEmpty());
+  EXPECT_THAT(outcome.err, HasSubstr(what));
+}
+
+TEST(PlanCommandTest, TheExampleGivesTheContractsNumbers) {
+  const Outcome outcome = RunMoeplan({"plan", "--profile", kProfile, "--workload", kWorkload, "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json rules = Json::parse(outcome.out).at("rules");
+  const Json expected = Json::parse(ReadFile(kContract + "expected.example.json")).at("rules");
+  for (const char* path : {"/parm/tBaselineS", "/parm/tS1S", "/parm/tS2S", "/monta/tBaselineS", "/monta/o1/timeS",
+                           "/monta/o2/timeS", "/monta/o2/chunks", "/monta/o3/timeS", "/monta/o3/chunks"}) {
+    const double want = expected.at(Json::json_pointer(path)).get<double>();
+    EXPECT_NEAR(rules.at(Json::json_pointer(path)).get<double>(), want, 1e-6 * want) << path;
+  }
+  EXPECT_EQ(rules.at("parm").at("choice"), expected.at("parm").at("choice"));
+  EXPECT_EQ(rules.at("monta").at("choice"), expected.at("monta").at("choice"));
+}
+
+TEST(PlanCommandTest, TheSameRequestGivesTheSameBytes) {
+  const std::vector<std::string> command = {"plan", "--profile", kProfile, "--workload", kWorkload, "--json"};
+  EXPECT_EQ(RunMoeplan(command).out, RunMoeplan(command).out);
+}
+
+TEST(PlanCommandTest, AnswersCarryWhatTheContractNames) {
+  const Json answer = Json::parse(RunMoeplan({"plan", "--profile", kProfile, "--workload", kWorkload, "--json"}).out);
+  EXPECT_EQ(answer.at("workload").at("maxChunks"), 64);
+  EXPECT_EQ(answer.at("workload").at("layout").at("contextParallel"), 1);
+  EXPECT_EQ(answer.at("profileName"), "two-nodes-of-eight");
+  EXPECT_EQ(answer.at("profileVersion"), 0);
+  EXPECT_EQ(answer.at("best"), answer.at("candidates").at(0));
+  EXPECT_EQ(answer.at("search").at("stopReason"), "PROVED_BEST");
+  EXPECT_FALSE(answer.at("explanation").get<std::string>().empty());
+  for (const char* rule : {"schemoe", "lancet"}) {
+    EXPECT_FALSE(answer.at("rules").contains(rule));
+    EXPECT_THAT(answer.at("skippedRules").dump(), HasSubstr(rule));
+  }
+  for (const char* field : {"schedule", "chunks", "partitionDegree", "allToAll", "dispatchCodec", "combineCodec", "overlappedGather",
+                            "chunkShares", "order", "predictedTimeS", "lowS", "highS", "communicationTimeS",
+                            "exposedCommunicationS", "computeTimeS", "memoryBytes", "timeline"}) {
+    EXPECT_TRUE(answer.at("best").contains(field)) << field;
+  }
+}
+
+TEST(PlanCommandTest, TopKeepsTheBest) {
+  const Json all = Json::parse(RunMoeplan({"plan", "--profile", kProfile, "--workload", kWorkload, "--json"}).out);
+  const Json two = Json::parse(RunMoeplan({"plan", "--profile", kProfile, "--workload", kWorkload, "--top", "2", "--json"}).out);
+  ASSERT_EQ(two.at("candidates").size(), 2U);
+  EXPECT_EQ(two.at("candidates").at(1), all.at("candidates").at(1));
+}
+
+TEST(PlanCommandTest, WrongInputNamesTheFieldAndPrintsNothing) {
+  const TemporaryFolder folder;
+  const auto plan = [](const std::string& workload) { return RunMoeplan({"plan", "--profile", kProfile, "--workload", workload, "--json"}); };
+  ExpectRefused(plan(folder / "absent.json"), "absent.json");
+  ExpectRefused(plan(folder.Write("broken.json", "{\"layer\": ")), "broken.json");
+  ExpectRefused(plan(folder.Write("nan.json", "{\"minChunkBytes\": NaN}")), "nan.json");
+  ExpectRefused(plan(WorkloadWith(folder, "/layer/batch", -1)), "layer.batch");
+  ExpectRefused(plan(WorkloadWith(folder, "/layer/batch", 1.5)), "layer.batch");
+  ExpectRefused(plan(WorkloadWith(folder, "/layer/bacth", 1)), "layer.bacth");
+  ExpectRefused(plan(WorkloadWith(folder, "/layer/capacityFactor", 0)), "layer.capacityFactor");
+  ExpectRefused(plan(WorkloadWith(folder, "/layer/topK", 3)), "layer.topK");
+  ExpectRefused(plan(WorkloadWith(folder, "/layer/gate", "TOP")), "layer.gate");
+  ExpectRefused(plan(WorkloadWith(folder, "/layout/tensorParallel", 3)), "layout");
+  ExpectRefused(plan(WorkloadWith(folder, "/layout/tensorParallel", 0)), "layout.tensorParallel");
+  ExpectRefused(plan(WorkloadWith(folder, "/layout/dataParallel", 0)), "layout.dataParallel");
+  ExpectRefused(plan(WorkloadWith(folder, "/layout/expertParallel", 4)), "expertParallel");
+  ExpectRefused(plan(WorkloadWith(folder, "/maxChunks", 0)), "maxChunks");
+  ExpectRefused(plan(WorkloadWith(folder, "/minChunkBytes", -5)), "minChunkBytes");
+}
+
+TEST(PlanCommandTest, AProfileThatIsWrongIsRefusedWithItsPath) {
+  const TemporaryFolder folder;
+  Json profile = Json::parse(ReadFile(kProfile));
+  profile["collectives"][0]["efficiency"]["points"][1]["bytes"] = -3;
+  const Outcome outcome =
+      RunMoeplan({"plan", "--profile", folder.Write("profile.json", profile.dump()), "--workload", kWorkload, "--json"});
+  ExpectRefused(outcome, "collectives[0].efficiency.points[1]");
+}
+
+TEST(PlanCommandTest, AMissingEntrySkipsWhatNeedsItAndSaysHowToMeasure) {
+  const TemporaryFolder folder;
+  Json profile = Json::parse(ReadFile(kProfile));
+  profile["collectives"].erase(3);  // ALL_REDUCE, which only the baselines need.
+  const Outcome outcome =
+      RunMoeplan({"plan", "--profile", folder.Write("profile.json", profile.dump()), "--workload", kWorkload, "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json answer = Json::parse(outcome.out);
+  EXPECT_FALSE(answer.at("rules").contains("parm"));
+  EXPECT_TRUE(answer.at("rules").contains("monta"));
+  EXPECT_THAT(answer.at("skippedRules").dump(), AllOf(HasSubstr("ALL_REDUCE"), HasSubstr("moeplan calibrate")));
+  EXPECT_THAT(answer.at("skippedCandidates").dump(), AllOf(HasSubstr("BASELINE"), HasSubstr("ALL_REDUCE")));
+}
+
+TEST(PlanCommandTest, NothingLeftToAnswerIsWrongInput) {
+  const TemporaryFolder folder;
+  const std::string empty = folder.Write("profile.json", R"({"name": "empty", "cluster": {"nodes": 2, "gpusPerNode": 8}})");
+  ExpectRefused(RunMoeplan({"plan", "--profile", empty, "--workload", kWorkload, "--json"}), "ALL_TO_ALL");
+}
+
+TEST(CommandLineTest, EveryCommandExplainsItselfWithAnExample) {
+  for (const char* command : {"calibrate", "fit", "plan", "run", "validate", "serve"}) {
+    const Outcome outcome = RunMoeplan({command, "--help"});
+    EXPECT_EQ(outcome.exit_code, 0) << command;
+    EXPECT_THAT(outcome.out, HasSubstr(std::string("moeplan ") + command)) << command;
+  }
+  EXPECT_EQ(RunMoeplan({"profile", "list", "--help"}).exit_code, 0);
+  EXPECT_THAT(RunMoeplan({"--version"}).out, HasSubstr("moeplan "));
+}
+
+TEST(CommandLineTest, WrongCommandLinesEndWithTwo) {
+  EXPECT_EQ(RunMoeplan({}).exit_code, 2);
+  EXPECT_EQ(RunMoeplan({"plann"}).exit_code, 2);
+  EXPECT_EQ(RunMoeplan({"plan", "--no-such-option"}).exit_code, 2);
+  ExpectRefused(RunMoeplan({"plan", "--workload", kWorkload}), "--profile, --db, --planner");
+  ExpectRefused(RunMoeplan({"calibrate", "--db", "x.db"}), "--local");
+  ExpectRefused(RunMoeplan({"what-if", "--sweep", "x=1"}), "not there yet");
+  ExpectRefused(RunMoeplan({"layout", "--gpus", "1024"}), "not there yet");
+}
+
+TEST(ProfileCommandTest, AnAbsentDatabaseIsWrongInputAndStaysAbsent) {
+  const TemporaryFolder folder;
+  ExpectRefused(RunMoeplan({"profile", "list", "--db", folder / "absent.db", "--json"}), "absent.db");
+  EXPECT_FALSE(std::filesystem::exists(folder / "absent.db"));
+}
+
+// Samples of alpha + beta·bytes at 1 KiB ... 256 MiB with 3 % noise and three in ten ten times too slow.
+Json NoisySamples(double alpha_s, double beta_s_per_byte, std::mt19937_64& random) {
+  std::normal_distribution<double> noise(1, 0.03);
+  std::bernoulli_distribution slow(0.3);
+  Json samples = Json::array();
+  for (double bytes = 1024; bytes <= 268435456; bytes *= 2) {
+    Json times = Json::array();
+    for (int repeat = 0; repeat < 9; ++repeat) {
+      times.push_back((alpha_s + beta_s_per_byte * bytes) * noise(random) * (slow(random) ? 10 : 1));
+    }
+    samples.push_back({{"collective", "ALL_TO_ALL"}, {"groupSize", 8}, {"ranksPerNode", 8}, {"bytes", bytes}, {"timeS", times}});
+  }
+  return {{"name", "noisy"}, {"cluster", {{"nodes", 1}, {"gpusPerNode", 8}}}, {"samples", samples}};
+}
+
+TEST(FitCommandTest, RecoversTheLineAmongSlowSamples) {
+  const TemporaryFolder folder;
+  std::mt19937_64 random(20240517);
+  const double alpha_s = 3e-5, beta_s_per_byte = 2e-11;
+  const Outcome outcome =
+      RunMoeplan({"fit", "--samples", folder.Write("samples.json", NoisySamples(alpha_s, beta_s_per_byte, random).dump()), "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json profile = Json::parse(outcome.out);
+  EXPECT_EQ(profile.at("name"), "noisy");
+  const Json model = profile.at("collectives").at(0);
+  EXPECT_NEAR(model.at("alphaBeta").at("alphaS").get<double>(), alpha_s, 0.05 * alpha_s);
+  EXPECT_NEAR(model.at("alphaBeta").at("betaSPerByte").get<double>(), beta_s_per_byte, 0.05 * beta_s_per_byte);
+  EXPECT_TRUE(model.contains(model.at("fit").at("chosen").get<std::string>()));
+  EXPECT_EQ(model.at("fit").at("points"), 19);
+}
+
+TEST(FitCommandTest, RepeatedSamplesAreMergedAndBadOnesRefused) {
+  const TemporaryFolder folder;
+  std::mt19937_64 random(7);
+  Json first = NoisySamples(1e-5, 1e-11, random), second = first;
+  second["samples"][0]["groupSize"] = 4;
+  second["samples"][0]["ranksPerNode"] = 4;
+  const std::string a = folder.Write("a.json", first.dump()), b = folder.Write("b.json", second.dump());
+  const Outcome merged = RunMoeplan({"fit", "--samples", a, "--samples", b, "--json"});
+  ASSERT_EQ(merged.exit_code, 0) << merged.err;
+  EXPECT_EQ(Json::parse(merged.out).at("collectives").size(), 2U);
+  second["samples"][2]["timeS"][1] = -1;
+  ExpectRefused(RunMoeplan({"fit", "--samples", folder.Write("c.json", second.dump()), "--json"}), "samples[2].timeS[1]");
+}
+
+}  // namespace
+}  // namespace moeplan::testing

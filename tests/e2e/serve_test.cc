@@ -1,0 +1,74 @@
+// `moeplan serve` and those who ask it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <regex>
+#include <thread>
+
+#include "tests/e2e/moeplan_process.h"
+
+namespace moeplan::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const std::string kContract = std::string(MOEPLAN_TEST_DATA) + "/contract/";
+
+// The gRPC address a server says it listens on.
+std::string AwaitAddress(const Process& server) {
+  const std::regex line("gRPC on ([0-9.:]+),");
+  for (int i = 0; i < 2000; ++i) {
+    std::smatch match;
+    const std::string text = server.PrintedSoFar();
+    if (std::regex_search(text, match, line)) return match[1];
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return "";
+}
+
+Process StartServer(const TemporaryFolder& folder) {
+  return Process::Start({"serve", "--db", folder / "m.db", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"});
+}
+
+TEST(ServeTest, AnswersLikeTheDatabaseItServesAndEndsOnSigterm) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(RunMoeplan({"calibrate", "--local", "2", "--db", folder / "m.db", "--budget", "3s"}).exit_code, 0);
+  const std::string workload = folder.Write("workload.json", R"({"layer": {"batch": 1, "sequenceLength": 256, "modelDim": 64,
+      "hiddenDim": 128, "experts": 4, "topK": 2, "capacityFactor": 1.0}, "layout": {"expertParallel": 2}})");
+  Process server = StartServer(folder);
+  const std::string address = AwaitAddress(server);
+  ASSERT_FALSE(address.empty());
+  const Outcome asked = RunMoeplan({"plan", "--planner", address, "--workload", workload, "--json"});
+  ASSERT_EQ(asked.exit_code, 0) << asked.err;
+  EXPECT_EQ(asked.out, RunMoeplan({"plan", "--db", folder / "m.db", "--workload", workload, "--json"}).out);
+  const Outcome unknown = RunMoeplan({"plan", "--planner", address, "--profile-name", "nobody", "--workload", workload, "--json"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("nobody"));
+  const Outcome wrong = RunMoeplan({"plan", "--planner", address, "--workload", kContract + "workload.example.json", "--json"});
+  EXPECT_EQ(wrong.exit_code, 2) << "a layout of 16 ranks on a profile of 2";
+  kill(server.pid(), SIGTERM);
+  EXPECT_EQ(server.Finish().exit_code, 0);
+}
+
+TEST(ServeTest, APortInUseIsNamed) {
+  const TemporaryFolder folder;
+  const Process server = StartServer(folder);
+  const std::string address = AwaitAddress(server);
+  ASSERT_FALSE(address.empty());
+  const Outcome second = RunMoeplan({"serve", "--db", folder / "n.db", "--grpc", address, "--http", "127.0.0.1:0"});
+  EXPECT_EQ(second.exit_code, 3);
+  EXPECT_THAT(second.err, HasSubstr(address));
+}
+
+TEST(ServeTest, NoServerIsSaid) {
+  const TemporaryFolder folder;
+  const Outcome outcome = RunMoeplan({"plan", "--planner", "127.0.0.1:1", "--workload", kContract + "workload.example.json", "--json"});
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("127.0.0.1:1"), HasSubstr("moeplan serve")));
+  EXPECT_EQ(outcome.out, "");
+}
+
+}  // namespace
+}  // namespace moeplan::testing

@@ -1,0 +1,73 @@
+#include "tests/executor/job_runner.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+
+namespace moeplan::testing {
+namespace {
+
+class ThreadRunner final : public JobRunner {
+ public:
+  void Run(int ranks, const Program& program) override {
+    RunRanks(ranks, [&](Rank rank) {
+      for (const Round& round : program(rank)) {
+        round.queue();
+        round.check(rank.device.Synchronize());
+      }
+    });
+  }
+};
+
+class VirtualRunner final : public JobRunner {
+ public:
+  explicit VirtualRunner(TaskTime task_time) : task_time_(std::move(task_time)) {}
+
+  void Run(int ranks, const Program& program) override {
+    const auto clock = VirtualClock::Make(ranks, task_time_);
+    std::vector<std::vector<Round>> rounds;
+    for (int rank = 0; rank < ranks; ++rank) {
+      rounds.push_back(program({rank, clock->device(rank), clock->world(rank)}));
+    }
+    for (size_t i = 0; i < rounds[0].size(); ++i) {
+      for (const auto& of_rank : rounds) of_rank[i].queue();
+      for (int rank = 0; rank < ranks; ++rank) rounds[rank][i].check(clock->device(rank).Synchronize());
+    }
+  }
+
+ private:
+  TaskTime task_time_;
+};
+
+}  // namespace
+
+std::unique_ptr<JobRunner> MakeThreadRunner() { return std::make_unique<ThreadRunner>(); }
+
+std::unique_ptr<JobRunner> MakeVirtualRunner(TaskTime task_time) {
+  return std::make_unique<VirtualRunner>(std::move(task_time));
+}
+
+TaskTime ScatteredTimes(uint64_t seed) {
+  return [seed](int rank, std::string_view task) {
+    std::seed_seq mixed{seed, static_cast<uint64_t>(rank), static_cast<uint64_t>(std::hash<std::string_view>()(task))};
+    uint32_t value = 0;
+    mixed.generate(&value, &value + 1);
+    return value % 4 == 0 ? 0.0 : value * 1e-9;
+  };
+}
+
+std::vector<Backend> Backends() {
+  return {
+      {"threads", [](uint64_t) { return MakeThreadRunner(); }},
+      {"virtual", [](uint64_t seed) { return MakeVirtualRunner(ScatteredTimes(seed)); }},
+  };
+}
+
+uint64_t PrintedSeed() {
+  const char* given = std::getenv("MOEPLAN_TEST_SEED");
+  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  std::printf("seed %llu (MOEPLAN_TEST_SEED repeats it)\n", static_cast<unsigned long long>(seed));
+  return seed;
+}
+
+}  // namespace moeplan::testing

@@ -1,0 +1,65 @@
+#include "tests/executor/random_case.h"
+
+#include "models/schedule/schedules.h"
+#include "models/text.h"
+
+namespace moeplan::testing {
+
+std::string Describe(const Case& test) {
+  const Layer& layer = test.workload.layer;
+  const Layout& layout = test.workload.layout;
+  return StrCat("B ", layer.batch, " L ", layer.sequence_length, " M ", layer.model_dim, " H ", layer.hidden_dim, " E ",
+                layer.experts, " k ", layer.top_k, " f ", layer.capacity_factor, " bytes ", layer.bytes_per_element,
+                " matrices ", layer.expert_matrices, " TP ", layout.tensor_parallel, " EP ", layout.expert_parallel,
+                " ESP ", layout.expert_sharding_parallel, " ranks ", Ranks(test.cluster));
+}
+
+std::string Describe(const Knobs& knobs) {
+  return StrCat(Name(knobs.family), " chunks ", knobs.chunks, " saa ", knobs.overlapped_gather);
+}
+
+Case RandomCase(std::mt19937_64& random) {
+  const auto pick = [&](std::initializer_list<int> values) { return values.begin()[random() % values.size()]; };
+  const auto between = [&](int low, int high) { return low + static_cast<int>(random() % (high - low + 1)); };
+  while (true) {
+    Case test;
+    test.cluster = {.nodes = pick({1, 2}), .gpus_per_node = pick({1, 2, 4})};
+    Layout& layout = test.workload.layout;
+    layout.tensor_parallel = pick({1, 2, 4});
+    layout.expert_parallel = pick({1, 2, 4});
+    layout.expert_sharding_parallel = pick({1, 2, 4});
+    Layer& layer = test.workload.layer;
+    layer = {.batch = between(1, 2),
+             .sequence_length = between(1, 13),
+             .model_dim = between(1, 20),
+             .hidden_dim = between(4, 24),
+             .experts = layout.expert_parallel * between(1, 3),
+             .top_k = between(1, 3),
+             .capacity_factor = std::uniform_real_distribution(0.3, 2.0)(random),
+             .bytes_per_element = pick({2, 4}),
+             .expert_matrices = pick({2, 3})};
+    test.workload.min_chunk_bytes = 1;
+    test.workload.max_chunks = 4;
+    if (auto resolved = ResolveWorkload(test.workload, test.cluster); resolved.ok()) {
+      test.workload = *resolved;
+      return test;
+    }
+  }
+}
+
+std::vector<Knobs> AllKnobs(const Workload& workload) {
+  std::vector<Knobs> all;
+  for (const Family family : {Family::kBaseline, Family::kBaselineTp, Family::kParmS1, Family::kParmS2,
+                              Family::kMontaO1, Family::kMontaO2, Family::kMontaO3}) {
+    if (!FamilyAllowed(family, workload).ok()) continue;
+    for (int chunks = 1; chunks <= MaxChunks(family, workload); ++chunks)
+      all.push_back({.family = family, .chunks = chunks});
+    if (family == Family::kParmS2 && workload.layout.tensor_parallel > 1 &&
+        GroupSize(Group::kExpertShard, workload.layout) > 1) {
+      all.push_back({.family = family, .overlapped_gather = true});
+    }
+  }
+  return all;
+}
+
+}  // namespace moeplan::testing

@@ -1,0 +1,86 @@
+// The virtual clock and the planner's timeline are written apart, one from streams, events and collectives, the other
+// from dependencies. With the priced times as task times they must agree to the bit.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+
+#include "executor/virtual/virtual_clock.h"
+#include "models/schedule/schedules.h"
+#include "models/text.h"
+#include "models/timeline/price.h"
+#include "models/timeline/timeline.h"
+#include "tests/executor/layer_on_rank.h"
+
+namespace moeplan {
+namespace {
+
+using testing::Case;
+
+// Random costs for whatever `graph` is charged for, some of them nothing; no contention.
+Profile RandomProfile(const TaskGraph& graph, std::mt19937_64& random) {
+  Profile profile;
+  for (const CostKey& key : PriceGraph(graph, Profile{}).keys) {
+    const double alpha_s = random() % 4 == 0 ? 0 : std::uniform_real_distribution(1e-6, 1e-3)(random);
+    const CostModel model = MakeCostModel(AlphaBeta{alpha_s, std::uniform_real_distribution(0.0, 1e-6)(random)});
+    if (const auto* collective = std::get_if<CollectiveKey>(&key)) profile.collectives.push_back({*collective, model});
+    if (const auto* kernel = std::get_if<KernelKey>(&key)) profile.kernels.push_back({*kernel, model});
+  }
+  return profile;
+}
+
+TaskTime TimesOf(const TaskGraph& graph, const GraphPrices& prices) {
+  std::map<std::string, double, std::less<>> time_s;
+  for (size_t i = 0; i < graph.tasks.size(); ++i) time_s[graph.tasks[i].name] = prices.tasks[i].time_s;
+  return [time_s = std::move(time_s)](int, std::string_view task) { return time_s.find(task)->second; };
+}
+
+// The timeline of each rank.
+std::vector<Timeline> RunVirtually(const Case& test, const TaskGraph& graph, TaskTime task_time) {
+  const int ranks = Ranks(test.cluster);
+  std::vector<Timeline> timelines(ranks);
+  testing::MakeVirtualRunner(std::move(task_time))->Run(ranks, [&](const testing::Rank& rank) {
+    const auto layer = std::make_shared<testing::LayerOnRank>(test, rank);
+    const std::shared_ptr<GraphRunner> runner = layer->Prepare(graph);
+    const auto check = [=, &timelines](const Status& status) {
+      EXPECT_TRUE(status.ok()) << status.message();
+      timelines[layer->rank.rank] = runner->LastTimeline();
+    };
+    return std::vector{testing::Round{[=] { runner->Enqueue(); }, check}};
+  });
+  return timelines;
+}
+
+void ExpectSameTimeline(const Case& test, const TaskGraph& graph, std::mt19937_64& random) {
+  const GraphPrices prices = PriceGraph(graph, RandomProfile(graph, random));
+  ASSERT_TRUE(prices.missing.empty());
+  const Timeline expected = TimelineOf(graph, Play(graph, prices.tasks));
+  const std::vector<Timeline> timelines = RunVirtually(test, graph, TimesOf(graph, prices));
+  for (size_t rank = 0; rank < timelines.size(); ++rank) {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      SCOPED_TRACE(StrCat("rank ", rank, " task ", expected[i].task));
+      EXPECT_EQ(timelines[rank][i].start_s, expected[i].start_s);
+      EXPECT_EQ(timelines[rank][i].end_s, expected[i].end_s);
+      EXPECT_EQ(timelines[rank][i], expected[i]);
+    }
+  }
+}
+
+TEST(VirtualTimelineTest, EveryFamilysGraphTakesThePlayedTimesOnEveryRank) {
+  std::mt19937_64 random(testing::PrintedSeed());
+  std::map<Family, int> seen;
+  for (int i = 0; i < 200 && !HasFailure(); ++i) {
+    const Case test = testing::RandomCase(random);
+    for (const Knobs& knobs : testing::AllKnobs(test.workload)) {
+      SCOPED_TRACE(StrCat("case ", i, ": ", Describe(test), " ", testing::Describe(knobs)));
+      ExpectSameTimeline(test, *BuildSchedule(knobs, test.workload, test.cluster), random);
+      ++seen[knobs.family];
+    }
+  }
+  // BASELINE, BASELINE_TP, S1, S2, O1, O2, O3.
+  EXPECT_EQ(seen.size(), 7);
+}
+
+}  // namespace
+}  // namespace moeplan

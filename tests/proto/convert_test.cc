@@ -1,0 +1,520 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "models/text.h"
+#include "proto/convert/cluster.h"
+#include "proto/convert/enums.h"
+#include "proto/convert/plan.h"
+#include "proto/convert/profile.h"
+#include "proto/convert/samples.h"
+#include "proto/convert/workload.h"
+#include "proto/json.h"
+
+namespace moeplan {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+template <typename Message>
+Message Parsed(std::string_view text) {
+  const auto message = FromJson<Message>(text, "test");
+  EXPECT_TRUE(message.ok()) << message.status().message();
+  return message.ok() ? *message : Message();
+}
+
+template <typename T>
+std::string ErrorOf(const StatusOr<T>& result) {
+  if (result.ok()) return "accepted";
+  EXPECT_EQ(result.status().code(), StatusCode::kInvalidInput);
+  return result.status().message();
+}
+
+// To a message, to text, and back.
+template <typename Message, typename Domain, typename FromProto>
+void ExpectRoundTrip(const Domain& value, FromProto from_proto) {
+  const auto read = from_proto(Parsed<Message>(ToJson(ToProto(value))));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(*read, value);
+}
+
+// ---- Enums.
+
+// Every value of the message's enum has the domain's name.
+template <typename Domain, typename Kind>
+void ExpectSameNames(int count) {
+  const auto& type = *google::protobuf::GetEnumDescriptor<Kind>();
+  EXPECT_EQ(type.value_count() - FirstEnumNumber<Kind>(), count) << type.full_name();
+  for (int i = 0; i < count; ++i) {
+    const auto value = static_cast<Domain>(i);
+    EXPECT_EQ(type.FindValueByNumber(EnumToProto<Kind>(value))->name(), Name(value));
+    const auto back = EnumFromProto<Domain>(EnumToProto<Kind>(value), "path");
+    ASSERT_TRUE(back.ok());
+    EXPECT_EQ(*back, value);
+  }
+}
+
+TEST(EnumTest, DomainAndMessagesNameTheSameThings) {
+  ExpectSameNames<Codec, v1::Codec::Kind>(6);
+  ExpectSameNames<Collective, v1::Collective::Kind>(5);
+  ExpectSameNames<AllToAllAlgorithm, v1::AllToAll::Algorithm>(4);
+  ExpectSameNames<Contention, v1::Contention::Kind>(5);
+  ExpectSameNames<Kernel, v1::Kernel::Kind>(14);
+  ExpectSameNames<Family, v1::Schedule::Family>(8);
+  ExpectSameNames<TaskKind, v1::Task::Kind>(13);
+  ExpectSameNames<StreamKind, v1::Stream::Kind>(4);
+}
+
+TEST(EnumTest, EnumsWithoutNamesInTheDomainAgreeToo) {
+  EXPECT_EQ(EnumToProto<v1::Gate::Kind>(GateKind::kTopK), v1::Gate::TOP_K);
+  EXPECT_EQ(EnumToProto<v1::Gate::Kind>(GateKind::kSwitch), v1::Gate::SWITCH);
+  EXPECT_EQ(EnumToProto<v1::Gate::Kind>(GateKind::kBatchPrioritized), v1::Gate::BATCH_PRIORITIZED);
+  EXPECT_EQ(EnumToProto<v1::Gate::Kind>(GateKind::kExpertChoice), v1::Gate::EXPERT_CHOICE);
+  EXPECT_EQ(EnumToProto<v1::Gate::Kind>(GateKind::kRandom), v1::Gate::RANDOM);
+  EXPECT_EQ(EnumToProto<v1::Gate::Kind>(GateKind::kHash), v1::Gate::HASH);
+  EXPECT_EQ(EnumToProto<v1::Phase::Kind>(Phase::kForward), v1::Phase::FORWARD);
+  EXPECT_EQ(EnumToProto<v1::Phase::Kind>(Phase::kBackward), v1::Phase::BACKWARD);
+  EXPECT_EQ(EnumToProto<v1::Phase::Kind>(Phase::kTraining), v1::Phase::TRAINING);
+  EXPECT_EQ(EnumToProto<v1::CapacityPassing::Kind>(CapacityPassing::kExact), v1::CapacityPassing::EXACT);
+  EXPECT_EQ(EnumToProto<v1::CapacityPassing::Kind>(CapacityPassing::kPadded), v1::CapacityPassing::PADDED);
+  EXPECT_EQ(EnumToProto<v1::Search::StopReason>(StopReason::kProvedBest), v1::Search::PROVED_BEST);
+  EXPECT_EQ(EnumToProto<v1::Search::StopReason>(StopReason::kOutOfBudget), v1::Search::OUT_OF_BUDGET);
+  EXPECT_EQ(EnumToProto<v1::Search::StopReason>(StopReason::kOutOfTime), v1::Search::OUT_OF_TIME);
+  EXPECT_EQ(EnumToProto<v1::Search::StopReason>(StopReason::kCancelled), v1::Search::CANCELLED);
+}
+
+TEST(EnumTest, WhatIsNotSaidAndNumbersWithoutNameAreRefused) {
+  EXPECT_EQ(ErrorOf(EnumFromProto<StreamKind>(v1::Stream::UNSPECIFIED, "stream")),
+            "stream: found nothing, expected one of COMPUTE, INTRA_NODE, INTER_NODE, COPY");
+  EXPECT_EQ(ErrorOf(EnumFromProto<Phase>(static_cast<v1::Phase::Kind>(9), "phase")),
+            "phase: found 9, expected one of FORWARD, BACKWARD, TRAINING");
+}
+
+// ---- Workload and cluster.
+
+Workload FullWorkload() {
+  Workload workload;
+  workload.name = "w";
+  workload.layer = {.batch = 1,
+                    .sequence_length = 2,
+                    .model_dim = 3,
+                    .hidden_dim = 4,
+                    .experts = 5,
+                    .top_k = 6,
+                    .capacity_factor = 1.25,
+                    .bytes_per_element = 4,
+                    .expert_matrices = 3,
+                    .gate = GateKind::kHash};
+  workload.layout = {.tensor_parallel = 2,
+                     .expert_parallel = 3,
+                     .expert_sharding_parallel = 4,
+                     .context_parallel = 5,
+                     .pipeline_parallel = 6,
+                     .data_parallel = 7};
+  workload.min_chunk_bytes = 0.5;
+  workload.max_chunks = 9;
+  workload.max_partition_degree = 10;
+  workload.dispatch_codec = Codec::kFp8;
+  workload.combine_codec = Codec::kZfp;
+  workload.allow_lossy = true;
+  workload.phase = Phase::kTraining;
+  workload.capacity_passing = CapacityPassing::kPadded;
+  return workload;
+}
+
+StatusOr<Workload> ReadWorkload(std::string_view text) { return WorkloadFromProto(Parsed<v1::Workload>(text)); }
+
+// A workload that resolves on 2 nodes of 8 GPUs, with more fields.
+StatusOr<Workload> Resolved(const std::string& layer, const std::string& layout, const std::string& rest) {
+  const std::string text = R"({"layer": {"batch": 1, "sequenceLength": 64, "modelDim": 8, "hiddenDim": 16, "experts": 4,
+      "topK": 2, "capacityFactor": 1)" +
+                           layer + R"(}, "layout": {)" + layout + "}" + rest + "}";
+  ASSIGN_OR_RETURN(const Workload workload, ReadWorkload(text));
+  return ResolveWorkload(workload, {.nodes = 2, .gpus_per_node = 8});
+}
+
+TEST(WorkloadConversionTest, RoundTrips) {
+  ExpectRoundTrip<v1::Workload>(FullWorkload(), [](const v1::Workload& m) { return WorkloadFromProto(m); });
+  ExpectRoundTrip<v1::Workload>(Workload(), [](const v1::Workload& m) { return WorkloadFromProto(m); });
+  Workload other = FullWorkload();
+  other.name = "other";
+  ExpectRoundTrip<v1::WorkloadGrid>(std::vector<Workload>{FullWorkload(), other}, WorkloadsFromProto);
+}
+
+TEST(WorkloadConversionTest, AbsentFieldsGetTheContractsDefaults) {
+  const auto workload = ReadWorkload(R"({"layer": {}})");
+  ASSERT_TRUE(workload.ok());
+  EXPECT_EQ(*workload, Workload());
+}
+
+TEST(WorkloadConversionTest, ExplicitZerosAreRefused) {
+  ASSERT_EQ(ErrorOf(Resolved("", "", "")), "accepted");
+  EXPECT_EQ(ErrorOf(Resolved("", R"("dataParallel": 0)", "")),
+            "layout.dataParallel: found 0, expected a whole number of at least 1, or absent");
+  EXPECT_THAT(ErrorOf(Resolved("", R"("tensorParallel": 0)", "")), StartsWith("layout.tensorParallel: found 0"));
+  EXPECT_THAT(ErrorOf(Resolved("", R"("expertParallel": 0)", "")), StartsWith("layout.expertParallel: found 0"));
+  EXPECT_THAT(ErrorOf(Resolved("", R"("expertShardingParallel": 0)", "")),
+              StartsWith("layout.expertShardingParallel: found 0"));
+  EXPECT_THAT(ErrorOf(Resolved("", R"("contextParallel": 0)", "")), StartsWith("layout.contextParallel: found 0"));
+  EXPECT_THAT(ErrorOf(Resolved("", R"("pipelineParallel": 0)", "")), StartsWith("layout.pipelineParallel: found 0"));
+  EXPECT_THAT(ErrorOf(Resolved(R"(, "bytesPerElement": 0)", "", "")), StartsWith("layer.bytesPerElement: found 0"));
+  EXPECT_THAT(ErrorOf(Resolved(R"(, "expertMatrices": 0)", "", "")), StartsWith("layer.expertMatrices: found 0"));
+  EXPECT_THAT(ErrorOf(Resolved("", "", R"(, "minChunkBytes": 0)")), StartsWith("minChunkBytes: found 0"));
+  EXPECT_THAT(ErrorOf(Resolved("", "", R"(, "maxChunks": 0)")), StartsWith("maxChunks: found 0"));
+  EXPECT_THAT(ErrorOf(Resolved("", "", R"(, "maxPartitionDegree": 0)")), StartsWith("maxPartitionDegree: found 0"));
+}
+
+TEST(WorkloadConversionTest, AWorkloadHasALayer) {
+  EXPECT_EQ(ErrorOf(ReadWorkload("{}")), "layer: found nothing, expected an object");
+}
+
+TEST(WorkloadConversionTest, GridErrorsNameTheWorkload) {
+  EXPECT_EQ(ErrorOf(WorkloadsFromProto({})), "workloads: found none, expected at least one");
+  EXPECT_EQ(ErrorOf(WorkloadsFromProto(Parsed<v1::WorkloadGrid>(
+                R"({"workloads": [{"layer": {}}, {"layer": {}, "layout": {"dataParallel": -1}}]})"))),
+            "workloads[1].layout.dataParallel: found -1, expected a whole number of at least 1, or absent");
+}
+
+TEST(WorkloadConversionTest, AWorkloadWithoutNameIsCalledByItsPlace) {
+  const auto grid =
+      WorkloadsFromProto(Parsed<v1::WorkloadGrid>(R"({"workloads": [{"name": "a", "layer": {}}, {"layer": {}}]})"));
+  ASSERT_TRUE(grid.ok());
+  EXPECT_EQ(grid->at(0).name, "a");
+  EXPECT_EQ(grid->at(1).name, "workloads[1]");
+}
+
+TEST(ClusterConversionTest, RoundTripsAndIsChecked) {
+  const Cluster cluster = {.nodes = 2, .gpus_per_node = 8, .peak_flops_per_s = 3e14, .device_memory_bytes = 8e10};
+  ExpectRoundTrip<v1::Cluster>(cluster, [](const v1::Cluster& m) { return ClusterFromProto(m); });
+  EXPECT_THAT(ErrorOf(ClusterFromProto({})), StartsWith("cluster.nodes: found 0"));
+}
+
+// ---- Profile.
+
+FitQuality SomeFit(const std::string& chosen) {
+  return {.chosen = chosen,
+          .relative_error_p50 = 0.01,
+          .relative_error_p95 = 0.05,
+          .alpha_low_s = 1e-6,
+          .alpha_high_s = 2e-6,
+          .beta_low_s_per_unit = 1e-12,
+          .beta_high_s_per_unit = 2e-12,
+          .interval_low_ratio = 0.9,
+          .interval_high_ratio = 1.2,
+          .breakpoints = {4096, 65536},
+          .outliers = 3,
+          .points = 17};
+}
+
+Profile FullProfile() {
+  const AlphaBeta line = {.alpha_s = 1e-6, .beta_s_per_unit = 1e-12};
+  CostModel log_log = MakeCostModel(LogLog{{{1024, 1e-5}, {4096, 2e-5}}});
+  log_log.summary = line;
+  log_log.fit = SomeFit("logLog");
+  CostModel efficiency = MakeCostModel(Efficiency{.peak_per_s = 1e12, .points = {{1e6, 0.1}, {1e9, 0.9}}});
+  efficiency.fit = SomeFit("efficiency");
+  Profile profile = {.name = "p",
+                     .version = 2,
+                     .created_at = "2025-01-02T03:04:05Z",
+                     .cluster = {.nodes = 2, .gpus_per_node = 8, .peak_flops_per_s = 1, .device_memory_bytes = 2}};
+  profile.collectives = {{{.collective = Collective::kAllReduce, .group = {4, 2}, .bytes_per_element = 2}, log_log},
+                         {{.collective = Collective::kAllToAllAllGather,
+                           .algorithm = AllToAllAlgorithm::kPipe,
+                           .group = {8, 4},
+                           .gather_group_size = 2,
+                           .shards = 4,
+                           .contention = Contention::kWithCopy},
+                          MakeCostModel(Interpolated{{{1, 2}, {3, 4}}})},
+                         {{.collective = Collective::kAllToAll, .group = {8, 4}}, MakeCostModel(line)}};
+  profile.kernels = {
+      {{.kernel = Kernel::kExpertGemm, .bytes_per_element = 4, .model_dim = 8, .hidden_dim = 16}, efficiency},
+      {{.kernel = Kernel::kExpertGemm}, log_log},
+      {{.kernel = Kernel::kGate, .contention = Contention::kWithAllToAll}, MakeCostModel(line)}};
+  return profile;
+}
+
+TEST(ProfileConversionTest, RoundTrips) { ExpectRoundTrip<v1::Profile>(FullProfile(), ProfileFromProto); }
+
+TEST(ProfileConversionTest, KernelsThatCountFlopsSayFlops) {
+  const std::string text = ToJson(ToProto(FullProfile()), JsonStyle::kCompact);
+  EXPECT_THAT(text, HasSubstr(R"("kernel":"EXPERT_GEMM","contention":"NONE","bytesPerElement":4,"modelDim":8,)"
+                              R"("hiddenDim":16,"efficiency":{"peakFlopsPerS":1e+12,"points":[{"flops":1e+06,)"));
+  EXPECT_THAT(text, HasSubstr(R"("betaLowSPerFlop":1e-12)"));
+  EXPECT_THAT(text, HasSubstr(R"("betaLowSPerByte":1e-12)"));
+}
+
+TEST(ProfileConversionTest, AnAlphaBetaBesideACurveIsASummaryAndItsKeysAreNotPrintedElsewhere) {
+  const std::string text = ToJson(ToProto(FullProfile()), JsonStyle::kCompact);
+  EXPECT_THAT(text, HasSubstr(R"("logLog":{"points":[{"bytes":1024,"timeS":1e-05},{"bytes":4096,"timeS":2e-05}]},)"
+                              R"("alphaBeta":{"alphaS":1e-06,"betaSPerByte":1e-12},"fit":{"chosen":"logLog",)"));
+  // gatherGroupSize belongs to ALL_TO_ALL_ALL_GATHER alone.
+  EXPECT_THAT(text, HasSubstr(R"({"collective":"ALL_TO_ALL","algorithm":"DIRECT","groupSize":8,"ranksPerNode":4,)"
+                              R"("contention":"NONE","alphaBeta")"));
+}
+
+StatusOr<Profile> ReadCollective(const std::string& fields) {
+  return ProfileFromProto(Parsed<v1::Profile>(
+      R"({"cluster": {"nodes": 1, "gpusPerNode": 8}, "collectives": [{"collective": "ALL_TO_ALL", "groupSize": 8,
+          "ranksPerNode": 8, )" +
+      fields + "}]}"));
+}
+
+StatusOr<Profile> ReadKernel(const std::string& kernel, const std::string& fields) {
+  return ProfileFromProto(Parsed<v1::Profile>(
+      R"({"cluster": {"nodes": 1, "gpusPerNode": 8}, "kernels": [{"kernel": ")" + kernel + "\", " + fields + "}]}"));
+}
+
+TEST(ProfileConversionTest, TheRangeIsThatOfThePoints) {
+  const auto profile =
+      ReadCollective(R"("logLog": {"points": [{"bytes": 10, "timeS": 1}, {"bytes": 90, "timeS": 2}]})");
+  ASSERT_TRUE(profile.ok()) << profile.status().message();
+  EXPECT_EQ(profile->collectives[0].model.size_low, 10);
+  EXPECT_EQ(profile->collectives[0].model.size_high, 90);
+}
+
+TEST(ProfileConversionTest, FitRatiosAreOneWhenAbsent) {
+  const auto profile = ReadCollective(R"("alphaBeta": {"alphaS": 1}, "fit": {"chosen": "alphaBeta"})");
+  ASSERT_TRUE(profile.ok()) << profile.status().message();
+  EXPECT_EQ(profile->collectives[0].model.fit->interval_low_ratio, 1);
+  EXPECT_EQ(profile->collectives[0].model.fit->interval_high_ratio, 1);
+}
+
+TEST(ProfileConversionTest, AnEntryHasOneFormThatPlans) {
+  EXPECT_EQ(ErrorOf(ReadCollective(R"("contention": "NONE")")),
+            "collectives[0]: found no cost model, expected efficiency, interpolated, logLog or alphaBeta");
+  EXPECT_EQ(ErrorOf(ReadCollective(R"("logLog": {})")),
+            "collectives[0].logLog.points: found none, expected at least one");
+  EXPECT_EQ(ErrorOf(ReadCollective(R"("efficiency": {"peakBytesPerS": 1})")),
+            "collectives[0].efficiency.points: found none, expected at least one");
+}
+
+TEST(ProfileConversionTest, SizesAreInTheUnitOfTheOperation) {
+  EXPECT_EQ(ErrorOf(ReadCollective(R"("logLog": {"points": [{"flops": 1, "timeS": 1}]})")),
+            "collectives[0].logLog.points[0]: found flops, expected bytes, because this operation counts bytes");
+  EXPECT_EQ(ErrorOf(ReadCollective(R"("logLog": {"points": [{"timeS": 1}]})")),
+            "collectives[0].logLog.points[0].bytes: found nothing, expected a number");
+  EXPECT_EQ(ErrorOf(ReadCollective(R"("efficiency": {"points": [{"bytes": 1, "efficiency": 1}]})")),
+            "collectives[0].efficiency.peakBytesPerS: found nothing, expected a number");
+  EXPECT_EQ(ErrorOf(ReadKernel("EXPERT_GEMM", R"("alphaBeta": {"alphaS": 1, "betaSPerByte": 1})")),
+            "kernels[0].alphaBeta: found betaSPerByte, expected betaSPerFlop, because this operation counts flops");
+  EXPECT_EQ(ErrorOf(ReadKernel("GATE", R"("alphaBeta": {"alphaS": 1, "betaSPerFlop": 1})")),
+            "kernels[0].alphaBeta: found betaSPerFlop, expected betaSPerByte, because this operation counts bytes");
+  EXPECT_EQ(ErrorOf(ReadKernel("EXPERT_GEMM", R"("efficiency": {"peakBytesPerS": 1})")),
+            "kernels[0].efficiency: found peakBytesPerS, expected peakFlopsPerS, because this operation counts flops");
+}
+
+TEST(ProfileConversionTest, NumbersThatMakeNoSenseAreRefused) {
+  EXPECT_THAT(ErrorOf(ReadCollective(R"("logLog": {"points": [{"bytes": 1, "timeS": 0}]})")),
+              StartsWith("collectives[0].logLog.points[0].timeS: found 0"));
+  EXPECT_THAT(ErrorOf(ReadCollective(R"("bytesPerElement": 0, "alphaBeta": {"alphaS": 1})")),
+              StartsWith("collectives[0].bytesPerElement: found 0"));
+  EXPECT_THAT(ErrorOf(ReadCollective(R"("gatherGroupSize": 2, "alphaBeta": {"alphaS": 1})")),
+              StartsWith("collectives[0]"));
+  EXPECT_THAT(ErrorOf(ReadKernel("GATE", R"("modelDim": 0, "alphaBeta": {"alphaS": 1})")),
+              StartsWith("kernels[0].modelDim: found 0"));
+  EXPECT_THAT(ErrorOf(ReadKernel("GATE", R"("hiddenDim": -1, "alphaBeta": {"alphaS": 1})")),
+              StartsWith("kernels[0].hiddenDim: found -1"));
+  v1::Profile profile = ToProto(FullProfile());
+  profile.mutable_collectives(2)->mutable_alpha_beta()->set_alpha_s(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_THAT(ErrorOf(ProfileFromProto(profile)), StartsWith("collectives[2].alphaBeta.alphaS: found nan"));
+}
+
+TEST(ProfileConversionTest, FitsAreChecked) {
+  const auto with_fit = [](const std::string& fit) {
+    return ErrorOf(ReadCollective(R"("alphaBeta": {"alphaS": 1}, "fit": {)" + fit + "}"));
+  };
+  EXPECT_EQ(with_fit(""), "collectives[0].fit.chosen: found nothing, expected alphaBeta, the form that plans");
+  EXPECT_EQ(with_fit(R"("chosen": "logLog")"),
+            "collectives[0].fit.chosen: found logLog, expected alphaBeta, the form that plans");
+  EXPECT_EQ(with_fit(R"("chosen": "alphaBeta", "intervalLowRatio": 0)"),
+            "collectives[0].fit.intervalLowRatio: found 0, expected a number above 0");
+  EXPECT_EQ(with_fit(R"("chosen": "alphaBeta", "intervalHighRatio": 0.5)"),
+            "collectives[0].fit.intervalHighRatio: found 0.5, expected a finite number of at least 1");
+  EXPECT_EQ(with_fit(R"("chosen": "alphaBeta", "outliers": -1)"),
+            "collectives[0].fit.outliers: found -1, expected a finite number of at least 0");
+  EXPECT_EQ(with_fit(R"("chosen": "alphaBeta", "betaLowSPerFlop": 1)"),
+            "collectives[0].fit: found betaLowSPerFlop, expected betaLowSPerByte, because this operation counts bytes");
+  EXPECT_EQ(with_fit(R"("chosen": "alphaBeta", "breakpointsBytes": [1, -1])"),
+            "collectives[0].fit.breakpointsBytes[1]: found -1, expected a finite number of at least 0");
+}
+
+TEST(ProfileConversionTest, WhatIsMissingIsNamed) {
+  EXPECT_EQ(ErrorOf(ProfileFromProto({})), "cluster: found nothing, expected an object");
+  EXPECT_THAT(ErrorOf(ProfileFromProto(
+                  Parsed<v1::Profile>(R"({"cluster": {"nodes": 1, "gpusPerNode": 1}, "collectives": [{}]})"))),
+              StartsWith("collectives[0].collective: found nothing, expected one of ALL_TO_ALL, ALL_GATHER"));
+  EXPECT_THAT(
+      ErrorOf(ReadKernel("GATE", R"("alphaBeta": {"alphaS": 1}}, {"kernel": "GATE", "alphaBeta": {"alphaS": 1})")),
+      StartsWith("kernels[1]: found a second entry for GATE"));
+}
+
+// ---- Samples.
+
+SampleSet FullSamples() {
+  return {.name = "s",
+          .cluster = {.nodes = 2, .gpus_per_node = 8},
+          .samples = {{CollectiveKey{.collective = Collective::kAllToAllAllGather,
+                                     .algorithm = AllToAllAlgorithm::kHier1d,
+                                     .group = {8, 4},
+                                     .gather_group_size = 2,
+                                     .shards = 4,
+                                     .contention = Contention::kWithAllGather,
+                                     .bytes_per_element = 2},
+                       1024,
+                       {1e-5, 2e-5},
+                       {{"hostname", "n1"}, {"backend", "host"}}},
+                      {CollectiveKey{.group = {2, 1}}, 2048, {1e-5}, {}},
+                      {KernelKey{.kernel = Kernel::kExpertGemm, .model_dim = 8, .hidden_dim = 16}, 1e9, {1e-3}, {}},
+                      {KernelKey{.kernel = Kernel::kGate, .contention = Contention::kWithCopy}, 512, {1e-6}, {}}}};
+}
+
+StatusOr<SampleSet> ReadSample(const std::string& sample) {
+  return SamplesFromProto(
+      Parsed<v1::Samples>(R"({"cluster": {"nodes": 1, "gpusPerNode": 8}, "samples": [)" + sample + "]}"));
+}
+
+TEST(SamplesConversionTest, RoundTrips) { ExpectRoundTrip<v1::Samples>(FullSamples(), SamplesFromProto); }
+
+TEST(SamplesConversionTest, AKernelHasNoGroup) {
+  EXPECT_THAT(ErrorOf(ReadSample(R"({"kernel": "GATE", "groupSize": 2, "bytes": 1, "timeS": [1]})")),
+              StartsWith("samples[0]: found a kernel with algorithm, groupSize"));
+  EXPECT_THAT(ErrorOf(ReadSample(R"({"collective": "ALL_GATHER", "groupSize": 2, "ranksPerNode": 1, "modelDim": 3,
+                                     "bytes": 1, "timeS": [1]})")),
+              StartsWith("samples[0]: found a collective with modelDim"));
+  EXPECT_THAT(ToJson(ToProto(FullSamples()), JsonStyle::kCompact),
+              HasSubstr(R"({"kernel":"GATE","contention":"WITH_COPY","bytes":512,"timeS":[1e-06]})"));
+}
+
+TEST(SamplesConversionTest, WhatIsMissingOrWrongIsNamed) {
+  EXPECT_EQ(ErrorOf(ReadSample("{}")), "samples[0]: found no operation, expected collective or kernel");
+  EXPECT_EQ(ErrorOf(ReadSample(R"({"kernel": "GATE", "timeS": [1]})")),
+            "samples[0].bytes: found nothing, expected a number");
+  EXPECT_EQ(ErrorOf(ReadSample(R"({"kernel": "EXPERT_GEMM", "bytes": 1, "timeS": [1]})")),
+            "samples[0]: found bytes, expected flops, because this operation counts flops");
+  EXPECT_EQ(ErrorOf(ReadSample(R"({"kernel": "GATE", "bytes": 1, "timeS": [1, 0]})")),
+            "samples[0].timeS[1]: found 0, expected a finite number above 0");
+  EXPECT_EQ(ErrorOf(ReadSample("")), "samples: found none, expected at least one");
+  EXPECT_EQ(ErrorOf(SamplesFromProto({})), "cluster: found nothing, expected an object");
+  EXPECT_THAT(ErrorOf(ReadSample(R"({"collective": "ALL_GATHER", "groupSize": 2, "bytes": 1, "timeS": [1]})")),
+              StartsWith("samples[0].ranksPerNode: found 0"));
+}
+
+// ---- Plan.
+
+Plan FullPlan(Family family) {
+  Plan plan;
+  plan.knobs = {.family = family,
+                .chunks = 2,
+                .partition_degree = 3,
+                .all_to_all = AllToAllAlgorithm::kHier2d,
+                .dispatch_codec = Codec::kFp8,
+                .combine_codec = Codec::kBf16,
+                .overlapped_gather = true,
+                .chunk_shares = {0.25, 0.75}};
+  plan.order = {"gate", "a2a#1"};
+  plan.predicted_time_s = 1;
+  plan.low_s = 0.5;
+  plan.high_s = 1.5;
+  plan.communication_time_s = 0.25;
+  plan.exposed_communication_s = 0.125;
+  plan.compute_time_s = 0.75;
+  plan.memory_bytes = 1e9;
+  plan.timeline = {
+      {.task = "gate", .kind = TaskKind::kGate, .stream = StreamKind::kCompute, .start_s = 0, .end_s = 0.5},
+      {.task = "a2a#1",
+       .kind = TaskKind::kAllToAll,
+       .stream = StreamKind::kInterNode,
+       .chunk = 1,
+       .start_s = 0.5,
+       .end_s = 1}};
+  return plan;
+}
+
+PlanAnswer FullAnswer() {
+  PlanAnswer answer;
+  answer.workload = FullWorkload();
+  answer.profile_name = "p";
+  answer.profile_version = 3;
+  answer.rules.parm = {.t_baseline_s = 1, .t_s1_s = 2, .t_s2_s = 3, .choice = Family::kParmS2};
+  answer.rules.monta = {
+      .t_baseline_s = 1, .o1_time_s = 2, .o2 = ChunkedTime{3, 4}, .o3 = ChunkedTime{5, 6}, .choice = Family::kMontaO3};
+  answer.skipped_rules = {{"schemoe", "no ENCODE_FP8"}};
+  answer.skipped_candidates = {{"PARM_S2", "no ALL_GATHER"}};
+  answer.warnings = {"GATE is priced 0"};
+  answer.search = {.stop_reason = StopReason::kOutOfTime, .time_floor_s = 0.25, .evaluated = 7};
+  answer.candidates = {FullPlan(Family::kPipeline), FullPlan(Family::kBaseline)};
+  answer.explanation = "because";
+  return answer;
+}
+
+TEST(PlanConversionTest, RoundTrips) {
+  ExpectRoundTrip<v1::PlanResponse>(FullAnswer(), PlanAnswerFromProto);
+  ExpectRoundTrip<v1::PlanResponse>(PlanAnswer(), PlanAnswerFromProto);
+}
+
+TEST(PlanConversionTest, BestIsTheFirstCandidate) {
+  const v1::PlanResponse response = ToProto(FullAnswer());
+  EXPECT_EQ(response.best().schedule(), v1::Schedule::PIPELINE);
+  EXPECT_FALSE(ToProto(PlanAnswer()).has_best());
+}
+
+TEST(PlanConversionTest, DefaultsOfTheWorkloadAreFilledIn) {
+  const v1::Workload workload = ToProto(PlanAnswer()).workload();
+  EXPECT_TRUE(workload.has_max_chunks());
+  EXPECT_TRUE(workload.layer().has_expert_matrices());
+  EXPECT_EQ(workload.min_chunk_bytes(), 1048576);
+  EXPECT_TRUE(workload.layout().has_pipeline_parallel());
+}
+
+TEST(PlanConversionTest, AbsentRulesAreNotPrinted) {
+  EXPECT_THAT(ToJson(ToProto(PlanAnswer()), JsonStyle::kCompact), HasSubstr(R"("rules":{},"skippedRules":[])"));
+  PlanAnswer answer;
+  answer.rules.monta.emplace();
+  EXPECT_THAT(ToJson(ToProto(answer), JsonStyle::kCompact),
+              HasSubstr(R"("rules":{"monta":{"tBaselineS":0,"o1":{"timeS":0},"choice":"MONTA_O1"}},)"));
+}
+
+// What is wrong with the full answer after `change`.
+template <typename Change>
+std::string ErrorAfter(Change change) {
+  v1::PlanResponse response = ToProto(FullAnswer());
+  change(response);
+  return ErrorOf(PlanAnswerFromProto(response));
+}
+
+TEST(PlanConversionTest, WhatCannotBeRunIsRefused) {
+  EXPECT_EQ(ErrorAfter([](auto&) {}), "accepted");
+  EXPECT_EQ(ErrorAfter([](auto& response) { response.clear_best(); }), "accepted");
+  EXPECT_EQ(ErrorAfter([](auto& response) { response.clear_workload(); }),
+            "workload: found nothing, expected the workload that was planned");
+  EXPECT_EQ(ErrorAfter([](auto& response) { response.clear_search(); }), "search: found nothing, expected an object");
+  EXPECT_EQ(ErrorAfter([](auto& response) { response.mutable_best()->set_chunks(9); }),
+            "best: found a plan that is not candidates[0], expected the same plan");
+  EXPECT_EQ(ErrorAfter([](auto& response) { response.clear_candidates(); }),
+            "best: found a plan that is not candidates[0], expected the same plan");
+  EXPECT_EQ(ErrorAfter([](auto& response) { response.mutable_candidates(1)->set_chunks(0); }),
+            "candidates[1].chunks: found 0, expected a whole number of at least 1");
+  EXPECT_EQ(ErrorAfter([](auto& response) { response.mutable_candidates(1)->set_partition_degree(0); }),
+            "candidates[1].partitionDegree: found 0, expected a whole number of at least 1");
+  EXPECT_THAT(ErrorAfter([](auto& response) { response.mutable_candidates(1)->clear_schedule(); }),
+              StartsWith("candidates[1].schedule: found nothing, expected one of BASELINE"));
+  EXPECT_EQ(ErrorAfter([](auto& response) { response.mutable_candidates(1)->set_chunk_shares(1, 0); }),
+            "candidates[1].chunkShares[1]: found 0, expected a finite number above 0");
+  EXPECT_EQ(ErrorAfter([](auto& response) { response.mutable_candidates(1)->set_low_s(-1); }),
+            "candidates[1].lowS: found -1, expected a finite number of at least 0");
+  EXPECT_THAT(ErrorAfter([](auto& response) { response.mutable_candidates(1)->mutable_timeline(1)->clear_stream(); }),
+              StartsWith("candidates[1].timeline[1].stream: found nothing, expected one of COMPUTE"));
+  EXPECT_EQ(ErrorAfter([](auto& response) { response.mutable_rules()->mutable_monta()->clear_o1(); }),
+            "rules.monta.o1: found nothing, expected an object");
+  EXPECT_THAT(ErrorAfter([](auto& response) { response.mutable_rules()->mutable_parm()->clear_choice(); }),
+              StartsWith("rules.parm.choice: found nothing"));
+  EXPECT_THAT(ErrorAfter([](auto& response) { response.mutable_search()->clear_stop_reason(); }),
+              StartsWith("search.stopReason: found nothing"));
+  EXPECT_THAT(ErrorAfter([](auto& response) { response.mutable_workload()->mutable_layout()->set_data_parallel(0); }),
+              StartsWith("workload.layout.dataParallel: found 0"));
+}
+
+}  // namespace
+}  // namespace moeplan
