@@ -39,9 +39,9 @@ Status WaitUntilConnected(grpc::Channel& channel, const std::string& address, do
   const Clock::time_point deadline = In(deadline_s);
   for (auto state = channel.GetState(/*try_to_connect=*/true); state != GRPC_CHANNEL_READY;
        state = channel.GetState(/*try_to_connect=*/true)) {
-    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) return client::error::NoPlanner(address, "connection refused");
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) return client::error::NoPlanner(address, "the connection failed");
     if (!channel.WaitForStateChange(state, deadline))
-      return client::error::NoPlanner(address, "connecting takes too long");
+      return client::error::NoPlanner(address, "connecting took too long");
   }
   return OkStatus();
 }
