@@ -121,13 +121,17 @@ class KernelOperation final : public Operation {
     return 2.0 * layer_.expert_matrices * layer_.model_dim * weights_.shard.hidden;
   }
 
-  // Values of the order that a layer sees; zeros would be kind to nobody's denormals.
+  // Values as a layer sees them: the nonlinearity's time depends on them.
   void FillTokens() {
     const ElementType type = ElementTypeOf(layer_.bytes_per_element);
-    const std::vector<float> values(layer_.model_dim, 0.5F);
-    const size_t row_bytes = values.size() * BytesOf(type);
-    for (int row = 0; row < tokens_; ++row) Store(values.data(), type, values.size(), token_data_.data() + row * row_bytes);
-    for (int row = 0; row < rows_; ++row) Store(values.data(), type, values.size(), slots_.data() + row * row_bytes);
+    Layer row = layer_;
+    row.batch = row.sequence_length = 1;
+    const size_t row_bytes = static_cast<size_t>(layer_.model_dim) * BytesOf(type);
+    for (int i = 0; i < std::max(tokens_, rows_); ++i) {
+      const std::vector<float> values = MakeInput(row, {}, i, /*seed=*/1);
+      if (i < tokens_) Store(values.data(), type, values.size(), token_data_.data() + i * row_bytes);
+      if (i < rows_) Store(values.data(), type, values.size(), slots_.data() + i * row_bytes);
+    }
   }
 
   void FillRouting() {

@@ -169,7 +169,7 @@ StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::str
   v1::PlanRequest request;
   *request.mutable_workload() = ToProto(workload);
   request.set_profile_name(profile_name_);
-  request.set_top(top);
+  if (top > 0) request.set_top(top);
   const StatusOr<v1::PlanResponse> response = client->Plan(request);
   if (!response.ok()) return response.status().code() == StatusCode::kInvalidInput ? response.status().Within(origin) : response.status();
   return PlanAnswerFromProto(*response);

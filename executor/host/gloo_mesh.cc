@@ -301,9 +301,29 @@ StatusOr<std::unique_ptr<Mesh>> GlooMesh::SubMesh(const std::vector<int>& member
   return std::make_unique<GlooMesh>(device_, std::move(links), own, std::move(job_ranks));
 }
 
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+std::string ToHex(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) {
+    text += kHexDigits[static_cast<unsigned char>(byte) / 16];
+    text += kHexDigits[static_cast<unsigned char>(byte) % 16];
+  }
+  return text;
+}
+
+// Digits that are none read as 15; Entry then refuses what does not add up.
+std::string FromHex(std::string_view text) {
+  const auto digit = [&](size_t at) { return std::min<size_t>(kHexDigits.find(text[at]), 15); };
+  std::string bytes;
+  for (size_t i = 0; i + 1 < text.size(); i += 2) bytes += static_cast<char>(digit(i) * 16 + digit(i + 1));
+  return bytes;
+}
+
 class TcpJoin final : public GlooJoin {
  public:
-  TcpJoin(GlooDevice device, Links links) : device_(std::move(device)), links_(std::move(links)), address_(links_.Addresses()) {}
+  TcpJoin(GlooDevice device, Links links)
+      : device_(std::move(device)), links_(std::move(links)), address_(ToHex(links_.Addresses())) {}
 
   const std::string& address() const override { return address_; }
 
@@ -312,7 +332,9 @@ class TcpJoin final : public GlooJoin {
     if (static_cast<int>(addresses.size()) != size) {
       return InternalError(StrCat("found addresses of ", addresses.size(), " ranks, expected ", size));
     }
-    RETURN_IF_ERROR(links_.Connect(addresses));
+    std::vector<std::string> lists;
+    for (const std::string& address : addresses) lists.push_back(FromHex(address));
+    RETURN_IF_ERROR(links_.Connect(lists));
     std::vector<int> job_ranks;
     for (int peer = 0; peer < size; ++peer) job_ranks.push_back(peer);
     return std::make_unique<GlooMesh>(std::move(device_), std::move(links_), rank, std::move(job_ranks));

@@ -1,7 +1,7 @@
 // A mesh between processes: Gloo over TCP.
 //
-// Joining takes two steps, because everyone must know everyone's addresses: Start gives an opaque address to hand to all
-// ranks by whatever means; Connect takes those of all ranks.
+// Joining takes two steps, because everyone must know everyone's addresses: Start gives an address to hand to all ranks by whatever
+// means, printable text without spaces; Connect takes those of all ranks.
 #pragma once
 
 #include <memory>

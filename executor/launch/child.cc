@@ -34,13 +34,28 @@ std::string EndText(int status) {
 // In the child, between fork and exec: system calls only.
 struct ChildSetup {
   int input, output, error;  // -1: inherited.
-  int network_namespace;
+  ChildPlace place;
   pid_t parent;
 };
+// Best effort: a rank that may roam is slower to measure, not wrong.
+void StayOn(int processor) {
+  cpu_set_t usable, chosen;
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+  int skip = processor % CPU_COUNT(&usable);
+  for (int number = 0; number < CPU_SETSIZE; ++number) {
+    if (!CPU_ISSET(number, &usable) || skip-- > 0) continue;
+    CPU_ZERO(&chosen);
+    CPU_SET(number, &chosen);
+    sched_setaffinity(0, sizeof chosen, &chosen);
+    return;
+  }
+}
+
 [[noreturn]] void BecomeCommand(const ChildSetup& setup, char* const* arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != setup.parent) _exit(126);  // The parent died before the line above.
-  if (setup.network_namespace >= 0 && setns(setup.network_namespace, CLONE_NEWNET) != 0) _exit(125);
+  if (setup.place.network_namespace >= 0 && setns(setup.place.network_namespace, CLONE_NEWNET) != 0) _exit(125);
+  if (setup.place.processor >= 0) StayOn(setup.place.processor);
   if (setup.input >= 0) dup2(setup.input, STDIN_FILENO);
   if (setup.output >= 0) dup2(setup.output, STDOUT_FILENO);
   if (setup.error >= 0) dup2(setup.error, STDERR_FILENO);
@@ -73,12 +88,12 @@ OwnedFd::~OwnedFd() {
 }
 int OwnedFd::release() { return std::exchange(fd_, -1); }
 
-StatusOr<Child> Child::Start(const std::vector<std::string>& command, int network_namespace) {
+StatusOr<Child> Child::Start(const std::vector<std::string>& command, const ChildPlace& place) {
   ASSIGN_OR_RETURN(Pipe to_child, MakePipe());
   ASSIGN_OR_RETURN(Pipe from_child, MakePipe());
   Child child;
   ASSIGN_OR_RETURN(child.pid_, Fork(command, {.input = to_child.read.get(), .output = from_child.write.get(), .error = -1,
-                                              .network_namespace = network_namespace, .parent = 0}));
+                                              .place = place, .parent = 0}));
   child.write_ = std::move(to_child.write);
   child.read_ = std::move(from_child.read);
   return child;
@@ -103,8 +118,8 @@ Status RunCommand(const std::vector<std::string>& command, const std::string& in
   ASSIGN_OR_RETURN(Pipe to_child, MakePipe());
   ASSIGN_OR_RETURN(Pipe errors, MakePipe());
   ASSIGN_OR_RETURN(const pid_t pid, Fork(command, {.input = to_child.read.get(), .output = errors.write.get(),
-                                                   .error = errors.write.get(), .network_namespace = network_namespace,
-                                                   .parent = 0}));
+                                                   .error = errors.write.get(),
+                                                   .place = {.network_namespace = network_namespace}, .parent = 0}));
   to_child.read = OwnedFd();
   errors.write = OwnedFd();
   for (size_t written = 0; written < input.size();) {

@@ -26,11 +26,16 @@ class OwnedFd {
   int fd_ = -1;
 };
 
+// Where a child runs.
+struct ChildPlace {
+  int network_namespace = -1;  // A descriptor of the namespace; -1: the own one.
+  int processor = -1;          // Number `processor`, counted round and round, of those that we may use; -1: any.
+};
+
 // A child with pipes on its standard input and output; killed and reaped with its owner.
 class Child {
  public:
-  // `network_namespace`: a descriptor of the namespace to run in, -1 for the own one.
-  static StatusOr<Child> Start(const std::vector<std::string>& command, int network_namespace);
+  static StatusOr<Child> Start(const std::vector<std::string>& command, const ChildPlace& place);
   Child(Child&&) noexcept;
   Child& operator=(Child&&) = delete;
   ~Child();

@@ -15,6 +15,8 @@ namespace moeplan {
 namespace {
 
 constexpr int kMaxEmulatedRanks = 64;
+constexpr int kNicMtu = 1500;   // Ethernet.
+constexpr int kLanMtu = 65535;  // Like loopback.
 
 // Small socket buffers keep the queues before a shaped link short, so that small messages do not wait behind seconds of
 // data; the bandwidth-delay product of an emulated link is a few kilobytes.
@@ -70,12 +72,12 @@ std::string FabricCommands(const EmulatedNodes& cluster, const std::vector<Owned
     commands += StrCat("link add node", node, " type bridge\nlink set node", node, " up\n");
   }
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const auto wire = [&](const std::string& end, const std::string& far_end, const std::string& bridge) {
-      commands += StrCat("link add ", end, " type veth peer name ", far_end, " netns ", PathOf(ranks[rank]), "\nlink set ", end,
-                         " master ", bridge, " up\n");
+    const auto wire = [&](const std::string& end, const std::string& far_end, const std::string& bridge, int mtu) {
+      commands += StrCat("link add ", end, " mtu ", mtu, " type veth peer name ", far_end, " mtu ", mtu, " netns ",
+                         PathOf(ranks[rank]), "\nlink set ", end, " master ", bridge, " up\n");
     };
-    wire(StrCat("port", rank), "nic", "switch");
-    wire(StrCat("lan", rank), "lan", StrCat("node", rank / cluster.ranks_per_node));
+    wire(StrCat("port", rank), "nic", "switch", kNicMtu);
+    wire(StrCat("lan", rank), "lan", StrCat("node", rank / cluster.ranks_per_node), kLanMtu);
   }
   return commands;
 }
@@ -133,7 +135,7 @@ StatusOr<std::unique_ptr<Launch>> LaunchEmulated(const EmulatedNodes& cluster, c
   std::vector<Child> children;
   for (size_t rank = 0; rank < namespaces.size(); ++rank) {
     const std::vector<std::string> command = CommandOf(program, static_cast<int>(rank), AddressOf(static_cast<int>(rank)));
-    ASSIGN_OR_RETURN(Child child, Child::Start(command, namespaces[rank].get()));
+    ASSIGN_OR_RETURN(Child child, Child::Start(command, {.network_namespace = namespaces[rank].get(), .processor = static_cast<int>(rank)}));
     children.push_back(std::move(child));
   }
   namespaces.push_back(std::move(fabric));

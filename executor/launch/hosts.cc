@@ -67,7 +67,7 @@ StatusOr<std::unique_ptr<Launch>> LaunchHosts(const std::vector<Host>& hosts, co
       const std::string bare_name = host.name.substr(host.name.find('@') + 1);
       std::string remote;
       for (const std::string& word : CommandOf(program, rank, bare_name)) remote += ShellQuoted(word) + " ";
-      ASSIGN_OR_RETURN(Child child, Child::Start({"ssh", "-o", "BatchMode=yes", "--", host.name, remote}, -1));
+      ASSIGN_OR_RETURN(Child child, Child::Start({"ssh", "-o", "BatchMode=yes", "--", host.name, remote}, {}));
       launch->Add(std::move(child));
     }
   }

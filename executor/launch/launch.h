@@ -37,7 +37,8 @@ struct RankProgram {
   std::vector<std::string> arguments;
 };
 
-// `ranks` processes on this machine, as one node.
+// `ranks` processes on this machine, as one node. Each rank of a local or emulated job stays on one processor, taken in
+// turn, as a rank has one GPU: left to the scheduler, three of four ranks may share one of two processors for a while.
 StatusOr<std::unique_ptr<Launch>> LaunchLocal(int ranks, const RankProgram& program);
 
 // Nodes of ranks on this machine, every rank in a network namespace of its own with one shaped veth pair as its NIC; the

@@ -11,6 +11,7 @@
 #include "moeplan/v1/plan.pb.h"
 #include "moeplan/v1/profile.pb.h"
 #include "moeplan/v1/profile_service.pb.h"
+#include "moeplan/v1/rank_control.pb.h"
 #include "moeplan/v1/report.pb.h"
 #include "moeplan/v1/samples.pb.h"
 #include "moeplan/v1/training_graph.pb.h"
@@ -66,7 +67,7 @@ std::vector<std::string> ProtoFileNames() {
 std::vector<const FileDescriptor*> GeneratedFiles() {
   return {v1::Cluster::descriptor()->file(),       v1::PlanResponse::descriptor()->file(),
           v1::Profile::descriptor()->file(),       v1::GetProfileRequest::descriptor()->file(),
-          v1::RunReport::descriptor()->file(),     v1::Samples::descriptor()->file(),
+          v1::RankCommand::descriptor()->file(),   v1::RunReport::descriptor()->file(),     v1::Samples::descriptor()->file(),
           v1::TrainingGraph::descriptor()->file(), v1::Workload::descriptor()->file()};
 }
 
