@@ -171,7 +171,7 @@ class HostRankSession final : public RankSession {
 
   // Inside a layer a kernel finds its weights and rows in memory, not in the caches that the last repeat left warm.
   void CoolCaches() {
-    constexpr size_t kSweptBytes = size_t{32} << 20;
+    constexpr size_t kSweptBytes = size_t{4} << 20;  // More than a core has to itself.
     swept_.resize(kSweptBytes);
     for (size_t i = 0; i < kSweptBytes; i += 64) swept_[i] = static_cast<char>(swept_[i] + 1);
   }

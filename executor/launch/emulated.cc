@@ -18,12 +18,13 @@ constexpr int kMaxEmulatedRanks = 64;
 constexpr int kNicMtu = 1500;   // Ethernet.
 constexpr int kLanMtu = 65535;  // Like loopback.
 
-// Small socket buffers keep the queues before a shaped link short, so that small messages do not wait behind seconds of
-// data; the bandwidth-delay product of an emulated link is a few kilobytes.
+// Little data may stand in the queues before a shaped link: what a finished collective has left there delays the ready
+// signals of the next one, which a measurement one by one does not see. The bandwidth-delay product of an emulated link
+// is a few kilobytes.
 constexpr std::pair<const char*, const char*> kSettings[] = {
-    {"/proc/sys/net/ipv4/tcp_wmem", "4096 65536 262144"},
-    {"/proc/sys/net/ipv4/tcp_rmem", "4096 131072 262144"},
-    {"/proc/sys/net/ipv4/tcp_limit_output_bytes", "131072"},
+    {"/proc/sys/net/ipv4/tcp_wmem", "4096 65536 131072"},
+    {"/proc/sys/net/ipv4/tcp_rmem", "4096 65536 65536"},
+    {"/proc/sys/net/ipv4/tcp_limit_output_bytes", "32768"},
     {"/proc/sys/net/ipv4/tcp_slow_start_after_idle", "0"},
 };
 
@@ -58,9 +59,10 @@ StatusOr<OwnedFd> MakeNetworkNamespace() {
 std::string AddressOf(int rank) { return StrCat("10.77.", rank / 250, ".", rank % 250 + 1); }
 std::string PathOf(const OwnedFd& fd) { return StrCat("/proc/", static_cast<int>(getpid()), "/fd/", fd.get()); }
 
-// A token bucket of about a millisecond; the queue holds what the senders' small socket buffers can put into it.
+// A small token bucket: a full one lets the first bytes after a pause pass for nothing, which would make messages measured
+// one by one faster than the same messages in a row. The queue holds what the senders' small socket buffers put into it.
 std::string Shape(const std::string& interface, double bytes_per_s) {
-  const double burst_bytes = std::max(8192.0, bytes_per_s * 5e-4);
+  const double burst_bytes = std::max(3200.0, bytes_per_s * 1.5e-4);
   return StrCat("qdisc add dev ", interface, " root tbf rate ", std::llround(bytes_per_s * 8), "bit burst ",
                 std::llround(burst_bytes), " limit 4194304\n");
 }
