@@ -135,6 +135,8 @@ class Search {
   double fastest_s_ = std::numeric_limits<double>::infinity();
 };
 
+constexpr double kIndistinctGain = 0.03;
+
 // Sums in another order differ in the last bit, so times are compared in billionths of the fastest.
 void SortBestFirst(std::vector<Candidate>& candidates, double fastest_s) {
   const auto rank = [&](const Candidate& candidate) {
@@ -143,6 +145,21 @@ void SortBestFirst(std::vector<Candidate>& candidates, double fastest_s) {
     return std::tuple(billionths, knobs.family, knobs.chunks, knobs.overlapped_gather);
   };
   std::ranges::stable_sort(candidates, {}, rank);
+}
+
+// A gain below what measurements can tell is none: of the candidates that close behind the fastest, the simplest is the
+// best. Where no interval is known, times are taken at their word.
+void PutSimplestOfTiesFirst(std::vector<Candidate>& best_first) {
+  if (best_first.empty()) return;
+  const Candidate& fastest = best_first.front();
+  const double half_interval_s = (fastest.high_s - fastest.low_s) / 2;
+  const double tied_s = fastest.time_s() + std::min(kIndistinctGain * fastest.time_s(), half_interval_s);
+  const auto end = std::ranges::find_if(best_first, [&](const Candidate& candidate) { return candidate.time_s() > tied_s; });
+  const auto simplicity = [](const Candidate& candidate) {
+    return std::tuple(candidate.knobs.family, candidate.knobs.chunks, candidate.knobs.overlapped_gather);
+  };
+  const auto simplest = std::ranges::min_element(best_first.begin(), end, {}, simplicity);
+  std::rotate(best_first.begin(), simplest, std::next(simplest));
 }
 
 SearchOutcome OutcomeOf(const Search& search) {
@@ -186,6 +203,7 @@ StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile,
   if (candidates.empty() && !HasRule(answer.rules)) return NothingLeft(answer);
 
   SortBestFirst(candidates, search.fastest_s());
+  PutSimplestOfTiesFirst(candidates);
   answer.explanation = ExplanationOf(candidates);
   for (const Candidate& candidate : candidates) notes.Merge(candidate.prices.notes);
   answer.warnings = notes.Warnings();

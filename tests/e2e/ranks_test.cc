@@ -124,7 +124,9 @@ TEST(LoopTest, ValidateComparesEveryCandidateAndHoldsItsLimits) {
   const Outcome missed = RunMoeplan(strict);
   EXPECT_EQ(missed.exit_code, 1);
   EXPECT_THAT(missed.err, HasSubstr("predictionErrorP50"));
-  for (const Json& workload : Json::parse(missed.out).at("workloads")) {
+  const Json few = Json::parse(missed.out);
+  ASSERT_EQ(few.at("workloads").size(), 2U);
+  for (const Json& workload : few.at("workloads")) {
     EXPECT_LE(workload.at("candidates").size(), 3U);  // The best, and at most two baselines.
   }
 }
@@ -217,7 +219,8 @@ TEST(LaunchTest, EmulatedNodesAreShapedAndLeaveNothingBehind) {
   if (outcome.exit_code == 3 && outcome.err.find("needs root") != std::string::npos) GTEST_SKIP() << outcome.err;
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   ExpectAllGone(ranks);
-  for (const Json& entry : Json::parse(outcome.out).at("collectives")) {
+  const Json profile = Json::parse(outcome.out);
+  for (const Json& entry : profile.at("collectives")) {
     if (entry.at("collective") != "ALL_TO_ALL" || entry.at("ranksPerNode") != 1 || entry.at("contention") != "NONE") continue;
     // Half of each rank's bytes cross its NIC; protocol overhead makes it slower than the wire, never faster.
     const double wire_s_per_byte = 0.5 / 2.5e7;
