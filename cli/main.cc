@@ -24,7 +24,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version.
+    std::fprintf(stderr, "moeplan: %s; see moeplan --help\n", error.what());
+    return 2;
   }
   const moeplan::Status status = invocation.run();
   if (std::fflush(stdout) != 0) {

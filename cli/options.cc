@@ -58,16 +58,34 @@ StatusOr<std::unique_ptr<Launch>> LaunchFromHostfile(const std::string& path) {
   return LaunchHosts(hosts, {.program = std::string(own, length), .arguments = {"rank-worker"}});
 }
 
-// Rank 0 serves itself over a socket pair, from a thread that ends when the launch closes its end.
+// The launch of a rank 0 that serves itself from a thread of its own.
+class RankZeroLaunch final : public Launch {
+ public:
+  RankZeroLaunch(std::jthread thread, std::unique_ptr<Launch> all) : thread_(std::move(thread)), all_(std::move(all)) {}
+
+  int nodes() const override { return all_->nodes(); }
+  int ranks_per_node() const override { return all_->ranks_per_node(); }
+  int WriteFd(int rank) const override { return all_->WriteFd(rank); }
+  int ReadFd(int rank) const override { return all_->ReadFd(rank); }
+  std::string EndOf(int rank) override { return all_->EndOf(rank); }
+  int ProcessOf(int rank) const override { return all_->ProcessOf(rank); }
+
+ private:
+  std::jthread thread_;          // Ends when `all_` closes its stream, and goes after it.
+  std::unique_ptr<Launch> all_;
+};
+
+// Rank 0 serves itself over a socket pair.
 StatusOr<std::unique_ptr<Launch>> LaunchAsRankZero(const LaunchedRank& self) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return InternalError("socketpair failed");
-  std::thread([fd = ends[1], address = self.master_address] {
+  std::jthread thread([fd = ends[1], address = self.master_address] {
     const std::unique_ptr<RankSession> session = RankSession::Make(address);
     ServeRank(*session, fd, fd);
     close(fd);
-  }).detach();
-  return GatherLaunched(self, ends[0], kJoinS);
+  });
+  ASSIGN_OR_RETURN(std::unique_ptr<Launch> all, GatherLaunched(self, ends[0], kJoinS));
+  return std::make_unique<RankZeroLaunch>(std::move(thread), std::move(all));
 }
 
 Status ServeAsLaunchedRank(const LaunchedRank& self) {

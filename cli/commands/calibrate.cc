@@ -48,9 +48,10 @@ StatusOr<std::vector<Measurement>> WhatToMeasure(const CalibrateOptions& options
 Status Run(const CalibrateOptions& options) {
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
   if (!options.layouts.empty()) RETURN_IF_ERROR(ReadGrid(options.layouts).status());
-  ASSIGN_OR_RETURN(Store store, Store::Open(options.db));
   ASSIGN_OR_RETURN(std::optional<Fleet> fleet, options.cluster.Start());
   if (!fleet) return OkStatus();
+  // Now that there are ranks to measure, and before time is spent on it.
+  ASSIGN_OR_RETURN(Store store, Store::Open(options.db));
   ASSIGN_OR_RETURN(const std::vector<Measurement> measurements, WhatToMeasure(options, fleet->cluster()));
   const std::string taken_at = NowText();
   const std::string name = options.profile_name.empty() ? options.cluster.DefaultName(fleet->cluster()) : options.profile_name;

@@ -98,7 +98,11 @@ class ThreadStream final : public HostStream {
       : failure_(std::move(failure)), thread_([this](const std::stop_token& stop) { RunUntil(stop); }) {}
 
   ~ThreadStream() override {
-    thread_.request_stop();
+    {
+      // Under the lock, or the thread may be between looking and waiting and miss it.
+      const std::lock_guard lock(mutex_);
+      thread_.request_stop();
+    }
     changed_.notify_all();
   }
 

@@ -99,6 +99,9 @@ const Candidate* RunnerUp(const std::vector<Candidate>& best_first) {
 
 std::string Behind(const Candidate& best, const Candidate& other) {
   const double behind_s = other.time_s() - best.time_s();
+  if (behind_s < -1e-9 * best.time_s()) {
+    return StrCat(ThreeDigits(-100 * behind_s / best.time_s()), " % faster, which measurements cannot tell, but less simple");
+  }
   if (behind_s <= 1e-9 * best.time_s()) return "just as fast but less simple";
   return StrCat(ThreeDigits(100 * behind_s / best.time_s()), " % slower");
 }
@@ -134,7 +137,7 @@ std::optional<CostKey> DominatingKey(const Candidate& best) {
 
 std::string FlipSentence(const Candidate& best, const Candidate& other) {
   const std::optional<CostKey> key = DominatingKey(best);
-  if (!key) return "";
+  if (!key || other.time_s() < best.time_s()) return "";  // It wins already, by less than counts.
   const std::optional<double> factor = FlipFactor(best, other, *key);
   if (!factor) {
     return StrCat(" No speed of ", Describe(*key), " within a factor of 1000 lets ", Describe(other.knobs), " win.");
@@ -152,7 +155,7 @@ std::string BaselineSentence(const std::vector<Candidate>& best_first) {
   const auto baseline =
       std::ranges::find_if(best_first, [](const Candidate& candidate) { return IsBaseline(candidate.knobs.family); });
   if (baseline == best_first.end()) return " No baseline could be priced.";
-  if (baseline == best_first.begin()) return " It is the faster baseline: no other schedule beats it.";
+  if (baseline == best_first.begin()) return " It is the faster baseline: no other schedule beats it by more than measurements can tell.";
   return StrCat(" The faster baseline is ", Describe(baseline->knobs), " at ", Milliseconds(baseline->time_s()),
                 ": a speedup of ", ThreeDigits(baseline->time_s() / best.time_s()), ".");
 }

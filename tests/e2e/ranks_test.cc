@@ -143,7 +143,9 @@ TEST(FaultTest, ARankThatDiesIsNamedAndNothingIsLeftBehind) {
   EXPECT_THAT(outcome.out, IsEmpty());
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("rank 2"), HasSubstr("signal 9")));
   ExpectAllGone(ranks);
-  EXPECT_EQ(Json::parse(RunMoeplan({"profile", "list", "--db", db, "--json"}).out).at("profiles").size(), 0U);
+  if (std::filesystem::exists(db)) {
+    EXPECT_EQ(Json::parse(RunMoeplan({"profile", "list", "--db", db, "--json"}).out).at("profiles").size(), 0U);
+  }
 }
 
 TEST(FaultTest, ARankThatHangsIsNamedWithinTheDeadline) {

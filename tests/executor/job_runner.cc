@@ -1,21 +1,49 @@
 #include "tests/executor/job_runner.h"
 
+#include <gtest/gtest.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+#include <stdexcept>
+
+#include "executor/host/gloo_mesh.h"
 
 namespace moeplan::testing {
 namespace {
 
+void RunRounds(const Rank& rank, const Program& program) {
+  for (const Round& round : program(rank)) {
+    round.queue();
+    round.check(rank.device.Synchronize());
+  }
+}
+
 class ThreadRunner final : public JobRunner {
  public:
   void Run(int ranks, const Program& program) override {
-    RunRanks(ranks, [&](Rank rank) {
-      for (const Round& round : program(rank)) {
-        round.queue();
-        round.check(rank.device.Synchronize());
-      }
-    });
+    RunRanks(ranks, [&](Rank rank) { RunRounds(rank, program); });
+  }
+};
+
+// Threads whose messages go through Gloo and this machine's loopback, as those of rank processes do.
+class GlooRunner final : public JobRunner {
+ public:
+  void Run(int ranks, const Program& program) override {
+    std::vector<std::unique_ptr<GlooJoin>> joins;
+    std::vector<std::string> addresses;
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto join = StartGlooJoin(rank, ranks, "127.0.0.1");
+      ASSERT_TRUE(join.ok()) << join.status().message();
+      addresses.push_back((*join)->address());
+      joins.push_back(*std::move(join));
+    }
+    const auto connect = [&](int rank) {
+      auto mesh = std::move(*joins[rank]).Connect(addresses);
+      if (!mesh.ok()) throw std::runtime_error(mesh.status().message());
+      return *std::move(mesh);
+    };
+    RunRanks(ranks, connect, [&](Rank rank) { RunRounds(rank, program); });
   }
 };
 
@@ -59,6 +87,7 @@ TaskTime ScatteredTimes(uint64_t seed) {
 std::vector<Backend> Backends() {
   return {
       {"threads", [](uint64_t) { return MakeThreadRunner(); }},
+      {"gloo", [](uint64_t) -> std::unique_ptr<JobRunner> { return std::make_unique<GlooRunner>(); }},
       {"virtual", [](uint64_t seed) { return MakeVirtualRunner(ScatteredTimes(seed)); }},
   };
 }

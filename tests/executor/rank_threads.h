@@ -1,4 +1,4 @@
-// Ranks as threads: runs a function on every rank of a small job with its own host device and in-process communicator.
+// Ranks as threads: runs a function on every rank of a small job with its own host device and communicator.
 #pragma once
 
 #include <functional>
@@ -16,19 +16,27 @@ struct Rank {
   Communicator& world;
 };
 
+// Makes the mesh of a rank, on the rank's thread.
+using MakeMesh = std::function<std::unique_ptr<Mesh>(int rank)>;
+
 // Returns when every rank has. A rank whose device fails aborts the others.
-inline void RunRanks(int ranks, const std::function<void(Rank)>& body, double deadline_s = 20) {
-  std::vector<std::unique_ptr<Mesh>> meshes = MakeInProcessMeshes(ranks);
+inline void RunRanks(int ranks, const MakeMesh& make_mesh, const std::function<void(Rank)>& body, double deadline_s = 20) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank, mesh = std::move(meshes[rank])]() mutable {
-      const std::unique_ptr<Communicator> world = MakeMeshCommunicator(std::move(mesh), deadline_s);
+    threads.emplace_back([&, rank] {
+      const std::unique_ptr<Communicator> world = MakeMeshCommunicator(make_mesh(rank), deadline_s);
       const std::unique_ptr<HostDevice> device = MakeHostDevice();
       device->OnFailure([&world](const Status& why) { world->Abort(why); });
       body({rank, *device, *world});
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// The same over in-process meshes.
+inline void RunRanks(int ranks, const std::function<void(Rank)>& body, double deadline_s = 20) {
+  std::vector<std::unique_ptr<Mesh>> meshes = MakeInProcessMeshes(ranks);
+  RunRanks(ranks, [&](int rank) { return std::move(meshes[rank]); }, body, deadline_s);
 }
 
 }  // namespace moeplan::testing

@@ -184,6 +184,35 @@ TEST(PlanLayerTest, TiesGoToTheSimplerFamily) {
   EXPECT_THAT(answer.explanation, AllOf(HasSubstr("It is the faster baseline"), HasSubstr("(no interval known)")));
 }
 
+TEST(PlanLayerTest, AGainThatMeasurementsCannotTellIsNone) {
+  Workload workload = SmallWorkload();
+  workload.layout = {.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 1};
+  Profile profile = PlainProfile();
+  // Experts of S2 take 4 s, those of the baseline, on all slots, 8.
+  const Workload resolved = *ResolveWorkload(workload, profile.cluster);
+  const TaskGraph s2 = *BuildSchedule({.family = Family::kParmS2}, resolved, profile.cluster);
+  const auto expert = std::ranges::find(s2.tasks, TaskKind::kExpert, &Task::kind);
+  profile.kernels[0] = Line(Kernel::kExpertGemm, 0, 4 / expert->size);
+  profile.collectives.push_back(Line(Over(Collective::kAllGather, {2, 1}), 1, 0));
+  CollectiveKey saa = Over(Collective::kAllToAllAllGather, {2, 1});
+  saa.gather_group_size = 2;
+  saa.shards = 1;
+  profile.collectives.push_back(Line(saa, 1.9, 0));
+  // One after the other: 0.5 + 0.25 + 1 + 4 + 1 + 1 + 0.25 = 8 s; overlapped, 1.9 s for the last two: 7.9 s.
+  const Plan at_its_word = Answer(workload, profile).candidates.front();
+  EXPECT_TRUE(at_its_word.knobs.overlapped_gather);
+  EXPECT_DOUBLE_EQ(at_its_word.predicted_time_s, 7.9);
+  // 1.3 % is within what these measurements scatter, so the simpler gather is as good.
+  for (CollectiveModel& entry : profile.collectives) {
+    entry.model.fit = FitQuality{.interval_low_ratio = 0.9, .interval_high_ratio = 1.1};
+  }
+  const PlanAnswer measured = Answer(workload, profile);
+  EXPECT_FALSE(measured.candidates[0].knobs.overlapped_gather);
+  EXPECT_DOUBLE_EQ(measured.candidates[0].predicted_time_s, 8);
+  EXPECT_DOUBLE_EQ(measured.candidates[1].predicted_time_s, 7.9);
+  EXPECT_DOUBLE_EQ(measured.search.time_floor_s, 7.9);
+}
+
 TEST(PlanLayerTest, IntervalsAreTheTimelinesOfAllLowAndAllHighTimes) {
   Profile profile = PlainProfile();
   profile.collectives[0].model.fit = FitQuality{.interval_low_ratio = 0.5, .interval_high_ratio = 3};
