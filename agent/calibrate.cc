@@ -40,6 +40,8 @@ struct Progress {
 
   bool Tight() const {
     const int count = static_cast<int>(times_s.size());
+    // A slowdown enters a prediction as a ratio, where tasks meet; the plain time enters everywhere.
+    if (ContentionOf(measurement.need.key) != Contention::kNone) return count >= kFewestRepeats;
     return count >= kEnoughRepeats || (count >= kFewestRepeats && RelativeError() < kTightError);
   }
 };
@@ -75,7 +77,7 @@ class Calibrator {
       for (Progress& one : progress_) {
         if ((ContentionOf(one.measurement.need.key) != Contention::kNone) != contended) continue;
         // What is left for contention must not starve the plain curves of their repeats.
-        const double reserve_s = contended ? 0.4 * options_.budget_s : 0;
+        const double reserve_s = contended ? 0.55 * options_.budget_s : 0;
         if (LeftS() - reserve_s < Forecast(one.measurement)) continue;
         RETURN_IF_ERROR(Visit(one, /*warm_ups=*/1, /*repeats=*/contended ? 3 : 2));
       }
