@@ -198,7 +198,7 @@ class MeshCommunicator final : public Communicator {
       const int job_rank = mesh_.JobRank(peer);
       switch (status.code()) {
         case StatusCode::kDeadlineExceeded:
-          return DeadlineExceeded(StrCat("rank ", job_rank, " did not answer in time: task ", task_, ", ", bytes, " bytes"));
+          return error::MissedDeadline(job_rank, task_, static_cast<double>(bytes));
         case StatusCode::kPeerLost: return error::LostPeer(job_rank, task_, static_cast<double>(bytes), status.message());
         default: return status.Within(StrCat("task ", task_));
       }

@@ -305,7 +305,7 @@ void GroupCommunicators::Abort(const Status& why) {
 }
 
 StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& graph, const RankContext& context) {
-  if (graph.layer.gate != GateKind::kTopK && graph.layer.gate != GateKind::kSwitch) return error::GateNotThere("another gate");
+  if (graph.layer.gate != GateKind::kTopK && graph.layer.gate != GateKind::kSwitch) return error::GateNotThere();
   auto runner = std::make_unique<Runner>(graph, context);
   RETURN_IF_ERROR(runner->Allocate());
   return runner;
