@@ -5,11 +5,15 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <cstring>
-#include <deque>
+#include <functional>
+#include <future>
 #include <mutex>
 #include <set>
+#include <vector>
 
 #include "models/text.h"
 
@@ -36,6 +40,64 @@ milliseconds TimeLeft(Deadline deadline) {
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
   return std::max(left, milliseconds(1));
 }
+
+// Runs work on Gloo's own event thread. A connection that another thread has locked makes that thread spin until the
+// lock is free, and if the holder waits for the same processor that is a whole tick of the scheduler: collectives of
+// 0.4 ms then take 4. So every call that locks a connection or may wait for the event thread is made on it.
+class EventThread final : public gloo::transport::tcp::Handler {
+ public:
+  using Work = std::function<void()>;
+
+  explicit EventThread(GlooDevice device)
+      : device_(std::static_pointer_cast<gloo::transport::tcp::Device>(std::move(device))),
+        wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    device_->registerDescriptor(wake_fd_, EPOLLIN, this);
+  }
+  ~EventThread() override {
+    device_->unregisterDescriptor(wake_fd_, this);
+    close(wake_fd_);
+    RunAll();
+  }
+
+  void Post(Work work) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    const uint64_t one = 1;
+    if (queue_.size() == 1) (void)!write(wake_fd_, &one, sizeof one);
+  }
+
+  void PostAndWait(const Work& work) {
+    std::promise<void> done;
+    Post([&] {
+      work();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+
+  GlooDevice device() const { return device_; }
+
+ private:
+  void handleEvents(int) override {
+    uint64_t count = 0;
+    (void)!read(wake_fd_, &count, sizeof count);
+    RunAll();
+  }
+
+  void RunAll() {
+    std::vector<Work> all;
+    {
+      const std::lock_guard lock(mutex_);
+      all.swap(queue_);
+    }
+    for (const Work& work : all) work();
+  }
+
+  std::shared_ptr<gloo::transport::tcp::Device> device_;
+  int wake_fd_;
+  std::mutex mutex_;
+  std::vector<Work> queue_;
+};
 
 // A full mesh of connections whose addresses travel by our own means rather than a Gloo store.
 class Connections : public gloo::Context {
@@ -107,50 +169,81 @@ class Waits {
     return failure_;
   }
 
-  // Destroys a finished buffer, but not yet. Gloo's event thread may still hold it, if it was interrupted between waking
-  // the waiter and letting go; the destructor then spins on sched_yield for a whole tick of the scheduler, and a
-  // collective of 0.4 ms takes 4.
-  void Retire(std::unique_ptr<gloo::transport::UnboundBuffer> buffer) {
-    constexpr size_t kKept = 64;
-    std::unique_ptr<gloo::transport::UnboundBuffer> oldest;
-    const std::lock_guard lock(mutex_);
-    retired_.push_back(std::move(buffer));
-    if (retired_.size() <= kKept) return;
-    oldest = std::move(retired_.front());
-    retired_.pop_front();
-  }
-
  private:
   mutable std::mutex mutex_;
-  std::deque<std::unique_ptr<gloo::transport::UnboundBuffer>> retired_;
   std::set<gloo::transport::UnboundBuffer*> buffers_;
   Status failure_;
 };
 
 class GlooTransfer final : public PendingTransfer {
  public:
-  GlooTransfer(std::unique_ptr<gloo::transport::UnboundBuffer> buffer, bool receives, std::shared_ptr<Waits> waits)
-      : buffer_(std::move(buffer)), receives_(receives), waits_(std::move(waits)) {}
+  using Buffer = gloo::transport::UnboundBuffer;
+
+  GlooTransfer(std::unique_ptr<Buffer> buffer, bool receives, std::shared_ptr<Waits> waits, std::shared_ptr<EventThread> thread)
+      : state_(std::make_shared<State>()), receives_(receives), waits_(std::move(waits)), thread_(std::move(thread)) {
+    state_->buffer = std::move(buffer);
+  }
   ~GlooTransfer() override {
-    if (finished_) waits_->Retire(std::move(buffer_));
+    // Unfinished, Gloo may still write into the caller's memory until the buffer is gone.
+    const EventThread::Work drop = [state = std::move(state_)] { state->buffer.reset(); };
+    if (finished_) {
+      thread_->Post(drop);
+    } else {
+      thread_->PostAndWait(drop);
+    }
+  }
+
+  void Start(int peer, uint64_t tag) {
+    thread_->Post([state = state_, receives = receives_, peer, tag] { state->Start(receives, peer, tag); });
   }
 
   Status Wait(Deadline deadline) override {
-    RETURN_IF_ERROR(waits_->Enter(buffer_.get()));
-    const Status status = Guarded([&]() -> Status {
-      const bool done = receives_ ? buffer_->waitRecv(TimeLeft(deadline)) : buffer_->waitSend(TimeLeft(deadline));
+    RETURN_IF_ERROR(waits_->Enter(state_->buffer.get()));
+    Status status = Guarded([&]() -> Status {
+      const bool done = receives_ ? state_->buffer->waitRecv(TimeLeft(deadline)) : state_->buffer->waitSend(TimeLeft(deadline));
       return done ? OkStatus() : waits_->failure();
     });
-    waits_->Leave(buffer_.get());
+    waits_->Leave(state_->buffer.get());
     finished_ = status.ok();
+    if (!finished_) RETURN_IF_ERROR(state_->NotStarted());
     return status;
   }
 
  private:
-  std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
+  // Shared with the event thread.
+  struct State {
+    std::unique_ptr<Buffer> buffer;
+    std::mutex mutex;
+    Status not_started;
+
+    void Start(bool receives, int peer, uint64_t tag) {
+      const Status started = Guarded([&] {
+        if (receives) {
+          buffer->recv(peer, tag);
+        } else {
+          buffer->send(peer, tag);
+        }
+        return OkStatus();
+      });
+      if (started.ok()) return;
+      {
+        const std::lock_guard lock(mutex);
+        not_started = started;
+      }
+      buffer->abortWaitRecv();
+      buffer->abortWaitSend();
+    }
+    Status NotStarted() {
+      const std::lock_guard lock(mutex);
+      return not_started;
+    }
+  };
+
+  std::shared_ptr<State> state_;
   bool receives_;
   bool finished_ = false;
   std::shared_ptr<Waits> waits_;
+  std::shared_ptr<EventThread> thread_;
 };
 
 // Two connections to every peer: one for data, one for signals.
@@ -199,8 +292,12 @@ struct Links {
 
 class GlooMesh final : public Mesh {
  public:
-  GlooMesh(GlooDevice device, Links links, int rank, std::vector<int> job_ranks)
-      : device_(std::move(device)), links_(std::move(links)), rank_(rank), job_ranks_(std::move(job_ranks)) {}
+  GlooMesh(std::shared_ptr<EventThread> thread, Links links, int rank, std::vector<int> job_ranks)
+      : thread_(std::move(thread)), links_(std::move(links)), rank_(rank), job_ranks_(std::move(job_ranks)) {}
+  // Buffers hold on to their connections, which must not be closed by the event thread: it may have news of them at hand.
+  ~GlooMesh() override {
+    thread_->PostAndWait([] {});
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(job_ranks_.size()); }
@@ -227,17 +324,9 @@ class GlooMesh final : public Mesh {
   StatusOr<std::unique_ptr<PendingTransfer>> Start(Connections& connections, int peer, uint64_t tag, void* data, size_t bytes,
                                                    bool receives) {
     RETURN_IF_ERROR(waits_->failure());
-    std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
-    RETURN_IF_ERROR(Guarded([&] {
-      buffer = connections.createUnboundBuffer(data, bytes);
-      if (receives) {
-        buffer->recv(peer, tag);
-      } else {
-        buffer->send(peer, tag);
-      }
-      return OkStatus();
-    }));
-    return std::make_unique<GlooTransfer>(std::move(buffer), receives, waits_);
+    auto transfer = std::make_unique<GlooTransfer>(connections.createUnboundBuffer(data, bytes), receives, waits_, thread_);
+    transfer->Start(peer, tag);
+    return transfer;
   }
 
   // Sends `own` to every member and returns what each of them sent; lengths go ahead.
@@ -245,7 +334,7 @@ class GlooMesh final : public Mesh {
   Status ExchangeBytes(const std::vector<int>& members, std::span<const std::byte> own,
                        const std::vector<std::span<std::byte>>& received, Deadline deadline);
 
-  GlooDevice device_;
+  std::shared_ptr<EventThread> thread_;
   Links links_;
   int rank_;
   std::vector<int> job_ranks_;
@@ -295,10 +384,10 @@ StatusOr<std::unique_ptr<Mesh>> GlooMesh::SubMesh(const std::vector<int>& member
     if (member == rank_) own = static_cast<int>(job_ranks.size());
     job_ranks.push_back(job_ranks_[member]);
   }
-  ASSIGN_OR_RETURN(Links links, Links::Make(own, static_cast<int>(members.size()), device_));
+  ASSIGN_OR_RETURN(Links links, Links::Make(own, static_cast<int>(members.size()), thread_->device()));
   ASSIGN_OR_RETURN(const std::vector<std::string> addresses, ExchangeText(members, links.Addresses(), deadline));
   RETURN_IF_ERROR(links.Connect(addresses));
-  return std::make_unique<GlooMesh>(device_, std::move(links), own, std::move(job_ranks));
+  return std::make_unique<GlooMesh>(thread_, std::move(links), own, std::move(job_ranks));
 }
 
 constexpr std::string_view kHexDigits = "0123456789abcdef";
@@ -322,8 +411,8 @@ std::string FromHex(std::string_view text) {
 
 class TcpJoin final : public GlooJoin {
  public:
-  TcpJoin(GlooDevice device, Links links)
-      : device_(std::move(device)), links_(std::move(links)), address_(ToHex(links_.Addresses())) {}
+  TcpJoin(const GlooDevice& device, Links links)
+      : thread_(std::make_shared<EventThread>(device)), links_(std::move(links)), address_(ToHex(links_.Addresses())) {}
 
   const std::string& address() const override { return address_; }
 
@@ -337,11 +426,11 @@ class TcpJoin final : public GlooJoin {
     RETURN_IF_ERROR(links_.Connect(lists));
     std::vector<int> job_ranks;
     for (int peer = 0; peer < size; ++peer) job_ranks.push_back(peer);
-    return std::make_unique<GlooMesh>(std::move(device_), std::move(links_), rank, std::move(job_ranks));
+    return std::make_unique<GlooMesh>(std::move(thread_), std::move(links_), rank, std::move(job_ranks));
   }
 
  private:
-  GlooDevice device_;
+  std::shared_ptr<EventThread> thread_;
   Links links_;
   std::string address_;
 };
@@ -358,7 +447,7 @@ StatusOr<std::unique_ptr<GlooJoin>> StartGlooJoin(int rank, int size, const std:
   });
   if (!made.ok()) return Unavailable(StrCat("cannot listen on ", host_address, ": ", made.message()));
   ASSIGN_OR_RETURN(Links links, Links::Make(rank, size, device));
-  return std::make_unique<TcpJoin>(std::move(device), std::move(links));
+  return std::make_unique<TcpJoin>(device, std::move(links));
 }
 
 }  // namespace moeplan
