@@ -38,10 +38,10 @@ struct ChildSetup {
   pid_t parent;
 };
 // Best effort: a rank that may roam is slower to measure, not wrong.
-void StayOn(int processor) {
+void StayOn(int part, int parts) {
   cpu_set_t usable, chosen;
   if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
-  int skip = processor % CPU_COUNT(&usable);
+  int64_t skip = int64_t{part} * CPU_COUNT(&usable) / parts;
   for (int number = 0; number < CPU_SETSIZE; ++number) {
     if (!CPU_ISSET(number, &usable) || skip-- > 0) continue;
     CPU_ZERO(&chosen);
@@ -55,7 +55,7 @@ void StayOn(int processor) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != setup.parent) _exit(126);  // The parent died before the line above.
   if (setup.place.network_namespace >= 0 && setns(setup.place.network_namespace, CLONE_NEWNET) != 0) _exit(125);
-  if (setup.place.processor >= 0) StayOn(setup.place.processor);
+  if (setup.place.part >= 0) StayOn(setup.place.part, setup.place.parts);
   if (setup.input >= 0) dup2(setup.input, STDIN_FILENO);
   if (setup.output >= 0) dup2(setup.output, STDOUT_FILENO);
   if (setup.error >= 0) dup2(setup.error, STDERR_FILENO);

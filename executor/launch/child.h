@@ -29,7 +29,7 @@ class OwnedFd {
 // Where a child runs.
 struct ChildPlace {
   int network_namespace = -1;  // A descriptor of the namespace; -1: the own one.
-  int processor = -1;          // Number `processor`, counted round and round, of those that we may use; -1: any.
+  int part = -1, parts = 1;    // The first processor of one of so many equal parts of those that we may use; -1: any.
 };
 
 // A child with pipes on its standard input and output; killed and reaped with its owner.

@@ -18,12 +18,12 @@ constexpr int kMaxEmulatedRanks = 64;
 constexpr int kNicMtu = 1500;   // Ethernet.
 constexpr int kLanMtu = 65535;  // Like loopback.
 
-// Little data may stand in the queues before a shaped link: what a finished collective has left there delays the ready
-// signals of the next one, which a measurement one by one does not see. The bandwidth-delay product of an emulated link
-// is a few kilobytes.
+// Little data may stand in the queue before a shaped link: what a finished collective has left there delays the ready
+// signals of the next one, which a measurement one by one does not see. Sockets hold more, so that a rank kept off its
+// processor for a time slice neither starves the link nor closes its window.
 constexpr std::pair<const char*, const char*> kSettings[] = {
-    {"/proc/sys/net/ipv4/tcp_wmem", "4096 65536 131072"},
-    {"/proc/sys/net/ipv4/tcp_rmem", "4096 65536 65536"},
+    {"/proc/sys/net/ipv4/tcp_wmem", "4096 262144 524288"},
+    {"/proc/sys/net/ipv4/tcp_rmem", "4096 524288 524288"},
     {"/proc/sys/net/ipv4/tcp_limit_output_bytes", "32768"},
     {"/proc/sys/net/ipv4/tcp_slow_start_after_idle", "0"},
 };
@@ -137,7 +137,8 @@ StatusOr<std::unique_ptr<Launch>> LaunchEmulated(const EmulatedNodes& cluster, c
   std::vector<Child> children;
   for (size_t rank = 0; rank < namespaces.size(); ++rank) {
     const std::vector<std::string> command = CommandOf(program, static_cast<int>(rank), AddressOf(static_cast<int>(rank)));
-    ASSIGN_OR_RETURN(Child child, Child::Start(command, {.network_namespace = namespaces[rank].get(), .processor = static_cast<int>(rank)}));
+    ASSIGN_OR_RETURN(Child child, Child::Start(command, {.network_namespace = namespaces[rank].get(), .part = static_cast<int>(rank),
+                                                         .parts = static_cast<int>(namespaces.size())}));
     children.push_back(std::move(child));
   }
   namespaces.push_back(std::move(fabric));

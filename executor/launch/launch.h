@@ -37,8 +37,9 @@ struct RankProgram {
   std::vector<std::string> arguments;
 };
 
-// `ranks` processes on this machine, as one node. Each rank of a local or emulated job stays on one processor, taken in
-// turn, as a rank has one GPU: left to the scheduler, three of four ranks may share one of two processors for a while.
+// `ranks` processes on this machine, as one node. Each rank of a local or emulated job stays on one processor, as it
+// has one GPU: left to the scheduler, three of four ranks may share one of two for a while. Where ranks outnumber
+// processors, neighbours share one: they wait for each other the most, and so keep in step.
 StatusOr<std::unique_ptr<Launch>> LaunchLocal(int ranks, const RankProgram& program);
 
 // Nodes of ranks on this machine, every rank in a network namespace of its own with one shaped veth pair as its NIC; the

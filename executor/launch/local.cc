@@ -17,7 +17,7 @@ StatusOr<std::unique_ptr<Launch>> LaunchLocal(int ranks, const RankProgram& prog
   if (ranks < 1) return InvalidInput(StrCat("--local: found ", ranks, ", expected at least 1 rank"));
   auto launch = std::make_unique<ChildLaunch>(1, ranks);
   for (int rank = 0; rank < ranks; ++rank) {
-    ASSIGN_OR_RETURN(Child child, Child::Start(CommandOf(program, rank, "127.0.0.1"), {.processor = rank}));
+    ASSIGN_OR_RETURN(Child child, Child::Start(CommandOf(program, rank, "127.0.0.1"), {.part = rank, .parts = ranks}));
     launch->Add(std::move(child));
   }
   return launch;
