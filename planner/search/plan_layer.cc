@@ -137,12 +137,14 @@ class Search {
 
 constexpr double kIndistinctGain = 0.03;
 
+// Smaller is simpler.
+auto Simplicity(const Knobs& knobs) { return std::tuple(knobs.family, knobs.chunks, knobs.overlapped_gather); }
+
 // Sums in another order differ in the last bit, so times are compared in billionths of the fastest.
 void SortBestFirst(std::vector<Candidate>& candidates, double fastest_s) {
   const auto rank = [&](const Candidate& candidate) {
-    const Knobs& knobs = candidate.knobs;
     const double billionths = fastest_s > 0 ? std::nearbyint(candidate.time_s() / fastest_s * 1e9) : candidate.time_s();
-    return std::tuple(billionths, knobs.family, knobs.chunks, knobs.overlapped_gather);
+    return std::pair(billionths, Simplicity(candidate.knobs));
   };
   std::ranges::stable_sort(candidates, {}, rank);
 }
@@ -155,9 +157,7 @@ void PutSimplestOfTiesFirst(std::vector<Candidate>& best_first) {
   const double half_interval_s = (fastest.high_s - fastest.low_s) / 2;
   const double tied_s = fastest.time_s() + std::min(kIndistinctGain * fastest.time_s(), half_interval_s);
   const auto end = std::ranges::find_if(best_first, [&](const Candidate& candidate) { return candidate.time_s() > tied_s; });
-  const auto simplicity = [](const Candidate& candidate) {
-    return std::tuple(candidate.knobs.family, candidate.knobs.chunks, candidate.knobs.overlapped_gather);
-  };
+  const auto simplicity = [](const Candidate& candidate) { return Simplicity(candidate.knobs); };
   const auto simplest = std::ranges::min_element(best_first.begin(), end, {}, simplicity);
   std::rotate(best_first.begin(), simplest, std::next(simplest));
 }
