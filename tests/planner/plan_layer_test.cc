@@ -411,10 +411,12 @@ TEST(PlanLayerTest, TheExplanationGivesTheSpeedupOverTheFasterBaseline) {
 // So many equal operations in a row, exact to `uncertain_s` each.
 Candidate RowOf(int tasks, const Knobs& knobs, const CostKey& key, double time_s, double uncertain_s = 0) {
   TaskGraph graph;
+  graph.layout.data_parallel = 1;
   GraphPrices prices;
   prices.keys = {key};
   for (int i = 0; i < tasks; ++i) {
-    graph.tasks.push_back({.kind = TaskKind::kAllToAll, .stream = StreamKind::kInterNode, .op = CollectiveOp{}});
+    const CollectiveOp op = {.in = kNoBuffer, .out = kNoBuffer};
+    graph.tasks.push_back({.kind = TaskKind::kAllToAll, .stream = StreamKind::kInterNode, .op = op});
     prices.tasks.push_back(
         {.time_s = time_s, .low_s = time_s - uncertain_s, .high_s = time_s + uncertain_s, .key = 0});
   }
@@ -429,6 +431,19 @@ TEST(ExplainTest, FlipFactorIsWhereTheTimesMeet) {
   // The other's own operation has to become faster: 3·0.5·f < 1.
   EXPECT_NEAR(FlipFactor(best, other, gather).value(), 2.0 / 3, 1e-9);
   EXPECT_EQ(FlipFactor(best, other, CostKey(kSaa)), std::nullopt);
+}
+
+TEST(ExplainTest, AFasterRunnerUpThatLostANearTieIsCalledWhatItIs) {
+  const CostKey all_to_all = Over(Collective::kAllToAll, {2, 1}), gather = Over(Collective::kAllGather, {2, 2});
+  const Candidate best = RowOf(1, {.family = Family::kParmS1}, all_to_all, 1, /*uncertain_s=*/0.1);
+  const Candidate fastest = RowOf(2, {.family = Family::kMontaO2, .chunks = 2}, gather, 0.49);
+  // 2·0.49 = 0.98 s: 2 % below 1 s, inside 0.9 to 1.1. It wins as it is, so no factor lets it win.
+  EXPECT_THAT(Explain({best, fastest}),
+              AllOf(HasSubstr("Runner-up: MONTA_O2 with 2 chunks at 980 ms, 2 % faster, which measurements cannot tell, "
+                              "but less simple; their intervals overlap."),
+                    Not(HasSubstr("win"))));
+  const Candidate as_fast = RowOf(2, {.family = Family::kMontaO2, .chunks = 2}, gather, 0.5);
+  EXPECT_THAT(Explain({best, as_fast}), HasSubstr("at 1000 ms, just as fast but less simple;"));
 }
 
 // ---- Across rooms.
