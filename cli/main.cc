@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version.
-    std::fprintf(stderr, "moeplan: %s; see moeplan --help\n", error.what());
+    std::fprintf(stderr, "moeplan: %s\n", WhatIsWrong(app, error).c_str());
     return 2;
   }
   const moeplan::Status status = invocation.run();

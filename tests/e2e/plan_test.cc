@@ -14,6 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using Json = nlohmann::json;
 
 const std::string kContract = std::string(MOEPLAN_TEST_DATA) + "/contract/";
@@ -146,6 +147,18 @@ TEST(CommandLineTest, WrongCommandLinesEndWithTwo) {
   ExpectRefused(RunMoeplan({"calibrate", "--db", "x.db"}), "--local");
   ExpectRefused(RunMoeplan({"what-if", "--sweep", "x=1"}), "not there yet");
   ExpectRefused(RunMoeplan({"layout", "--gpus", "1024"}), "not there yet");
+}
+
+TEST(CommandLineTest, AWordThatNoCommandTakesIsNamedEvenWhereMoreIsMissing) {
+  ExpectRefused(RunMoeplan({"foo"}), "moeplan: found 'foo', expected one of the commands calibrate, fit, profile, plan, run, ");
+  EXPECT_THAT(RunMoeplan({"foo"}).err, Not(HasSubstr("rank-worker")));
+  ExpectRefused(RunMoeplan({"profile", "foo"}), "found 'foo', expected one of the commands list, show; see moeplan profile --help");
+  ExpectRefused(RunMoeplan({"--bogus", "plan"}), "found '--bogus', which moeplan does not take");
+  ExpectRefused(RunMoeplan({"plan", "--bogus"}), "found '--bogus', which moeplan plan does not take; see moeplan plan --help");
+  ExpectRefused(RunMoeplan({"calibrate", "--bogus"}), "found '--bogus', which moeplan calibrate does not take");  // And no --db.
+  ExpectRefused(RunMoeplan({"plan", "workload.json"}), "found 'workload.json', which moeplan plan does not take");
+  ExpectRefused(RunMoeplan({"calibrate"}), "--db is required; see moeplan calibrate --help");
+  ExpectRefused(RunMoeplan({"profile"}), "subcommand is required; see moeplan profile --help");
 }
 
 TEST(ProfileCommandTest, AnAbsentDatabaseIsWrongInputAndStaysAbsent) {
