@@ -129,6 +129,27 @@ TEST(PlanCommandTest, NothingLeftToAnswerIsWrongInput) {
   ExpectRefused(RunMoeplan({"plan", "--profile", empty, "--workload", kWorkload, "--json"}), "ALL_TO_ALL");
 }
 
+TEST(PlanCommandTest, RulesWithoutACandidateAreAnAnswerAndTooLittleMemoryIsANo) {
+  const TemporaryFolder folder;
+  const auto plan_with = [&](const char* pointer, const Json& value) {
+    Json profile = Json::parse(ReadFile(kProfile));
+    profile[Json::json_pointer(pointer)] = value;
+    return RunMoeplan({"plan", "--profile", folder.Write("profile.json", profile.dump()), "--workload", kWorkload, "--json"});
+  };
+  const Outcome unmeasured = plan_with("/kernels", Json::array());
+  EXPECT_EQ(unmeasured.exit_code, 0) << unmeasured.err;
+  const Outcome tight = plan_with("/cluster/deviceMemoryBytes", 1e6);
+  EXPECT_EQ(tight.exit_code, 1);
+  EXPECT_THAT(tight.err, AllOf(HasSubstr("workload.example.json: No candidate that can be priced fits: the smallest needs at least "),
+                               HasSubstr("cluster.deviceMemoryBytes, which is 1e+06"), HasSubstr("raise layout.expertParallel")));
+  for (const Outcome& outcome : {unmeasured, tight}) {
+    const Json answer = Json::parse(outcome.out);
+    EXPECT_TRUE(answer.at("rules").contains("parm"));
+    EXPECT_TRUE(answer.at("candidates").empty());
+    EXPECT_FALSE(answer.contains("best"));
+  }
+}
+
 TEST(CommandLineTest, EveryCommandExplainsItselfWithAnExample) {
   for (const char* command : {"calibrate", "fit", "plan", "run", "validate", "serve"}) {
     const Outcome outcome = RunMoeplan({command, "--help"});

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "models/measurement/candidates.h"
+#include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
 #include "models/schedule/schedules.h"
 #include "planner/search/candidate.h"
@@ -265,7 +266,9 @@ TEST(PlanLayerTest, WithoutExpertGemmTheRulesStillAnswer) {
   const PlanAnswer answer = Answer(SmallWorkload(), profile);
   EXPECT_THAT(answer.candidates, IsEmpty());
   EXPECT_TRUE(answer.rules.parm && answer.rules.monta);
-  EXPECT_THAT(answer.explanation, HasSubstr("Only the rules answered"));
+  EXPECT_THAT(answer.explanation,
+              AllOf(HasSubstr("No candidate could be priced: BASELINE: the profile lacks EXPERT_GEMM"),
+                    HasSubstr("measure with: moeplan calibrate"), HasSubstr("Only the rules answered.")));
   EXPECT_EQ(answer.search.evaluated, 0);
   EXPECT_EQ(answer.search.time_floor_s, 0);
 }
@@ -300,7 +303,13 @@ TEST(PlanLayerTest, WhatDoesNotFitTheDeviceIsSkippedWithTheBytesMissing) {
   for (const Plan& plan : tight.candidates) EXPECT_LT(plan.memory_bytes, largest.memory_bytes);
   // Room for nothing: the rules answer alone.
   profile.cluster.device_memory_bytes = 1;
-  EXPECT_THAT(Answer(SmallWorkload(), profile).candidates, IsEmpty());
+  const PlanAnswer none = Answer(SmallWorkload(), profile);
+  EXPECT_THAT(none.candidates, IsEmpty());
+  EXPECT_GT(none.search.evaluated, 0);
+  const Plan& smallest = *std::ranges::min_element(roomy.candidates, {}, &Plan::memory_bytes);
+  EXPECT_THAT(none.explanation,
+              AllOf(HasSubstr("the smallest needs at least " + BriefNumber(smallest.memory_bytes) + " bytes"),
+                    HasSubstr("raise layout.expertParallel"), HasSubstr("Only the rules answered.")));
 }
 
 TEST(PlanLayerTest, TrainingHasRulesButNoCandidatesYet) {
@@ -309,6 +318,7 @@ TEST(PlanLayerTest, TrainingHasRulesButNoCandidatesYet) {
   const PlanAnswer answer = Answer(workload, SmallProfile());
   EXPECT_THAT(answer.candidates, IsEmpty());
   EXPECT_EQ(answer.skipped_candidates.size(), kFamilies.size());
+  EXPECT_THAT(answer.explanation, HasSubstr("BASELINE: only phase FORWARD has task graphs in this version"));
 }
 
 // ---- Options.
@@ -333,6 +343,7 @@ TEST(PlanLayerTest, ACancelledSearchAnswersTheRulesAndClaimsNoFloor) {
   EXPECT_EQ(answer.search.stop_reason, StopReason::kCancelled);
   EXPECT_EQ(answer.search.time_floor_s, 0);
   EXPECT_EQ(answer.search.evaluated, 0);
+  EXPECT_THAT(answer.explanation, HasSubstr("Cancelled"));
   EXPECT_TRUE(answer.rules.parm.has_value());
   Profile empty = SmallProfile();
   empty.collectives.clear();
@@ -417,8 +428,7 @@ Candidate RowOf(int tasks, const Knobs& knobs, const CostKey& key, double time_s
   for (int i = 0; i < tasks; ++i) {
     const CollectiveOp op = {.in = kNoBuffer, .out = kNoBuffer};
     graph.tasks.push_back({.kind = TaskKind::kAllToAll, .stream = StreamKind::kInterNode, .op = op});
-    prices.tasks.push_back(
-        {.time_s = time_s, .low_s = time_s - uncertain_s, .high_s = time_s + uncertain_s, .key = 0});
+    prices.tasks.push_back({.time_s = time_s, .low_s = time_s - uncertain_s, .high_s = time_s + uncertain_s, .key = 0});
   }
   return MakeCandidate(knobs, graph, prices);
 }
@@ -438,10 +448,11 @@ TEST(ExplainTest, AFasterRunnerUpThatLostANearTieIsCalledWhatItIs) {
   const Candidate best = RowOf(1, {.family = Family::kParmS1}, all_to_all, 1, /*uncertain_s=*/0.1);
   const Candidate fastest = RowOf(2, {.family = Family::kMontaO2, .chunks = 2}, gather, 0.49);
   // 2·0.49 = 0.98 s: 2 % below 1 s, inside 0.9 to 1.1. It wins as it is, so no factor lets it win.
-  EXPECT_THAT(Explain({best, fastest}),
-              AllOf(HasSubstr("Runner-up: MONTA_O2 with 2 chunks at 980 ms, 2 % faster, which measurements cannot tell, "
-                              "but less simple; their intervals overlap."),
-                    Not(HasSubstr("win"))));
+  EXPECT_THAT(
+      Explain({best, fastest}),
+      AllOf(HasSubstr("Runner-up: MONTA_O2 with 2 chunks at 980 ms, 2 % faster, which measurements cannot tell, "
+                      "but less simple; their intervals overlap."),
+            Not(HasSubstr("win"))));
   const Candidate as_fast = RowOf(2, {.family = Family::kMontaO2, .chunks = 2}, gather, 0.5);
   EXPECT_THAT(Explain({best, as_fast}), HasSubstr("at 1000 ms, just as fast but less simple;"));
 }
