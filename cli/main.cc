@@ -4,8 +4,10 @@
 
 #include "cli/command.h"
 
-int main(int argc, char** argv) {
-  using namespace moeplan::cli;
+namespace moeplan::cli {
+namespace {
+
+int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // A lost reader is an error of the write, not the end of the process.
   CLI::App app("Measures a cluster, plans MoE layers on it, and runs the plans.", "moeplan");
   app.set_version_flag("--version", "moeplan " MOEPLAN_VERSION);
@@ -28,7 +30,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "moeplan: %s\n", WhatIsWrong(app, error).c_str());
     return 2;
   }
-  const moeplan::Status status = invocation.run();
+  const Status status = invocation.run();
   if (std::fflush(stdout) != 0) {
     std::fputs("moeplan: standard output cannot be written\n", stderr);
     return 3;
@@ -36,3 +38,9 @@ int main(int argc, char** argv) {
   if (!status.ok()) std::fprintf(stderr, "moeplan: %s\n", status.message().c_str());
   return ExitCode(status);
 }
+
+}  // namespace
+}  // namespace moeplan::cli
+
+// What CLI11 throws while commands are added is a mistake of ours and may end the process.
+int main(int argc, char** argv) { return moeplan::cli::Main(argc, argv); }  // NOLINT(bugprone-exception-escape)
