@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -39,6 +40,20 @@ StatusOr<v1::RankReply> ReadReply(int fd, Clock::time_point deadline) {
   return reply;
 }
 
+// The host names of the ranks, each once; empty where all are on one.
+std::string SeveralHosts(const std::vector<v1::RankReply>& started) {
+  std::vector<std::string> names;
+  for (const v1::RankReply& reply : started) {
+    const auto& facts = reply.started().provenance();
+    const auto name = facts.find("hostname");
+    if (name != facts.end() && std::ranges::find(names, name->second) == names.end()) names.push_back(name->second);
+  }
+  std::string text;
+  if (names.size() < 2) return text;
+  for (const std::string& name : names) text += StrCat(text.empty() ? "" : ", ", name);
+  return text;
+}
+
 }  // namespace
 
 StatusOr<Fleet> Fleet::Start(std::unique_ptr<Launch> launch, const FleetOptions& options) {
@@ -54,7 +69,9 @@ StatusOr<Fleet> Fleet::Start(std::unique_ptr<Launch> launch, const FleetOptions&
   ASSIGN_OR_RETURN(const std::vector<v1::RankReply> started, fleet.CallEach(commands, options.start_timeout_s));
   v1::RankCommand connect;
   for (const v1::RankReply& reply : started) connect.mutable_connect()->add_addresses(reply.started().address());
+  fleet.provenance_ = options.provenance;
   for (const auto& [name, value] : started.front().started().provenance()) fleet.provenance_[name] = value;
+  if (const std::string hosts = SeveralHosts(started); !hosts.empty()) fleet.provenance_["hosts"] = hosts;
   ASSIGN_OR_RETURN(const std::vector<v1::RankReply> connected, fleet.Call(connect, options.start_timeout_s));
   return fleet;
 }

@@ -19,6 +19,7 @@ namespace moeplan {
 struct FleetOptions {
   double collective_deadline_s = 30;  // Of one collective on a rank.
   double start_timeout_s = 60;
+  Provenance provenance;  // What the caller knows of the launch.
 };
 
 class Fleet {
@@ -32,7 +33,8 @@ class Fleet {
   // Nodes and ranks; capacities unknown.
   Cluster cluster() const { return {.nodes = launch_->nodes(), .gpus_per_node = launch_->ranks_per_node()}; }
   int ranks() const { return launch_->ranks(); }
-  // Facts about rank 0's machine, for samples.
+  // For samples: FleetOptions::provenance, facts about rank 0's machine and build, and, where the ranks are on several
+  // machines, "hosts": the name of each, in the order of ranks.
   const Provenance& provenance() const { return provenance_; }
   double collective_deadline_s() const { return options_.collective_deadline_s; }
   int ProcessOf(int rank) const { return launch_->ProcessOf(rank); }

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "agent/operation.h"
+#include "executor/build_facts.h"
 #include "executor/host/elements.h"
 #include "executor/host/gloo_mesh.h"
 #include "executor/host/host_device.h"
@@ -29,7 +30,8 @@ namespace {
 constexpr uint64_t kWeightSeed = 20240501;
 
 std::map<std::string, std::string> OwnProvenance() {
-  std::map<std::string, std::string> facts = {{"backend", "host"}};
+  std::map<std::string, std::string> facts = BuildFacts();
+  facts["backend"] = "host";
   char host[256] = "";
   if (gethostname(host, sizeof host - 1) == 0) facts["hostname"] = host;
   utsname system{};

@@ -4,8 +4,10 @@
 
 #include "cli/command.h"
 
-int main(int argc, char** argv) {
-  using namespace moeplan::cli;
+namespace moeplan::cli {
+namespace {
+
+int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // A lost reader is an error of the write, not the end of the process.
   CLI::App app("Measures a cluster, plans MoE layers on it, and runs the plans.", "moeplan");
   app.set_version_flag("--version", "moeplan " MOEPLAN_VERSION);
@@ -25,10 +27,10 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version.
-    std::fprintf(stderr, "moeplan: %s; see moeplan --help\n", error.what());
+    std::fprintf(stderr, "moeplan: %s\n", WhatIsWrong(app, error).c_str());
     return 2;
   }
-  const moeplan::Status status = invocation.run();
+  const Status status = invocation.run();
   if (std::fflush(stdout) != 0) {
     std::fputs("moeplan: standard output cannot be written\n", stderr);
     return 3;
@@ -36,3 +38,9 @@ int main(int argc, char** argv) {
   if (!status.ok()) std::fprintf(stderr, "moeplan: %s\n", status.message().c_str());
   return ExitCode(status);
 }
+
+}  // namespace
+}  // namespace moeplan::cli
+
+// What CLI11 throws while commands are added is a mistake of ours and may end the process.
+int main(int argc, char** argv) { return moeplan::cli::Main(argc, argv); }  // NOLINT(bugprone-exception-escape)

@@ -39,10 +39,11 @@ StatusOr<Message> ReadMessage(const std::string& path) {
   return FromJson<Message>(text, path);
 }
 
-StatusOr<std::unique_ptr<Launch>> LaunchFromEmulatedFile(const std::string& path) {
+StatusOr<std::unique_ptr<Launch>> LaunchFromEmulatedFile(const std::string& path, Provenance& facts) {
   ASSIGN_OR_RETURN(const auto message, ReadMessage<v1::EmulatedCluster>(path));
   const EmulatedNodes nodes = {.nodes = message.nodes(), .ranks_per_node = message.gpus_per_node(),
                                .nic_bytes_per_s = message.nic().bytes_per_s()};
+  facts["nicBytesPerS"] = StrCat(nodes.nic_bytes_per_s);
   StatusOr<std::unique_ptr<Launch>> launch = LaunchEmulated(nodes, OwnProgram());
   if (!launch.ok() && launch.status().code() == StatusCode::kInvalidInput) return launch.status().Within(path);
   return launch;
@@ -119,7 +120,9 @@ StatusOr<std::optional<Fleet>> ClusterOption::Start() const {
   if (!simulated_file_.empty()) return Unimplemented("--simulated is not there yet; use --local or --emulated");
   ASSIGN_OR_RETURN(const double deadline_s, ParseSeconds("--deadline", deadline_));
   StatusOr<std::unique_ptr<Launch>> launch = InternalError("no launch");
+  Provenance facts;
   if (launched_) {
+    facts["launch"] = "launched";
     ASSIGN_OR_RETURN(const LaunchedRank self, ReadLaunchedRank([](const char* name) -> const char* { return std::getenv(name); }));
     if (self.rank != 0) {
       RETURN_IF_ERROR(ServeAsLaunchedRank(self));
@@ -127,14 +130,17 @@ StatusOr<std::optional<Fleet>> ClusterOption::Start() const {
     }
     launch = LaunchAsRankZero(self);
   } else if (!emulated_file_.empty()) {
-    launch = LaunchFromEmulatedFile(emulated_file_);
+    facts["launch"] = "emulated";
+    launch = LaunchFromEmulatedFile(emulated_file_, facts);
   } else if (!hostfile_.empty()) {
+    facts["launch"] = "hostfile";
     launch = LaunchFromHostfile(hostfile_);
   } else {
+    facts["launch"] = "local";
     launch = LaunchLocal(local_ranks_, OwnProgram());
   }
   if (!launch.ok()) return launch.status();
-  ASSIGN_OR_RETURN(Fleet fleet, Fleet::Start(*std::move(launch), {.collective_deadline_s = deadline_s}));
+  ASSIGN_OR_RETURN(Fleet fleet, Fleet::Start(*std::move(launch), {.collective_deadline_s = deadline_s, .provenance = std::move(facts)}));
   return std::optional<Fleet>(std::move(fleet));
 }
 

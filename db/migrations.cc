@@ -3,13 +3,31 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 
 #include <iterator>
+#include <string>
+
+#include "models/text.h"
 
 namespace moeplan::db {
 namespace {
 
-// An operation is named by eleven columns, from `collective` to `hidden_dim` (db/key_columns.h): a collective has the
-// first six, a kernel the last three, both the contention and bytes_per_element.
-constexpr char kRememberSamplesAndProfiles[] = R"sql(
+// An operation is named by eleven columns (db/key_columns.h): a collective has the first six, a kernel the last three,
+// both the contention and bytes_per_element. They stay as step 1 made them.
+constexpr char kOperationColumns[] = R"sql(
+  collective TEXT,
+  algorithm TEXT,
+  group_size INTEGER,
+  ranks_per_node INTEGER,
+  gather_group_size INTEGER,
+  shards INTEGER,
+  contention TEXT NOT NULL,
+  bytes_per_element INTEGER,
+  kernel TEXT,
+  model_dim INTEGER,
+  hidden_dim INTEGER,
+)sql";
+
+std::string RememberSamplesAndProfiles() {
+  return StrCat(R"sql(
 PRAGMA application_id = 1299137872;
 
 CREATE TABLE calibration (
@@ -33,19 +51,7 @@ CREATE INDEX sample_batch_by_calibration ON sample_batch (calibration_id);
 
 CREATE TABLE sample (
   batch_id INTEGER NOT NULL REFERENCES sample_batch (id),
-  ordinal INTEGER NOT NULL,
-  collective TEXT,
-  algorithm TEXT,
-  group_size INTEGER,
-  ranks_per_node INTEGER,
-  gather_group_size INTEGER,
-  shards INTEGER,
-  contention TEXT NOT NULL,
-  bytes_per_element INTEGER,
-  kernel TEXT,
-  model_dim INTEGER,
-  hidden_dim INTEGER,
-  size REAL NOT NULL,
+  ordinal INTEGER NOT NULL,)sql", kOperationColumns, R"sql(  size REAL NOT NULL,
   times_s TEXT NOT NULL,
   provenance TEXT NOT NULL,
   PRIMARY KEY (batch_id, ordinal),
@@ -66,19 +72,7 @@ CREATE TABLE profile (
 
 CREATE TABLE cost_model (
   profile_id INTEGER NOT NULL REFERENCES profile (id),
-  ordinal INTEGER NOT NULL,
-  collective TEXT,
-  algorithm TEXT,
-  group_size INTEGER,
-  ranks_per_node INTEGER,
-  gather_group_size INTEGER,
-  shards INTEGER,
-  contention TEXT NOT NULL,
-  bytes_per_element INTEGER,
-  kernel TEXT,
-  model_dim INTEGER,
-  hidden_dim INTEGER,
-  model TEXT NOT NULL,
+  ordinal INTEGER NOT NULL,)sql", kOperationColumns, R"sql(  model TEXT NOT NULL,
   PRIMARY KEY (profile_id, ordinal),
   CHECK ((collective IS NULL) <> (kernel IS NULL))
 ) STRICT, WITHOUT ROWID;
@@ -93,10 +87,12 @@ CREATE TABLE seal (
 ) STRICT, WITHOUT ROWID;
 
 PRAGMA user_version = 1;
-)sql";
+)sql");
+}
 
 // profile_version is NULL for a profile that came from a file: SQLite then leaves the foreign key unchecked.
-constexpr char kRememberPlansAndRuns[] = R"sql(
+std::string RememberPlansAndRuns() {
+  return R"sql(
 CREATE TABLE plan (
   id INTEGER PRIMARY KEY,
   profile_name TEXT NOT NULL,
@@ -120,9 +116,10 @@ CREATE INDEX run_by_plan ON run (plan_id);
 
 PRAGMA user_version = 2;
 )sql";
+}
 
 // Step i leads from version i to i + 1.
-constexpr const char* kSteps[] = {kRememberSamplesAndProfiles, kRememberPlansAndRuns};
+constexpr std::string (*kSteps[])() = {RememberSamplesAndProfiles, RememberPlansAndRuns};
 static_assert(std::size(kSteps) == kSchemaVersion);
 
 }  // namespace
@@ -134,7 +131,7 @@ void Migrate(SQLite::Database& database, int version) {
     SQLite::Transaction transaction(database, SQLite::TransactionBehavior::IMMEDIATE);
     // Asked again under the lock: another process may have taken the step meanwhile.
     const int found = SchemaVersion(database);
-    if (found < version) database.exec(kSteps[found]);
+    if (found < version) database.exec(kSteps[found]());
     transaction.commit();
   }
 }

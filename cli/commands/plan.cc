@@ -40,7 +40,7 @@ void PrintRules(const RuleAnswers& rules) {
   }
 }
 
-void PrintAnswer(const PlanAnswer& answer) {
+void PrintCandidates(const PlanAnswer& answer) {
   std::vector<std::vector<std::string>> rows = {{"schedule", "predicted", "90 % interval", "exposed communication", "memory"}};
   for (const Plan& plan : answer.candidates) {
     char memory[32];
@@ -49,6 +49,10 @@ void PrintAnswer(const PlanAnswer& answer) {
                     Duration(plan.exposed_communication_s), memory});
   }
   std::fputs(Table(rows).c_str(), stdout);
+}
+
+void PrintAnswer(const PlanAnswer& answer) {
+  if (!answer.candidates.empty()) PrintCandidates(answer);
   std::printf("\n%s\n\n", answer.explanation.c_str());
   PrintRules(answer.rules);
   for (const Skipped& skipped : answer.skipped_candidates) std::printf("skipped %s: %s\n", skipped.what.c_str(), skipped.reason.c_str());
@@ -64,6 +68,13 @@ StatusOr<Workload> ReadWorkload(const std::string& path) {
   return workload;
 }
 
+// An answer of "no": candidates were priced and none fits. The answer was printed all the same. Where none could be priced,
+// what the rules say is the answer.
+Status CheckFeasible(const PlanCommandOptions& options, const PlanAnswer& answer) {
+  if (!answer.candidates.empty() || answer.search.evaluated == 0) return OkStatus();
+  return Infeasible(StrCat(options.workload, ": ", answer.explanation));
+}
+
 Status Run(const PlanCommandOptions& options) {
   if (!options.graph.empty()) return Unimplemented("--graph (Lancet) is not there yet; use --workload");
   if (options.workload.empty()) return InvalidInput("--workload: not given, expected WORKLOAD.json");
@@ -75,7 +86,7 @@ Status Run(const PlanCommandOptions& options) {
   } else {
     PrintAnswer(answer);
   }
-  return OkStatus();
+  return CheckFeasible(options, answer);
 }
 
 }  // namespace

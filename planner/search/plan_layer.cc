@@ -38,6 +38,12 @@ void AskRules(const Workload& workload, const Profile& profile, PriceNotes& note
 
 // ---- Candidates.
 
+std::string TooLarge(double bytes, const Cluster& cluster) {
+  return StrCat("needs at least ", BriefNumber(bytes), " bytes on a GPU, ",
+                BriefNumber(bytes - cluster.device_memory_bytes), " more than cluster.deviceMemoryBytes, which is ",
+                BriefNumber(cluster.device_memory_bytes));
+}
+
 class Search {
  public:
   Search(const Workload& workload, const Profile& profile, std::stop_token cancelled)
@@ -58,7 +64,8 @@ class Search {
   // What the finished Run was like.
   bool stopped() const { return stopped_; }
   int evaluated() const { return evaluated_; }
-  double fastest_s() const { return fastest_s_; }  // Infinity when nothing was priced.
+  double fastest_s() const { return fastest_s_; }                  // Infinity when nothing was priced.
+  double least_unfit_bytes() const { return least_unfit_bytes_; }  // Infinity when everything fits.
   const std::vector<Skipped>& skipped() const { return skipped_; }
 
  private:
@@ -89,6 +96,7 @@ class Search {
     ++evaluated_;
     if (const double bytes = MemoryBytes(graph); !Fits(bytes)) {
       tried.too_large_bytes.push_back(bytes);
+      least_unfit_bytes_ = std::min(least_unfit_bytes_, bytes);
       return OkStatus();
     }
     tried.priced.push_back(MakeCandidate(knobs, std::move(graph), std::move(prices)));
@@ -117,12 +125,9 @@ class Search {
 
   void SkipTooLarge(const Knobs& knobs, const Tried& tried) {
     const double least_bytes = *std::ranges::min_element(tried.too_large_bytes);
-    const double device_bytes = profile_.cluster.device_memory_bytes;
     const std::string which =
         tried.priced.empty() ? "" : StrCat("for ", tried.too_large_bytes.size(), " of its chunk counts, ");
-    Skip(knobs, StrCat(which, "needs at least ", BriefNumber(least_bytes), " bytes on a GPU, ",
-                       BriefNumber(least_bytes - device_bytes), " more than cluster.deviceMemoryBytes, which is ",
-                       BriefNumber(device_bytes)));
+    Skip(knobs, StrCat(which, TooLarge(least_bytes, profile_.cluster)));
   }
 
   const Workload& workload_;
@@ -133,16 +138,19 @@ class Search {
   bool stopped_ = false;
   int evaluated_ = 0;
   double fastest_s_ = std::numeric_limits<double>::infinity();
+  double least_unfit_bytes_ = std::numeric_limits<double>::infinity();
 };
 
 constexpr double kIndistinctGain = 0.03;
 
+// Smaller is simpler.
+auto Simplicity(const Knobs& knobs) { return std::tuple(knobs.family, knobs.chunks, knobs.overlapped_gather); }
+
 // Sums in another order differ in the last bit, so times are compared in billionths of the fastest.
 void SortBestFirst(std::vector<Candidate>& candidates, double fastest_s) {
   const auto rank = [&](const Candidate& candidate) {
-    const Knobs& knobs = candidate.knobs;
     const double billionths = fastest_s > 0 ? std::nearbyint(candidate.time_s() / fastest_s * 1e9) : candidate.time_s();
-    return std::tuple(billionths, knobs.family, knobs.chunks, knobs.overlapped_gather);
+    return std::pair(billionths, Simplicity(candidate.knobs));
   };
   std::ranges::stable_sort(candidates, {}, rank);
 }
@@ -154,10 +162,9 @@ void PutSimplestOfTiesFirst(std::vector<Candidate>& best_first) {
   const Candidate& fastest = best_first.front();
   const double half_interval_s = (fastest.high_s - fastest.low_s) / 2;
   const double tied_s = fastest.time_s() + std::min(kIndistinctGain * fastest.time_s(), half_interval_s);
-  const auto end = std::ranges::find_if(best_first, [&](const Candidate& candidate) { return candidate.time_s() > tied_s; });
-  const auto simplicity = [](const Candidate& candidate) {
-    return std::tuple(candidate.knobs.family, candidate.knobs.chunks, candidate.knobs.overlapped_gather);
-  };
+  const auto end =
+      std::ranges::find_if(best_first, [&](const Candidate& candidate) { return candidate.time_s() > tied_s; });
+  const auto simplicity = [](const Candidate& candidate) { return Simplicity(candidate.knobs); };
   const auto simplest = std::ranges::min_element(best_first.begin(), end, {}, simplicity);
   std::rotate(best_first.begin(), simplest, std::next(simplest));
 }
@@ -181,9 +188,16 @@ Status NothingLeft(const PlanAnswer& answer) {
   return InvalidInput(StrCat("no rule and no candidate is left: ", answer.skipped_rules.front().reason));
 }
 
-std::string ExplanationOf(const std::vector<Candidate>& best_first) {
-  if (!best_first.empty()) return Explain(best_first);
-  return "No candidate could be priced; skippedCandidates says why. Only the rules answered.";
+// What keeps every schedule from being a candidate, and what to do about it.
+std::string WhyNoCandidate(const Search& search, const Cluster& cluster) {
+  if (const double bytes = search.least_unfit_bytes(); std::isfinite(bytes)) {
+    return StrCat("No candidate that can be priced fits: the smallest ", TooLarge(bytes, cluster),
+                  "; lower layer.batch or layer.sequenceLength, or raise layout.expertParallel or "
+                  "layout.expertShardingParallel. Only the rules answered.");
+  }
+  if (search.stopped()) return "Cancelled before a candidate was priced. Only the rules answered.";
+  const Skipped& first = search.skipped().front();  // No family is a candidate, so each is there.
+  return StrCat("No candidate could be priced: ", first.what, ": ", first.reason, ". Only the rules answered.");
 }
 
 }  // namespace
@@ -204,7 +218,7 @@ StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile,
 
   SortBestFirst(candidates, search.fastest_s());
   PutSimplestOfTiesFirst(candidates);
-  answer.explanation = ExplanationOf(candidates);
+  answer.explanation = candidates.empty() ? WhyNoCandidate(search, profile.cluster) : Explain(candidates);
   for (const Candidate& candidate : candidates) notes.Merge(candidate.prices.notes);
   answer.warnings = notes.Warnings();
   if (options.top > 0 && candidates.size() > static_cast<size_t>(options.top)) candidates.resize(options.top);

@@ -14,6 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using Json = nlohmann::json;
 
 const std::string kContract = std::string(MOEPLAN_TEST_DATA) + "/contract/";
@@ -128,6 +129,27 @@ TEST(PlanCommandTest, NothingLeftToAnswerIsWrongInput) {
   ExpectRefused(RunMoeplan({"plan", "--profile", empty, "--workload", kWorkload, "--json"}), "ALL_TO_ALL");
 }
 
+TEST(PlanCommandTest, RulesWithoutACandidateAreAnAnswerAndTooLittleMemoryIsANo) {
+  const TemporaryFolder folder;
+  const auto plan_with = [&](const char* pointer, const Json& value) {
+    Json profile = Json::parse(ReadFile(kProfile));
+    profile[Json::json_pointer(pointer)] = value;
+    return RunMoeplan({"plan", "--profile", folder.Write("profile.json", profile.dump()), "--workload", kWorkload, "--json"});
+  };
+  const Outcome unmeasured = plan_with("/kernels", Json::array());
+  EXPECT_EQ(unmeasured.exit_code, 0) << unmeasured.err;
+  const Outcome tight = plan_with("/cluster/deviceMemoryBytes", 1e6);
+  EXPECT_EQ(tight.exit_code, 1);
+  EXPECT_THAT(tight.err, AllOf(HasSubstr("workload.example.json: No candidate that can be priced fits: the smallest needs at least "),
+                               HasSubstr("cluster.deviceMemoryBytes, which is 1e+06"), HasSubstr("raise layout.expertParallel")));
+  for (const Outcome& outcome : {unmeasured, tight}) {
+    const Json answer = Json::parse(outcome.out);
+    EXPECT_TRUE(answer.at("rules").contains("parm"));
+    EXPECT_TRUE(answer.at("candidates").empty());
+    EXPECT_FALSE(answer.contains("best"));
+  }
+}
+
 TEST(CommandLineTest, EveryCommandExplainsItselfWithAnExample) {
   for (const char* command : {"calibrate", "fit", "plan", "run", "validate", "serve"}) {
     const Outcome outcome = RunMoeplan({command, "--help"});
@@ -146,6 +168,18 @@ TEST(CommandLineTest, WrongCommandLinesEndWithTwo) {
   ExpectRefused(RunMoeplan({"calibrate", "--db", "x.db"}), "--local");
   ExpectRefused(RunMoeplan({"what-if", "--sweep", "x=1"}), "not there yet");
   ExpectRefused(RunMoeplan({"layout", "--gpus", "1024"}), "not there yet");
+}
+
+TEST(CommandLineTest, AWordThatNoCommandTakesIsNamedEvenWhereMoreIsMissing) {
+  ExpectRefused(RunMoeplan({"foo"}), "moeplan: found 'foo', expected one of the commands calibrate, fit, profile, plan, run, ");
+  EXPECT_THAT(RunMoeplan({"foo"}).err, Not(HasSubstr("rank-worker")));
+  ExpectRefused(RunMoeplan({"profile", "foo"}), "found 'foo', expected one of the commands list, show; see moeplan profile --help");
+  ExpectRefused(RunMoeplan({"--bogus", "plan"}), "found '--bogus', which moeplan does not take");
+  ExpectRefused(RunMoeplan({"plan", "--bogus"}), "found '--bogus', which moeplan plan does not take; see moeplan plan --help");
+  ExpectRefused(RunMoeplan({"calibrate", "--bogus"}), "found '--bogus', which moeplan calibrate does not take");  // And no --db.
+  ExpectRefused(RunMoeplan({"plan", "workload.json"}), "found 'workload.json', which moeplan plan does not take");
+  ExpectRefused(RunMoeplan({"calibrate"}), "--db is required; see moeplan calibrate --help");
+  ExpectRefused(RunMoeplan({"profile"}), "subcommand is required; see moeplan profile --help");
 }
 
 TEST(ProfileCommandTest, AnAbsentDatabaseIsWrongInputAndStaysAbsent) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <thread>
 
+#include "db/store.h"
 #include "tests/e2e/moeplan_process.h"
 
 namespace moeplan::testing {
@@ -17,6 +18,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::Pair;
 using Json = nlohmann::json;
 
 constexpr const char* kSmallGrid = R"({"workloads": [
@@ -29,6 +32,13 @@ constexpr const char* kSmallGrid = R"({"workloads": [
 
 std::string FirstWorkload(const TemporaryFolder& folder) {
   return folder.Write("workload.json", Json::parse(kSmallGrid).at("workloads").at(0).dump());
+}
+
+// Of the first sample in a database.
+Provenance ProvenanceIn(const std::string& db) {
+  const auto calibrations = Store::OpenReadOnly(db)->SamplesOf({});
+  EXPECT_TRUE(calibrations.ok()) << calibrations.status().message();
+  return calibrations.ok() ? calibrations->at(0).samples.samples.at(0).provenance : Provenance{};
 }
 
 void ExpectAllGone(const std::vector<pid_t>& processes) {
@@ -51,7 +61,9 @@ TEST(LoopTest, MeasurePlanRunAndCompareOnFourLocalRanks) {
   std::set<std::string> measured;
   for (const Json& entry : profile.at("collectives")) measured.insert(entry.at("collective"));
   for (const Json& entry : profile.at("kernels")) measured.insert(entry.at("kernel"));
-  EXPECT_THAT(measured, ::testing::IsSupersetOf({"ALL_TO_ALL", "ALL_GATHER", "ALL_REDUCE", "EXPERT_GEMM", "GATE", "PERMUTE"}));
+  EXPECT_THAT(measured, IsSupersetOf({"ALL_TO_ALL", "ALL_GATHER", "ALL_REDUCE", "EXPERT_GEMM", "GATE", "PERMUTE"}));
+
+  EXPECT_EQ(ProvenanceIn(db)["launch"], "local");
 
   const Json list = Json::parse(RunMoeplan({"profile", "list", "--db", db, "--json"}).out);
   EXPECT_EQ(list.at("profiles").at(0).at("name"), "local-1x4");
@@ -184,6 +196,7 @@ TEST(LaunchTest, LaunchedRanksJoinAndRankZeroPrints) {
   const Outcome first = zero.Finish(), second = one.Finish();
   ASSERT_EQ(first.exit_code, 0) << first.err;
   EXPECT_EQ(Json::parse(first.out).at("name"), "cluster-1x2");
+  EXPECT_EQ(ProvenanceIn(folder / "m.db")["launch"], "launched");
   EXPECT_EQ(second.exit_code, 0) << second.err;
   EXPECT_THAT(second.out, IsEmpty());
   const Outcome alone = RunMoeplan({"calibrate", "--launched", "--db", folder / "n.db"});
@@ -202,6 +215,7 @@ TEST(LaunchTest, AHostfileStartsRanksOverSsh) {
       RunMoeplan({"calibrate", "--hostfile", hosts, "--db", folder / "m.db", "--budget", "2s", "--json"}, {{"PATH", path}});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(Json::parse(outcome.out).at("cluster").at("nodes"), 2);
+  EXPECT_EQ(ProvenanceIn(folder / "m.db")["launch"], "hostfile");
   const std::string uneven = folder.Write("uneven", "a slots=2\nb slots=3\n");
   const Outcome refused = RunMoeplan({"calibrate", "--hostfile", uneven, "--db", folder / "m.db"});
   EXPECT_EQ(refused.exit_code, 2);
@@ -221,6 +235,7 @@ TEST(LaunchTest, EmulatedNodesAreShapedAndLeaveNothingBehind) {
   if (outcome.exit_code == 3 && outcome.err.find("needs root") != std::string::npos) GTEST_SKIP() << outcome.err;
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   ExpectAllGone(ranks);
+  EXPECT_THAT(ProvenanceIn(folder / "m.db"), IsSupersetOf({Pair("launch", "emulated"), Pair("nicBytesPerS", "2.5e+07")}));
   const Json profile = Json::parse(outcome.out);
   for (const Json& entry : profile.at("collectives")) {
     if (entry.at("collective") != "ALL_TO_ALL" || entry.at("ranksPerNode") != 1 || entry.at("contention") != "NONE") continue;

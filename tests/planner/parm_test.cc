@@ -5,21 +5,13 @@
 
 #include <algorithm>
 
+#include "tests/planner/by_hand.h"
 #include "tests/planner/contract_files.h"
 
 namespace moeplan {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
-constexpr double kRelative = 1e-9;
-
-Workload Resolved(const Workload& workload, const Cluster& cluster) {
-  const auto resolved = ResolveWorkload(workload, cluster);
-  EXPECT_TRUE(resolved.ok()) << resolved.status().message();
-  return *resolved;
-}
 
 TEST(ParmTest, TheContractsExampleGivesItsNumbers) {
   const auto expected = ReadContractFile("expected.example.json")["rules"]["parm"];
@@ -27,10 +19,9 @@ TEST(ParmTest, TheContractsExampleGivesItsNumbers) {
   PriceNotes notes;
   const auto answer = ParmRule(Resolved(ExampleWorkload(), profile.cluster), profile, notes);
   ASSERT_TRUE(answer.ok()) << answer.status().message();
-  const double t_b = expected["tBaselineS"], t_s1 = expected["tS1S"], t_s2 = expected["tS2S"];
-  EXPECT_NEAR(answer->t_baseline_s, t_b, kRelative * t_b);
-  EXPECT_NEAR(answer->t_s1_s, t_s1, kRelative * t_s1);
-  EXPECT_NEAR(answer->t_s2_s, t_s2, kRelative * t_s2);
+  ExpectAsPrinted(answer->t_baseline_s, expected["tBaselineS"]);
+  ExpectAsPrinted(answer->t_s1_s, expected["tS1S"]);
+  ExpectAsPrinted(answer->t_s2_s, expected["tS2S"]);
   EXPECT_EQ(Name(answer->choice), expected["choice"].get<std::string>());
 }
 
@@ -50,22 +41,17 @@ Workload SmallWorkload() {
 }
 constexpr Cluster kOneNode = {.nodes = 1, .gpus_per_node = 8};
 
-CollectiveModel Line(CollectiveKey key, double alpha_s, double beta_s_per_byte) {
-  return {key, MakeCostModel(AlphaBeta{alpha_s, beta_s_per_byte})};
-}
-
 // Every collective takes 1 µs a byte, with a start-up time that tells it from the others. MP and ESP have the same
 // shape here, and so have EP and they.
 Profile SmallProfile() {
   Profile profile;
   profile.cluster = kOneNode;
   profile.collectives = {
-      Line({.collective = Collective::kAllGather, .group = {2, 2}}, 1, 1e-6),
-      Line({.collective = Collective::kAllReduce, .group = {2, 2}}, 10, 1e-6),
-      Line({.collective = Collective::kAllToAll, .group = {2, 2}}, 100, 1e-6),
-      Line({.collective = Collective::kAllToAll, .group = {4, 4}}, 1000, 1e-6),
-      Line({.collective = Collective::kAllToAllAllGather, .group = {4, 4}, .gather_group_size = 2, .shards = 2}, 1000.5,
-           1e-6),
+      Line(Over(Collective::kAllGather, {2, 2}), 1, 1e-6),
+      Line(Over(Collective::kAllReduce, {2, 2}), 10, 1e-6),
+      Line(Over(Collective::kAllToAll, {2, 2}), 100, 1e-6),
+      Line(Over(Collective::kAllToAll, {4, 4}), 1000, 1e-6),
+      Line(OverlappedGather({4, 4}, /*gather_group_size=*/2, /*shards=*/2), 1000.5, 1e-6),
   };
   return profile;
 }

@@ -8,10 +8,12 @@
 #include <set>
 
 #include "models/measurement/candidates.h"
+#include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
 #include "models/schedule/schedules.h"
 #include "planner/search/candidate.h"
 #include "planner/search/explain.h"
+#include "tests/planner/by_hand.h"
 #include "tests/planner/contract_files.h"
 
 namespace moeplan {
@@ -46,18 +48,7 @@ Workload SmallWorkload() {
   return workload;
 }
 
-CollectiveKey Over(Collective collective, GroupShape group, Contention contention = Contention::kNone) {
-  return {.collective = collective, .group = group, .contention = contention};
-}
-constexpr CollectiveKey kSaa = {
-    .collective = Collective::kAllToAllAllGather, .group = {4, 2}, .gather_group_size = 2, .shards = 2};
-
-CollectiveModel Line(const CollectiveKey& key, double alpha_s, double beta_s_per_byte) {
-  return {key, MakeCostModel(AlphaBeta{alpha_s, beta_s_per_byte})};
-}
-KernelModel Line(Kernel kernel, double alpha_s, double beta_s_per_unit) {
-  return {{.kernel = kernel}, MakeCostModel(AlphaBeta{alpha_s, beta_s_per_unit})};
-}
+const CollectiveKey kSaa = OverlappedGather({4, 2}, /*gather_group_size=*/2, /*shards=*/2);
 
 // 1 GB/s between nodes, 4 GB/s inside, quick kernels.
 Profile SmallProfile() {
@@ -93,7 +84,7 @@ std::set<int> ChunksOf(const PlanAnswer& answer, Family family) {
 }
 
 double TimeOf(const Knobs& knobs, const Profile& profile) {
-  const auto graph = BuildSchedule(knobs, *ResolveWorkload(SmallWorkload(), profile.cluster), profile.cluster);
+  const auto graph = BuildSchedule(knobs, Resolved(SmallWorkload(), profile.cluster), profile.cluster);
   EXPECT_TRUE(graph.ok()) << graph.status().message();
   return Play(*graph, PriceGraph(*graph, profile).tasks).total_s;
 }
@@ -189,15 +180,12 @@ TEST(PlanLayerTest, AGainThatMeasurementsCannotTellIsNone) {
   workload.layout = {.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 1};
   Profile profile = PlainProfile();
   // Experts of S2 take 4 s, those of the baseline, on all slots, 8.
-  const Workload resolved = *ResolveWorkload(workload, profile.cluster);
+  const Workload resolved = Resolved(workload, profile.cluster);
   const TaskGraph s2 = *BuildSchedule({.family = Family::kParmS2}, resolved, profile.cluster);
   const auto expert = std::ranges::find(s2.tasks, TaskKind::kExpert, &Task::kind);
   profile.kernels[0] = Line(Kernel::kExpertGemm, 0, 4 / expert->size);
   profile.collectives.push_back(Line(Over(Collective::kAllGather, {2, 1}), 1, 0));
-  CollectiveKey saa = Over(Collective::kAllToAllAllGather, {2, 1});
-  saa.gather_group_size = 2;
-  saa.shards = 1;
-  profile.collectives.push_back(Line(saa, 1.9, 0));
+  profile.collectives.push_back(Line(OverlappedGather({2, 1}, /*gather_group_size=*/2, /*shards=*/1), 1.9, 0));
   // One after the other: 0.5 + 0.25 + 1 + 4 + 1 + 1 + 0.25 = 8 s; overlapped, 1.9 s for the last two: 7.9 s.
   const Plan at_its_word = Answer(workload, profile).candidates.front();
   EXPECT_TRUE(at_its_word.knobs.overlapped_gather);
@@ -224,8 +212,8 @@ TEST(PlanLayerTest, IntervalsAreTheTimelinesOfAllLowAndAllHighTimes) {
 
 TEST(PlanLayerTest, MemoryIsBuffersAndExpertWeights) {
   const Plan best = Answer(PlainWorkload(), PlainProfile()).candidates.front();
-  const auto resolved = ResolveWorkload(PlainWorkload(), PlainProfile().cluster);
-  const auto graph = BuildSchedule({.family = Family::kBaseline}, *resolved, PlainProfile().cluster);
+  const Cluster cluster = PlainProfile().cluster;
+  const auto graph = BuildSchedule({.family = Family::kBaseline}, Resolved(PlainWorkload(), cluster), cluster);
   // 2 of 4 experts, 2 matrices of 256 × 512, 2 bytes each: 1 MiB of weights.
   EXPECT_EQ(best.memory_bytes, BufferBytes(*graph) + kMiB);
 }
@@ -278,7 +266,9 @@ TEST(PlanLayerTest, WithoutExpertGemmTheRulesStillAnswer) {
   const PlanAnswer answer = Answer(SmallWorkload(), profile);
   EXPECT_THAT(answer.candidates, IsEmpty());
   EXPECT_TRUE(answer.rules.parm && answer.rules.monta);
-  EXPECT_THAT(answer.explanation, HasSubstr("Only the rules answered"));
+  EXPECT_THAT(answer.explanation,
+              AllOf(HasSubstr("No candidate could be priced: BASELINE: the profile lacks EXPERT_GEMM"),
+                    HasSubstr("measure with: moeplan calibrate"), HasSubstr("Only the rules answered.")));
   EXPECT_EQ(answer.search.evaluated, 0);
   EXPECT_EQ(answer.search.time_floor_s, 0);
 }
@@ -313,7 +303,13 @@ TEST(PlanLayerTest, WhatDoesNotFitTheDeviceIsSkippedWithTheBytesMissing) {
   for (const Plan& plan : tight.candidates) EXPECT_LT(plan.memory_bytes, largest.memory_bytes);
   // Room for nothing: the rules answer alone.
   profile.cluster.device_memory_bytes = 1;
-  EXPECT_THAT(Answer(SmallWorkload(), profile).candidates, IsEmpty());
+  const PlanAnswer none = Answer(SmallWorkload(), profile);
+  EXPECT_THAT(none.candidates, IsEmpty());
+  EXPECT_GT(none.search.evaluated, 0);
+  const Plan& smallest = *std::ranges::min_element(roomy.candidates, {}, &Plan::memory_bytes);
+  EXPECT_THAT(none.explanation,
+              AllOf(HasSubstr("the smallest needs at least " + BriefNumber(smallest.memory_bytes) + " bytes"),
+                    HasSubstr("raise layout.expertParallel"), HasSubstr("Only the rules answered.")));
 }
 
 TEST(PlanLayerTest, TrainingHasRulesButNoCandidatesYet) {
@@ -322,6 +318,7 @@ TEST(PlanLayerTest, TrainingHasRulesButNoCandidatesYet) {
   const PlanAnswer answer = Answer(workload, SmallProfile());
   EXPECT_THAT(answer.candidates, IsEmpty());
   EXPECT_EQ(answer.skipped_candidates.size(), kFamilies.size());
+  EXPECT_THAT(answer.explanation, HasSubstr("BASELINE: only phase FORWARD has task graphs in this version"));
 }
 
 // ---- Options.
@@ -346,6 +343,7 @@ TEST(PlanLayerTest, ACancelledSearchAnswersTheRulesAndClaimsNoFloor) {
   EXPECT_EQ(answer.search.stop_reason, StopReason::kCancelled);
   EXPECT_EQ(answer.search.time_floor_s, 0);
   EXPECT_EQ(answer.search.evaluated, 0);
+  EXPECT_THAT(answer.explanation, HasSubstr("Cancelled"));
   EXPECT_TRUE(answer.rules.parm.has_value());
   Profile empty = SmallProfile();
   empty.collectives.clear();
@@ -421,24 +419,42 @@ TEST(PlanLayerTest, TheExplanationGivesTheSpeedupOverTheFasterBaseline) {
   EXPECT_THAT(answer.explanation, HasSubstr(speedup));
 }
 
+// So many equal operations in a row, exact to `uncertain_s` each.
+Candidate RowOf(int tasks, const Knobs& knobs, const CostKey& key, double time_s, double uncertain_s = 0) {
+  TaskGraph graph;
+  graph.layout.data_parallel = 1;
+  GraphPrices prices;
+  prices.keys = {key};
+  for (int i = 0; i < tasks; ++i) {
+    const CollectiveOp op = {.in = kNoBuffer, .out = kNoBuffer};
+    graph.tasks.push_back({.kind = TaskKind::kAllToAll, .stream = StreamKind::kInterNode, .op = op});
+    prices.tasks.push_back({.time_s = time_s, .low_s = time_s - uncertain_s, .high_s = time_s + uncertain_s, .key = 0});
+  }
+  return MakeCandidate(knobs, graph, prices);
+}
+
 // One all-to-all of 1 s against three gathers of 0.5 s: at 1.5 times the all-to-all's time they tie.
 TEST(ExplainTest, FlipFactorIsWhereTheTimesMeet) {
   const CostKey all_to_all = Over(Collective::kAllToAll, {2, 1}), gather = Over(Collective::kAllGather, {2, 2});
-  const auto candidate = [](int tasks, const CostKey& key, double time_s) {
-    TaskGraph graph;
-    GraphPrices prices;
-    prices.keys = {key};
-    for (int i = 0; i < tasks; ++i) {
-      graph.tasks.push_back({.kind = TaskKind::kAllToAll, .stream = StreamKind::kInterNode, .op = CollectiveOp{}});
-      prices.tasks.push_back({.time_s = time_s, .low_s = time_s, .high_s = time_s, .key = 0});
-    }
-    return MakeCandidate({}, graph, prices);
-  };
-  const Candidate best = candidate(1, all_to_all, 1), other = candidate(3, gather, 0.5);
+  const Candidate best = RowOf(1, {}, all_to_all, 1), other = RowOf(3, {}, gather, 0.5);
   EXPECT_NEAR(FlipFactor(best, other, all_to_all).value(), 1.5, 1e-9);
   // The other's own operation has to become faster: 3·0.5·f < 1.
   EXPECT_NEAR(FlipFactor(best, other, gather).value(), 2.0 / 3, 1e-9);
   EXPECT_EQ(FlipFactor(best, other, CostKey(kSaa)), std::nullopt);
+}
+
+TEST(ExplainTest, AFasterRunnerUpThatLostANearTieIsCalledWhatItIs) {
+  const CostKey all_to_all = Over(Collective::kAllToAll, {2, 1}), gather = Over(Collective::kAllGather, {2, 2});
+  const Candidate best = RowOf(1, {.family = Family::kParmS1}, all_to_all, 1, /*uncertain_s=*/0.1);
+  const Candidate fastest = RowOf(2, {.family = Family::kMontaO2, .chunks = 2}, gather, 0.49);
+  // 2·0.49 = 0.98 s: 2 % below 1 s, inside 0.9 to 1.1. It wins as it is, so no factor lets it win.
+  EXPECT_THAT(
+      Explain({best, fastest}),
+      AllOf(HasSubstr("Runner-up: MONTA_O2 with 2 chunks at 980 ms, 2 % faster, which measurements cannot tell, "
+                      "but less simple; their intervals overlap."),
+            Not(HasSubstr("win"))));
+  const Candidate as_fast = RowOf(2, {.family = Family::kMontaO2, .chunks = 2}, gather, 0.5);
+  EXPECT_THAT(Explain({best, as_fast}), HasSubstr("at 1000 ms, just as fast but less simple;"));
 }
 
 // ---- Across rooms.
@@ -460,7 +476,7 @@ TEST(PlanLayerTest, TheContractsExampleGetsRulesAndCandidates) {
 }
 
 TEST(PlanLayerTest, AProfileOfTheNeedsAnswersEverything) {
-  const Workload resolved = *ResolveWorkload(SmallWorkload(), SmallProfile().cluster);
+  const Workload resolved = Resolved(SmallWorkload(), SmallProfile().cluster);
   Profile profile{.cluster = SmallProfile().cluster};
   std::set<CostKey> keys;
   for (const Need& need : NeedsOf({resolved}, profile.cluster)) keys.insert(need.key);

@@ -1,0 +1,85 @@
+#include "agent/fleet.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "agent/rank_session.h"
+#include "executor/launch/frames.h"
+
+namespace moeplan {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsSupersetOf;
+using ::testing::Key;
+using ::testing::MatchesRegex;
+using ::testing::Pair;
+
+struct Pipe {
+  Pipe() { EXPECT_EQ(pipe(ends), 0); }
+  Pipe(const Pipe&) = delete;
+  ~Pipe() {
+    for (const int end : ends) close(end);
+  }
+  int ends[2] = {-1, -1};  // Read, write.
+};
+
+// Ranks that have answered Start and Connect before they are asked.
+class ScriptedLaunch final : public Launch {
+ public:
+  explicit ScriptedLaunch(const std::vector<std::string>& host_of_rank)
+      : commands_(host_of_rank.size()), replies_(host_of_rank.size()) {
+    for (size_t rank = 0; rank < host_of_rank.size(); ++rank) {
+      v1::RankReply started;
+      (*started.mutable_started()->mutable_provenance())["hostname"] = host_of_rank[rank];
+      EXPECT_TRUE(WriteFrame(replies_[rank].ends[1], started.SerializeAsString()).ok());
+      EXPECT_TRUE(WriteFrame(replies_[rank].ends[1], v1::RankReply().SerializeAsString()).ok());
+    }
+  }
+
+  int nodes() const override { return 1; }
+  int ranks_per_node() const override { return static_cast<int>(replies_.size()); }
+  int WriteFd(int rank) const override { return commands_[rank].ends[1]; }
+  int ReadFd(int rank) const override { return replies_[rank].ends[0]; }
+  std::string EndOf(int) override { return ""; }
+  int ProcessOf(int) const override { return 0; }
+
+ private:
+  std::vector<Pipe> commands_, replies_;
+};
+
+Provenance ProvenanceOf(const std::vector<std::string>& host_of_rank, const FleetOptions& options = {}) {
+  const auto fleet = Fleet::Start(std::make_unique<ScriptedLaunch>(host_of_rank), options);
+  EXPECT_TRUE(fleet.ok()) << fleet.status().message();
+  return fleet.ok() ? fleet->provenance() : Provenance{};
+}
+
+TEST(FleetTest, RanksOnSeveralHostsAreAllNamedEachOnce) {
+  EXPECT_THAT(ProvenanceOf({"b", "a", "b", "a"}), ElementsAre(Pair("hostname", "b"), Pair("hosts", "b, a")));
+  EXPECT_THAT(ProvenanceOf({"b", "b"}), ElementsAre(Pair("hostname", "b")));
+}
+
+TEST(FleetTest, WhatTheCallerKnowsOfTheLaunchIsProvenanceToo) {
+  EXPECT_THAT(ProvenanceOf({"a"}, {.provenance = {{"launch", "local"}}}),
+              ElementsAre(Pair("hostname", "a"), Pair("launch", "local")));
+}
+
+TEST(RankSessionTest, ARankSaysWhereItRunsAndWhatItIsBuiltOf) {
+  v1::RankCommand command;
+  command.mutable_start()->set_nodes(1);
+  command.mutable_start()->set_ranks_per_node(1);
+  command.mutable_start()->set_deadline_s(5);
+  const v1::RankReply reply = RankSession::Make("127.0.0.1")->Handle(command);
+  ASSERT_TRUE(reply.has_started()) << reply.error().message();
+  const auto& sent = reply.started().provenance();
+  const Provenance facts(sent.begin(), sent.end());
+  EXPECT_THAT(facts, IsSupersetOf({Key("backend"), Key("hostname"), Key("kernel"), Key("processors")}));
+  EXPECT_THAT(facts, IsSupersetOf({Pair("moeplan", MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+")),
+                                   Pair("compiler", MatchesRegex("(GCC|Clang) [0-9]+\\..*")),
+                                   Pair("gloo", MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+")),
+                                   Pair("gemm", MatchesRegex("(OpenBLAS|Eigen) [0-9]+\\..*"))}));
+}
+
+}  // namespace
+}  // namespace moeplan
