@@ -1,5 +1,8 @@
 #include "db/errors.h"
 
+#include <algorithm>
+#include <string>
+
 #include "models/text.h"
 
 namespace moeplan::db::error {
@@ -24,7 +27,9 @@ Status NotADatabase(const fs::path& path) {
 }
 
 Status Damaged(const fs::path& path, std::string_view detail) {
-  return DataLoss(StrCat(path.string(), ": the database is damaged (", detail,
+  std::string line(detail);  // SQLite's check reports over several.
+  std::ranges::replace(line, '\n', ' ');
+  return DataLoss(StrCat(path.string(), ": the database is damaged (", line,
                          "); restore it from a copy, or move it away and calibrate again"));
 }
 

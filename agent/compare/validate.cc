@@ -114,7 +114,6 @@ v1::ValidatedWorkload Compare(const PlanAnswer& answer, const std::vector<Conten
     if (IsBaseline(contender.plan) && (baseline_s == 0 || contender.measured_s < baseline_s)) baseline_s = contender.measured_s;
   }
   result.set_prediction_error(std::abs(chosen.plan.predicted_time_s - chosen.measured_s) / chosen.measured_s);
-  result.set_regret(std::max(0.0, chosen.measured_s / Fastest(contenders).measured_s - 1));
   result.set_speedup_over_baseline(baseline_s / chosen.measured_s);
   return result;
 }
@@ -171,8 +170,7 @@ StatusOr<Contest> RunAll(Fleet& fleet, PlanAnswer answer, int top) {
 
 constexpr int kRunsOfFinalRound = 3;
 
-// One of the last rounds.
-
+// One of the last rounds of one workload.
 Status RunFinalists(Fleet& fleet, Contest& contest) {
   Bench bench(fleet, contest.answer.workload);
   std::vector<int> graphs;
@@ -198,13 +196,16 @@ v1::ValidatedWorkload Judge(Contest& contest) {
 StatusOr<v1::ValidationReport> Validate(Fleet& fleet, const std::vector<Workload>& workloads, const PlanFunction& plan,
                                         const ValidationOptions& options) {
   if (workloads.empty()) return InvalidInput("workloads: found none, expected at least one");
+  std::vector<PlanAnswer> answers;
+  for (size_t i = 0; i < workloads.size(); ++i) {
+    ASSIGN_OR_RETURN(answers.emplace_back(), plan(workloads[i]));
+    if (answers.back().candidates.empty()) return Infeasible(StrCat("workloads[", i, "]: no candidate can be priced and run"));
+  }
   std::vector<Contest> contests;
   const double steps = static_cast<double>(workloads.size()) * (1 + kMeasuredRuns);
   int step = 0;
-  for (size_t i = 0; i < workloads.size(); ++i) {
-    options.progress(step++ / steps, workloads[i].name);
-    ASSIGN_OR_RETURN(PlanAnswer answer, plan(workloads[i]));
-    if (answer.candidates.empty()) return Infeasible(StrCat("workloads[", i, "]: no candidate can be priced and run"));
+  for (PlanAnswer& answer : answers) {
+    options.progress(step++ / steps, answer.workload.name);
     ASSIGN_OR_RETURN(contests.emplace_back(), RunAll(fleet, std::move(answer), options.top));
   }
   // The fastest of many is partly the luckiest, and a busy machine spoils seconds on end: only more looks, apart in time,

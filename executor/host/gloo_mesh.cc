@@ -8,11 +8,13 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <future>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <vector>
 
 #include "models/text.h"
@@ -51,6 +53,7 @@ class EventThread final : public gloo::transport::tcp::Handler {
   explicit EventThread(GlooDevice device)
       : device_(std::static_pointer_cast<gloo::transport::tcp::Device>(std::move(device))),
         wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (wake_fd_ < 0) throw std::runtime_error(StrCat("eventfd: ", std::strerror(errno)));
     device_->registerDescriptor(wake_fd_, EPOLLIN, this);
   }
   ~EventThread() override {
@@ -75,6 +78,15 @@ class EventThread final : public gloo::transport::tcp::Handler {
     done.get_future().wait();
   }
 
+  // Returns when nothing posted is left. Cheap when that is so already.
+  void Drain() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (queue_.empty() && !running_) return;
+    }
+    PostAndWait([] {});
+  }
+
   GlooDevice device() const { return device_; }
 
  private:
@@ -89,14 +101,18 @@ class EventThread final : public gloo::transport::tcp::Handler {
     {
       const std::lock_guard lock(mutex_);
       all.swap(queue_);
+      running_ = true;
     }
     for (const Work& work : all) work();
+    const std::lock_guard lock(mutex_);
+    running_ = false;
   }
 
   std::shared_ptr<gloo::transport::tcp::Device> device_;
   int wake_fd_;
   std::mutex mutex_;
   std::vector<Work> queue_;
+  bool running_ = false;
 };
 
 // A full mesh of connections whose addresses travel by our own means rather than a Gloo store.
@@ -198,14 +214,19 @@ class GlooTransfer final : public PendingTransfer {
   }
 
   Status Wait(Deadline deadline) override {
+    // A wait that times out closes the connection, holding its lock until the event thread has come round: what was
+    // posted must not be waiting for that lock there.
+    thread_->Drain();
     RETURN_IF_ERROR(waits_->Enter(state_->buffer.get()));
-    Status status = Guarded([&]() -> Status {
+    const Status status = Guarded([&]() -> Status {
       const bool done = receives_ ? state_->buffer->waitRecv(TimeLeft(deadline)) : state_->buffer->waitSend(TimeLeft(deadline));
-      return done ? OkStatus() : waits_->failure();
+      if (done) return OkStatus();
+      RETURN_IF_ERROR(state_->NotStarted());
+      RETURN_IF_ERROR(waits_->failure());
+      return {StatusCode::kPeerLost, "the transfer was given up"};
     });
     waits_->Leave(state_->buffer.get());
     finished_ = status.ok();
-    if (!finished_) RETURN_IF_ERROR(state_->NotStarted());
     return status;
   }
 
@@ -411,8 +432,8 @@ std::string FromHex(std::string_view text) {
 
 class TcpJoin final : public GlooJoin {
  public:
-  TcpJoin(const GlooDevice& device, Links links)
-      : thread_(std::make_shared<EventThread>(device)), links_(std::move(links)), address_(ToHex(links_.Addresses())) {}
+  TcpJoin(std::shared_ptr<EventThread> thread, Links links)
+      : thread_(std::move(thread)), links_(std::move(links)), address_(ToHex(links_.Addresses())) {}
 
   const std::string& address() const override { return address_; }
 
@@ -438,16 +459,16 @@ class TcpJoin final : public GlooJoin {
 }  // namespace
 
 StatusOr<std::unique_ptr<GlooJoin>> StartGlooJoin(int rank, int size, const std::string& host_address) {
-  GlooDevice device;
+  std::shared_ptr<EventThread> thread;
   const Status made = Guarded([&] {
     gloo::transport::tcp::attr attributes;
     attributes.hostname = host_address;
-    device = gloo::transport::tcp::CreateDevice(attributes);
+    thread = std::make_shared<EventThread>(gloo::transport::tcp::CreateDevice(attributes));
     return OkStatus();
   });
   if (!made.ok()) return Unavailable(StrCat("cannot listen on ", host_address, ": ", made.message()));
-  ASSIGN_OR_RETURN(Links links, Links::Make(rank, size, device));
-  return std::make_unique<TcpJoin>(device, std::move(links));
+  ASSIGN_OR_RETURN(Links links, Links::Make(rank, size, thread->device()));
+  return std::make_unique<TcpJoin>(std::move(thread), std::move(links));
 }
 
 }  // namespace moeplan
