@@ -138,12 +138,12 @@ class Calibrator {
       measure.set_beside_count(static_cast<int>(std::clamp(std::ceil(1.5 * AloneS(measurement) / beside.time_s), 1.0,
                                                            static_cast<double>(kMostBeside))));
     }
-    return CallMeasure(command, warm_ups + repeats);
+    return CallMeasure(command, StrCat("measure ", Describe(measurement.need.key), " of ", BriefNumber(measurement.need.size), " ", UnitOf(measurement.need.key)), warm_ups + repeats);
   }
 
   // The slowest rank of each repeat.
-  StatusOr<std::vector<double>> CallMeasure(const v1::RankCommand& command, int runs) {
-    ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, fleet_.Call(command, 10 + fleet_.collective_deadline_s() * (runs + 1)));
+  StatusOr<std::vector<double>> CallMeasure(const v1::RankCommand& command, const std::string& what, int runs) {
+    ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, fleet_.CallInStep(command, what, 10 + fleet_.collective_deadline_s() * (runs + 1)));
     std::vector<double> slowest_s(command.measure().repeats(), 0);
     for (const v1::RankReply& reply : replies) {
       for (int i = 0; i < command.measure().repeats(); ++i) slowest_s[i] = std::max(slowest_s[i], reply.measured().time_s(i));

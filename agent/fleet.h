@@ -27,8 +27,11 @@ class Fleet {
   // Takes over the launched ranks and connects them.
   static StatusOr<Fleet> Start(std::unique_ptr<Launch> launch, const FleetOptions& options = {});
 
-  // The same command on every rank; the answers in rank order.
-  StatusOr<std::vector<v1::RankReply>> Call(const v1::RankCommand& command, double timeout_s);
+  // The same command on every rank; the answers in rank order. `what` is for errors: what the ranks are asked to do.
+  StatusOr<std::vector<v1::RankReply>> Call(const v1::RankCommand& command, std::string_view what, double timeout_s);
+
+  // The same for what begins with a barrier: once the first rank has answered, the others get `collective_deadline_s`.
+  StatusOr<std::vector<v1::RankReply>> CallInStep(const v1::RankCommand& command, std::string_view what, double timeout_s);
 
   // Nodes and ranks; capacities unknown.
   Cluster cluster() const { return {.nodes = launch_->nodes(), .gpus_per_node = launch_->ranks_per_node()}; }
@@ -42,9 +45,15 @@ class Fleet {
  private:
   Fleet(std::unique_ptr<Launch> launch, const FleetOptions& options) : launch_(std::move(launch)), options_(options) {}
 
-  StatusOr<std::vector<v1::RankReply>> CallEach(const std::vector<v1::RankCommand>& commands, double timeout_s);
-  // What really happened, when `rank` was the first to fail: a rank that died explains its peers' complaints.
-  Status RootCause(int rank, const Status& first);
+  // How long the ranks may take, and, once one has answered, how much longer the others.
+  struct Patience {
+    double first_s = 0, others_s = 0;
+  };
+  StatusOr<std::vector<v1::RankReply>> CallEach(const std::vector<v1::RankCommand>& commands, std::string_view what,
+                                                Patience patience);
+  // What really happened, when `rank` was the first to fail: a rank that died, or stays silent, explains its peers'
+  // complaints.
+  Status RootCause(int rank, const Status& first, std::vector<bool> answered);
 
   std::unique_ptr<Launch> launch_;
   FleetOptions options_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/fit/statistics.h"
+#include "models/text.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/workload.h"
 
@@ -18,33 +19,37 @@ double InterquartileRange(const std::vector<double>& times_s) { return Quantile(
 
 }  // namespace
 
-StatusOr<std::vector<v1::RankReply>> Bench::Call(const v1::RankCommand& command) {
-  return fleet_.Call(command, kPrepareS + kRunDeadlines * fleet_.collective_deadline_s());
+StatusOr<std::vector<v1::RankReply>> Bench::Call(const v1::RankCommand& command, const std::string& what) {
+  return fleet_.Call(command, what, kPrepareS);
 }
 
 StatusOr<int> Bench::Add(const Plan& plan) {
+  const int graph = static_cast<int>(graphs_.size());
+  graphs_.push_back(StrCat(Name(plan.knobs.family), " of ", workload_.name));
   v1::RankCommand command;
-  command.mutable_prepare()->set_graph(graphs_);
+  command.mutable_prepare()->set_graph(graph);
   *command.mutable_prepare()->mutable_workload() = ToProto(workload_);
   *command.mutable_prepare()->mutable_plan() = ToProto(Plan{.knobs = plan.knobs});
-  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command));
-  return graphs_++;
+  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command, "prepare " + graphs_[graph]));
+  return graph;
+}
+
+StatusOr<std::vector<v1::RankReply>> Bench::CallRun(int graph, bool timeline) {
+  v1::RankCommand command;
+  command.mutable_run()->set_graph(graph);
+  command.mutable_run()->set_timeline(timeline);
+  return fleet_.CallInStep(command, "run " + graphs_[graph], kPrepareS + kRunDeadlines * fleet_.collective_deadline_s());
 }
 
 StatusOr<double> Bench::TimeOnceS(int graph) {
-  v1::RankCommand command;
-  command.mutable_run()->set_graph(graph);
-  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command));
+  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, CallRun(graph, /*timeline=*/false));
   double slowest_s = 0;
   for (const v1::RankReply& reply : replies) slowest_s = std::max(slowest_s, reply.ran().time_s());
   return slowest_s;
 }
 
 StatusOr<Bench::TimedRun> Bench::RunWithTimelines(int graph) {
-  v1::RankCommand command;
-  command.mutable_run()->set_graph(graph);
-  command.mutable_run()->set_timeline(true);
-  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command));
+  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, CallRun(graph, /*timeline=*/true));
   TimedRun run;
   for (const v1::RankReply& reply : replies) {
     run.time_s = std::max(run.time_s, reply.ran().time_s());
@@ -58,7 +63,7 @@ StatusOr<Bench::TimedRun> Bench::RunWithTimelines(int graph) {
 StatusOr<Bench::Accuracy> Bench::Check(int graph) {
   v1::RankCommand command;
   command.mutable_check()->set_graph(graph);
-  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command));
+  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command, "check " + graphs_[graph]));
   double error = 0, largest = 0;
   Accuracy accuracy;
   for (const v1::RankReply& reply : replies) {
@@ -73,8 +78,8 @@ StatusOr<Bench::Accuracy> Bench::Check(int graph) {
 Status Bench::Release() {
   v1::RankCommand command;
   command.mutable_release();
-  graphs_ = 0;
-  return Call(command).status();
+  graphs_.clear();
+  return Call(command, "release").status();
 }
 
 StatusOr<v1::RunReport> RunPlan(Fleet& fleet, const Workload& workload, const Plan& plan) {

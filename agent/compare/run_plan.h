@@ -35,11 +35,12 @@ class Bench {
   Status Release();
 
  private:
-  StatusOr<std::vector<v1::RankReply>> Call(const v1::RankCommand& command);
+  StatusOr<std::vector<v1::RankReply>> Call(const v1::RankCommand& command, const std::string& what);
+  StatusOr<std::vector<v1::RankReply>> CallRun(int graph, bool timeline);
 
   Fleet& fleet_;
   Workload workload_;
-  int graphs_ = 0;
+  std::vector<std::string> graphs_;  // What each number is, for errors.
 };
 
 // Two warm-ups, nine runs, the check against the reference; the ranks' timelines are those of the last run.

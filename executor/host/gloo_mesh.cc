@@ -45,7 +45,8 @@ milliseconds TimeLeft(Deadline deadline) {
 
 // Runs work on Gloo's own event thread. A connection that another thread has locked makes that thread spin until the
 // lock is free, and if the holder waits for the same processor that is a whole tick of the scheduler: collectives of
-// 0.4 ms then take 4. So every call that locks a connection or may wait for the event thread is made on it.
+// 0.4 ms then take 4. So sends, receives and the end of
+// a buffer happen on it.
 class EventThread final : public gloo::transport::tcp::Handler {
  public:
   using Work = std::function<void()>;
@@ -201,11 +202,11 @@ class GlooTransfer final : public PendingTransfer {
   }
   ~GlooTransfer() override {
     // Unfinished, Gloo may still write into the caller's memory until the buffer is gone.
-    const EventThread::Work drop = [state = std::move(state_)] { state->buffer.reset(); };
+    EventThread::Work drop = [state = std::move(state_)] { state->buffer.reset(); };
     if (finished_) {
-      thread_->Post(drop);
+      thread_->Post(std::move(drop));
     } else {
-      thread_->PostAndWait(drop);
+      thread_->PostAndWait(std::move(drop));
     }
   }
 

@@ -1,7 +1,8 @@
 // Point-to-point messages between the ranks of one group: the one thing a host transport has to provide.
 //
 // Messages between two ranks match by tag, signals in order. Buffers must live until the transfer was waited for, and
-// transfers end before their mesh. Members call from one thread at a time each; Abort from any thread. Ranks in errors are those of the whole job.
+// transfers end before their mesh. Members call from one thread at a time each; Abort from any thread. Ranks in errors
+// are those of the whole job.
 #pragma once
 
 #include <chrono>

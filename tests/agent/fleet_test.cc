@@ -42,6 +42,9 @@ class ScriptedLaunch final : public Launch {
   int ranks_per_node() const override { return static_cast<int>(replies_.size()); }
   int WriteFd(int rank) const override { return commands_[rank].ends[1]; }
   int ReadFd(int rank) const override { return replies_[rank].ends[0]; }
+  void Answer(int rank, const v1::RankReply& reply = {}) {
+    EXPECT_TRUE(WriteFrame(replies_[rank].ends[1], reply.SerializeAsString()).ok());
+  }
   std::string EndOf(int) override { return ""; }
   int ProcessOf(int) const override { return 0; }
 
@@ -63,6 +66,40 @@ TEST(FleetTest, RanksOnSeveralHostsAreAllNamedEachOnce) {
 TEST(FleetTest, WhatTheCallerKnowsOfTheLaunchIsProvenanceToo) {
   EXPECT_THAT(ProvenanceOf({"a"}, {.provenance = {{"launch", "local"}}}),
               ElementsAre(Pair("hostname", "a"), Pair("launch", "local")));
+}
+
+// A rank may stop between the last collective of a command, which its peers finish, and its answer.
+TEST(FleetTest, ARankThatStaysSilentAfterItsPeersIsNamedWithWhatWasAskedSoonAfterThem) {
+  auto launch = std::make_unique<ScriptedLaunch>(std::vector<std::string>{"a", "a", "a"});
+  ScriptedLaunch& ranks = *launch;
+  auto fleet = Fleet::Start(std::move(launch), {.collective_deadline_s = 0.05});
+  ASSERT_TRUE(fleet.ok()) << fleet.status().message();
+  ranks.Answer(0);
+  ranks.Answer(2);
+  const Status late = fleet->CallInStep({}, "measure ALL_TO_ALL of 65536 bytes", /*timeout_s=*/600).status();
+  EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(late.message(),
+            "rank 1 did not answer within 0.05 s of the first rank that did: measure ALL_TO_ALL of 65536 bytes");
+}
+
+v1::RankReply Late(const std::string& message) {
+  v1::RankReply reply;
+  reply.mutable_error()->set_code(static_cast<int>(StatusCode::kDeadlineExceeded));
+  reply.mutable_error()->set_message(message);
+  return reply;
+}
+
+// Rank 1 hangs; rank 2 waits for it and rank 0 for rank 2.
+TEST(FleetTest, TheRankThatHangsIsNamedRatherThanTheOneItHoldsUp) {
+  auto launch = std::make_unique<ScriptedLaunch>(std::vector<std::string>{"a", "a", "a"});
+  ScriptedLaunch& ranks = *launch;
+  auto fleet = Fleet::Start(std::move(launch));
+  ASSERT_TRUE(fleet.ok()) << fleet.status().message();
+  ranks.Answer(0, Late("rank 2 did not answer in time"));
+  ranks.Answer(2, Late("rank 1 did not answer in time"));
+  const Status late = fleet->CallInStep({}, "run PARM_S2", /*timeout_s=*/600).status();
+  EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(late.message(), "run PARM_S2: no answer from rank 1 (rank 0: rank 2 did not answer in time)");
 }
 
 TEST(RankSessionTest, ARankSaysWhereItRunsAndWhatItIsBuiltOf) {
