@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kEnoughRepeats = 15;
 constexpr int kFewestRepeats = 5;
-constexpr double kTightError = 0.005;     // Of the median, relative.
+constexpr double kTightError = 0.005;      // Of the median, relative.
 constexpr double kSlowMeasurementS = 0.1;  // From here on, one repeat at a time.
 constexpr int kMostBeside = 200;
 
@@ -117,7 +117,8 @@ class Calibrator {
   }
 
   Status Visit(Progress& one, int warm_ups, int repeats) {
-    options_.progress({.done = std::min(1.0, SpentS() / options_.budget_s), .what = Describe(one.measurement.need.key)});
+    options_.progress(
+        {.done = std::min(1.0, SpentS() / options_.budget_s), .what = Describe(one.measurement.need.key)});
     const double before_s = NowS();
     ASSIGN_OR_RETURN(const std::vector<double> times_s, Take(one.measurement, warm_ups, repeats));
     one.visit_s = (NowS() - before_s) / (warm_ups + repeats);
@@ -135,23 +136,30 @@ class Calibrator {
     if (ContentionOf(measurement.need.key) != Contention::kNone) {
       ASSIGN_OR_RETURN(const Beside beside, BesideOf(measurement));
       *measure.mutable_beside() = ToProto(beside.operation);
-      measure.set_beside_count(static_cast<int>(std::clamp(std::ceil(1.5 * AloneS(measurement) / beside.time_s), 1.0,
-                                                           static_cast<double>(kMostBeside))));
+      measure.set_beside_count(static_cast<int>(
+          std::clamp(std::ceil(1.5 * AloneS(measurement) / beside.time_s), 1.0, static_cast<double>(kMostBeside))));
     }
-    return CallMeasure(command, StrCat("measure ", Describe(measurement.need.key), " of ", BriefNumber(measurement.need.size), " ", UnitOf(measurement.need.key)), warm_ups + repeats);
+    return CallMeasure(command,
+                       StrCat("measure ", Describe(measurement.need.key), " of ", BriefNumber(measurement.need.size),
+                              " ", UnitOf(measurement.need.key)),
+                       warm_ups + repeats);
   }
 
   // The slowest rank of each repeat.
   StatusOr<std::vector<double>> CallMeasure(const v1::RankCommand& command, const std::string& what, int runs) {
-    ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, fleet_.CallInStep(command, what, 10 + fleet_.collective_deadline_s() * (runs + 1)));
+    ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies,
+                     fleet_.CallInStep(command, what, 10 + fleet_.collective_deadline_s() * (runs + 1)));
     std::vector<double> slowest_s(command.measure().repeats(), 0);
     for (const v1::RankReply& reply : replies) {
-      for (int i = 0; i < command.measure().repeats(); ++i) slowest_s[i] = std::max(slowest_s[i], reply.measured().time_s(i));
+      for (int i = 0; i < command.measure().repeats(); ++i)
+        slowest_s[i] = std::max(slowest_s[i], reply.measured().time_s(i));
     }
     return slowest_s;
   }
 
-  static Sample SampleOf(const Need& need) { return {.key = need.key, .size = need.size, .times_s = {}, .provenance = {}}; }
+  static Sample SampleOf(const Need& need) {
+    return {.key = need.key, .size = need.size, .times_s = {}, .provenance = {}};
+  }
 
   // The time without anything beside it, measured already where the budget allowed.
   double AloneS(const Measurement& measurement) const {
@@ -169,14 +177,16 @@ class Calibrator {
     const auto known = beside_.find(contention);
     if (known != beside_.end()) return known->second;
     ASSIGN_OR_RETURN(Beside beside, MakeBeside(contention, measurement.context));
-    ASSIGN_OR_RETURN(const std::vector<double> times_s, Take({.need = {.key = beside.operation.key, .size = beside.operation.size},
-                                                              .context = measurement.context},
-                                                             /*warm_ups=*/1, /*repeats=*/3));
+    ASSIGN_OR_RETURN(
+        const std::vector<double> times_s,
+        Take({.need = {.key = beside.operation.key, .size = beside.operation.size}, .context = measurement.context},
+             /*warm_ups=*/1, /*repeats=*/3));
     beside.time_s = Median(times_s);
     return beside_.emplace(contention, beside).first->second;
   }
 
-  // An all-to-all over all ranks, an all-gather inside a node, a copy, or the layer's own experts: each of middling size.
+  // An all-to-all over all ranks, an all-gather inside a node, a copy, or the layer's own experts: each of middling
+  // size.
   StatusOr<Beside> MakeBeside(Contention contention, const Workload& context) const {
     const Cluster cluster = fleet_.cluster();
     const int node = cluster.gpus_per_node > 1 ? cluster.gpus_per_node : Ranks(cluster);
@@ -186,10 +196,13 @@ class Calibrator {
     constexpr double kCollectiveBytes = 262144, kCopyBytes = 1048576;
     switch (contention) {
       case Contention::kWithAllToAll:
-        return Beside{SampleOf({.key = collective(Collective::kAllToAll, Ranks(cluster), cluster.gpus_per_node), .size = kCollectiveBytes})};
+        return Beside{SampleOf({.key = collective(Collective::kAllToAll, Ranks(cluster), cluster.gpus_per_node),
+                                .size = kCollectiveBytes})};
       case Contention::kWithAllGather:
-        return Beside{SampleOf({.key = collective(Collective::kAllGather, node, std::min(node, cluster.gpus_per_node)), .size = kCollectiveBytes})};
-      case Contention::kWithCopy: return Beside{SampleOf({.key = KernelKey{.kernel = Kernel::kDeviceCopy}, .size = kCopyBytes})};
+        return Beside{SampleOf({.key = collective(Collective::kAllGather, node, std::min(node, cluster.gpus_per_node)),
+                                .size = kCollectiveBytes})};
+      case Contention::kWithCopy:
+        return Beside{SampleOf({.key = KernelKey{.kernel = Kernel::kDeviceCopy}, .size = kCopyBytes})};
       case Contention::kWithExpertGemm: {
         const double rows = 64.0 * context.layer.experts / context.layout.expert_parallel;
         return Beside{SampleOf({.key = KernelKey{.kernel = Kernel::kExpertGemm},
@@ -209,7 +222,8 @@ class Calibrator {
       Sample sample = SampleOf(one.measurement.need);
       sample.times_s = one.times_s;
       sample.provenance = provenance;
-      if (const auto* kernel = std::get_if<KernelKey>(&sample.key); kernel != nullptr && kernel->kernel == Kernel::kExpertGemm) {
+      if (const auto* kernel = std::get_if<KernelKey>(&sample.key);
+          kernel != nullptr && kernel->kernel == Kernel::kExpertGemm) {
         const double rate = sample.size / one.MedianS();
         samples.cluster.peak_flops_per_s = std::max(samples.cluster.peak_flops_per_s, rate);
       }
@@ -232,7 +246,8 @@ const Workload* ContextOf(const CostKey& key, const std::vector<Workload>& workl
     if (kernel == nullptr) return true;
     const KernelKey own = KeyOf(kernel->kernel, workload.layer, workload.layout);
     return (!kernel->bytes_per_element || kernel->bytes_per_element == own.bytes_per_element) &&
-           (!kernel->model_dim || kernel->model_dim == own.model_dim) && (!kernel->hidden_dim || kernel->hidden_dim == own.hidden_dim);
+           (!kernel->model_dim || kernel->model_dim == own.model_dim) &&
+           (!kernel->hidden_dim || kernel->hidden_dim == own.hidden_dim);
   };
   const auto found = std::ranges::find_if(workloads, fits);
   return found == workloads.end() ? nullptr : &*found;
@@ -241,7 +256,8 @@ const Workload* ContextOf(const CostKey& key, const std::vector<Workload>& workl
 std::vector<Measurement> WithContexts(const std::vector<Need>& needs, const std::vector<Workload>& workloads) {
   std::vector<Measurement> measurements;
   for (const Need& need : needs) {
-    if (const Workload* context = ContextOf(need.key, workloads)) measurements.push_back({.need = need, .context = *context});
+    if (const Workload* context = ContextOf(need.key, workloads))
+      measurements.push_back({.need = need, .context = *context});
   }
   return measurements;
 }
@@ -258,9 +274,12 @@ std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster) {
   return WithContexts(NeedsOfLayouts(cluster), DefaultWorkloads(cluster));
 }
 
-StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& measurements, const CalibrationOptions& options) {
-  if (!(options.budget_s > 0)) return InvalidInput(StrCat("--budget: found ", options.budget_s, " s, expected more than 0"));
-  if (measurements.empty()) return InvalidInput("nothing to measure: no layout of this cluster communicates or computes");
+StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& measurements,
+                              const CalibrationOptions& options) {
+  if (!(options.budget_s > 0))
+    return InvalidInput(StrCat("--budget: found ", options.budget_s, " s, expected more than 0"));
+  if (measurements.empty())
+    return InvalidInput("nothing to measure: no layout of this cluster communicates or computes");
   return Calibrator(fleet, measurements, options).Run();
 }
 

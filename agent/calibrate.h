@@ -1,7 +1,7 @@
 // Measures what plans need on a running fleet, most useful first, within a budget.
 //
-// Every need is measured on all sibling groups at once; a time is the slowest rank's. Passes go over all needs again and
-// again, so that slow drift of the machine spreads over every curve, until the estimates are tight or the budget is
+// Every need is measured on all sibling groups at once; a time is the slowest rank's. Passes go over all needs again
+// and again, so that slow drift of the machine spreads over every curve, until the estimates are tight or the budget is
 // spent. Nothing is thrown away: outliers are the fit's business (models/fit).
 #pragma once
 
@@ -34,12 +34,13 @@ struct CalibrationProgress {
 
 struct CalibrationOptions {
   double budget_s = 60;
-  std::string name;                   // Of the samples.
-  std::string taken_at;               // RFC 3339, for the provenance.
+  std::string name;      // Of the samples.
+  std::string taken_at;  // RFC 3339, for the provenance.
   std::function<void(const CalibrationProgress&)> progress = [](const CalibrationProgress&) {};
 };
 
 // All samples taken. kInvalidInput when the budget is not positive or nothing is to be measured.
-StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& measurements, const CalibrationOptions& options);
+StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& measurements,
+                              const CalibrationOptions& options);
 
 }  // namespace moeplan

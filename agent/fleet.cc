@@ -28,7 +28,8 @@ bool IsReadable(int fd) {
 StatusOr<v1::RankReply> ReadReply(int fd, Clock::time_point deadline) {
   ASSIGN_OR_RETURN(const std::string frame, ReadFrame(fd, deadline));
   v1::RankReply reply;
-  if (!reply.ParseFromString(frame)) return InternalError("an answer that cannot be read; is every rank of the same build?");
+  if (!reply.ParseFromString(frame))
+    return InternalError("an answer that cannot be read; is every rank of the same build?");
   if (reply.has_error()) return Status(static_cast<StatusCode>(reply.error().code()), reply.error().message());
   return reply;
 }
@@ -59,7 +60,8 @@ StatusOr<Fleet> Fleet::Start(std::unique_ptr<Launch> launch, const FleetOptions&
     start.set_ranks_per_node(fleet.launch_->ranks_per_node());
     start.set_deadline_s(options.collective_deadline_s);
   }
-  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> started, fleet.CallEach(commands, "start", {options.start_timeout_s, options.start_timeout_s}));
+  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> started,
+                   fleet.CallEach(commands, "start", {options.start_timeout_s, options.start_timeout_s}));
   v1::RankCommand connect;
   for (const v1::RankReply& reply : started) connect.mutable_connect()->add_addresses(reply.started().address());
   fleet.provenance_ = options.provenance;
@@ -69,17 +71,19 @@ StatusOr<Fleet> Fleet::Start(std::unique_ptr<Launch> launch, const FleetOptions&
   return fleet;
 }
 
-StatusOr<std::vector<v1::RankReply>> Fleet::Call(const v1::RankCommand& command, std::string_view what, double timeout_s) {
+StatusOr<std::vector<v1::RankReply>> Fleet::Call(const v1::RankCommand& command, std::string_view what,
+                                                 double timeout_s) {
   return CallEach(std::vector<v1::RankCommand>(ranks(), command), what, {.first_s = timeout_s, .others_s = timeout_s});
 }
 
-StatusOr<std::vector<v1::RankReply>> Fleet::CallInStep(const v1::RankCommand& command, std::string_view what, double timeout_s) {
+StatusOr<std::vector<v1::RankReply>> Fleet::CallInStep(const v1::RankCommand& command, std::string_view what,
+                                                       double timeout_s) {
   return CallEach(std::vector<v1::RankCommand>(ranks(), command), what,
                   {.first_s = timeout_s, .others_s = options_.collective_deadline_s});
 }
 
-StatusOr<std::vector<v1::RankReply>> Fleet::CallEach(const std::vector<v1::RankCommand>& commands, std::string_view what,
-                                                     Patience patience) {
+StatusOr<std::vector<v1::RankReply>> Fleet::CallEach(const std::vector<v1::RankCommand>& commands,
+                                                     std::string_view what, Patience patience) {
   for (int rank = 0; rank < ranks(); ++rank) {
     const Status sent = WriteFrame(launch_->WriteFd(rank), commands[rank].SerializeAsString());
     if (!sent.ok()) return RootCause(rank, sent, std::vector<bool>(ranks(), true));
@@ -97,8 +101,9 @@ StatusOr<std::vector<v1::RankReply>> Fleet::CallEach(const std::vector<v1::RankC
     }
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0 || poll(wanted.data(), wanted.size(), static_cast<int>(left)) == 0) {
-      const std::string late = missing == ranks() ? StrCat(" within ", patience.first_s, " s")
-                                                  : StrCat(" within ", patience.others_s, " s of the first rank that did");
+      const std::string late = missing == ranks()
+                                   ? StrCat(" within ", patience.first_s, " s")
+                                   : StrCat(" within ", patience.others_s, " s of the first rank that did");
       return DeadlineExceeded(StrCat("rank ", waiting.front(), " did not answer", late, ": ", what));
     }
     for (size_t i = 0; i < wanted.size(); ++i) {

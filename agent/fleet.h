@@ -31,7 +31,8 @@ class Fleet {
   StatusOr<std::vector<v1::RankReply>> Call(const v1::RankCommand& command, std::string_view what, double timeout_s);
 
   // The same for what begins with a barrier: once the first rank has answered, the others get `collective_deadline_s`.
-  StatusOr<std::vector<v1::RankReply>> CallInStep(const v1::RankCommand& command, std::string_view what, double timeout_s);
+  StatusOr<std::vector<v1::RankReply>> CallInStep(const v1::RankCommand& command, std::string_view what,
+                                                  double timeout_s);
 
   // Nodes and ranks; capacities unknown.
   Cluster cluster() const { return {.nodes = launch_->nodes(), .gpus_per_node = launch_->ranks_per_node()}; }

@@ -39,7 +39,9 @@ class CollectiveOperation final : public Operation {
     switch (key_.collective) {
       case Collective::kAllToAll: group_.AllToAll(Peers(send_), Peers(receive_), stream); return;
       case Collective::kAllGather: group_.AllGather(send.first(share), receive, stream); return;
-      case Collective::kReduceScatter: group_.ReduceScatter(send, receive.first(share), ElementType::kFloat32, stream); return;
+      case Collective::kReduceScatter:
+        group_.ReduceScatter(send, receive.first(share), ElementType::kFloat32, stream);
+        return;
       case Collective::kAllReduce: group_.AllReduce(send, receive, ElementType::kFloat32, stream); return;
       case Collective::kAllToAllAllGather:
         group_.AllToAllAllGather(Peers(send_), Peers(receive_), key_.shards, {gathered_.data(), gathered_.bytes()},
@@ -50,7 +52,8 @@ class CollectiveOperation final : public Operation {
 
  private:
   PeerRows Peers(const DeviceMemory& memory) const {
-    return {.data = memory.data(), .row_bytes = bytes_ / group_.size(),
+    return {.data = memory.data(),
+            .row_bytes = bytes_ / group_.size(),
             .cells = {.blocks = group_.size(), .cells_per_block = 1, .rows_per_cell = 1}};
   }
 
@@ -73,11 +76,13 @@ class KernelOperation final : public Operation {
   Status Allocate(double size, Device& device) {
     const size_t row_bytes = static_cast<size_t>(layer_.model_dim) * layer_.bytes_per_element;
     const double rows = kernel_ == Kernel::kExpertGemm ? size / RowFlops() : size / static_cast<double>(row_bytes);
-    if (rows > 1e8) return InvalidInput(StrCat(Name(kernel_), ": found size ", size, ", expected one that fits in memory"));
+    if (rows > 1e8)
+      return InvalidInput(StrCat(Name(kernel_), ": found size ", size, ", expected one that fits in memory"));
     experts_ = kernel_ == Kernel::kExpertGemm ? weights_.shard.experts : layer_.experts;
     rows_per_expert_ = std::max(1, static_cast<int>(std::llround(rows / experts_)));
-    rows_ = kernel_ == Kernel::kExpertGemm || kernel_ == Kernel::kPermute ? rows_per_expert_ * experts_
-                                                                        : std::max(1, static_cast<int>(std::llround(rows)));
+    rows_ = kernel_ == Kernel::kExpertGemm || kernel_ == Kernel::kPermute
+                ? rows_per_expert_ * experts_
+                : std::max(1, static_cast<int>(std::llround(rows)));
     ASSIGN_OR_RETURN(slots_, device.Allocate(rows_ * row_bytes));
     ASSIGN_OR_RETURN(output_, device.Allocate(rows_ * row_bytes));
     tokens_ = std::max(1, kernel_ == Kernel::kGate ? rows_ : rows_ / layer_.top_k);
@@ -94,7 +99,9 @@ class KernelOperation final : public Operation {
   void Enqueue(Stream& stream) override {
     switch (kernel_) {
       case Kernel::kExpertGemm: kernels_->Expert(Slots(slots_), Slots(output_), pairs_, stream); return;
-      case Kernel::kGate: kernels_->Gate({.tokens = Tokens(), .routing = RoutingHere(), .capacity = tokens_}, stream); return;
+      case Kernel::kGate:
+        kernels_->Gate({.tokens = Tokens(), .routing = RoutingHere(), .capacity = tokens_}, stream);
+        return;
       case Kernel::kPermute:
         // There and back: the cost of moving slots is the mean of the two.
         kernels_->Dispatch(Tokens(), RoutingHere(), Slots(slots_), stream);
@@ -117,9 +124,7 @@ class KernelOperation final : public Operation {
     return shard;
   }
 
-  double RowFlops() const {
-    return 2.0 * layer_.expert_matrices * layer_.model_dim * weights_.shard.hidden;
-  }
+  double RowFlops() const { return 2.0 * layer_.expert_matrices * layer_.model_dim * weights_.shard.hidden; }
 
   // Values as a layer sees them: the nonlinearity's time depends on them.
   void FillTokens() {
@@ -172,7 +177,8 @@ StatusOr<GroupPlacement> PlacementOf(const CollectiveKey& key, int ranks, int ra
   GroupPlacement placement;
   int stride = 1;
   if (key.collective == Collective::kAllToAllAllGather) {
-    placement = {.layout = {.tensor_parallel = key.gather_group_size, .expert_parallel = key.group.size / std::max(1, key.shards),
+    placement = {.layout = {.tensor_parallel = key.gather_group_size,
+                            .expert_parallel = key.group.size / std::max(1, key.shards),
                             .expert_sharding_parallel = key.shards},
                  .group = Group::kExpertShard};
   } else {
@@ -180,22 +186,26 @@ StatusOr<GroupPlacement> PlacementOf(const CollectiveKey& key, int ranks, int ra
     placement.layout = {.expert_parallel = key.group.size, .expert_sharding_parallel = std::max(1, stride)};
   }
   const int block = placement.layout.expert_parallel * placement.layout.expert_sharding_parallel;
-  const bool tiles = stride >= 1 && block <= ranks && ranks % block == 0 && ranks % placement.layout.tensor_parallel == 0 &&
+  const bool tiles = stride >= 1 && block <= ranks && ranks % block == 0 &&
+                     ranks % placement.layout.tensor_parallel == 0 &&
                      ShapeOf(placement.group, placement.layout, ranks_per_node) == key.group;
-  if (!tiles) return InvalidInput(StrCat(Describe(key), ": found no such groups among ", ranks, " ranks, ", ranks_per_node, " a node"));
+  if (!tiles)
+    return InvalidInput(
+        StrCat(Describe(key), ": found no such groups among ", ranks, " ranks, ", ranks_per_node, " a node"));
   return placement;
 }
 
-StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, double bytes, Device& device, Communicator& group,
-                                                    Communicator* gather) {
+StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, double bytes, Device& device,
+                                                    Communicator& group, Communicator* gather) {
   auto operation = std::make_unique<CollectiveOperation>(key, group, gather);
   RETURN_IF_ERROR(operation->Allocate(bytes, device));
   return operation;
 }
 
-StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Device& device, const Workload& workload) {
-  const bool known = key.kernel == Kernel::kExpertGemm || key.kernel == Kernel::kGate || key.kernel == Kernel::kPermute ||
-                     key.kernel == Kernel::kDeviceCopy;
+StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Device& device,
+                                                const Workload& workload) {
+  const bool known = key.kernel == Kernel::kExpertGemm || key.kernel == Kernel::kGate ||
+                     key.kernel == Kernel::kPermute || key.kernel == Kernel::kDeviceCopy;
   if (!known) return Unimplemented(StrCat(Name(key.kernel), " cannot be measured in this version"));
   auto operation = std::make_unique<KernelOperation>(key.kernel, workload);
   RETURN_IF_ERROR(operation->Allocate(size, device));

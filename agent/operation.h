@@ -30,11 +30,13 @@ class Operation {
   virtual double share() const { return 1; }
 };
 
-// `gather` is the MP group of an ALL_TO_ALL_ALL_GATHER, null otherwise. `bytes` is rounded up to what the group divides.
-StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, double bytes, Device& device, Communicator& group,
-                                                    Communicator* gather);
+// `gather` is the MP group of an ALL_TO_ALL_ALL_GATHER, null otherwise. `bytes` is rounded up to what the group
+// divides.
+StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, double bytes, Device& device,
+                                                    Communicator& group, Communicator* gather);
 
 // A kernel on the shapes of `workload`, as one rank of its layout runs it.
-StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Device& device, const Workload& workload);
+StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Device& device,
+                                                const Workload& workload);
 
 }  // namespace moeplan

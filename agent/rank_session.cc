@@ -145,12 +145,14 @@ class HostRankSession final : public RankSession {
 
   StatusOr<std::unique_ptr<Operation>> MakeOperation(const v1::Sample& sample, const Workload& context, bool beside) {
     ASSIGN_OR_RETURN(const Sample what, SampleFromProto(sample, "what"));
-    if (const auto* kernel = std::get_if<KernelKey>(&what.key)) return MakeKernel(*kernel, what.size, *device_, context);
+    if (const auto* kernel = std::get_if<KernelKey>(&what.key))
+      return MakeKernel(*kernel, what.size, *device_, context);
     const auto& key = std::get<CollectiveKey>(what.key);
     ASSIGN_OR_RETURN(const GroupPlacement placement, PlacementOf(key, Ranks(cluster_), cluster_.gpus_per_node));
     ASSIGN_OR_RETURN(GroupCommunicators * groups, Groups(placement.layout, beside));
     const bool gathers = key.collective == Collective::kAllToAllAllGather;
-    return MakeCollective(key, what.size, *device_, (*groups)[placement.group], gathers ? &(*groups)[Group::kTensor] : nullptr);
+    return MakeCollective(key, what.size, *device_, (*groups)[placement.group],
+                          gathers ? &(*groups)[Group::kTensor] : nullptr);
   }
 
   Status Measure(const v1::RankCommand::Measure& measure, v1::RankReply::Measured& measured) {
@@ -200,13 +202,16 @@ class HostRankSession final : public RankSession {
   }
 
   Status LoadLayer(const Workload& workload) {
-    if (layer_ && layer_->workload.layer == workload.layer && layer_->workload.layout == workload.layout) return OkStatus();
+    if (layer_ && layer_->workload.layer == workload.layer && layer_->workload.layout == workload.layout)
+      return OkStatus();
     RETURN_IF_ERROR(Release());
     const int stage_rank = StageRank(workload.layout);
-    layer_.emplace(ReadyLayer{.workload = workload,
-                              .weights = MakeWeights(workload.layer, ShardOf(workload.layer, workload.layout, stage_rank), kWeightSeed)});
+    layer_.emplace(ReadyLayer{
+        .workload = workload,
+        .weights = MakeWeights(workload.layer, ShardOf(workload.layer, workload.layout, stage_rank), kWeightSeed)});
     layer_->kernels = MakeHostKernels(workload.layer, layer_->weights);
-    layer_->input = MakeInput(workload.layer, workload.layout, stage_rank / workload.layout.tensor_parallel, kWeightSeed);
+    layer_->input =
+        MakeInput(workload.layer, workload.layout, stage_rank / workload.layout.tensor_parallel, kWeightSeed);
     return OkStatus();
   }
 
@@ -220,10 +225,13 @@ class HostRankSession final : public RankSession {
     ASSIGN_OR_RETURN(ready.graph, BuildSchedule(plan.knobs, workload, cluster_));
     RETURN_IF_ERROR(LoadLayer(workload));
     ASSIGN_OR_RETURN(GroupCommunicators * groups, Groups(workload.layout, /*beside=*/false));
-    ASSIGN_OR_RETURN(ready.runner, GraphRunner::Prepare(ready.graph, {.rank = StageRank(workload.layout), .device = *device_,
-                                                                     .streams = *streams_, .groups = *groups,
-                                                                     .kernels = *layer_->kernels}));
-    Store(layer_->input.data(), ElementTypeOf(workload.layer.bytes_per_element), layer_->input.size(), ready.runner->input());
+    ASSIGN_OR_RETURN(ready.runner, GraphRunner::Prepare(ready.graph, {.rank = StageRank(workload.layout),
+                                                                      .device = *device_,
+                                                                      .streams = *streams_,
+                                                                      .groups = *groups,
+                                                                      .kernels = *layer_->kernels}));
+    Store(layer_->input.data(), ElementTypeOf(workload.layer.bytes_per_element), layer_->input.size(),
+          ready.runner->input());
     graphs_[prepare.graph()] = std::move(ready);
     return OkStatus();
   }
@@ -292,7 +300,8 @@ class HostRankSession final : public RankSession {
     const Routing routing = ready.runner->routing();
     const int top_k = ready.workload.layer.top_k;
     int dropped = 0;
-    for (int pair = rows.first_row * top_k; pair < (rows.first_row + rows.count) * top_k; ++pair) dropped += routing.slot[pair] < 0;
+    for (int pair = rows.first_row * top_k; pair < (rows.first_row + rows.count) * top_k; ++pair)
+      dropped += routing.slot[pair] < 0;
     return dropped;
   }
 

@@ -29,7 +29,8 @@ std::string FullName(const CLI::App& command) {
 std::string CommandsOf(const CLI::App& app) {
   const auto shown = [](const CLI::App* one) { return !one->get_name().empty() && !one->get_group().empty(); };
   std::string names;
-  for (const CLI::App* command : app.get_subcommands(shown)) names += StrCat(names.empty() ? "" : ", ", command->get_name());
+  for (const CLI::App* command : app.get_subcommands(shown))
+    names += StrCat(names.empty() ? "" : ", ", command->get_name());
   return names;
 }
 
@@ -68,7 +69,9 @@ void AddLater(CLI::App& app, Invocation& invocation) {
     CLI::App* command = app.add_subcommand(name, StrCat(description, " (not there yet)"));
     command->allow_extras();
     command->callback([&invocation, name = std::string(name)] {
-      invocation.run = [name] { return Unimplemented(StrCat("moeplan ", name, " is not there yet; `moeplan --help` lists what is")); };
+      invocation.run = [name] {
+        return Unimplemented(StrCat("moeplan ", name, " is not there yet; `moeplan --help` lists what is"));
+      };
     });
   }
 }

@@ -17,8 +17,8 @@ struct Invocation {
 // 0 done; 1 the answer is "no"; 2 the input or the command line is wrong; 3 anything else (contract).
 int ExitCode(const Status& status);
 
-// One line about a command line that did not parse. CLI11 complains of what it misses before what it does not know; a word
-// that no command takes is the likelier slip, so that is named first, with the commands there are.
+// One line about a command line that did not parse. CLI11 complains of what it misses before what it does not know; a
+// word that no command takes is the likelier slip, so that is named first, with the commands there are.
 std::string WhatIsWrong(const CLI::App& app, const CLI::ParseError& error);
 
 // Adds a subcommand with an example at the end of its help; `run` is called when it was chosen.

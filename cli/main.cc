@@ -12,7 +12,9 @@ int Main(int argc, char** argv) {
   CLI::App app("Measures a cluster, plans MoE layers on it, and runs the plans.", "moeplan");
   app.set_version_flag("--version", "moeplan " MOEPLAN_VERSION);
   app.require_subcommand(1);
-  app.footer("\n`moeplan COMMAND --help` has an example of each. Exit codes: 0 done, 1 the answer is no, 2 wrong input, 3 anything else.\n");
+  app.footer(
+      "\n`moeplan COMMAND --help` has an example of each. Exit codes: 0 done, 1 the answer is no, 2 wrong input, 3 "
+      "anything else.\n");
   Invocation invocation;
   AddCalibrate(app, invocation);
   AddFit(app, invocation);

@@ -41,7 +41,8 @@ StatusOr<Message> ReadMessage(const std::string& path) {
 
 StatusOr<std::unique_ptr<Launch>> LaunchFromEmulatedFile(const std::string& path, Provenance& facts) {
   ASSIGN_OR_RETURN(const auto message, ReadMessage<v1::EmulatedCluster>(path));
-  const EmulatedNodes nodes = {.nodes = message.nodes(), .ranks_per_node = message.gpus_per_node(),
+  const EmulatedNodes nodes = {.nodes = message.nodes(),
+                               .ranks_per_node = message.gpus_per_node(),
                                .nic_bytes_per_s = message.nic().bytes_per_s()};
   facts["nicBytesPerS"] = StrCat(nodes.nic_bytes_per_s);
   StatusOr<std::unique_ptr<Launch>> launch = LaunchEmulated(nodes, OwnProgram());
@@ -72,7 +73,7 @@ class RankZeroLaunch final : public Launch {
   int ProcessOf(int rank) const override { return all_->ProcessOf(rank); }
 
  private:
-  std::jthread thread_;          // Ends when `all_` closes its stream, and goes after it.
+  std::jthread thread_;  // Ends when `all_` closes its stream, and goes after it.
   std::unique_ptr<Launch> all_;
 };
 
@@ -102,17 +103,21 @@ Status ServeAsLaunchedRank(const LaunchedRank& self) {
 void ClusterOption::Add(CLI::App& command) {
   CLI::Option_group* group = command.add_option_group("CLUSTER", "Where the ranks run; exactly one of");
   local_option_ = group->add_option("--local", local_ranks_, "N ranks on this machine, as one node");
-  group->add_option("--emulated", emulated_file_, "EMULATED.json: nodes in network namespaces of this machine (needs root)");
+  group->add_option("--emulated", emulated_file_,
+                    "EMULATED.json: nodes in network namespaces of this machine (needs root)");
   group->add_option("--hostfile", hostfile_, "Open MPI hostfile: ranks over ssh");
   group->add_flag("--launched", launched_, "This process is one rank of torchrun, Slurm or Open MPI");
   group->add_option("--simulated", simulated_file_, "CLUSTER.json (not there yet)");
-  command.add_option("--deadline", deadline_, "How long one collective may take before its peers are given up")->capture_default_str();
+  command.add_option("--deadline", deadline_, "How long one collective may take before its peers are given up")
+      ->capture_default_str();
 }
 
 Status ClusterOption::CheckOne() const {
-  const int given = (local_option_->count() > 0) + !emulated_file_.empty() + !hostfile_.empty() + launched_ + !simulated_file_.empty();
+  const int given = (local_option_->count() > 0) + !emulated_file_.empty() + !hostfile_.empty() + launched_ +
+                    !simulated_file_.empty();
   if (given == 1) return OkStatus();
-  return InvalidInput(StrCat("found ", given, " of --local, --emulated, --hostfile, --launched, --simulated, expected exactly one"));
+  return InvalidInput(
+      StrCat("found ", given, " of --local, --emulated, --hostfile, --launched, --simulated, expected exactly one"));
 }
 
 StatusOr<std::optional<Fleet>> ClusterOption::Start() const {
@@ -123,7 +128,8 @@ StatusOr<std::optional<Fleet>> ClusterOption::Start() const {
   Provenance facts;
   if (launched_) {
     facts["launch"] = "launched";
-    ASSIGN_OR_RETURN(const LaunchedRank self, ReadLaunchedRank([](const char* name) -> const char* { return std::getenv(name); }));
+    ASSIGN_OR_RETURN(const LaunchedRank self,
+                     ReadLaunchedRank([](const char* name) -> const char* { return std::getenv(name); }));
     if (self.rank != 0) {
       RETURN_IF_ERROR(ServeAsLaunchedRank(self));
       return std::optional<Fleet>();
@@ -140,7 +146,8 @@ StatusOr<std::optional<Fleet>> ClusterOption::Start() const {
     launch = LaunchLocal(local_ranks_, OwnProgram());
   }
   if (!launch.ok()) return launch.status();
-  ASSIGN_OR_RETURN(Fleet fleet, Fleet::Start(*std::move(launch), {.collective_deadline_s = deadline_s, .provenance = std::move(facts)}));
+  ASSIGN_OR_RETURN(Fleet fleet, Fleet::Start(*std::move(launch),
+                                             {.collective_deadline_s = deadline_s, .provenance = std::move(facts)}));
   return std::optional<Fleet>(std::move(fleet));
 }
 
@@ -195,7 +202,8 @@ StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::str
   request.set_profile_name(profile_name_);
   if (top > 0) request.set_top(top);
   const StatusOr<v1::PlanResponse> response = client->Plan(request);
-  if (!response.ok()) return response.status().code() == StatusCode::kInvalidInput ? response.status().Within(origin) : response.status();
+  if (!response.ok())
+    return response.status().code() == StatusCode::kInvalidInput ? response.status().Within(origin) : response.status();
   return PlanAnswerFromProto(*response);
 }
 

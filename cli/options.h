@@ -1,8 +1,8 @@
 // Options that several commands take: CLUSTER, SOURCE, numbers with units, files, and how results are printed.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <google/protobuf/message.h>
+#include <CLI/CLI.hpp>
 
 #include <memory>
 #include <optional>

@@ -51,7 +51,8 @@ CREATE INDEX sample_batch_by_calibration ON sample_batch (calibration_id);
 
 CREATE TABLE sample (
   batch_id INTEGER NOT NULL REFERENCES sample_batch (id),
-  ordinal INTEGER NOT NULL,)sql", kOperationColumns, R"sql(  size REAL NOT NULL,
+  ordinal INTEGER NOT NULL,)sql",
+                kOperationColumns, R"sql(  size REAL NOT NULL,
   times_s TEXT NOT NULL,
   provenance TEXT NOT NULL,
   PRIMARY KEY (batch_id, ordinal),
@@ -72,7 +73,8 @@ CREATE TABLE profile (
 
 CREATE TABLE cost_model (
   profile_id INTEGER NOT NULL REFERENCES profile (id),
-  ordinal INTEGER NOT NULL,)sql", kOperationColumns, R"sql(  model TEXT NOT NULL,
+  ordinal INTEGER NOT NULL,)sql",
+                kOperationColumns, R"sql(  model TEXT NOT NULL,
   PRIMARY KEY (profile_id, ordinal),
   CHECK ((collective IS NULL) <> (kernel IS NULL))
 ) STRICT, WITHOUT ROWID;

@@ -39,16 +39,19 @@ class Communicator {
   // recv = the `send` of every rank in rank order; recv.size() = size() · send.size().
   virtual void AllGather(std::span<const std::byte> send, std::span<std::byte> recv, Stream& stream) = 0;
   // recv = the own part of the sum over ranks; send.size() = size() · recv.size(). Sums in float, in rank order.
-  virtual void ReduceScatter(std::span<const std::byte> send, std::span<std::byte> recv, ElementType type, Stream& stream) = 0;
+  virtual void ReduceScatter(std::span<const std::byte> send, std::span<std::byte> recv, ElementType type,
+                             Stream& stream) = 0;
   // recv = the sum over ranks, the same bits on all of them.
-  virtual void AllReduce(std::span<const std::byte> send, std::span<std::byte> recv, ElementType type, Stream& stream) = 0;
+  virtual void AllReduce(std::span<const std::byte> send, std::span<std::byte> recv, ElementType type,
+                         Stream& stream) = 0;
   // All transfers at once; transfers between the same two ranks match in order.
   virtual void SendRecv(std::span<const Transfer> sends, std::span<const Transfer> recvs, Stream& stream) = 0;
   // Parm's SAA (§III-D) over this EP&ESP group: all-to-all of `send` into `partial`, the `shards` consecutive blocks of
   // each EP rank summed, and each sum gathered over `gather` (MP) as soon as its parts are in. `gathered` has
   // gather.size() equal parts. Regular rows alone.
-  virtual void AllToAllAllGather(const PeerRows& send, const PeerRows& partial, int shards, std::span<std::byte> gathered,
-                                 ElementType type, Communicator& gather, Stream& stream) = 0;
+  virtual void AllToAllAllGather(const PeerRows& send, const PeerRows& partial, int shards,
+                                 std::span<std::byte> gathered, ElementType type, Communicator& gather,
+                                 Stream& stream) = 0;
   virtual void Barrier(Stream& stream) = 0;
 
   // A communicator over the ranks of the same color, ordered by rank. Collective; blocks.

@@ -4,8 +4,8 @@
 // others can wait for and whose time can be read afterwards. Everything here queues and returns at once, except
 // Synchronize. A device belongs to one rank and is driven by one thread.
 //
-// Errors: what fails while a stream runs (a lost peer, a deadline) stops the device: later work is skipped, events still
-// pass, and Synchronize returns the first error.
+// Errors: what fails while a stream runs (a lost peer, a deadline) stops the device: later work is skipped, events
+// still pass, and Synchronize returns the first error.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // The seam between the runtime and the computation of an MoE layer, queued on streams.
 //
-// Tokens and slots are rows of M elements of one ElementType. Pointers are device memory that must live until the stream
-// has passed. Numerics (design.md §5): accumulation in float; gate logits in a fixed order per row, ties to the lower
-// expert; the slot of a (token, choice) pair is its place among the pairs of its expert in lexicographic order.
+// Tokens and slots are rows of M elements of one ElementType. Pointers are device memory that must live until the
+// stream has passed. Numerics (design.md §5): accumulation in float; gate logits in a fixed order per row, ties to the
+// lower expert; the slot of a (token, choice) pair is its place among the pairs of its expert in lexicographic order.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct TokenRows {
 struct GateArgs {
   TokenRows tokens;
   Routing routing;
-  int capacity = 0;            // Pairs beyond it are dropped, unless `counts` is set.
-  int32_t* counts = nullptr;   // Of each expert: its pairs in this slice.
+  int capacity = 0;           // Pairs beyond it are dropped, unless `counts` is set.
+  int32_t* counts = nullptr;  // Of each expert: its pairs in this slice.
 };
 
 struct AssignSlotsArgs {
@@ -61,7 +61,8 @@ class Kernels {
   virtual void Dispatch(const TokenRows& tokens, const Routing& routing, const SlotRows& out, Stream& stream) = 0;
   virtual void CopyCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) = 0;
   // pairs[e]: the cells of local expert e. Overwrites `out`.
-  virtual void Expert(const SlotRows& in, const SlotRows& out, std::span<const std::vector<CellPair>> pairs, Stream& stream) = 0;
+  virtual void Expert(const SlotRows& in, const SlotRows& out, std::span<const std::vector<CellPair>> pairs,
+                      Stream& stream) = 0;
   // out[pair.to] = the sum of all in[pair.from], in the order of `pairs`, which are grouped by `to`.
   virtual void SumCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) = 0;
   virtual void Combine(const SlotRows& slots, const Routing& routing, const TokenRows& out, Stream& stream) = 0;

@@ -29,7 +29,8 @@ inline int64_t RowsOfCell(const CellLayout& cells, int cell) {
 inline int64_t RowsOfBlock(const CellLayout& cells, int block) {
   if (cells.counts == nullptr) return static_cast<int64_t>(cells.cells_per_block) * cells.rows_per_cell;
   int64_t rows = 0;
-  for (int cell = 0; cell < cells.cells_per_block; ++cell) rows += RowsOfCell(cells, block * cells.cells_per_block + cell);
+  for (int cell = 0; cell < cells.cells_per_block; ++cell)
+    rows += RowsOfCell(cells, block * cells.cells_per_block + cell);
   return rows;
 }
 
@@ -40,7 +41,7 @@ struct SlotAddress {
   int64_t expert_rank_stride = 0, expert_stride = 0, block_stride = 0, tensor_stride = 0, chunk_stride = 0;
   bool all_tensor = true, all_chunks = true, all_blocks = true;  // Whether the buffer has the axis (or it has size 1).
   int own_tensor = 0, own_chunk = 0, own_block = 0;
-  int chunks = 1;          // Slot = (tensor · chunks + chunk) · slots_per_cell + place in the cell.
+  int chunks = 1;  // Slot = (tensor · chunks + chunk) · slots_per_cell + place in the cell.
   int slots_per_cell = 0;
 };
 
@@ -53,7 +54,8 @@ inline SlotPlace PlaceOf(const SlotAddress& address, int expert, int block, int 
   const int part = slot / address.slots_per_cell;
   const int tensor = part / address.chunks;
   const int chunk = part % address.chunks;
-  const bool here = (address.all_tensor || tensor == address.own_tensor) && (address.all_chunks || chunk == address.own_chunk) &&
+  const bool here = (address.all_tensor || tensor == address.own_tensor) &&
+                    (address.all_chunks || chunk == address.own_chunk) &&
                     (address.all_blocks || block == address.own_block);
   if (!here) return {};
   return {expert / address.experts_per_rank * address.expert_rank_stride +

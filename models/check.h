@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define MOEPLAN_CHECK(condition)                                                             \
-  do {                                                                                       \
-    if (!(condition)) {                                                                      \
-      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition);     \
-      std::abort();                                                                          \
-    }                                                                                        \
+#define MOEPLAN_CHECK(condition)                                                         \
+  do {                                                                                   \
+    if (!(condition)) {                                                                  \
+      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                      \
+    }                                                                                    \
   } while (false)

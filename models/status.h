@@ -14,15 +14,15 @@ namespace moeplan {
 
 enum class StatusCode {
   kOk,
-  kInvalidInput,       // The request, a file or the command line is wrong; the caller can mend it.
-  kNotFound,           // A named thing (profile, file, entry) does not exist.
-  kInfeasible,         // The input is sound and the answer is "no".
-  kUnavailable,        // A peer, server, port or tool is not there.
-  kDeadlineExceeded,   // A peer did not answer in time.
-  kPeerLost,           // A rank died or closed its connection.
-  kPermissionDenied,   // The operating system said no.
-  kDataLoss,           // Stored bytes are damaged or from a newer version.
-  kUnimplemented,      // Known, but not in this build.
+  kInvalidInput,      // The request, a file or the command line is wrong; the caller can mend it.
+  kNotFound,          // A named thing (profile, file, entry) does not exist.
+  kInfeasible,        // The input is sound and the answer is "no".
+  kUnavailable,       // A peer, server, port or tool is not there.
+  kDeadlineExceeded,  // A peer did not answer in time.
+  kPeerLost,          // A rank died or closed its connection.
+  kPermissionDenied,  // The operating system said no.
+  kDataLoss,          // Stored bytes are damaged or from a newer version.
+  kUnimplemented,     // Known, but not in this build.
   kCancelled,
   kInternal,
 };
@@ -81,8 +81,8 @@ class [[nodiscard]] StatusOr : public tl::expected<T, Status> {
 #define MOEPLAN_CONCAT(a, b) MOEPLAN_CONCAT_INNER(a, b)
 
 // Returns the error of a Status expression from the enclosing function; goes on when it is OK.
-#define RETURN_IF_ERROR(expression)                                   \
-  do {                                                                \
+#define RETURN_IF_ERROR(expression)                                                                   \
+  do {                                                                                                \
     if (::moeplan::Status moeplan_status = (expression); !moeplan_status.ok()) return moeplan_status; \
   } while (false)
 

@@ -9,8 +9,8 @@
 namespace moeplan {
 
 template <typename Number>
-  requires(std::integral<Number> && !std::same_as<Number, bool>) || std::floating_point<Number>
-void AppendPiece(std::string& text, Number number) {
+requires(std::integral<Number> && !std::same_as<Number, bool>) || std::floating_point<Number> void AppendPiece(
+                                                                      std::string& text, Number number) {
   char digits[64];
   const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
   text.append(digits, end);

@@ -15,7 +15,9 @@ constexpr double kRunDeadlines = 4;
 constexpr double kPrepareS = 120;  // Making weights, and the reference in double precision.
 
 // The middle half of the runs.
-double InterquartileRange(const std::vector<double>& times_s) { return Quantile(times_s, 0.75) - Quantile(times_s, 0.25); }
+double InterquartileRange(const std::vector<double>& times_s) {
+  return Quantile(times_s, 0.75) - Quantile(times_s, 0.25);
+}
 
 }  // namespace
 
@@ -38,7 +40,8 @@ StatusOr<std::vector<v1::RankReply>> Bench::CallRun(int graph, bool timeline) {
   v1::RankCommand command;
   command.mutable_run()->set_graph(graph);
   command.mutable_run()->set_timeline(timeline);
-  return fleet_.CallInStep(command, "run " + graphs_[graph], kPrepareS + kRunDeadlines * fleet_.collective_deadline_s());
+  return fleet_.CallInStep(command, "run " + graphs_[graph],
+                           kPrepareS + kRunDeadlines * fleet_.collective_deadline_s());
 }
 
 StatusOr<double> Bench::TimeOnceS(int graph) {

@@ -15,16 +15,24 @@ class Trace {
     Add({{"ph", "M"}, {"pid", process}, {"name", "process_name"}, {"args", {{"name", name}}}});
     Add({{"ph", "M"}, {"pid", process}, {"name", "process_sort_index"}, {"args", {{"sort_index", process}}}});
     for (const auto stream : {v1::Stream::COMPUTE, v1::Stream::INTRA_NODE, v1::Stream::INTER_NODE, v1::Stream::COPY}) {
-      Add({{"ph", "M"}, {"pid", process}, {"tid", static_cast<int>(stream)}, {"name", "thread_name"},
+      Add({{"ph", "M"},
+           {"pid", process},
+           {"tid", static_cast<int>(stream)},
+           {"name", "thread_name"},
            {"args", {{"name", v1::Stream::Kind_Name(stream)}}}});
     }
   }
 
   void AddTask(int process, const v1::TaskTiming& timing) {
     constexpr double kMicrosecondsPerSecond = 1e6;
-    Add({{"ph", "X"}, {"pid", process}, {"tid", timing.stream()}, {"name", timing.task()},
-         {"cat", v1::Task::Kind_Name(timing.kind())}, {"ts", timing.start_s() * kMicrosecondsPerSecond},
-         {"dur", (timing.end_s() - timing.start_s()) * kMicrosecondsPerSecond}, {"args", {{"chunk", timing.chunk()}}}});
+    Add({{"ph", "X"},
+         {"pid", process},
+         {"tid", timing.stream()},
+         {"name", timing.task()},
+         {"cat", v1::Task::Kind_Name(timing.kind())},
+         {"ts", timing.start_s() * kMicrosecondsPerSecond},
+         {"dur", (timing.end_s() - timing.start_s()) * kMicrosecondsPerSecond},
+         {"args", {{"chunk", timing.chunk()}}}});
   }
 
   std::string Text() const { return Json{{"displayTimeUnit", "ms"}, {"traceEvents", events_}}.dump(); }

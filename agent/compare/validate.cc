@@ -16,7 +16,7 @@ namespace {
 struct Contender {
   Plan plan;
   TaskGraph graph;
-  int ready = -1;       // The graph's number on the bench, shared by equals.
+  int ready = -1;  // The graph's number on the bench, shared by equals.
   double measured_s = 0;
 };
 
@@ -48,8 +48,8 @@ Status MakeReady(Bench& bench, std::vector<Contender>& contenders) {
 
 using Times = std::vector<std::vector<double>>;  // By graph, one a round.
 
-// Appends the times of rounds in which all graphs take turns, so that drift of the machine hits all alike. A round takes
-// each graph `runs` times and counts the median.
+// Appends the times of rounds in which all graphs take turns, so that drift of the machine hits all alike. A round
+// takes each graph `runs` times and counts the median.
 Status RunInTurn(Bench& bench, const std::vector<int>& graphs, int warm_ups, int rounds, int runs, Times& times_s) {
   times_s.resize(graphs.size());
   for (int round = -warm_ups; round < rounds; ++round) {
@@ -78,7 +78,8 @@ std::vector<int> DistinctGraphs(const std::vector<Contender>& contenders) {
   return graphs;
 }
 
-void SetMeasured(std::vector<Contender>& contenders, const std::vector<int>& graphs, const std::vector<double>& times_s) {
+void SetMeasured(std::vector<Contender>& contenders, const std::vector<int>& graphs,
+                 const std::vector<double>& times_s) {
   for (Contender& contender : contenders) {
     const auto found = std::ranges::find(graphs, contender.ready);
     if (found != graphs.end()) contender.measured_s = times_s[found - graphs.begin()];
@@ -111,7 +112,8 @@ v1::ValidatedWorkload Compare(const PlanAnswer& answer, const std::vector<Conten
   double baseline_s = 0;
   for (const Contender& contender : contenders) {
     *result.add_candidates() = ToMessage(contender);
-    if (IsBaseline(contender.plan) && (baseline_s == 0 || contender.measured_s < baseline_s)) baseline_s = contender.measured_s;
+    if (IsBaseline(contender.plan) && (baseline_s == 0 || contender.measured_s < baseline_s))
+      baseline_s = contender.measured_s;
   }
   result.set_prediction_error(std::abs(chosen.plan.predicted_time_s - chosen.measured_s) / chosen.measured_s);
   result.set_speedup_over_baseline(baseline_s / chosen.measured_s);
@@ -199,7 +201,8 @@ StatusOr<v1::ValidationReport> Validate(Fleet& fleet, const std::vector<Workload
   std::vector<PlanAnswer> answers;
   for (size_t i = 0; i < workloads.size(); ++i) {
     ASSIGN_OR_RETURN(answers.emplace_back(), plan(workloads[i]));
-    if (answers.back().candidates.empty()) return Infeasible(StrCat("workloads[", i, "]: no candidate can be priced and run"));
+    if (answers.back().candidates.empty())
+      return Infeasible(StrCat("workloads[", i, "]: no candidate can be priced and run"));
   }
   std::vector<Contest> contests;
   const double steps = static_cast<double>(workloads.size()) * (1 + kMeasuredRuns);
@@ -208,8 +211,8 @@ StatusOr<v1::ValidationReport> Validate(Fleet& fleet, const std::vector<Workload
     options.progress(step++ / steps, answer.workload.name);
     ASSIGN_OR_RETURN(contests.emplace_back(), RunAll(fleet, std::move(answer), options.top));
   }
-  // The fastest of many is partly the luckiest, and a busy machine spoils seconds on end: only more looks, apart in time,
-  // tell what choosing the fastest would have gained.
+  // The fastest of many is partly the luckiest, and a busy machine spoils seconds on end: only more looks, apart in
+  // time, tell what choosing the fastest would have gained.
   for (int round = 0; round < kMeasuredRuns; ++round) {
     for (Contest& contest : contests) {
       options.progress(step++ / steps, contest.answer.workload.name);

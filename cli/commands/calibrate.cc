@@ -19,7 +19,8 @@ struct CalibrateOptions {
 };
 
 std::string CurveRow(const CostModel& model) {
-  return model.fit ? StrCat(FormName(model.curve), ", ", model.fit->points, " sizes") : std::string(FormName(model.curve));
+  return model.fit ? StrCat(FormName(model.curve), ", ", model.fit->points, " sizes")
+                   : std::string(FormName(model.curve));
 }
 
 void PrintSummary(const Profile& profile, const std::string& db) {
@@ -54,15 +55,20 @@ Status Run(const CalibrateOptions& options) {
   ASSIGN_OR_RETURN(Store store, Store::Open(options.db));
   ASSIGN_OR_RETURN(const std::vector<Measurement> measurements, WhatToMeasure(options, fleet->cluster()));
   const std::string taken_at = NowText();
-  const std::string name = options.profile_name.empty() ? options.cluster.DefaultName(fleet->cluster()) : options.profile_name;
+  const std::string name =
+      options.profile_name.empty() ? options.cluster.DefaultName(fleet->cluster()) : options.profile_name;
   ProgressBar bar("calibrating");
-  ASSIGN_OR_RETURN(const SampleSet samples,
-                   Calibrate(*fleet, measurements,
-                             {.budget_s = budget_s, .name = name, .taken_at = taken_at,
-                              .progress = [&bar](const CalibrationProgress& progress) { bar.Show(progress.done, progress.what); }}));
+  ASSIGN_OR_RETURN(
+      const SampleSet samples,
+      Calibrate(*fleet, measurements,
+                {.budget_s = budget_s,
+                 .name = name,
+                 .taken_at = taken_at,
+                 .progress = [&bar](const CalibrationProgress& progress) { bar.Show(progress.done, progress.what); }}));
   fleet.reset();
   const SampleBatch batch = {.request_id = StrCat("calibrate ", name, " ", taken_at, " ", static_cast<int>(getpid())),
-                             .calibration = "", .samples = samples};
+                             .calibration = "",
+                             .samples = samples};
   RETURN_IF_ERROR(store.AppendSamples({&batch, 1}).status());
   ASSIGN_OR_RETURN(Profile profile, FitProfile(samples));
   ASSIGN_OR_RETURN(const ProfileVersion saved, store.SaveProfile(profile));
@@ -80,8 +86,9 @@ Status Run(const CalibrateOptions& options) {
 
 void AddCalibrate(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<CalibrateOptions>();
-  CLI::App* command = AddCommand(app, invocation, "calibrate", "Measure collectives and kernels, fit them, and keep the profile",
-                                 "moeplan calibrate --local 4 --db moeplan.db --budget 60s", [options] { return Run(*options); });
+  CLI::App* command =
+      AddCommand(app, invocation, "calibrate", "Measure collectives and kernels, fit them, and keep the profile",
+                 "moeplan calibrate --local 4 --db moeplan.db --budget 60s", [options] { return Run(*options); });
   options->cluster.Add(*command);
   command->add_option("--db", options->db, "Database to keep samples and profile in (made when absent)")->required();
   command->add_option("--profile-name", options->profile_name, "Name of the profile (default: after the cluster)");

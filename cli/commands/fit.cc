@@ -32,8 +32,9 @@ StatusOr<SampleSet> ReadAll(const std::vector<std::string>& paths) {
   for (size_t i = 1; i < paths.size(); ++i) {
     ASSIGN_OR_RETURN(const SampleSet more, ReadSamples(paths[i]));
     if (more.cluster.nodes != all.cluster.nodes || more.cluster.gpus_per_node != all.cluster.gpus_per_node) {
-      return InvalidInput(StrCat(paths[i], ": cluster: found ", more.cluster.nodes, " nodes of ", more.cluster.gpus_per_node,
-                                 " GPUs, expected ", all.cluster.nodes, " of ", all.cluster.gpus_per_node, " as in ", paths.front()));
+      return InvalidInput(StrCat(paths[i], ": cluster: found ", more.cluster.nodes, " nodes of ",
+                                 more.cluster.gpus_per_node, " GPUs, expected ", all.cluster.nodes, " of ",
+                                 all.cluster.gpus_per_node, " as in ", paths.front()));
     }
     all.samples.insert(all.samples.end(), more.samples.begin(), more.samples.end());
   }
@@ -48,7 +49,8 @@ void PrintSummary(const Profile& profile) {
     char beta[32], error[32] = "";
     std::snprintf(beta, sizeof beta, "%.3g", line.beta_s_per_unit);
     if (model.fit) std::snprintf(error, sizeof error, "%.1f %%", 100 * model.fit->relative_error_p50);
-    rows.push_back({name, std::string(FormName(model.curve)), Duration(line.alpha_s), beta, error, StrCat(model.fit ? model.fit->outliers : 0)});
+    rows.push_back({name, std::string(FormName(model.curve)), Duration(line.alpha_s), beta, error,
+                    StrCat(model.fit ? model.fit->outliers : 0)});
   };
   for (const CollectiveModel& entry : profile.collectives) add(Describe(entry.key), entry.model);
   for (const KernelModel& entry : profile.kernels) add(Describe(entry.key), entry.model);
@@ -70,9 +72,11 @@ Status Run(const FitOptions& options) {
 
 void AddFit(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<FitOptions>();
-  CLI::App* command = AddCommand(app, invocation, "fit", "Fit cost models to samples", "moeplan fit --samples samples.json --json",
-                                 [options] { return Run(*options); });
-  command->add_option("--samples", options->samples, "SAMPLES.json; may be repeated, and is merged")->required()->take_all();
+  CLI::App* command = AddCommand(app, invocation, "fit", "Fit cost models to samples",
+                                 "moeplan fit --samples samples.json --json", [options] { return Run(*options); });
+  command->add_option("--samples", options->samples, "SAMPLES.json; may be repeated, and is merged")
+      ->required()
+      ->take_all();
   command->add_flag("--json", options->json, "Print the profile as JSON");
 }
 

@@ -29,24 +29,29 @@ std::string KnobsText(const Knobs& knobs) {
 void PrintRules(const RuleAnswers& rules) {
   if (rules.parm) {
     std::printf("rule parm:  %s (baseline %s, S1 %s, S2 %s)\n", std::string(Name(rules.parm->choice)).c_str(),
-                Duration(rules.parm->t_baseline_s).c_str(), Duration(rules.parm->t_s1_s).c_str(), Duration(rules.parm->t_s2_s).c_str());
+                Duration(rules.parm->t_baseline_s).c_str(), Duration(rules.parm->t_s1_s).c_str(),
+                Duration(rules.parm->t_s2_s).c_str());
   }
   if (rules.monta) {
     std::printf("rule monta: %s (baseline %s, O1 %s", std::string(Name(rules.monta->choice)).c_str(),
                 Duration(rules.monta->t_baseline_s).c_str(), Duration(rules.monta->o1_time_s).c_str());
-    if (rules.monta->o2) std::printf(", O2 %s with N=%d", Duration(rules.monta->o2->time_s).c_str(), rules.monta->o2->chunks);
-    if (rules.monta->o3) std::printf(", O3 %s with N=%d", Duration(rules.monta->o3->time_s).c_str(), rules.monta->o3->chunks);
+    if (rules.monta->o2)
+      std::printf(", O2 %s with N=%d", Duration(rules.monta->o2->time_s).c_str(), rules.monta->o2->chunks);
+    if (rules.monta->o3)
+      std::printf(", O3 %s with N=%d", Duration(rules.monta->o3->time_s).c_str(), rules.monta->o3->chunks);
     std::printf(")\n");
   }
 }
 
 void PrintCandidates(const PlanAnswer& answer) {
-  std::vector<std::vector<std::string>> rows = {{"schedule", "predicted", "90 % interval", "exposed communication", "memory"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"schedule", "predicted", "90 % interval", "exposed communication", "memory"}};
   for (const Plan& plan : answer.candidates) {
     char memory[32];
     std::snprintf(memory, sizeof memory, "%.1f MB", plan.memory_bytes / 1e6);
-    rows.push_back({KnobsText(plan.knobs), Duration(plan.predicted_time_s), StrCat(Duration(plan.low_s), " – ", Duration(plan.high_s)),
-                    Duration(plan.exposed_communication_s), memory});
+    rows.push_back({KnobsText(plan.knobs), Duration(plan.predicted_time_s),
+                    StrCat(Duration(plan.low_s), " – ", Duration(plan.high_s)), Duration(plan.exposed_communication_s),
+                    memory});
   }
   std::fputs(Table(rows).c_str(), stdout);
 }
@@ -55,8 +60,10 @@ void PrintAnswer(const PlanAnswer& answer) {
   if (!answer.candidates.empty()) PrintCandidates(answer);
   std::printf("\n%s\n\n", answer.explanation.c_str());
   PrintRules(answer.rules);
-  for (const Skipped& skipped : answer.skipped_candidates) std::printf("skipped %s: %s\n", skipped.what.c_str(), skipped.reason.c_str());
-  for (const Skipped& skipped : answer.skipped_rules) std::printf("skipped rule %s: %s\n", skipped.what.c_str(), skipped.reason.c_str());
+  for (const Skipped& skipped : answer.skipped_candidates)
+    std::printf("skipped %s: %s\n", skipped.what.c_str(), skipped.reason.c_str());
+  for (const Skipped& skipped : answer.skipped_rules)
+    std::printf("skipped rule %s: %s\n", skipped.what.c_str(), skipped.reason.c_str());
   for (const std::string& warning : answer.warnings) std::printf("warning: %s\n", warning.c_str());
 }
 
@@ -68,8 +75,8 @@ StatusOr<Workload> ReadWorkload(const std::string& path) {
   return workload;
 }
 
-// An answer of "no": candidates were priced and none fits. The answer was printed all the same. Where none could be priced,
-// what the rules say is the answer.
+// An answer of "no": candidates were priced and none fits. The answer was printed all the same. Where none could be
+// priced, what the rules say is the answer.
 Status CheckFeasible(const PlanCommandOptions& options, const PlanAnswer& answer) {
   if (!answer.candidates.empty() || answer.search.evaluated == 0) return OkStatus();
   return Infeasible(StrCat(options.workload, ": ", answer.explanation));
@@ -78,7 +85,8 @@ Status CheckFeasible(const PlanCommandOptions& options, const PlanAnswer& answer
 Status Run(const PlanCommandOptions& options) {
   if (!options.graph.empty()) return Unimplemented("--graph (Lancet) is not there yet; use --workload");
   if (options.workload.empty()) return InvalidInput("--workload: not given, expected WORKLOAD.json");
-  if (options.top_given && options.top < 1) return InvalidInput(StrCat("--top: found ", options.top, ", expected at least 1"));
+  if (options.top_given && options.top < 1)
+    return InvalidInput(StrCat("--top: found ", options.top, ", expected at least 1"));
   ASSIGN_OR_RETURN(const Workload workload, ReadWorkload(options.workload));
   ASSIGN_OR_RETURN(const PlanAnswer answer, options.source.Plan(workload, options.workload, options.top));
   if (options.json) {
@@ -93,14 +101,14 @@ Status Run(const PlanCommandOptions& options) {
 
 void AddPlan(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<PlanCommandOptions>();
-  CLI::App* command = AddCommand(app, invocation, "plan", "Say how an MoE layer should run",
-                                 "moeplan plan --db moeplan.db --workload workload.json --top 5", [options] { return Run(*options); });
+  CLI::App* command =
+      AddCommand(app, invocation, "plan", "Say how an MoE layer should run",
+                 "moeplan plan --db moeplan.db --workload workload.json --top 5", [options] { return Run(*options); });
   options->source.Add(*command);
   command->add_option("--workload", options->workload, "WORKLOAD.json");
   command->add_option("--graph", options->graph, "GRAPH.json, a training graph (not there yet)");
-  command->add_option("--top", options->top, "How many candidates to print (default: all)")->each([options](const std::string&) {
-    options->top_given = true;
-  });
+  command->add_option("--top", options->top, "How many candidates to print (default: all)")
+      ->each([options](const std::string&) { options->top_given = true; });
   command->add_flag("--json", options->json, "Print the whole answer as JSON");
 }
 

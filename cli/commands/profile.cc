@@ -63,9 +63,8 @@ void AddProfile(CLI::App& app, Invocation& invocation) {
   CLI::App* list = AddCommand(*profile, invocation, "list", "The stored profiles, newest first",
                               "moeplan profile list --db moeplan.db", [options] { return List(*options); });
   CLI::App* show = AddCommand(*profile, invocation, "show", "One profile, as JSON",
-                              "moeplan profile show --db moeplan.db --profile-version 1 --json", [options] {
-                                return Show(*options);
-                              });
+                              "moeplan profile show --db moeplan.db --profile-version 1 --json",
+                              [options] { return Show(*options); });
   for (CLI::App* command : {list, show}) {
     command->add_option("--db", options->db, "Database")->required();
     command->add_flag("--json", options->json, "Print JSON");

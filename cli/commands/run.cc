@@ -32,16 +32,18 @@ StatusOr<Plan> PickPlan(const PlanAnswer& answer, const RunOptions& options) {
   std::string names;
   for (const Plan& plan : answer.candidates) {
     if (Name(plan.knobs.family) == options.schedule) return plan;
-    if (names.find(Name(plan.knobs.family)) == std::string::npos) names += StrCat(names.empty() ? "" : ", ", Name(plan.knobs.family));
+    if (names.find(Name(plan.knobs.family)) == std::string::npos)
+      names += StrCat(names.empty() ? "" : ", ", Name(plan.knobs.family));
   }
-  return InvalidInput(StrCat("--schedule: found ", options.schedule, ", expected one of the plan's candidates: ", names));
+  return InvalidInput(
+      StrCat("--schedule: found ", options.schedule, ", expected one of the plan's candidates: ", names));
 }
 
 void PrintReport(const v1::RunReport& report) {
   std::printf("%s: predicted %s, measured %s ± %s, output within %.2g of the reference, %d dropped\n",
               v1::Schedule::Family_Name(report.schedule()).c_str(), Duration(report.predicted_time_s()).c_str(),
-              Duration(report.measured_time_s()).c_str(), Duration(report.spread_s() / 2).c_str(), report.max_relative_error(),
-              report.dropped_tokens());
+              Duration(report.measured_time_s()).c_str(), Duration(report.spread_s() / 2).c_str(),
+              report.max_relative_error(), report.dropped_tokens());
 }
 
 Status Run(const RunOptions& options) {

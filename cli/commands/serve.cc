@@ -31,9 +31,12 @@ void AwaitStop(const sigset_t& signals) {
 
 Status Run(const ServeOptions& options) {
   const sigset_t signals = BlockStopSignals();
-  const auto log = [](std::string_view line) { std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data()); };
-  ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
-                   Server::Start({.store = options.db, .grpc_address = options.grpc, .http_address = options.http, .log = log}));
+  const auto log = [](std::string_view line) {
+    std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+  };
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<Server> server,
+      Server::Start({.store = options.db, .grpc_address = options.grpc, .http_address = options.http, .log = log}));
   std::printf("serving %s: gRPC on %s, HTTP on http://%s\n", options.db.c_str(), server->grpc_address().c_str(),
               server->http_address().c_str());
   std::fflush(stdout);

@@ -27,16 +27,21 @@ constexpr double kCalibrationS = 60;
 
 StatusOr<Profile> CalibrateGrid(Fleet& fleet, const std::vector<Workload>& resolved) {
   ProgressBar bar("calibrating");
-  ASSIGN_OR_RETURN(const SampleSet samples,
-                   Calibrate(fleet, MeasurementsOf(resolved, fleet.cluster()),
-                             {.budget_s = kCalibrationS, .name = "validate", .taken_at = NowText(),
-                              .progress = [&bar](const CalibrationProgress& progress) { bar.Show(progress.done, progress.what); }}));
+  ASSIGN_OR_RETURN(
+      const SampleSet samples,
+      Calibrate(fleet, MeasurementsOf(resolved, fleet.cluster()),
+                {.budget_s = kCalibrationS,
+                 .name = "validate",
+                 .taken_at = NowText(),
+                 .progress = [&bar](const CalibrationProgress& progress) { bar.Show(progress.done, progress.what); }}));
   return FitProfile(samples);
 }
 
-StatusOr<PlanFunction> MakePlanner(const ValidateOptions& options, Fleet& fleet, const std::vector<Workload>& resolved) {
+StatusOr<PlanFunction> MakePlanner(const ValidateOptions& options, Fleet& fleet,
+                                   const std::vector<Workload>& resolved) {
   if (options.source.given()) {
-    return PlanFunction([&options](const Workload& workload) { return options.source.Plan(workload, workload.name, /*top=*/0); });
+    return PlanFunction(
+        [&options](const Workload& workload) { return options.source.Plan(workload, workload.name, /*top=*/0); });
   }
   ASSIGN_OR_RETURN(const Profile profile, CalibrateGrid(fleet, resolved));
   return PlanFunction([profile](const Workload& workload) { return PlanLayer(workload, profile); });
@@ -61,24 +66,27 @@ std::string Label(const v1::MeasuredCandidate& candidate) {
 }
 
 void PrintReport(const v1::ValidationReport& report) {
-  std::vector<std::vector<std::string>> rows = {{"workload", "chosen", "predicted", "measured", "error", "regret", "speedup"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"workload", "chosen", "predicted", "measured", "error", "regret", "speedup"}};
   for (const v1::ValidatedWorkload& workload : report.workloads()) {
     rows.push_back({workload.name(), Label(workload.chosen()), Duration(workload.chosen().predicted_time_s()),
-                    Duration(workload.chosen().measured_time_s()), Percent(workload.prediction_error()), Percent(workload.regret()),
-                    Factor(workload.speedup_over_baseline())});
+                    Duration(workload.chosen().measured_time_s()), Percent(workload.prediction_error()),
+                    Percent(workload.regret()), Factor(workload.speedup_over_baseline())});
   }
   std::fputs(Table(rows).c_str(), stdout);
-  std::printf("prediction error: median %s, 95th percentile %s; regret: mean %s, largest %s; in the 90 %% interval: %s; "
-              "speedup over the faster baseline: %s\n",
-              Percent(report.prediction_error_p50()).c_str(), Percent(report.prediction_error_p95()).c_str(),
-              Percent(report.regret_mean()).c_str(), Percent(report.regret_max()).c_str(), Percent(report.coverage()).c_str(),
-              Factor(report.speedup_over_baseline_mean()).c_str());
+  std::printf(
+      "prediction error: median %s, 95th percentile %s; regret: mean %s, largest %s; in the 90 %% interval: %s; "
+      "speedup over the faster baseline: %s\n",
+      Percent(report.prediction_error_p50()).c_str(), Percent(report.prediction_error_p95()).c_str(),
+      Percent(report.regret_mean()).c_str(), Percent(report.regret_max()).c_str(), Percent(report.coverage()).c_str(),
+      Factor(report.speedup_over_baseline_mean()).c_str());
 }
 
 // A limit that was missed is an answer of "no"; the report was printed all the same.
 Status CheckLimits(const ValidateOptions& options, const v1::ValidationReport& report) {
   if (options.max_error && report.prediction_error_p50() > *options.max_error) {
-    return Infeasible(StrCat("predictionErrorP50: found ", report.prediction_error_p50(), ", expected at most ", *options.max_error));
+    return Infeasible(
+        StrCat("predictionErrorP50: found ", report.prediction_error_p50(), ", expected at most ", *options.max_error));
   }
   if (options.max_regret && report.regret_mean() > *options.max_regret) {
     return Infeasible(StrCat("regretMean: found ", report.regret_mean(), ", expected at most ", *options.max_regret));
@@ -87,9 +95,12 @@ Status CheckLimits(const ValidateOptions& options, const v1::ValidationReport& r
 }
 
 Status CheckOptions(const ValidateOptions& options) {
-  if (options.top_given && options.top < 1) return InvalidInput(StrCat("--top: found ", options.top, ", expected at least 1"));
-  for (const auto& [name, limit] : {std::pair("--max-error", options.max_error), std::pair("--max-regret", options.max_regret)}) {
-    if (limit && !(std::isfinite(*limit) && *limit >= 0)) return InvalidInput(StrCat(name, ": found ", *limit, ", expected at least 0"));
+  if (options.top_given && options.top < 1)
+    return InvalidInput(StrCat("--top: found ", options.top, ", expected at least 1"));
+  for (const auto& [name, limit] :
+       {std::pair("--max-error", options.max_error), std::pair("--max-regret", options.max_regret)}) {
+    if (limit && !(std::isfinite(*limit) && *limit >= 0))
+      return InvalidInput(StrCat(name, ": found ", *limit, ", expected at least 0"));
   }
   return OkStatus();
 }
@@ -103,10 +114,11 @@ Status Run(const ValidateOptions& options) {
   if (!resolved.ok()) return resolved.status().Within(options.workloads);
   ASSIGN_OR_RETURN(const PlanFunction plan, MakePlanner(options, *fleet, *resolved));
   ProgressBar bar("validating");
-  ASSIGN_OR_RETURN(const v1::ValidationReport report,
-                   Validate(*fleet, *resolved, plan, {.top = options.top, .progress = [&bar](double done, const std::string& what) {
-                                                        bar.Show(done, what);
-                                                      }}));
+  ASSIGN_OR_RETURN(
+      const v1::ValidationReport report,
+      Validate(*fleet, *resolved, plan, {.top = options.top, .progress = [&bar](double done, const std::string& what) {
+                                           bar.Show(done, what);
+                                         }}));
   fleet.reset();
   if (options.json) {
     PrintJson(report);
@@ -120,14 +132,14 @@ Status Run(const ValidateOptions& options) {
 
 void AddValidate(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<ValidateOptions>();
-  CLI::App* command = AddCommand(app, invocation, "validate", "Run all candidates of a grid of workloads and compare with predictions",
-                                 "moeplan validate --workloads grid.json --local 4 --max-error 0.08", [options] { return Run(*options); });
+  CLI::App* command = AddCommand(
+      app, invocation, "validate", "Run all candidates of a grid of workloads and compare with predictions",
+      "moeplan validate --workloads grid.json --local 4 --max-error 0.08", [options] { return Run(*options); });
   options->cluster.Add(*command);
   options->source.Add(*command);
   command->add_option("--workloads", options->workloads, "GRID.json")->required();
-  command->add_option("--top", options->top, "Run only the K best and the baselines (default: all)")->each([options](const std::string&) {
-    options->top_given = true;
-  });
+  command->add_option("--top", options->top, "Run only the K best and the baselines (default: all)")
+      ->each([options](const std::string&) { options->top_given = true; });
   command->add_option("--max-error", options->max_error, "Exit 1 when the median prediction error exceeds it");
   command->add_option("--max-regret", options->max_regret, "Exit 1 when the mean regret exceeds it");
   command->add_flag("--json", options->json, "Print the report as JSON");

@@ -19,7 +19,8 @@ const bool one_thread = [] {
 
 void Multiply(const float* a, const float* b, float* c, int rows, int inner, int columns) {
   if (rows == 0 || columns == 0) return;
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, columns, inner, 1.0F, a, inner, b, columns, 0.0F, c, columns);
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, columns, inner, 1.0F, a, inner, b, columns, 0.0F, c,
+              columns);
 }
 #else
 void Multiply(const float* a, const float* b, float* c, int rows, int inner, int columns) {

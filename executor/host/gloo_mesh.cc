@@ -45,8 +45,7 @@ milliseconds TimeLeft(Deadline deadline) {
 
 // Runs work on Gloo's own event thread. A connection that another thread has locked makes that thread spin until the
 // lock is free, and if the holder waits for the same processor that is a whole tick of the scheduler: collectives of
-// 0.4 ms then take 4. So sends, receives and the end of
-// a buffer happen on it.
+// 0.4 ms then take 4. So sends, receives and the end of a buffer happen on it.
 class EventThread final : public gloo::transport::tcp::Handler {
  public:
   using Work = std::function<void()>;
@@ -196,7 +195,8 @@ class GlooTransfer final : public PendingTransfer {
  public:
   using Buffer = gloo::transport::UnboundBuffer;
 
-  GlooTransfer(std::unique_ptr<Buffer> buffer, bool receives, std::shared_ptr<Waits> waits, std::shared_ptr<EventThread> thread)
+  GlooTransfer(std::unique_ptr<Buffer> buffer, bool receives, std::shared_ptr<Waits> waits,
+               std::shared_ptr<EventThread> thread)
       : state_(std::make_shared<State>()), receives_(receives), waits_(std::move(waits)), thread_(std::move(thread)) {
     state_->buffer = std::move(buffer);
   }
@@ -220,7 +220,8 @@ class GlooTransfer final : public PendingTransfer {
     thread_->Drain();
     RETURN_IF_ERROR(waits_->Enter(state_->buffer.get()));
     const Status status = Guarded([&]() -> Status {
-      const bool done = receives_ ? state_->buffer->waitRecv(TimeLeft(deadline)) : state_->buffer->waitSend(TimeLeft(deadline));
+      const bool done =
+          receives_ ? state_->buffer->waitRecv(TimeLeft(deadline)) : state_->buffer->waitSend(TimeLeft(deadline));
       if (done) return OkStatus();
       RETURN_IF_ERROR(state_->NotStarted());
       RETURN_IF_ERROR(waits_->failure());
@@ -316,7 +317,8 @@ class GlooMesh final : public Mesh {
  public:
   GlooMesh(std::shared_ptr<EventThread> thread, Links links, int rank, std::vector<int> job_ranks)
       : thread_(std::move(thread)), links_(std::move(links)), rank_(rank), job_ranks_(std::move(job_ranks)) {}
-  // Buffers hold on to their connections, which must not be closed by the event thread: it may have news of them at hand.
+  // Buffers hold on to their connections, which must not be closed by the event thread: it may have news of them at
+  // hand.
   ~GlooMesh() override {
     thread_->PostAndWait([] {});
   }
@@ -343,16 +345,18 @@ class GlooMesh final : public Mesh {
   void Abort(const Status& why) override { waits_->Abort(why); }
 
  private:
-  StatusOr<std::unique_ptr<PendingTransfer>> Start(Connections& connections, int peer, uint64_t tag, void* data, size_t bytes,
-                                                   bool receives) {
+  StatusOr<std::unique_ptr<PendingTransfer>> Start(Connections& connections, int peer, uint64_t tag, void* data,
+                                                   size_t bytes, bool receives) {
     RETURN_IF_ERROR(waits_->failure());
-    auto transfer = std::make_unique<GlooTransfer>(connections.createUnboundBuffer(data, bytes), receives, waits_, thread_);
+    auto transfer =
+        std::make_unique<GlooTransfer>(connections.createUnboundBuffer(data, bytes), receives, waits_, thread_);
     transfer->Start(peer, tag);
     return transfer;
   }
 
   // Sends `own` to every member and returns what each of them sent; lengths go ahead.
-  StatusOr<std::vector<std::string>> ExchangeText(const std::vector<int>& members, const std::string& own, Deadline deadline);
+  StatusOr<std::vector<std::string>> ExchangeText(const std::vector<int>& members, const std::string& own,
+                                                  Deadline deadline);
   Status ExchangeBytes(const std::vector<int>& members, std::span<const std::byte> own,
                        const std::vector<std::span<std::byte>>& received, Deadline deadline);
 

@@ -1,7 +1,7 @@
 // A mesh between processes: Gloo over TCP.
 //
-// Joining takes two steps, because everyone must know everyone's addresses: Start gives an address to hand to all ranks by whatever
-// means, printable text without spaces; Connect takes those of all ranks.
+// Joining takes two steps, because everyone must know everyone's addresses: Start gives an address to hand to all ranks
+// by whatever means, printable text without spaces; Connect takes those of all ranks.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,8 @@ class GlooJoin {
   virtual StatusOr<std::unique_ptr<Mesh>> Connect(const std::vector<std::string>& addresses) && = 0;
 };
 
-// Listens on `host_address` (an address of this machine, such as "127.0.0.1"); without Gloo in the build, kUnimplemented.
+// Listens on `host_address` (an address of this machine, such as "127.0.0.1"); without Gloo in the build,
+// kUnimplemented.
 StatusOr<std::unique_ptr<GlooJoin>> StartGlooJoin(int rank, int size, const std::string& host_address);
 
 }  // namespace moeplan

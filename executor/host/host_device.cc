@@ -16,9 +16,7 @@
 namespace moeplan {
 namespace {
 
-double NowS() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double NowS() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 class ThreadEvent final : public Event {
  public:

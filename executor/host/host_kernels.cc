@@ -30,7 +30,9 @@ class HostKernels final : public Kernels {
         type_(ElementTypeOf(layer.bytes_per_element)),
         row_bytes_(static_cast<size_t>(layer.model_dim) * layer.bytes_per_element) {}
 
-  void Gate(const GateArgs& args, Stream& stream) override { Run(stream, [this, args] { GateRows(args); }); }
+  void Gate(const GateArgs& args, Stream& stream) override {
+    Run(stream, [this, args] { GateRows(args); });
+  }
   void AssignSlots(const AssignSlotsArgs& args, Stream& stream) override {
     Run(stream, [this, args] { AssignSlotsOfSlice(args); });
   }
@@ -106,9 +108,11 @@ class HostKernels final : public Kernels {
     std::memset(out.data, 0, first_rows.back() * row_bytes_);
     for (int block = 0; block < tokens.blocks; ++block) {
       const int first_row = block * tokens.rows_per_block;
-      ForEachPlacedPair(out, routing, first_row, tokens.valid_rows, block, [&](int row, size_t, const SlotPlace& place) {
-        std::memcpy(out.data + (first_rows[place.cell] + place.row) * row_bytes_, tokens.data + row * row_bytes_, row_bytes_);
-      });
+      ForEachPlacedPair(out, routing, first_row, tokens.valid_rows, block,
+                        [&](int row, size_t, const SlotPlace& place) {
+                          std::memcpy(out.data + (first_rows[place.cell] + place.row) * row_bytes_,
+                                      tokens.data + row * row_bytes_, row_bytes_);
+                        });
     }
   }
 
@@ -118,11 +122,12 @@ class HostKernels final : public Kernels {
     // The routing holds every block that was gated; `out` is the own one.
     const int block = slots.address.own_block;
     const int first_row = block * out.rows_per_block;
-    ForEachPlacedPair(slots, routing, first_row, out.valid_rows, block, [&](int row, size_t pair, const SlotPlace& place) {
-      Load(slots.data + (first_rows[place.cell] + place.row) * row_bytes_, type_, layer_.model_dim, part.data());
-      float* to = sum.data() + static_cast<size_t>(row - first_row) * layer_.model_dim;
-      for (int column = 0; column < layer_.model_dim; ++column) to[column] += routing.weight[pair] * part[column];
-    });
+    ForEachPlacedPair(
+        slots, routing, first_row, out.valid_rows, block, [&](int row, size_t pair, const SlotPlace& place) {
+          Load(slots.data + (first_rows[place.cell] + place.row) * row_bytes_, type_, layer_.model_dim, part.data());
+          float* to = sum.data() + static_cast<size_t>(row - first_row) * layer_.model_dim;
+          for (int column = 0; column < layer_.model_dim; ++column) to[column] += routing.weight[pair] * part[column];
+        });
     Store(sum.data(), type_, sum.size(), out.data);
   }
 
@@ -192,7 +197,8 @@ class HostKernels final : public Kernels {
     Multiply(input_.data(), weights_.up.data() + expert * matrix, hidden_.data(), rows, layer_.model_dim, hidden);
     if (layer_.expert_matrices == 3) {
       gate_up_.resize(hidden_.size());
-      Multiply(input_.data(), weights_.gate_up.data() + expert * matrix, gate_up_.data(), rows, layer_.model_dim, hidden);
+      Multiply(input_.data(), weights_.gate_up.data() + expert * matrix, gate_up_.data(), rows, layer_.model_dim,
+               hidden);
       for (size_t i = 0; i < hidden_.size(); ++i) hidden_[i] *= gate_up_[i] / (1 + std::exp(-gate_up_[i]));
     } else {
       constexpr float kInverseSqrt2 = std::numbers::sqrt2_v<float> / 2;

@@ -30,7 +30,8 @@ class Hub {
     std::unique_lock lock(mutex_);
     auto& others = from != nullptr ? receivers_ : senders_;
     const auto waiting = others.find(channel);
-    while (waiting != others.end() && !waiting->second.empty() && waiting->second.front()->cancelled) waiting->second.pop_front();
+    while (waiting != others.end() && !waiting->second.empty() && waiting->second.front()->cancelled)
+      waiting->second.pop_front();
     if (waiting == others.end() || waiting->second.empty()) {
       auto message = std::make_shared<Message>(Message{.from = from, .to = to, .bytes = bytes});
       (from != nullptr ? senders_ : receivers_)[channel].push_back(message);
@@ -40,7 +41,8 @@ class Hub {
     waiting->second.pop_front();
     if (waiting->second.empty()) others.erase(waiting);  // Tags are used once; keep none behind.
     lock.unlock();
-    std::memcpy(to != nullptr ? to : message->to, from != nullptr ? from : message->from, std::min(bytes, message->bytes));
+    std::memcpy(to != nullptr ? to : message->to, from != nullptr ? from : message->from,
+                std::min(bytes, message->bytes));
     lock.lock();
     message->done = true;
     changed_.notify_all();

@@ -19,9 +19,8 @@ class MeshCommunicator final : public Communicator {
   int size() const override { return mesh_->size(); }
 
   void AllToAll(const PeerRows& send, const PeerRows& recv, Stream& stream) override {
-    Queue(stream, [=, this](Operation& operation) {
-      return operation.Exchange(PartsOf(send, size()), PartsOf(recv, size()));
-    });
+    Queue(stream,
+          [=, this](Operation& operation) { return operation.Exchange(PartsOf(send, size()), PartsOf(recv, size())); });
   }
 
   void AllGather(std::span<const std::byte> send, std::span<std::byte> recv, Stream& stream) override {
@@ -31,14 +30,16 @@ class MeshCommunicator final : public Communicator {
     });
   }
 
-  void ReduceScatter(std::span<const std::byte> send, std::span<std::byte> recv, ElementType type, Stream& stream) override {
+  void ReduceScatter(std::span<const std::byte> send, std::span<std::byte> recv, ElementType type,
+                     Stream& stream) override {
     MOEPLAN_CHECK(send.size() == recv.size() * size());
     Queue(stream, [=, this](Operation& operation) {
       return operation.SumOfParts(EqualParts(Writable(send), size()), recv, type, scratch_);
     });
   }
 
-  void AllReduce(std::span<const std::byte> send, std::span<std::byte> recv, ElementType type, Stream& stream) override {
+  void AllReduce(std::span<const std::byte> send, std::span<std::byte> recv, ElementType type,
+                 Stream& stream) override {
     MOEPLAN_CHECK(send.size() == recv.size());
     Queue(stream, [=, this](Operation& operation) -> Status {
       const std::vector<Part> own_parts = ElementParts(Writable(send), type, size());
@@ -105,7 +106,8 @@ class MeshCommunicator final : public Communicator {
     }
 
     // out = the sum over ranks of the part each has for this rank; `parts` are the own ones.
-    Status SumOfParts(const std::vector<Part>& parts, std::span<std::byte> out, ElementType type, std::vector<std::byte>& scratch) {
+    Status SumOfParts(const std::vector<Part>& parts, std::span<std::byte> out, ElementType type,
+                      std::vector<std::byte>& scratch) {
       const int size = mesh_.size();
       scratch.resize(out.size() * size);
       const std::vector<Part> received = EqualParts(scratch, size);
@@ -173,7 +175,8 @@ class MeshCommunicator final : public Communicator {
           if (sends) {
             RETURN_IF_ERROR(SendPart(part));
           } else {
-            RETURN_IF_ERROR(Add(peer, part.bytes.size(), mesh_.Receive(peer, TagOf(part), part.bytes), /*receives=*/true));
+            RETURN_IF_ERROR(
+                Add(peer, part.bytes.size(), mesh_.Receive(peer, TagOf(part), part.bytes), /*receives=*/true));
           }
         }
       }
@@ -197,9 +200,9 @@ class MeshCommunicator final : public Communicator {
     Status Explain(const Status& status, int peer, size_t bytes) const {
       const int job_rank = mesh_.JobRank(peer);
       switch (status.code()) {
-        case StatusCode::kDeadlineExceeded:
-          return error::MissedDeadline(job_rank, task_, static_cast<double>(bytes));
-        case StatusCode::kPeerLost: return error::LostPeer(job_rank, task_, static_cast<double>(bytes), status.message());
+        case StatusCode::kDeadlineExceeded: return error::MissedDeadline(job_rank, task_, static_cast<double>(bytes));
+        case StatusCode::kPeerLost:
+          return error::LostPeer(job_rank, task_, static_cast<double>(bytes), status.message());
         default: return status.Within(StrCat("task ", task_));
       }
     }
@@ -244,7 +247,8 @@ class MeshCommunicator final : public Communicator {
     for (int i = 0; i < expert_ranks; ++i) {
       const int expert_rank = (rank() / exchange.shards + i) % expert_ranks;
       const int first = expert_rank * exchange.shards;
-      for (int shard = 0; shard < exchange.shards; ++shard) RETURN_IF_ERROR(exchange.operation.AwaitFrom(first + shard));
+      for (int shard = 0; shard < exchange.shards; ++shard)
+        RETURN_IF_ERROR(exchange.operation.AwaitFrom(first + shard));
       Part sum = own_sums[expert_rank];
       SumParts(std::span(exchange.partials).subspan(first, exchange.shards), sum.bytes, type);
       for (sum.peer = 0; sum.peer < static_cast<int>(gathering.wholes.size()); ++sum.peer) {

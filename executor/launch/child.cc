@@ -92,15 +92,20 @@ StatusOr<Child> Child::Start(const std::vector<std::string>& command, const Chil
   ASSIGN_OR_RETURN(Pipe to_child, MakePipe());
   ASSIGN_OR_RETURN(Pipe from_child, MakePipe());
   Child child;
-  ASSIGN_OR_RETURN(child.pid_, Fork(command, {.input = to_child.read.get(), .output = from_child.write.get(), .error = -1,
-                                              .place = place, .parent = 0}));
+  ASSIGN_OR_RETURN(
+      child.pid_,
+      Fork(command,
+           {.input = to_child.read.get(), .output = from_child.write.get(), .error = -1, .place = place, .parent = 0}));
   child.write_ = std::move(to_child.write);
   child.read_ = std::move(from_child.read);
   return child;
 }
 
 Child::Child(Child&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), write_(std::move(other.write_)), read_(std::move(other.read_)), end_(std::move(other.end_)) {}
+    : pid_(std::exchange(other.pid_, -1)),
+      write_(std::move(other.write_)),
+      read_(std::move(other.read_)),
+      end_(std::move(other.end_)) {}
 
 Child::~Child() {
   if (pid_ <= 0 || !end_.empty()) return;
@@ -117,9 +122,11 @@ std::string Child::End() {
 Status RunCommand(const std::vector<std::string>& command, const std::string& input, int network_namespace) {
   ASSIGN_OR_RETURN(Pipe to_child, MakePipe());
   ASSIGN_OR_RETURN(Pipe errors, MakePipe());
-  ASSIGN_OR_RETURN(const pid_t pid, Fork(command, {.input = to_child.read.get(), .output = errors.write.get(),
+  ASSIGN_OR_RETURN(const pid_t pid, Fork(command, {.input = to_child.read.get(),
+                                                   .output = errors.write.get(),
                                                    .error = errors.write.get(),
-                                                   .place = {.network_namespace = network_namespace}, .parent = 0}));
+                                                   .place = {.network_namespace = network_namespace},
+                                                   .parent = 0}));
   to_child.read = OwnedFd();
   errors.write = OwnedFd();
   for (size_t written = 0; written < input.size();) {

@@ -49,8 +49,9 @@ StatusOr<OwnedFd> MakeNetworkNamespace() {
     if (fd.get() < 0) error = errno;
   }).join();
   if (error == EPERM) {
-    return PermissionDenied("--emulated makes network namespaces, which needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN); run as "
-                            "root, or use --local");
+    return PermissionDenied(
+        "--emulated makes network namespaces, which needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN); run as "
+        "root, or use --local");
   }
   if (error != 0) return Unavailable(StrCat("cannot make a network namespace: ", std::strerror(error)));
   return fd;
@@ -59,8 +60,9 @@ StatusOr<OwnedFd> MakeNetworkNamespace() {
 std::string AddressOf(int rank) { return StrCat("10.77.", rank / 250, ".", rank % 250 + 1); }
 std::string PathOf(const OwnedFd& fd) { return StrCat("/proc/", static_cast<int>(getpid()), "/fd/", fd.get()); }
 
-// A small token bucket: a full one lets the first bytes after a pause pass for nothing, which would make messages measured
-// one by one faster than the same messages in a row. The queue holds what the senders' small socket buffers put into it.
+// A small token bucket: a full one lets the first bytes after a pause pass for nothing, which would make messages
+// measured one by one faster than the same messages in a row. The queue holds what the senders' small socket buffers
+// put into it.
 std::string Shape(const std::string& interface, double bytes_per_s) {
   const double burst_bytes = std::max(3200.0, bytes_per_s * 1.5e-4);
   return StrCat("qdisc add dev ", interface, " root tbf rate ", std::llround(bytes_per_s * 8), "bit burst ",
@@ -85,7 +87,8 @@ std::string FabricCommands(const EmulatedNodes& cluster, const std::vector<Owned
 }
 
 std::string RankCommands(const EmulatedNodes& cluster, int rank) {
-  std::string commands = StrCat("link set lo up\nlink set nic up\nlink set lan up\naddr add ", AddressOf(rank), "/16 dev nic\n");
+  std::string commands =
+      StrCat("link set lo up\nlink set nic up\nlink set lan up\naddr add ", AddressOf(rank), "/16 dev nic\n");
   const int first = rank / cluster.ranks_per_node * cluster.ranks_per_node;
   for (int peer = first; peer < first + cluster.ranks_per_node; ++peer) {
     if (peer != rank) commands += StrCat("route add ", AddressOf(peer), "/32 dev lan src ", AddressOf(rank), "\n");
@@ -113,10 +116,11 @@ Status Wire(const EmulatedNodes& cluster, const OwnedFd& fabric, const std::vect
 
 Status Check(const EmulatedNodes& cluster) {
   if (cluster.nodes < 1) return InvalidInput(StrCat("nodes: found ", cluster.nodes, ", expected at least 1"));
-  if (cluster.ranks_per_node < 1) return InvalidInput(StrCat("gpusPerNode: found ", cluster.ranks_per_node, ", expected at least 1"));
+  if (cluster.ranks_per_node < 1)
+    return InvalidInput(StrCat("gpusPerNode: found ", cluster.ranks_per_node, ", expected at least 1"));
   if (static_cast<double>(cluster.nodes) * cluster.ranks_per_node > kMaxEmulatedRanks) {
-    return InvalidInput(StrCat("nodes·gpusPerNode: found ", cluster.nodes, "·", cluster.ranks_per_node, ", expected at most ",
-                               kMaxEmulatedRanks, " emulated ranks"));
+    return InvalidInput(StrCat("nodes·gpusPerNode: found ", cluster.nodes, "·", cluster.ranks_per_node,
+                               ", expected at most ", kMaxEmulatedRanks, " emulated ranks"));
   }
   if (!(cluster.nic_bytes_per_s >= 1e4 && cluster.nic_bytes_per_s <= 1e10)) {
     return InvalidInput(StrCat("nic.bytesPerS: found ", cluster.nic_bytes_per_s, ", expected 1e4 to 1e10"));
@@ -136,8 +140,10 @@ StatusOr<std::unique_ptr<Launch>> LaunchEmulated(const EmulatedNodes& cluster, c
   RETURN_IF_ERROR(Wire(cluster, fabric, namespaces));
   std::vector<Child> children;
   for (size_t rank = 0; rank < namespaces.size(); ++rank) {
-    const std::vector<std::string> command = CommandOf(program, static_cast<int>(rank), AddressOf(static_cast<int>(rank)));
-    ASSIGN_OR_RETURN(Child child, Child::Start(command, {.network_namespace = namespaces[rank].get(), .part = static_cast<int>(rank),
+    const std::vector<std::string> command =
+        CommandOf(program, static_cast<int>(rank), AddressOf(static_cast<int>(rank)));
+    ASSIGN_OR_RETURN(Child child, Child::Start(command, {.network_namespace = namespaces[rank].get(),
+                                                         .part = static_cast<int>(rank),
                                                          .parts = static_cast<int>(namespaces.size())}));
     children.push_back(std::move(child));
   }

@@ -57,7 +57,8 @@ Status WriteFrame(int fd, const std::string& frame) {
 StatusOr<std::string> ReadFrame(int fd, Clock::time_point deadline) {
   uint32_t length = 0;
   RETURN_IF_ERROR(ReadExactly(fd, reinterpret_cast<char*>(&length), sizeof length, deadline));
-  if (length > kMaxFrameBytes) return InternalError(StrCat("a message of ", length, " bytes, expected at most ", kMaxFrameBytes));
+  if (length > kMaxFrameBytes)
+    return InternalError(StrCat("a message of ", length, " bytes, expected at most ", kMaxFrameBytes));
   std::string frame(length, '\0');
   RETURN_IF_ERROR(ReadExactly(fd, frame.data(), length, deadline));
   return frame;

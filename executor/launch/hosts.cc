@@ -52,8 +52,8 @@ StatusOr<std::vector<Host>> ParseHostfile(const std::string& text, const std::st
   if (hosts.empty()) return InvalidInput(StrCat(file_name, ": found no host, expected lines of 'host slots=N'"));
   for (const Host& host : hosts) {
     if (host.slots != hosts.front().slots) {
-      return InvalidInput(StrCat(file_name, ": found slots=", host.slots, " for ", host.name, ", expected ", hosts.front().slots,
-                                 " as for ", hosts.front().name, " (nodes must be alike)"));
+      return InvalidInput(StrCat(file_name, ": found slots=", host.slots, " for ", host.name, ", expected ",
+                                 hosts.front().slots, " as for ", hosts.front().name, " (nodes must be alike)"));
     }
   }
   return hosts;

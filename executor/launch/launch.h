@@ -42,8 +42,8 @@ struct RankProgram {
 // processors, neighbours share one: they wait for each other the most, and so keep in step.
 StatusOr<std::unique_ptr<Launch>> LaunchLocal(int ranks, const RankProgram& program);
 
-// Nodes of ranks on this machine, every rank in a network namespace of its own with one shaped veth pair as its NIC; the
-// ranks of a node also share an unshaped link. kPermissionDenied without the right to make namespaces.
+// Nodes of ranks on this machine, every rank in a network namespace of its own with one shaped veth pair as its NIC;
+// the ranks of a node also share an unshaped link. kPermissionDenied without the right to make namespaces.
 struct EmulatedNodes {
   int nodes = 0;
   int ranks_per_node = 0;
@@ -51,8 +51,8 @@ struct EmulatedNodes {
 };
 StatusOr<std::unique_ptr<Launch>> LaunchEmulated(const EmulatedNodes& cluster, const RankProgram& program);
 
-// Ranks over ssh, `slots` on each host (Open MPI's hostfile: "host slots=N" lines, # comments). Every host must have the
-// same program and the same number of slots.
+// Ranks over ssh, `slots` on each host (Open MPI's hostfile: "host slots=N" lines, # comments). Every host must have
+// the same program and the same number of slots.
 struct Host {
   std::string name;
   int slots = 1;
@@ -71,8 +71,8 @@ struct LaunchedRank {
 // `get` reads the environment (nullptr: not set). The error names the variables that were looked for.
 StatusOr<LaunchedRank> ReadLaunchedRank(const char* (*get)(const char*));
 
-// Rank 0: waits for every other rank to connect; the Launch then reaches all ranks, rank 0 itself by `own_fd` (one end of
-// a socket pair whose other end serves rank 0).
+// Rank 0: waits for every other rank to connect; the Launch then reaches all ranks, rank 0 itself by `own_fd` (one end
+// of a socket pair whose other end serves rank 0).
 StatusOr<std::unique_ptr<Launch>> GatherLaunched(const LaunchedRank& self, int own_fd, double timeout_s);
 // Other ranks: a socket connected to rank 0, and the own address that others can reach.
 struct JoinedLaunch {

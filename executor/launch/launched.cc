@@ -59,7 +59,8 @@ std::string LocalAddressOf(int fd) {
   sockaddr_in self{};
   socklen_t length = sizeof self;
   char text[INET_ADDRSTRLEN] = "";
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&self), &length) == 0) inet_ntop(AF_INET, &self.sin_addr, text, sizeof text);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&self), &length) == 0)
+    inet_ntop(AF_INET, &self.sin_addr, text, sizeof text);
   return text;
 }
 
@@ -74,15 +75,17 @@ StatusOr<OwnedFd> ListenOn(const LaunchedRank& self) {
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(fd.get(), addresses.first->ai_addr, addresses.first->ai_addrlen) != 0 || listen(fd.get(), self.ranks) != 0) {
-    return Unavailable(StrCat("cannot listen on ", self.master_address, ":", self.master_port, ": ", std::strerror(errno),
-                              "; set MOEPLAN_PORT to a free port on all ranks"));
+    return Unavailable(StrCat("cannot listen on ", self.master_address, ":", self.master_port, ": ",
+                              std::strerror(errno), "; set MOEPLAN_PORT to a free port on all ranks"));
   }
   return fd;
 }
 
 class SocketLaunch final : public Launch {
  public:
-  SocketLaunch(const LaunchedRank& self, int own_fd) : self_(self), sockets_(self.ranks) { sockets_[0] = OwnedFd(own_fd); }
+  SocketLaunch(const LaunchedRank& self, int own_fd) : self_(self), sockets_(self.ranks) {
+    sockets_[0] = OwnedFd(own_fd);
+  }
 
   void Add(int rank, OwnedFd socket) { sockets_[rank] = std::move(socket); }
   bool Has(int rank) const { return sockets_[rank].get() >= 0; }
@@ -107,7 +110,8 @@ Status AcceptRank(int listening, SocketLaunch& launch, int ranks, Clock::time_po
   if (socket.get() < 0) return Unavailable(StrCat("accept: ", std::strerror(errno)));
   ASSIGN_OR_RETURN(const std::string greeting, ReadFrame(socket.get(), std::min(deadline, In(5))));
   const auto rank = greeting.starts_with(kGreeting) ? Number(greeting.c_str() + std::strlen(kGreeting)) : std::nullopt;
-  if (!rank || *rank < 1 || *rank >= ranks || launch.Has(*rank)) return InvalidInput("a connection that is no rank of this job");
+  if (!rank || *rank < 1 || *rank >= ranks || launch.Has(*rank))
+    return InvalidInput("a connection that is no rank of this job");
   launch.Add(*rank, std::move(socket));
   return OkStatus();
 }
@@ -118,23 +122,27 @@ StatusOr<LaunchedRank> ReadLaunchedRank(const char* (*get)(const char*)) {
   for (const Launcher& launcher : kLaunchers) {
     const auto rank = Number(get(launcher.rank)), ranks = Number(get(launcher.ranks));
     if (!rank || !ranks) continue;
-    LaunchedRank self{.rank = *rank, .ranks = *ranks, .ranks_per_node = Number(get(launcher.local_ranks)).value_or(*ranks)};
-    if (self.ranks < 1 || self.rank < 0 || self.rank >= self.ranks || self.ranks_per_node < 1 || self.ranks % self.ranks_per_node != 0) {
-      return InvalidInput(StrCat(launcher.rank, ", ", launcher.ranks, ", ", launcher.local_ranks, ": found ", self.rank, ", ",
-                                 self.ranks, ", ", self.ranks_per_node, ", expected a rank below the ranks, and alike nodes"));
+    LaunchedRank self{
+        .rank = *rank, .ranks = *ranks, .ranks_per_node = Number(get(launcher.local_ranks)).value_or(*ranks)};
+    if (self.ranks < 1 || self.rank < 0 || self.rank >= self.ranks || self.ranks_per_node < 1 ||
+        self.ranks % self.ranks_per_node != 0) {
+      return InvalidInput(StrCat(launcher.rank, ", ", launcher.ranks, ", ", launcher.local_ranks, ": found ", self.rank,
+                                 ", ", self.ranks, ", ", self.ranks_per_node,
+                                 ", expected a rank below the ranks, and alike nodes"));
     }
     const char* address = get("MASTER_ADDR");
     if (address == nullptr && self.ranks_per_node != self.ranks) {
-      return InvalidInput(StrCat("MASTER_ADDR: not set, expected the host of rank 0, since ", launcher.name, " started ranks on ",
-                                 self.ranks / self.ranks_per_node, " nodes"));
+      return InvalidInput(StrCat("MASTER_ADDR: not set, expected the host of rank 0, since ", launcher.name,
+                                 " started ranks on ", self.ranks / self.ranks_per_node, " nodes"));
     }
     self.master_address = address == nullptr ? "127.0.0.1" : address;
     // torchrun's own store listens on MASTER_PORT.
     self.master_port = Number(get("MOEPLAN_PORT")).value_or(Number(get("MASTER_PORT")).value_or(29500) + 1);
     return self;
   }
-  return InvalidInput("--launched: found no rank in the environment, expected RANK and WORLD_SIZE (torchrun), SLURM_PROCID and "
-                      "SLURM_NTASKS (srun), or OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (mpirun)");
+  return InvalidInput(
+      "--launched: found no rank in the environment, expected RANK and WORLD_SIZE (torchrun), SLURM_PROCID and "
+      "SLURM_NTASKS (srun), or OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (mpirun)");
 }
 
 StatusOr<std::unique_ptr<Launch>> GatherLaunched(const LaunchedRank& self, int own_fd, double timeout_s) {
@@ -167,7 +175,8 @@ StatusOr<JoinedLaunch> JoinLaunched(const LaunchedRank& self, double timeout_s) 
       return JoinedLaunch{fd.release(), std::move(address)};
     }
     if (Clock::now() > deadline) {
-      return Unavailable(StrCat("rank 0 does not answer at ", self.master_address, ":", self.master_port, ": ", std::strerror(errno)));
+      return Unavailable(
+          StrCat("rank 0 does not answer at ", self.master_address, ":", self.master_port, ": ", std::strerror(errno)));
     }
     // Rank 0 may start later than this one.
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -9,7 +9,8 @@ namespace moeplan {
 std::vector<std::string> CommandOf(const RankProgram& program, int rank, const std::string& address) {
   std::vector<std::string> command = {program.program};
   command.insert(command.end(), program.arguments.begin(), program.arguments.end());
-  for (const std::string& word : {std::string("--rank"), StrCat(rank), std::string("--address"), address}) command.push_back(word);
+  for (const std::string& word : {std::string("--rank"), StrCat(rank), std::string("--address"), address})
+    command.push_back(word);
   return command;
 }
 

@@ -46,7 +46,8 @@ std::vector<float> Columns(const Layer& layer, const ExpertShard& shard, const S
   values.reserve(static_cast<size_t>(shard.experts) * layer.model_dim * shard.hidden);
   for (int expert = shard.first_expert; expert < shard.first_expert + shard.experts; ++expert) {
     for (int row = 0; row < layer.model_dim; ++row) {
-      const uint64_t start = (static_cast<uint64_t>(expert) * layer.model_dim + row) * layer.hidden_dim + shard.first_hidden;
+      const uint64_t start =
+          (static_cast<uint64_t>(expert) * layer.model_dim + row) * layer.hidden_dim + shard.first_hidden;
       for (int column = 0; column < shard.hidden; ++column) values.push_back(source(start + column));
     }
   }
@@ -83,7 +84,9 @@ ExpertShard ShardOf(const Layer& layer, const Layout& layout, int stage_rank) {
   const int expert_rank = stage_rank / shards % layout.expert_parallel;
   const int experts = layer.experts / layout.expert_parallel;
   const auto cut = [&](int at) { return static_cast<int>(static_cast<int64_t>(layer.hidden_dim) * at / shards); };
-  return {.first_expert = expert_rank * experts, .experts = experts, .first_hidden = cut(shard),
+  return {.first_expert = expert_rank * experts,
+          .experts = experts,
+          .first_hidden = cut(shard),
           .hidden = cut(shard + 1) - cut(shard)};
 }
 

@@ -19,7 +19,7 @@ struct ExpertShard {
 };
 
 struct LayerWeights {
-  std::vector<float> gate;                // [E][M]
+  std::vector<float> gate;  // [E][M]
   ExpertShard shard;
   // Of each expert of the shard, one after the other: up [M][hidden], and for SwiGLU gate_up [M][hidden]; down
   // [hidden][M].

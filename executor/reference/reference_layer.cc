@@ -39,8 +39,8 @@ struct Choice {
 
 }  // namespace
 
-ReferenceOutput ComputeReference(const Layer& layer, const LayerWeights& full, const std::vector<float>& input, int capacity,
-                                 int slices) {
+ReferenceOutput ComputeReference(const Layer& layer, const LayerWeights& full, const std::vector<float>& input,
+                                 int capacity, int slices) {
   const int tokens = static_cast<int>(input.size() / layer.model_dim);
   const int slice_tokens = (tokens + slices - 1) / slices;
   ReferenceOutput result;
@@ -50,7 +50,8 @@ ReferenceOutput ComputeReference(const Layer& layer, const LayerWeights& full, c
   std::vector<int32_t> experts(layer.top_k);
   for (int token = 0; token < tokens; ++token) {
     if (token % slice_tokens == 0) std::ranges::fill(used, 0);
-    GateLogits(std::span(input).subspan(static_cast<size_t>(token) * layer.model_dim, layer.model_dim), full.gate, logits);
+    GateLogits(std::span(input).subspan(static_cast<size_t>(token) * layer.model_dim, layer.model_dim), full.gate,
+               logits);
     ChooseExperts(logits, experts, weights);
     for (int choice = 0; choice < layer.top_k; ++choice) {
       const bool fits = used[experts[choice]]++ < capacity;

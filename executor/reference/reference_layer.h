@@ -13,7 +13,7 @@
 namespace moeplan {
 
 struct ReferenceOutput {
-  std::vector<double> output;         // [B·L][M]
+  std::vector<double> output;  // [B·L][M]
   // The largest element of the output if none of its terms hidden · down · gate weight cancelled: what rounding errors
   // are small against.
   double largest_magnitude = 0;
@@ -24,7 +24,7 @@ struct ReferenceOutput {
 
 // `full` are the weights of all experts, uncut (ShardOf with a layout of ones). `capacity` slots per expert, counted
 // over `slices` equal slices of the tokens each (1: the whole batch; more: what `padded` capacity means).
-ReferenceOutput ComputeReference(const Layer& layer, const LayerWeights& full, const std::vector<float>& input, int capacity,
-                                 int slices);
+ReferenceOutput ComputeReference(const Layer& layer, const LayerWeights& full, const std::vector<float>& input,
+                                 int capacity, int slices);
 
 }  // namespace moeplan

@@ -85,8 +85,12 @@ class Runner final : public GraphRunner {
     Timeline timeline;
     for (size_t id = 0; id < graph_.tasks.size(); ++id) {
       const Task& task = graph_.tasks[id];
-      timeline.push_back({.task = task.name, .kind = task.kind, .stream = task.stream, .chunk = task.chunk,
-                          .start_s = context_.device.TimeS(*started_[id]), .end_s = context_.device.TimeS(*ended_[id])});
+      timeline.push_back({.task = task.name,
+                          .kind = task.kind,
+                          .stream = task.stream,
+                          .chunk = task.chunk,
+                          .start_s = context_.device.TimeS(*started_[id]),
+                          .end_s = context_.device.TimeS(*ended_[id])});
     }
     return timeline;
   }
@@ -105,7 +109,8 @@ class Runner final : public GraphRunner {
     const BufferId tokens = GateTask().tokens;
     const TokenRows rows = TokensOf(tokens);
     const int own_block = rows.blocks > 1 ? own(Group::kShard) : 0;
-    return {.first_row = own_block * rows.rows_per_block, .count = rows.valid_rows,
+    return {.first_row = own_block * rows.rows_per_block,
+            .count = rows.valid_rows,
             .first_token = graph_.buffers[tokens].sliced ? own(Group::kTensor) * rows.rows_per_block : 0};
   }
 
@@ -137,7 +142,8 @@ class Runner final : public GraphRunner {
   // The buffer as `blocks` equal blocks of cells.
   CellLayout CellsOf(BufferId id, int blocks) const {
     const Buffer& buffer = graph_.buffers[id];
-    CellLayout cells{.blocks = blocks, .cells_per_block = Cells(buffer) / blocks, .rows_per_cell = buffer.rows_per_cell};
+    CellLayout cells{
+        .blocks = blocks, .cells_per_block = Cells(buffer) / blocks, .rows_per_cell = buffer.rows_per_cell};
     if (buffer.counts != kNoBuffer) {
       const int counted = Cells(graph_.buffers[buffer.counts]);
       cells.counts = reinterpret_cast<const int32_t*>(DataOf(buffer.counts));
@@ -150,7 +156,9 @@ class Runner final : public GraphRunner {
   }
 
   PeerRows PeersOf(BufferId id, int peers) const {
-    return {.data = DataOf(id), .row_bytes = static_cast<size_t>(graph_.buffers[id].row_bytes), .cells = CellsOf(id, peers)};
+    return {.data = DataOf(id),
+            .row_bytes = static_cast<size_t>(graph_.buffers[id].row_bytes),
+            .cells = CellsOf(id, peers)};
   }
 
   // How many ranks of an EP or EP&ESP group the leading axes of a buffer name.
@@ -183,7 +191,9 @@ class Runner final : public GraphRunner {
     const Buffer& buffer = graph_.buffers[id];
     const int tokens = static_cast<int>(SizesOf(graph_.layer, graph_.layout).tokens);
     const int first = buffer.sliced ? own(Group::kTensor) * buffer.rows_per_cell : 0;
-    return {.data = DataOf(id), .blocks = Cells(buffer), .rows_per_block = buffer.rows_per_cell,
+    return {.data = DataOf(id),
+            .blocks = Cells(buffer),
+            .rows_per_block = buffer.rows_per_cell,
             .valid_rows = std::clamp(tokens - first, 0, buffer.rows_per_cell)};
   }
 
@@ -222,8 +232,11 @@ class Runner final : public GraphRunner {
 
   void Launch(const GateOp& op, TaskId, Stream& stream) {
     int32_t* counts = op.counts == kNoBuffer ? nullptr : reinterpret_cast<int32_t*>(DataOf(op.counts));
-    context_.kernels.Gate(
-        {.tokens = TokensOf(op.tokens), .routing = RoutingOf(op.routing), .capacity = graph_.capacity, .counts = counts}, stream);
+    context_.kernels.Gate({.tokens = TokensOf(op.tokens),
+                           .routing = RoutingOf(op.routing),
+                           .capacity = graph_.capacity,
+                           .counts = counts},
+                          stream);
   }
 
   void Launch(const AssignSlotsOp& op, TaskId, Stream& stream) {
@@ -277,9 +290,9 @@ class Runner final : public GraphRunner {
   RankContext context_;
   const ElementType type_;
   std::array<int, std::size(kGroups)> own_{};
-  std::vector<DeviceMemory> memory_;  // By buffer; empty for views.
-  std::vector<std::unique_ptr<Event>> started_, ended_;  // By task.
-  std::vector<std::vector<CellPair>> cell_pairs_;                // By task, of COPY and REDUCE.
+  std::vector<DeviceMemory> memory_;                              // By buffer; empty for views.
+  std::vector<std::unique_ptr<Event>> started_, ended_;           // By task.
+  std::vector<std::vector<CellPair>> cell_pairs_;                 // By task, of COPY and REDUCE.
   std::vector<std::vector<std::vector<CellPair>>> expert_pairs_;  // By task, of EXPERT, by local expert.
 };
 

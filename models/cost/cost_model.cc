@@ -63,7 +63,8 @@ Status CheckPoints(const Points& points, const std::string& path, const char* va
       return InvalidInput(StrCat(at, ": found size ", points[i].size, ", expected a finite number above 0"));
     }
     if (!PositiveNumber(value(points[i]))) {
-      return InvalidInput(StrCat(at, ".", value_name, ": found ", value(points[i]), ", expected a finite number above 0"));
+      return InvalidInput(
+          StrCat(at, ".", value_name, ": found ", value(points[i]), ", expected a finite number above 0"));
     }
     if (i > 0 && points[i].size <= points[i - 1].size) {
       return InvalidInput(StrCat(at, ": found size ", points[i].size, ", expected more than ", points[i - 1].size,
@@ -75,9 +76,11 @@ Status CheckPoints(const Points& points, const std::string& path, const char* va
 
 Status Check(const AlphaBeta& line, const std::string& path) {
   const auto sound = [](double value) { return std::isfinite(value) && value >= 0; };
-  if (!sound(line.alpha_s)) return InvalidInput(StrCat(path, ".alphaS: found ", line.alpha_s, ", expected a finite number of at least 0"));
+  if (!sound(line.alpha_s))
+    return InvalidInput(StrCat(path, ".alphaS: found ", line.alpha_s, ", expected a finite number of at least 0"));
   if (!sound(line.beta_s_per_unit)) {
-    return InvalidInput(StrCat(path, ".betaS…: found ", line.beta_s_per_unit, ", expected a finite number of at least 0"));
+    return InvalidInput(
+        StrCat(path, ".betaS…: found ", line.beta_s_per_unit, ", expected a finite number of at least 0"));
   }
   if (line.alpha_s == 0 && line.beta_s_per_unit == 0) {
     return InvalidInput(StrCat(path, ": found alpha and beta of 0, expected one of them above 0"));

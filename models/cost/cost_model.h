@@ -1,8 +1,8 @@
 // How long something takes as a function of its size: the four cost models of design.md §3.
 //
 // Sizes are bytes (the `size` column of nccl-tests) or flops; times are seconds. A model is a value; evaluating it is
-// pure. A time is finite and not negative; it need not rise with size, since measured curves dip where protocols switch.
-// Sources: alphaBeta, Parm §IV; efficiency, MoNTA's r(volume); interpolated, Lancet §5; logLog, design.md §3.
+// pure. A time is finite and not negative; it need not rise with size, since measured curves dip where protocols
+// switch. Sources: alphaBeta, Parm §IV; efficiency, MoNTA's r(volume); interpolated, Lancet §5; logLog, design.md §3.
 #pragma once
 
 #include <limits>
@@ -68,24 +68,24 @@ std::string_view FormName(const Curve& curve);
 
 // What is known of how well a curve was fitted (models/fit). Ratios multiply a predicted time.
 struct FitQuality {
-  std::string chosen;                       // FormName of the curve that plans.
-  double relative_error_p50 = 0;            // Cross-validated.
+  std::string chosen;             // FormName of the curve that plans.
+  double relative_error_p50 = 0;  // Cross-validated.
   double relative_error_p95 = 0;
   double alpha_low_s = 0, alpha_high_s = 0;  // 90 % intervals of the alphaBeta summary.
   double beta_low_s_per_unit = 0, beta_high_s_per_unit = 0;
-  double interval_low_ratio = 1;            // 90 % of new measurements lie in time × [low, high].
+  double interval_low_ratio = 1;  // 90 % of new measurements lie in time × [low, high].
   double interval_high_ratio = 1;
-  std::vector<double> breakpoints;          // Sizes where the behaviour changes.
-  int outliers = 0;                         // Rejected measurements.
-  int points = 0;                           // Sizes measured.
+  std::vector<double> breakpoints;  // Sizes where the behaviour changes.
+  int outliers = 0;                 // Rejected measurements.
+  int points = 0;                   // Sizes measured.
 
   friend bool operator==(const FitQuality&, const FitQuality&) = default;
 };
 
 struct CostModel {
-  Curve curve;                        // The one that plans.
-  std::optional<AlphaBeta> summary;   // For reading; absent when the curve is an AlphaBeta itself.
-  std::optional<FitQuality> fit;      // Absent for models written by hand.
+  Curve curve;                       // The one that plans.
+  std::optional<AlphaBeta> summary;  // For reading; absent when the curve is an AlphaBeta itself.
+  std::optional<FitQuality> fit;     // Absent for models written by hand.
   // The measured range. Unknown (0 and infinity) for a bare alphaBeta.
   double size_low = 0;
   double size_high = std::numeric_limits<double>::infinity();

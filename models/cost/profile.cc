@@ -79,7 +79,8 @@ double BusFactor(Collective collective, int group_size) {
 bool CountsFlops(Kernel kernel) { return kernel == Kernel::kExpertGemm; }
 
 std::string Describe(const CollectiveKey& key) {
-  std::string text = StrCat(Name(key.collective), " groupSize ", key.group.size, " ranksPerNode ", key.group.ranks_per_node);
+  std::string text =
+      StrCat(Name(key.collective), " groupSize ", key.group.size, " ranksPerNode ", key.group.ranks_per_node);
   if (key.algorithm != AllToAllAlgorithm::kDirect) text += StrCat(" algorithm ", Name(key.algorithm));
   if (key.collective == Collective::kAllToAllAllGather) {
     text += StrCat(" gatherGroupSize ", key.gather_group_size, " shards ", key.shards);
@@ -189,10 +190,11 @@ PricedTime Price(const CostModel& model, double size, double bus_factor) {
 }
 
 Status ValidateCollectiveKey(const CollectiveKey& key, const std::string& path) {
-  if (key.group.size < 1) return InvalidInput(StrCat(path, ".groupSize: found ", key.group.size, ", expected at least 1"));
+  if (key.group.size < 1)
+    return InvalidInput(StrCat(path, ".groupSize: found ", key.group.size, ", expected at least 1"));
   if (key.group.ranks_per_node < 1 || key.group.ranks_per_node > key.group.size) {
-    return InvalidInput(StrCat(path, ".ranksPerNode: found ", key.group.ranks_per_node, ", expected 1 to groupSize, which is ",
-                               key.group.size));
+    return InvalidInput(StrCat(path, ".ranksPerNode: found ", key.group.ranks_per_node,
+                               ", expected 1 to groupSize, which is ", key.group.size));
   }
   const bool gathers = key.collective == Collective::kAllToAllAllGather;
   if (gathers && (key.gather_group_size < 1 || key.shards < 1)) {
@@ -200,7 +202,8 @@ Status ValidateCollectiveKey(const CollectiveKey& key, const std::string& path) 
                                ", expected both at least 1 for ALL_TO_ALL_ALL_GATHER"));
   }
   if (!gathers && (key.gather_group_size != 0 || key.shards != 0)) {
-    return InvalidInput(StrCat(path, ": found gatherGroupSize or shards, expected them for ALL_TO_ALL_ALL_GATHER alone"));
+    return InvalidInput(
+        StrCat(path, ": found gatherGroupSize or shards, expected them for ALL_TO_ALL_ALL_GATHER alone"));
   }
   return OkStatus();
 }

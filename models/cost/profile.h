@@ -22,9 +22,20 @@ enum class AllToAllAlgorithm { kDirect, kHier1d, kHier2d, kPipe };
 // What else runs at the same time.
 enum class Contention { kNone, kWithCopy, kWithAllGather, kWithAllToAll, kWithExpertGemm };
 enum class Kernel {
-  kDeviceCopy, kExpertGemm, kGate, kPermute,
-  kEncodeFp16, kEncodeBf16, kEncodeFp8, kEncodeInt8, kEncodeZfp,
-  kDecodeFp16, kDecodeBf16, kDecodeFp8, kDecodeInt8, kDecodeZfp,
+  kDeviceCopy,
+  kExpertGemm,
+  kGate,
+  kPermute,
+  kEncodeFp16,
+  kEncodeBf16,
+  kEncodeFp8,
+  kEncodeInt8,
+  kEncodeZfp,
+  kDecodeFp16,
+  kDecodeBf16,
+  kDecodeFp8,
+  kDecodeInt8,
+  kDecodeZfp,
 };
 
 // The names of the contract, such as "ALL_TO_ALL".
@@ -82,8 +93,8 @@ struct KernelModel {
 
 struct Profile {
   std::string name;
-  int version = 0;          // 0: from a file.
-  std::string created_at;   // RFC 3339, empty from a file.
+  int version = 0;         // 0: from a file.
+  std::string created_at;  // RFC 3339, empty from a file.
   Cluster cluster;
   std::vector<CollectiveModel> collectives;
   std::vector<KernelModel> kernels;
@@ -102,7 +113,7 @@ const CostModel* FindContended(const Profile& profile, const KernelKey& key);
 
 struct PricedTime {
   double time_s = 0;
-  double low_s = 0;    // 90 % interval.
+  double low_s = 0;  // 90 % interval.
   double high_s = 0;
   bool extrapolated = false;  // Asked outside the measured range.
 };

@@ -17,7 +17,8 @@ Status CheckSample(const Sample& sample, const std::string& path) {
   if (sample.times_s.empty()) return InvalidInput(StrCat(path, ".timeS: found no time, expected at least one"));
   for (size_t i = 0; i < sample.times_s.size(); ++i) {
     if (PositiveNumber(sample.times_s[i])) continue;
-    return InvalidInput(StrCat(path, ".timeS[", i, "]: found ", sample.times_s[i], ", expected a finite number above 0"));
+    return InvalidInput(
+        StrCat(path, ".timeS[", i, "]: found ", sample.times_s[i], ", expected a finite number above 0"));
   }
   return OkStatus();
 }

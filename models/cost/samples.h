@@ -16,8 +16,8 @@ using Provenance = std::map<std::string, std::string>;
 // The same operation at one size, repeated.
 struct Sample {
   std::variant<CollectiveKey, KernelKey> key;
-  double size = 0;               // Bytes, or flops where CountsFlops.
-  std::vector<double> times_s;   // One for each repeat, in the order taken.
+  double size = 0;              // Bytes, or flops where CountsFlops.
+  std::vector<double> times_s;  // One for each repeat, in the order taken.
   Provenance provenance;
 
   friend bool operator==(const Sample&, const Sample&) = default;

@@ -18,8 +18,11 @@ namespace moeplan {
 enum class Family {
   kBaseline,    // DeepSpeed-MoE as Parm §II describes it.
   kBaselineTp,  // ESP = MP without the all-gather, MoNTA's baseline.
-  kParmS1, kParmS2,
-  kMontaO1, kMontaO2, kMontaO3,
+  kParmS1,
+  kParmS2,
+  kMontaO1,
+  kMontaO2,
+  kMontaO3,
   kPipeline,
 };
 std::string_view Name(Family family);
@@ -27,13 +30,13 @@ std::string_view Name(Family family);
 // What distinguishes one candidate from another.
 struct Knobs {
   Family family = Family::kBaseline;
-  int chunks = 1;             // N
-  int partition_degree = 1;   // r
+  int chunks = 1;            // N
+  int partition_degree = 1;  // r
   AllToAllAlgorithm all_to_all = AllToAllAlgorithm::kDirect;
   Codec dispatch_codec = Codec::kNone;
   Codec combine_codec = Codec::kNone;
-  bool overlapped_gather = false;       // S2: SAA rather than AAS.
-  std::vector<double> chunk_shares;     // Empty: equal.
+  bool overlapped_gather = false;    // S2: SAA rather than AAS.
+  std::vector<double> chunk_shares;  // Empty: equal.
 
   friend bool operator==(const Knobs&, const Knobs&) = default;
 };
@@ -52,11 +55,11 @@ using Timeline = std::vector<TaskTiming>;
 
 struct Plan {
   Knobs knobs;
-  std::vector<std::string> order;   // Task names by start time.
+  std::vector<std::string> order;  // Task names by start time.
   double predicted_time_s = 0;
-  double low_s = 0;                 // 90 % interval.
+  double low_s = 0;  // 90 % interval.
   double high_s = 0;
-  double communication_time_s = 0;  // Sum over communication tasks.
+  double communication_time_s = 0;     // Sum over communication tasks.
   double exposed_communication_s = 0;  // While no compute runs.
   double compute_time_s = 0;
   double memory_bytes = 0;
@@ -107,16 +110,16 @@ enum class StopReason { kProvedBest, kOutOfBudget, kOutOfTime, kCancelled };
 
 struct SearchOutcome {
   StopReason stop_reason = StopReason::kProvedBest;
-  double time_floor_s = 0;   // No candidate of the searched space is faster.
+  double time_floor_s = 0;  // No candidate of the searched space is faster.
   int evaluated = 0;
 
   friend bool operator==(const SearchOutcome&, const SearchOutcome&) = default;
 };
 
 struct PlanAnswer {
-  Workload workload;            // Resolved.
+  Workload workload;  // Resolved.
   std::string profile_name;
-  int profile_version = 0;      // 0: from a file.
+  int profile_version = 0;  // 0: from a file.
   RuleAnswers rules;
   std::vector<Skipped> skipped_rules, skipped_candidates;
   std::vector<std::string> warnings;

@@ -64,8 +64,11 @@ BufferId GraphBuilder::Input() {
 }
 
 BufferId GraphBuilder::TokenBuffer(const std::string& name, std::vector<Extent> cells, int rows) {
-  return AddBuffer({.name = name, .cells = std::move(cells), .rows_per_cell = rows,
-                    .expected_rows_per_cell = static_cast<double>(rows), .row_bytes = row_bytes_});
+  return AddBuffer({.name = name,
+                    .cells = std::move(cells),
+                    .rows_per_cell = rows,
+                    .expected_rows_per_cell = static_cast<double>(rows),
+                    .row_bytes = row_bytes_});
 }
 
 BufferId GraphBuilder::SliceOf(BufferId tokens, int rows) {
@@ -87,12 +90,19 @@ BufferId GraphBuilder::SlotBuffer(const std::string& name, std::vector<Extent> c
 
 BufferId GraphBuilder::IrregularSlotBuffer(const std::string& name, std::vector<Extent> cells, int max_rows,
                                            double expected_rows, BufferId counts) {
-  return AddBuffer({.name = name, .cells = std::move(cells), .rows_per_cell = max_rows,
-                    .expected_rows_per_cell = expected_rows, .row_bytes = row_bytes_, .counts = counts});
+  return AddBuffer({.name = name,
+                    .cells = std::move(cells),
+                    .rows_per_cell = max_rows,
+                    .expected_rows_per_cell = expected_rows,
+                    .row_bytes = row_bytes_,
+                    .counts = counts});
 }
 
 BufferId GraphBuilder::CountBuffer(const std::string& name, std::vector<Extent> cells) {
-  return AddBuffer({.name = name, .cells = std::move(cells), .rows_per_cell = 1, .expected_rows_per_cell = 1,
+  return AddBuffer({.name = name,
+                    .cells = std::move(cells),
+                    .rows_per_cell = 1,
+                    .expected_rows_per_cell = 1,
                     .row_bytes = kCountBytes});
 }
 
@@ -110,7 +120,9 @@ StreamKind GraphBuilder::StreamOf(Group group) const {
 
 std::vector<TaskId> GraphBuilder::WritersOf(BufferId buffer) const {
   std::vector<TaskId> writers = writers_[buffer];
-  const auto add = [&](BufferId other) { writers.insert(writers.end(), writers_[other].begin(), writers_[other].end()); };
+  const auto add = [&](BufferId other) {
+    writers.insert(writers.end(), writers_[other].begin(), writers_[other].end());
+  };
   if (graph_.buffers[buffer].view_of != kNoBuffer) add(graph_.buffers[buffer].view_of);
   for (BufferId view = 0; view < static_cast<BufferId>(graph_.buffers.size()); ++view) {
     if (graph_.buffers[view].view_of == buffer) add(view);
@@ -132,13 +144,18 @@ void GraphBuilder::AddTask(const std::string& name, TaskKind kind, StreamKind st
     }
     writers_[written].push_back(id);
   }
-  graph_.tasks.push_back({.name = chunk_named_ ? StrCat(name, ".", chunk_ + 1) : name, .kind = kind, .stream = stream,
-                          .chunk = chunk_, .size = size, .dependencies = {dependencies.begin(), dependencies.end()},
+  graph_.tasks.push_back({.name = chunk_named_ ? StrCat(name, ".", chunk_ + 1) : name,
+                          .kind = kind,
+                          .stream = stream,
+                          .chunk = chunk_,
+                          .size = size,
+                          .dependencies = {dependencies.begin(), dependencies.end()},
                           .op = std::move(op)});
 }
 
 BufferId GraphBuilder::Gate(BufferId tokens, BufferId counts) {
-  const BufferId routing = AddBuffer({.name = "routing", .cells = buffer(tokens).cells,
+  const BufferId routing = AddBuffer({.name = "routing",
+                                      .cells = buffer(tokens).cells,
                                       .rows_per_cell = buffer(tokens).rows_per_cell,
                                       .expected_rows_per_cell = buffer(tokens).expected_rows_per_cell,
                                       .row_bytes = RoutingRowBytes(graph_.layer)});
@@ -184,7 +201,10 @@ BufferId GraphBuilder::AllReduce(const std::string& name, Group group, BufferId 
 
 void GraphBuilder::AllToAllAllGather(const std::string& name, BufferId in, BufferId partial, BufferId out) {
   AddTask(name, TaskKind::kAllToAll, StreamOf(Group::kExpertShard), ExpectedBytes(buffer(partial)),
-          CollectiveOp{.collective = Collective::kAllToAllAllGather, .group = Group::kExpertShard, .in = in, .out = out,
+          CollectiveOp{.collective = Collective::kAllToAllAllGather,
+                       .group = Group::kExpertShard,
+                       .in = in,
+                       .out = out,
                        .partial = partial});
 }
 
@@ -200,7 +220,8 @@ void GraphBuilder::Expert(BufferId in, BufferId out) {
 
 BufferId GraphBuilder::SumShards(BufferId in, BufferId out) {
   if (graph_.layout.expert_sharding_parallel == 1) return in;
-  AddTask("sum_shards", TaskKind::kReduce, StreamKind::kCompute, ExpectedBytes(buffer(in)), ReduceOp{.in = in, .out = out});
+  AddTask("sum_shards", TaskKind::kReduce, StreamKind::kCompute, ExpectedBytes(buffer(in)),
+          ReduceOp{.in = in, .out = out});
   return out;
 }
 

@@ -1,5 +1,5 @@
-// Builds a TaskGraph step by step: each step adds a task, sizes it, puts it on its stream and derives what it depends on
-// from the buffers it reads.
+// Builds a TaskGraph step by step: each step adds a task, sizes it, puts it on its stream and derives what it depends
+// on from the buffers it reads.
 //
 // A collective over a group of one rank adds nothing and returns its input. Buffers are written once; a reader depends
 // on the writers of the buffer, of the buffer it is a view of, and of its own views.
@@ -65,7 +65,8 @@ class GraphBuilder {
 
  private:
   BufferId AddBuffer(Buffer buffer);
-  BufferId Collect(const std::string& name, Collective collective, Group group, BufferId in, BufferId out, double bytes);
+  BufferId Collect(const std::string& name, Collective collective, Group group, BufferId in, BufferId out,
+                   double bytes);
   void AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op);
   std::vector<TaskId> WritersOf(BufferId buffer) const;
 

@@ -49,8 +49,7 @@ TaskGraph BuildMonta(const Knobs& knobs, const Workload& workload, const Cluster
   const BufferId input = build.Input();
   const BufferId routing = build.Gate(input);
   BufferId placed = build.SlotBuffer("placed_slots", cells.placed);
-  const StreamKind copy_stream =
-      knobs.family == Family::kMontaO3 ? StreamKind::kCopy : build.StreamOf(Group::kTensor);
+  const StreamKind copy_stream = knobs.family == Family::kMontaO3 ? StreamKind::kCopy : build.StreamOf(Group::kTensor);
   for (int chunk = 0; chunk < chunks; ++chunk) {
     build.SetChunk(chunk, named);
     const BufferId gathered = SendChunk(build, cells, input, routing);

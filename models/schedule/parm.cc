@@ -35,13 +35,13 @@ struct ExactSlice {
     const int slots = build.sizes().slots;
     const int rows = std::min(slots, SliceTokens(build, workload.layout));
     // Beyond f = 1 the capacity is room to spare, not rows to move.
-    const double expected = std::min(1.0, 1 / workload.layer.capacity_factor) * build.sizes().capacity /
-                            workload.layout.tensor_parallel;
+    const double expected =
+        std::min(1.0, 1 / workload.layer.capacity_factor) * build.sizes().capacity / workload.layout.tensor_parallel;
     build.CutSlots(slots, {});
     const BufferId counts = build.CountBuffer("slice_counts", cells.sent);
     routing = build.Gate(slice, counts);
-    const BufferId all_counts = build.AllGather("gather_counts", Group::kTensor, counts,
-                                                build.CountBuffer("all_counts", cells.gathered));
+    const BufferId all_counts =
+        build.AllGather("gather_counts", Group::kTensor, counts, build.CountBuffer("all_counts", cells.gathered));
     const BufferId send_counts = build.CountBuffer("send_counts", cells.sent);
     build.AssignSlots(all_counts, routing, send_counts);
     const BufferId receive_counts = build.AllToAll("counts_a2a", Group::kExpertShard, send_counts,

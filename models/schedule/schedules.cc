@@ -32,17 +32,16 @@ bool NeedsShardsEqualTensor(Family family) {
          family == Family::kMontaO3;
 }
 
-bool LooksAtWholeBatch(GateKind gate) {
-  return gate == GateKind::kBatchPrioritized || gate == GateKind::kExpertChoice;
-}
+bool LooksAtWholeBatch(GateKind gate) { return gate == GateKind::kBatchPrioritized || gate == GateKind::kExpertChoice; }
 
 Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
   if (knobs.chunks < 1 || knobs.chunks > MaxChunks(knobs.family, workload)) {
-    return InvalidInput(StrCat("chunks: found ", knobs.chunks, ", expected 1 to ", MaxChunks(knobs.family, workload), " for ",
-                               Name(knobs.family)));
+    return InvalidInput(StrCat("chunks: found ", knobs.chunks, ", expected 1 to ", MaxChunks(knobs.family, workload),
+                               " for ", Name(knobs.family)));
   }
   if (knobs.partition_degree != 1) {
-    return InvalidInput(StrCat("partitionDegree: found ", knobs.partition_degree, ", expected 1 for ", Name(knobs.family)));
+    return InvalidInput(
+        StrCat("partitionDegree: found ", knobs.partition_degree, ", expected 1 for ", Name(knobs.family)));
   }
   if (knobs.all_to_all != AllToAllAlgorithm::kDirect) {
     return InvalidInput(StrCat("allToAll: found ", Name(knobs.all_to_all), ", expected DIRECT"));
@@ -54,7 +53,9 @@ Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
   const bool can_overlap = knobs.family == Family::kParmS2 && workload.layout.tensor_parallel > 1 &&
                            GroupSize(Group::kExpertShard, workload.layout) > 1;
   if (knobs.overlapped_gather && !can_overlap) {
-    return Infeasible("the overlapped gather needs PARM_S2, tensorParallel above 1 and expertParallel·expertShardingParallel above 1");
+    return Infeasible(
+        "the overlapped gather needs PARM_S2, tensorParallel above 1 and expertParallel·expertShardingParallel above "
+        "1");
   }
   return OkStatus();
 }
@@ -99,11 +100,13 @@ bool SameOperation(const TaskOp& a, const TaskOp& b, const Layout& layout) {
 bool SameShape(const TaskGraph& a, const TaskGraph& b) {
   BufferMatch buffers(a, b);
   const auto same = [&](const Task& left, const Task& right) {
-    return left.name == right.name && left.kind == right.kind && left.stream == right.stream && left.size == right.size &&
-           left.dependencies == right.dependencies && SameOperation(left.op, right.op, a.layout) &&
-           buffers.MatchAll(Reads(left.op), Reads(right.op)) && buffers.MatchAll(Writes(left.op), Writes(right.op));
+    return left.name == right.name && left.kind == right.kind && left.stream == right.stream &&
+           left.size == right.size && left.dependencies == right.dependencies &&
+           SameOperation(left.op, right.op, a.layout) && buffers.MatchAll(Reads(left.op), Reads(right.op)) &&
+           buffers.MatchAll(Writes(left.op), Writes(right.op));
   };
-  return std::ranges::equal(a.tasks, b.tasks, same) && buffers.Match(a.input, b.input) && buffers.Match(a.output, b.output);
+  return std::ranges::equal(a.tasks, b.tasks, same) && buffers.Match(a.input, b.input) &&
+         buffers.Match(a.output, b.output);
 }
 
 }  // namespace
@@ -113,8 +116,8 @@ Status FamilyAllowed(Family family, const Workload& workload) {
   if (BuilderOf(family) == nullptr) return Infeasible(StrCat(Name(family), " is not in this version"));
   if (workload.phase != Phase::kForward) return Infeasible("only phase FORWARD has task graphs in this version");
   if (NeedsShardsEqualTensor(family) && layout.tensor_parallel != layout.expert_sharding_parallel) {
-    return Infeasible(StrCat("needs expertShardingParallel = tensorParallel, found ", layout.expert_sharding_parallel, " and ",
-                             layout.tensor_parallel));
+    return Infeasible(StrCat("needs expertShardingParallel = tensorParallel, found ", layout.expert_sharding_parallel,
+                             " and ", layout.tensor_parallel));
   }
   if (family == Family::kParmS1 && LooksAtWholeBatch(workload.layer.gate) && layout.tensor_parallel > 1) {
     return Infeasible("the gate looks at the whole batch, and S1 gates slices of it");
@@ -140,8 +143,9 @@ StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, 
 }
 
 bool SameTasks(const TaskGraph& a, const TaskGraph& b) {
-  return a.layer == b.layer && a.layout == b.layout && a.gpus_per_node == b.gpus_per_node && a.slot_axes == b.slot_axes &&
-         a.slots_per_cell == b.slots_per_cell && a.capacity == b.capacity && SameShape(a, b);
+  return a.layer == b.layer && a.layout == b.layout && a.gpus_per_node == b.gpus_per_node &&
+         a.slot_axes == b.slot_axes && a.slots_per_cell == b.slots_per_cell && a.capacity == b.capacity &&
+         SameShape(a, b);
 }
 
 }  // namespace moeplan

@@ -60,27 +60,36 @@ Overloaded(Cases...) -> Overloaded<Cases...>;
 std::vector<BufferId> Reads(const TaskOp& op) {
   return std::visit(Overloaded{
                         [](const GateOp& gate) { return std::vector{gate.tokens}; },
-                        [](const AssignSlotsOp& assign) { return std::vector{assign.all_counts, assign.routing}; },
-                        [](const DispatchOp& dispatch) { return std::vector{dispatch.tokens, dispatch.routing}; },
-                        [](const CombineOp& combine) { return std::vector{combine.slots, combine.routing}; },
+                        [](const AssignSlotsOp& assign) {
+                          return std::vector{assign.all_counts, assign.routing};
+                        },
+                        [](const DispatchOp& dispatch) {
+                          return std::vector{dispatch.tokens, dispatch.routing};
+                        },
+                        [](const CombineOp& combine) {
+                          return std::vector{combine.slots, combine.routing};
+                        },
                         [](const auto& from_in) { return std::vector{from_in.in}; },
                     },
                     op);
 }
 
 std::vector<BufferId> Writes(const TaskOp& op) {
-  return std::visit(Overloaded{
-                        [](const GateOp& gate) {
-                          return gate.counts == kNoBuffer ? std::vector{gate.routing} : std::vector{gate.routing, gate.counts};
-                        },
-                        [](const AssignSlotsOp& assign) { return std::vector{assign.routing, assign.send_counts}; },
-                        [](const CollectiveOp& collective) {
-                          return collective.partial == kNoBuffer ? std::vector{collective.out}
-                                                                 : std::vector{collective.out, collective.partial};
-                        },
-                        [](const auto& to_out) { return std::vector{to_out.out}; },
-                    },
-                    op);
+  return std::visit(
+      Overloaded{
+          [](const GateOp& gate) {
+            return gate.counts == kNoBuffer ? std::vector{gate.routing} : std::vector{gate.routing, gate.counts};
+          },
+          [](const AssignSlotsOp& assign) {
+            return std::vector{assign.routing, assign.send_counts};
+          },
+          [](const CollectiveOp& collective) {
+            return collective.partial == kNoBuffer ? std::vector{collective.out}
+                                                   : std::vector{collective.out, collective.partial};
+          },
+          [](const auto& to_out) { return std::vector{to_out.out}; },
+      },
+      op);
 }
 
 double MaxRows(const Buffer& buffer) { return static_cast<double>(Cells(buffer)) * buffer.rows_per_cell; }

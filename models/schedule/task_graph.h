@@ -25,7 +25,18 @@
 namespace moeplan {
 
 enum class TaskKind {
-  kOther, kGate, kPermute, kEncode, kAllToAll, kAllGather, kReduceScatter, kAllReduce, kDecode, kCopy, kExpert, kReduce,
+  kOther,
+  kGate,
+  kPermute,
+  kEncode,
+  kAllToAll,
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kDecode,
+  kCopy,
+  kExpert,
+  kReduce,
   kCombine,
 };
 enum class StreamKind { kCompute, kIntraNode, kInterNode, kCopy };
@@ -40,7 +51,7 @@ enum class Axis {
   kShard,       // Member of the ESP group.
   kBlock,       // Source batch gathered over ESP (BASELINE).
   kChunk,
-  kExpert,      // Expert among those of one rank.
+  kExpert,  // Expert among those of one rank.
 };
 
 struct Extent {
@@ -57,13 +68,13 @@ inline constexpr int kOwnTensorBlock = -1;
 
 struct Buffer {
   std::string name;
-  std::vector<Extent> cells;       // Outermost first; empty: one cell.
-  int rows_per_cell = 0;           // At most, for an irregular buffer.
+  std::vector<Extent> cells;          // Outermost first; empty: one cell.
+  int rows_per_cell = 0;              // At most, for an irregular buffer.
   double expected_rows_per_cell = 0;  // What pricing counts; equals rows_per_cell for a regular buffer.
   double row_bytes = 0;
-  BufferId counts = kNoBuffer;     // Of an irregular buffer: one int32 a cell.
-  bool sliced = false;             // Token rows: the own slice over the MP group; the last slices may be short or empty.
-  int chunk = 0;                   // Which chunk of the slots this is, when kChunk is not among the cells.
+  BufferId counts = kNoBuffer;  // Of an irregular buffer: one int32 a cell.
+  bool sliced = false;          // Token rows: the own slice over the MP group; the last slices may be short or empty.
+  int chunk = 0;                // Which chunk of the slots this is, when kChunk is not among the cells.
   // A view is a part of another buffer, not memory of its own: of the rows of `view_of` cut into equal blocks of this
   // buffer's size, block `view_block`, or the block of the rank's own place in the MP group (the last may be short).
   BufferId view_of = kNoBuffer;
@@ -126,15 +137,14 @@ struct CombineOp {
   BufferId slots, routing, out;
   friend bool operator==(const CombineOp&, const CombineOp&) = default;
 };
-using TaskOp =
-    std::variant<GateOp, AssignSlotsOp, DispatchOp, CollectiveOp, CopyOp, ExpertOp, ReduceOp, CombineOp>;
+using TaskOp = std::variant<GateOp, AssignSlotsOp, DispatchOp, CollectiveOp, CopyOp, ExpertOp, ReduceOp, CombineOp>;
 
 struct Task {
-  std::string name;      // Unique within the graph, such as "dispatch_a2a.2".
+  std::string name;  // Unique within the graph, such as "dispatch_a2a.2".
   TaskKind kind = TaskKind::kOther;
   StreamKind stream = StreamKind::kCompute;
   int chunk = 0;
-  double size = 0;       // Bytes as nccl-tests counts them, or flops of an EXPERT; 0: free.
+  double size = 0;                   // Bytes as nccl-tests counts them, or flops of an EXPERT; 0: free.
   std::vector<TaskId> dependencies;  // Ascending, all before this task.
   TaskOp op;
 
@@ -150,8 +160,8 @@ struct TaskGraph {
   int capacity = 0;               // Slots per expert and block that is gated; further pairs are dropped.
   std::vector<Buffer> buffers;
   std::vector<Task> tasks;
-  BufferId input = kNoBuffer;     // B·L rows of M.
-  BufferId output = kNoBuffer;    // Its first B·L rows are the answer.
+  BufferId input = kNoBuffer;   // B·L rows of M.
+  BufferId output = kNoBuffer;  // Its first B·L rows are the answer.
 
   friend bool operator==(const TaskGraph&, const TaskGraph&) = default;
 };

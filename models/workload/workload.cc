@@ -66,7 +66,8 @@ Status CheckDegrees(const Layout& layout) {
 
 // The degrees multiply up to at most the ranks, and the rest is data parallel.
 StatusOr<int> DataParallelThatFills(const Layout& layout, int ranks) {
-  const double other_degrees = static_cast<double>(layout.tensor_parallel) * layout.context_parallel * layout.pipeline_parallel;
+  const double other_degrees =
+      static_cast<double>(layout.tensor_parallel) * layout.context_parallel * layout.pipeline_parallel;
   if (other_degrees > ranks || ranks % static_cast<int>(other_degrees) != 0) {
     return InvalidInput(StrCat("layout: tensorParallel·contextParallel·pipelineParallel is ", other_degrees,
                                ", expected a divisor of the cluster's ", ranks, " ranks"));
@@ -82,7 +83,8 @@ StatusOr<int> DataParallelThatFills(const Layout& layout, int ranks) {
 Status FitsNodes(const std::string& path, double degree, int gpus_per_node) {
   const int whole = static_cast<int>(std::min<double>(degree, std::numeric_limits<int>::max()));
   if (gpus_per_node % whole == 0 || whole % gpus_per_node == 0) return OkStatus();
-  return BadField(path, StrCat(degree), StrCat("a divisor or a multiple of the cluster's ", gpus_per_node, " GPUs per node"));
+  return BadField(path, StrCat(degree),
+                  StrCat("a divisor or a multiple of the cluster's ", gpus_per_node, " GPUs per node"));
 }
 
 Status CheckLayout(const Layer& layer, const Layout& layout, const Cluster& cluster) {

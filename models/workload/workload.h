@@ -17,15 +17,15 @@ enum class Phase { kForward, kBackward, kTraining };
 enum class CapacityPassing { kExact, kPadded };
 
 struct Layer {
-  int batch = 0;                 // B, samples per tensor-parallel group.
-  int sequence_length = 0;       // Of the whole sample; a rank holds L = sequence_length / context_parallel.
-  int model_dim = 0;             // M
-  int hidden_dim = 0;            // H
-  int experts = 0;               // E
-  int top_k = 0;                 // k
-  double capacity_factor = 0;    // f
-  int bytes_per_element = 2;     // 2: BF16 storage and wire, FP32 accumulation; 4: FP32.
-  int expert_matrices = 2;       // 2: GELU; 3: SwiGLU.
+  int batch = 0;               // B, samples per tensor-parallel group.
+  int sequence_length = 0;     // Of the whole sample; a rank holds L = sequence_length / context_parallel.
+  int model_dim = 0;           // M
+  int hidden_dim = 0;          // H
+  int experts = 0;             // E
+  int top_k = 0;               // k
+  double capacity_factor = 0;  // f
+  int bytes_per_element = 2;   // 2: BF16 storage and wire, FP32 accumulation; 4: FP32.
+  int expert_matrices = 2;     // 2: GELU; 3: SwiGLU.
   GateKind gate = GateKind::kTopK;
 
   friend bool operator==(const Layer&, const Layer&) = default;
@@ -37,7 +37,7 @@ struct Layout {
   int expert_sharding_parallel = 1;  // N_ESP
   int context_parallel = 1;
   int pipeline_parallel = 1;
-  int data_parallel = 0;             // 0: whatever fills the ranks.
+  int data_parallel = 0;  // 0: whatever fills the ranks.
 
   friend bool operator==(const Layout&, const Layout&) = default;
 };
@@ -61,9 +61,9 @@ struct Workload {
 // The machines: homogeneous nodes of homogeneous GPUs (or, on the host backend, rank processes).
 struct Cluster {
   int nodes = 1;
-  int gpus_per_node = 1;             // g
-  double peak_flops_per_s = 0;       // Of one GPU; 0: unknown.
-  double device_memory_bytes = 0;    // Of one GPU; 0: unknown.
+  int gpus_per_node = 1;           // g
+  double peak_flops_per_s = 0;     // Of one GPU; 0: unknown.
+  double device_memory_bytes = 0;  // Of one GPU; 0: unknown.
 
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };

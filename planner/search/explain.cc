@@ -100,7 +100,8 @@ const Candidate* RunnerUp(const std::vector<Candidate>& best_first) {
 std::string Behind(const Candidate& best, const Candidate& other) {
   const double behind_s = other.time_s() - best.time_s();
   if (behind_s < -1e-9 * best.time_s()) {
-    return StrCat(ThreeDigits(-100 * behind_s / best.time_s()), " % faster, which measurements cannot tell, but less simple");
+    return StrCat(ThreeDigits(-100 * behind_s / best.time_s()),
+                  " % faster, which measurements cannot tell, but less simple");
   }
   if (behind_s <= 1e-9 * best.time_s()) return "just as fast but less simple";
   return StrCat(ThreeDigits(100 * behind_s / best.time_s()), " % slower");
@@ -155,7 +156,8 @@ std::string BaselineSentence(const std::vector<Candidate>& best_first) {
   const auto baseline =
       std::ranges::find_if(best_first, [](const Candidate& candidate) { return IsBaseline(candidate.knobs.family); });
   if (baseline == best_first.end()) return " No baseline could be priced.";
-  if (baseline == best_first.begin()) return " It is the faster baseline: no other schedule beats it by more than measurements can tell.";
+  if (baseline == best_first.begin())
+    return " It is the faster baseline: no other schedule beats it by more than measurements can tell.";
   return StrCat(" The faster baseline is ", Describe(baseline->knobs), " at ", Milliseconds(baseline->time_s()),
                 ": a speedup of ", ThreeDigits(baseline->time_s() / best.time_s()), ".");
 }

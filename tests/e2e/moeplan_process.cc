@@ -36,7 +36,8 @@ bool Await(Condition condition, std::chrono::seconds limit) {
 
 }  // namespace
 
-Process Process::Start(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment) {
+Process Process::Start(const std::vector<std::string>& arguments,
+                       const std::map<std::string, std::string>& environment) {
   Process process;
   process.out_path_ = TemporaryPath("out");
   process.err_path_ = TemporaryPath("err");
@@ -56,7 +57,9 @@ Process Process::Start(const std::vector<std::string>& arguments, const std::map
 }
 
 Process::Process(Process&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), out_path_(std::move(other.out_path_)), err_path_(std::move(other.err_path_)) {
+    : pid_(std::exchange(other.pid_, -1)),
+      out_path_(std::move(other.out_path_)),
+      err_path_(std::move(other.err_path_)) {
   other.out_path_.clear();
   other.err_path_.clear();
 }
@@ -79,7 +82,9 @@ Outcome Process::Finish(std::chrono::seconds limit) {
     waitpid(pid_, &status, 0);
   }
   pid_ = -1;
-  return {.exit_code = ended && WIFEXITED(status) ? WEXITSTATUS(status) : -1, .out = ReadFile(out_path_), .err = ReadFile(err_path_)};
+  return {.exit_code = ended && WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+          .out = ReadFile(out_path_),
+          .err = ReadFile(err_path_)};
 }
 
 std::vector<pid_t> Process::Children() const {

@@ -20,7 +20,8 @@ struct Outcome {
 class Process {
  public:
   // `environment` is added to the own one.
-  static Process Start(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {});
+  static Process Start(const std::vector<std::string>& arguments,
+                       const std::map<std::string, std::string>& environment = {});
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
   ~Process();
@@ -42,7 +43,8 @@ class Process {
   std::filesystem::path out_path_, err_path_;
 };
 
-Outcome RunMoeplan(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {});
+Outcome RunMoeplan(const std::vector<std::string>& arguments,
+                   const std::map<std::string, std::string>& environment = {});
 
 // Whether a process is there and no zombie.
 bool Alive(pid_t pid);

@@ -66,23 +66,26 @@ TEST(PlanCommandTest, AnswersCarryWhatTheContractNames) {
     EXPECT_FALSE(answer.at("rules").contains(rule));
     EXPECT_THAT(answer.at("skippedRules").dump(), HasSubstr(rule));
   }
-  for (const char* field : {"schedule", "chunks", "partitionDegree", "allToAll", "dispatchCodec", "combineCodec", "overlappedGather",
-                            "chunkShares", "order", "predictedTimeS", "lowS", "highS", "communicationTimeS",
-                            "exposedCommunicationS", "computeTimeS", "memoryBytes", "timeline"}) {
+  for (const char* field : {"schedule", "chunks", "partitionDegree", "allToAll", "dispatchCodec", "combineCodec",
+                            "overlappedGather", "chunkShares", "order", "predictedTimeS", "lowS", "highS",
+                            "communicationTimeS", "exposedCommunicationS", "computeTimeS", "memoryBytes", "timeline"}) {
     EXPECT_TRUE(answer.at("best").contains(field)) << field;
   }
 }
 
 TEST(PlanCommandTest, TopKeepsTheBest) {
   const Json all = Json::parse(RunMoeplan({"plan", "--profile", kProfile, "--workload", kWorkload, "--json"}).out);
-  const Json two = Json::parse(RunMoeplan({"plan", "--profile", kProfile, "--workload", kWorkload, "--top", "2", "--json"}).out);
+  const Json two =
+      Json::parse(RunMoeplan({"plan", "--profile", kProfile, "--workload", kWorkload, "--top", "2", "--json"}).out);
   ASSERT_EQ(two.at("candidates").size(), 2U);
   EXPECT_EQ(two.at("candidates").at(1), all.at("candidates").at(1));
 }
 
 TEST(PlanCommandTest, WrongInputNamesTheFieldAndPrintsNothing) {
   const TemporaryFolder folder;
-  const auto plan = [](const std::string& workload) { return RunMoeplan({"plan", "--profile", kProfile, "--workload", workload, "--json"}); };
+  const auto plan = [](const std::string& workload) {
+    return RunMoeplan({"plan", "--profile", kProfile, "--workload", workload, "--json"});
+  };
   ExpectRefused(plan(folder / "absent.json"), "absent.json");
   ExpectRefused(plan(folder.Write("broken.json", "{\"layer\": ")), "broken.json");
   ExpectRefused(plan(folder.Write("nan.json", "{\"minChunkBytes\": NaN}")), "nan.json");
@@ -104,8 +107,8 @@ TEST(PlanCommandTest, AProfileThatIsWrongIsRefusedWithItsPath) {
   const TemporaryFolder folder;
   Json profile = Json::parse(ReadFile(kProfile));
   profile["collectives"][0]["efficiency"]["points"][1]["bytes"] = -3;
-  const Outcome outcome =
-      RunMoeplan({"plan", "--profile", folder.Write("profile.json", profile.dump()), "--workload", kWorkload, "--json"});
+  const Outcome outcome = RunMoeplan(
+      {"plan", "--profile", folder.Write("profile.json", profile.dump()), "--workload", kWorkload, "--json"});
   ExpectRefused(outcome, "collectives[0].efficiency.points[1]");
 }
 
@@ -113,8 +116,8 @@ TEST(PlanCommandTest, AMissingEntrySkipsWhatNeedsItAndSaysHowToMeasure) {
   const TemporaryFolder folder;
   Json profile = Json::parse(ReadFile(kProfile));
   profile["collectives"].erase(3);  // ALL_REDUCE, which only the baselines need.
-  const Outcome outcome =
-      RunMoeplan({"plan", "--profile", folder.Write("profile.json", profile.dump()), "--workload", kWorkload, "--json"});
+  const Outcome outcome = RunMoeplan(
+      {"plan", "--profile", folder.Write("profile.json", profile.dump()), "--workload", kWorkload, "--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const Json answer = Json::parse(outcome.out);
   EXPECT_FALSE(answer.at("rules").contains("parm"));
@@ -125,7 +128,8 @@ TEST(PlanCommandTest, AMissingEntrySkipsWhatNeedsItAndSaysHowToMeasure) {
 
 TEST(PlanCommandTest, NothingLeftToAnswerIsWrongInput) {
   const TemporaryFolder folder;
-  const std::string empty = folder.Write("profile.json", R"({"name": "empty", "cluster": {"nodes": 2, "gpusPerNode": 8}})");
+  const std::string empty =
+      folder.Write("profile.json", R"({"name": "empty", "cluster": {"nodes": 2, "gpusPerNode": 8}})");
   ExpectRefused(RunMoeplan({"plan", "--profile", empty, "--workload", kWorkload, "--json"}), "ALL_TO_ALL");
 }
 
@@ -134,14 +138,17 @@ TEST(PlanCommandTest, RulesWithoutACandidateAreAnAnswerAndTooLittleMemoryIsANo) 
   const auto plan_with = [&](const char* pointer, const Json& value) {
     Json profile = Json::parse(ReadFile(kProfile));
     profile[Json::json_pointer(pointer)] = value;
-    return RunMoeplan({"plan", "--profile", folder.Write("profile.json", profile.dump()), "--workload", kWorkload, "--json"});
+    return RunMoeplan(
+        {"plan", "--profile", folder.Write("profile.json", profile.dump()), "--workload", kWorkload, "--json"});
   };
   const Outcome unmeasured = plan_with("/kernels", Json::array());
   EXPECT_EQ(unmeasured.exit_code, 0) << unmeasured.err;
   const Outcome tight = plan_with("/cluster/deviceMemoryBytes", 1e6);
   EXPECT_EQ(tight.exit_code, 1);
-  EXPECT_THAT(tight.err, AllOf(HasSubstr("workload.example.json: No candidate that can be priced fits: the smallest needs at least "),
-                               HasSubstr("cluster.deviceMemoryBytes, which is 1e+06"), HasSubstr("raise layout.expertParallel")));
+  EXPECT_THAT(
+      tight.err,
+      AllOf(HasSubstr("workload.example.json: No candidate that can be priced fits: the smallest needs at least "),
+            HasSubstr("cluster.deviceMemoryBytes, which is 1e+06"), HasSubstr("raise layout.expertParallel")));
   for (const Outcome& outcome : {unmeasured, tight}) {
     const Json answer = Json::parse(outcome.out);
     EXPECT_TRUE(answer.at("rules").contains("parm"));
@@ -171,12 +178,16 @@ TEST(CommandLineTest, WrongCommandLinesEndWithTwo) {
 }
 
 TEST(CommandLineTest, AWordThatNoCommandTakesIsNamedEvenWhereMoreIsMissing) {
-  ExpectRefused(RunMoeplan({"foo"}), "moeplan: found 'foo', expected one of the commands calibrate, fit, profile, plan, run, ");
+  ExpectRefused(RunMoeplan({"foo"}),
+                "moeplan: found 'foo', expected one of the commands calibrate, fit, profile, plan, run, ");
   EXPECT_THAT(RunMoeplan({"foo"}).err, Not(HasSubstr("rank-worker")));
-  ExpectRefused(RunMoeplan({"profile", "foo"}), "found 'foo', expected one of the commands list, show; see moeplan profile --help");
+  ExpectRefused(RunMoeplan({"profile", "foo"}),
+                "found 'foo', expected one of the commands list, show; see moeplan profile --help");
   ExpectRefused(RunMoeplan({"--bogus", "plan"}), "found '--bogus', which moeplan does not take");
-  ExpectRefused(RunMoeplan({"plan", "--bogus"}), "found '--bogus', which moeplan plan does not take; see moeplan plan --help");
-  ExpectRefused(RunMoeplan({"calibrate", "--bogus"}), "found '--bogus', which moeplan calibrate does not take");  // And no --db.
+  ExpectRefused(RunMoeplan({"plan", "--bogus"}),
+                "found '--bogus', which moeplan plan does not take; see moeplan plan --help");
+  ExpectRefused(RunMoeplan({"calibrate", "--bogus"}),
+                "found '--bogus', which moeplan calibrate does not take");  // And no --db.
   ExpectRefused(RunMoeplan({"plan", "workload.json"}), "found 'workload.json', which moeplan plan does not take");
   ExpectRefused(RunMoeplan({"calibrate"}), "--db is required; see moeplan calibrate --help");
   ExpectRefused(RunMoeplan({"profile"}), "subcommand is required; see moeplan profile --help");
@@ -198,7 +209,8 @@ Json NoisySamples(double alpha_s, double beta_s_per_byte, std::mt19937_64& rando
     for (int repeat = 0; repeat < 9; ++repeat) {
       times.push_back((alpha_s + beta_s_per_byte * bytes) * noise(random) * (slow(random) ? 10 : 1));
     }
-    samples.push_back({{"collective", "ALL_TO_ALL"}, {"groupSize", 8}, {"ranksPerNode", 8}, {"bytes", bytes}, {"timeS", times}});
+    samples.push_back(
+        {{"collective", "ALL_TO_ALL"}, {"groupSize", 8}, {"ranksPerNode", 8}, {"bytes", bytes}, {"timeS", times}});
   }
   return {{"name", "noisy"}, {"cluster", {{"nodes", 1}, {"gpusPerNode", 8}}}, {"samples", samples}};
 }
@@ -208,7 +220,8 @@ TEST(FitCommandTest, RecoversTheLineAmongSlowSamples) {
   std::mt19937_64 random(20240517);
   const double alpha_s = 3e-5, beta_s_per_byte = 2e-11;
   const Outcome outcome =
-      RunMoeplan({"fit", "--samples", folder.Write("samples.json", NoisySamples(alpha_s, beta_s_per_byte, random).dump()), "--json"});
+      RunMoeplan({"fit", "--samples",
+                  folder.Write("samples.json", NoisySamples(alpha_s, beta_s_per_byte, random).dump()), "--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const Json profile = Json::parse(outcome.out);
   EXPECT_EQ(profile.at("name"), "noisy");
@@ -230,7 +243,8 @@ TEST(FitCommandTest, RepeatedSamplesAreMergedAndBadOnesRefused) {
   ASSERT_EQ(merged.exit_code, 0) << merged.err;
   EXPECT_EQ(Json::parse(merged.out).at("collectives").size(), 2U);
   second["samples"][2]["timeS"][1] = -1;
-  ExpectRefused(RunMoeplan({"fit", "--samples", folder.Write("c.json", second.dump()), "--json"}), "samples[2].timeS[1]");
+  ExpectRefused(RunMoeplan({"fit", "--samples", folder.Write("c.json", second.dump()), "--json"}),
+                "samples[2].timeS[1]");
 }
 
 }  // namespace

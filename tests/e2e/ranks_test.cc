@@ -53,7 +53,8 @@ void ExpectAllGone(const std::vector<pid_t>& processes) {
 TEST(LoopTest, MeasurePlanRunAndCompareOnFourLocalRanks) {
   const TemporaryFolder folder;
   const std::string grid = folder.Write("grid.json", kSmallGrid), db = folder / "m.db";
-  const Outcome calibrated = RunMoeplan({"calibrate", "--local", "4", "--db", db, "--layouts", grid, "--budget", "6s", "--json"});
+  const Outcome calibrated =
+      RunMoeplan({"calibrate", "--local", "4", "--db", db, "--layouts", grid, "--budget", "6s", "--json"});
   ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
   EXPECT_THAT(calibrated.err, IsEmpty());  // No progress bar without a terminal.
   const Json profile = Json::parse(calibrated.out);
@@ -78,11 +79,13 @@ TEST(LoopTest, MeasurePlanRunAndCompareOnFourLocalRanks) {
   EXPECT_EQ(answer.at("profileVersion"), 1);
   std::set<std::string> schedules;
   for (const Json& candidate : answer.at("candidates")) schedules.insert(candidate.at("schedule"));
-  EXPECT_EQ(schedules, (std::set<std::string>{"BASELINE", "BASELINE_TP", "PARM_S1", "PARM_S2", "MONTA_O1", "MONTA_O2", "MONTA_O3"}));
+  EXPECT_EQ(schedules, (std::set<std::string>{"BASELINE", "BASELINE_TP", "PARM_S1", "PARM_S2", "MONTA_O1", "MONTA_O2",
+                                              "MONTA_O3"}));
 
   std::set<int> dropped;
   for (const std::string& schedule : schedules) {
-    const Outcome ran = RunMoeplan({"run", "--plan", plan, "--local", "4", "--schedule", schedule, "--trace", folder / "trace.json", "--json"});
+    const Outcome ran = RunMoeplan(
+        {"run", "--plan", plan, "--local", "4", "--schedule", schedule, "--trace", folder / "trace.json", "--json"});
     ASSERT_EQ(ran.exit_code, 0) << schedule << ": " << ran.err;
     const Json report = Json::parse(ran.out);
     EXPECT_EQ(report.at("schedule"), schedule);
@@ -163,7 +166,8 @@ TEST(FaultTest, ARankThatDiesIsNamedAndNothingIsLeftBehind) {
 
 TEST(FaultTest, ARankThatHangsIsNamedWithinTheDeadline) {
   const TemporaryFolder folder;
-  Process calibrate = Process::Start({"calibrate", "--local", "3", "--db", folder / "m.db", "--budget", "60s", "--deadline", "2s"});
+  Process calibrate =
+      Process::Start({"calibrate", "--local", "3", "--db", folder / "m.db", "--budget", "60s", "--deadline", "2s"});
   const std::vector<pid_t> ranks = calibrate.AwaitChildren(3);
   ASSERT_EQ(ranks.size(), 3U);
   std::this_thread::sleep_for(std::chrono::seconds(3));  // Well into measuring; any moment must do.
@@ -187,10 +191,14 @@ TEST(FaultTest, KillingTheCommandLeavesNoRankBehind) {
 
 TEST(LaunchTest, LaunchedRanksJoinAndRankZeroPrints) {
   const TemporaryFolder folder;
-  const std::vector<std::string> command = {"calibrate", "--launched", "--db", folder / "m.db", "--budget", "2s", "--json"};
+  const std::vector<std::string> command = {"calibrate", "--launched", "--db",  folder / "m.db",
+                                            "--budget",  "2s",         "--json"};
   const auto environment = [](const std::string& rank) {
-    return std::map<std::string, std::string>{{"RANK", rank}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "2"},
-                                              {"MASTER_ADDR", "127.0.0.1"}, {"MOEPLAN_PORT", "29731"}};
+    return std::map<std::string, std::string>{{"RANK", rank},
+                                              {"WORLD_SIZE", "2"},
+                                              {"LOCAL_WORLD_SIZE", "2"},
+                                              {"MASTER_ADDR", "127.0.0.1"},
+                                              {"MOEPLAN_PORT", "29731"}};
   };
   Process one = Process::Start(command, environment("1"));
   Process zero = Process::Start(command, environment("0"));
@@ -212,8 +220,8 @@ TEST(LaunchTest, AHostfileStartsRanksOverSsh) {
   chmod(ssh.c_str(), 0755);
   const std::string path = std::filesystem::path(ssh).parent_path().string() + ":" + std::getenv("PATH");
   const std::string hosts = folder.Write("hosts", "# two slots\nlocalhost slots=2\n127.0.0.1 slots=2 max_slots=4\n");
-  const Outcome outcome =
-      RunMoeplan({"calibrate", "--hostfile", hosts, "--db", folder / "m.db", "--budget", "2s", "--json"}, {{"PATH", path}});
+  const Outcome outcome = RunMoeplan(
+      {"calibrate", "--hostfile", hosts, "--db", folder / "m.db", "--budget", "2s", "--json"}, {{"PATH", path}});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(Json::parse(outcome.out).at("cluster").at("nodes"), 2);
   EXPECT_EQ(ProvenanceIn(folder / "m.db")["launch"], "hostfile");
@@ -225,21 +233,25 @@ TEST(LaunchTest, AHostfileStartsRanksOverSsh) {
 
 TEST(LaunchTest, EmulatedNodesAreShapedAndLeaveNothingBehind) {
   const TemporaryFolder folder;
-  const std::string cluster = folder.Write("emulated.json", R"({"nodes": 2, "gpusPerNode": 2, "nic": {"bytesPerS": 2.5e7}})");
+  const std::string cluster =
+      folder.Write("emulated.json", R"({"nodes": 2, "gpusPerNode": 2, "nic": {"bytesPerS": 2.5e7}})");
   // Messages of 64 KiB to 256 KiB, each rank with a peer on the other node.
   const std::string grid = folder.Write("grid.json", R"({"workloads": [{"name": "wide", "layer": {"batch": 1,
       "sequenceLength": 512, "modelDim": 256, "hiddenDim": 32, "experts": 2, "topK": 1, "capacityFactor": 1.0},
       "layout": {"tensorParallel": 2, "expertParallel": 2, "expertShardingParallel": 2}, "minChunkBytes": 65536}]})");
-  Process calibrate = Process::Start({"calibrate", "--emulated", cluster, "--db", folder / "m.db", "--layouts", grid, "--budget", "10s", "--json"});
+  Process calibrate = Process::Start(
+      {"calibrate", "--emulated", cluster, "--db", folder / "m.db", "--layouts", grid, "--budget", "10s", "--json"});
   const std::vector<pid_t> ranks = calibrate.AwaitChildren(4);
   const Outcome outcome = calibrate.Finish();
   if (outcome.exit_code == 3 && outcome.err.find("needs root") != std::string::npos) GTEST_SKIP() << outcome.err;
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   ExpectAllGone(ranks);
-  EXPECT_THAT(ProvenanceIn(folder / "m.db"), IsSupersetOf({Pair("launch", "emulated"), Pair("nicBytesPerS", "2.5e+07")}));
+  EXPECT_THAT(ProvenanceIn(folder / "m.db"),
+              IsSupersetOf({Pair("launch", "emulated"), Pair("nicBytesPerS", "2.5e+07")}));
   const Json profile = Json::parse(outcome.out);
   for (const Json& entry : profile.at("collectives")) {
-    if (entry.at("collective") != "ALL_TO_ALL" || entry.at("ranksPerNode") != 1 || entry.at("contention") != "NONE") continue;
+    if (entry.at("collective") != "ALL_TO_ALL" || entry.at("ranksPerNode") != 1 || entry.at("contention") != "NONE")
+      continue;
     // Half of each rank's bytes cross its NIC; protocol overhead makes it slower than the wire, never faster.
     const double wire_s_per_byte = 0.5 / 2.5e7;
     EXPECT_GE(entry.at("alphaBeta").at("betaSPerByte").get<double>(), 0.9 * wire_s_per_byte);

@@ -35,7 +35,8 @@ Process StartServer(const TemporaryFolder& folder) {
 TEST(ServeTest, AnswersLikeTheDatabaseItServesAndEndsOnSigterm) {
   const TemporaryFolder folder;
   ASSERT_EQ(RunMoeplan({"calibrate", "--local", "2", "--db", folder / "m.db", "--budget", "3s"}).exit_code, 0);
-  const std::string workload = folder.Write("workload.json", R"({"layer": {"batch": 1, "sequenceLength": 256, "modelDim": 64,
+  const std::string workload =
+      folder.Write("workload.json", R"({"layer": {"batch": 1, "sequenceLength": 256, "modelDim": 64,
       "hiddenDim": 128, "experts": 4, "topK": 2, "capacityFactor": 1.0}, "layout": {"expertParallel": 2}})");
   Process server = StartServer(folder);
   const std::string address = AwaitAddress(server);
@@ -43,10 +44,12 @@ TEST(ServeTest, AnswersLikeTheDatabaseItServesAndEndsOnSigterm) {
   const Outcome asked = RunMoeplan({"plan", "--planner", address, "--workload", workload, "--json"});
   ASSERT_EQ(asked.exit_code, 0) << asked.err;
   EXPECT_EQ(asked.out, RunMoeplan({"plan", "--db", folder / "m.db", "--workload", workload, "--json"}).out);
-  const Outcome unknown = RunMoeplan({"plan", "--planner", address, "--profile-name", "nobody", "--workload", workload, "--json"});
+  const Outcome unknown =
+      RunMoeplan({"plan", "--planner", address, "--profile-name", "nobody", "--workload", workload, "--json"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("nobody"));
-  const Outcome wrong = RunMoeplan({"plan", "--planner", address, "--workload", kContract + "workload.example.json", "--json"});
+  const Outcome wrong =
+      RunMoeplan({"plan", "--planner", address, "--workload", kContract + "workload.example.json", "--json"});
   EXPECT_EQ(wrong.exit_code, 2) << "a layout of 16 ranks on a profile of 2";
   kill(server.pid(), SIGTERM);
   EXPECT_EQ(server.Finish().exit_code, 0);
@@ -64,7 +67,8 @@ TEST(ServeTest, APortInUseIsNamed) {
 
 TEST(ServeTest, NoServerIsSaid) {
   const TemporaryFolder folder;
-  const Outcome outcome = RunMoeplan({"plan", "--planner", "127.0.0.1:1", "--workload", kContract + "workload.example.json", "--json"});
+  const Outcome outcome =
+      RunMoeplan({"plan", "--planner", "127.0.0.1:1", "--workload", kContract + "workload.example.json", "--json"});
   EXPECT_EQ(outcome.exit_code, 3);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("127.0.0.1:1"), HasSubstr("moeplan serve")));
   EXPECT_EQ(outcome.out, "");

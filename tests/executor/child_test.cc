@@ -37,7 +37,8 @@ TEST(ChildTest, NeighboursShareAProcessorWhereRanksOutnumberThem) {
   const std::vector<int> processors = UsableProcessors();
   const int parts = 2 * static_cast<int>(processors.size());
   for (const int part : {0, 1, parts - 2, parts - 1}) {
-    EXPECT_EQ(AllowedIn({.part = part, .parts = parts}), std::to_string(processors[part / 2]) + "\n") << "part " << part;
+    EXPECT_EQ(AllowedIn({.part = part, .parts = parts}), std::to_string(processors[part / 2]) + "\n")
+        << "part " << part;
   }
 }
 

@@ -20,7 +20,8 @@ struct Rank {
 using MakeMesh = std::function<std::unique_ptr<Mesh>(int rank)>;
 
 // Returns when every rank has. A rank whose device fails aborts the others.
-inline void RunRanks(int ranks, const MakeMesh& make_mesh, const std::function<void(Rank)>& body, double deadline_s = 20) {
+inline void RunRanks(int ranks, const MakeMesh& make_mesh, const std::function<void(Rank)>& body,
+                     double deadline_s = 20) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
@@ -36,7 +37,8 @@ inline void RunRanks(int ranks, const MakeMesh& make_mesh, const std::function<v
 // The same over in-process meshes.
 inline void RunRanks(int ranks, const std::function<void(Rank)>& body, double deadline_s = 20) {
   std::vector<std::unique_ptr<Mesh>> meshes = MakeInProcessMeshes(ranks);
-  RunRanks(ranks, [&](int rank) { return std::move(meshes[rank]); }, body, deadline_s);
+  RunRanks(
+      ranks, [&](int rank) { return std::move(meshes[rank]); }, body, deadline_s);
 }
 
 }  // namespace moeplan::testing

@@ -9,7 +9,12 @@ namespace {
 constexpr Cluster kCluster = {.nodes = 2, .gpus_per_node = 2};
 Workload WorkloadOf(const Layout& layout) {
   Workload workload;
-  workload.layer = {.batch = 1, .sequence_length = 64, .model_dim = 8, .hidden_dim = 16, .experts = 4, .top_k = 2,
+  workload.layer = {.batch = 1,
+                    .sequence_length = 64,
+                    .model_dim = 8,
+                    .hidden_dim = 16,
+                    .experts = 4,
+                    .top_k = 2,
                     .capacity_factor = 1.0};
   workload.layout = layout;
   workload.min_chunk_bytes = 1;
@@ -33,23 +38,28 @@ double SizeOf(const TaskGraph& graph, const std::string& task) {
 }
 
 TEST(ScheduleTest, BaselineMovesTheGatheredBatches) {
-  const TaskGraph graph = Build({.family = Family::kBaseline}, WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2}));
+  const TaskGraph graph =
+      Build({.family = Family::kBaseline},
+            WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2}));
   const double row_bytes = 16;
-  EXPECT_EQ(SizeOf(graph, "gather_input"), 2 * 64 * row_bytes);       // N_ESP·B·L
-  EXPECT_EQ(SizeOf(graph, "dispatch_a2a"), 2 * 4 * 32 * row_bytes);   // y = E·T·N_ESP
+  EXPECT_EQ(SizeOf(graph, "gather_input"), 2 * 64 * row_bytes);      // N_ESP·B·L
+  EXPECT_EQ(SizeOf(graph, "dispatch_a2a"), 2 * 4 * 32 * row_bytes);  // y = E·T·N_ESP
   EXPECT_EQ(SizeOf(graph, "reduce_shards"), 2 * 4 * 32 * row_bytes);
   EXPECT_EQ(SizeOf(graph, "expert"), 2.0 * 2 * (2 * 4 * 32) * 8 * 8);  // 2·matrices·rows·M·H/N_ESP
 }
 
 TEST(ScheduleTest, S1MovesTheRealRowsAndTheirCounts) {
-  const TaskGraph graph = Build({.family = Family::kParmS1}, WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2}));
-  EXPECT_EQ(SizeOf(graph, "gather_counts"), 4 * 4 * 2);               // 4·E·N_MP bytes
-  EXPECT_EQ(SizeOf(graph, "counts_a2a"), 4 * 4 * 2);                  // 4·E·N_ESP bytes
-  EXPECT_EQ(SizeOf(graph, "dispatch_a2a"), 2 * 4 * 32 / 2 * 16.0);    // y / N_MP at f = 1
-  EXPECT_EQ(SizeOf(graph, "gather_output"), 64 * 16.0);               // x
+  const TaskGraph graph =
+      Build({.family = Family::kParmS1},
+            WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2}));
+  EXPECT_EQ(SizeOf(graph, "gather_counts"), 4 * 4 * 2);             // 4·E·N_MP bytes
+  EXPECT_EQ(SizeOf(graph, "counts_a2a"), 4 * 4 * 2);                // 4·E·N_ESP bytes
+  EXPECT_EQ(SizeOf(graph, "dispatch_a2a"), 2 * 4 * 32 / 2 * 16.0);  // y / N_MP at f = 1
+  EXPECT_EQ(SizeOf(graph, "gather_output"), 64 * 16.0);             // x
   Workload roomy = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
   roomy.layer.capacity_factor = 4;
-  EXPECT_EQ(SizeOf(Build({.family = Family::kParmS1}, roomy), "dispatch_a2a"), 2 * 4 * 32 / 2 * 16.0) << "room to spare is not moved";
+  EXPECT_EQ(SizeOf(Build({.family = Family::kParmS1}, roomy), "dispatch_a2a"), 2 * 4 * 32 / 2 * 16.0)
+      << "room to spare is not moved";
 }
 
 TEST(ScheduleTest, UnevenSlotsAreRoundedUpToTheShareOfARank) {
@@ -76,8 +86,8 @@ TEST(ScheduleTest, TasksComeAfterWhatTheyDependOn) {
   for (const Layout& layout : {Layout{.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2},
                                Layout{.expert_parallel = 4}, Layout{.tensor_parallel = 4, .expert_parallel = 2}}) {
     const Workload workload = WorkloadOf(layout);
-    for (const Family family : {Family::kBaseline, Family::kBaselineTp, Family::kParmS1, Family::kParmS2, Family::kMontaO1,
-                                Family::kMontaO2, Family::kMontaO3}) {
+    for (const Family family : {Family::kBaseline, Family::kBaselineTp, Family::kParmS1, Family::kParmS2,
+                                Family::kMontaO1, Family::kMontaO2, Family::kMontaO3}) {
       if (!FamilyAllowed(family, workload).ok()) continue;
       const TaskGraph graph = Build({.family = family, .chunks = MaxChunks(family, workload)}, workload);
       for (size_t id = 0; id < graph.tasks.size(); ++id) {
@@ -100,9 +110,11 @@ TEST(ScheduleTest, WithoutTensorParallelismAllUnchunkedFamiliesAreOneGraph) {
 
 TEST(ScheduleTest, FamiliesThatDoNotFitSayWhy) {
   const Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 4});
-  EXPECT_EQ(FamilyAllowed(Family::kMontaO1, workload).message(), "needs expertShardingParallel = tensorParallel, found 1 and 2");
+  EXPECT_EQ(FamilyAllowed(Family::kMontaO1, workload).message(),
+            "needs expertShardingParallel = tensorParallel, found 1 and 2");
   EXPECT_EQ(FamilyAllowed(Family::kPipeline, workload).code(), StatusCode::kInfeasible);
-  EXPECT_EQ(BuildSchedule({.family = Family::kParmS1, .chunks = 2}, workload, kCluster).status().code(), StatusCode::kInvalidInput);
+  EXPECT_EQ(BuildSchedule({.family = Family::kParmS1, .chunks = 2}, workload, kCluster).status().code(),
+            StatusCode::kInvalidInput);
 }
 
 }  // namespace

@@ -8,7 +8,12 @@ namespace {
 
 Workload EightByTwo() {
   Workload workload;
-  workload.layer = {.batch = 1, .sequence_length = 64, .model_dim = 8, .hidden_dim = 16, .experts = 4, .top_k = 2,
+  workload.layer = {.batch = 1,
+                    .sequence_length = 64,
+                    .model_dim = 8,
+                    .hidden_dim = 16,
+                    .experts = 4,
+                    .top_k = 2,
                     .capacity_factor = 1.0};
   workload.layout = {.tensor_parallel = 2, .expert_parallel = 4, .expert_sharding_parallel = 2};
   return workload;
@@ -33,8 +38,13 @@ TEST(WorkloadTest, ErrorsNameTheFieldWhatWasFoundAndWhatWasExpected) {
 
 TEST(WorkloadTest, CapacityIsRoundedUpButNotByRoundingNoise) {
   // k·f·B·L/E = 2·1.1·100/10 = 22.000000000000004 in double precision: 22 slots, not 23.
-  const LayerSizes sizes = SizesOf({.batch = 1, .sequence_length = 100, .model_dim = 1, .hidden_dim = 1, .experts = 10,
-                                    .top_k = 2, .capacity_factor = 1.1},
+  const LayerSizes sizes = SizesOf({.batch = 1,
+                                    .sequence_length = 100,
+                                    .model_dim = 1,
+                                    .hidden_dim = 1,
+                                    .experts = 10,
+                                    .top_k = 2,
+                                    .capacity_factor = 1.1},
                                    {});
   EXPECT_EQ(sizes.slots, 22);
 }
