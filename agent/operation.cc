@@ -158,7 +158,7 @@ class KernelOperation final : public Operation {
   SlotRows Slots(const DeviceMemory& memory) const {
     return {.data = memory.data(),
             .cells = {.blocks = 1, .cells_per_block = experts_, .rows_per_cell = rows_per_expert_},
-            .address = {.experts_per_rank = layer_.experts, .expert_stride = 1, .slots_per_cell = rows_per_expert_}};
+            .address = {.experts_per_rank = layer_.experts, .expert_stride = 1}};
   }
 
   Kernel kernel_;

@@ -42,13 +42,43 @@ struct AssignSlotsArgs {
   int capacity = 0;
   TokenRows tokens;
   Routing routing;
-  int32_t* send_counts = nullptr;  // [experts]
+  int experts_per_rank = 1;
+  int chunks = 1;
+  int32_t* send_counts = nullptr;  // [expert ranks][chunks][experts of a rank]
 };
 
 struct SlotRows {
   std::byte* data = nullptr;
   CellLayout cells;
   SlotAddress address;
+};
+
+struct ExpertInputGradientArgs {
+  SlotRows out_gradient, in_gradient;
+  // In the cells of out_gradient.
+  const std::byte* hidden = nullptr;
+  std::byte* hidden_gradient = nullptr;
+  std::span<const std::vector<CellPair>> pairs;  // From out_gradient to in_gradient.
+};
+
+// All in the cells of `in`.
+struct ExpertWeightGradientArgs {
+  SlotRows in;
+  const std::byte* hidden = nullptr;
+  const std::byte* out_gradient = nullptr;
+  const std::byte* hidden_gradient = nullptr;
+  float scale = 1;
+  std::span<const std::vector<CellPair>> pairs;  // Of which `from` counts.
+};
+
+// Of the own block.
+struct GateGradientArgs {
+  TokenRows tokens;
+  Routing routing;
+  const float* routing_gradient = nullptr;
+  const std::byte* tokens_gradient = nullptr;
+  std::byte* in_gradient = nullptr;
+  float* gate_gradient = nullptr;  // [E][M]
 };
 
 class Kernels {
@@ -60,12 +90,26 @@ class Kernels {
   // Slots without a token become zero.
   virtual void Dispatch(const TokenRows& tokens, const Routing& routing, const SlotRows& out, Stream& stream) = 0;
   virtual void CopyCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) = 0;
-  // pairs[e]: the cells of local expert e. Overwrites `out`.
-  virtual void Expert(const SlotRows& in, const SlotRows& out, std::span<const std::vector<CellPair>> pairs,
-                      Stream& stream) = 0;
+  // pairs[e]: the cells of local expert e. Overwrites `out`. `hidden`, unless null, gets the values before the
+  // nonlinearity: rows in the cells of `in`, of the shard's hidden columns of "up" and, for SwiGLU, of "gate_up".
+  virtual void Expert(const SlotRows& in, const SlotRows& out, std::byte* hidden,
+                      std::span<const std::vector<CellPair>> pairs, Stream& stream) = 0;
   // out[pair.to] = the sum of all in[pair.from], in the order of `pairs`, which are grouped by `to`.
   virtual void SumCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) = 0;
   virtual void Combine(const SlotRows& slots, const Routing& routing, const TokenRows& out, Stream& stream) = 0;
+
+  // ---- Backward: the mirrors, as the ops of models/schedule/task_graph.h say.
+  virtual void CombineGradient(const TokenRows& out_gradient, const Routing& routing, const SlotRows& slots_gradient,
+                               Stream& stream) = 0;
+  // gradient[i * top_k + c] for row i and choice c of the own block.
+  virtual void RoutingGradient(const TokenRows& out_gradient, const SlotRows& slots, const Routing& routing,
+                               float* gradient, Stream& stream) = 0;
+  virtual void ExpertInputGradient(const ExpertInputGradientArgs& args, Stream& stream) = 0;
+  // Adds to the weight gradients that the kernels were made with.
+  virtual void ExpertWeightGradient(const ExpertWeightGradientArgs& args, Stream& stream) = 0;
+  virtual void DispatchGradient(const SlotRows& slots_gradient, const Routing& routing,
+                                const TokenRows& tokens_gradient, Stream& stream) = 0;
+  virtual void GateGradient(const GateGradientArgs& args, Stream& stream) = 0;
 };
 
 }  // namespace moeplan

@@ -22,6 +22,7 @@ struct PlanCommandOptions {
 std::string KnobsText(const Knobs& knobs) {
   std::string text(Name(knobs.family));
   if (knobs.chunks > 1) text += StrCat(" N=", knobs.chunks);
+  if (knobs.partition_degree > 1) text += StrCat(" r=", knobs.partition_degree);
   if (knobs.overlapped_gather) text += " SAA";
   return text;
 }

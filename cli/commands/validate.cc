@@ -62,6 +62,7 @@ std::string Factor(double factor) {
 std::string Label(const v1::MeasuredCandidate& candidate) {
   std::string text = v1::Schedule::Family_Name(candidate.schedule());
   if (candidate.chunks() > 1) text += StrCat(" N=", candidate.chunks());
+  if (candidate.partition_degree() > 1) text += StrCat(" r=", candidate.partition_degree());
   return text;
 }
 

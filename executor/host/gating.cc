@@ -46,4 +46,25 @@ void ChooseExperts(std::span<float> logits, std::span<int32_t> experts, std::spa
   }
 }
 
+void LogitGradients(std::span<const float> logits, std::span<const int32_t> experts, std::span<const float> weights,
+                    std::span<const float> weight_gradients, std::span<float> logit_gradients) {
+  std::ranges::fill(logit_gradients, 0.0F);
+  const float mean = std::inner_product(weights.begin(), weights.end(), weight_gradients.begin(), 0.0F);
+  if (experts.size() == 1) {
+    // The weight is a probability among all experts.
+    const float highest = *std::ranges::max_element(logits);
+    float all = 0;
+    for (const float logit : logits) all += std::exp(logit - highest);
+    for (size_t expert = 0; expert < logits.size(); ++expert) {
+      logit_gradients[expert] = -std::exp(logits[expert] - highest) / all * mean;
+    }
+    logit_gradients[experts[0]] += mean;
+    return;
+  }
+  // Renormalised weights are a softmax over the chosen logits.
+  for (size_t choice = 0; choice < experts.size(); ++choice) {
+    logit_gradients[experts[choice]] = weights[choice] * (weight_gradients[choice] - mean);
+  }
+}
+
 }  // namespace moeplan

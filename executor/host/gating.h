@@ -13,4 +13,8 @@ void GateLogits(std::span<const float> token, std::span<const float> gate_weight
 // experts, renormalised to sum 1 when k > 1. `logits` is used as scratch.
 void ChooseExperts(std::span<float> logits, std::span<int32_t> experts, std::span<float> weights);
 
+// The gradients of all logits from those of the weights that ChooseExperts gave the chosen experts.
+void LogitGradients(std::span<const float> logits, std::span<const int32_t> experts, std::span<const float> weights,
+                    std::span<const float> weight_gradients, std::span<float> logit_gradients);
+
 }  // namespace moeplan

@@ -22,11 +22,36 @@ void Multiply(const float* a, const float* b, float* c, int rows, int inner, int
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, columns, inner, 1.0F, a, inner, b, columns, 0.0F, c,
               columns);
 }
+
+void MultiplyByTransposed(const float* a, const float* b, float add, float* c, int rows, int inner, int columns) {
+  if (rows == 0 || columns == 0) return;
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, columns, inner, 1.0F, a, inner, b, inner, add, c, columns);
+}
+
+void AddTransposedProduct(float scale, const float* a, const float* b, float* c, int rows, int inner, int columns) {
+  if (rows == 0 || columns == 0 || inner == 0) return;
+  cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, rows, columns, inner, scale, a, rows, b, columns, 1.0F, c,
+              columns);
+}
 #else
+namespace {
+using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using ConstMap = Eigen::Map<const Matrix>;
+}  // namespace
+
 void Multiply(const float* a, const float* b, float* c, int rows, int inner, int columns) {
-  using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  Eigen::Map<Matrix>(c, rows, columns).noalias() =
-      Eigen::Map<const Matrix>(a, rows, inner) * Eigen::Map<const Matrix>(b, inner, columns);
+  Eigen::Map<Matrix>(c, rows, columns).noalias() = ConstMap(a, rows, inner) * ConstMap(b, inner, columns);
+}
+
+void MultiplyByTransposed(const float* a, const float* b, float add, float* c, int rows, int inner, int columns) {
+  Eigen::Map<Matrix> product(c, rows, columns);
+  if (add == 0) product.setZero();
+  product.noalias() += ConstMap(a, rows, inner) * ConstMap(b, columns, inner).transpose();
+}
+
+void AddTransposedProduct(float scale, const float* a, const float* b, float* c, int rows, int inner, int columns) {
+  Eigen::Map<Matrix>(c, rows, columns).noalias() +=
+      scale * ConstMap(a, inner, rows).transpose() * ConstMap(b, inner, columns);
 }
 #endif
 

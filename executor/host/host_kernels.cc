@@ -1,34 +1,37 @@
 #include "executor/host/host_kernels.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <numbers>
+#include <numeric>
 #include <vector>
 
 #include "executor/host/elements.h"
+#include "executor/host/expert_ffn.h"
 #include "executor/host/gating.h"
-#include "executor/host/gemm.h"
 #include "executor/host/host_stream.h"
 
 namespace moeplan {
 namespace {
 
-// The first row of every cell, and behind them the rows in all.
+// The first row of every cell, and behind them the end of the last.
 std::vector<int64_t> FirstRows(const CellLayout& cells) {
-  const int count = cells.blocks * cells.cells_per_block;
+  const int count = cells.blocks * cells.cells_per_block, piece = CellsOfPiece(cells);
   std::vector<int64_t> first(count + 1, 0);
-  for (int cell = 0; cell < count; ++cell) first[cell + 1] = first[cell] + RowsOfCell(cells, cell);
+  for (int cell = 0; cell < count; ++cell) {
+    if (cell % piece == 0) first[cell] = static_cast<int64_t>(cell) * cells.rows_per_cell;
+    first[cell + 1] = first[cell] + RowsOfCell(cells, cell);
+  }
   return first;
 }
 
 class HostKernels final : public Kernels {
  public:
-  HostKernels(const Layer& layer, const LayerWeights& weights)
+  HostKernels(const Layer& layer, const LayerWeights& weights, ExpertGradients* gradients)
       : layer_(layer),
         weights_(weights),
         type_(ElementTypeOf(layer.bytes_per_element)),
-        row_bytes_(static_cast<size_t>(layer.model_dim) * layer.bytes_per_element) {}
+        row_bytes_(static_cast<size_t>(layer.model_dim) * layer.bytes_per_element),
+        ffn_(layer, weights, gradients) {}
 
   void Gate(const GateArgs& args, Stream& stream) override {
     Run(stream, [this, args] { GateRows(args); });
@@ -42,15 +45,36 @@ class HostKernels final : public Kernels {
   void CopyCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) override {
     Run(stream, [=, this] { CopyPairs(in, out, pairs); });
   }
-  void Expert(const SlotRows& in, const SlotRows& out, std::span<const std::vector<CellPair>> pairs,
+  void Expert(const SlotRows& in, const SlotRows& out, std::byte* hidden, std::span<const std::vector<CellPair>> pairs,
               Stream& stream) override {
-    Run(stream, [=, this] { ExpertRows(in, out, pairs); });
+    Run(stream, [=, this] { ExpertRows(in, out, hidden, pairs); });
   }
   void SumCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) override {
     Run(stream, [=, this] { SumPairs(in, out, pairs); });
   }
   void Combine(const SlotRows& slots, const Routing& routing, const TokenRows& out, Stream& stream) override {
     Run(stream, [=, this] { CombineRows(slots, routing, out); });
+  }
+  void CombineGradient(const TokenRows& out_gradient, const Routing& routing, const SlotRows& slots_gradient,
+                       Stream& stream) override {
+    Run(stream, [=, this] { CombineGradients(out_gradient, routing, slots_gradient); });
+  }
+  void RoutingGradient(const TokenRows& out_gradient, const SlotRows& slots, const Routing& routing, float* gradient,
+                       Stream& stream) override {
+    Run(stream, [=, this] { RoutingGradients(out_gradient, slots, routing, gradient); });
+  }
+  void ExpertInputGradient(const ExpertInputGradientArgs& args, Stream& stream) override {
+    Run(stream, [=, this] { ExpertInputGradients(args); });
+  }
+  void ExpertWeightGradient(const ExpertWeightGradientArgs& args, Stream& stream) override {
+    Run(stream, [=, this] { ExpertWeightGradients(args); });
+  }
+  void DispatchGradient(const SlotRows& slots_gradient, const Routing& routing, const TokenRows& tokens_gradient,
+                        Stream& stream) override {
+    Run(stream, [=, this] { DispatchGradients(slots_gradient, routing, tokens_gradient); });
+  }
+  void GateGradient(const GateGradientArgs& args, Stream& stream) override {
+    Run(stream, [=, this] { GateGradients(args); });
   }
 
  private:
@@ -93,7 +117,12 @@ class HostKernels final : public Kernels {
       for (int slice = 0; slice < args.own_slice; ++slice) before += args.all_counts[slice * layer_.experts + expert];
       const int32_t own = args.all_counts[args.own_slice * layer_.experts + expert];
       free[expert] = static_cast<int32_t>(std::clamp<int64_t>(args.capacity - before, 0, own));
-      args.send_counts[expert] = free[expert];
+    }
+    int32_t* next = args.send_counts;
+    for (int first = 0; first < layer_.experts; first += args.experts_per_rank) {
+      for (int chunk = 0; chunk < args.chunks; ++chunk) {
+        for (int i = 0; i < args.experts_per_rank; ++i) *next++ = SlotsOfChunk(free[first + i], args.chunks, chunk);
+      }
     }
     for (int row = 0; row < args.tokens.valid_rows; ++row) {
       for (int choice = 0; choice < layer_.top_k; ++choice) {
@@ -166,59 +195,173 @@ class HostKernels final : public Kernels {
     }
   }
 
-  void ExpertRows(const SlotRows& in, const SlotRows& out, std::span<const std::vector<CellPair>> pairs) {
-    const std::vector<int64_t> from = FirstRows(in.cells), to = FirstRows(out.cells);
+  // The rows of one expert, gathered from its cells and given back to cells.
+  class ExpertCells {
+   public:
+    ExpertCells(const std::vector<int64_t>& first_rows, std::span<const CellPair> pairs, int32_t CellPair::*side)
+        : first_rows_(first_rows), pairs_(pairs), side_(side) {
+      for (const CellPair& pair : pairs_) rows_ += RowsOf(pair);
+    }
+
+    int rows() const { return static_cast<int>(rows_); }
+
+    void Load(const std::byte* from, ElementType type, size_t columns, std::vector<float>& rows) const {
+      rows.resize(rows_ * columns);
+      float* next = rows.data();
+      for (const CellPair& pair : pairs_) {
+        const size_t count = RowsOf(pair) * columns;
+        moeplan::Load(from + FirstOf(pair) * columns * BytesOf(type), type, count, next);
+        next += count;
+      }
+    }
+    void Store(const std::vector<float>& rows, ElementType type, size_t columns, std::byte* to) const {
+      const float* next = rows.data();
+      for (const CellPair& pair : pairs_) {
+        const size_t count = RowsOf(pair) * columns;
+        moeplan::Store(next, type, count, to + FirstOf(pair) * columns * BytesOf(type));
+        next += count;
+      }
+    }
+
+   private:
+    size_t FirstOf(const CellPair& pair) const { return first_rows_[pair.*side_]; }
+    size_t RowsOf(const CellPair& pair) const { return first_rows_[pair.*side_ + 1] - first_rows_[pair.*side_]; }
+
+    const std::vector<int64_t>& first_rows_;
+    const std::span<const CellPair> pairs_;
+    int32_t CellPair::*const side_;
+    size_t rows_ = 0;
+  };
+
+  void ExpertRows(const SlotRows& in, const SlotRows& out, std::byte* hidden,
+                  std::span<const std::vector<CellPair>> pairs) {
+    const std::vector<int64_t> in_rows = FirstRows(in.cells), out_rows = FirstRows(out.cells);
     for (size_t expert = 0; expert < pairs.size(); ++expert) {
-      size_t rows = 0;
-      for (const CellPair& pair : pairs[expert]) rows += from[pair.from + 1] - from[pair.from];
-      input_.resize(rows * layer_.model_dim);
-      float* next = input_.data();
-      for (const CellPair& pair : pairs[expert]) {
-        const size_t count = (from[pair.from + 1] - from[pair.from]) * layer_.model_dim;
-        Load(in.data + from[pair.from] * row_bytes_, type_, count, next);
-        next += count;
-      }
-      FeedForward(static_cast<int>(expert), static_cast<int>(rows));
-      next = output_.data();
-      for (const CellPair& pair : pairs[expert]) {
-        const size_t count = (from[pair.from + 1] - from[pair.from]) * layer_.model_dim;
-        Store(next, type_, count, out.data + to[pair.to] * row_bytes_);
-        next += count;
-      }
+      const ExpertCells from(in_rows, pairs[expert], &CellPair::from), to(out_rows, pairs[expert], &CellPair::to);
+      from.Load(in.data, type_, model_dim(), input_);
+      output_.resize(input_.size());
+      if (hidden != nullptr) kept_.resize(from.rows() * kept_columns());
+      ffn_.Forward(static_cast<int>(expert), from.rows(), input_.data(), hidden == nullptr ? nullptr : kept_.data(),
+                   output_.data());
+      to.Store(output_, type_, model_dim(), out.data);
+      if (hidden != nullptr) from.Store(kept_, type_, kept_columns(), hidden);
     }
   }
 
-  // input_ [rows][M] to output_ [rows][M] through the shard's hidden columns.
-  void FeedForward(int expert, int rows) {
-    const int hidden = weights_.shard.hidden;
-    const size_t matrix = static_cast<size_t>(layer_.model_dim) * hidden;
-    hidden_.resize(static_cast<size_t>(rows) * hidden);
-    output_.resize(static_cast<size_t>(rows) * layer_.model_dim);
-    Multiply(input_.data(), weights_.up.data() + expert * matrix, hidden_.data(), rows, layer_.model_dim, hidden);
-    if (layer_.expert_matrices == 3) {
-      gate_up_.resize(hidden_.size());
-      Multiply(input_.data(), weights_.gate_up.data() + expert * matrix, gate_up_.data(), rows, layer_.model_dim,
-               hidden);
-      for (size_t i = 0; i < hidden_.size(); ++i) hidden_[i] *= gate_up_[i] / (1 + std::exp(-gate_up_[i]));
-    } else {
-      constexpr float kInverseSqrt2 = std::numbers::sqrt2_v<float> / 2;
-      for (float& value : hidden_) value *= 0.5F * (1 + std::erf(value * kInverseSqrt2));
+  void ExpertInputGradients(const ExpertInputGradientArgs& args) {
+    const std::vector<int64_t> from_rows = FirstRows(args.out_gradient.cells),
+                               to_rows = FirstRows(args.in_gradient.cells);
+    for (size_t expert = 0; expert < args.pairs.size(); ++expert) {
+      const ExpertCells from(from_rows, args.pairs[expert], &CellPair::from);
+      const ExpertCells to(to_rows, args.pairs[expert], &CellPair::to);
+      from.Load(args.out_gradient.data, type_, model_dim(), output_);
+      from.Load(args.hidden, type_, kept_columns(), kept_);
+      input_.resize(output_.size());
+      kept_gradient_.resize(kept_.size());
+      ffn_.InputGradient(static_cast<int>(expert), from.rows(), kept_.data(), output_.data(), kept_gradient_.data(),
+                         input_.data());
+      to.Store(input_, type_, model_dim(), args.in_gradient.data);
+      from.Store(kept_gradient_, type_, kept_columns(), args.hidden_gradient);
     }
-    Multiply(hidden_.data(), weights_.down.data() + expert * matrix, output_.data(), rows, hidden, layer_.model_dim);
   }
+
+  void ExpertWeightGradients(const ExpertWeightGradientArgs& args) {
+    const std::vector<int64_t> rows = FirstRows(args.in.cells);
+    for (size_t expert = 0; expert < args.pairs.size(); ++expert) {
+      const ExpertCells cells(rows, args.pairs[expert], &CellPair::from);
+      cells.Load(args.in.data, type_, model_dim(), input_);
+      cells.Load(args.hidden, type_, kept_columns(), kept_);
+      cells.Load(args.out_gradient, type_, model_dim(), output_);
+      cells.Load(args.hidden_gradient, type_, kept_columns(), kept_gradient_);
+      ffn_.WeightGradient(static_cast<int>(expert), cells.rows(), input_.data(), kept_.data(), output_.data(),
+                          kept_gradient_.data(), args.scale);
+    }
+  }
+
+  void CombineGradients(const TokenRows& out_gradient, const Routing& routing, const SlotRows& slots) {
+    const std::vector<int64_t> first_rows = FirstRows(slots.cells);
+    std::memset(slots.data, 0, first_rows.back() * row_bytes_);
+    input_.resize(model_dim());
+    for (int block = 0; block < out_gradient.blocks; ++block) {
+      const int first_row = block * out_gradient.rows_per_block;
+      const auto weigh = [&](int row, size_t pair, const SlotPlace& place) {
+        Load(out_gradient.data + row * row_bytes_, type_, model_dim(), input_.data());
+        for (float& value : input_) value *= routing.weight[pair];
+        Store(input_.data(), type_, model_dim(), slots.data + (first_rows[place.cell] + place.row) * row_bytes_);
+      };
+      ForEachPlacedPair(slots, routing, first_row, out_gradient.valid_rows, block, weigh);
+    }
+  }
+
+  void RoutingGradients(const TokenRows& out_gradient, const SlotRows& slots, const Routing& routing, float* gradient) {
+    const std::vector<int64_t> first_rows = FirstRows(slots.cells);
+    std::fill_n(gradient, PairIndex(out_gradient.rows_per_block, 0), 0.0F);
+    const int block = slots.address.own_block;
+    const int first_row = block * out_gradient.rows_per_block;
+    input_.resize(model_dim());
+    output_.resize(model_dim());
+    const auto multiply = [&](int row, size_t pair, const SlotPlace& place) {
+      Load(out_gradient.data + (row - first_row) * row_bytes_, type_, model_dim(), output_.data());
+      Load(slots.data + (first_rows[place.cell] + place.row) * row_bytes_, type_, model_dim(), input_.data());
+      gradient[pair - PairIndex(first_row, 0)] =
+          std::inner_product(input_.begin(), input_.end(), output_.begin(), 0.0F);
+    };
+    ForEachPlacedPair(slots, routing, first_row, out_gradient.valid_rows, block, multiply);
+  }
+
+  void DispatchGradients(const SlotRows& slots, const Routing& routing, const TokenRows& tokens) {
+    const std::vector<int64_t> first_rows = FirstRows(slots.cells);
+    std::vector<float>& sum = output_;
+    sum.assign(static_cast<size_t>(tokens.blocks) * tokens.rows_per_block * model_dim(), 0.0F);
+    for (int block = 0; block < tokens.blocks; ++block) {
+      const auto add = [&](int row, size_t, const SlotPlace& place) {
+        Accumulate(slots.data + (first_rows[place.cell] + place.row) * row_bytes_, type_, model_dim(),
+                   sum.data() + row * model_dim());
+      };
+      ForEachPlacedPair(slots, routing, block * tokens.rows_per_block, tokens.valid_rows, block, add);
+    }
+    Store(sum.data(), type_, sum.size(), tokens.data);
+  }
+
+  void GateGradients(const GateGradientArgs& args) {
+    std::vector<float> token(model_dim()), gradient(model_dim()), logits(layer_.experts),
+        logit_gradients(layer_.experts);
+    std::fill_n(args.gate_gradient, weights_.gate.size(), 0.0F);
+    for (int row = 0; row < args.tokens.valid_rows; ++row) {
+      const size_t first = PairIndex(row, 0), choices = layer_.top_k;
+      Load(args.tokens.data + row * row_bytes_, type_, model_dim(), token.data());
+      Load(args.tokens_gradient + row * row_bytes_, type_, model_dim(), gradient.data());
+      GateLogits(token, weights_.gate, logits);
+      LogitGradients(logits, {args.routing.expert + first, choices}, {args.routing.weight + first, choices},
+                     {args.routing_gradient + first, choices}, logit_gradients);
+      for (int expert = 0; expert < layer_.experts; ++expert) {
+        const float* weights = weights_.gate.data() + expert * model_dim();
+        float* weight_gradients = args.gate_gradient + expert * model_dim();
+        for (size_t column = 0; column < model_dim(); ++column) {
+          gradient[column] += logit_gradients[expert] * weights[column];
+          weight_gradients[column] += logit_gradients[expert] * token[column];
+        }
+      }
+      Store(gradient.data(), type_, model_dim(), args.in_gradient + row * row_bytes_);
+    }
+  }
+
+  size_t model_dim() const { return layer_.model_dim; }
+  size_t kept_columns() const { return ffn_.kept_columns(); }
 
   const Layer layer_;
   const LayerWeights& weights_;
   const ElementType type_;
   const size_t row_bytes_;
+  ExpertFfn ffn_;
   // Scratch of the compute stream, kept between runs.
-  std::vector<float> input_, hidden_, gate_up_, output_;
+  std::vector<float> input_, output_, kept_, kept_gradient_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kernels> MakeHostKernels(const Layer& layer, const LayerWeights& weights) {
-  return std::make_unique<HostKernels>(layer, weights);
+std::unique_ptr<Kernels> MakeHostKernels(const Layer& layer, const LayerWeights& weights, ExpertGradients* gradients) {
+  return std::make_unique<HostKernels>(layer, weights, gradients);
 }
 
 }  // namespace moeplan

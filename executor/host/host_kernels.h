@@ -7,7 +7,9 @@
 
 namespace moeplan {
 
-// `weights` must outlive the kernels and everything queued through them. One object per rank.
-std::unique_ptr<Kernels> MakeHostKernels(const Layer& layer, const LayerWeights& weights);
+// `weights` and `gradients` must outlive the kernels and everything queued through them. `gradients` collects those of
+// the expert weights; null where no graph with backward tasks is run. One object per rank.
+std::unique_ptr<Kernels> MakeHostKernels(const Layer& layer, const LayerWeights& weights,
+                                         ExpertGradients* gradients = nullptr);
 
 }  // namespace moeplan

@@ -8,7 +8,7 @@
 namespace moeplan {
 namespace {
 
-enum Tensor : uint64_t { kInput = 1, kGate, kUp, kGateUp, kDown };
+enum Tensor : uint64_t { kInput = 1, kGate, kUp, kGateUp, kDown, kOutputGradient };
 
 // splitmix64's finaliser: neighbouring indices give independent-looking values.
 uint64_t Mix(uint64_t value) {
@@ -66,6 +66,13 @@ std::vector<float> Rows(const Layer& layer, const ExpertShard& shard, const Sour
   return values;
 }
 
+std::vector<float> TokenRowsOf(const Layer& layer, const Layout& layout, int batch, const Source& source) {
+  const auto values_per_batch = static_cast<uint64_t>(SizesOf(layer, layout).tokens) * layer.model_dim;
+  std::vector<float> values(values_per_batch);
+  for (uint64_t i = 0; i < values_per_batch; ++i) values[i] = source(batch * values_per_batch + i);
+  return values;
+}
+
 }  // namespace
 
 float RoundToBfloat16(float value) {
@@ -77,6 +84,20 @@ float RoundToBfloat16(float value) {
 
 double Gelu(double x) { return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2)); }
 double Silu(double x) { return x / (1 + std::exp(-x)); }
+double GeluSlope(double x) {
+  const double density = std::exp(-x * x / 2) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
+  return 0.5 * (1 + std::erf(x / std::numbers::sqrt2)) + x * density;
+}
+double SiluSlope(double x) {
+  const double sigmoid = 1 / (1 + std::exp(-x));
+  return sigmoid * (1 + x * (1 - sigmoid));
+}
+
+ExpertGradients ZeroGradients(const LayerWeights& weights) {
+  return {.up = std::vector<float>(weights.up.size()),
+          .gate_up = std::vector<float>(weights.gate_up.size()),
+          .down = std::vector<float>(weights.down.size())};
+}
 
 ExpertShard ShardOf(const Layer& layer, const Layout& layout, int stage_rank) {
   const int shards = layout.expert_sharding_parallel;
@@ -105,11 +126,11 @@ LayerWeights MakeWeights(const Layer& layer, const ExpertShard& shard, uint64_t 
 }
 
 std::vector<float> MakeInput(const Layer& layer, const Layout& layout, int batch, uint64_t seed) {
-  const auto values_per_batch = static_cast<uint64_t>(SizesOf(layer, layout).tokens) * layer.model_dim;
-  const Source source(layer, seed, kInput, std::sqrt(3.0));
-  std::vector<float> values(values_per_batch);
-  for (uint64_t i = 0; i < values_per_batch; ++i) values[i] = source(batch * values_per_batch + i);
-  return values;
+  return TokenRowsOf(layer, layout, batch, Source(layer, seed, kInput, std::sqrt(3.0)));
+}
+
+std::vector<float> MakeOutputGradient(const Layer& layer, const Layout& layout, int batch, uint64_t seed) {
+  return TokenRowsOf(layer, layout, batch, Source(layer, seed, kOutputGradient, std::sqrt(3.0)));
 }
 
 }  // namespace moeplan

@@ -26,6 +26,14 @@ struct LayerWeights {
   std::vector<float> up, gate_up, down;
 };
 
+// The gradients of a shard's expert weights, in the shapes of LayerWeights; always float.
+struct ExpertGradients {
+  std::vector<float> up, gate_up, down;
+};
+
+// Zero, as backward passes want them that add to them.
+ExpertGradients ZeroGradients(const LayerWeights& weights);
+
 // The shard of a rank in the [ESP, EP, replicas] layout of design.md §3. H need not divide by N_ESP.
 ExpertShard ShardOf(const Layer& layer, const Layout& layout, int stage_rank);
 
@@ -34,11 +42,16 @@ LayerWeights MakeWeights(const Layer& layer, const ExpertShard& shard, uint64_t 
 // The B·L × M input of source batch `batch` (one for each MP group).
 std::vector<float> MakeInput(const Layer& layer, const Layout& layout, int batch, uint64_t seed);
 
+// The B·L × M gradient that comes back for source batch `batch`.
+std::vector<float> MakeOutputGradient(const Layer& layer, const Layout& layout, int batch, uint64_t seed);
+
 // Rounds to the nearest BF16, ties to even; the identity on infinities; NaN stays NaN.
 float RoundToBfloat16(float value);
 
 // The nonlinearity of an expert: GELU (exact, by erf) of `up`, or SwiGLU: silu(gate_up)·up.
 double Gelu(double x);
 double Silu(double x);
+double GeluSlope(double x);
+double SiluSlope(double x);
 
 }  // namespace moeplan

@@ -67,8 +67,9 @@ class Runner final : public GraphRunner {
     return OkStatus();
   }
 
-  void Enqueue() override {
-    for (size_t id = 0; id < graph_.tasks.size(); ++id) {
+  void Enqueue(Phase phase) override {
+    const TaskRange range = TasksOf(graph_, phase);
+    for (TaskId id = range.first; id < range.end; ++id) {
       const Task& task = graph_.tasks[id];
       Stream& stream = context_.streams[task.stream];
       for (const TaskId before : task.dependencies) {
@@ -76,14 +77,15 @@ class Runner final : public GraphRunner {
       }
       context_.device.Label(stream, task.name);
       context_.device.Record(*started_[id], stream);
-      std::visit([&](const auto& op) { Launch(op, static_cast<TaskId>(id), stream); }, task.op);
+      std::visit([&](const auto& op) { Launch(op, id, stream); }, task.op);
       context_.device.Record(*ended_[id], stream);
     }
   }
 
-  Timeline LastTimeline() const override {
+  Timeline LastTimeline(Phase phase) const override {
     Timeline timeline;
-    for (size_t id = 0; id < graph_.tasks.size(); ++id) {
+    const TaskRange range = TasksOf(graph_, phase);
+    for (TaskId id = range.first; id < range.end; ++id) {
       const Task& task = graph_.tasks[id];
       timeline.push_back({.task = task.name,
                           .kind = task.kind,
@@ -95,14 +97,11 @@ class Runner final : public GraphRunner {
     return timeline;
   }
 
-  double LastTimeS() const override {
-    const Timeline timeline = LastTimeline();
-    const double start_s = std::ranges::min(timeline, {}, &TaskTiming::start_s).start_s;
-    return std::ranges::max(timeline, {}, &TaskTiming::end_s).end_s - start_s;
-  }
-
   std::byte* input() override { return DataOf(graph_.input); }
   const std::byte* output() const override { return DataOf(graph_.output); }
+  std::byte* output_gradient() override { return DataOf(graph_.output_gradient); }
+  const std::byte* input_gradient() const override { return DataOf(graph_.input_gradient); }
+  const float* gate_gradient() const override { return reinterpret_cast<const float*>(DataOf(graph_.gate_gradient)); }
   Routing routing() const override { return RoutingOf(GateTask().routing); }
 
   RoutedRows routed_rows() const override {
@@ -145,9 +144,12 @@ class Runner final : public GraphRunner {
     CellLayout cells{
         .blocks = blocks, .cells_per_block = Cells(buffer) / blocks, .rows_per_cell = buffer.rows_per_cell};
     if (buffer.counts != kNoBuffer) {
-      const int counted = Cells(graph_.buffers[buffer.counts]);
+      const Buffer& counts = graph_.buffers[buffer.counts];
       cells.counts = reinterpret_cast<const int32_t*>(DataOf(buffer.counts));
-      cells.repeat = Cells(buffer) / counted;
+      cells.counted_pieces = ExtentOf(counts, Axis::kChunk);
+      cells.pieces = ExtentOf(buffer, Axis::kChunk);
+      cells.first_piece = cells.pieces == 1 ? buffer.chunk : 0;
+      cells.repeat = Cells(buffer) / cells.pieces / (Cells(counts) / cells.counted_pieces);
       // Counts that lack the shard axis stand for every shard of a block of experts.
       cells.cells_per_block = ExtentOf(buffer, Axis::kExpert);
       cells.blocks = Cells(buffer) / cells.cells_per_block;
@@ -183,8 +185,8 @@ class Runner final : public GraphRunner {
                         .own_tensor = own(Group::kTensor),
                         .own_chunk = buffer.chunk,
                         .own_block = blocks > 1 ? own(Group::kShard) : 0,
-                        .chunks = chunks,
-                        .slots_per_cell = graph_.slots_per_cell}};
+                        .tensor_parts = tensor_parts,
+                        .chunks = chunks}};
   }
 
   TokenRows TokensOf(BufferId id) const {
@@ -201,6 +203,15 @@ class Runner final : public GraphRunner {
     const size_t pairs = static_cast<size_t>(MaxRows(graph_.buffers[id])) * graph_.layer.top_k;
     auto* experts = reinterpret_cast<int32_t*>(DataOf(id));
     return {.expert = experts, .slot = experts + pairs, .weight = reinterpret_cast<float*>(experts + 2 * pairs)};
+  }
+
+  // Where tokens of several blocks were gated, the routing of the own one.
+  Routing OwnBlockOf(BufferId id) const {
+    Routing routing = RoutingOf(id);
+    const Buffer& buffer = graph_.buffers[id];
+    if (Cells(buffer) == 1) return routing;
+    const size_t first = static_cast<size_t>(own(Group::kShard)) * buffer.rows_per_cell * graph_.layer.top_k;
+    return {.expert = routing.expert + first, .slot = routing.slot + first, .weight = routing.weight + first};
   }
 
   // Cells that belong together, by destination cell.
@@ -220,13 +231,19 @@ class Runner final : public GraphRunner {
     expert_pairs_.emplace_back();
     if (const auto* copy = std::get_if<CopyOp>(&task.op)) cell_pairs_.back() = Pairs(copy->in, copy->out);
     if (const auto* reduce = std::get_if<ReduceOp>(&task.op)) cell_pairs_.back() = Pairs(reduce->in, reduce->out);
-    if (const auto* expert = std::get_if<ExpertOp>(&task.op)) {
-      expert_pairs_.back().resize(graph_.layer.experts / graph_.layout.expert_parallel);
-      for (const CellPair& pair : Pairs(expert->in, expert->out)) {
-        const Coordinates coordinates = CoordinatesOf(graph_.buffers[expert->in], pair.from);
-        const auto local = coordinates.find(Axis::kExpert);
-        expert_pairs_.back()[local == coordinates.end() ? 0 : local->second].push_back(pair);
-      }
+    if (const auto* expert = std::get_if<ExpertOp>(&task.op)) PairExperts(expert->in, expert->out);
+    if (const auto* expert = std::get_if<ExpertInputGradientOp>(&task.op)) {
+      PairExperts(expert->out_gradient, expert->in_gradient);
+    }
+    if (const auto* expert = std::get_if<ExpertWeightGradientOp>(&task.op)) PairExperts(expert->in, expert->in);
+  }
+
+  void PairExperts(BufferId in, BufferId out) {
+    expert_pairs_.back().resize(graph_.layer.experts / graph_.layout.expert_parallel);
+    for (const CellPair& pair : Pairs(in, out)) {
+      const Coordinates coordinates = CoordinatesOf(graph_.buffers[in], pair.from);
+      const auto local = coordinates.find(Axis::kExpert);
+      expert_pairs_.back()[local == coordinates.end() ? 0 : local->second].push_back(pair);
     }
   }
 
@@ -245,6 +262,8 @@ class Runner final : public GraphRunner {
                                   .capacity = graph_.capacity,
                                   .tokens = TokensOf(GateTask().tokens),
                                   .routing = RoutingOf(op.routing),
+                                  .experts_per_rank = graph_.layer.experts / graph_.layout.expert_parallel,
+                                  .chunks = PartsOf(graph_.slot_axes, Axis::kChunk),
                                   .send_counts = reinterpret_cast<int32_t*>(DataOf(op.send_counts))},
                                  stream);
   }
@@ -258,7 +277,52 @@ class Runner final : public GraphRunner {
   }
 
   void Launch(const ExpertOp& op, TaskId id, Stream& stream) {
-    context_.kernels.Expert(SlotsOf(op.in), SlotsOf(op.out), expert_pairs_[id], stream);
+    context_.kernels.Expert(SlotsOf(op.in), SlotsOf(op.out), op.hidden == kNoBuffer ? nullptr : DataOf(op.hidden),
+                            expert_pairs_[id], stream);
+  }
+
+  void Launch(const ExpertInputGradientOp& op, TaskId id, Stream& stream) {
+    context_.kernels.ExpertInputGradient({.out_gradient = SlotsOf(op.out_gradient),
+                                          .in_gradient = SlotsOf(op.in_gradient),
+                                          .hidden = DataOf(op.hidden),
+                                          .hidden_gradient = DataOf(op.hidden_gradient),
+                                          .pairs = expert_pairs_[id]},
+                                         stream);
+  }
+
+  void Launch(const ExpertWeightGradientOp& op, TaskId id, Stream& stream) {
+    context_.kernels.ExpertWeightGradient({.in = SlotsOf(op.in),
+                                           .hidden = DataOf(op.hidden),
+                                           .out_gradient = DataOf(op.out_gradient),
+                                           .hidden_gradient = DataOf(op.hidden_gradient),
+                                           .scale = static_cast<float>(op.scale),
+                                           .pairs = expert_pairs_[id]},
+                                          stream);
+  }
+
+  void Launch(const CombineGradientOp& op, TaskId, Stream& stream) {
+    context_.kernels.CombineGradient(TokensOf(op.out_gradient), RoutingOf(op.routing), SlotsOf(op.slots_gradient),
+                                     stream);
+  }
+
+  void Launch(const RoutingGradientOp& op, TaskId, Stream& stream) {
+    context_.kernels.RoutingGradient(TokensOf(op.out_gradient), SlotsOf(op.slots), RoutingOf(op.routing),
+                                     reinterpret_cast<float*>(DataOf(op.routing_gradient)), stream);
+  }
+
+  void Launch(const DispatchGradientOp& op, TaskId, Stream& stream) {
+    context_.kernels.DispatchGradient(SlotsOf(op.slots_gradient), RoutingOf(op.routing), TokensOf(op.tokens_gradient),
+                                      stream);
+  }
+
+  void Launch(const GateGradientOp& op, TaskId, Stream& stream) {
+    context_.kernels.GateGradient({.tokens = TokensOf(op.tokens),
+                                   .routing = OwnBlockOf(op.routing),
+                                   .routing_gradient = reinterpret_cast<const float*>(DataOf(op.routing_gradient)),
+                                   .tokens_gradient = DataOf(op.tokens_gradient),
+                                   .in_gradient = DataOf(op.in_gradient),
+                                   .gate_gradient = reinterpret_cast<float*>(DataOf(op.gate_gradient))},
+                                  stream);
   }
 
   void Launch(const ReduceOp& op, TaskId id, Stream& stream) {
@@ -277,7 +341,10 @@ class Runner final : public GraphRunner {
         return;
       case Collective::kAllGather: group.AllGather(BytesOf(op.in), BytesOf(op.out), stream); return;
       case Collective::kReduceScatter: group.ReduceScatter(BytesOf(op.in), BytesOf(op.out), type_, stream); return;
-      case Collective::kAllReduce: group.AllReduce(BytesOf(op.in), BytesOf(op.out), type_, stream); return;
+      case Collective::kAllReduce:
+        group.AllReduce(BytesOf(op.in), BytesOf(op.out),
+                        graph_.buffers[op.in].float_rows ? ElementType::kFloat32 : type_, stream);
+        return;
       case Collective::kAllToAllAllGather:
         group.AllToAllAllGather(PeersOf(op.in, PeersIn(op.in)), PeersOf(op.partial, PeersIn(op.partial)),
                                 graph_.layout.expert_sharding_parallel, BytesOf(op.out), type_,

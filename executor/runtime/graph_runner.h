@@ -55,16 +55,21 @@ class GraphRunner {
   static StatusOr<std::unique_ptr<GraphRunner>> Prepare(const TaskGraph& graph, const RankContext& context);
   virtual ~GraphRunner() = default;
 
-  virtual void Enqueue() = 0;
+  // Queues the tasks of a phase. The backward ones need what the last forward ones left.
+  virtual void Enqueue(Phase phase) = 0;
 
-  // After Device::Synchronize. Seconds on the device's clock, in graph order.
-  virtual Timeline LastTimeline() const = 0;
-  // From the start of the first task to the end of the last.
-  virtual double LastTimeS() const = 0;
+  // Of the tasks of a phase, each as it was last run, in graph order. After Device::Synchronize; seconds on the
+  // device's clock.
+  virtual Timeline LastTimeline(Phase phase) const = 0;
 
   // B·L rows of M elements: write before Enqueue, read after Synchronize (device memory).
   virtual std::byte* input() = 0;
   virtual const std::byte* output() const = 0;
+  // The same for graphs with backward tasks, and the gate's gradient: E rows of M floats. It is that of the own source
+  // batch, whole on every rank of the MP group. Those of the experts: see Kernels.
+  virtual std::byte* output_gradient() = 0;
+  virtual const std::byte* input_gradient() const = 0;
+  virtual const float* gate_gradient() const = 0;
   virtual Routing routing() const = 0;
   // The rows of `routing` that describe tokens this rank answers for: [first, first + count), and the first of those
   // tokens within the source batch.

@@ -90,10 +90,10 @@ void AddGraph(const TaskGraph& graph, NeedList& list) {
 void AddCandidates(const Workload& workload, const Cluster& cluster, NeedList& list) {
   for (const Family family : kFamilies) {
     if (!FamilyAllowed(family, workload).ok()) continue;
-    for (Knobs knobs : VariantsOf(family, workload.layout)) {
-      for (const int chunks : PowersOfTwo(MaxChunks(family, workload))) {
-        knobs.chunks = chunks;
-        if (const auto graph = BuildSchedule(knobs, workload, cluster); graph.ok()) AddGraph(*graph, list);
+    for (const Knobs& variant : VariantsOf(family, workload.layout)) {
+      for (const int pieces : PowersOfTwo(MaxPieces(family, workload))) {
+        const auto graph = BuildSchedule(WithPieces(variant, pieces), workload, cluster);
+        if (graph.ok()) AddGraph(*graph, list);
       }
     }
   }

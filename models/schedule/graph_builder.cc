@@ -10,6 +10,7 @@ namespace moeplan {
 namespace {
 
 constexpr double kCountBytes = 4;
+constexpr double kFloatBytes = 4;
 
 // Of each of a token's k choices: expert and slot as int32, weight as float.
 double RoutingRowBytes(const Layer& layer) { return 12.0 * layer.top_k; }
@@ -29,18 +30,19 @@ TaskKind KindOf(Collective collective) {
 
 GraphBuilder::GraphBuilder(const Workload& workload, const Cluster& cluster)
     : sizes_(SizesOf(workload.layer, workload.layout)),
-      row_bytes_(static_cast<double>(workload.layer.model_dim) * workload.layer.bytes_per_element) {
+      row_bytes_(static_cast<double>(workload.layer.model_dim) * workload.layer.bytes_per_element),
+      trains_(workload.phase != Phase::kForward) {
   graph_.layer = workload.layer;
   graph_.layout = workload.layout;
   graph_.gpus_per_node = cluster.gpus_per_node;
   CutSlots(sizes_.slots, {});
 }
 
-void GraphBuilder::CutSlots(int capacity, std::vector<Extent> slot_axes) {
+void GraphBuilder::CutSlots(int capacity, std::vector<Extent> slot_axes, int most) {
   int parts = 1;
   for (const Extent& extent : slot_axes) parts *= extent.size;
   graph_.capacity = capacity;
-  graph_.slots_per_cell = (capacity + parts - 1) / parts;
+  graph_.slots_per_cell = (most + parts - 1) / parts;
   std::erase_if(slot_axes, [](const Extent& extent) { return extent.size == 1; });
   graph_.slot_axes = std::move(slot_axes);
 }
@@ -48,6 +50,11 @@ void GraphBuilder::CutSlots(int capacity, std::vector<Extent> slot_axes) {
 void GraphBuilder::SetChunk(int chunk, bool named) {
   chunk_ = chunk;
   chunk_named_ = named;
+}
+
+void GraphBuilder::StartBackward() {
+  backward_ = true;
+  graph_.first_backward = static_cast<TaskId>(graph_.tasks.size());
 }
 
 BufferId GraphBuilder::AddBuffer(Buffer buffer) {
@@ -61,6 +68,30 @@ BufferId GraphBuilder::AddBuffer(Buffer buffer) {
 BufferId GraphBuilder::Input() {
   graph_.input = TokenBuffer("input", {}, tokens());
   return graph_.input;
+}
+
+BufferId GraphBuilder::OutputGradient() {
+  graph_.output_gradient = TokenBuffer("output_gradient", {}, tokens());
+  return graph_.output_gradient;
+}
+
+BufferId GraphBuilder::GateGradientBuffer(const std::string& name) {
+  return AddBuffer({.name = name,
+                    .rows_per_cell = graph_.layer.experts,
+                    .expected_rows_per_cell = static_cast<double>(graph_.layer.experts),
+                    .row_bytes = kFloatBytes * graph_.layer.model_dim,
+                    .float_rows = true});
+}
+
+BufferId GraphBuilder::Like(const std::string& name, BufferId other, double row_bytes) {
+  Buffer like = buffer(other);
+  like.name = name;
+  like.row_bytes = row_bytes;
+  like.view_of = kNoBuffer;
+  const int chunk = like.chunk;
+  const BufferId id = AddBuffer(std::move(like));
+  graph_.buffers[id].chunk = chunk;
+  return id;
 }
 
 BufferId GraphBuilder::TokenBuffer(const std::string& name, std::vector<Extent> cells, int rows) {
@@ -113,6 +144,12 @@ BufferId GraphBuilder::View(const std::string& name, BufferId of, std::vector<Ex
   return view;
 }
 
+BufferId GraphBuilder::ViewOfChunk(BufferId all, BufferId piece) {
+  graph_.buffers[piece].view_of = all;
+  graph_.buffers[piece].view_block = chunk_;
+  return piece;
+}
+
 StreamKind GraphBuilder::StreamOf(Group group) const {
   const GroupShape shape = ShapeOf(group, graph_.layout, graph_.gpus_per_node);
   return shape.ranks_per_node == shape.size ? StreamKind::kIntraNode : StreamKind::kInterNode;
@@ -144,7 +181,8 @@ void GraphBuilder::AddTask(const std::string& name, TaskKind kind, StreamKind st
     }
     writers_[written].push_back(id);
   }
-  graph_.tasks.push_back({.name = chunk_named_ ? StrCat(name, ".", chunk_ + 1) : name,
+  const std::string in_pass = backward_ ? "grad_" + name : name;
+  graph_.tasks.push_back({.name = chunk_named_ ? StrCat(in_pass, ".", chunk_ + 1) : in_pass,
                           .kind = kind,
                           .stream = stream,
                           .chunk = chunk_,
@@ -212,10 +250,22 @@ void GraphBuilder::Copy(const std::string& name, StreamKind stream, BufferId in,
   AddTask(name, TaskKind::kCopy, stream, ExpectedBytes(buffer(in)), CopyOp{.in = in, .out = out});
 }
 
-void GraphBuilder::Expert(BufferId in, BufferId out) {
-  const double rows = Cells(buffer(in)) * buffer(in).expected_rows_per_cell;
-  AddTask("expert", TaskKind::kExpert, StreamKind::kCompute,
-          ExpertFlops(graph_.layer, graph_.layout.expert_sharding_parallel, rows), ExpertOp{.in = in, .out = out});
+double GraphBuilder::ExpertFlopsOf(BufferId rows) const {
+  return ExpertFlops(graph_.layer, graph_.layout.expert_sharding_parallel,
+                     Cells(buffer(rows)) * buffer(rows).expected_rows_per_cell);
+}
+
+double GraphBuilder::HiddenRowBytes() const {
+  const int shards = graph_.layout.expert_sharding_parallel;
+  const int widest = (graph_.layer.hidden_dim + shards - 1) / shards;
+  return static_cast<double>(graph_.layer.expert_matrices - 1) * widest * graph_.layer.bytes_per_element;
+}
+
+GraphBuilder::ExpertBuffers GraphBuilder::Expert(BufferId in, BufferId out) {
+  const BufferId hidden = trains_ ? Like("hidden", in, HiddenRowBytes()) : kNoBuffer;
+  AddTask("expert", TaskKind::kExpert, StreamKind::kCompute, ExpertFlopsOf(in),
+          ExpertOp{.in = in, .out = out, .hidden = hidden});
+  return {.in = in, .hidden = hidden};
 }
 
 BufferId GraphBuilder::SumShards(BufferId in, BufferId out) {
@@ -230,7 +280,64 @@ void GraphBuilder::Combine(BufferId slots, BufferId routing, BufferId out) {
           CombineOp{.slots = slots, .routing = routing, .out = out});
 }
 
-TaskGraph GraphBuilder::Finish(BufferId output) && {
+void GraphBuilder::CombineGradient(BufferId out_gradient, BufferId routing, BufferId slots_gradient) {
+  AddTask("combine", TaskKind::kCombine, StreamKind::kCompute, ExpectedBytes(buffer(slots_gradient)),
+          CombineGradientOp{.out_gradient = out_gradient, .routing = routing, .slots_gradient = slots_gradient});
+}
+
+BufferId GraphBuilder::RoutingGradient(BufferId out_gradient, BufferId slots, BufferId routing) {
+  const Buffer& tokens = buffer(out_gradient);
+  const BufferId gradient = AddBuffer({.name = "routing_gradient",
+                                       .rows_per_cell = tokens.rows_per_cell,
+                                       .expected_rows_per_cell = tokens.expected_rows_per_cell,
+                                       .row_bytes = kFloatBytes * graph_.layer.top_k,
+                                       .float_rows = true});
+  AddTask("routing", TaskKind::kReduce, StreamKind::kCompute, ExpectedBytes(buffer(slots)),
+          RoutingGradientOp{
+              .out_gradient = out_gradient, .slots = slots, .routing = routing, .routing_gradient = gradient});
+  return gradient;
+}
+
+BufferId GraphBuilder::ExpertInputGradient(BufferId hidden, BufferId out_gradient, BufferId in_gradient) {
+  const BufferId hidden_gradient = Like("hidden_gradient", hidden, HiddenRowBytes());
+  AddTask("expert_input", TaskKind::kExpert, StreamKind::kCompute, ExpertFlopsOf(out_gradient),
+          ExpertInputGradientOp{.out_gradient = out_gradient,
+                                .hidden = hidden,
+                                .in_gradient = in_gradient,
+                                .hidden_gradient = hidden_gradient});
+  return hidden_gradient;
+}
+
+void GraphBuilder::ExpertWeightGradient(const ExpertWeightGradientOp& op) {
+  AddTask("expert_weights", TaskKind::kExpert, StreamKind::kCompute, ExpertFlopsOf(op.in), op);
+}
+
+void GraphBuilder::DispatchGradient(BufferId slots_gradient, BufferId routing, BufferId tokens_gradient) {
+  AddTask("dispatch", TaskKind::kPermute, StreamKind::kCompute, ExpectedBytes(buffer(slots_gradient)),
+          DispatchGradientOp{.slots_gradient = slots_gradient, .routing = routing, .tokens_gradient = tokens_gradient});
+}
+
+BufferId GraphBuilder::GateGradient(BufferId tokens, BufferId routing, BufferId routing_gradient,
+                                    BufferId tokens_gradient, BufferId in_gradient) {
+  const BufferId gate_gradient = GateGradientBuffer("gate_gradient");
+  // The logits again, and a product for each of the two gradients.
+  AddTask("gate", TaskKind::kGate, StreamKind::kCompute, 3 * ExpectedBytes(buffer(tokens)),
+          GateGradientOp{.tokens = tokens,
+                         .routing = routing,
+                         .routing_gradient = routing_gradient,
+                         .tokens_gradient = tokens_gradient,
+                         .in_gradient = in_gradient,
+                         .gate_gradient = gate_gradient});
+  return gate_gradient;
+}
+
+void GraphBuilder::SetGradients(BufferId input_gradient, BufferId gate_gradient) {
+  graph_.input_gradient = input_gradient;
+  graph_.gate_gradient = gate_gradient;
+}
+
+TaskGraph GraphBuilder::Finish() && {
+  if (!backward_) graph_.first_backward = static_cast<TaskId>(graph_.tasks.size());
   std::vector<bool> used(graph_.buffers.size(), false);
   const auto use = [&](BufferId id) {
     for (; id != kNoBuffer && !used[id]; id = graph_.buffers[id].view_of) {
@@ -238,8 +345,9 @@ TaskGraph GraphBuilder::Finish(BufferId output) && {
       if (graph_.buffers[id].counts != kNoBuffer) used[graph_.buffers[id].counts] = true;
     }
   };
-  use(graph_.input);
-  use(output);
+  for (const BufferId id :
+       {graph_.input, graph_.output, graph_.output_gradient, graph_.input_gradient, graph_.gate_gradient})
+    use(id);
   for (const Task& task : graph_.tasks) {
     for (const BufferId id : Reads(task.op)) use(id);
     for (const BufferId id : Writes(task.op)) use(id);
@@ -248,7 +356,6 @@ TaskGraph GraphBuilder::Finish(BufferId output) && {
   for (size_t id = 0; id < used.size(); ++id) {
     if (!used[id]) graph_.buffers[id] = {};
   }
-  graph_.output = output;
   return std::move(graph_);
 }
 

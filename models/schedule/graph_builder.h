@@ -18,17 +18,28 @@ class GraphBuilder {
   GraphBuilder(const Workload& workload, const Cluster& cluster);
 
   const LayerSizes& sizes() const { return sizes_; }
+  const Layout& layout() const { return graph_.layout; }
+  bool trains() const { return trains_; }
   int tokens() const { return static_cast<int>(sizes_.tokens); }
   int local_experts() const { return graph_.layer.experts / graph_.layout.expert_parallel; }
 
-  // Slots per expert are cut into `slot_axes` (outermost first) and what is left per cell; see TaskGraph.
-  void CutSlots(int capacity, std::vector<Extent> slot_axes);
+  // Beyond `capacity` slots per expert, pairs are dropped. The slots are dealt to the parts of `slot_axes` (see
+  // TaskGraph); `most` of them are ever taken, where a rank knows that it holds fewer tokens than there are slots.
+  void CutSlots(int capacity, std::vector<Extent> slot_axes) { CutSlots(capacity, std::move(slot_axes), capacity); }
+  void CutSlots(int capacity, std::vector<Extent> slot_axes, int most);
   int slots_per_cell() const { return graph_.slots_per_cell; }
 
   // All later tasks belong to this chunk; with `named` their names end in ".<chunk + 1>".
   void SetChunk(int chunk, bool named);
+  int chunk() const { return chunk_; }
+
+  // Names of later tasks and buffers begin with "grad_".
+  void StartBackward();
 
   BufferId Input();
+  BufferId OutputGradient();
+  // E rows of M floats.
+  BufferId GateGradientBuffer(const std::string& name);
   BufferId TokenBuffer(const std::string& name, std::vector<Extent> cells, int rows);
   // The own slice of `tokens` over the MP group, of `rows` rows; `tokens` itself when MP has one rank.
   BufferId SliceOf(BufferId tokens, int rows);
@@ -40,6 +51,8 @@ class GraphBuilder {
                                BufferId counts);
   BufferId CountBuffer(const std::string& name, std::vector<Extent> cells);
   BufferId View(const std::string& name, BufferId of, std::vector<Extent> cells, int rows, int block);
+  // Turns `piece`, a fresh buffer of the current chunk, into that chunk's part of `all`.
+  BufferId ViewOfChunk(BufferId all, BufferId piece);
 
   // Gates the tokens; the result is the routing. With `counts`, see GateOp.
   BufferId Gate(BufferId tokens, BufferId counts = kNoBuffer);
@@ -52,16 +65,31 @@ class GraphBuilder {
   BufferId AllReduce(const std::string& name, Group group, BufferId in, BufferId out);
   void AllToAllAllGather(const std::string& name, BufferId in, BufferId partial, BufferId out);
   void Copy(const std::string& name, StreamKind stream, BufferId in, BufferId out);
-  void Expert(BufferId in, BufferId out);
+  // What a backward pass needs of a forward expert task; `hidden` is absent in forward graphs.
+  struct ExpertBuffers {
+    BufferId in = kNoBuffer, hidden = kNoBuffer;
+  };
+  ExpertBuffers Expert(BufferId in, BufferId out);
   // `in` unless there are shards to sum.
   BufferId SumShards(BufferId in, BufferId out);
   void Combine(BufferId slots, BufferId routing, BufferId out);
 
+  // The mirrors of the above; see the ops. What they return they make room for.
+  void CombineGradient(BufferId out_gradient, BufferId routing, BufferId slots_gradient);
+  BufferId RoutingGradient(BufferId out_gradient, BufferId slots, BufferId routing);
+  BufferId ExpertInputGradient(BufferId hidden, BufferId out_gradient, BufferId in_gradient);
+  void ExpertWeightGradient(const ExpertWeightGradientOp& op);
+  void DispatchGradient(BufferId slots_gradient, BufferId routing, BufferId tokens_gradient);
+  BufferId GateGradient(BufferId tokens, BufferId routing, BufferId routing_gradient, BufferId tokens_gradient,
+                        BufferId in_gradient);
+
   StreamKind StreamOf(Group group) const;
   const Buffer& buffer(BufferId id) const { return graph_.buffers[id]; }
 
+  void SetOutput(BufferId output) { graph_.output = output; }
+  void SetGradients(BufferId input_gradient, BufferId gate_gradient);
   // The finished graph; buffers that no task uses are dropped.
-  TaskGraph Finish(BufferId output) &&;
+  TaskGraph Finish() &&;
 
  private:
   BufferId AddBuffer(Buffer buffer);
@@ -69,10 +97,15 @@ class GraphBuilder {
                    double bytes);
   void AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op);
   std::vector<TaskId> WritersOf(BufferId buffer) const;
+  BufferId Like(const std::string& name, BufferId buffer, double row_bytes);
+  double ExpertFlopsOf(BufferId rows) const;
+  double HiddenRowBytes() const;
 
   TaskGraph graph_;
   LayerSizes sizes_;
   double row_bytes_;
+  bool trains_;
+  bool backward_ = false;
   int chunk_ = 0;
   bool chunk_named_ = false;
   std::vector<std::vector<TaskId>> writers_;  // By buffer.

@@ -1,92 +1,106 @@
 #include "models/schedule/families.h"
+#include "models/schedule/route.h"
 
 namespace moeplan {
 namespace {
 
-struct MontaCells {
-  MontaCells(const GraphBuilder& build, const Layout& layout, int chunks)
-      : sent{{Axis::kExpertRank, layout.expert_parallel}, {Axis::kExpert, build.local_experts()}},
-        gathered{{Axis::kTensor, layout.tensor_parallel},
-                 {Axis::kExpertRank, layout.expert_parallel},
-                 {Axis::kExpert, build.local_experts()}},
-        placed{{Axis::kExpert, build.local_experts()},
-               {Axis::kExpertRank, layout.expert_parallel},
-               {Axis::kTensor, layout.tensor_parallel},
-               {Axis::kChunk, chunks}},
-        by_chunk{{Axis::kChunk, chunks},
-                 {Axis::kTensor, layout.tensor_parallel},
-                 {Axis::kExpertRank, layout.expert_parallel},
-                 {Axis::kExpert, build.local_experts()}} {}
+// MoNTA §4 (ESP = MP): each MP rank sends its share of every expert's slots between nodes, and the shares are gathered
+// inside the node. O2 and O3 cut both into chunks so that they overlap; the way back is cut likewise.
+class MontaRoute final : public Route {
+ public:
+  MontaRoute(GraphBuilder& build, const Knobs& knobs)
+      : build_(build),
+        layout_(build.layout()),
+        chunks_(knobs.chunks),
+        copies_into_place_(knobs.family != Family::kMontaO1),
+        copy_stream_(knobs.family == Family::kMontaO3 ? StreamKind::kCopy : build.StreamOf(Group::kTensor)) {}
 
-  std::vector<Extent> sent;      // The own share of one chunk.
-  std::vector<Extent> gathered;  // One chunk of the whole MP group.
-  std::vector<Extent> placed;    // All chunks, the rows of an expert side by side.
-  std::vector<Extent> by_chunk;  // All chunks, one after the other.
+  TokenShare token_share() const override { return TokenShare::kBatch; }
+  int pieces() const override { return chunks_; }
+  int copies() const override { return 1; }
+  bool experts_wait() const override { return true; }
+
+  BufferId Gate(BufferId tokens) override {
+    build_.CutSlots(build_.sizes().slots, {{Axis::kTensor, layout_.tensor_parallel}, {Axis::kChunk, chunks_}});
+    return build_.Gate(tokens);
+  }
+
+  BufferId OwnSlots(const std::string& name) override { return build_.SlotBuffer(name, SentCells()); }
+
+  BufferId Send(BufferId own) override {
+    const BufferId received = build_.AllToAll("dispatch_a2a", Group::kExpert, own, OwnSlots("received_slots"));
+    const BufferId gathered = build_.AllGather("gather_slots", Group::kTensor, received,
+                                               build_.SlotBuffer("gathered_slots", GatheredCells()));
+    if (!copies_into_place_) return gathered;
+    if (build_.chunk() == 0) placed_ = build_.SlotBuffer("placed_slots", PlacedCells());
+    build_.Copy("place", copy_stream_, gathered, placed_);
+    return placed_;
+  }
+
+  std::vector<ReturnStep> Return(Pass) override {
+    const auto make_room = [this](const std::string& name) { return OwnSlots(name); };
+    std::vector<ReturnStep> steps;
+    if (layout_.tensor_parallel > 1) {
+      steps.push_back({0, make_room, [this](BufferId in, BufferId out) {
+                         build_.ReduceScatter("reduce_shards", Group::kTensor, in, out);
+                       }});
+    }
+    if (layout_.expert_parallel > 1) {
+      steps.push_back({1, make_room,
+                       [this](BufferId in, BufferId out) { build_.AllToAll("combine_a2a", Group::kExpert, in, out); }});
+    }
+    if (layout_.tensor_parallel > 1) {
+      steps.push_back({1, make_room, [this](BufferId in, BufferId out) {
+                         build_.AllGather("gather_back", Group::kTensor, in, out);
+                       }});
+    }
+    return steps;
+  }
+
+  BufferId PieceOf(BufferId all) override {
+    return chunks_ == 1 ? all : build_.ViewOfChunk(all, build_.SlotBuffer("home_piece", GatheredCells()));
+  }
+
+  BufferId ExpertRows(const std::string& name) override { return HomeSlots(name); }
+  BufferId HomeSlots(const std::string& name) override {
+    std::vector<Extent> cells = GatheredCells();
+    cells.insert(cells.begin(), {Axis::kChunk, chunks_});
+    return build_.SlotBuffer(name, cells);
+  }
+
+ private:
+  // The own share of one chunk.
+  std::vector<Extent> SentCells() const {
+    return {{Axis::kExpertRank, layout_.expert_parallel}, {Axis::kExpert, build_.local_experts()}};
+  }
+  // One chunk of the whole MP group.
+  std::vector<Extent> GatheredCells() const {
+    return {{Axis::kTensor, layout_.tensor_parallel},
+            {Axis::kExpertRank, layout_.expert_parallel},
+            {Axis::kExpert, build_.local_experts()}};
+  }
+  // All chunks, the rows of an expert side by side.
+  std::vector<Extent> PlacedCells() const {
+    return {{Axis::kExpert, build_.local_experts()},
+            {Axis::kExpertRank, layout_.expert_parallel},
+            {Axis::kTensor, layout_.tensor_parallel},
+            {Axis::kChunk, chunks_}};
+  }
+
+  GraphBuilder& build_;
+  const Layout layout_;
+  const int chunks_;
+  const bool copies_into_place_;
+  const StreamKind copy_stream_;
+  BufferId placed_ = kNoBuffer;
 };
-
-// Chunk `chunk` on its way to the experts; the result holds the slots of the whole MP group.
-BufferId SendChunk(GraphBuilder& build, const MontaCells& cells, BufferId input, BufferId routing) {
-  const BufferId sent = build.SlotBuffer("slots", cells.sent);
-  build.Dispatch(input, routing, sent);
-  const BufferId received =
-      build.AllToAll("dispatch_a2a", Group::kExpert, sent, build.SlotBuffer("received_slots", cells.sent));
-  return build.AllGather("gather_slots", Group::kTensor, received, build.SlotBuffer("gathered_slots", cells.gathered));
-}
 
 }  // namespace
 
-// MoNTA §4 (ESP = MP): each MP rank sends its share of every expert's slots between nodes, and the shares are gathered
-// inside the node. O2 and O3 cut both into chunks so that they overlap; the way back is cut likewise.
 TaskGraph BuildMonta(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {
   GraphBuilder build(workload, cluster);
-  const Layout& layout = workload.layout;
-  const int chunks = knobs.chunks;
-  const bool named = chunks > 1;
-  const bool copies = knobs.family != Family::kMontaO1;
-  const MontaCells cells(build, layout, chunks);
-  build.CutSlots(build.sizes().slots, {{Axis::kTensor, layout.tensor_parallel}, {Axis::kChunk, chunks}});
-
-  const BufferId input = build.Input();
-  const BufferId routing = build.Gate(input);
-  BufferId placed = build.SlotBuffer("placed_slots", cells.placed);
-  const StreamKind copy_stream = knobs.family == Family::kMontaO3 ? StreamKind::kCopy : build.StreamOf(Group::kTensor);
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    build.SetChunk(chunk, named);
-    const BufferId gathered = SendChunk(build, cells, input, routing);
-    if (copies) {
-      build.Copy("place", copy_stream, gathered, placed);
-    } else {
-      placed = gathered;
-    }
-  }
-
-  build.SetChunk(0, /*named=*/false);
-  const BufferId partial = build.SlotBuffer("expert_partial", cells.by_chunk);
-  build.Expert(placed, partial);
-  const BufferId returned = build.SlotBuffer("returned_slots", cells.by_chunk);
-  std::vector<BufferId> scattered;
-  const auto view = [&](const char* name, BufferId of, int chunk) {
-    return chunks == 1 ? of : build.View(name, of, cells.gathered, build.slots_per_cell(), chunk);
-  };
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    build.SetChunk(chunk, named);
-    scattered.push_back(build.ReduceScatter("reduce_shards", Group::kTensor, view("expert_partial", partial, chunk),
-                                            build.SlotBuffer("scattered_slots", cells.sent)));
-  }
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    build.SetChunk(chunk, named);
-    const BufferId whole_chunk = view("returned_slots", returned, chunk);
-    const bool gathers = layout.tensor_parallel > 1;
-    const BufferId back = build.AllToAll("combine_a2a", Group::kExpert, scattered[chunk],
-                                         gathers ? build.SlotBuffer("back_slots", cells.sent) : whole_chunk);
-    build.AllGather("gather_back", Group::kTensor, back, whole_chunk);
-  }
-
-  build.SetChunk(0, /*named=*/false);
-  const BufferId output = build.TokenBuffer("output", {}, build.tokens());
-  const bool stayed = GroupSize(Group::kExpertShard, layout) == 1;  // Nothing was sent, so nothing came back.
-  build.Combine(stayed ? partial : returned, routing, output);
-  return std::move(build).Finish(output);
+  MontaRoute route(build, knobs);
+  return BuildLayer(build, route);
 }
 
 }  // namespace moeplan

@@ -10,16 +10,21 @@
 namespace moeplan {
 namespace {
 
+using Build = TaskGraph (*)(const Knobs&, const Workload&, const Cluster&);
 struct FamilyBuilder {
   Family family;
-  TaskGraph (*build)(const Knobs&, const Workload&, const Cluster&);
-  bool chunked;
+  Build build;
+  int Knobs::*pieces;  // Which knob counts the pieces that the slots are cut into; null: none does.
 };
 constexpr FamilyBuilder kBuilders[] = {
-    {Family::kBaseline, BuildBaseline, false}, {Family::kBaselineTp, BuildBaselineTp, false},
-    {Family::kParmS1, BuildParmS1, false},     {Family::kParmS2, BuildParmS2, false},
-    {Family::kMontaO1, BuildMonta, false},     {Family::kMontaO2, BuildMonta, true},
-    {Family::kMontaO3, BuildMonta, true},
+    {Family::kBaseline, BuildBaseline, nullptr},
+    {Family::kBaselineTp, BuildBaselineTp, nullptr},
+    {Family::kParmS1, BuildParmS1, &Knobs::partition_degree},
+    {Family::kParmS2, BuildParmS2, &Knobs::partition_degree},
+    {Family::kMontaO1, BuildMonta, nullptr},
+    {Family::kMontaO2, BuildMonta, &Knobs::chunks},
+    {Family::kMontaO3, BuildMonta, &Knobs::chunks},
+    {Family::kPipeline, BuildPipeline, &Knobs::partition_degree},
 };
 
 const FamilyBuilder* BuilderOf(Family family) {
@@ -34,15 +39,16 @@ bool NeedsShardsEqualTensor(Family family) {
 
 bool LooksAtWholeBatch(GateKind gate) { return gate == GateKind::kBatchPrioritized || gate == GateKind::kExpertChoice; }
 
+Status CheckPieces(const char* field, int Knobs::*knob, const Knobs& knobs, const Workload& workload) {
+  const int most = BuilderOf(knobs.family)->pieces == knob ? MaxPieces(knobs.family, workload) : 1;
+  if (knobs.*knob >= 1 && knobs.*knob <= most) return OkStatus();
+  const std::string expected = most == 1 ? "1" : StrCat("1 to ", most);
+  return InvalidInput(StrCat(field, ": found ", knobs.*knob, ", expected ", expected, " for ", Name(knobs.family)));
+}
+
 Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
-  if (knobs.chunks < 1 || knobs.chunks > MaxChunks(knobs.family, workload)) {
-    return InvalidInput(StrCat("chunks: found ", knobs.chunks, ", expected 1 to ", MaxChunks(knobs.family, workload),
-                               " for ", Name(knobs.family)));
-  }
-  if (knobs.partition_degree != 1) {
-    return InvalidInput(
-        StrCat("partitionDegree: found ", knobs.partition_degree, ", expected 1 for ", Name(knobs.family)));
-  }
+  RETURN_IF_ERROR(CheckPieces("chunks", &Knobs::chunks, knobs, workload));
+  RETURN_IF_ERROR(CheckPieces("partitionDegree", &Knobs::partition_degree, knobs, workload));
   if (knobs.all_to_all != AllToAllAlgorithm::kDirect) {
     return InvalidInput(StrCat("allToAll: found ", Name(knobs.all_to_all), ", expected DIRECT"));
   }
@@ -114,7 +120,6 @@ bool SameShape(const TaskGraph& a, const TaskGraph& b) {
 Status FamilyAllowed(Family family, const Workload& workload) {
   const Layout& layout = workload.layout;
   if (BuilderOf(family) == nullptr) return Infeasible(StrCat(Name(family), " is not in this version"));
-  if (workload.phase != Phase::kForward) return Infeasible("only phase FORWARD has task graphs in this version");
   if (NeedsShardsEqualTensor(family) && layout.tensor_parallel != layout.expert_sharding_parallel) {
     return Infeasible(StrCat("needs expertShardingParallel = tensorParallel, found ", layout.expert_sharding_parallel,
                              " and ", layout.tensor_parallel));
@@ -125,15 +130,27 @@ Status FamilyAllowed(Family family, const Workload& workload) {
   return OkStatus();
 }
 
-int MaxChunks(Family family, const Workload& workload) {
+int MaxPieces(Family family, const Workload& workload) {
   const FamilyBuilder* builder = BuilderOf(family);
-  if (builder == nullptr || !builder->chunked) return 1;
-  const LayerSizes sizes = SizesOf(workload.layer, workload.layout);
-  // The smallest message is a chunk's all-to-all; a chunk holds at least one slot.
-  const double share_bytes = sizes.dispatched_bytes / workload.layout.tensor_parallel;
-  const double by_bytes = std::floor(share_bytes / workload.min_chunk_bytes);
-  const int by_slots = (sizes.slots + workload.layout.tensor_parallel - 1) / workload.layout.tensor_parallel;
-  return static_cast<int>(std::clamp<double>(by_bytes, 1, std::min(workload.max_chunks, by_slots)));
+  if (builder == nullptr || builder->pieces == nullptr) return 1;
+  const Layout& layout = workload.layout;
+  const LayerSizes sizes = SizesOf(workload.layer, layout);
+  // How many ranks share the slots of a source batch, and how often each slot is sent.
+  const int senders = family == Family::kPipeline ? 1 : layout.tensor_parallel;
+  const int copies = builder->pieces == &Knobs::chunks ? 1 : layout.expert_sharding_parallel;
+  // The smallest message is a piece's all-to-all; a piece holds at least one slot.
+  const double by_bytes = std::floor(sizes.dispatched_bytes * copies / senders / workload.min_chunk_bytes);
+  const int by_slots = (sizes.slots + senders - 1) / senders;
+  const int by_request = builder->pieces == &Knobs::chunks ? workload.max_chunks : workload.max_partition_degree;
+  return static_cast<int>(std::clamp<double>(by_bytes, 1, std::min(by_request, by_slots)));
+}
+
+int PiecesOf(const Knobs& knobs) { return std::max(knobs.chunks, knobs.partition_degree); }
+
+Knobs WithPieces(Knobs knobs, int pieces) {
+  const FamilyBuilder* builder = BuilderOf(knobs.family);
+  if (builder != nullptr && builder->pieces != nullptr) knobs.*(builder->pieces) = pieces;
+  return knobs;
 }
 
 StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {

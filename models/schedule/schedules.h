@@ -1,7 +1,7 @@
 // The schedules of design.md §2: one builder for each family, from (workload, cluster, knobs) to a TaskGraph.
 //
-// Sources: BASELINE and PARM_S1/S2, Parm §II–III; BASELINE_TP and MONTA_O1–O3, MoNTA §4; what each moves is design.md
-// §5. Graphs are forward. Pure: the same arguments give the same graph.
+// Sources: BASELINE and PARM_S1/S2, Parm §II–III; BASELINE_TP and MONTA_O1–O3, MoNTA §4; PIPELINE, ScheMoE §4; what
+// each moves, forward and backward, is design.md §5. Pure: the same arguments give the same graph.
 #pragma once
 
 #include "models/plan/plan.h"
@@ -13,9 +13,13 @@ namespace moeplan {
 // OK, or kInfeasible with the reason why this layout, gate or phase rules the family out. Requires a resolved workload.
 Status FamilyAllowed(Family family, const Workload& workload);
 
-// The largest chunk count N that `workload` allows `family`: at most max_chunks, and the smallest message of a chunk
-// is at least min_chunk_bytes. 1 for families that do not chunk.
-int MaxChunks(Family family, const Workload& workload);
+// The most pieces that `workload` allows `family` to cut slots into: N chunks for O2 and O3, at most max_chunks; r
+// partitions for S1, S2 and PIPELINE, at most max_partition_degree; 1 for the others. The smallest message of a piece
+// is at least min_chunk_bytes.
+int MaxPieces(Family family, const Workload& workload);
+// N or r, whichever the family has; 1 where it has neither. And the knobs with as many.
+int PiecesOf(const Knobs& knobs);
+Knobs WithPieces(Knobs knobs, int pieces);
 
 // The graph of one candidate. Requires a resolved workload; kInfeasible when FamilyAllowed is, kInvalidInput for knobs
 // out of range.

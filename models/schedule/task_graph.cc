@@ -1,5 +1,8 @@
 #include "models/schedule/task_graph.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace moeplan {
 
 std::string_view Name(TaskKind kind) {
@@ -69,6 +72,24 @@ std::vector<BufferId> Reads(const TaskOp& op) {
                         [](const CombineOp& combine) {
                           return std::vector{combine.slots, combine.routing};
                         },
+                        [](const ExpertInputGradientOp& expert) {
+                          return std::vector{expert.out_gradient, expert.hidden};
+                        },
+                        [](const ExpertWeightGradientOp& expert) {
+                          return std::vector{expert.in, expert.hidden, expert.out_gradient, expert.hidden_gradient};
+                        },
+                        [](const CombineGradientOp& combine) {
+                          return std::vector{combine.out_gradient, combine.routing};
+                        },
+                        [](const RoutingGradientOp& combine) {
+                          return std::vector{combine.out_gradient, combine.slots, combine.routing};
+                        },
+                        [](const DispatchGradientOp& dispatch) {
+                          return std::vector{dispatch.slots_gradient, dispatch.routing};
+                        },
+                        [](const GateGradientOp& gate) {
+                          return std::vector{gate.tokens, gate.routing, gate.routing_gradient, gate.tokens_gradient};
+                        },
                         [](const auto& from_in) { return std::vector{from_in.in}; },
                     },
                     op);
@@ -87,9 +108,45 @@ std::vector<BufferId> Writes(const TaskOp& op) {
             return collective.partial == kNoBuffer ? std::vector{collective.out}
                                                    : std::vector{collective.out, collective.partial};
           },
+          [](const ExpertOp& expert) {
+            return expert.hidden == kNoBuffer ? std::vector{expert.out} : std::vector{expert.out, expert.hidden};
+          },
+          [](const ExpertInputGradientOp& expert) {
+            return std::vector{expert.in_gradient, expert.hidden_gradient};
+          },
+          [](const ExpertWeightGradientOp&) { return std::vector<BufferId>{}; },
+          [](const CombineGradientOp& combine) { return std::vector{combine.slots_gradient}; },
+          [](const RoutingGradientOp& combine) { return std::vector{combine.routing_gradient}; },
+          [](const DispatchGradientOp& dispatch) { return std::vector{dispatch.tokens_gradient}; },
+          [](const GateGradientOp& gate) {
+            return std::vector{gate.in_gradient, gate.gate_gradient};
+          },
           [](const auto& to_out) { return std::vector{to_out.out}; },
       },
       op);
+}
+
+TaskRange TasksOf(const TaskGraph& graph, Phase phase) {
+  const TaskId all = static_cast<TaskId>(graph.tasks.size());
+  switch (phase) {
+    case Phase::kForward: return {0, graph.first_backward};
+    case Phase::kBackward: return {graph.first_backward, all};
+    case Phase::kTraining: break;
+  }
+  return {0, all};
+}
+
+TaskGraph PartOf(TaskGraph graph, Phase phase) {
+  const TaskRange range = TasksOf(graph, phase);
+  std::vector<Task> tasks(std::make_move_iterator(graph.tasks.begin() + range.first),
+                          std::make_move_iterator(graph.tasks.begin() + range.end));
+  for (Task& task : tasks) {
+    std::erase_if(task.dependencies, [&](TaskId before) { return before < range.first; });
+    for (TaskId& before : task.dependencies) before -= range.first;
+  }
+  graph.tasks = std::move(tasks);
+  graph.first_backward = std::clamp(graph.first_backward - range.first, 0, range.end - range.first);
+  return graph;
 }
 
 double MaxRows(const Buffer& buffer) { return static_cast<double>(Cells(buffer)) * buffer.rows_per_cell; }

@@ -9,8 +9,12 @@
 // holding `rows_per_cell` rows. An irregular buffer has a `counts` buffer that says how many rows each cell really
 // holds; its cells are then packed without gaps.
 //
-// A slot of an expert is a number 0 ... slots-1 within one source batch; `slot_axes` says how it is cut into tensor
-// ranks, chunks and the slots of a cell. Values only; building and reading are pure.
+// A slot of an expert is a number 0 ... slots-1 within one source batch. Slots are dealt like cards to the parts of
+// `slot_axes` (tensor ranks, chunks): slot = row in the cell · parts + part, so that the first slots, which are the
+// ones most likely taken, are spread evenly.
+//
+// A graph of phase TRAINING holds the forward tasks and, from `first_backward` on, the backward ones, which read what
+// the forward ones left in the buffers. Values only; building and reading are pure.
 #pragma once
 
 #include <string>
@@ -75,6 +79,7 @@ struct Buffer {
   BufferId counts = kNoBuffer;  // Of an irregular buffer: one int32 a cell.
   bool sliced = false;          // Token rows: the own slice over the MP group; the last slices may be short or empty.
   int chunk = 0;                // Which chunk of the slots this is, when kChunk is not among the cells.
+  bool float_rows = false;      // Rows of floats, whatever bytes_per_element says.
   // A view is a part of another buffer, not memory of its own: of the rows of `view_of` cut into equal blocks of this
   // buffer's size, block `view_block`, or the block of the rank's own place in the MP group (the last may be short).
   BufferId view_of = kNoBuffer;
@@ -122,10 +127,24 @@ struct CopyOp {
   BufferId in, out;
   friend bool operator==(const CopyOp&, const CopyOp&) = default;
 };
-// The expert FFN (this rank's shard) on every row of `in`, to the row with the same coordinates in `out`.
+// The expert FFN (this rank's shard) on every row of `in`, to the row with the same coordinates in `out`. In training
+// the values before the nonlinearity are kept in `hidden`, which has the cells of `in`.
 struct ExpertOp {
-  BufferId in, out;
+  BufferId in, out, hidden = kNoBuffer;
   friend bool operator==(const ExpertOp&, const ExpertOp&) = default;
+};
+// From the gradient of an expert's output that of its input, with the coordinates as in ExpertOp, and that of what
+// `hidden` holds. `out_gradient`, `hidden` and `hidden_gradient` have the same cells.
+struct ExpertInputGradientOp {
+  BufferId out_gradient, hidden, in_gradient, hidden_gradient;
+  friend bool operator==(const ExpertInputGradientOp&, const ExpertInputGradientOp&) = default;
+};
+// Adds the rows' part, times `scale`, to the gradients of the expert weights (dW), which are no buffer of the graph.
+// Nothing in the graph waits for it.
+struct ExpertWeightGradientOp {
+  BufferId in, hidden, out_gradient, hidden_gradient;
+  double scale = 1;  // 1 / the number of ranks that compute the same row.
+  friend bool operator==(const ExpertWeightGradientOp&, const ExpertWeightGradientOp&) = default;
 };
 // Sums over the kShard axis.
 struct ReduceOp {
@@ -137,7 +156,32 @@ struct CombineOp {
   BufferId slots, routing, out;
   friend bool operator==(const CombineOp&, const CombineOp&) = default;
 };
-using TaskOp = std::variant<GateOp, AssignSlotsOp, DispatchOp, CollectiveOp, CopyOp, ExpertOp, ReduceOp, CombineOp>;
+// The mirror of CombineOp towards the slots: each slot gets its token's gradient times its gate weight; slots without a
+// token are zero.
+struct CombineGradientOp {
+  BufferId out_gradient, routing, slots_gradient;
+  friend bool operator==(const CombineGradientOp&, const CombineGradientOp&) = default;
+};
+// The mirror of CombineOp towards the gate weights: of each (token, choice), the product of the token's gradient and
+// what its slot brought back; 0 for dropped pairs. In the own block.
+struct RoutingGradientOp {
+  BufferId out_gradient, slots, routing, routing_gradient;
+  friend bool operator==(const RoutingGradientOp&, const RoutingGradientOp&) = default;
+};
+// The mirror of DispatchOp: the sum of a token's slots.
+struct DispatchGradientOp {
+  BufferId slots_gradient, routing, tokens_gradient;
+  friend bool operator==(const DispatchGradientOp&, const DispatchGradientOp&) = default;
+};
+// The mirror of GateOp in the own block: the gradient of the gate's weights, and that of its input added to what came
+// through the experts.
+struct GateGradientOp {
+  BufferId tokens, routing, routing_gradient, tokens_gradient, in_gradient, gate_gradient;
+  friend bool operator==(const GateGradientOp&, const GateGradientOp&) = default;
+};
+using TaskOp = std::variant<GateOp, AssignSlotsOp, DispatchOp, CollectiveOp, CopyOp, ExpertOp, ReduceOp, CombineOp,
+                            ExpertInputGradientOp, ExpertWeightGradientOp, CombineGradientOp, RoutingGradientOp,
+                            DispatchGradientOp, GateGradientOp>;
 
 struct Task {
   std::string name;  // Unique within the graph, such as "dispatch_a2a.2".
@@ -156,15 +200,27 @@ struct TaskGraph {
   Layout layout;
   int gpus_per_node = 1;
   std::vector<Extent> slot_axes;  // Of kTensor and kChunk, outermost first.
-  int slots_per_cell = 0;         // What is left of a slot index inside a cell.
+  int slots_per_cell = 0;         // The most slots of an expert that one part gets.
   int capacity = 0;               // Slots per expert and block that is gated; further pairs are dropped.
   std::vector<Buffer> buffers;
   std::vector<Task> tasks;
   BufferId input = kNoBuffer;   // B·L rows of M.
   BufferId output = kNoBuffer;  // Its first B·L rows are the answer.
+  // Of a graph with backward tasks: B·L rows each, and E rows of M floats.
+  BufferId output_gradient = kNoBuffer, input_gradient = kNoBuffer, gate_gradient = kNoBuffer;
+  TaskId first_backward = 0;  // The number of tasks where there are none.
 
   friend bool operator==(const TaskGraph&, const TaskGraph&) = default;
 };
+
+// The tasks that a run of `phase` is about: all, or only those of its pass.
+struct TaskRange {
+  TaskId first = 0, end = 0;
+};
+TaskRange TasksOf(const TaskGraph& graph, Phase phase);
+
+// The graph of those tasks alone, as if everything before them were done; its buffers are those of the whole graph.
+TaskGraph PartOf(TaskGraph graph, Phase phase);
 
 // Rows of memory the buffer takes at most.
 double MaxRows(const Buffer& buffer);

@@ -105,6 +105,12 @@ struct CostOfOp {
   std::optional<TaskCost> operator()(const CopyOp&) const { return Charge(Kernel::kDeviceCopy); }
   std::optional<TaskCost> operator()(const ExpertOp&) const { return Charge(Kernel::kExpertGemm); }
   std::optional<TaskCost> operator()(const AssignSlotsOp&) const { return std::nullopt; }
+  std::optional<TaskCost> operator()(const ExpertInputGradientOp&) const { return Charge(Kernel::kExpertGemm); }
+  std::optional<TaskCost> operator()(const ExpertWeightGradientOp&) const { return Charge(Kernel::kExpertGemm); }
+  std::optional<TaskCost> operator()(const CombineGradientOp&) const { return Charge(Kernel::kPermute); }
+  std::optional<TaskCost> operator()(const RoutingGradientOp&) const { return Charge(Kernel::kPermute); }
+  std::optional<TaskCost> operator()(const DispatchGradientOp&) const { return Charge(Kernel::kPermute); }
+  std::optional<TaskCost> operator()(const GateGradientOp&) const { return Charge(Kernel::kGate); }
 };
 
 }  // namespace

@@ -69,17 +69,18 @@ class Search {
   const std::vector<Skipped>& skipped() const { return skipped_; }
 
  private:
-  // What became of the chunk counts of one variant.
+  // What became of one variant, piece count by piece count.
   struct Tried {
     std::vector<Candidate> priced;
     std::vector<double> too_large_bytes;
   };
 
-  void TryVariant(Knobs knobs) {
+  void TryVariant(const Knobs& variant) {
     Tried tried;
-    for (const int chunks : ChunkCounts(MaxChunks(knobs.family, workload_))) {
+    Knobs knobs = variant;
+    for (const int pieces : ChunkCounts(MaxPieces(variant.family, workload_))) {
       if (stopped_ = stopped_ || cancelled_.stop_requested(); stopped_) break;
-      knobs.chunks = chunks;
+      knobs = WithPieces(variant, pieces);
       if (const Status status = TryChunks(knobs, tried); !status.ok()) {
         Skip(knobs, status.message());
         break;
@@ -108,7 +109,7 @@ class Search {
   void List(std::vector<Candidate> priced) {
     const auto fastest = std::ranges::min_element(priced, {}, &Candidate::time_s);
     for (auto candidate = priced.begin(); candidate != priced.end(); ++candidate) {
-      if (candidate != fastest && !IsPowerOfTwo(candidate->knobs.chunks)) continue;
+      if (candidate != fastest && !IsPowerOfTwo(PiecesOf(candidate->knobs))) continue;
       listed_.push_back(std::move(*candidate));
     }
   }
@@ -144,7 +145,7 @@ class Search {
 constexpr double kIndistinctGain = 0.03;
 
 // Smaller is simpler.
-auto Simplicity(const Knobs& knobs) { return std::tuple(knobs.family, knobs.chunks, knobs.overlapped_gather); }
+auto Simplicity(const Knobs& knobs) { return std::tuple(knobs.family, PiecesOf(knobs), knobs.overlapped_gather); }
 
 // Sums in another order differ in the last bit, so times are compared in billionths of the fastest.
 void SortBestFirst(std::vector<Candidate>& candidates, double fastest_s) {

@@ -20,7 +20,10 @@ struct LayerOnRank {
         layer(test.workload.layer),
         weights(MakeWeights(layer, ShardOf(layer, test.workload.layout, rank.rank), kWeightSeed)),
         input(MakeInput(layer, test.workload.layout, rank.rank / test.workload.layout.tensor_parallel, kWeightSeed)),
-        kernels(MakeHostKernels(layer, weights)),
+        output_gradient(MakeOutputGradient(layer, test.workload.layout,
+                                           rank.rank / test.workload.layout.tensor_parallel, kWeightSeed)),
+        gradients(ZeroGradients(weights)),
+        kernels(MakeHostKernels(layer, weights, &gradients)),
         streams(rank.device) {
     auto split = GroupCommunicators::Make(rank.world, test.workload.layout);
     MOEPLAN_CHECK(split.ok());
@@ -37,7 +40,8 @@ struct LayerOnRank {
   const Rank rank;
   const Layer layer;
   const LayerWeights weights;
-  const std::vector<float> input;
+  const std::vector<float> input, output_gradient;
+  ExpertGradients gradients;
   const std::unique_ptr<Kernels> kernels;
   RankStreams streams;
   GroupCommunicators groups;

@@ -1,5 +1,6 @@
 #include "tests/executor/random_case.h"
 
+#include "models/measurement/candidates.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 
@@ -10,12 +11,13 @@ std::string Describe(const Case& test) {
   const Layout& layout = test.workload.layout;
   return StrCat("B ", layer.batch, " L ", layer.sequence_length, " M ", layer.model_dim, " H ", layer.hidden_dim, " E ",
                 layer.experts, " k ", layer.top_k, " f ", layer.capacity_factor, " bytes ", layer.bytes_per_element,
-                " matrices ", layer.expert_matrices, " TP ", layout.tensor_parallel, " EP ", layout.expert_parallel,
-                " ESP ", layout.expert_sharding_parallel, " ranks ", Ranks(test.cluster));
+                " matrices ", layer.expert_matrices, test.workload.phase == Phase::kForward ? " forward" : " training",
+                " TP ", layout.tensor_parallel, " EP ", layout.expert_parallel, " ESP ",
+                layout.expert_sharding_parallel, " ranks ", Ranks(test.cluster));
 }
 
 std::string Describe(const Knobs& knobs) {
-  return StrCat(Name(knobs.family), " chunks ", knobs.chunks, " saa ", knobs.overlapped_gather);
+  return StrCat(Name(knobs.family), " pieces ", PiecesOf(knobs), " saa ", knobs.overlapped_gather);
 }
 
 Case RandomCase(std::mt19937_64& random) {
@@ -38,8 +40,10 @@ Case RandomCase(std::mt19937_64& random) {
              .capacity_factor = std::uniform_real_distribution(0.3, 2.0)(random),
              .bytes_per_element = pick({2, 4}),
              .expert_matrices = pick({2, 3})};
+    test.workload.phase = random() % 2 == 0 ? Phase::kForward : Phase::kTraining;
     test.workload.min_chunk_bytes = 1;
     test.workload.max_chunks = 4;
+    test.workload.max_partition_degree = 3;
     if (auto resolved = ResolveWorkload(test.workload, test.cluster); resolved.ok()) {
       test.workload = *resolved;
       return test;
@@ -49,14 +53,10 @@ Case RandomCase(std::mt19937_64& random) {
 
 std::vector<Knobs> AllKnobs(const Workload& workload) {
   std::vector<Knobs> all;
-  for (const Family family : {Family::kBaseline, Family::kBaselineTp, Family::kParmS1, Family::kParmS2,
-                              Family::kMontaO1, Family::kMontaO2, Family::kMontaO3}) {
+  for (const Family family : kFamilies) {
     if (!FamilyAllowed(family, workload).ok()) continue;
-    for (int chunks = 1; chunks <= MaxChunks(family, workload); ++chunks)
-      all.push_back({.family = family, .chunks = chunks});
-    if (family == Family::kParmS2 && workload.layout.tensor_parallel > 1 &&
-        GroupSize(Group::kExpertShard, workload.layout) > 1) {
-      all.push_back({.family = family, .overlapped_gather = true});
+    for (const Knobs& variant : VariantsOf(family, workload.layout)) {
+      for (int pieces = 1; pieces <= MaxPieces(family, workload); ++pieces) all.push_back(WithPieces(variant, pieces));
     }
   }
   return all;

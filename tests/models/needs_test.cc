@@ -143,8 +143,9 @@ TEST(NeedsTest, AProfileOfTheNeedsPricesEveryCandidate) {
   int priced = 0;
   for (const Family family : kFamilies) {
     if (!FamilyAllowed(family, Resolved()).ok()) continue;
-    for (Knobs knobs : VariantsOf(family, Resolved().layout)) {
-      for (knobs.chunks = 1; knobs.chunks <= MaxChunks(family, Resolved()); ++knobs.chunks) {
+    for (const Knobs& variant : VariantsOf(family, Resolved().layout)) {
+      for (int pieces = 1; pieces <= MaxPieces(family, Resolved()); ++pieces) {
+        const Knobs knobs = WithPieces(variant, pieces);
         const auto graph = BuildSchedule(knobs, Resolved(), kTwoNodesOfTwo);
         ASSERT_TRUE(graph.ok()) << graph.status().message();
         const GraphPrices prices = PriceGraph(*graph, profile);

@@ -1,0 +1,98 @@
+#include "executor/host/expert_ffn.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "executor/host/gemm.h"
+#include "models/check.h"
+
+namespace moeplan {
+namespace {
+
+constexpr float kInverseSqrt2 = std::numbers::sqrt2_v<float> / 2;
+
+float GeluOf(float x) { return x * 0.5F * (1 + std::erf(x * kInverseSqrt2)); }
+float GeluSlopeOf(float x) {
+  constexpr float kInverseSqrt2Pi = 0.5F * std::numbers::inv_sqrtpi_v<float> * std::numbers::sqrt2_v<float>;
+  return 0.5F * (1 + std::erf(x * kInverseSqrt2)) + x * kInverseSqrt2Pi * std::exp(-0.5F * x * x);
+}
+float SiluOf(float x) { return x / (1 + std::exp(-x)); }
+float SiluSlopeOf(float x) {
+  const float sigmoid = 1 / (1 + std::exp(-x));
+  return sigmoid * (1 + x * (1 - sigmoid));
+}
+
+}  // namespace
+
+ExpertFfn::ExpertFfn(const Layer& layer, const LayerWeights& weights, ExpertGradients* gradients)
+    : layer_(layer), weights_(weights), gradients_(gradients) {}
+
+void ExpertFfn::Keep(int rows, float* kept) const {
+  const int hidden = weights_.shard.hidden;
+  for (int row = 0; row < rows; ++row) {
+    kept = std::copy_n(up_.data() + static_cast<size_t>(row) * hidden, hidden, kept);
+    if (gated()) kept = std::copy_n(gate_up_.data() + static_cast<size_t>(row) * hidden, hidden, kept);
+  }
+}
+
+void ExpertFfn::Separate(int rows, const float* kept, std::vector<float>& up, std::vector<float>& gate_up) const {
+  const int hidden = weights_.shard.hidden;
+  up.resize(static_cast<size_t>(rows) * hidden);
+  if (gated()) gate_up.resize(up.size());
+  for (int row = 0; row < rows; ++row, kept += kept_columns()) {
+    std::copy_n(kept, hidden, up.data() + static_cast<size_t>(row) * hidden);
+    if (gated()) std::copy_n(kept + hidden, hidden, gate_up.data() + static_cast<size_t>(row) * hidden);
+  }
+}
+
+void ExpertFfn::Forward(int expert, int rows, const float* in, float* kept, float* out) {
+  const int hidden = weights_.shard.hidden;
+  up_.resize(static_cast<size_t>(rows) * hidden);
+  Multiply(in, weights_.up.data() + MatrixAt(expert), up_.data(), rows, layer_.model_dim, hidden);
+  if (gated()) {
+    gate_up_.resize(up_.size());
+    Multiply(in, weights_.gate_up.data() + MatrixAt(expert), gate_up_.data(), rows, layer_.model_dim, hidden);
+  }
+  if (kept != nullptr) Keep(rows, kept);
+  for (size_t i = 0; i < up_.size(); ++i) up_[i] = gated() ? up_[i] * SiluOf(gate_up_[i]) : GeluOf(up_[i]);
+  Multiply(up_.data(), weights_.down.data() + MatrixAt(expert), out, rows, hidden, layer_.model_dim);
+}
+
+void ExpertFfn::InputGradient(int expert, int rows, const float* kept, const float* out_gradient, float* kept_gradient,
+                              float* in_gradient) {
+  const int hidden = weights_.shard.hidden;
+  Separate(rows, kept, up_, gate_up_);
+  hidden_gradient_.resize(up_.size());
+  MultiplyByTransposed(out_gradient, weights_.down.data() + MatrixAt(expert), /*add=*/0, hidden_gradient_.data(), rows,
+                       layer_.model_dim, hidden);
+  for (size_t i = 0; i < up_.size(); ++i) {
+    const float up = up_[i], gradient = hidden_gradient_[i];
+    up_[i] = gradient * (gated() ? SiluOf(gate_up_[i]) : GeluSlopeOf(up));
+    if (gated()) gate_up_[i] = gradient * up * SiluSlopeOf(gate_up_[i]);
+  }
+  Keep(rows, kept_gradient);
+  MultiplyByTransposed(up_.data(), weights_.up.data() + MatrixAt(expert), /*add=*/0, in_gradient, rows, hidden,
+                       layer_.model_dim);
+  if (!gated()) return;
+  MultiplyByTransposed(gate_up_.data(), weights_.gate_up.data() + MatrixAt(expert), /*add=*/1, in_gradient, rows,
+                       hidden, layer_.model_dim);
+}
+
+void ExpertFfn::WeightGradient(int expert, int rows, const float* in, const float* kept, const float* out_gradient,
+                               const float* kept_gradient, float scale) {
+  MOEPLAN_CHECK(gradients_ != nullptr);
+  const int hidden = weights_.shard.hidden;
+  const size_t at = MatrixAt(expert);
+  Separate(rows, kept_gradient, up_gradient_, gate_up_gradient_);
+  AddTransposedProduct(scale, in, up_gradient_.data(), gradients_->up.data() + at, layer_.model_dim, rows, hidden);
+  if (gated()) {
+    AddTransposedProduct(scale, in, gate_up_gradient_.data(), gradients_->gate_up.data() + at, layer_.model_dim, rows,
+                         hidden);
+  }
+  Separate(rows, kept, up_, gate_up_);
+  for (size_t i = 0; i < up_.size(); ++i) up_[i] = gated() ? up_[i] * SiluOf(gate_up_[i]) : GeluOf(up_[i]);
+  AddTransposedProduct(scale, up_.data(), out_gradient, gradients_->down.data() + at, hidden, rows, layer_.model_dim);
+}
+
+}  // namespace moeplan

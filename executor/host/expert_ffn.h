@@ -1,0 +1,42 @@
+// The expert FFN of one rank's shard on rows of floats, forward and backward.
+//
+// Rows are [rows][M]. What the backward pass needs of the forward one is kept a row at a time: the values before the
+// nonlinearity, `kept_columns()` of them, those of "up" and, for SwiGLU, behind them those of "gate_up". For the
+// compute stream of one rank; scratch is kept between calls.
+#pragma once
+
+#include <vector>
+
+#include "executor/layer/layer_weights.h"
+
+namespace moeplan {
+
+class ExpertFfn {
+ public:
+  // `weights` and `gradients` are borrowed; `gradients` may be null where no weight gradient is asked for.
+  ExpertFfn(const Layer& layer, const LayerWeights& weights, ExpertGradients* gradients);
+
+  int kept_columns() const { return (layer_.expert_matrices - 1) * weights_.shard.hidden; }
+
+  // `expert` counts within the shard. `kept` may be null.
+  void Forward(int expert, int rows, const float* in, float* kept, float* out);
+  void InputGradient(int expert, int rows, const float* kept, const float* out_gradient, float* kept_gradient,
+                     float* in_gradient);
+  // Adds `scale` times the rows' part to the gradients.
+  void WeightGradient(int expert, int rows, const float* in, const float* kept, const float* out_gradient,
+                      const float* kept_gradient, float scale);
+
+ private:
+  bool gated() const { return layer_.expert_matrices == 3; }
+  size_t MatrixAt(int expert) const { return static_cast<size_t>(expert) * layer_.model_dim * weights_.shard.hidden; }
+  void Keep(int rows, float* kept) const;
+  // Kept rows as one matrix of each kind.
+  void Separate(int rows, const float* kept, std::vector<float>& up, std::vector<float>& gate_up) const;
+
+  const Layer layer_;
+  const LayerWeights& weights_;
+  ExpertGradients* gradients_;
+  std::vector<float> up_, gate_up_, hidden_gradient_, up_gradient_, gate_up_gradient_;
+};
+
+}  // namespace moeplan

@@ -1,0 +1,34 @@
+// The gradients of an MoE layer, computed by one process in the plainest way, in double precision: what the backward
+// pass of every schedule must agree with.
+//
+// For loss = Σ output_gradient · output, over the tokens of one source batch. Which experts a token has, and which
+// pairs were dropped, is taken from the forward reference; weights and everything else are computed anew in double.
+#pragma once
+
+#include <vector>
+
+#include "executor/reference/reference_layer.h"
+
+namespace moeplan {
+
+// A gradient, and how large its largest element would be if none of its terms cancelled: what rounding errors are small
+// against.
+struct ReferenceGradient {
+  std::vector<double> values;
+  double largest_magnitude = 0;
+
+  // Adds up the gradients of several source batches.
+  ReferenceGradient& operator+=(const ReferenceGradient& other);
+};
+
+struct ReferenceGradients {
+  ReferenceGradient input;              // [B·L][M]
+  ReferenceGradient gate;               // [E][M]
+  ReferenceGradient up, gate_up, down;  // As LayerWeights of all experts, uncut.
+};
+
+ReferenceGradients ComputeReferenceGradients(const Layer& layer, const LayerWeights& full,
+                                             const std::vector<float>& input, const std::vector<float>& output_gradient,
+                                             const ReferenceOutput& forward);
+
+}  // namespace moeplan

@@ -1,0 +1,92 @@
+// The reference itself: its gradients against central differences of its own output.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "executor/reference/reference_gradients.h"
+#include "models/text.h"
+#include "tests/executor/job_runner.h"
+
+namespace moeplan {
+namespace {
+
+struct Problem {
+  Layer layer;
+  LayerWeights weights;
+  std::vector<float> input, output_gradient;
+  int capacity = 0;
+};
+
+Problem RandomProblem(std::mt19937_64& random) {
+  const auto between = [&](int low, int high) { return low + static_cast<int>(random() % (high - low + 1)); };
+  Problem problem;
+  Layer& layer = problem.layer;
+  layer = {.batch = 1,
+           .sequence_length = between(1, 6),
+           .model_dim = between(1, 6),
+           .hidden_dim = between(1, 6),
+           .experts = between(1, 4),
+           .top_k = 1,
+           .capacity_factor = 1,
+           .bytes_per_element = 4,
+           .expert_matrices = between(2, 3)};
+  layer.top_k = between(1, layer.experts);
+  problem.capacity = between(1, layer.sequence_length);
+  const uint64_t seed = random();
+  problem.weights = MakeWeights(layer, ShardOf(layer, {}, 0), seed);
+  problem.input = MakeInput(layer, {}, 0, seed);
+  problem.output_gradient = MakeOutputGradient(layer, {}, 0, seed);
+  return problem;
+}
+
+ReferenceOutput Forward(const Problem& problem) {
+  return ComputeReference(problem.layer, problem.weights, problem.input, problem.capacity, /*slices=*/1);
+}
+
+// Σ output_gradient · output.
+double Loss(const Problem& problem, const ReferenceOutput& forward) {
+  double loss = 0;
+  for (size_t i = 0; i < forward.output.size(); ++i) loss += problem.output_gradient[i] * forward.output[i];
+  return loss;
+}
+
+void ExpectSlopes(Problem& problem, std::vector<float>& values, const ReferenceGradient& gradient, const char* what) {
+  ASSERT_EQ(values.size(), gradient.values.size()) << what;
+  const ReferenceOutput middle = Forward(problem);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const float value = values[i];
+    values[i] = value + 1e-2F;
+    const float above = values[i];
+    const ReferenceOutput up = Forward(problem);
+    values[i] = value - 1e-2F;
+    const float below = values[i];
+    const ReferenceOutput down = Forward(problem);
+    values[i] = value;
+    // Where the step routes some token otherwise there is no slope to compare with.
+    if (up.experts != middle.experts || down.experts != middle.experts) continue;
+    const double slope = (Loss(problem, up) - Loss(problem, down)) / (static_cast<double>(above) - below);
+    EXPECT_NEAR(gradient.values[i], slope, 3e-3 * (1 + gradient.largest_magnitude)) << what << " " << i;
+  }
+}
+
+TEST(ReferenceGradientsTest, AreTheSlopesOfTheOutput) {
+  std::mt19937_64 random(testing::PrintedSeed());
+  for (int i = 0; i < 100 && !HasFailure(); ++i) {
+    Problem problem = RandomProblem(random);
+    const Layer& layer = problem.layer;
+    SCOPED_TRACE(StrCat("case ", i, ": L ", layer.sequence_length, " M ", layer.model_dim, " H ", layer.hidden_dim,
+                        " E ", layer.experts, " k ", layer.top_k, " matrices ", layer.expert_matrices, " capacity ",
+                        problem.capacity));
+    const ReferenceGradients gradients = ComputeReferenceGradients(layer, problem.weights, problem.input,
+                                                                   problem.output_gradient, Forward(problem));
+    ExpectSlopes(problem, problem.input, gradients.input, "input");
+    ExpectSlopes(problem, problem.weights.gate, gradients.gate, "gate");
+    ExpectSlopes(problem, problem.weights.up, gradients.up, "up");
+    ExpectSlopes(problem, problem.weights.down, gradients.down, "down");
+    if (layer.expert_matrices == 3) ExpectSlopes(problem, problem.weights.gate_up, gradients.gate_up, "gate_up");
+  }
+}
+
+}  // namespace
+}  // namespace moeplan
