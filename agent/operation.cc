@@ -98,7 +98,7 @@ class KernelOperation final : public Operation {
 
   void Enqueue(Stream& stream) override {
     switch (kernel_) {
-      case Kernel::kExpertGemm: kernels_->Expert(Slots(slots_), Slots(output_), pairs_, stream); return;
+      case Kernel::kExpertGemm: kernels_->Expert(Slots(slots_), Slots(output_), /*hidden=*/nullptr, pairs_, stream); return;
       case Kernel::kGate:
         kernels_->Gate({.tokens = Tokens(), .routing = RoutingHere(), .capacity = tokens_}, stream);
         return;

@@ -16,7 +16,7 @@
 #include "executor/host/host_kernels.h"
 #include "executor/host/mesh_communicator.h"
 #include "executor/launch/frames.h"
-#include "executor/reference/reference_layer.h"
+#include "executor/reference/reference_gradients.h"
 #include "executor/runtime/graph_runner.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
@@ -77,7 +77,8 @@ class HostRankSession final : public RankSession {
     Workload workload;
     LayerWeights weights;
     std::unique_ptr<Kernels> kernels;
-    std::vector<float> input;
+    ExpertGradients gradients;
+    std::vector<float> input, output_gradient;
   };
 
   Status Do(const v1::RankCommand& command, v1::RankReply& reply) {
@@ -209,9 +210,11 @@ class HostRankSession final : public RankSession {
     layer_.emplace(ReadyLayer{
         .workload = workload,
         .weights = MakeWeights(workload.layer, ShardOf(workload.layer, workload.layout, stage_rank), kWeightSeed)});
-    layer_->kernels = MakeHostKernels(workload.layer, layer_->weights);
-    layer_->input =
-        MakeInput(workload.layer, workload.layout, stage_rank / workload.layout.tensor_parallel, kWeightSeed);
+    layer_->gradients = ZeroGradients(layer_->weights);
+    layer_->kernels = MakeHostKernels(workload.layer, layer_->weights, &layer_->gradients);
+    const int batch = stage_rank / workload.layout.tensor_parallel;
+    layer_->input = MakeInput(workload.layer, workload.layout, batch, kWeightSeed);
+    layer_->output_gradient = MakeOutputGradient(workload.layer, workload.layout, batch, kWeightSeed);
     return OkStatus();
   }
 
@@ -232,6 +235,10 @@ class HostRankSession final : public RankSession {
                                                                       .kernels = *layer_->kernels}));
     Store(layer_->input.data(), ElementTypeOf(workload.layer.bytes_per_element), layer_->input.size(),
           ready.runner->input());
+    if (workload.phase != Phase::kForward) {
+      Store(layer_->output_gradient.data(), ElementTypeOf(workload.layer.bytes_per_element),
+            layer_->output_gradient.size(), ready.runner->output_gradient());
+    }
     graphs_[prepare.graph()] = std::move(ready);
     return OkStatus();
   }
@@ -244,19 +251,25 @@ class HostRankSession final : public RankSession {
 
   Status Run(const v1::RankCommand::Run& run, v1::RankReply::Ran& ran) {
     ASSIGN_OR_RETURN(ReadyGraph * ready, GraphOf(run.graph()));
+    const Phase phase = ready->workload.phase;
+    if (phase == Phase::kBackward) ready->runner->Enqueue(Phase::kForward);
     Stream& stream = (*streams_)[StreamKind::kCompute];
     const std::unique_ptr<Event> start = device_->MakeEvent();
+    for (const StreamKind kind : {StreamKind::kIntraNode, StreamKind::kInterNode, StreamKind::kCopy}) {
+      device_->Record(*start, (*streams_)[kind]);
+      device_->Wait(stream, *start);
+    }
     device_->Label(stream, "barrier");
     world_->Barrier(stream);
     device_->Record(*start, stream);
     for (const StreamKind kind : {StreamKind::kIntraNode, StreamKind::kInterNode, StreamKind::kCopy}) {
       device_->Wait((*streams_)[kind], *start);
     }
-    ready->runner->Enqueue();
+    ready->runner->Enqueue(phase);
     RETURN_IF_ERROR(Synchronize());
     const double start_s = device_->TimeS(*start);
     double end_s = start_s;
-    for (TaskTiming timing : ready->runner->LastTimeline()) {
+    for (TaskTiming timing : ready->runner->LastTimeline(phase)) {
       end_s = std::max(end_s, timing.end_s);
       timing.start_s -= start_s;
       timing.end_s -= start_s;
@@ -269,26 +282,44 @@ class HostRankSession final : public RankSession {
   Status Check(const v1::RankCommand::Check& check, v1::RankReply::Checked& checked) {
     ASSIGN_OR_RETURN(ReadyGraph * ready, GraphOf(check.graph()));
     const Workload& workload = ready->workload;
-    const LayerSizes sizes = SizesOf(workload.layer, workload.layout);
+    const Layer& layer = workload.layer;
+    const LayerSizes sizes = SizesOf(layer, workload.layout);
     const bool sliced = ready->graph.buffers[ready->graph.output].cells.size() == 1 &&
                         workload.capacity_passing == CapacityPassing::kPadded;
     const int slices = sliced ? workload.layout.tensor_parallel : 1;
-    const LayerWeights full = MakeWeights(workload.layer, ShardOf(workload.layer, {}, 0), kWeightSeed);
+    const LayerWeights full = MakeWeights(layer, ShardOf(layer, {}, 0), kWeightSeed);
     const ReferenceOutput reference =
-        ComputeReference(workload.layer, full, layer_->input, (sizes.slots + slices - 1) / slices, slices);
-    std::vector<float> output(layer_->input.size());
-    Load(ready->runner->output(), ElementTypeOf(workload.layer.bytes_per_element), output.size(), output.data());
-    double error = 0, largest = 0;
-    for (size_t i = 0; i < output.size(); ++i) {
-      // Not std::max: a NaN must not be overlooked.
-      const double difference = std::abs(output[i] - reference.output[i]);
-      if (!(difference <= error)) error = difference;
-      largest = std::max(largest, std::abs(reference.output[i]));
-    }
-    checked.set_largest_error(error);
-    checked.set_largest_reference(largest);
+        ComputeReference(layer, full, layer_->input, (sizes.slots + slices - 1) / slices, slices);
+    const size_t elements = layer_->input.size();
+    AddDeviation(Loaded(ready->runner->output(), elements), reference.output, checked);
     checked.set_dropped(DroppedPairs(*ready));
+    if (workload.phase == Phase::kForward) return OkStatus();
+    const ReferenceGradients gradients =
+        ComputeReferenceGradients(layer, full, layer_->input, layer_->output_gradient, reference);
+    AddDeviation(Loaded(ready->runner->input_gradient(), elements), gradients.input.values, checked);
+    AddDeviation({ready->runner->gate_gradient(), full.gate.size()}, gradients.gate.values, checked);
     return OkStatus();
+  }
+
+  // Rows of the layer's elements as floats; until the next call.
+  std::span<const float> Loaded(const std::byte* from, size_t elements) {
+    loaded_.resize(elements);
+    Load(from, ElementTypeOf(layer_->workload.layer.bytes_per_element), elements, loaded_.data());
+    return loaded_;
+  }
+
+  static void AddDeviation(std::span<const float> values, const std::vector<double>& reference,
+                           v1::RankReply::Checked& checked) {
+    double error = 0, largest = 0;
+    for (size_t i = 0; i < reference.size(); ++i) {
+      // Not std::max: a NaN must not be overlooked.
+      const double difference = std::abs(values[i] - reference[i]);
+      if (!(difference <= error)) error = difference;
+      largest = std::max(largest, std::abs(reference[i]));
+    }
+    v1::RankReply::Checked::Deviation& deviation = *checked.add_deviations();
+    deviation.set_largest_error(error);
+    deviation.set_largest_reference(largest);
   }
 
   // Pairs that this rank answers for: its slice, or, where every MP rank gates alike, the first rank's.
@@ -317,6 +348,7 @@ class HostRankSession final : public RankSession {
   double deadline_s_ = 30;
   Status failure_;
   std::vector<char> swept_;
+  std::vector<float> loaded_;
   std::unique_ptr<GlooJoin> join_;
   std::unique_ptr<Communicator> world_;
   std::map<int, std::unique_ptr<Communicator>> stages_;  // By pipeline degree.

@@ -67,14 +67,18 @@ StatusOr<Bench::Accuracy> Bench::Check(int graph) {
   v1::RankCommand command;
   command.mutable_check()->set_graph(graph);
   ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command, "check " + graphs_[graph]));
-  double error = 0, largest = 0;
   Accuracy accuracy;
-  for (const v1::RankReply& reply : replies) {
-    if (!(reply.checked().largest_error() <= error)) error = reply.checked().largest_error();  // A NaN stays.
-    largest = std::max(largest, reply.checked().largest_reference());
-    accuracy.dropped += reply.checked().dropped();
+  for (const v1::RankReply& reply : replies) accuracy.dropped += reply.checked().dropped();
+  for (int tensor = 0; tensor < replies.front().checked().deviations_size(); ++tensor) {
+    double error = 0, largest = 0;
+    for (const v1::RankReply& reply : replies) {
+      const auto& deviation = reply.checked().deviations(tensor);
+      if (!(deviation.largest_error() <= error)) error = deviation.largest_error();  // A NaN stays.
+      largest = std::max(largest, deviation.largest_reference());
+    }
+    const double relative = error / largest;
+    if (!(relative <= accuracy.max_relative_error)) accuracy.max_relative_error = relative;
   }
-  accuracy.max_relative_error = error / largest;
   return accuracy;
 }
 

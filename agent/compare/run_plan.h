@@ -28,7 +28,9 @@ class Bench {
   };
   StatusOr<TimedRun> RunWithTimelines(int graph);
   struct Accuracy {
-    double max_relative_error = 0;  // max|out − reference| / max|reference| over all ranks.
+    // max|out − reference| / max|reference| over all ranks; after a backward pass the largest of this and the same of
+    // the gradients of the input and of the gate.
+    double max_relative_error = 0;
     int dropped = 0;                // (token, choice) pairs without a slot, over all source batches.
   };
   StatusOr<Accuracy> Check(int graph);

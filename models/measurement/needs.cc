@@ -93,7 +93,7 @@ void AddCandidates(const Workload& workload, const Cluster& cluster, NeedList& l
     for (const Knobs& variant : VariantsOf(family, workload.layout)) {
       for (const int pieces : PowersOfTwo(MaxPieces(family, workload))) {
         const auto graph = BuildSchedule(WithPieces(variant, pieces), workload, cluster);
-        if (graph.ok()) AddGraph(*graph, list);
+        if (graph.ok()) AddGraph(PartOf(*graph, workload.phase), list);
       }
     }
   }

@@ -9,14 +9,14 @@
 
 namespace moeplan {
 
-Candidate MakeCandidate(const Knobs& knobs, TaskGraph graph, GraphPrices prices) {
+Candidate MakeCandidate(const Knobs& knobs, TaskGraph graph, GraphPrices prices, double memory_bytes) {
   Candidate candidate;
   candidate.knobs = knobs;
   candidate.played = Play(graph, prices.tasks);
   // Shorter tasks can meet contention that longer ones miss, so an all-low timeline may end after the mid one.
   candidate.low_s = std::min(candidate.time_s(), Play(graph, prices.tasks, Estimate::kLow).total_s);
   candidate.high_s = std::max(candidate.time_s(), Play(graph, prices.tasks, Estimate::kHigh).total_s);
-  candidate.memory_bytes = MemoryBytes(graph);
+  candidate.memory_bytes = memory_bytes;
   candidate.graph = std::move(graph);
   candidate.prices = std::move(prices);
   return candidate;

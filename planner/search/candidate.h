@@ -21,7 +21,7 @@ struct Candidate {
 };
 
 // Plays a graph whose prices miss nothing.
-Candidate MakeCandidate(const Knobs& knobs, TaskGraph graph, GraphPrices prices);
+Candidate MakeCandidate(const Knobs& knobs, TaskGraph graph, GraphPrices prices, double memory_bytes);
 
 // Everything an answer says of the candidate.
 Plan PlanOf(const Candidate& candidate);

@@ -84,6 +84,84 @@ TEST(ScheduleTest, O3CopiesOnItsOwnStreamAndO2BesideTheGather) {
   EXPECT_EQ(copy_stream(Family::kMontaO3), StreamKind::kCopy);
 }
 
+std::vector<std::string> NamesOn(const TaskGraph& graph, StreamKind stream) {
+  std::vector<std::string> names;
+  for (const Task& task : graph.tasks) {
+    if (task.stream == stream) names.push_back(task.name);
+  }
+  return names;
+}
+
+TEST(ScheduleTest, ThePipelineIsLaunchedInTheOrderOfOptSche) {
+  const TaskGraph graph =
+      Build({.family = Family::kPipeline, .partition_degree = 2}, WorkloadOf({.expert_parallel = 4}));
+  EXPECT_EQ(NamesOn(graph, StreamKind::kInterNode),
+            (std::vector<std::string>{"dispatch_a2a.1", "dispatch_a2a.2", "combine_a2a.1", "combine_a2a.2"}));
+  EXPECT_EQ(NamesOn(graph, StreamKind::kCompute),
+            (std::vector<std::string>{"gate", "dispatch.1", "dispatch.2", "expert.1", "expert.2", "combine"}));
+}
+
+TEST(ScheduleTest, PartitionsOfThePipelineMoveAllSlotsAndThoseOfS2TheShareOfARank) {
+  const Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
+  const double y = 2 * 4 * 32 * 16.0;
+  EXPECT_EQ(SizeOf(Build({.family = Family::kPipeline, .partition_degree = 4}, workload), "dispatch_a2a.4"), y / 4);
+  EXPECT_EQ(SizeOf(Build({.family = Family::kParmS2, .partition_degree = 4}, workload), "dispatch_a2a.4"), y / 2 / 4);
+  EXPECT_EQ(SizeOf(Build({.family = Family::kParmS1, .partition_degree = 4}, workload), "dispatch_a2a.4"), y / 2 / 4);
+  EXPECT_EQ(SizeOf(Build({.family = Family::kParmS1, .partition_degree = 4}, workload), "counts_a2a"), 4 * 4 * 2 * 4)
+      << "the counts of all partitions go together";
+}
+
+TEST(ScheduleTest, TheBackwardPassSendsWhatTheForwardPassSentAndComputesTwiceAsMuch) {
+  Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
+  workload.phase = Phase::kTraining;
+  for (const Family family : kFamilies) {
+    SCOPED_TRACE(Name(family));
+    const TaskGraph graph = Build(WithPieces({.family = family}, MaxPieces(family, workload)), workload);
+    double all_to_all_bytes[2] = {}, expert_flops[2] = {};
+    for (TaskId id = 0; id < static_cast<TaskId>(graph.tasks.size()); ++id) {
+      const Task& task = graph.tasks[id];
+      const bool backward = id >= graph.first_backward;
+      EXPECT_EQ(task.name.starts_with("grad_"), backward) << task.name;
+      if (task.kind == TaskKind::kAllToAll && !task.name.starts_with("counts")) all_to_all_bytes[backward] += task.size;
+      if (task.kind == TaskKind::kExpert) expert_flops[backward] += task.size;
+    }
+    EXPECT_EQ(all_to_all_bytes[1], all_to_all_bytes[0]);
+    EXPECT_EQ(expert_flops[1], 2 * expert_flops[0]);
+  }
+}
+
+TEST(ScheduleTest, WeightGradientsAreComputedWhileTheLastPiecesReturn) {
+  Workload workload = WorkloadOf({.expert_parallel = 4});
+  workload.phase = Phase::kBackward;
+  const TaskGraph graph = PartOf(Build({.family = Family::kPipeline, .partition_degree = 2}, workload), workload.phase);
+  const std::vector<std::string> compute = NamesOn(graph, StreamKind::kCompute);
+  EXPECT_EQ(compute, (std::vector<std::string>{"grad_combine.1", "grad_combine.2", "grad_routing",
+                                               "grad_expert_input.1", "grad_expert_input.2", "grad_expert_weights.1",
+                                               "grad_expert_weights.2", "grad_dispatch", "grad_gate"}));
+  for (const Task& task : graph.tasks) {
+    for (const TaskId before : task.dependencies)
+      EXPECT_FALSE(graph.tasks[before].name.find("weights") != std::string::npos);
+  }
+}
+
+TEST(ScheduleTest, ThePartOfAPassWaitsForNothingBeforeIt) {
+  Workload workload = WorkloadOf({.expert_parallel = 4});
+  workload.phase = Phase::kTraining;
+  const TaskGraph whole = Build({.family = Family::kPipeline, .partition_degree = 2}, workload);
+  const TaskGraph forward = PartOf(whole, Phase::kForward), backward = PartOf(whole, Phase::kBackward);
+  EXPECT_EQ(forward.tasks.size() + backward.tasks.size(), whole.tasks.size());
+  EXPECT_TRUE(PartOf(whole, Phase::kTraining) == whole);
+  EXPECT_EQ(backward.first_backward, 0);
+  EXPECT_EQ(forward.first_backward, static_cast<TaskId>(forward.tasks.size()));
+  for (size_t i = 0; i < backward.tasks.size(); ++i) {
+    for (const TaskId before : backward.tasks[i].dependencies) {
+      EXPECT_GE(before, 0);
+      EXPECT_EQ(backward.tasks[before].name, whole.tasks[before + whole.first_backward].name);
+    }
+  }
+  EXPECT_TRUE(backward.tasks.front().dependencies.empty());
+}
+
 TEST(ScheduleTest, TasksComeAfterWhatTheyDependOn) {
   for (const Layout& layout : {Layout{.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2},
                                Layout{.expert_parallel = 4}, Layout{.tensor_parallel = 4, .expert_parallel = 2}}) {

@@ -430,7 +430,7 @@ Candidate RowOf(int tasks, const Knobs& knobs, const CostKey& key, double time_s
     graph.tasks.push_back({.kind = TaskKind::kAllToAll, .stream = StreamKind::kInterNode, .op = op});
     prices.tasks.push_back({.time_s = time_s, .low_s = time_s - uncertain_s, .high_s = time_s + uncertain_s, .key = 0});
   }
-  return MakeCandidate(knobs, graph, prices);
+  return MakeCandidate(knobs, graph, prices, /*memory_bytes=*/0);
 }
 
 // One all-to-all of 1 s against three gathers of 0.5 s: at 1.5 times the all-to-all's time they tie.
