@@ -72,28 +72,36 @@ void AddComputeBeside(const TaskCost& cost, NeedList& list) {
   }
 }
 
-void AddGraph(const TaskGraph& graph, NeedList& list) {
+bool IsDirect(const CostKey& key) {
+  const auto* collective = std::get_if<CollectiveKey>(&key);
+  return collective == nullptr || collective->algorithm == AllToAllAlgorithm::kDirect;
+}
+
+// What else than `algorithm` a graph needs, the same graph with DIRECT asks already: it shall not weigh once more for
+// each algorithm.
+void AddGraph(const TaskGraph& graph, AllToAllAlgorithm algorithm, NeedList& list) {
   const std::vector<ContentionSet> beside = PossibleContention(graph);
   for (size_t i = 0; i < graph.tasks.size(); ++i) {
     const auto cost = CostOf(graph.tasks[i], graph);
-    if (!cost) continue;
+    if (!cost || (algorithm != AllToAllAlgorithm::kDirect && IsDirect(cost->key))) continue;
     list.Add(cost->key, cost->size);
     if (!WorthContending(cost->key)) continue;
     for (int kind = 0; kind < kContentions; ++kind) {
       if (!beside[i].test(kind)) continue;
       list.AddContended(cost->key, static_cast<Contention>(kind), cost->size, kContendedShare);
     }
-    AddComputeBeside(*cost, list);
+    if (IsDirect(cost->key)) AddComputeBeside(*cost, list);
   }
 }
 
 void AddCandidates(const Workload& workload, const Cluster& cluster, NeedList& list) {
   for (const Family family : kFamilies) {
     if (!FamilyAllowed(family, workload).ok()) continue;
-    for (Knobs knobs : VariantsOf(family, workload.layout)) {
+    for (Knobs knobs : VariantsOf(family, workload.layout, cluster.gpus_per_node)) {
       for (const int chunks : PowersOfTwo(MaxChunks(family, workload))) {
         knobs.chunks = chunks;
-        if (const auto graph = BuildSchedule(knobs, workload, cluster); graph.ok()) AddGraph(*graph, list);
+        if (const auto graph = BuildSchedule(knobs, workload, cluster); graph.ok())
+          AddGraph(*graph, knobs.all_to_all, list);
       }
     }
   }

@@ -22,7 +22,7 @@ struct Need {
 
 // Everything that pricing all candidates of the workloads (chunk counts in powers of two) and their rules ask, by
 // ascending key and size, each once. Contended keys are there for operations that may meet in some candidate, and for
-// every collective beside the expert GEMM and the GEMM beside them. Groups of one rank are not.
+// every collective (all-to-alls: DIRECT) beside the expert GEMM and the GEMM beside them. Groups of one rank are not.
 // A weight is the time that depends on the measurement, summed over its uses, with nominal speeds in place of the ones
 // not known yet (10 GB/s between nodes, 100 inside, 1 TB/s in memory, the cluster's peak flops or 100 Tflop/s, 10 µs to
 // start); contended measurements count a quarter of their time, those of compute beside communication a twentieth.

@@ -143,7 +143,7 @@ TEST(NeedsTest, AProfileOfTheNeedsPricesEveryCandidate) {
   int priced = 0;
   for (const Family family : kFamilies) {
     if (!FamilyAllowed(family, Resolved()).ok()) continue;
-    for (Knobs knobs : VariantsOf(family, Resolved().layout)) {
+    for (Knobs knobs : VariantsOf(family, Resolved().layout, kTwoNodesOfTwo.gpus_per_node)) {
       for (knobs.chunks = 1; knobs.chunks <= MaxChunks(family, Resolved()); ++knobs.chunks) {
         const auto graph = BuildSchedule(knobs, Resolved(), kTwoNodesOfTwo);
         ASSERT_TRUE(graph.ok()) << graph.status().message();
