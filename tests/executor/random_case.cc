@@ -1,5 +1,6 @@
 #include "tests/executor/random_case.h"
 
+#include "models/measurement/candidates.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 
@@ -15,7 +16,8 @@ std::string Describe(const Case& test) {
 }
 
 std::string Describe(const Knobs& knobs) {
-  return StrCat(Name(knobs.family), " chunks ", knobs.chunks, " saa ", knobs.overlapped_gather);
+  return StrCat(Name(knobs.family), " chunks ", knobs.chunks, " saa ", knobs.overlapped_gather, " ",
+                Name(knobs.all_to_all));
 }
 
 Case RandomCase(std::mt19937_64& random) {
@@ -47,16 +49,15 @@ Case RandomCase(std::mt19937_64& random) {
   }
 }
 
-std::vector<Knobs> AllKnobs(const Workload& workload) {
+std::vector<Knobs> AllKnobs(const Case& test) {
+  const Workload& workload = test.workload;
   std::vector<Knobs> all;
-  for (const Family family : {Family::kBaseline, Family::kBaselineTp, Family::kParmS1, Family::kParmS2,
-                              Family::kMontaO1, Family::kMontaO2, Family::kMontaO3}) {
+  for (const Family family : kFamilies) {
     if (!FamilyAllowed(family, workload).ok()) continue;
-    for (int chunks = 1; chunks <= MaxChunks(family, workload); ++chunks)
-      all.push_back({.family = family, .chunks = chunks});
-    if (family == Family::kParmS2 && workload.layout.tensor_parallel > 1 &&
-        GroupSize(Group::kExpertShard, workload.layout) > 1) {
-      all.push_back({.family = family, .overlapped_gather = true});
+    for (Knobs knobs : VariantsOf(family, workload.layout, test.cluster.gpus_per_node)) {
+      const int most = MaxChunks(family, workload);
+      const bool direct = knobs.all_to_all == AllToAllAlgorithm::kDirect;
+      for (knobs.chunks = direct ? 1 : most; knobs.chunks <= most; ++knobs.chunks) all.push_back(knobs);
     }
   }
   return all;
