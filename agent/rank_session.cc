@@ -153,7 +153,7 @@ class HostRankSession final : public RankSession {
     ASSIGN_OR_RETURN(GroupCommunicators * groups, Groups(placement.layout, beside));
     CollectiveContext on = {.device = *device_, .group = (*groups)[placement.group]};
     if (key.collective == Collective::kAllToAllAllGather) on.gather = &(*groups)[Group::kTensor];
-    if (key.algorithm != AllToAllAlgorithm::kDirect) {
+    if (key.collective == Collective::kAllToAll && key.algorithm != AllToAllAlgorithm::kDirect) {
       RETURN_IF_ERROR(AlgorithmAllowed(key.algorithm, key.group));
       ASSIGN_OR_RETURN(on.teams,
                        groups->TeamsOf(placement.group, key.group, IndexIn(placement.group, placement.layout, rank_)));

@@ -270,7 +270,7 @@ std::vector<Need> NeedsOfLayouts(const Cluster& cluster, double low_bytes, doubl
   std::vector<Need> needs;
   for (const auto& [key, weight] : weights) {
     const std::vector<double> sizes = GridOf(key, cluster, low_bytes, high_bytes);
-    const int delay = ContentionOf(key) == Contention::kNone ? 0 : 2;
+    const int delay = (ContentionOf(key) == Contention::kNone ? 0 : 2) + (IsDirect(key) ? 0 : 1);
     for (int i = 0; i < static_cast<int>(sizes.size()); ++i) {
       // In (1, 2] times a power of two for each round, so that no heavy key's detail comes before a light key's ends.
       const double within_round = 1 + weight / heaviest;

@@ -102,7 +102,7 @@ double ScratchBytes(const TaskGraph& graph, int rank) {
   double bytes = 0;
   for (const Task& task : graph.tasks) {
     const auto* op = std::get_if<CollectiveOp>(&task.op);
-    if (op == nullptr || op->collective != Collective::kAllToAll) continue;
+    if (op == nullptr || op->algorithm == AllToAllAlgorithm::kDirect) continue;
     const GroupShape group = ShapeOf(op->group, graph.layout, graph.gpus_per_node);
     const Buffer& received = graph.buffers[op->out];
     const double block_bytes = MaxRows(received) * received.row_bytes / group.size;
