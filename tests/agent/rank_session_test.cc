@@ -87,9 +87,8 @@ TEST_F(TwoNodesTest, RefusesToMeasureAnAlgorithmWhereItIsDirect) {
   }
 }
 
-// S1 on EP 2 and ESP 2 exchanges counted rows over all four ranks, and dumps.
-TEST_F(TwoNodesTest, RunsThePlansAlgorithm) {
-  const Cluster cluster = {.nodes = kNodes, .gpus_per_node = kRanksPerNode};
+// MP 2 and ESP 2 inside nodes, EP 2 between them.
+Workload SmallWorkload() {
   Workload given;
   given.layer = {.batch = 1,
                  .sequence_length = 24,
@@ -100,14 +99,22 @@ TEST_F(TwoNodesTest, RunsThePlansAlgorithm) {
                  .capacity_factor = 0.8,
                  .bytes_per_element = 4};
   given.layout = {.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2};
-  const auto workload = ResolveWorkload(given, cluster);
-  ASSERT_TRUE(workload.ok()) << workload.status().message();
+  const auto workload = ResolveWorkload(given, {.nodes = kNodes, .gpus_per_node = kRanksPerNode});
+  EXPECT_TRUE(workload.ok()) << workload.status().message();
+  return *workload;
+}
+
+void AskToPrepare(const Knobs& knobs, v1::RankCommand& command) {
+  *command.mutable_prepare()->mutable_workload() = ToProto(SmallWorkload());
+  *command.mutable_prepare()->mutable_plan() = ToProto(Plan{.knobs = knobs});
+}
+
+// S1 exchanges counted rows over all four ranks, and dumps.
+TEST_F(TwoNodesTest, RunsAPlanByEveryAlgorithm) {
   for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
     SCOPED_TRACE(Name(algorithm));
     CallWithoutError([&](int, v1::RankCommand& command) {
-      *command.mutable_prepare()->mutable_workload() = ToProto(*workload);
-      *command.mutable_prepare()->mutable_plan() =
-          ToProto(Plan{.knobs = {.family = Family::kParmS1, .all_to_all = algorithm}});
+      AskToPrepare({.family = Family::kParmS1, .all_to_all = algorithm}, command);
     });
     CallWithoutError([](int, v1::RankCommand& command) { command.mutable_run()->set_graph(0); });
     for (const v1::RankReply& reply :
@@ -115,6 +122,16 @@ TEST_F(TwoNodesTest, RunsThePlansAlgorithm) {
       EXPECT_GT(reply.checked().largest_reference(), 0);
       EXPECT_LE(reply.checked().largest_error(), 1e-5 * reply.checked().largest_reference());
     }
+  }
+}
+
+// O1 exchanges over EP, which has one rank on each node.
+TEST_F(TwoNodesTest, RefusesAPlansAlgorithmWhereItIsDirect) {
+  const auto prepare = [](int, v1::RankCommand& command) {
+    AskToPrepare({.family = Family::kMontaO1, .all_to_all = AllToAllAlgorithm::kHier2d}, command);
+  };
+  for (const v1::RankReply& reply : Call(prepare)) {
+    EXPECT_THAT(reply.error().message(), HasSubstr("HIER_2D needs a group over several nodes"));
   }
 }
 

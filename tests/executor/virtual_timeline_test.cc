@@ -90,5 +90,34 @@ TEST(VirtualTimelineTest, EveryFamilysGraphTakesThePlayedTimesOnEveryRank) {
   EXPECT_EQ(algorithms.size(), 4);
 }
 
+// 2 nodes of 2 ranks, all of them one EP group: between nodes a second, inside nodes three.
+TEST(VirtualTimelineTest, ATaskByPipeEndsWithTheSlowerOfItsTwoLinks) {
+  Case test;
+  test.cluster = {.nodes = 2, .gpus_per_node = 2};
+  test.workload.layer = {.batch = 1,
+                         .sequence_length = 8,
+                         .model_dim = 4,
+                         .hidden_dim = 4,
+                         .experts = 4,
+                         .top_k = 1,
+                         .capacity_factor = 1.0,
+                         .bytes_per_element = 4};
+  test.workload.layout.expert_parallel = 4;
+  test.workload = *ResolveWorkload(test.workload, test.cluster);
+  const Knobs knobs = {.family = Family::kBaseline, .all_to_all = AllToAllAlgorithm::kPipe};
+  const auto time_s = [](int, std::string_view task) {
+    return task.ends_with(kInsideNodes) ? 3.0 : task.ends_with("a2a") ? 1.0 : 0.0;
+  };
+  for (const Timeline& timeline : RunVirtually(test, *BuildSchedule(knobs, test.workload, test.cluster), time_s)) {
+    int exchanges = 0;
+    for (const TaskTiming& timing : timeline) {
+      if (timing.kind != TaskKind::kAllToAll) continue;
+      EXPECT_EQ(timing.end_s - timing.start_s, 3) << timing.task;
+      ++exchanges;
+    }
+    EXPECT_EQ(exchanges, 2);
+  }
+}
+
 }  // namespace
 }  // namespace moeplan
