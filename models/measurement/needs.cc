@@ -77,8 +77,8 @@ bool IsDirect(const CostKey& key) {
   return collective == nullptr || collective->algorithm == AllToAllAlgorithm::kDirect;
 }
 
-// What else than `algorithm` a graph needs, the same graph with DIRECT asks already: it shall not weigh once more for
-// each algorithm.
+// Of a graph with another algorithm than DIRECT only that counts: the rest has been asked by the same graph with
+// DIRECT, and shall not weigh more for each algorithm there is.
 void AddGraph(const TaskGraph& graph, AllToAllAlgorithm algorithm, NeedList& list) {
   const std::vector<ContentionSet> beside = PossibleContention(graph);
   for (size_t i = 0; i < graph.tasks.size(); ++i) {

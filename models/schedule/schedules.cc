@@ -57,8 +57,7 @@ Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
   }
   if (knobs.overlapped_gather && knobs.all_to_all != AllToAllAlgorithm::kDirect) {
     return Infeasible(StrCat("allToAll: found ", Name(knobs.all_to_all),
-                             ", expected DIRECT: the overlapped gather sends "
-                             "each part as soon as it is there"));
+                             ", expected DIRECT, as the overlapped gather exchanges and sums in one"));
   }
   return OkStatus();
 }
