@@ -5,6 +5,7 @@
 
 #include "executor/host/elements.h"
 #include "executor/host/host_kernels.h"
+#include "models/schedule/all_to_all.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -17,10 +18,11 @@ size_t RoundUp(double bytes, size_t unit) {
 
 class CollectiveOperation final : public Operation {
  public:
-  CollectiveOperation(const CollectiveKey& key, Communicator& group, Communicator* gather)
-      : key_(key), group_(group), gather_(gather) {}
+  CollectiveOperation(const CollectiveKey& key, const CollectiveContext& context)
+      : key_(key), context_(context), group_(context.group), gather_(context.gather) {}
 
-  Status Allocate(double bytes, Device& device) {
+  Status Allocate(double bytes) {
+    Device& device = context_.device;
     // A whole number of FP32 elements for each pair of ranks, twice over for SAA's sums.
     const size_t size = group_.size();
     const size_t parts = gather_ == nullptr ? size : size * gather_->size();
@@ -30,14 +32,17 @@ class CollectiveOperation final : public Operation {
     if (gather_ != nullptr) {
       ASSIGN_OR_RETURN(gathered_, device.Allocate(bytes_ / key_.shards * gather_->size()));
     }
-    return OkStatus();
+    return context_.teams == nullptr ? OkStatus() : PreparePhases();
   }
 
   void Enqueue(Stream& stream) override {
     const size_t share = bytes_ / group_.size();
     const std::span<std::byte> send(send_.data(), bytes_), receive(receive_.data(), bytes_);
     switch (key_.collective) {
-      case Collective::kAllToAll: group_.AllToAll(Peers(send_), Peers(receive_), stream); return;
+      case Collective::kAllToAll:
+        if (phased_ != nullptr) return phased_->Enqueue("measure", stream);
+        group_.AllToAll(Peers(send_), Peers(receive_), stream);
+        return;
       case Collective::kAllGather: group_.AllGather(send.first(share), receive, stream); return;
       case Collective::kReduceScatter:
         group_.ReduceScatter(send, receive.first(share), ElementType::kFloat32, stream);
@@ -57,11 +62,27 @@ class CollectiveOperation final : public Operation {
             .cells = {.blocks = group_.size(), .cells_per_block = 1, .rows_per_cell = 1}};
   }
 
+  Status PreparePhases() {
+    const int blocks = ScratchBlocks(key_.algorithm, key_.group, group_.rank());
+    ASSIGN_OR_RETURN(scratch_, context_.device.Allocate(blocks * (bytes_ / group_.size())));
+    const PhasedExchange exchange = {.algorithm = key_.algorithm,
+                                     .group = key_.group,
+                                     .rank = group_.rank(),
+                                     .send = Peers(send_),
+                                     .recv = Peers(receive_),
+                                     .scratch = {scratch_.data(), scratch_.bytes()}};
+    ASSIGN_OR_RETURN(phased_,
+                     PhasedAllToAll::Prepare(exchange, context_.device, *context_.teams, *context_.inside_nodes));
+    return OkStatus();
+  }
+
   CollectiveKey key_;
+  CollectiveContext context_;
   Communicator& group_;
   Communicator* gather_;
   size_t bytes_ = 0;
-  DeviceMemory send_, receive_, gathered_;
+  DeviceMemory send_, receive_, gathered_, scratch_;
+  std::unique_ptr<PhasedAllToAll> phased_;  // Of an all-to-all that is not DIRECT.
 };
 
 // The kernels of one rank on made-up tokens: rows spread evenly over the rank's experts.
@@ -195,10 +216,10 @@ StatusOr<GroupPlacement> PlacementOf(const CollectiveKey& key, int ranks, int ra
   return placement;
 }
 
-StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, double bytes, Device& device,
-                                                    Communicator& group, Communicator* gather) {
-  auto operation = std::make_unique<CollectiveOperation>(key, group, gather);
-  RETURN_IF_ERROR(operation->Allocate(bytes, device));
+StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, double bytes,
+                                                    const CollectiveContext& context) {
+  auto operation = std::make_unique<CollectiveOperation>(key, context);
+  RETURN_IF_ERROR(operation->Allocate(bytes));
   return operation;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "executor/all_to_all/phased_all_to_all.h"
 #include "executor/communicator.h"
 #include "executor/device.h"
 #include "executor/kernels.h"
@@ -30,10 +31,17 @@ class Operation {
   virtual double share() const { return 1; }
 };
 
-// `gather` is the MP group of an ALL_TO_ALL_ALL_GATHER, null otherwise. `bytes` is rounded up to what the group
-// divides.
-StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, double bytes, Device& device,
-                                                    Communicator& group, Communicator* gather);
+// What a collective runs on; borrowed.
+struct CollectiveContext {
+  Device& device;
+  Communicator& group;
+  Communicator* gather = nullptr;  // The MP group of an ALL_TO_ALL_ALL_GATHER.
+  AllToAllTeams* teams = nullptr;  // Of an all-to-all that is not DIRECT; so is `inside_nodes`.
+  Stream* inside_nodes = nullptr;
+};
+// `bytes` is rounded up to what the group divides.
+StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, double bytes,
+                                                    const CollectiveContext& context);
 
 // A kernel on the shapes of `workload`, as one rank of its layout runs it.
 StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Device& device,

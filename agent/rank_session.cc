@@ -18,6 +18,7 @@
 #include "executor/launch/frames.h"
 #include "executor/reference/reference_gradients.h"
 #include "executor/runtime/graph_runner.h"
+#include "models/schedule/all_to_all.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "proto/convert/plan.h"
@@ -151,9 +152,15 @@ class HostRankSession final : public RankSession {
     const auto& key = std::get<CollectiveKey>(what.key);
     ASSIGN_OR_RETURN(const GroupPlacement placement, PlacementOf(key, Ranks(cluster_), cluster_.gpus_per_node));
     ASSIGN_OR_RETURN(GroupCommunicators * groups, Groups(placement.layout, beside));
-    const bool gathers = key.collective == Collective::kAllToAllAllGather;
-    return MakeCollective(key, what.size, *device_, (*groups)[placement.group],
-                          gathers ? &(*groups)[Group::kTensor] : nullptr);
+    CollectiveContext on = {.device = *device_, .group = (*groups)[placement.group]};
+    if (key.collective == Collective::kAllToAllAllGather) on.gather = &(*groups)[Group::kTensor];
+    if (key.collective == Collective::kAllToAll && key.algorithm != AllToAllAlgorithm::kDirect) {
+      RETURN_IF_ERROR(AlgorithmAllowed(key.algorithm, key.group));
+      ASSIGN_OR_RETURN(on.teams,
+                       groups->TeamsOf(placement.group, key.group, IndexIn(placement.group, placement.layout, rank_)));
+      on.inside_nodes = &streams_->inside_nodes();
+    }
+    return MakeCollective(key, what.size, on);
   }
 
   Status Measure(const v1::RankCommand::Measure& measure, v1::RankReply::Measured& measured) {

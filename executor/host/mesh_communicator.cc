@@ -55,6 +55,13 @@ class MeshCommunicator final : public Communicator {
     });
   }
 
+  void SendRecv(std::function<Transfers()> transfers, Stream& stream) override {
+    Queue(stream, [this, transfers = std::move(transfers)](Operation& operation) {
+      const Transfers now = transfers();
+      return operation.Exchange(PartsOf(now.sends, size()), PartsOf(now.recvs, size()));
+    });
+  }
+
   void AllToAllAllGather(const PeerRows& send, const PeerRows& partial, int shards, std::span<std::byte> gathered,
                          ElementType type, Communicator& gather, Stream& stream) override {
     auto& gathering = static_cast<MeshCommunicator&>(gather);

@@ -64,7 +64,7 @@ class Runner final : public GraphRunner {
       ended_.push_back(context_.device.MakeEvent());
       PairCells(graph_.tasks[i]);
     }
-    return OkStatus();
+    return PrepareAllToAlls();
   }
 
   void Enqueue(Phase phase) override {
@@ -247,6 +247,27 @@ class Runner final : public GraphRunner {
     }
   }
 
+  // The all-to-alls that are not DIRECT. They run on one stream one after the other, so they share their scratch.
+  Status PrepareAllToAlls() {
+    phased_.resize(graph_.tasks.size());
+    ASSIGN_OR_RETURN(scratch_, context_.device.Allocate(static_cast<size_t>(ScratchBytes(graph_, context_.rank))));
+    for (size_t id = 0; id < graph_.tasks.size(); ++id) {
+      const auto* op = std::get_if<CollectiveOp>(&graph_.tasks[id].op);
+      if (op == nullptr || op->algorithm == AllToAllAlgorithm::kDirect) continue;
+      const GroupShape shape = ShapeOf(op->group, graph_.layout, graph_.gpus_per_node);
+      ASSIGN_OR_RETURN(AllToAllTeams * teams, context_.groups.TeamsOf(op->group, shape, own(op->group)));
+      const PhasedExchange exchange = {.algorithm = op->algorithm,
+                                       .group = shape,
+                                       .rank = own(op->group),
+                                       .send = PeersOf(op->in, PeersIn(op->in)),
+                                       .recv = PeersOf(op->out, PeersIn(op->out)),
+                                       .scratch = {scratch_.data(), scratch_.bytes()}};
+      ASSIGN_OR_RETURN(phased_[id],
+                       PhasedAllToAll::Prepare(exchange, context_.device, *teams, context_.streams.inside_nodes()));
+    }
+    return OkStatus();
+  }
+
   void Launch(const GateOp& op, TaskId, Stream& stream) {
     int32_t* counts = op.counts == kNoBuffer ? nullptr : reinterpret_cast<int32_t*>(DataOf(op.counts));
     context_.kernels.Gate({.tokens = TokensOf(op.tokens),
@@ -333,7 +354,8 @@ class Runner final : public GraphRunner {
     context_.kernels.Combine(SlotsOf(op.slots), RoutingOf(op.routing), TokensOf(op.out), stream);
   }
 
-  void Launch(const CollectiveOp& op, TaskId, Stream& stream) {
+  void Launch(const CollectiveOp& op, TaskId id, Stream& stream) {
+    if (phased_[id] != nullptr) return phased_[id]->Enqueue(graph_.tasks[id].name, stream);
     Communicator& group = context_.groups[op.group];
     switch (op.collective) {
       case Collective::kAllToAll:
@@ -357,18 +379,25 @@ class Runner final : public GraphRunner {
   RankContext context_;
   const ElementType type_;
   std::array<int, std::size(kGroups)> own_{};
-  std::vector<DeviceMemory> memory_;                              // By buffer; empty for views.
-  std::vector<std::unique_ptr<Event>> started_, ended_;           // By task.
+  std::vector<DeviceMemory> memory_;                     // By buffer; empty for views.
+  std::vector<std::unique_ptr<Event>> started_, ended_;  // By task.
+  DeviceMemory scratch_;
+  std::vector<std::unique_ptr<PhasedAllToAll>> phased_;           // By task; null unless an all-to-all not DIRECT.
   std::vector<std::vector<CellPair>> cell_pairs_;                 // By task, of COPY and REDUCE.
   std::vector<std::vector<std::vector<CellPair>>> expert_pairs_;  // By task, of EXPERT, by local expert.
 };
 
 }  // namespace
 
-RankStreams::RankStreams(Device& device) {
+RankStreams::RankStreams(Device& device) : device_(device) {
   for (int kind = 0; kind < kStreamKinds; ++kind) {
     streams_[kind] = device.MakeStream(std::string(Name(static_cast<StreamKind>(kind))));
   }
+}
+
+Stream& RankStreams::inside_nodes() {
+  if (inside_nodes_ == nullptr) inside_nodes_ = device_.MakeStream("INSIDE_NODES");
+  return *inside_nodes_;
 }
 
 StatusOr<GroupCommunicators> GroupCommunicators::Make(Communicator& world, const Layout& layout) {
@@ -380,8 +409,20 @@ StatusOr<GroupCommunicators> GroupCommunicators::Make(Communicator& world, const
   return groups;
 }
 
+StatusOr<AllToAllTeams*> GroupCommunicators::TeamsOf(Group group, const GroupShape& shape, int rank) {
+  std::unique_ptr<AllToAllTeams>& teams = teams_[static_cast<size_t>(group)];
+  if (teams == nullptr) {
+    ASSIGN_OR_RETURN(AllToAllTeams made, AllToAllTeams::Make((*this)[group], shape, rank));
+    teams = std::make_unique<AllToAllTeams>(std::move(made));
+  }
+  return teams.get();
+}
+
 void GroupCommunicators::Abort(const Status& why) {
   for (const auto& communicator : communicators_) communicator->Abort(why);
+  for (const auto& teams : teams_) {
+    if (teams != nullptr) teams->Abort(why);
+  }
 }
 
 StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& graph, const RankContext& context) {

@@ -1,6 +1,7 @@
 // Runs a task graph on one rank's device: the reader of design.md §2 that "does".
 //
-// Prepare resolves what differs between ranks and allocates every buffer once. Enqueue queues all tasks on their
+// Prepare resolves what differs between ranks and allocates every buffer once; it is collective where the graph has
+// all-to-alls that are not DIRECT. Enqueue queues all tasks on their
 // streams with the events between them, and returns; it reads no clock, blocks no thread and may be called again for
 // the next run. After Device::Synchronize, LastTimeline tells when each task started and ended.
 //
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/all_to_all/phased_all_to_all.h"
 #include "executor/communicator.h"
 #include "executor/device.h"
 #include "executor/kernels.h"
@@ -25,9 +27,14 @@ class RankStreams {
  public:
   explicit RankStreams(Device& device);
   Stream& operator[](StreamKind kind) { return *streams_[static_cast<size_t>(kind)]; }
+  // What PIPE sends inside nodes beside the inter-node stream. Not the intra-node stream, where it would wait for
+  // gathers that the graph puts beside the all-to-all. Made on first use.
+  Stream& inside_nodes();
 
  private:
+  Device& device_;
   std::array<std::unique_ptr<Stream>, kStreamKinds> streams_;
+  std::unique_ptr<Stream> inside_nodes_;
 };
 
 class GroupCommunicators {
@@ -35,10 +42,13 @@ class GroupCommunicators {
   // Splits `world` (the ranks of the stage) into the groups of `layout`. Collective; blocks.
   static StatusOr<GroupCommunicators> Make(Communicator& world, const Layout& layout);
   Communicator& operator[](Group group) { return *communicators_[static_cast<size_t>(group)]; }
+  // Of a group that has the shape and where the own rank is `rank`. The first call splits: collective, blocks.
+  StatusOr<AllToAllTeams*> TeamsOf(Group group, const GroupShape& shape, int rank);
   void Abort(const Status& why);
 
  private:
   std::array<std::unique_ptr<Communicator>, std::size(kGroups)> communicators_;
+  std::array<std::unique_ptr<AllToAllTeams>, std::size(kGroups)> teams_;  // Null until asked for.
 };
 
 // What a runner borrows; everything must outlive it.

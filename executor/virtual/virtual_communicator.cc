@@ -417,6 +417,14 @@ class VirtualCommunicator final : public Communicator {
     Queue(stream, {.kind = Operation::Kind::kSendRecv, .parts = parts});
   }
 
+  void SendRecv(std::function<Transfers()> transfers, Stream& stream) override {
+    const auto parts = [transfers = std::move(transfers)](int, int size) {
+      const Transfers now = transfers();
+      return Parts{PartsOf(now.sends, size), PartsOf(now.recvs, size)};
+    };
+    Queue(stream, {.kind = Operation::Kind::kSendRecv, .parts = parts});
+  }
+
   // An exchange that takes the task's time; then a gather, which takes none, of the sums of what came in.
   void AllToAllAllGather(const PeerRows& send, const PeerRows& partial, int shards, std::span<std::byte> gathered,
                          ElementType type, Communicator& gather, Stream& stream) override {

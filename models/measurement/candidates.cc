@@ -3,14 +3,20 @@
 #include <algorithm>
 #include <bit>
 
+#include "models/schedule/all_to_all.h"
+#include "models/schedule/schedules.h"
 #include "models/workload/groups.h"
 
 namespace moeplan {
 
-std::vector<Knobs> VariantsOf(Family family, const Layout& layout) {
+std::vector<Knobs> VariantsOf(Family family, const Layout& layout, int gpus_per_node) {
   std::vector<Knobs> variants = {{.family = family}};
   const bool can_overlap = layout.tensor_parallel > 1 && GroupSize(Group::kExpertShard, layout) > 1;
   if (family == Family::kParmS2 && can_overlap) variants.push_back({.family = family, .overlapped_gather = true});
+  const GroupShape group = ShapeOf(ExchangeGroup(family), layout, gpus_per_node);
+  for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
+    if (AlgorithmAllowed(algorithm, group).ok()) variants.push_back({.family = family, .all_to_all = algorithm});
+  }
   return variants;
 }
 

@@ -13,9 +13,10 @@ namespace moeplan {
 inline constexpr std::array kFamilies = {Family::kBaseline, Family::kBaselineTp, Family::kParmS1,  Family::kParmS2,
                                          Family::kMontaO1,  Family::kMontaO2,    Family::kMontaO3, Family::kPipeline};
 
-// The knobs of a family apart from its chunk count, simplest first: PARM_S2 gathers after its all-to-all or, where
-// there is both something to exchange and something to gather, with it; every other family has one variant.
-std::vector<Knobs> VariantsOf(Family family, const Layout& layout);
+// The knobs of a family apart from its chunk count, simplest first: DIRECT all-to-alls; PARM_S2, where there is both
+// something to exchange and something to gather, with the overlapped gather; then each other all-to-all algorithm that
+// is allowed over the family's group.
+std::vector<Knobs> VariantsOf(Family family, const Layout& layout, int gpus_per_node);
 
 // Chunk counts worth a graph when up to `most` are allowed: beyond 64, one chunk more changes each message by less than
 // a fiftieth, while graphs keep growing.

@@ -72,28 +72,35 @@ void AddComputeBeside(const TaskCost& cost, NeedList& list) {
   }
 }
 
-void AddGraph(const TaskGraph& graph, NeedList& list) {
+bool IsDirect(const CostKey& key) {
+  const auto* collective = std::get_if<CollectiveKey>(&key);
+  return collective == nullptr || collective->algorithm == AllToAllAlgorithm::kDirect;
+}
+
+// Of a graph with another algorithm than DIRECT only that counts: the rest has been asked by the same graph with
+// DIRECT, and shall not weigh more for each algorithm there is.
+void AddGraph(const TaskGraph& graph, AllToAllAlgorithm algorithm, NeedList& list) {
   const std::vector<ContentionSet> beside = PossibleContention(graph);
   for (size_t i = 0; i < graph.tasks.size(); ++i) {
     const auto cost = CostOf(graph.tasks[i], graph);
-    if (!cost) continue;
+    if (!cost || (algorithm != AllToAllAlgorithm::kDirect && IsDirect(cost->key))) continue;
     list.Add(cost->key, cost->size);
     if (!WorthContending(cost->key)) continue;
     for (int kind = 0; kind < kContentions; ++kind) {
       if (!beside[i].test(kind)) continue;
       list.AddContended(cost->key, static_cast<Contention>(kind), cost->size, kContendedShare);
     }
-    AddComputeBeside(*cost, list);
+    if (IsDirect(cost->key)) AddComputeBeside(*cost, list);
   }
 }
 
 void AddCandidates(const Workload& workload, const Cluster& cluster, NeedList& list) {
   for (const Family family : kFamilies) {
     if (!FamilyAllowed(family, workload).ok()) continue;
-    for (const Knobs& variant : VariantsOf(family, workload.layout)) {
+    for (const Knobs& variant : VariantsOf(family, workload.layout, cluster.gpus_per_node)) {
       for (const int pieces : PowersOfTwo(MaxPieces(family, workload))) {
         const auto graph = BuildSchedule(WithPieces(variant, pieces), workload, cluster);
-        if (graph.ok()) AddGraph(PartOf(*graph, workload.phase), list);
+        if (graph.ok()) AddGraph(PartOf(*graph, workload.phase), variant.all_to_all, list);
       }
     }
   }
@@ -262,7 +269,7 @@ std::vector<Need> NeedsOfLayouts(const Cluster& cluster, double low_bytes, doubl
   std::vector<Need> needs;
   for (const auto& [key, weight] : weights) {
     const std::vector<double> sizes = GridOf(key, cluster, low_bytes, high_bytes);
-    const int delay = ContentionOf(key) == Contention::kNone ? 0 : 2;
+    const int delay = (ContentionOf(key) == Contention::kNone ? 0 : 2) + (IsDirect(key) ? 0 : 1);
     for (int i = 0; i < static_cast<int>(sizes.size()); ++i) {
       // In (1, 2] times a power of two for each round, so that no heavy key's detail comes before a light key's ends.
       const double within_round = 1 + weight / heaviest;

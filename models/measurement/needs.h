@@ -22,7 +22,7 @@ struct Need {
 
 // Everything that pricing all candidates of the workloads (chunk counts in powers of two) and their rules ask, by
 // ascending key and size, each once. Contended keys are there for operations that may meet in some candidate, and for
-// every collective beside the expert GEMM and the GEMM beside them. Groups of one rank are not.
+// every collective (all-to-alls: DIRECT) beside the expert GEMM and the GEMM beside them. Groups of one rank are not.
 // A weight is the time that depends on the measurement, summed over its uses, with nominal speeds in place of the ones
 // not known yet (10 GB/s between nodes, 100 inside, 1 TB/s in memory, the cluster's peak flops or 100 Tflop/s, 10 µs to
 // start); contended measurements count a quarter of their time, those of compute beside communication a twentieth.
@@ -36,7 +36,8 @@ std::vector<Workload> DefaultWorkloads(const Cluster& cluster);
 // The keys that DefaultWorkloads need, any element size and dimensions, each over a grid of sizes: bytes by powers of
 // four from `low_bytes` to `high_bytes`, both included; for EXPERT_GEMM the flops that 1024 × 1024 BF16 experts of two
 // matrices spend on rows of that many bytes, up to 20 ms at the cluster's peak (or 17 Gflop where that is unknown).
-// Most useful first: both ends of every key, then the middles, and so on halving; contended keys come two rounds later.
+// Most useful first: both ends of every key, then the middles, and so on halving; contended keys come two rounds later,
+// all-to-all algorithms other than DIRECT one round.
 std::vector<Need> NeedsOfLayouts(const Cluster& cluster, double low_bytes = 1024, double high_bytes = 67108864);
 
 }  // namespace moeplan

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "models/schedule/all_to_all.h"
 #include "models/schedule/families.h"
 #include "models/text.h"
 
@@ -49,9 +50,6 @@ Status CheckPieces(const char* field, int Knobs::*knob, const Knobs& knobs, cons
 Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
   RETURN_IF_ERROR(CheckPieces("chunks", &Knobs::chunks, knobs, workload));
   RETURN_IF_ERROR(CheckPieces("partitionDegree", &Knobs::partition_degree, knobs, workload));
-  if (knobs.all_to_all != AllToAllAlgorithm::kDirect) {
-    return InvalidInput(StrCat("allToAll: found ", Name(knobs.all_to_all), ", expected DIRECT"));
-  }
   if (knobs.dispatch_codec != Codec::kNone || knobs.combine_codec != Codec::kNone) {
     return InvalidInput("dispatchCodec, combineCodec: found a codec, expected NONE");
   }
@@ -63,7 +61,24 @@ Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
         "the overlapped gather needs PARM_S2, tensorParallel above 1 and expertParallel·expertShardingParallel above "
         "1");
   }
+  if (knobs.overlapped_gather && knobs.all_to_all != AllToAllAlgorithm::kDirect) {
+    return Infeasible(StrCat("allToAll: found ", Name(knobs.all_to_all),
+                             ", expected DIRECT, as the overlapped gather exchanges and sums in one"));
+  }
   return OkStatus();
+}
+
+bool AreCounts(BufferId buffer, const TaskGraph& graph) {
+  return std::ranges::find(graph.buffers, buffer, &Buffer::counts) != graph.buffers.end();
+}
+
+// The all-to-alls of rows go by `algorithm`; those of counts are too small for any but DIRECT.
+void ChooseAlgorithm(AllToAllAlgorithm algorithm, TaskGraph& graph) {
+  for (Task& task : graph.tasks) {
+    auto* op = std::get_if<CollectiveOp>(&task.op);
+    if (op != nullptr && op->collective == Collective::kAllToAll && !AreCounts(op->in, graph))
+      op->algorithm = algorithm;
+  }
 }
 
 // Buffers of two graphs, matched up in the order in which their tasks touch them. What a buffer is called, and at which
@@ -130,6 +145,11 @@ Status FamilyAllowed(Family family, const Workload& workload) {
   return OkStatus();
 }
 
+Group ExchangeGroup(Family family) {
+  const bool over_shards = family == Family::kParmS1 || family == Family::kParmS2 || family == Family::kPipeline;
+  return over_shards ? Group::kExpertShard : Group::kExpert;
+}
+
 int MaxPieces(Family family, const Workload& workload) {
   const FamilyBuilder* builder = BuilderOf(family);
   if (builder == nullptr || builder->pieces == nullptr) return 1;
@@ -156,7 +176,11 @@ Knobs WithPieces(Knobs knobs, int pieces) {
 StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {
   RETURN_IF_ERROR(FamilyAllowed(knobs.family, workload));
   RETURN_IF_ERROR(CheckKnobs(knobs, workload));
-  return BuilderOf(knobs.family)->build(knobs, workload, cluster);
+  RETURN_IF_ERROR(
+      AlgorithmAllowed(knobs.all_to_all, ShapeOf(ExchangeGroup(knobs.family), workload.layout, cluster.gpus_per_node)));
+  TaskGraph graph = BuilderOf(knobs.family)->build(knobs, workload, cluster);
+  ChooseAlgorithm(knobs.all_to_all, graph);
+  return graph;
 }
 
 bool SameTasks(const TaskGraph& a, const TaskGraph& b) {

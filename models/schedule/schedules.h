@@ -13,6 +13,10 @@ namespace moeplan {
 // OK, or kInfeasible with the reason why this layout, gate or phase rules the family out. Requires a resolved workload.
 Status FamilyAllowed(Family family, const Workload& workload);
 
+// The group over which the family's all-to-alls send rows, by whose shape an algorithm is allowed or not
+// (models/schedule/all_to_all.h).
+Group ExchangeGroup(Family family);
+
 // The most pieces that `workload` allows `family` to cut slots into: N chunks for O2 and O3, at most max_chunks; r
 // partitions for S1, S2 and PIPELINE, at most max_partition_degree; 1 for the others. The smallest message of a piece
 // is at least min_chunk_bytes.
@@ -21,8 +25,9 @@ int MaxPieces(Family family, const Workload& workload);
 int PiecesOf(const Knobs& knobs);
 Knobs WithPieces(Knobs knobs, int pieces);
 
-// The graph of one candidate. Requires a resolved workload; kInfeasible when FamilyAllowed is, kInvalidInput for knobs
-// out of range.
+// The graph of one candidate; its all-to-alls of rows go by the knobs' algorithm, those of counts and SAA are DIRECT.
+// Requires a resolved workload; kInfeasible when FamilyAllowed or the algorithm is, kInvalidInput for knobs out of
+// range.
 StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
 
 // Whether two graphs have the same tasks, so that one measurement serves both (with ESP = MP = 1 several families

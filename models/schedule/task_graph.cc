@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "models/schedule/all_to_all.h"
+
 namespace moeplan {
 
 std::string_view Name(TaskKind kind) {
@@ -151,8 +153,22 @@ TaskGraph PartOf(TaskGraph graph, Phase phase) {
 
 double MaxRows(const Buffer& buffer) { return static_cast<double>(Cells(buffer)) * buffer.rows_per_cell; }
 
-double BufferBytes(const TaskGraph& graph) {
+double ScratchBytes(const TaskGraph& graph, int rank) {
   double bytes = 0;
+  for (const Task& task : graph.tasks) {
+    const auto* op = std::get_if<CollectiveOp>(&task.op);
+    if (op == nullptr || op->algorithm == AllToAllAlgorithm::kDirect) continue;
+    const GroupShape group = ShapeOf(op->group, graph.layout, graph.gpus_per_node);
+    const Buffer& received = graph.buffers[op->out];
+    const double block_bytes = MaxRows(received) * received.row_bytes / group.size;
+    const int blocks = ScratchBlocks(op->algorithm, group, IndexIn(op->group, graph.layout, rank));
+    bytes = std::max(bytes, blocks * block_bytes);
+  }
+  return bytes;
+}
+
+double BufferBytes(const TaskGraph& graph) {
+  double bytes = ScratchBytes(graph, /*rank=*/0);  // Leads its node.
   for (const Buffer& buffer : graph.buffers) {
     if (buffer.view_of == kNoBuffer) bytes += MaxRows(buffer) * buffer.row_bytes;
   }

@@ -229,7 +229,12 @@ double MaxRows(const Buffer& buffer);
 std::vector<BufferId> Reads(const TaskOp& op);
 std::vector<BufferId> Writes(const TaskOp& op);
 
-// Bytes of all buffers of one rank that are no views: what running the graph allocates beside the weights.
+// What the all-to-alls need on the way on rank `rank` of the stage (ScratchBlocks of models/schedule/all_to_all.h);
+// they run one after the other and share it.
+double ScratchBytes(const TaskGraph& graph, int rank);
+
+// Bytes of all buffers of one rank that are no views, and of the most scratch: what running the graph allocates beside
+// the weights.
 double BufferBytes(const TaskGraph& graph);
 
 }  // namespace moeplan

@@ -26,7 +26,7 @@ Candidate MakeCandidate(const Knobs& knobs, TaskGraph graph, GraphPrices prices,
 // Everything an answer says of the candidate.
 Plan PlanOf(const Candidate& candidate);
 
-// "MONTA_O2 with 4 chunks", "PARM_S2 with the overlapped gather".
+// "MONTA_O2 with 4 chunks", "PARM_S2 with the overlapped gather", "PARM_S1 with HIER_2D".
 std::string Describe(const Knobs& knobs);
 
 }  // namespace moeplan

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -56,7 +57,7 @@ class Search {
         Skip(Knobs{.family = family}, allowed.message());
         continue;
       }
-      for (const Knobs& variant : VariantsOf(family, workload_.layout)) TryVariant(variant);
+      TryVariants(family);
     }
     return std::move(listed_);
   }
@@ -74,6 +75,27 @@ class Search {
     std::vector<Candidate> priced;
     std::vector<double> too_large_bytes;
   };
+
+  // What the profile lacks of all-to-all algorithms is told once for all of them.
+  void TryVariants(Family family) {
+    std::vector<CostKey> not_measured;
+    for (const Knobs& variant : VariantsOf(family, workload_.layout, profile_.cluster.gpus_per_node)) {
+      if (variant.all_to_all == AllToAllAlgorithm::kDirect || Find(profile_, ExchangeKey(variant)) != nullptr) {
+        TryVariant(variant);
+      } else {
+        not_measured.push_back(Essential(ExchangeKey(variant)));
+      }
+    }
+    if (!not_measured.empty()) Skip({.family = family}, MissingReason(not_measured, workload_.layout));
+  }
+
+  CollectiveKey ExchangeKey(const Knobs& knobs) const {
+    CollectiveKey key =
+        KeyOf(Collective::kAllToAll, ExchangeGroup(knobs.family), workload_.layout, profile_.cluster.gpus_per_node);
+    key.algorithm = knobs.all_to_all;
+    key.bytes_per_element = workload_.layer.bytes_per_element;
+    return key;
+  }
 
   void TryVariant(const Knobs& variant) {
     Tried tried;
@@ -122,7 +144,10 @@ class Search {
   }
 
   void Skip(const Knobs& knobs, const std::string& reason) {
-    const std::string variant = knobs.overlapped_gather ? "with the overlapped gather: " : "";
+    if (!told_.emplace(knobs.family, reason).second) return;  // Another variant is skipped for the same.
+    std::string variant;
+    if (knobs.overlapped_gather) variant = "with the overlapped gather: ";
+    if (knobs.all_to_all != AllToAllAlgorithm::kDirect) variant = StrCat("with ", Name(knobs.all_to_all), ": ");
     skipped_.push_back({std::string(Name(knobs.family)), variant + reason});
   }
 
@@ -138,6 +163,7 @@ class Search {
   std::stop_token cancelled_;
   std::vector<Candidate> listed_;
   std::vector<Skipped> skipped_;
+  std::set<std::pair<Family, std::string>> told_;
   bool stopped_ = false;
   int evaluated_ = 0;
   double fastest_s_ = std::numeric_limits<double>::infinity();
@@ -147,7 +173,9 @@ class Search {
 constexpr double kIndistinctGain = 0.03;
 
 // Smaller is simpler.
-auto Simplicity(const Knobs& knobs) { return std::tuple(knobs.family, PiecesOf(knobs), knobs.overlapped_gather); }
+auto Simplicity(const Knobs& knobs) {
+  return std::tuple(knobs.family, knobs.all_to_all, PiecesOf(knobs), knobs.overlapped_gather);
+}
 
 // Sums in another order differ in the last bit, so times are compared in billionths of the fastest.
 void SortBestFirst(std::vector<Candidate>& candidates, double fastest_s) {

@@ -1,7 +1,7 @@
 // The joint search: every schedule of a layer that this version can build, priced on its task graph and compared.
 //
 // The searched space is every allowed family with every variant and chunk count of models/measurement/candidates.h,
-// over DIRECT collectives, without codecs. It is small, so it is enumerated whole, and the best is the best of it.
+// without codecs. It is small, so it is enumerated whole, and the best is the best of it.
 #pragma once
 
 #include <stop_token>
@@ -21,12 +21,13 @@ struct PlanOptions {
 // Resolves the workload, asks the rules, prices the candidates.
 //
 // Listed are, of each family and variant, the chunk counts in powers of two and the fastest one, best first; times
-// within a billionth of the best's are ties, and ties go to the simpler family, then to fewer chunks, then to the
-// gather that is not overlapped. On measured profiles (with intervals) the best is the simplest candidate within 3 % of
-// the fastest, or within its interval if that is narrower (docs/decisions/0005): a gain that measurements cannot tell
-// is none. What cannot be priced or does not fit cluster.device_memory_bytes is named in skipped_candidates.
-// search.time_floor_s is the smallest predicted time of all graphs priced, which is a bound because the space was
-// enumerated whole; when cancelled it is 0, and what was priced until then is answered.
+// within a billionth of the best's are ties, and ties go to the simpler family, then to the
+// DIRECT all-to-all, then to fewer chunks, then to the gather that is not overlapped. On measured profiles (with
+// intervals) the best is the simplest candidate within 3 % of the fastest, or within its interval if that is narrower
+// (docs/decisions/0005): a gain that measurements cannot tell is none. What cannot be priced or does not fit
+// cluster.device_memory_bytes is named in skipped_candidates. search.time_floor_s is the smallest predicted time of all
+// graphs priced, which is a bound because the space was enumerated whole; when cancelled it is 0, and what was priced
+// until then is answered.
 //
 // kInvalidInput: the workload is wrong, or neither a rule nor a candidate could be answered (the message names what the
 // first rule lacks). kCancelled: cancelled before anything was answered.

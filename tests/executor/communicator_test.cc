@@ -286,30 +286,56 @@ struct RandomTransfer {
   size_t bytes;
 };
 
+// Fills in the buffers of `own` and says what it sends and gets of `transfers`.
+Transfers PointInto(OnRank& own, uint64_t seed, const std::vector<RandomTransfer>& transfers) {
+  own.send.reserve(1000), own.recv.reserve(1000);  // Transfers point into them.
+  Transfers own_transfers;
+  for (int i = 0; i < static_cast<int>(transfers.size()); ++i) {
+    const auto& [from, to, bytes] = transfers[i];
+    const Bytes content = RandomBytes(seed, i, bytes);
+    if (from == own.rank) {
+      Append(own.send, content);
+      own_transfers.sends.push_back({to, std::span(own.send).last(bytes)});
+    }
+    if (to == own.rank) {
+      Append(own.expected, content);
+      own.recv.resize(own.expected.size());
+      own_transfers.recvs.push_back({from, std::span(own.recv).last(bytes)});
+    }
+  }
+  std::ranges::stable_sort(own_transfers.recvs, std::greater(),
+                           &Transfer::peer);  // Only the order within a pair counts.
+  return own_transfers;
+}
+
+std::vector<RandomTransfer> RandomTransfers(int ranks, std::mt19937_64& random) {
+  std::vector<RandomTransfer> transfers(Below(random, 4 * ranks));
+  for (RandomTransfer& one : transfers) {
+    one = {Below(random, ranks), Below(random, ranks), static_cast<size_t>(Below(random, 12))};
+  }
+  return transfers;
+}
+
 TEST_P(CommunicatorTest, SendRecvMatchesTransfersBetweenTwoRanksInOrder) {
   ForRandomJobs([&](int ranks, uint64_t seed, std::mt19937_64& random) {
-    std::vector<RandomTransfer> transfers(Below(random, 4 * ranks));
-    for (RandomTransfer& one : transfers) {
-      one = {Below(random, ranks), Below(random, ranks), static_cast<size_t>(Below(random, 12))};
-    }
+    const std::vector<RandomTransfer> transfers = RandomTransfers(ranks, random);
     ExpectReceivedOn(ranks, [=](OnRank& own) {
-      own.send.reserve(1000), own.recv.reserve(1000);  // Transfers point into them.
-      std::vector<Transfer> sends, recvs;
-      for (int i = 0; i < static_cast<int>(transfers.size()); ++i) {
-        const auto& [from, to, bytes] = transfers[i];
-        const Bytes content = RandomBytes(seed, i, bytes);
-        if (from == own.rank) {
-          Append(own.send, content);
-          sends.push_back({to, std::span(own.send).last(bytes)});
-        }
-        if (to == own.rank) {
-          Append(own.expected, content);
-          own.recv.resize(own.expected.size());
-          recvs.push_back({from, std::span(own.recv).last(bytes)});
-        }
-      }
-      std::ranges::stable_sort(recvs, std::greater(), &Transfer::peer);  // Only the order within a pair counts.
-      own.world.SendRecv(sends, recvs, own.Label());
+      const Transfers known = PointInto(own, seed, transfers);
+      own.world.SendRecv(known.sends, known.recvs, own.Label());
+    });
+  });
+}
+
+TEST_P(CommunicatorTest, SendRecvAsksForLateTransfersWhenTheStreamGetsThere) {
+  ForRandomJobs([&](int ranks, uint64_t seed, std::mt19937_64& random) {
+    const std::vector<RandomTransfer> transfers = RandomTransfers(ranks, random);
+    ExpectReceivedOn(ranks, [=](OnRank& own) {
+      const auto late = std::make_shared<Transfers>();  // Empty until the stream has run.
+      HostStream::Of(own.Label()).Enqueue([=, &own] {
+        *late = PointInto(own, seed, transfers);
+        return OkStatus();
+      });
+      own.world.SendRecv([late] { return *late; }, own.Label());
     });
   });
 }

@@ -193,7 +193,7 @@ void CheckCase(JobRunner& job, const Case& test) {
   const Layer& layer = test.workload.layer;
   const int tensor_ranks = test.workload.layout.tensor_parallel;
   std::vector<TaskGraph> graphs;
-  const std::vector<Knobs> knobs = testing::AllKnobs(test.workload);
+  const std::vector<Knobs> knobs = testing::AllKnobs(test);
   for (const Knobs& one : knobs) {
     const auto graph = BuildSchedule(one, test.workload, test.cluster);
     ASSERT_TRUE(graph.ok()) << graph.status().message();

@@ -17,7 +17,8 @@ std::string Describe(const Case& test) {
 }
 
 std::string Describe(const Knobs& knobs) {
-  return StrCat(Name(knobs.family), " pieces ", PiecesOf(knobs), " saa ", knobs.overlapped_gather);
+  return StrCat(Name(knobs.family), " pieces ", PiecesOf(knobs), " saa ", knobs.overlapped_gather, " ",
+                Name(knobs.all_to_all));
 }
 
 Case RandomCase(std::mt19937_64& random) {
@@ -51,12 +52,15 @@ Case RandomCase(std::mt19937_64& random) {
   }
 }
 
-std::vector<Knobs> AllKnobs(const Workload& workload) {
+std::vector<Knobs> AllKnobs(const Case& test) {
+  const Workload& workload = test.workload;
   std::vector<Knobs> all;
   for (const Family family : kFamilies) {
     if (!FamilyAllowed(family, workload).ok()) continue;
-    for (const Knobs& variant : VariantsOf(family, workload.layout)) {
-      for (int pieces = 1; pieces <= MaxPieces(family, workload); ++pieces) all.push_back(WithPieces(variant, pieces));
+    for (const Knobs& variant : VariantsOf(family, workload.layout, test.cluster.gpus_per_node)) {
+      const int most = MaxPieces(family, workload);
+      const bool direct = variant.all_to_all == AllToAllAlgorithm::kDirect;
+      for (int pieces = direct ? 1 : most; pieces <= most; ++pieces) all.push_back(WithPieces(variant, pieces));
     }
   }
   return all;

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 
 #include "executor/virtual/virtual_clock.h"
@@ -34,7 +35,11 @@ Profile RandomProfile(const TaskGraph& graph, std::mt19937_64& random) {
 TaskTime TimesOf(const TaskGraph& graph, const GraphPrices& prices) {
   std::map<std::string, double, std::less<>> time_s;
   for (size_t i = 0; i < graph.tasks.size(); ++i) time_s[graph.tasks[i].name] = prices.tasks[i].time_s;
-  return [time_s = std::move(time_s)](int, std::string_view task) { return time_s.find(task)->second; };
+  return [time_s = std::move(time_s)](int, std::string_view task) {
+    const std::string_view name =
+        task.substr(0, task.size() - (task.ends_with(kInsideNodes) ? kInsideNodes.size() : 0));
+    return time_s.find(name)->second;
+  };
 }
 
 // The timeline of each rank.
@@ -70,16 +75,48 @@ void ExpectSameTimeline(const Case& test, const TaskGraph& graph, std::mt19937_6
 
 TEST(VirtualTimelineTest, EveryFamilysGraphTakesThePlayedTimesOnEveryRank) {
   std::mt19937_64 random(testing::PrintedSeed());
-  std::map<Family, int> seen;
+  std::set<Family> families;
+  std::set<AllToAllAlgorithm> algorithms;
   for (int i = 0; i < 200 && !HasFailure(); ++i) {
     const Case test = testing::RandomCase(random);
-    for (const Knobs& knobs : testing::AllKnobs(test.workload)) {
+    for (const Knobs& knobs : testing::AllKnobs(test)) {
       SCOPED_TRACE(StrCat("case ", i, ": ", Describe(test), " ", testing::Describe(knobs)));
       ExpectSameTimeline(test, *BuildSchedule(knobs, test.workload, test.cluster), random);
-      ++seen[knobs.family];
+      families.insert(knobs.family);
+      algorithms.insert(knobs.all_to_all);
     }
   }
-  EXPECT_EQ(seen.size(), kFamilies.size());
+  EXPECT_EQ(families.size(), kFamilies.size());
+  EXPECT_EQ(algorithms.size(), 4);
+}
+
+// 2 nodes of 2 ranks, all of them one EP group: between nodes a second, inside nodes three.
+TEST(VirtualTimelineTest, ATaskByPipeEndsWithTheSlowerOfItsTwoLinks) {
+  Case test;
+  test.cluster = {.nodes = 2, .gpus_per_node = 2};
+  test.workload.layer = {.batch = 1,
+                         .sequence_length = 8,
+                         .model_dim = 4,
+                         .hidden_dim = 4,
+                         .experts = 4,
+                         .top_k = 1,
+                         .capacity_factor = 1.0,
+                         .bytes_per_element = 4};
+  test.workload.layout.expert_parallel = 4;
+  test.workload = *ResolveWorkload(test.workload, test.cluster);
+  const Knobs knobs = {.family = Family::kBaseline, .all_to_all = AllToAllAlgorithm::kPipe};
+  const auto time_s = [](int, std::string_view task) {
+    return task.ends_with(kInsideNodes) ? 3.0 : task.ends_with("a2a") ? 1.0 : 0.0;
+  };
+  for (const Timeline& timeline : RunVirtually(test, *BuildSchedule(knobs, test.workload, test.cluster), time_s)) {
+    int exchanges = 0;
+    for (const TaskTiming& timing : timeline) {
+      if (timing.kind != TaskKind::kAllToAll) continue;
+      EXPECT_EQ(timing.end_s - timing.start_s, 3) << timing.task;
+      ++exchanges;
+    }
+    EXPECT_EQ(exchanges, 2);
+  }
 }
 
 }  // namespace

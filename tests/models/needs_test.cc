@@ -7,6 +7,7 @@
 #include <set>
 
 #include "models/measurement/candidates.h"
+#include "models/schedule/all_to_all.h"
 #include "models/schedule/schedules.h"
 #include "models/timeline/price.h"
 
@@ -143,7 +144,7 @@ TEST(NeedsTest, AProfileOfTheNeedsPricesEveryCandidate) {
   int priced = 0;
   for (const Family family : kFamilies) {
     if (!FamilyAllowed(family, Resolved()).ok()) continue;
-    for (const Knobs& variant : VariantsOf(family, Resolved().layout)) {
+    for (const Knobs& variant : VariantsOf(family, Resolved().layout, kTwoNodesOfTwo.gpus_per_node)) {
       for (int pieces = 1; pieces <= MaxPieces(family, Resolved()); ++pieces) {
         const Knobs knobs = WithPieces(variant, pieces);
         const auto graph = BuildSchedule(knobs, Resolved(), kTwoNodesOfTwo);
@@ -156,7 +157,28 @@ TEST(NeedsTest, AProfileOfTheNeedsPricesEveryCandidate) {
       }
     }
   }
-  EXPECT_EQ(priced, 2 + 1 + 2 + 1 + 8 + 8);  // Baselines, S1, S2 twice, O1, O2 and O3 with N = 1 ... 8.
+  // Baselines; S1; S2 twice; O1, O2 and O3 with N = 1 ... 8; S1 and S2 with three more algorithms.
+  EXPECT_EQ(priced, 2 + 1 + 2 + 1 + 8 + 8 + 2 * 3);
+}
+
+TEST(NeedsTest, AlgorithmsWeighLikeOtherUsesAndNoMoreThanDirect) {
+  const std::vector<Need> needs = NeedsOf({Resolved()}, kTwoNodesOfTwo);
+  CollectiveKey over_both = {.collective = Collective::kAllToAll, .group = {4, 2}};
+  const Need* direct = FindNeed(needs, over_both, 16384);
+  ASSERT_NE(direct, nullptr);
+  for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
+    over_both.algorithm = algorithm;
+    // y / N_MP = 16384, there and back in S1 and in S2; no counts, no rules, nothing beside compute.
+    EXPECT_THAT(SizesAsked(needs, over_both), ElementsAre(16384));
+    const Need* need = FindNeed(needs, over_both, 16384);
+    EXPECT_NEAR(need->weight, 4 * (1e-5 + 16384 / 1e10), 1e-15);
+    EXPECT_LT(need->weight, direct->weight);
+    EXPECT_TRUE(SizesAsked(needs, WithContention(over_both, Contention::kWithExpertGemm)).empty());
+  }
+  // What is no all-to-all is asked no more often: 8192 bytes gathered over MP by S1 and Parm's rule (x), twice by
+  // MoNTA's (I), and by O2 and O3 with N = 2 for each chunk there and back.
+  const double once = 1e-5 + 8192 / 1e11;
+  EXPECT_NEAR(FindNeed(needs, AllGatherOverMp(), 8192)->weight, (1 + 1 + 2 + 2 * 2 * 2) * once, 1e-15);
 }
 
 // ---- Layouts without a workload.
@@ -185,6 +207,14 @@ TEST(NeedsOfLayoutsTest, EndsComeFirstThenMiddlesThenContention) {
   // A contended key's ends come with the third round.
   EXPECT_LT(place(AllGatherOverMp(), 262144), place(AllGatherOverMp(Contention::kWithCopy), 1024));
   EXPECT_LT(place(AllGatherOverMp(Contention::kWithCopy), 1024), place(AllGatherOverMp(), 4096));
+  // The ends of an all-to-all that is not DIRECT come with the middles.
+  CollectiveKey over_both = {.collective = Collective::kAllToAll, .group = {4, 2}};
+  const auto direct = place(over_both, 1024), direct_middle = place(over_both, 262144);
+  over_both.algorithm = AllToAllAlgorithm::kHier2d;
+  EXPECT_LT(direct, place(over_both, 1024));
+  EXPECT_LT(place(AllGatherOverMp(), 67108864), place(over_both, 1024));
+  EXPECT_LT(place(over_both, 1024), place(over_both, 262144));
+  EXPECT_LT(direct_middle, place(over_both, 262144));
 }
 
 TEST(NeedsOfLayoutsTest, KernelsAreForAnyLayerAndExpertsCountFlops) {

@@ -188,6 +188,46 @@ TEST(ScheduleTest, WithoutTensorParallelismAllUnchunkedFamiliesAreOneGraph) {
   EXPECT_FALSE(SameTasks(baseline, Build({.family = Family::kMontaO2, .chunks = 2}, workload)));
 }
 
+TEST(ScheduleTest, AnAlgorithmIsForTheAllToAllsOfRows) {
+  const Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
+  const TaskGraph graph = Build({.family = Family::kParmS1, .all_to_all = AllToAllAlgorithm::kHier2d}, workload);
+  for (const Task& task : graph.tasks) {
+    const auto* op = std::get_if<CollectiveOp>(&task.op);
+    if (op == nullptr) continue;
+    const bool of_rows = task.name == "dispatch_a2a" || task.name == "combine_a2a";
+    EXPECT_EQ(op->algorithm, of_rows ? AllToAllAlgorithm::kHier2d : AllToAllAlgorithm::kDirect) << task.name;
+  }
+  EXPECT_FALSE(SameTasks(graph, Build({.family = Family::kParmS1}, workload)));
+}
+
+TEST(ScheduleTest, AlgorithmsThatDoNotFitSayWhy) {
+  const Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
+  // EP has one rank on each node, EP&ESP two.
+  const auto over_ep =
+      BuildSchedule({.family = Family::kMontaO1, .all_to_all = AllToAllAlgorithm::kPipe}, workload, kCluster);
+  EXPECT_EQ(over_ep.status(),
+            Infeasible("allToAll: PIPE needs a group over several nodes with several ranks on each, found 2 ranks, 1 a "
+                       "node, where it is DIRECT"));
+  const Knobs overlapped = {
+      .family = Family::kParmS2, .all_to_all = AllToAllAlgorithm::kHier1d, .overlapped_gather = true};
+  EXPECT_EQ(BuildSchedule(overlapped, workload, kCluster).status().code(), StatusCode::kInfeasible);
+}
+
+TEST(ScheduleTest, ScratchOnTheWayIsMemory) {
+  // S2 without shards: 4 ranks on 2 nodes; a block is one expert's T / N_MP slots of 16 bytes. HIER_2D holds the 2
+  // blocks for its place on the other node, a leader of HIER_1D the 4 that leave its node and the 4 that come.
+  const Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 4});
+  const double block_bytes = 32 / 2 * 16;
+  const auto bytes_with = [&](AllToAllAlgorithm algorithm) {
+    return BufferBytes(Build({.family = Family::kParmS2, .all_to_all = algorithm}, workload));
+  };
+  const double direct_bytes = bytes_with(AllToAllAlgorithm::kDirect);
+  EXPECT_EQ(bytes_with(AllToAllAlgorithm::kPipe), direct_bytes);
+  EXPECT_EQ(bytes_with(AllToAllAlgorithm::kHier2d), direct_bytes + 2 * block_bytes);
+  EXPECT_EQ(bytes_with(AllToAllAlgorithm::kHier1d), direct_bytes + 8 * block_bytes);
+  EXPECT_EQ(ScratchBytes(Build({.family = Family::kParmS2, .all_to_all = AllToAllAlgorithm::kHier1d}, workload), 1), 0);
+}
+
 TEST(ScheduleTest, FamiliesThatDoNotFitSayWhy) {
   const Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 4});
   EXPECT_EQ(FamilyAllowed(Family::kMontaO1, workload).message(),

@@ -10,6 +10,7 @@
 #include "models/measurement/candidates.h"
 #include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
+#include "models/schedule/all_to_all.h"
 #include "models/schedule/schedules.h"
 #include "planner/search/candidate.h"
 #include "planner/search/explain.h"
@@ -96,7 +97,9 @@ TEST(PlanLayerTest, EveryFamilyThatTheLayoutAllowsIsACandidate) {
   EXPECT_EQ(families.size(), 7u);
   EXPECT_EQ(answer.search.evaluated,
             2 + 1 + 2 + 1 + 8 + 8);  // Baselines, S1, S2 twice, O1, O2 and O3 with N = 1 ... 8.
-  EXPECT_THAT(answer.skipped_candidates, ElementsAre(Field(&Skipped::what, "PIPELINE")));
+  // S1 and S2 exchange over 2 nodes of 2, where the profile knows DIRECT alone.
+  EXPECT_THAT(answer.skipped_candidates, ElementsAre(Field(&Skipped::what, "PARM_S1"), Field(&Skipped::what, "PARM_S2"),
+                                                     Field(&Skipped::what, "PIPELINE")));
   EXPECT_EQ(answer.search.stop_reason, StopReason::kProvedBest);
   EXPECT_EQ(answer.profile_name, "two-by-two");
   EXPECT_EQ(answer.profile_version, 3);
@@ -245,6 +248,73 @@ TEST(PlanLayerTest, ACandidateWithAMissingKeyIsSkippedWithTheCommand) {
                                  HasSubstr("moeplan calibrate"))))));
   EXPECT_THAT(ChunksOf(answer, Family::kParmS2), ElementsAre(1));  // The gather after the all-to-all is still there.
   EXPECT_TRUE(answer.rules.parm.has_value());
+}
+
+// ---- All-to-all algorithms: over EP&ESP, which lies on 2 nodes with 2 ranks each.
+
+CollectiveKey OverBoth(AllToAllAlgorithm algorithm) {
+  CollectiveKey key = Over(Collective::kAllToAll, {4, 2});
+  key.algorithm = algorithm;
+  return key;
+}
+
+TEST(PlanLayerTest, AFasterAllToAllAlgorithmIsChosen) {
+  Profile profile = SmallProfile();
+  profile.collectives.push_back(Line(OverBoth(AllToAllAlgorithm::kHier1d), 3e-5, 2e-9));
+  profile.collectives.push_back(Line(OverBoth(AllToAllAlgorithm::kHier2d), 1e-5, 1e-10));
+  profile.collectives.push_back(Line(OverBoth(AllToAllAlgorithm::kPipe), 3e-5, 5e-10));
+  const PlanAnswer answer = Answer(SmallWorkload(), profile);
+  EXPECT_EQ(answer.candidates.front().knobs.all_to_all, AllToAllAlgorithm::kHier2d);
+  EXPECT_EQ(answer.search.time_floor_s, answer.candidates.front().predicted_time_s);
+  EXPECT_THAT(answer.explanation, HasSubstr(" with HIER_2D"));
+  EXPECT_THAT(answer.skipped_candidates, ElementsAre(Field(&Skipped::what, "PIPELINE")));
+  // Both all-to-alls of S1 move 1 MiB: 2 · (3e-5 − 1e-5 + (1e-9 − 1e-10) · 2^20) less than DIRECT.
+  const double gain_s = TimeOf({.family = Family::kParmS1}, profile) -
+                        TimeOf({.family = Family::kParmS1, .all_to_all = AllToAllAlgorithm::kHier2d}, profile);
+  const auto graph =
+      BuildSchedule({.family = Family::kParmS1}, Resolved(SmallWorkload(), profile.cluster), profile.cluster);
+  double moved_bytes = 0;
+  int exchanges = 0;
+  for (const Task& task : graph->tasks) {
+    if (task.name != "dispatch_a2a" && task.name != "combine_a2a") continue;
+    moved_bytes += task.size;
+    ++exchanges;
+  }
+  EXPECT_EQ(exchanges, 2);
+  EXPECT_NEAR(gain_s, exchanges * 2e-5 + moved_bytes * 9e-10, 1e-12);
+}
+
+TEST(PlanLayerTest, ATieGoesToTheDirectAllToAll) {
+  Profile profile = SmallProfile();
+  for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
+    profile.collectives.push_back(Line(OverBoth(algorithm), 3e-5, 1e-9));
+  }
+  const PlanAnswer answer = Answer(SmallWorkload(), profile);
+  std::vector<AllToAllAlgorithm> of_s1;
+  for (const Plan& plan : answer.candidates) {
+    if (plan.knobs.family == Family::kParmS1) of_s1.push_back(plan.knobs.all_to_all);
+  }
+  EXPECT_THAT(of_s1, ElementsAre(AllToAllAlgorithm::kDirect, AllToAllAlgorithm::kHier1d, AllToAllAlgorithm::kHier2d,
+                                 AllToAllAlgorithm::kPipe));
+}
+
+TEST(PlanLayerTest, AlgorithmsThatWereNotMeasuredAreToldOnceForEachFamily) {
+  Profile profile = SmallProfile();
+  profile.collectives.push_back(Line(OverBoth(AllToAllAlgorithm::kPipe), 3e-5, 1e-9));
+  const std::vector<Skipped> skipped = Answer(SmallWorkload(), profile).skipped_candidates;
+  ASSERT_EQ(skipped.size(), 3u);  // S1, S2, PIPELINE.
+  EXPECT_THAT(skipped[1].reason,
+              HasSubstr("the profile lacks ALL_TO_ALL groupSize 4 ranksPerNode 2 algorithm HIER_1D and ALL_TO_ALL "
+                        "groupSize 4 ranksPerNode 2 algorithm HIER_2D; measure with: "));
+}
+
+TEST(PlanLayerTest, WhatEveryVariantLacksIsToldOnce) {
+  Profile profile = SmallProfile();
+  for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
+    profile.collectives.push_back(Line(OverBoth(algorithm), 3e-5, 1e-9));
+  }
+  profile.kernels.erase(profile.kernels.begin());  // EXPERT_GEMM.
+  EXPECT_EQ(Answer(SmallWorkload(), profile).skipped_candidates.size(), kFamilies.size());
 }
 
 TEST(PlanLayerTest, RulesOfLaterVersionsAreSkippedByName) {

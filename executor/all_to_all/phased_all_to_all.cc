@@ -1,0 +1,180 @@
+#include "executor/all_to_all/phased_all_to_all.h"
+
+#include "models/check.h"
+#include "models/text.h"
+
+namespace moeplan {
+namespace {
+
+size_t CountsOf(const CellLayout& cells) {
+  return static_cast<size_t>(cells.blocks / cells.repeat) * cells.cells_per_block;
+}
+
+// The counts of one buffer on every rank of the own node.
+class NodeCounts {
+ public:
+  Status Allocate(const PeerRows& rows, int ranks, Device& device) {
+    ASSIGN_OR_RETURN(memory_, device.Allocate(CountsOf(rows.cells) * sizeof(int32_t) * ranks));
+    return OkStatus();
+  }
+
+  void Gather(const PeerRows& rows, Communicator& node, Stream& stream) {
+    if (memory_.bytes() == 0) return;
+    node.AllGather(std::as_bytes(std::span(rows.cells.counts, CountsOf(rows.cells))), {memory_.data(), memory_.bytes()},
+                   stream);
+  }
+
+  // `own`, as the rank at `place` has it. Requires that the stream has gathered.
+  CellLayout At(int place, CellLayout own) const {
+    own.counts = reinterpret_cast<const int32_t*>(memory_.data()) + place * CountsOf(own);
+    return own;
+  }
+
+ private:
+  DeviceMemory memory_;
+};
+
+class Runner final : public PhasedAllToAll {
+ public:
+  Runner(const PhasedExchange& what, Device& device, AllToAllTeams& teams, Stream& inside_nodes)
+      : what_(what), device_(device), teams_(teams), inside_nodes_(inside_nodes) {
+    MOEPLAN_CHECK(what.recv.cells.blocks == what.group.size && what.group.size % what.send.cells.blocks == 0);
+    exchange_ = {.algorithm = what.algorithm,
+                 .group = what.group,
+                 .rank = what.rank,
+                 .dump = what.group.size / what.send.cells.blocks,
+                 .bytes = [this](int from, int to) { return BlockBytes(from, to); }};
+  }
+
+  Status Allocate() {
+    const AllToAllAlgorithm algorithm = what_.algorithm;
+    const int per_node = what_.group.ranks_per_node;
+    const bool passes_on = irregular() && !AtOnce(algorithm);
+    if (passes_on) RETURN_IF_ERROR(node_sends_.Allocate(what_.send, per_node, device_));
+    if (passes_on && algorithm == AllToAllAlgorithm::kHier1d)
+      RETURN_IF_ERROR(node_receives_.Allocate(what_.recv, per_node, device_));
+    for (size_t phase = 0; !irregular() && phase < TeamsOf(algorithm).size(); ++phase) {
+      transfers_.push_back(TransfersOf(static_cast<int>(phase)));
+    }
+    return OkStatus();
+  }
+
+  void Enqueue(const std::string& task, Stream& stream) override {
+    if (AtOnce(what_.algorithm)) return EnqueueAtOnce(task, stream);
+    node_sends_.Gather(what_.send, teams_[Team::kNode], stream);
+    node_receives_.Gather(what_.recv, teams_[Team::kNode], stream);
+    for (size_t phase = 0; phase < TeamsOf(what_.algorithm).size(); ++phase) Queue(static_cast<int>(phase), stream);
+  }
+
+ private:
+  bool irregular() const { return what_.send.cells.counts != nullptr || what_.recv.cells.counts != nullptr; }
+
+  void EnqueueAtOnce(const std::string& task, Stream& stream) {
+    device_.Record(*begun_, stream);
+    device_.Wait(inside_nodes_, *begun_);
+    device_.Label(inside_nodes_, StrCat(task, kInsideNodes));
+    Queue(/*phase=*/0, inside_nodes_);
+    device_.Record(*inside_done_, inside_nodes_);
+    Queue(/*phase=*/1, stream);
+    device_.Wait(stream, *inside_done_);
+  }
+
+  void Queue(int phase, Stream& stream) {
+    if (!TakesPart(what_.algorithm, phase, what_.group, what_.rank)) return;
+    Communicator& team = teams_[TeamsOf(what_.algorithm)[phase]];
+    if (irregular()) return team.SendRecv([this, phase] { return TransfersOf(phase); }, stream);
+    team.SendRecv(transfers_[phase].sends, transfers_[phase].recvs, stream);
+  }
+
+  Transfers TransfersOf(int phase) const {
+    const PhaseMessages messages = PhaseOf(exchange_, phase);
+    const Team team = TeamsOf(what_.algorithm)[phase];
+    Transfers transfers;
+    for (const Message& message : messages.sends) transfers.sends.push_back(TransferOf(message, team));
+    for (const Message& message : messages.receives) transfers.recvs.push_back(TransferOf(message, team));
+    return transfers;
+  }
+
+  Transfer TransferOf(const Message& message, Team team) const {
+    MOEPLAN_CHECK(message.place != Place::kScratch || message.offset + message.bytes <= what_.scratch.size());
+    return {PeerIn(team, message.peer), {DataOf(message.place) + message.offset, message.bytes}};
+  }
+
+  int PeerIn(Team team, int rank) const {
+    switch (team) {
+      case Team::kNode: return rank % what_.group.ranks_per_node;
+      case Team::kPlace: return rank / what_.group.ranks_per_node;
+      case Team::kGroup: break;
+    }
+    return rank;
+  }
+
+  std::byte* DataOf(Place place) const {
+    switch (place) {
+      case Place::kSend: return what_.send.data;
+      case Place::kReceive: return what_.recv.data;
+      case Place::kScratch: break;
+    }
+    return what_.scratch.data();
+  }
+
+  // What the own counts say, else those that the node has gathered.
+  size_t BlockBytes(int from, int to) const {
+    if (from == what_.rank) return BytesSent(what_.send.cells, to);
+    if (to == what_.rank) return BytesReceived(what_.recv.cells, from);
+    const int per_node = what_.group.ranks_per_node;
+    const bool leaves = from / per_node == what_.rank / per_node;
+    if (!irregular()) return leaves ? BytesSent(what_.send.cells, to) : BytesReceived(what_.recv.cells, from);
+    return leaves ? BytesSent(node_sends_.At(from % per_node, what_.send.cells), to)
+                  : BytesReceived(node_receives_.At(to % per_node, what_.recv.cells), from);
+  }
+
+  size_t BytesSent(const CellLayout& cells, int to) const {
+    return RowsOfBlock(cells, to / exchange_.dump) * what_.send.row_bytes;
+  }
+  size_t BytesReceived(const CellLayout& cells, int from) const {
+    return RowsOfBlock(cells, from) * what_.recv.row_bytes;
+  }
+
+  const PhasedExchange what_;
+  Exchange exchange_;
+  Device& device_;
+  AllToAllTeams& teams_;
+  Stream& inside_nodes_;
+  NodeCounts node_sends_, node_receives_;
+  std::vector<Transfers> transfers_;  // By phase, of regular rows.
+  const std::unique_ptr<Event> begun_ = device_.MakeEvent(), inside_done_ = device_.MakeEvent();
+};
+
+}  // namespace
+
+StatusOr<AllToAllTeams> AllToAllTeams::Make(Communicator& group, const GroupShape& shape, int rank) {
+  AllToAllTeams teams;
+  teams.group_ = &group;
+  ASSIGN_OR_RETURN(teams.node_, group.Split(rank / shape.ranks_per_node));
+  ASSIGN_OR_RETURN(teams.place_, group.Split(rank % shape.ranks_per_node));
+  return teams;
+}
+
+Communicator& AllToAllTeams::operator[](Team team) {
+  switch (team) {
+    case Team::kNode: return *node_;
+    case Team::kPlace: return *place_;
+    case Team::kGroup: break;
+  }
+  return *group_;
+}
+
+void AllToAllTeams::Abort(const Status& why) {
+  node_->Abort(why);
+  place_->Abort(why);
+}
+
+StatusOr<std::unique_ptr<PhasedAllToAll>> PhasedAllToAll::Prepare(const PhasedExchange& exchange, Device& device,
+                                                                  AllToAllTeams& teams, Stream& inside_nodes) {
+  auto runner = std::make_unique<Runner>(exchange, device, teams, inside_nodes);
+  RETURN_IF_ERROR(runner->Allocate());
+  return runner;
+}
+
+}  // namespace moeplan

@@ -1,0 +1,68 @@
+// Who sends what to whom in each phase of an all-to-all algorithm other than DIRECT: pure functions, so that every
+// shape of group can be tried without a network.
+//
+// A group of P ranks lies on nodes of g consecutive ranks; rank r has place r mod g in node r div g. Rank r has one
+// block for each rank, side by side in its send buffer, and gets one from each rank, side by side in its receive
+// buffer. A buffer with fewer blocks than ranks sends each block to that many consecutive ranks ("dump").
+//
+// Blocks for the own node go straight to their receivers in the first phase. Of the others,
+//   HIER_1D  0. inside nodes: all blocks to the leader (place 0);  1. between leaders: one message from node to node;
+//            2. inside nodes: each rank's blocks from the leader, one message for each node they come from.
+//   HIER_2D  0. inside nodes: the blocks for place p of any node to place p;  1. between the ranks of one place: one
+//            message from node to node.
+//   PIPE     0. inside nodes and 1. between nodes, at the same time; nothing on its way anywhere else.
+// So from one node to another g · g messages of DIRECT and PIPE become 1 (HIER_1D) or g (HIER_2D), as large together.
+//
+// Messages between two ranks in one phase match in order. Within a phase nothing that is received is sent.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "models/cost/profile.h"
+#include "models/workload/groups.h"
+
+namespace moeplan {
+
+// The ranks among which a phase runs, and with them the links that it uses.
+enum class Team {
+  kNode,   // Those of the own node.
+  kPlace,  // Those of the own place, one on each node.
+  kGroup,  // All; only messages between nodes.
+};
+
+enum class Place { kSend, kReceive, kScratch };
+
+struct Message {
+  int peer = 0;  // Within the group; possibly the own rank.
+  Place place = Place::kSend;
+  size_t offset = 0, bytes = 0;
+};
+
+struct PhaseMessages {
+  std::vector<Message> sends, receives;
+};
+
+struct Exchange {
+  AllToAllAlgorithm algorithm = AllToAllAlgorithm::kHier2d;  // Not DIRECT.
+  GroupShape group;
+  int rank = 0;
+  int dump = 1;  // How many consecutive ranks get the same block.
+  // The size of the block that `from` has for `to`. Asked of blocks from and to the own rank; by HIER_2D also of those
+  // from the own node to the own place of any node; by the leaders of HIER_1D of all from or to the own node.
+  std::function<size_t(int from, int to)> bytes;
+};
+
+// The team of each phase, in order; none for DIRECT, which is the communicator's own.
+std::span<const Team> TeamsOf(AllToAllAlgorithm algorithm);
+// Whether the phases may run at the same time.
+bool AtOnce(AllToAllAlgorithm algorithm);
+// Whether `rank` has a part in the phase; either all ranks of a team have or none.
+bool TakesPart(AllToAllAlgorithm algorithm, int phase, const GroupShape& group, int rank);
+
+// Offsets within kScratch stay below ScratchBlocks (models/schedule/all_to_all.h) times the largest block.
+PhaseMessages PhaseOf(const Exchange& exchange, int phase);
+
+}  // namespace moeplan
