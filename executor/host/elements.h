@@ -1,11 +1,11 @@
 // Rows of storage elements as floats and back.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "executor/codec/values.h"
 #include "executor/layer/layer_weights.h"
 #include "executor/rows.h"
 
@@ -24,7 +24,7 @@ inline void Load(const std::byte* from, ElementType type, size_t count, float* t
     return;
   }
   const auto* half = reinterpret_cast<const uint16_t*>(from);
-  for (size_t i = 0; i < count; ++i) to[i] = std::bit_cast<float>(static_cast<uint32_t>(half[i]) << 16);
+  for (size_t i = 0; i < count; ++i) to[i] = FloatFromBf16(half[i]);
 }
 
 inline void Store(const float* from, ElementType type, size_t count, std::byte* to) {
@@ -34,12 +34,7 @@ inline void Store(const float* from, ElementType type, size_t count, std::byte* 
     return;
   }
   auto* half = reinterpret_cast<uint16_t*>(to);
-  for (size_t i = 0; i < count; ++i) {
-    // RoundToBfloat16 as a select rather than a branch, so that the loop vectorises.
-    const auto bits = std::bit_cast<uint32_t>(from[i]);
-    const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
-    half[i] = static_cast<uint16_t>((from[i] == from[i] ? rounded : (bits | 0x400000)) >> 16);
-  }
+  for (size_t i = 0; i < count; ++i) half[i] = Bf16FromFloat(from[i]);
 }
 
 // to += from.
@@ -50,7 +45,7 @@ inline void Accumulate(const std::byte* from, ElementType type, size_t count, fl
     return;
   }
   const auto* half = reinterpret_cast<const uint16_t*>(from);
-  for (size_t i = 0; i < count; ++i) to[i] += std::bit_cast<float>(static_cast<uint32_t>(half[i]) << 16);
+  for (size_t i = 0; i < count; ++i) to[i] += FloatFromBf16(half[i]);
 }
 
 }  // namespace moeplan

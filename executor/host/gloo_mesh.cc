@@ -12,11 +12,13 @@
 #include <cstring>
 #include <functional>
 #include <future>
+#include <map>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <vector>
 
+#include "executor/host/abort_line.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -24,6 +26,8 @@ namespace {
 
 using std::chrono::milliseconds;
 constexpr milliseconds kConnectTimeout{30000};
+// From the moment that a rank gives up, and Gloo closes its connections, to the reason that it sends after that.
+constexpr milliseconds kReasonTimeout{200};
 using GlooDevice = std::shared_ptr<gloo::transport::Device>;
 
 // Gloo reports by exceptions; here they end.
@@ -118,11 +122,11 @@ class EventThread final : public gloo::transport::tcp::Handler {
 // A full mesh of connections whose addresses travel by our own means rather than a Gloo store.
 class Connections : public gloo::Context {
  public:
-  Connections(int rank, int size, const GlooDevice& device) : gloo::Context(rank, size) {
+  Connections(int rank, int size, const GlooDevice& device, milliseconds connect_timeout) : gloo::Context(rank, size) {
     transportContext_ = device->createContext(rank, size);
     // A fresh transport context has no defined timeout, and pairs take theirs when they are made.
-    transportContext_->setTimeout(kConnectTimeout);
-    setTimeout(kConnectTimeout);
+    transportContext_->setTimeout(connect_timeout);
+    setTimeout(connect_timeout);
     device_ = device;
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
@@ -159,9 +163,14 @@ StatusOr<std::vector<char>> Entry(std::string_view list, int index) {
   return InternalError("a rank sent addresses that cannot be read");
 }
 
-// Transfers under way, so that an abort from another thread ends their waits.
+// The transfers of a group that are under way, so that an abort ends their waits: from another thread, or another rank.
 class Waits {
  public:
+  Waits(std::shared_ptr<AbortLine> line, std::string group) : line_(std::move(line)), group_(std::move(group)) {
+    line_->Join(group_, [this](const Status& why) { Fail(why); });
+  }
+  ~Waits() { line_->Leave(group_); }
+
   Status Enter(gloo::transport::UnboundBuffer* buffer) {
     const std::lock_guard lock(mutex_);
     if (!failure_.ok()) return failure_;
@@ -172,20 +181,29 @@ class Waits {
     const std::lock_guard lock(mutex_);
     buffers_.erase(buffer);
   }
-  void Abort(const Status& why) {
+  void Abort(const Status& why) { line_->Abort(group_, why); }
+  Status failure() const {
     const std::lock_guard lock(mutex_);
-    if (failure_.ok()) failure_ = why;
+    return failure_;
+  }
+  // The same, after a transfer with rank `peer` of the job has failed: its reason may be on its way.
+  Status AwaitFailure(int peer) { return line_->AwaitNews(group_, peer, kReasonTimeout); }
+
+  const std::shared_ptr<AbortLine>& line() const { return line_; }
+  const std::string& group() const { return group_; }
+
+ private:
+  void Fail(const Status& why) {
+    const std::lock_guard lock(mutex_);
+    failure_ = why;
     for (gloo::transport::UnboundBuffer* buffer : buffers_) {
       buffer->abortWaitRecv();
       buffer->abortWaitSend();
     }
   }
-  Status failure() const {
-    const std::lock_guard lock(mutex_);
-    return failure_;
-  }
 
- private:
+  std::shared_ptr<AbortLine> line_;
+  std::string group_;
   mutable std::mutex mutex_;
   std::set<gloo::transport::UnboundBuffer*> buffers_;
   Status failure_;
@@ -195,9 +213,13 @@ class GlooTransfer final : public PendingTransfer {
  public:
   using Buffer = gloo::transport::UnboundBuffer;
 
-  GlooTransfer(std::unique_ptr<Buffer> buffer, bool receives, std::shared_ptr<Waits> waits,
+  GlooTransfer(std::unique_ptr<Buffer> buffer, bool receives, int job_rank, std::shared_ptr<Waits> waits,
                std::shared_ptr<EventThread> thread)
-      : state_(std::make_shared<State>()), receives_(receives), waits_(std::move(waits)), thread_(std::move(thread)) {
+      : state_(std::make_shared<State>()),
+        receives_(receives),
+        job_rank_(job_rank),
+        waits_(std::move(waits)),
+        thread_(std::move(thread)) {
     state_->buffer = std::move(buffer);
   }
   ~GlooTransfer() override {
@@ -229,7 +251,9 @@ class GlooTransfer final : public PendingTransfer {
     });
     waits_->Leave(state_->buffer.get());
     finished_ = status.ok();
-    return status;
+    if (status.code() != StatusCode::kPeerLost) return status;
+    const Status reason = waits_->AwaitFailure(job_rank_);
+    return reason.ok() ? status : reason;
   }
 
  private:
@@ -264,6 +288,7 @@ class GlooTransfer final : public PendingTransfer {
 
   std::shared_ptr<State> state_;
   bool receives_;
+  int job_rank_;
   bool finished_ = false;
   std::shared_ptr<Waits> waits_;
   std::shared_ptr<EventThread> thread_;
@@ -273,11 +298,11 @@ class GlooTransfer final : public PendingTransfer {
 struct Links {
   std::unique_ptr<Connections> data, signals;
 
-  static StatusOr<Links> Make(int rank, int size, const GlooDevice& device) {
+  static StatusOr<Links> Make(int rank, int size, const GlooDevice& device, milliseconds connect_timeout) {
     Links links;
     const Status made = Guarded([&] {
-      links.data = std::make_unique<Connections>(rank, size, device);
-      links.signals = std::make_unique<Connections>(rank, size, device);
+      links.data = std::make_unique<Connections>(rank, size, device, connect_timeout);
+      links.signals = std::make_unique<Connections>(rank, size, device, connect_timeout);
       return OkStatus();
     });
     if (!made.ok()) return made;
@@ -315,8 +340,13 @@ struct Links {
 
 class GlooMesh final : public Mesh {
  public:
-  GlooMesh(std::shared_ptr<EventThread> thread, Links links, int rank, std::vector<int> job_ranks)
-      : thread_(std::move(thread)), links_(std::move(links)), rank_(rank), job_ranks_(std::move(job_ranks)) {}
+  GlooMesh(std::shared_ptr<EventThread> thread, Links links, int rank, std::vector<int> job_ranks,
+           std::shared_ptr<AbortLine> line, std::string group)
+      : thread_(std::move(thread)),
+        links_(std::move(links)),
+        rank_(rank),
+        job_ranks_(std::move(job_ranks)),
+        waits_(std::make_shared<Waits>(std::move(line), std::move(group))) {}
   // Buffers hold on to their connections, which must not be closed by the event thread: it may have news of them at
   // hand.
   ~GlooMesh() override {
@@ -343,13 +373,14 @@ class GlooMesh final : public Mesh {
   StatusOr<std::unique_ptr<Mesh>> SubMesh(const std::vector<int>& members, Deadline deadline) override;
 
   void Abort(const Status& why) override { waits_->Abort(why); }
+  Status failure() const override { return waits_->failure(); }
 
  private:
   StatusOr<std::unique_ptr<PendingTransfer>> Start(Connections& connections, int peer, uint64_t tag, void* data,
                                                    size_t bytes, bool receives) {
     RETURN_IF_ERROR(waits_->failure());
-    auto transfer =
-        std::make_unique<GlooTransfer>(connections.createUnboundBuffer(data, bytes), receives, waits_, thread_);
+    auto transfer = std::make_unique<GlooTransfer>(connections.createUnboundBuffer(data, bytes), receives,
+                                                   job_ranks_[peer], waits_, thread_);
     transfer->Start(peer, tag);
     return transfer;
   }
@@ -364,8 +395,9 @@ class GlooMesh final : public Mesh {
   Links links_;
   int rank_;
   std::vector<int> job_ranks_;
-  std::shared_ptr<Waits> waits_ = std::make_shared<Waits>();
+  std::shared_ptr<Waits> waits_;
   uint64_t exchanges_ = 0;
+  std::map<std::string, int> sub_meshes_;  // How many were made, by their members.
   std::byte received_signal_{}, sent_signal_{};
 };
 
@@ -405,15 +437,19 @@ StatusOr<std::vector<std::string>> GlooMesh::ExchangeText(const std::vector<int>
 
 StatusOr<std::unique_ptr<Mesh>> GlooMesh::SubMesh(const std::vector<int>& members, Deadline deadline) {
   std::vector<int> job_ranks;
+  std::string name;
   int own = 0;
   for (const int member : members) {
     if (member == rank_) own = static_cast<int>(job_ranks.size());
     job_ranks.push_back(job_ranks_[member]);
+    name += StrCat(name.empty() ? "/" : ",", member);
   }
-  ASSIGN_OR_RETURN(Links links, Links::Make(own, static_cast<int>(members.size()), thread_->device()));
+  const std::string group = StrCat(waits_->group(), name, "#", sub_meshes_[name]++, ";");
+  ASSIGN_OR_RETURN(Links links,
+                   Links::Make(own, static_cast<int>(members.size()), thread_->device(), TimeLeft(deadline)));
   ASSIGN_OR_RETURN(const std::vector<std::string> addresses, ExchangeText(members, links.Addresses(), deadline));
   RETURN_IF_ERROR(links.Connect(addresses));
-  return std::make_unique<GlooMesh>(thread_, std::move(links), own, std::move(job_ranks));
+  return std::make_unique<GlooMesh>(thread_, std::move(links), own, std::move(job_ranks), waits_->line(), group);
 }
 
 constexpr std::string_view kHexDigits = "0123456789abcdef";
@@ -437,8 +473,11 @@ std::string FromHex(std::string_view text) {
 
 class TcpJoin final : public GlooJoin {
  public:
-  TcpJoin(std::shared_ptr<EventThread> thread, Links links)
-      : thread_(std::move(thread)), links_(std::move(links)), address_(ToHex(links_.Addresses())) {}
+  TcpJoin(std::shared_ptr<EventThread> thread, Links links, std::unique_ptr<AbortLine> line)
+      : thread_(std::move(thread)),
+        links_(std::move(links)),
+        line_(std::move(line)),
+        address_(ToHex(links_.Addresses()) + kSeparator + line_->address()) {}
 
   const std::string& address() const override { return address_; }
 
@@ -447,17 +486,27 @@ class TcpJoin final : public GlooJoin {
     if (static_cast<int>(addresses.size()) != size) {
       return InternalError(StrCat("found addresses of ", addresses.size(), " ranks, expected ", size));
     }
-    std::vector<std::string> lists;
-    for (const std::string& address : addresses) lists.push_back(FromHex(address));
+    std::vector<std::string> lists, lines;
+    for (const std::string& address : addresses) {
+      const size_t end = std::min(address.find(kSeparator), address.size() - 1);
+      lists.push_back(FromHex(address.substr(0, end)));
+      lines.push_back(address.substr(end + 1));
+    }
     RETURN_IF_ERROR(links_.Connect(lists));
+    RETURN_IF_ERROR(line_->Connect(lines, kConnectTimeout));
     std::vector<int> job_ranks;
     for (int peer = 0; peer < size; ++peer) job_ranks.push_back(peer);
-    return std::make_unique<GlooMesh>(std::move(thread_), std::move(links_), rank, std::move(job_ranks));
+    return std::make_unique<GlooMesh>(std::move(thread_), std::move(links_), rank, std::move(job_ranks),
+                                      std::move(line_),
+                                      /*group=*/"");
   }
 
  private:
+  static constexpr char kSeparator = '@';
+
   std::shared_ptr<EventThread> thread_;
   Links links_;
+  std::unique_ptr<AbortLine> line_;
   std::string address_;
 };
 
@@ -472,8 +521,9 @@ StatusOr<std::unique_ptr<GlooJoin>> StartGlooJoin(int rank, int size, const std:
     return OkStatus();
   });
   if (!made.ok()) return Unavailable(StrCat("cannot listen on ", host_address, ": ", made.message()));
-  ASSIGN_OR_RETURN(Links links, Links::Make(rank, size, thread->device()));
-  return std::make_unique<TcpJoin>(std::move(thread), std::move(links));
+  ASSIGN_OR_RETURN(Links links, Links::Make(rank, size, thread->device(), kConnectTimeout));
+  ASSIGN_OR_RETURN(std::unique_ptr<AbortLine> line, AbortLine::Listen(rank, size, host_address));
+  return std::make_unique<TcpJoin>(std::move(thread), std::move(links), std::move(line));
 }
 
 }  // namespace moeplan

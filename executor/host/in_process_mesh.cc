@@ -69,16 +69,24 @@ class Hub {
     for (auto& [members, child] : children_) child->Fail(why);
   }
 
+  Status failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
   // The hub of the `count`-th sub-mesh over these members.
   std::shared_ptr<Hub> Child(const std::vector<int>& members, int count) {
     const std::lock_guard lock(mutex_);
     auto& child = children_[{members, count}];
-    if (child == nullptr) child = std::make_shared<Hub>();
+    if (child == nullptr) {
+      child = std::make_shared<Hub>();
+      if (!failure_.ok()) child->Fail(failure_);
+    }
     return child;
   }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Channel, std::deque<std::shared_ptr<Message>>> senders_, receivers_;
   std::map<std::pair<std::vector<int>, int>, std::shared_ptr<Hub>> children_;
@@ -132,6 +140,7 @@ class InProcessMesh final : public Mesh {
   }
 
   void Abort(const Status& why) override { hub_->Fail(why); }
+  Status failure() const override { return hub_->failure(); }
 
  private:
   std::unique_ptr<PendingTransfer> Post(const Hub::Channel& channel, int peer, const std::byte* from, std::byte* to,

@@ -22,7 +22,7 @@ class PendingTransfer {
  public:
   // Dropping a transfer that did not finish cancels it.
   virtual ~PendingTransfer() = default;
-  // OK, kDeadlineExceeded, or kPeerLost with the reason.
+  // OK, kDeadlineExceeded, kPeerLost with the reason, or Mesh::failure.
   virtual Status Wait(Deadline deadline) = 0;
 };
 
@@ -45,7 +45,10 @@ class Mesh {
   // A mesh of its own over `members` (ascending, containing the own rank). Collective among them; blocks.
   virtual StatusOr<std::unique_ptr<Mesh>> SubMesh(const std::vector<int>& members, Deadline deadline) = 0;
 
+  // Fails this mesh and those made from it, on every rank: transfers under way and later ones answer `why`.
   virtual void Abort(const Status& why) = 0;
+  // What this mesh was aborted with, by whichever rank; OK before. From any thread.
+  virtual Status failure() const = 0;
 };
 
 // Ranks as threads of this process; element i is for rank i.

@@ -142,8 +142,8 @@ class MeshCommunicator final : public Communicator {
       Operation signals(mesh_, sequence_, task_, deadline_);
       for (int i = 1; i < mesh_.size(); ++i) {
         const int peer = (mesh_.rank() + i) % mesh_.size();
-        RETURN_IF_ERROR(signals.Add(peer, 0, mesh_.ReceiveSignal(peer)));
-        RETURN_IF_ERROR(signals.Add(peer, 0, mesh_.SendSignal(peer)));
+        RETURN_IF_ERROR(signals.Add(peer, BytesFrom(peer), mesh_.ReceiveSignal(peer)));
+        RETURN_IF_ERROR(signals.Add(peer, BytesFrom(peer), mesh_.SendSignal(peer)));
       }
       return signals.AwaitAll();
     }
@@ -152,6 +152,13 @@ class MeshCommunicator final : public Communicator {
       for (Pending& pending : pending_) RETURN_IF_ERROR(Await(pending));
       pending_.clear();
       return OkStatus();
+    }
+
+    // Posted, and not here yet.
+    size_t BytesFrom(int peer) const {
+      size_t bytes = 0;
+      for (const Pending& pending : pending_) bytes += pending.peer == peer && pending.receives ? pending.bytes : 0;
+      return bytes;
     }
 
     Status AwaitFrom(int peer) {
@@ -206,6 +213,8 @@ class MeshCommunicator final : public Communicator {
 
     Status Explain(const Status& status, int peer, size_t bytes) const {
       const int job_rank = mesh_.JobRank(peer);
+      // An abort says itself what went wrong, wherever that was.
+      if (status == mesh_.failure()) return status.Within(StrCat("task ", task_));
       switch (status.code()) {
         case StatusCode::kDeadlineExceeded: return error::MissedDeadline(job_rank, task_, static_cast<double>(bytes));
         case StatusCode::kPeerLost:

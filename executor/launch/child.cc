@@ -76,18 +76,6 @@ StatusOr<pid_t> Fork(const std::vector<std::string>& command, ChildSetup setup) 
 
 }  // namespace
 
-OwnedFd& OwnedFd::operator=(OwnedFd&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = other.release();
-  }
-  return *this;
-}
-OwnedFd::~OwnedFd() {
-  if (fd_ >= 0) close(fd_);
-}
-int OwnedFd::release() { return std::exchange(fd_, -1); }
-
 StatusOr<Child> Child::Start(const std::vector<std::string>& command, const ChildPlace& place) {
   ASSIGN_OR_RETURN(Pipe to_child, MakePipe());
   ASSIGN_OR_RETURN(Pipe from_child, MakePipe());

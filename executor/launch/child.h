@@ -6,25 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "executor/owned_fd.h"
 #include "models/status.h"
 
 namespace moeplan {
-
-// A descriptor closed with its owner.
-class OwnedFd {
- public:
-  OwnedFd() = default;
-  explicit OwnedFd(int fd) : fd_(fd) {}
-  OwnedFd(OwnedFd&& other) noexcept : fd_(other.release()) {}
-  OwnedFd& operator=(OwnedFd&& other) noexcept;
-  ~OwnedFd();
-
-  int get() const { return fd_; }
-  int release();
-
- private:
-  int fd_ = -1;
-};
 
 // Where a child runs.
 struct ChildPlace {

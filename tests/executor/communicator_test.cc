@@ -443,8 +443,6 @@ void QueueGather(OnRank& own, int ranks) {
 }
 
 TEST_P(CommunicatorTest, AbortFailsWhoeverWaitsWithItsReason) {
-  if (GetParam().name == "gloo")
-    GTEST_SKIP() << "an abort stays on its rank; processes are ended by their launcher (FaultTest)";
   const auto queue = [](OnRank& own) {
     if (own.rank == 1) return own.world.Abort(Cancelled("enough"));
     QueueGather(own, 3);
@@ -456,8 +454,6 @@ TEST_P(CommunicatorTest, AbortFailsWhoeverWaitsWithItsReason) {
 }
 
 TEST_P(CommunicatorTest, WorkThatFailsFailsThoseWhoWaitForItsRank) {
-  if (GetParam().name == "gloo")
-    GTEST_SKIP() << "an abort stays on its rank; processes are ended by their launcher (FaultTest)";
   const auto queue = [](OnRank& own) {
     if (own.rank == 1) {
       HostStream::Of(own.Label()).Enqueue([] { return DataLoss("bits fell out"); });

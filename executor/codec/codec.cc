@@ -1,0 +1,150 @@
+#include "executor/codec/codec.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "executor/codec/values.h"
+#include "executor/codec/zfp_rows.h"
+#include "executor/host/elements.h"
+
+namespace moeplan {
+namespace {
+
+constexpr size_t kScaleBytes = sizeof(float);
+
+uint32_t LargestMagnitudeBits(const float* row, int columns) {
+  // As whole numbers magnitudes keep their order, with NaN above all.
+  int32_t largest = 0;
+  for (int i = 0; i < columns; ++i) largest = std::max(largest, static_cast<int32_t>(BitsOf(row[i]) & 0x7fffffff));
+  return static_cast<uint32_t>(largest);
+}
+
+// A scale, then what `kCodeOf` makes of each scaled value, then zeros.
+template <auto kCodeOf>
+void EncodeScaled(const float* row, int columns, float largest_code, std::byte* encoded, size_t row_bytes) {
+  using Code = decltype(kCodeOf(0.0F));
+  const float scale = RowScale(LargestMagnitudeBits(row, columns), largest_code);
+  std::memcpy(encoded, &scale, sizeof scale);
+  auto* const codes = reinterpret_cast<Code*>(encoded + kScaleBytes);
+  const bool finite = scale == scale;
+  const float inverse = 1 / scale;
+  if (finite) {
+    for (int i = 0; i < columns; ++i) codes[i] = kCodeOf(row[i] * inverse);
+  }
+  const int coded = finite ? columns : 0;
+  std::memset(codes + coded, 0, row_bytes - kScaleBytes - coded);
+}
+
+template <typename Code, auto kValueOf>
+void DecodeScaled(const std::byte* encoded, int columns, float* row) {
+  float scale = 0;
+  std::memcpy(&scale, encoded, sizeof scale);
+  const auto* const codes = reinterpret_cast<const Code*>(encoded + kScaleBytes);
+  for (int i = 0; i < columns; ++i) row[i] = kValueOf(codes[i]) * scale;
+}
+
+// A codec with whatever it keeps between rows of one call.
+class RowCodec {
+ public:
+  static StatusOr<RowCodec> Make(Codec codec, const ElementRowsShape& shape) {
+    RowCodec made(codec, shape);
+    if (codec == Codec::kZfp) {
+      ASSIGN_OR_RETURN(made.zfp_, ZfpRows::Make(shape.columns));
+    }
+    return made;
+  }
+
+  void Encode(const float* row, std::byte* encoded) {
+    switch (codec_) {
+      case Codec::kFp16: {
+        auto* const codes = reinterpret_cast<uint16_t*>(encoded);
+        for (int i = 0; i < columns_; ++i) codes[i] = Fp16FromFloat(row[i]);
+        return;
+      }
+      case Codec::kFp8: return EncodeScaled<&Fp8FromFloat>(row, columns_, kLargestFp8, encoded, row_bytes_);
+      case Codec::kInt8: return EncodeScaled<&Int8FromFloat>(row, columns_, kLargestInt8, encoded, row_bytes_);
+      case Codec::kZfp: return zfp_->Encode(row, encoded);
+      default: return Store(row, ElementType::kBfloat16, columns_, encoded);
+    }
+  }
+
+  void Decode(const std::byte* encoded, float* row) {
+    switch (codec_) {
+      case Codec::kFp16: {
+        const auto* const codes = reinterpret_cast<const uint16_t*>(encoded);
+        for (int i = 0; i < columns_; ++i) row[i] = FloatFromFp16(codes[i]);
+        return;
+      }
+      case Codec::kFp8: return DecodeScaled<uint8_t, &FloatFromFp8>(encoded, columns_, row);
+      case Codec::kInt8: return DecodeScaled<int8_t, &FloatFromInt8>(encoded, columns_, row);
+      case Codec::kZfp: return zfp_->Decode(encoded, row);
+      default: return Load(encoded, ElementType::kBfloat16, columns_, row);
+    }
+  }
+
+  // Scaled back, a value next to the largest finite one of the type may lie beyond it, which the value did not.
+  bool may_overshoot() const { return codec_ == Codec::kFp8 || codec_ == Codec::kInt8 || codec_ == Codec::kZfp; }
+
+ private:
+  RowCodec(Codec codec, const ElementRowsShape& shape)
+      : codec_(codec), columns_(shape.columns), row_bytes_(EncodedRowBytes(codec, shape)) {}
+
+  Codec codec_;
+  int columns_;
+  size_t row_bytes_;
+  std::unique_ptr<ZfpRows> zfp_;
+};
+
+void ClampToFinite(ElementType type, float* row, int columns) {
+  const float largest = type == ElementType::kFloat32 ? std::numeric_limits<float>::max() : FloatFromBf16(0x7f7f);
+  for (int i = 0; i < columns; ++i) {
+    const float above = row[i] < -largest ? -largest : row[i];
+    row[i] = above > largest ? largest : above;  // NaN stays.
+  }
+}
+
+}  // namespace
+
+Status CheckCodec(Codec codec) { return codec == Codec::kZfp ? ZfpRows::Make(kZfpBlock).status() : OkStatus(); }
+
+size_t EncodedRowBytes(Codec codec, const ElementRowsShape& shape) {
+  return static_cast<size_t>(EncodedRowBytes(codec, shape.columns, static_cast<int>(BytesOf(shape.type))));
+}
+
+Status Encode(Codec codec, const ElementRowsShape& shape, const std::byte* elements, std::byte* encoded) {
+  const size_t element_bytes = BytesOf(shape.type), row_bytes = EncodedRowBytes(codec, shape);
+  if (CodecOnWire(codec, static_cast<int>(element_bytes)) == Codec::kNone) {
+    if (shape.rows > 0) std::memcpy(encoded, elements, shape.rows * row_bytes);
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(RowCodec coder, RowCodec::Make(codec, shape));
+  const bool are_floats = shape.type == ElementType::kFloat32;
+  std::vector<float> loaded(are_floats ? 0 : shape.columns);
+  for (int64_t row = 0; row < shape.rows; ++row, elements += shape.columns * element_bytes, encoded += row_bytes) {
+    if (!are_floats) Load(elements, shape.type, shape.columns, loaded.data());
+    coder.Encode(are_floats ? reinterpret_cast<const float*>(elements) : loaded.data(), encoded);
+  }
+  return OkStatus();
+}
+
+Status Decode(Codec codec, const ElementRowsShape& shape, const std::byte* encoded, std::byte* elements) {
+  const size_t element_bytes = BytesOf(shape.type), row_bytes = EncodedRowBytes(codec, shape);
+  if (CodecOnWire(codec, static_cast<int>(element_bytes)) == Codec::kNone) {
+    if (shape.rows > 0) std::memcpy(elements, encoded, shape.rows * row_bytes);
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(RowCodec coder, RowCodec::Make(codec, shape));
+  const bool are_floats = shape.type == ElementType::kFloat32;
+  std::vector<float> decoded(are_floats ? 0 : shape.columns);
+  for (int64_t row = 0; row < shape.rows; ++row, elements += shape.columns * element_bytes, encoded += row_bytes) {
+    float* const values = are_floats ? reinterpret_cast<float*>(elements) : decoded.data();
+    coder.Decode(encoded, values);
+    if (coder.may_overshoot()) ClampToFinite(shape.type, values, shape.columns);
+    if (!are_floats) Store(values, shape.type, shape.columns, elements);
+  }
+  return OkStatus();
+}
+
+}  // namespace moeplan

@@ -1,0 +1,39 @@
+// What a codec makes of rows of elements on the wire: how long they get, and how wrong they may become.
+//
+// A row is `columns` elements of `bytes_per_element` bytes: 4, FP32, or 2, BF16. The arithmetic is executor/codec's.
+// Pure functions.
+#pragma once
+
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+// Values that ZFP codes together: a block of its one-dimensional codec.
+inline constexpr int kZfpBlock = 4;
+// Blocks without a larger magnitude are coded as zeros: libzfp's own scaling overflows there (1.0.0).
+inline constexpr double kZfpSmallest = 0x1p-96;
+
+// Bytes of one encoded row. FP8 and INT8: a 4-byte scale, then a byte for each value, up to a multiple of 4; ZFP: 4
+// bytes for each begun block.
+double EncodedRowBytes(Codec codec, int columns, int bytes_per_element);
+
+// What is left to do on the wire: BF16 of BF16 rows changes nothing and is NONE, others are themselves.
+Codec CodecOnWire(Codec codec, int bytes_per_element);
+
+// Whether decoded rows may differ from what was encoded. FP16 of BF16 rows is lossy too: FP16 has the digits, not the
+// range.
+bool IsLossy(Codec codec, int bytes_per_element);
+
+// For finite values, |decoded - value| <= relative · (largest magnitude in the scope) + absolute. What a decoder adds
+// by rounding to BF16 elements is included. FP16 holds this up to 65504, what rounds beyond becomes infinite; BF16 up
+// to the largest BF16.
+struct CodecErrorBound {
+  enum class Scope { kValue, kRow, kBlock } scope = Scope::kValue;
+  double relative = 0;
+  double absolute = 0;
+};
+// NONE: 0. FP16, BF16: half of the last digit kept. FP8, INT8: half of the largest step, 32 of 448 and 1 of 127. ZFP:
+// see codec.cc.
+CodecErrorBound ErrorBoundOf(Codec codec, int bytes_per_element);
+
+}  // namespace moeplan
