@@ -2,7 +2,7 @@
 //
 // Tokens and slots are rows of M elements of one ElementType. Pointers are device memory that must live until the
 // stream has passed. Numerics (design.md §5): accumulation in float; gate logits in a fixed order per row, ties to the
-// lower expert; the slot of a (token, choice) pair is its place among the pairs of its expert in lexicographic order.
+// lower expert; the slot of a (token, choice) pair is its place among the pairs of its expert in the gate's order.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,24 @@
 
 #include "executor/device.h"
 #include "executor/layer/layer_weights.h"
+#include "executor/router_statistics.h"
 #include "executor/rows.h"
 
 namespace moeplan {
 
-// Of row i and choice c: [i * top_k + c]. A slot of -1 is a dropped pair.
+// Of row i and choice c: [i * RoutingWidth(layer) + c]. A slot of -1 is a dropped pair, or, with EXPERT_CHOICE, where
+// choice c is expert c, one that the expert did not take.
 struct Routing {
   int32_t* expert = nullptr;
   int32_t* slot = nullptr;
   float* weight = nullptr;
+
+  static size_t Bytes(size_t pairs) { return pairs * (2 * sizeof(int32_t) + sizeof(float)); }
+  // How `pairs` of them lie in memory.
+  static Routing At(std::byte* data, size_t pairs) {
+    auto* experts = reinterpret_cast<int32_t*>(data);
+    return {.expert = experts, .slot = experts + pairs, .weight = reinterpret_cast<float*>(experts + 2 * pairs)};
+  }
 };
 
 // `blocks` source batches (or one slice) of `rows_per_block` rows, of which `valid_rows` hold tokens.
@@ -27,6 +36,7 @@ struct TokenRows {
   int blocks = 1;
   int rows_per_block = 0;
   int valid_rows = 0;
+  int first_token = 0;  // The place of a slice's first row in its source batch.
 };
 
 struct GateArgs {
@@ -34,6 +44,8 @@ struct GateArgs {
   Routing routing;
   int capacity = 0;           // Pairs beyond it are dropped, unless `counts` is set.
   int32_t* counts = nullptr;  // Of each expert: its pairs in this slice.
+  RouterSums sums;            // Of `own_block`; overwritten. With `counts` nothing is dropped yet.
+  int own_block = 0;
 };
 
 struct AssignSlotsArgs {
@@ -43,12 +55,20 @@ struct AssignSlotsArgs {
   TokenRows tokens;
   Routing routing;
   int32_t* send_counts = nullptr;  // [experts]
+  RouterSums sums;                 // `kept` is overwritten.
 };
 
 struct SlotRows {
   std::byte* data = nullptr;
   CellLayout cells;
   SlotAddress address;
+};
+
+struct CombineArgs {
+  SlotRows slots;
+  Routing routing;
+  TokenRows out;
+  const std::byte* addend = nullptr;  // As many valid rows as `out`, or null.
 };
 
 class Kernels {
@@ -63,9 +83,11 @@ class Kernels {
   // pairs[e]: the cells of local expert e. Overwrites `out`.
   virtual void Expert(const SlotRows& in, const SlotRows& out, std::span<const std::vector<CellPair>> pairs,
                       Stream& stream) = 0;
+  // Every valid row of `in` through the shared expert. Overwrites `out`.
+  virtual void SharedExpert(const TokenRows& in, const TokenRows& out, Stream& stream) = 0;
   // out[pair.to] = the sum of all in[pair.from], in the order of `pairs`, which are grouped by `to`.
   virtual void SumCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) = 0;
-  virtual void Combine(const SlotRows& slots, const Routing& routing, const TokenRows& out, Stream& stream) = 0;
+  virtual void Combine(const CombineArgs& args, Stream& stream) = 0;
 };
 
 }  // namespace moeplan

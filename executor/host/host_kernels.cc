@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "executor/host/elements.h"
-#include "executor/host/gating.h"
 #include "executor/host/gemm.h"
+#include "executor/host/host_gate.h"
 #include "executor/host/host_stream.h"
 
 namespace moeplan {
@@ -27,14 +27,16 @@ class HostKernels final : public Kernels {
   HostKernels(const Layer& layer, const LayerWeights& weights)
       : layer_(layer),
         weights_(weights),
+        gate_(layer, weights.gate),
         type_(ElementTypeOf(layer.bytes_per_element)),
-        row_bytes_(static_cast<size_t>(layer.model_dim) * layer.bytes_per_element) {}
+        row_bytes_(static_cast<size_t>(layer.model_dim) * layer.bytes_per_element),
+        width_(RoutingWidth(layer)) {}
 
   void Gate(const GateArgs& args, Stream& stream) override {
-    Run(stream, [this, args] { GateRows(args); });
+    Run(stream, [this, args] { gate_.Route(args); });
   }
   void AssignSlots(const AssignSlotsArgs& args, Stream& stream) override {
-    Run(stream, [this, args] { AssignSlotsOfSlice(args); });
+    Run(stream, [this, args] { gate_.AssignSlots(args); });
   }
   void Dispatch(const TokenRows& tokens, const Routing& routing, const SlotRows& out, Stream& stream) override {
     Run(stream, [=, this] { DispatchRows(tokens, routing, out); });
@@ -49,8 +51,11 @@ class HostKernels final : public Kernels {
   void SumCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) override {
     Run(stream, [=, this] { SumPairs(in, out, pairs); });
   }
-  void Combine(const SlotRows& slots, const Routing& routing, const TokenRows& out, Stream& stream) override {
-    Run(stream, [=, this] { CombineRows(slots, routing, out); });
+  void SharedExpert(const TokenRows& in, const TokenRows& out, Stream& stream) override {
+    Run(stream, [=, this] { SharedExpertRows(in, out); });
+  }
+  void Combine(const CombineArgs& args, Stream& stream) override {
+    Run(stream, [this, args] { CombineRows(args); });
   }
 
  private:
@@ -62,46 +67,7 @@ class HostKernels final : public Kernels {
     });
   }
 
-  size_t PairIndex(int row, int choice) const { return static_cast<size_t>(row) * layer_.top_k + choice; }
-
-  void GateRows(const GateArgs& args) const {
-    std::vector<float> token(layer_.model_dim), logits(layer_.experts);
-    std::vector<int32_t> next_slot(layer_.experts);
-    const int capacity = args.counts == nullptr ? args.capacity : std::numeric_limits<int>::max();
-    for (int block = 0; block < args.tokens.blocks; ++block) {
-      std::ranges::fill(next_slot, 0);
-      for (int i = 0; i < args.tokens.valid_rows; ++i) {
-        const int row = block * args.tokens.rows_per_block + i;
-        Load(args.tokens.data + row * row_bytes_, type_, layer_.model_dim, token.data());
-        GateLogits(token, weights_.gate, logits);
-        const size_t first = PairIndex(row, 0);
-        const std::span experts(args.routing.expert + first, layer_.top_k);
-        ChooseExperts(logits, experts, {args.routing.weight + first, static_cast<size_t>(layer_.top_k)});
-        for (int choice = 0; choice < layer_.top_k; ++choice) {
-          const int32_t slot = next_slot[experts[choice]]++;
-          args.routing.slot[first + choice] = slot < capacity ? slot : -1;
-        }
-      }
-    }
-    if (args.counts != nullptr) std::ranges::copy(next_slot, args.counts);
-  }
-
-  void AssignSlotsOfSlice(const AssignSlotsArgs& args) const {
-    std::vector<int32_t> free(layer_.experts);
-    for (int expert = 0; expert < layer_.experts; ++expert) {
-      int64_t before = 0;
-      for (int slice = 0; slice < args.own_slice; ++slice) before += args.all_counts[slice * layer_.experts + expert];
-      const int32_t own = args.all_counts[args.own_slice * layer_.experts + expert];
-      free[expert] = static_cast<int32_t>(std::clamp<int64_t>(args.capacity - before, 0, own));
-      args.send_counts[expert] = free[expert];
-    }
-    for (int row = 0; row < args.tokens.valid_rows; ++row) {
-      for (int choice = 0; choice < layer_.top_k; ++choice) {
-        const size_t pair = PairIndex(row, choice);
-        if (args.routing.slot[pair] >= free[args.routing.expert[pair]]) args.routing.slot[pair] = -1;
-      }
-    }
-  }
+  size_t PairIndex(int row, int choice) const { return static_cast<size_t>(row) * width_ + choice; }
 
   void DispatchRows(const TokenRows& tokens, const Routing& routing, const SlotRows& out) const {
     const std::vector<int64_t> first_rows = FirstRows(out.cells);
@@ -116,17 +82,22 @@ class HostKernels final : public Kernels {
     }
   }
 
-  void CombineRows(const SlotRows& slots, const Routing& routing, const TokenRows& out) const {
+  void CombineRows(const CombineArgs& args) const {
+    const SlotRows& slots = args.slots;
+    const TokenRows& out = args.out;
     const std::vector<int64_t> first_rows = FirstRows(slots.cells);
     std::vector<float> sum(static_cast<size_t>(out.rows_per_block) * layer_.model_dim, 0.0F), part(layer_.model_dim);
+    if (args.addend != nullptr)
+      Load(args.addend, type_, static_cast<size_t>(out.valid_rows) * layer_.model_dim, sum.data());
     // The routing holds every block that was gated; `out` is the own one.
     const int block = slots.address.own_block;
     const int first_row = block * out.rows_per_block;
     ForEachPlacedPair(
-        slots, routing, first_row, out.valid_rows, block, [&](int row, size_t pair, const SlotPlace& place) {
+        slots, args.routing, first_row, out.valid_rows, block, [&](int row, size_t pair, const SlotPlace& place) {
           Load(slots.data + (first_rows[place.cell] + place.row) * row_bytes_, type_, layer_.model_dim, part.data());
           float* to = sum.data() + static_cast<size_t>(row - first_row) * layer_.model_dim;
-          for (int column = 0; column < layer_.model_dim; ++column) to[column] += routing.weight[pair] * part[column];
+          for (int column = 0; column < layer_.model_dim; ++column)
+            to[column] += args.routing.weight[pair] * part[column];
         });
     Store(sum.data(), type_, sum.size(), out.data);
   }
@@ -136,7 +107,7 @@ class HostKernels final : public Kernels {
   void ForEachPlacedPair(const SlotRows& slots, const Routing& routing, int first_row, int rows, int block,
                          Visit visit) const {
     for (int row = first_row; row < first_row + rows; ++row) {
-      for (int choice = 0; choice < layer_.top_k; ++choice) {
+      for (int choice = 0; choice < width_; ++choice) {
         const size_t pair = PairIndex(row, choice);
         if (routing.slot[pair] < 0) continue;
         const SlotPlace place = PlaceOf(slots.address, routing.expert[pair], block, routing.slot[pair]);
@@ -178,7 +149,7 @@ class HostKernels final : public Kernels {
         Load(in.data + from[pair.from] * row_bytes_, type_, count, next);
         next += count;
       }
-      FeedForward(static_cast<int>(expert), static_cast<int>(rows));
+      FeedForward(weights_.experts, static_cast<int>(expert), static_cast<int>(rows));
       next = output_.data();
       for (const CellPair& pair : pairs[expert]) {
         const size_t count = (from[pair.from + 1] - from[pair.from]) * layer_.model_dim;
@@ -188,29 +159,50 @@ class HostKernels final : public Kernels {
     }
   }
 
+  void SharedExpertRows(const TokenRows& in, const TokenRows& out) {
+    const size_t count = static_cast<size_t>(in.valid_rows) * layer_.model_dim;
+    input_.resize(count);
+    Load(in.data, type_, count, input_.data());
+    FeedForward(weights_.shared, /*expert=*/0, in.valid_rows);
+    Store(output_.data(), type_, count, out.data);
+  }
+
   // input_ [rows][M] to output_ [rows][M] through the shard's hidden columns.
-  void FeedForward(int expert, int rows) {
-    const int hidden = weights_.shard.hidden;
-    const size_t matrix = static_cast<size_t>(layer_.model_dim) * hidden;
+  void FeedForward(const ExpertWeights& weights, int expert, int rows) {
+    const int hidden = weights.shard.hidden, model = layer_.model_dim;
+    const size_t matrix = static_cast<size_t>(model) * hidden;
     hidden_.resize(static_cast<size_t>(rows) * hidden);
-    output_.resize(static_cast<size_t>(rows) * layer_.model_dim);
-    Multiply(input_.data(), weights_.up.data() + expert * matrix, hidden_.data(), rows, layer_.model_dim, hidden);
+    output_.resize(static_cast<size_t>(rows) * model);
+    Multiply(input_.data(), weights.up.data() + expert * matrix, hidden_.data(), rows, model, hidden);
+    AddBias(weights.up_bias, expert, hidden, hidden_);
     if (layer_.expert_matrices == 3) {
       gate_up_.resize(hidden_.size());
-      Multiply(input_.data(), weights_.gate_up.data() + expert * matrix, gate_up_.data(), rows, layer_.model_dim,
-               hidden);
+      Multiply(input_.data(), weights.gate_up.data() + expert * matrix, gate_up_.data(), rows, model, hidden);
+      AddBias(weights.gate_up_bias, expert, hidden, gate_up_);
       for (size_t i = 0; i < hidden_.size(); ++i) hidden_[i] *= gate_up_[i] / (1 + std::exp(-gate_up_[i]));
     } else {
       constexpr float kInverseSqrt2 = std::numbers::sqrt2_v<float> / 2;
       for (float& value : hidden_) value *= 0.5F * (1 + std::erf(value * kInverseSqrt2));
     }
-    Multiply(hidden_.data(), weights_.down.data() + expert * matrix, output_.data(), rows, hidden, layer_.model_dim);
+    Multiply(hidden_.data(), weights.down.data() + expert * matrix, output_.data(), rows, hidden, model);
+    AddBias(weights.down_bias, expert, model, output_);
+  }
+
+  // To every row of `columns` elements, the bias of `expert`, if there are biases.
+  static void AddBias(const std::vector<float>& biases, int expert, int columns, std::vector<float>& rows) {
+    if (biases.empty()) return;
+    const float* bias = biases.data() + static_cast<size_t>(expert) * columns;
+    for (size_t start = 0; start < rows.size(); start += columns) {
+      for (int column = 0; column < columns; ++column) rows[start + column] += bias[column];
+    }
   }
 
   const Layer layer_;
   const LayerWeights& weights_;
+  HostGate gate_;
   const ElementType type_;
   const size_t row_bytes_;
+  const int width_;
   // Scratch of the compute stream, kept between runs.
   std::vector<float> input_, hidden_, gate_up_, output_;
 };

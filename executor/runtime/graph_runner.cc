@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "executor/errors.h"
 #include "executor/host/elements.h"
 #include "models/check.h"
 
@@ -59,6 +58,8 @@ class Runner final : public GraphRunner {
       if (buffer.view_of != kNoBuffer) continue;
       ASSIGN_OR_RETURN(memory_[id], context_.device.Allocate(static_cast<size_t>(MaxRows(buffer) * buffer.row_bytes)));
     }
+    router_sums_.resize(RouterSums::Count(graph_.layer.experts));
+    ASSIGN_OR_RETURN(sums_memory_, context_.device.Allocate(router_sums_.size() * sizeof(double)));
     for (size_t i = 0; i < graph_.tasks.size(); ++i) {
       started_.push_back(context_.device.MakeEvent());
       ended_.push_back(context_.device.MakeEvent());
@@ -79,6 +80,9 @@ class Runner final : public GraphRunner {
       std::visit([&](const auto& op) { Launch(op, static_cast<TaskId>(id), stream); }, task.op);
       context_.device.Record(*ended_[id], stream);
     }
+    // The gate runs on this stream, and nobody waits for what comes after the last task.
+    context_.device.Copy(reinterpret_cast<std::byte*>(router_sums_.data()), sums_memory_.data(), sums_memory_.bytes(),
+                         context_.streams[StreamKind::kCompute]);
   }
 
   Timeline LastTimeline() const override {
@@ -108,14 +112,16 @@ class Runner final : public GraphRunner {
   RoutedRows routed_rows() const override {
     const BufferId tokens = GateTask().tokens;
     const TokenRows rows = TokensOf(tokens);
-    const int own_block = rows.blocks > 1 ? own(Group::kShard) : 0;
-    return {.first_row = own_block * rows.rows_per_block,
-            .count = rows.valid_rows,
-            .first_token = graph_.buffers[tokens].sliced ? own(Group::kTensor) * rows.rows_per_block : 0};
+    const int own_block = OwnBlock(rows);
+    return {.first_row = own_block * rows.rows_per_block, .count = rows.valid_rows, .first_token = rows.first_token};
   }
+
+  RouterStatistics router_statistics() const override { return StatisticsOf(router_sums_, graph_.layer.experts); }
 
  private:
   int own(Group group) const { return own_[static_cast<size_t>(group)]; }
+
+  int OwnBlock(const TokenRows& tokens) const { return tokens.blocks > 1 ? own(Group::kShard) : 0; }
 
   const GateOp& GateTask() const {
     for (const Task& task : graph_.tasks) {
@@ -194,13 +200,17 @@ class Runner final : public GraphRunner {
     return {.data = DataOf(id),
             .blocks = Cells(buffer),
             .rows_per_block = buffer.rows_per_cell,
-            .valid_rows = std::clamp(tokens - first, 0, buffer.rows_per_cell)};
+            .valid_rows = std::clamp(tokens - first, 0, buffer.rows_per_cell),
+            .first_token = first};
   }
 
   Routing RoutingOf(BufferId id) const {
-    const size_t pairs = static_cast<size_t>(MaxRows(graph_.buffers[id])) * graph_.layer.top_k;
-    auto* experts = reinterpret_cast<int32_t*>(DataOf(id));
-    return {.expert = experts, .slot = experts + pairs, .weight = reinterpret_cast<float*>(experts + 2 * pairs)};
+    const size_t pairs = static_cast<size_t>(MaxRows(graph_.buffers[id])) * RoutingWidth(graph_.layer);
+    return Routing::At(DataOf(id), pairs);
+  }
+
+  RouterSums Sums() const {
+    return RouterSums::At(reinterpret_cast<double*>(sums_memory_.data()), graph_.layer.experts);
   }
 
   // Cells that belong together, by destination cell.
@@ -232,10 +242,13 @@ class Runner final : public GraphRunner {
 
   void Launch(const GateOp& op, TaskId, Stream& stream) {
     int32_t* counts = op.counts == kNoBuffer ? nullptr : reinterpret_cast<int32_t*>(DataOf(op.counts));
-    context_.kernels.Gate({.tokens = TokensOf(op.tokens),
+    const TokenRows tokens = TokensOf(op.tokens);
+    context_.kernels.Gate({.tokens = tokens,
                            .routing = RoutingOf(op.routing),
                            .capacity = graph_.capacity,
-                           .counts = counts},
+                           .counts = counts,
+                           .sums = Sums(),
+                           .own_block = OwnBlock(tokens)},
                           stream);
   }
 
@@ -245,7 +258,8 @@ class Runner final : public GraphRunner {
                                   .capacity = graph_.capacity,
                                   .tokens = TokensOf(GateTask().tokens),
                                   .routing = RoutingOf(op.routing),
-                                  .send_counts = reinterpret_cast<int32_t*>(DataOf(op.send_counts))},
+                                  .send_counts = reinterpret_cast<int32_t*>(DataOf(op.send_counts)),
+                                  .sums = Sums()},
                                  stream);
   }
 
@@ -261,12 +275,20 @@ class Runner final : public GraphRunner {
     context_.kernels.Expert(SlotsOf(op.in), SlotsOf(op.out), expert_pairs_[id], stream);
   }
 
+  void Launch(const SharedExpertOp& op, TaskId, Stream& stream) {
+    context_.kernels.SharedExpert(TokensOf(op.in), TokensOf(op.out), stream);
+  }
+
   void Launch(const ReduceOp& op, TaskId id, Stream& stream) {
     context_.kernels.SumCells(SlotsOf(op.in), SlotsOf(op.out), cell_pairs_[id], stream);
   }
 
   void Launch(const CombineOp& op, TaskId, Stream& stream) {
-    context_.kernels.Combine(SlotsOf(op.slots), RoutingOf(op.routing), TokensOf(op.out), stream);
+    context_.kernels.Combine({.slots = SlotsOf(op.slots),
+                              .routing = RoutingOf(op.routing),
+                              .out = TokensOf(op.out),
+                              .addend = op.shared == kNoBuffer ? nullptr : DataOf(op.shared)},
+                             stream);
   }
 
   void Launch(const CollectiveOp& op, TaskId, Stream& stream) {
@@ -290,7 +312,9 @@ class Runner final : public GraphRunner {
   RankContext context_;
   const ElementType type_;
   std::array<int, std::size(kGroups)> own_{};
-  std::vector<DeviceMemory> memory_;                              // By buffer; empty for views.
+  std::vector<DeviceMemory> memory_;  // By buffer; empty for views.
+  DeviceMemory sums_memory_;
+  std::vector<double> router_sums_;                               // What sums_memory_ held after the last run.
   std::vector<std::unique_ptr<Event>> started_, ended_;           // By task.
   std::vector<std::vector<CellPair>> cell_pairs_;                 // By task, of COPY and REDUCE.
   std::vector<std::vector<std::vector<CellPair>>> expert_pairs_;  // By task, of EXPERT, by local expert.
@@ -318,7 +342,6 @@ void GroupCommunicators::Abort(const Status& why) {
 }
 
 StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& graph, const RankContext& context) {
-  if (graph.layer.gate != GateKind::kTopK && graph.layer.gate != GateKind::kSwitch) return error::GateNotThere();
   auto runner = std::make_unique<Runner>(graph, context);
   RETURN_IF_ERROR(runner->Allocate());
   return runner;

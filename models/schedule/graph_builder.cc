@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "models/check.h"
 #include "models/text.h"
@@ -11,8 +12,8 @@ namespace {
 
 constexpr double kCountBytes = 4;
 
-// Of each of a token's k choices: expert and slot as int32, weight as float.
-double RoutingRowBytes(const Layer& layer) { return 12.0 * layer.top_k; }
+// Of each pair of a token: expert and slot as int32, weight as float.
+double RoutingRowBytes(const Layer& layer) { return 12.0 * RoutingWidth(layer); }
 
 TaskKind KindOf(Collective collective) {
   switch (collective) {
@@ -131,11 +132,14 @@ std::vector<TaskId> GraphBuilder::WritersOf(BufferId buffer) const {
   return writers;
 }
 
-void GraphBuilder::AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op) {
+void GraphBuilder::AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op,
+                           BufferId after) {
   std::set<TaskId> dependencies;
-  for (const BufferId read : Reads(op)) {
-    for (const TaskId writer : WritersOf(read)) dependencies.insert(writer);
-  }
+  const auto follow = [&](BufferId buffer) {
+    for (const TaskId writer : WritersOf(buffer)) dependencies.insert(writer);
+  };
+  for (const BufferId read : Reads(op)) follow(read);
+  if (after != kNoBuffer) follow(after);
   const TaskId id = static_cast<TaskId>(graph_.tasks.size());
   for (const BufferId written : Writes(op)) {
     // An irregular output cannot be laid out before its counts are known.
@@ -200,19 +204,34 @@ BufferId GraphBuilder::AllReduce(const std::string& name, Group group, BufferId 
 }
 
 void GraphBuilder::AllToAllAllGather(const std::string& name, BufferId in, BufferId partial, BufferId out) {
+  // It gathers over MP on a stream of EP&ESP, so no other collective over MP may be under way: one communicator, one
+  // stream at a time.
   AddTask(name, TaskKind::kAllToAll, StreamOf(Group::kExpertShard), ExpectedBytes(buffer(partial)),
           CollectiveOp{.collective = Collective::kAllToAllAllGather,
                        .group = Group::kExpertShard,
                        .in = in,
                        .out = out,
-                       .partial = partial});
+                       .partial = partial},
+          /*after=*/shared_);
 }
 
 void GraphBuilder::Copy(const std::string& name, StreamKind stream, BufferId in, BufferId out) {
   AddTask(name, TaskKind::kCopy, stream, ExpectedBytes(buffer(in)), CopyOp{.in = in, .out = out});
 }
 
+void GraphBuilder::AddSharedExpert() {
+  const int chunk = std::exchange(chunk_, 0);
+  const bool named = std::exchange(chunk_named_, false);
+  const BufferId partial = TokenBuffer("shared_partial", {}, tokens());
+  AddTask("shared_expert", TaskKind::kExpert, StreamKind::kCompute,
+          SharedExpertFlops(graph_.layer, graph_.layout.tensor_parallel, tokens()),
+          SharedExpertOp{.in = graph_.input, .out = partial});
+  shared_ = AllReduce("reduce_shared", Group::kTensor, partial, TokenBuffer("shared_output", {}, tokens()));
+  SetChunk(chunk, named);
+}
+
 void GraphBuilder::Expert(BufferId in, BufferId out) {
+  if (graph_.layer.shared_hidden_dim > 0 && shared_ == kNoBuffer) AddSharedExpert();
   const double rows = Cells(buffer(in)) * buffer(in).expected_rows_per_cell;
   AddTask("expert", TaskKind::kExpert, StreamKind::kCompute,
           ExpertFlops(graph_.layer, graph_.layout.expert_sharding_parallel, rows), ExpertOp{.in = in, .out = out});
@@ -226,8 +245,11 @@ BufferId GraphBuilder::SumShards(BufferId in, BufferId out) {
 }
 
 void GraphBuilder::Combine(BufferId slots, BufferId routing, BufferId out) {
-  AddTask("combine", TaskKind::kCombine, StreamKind::kCompute, ExpectedBytes(buffer(slots)),
-          CombineOp{.slots = slots, .routing = routing, .out = out});
+  BufferId shared = shared_;
+  if (shared != kNoBuffer && buffer(out).sliced) shared = SliceOf(shared, buffer(out).rows_per_cell);
+  const double added_bytes = shared == kNoBuffer ? 0 : ExpectedBytes(buffer(shared));
+  AddTask("combine", TaskKind::kCombine, StreamKind::kCompute, ExpectedBytes(buffer(slots)) + added_bytes,
+          CombineOp{.slots = slots, .routing = routing, .out = out, .shared = shared});
 }
 
 TaskGraph GraphBuilder::Finish(BufferId output) && {

@@ -52,6 +52,8 @@ class GraphBuilder {
   BufferId AllReduce(const std::string& name, Group group, BufferId in, BufferId out);
   void AllToAllAllGather(const std::string& name, BufferId in, BufferId partial, BufferId out);
   void Copy(const std::string& name, StreamKind stream, BufferId in, BufferId out);
+  // The first call puts the layer's shared expert, where it has one, ahead of it: its compute then runs while tokens
+  // are still on their way, and its sum over MP while the experts compute. Combine adds what it made.
   void Expert(BufferId in, BufferId out);
   // `in` unless there are shards to sum.
   BufferId SumShards(BufferId in, BufferId out);
@@ -67,7 +69,10 @@ class GraphBuilder {
   BufferId AddBuffer(Buffer buffer);
   BufferId Collect(const std::string& name, Collective collective, Group group, BufferId in, BufferId out,
                    double bytes);
-  void AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op);
+  void AddSharedExpert();
+  // Depends on the writers of what it reads and of `after`.
+  void AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op,
+               BufferId after = kNoBuffer);
   std::vector<TaskId> WritersOf(BufferId buffer) const;
 
   TaskGraph graph_;
@@ -75,6 +80,7 @@ class GraphBuilder {
   double row_bytes_;
   int chunk_ = 0;
   bool chunk_named_ = false;
+  BufferId shared_ = kNoBuffer;               // What the shared expert made of the input.
   std::vector<std::vector<TaskId>> writers_;  // By buffer.
 };
 

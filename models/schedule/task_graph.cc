@@ -67,7 +67,9 @@ std::vector<BufferId> Reads(const TaskOp& op) {
                           return std::vector{dispatch.tokens, dispatch.routing};
                         },
                         [](const CombineOp& combine) {
-                          return std::vector{combine.slots, combine.routing};
+                          return combine.shared == kNoBuffer
+                                     ? std::vector{combine.slots, combine.routing}
+                                     : std::vector{combine.slots, combine.routing, combine.shared};
                         },
                         [](const auto& from_in) { return std::vector{from_in.in}; },
                     },

@@ -88,9 +88,10 @@ double ExpectedBytes(const Buffer& buffer);
 // The extent of `axis`, 1 where the buffer lacks it.
 int ExtentOf(const Buffer& buffer, Axis axis);
 
-// Scores the tokens of `tokens`, picks top-k experts for each, and gives each pair its slot among the pairs of its
-// block in lexicographic order; pairs beyond the capacity are dropped. With `counts` set the block is a slice that does
-// not know its slots yet: it drops nothing and writes how many pairs each expert got, and AssignSlots follows.
+// Scores the tokens of `tokens`, picks the experts of each by the layer's gate, and gives each pair its slot among the
+// pairs of its block in that gate's order; pairs beyond the capacity are dropped. With `counts` set the block is a
+// slice that does not know its slots yet: it drops nothing and writes how many pairs each expert got, and AssignSlots
+// follows.
 struct GateOp {
   BufferId tokens, routing, counts = kNoBuffer;
   friend bool operator==(const GateOp&, const GateOp&) = default;
@@ -127,17 +128,24 @@ struct ExpertOp {
   BufferId in, out;
   friend bool operator==(const ExpertOp&, const ExpertOp&) = default;
 };
+// The shared expert's FFN (this rank's hidden columns) on every token.
+struct SharedExpertOp {
+  BufferId in, out;
+  friend bool operator==(const SharedExpertOp&, const SharedExpertOp&) = default;
+};
 // Sums over the kShard axis.
 struct ReduceOp {
   BufferId in, out;
   friend bool operator==(const ReduceOp&, const ReduceOp&) = default;
 };
-// Weighted sum of each token's slots; where `slots` has a kBlock axis, in the own block.
+// Weighted sum of each token's slots; where `slots` has a kBlock axis, in the own block. `shared` is added: what
+// the shared expert made of the same tokens.
 struct CombineOp {
-  BufferId slots, routing, out;
+  BufferId slots, routing, out, shared = kNoBuffer;
   friend bool operator==(const CombineOp&, const CombineOp&) = default;
 };
-using TaskOp = std::variant<GateOp, AssignSlotsOp, DispatchOp, CollectiveOp, CopyOp, ExpertOp, ReduceOp, CombineOp>;
+using TaskOp = std::variant<GateOp, AssignSlotsOp, DispatchOp, CollectiveOp, CopyOp, ExpertOp, SharedExpertOp, ReduceOp,
+                            CombineOp>;
 
 struct Task {
   std::string name;  // Unique within the graph, such as "dispatch_a2a.2".

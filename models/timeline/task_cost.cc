@@ -104,6 +104,9 @@ struct CostOfOp {
   std::optional<TaskCost> operator()(const ReduceOp&) const { return Charge(Kernel::kPermute); }
   std::optional<TaskCost> operator()(const CopyOp&) const { return Charge(Kernel::kDeviceCopy); }
   std::optional<TaskCost> operator()(const ExpertOp&) const { return Charge(Kernel::kExpertGemm); }
+  std::optional<TaskCost> operator()(const SharedExpertOp&) const {
+    return TaskCost{SharedExpertKey(graph.layer, graph.layout), task.size};
+  }
   std::optional<TaskCost> operator()(const AssignSlotsOp&) const { return std::nullopt; }
 };
 
