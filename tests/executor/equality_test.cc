@@ -25,7 +25,8 @@ using testing::LayerOnRank;
 
 struct RankResult {
   std::vector<float> output;
-  std::vector<std::tuple<int, int32_t, bool>> routed;  // Pair number in the source batch, expert, dropped.
+  std::vector<std::tuple<int, int32_t, bool>> routed;  // Pair number in the source batch, expert, kept.
+  RouterStatistics statistics;
 };
 
 RankResult ResultOf(const GraphRunner& runner, const Layer& layer, size_t elements) {
@@ -34,13 +35,14 @@ RankResult ResultOf(const GraphRunner& runner, const Layer& layer, size_t elemen
   Load(runner.output(), ElementTypeOf(layer.bytes_per_element), elements, result.output.data());
   const auto rows = runner.routed_rows();
   const Routing routing = runner.routing();
+  const int width = RoutingWidth(layer);
   for (int row = 0; row < rows.count; ++row) {
-    for (int choice = 0; choice < layer.top_k; ++choice) {
-      const size_t at = static_cast<size_t>(rows.first_row + row) * layer.top_k + choice;
-      result.routed.emplace_back((rows.first_token + row) * layer.top_k + choice, routing.expert[at],
-                                 routing.slot[at] < 0);
+    for (int choice = 0; choice < width; ++choice) {
+      const size_t at = static_cast<size_t>(rows.first_row + row) * width + choice;
+      result.routed.emplace_back((rows.first_token + row) * width + choice, routing.expert[at], routing.slot[at] >= 0);
     }
   }
+  result.statistics = runner.router_statistics();
   return result;
 }
 
@@ -80,10 +82,63 @@ void ExpectEqualsReference(const Case& test, const RankResult& result, const Ref
     error = std::max(error, std::abs(result.output[i] - reference.output[i]));
   }
   EXPECT_LE(error, tolerance * reference.largest_magnitude);
-  for (const auto& [pair, expert, dropped] : result.routed) {
+  for (const auto& [pair, expert, kept] : result.routed) {
     EXPECT_EQ(expert, reference.experts[pair]);
-    EXPECT_EQ(dropped, reference.dropped[pair]) << "pair " << pair;
+    EXPECT_EQ(kept, reference.kept[pair]) << "pair " << pair;
   }
+}
+
+// By the definitions of executor/router_statistics.h, in double.
+RouterStatistics PlainStatistics(const Layer& layer, const std::vector<float>& input, const std::vector<float>& gate,
+                                 const ReferenceOutput& reference) {
+  RouterStatistics plain{.tokens = static_cast<int64_t>(input.size()) / layer.model_dim,
+                         .pairs = std::vector<int64_t>(layer.experts, 0),
+                         .kept = std::vector<int64_t>(layer.experts, 0),
+                         .probability_sum = std::vector<double>(layer.experts, 0)};
+  for (int64_t token = 0; token < plain.tokens; ++token) {
+    std::vector<double> logits(layer.experts, 0);
+    double all = 0;
+    for (int expert = 0; expert < layer.experts; ++expert) {
+      for (int i = 0; i < layer.model_dim; ++i) {
+        logits[expert] += static_cast<double>(input[token * layer.model_dim + i]) * gate[expert * layer.model_dim + i];
+      }
+      all += std::exp(logits[expert]);
+    }
+    plain.squared_log_sum_exp_sum += std::log(all) * std::log(all);
+    for (int expert = 0; expert < layer.experts; ++expert) {
+      const double probability = std::exp(logits[expert]) / all;
+      plain.probability_sum[expert] += probability;
+      plain.entropy_sum -= probability * std::log(probability);
+    }
+  }
+  for (size_t pair = 0; pair < reference.experts.size(); ++pair) {
+    // An expert that chooses has no pair but those it takes.
+    plain.pairs[reference.experts[pair]] += layer.gate != GateKind::kExpertChoice || reference.kept[pair];
+    plain.kept[reference.experts[pair]] += reference.kept[pair];
+  }
+  return plain;
+}
+
+void ExpectSameStatistics(const RouterStatistics& found, const RouterStatistics& plain) {
+  const auto near = [](double a, double b) { EXPECT_NEAR(a, b, 1e-5 * (1 + std::abs(b))); };
+  EXPECT_EQ(found.tokens, plain.tokens);
+  EXPECT_EQ(found.pairs, plain.pairs);
+  EXPECT_EQ(found.kept, plain.kept);
+  for (size_t expert = 0; expert < plain.probability_sum.size(); ++expert) {
+    near(found.probability_sum[expert], plain.probability_sum[expert]);
+  }
+  near(found.squared_log_sum_exp_sum, plain.squared_log_sum_exp_sum);
+  near(found.entropy_sum, plain.entropy_sum);
+}
+
+// What the MP group of `rank` did with its source batch: its slices added up, or what each of its ranks did.
+RouterStatistics StatisticsOfBatch(const std::vector<RankResult>& results, const Layout& layout, bool sliced,
+                                   int rank) {
+  RouterStatistics sum = results[rank].statistics;
+  for (const int other : MembersOf(Group::kTensor, layout, rank)) {
+    if (sliced && other != rank) sum += results[other].statistics;
+  }
+  return sum;
 }
 
 void CheckCase(JobRunner& job, const Case& test) {
@@ -100,15 +155,18 @@ void CheckCase(JobRunner& job, const Case& test) {
   const LayerWeights full = MakeWeights(layer, ShardOf(layer, {}, 0), kWeightSeed);
   for (int rank = 0; rank < Ranks(test.cluster); ++rank) {
     const bool padded = test.workload.capacity_passing == CapacityPassing::kPadded;
-    const std::vector<float> input = MakeInput(layer, layout, rank / layout.tensor_parallel, kWeightSeed);
+    const std::vector<float> input = testing::InputOf(test, rank / layout.tensor_parallel);
     const int slots = SizesOf(layer, layout).slots;
     const ReferenceOutput whole = ComputeReference(layer, full, input, slots, 1);
     const int slices = layout.tensor_parallel;
     const ReferenceOutput sliced = ComputeReference(layer, full, input, (slots + slices - 1) / slices, slices);
     for (size_t i = 0; i < graphs.size(); ++i) {
       SCOPED_TRACE(StrCat(testing::Describe(knobs[i]), " rank ", rank));
-      const bool drops_by_slice = padded && knobs[i].family == Family::kParmS1;
-      ExpectEqualsReference(test, results[i][rank], drops_by_slice ? sliced : whole);
+      const bool gates_slices = knobs[i].family == Family::kParmS1 && slices > 1;
+      const ReferenceOutput& reference = padded && gates_slices ? sliced : whole;
+      ExpectEqualsReference(test, results[i][rank], reference);
+      ExpectSameStatistics(StatisticsOfBatch(results[i], layout, gates_slices, rank),
+                           PlainStatistics(layer, input, full.gate, reference));
     }
   }
 }

@@ -12,14 +12,12 @@
 
 namespace moeplan::testing {
 
-inline constexpr uint64_t kWeightSeed = 7;
-
 struct LayerOnRank {
   LayerOnRank(const Case& test, const Rank& rank)
       : rank(rank),
         layer(test.workload.layer),
         weights(MakeWeights(layer, ShardOf(layer, test.workload.layout, rank.rank), kWeightSeed)),
-        input(MakeInput(layer, test.workload.layout, rank.rank / test.workload.layout.tensor_parallel, kWeightSeed)),
+        input(InputOf(test, rank.rank / test.workload.layout.tensor_parallel)),
         kernels(MakeHostKernels(layer, weights)),
         streams(rank.device) {
     auto split = GroupCommunicators::Make(rank.world, test.workload.layout);
