@@ -87,8 +87,9 @@ class HostKernels final : public Kernels {
     const TokenRows& out = args.out;
     const std::vector<int64_t> first_rows = FirstRows(slots.cells);
     std::vector<float> sum(static_cast<size_t>(out.rows_per_block) * layer_.model_dim, 0.0F), part(layer_.model_dim);
-    if (args.addend != nullptr)
+    if (args.addend != nullptr) {
       Load(args.addend, type_, static_cast<size_t>(out.valid_rows) * layer_.model_dim, sum.data());
+    }
     // The routing holds every block that was gated; `out` is the own one.
     const int block = slots.address.own_block;
     const int first_row = block * out.rows_per_block;
