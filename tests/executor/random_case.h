@@ -13,7 +13,7 @@ namespace moeplan::testing {
 struct Case {
   Workload workload;
   Cluster cluster;
-  int hot_expert = -1;  // Nearly every token scores this expert highest; -1: none.
+  int hot_expert = -1;  // Towards which the tokens lean; -1: none.
 };
 
 inline constexpr uint64_t kWeightSeed = 7;
