@@ -244,10 +244,14 @@ const Workload* ContextOf(const CostKey& key, const std::vector<Workload>& workl
   const auto* kernel = std::get_if<KernelKey>(&key);
   const auto fits = [&](const Workload& workload) {
     if (kernel == nullptr) return true;
-    const KernelKey own = KeyOf(kernel->kernel, workload.layer, workload.layout);
-    return (!kernel->bytes_per_element || kernel->bytes_per_element == own.bytes_per_element) &&
-           (!kernel->model_dim || kernel->model_dim == own.model_dim) &&
-           (!kernel->hidden_dim || kernel->hidden_dim == own.hidden_dim);
+    const auto covers = [&](const KernelKey& own) {
+      return (!kernel->bytes_per_element || kernel->bytes_per_element == own.bytes_per_element) &&
+             (!kernel->model_dim || kernel->model_dim == own.model_dim) &&
+             (!kernel->hidden_dim || kernel->hidden_dim == own.hidden_dim);
+    };
+    return covers(KeyOf(kernel->kernel, workload.layer, workload.layout)) ||
+           (kernel->kernel == Kernel::kExpertGemm && workload.layer.shared_hidden_dim > 0 &&
+            covers(SharedExpertKey(workload.layer, workload.layout)));
   };
   const auto found = std::ranges::find_if(workloads, fits);
   return found == workloads.end() ? nullptr : &*found;

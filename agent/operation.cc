@@ -5,6 +5,7 @@
 
 #include "executor/host/elements.h"
 #include "executor/host/host_kernels.h"
+#include "models/measurement/cost_key.h"
 #include "models/schedule/all_to_all.h"
 #include "models/text.h"
 
@@ -88,10 +89,11 @@ class CollectiveOperation final : public Operation {
 // The kernels of one rank on made-up tokens: rows spread evenly over the rank's experts.
 class KernelOperation final : public Operation {
  public:
-  KernelOperation(Kernel kernel, const Workload& workload)
-      : kernel_(kernel),
+  KernelOperation(const KernelKey& key, const Workload& workload)
+      : kernel_(key.kernel),
         layer_(workload.layer),
-        weights_(MakeWeights(layer_, NeededShard(kernel, workload), /*seed=*/1)),
+        shared_(IsSharedExpert(key, workload)),
+        weights_(MakeWeights(layer_, NeededShard(kernel_, workload), /*seed=*/1)),
         kernels_(MakeHostKernels(layer_, weights_)) {}
 
   Status Allocate(double size, Device& device) {
@@ -99,7 +101,7 @@ class KernelOperation final : public Operation {
     const double rows = kernel_ == Kernel::kExpertGemm ? size / RowFlops() : size / static_cast<double>(row_bytes);
     if (rows > 1e8)
       return InvalidInput(StrCat(Name(kernel_), ": found size ", size, ", expected one that fits in memory"));
-    experts_ = kernel_ == Kernel::kExpertGemm ? weights_.shard.experts : layer_.experts;
+    experts_ = kernel_ == Kernel::kExpertGemm ? Experts().shard.experts : layer_.experts;
     rows_per_expert_ = std::max(1, static_cast<int>(std::llround(rows / experts_)));
     rows_ = kernel_ == Kernel::kExpertGemm || kernel_ == Kernel::kPermute
                 ? rows_per_expert_ * experts_
@@ -108,8 +110,8 @@ class KernelOperation final : public Operation {
     ASSIGN_OR_RETURN(output_, device.Allocate(rows_ * row_bytes));
     tokens_ = std::max(1, kernel_ == Kernel::kGate ? rows_ : rows_ / layer_.top_k);
     ASSIGN_OR_RETURN(token_data_, device.Allocate(tokens_ * row_bytes));
-    const size_t pairs = static_cast<size_t>(tokens_) * layer_.top_k;
-    ASSIGN_OR_RETURN(routing_, device.Allocate(pairs * 12));
+    ASSIGN_OR_RETURN(routing_, device.Allocate(Routing::Bytes(Pairs())));
+    ASSIGN_OR_RETURN(sums_, device.Allocate(RouterSums::Count(layer_.experts) * sizeof(double)));
     FillTokens();
     FillRouting();
     pairs_.resize(experts_);
@@ -119,14 +121,25 @@ class KernelOperation final : public Operation {
 
   void Enqueue(Stream& stream) override {
     switch (kernel_) {
-      case Kernel::kExpertGemm: kernels_->Expert(Slots(slots_), Slots(output_), /*hidden=*/nullptr, pairs_, stream); return;
+      case Kernel::kExpertGemm:
+        if (shared_) {
+          kernels_->SharedExpert(Rows(slots_, rows_), Rows(output_, rows_), /*hidden=*/nullptr, stream);
+        } else {
+          kernels_->Expert(Slots(slots_), Slots(output_), /*hidden=*/nullptr, pairs_, stream);
+        }
+        return;
       case Kernel::kGate:
-        kernels_->Gate({.tokens = Tokens(), .routing = RoutingHere(), .capacity = tokens_}, stream);
+        kernels_->Gate({.tokens = Rows(token_data_, tokens_),
+                        .routing = RoutingHere(),
+                        .capacity = std::max(1, tokens_ * layer_.top_k / layer_.experts),
+                        .sums = RouterSums::At(reinterpret_cast<double*>(sums_.data()), layer_.experts)},
+                       stream);
         return;
       case Kernel::kPermute:
         // There and back: the cost of moving slots is the mean of the two.
-        kernels_->Dispatch(Tokens(), RoutingHere(), Slots(slots_), stream);
-        kernels_->Combine(Slots(slots_), RoutingHere(), Tokens(), stream);
+        kernels_->Dispatch(Rows(token_data_, tokens_), RoutingHere(), Slots(slots_), stream);
+        kernels_->Combine({.slots = Slots(slots_), .routing = RoutingHere(), .out = Rows(token_data_, tokens_)},
+                          stream);
         return;
       default: {
         SlotRows from = Slots(slots_), to = Slots(output_);
@@ -139,13 +152,20 @@ class KernelOperation final : public Operation {
   double share() const override { return kernel_ == Kernel::kPermute ? 0.5 : 1; }
 
  private:
-  static ExpertShard NeededShard(Kernel kernel, const Workload& workload) {
-    ExpertShard shard = ShardOf(workload.layer, workload.layout, 0);
-    if (kernel != Kernel::kExpertGemm) shard.experts = shard.hidden = 0;
+  // The two GEMMs of a layer differ in the hidden dimension; where they do not, one measurement serves both.
+  static bool IsSharedExpert(const KernelKey& key, const Workload& workload) {
+    return key.kernel == Kernel::kExpertGemm && workload.layer.shared_hidden_dim > 0 && key.hidden_dim &&
+           key.hidden_dim != KeyOf(key.kernel, workload.layer, workload.layout).hidden_dim;
+  }
+
+  static LayerShard NeededShard(Kernel kernel, const Workload& workload) {
+    LayerShard shard = ShardOf(workload.layer, workload.layout, 0);
+    if (kernel != Kernel::kExpertGemm) shard = {};
     return shard;
   }
 
-  double RowFlops() const { return 2.0 * layer_.expert_matrices * layer_.model_dim * weights_.shard.hidden; }
+  const ExpertWeights& Experts() const { return shared_ ? weights_.shared : weights_.experts; }
+  double RowFlops() const { return 2.0 * layer_.expert_matrices * layer_.model_dim * Experts().shard.hidden; }
 
   // Values as a layer sees them: the nonlinearity's time depends on them.
   void FillTokens() {
@@ -162,7 +182,7 @@ class KernelOperation final : public Operation {
 
   void FillRouting() {
     const Routing routing = RoutingHere();
-    for (int pair = 0; pair < tokens_ * layer_.top_k; ++pair) {
+    for (int pair = 0; pair < static_cast<int>(Pairs()); ++pair) {
       routing.expert[pair] = pair % layer_.experts;
       const int slot = pair / layer_.experts;
       routing.slot[pair] = slot < rows_per_expert_ ? slot : -1;
@@ -170,12 +190,11 @@ class KernelOperation final : public Operation {
     }
   }
 
-  TokenRows Tokens() const { return {.data = token_data_.data(), .rows_per_block = tokens_, .valid_rows = tokens_}; }
-  Routing RoutingHere() const {
-    const size_t pairs = static_cast<size_t>(tokens_) * layer_.top_k;
-    auto* experts = reinterpret_cast<int32_t*>(routing_.data());
-    return {.expert = experts, .slot = experts + pairs, .weight = reinterpret_cast<float*>(experts + 2 * pairs)};
+  static TokenRows Rows(const DeviceMemory& memory, int rows) {
+    return {.data = memory.data(), .rows_per_block = rows, .valid_rows = rows};
   }
+  size_t Pairs() const { return static_cast<size_t>(tokens_) * RoutingWidth(layer_); }
+  Routing RoutingHere() const { return Routing::At(routing_.data(), Pairs()); }
   SlotRows Slots(const DeviceMemory& memory) const {
     return {.data = memory.data(),
             .cells = {.blocks = 1, .cells_per_block = experts_, .rows_per_cell = rows_per_expert_},
@@ -184,10 +203,11 @@ class KernelOperation final : public Operation {
 
   Kernel kernel_;
   Layer layer_;
+  bool shared_;
   LayerWeights weights_;
   std::unique_ptr<Kernels> kernels_;
   int experts_ = 1, rows_per_expert_ = 1, rows_ = 1, tokens_ = 1;
-  DeviceMemory slots_, output_, token_data_, routing_;
+  DeviceMemory slots_, output_, token_data_, routing_, sums_;
   std::vector<std::vector<CellPair>> pairs_;
   const std::vector<CellPair> whole_ = {{0, 0}};
 };
@@ -228,7 +248,7 @@ StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double siz
   const bool known = key.kernel == Kernel::kExpertGemm || key.kernel == Kernel::kGate ||
                      key.kernel == Kernel::kPermute || key.kernel == Kernel::kDeviceCopy;
   if (!known) return Unimplemented(StrCat(Name(key.kernel), " cannot be measured in this version"));
-  auto operation = std::make_unique<KernelOperation>(key.kernel, workload);
+  auto operation = std::make_unique<KernelOperation>(key, workload);
   RETURN_IF_ERROR(operation->Allocate(size, device));
   return operation;
 }

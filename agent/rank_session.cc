@@ -78,7 +78,7 @@ class HostRankSession final : public RankSession {
     Workload workload;
     LayerWeights weights;
     std::unique_ptr<Kernels> kernels;
-    ExpertGradients gradients;
+    LayerGradients gradients;
     std::vector<float> input, output_gradient;
   };
 
@@ -299,7 +299,7 @@ class HostRankSession final : public RankSession {
         ComputeReference(layer, full, layer_->input, (sizes.slots + slices - 1) / slices, slices);
     const size_t elements = layer_->input.size();
     AddDeviation(Loaded(ready->runner->output(), elements), reference.output, checked);
-    checked.set_dropped(DroppedPairs(*ready));
+    checked.set_dropped(DroppedHere(*ready));
     if (workload.phase == Phase::kForward) return OkStatus();
     const ReferenceGradients gradients =
         ComputeReferenceGradients(layer, full, layer_->input, layer_->output_gradient, reference);
@@ -330,17 +330,12 @@ class HostRankSession final : public RankSession {
   }
 
   // Pairs that this rank answers for: its slice, or, where every MP rank gates alike, the first rank's.
-  int DroppedPairs(const ReadyGraph& ready) const {
+  int DroppedHere(const ReadyGraph& ready) const {
     const GraphRunner::RoutedRows rows = ready.runner->routed_rows();
     const int tokens = static_cast<int>(SizesOf(ready.workload.layer, ready.workload.layout).tokens);
     const bool whole_batch = rows.count == tokens;
     if (whole_batch && IndexIn(Group::kTensor, ready.workload.layout, StageRank(ready.workload.layout)) != 0) return 0;
-    const Routing routing = ready.runner->routing();
-    const int top_k = ready.workload.layer.top_k;
-    int dropped = 0;
-    for (int pair = rows.first_row * top_k; pair < (rows.first_row + rows.count) * top_k; ++pair)
-      dropped += routing.slot[pair] < 0;
-    return dropped;
+    return static_cast<int>(DroppedPairs(ready.runner->router_statistics()));
   }
 
   Status Release() {

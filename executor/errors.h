@@ -14,8 +14,4 @@ inline Status LostPeer(int peer, const std::string& task, double bytes, const st
   return PeerLost(StrCat("rank ", peer, " is lost (", why, "): task ", task, ", ", bytes, " bytes"));
 }
 
-inline Status GateNotThere() {
-  return Unimplemented("layer.gate: found a gate that cannot run in this version, expected TOP_K or SWITCH");
-}
-
 }  // namespace moeplan::error

@@ -2,7 +2,7 @@
 //
 // Tokens and slots are rows of M elements of one ElementType. Pointers are device memory that must live until the
 // stream has passed. Numerics (design.md §5): accumulation in float; gate logits in a fixed order per row, ties to the
-// lower expert; the slot of a (token, choice) pair is its place among the pairs of its expert in lexicographic order.
+// lower expert; the slot of a (token, choice) pair is its place among the pairs of its expert in the gate's order.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,24 @@
 
 #include "executor/device.h"
 #include "executor/layer/layer_weights.h"
+#include "executor/router_statistics.h"
 #include "executor/rows.h"
 
 namespace moeplan {
 
-// Of row i and choice c: [i * top_k + c]. A slot of -1 is a dropped pair.
+// Of row i and choice c: [i * RoutingWidth(layer) + c]. A slot of -1 is a dropped pair, or, with EXPERT_CHOICE, where
+// choice c is expert c, one that the expert did not take.
 struct Routing {
   int32_t* expert = nullptr;
   int32_t* slot = nullptr;
   float* weight = nullptr;
+
+  static size_t Bytes(size_t pairs) { return pairs * (2 * sizeof(int32_t) + sizeof(float)); }
+  // How `pairs` of them lie in memory.
+  static Routing At(std::byte* data, size_t pairs) {
+    auto* experts = reinterpret_cast<int32_t*>(data);
+    return {.expert = experts, .slot = experts + pairs, .weight = reinterpret_cast<float*>(experts + 2 * pairs)};
+  }
 };
 
 // `blocks` source batches (or one slice) of `rows_per_block` rows, of which `valid_rows` hold tokens.
@@ -27,6 +36,7 @@ struct TokenRows {
   int blocks = 1;
   int rows_per_block = 0;
   int valid_rows = 0;
+  int first_token = 0;  // The place of a slice's first row in its source batch.
 };
 
 struct GateArgs {
@@ -34,6 +44,8 @@ struct GateArgs {
   Routing routing;
   int capacity = 0;           // Pairs beyond it are dropped, unless `counts` is set.
   int32_t* counts = nullptr;  // Of each expert: its pairs in this slice.
+  RouterSums sums;            // Of `own_block`; overwritten. With `counts` nothing is dropped yet.
+  int own_block = 0;
 };
 
 struct AssignSlotsArgs {
@@ -45,12 +57,20 @@ struct AssignSlotsArgs {
   int experts_per_rank = 1;
   int chunks = 1;
   int32_t* send_counts = nullptr;  // [expert ranks][chunks][experts of a rank]
+  RouterSums sums;                 // `kept` is overwritten.
 };
 
 struct SlotRows {
   std::byte* data = nullptr;
   CellLayout cells;
   SlotAddress address;
+};
+
+struct CombineArgs {
+  SlotRows slots;
+  Routing routing;
+  TokenRows out;
+  const std::byte* addend = nullptr;  // As many valid rows as `out`, or null.
 };
 
 struct ExpertInputGradientArgs {
@@ -71,12 +91,27 @@ struct ExpertWeightGradientArgs {
   std::span<const std::vector<CellPair>> pairs;  // Of which `from` counts.
 };
 
+// Rows of tokens, one after the other.
+struct SharedInputGradientArgs {
+  TokenRows out_gradient;
+  const std::byte* hidden = nullptr;
+  std::byte* hidden_gradient = nullptr;
+  std::byte* in_gradient = nullptr;
+};
+struct SharedWeightGradientArgs {
+  TokenRows in;
+  const std::byte* hidden = nullptr;
+  const std::byte* out_gradient = nullptr;
+  const std::byte* hidden_gradient = nullptr;
+};
+
 // Of the own block.
 struct GateGradientArgs {
   TokenRows tokens;
   Routing routing;
   const float* routing_gradient = nullptr;
   const std::byte* tokens_gradient = nullptr;
+  const std::byte* shared_gradient = nullptr;  // Or null.
   std::byte* in_gradient = nullptr;
   float* gate_gradient = nullptr;  // [E][M]
 };
@@ -94,19 +129,23 @@ class Kernels {
   // nonlinearity: rows in the cells of `in`, of the shard's hidden columns of "up" and, for SwiGLU, of "gate_up".
   virtual void Expert(const SlotRows& in, const SlotRows& out, std::byte* hidden,
                       std::span<const std::vector<CellPair>> pairs, Stream& stream) = 0;
+  // Every valid row of `in` through the shared expert. Overwrites `out`; `hidden` as above.
+  virtual void SharedExpert(const TokenRows& in, const TokenRows& out, std::byte* hidden, Stream& stream) = 0;
   // out[pair.to] = the sum of all in[pair.from], in the order of `pairs`, which are grouped by `to`.
   virtual void SumCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) = 0;
-  virtual void Combine(const SlotRows& slots, const Routing& routing, const TokenRows& out, Stream& stream) = 0;
+  virtual void Combine(const CombineArgs& args, Stream& stream) = 0;
 
   // ---- Backward: the mirrors, as the ops of models/schedule/task_graph.h say.
   virtual void CombineGradient(const TokenRows& out_gradient, const Routing& routing, const SlotRows& slots_gradient,
                                Stream& stream) = 0;
-  // gradient[i * top_k + c] for row i and choice c of the own block.
+  // gradient[i * RoutingWidth(layer) + c] for row i and choice c of the own block.
   virtual void RoutingGradient(const TokenRows& out_gradient, const SlotRows& slots, const Routing& routing,
                                float* gradient, Stream& stream) = 0;
   virtual void ExpertInputGradient(const ExpertInputGradientArgs& args, Stream& stream) = 0;
-  // Adds to the weight gradients that the kernels were made with.
+  virtual void SharedInputGradient(const SharedInputGradientArgs& args, Stream& stream) = 0;
+  // These two add to the weight gradients that the kernels were made with.
   virtual void ExpertWeightGradient(const ExpertWeightGradientArgs& args, Stream& stream) = 0;
+  virtual void SharedWeightGradient(const SharedWeightGradientArgs& args, Stream& stream) = 0;
   virtual void DispatchGradient(const SlotRows& slots_gradient, const Routing& routing,
                                 const TokenRows& tokens_gradient, Stream& stream) = 0;
   virtual void GateGradient(const GateGradientArgs& args, Stream& stream) = 0;

@@ -25,8 +25,25 @@ float SiluSlopeOf(float x) {
 
 }  // namespace
 
-ExpertFfn::ExpertFfn(const Layer& layer, const LayerWeights& weights, ExpertGradients* gradients)
+ExpertFfn::ExpertFfn(const Layer& layer, const ExpertWeights& weights, ExpertGradients* gradients)
     : layer_(layer), weights_(weights), gradients_(gradients) {}
+
+void ExpertFfn::AddBias(const std::vector<float>& biases, int expert, int columns, std::span<float> rows) {
+  if (biases.empty()) return;
+  const float* bias = biases.data() + static_cast<size_t>(expert) * columns;
+  for (size_t start = 0; start < rows.size(); start += columns) {
+    for (int column = 0; column < columns; ++column) rows[start + column] += bias[column];
+  }
+}
+
+void ExpertFfn::AddBiasGradient(std::span<const float> rows, int expert, int columns, float scale,
+                                std::vector<float>& gradients) {
+  if (gradients.empty()) return;
+  float* gradient = gradients.data() + static_cast<size_t>(expert) * columns;
+  for (size_t start = 0; start < rows.size(); start += columns) {
+    for (int column = 0; column < columns; ++column) gradient[column] += scale * rows[start + column];
+  }
+}
 
 void ExpertFfn::Keep(int rows, float* kept) const {
   const int hidden = weights_.shard.hidden;
@@ -50,13 +67,16 @@ void ExpertFfn::Forward(int expert, int rows, const float* in, float* kept, floa
   const int hidden = weights_.shard.hidden;
   up_.resize(static_cast<size_t>(rows) * hidden);
   Multiply(in, weights_.up.data() + MatrixAt(expert), up_.data(), rows, layer_.model_dim, hidden);
+  AddBias(weights_.up_bias, expert, hidden, up_);
   if (gated()) {
     gate_up_.resize(up_.size());
     Multiply(in, weights_.gate_up.data() + MatrixAt(expert), gate_up_.data(), rows, layer_.model_dim, hidden);
+    AddBias(weights_.gate_up_bias, expert, hidden, gate_up_);
   }
   if (kept != nullptr) Keep(rows, kept);
   for (size_t i = 0; i < up_.size(); ++i) up_[i] = gated() ? up_[i] * SiluOf(gate_up_[i]) : GeluOf(up_[i]);
   Multiply(up_.data(), weights_.down.data() + MatrixAt(expert), out, rows, hidden, layer_.model_dim);
+  AddBias(weights_.down_bias, expert, layer_.model_dim, {out, static_cast<size_t>(rows) * layer_.model_dim});
 }
 
 void ExpertFfn::InputGradient(int expert, int rows, const float* kept, const float* out_gradient, float* kept_gradient,
@@ -86,10 +106,14 @@ void ExpertFfn::WeightGradient(int expert, int rows, const float* in, const floa
   const size_t at = MatrixAt(expert);
   Separate(rows, kept_gradient, up_gradient_, gate_up_gradient_);
   AddTransposedProduct(scale, in, up_gradient_.data(), gradients_->up.data() + at, layer_.model_dim, rows, hidden);
+  AddBiasGradient(up_gradient_, expert, hidden, scale, gradients_->up_bias);
   if (gated()) {
     AddTransposedProduct(scale, in, gate_up_gradient_.data(), gradients_->gate_up.data() + at, layer_.model_dim, rows,
                          hidden);
+    AddBiasGradient(gate_up_gradient_, expert, hidden, scale, gradients_->gate_up_bias);
   }
+  AddBiasGradient({out_gradient, static_cast<size_t>(rows) * layer_.model_dim}, expert, layer_.model_dim, scale,
+                  gradients_->down_bias);
   Separate(rows, kept, up_, gate_up_);
   for (size_t i = 0; i < up_.size(); ++i) up_[i] = gated() ? up_[i] * SiluOf(gate_up_[i]) : GeluOf(up_[i]);
   AddTransposedProduct(scale, up_.data(), out_gradient, gradients_->down.data() + at, hidden, rows, layer_.model_dim);

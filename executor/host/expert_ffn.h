@@ -1,10 +1,11 @@
-// The expert FFN of one rank's shard on rows of floats, forward and backward.
+// The FFN of one rank's shard of the experts, or of the shared expert, on rows of floats, forward and backward.
 //
 // Rows are [rows][M]. What the backward pass needs of the forward one is kept a row at a time: the values before the
 // nonlinearity, `kept_columns()` of them, those of "up" and, for SwiGLU, behind them those of "gate_up". For the
 // compute stream of one rank; scratch is kept between calls.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "executor/layer/layer_weights.h"
@@ -14,7 +15,7 @@ namespace moeplan {
 class ExpertFfn {
  public:
   // `weights` and `gradients` are borrowed; `gradients` may be null where no weight gradient is asked for.
-  ExpertFfn(const Layer& layer, const LayerWeights& weights, ExpertGradients* gradients);
+  ExpertFfn(const Layer& layer, const ExpertWeights& weights, ExpertGradients* gradients);
 
   int kept_columns() const { return (layer_.expert_matrices - 1) * weights_.shard.hidden; }
 
@@ -30,11 +31,15 @@ class ExpertFfn {
   bool gated() const { return layer_.expert_matrices == 3; }
   size_t MatrixAt(int expert) const { return static_cast<size_t>(expert) * layer_.model_dim * weights_.shard.hidden; }
   void Keep(int rows, float* kept) const;
+  // To every row of `columns` values, the bias of `expert`, if there are biases; and the mirror of that.
+  static void AddBias(const std::vector<float>& biases, int expert, int columns, std::span<float> rows);
+  static void AddBiasGradient(std::span<const float> rows, int expert, int columns, float scale,
+                              std::vector<float>& gradients);
   // Kept rows as one matrix of each kind.
   void Separate(int rows, const float* kept, std::vector<float>& up, std::vector<float>& gate_up) const;
 
   const Layer layer_;
-  const LayerWeights& weights_;
+  const ExpertWeights& weights_;
   ExpertGradients* gradients_;
   std::vector<float> up_, gate_up_, hidden_gradient_, up_gradient_, gate_up_gradient_;
 };

@@ -1,20 +1,50 @@
-// The gate's numerics, shared by the host kernels and the reference so that both route alike to the bit.
+// The gate's numerics, shared by the host kernels and the reference so that both route alike to the bit: logits,
+// probabilities and the experts that a token chooses. Who gets a slot is decided elsewhere.
 #pragma once
 
 #include <cstdint>
 #include <span>
+
+#include "models/workload/workload.h"
 
 namespace moeplan {
 
 // The scores of one token row: dot products in a fixed order, the same bits whatever else is in the batch.
 void GateLogits(std::span<const float> token, std::span<const float> gate_weight, std::span<float> logits);
 
-// The top-k experts by logit (ties: the lower expert), best first, and their weights: the softmax probability over all
-// experts, renormalised to sum 1 when k > 1. `logits` is used as scratch.
-void ChooseExperts(std::span<float> logits, std::span<int32_t> experts, std::span<float> weights);
+// What the probabilities of one token are like as a whole.
+struct GateScore {
+  float largest_probability = 0;
+  double log_sum_exp = 0;
+  double entropy = 0;  // In nats.
+};
+// `probabilities` are the softmax of `logits` over all experts.
+GateScore Softmax(std::span<const float> logits, std::span<float> probabilities);
 
-// The gradients of all logits from those of the weights that ChooseExperts gave the chosen experts.
-void LogitGradients(std::span<const float> logits, std::span<const int32_t> experts, std::span<const float> weights,
+struct GatedToken {
+  int index = 0;  // Within the source batch.
+  std::span<const float> row;
+  std::span<const float> probabilities;
+};
+
+// The experts that one token chooses, its first choice first, and their weights; as many as `experts` has room for.
+// Requires a gate where tokens choose.
+//   TOP_K, SWITCH, BATCH_PRIORITIZED  the largest logits (ties: the lower expert). The weight is the probability,
+//                                     renormalised to sum 1 when k > 1.
+//   RANDOM, HASH  k different experts drawn uniformly, with a hash of the token's index in the source batch or of the
+//                 bits of its row for a key, so that a slice draws what the whole batch draws. The weight is 1/k.
+// `logits` is used as scratch.
+void ChooseExperts(GateKind gate, const GatedToken& token, std::span<float> logits, std::span<int32_t> experts,
+                   std::span<float> weights);
+
+struct ChosenExperts {
+  std::span<const int32_t> experts;
+  std::span<const float> weights;
+};
+// The gradients of all logits of a token from those of its weights; 0 for RANDOM and HASH, whose weights are fixed.
+// `probabilities` are the softmax of its logits. With EXPERT_CHOICE the experts are all, and the gradient of a weight
+// that no expert took is 0.
+void LogitGradients(GateKind gate, std::span<const float> probabilities, const ChosenExperts& chosen,
                     std::span<const float> weight_gradients, std::span<float> logit_gradients);
 
 }  // namespace moeplan

@@ -2,6 +2,8 @@
 
 #ifdef MOEPLAN_HAVE_OPENBLAS
 #include <cblas.h>
+
+#include <algorithm>
 #else
 #include <Eigen/Core>
 #endif
@@ -19,6 +21,10 @@ const bool one_thread = [] {
 
 void Multiply(const float* a, const float* b, float* c, int rows, int inner, int columns) {
   if (rows == 0 || columns == 0) return;
+  if (inner == 0) {  // An empty sum; BLAS refuses the leading dimension.
+    std::fill_n(c, static_cast<size_t>(rows) * columns, 0.0F);
+    return;
+  }
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, columns, inner, 1.0F, a, inner, b, columns, 0.0F, c,
               columns);
 }

@@ -8,6 +8,7 @@
 #include "executor/host/elements.h"
 #include "executor/host/expert_ffn.h"
 #include "executor/host/gating.h"
+#include "executor/host/host_gate.h"
 #include "executor/host/host_stream.h"
 
 namespace moeplan {
@@ -26,18 +27,21 @@ std::vector<int64_t> FirstRows(const CellLayout& cells) {
 
 class HostKernels final : public Kernels {
  public:
-  HostKernels(const Layer& layer, const LayerWeights& weights, ExpertGradients* gradients)
+  HostKernels(const Layer& layer, const LayerWeights& weights, LayerGradients* gradients)
       : layer_(layer),
         weights_(weights),
+        gate_(layer, weights.gate),
         type_(ElementTypeOf(layer.bytes_per_element)),
         row_bytes_(static_cast<size_t>(layer.model_dim) * layer.bytes_per_element),
-        ffn_(layer, weights, gradients) {}
+        width_(RoutingWidth(layer)),
+        ffn_(layer, weights.experts, gradients == nullptr ? nullptr : &gradients->experts),
+        shared_ffn_(layer, weights.shared, gradients == nullptr ? nullptr : &gradients->shared) {}
 
   void Gate(const GateArgs& args, Stream& stream) override {
-    Run(stream, [this, args] { GateRows(args); });
+    Run(stream, [this, args] { gate_.Route(args); });
   }
   void AssignSlots(const AssignSlotsArgs& args, Stream& stream) override {
-    Run(stream, [this, args] { AssignSlotsOfSlice(args); });
+    Run(stream, [this, args] { gate_.AssignSlots(args); });
   }
   void Dispatch(const TokenRows& tokens, const Routing& routing, const SlotRows& out, Stream& stream) override {
     Run(stream, [=, this] { DispatchRows(tokens, routing, out); });
@@ -52,8 +56,11 @@ class HostKernels final : public Kernels {
   void SumCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) override {
     Run(stream, [=, this] { SumPairs(in, out, pairs); });
   }
-  void Combine(const SlotRows& slots, const Routing& routing, const TokenRows& out, Stream& stream) override {
-    Run(stream, [=, this] { CombineRows(slots, routing, out); });
+  void SharedExpert(const TokenRows& in, const TokenRows& out, std::byte* hidden, Stream& stream) override {
+    Run(stream, [=, this] { SharedExpertRows(in, out, hidden); });
+  }
+  void Combine(const CombineArgs& args, Stream& stream) override {
+    Run(stream, [this, args] { CombineRows(args); });
   }
   void CombineGradient(const TokenRows& out_gradient, const Routing& routing, const SlotRows& slots_gradient,
                        Stream& stream) override {
@@ -68,6 +75,12 @@ class HostKernels final : public Kernels {
   }
   void ExpertWeightGradient(const ExpertWeightGradientArgs& args, Stream& stream) override {
     Run(stream, [=, this] { ExpertWeightGradients(args); });
+  }
+  void SharedInputGradient(const SharedInputGradientArgs& args, Stream& stream) override {
+    Run(stream, [=, this] { SharedInputGradients(args); });
+  }
+  void SharedWeightGradient(const SharedWeightGradientArgs& args, Stream& stream) override {
+    Run(stream, [=, this] { SharedWeightGradients(args); });
   }
   void DispatchGradient(const SlotRows& slots_gradient, const Routing& routing, const TokenRows& tokens_gradient,
                         Stream& stream) override {
@@ -86,51 +99,7 @@ class HostKernels final : public Kernels {
     });
   }
 
-  size_t PairIndex(int row, int choice) const { return static_cast<size_t>(row) * layer_.top_k + choice; }
-
-  void GateRows(const GateArgs& args) const {
-    std::vector<float> token(layer_.model_dim), logits(layer_.experts);
-    std::vector<int32_t> next_slot(layer_.experts);
-    const int capacity = args.counts == nullptr ? args.capacity : std::numeric_limits<int>::max();
-    for (int block = 0; block < args.tokens.blocks; ++block) {
-      std::ranges::fill(next_slot, 0);
-      for (int i = 0; i < args.tokens.valid_rows; ++i) {
-        const int row = block * args.tokens.rows_per_block + i;
-        Load(args.tokens.data + row * row_bytes_, type_, layer_.model_dim, token.data());
-        GateLogits(token, weights_.gate, logits);
-        const size_t first = PairIndex(row, 0);
-        const std::span experts(args.routing.expert + first, layer_.top_k);
-        ChooseExperts(logits, experts, {args.routing.weight + first, static_cast<size_t>(layer_.top_k)});
-        for (int choice = 0; choice < layer_.top_k; ++choice) {
-          const int32_t slot = next_slot[experts[choice]]++;
-          args.routing.slot[first + choice] = slot < capacity ? slot : -1;
-        }
-      }
-    }
-    if (args.counts != nullptr) std::ranges::copy(next_slot, args.counts);
-  }
-
-  void AssignSlotsOfSlice(const AssignSlotsArgs& args) const {
-    std::vector<int32_t> free(layer_.experts);
-    for (int expert = 0; expert < layer_.experts; ++expert) {
-      int64_t before = 0;
-      for (int slice = 0; slice < args.own_slice; ++slice) before += args.all_counts[slice * layer_.experts + expert];
-      const int32_t own = args.all_counts[args.own_slice * layer_.experts + expert];
-      free[expert] = static_cast<int32_t>(std::clamp<int64_t>(args.capacity - before, 0, own));
-    }
-    int32_t* next = args.send_counts;
-    for (int first = 0; first < layer_.experts; first += args.experts_per_rank) {
-      for (int chunk = 0; chunk < args.chunks; ++chunk) {
-        for (int i = 0; i < args.experts_per_rank; ++i) *next++ = SlotsOfChunk(free[first + i], args.chunks, chunk);
-      }
-    }
-    for (int row = 0; row < args.tokens.valid_rows; ++row) {
-      for (int choice = 0; choice < layer_.top_k; ++choice) {
-        const size_t pair = PairIndex(row, choice);
-        if (args.routing.slot[pair] >= free[args.routing.expert[pair]]) args.routing.slot[pair] = -1;
-      }
-    }
-  }
+  size_t PairIndex(int row, int choice) const { return static_cast<size_t>(row) * width_ + choice; }
 
   void DispatchRows(const TokenRows& tokens, const Routing& routing, const SlotRows& out) const {
     const std::vector<int64_t> first_rows = FirstRows(out.cells);
@@ -145,17 +114,23 @@ class HostKernels final : public Kernels {
     }
   }
 
-  void CombineRows(const SlotRows& slots, const Routing& routing, const TokenRows& out) const {
+  void CombineRows(const CombineArgs& args) const {
+    const SlotRows& slots = args.slots;
+    const TokenRows& out = args.out;
     const std::vector<int64_t> first_rows = FirstRows(slots.cells);
     std::vector<float> sum(static_cast<size_t>(out.rows_per_block) * layer_.model_dim, 0.0F), part(layer_.model_dim);
+    if (args.addend != nullptr) {
+      Load(args.addend, type_, static_cast<size_t>(out.valid_rows) * layer_.model_dim, sum.data());
+    }
     // The routing holds every block that was gated; `out` is the own one.
     const int block = slots.address.own_block;
     const int first_row = block * out.rows_per_block;
     ForEachPlacedPair(
-        slots, routing, first_row, out.valid_rows, block, [&](int row, size_t pair, const SlotPlace& place) {
+        slots, args.routing, first_row, out.valid_rows, block, [&](int row, size_t pair, const SlotPlace& place) {
           Load(slots.data + (first_rows[place.cell] + place.row) * row_bytes_, type_, layer_.model_dim, part.data());
           float* to = sum.data() + static_cast<size_t>(row - first_row) * layer_.model_dim;
-          for (int column = 0; column < layer_.model_dim; ++column) to[column] += routing.weight[pair] * part[column];
+          for (int column = 0; column < layer_.model_dim; ++column)
+            to[column] += args.routing.weight[pair] * part[column];
         });
     Store(sum.data(), type_, sum.size(), out.data);
   }
@@ -165,7 +140,7 @@ class HostKernels final : public Kernels {
   void ForEachPlacedPair(const SlotRows& slots, const Routing& routing, int first_row, int rows, int block,
                          Visit visit) const {
     for (int row = first_row; row < first_row + rows; ++row) {
-      for (int choice = 0; choice < layer_.top_k; ++choice) {
+      for (int choice = 0; choice < width_; ++choice) {
         const size_t pair = PairIndex(row, choice);
         if (routing.slot[pair] < 0) continue;
         const SlotPlace place = PlaceOf(slots.address, routing.expert[pair], block, routing.slot[pair]);
@@ -265,6 +240,42 @@ class HostKernels final : public Kernels {
     }
   }
 
+  void LoadRows(const std::byte* from, int rows, size_t columns, std::vector<float>& to) const {
+    to.resize(rows * columns);
+    Load(from, type_, to.size(), to.data());
+  }
+
+  void SharedExpertRows(const TokenRows& in, const TokenRows& out, std::byte* hidden) {
+    LoadRows(in.data, in.valid_rows, model_dim(), input_);
+    output_.resize(input_.size());
+    if (hidden != nullptr) kept_.resize(in.valid_rows * shared_ffn_.kept_columns());
+    shared_ffn_.Forward(/*expert=*/0, in.valid_rows, input_.data(), hidden == nullptr ? nullptr : kept_.data(),
+                        output_.data());
+    Store(output_.data(), type_, output_.size(), out.data);
+    if (hidden != nullptr) Store(kept_.data(), type_, kept_.size(), hidden);
+  }
+
+  void SharedInputGradients(const SharedInputGradientArgs& args) {
+    const int rows = args.out_gradient.valid_rows;
+    LoadRows(args.out_gradient.data, rows, model_dim(), output_);
+    LoadRows(args.hidden, rows, shared_ffn_.kept_columns(), kept_);
+    input_.resize(output_.size());
+    kept_gradient_.resize(kept_.size());
+    shared_ffn_.InputGradient(/*expert=*/0, rows, kept_.data(), output_.data(), kept_gradient_.data(), input_.data());
+    Store(input_.data(), type_, input_.size(), args.in_gradient);
+    Store(kept_gradient_.data(), type_, kept_gradient_.size(), args.hidden_gradient);
+  }
+
+  void SharedWeightGradients(const SharedWeightGradientArgs& args) {
+    const int rows = args.in.valid_rows;
+    LoadRows(args.in.data, rows, model_dim(), input_);
+    LoadRows(args.out_gradient, rows, model_dim(), output_);
+    LoadRows(args.hidden, rows, shared_ffn_.kept_columns(), kept_);
+    LoadRows(args.hidden_gradient, rows, shared_ffn_.kept_columns(), kept_gradient_);
+    shared_ffn_.WeightGradient(/*expert=*/0, rows, input_.data(), kept_.data(), output_.data(), kept_gradient_.data(),
+                               /*scale=*/1);
+  }
+
   void ExpertWeightGradients(const ExpertWeightGradientArgs& args) {
     const std::vector<int64_t> rows = FirstRows(args.in.cells);
     for (size_t expert = 0; expert < args.pairs.size(); ++expert) {
@@ -324,15 +335,20 @@ class HostKernels final : public Kernels {
   }
 
   void GateGradients(const GateGradientArgs& args) {
-    std::vector<float> token(model_dim()), gradient(model_dim()), logits(layer_.experts),
-        logit_gradients(layer_.experts);
+    std::vector<float> token(model_dim()), gradient(model_dim());
+    std::vector<float> logits(layer_.experts), probabilities(layer_.experts), logit_gradients(layer_.experts);
     std::fill_n(args.gate_gradient, weights_.gate.size(), 0.0F);
     for (int row = 0; row < args.tokens.valid_rows; ++row) {
-      const size_t first = PairIndex(row, 0), choices = layer_.top_k;
+      const size_t first = PairIndex(row, 0), choices = width_;
       Load(args.tokens.data + row * row_bytes_, type_, model_dim(), token.data());
       Load(args.tokens_gradient + row * row_bytes_, type_, model_dim(), gradient.data());
+      if (args.shared_gradient != nullptr) {
+        Accumulate(args.shared_gradient + row * row_bytes_, type_, model_dim(), gradient.data());
+      }
       GateLogits(token, weights_.gate, logits);
-      LogitGradients(logits, {args.routing.expert + first, choices}, {args.routing.weight + first, choices},
+      Softmax(logits, probabilities);
+      LogitGradients(layer_.gate, probabilities,
+                     {{args.routing.expert + first, choices}, {args.routing.weight + first, choices}},
                      {args.routing_gradient + first, choices}, logit_gradients);
       for (int expert = 0; expert < layer_.experts; ++expert) {
         const float* weights = weights_.gate.data() + expert * model_dim();
@@ -351,16 +367,18 @@ class HostKernels final : public Kernels {
 
   const Layer layer_;
   const LayerWeights& weights_;
+  HostGate gate_;
   const ElementType type_;
   const size_t row_bytes_;
-  ExpertFfn ffn_;
+  const int width_;
+  ExpertFfn ffn_, shared_ffn_;
   // Scratch of the compute stream, kept between runs.
   std::vector<float> input_, output_, kept_, kept_gradient_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kernels> MakeHostKernels(const Layer& layer, const LayerWeights& weights, ExpertGradients* gradients) {
+std::unique_ptr<Kernels> MakeHostKernels(const Layer& layer, const LayerWeights& weights, LayerGradients* gradients) {
   return std::make_unique<HostKernels>(layer, weights, gradients);
 }
 

@@ -10,6 +10,6 @@ namespace moeplan {
 // `weights` and `gradients` must outlive the kernels and everything queued through them. `gradients` collects those of
 // the expert weights; null where no graph with backward tasks is run. One object per rank.
 std::unique_ptr<Kernels> MakeHostKernels(const Layer& layer, const LayerWeights& weights,
-                                         ExpertGradients* gradients = nullptr);
+                                         LayerGradients* gradients = nullptr);
 
 }  // namespace moeplan

@@ -5,18 +5,14 @@
 #include <limits>
 #include <numbers>
 
+#include "executor/layer/mix.h"
+
 namespace moeplan {
 namespace {
 
-enum Tensor : uint64_t { kInput = 1, kGate, kUp, kGateUp, kDown, kOutputGradient };
-
-// splitmix64's finaliser: neighbouring indices give independent-looking values.
-uint64_t Mix(uint64_t value) {
-  value += 0x9e3779b97f4a7c15ULL;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
-  return value ^ (value >> 31);
-}
+enum Tensor : uint64_t { kInput = 1, kGate, kUp, kGateUp, kDown, kUpBias, kGateUpBias, kDownBias, kOutputGradient };
+// Added to the tensors of the shared expert.
+constexpr uint64_t kShared = 16;
 
 // Uniform in (-1, 1).
 float Uniform(uint64_t key, uint64_t index) {
@@ -26,7 +22,7 @@ float Uniform(uint64_t key, uint64_t index) {
 
 class Source {
  public:
-  Source(const Layer& layer, uint64_t seed, Tensor tensor, double scale)
+  Source(const Layer& layer, uint64_t seed, uint64_t tensor, double scale)
       : key_(Mix(seed * 31 + tensor)), scale_(static_cast<float>(scale)), rounds_(layer.bytes_per_element == 2) {}
 
   float operator()(uint64_t index) const {
@@ -40,30 +36,66 @@ class Source {
   bool rounds_;
 };
 
-// The [M][hidden] part of every expert of the shard.
-std::vector<float> Columns(const Layer& layer, const ExpertShard& shard, const Source& source) {
+// Values [first, first + count) of every row of a matrix whose rows are `width` wide.
+std::vector<float> Columns(const Source& source, int64_t first_row, int64_t rows, int64_t width, int64_t first,
+                           int64_t count) {
   std::vector<float> values;
-  values.reserve(static_cast<size_t>(shard.experts) * layer.model_dim * shard.hidden);
-  for (int expert = shard.first_expert; expert < shard.first_expert + shard.experts; ++expert) {
-    for (int row = 0; row < layer.model_dim; ++row) {
-      const uint64_t start =
-          (static_cast<uint64_t>(expert) * layer.model_dim + row) * layer.hidden_dim + shard.first_hidden;
-      for (int column = 0; column < shard.hidden; ++column) values.push_back(source(start + column));
-    }
+  values.reserve(rows * count);
+  for (int64_t row = first_row; row < first_row + rows; ++row) {
+    for (int64_t column = first; column < first + count; ++column) values.push_back(source(row * width + column));
   }
   return values;
 }
 
-// The [hidden][M] part of every expert of the shard.
-std::vector<float> Rows(const Layer& layer, const ExpertShard& shard, const Source& source) {
-  std::vector<float> values;
-  values.reserve(static_cast<size_t>(shard.experts) * layer.model_dim * shard.hidden);
-  for (int expert = shard.first_expert; expert < shard.first_expert + shard.experts; ++expert) {
-    const uint64_t start = (static_cast<uint64_t>(expert) * layer.hidden_dim + shard.first_hidden) * layer.model_dim;
-    const uint64_t count = static_cast<uint64_t>(shard.hidden) * layer.model_dim;
-    for (uint64_t i = 0; i < count; ++i) values.push_back(source(start + i));
+// The experts of a shard, of `hidden_dim` columns when uncut.
+class ExpertMaker {
+ public:
+  ExpertMaker(const Layer& layer, const ExpertShard& shard, int hidden_dim, uint64_t seed, uint64_t first_tensor)
+      : layer_(layer), shard_(shard), hidden_dim_(hidden_dim), seed_(seed), first_tensor_(first_tensor) {}
+
+  ExpertWeights Make() const {
+    // Scaled so that every stage keeps the variance of its input.
+    const double wide = std::sqrt(3.0 / layer_.model_dim), narrow = std::sqrt(3.0 / hidden_dim_);
+    ExpertWeights weights;
+    weights.shard = shard_;
+    weights.up = Hidden(kUp, wide, layer_.model_dim);
+    if (layer_.expert_matrices == 3) weights.gate_up = Hidden(kGateUp, wide, layer_.model_dim);
+    // The [hidden][M] part of an expert is one run of values.
+    const int64_t row = layer_.model_dim;
+    weights.down = Columns(From(kDown, 2 * narrow), shard_.first_expert, shard_.experts, hidden_dim_ * row,
+                           shard_.first_hidden * row, shard_.hidden * row);
+    if (layer_.expert_bias) AddBiases(weights);
+    return weights;
   }
-  return values;
+
+ private:
+  Source From(Tensor tensor, double scale) const { return {layer_, seed_, first_tensor_ + tensor, scale}; }
+
+  // The shard's columns of `rows` rows an expert.
+  std::vector<float> Hidden(Tensor tensor, double scale, int64_t rows) const {
+    return Columns(From(tensor, scale), shard_.first_expert * rows, shard_.experts * rows, hidden_dim_,
+                   shard_.first_hidden, shard_.hidden);
+  }
+
+  void AddBiases(ExpertWeights& weights) const {
+    constexpr double kScale = 0.5;
+    weights.up_bias = Hidden(kUpBias, kScale, 1);
+    if (layer_.expert_matrices == 3) weights.gate_up_bias = Hidden(kGateUpBias, kScale, 1);
+    if (!shard_.adds_last_bias) return;
+    weights.down_bias =
+        Columns(From(kDownBias, kScale), shard_.first_expert, shard_.experts, layer_.model_dim, 0, layer_.model_dim);
+  }
+
+  const Layer& layer_;
+  const ExpertShard& shard_;
+  const int hidden_dim_;
+  const uint64_t seed_, first_tensor_;
+};
+
+// Part `part` of `hidden_dim` columns cut into `parts`.
+ExpertShard CutOf(int hidden_dim, int part, int parts) {
+  const auto cut = [&](int at) { return static_cast<int>(static_cast<int64_t>(hidden_dim) * at / parts); };
+  return {.first_hidden = cut(part), .hidden = cut(part + 1) - cut(part), .adds_last_bias = part == 0};
 }
 
 std::vector<float> TokenRowsOf(const Layer& layer, const Layout& layout, int batch, const Source& source) {
@@ -93,35 +125,41 @@ double SiluSlope(double x) {
   return sigmoid * (1 + x * (1 - sigmoid));
 }
 
-ExpertGradients ZeroGradients(const LayerWeights& weights) {
-  return {.up = std::vector<float>(weights.up.size()),
-          .gate_up = std::vector<float>(weights.gate_up.size()),
-          .down = std::vector<float>(weights.down.size())};
+namespace {
+ExpertGradients ZeroGradientsOf(const ExpertWeights& weights) {
+  const auto zeros = [](const std::vector<float>& like) { return std::vector<float>(like.size()); };
+  return {.up = zeros(weights.up),
+          .gate_up = zeros(weights.gate_up),
+          .down = zeros(weights.down),
+          .up_bias = zeros(weights.up_bias),
+          .gate_up_bias = zeros(weights.gate_up_bias),
+          .down_bias = zeros(weights.down_bias)};
+}
+}  // namespace
+
+LayerGradients ZeroGradients(const LayerWeights& weights) {
+  return {.experts = ZeroGradientsOf(weights.experts), .shared = ZeroGradientsOf(weights.shared)};
 }
 
-ExpertShard ShardOf(const Layer& layer, const Layout& layout, int stage_rank) {
+LayerShard ShardOf(const Layer& layer, const Layout& layout, int stage_rank) {
   const int shards = layout.expert_sharding_parallel;
-  const int shard = stage_rank % shards;
-  const int expert_rank = stage_rank / shards % layout.expert_parallel;
-  const int experts = layer.experts / layout.expert_parallel;
-  const auto cut = [&](int at) { return static_cast<int>(static_cast<int64_t>(layer.hidden_dim) * at / shards); };
-  return {.first_expert = expert_rank * experts,
-          .experts = experts,
-          .first_hidden = cut(shard),
-          .hidden = cut(shard + 1) - cut(shard)};
+  LayerShard shard;
+  shard.experts = CutOf(layer.hidden_dim, stage_rank % shards, shards);
+  shard.experts.experts = layer.experts / layout.expert_parallel;
+  shard.experts.first_expert = stage_rank / shards % layout.expert_parallel * shard.experts.experts;
+  if (layer.shared_hidden_dim == 0) return shard;
+  shard.shared = CutOf(layer.shared_hidden_dim, stage_rank % layout.tensor_parallel, layout.tensor_parallel);
+  shard.shared.experts = 1;
+  return shard;
 }
 
-LayerWeights MakeWeights(const Layer& layer, const ExpertShard& shard, uint64_t seed) {
+LayerWeights MakeWeights(const Layer& layer, const LayerShard& shard, uint64_t seed) {
   LayerWeights weights;
-  weights.shard = shard;
-  // Scaled so that every stage keeps the variance of its input.
-  const double wide = std::sqrt(3.0 / layer.model_dim);
-  const double narrow = std::sqrt(3.0 / layer.hidden_dim);
-  const Source gate(layer, seed, kGate, 2 * wide);
+  const Source gate(layer, seed, kGate, 2 * std::sqrt(3.0 / layer.model_dim));
   for (uint64_t i = 0; i < static_cast<uint64_t>(layer.experts) * layer.model_dim; ++i) weights.gate.push_back(gate(i));
-  weights.up = Columns(layer, shard, Source(layer, seed, kUp, wide));
-  if (layer.expert_matrices == 3) weights.gate_up = Columns(layer, shard, Source(layer, seed, kGateUp, wide));
-  weights.down = Rows(layer, shard, Source(layer, seed, kDown, 2 * narrow));
+  weights.experts = ExpertMaker(layer, shard.experts, layer.hidden_dim, seed, 0).Make();
+  if (layer.shared_hidden_dim == 0) return weights;
+  weights.shared = ExpertMaker(layer, shard.shared, layer.shared_hidden_dim, seed, kShared).Make();
   return weights;
 }
 

@@ -16,28 +16,46 @@ namespace moeplan {
 struct ExpertShard {
   int first_expert = 0, experts = 0;
   int first_hidden = 0, hidden = 0;
+  bool adds_last_bias = false;  // One shard of each expert does: partial outputs are summed.
 };
 
-struct LayerWeights {
-  std::vector<float> gate;  // [E][M]
+// What one rank holds. Of the shared expert, where the layer has one, the columns cut over MP.
+struct LayerShard {
+  ExpertShard experts, shared;
+};
+
+struct ExpertWeights {
   ExpertShard shard;
   // Of each expert of the shard, one after the other: up [M][hidden], and for SwiGLU gate_up [M][hidden]; down
   // [hidden][M].
   std::vector<float> up, gate_up, down;
+  // With Layer::expert_bias, likewise: up_bias [hidden], gate_up_bias [hidden]; down_bias [M] where the shard adds it.
+  std::vector<float> up_bias, gate_up_bias, down_bias;
 };
 
-// The gradients of a shard's expert weights, in the shapes of LayerWeights; always float.
+struct LayerWeights {
+  std::vector<float> gate;  // [E][M]
+  ExpertWeights experts;
+  ExpertWeights shared;  // One expert, or none.
+};
+
+// The gradients of what a rank holds of the experts, in the shapes of ExpertWeights; always float.
 struct ExpertGradients {
-  std::vector<float> up, gate_up, down;
+  std::vector<float> up, gate_up, down, up_bias, gate_up_bias, down_bias;
+};
+struct LayerGradients {
+  ExpertGradients experts, shared;
 };
 
 // Zero, as backward passes want them that add to them.
-ExpertGradients ZeroGradients(const LayerWeights& weights);
+LayerGradients ZeroGradients(const LayerWeights& weights);
 
-// The shard of a rank in the [ESP, EP, replicas] layout of design.md §3. H need not divide by N_ESP.
-ExpertShard ShardOf(const Layer& layer, const Layout& layout, int stage_rank);
 
-LayerWeights MakeWeights(const Layer& layer, const ExpertShard& shard, uint64_t seed);
+// The shard of a rank in the [ESP, EP, replicas] layout of design.md §3. H need not divide by N_ESP, nor the shared
+// expert's columns by N_MP.
+LayerShard ShardOf(const Layer& layer, const Layout& layout, int stage_rank);
+
+LayerWeights MakeWeights(const Layer& layer, const LayerShard& shard, uint64_t seed);
 
 // The B·L × M input of source batch `batch` (one for each MP group).
 std::vector<float> MakeInput(const Layer& layer, const Layout& layout, int batch, uint64_t seed);

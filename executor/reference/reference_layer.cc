@@ -2,6 +2,8 @@
 
 #include <Eigen/Core>
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "executor/host/gating.h"
 
@@ -16,26 +18,83 @@ Matrix ExpertMatrix(const std::vector<float>& all, int expert, int rows, int col
   return Eigen::Map<const FloatMatrix>(all.data() + expert * size, rows, columns).cast<double>();
 }
 
+// One row; zero where there are no biases.
+Matrix Bias(const std::vector<float>& all, int expert, int columns) {
+  return all.empty() ? Matrix::Zero(1, columns) : ExpertMatrix(all, expert, 1, columns);
+}
+
 struct Computed {
   Matrix output, magnitude;
 };
 
-Computed FeedForward(const Layer& layer, const LayerWeights& full, int expert, const Matrix& rows) {
-  Matrix hidden = rows * ExpertMatrix(full.up, expert, layer.model_dim, layer.hidden_dim);
+Computed FeedForward(const Layer& layer, const ExpertWeights& full, int expert, const Matrix& rows) {
+  const int model = layer.model_dim, hidden_dim = full.shard.hidden;
+  const auto through = [&](const std::vector<float>& matrix, const std::vector<float>& bias) -> Matrix {
+    return (rows * ExpertMatrix(matrix, expert, model, hidden_dim)).rowwise() + Bias(bias, expert, hidden_dim).row(0);
+  };
+  Matrix hidden = through(full.up, full.up_bias);
   if (layer.expert_matrices == 3) {
-    const Matrix gate = rows * ExpertMatrix(full.gate_up, expert, layer.model_dim, layer.hidden_dim);
-    hidden = hidden.cwiseProduct(gate.unaryExpr(&Silu));
+    hidden = hidden.cwiseProduct(through(full.gate_up, full.gate_up_bias).unaryExpr(&Silu));
   } else {
     hidden = hidden.unaryExpr(&Gelu);
   }
-  const Matrix down = ExpertMatrix(full.down, expert, layer.hidden_dim, layer.model_dim);
-  return {hidden * down, hidden.cwiseAbs() * down.cwiseAbs()};
+  const Matrix down = ExpertMatrix(full.down, expert, hidden_dim, model), bias = Bias(full.down_bias, expert, model);
+  return {(hidden * down).rowwise() + bias.row(0),
+          (hidden.cwiseAbs() * down.cwiseAbs()).rowwise() + bias.cwiseAbs().row(0)};
 }
 
-struct Choice {
-  int token;
-  double weight;
+// A (token, expert) pair that wants a slot.
+struct Pair {
+  int token = 0;
+  int choice = 0;  // Which of the token's, and where in its row of the routing.
+  int32_t expert = 0;
+  double weight = 0;
+  double priority = 0;  // The token's largest probability.
 };
+
+// All pairs, in lexicographic order. Where experts choose, every expert is a choice of every token.
+std::vector<Pair> PairsOf(const Layer& layer, const std::vector<float>& gate, const std::vector<float>& input,
+                          int tokens) {
+  const int width = RoutingWidth(layer);
+  std::vector<float> logits(layer.experts), probabilities(layer.experts), weights(width);
+  std::vector<int32_t> experts(width);
+  std::vector<Pair> pairs;
+  for (int token = 0; token < tokens; ++token) {
+    const std::span row = std::span(input).subspan(static_cast<size_t>(token) * layer.model_dim, layer.model_dim);
+    GateLogits(row, gate, logits);
+    const GateScore score = Softmax(logits, probabilities);
+    if (layer.gate == GateKind::kExpertChoice) {
+      for (int expert = 0; expert < width; ++expert) experts[expert] = expert;
+      weights = probabilities;
+    } else {
+      ChooseExperts(layer.gate, {.index = token, .row = row, .probabilities = probabilities}, logits, experts, weights);
+    }
+    for (int choice = 0; choice < width; ++choice) {
+      pairs.push_back({token, choice, experts[choice], weights[choice], score.largest_probability});
+    }
+  }
+  return pairs;
+}
+
+// Smaller gets its slot first.
+std::tuple<int, double, int, int> TurnOf(GateKind gate, const Pair& pair) {
+  switch (gate) {
+    case GateKind::kBatchPrioritized: return {pair.choice, -pair.priority, pair.token, 0};
+    case GateKind::kExpertChoice: return {0, -pair.weight, pair.token, 0};
+    default: return {pair.token, 0, pair.choice, 0};
+  }
+}
+
+// The pairs that get one of the `capacity` slots that every expert has for each slice of `slice_tokens` tokens.
+std::vector<Pair> KeptOf(const Layer& layer, std::vector<Pair> pairs, int capacity, int slice_tokens) {
+  std::ranges::sort(pairs, {}, [&](const Pair& pair) { return TurnOf(layer.gate, pair); });
+  std::map<std::pair<int, int>, int> used;  // By slice and expert.
+  std::vector<Pair> kept;
+  for (const Pair& pair : pairs) {
+    if (used[{pair.token / slice_tokens, pair.expert}]++ < capacity) kept.push_back(pair);
+  }
+  return kept;
+}
 
 }  // namespace
 
@@ -43,35 +102,31 @@ ReferenceOutput ComputeReference(const Layer& layer, const LayerWeights& full, c
                                  int capacity, int slices) {
   const int tokens = static_cast<int>(input.size() / layer.model_dim);
   const int slice_tokens = (tokens + slices - 1) / slices;
+  const std::vector<Pair> pairs = PairsOf(layer, full.gate, input, tokens);
+  const std::vector<Pair> kept = KeptOf(layer, pairs, capacity, slice_tokens);
   ReferenceOutput result;
-  std::vector<std::vector<Choice>> kept(layer.experts);
-  std::vector<int> used(layer.experts);
-  std::vector<float> logits(layer.experts), weights(layer.top_k);
-  std::vector<int32_t> experts(layer.top_k);
-  for (int token = 0; token < tokens; ++token) {
-    if (token % slice_tokens == 0) std::ranges::fill(used, 0);
-    GateLogits(std::span(input).subspan(static_cast<size_t>(token) * layer.model_dim, layer.model_dim), full.gate,
-               logits);
-    ChooseExperts(logits, experts, weights);
-    for (int choice = 0; choice < layer.top_k; ++choice) {
-      const bool fits = used[experts[choice]]++ < capacity;
-      result.experts.push_back(experts[choice]);
-      result.dropped.push_back(!fits);
-      if (fits) kept[experts[choice]].push_back({token, weights[choice]});
+  for (const Pair& pair : pairs) result.experts.push_back(pair.expert);
+  result.kept.resize(pairs.size());
+  for (const Pair& pair : kept) result.kept[pair.token * RoutingWidth(layer) + pair.choice] = true;
+
+  Matrix output = Matrix::Zero(tokens, layer.model_dim), magnitude = output;
+  const Matrix rows = Eigen::Map<const FloatMatrix>(input.data(), tokens, layer.model_dim).cast<double>();
+  for (int expert = 0; expert < layer.experts; ++expert) {
+    std::vector<Pair> own;
+    std::ranges::copy_if(kept, std::back_inserter(own), [&](const Pair& pair) { return pair.expert == expert; });
+    if (own.empty()) continue;
+    Matrix chosen(own.size(), layer.model_dim);
+    for (size_t i = 0; i < own.size(); ++i) chosen.row(i) = rows.row(own[i].token);
+    const Computed computed = FeedForward(layer, full.experts, expert, chosen);
+    for (size_t i = 0; i < own.size(); ++i) {
+      output.row(own[i].token) += own[i].weight * computed.output.row(i);
+      magnitude.row(own[i].token) += own[i].weight * computed.magnitude.row(i);
     }
   }
-  Matrix output = Matrix::Zero(tokens, layer.model_dim), magnitude = output;
-  const auto rows = Eigen::Map<const FloatMatrix>(input.data(), tokens, layer.model_dim);
-  for (int expert = 0; expert < layer.experts; ++expert) {
-    if (kept[expert].empty()) continue;
-    Matrix chosen(kept[expert].size(), layer.model_dim);
-    for (size_t i = 0; i < kept[expert].size(); ++i) chosen.row(i) = rows.row(kept[expert][i].token).cast<double>();
-    const Computed computed = FeedForward(layer, full, expert, chosen);
-    for (size_t i = 0; i < kept[expert].size(); ++i) {
-      const auto& [token, weight] = kept[expert][i];
-      output.row(token) += weight * computed.output.row(i);
-      magnitude.row(token) += weight * computed.magnitude.row(i);
-    }
+  if (layer.shared_hidden_dim > 0) {
+    const Computed shared = FeedForward(layer, full.shared, /*expert=*/0, rows);
+    output += shared.output;
+    magnitude += shared.magnitude;
   }
   result.output.assign(output.data(), output.data() + output.size());
   result.largest_magnitude = magnitude.maxCoeff();

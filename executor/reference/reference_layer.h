@@ -1,7 +1,8 @@
 // The MoE layer computed by one process in the plainest way, in double precision: what every schedule must agree with.
 //
-// It gates with the same float logits as the executor (routing must not differ by rounding), and does everything else
-// in double from the full weights. No buffers, no groups, no schedule.
+// It gates with the same float probabilities and choices as the executor (routing must not differ by rounding), decides
+// by itself who gets a slot, and does everything else in double from the full weights. No buffers, no groups, no
+// schedule.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,9 @@ struct ReferenceOutput {
   // The largest element of the output if none of its terms hidden · down · gate weight cancelled: what rounding errors
   // are small against.
   double largest_magnitude = 0;
-  // Of (token, choice), lexicographic: the expert chosen, and whether the pair was dropped.
+  // Of [B·L][RoutingWidth]: the expert, and whether the pair got a slot.
   std::vector<int32_t> experts;
-  std::vector<bool> dropped;
+  std::vector<bool> kept;
 };
 
 // `full` are the weights of all experts, uncut (ShardOf with a layout of ones). `capacity` slots per expert, counted

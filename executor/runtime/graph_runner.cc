@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "executor/errors.h"
 #include "executor/host/elements.h"
 #include "models/check.h"
 
@@ -59,6 +58,8 @@ class Runner final : public GraphRunner {
       if (buffer.view_of != kNoBuffer) continue;
       ASSIGN_OR_RETURN(memory_[id], context_.device.Allocate(static_cast<size_t>(MaxRows(buffer) * buffer.row_bytes)));
     }
+    router_sums_.resize(RouterSums::Count(graph_.layer.experts));
+    ASSIGN_OR_RETURN(sums_memory_, context_.device.Allocate(router_sums_.size() * sizeof(double)));
     for (size_t i = 0; i < graph_.tasks.size(); ++i) {
       started_.push_back(context_.device.MakeEvent());
       ended_.push_back(context_.device.MakeEvent());
@@ -80,6 +81,9 @@ class Runner final : public GraphRunner {
       std::visit([&](const auto& op) { Launch(op, id, stream); }, task.op);
       context_.device.Record(*ended_[id], stream);
     }
+    // The gate runs on this stream, and nobody waits for what comes after the last task.
+    context_.device.Copy(reinterpret_cast<std::byte*>(router_sums_.data()), sums_memory_.data(), sums_memory_.bytes(),
+                         context_.streams[StreamKind::kCompute]);
   }
 
   Timeline LastTimeline(Phase phase) const override {
@@ -107,14 +111,16 @@ class Runner final : public GraphRunner {
   RoutedRows routed_rows() const override {
     const BufferId tokens = GateTask().tokens;
     const TokenRows rows = TokensOf(tokens);
-    const int own_block = rows.blocks > 1 ? own(Group::kShard) : 0;
-    return {.first_row = own_block * rows.rows_per_block,
-            .count = rows.valid_rows,
-            .first_token = graph_.buffers[tokens].sliced ? own(Group::kTensor) * rows.rows_per_block : 0};
+    const int own_block = OwnBlock(rows);
+    return {.first_row = own_block * rows.rows_per_block, .count = rows.valid_rows, .first_token = rows.first_token};
   }
+
+  RouterStatistics router_statistics() const override { return StatisticsOf(router_sums_, graph_.layer.experts); }
 
  private:
   int own(Group group) const { return own_[static_cast<size_t>(group)]; }
+
+  int OwnBlock(const TokenRows& tokens) const { return tokens.blocks > 1 ? own(Group::kShard) : 0; }
 
   const GateOp& GateTask() const {
     for (const Task& task : graph_.tasks) {
@@ -132,6 +138,8 @@ class Runner final : public GraphRunner {
     const double rows = std::min(block * MaxRows(buffer), MaxRows(graph_.buffers[buffer.view_of]));
     return DataOf(buffer.view_of) + static_cast<size_t>(rows * buffer.row_bytes);
   }
+
+  std::byte* OptionalDataOf(BufferId id) const { return id == kNoBuffer ? nullptr : DataOf(id); }
 
   std::span<std::byte> BytesOf(BufferId id) const {
     const Buffer& buffer = graph_.buffers[id];
@@ -196,13 +204,17 @@ class Runner final : public GraphRunner {
     return {.data = DataOf(id),
             .blocks = Cells(buffer),
             .rows_per_block = buffer.rows_per_cell,
-            .valid_rows = std::clamp(tokens - first, 0, buffer.rows_per_cell)};
+            .valid_rows = std::clamp(tokens - first, 0, buffer.rows_per_cell),
+            .first_token = first};
   }
 
   Routing RoutingOf(BufferId id) const {
-    const size_t pairs = static_cast<size_t>(MaxRows(graph_.buffers[id])) * graph_.layer.top_k;
-    auto* experts = reinterpret_cast<int32_t*>(DataOf(id));
-    return {.expert = experts, .slot = experts + pairs, .weight = reinterpret_cast<float*>(experts + 2 * pairs)};
+    const size_t pairs = static_cast<size_t>(MaxRows(graph_.buffers[id])) * RoutingWidth(graph_.layer);
+    return Routing::At(DataOf(id), pairs);
+  }
+
+  RouterSums Sums() const {
+    return RouterSums::At(reinterpret_cast<double*>(sums_memory_.data()), graph_.layer.experts);
   }
 
   // Where tokens of several blocks were gated, the routing of the own one.
@@ -210,7 +222,7 @@ class Runner final : public GraphRunner {
     Routing routing = RoutingOf(id);
     const Buffer& buffer = graph_.buffers[id];
     if (Cells(buffer) == 1) return routing;
-    const size_t first = static_cast<size_t>(own(Group::kShard)) * buffer.rows_per_cell * graph_.layer.top_k;
+    const size_t first = static_cast<size_t>(own(Group::kShard)) * buffer.rows_per_cell * RoutingWidth(graph_.layer);
     return {.expert = routing.expert + first, .slot = routing.slot + first, .weight = routing.weight + first};
   }
 
@@ -232,10 +244,12 @@ class Runner final : public GraphRunner {
     if (const auto* copy = std::get_if<CopyOp>(&task.op)) cell_pairs_.back() = Pairs(copy->in, copy->out);
     if (const auto* reduce = std::get_if<ReduceOp>(&task.op)) cell_pairs_.back() = Pairs(reduce->in, reduce->out);
     if (const auto* expert = std::get_if<ExpertOp>(&task.op)) PairExperts(expert->in, expert->out);
-    if (const auto* expert = std::get_if<ExpertInputGradientOp>(&task.op)) {
+    if (const auto* expert = std::get_if<ExpertInputGradientOp>(&task.op); expert != nullptr && !expert->shared) {
       PairExperts(expert->out_gradient, expert->in_gradient);
     }
-    if (const auto* expert = std::get_if<ExpertWeightGradientOp>(&task.op)) PairExperts(expert->in, expert->in);
+    if (const auto* expert = std::get_if<ExpertWeightGradientOp>(&task.op); expert != nullptr && !expert->shared) {
+      PairExperts(expert->in, expert->in);
+    }
   }
 
   void PairExperts(BufferId in, BufferId out) {
@@ -270,10 +284,13 @@ class Runner final : public GraphRunner {
 
   void Launch(const GateOp& op, TaskId, Stream& stream) {
     int32_t* counts = op.counts == kNoBuffer ? nullptr : reinterpret_cast<int32_t*>(DataOf(op.counts));
-    context_.kernels.Gate({.tokens = TokensOf(op.tokens),
+    const TokenRows tokens = TokensOf(op.tokens);
+    context_.kernels.Gate({.tokens = tokens,
                            .routing = RoutingOf(op.routing),
                            .capacity = graph_.capacity,
-                           .counts = counts},
+                           .counts = counts,
+                           .sums = Sums(),
+                           .own_block = OwnBlock(tokens)},
                           stream);
   }
 
@@ -285,7 +302,8 @@ class Runner final : public GraphRunner {
                                   .routing = RoutingOf(op.routing),
                                   .experts_per_rank = graph_.layer.experts / graph_.layout.expert_parallel,
                                   .chunks = PartsOf(graph_.slot_axes, Axis::kChunk),
-                                  .send_counts = reinterpret_cast<int32_t*>(DataOf(op.send_counts))},
+                                  .send_counts = reinterpret_cast<int32_t*>(DataOf(op.send_counts)),
+                                  .sums = Sums()},
                                  stream);
   }
 
@@ -298,11 +316,18 @@ class Runner final : public GraphRunner {
   }
 
   void Launch(const ExpertOp& op, TaskId id, Stream& stream) {
-    context_.kernels.Expert(SlotsOf(op.in), SlotsOf(op.out), op.hidden == kNoBuffer ? nullptr : DataOf(op.hidden),
-                            expert_pairs_[id], stream);
+    context_.kernels.Expert(SlotsOf(op.in), SlotsOf(op.out), OptionalDataOf(op.hidden), expert_pairs_[id], stream);
   }
 
   void Launch(const ExpertInputGradientOp& op, TaskId id, Stream& stream) {
+    if (op.shared) {
+      context_.kernels.SharedInputGradient({.out_gradient = TokensOf(op.out_gradient),
+                                            .hidden = DataOf(op.hidden),
+                                            .hidden_gradient = DataOf(op.hidden_gradient),
+                                            .in_gradient = DataOf(op.in_gradient)},
+                                           stream);
+      return;
+    }
     context_.kernels.ExpertInputGradient({.out_gradient = SlotsOf(op.out_gradient),
                                           .in_gradient = SlotsOf(op.in_gradient),
                                           .hidden = DataOf(op.hidden),
@@ -312,6 +337,14 @@ class Runner final : public GraphRunner {
   }
 
   void Launch(const ExpertWeightGradientOp& op, TaskId id, Stream& stream) {
+    if (op.shared) {
+      context_.kernels.SharedWeightGradient({.in = TokensOf(op.in),
+                                             .hidden = DataOf(op.hidden),
+                                             .out_gradient = DataOf(op.out_gradient),
+                                             .hidden_gradient = DataOf(op.hidden_gradient)},
+                                            stream);
+      return;
+    }
     context_.kernels.ExpertWeightGradient({.in = SlotsOf(op.in),
                                            .hidden = DataOf(op.hidden),
                                            .out_gradient = DataOf(op.out_gradient),
@@ -341,9 +374,14 @@ class Runner final : public GraphRunner {
                                    .routing = OwnBlockOf(op.routing),
                                    .routing_gradient = reinterpret_cast<const float*>(DataOf(op.routing_gradient)),
                                    .tokens_gradient = DataOf(op.tokens_gradient),
+                                   .shared_gradient = OptionalDataOf(op.shared_gradient),
                                    .in_gradient = DataOf(op.in_gradient),
                                    .gate_gradient = reinterpret_cast<float*>(DataOf(op.gate_gradient))},
                                   stream);
+  }
+
+  void Launch(const SharedExpertOp& op, TaskId, Stream& stream) {
+    context_.kernels.SharedExpert(TokensOf(op.in), TokensOf(op.out), OptionalDataOf(op.hidden), stream);
   }
 
   void Launch(const ReduceOp& op, TaskId id, Stream& stream) {
@@ -351,7 +389,11 @@ class Runner final : public GraphRunner {
   }
 
   void Launch(const CombineOp& op, TaskId, Stream& stream) {
-    context_.kernels.Combine(SlotsOf(op.slots), RoutingOf(op.routing), TokensOf(op.out), stream);
+    context_.kernels.Combine({.slots = SlotsOf(op.slots),
+                              .routing = RoutingOf(op.routing),
+                              .out = TokensOf(op.out),
+                              .addend = op.shared == kNoBuffer ? nullptr : DataOf(op.shared)},
+                             stream);
   }
 
   void Launch(const CollectiveOp& op, TaskId id, Stream& stream) {
@@ -380,6 +422,8 @@ class Runner final : public GraphRunner {
   const ElementType type_;
   std::array<int, std::size(kGroups)> own_{};
   std::vector<DeviceMemory> memory_;                     // By buffer; empty for views.
+  DeviceMemory sums_memory_;
+  std::vector<double> router_sums_;                      // What sums_memory_ held after the last run.
   std::vector<std::unique_ptr<Event>> started_, ended_;  // By task.
   DeviceMemory scratch_;
   std::vector<std::unique_ptr<PhasedAllToAll>> phased_;           // By task; null unless an all-to-all not DIRECT.
@@ -426,7 +470,6 @@ void GroupCommunicators::Abort(const Status& why) {
 }
 
 StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& graph, const RankContext& context) {
-  if (graph.layer.gate != GateKind::kTopK && graph.layer.gate != GateKind::kSwitch) return error::GateNotThere();
   auto runner = std::make_unique<Runner>(graph, context);
   RETURN_IF_ERROR(runner->Allocate());
   return runner;

@@ -87,6 +87,8 @@ class GraphRunner {
     int first_row = 0, count = 0, first_token = 0;
   };
   virtual RoutedRows routed_rows() const = 0;
+  // Of those rows, in the last run; after Device::Synchronize.
+  virtual RouterStatistics router_statistics() const = 0;
 };
 
 }  // namespace moeplan

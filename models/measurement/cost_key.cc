@@ -24,6 +24,12 @@ KernelKey KeyOf(Kernel kernel, const Layer& layer, const Layout& layout) {
           .hidden_dim = layer.hidden_dim / layout.expert_sharding_parallel};
 }
 
+KernelKey SharedExpertKey(const Layer& layer, const Layout& layout) {
+  KernelKey key = KeyOf(Kernel::kExpertGemm, layer, layout);
+  key.hidden_dim = layer.shared_hidden_dim / layout.tensor_parallel;
+  return key;
+}
+
 namespace {
 
 CollectiveKey EssentialOf(CollectiveKey key) {

@@ -12,8 +12,8 @@ namespace {
 constexpr double kCountBytes = 4;
 constexpr double kFloatBytes = 4;
 
-// Of each of a token's k choices: expert and slot as int32, weight as float.
-double RoutingRowBytes(const Layer& layer) { return 12.0 * layer.top_k; }
+// Of each pair of a token: expert and slot as int32, weight as float.
+double RoutingRowBytes(const Layer& layer) { return 12.0 * RoutingWidth(layer); }
 
 TaskKind KindOf(Collective collective) {
   switch (collective) {
@@ -72,6 +72,8 @@ BufferId GraphBuilder::Input() {
 
 BufferId GraphBuilder::OutputGradient() {
   graph_.output_gradient = TokenBuffer("output_gradient", {}, tokens());
+  // It is given, but not before the output is there.
+  writers_[graph_.output_gradient] = WritersOf(graph_.output);
   return graph_.output_gradient;
 }
 
@@ -168,11 +170,14 @@ std::vector<TaskId> GraphBuilder::WritersOf(BufferId buffer) const {
   return writers;
 }
 
-void GraphBuilder::AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op) {
+void GraphBuilder::AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op,
+                           BufferId after) {
   std::set<TaskId> dependencies;
-  for (const BufferId read : Reads(op)) {
-    for (const TaskId writer : WritersOf(read)) dependencies.insert(writer);
-  }
+  const auto follow = [&](BufferId buffer) {
+    for (const TaskId writer : WritersOf(buffer)) dependencies.insert(writer);
+  };
+  for (const BufferId read : Reads(op)) follow(read);
+  if (after != kNoBuffer) follow(after);
   const TaskId id = static_cast<TaskId>(graph_.tasks.size());
   for (const BufferId written : Writes(op)) {
     // An irregular output cannot be laid out before its counts are known.
@@ -238,12 +243,15 @@ BufferId GraphBuilder::AllReduce(const std::string& name, Group group, BufferId 
 }
 
 void GraphBuilder::AllToAllAllGather(const std::string& name, BufferId in, BufferId partial, BufferId out) {
+  // It gathers over MP on a stream of EP&ESP, so no other collective over MP may be under way: one communicator, one
+  // stream at a time.
   AddTask(name, TaskKind::kAllToAll, StreamOf(Group::kExpertShard), ExpectedBytes(buffer(partial)),
           CollectiveOp{.collective = Collective::kAllToAllAllGather,
                        .group = Group::kExpertShard,
                        .in = in,
                        .out = out,
-                       .partial = partial});
+                       .partial = partial},
+          /*after=*/shared_);
 }
 
 void GraphBuilder::Copy(const std::string& name, StreamKind stream, BufferId in, BufferId out) {
@@ -255,17 +263,50 @@ double GraphBuilder::ExpertFlopsOf(BufferId rows) const {
                      Cells(buffer(rows)) * buffer(rows).expected_rows_per_cell);
 }
 
-double GraphBuilder::HiddenRowBytes() const {
-  const int shards = graph_.layout.expert_sharding_parallel;
-  const int widest = (graph_.layer.hidden_dim + shards - 1) / shards;
+double GraphBuilder::HiddenRowBytes(int hidden_dim, int shards) const {
+  const int widest = (hidden_dim + shards - 1) / shards;
   return static_cast<double>(graph_.layer.expert_matrices - 1) * widest * graph_.layer.bytes_per_element;
 }
 
 GraphBuilder::ExpertBuffers GraphBuilder::Expert(BufferId in, BufferId out) {
-  const BufferId hidden = trains_ ? Like("hidden", in, HiddenRowBytes()) : kNoBuffer;
+  const double row_bytes = HiddenRowBytes(graph_.layer.hidden_dim, graph_.layout.expert_sharding_parallel);
+  const BufferId hidden = trains_ ? Like("hidden", in, row_bytes) : kNoBuffer;
   AddTask("expert", TaskKind::kExpert, StreamKind::kCompute, ExpertFlopsOf(in),
           ExpertOp{.in = in, .out = out, .hidden = hidden});
   return {.in = in, .hidden = hidden};
+}
+
+double GraphBuilder::SharedFlops() const {
+  return SharedExpertFlops(graph_.layer, graph_.layout.tensor_parallel, tokens());
+}
+
+void GraphBuilder::SharedExpert() {
+  if (graph_.layer.shared_hidden_dim == 0) return;
+  const double row_bytes = HiddenRowBytes(graph_.layer.shared_hidden_dim, graph_.layout.tensor_parallel);
+  const BufferId partial = TokenBuffer("shared_partial", {}, tokens());
+  shared_hidden_ = trains_ ? Like("shared_hidden", graph_.input, row_bytes) : kNoBuffer;
+  AddTask("shared_expert", TaskKind::kExpert, StreamKind::kCompute, SharedFlops(),
+          SharedExpertOp{.in = graph_.input, .out = partial, .hidden = shared_hidden_});
+  shared_ = AllReduce("reduce_shared", Group::kTensor, partial, TokenBuffer("shared_output", {}, tokens()));
+}
+
+GraphBuilder::SharedGradients GraphBuilder::SharedInputGradient(BufferId out_gradient) {
+  if (graph_.layer.shared_hidden_dim == 0) return {};
+  const BufferId hidden_gradient = Like("shared_hidden_gradient", shared_hidden_, buffer(shared_hidden_).row_bytes);
+  const BufferId partial = TokenBuffer("shared_input_partial", {}, tokens());
+  AddTask("shared_input", TaskKind::kExpert, StreamKind::kCompute, SharedFlops(),
+          ExpertInputGradientOp{.out_gradient = out_gradient,
+                                .hidden = shared_hidden_,
+                                .in_gradient = partial,
+                                .hidden_gradient = hidden_gradient,
+                                .shared = true});
+  shared_ = AllReduce("reduce_shared", Group::kTensor, partial, TokenBuffer("shared_gradient", {}, tokens()));
+  return {.in_gradient = shared_,
+          .weights = {.in = graph_.input,
+                      .hidden = shared_hidden_,
+                      .out_gradient = out_gradient,
+                      .hidden_gradient = hidden_gradient,
+                      .shared = true}};
 }
 
 BufferId GraphBuilder::SumShards(BufferId in, BufferId out) {
@@ -276,8 +317,11 @@ BufferId GraphBuilder::SumShards(BufferId in, BufferId out) {
 }
 
 void GraphBuilder::Combine(BufferId slots, BufferId routing, BufferId out) {
-  AddTask("combine", TaskKind::kCombine, StreamKind::kCompute, ExpectedBytes(buffer(slots)),
-          CombineOp{.slots = slots, .routing = routing, .out = out});
+  BufferId shared = shared_;
+  if (shared != kNoBuffer && buffer(out).sliced) shared = SliceOf(shared, buffer(out).rows_per_cell);
+  const double added_bytes = shared == kNoBuffer ? 0 : ExpectedBytes(buffer(shared));
+  AddTask("combine", TaskKind::kCombine, StreamKind::kCompute, ExpectedBytes(buffer(slots)) + added_bytes,
+          CombineOp{.slots = slots, .routing = routing, .out = out, .shared = shared});
 }
 
 void GraphBuilder::CombineGradient(BufferId out_gradient, BufferId routing, BufferId slots_gradient) {
@@ -290,7 +334,7 @@ BufferId GraphBuilder::RoutingGradient(BufferId out_gradient, BufferId slots, Bu
   const BufferId gradient = AddBuffer({.name = "routing_gradient",
                                        .rows_per_cell = tokens.rows_per_cell,
                                        .expected_rows_per_cell = tokens.expected_rows_per_cell,
-                                       .row_bytes = kFloatBytes * graph_.layer.top_k,
+                                       .row_bytes = kFloatBytes * RoutingWidth(graph_.layer),
                                        .float_rows = true});
   AddTask("routing", TaskKind::kReduce, StreamKind::kCompute, ExpectedBytes(buffer(slots)),
           RoutingGradientOp{
@@ -299,7 +343,7 @@ BufferId GraphBuilder::RoutingGradient(BufferId out_gradient, BufferId slots, Bu
 }
 
 BufferId GraphBuilder::ExpertInputGradient(BufferId hidden, BufferId out_gradient, BufferId in_gradient) {
-  const BufferId hidden_gradient = Like("hidden_gradient", hidden, HiddenRowBytes());
+  const BufferId hidden_gradient = Like("hidden_gradient", hidden, buffer(hidden).row_bytes);
   AddTask("expert_input", TaskKind::kExpert, StreamKind::kCompute, ExpertFlopsOf(out_gradient),
           ExpertInputGradientOp{.out_gradient = out_gradient,
                                 .hidden = hidden,
@@ -309,7 +353,8 @@ BufferId GraphBuilder::ExpertInputGradient(BufferId hidden, BufferId out_gradien
 }
 
 void GraphBuilder::ExpertWeightGradient(const ExpertWeightGradientOp& op) {
-  AddTask("expert_weights", TaskKind::kExpert, StreamKind::kCompute, ExpertFlopsOf(op.in), op);
+  AddTask(op.shared ? "shared_weights" : "expert_weights", TaskKind::kExpert, StreamKind::kCompute,
+          op.shared ? SharedFlops() : ExpertFlopsOf(op.in), op);
 }
 
 void GraphBuilder::DispatchGradient(BufferId slots_gradient, BufferId routing, BufferId tokens_gradient) {
@@ -318,7 +363,7 @@ void GraphBuilder::DispatchGradient(BufferId slots_gradient, BufferId routing, B
 }
 
 BufferId GraphBuilder::GateGradient(BufferId tokens, BufferId routing, BufferId routing_gradient,
-                                    BufferId tokens_gradient, BufferId in_gradient) {
+                                    BufferId tokens_gradient, BufferId shared_gradient, BufferId in_gradient) {
   const BufferId gate_gradient = GateGradientBuffer("gate_gradient");
   // The logits again, and a product for each of the two gradients.
   AddTask("gate", TaskKind::kGate, StreamKind::kCompute, 3 * ExpectedBytes(buffer(tokens)),
@@ -327,7 +372,8 @@ BufferId GraphBuilder::GateGradient(BufferId tokens, BufferId routing, BufferId 
                          .routing_gradient = routing_gradient,
                          .tokens_gradient = tokens_gradient,
                          .in_gradient = in_gradient,
-                         .gate_gradient = gate_gradient});
+                         .gate_gradient = gate_gradient,
+                         .shared_gradient = shared_gradient});
   return gate_gradient;
 }
 

@@ -70,6 +70,9 @@ class GraphBuilder {
     BufferId in = kNoBuffer, hidden = kNoBuffer;
   };
   ExpertBuffers Expert(BufferId in, BufferId out);
+  // Puts the layer's shared expert, where it has one, here: its compute then runs while tokens are still on their way,
+  // and its sum over MP while the experts compute. Combine adds what it made.
+  void SharedExpert();
   // `in` unless there are shards to sum.
   BufferId SumShards(BufferId in, BufferId out);
   void Combine(BufferId slots, BufferId routing, BufferId out);
@@ -78,10 +81,17 @@ class GraphBuilder {
   void CombineGradient(BufferId out_gradient, BufferId routing, BufferId slots_gradient);
   BufferId RoutingGradient(BufferId out_gradient, BufferId slots, BufferId routing);
   BufferId ExpertInputGradient(BufferId hidden, BufferId out_gradient, BufferId in_gradient);
+  // Of the shared expert, summed over MP; nothing where the layer has none. `weights` is for ExpertWeightGradient.
+  struct SharedGradients {
+    BufferId in_gradient = kNoBuffer;
+    ExpertWeightGradientOp weights = {};
+  };
+  SharedGradients SharedInputGradient(BufferId out_gradient);
   void ExpertWeightGradient(const ExpertWeightGradientOp& op);
   void DispatchGradient(BufferId slots_gradient, BufferId routing, BufferId tokens_gradient);
+  // Without a shared expert `shared_gradient` is kNoBuffer.
   BufferId GateGradient(BufferId tokens, BufferId routing, BufferId routing_gradient, BufferId tokens_gradient,
-                        BufferId in_gradient);
+                        BufferId shared_gradient, BufferId in_gradient);
 
   StreamKind StreamOf(Group group) const;
   const Buffer& buffer(BufferId id) const { return graph_.buffers[id]; }
@@ -95,11 +105,14 @@ class GraphBuilder {
   BufferId AddBuffer(Buffer buffer);
   BufferId Collect(const std::string& name, Collective collective, Group group, BufferId in, BufferId out,
                    double bytes);
-  void AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op);
+  // Depends on the writers of what it reads and of `after`.
+  void AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op,
+               BufferId after = kNoBuffer);
   std::vector<TaskId> WritersOf(BufferId buffer) const;
   BufferId Like(const std::string& name, BufferId buffer, double row_bytes);
   double ExpertFlopsOf(BufferId rows) const;
-  double HiddenRowBytes() const;
+  double SharedFlops() const;
+  double HiddenRowBytes(int hidden_dim, int shards) const;
 
   TaskGraph graph_;
   LayerSizes sizes_;
@@ -108,6 +121,8 @@ class GraphBuilder {
   bool backward_ = false;
   int chunk_ = 0;
   bool chunk_named_ = false;
+  // What the shared expert made in this pass, summed over MP, and what it keeps for the backward one.
+  BufferId shared_ = kNoBuffer, shared_hidden_ = kNoBuffer;
   std::vector<std::vector<TaskId>> writers_;  // By buffer.
 };
 

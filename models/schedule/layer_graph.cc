@@ -102,11 +102,12 @@ class LayerGraph {
 
   void Forward() {
     input_ = build_.Input();
-    tokens_ = Shared(input_, "gather_input");
+    tokens_ = Dispatched(input_, "gather_input");
     routing_ = route_.Gate(tokens_);
     home_ = Walk(build_, route_, Pass::kForward)
                 .Go({.source = [&](BufferId own) { build_.Dispatch(tokens_, routing_, own); },
-                     .expert = [&](int, BufferId in, BufferId out) { expert_.push_back(build_.Expert(in, out)); }});
+                     .expert = [&](int, BufferId in, BufferId out) { expert_.push_back(build_.Expert(in, out)); },
+                     .meanwhile = [&] { build_.SharedExpert(); }});
     const BufferId combined = OwnRows("combined");
     build_.Combine(home_, routing_, combined);
     build_.SetOutput(Whole(combined, "gather_output", "output"));
@@ -115,32 +116,31 @@ class LayerGraph {
   void Backward() {
     build_.StartBackward();
     const BufferId gradient = build_.OutputGradient();
-    const BufferId own_gradient = slices() ? build_.SliceOf(gradient, slice_tokens()) : gradient;
-    const BufferId shared_gradient = slices() ? own_gradient : Shared(gradient, "gather_output_gradient");
+    const BufferId own_gradient = slices() ? OwnSlice(gradient) : gradient;
+    const BufferId tokens_gradient = gathers() ? Dispatched(gradient, "gather_output") : own_gradient;
     BufferId routing_gradient = kNoBuffer;
-    std::vector<std::function<void()>> weight_gradients;
+    GraphBuilder::SharedGradients shared;
+    const auto meanwhile = [&] {
+      shared = build_.SharedInputGradient(gradient);
+      routing_gradient = build_.RoutingGradient(own_gradient, home_, routing_);
+    };
+    const auto afterwards = [&] {
+      for (const auto& add : weight_gradients_) add();
+      if (shared.in_gradient != kNoBuffer) build_.ExpertWeightGradient(shared.weights);
+    };
     const BufferId home =
         Walk(build_, route_, Pass::kBackward)
-            .Go({.source = [&](BufferId own) { build_.CombineGradient(shared_gradient, routing_, own); },
-                 .expert = [&](int piece, BufferId in,
-                               BufferId out) { ExpertGradients(piece, in, out, weight_gradients); },
-                 .meanwhile = [&] { routing_gradient = build_.RoutingGradient(own_gradient, home_, routing_); },
-                 .afterwards =
-                     [&] {
-                       for (const auto& add : weight_gradients) add();
-                     }});
-    const BufferId shared_rows = gathers() ? SharedRows("token_gradients") : OwnRows("token_gradients");
-    build_.DispatchGradient(home, routing_, shared_rows);
-    const BufferId own_rows =
-        gathers() ? build_.ReduceScatter("sum_batches", Group::kShard, shared_rows, OwnRows("own_gradients"))
-                  : shared_rows;
+            .Go({.source = [&](BufferId own) { build_.CombineGradient(tokens_gradient, routing_, own); },
+                 .expert = [&](int piece, BufferId in, BufferId out) { ExpertGradients(piece, in, out); },
+                 .meanwhile = meanwhile,
+                 .afterwards = afterwards});
+    const BufferId own_rows = OwnRowsFrom(home);
+    const BufferId shared_rows =
+        slices() && shared.in_gradient != kNoBuffer ? OwnSlice(shared.in_gradient) : shared.in_gradient;
     const BufferId input_gradient = OwnRows("input_gradient_rows");
-    const BufferId gate_gradient =
-        build_.GateGradient(gathers() ? input_ : tokens_, routing_, routing_gradient, own_rows, input_gradient);
-    build_.SetGradients(Whole(input_gradient, "gather_input_gradient", "input_gradient"),
-                        slices() ? build_.AllReduce("sum_gate_gradient", Group::kTensor, gate_gradient,
-                                                    build_.GateGradientBuffer("gate_gradient"))
-                                 : gate_gradient);
+    const BufferId gate_gradient = build_.GateGradient(gathers() ? input_ : tokens_, routing_, routing_gradient,
+                                                       own_rows, shared_rows, input_gradient);
+    build_.SetGradients(Whole(input_gradient, "gather_input", "input_gradient"), SumOfSlices(gate_gradient));
   }
 
  private:
@@ -148,13 +148,14 @@ class LayerGraph {
   bool gathers() const { return route_.token_share() == TokenShare::kBatches; }
   int slice_tokens() const { return (build_.tokens() + layout_.tensor_parallel - 1) / layout_.tensor_parallel; }
 
-  // The rows of this rank's share of the tokens, from the own batch's.
-  BufferId Shared(BufferId batch, const std::string& gather) {
-    if (slices()) return build_.SliceOf(batch, slice_tokens());
-    if (gathers()) return build_.AllGather(gather, Group::kShard, batch, SharedRows(gather + "_rows"));
+  // The rows of the tokens that this rank gates and dispatches, from the batch's.
+  BufferId Dispatched(BufferId batch, const std::string& gather) {
+    if (slices()) return OwnSlice(batch);
+    if (gathers()) return build_.AllGather(gather, Group::kShard, batch, RowsOfBatches(gather + "_rows"));
     return batch;
   }
-  BufferId SharedRows(const std::string& name) {
+  BufferId OwnSlice(BufferId batch) { return build_.SliceOf(batch, slice_tokens()); }
+  BufferId RowsOfBatches(const std::string& name) {
     return build_.TokenBuffer(name, {{Axis::kBlock, layout_.expert_sharding_parallel}}, build_.tokens());
   }
 
@@ -168,12 +169,24 @@ class LayerGraph {
                             build_.TokenBuffer(name, {{Axis::kTensor, layout_.tensor_parallel}}, slice_tokens()));
   }
 
+  // The gradients of the own tokens, from those of all the slots that were dispatched here.
+  BufferId OwnRowsFrom(BufferId home) {
+    const BufferId rows = gathers() ? RowsOfBatches("token_gradients") : OwnRows("token_gradients");
+    build_.DispatchGradient(home, routing_, rows);
+    if (!gathers()) return rows;
+    return build_.ReduceScatter("sum_batches", Group::kShard, rows, OwnRows("own_gradients"));
+  }
+
+  BufferId SumOfSlices(BufferId gate_gradient) {
+    if (!slices()) return gate_gradient;
+    return build_.AllReduce("sum_gate", Group::kTensor, gate_gradient, build_.GateGradientBuffer("gate_gradient"));
+  }
+
   // dX at once, because others wait for it; dW when nothing else is left to compute.
-  void ExpertGradients(int piece, BufferId out_gradient, BufferId in_gradient,
-                       std::vector<std::function<void()>>& weight_gradients) {
+  void ExpertGradients(int piece, BufferId out_gradient, BufferId in_gradient) {
     const GraphBuilder::ExpertBuffers& forward = expert_[piece];
     const BufferId hidden_gradient = build_.ExpertInputGradient(forward.hidden, out_gradient, in_gradient);
-    weight_gradients.push_back([=, this] {
+    weight_gradients_.push_back([=, this] {
       build_.SetChunk(piece, route_.pieces() > 1 && !route_.experts_wait());
       build_.ExpertWeightGradient({.in = forward.in,
                                    .hidden = forward.hidden,
@@ -189,6 +202,7 @@ class LayerGraph {
   const Layout layout_;
   BufferId input_ = kNoBuffer, tokens_ = kNoBuffer, routing_ = kNoBuffer, home_ = kNoBuffer;
   std::vector<GraphBuilder::ExpertBuffers> expert_;  // By piece; one when experts wait.
+  std::vector<std::function<void()>> weight_gradients_;
 };
 
 }  // namespace

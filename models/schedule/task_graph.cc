@@ -72,7 +72,9 @@ std::vector<BufferId> Reads(const TaskOp& op) {
                           return std::vector{dispatch.tokens, dispatch.routing};
                         },
                         [](const CombineOp& combine) {
-                          return std::vector{combine.slots, combine.routing};
+                          return combine.shared == kNoBuffer
+                                     ? std::vector{combine.slots, combine.routing}
+                                     : std::vector{combine.slots, combine.routing, combine.shared};
                         },
                         [](const ExpertInputGradientOp& expert) {
                           return std::vector{expert.out_gradient, expert.hidden};
@@ -90,12 +92,20 @@ std::vector<BufferId> Reads(const TaskOp& op) {
                           return std::vector{dispatch.slots_gradient, dispatch.routing};
                         },
                         [](const GateGradientOp& gate) {
-                          return std::vector{gate.tokens, gate.routing, gate.routing_gradient, gate.tokens_gradient};
+                          std::vector reads = {gate.tokens, gate.routing, gate.routing_gradient, gate.tokens_gradient};
+                          if (gate.shared_gradient != kNoBuffer) reads.push_back(gate.shared_gradient);
+                          return reads;
                         },
                         [](const auto& from_in) { return std::vector{from_in.in}; },
                     },
                     op);
 }
+
+namespace {
+std::vector<BufferId> WithHidden(BufferId out, BufferId hidden) {
+  return hidden == kNoBuffer ? std::vector{out} : std::vector{out, hidden};
+}
+}  // namespace
 
 std::vector<BufferId> Writes(const TaskOp& op) {
   return std::visit(
@@ -110,9 +120,8 @@ std::vector<BufferId> Writes(const TaskOp& op) {
             return collective.partial == kNoBuffer ? std::vector{collective.out}
                                                    : std::vector{collective.out, collective.partial};
           },
-          [](const ExpertOp& expert) {
-            return expert.hidden == kNoBuffer ? std::vector{expert.out} : std::vector{expert.out, expert.hidden};
-          },
+          [](const ExpertOp& expert) { return WithHidden(expert.out, expert.hidden); },
+          [](const SharedExpertOp& expert) { return WithHidden(expert.out, expert.hidden); },
           [](const ExpertInputGradientOp& expert) {
             return std::vector{expert.in_gradient, expert.hidden_gradient};
           },

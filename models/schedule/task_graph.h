@@ -93,9 +93,10 @@ double ExpectedBytes(const Buffer& buffer);
 // The extent of `axis`, 1 where the buffer lacks it.
 int ExtentOf(const Buffer& buffer, Axis axis);
 
-// Scores the tokens of `tokens`, picks top-k experts for each, and gives each pair its slot among the pairs of its
-// block in lexicographic order; pairs beyond the capacity are dropped. With `counts` set the block is a slice that does
-// not know its slots yet: it drops nothing and writes how many pairs each expert got, and AssignSlots follows.
+// Scores the tokens of `tokens`, picks the experts of each by the layer's gate, and gives each pair its slot among the
+// pairs of its block in that gate's order; pairs beyond the capacity are dropped. With `counts` set the block is a
+// slice that does not know its slots yet: it drops nothing and writes how many pairs each expert got, and AssignSlots
+// follows.
 struct GateOp {
   BufferId tokens, routing, counts = kNoBuffer;
   friend bool operator==(const GateOp&, const GateOp&) = default;
@@ -133,17 +134,24 @@ struct ExpertOp {
   BufferId in, out, hidden = kNoBuffer;
   friend bool operator==(const ExpertOp&, const ExpertOp&) = default;
 };
+// The shared expert's FFN (this rank's hidden columns) on every token; `hidden` as in ExpertOp.
+struct SharedExpertOp {
+  BufferId in, out, hidden = kNoBuffer;
+  friend bool operator==(const SharedExpertOp&, const SharedExpertOp&) = default;
+};
 // From the gradient of an expert's output that of its input, with the coordinates as in ExpertOp, and that of what
 // `hidden` holds. `out_gradient`, `hidden` and `hidden_gradient` have the same cells.
 struct ExpertInputGradientOp {
   BufferId out_gradient, hidden, in_gradient, hidden_gradient;
+  bool shared = false;  // Of the shared expert, on every token.
   friend bool operator==(const ExpertInputGradientOp&, const ExpertInputGradientOp&) = default;
 };
 // Adds the rows' part, times `scale`, to the gradients of the expert weights (dW), which are no buffer of the graph.
 // Nothing in the graph waits for it.
 struct ExpertWeightGradientOp {
   BufferId in, hidden, out_gradient, hidden_gradient;
-  double scale = 1;  // 1 / the number of ranks that compute the same row.
+  double scale = 1;     // 1 / the number of ranks that compute the same row.
+  bool shared = false;  // Of the shared expert, on every token.
   friend bool operator==(const ExpertWeightGradientOp&, const ExpertWeightGradientOp&) = default;
 };
 // Sums over the kShard axis.
@@ -151,9 +159,10 @@ struct ReduceOp {
   BufferId in, out;
   friend bool operator==(const ReduceOp&, const ReduceOp&) = default;
 };
-// Weighted sum of each token's slots; where `slots` has a kBlock axis, in the own block.
+// Weighted sum of each token's slots; where `slots` has a kBlock axis, in the own block. `shared` is added: what
+// the shared expert made of the same tokens.
 struct CombineOp {
-  BufferId slots, routing, out;
+  BufferId slots, routing, out, shared = kNoBuffer;
   friend bool operator==(const CombineOp&, const CombineOp&) = default;
 };
 // The mirror of CombineOp towards the slots: each slot gets its token's gradient times its gate weight; slots without a
@@ -163,7 +172,7 @@ struct CombineGradientOp {
   friend bool operator==(const CombineGradientOp&, const CombineGradientOp&) = default;
 };
 // The mirror of CombineOp towards the gate weights: of each (token, choice), the product of the token's gradient and
-// what its slot brought back; 0 for dropped pairs. In the own block.
+// what its slot brought back; 0 for pairs without a slot. In the own block.
 struct RoutingGradientOp {
   BufferId out_gradient, slots, routing, routing_gradient;
   friend bool operator==(const RoutingGradientOp&, const RoutingGradientOp&) = default;
@@ -174,14 +183,15 @@ struct DispatchGradientOp {
   friend bool operator==(const DispatchGradientOp&, const DispatchGradientOp&) = default;
 };
 // The mirror of GateOp in the own block: the gradient of the gate's weights, and that of its input added to what came
-// through the experts.
+// through the experts and through the shared one.
 struct GateGradientOp {
   BufferId tokens, routing, routing_gradient, tokens_gradient, in_gradient, gate_gradient;
+  BufferId shared_gradient = kNoBuffer;
   friend bool operator==(const GateGradientOp&, const GateGradientOp&) = default;
 };
-using TaskOp = std::variant<GateOp, AssignSlotsOp, DispatchOp, CollectiveOp, CopyOp, ExpertOp, ReduceOp, CombineOp,
-                            ExpertInputGradientOp, ExpertWeightGradientOp, CombineGradientOp, RoutingGradientOp,
-                            DispatchGradientOp, GateGradientOp>;
+using TaskOp = std::variant<GateOp, AssignSlotsOp, DispatchOp, CollectiveOp, CopyOp, ExpertOp, SharedExpertOp, ReduceOp,
+                            CombineOp, ExpertInputGradientOp, ExpertWeightGradientOp, CombineGradientOp,
+                            RoutingGradientOp, DispatchGradientOp, GateGradientOp>;
 
 struct Task {
   std::string name;  // Unique within the graph, such as "dispatch_a2a.2".

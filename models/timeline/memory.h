@@ -5,8 +5,9 @@
 
 namespace moeplan {
 
-// The weights of the E/N_EP experts that a rank holds, each cut to H/N_ESP, in the layer's element size. Weights only:
-// no biases, gradients or optimizer state.
+// The weights and biases of the E/N_EP experts that a rank holds, each cut to H/N_ESP, and of the shared expert, cut
+// over MP, in the layer's element size. No gradients or optimizer state. The last bias counts on every shard, as on the
+// one that has it.
 double ExpertWeightBytes(const Layer& layer, const Layout& layout);
 
 // Every buffer of the graph, none shared, and the expert weights.

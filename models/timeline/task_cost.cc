@@ -104,9 +104,17 @@ struct CostOfOp {
   std::optional<TaskCost> operator()(const ReduceOp&) const { return Charge(Kernel::kPermute); }
   std::optional<TaskCost> operator()(const CopyOp&) const { return Charge(Kernel::kDeviceCopy); }
   std::optional<TaskCost> operator()(const ExpertOp&) const { return Charge(Kernel::kExpertGemm); }
+  std::optional<TaskCost> operator()(const SharedExpertOp&) const { return ChargeShared(); }
+  std::optional<TaskCost> ChargeShared() const {
+    return TaskCost{SharedExpertKey(graph.layer, graph.layout), task.size};
+  }
   std::optional<TaskCost> operator()(const AssignSlotsOp&) const { return std::nullopt; }
-  std::optional<TaskCost> operator()(const ExpertInputGradientOp&) const { return Charge(Kernel::kExpertGemm); }
-  std::optional<TaskCost> operator()(const ExpertWeightGradientOp&) const { return Charge(Kernel::kExpertGemm); }
+  std::optional<TaskCost> operator()(const ExpertInputGradientOp& op) const {
+    return op.shared ? ChargeShared() : Charge(Kernel::kExpertGemm);
+  }
+  std::optional<TaskCost> operator()(const ExpertWeightGradientOp& op) const {
+    return op.shared ? ChargeShared() : Charge(Kernel::kExpertGemm);
+  }
   std::optional<TaskCost> operator()(const CombineGradientOp&) const { return Charge(Kernel::kPermute); }
   std::optional<TaskCost> operator()(const RoutingGradientOp&) const { return Charge(Kernel::kPermute); }
   std::optional<TaskCost> operator()(const DispatchGradientOp&) const { return Charge(Kernel::kPermute); }

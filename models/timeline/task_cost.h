@@ -26,7 +26,7 @@ struct TaskCost {
 //   GateOp             GATE
 //   DispatchOp, CombineOp, ReduceOp  PERMUTE
 //   CopyOp             DEVICE_COPY
-//   ExpertOp           EXPERT_GEMM
+//   ExpertOp, SharedExpertOp  EXPERT_GEMM, each of its own hidden dimension
 std::optional<TaskCost> CostOf(const Task& task, const TaskGraph& graph);
 
 inline constexpr int kContentions = 5;

@@ -43,6 +43,9 @@ Status CheckLayer(const Layer& layer) {
   if (layer.expert_matrices != 2 && layer.expert_matrices != 3) {
     return BadField("layer.expertMatrices", StrCat(layer.expert_matrices), "2 (GELU) or 3 (SwiGLU)");
   }
+  if (layer.shared_hidden_dim < 0) {
+    return BadField("layer.sharedHiddenDim", StrCat(layer.shared_hidden_dim), "a whole number of at least 0");
+  }
   if (layer.top_k > layer.experts) {
     return BadField("layer.topK", StrCat(layer.top_k), StrCat("at most layer.experts, which is ", layer.experts));
   }
@@ -101,6 +104,10 @@ Status CheckLayout(const Layer& layer, const Layout& layout, const Cluster& clus
     return BadField("layout.expertParallel", StrCat(layout.expert_parallel),
                     StrCat("a divisor of layer.experts, which is ", layer.experts));
   }
+  if (layer.shared_hidden_dim > 0 && layer.shared_hidden_dim < layout.tensor_parallel) {
+    return BadField("layer.sharedHiddenDim", StrCat(layer.shared_hidden_dim),
+                    StrCat("0 or at least layout.tensorParallel, which is ", layout.tensor_parallel));
+  }
   if (layer.sequence_length % layout.context_parallel != 0) {
     return BadField("layout.contextParallel", StrCat(layout.context_parallel),
                     StrCat("a divisor of layer.sequenceLength, which is ", layer.sequence_length));
@@ -145,8 +152,14 @@ LayerSizes SizesOf(const Layer& layer, const Layout& layout) {
   return sizes;
 }
 
+int RoutingWidth(const Layer& layer) { return layer.gate == GateKind::kExpertChoice ? layer.experts : layer.top_k; }
+
 double ExpertFlops(const Layer& layer, int shards, double rows) {
   return 2.0 * layer.expert_matrices * rows * layer.model_dim * layer.hidden_dim / shards;
+}
+
+double SharedExpertFlops(const Layer& layer, int tensor_ranks, double rows) {
+  return 2.0 * layer.expert_matrices * rows * layer.model_dim * layer.shared_hidden_dim / tensor_ranks;
 }
 
 }  // namespace moeplan

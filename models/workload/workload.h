@@ -27,6 +27,8 @@ struct Layer {
   int bytes_per_element = 2;   // 2: BF16 storage and wire, FP32 accumulation; 4: FP32.
   int expert_matrices = 2;     // 2: GELU; 3: SwiGLU.
   GateKind gate = GateKind::kTopK;
+  bool expert_bias = false;   // After the first matrix (SwiGLU: the first two) and after the last, of every expert.
+  int shared_hidden_dim = 0;  // Of an expert that every token visits, cut over MP; 0: there is none.
 
   friend bool operator==(const Layer&, const Layer&) = default;
 };
@@ -87,7 +89,12 @@ struct LayerSizes {
 };
 LayerSizes SizesOf(const Layer& layer, const Layout& layout);
 
-// Flops of the expert FFN on `rows` rows with a hidden dimension cut to hidden_dim / shards.
+// How many experts the routing of a token has room for: the k it chooses, or, where experts choose, all of them.
+int RoutingWidth(const Layer& layer);
+
+// Flops of the expert FFN's matrices on `rows` rows with a hidden dimension cut to hidden_dim / shards.
 double ExpertFlops(const Layer& layer, int shards, double rows);
+// The same of the shared expert, cut to shared_hidden_dim / tensor_ranks.
+double SharedExpertFlops(const Layer& layer, int tensor_ranks, double rows);
 
 }  // namespace moeplan

@@ -25,10 +25,11 @@ using testing::LayerOnRank;
 
 struct RankResult {
   std::vector<float> output;
-  std::vector<std::tuple<int, int32_t, bool>> routed;  // Pair number in the source batch, expert, dropped.
+  std::vector<std::tuple<int, int32_t, bool>> routed;  // Pair number in the source batch, expert, kept.
+  RouterStatistics statistics;
   // Of training graphs.
   std::vector<float> input_gradient, gate_gradient;
-  ExpertGradients expert_gradients;
+  LayerGradients gradients;
 };
 
 std::vector<float> Loaded(const std::byte* from, ElementType type, size_t count) {
@@ -44,17 +45,18 @@ RankResult ResultOf(GraphRunner& runner, const LayerOnRank& on_rank, Phase phase
   result.output = Loaded(runner.output(), type, on_rank.input.size());
   const auto rows = runner.routed_rows();
   const Routing routing = runner.routing();
+  const int width = RoutingWidth(layer);
   for (int row = 0; row < rows.count; ++row) {
-    for (int choice = 0; choice < layer.top_k; ++choice) {
-      const size_t at = static_cast<size_t>(rows.first_row + row) * layer.top_k + choice;
-      result.routed.emplace_back((rows.first_token + row) * layer.top_k + choice, routing.expert[at],
-                                 routing.slot[at] < 0);
+    for (int choice = 0; choice < width; ++choice) {
+      const size_t at = static_cast<size_t>(rows.first_row + row) * width + choice;
+      result.routed.emplace_back((rows.first_token + row) * width + choice, routing.expert[at], routing.slot[at] >= 0);
     }
   }
+  result.statistics = runner.router_statistics();
   if (phase == Phase::kForward) return result;
   result.input_gradient = Loaded(runner.input_gradient(), type, on_rank.input.size());
   result.gate_gradient.assign(runner.gate_gradient(), runner.gate_gradient() + on_rank.weights.gate.size());
-  result.expert_gradients = on_rank.gradients;
+  result.gradients = on_rank.gradients;
   return result;
 }
 
@@ -98,6 +100,7 @@ double ToleranceOf(const Layer& layer) { return layer.bytes_per_element == 4 ? 1
 
 // What a source batch gives.
 struct Reference {
+  std::vector<float> input;
   ReferenceOutput forward;
   ReferenceGradients gradients;
 };
@@ -105,13 +108,13 @@ struct Reference {
 Reference ReferenceOf(const Case& test, const LayerWeights& full, int batch, int slices) {
   const Layer& layer = test.workload.layer;
   const Layout& layout = test.workload.layout;
-  const std::vector<float> input = MakeInput(layer, layout, batch, kWeightSeed);
   const int slots = SizesOf(layer, layout).slots;
   Reference reference;
-  reference.forward = ComputeReference(layer, full, input, (slots + slices - 1) / slices, slices);
+  reference.input = testing::InputOf(test, batch);
+  reference.forward = ComputeReference(layer, full, reference.input, (slots + slices - 1) / slices, slices);
   if (test.workload.phase == Phase::kForward) return reference;
   reference.gradients = ComputeReferenceGradients(
-      layer, full, input, MakeOutputGradient(layer, layout, batch, kWeightSeed), reference.forward);
+      layer, full, reference.input, MakeOutputGradient(layer, layout, batch, kWeightSeed), reference.forward);
   return reference;
 }
 
@@ -128,65 +131,139 @@ void ExpectClose(const std::vector<float>& values, const ReferenceGradient& refe
 void ExpectEqualsReference(const Case& test, const RankResult& result, const Reference& reference) {
   const Layer& layer = test.workload.layer;
   ExpectClose(result.output, {reference.forward.output, reference.forward.largest_magnitude}, layer, "output");
-  for (const auto& [pair, expert, dropped] : result.routed) {
+  for (const auto& [pair, expert, kept] : result.routed) {
     EXPECT_EQ(expert, reference.forward.experts[pair]);
-    EXPECT_EQ(dropped, reference.forward.dropped[pair]) << "pair " << pair;
+    EXPECT_EQ(kept, reference.forward.kept[pair]) << "pair " << pair;
   }
   if (test.workload.phase == Phase::kForward) return;
   ExpectClose(result.input_gradient, reference.gradients.input, layer, "input gradient");
   ExpectClose(result.gate_gradient, reference.gradients.gate, layer, "gate gradient");
 }
 
-void AddTo(std::vector<float>& sum, const std::vector<float>& part) {
-  for (size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
-}
-
-// The part of a full [experts][rows][columns] gradient that a shard has, cut by columns or by rows.
-ReferenceGradient ShardOfColumns(const ReferenceGradient& full, const Layer& layer, const ExpertShard& shard) {
+// The part of a full [experts][rows][columns] gradient with the shard's experts, and of these [first, first + count) of
+// the rows or columns.
+ReferenceGradient CutColumns(const ReferenceGradient& full, const ExpertShard& shard, int rows, int columns) {
   ReferenceGradient part{.values = {}, .largest_magnitude = full.largest_magnitude};
   if (full.values.empty()) return part;
-  for (int row = shard.first_expert * layer.model_dim; row < (shard.first_expert + shard.experts) * layer.model_dim;
-       ++row) {
-    const auto first = full.values.begin() + static_cast<size_t>(row) * layer.hidden_dim + shard.first_hidden;
+  for (int row = shard.first_expert * rows; row < (shard.first_expert + shard.experts) * rows; ++row) {
+    const auto first = full.values.begin() + static_cast<size_t>(row) * columns + shard.first_hidden;
     part.values.insert(part.values.end(), first, first + shard.hidden);
   }
   return part;
 }
-ReferenceGradient ShardOfRows(const ReferenceGradient& full, const Layer& layer, const ExpertShard& shard) {
-  ReferenceGradient part{.values = {}, .largest_magnitude = full.largest_magnitude};
-  for (int expert = shard.first_expert; expert < shard.first_expert + shard.experts; ++expert) {
-    const auto first =
-        full.values.begin() + (static_cast<size_t>(expert) * layer.hidden_dim + shard.first_hidden) * layer.model_dim;
-    part.values.insert(part.values.end(), first, first + static_cast<size_t>(shard.hidden) * layer.model_dim);
-  }
-  return part;
+ReferenceGradient CutRows(const ReferenceGradient& full, const ExpertShard& shard, int rows, int columns) {
+  ExpertShard flat = shard;
+  flat.first_hidden *= columns;
+  flat.hidden *= columns;
+  return CutColumns(full, flat, /*rows=*/1, rows * columns);
 }
 
-// Summed over the ranks that hold the same shard, expert weight gradients are those of all source batches together.
-void ExpectExpertGradients(const Case& test, const std::vector<RankResult>& by_rank,
+void ExpectGradients(const ExpertGradients& sum, const ReferenceExpertGradients& full, const ExpertShard& shard,
+                     const Layer& layer, int hidden_dim) {
+  const int model = layer.model_dim;
+  ExpectClose(sum.up, CutColumns(full.up, shard, model, hidden_dim), layer, "gradient of up");
+  ExpectClose(sum.gate_up, CutColumns(full.gate_up, shard, model, hidden_dim), layer, "gradient of gate_up");
+  ExpectClose(sum.down, CutRows(full.down, shard, hidden_dim, model), layer, "gradient of down");
+  ExpectClose(sum.up_bias, CutColumns(full.up_bias, shard, 1, hidden_dim), layer, "gradient of up's bias");
+  ExpectClose(sum.gate_up_bias, CutColumns(full.gate_up_bias, shard, 1, hidden_dim), layer, "gradient of gate_up's bias");
+  ExpertShard whole_rows = shard;
+  whole_rows.first_hidden = 0;
+  whole_rows.hidden = shard.adds_last_bias ? model : 0;
+  ExpectClose(sum.down_bias, CutColumns(full.down_bias, whole_rows, 1, model), layer, "gradient of down's bias");
+}
+
+void AddTo(std::vector<float>& sum, const std::vector<float>& part) {
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+}
+void AddTo(ExpertGradients& sum, const ExpertGradients& part) {
+  AddTo(sum.up, part.up);
+  AddTo(sum.gate_up, part.gate_up);
+  AddTo(sum.down, part.down);
+  AddTo(sum.up_bias, part.up_bias);
+  AddTo(sum.gate_up_bias, part.gate_up_bias);
+  AddTo(sum.down_bias, part.down_bias);
+}
+
+// Summed over the ranks that hold the same shard, weight gradients are those of all source batches together.
+void ExpectWeightGradients(const Case& test, const std::vector<RankResult>& by_rank,
                            const std::vector<Reference>& by_batch) {
   const Layer& layer = test.workload.layer;
   const Layout& layout = test.workload.layout;
-  ReferenceGradients all;
+  ReferenceExpertGradients experts, shared;
   for (const Reference& batch : by_batch) {
-    all.up += batch.gradients.up;
-    all.gate_up += batch.gradients.gate_up;
-    all.down += batch.gradients.down;
+    experts += batch.gradients.experts;
+    shared += batch.gradients.shared;
   }
+  const auto sum_over = [&](int first, int stride, ExpertGradients LayerGradients::*part) {
+    ExpertGradients sum = by_rank[first].gradients.*part;
+    for (size_t rank = first + stride; rank < by_rank.size(); rank += stride) AddTo(sum, by_rank[rank].gradients.*part);
+    return sum;
+  };
   const int shards = layout.expert_parallel * layout.expert_sharding_parallel;
   for (int first = 0; first < shards; ++first) {
-    ExpertGradients sum = by_rank[first].expert_gradients;
-    for (size_t rank = first + shards; rank < by_rank.size(); rank += shards) {
-      AddTo(sum.up, by_rank[rank].expert_gradients.up);
-      AddTo(sum.gate_up, by_rank[rank].expert_gradients.gate_up);
-      AddTo(sum.down, by_rank[rank].expert_gradients.down);
-    }
-    SCOPED_TRACE(StrCat("shard of rank ", first));
-    const ExpertShard shard = ShardOf(layer, layout, first);
-    ExpectClose(sum.up, ShardOfColumns(all.up, layer, shard), layer, "gradient of up");
-    ExpectClose(sum.gate_up, ShardOfColumns(all.gate_up, layer, shard), layer, "gradient of gate_up");
-    ExpectClose(sum.down, ShardOfRows(all.down, layer, shard), layer, "gradient of down");
+    SCOPED_TRACE(StrCat("experts of rank ", first));
+    ExpectGradients(sum_over(first, shards, &LayerGradients::experts), experts, ShardOf(layer, layout, first).experts,
+                    layer, layer.hidden_dim);
   }
+  for (int first = 0; first < layout.tensor_parallel; ++first) {
+    SCOPED_TRACE(StrCat("shared expert of rank ", first));
+    ExpectGradients(sum_over(first, layout.tensor_parallel, &LayerGradients::shared), shared,
+                    ShardOf(layer, layout, first).shared, layer, layer.shared_hidden_dim);
+  }
+  }
+}
+
+// By the definitions of executor/router_statistics.h, in double.
+RouterStatistics PlainStatistics(const Layer& layer, const std::vector<float>& input, const std::vector<float>& gate,
+                                 const ReferenceOutput& reference) {
+  RouterStatistics plain{.tokens = static_cast<int64_t>(input.size()) / layer.model_dim,
+                         .pairs = std::vector<int64_t>(layer.experts, 0),
+                         .kept = std::vector<int64_t>(layer.experts, 0),
+                         .probability_sum = std::vector<double>(layer.experts, 0)};
+  for (int64_t token = 0; token < plain.tokens; ++token) {
+    std::vector<double> logits(layer.experts, 0);
+    double all = 0;
+    for (int expert = 0; expert < layer.experts; ++expert) {
+      for (int i = 0; i < layer.model_dim; ++i) {
+        logits[expert] += static_cast<double>(input[token * layer.model_dim + i]) * gate[expert * layer.model_dim + i];
+      }
+      all += std::exp(logits[expert]);
+    }
+    plain.squared_log_sum_exp_sum += std::log(all) * std::log(all);
+    for (int expert = 0; expert < layer.experts; ++expert) {
+      const double probability = std::exp(logits[expert]) / all;
+      plain.probability_sum[expert] += probability;
+      plain.entropy_sum -= probability * std::log(probability);
+    }
+  }
+  for (size_t pair = 0; pair < reference.experts.size(); ++pair) {
+    // An expert that chooses has no pair but those it takes.
+    plain.pairs[reference.experts[pair]] += layer.gate != GateKind::kExpertChoice || reference.kept[pair];
+    plain.kept[reference.experts[pair]] += reference.kept[pair];
+  }
+  return plain;
+}
+
+void ExpectSameStatistics(const RouterStatistics& found, const RouterStatistics& plain) {
+  const auto near = [](double a, double b) { EXPECT_NEAR(a, b, 1e-5 * (1 + std::abs(b))); };
+  EXPECT_EQ(found.tokens, plain.tokens);
+  EXPECT_EQ(found.pairs, plain.pairs);
+  EXPECT_EQ(found.kept, plain.kept);
+  for (size_t expert = 0; expert < plain.probability_sum.size(); ++expert) {
+    near(found.probability_sum[expert], plain.probability_sum[expert]);
+  }
+  near(found.squared_log_sum_exp_sum, plain.squared_log_sum_exp_sum);
+  near(found.entropy_sum, plain.entropy_sum);
+}
+
+// What the MP group of `rank` did with its source batch: its slices added up, or what each of its ranks did.
+RouterStatistics StatisticsOfBatch(const std::vector<RankResult>& results, const Layout& layout, bool sliced,
+                                   int rank) {
+  RouterStatistics sum = results[rank].statistics;
+  for (const int other : MembersOf(Group::kTensor, layout, rank)) {
+    if (sliced && other != rank) sum += results[other].statistics;
+  }
+  return sum;
 }
 
 void CheckCase(JobRunner& job, const Case& test) {
@@ -207,15 +284,18 @@ void CheckCase(JobRunner& job, const Case& test) {
     sliced.push_back(ReferenceOf(test, full, batch, tensor_ranks));
   }
   for (size_t i = 0; i < graphs.size(); ++i) {
-    const bool drops_by_slice =
-        test.workload.capacity_passing == CapacityPassing::kPadded && knobs[i].family == Family::kParmS1;
+    const bool gates_slices = knobs[i].family == Family::kParmS1 && tensor_ranks > 1;
+    const bool drops_by_slice = gates_slices && test.workload.capacity_passing == CapacityPassing::kPadded;
     const std::vector<Reference>& references = drops_by_slice ? sliced : whole;
     SCOPED_TRACE(testing::Describe(knobs[i]));
     for (int rank = 0; rank < Ranks(test.cluster); ++rank) {
       SCOPED_TRACE(StrCat("rank ", rank));
-      ExpectEqualsReference(test, results[i][rank], references[rank / tensor_ranks]);
+      const Reference& reference = references[rank / tensor_ranks];
+      ExpectEqualsReference(test, results[i][rank], reference);
+      ExpectSameStatistics(StatisticsOfBatch(results[i], test.workload.layout, gates_slices, rank),
+                           PlainStatistics(layer, reference.input, full.gate, reference.forward));
     }
-    if (test.workload.phase != Phase::kForward) ExpectExpertGradients(test, results[i], references);
+    if (test.workload.phase != Phase::kForward) ExpectWeightGradients(test, results[i], references);
   }
 }
 

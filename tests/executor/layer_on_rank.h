@@ -12,14 +12,12 @@
 
 namespace moeplan::testing {
 
-inline constexpr uint64_t kWeightSeed = 7;
-
 struct LayerOnRank {
   LayerOnRank(const Case& test, const Rank& rank)
       : rank(rank),
         layer(test.workload.layer),
         weights(MakeWeights(layer, ShardOf(layer, test.workload.layout, rank.rank), kWeightSeed)),
-        input(MakeInput(layer, test.workload.layout, rank.rank / test.workload.layout.tensor_parallel, kWeightSeed)),
+        input(InputOf(test, rank.rank / test.workload.layout.tensor_parallel)),
         output_gradient(MakeOutputGradient(layer, test.workload.layout,
                                            rank.rank / test.workload.layout.tensor_parallel, kWeightSeed)),
         gradients(ZeroGradients(weights)),
@@ -41,7 +39,7 @@ struct LayerOnRank {
   const Layer layer;
   const LayerWeights weights;
   const std::vector<float> input, output_gradient;
-  ExpertGradients gradients;
+  LayerGradients gradients;
   const std::unique_ptr<Kernels> kernels;
   RankStreams streams;
   GroupCommunicators groups;

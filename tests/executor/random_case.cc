@@ -1,5 +1,6 @@
 #include "tests/executor/random_case.h"
 
+#include "executor/layer/layer_weights.h"
 #include "models/measurement/candidates.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
@@ -11,14 +12,29 @@ std::string Describe(const Case& test) {
   const Layout& layout = test.workload.layout;
   return StrCat("B ", layer.batch, " L ", layer.sequence_length, " M ", layer.model_dim, " H ", layer.hidden_dim, " E ",
                 layer.experts, " k ", layer.top_k, " f ", layer.capacity_factor, " bytes ", layer.bytes_per_element,
-                " matrices ", layer.expert_matrices, test.workload.phase == Phase::kForward ? " forward" : " training",
-                " TP ", layout.tensor_parallel, " EP ", layout.expert_parallel, " ESP ",
-                layout.expert_sharding_parallel, " ranks ", Ranks(test.cluster));
+                " matrices ", layer.expert_matrices, " gate ", static_cast<int>(layer.gate), " bias ",
+                layer.expert_bias, " shared ", layer.shared_hidden_dim, " hot ", test.hot_expert,
+                test.workload.phase == Phase::kForward ? " forward" : " training", " TP ", layout.tensor_parallel,
+                " EP ", layout.expert_parallel, " ESP ", layout.expert_sharding_parallel, " ranks ",
+                Ranks(test.cluster));
 }
 
 std::string Describe(const Knobs& knobs) {
   return StrCat(Name(knobs.family), " pieces ", PiecesOf(knobs), " saa ", knobs.overlapped_gather, " ",
                 Name(knobs.all_to_all));
+}
+
+std::vector<float> InputOf(const Case& test, int batch) {
+  const Layer& layer = test.workload.layer;
+  std::vector<float> input = MakeInput(layer, test.workload.layout, batch, kWeightSeed);
+  if (test.hot_expert < 0) return input;
+  const LayerWeights weights = MakeWeights(layer, ShardOf(layer, {}, 0), kWeightSeed);
+  const float* favoured = weights.gate.data() + static_cast<size_t>(test.hot_expert) * layer.model_dim;
+  for (size_t i = 0; i < input.size(); ++i) {
+    const float leaning = 0.25F * input[i] + favoured[i % layer.model_dim];
+    input[i] = layer.bytes_per_element == 2 ? RoundToBfloat16(leaning) : leaning;
+  }
+  return input;
 }
 
 Case RandomCase(std::mt19937_64& random) {
@@ -40,7 +56,12 @@ Case RandomCase(std::mt19937_64& random) {
              .top_k = between(1, 3),
              .capacity_factor = std::uniform_real_distribution(0.3, 2.0)(random),
              .bytes_per_element = pick({2, 4}),
-             .expert_matrices = pick({2, 3})};
+             .expert_matrices = pick({2, 3}),
+             .gate = static_cast<GateKind>(between(0, static_cast<int>(GateKind::kHash))),
+             .expert_bias = between(0, 1) == 1,
+             .shared_hidden_dim = pick({0, 0, between(1, 12)})};
+    if (layer.gate == GateKind::kSwitch) layer.top_k = 1;
+    if (between(0, 2) == 0) test.hot_expert = between(0, layer.experts - 1);
     test.workload.phase = random() % 2 == 0 ? Phase::kForward : Phase::kTraining;
     test.workload.min_chunk_bytes = 1;
     test.workload.max_chunks = 4;

@@ -13,12 +13,19 @@ namespace moeplan::testing {
 struct Case {
   Workload workload;
   Cluster cluster;
+  int hot_expert = -1;  // Towards which the tokens lean; -1: none.
 };
+
+inline constexpr uint64_t kWeightSeed = 7;
 
 std::string Describe(const Case& test);
 std::string Describe(const Knobs& knobs);
 
-// Over 1 to 8 ranks, with TP and ESP chosen apart; small, with capacities that drop tokens and ones that do not.
+// The input of a source batch, whose tokens lean towards the hot expert where there is one.
+std::vector<float> InputOf(const Case& test, int batch);
+
+// Over 1 to 8 ranks, with TP and ESP chosen apart; every gate, biases or none, a shared expert or none; small, with
+// capacities that drop tokens and ones that do not, and some with a hot expert, which leaves others without a token.
 Case RandomCase(std::mt19937_64& random);
 
 // Every candidate that the families of today allow; all-to-alls other than DIRECT with the largest chunk count alone.

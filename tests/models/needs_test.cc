@@ -98,6 +98,16 @@ TEST(NeedsTest, KernelsCarryTheDimensionsTheyDependOn) {
   EXPECT_FALSE(SizesAsked(needs, KernelKey{.kernel = Kernel::kGate, .bytes_per_element = 2, .model_dim = 32}).empty());
 }
 
+TEST(NeedsTest, TheSharedExpertIsAskedByItsOwnHiddenDimension) {
+  Workload workload = Resolved();
+  workload.layer.shared_hidden_dim = 48;
+  const std::vector<Need> needs = NeedsOf({workload}, kTwoNodesOfTwo);
+  const KernelKey shared = {.kernel = Kernel::kExpertGemm, .bytes_per_element = 2, .model_dim = 32, .hidden_dim = 24};
+  // 2·2 matrices·32·48/2 flops on each of 128 tokens, summed over MP: x = 128·32·2 bytes.
+  EXPECT_THAT(SizesAsked(needs, shared), ElementsAre(3072.0 * 128));
+  EXPECT_THAT(SizesAsked(needs, CollectiveKey{.collective = Collective::kAllReduce, .group = {2, 2}}), Contains(8192));
+}
+
 TEST(NeedsTest, ContendedKeysAreThereForWhatMayMeet) {
   const std::vector<Need> needs = NeedsOf({Resolved()}, kTwoNodesOfTwo);
   // O2 and O3 run a chunk's all-to-all beside the gather of the one before, O3 its gather beside a copy.

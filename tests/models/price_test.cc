@@ -292,5 +292,14 @@ TEST(MemoryTest, WeightsOfTheLocalExpertShardsAndEveryBuffer) {
   EXPECT_EQ(MemoryBytes(graph), 256 + 240);
 }
 
+TEST(MemoryTest, BiasesAndTheSharedExpertCountToo) {
+  Layer layer = kLayer;
+  layer.expert_bias = true;
+  EXPECT_EQ(ExpertWeightBytes(layer, kLayout), 256 + (8 + 8) * 2);  // 16/2 after the first matrix, 8 after the last.
+  layer.expert_bias = false;
+  layer.shared_hidden_dim = 12;
+  EXPECT_EQ(ExpertWeightBytes(layer, kLayout), 256 + 2 * 8 * 6 * 2);  // 2 matrices of 8 × 12/2.
+}
+
 }  // namespace
 }  // namespace moeplan

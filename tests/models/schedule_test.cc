@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "models/measurement/candidates.h"
 
 namespace moeplan {
@@ -175,6 +177,89 @@ TEST(ScheduleTest, TasksComeAfterWhatTheyDependOn) {
         EXPECT_EQ(graph.tasks[id].dependencies.empty(), id == 0) << graph.tasks[id].name;
       }
     }
+  }
+}
+
+const Task* Find(const TaskGraph& graph, const std::string& name) {
+  const auto found = std::ranges::find(graph.tasks, name, &Task::name);
+  return found == graph.tasks.end() ? nullptr : &*found;
+}
+
+TaskId IdOf(const TaskGraph& graph, const std::string& name) {
+  return static_cast<TaskId>(Find(graph, name) - graph.tasks.data());
+}
+
+bool WaitsFor(const TaskGraph& graph, const std::string& task, const std::string& before) {
+  return std::ranges::count(Find(graph, task)->dependencies, IdOf(graph, before)) > 0;
+}
+
+std::string CombineExchangeOf(const TaskGraph& graph) {
+  return Find(graph, "combine_saa") != nullptr ? "combine_saa" : "combine_a2a";
+}
+
+TEST(ScheduleTest, TheSharedExpertFillsTheTimeOfTheDispatchAndIsAddedByCombine) {
+  Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
+  workload.layer.shared_hidden_dim = 12;
+  for (const Knobs& knobs :
+       {Knobs{.family = Family::kBaseline}, Knobs{.family = Family::kBaselineTp}, Knobs{.family = Family::kParmS1},
+        Knobs{.family = Family::kParmS2}, Knobs{.family = Family::kParmS2, .overlapped_gather = true},
+        Knobs{.family = Family::kMontaO1}}) {
+    SCOPED_TRACE(Name(knobs.family));
+    const TaskGraph graph = Build(knobs, workload);
+    EXPECT_EQ(SizeOf(graph, "shared_expert"), 2.0 * 2 * 64 * 8 * 12 / 2);  // 2·matrices·B·L·M·H_shared/N_MP
+    EXPECT_EQ(SizeOf(graph, "reduce_shared"), 64 * 16.0);                  // x
+    EXPECT_LT(IdOf(graph, "dispatch_a2a"), IdOf(graph, "shared_expert"));
+    EXPECT_LT(IdOf(graph, "shared_expert"), IdOf(graph, "expert"));
+    EXPECT_FALSE(WaitsFor(graph, "shared_expert", "dispatch_a2a"));
+    EXPECT_FALSE(WaitsFor(graph, "expert", "reduce_shared"));
+    EXPECT_TRUE(WaitsFor(graph, "combine", "reduce_shared"));
+    // Combine reads x more: its slots, and the rows it adds, of which S1 has the own half.
+    const double added = knobs.family == Family::kParmS1 ? 32 * 16.0 : 64 * 16.0;
+    Workload plain = workload;
+    plain.layer.shared_hidden_dim = 0;
+    EXPECT_EQ(SizeOf(graph, "combine"), SizeOf(Build(knobs, plain), "combine") + added);
+    // The gather inside an SAA runs over MP too, on another stream.
+    EXPECT_EQ(WaitsFor(graph, CombineExchangeOf(graph), "reduce_shared"), knobs.overlapped_gather);
+  }
+}
+
+TEST(ScheduleTest, ChunksShareOneSharedExpert) {
+  Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
+  workload.layer.shared_hidden_dim = 12;
+  const TaskGraph graph = Build({.family = Family::kMontaO2, .chunks = 4}, workload);
+  EXPECT_EQ(std::ranges::count_if(graph.tasks, [](const Task& task) { return task.name.starts_with("shared_"); }), 1);
+  EXPECT_LT(IdOf(graph, "dispatch_a2a.4"), IdOf(graph, "shared_expert"));
+}
+
+TEST(ScheduleTest, ASharedExpertThatIsNotCutNeedsNoSum) {
+  Workload workload = WorkloadOf({.expert_parallel = 4});
+  workload.layer.shared_hidden_dim = 12;
+  const TaskGraph graph = Build({.family = Family::kParmS1}, workload);
+  EXPECT_EQ(Find(graph, "reduce_shared"), nullptr);
+  EXPECT_TRUE(WaitsFor(graph, "combine", "shared_expert"));
+}
+
+TEST(ScheduleTest, WhereExpertsChooseTheRoutingHasRoomForAllOfThem) {
+  Workload workload = WorkloadOf({.expert_parallel = 4});
+  const auto routing_row_bytes = [&] {
+    const TaskGraph graph = Build({.family = Family::kBaseline}, workload);
+    return graph.buffers[std::get<GateOp>(Find(graph, "gate")->op).routing].row_bytes;
+  };
+  EXPECT_EQ(routing_row_bytes(), 12 * 2);  // Expert, slot and weight of each of k = 2.
+  workload.layer.gate = GateKind::kExpertChoice;
+  EXPECT_EQ(routing_row_bytes(), 12 * 4);
+}
+
+TEST(ScheduleTest, GatesThatLookAtTheWholeBatchRuleOutSlices) {
+  Workload sliced = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 4}),
+           whole = WorkloadOf({.expert_parallel = 4});
+  for (const auto& [gate, cuts] :
+       {std::pair(GateKind::kTopK, true), std::pair(GateKind::kRandom, true), std::pair(GateKind::kHash, true),
+        std::pair(GateKind::kBatchPrioritized, false), std::pair(GateKind::kExpertChoice, false)}) {
+    sliced.layer.gate = whole.layer.gate = gate;
+    EXPECT_EQ(FamilyAllowed(Family::kParmS1, sliced).ok(), cuts);
+    EXPECT_TRUE(FamilyAllowed(Family::kParmS1, whole).ok());
+    EXPECT_TRUE(FamilyAllowed(Family::kParmS2, sliced).ok());
   }
 }
 

@@ -36,6 +36,18 @@ TEST(WorkloadTest, ErrorsNameTheFieldWhatWasFoundAndWhatWasExpected) {
   EXPECT_EQ(ResolveWorkload(workload, kTwoNodesOfEight).status().code(), StatusCode::kInvalidInput);
 }
 
+TEST(WorkloadTest, EveryMpRankHasColumnsOfTheSharedExpert) {
+  Workload workload = EightByTwo();  // TP 2.
+  const auto message = [&](int hidden) {
+    workload.layer.shared_hidden_dim = hidden;
+    return ResolveWorkload(workload, kTwoNodesOfEight).status().message();
+  };
+  EXPECT_EQ(message(0), "");
+  EXPECT_EQ(message(2), "");
+  EXPECT_EQ(message(1), "layer.sharedHiddenDim: found 1, expected 0 or at least layout.tensorParallel, which is 2");
+  EXPECT_EQ(message(-1), "layer.sharedHiddenDim: found -1, expected a whole number of at least 0");
+}
+
 TEST(WorkloadTest, CapacityIsRoundedUpButNotByRoundingNoise) {
   // k·f·B·L/E = 2·1.1·100/10 = 22.000000000000004 in double precision: 22 slots, not 23.
   const LayerSizes sizes = SizesOf({.batch = 1,

@@ -133,7 +133,8 @@ TEST(ContractTest, KernelNames) {
 TEST(ContractTest, WorkloadKeys) {
   ExpectKeys<v1::WorkloadGrid>(R"({"workloads": [{"name": "w",
     "layer": {"batch": 1, "sequenceLength": 2, "modelDim": 3, "hiddenDim": 4, "experts": 5, "topK": 1,
-              "capacityFactor": 1.5, "bytesPerElement": 4, "expertMatrices": 3, "gate": "EXPERT_CHOICE"},
+              "capacityFactor": 1.5, "bytesPerElement": 4, "expertMatrices": 3, "gate": "EXPERT_CHOICE",
+              "expertBias": true, "sharedHiddenDim": 6},
     "layout": {"tensorParallel": 1, "expertParallel": 2, "expertShardingParallel": 3, "contextParallel": 4,
                "pipelineParallel": 5, "dataParallel": 6},
     "minChunkBytes": 7, "maxChunks": 8, "maxPartitionDegree": 9, "dispatchCodec": "ZFP", "combineCodec": "INT8",
@@ -148,7 +149,8 @@ TEST(ContractTest, WorkloadDefaultsAreTheZeroValues) {
   ExpectContains(printed, json::parse(R"({"dispatchCodec": "NONE", "combineCodec": "NONE", "allowLossy": false,
     "phase": "FORWARD", "capacityPassing": "EXACT"})"),
                  "");
-  EXPECT_EQ(json::parse(ToJson(v1::Layer())).at("gate"), "TOP_K");
+  ExpectContains(json::parse(ToJson(v1::Layer())),
+                 json::parse(R"({"gate": "TOP_K", "expertBias": false, "sharedHiddenDim": 0})"), "");
 }
 
 TEST(ContractTest, PlanResponseKeys) {

@@ -106,7 +106,9 @@ Workload FullWorkload() {
                     .capacity_factor = 1.25,
                     .bytes_per_element = 4,
                     .expert_matrices = 3,
-                    .gate = GateKind::kHash};
+                    .gate = GateKind::kHash,
+                    .expert_bias = true,
+                    .shared_hidden_dim = 7};
   workload.layout = {.tensor_parallel = 2,
                      .expert_parallel = 3,
                      .expert_sharding_parallel = 4,

@@ -1,0 +1,47 @@
+// The gate on the CPU: scores a batch, lets tokens or experts choose, hands out slots and keeps the statistics.
+// What it promises is in executor/kernels.h; it runs where and when it is called.
+#pragma once
+
+#include <vector>
+
+#include "executor/kernels.h"
+
+namespace moeplan {
+
+class HostGate {
+ public:
+  // `gate_weight` is [E][M] and must outlive the gate.
+  HostGate(const Layer& layer, const std::vector<float>& gate_weight);
+
+  void Route(const GateArgs& args);
+  void AssignSlots(const AssignSlotsArgs& args);
+
+ private:
+  void ScoreBlock(const GateArgs& args, int block);
+  void ScoreRow(const GateArgs& args, int block, int index);
+  void LetPairsTakeSlots(const GateArgs& args, int block);
+  void LetExpertsTakeTokens(const GateArgs& args, int block);
+  // The tokens of a block in the order in which they take slots.
+  void SortByPriority(int tokens);
+  void WriteSums(const GateArgs& args) const;
+
+  size_t PairIndex(int row, int choice) const { return static_cast<size_t>(row) * width_ + choice; }
+  std::span<float> ProbabilitiesOf(int index);
+
+  const Layer layer_;
+  const std::vector<float>& gate_weight_;
+  const int width_;
+
+  // Scratch of a block, kept between runs.
+  std::vector<float> token_, logits_;
+  std::vector<float> probabilities_;  // Of every token where experts choose, else of one.
+  std::vector<float> priority_;       // By token: its largest probability.
+  std::vector<int> order_;
+  std::vector<int32_t> pairs_, kept_;  // By expert.
+  struct Sums {
+    double squared_log_sum_exp = 0, entropy = 0;
+    std::vector<double> probability;
+  } sums_;
+};
+
+}  // namespace moeplan
