@@ -31,7 +31,7 @@ class Bench {
     // max|out − reference| / max|reference| over all ranks; after a backward pass the largest of this and the same of
     // the gradients of the input and of the gate.
     double max_relative_error = 0;
-    int dropped = 0;                // (token, choice) pairs without a slot, over all source batches.
+    int dropped = 0;  // (token, choice) pairs without a slot, over all source batches.
   };
   StatusOr<Accuracy> Check(int graph);
   Status Release();

@@ -114,7 +114,8 @@ void LogitGradients(GateKind gate, std::span<const float> probabilities, const C
     return;
   }
   // Weights are probabilities among all experts.
-  for (size_t expert = 0; expert < probabilities.size(); ++expert) logit_gradients[expert] = -probabilities[expert] * mean;
+  for (size_t expert = 0; expert < probabilities.size(); ++expert)
+    logit_gradients[expert] = -probabilities[expert] * mean;
   for (size_t choice = 0; choice < experts.size(); ++choice) {
     logit_gradients[experts[choice]] += weights[choice] * weight_gradients[choice];
   }

@@ -50,7 +50,6 @@ struct LayerGradients {
 // Zero, as backward passes want them that add to them.
 LayerGradients ZeroGradients(const LayerWeights& weights);
 
-
 // The shard of a rank in the [ESP, EP, replicas] layout of design.md §3. H need not divide by N_ESP, nor the shared
 // expert's columns by N_MP.
 LayerShard ShardOf(const Layer& layer, const Layout& layout, int stage_rank);

@@ -421,7 +421,7 @@ class Runner final : public GraphRunner {
   RankContext context_;
   const ElementType type_;
   std::array<int, std::size(kGroups)> own_{};
-  std::vector<DeviceMemory> memory_;                     // By buffer; empty for views.
+  std::vector<DeviceMemory> memory_;  // By buffer; empty for views.
   DeviceMemory sums_memory_;
   std::vector<double> router_sums_;                      // What sums_memory_ held after the last run.
   std::vector<std::unique_ptr<Event>> started_, ended_;  // By task.

@@ -165,7 +165,8 @@ void ExpectGradients(const ExpertGradients& sum, const ReferenceExpertGradients&
   ExpectClose(sum.gate_up, CutColumns(full.gate_up, shard, model, hidden_dim), layer, "gradient of gate_up");
   ExpectClose(sum.down, CutRows(full.down, shard, hidden_dim, model), layer, "gradient of down");
   ExpectClose(sum.up_bias, CutColumns(full.up_bias, shard, 1, hidden_dim), layer, "gradient of up's bias");
-  ExpectClose(sum.gate_up_bias, CutColumns(full.gate_up_bias, shard, 1, hidden_dim), layer, "gradient of gate_up's bias");
+  ExpectClose(sum.gate_up_bias, CutColumns(full.gate_up_bias, shard, 1, hidden_dim), layer,
+              "gradient of gate_up's bias");
   ExpertShard whole_rows = shard;
   whole_rows.first_hidden = 0;
   whole_rows.hidden = shard.adds_last_bias ? model : 0;
@@ -210,7 +211,7 @@ void ExpectWeightGradients(const Case& test, const std::vector<RankResult>& by_r
     ExpectGradients(sum_over(first, layout.tensor_parallel, &LayerGradients::shared), shared,
                     ShardOf(layer, layout, first).shared, layer, layer.shared_hidden_dim);
   }
-  }
+}
 }
 
 // By the definitions of executor/router_statistics.h, in double.

@@ -78,8 +78,8 @@ TEST(ReferenceGradientsTest, AreTheSlopesOfTheOutput) {
     SCOPED_TRACE(StrCat("case ", i, ": L ", layer.sequence_length, " M ", layer.model_dim, " H ", layer.hidden_dim,
                         " E ", layer.experts, " k ", layer.top_k, " matrices ", layer.expert_matrices, " capacity ",
                         problem.capacity));
-    const ReferenceGradients gradients = ComputeReferenceGradients(layer, problem.weights, problem.input,
-                                                                   problem.output_gradient, Forward(problem));
+    const ReferenceGradients gradients =
+        ComputeReferenceGradients(layer, problem.weights, problem.input, problem.output_gradient, Forward(problem));
     ExpectSlopes(problem, problem.input, gradients.input, "input");
     ExpectSlopes(problem, problem.weights.gate, gradients.gate, "gate");
     ExpectSlopes(problem, problem.weights.up, gradients.up, "up");
