@@ -22,7 +22,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef MOEPLAN_SANITIZED
 constexpr bool kSanitized = true;  // Ten and more times slower.
 #else
 constexpr bool kSanitized = false;
