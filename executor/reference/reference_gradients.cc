@@ -26,6 +26,14 @@ struct Terms {
     magnitude += other.magnitude;
     return *this;
   }
+  // The sum of all rows, as one.
+  Terms SumOfRows() const { return {value.colwise().sum(), magnitude.colwise().sum()}; }
+  // `row` added to every row.
+  Terms& AddToRows(const Terms& row) {
+    value.rowwise() += row.value.row(0);
+    magnitude.rowwise() += row.magnitude.row(0);
+    return *this;
+  }
   // Element by element.
   Terms Times(const Matrix& factor) const {
     return {value.cwiseProduct(factor), magnitude.cwiseProduct(factor.cwiseAbs())};
@@ -43,7 +51,70 @@ void Append(const Terms& terms, ReferenceGradient& gradient) {
   }
 }
 
-// A kept (token, choice) of one expert.
+Terms BiasOf(const std::vector<float>& biases, int expert, int columns) {
+  return biases.empty() ? Terms::Zero(1, columns) : FromRows(biases, static_cast<size_t>(expert) * columns, 1, columns);
+}
+
+// One expert's FFN on some rows, forward, and its gradients.
+class Ffn {
+ public:
+  Ffn(const Layer& layer, const ExpertWeights& full, int expert, const Matrix& rows)
+      : model_(layer.model_dim),
+        hidden_(full.shard.hidden),
+        gated_(layer.expert_matrices == 3),
+        has_biases_(layer.expert_bias),
+        at_(static_cast<size_t>(expert) * model_ * hidden_),
+        full_(full),
+        x_(Terms::Exactly(rows)),
+        up_(FromRows(full.up, at_, model_, hidden_)),
+        down_(FromRows(full.down, at_, hidden_, model_)),
+        u_(x_ * up_) {
+    u_.AddToRows(BiasOf(full.up_bias, expert, hidden_));
+    if (gated_) {
+      g_ = x_ * GateUp();
+      g_.AddToRows(BiasOf(full.gate_up_bias, expert, hidden_));
+    }
+    h_ = Terms::Exactly(gated_ ? Matrix(u_.value.cwiseProduct(g_.value.unaryExpr(&Silu)))
+                               : Matrix(u_.value.unaryExpr(&Gelu)));
+    output_ = h_ * down_;
+    output_.AddToRows(BiasOf(full.down_bias, expert, model_));
+  }
+
+  const Terms& output() const { return output_; }
+
+  // Appends the weights' gradients, which stand expert after expert, and returns that of the rows.
+  Terms Backward(const Matrix& output_gradient, ReferenceExpertGradients& gradients) const {
+    const Terms y_gradient = Terms::Exactly(output_gradient);
+    const Terms h_gradient = y_gradient * down_.transpose();
+    const Terms u_gradient =
+        h_gradient.Times(gated_ ? Matrix(g_.value.unaryExpr(&Silu)) : Matrix(u_.value.unaryExpr(&GeluSlope)));
+    Terms x_gradient = u_gradient * up_.transpose();
+    Append(x_.transpose() * u_gradient, gradients.up);
+    Append(h_.transpose() * y_gradient, gradients.down);
+    if (has_biases_) {
+      Append(u_gradient.SumOfRows(), gradients.up_bias);
+      Append(y_gradient.SumOfRows(), gradients.down_bias);
+    }
+    if (!gated_) return x_gradient;
+    const Terms g_gradient = h_gradient.Times(u_.value.cwiseProduct(g_.value.unaryExpr(&SiluSlope)));
+    x_gradient += g_gradient * GateUp().transpose();
+    Append(x_.transpose() * g_gradient, gradients.gate_up);
+    if (has_biases_) Append(g_gradient.SumOfRows(), gradients.gate_up_bias);
+    return x_gradient;
+  }
+
+ private:
+  Terms GateUp() const { return FromRows(full_.gate_up, at_, model_, hidden_); }
+
+  const int model_, hidden_;
+  const bool gated_, has_biases_;
+  const size_t at_;
+  const ExpertWeights& full_;
+  const Terms x_, up_, down_;
+  Terms u_, g_, h_, output_;
+};
+
+// A (token, choice) of one expert that has a slot.
 struct Kept {
   int token;
   size_t pair;
@@ -56,6 +127,7 @@ class Backward {
       : layer_(layer),
         full_(full),
         forward_(forward),
+        width_(RoutingWidth(layer)),
         tokens_(static_cast<int>(input.size()) / layer.model_dim),
         input_(FromRows(input, 0, tokens_, layer.model_dim)),
         output_gradient_(FromRows(output_gradient, 0, tokens_, layer.model_dim)),
@@ -66,27 +138,35 @@ class Backward {
   ReferenceGradients Compute() {
     WeighPairs();
     for (int expert = 0; expert < layer_.experts; ++expert) Through(expert);
+    if (layer_.shared_hidden_dim > 0) {
+      const Ffn shared(layer_, full_.shared, /*expert=*/0, input_.value);
+      input_gradient_ += shared.Backward(output_gradient_.value, result_.shared);
+    }
     Gate();
     Append(input_gradient_, result_.input);
     return result_;
   }
 
  private:
-  size_t PairAt(int token, int choice) const { return static_cast<size_t>(token) * layer_.top_k + choice; }
+  size_t PairAt(int token, int choice) const { return static_cast<size_t>(token) * width_ + choice; }
+  double ProbabilityAt(int token, int choice) const {
+    return probabilities_(token, forward_.experts[PairAt(token, choice)]);
+  }
 
-  // Top-k: softmax over all experts, renormalised over the chosen ones when there are several.
+  bool draws() const { return layer_.gate == GateKind::kRandom || layer_.gate == GateKind::kHash; }
+  // Of several experts that a token chose by their scores.
+  bool renormalises() const { return !draws() && layer_.gate != GateKind::kExpertChoice && width_ > 1; }
+
   void WeighPairs() {
     const Matrix logits = input_.value * gate_.value.transpose();
     probabilities_ = (logits.colwise() - logits.rowwise().maxCoeff()).array().exp().matrix();
     probabilities_.array().colwise() /= probabilities_.rowwise().sum().array().eval();
     for (int token = 0; token < tokens_; ++token) {
       double chosen = 0;
-      for (int choice = 0; choice < layer_.top_k; ++choice) {
-        chosen += probabilities_(token, forward_.experts[PairAt(token, choice)]);
-      }
-      for (int choice = 0; choice < layer_.top_k; ++choice) {
-        const double probability = probabilities_(token, forward_.experts[PairAt(token, choice)]);
-        weights_.push_back(layer_.top_k == 1 ? probability : probability / chosen);
+      for (int choice = 0; choice < width_; ++choice) chosen += ProbabilityAt(token, choice);
+      for (int choice = 0; choice < width_; ++choice) {
+        const double probability = ProbabilityAt(token, choice);
+        weights_.push_back(draws() ? 1.0 / width_ : renormalises() ? probability / chosen : probability);
       }
     }
   }
@@ -94,8 +174,8 @@ class Backward {
   std::vector<Kept> KeptOf(int expert) const {
     std::vector<Kept> kept;
     for (size_t pair = 0; pair < forward_.experts.size(); ++pair) {
-      if (forward_.experts[pair] == expert && !forward_.dropped[pair]) {
-        kept.push_back({static_cast<int>(pair) / layer_.top_k, pair});
+      if (forward_.experts[pair] == expert && forward_.kept[pair]) {
+        kept.push_back({static_cast<int>(pair) / width_, pair});
       }
     }
     return kept;
@@ -104,42 +184,17 @@ class Backward {
   void Through(int expert) {
     const std::vector<Kept> kept = KeptOf(expert);
     const auto rows = static_cast<Eigen::Index>(kept.size());
-    const int model = layer_.model_dim, hidden = layer_.hidden_dim;
-    const size_t at = static_cast<size_t>(expert) * model * hidden;
-    const bool gated = layer_.expert_matrices == 3;
-    const Terms up = FromRows(full_.up, at, model, hidden), down = FromRows(full_.down, at, hidden, model);
-    Terms x = Terms::Zero(rows, model), y_gradient = x;
+    Matrix x(rows, layer_.model_dim), y_gradient(rows, layer_.model_dim);
     for (Eigen::Index i = 0; i < rows; ++i) {
-      x.value.row(i) = input_.value.row(kept[i].token);
-      y_gradient.value.row(i) = weights_[kept[i].pair] * output_gradient_.value.row(kept[i].token);
+      x.row(i) = input_.value.row(kept[i].token);
+      y_gradient.row(i) = weights_[kept[i].pair] * output_gradient_.value.row(kept[i].token);
     }
-    x = Terms::Exactly(x.value);
-    y_gradient = Terms::Exactly(y_gradient.value);
-
-    const Terms u = x * up;
-    const Terms g = gated ? x * FromRows(full_.gate_up, at, model, hidden) : Terms::Zero(rows, hidden);
-    const Matrix active =
-        gated ? Matrix(u.value.cwiseProduct(g.value.unaryExpr(&Silu))) : Matrix(u.value.unaryExpr(&Gelu));
-    const Terms h = Terms::Exactly(active);
-    const Terms y = h * down;
+    const Ffn ffn(layer_, full_.experts, expert, x);
+    const Terms x_gradient = ffn.Backward(y_gradient, result_.experts);
     for (Eigen::Index i = 0; i < rows; ++i) {
       const auto& gradient = output_gradient_.value.row(kept[i].token);
-      weight_gradients_.value(0, kept[i].pair) = gradient.dot(y.value.row(i));
-      weight_gradients_.magnitude(0, kept[i].pair) = gradient.cwiseAbs().dot(y.magnitude.row(i));
-    }
-
-    const Terms h_gradient = y_gradient * down.transpose();
-    const Terms u_gradient =
-        h_gradient.Times(gated ? Matrix(g.value.unaryExpr(&Silu)) : Matrix(u.value.unaryExpr(&GeluSlope)));
-    Terms x_gradient = u_gradient * up.transpose();
-    Append(x.transpose() * u_gradient, result_.up);
-    Append(h.transpose() * y_gradient, result_.down);
-    if (gated) {
-      const Terms g_gradient = h_gradient.Times(u.value.cwiseProduct(g.value.unaryExpr(&SiluSlope)));
-      x_gradient += g_gradient * FromRows(full_.gate_up, at, model, hidden).transpose();
-      Append(x.transpose() * g_gradient, result_.gate_up);
-    }
-    for (Eigen::Index i = 0; i < rows; ++i) {
+      weight_gradients_.value(0, kept[i].pair) = gradient.dot(ffn.output().value.row(i));
+      weight_gradients_.magnitude(0, kept[i].pair) = gradient.cwiseAbs().dot(ffn.output().magnitude.row(i));
       input_gradient_.value.row(kept[i].token) += x_gradient.value.row(i);
       input_gradient_.magnitude.row(kept[i].token) += x_gradient.magnitude.row(i);
     }
@@ -147,8 +202,8 @@ class Backward {
 
   void Gate() {
     Terms logit_gradients = Terms::Zero(tokens_, layer_.experts);
-    for (int token = 0; token < tokens_; ++token) {
-      for (int choice = 0; choice < layer_.top_k; ++choice) {
+    for (int token = 0; token < tokens_ && !draws(); ++token) {
+      for (int choice = 0; choice < width_; ++choice) {
         AddLogitGradients(token, PairAt(token, choice), logit_gradients);
       }
     }
@@ -164,19 +219,19 @@ class Backward {
       logit_gradients.value(token, expert) += slope * weight_gradients_.value(0, pair);
       logit_gradients.magnitude(token, expert) += std::abs(slope) * weight_gradients_.magnitude(0, pair);
     };
-    if (layer_.top_k == 1) {
+    if (renormalises()) {
+      for (int choice = 0; choice < width_; ++choice) {
+        add(forward_.experts[PairAt(token, choice)], weights_[PairAt(token, choice)]);
+      }
+    } else {
       for (int expert = 0; expert < layer_.experts; ++expert) add(expert, probabilities_(token, expert));
-      return;
-    }
-    for (int choice = 0; choice < layer_.top_k; ++choice) {
-      add(forward_.experts[PairAt(token, choice)], weights_[PairAt(token, choice)]);
     }
   }
 
   const Layer& layer_;
   const LayerWeights& full_;
   const ReferenceOutput& forward_;
-  const int tokens_;
+  const int width_, tokens_;
   const Terms input_, output_gradient_, gate_;
   Matrix probabilities_;         // [B·L][E]
   std::vector<double> weights_;  // Of each pair.
@@ -187,9 +242,19 @@ class Backward {
 }  // namespace
 
 ReferenceGradient& ReferenceGradient::operator+=(const ReferenceGradient& other) {
-  if (values.empty()) values.resize(other.values.size());
+  values.resize(other.values.size());
   for (size_t i = 0; i < values.size(); ++i) values[i] += other.values[i];
   largest_magnitude += other.largest_magnitude;
+  return *this;
+}
+
+ReferenceExpertGradients& ReferenceExpertGradients::operator+=(const ReferenceExpertGradients& other) {
+  up += other.up;
+  gate_up += other.gate_up;
+  down += other.down;
+  up_bias += other.up_bias;
+  gate_up_bias += other.gate_up_bias;
+  down_bias += other.down_bias;
   return *this;
 }
 

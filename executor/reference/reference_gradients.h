@@ -2,7 +2,7 @@
 // pass of every schedule must agree with.
 //
 // For loss = Σ output_gradient · output, over the tokens of one source batch. Which experts a token has, and which
-// pairs were dropped, is taken from the forward reference; weights and everything else are computed anew in double.
+// pairs got a slot, is taken from the forward reference; weights and everything else are computed anew in double.
 #pragma once
 
 #include <vector>
@@ -21,10 +21,17 @@ struct ReferenceGradient {
   ReferenceGradient& operator+=(const ReferenceGradient& other);
 };
 
+// In the shapes of ExpertWeights, of all experts, uncut.
+struct ReferenceExpertGradients {
+  ReferenceGradient up, gate_up, down, up_bias, gate_up_bias, down_bias;
+
+  ReferenceExpertGradients& operator+=(const ReferenceExpertGradients& other);
+};
+
 struct ReferenceGradients {
-  ReferenceGradient input;              // [B·L][M]
-  ReferenceGradient gate;               // [E][M]
-  ReferenceGradient up, gate_up, down;  // As LayerWeights of all experts, uncut.
+  ReferenceGradient input;  // [B·L][M]
+  ReferenceGradient gate;   // [E][M]
+  ReferenceExpertGradients experts, shared;
 };
 
 ReferenceGradients ComputeReferenceGradients(const Layer& layer, const LayerWeights& full,

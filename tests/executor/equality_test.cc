@@ -212,7 +212,6 @@ void ExpectWeightGradients(const Case& test, const std::vector<RankResult>& by_r
                     ShardOf(layer, layout, first).shared, layer, layer.shared_hidden_dim);
   }
 }
-}
 
 // By the definitions of executor/router_statistics.h, in double.
 RouterStatistics PlainStatistics(const Layer& layer, const std::vector<float>& input, const std::vector<float>& gate,

@@ -30,8 +30,11 @@ Problem RandomProblem(std::mt19937_64& random) {
            .top_k = 1,
            .capacity_factor = 1,
            .bytes_per_element = 4,
-           .expert_matrices = between(2, 3)};
-  layer.top_k = between(1, layer.experts);
+           .expert_matrices = between(2, 3),
+           .gate = static_cast<GateKind>(between(0, static_cast<int>(GateKind::kHash))),
+           .expert_bias = between(0, 1) == 1,
+           .shared_hidden_dim = between(0, 3)};
+  layer.top_k = layer.gate == GateKind::kSwitch ? 1 : between(1, layer.experts);
   problem.capacity = between(1, layer.sequence_length);
   const uint64_t seed = random();
   problem.weights = MakeWeights(layer, ShardOf(layer, {}, 0), seed);
@@ -64,10 +67,22 @@ void ExpectSlopes(Problem& problem, std::vector<float>& values, const ReferenceG
     const ReferenceOutput down = Forward(problem);
     values[i] = value;
     // Where the step routes some token otherwise there is no slope to compare with.
-    if (up.experts != middle.experts || down.experts != middle.experts) continue;
+    const auto routed_alike = [&](const ReferenceOutput& other) {
+      return other.experts == middle.experts && other.kept == middle.kept;
+    };
+    if (!routed_alike(up) || !routed_alike(down)) continue;
     const double slope = (Loss(problem, up) - Loss(problem, down)) / (static_cast<double>(above) - below);
     EXPECT_NEAR(gradient.values[i], slope, 3e-3 * (1 + gradient.largest_magnitude)) << what << " " << i;
   }
+}
+
+void ExpectSlopes(Problem& problem, ExpertWeights& weights, const ReferenceExpertGradients& gradients) {
+  ExpectSlopes(problem, weights.up, gradients.up, "up");
+  ExpectSlopes(problem, weights.gate_up, gradients.gate_up, "gate_up");
+  ExpectSlopes(problem, weights.down, gradients.down, "down");
+  ExpectSlopes(problem, weights.up_bias, gradients.up_bias, "up_bias");
+  ExpectSlopes(problem, weights.gate_up_bias, gradients.gate_up_bias, "gate_up_bias");
+  ExpectSlopes(problem, weights.down_bias, gradients.down_bias, "down_bias");
 }
 
 TEST(ReferenceGradientsTest, AreTheSlopesOfTheOutput) {
@@ -76,15 +91,14 @@ TEST(ReferenceGradientsTest, AreTheSlopesOfTheOutput) {
     Problem problem = RandomProblem(random);
     const Layer& layer = problem.layer;
     SCOPED_TRACE(StrCat("case ", i, ": L ", layer.sequence_length, " M ", layer.model_dim, " H ", layer.hidden_dim,
-                        " E ", layer.experts, " k ", layer.top_k, " matrices ", layer.expert_matrices, " capacity ",
-                        problem.capacity));
+                        " E ", layer.experts, " k ", layer.top_k, " gate ", static_cast<int>(layer.gate), " matrices ",
+                        layer.expert_matrices, " capacity ", problem.capacity));
     const ReferenceGradients gradients =
         ComputeReferenceGradients(layer, problem.weights, problem.input, problem.output_gradient, Forward(problem));
     ExpectSlopes(problem, problem.input, gradients.input, "input");
     ExpectSlopes(problem, problem.weights.gate, gradients.gate, "gate");
-    ExpectSlopes(problem, problem.weights.up, gradients.up, "up");
-    ExpectSlopes(problem, problem.weights.down, gradients.down, "down");
-    if (layer.expert_matrices == 3) ExpectSlopes(problem, problem.weights.gate_up, gradients.gate_up, "gate_up");
+    ExpectSlopes(problem, problem.weights.experts, gradients.experts);
+    ExpectSlopes(problem, problem.weights.shared, gradients.shared);
   }
 }
 
