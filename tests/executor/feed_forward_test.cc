@@ -90,6 +90,11 @@ struct Variant {
   int shards;  // Uneven cuts of both hidden dimensions.
 };
 
+std::ostream& operator<<(std::ostream& out, const Variant& variant) {
+  return out << (variant.matrices == 3 ? "SwiGlu" : "Gelu") << (variant.bias ? "Bias" : "")
+             << (variant.shards > 1 ? "Shards" : "");
+}
+
 class FeedForwardTest : public ::testing::TestWithParam<Variant> {
  protected:
   static constexpr int kRows = 5;
@@ -148,10 +153,7 @@ TEST_P(FeedForwardTest, PartsOfTheSharedExpertAddUpToThePlainOne) {
 INSTANTIATE_TEST_SUITE_P(Variants, FeedForwardTest,
                          ::testing::Values(Variant{2, false, 1}, Variant{2, true, 1}, Variant{3, false, 1},
                                            Variant{3, true, 1}, Variant{2, true, 4}, Variant{3, true, 4}),
-                         [](const auto& test) {
-                           return std::string(test.param.matrices == 3 ? "SwiGlu" : "Gelu") +
-                                  (test.param.bias ? "Bias" : "") + (test.param.shards > 1 ? "Shards" : "");
-                         });
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace moeplan
