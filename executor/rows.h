@@ -27,6 +27,11 @@ struct CellLayout {
 
 inline int CellsOfPiece(const CellLayout& cells) { return cells.blocks / cells.pieces * cells.cells_per_block; }
 
+// How many counts there are for a buffer, those of other pieces included.
+inline size_t CountsOf(const CellLayout& cells) {
+  return static_cast<size_t>(CellsOfPiece(cells)) / cells.repeat * cells.counted_pieces;
+}
+
 inline int64_t RowsOfCell(const CellLayout& cells, int cell) {
   if (cells.counts == nullptr) return cells.rows_per_cell;
   const int in_piece = cell % CellsOfPiece(cells);

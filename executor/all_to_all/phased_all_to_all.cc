@@ -6,10 +6,6 @@
 namespace moeplan {
 namespace {
 
-size_t CountsOf(const CellLayout& cells) {
-  return static_cast<size_t>(cells.blocks / cells.repeat) * cells.cells_per_block;
-}
-
 // The counts of one buffer on every rank of the own node.
 class NodeCounts {
  public:

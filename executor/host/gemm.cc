@@ -21,16 +21,15 @@ const bool one_thread = [] {
 
 void Multiply(const float* a, const float* b, float* c, int rows, int inner, int columns) {
   if (rows == 0 || columns == 0) return;
-  if (inner == 0) {  // An empty sum; BLAS refuses the leading dimension.
-    std::fill_n(c, static_cast<size_t>(rows) * columns, 0.0F);
-    return;
-  }
+  if (inner == 0) return (void)std::fill_n(c, static_cast<size_t>(rows) * columns, 0.0F);  // BLAS refuses it.
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, columns, inner, 1.0F, a, inner, b, columns, 0.0F, c,
               columns);
 }
 
 void MultiplyByTransposed(const float* a, const float* b, float add, float* c, int rows, int inner, int columns) {
   if (rows == 0 || columns == 0) return;
+  if (inner == 0 && add == 0) std::fill_n(c, static_cast<size_t>(rows) * columns, 0.0F);
+  if (inner == 0) return;
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, columns, inner, 1.0F, a, inner, b, inner, add, c, columns);
 }
 

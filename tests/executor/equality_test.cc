@@ -314,8 +314,8 @@ class EqualityTest : public ::testing::TestWithParam<testing::Backend> {
  protected:
   // Threads cost more than the work of small layers, and connections more than threads.
   static int Draws() {
-    if (GetParam().name == "virtual") return 1000;
-    return GetParam().name == "gloo" ? 20 : 200;
+    if (GetParam().name == "virtual") return 2000;
+    return GetParam().name == "gloo" ? 20 : 400;
   }
 };
 

@@ -61,7 +61,7 @@ class ShardRun {
                       .cells = {.cells_per_block = layer_.experts, .rows_per_cell = rows},
                       .address = {}};
     };
-    kernels_->Expert(slots(input), slots(output), pairs, *stream_);
+    kernels_->Expert(slots(input), slots(output), /*hidden=*/nullptr, pairs, *stream_);
     EXPECT_TRUE(device_->Synchronize().ok());
     return output;
   }
@@ -71,7 +71,7 @@ class ShardRun {
     const auto tokens = [&](std::vector<float>& data) {
       return TokenRows{.data = reinterpret_cast<std::byte*>(data.data()), .rows_per_block = rows, .valid_rows = rows};
     };
-    kernels_->SharedExpert(tokens(input), tokens(output), *stream_);
+    kernels_->SharedExpert(tokens(input), tokens(output), /*hidden=*/nullptr, *stream_);
     EXPECT_TRUE(device_->Synchronize().ok());
     return output;
   }
