@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "executor/codec/codec.h"
 #include "executor/host/elements.h"
 #include "executor/host/host_kernels.h"
 #include "models/measurement/cost_key.h"
@@ -107,7 +108,9 @@ class KernelOperation final : public Operation {
                 ? rows_per_expert_ * experts_
                 : std::max(1, static_cast<int>(std::llround(rows)));
     ASSIGN_OR_RETURN(slots_, device.Allocate(rows_ * row_bytes));
-    ASSIGN_OR_RETURN(output_, device.Allocate(rows_ * row_bytes));
+    // Codes are longer than the shortest rows.
+    const double code_bytes = EncodedRowBytes(CodecOf(kernel_), layer_.model_dim, layer_.bytes_per_element);
+    ASSIGN_OR_RETURN(output_, device.Allocate(rows_ * std::max(row_bytes, static_cast<size_t>(code_bytes))));
     tokens_ = std::max(1, kernel_ == Kernel::kGate ? rows_ : rows_ / layer_.top_k);
     ASSIGN_OR_RETURN(token_data_, device.Allocate(tokens_ * row_bytes));
     ASSIGN_OR_RETURN(routing_, device.Allocate(Routing::Bytes(Pairs())));
@@ -142,6 +145,7 @@ class KernelOperation final : public Operation {
                           stream);
         return;
       default: {
+        if (const Codec codec = CodecOf(kernel_); codec != Codec::kNone) return EnqueueCodec(codec, stream);
         SlotRows from = Slots(slots_), to = Slots(output_);
         from.cells = to.cells = {.blocks = 1, .cells_per_block = 1, .rows_per_cell = rows_};
         kernels_->CopyCells(from, to, whole_, stream);
@@ -165,6 +169,17 @@ class KernelOperation final : public Operation {
   }
 
   const ExpertWeights& Experts() const { return shared_ ? weights_.shared : weights_.experts; }
+  // What is decoded was never encoded: any bytes decode, and the memory starts as zero.
+  void EnqueueCodec(Codec codec, Stream& stream) {
+    SlotRows rows = Slots(slots_);
+    rows.cells = {.blocks = 1, .cells_per_block = 1, .rows_per_cell = rows_};
+    if (EncodeKernel(codec) == kernel_) {
+      kernels_->Encode(codec, rows, output_.data(), stream);
+    } else {
+      kernels_->Decode(codec, output_.data(), rows, stream);
+    }
+  }
+
   double RowFlops() const { return 2.0 * layer_.expert_matrices * layer_.model_dim * Experts().shard.hidden; }
 
   // Values as a layer sees them: the nonlinearity's time depends on them.
@@ -246,8 +261,10 @@ StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, do
 StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Device& device,
                                                 const Workload& workload) {
   const bool known = key.kernel == Kernel::kExpertGemm || key.kernel == Kernel::kGate ||
-                     key.kernel == Kernel::kPermute || key.kernel == Kernel::kDeviceCopy;
+                     key.kernel == Kernel::kPermute || key.kernel == Kernel::kDeviceCopy ||
+                     CodecOf(key.kernel) != Codec::kNone;
   if (!known) return Unimplemented(StrCat(Name(key.kernel), " cannot be measured in this version"));
+  RETURN_IF_ERROR(CheckCodec(CodecOf(key.kernel)));
   auto operation = std::make_unique<KernelOperation>(key, workload);
   RETURN_IF_ERROR(operation->Allocate(size, device));
   return operation;

@@ -124,6 +124,9 @@ class Kernels {
   virtual void AssignSlots(const AssignSlotsArgs& args, Stream& stream) = 0;
   // Slots without a token become zero.
   virtual void Dispatch(const TokenRows& tokens, const Routing& routing, const SlotRows& out, Stream& stream) = 0;
+  // Rows to their codes, which lie in the same cells, and back.
+  virtual void Encode(Codec codec, const SlotRows& in, std::byte* out, Stream& stream) = 0;
+  virtual void Decode(Codec codec, const std::byte* in, const SlotRows& out, Stream& stream) = 0;
   virtual void CopyCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) = 0;
   // pairs[e]: the cells of local expert e. Overwrites `out`. `hidden`, unless null, gets the values before the
   // nonlinearity: rows in the cells of `in`, of the shard's hidden columns of "up" and, for SwiGLU, of "gate_up".

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "executor/codec/codec.h"
 #include "executor/host/elements.h"
 #include "executor/host/expert_ffn.h"
 #include "executor/host/gating.h"
@@ -45,6 +46,12 @@ class HostKernels final : public Kernels {
   }
   void Dispatch(const TokenRows& tokens, const Routing& routing, const SlotRows& out, Stream& stream) override {
     Run(stream, [=, this] { DispatchRows(tokens, routing, out); });
+  }
+  void Encode(Codec codec, const SlotRows& in, std::byte* out, Stream& stream) override {
+    HostStream::Of(stream).Enqueue([=, this] { return moeplan::Encode(codec, ShapeOf(in), in.data, out); });
+  }
+  void Decode(Codec codec, const std::byte* in, const SlotRows& out, Stream& stream) override {
+    HostStream::Of(stream).Enqueue([=, this] { return moeplan::Decode(codec, ShapeOf(out), in, out.data); });
   }
   void CopyCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) override {
     Run(stream, [=, this] { CopyPairs(in, out, pairs); });
@@ -147,6 +154,10 @@ class HostKernels final : public Kernels {
         if (place.cell >= 0) visit(row, pair, place);
       }
     }
+  }
+
+  ElementRowsShape ShapeOf(const SlotRows& slots) const {
+    return {.type = type_, .rows = FirstRows(slots.cells).back(), .columns = layer_.model_dim};
   }
 
   void CopyPairs(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs) const {

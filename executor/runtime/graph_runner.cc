@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "executor/codec/codec.h"
 #include "executor/host/elements.h"
 #include "models/check.h"
 
@@ -311,6 +312,14 @@ class Runner final : public GraphRunner {
     context_.kernels.Dispatch(TokensOf(op.tokens), RoutingOf(op.routing), SlotsOf(op.out), stream);
   }
 
+  void Launch(const EncodeOp& op, TaskId, Stream& stream) {
+    context_.kernels.Encode(op.codec, SlotsOf(op.in), DataOf(op.out), stream);
+  }
+
+  void Launch(const DecodeOp& op, TaskId, Stream& stream) {
+    context_.kernels.Decode(op.codec, DataOf(op.in), SlotsOf(op.out), stream);
+  }
+
   void Launch(const CopyOp& op, TaskId id, Stream& stream) {
     context_.kernels.CopyCells(SlotsOf(op.in), SlotsOf(op.out), cell_pairs_[id], stream);
   }
@@ -470,6 +479,9 @@ void GroupCommunicators::Abort(const Status& why) {
 }
 
 StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& graph, const RankContext& context) {
+  for (const Task& task : graph.tasks) {
+    if (const auto* encode = std::get_if<EncodeOp>(&task.op)) RETURN_IF_ERROR(CheckCodec(encode->codec));
+  }
   auto runner = std::make_unique<Runner>(graph, context);
   RETURN_IF_ERROR(runner->Allocate());
   return runner;

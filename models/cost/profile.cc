@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "models/check.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -69,6 +70,31 @@ std::string_view Name(Codec codec) {
     case Codec::kZfp: return "ZFP";
   }
   return "?";
+}
+
+namespace {
+// In the order of Codec, kNone aside.
+constexpr Kernel kEncodeKernels[] = {Kernel::kEncodeFp16, Kernel::kEncodeBf16, Kernel::kEncodeFp8, Kernel::kEncodeInt8,
+                                     Kernel::kEncodeZfp};
+constexpr Kernel kDecodeKernels[] = {Kernel::kDecodeFp16, Kernel::kDecodeBf16, Kernel::kDecodeFp8, Kernel::kDecodeInt8,
+                                     Kernel::kDecodeZfp};
+}  // namespace
+
+Kernel EncodeKernel(Codec codec) {
+  MOEPLAN_CHECK(codec != Codec::kNone);
+  return kEncodeKernels[static_cast<size_t>(codec) - 1];
+}
+
+Kernel DecodeKernel(Codec codec) {
+  MOEPLAN_CHECK(codec != Codec::kNone);
+  return kDecodeKernels[static_cast<size_t>(codec) - 1];
+}
+
+Codec CodecOf(Kernel kernel) {
+  for (const Codec codec : kLossyCodecs) {
+    if (EncodeKernel(codec) == kernel || DecodeKernel(codec) == kernel) return codec;
+  }
+  return Codec::kNone;
 }
 
 double BusFactor(Collective collective, int group_size) {

@@ -45,6 +45,12 @@ std::string_view Name(Contention contention);
 std::string_view Name(Kernel kernel);
 std::string_view Name(Codec codec);
 
+// The kernels of a codec. Requires one.
+Kernel EncodeKernel(Codec codec);
+Kernel DecodeKernel(Codec codec);
+// The codec of such a kernel; kNone for others.
+Codec CodecOf(Kernel kernel);
+
 // φ(n): the share of the `size` column that crosses a link of each rank.
 double BusFactor(Collective collective, int group_size);
 

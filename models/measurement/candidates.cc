@@ -5,6 +5,7 @@
 
 #include "models/schedule/all_to_all.h"
 #include "models/schedule/schedules.h"
+#include "models/workload/codec.h"
 #include "models/workload/groups.h"
 
 namespace moeplan {
@@ -16,6 +17,28 @@ std::vector<Knobs> VariantsOf(Family family, const Layout& layout, int gpus_per_
   const GroupShape group = ShapeOf(ExchangeGroup(family), layout, gpus_per_node);
   for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
     if (AlgorithmAllowed(algorithm, group).ok()) variants.push_back({.family = family, .all_to_all = algorithm});
+  }
+  return variants;
+}
+
+std::vector<Knobs> WithCodecs(const Knobs& variant, const Workload& workload) {
+  std::vector<Knobs> variants = {variant};
+  const bool codes = workload.allow_lossy && variant.family != Family::kBaseline &&
+                     variant.family != Family::kBaselineTp &&
+                     GroupSize(ExchangeGroup(variant.family), workload.layout) > 1;
+  if (!codes) return variants;
+  std::vector<Codec> codecs = {Codec::kNone};
+  for (const Codec codec : kLossyCodecs) {
+    if (IsLossy(codec, workload.layer.bytes_per_element)) codecs.push_back(codec);
+  }
+  for (const Codec dispatch : codecs) {
+    for (const Codec combine : codecs) {
+      Knobs knobs = variant;
+      knobs.dispatch_codec = dispatch;
+      knobs.combine_codec = combine;
+      const bool sums_on_the_way = variant.overlapped_gather && combine != Codec::kNone;
+      if (knobs != variant && !sums_on_the_way) variants.push_back(knobs);
+    }
   }
   return variants;
 }

@@ -18,6 +18,9 @@ inline constexpr std::array kFamilies = {Family::kBaseline, Family::kBaselineTp,
 // is allowed over the family's group.
 std::vector<Knobs> VariantsOf(Family family, const Layout& layout, int gpus_per_node);
 
+// A variant with the codecs that `workload` lets it use, dispatch and combine apart; itself first.
+std::vector<Knobs> WithCodecs(const Knobs& variant, const Workload& workload);
+
 // Chunk counts worth a graph when up to `most` are allowed: beyond 64, one chunk more changes each message by less than
 // a fiftieth, while graphs keep growing.
 inline constexpr int kMostChunksOneByOne = 64;

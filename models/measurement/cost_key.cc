@@ -40,7 +40,7 @@ CollectiveKey EssentialOf(CollectiveKey key) {
 KernelKey EssentialOf(KernelKey key) {
   if (key.kernel == Kernel::kExpertGemm) return key;
   key.hidden_dim.reset();
-  if (key.kernel == Kernel::kGate || key.kernel == Kernel::kPermute) return key;
+  if (key.kernel == Kernel::kGate || key.kernel == Kernel::kPermute || CodecOf(key.kernel) != Codec::kNone) return key;
   key.bytes_per_element.reset();
   key.model_dim.reset();
   return key;

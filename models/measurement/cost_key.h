@@ -26,7 +26,7 @@ KernelKey KeyOf(Kernel kernel, const Layer& layer, const Layout& layout);
 KernelKey SharedExpertKey(const Layer& layer, const Layout& layout);
 
 // `key` with only the fields that what it measures depends on: none of the optional ones for collectives and copies,
-// element and model dimension for GATE and PERMUTE, all for EXPERT_GEMM. What measurements and messages use.
+// element and model dimension for GATE, PERMUTE and codecs, all for EXPERT_GEMM. What measurements and messages use.
 CostKey Essential(const CostKey& key);
 
 Contention ContentionOf(const CostKey& key);

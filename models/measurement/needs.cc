@@ -97,10 +97,14 @@ void AddGraph(const TaskGraph& graph, AllToAllAlgorithm algorithm, NeedList& lis
 void AddCandidates(const Workload& workload, const Cluster& cluster, NeedList& list) {
   for (const Family family : kFamilies) {
     if (!FamilyAllowed(family, workload).ok()) continue;
-    for (const Knobs& variant : VariantsOf(family, workload.layout, cluster.gpus_per_node)) {
-      for (const int pieces : PowersOfTwo(MaxPieces(family, workload))) {
-        const auto graph = BuildSchedule(WithPieces(variant, pieces), workload, cluster);
-        if (graph.ok()) AddGraph(PartOf(*graph, workload.phase), variant.all_to_all, list);
+    for (const Knobs& plain : VariantsOf(family, workload.layout, cluster.gpus_per_node)) {
+      for (const Knobs& variant : WithCodecs(plain, workload)) {
+        // What two codecs ask, each asks with itself on the other way.
+        if (variant.dispatch_codec != variant.combine_codec && !plain.overlapped_gather) continue;
+        for (const int pieces : PowersOfTwo(MaxPieces(family, workload))) {
+          const auto graph = BuildSchedule(WithPieces(variant, pieces), workload, cluster);
+          if (graph.ok()) AddGraph(PartOf(*graph, workload.phase), variant.all_to_all, list);
+        }
       }
     }
   }

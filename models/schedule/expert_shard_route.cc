@@ -13,15 +13,16 @@ std::vector<Extent> ExpertShardRoute::ReceivedCells() const {
 }
 
 BufferId ExpertShardRoute::Send(BufferId own) {
-  return build_.AllToAll("dispatch_a2a", Group::kExpertShard, own, ReceivedRows("received_slots"));
+  return build_.AllToAll("dispatch_a2a", Group::kExpertShard, own, ReceivedRows("received_slots"), dispatch_codec_);
 }
 
 std::vector<ReturnStep> ExpertShardRoute::Return(Pass) {
   std::vector<ReturnStep> steps;
   if (GroupSize(Group::kExpertShard, build_.layout()) > 1) {
-    steps.push_back(
-        {0, [this](const std::string& name) { return ReturnedRows(name); },
-         [this](BufferId in, BufferId out) { build_.AllToAll("combine_a2a", Group::kExpertShard, in, out); }});
+    steps.push_back({0, [this](const std::string& name) { return ReturnedRows(name); },
+                     [this](BufferId in, BufferId out) {
+                       build_.AllToAll("combine_a2a", Group::kExpertShard, in, out, combine_codec_);
+                     }});
   }
   if (build_.layout().expert_sharding_parallel > 1) {
     steps.push_back({1, [this](const std::string& name) { return OwnSlots(name); },

@@ -2,13 +2,18 @@
 // the pipeline have in common.
 #pragma once
 
+#include "models/plan/plan.h"
 #include "models/schedule/route.h"
 
 namespace moeplan {
 
 class ExpertShardRoute : public Route {
  public:
-  ExpertShardRoute(GraphBuilder& build, int pieces) : build_(build), pieces_(pieces) {}
+  ExpertShardRoute(GraphBuilder& build, const Knobs& knobs)
+      : build_(build),
+        pieces_(knobs.partition_degree),
+        dispatch_codec_(knobs.dispatch_codec),
+        combine_codec_(knobs.combine_codec) {}
 
   int pieces() const override { return pieces_; }
   bool experts_wait() const override { return false; }
@@ -24,6 +29,7 @@ class ExpertShardRoute : public Route {
 
   GraphBuilder& build_;
   const int pieces_;
+  const Codec dispatch_codec_, combine_codec_;
 };
 
 }  // namespace moeplan

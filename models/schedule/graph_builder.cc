@@ -5,6 +5,7 @@
 
 #include "models/check.h"
 #include "models/text.h"
+#include "models/workload/codec.h"
 
 namespace moeplan {
 namespace {
@@ -225,7 +226,22 @@ BufferId GraphBuilder::Collect(const std::string& name, Collective collective, G
   return out;
 }
 
-BufferId GraphBuilder::AllToAll(const std::string& name, Group group, BufferId in, BufferId out) {
+BufferId GraphBuilder::EncodedLike(BufferId rows, Codec codec) {
+  return Like(buffer(rows).name + "_encoded", rows,
+              EncodedRowBytes(codec, graph_.layer.model_dim, graph_.layer.bytes_per_element));
+}
+
+BufferId GraphBuilder::AllToAll(const std::string& name, Group group, BufferId in, BufferId out, Codec codec) {
+  if (GroupSize(group, graph_.layout) == 1) return in;
+  if (codec != Codec::kNone) {
+    const BufferId sent = EncodedLike(in, codec), received = EncodedLike(out, codec);
+    AddTask(name + "_encode", TaskKind::kEncode, StreamKind::kCompute, ExpectedBytes(buffer(in)),
+            EncodeOp{.codec = codec, .in = in, .out = sent});
+    AllToAll(name, group, sent, received);
+    AddTask(name + "_decode", TaskKind::kDecode, StreamKind::kCompute, ExpectedBytes(buffer(out)),
+            DecodeOp{.codec = codec, .in = received, .out = out});
+    return out;
+  }
   const double bytes = std::max(ExpectedBytes(buffer(in)), ExpectedBytes(buffer(out)));
   return Collect(name, Collective::kAllToAll, group, in, out, bytes);
 }

@@ -59,7 +59,7 @@ class GraphBuilder {
   void AssignSlots(BufferId all_counts, BufferId routing, BufferId send_counts);
   void Dispatch(BufferId tokens, BufferId routing, BufferId out);
   // `out` describes the result; it is returned, or `in` when the group has one rank.
-  BufferId AllToAll(const std::string& name, Group group, BufferId in, BufferId out);
+  BufferId AllToAll(const std::string& name, Group group, BufferId in, BufferId out, Codec codec = Codec::kNone);
   BufferId AllGather(const std::string& name, Group group, BufferId in, BufferId out);
   BufferId ReduceScatter(const std::string& name, Group group, BufferId in, BufferId out);
   BufferId AllReduce(const std::string& name, Group group, BufferId in, BufferId out);
@@ -103,6 +103,7 @@ class GraphBuilder {
 
  private:
   BufferId AddBuffer(Buffer buffer);
+  BufferId EncodedLike(BufferId buffer, Codec codec);
   BufferId Collect(const std::string& name, Collective collective, Group group, BufferId in, BufferId out,
                    double bytes);
   // Depends on the writers of what it reads and of `after`.

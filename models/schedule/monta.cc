@@ -12,6 +12,8 @@ class MontaRoute final : public Route {
       : build_(build),
         layout_(build.layout()),
         chunks_(knobs.chunks),
+        dispatch_codec_(knobs.dispatch_codec),
+        combine_codec_(knobs.combine_codec),
         copies_into_place_(knobs.family != Family::kMontaO1),
         copy_stream_(knobs.family == Family::kMontaO3 ? StreamKind::kCopy : build.StreamOf(Group::kTensor)) {}
 
@@ -28,7 +30,8 @@ class MontaRoute final : public Route {
   BufferId OwnSlots(const std::string& name) override { return build_.SlotBuffer(name, SentCells()); }
 
   BufferId Send(BufferId own) override {
-    const BufferId received = build_.AllToAll("dispatch_a2a", Group::kExpert, own, OwnSlots("received_slots"));
+    const BufferId received =
+        build_.AllToAll("dispatch_a2a", Group::kExpert, own, OwnSlots("received_slots"), dispatch_codec_);
     const BufferId gathered = build_.AllGather("gather_slots", Group::kTensor, received,
                                                build_.SlotBuffer("gathered_slots", GatheredCells()));
     if (!copies_into_place_) return gathered;
@@ -46,8 +49,9 @@ class MontaRoute final : public Route {
                        }});
     }
     if (layout_.expert_parallel > 1) {
-      steps.push_back({1, make_room,
-                       [this](BufferId in, BufferId out) { build_.AllToAll("combine_a2a", Group::kExpert, in, out); }});
+      steps.push_back({1, make_room, [this](BufferId in, BufferId out) {
+                         build_.AllToAll("combine_a2a", Group::kExpert, in, out, combine_codec_);
+                       }});
     }
     if (layout_.tensor_parallel > 1) {
       steps.push_back({1, make_room, [this](BufferId in, BufferId out) {
@@ -90,6 +94,7 @@ class MontaRoute final : public Route {
   GraphBuilder& build_;
   const Layout layout_;
   const int chunks_;
+  const Codec dispatch_codec_, combine_codec_;
   const bool copies_into_place_;
   const StreamKind copy_stream_;
   BufferId placed_ = kNoBuffer;

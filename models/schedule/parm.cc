@@ -13,12 +13,13 @@ namespace {
 // unless there is one slice.
 class SliceRoute final : public ExpertShardRoute {
  public:
-  SliceRoute(GraphBuilder& build, const Workload& workload, int pieces)
-      : ExpertShardRoute(build, pieces),
+  SliceRoute(GraphBuilder& build, const Workload& workload, const Knobs& knobs)
+      : ExpertShardRoute(build, knobs),
         slices_(workload.layout.tensor_parallel),
         exact_(slices_ > 1 && workload.capacity_passing == CapacityPassing::kExact),
         // Beyond f = 1 the capacity is room to spare, not rows to move.
-        expected_rows_(std::min(1.0, 1 / workload.layer.capacity_factor) * build.sizes().capacity / slices_ / pieces) {}
+        expected_rows_(std::min(1.0, 1 / workload.layer.capacity_factor) * build.sizes().capacity / slices_ / pieces_) {
+  }
 
   TokenShare token_share() const override { return TokenShare::kSlice; }
   int copies() const override { return 1; }
@@ -82,7 +83,7 @@ class SliceRoute final : public ExpertShardRoute {
 // Parm §III, S1: pause MP before the gate, so that each MP rank works on its own slice of the tokens.
 TaskGraph BuildParmS1(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {
   GraphBuilder build(workload, cluster);
-  SliceRoute route(build, workload, knobs.partition_degree);
+  SliceRoute route(build, workload, knobs);
   return BuildLayer(build, route);
 }
 

@@ -8,8 +8,8 @@ namespace {
 // piece are computed, others are on their way.
 class SlotRoute final : public ExpertShardRoute {
  public:
-  SlotRoute(GraphBuilder& build, int pieces, int senders, bool overlapped_gather)
-      : ExpertShardRoute(build, pieces), senders_(senders), overlapped_gather_(overlapped_gather) {}
+  SlotRoute(GraphBuilder& build, const Knobs& knobs, int senders)
+      : ExpertShardRoute(build, knobs), senders_(senders), overlapped_gather_(knobs.overlapped_gather) {}
 
   TokenShare token_share() const override { return TokenShare::kBatch; }
   int copies() const override { return build_.layout().tensor_parallel / senders_; }
@@ -62,7 +62,7 @@ class SlotRoute final : public ExpertShardRoute {
 
 TaskGraph Build(const Knobs& knobs, const Workload& workload, const Cluster& cluster, int senders) {
   GraphBuilder build(workload, cluster);
-  SlotRoute route(build, knobs.partition_degree, senders, knobs.overlapped_gather);
+  SlotRoute route(build, knobs, senders);
   return BuildLayer(build, route);
 }
 

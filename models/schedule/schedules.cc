@@ -7,6 +7,7 @@
 #include "models/schedule/all_to_all.h"
 #include "models/schedule/families.h"
 #include "models/text.h"
+#include "models/workload/codec.h"
 
 namespace moeplan {
 namespace {
@@ -38,6 +39,8 @@ bool NeedsShardsEqualTensor(Family family) {
          family == Family::kMontaO3;
 }
 
+bool IsBaseline(Family family) { return family == Family::kBaseline || family == Family::kBaselineTp; }
+
 bool LooksAtWholeBatch(GateKind gate) { return gate == GateKind::kBatchPrioritized || gate == GateKind::kExpertChoice; }
 
 Status CheckPieces(const char* field, int Knobs::*knob, const Knobs& knobs, const Workload& workload) {
@@ -47,12 +50,27 @@ Status CheckPieces(const char* field, int Knobs::*knob, const Knobs& knobs, cons
   return InvalidInput(StrCat(field, ": found ", knobs.*knob, ", expected ", expected, " for ", Name(knobs.family)));
 }
 
+Status CodecAllowed(const char* field, Codec codec, Family family, const Workload& workload) {
+  if (codec == Codec::kNone) return OkStatus();
+  if (IsBaseline(family)) return Infeasible(StrCat(field, ": found ", Name(codec), ", expected NONE for a baseline"));
+  if (!IsLossy(codec, workload.layer.bytes_per_element)) {
+    return Infeasible(StrCat(field, ": found ", Name(codec), ", expected NONE, which it is for elements of ",
+                             workload.layer.bytes_per_element, " bytes"));
+  }
+  if (!workload.allow_lossy) {
+    return InvalidInput(StrCat(field, ": found ", Name(codec), ", expected NONE, as allowLossy is false"));
+  }
+  if (GroupSize(ExchangeGroup(family), workload.layout) == 1) {
+    return Infeasible(StrCat(field, ": found ", Name(codec), ", expected NONE, as nothing is exchanged"));
+  }
+  return OkStatus();
+}
+
 Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
   RETURN_IF_ERROR(CheckPieces("chunks", &Knobs::chunks, knobs, workload));
   RETURN_IF_ERROR(CheckPieces("partitionDegree", &Knobs::partition_degree, knobs, workload));
-  if (knobs.dispatch_codec != Codec::kNone || knobs.combine_codec != Codec::kNone) {
-    return InvalidInput("dispatchCodec, combineCodec: found a codec, expected NONE");
-  }
+  RETURN_IF_ERROR(CodecAllowed("dispatchCodec", knobs.dispatch_codec, knobs.family, workload));
+  RETURN_IF_ERROR(CodecAllowed("combineCodec", knobs.combine_codec, knobs.family, workload));
   if (!knobs.chunk_shares.empty()) return InvalidInput("chunkShares: found shares, expected none (equal chunks)");
   const bool can_overlap = knobs.family == Family::kParmS2 && workload.layout.tensor_parallel > 1 &&
                            GroupSize(Group::kExpertShard, workload.layout) > 1;
@@ -60,6 +78,10 @@ Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
     return Infeasible(
         "the overlapped gather needs PARM_S2, tensorParallel above 1 and expertParallel·expertShardingParallel above "
         "1");
+  }
+  if (knobs.overlapped_gather && knobs.combine_codec != Codec::kNone) {
+    return Infeasible(StrCat("combineCodec: found ", Name(knobs.combine_codec),
+                             ", expected NONE, as the overlapped gather exchanges and sums in one"));
   }
   if (knobs.overlapped_gather && knobs.all_to_all != AllToAllAlgorithm::kDirect) {
     return Infeasible(StrCat("allToAll: found ", Name(knobs.all_to_all),

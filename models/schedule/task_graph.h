@@ -123,6 +123,17 @@ struct CollectiveOp {
   BufferId partial = kNoBuffer;
   friend bool operator==(const CollectiveOp&, const CollectiveOp&) = default;
 };
+// Every row of `in` to its code in `out`, which has the same cells (models/workload/codec.h); and back.
+struct EncodeOp {
+  Codec codec;
+  BufferId in, out;
+  friend bool operator==(const EncodeOp&, const EncodeOp&) = default;
+};
+struct DecodeOp {
+  Codec codec;
+  BufferId in, out;
+  friend bool operator==(const DecodeOp&, const DecodeOp&) = default;
+};
 // Cells of `in` to the cells of `out` with the same coordinates; a kChunk that `in` lacks is its `chunk`.
 struct CopyOp {
   BufferId in, out;
@@ -189,9 +200,9 @@ struct GateGradientOp {
   BufferId shared_gradient = kNoBuffer;
   friend bool operator==(const GateGradientOp&, const GateGradientOp&) = default;
 };
-using TaskOp = std::variant<GateOp, AssignSlotsOp, DispatchOp, CollectiveOp, CopyOp, ExpertOp, SharedExpertOp, ReduceOp,
-                            CombineOp, ExpertInputGradientOp, ExpertWeightGradientOp, CombineGradientOp,
-                            RoutingGradientOp, DispatchGradientOp, GateGradientOp>;
+using TaskOp = std::variant<GateOp, AssignSlotsOp, DispatchOp, CollectiveOp, EncodeOp, DecodeOp, CopyOp, ExpertOp,
+                            SharedExpertOp, ReduceOp, CombineOp, ExpertInputGradientOp, ExpertWeightGradientOp,
+                            CombineGradientOp, RoutingGradientOp, DispatchGradientOp, GateGradientOp>;
 
 struct Task {
   std::string name;  // Unique within the graph, such as "dispatch_a2a.2".

@@ -102,6 +102,8 @@ struct CostOfOp {
   std::optional<TaskCost> operator()(const DispatchOp&) const { return Charge(Kernel::kPermute); }
   std::optional<TaskCost> operator()(const CombineOp&) const { return Charge(Kernel::kPermute); }
   std::optional<TaskCost> operator()(const ReduceOp&) const { return Charge(Kernel::kPermute); }
+  std::optional<TaskCost> operator()(const EncodeOp& op) const { return Charge(EncodeKernel(op.codec)); }
+  std::optional<TaskCost> operator()(const DecodeOp& op) const { return Charge(DecodeKernel(op.codec)); }
   std::optional<TaskCost> operator()(const CopyOp&) const { return Charge(Kernel::kDeviceCopy); }
   std::optional<TaskCost> operator()(const ExpertOp&) const { return Charge(Kernel::kExpertGemm); }
   std::optional<TaskCost> operator()(const SharedExpertOp&) const { return ChargeShared(); }

@@ -12,6 +12,7 @@ namespace moeplan {
 
 enum class GateKind { kTopK, kSwitch, kBatchPrioritized, kExpertChoice, kRandom, kHash };
 enum class Codec { kNone, kFp16, kBf16, kFp8, kInt8, kZfp };
+inline constexpr Codec kLossyCodecs[] = {Codec::kFp16, Codec::kBf16, Codec::kFp8, Codec::kInt8, Codec::kZfp};
 enum class Phase { kForward, kBackward, kTraining };
 // How a slice of a source batch learns which slots it owns: exactly, by a prefix sum of counts, or by a fixed share.
 enum class CapacityPassing { kExact, kPadded };

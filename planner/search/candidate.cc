@@ -56,6 +56,8 @@ std::string Describe(const Knobs& knobs) {
   if (knobs.chunks > 1) text += StrCat(" with ", knobs.chunks, " chunks");
   if (knobs.partition_degree > 1) text += StrCat(" in ", knobs.partition_degree, " partitions");
   if (knobs.overlapped_gather) text += " with the overlapped gather";
+  if (knobs.dispatch_codec != Codec::kNone) text += StrCat(", ", Name(knobs.dispatch_codec), " there");
+  if (knobs.combine_codec != Codec::kNone) text += StrCat(", ", Name(knobs.combine_codec), " back");
   return text;
 }
 

@@ -81,12 +81,27 @@ class Search {
     std::vector<CostKey> not_measured;
     for (const Knobs& variant : VariantsOf(family, workload_.layout, profile_.cluster.gpus_per_node)) {
       if (variant.all_to_all == AllToAllAlgorithm::kDirect || Find(profile_, ExchangeKey(variant)) != nullptr) {
-        TryVariant(variant);
+        for (const Knobs& coded : WithCodecs(variant, workload_)) {
+          if (CodecsKnown(coded)) TryVariant(coded);
+        }
       } else {
         not_measured.push_back(Essential(ExchangeKey(variant)));
       }
     }
     if (!not_measured.empty()) Skip({.family = family}, MissingReason(not_measured, workload_.layout));
+  }
+
+  // A codec that was not measured would cost nothing, and win; only one that the request names is tried like that.
+  bool CodecsKnown(const Knobs& knobs) const {
+    return CodecKnown(knobs.dispatch_codec, workload_.dispatch_codec) &&
+           CodecKnown(knobs.combine_codec, workload_.combine_codec);
+  }
+  bool CodecKnown(Codec codec, Codec named) const {
+    if (codec == Codec::kNone || codec == named) return true;
+    const auto measured = [&](Kernel kernel) {
+      return Find(profile_, KeyOf(kernel, workload_.layer, workload_.layout)) != nullptr;
+    };
+    return measured(EncodeKernel(codec)) && measured(DecodeKernel(codec));
   }
 
   CollectiveKey ExchangeKey(const Knobs& knobs) const {
@@ -100,7 +115,9 @@ class Search {
   void TryVariant(const Knobs& variant) {
     Tried tried;
     Knobs knobs = variant;
-    for (const int pieces : ChunkCounts(MaxPieces(variant.family, workload_))) {
+    const int most = MaxPieces(variant.family, workload_);
+    const bool coded = variant.dispatch_codec != Codec::kNone || variant.combine_codec != Codec::kNone;
+    for (const int pieces : coded ? PowersOfTwo(most) : ChunkCounts(most)) {
       if (stopped_ = stopped_ || cancelled_.stop_requested(); stopped_) break;
       knobs = WithPieces(variant, pieces);
       if (const Status status = TryChunks(knobs, tried); !status.ok()) {
@@ -109,7 +126,7 @@ class Search {
       }
     }
     if (!tried.too_large_bytes.empty()) SkipTooLarge(knobs, tried);
-    List(std::move(tried.priced));
+    List(std::move(tried.priced), /*fastest_alone=*/coded);
   }
 
   Status TryChunks(const Knobs& knobs, Tried& tried) {
@@ -129,11 +146,11 @@ class Search {
     return OkStatus();
   }
 
-  // The powers of two and the fastest.
-  void List(std::vector<Candidate> priced) {
+  // The powers of two and the fastest; of the many variants with codecs the fastest alone.
+  void List(std::vector<Candidate> priced, bool fastest_alone) {
     const auto fastest = std::ranges::min_element(priced, {}, &Candidate::time_s);
     for (auto candidate = priced.begin(); candidate != priced.end(); ++candidate) {
-      if (candidate != fastest && !IsPowerOfTwo(PiecesOf(candidate->knobs))) continue;
+      if (candidate != fastest && (fastest_alone || !IsPowerOfTwo(PiecesOf(candidate->knobs)))) continue;
       listed_.push_back(std::move(*candidate));
     }
   }
@@ -174,7 +191,8 @@ constexpr double kIndistinctGain = 0.03;
 
 // Smaller is simpler.
 auto Simplicity(const Knobs& knobs) {
-  return std::tuple(knobs.family, knobs.all_to_all, PiecesOf(knobs), knobs.overlapped_gather);
+  return std::tuple(knobs.dispatch_codec, knobs.combine_codec, knobs.family, knobs.all_to_all, PiecesOf(knobs),
+                    knobs.overlapped_gather);
 }
 
 // Sums in another order differ in the last bit, so times are compared in billionths of the fastest.

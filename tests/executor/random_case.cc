@@ -21,7 +21,7 @@ std::string Describe(const Case& test) {
 
 std::string Describe(const Knobs& knobs) {
   return StrCat(Name(knobs.family), " pieces ", PiecesOf(knobs), " saa ", knobs.overlapped_gather, " ",
-                Name(knobs.all_to_all));
+                Name(knobs.all_to_all), " codecs ", Name(knobs.dispatch_codec), " ", Name(knobs.combine_codec));
 }
 
 std::vector<float> InputOf(const Case& test, int batch) {
@@ -63,6 +63,11 @@ Case RandomCase(std::mt19937_64& random) {
     if (layer.gate == GateKind::kSwitch) layer.top_k = 1;
     if (between(0, 2) == 0) test.hot_expert = between(0, layer.experts - 1);
     test.workload.phase = random() % 2 == 0 ? Phase::kForward : Phase::kTraining;
+    // Every fourth layer also goes by codecs.
+    const auto codec = [&] { return static_cast<Codec>(between(0, static_cast<int>(Codec::kZfp))); };
+    test.workload.allow_lossy = between(0, 3) == 0;
+    test.workload.dispatch_codec = codec();
+    test.workload.combine_codec = codec();
     test.workload.min_chunk_bytes = 1;
     test.workload.max_chunks = 4;
     test.workload.max_partition_degree = 3;
@@ -82,6 +87,12 @@ std::vector<Knobs> AllKnobs(const Case& test) {
       const int most = MaxPieces(family, workload);
       const bool direct = variant.all_to_all == AllToAllAlgorithm::kDirect;
       for (int pieces = direct ? 1 : most; pieces <= most; ++pieces) all.push_back(WithPieces(variant, pieces));
+      // All pairs of codecs would be many; the pair of this case is one of them.
+      for (const Knobs& coded : WithCodecs(variant, workload)) {
+        const bool drawn =
+            coded.dispatch_codec == workload.dispatch_codec && coded.combine_codec == workload.combine_codec;
+        if (drawn && coded != variant) all.push_back(WithPieces(coded, most));
+      }
     }
   }
   return all;
