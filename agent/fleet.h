@@ -1,9 +1,11 @@
 // The coordinator's view of a job's ranks: one command to all of them, one answer from each.
 //
 // The first thing that goes wrong ends the job: a rank that reports an error, closes its stream, or does not answer in
-// time. The error names the rank and, where a rank process ended, how. Driven by one thread.
+// time. The error names the rank and, where a rank process ended, how. Where all processes still live, Restart begins
+// again on them. Driven by one thread.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,6 +29,11 @@ class Fleet {
   // Takes over the launched ranks and connects them.
   static StatusOr<Fleet> Start(std::unique_ptr<Launch> launch, const FleetOptions& options = {});
 
+  // Connects the ranks anew, whatever state a failed call left them in; graphs must be prepared again. Waits
+  // `start_timeout_s` for ranks that still owe an answer, such as one that was stopped and goes on. kPeerLost, naming
+  // the rank, when one has ended or its stream is broken: then only a new launch helps.
+  Status Restart();
+
   // The same command on every rank; the answers in rank order. `what` is for errors: what the ranks are asked to do.
   StatusOr<std::vector<v1::RankReply>> Call(const v1::RankCommand& command, std::string_view what, double timeout_s);
 
@@ -44,7 +51,11 @@ class Fleet {
   int ProcessOf(int rank) const { return launch_->ProcessOf(rank); }
 
  private:
-  Fleet(std::unique_ptr<Launch> launch, const FleetOptions& options) : launch_(std::move(launch)), options_(options) {}
+  Fleet(std::unique_ptr<Launch> launch, const FleetOptions& options)
+      : launch_(std::move(launch)), options_(options), streams_(launch_->ranks()) {}
+
+  // Start and Connect on every rank; what they answered to Start.
+  StatusOr<std::vector<v1::RankReply>> Connect();
 
   // How long the ranks may take, and, once one has answered, how much longer the others.
   struct Patience {
@@ -52,12 +63,24 @@ class Fleet {
   };
   StatusOr<std::vector<v1::RankReply>> CallEach(const std::vector<v1::RankCommand>& commands, std::string_view what,
                                                 Patience patience);
+  Status Send(int rank, const v1::RankCommand& command);
+  // The answer to the oldest command that has none; it must have begun to come in.
+  StatusOr<v1::RankReply> Receive(int rank);
+  // What a failed call left unread.
+  Status DropAnswers(int rank, std::chrono::steady_clock::time_point deadline);
+
   // What really happened, when `rank` was the first to fail: a rank that died, or stays silent, explains its peers'
   // complaints.
   Status RootCause(int rank, const Status& first, std::vector<bool> answered);
 
+  struct StreamState {
+    int unanswered = 0;  // Commands.
+    Status broken;       // Its end, or an answer that broke off: nothing that comes after can be understood.
+  };
+
   std::unique_ptr<Launch> launch_;
   FleetOptions options_;
+  std::vector<StreamState> streams_;  // By rank.
   Provenance provenance_;
 };
 

@@ -56,7 +56,11 @@ class HostRankSession final : public RankSession {
 
   v1::RankReply Handle(const v1::RankCommand& command) override {
     v1::RankReply reply;
-    const Status status = failure_.ok() ? Do(command, reply) : failure_;
+    const bool starts = command.command_case() == v1::RankCommand::kStart;
+    const Status status = failure_.ok() || starts ? Do(command, reply) : failure_;
+    // Where it was not a stream that failed, nobody has told the peers yet.
+    const bool network = status.code() == StatusCode::kPeerLost || status.code() == StatusCode::kDeadlineExceeded;
+    if (network && failure_.ok() && device_ != nullptr) Spend(status);
     if (!status.ok()) {
       reply.Clear();
       reply.mutable_error()->set_code(static_cast<int>(status.code()));
@@ -97,6 +101,7 @@ class HostRankSession final : public RankSession {
   }
 
   Status Start(const v1::RankCommand::Start& start, v1::RankReply::Started& started) {
+    Disconnect();
     rank_ = start.rank();
     cluster_ = {.nodes = start.nodes(), .gpus_per_node = start.ranks_per_node()};
     deadline_s_ = start.deadline_s();
@@ -112,10 +117,29 @@ class HostRankSession final : public RankSession {
     ASSIGN_OR_RETURN(std::unique_ptr<Mesh> mesh, std::move(*join_).Connect(addresses));
     world_ = MakeMeshCommunicator(std::move(mesh), deadline_s_);
     device_ = MakeHostDevice();
-    device_->OnFailure([this](const Status& why) { AbortAll(why); });
+    // Peers that wait for this rank learn what happened to it, and where.
+    device_->OnFailure([this](const Status& why) { AbortAll(why.Within(StrCat("on rank ", rank_))); });
     streams_.emplace(*device_);
     beside_stream_ = device_->MakeStream("beside");
     return OkStatus();
+  }
+
+  void Spend(const Status& why) {
+    failure_ = why;
+    device_->Fail(why);
+  }
+
+  // Back to before Start: what used the network goes first, then what it used.
+  void Disconnect() {
+    beside_stream_.reset();
+    streams_.reset();
+    device_.reset();
+    (void)Release();
+    groups_.clear();
+    stages_.clear();
+    world_.reset();
+    join_.reset();
+    failure_ = OkStatus();
   }
 
   void AbortAll(const Status& why) {

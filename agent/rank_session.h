@@ -1,7 +1,7 @@
 // One rank of a job: does what its coordinator commands (moeplan.v1.RankCommand).
 //
 // Holds the rank's device, mesh and ready graphs. After an error of the network the session is spent: further commands
-// answer the same error. One thread.
+// answer the same error, until a Start begins it anew, with a mesh, groups and graphs to be made again. One thread.
 #pragma once
 
 #include <memory>

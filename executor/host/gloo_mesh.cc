@@ -5,6 +5,7 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -59,6 +60,13 @@ class EventThread final : public gloo::transport::tcp::Handler {
         wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     if (wake_fd_ < 0) throw std::runtime_error(StrCat("eventfd: ", std::strerror(errno)));
     device_->registerDescriptor(wake_fd_, EPOLLIN, this);
+    // Gloo writes to connections that a peer may have closed: an error there, not the end of the process.
+    Post([] {
+      sigset_t broken_pipe;
+      sigemptyset(&broken_pipe);
+      sigaddset(&broken_pipe, SIGPIPE);
+      pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
+    });
   }
   ~EventThread() override {
     device_->unregisterDescriptor(wake_fd_, this);
@@ -124,8 +132,9 @@ class Connections : public gloo::Context {
  public:
   Connections(int rank, int size, const GlooDevice& device, milliseconds connect_timeout) : gloo::Context(rank, size) {
     transportContext_ = device->createContext(rank, size);
-    // A fresh transport context has no defined timeout, and pairs take theirs when they are made.
-    transportContext_->setTimeout(connect_timeout);
+    // A fresh transport context has no defined timeout, and pairs take theirs when they are made. A pair that connects
+    // waits five times as long.
+    transportContext_->setTimeout(std::max(connect_timeout / 5, milliseconds(1)));
     setTimeout(connect_timeout);
     device_ = device;
     for (int peer = 0; peer < size; ++peer) {
@@ -321,7 +330,8 @@ struct Links {
     return all;
   }
 
-  Status Connect(const std::vector<std::string>& addresses) const {
+  // `job_ranks`: of the peers, for errors.
+  Status Connect(const std::vector<std::string>& addresses, const std::vector<int>& job_ranks) const {
     for (int which = 0; which < 2; ++which) {
       Connections& connections = which == 0 ? *data : *signals;
       for (int peer = 0; peer < connections.size; ++peer) {
@@ -331,7 +341,7 @@ struct Links {
         RETURN_IF_ERROR(Guarded([&] {
                           connections.Connect(peer, address);
                           return OkStatus();
-                        }).Within(StrCat("connecting to rank ", peer)));
+                        }).Within(StrCat("connecting to rank ", job_ranks[peer])));
       }
     }
     return OkStatus();
@@ -448,7 +458,7 @@ StatusOr<std::unique_ptr<Mesh>> GlooMesh::SubMesh(const std::vector<int>& member
   ASSIGN_OR_RETURN(Links links,
                    Links::Make(own, static_cast<int>(members.size()), thread_->device(), TimeLeft(deadline)));
   ASSIGN_OR_RETURN(const std::vector<std::string> addresses, ExchangeText(members, links.Addresses(), deadline));
-  RETURN_IF_ERROR(links.Connect(addresses));
+  RETURN_IF_ERROR(links.Connect(addresses, job_ranks));
   return std::make_unique<GlooMesh>(thread_, std::move(links), own, std::move(job_ranks), waits_->line(), group);
 }
 
@@ -492,10 +502,10 @@ class TcpJoin final : public GlooJoin {
       lists.push_back(FromHex(address.substr(0, end)));
       lines.push_back(address.substr(end + 1));
     }
-    RETURN_IF_ERROR(links_.Connect(lists));
-    RETURN_IF_ERROR(line_->Connect(lines, kConnectTimeout));
     std::vector<int> job_ranks;
     for (int peer = 0; peer < size; ++peer) job_ranks.push_back(peer);
+    RETURN_IF_ERROR(links_.Connect(lists, job_ranks));
+    RETURN_IF_ERROR(line_->Connect(lines, kConnectTimeout));
     return std::make_unique<GlooMesh>(std::move(thread_), std::move(links_), rank, std::move(job_ranks),
                                       std::move(line_),
                                       /*group=*/"");

@@ -87,8 +87,9 @@ class MeshCommunicator final : public Communicator {
     for (int peer = 0; peer < size(); ++peer) {
       if (colors[peer] == color) members.push_back(peer);
     }
-    ASSIGN_OR_RETURN(std::unique_ptr<Mesh> sub_mesh, mesh_->SubMesh(members, DeadlineFromNow()));
-    return MakeMeshCommunicator(std::move(sub_mesh), deadline_s_);
+    StatusOr<std::unique_ptr<Mesh>> sub_mesh = mesh_->SubMesh(members, DeadlineFromNow());
+    if (!sub_mesh.ok()) return sub_mesh.status().Within("task split");
+    return MakeMeshCommunicator(*std::move(sub_mesh), deadline_s_);
   }
 
   void Abort(const Status& why) override { mesh_->Abort(why); }

@@ -1,7 +1,5 @@
 #include "tests/executor/job_runner.h"
 
-#include <gtest/gtest.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -26,24 +24,10 @@ class ThreadRunner final : public JobRunner {
   }
 };
 
-// Threads whose messages go through Gloo and this machine's loopback, as those of rank processes do.
 class GlooRunner final : public JobRunner {
  public:
   void Run(int ranks, const Program& program) override {
-    std::vector<std::unique_ptr<GlooJoin>> joins;
-    std::vector<std::string> addresses;
-    for (int rank = 0; rank < ranks; ++rank) {
-      auto join = StartGlooJoin(rank, ranks, "127.0.0.1");
-      ASSERT_TRUE(join.ok()) << join.status().message();
-      addresses.push_back((*join)->address());
-      joins.push_back(*std::move(join));
-    }
-    const auto connect = [&](int rank) {
-      auto mesh = std::move(*joins[rank]).Connect(addresses);
-      if (!mesh.ok()) throw std::runtime_error(mesh.status().message());
-      return *std::move(mesh);
-    };
-    RunRanks(ranks, connect, [&](Rank rank) { RunRounds(rank, program); });
+    RunRanks(ranks, MakeGlooMeshes(ranks), [&](Rank rank) { RunRounds(rank, program); });
   }
 };
 
@@ -70,6 +54,22 @@ class VirtualRunner final : public JobRunner {
 }  // namespace
 
 std::unique_ptr<JobRunner> MakeThreadRunner() { return std::make_unique<ThreadRunner>(); }
+
+MakeMesh MakeGlooMeshes(int ranks) {
+  const auto joins = std::make_shared<std::vector<std::unique_ptr<GlooJoin>>>();
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto join = StartGlooJoin(rank, ranks, "127.0.0.1");
+    if (!join.ok()) throw std::runtime_error(join.status().message());
+    addresses.push_back((*join)->address());
+    joins->push_back(*std::move(join));
+  }
+  return [=](int rank) {
+    auto mesh = std::move(*(*joins)[rank]).Connect(addresses);
+    if (!mesh.ok()) throw std::runtime_error(mesh.status().message());
+    return *std::move(mesh);
+  };
+}
 
 std::unique_ptr<JobRunner> MakeVirtualRunner(TaskTime task_time) {
   return std::make_unique<VirtualRunner>(std::move(task_time));

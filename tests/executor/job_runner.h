@@ -32,6 +32,11 @@ class JobRunner {
 };
 
 std::unique_ptr<JobRunner> MakeThreadRunner();
+
+// Meshes between threads of this process that go through Gloo and this machine's loopback, as those of rank processes
+// do. Connects when called on each rank's thread.
+MakeMesh MakeGlooMeshes(int ranks);
+
 // On a clock of its own for each Run.
 std::unique_ptr<JobRunner> MakeVirtualRunner(TaskTime task_time);
 

@@ -7,6 +7,7 @@
 
 #include "executor/host/host_device.h"
 #include "executor/host/mesh_communicator.h"
+#include "models/text.h"
 
 namespace moeplan::testing {
 
@@ -27,7 +28,7 @@ inline void RunRanks(int ranks, const MakeMesh& make_mesh, const std::function<v
     threads.emplace_back([&, rank] {
       const std::unique_ptr<Communicator> world = MakeMeshCommunicator(make_mesh(rank), deadline_s);
       const std::unique_ptr<HostDevice> device = MakeHostDevice();
-      device->OnFailure([&world](const Status& why) { world->Abort(why); });
+      device->OnFailure([&world, rank](const Status& why) { world->Abort(why.Within(StrCat("on rank ", rank))); });
       body({rank, *device, *world});
     });
   }

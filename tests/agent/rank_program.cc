@@ -1,0 +1,13 @@
+// One rank of a job, as fault_test.cc launches it: "... --rank R --address ADDRESS".
+#include <unistd.h>
+
+#include <csignal>
+
+#include "agent/rank_session.h"
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  const auto session = moeplan::RankSession::Make(argv[argc - 1]);
+  moeplan::ServeRank(*session, STDIN_FILENO, STDOUT_FILENO);
+  return 0;
+}
