@@ -5,6 +5,7 @@
 #include "agent/compare/trace.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "proto/convert/plan.h"
 #include "proto/json.h"
@@ -53,9 +54,13 @@ Status Run(const RunOptions& options) {
   if (!fleet) return OkStatus();
   const StatusOr<Workload> resolved = ResolveWorkload(answer.workload, fleet->cluster());
   if (!resolved.ok()) return resolved.status().Within(StrCat(options.plan, ": workload"));
+  ASSIGN_OR_RETURN(const TaskGraph graph, BuildSchedule(plan.knobs, *resolved, fleet->cluster()));
   ASSIGN_OR_RETURN(const v1::RunReport report, RunPlan(*fleet, *resolved, plan));
   fleet.reset();
-  if (!options.trace.empty()) RETURN_IF_ERROR(WriteFile(options.trace, ChromeTrace(ToProto(plan), report)));
+  if (!options.trace.empty()) {
+    const std::string trace = ChromeTrace(PartOf(graph, resolved->phase), ToProto(plan), report);
+    RETURN_IF_ERROR(WriteFile(options.trace, trace));
+  }
   if (options.json) {
     PrintJson(report);
   } else {

@@ -50,6 +50,29 @@ void ExpectAllGone(const std::vector<pid_t>& processes) {
   }
 }
 
+bool InsideATask(const Json& trace, const Json& at) {
+  return std::ranges::any_of(trace.at("traceEvents"), [&](const Json& event) {
+    if (event.at("ph") != "X" || event.at("pid") != at.at("pid") || event.at("tid") != at.at("tid")) return false;
+    const double start = event.at("ts"), duration = event.at("dur"), time = at.at("ts");
+    return start <= time && time <= start + duration;
+  });
+}
+
+void ExpectArrowsFromTasksToTasks(const Json& trace) {
+  std::map<int, std::pair<Json, Json>> arrows;  // From, to.
+  for (const Json& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "s") arrows[event.at("id")].first = event;
+    if (event.at("ph") == "f") arrows[event.at("id")].second = event;
+  }
+  EXPECT_GE(arrows.size(), 5U * 4);  // At least gate, dispatch, exchange, expert, combine, in each process.
+  for (const auto& [id, ends] : arrows) {
+    ASSERT_FALSE(ends.first.is_null() || ends.second.is_null()) << id;
+    EXPECT_EQ(ends.first.at("pid"), ends.second.at("pid"));
+    EXPECT_LE(ends.first.at("ts").get<double>(), ends.second.at("ts").get<double>()) << "waits for what it depends on";
+    EXPECT_TRUE(InsideATask(trace, ends.first) && InsideATask(trace, ends.second)) << id;
+  }
+}
+
 TEST(LoopTest, MeasurePlanRunAndCompareOnFourLocalRanks) {
   const TemporaryFolder folder;
   const std::string grid = folder.Write("grid.json", kSmallGrid), db = folder / "m.db";
@@ -80,7 +103,7 @@ TEST(LoopTest, MeasurePlanRunAndCompareOnFourLocalRanks) {
   std::set<std::string> schedules;
   for (const Json& candidate : answer.at("candidates")) schedules.insert(candidate.at("schedule"));
   EXPECT_EQ(schedules, (std::set<std::string>{"BASELINE", "BASELINE_TP", "PARM_S1", "PARM_S2", "MONTA_O1", "MONTA_O2",
-                                              "MONTA_O3"}));
+                                              "MONTA_O3", "PIPELINE"}));
 
   std::set<int> dropped;
   for (const std::string& schedule : schedules) {
@@ -104,13 +127,45 @@ TEST(LoopTest, MeasurePlanRunAndCompareOnFourLocalRanks) {
   }
   ASSERT_EQ(tasks.size(), 5U);  // Predicted, and four ranks.
   EXPECT_EQ(tasks.at(0), tasks.at(1));
+  ExpectArrowsFromTasksToTasks(trace);
 
   const Outcome wrong = RunMoeplan({"run", "--plan", plan, "--local", "2", "--json"});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("layout"));
-  const Outcome unknown = RunMoeplan({"run", "--plan", plan, "--local", "4", "--schedule", "PIPELINE"});
+  const Outcome unknown = RunMoeplan({"run", "--plan", plan, "--local", "4", "--schedule", "PARM_S3"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("MONTA_O1"));
+}
+
+TEST(LoopTest, ATrainingLayerIsPlannedRunAndCheckedWithItsGradients) {
+  const TemporaryFolder folder;
+  for (const char* phase : {"TRAINING", "BACKWARD"}) {
+    SCOPED_TRACE(phase);
+    Json workload = Json::parse(kSmallGrid).at("workloads").at(0);
+    workload["phase"] = phase;
+    const std::string file = folder.Write("workload.json", workload.dump()), db = folder / phase;
+    const std::string grid = folder.Write("grid.json", Json{{"workloads", {workload}}}.dump());
+    const Outcome calibrated =
+        RunMoeplan({"calibrate", "--local", "4", "--db", db, "--layouts", grid, "--budget", "4s", "--json"});
+    ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+    const Outcome planned = RunMoeplan({"plan", "--db", db, "--workload", file, "--json"});
+    ASSERT_EQ(planned.exit_code, 0) << planned.err;
+    const Json answer = Json::parse(planned.out);
+    EXPECT_THAT(answer.at("warnings"), IsEmpty());
+    const std::string plan = folder.Write("plan.json", planned.out);
+    for (const char* schedule : {"BASELINE", "PARM_S1", "PARM_S2", "MONTA_O3", "PIPELINE"}) {
+      const Outcome ran = RunMoeplan({"run", "--plan", plan, "--local", "4", "--schedule", schedule, "--json"});
+      ASSERT_EQ(ran.exit_code, 0) << schedule << ": " << ran.err;
+      const Json report = Json::parse(ran.out);
+      EXPECT_LE(report.at("maxRelativeError").get<double>(), 2e-5) << schedule;
+      int forward = 0, backward = 0;
+      for (const Json& timing : report.at("ranks").at(0).at("timeline")) {
+        ++(timing.at("task").get<std::string>().starts_with("grad_") ? backward : forward);
+      }
+      EXPECT_GT(backward, 0);
+      EXPECT_EQ(forward > 0, std::string(phase) == "TRAINING") << "only what the phase is about is timed";
+    }
+  }
 }
 
 TEST(LoopTest, ValidateComparesEveryCandidateAndHoldsItsLimits) {
