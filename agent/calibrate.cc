@@ -250,8 +250,8 @@ const Workload* ContextOf(const CostKey& key, const std::vector<Workload>& workl
              (!kernel->hidden_dim || kernel->hidden_dim == own.hidden_dim);
     };
     return covers(KeyOf(kernel->kernel, workload.layer, workload.layout)) ||
-           (kernel->kernel == Kernel::kExpertGemm && workload.layer.shared_hidden_dim > 0 &&
-            covers(SharedExpertKey(workload.layer, workload.layout)));
+           (CountsFlops(kernel->kernel) && workload.layer.shared_hidden_dim > 0 &&
+            covers(SharedExpertKey(kernel->kernel, workload.layer, workload.layout)));
   };
   const auto found = std::ranges::find_if(workloads, fits);
   return found == workloads.end() ? nullptr : &*found;

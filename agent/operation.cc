@@ -95,22 +95,28 @@ class KernelOperation final : public Operation {
         layer_(workload.layer),
         shared_(IsSharedExpert(key, workload)),
         weights_(MakeWeights(layer_, NeededShard(kernel_, workload), /*seed=*/1)),
-        kernels_(MakeHostKernels(layer_, weights_)) {}
+        gradients_(ZeroGradients(weights_)),
+        kernels_(MakeHostKernels(layer_, weights_, &gradients_)) {}
 
   Status Allocate(double size, Device& device) {
     const size_t row_bytes = static_cast<size_t>(layer_.model_dim) * layer_.bytes_per_element;
-    const double rows = kernel_ == Kernel::kExpertGemm ? size / RowFlops() : size / static_cast<double>(row_bytes);
+    const double rows = CountsFlops(kernel_) ? size / RowFlops() : size / static_cast<double>(row_bytes);
     if (rows > 1e8)
       return InvalidInput(StrCat(Name(kernel_), ": found size ", size, ", expected one that fits in memory"));
-    experts_ = kernel_ == Kernel::kExpertGemm ? Experts().shard.experts : layer_.experts;
+    experts_ = CountsFlops(kernel_) ? Experts().shard.experts : layer_.experts;
     rows_per_expert_ = std::max(1, static_cast<int>(std::llround(rows / experts_)));
-    rows_ = kernel_ == Kernel::kExpertGemm || kernel_ == Kernel::kPermute
-                ? rows_per_expert_ * experts_
-                : std::max(1, static_cast<int>(std::llround(rows)));
+    rows_ = CountsFlops(kernel_) || kernel_ == Kernel::kPermute ? rows_per_expert_ * experts_
+                                                                : std::max(1, static_cast<int>(std::llround(rows)));
     ASSIGN_OR_RETURN(slots_, device.Allocate(rows_ * row_bytes));
     // Codes are longer than the shortest rows.
     const double code_bytes = EncodedRowBytes(CodecOf(kernel_), layer_.model_dim, layer_.bytes_per_element);
     ASSIGN_OR_RETURN(output_, device.Allocate(rows_ * std::max(row_bytes, static_cast<size_t>(code_bytes))));
+    if (kernel_ == Kernel::kExpertInputGradient || kernel_ == Kernel::kExpertWeightGradient) {
+      const size_t hidden_bytes = static_cast<size_t>(layer_.expert_matrices - 1) * Experts().shard.hidden *
+                                  static_cast<size_t>(layer_.bytes_per_element);
+      ASSIGN_OR_RETURN(hidden_, device.Allocate(rows_ * hidden_bytes));
+      ASSIGN_OR_RETURN(hidden_gradient_, device.Allocate(rows_ * hidden_bytes));
+    }
     tokens_ = std::max(1, kernel_ == Kernel::kGate ? rows_ : rows_ / layer_.top_k);
     ASSIGN_OR_RETURN(token_data_, device.Allocate(tokens_ * row_bytes));
     ASSIGN_OR_RETURN(routing_, device.Allocate(Routing::Bytes(Pairs())));
@@ -131,6 +137,8 @@ class KernelOperation final : public Operation {
           kernels_->Expert(Slots(slots_), Slots(output_), /*hidden=*/nullptr, pairs_, stream);
         }
         return;
+      case Kernel::kExpertInputGradient: return EnqueueInputGradient(stream);
+      case Kernel::kExpertWeightGradient: return EnqueueWeightGradient(stream);
       case Kernel::kGate:
         kernels_->Gate({.tokens = Rows(token_data_, tokens_),
                         .routing = RoutingHere(),
@@ -158,17 +166,53 @@ class KernelOperation final : public Operation {
  private:
   // The two GEMMs of a layer differ in the hidden dimension; where they do not, one measurement serves both.
   static bool IsSharedExpert(const KernelKey& key, const Workload& workload) {
-    return key.kernel == Kernel::kExpertGemm && workload.layer.shared_hidden_dim > 0 && key.hidden_dim &&
+    return CountsFlops(key.kernel) && workload.layer.shared_hidden_dim > 0 && key.hidden_dim &&
            key.hidden_dim != KeyOf(key.kernel, workload.layer, workload.layout).hidden_dim;
   }
 
   static LayerShard NeededShard(Kernel kernel, const Workload& workload) {
     LayerShard shard = ShardOf(workload.layer, workload.layout, 0);
-    if (kernel != Kernel::kExpertGemm) shard = {};
+    if (!CountsFlops(kernel)) shard = {};
     return shard;
   }
 
   const ExpertWeights& Experts() const { return shared_ ? weights_.shared : weights_.experts; }
+
+  // What comes back has the values of slots_, and the kept values are zero: products take as long whatever they are.
+  void EnqueueInputGradient(Stream& stream) {
+    if (shared_) {
+      kernels_->SharedInputGradient({.out_gradient = Rows(slots_, rows_),
+                                     .hidden = hidden_.data(),
+                                     .hidden_gradient = hidden_gradient_.data(),
+                                     .in_gradient = output_.data()},
+                                    stream);
+    } else {
+      kernels_->ExpertInputGradient({.out_gradient = Slots(slots_),
+                                     .in_gradient = Slots(output_),
+                                     .hidden = hidden_.data(),
+                                     .hidden_gradient = hidden_gradient_.data(),
+                                     .pairs = pairs_},
+                                    stream);
+    }
+  }
+
+  void EnqueueWeightGradient(Stream& stream) {
+    if (shared_) {
+      kernels_->SharedWeightGradient({.in = Rows(slots_, rows_),
+                                      .hidden = hidden_.data(),
+                                      .out_gradient = slots_.data(),
+                                      .hidden_gradient = hidden_gradient_.data()},
+                                     stream);
+    } else {
+      kernels_->ExpertWeightGradient({.in = Slots(slots_),
+                                      .hidden = hidden_.data(),
+                                      .out_gradient = slots_.data(),
+                                      .hidden_gradient = hidden_gradient_.data(),
+                                      .pairs = pairs_},
+                                     stream);
+    }
+  }
+
   // What is decoded was never encoded: any bytes decode, and the memory starts as zero.
   void EnqueueCodec(Codec codec, Stream& stream) {
     SlotRows rows = Slots(slots_);
@@ -220,8 +264,10 @@ class KernelOperation final : public Operation {
   Layer layer_;
   bool shared_;
   LayerWeights weights_;
+  LayerGradients gradients_;
   std::unique_ptr<Kernels> kernels_;
   int experts_ = 1, rows_per_expert_ = 1, rows_ = 1, tokens_ = 1;
+  DeviceMemory hidden_, hidden_gradient_;
   DeviceMemory slots_, output_, token_data_, routing_, sums_;
   std::vector<std::vector<CellPair>> pairs_;
   const std::vector<CellPair> whole_ = {{0, 0}};
@@ -260,10 +306,6 @@ StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, do
 
 StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Device& device,
                                                 const Workload& workload) {
-  const bool known = key.kernel == Kernel::kExpertGemm || key.kernel == Kernel::kGate ||
-                     key.kernel == Kernel::kPermute || key.kernel == Kernel::kDeviceCopy ||
-                     CodecOf(key.kernel) != Codec::kNone;
-  if (!known) return Unimplemented(StrCat(Name(key.kernel), " cannot be measured in this version"));
   RETURN_IF_ERROR(CheckCodec(CodecOf(key.kernel)));
   auto operation = std::make_unique<KernelOperation>(key, workload);
   RETURN_IF_ERROR(operation->Allocate(size, device));

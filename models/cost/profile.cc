@@ -56,6 +56,8 @@ std::string_view Name(Kernel kernel) {
     case Kernel::kDecodeFp8: return "DECODE_FP8";
     case Kernel::kDecodeInt8: return "DECODE_INT8";
     case Kernel::kDecodeZfp: return "DECODE_ZFP";
+    case Kernel::kExpertInputGradient: return "EXPERT_INPUT_GRADIENT";
+    case Kernel::kExpertWeightGradient: return "EXPERT_WEIGHT_GRADIENT";
   }
   return "?";
 }
@@ -102,7 +104,10 @@ double BusFactor(Collective collective, int group_size) {
   return collective == Collective::kAllReduce ? 2 * share : share;
 }
 
-bool CountsFlops(Kernel kernel) { return kernel == Kernel::kExpertGemm; }
+bool CountsFlops(Kernel kernel) {
+  return kernel == Kernel::kExpertGemm || kernel == Kernel::kExpertInputGradient ||
+         kernel == Kernel::kExpertWeightGradient;
+}
 
 std::string Describe(const CollectiveKey& key) {
   std::string text =

@@ -36,6 +36,8 @@ enum class Kernel {
   kDecodeFp8,
   kDecodeInt8,
   kDecodeZfp,
+  kExpertInputGradient,
+  kExpertWeightGradient,
 };
 
 // The names of the contract, such as "ALL_TO_ALL".
@@ -54,7 +56,7 @@ Codec CodecOf(Kernel kernel);
 // φ(n): the share of the `size` column that crosses a link of each rank.
 double BusFactor(Collective collective, int group_size);
 
-// Kernels whose size is flops; all others count bytes.
+// Kernels whose size is flops, the matrix products of experts; all others count bytes.
 bool CountsFlops(Kernel kernel);
 
 struct CollectiveKey {

@@ -24,8 +24,8 @@ KernelKey KeyOf(Kernel kernel, const Layer& layer, const Layout& layout) {
           .hidden_dim = layer.hidden_dim / layout.expert_sharding_parallel};
 }
 
-KernelKey SharedExpertKey(const Layer& layer, const Layout& layout) {
-  KernelKey key = KeyOf(Kernel::kExpertGemm, layer, layout);
+KernelKey SharedExpertKey(Kernel kernel, const Layer& layer, const Layout& layout) {
+  KernelKey key = KeyOf(kernel, layer, layout);
   key.hidden_dim = layer.shared_hidden_dim / layout.tensor_parallel;
   return key;
 }
@@ -38,7 +38,7 @@ CollectiveKey EssentialOf(CollectiveKey key) {
 }
 
 KernelKey EssentialOf(KernelKey key) {
-  if (key.kernel == Kernel::kExpertGemm) return key;
+  if (CountsFlops(key.kernel)) return key;
   key.hidden_dim.reset();
   if (key.kernel == Kernel::kGate || key.kernel == Kernel::kPermute || CodecOf(key.kernel) != Codec::kNone) return key;
   key.bytes_per_element.reset();

@@ -22,8 +22,8 @@ CollectiveKey KeyOf(Collective collective, Group group, const Layout& layout, in
 // The uncontended key of a kernel of this layer. It carries every optional field, so that any entry measured for this
 // layer matches; hidden_dim is that of one shard, H / N_ESP, because that is the matrix the GEMM sees.
 KernelKey KeyOf(Kernel kernel, const Layer& layer, const Layout& layout);
-// The EXPERT_GEMM of the shared expert, whose hidden dimension is cut over MP. Requires a layer that has one.
-KernelKey SharedExpertKey(const Layer& layer, const Layout& layout);
+// A matrix-product kernel on the shared expert, whose hidden dimension is cut over MP. Requires a layer that has one.
+KernelKey SharedExpertKey(Kernel kernel, const Layer& layer, const Layout& layout);
 
 // `key` with only the fields that what it measures depends on: none of the optional ones for collectives and copies,
 // element and model dimension for GATE, PERMUTE and codecs, all for EXPERT_GEMM. What measurements and messages use.

@@ -220,7 +220,7 @@ std::vector<double> PowersOfFour(double low, double high) {
 }
 
 std::vector<double> GridOf(const CostKey& key, const Cluster& cluster, double low_bytes, double high_bytes) {
-  if (!IsKernel(key, Kernel::kExpertGemm)) return PowersOfFour(low_bytes, high_bytes);
+  if (UnitOf(key) == "bytes") return PowersOfFour(low_bytes, high_bytes);
   constexpr double kLongestS = 0.02, kMostFlops = 1.7e10;
   constexpr double kFlopsPerByte = 2.0 * 2 * kDefaultDim / 2;  // 2 · matrices · H flops a row element, of two bytes.
   const double most = cluster.peak_flops_per_s > 0 ? kLongestS * cluster.peak_flops_per_s : kMostFlops;

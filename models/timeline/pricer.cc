@@ -28,7 +28,7 @@ bool OfOneRank(const CostKey& key) {
 // Kernels beside the experts' GEMM are small: a plan without them is still worth having.
 bool Dispensable(const CostKey& key) {
   const auto* kernel = std::get_if<KernelKey>(&key);
-  return kernel && kernel->kernel != Kernel::kExpertGemm;
+  return kernel && !CountsFlops(kernel->kernel);
 }
 
 void Widen(Extrapolation& into, const Extrapolation& from) {
@@ -64,7 +64,16 @@ std::vector<std::string> PriceNotes::Warnings() const {
   return warnings;
 }
 
-PricedTime Pricer::Price(const CostKey& key, double size) {
+CostKey Pricer::Answering(const CostKey& key) const {
+  const auto* kernel = std::get_if<KernelKey>(&key);
+  if (kernel == nullptr || !CountsFlops(kernel->kernel) || FindAny(profile_, key) != nullptr) return key;
+  KernelKey forward = *kernel;
+  forward.kernel = Kernel::kExpertGemm;
+  return forward;
+}
+
+PricedTime Pricer::Price(const CostKey& asked, double size) {
+  const CostKey key = Answering(asked);
   if (size <= 0 || OfOneRank(key)) return {};
   if (const CostModel* exact = FindAnyContended(profile_, key)) return PriceWith(*exact, key, size);
   const CostKey alone = WithContention(key, Contention::kNone);
@@ -82,8 +91,15 @@ PricedTime Pricer::PriceWith(const CostModel& model, const CostKey& key, double 
   return price;
 }
 
-double Pricer::Slowdown(const CostKey& key, Contention contention, double size) {
-  if (contention == Contention::kNone || size <= 0 || OfOneRank(key)) return 1;
+double Pricer::Slowdown(const CostKey& asked, Contention contention, double size) {
+  if (contention == Contention::kNone || size <= 0 || OfOneRank(asked)) return 1;
+  CostKey key = asked;
+  // Gradients are slowed down as the forward products are, unless that was measured.
+  if (FindAnyContended(profile_, WithContention(key, contention)) == nullptr) {
+    if (auto* kernel = std::get_if<KernelKey>(&key); kernel != nullptr && CountsFlops(kernel->kernel)) {
+      kernel->kernel = Kernel::kExpertGemm;
+    }
+  }
   const CostKey contended_key = WithContention(key, contention);
   const CostModel* contended = FindAnyContended(profile_, contended_key);
   const CostModel* alone = FindAnyContended(profile_, WithContention(key, Contention::kNone));
@@ -93,6 +109,6 @@ double Pricer::Slowdown(const CostKey& key, Contention contention, double size) 
   return alone_s > 0 ? std::max(1.0, contended_s / alone_s) : 1;
 }
 
-bool Pricer::Has(const CostKey& key) const { return OfOneRank(key) || FindAny(profile_, key) != nullptr; }
+bool Pricer::Has(const CostKey& key) const { return OfOneRank(key) || FindAny(profile_, Answering(key)) != nullptr; }
 
 }  // namespace moeplan

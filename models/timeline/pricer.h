@@ -54,6 +54,8 @@ class Pricer {
   const PriceNotes& notes() const { return notes_; }
 
  private:
+  // The gradients of experts that were not measured take the time of EXPERT_GEMM.
+  CostKey Answering(const CostKey& key) const;
   PricedTime PriceWith(const CostModel& model, const CostKey& key, double size);
 
   const Profile& profile_;

@@ -106,16 +106,20 @@ struct CostOfOp {
   std::optional<TaskCost> operator()(const DecodeOp& op) const { return Charge(DecodeKernel(op.codec)); }
   std::optional<TaskCost> operator()(const CopyOp&) const { return Charge(Kernel::kDeviceCopy); }
   std::optional<TaskCost> operator()(const ExpertOp&) const { return Charge(Kernel::kExpertGemm); }
-  std::optional<TaskCost> operator()(const SharedExpertOp&) const { return ChargeShared(); }
-  std::optional<TaskCost> ChargeShared() const {
-    return TaskCost{SharedExpertKey(graph.layer, graph.layout), task.size};
+  std::optional<TaskCost> operator()(const SharedExpertOp&) const {
+    return ChargeExpert(Kernel::kExpertGemm, /*shared=*/true);
+  }
+  std::optional<TaskCost> ChargeExpert(Kernel kernel, bool shared) const {
+    return TaskCost{
+        shared ? SharedExpertKey(kernel, graph.layer, graph.layout) : KeyOf(kernel, graph.layer, graph.layout),
+        task.size};
   }
   std::optional<TaskCost> operator()(const AssignSlotsOp&) const { return std::nullopt; }
   std::optional<TaskCost> operator()(const ExpertInputGradientOp& op) const {
-    return op.shared ? ChargeShared() : Charge(Kernel::kExpertGemm);
+    return ChargeExpert(Kernel::kExpertInputGradient, op.shared);
   }
   std::optional<TaskCost> operator()(const ExpertWeightGradientOp& op) const {
-    return op.shared ? ChargeShared() : Charge(Kernel::kExpertGemm);
+    return ChargeExpert(Kernel::kExpertWeightGradient, op.shared);
   }
   std::optional<TaskCost> operator()(const CombineGradientOp&) const { return Charge(Kernel::kPermute); }
   std::optional<TaskCost> operator()(const RoutingGradientOp&) const { return Charge(Kernel::kPermute); }

@@ -108,7 +108,7 @@ Draw RandomDraw(std::mt19937_64& random) {
   Draw draw;
   do draw.test = testing::RandomCase(random);
   while (Ranks(draw.test.cluster) == 1);
-  const std::vector<Knobs> knobs = testing::AllKnobs(draw.test.workload);
+  const std::vector<Knobs> knobs = testing::AllKnobs(draw.test);
   draw.graph = *BuildSchedule(knobs[random() % knobs.size()], draw.test.workload, draw.test.cluster);
   constexpr Fault kFaults[] = {Fault::kFails, Fault::kHangs, Fault::kIsSlow};
   draw.fault = kFaults[random() % 3];
@@ -145,7 +145,7 @@ std::vector<Outcome> RunOnce(const Draw& draw, double deadline_s) {
       const ElementType type = ElementTypeOf(layer.layer.bytes_per_element);
       Store(layer.input.data(), type, layer.input.size(), runner->input());
       const auto start = std::chrono::steady_clock::now();
-      runner->Enqueue();
+      runner->Enqueue(draw.test.workload.phase);
       outcome.status = device.Synchronize();
       outcome.time_s = SecondsSince(start);
       if (!faulty && --others == 0) others_left.Open();
