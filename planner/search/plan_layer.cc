@@ -126,7 +126,7 @@ class Search {
       }
     }
     if (!tried.too_large_bytes.empty()) SkipTooLarge(knobs, tried);
-    List(std::move(tried.priced), /*fastest_alone=*/coded);
+    List(std::move(tried.priced), /*fastest_alone=*/coded || variant.all_to_all != AllToAllAlgorithm::kDirect);
   }
 
   Status TryChunks(const Knobs& knobs, Tried& tried) {
@@ -146,7 +146,7 @@ class Search {
     return OkStatus();
   }
 
-  // The powers of two and the fastest; of the many variants with codecs the fastest alone.
+  // The powers of two and the fastest; of the many variants with codecs or other all-to-alls the fastest alone.
   void List(std::vector<Candidate> priced, bool fastest_alone) {
     const auto fastest = std::ranges::min_element(priced, {}, &Candidate::time_s);
     for (auto candidate = priced.begin(); candidate != priced.end(); ++candidate) {
