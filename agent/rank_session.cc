@@ -283,13 +283,12 @@ class HostRankSession final : public RankSession {
   Status Run(const v1::RankCommand::Run& run, v1::RankReply::Ran& ran) {
     ASSIGN_OR_RETURN(ReadyGraph * ready, GraphOf(run.graph()));
     const Phase phase = ready->workload.phase;
-    if (phase == Phase::kBackward) ready->runner->Enqueue(Phase::kForward);
+    if (phase == Phase::kBackward) {
+      ready->runner->Enqueue(Phase::kForward);
+      RETURN_IF_ERROR(Synchronize());
+    }
     Stream& stream = (*streams_)[StreamKind::kCompute];
     const std::unique_ptr<Event> start = device_->MakeEvent();
-    for (const StreamKind kind : {StreamKind::kIntraNode, StreamKind::kInterNode, StreamKind::kCopy}) {
-      device_->Record(*start, (*streams_)[kind]);
-      device_->Wait(stream, *start);
-    }
     device_->Label(stream, "barrier");
     world_->Barrier(stream);
     device_->Record(*start, stream);
