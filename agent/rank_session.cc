@@ -12,9 +12,8 @@
 #include "executor/build_facts.h"
 #include "executor/host/elements.h"
 #include "executor/host/gloo_mesh.h"
-#include "executor/host/host_device.h"
 #include "executor/host/host_kernels.h"
-#include "executor/host/mesh_communicator.h"
+#include "executor/host/host_rank.h"
 #include "executor/launch/frames.h"
 #include "executor/reference/reference_gradients.h"
 #include "executor/runtime/graph_runner.h"
@@ -47,8 +46,8 @@ std::map<std::string, std::string> OwnProvenance() {
   return facts;
 }
 
-// Groups of a layout, one set for what is measured and one for what runs beside it.
-using GroupKey = std::tuple<int, int, int, int, bool>;
+// The sets of a layout's groups: for what is measured or run, and for what runs beside it.
+enum GroupSet { kMain, kBeside };
 
 class HostRankSession final : public RankSession {
  public:
@@ -60,7 +59,7 @@ class HostRankSession final : public RankSession {
     const Status status = failure_.ok() || starts ? Do(command, reply) : failure_;
     // Where it was not a stream that failed, nobody has told the peers yet.
     const bool network = status.code() == StatusCode::kPeerLost || status.code() == StatusCode::kDeadlineExceeded;
-    if (network && failure_.ok() && device_ != nullptr) Spend(status);
+    if (network && failure_.ok() && host_) Spend(status);
     if (!status.ok()) {
       reply.Clear();
       reply.mutable_error()->set_code(static_cast<int>(status.code()));
@@ -115,74 +114,42 @@ class HostRankSession final : public RankSession {
     if (join_ == nullptr) return InternalError("Connect before Start");
     const std::vector<std::string> addresses(connect.addresses().begin(), connect.addresses().end());
     ASSIGN_OR_RETURN(std::unique_ptr<Mesh> mesh, std::move(*join_).Connect(addresses));
-    world_ = MakeMeshCommunicator(std::move(mesh), deadline_s_);
-    device_ = MakeHostDevice();
-    // Peers that wait for this rank learn what happened to it, and where.
-    device_->OnFailure([this](const Status& why) { AbortAll(why.Within(StrCat("on rank ", rank_))); });
-    streams_.emplace(*device_);
-    beside_stream_ = device_->MakeStream("beside");
+    host_.emplace(std::move(mesh), deadline_s_);
+    beside_stream_ = device().MakeStream("beside");
     return OkStatus();
   }
 
   void Spend(const Status& why) {
     failure_ = why;
-    device_->Fail(why);
+    device().Fail(why);
   }
 
   // Back to before Start: what used the network goes first, then what it used.
   void Disconnect() {
     beside_stream_.reset();
-    streams_.reset();
-    device_.reset();
+    host_.reset();
     (void)Release();
-    groups_.clear();
-    stages_.clear();
-    world_.reset();
     join_.reset();
     failure_ = OkStatus();
   }
 
-  void AbortAll(const Status& why) {
-    world_->Abort(why);
-    for (auto& [degree, stage] : stages_) stage->Abort(why);
-    for (auto& [key, groups] : groups_) groups.Abort(why);
-  }
+  HostDevice& device() { return host_->device(); }
+  RankStreams& streams() { return host_->runtime().streams(); }
 
-  // Every rank asks for the same groups in the same order, so that making them matches up.
-  StatusOr<GroupCommunicators*> Groups(const Layout& layout, bool beside) {
-    const GroupKey key = {layout.tensor_parallel, layout.expert_parallel, layout.expert_sharding_parallel,
-                          layout.pipeline_parallel, beside};
-    if (const auto found = groups_.find(key); found != groups_.end()) return &found->second;
-    ASSIGN_OR_RETURN(Communicator * stage, StageOf(layout));
-    ASSIGN_OR_RETURN(GroupCommunicators groups, GroupCommunicators::Make(*stage, layout));
-    return &groups_.emplace(key, std::move(groups)).first->second;
-  }
-
-  // The ranks of the own pipeline stage.
-  StatusOr<Communicator*> StageOf(const Layout& layout) {
-    if (layout.pipeline_parallel == 1) return world_.get();
-    std::unique_ptr<Communicator>& stage = stages_[layout.pipeline_parallel];
-    if (stage == nullptr) {
-      const int stage_ranks = Ranks(cluster_) / layout.pipeline_parallel;
-      ASSIGN_OR_RETURN(stage, world_->Split(rank_ / stage_ranks));
-    }
-    return stage.get();
-  }
-
-  StatusOr<std::unique_ptr<Operation>> MakeOperation(const v1::Sample& sample, const Workload& context, bool beside) {
+  StatusOr<std::unique_ptr<Operation>> MakeOperation(const v1::Sample& sample, const Workload& context, GroupSet set) {
     ASSIGN_OR_RETURN(const Sample what, SampleFromProto(sample, "what"));
     if (const auto* kernel = std::get_if<KernelKey>(&what.key))
-      return MakeKernel(*kernel, what.size, *device_, context);
+      return MakeKernel(*kernel, what.size, device(), context);
     const auto& key = std::get<CollectiveKey>(what.key);
     ASSIGN_OR_RETURN(const GroupPlacement placement, PlacementOf(key, Ranks(cluster_), cluster_.gpus_per_node));
-    ASSIGN_OR_RETURN(GroupCommunicators * groups, Groups(placement.layout, beside));
-    CollectiveContext on = {.device = *device_, .group = (*groups)[placement.group]};
+    ASSIGN_OR_RETURN(GroupCommunicators * groups, host_->runtime().GroupsOf(placement.layout, set));
+    CollectiveContext on = {.device = device(), .group = (*groups)[placement.group]};
     if (key.collective == Collective::kAllToAllAllGather) on.gather = &(*groups)[Group::kTensor];
     if (key.collective == Collective::kAllToAll && key.algorithm != AllToAllAlgorithm::kDirect) {
       RETURN_IF_ERROR(AlgorithmAllowed(key.algorithm, key.group));
       ASSIGN_OR_RETURN(on.teams,
                        groups->TeamsOf(placement.group, key.group, IndexIn(placement.group, placement.layout, rank_)));
-      on.inside_nodes = &streams_->inside_nodes();
+      on.inside_nodes = &streams().inside_nodes();
     }
     return MakeCollective(key, what.size, on);
   }
@@ -192,10 +159,10 @@ class HostRankSession final : public RankSession {
     if (measure.has_context()) {
       ASSIGN_OR_RETURN(context, WorkloadFromProto(measure.context(), "context"));
     }
-    ASSIGN_OR_RETURN(const std::unique_ptr<Operation> what, MakeOperation(measure.what(), context, /*beside=*/false));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Operation> what, MakeOperation(measure.what(), context, kMain));
     std::unique_ptr<Operation> beside;
     if (measure.has_beside()) {
-      ASSIGN_OR_RETURN(beside, MakeOperation(measure.beside(), context, /*beside=*/true));
+      ASSIGN_OR_RETURN(beside, MakeOperation(measure.beside(), context, kBeside));
     }
     for (int i = 0; i < measure.warm_ups() + measure.repeats(); ++i) {
       if (measure.what().has_kernel()) CoolCaches();
@@ -214,22 +181,22 @@ class HostRankSession final : public RankSession {
 
   // From the barrier to the end, on this rank.
   StatusOr<double> TimeOnce(Operation& what, Operation* beside, int beside_count) {
-    Stream& stream = (*streams_)[StreamKind::kInterNode];
-    const std::unique_ptr<Event> start = device_->MakeEvent(), end = device_->MakeEvent();
-    device_->Label(stream, "measure");
-    device_->Label(*beside_stream_, "measure_beside");
-    world_->Barrier(stream);
-    device_->Record(*start, stream);
-    device_->Wait(*beside_stream_, *start);
+    Stream& stream = streams()[StreamKind::kInterNode];
+    const std::unique_ptr<Event> start = device().MakeEvent(), end = device().MakeEvent();
+    device().Label(stream, "measure");
+    device().Label(*beside_stream_, "measure_beside");
+    host_->world().Barrier(stream);
+    device().Record(*start, stream);
+    device().Wait(*beside_stream_, *start);
     for (int i = 0; beside != nullptr && i < beside_count; ++i) beside->Enqueue(*beside_stream_);
     what.Enqueue(stream);
-    device_->Record(*end, stream);
+    device().Record(*end, stream);
     RETURN_IF_ERROR(Synchronize());
-    return device_->TimeS(*end) - device_->TimeS(*start);
+    return device().TimeS(*end) - device().TimeS(*start);
   }
 
   Status Synchronize() {
-    failure_ = device_->Synchronize();
+    failure_ = device().Synchronize();
     return failure_;
   }
 
@@ -237,7 +204,7 @@ class HostRankSession final : public RankSession {
     if (layer_ && layer_->workload.layer == workload.layer && layer_->workload.layout == workload.layout)
       return OkStatus();
     RETURN_IF_ERROR(Release());
-    const int stage_rank = StageRank(workload.layout);
+    const int stage_rank = host_->runtime().StageRank(workload.layout);
     layer_.emplace(ReadyLayer{
         .workload = workload,
         .weights = MakeWeights(workload.layer, ShardOf(workload.layer, workload.layout, stage_rank), kWeightSeed)});
@@ -249,8 +216,6 @@ class HostRankSession final : public RankSession {
     return OkStatus();
   }
 
-  int StageRank(const Layout& layout) const { return rank_ % (Ranks(cluster_) / layout.pipeline_parallel); }
-
   Status Prepare(const v1::RankCommand::Prepare& prepare) {
     ASSIGN_OR_RETURN(const Workload given, WorkloadFromProto(prepare.workload(), "workload"));
     ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(given, cluster_));
@@ -258,12 +223,8 @@ class HostRankSession final : public RankSession {
     ReadyGraph ready{.workload = workload};
     ASSIGN_OR_RETURN(ready.graph, BuildSchedule(plan.knobs, workload, cluster_));
     RETURN_IF_ERROR(LoadLayer(workload));
-    ASSIGN_OR_RETURN(GroupCommunicators * groups, Groups(workload.layout, /*beside=*/false));
-    ASSIGN_OR_RETURN(ready.runner, GraphRunner::Prepare(ready.graph, {.rank = StageRank(workload.layout),
-                                                                      .device = *device_,
-                                                                      .streams = *streams_,
-                                                                      .groups = *groups,
-                                                                      .kernels = *layer_->kernels}));
+    ASSIGN_OR_RETURN(const RankContext context, host_->runtime().ContextOf(workload.layout, *layer_->kernels));
+    ASSIGN_OR_RETURN(ready.runner, GraphRunner::Prepare(ready.graph, context));
     Store(layer_->input.data(), ElementTypeOf(workload.layer.bytes_per_element), layer_->input.size(),
           ready.runner->input());
     if (workload.phase != Phase::kForward) {
@@ -287,17 +248,17 @@ class HostRankSession final : public RankSession {
       ready->runner->Enqueue(Phase::kForward);
       RETURN_IF_ERROR(Synchronize());
     }
-    Stream& stream = (*streams_)[StreamKind::kCompute];
-    const std::unique_ptr<Event> start = device_->MakeEvent();
-    device_->Label(stream, "barrier");
-    world_->Barrier(stream);
-    device_->Record(*start, stream);
+    Stream& stream = streams()[StreamKind::kCompute];
+    const std::unique_ptr<Event> start = device().MakeEvent();
+    device().Label(stream, "barrier");
+    host_->world().Barrier(stream);
+    device().Record(*start, stream);
     for (const StreamKind kind : {StreamKind::kIntraNode, StreamKind::kInterNode, StreamKind::kCopy}) {
-      device_->Wait((*streams_)[kind], *start);
+      device().Wait(streams()[kind], *start);
     }
     ready->runner->Enqueue(phase);
     RETURN_IF_ERROR(Synchronize());
-    const double start_s = device_->TimeS(*start);
+    const double start_s = device().TimeS(*start);
     double end_s = start_s;
     for (TaskTiming timing : ready->runner->LastTimeline(phase)) {
       end_s = std::max(end_s, timing.end_s);
@@ -353,11 +314,12 @@ class HostRankSession final : public RankSession {
   }
 
   // Pairs that this rank answers for: its slice, or, where every MP rank gates alike, the first rank's.
-  int DroppedHere(const ReadyGraph& ready) const {
+  int DroppedHere(const ReadyGraph& ready) {
     const GraphRunner::RoutedRows rows = ready.runner->routed_rows();
-    const int tokens = static_cast<int>(SizesOf(ready.workload.layer, ready.workload.layout).tokens);
+    const Layout& layout = ready.workload.layout;
+    const int tokens = static_cast<int>(SizesOf(ready.workload.layer, layout).tokens);
     const bool whole_batch = rows.count == tokens;
-    if (whole_batch && IndexIn(Group::kTensor, ready.workload.layout, StageRank(ready.workload.layout)) != 0) return 0;
+    if (whole_batch && IndexIn(Group::kTensor, layout, host_->runtime().StageRank(layout)) != 0) return 0;
     return static_cast<int>(DroppedPairs(ready.runner->router_statistics()));
   }
 
@@ -375,14 +337,10 @@ class HostRankSession final : public RankSession {
   std::vector<char> swept_;
   std::vector<float> loaded_;
   std::unique_ptr<GlooJoin> join_;
-  std::unique_ptr<Communicator> world_;
-  std::map<int, std::unique_ptr<Communicator>> stages_;  // By pipeline degree.
-  std::map<GroupKey, GroupCommunicators> groups_;
   std::optional<ReadyLayer> layer_;
   std::map<int, ReadyGraph> graphs_;
   // Last, so that their threads end before what they use goes.
-  std::unique_ptr<HostDevice> device_;
-  std::optional<RankStreams> streams_;
+  std::optional<HostRank> host_;
   std::unique_ptr<Stream> beside_stream_;
 };
 

@@ -47,5 +47,6 @@ function(moeplan_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(moeplan_${name} STATIC ${ARG_SOURCES})
   add_library(moeplan::${name} ALIAS moeplan_${name})
-  target_link_libraries(moeplan_${name} PUBLIC moeplan_settings ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+  # The settings are ours: who links the installed library brings its own.
+  target_link_libraries(moeplan_${name} PUBLIC $<BUILD_INTERFACE:moeplan_settings> ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
 endfunction()

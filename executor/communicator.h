@@ -65,7 +65,8 @@ class Communicator {
 
   // A communicator over the ranks of the same color, ordered by rank. Collective; blocks.
   virtual StatusOr<std::unique_ptr<Communicator>> Split(int color) = 0;
-  // Makes running and later operations fail with `why`. From any thread.
+  // Makes running and later operations fail with `why`, those of communicators split from this one too. From any
+  // thread.
   virtual void Abort(const Status& why) = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include "models/status.h"
 #include "models/text.h"
+#include "models/workload/workload.h"
 
 namespace moeplan::error {
 
@@ -12,6 +13,38 @@ inline Status MissedDeadline(int peer, const std::string& task, double bytes) {
 
 inline Status LostPeer(int peer, const std::string& task, double bytes, const std::string& why) {
   return PeerLost(StrCat("rank ", peer, " is lost (", why, "): task ", task, ", ", bytes, " bytes"));
+}
+
+// ---- Of MoeLayer.
+inline Status WrongRanks(int in_cluster, int in_job) {
+  return InvalidInput(StrCat("cluster: nodes · gpusPerNode is ", in_cluster, ", but the job has ", in_job,
+                             " ranks; make the layer from a plan for this cluster"));
+}
+
+inline Status WrongSize(const std::string& tensor, size_t found, size_t expected) {
+  return InvalidInput(StrCat(tensor, ": found ", found, " values, expected ", expected, ", as MakeWeights and ",
+                             "ZeroGradients give them"));
+}
+
+inline Status WrongShard(const std::string& weights) {
+  return InvalidInput(StrCat(weights, ".shard: found another shard than ShardOf gives for this rank and layout"));
+}
+
+inline Status NoGradients() {
+  return InvalidInput("gradients: found none, but the plan has a backward pass; give ZeroGradients(weights)");
+}
+
+inline Status WrongRows(const std::string& name, size_t found, size_t expected, const Layer& layer) {
+  return InvalidInput(StrCat(name, ": found ", found, " bytes, expected ", expected, ": the tokens of a source batch, ",
+                             layer.model_dim, " elements of ", layer.bytes_per_element, " bytes each"));
+}
+
+inline Status ForwardOnly() {
+  return InvalidInput("Backward: the plan is for phase FORWARD; make the layer from one for TRAINING or BACKWARD");
+}
+
+inline Status BackwardBeforeForward() {
+  return InvalidInput("Backward: no Forward to go back through; call Forward first, once for each Backward");
 }
 
 }  // namespace moeplan::error

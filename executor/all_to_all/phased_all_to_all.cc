@@ -161,11 +161,6 @@ Communicator& AllToAllTeams::operator[](Team team) {
   return *group_;
 }
 
-void AllToAllTeams::Abort(const Status& why) {
-  node_->Abort(why);
-  place_->Abort(why);
-}
-
 StatusOr<std::unique_ptr<PhasedAllToAll>> PhasedAllToAll::Prepare(const PhasedExchange& exchange, Device& device,
                                                                   AllToAllTeams& teams, Stream& inside_nodes) {
   auto runner = std::make_unique<Runner>(exchange, device, teams, inside_nodes);

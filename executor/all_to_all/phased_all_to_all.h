@@ -30,8 +30,6 @@ class AllToAllTeams {
   // Splits `group`, which is borrowed, is of `shape`, and where the own rank is `rank`. Collective; blocks.
   static StatusOr<AllToAllTeams> Make(Communicator& group, const GroupShape& shape, int rank);
   Communicator& operator[](Team team);
-  // Not of the group.
-  void Abort(const Status& why);
 
  private:
   Communicator* group_ = nullptr;

@@ -17,6 +17,8 @@ struct ExpertShard {
   int first_expert = 0, experts = 0;
   int first_hidden = 0, hidden = 0;
   bool adds_last_bias = false;  // One shard of each expert does: partial outputs are summed.
+
+  friend bool operator==(const ExpertShard&, const ExpertShard&) = default;
 };
 
 // What one rank holds. Of the shared expert, where the layer has one, the columns cut over MP.

@@ -471,13 +471,6 @@ StatusOr<AllToAllTeams*> GroupCommunicators::TeamsOf(Group group, const GroupSha
   return teams.get();
 }
 
-void GroupCommunicators::Abort(const Status& why) {
-  for (const auto& communicator : communicators_) communicator->Abort(why);
-  for (const auto& teams : teams_) {
-    if (teams != nullptr) teams->Abort(why);
-  }
-}
-
 StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& graph, const RankContext& context) {
   for (const Task& task : graph.tasks) {
     if (const auto* encode = std::get_if<EncodeOp>(&task.op)) RETURN_IF_ERROR(CheckCodec(encode->codec));

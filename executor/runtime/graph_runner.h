@@ -44,7 +44,6 @@ class GroupCommunicators {
   Communicator& operator[](Group group) { return *communicators_[static_cast<size_t>(group)]; }
   // Of a group that has the shape and where the own rank is `rank`. The first call splits: collective, blocks.
   StatusOr<AllToAllTeams*> TeamsOf(Group group, const GroupShape& shape, int rank);
-  void Abort(const Status& why);
 
  private:
   std::array<std::unique_ptr<Communicator>, std::size(kGroups)> communicators_;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "executor/host/host_kernels.h"
-#include "executor/runtime/graph_runner.h"
+#include "executor/runtime/rank_runtime.h"
 #include "models/check.h"
 #include "tests/executor/job_runner.h"
 #include "tests/executor/random_case.h"
@@ -22,15 +22,12 @@ struct LayerOnRank {
                                            rank.rank / test.workload.layout.tensor_parallel, kWeightSeed)),
         gradients(ZeroGradients(weights)),
         kernels(MakeHostKernels(layer, weights, &gradients)),
-        streams(rank.device) {
-    auto split = GroupCommunicators::Make(rank.world, test.workload.layout);
-    MOEPLAN_CHECK(split.ok());
-    groups = *std::move(split);
+        runtime(rank.device, rank.world, MakeHostKernels) {
+    MOEPLAN_CHECK(runtime.GroupsOf(test.workload.layout).ok());
   }
 
   std::unique_ptr<GraphRunner> Prepare(const TaskGraph& graph) {
-    auto runner = GraphRunner::Prepare(
-        graph, {.rank = rank.rank, .device = rank.device, .streams = streams, .groups = groups, .kernels = *kernels});
+    auto runner = GraphRunner::Prepare(graph, *runtime.ContextOf(graph.layout, *kernels));
     MOEPLAN_CHECK(runner.ok());
     return *std::move(runner);
   }
@@ -41,8 +38,7 @@ struct LayerOnRank {
   const std::vector<float> input, output_gradient;
   LayerGradients gradients;
   const std::unique_ptr<Kernels> kernels;
-  RankStreams streams;
-  GroupCommunicators groups;
+  RankRuntime runtime;
 };
 
 }  // namespace moeplan::testing

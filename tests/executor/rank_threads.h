@@ -5,9 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "executor/host/host_device.h"
-#include "executor/host/mesh_communicator.h"
-#include "models/text.h"
+#include "executor/host/host_rank.h"
 
 namespace moeplan::testing {
 
@@ -21,18 +19,22 @@ struct Rank {
 using MakeMesh = std::function<std::unique_ptr<Mesh>(int rank)>;
 
 // Returns when every rank has. A rank whose device fails aborts the others.
-inline void RunRanks(int ranks, const MakeMesh& make_mesh, const std::function<void(Rank)>& body,
-                     double deadline_s = 20) {
+inline void RunHostRanks(int ranks, const MakeMesh& make_mesh, const std::function<void(HostRank&)>& body,
+                         double deadline_s = 20) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      const std::unique_ptr<Communicator> world = MakeMeshCommunicator(make_mesh(rank), deadline_s);
-      const std::unique_ptr<HostDevice> device = MakeHostDevice();
-      device->OnFailure([&world, rank](const Status& why) { world->Abort(why.Within(StrCat("on rank ", rank))); });
-      body({rank, *device, *world});
+      HostRank host(make_mesh(rank), deadline_s);
+      body(host);
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+inline void RunRanks(int ranks, const MakeMesh& make_mesh, const std::function<void(Rank)>& body,
+                     double deadline_s = 20) {
+  const auto as_rank = [&](HostRank& host) { body({host.world().rank(), host.device(), host.world()}); };
+  RunHostRanks(ranks, make_mesh, as_rank, deadline_s);
 }
 
 // The same over in-process meshes.

@@ -1,0 +1,31 @@
+// One rank of a job on the host backend: a device, the communicator of all ranks, and the runtime that layers share.
+//
+// A device that fails aborts the communicators, so that peers which wait for this rank learn why. After that the rank
+// is spent: everything queued answers the first error. One thread, but for what Device and Communicator say.
+#pragma once
+
+#include <memory>
+
+#include "executor/communicator.h"
+#include "executor/host/host_device.h"
+#include "executor/host/mesh.h"
+#include "executor/runtime/rank_runtime.h"
+
+namespace moeplan {
+
+class HostRank {
+ public:
+  // Each collective must finish within `deadline_s` seconds.
+  HostRank(std::unique_ptr<Mesh> mesh, double deadline_s);
+
+  HostDevice& device() { return *device_; }
+  Communicator& world() { return *world_; }
+  RankRuntime& runtime() { return runtime_; }
+
+ private:
+  const std::unique_ptr<Communicator> world_;
+  const std::unique_ptr<HostDevice> device_;
+  RankRuntime runtime_;
+};
+
+}  // namespace moeplan

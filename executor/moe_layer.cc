@@ -1,0 +1,145 @@
+#include "executor/moe_layer.h"
+
+#include "executor/errors.h"
+#include "models/schedule/schedules.h"
+
+namespace moeplan {
+namespace {
+
+constexpr StreamKind kOtherStreams[] = {StreamKind::kIntraNode, StreamKind::kInterNode, StreamKind::kCopy};
+
+// Tensors of one kind by name, such as "weights.experts.up", and the sizes that a shard gives them.
+struct TensorSize {
+  const char* name;
+  size_t found, expected;
+};
+
+template <typename Tensors>
+std::vector<TensorSize> SizesOfTensors(const Tensors& tensors, const Layer& layer, const ExpertShard& shard) {
+  const auto experts = static_cast<size_t>(shard.experts), hidden = static_cast<size_t>(shard.hidden);
+  const size_t matrix = experts * hidden * layer.model_dim;
+  const size_t gated = layer.expert_matrices == 3 ? 1 : 0, biased = layer.expert_bias ? 1 : 0;
+  const size_t last_biases = shard.adds_last_bias ? experts * layer.model_dim : 0;
+  return {{"up", tensors.up.size(), matrix},
+          {"gate_up", tensors.gate_up.size(), gated * matrix},
+          {"down", tensors.down.size(), matrix},
+          {"up_bias", tensors.up_bias.size(), biased * experts * hidden},
+          {"gate_up_bias", tensors.gate_up_bias.size(), gated * biased * experts * hidden},
+          {"down_bias", tensors.down_bias.size(), biased * last_biases}};
+}
+
+template <typename Tensors>
+Status CheckTensors(const std::string& path, const Tensors& tensors, const Layer& layer, const ExpertShard& shard) {
+  for (const TensorSize& tensor : SizesOfTensors(tensors, layer, shard)) {
+    if (tensor.found != tensor.expected)
+      return error::WrongSize(StrCat(path, ".", tensor.name), tensor.found, tensor.expected);
+  }
+  return OkStatus();
+}
+
+Status CheckWeights(const LayerWeights& weights, const Layer& layer, const LayerShard& shard) {
+  const size_t gate = static_cast<size_t>(layer.experts) * layer.model_dim;
+  if (weights.gate.size() != gate) return error::WrongSize("weights.gate", weights.gate.size(), gate);
+  if (weights.experts.shard != shard.experts) return error::WrongShard("weights.experts");
+  if (weights.shared.shard != shard.shared) return error::WrongShard("weights.shared");
+  RETURN_IF_ERROR(CheckTensors("weights.experts", weights.experts, layer, shard.experts));
+  return CheckTensors("weights.shared", weights.shared, layer, shard.shared);
+}
+
+Status CheckGradients(const LayerGradients* gradients, const Layer& layer, const LayerShard& shard) {
+  if (gradients == nullptr) return error::NoGradients();
+  RETURN_IF_ERROR(CheckTensors("gradients.experts", gradients->experts, layer, shard.experts));
+  return CheckTensors("gradients.shared", gradients->shared, layer, shard.shared);
+}
+
+}  // namespace
+
+StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, const LayerWeights& weights,
+                                  LayerGradients* gradients) {
+  ASSIGN_OR_RETURN(Workload workload, ResolveWorkload(plan.workload, plan.cluster));
+  if (Ranks(plan.cluster) != rank.world().size()) return error::WrongRanks(Ranks(plan.cluster), rank.world().size());
+  ASSIGN_OR_RETURN(const TaskGraph graph, BuildSchedule(plan.knobs, workload, plan.cluster));
+  const LayerShard shard = ShardOf(workload.layer, workload.layout, rank.StageRank(workload.layout));
+  RETURN_IF_ERROR(CheckWeights(weights, workload.layer, shard));
+  if (workload.phase != Phase::kForward) RETURN_IF_ERROR(CheckGradients(gradients, workload.layer, shard));
+  std::unique_ptr<Kernels> kernels = rank.make_kernels()(workload.layer, weights, gradients);
+  ASSIGN_OR_RETURN(const RankContext context, rank.ContextOf(workload.layout, *kernels));
+  ASSIGN_OR_RETURN(std::unique_ptr<GraphRunner> runner, GraphRunner::Prepare(graph, context));
+  return MoeLayer(std::move(workload), rank, std::move(kernels), std::move(runner));
+}
+
+MoeLayer::MoeLayer(Workload workload, RankRuntime& rank, std::unique_ptr<Kernels> kernels,
+                   std::unique_ptr<GraphRunner> runner)
+    : workload_(std::move(workload)),
+      rank_(&rank),
+      kernels_(std::move(kernels)),
+      runner_(std::move(runner)),
+      fork_(rank.device().MakeEvent()) {
+  for (std::unique_ptr<Event>& join : joins_) join = rank.device().MakeEvent();
+}
+
+Status MoeLayer::Forward(std::span<const std::byte> input, std::span<std::byte> output) {
+  RETURN_IF_ERROR(CheckRows("input", input.size()));
+  RETURN_IF_ERROR(CheckRows("output", output.size()));
+  backward_due_ = false;
+  RETURN_IF_ERROR(Run(Phase::kForward, {input, runner_->input(), runner_->output(), output}));
+  forward_ran_ = backward_due_ = true;
+  return OkStatus();
+}
+
+Status MoeLayer::Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient) {
+  if (!trains()) return error::ForwardOnly();
+  if (!backward_due_) return error::BackwardBeforeForward();
+  RETURN_IF_ERROR(CheckRows("output_gradient", output_gradient.size()));
+  RETURN_IF_ERROR(CheckRows("input_gradient", input_gradient.size()));
+  backward_due_ = false;
+  RETURN_IF_ERROR(
+      Run(Phase::kBackward, {output_gradient, runner_->output_gradient(), runner_->input_gradient(), input_gradient}));
+  backward_ran_ = true;
+  return OkStatus();
+}
+
+std::span<const float> MoeLayer::gate_gradient() const {
+  if (!trains()) return {};
+  return {runner_->gate_gradient(), static_cast<size_t>(workload_.layer.experts) * workload_.layer.model_dim};
+}
+
+Timeline MoeLayer::LastTimeline(Phase phase) const {
+  const bool ran = phase == Phase::kForward ? forward_ran_ : backward_ran_;
+  return ran ? runner_->LastTimeline(phase) : Timeline();
+}
+
+Status MoeLayer::Run(Phase phase, const Rows& rows) {
+  Device& device = rank_->device();
+  Stream& compute = rank_->streams()[StreamKind::kCompute];
+  device.Label(compute, "copy in");
+  device.Copy(rows.in, rows.from.data(), rows.from.size(), compute);
+  FanOut();
+  runner_->Enqueue(phase);
+  FanIn();
+  device.Label(compute, "copy out");
+  device.Copy(rows.to.data(), rows.out, rows.to.size(), compute);
+  return device.Synchronize();
+}
+
+void MoeLayer::FanOut() {
+  RankStreams& streams = rank_->streams();
+  rank_->device().Record(*fork_, streams[StreamKind::kCompute]);
+  for (const StreamKind kind : kOtherStreams) rank_->device().Wait(streams[kind], *fork_);
+}
+
+void MoeLayer::FanIn() {
+  RankStreams& streams = rank_->streams();
+  for (const StreamKind kind : kOtherStreams) {
+    Event& join = *joins_[static_cast<size_t>(kind)];
+    rank_->device().Record(join, streams[kind]);
+    rank_->device().Wait(streams[StreamKind::kCompute], join);
+  }
+}
+
+Status MoeLayer::CheckRows(const char* name, size_t bytes) const {
+  const auto expected = static_cast<size_t>(SizesOf(workload_.layer, workload_.layout).input_bytes);
+  return bytes == expected ? OkStatus() : error::WrongRows(name, bytes, expected, workload_.layer);
+}
+
+}  // namespace moeplan

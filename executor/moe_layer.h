@@ -1,0 +1,89 @@
+// One MoE layer of a training job on one rank: runs the schedule of its plan, call after call.
+//
+// Make prepares everything: the graph, its buffers and events, the communicators. Calls then neither allocate device
+// memory nor start threads; they block until the result is there, or an error is. Every rank of the stage makes the
+// same layers and calls them in the same order. Layers of a rank share its runtime, and run one after the other.
+//
+// An error of the network (a lost peer, a missed deadline) spends the rank: all later calls answer it at once.
+// One thread drives all layers of a rank.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+
+#include "executor/runtime/rank_runtime.h"
+#include "models/plan/plan.h"
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+// What runs and where: of a PlanAnswer the workload and the knobs of one of its candidates, or both made by hand.
+struct LayerPlan {
+  Workload workload;  // Resolved or not. Its phase says whether the layer can run backward.
+  Cluster cluster;
+  Knobs knobs;
+};
+
+class MoeLayer {
+ public:
+  // Collective; blocks. `rank`, `weights` and `gradients` are borrowed and must outlive the layer. `weights` are those
+  // of ShardOf for rank.StageRank; the job may change their values between calls. `gradients`, in the shapes of
+  // ZeroGradients, may be null when the phase is FORWARD. Several layers may have the same weights and gradients, such
+  // as one for each micro-batch under way.
+  // kInvalidInput, naming the field, when plan, job and weights do not belong together; kInfeasible for a schedule that
+  // the layout rules out.
+  static StatusOr<MoeLayer> Make(const LayerPlan& plan, RankRuntime& rank, const LayerWeights& weights,
+                                 LayerGradients* gradients = nullptr);
+
+  // B·L rows of M elements each, of `bytes_per_element` bytes, alike on all ranks of an MP group; `input` and `output`
+  // may be the same memory.
+  Status Forward(std::span<const std::byte> input, std::span<std::byte> output);
+
+  // The same shapes. Goes back through the last Forward, once for each, and adds to `gradients` this rank's part of the
+  // gradients of its expert weights: their sum over the ranks that hold the same shard is that of all source batches.
+  // Of a plan whose phase is FORWARD: kInvalidInput.
+  Status Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient);
+
+  // E rows of M: the gradient of the gate's weights after the last Backward, which overwrites it. That of the own
+  // source batch, whole on every rank of the MP group. Empty where the plan's phase is FORWARD.
+  std::span<const float> gate_gradient() const;
+
+  // Of the tokens that this rank answers for, in the last Forward.
+  RouterStatistics router_statistics() const { return runner_->router_statistics(); }
+
+  // The tasks of the last call of Forward (FORWARD), of Backward (BACKWARD), or of both (TRAINING), in seconds on the
+  // device's clock, which ranks of one machine share. Empty before that call.
+  Timeline LastTimeline(Phase phase) const;
+
+  // With data_parallel filled in.
+  const Workload& workload() const { return workload_; }
+
+ private:
+  MoeLayer(Workload workload, RankRuntime& rank, std::unique_ptr<Kernels> kernels, std::unique_ptr<GraphRunner> runner);
+
+  bool trains() const { return workload_.phase != Phase::kForward; }
+  // The rows of a pass: from the caller's into the graph's, and back.
+  struct Rows {
+    std::span<const std::byte> from;
+    std::byte* in;
+    const std::byte* out;
+    std::span<std::byte> to;
+  };
+  Status Run(Phase phase, const Rows& rows);
+  // All streams wait for the compute stream, or it for them.
+  void FanOut();
+  void FanIn();
+  Status CheckRows(const char* name, size_t bytes) const;
+
+  Workload workload_;
+  RankRuntime* rank_;
+  std::unique_ptr<Kernels> kernels_;
+  std::unique_ptr<GraphRunner> runner_;
+  std::unique_ptr<Event> fork_;
+  std::array<std::unique_ptr<Event>, kStreamKinds> joins_;  // By stream.
+  bool forward_ran_ = false, backward_ran_ = false;
+  bool backward_due_ = false;  // A Forward has no Backward yet.
+};
+
+}  // namespace moeplan

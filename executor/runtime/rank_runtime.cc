@@ -1,0 +1,42 @@
+#include "executor/runtime/rank_runtime.h"
+
+namespace moeplan {
+
+RankRuntime::RankRuntime(Device& device, Communicator& world, KernelsFactory make_kernels)
+    : device_(device), world_(world), make_kernels_(std::move(make_kernels)) {}
+
+RankStreams& RankRuntime::streams() {
+  if (!streams_) streams_.emplace(device_);
+  return *streams_;
+}
+
+int RankRuntime::StageRank(const Layout& layout) const {
+  return world_.rank() % (world_.size() / layout.pipeline_parallel);
+}
+
+StatusOr<GroupCommunicators*> RankRuntime::GroupsOf(const Layout& layout, int set) {
+  const GroupsKey key = {layout.tensor_parallel, layout.expert_parallel, layout.expert_sharding_parallel,
+                         layout.pipeline_parallel, set};
+  if (const auto found = groups_.find(key); found != groups_.end()) return &found->second;
+  ASSIGN_OR_RETURN(Communicator * stage, StageOf(layout));
+  ASSIGN_OR_RETURN(GroupCommunicators groups, GroupCommunicators::Make(*stage, layout));
+  return &groups_.emplace(key, std::move(groups)).first->second;
+}
+
+StatusOr<RankContext> RankRuntime::ContextOf(const Layout& layout, Kernels& kernels) {
+  ASSIGN_OR_RETURN(GroupCommunicators * groups, GroupsOf(layout));
+  return RankContext{
+      .rank = StageRank(layout), .device = device_, .streams = streams(), .groups = *groups, .kernels = kernels};
+}
+
+StatusOr<Communicator*> RankRuntime::StageOf(const Layout& layout) {
+  if (layout.pipeline_parallel == 1) return &world_;
+  std::unique_ptr<Communicator>& stage = stages_[layout.pipeline_parallel];
+  if (stage == nullptr) {
+    const int stage_ranks = world_.size() / layout.pipeline_parallel;
+    ASSIGN_OR_RETURN(stage, world_.Split(world_.rank() / stage_ranks));
+  }
+  return stage.get();
+}
+
+}  // namespace moeplan

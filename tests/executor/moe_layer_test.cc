@@ -1,0 +1,379 @@
+// A layer as a training job uses it, on four ranks as threads: against the reference, call after call, and what it
+// answers to wrong calls.
+#include "executor/moe_layer.h"
+
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <chrono>
+#include <thread>
+
+#include "executor/host/elements.h"
+#include "executor/host/host_kernels.h"
+#include "executor/host/host_stream.h"
+#include "executor/reference/reference_gradients.h"
+#include "models/schedule/schedules.h"
+#include "models/text.h"
+#include "tests/executor/rank_threads.h"
+
+namespace moeplan {
+namespace {
+
+constexpr int kRanks = 4;
+
+using Bytes = std::vector<std::byte>;
+
+// On two nodes of two ranks, one MP group on each.
+LayerPlan PlanOf(Family family, int bytes_per_element = 4) {
+  return {.workload = {.layer = {.batch = 2,
+                                 .sequence_length = 9,
+                                 .model_dim = 12,
+                                 .hidden_dim = 10,
+                                 .experts = 4,
+                                 .top_k = 2,
+                                 .capacity_factor = 0.8,
+                                 .bytes_per_element = bytes_per_element,
+                                 .expert_matrices = 3,
+                                 .expert_bias = true,
+                                 .shared_hidden_dim = 6},
+                       .layout = {.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2},
+                       .min_chunk_bytes = 1,
+                       .phase = Phase::kTraining},
+          .cluster = {.nodes = 2, .gpus_per_node = 2},
+          .knobs = {.family = family}};
+}
+
+// Every rank has a source batch and an expert of its own.
+LayerPlan ExpertParallelPlan() {
+  LayerPlan plan = PlanOf(Family::kBaseline);
+  plan.workload.layout = {.expert_parallel = 4};
+  return plan;
+}
+
+LayerWeights WeightsOf(const LayerPlan& plan, int rank, uint64_t seed) {
+  return MakeWeights(plan.workload.layer, ShardOf(plan.workload.layer, plan.workload.layout, rank), seed);
+}
+
+Bytes BytesOf(const std::vector<float>& values, const Layer& layer) {
+  Bytes bytes(values.size() * layer.bytes_per_element);
+  Store(values.data(), ElementTypeOf(layer.bytes_per_element), values.size(), bytes.data());
+  return bytes;
+}
+
+std::vector<float> FloatsOf(const Bytes& bytes, const Layer& layer) {
+  std::vector<float> values(bytes.size() / layer.bytes_per_element);
+  Load(bytes.data(), ElementTypeOf(layer.bytes_per_element), values.size(), values.data());
+  return values;
+}
+
+struct Rows {
+  std::vector<float> input, output_gradient;
+};
+Rows RowsOf(const LayerPlan& plan, int rank, uint64_t seed) {
+  const Layer& layer = plan.workload.layer;
+  const int batch = rank / plan.workload.layout.tensor_parallel;
+  return {MakeInput(layer, plan.workload.layout, batch, seed),
+          MakeOutputGradient(layer, plan.workload.layout, batch, seed)};
+}
+
+struct Reference {
+  ReferenceOutput forward;
+  ReferenceGradients gradients;
+};
+Reference ReferenceOf(const LayerPlan& plan, const Rows& rows, uint64_t seed) {
+  const Layer& layer = plan.workload.layer;
+  const LayerWeights full = MakeWeights(layer, ShardOf(layer, {}, 0), seed);
+  Reference reference;
+  reference.forward =
+      ComputeReference(layer, full, rows.input, SizesOf(layer, plan.workload.layout).slots, /*slices=*/1);
+  reference.gradients = ComputeReferenceGradients(layer, full, rows.input, rows.output_gradient, reference.forward);
+  return reference;
+}
+
+void ExpectClose(std::span<const float> found, std::span<const double> expected, double magnitude, const Layer& layer,
+                 const char* what) {
+  ASSERT_EQ(found.size(), expected.size()) << what;
+  const double tolerance = (layer.bytes_per_element == 4 ? 1e-5 : 2e-2) * magnitude;
+  for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(found[i], expected[i], tolerance) << what << " " << i;
+}
+
+// Runs both passes on `rows`, made with `seed` as the layer's weights, checks them, and returns what came out.
+Rows RunAndCheck(MoeLayer& moe, const LayerPlan& plan, const Rows& rows, uint64_t seed) {
+  const Layer& layer = plan.workload.layer;
+  const Reference reference = ReferenceOf(plan, rows, seed);
+  Bytes there = BytesOf(rows.input, layer), back = BytesOf(rows.output_gradient, layer);
+  EXPECT_EQ(moe.Forward(there, there), OkStatus());
+  EXPECT_EQ(moe.Backward(back, back), OkStatus());
+  const Rows found = {FloatsOf(there, layer), FloatsOf(back, layer)};
+  const ReferenceGradients& gradients = reference.gradients;
+  ExpectClose(found.input, reference.forward.output, reference.forward.largest_magnitude, layer, "output");
+  ExpectClose(found.output_gradient, gradients.input.values, gradients.input.largest_magnitude, layer,
+              "input gradient");
+  ExpectClose(moe.gate_gradient(), gradients.gate.values, gradients.gate.largest_magnitude, layer, "gate gradient");
+  return found;
+}
+
+void OnEveryRank(const std::function<void(HostRank& host, int rank)>& body) {
+  std::vector<std::unique_ptr<Mesh>> meshes = MakeInProcessMeshes(kRanks);
+  testing::RunHostRanks(
+      kRanks, [&](int rank) { return std::move(meshes[rank]); },
+      [&](HostRank& host) { body(host, host.world().rank()); });
+}
+
+// The job changes the weights between its calls: seeds 1, 2, 3.
+void ExpectReferenceCallAfterCall(const LayerPlan& plan) {
+  OnEveryRank([&](HostRank& host, int rank) {
+    LayerWeights weights = WeightsOf(plan, rank, 1);
+    LayerGradients gradients = ZeroGradients(weights);
+    StatusOr<MoeLayer> moe = MoeLayer::Make(plan, host.runtime(), weights, &gradients);
+    ASSERT_TRUE(moe.ok()) << moe.status().message();
+    for (const uint64_t seed : {1, 2, 3}) {
+      SCOPED_TRACE(StrCat("rank ", rank, " seed ", seed));
+      weights = WeightsOf(plan, rank, seed);
+      RunAndCheck(*moe, plan, RowsOf(plan, rank, seed), seed);
+    }
+  });
+}
+
+TEST(MoeLayerTest, EqualsTheReferenceCallAfterCallByEveryFamily) {
+  for (const Family family : {Family::kBaseline, Family::kBaselineTp, Family::kParmS1, Family::kParmS2,
+                              Family::kMontaO1, Family::kMontaO2, Family::kMontaO3, Family::kPipeline}) {
+    SCOPED_TRACE(std::string(Name(family)));
+    ExpectReferenceCallAfterCall(PlanOf(family));
+  }
+}
+
+TEST(MoeLayerTest, EqualsTheReferenceInBfloat16) { ExpectReferenceCallAfterCall(PlanOf(Family::kParmS2, 2)); }
+
+TEST(MoeLayerTest, AddsTheExpertGradientsOfItsCalls) {
+  const LayerPlan plan = ExpertParallelPlan();
+  const Layer& layer = plan.workload.layer;
+  ReferenceExpertGradients expected;
+  for (int batch = 0; batch < kRanks; ++batch) {
+    for (const uint64_t seed : {1, 2}) expected += ReferenceOf(plan, RowsOf(plan, batch, seed), seed).gradients.experts;
+  }
+  OnEveryRank([&](HostRank& host, int rank) {
+    LayerWeights weights = WeightsOf(plan, rank, 1);
+    LayerGradients gradients = ZeroGradients(weights);
+    StatusOr<MoeLayer> moe = MoeLayer::Make(plan, host.runtime(), weights, &gradients);
+    ASSERT_TRUE(moe.ok()) << moe.status().message();
+    for (const uint64_t seed : {1, 2}) {
+      weights = WeightsOf(plan, rank, seed);
+      RunAndCheck(*moe, plan, RowsOf(plan, rank, seed), seed);
+    }
+    // Expert number `rank`, alone.
+    const auto expect = [&](const std::vector<float>& found, const ReferenceGradient& all, const char* what) {
+      const auto own = std::span(all.values).subspan(rank * found.size(), found.size());
+      ExpectClose(found, own, all.largest_magnitude, layer, what);
+    };
+    expect(gradients.experts.up, expected.up, "up");
+    expect(gradients.experts.gate_up, expected.gate_up, "gate_up");
+    expect(gradients.experts.down, expected.down, "down");
+    expect(gradients.experts.down_bias, expected.down_bias, "down_bias");
+  });
+}
+
+// input → first → second → output, and back, on the streams and groups of one rank.
+TEST(MoeLayerTest, LayersOfARankRunOneAfterTheOther) {
+  const LayerPlan first_plan = PlanOf(Family::kParmS1), second_plan = PlanOf(Family::kMontaO2);
+  OnEveryRank([&](HostRank& host, int rank) {
+    const LayerWeights first_weights = WeightsOf(first_plan, rank, 1), second_weights = WeightsOf(second_plan, rank, 2);
+    LayerGradients first_gradients = ZeroGradients(first_weights), second_gradients = ZeroGradients(second_weights);
+    StatusOr<MoeLayer> first = MoeLayer::Make(first_plan, host.runtime(), first_weights, &first_gradients);
+    StatusOr<MoeLayer> second = MoeLayer::Make(second_plan, host.runtime(), second_weights, &second_gradients);
+    ASSERT_TRUE(first.ok() && second.ok());
+    const Layer& layer = first_plan.workload.layer;
+    const Rows outer = RowsOf(first_plan, rank, 1);
+    Bytes there = BytesOf(outer.input, layer), back = BytesOf(outer.output_gradient, layer);
+    EXPECT_EQ(first->Forward(there, there), OkStatus());
+    const Rows into_second = {FloatsOf(there, layer), outer.output_gradient};
+    EXPECT_EQ(second->Forward(there, there), OkStatus());
+    EXPECT_EQ(second->Backward(back, back), OkStatus());
+    const Reference second_reference = ReferenceOf(second_plan, into_second, 2);
+    ExpectClose(FloatsOf(there, layer), second_reference.forward.output, second_reference.forward.largest_magnitude,
+                layer, "output");
+    const Rows into_first = {outer.input, FloatsOf(back, layer)};
+    EXPECT_EQ(first->Backward(back, back), OkStatus());
+    const ReferenceGradient& expected = ReferenceOf(first_plan, into_first, 1).gradients.input;
+    ExpectClose(FloatsOf(back, layer), expected.values, expected.largest_magnitude, layer, "input gradient");
+  });
+}
+
+TEST(MoeLayerTest, TellsWhatTheLastCallsDid) {
+  const LayerPlan plan = PlanOf(Family::kParmS2);
+  OnEveryRank([&](HostRank& host, int rank) {
+    const LayerWeights weights = WeightsOf(plan, rank, 1);
+    LayerGradients gradients = ZeroGradients(weights);
+    MoeLayer moe = *MoeLayer::Make(plan, host.runtime(), weights, &gradients);
+    EXPECT_TRUE(moe.LastTimeline(Phase::kForward).empty());
+    RunAndCheck(moe, plan, RowsOf(plan, rank, 1), 1);
+    const Timeline forward = moe.LastTimeline(Phase::kForward), backward = moe.LastTimeline(Phase::kBackward);
+    const TaskGraph graph = *BuildSchedule(plan.knobs, moe.workload(), plan.cluster);
+    EXPECT_EQ(forward.size(), graph.first_backward);
+    EXPECT_EQ(forward.size() + backward.size(), graph.tasks.size());
+    EXPECT_EQ(moe.LastTimeline(Phase::kTraining).size(), graph.tasks.size());
+    for (const TaskTiming& task : forward) {
+      EXPECT_LE(task.start_s, task.end_s);
+      for (const TaskTiming& later : backward) EXPECT_LE(task.end_s, later.start_s);
+    }
+    // 18 tokens choose 2 experts each.
+    EXPECT_EQ(moe.router_statistics().tokens, 18);
+    EXPECT_EQ(AllPairs(moe.router_statistics()), 36);
+  });
+}
+
+// Counts what a device is asked to make, and copies slowly.
+class WatchedDevice final : public Device {
+ public:
+  explicit WatchedDevice(Device& device) : device_(device) {}
+
+  int made() const { return made_; }
+
+  StatusOr<DeviceMemory> Allocate(size_t bytes) override { return ++made_, device_.Allocate(bytes); }
+  std::unique_ptr<Stream> MakeStream(const std::string& name) override { return ++made_, device_.MakeStream(name); }
+  std::unique_ptr<Event> MakeEvent() override { return ++made_, device_.MakeEvent(); }
+  void Record(Event& event, Stream& stream) override { device_.Record(event, stream); }
+  void Wait(Stream& stream, Event& event) override { device_.Wait(stream, event); }
+  void Copy(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) override {
+    HostStream::Of(stream).Enqueue([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      return OkStatus();
+    });
+    device_.Copy(to, from, bytes, stream);
+  }
+  void Label(Stream& stream, const std::string& task) override { device_.Label(stream, task); }
+  Status Synchronize() override { return device_.Synchronize(); }
+  double TimeS(const Event& event) const override { return device_.TimeS(event); }
+
+ private:
+  Device& device_;
+  int made_ = 0;
+};
+
+TEST(MoeLayerTest, CallsMakeNeitherMemoryNorStreamsNorEvents) {
+  LayerPlan plan = ExpertParallelPlan();
+  plan.knobs.all_to_all = AllToAllAlgorithm::kPipe;
+  OnEveryRank([&](HostRank& host, int rank) {
+    WatchedDevice device(host.device());
+    RankRuntime runtime(device, host.world(), MakeHostKernels);
+    const LayerWeights weights = WeightsOf(plan, rank, 1);
+    LayerGradients gradients = ZeroGradients(weights);
+    MoeLayer moe = *MoeLayer::Make(plan, runtime, weights, &gradients);
+    const int made = device.made();
+    EXPECT_GT(made, 0);
+    RunAndCheck(moe, plan, RowsOf(plan, rank, 1), 1);
+    EXPECT_EQ(device.made(), made);
+  });
+}
+
+// BASELINE gathers its input on a stream that nothing else has used before.
+TEST(MoeLayerTest, NoStreamStartsBeforeTheInputIsThere) {
+  const LayerPlan plan = PlanOf(Family::kBaseline);
+  OnEveryRank([&](HostRank& host, int rank) {
+    WatchedDevice device(host.device());
+    RankRuntime runtime(device, host.world(), MakeHostKernels);
+    const LayerWeights weights = WeightsOf(plan, rank, 1);
+    LayerGradients gradients = ZeroGradients(weights);
+    MoeLayer moe = *MoeLayer::Make(plan, runtime, weights, &gradients);
+    RunAndCheck(moe, plan, RowsOf(plan, rank, 1), 1);
+  });
+}
+
+// Ranks 0 and 1 are a stage, 2 and 3 another, each with a layer and a number of calls of its own.
+TEST(MoeLayerTest, PipelineStagesRunApart) {
+  LayerPlan plan = PlanOf(Family::kParmS1);
+  plan.workload.layout = {.expert_parallel = 2, .pipeline_parallel = 2};
+  OnEveryRank([&](HostRank& host, int rank) {
+    const uint64_t stage = rank / 2, seed = stage + 1;
+    const int stage_rank = rank % 2;
+    EXPECT_EQ(host.runtime().StageRank(plan.workload.layout), stage_rank);
+    const LayerWeights weights = WeightsOf(plan, stage_rank, seed);
+    LayerGradients gradients = ZeroGradients(weights);
+    MoeLayer moe = *MoeLayer::Make(plan, host.runtime(), weights, &gradients);
+    for (uint64_t call = 0; call <= stage; ++call) RunAndCheck(moe, plan, RowsOf(plan, stage_rank, seed), seed);
+  });
+}
+
+TEST(MoeLayerTest, RefusesCallsThatDoNotFitThePlan) {
+  const LayerPlan plan = ExpertParallelPlan();
+  OnEveryRank([&](HostRank& host, int rank) {
+    const LayerWeights weights = WeightsOf(plan, rank, 1);
+    LayerGradients gradients = ZeroGradients(weights);
+    MoeLayer moe = *MoeLayer::Make(plan, host.runtime(), weights, &gradients);
+    // 18 tokens of 12 elements of 4 bytes.
+    Bytes rows(864), short_rows(863);
+    EXPECT_EQ(moe.Backward(rows, rows).message(),
+              "Backward: no Forward to go back through; call Forward first, once for each Backward");
+    EXPECT_EQ(moe.Forward(short_rows, rows).message(),
+              "input: found 863 bytes, expected 864: the tokens of a source batch, 12 elements of 4 bytes each");
+    EXPECT_EQ(moe.Forward(rows, short_rows).code(), StatusCode::kInvalidInput);
+    EXPECT_EQ(moe.Forward(rows, rows), OkStatus());
+    EXPECT_EQ(moe.Backward(short_rows, rows).code(), StatusCode::kInvalidInput);
+    EXPECT_EQ(moe.Backward(rows, rows), OkStatus());
+    EXPECT_EQ(moe.Backward(rows, rows).code(), StatusCode::kInvalidInput);
+  });
+}
+
+TEST(MoeLayerTest, AForwardOnlyPlanSaysSo) {
+  LayerPlan plan = ExpertParallelPlan();
+  plan.workload.phase = Phase::kForward;
+  OnEveryRank([&](HostRank& host, int rank) {
+    const LayerWeights weights = WeightsOf(plan, rank, 1);
+    MoeLayer moe = *MoeLayer::Make(plan, host.runtime(), weights);
+    Bytes rows(864);
+    EXPECT_EQ(moe.Forward(rows, rows), OkStatus());
+    EXPECT_EQ(moe.Backward(rows, rows).message(),
+              "Backward: the plan is for phase FORWARD; make the layer from one for TRAINING or BACKWARD");
+    EXPECT_TRUE(moe.gate_gradient().empty());
+    EXPECT_TRUE(moe.LastTimeline(Phase::kTraining).empty());
+  });
+}
+
+TEST(MoeLayerTest, MakeNamesWhatDoesNotBelongTogether) {
+  const LayerPlan plan = ExpertParallelPlan();
+  OnEveryRank([&](HostRank& host, int rank) {
+    const LayerWeights weights = WeightsOf(plan, rank, 1);
+    LayerGradients gradients = ZeroGradients(weights);
+    const auto answer = [&](const LayerPlan& plan, const LayerWeights& weights, LayerGradients* gradients) {
+      return MoeLayer::Make(plan, host.runtime(), weights, gradients).status().message();
+    };
+    LayerPlan eight_ranks = plan;
+    eight_ranks.cluster.nodes = 4;
+    EXPECT_EQ(
+        answer(eight_ranks, weights, &gradients),
+        "cluster: nodes · gpusPerNode is 8, but the job has 4 ranks; make the layer from a plan for this cluster");
+    EXPECT_EQ(answer(plan, weights, nullptr),
+              "gradients: found none, but the plan has a backward pass; give ZeroGradients(weights)");
+    // One expert of 12 · 10 values.
+    LayerWeights cut = weights;
+    cut.experts.down.pop_back();
+    EXPECT_EQ(answer(plan, cut, &gradients),
+              "weights.experts.down: found 119 values, expected 120, as MakeWeights and ZeroGradients give them");
+    EXPECT_EQ(answer(plan, WeightsOf(plan, (rank + 1) % kRanks, 1), &gradients),
+              "weights.experts.shard: found another shard than ShardOf gives for this rank and layout");
+    LayerPlan sharded = plan;
+    sharded.workload.layout = {.expert_parallel = 2, .expert_sharding_parallel = 2};
+    sharded.knobs.family = Family::kMontaO1;  // Wants ESP = MP.
+    EXPECT_EQ(MoeLayer::Make(sharded, host.runtime(), weights, &gradients).status().code(), StatusCode::kInfeasible);
+  });
+}
+
+TEST(MoeLayerTest, ARankThatFailsEndsTheCallsOfItsPeers) {
+  const LayerPlan plan = ExpertParallelPlan();
+  std::barrier all_made(kRanks);
+  OnEveryRank([&](HostRank& host, int rank) {
+    const LayerWeights weights = WeightsOf(plan, rank, 1);
+    LayerGradients gradients = ZeroGradients(weights);
+    MoeLayer moe = *MoeLayer::Make(plan, host.runtime(), weights, &gradients);
+    Bytes rows(864);
+    all_made.arrive_and_wait();
+    if (rank == 3) host.device().Fail(Cancelled("rank 3 has had enough"));
+    const Status status = moe.Forward(rows, rows);
+    EXPECT_EQ(status.code(), StatusCode::kCancelled);
+    EXPECT_NE(status.message().find("rank 3 has had enough"), std::string::npos) << status.message();
+    EXPECT_EQ(moe.Forward(rows, rows), status);
+  });
+}
+
+}  // namespace
+}  // namespace moeplan
