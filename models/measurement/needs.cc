@@ -101,7 +101,11 @@ void AddCandidates(const Workload& workload, const Cluster& cluster, NeedList& l
       for (const Knobs& variant : WithCodecs(plain, workload)) {
         // What two codecs ask, each asks with itself on the other way.
         if (variant.dispatch_codec != variant.combine_codec && !plain.overlapped_gather) continue;
-        for (const int pieces : PowersOfTwo(MaxPieces(family, workload))) {
+        const int most = MaxPieces(family, workload);
+        // Of the many variants the ends will do: curves are smooth in between.
+        const bool plainest = variant.all_to_all == AllToAllAlgorithm::kDirect && variant == plain;
+        const std::vector<int> ends = most == 1 ? std::vector{1} : std::vector{1, most};
+        for (const int pieces : plainest ? PowersOfTwo(most) : ends) {
           const auto graph = BuildSchedule(WithPieces(variant, pieces), workload, cluster);
           if (graph.ok()) AddGraph(PartOf(*graph, workload.phase), variant.all_to_all, list);
         }

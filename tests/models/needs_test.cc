@@ -68,21 +68,21 @@ TEST(NeedsTest, AskEverySizeOfRulesAndCandidates) {
   // All-to-all over EP. Rules: MoNTA I = 8192, I/(N·t) = 4096, 2048, 1024; Parm y = 2·16384 = 32768. Candidates:
   // BASELINE gathers two blocks, 32768; BASELINE_TP 16384; O1-O3 16384/(2·N) = 8192, 4096, 2048, 1024.
   EXPECT_THAT(SizesAsked(needs, AllToAllOverEp()), ElementsAre(1024, 2048, 4096, 8192, 16384, 32768));
-  // SAA on y/N_MP = 16384, for the rule and the candidate.
+  // SAA on y/N_MP = 16384, for the rule and the candidates in up to 8 partitions.
   const CostKey saa =
       CollectiveKey{.collective = Collective::kAllToAllAllGather, .group = {4, 2}, .gather_group_size = 2, .shards = 2};
-  EXPECT_THAT(SizesAsked(needs, saa), ElementsAre(16384));
+  EXPECT_THAT(SizesAsked(needs, saa), ElementsAre(2048, 4096, 8192, 16384));
 }
 
 TEST(NeedsTest, MontaAsksItsSizesEvenWhereItsSchedulesCannotRun) {
-  // ESP 1 is not MP 2, so O1-O3 are no candidates. The baseline moves k·f·I = 16384 over EP, S1 and S2 half of it and
-  // S1 4·E = 16 bytes of counts; the rule I = 8192 and I/(N·t) = 4096, 2048, 1024, its chunks gathered and copied at
-  // I/N.
+  // ESP 1 is not MP 2, so O1-O3 are no candidates. The baseline and the pipeline move k·f·I = 16384 over EP, S1 and S2
+  // half of it, in up to 8 partitions, and S1 4·E·r bytes of counts; the rule I = 8192 and I/(N·t) = 4096, 2048, 1024,
+  // its chunks gathered and copied at I/N.
   Workload workload = Resolved();
   workload.layout.expert_sharding_parallel = 1;
   const std::vector<Need> needs = NeedsOf({*ResolveWorkload(workload, kTwoNodesOfTwo)}, kTwoNodesOfTwo);
   const CostKey over_ep = CollectiveKey{.collective = Collective::kAllToAll, .group = {2, 2}};
-  EXPECT_THAT(SizesAsked(needs, over_ep), ElementsAre(16, 1024, 2048, 4096, 8192, 16384));
+  EXPECT_THAT(SizesAsked(needs, over_ep), ElementsAre(16, 32, 64, 128, 1024, 2048, 4096, 8192, 16384));
   for (const Contention contention : {Contention::kNone, Contention::kWithAllGather}) {
     EXPECT_THAT(SizesAsked(needs, Copy(contention)), ElementsAre(2048, 4096, 8192));
   }
@@ -93,8 +93,9 @@ TEST(NeedsTest, KernelsCarryTheDimensionsTheyDependOn) {
   const std::vector<Need> needs = NeedsOf({Resolved()}, kTwoNodesOfTwo);
   const KernelKey expert = {.kernel = Kernel::kExpertGemm, .bytes_per_element = 2, .model_dim = 32, .hidden_dim = 32};
   // 2·2 matrices·32·64/2 flops a row. Rows of a rank: S1, S2, O1-O3 and BASELINE_TP: 4 experts of T = 64 slots from
-  // each of 2 source batches over 2 EP ranks: 256; BASELINE twice that.
-  EXPECT_THAT(SizesAsked(needs, expert), ElementsAre(4096.0 * 256, 4096.0 * 512));
+  // each of 2 source batches over 2 EP ranks: 256, in up to 8 partitions; BASELINE and the pipeline twice that.
+  EXPECT_THAT(SizesAsked(needs, expert),
+              ElementsAre(4096.0 * 32, 4096.0 * 64, 4096.0 * 128, 4096.0 * 256, 4096.0 * 512));
   EXPECT_FALSE(SizesAsked(needs, KernelKey{.kernel = Kernel::kGate, .bytes_per_element = 2, .model_dim = 32}).empty());
 }
 
@@ -168,7 +169,9 @@ TEST(NeedsTest, AProfileOfTheNeedsPricesEveryCandidate) {
     }
   }
   // Baselines; S1; S2 twice; O1, O2 and O3 with N = 1 ... 8; S1 and S2 with three more algorithms.
-  EXPECT_EQ(priced, 2 + 1 + 2 + 1 + 8 + 8 + 2 * 3);
+  // Baselines; S1, S2 (twice directly) and PIPELINE in 1 to 8 partitions by four algorithms; O1; O2 and O3 with 1 to 8
+  // chunks.
+  EXPECT_EQ(priced, 2 + 8 * 4 + 8 * 5 + 8 * 4 + 1 + 8 + 8);
 }
 
 TEST(NeedsTest, AlgorithmsWeighLikeOtherUsesAndNoMoreThanDirect) {
@@ -178,17 +181,19 @@ TEST(NeedsTest, AlgorithmsWeighLikeOtherUsesAndNoMoreThanDirect) {
   ASSERT_NE(direct, nullptr);
   for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
     over_both.algorithm = algorithm;
-    // y / N_MP = 16384, there and back in S1 and in S2; no counts, no rules, nothing beside compute.
-    EXPECT_THAT(SizesAsked(needs, over_both), ElementsAre(16384));
+    // y / N_MP = 16384 in S1 and S2, y = 32768 in the pipeline, whole and in 8 partitions; no counts, no rules.
+    EXPECT_THAT(SizesAsked(needs, over_both), ElementsAre(2048, 4096, 16384, 32768));
     const Need* need = FindNeed(needs, over_both, 16384);
     EXPECT_NEAR(need->weight, 4 * (1e-5 + 16384 / 1e10), 1e-15);
     EXPECT_LT(need->weight, direct->weight);
-    EXPECT_TRUE(SizesAsked(needs, WithContention(over_both, Contention::kWithExpertGemm)).empty());
+    // Partitions meet compute, whole exchanges do not.
+    EXPECT_THAT(SizesAsked(needs, WithContention(over_both, Contention::kWithExpertGemm)), ElementsAre(2048, 4096));
   }
-  // What is no all-to-all is asked no more often: 8192 bytes gathered over MP by S1 and Parm's rule (x), twice by
-  // MoNTA's (I), and by O2 and O3 with N = 2 for each chunk there and back.
+  // What is no all-to-all is asked no more often: 8192 bytes gathered over MP by S1 in 1, 2, 4 and 8 partitions and by
+  // Parm's rule (x), by each of two partitions of S2, twice by MoNTA's rule (I), and by O2 and O3 with N = 2 for each
+  // chunk there and back.
   const double once = 1e-5 + 8192 / 1e11;
-  EXPECT_NEAR(FindNeed(needs, AllGatherOverMp(), 8192)->weight, (1 + 1 + 2 + 2 * 2 * 2) * once, 1e-15);
+  EXPECT_NEAR(FindNeed(needs, AllGatherOverMp(), 8192)->weight, (4 + 1 + 2 + 2 + 2 * 2 * 2) * once, 1e-15);
 }
 
 // ---- Layouts without a workload.

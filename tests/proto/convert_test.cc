@@ -61,7 +61,7 @@ TEST(EnumTest, DomainAndMessagesNameTheSameThings) {
   ExpectSameNames<Collective, v1::Collective::Kind>(5);
   ExpectSameNames<AllToAllAlgorithm, v1::AllToAll::Algorithm>(4);
   ExpectSameNames<Contention, v1::Contention::Kind>(5);
-  ExpectSameNames<Kernel, v1::Kernel::Kind>(14);
+  ExpectSameNames<Kernel, v1::Kernel::Kind>(16);
   ExpectSameNames<Family, v1::Schedule::Family>(8);
   ExpectSameNames<TaskKind, v1::Task::Kind>(13);
   ExpectSameNames<StreamKind, v1::Stream::Kind>(4);
