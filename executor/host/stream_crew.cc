@@ -4,36 +4,13 @@
 #include <chrono>
 #include <utility>
 
+#include "executor/host/spin.h"
 #include "models/check.h"
 
 namespace moeplan {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double NowS() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
-
-void Pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// Looks at `done` for about as long as waking a thread takes; ranks share processors, so no longer.
-template <typename Condition>
-void SpinUntil(Condition done) {
-  constexpr auto kSpin = std::chrono::microseconds(4);
-  constexpr int kLooksPerClock = 16;
-  const Clock::time_point end = Clock::now() + kSpin;
-  do {
-    for (int look = 0; look < kLooksPerClock; ++look) {
-      if (done()) return;
-      Pause();
-    }
-  } while (Clock::now() < end);
-}
+double NowS() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 
