@@ -69,7 +69,8 @@ class Device {
   virtual void Label(Stream& stream, const std::string& task) = 0;
 
   // Takes down what `queue` queues on streams of this device, running none of it. `queue` is called now or, by devices
-  // that keep no work, at each Enqueue; it queues the same every time and makes no recording.
+  // that keep no work, at each Enqueue; it queues the same every time and makes no recording. What it passes by pointer
+  // must live as long as the recording.
   virtual std::unique_ptr<Recording> Capture(std::function<void()> queue) = 0;
 
   // Blocks until everything queued has passed; the first error since the device was made.

@@ -6,8 +6,7 @@
 // blocks (a collective) holds up no other stream. A thread without a stream looks for one a few microseconds, and then
 // sleeps; of all that look, one at a time.
 //
-// Steps are queued and waited for by one thread, the device's; how many bytes queues take is settled by Reserve, so
-// that queueing allocates nothing.
+// Steps are queued and waited for by one thread, the device's. Within what was reserved, queueing allocates nothing.
 #pragma once
 
 #include <atomic>
