@@ -228,16 +228,11 @@ class HostRankSession final : public RankSession {
     if (phase == Phase::kBackward) ready->runner->Enqueue(Phase::kForward);
     Stream& stream = streams()[StreamKind::kCompute];
     const std::unique_ptr<Event> start = device().MakeEvent();
-    for (const StreamKind kind : {StreamKind::kIntraNode, StreamKind::kInterNode, StreamKind::kCopy}) {
-      device().Record(*start, streams()[kind]);
-      device().Wait(stream, *start);
-    }
+    streams().Join();
     device().Label(stream, "barrier");
     host_->world().Barrier(stream);
     device().Record(*start, stream);
-    for (const StreamKind kind : {StreamKind::kIntraNode, StreamKind::kInterNode, StreamKind::kCopy}) {
-      device().Wait(streams()[kind], *start);
-    }
+    streams().Fork();
     ready->runner->Enqueue(phase);
     RETURN_IF_ERROR(Synchronize());
     const double start_s = device().TimeS(*start);
