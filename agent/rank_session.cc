@@ -244,18 +244,14 @@ class HostRankSession final : public RankSession {
   Status Run(const v1::RankCommand::Run& run, v1::RankReply::Ran& ran) {
     ASSIGN_OR_RETURN(ReadyGraph * ready, GraphOf(run.graph()));
     const Phase phase = ready->workload.phase;
-    if (phase == Phase::kBackward) {
-      ready->runner->Enqueue(Phase::kForward);
-      RETURN_IF_ERROR(Synchronize());
-    }
+    if (phase == Phase::kBackward) ready->runner->Enqueue(Phase::kForward);
     Stream& stream = streams()[StreamKind::kCompute];
     const std::unique_ptr<Event> start = device().MakeEvent();
+    streams().Join();
     device().Label(stream, "barrier");
     host_->world().Barrier(stream);
     device().Record(*start, stream);
-    for (const StreamKind kind : {StreamKind::kIntraNode, StreamKind::kInterNode, StreamKind::kCopy}) {
-      device().Wait(streams()[kind], *start);
-    }
+    streams().Fork();
     ready->runner->Enqueue(phase);
     RETURN_IF_ERROR(Synchronize());
     const double start_s = device().TimeS(*start);

@@ -6,8 +6,6 @@
 namespace moeplan {
 namespace {
 
-constexpr StreamKind kOtherStreams[] = {StreamKind::kIntraNode, StreamKind::kInterNode, StreamKind::kCopy};
-
 // Tensors of one kind by name, such as "weights.experts.up", and the sizes that a shard gives them.
 struct TensorSize {
   const char* name;
@@ -70,13 +68,7 @@ StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, cons
 
 MoeLayer::MoeLayer(Workload workload, RankRuntime& rank, std::unique_ptr<Kernels> kernels,
                    std::unique_ptr<GraphRunner> runner)
-    : workload_(std::move(workload)),
-      rank_(&rank),
-      kernels_(std::move(kernels)),
-      runner_(std::move(runner)),
-      fork_(rank.device().MakeEvent()) {
-  for (std::unique_ptr<Event>& join : joins_) join = rank.device().MakeEvent();
-}
+    : workload_(std::move(workload)), rank_(&rank), kernels_(std::move(kernels)), runner_(std::move(runner)) {}
 
 Status MoeLayer::Forward(std::span<const std::byte> input, std::span<std::byte> output) {
   RETURN_IF_ERROR(CheckRows("input", input.size()));
@@ -114,27 +106,12 @@ Status MoeLayer::Run(Phase phase, const Rows& rows) {
   Stream& compute = rank_->streams()[StreamKind::kCompute];
   device.Label(compute, "copy in");
   device.Copy(rows.in, rows.from.data(), rows.from.size(), compute);
-  FanOut();
+  rank_->streams().Fork();
   runner_->Enqueue(phase);
-  FanIn();
+  rank_->streams().Join();
   device.Label(compute, "copy out");
   device.Copy(rows.to.data(), rows.out, rows.to.size(), compute);
   return device.Synchronize();
-}
-
-void MoeLayer::FanOut() {
-  RankStreams& streams = rank_->streams();
-  rank_->device().Record(*fork_, streams[StreamKind::kCompute]);
-  for (const StreamKind kind : kOtherStreams) rank_->device().Wait(streams[kind], *fork_);
-}
-
-void MoeLayer::FanIn() {
-  RankStreams& streams = rank_->streams();
-  for (const StreamKind kind : kOtherStreams) {
-    Event& join = *joins_[static_cast<size_t>(kind)];
-    rank_->device().Record(join, streams[kind]);
-    rank_->device().Wait(streams[StreamKind::kCompute], join);
-  }
 }
 
 Status MoeLayer::CheckRows(const char* name, size_t bytes) const {

@@ -8,7 +8,6 @@
 // One thread drives all layers of a rank.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <span>
 
@@ -71,17 +70,12 @@ class MoeLayer {
     std::span<std::byte> to;
   };
   Status Run(Phase phase, const Rows& rows);
-  // All streams wait for the compute stream, or it for them.
-  void FanOut();
-  void FanIn();
   Status CheckRows(const char* name, size_t bytes) const;
 
   Workload workload_;
   RankRuntime* rank_;
   std::unique_ptr<Kernels> kernels_;
   std::unique_ptr<GraphRunner> runner_;
-  std::unique_ptr<Event> fork_;
-  std::array<std::unique_ptr<Event>, kStreamKinds> joins_;  // By stream.
   bool forward_ran_ = false, backward_ran_ = false;
   bool backward_due_ = false;  // A Forward has no Backward yet.
 };

@@ -454,6 +454,23 @@ class Runner final : public GraphRunner {
 RankStreams::RankStreams(Device& device) : device_(device) {
   for (int kind = 0; kind < kStreamKinds; ++kind) {
     streams_[kind] = device.MakeStream(std::string(Name(static_cast<StreamKind>(kind))));
+    reached_[kind] = device.MakeEvent();
+  }
+}
+
+void RankStreams::Join() {
+  for (int kind = 0; kind < kStreamKinds; ++kind) {
+    if (static_cast<StreamKind>(kind) == StreamKind::kCompute) continue;
+    device_.Record(*reached_[kind], *streams_[kind]);
+    device_.Wait((*this)[StreamKind::kCompute], *reached_[kind]);
+  }
+}
+
+void RankStreams::Fork() {
+  Event& reached = *reached_[static_cast<size_t>(StreamKind::kCompute)];
+  device_.Record(reached, (*this)[StreamKind::kCompute]);
+  for (int kind = 0; kind < kStreamKinds; ++kind) {
+    if (static_cast<StreamKind>(kind) != StreamKind::kCompute) device_.Wait(*streams_[kind], reached);
   }
 }
 

@@ -31,9 +31,15 @@ class RankStreams {
   // gathers that the graph puts beside the all-to-all. Made on first use.
   Stream& inside_nodes();
 
+  // Holds the compute stream until all others have come this far, or them until it has.
+  void Join();
+  void Fork();
+
  private:
   Device& device_;
   std::array<std::unique_ptr<Stream>, kStreamKinds> streams_;
+  // One for each stream: marks of one event on several streams may pass in any order.
+  std::array<std::unique_ptr<Event>, kStreamKinds> reached_;
   std::unique_ptr<Stream> inside_nodes_;
 };
 
