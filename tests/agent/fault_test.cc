@@ -30,7 +30,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 constexpr int kRanks = 4;
-constexpr double kDeadlineS = 0.5;  // Enough for a busy machine to connect and run in.
+constexpr double kDeadlineS = 1;  // Enough for a busy machine to connect and run in.
 constexpr double kSlackS = 5;       // Two busy processors and a sanitizer.
 
 // MOEPLAN_TEST_SEED, or one from the machine; printed, so that a run can be repeated.
