@@ -31,10 +31,13 @@ bool IsKernel(const CostKey& key, Kernel kernel) {
   return found && found->kernel == kernel;
 }
 
-// The operations whose slowdown under others is worth measuring; the gate and permutations are too short to matter.
+// The operations whose slowdown under others is worth measuring: the gate and permutations are too short to matter, and
+// what is like one of these is taken to be slowed down like it (Pricer::Slowdown).
 bool WorthContending(const CostKey& key) {
-  return std::holds_alternative<CollectiveKey>(key) || IsKernel(key, Kernel::kExpertGemm) ||
-         IsKernel(key, Kernel::kDeviceCopy);
+  if (const auto* collective = std::get_if<CollectiveKey>(&key)) {
+    return collective->algorithm == AllToAllAlgorithm::kDirect;
+  }
+  return IsKernel(key, Kernel::kExpertGemm) || IsKernel(key, Kernel::kDeviceCopy);
 }
 
 // Collects what is asked and how often.
@@ -62,7 +65,7 @@ class NeedList {
   std::map<std::pair<CostKey, double>, double> weights_;
 };
 
-// Compute beside communication, which no forward schedule of today's families overlaps but training jobs do.
+// Compute beside communication, which training jobs overlap even where no schedule of a layer does.
 void AddComputeBeside(const TaskCost& cost, NeedList& list) {
   if (std::holds_alternative<CollectiveKey>(cost.key)) {
     list.AddContended(cost.key, Contention::kWithExpertGemm, cost.size, kComputeBesideShare);

@@ -94,11 +94,13 @@ PricedTime Pricer::PriceWith(const CostModel& model, const CostKey& key, double 
 double Pricer::Slowdown(const CostKey& asked, Contention contention, double size) {
   if (contention == Contention::kNone || size <= 0 || OfOneRank(asked)) return 1;
   CostKey key = asked;
-  // Gradients are slowed down as the forward products are, unless that was measured.
+  // Gradients are slowed down as the forward products are, and any all-to-all as the direct one, unless it was
+  // measured.
   if (FindAnyContended(profile_, WithContention(key, contention)) == nullptr) {
     if (auto* kernel = std::get_if<KernelKey>(&key); kernel != nullptr && CountsFlops(kernel->kernel)) {
       kernel->kernel = Kernel::kExpertGemm;
     }
+    if (auto* collective = std::get_if<CollectiveKey>(&key)) collective->algorithm = AllToAllAlgorithm::kDirect;
   }
   const CostKey contended_key = WithContention(key, contention);
   const CostModel* contended = FindAnyContended(profile_, contended_key);

@@ -43,7 +43,9 @@ class Pricer {
   // EXPERT_GEMM, as priced zero for another kernel.
   PricedTime Price(const CostKey& key, double size);
 
-  // How many times longer the key's operation takes under `contention`, at least 1; 1 where that was not measured.
+  // How many times longer the key's operation takes under `contention`, at least 1; 1 where that was not measured. What
+  // has no contended entry of its own is slowed down like its kin: the gradients of experts like EXPERT_GEMM, an
+  // all-to-all by another algorithm like DIRECT.
   double Slowdown(const CostKey& key, Contention contention, double size);
 
   // Whether the profile can answer for the key.

@@ -186,8 +186,8 @@ TEST(NeedsTest, AlgorithmsWeighLikeOtherUsesAndNoMoreThanDirect) {
     const Need* need = FindNeed(needs, over_both, 16384);
     EXPECT_NEAR(need->weight, 4 * (1e-5 + 16384 / 1e10), 1e-15);
     EXPECT_LT(need->weight, direct->weight);
-    // Partitions meet compute, whole exchanges do not.
-    EXPECT_THAT(SizesAsked(needs, WithContention(over_both, Contention::kWithExpertGemm)), ElementsAre(2048, 4096));
+    // They are slowed down as DIRECT is.
+    EXPECT_TRUE(SizesAsked(needs, WithContention(over_both, Contention::kWithExpertGemm)).empty());
   }
   // What is no all-to-all is asked no more often: 8192 bytes gathered over MP by S1 in 1, 2, 4 and 8 partitions and by
   // Parm's rule (x), by each of two partitions of S2, twice by MoNTA's rule (I), and by O2 and O3 with N = 2 for each
