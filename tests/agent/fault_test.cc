@@ -30,8 +30,8 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 constexpr int kRanks = 4;
-constexpr double kDeadlineS = 1;  // Enough for a busy machine to connect and run in.
-constexpr double kSlackS = 5;       // Two busy processors and a sanitizer.
+constexpr double kDeadlineS = 2;  // Enough for a busy machine to connect and run in.
+constexpr double kSlackS = 5;     // Two busy processors and a sanitizer.
 
 // MOEPLAN_TEST_SEED, or one from the machine; printed, so that a run can be repeated.
 std::mt19937_64 PrintedRandom() {

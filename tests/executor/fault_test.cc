@@ -101,7 +101,8 @@ struct Outcome {
   std::vector<float> output;
 };
 
-constexpr double kDeadlineS = 0.8;  // Enough for a busy machine to connect in.
+// Connections are made within the same deadline, which takes its time where the machine is busy.
+double DeadlineS(const Draw& draw) { return draw.gloo ? 2.5 : 0.6; }
 constexpr double kSlackS = 3;  // Two busy processors and a sanitizer.
 
 Draw RandomDraw(std::mt19937_64& random) {
@@ -176,7 +177,7 @@ bool ExpectOthersLeft(const Draw& draw, const std::vector<Outcome>& outcomes) {
     const Outcome& outcome = outcomes[rank];
     if (static_cast<int>(rank) == draw.rank || outcome.status.ok()) continue;
     noticed = true;
-    EXPECT_LE(outcome.time_s, kDeadlineS + kSlackS) << "rank " << rank;
+    EXPECT_LE(outcome.time_s, DeadlineS(draw) + kSlackS) << "rank " << rank;
     if (draw.fault == Fault::kFails) {
       EXPECT_THAT(outcome.status.message(), HasSubstr(StrCat("on rank ", draw.rank, ": bits fell out")));
       EXPECT_THAT(outcome.status.message(), HasSubstr("task "));
@@ -201,7 +202,7 @@ TEST(RankFaultTest, OthersLeaveInTimeNothingStaysBehindAndTheLayerRunsAgain) {
     Draw draw = RandomDraw(random);
     SCOPED_TRACE(StrCat("draw ", i, ": ", Describe(draw.test), " fault ", static_cast<int>(draw.fault), " rank ",
                         draw.rank, " task ", draw.graph.tasks[draw.task].name, draw.gloo ? " gloo" : ""));
-    const std::vector<Outcome> faulty = RunOnce(draw, draw.fault == Fault::kIsSlow ? 20 : kDeadlineS);
+    const std::vector<Outcome> faulty = RunOnce(draw, draw.fault == Fault::kIsSlow ? 20 : DeadlineS(draw));
     Draw healthy = draw;
     healthy.fault = Fault::kNone;
     const std::vector<Outcome> again = RunOnce(healthy, 20);

@@ -1,6 +1,7 @@
 // Everything a rank needs to run graphs of one layer.
 #pragma once
 
+#include <cstdio>
 #include <memory>
 #include <vector>
 
@@ -23,7 +24,9 @@ struct LayerOnRank {
         gradients(ZeroGradients(weights)),
         kernels(MakeHostKernels(layer, weights, &gradients)),
         runtime(rank.device, rank.world, MakeHostKernels) {
-    MOEPLAN_CHECK(runtime.GroupsOf(test.workload.layout).ok());
+    const auto groups = runtime.GroupsOf(test.workload.layout);
+    if (!groups.ok()) std::fprintf(stderr, "%s\n", groups.status().message().c_str());
+    MOEPLAN_CHECK(groups.ok());
   }
 
   std::unique_ptr<GraphRunner> Prepare(const TaskGraph& graph) {
