@@ -152,7 +152,8 @@ TEST(LoopTest, ATrainingLayerIsPlannedRunAndCheckedWithItsGradients) {
     ASSERT_EQ(planned.exit_code, 0) << planned.err;
     const Json answer = Json::parse(planned.out);
     std::set<std::string> kernels;
-    for (const Json& entry : Json::parse(calibrated.out).at("kernels")) kernels.insert(entry.at("kernel"));
+    const Json profile = Json::parse(calibrated.out);
+    for (const Json& entry : profile.at("kernels")) kernels.insert(entry.at("kernel"));
     EXPECT_THAT(kernels, IsSupersetOf({"EXPERT_INPUT_GRADIENT", "EXPERT_WEIGHT_GRADIENT"}));
     const std::string plan = folder.Write("plan.json", planned.out);
     for (const char* schedule : {"BASELINE", "PARM_S1", "PARM_S2", "MONTA_O3", "PIPELINE"}) {
