@@ -76,7 +76,7 @@ StatusOr<Bench::Accuracy> Bench::Check(int graph) {
       if (!(deviation.largest_error() <= error)) error = deviation.largest_error();  // A NaN stays.
       largest = std::max(largest, deviation.largest_reference());
     }
-    const double relative = error / largest;
+    const double relative = error == 0 ? 0 : error / largest;  // A gate that draws has no gradient at all.
     if (!(relative <= accuracy.max_relative_error)) accuracy.max_relative_error = relative;
   }
   return accuracy;

@@ -20,15 +20,11 @@ struct Contender {
   double measured_s = 0;
 };
 
-bool IsBaseline(const Plan& plan) {
-  return plan.knobs.family == Family::kBaseline || plan.knobs.family == Family::kBaselineTp;
-}
-
 StatusOr<std::vector<Contender>> ContendersOf(const PlanAnswer& answer, const Cluster& cluster, int top) {
   std::vector<Contender> contenders;
   for (size_t i = 0; i < answer.candidates.size(); ++i) {
     const Plan& plan = answer.candidates[i];
-    if (top > 0 && static_cast<int>(i) >= top && !IsBaseline(plan)) continue;
+    if (top > 0 && static_cast<int>(i) >= top && !IsBaseline(plan.knobs.family)) continue;
     ASSIGN_OR_RETURN(TaskGraph graph, BuildSchedule(plan.knobs, answer.workload, cluster));
     contenders.push_back({.plan = plan, .graph = std::move(graph)});
   }
@@ -112,7 +108,7 @@ v1::ValidatedWorkload Compare(const PlanAnswer& answer, const std::vector<Conten
   double baseline_s = 0;
   for (const Contender& contender : contenders) {
     *result.add_candidates() = ToMessage(contender);
-    if (IsBaseline(contender.plan) && (baseline_s == 0 || contender.measured_s < baseline_s))
+    if (IsBaseline(contender.plan.knobs.family) && (baseline_s == 0 || contender.measured_s < baseline_s))
       baseline_s = contender.measured_s;
   }
   result.set_prediction_error(std::abs(chosen.plan.predicted_time_s - chosen.measured_s) / chosen.measured_s);

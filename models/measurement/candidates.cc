@@ -5,7 +5,6 @@
 
 #include "models/schedule/all_to_all.h"
 #include "models/schedule/schedules.h"
-#include "models/workload/codec.h"
 #include "models/workload/groups.h"
 
 namespace moeplan {
@@ -23,13 +22,9 @@ std::vector<Knobs> VariantsOf(Family family, const Layout& layout, int gpus_per_
 
 std::vector<Knobs> WithCodecs(const Knobs& variant, const Workload& workload) {
   std::vector<Knobs> variants = {variant};
-  const bool codes = workload.allow_lossy && variant.family != Family::kBaseline &&
-                     variant.family != Family::kBaselineTp &&
-                     GroupSize(ExchangeGroup(variant.family), workload.layout) > 1;
-  if (!codes) return variants;
   std::vector<Codec> codecs = {Codec::kNone};
   for (const Codec codec : kLossyCodecs) {
-    if (IsLossy(codec, workload.layer.bytes_per_element)) codecs.push_back(codec);
+    if (CodecAllowed(codec, variant.family, workload).ok()) codecs.push_back(codec);
   }
   for (const Codec dispatch : codecs) {
     for (const Codec combine : codecs) {

@@ -39,8 +39,6 @@ bool NeedsShardsEqualTensor(Family family) {
          family == Family::kMontaO3;
 }
 
-bool IsBaseline(Family family) { return family == Family::kBaseline || family == Family::kBaselineTp; }
-
 bool LooksAtWholeBatch(GateKind gate) { return gate == GateKind::kBatchPrioritized || gate == GateKind::kExpertChoice; }
 
 Status CheckPieces(const char* field, int Knobs::*knob, const Knobs& knobs, const Workload& workload) {
@@ -50,27 +48,11 @@ Status CheckPieces(const char* field, int Knobs::*knob, const Knobs& knobs, cons
   return InvalidInput(StrCat(field, ": found ", knobs.*knob, ", expected ", expected, " for ", Name(knobs.family)));
 }
 
-Status CodecAllowed(const char* field, Codec codec, Family family, const Workload& workload) {
-  if (codec == Codec::kNone) return OkStatus();
-  if (IsBaseline(family)) return Infeasible(StrCat(field, ": found ", Name(codec), ", expected NONE for a baseline"));
-  if (!IsLossy(codec, workload.layer.bytes_per_element)) {
-    return Infeasible(StrCat(field, ": found ", Name(codec), ", expected NONE, which it is for elements of ",
-                             workload.layer.bytes_per_element, " bytes"));
-  }
-  if (!workload.allow_lossy) {
-    return InvalidInput(StrCat(field, ": found ", Name(codec), ", expected NONE, as allowLossy is false"));
-  }
-  if (GroupSize(ExchangeGroup(family), workload.layout) == 1) {
-    return Infeasible(StrCat(field, ": found ", Name(codec), ", expected NONE, as nothing is exchanged"));
-  }
-  return OkStatus();
-}
-
 Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
   RETURN_IF_ERROR(CheckPieces("chunks", &Knobs::chunks, knobs, workload));
   RETURN_IF_ERROR(CheckPieces("partitionDegree", &Knobs::partition_degree, knobs, workload));
-  RETURN_IF_ERROR(CodecAllowed("dispatchCodec", knobs.dispatch_codec, knobs.family, workload));
-  RETURN_IF_ERROR(CodecAllowed("combineCodec", knobs.combine_codec, knobs.family, workload));
+  RETURN_IF_ERROR(CodecAllowed(knobs.dispatch_codec, knobs.family, workload).Within("dispatchCodec"));
+  RETURN_IF_ERROR(CodecAllowed(knobs.combine_codec, knobs.family, workload).Within("combineCodec"));
   if (!knobs.chunk_shares.empty()) return InvalidInput("chunkShares: found shares, expected none (equal chunks)");
   const bool can_overlap = knobs.family == Family::kParmS2 && workload.layout.tensor_parallel > 1 &&
                            GroupSize(Group::kExpertShard, workload.layout) > 1;
@@ -164,6 +146,20 @@ Status FamilyAllowed(Family family, const Workload& workload) {
   if (family == Family::kParmS1 && LooksAtWholeBatch(workload.layer.gate) && layout.tensor_parallel > 1) {
     return Infeasible("the gate looks at the whole batch, and S1 gates slices of it");
   }
+  return OkStatus();
+}
+
+bool IsBaseline(Family family) { return family == Family::kBaseline || family == Family::kBaselineTp; }
+
+Status CodecAllowed(Codec codec, Family family, const Workload& workload) {
+  if (codec == Codec::kNone) return OkStatus();
+  const std::string found = StrCat("found ", Name(codec), ", expected NONE");
+  if (IsBaseline(family)) return Infeasible(found + " for a baseline");
+  if (!IsLossy(codec, workload.layer.bytes_per_element)) {
+    return Infeasible(StrCat(found, ", which it is for elements of ", workload.layer.bytes_per_element, " bytes"));
+  }
+  if (!workload.allow_lossy) return InvalidInput(found + ", as allowLossy is false");
+  if (GroupSize(ExchangeGroup(family), workload.layout) == 1) return Infeasible(found + ", as nothing is exchanged");
   return OkStatus();
 }
 

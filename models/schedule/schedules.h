@@ -13,6 +13,12 @@ namespace moeplan {
 // OK, or kInfeasible with the reason why this layout, gate or phase rules the family out. Requires a resolved workload.
 Status FamilyAllowed(Family family, const Workload& workload);
 
+bool IsBaseline(Family family);
+
+// Whether `codec` may stand on the family's all-to-alls, there or back: not on a baseline's, not where it changes
+// nothing or nothing is exchanged (kInfeasible), and not where the workload allows no loss (kInvalidInput). NONE always.
+Status CodecAllowed(Codec codec, Family family, const Workload& workload);
+
 // The group over which the family's all-to-alls send rows, by whose shape an algorithm is allowed or not
 // (models/schedule/all_to_all.h).
 Group ExchangeGroup(Family family);

@@ -149,8 +149,6 @@ std::string FlipSentence(const Candidate& best, const Candidate& other) {
 
 // ---- The baseline.
 
-bool IsBaseline(Family family) { return family == Family::kBaseline || family == Family::kBaselineTp; }
-
 std::string BaselineSentence(const std::vector<Candidate>& best_first) {
   const Candidate& best = best_first.front();
   const auto baseline =
