@@ -313,6 +313,23 @@ TEST(ScheduleTest, ScratchOnTheWayIsMemory) {
   EXPECT_EQ(ScratchBytes(Build({.family = Family::kParmS2, .all_to_all = AllToAllAlgorithm::kHier1d}, workload), 1), 0);
 }
 
+TEST(ScheduleTest, CodecsStandOnlyWhereTheyAreAllowedAndDoSomething) {
+  Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
+  EXPECT_EQ(CodecAllowed(Codec::kFp8, Family::kParmS1, workload).code(), StatusCode::kInvalidInput) << "not asked for";
+  workload.allow_lossy = true;
+  EXPECT_TRUE(CodecAllowed(Codec::kFp8, Family::kParmS1, workload).ok());
+  EXPECT_EQ(CodecAllowed(Codec::kFp8, Family::kBaseline, workload).code(), StatusCode::kInfeasible);
+  EXPECT_EQ(CodecAllowed(Codec::kBf16, Family::kParmS1, workload).code(), StatusCode::kInfeasible) << "BF16 already";
+  // NONE and four codecs each way; back alone none where the overlapped gather sums on the way.
+  EXPECT_EQ(WithCodecs({.family = Family::kParmS2}, workload).size(), 25U);
+  EXPECT_EQ(WithCodecs({.family = Family::kParmS2, .overlapped_gather = true}, workload).size(), 5U);
+  EXPECT_EQ(WithCodecs({.family = Family::kBaseline}, workload).size(), 1U);
+  const TaskGraph graph = Build({.family = Family::kParmS2, .dispatch_codec = Codec::kInt8}, workload);
+  // y / N_MP rows of 8 elements: a scale and eight bytes instead of sixteen.
+  EXPECT_EQ(SizeOf(graph, "dispatch_a2a"), 2 * 4 * 32 / 2 * 12.0);
+  EXPECT_EQ(SizeOf(graph, "combine_a2a"), 2 * 4 * 32 / 2 * 16.0);
+}
+
 TEST(ScheduleTest, FamiliesThatDoNotFitSayWhy) {
   const Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 4});
   EXPECT_EQ(FamilyAllowed(Family::kMontaO1, workload).message(),
