@@ -6,6 +6,7 @@
 #include <malloc.h>
 
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -129,6 +130,7 @@ std::vector<Outcome> RunOnce(const Draw& draw, double deadline_s) {
   std::vector<Outcome> outcomes(ranks);
   Gate others_left;
   std::atomic<int> others = ranks - 1;
+  std::barrier prepared(ranks);
   const auto fault = [&]() -> Status {
     if (draw.fault == Fault::kFails) return DataLoss("bits fell out");
     if (draw.fault == Fault::kHangs) others_left.Await();
@@ -145,6 +147,7 @@ std::vector<Outcome> RunOnce(const Draw& draw, double deadline_s) {
       EXPECT_GT(device.live_bytes(), 0U);
       const ElementType type = ElementTypeOf(layer.layer.bytes_per_element);
       Store(layer.input.data(), type, layer.input.size(), runner->input());
+      prepared.arrive_and_wait();  // A fault before its peers have their groups is none of a task.
       const auto start = std::chrono::steady_clock::now();
       runner->Enqueue(draw.test.workload.phase);
       outcome.status = device.Synchronize();
