@@ -215,9 +215,9 @@ class Backward {
   void AddLogitGradients(int token, size_t pair, Terms& logit_gradients) const {
     const int chosen = forward_.experts[pair];
     const auto add = [&](int expert, double share) {
-      const double slope = weights_[pair] * ((expert == chosen ? 1.0 : 0.0) - share);
-      logit_gradients.value(token, expert) += slope * weight_gradients_.value(0, pair);
-      logit_gradients.magnitude(token, expert) += std::abs(slope) * weight_gradients_.magnitude(0, pair);
+      const double own = expert == chosen ? 1.0 : 0.0;
+      logit_gradients.value(token, expert) += weights_[pair] * (own - share) * weight_gradients_.value(0, pair);
+      logit_gradients.magnitude(token, expert) += weights_[pair] * (own + share) * weight_gradients_.magnitude(0, pair);
     };
     if (renormalises()) {
       for (int choice = 0; choice < width_; ++choice) {
