@@ -6,8 +6,8 @@
 #include "executor/codec/codec.h"
 #include "executor/host/elements.h"
 #include "executor/host/host_kernels.h"
+#include "models/all_to_all/algorithm.h"
 #include "models/measurement/cost_key.h"
-#include "models/schedule/all_to_all.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -111,7 +111,7 @@ class KernelOperation final : public Operation {
     // Codes are longer than the shortest rows.
     const double code_bytes = EncodedRowBytes(CodecOf(kernel_), layer_.model_dim, layer_.bytes_per_element);
     ASSIGN_OR_RETURN(output_, device.Allocate(rows_ * std::max(row_bytes, static_cast<size_t>(code_bytes))));
-    if (kernel_ == Kernel::kExpertInputGradient || kernel_ == Kernel::kExpertWeightGradient) {
+    if (CountsFlops(kernel_) && BuiltInLike(kernel_) != Kernel::kExpertGemm) {
       const size_t hidden_bytes = static_cast<size_t>(layer_.expert_matrices - 1) * Experts().shard.hidden *
                                   static_cast<size_t>(layer_.bytes_per_element);
       ASSIGN_OR_RETURN(hidden_, device.Allocate(rows_ * hidden_bytes));
@@ -125,18 +125,12 @@ class KernelOperation final : public Operation {
     FillRouting();
     pairs_.resize(experts_);
     for (int expert = 0; expert < experts_; ++expert) pairs_[expert] = {{expert, expert}};
-    return OkStatus();
+    return hidden_.bytes() == 0 ? OkStatus() : FillHidden(device);
   }
 
   void Enqueue(Stream& stream) override {
-    switch (kernel_) {
-      case Kernel::kExpertGemm:
-        if (shared_) {
-          kernels_->SharedExpert(Rows(slots_, rows_), Rows(output_, rows_), /*hidden=*/nullptr, stream);
-        } else {
-          kernels_->Expert(Slots(slots_), Slots(output_), /*hidden=*/nullptr, pairs_, stream);
-        }
-        return;
+    switch (BuiltInLike(kernel_)) {
+      case Kernel::kExpertGemm: return EnqueueExpert(/*hidden=*/nullptr, stream);
       case Kernel::kExpertInputGradient: return EnqueueInputGradient(stream);
       case Kernel::kExpertWeightGradient: return EnqueueWeightGradient(stream);
       case Kernel::kGate:
@@ -167,7 +161,7 @@ class KernelOperation final : public Operation {
   // The two GEMMs of a layer differ in the hidden dimension; where they do not, one measurement serves both.
   static bool IsSharedExpert(const KernelKey& key, const Workload& workload) {
     return CountsFlops(key.kernel) && workload.layer.shared_hidden_dim > 0 && key.hidden_dim &&
-           key.hidden_dim != KeyOf(key.kernel, workload.layer, workload.layout).hidden_dim;
+           key.hidden_dim != KeyOf(BuiltInLike(key.kernel), workload.layer, workload.layout).hidden_dim;
   }
 
   static LayerShard NeededShard(Kernel kernel, const Workload& workload) {
@@ -178,7 +172,23 @@ class KernelOperation final : public Operation {
 
   const ExpertWeights& Experts() const { return shared_ ? weights_.shared : weights_.experts; }
 
-  // What comes back has the values of slots_, and the kept values are zero: products take as long whatever they are.
+  void EnqueueExpert(std::byte* hidden, Stream& stream) {
+    if (shared_) {
+      kernels_->SharedExpert(Rows(slots_, rows_), Rows(output_, rows_), hidden, stream);
+    } else {
+      kernels_->Expert(Slots(slots_), Slots(output_), hidden, pairs_, stream);
+    }
+  }
+
+  // What the forward pass keeps: the slope of the nonlinearity at zero, say, takes a fraction of the time that it takes
+  // elsewhere.
+  Status FillHidden(Device& device) {
+    const std::unique_ptr<Stream> stream = device.MakeStream("fill");
+    EnqueueExpert(hidden_.data(), *stream);
+    return device.Synchronize();
+  }
+
+  // What comes back has the values of slots_: products take as long whatever they are.
   void EnqueueInputGradient(Stream& stream) {
     if (shared_) {
       kernels_->SharedInputGradient({.out_gradient = Rows(slots_, rows_),

@@ -17,7 +17,7 @@
 #include "executor/launch/frames.h"
 #include "executor/reference/reference_gradients.h"
 #include "executor/runtime/graph_runner.h"
-#include "models/schedule/all_to_all.h"
+#include "models/all_to_all/algorithm.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "proto/convert/plan.h"

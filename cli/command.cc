@@ -51,6 +51,8 @@ CLI::App* AddCommand(CLI::App& app, Invocation& invocation, const std::string& n
                      const std::string& example, std::function<Status()> run) {
   CLI::App* command = app.add_subcommand(name, description);
   command->footer(StrCat("\nExample:\n  ", example, "\n"));
+  command->add_option("--extension", invocation.extensions, "Library of own schedules, codecs, ... (may be repeated)")
+      ->allow_extra_args(false);
   command->callback([&invocation, run = std::move(run)] { invocation.run = run; });
   return command;
 }

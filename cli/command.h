@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "models/status.h"
 
@@ -12,6 +13,7 @@ namespace moeplan::cli {
 // The chosen command; set while the command line is parsed, run afterwards.
 struct Invocation {
   std::function<Status()> run;
+  std::vector<std::string> extensions;  // Loaded before it runs.
 };
 
 // 0 done; 1 the answer is "no"; 2 the input or the command line is wrong; 3 anything else (contract).

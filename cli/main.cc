@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "models/extension/extension.h"
 
 namespace moeplan::cli {
 namespace {
@@ -32,7 +33,11 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "moeplan: %s\n", WhatIsWrong(app, error).c_str());
     return 2;
   }
-  const Status status = invocation.run();
+  Status status;
+  for (const std::string& path : invocation.extensions) {
+    if (status.ok()) status = LoadExtension(path);
+  }
+  if (status.ok()) status = invocation.run();
   if (std::fflush(stdout) != 0) {
     std::fputs("moeplan: standard output cannot be written\n", stderr);
     return 3;

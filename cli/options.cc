@@ -16,6 +16,7 @@
 #include "agent/rank_session.h"
 #include "db/store.h"
 #include "executor/launch/launch.h"
+#include "models/extension/extension.h"
 #include "models/text.h"
 #include "moeplan/v1/cluster.pb.h"
 #include "planner/client/planner_client.h"
@@ -31,7 +32,15 @@ namespace {
 constexpr double kJoinS = 60;
 constexpr double kPlannerDeadlineS = 60;
 
-RankProgram OwnProgram() { return {.program = "/proc/self/exe", .arguments = {"rank-worker"}}; }
+RankProgram RankWorkerOf(const std::string& program) {
+  RankProgram worker = {.program = program, .arguments = {"rank-worker"}};
+  for (const std::string& path : LoadedExtensions()) {
+    worker.arguments.insert(worker.arguments.end(), {"--extension", path});
+  }
+  return worker;
+}
+
+RankProgram OwnProgram() { return RankWorkerOf("/proc/self/exe"); }
 
 template <typename Message>
 StatusOr<Message> ReadMessage(const std::string& path) {
@@ -57,7 +66,7 @@ StatusOr<std::unique_ptr<Launch>> LaunchFromHostfile(const std::string& path) {
   char own[4096];
   const ssize_t length = readlink("/proc/self/exe", own, sizeof own);
   if (length <= 0) return InternalError("cannot find the own program");
-  return LaunchHosts(hosts, {.program = std::string(own, length), .arguments = {"rank-worker"}});
+  return LaunchHosts(hosts, RankWorkerOf(std::string(own, length)));
 }
 
 // The launch of a rank 0 that serves itself from a thread of its own.

@@ -1,4 +1,4 @@
-# What `cmake --install` puts under a prefix: models and executor as the package that find_package(moeplan) finds. It may
+# What `cmake --install` puts under a prefix: models, executor and headers as the package that find_package(moeplan) finds. It may
 # be moved, and names nothing of the source or build tree.
 
 include(CMakePackageConfigHelpers)
@@ -6,6 +6,16 @@ include(GNUInstallDirs)
 
 set(MOEPLAN_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/moeplan")
 set(MOEPLAN_HEADER_DIR "${CMAKE_INSTALL_INCLUDEDIR}/moeplan")
+
+# For libraries of extensions, which link nothing of ours (docs/extending.md).
+find_package(tl-expected REQUIRED)
+add_library(moeplan_headers INTERFACE)
+add_library(moeplan::headers ALIAS moeplan_headers)
+target_link_libraries(moeplan_headers INTERFACE tl::expected $<BUILD_INTERFACE:moeplan_settings>)
+target_compile_definitions(moeplan_headers INTERFACE MOEPLAN_VERSION="${PROJECT_VERSION}")
+target_compile_features(moeplan_headers INTERFACE cxx_std_20)
+set_target_properties(moeplan_headers PROPERTIES EXPORT_NAME headers)
+install(TARGETS moeplan_headers EXPORT moeplanTargets INCLUDES DESTINATION "${MOEPLAN_HEADER_DIR}")
 
 foreach(name models executor)
   set_target_properties(moeplan_${name} PROPERTIES EXPORT_NAME ${name})

@@ -56,14 +56,11 @@ void BindFields(SQLite::Statement& statement, int first, const KernelKey& key) {
   BindOptional(statement, first + kHiddenDim, key.hidden_dim);
 }
 
-// The enumerators run from 0 without gaps, and Name is "?" beyond the last.
 template <typename Enum>
 Enum ReadName(const SQLite::Column& column) {
   const std::string found = column.getString();
-  for (int value = 0; Name(static_cast<Enum>(value)) != "?"; ++value) {
-    if (Name(static_cast<Enum>(value)) == found) return static_cast<Enum>(value);
-  }
-  throw DamagedRow(StrCat("found the name '", found, "' in a key"));
+  if (const auto value = NamedValue<Enum>(found)) return *value;
+  throw DamagedRow(StrCat("found the name '", found, "' in a key, which no extension that is loaded adds"));
 }
 
 std::optional<int> ReadOptional(const SQLite::Column& column) {

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <numeric>
 
+#include "proto/enum_names.h"
+
 namespace moeplan {
 namespace {
 
@@ -57,14 +59,6 @@ std::string CommaList(const std::vector<std::string>& names) {
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
   return list;
-}
-
-std::vector<std::string> EnumNames(const google::protobuf::EnumDescriptor& type) {
-  std::vector<std::string> names;
-  for (int i = 0; i < type.value_count(); ++i) {
-    if (type.value(i)->name() != "UNSPECIFIED") names.push_back(type.value(i)->name());
-  }
-  return names;
 }
 
 namespace error {

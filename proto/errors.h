@@ -22,9 +22,6 @@ inline std::string ItemPath(std::string_view path, size_t index) { return StrCat
 // "a, b, c".
 std::string CommaList(const std::vector<std::string>& names);
 
-// The names of an enum that may be written: all but UNSPECIFIED.
-std::vector<std::string> EnumNames(const google::protobuf::EnumDescriptor& type);
-
 namespace error {
 
 // "path: found x, expected y"; the root has no path.

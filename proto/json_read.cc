@@ -11,6 +11,7 @@
 #include <set>
 #include <vector>
 
+#include "proto/enum_names.h"
 #include "proto/errors.h"
 #include "proto/json.h"
 
@@ -18,7 +19,6 @@ namespace moeplan {
 namespace {
 
 using google::protobuf::Descriptor;
-using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::OneofDescriptor;
@@ -172,11 +172,11 @@ StatusOr<std::string> AsString(const Json& value, const std::string& path) {
   return value.get<std::string>();
 }
 
-StatusOr<const EnumValueDescriptor*> AsEnum(const Json& value, const std::string& path, const FieldDescriptor& field) {
-  const EnumValueDescriptor* named =
-      value.is_string() ? field.enum_type()->FindValueByName(value.get_ref<const std::string&>()) : nullptr;
-  if (named == nullptr) return error::UnknownEnum(path, Found(value), *field.enum_type());
-  return named;
+StatusOr<int> AsEnum(const Json& value, const std::string& path, const FieldDescriptor& field) {
+  const std::optional<int> number =
+      value.is_string() ? EnumNumber(*field.enum_type(), value.get_ref<const std::string&>()) : std::nullopt;
+  if (!number) return error::UnknownEnum(path, Found(value), *field.enum_type());
+  return *number;
 }
 
 Status FillAny(const Json& value, const std::string& path, google::protobuf::Value& any) {
@@ -223,8 +223,8 @@ Status FillScalarOrMessage(const Json& value, const std::string& path, const Fie
       return put(&R::SetString, &R::AddString, text);
     }
     case FieldDescriptor::CPPTYPE_ENUM: {
-      ASSIGN_OR_RETURN(const EnumValueDescriptor* const named, AsEnum(value, path, field));
-      return put(&R::SetEnum, &R::AddEnum, named);
+      ASSIGN_OR_RETURN(const int number, AsEnum(value, path, field));
+      return put(&R::SetEnumValue, &R::AddEnumValue, number);
     }
     case FieldDescriptor::CPPTYPE_MESSAGE: {
       return FillChild(value, path,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/text.h"
+#include "proto/enum_names.h"
 #include "proto/json.h"
 
 namespace moeplan {
@@ -119,10 +120,9 @@ class Writer {
     }
   }
 
-  // A number without name came over the wire from a newer peer.
   void Enum(const FieldDescriptor& field, int number) {
-    if (const auto* value = field.enum_type()->FindValueByNumber(number)) {
-      AppendString(out_, value->name());
+    if (const auto name = EnumName(*field.enum_type(), number)) {
+      AppendString(out_, *name);
     } else {
       AppendPiece(out_, number);
     }

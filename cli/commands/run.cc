@@ -8,6 +8,7 @@
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "proto/convert/plan.h"
+#include "proto/enum_names.h"
 #include "proto/json.h"
 
 namespace moeplan::cli {
@@ -42,7 +43,7 @@ StatusOr<Plan> PickPlan(const PlanAnswer& answer, const RunOptions& options) {
 
 void PrintReport(const v1::RunReport& report) {
   std::printf("%s: predicted %s, measured %s ± %s, output within %.2g of the reference, %d dropped\n",
-              v1::Schedule::Family_Name(report.schedule()).c_str(), Duration(report.predicted_time_s()).c_str(),
+              EnumNameOf(report.schedule()).c_str(), Duration(report.predicted_time_s()).c_str(),
               Duration(report.measured_time_s()).c_str(), Duration(report.spread_s() / 2).c_str(),
               report.max_relative_error(), report.dropped_tokens());
 }

@@ -9,6 +9,7 @@
 #include "models/fit/fit.h"
 #include "models/text.h"
 #include "planner/search/plan_layer.h"
+#include "proto/enum_names.h"
 
 namespace moeplan::cli {
 namespace {
@@ -60,9 +61,9 @@ std::string Factor(double factor) {
 }
 
 std::string Label(const v1::MeasuredCandidate& candidate) {
-  std::string text = v1::Schedule::Family_Name(candidate.schedule());
+  std::string text = EnumNameOf(candidate.schedule());
   if (candidate.all_to_all() != v1::AllToAll::DIRECT) {
-    text += StrCat(" ", v1::AllToAll::Algorithm_Name(candidate.all_to_all()));
+    text += StrCat(" ", EnumNameOf(candidate.all_to_all()));
   }
   if (candidate.chunks() > 1) text += StrCat(" N=", candidate.chunks());
   if (candidate.partition_degree() > 1) text += StrCat(" r=", candidate.partition_degree());

@@ -1,28 +1,29 @@
 #include "executor/all_to_all/phased_all_to_all.h"
 
+#include "models/all_to_all/algorithm.h"
 #include "models/check.h"
 #include "models/text.h"
 
 namespace moeplan {
 namespace {
 
-// The counts of one buffer on every rank of the own node.
-class NodeCounts {
+// The counts of one buffer on every rank of a team.
+class TeamCounts {
  public:
   Status Allocate(const PeerRows& rows, int ranks, Device& device) {
     ASSIGN_OR_RETURN(memory_, device.Allocate(CountsOf(rows.cells) * sizeof(int32_t) * ranks));
     return OkStatus();
   }
 
-  void Gather(const PeerRows& rows, Communicator& node, Stream& stream) {
+  void Gather(const PeerRows& rows, Communicator& team, Stream& stream) {
     if (memory_.bytes() == 0) return;
-    node.AllGather(std::as_bytes(std::span(rows.cells.counts, CountsOf(rows.cells))), {memory_.data(), memory_.bytes()},
+    team.AllGather(std::as_bytes(std::span(rows.cells.counts, CountsOf(rows.cells))), {memory_.data(), memory_.bytes()},
                    stream);
   }
 
-  // `own`, as the rank at `place` has it. Requires that the stream has gathered.
-  CellLayout At(int place, CellLayout own) const {
-    own.counts = reinterpret_cast<const int32_t*>(memory_.data()) + place * CountsOf(own);
+  // `own`, as a rank of the team has it. Requires that the stream has gathered.
+  CellLayout At(int rank, CellLayout own) const {
+    own.counts = reinterpret_cast<const int32_t*>(memory_.data()) + rank * CountsOf(own);
     return own;
   }
 
@@ -33,58 +34,63 @@ class NodeCounts {
 class Runner final : public PhasedAllToAll {
  public:
   Runner(const PhasedExchange& what, Device& device, AllToAllTeams& teams, Stream& inside_nodes)
-      : what_(what), device_(device), teams_(teams), inside_nodes_(inside_nodes) {
+      : what_(what),
+        definition_(DefinitionOf(what.algorithm)),
+        phases_(definition_.phases(what.group)),
+        device_(device),
+        teams_(teams),
+        inside_nodes_(inside_nodes) {
     MOEPLAN_CHECK(what.recv.cells.blocks == what.group.size && what.group.size % what.send.cells.blocks == 0);
-    exchange_ = {.algorithm = what.algorithm,
-                 .group = what.group,
+    exchange_ = {.group = what.group,
                  .rank = what.rank,
                  .dump = what.group.size / what.send.cells.blocks,
                  .bytes = [this](int from, int to) { return BlockBytes(from, to); }};
   }
 
   Status Allocate() {
-    const AllToAllAlgorithm algorithm = what_.algorithm;
+    const KnownBlocks known = irregular() ? definition_.known_blocks : KnownBlocks::kOwn;
     const int per_node = what_.group.ranks_per_node;
-    const bool passes_on = irregular() && !AtOnce(algorithm);
-    if (passes_on) RETURN_IF_ERROR(node_sends_.Allocate(what_.send, per_node, device_));
-    if (passes_on && algorithm == AllToAllAlgorithm::kHier1d)
-      RETURN_IF_ERROR(node_receives_.Allocate(what_.recv, per_node, device_));
-    for (size_t phase = 0; !irregular() && phase < TeamsOf(algorithm).size(); ++phase) {
+    if (known == KnownBlocks::kSentByNode || known == KnownBlocks::kSentOrGotByNode)
+      RETURN_IF_ERROR(node_sends_.Allocate(what_.send, per_node, device_));
+    if (known == KnownBlocks::kSentOrGotByNode) RETURN_IF_ERROR(node_receives_.Allocate(what_.recv, per_node, device_));
+    if (known == KnownBlocks::kAll) RETURN_IF_ERROR(all_sends_.Allocate(what_.send, what_.group.size, device_));
+    for (size_t phase = 0; !irregular() && phase < phases_.size(); ++phase) {
       transfers_.push_back(TransfersOf(static_cast<int>(phase)));
     }
     return OkStatus();
   }
 
   void Enqueue(const std::string& task, Stream& stream) override {
-    if (AtOnce(what_.algorithm)) return EnqueueAtOnce(task, stream);
     node_sends_.Gather(what_.send, teams_[Team::kNode], stream);
     node_receives_.Gather(what_.recv, teams_[Team::kNode], stream);
-    for (size_t phase = 0; phase < TeamsOf(what_.algorithm).size(); ++phase) Queue(static_cast<int>(phase), stream);
+    all_sends_.Gather(what_.send, teams_[Team::kGroup], stream);
+    const bool beside = definition_.first_beside_others;
+    if (beside) QueueInside(task, stream);
+    for (size_t phase = beside ? 1 : 0; phase < phases_.size(); ++phase) Queue(static_cast<int>(phase), stream);
+    if (beside) device_.Wait(stream, *inside_done_);
   }
 
  private:
   bool irregular() const { return what_.send.cells.counts != nullptr || what_.recv.cells.counts != nullptr; }
 
-  void EnqueueAtOnce(const std::string& task, Stream& stream) {
+  void QueueInside(const std::string& task, Stream& stream) {
     device_.Record(*begun_, stream);
     device_.Wait(inside_nodes_, *begun_);
     device_.Label(inside_nodes_, StrCat(task, kInsideNodes));
     Queue(/*phase=*/0, inside_nodes_);
     device_.Record(*inside_done_, inside_nodes_);
-    Queue(/*phase=*/1, stream);
-    device_.Wait(stream, *inside_done_);
   }
 
   void Queue(int phase, Stream& stream) {
     if (!TakesPart(what_.algorithm, phase, what_.group, what_.rank)) return;
-    Communicator& team = teams_[TeamsOf(what_.algorithm)[phase]];
+    Communicator& team = teams_[phases_[phase]];
     if (irregular()) return team.SendRecv([this, phase] { return TransfersOf(phase); }, stream);
     team.SendRecv(transfers_[phase].sends, transfers_[phase].recvs, stream);
   }
 
   Transfers TransfersOf(int phase) const {
-    const PhaseMessages messages = PhaseOf(exchange_, phase);
-    const Team team = TeamsOf(what_.algorithm)[phase];
+    const PhaseMessages messages = PhaseOf(what_.algorithm, exchange_, phase);
+    const Team team = phases_[phase];
     Transfers transfers;
     for (const Message& message : messages.sends) transfers.sends.push_back(TransferOf(message, team));
     for (const Message& message : messages.receives) transfers.recvs.push_back(TransferOf(message, team));
@@ -119,8 +125,12 @@ class Runner final : public PhasedAllToAll {
     if (from == what_.rank) return BytesSent(what_.send.cells, to);
     if (to == what_.rank) return BytesReceived(what_.recv.cells, from);
     const int per_node = what_.group.ranks_per_node;
+    if (irregular() && definition_.known_blocks == KnownBlocks::kAll) {
+      return BytesSent(all_sends_.At(from, what_.send.cells), to);
+    }
     const bool leaves = from / per_node == what_.rank / per_node;
     if (!irregular()) return leaves ? BytesSent(what_.send.cells, to) : BytesReceived(what_.recv.cells, from);
+    MOEPLAN_CHECK(definition_.known_blocks != KnownBlocks::kOwn);
     return leaves ? BytesSent(node_sends_.At(from % per_node, what_.send.cells), to)
                   : BytesReceived(node_receives_.At(to % per_node, what_.recv.cells), from);
   }
@@ -133,11 +143,13 @@ class Runner final : public PhasedAllToAll {
   }
 
   const PhasedExchange what_;
+  const AllToAllDefinition& definition_;
+  const std::vector<Team> phases_;
   Exchange exchange_;
   Device& device_;
   AllToAllTeams& teams_;
   Stream& inside_nodes_;
-  NodeCounts node_sends_, node_receives_;
+  TeamCounts node_sends_, node_receives_, all_sends_;
   std::vector<Transfers> transfers_;  // By phase, of regular rows.
   const std::unique_ptr<Event> begun_ = device_.MakeEvent(), inside_done_ = device_.MakeEvent();
 };

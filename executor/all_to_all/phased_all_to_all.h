@@ -1,12 +1,13 @@
 // Runs an all-to-all algorithm other than DIRECT, phase by phase, over a communicator's send/recv.
 //
-// Phases follow one another on the stream of the task; those of PIPE run at once, the one inside nodes on a stream of
-// its own, and the task's stream goes on when both are done. Blocks are sent from where they lie: nothing is packed.
+// Phases follow one another on the stream of the task; the first of PIPE, inside nodes, runs beside the other on a
+// stream of its own, and the task's stream goes on when both are done. Blocks are sent from where they lie: nothing is
+// packed.
 //
 // Irregular rows (counts that are read when the stream gets there): "sizes first, then data" holds for every algorithm.
 // PIPE knows all it needs from the own counts. In the HIERs some ranks pass on what they neither sent nor get, so the
 // ranks of a node gather their counts first: HIER_2D those of what they send, HIER_1D, whose leaders also scatter,
-// those of what they receive, too. Transfers are then sized as the stream gets to each phase.
+// those of what they receive, too (KnownBlocks). Transfers are then sized as the stream gets to each phase.
 #pragma once
 
 #include <memory>
@@ -15,13 +16,14 @@
 #include <string_view>
 #include <vector>
 
-#include "executor/all_to_all/phases.h"
 #include "executor/communicator.h"
 #include "executor/device.h"
+#include "models/all_to_all/phases.h"
+#include "models/cost/profile.h"
 
 namespace moeplan {
 
-// What follows the task's name in the label of the phase that PIPE runs inside nodes.
+// What follows the task's name in the label of a phase that runs beside the others.
 inline constexpr std::string_view kInsideNodes = " (inside nodes)";
 
 // The communicators of the teams that a rank is in.
@@ -36,7 +38,7 @@ class AllToAllTeams {
   std::unique_ptr<Communicator> node_, place_;
 };
 
-// What is exchanged; buffers are borrowed. `scratch` has ScratchBlocks (models/schedule/all_to_all.h) times the bytes
+// What is exchanged; buffers are borrowed. `scratch` has ScratchBlocks (models/all_to_all/algorithm.h) times the bytes
 // of the largest block that may come, and may serve whatever else runs on the same stream.
 struct PhasedExchange {
   AllToAllAlgorithm algorithm = AllToAllAlgorithm::kHier2d;

@@ -66,8 +66,10 @@ class RowCodec {
       case Codec::kFp8: return EncodeScaled<&Fp8FromFloat>(row, columns_, kLargestFp8, encoded, row_bytes_);
       case Codec::kInt8: return EncodeScaled<&Int8FromFloat>(row, columns_, kLargestInt8, encoded, row_bytes_);
       case Codec::kZfp: return zfp_->Encode(row, encoded);
-      default: return Store(row, ElementType::kBfloat16, columns_, encoded);
+      case Codec::kNone:
+      case Codec::kBf16: return Store(row, ElementType::kBfloat16, columns_, encoded);
     }
+    OwnCodecOf(codec_).encode({row, static_cast<size_t>(columns_)}, {encoded, row_bytes_});
   }
 
   void Decode(const std::byte* encoded, float* row) {
@@ -80,12 +82,14 @@ class RowCodec {
       case Codec::kFp8: return DecodeScaled<uint8_t, &FloatFromFp8>(encoded, columns_, row);
       case Codec::kInt8: return DecodeScaled<int8_t, &FloatFromInt8>(encoded, columns_, row);
       case Codec::kZfp: return zfp_->Decode(encoded, row);
-      default: return Load(encoded, ElementType::kBfloat16, columns_, row);
+      case Codec::kNone:
+      case Codec::kBf16: return Load(encoded, ElementType::kBfloat16, columns_, row);
     }
+    OwnCodecOf(codec_).decode({encoded, row_bytes_}, {row, static_cast<size_t>(columns_)});
   }
 
   // Scaled back, a value next to the largest finite one of the type may lie beyond it, which the value did not.
-  bool may_overshoot() const { return codec_ == Codec::kFp8 || codec_ == Codec::kInt8 || codec_ == Codec::kZfp; }
+  bool may_overshoot() const { return codec_ != Codec::kFp16 && codec_ != Codec::kBf16; }
 
  private:
   RowCodec(Codec codec, const ElementRowsShape& shape)

@@ -1,32 +1,17 @@
 #include "executor/host/expert_ffn.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 
 #include "executor/host/gemm.h"
 #include "models/check.h"
 
 namespace moeplan {
-namespace {
-
-constexpr float kInverseSqrt2 = std::numbers::sqrt2_v<float> / 2;
-
-float GeluOf(float x) { return x * 0.5F * (1 + std::erf(x * kInverseSqrt2)); }
-float GeluSlopeOf(float x) {
-  constexpr float kInverseSqrt2Pi = 0.5F * std::numbers::inv_sqrtpi_v<float> * std::numbers::sqrt2_v<float>;
-  return 0.5F * (1 + std::erf(x * kInverseSqrt2)) + x * kInverseSqrt2Pi * std::exp(-0.5F * x * x);
-}
-float SiluOf(float x) { return x / (1 + std::exp(-x)); }
-float SiluSlopeOf(float x) {
-  const float sigmoid = 1 / (1 + std::exp(-x));
-  return sigmoid * (1 + x * (1 - sigmoid));
-}
-
-}  // namespace
-
 ExpertFfn::ExpertFfn(const Layer& layer, const ExpertWeights& weights, ExpertGradients* gradients)
-    : layer_(layer), weights_(weights), gradients_(gradients) {}
+    : layer_(layer), function_(FunctionOf(layer)), weights_(weights), gradients_(gradients) {}
+
+void ExpertFfn::BecomeHidden() {
+  function_.hidden(up_.data(), gated() ? gate_up_.data() : nullptr, up_.data(), up_.size());
+}
 
 void ExpertFfn::AddBias(const std::vector<float>& biases, int expert, int columns, std::span<float> rows) {
   if (biases.empty()) return;
@@ -74,7 +59,7 @@ void ExpertFfn::Forward(int expert, int rows, const float* in, float* kept, floa
     AddBias(weights_.gate_up_bias, expert, hidden, gate_up_);
   }
   if (kept != nullptr) Keep(rows, kept);
-  for (size_t i = 0; i < up_.size(); ++i) up_[i] = gated() ? up_[i] * SiluOf(gate_up_[i]) : GeluOf(up_[i]);
+  BecomeHidden();
   Multiply(up_.data(), weights_.down.data() + MatrixAt(expert), out, rows, hidden, layer_.model_dim);
   AddBias(weights_.down_bias, expert, layer_.model_dim, {out, static_cast<size_t>(rows) * layer_.model_dim});
 }
@@ -86,11 +71,7 @@ void ExpertFfn::InputGradient(int expert, int rows, const float* kept, const flo
   hidden_gradient_.resize(up_.size());
   MultiplyByTransposed(out_gradient, weights_.down.data() + MatrixAt(expert), /*add=*/0, hidden_gradient_.data(), rows,
                        layer_.model_dim, hidden);
-  for (size_t i = 0; i < up_.size(); ++i) {
-    const float up = up_[i], gradient = hidden_gradient_[i];
-    up_[i] = gradient * (gated() ? SiluOf(gate_up_[i]) : GeluSlopeOf(up));
-    if (gated()) gate_up_[i] = gradient * up * SiluSlopeOf(gate_up_[i]);
-  }
+  function_.gradients(hidden_gradient_.data(), up_.data(), gated() ? gate_up_.data() : nullptr, up_.size());
   Keep(rows, kept_gradient);
   MultiplyByTransposed(up_.data(), weights_.up.data() + MatrixAt(expert), /*add=*/0, in_gradient, rows, hidden,
                        layer_.model_dim);
@@ -115,7 +96,7 @@ void ExpertFfn::WeightGradient(int expert, int rows, const float* in, const floa
   AddBiasGradient({out_gradient, static_cast<size_t>(rows) * layer_.model_dim}, expert, layer_.model_dim, scale,
                   gradients_->down_bias);
   Separate(rows, kept, up_, gate_up_);
-  for (size_t i = 0; i < up_.size(); ++i) up_[i] = gated() ? up_[i] * SiluOf(gate_up_[i]) : GeluOf(up_[i]);
+  BecomeHidden();
   AddTransposedProduct(scale, up_.data(), out_gradient, gradients_->down.data() + at, hidden, rows, layer_.model_dim);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "executor/layer/layer_weights.h"
+#include "models/workload/expert.h"
 
 namespace moeplan {
 
@@ -31,6 +32,8 @@ class ExpertFfn {
   bool gated() const { return layer_.expert_matrices == 3; }
   size_t MatrixAt(int expert) const { return static_cast<size_t>(expert) * layer_.model_dim * weights_.shard.hidden; }
   void Keep(int rows, float* kept) const;
+  // What stands in up_ becomes the function of it and gate_up_.
+  void BecomeHidden();
   // To every row of `columns` values, the bias of `expert`, if there are biases; and the mirror of that.
   static void AddBias(const std::vector<float>& biases, int expert, int columns, std::span<float> rows);
   static void AddBiasGradient(std::span<const float> rows, int expert, int columns, float scale,
@@ -39,6 +42,7 @@ class ExpertFfn {
   void Separate(int rows, const float* kept, std::vector<float>& up, std::vector<float>& gate_up) const;
 
   const Layer layer_;
+  const ExpertFunction function_;
   const ExpertWeights& weights_;
   ExpertGradients* gradients_;
   std::vector<float> up_, gate_up_, hidden_gradient_, up_gradient_, gate_up_gradient_;

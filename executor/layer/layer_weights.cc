@@ -114,17 +114,6 @@ float RoundToBfloat16(float value) {
   return std::bit_cast<float>(rounded);
 }
 
-double Gelu(double x) { return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2)); }
-double Silu(double x) { return x / (1 + std::exp(-x)); }
-double GeluSlope(double x) {
-  const double density = std::exp(-x * x / 2) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
-  return 0.5 * (1 + std::erf(x / std::numbers::sqrt2)) + x * density;
-}
-double SiluSlope(double x) {
-  const double sigmoid = 1 / (1 + std::exp(-x));
-  return sigmoid * (1 + x * (1 - sigmoid));
-}
-
 namespace {
 ExpertGradients ZeroGradientsOf(const ExpertWeights& weights) {
   const auto zeros = [](const std::vector<float>& like) { return std::vector<float>(like.size()); };

@@ -67,10 +67,4 @@ std::vector<float> MakeOutputGradient(const Layer& layer, const Layout& layout, 
 // Rounds to the nearest BF16, ties to even; the identity on infinities; NaN stays NaN.
 float RoundToBfloat16(float value);
 
-// The nonlinearity of an expert: GELU (exact, by erf) of `up`, or SwiGLU: silu(gate_up)·up.
-double Gelu(double x);
-double Silu(double x);
-double GeluSlope(double x);
-double SiluSlope(double x);
-
 }  // namespace moeplan

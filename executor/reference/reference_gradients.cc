@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/workload/expert.h"
+
 namespace moeplan {
 namespace {
 
@@ -63,6 +65,7 @@ class Ffn {
         hidden_(full.shard.hidden),
         gated_(layer.expert_matrices == 3),
         has_biases_(layer.expert_bias),
+        function_(FunctionOf(layer)),
         at_(static_cast<size_t>(expert) * model_ * hidden_),
         full_(full),
         x_(Terms::Exactly(rows)),
@@ -74,8 +77,7 @@ class Ffn {
       g_ = x_ * GateUp();
       g_.AddToRows(BiasOf(full.gate_up_bias, expert, hidden_));
     }
-    h_ = Terms::Exactly(gated_ ? Matrix(u_.value.cwiseProduct(g_.value.unaryExpr(&Silu)))
-                               : Matrix(u_.value.unaryExpr(&Gelu)));
+    h_ = Terms::Exactly(OfHidden(function_.value));
     output_ = h_ * down_;
     output_.AddToRows(BiasOf(full.down_bias, expert, model_));
   }
@@ -86,8 +88,7 @@ class Ffn {
   Terms Backward(const Matrix& output_gradient, ReferenceExpertGradients& gradients) const {
     const Terms y_gradient = Terms::Exactly(output_gradient);
     const Terms h_gradient = y_gradient * down_.transpose();
-    const Terms u_gradient =
-        h_gradient.Times(gated_ ? Matrix(g_.value.unaryExpr(&Silu)) : Matrix(u_.value.unaryExpr(&GeluSlope)));
+    const Terms u_gradient = h_gradient.Times(OfHidden(function_.up_slope));
     Terms x_gradient = u_gradient * up_.transpose();
     Append(x_.transpose() * u_gradient, gradients.up);
     Append(h_.transpose() * y_gradient, gradients.down);
@@ -96,7 +97,7 @@ class Ffn {
       Append(y_gradient.SumOfRows(), gradients.down_bias);
     }
     if (!gated_) return x_gradient;
-    const Terms g_gradient = h_gradient.Times(u_.value.cwiseProduct(g_.value.unaryExpr(&SiluSlope)));
+    const Terms g_gradient = h_gradient.Times(OfHidden(function_.gate_up_slope));
     x_gradient += g_gradient * GateUp().transpose();
     Append(x_.transpose() * g_gradient, gradients.gate_up);
     if (has_biases_) Append(g_gradient.SumOfRows(), gradients.gate_up_bias);
@@ -104,10 +105,14 @@ class Ffn {
   }
 
  private:
+  Matrix OfHidden(double (*function)(double, double)) const {
+    return u_.value.binaryExpr(gated_ ? g_.value : u_.value, function);
+  }
   Terms GateUp() const { return FromRows(full_.gate_up, at_, model_, hidden_); }
 
   const int model_, hidden_;
   const bool gated_, has_biases_;
+  const ExpertFunction function_;
   const size_t at_;
   const ExpertWeights& full_;
   const Terms x_, up_, down_;

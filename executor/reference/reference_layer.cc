@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "executor/host/gating.h"
+#include "models/workload/expert.h"
 
 namespace moeplan {
 namespace {
@@ -32,12 +33,9 @@ Computed FeedForward(const Layer& layer, const ExpertWeights& full, int expert, 
   const auto through = [&](const std::vector<float>& matrix, const std::vector<float>& bias) -> Matrix {
     return (rows * ExpertMatrix(matrix, expert, model, hidden_dim)).rowwise() + Bias(bias, expert, hidden_dim).row(0);
   };
-  Matrix hidden = through(full.up, full.up_bias);
-  if (layer.expert_matrices == 3) {
-    hidden = hidden.cwiseProduct(through(full.gate_up, full.gate_up_bias).unaryExpr(&Silu));
-  } else {
-    hidden = hidden.unaryExpr(&Gelu);
-  }
+  const Matrix up = through(full.up, full.up_bias);
+  const Matrix gate_up = layer.expert_matrices == 3 ? through(full.gate_up, full.gate_up_bias) : up;
+  const Matrix hidden = up.binaryExpr(gate_up, FunctionOf(layer).value);
   const Matrix down = ExpertMatrix(full.down, expert, hidden_dim, model), bias = Bias(full.down_bias, expert, model);
   return {(hidden * down).rowwise() + bias.row(0),
           (hidden.cwiseAbs() * down.cwiseAbs()).rowwise() + bias.cwiseAbs().row(0)};

@@ -1,6 +1,7 @@
 #include "models/cost/profile.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "models/check.h"
@@ -26,7 +27,7 @@ std::string_view Name(AllToAllAlgorithm algorithm) {
     case AllToAllAlgorithm::kHier2d: return "HIER_2D";
     case AllToAllAlgorithm::kPipe: return "PIPE";
   }
-  return "?";
+  return OwnNames<AllToAllAlgorithm>::NameOf(algorithm);
 }
 
 std::string_view Name(Contention contention) {
@@ -59,19 +60,7 @@ std::string_view Name(Kernel kernel) {
     case Kernel::kExpertInputGradient: return "EXPERT_INPUT_GRADIENT";
     case Kernel::kExpertWeightGradient: return "EXPERT_WEIGHT_GRADIENT";
   }
-  return "?";
-}
-
-std::string_view Name(Codec codec) {
-  switch (codec) {
-    case Codec::kNone: return "NONE";
-    case Codec::kFp16: return "FP16";
-    case Codec::kBf16: return "BF16";
-    case Codec::kFp8: return "FP8";
-    case Codec::kInt8: return "INT8";
-    case Codec::kZfp: return "ZFP";
-  }
-  return "?";
+  return OwnNames<Kernel>::NameOf(kernel);
 }
 
 namespace {
@@ -80,20 +69,65 @@ constexpr Kernel kEncodeKernels[] = {Kernel::kEncodeFp16, Kernel::kEncodeBf16, K
                                      Kernel::kEncodeZfp};
 constexpr Kernel kDecodeKernels[] = {Kernel::kDecodeFp16, Kernel::kDecodeBf16, Kernel::kDecodeFp8, Kernel::kDecodeInt8,
                                      Kernel::kDecodeZfp};
+constexpr Kernel kProducts[] = {Kernel::kExpertGemm, Kernel::kExpertInputGradient, Kernel::kExpertWeightGradient};
+
+// Of the own kernels, codecs and experts, by the index of each.
+struct OwnKernels {
+  std::vector<Kernel> like;
+  std::vector<std::pair<Kernel, Kernel>> of_codec;
+  std::vector<std::array<Kernel, 3>> of_expert;
+
+  Kernel Add(std::string name, Kernel built_in) {
+    MOEPLAN_CHECK(!NamedValue<Kernel>(name));
+    like.push_back(built_in);
+    return OwnNames<Kernel>::Add(std::move(name));
+  }
+};
+OwnKernels& Own() {
+  static OwnKernels own;
+  return own;
+}
 }  // namespace
+
+void AddKernelsOf(Codec codec) {
+  const Kernel encode = Own().Add(StrCat("ENCODE_", Name(codec)), Kernel::kEncodeInt8);
+  const Kernel decode = Own().Add(StrCat("DECODE_", Name(codec)), Kernel::kDecodeInt8);
+  Own().of_codec.emplace_back(encode, decode);
+}
+
+void AddKernelsOf(ExpertKind kind) {
+  auto& kernels = Own().of_expert.emplace_back();
+  for (size_t i = 0; i < std::size(kProducts); ++i) {
+    kernels[i] = Own().Add(StrCat(Name(kProducts[i]), "_", Name(kind)), kProducts[i]);
+  }
+}
+
+Kernel KernelOf(ExpertKind kind, Kernel product) {
+  const int own = OwnNames<ExpertKind>::IndexOf(kind);
+  if (own < 0) return product;
+  return Own().of_expert[own][std::ranges::find(kProducts, product) - std::begin(kProducts)];
+}
+
+Kernel BuiltInLike(Kernel kernel) {
+  const int own = OwnNames<Kernel>::IndexOf(kernel);
+  return own < 0 ? kernel : Own().like[own];
+}
 
 Kernel EncodeKernel(Codec codec) {
   MOEPLAN_CHECK(codec != Codec::kNone);
+  if (const int own = OwnNames<Codec>::IndexOf(codec); own >= 0) return Own().of_codec[own].first;
   return kEncodeKernels[static_cast<size_t>(codec) - 1];
 }
 
 Kernel DecodeKernel(Codec codec) {
   MOEPLAN_CHECK(codec != Codec::kNone);
+  if (const int own = OwnNames<Codec>::IndexOf(codec); own >= 0) return Own().of_codec[own].second;
   return kDecodeKernels[static_cast<size_t>(codec) - 1];
 }
 
 Codec CodecOf(Kernel kernel) {
-  for (const Codec codec : kLossyCodecs) {
+  for (int value = 1; value < kBuiltIn<Codec> + OwnNames<Codec>::count(); ++value) {
+    const auto codec = static_cast<Codec>(value);
     if (EncodeKernel(codec) == kernel || DecodeKernel(codec) == kernel) return codec;
   }
   return Codec::kNone;
@@ -104,10 +138,7 @@ double BusFactor(Collective collective, int group_size) {
   return collective == Collective::kAllReduce ? 2 * share : share;
 }
 
-bool CountsFlops(Kernel kernel) {
-  return kernel == Kernel::kExpertGemm || kernel == Kernel::kExpertInputGradient ||
-         kernel == Kernel::kExpertWeightGradient;
-}
+bool CountsFlops(Kernel kernel) { return std::ranges::find(kProducts, BuiltInLike(kernel)) != std::end(kProducts); }
 
 std::string Describe(const CollectiveKey& key) {
   std::string text =

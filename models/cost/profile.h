@@ -18,9 +18,12 @@ namespace moeplan {
 
 // kAllToAllAllGather is Parm's SAA: the second all-to-all with the gather over MP inside it.
 enum class Collective { kAllToAll, kAllGather, kReduceScatter, kAllReduce, kAllToAllAllGather };
-enum class AllToAllAlgorithm { kDirect, kHier1d, kHier2d, kPipe };
+enum class AllToAllAlgorithm { kDirect, kHier1d, kHier2d, kPipe };  // And own ones.
+template <>
+inline constexpr int kBuiltIn<AllToAllAlgorithm> = 4;
 // What else runs at the same time.
 enum class Contention { kNone, kWithCopy, kWithAllGather, kWithAllToAll, kWithExpertGemm };
+// And those of own codecs and experts.
 enum class Kernel {
   kDeviceCopy,
   kExpertGemm,
@@ -39,19 +42,29 @@ enum class Kernel {
   kExpertInputGradient,
   kExpertWeightGradient,
 };
+template <>
+inline constexpr int kBuiltIn<Kernel> = 16;
 
 // The names of the contract, such as "ALL_TO_ALL".
 std::string_view Name(Collective collective);
 std::string_view Name(AllToAllAlgorithm algorithm);
 std::string_view Name(Contention contention);
 std::string_view Name(Kernel kernel);
-std::string_view Name(Codec codec);
 
 // The kernels of a codec. Requires one.
 Kernel EncodeKernel(Codec codec);
 Kernel DecodeKernel(Codec codec);
 // The codec of such a kernel; kNone for others.
 Codec CodecOf(Kernel kernel);
+
+// The kernel that runs EXPERT_GEMM, EXPERT_INPUT_GRADIENT or EXPERT_WEIGHT_GRADIENT on experts of that kind, and back:
+// the built-in kernel that an own one is like; itself for a built-in one.
+Kernel KernelOf(ExpertKind kind, Kernel product);
+Kernel BuiltInLike(Kernel kernel);
+
+// The kernels of an own codec or expert, named after it; for its registration, right after its name was added.
+void AddKernelsOf(Codec codec);
+void AddKernelsOf(ExpertKind kind);
 
 // φ(n): the share of the `size` column that crosses a link of each rank.
 double BusFactor(Collective collective, int group_size);

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "models/schedule/all_to_all.h"
+#include "models/all_to_all/algorithm.h"
 #include "models/schedule/schedules.h"
+#include "models/workload/codec.h"
 #include "models/workload/groups.h"
 
 namespace moeplan {
@@ -14,7 +15,7 @@ std::vector<Knobs> VariantsOf(Family family, const Layout& layout, int gpus_per_
   const bool can_overlap = layout.tensor_parallel > 1 && GroupSize(Group::kExpertShard, layout) > 1;
   if (family == Family::kParmS2 && can_overlap) variants.push_back({.family = family, .overlapped_gather = true});
   const GroupShape group = ShapeOf(ExchangeGroup(family), layout, gpus_per_node);
-  for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
+  for (const AllToAllAlgorithm algorithm : IndirectAlgorithms()) {
     if (AlgorithmAllowed(algorithm, group).ok()) variants.push_back({.family = family, .all_to_all = algorithm});
   }
   return variants;
@@ -23,7 +24,7 @@ std::vector<Knobs> VariantsOf(Family family, const Layout& layout, int gpus_per_
 std::vector<Knobs> WithCodecs(const Knobs& variant, const Workload& workload) {
   std::vector<Knobs> variants = {variant};
   std::vector<Codec> codecs = {Codec::kNone};
-  for (const Codec codec : kLossyCodecs) {
+  for (const Codec codec : LossyCodecs()) {
     if (CodecAllowed(codec, variant.family, workload).ok()) codecs.push_back(codec);
   }
   for (const Codec dispatch : codecs) {

@@ -1,7 +1,6 @@
 // Which candidates a layer has, before anyone prices them: shared by who searches and by who measures for the search.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "models/plan/plan.h"
@@ -9,9 +8,8 @@
 
 namespace moeplan {
 
-// From the simplest to the most involved; the order that settles ties.
-inline constexpr std::array kFamilies = {Family::kBaseline, Family::kBaselineTp, Family::kParmS1,  Family::kParmS2,
-                                         Family::kMontaO1,  Family::kMontaO2,    Family::kMontaO3, Family::kPipeline};
+// From the simplest to the most involved, own ones last; the order that settles ties.
+inline std::vector<Family> Families() { return AllFrom(Family::kBaseline); }
 
 // The knobs of a family apart from its chunk count, simplest first: DIRECT all-to-alls; PARM_S2, where there is both
 // something to exchange and something to gather, with the overlapped gather; then each other all-to-all algorithm that

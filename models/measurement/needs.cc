@@ -28,7 +28,7 @@ double NominalS(const CostKey& key, double size, const Cluster& cluster) {
 
 bool IsKernel(const CostKey& key, Kernel kernel) {
   const auto* found = std::get_if<KernelKey>(&key);
-  return found && found->kernel == kernel;
+  return found && BuiltInLike(found->kernel) == kernel;
 }
 
 // The operations whose slowdown under others is worth measuring: the gate and permutations are too short to matter, and
@@ -98,7 +98,7 @@ void AddGraph(const TaskGraph& graph, AllToAllAlgorithm algorithm, NeedList& lis
 }
 
 void AddCandidates(const Workload& workload, const Cluster& cluster, NeedList& list) {
-  for (const Family family : kFamilies) {
+  for (const Family family : Families()) {
     if (!FamilyAllowed(family, workload).ok()) continue;
     for (const Knobs& plain : VariantsOf(family, workload.layout, cluster.gpus_per_node)) {
       for (const Knobs& variant : WithCodecs(plain, workload)) {

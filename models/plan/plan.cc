@@ -13,7 +13,7 @@ std::string_view Name(Family family) {
     case Family::kMontaO3: return "MONTA_O3";
     case Family::kPipeline: return "PIPELINE";
   }
-  return "?";
+  return OwnNames<Family>::NameOf(family);
 }
 
 }  // namespace moeplan

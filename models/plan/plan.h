@@ -15,6 +15,7 @@
 
 namespace moeplan {
 
+// And own ones.
 enum class Family {
   kBaseline,    // DeepSpeed-MoE as Parm §II describes it.
   kBaselineTp,  // ESP = MP without the all-gather, MoNTA's baseline.
@@ -25,6 +26,8 @@ enum class Family {
   kMontaO3,
   kPipeline,
 };
+template <>
+inline constexpr int kBuiltIn<Family> = 8;
 std::string_view Name(Family family);
 
 // What distinguishes one candidate from another.

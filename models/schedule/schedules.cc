@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <map>
 
-#include "models/schedule/all_to_all.h"
+#include "models/all_to_all/algorithm.h"
 #include "models/schedule/families.h"
 #include "models/text.h"
 #include "models/workload/codec.h"
@@ -12,37 +13,43 @@
 namespace moeplan {
 namespace {
 
-using Build = TaskGraph (*)(const Knobs&, const Workload&, const Cluster&);
-struct FamilyBuilder {
-  Family family;
-  Build build;
-  int Knobs::*pieces;  // Which knob counts the pieces that the slots are cut into; null: none does.
-};
-constexpr FamilyBuilder kBuilders[] = {
-    {Family::kBaseline, BuildBaseline, nullptr},
-    {Family::kBaselineTp, BuildBaselineTp, nullptr},
-    {Family::kParmS1, BuildParmS1, &Knobs::partition_degree},
-    {Family::kParmS2, BuildParmS2, &Knobs::partition_degree},
-    {Family::kMontaO1, BuildMonta, nullptr},
-    {Family::kMontaO2, BuildMonta, &Knobs::chunks},
-    {Family::kMontaO3, BuildMonta, &Knobs::chunks},
-    {Family::kPipeline, BuildPipeline, &Knobs::partition_degree},
-};
-
-const FamilyBuilder* BuilderOf(Family family) {
-  const auto* found = std::ranges::find(kBuilders, family, &FamilyBuilder::family);
-  return found == std::end(kBuilders) ? nullptr : found;
-}
-
-bool NeedsShardsEqualTensor(Family family) {
-  return family == Family::kBaselineTp || family == Family::kMontaO1 || family == Family::kMontaO2 ||
-         family == Family::kMontaO3;
+Status NeedsShardsEqualTensor(const Workload& workload) {
+  const Layout& layout = workload.layout;
+  if (layout.tensor_parallel == layout.expert_sharding_parallel) return OkStatus();
+  return Infeasible(StrCat("needs expertShardingParallel = tensorParallel, found ", layout.expert_sharding_parallel,
+                           " and ", layout.tensor_parallel));
 }
 
 bool LooksAtWholeBatch(GateKind gate) { return gate == GateKind::kBatchPrioritized || gate == GateKind::kExpertChoice; }
 
+Status NeedsGateOfSlices(const Workload& workload) {
+  if (!LooksAtWholeBatch(workload.layer.gate) || workload.layout.tensor_parallel == 1) return OkStatus();
+  return Infeasible("the gate looks at the whole batch, and S1 gates slices of it");
+}
+
+ScheduleDefinition MontaDefinition(int Knobs::*pieces) {
+  return {.build = BuildMonta, .allowed = NeedsShardsEqualTensor, .exchange_group = Group::kExpert, .pieces = pieces};
+}
+
+// In the order of Family; own ones, which alone carry their names, follow.
+std::deque<ScheduleDefinition>& Definitions() {
+  static std::deque<ScheduleDefinition> definitions = {
+      {.build = BuildBaseline, .exchange_group = Group::kExpert, .baseline = true},
+      {.build = BuildBaselineTp, .allowed = NeedsShardsEqualTensor, .exchange_group = Group::kExpert, .baseline = true},
+      {.build = BuildParmS1, .allowed = NeedsGateOfSlices, .pieces = &Knobs::partition_degree},
+      {.build = BuildParmS2, .pieces = &Knobs::partition_degree},
+      MontaDefinition(nullptr),
+      MontaDefinition(&Knobs::chunks),
+      MontaDefinition(&Knobs::chunks),
+      {.build = BuildPipeline, .pieces = &Knobs::partition_degree, .tensor_ranks_share_slots = false},
+  };
+  return definitions;
+}
+
+const ScheduleDefinition& DefinitionOf(Family family) { return Definitions().at(static_cast<size_t>(family)); }
+
 Status CheckPieces(const char* field, int Knobs::*knob, const Knobs& knobs, const Workload& workload) {
-  const int most = BuilderOf(knobs.family)->pieces == knob ? MaxPieces(knobs.family, workload) : 1;
+  const int most = DefinitionOf(knobs.family).pieces == knob ? MaxPieces(knobs.family, workload) : 1;
   if (knobs.*knob >= 1 && knobs.*knob <= most) return OkStatus();
   const std::string expected = most == 1 ? "1" : StrCat("1 to ", most);
   return InvalidInput(StrCat(field, ": found ", knobs.*knob, ", expected ", expected, " for ", Name(knobs.family)));
@@ -136,20 +143,19 @@ bool SameShape(const TaskGraph& a, const TaskGraph& b) {
 
 }  // namespace
 
-Status FamilyAllowed(Family family, const Workload& workload) {
-  const Layout& layout = workload.layout;
-  if (BuilderOf(family) == nullptr) return Infeasible(StrCat(Name(family), " is not in this version"));
-  if (NeedsShardsEqualTensor(family) && layout.tensor_parallel != layout.expert_sharding_parallel) {
-    return Infeasible(StrCat("needs expertShardingParallel = tensorParallel, found ", layout.expert_sharding_parallel,
-                             " and ", layout.tensor_parallel));
-  }
-  if (family == Family::kParmS1 && LooksAtWholeBatch(workload.layer.gate) && layout.tensor_parallel > 1) {
-    return Infeasible("the gate looks at the whole batch, and S1 gates slices of it");
-  }
-  return OkStatus();
+StatusOr<Family> AddSchedule(ScheduleDefinition schedule) {
+  if (!schedule.build) return InvalidInput(StrCat("schedule ", schedule.name, ": found no build, expected one"));
+  ASSIGN_OR_RETURN(const Family added, AddOwnName<Family>(schedule.name, "schedule"));
+  Definitions().push_back(std::move(schedule));
+  return added;
 }
 
-bool IsBaseline(Family family) { return family == Family::kBaseline || family == Family::kBaselineTp; }
+Status FamilyAllowed(Family family, const Workload& workload) {
+  const auto& allowed = DefinitionOf(family).allowed;
+  return allowed ? allowed(workload) : OkStatus();
+}
+
+bool IsBaseline(Family family) { return DefinitionOf(family).baseline; }
 
 Status CodecAllowed(Codec codec, Family family, const Workload& workload) {
   if (codec == Codec::kNone) return OkStatus();
@@ -163,31 +169,27 @@ Status CodecAllowed(Codec codec, Family family, const Workload& workload) {
   return OkStatus();
 }
 
-Group ExchangeGroup(Family family) {
-  const bool over_shards = family == Family::kParmS1 || family == Family::kParmS2 || family == Family::kPipeline;
-  return over_shards ? Group::kExpertShard : Group::kExpert;
-}
+Group ExchangeGroup(Family family) { return DefinitionOf(family).exchange_group; }
 
 int MaxPieces(Family family, const Workload& workload) {
-  const FamilyBuilder* builder = BuilderOf(family);
-  if (builder == nullptr || builder->pieces == nullptr) return 1;
+  const ScheduleDefinition& schedule = DefinitionOf(family);
+  if (schedule.pieces == nullptr) return 1;
   const Layout& layout = workload.layout;
   const LayerSizes sizes = SizesOf(workload.layer, layout);
   // How many ranks share the slots of a source batch, and how often each slot is sent.
-  const int senders = family == Family::kPipeline ? 1 : layout.tensor_parallel;
-  const int copies = builder->pieces == &Knobs::chunks ? 1 : layout.expert_sharding_parallel;
+  const int senders = schedule.tensor_ranks_share_slots ? layout.tensor_parallel : 1;
+  const int copies = schedule.exchange_group == Group::kExpertShard ? layout.expert_sharding_parallel : 1;
   // The smallest message is a piece's all-to-all; a piece holds at least one slot.
   const double by_bytes = std::floor(sizes.dispatched_bytes * copies / senders / workload.min_chunk_bytes);
   const int by_slots = (sizes.slots + senders - 1) / senders;
-  const int by_request = builder->pieces == &Knobs::chunks ? workload.max_chunks : workload.max_partition_degree;
+  const int by_request = schedule.pieces == &Knobs::chunks ? workload.max_chunks : workload.max_partition_degree;
   return static_cast<int>(std::clamp<double>(by_bytes, 1, std::min(by_request, by_slots)));
 }
 
 int PiecesOf(const Knobs& knobs) { return std::max(knobs.chunks, knobs.partition_degree); }
 
 Knobs WithPieces(Knobs knobs, int pieces) {
-  const FamilyBuilder* builder = BuilderOf(knobs.family);
-  if (builder != nullptr && builder->pieces != nullptr) knobs.*(builder->pieces) = pieces;
+  if (int Knobs::*counted = DefinitionOf(knobs.family).pieces) knobs.*counted = pieces;
   return knobs;
 }
 
@@ -196,7 +198,7 @@ StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, 
   RETURN_IF_ERROR(CheckKnobs(knobs, workload));
   RETURN_IF_ERROR(
       AlgorithmAllowed(knobs.all_to_all, ShapeOf(ExchangeGroup(knobs.family), workload.layout, cluster.gpus_per_node)));
-  TaskGraph graph = BuilderOf(knobs.family)->build(knobs, workload, cluster);
+  TaskGraph graph = DefinitionOf(knobs.family).build(knobs, workload, cluster);
   ChooseAlgorithm(knobs.all_to_all, graph);
   return graph;
 }

@@ -4,11 +4,35 @@
 // each moves, forward and backward, is design.md §5. Pure: the same arguments give the same graph.
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "models/plan/plan.h"
 #include "models/schedule/task_graph.h"
 #include "models/status.h"
 
 namespace moeplan {
+
+// One family of schedules.
+struct ScheduleDefinition {
+  std::string name;
+  // From the knobs to the graph, usually BuildLayer (models/schedule/route.h) of a Route. The workload is resolved and
+  // allowed, the knobs are in range. All-to-alls are added as DIRECT.
+  std::function<TaskGraph(const Knobs& knobs, const Workload& workload, const Cluster& cluster)> build;
+  // OK, or kInfeasible with the reason why this layout, gate or phase rules the family out. Null: nothing does.
+  std::function<Status(const Workload& workload)> allowed;
+  // The group over which its all-to-alls send rows, by whose shape an algorithm is allowed or not
+  // (models/all_to_all/algorithm.h): EP, or EP&ESP where each slot goes to all shards of its expert.
+  Group exchange_group = Group::kExpertShard;
+  // The knob that counts the pieces into which the slots are cut (chunks N, or partition_degree r). Null: none does.
+  int Knobs::*pieces = nullptr;
+  // Whether the ranks of an MP group share the slots of their batch, rather than each sending them all.
+  bool tensor_ranks_share_slots = true;
+  bool baseline = false;
+};
+
+// kInvalidInput for a name that is none or is taken, and where `build` is missing.
+StatusOr<Family> AddSchedule(ScheduleDefinition schedule);
 
 // OK, or kInfeasible with the reason why this layout, gate or phase rules the family out. Requires a resolved workload.
 Status FamilyAllowed(Family family, const Workload& workload);
@@ -16,16 +40,16 @@ Status FamilyAllowed(Family family, const Workload& workload);
 bool IsBaseline(Family family);
 
 // Whether `codec` may stand on the family's all-to-alls, there or back: not on a baseline's, not where it changes
-// nothing or nothing is exchanged (kInfeasible), and not where the workload allows no loss (kInvalidInput). NONE always.
+// nothing or nothing is exchanged (kInfeasible), and not where the workload allows no loss (kInvalidInput). NONE
+// always.
 Status CodecAllowed(Codec codec, Family family, const Workload& workload);
 
-// The group over which the family's all-to-alls send rows, by whose shape an algorithm is allowed or not
-// (models/schedule/all_to_all.h).
+// As in the family's definition.
 Group ExchangeGroup(Family family);
 
-// The most pieces that `workload` allows `family` to cut slots into: N chunks for O2 and O3, at most max_chunks; r
-// partitions for S1, S2 and PIPELINE, at most max_partition_degree; 1 for the others. The smallest message of a piece
-// is at least min_chunk_bytes.
+// The most pieces that `workload` allows `family` to cut slots into: N chunks, such as those of O2 and O3, at most
+// max_chunks; r partitions, such as those of S1, S2 and PIPELINE, at most max_partition_degree; 1 for the others. The
+// smallest message of a piece is at least min_chunk_bytes.
 int MaxPieces(Family family, const Workload& workload);
 // N or r, whichever the family has; 1 where it has neither. And the knobs with as many.
 int PiecesOf(const Knobs& knobs);

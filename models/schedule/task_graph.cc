@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "models/schedule/all_to_all.h"
+#include "models/all_to_all/algorithm.h"
 
 namespace moeplan {
 

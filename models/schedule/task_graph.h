@@ -250,7 +250,7 @@ double MaxRows(const Buffer& buffer);
 std::vector<BufferId> Reads(const TaskOp& op);
 std::vector<BufferId> Writes(const TaskOp& op);
 
-// What the all-to-alls need on the way on rank `rank` of the stage (ScratchBlocks of models/schedule/all_to_all.h);
+// What the all-to-alls need on the way on rank `rank` of the stage (ScratchBlocks of models/all_to_all/algorithm.h);
 // they run one after the other and share it.
 double ScratchBytes(const TaskGraph& graph, int rank);
 

@@ -66,7 +66,13 @@ std::vector<std::string> PriceNotes::Warnings() const {
 
 CostKey Pricer::Answering(const CostKey& key) const {
   const auto* kernel = std::get_if<KernelKey>(&key);
-  if (kernel == nullptr || !CountsFlops(kernel->kernel) || FindAny(profile_, key) != nullptr) return key;
+  if (kernel == nullptr || !CountsFlops(kernel->kernel)) return key;
+  // The products of an own expert are those of the built-in one, but for what stands between them.
+  for (const Kernel like : {kernel->kernel, BuiltInLike(kernel->kernel)}) {
+    KernelKey candidate = *kernel;
+    candidate.kernel = like;
+    if (FindAny(profile_, candidate) != nullptr) return candidate;
+  }
   KernelKey forward = *kernel;
   forward.kernel = Kernel::kExpertGemm;
   return forward;
@@ -75,6 +81,10 @@ CostKey Pricer::Answering(const CostKey& key) const {
 PricedTime Pricer::Price(const CostKey& asked, double size) {
   const CostKey key = Answering(asked);
   if (size <= 0 || OfOneRank(key)) return {};
+  if (const auto* own = std::get_if<KernelKey>(&asked); key != asked && BuiltInLike(own->kernel) != own->kernel) {
+    notes_.remarks.insert(
+        StrCat(Name(own->kernel), ": not in the profile; priced as ", Name(std::get<KernelKey>(key).kernel)));
+  }
   if (const CostModel* exact = FindAnyContended(profile_, key)) return PriceWith(*exact, key, size);
   const CostKey alone = WithContention(key, Contention::kNone);
   if (const CostModel* model = FindAnyContended(profile_, alone)) return PriceWith(*model, alone, size);

@@ -1,6 +1,9 @@
 #include "models/workload/codec.h"
 
 #include <cmath>
+#include <deque>
+
+#include "models/check.h"
 
 namespace moeplan {
 namespace {
@@ -28,7 +31,38 @@ constexpr double kZfpRelative = 7.0 / 16.0;
 // Half a unit in the last of BF16's 8 digits.
 const double kHalfBf16Digit = PowerOfTwo(-8);
 
+std::deque<OwnCodec>& OwnCodecs() {
+  static std::deque<OwnCodec> own;
+  return own;
+}
+
 }  // namespace
+
+StatusOr<Codec> AddCodec(OwnCodec codec) {
+  if (!codec.row_bytes || !codec.encode || !codec.decode) {
+    return InvalidInput(StrCat("codec ", codec.name, ": found no row_bytes, encode or decode, expected all three"));
+  }
+  ASSIGN_OR_RETURN(const Codec added, AddOwnName<Codec>(codec.name, "codec"));
+  OwnCodecs().push_back(std::move(codec));
+  return added;
+}
+
+const OwnCodec& OwnCodecOf(Codec codec) {
+  MOEPLAN_CHECK(OwnNames<Codec>::IndexOf(codec) >= 0);
+  return OwnCodecs().at(OwnNames<Codec>::IndexOf(codec));
+}
+
+std::string_view Name(Codec codec) {
+  switch (codec) {
+    case Codec::kNone: return "NONE";
+    case Codec::kFp16: return "FP16";
+    case Codec::kBf16: return "BF16";
+    case Codec::kFp8: return "FP8";
+    case Codec::kInt8: return "INT8";
+    case Codec::kZfp: return "ZFP";
+  }
+  return OwnNames<Codec>::NameOf(codec);
+}
 
 double EncodedRowBytes(Codec codec, int columns, int bytes_per_element) {
   switch (codec) {
@@ -39,7 +73,7 @@ double EncodedRowBytes(Codec codec, int columns, int bytes_per_element) {
     case Codec::kInt8: return 4.0 + RoundUpTo(4, columns);
     case Codec::kZfp: return RoundUpTo(kZfpBlock, columns);
   }
-  return 0;
+  return RoundUpTo(4, static_cast<int>(OwnCodecOf(codec).row_bytes(columns)));
 }
 
 Codec CodecOnWire(Codec codec, int bytes_per_element) {
@@ -63,7 +97,9 @@ CodecErrorBound ErrorBoundOf(Codec codec, int bytes_per_element) {
     // A decoded value may be 23/16 of the largest before it is rounded.
     case Codec::kZfp: return {Scope::kBlock, kZfpRelative + 2 * rounding, kZfpSmallest};
   }
-  return {};
+  CodecErrorBound bound = OwnCodecOf(codec).error_bound;
+  bound.relative += bf16_rows ? (1 + bound.relative) * kHalfBf16Digit : 0;
+  return bound;
 }
 
 }  // namespace moeplan

@@ -4,6 +4,11 @@
 // Pure functions.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+
 #include "models/workload/workload.h"
 
 namespace moeplan {
@@ -13,17 +18,6 @@ inline constexpr int kZfpBlock = 4;
 // Blocks without a larger magnitude are coded as zeros: libzfp's own scaling overflows there (1.0.0).
 inline constexpr double kZfpSmallest = 0x1p-96;
 
-// Bytes of one encoded row. FP8 and INT8: a 4-byte scale, then a byte for each value, up to a multiple of 4; ZFP: 4
-// bytes for each begun block.
-double EncodedRowBytes(Codec codec, int columns, int bytes_per_element);
-
-// What is left to do on the wire: BF16 of BF16 rows changes nothing and is NONE, others are themselves.
-Codec CodecOnWire(Codec codec, int bytes_per_element);
-
-// Whether decoded rows may differ from what was encoded. FP16 of BF16 rows is lossy too: FP16 has the digits, not the
-// range.
-bool IsLossy(Codec codec, int bytes_per_element);
-
 // For finite values, |decoded - value| <= relative · (largest magnitude in the scope) + absolute. What a decoder adds
 // by rounding to BF16 elements is included. FP16 holds this up to 65504, what rounds beyond becomes infinite; BF16 up
 // to the largest BF16.
@@ -32,6 +26,37 @@ struct CodecErrorBound {
   double relative = 0;
   double absolute = 0;
 };
+
+// A codec that a program adds. Its functions are called from any thread.
+struct OwnCodec {
+  std::string name;
+  // Of the code of a row; what travels is rounded up to a multiple of 4.
+  std::function<size_t(int columns)> row_bytes;
+  // How wrong it may make a row of floats. The rounding to BF16 elements is added to it.
+  CodecErrorBound error_bound;
+  // One row to its code, of row_bytes bytes, and back. A code depends on nothing but its row.
+  std::function<void(std::span<const float> row, std::span<std::byte> code)> encode;
+  std::function<void(std::span<const std::byte> code, std::span<float> row)> decode;
+};
+// kInvalidInput for a name that is none or is taken, and for a function that is missing.
+StatusOr<Codec> AddCodec(OwnCodec codec);
+// Requires a codec that was added.
+const OwnCodec& OwnCodecOf(Codec codec);
+
+// Bytes of one encoded row. FP8 and INT8: a 4-byte scale, then a byte for each value, up to a multiple of 4; ZFP: 4
+// bytes for each begun block.
+double EncodedRowBytes(Codec codec, int columns, int bytes_per_element);
+
+// All but NONE.
+inline std::vector<Codec> LossyCodecs() { return AllFrom(Codec::kFp16); }
+
+// What is left to do on the wire: BF16 of BF16 rows changes nothing and is NONE, others are themselves.
+Codec CodecOnWire(Codec codec, int bytes_per_element);
+
+// Whether decoded rows may differ from what was encoded. FP16 of BF16 rows is lossy too: FP16 has the digits, not the
+// range.
+bool IsLossy(Codec codec, int bytes_per_element);
+
 // NONE: 0. FP16, BF16: half of the last digit kept. FP8, INT8: half of the largest step, 32 of 448 and 1 of 127. ZFP:
 // see codec.cc.
 CodecErrorBound ErrorBoundOf(Codec codec, int bytes_per_element);

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "models/text.h"
+#include "models/workload/expert.h"
 #include "models/workload/groups.h"
 
 namespace moeplan {
@@ -42,6 +43,11 @@ Status CheckLayer(const Layer& layer) {
   }
   if (layer.expert_matrices != 2 && layer.expert_matrices != 3) {
     return BadField("layer.expertMatrices", StrCat(layer.expert_matrices), "2 (GELU) or 3 (SwiGLU)");
+  }
+  if (layer.expert_kind != ExpertKind::kFfn && layer.expert_matrices != OwnExpertOf(layer.expert_kind).matrices) {
+    return BadField(
+        "layer.expertMatrices", StrCat(layer.expert_matrices),
+        StrCat(OwnExpertOf(layer.expert_kind).matrices, ", because layer.expertKind is ", Name(layer.expert_kind)));
   }
   if (layer.shared_hidden_dim < 0) {
     return BadField("layer.sharedHiddenDim", StrCat(layer.shared_hidden_dim), "a whole number of at least 0");

@@ -5,14 +5,21 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
+#include "models/own_names.h"
 #include "models/status.h"
 
 namespace moeplan {
 
 enum class GateKind { kTopK, kSwitch, kBatchPrioritized, kExpertChoice, kRandom, kHash };
-enum class Codec { kNone, kFp16, kBf16, kFp8, kInt8, kZfp };
-inline constexpr Codec kLossyCodecs[] = {Codec::kFp16, Codec::kBf16, Codec::kFp8, Codec::kInt8, Codec::kZfp};
+enum class Codec { kNone, kFp16, kBf16, kFp8, kInt8, kZfp };  // And own ones.
+template <>
+inline constexpr int kBuiltIn<Codec> = 6;
+// What stands between the matrices of an expert: GELU between two, SwiGLU with three; and own ones.
+enum class ExpertKind { kFfn };
+template <>
+inline constexpr int kBuiltIn<ExpertKind> = 1;
 enum class Phase { kForward, kBackward, kTraining };
 // How a slice of a source batch learns which slots it owns: exactly, by a prefix sum of counts, or by a fixed share.
 enum class CapacityPassing { kExact, kPadded };
@@ -26,7 +33,8 @@ struct Layer {
   int top_k = 0;               // k
   double capacity_factor = 0;  // f
   int bytes_per_element = 2;   // 2: BF16 storage and wire, FP32 accumulation; 4: FP32.
-  int expert_matrices = 2;     // 2: GELU; 3: SwiGLU.
+  int expert_matrices = 2;     // 3 with a second matrix beside the first.
+  ExpertKind expert_kind = ExpertKind::kFfn;
   GateKind gate = GateKind::kTopK;
   bool expert_bias = false;   // After the first matrix (SwiGLU: the first two) and after the last, of every expert.
   int shared_hidden_dim = 0;  // Of an expert that every token visits, cut over MP; 0: there is none.
@@ -89,6 +97,10 @@ struct LayerSizes {
   double dispatched_bytes = 0;  // k·f·I = E·T·M·bpe
 };
 LayerSizes SizesOf(const Layer& layer, const Layout& layout);
+
+// The names of the contract, such as "FP8".
+std::string_view Name(Codec codec);
+std::string_view Name(ExpertKind kind);
 
 // How many experts the routing of a token has room for: the k it chooses, or, where experts choose, all of them.
 int RoutingWidth(const Layer& layer);

@@ -50,9 +50,9 @@ class Search {
   Search(const Workload& workload, const Profile& profile, std::stop_token cancelled)
       : workload_(workload), profile_(profile), cancelled_(std::move(cancelled)) {}
 
-  // The candidates to list, in the order of kFamilies.
+  // The candidates to list, in the order of Families().
   std::vector<Candidate> Run() {
-    for (const Family family : kFamilies) {
+    for (const Family family : Families()) {
       if (const Status allowed = FamilyAllowed(family, workload_); !allowed.ok()) {
         Skip(Knobs{.family = family}, allowed.message());
         continue;

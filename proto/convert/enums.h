@@ -1,14 +1,16 @@
 // Domain enums to and from those of messages.
 //
 // Both list the same names in the same order (a test compares them); where a message has UNSPECIFIED at 0, its numbers
-// are one higher.
+// are one higher. Names that a program has added travel under OwnNumber.
 #pragma once
 
 #include <google/protobuf/generated_enum_reflection.h>
 
 #include <string_view>
 
+#include "models/own_names.h"
 #include "models/status.h"
+#include "proto/enum_names.h"
 #include "proto/errors.h"
 
 namespace moeplan {
@@ -20,6 +22,7 @@ int FirstEnumNumber() {
 
 template <typename Kind, typename Domain>
 Kind EnumToProto(Domain value) {
+  if (kBuiltIn < Domain >> 0 && OwnNames<Domain>::IndexOf(value) >= 0) return static_cast<Kind>(OwnNumber(Name(value)));
   return static_cast<Kind>(static_cast<int>(value) + FirstEnumNumber<Kind>());
 }
 
@@ -28,7 +31,12 @@ template <typename Domain, typename Kind>
 StatusOr<Domain> EnumFromProto(Kind kind, std::string_view path) {
   const auto& type = *google::protobuf::GetEnumDescriptor<Kind>();
   const int number = static_cast<int>(kind);
-  if (type.FindValueByNumber(number) == nullptr) return error::UnknownEnum(path, StrCat(number), type);
+  if (type.FindValueByNumber(number) == nullptr) {
+    for (const Domain own : AllFrom(static_cast<Domain>(kBuiltIn<Domain>))) {
+      if (OwnNumber(Name(own)) == number) return own;
+    }
+    return error::UnknownEnum(path, StrCat(number), type);
+  }
   if (number < FirstEnumNumber<Kind>()) return error::UnknownEnum(path, "nothing", type);
   return static_cast<Domain>(number - FirstEnumNumber<Kind>());
 }

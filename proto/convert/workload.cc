@@ -16,6 +16,7 @@ StatusOr<Layer> LayerFromProto(const v1::Layer& message, std::string_view path) 
   layer.capacity_factor = message.capacity_factor();
   if (message.has_bytes_per_element()) layer.bytes_per_element = message.bytes_per_element();
   if (message.has_expert_matrices()) layer.expert_matrices = message.expert_matrices();
+  ASSIGN_OR_RETURN(layer.expert_kind, EnumFromProto<ExpertKind>(message.expert_kind(), FieldPath(path, "expertKind")));
   layer.expert_bias = message.expert_bias();
   layer.shared_hidden_dim = message.shared_hidden_dim();
   ASSIGN_OR_RETURN(layer.gate, EnumFromProto<GateKind>(message.gate(), FieldPath(path, "gate")));
@@ -80,6 +81,7 @@ v1::Layer ToProto(const Layer& layer) {
   message.set_capacity_factor(layer.capacity_factor);
   message.set_bytes_per_element(layer.bytes_per_element);
   message.set_expert_matrices(layer.expert_matrices);
+  message.set_expert_kind(EnumToProto<v1::Expert::Kind>(layer.expert_kind));
   message.set_gate(EnumToProto<v1::Gate::Kind>(layer.gate));
   message.set_expert_bias(layer.expert_bias);
   message.set_shared_hidden_dim(layer.shared_hidden_dim);

@@ -7,7 +7,7 @@
 #include <functional>
 #include <thread>
 
-#include "models/schedule/all_to_all.h"
+#include "models/all_to_all/algorithm.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/samples.h"
 #include "proto/convert/workload.h"
@@ -72,7 +72,7 @@ CollectiveKey Over(AllToAllAlgorithm algorithm, GroupShape group) {
 }
 
 TEST_F(TwoNodesTest, MeasuresEveryAllToAllAlgorithm) {
-  for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
+  for (const AllToAllAlgorithm algorithm : IndirectAlgorithms()) {
     for (const v1::RankReply& reply : Measure(Over(algorithm, {kRanks, kRanksPerNode}), 4096)) {
       ASSERT_FALSE(reply.has_error()) << reply.error().message();
       ASSERT_EQ(reply.measured().time_s_size(), 3);
@@ -111,7 +111,7 @@ void AskToPrepare(const Knobs& knobs, v1::RankCommand& command) {
 
 // S1 exchanges counted rows over all four ranks, and dumps.
 TEST_F(TwoNodesTest, RunsAPlanByEveryAlgorithm) {
-  for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
+  for (const AllToAllAlgorithm algorithm : IndirectAlgorithms()) {
     SCOPED_TRACE(Name(algorithm));
     CallWithoutError([&](int, v1::RankCommand& command) {
       AskToPrepare({.family = Family::kParmS1, .all_to_all = algorithm}, command);

@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "executor/all_to_all/phased_all_to_all.h"
-#include "executor/all_to_all/phases.h"
 #include "executor/host/host_stream.h"
-#include "models/schedule/all_to_all.h"
+#include "models/all_to_all/algorithm.h"
 #include "models/text.h"
 #include "tests/executor/job_runner.h"
 
@@ -73,11 +72,11 @@ struct PlayedRank {
 };
 
 // The size of a block, asked only of what the contract says that `rank` may ask.
-size_t AskedBytes(const Exchange& exchange, const Blocks& blocks, int from, int to) {
+size_t AskedBytes(AllToAllAlgorithm algorithm, const Exchange& exchange, const Blocks& blocks, int from, int to) {
   const int per_node = exchange.group.ranks_per_node, rank = exchange.rank;
   const bool from_node = from / per_node == rank / per_node, to_node = to / per_node == rank / per_node;
-  const bool leads = exchange.algorithm == AllToAllAlgorithm::kHier1d && rank % per_node == 0;
-  const bool passes = exchange.algorithm == AllToAllAlgorithm::kHier2d && from_node && to % per_node == rank % per_node;
+  const bool leads = algorithm == AllToAllAlgorithm::kHier1d && rank % per_node == 0;
+  const bool passes = algorithm == AllToAllAlgorithm::kHier2d && from_node && to % per_node == rank % per_node;
   EXPECT_TRUE(from == rank || to == rank || passes || (leads && (from_node || to_node)))
       << "rank " << rank << " asks what " << from << " has for " << to;
   return blocks.BytesOf(from, to);
@@ -85,10 +84,10 @@ size_t AskedBytes(const Exchange& exchange, const Blocks& blocks, int from, int 
 
 class Played {
  public:
-  Played(AllToAllAlgorithm algorithm, const GroupShape& group, const Blocks& blocks) {
+  Played(AllToAllAlgorithm algorithm, const GroupShape& group, const Blocks& blocks) : algorithm_(algorithm) {
     for (int rank = 0; rank < group.size; ++rank) {
-      Exchange exchange = {.algorithm = algorithm, .group = group, .rank = rank, .dump = blocks.dump(), .bytes = {}};
-      exchange.bytes = [exchange, &blocks](int from, int to) { return AskedBytes(exchange, blocks, from, to); };
+      Exchange exchange = {.group = group, .rank = rank, .dump = blocks.dump(), .bytes = {}};
+      exchange.bytes = [=, &blocks](int from, int to) { return AskedBytes(algorithm, exchange, blocks, from, to); };
       exchanges_.push_back(exchange);
       ranks_.push_back({.send = blocks.SendOf(rank),
                         .receive = Bytes(blocks.ReceivedBy(rank).size()),
@@ -99,7 +98,7 @@ class Played {
   // All messages of the phase leave before any arrives, or the other way round where nothing that is received is sent.
   void Play(int phase) {
     std::vector<PhaseMessages> phases;
-    for (const Exchange& exchange : exchanges_) phases.push_back(PhaseOf(exchange, phase));
+    for (const Exchange& exchange : exchanges_) phases.push_back(PhaseOf(algorithm_, exchange, phase));
     std::map<std::pair<int, int>, std::vector<Bytes>> sent;  // By (from, to).
     for (int from = 0; from < size(); ++from) {
       for (const Message& message : phases[from].sends) {
@@ -138,8 +137,8 @@ class Played {
   void CheckTeam(int phase, int from, int to) {
     const Exchange& exchange = exchanges_[from];
     const int per_node = exchange.group.ranks_per_node;
-    EXPECT_TRUE(TakesPart(exchange.algorithm, phase, exchange.group, from));
-    switch (TeamsOf(exchange.algorithm)[phase]) {
+    EXPECT_TRUE(TakesPart(algorithm_, phase, exchange.group, from));
+    switch (DefinitionOf(algorithm_).phases(exchange.group)[phase]) {
       case Team::kNode: EXPECT_EQ(from / per_node, to / per_node); break;
       case Team::kPlace: EXPECT_EQ(from % per_node, to % per_node); break;
       case Team::kGroup: EXPECT_NE(from / per_node, to / per_node); break;
@@ -153,6 +152,7 @@ class Played {
     return std::span(buffer).subspan(message.offset, message.bytes);
   }
 
+  const AllToAllAlgorithm algorithm_;
   std::vector<Exchange> exchanges_;
   std::vector<PlayedRank> ranks_;
   std::map<std::tuple<int, int, int>, int> messages_;  // By (phase, from, to).
@@ -161,9 +161,9 @@ class Played {
 void ExpectIsAnAllToAll(AllToAllAlgorithm algorithm, const GroupShape& group, const Blocks& blocks) {
   SCOPED_TRACE(
       StrCat(Name(algorithm), ", ", group.size, " ranks, ", group.ranks_per_node, " a node, dump ", blocks.dump()));
-  const int phases = static_cast<int>(TeamsOf(algorithm).size());
+  const int phases = static_cast<int>(DefinitionOf(algorithm).phases(group).size());
   for (const bool backwards : {false, true}) {
-    if (backwards && !AtOnce(algorithm)) continue;
+    if (backwards && !DefinitionOf(algorithm).first_beside_others) continue;
     Played played(algorithm, group, blocks);
     for (int i = 0; i < phases; ++i) played.Play(backwards ? phases - 1 - i : i);
     for (int rank = 0; rank < group.size; ++rank) {
@@ -185,7 +185,7 @@ void ForEveryShape(const std::function<void(const GroupShape& group, int dump)>&
 
 TEST(AllToAllPhasesTest, EveryAlgorithmGivesEachRankItsBlocksInOrder) {
   ForEveryShape([](const GroupShape& group, int dump) {
-    for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
+    for (const AllToAllAlgorithm algorithm : IndirectAlgorithms()) {
       ExpectIsAnAllToAll(algorithm, group, Blocks(group.size, dump, [](int, int) { return 3; }));
     }
   });
@@ -199,7 +199,7 @@ TEST(AllToAllPhasesTest, BlocksMayDifferAndMayBeEmpty) {
       const auto bytes = [&](int from, int to) {
         return std::max(0, static_cast<int>(std::mt19937_64(seed + 100 * from + to)() % 9) - 3);
       };
-      for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
+      for (const AllToAllAlgorithm algorithm : IndirectAlgorithms()) {
         ExpectIsAnAllToAll(algorithm, group, Blocks(group.size, dump, bytes));
       }
     });
@@ -212,7 +212,7 @@ TEST(AllToAllPhasesTest, FewerMessagesGoBetweenNodesTheMoreIsGathered) {
   const auto between = [&](AllToAllAlgorithm algorithm) {
     Played played(algorithm, group, blocks);
     int messages = 0;
-    for (int phase = 0; phase < static_cast<int>(TeamsOf(algorithm).size()); ++phase) {
+    for (int phase = 0; phase < static_cast<int>(DefinitionOf(algorithm).phases(group).size()); ++phase) {
       played.Play(phase);
       for (int from = 0; from < 3; ++from) {
         for (int to = 3; to < 6; ++to) messages += played.MessagesOf(phase, from, to);
@@ -237,7 +237,7 @@ TEST(AllToAllPhasesTest, ScratchHoldsWhatIsOnItsWay) {
 }
 
 TEST(AllToAllPhasesTest, WithoutTwoLevelsEveryAlgorithmIsDirect) {
-  for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
+  for (const AllToAllAlgorithm algorithm : IndirectAlgorithms()) {
     EXPECT_TRUE(AlgorithmAllowed(algorithm, {.size = 4, .ranks_per_node = 2}).ok());
     EXPECT_EQ(AlgorithmAllowed(algorithm, {.size = 4, .ranks_per_node = 4}).code(), StatusCode::kInfeasible);
     EXPECT_THAT(AlgorithmAllowed(algorithm, {.size = 4, .ranks_per_node = 1}).message(),
@@ -322,7 +322,7 @@ class AllToAllTest : public ::testing::TestWithParam<testing::Backend> {
     const int draws = GetParam().name == "gloo" ? 9 : 60;
     for (int draw = 0; draw < draws && !HasFailure(); ++draw) {
       const int per_node = 2 + static_cast<int>(random() % 2), nodes = 2 + static_cast<int>(random() % 2);
-      const AllToAllAlgorithm algorithm = kIndirectAlgorithms[draw % 3];
+      const AllToAllAlgorithm algorithm = IndirectAlgorithms()[draw % 3];
       const int dump = random() % 2 == 0 ? 1 : per_node;
       SCOPED_TRACE(StrCat("draw ", draw, ": ", Name(algorithm), ", ", nodes, " nodes of ", per_node, ", dump ", dump));
       check(algorithm, {nodes * per_node, per_node}, dump, random);

@@ -4,6 +4,7 @@
 #include "models/measurement/candidates.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
+#include "models/workload/expert.h"
 
 namespace moeplan::testing {
 
@@ -12,11 +13,11 @@ std::string Describe(const Case& test) {
   const Layout& layout = test.workload.layout;
   return StrCat("B ", layer.batch, " L ", layer.sequence_length, " M ", layer.model_dim, " H ", layer.hidden_dim, " E ",
                 layer.experts, " k ", layer.top_k, " f ", layer.capacity_factor, " bytes ", layer.bytes_per_element,
-                " matrices ", layer.expert_matrices, " gate ", static_cast<int>(layer.gate), " bias ",
-                layer.expert_bias, " shared ", layer.shared_hidden_dim, " hot ", test.hot_expert,
-                test.workload.phase == Phase::kForward ? " forward" : " training", " TP ", layout.tensor_parallel,
-                " EP ", layout.expert_parallel, " ESP ", layout.expert_sharding_parallel, " ranks ",
-                Ranks(test.cluster));
+                " expert ", Name(layer.expert_kind), " matrices ", layer.expert_matrices, " gate ",
+                static_cast<int>(layer.gate), " bias ", layer.expert_bias, " shared ", layer.shared_hidden_dim, " hot ",
+                test.hot_expert, test.workload.phase == Phase::kForward ? " forward" : " training", " TP ",
+                layout.tensor_parallel, " EP ", layout.expert_parallel, " ESP ", layout.expert_sharding_parallel,
+                " ranks ", Ranks(test.cluster));
 }
 
 std::string Describe(const Knobs& knobs) {
@@ -57,14 +58,17 @@ Case RandomCase(std::mt19937_64& random) {
              .capacity_factor = std::uniform_real_distribution(0.3, 2.0)(random),
              .bytes_per_element = pick({2, 4}),
              .expert_matrices = pick({2, 3}),
+             .expert_kind = static_cast<ExpertKind>(between(0, OwnNames<ExpertKind>::count())),
              .gate = static_cast<GateKind>(between(0, static_cast<int>(GateKind::kHash))),
              .expert_bias = between(0, 1) == 1,
              .shared_hidden_dim = pick({0, 0, between(1, 12)})};
     if (layer.gate == GateKind::kSwitch) layer.top_k = 1;
+    if (layer.expert_kind != ExpertKind::kFfn) layer.expert_matrices = OwnExpertOf(layer.expert_kind).matrices;
     if (between(0, 2) == 0) test.hot_expert = between(0, layer.experts - 1);
     test.workload.phase = random() % 2 == 0 ? Phase::kForward : Phase::kTraining;
     // Every fourth layer also goes by codecs.
-    const auto codec = [&] { return static_cast<Codec>(between(0, static_cast<int>(Codec::kZfp))); };
+    const std::vector<Codec> codecs = AllFrom(Codec::kNone);
+    const auto codec = [&] { return codecs[random() % codecs.size()]; };
     test.workload.allow_lossy = between(0, 3) == 0;
     test.workload.dispatch_codec = codec();
     test.workload.combine_codec = codec();
@@ -81,7 +85,7 @@ Case RandomCase(std::mt19937_64& random) {
 std::vector<Knobs> AllKnobs(const Case& test) {
   const Workload& workload = test.workload;
   std::vector<Knobs> all;
-  for (const Family family : kFamilies) {
+  for (const Family family : Families()) {
     if (!FamilyAllowed(family, workload).ok()) continue;
     for (const Knobs& variant : VariantsOf(family, workload.layout, test.cluster.gpus_per_node)) {
       const int most = MaxPieces(family, workload);

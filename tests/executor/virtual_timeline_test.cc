@@ -86,7 +86,7 @@ TEST(VirtualTimelineTest, EveryFamilysGraphTakesThePlayedTimesOnEveryRank) {
       algorithms.insert(knobs.all_to_all);
     }
   }
-  EXPECT_EQ(families.size(), kFamilies.size());
+  EXPECT_EQ(families.size(), Families().size());
   EXPECT_EQ(algorithms.size(), 4);
 }
 

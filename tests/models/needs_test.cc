@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "models/all_to_all/algorithm.h"
 #include "models/measurement/candidates.h"
-#include "models/schedule/all_to_all.h"
 #include "models/schedule/schedules.h"
 #include "models/timeline/price.h"
 
@@ -153,7 +153,7 @@ TEST(NeedsTest, AProfileOfTheNeedsPricesEveryCandidate) {
     if (const auto* kernel = std::get_if<KernelKey>(&key)) profile.kernels.push_back({*kernel, model});
   }
   int priced = 0;
-  for (const Family family : kFamilies) {
+  for (const Family family : Families()) {
     if (!FamilyAllowed(family, Resolved()).ok()) continue;
     for (const Knobs& variant : VariantsOf(family, Resolved().layout, kTwoNodesOfTwo.gpus_per_node)) {
       for (int pieces = 1; pieces <= MaxPieces(family, Resolved()); ++pieces) {
@@ -179,7 +179,7 @@ TEST(NeedsTest, AlgorithmsWeighLikeOtherUsesAndNoMoreThanDirect) {
   CollectiveKey over_both = {.collective = Collective::kAllToAll, .group = {4, 2}};
   const Need* direct = FindNeed(needs, over_both, 16384);
   ASSERT_NE(direct, nullptr);
-  for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
+  for (const AllToAllAlgorithm algorithm : IndirectAlgorithms()) {
     over_both.algorithm = algorithm;
     // y / N_MP = 16384 in S1 and S2, y = 32768 in the pipeline, whole and in 8 partitions; no counts, no rules.
     EXPECT_THAT(SizesAsked(needs, over_both), ElementsAre(2048, 4096, 16384, 32768));

@@ -8,10 +8,10 @@
 #include <map>
 #include <set>
 
+#include "models/all_to_all/algorithm.h"
 #include "models/measurement/candidates.h"
 #include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
-#include "models/schedule/all_to_all.h"
 #include "models/schedule/schedules.h"
 #include "planner/search/candidate.h"
 #include "planner/search/explain.h"
@@ -95,7 +95,7 @@ TEST(PlanLayerTest, EveryFamilyThatTheLayoutAllowsIsACandidate) {
   const PlanAnswer answer = Answer(SmallWorkload(), SmallProfile());
   std::set<Family> families;
   for (const Plan& plan : answer.candidates) families.insert(plan.knobs.family);
-  EXPECT_EQ(families.size(), kFamilies.size());
+  EXPECT_EQ(families.size(), Families().size());
   // Baselines; S1, S2 twice and PIPELINE with r = 1 ... 8; O1; O2 and O3 with N = 1 ... 8.
   EXPECT_EQ(answer.search.evaluated, 2 + 8 + 2 * 8 + 8 + 1 + 8 + 8);
   // S1 and S2 exchange over 2 nodes of 2, where the profile knows DIRECT alone.
@@ -287,7 +287,7 @@ TEST(PlanLayerTest, AFasterAllToAllAlgorithmIsChosen) {
 
 TEST(PlanLayerTest, ATieGoesToTheDirectAllToAll) {
   Profile profile = SmallProfile();
-  for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
+  for (const AllToAllAlgorithm algorithm : IndirectAlgorithms()) {
     profile.collectives.push_back(Line(OverBoth(algorithm), 3e-5, 1e-9));
   }
   const PlanAnswer answer = Answer(SmallWorkload(), profile);
@@ -317,11 +317,11 @@ TEST(PlanLayerTest, AlgorithmsThatWereNotMeasuredAreToldOnceForEachFamily) {
 
 TEST(PlanLayerTest, WhatEveryVariantLacksIsToldOnce) {
   Profile profile = SmallProfile();
-  for (const AllToAllAlgorithm algorithm : kIndirectAlgorithms) {
+  for (const AllToAllAlgorithm algorithm : IndirectAlgorithms()) {
     profile.collectives.push_back(Line(OverBoth(algorithm), 3e-5, 1e-9));
   }
   profile.kernels.erase(profile.kernels.begin());  // EXPERT_GEMM.
-  EXPECT_EQ(Answer(SmallWorkload(), profile).skipped_candidates.size(), kFamilies.size());
+  EXPECT_EQ(Answer(SmallWorkload(), profile).skipped_candidates.size(), Families().size());
 }
 
 TEST(PlanLayerTest, RulesOfLaterVersionsAreSkippedByName) {

@@ -18,10 +18,8 @@
 
 #include <cstddef>
 #include <functional>
-#include <span>
 #include <vector>
 
-#include "models/cost/profile.h"
 #include "models/workload/groups.h"
 
 namespace moeplan {
@@ -46,7 +44,6 @@ struct PhaseMessages {
 };
 
 struct Exchange {
-  AllToAllAlgorithm algorithm = AllToAllAlgorithm::kHier2d;  // Not DIRECT.
   GroupShape group;
   int rank = 0;
   int dump = 1;  // How many consecutive ranks get the same block.
@@ -55,14 +52,26 @@ struct Exchange {
   std::function<size_t(int from, int to)> bytes;
 };
 
-// The team of each phase, in order; none for DIRECT, which is the communicator's own.
-std::span<const Team> TeamsOf(AllToAllAlgorithm algorithm);
-// Whether the phases may run at the same time.
-bool AtOnce(AllToAllAlgorithm algorithm);
-// Whether `rank` has a part in the phase; either all ranks of a team have or none.
-bool TakesPart(AllToAllAlgorithm algorithm, int phase, const GroupShape& group, int rank);
+// Where the blocks of one rank lie in its buffers, as messages straight from there or to there.
+class OwnBlocks {
+ public:
+  // `exchange` is borrowed.
+  explicit OwnBlocks(const Exchange& exchange);
+  // The own block for `to`, sent to `peer`, which may pass it on.
+  Message Sent(int peer, int to) const;
+  // What `from` has for the own rank, from itself.
+  Message Received(int from) const { return ReceivedFrom(from, from, 1); }
+  // What `ranks` ranks from `from` on have for the own rank, from `peer`.
+  Message ReceivedFrom(int peer, int from, int ranks) const;
 
-// Offsets within kScratch stay below ScratchBlocks (models/schedule/all_to_all.h) times the largest block.
-PhaseMessages PhaseOf(const Exchange& exchange, int phase);
+ private:
+  const Exchange& exchange_;
+  std::vector<size_t> send_offsets_, receive_offsets_;
+};
+
+// Of the built-in algorithms. Offsets within kScratch stay below their scratch_blocks times the largest block.
+PhaseMessages Hier1dMessages(const Exchange& exchange, int phase);
+PhaseMessages Hier2dMessages(const Exchange& exchange, int phase);
+PhaseMessages PipeMessages(const Exchange& exchange, int phase);
 
 }  // namespace moeplan

@@ -1,4 +1,4 @@
-#include "executor/all_to_all/phases.h"
+#include "models/all_to_all/phases.h"
 
 #include <utility>
 
@@ -13,13 +13,8 @@ class PhaseBuilder {
         per_node_(exchange.group.ranks_per_node),
         nodes_(exchange.group.size / per_node_),
         node_(exchange.rank / per_node_),
-        place_(exchange.rank % per_node_) {
-    size_t sent = 0, received = 0;
-    for (int rank = 0; rank < exchange.group.size; ++rank) {
-      if (rank % exchange.dump == 0) block_offset_.push_back(std::exchange(sent, sent + Bytes(exchange.rank, rank)));
-      receive_offset_.push_back(std::exchange(received, received + Bytes(rank, exchange.rank)));
-    }
-  }
+        place_(exchange.rank % per_node_),
+        own_(exchange) {}
 
   PhaseMessages Take() { return std::move(phase_); }
 
@@ -130,19 +125,11 @@ class PhaseBuilder {
     }
   }
 
-  // The own block for `to`, sent to `peer`, which may pass it on.
-  void SendBlock(int peer, int to) {
-    Send(peer, Place::kSend, block_offset_[to / exchange_.dump], Bytes(exchange_.rank, to));
-  }
-
-  void ReceiveBlock(int from) {
-    phase_.receives.push_back({from, Place::kReceive, receive_offset_[from], Bytes(from, exchange_.rank)});
-  }
-
+  void SendBlock(int peer, int to) { phase_.sends.push_back(own_.Sent(peer, to)); }
+  void ReceiveBlock(int from) { phase_.receives.push_back(own_.Received(from)); }
   // All blocks of a node for the own rank, from `peer`.
   void ReceiveNode(int node, int peer) {
-    phase_.receives.push_back(
-        {peer, Place::kReceive, receive_offset_[RankAt(node, 0)], BytesFromNode(node, exchange_.rank)});
+    phase_.receives.push_back(own_.ReceivedFrom(peer, RankAt(node, 0), per_node_));
   }
 
   void Send(int peer, Place place, size_t offset, size_t bytes) {
@@ -157,43 +144,53 @@ class PhaseBuilder {
 
   const Exchange& exchange_;
   const int per_node_, nodes_, node_, place_;
-  std::vector<size_t> block_offset_, receive_offset_;
+  const OwnBlocks own_;
   PhaseMessages phase_;
 };
 
 }  // namespace
 
-std::span<const Team> TeamsOf(AllToAllAlgorithm algorithm) {
-  static constexpr Team kByLeaders[] = {Team::kNode, Team::kPlace, Team::kNode};
-  static constexpr Team kByPlaces[] = {Team::kNode, Team::kPlace};
-  static constexpr Team kAtOnce[] = {Team::kNode, Team::kGroup};
-  switch (algorithm) {
-    case AllToAllAlgorithm::kDirect: return {};
-    case AllToAllAlgorithm::kHier1d: return kByLeaders;
-    case AllToAllAlgorithm::kHier2d: return kByPlaces;
-    case AllToAllAlgorithm::kPipe: return kAtOnce;
+OwnBlocks::OwnBlocks(const Exchange& exchange) : exchange_(exchange) {
+  size_t sent = 0, received = 0;
+  for (int rank = 0; rank < exchange.group.size; ++rank) {
+    if (rank % exchange.dump == 0) {
+      send_offsets_.push_back(std::exchange(sent, sent + exchange.bytes(exchange.rank, rank)));
+    }
+    receive_offsets_.push_back(std::exchange(received, received + exchange.bytes(rank, exchange.rank)));
   }
-  return {};
 }
 
-bool AtOnce(AllToAllAlgorithm algorithm) { return algorithm == AllToAllAlgorithm::kPipe; }
-
-bool TakesPart(AllToAllAlgorithm algorithm, int phase, const GroupShape& group, int rank) {
-  return algorithm != AllToAllAlgorithm::kHier1d || phase != 1 || rank % group.ranks_per_node == 0;
+Message OwnBlocks::Sent(int peer, int to) const {
+  return {peer, Place::kSend, send_offsets_[to / exchange_.dump], exchange_.bytes(exchange_.rank, to)};
 }
 
-PhaseMessages PhaseOf(const Exchange& exchange, int phase) {
+Message OwnBlocks::ReceivedFrom(int peer, int from, int ranks) const {
+  size_t bytes = 0;
+  for (int rank = from; rank < from + ranks; ++rank) bytes += exchange_.bytes(rank, exchange_.rank);
+  return {peer, Place::kReceive, receive_offsets_[from], bytes};
+}
+
+PhaseMessages Hier1dMessages(const Exchange& exchange, int phase) {
   PhaseBuilder build(exchange);
-  if (!TakesPart(exchange.algorithm, phase, exchange.group, exchange.rank)) return build.Take();
-  const bool leaders = exchange.algorithm == AllToAllAlgorithm::kHier1d;
-  const bool places = exchange.algorithm == AllToAllAlgorithm::kHier2d;
   if (phase == 0) build.ExchangeInside();
-  if (phase == 0 && leaders) build.CollectAtLeader();
-  if (phase == 1 && leaders) build.ExchangeAmongLeaders();
-  if (phase == 2 && leaders) build.ScatterFromLeader();
-  if (phase == 0 && places) build.CollectForPlace();
-  if (phase == 1 && places) build.ExchangeAmongPlace();
-  if (phase == 1 && AtOnce(exchange.algorithm)) build.ExchangeBetween();
+  if (phase == 0) build.CollectAtLeader();
+  if (phase == 1) build.ExchangeAmongLeaders();
+  if (phase == 2) build.ScatterFromLeader();
+  return build.Take();
+}
+
+PhaseMessages Hier2dMessages(const Exchange& exchange, int phase) {
+  PhaseBuilder build(exchange);
+  if (phase == 0) build.ExchangeInside();
+  if (phase == 0) build.CollectForPlace();
+  if (phase == 1) build.ExchangeAmongPlace();
+  return build.Take();
+}
+
+PhaseMessages PipeMessages(const Exchange& exchange, int phase) {
+  PhaseBuilder build(exchange);
+  if (phase == 0) build.ExchangeInside();
+  if (phase == 1) build.ExchangeBetween();
   return build.Take();
 }
 

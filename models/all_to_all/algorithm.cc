@@ -1,0 +1,94 @@
+#include "models/all_to_all/algorithm.h"
+
+#include <deque>
+
+#include "models/check.h"
+#include "models/text.h"
+
+namespace moeplan {
+namespace {
+
+Status NeedsTwoLevels(const GroupShape& group) {
+  if (group.ranks_per_node > 1 && group.ranks_per_node < group.size) return OkStatus();
+  return Infeasible("needs a group over several nodes with several ranks on each");
+}
+
+int BlocksAway(const GroupShape& group) { return group.size - group.ranks_per_node; }
+
+// In the order of AllToAllAlgorithm, DIRECT aside; own ones, which alone carry their names, follow.
+std::deque<AllToAllDefinition>& Definitions() {
+  static std::deque<AllToAllDefinition> definitions = {
+      {.allowed = NeedsTwoLevels,
+       .phases =
+           [](const GroupShape&) {
+             return std::vector{Team::kNode, Team::kPlace, Team::kNode};
+           },
+       .takes_part = [](int phase, const GroupShape& group,
+                        int rank) { return phase != 1 || rank % group.ranks_per_node == 0; },
+       .scratch_blocks =
+           [](const GroupShape& group, int rank) {
+             return rank % group.ranks_per_node == 0 ? 2 * BlocksAway(group) * group.ranks_per_node : 0;
+           },
+       .known_blocks = KnownBlocks::kSentOrGotByNode,
+       .messages = Hier1dMessages},
+      {.allowed = NeedsTwoLevels,
+       .phases =
+           [](const GroupShape&) {
+             return std::vector{Team::kNode, Team::kPlace};
+           },
+       .scratch_blocks = [](const GroupShape& group, int) { return BlocksAway(group); },
+       .known_blocks = KnownBlocks::kSentByNode,
+       .messages = Hier2dMessages},
+      {.allowed = NeedsTwoLevels,
+       .phases =
+           [](const GroupShape&) {
+             return std::vector{Team::kNode, Team::kGroup};
+           },
+       .first_beside_others = true,
+       .messages = PipeMessages},
+  };
+  return definitions;
+}
+
+}  // namespace
+
+StatusOr<AllToAllAlgorithm> AddAllToAll(AllToAllDefinition algorithm) {
+  if (!algorithm.allowed || !algorithm.phases || !algorithm.messages) {
+    return InvalidInput(
+        StrCat("all-to-all ", algorithm.name, ": found no allowed, phases or messages, expected all three"));
+  }
+  ASSIGN_OR_RETURN(const auto added, AddOwnName<AllToAllAlgorithm>(algorithm.name, "all-to-all"));
+  Definitions().push_back(std::move(algorithm));
+  return added;
+}
+
+const AllToAllDefinition& DefinitionOf(AllToAllAlgorithm algorithm) {
+  MOEPLAN_CHECK(algorithm != AllToAllAlgorithm::kDirect);
+  return Definitions().at(static_cast<size_t>(algorithm) - 1);
+}
+
+Status AlgorithmAllowed(AllToAllAlgorithm algorithm, const GroupShape& group) {
+  if (algorithm == AllToAllAlgorithm::kDirect) return OkStatus();
+  const Status allowed = DefinitionOf(algorithm).allowed(group);
+  if (allowed.ok()) return allowed;
+  return {allowed.code(), StrCat("allToAll: ", Name(algorithm), " ", allowed.message(), ", found ", group.size,
+                                 " ranks, ", group.ranks_per_node, " a node")};
+}
+
+int ScratchBlocks(AllToAllAlgorithm algorithm, const GroupShape& group, int rank) {
+  if (algorithm == AllToAllAlgorithm::kDirect) return 0;
+  const auto& blocks = DefinitionOf(algorithm).scratch_blocks;
+  return blocks ? blocks(group, rank) : 0;
+}
+
+bool TakesPart(AllToAllAlgorithm algorithm, int phase, const GroupShape& group, int rank) {
+  const auto& takes_part = DefinitionOf(algorithm).takes_part;
+  return !takes_part || takes_part(phase, group, rank);
+}
+
+PhaseMessages PhaseOf(AllToAllAlgorithm algorithm, const Exchange& exchange, int phase) {
+  if (!TakesPart(algorithm, phase, exchange.group, exchange.rank)) return {};
+  return DefinitionOf(algorithm).messages(exchange, phase);
+}
+
+}  // namespace moeplan

@@ -1,0 +1,163 @@
+// The examples of docs/extending.md in a program that added them: what they do by themselves, and that they are among
+// the candidates. That every candidate computes the same layer, theirs too, is equality_test.cc, which this program
+// runs as well; that the planner chooses among them after a calibration is tests/e2e/extension_test.cc.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <set>
+
+#include "examples.h"
+#include "executor/codec/codec.h"
+#include "models/measurement/candidates.h"
+#include "models/measurement/cost_key.h"
+#include "models/measurement/needs.h"
+#include "models/own_names.h"
+#include "tests/executor/job_runner.h"
+
+namespace moeplan {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+const Status kAdded = examples::AddAll();
+
+template <typename Enum>
+Enum Named(std::string_view name) {
+  return NamedValue<Enum>(name).value();
+}
+
+TEST(ExtensionTest, TheExamplesAreAdded) { ASSERT_TRUE(kAdded.ok()) << kAdded.message(); }
+
+TEST(ExtensionTest, ANameIsTakenOnce) {
+  EXPECT_THAT(examples::AddFp4().message(), HasSubstr("found FP4 a second time"));
+  EXPECT_THAT(examples::AddPairwise().message(), HasSubstr("found PAIRWISE a second time"));
+  EXPECT_THAT(examples::AddSquaredRelu().message(), HasSubstr("found SQUARED_RELU a second time"));
+  EXPECT_THAT(examples::AddShardGather().message(), HasSubstr("found SHARD_GATHER a second time"));
+}
+
+TEST(ExtensionTest, BadNamesAndMissingPartsAreRefused) {
+  const auto named = [](std::string name) {
+    OwnCodec codec = OwnCodecOf(Named<Codec>("FP4"));
+    codec.name = std::move(name);
+    return RegisterCodec(codec).status();
+  };
+  EXPECT_EQ(named("").code(), StatusCode::kInvalidInput);
+  EXPECT_EQ(named("fp4").code(), StatusCode::kInvalidInput);
+  EXPECT_EQ(named("4FP").code(), StatusCode::kInvalidInput);
+  EXPECT_EQ(named(std::string(33, 'A')).code(), StatusCode::kInvalidInput);
+  EXPECT_THAT(named("INT8").message(), HasSubstr("found INT8 a second time"));
+  EXPECT_EQ(RegisterCodec({.name = "HALF"}).status().code(), StatusCode::kInvalidInput);
+  EXPECT_EQ(RegisterAllToAll({.name = "HALF"}).status().code(), StatusCode::kInvalidInput);
+  EXPECT_EQ(RegisterSchedule({.name = "HALF"}).status().code(), StatusCode::kInvalidInput);
+  EXPECT_EQ(RegisterExpert({.name = "HALF"}).status().code(), StatusCode::kInvalidInput);
+  EXPECT_FALSE(NamedValue<Codec>("HALF"));
+}
+
+TEST(ExtensionTest, AMissingLibraryAndOneOfSomethingElseAreRefused) {
+  EXPECT_THAT(LoadExtension("/nowhere/lib.so").message(), HasSubstr("found no file"));
+  EXPECT_THAT(LoadExtension("/proc/self/exe").message(), HasSubstr("expected a shared library"));
+  EXPECT_THAT(LoadExtension("/proc/self/status").code(), StatusCode::kInvalidInput);
+}
+
+TEST(ExtensionTest, Fp4KeepsToItsErrorBound) {
+  std::mt19937_64 random(testing::PrintedSeed());
+  const auto codec = Named<Codec>("FP4");
+  for (const int columns : {1, 2, 7, 64, 1001}) {
+    const ElementRowsShape shape = {.type = ElementType::kFloat32, .rows = 3, .columns = columns};
+    std::vector<float> row(static_cast<size_t>(3) * columns), decoded(row.size());
+    for (float& value : row) value = std::normal_distribution<float>(0, 5)(random);
+    std::vector<std::byte> code(3 * EncodedRowBytes(codec, shape));
+    EXPECT_EQ(EncodedRowBytes(codec, shape), (4 + (columns + 1) / 2 + 3) / 4 * 4);
+    ASSERT_TRUE(Encode(codec, shape, reinterpret_cast<std::byte*>(row.data()), code.data()).ok());
+    ASSERT_TRUE(Decode(codec, shape, code.data(), reinterpret_cast<std::byte*>(decoded.data())).ok());
+    const CodecErrorBound bound = ErrorBoundOf(codec, 4);
+    double worst = 0;
+    for (int start = 0; start < 3 * columns; start += columns) {
+      float largest = 0;
+      for (int i = start; i < start + columns; ++i) largest = std::max(largest, std::abs(row[i]));
+      for (int i = start; i < start + columns; ++i) {
+        worst = std::max(worst, std::abs(decoded[i] - row[i]) / static_cast<double>(largest));
+      }
+    }
+    EXPECT_LE(worst, bound.relative) << columns;
+    if (columns == 1001) {
+      EXPECT_GT(worst, 0.9 * bound.relative);
+    }
+  }
+}
+
+TEST(ExtensionTest, SquaredReluSlopesAreItsSlopes) {
+  const ExpertFunction& function = OwnExpertOf(Named<ExpertKind>("SQUARED_RELU")).function;
+  constexpr double kStep = 1e-6;
+  for (const double x : {-2.0, -0.1, 0.3, 4.0}) {
+    EXPECT_NEAR(function.up_slope(x, 0), (function.value(x + kStep, 0) - function.value(x - kStep, 0)) / (2 * kStep),
+                1e-6 * (1 + std::abs(x)));
+  }
+}
+
+// Two shards of each expert on a node, two nodes.
+Workload ShardedWorkload() {
+  Workload workload;
+  workload.layer = {.batch = 1,
+                    .sequence_length = 128,
+                    .model_dim = 64,
+                    .hidden_dim = 64,
+                    .experts = 4,
+                    .top_k = 2,
+                    .capacity_factor = 1.0,
+                    .expert_kind = Named<ExpertKind>("SQUARED_RELU")};
+  workload.layout = {.expert_parallel = 2, .expert_sharding_parallel = 2};
+  workload.min_chunk_bytes = 1024;
+  workload.allow_lossy = true;
+  return workload;
+}
+
+constexpr Cluster kCluster = {.nodes = 2, .gpus_per_node = 2};
+
+TEST(ExtensionTest, TheExamplesAreAmongTheCandidates) {
+  const Workload workload = *ResolveWorkload(ShardedWorkload(), kCluster);
+  const auto family = Named<Family>("SHARD_GATHER");
+  EXPECT_THAT(Families(), Contains(family));
+  EXPECT_GT(MaxPieces(family, workload), 1);
+  EXPECT_THAT(VariantsOf(Family::kPipeline, workload.layout, 2),
+              Contains(Knobs{.family = Family::kPipeline, .all_to_all = Named<AllToAllAlgorithm>("PAIRWISE")}));
+  const auto fp4 = Named<Codec>("FP4");
+  EXPECT_THAT(WithCodecs({.family = family}, workload),
+              Contains(Knobs{.family = family, .dispatch_codec = fp4, .combine_codec = fp4}));
+}
+
+TEST(ExtensionTest, CalibrationsMeasureThem) {
+  const Workload workload = *ResolveWorkload(ShardedWorkload(), kCluster);
+  std::set<std::string> asked;
+  for (const Need& need : NeedsOf({workload}, kCluster)) {
+    if (const auto* kernel = std::get_if<KernelKey>(&need.key)) asked.emplace(Name(kernel->kernel));
+    if (const auto* collective = std::get_if<CollectiveKey>(&need.key)) asked.emplace(Name(collective->algorithm));
+  }
+  for (const char* name : {"PAIRWISE", "ENCODE_FP4", "DECODE_FP4", "EXPERT_GEMM_SQUARED_RELU"}) {
+    EXPECT_TRUE(asked.contains(name)) << name;
+  }
+  EXPECT_FALSE(asked.contains("EXPERT_GEMM"));
+}
+
+TEST(ExtensionTest, AnExpertOfThreeMatricesIsNotOneOfTwo) {
+  Workload workload = ShardedWorkload();
+  workload.layer.expert_matrices = 3;
+  EXPECT_EQ(ResolveWorkload(workload, kCluster).status().message(),
+            "layer.expertMatrices: found 3, expected 2, because layer.expertKind is SQUARED_RELU");
+}
+
+TEST(ExtensionTest, AScheduleThatIsNotAllowedSaysWhy) {
+  Workload workload = ShardedWorkload();
+  workload.layout = {.expert_parallel = 4};
+  workload = *ResolveWorkload(workload, kCluster);
+  EXPECT_THAT(FamilyAllowed(Named<Family>("SHARD_GATHER"), workload).message(),
+              HasSubstr("expertShardingParallel above 1"));
+  EXPECT_EQ(AlgorithmAllowed(Named<AllToAllAlgorithm>("PAIRWISE"), {.size = 2, .ranks_per_node = 1}).message(),
+            "allToAll: PAIRWISE needs a group of more than two ranks, found 2 ranks, 1 a node");
+}
+
+}  // namespace
+}  // namespace moeplan
