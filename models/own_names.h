@@ -20,6 +20,8 @@ namespace moeplan {
 // How many enumerators are built in.
 template <typename Enum>
 inline constexpr int kBuiltIn = 0;
+template <typename Enum>
+inline constexpr bool kIsOpen = kBuiltIn<Enum> != 0;
 
 // kInvalidInput unless `name` could be one of the contract's: 2 to 32 capitals, digits and underscores, a capital
 // first.

@@ -22,7 +22,9 @@ int FirstEnumNumber() {
 
 template <typename Kind, typename Domain>
 Kind EnumToProto(Domain value) {
-  if (kBuiltIn < Domain >> 0 && OwnNames<Domain>::IndexOf(value) >= 0) return static_cast<Kind>(OwnNumber(Name(value)));
+  if constexpr (kIsOpen<Domain>) {
+    if (OwnNames<Domain>::IndexOf(value) >= 0) return static_cast<Kind>(OwnNumber(Name(value)));
+  }
   return static_cast<Kind>(static_cast<int>(value) + FirstEnumNumber<Kind>());
 }
 
@@ -32,8 +34,10 @@ StatusOr<Domain> EnumFromProto(Kind kind, std::string_view path) {
   const auto& type = *google::protobuf::GetEnumDescriptor<Kind>();
   const int number = static_cast<int>(kind);
   if (type.FindValueByNumber(number) == nullptr) {
-    for (const Domain own : AllFrom(static_cast<Domain>(kBuiltIn<Domain>))) {
-      if (OwnNumber(Name(own)) == number) return own;
+    if constexpr (kIsOpen<Domain>) {
+      for (const Domain own : AllFrom(static_cast<Domain>(kBuiltIn<Domain>))) {
+        if (OwnNumber(Name(own)) == number) return own;
+      }
     }
     return error::UnknownEnum(path, StrCat(number), type);
   }
