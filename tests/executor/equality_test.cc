@@ -74,6 +74,7 @@ testing::Round RunGraph(const TaskGraph& graph, Phase phase, const std::shared_p
       layer->gradients = ZeroGradients(layer->weights);
       Store(layer->output_gradient.data(), type, layer->output_gradient.size(), (*runner)->output_gradient());
     }
+    if (phase == Phase::kBackward) (*runner)->Enqueue(Phase::kForward);
     (*runner)->Enqueue(phase);
   };
   const auto check = [=, &result](const Status& status) {
@@ -284,6 +285,8 @@ void CheckRandomCases(int count, CapacityPassing passing, const testing::Backend
   for (int i = 0; i < count && !::testing::Test::HasFailure(); ++i) {
     Case test = testing::RandomCase(random);
     test.workload.capacity_passing = passing;
+    // Both passes of a graph as one run, or one after the other.
+    if (test.workload.phase == Phase::kTraining && random() % 2 == 0) test.workload.phase = Phase::kBackward;
     SCOPED_TRACE(StrCat("case ", i, ": ", Describe(test)));
     CheckCase(*backend.make_runner(seed + i), test);
   }
