@@ -16,8 +16,13 @@ Status FamilyAllowed(Family family, const Workload& workload);
 bool IsBaseline(Family family);
 
 // Whether `codec` may stand on the family's all-to-alls, there or back: not on a baseline's, not where it changes
-// nothing or nothing is exchanged (kInfeasible), and not where the workload allows no loss (kInvalidInput). NONE always.
+// nothing or nothing is exchanged (kInfeasible), and not where the workload allows no loss (kInvalidInput). NONE
+// always.
 Status CodecAllowed(Codec codec, Family family, const Workload& workload);
+
+// OK, or kInfeasible with the reason why these knobs cannot have the overlapped gather: it is of PARM_S2, where there
+// is something to exchange and something to gather, and leaves no room for another all-to-all or a codec on its way.
+Status OverlappedGatherAllowed(const Knobs& knobs, const Layout& layout);
 
 // The group over which the family's all-to-alls send rows, by whose shape an algorithm is allowed or not
 // (models/schedule/all_to_all.h).
