@@ -42,10 +42,11 @@ struct TokenRows {
 struct GateArgs {
   TokenRows tokens;
   Routing routing;
-  int capacity = 0;           // Pairs beyond it are dropped, unless `counts` is set.
-  int32_t* counts = nullptr;  // Of each expert: its pairs in this slice.
-  RouterSums sums;            // Of `own_block`; overwritten. With `counts` nothing is dropped yet.
+  int capacity = 0;  // Pairs beyond it are dropped.
   int own_block = 0;
+  // Of that block, overwritten.
+  int32_t* counts = nullptr;  // By expert: its pairs, dropped ones included. Or null.
+  RouterSums sums;
 };
 
 struct AssignSlotsArgs {
@@ -114,6 +115,9 @@ struct GateGradientArgs {
   const std::byte* shared_gradient = nullptr;  // Or null.
   std::byte* in_gradient = nullptr;
   float* gate_gradient = nullptr;  // [E][M]
+  // For the router's losses: of the whole source batch, which may be more than `tokens`.
+  int batch_tokens = 0;
+  std::span<const int32_t> pair_counts;  // [slices][E]; empty where the load-balance loss does not count.
 };
 
 class Kernels {

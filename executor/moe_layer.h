@@ -41,6 +41,7 @@ class MoeLayer {
 
   // The same shapes. Goes back through the last Forward, once for each, and adds to `gradients` this rank's part of the
   // gradients of its expert weights: their sum over the ranks that hold the same shard is that of all source batches.
+  // The router's losses, times the layer's coefficients, are part of the loss: of each source batch its own.
   // Of a plan whose phase is FORWARD: kInvalidInput.
   Status Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient);
 

@@ -37,6 +37,7 @@ double RouterZLoss(const RouterStatistics& statistics);
 // The auxiliary loss of Switch Transformers (equation 4), without its factor α: E·Σ f_e·P_e, with f_e the share of the
 // pairs that chose expert e, dropped ones included, and P_e the mean probability of e. 1 when both are even. With
 // EXPERT_CHOICE every expert has as many pairs, so it is 1 whatever the router does.
+// Its gradient takes f_e for a constant.
 // It is not linear: of added statistics it is the loss of all their tokens at once, not the mean of the parts' losses.
 double LoadBalanceLoss(const RouterStatistics& statistics);
 

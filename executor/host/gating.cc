@@ -121,4 +121,25 @@ void LogitGradients(GateKind gate, std::span<const float> probabilities, const C
   }
 }
 
+RouterLossSlopes SlopesOf(const Layer& layer, std::span<const int32_t> pair_counts, int tokens) {
+  RouterLossSlopes slopes{.probability = std::vector<float>(layer.experts, 0.0F),
+                          .log_sum_exp = static_cast<float>(2 * layer.z_loss_coefficient / tokens)};
+  if (pair_counts.empty()) return slopes;
+  const double all = std::accumulate(pair_counts.begin(), pair_counts.end(), 0.0);
+  const double of_a_pair = layer.aux_loss_coefficient * layer.experts / (all * tokens);
+  for (size_t i = 0; i < pair_counts.size(); ++i) {
+    slopes.probability[i % layer.experts] += static_cast<float>(of_a_pair * pair_counts[i]);
+  }
+  return slopes;
+}
+
+void AddRouterLossGradients(const RouterLossSlopes& slopes, const GateScore& score,
+                            std::span<const float> probabilities, std::span<float> logit_gradients) {
+  const float mean = std::inner_product(probabilities.begin(), probabilities.end(), slopes.probability.begin(), 0.0F);
+  const float of_log_sum_exp = slopes.log_sum_exp * static_cast<float>(score.log_sum_exp);
+  for (size_t expert = 0; expert < probabilities.size(); ++expert) {
+    logit_gradients[expert] += probabilities[expert] * (slopes.probability[expert] - mean + of_log_sum_exp);
+  }
+}
+
 }  // namespace moeplan

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "models/workload/workload.h"
 
@@ -46,5 +47,16 @@ struct ChosenExperts {
 // that no expert took is 0.
 void LogitGradients(GateKind gate, std::span<const float> probabilities, const ChosenExperts& chosen,
                     std::span<const float> weight_gradients, std::span<float> logit_gradients);
+
+// How the losses of a source batch's router, times the layer's coefficients, rise with what one token adds to them.
+struct RouterLossSlopes {
+  std::vector<float> probability;  // By expert: of the load-balance loss. Its shares f of the pairs are constants.
+  float log_sum_exp = 0;           // Of the z-loss, for each unit of the token's logsumexp.
+};
+// `pair_counts` are [slices][E] of the batch's `tokens`, or nothing where the load-balance loss does not count.
+RouterLossSlopes SlopesOf(const Layer& layer, std::span<const int32_t> pair_counts, int tokens);
+// Adds to the gradients of a token's logits those of the router's losses, whatever the gate.
+void AddRouterLossGradients(const RouterLossSlopes& slopes, const GateScore& score,
+                            std::span<const float> probabilities, std::span<float> logit_gradients);
 
 }  // namespace moeplan

@@ -1,7 +1,6 @@
 #include "executor/host/host_gate.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "executor/host/elements.h"
@@ -26,7 +25,6 @@ void HostGate::Route(const GateArgs& args) {
     }
     if (block == args.own_block) WriteSums(args);
   }
-  if (args.counts != nullptr) std::ranges::copy(pairs_, args.counts);
 }
 
 void HostGate::ScoreBlock(const GateArgs& args, int block) {
@@ -61,13 +59,12 @@ std::span<float> HostGate::ProbabilitiesOf(int index) {
 }
 
 void HostGate::LetPairsTakeSlots(const GateArgs& args, int block) {
-  const int capacity = args.counts == nullptr ? args.capacity : std::numeric_limits<int>::max();
   const int tokens = args.tokens.valid_rows, first_row = block * args.tokens.rows_per_block;
   pairs_.assign(layer_.experts, 0);
   const auto take = [&](int index, int choice) {
     const size_t pair = PairIndex(first_row + index, choice);
     const int32_t slot = pairs_[args.routing.expert[pair]]++;
-    args.routing.slot[pair] = slot < capacity ? slot : -1;
+    args.routing.slot[pair] = slot < args.capacity ? slot : -1;
   };
   if (layer_.gate == GateKind::kBatchPrioritized) {
     SortByPriority(tokens);
@@ -80,7 +77,7 @@ void HostGate::LetPairsTakeSlots(const GateArgs& args, int block) {
     }
   }
   kept_ = pairs_;
-  for (int32_t& kept : kept_) kept = std::min(kept, capacity);
+  for (int32_t& kept : kept_) kept = std::min(kept, args.capacity);
 }
 
 void HostGate::SortByPriority(int tokens) {
@@ -115,6 +112,7 @@ void HostGate::WriteSums(const GateArgs& args) const {
   *args.sums.tokens = args.tokens.valid_rows;
   *args.sums.squared_log_sum_exp = sums_.squared_log_sum_exp;
   *args.sums.entropy = sums_.entropy;
+  if (args.counts != nullptr) std::ranges::copy(pairs_, args.counts);
   std::ranges::copy(pairs_, args.sums.pairs);
   std::ranges::copy(kept_, args.sums.kept);
   std::ranges::copy(sums_.probability, args.sums.probability);

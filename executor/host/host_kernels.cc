@@ -348,6 +348,7 @@ class HostKernels final : public Kernels {
   void GateGradients(const GateGradientArgs& args) {
     std::vector<float> token(model_dim()), gradient(model_dim());
     std::vector<float> logits(layer_.experts), probabilities(layer_.experts), logit_gradients(layer_.experts);
+    const RouterLossSlopes slopes = SlopesOf(layer_, args.pair_counts, args.batch_tokens);
     std::fill_n(args.gate_gradient, weights_.gate.size(), 0.0F);
     for (int row = 0; row < args.tokens.valid_rows; ++row) {
       const size_t first = PairIndex(row, 0), choices = width_;
@@ -357,10 +358,11 @@ class HostKernels final : public Kernels {
         Accumulate(args.shared_gradient + row * row_bytes_, type_, model_dim(), gradient.data());
       }
       GateLogits(token, weights_.gate, logits);
-      Softmax(logits, probabilities);
+      const GateScore score = Softmax(logits, probabilities);
       LogitGradients(layer_.gate, probabilities,
                      {{args.routing.expert + first, choices}, {args.routing.weight + first, choices}},
                      {args.routing_gradient + first, choices}, logit_gradients);
+      AddRouterLossGradients(slopes, score, probabilities, logit_gradients);
       for (int expert = 0; expert < layer_.experts; ++expert) {
         const float* weights = weights_.gate.data() + expert * model_dim();
         float* weight_gradients = args.gate_gradient + expert * model_dim();

@@ -163,9 +163,13 @@ class Backward {
   bool renormalises() const { return !draws() && layer_.gate != GateKind::kExpertChoice && width_ > 1; }
 
   void WeighPairs() {
-    const Matrix logits = input_.value * gate_.value.transpose();
-    probabilities_ = (logits.colwise() - logits.rowwise().maxCoeff()).array().exp().matrix();
-    probabilities_.array().colwise() /= probabilities_.rowwise().sum().array().eval();
+    const Terms logits = input_ * gate_.transpose();
+    const Matrix highest = logits.value.rowwise().maxCoeff();
+    probabilities_ = (logits.value.colwise() - highest.col(0)).array().exp().matrix();
+    const Matrix all = probabilities_.rowwise().sum();
+    probabilities_.array().colwise() /= all.col(0).array();
+    log_sum_exp_ = {highest + all.array().log().matrix(),
+                    logits.magnitude.rowwise().maxCoeff() + all.array().log().matrix()};
     for (int token = 0; token < tokens_; ++token) {
       double chosen = 0;
       for (int choice = 0; choice < width_; ++choice) chosen += ProbabilityAt(token, choice);
@@ -212,6 +216,7 @@ class Backward {
         AddLogitGradients(token, PairAt(token, choice), logit_gradients);
       }
     }
+    AddRouterLossGradients(logit_gradients);
     input_gradient_ += logit_gradients * gate_;
     Append(logit_gradients.transpose() * input_, result_.gate);
   }
@@ -233,12 +238,44 @@ class Backward {
     }
   }
 
+  // By expert: how many of the pairs chose it, of those that chose at all.
+  std::vector<double> SharesOfPairs() const {
+    std::vector<double> shares(layer_.experts, 0.0);
+    double all = 0;
+    for (size_t pair = 0; pair < forward_.experts.size(); ++pair) {
+      if (layer_.gate == GateKind::kExpertChoice && !forward_.kept[pair]) continue;
+      shares[forward_.experts[pair]] += 1;
+      all += 1;
+    }
+    for (double& share : shares) share /= all;
+    return shares;
+  }
+
+  // d (E·Σ f·P) / d logit and d mean(logsumexp²) / d logit, times their coefficients.
+  void AddRouterLossGradients(Terms& logit_gradients) const {
+    const std::vector<double> shares = SharesOfPairs();
+    const double balance = layer_.aux_loss_coefficient * layer_.experts / tokens_;
+    const double z = 2 * layer_.z_loss_coefficient / tokens_;
+    for (int token = 0; token < tokens_; ++token) {
+      double mean = 0;
+      for (int expert = 0; expert < layer_.experts; ++expert) mean += shares[expert] * probabilities_(token, expert);
+      for (int expert = 0; expert < layer_.experts; ++expert) {
+        const double probability = probabilities_(token, expert);
+        logit_gradients.value(token, expert) +=
+            probability * (balance * (shares[expert] - mean) + z * log_sum_exp_.value(token, 0));
+        logit_gradients.magnitude(token, expert) +=
+            probability * (balance * (shares[expert] + mean) + z * log_sum_exp_.magnitude(token, 0));
+      }
+    }
+  }
+
   const Layer& layer_;
   const LayerWeights& full_;
   const ReferenceOutput& forward_;
   const int width_, tokens_;
   const Terms input_, output_gradient_, gate_;
   Matrix probabilities_;         // [B·L][E]
+  Terms log_sum_exp_;            // [B·L][1]
   std::vector<double> weights_;  // Of each pair.
   Terms input_gradient_, weight_gradients_;
   ReferenceGradients result_;

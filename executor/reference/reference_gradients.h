@@ -1,7 +1,8 @@
 // The gradients of an MoE layer, computed by one process in the plainest way, in double precision: what the backward
 // pass of every schedule must agree with.
 //
-// For loss = Σ output_gradient · output, over the tokens of one source batch. Which experts a token has, and which
+// For loss = Σ output_gradient · output, plus the router's losses times the layer's coefficients (the shares f of the
+// load-balance loss are constants), over the tokens of one source batch. Which experts a token has, and which
 // pairs got a slot, is taken from the forward reference; weights and everything else are computed anew in double.
 #pragma once
 

@@ -1,6 +1,7 @@
 #include "executor/runtime/graph_runner.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "executor/codec/codec.h"
@@ -218,6 +219,11 @@ class Runner final : public GraphRunner {
     return RouterSums::At(reinterpret_cast<double*>(sums_memory_.data()), graph_.layer.experts);
   }
 
+  std::span<const int32_t> CountsOf(BufferId id) const {
+    if (id == kNoBuffer) return {};
+    return {reinterpret_cast<const int32_t*>(DataOf(id)), static_cast<size_t>(MaxRows(graph_.buffers[id]))};
+  }
+
   // Where tokens of several blocks were gated, the routing of the own one.
   Routing OwnBlockOf(BufferId id) const {
     Routing routing = RoutingOf(id);
@@ -288,10 +294,10 @@ class Runner final : public GraphRunner {
     const TokenRows tokens = TokensOf(op.tokens);
     context_.kernels.Gate({.tokens = tokens,
                            .routing = RoutingOf(op.routing),
-                           .capacity = graph_.capacity,
+                           .capacity = op.drops ? graph_.capacity : std::numeric_limits<int>::max(),
+                           .own_block = OwnBlock(tokens),
                            .counts = counts,
-                           .sums = Sums(),
-                           .own_block = OwnBlock(tokens)},
+                           .sums = Sums()},
                           stream);
   }
 
@@ -385,7 +391,9 @@ class Runner final : public GraphRunner {
                                    .tokens_gradient = DataOf(op.tokens_gradient),
                                    .shared_gradient = OptionalDataOf(op.shared_gradient),
                                    .in_gradient = DataOf(op.in_gradient),
-                                   .gate_gradient = reinterpret_cast<float*>(DataOf(op.gate_gradient))},
+                                   .gate_gradient = reinterpret_cast<float*>(DataOf(op.gate_gradient)),
+                                   .batch_tokens = static_cast<int>(SizesOf(graph_.layer, graph_.layout).tokens),
+                                   .pair_counts = CountsOf(op.pair_counts)},
                                   stream);
   }
 

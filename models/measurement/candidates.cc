@@ -12,8 +12,8 @@ namespace moeplan {
 
 std::vector<Knobs> VariantsOf(Family family, const Layout& layout, int gpus_per_node) {
   std::vector<Knobs> variants = {{.family = family}};
-  const bool can_overlap = layout.tensor_parallel > 1 && GroupSize(Group::kExpertShard, layout) > 1;
-  if (family == Family::kParmS2 && can_overlap) variants.push_back({.family = family, .overlapped_gather = true});
+  const Knobs overlapped = {.family = family, .overlapped_gather = true};
+  if (OverlappedGatherAllowed(overlapped, layout).ok()) variants.push_back(overlapped);
   const GroupShape group = ShapeOf(ExchangeGroup(family), layout, gpus_per_node);
   for (const AllToAllAlgorithm algorithm : IndirectAlgorithms()) {
     if (AlgorithmAllowed(algorithm, group).ok()) variants.push_back({.family = family, .all_to_all = algorithm});
@@ -32,8 +32,8 @@ std::vector<Knobs> WithCodecs(const Knobs& variant, const Workload& workload) {
       Knobs knobs = variant;
       knobs.dispatch_codec = dispatch;
       knobs.combine_codec = combine;
-      const bool sums_on_the_way = variant.overlapped_gather && combine != Codec::kNone;
-      if (knobs != variant && !sums_on_the_way) variants.push_back(knobs);
+      if (knobs == variant) continue;
+      if (!knobs.overlapped_gather || OverlappedGatherAllowed(knobs, workload.layout).ok()) variants.push_back(knobs);
     }
   }
   return variants;

@@ -17,7 +17,7 @@ class ShardedRoute final : public Route {
   int pieces() const override { return 1; }
   int copies() const override { return token_share_ == TokenShare::kBatches ? build_.layout().tensor_parallel : 1; }
   bool experts_wait() const override { return false; }
-  BufferId Gate(BufferId tokens) override { return build_.Gate(tokens); }
+  GraphBuilder::Gated Gate(BufferId tokens) override { return build_.Gate(tokens); }
 
   BufferId OwnSlots(const std::string& name) override { return Slots(name); }
   BufferId Send(BufferId own) override {

@@ -197,14 +197,21 @@ void GraphBuilder::AddTask(const std::string& name, TaskKind kind, StreamKind st
                           .op = std::move(op)});
 }
 
-BufferId GraphBuilder::Gate(BufferId tokens, BufferId counts) {
+GraphBuilder::Gated GraphBuilder::Gate(BufferId tokens) {
+  const BufferId counts = balances() ? CountBuffer("pair_counts", {{Axis::kExpert, graph_.layer.experts}}) : kNoBuffer;
+  return {.routing = AddGate(tokens, counts, /*drops=*/true), .pair_counts = counts};
+}
+
+BufferId GraphBuilder::GateSlice(BufferId tokens, BufferId counts) { return AddGate(tokens, counts, /*drops=*/false); }
+
+BufferId GraphBuilder::AddGate(BufferId tokens, BufferId counts, bool drops) {
   const BufferId routing = AddBuffer({.name = "routing",
                                       .cells = buffer(tokens).cells,
                                       .rows_per_cell = buffer(tokens).rows_per_cell,
                                       .expected_rows_per_cell = buffer(tokens).expected_rows_per_cell,
                                       .row_bytes = RoutingRowBytes(graph_.layer)});
   AddTask("gate", TaskKind::kGate, StreamKind::kCompute, ExpectedBytes(buffer(tokens)),
-          GateOp{.tokens = tokens, .routing = routing, .counts = counts});
+          GateOp{.tokens = tokens, .routing = routing, .counts = counts, .drops = drops});
   return routing;
 }
 
@@ -378,18 +385,19 @@ void GraphBuilder::DispatchGradient(BufferId slots_gradient, BufferId routing, B
           DispatchGradientOp{.slots_gradient = slots_gradient, .routing = routing, .tokens_gradient = tokens_gradient});
 }
 
-BufferId GraphBuilder::GateGradient(BufferId tokens, BufferId routing, BufferId routing_gradient,
+BufferId GraphBuilder::GateGradient(BufferId tokens, const Gated& gated, BufferId routing_gradient,
                                     BufferId tokens_gradient, BufferId shared_gradient, BufferId in_gradient) {
   const BufferId gate_gradient = GateGradientBuffer("gate_gradient");
   // The logits again, and a product for each of the two gradients.
   AddTask("gate", TaskKind::kGate, StreamKind::kCompute, 3 * ExpectedBytes(buffer(tokens)),
           GateGradientOp{.tokens = tokens,
-                         .routing = routing,
+                         .routing = gated.routing,
                          .routing_gradient = routing_gradient,
                          .tokens_gradient = tokens_gradient,
                          .in_gradient = in_gradient,
                          .gate_gradient = gate_gradient,
-                         .shared_gradient = shared_gradient});
+                         .shared_gradient = shared_gradient,
+                         .pair_counts = gated.pair_counts});
   return gate_gradient;
 }
 

@@ -20,6 +20,8 @@ class GraphBuilder {
   const LayerSizes& sizes() const { return sizes_; }
   const Layout& layout() const { return graph_.layout; }
   bool trains() const { return trains_; }
+  // Whether the gradient of the router's load-balance loss counts.
+  bool balances() const { return trains_ && graph_.layer.aux_loss_coefficient > 0; }
   int tokens() const { return static_cast<int>(sizes_.tokens); }
   int local_experts() const { return graph_.layer.experts / graph_.layout.expert_parallel; }
 
@@ -54,8 +56,13 @@ class GraphBuilder {
   // Turns `piece`, a fresh buffer of the current chunk, into that chunk's part of `all`.
   BufferId ViewOfChunk(BufferId all, BufferId piece);
 
-  // Gates the tokens; the result is the routing. With `counts`, see GateOp.
-  BufferId Gate(BufferId tokens, BufferId counts = kNoBuffer);
+  // The routing of tokens, and, where the graph balances, the counts that GateGradientOp wants.
+  struct Gated {
+    BufferId routing = kNoBuffer, pair_counts = kNoBuffer;
+  };
+  Gated Gate(BufferId tokens);
+  // Of a slice that does not know its slots yet: AssignSlots must follow.
+  BufferId GateSlice(BufferId tokens, BufferId counts);
   void AssignSlots(BufferId all_counts, BufferId routing, BufferId send_counts);
   void Dispatch(BufferId tokens, BufferId routing, BufferId out);
   // `out` describes the result; it is returned, or `in` when the group has one rank.
@@ -90,7 +97,7 @@ class GraphBuilder {
   void ExpertWeightGradient(const ExpertWeightGradientOp& op);
   void DispatchGradient(BufferId slots_gradient, BufferId routing, BufferId tokens_gradient);
   // Without a shared expert `shared_gradient` is kNoBuffer.
-  BufferId GateGradient(BufferId tokens, BufferId routing, BufferId routing_gradient, BufferId tokens_gradient,
+  BufferId GateGradient(BufferId tokens, const Gated& gated, BufferId routing_gradient, BufferId tokens_gradient,
                         BufferId shared_gradient, BufferId in_gradient);
 
   StreamKind StreamOf(Group group) const;
@@ -103,6 +110,7 @@ class GraphBuilder {
 
  private:
   BufferId AddBuffer(Buffer buffer);
+  BufferId AddGate(BufferId tokens, BufferId counts, bool drops);
   BufferId EncodedLike(BufferId buffer, Codec codec);
   BufferId Collect(const std::string& name, Collective collective, Group group, BufferId in, BufferId out,
                    double bytes);

@@ -103,13 +103,13 @@ class LayerGraph {
   void Forward() {
     input_ = build_.Input();
     tokens_ = Dispatched(input_, "gather_input");
-    routing_ = route_.Gate(tokens_);
+    gated_ = route_.Gate(tokens_);
     home_ = Walk(build_, route_, Pass::kForward)
-                .Go({.source = [&](BufferId own) { build_.Dispatch(tokens_, routing_, own); },
+                .Go({.source = [&](BufferId own) { build_.Dispatch(tokens_, gated_.routing, own); },
                      .expert = [&](int, BufferId in, BufferId out) { expert_.push_back(build_.Expert(in, out)); },
                      .meanwhile = [&] { build_.SharedExpert(); }});
     const BufferId combined = OwnRows("combined");
-    build_.Combine(home_, routing_, combined);
+    build_.Combine(home_, gated_.routing, combined);
     build_.SetOutput(Whole(combined, "gather_output", "output"));
   }
 
@@ -122,7 +122,7 @@ class LayerGraph {
     GraphBuilder::SharedGradients shared;
     const auto meanwhile = [&] {
       shared = build_.SharedInputGradient(gradient);
-      routing_gradient = build_.RoutingGradient(own_gradient, home_, routing_);
+      routing_gradient = build_.RoutingGradient(own_gradient, home_, gated_.routing);
     };
     const auto afterwards = [&] {
       for (const auto& add : weight_gradients_) add();
@@ -130,7 +130,7 @@ class LayerGraph {
     };
     const BufferId home =
         Walk(build_, route_, Pass::kBackward)
-            .Go({.source = [&](BufferId own) { build_.CombineGradient(tokens_gradient, routing_, own); },
+            .Go({.source = [&](BufferId own) { build_.CombineGradient(tokens_gradient, gated_.routing, own); },
                  .expert = [&](int piece, BufferId in, BufferId out) { ExpertGradients(piece, in, out); },
                  .meanwhile = meanwhile,
                  .afterwards = afterwards});
@@ -138,8 +138,8 @@ class LayerGraph {
     const BufferId shared_rows =
         slices() && shared.in_gradient != kNoBuffer ? OwnSlice(shared.in_gradient) : shared.in_gradient;
     const BufferId input_gradient = OwnRows("input_gradient_rows");
-    const BufferId gate_gradient = build_.GateGradient(gathers() ? input_ : tokens_, routing_, routing_gradient,
-                                                       own_rows, shared_rows, input_gradient);
+    const BufferId gate_gradient = build_.GateGradient(gathers() ? input_ : tokens_, gated_, routing_gradient, own_rows,
+                                                       shared_rows, input_gradient);
     build_.SetGradients(Whole(input_gradient, "gather_input", "input_gradient"), SumOfSlices(gate_gradient));
   }
 
@@ -172,7 +172,7 @@ class LayerGraph {
   // The gradients of the own tokens, from those of all the slots that were dispatched here.
   BufferId OwnRowsFrom(BufferId home) {
     const BufferId rows = gathers() ? RowsOfBatches("token_gradients") : OwnRows("token_gradients");
-    build_.DispatchGradient(home, routing_, rows);
+    build_.DispatchGradient(home, gated_.routing, rows);
     if (!gathers()) return rows;
     return build_.ReduceScatter("sum_batches", Group::kShard, rows, OwnRows("own_gradients"));
   }
@@ -200,7 +200,8 @@ class LayerGraph {
   GraphBuilder& build_;
   Route& route_;
   const Layout layout_;
-  BufferId input_ = kNoBuffer, tokens_ = kNoBuffer, routing_ = kNoBuffer, home_ = kNoBuffer;
+  BufferId input_ = kNoBuffer, tokens_ = kNoBuffer, home_ = kNoBuffer;
+  GraphBuilder::Gated gated_;
   std::vector<GraphBuilder::ExpertBuffers> expert_;  // By piece; one when experts wait.
   std::vector<std::function<void()>> weight_gradients_;
 };

@@ -22,7 +22,7 @@ class MontaRoute final : public Route {
   int copies() const override { return 1; }
   bool experts_wait() const override { return true; }
 
-  BufferId Gate(BufferId tokens) override {
+  GraphBuilder::Gated Gate(BufferId tokens) override {
     build_.CutSlots(build_.sizes().slots, {{Axis::kTensor, layout_.tensor_parallel}, {Axis::kChunk, chunks_}});
     return build_.Gate(tokens);
   }

@@ -24,24 +24,23 @@ class SliceRoute final : public ExpertShardRoute {
   TokenShare token_share() const override { return TokenShare::kSlice; }
   int copies() const override { return 1; }
 
-  BufferId Gate(BufferId tokens) override {
+  GraphBuilder::Gated Gate(BufferId tokens) override {
     const int slots = build_.sizes().slots;
     if (!exact_) {
       build_.CutSlots((slots + slices_ - 1) / slices_, PieceAxis());
-      return build_.Gate(tokens);
+      GraphBuilder::Gated gated = build_.Gate(tokens);
+      if (build_.balances()) gated.pair_counts = GatherCounts(gated.pair_counts);
+      return gated;
     }
     build_.CutSlots(slots, PieceAxis(), std::min(slots, build_.buffer(tokens).rows_per_cell));
     const BufferId counts = build_.CountBuffer("slice_counts", SentCells());
-    const BufferId routing = build_.Gate(tokens, counts);
-    std::vector<Extent> gathered = SentCells();
-    gathered.insert(gathered.begin(), {Axis::kTensor, slices_});
-    const BufferId all_counts =
-        build_.AllGather("gather_counts", Group::kTensor, counts, build_.CountBuffer("all_counts", gathered));
+    const BufferId routing = build_.GateSlice(tokens, counts);
+    const BufferId all_counts = GatherCounts(counts);
     send_counts_ = build_.CountBuffer("send_counts", CountedCells(SentCells()));
     build_.AssignSlots(all_counts, routing, send_counts_);
     receive_counts_ = build_.AllToAll("counts_a2a", Group::kExpertShard, send_counts_,
                                       build_.CountBuffer("receive_counts", CountedCells(ReceivedCells())));
-    return routing;
+    return {.routing = routing, .pair_counts = build_.balances() ? all_counts : kNoBuffer};
   }
 
   BufferId OwnSlots(const std::string& name) override { return Rows(name, SentCells(), send_counts_); }
@@ -58,6 +57,12 @@ class SliceRoute final : public ExpertShardRoute {
  private:
   BufferId ReceivedRows(const std::string& name) override { return Rows(name, ReceivedCells(), receive_counts_); }
   BufferId ReturnedRows(const std::string& name) override { return Rows(name, ReceivedCells(), send_counts_); }
+
+  BufferId GatherCounts(BufferId counts) {
+    std::vector<Extent> gathered = SentCells();
+    gathered.insert(gathered.begin(), {Axis::kTensor, slices_});
+    return build_.AllGather("gather_counts", Group::kTensor, counts, build_.CountBuffer("all_counts", gathered));
+  }
 
   std::vector<Extent> PieceAxis() const { return {{Axis::kChunk, pieces_}}; }
 

@@ -14,7 +14,7 @@ class SlotRoute final : public ExpertShardRoute {
   TokenShare token_share() const override { return TokenShare::kBatch; }
   int copies() const override { return build_.layout().tensor_parallel / senders_; }
 
-  BufferId Gate(BufferId tokens) override {
+  GraphBuilder::Gated Gate(BufferId tokens) override {
     build_.CutSlots(build_.sizes().slots, {{Axis::kTensor, senders_}, {Axis::kChunk, pieces_}});
     return build_.Gate(tokens);
   }

@@ -45,8 +45,8 @@ class Route {
   // Whether the experts run once, on all pieces, rather than on each as it arrives.
   virtual bool experts_wait() const = 0;
 
-  // The routing of the tokens; cuts the slots.
-  virtual BufferId Gate(BufferId tokens) = 0;
+  // Cuts the slots, too.
+  virtual GraphBuilder::Gated Gate(BufferId tokens) = 0;
 
   // ---- For the builder's current piece.
   // Room for the slots that this rank sends.

@@ -61,22 +61,7 @@ Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
   RETURN_IF_ERROR(CodecAllowed(knobs.dispatch_codec, knobs.family, workload).Within("dispatchCodec"));
   RETURN_IF_ERROR(CodecAllowed(knobs.combine_codec, knobs.family, workload).Within("combineCodec"));
   if (!knobs.chunk_shares.empty()) return InvalidInput("chunkShares: found shares, expected none (equal chunks)");
-  const bool can_overlap = knobs.family == Family::kParmS2 && workload.layout.tensor_parallel > 1 &&
-                           GroupSize(Group::kExpertShard, workload.layout) > 1;
-  if (knobs.overlapped_gather && !can_overlap) {
-    return Infeasible(
-        "the overlapped gather needs PARM_S2, tensorParallel above 1 and expertParallel·expertShardingParallel above "
-        "1");
-  }
-  if (knobs.overlapped_gather && knobs.combine_codec != Codec::kNone) {
-    return Infeasible(StrCat("combineCodec: found ", Name(knobs.combine_codec),
-                             ", expected NONE, as the overlapped gather exchanges and sums in one"));
-  }
-  if (knobs.overlapped_gather && knobs.all_to_all != AllToAllAlgorithm::kDirect) {
-    return Infeasible(StrCat("allToAll: found ", Name(knobs.all_to_all),
-                             ", expected DIRECT, as the overlapped gather exchanges and sums in one"));
-  }
-  return OkStatus();
+  return knobs.overlapped_gather ? OverlappedGatherAllowed(knobs, workload.layout) : OkStatus();
 }
 
 bool AreCounts(BufferId buffer, const TaskGraph& graph) {
@@ -166,6 +151,23 @@ Status CodecAllowed(Codec codec, Family family, const Workload& workload) {
   }
   if (!workload.allow_lossy) return InvalidInput(found + ", as allowLossy is false");
   if (GroupSize(ExchangeGroup(family), workload.layout) == 1) return Infeasible(found + ", as nothing is exchanged");
+  return OkStatus();
+}
+
+Status OverlappedGatherAllowed(const Knobs& knobs, const Layout& layout) {
+  if (knobs.family != Family::kParmS2 || layout.tensor_parallel == 1 || GroupSize(Group::kExpertShard, layout) == 1) {
+    return Infeasible(
+        "the overlapped gather needs PARM_S2, tensorParallel above 1 and expertParallel·expertShardingParallel above "
+        "1");
+  }
+  if (knobs.combine_codec != Codec::kNone) {
+    return Infeasible(StrCat("combineCodec: found ", Name(knobs.combine_codec),
+                             ", expected NONE, as the overlapped gather exchanges and sums in one"));
+  }
+  if (knobs.all_to_all != AllToAllAlgorithm::kDirect) {
+    return Infeasible(StrCat("allToAll: found ", Name(knobs.all_to_all),
+                             ", expected DIRECT, as the overlapped gather exchanges and sums in one"));
+  }
   return OkStatus();
 }
 

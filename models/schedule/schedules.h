@@ -44,6 +44,10 @@ bool IsBaseline(Family family);
 // always.
 Status CodecAllowed(Codec codec, Family family, const Workload& workload);
 
+// OK, or kInfeasible with the reason why these knobs cannot have the overlapped gather: it is of PARM_S2, where there
+// is something to exchange and something to gather, and leaves no room for another all-to-all or a codec on its way.
+Status OverlappedGatherAllowed(const Knobs& knobs, const Layout& layout);
+
 // As in the family's definition.
 Group ExchangeGroup(Family family);
 

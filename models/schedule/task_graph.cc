@@ -94,6 +94,7 @@ std::vector<BufferId> Reads(const TaskOp& op) {
                         [](const GateGradientOp& gate) {
                           std::vector reads = {gate.tokens, gate.routing, gate.routing_gradient, gate.tokens_gradient};
                           if (gate.shared_gradient != kNoBuffer) reads.push_back(gate.shared_gradient);
+                          if (gate.pair_counts != kNoBuffer) reads.push_back(gate.pair_counts);
                           return reads;
                         },
                         [](const auto& from_in) { return std::vector{from_in.in}; },

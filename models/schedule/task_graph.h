@@ -94,11 +94,12 @@ double ExpectedBytes(const Buffer& buffer);
 int ExtentOf(const Buffer& buffer, Axis axis);
 
 // Scores the tokens of `tokens`, picks the experts of each by the layer's gate, and gives each pair its slot among the
-// pairs of its block in that gate's order; pairs beyond the capacity are dropped. With `counts` set the block is a
-// slice that does not know its slots yet: it drops nothing and writes how many pairs each expert got, and AssignSlots
-// follows.
+// pairs of its block in that gate's order; pairs beyond the capacity are dropped, unless the block is a slice that does
+// not know its slots yet: then AssignSlots follows. `counts`, where set, gets how many pairs of the own block chose
+// each expert, dropped ones included.
 struct GateOp {
   BufferId tokens, routing, counts = kNoBuffer;
+  bool drops = true;
   friend bool operator==(const GateOp&, const GateOp&) = default;
 };
 // Exact capacity passing (design.md §5): from every slice's counts, the slots this slice owns; drops what is beyond the
@@ -194,10 +195,11 @@ struct DispatchGradientOp {
   friend bool operator==(const DispatchGradientOp&, const DispatchGradientOp&) = default;
 };
 // The mirror of GateOp in the own block: the gradient of the gate's weights, and that of its input added to what came
-// through the experts and through the shared one.
+// through the experts and through the shared one. The losses of the router count as the layer's coefficients say; that
+// of its load needs the counts of every slice of the source batch.
 struct GateGradientOp {
   BufferId tokens, routing, routing_gradient, tokens_gradient, in_gradient, gate_gradient;
-  BufferId shared_gradient = kNoBuffer;
+  BufferId shared_gradient = kNoBuffer, pair_counts = kNoBuffer;
   friend bool operator==(const GateGradientOp&, const GateGradientOp&) = default;
 };
 using TaskOp = std::variant<GateOp, AssignSlotsOp, DispatchOp, CollectiveOp, EncodeOp, DecodeOp, CopyOp, ExpertOp,

@@ -52,6 +52,8 @@ Status CheckLayer(const Layer& layer) {
   if (layer.shared_hidden_dim < 0) {
     return BadField("layer.sharedHiddenDim", StrCat(layer.shared_hidden_dim), "a whole number of at least 0");
   }
+  RETURN_IF_ERROR(FiniteAtLeast("layer.auxLossCoefficient", layer.aux_loss_coefficient, 0));
+  RETURN_IF_ERROR(FiniteAtLeast("layer.zLossCoefficient", layer.z_loss_coefficient, 0));
   if (layer.top_k > layer.experts) {
     return BadField("layer.topK", StrCat(layer.top_k), StrCat("at most layer.experts, which is ", layer.experts));
   }

@@ -38,6 +38,9 @@ struct Layer {
   GateKind gate = GateKind::kTopK;
   bool expert_bias = false;   // After the first matrix (SwiGLU: the first two) and after the last, of every expert.
   int shared_hidden_dim = 0;  // Of an expert that every token visits, cut over MP; 0: there is none.
+  // What the router's losses (executor/router_statistics.h) of a source batch count in the job's; 0: nothing.
+  double aux_loss_coefficient = 0;  // Of the load-balance loss.
+  double z_loss_coefficient = 0;
 
   friend bool operator==(const Layer&, const Layer&) = default;
 };

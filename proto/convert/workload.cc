@@ -19,6 +19,8 @@ StatusOr<Layer> LayerFromProto(const v1::Layer& message, std::string_view path) 
   ASSIGN_OR_RETURN(layer.expert_kind, EnumFromProto<ExpertKind>(message.expert_kind(), FieldPath(path, "expertKind")));
   layer.expert_bias = message.expert_bias();
   layer.shared_hidden_dim = message.shared_hidden_dim();
+  layer.aux_loss_coefficient = message.aux_loss_coefficient();
+  layer.z_loss_coefficient = message.z_loss_coefficient();
   ASSIGN_OR_RETURN(layer.gate, EnumFromProto<GateKind>(message.gate(), FieldPath(path, "gate")));
   return layer;
 }
@@ -85,6 +87,8 @@ v1::Layer ToProto(const Layer& layer) {
   message.set_gate(EnumToProto<v1::Gate::Kind>(layer.gate));
   message.set_expert_bias(layer.expert_bias);
   message.set_shared_hidden_dim(layer.shared_hidden_dim);
+  message.set_aux_loss_coefficient(layer.aux_loss_coefficient);
+  message.set_z_loss_coefficient(layer.z_loss_coefficient);
   return message;
 }
 

@@ -14,6 +14,7 @@
 #include "models/workload/codec.h"
 #include "tests/executor/job_runner.h"
 #include "tests/executor/layer_on_rank.h"
+#include "tests/executor/plain_statistics.h"
 #include "tests/executor/random_case.h"
 
 namespace moeplan {
@@ -73,6 +74,7 @@ testing::Round RunGraph(const TaskGraph& graph, Phase phase, const std::shared_p
       layer->gradients = ZeroGradients(layer->weights);
       Store(layer->output_gradient.data(), type, layer->output_gradient.size(), (*runner)->output_gradient());
     }
+    if (phase == Phase::kBackward) (*runner)->Enqueue(Phase::kForward);
     (*runner)->Enqueue(phase);
   };
   const auto check = [=, &result](const Status& status) {
@@ -221,37 +223,6 @@ void ExpectWeightGradients(const Case& test, double tolerance, const std::vector
   }
 }
 
-// By the definitions of executor/router_statistics.h, in double.
-RouterStatistics PlainStatistics(const Layer& layer, const std::vector<float>& input, const std::vector<float>& gate,
-                                 const ReferenceOutput& reference) {
-  RouterStatistics plain{.tokens = static_cast<int64_t>(input.size()) / layer.model_dim,
-                         .pairs = std::vector<int64_t>(layer.experts, 0),
-                         .kept = std::vector<int64_t>(layer.experts, 0),
-                         .probability_sum = std::vector<double>(layer.experts, 0)};
-  for (int64_t token = 0; token < plain.tokens; ++token) {
-    std::vector<double> logits(layer.experts, 0);
-    double all = 0;
-    for (int expert = 0; expert < layer.experts; ++expert) {
-      for (int i = 0; i < layer.model_dim; ++i) {
-        logits[expert] += static_cast<double>(input[token * layer.model_dim + i]) * gate[expert * layer.model_dim + i];
-      }
-      all += std::exp(logits[expert]);
-    }
-    plain.squared_log_sum_exp_sum += std::log(all) * std::log(all);
-    for (int expert = 0; expert < layer.experts; ++expert) {
-      const double probability = std::exp(logits[expert]) / all;
-      plain.probability_sum[expert] += probability;
-      plain.entropy_sum -= probability * std::log(probability);
-    }
-  }
-  for (size_t pair = 0; pair < reference.experts.size(); ++pair) {
-    // An expert that chooses has no pair but those it takes.
-    plain.pairs[reference.experts[pair]] += layer.gate != GateKind::kExpertChoice || reference.kept[pair];
-    plain.kept[reference.experts[pair]] += reference.kept[pair];
-  }
-  return plain;
-}
-
 void ExpectSameStatistics(const RouterStatistics& found, const RouterStatistics& plain) {
   const auto near = [](double a, double b) { EXPECT_NEAR(a, b, 1e-5 * (1 + std::abs(b))); };
   EXPECT_EQ(found.tokens, plain.tokens);
@@ -302,7 +273,7 @@ void CheckCase(JobRunner& job, const Case& test) {
       const Reference& reference = references[rank / tensor_ranks];
       ExpectEqualsReference(test, tolerance, results[i][rank], reference);
       ExpectSameStatistics(StatisticsOfBatch(results[i], test.workload.layout, gates_slices, rank),
-                           PlainStatistics(layer, reference.input, full.gate, reference.forward));
+                           testing::PlainStatistics(layer, reference.input, full.gate, reference.forward));
     }
     if (test.workload.phase != Phase::kForward) ExpectWeightGradients(test, tolerance, results[i], references);
   }
@@ -314,6 +285,8 @@ void CheckRandomCases(int count, CapacityPassing passing, const testing::Backend
   for (int i = 0; i < count && !::testing::Test::HasFailure(); ++i) {
     Case test = testing::RandomCase(random);
     test.workload.capacity_passing = passing;
+    // Both passes of a graph as one run, or one after the other.
+    if (test.workload.phase == Phase::kTraining && random() % 2 == 0) test.workload.phase = Phase::kBackward;
     SCOPED_TRACE(StrCat("case ", i, ": ", Describe(test)));
     CheckCase(*backend.make_runner(seed + i), test);
   }

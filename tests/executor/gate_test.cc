@@ -7,6 +7,7 @@
 #include <set>
 
 #include "executor/host/elements.h"
+#include "executor/host/gating.h"
 #include "executor/host/host_device.h"
 #include "executor/host/host_kernels.h"
 #include "executor/layer/layer_weights.h"
@@ -326,6 +327,19 @@ TEST_F(GateTest, ExpertChoiceIsEvenlyLoadedWhateverTheScores) {
     EXPECT_EQ(DroppedPairs(statistics), 0);
     EXPECT_NEAR(LoadBalanceLoss(statistics), 1, kClose);
   });
+}
+
+TEST_F(GateTest, TheLossesOfTheRouterPullEachLogitByHand) {
+  // Of 4 tokens, gated in two slices, 3 chose expert 0. Slopes of the probabilities: 1·2·(3/4, 1/4)/4.
+  const Layer layer = {.experts = 2, .aux_loss_coefficient = 1, .z_loss_coefficient = 3};
+  const RouterLossSlopes slopes = SlopesOf(layer, std::vector<int32_t>{2, 0, 1, 1}, /*tokens=*/4);
+  EXPECT_EQ(slopes.probability, (std::vector{0.375F, 0.125F}));
+  EXPECT_EQ(slopes.log_sum_exp, 1.5F);  // 3·2/4
+  // A token with p = (1/4, 3/4) and logsumexp 2: p·(slope - 1/4·3/8 - 3/4·1/8 + 1.5·2), on top of what is there.
+  std::vector<float> gradients = {1, 0};
+  AddRouterLossGradients(slopes, {.log_sum_exp = 2}, std::vector{0.25F, 0.75F}, gradients);
+  EXPECT_FLOAT_EQ(gradients[0], 1 + 0.25F * (0.375F - 0.1875F + 3));
+  EXPECT_FLOAT_EQ(gradients[1], 0.75F * (0.125F - 0.1875F + 3));
 }
 
 TEST_F(GateTest, NoTokensNoLoss) {

@@ -7,6 +7,18 @@
 #include "models/workload/expert.h"
 
 namespace moeplan::testing {
+namespace {
+
+const char* PhaseText(Phase phase) {
+  switch (phase) {
+    case Phase::kForward: return " forward";
+    case Phase::kBackward: return " backward";
+    case Phase::kTraining: break;
+  }
+  return " training";
+}
+
+}  // namespace
 
 std::string Describe(const Case& test) {
   const Layer& layer = test.workload.layer;
@@ -14,10 +26,10 @@ std::string Describe(const Case& test) {
   return StrCat("B ", layer.batch, " L ", layer.sequence_length, " M ", layer.model_dim, " H ", layer.hidden_dim, " E ",
                 layer.experts, " k ", layer.top_k, " f ", layer.capacity_factor, " bytes ", layer.bytes_per_element,
                 " expert ", Name(layer.expert_kind), " matrices ", layer.expert_matrices, " gate ",
-                static_cast<int>(layer.gate), " bias ", layer.expert_bias, " shared ", layer.shared_hidden_dim, " hot ",
-                test.hot_expert, test.workload.phase == Phase::kForward ? " forward" : " training", " TP ",
-                layout.tensor_parallel, " EP ", layout.expert_parallel, " ESP ", layout.expert_sharding_parallel,
-                " ranks ", Ranks(test.cluster));
+                static_cast<int>(layer.gate), " bias ", layer.expert_bias, " shared ", layer.shared_hidden_dim,
+                " losses ", layer.aux_loss_coefficient, " ", layer.z_loss_coefficient, " hot ", test.hot_expert,
+                PhaseText(test.workload.phase), " TP ", layout.tensor_parallel, " EP ", layout.expert_parallel, " ESP ",
+                layout.expert_sharding_parallel, " ranks ", Ranks(test.cluster));
 }
 
 std::string Describe(const Knobs& knobs) {
@@ -41,6 +53,9 @@ std::vector<float> InputOf(const Case& test, int batch) {
 Case RandomCase(std::mt19937_64& random) {
   const auto pick = [&](std::initializer_list<int> values) { return values.begin()[random() % values.size()]; };
   const auto between = [&](int low, int high) { return low + static_cast<int>(random() % (high - low + 1)); };
+  const auto coefficient = [&](double most) {
+    return between(0, 1) == 0 ? 0 : std::uniform_real_distribution(0.0, most)(random);
+  };
   while (true) {
     Case test;
     test.cluster = {.nodes = pick({1, 2}), .gpus_per_node = pick({1, 2, 4})};
@@ -61,7 +76,9 @@ Case RandomCase(std::mt19937_64& random) {
              .expert_kind = static_cast<ExpertKind>(between(0, OwnNames<ExpertKind>::count())),
              .gate = static_cast<GateKind>(between(0, static_cast<int>(GateKind::kHash))),
              .expert_bias = between(0, 1) == 1,
-             .shared_hidden_dim = pick({0, 0, between(1, 12)})};
+             .shared_hidden_dim = pick({0, 0, between(1, 12)}),
+             .aux_loss_coefficient = coefficient(2),
+             .z_loss_coefficient = coefficient(1)};
     if (layer.gate == GateKind::kSwitch) layer.top_k = 1;
     if (layer.expert_kind != ExpertKind::kFfn) layer.expert_matrices = OwnExpertOf(layer.expert_kind).matrices;
     if (between(0, 2) == 0) test.hot_expert = between(0, layer.experts - 1);

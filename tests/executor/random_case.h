@@ -24,8 +24,9 @@ std::string Describe(const Knobs& knobs);
 // The input of a source batch, whose tokens lean towards the hot expert where there is one.
 std::vector<float> InputOf(const Case& test, int batch);
 
-// Over 1 to 8 ranks, with TP and ESP chosen apart; every gate, biases or none, a shared expert or none; small, with
-// capacities that drop tokens and ones that do not, and some with a hot expert, which leaves others without a token.
+// Over 1 to 8 ranks, with TP and ESP chosen apart; FORWARD or TRAINING; every gate; biases, a shared expert and losses
+// of the router or none; small, with capacities that drop tokens and ones that do not, and some with a hot expert,
+// which leaves others without a token.
 Case RandomCase(std::mt19937_64& random);
 
 // Every candidate that the families of today allow; all-to-alls other than DIRECT with the largest chunk count alone.

@@ -1,4 +1,4 @@
-// The reference itself: its gradients against central differences of its own output.
+// The reference itself: its gradients against central differences of its own output and of the router's losses.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +7,7 @@
 #include "executor/reference/reference_gradients.h"
 #include "models/text.h"
 #include "tests/executor/job_runner.h"
+#include "tests/executor/plain_statistics.h"
 
 namespace moeplan {
 namespace {
@@ -33,7 +34,9 @@ Problem RandomProblem(std::mt19937_64& random) {
            .expert_matrices = between(2, 3),
            .gate = static_cast<GateKind>(between(0, static_cast<int>(GateKind::kHash))),
            .expert_bias = between(0, 1) == 1,
-           .shared_hidden_dim = between(0, 3)};
+           .shared_hidden_dim = between(0, 3),
+           .aux_loss_coefficient = between(0, 1) * 0.5,
+           .z_loss_coefficient = between(0, 1) * 0.25};
   layer.top_k = layer.gate == GateKind::kSwitch ? 1 : between(1, layer.experts);
   problem.capacity = between(1, layer.sequence_length);
   const uint64_t seed = random();
@@ -47,31 +50,41 @@ ReferenceOutput Forward(const Problem& problem) {
   return ComputeReference(problem.layer, problem.weights, problem.input, problem.capacity, /*slices=*/1);
 }
 
-// Σ output_gradient · output.
+// Σ output_gradient · output, and the router's losses.
 double Loss(const Problem& problem, const ReferenceOutput& forward) {
-  double loss = 0;
+  const RouterStatistics statistics =
+      testing::PlainStatistics(problem.layer, problem.input, problem.weights.gate, forward);
+  double loss = problem.layer.aux_loss_coefficient * LoadBalanceLoss(statistics) +
+                problem.layer.z_loss_coefficient * RouterZLoss(statistics);
   for (size_t i = 0; i < forward.output.size(); ++i) loss += problem.output_gradient[i] * forward.output[i];
   return loss;
+}
+
+// What comes out with one of the problem's numbers moved.
+struct Moved {
+  double value, loss;
+  ReferenceOutput forward;
+};
+Moved Move(const Problem& problem, float& value, float step) {
+  const float unmoved = value;
+  value += step;
+  Moved moved{.value = value, .forward = Forward(problem)};
+  moved.loss = Loss(problem, moved.forward);
+  value = unmoved;
+  return moved;
 }
 
 void ExpectSlopes(Problem& problem, std::vector<float>& values, const ReferenceGradient& gradient, const char* what) {
   ASSERT_EQ(values.size(), gradient.values.size()) << what;
   const ReferenceOutput middle = Forward(problem);
   for (size_t i = 0; i < values.size(); ++i) {
-    const float value = values[i];
-    values[i] = value + 1e-2F;
-    const float above = values[i];
-    const ReferenceOutput up = Forward(problem);
-    values[i] = value - 1e-2F;
-    const float below = values[i];
-    const ReferenceOutput down = Forward(problem);
-    values[i] = value;
+    const Moved up = Move(problem, values[i], 1e-2F), down = Move(problem, values[i], -1e-2F);
     // Where the step routes some token otherwise there is no slope to compare with.
     const auto routed_alike = [&](const ReferenceOutput& other) {
       return other.experts == middle.experts && other.kept == middle.kept;
     };
-    if (!routed_alike(up) || !routed_alike(down)) continue;
-    const double slope = (Loss(problem, up) - Loss(problem, down)) / (static_cast<double>(above) - below);
+    if (!routed_alike(up.forward) || !routed_alike(down.forward)) continue;
+    const double slope = (up.loss - down.loss) / (up.value - down.value);
     EXPECT_NEAR(gradient.values[i], slope, 3e-3 * (1 + gradient.largest_magnitude)) << what << " " << i;
   }
 }
@@ -92,7 +105,8 @@ TEST(ReferenceGradientsTest, AreTheSlopesOfTheOutput) {
     const Layer& layer = problem.layer;
     SCOPED_TRACE(StrCat("case ", i, ": L ", layer.sequence_length, " M ", layer.model_dim, " H ", layer.hidden_dim,
                         " E ", layer.experts, " k ", layer.top_k, " gate ", static_cast<int>(layer.gate), " matrices ",
-                        layer.expert_matrices, " capacity ", problem.capacity));
+                        layer.expert_matrices, " capacity ", problem.capacity, " losses ", layer.aux_loss_coefficient,
+                        " ", layer.z_loss_coefficient));
     const ReferenceGradients gradients =
         ComputeReferenceGradients(layer, problem.weights, problem.input, problem.output_gradient, Forward(problem));
     ExpectSlopes(problem, problem.input, gradients.input, "input");

@@ -41,6 +41,11 @@ double SizeOf(const TaskGraph& graph, const std::string& task) {
   return -1;
 }
 
+const Task* Find(const TaskGraph& graph, const std::string& name) {
+  const auto found = std::ranges::find(graph.tasks, name, &Task::name);
+  return found == graph.tasks.end() ? nullptr : &*found;
+}
+
 TEST(ScheduleTest, BaselineMovesTheGatheredBatches) {
   const TaskGraph graph =
       Build({.family = Family::kBaseline},
@@ -64,6 +69,24 @@ TEST(ScheduleTest, S1MovesTheRealRowsAndTheirCounts) {
   roomy.layer.capacity_factor = 4;
   EXPECT_EQ(SizeOf(Build({.family = Family::kParmS1}, roomy), "dispatch_a2a"), 2 * 4 * 32 / 2 * 16.0)
       << "room to spare is not moved";
+}
+
+TEST(ScheduleTest, PaddedSlicesTellEachOtherTheirCountsForTheLoadBalanceLossAlone) {
+  Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
+  workload.capacity_passing = CapacityPassing::kPadded;
+  const auto gathers = [&](Phase phase, double coefficient) {
+    workload.phase = phase;
+    workload.layer.aux_loss_coefficient = coefficient;
+    return Find(Build({.family = Family::kParmS1}, workload), "gather_counts") != nullptr;
+  };
+  EXPECT_FALSE(gathers(Phase::kForward, 0.01));
+  EXPECT_FALSE(gathers(Phase::kTraining, 0));
+  EXPECT_TRUE(gathers(Phase::kTraining, 0.01));
+  EXPECT_EQ(SizeOf(Build({.family = Family::kParmS1}, workload), "gather_counts"), 4 * 4 * 2);  // 4·E·N_MP bytes
+  workload.capacity_passing = CapacityPassing::kExact;
+  const TaskGraph exact = Build({.family = Family::kParmS1}, workload);
+  EXPECT_EQ(std::ranges::count_if(exact.tasks, [](const Task& task) { return task.kind == TaskKind::kAllGather; }), 3)
+      << "the counts that pass capacity, the output and the input's gradient";
 }
 
 TEST(ScheduleTest, UnevenSlotsAreRoundedUpToTheShareOfARank) {
@@ -178,11 +201,6 @@ TEST(ScheduleTest, TasksComeAfterWhatTheyDependOn) {
       }
     }
   }
-}
-
-const Task* Find(const TaskGraph& graph, const std::string& name) {
-  const auto found = std::ranges::find(graph.tasks, name, &Task::name);
-  return found == graph.tasks.end() ? nullptr : &*found;
 }
 
 TaskId IdOf(const TaskGraph& graph, const std::string& name) {

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "models/workload/groups.h"
 #include "models/workload/workload.h"
 
@@ -46,6 +48,18 @@ TEST(WorkloadTest, EveryMpRankHasColumnsOfTheSharedExpert) {
   EXPECT_EQ(message(2), "");
   EXPECT_EQ(message(1), "layer.sharedHiddenDim: found 1, expected 0 or at least layout.tensorParallel, which is 2");
   EXPECT_EQ(message(-1), "layer.sharedHiddenDim: found -1, expected a whole number of at least 0");
+}
+
+TEST(WorkloadTest, CoefficientsOfTheRoutersLossesAreFiniteAndNotNegative) {
+  Workload workload = EightByTwo();
+  const auto message = [&] { return ResolveWorkload(workload, kTwoNodesOfEight).status().message(); };
+  workload.layer.aux_loss_coefficient = 0.01;
+  workload.layer.z_loss_coefficient = 0.001;
+  EXPECT_EQ(message(), "");
+  workload.layer.z_loss_coefficient = -1;
+  EXPECT_EQ(message(), "layer.zLossCoefficient: found -1, expected a finite number of at least 0");
+  workload.layer.aux_loss_coefficient = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(message(), "layer.auxLossCoefficient: found inf, expected a finite number of at least 0");
 }
 
 TEST(WorkloadTest, CapacityIsRoundedUpButNotByRoundingNoise) {

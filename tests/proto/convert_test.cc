@@ -108,7 +108,9 @@ Workload FullWorkload() {
                     .expert_matrices = 3,
                     .gate = GateKind::kHash,
                     .expert_bias = true,
-                    .shared_hidden_dim = 7};
+                    .shared_hidden_dim = 7,
+                    .aux_loss_coefficient = 0.01,
+                    .z_loss_coefficient = 0.001};
   workload.layout = {.tensor_parallel = 2,
                      .expert_parallel = 3,
                      .expert_sharding_parallel = 4,

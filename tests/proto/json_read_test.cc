@@ -32,7 +32,7 @@ TEST(JsonReadTest, UnknownFieldsAreNamedWithTheirPath) {
   EXPECT_EQ(ErrorOf<v1::Workload>(R"({"layer": {"topk": 2}})"),
             "w.json: layer.topk: unknown field (did you mean topK?); expected one of batch, sequenceLength, modelDim, "
             "hiddenDim, experts, topK, capacityFactor, bytesPerElement, expertMatrices, gate, expertBias, "
-            "sharedHiddenDim");
+            "sharedHiddenDim, auxLossCoefficient, zLossCoefficient, expertKind");
   EXPECT_EQ(
       ErrorOf<v1::RunReport>(R"({"ranks": [{}, {"timeline": [{"beginning": 1}]}]})"),
       "w.json: ranks[1].timeline[0].beginning: unknown field; expected one of task, kind, stream, chunk, startS, endS");
