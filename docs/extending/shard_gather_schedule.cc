@@ -21,7 +21,7 @@ class ShardGather final : public moeplan::Route {
   int copies() const override { return 1; }
   bool experts_wait() const override { return false; }
 
-  BufferId Gate(BufferId tokens) override {
+  moeplan::GraphBuilder::Gated Gate(BufferId tokens) override {
     build_.CutSlots(build_.sizes().slots, {{Axis::kTensor, layout_.tensor_parallel}, {Axis::kChunk, pieces()}});
     return build_.Gate(tokens);
   }
