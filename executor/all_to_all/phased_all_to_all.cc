@@ -49,8 +49,10 @@ class Runner final : public PhasedAllToAll {
     if (passes_on) RETURN_IF_ERROR(node_sends_.Allocate(what_.send, per_node, device_));
     if (passes_on && algorithm == AllToAllAlgorithm::kHier1d)
       RETURN_IF_ERROR(node_receives_.Allocate(what_.recv, per_node, device_));
-    for (size_t phase = 0; !irregular() && phase < TeamsOf(algorithm).size(); ++phase) {
-      transfers_.push_back(TransfersOf(static_cast<int>(phase)));
+    messages_.resize(TeamsOf(algorithm).size());
+    transfers_.resize(messages_.size());
+    for (size_t phase = 0; !irregular() && phase < messages_.size(); ++phase) {
+      ListTransfers(static_cast<int>(phase), transfers_[phase]);
     }
     return OkStatus();
   }
@@ -78,17 +80,18 @@ class Runner final : public PhasedAllToAll {
   void Queue(int phase, Stream& stream) {
     if (!TakesPart(what_.algorithm, phase, what_.group, what_.rank)) return;
     Communicator& team = teams_[TeamsOf(what_.algorithm)[phase]];
-    if (irregular()) return team.SendRecv([this, phase] { return TransfersOf(phase); }, stream);
+    if (irregular()) {
+      return team.SendRecv([this, phase](Transfers& now) { ListTransfers(phase, now); }, stream);
+    }
     team.SendRecv(transfers_[phase].sends, transfers_[phase].recvs, stream);
   }
 
-  Transfers TransfersOf(int phase) const {
-    const PhaseMessages messages = PhaseOf(exchange_, phase);
+  void ListTransfers(int phase, Transfers& transfers) {
+    PhaseMessages& messages = messages_[phase];
+    ListPhase(exchange_, phase, messages);
     const Team team = TeamsOf(what_.algorithm)[phase];
-    Transfers transfers;
     for (const Message& message : messages.sends) transfers.sends.push_back(TransferOf(message, team));
     for (const Message& message : messages.receives) transfers.recvs.push_back(TransferOf(message, team));
-    return transfers;
   }
 
   Transfer TransferOf(const Message& message, Team team) const {
@@ -138,7 +141,9 @@ class Runner final : public PhasedAllToAll {
   AllToAllTeams& teams_;
   Stream& inside_nodes_;
   NodeCounts node_sends_, node_receives_;
-  std::vector<Transfers> transfers_;  // By phase, of regular rows.
+  // By phase: those of PIPE run on two streams at once.
+  std::vector<PhaseMessages> messages_;
+  std::vector<Transfers> transfers_;  // Of regular rows.
   const std::unique_ptr<Event> begun_ = device_.MakeEvent(), inside_done_ = device_.MakeEvent();
 };
 

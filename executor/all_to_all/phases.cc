@@ -8,20 +8,25 @@ namespace {
 // The places of blocks in the buffers of one rank, and the messages between it and others.
 class PhaseBuilder {
  public:
-  explicit PhaseBuilder(const Exchange& exchange)
+  PhaseBuilder(const Exchange& exchange, PhaseMessages& phase)
       : exchange_(exchange),
         per_node_(exchange.group.ranks_per_node),
         nodes_(exchange.group.size / per_node_),
         node_(exchange.rank / per_node_),
-        place_(exchange.rank % per_node_) {
+        place_(exchange.rank % per_node_),
+        phase_(phase) {
+    phase_.sends.clear();
+    phase_.receives.clear();
+    phase_.sent_offsets.clear();
+    phase_.received_offsets.clear();
     size_t sent = 0, received = 0;
     for (int rank = 0; rank < exchange.group.size; ++rank) {
-      if (rank % exchange.dump == 0) block_offset_.push_back(std::exchange(sent, sent + Bytes(exchange.rank, rank)));
-      receive_offset_.push_back(std::exchange(received, received + Bytes(rank, exchange.rank)));
+      if (rank % exchange.dump == 0) {
+        phase_.sent_offsets.push_back(std::exchange(sent, sent + Bytes(exchange.rank, rank)));
+      }
+      phase_.received_offsets.push_back(std::exchange(received, received + Bytes(rank, exchange.rank)));
     }
   }
-
-  PhaseMessages Take() { return std::move(phase_); }
 
   // Blocks between the ranks of the own node.
   void ExchangeInside() {
@@ -132,17 +137,17 @@ class PhaseBuilder {
 
   // The own block for `to`, sent to `peer`, which may pass it on.
   void SendBlock(int peer, int to) {
-    Send(peer, Place::kSend, block_offset_[to / exchange_.dump], Bytes(exchange_.rank, to));
+    Send(peer, Place::kSend, phase_.sent_offsets[to / exchange_.dump], Bytes(exchange_.rank, to));
   }
 
   void ReceiveBlock(int from) {
-    phase_.receives.push_back({from, Place::kReceive, receive_offset_[from], Bytes(from, exchange_.rank)});
+    phase_.receives.push_back({from, Place::kReceive, phase_.received_offsets[from], Bytes(from, exchange_.rank)});
   }
 
   // All blocks of a node for the own rank, from `peer`.
   void ReceiveNode(int node, int peer) {
     phase_.receives.push_back(
-        {peer, Place::kReceive, receive_offset_[RankAt(node, 0)], BytesFromNode(node, exchange_.rank)});
+        {peer, Place::kReceive, phase_.received_offsets[RankAt(node, 0)], BytesFromNode(node, exchange_.rank)});
   }
 
   void Send(int peer, Place place, size_t offset, size_t bytes) {
@@ -157,8 +162,7 @@ class PhaseBuilder {
 
   const Exchange& exchange_;
   const int per_node_, nodes_, node_, place_;
-  std::vector<size_t> block_offset_, receive_offset_;
-  PhaseMessages phase_;
+  PhaseMessages& phase_;
 };
 
 }  // namespace
@@ -183,8 +187,14 @@ bool TakesPart(AllToAllAlgorithm algorithm, int phase, const GroupShape& group, 
 }
 
 PhaseMessages PhaseOf(const Exchange& exchange, int phase) {
-  PhaseBuilder build(exchange);
-  if (!TakesPart(exchange.algorithm, phase, exchange.group, exchange.rank)) return build.Take();
+  PhaseMessages messages;
+  ListPhase(exchange, phase, messages);
+  return messages;
+}
+
+void ListPhase(const Exchange& exchange, int phase, PhaseMessages& messages) {
+  PhaseBuilder build(exchange, messages);
+  if (!TakesPart(exchange.algorithm, phase, exchange.group, exchange.rank)) return;
   const bool leaders = exchange.algorithm == AllToAllAlgorithm::kHier1d;
   const bool places = exchange.algorithm == AllToAllAlgorithm::kHier2d;
   if (phase == 0) build.ExchangeInside();
@@ -194,7 +204,6 @@ PhaseMessages PhaseOf(const Exchange& exchange, int phase) {
   if (phase == 0 && places) build.CollectForPlace();
   if (phase == 1 && places) build.ExchangeAmongPlace();
   if (phase == 1 && AtOnce(exchange.algorithm)) build.ExchangeBetween();
-  return build.Take();
 }
 
 }  // namespace moeplan

@@ -43,6 +43,8 @@ struct Message {
 
 struct PhaseMessages {
   std::vector<Message> sends, receives;
+  // Where the blocks of the own rank lie in its buffers.
+  std::vector<size_t> sent_offsets, received_offsets;
 };
 
 struct Exchange {
@@ -64,5 +66,7 @@ bool TakesPart(AllToAllAlgorithm algorithm, int phase, const GroupShape& group, 
 
 // Offsets within kScratch stay below ScratchBlocks (models/schedule/all_to_all.h) times the largest block.
 PhaseMessages PhaseOf(const Exchange& exchange, int phase);
+// The same into lists that are used again and keep their room.
+void ListPhase(const Exchange& exchange, int phase, PhaseMessages& messages);
 
 }  // namespace moeplan
