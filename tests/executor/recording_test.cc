@@ -135,6 +135,32 @@ TEST(HostDeviceTest, WorkThatBlocksHoldsUpNoOtherStream) {
   });
 }
 
+TEST(HostDeviceTest, StreamsRunBesideTheWorkBehindTheMarkThatTheyWaitedFor) {
+  // Nobody's work ends before that of all four. One is blocked from the start, and one marks and blocks then: its
+  // thread is not there for the two that the mark lets go.
+  testing::RunRanks(1, [](const Rank& rank) {
+    OnRank own(rank);
+    std::barrier all(4);
+    const auto block = [&](int stream) {
+      HostStream::Of(*own.streams[stream]).Enqueue([&all] {
+        all.arrive_and_wait();
+        return OkStatus();
+      });
+    };
+    const std::unique_ptr<Recording> recording = rank.device.Capture([&] {
+      block(3);
+      rank.device.Record(*own.first, *own.streams[0]);
+      block(0);
+      for (const int waiting : {1, 2}) {
+        rank.device.Wait(*own.streams[waiting], *own.first);
+        block(waiting);
+      }
+    });
+    for (int i = 0; i < 200; ++i) recording->Enqueue();
+    EXPECT_TRUE(rank.device.Synchronize().ok());
+  });
+}
+
 TEST(HostDeviceTest, ManyStreamsThatWaitForOneAnotherAllGetThere) {
   // Every stream waits for a mark of the one before it, a thousand times, and marks it for the next.
   testing::RunRanks(1, [](const Rank& rank) {
