@@ -2,9 +2,9 @@
 //
 // A stream is a queue of steps, run in order by whichever thread has taken it, one at a time. A stream that has to wait
 // for an event is put aside, not its thread, which goes on with one that can run: tasks that follow one another across
-// streams stay on one thread, and no hop between them wakes another. There is a thread for each stream, so work that
-// blocks (a collective) holds up no other stream. A thread without a stream looks for one a few microseconds, and then
-// sleeps; of all that look, one at a time.
+// streams stay on one thread, and no hop between them wakes another. There are as many threads as streams, so work
+// that blocks (a collective) holds up no other stream. A thread without a stream looks for one a few microseconds, and
+// then sleeps; of all that look, one at a time. Why not a thread that stays with its stream: docs/decisions/0007.
 //
 // Steps are queued and waited for by one thread, the device's. Within what was reserved, queueing allocates nothing.
 #pragma once
