@@ -27,6 +27,15 @@ class Event {
   virtual ~Event() = default;
 };
 
+// Work taken down once, to be queued again and again (Device::Capture).
+class Recording {
+ public:
+  // Blocks while a stream still needs it. Streams and events must outlive it.
+  virtual ~Recording() = default;
+  // Queues all of it, as if `queue` were called again, and for less.
+  virtual void Enqueue() = 0;
+};
+
 // Memory of a device, freed with the handle. Contents start as zero.
 class DeviceMemory {
  public:
@@ -58,6 +67,11 @@ class Device {
   virtual void Copy(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) = 0;
   // What the work queued next on `stream` belongs to: names it in errors, profilers and virtual clocks.
   virtual void Label(Stream& stream, const std::string& task) = 0;
+
+  // Takes down what `queue` queues on streams of this device, running none of it. `queue` is called now or, by devices
+  // that keep no work, at each Enqueue; it queues the same every time and makes no recording. What it passes by pointer
+  // must live as long as the recording.
+  virtual std::unique_ptr<Recording> Capture(std::function<void()> queue) = 0;
 
   // Blocks until everything queued has passed; the first error since the device was made.
   virtual Status Synchronize() = 0;

@@ -14,17 +14,17 @@ std::vector<moeplan::Team> Phases(const moeplan::GroupShape& group) {
   return std::vector<moeplan::Team>(group.size, moeplan::Team::kGroup);
 }
 
-moeplan::PhaseMessages Messages(const moeplan::Exchange& exchange, int step) {
+void ListStep(const moeplan::Exchange& exchange, int step, moeplan::PhaseList& list) {
   const int ranks = exchange.group.size;
-  const int to = (exchange.rank + step) % ranks, from = (exchange.rank + ranks - step) % ranks;
-  const moeplan::OwnBlocks own(exchange);
-  return {.sends = {own.Sent(to, to)}, .receives = {own.Received(from)}};
+  const int to = (exchange.rank + step) % ranks;
+  list.SendBlock(/*peer=*/to, to);
+  list.ReceiveBlock((exchange.rank + ranks - step) % ranks);
 }
 
 }  // namespace
 
 moeplan::Status AddPairwise() {
-  return moeplan::RegisterAllToAll({.name = "PAIRWISE", .allowed = Allowed, .phases = Phases, .messages = Messages})
+  return moeplan::RegisterAllToAll({.name = "PAIRWISE", .allowed = Allowed, .phases = Phases, .messages = ListStep})
       .status();
 }
 

@@ -54,8 +54,10 @@ class Runner final : public PhasedAllToAll {
       RETURN_IF_ERROR(node_sends_.Allocate(what_.send, per_node, device_));
     if (known == KnownBlocks::kSentOrGotByNode) RETURN_IF_ERROR(node_receives_.Allocate(what_.recv, per_node, device_));
     if (known == KnownBlocks::kAll) RETURN_IF_ERROR(all_sends_.Allocate(what_.send, what_.group.size, device_));
+    lists_.resize(phases_.size());
+    transfers_.resize(phases_.size());
     for (size_t phase = 0; !irregular() && phase < phases_.size(); ++phase) {
-      transfers_.push_back(TransfersOf(static_cast<int>(phase)));
+      ListTransfers(static_cast<int>(phase), transfers_[phase]);
     }
     return OkStatus();
   }
@@ -84,17 +86,18 @@ class Runner final : public PhasedAllToAll {
   void Queue(int phase, Stream& stream) {
     if (!TakesPart(what_.algorithm, phase, what_.group, what_.rank)) return;
     Communicator& team = teams_[phases_[phase]];
-    if (irregular()) return team.SendRecv([this, phase] { return TransfersOf(phase); }, stream);
+    if (irregular()) {
+      return team.SendRecv([this, phase](Transfers& now) { ListTransfers(phase, now); }, stream);
+    }
     team.SendRecv(transfers_[phase].sends, transfers_[phase].recvs, stream);
   }
 
-  Transfers TransfersOf(int phase) const {
-    const PhaseMessages messages = PhaseOf(what_.algorithm, exchange_, phase);
+  void ListTransfers(int phase, Transfers& transfers) {
+    PhaseList& list = lists_[phase];
+    ListPhase(what_.algorithm, exchange_, phase, list);
     const Team team = phases_[phase];
-    Transfers transfers;
-    for (const Message& message : messages.sends) transfers.sends.push_back(TransferOf(message, team));
-    for (const Message& message : messages.receives) transfers.recvs.push_back(TransferOf(message, team));
-    return transfers;
+    for (const Message& message : list.sends()) transfers.sends.push_back(TransferOf(message, team));
+    for (const Message& message : list.receives()) transfers.recvs.push_back(TransferOf(message, team));
   }
 
   Transfer TransferOf(const Message& message, Team team) const {
@@ -150,7 +153,9 @@ class Runner final : public PhasedAllToAll {
   AllToAllTeams& teams_;
   Stream& inside_nodes_;
   TeamCounts node_sends_, node_receives_, all_sends_;
-  std::vector<Transfers> transfers_;  // By phase, of regular rows.
+  // By phase, as the first may run beside the others.
+  std::vector<PhaseList> lists_;
+  std::vector<Transfers> transfers_;  // Of regular rows.
   const std::unique_ptr<Event> begun_ = device_.MakeEvent(), inside_done_ = device_.MakeEvent();
 };
 

@@ -1,62 +1,20 @@
 #include "executor/host/host_device.h"
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "executor/host/host_stream.h"
+#include "executor/host/stream_crew.h"
 #include "models/text.h"
 
 namespace moeplan {
 namespace {
 
-double NowS() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-class ThreadEvent final : public Event {
- public:
-  // The pass that the next Record will make.
-  uint64_t Announce() {
-    const std::lock_guard lock(mutex_);
-    return ++announced_;
-  }
-
-  uint64_t announced() const {
-    const std::lock_guard lock(mutex_);
-    return announced_;
-  }
-
-  void Pass(uint64_t pass) {
-    const std::lock_guard lock(mutex_);
-    passed_ = pass;
-    time_s_ = NowS();
-    changed_.notify_all();
-  }
-
-  void Await(uint64_t pass) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return passed_ >= pass; });
-  }
-
-  double time_s() const {
-    const std::lock_guard lock(mutex_);
-    return time_s_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  uint64_t announced_ = 0;
-  uint64_t passed_ = 0;
-  double time_s_ = 0;
-};
-
-// What the streams of a device share.
 class Failure {
  public:
   void Set(const Status& why) {
@@ -90,84 +48,83 @@ class Failure {
   std::function<void(const Status&)> callback_;
 };
 
+// Steps taken down instead of being run, in the order they came.
+struct Tape {
+  std::vector<QueuedStep> steps;
+  std::deque<HostStream::Work> works;  // Their addresses stay.
+};
+
+// What a device, its streams and its recordings share: any of them may go first.
+struct Shared {
+  Failure failure;
+  StreamCrew crew{[this](const HostStream::Work& work) {
+    if (failure.failed()) return;  // Work alone is skipped: events pass, so that nobody waits for ever.
+    if (const Status status = work(); !status.ok()) failure.Set(status);
+  }};
+  Tape* tape = nullptr;  // While capturing.
+};
+
 class ThreadStream final : public HostStream {
  public:
-  explicit ThreadStream(std::shared_ptr<Failure> failure)
-      : failure_(std::move(failure)), thread_([this](const std::stop_token& stop) { RunUntil(stop); }) {}
-
-  ~ThreadStream() override {
-    {
-      // Under the lock, or the thread may be between looking and waiting and miss it.
-      const std::lock_guard lock(mutex_);
-      thread_.request_stop();
-    }
-    changed_.notify_all();
-  }
+  explicit ThreadStream(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) { shared_->crew.Join(); }
+  ~ThreadStream() override { shared_->crew.Leave(queue_); }
 
   void Enqueue(Work work) override {
-    Push([this, work = std::move(work)] {
-      if (failure_->failed()) return;
-      if (const Status status = work(); !status.ok()) failure_->Set(status);
-    });
+    if (Tape* tape = shared_->tape; tape != nullptr) {
+      tape->works.push_back(std::move(work));
+      return Push(Step::Run(&tape->works.back(), /*owned=*/false));
+    }
+    Push(Step::Run(new Work(std::move(work)), /*owned=*/true));
   }
 
-  // Runs even on a failed device, so that events pass and nobody waits for ever.
-  void Push(std::function<void()> step) {
-    const std::lock_guard lock(mutex_);
-    steps_.push_back(std::move(step));
-    changed_.notify_all();
-  }
-
-  void AwaitIdle() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return steps_.empty() && !busy_; });
+  void Push(const Step& step) {
+    const QueuedStep queued{&queue_, step};
+    if (shared_->tape != nullptr) return shared_->tape->steps.push_back(queued);
+    shared_->crew.Queue({&queued, 1});
   }
 
  private:
-  void RunUntil(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [&] { return !steps_.empty() || stop.stop_requested(); });
-      if (steps_.empty()) return;
-      const std::function<void()> step = std::move(steps_.front());
-      steps_.pop_front();
-      busy_ = true;
-      lock.unlock();
-      step();
-      lock.lock();
-      busy_ = false;
-      if (steps_.empty()) changed_.notify_all();
-    }
+  const std::shared_ptr<Shared> shared_;
+  CrewStream queue_;
+};
+
+class TapeRecording final : public Recording {
+ public:
+  TapeRecording(std::shared_ptr<Shared> shared, const std::function<void()>& queue) : shared_(std::move(shared)) {
+    shared_->tape = &tape_;
+    queue();
+    shared_->tape = nullptr;
+    ReserveRoom();
+  }
+  ~TapeRecording() override { shared_->crew.AwaitIdle(); }
+
+  void Enqueue() override { shared_->crew.Queue(tape_.steps); }
+
+ private:
+  // For one run under way, one that is queued behind it, and what else comes between them.
+  void ReserveRoom() {
+    constexpr size_t kOtherSteps = 64;
+    std::map<CrewStream*, size_t> steps;
+    for (const QueuedStep& queued : tape_.steps) ++steps[queued.stream];
+    for (const auto& [stream, count] : steps) shared_->crew.Reserve(*stream, 2 * count + kOtherSteps);
   }
 
-  std::shared_ptr<Failure> failure_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> steps_;
-  bool busy_ = false;
-  std::jthread thread_;  // Last: it uses all of the above.
+  const std::shared_ptr<Shared> shared_;
+  Tape tape_;
 };
 
 class ThreadedDevice final : public HostDevice {
  public:
   StatusOr<DeviceMemory> Allocate(size_t bytes) override { return AllocateHostMemory(bytes); }
-
-  std::unique_ptr<Stream> MakeStream(const std::string&) override {
-    auto stream = std::make_unique<ThreadStream>(failure_);
-    streams_.push_back(stream.get());
-    return stream;
-  }
-
-  std::unique_ptr<Event> MakeEvent() override { return std::make_unique<ThreadEvent>(); }
+  std::unique_ptr<Stream> MakeStream(const std::string&) override { return std::make_unique<ThreadStream>(shared_); }
+  std::unique_ptr<Event> MakeEvent() override { return std::make_unique<CrewEvent>(); }
 
   void Record(Event& event, Stream& stream) override {
-    auto& marked = static_cast<ThreadEvent&>(event);
-    static_cast<ThreadStream&>(stream).Push([&marked, pass = marked.Announce()] { marked.Pass(pass); });
+    static_cast<ThreadStream&>(stream).Push(Step::Record(static_cast<CrewEvent&>(event)));
   }
 
   void Wait(Stream& stream, Event& event) override {
-    auto& awaited = static_cast<ThreadEvent&>(event);
-    static_cast<ThreadStream&>(stream).Push([&awaited, pass = awaited.announced()] { awaited.Await(pass); });
+    static_cast<ThreadStream&>(stream).Push(Step::Wait(static_cast<CrewEvent&>(event)));
   }
 
   void Copy(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) override {
@@ -179,19 +136,24 @@ class ThreadedDevice final : public HostDevice {
 
   void Label(Stream& stream, const std::string& task) override { HostStream::Of(stream).set_label(task); }
 
-  Status Synchronize() override {
-    for (ThreadStream* stream : streams_) stream->AwaitIdle();
-    return failure_->first();
+  std::unique_ptr<Recording> Capture(std::function<void()> queue) override {
+    return std::make_unique<TapeRecording>(shared_, queue);
   }
 
-  double TimeS(const Event& event) const override { return static_cast<const ThreadEvent&>(event).time_s(); }
+  Status Synchronize() override {
+    shared_->crew.AwaitIdle();
+    return shared_->failure.first();
+  }
 
-  void Fail(const Status& why) override { failure_->Set(why); }
-  void OnFailure(std::function<void(const Status&)> callback) override { failure_->OnFailure(std::move(callback)); }
+  double TimeS(const Event& event) const override { return static_cast<const CrewEvent&>(event).time_s(); }
+
+  void Fail(const Status& why) override { shared_->failure.Set(why); }
+  void OnFailure(std::function<void(const Status&)> callback) override {
+    shared_->failure.OnFailure(std::move(callback));
+  }
 
  private:
-  std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();  // Shared: streams may outlive the device.
-  std::vector<ThreadStream*> streams_;
+  const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
 }  // namespace

@@ -1,4 +1,6 @@
-// The host backend's device: a thread for each stream, memory from the heap, the machine's monotonic clock.
+// The host backend's device: as many threads as streams (stream_crew.h), memory from the heap, the machine's monotonic
+// clock. Replaying a Recording allocates nothing, unless more runs are queued at a time than ever before, and makes no
+// thread.
 //
 // TimeS is the same clock for every device of a machine, so the timelines of its ranks line up.
 #pragma once

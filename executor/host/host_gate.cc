@@ -1,6 +1,8 @@
 #include "executor/host/host_gate.h"
 
 #include <algorithm>
+#include <compare>
+#include <limits>
 #include <numeric>
 
 #include "executor/host/elements.h"
@@ -83,7 +85,11 @@ void HostGate::LetPairsTakeSlots(const GateArgs& args, int block) {
 void HostGate::SortByPriority(int tokens) {
   order_.resize(tokens);
   std::iota(order_.begin(), order_.end(), 0);
-  std::ranges::stable_sort(order_, std::greater(), [this](int index) { return priority_[index]; });
+  // A stable sort would allocate. The order is total, for NaN comes here, too.
+  std::ranges::sort(order_, [this](int a, int b) {
+    const auto order = std::strong_order(priority_[a], priority_[b]);
+    return order != 0 ? order > 0 : a < b;
+  });
 }
 
 void HostGate::LetExpertsTakeTokens(const GateArgs& args, int block) {

@@ -15,16 +15,30 @@
 namespace moeplan {
 namespace {
 
-// The first row of every cell, and behind them the end of the last.
-std::vector<int64_t> FirstRows(const CellLayout& cells) {
-  const int count = cells.blocks * cells.cells_per_block, piece = CellsOfPiece(cells);
-  std::vector<int64_t> first(count + 1, 0);
-  for (int cell = 0; cell < count; ++cell) {
-    if (cell % piece == 0) first[cell] = static_cast<int64_t>(cell) * cells.rows_per_cell;
-    first[cell + 1] = first[cell] + RowsOfCell(cells, cell);
+// The first row of every cell, and behind them the end of the last. Worked out once where no counts change it.
+class FirstRows {
+ public:
+  explicit FirstRows(const CellLayout& cells) : cells_(cells), first_(cells.blocks * cells.cells_per_block + 1, 0) {
+    if (cells.counts == nullptr) Fill();
   }
-  return first;
-}
+  // Reads the counts, where there are any.
+  const std::vector<int64_t>& Now() {
+    if (cells_.counts != nullptr) Fill();
+    return first_;
+  }
+
+ private:
+  void Fill() {
+    const int count = cells_.blocks * cells_.cells_per_block, piece = CellsOfPiece(cells_);
+    for (int cell = 0; cell < count; ++cell) {
+      if (cell % piece == 0) first_[cell] = static_cast<int64_t>(cell) * cells_.rows_per_cell;
+      first_[cell + 1] = first_[cell] + RowsOfCell(cells_, cell);
+    }
+  }
+
+  const CellLayout cells_;
+  std::vector<int64_t> first_;
+};
 
 class HostKernels final : public Kernels {
  public:
@@ -45,43 +59,59 @@ class HostKernels final : public Kernels {
     Run(stream, [this, args] { gate_.AssignSlots(args); });
   }
   void Dispatch(const TokenRows& tokens, const Routing& routing, const SlotRows& out, Stream& stream) override {
-    Run(stream, [=, this] { DispatchRows(tokens, routing, out); });
+    Run(stream, [=, this, rows = FirstRows(out.cells)]() mutable { DispatchRows(tokens, routing, out, rows.Now()); });
   }
   void Encode(Codec codec, const SlotRows& in, std::byte* out, Stream& stream) override {
-    HostStream::Of(stream).Enqueue([=, this] { return moeplan::Encode(codec, ShapeOf(in), in.data, out); });
+    HostStream::Of(stream).Enqueue([=, this, rows = FirstRows(in.cells)]() mutable {
+      return moeplan::Encode(codec, ShapeOf(rows.Now()), in.data, out);
+    });
   }
   void Decode(Codec codec, const std::byte* in, const SlotRows& out, Stream& stream) override {
-    HostStream::Of(stream).Enqueue([=, this] { return moeplan::Decode(codec, ShapeOf(out), in, out.data); });
+    HostStream::Of(stream).Enqueue([=, this, rows = FirstRows(out.cells)]() mutable {
+      return moeplan::Decode(codec, ShapeOf(rows.Now()), in, out.data);
+    });
   }
   void CopyCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) override {
-    Run(stream, [=, this] { CopyPairs(in, out, pairs); });
+    Run(stream, [=, this, from = FirstRows(in.cells), to = FirstRows(out.cells)]() mutable {
+      CopyPairs(in, out, {from.Now(), to.Now()}, pairs);
+    });
   }
   void Expert(const SlotRows& in, const SlotRows& out, std::byte* hidden, std::span<const std::vector<CellPair>> pairs,
               Stream& stream) override {
-    Run(stream, [=, this] { ExpertRows(in, out, hidden, pairs); });
+    Run(stream, [=, this, from = FirstRows(in.cells), to = FirstRows(out.cells)]() mutable {
+      ExpertRows(in, out, hidden, {from.Now(), to.Now()}, pairs);
+    });
   }
   void SumCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) override {
-    Run(stream, [=, this] { SumPairs(in, out, pairs); });
+    Run(stream, [=, this, from = FirstRows(in.cells), to = FirstRows(out.cells)]() mutable {
+      SumPairs(in, out, {from.Now(), to.Now()}, pairs);
+    });
   }
   void SharedExpert(const TokenRows& in, const TokenRows& out, std::byte* hidden, Stream& stream) override {
     Run(stream, [=, this] { SharedExpertRows(in, out, hidden); });
   }
   void Combine(const CombineArgs& args, Stream& stream) override {
-    Run(stream, [this, args] { CombineRows(args); });
+    Run(stream, [this, args, rows = FirstRows(args.slots.cells)]() mutable { CombineRows(args, rows.Now()); });
   }
   void CombineGradient(const TokenRows& out_gradient, const Routing& routing, const SlotRows& slots_gradient,
                        Stream& stream) override {
-    Run(stream, [=, this] { CombineGradients(out_gradient, routing, slots_gradient); });
+    Run(stream, [=, this, rows = FirstRows(slots_gradient.cells)]() mutable {
+      CombineGradients(out_gradient, routing, slots_gradient, rows.Now());
+    });
   }
   void RoutingGradient(const TokenRows& out_gradient, const SlotRows& slots, const Routing& routing, float* gradient,
                        Stream& stream) override {
-    Run(stream, [=, this] { RoutingGradients(out_gradient, slots, routing, gradient); });
+    Run(stream, [=, this, rows = FirstRows(slots.cells)]() mutable {
+      RoutingGradients(out_gradient, slots, routing, rows.Now(), gradient);
+    });
   }
   void ExpertInputGradient(const ExpertInputGradientArgs& args, Stream& stream) override {
-    Run(stream, [=, this] { ExpertInputGradients(args); });
+    Run(stream, [=, this, from = FirstRows(args.out_gradient.cells), to = FirstRows(args.in_gradient.cells)]() mutable {
+      ExpertInputGradients(args, {from.Now(), to.Now()});
+    });
   }
   void ExpertWeightGradient(const ExpertWeightGradientArgs& args, Stream& stream) override {
-    Run(stream, [=, this] { ExpertWeightGradients(args); });
+    Run(stream, [=, this, rows = FirstRows(args.in.cells)]() mutable { ExpertWeightGradients(args, rows.Now()); });
   }
   void SharedInputGradient(const SharedInputGradientArgs& args, Stream& stream) override {
     Run(stream, [=, this] { SharedInputGradients(args); });
@@ -91,7 +121,9 @@ class HostKernels final : public Kernels {
   }
   void DispatchGradient(const SlotRows& slots_gradient, const Routing& routing, const TokenRows& tokens_gradient,
                         Stream& stream) override {
-    Run(stream, [=, this] { DispatchGradients(slots_gradient, routing, tokens_gradient); });
+    Run(stream, [=, this, rows = FirstRows(slots_gradient.cells)]() mutable {
+      DispatchGradients(slots_gradient, routing, tokens_gradient, rows.Now());
+    });
   }
   void GateGradient(const GateGradientArgs& args, Stream& stream) override {
     Run(stream, [=, this] { GateGradients(args); });
@@ -100,7 +132,7 @@ class HostKernels final : public Kernels {
  private:
   template <typename Function>
   static void Run(Stream& stream, Function function) {
-    HostStream::Of(stream).Enqueue([function = std::move(function)] {
+    HostStream::Of(stream).Enqueue([function = std::move(function)]() mutable {
       function();
       return OkStatus();
     });
@@ -108,8 +140,13 @@ class HostKernels final : public Kernels {
 
   size_t PairIndex(int row, int choice) const { return static_cast<size_t>(row) * width_ + choice; }
 
-  void DispatchRows(const TokenRows& tokens, const Routing& routing, const SlotRows& out) const {
-    const std::vector<int64_t> first_rows = FirstRows(out.cells);
+  using RowsOfCells = std::vector<int64_t>;
+  struct RowsOfPairs {
+    const RowsOfCells &from, &to;
+  };
+
+  void DispatchRows(const TokenRows& tokens, const Routing& routing, const SlotRows& out,
+                    const RowsOfCells& first_rows) const {
     std::memset(out.data, 0, first_rows.back() * row_bytes_);
     for (int block = 0; block < tokens.blocks; ++block) {
       const int first_row = block * tokens.rows_per_block;
@@ -121,11 +158,12 @@ class HostKernels final : public Kernels {
     }
   }
 
-  void CombineRows(const CombineArgs& args) const {
+  void CombineRows(const CombineArgs& args, const RowsOfCells& first_rows) {
     const SlotRows& slots = args.slots;
     const TokenRows& out = args.out;
-    const std::vector<int64_t> first_rows = FirstRows(slots.cells);
-    std::vector<float> sum(static_cast<size_t>(out.rows_per_block) * layer_.model_dim, 0.0F), part(layer_.model_dim);
+    std::vector<float>&sum = output_, &part = input_;
+    sum.assign(static_cast<size_t>(out.rows_per_block) * layer_.model_dim, 0.0F);
+    part.resize(layer_.model_dim);
     if (args.addend != nullptr) {
       Load(args.addend, type_, static_cast<size_t>(out.valid_rows) * layer_.model_dim, sum.data());
     }
@@ -156,21 +194,22 @@ class HostKernels final : public Kernels {
     }
   }
 
-  ElementRowsShape ShapeOf(const SlotRows& slots) const {
-    return {.type = type_, .rows = FirstRows(slots.cells).back(), .columns = layer_.model_dim};
+  ElementRowsShape ShapeOf(std::span<const int64_t> first_rows) const {
+    return {.type = type_, .rows = first_rows.back(), .columns = layer_.model_dim};
   }
 
-  void CopyPairs(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs) const {
-    const std::vector<int64_t> from = FirstRows(in.cells), to = FirstRows(out.cells);
+  void CopyPairs(const SlotRows& in, const SlotRows& out, const RowsOfPairs& rows,
+                 std::span<const CellPair> pairs) const {
+    const auto& [from, to] = rows;
     for (const CellPair& pair : pairs) {
       std::memcpy(out.data + to[pair.to] * row_bytes_, in.data + from[pair.from] * row_bytes_,
                   (from[pair.from + 1] - from[pair.from]) * row_bytes_);
     }
   }
 
-  void SumPairs(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs) const {
-    const std::vector<int64_t> from = FirstRows(in.cells), to = FirstRows(out.cells);
-    std::vector<float> sum;
+  void SumPairs(const SlotRows& in, const SlotRows& out, const RowsOfPairs& rows, std::span<const CellPair> pairs) {
+    const auto& [from, to] = rows;
+    std::vector<float>& sum = output_;
     for (size_t i = 0; i < pairs.size();) {
       const int32_t target = pairs[i].to;
       sum.assign((to[target + 1] - to[target]) * layer_.model_dim, 0.0F);
@@ -219,11 +258,10 @@ class HostKernels final : public Kernels {
     size_t rows_ = 0;
   };
 
-  void ExpertRows(const SlotRows& in, const SlotRows& out, std::byte* hidden,
+  void ExpertRows(const SlotRows& in, const SlotRows& out, std::byte* hidden, const RowsOfPairs& rows,
                   std::span<const std::vector<CellPair>> pairs) {
-    const std::vector<int64_t> in_rows = FirstRows(in.cells), out_rows = FirstRows(out.cells);
     for (size_t expert = 0; expert < pairs.size(); ++expert) {
-      const ExpertCells from(in_rows, pairs[expert], &CellPair::from), to(out_rows, pairs[expert], &CellPair::to);
+      const ExpertCells from(rows.from, pairs[expert], &CellPair::from), to(rows.to, pairs[expert], &CellPair::to);
       from.Load(in.data, type_, model_dim(), input_);
       output_.resize(input_.size());
       if (hidden != nullptr) kept_.resize(from.rows() * kept_columns());
@@ -234,12 +272,10 @@ class HostKernels final : public Kernels {
     }
   }
 
-  void ExpertInputGradients(const ExpertInputGradientArgs& args) {
-    const std::vector<int64_t> from_rows = FirstRows(args.out_gradient.cells),
-                               to_rows = FirstRows(args.in_gradient.cells);
+  void ExpertInputGradients(const ExpertInputGradientArgs& args, const RowsOfPairs& rows) {
     for (size_t expert = 0; expert < args.pairs.size(); ++expert) {
-      const ExpertCells from(from_rows, args.pairs[expert], &CellPair::from);
-      const ExpertCells to(to_rows, args.pairs[expert], &CellPair::to);
+      const ExpertCells from(rows.from, args.pairs[expert], &CellPair::from);
+      const ExpertCells to(rows.to, args.pairs[expert], &CellPair::to);
       from.Load(args.out_gradient.data, type_, model_dim(), output_);
       from.Load(args.hidden, type_, kept_columns(), kept_);
       input_.resize(output_.size());
@@ -287,8 +323,7 @@ class HostKernels final : public Kernels {
                                /*scale=*/1);
   }
 
-  void ExpertWeightGradients(const ExpertWeightGradientArgs& args) {
-    const std::vector<int64_t> rows = FirstRows(args.in.cells);
+  void ExpertWeightGradients(const ExpertWeightGradientArgs& args, const RowsOfCells& rows) {
     for (size_t expert = 0; expert < args.pairs.size(); ++expert) {
       const ExpertCells cells(rows, args.pairs[expert], &CellPair::from);
       cells.Load(args.in.data, type_, model_dim(), input_);
@@ -300,8 +335,8 @@ class HostKernels final : public Kernels {
     }
   }
 
-  void CombineGradients(const TokenRows& out_gradient, const Routing& routing, const SlotRows& slots) {
-    const std::vector<int64_t> first_rows = FirstRows(slots.cells);
+  void CombineGradients(const TokenRows& out_gradient, const Routing& routing, const SlotRows& slots,
+                        const RowsOfCells& first_rows) {
     std::memset(slots.data, 0, first_rows.back() * row_bytes_);
     input_.resize(model_dim());
     for (int block = 0; block < out_gradient.blocks; ++block) {
@@ -315,8 +350,8 @@ class HostKernels final : public Kernels {
     }
   }
 
-  void RoutingGradients(const TokenRows& out_gradient, const SlotRows& slots, const Routing& routing, float* gradient) {
-    const std::vector<int64_t> first_rows = FirstRows(slots.cells);
+  void RoutingGradients(const TokenRows& out_gradient, const SlotRows& slots, const Routing& routing,
+                        const RowsOfCells& first_rows, float* gradient) {
     std::fill_n(gradient, PairIndex(out_gradient.rows_per_block, 0), 0.0F);
     const int block = slots.address.own_block;
     const int first_row = block * out_gradient.rows_per_block;
@@ -331,8 +366,8 @@ class HostKernels final : public Kernels {
     ForEachPlacedPair(slots, routing, first_row, out_gradient.valid_rows, block, multiply);
   }
 
-  void DispatchGradients(const SlotRows& slots, const Routing& routing, const TokenRows& tokens) {
-    const std::vector<int64_t> first_rows = FirstRows(slots.cells);
+  void DispatchGradients(const SlotRows& slots, const Routing& routing, const TokenRows& tokens,
+                         const RowsOfCells& first_rows) {
     std::vector<float>& sum = output_;
     sum.assign(static_cast<size_t>(tokens.blocks) * tokens.rows_per_block * model_dim(), 0.0F);
     for (int block = 0; block < tokens.blocks; ++block) {
@@ -346,8 +381,9 @@ class HostKernels final : public Kernels {
   }
 
   void GateGradients(const GateGradientArgs& args) {
-    std::vector<float> token(model_dim()), gradient(model_dim());
-    std::vector<float> logits(layer_.experts), probabilities(layer_.experts), logit_gradients(layer_.experts);
+    std::vector<float>&token = input_, &gradient = output_;
+    for (std::vector<float>* row : {&token, &gradient}) row->resize(model_dim());
+    for (std::vector<float>* row : {&logits_, &probabilities_, &logit_gradients_}) row->resize(layer_.experts);
     const RouterLossSlopes slopes = SlopesOf(layer_, args.pair_counts, args.batch_tokens);
     std::fill_n(args.gate_gradient, weights_.gate.size(), 0.0F);
     for (int row = 0; row < args.tokens.valid_rows; ++row) {
@@ -357,18 +393,18 @@ class HostKernels final : public Kernels {
       if (args.shared_gradient != nullptr) {
         Accumulate(args.shared_gradient + row * row_bytes_, type_, model_dim(), gradient.data());
       }
-      GateLogits(token, weights_.gate, logits);
-      const GateScore score = Softmax(logits, probabilities);
-      LogitGradients(layer_.gate, probabilities,
+      GateLogits(token, weights_.gate, logits_);
+      const GateScore score = Softmax(logits_, probabilities_);
+      LogitGradients(layer_.gate, probabilities_,
                      {{args.routing.expert + first, choices}, {args.routing.weight + first, choices}},
-                     {args.routing_gradient + first, choices}, logit_gradients);
-      AddRouterLossGradients(slopes, score, probabilities, logit_gradients);
+                     {args.routing_gradient + first, choices}, logit_gradients_);
+      AddRouterLossGradients(slopes, score, probabilities_, logit_gradients_);
       for (int expert = 0; expert < layer_.experts; ++expert) {
         const float* weights = weights_.gate.data() + expert * model_dim();
         float* weight_gradients = args.gate_gradient + expert * model_dim();
         for (size_t column = 0; column < model_dim(); ++column) {
-          gradient[column] += logit_gradients[expert] * weights[column];
-          weight_gradients[column] += logit_gradients[expert] * token[column];
+          gradient[column] += logit_gradients_[expert] * weights[column];
+          weight_gradients[column] += logit_gradients_[expert] * token[column];
         }
       }
       Store(gradient.data(), type_, model_dim(), args.in_gradient + row * row_bytes_);
@@ -387,6 +423,7 @@ class HostKernels final : public Kernels {
   ExpertFfn ffn_, shared_ffn_;
   // Scratch of the compute stream, kept between runs.
   std::vector<float> input_, output_, kept_, kept_gradient_;
+  std::vector<float> logits_, probabilities_, logit_gradients_;
 };
 
 }  // namespace

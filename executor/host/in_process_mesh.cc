@@ -1,10 +1,14 @@
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <new>
 
 #include "executor/host/mesh.h"
+#include "executor/host/spin.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -12,60 +16,100 @@ namespace {
 
 constexpr uint64_t kSignal = ~uint64_t{0};
 
-// One message: whoever of sender and receiver comes second copies.
-struct Message {
-  const std::byte* from = nullptr;
-  std::byte* to = nullptr;
-  size_t bytes = 0;
-  bool done = false;
-  bool cancelled = false;
+class Hub;
+class InProcessTransfer;
+
+// The transfers of a rank that are not in use, kept for the next message. Under the hub's lock.
+struct TransferPool {
+  std::deque<InProcessTransfer> made;
+  InProcessTransfer* first_free = nullptr;
+};
+
+// What one side posts.
+struct Posted {
+  int sender, receiver;
+  uint64_t tag;
+  bool sends;
+  std::byte* data;
+  size_t bytes;
+
+  int owner() const { return sends ? sender : receiver; }
+  bool Matches(const Posted& other) const {
+    return sender == other.sender && receiver == other.receiver && tag == other.tag && sends != other.sends;
+  }
+};
+
+class InProcessTransfer final : public PendingTransfer {
+ public:
+  InProcessTransfer(Hub& hub, TransferPool& pool) : hub_(hub), pool_(pool) {}
+
+  Status Wait(Deadline deadline) override;
+  // Goes back to its pool instead of being freed.
+  static void operator delete(InProcessTransfer* transfer, std::destroying_delete_t);
+
+ private:
+  friend class Hub;
+  Hub& hub_;
+  TransferPool& pool_;
+  Posted posted_{};
+  int peer_job_rank_ = 0;
+  bool waiting_ = false;  // For the other side.
+  std::atomic<bool> done_ = false;
+  InProcessTransfer* next_ = nullptr;  // Among the waiting or the free ones.
 };
 
 // What the ranks of a mesh share.
 class Hub {
  public:
-  using Channel = std::tuple<int, int, uint64_t>;  // Sender, receiver, tag.
+  explicit Hub(int size) : waiting_(size, nullptr), changed_(size) {}
 
-  std::shared_ptr<Message> Post(const Channel& channel, const std::byte* from, std::byte* to, size_t bytes) {
+  // Whoever of sender and receiver comes second copies.
+  std::unique_ptr<PendingTransfer> Post(TransferPool& pool, const Posted& posted, int peer_job_rank) {
     std::unique_lock lock(mutex_);
-    auto& others = from != nullptr ? receivers_ : senders_;
-    const auto waiting = others.find(channel);
-    while (waiting != others.end() && !waiting->second.empty() && waiting->second.front()->cancelled)
-      waiting->second.pop_front();
-    if (waiting == others.end() || waiting->second.empty()) {
-      auto message = std::make_shared<Message>(Message{.from = from, .to = to, .bytes = bytes});
-      (from != nullptr ? senders_ : receivers_)[channel].push_back(message);
-      return message;
+    InProcessTransfer& own = Take(pool);
+    own.posted_ = posted;
+    own.peer_job_rank_ = peer_job_rank;
+    InProcessTransfer* other =
+        TakeWaiting([&](const InProcessTransfer& it) { return it.posted_.Matches(posted); }, posted.receiver);
+    own.done_ = other != nullptr;
+    own.waiting_ = other == nullptr;
+    if (other == nullptr) {
+      *EndOf(posted.receiver) = &own;
+      return std::unique_ptr<PendingTransfer>(&own);
     }
-    const std::shared_ptr<Message> message = waiting->second.front();
-    waiting->second.pop_front();
-    if (waiting->second.empty()) others.erase(waiting);  // Tags are used once; keep none behind.
+    other->waiting_ = false;
     lock.unlock();
-    std::memcpy(to != nullptr ? to : message->to, from != nullptr ? from : message->from,
-                std::min(bytes, message->bytes));
+    const Posted &from = posted.sends ? posted : other->posted_, &to = posted.sends ? other->posted_ : posted;
+    if (const size_t bytes = std::min(from.bytes, to.bytes); bytes > 0) std::memcpy(to.data, from.data, bytes);
     lock.lock();
-    message->done = true;
-    changed_.notify_all();
-    return message;
+    other->done_ = true;
+    changed_[other->posted_.owner()].notify_all();
+    return std::unique_ptr<PendingTransfer>(&own);
   }
 
-  Status Await(Message& message, Deadline deadline, int job_rank) {
+  Status Await(InProcessTransfer& transfer, Deadline deadline) {
+    SpinUntil([&] { return transfer.done_.load(); });
+    if (transfer.done_) return OkStatus();
     std::unique_lock lock(mutex_);
-    const bool in_time = changed_.wait_until(lock, deadline, [&] { return message.done || !failure_.ok(); });
-    if (message.done) return OkStatus();
+    const bool in_time =
+        changed_[transfer.posted_.owner()].wait_until(lock, deadline, [&] { return transfer.done_ || !failure_.ok(); });
+    if (transfer.done_) return OkStatus();
     if (!failure_.ok()) return failure_;
-    return in_time ? OkStatus() : DeadlineExceeded(StrCat("rank ", job_rank, " did not answer"));
+    return in_time ? OkStatus() : DeadlineExceeded(StrCat("rank ", transfer.peer_job_rank_, " did not answer"));
   }
 
-  void Cancel(Message& message) {
-    const std::lock_guard lock(mutex_);
-    message.cancelled = true;
+  void Drop(InProcessTransfer& transfer) {
+    std::unique_lock lock(mutex_);
+    TakeWaiting([&](const InProcessTransfer& it) { return &it == &transfer; }, transfer.posted_.receiver);
+    // Else the other side may still be copying.
+    changed_[transfer.posted_.owner()].wait(lock, [&] { return transfer.waiting_ || transfer.done_; });
+    transfer.next_ = std::exchange(transfer.pool_.first_free, &transfer);
   }
 
   void Fail(const Status& why) {
     const std::lock_guard lock(mutex_);
     if (failure_.ok()) failure_ = why;
-    changed_.notify_all();
+    for (std::condition_variable& changed : changed_) changed.notify_all();
     for (auto& [members, child] : children_) child->Fail(why);
   }
 
@@ -79,33 +123,47 @@ class Hub {
     const std::lock_guard lock(mutex_);
     auto& child = children_[{members, count}];
     if (child == nullptr) {
-      child = std::make_shared<Hub>();
+      child = std::make_shared<Hub>(static_cast<int>(members.size()));
       if (!failure_.ok()) child->Fail(failure_);
     }
     return child;
   }
 
  private:
+  InProcessTransfer& Take(TransferPool& pool) {
+    InProcessTransfer* const free = pool.first_free;
+    if (free == nullptr) return pool.made.emplace_back(*this, pool);
+    pool.first_free = std::exchange(free->next_, nullptr);
+    return *free;
+  }
+
+  InProcessTransfer** EndOf(int receiver) {
+    InProcessTransfer** end = &waiting_[receiver];
+    while (*end != nullptr) end = &(*end)->next_;
+    return end;
+  }
+
+  // The first of the waiting ones that is wanted, no longer among them; null if there is none.
+  template <typename Wanted>
+  InProcessTransfer* TakeWaiting(Wanted wanted, int receiver) {
+    InProcessTransfer** at = &waiting_[receiver];
+    while (*at != nullptr && !wanted(**at)) at = &(*at)->next_;
+    InProcessTransfer* const found = *at;
+    if (found != nullptr) *at = std::exchange(found->next_, nullptr);
+    return found;
+  }
+
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<Channel, std::deque<std::shared_ptr<Message>>> senders_, receivers_;
+  std::vector<InProcessTransfer*> waiting_;      // By receiver: the first of a list.
+  std::deque<std::condition_variable> changed_;  // By rank: for whoever waits there.
   std::map<std::pair<std::vector<int>, int>, std::shared_ptr<Hub>> children_;
   Status failure_;
 };
 
-class InProcessTransfer final : public PendingTransfer {
- public:
-  InProcessTransfer(std::shared_ptr<Hub> hub, std::shared_ptr<Message> message, int job_rank)
-      : hub_(std::move(hub)), message_(std::move(message)), job_rank_(job_rank) {}
-  ~InProcessTransfer() override { hub_->Cancel(*message_); }
-
-  Status Wait(Deadline deadline) override { return hub_->Await(*message_, deadline, job_rank_); }
-
- private:
-  std::shared_ptr<Hub> hub_;
-  std::shared_ptr<Message> message_;
-  int job_rank_;
-};
+Status InProcessTransfer::Wait(Deadline deadline) { return hub_.Await(*this, deadline); }
+void InProcessTransfer::operator delete(InProcessTransfer* transfer, std::destroying_delete_t) {
+  transfer->hub_.Drop(*transfer);
+}
 
 class InProcessMesh final : public Mesh {
  public:
@@ -117,16 +175,17 @@ class InProcessMesh final : public Mesh {
   int JobRank(int peer) const override { return job_ranks_[peer]; }
 
   StatusOr<std::unique_ptr<PendingTransfer>> Receive(int peer, uint64_t tag, std::span<std::byte> bytes) override {
-    return Post({peer, rank_, tag}, peer, nullptr, bytes.data(), bytes.size());
+    return Post(peer, {peer, rank_, tag, /*sends=*/false, bytes.data(), bytes.size()});
   }
   StatusOr<std::unique_ptr<PendingTransfer>> Send(int peer, uint64_t tag, std::span<const std::byte> bytes) override {
-    return Post({rank_, peer, tag}, peer, bytes.data(), nullptr, bytes.size());
+    auto* data = const_cast<std::byte*>(bytes.data());
+    return Post(peer, {rank_, peer, tag, /*sends=*/true, data, bytes.size()});
   }
   StatusOr<std::unique_ptr<PendingTransfer>> ReceiveSignal(int peer) override {
-    return Post({peer, rank_, kSignal}, peer, nullptr, &signal_, 0);
+    return Post(peer, {peer, rank_, kSignal, /*sends=*/false, nullptr, 0});
   }
   StatusOr<std::unique_ptr<PendingTransfer>> SendSignal(int peer) override {
-    return Post({rank_, peer, kSignal}, peer, &signal_, nullptr, 0);
+    return Post(peer, {rank_, peer, kSignal, /*sends=*/true, nullptr, 0});
   }
 
   StatusOr<std::unique_ptr<Mesh>> SubMesh(const std::vector<int>& members, Deadline) override {
@@ -143,22 +202,21 @@ class InProcessMesh final : public Mesh {
   Status failure() const override { return hub_->failure(); }
 
  private:
-  std::unique_ptr<PendingTransfer> Post(const Hub::Channel& channel, int peer, const std::byte* from, std::byte* to,
-                                        size_t bytes) {
-    return std::make_unique<InProcessTransfer>(hub_, hub_->Post(channel, from, to, bytes), job_ranks_[peer]);
+  std::unique_ptr<PendingTransfer> Post(int peer, const Posted& posted) {
+    return hub_->Post(transfers_, posted, job_ranks_[peer]);
   }
 
   std::shared_ptr<Hub> hub_;
   int rank_;
   std::vector<int> job_ranks_;
   std::map<std::vector<int>, int> sub_meshes_;
-  std::byte signal_{};
+  TransferPool transfers_;
 };
 
 }  // namespace
 
 std::vector<std::unique_ptr<Mesh>> MakeInProcessMeshes(int size) {
-  const auto hub = std::make_shared<Hub>();
+  const auto hub = std::make_shared<Hub>(size);
   std::vector<int> ranks;
   for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
   std::vector<std::unique_ptr<Mesh>> meshes;

@@ -1,7 +1,6 @@
 #include "executor/host/mesh_communicator.h"
 
 #include <cstring>
-#include <list>
 
 #include "executor/errors.h"
 #include "executor/host/host_stream.h"
@@ -19,56 +18,67 @@ class MeshCommunicator final : public Communicator {
   int size() const override { return mesh_->size(); }
 
   void AllToAll(const PeerRows& send, const PeerRows& recv, Stream& stream) override {
-    Queue(stream,
-          [=, this](Operation& operation) { return operation.Exchange(PartsOf(send, size()), PartsOf(recv, size())); });
+    Queue(stream, [sends = RowParts(send, size()), receives = RowParts(recv, size())](Operation& operation) mutable {
+      return operation.Exchange(sends.Now(), receives.Now());
+    });
   }
 
   void AllGather(std::span<const std::byte> send, std::span<std::byte> recv, Stream& stream) override {
     MOEPLAN_CHECK(recv.size() == send.size() * size());
-    Queue(stream, [=, this](Operation& operation) {
-      return operation.Exchange(SameToAll(Writable(send), size()), EqualParts(recv, size()));
-    });
+    Queue(stream, [sends = SameToAll(Writable(send), size()), receives = EqualParts(recv, size())](
+                      Operation& operation) { return operation.Exchange(sends, receives); });
   }
 
   void ReduceScatter(std::span<const std::byte> send, std::span<std::byte> recv, ElementType type,
                      Stream& stream) override {
     MOEPLAN_CHECK(send.size() == recv.size() * size());
-    Queue(stream, [=, this](Operation& operation) {
-      return operation.SumOfParts(EqualParts(Writable(send), size()), recv, type, scratch_);
+    Queue(stream, [=, this, parts = EqualParts(Writable(send), size())](Operation& operation) {
+      return operation.SumOfParts(parts, recv, type, scratch_);
     });
   }
 
   void AllReduce(std::span<const std::byte> send, std::span<std::byte> recv, ElementType type,
                  Stream& stream) override {
     MOEPLAN_CHECK(send.size() == recv.size());
-    Queue(stream, [=, this](Operation& operation) -> Status {
-      const std::vector<Part> own_parts = ElementParts(Writable(send), type, size());
-      const std::vector<Part> sums = ElementParts(recv, type, size());
-      RETURN_IF_ERROR(operation.SumOfParts(own_parts, sums[rank()].bytes, type, scratch_));
-      return operation.Exchange(SameToAll(sums[rank()].bytes, size()), sums);
-    });
+    const std::vector<Part> sums = ElementParts(recv, type, size());
+    Queue(stream,
+          [type, this, sums, own_sum = sums[rank()].bytes, to_all = SameToAll(sums[rank()].bytes, size()),
+           own_parts = ElementParts(Writable(send), type, size())](Operation& operation) -> Status {
+            RETURN_IF_ERROR(operation.SumOfParts(own_parts, own_sum, type, scratch_));
+            return operation.Exchange(to_all, sums);
+          });
   }
 
   void SendRecv(std::span<const Transfer> sends, std::span<const Transfer> recvs, Stream& stream) override {
-    Queue(stream, [sends = PartsOf(sends, size()), recvs = PartsOf(recvs, size())](Operation& operation) {
+    Queue(stream, [sends = PartsOf(sends), recvs = PartsOf(recvs)](Operation& operation) {
       return operation.Exchange(sends, recvs);
     });
   }
 
-  void SendRecv(std::function<Transfers()> transfers, Stream& stream) override {
-    Queue(stream, [this, transfers = std::move(transfers)](Operation& operation) {
-      const Transfers now = transfers();
-      return operation.Exchange(PartsOf(now.sends, size()), PartsOf(now.recvs, size()));
+  void SendRecv(std::function<void(Transfers&)> list, Stream& stream) override {
+    Queue(stream, [list = std::move(list), now = Transfers(), sends = std::vector<Part>(),
+                   recvs = std::vector<Part>()](Operation& operation) mutable {
+      now.sends.clear();
+      now.recvs.clear();
+      list(now);
+      ListParts(now.sends, sends);
+      ListParts(now.recvs, recvs);
+      return operation.Exchange(sends, recvs);
     });
   }
 
   void AllToAllAllGather(const PeerRows& send, const PeerRows& partial, int shards, std::span<std::byte> gathered,
                          ElementType type, Communicator& gather, Stream& stream) override {
     auto& gathering = static_cast<MeshCommunicator&>(gather);
-    Queue(stream, [=, this, &gathering](Operation& exchange) {
-      Operation gather_operation(*gathering.mesh_, gathering.sequence_++, exchange.task(), exchange.deadline());
-      return OverlapGather({exchange, PartsOf(send, size()), PartsOf(partial, size()), shards},
-                           {gather_operation, EqualParts(gathered, gathering.size()), gathering.rank()}, type);
+    const ShardedExchange exchange = {PartsOf(send, size()), PartsOf(partial, size()), shards};
+    const Gathering gathered_parts = GatheringOf(EqualParts(gathered, gathering.size()), gathering.rank(),
+                                                 /*expert_ranks=*/size() / shards);
+    const auto gather_operation = std::make_shared<Operation>(*gathering.mesh_, HostStream::Of(stream).label());
+    Queue(stream, [=, this, &gathering](Operation& operation) {
+      gather_operation->Begin(gathering.sequence_++, operation.deadline());
+      const Status status = OverlapGather(operation, exchange, *gather_operation, gathered_parts, type);
+      gather_operation->End();
+      return status;
     });
   }
 
@@ -78,7 +88,8 @@ class MeshCommunicator final : public Communicator {
 
   StatusOr<std::unique_ptr<Communicator>> Split(int color) override {
     std::vector<int> colors(size());
-    Operation operation(*mesh_, sequence_++, "split", DeadlineFromNow());
+    Operation operation(*mesh_, "split");
+    operation.Begin(sequence_++, DeadlineFromNow());
     const auto bytes = std::as_writable_bytes(std::span(colors));
     colors[rank()] = color;
     const auto own_color = bytes.subspan(rank() * sizeof(int), sizeof(int));
@@ -95,14 +106,40 @@ class MeshCommunicator final : public Communicator {
   void Abort(const Status& why) override { mesh_->Abort(why); }
 
  private:
-  // One collective under way: its messages, and what an error says of it.
+  // The parts of rows, listed once where no counts change them.
+  class RowParts {
+   public:
+    RowParts(const PeerRows& rows, int size) : rows_(rows), size_(size) {
+      if (rows.cells.counts == nullptr) ListParts(rows_, size_, parts_);
+    }
+    // Reads the counts, where there are any.
+    const std::vector<Part>& Now() {
+      if (rows_.cells.counts != nullptr) ListParts(rows_, size_, parts_);
+      return parts_;
+    }
+
+   private:
+    const PeerRows rows_;
+    const int size_;
+    std::vector<Part> parts_;
+  };
+
+  // One collective, run again and again: the messages under way, and what an error says of it.
   class Operation {
    public:
-    // `sequence` counts the operations of the communicator, alike on all its ranks.
-    Operation(Mesh& mesh, uint64_t sequence, std::string task, Deadline deadline)
-        : mesh_(mesh), sequence_(sequence), task_(std::move(task)), deadline_(deadline) {}
+    Operation(Mesh& mesh, std::string task) : mesh_(mesh), task_(std::move(task)) {}
 
-    const std::string& task() const { return task_; }
+    // `sequence` counts the operations of the communicator, alike on all its ranks.
+    void Begin(uint64_t sequence, Deadline deadline) {
+      sequence_ = sequence;
+      deadline_ = deadline;
+    }
+    // Cancels what a failure left under way.
+    void End() {
+      pending_.clear();
+      signals_.clear();
+    }
+
     Deadline deadline() const { return deadline_; }
 
     Status Exchange(const std::vector<Part>& sends, const std::vector<Part>& receives) {
@@ -116,11 +153,13 @@ class MeshCommunicator final : public Communicator {
     // out = the sum over ranks of the part each has for this rank; `parts` are the own ones.
     Status SumOfParts(const std::vector<Part>& parts, std::span<std::byte> out, ElementType type,
                       std::vector<std::byte>& scratch) {
-      const int size = mesh_.size();
-      scratch.resize(out.size() * size);
-      const std::vector<Part> received = EqualParts(scratch, size);
-      RETURN_IF_ERROR(Exchange(parts, received));
-      SumParts(received, out, type);
+      scratch.resize(out.size() * mesh_.size());
+      received_.clear();
+      for (int peer = 0; peer < mesh_.size(); ++peer) {
+        received_.push_back({peer, std::span(scratch).subspan(out.size() * peer, out.size())});
+      }
+      RETURN_IF_ERROR(Exchange(parts, received_));
+      SumParts(received_, out, type);
       return OkStatus();
     }
 
@@ -140,20 +179,15 @@ class MeshCommunicator final : public Communicator {
     Status PostSends(const std::vector<Part>& parts) { return Post(parts, /*sends=*/true); }
 
     Status SignalAll() {
-      Operation signals(mesh_, sequence_, task_, deadline_);
       for (int i = 1; i < mesh_.size(); ++i) {
         const int peer = (mesh_.rank() + i) % mesh_.size();
-        RETURN_IF_ERROR(signals.Add(peer, BytesFrom(peer), mesh_.ReceiveSignal(peer)));
-        RETURN_IF_ERROR(signals.Add(peer, BytesFrom(peer), mesh_.SendSignal(peer)));
+        RETURN_IF_ERROR(Add(signals_, {peer, BytesFrom(peer)}, mesh_.ReceiveSignal(peer)));
+        RETURN_IF_ERROR(Add(signals_, {peer, BytesFrom(peer)}, mesh_.SendSignal(peer)));
       }
-      return signals.AwaitAll();
+      return AwaitAll(signals_);
     }
 
-    Status AwaitAll() {
-      for (Pending& pending : pending_) RETURN_IF_ERROR(Await(pending));
-      pending_.clear();
-      return OkStatus();
-    }
+    Status AwaitAll() { return AwaitAll(pending_); }
 
     // Posted, and not here yet.
     size_t BytesFrom(int peer) const {
@@ -171,15 +205,15 @@ class MeshCommunicator final : public Communicator {
 
     Status SendPart(const Part& part) {
       if (part.bytes.empty() || part.peer == mesh_.rank()) return OkStatus();
-      return Add(part.peer, part.bytes.size(), mesh_.Send(part.peer, TagOf(part), part.bytes));
+      return Add(pending_, {part.peer, part.bytes.size()}, mesh_.Send(part.peer, TagOf(part), part.bytes));
     }
 
    private:
     struct Pending {
       int peer;
       size_t bytes;
-      bool receives;
-      std::unique_ptr<PendingTransfer> transfer;  // Null once done.
+      bool receives = false;
+      std::unique_ptr<PendingTransfer> transfer = nullptr;  // Null once done.
     };
 
     Status Post(const std::vector<Part>& parts, bool sends) {
@@ -190,17 +224,24 @@ class MeshCommunicator final : public Communicator {
           if (sends) {
             RETURN_IF_ERROR(SendPart(part));
           } else {
-            RETURN_IF_ERROR(
-                Add(peer, part.bytes.size(), mesh_.Receive(peer, TagOf(part), part.bytes), /*receives=*/true));
+            RETURN_IF_ERROR(Add(pending_, {peer, part.bytes.size(), /*receives=*/true},
+                                mesh_.Receive(peer, TagOf(part), part.bytes)));
           }
         }
       }
       return OkStatus();
     }
 
-    Status Add(int peer, size_t bytes, StatusOr<std::unique_ptr<PendingTransfer>> transfer, bool receives = false) {
-      if (!transfer.ok()) return Explain(transfer.status(), peer, bytes);
-      pending_.push_back({peer, bytes, receives, *std::move(transfer)});
+    Status Add(std::vector<Pending>& list, Pending pending, StatusOr<std::unique_ptr<PendingTransfer>> transfer) {
+      if (!transfer.ok()) return Explain(transfer.status(), pending.peer, pending.bytes);
+      pending.transfer = *std::move(transfer);
+      list.push_back(std::move(pending));
+      return OkStatus();
+    }
+
+    Status AwaitAll(std::vector<Pending>& list) {
+      for (Pending& pending : list) RETURN_IF_ERROR(Await(pending));
+      list.clear();
       return OkStatus();
     }
 
@@ -227,53 +268,55 @@ class MeshCommunicator final : public Communicator {
     uint64_t TagOf(const Part& part) const { return (sequence_ << 20) | part.index; }
 
     Mesh& mesh_;
-    uint64_t sequence_;
-    std::string task_;
+    const std::string task_;
+    uint64_t sequence_ = 0;
     Deadline deadline_;
-    std::list<Pending> pending_;
+    std::vector<Pending> pending_, signals_;
+    std::vector<Part> received_;
   };
 
   struct ShardedExchange {
-    Operation& operation;
     std::vector<Part> sends, partials;
     int shards;
   };
   struct Gathering {
-    Operation& operation;
-    std::vector<Part> wholes;  // By gathering rank.
-    int rank;
+    int ranks;
+    std::vector<Part> own_sums;  // By EP rank.
+    std::vector<Part> receives;
   };
 
-  // The sum of each EP rank's shards starts its way to the MP peers when its last part is in, while the next ones still
-  // arrive. Own EP rank first: its parts are the nearest.
-  Status OverlapGather(ShardedExchange exchange, Gathering gathering, ElementType type) {
-    const int expert_ranks = size() / exchange.shards;
-    std::vector<Part> gather_receives, own_sums;
-    for (const Part& whole : gathering.wholes) {
+  static Gathering GatheringOf(const std::vector<Part>& wholes, int own_rank, int expert_ranks) {
+    Gathering gathering = {.ranks = static_cast<int>(wholes.size())};
+    for (const Part& whole : wholes) {
       for (const Part& part : EqualParts(whole.bytes, expert_ranks)) {
-        auto& parts = whole.peer == gathering.rank ? own_sums : gather_receives;
+        auto& parts = whole.peer == own_rank ? gathering.own_sums : gathering.receives;
         parts.push_back({whole.peer, part.bytes, /*index=*/part.peer});
       }
     }
-    exchange.operation.CopyToSelf(exchange.sends, exchange.partials);
-    RETURN_IF_ERROR(exchange.operation.PostReceives(exchange.partials));
-    RETURN_IF_ERROR(gathering.operation.PostReceives(gather_receives));
-    RETURN_IF_ERROR(exchange.operation.SignalAll());
-    RETURN_IF_ERROR(gathering.operation.SignalAll());
-    RETURN_IF_ERROR(exchange.operation.PostSends(exchange.sends));
+    return gathering;
+  }
+
+  // The sum of each EP rank's shards starts its way to the MP peers when its last part is in, while the next ones still
+  // arrive. Own EP rank first: its parts are the nearest.
+  Status OverlapGather(Operation& exchanging, const ShardedExchange& exchange, Operation& gathering,
+                       const Gathering& gathered, ElementType type) const {
+    const int expert_ranks = size() / exchange.shards;
+    exchanging.CopyToSelf(exchange.sends, exchange.partials);
+    RETURN_IF_ERROR(exchanging.PostReceives(exchange.partials));
+    RETURN_IF_ERROR(gathering.PostReceives(gathered.receives));
+    RETURN_IF_ERROR(exchanging.SignalAll());
+    RETURN_IF_ERROR(gathering.SignalAll());
+    RETURN_IF_ERROR(exchanging.PostSends(exchange.sends));
     for (int i = 0; i < expert_ranks; ++i) {
       const int expert_rank = (rank() / exchange.shards + i) % expert_ranks;
       const int first = expert_rank * exchange.shards;
-      for (int shard = 0; shard < exchange.shards; ++shard)
-        RETURN_IF_ERROR(exchange.operation.AwaitFrom(first + shard));
-      Part sum = own_sums[expert_rank];
+      for (int shard = 0; shard < exchange.shards; ++shard) RETURN_IF_ERROR(exchanging.AwaitFrom(first + shard));
+      Part sum = gathered.own_sums[expert_rank];
       SumParts(std::span(exchange.partials).subspan(first, exchange.shards), sum.bytes, type);
-      for (sum.peer = 0; sum.peer < static_cast<int>(gathering.wholes.size()); ++sum.peer) {
-        RETURN_IF_ERROR(gathering.operation.SendPart(sum));
-      }
+      for (sum.peer = 0; sum.peer < gathered.ranks; ++sum.peer) RETURN_IF_ERROR(gathering.SendPart(sum));
     }
-    RETURN_IF_ERROR(exchange.operation.AwaitAll());
-    return gathering.operation.AwaitAll();
+    RETURN_IF_ERROR(exchanging.AwaitAll());
+    return gathering.AwaitAll();
   }
 
   Deadline DeadlineFromNow() const {
@@ -284,9 +327,13 @@ class MeshCommunicator final : public Communicator {
   template <typename Body>
   void Queue(Stream& stream, Body body) {
     HostStream& host_stream = HostStream::Of(stream);
-    host_stream.Enqueue([this, body = std::move(body), task = host_stream.label()]() -> Status {
-      Operation operation(*mesh_, sequence_++, task, DeadlineFromNow());
-      return body(operation);
+    // Shared, because work is copyable.
+    const auto operation = std::make_shared<Operation>(*mesh_, host_stream.label());
+    host_stream.Enqueue([this, operation, body = std::move(body)]() mutable {
+      operation->Begin(sequence_++, DeadlineFromNow());
+      const Status status = body(*operation);
+      operation->End();
+      return status;
     });
   }
 

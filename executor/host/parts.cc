@@ -1,5 +1,8 @@
 #include "executor/host/parts.h"
 
+#include <algorithm>
+#include <array>
+
 #include "executor/host/elements.h"
 
 namespace moeplan {
@@ -10,6 +13,18 @@ std::span<std::byte> Writable(std::span<const std::byte> bytes) {
 
 std::vector<Part> PartsOf(const PeerRows& rows, int size) {
   std::vector<Part> parts;
+  ListParts(rows, size, parts);
+  return parts;
+}
+
+std::vector<Part> PartsOf(std::span<const Transfer> transfers) {
+  std::vector<Part> parts;
+  ListParts(transfers, parts);
+  return parts;
+}
+
+void ListParts(const PeerRows& rows, int size, std::vector<Part>& parts) {
+  parts.clear();
   std::byte* next = rows.data;
   const int repeat = size / rows.cells.blocks;
   for (int block = 0; block < rows.cells.blocks; ++block) {
@@ -17,16 +32,15 @@ std::vector<Part> PartsOf(const PeerRows& rows, int size) {
     for (int copy = 0; copy < repeat; ++copy) parts.push_back({block * repeat + copy, {next, bytes}});
     next += bytes;
   }
-  return parts;
 }
 
-std::vector<Part> PartsOf(std::span<const Transfer> transfers, int size) {
-  std::vector<Part> parts;
-  std::vector<int> next(size, 0);
+void ListParts(std::span<const Transfer> transfers, std::vector<Part>& parts) {
+  parts.clear();
   for (const Transfer& transfer : transfers) {
-    parts.push_back({transfer.peer, transfer.bytes, next[transfer.peer]++});
+    const auto before =
+        std::find_if(parts.rbegin(), parts.rend(), [&](const Part& part) { return part.peer == transfer.peer; });
+    parts.push_back({transfer.peer, transfer.bytes, before == parts.rend() ? 0 : before->index + 1});
   }
-  return parts;
 }
 
 std::vector<Part> SameToAll(std::span<std::byte> bytes, int size) {
@@ -53,10 +67,15 @@ std::vector<Part> ElementParts(std::span<std::byte> bytes, ElementType type, int
 }
 
 void SumParts(std::span<const Part> parts, std::span<std::byte> out, ElementType type) {
+  constexpr size_t kElementsAtOnce = 2048;
+  std::array<float, kElementsAtOnce> sum;
   const size_t count = out.size() / BytesOf(type);
-  std::vector<float> sum(count, 0.0F);
-  for (const Part& part : parts) Accumulate(part.bytes.data(), type, count, sum.data());
-  Store(sum.data(), type, count, out.data());
+  for (size_t first = 0; first < count; first += kElementsAtOnce) {
+    const size_t elements = std::min(count - first, kElementsAtOnce), offset = first * BytesOf(type);
+    std::fill_n(sum.data(), elements, 0.0F);
+    for (const Part& part : parts) Accumulate(part.bytes.data() + offset, type, elements, sum.data());
+    Store(sum.data(), type, elements, out.data() + offset);
+  }
 }
 
 }  // namespace moeplan

@@ -25,7 +25,11 @@ std::span<std::byte> Writable(std::span<const std::byte> bytes);
 std::vector<Part> PartsOf(const PeerRows& rows, int size);
 
 // One part for each transfer; `index` counts those with the same peer.
-std::vector<Part> PartsOf(std::span<const Transfer> transfers, int size);
+std::vector<Part> PartsOf(std::span<const Transfer> transfers);
+
+// The same into a list that is used again and keeps its room.
+void ListParts(const PeerRows& rows, int size, std::vector<Part>& parts);
+void ListParts(std::span<const Transfer> transfers, std::vector<Part>& parts);
 
 // All of `bytes` to each of `size` ranks.
 std::vector<Part> SameToAll(std::span<std::byte> bytes, int size);

@@ -11,6 +11,8 @@
 namespace moeplan {
 namespace {
 
+constexpr size_t kPhases = static_cast<size_t>(Phase::kTraining) + 1;
+
 using Coordinates = std::map<Axis, int>;
 
 // The coordinates of cell number `cell`, and back: axes that a buffer lacks do not count.
@@ -71,21 +73,9 @@ class Runner final : public GraphRunner {
   }
 
   void Enqueue(Phase phase) override {
-    const TaskRange range = TasksOf(graph_, phase);
-    for (TaskId id = range.first; id < range.end; ++id) {
-      const Task& task = graph_.tasks[id];
-      Stream& stream = context_.streams[task.stream];
-      for (const TaskId before : task.dependencies) {
-        if (graph_.tasks[before].stream != task.stream) context_.device.Wait(stream, *ended_[before]);
-      }
-      context_.device.Label(stream, task.name);
-      context_.device.Record(*started_[id], stream);
-      std::visit([&](const auto& op) { Launch(op, id, stream); }, task.op);
-      context_.device.Record(*ended_[id], stream);
-    }
-    // The gate runs on this stream, and nobody waits for what comes after the last task.
-    context_.device.Copy(reinterpret_cast<std::byte*>(router_sums_.data()), sums_memory_.data(), sums_memory_.bytes(),
-                         context_.streams[StreamKind::kCompute]);
+    std::unique_ptr<Recording>& recording = recordings_[static_cast<size_t>(phase)];
+    if (recording == nullptr) recording = context_.device.Capture([this, phase] { Queue(phase); });
+    recording->Enqueue();
   }
 
   Timeline LastTimeline(Phase phase) const override {
@@ -120,6 +110,24 @@ class Runner final : public GraphRunner {
   RouterStatistics router_statistics() const override { return StatisticsOf(router_sums_, graph_.layer.experts); }
 
  private:
+  void Queue(Phase phase) {
+    const TaskRange range = TasksOf(graph_, phase);
+    for (TaskId id = range.first; id < range.end; ++id) {
+      const Task& task = graph_.tasks[id];
+      Stream& stream = context_.streams[task.stream];
+      for (const TaskId before : task.dependencies) {
+        if (graph_.tasks[before].stream != task.stream) context_.device.Wait(stream, *ended_[before]);
+      }
+      context_.device.Label(stream, task.name);
+      context_.device.Record(*started_[id], stream);
+      std::visit([&](const auto& op) { Launch(op, id, stream); }, task.op);
+      context_.device.Record(*ended_[id], stream);
+    }
+    // The gate runs on this stream, and nobody waits for what comes after the last task.
+    context_.device.Copy(reinterpret_cast<std::byte*>(router_sums_.data()), sums_memory_.data(), sums_memory_.bytes(),
+                         context_.streams[StreamKind::kCompute]);
+  }
+
   int own(Group group) const { return own_[static_cast<size_t>(group)]; }
 
   int OwnBlock(const TokenRows& tokens) const { return tokens.blocks > 1 ? own(Group::kShard) : 0; }
@@ -446,6 +454,7 @@ class Runner final : public GraphRunner {
   std::vector<std::unique_ptr<PhasedAllToAll>> phased_;           // By task; null unless an all-to-all not DIRECT.
   std::vector<std::vector<CellPair>> cell_pairs_;                 // By task, of COPY and REDUCE.
   std::vector<std::vector<std::vector<CellPair>>> expert_pairs_;  // By task, of EXPERT, by local expert.
+  std::array<std::unique_ptr<Recording>, kPhases> recordings_;    // Last: they wait for what uses all of the above.
 };
 
 }  // namespace

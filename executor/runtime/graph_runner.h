@@ -1,9 +1,10 @@
 // Runs a task graph on one rank's device: the reader of design.md §2 that "does".
 //
 // Prepare resolves what differs between ranks and allocates every buffer once; it is collective where the graph has
-// all-to-alls that are not DIRECT. Enqueue queues all tasks on their
-// streams with the events between them, and returns; it reads no clock, blocks no thread and may be called again for
-// the next run. After Device::Synchronize, LastTimeline tells when each task started and ended.
+// all-to-alls that are not DIRECT. Enqueue queues all tasks on their streams with the events between them, and returns;
+// it reads no clock, blocks no thread and may be called again for the next run. The first call for a phase takes the
+// work down (Device::Capture), and later ones only replay it. After Device::Synchronize, LastTimeline tells when each
+// task started and ended.
 //
 // Every rank of the stage must enqueue the same graphs in the same order. One thread drives a runner.
 #pragma once

@@ -411,16 +411,17 @@ class VirtualCommunicator final : public Communicator {
 
   void SendRecv(std::span<const Transfer> sends, std::span<const Transfer> recvs, Stream& stream) override {
     const auto parts = [sends = std::vector(sends.begin(), sends.end()),
-                        recvs = std::vector(recvs.begin(), recvs.end())](int, int size) {
-      return Parts{PartsOf(sends, size), PartsOf(recvs, size)};
+                        recvs = std::vector(recvs.begin(), recvs.end())](int, int) {
+      return Parts{PartsOf(sends), PartsOf(recvs)};
     };
     Queue(stream, {.kind = Operation::Kind::kSendRecv, .parts = parts});
   }
 
-  void SendRecv(std::function<Transfers()> transfers, Stream& stream) override {
-    const auto parts = [transfers = std::move(transfers)](int, int size) {
-      const Transfers now = transfers();
-      return Parts{PartsOf(now.sends, size), PartsOf(now.recvs, size)};
+  void SendRecv(std::function<void(Transfers&)> list, Stream& stream) override {
+    const auto parts = [list = std::move(list)](int, int) {
+      Transfers now;
+      list(now);
+      return Parts{PartsOf(now.sends), PartsOf(now.recvs)};
     };
     Queue(stream, {.kind = Operation::Kind::kSendRecv, .parts = parts});
   }

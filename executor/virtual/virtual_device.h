@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -87,6 +88,7 @@ class VirtualDevice final : public Device {
   void Wait(Stream& stream, Event& event) override;
   void Copy(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) override;
   void Label(Stream& stream, const std::string& task) override;
+  std::unique_ptr<Recording> Capture(std::function<void()> queue) override;
   Status Synchronize() override;
   double TimeS(const Event& event) const override;
 

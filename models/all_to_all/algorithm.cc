@@ -30,7 +30,7 @@ std::deque<AllToAllDefinition>& Definitions() {
              return rank % group.ranks_per_node == 0 ? 2 * BlocksAway(group) * group.ranks_per_node : 0;
            },
        .known_blocks = KnownBlocks::kSentOrGotByNode,
-       .messages = Hier1dMessages},
+       .messages = ListHier1d},
       {.allowed = NeedsTwoLevels,
        .phases =
            [](const GroupShape&) {
@@ -38,14 +38,14 @@ std::deque<AllToAllDefinition>& Definitions() {
            },
        .scratch_blocks = [](const GroupShape& group, int) { return BlocksAway(group); },
        .known_blocks = KnownBlocks::kSentByNode,
-       .messages = Hier2dMessages},
+       .messages = ListHier2d},
       {.allowed = NeedsTwoLevels,
        .phases =
            [](const GroupShape&) {
              return std::vector{Team::kNode, Team::kGroup};
            },
        .first_beside_others = true,
-       .messages = PipeMessages},
+       .messages = ListPipe},
   };
   return definitions;
 }
@@ -86,9 +86,9 @@ bool TakesPart(AllToAllAlgorithm algorithm, int phase, const GroupShape& group, 
   return !takes_part || takes_part(phase, group, rank);
 }
 
-PhaseMessages PhaseOf(AllToAllAlgorithm algorithm, const Exchange& exchange, int phase) {
-  if (!TakesPart(algorithm, phase, exchange.group, exchange.rank)) return {};
-  return DefinitionOf(algorithm).messages(exchange, phase);
+void ListPhase(AllToAllAlgorithm algorithm, const Exchange& exchange, int phase, PhaseList& list) {
+  list.Begin(exchange);
+  if (TakesPart(algorithm, phase, exchange.group, exchange.rank)) DefinitionOf(algorithm).messages(exchange, phase, list);
 }
 
 }  // namespace moeplan

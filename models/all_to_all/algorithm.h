@@ -42,7 +42,7 @@ struct AllToAllDefinition {
   // What `messages` asks of: the sizes of rows that are counted are gathered accordingly beforehand.
   KnownBlocks known_blocks = KnownBlocks::kOwn;
   // The messages of a rank that takes part, in one phase.
-  std::function<PhaseMessages(const Exchange& exchange, int phase)> messages;
+  std::function<void(const Exchange& exchange, int phase, PhaseList& list)> messages;
 };
 
 // kInvalidInput for a name that is none or is taken, and where `allowed`, `phases` or `messages` is missing.
@@ -58,7 +58,7 @@ Status AlgorithmAllowed(AllToAllAlgorithm algorithm, const GroupShape& group);
 // As in the definition; none for DIRECT.
 int ScratchBlocks(AllToAllAlgorithm algorithm, const GroupShape& group, int rank);
 bool TakesPart(AllToAllAlgorithm algorithm, int phase, const GroupShape& group, int rank);
-// No messages for a rank that takes no part.
-PhaseMessages PhaseOf(AllToAllAlgorithm algorithm, const Exchange& exchange, int phase);
+// Makes `list` that of the phase; empty for a rank that takes no part.
+void ListPhase(AllToAllAlgorithm algorithm, const Exchange& exchange, int phase, PhaseList& list);
 
 }  // namespace moeplan

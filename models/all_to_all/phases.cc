@@ -8,15 +8,13 @@ namespace {
 // The places of blocks in the buffers of one rank, and the messages between it and others.
 class PhaseBuilder {
  public:
-  explicit PhaseBuilder(const Exchange& exchange)
+  PhaseBuilder(const Exchange& exchange, PhaseList& list)
       : exchange_(exchange),
         per_node_(exchange.group.ranks_per_node),
         nodes_(exchange.group.size / per_node_),
         node_(exchange.rank / per_node_),
         place_(exchange.rank % per_node_),
-        own_(exchange) {}
-
-  PhaseMessages Take() { return std::move(phase_); }
+        list_(list) {}
 
   // Blocks between the ranks of the own node.
   void ExchangeInside() {
@@ -43,7 +41,7 @@ class PhaseBuilder {
     size_t offset = 0;
     ForOtherNodes([&](int node) {
       for (int place = 0; place < per_node_; ++place) {
-        Receive(RankAt(node_, place), Place::kScratch, offset, Bytes(RankAt(node_, place), RankAt(node, place_)));
+        Receive(RankAt(node_, place), offset, Bytes(RankAt(node_, place), RankAt(node, place_)));
       }
     });
   }
@@ -52,7 +50,7 @@ class PhaseBuilder {
     size_t offset = 0;
     ForOtherNodes([&](int node) {
       const size_t bytes = BytesFromNode(node_, RankAt(node, place_));
-      Send(RankAt(node, place_), Place::kScratch, offset, bytes);
+      list_.SendScratch(RankAt(node, place_), offset, bytes);
       offset += bytes;
       ReceiveNode(node, RankAt(node, place_));
     });
@@ -71,7 +69,7 @@ class PhaseBuilder {
       for (int there = 0; there < per_node_; ++there) {
         for (int here = 0; here < per_node_; ++here) {
           const int from = RankAt(node_, here);
-          Receive(from, Place::kScratch, offset, Bytes(from, RankAt(node, there)));
+          Receive(from, offset, Bytes(from, RankAt(node, there)));
         }
       }
     });
@@ -82,8 +80,8 @@ class PhaseBuilder {
     ForOtherNodes([&](int node) { in += BytesBetween(node_, node); });
     ForOtherNodes([&](int node) {
       const size_t sent = BytesBetween(node_, node), received = BytesBetween(node, node_);
-      Send(RankAt(node, 0), Place::kScratch, out, sent);
-      Receive(RankAt(node, 0), Place::kScratch, in, received);
+      list_.SendScratch(RankAt(node, 0), out, sent);
+      Receive(RankAt(node, 0), in, received);
       out += sent;
     });
   }
@@ -96,7 +94,7 @@ class PhaseBuilder {
     ForOtherNodes([&](int node) {
       for (int place = 0; place < per_node_; ++place) {
         const size_t bytes = BytesFromNode(node, RankAt(node_, place));
-        Send(RankAt(node_, place), Place::kScratch, offset, bytes);
+        list_.SendScratch(RankAt(node_, place), offset, bytes);
         offset += bytes;
       }
     });
@@ -125,73 +123,68 @@ class PhaseBuilder {
     }
   }
 
-  void SendBlock(int peer, int to) { phase_.sends.push_back(own_.Sent(peer, to)); }
-  void ReceiveBlock(int from) { phase_.receives.push_back(own_.Received(from)); }
+  void SendBlock(int peer, int to) { list_.SendBlock(peer, to); }
+  void ReceiveBlock(int from) { list_.ReceiveBlock(from); }
   // All blocks of a node for the own rank, from `peer`.
-  void ReceiveNode(int node, int peer) {
-    phase_.receives.push_back(own_.ReceivedFrom(peer, RankAt(node, 0), per_node_));
-  }
-
-  void Send(int peer, Place place, size_t offset, size_t bytes) {
-    phase_.sends.push_back({peer, place, offset, bytes});
-  }
+  void ReceiveNode(int node, int peer) { list_.ReceiveBlocks(peer, RankAt(node, 0), per_node_); }
 
   // Where the next one goes is behind this one.
-  void Receive(int peer, Place place, size_t& offset, size_t bytes) {
-    phase_.receives.push_back({peer, place, offset, bytes});
+  void Receive(int peer, size_t& offset, size_t bytes) {
+    list_.ReceiveScratch(peer, offset, bytes);
     offset += bytes;
   }
 
   const Exchange& exchange_;
   const int per_node_, nodes_, node_, place_;
-  const OwnBlocks own_;
-  PhaseMessages phase_;
+  PhaseList& list_;
 };
 
 }  // namespace
 
-OwnBlocks::OwnBlocks(const Exchange& exchange) : exchange_(exchange) {
+void PhaseList::Begin(const Exchange& exchange) {
+  exchange_ = &exchange;
+  sends_.clear();
+  receives_.clear();
+  sent_offsets_.clear();
+  received_offsets_.clear();
   size_t sent = 0, received = 0;
   for (int rank = 0; rank < exchange.group.size; ++rank) {
     if (rank % exchange.dump == 0) {
-      send_offsets_.push_back(std::exchange(sent, sent + exchange.bytes(exchange.rank, rank)));
+      sent_offsets_.push_back(std::exchange(sent, sent + exchange.bytes(exchange.rank, rank)));
     }
-    receive_offsets_.push_back(std::exchange(received, received + exchange.bytes(rank, exchange.rank)));
+    received_offsets_.push_back(std::exchange(received, received + exchange.bytes(rank, exchange.rank)));
   }
 }
 
-Message OwnBlocks::Sent(int peer, int to) const {
-  return {peer, Place::kSend, send_offsets_[to / exchange_.dump], exchange_.bytes(exchange_.rank, to)};
+void PhaseList::SendBlock(int peer, int to) {
+  sends_.push_back({peer, Place::kSend, sent_offsets_[to / exchange_->dump], exchange_->bytes(exchange_->rank, to)});
 }
 
-Message OwnBlocks::ReceivedFrom(int peer, int from, int ranks) const {
+void PhaseList::ReceiveBlocks(int peer, int first, int ranks) {
   size_t bytes = 0;
-  for (int rank = from; rank < from + ranks; ++rank) bytes += exchange_.bytes(rank, exchange_.rank);
-  return {peer, Place::kReceive, receive_offsets_[from], bytes};
+  for (int rank = first; rank < first + ranks; ++rank) bytes += exchange_->bytes(rank, exchange_->rank);
+  receives_.push_back({peer, Place::kReceive, received_offsets_[first], bytes});
 }
 
-PhaseMessages Hier1dMessages(const Exchange& exchange, int phase) {
-  PhaseBuilder build(exchange);
+void ListHier1d(const Exchange& exchange, int phase, PhaseList& list) {
+  PhaseBuilder build(exchange, list);
   if (phase == 0) build.ExchangeInside();
   if (phase == 0) build.CollectAtLeader();
   if (phase == 1) build.ExchangeAmongLeaders();
   if (phase == 2) build.ScatterFromLeader();
-  return build.Take();
 }
 
-PhaseMessages Hier2dMessages(const Exchange& exchange, int phase) {
-  PhaseBuilder build(exchange);
+void ListHier2d(const Exchange& exchange, int phase, PhaseList& list) {
+  PhaseBuilder build(exchange, list);
   if (phase == 0) build.ExchangeInside();
   if (phase == 0) build.CollectForPlace();
   if (phase == 1) build.ExchangeAmongPlace();
-  return build.Take();
 }
 
-PhaseMessages PipeMessages(const Exchange& exchange, int phase) {
-  PhaseBuilder build(exchange);
+void ListPipe(const Exchange& exchange, int phase, PhaseList& list) {
+  PhaseBuilder build(exchange, list);
   if (phase == 0) build.ExchangeInside();
   if (phase == 1) build.ExchangeBetween();
-  return build.Take();
 }
 
 }  // namespace moeplan

@@ -28,7 +28,7 @@ namespace moeplan {
 enum class Team {
   kNode,   // Those of the own node.
   kPlace,  // Those of the own place, one on each node.
-  kGroup,  // All; only messages between nodes.
+  kGroup,  // All.
 };
 
 enum class Place { kSend, kReceive, kScratch };
@@ -37,10 +37,6 @@ struct Message {
   int peer = 0;  // Within the group; possibly the own rank.
   Place place = Place::kSend;
   size_t offset = 0, bytes = 0;
-};
-
-struct PhaseMessages {
-  std::vector<Message> sends, receives;
 };
 
 struct Exchange {
@@ -52,26 +48,35 @@ struct Exchange {
   std::function<size_t(int from, int to)> bytes;
 };
 
-// Where the blocks of one rank lie in its buffers, as messages straight from there or to there.
-class OwnBlocks {
+// The messages of one rank in one phase, in the order of their making. Used again, it keeps its room.
+class PhaseList {
  public:
-  // `exchange` is borrowed.
-  explicit OwnBlocks(const Exchange& exchange);
-  // The own block for `to`, sent to `peer`, which may pass it on.
-  Message Sent(int peer, int to) const;
-  // What `from` has for the own rank, from itself.
-  Message Received(int from) const { return ReceivedFrom(from, from, 1); }
-  // What `ranks` ranks from `from` on have for the own rank, from `peer`.
-  Message ReceivedFrom(int peer, int from, int ranks) const;
+  // Empties it, and finds the blocks of `exchange`'s rank in its buffers. `exchange` is borrowed until the next.
+  void Begin(const Exchange& exchange);
+
+  // The own block for `to`, to `peer`, which may pass it on.
+  void SendBlock(int peer, int to);
+  // What `from` has for the own rank, from itself; and what `ranks` ranks from `first` on have for it, from `peer`.
+  void ReceiveBlock(int from) { ReceiveBlocks(from, from, 1); }
+  void ReceiveBlocks(int peer, int first, int ranks);
+  // What is on its way to somebody else.
+  void SendScratch(int peer, size_t offset, size_t bytes) { sends_.push_back({peer, Place::kScratch, offset, bytes}); }
+  void ReceiveScratch(int peer, size_t offset, size_t bytes) {
+    receives_.push_back({peer, Place::kScratch, offset, bytes});
+  }
+
+  const std::vector<Message>& sends() const { return sends_; }
+  const std::vector<Message>& receives() const { return receives_; }
 
  private:
-  const Exchange& exchange_;
-  std::vector<size_t> send_offsets_, receive_offsets_;
+  const Exchange* exchange_ = nullptr;
+  std::vector<Message> sends_, receives_;
+  std::vector<size_t> sent_offsets_, received_offsets_;  // Of the own blocks.
 };
 
 // Of the built-in algorithms. Offsets within kScratch stay below their scratch_blocks times the largest block.
-PhaseMessages Hier1dMessages(const Exchange& exchange, int phase);
-PhaseMessages Hier2dMessages(const Exchange& exchange, int phase);
-PhaseMessages PipeMessages(const Exchange& exchange, int phase);
+void ListHier1d(const Exchange& exchange, int phase, PhaseList& list);
+void ListHier2d(const Exchange& exchange, int phase, PhaseList& list);
+void ListPipe(const Exchange& exchange, int phase, PhaseList& list);
 
 }  // namespace moeplan

@@ -97,11 +97,11 @@ class Played {
 
   // All messages of the phase leave before any arrives, or the other way round where nothing that is received is sent.
   void Play(int phase) {
-    std::vector<PhaseMessages> phases;
-    for (const Exchange& exchange : exchanges_) phases.push_back(PhaseOf(algorithm_, exchange, phase));
+    std::vector<PhaseList> phases(exchanges_.size());
+    for (size_t rank = 0; rank < phases.size(); ++rank) ListPhase(algorithm_, exchanges_[rank], phase, phases[rank]);
     std::map<std::pair<int, int>, std::vector<Bytes>> sent;  // By (from, to).
     for (int from = 0; from < size(); ++from) {
-      for (const Message& message : phases[from].sends) {
+      for (const Message& message : phases[from].sends()) {
         CheckTeam(phase, from, message.peer);
         const auto bytes = PartOf(from, message);
         sent[{from, message.peer}].push_back({bytes.begin(), bytes.end()});
@@ -119,14 +119,14 @@ class Played {
  private:
   int size() const { return static_cast<int>(ranks_.size()); }
 
-  void Receive(int to, const PhaseMessages& phase, std::map<std::pair<int, int>, std::vector<Bytes>>& sent) {
-    for (const Message& message : phase.receives) {
+  void Receive(int to, const PhaseList& phase, std::map<std::pair<int, int>, std::vector<Bytes>>& sent) {
+    for (const Message& message : phase.receives()) {
       std::vector<Bytes>& from_peer = sent[{message.peer, to}];
       ASSERT_FALSE(from_peer.empty()) << to << " waits for " << message.peer;
       ASSERT_EQ(from_peer.front().size(), message.bytes) << message.peer << " to " << to;
       std::ranges::copy(from_peer.front(), PartOf(to, message).begin());
       from_peer.erase(from_peer.begin());
-      for (const Message& read : phase.sends) {
+      for (const Message& read : phase.sends()) {
         const bool apart = read.place != message.place || read.offset + read.bytes <= message.offset ||
                            message.offset + message.bytes <= read.offset;
         EXPECT_TRUE(apart) << to << " sends what it receives in the same phase";

@@ -335,7 +335,7 @@ TEST_P(CommunicatorTest, SendRecvAsksForLateTransfersWhenTheStreamGetsThere) {
         *late = PointInto(own, seed, transfers);
         return OkStatus();
       });
-      own.world.SendRecv([late] { return *late; }, own.Label());
+      own.world.SendRecv([late](Transfers& now) { now = *late; }, own.Label());
     });
   });
 }

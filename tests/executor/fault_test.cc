@@ -73,6 +73,7 @@ class FaultyDevice final : public Device {
     device_.Label(stream, task);
     if (tasks_before_-- == 0) HostStream::Of(stream).Enqueue(fault_);
   }
+  std::unique_ptr<Recording> Capture(std::function<void()> queue) override { return device_.Capture(std::move(queue)); }
   Status Synchronize() override { return device_.Synchronize(); }
   double TimeS(const Event& event) const override { return device_.TimeS(event); }
 
