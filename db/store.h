@@ -121,7 +121,7 @@ struct RunRecord {
   std::string schedule;
   double predicted_time_s = 0;
   double measured_time_s = 0;
-  std::string report;      // Kept byte for byte.
+  std::string report;      // Of `run` a RunReport, of `validate` a MeasuredCandidate; kept byte for byte.
   std::string created_at;  // The store's; ignored by SaveRun.
 
   friend bool operator==(const RunRecord&, const RunRecord&) = default;

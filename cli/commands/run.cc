@@ -5,6 +5,7 @@
 #include "agent/compare/trace.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/run_log.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "proto/convert/plan.h"
@@ -16,7 +17,7 @@ namespace {
 
 struct RunOptions {
   ClusterOption cluster;
-  std::string plan, schedule, trace;
+  std::string plan, schedule, trace, db;
   bool json = false;
 };
 
@@ -56,8 +57,16 @@ Status Run(const RunOptions& options) {
   const StatusOr<Workload> resolved = ResolveWorkload(answer.workload, fleet->cluster());
   if (!resolved.ok()) return resolved.status().Within(StrCat(options.plan, ": workload"));
   ASSIGN_OR_RETURN(const TaskGraph graph, BuildSchedule(plan.knobs, *resolved, fleet->cluster()));
+  // Before time is spent on what could not be kept.
+  std::optional<Store> store;
+  PlanId kept;
+  if (!options.db.empty()) {
+    ASSIGN_OR_RETURN(store, Store::Open(options.db));
+    ASSIGN_OR_RETURN(kept, SavePlan(*store, answer));
+  }
   ASSIGN_OR_RETURN(const v1::RunReport report, RunPlan(*fleet, *resolved, plan));
   fleet.reset();
+  if (store) RETURN_IF_ERROR(SaveRun(*store, kept, report));
   if (!options.trace.empty()) {
     const std::string trace = ChromeTrace(PartOf(graph, resolved->phase), ToProto(plan), report);
     RETURN_IF_ERROR(WriteFile(options.trace, trace));
@@ -81,6 +90,7 @@ void AddRun(CLI::App& app, Invocation& invocation) {
   command->add_option("--plan", options->plan, "PLANRESPONSE.json, as `moeplan plan --json` prints it")->required();
   command->add_option("--schedule", options->schedule, "The first candidate of that name (default: the best)");
   command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace: measured and predicted");
+  command->add_option("--db", options->db, "Database to keep the plan and the report in (made when absent)");
   command->add_flag("--json", options->json, "Print the report as JSON");
 }
 

@@ -6,6 +6,7 @@
 #include "agent/compare/validate.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/run_log.h"
 #include "models/fit/fit.h"
 #include "models/text.h"
 #include "planner/search/plan_layer.h"
@@ -46,6 +47,28 @@ StatusOr<PlanFunction> MakePlanner(const ValidateOptions& options, Fleet& fleet,
   }
   ASSIGN_OR_RETURN(const Profile profile, CalibrateGrid(fleet, resolved));
   return PlanFunction([profile](const Workload& workload) { return PlanLayer(workload, profile); });
+}
+
+// The database of the source, for the runs: absent where there is none, or, with a word about it, where it may only be
+// read.
+StatusOr<std::optional<Store>> StoreForRuns(const ValidateOptions& options) {
+  const std::string& path = options.source.db();
+  if (path.empty()) return std::optional<Store>();
+  RETURN_IF_ERROR(Store::OpenReadOnly(path).status());  // A source is not made when absent.
+  StatusOr<Store> store = Store::Open(path);
+  if (store.ok()) return std::optional<Store>(*std::move(store));
+  if (store.status().code() != StatusCode::kPermissionDenied) return store.status();
+  std::fprintf(stderr, "moeplan: the runs will not be kept: %s\n", store.status().message().c_str());
+  return std::optional<Store>();
+}
+
+// Plans, and keeps every plan; `kept` gets their numbers.
+PlanFunction Keeping(const PlanFunction& plan, Store& store, std::vector<PlanId>& kept) {
+  return [plan, &store, &kept](const Workload& workload) -> StatusOr<PlanAnswer> {
+    ASSIGN_OR_RETURN(PlanAnswer answer, plan(workload));
+    ASSIGN_OR_RETURN(kept.emplace_back(), SavePlan(store, answer));
+    return answer;
+  };
 }
 
 std::string Percent(double share) {
@@ -117,7 +140,10 @@ Status Run(const ValidateOptions& options) {
   if (!fleet) return OkStatus();
   const StatusOr<std::vector<Workload>> resolved = ResolveGrid(grid, fleet->cluster());
   if (!resolved.ok()) return resolved.status().Within(options.workloads);
-  ASSIGN_OR_RETURN(const PlanFunction plan, MakePlanner(options, *fleet, *resolved));
+  ASSIGN_OR_RETURN(std::optional<Store> store, StoreForRuns(options));
+  ASSIGN_OR_RETURN(PlanFunction plan, MakePlanner(options, *fleet, *resolved));
+  std::vector<PlanId> kept;
+  if (store) plan = Keeping(plan, *store, kept);
   ProgressBar bar("validating");
   ASSIGN_OR_RETURN(
       const v1::ValidationReport report,
@@ -125,6 +151,9 @@ Status Run(const ValidateOptions& options) {
                                            bar.Show(done, what);
                                          }}));
   fleet.reset();
+  for (size_t i = 0; i < kept.size(); ++i) {
+    RETURN_IF_ERROR(SaveRuns(*store, kept[i], report.workloads(static_cast<int>(i))));
+  }
   if (options.json) {
     PrintJson(report);
   } else {

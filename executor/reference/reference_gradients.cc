@@ -77,7 +77,10 @@ class Ffn {
       g_ = x_ * GateUp();
       g_.AddToRows(BiasOf(full.gate_up_bias, expert, hidden_));
     }
+    // What errs of u and g, errs of h by the slopes: where those are steep, h alone would promise too much.
     h_ = Terms::Exactly(OfHidden(function_.value));
+    h_.magnitude += OfHidden(function_.up_slope).cwiseAbs().cwiseProduct(u_.magnitude);
+    if (gated_) h_.magnitude += OfHidden(function_.gate_up_slope).cwiseAbs().cwiseProduct(g_.magnitude);
     output_ = h_ * down_;
     output_.AddToRows(BiasOf(full.down_bias, expert, model_));
   }

@@ -15,17 +15,22 @@ constexpr std::chrono::milliseconds kBusyTimeout{100};
 
 }  // namespace
 
+PlanRecord RecordOf(const v1::PlanResponse& answer) {
+  return {.profile_name = answer.profile_name(),
+          .profile_version = answer.profile_version(),
+          .workload = ToJson(answer.workload(), JsonStyle::kCompact),
+          .answer = ToJson(answer, JsonStyle::kCompact)};
+}
+
 StatusOr<PlanLog> PlanLog::Open(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(Store store, Store::Open(path, {.busy_timeout = kBusyTimeout}));
   return PlanLog(std::move(store));
 }
 
 Status PlanLog::Keep(const v1::PlanResponse& answer) {
-  PlanRecord record = {.profile_name = answer.profile_name(), .profile_version = answer.profile_version()};
-  record.answer = ToJson(answer, JsonStyle::kCompact);
+  const PlanRecord record = RecordOf(answer);
   const size_t digest = std::hash<std::string>()(record.answer);
   if (!Remember(digest)) return OkStatus();
-  record.workload = ToJson(answer.workload(), JsonStyle::kCompact);
   const StatusOr<PlanId> saved = store_.SavePlan(record);
   if (!saved.ok()) Forget(digest);
   return saved.status();

@@ -15,12 +15,15 @@
 
 namespace moeplan::service {
 
+// As the store keeps it: the texts are the messages as compact JSON.
+PlanRecord RecordOf(const v1::PlanResponse& answer);
+
 class PlanLog {
  public:
   static StatusOr<PlanLog> Open(const std::filesystem::path& path);
   PlanLog(PlanLog&& other) noexcept : store_(std::move(other.store_)) {}
 
-  // Any thread. The record's texts are the messages as compact JSON.
+  // Any thread.
   Status Keep(const v1::PlanResponse& answer);
 
  private:

@@ -42,6 +42,12 @@ Provenance ProvenanceIn(const std::string& db) {
   return calibrations.ok() ? calibrations->at(0).samples.samples.at(0).provenance : Provenance{};
 }
 
+std::vector<RunRecord> RunsOfPlan(const std::string& db, std::int64_t plan) {
+  const auto runs = Store::OpenReadOnly(db)->RunsOf({plan});
+  EXPECT_TRUE(runs.ok()) << runs.status().message();
+  return runs.value_or(std::vector<RunRecord>());
+}
+
 void ExpectAllGone(const std::vector<pid_t>& processes) {
   // The kernel ends ranks when their parent goes; give it a moment.
   for (const pid_t process : processes) {
@@ -106,9 +112,10 @@ TEST(LoopTest, MeasurePlanRunAndCompareOnFourLocalRanks) {
                                               "MONTA_O3", "PIPELINE"}));
 
   std::set<int> dropped;
+  std::int64_t plans_kept = 0;
   for (const std::string& schedule : schedules) {
-    const Outcome ran = RunMoeplan(
-        {"run", "--plan", plan, "--local", "4", "--schedule", schedule, "--trace", folder / "trace.json", "--json"});
+    const Outcome ran = RunMoeplan({"run", "--plan", plan, "--local", "4", "--schedule", schedule, "--trace",
+                                    folder / "trace.json", "--db", db, "--json"});
     ASSERT_EQ(ran.exit_code, 0) << schedule << ": " << ran.err;
     const Json report = Json::parse(ran.out);
     EXPECT_EQ(report.at("schedule"), schedule);
@@ -116,6 +123,10 @@ TEST(LoopTest, MeasurePlanRunAndCompareOnFourLocalRanks) {
     EXPECT_GT(report.at("measuredTimeS").get<double>(), 0);
     EXPECT_EQ(report.at("ranks").size(), 4U);
     dropped.insert(report.at("droppedTokens").get<int>());
+    const RunRecord kept = RunsOfPlan(db, ++plans_kept).at(0);
+    EXPECT_EQ(kept.schedule, schedule);
+    EXPECT_EQ(kept.measured_time_s, report.at("measuredTimeS").get<double>());
+    EXPECT_EQ(Json::parse(kept.report), report);
   }
   EXPECT_EQ(dropped.size(), 1U) << "every schedule drops the same tokens";
   EXPECT_GT(*dropped.begin(), 0) << "a capacity factor of 1 drops some";
@@ -132,6 +143,9 @@ TEST(LoopTest, MeasurePlanRunAndCompareOnFourLocalRanks) {
   const Outcome wrong = RunMoeplan({"run", "--plan", plan, "--local", "2", "--json"});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("layout"));
+  const Outcome elsewhere = RunMoeplan({"run", "--plan", plan, "--local", "4", "--db", folder / "n.db", "--json"});
+  EXPECT_EQ(elsewhere.exit_code, 2) << "the plan's profile is in another database";
+  EXPECT_THAT(elsewhere.err, HasSubstr("local-1x4"));
   const Outcome unknown = RunMoeplan({"run", "--plan", plan, "--local", "4", "--schedule", "PARM_S3"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("MONTA_O1"));
@@ -193,6 +207,13 @@ TEST(LoopTest, ValidateComparesEveryCandidateAndHoldsItsLimits) {
   }
   EXPECT_NEAR(report.at("predictionErrorP50").get<double>(), error_sum / 2, 1e-12);  // The median of two is their mean.
   EXPECT_NEAR(report.at("speedupOverBaselineMean").get<double>(), std::exp(log_speedup / 2), 1e-12);
+
+  for (int i = 0; i < 2; ++i) {
+    const Json& candidates = report.at("workloads").at(i).at("candidates");
+    const std::vector<RunRecord> runs = RunsOfPlan(db, i + 1);
+    ASSERT_EQ(runs.size(), candidates.size());
+    for (size_t j = 0; j < runs.size(); ++j) EXPECT_EQ(Json::parse(runs[j].report), candidates.at(j));
+  }
 
   std::vector<std::string> strict = command;
   strict.insert(strict.end(), {"--max-error", "0", "--top", "1"});

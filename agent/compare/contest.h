@@ -1,0 +1,46 @@
+// What the measured runs of a workload's candidates say: who was fastest, how far the predictions were off, and what
+// choosing another would have gained (contract, "RunReport and ValidationReport"). Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/plan/plan.h"
+#include "models/schedule/task_graph.h"
+#include "moeplan/v1/report.pb.h"
+
+namespace moeplan {
+
+// Candidates whose task graphs are the same run as one.
+struct Contender {
+  Plan plan;
+  TaskGraph graph;
+  int ready = -1;  // The graph's number on the bench, shared by equals.
+  double measured_s = 0;
+};
+
+using Times = std::vector<std::vector<double>>;  // By graph, one a round.
+
+// One workload under comparison.
+struct Contest {
+  std::vector<Contender> contenders;  // The chosen plan first.
+  std::vector<size_t> finalists;      // See FinalistsOf.
+  Times final_times_s;                // By finalist.
+};
+
+// The numbers of the contenders' graphs, each once, in the order in which they first come.
+std::vector<int> DistinctGraphs(const std::vector<Contender>& contenders);
+
+// Gives each contender the median of its graph's times, where `graphs` names it.
+void SetMeasured(std::vector<Contender>& contenders, const std::vector<int>& graphs, const Times& times_s);
+
+// The chosen and, where it is another graph, the fastest.
+std::vector<size_t> FinalistsOf(const std::vector<Contender>& contenders);
+
+// The finalists' last rounds replace what was measured of them before, and give the regret.
+v1::ValidatedWorkload Judge(const std::string& name, Contest contest);
+
+// Fills in all but the workloads, of which there is at least one.
+void Summarise(v1::ValidationReport& report);
+
+}  // namespace moeplan

@@ -1,0 +1,36 @@
+#include "cli/run_log.h"
+
+#include "planner/service/plan_log.h"
+#include "proto/convert/plan.h"
+#include "proto/json.h"
+
+namespace moeplan::cli {
+namespace {
+
+// Of a RunReport or a MeasuredCandidate.
+template <typename Measured>
+Status Save(Store& store, PlanId plan, const Measured& measured) {
+  const RunRecord run = {.plan = plan,
+                         .schedule = v1::Schedule::Family_Name(measured.schedule()),
+                         .predicted_time_s = measured.predicted_time_s(),
+                         .measured_time_s = measured.measured_time_s(),
+                         .report = ToJson(measured, JsonStyle::kCompact)};
+  return store.SaveRun(run).status();
+}
+
+}  // namespace
+
+StatusOr<PlanId> SavePlan(Store& store, const PlanAnswer& answer) {
+  return store.SavePlan(service::RecordOf(ToProto(answer)));
+}
+
+Status SaveRun(Store& store, PlanId plan, const v1::RunReport& report) { return Save(store, plan, report); }
+
+Status SaveRuns(Store& store, PlanId plan, const v1::ValidatedWorkload& workload) {
+  for (const v1::MeasuredCandidate& candidate : workload.candidates()) {
+    RETURN_IF_ERROR(Save(store, plan, candidate));
+  }
+  return OkStatus();
+}
+
+}  // namespace moeplan::cli
