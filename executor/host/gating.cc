@@ -121,16 +121,15 @@ void LogitGradients(GateKind gate, std::span<const float> probabilities, const C
   }
 }
 
-RouterLossSlopes SlopesOf(const Layer& layer, std::span<const int32_t> pair_counts, int tokens) {
-  RouterLossSlopes slopes{.probability = std::vector<float>(layer.experts, 0.0F),
-                          .log_sum_exp = static_cast<float>(2 * layer.z_loss_coefficient / tokens)};
-  if (pair_counts.empty()) return slopes;
+void FindSlopes(const Layer& layer, std::span<const int32_t> pair_counts, int tokens, RouterLossSlopes& slopes) {
+  slopes.probability.assign(layer.experts, 0.0F);
+  slopes.log_sum_exp = static_cast<float>(2 * layer.z_loss_coefficient / tokens);
+  if (pair_counts.empty()) return;
   const double all = std::accumulate(pair_counts.begin(), pair_counts.end(), 0.0);
   const double of_a_pair = layer.aux_loss_coefficient * layer.experts / (all * tokens);
   for (size_t i = 0; i < pair_counts.size(); ++i) {
     slopes.probability[i % layer.experts] += static_cast<float>(of_a_pair * pair_counts[i]);
   }
-  return slopes;
 }
 
 void AddRouterLossGradients(const RouterLossSlopes& slopes, const GateScore& score,

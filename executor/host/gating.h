@@ -54,7 +54,8 @@ struct RouterLossSlopes {
   float log_sum_exp = 0;           // Of the z-loss, for each unit of the token's logsumexp.
 };
 // `pair_counts` are [slices][E] of the batch's `tokens`, or nothing where the load-balance loss does not count.
-RouterLossSlopes SlopesOf(const Layer& layer, std::span<const int32_t> pair_counts, int tokens);
+// Overwrites `slopes`, which keeps its room.
+void FindSlopes(const Layer& layer, std::span<const int32_t> pair_counts, int tokens, RouterLossSlopes& slopes);
 // Adds to the gradients of a token's logits those of the router's losses, whatever the gate.
 void AddRouterLossGradients(const RouterLossSlopes& slopes, const GateScore& score,
                             std::span<const float> probabilities, std::span<float> logit_gradients);

@@ -384,7 +384,7 @@ class HostKernels final : public Kernels {
     std::vector<float>&token = input_, &gradient = output_;
     for (std::vector<float>* row : {&token, &gradient}) row->resize(model_dim());
     for (std::vector<float>* row : {&logits_, &probabilities_, &logit_gradients_}) row->resize(layer_.experts);
-    const RouterLossSlopes slopes = SlopesOf(layer_, args.pair_counts, args.batch_tokens);
+    FindSlopes(layer_, args.pair_counts, args.batch_tokens, slopes_);
     std::fill_n(args.gate_gradient, weights_.gate.size(), 0.0F);
     for (int row = 0; row < args.tokens.valid_rows; ++row) {
       const size_t first = PairIndex(row, 0), choices = width_;
@@ -398,7 +398,7 @@ class HostKernels final : public Kernels {
       LogitGradients(layer_.gate, probabilities_,
                      {{args.routing.expert + first, choices}, {args.routing.weight + first, choices}},
                      {args.routing_gradient + first, choices}, logit_gradients_);
-      AddRouterLossGradients(slopes, score, probabilities_, logit_gradients_);
+      AddRouterLossGradients(slopes_, score, probabilities_, logit_gradients_);
       for (int expert = 0; expert < layer_.experts; ++expert) {
         const float* weights = weights_.gate.data() + expert * model_dim();
         float* weight_gradients = args.gate_gradient + expert * model_dim();
@@ -424,6 +424,7 @@ class HostKernels final : public Kernels {
   // Scratch of the compute stream, kept between runs.
   std::vector<float> input_, output_, kept_, kept_gradient_;
   std::vector<float> logits_, probabilities_, logit_gradients_;
+  RouterLossSlopes slopes_;
 };
 
 }  // namespace

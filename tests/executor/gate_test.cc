@@ -332,7 +332,8 @@ TEST_F(GateTest, ExpertChoiceIsEvenlyLoadedWhateverTheScores) {
 TEST_F(GateTest, TheLossesOfTheRouterPullEachLogitByHand) {
   // Of 4 tokens, gated in two slices, 3 chose expert 0. Slopes of the probabilities: 1·2·(3/4, 1/4)/4.
   const Layer layer = {.experts = 2, .aux_loss_coefficient = 1, .z_loss_coefficient = 3};
-  const RouterLossSlopes slopes = SlopesOf(layer, std::vector<int32_t>{2, 0, 1, 1}, /*tokens=*/4);
+  RouterLossSlopes slopes;
+  FindSlopes(layer, std::vector<int32_t>{2, 0, 1, 1}, /*tokens=*/4, slopes);
   EXPECT_EQ(slopes.probability, (std::vector{0.375F, 0.125F}));
   EXPECT_EQ(slopes.log_sum_exp, 1.5F);  // 3·2/4
   // A token with p = (1/4, 3/4) and logsumexp 2: p·(slope - 1/4·3/8 - 3/4·1/8 + 1.5·2), on top of what is there.
