@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
-#include "models/extension/extension.h"
+#include "cli/extensions.h"
 
 namespace moeplan::cli {
 namespace {

@@ -14,9 +14,9 @@
 #include <thread>
 
 #include "agent/rank_session.h"
+#include "cli/extensions.h"
 #include "db/store.h"
 #include "executor/launch/launch.h"
-#include "models/extension/extension.h"
 #include "models/text.h"
 #include "moeplan/v1/cluster.pb.h"
 #include "planner/client/planner_client.h"

@@ -31,18 +31,11 @@ StatusOr<ExpertKind> RegisterExpert(std::string name) {
   return RegisterExpert({.name = std::move(name), .matrices = F::kMatrices, .function = ExpertFunctionOf<F>()});
 }
 
-// What a library of extensions has to offer.
+// What a library of extensions has to offer, under the name "moeplan_extension" (cli/extensions.h loads it).
 struct ExtensionLibrary {
   const char* version;  // Of the headers it was compiled against.
   Status (*extend)();
 };
-
-// Loads a library and lets it add what it has, once however often it is named. kInvalidInput when `path` is no such
-// library or was compiled against another version, and with the library's own error. What it had added until then
-// stays: give up after an error.
-Status LoadExtension(const std::string& path);
-// The absolute paths of those loaded, for processes that shall have the same.
-const std::vector<std::string>& LoadedExtensions();
 
 }  // namespace moeplan
 

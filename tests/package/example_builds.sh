@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs a build, moves it elsewhere, and builds and runs the example against it in a folder outside of both trees.
+# Installs a build, moves it elsewhere, and builds and runs the example against it, and the example extensions, in a folder
+# outside of both trees.
 #
 # Usage: example_builds.sh SOURCE_DIR BUILD_DIR CXX_COMPILER
 set -euo pipefail
@@ -30,3 +31,18 @@ printf '%s\n' "$output"
 # The two ranks of an MP group have the same output, and the groups have batches of their own.
 [[ "$(sed 's/^.*output //' <<< "$output" | uniq -c | awk '{ print $1 }' | xargs)" == "2 2" ]] ||
   fail "expected one output for ranks 0 and 1 and another for ranks 2 and 3"
+
+# A library of extensions links nothing of ours, and the command, where it was built, loads it.
+cp -R "$source_dir/docs/extending" "$scratch/extending"
+cmake -S "$scratch/extending" -B "$scratch/extension" -G Ninja -D CMAKE_PREFIX_PATH="$scratch/prefix" \
+  -D CMAKE_CXX_COMPILER="$compiler" > /dev/null
+cmake --build "$scratch/extension"
+library="$scratch/extension/libmoeplan_examples.so"
+if [[ -x "$build_dir/bin/moeplan" ]]; then
+  contract="$source_dir/tests/data/contract"
+  sed 's/"layer": *{/&"expertKind": "SQUARED_RELU",/' "$contract/workload.example.json" > "$scratch/workload.json"
+  "$build_dir/bin/moeplan" plan --profile "$contract/profile.example.json" --workload "$scratch/workload.json" \
+    --extension "$library" --json > "$scratch/plan.json"
+  grep -q 'EXPERT_GEMM_SQUARED_RELU: not in the profile; priced as EXPERT_GEMM' "$scratch/plan.json" ||
+    fail "expected a plan for the example's experts"
+fi
