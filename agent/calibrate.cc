@@ -223,7 +223,7 @@ class Calibrator {
       sample.times_s = one.times_s;
       sample.provenance = provenance;
       if (const auto* kernel = std::get_if<KernelKey>(&sample.key);
-          kernel != nullptr && kernel->kernel == Kernel::kExpertGemm) {
+          kernel != nullptr && BuiltInLike(kernel->kernel) == Kernel::kExpertGemm) {
         const double rate = sample.size / one.MedianS();
         samples.cluster.peak_flops_per_s = std::max(samples.cluster.peak_flops_per_s, rate);
       }
@@ -239,13 +239,14 @@ class Calibrator {
   std::map<Contention, Beside> beside_;
 };
 
-// The workload that a kernel key was made for: the one whose shapes it carries.
+// The workload that a kernel key was made for: the one whose shapes, and kind of expert, it carries.
 const Workload* ContextOf(const CostKey& key, const std::vector<Workload>& workloads) {
   const auto* kernel = std::get_if<KernelKey>(&key);
   const auto fits = [&](const Workload& workload) {
     if (kernel == nullptr) return true;
     const auto covers = [&](const KernelKey& own) {
-      return (!kernel->bytes_per_element || kernel->bytes_per_element == own.bytes_per_element) &&
+      return kernel->kernel == own.kernel &&
+             (!kernel->bytes_per_element || kernel->bytes_per_element == own.bytes_per_element) &&
              (!kernel->model_dim || kernel->model_dim == own.model_dim) &&
              (!kernel->hidden_dim || kernel->hidden_dim == own.hidden_dim);
     };

@@ -125,7 +125,12 @@ class KernelOperation final : public Operation {
     FillRouting();
     pairs_.resize(experts_);
     for (int expert = 0; expert < experts_; ++expert) pairs_[expert] = {{expert, expert}};
-    return hidden_.bytes() == 0 ? OkStatus() : FillHidden(device);
+    if (hidden_.bytes() > 0)
+      RETURN_IF_ERROR(Fill(device, [this](Stream& stream) { EnqueueExpert(hidden_.data(), stream); }));
+    if (const Codec codec = CodecOf(kernel_); codec != Codec::kNone) {
+      RETURN_IF_ERROR(Fill(device, [this, codec](Stream& stream) { EnqueueCodec(codec, /*encode=*/true, stream); }));
+    }
+    return OkStatus();
   }
 
   void Enqueue(Stream& stream) override {
@@ -147,7 +152,8 @@ class KernelOperation final : public Operation {
                           stream);
         return;
       default: {
-        if (const Codec codec = CodecOf(kernel_); codec != Codec::kNone) return EnqueueCodec(codec, stream);
+        if (const Codec codec = CodecOf(kernel_); codec != Codec::kNone)
+          return EnqueueCodec(codec, EncodeKernel(codec) == kernel_, stream);
         SlotRows from = Slots(slots_), to = Slots(output_);
         from.cells = to.cells = {.blocks = 1, .cells_per_block = 1, .rows_per_cell = rows_};
         kernels_->CopyCells(from, to, whole_, stream);
@@ -161,7 +167,7 @@ class KernelOperation final : public Operation {
   // The two GEMMs of a layer differ in the hidden dimension; where they do not, one measurement serves both.
   static bool IsSharedExpert(const KernelKey& key, const Workload& workload) {
     return CountsFlops(key.kernel) && workload.layer.shared_hidden_dim > 0 && key.hidden_dim &&
-           key.hidden_dim != KeyOf(BuiltInLike(key.kernel), workload.layer, workload.layout).hidden_dim;
+           key.hidden_dim != KeyOf(key.kernel, workload.layer, workload.layout).hidden_dim;
   }
 
   static LayerShard NeededShard(Kernel kernel, const Workload& workload) {
@@ -180,11 +186,11 @@ class KernelOperation final : public Operation {
     }
   }
 
-  // What the forward pass keeps: the slope of the nonlinearity at zero, say, takes a fraction of the time that it takes
-  // elsewhere.
-  Status FillHidden(Device& device) {
+  // What is measured reads what a layer would have left: the slope of the nonlinearity at zero, say, takes a fraction
+  // of the time that it takes elsewhere, and codes that no encoder made may not decode.
+  static Status Fill(Device& device, const std::function<void(Stream&)>& enqueue) {
     const std::unique_ptr<Stream> stream = device.MakeStream("fill");
-    EnqueueExpert(hidden_.data(), *stream);
+    enqueue(*stream);
     return device.Synchronize();
   }
 
@@ -223,11 +229,10 @@ class KernelOperation final : public Operation {
     }
   }
 
-  // What is decoded was never encoded: any bytes decode, and the memory starts as zero.
-  void EnqueueCodec(Codec codec, Stream& stream) {
+  void EnqueueCodec(Codec codec, bool encode, Stream& stream) {
     SlotRows rows = Slots(slots_);
     rows.cells = {.blocks = 1, .cells_per_block = 1, .rows_per_cell = rows_};
-    if (EncodeKernel(codec) == kernel_) {
+    if (encode) {
       kernels_->Encode(codec, rows, output_.data(), stream);
     } else {
       kernels_->Decode(codec, output_.data(), rows, stream);

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 
 #include "models/extension/extension.h"
@@ -14,6 +15,14 @@ namespace {
 std::vector<std::string>& Loaded() {
   static std::vector<std::string> loaded;
   return loaded;
+}
+
+Status Extend(const ExtensionLibrary& library) {
+  try {
+    return library.extend();
+  } catch (const std::exception& error) {
+    return InvalidInput(StrCat("found the exception \"", error.what(), "\", expected a Status"));
+  }
 }
 
 }  // namespace
@@ -36,7 +45,7 @@ Status LoadExtension(const std::string& path) {
     return InvalidInput(StrCat("extension ", path, ": found one for moeplan ", extension->version, ", expected ",
                                MOEPLAN_VERSION, ": compile it again"));
   }
-  RETURN_IF_ERROR(extension->extend().Within(StrCat("extension ", path)));
+  RETURN_IF_ERROR(Extend(*extension).Within(StrCat("extension ", path)));
   Loaded().push_back(absolute);
   return OkStatus();
 }

@@ -2,6 +2,7 @@
 
 #include "planner/service/plan_log.h"
 #include "proto/convert/plan.h"
+#include "proto/enum_names.h"
 #include "proto/json.h"
 
 namespace moeplan::cli {
@@ -11,7 +12,7 @@ namespace {
 template <typename Measured>
 Status Save(Store& store, PlanId plan, const Measured& measured) {
   const RunRecord run = {.plan = plan,
-                         .schedule = v1::Schedule::Family_Name(measured.schedule()),
+                         .schedule = EnumNameOf(measured.schedule()),
                          .predicted_time_s = measured.predicted_time_s(),
                          .measured_time_s = measured.measured_time_s(),
                          .report = ToJson(measured, JsonStyle::kCompact)};

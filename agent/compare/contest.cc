@@ -23,6 +23,9 @@ v1::MeasuredCandidate ToMessage(const Contender& contender) {
   message.set_chunks(plan.chunks());
   message.set_partition_degree(plan.partition_degree());
   message.set_all_to_all(plan.all_to_all());
+  message.set_dispatch_codec(plan.dispatch_codec());
+  message.set_combine_codec(plan.combine_codec());
+  message.set_overlapped_gather(plan.overlapped_gather());
   message.set_predicted_time_s(plan.predicted_time_s());
   message.set_low_s(plan.low_s());
   message.set_high_s(plan.high_s());

@@ -66,7 +66,6 @@ Status Run(const RunOptions& options) {
   }
   ASSIGN_OR_RETURN(const v1::RunReport report, RunPlan(*fleet, *resolved, plan));
   fleet.reset();
-  if (store) RETURN_IF_ERROR(SaveRun(*store, kept, report));
   if (!options.trace.empty()) {
     const std::string trace = ChromeTrace(PartOf(graph, resolved->phase), ToProto(plan), report);
     RETURN_IF_ERROR(WriteFile(options.trace, trace));
@@ -76,7 +75,7 @@ Status Run(const RunOptions& options) {
   } else {
     PrintReport(report);
   }
-  return OkStatus();
+  return store ? SaveRun(*store, kept, report) : OkStatus();  // Last: what was measured is out by now.
 }
 
 }  // namespace

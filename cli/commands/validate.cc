@@ -151,13 +151,13 @@ Status Run(const ValidateOptions& options) {
                                            bar.Show(done, what);
                                          }}));
   fleet.reset();
-  for (size_t i = 0; i < kept.size(); ++i) {
-    RETURN_IF_ERROR(SaveRuns(*store, kept[i], report.workloads(static_cast<int>(i))));
-  }
   if (options.json) {
     PrintJson(report);
   } else {
     PrintReport(report);
+  }
+  for (size_t i = 0; i < kept.size(); ++i) {  // After what was measured is out.
+    RETURN_IF_ERROR(SaveRuns(*store, kept[i], report.workloads(static_cast<int>(i))));
   }
   return CheckLimits(options, report);
 }

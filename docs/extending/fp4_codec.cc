@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "examples.h"
 
@@ -28,8 +29,13 @@ float ValueOf(unsigned code) { return code & kSign ? -kMagnitudes[code & ~kSign]
 
 void Encode(std::span<const float> row, std::span<std::byte> code) {
   float largest = 0;
-  for (const float value : row) largest = std::max(largest, std::abs(value));
-  const float scale = std::max(largest / kLargest, 0x1p-126F);
+  bool finite = true;
+  for (const float value : row) {
+    largest = std::max(largest, std::abs(value));
+    finite = finite && std::isfinite(value);
+  }
+  // What is not finite must not pass for a value: it makes its row NaN.
+  const float scale = finite ? std::max(largest / kLargest, 0x1p-126F) : std::numeric_limits<float>::quiet_NaN();
   std::memcpy(code.data(), &scale, sizeof scale);
   std::ranges::fill(code.subspan(sizeof scale), std::byte{0});
   for (size_t i = 0; i < row.size(); ++i) {

@@ -1,6 +1,6 @@
 // SHARD_GATHER: each slot goes to one rank of the node that has its expert, and the ranks that share the expert gather
-// what each of them got. Where they share a node, slots cross between nodes once rather than once for each shard, as
-// with S1, S2 and PIPELINE. It is MONTA_O1 for any number of shards, cut into r pieces.
+// what each of them got. Where they share a node, slots cross between nodes once; with S1, S2 and PIPELINE, once for
+// each shard. It is MONTA_O1 for any number of shards, cut into r pieces.
 #include "examples.h"
 #include "models/schedule/route.h"
 

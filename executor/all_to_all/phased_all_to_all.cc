@@ -1,5 +1,7 @@
 #include "executor/all_to_all/phased_all_to_all.h"
 
+#include <algorithm>
+
 #include "models/all_to_all/algorithm.h"
 #include "models/check.h"
 #include "models/text.h"
@@ -48,6 +50,12 @@ class Runner final : public PhasedAllToAll {
   }
 
   Status Allocate() {
+    const auto same_team = [&](Team team) { return team == phases_.front(); };
+    if (definition_.first_beside_others && std::any_of(phases_.begin() + 1, phases_.end(), same_team)) {
+      return InvalidInput(StrCat("allToAll: ", Name(what_.algorithm),
+                                 ": found a first phase of the same team as a later ",
+                                 "one, expected a team of its own, as they run at the same time"));
+    }
     const KnownBlocks known = irregular() ? definition_.known_blocks : KnownBlocks::kOwn;
     const int per_node = what_.group.ranks_per_node;
     if (known == KnownBlocks::kSentByNode || known == KnownBlocks::kSentOrGotByNode)
@@ -57,7 +65,7 @@ class Runner final : public PhasedAllToAll {
     lists_.resize(phases_.size());
     transfers_.resize(phases_.size());
     for (size_t phase = 0; !irregular() && phase < phases_.size(); ++phase) {
-      ListTransfers(static_cast<int>(phase), transfers_[phase]);
+      RETURN_IF_ERROR(ListTransfers(static_cast<int>(phase), transfers_[phase]));
     }
     return OkStatus();
   }
@@ -87,21 +95,68 @@ class Runner final : public PhasedAllToAll {
     if (!TakesPart(what_.algorithm, phase, what_.group, what_.rank)) return;
     Communicator& team = teams_[phases_[phase]];
     if (irregular()) {
-      return team.SendRecv([this, phase](Transfers& now) { ListTransfers(phase, now); }, stream);
+      return team.SendRecv([this, phase](Transfers& now) { MOEPLAN_CHECK(ListTransfers(phase, now).ok()); }, stream);
     }
     team.SendRecv(transfers_[phase].sends, transfers_[phase].recvs, stream);
   }
 
-  void ListTransfers(int phase, Transfers& transfers) {
+  Status ListTransfers(int phase, Transfers& transfers) {
     PhaseList& list = lists_[phase];
     ListPhase(what_.algorithm, exchange_, phase, list);
     const Team team = phases_[phase];
     for (const Message& message : list.sends()) transfers.sends.push_back(TransferOf(message, team));
     for (const Message& message : list.receives()) transfers.recvs.push_back(TransferOf(message, team));
+    return Check(list, phase);
+  }
+
+  // Own algorithms may err.
+  Status Check(const PhaseList& list, int phase) const {
+    const auto wrong = [&](std::string_view what) {
+      return InvalidInput(StrCat("allToAll: ", Name(what_.algorithm), ", phase ", phase, ": found ", what));
+    };
+    for (const std::vector<Message>* messages : {&list.sends(), &list.receives()}) {
+      const Place other = messages == &list.sends() ? Place::kReceive : Place::kSend;
+      for (const Message& message : *messages) {
+        if (!InTeam(phases_[phase], message.peer)) return wrong("a message to a rank of another team");
+        if (message.place == other) return wrong("a message in the wrong buffer");
+        if (message.offset + message.bytes > SizeOf(message.place)) return wrong("a message beyond its buffer");
+      }
+    }
+    // What goes to oneself is received from oneself, in order.
+    auto receive = list.receives().begin();
+    const auto to_self = [this](const Message& message) { return message.peer == what_.rank; };
+    for (const Message& send : list.sends()) {
+      if (!to_self(send)) continue;
+      receive = std::find_if(receive, list.receives().end(), to_self);
+      if (receive == list.receives().end() || receive->bytes != send.bytes)
+        return wrong("a message to oneself in vain");
+      ++receive;
+    }
+    if (std::any_of(receive, list.receives().end(), to_self)) return wrong("a wait for oneself in vain");
+    return OkStatus();
+  }
+
+  bool InTeam(Team team, int peer) const {
+    if (peer < 0 || peer >= what_.group.size) return false;
+    const int per_node = what_.group.ranks_per_node;
+    switch (team) {
+      case Team::kNode: return peer / per_node == what_.rank / per_node;
+      case Team::kPlace: return peer % per_node == what_.rank % per_node;
+      case Team::kGroup: break;
+    }
+    return true;
+  }
+
+  size_t SizeOf(Place place) const {
+    switch (place) {
+      case Place::kSend: return MaxBytes(what_.send);
+      case Place::kReceive: return MaxBytes(what_.recv);
+      case Place::kScratch: break;
+    }
+    return what_.scratch.size();
   }
 
   Transfer TransferOf(const Message& message, Team team) const {
-    MOEPLAN_CHECK(message.place != Place::kScratch || message.offset + message.bytes <= what_.scratch.size());
     return {PeerIn(team, message.peer), {DataOf(message.place) + message.offset, message.bytes}};
   }
 
@@ -112,6 +167,11 @@ class Runner final : public PhasedAllToAll {
       case Team::kGroup: break;
     }
     return rank;
+  }
+
+  static size_t MaxBytes(const PeerRows& rows) {
+    return static_cast<size_t>(rows.cells.blocks) * rows.cells.cells_per_block * rows.cells.rows_per_cell *
+           rows.row_bytes;
   }
 
   std::byte* DataOf(Place place) const {

@@ -69,7 +69,10 @@ class RowCodec {
       case Codec::kNone:
       case Codec::kBf16: return Store(row, ElementType::kBfloat16, columns_, encoded);
     }
-    OwnCodecOf(codec_).encode({row, static_cast<size_t>(columns_)}, {encoded, row_bytes_});
+    const OwnCodec& own = OwnCodecOf(codec_);
+    const size_t code_bytes = own.row_bytes(columns_);
+    own.encode({row, static_cast<size_t>(columns_)}, {encoded, code_bytes});
+    std::memset(encoded + code_bytes, 0, row_bytes_ - code_bytes);
   }
 
   void Decode(const std::byte* encoded, float* row) {
@@ -85,7 +88,8 @@ class RowCodec {
       case Codec::kNone:
       case Codec::kBf16: return Load(encoded, ElementType::kBfloat16, columns_, row);
     }
-    OwnCodecOf(codec_).decode({encoded, row_bytes_}, {row, static_cast<size_t>(columns_)});
+    const OwnCodec& own = OwnCodecOf(codec_);
+    own.decode({encoded, own.row_bytes(columns_)}, {row, static_cast<size_t>(columns_)});
   }
 
   // Scaled back, a value next to the largest finite one of the type may lie beyond it, which the value did not.

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -54,12 +55,21 @@ struct Tape {
   std::deque<HostStream::Work> works;  // Their addresses stay.
 };
 
+// Extensions run here, too (models/extension/extension.h).
+Status Try(const HostStream::Work& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    return InternalError(StrCat("found the exception \"", error.what(), "\" in the work of a stream"));
+  }
+}
+
 // What a device, its streams and its recordings share: any of them may go first.
 struct Shared {
   Failure failure;
   StreamCrew crew{[this](const HostStream::Work& work) {
     if (failure.failed()) return;  // Work alone is skipped: events pass, so that nobody waits for ever.
-    if (const Status status = work(); !status.ok()) failure.Set(status);
+    if (const Status status = Try(work); !status.ok()) failure.Set(status);
   }};
   Tape* tape = nullptr;  // While capturing.
 };

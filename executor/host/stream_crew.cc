@@ -1,5 +1,7 @@
 #include "executor/host/stream_crew.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -11,6 +13,13 @@ namespace moeplan {
 namespace {
 
 double NowS() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// On the only processor of a rank, the thread that moves bytes shall not wait for a time slice of the experts': GPUs
+// compute beside their network, too.
+void ComeAfterTransfers() {
+  constexpr int kNicer = 10;
+  (void)setpriority(PRIO_PROCESS, /*this thread*/ 0, getpriority(PRIO_PROCESS, 0) + kNicer);
+}
 
 }  // namespace
 
@@ -25,7 +34,12 @@ StreamCrew::~StreamCrew() {
 }
 
 void StreamCrew::Join() {
-  if (++streams_ > threads_.size()) threads_.emplace_back([this] { RunStreams(); });
+  if (++streams_ > threads_.size()) {
+    threads_.emplace_back([this] {
+      if (!MayRunBesideItself()) ComeAfterTransfers();
+      RunStreams();
+    });
+  }
 }
 
 void StreamCrew::Leave(CrewStream& stream) {

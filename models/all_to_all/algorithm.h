@@ -26,18 +26,20 @@ enum class KnownBlocks {
   kAll,
 };
 
+// Its functions are pure, and called while planning and from the threads of streams.
 struct AllToAllDefinition {
   std::string name;
   // OK, or kInfeasible with the reason: "needs ...", where it cannot run or coincides with DIRECT.
   std::function<Status(const GroupShape& group)> allowed;
   // The team of each phase, in order.
   std::function<std::vector<Team>(const GroupShape& group)> phases;
-  // Whether the first phase runs at the same time as the others, on a stream of its own.
+  // Whether the first phase runs at the same time as the others, on a stream of its own and among another team than
+  // theirs.
   bool first_beside_others = false;
   // Whether a rank has a part in a phase; either all ranks of a team have or none. Null: each has in every phase.
   std::function<bool(int phase, const GroupShape& group, int rank)> takes_part;
   // How many blocks (what one rank has for one other) a rank holds for others on their way; with blocks of different
-  // sizes, at most this many times the largest. Null: none.
+  // sizes, at most this many times the largest. The first rank needs the most: memory is planned by it. Null: none.
   std::function<int(const GroupShape& group, int rank)> scratch_blocks;
   // What `messages` asks of: the sizes of rows that are counted are gathered accordingly beforehand.
   KnownBlocks known_blocks = KnownBlocks::kOwn;

@@ -43,8 +43,9 @@ struct Exchange {
   GroupShape group;
   int rank = 0;
   int dump = 1;  // How many consecutive ranks get the same block.
-  // The size of the block that `from` has for `to`. Asked of blocks from and to the own rank; by HIER_2D also of those
-  // from the own node to the own place of any node; by the leaders of HIER_1D of all from or to the own node.
+  // The size of the block that `from` has for `to`. May be asked of what KnownBlocks (algorithm.h) says: by PIPE of
+  // blocks from and to the own rank; by HIER_2D also of those from the own node to the own place of any node; by the
+  // leaders of HIER_1D of all from or to the own node.
   std::function<size_t(int from, int to)> bytes;
 };
 

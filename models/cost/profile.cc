@@ -73,13 +73,13 @@ constexpr Kernel kProducts[] = {Kernel::kExpertGemm, Kernel::kExpertInputGradien
 
 // Of the own kernels, codecs and experts, by the index of each.
 struct OwnKernels {
-  std::vector<Kernel> like;
+  std::vector<std::pair<Kernel, ExpertKind>> built_in_like;
   std::vector<std::pair<Kernel, Kernel>> of_codec;
   std::vector<std::array<Kernel, 3>> of_expert;
 
-  Kernel Add(std::string name, Kernel built_in) {
+  Kernel Add(std::string name, Kernel built_in, ExpertKind kind = ExpertKind::kFfn) {
     MOEPLAN_CHECK(!NamedValue<Kernel>(name));
-    like.push_back(built_in);
+    built_in_like.emplace_back(built_in, kind);
     return OwnNames<Kernel>::Add(std::move(name));
   }
 };
@@ -98,19 +98,26 @@ void AddKernelsOf(Codec codec) {
 void AddKernelsOf(ExpertKind kind) {
   auto& kernels = Own().of_expert.emplace_back();
   for (size_t i = 0; i < std::size(kProducts); ++i) {
-    kernels[i] = Own().Add(StrCat(Name(kProducts[i]), "_", Name(kind)), kProducts[i]);
+    kernels[i] = Own().Add(StrCat(Name(kProducts[i]), "_", Name(kind)), kProducts[i], kind);
   }
 }
 
 Kernel KernelOf(ExpertKind kind, Kernel product) {
   const int own = OwnNames<ExpertKind>::IndexOf(kind);
   if (own < 0) return product;
-  return Own().of_expert[own][std::ranges::find(kProducts, product) - std::begin(kProducts)];
+  const auto* const found = std::ranges::find(kProducts, product);
+  MOEPLAN_CHECK(found != std::end(kProducts));
+  return Own().of_expert[own][found - std::begin(kProducts)];
+}
+
+ExpertKind ExpertKindOf(Kernel kernel) {
+  const int own = OwnNames<Kernel>::IndexOf(kernel);
+  return own < 0 ? ExpertKind::kFfn : Own().built_in_like[own].second;
 }
 
 Kernel BuiltInLike(Kernel kernel) {
   const int own = OwnNames<Kernel>::IndexOf(kernel);
-  return own < 0 ? kernel : Own().like[own];
+  return own < 0 ? kernel : Own().built_in_like[own].first;
 }
 
 Kernel EncodeKernel(Codec codec) {

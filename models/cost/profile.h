@@ -57,12 +57,14 @@ Kernel DecodeKernel(Codec codec);
 // The codec of such a kernel; kNone for others.
 Codec CodecOf(Kernel kernel);
 
-// The kernel that runs EXPERT_GEMM, EXPERT_INPUT_GRADIENT or EXPERT_WEIGHT_GRADIENT on experts of that kind, and back:
-// the built-in kernel that an own one is like; itself for a built-in one.
+// The kernel that computes a product (EXPERT_GEMM, EXPERT_INPUT_GRADIENT or EXPERT_WEIGHT_GRADIENT, built in) of
+// experts of that kind. And back: the kind of a kernel's experts, FFN for what is of no expert, and the built-in kernel
+// that an own one is like, itself for a built-in one.
 Kernel KernelOf(ExpertKind kind, Kernel product);
+ExpertKind ExpertKindOf(Kernel kernel);
 Kernel BuiltInLike(Kernel kernel);
 
-// The kernels of an own codec or expert, named after it; for its registration, right after its name was added.
+// The kernels of an own codec or expert, named after it. For RegisterCodec and RegisterExpert (models/extension).
 void AddKernelsOf(Codec codec);
 void AddKernelsOf(ExpertKind kind);
 

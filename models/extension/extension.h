@@ -4,7 +4,8 @@
 // What is added is then like what is built in: calibrations measure it, the planner weighs it against the rest, the
 // executor runs it, and its name stands in files, messages and databases. Every process that meets the name must have
 // added it. Add at the start of a program, before any other thread runs; nothing is ever removed. A training job calls
-// these functions; the `moeplan` command and its ranks load them from a library (`moeplan --extension FILE`) that says
+// these functions; the `moeplan` command and its ranks load them from a library (`moeplan COMMAND --extension FILE`)
+// that says
 //
 //   moeplan::Status Extend() { return moeplan::RegisterCodec({...}).status(); }
 //   MOEPLAN_EXTENSION(Extend)
@@ -39,6 +40,6 @@ struct ExtensionLibrary {
 
 }  // namespace moeplan
 
-#define MOEPLAN_EXTENSION(function)                             \
-  extern "C" const moeplan::ExtensionLibrary moeplan_extension; \
+#define MOEPLAN_EXTENSION(function)                                                                    \
+  extern "C" __attribute__((visibility("default"))) const moeplan::ExtensionLibrary moeplan_extension; \
   const moeplan::ExtensionLibrary moeplan_extension = {MOEPLAN_VERSION, function};

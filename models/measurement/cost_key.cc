@@ -18,7 +18,7 @@ CollectiveKey KeyOf(Collective collective, Group group, const Layout& layout, in
 }
 
 KernelKey KeyOf(Kernel kernel, const Layer& layer, const Layout& layout) {
-  return {.kernel = CountsFlops(kernel) ? KernelOf(layer.expert_kind, kernel) : kernel,
+  return {.kernel = CountsFlops(kernel) ? KernelOf(layer.expert_kind, BuiltInLike(kernel)) : kernel,
           .bytes_per_element = layer.bytes_per_element,
           .model_dim = layer.model_dim,
           .hidden_dim = layer.hidden_dim / layout.expert_sharding_parallel};

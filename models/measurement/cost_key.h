@@ -20,7 +20,8 @@ using CostKey = std::variant<CollectiveKey, KernelKey>;
 CollectiveKey KeyOf(Collective collective, Group group, const Layout& layout, int gpus_per_node);
 
 // The uncontended key of a kernel of this layer. It carries every optional field, so that any entry measured for this
-// layer matches; hidden_dim is that of one shard, H / N_ESP, because that is the matrix the GEMM sees.
+// layer matches; hidden_dim is that of one shard, H / N_ESP, because that is the matrix the GEMM sees. A product's
+// kernel is that of the layer's experts.
 KernelKey KeyOf(Kernel kernel, const Layer& layer, const Layout& layout);
 // A matrix-product kernel on the shared expert, whose hidden dimension is cut over MP. Requires a layer that has one.
 KernelKey SharedExpertKey(Kernel kernel, const Layer& layer, const Layout& layout);

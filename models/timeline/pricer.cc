@@ -64,18 +64,32 @@ std::vector<std::string> PriceNotes::Warnings() const {
   return warnings;
 }
 
-CostKey Pricer::Answering(const CostKey& key) const {
+namespace {
+
+// What may answer for a kernel, best first: a gradient's products are as large as the forward ones, and those of an own
+// expert are those of the built-in one, but for what stands between them.
+std::vector<CostKey> Alike(const CostKey& key) {
+  std::vector<CostKey> alike = {key};
   const auto* kernel = std::get_if<KernelKey>(&key);
-  if (kernel == nullptr || !CountsFlops(kernel->kernel)) return key;
-  // The products of an own expert are those of the built-in one, but for what stands between them.
-  for (const Kernel like : {kernel->kernel, BuiltInLike(kernel->kernel)}) {
-    KernelKey candidate = *kernel;
-    candidate.kernel = like;
-    if (FindAny(profile_, candidate) != nullptr) return candidate;
+  if (kernel == nullptr || !CountsFlops(kernel->kernel)) return alike;
+  const Kernel product = BuiltInLike(kernel->kernel);
+  for (const ExpertKind kind : {ExpertKindOf(kernel->kernel), ExpertKind::kFfn}) {
+    for (const Kernel like : {product, Kernel::kExpertGemm}) {
+      KernelKey other = *kernel;
+      other.kernel = KernelOf(kind, like);
+      alike.emplace_back(other);
+    }
   }
-  KernelKey forward = *kernel;
-  forward.kernel = Kernel::kExpertGemm;
-  return forward;
+  return alike;
+}
+
+}  // namespace
+
+CostKey Pricer::Answering(const CostKey& key) const {
+  if (FindAny(profile_, key) != nullptr) return key;
+  const std::vector<CostKey> alike = Alike(key);
+  const auto found = std::ranges::find_if(alike, [&](const CostKey& one) { return FindAny(profile_, one) != nullptr; });
+  return found == alike.end() ? alike.back() : *found;
 }
 
 PricedTime Pricer::Price(const CostKey& asked, double size) {
@@ -103,13 +117,15 @@ PricedTime Pricer::PriceWith(const CostModel& model, const CostKey& key, double 
 
 double Pricer::Slowdown(const CostKey& asked, Contention contention, double size) {
   if (contention == Contention::kNone || size <= 0 || OfOneRank(asked)) return 1;
+  const auto known = [&](const CostKey& key) {
+    return FindAnyContended(profile_, WithContention(key, contention)) != nullptr;
+  };
   CostKey key = asked;
-  // Gradients are slowed down as the forward products are, and any all-to-all as the direct one, unless it was
-  // measured.
-  if (FindAnyContended(profile_, WithContention(key, contention)) == nullptr) {
-    if (auto* kernel = std::get_if<KernelKey>(&key); kernel != nullptr && CountsFlops(kernel->kernel)) {
-      kernel->kernel = Kernel::kExpertGemm;
-    }
+  if (!known(asked)) {
+    // As what is like it: products of other products, any all-to-all of the direct one.
+    const std::vector<CostKey> alike = Alike(asked);
+    const auto found = std::ranges::find_if(alike, known);
+    key = found == alike.end() ? alike.back() : *found;
     if (auto* collective = std::get_if<CollectiveKey>(&key)) collective->algorithm = AllToAllAlgorithm::kDirect;
   }
   const CostKey contended_key = WithContention(key, contention);

@@ -42,6 +42,19 @@ StatusOr<Codec> AddCodec(OwnCodec codec) {
   if (!codec.row_bytes || !codec.encode || !codec.decode) {
     return InvalidInput(StrCat("codec ", codec.name, ": found no row_bytes, encode or decode, expected all three"));
   }
+  for (const int columns : {1, 1024}) {
+    constexpr size_t kMostBytesOfAValue = 8;
+    const size_t bytes = codec.row_bytes(columns);
+    if (bytes < 1 || bytes > 1024 + columns * kMostBytesOfAValue) {
+      return InvalidInput(StrCat("codec ", codec.name, ": found row_bytes ", bytes, " of ", columns,
+                                 " columns, expected 1 to ", 1024 + columns * kMostBytesOfAValue));
+    }
+  }
+  const auto sound = [](double bound) { return std::isfinite(bound) && bound >= 0; };
+  if (!sound(codec.error_bound.relative) || !sound(codec.error_bound.absolute)) {
+    return InvalidInput(StrCat("codec ", codec.name, ": found an error bound of ", codec.error_bound.relative, " and ",
+                               codec.error_bound.absolute, ", expected finite numbers of at least 0"));
+  }
   ASSIGN_OR_RETURN(const Codec added, AddOwnName<Codec>(codec.name, "codec"));
   OwnCodecs().push_back(std::move(codec));
   return added;

@@ -30,11 +30,12 @@ struct CodecErrorBound {
 // A codec that a program adds. Its functions are called from any thread.
 struct OwnCodec {
   std::string name;
-  // Of the code of a row; what travels is rounded up to a multiple of 4.
+  // Of the code of a row, at least 1; what travels is rounded up to a multiple of 4.
   std::function<size_t(int columns)> row_bytes;
-  // How wrong it may make a row of floats. The rounding to BF16 elements is added to it.
+  // How wrong it may make a row of floats, finite and not negative. The rounding to BF16 elements is added to it.
   CodecErrorBound error_bound;
-  // One row to its code, of row_bytes bytes, and back. A code depends on nothing but its row.
+  // One row to its code, of row_bytes bytes, and back. A code depends on nothing but its row. A row with a NaN or an
+  // infinity becomes anything that holds a NaN or an infinity: it must not pass for a value.
   std::function<void(std::span<const float> row, std::span<std::byte> code)> encode;
   std::function<void(std::span<const std::byte> code, std::span<float> row)> decode;
 };

@@ -1,6 +1,7 @@
 // What the runtime may cost: two microseconds a task, and after the first run of a graph no memory and no thread.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <barrier>
 
 #include "executor/host/elements.h"
@@ -22,8 +23,9 @@ TEST(RuntimeCostTest, AnEmptyTaskTakesNoMoreThanTwoMicroseconds) {
   for (const bench::Shape shape : {bench::Shape::kOneStream, bench::Shape::kChain, bench::Shape::kPipeline}) {
     SCOPED_TRACE(static_cast<int>(shape));
     bench::EmptyRun run(shape, kTasks);
-    // The best run: others share the machine.
-    EXPECT_LE(run.TaskTimesS(kRuns).front(), 2e-6);
+    std::vector<double> times_s = run.TaskTimesS(kRuns);
+    std::ranges::sort(times_s);
+    EXPECT_LE(times_s[times_s.size() / 2], 2e-6);
   }
 }
 

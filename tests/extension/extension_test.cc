@@ -14,6 +14,7 @@
 #include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
 #include "models/own_names.h"
+#include "models/timeline/pricer.h"
 #include "tests/executor/job_runner.h"
 
 namespace moeplan {
@@ -22,14 +23,53 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
+// Everything by way of the first rank, which so must know all sizes: no example, but it takes every turn that the
+// others do not.
+void ListRelay(const Exchange& exchange, int phase, PhaseList& list) {
+  const int ranks = exchange.group.size;
+  const bool relays = exchange.rank == 0;
+  for (int to = 0; phase == 0 && to < ranks; ++to) list.SendBlock(/*peer=*/0, to);
+  size_t offset = 0;
+  for (int to = 0; relays && to < ranks; ++to) {
+    for (int from = 0; from < ranks; ++from) {
+      const size_t bytes = exchange.bytes(from, to);
+      // In phase 0 in the order of the senders' sends, which is by receiver.
+      if (phase == 0) list.ReceiveScratch(from, offset, bytes);
+      if (phase == 1) list.SendScratch(to, offset, bytes);
+      offset += bytes;
+    }
+  }
+  for (int from = 0; phase == 1 && from < ranks; ++from) list.ReceiveBlocks(/*peer=*/0, from, 1);
+}
+
+Status AddRelay() {
+  return RegisterAllToAll(
+             {.name = "RELAY",
+              .allowed =
+                  [](const GroupShape& group) { return group.size > 1 ? OkStatus() : Infeasible("needs a peer"); },
+              .phases =
+                  [](const GroupShape&) {
+                    return std::vector{Team::kGroup, Team::kGroup};
+                  },
+              .scratch_blocks = [](const GroupShape& group,
+                                   int rank) { return rank == 0 ? group.size * group.size : 0; },
+              .known_blocks = KnownBlocks::kAll,
+              .messages = ListRelay})
+      .status();
+}
+
 const Status kAdded = examples::AddAll();
+const Status kRelayAdded = AddRelay();
 
 template <typename Enum>
 Enum Named(std::string_view name) {
   return NamedValue<Enum>(name).value();
 }
 
-TEST(ExtensionTest, TheExamplesAreAdded) { ASSERT_TRUE(kAdded.ok()) << kAdded.message(); }
+TEST(ExtensionTest, TheExamplesAreAdded) {
+  ASSERT_TRUE(kAdded.ok()) << kAdded.message();
+  ASSERT_TRUE(kRelayAdded.ok()) << kRelayAdded.message();
+}
 
 TEST(ExtensionTest, ANameIsTakenOnce) {
   EXPECT_THAT(examples::AddFp4().message(), HasSubstr("found FP4 a second time"));
@@ -134,6 +174,32 @@ TEST(ExtensionTest, CalibrationsMeasureThem) {
     EXPECT_TRUE(asked.contains(name)) << name;
   }
   EXPECT_FALSE(asked.contains("EXPERT_GEMM"));
+}
+
+// What an own expert costs where less was measured than asked: its own products first, then those of FFN.
+TEST(ExtensionTest, AnOwnExpertIsPricedByWhatIsMostLikeIt) {
+  const auto kind = Named<ExpertKind>("SQUARED_RELU");
+  const auto profile_with = [](std::vector<std::pair<Kernel, double>> betas) {
+    Profile profile;
+    for (const auto& [kernel, beta] : betas) {
+      profile.kernels.push_back({.key = {.kernel = kernel}, .model = {.curve = AlphaBeta{0, beta}, .size_high = 1e9}});
+    }
+    return profile;
+  };
+  const KernelKey asked{.kernel = KernelOf(kind, Kernel::kExpertInputGradient)};
+  const auto price = [&](const Profile& profile) { return Pricer(profile).Price(asked, 1).time_s; };
+  const Kernel forward = KernelOf(kind, Kernel::kExpertGemm);
+  EXPECT_EQ(price(profile_with(
+                {{Kernel::kExpertGemm, 1}, {Kernel::kExpertInputGradient, 2}, {forward, 3}, {asked.kernel, 4}})),
+            4);
+  EXPECT_EQ(price(profile_with({{Kernel::kExpertGemm, 1}, {Kernel::kExpertInputGradient, 2}, {forward, 3}})), 3);
+  EXPECT_EQ(price(profile_with({{Kernel::kExpertGemm, 1}, {Kernel::kExpertInputGradient, 2}})), 2);
+  EXPECT_EQ(price(profile_with({{Kernel::kExpertGemm, 1}})), 1);
+  // Slowed down as its forward products are.
+  Profile profile = profile_with({{forward, 3}, {asked.kernel, 4}});
+  profile.kernels.push_back({.key = {.kernel = forward, .contention = Contention::kWithAllToAll},
+                             .model = {.curve = AlphaBeta{0, 6}, .size_high = 1e9}});
+  EXPECT_EQ(Pricer(profile).Slowdown(asked, Contention::kWithAllToAll, 1), 2);
 }
 
 TEST(ExtensionTest, AnExpertOfThreeMatricesIsNotOneOfTwo) {

@@ -135,7 +135,8 @@ TEST(ContractTest, WorkloadKeys) {
   ExpectKeys<v1::WorkloadGrid>(R"({"workloads": [{"name": "w",
     "layer": {"batch": 1, "sequenceLength": 2, "modelDim": 3, "hiddenDim": 4, "experts": 5, "topK": 1,
               "capacityFactor": 1.5, "bytesPerElement": 4, "expertMatrices": 3, "gate": "EXPERT_CHOICE",
-              "expertBias": true, "sharedHiddenDim": 6, "auxLossCoefficient": 0.01, "zLossCoefficient": 0.001},
+              "expertBias": true, "sharedHiddenDim": 6, "auxLossCoefficient": 0.01, "zLossCoefficient": 0.001,
+              "expertKind": "FFN"},
     "layout": {"tensorParallel": 1, "expertParallel": 2, "expertShardingParallel": 3, "contextParallel": 4,
                "pipelineParallel": 5, "dataParallel": 6},
     "minChunkBytes": 7, "maxChunks": 8, "maxPartitionDegree": 9, "dispatchCodec": "ZFP", "combineCodec": "INT8",
@@ -152,7 +153,7 @@ TEST(ContractTest, WorkloadDefaultsAreTheZeroValues) {
                  "");
   ExpectContains(json::parse(ToJson(v1::Layer())),
                  json::parse(R"({"gate": "TOP_K", "expertBias": false, "sharedHiddenDim": 0,
-                   "auxLossCoefficient": 0, "zLossCoefficient": 0})"),
+                   "auxLossCoefficient": 0, "zLossCoefficient": 0, "expertKind": "FFN"})"),
                  "");
 }
 
