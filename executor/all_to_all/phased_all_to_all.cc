@@ -115,11 +115,11 @@ class Runner final : public PhasedAllToAll {
       return InvalidInput(StrCat("allToAll: ", Name(what_.algorithm), ", phase ", phase, ": found ", what));
     };
     for (const std::vector<Message>* messages : {&list.sends(), &list.receives()}) {
-      const Place other = messages == &list.sends() ? Place::kReceive : Place::kSend;
       for (const Message& message : *messages) {
         if (!InTeam(phases_[phase], message.peer)) return wrong("a message to a rank of another team");
-        if (message.place == other) return wrong("a message in the wrong buffer");
-        if (message.offset + message.bytes > SizeOf(message.place)) return wrong("a message beyond its buffer");
+        const bool scratch = message.place == Place::kScratch;  // Own blocks lie where PhaseList has found them.
+        if (scratch && message.offset + message.bytes > what_.scratch.size())
+          return wrong("a message beyond the scratch");
       }
     }
     // What goes to oneself is received from oneself, in order.
@@ -147,15 +147,6 @@ class Runner final : public PhasedAllToAll {
     return true;
   }
 
-  size_t SizeOf(Place place) const {
-    switch (place) {
-      case Place::kSend: return MaxBytes(what_.send);
-      case Place::kReceive: return MaxBytes(what_.recv);
-      case Place::kScratch: break;
-    }
-    return what_.scratch.size();
-  }
-
   Transfer TransferOf(const Message& message, Team team) const {
     return {PeerIn(team, message.peer), {DataOf(message.place) + message.offset, message.bytes}};
   }
@@ -167,11 +158,6 @@ class Runner final : public PhasedAllToAll {
       case Team::kGroup: break;
     }
     return rank;
-  }
-
-  static size_t MaxBytes(const PeerRows& rows) {
-    return static_cast<size_t>(rows.cells.blocks) * rows.cells.cells_per_block * rows.cells.rows_per_cell *
-           rows.row_bytes;
   }
 
   std::byte* DataOf(Place place) const {

@@ -88,7 +88,8 @@ bool TakesPart(AllToAllAlgorithm algorithm, int phase, const GroupShape& group, 
 
 void ListPhase(AllToAllAlgorithm algorithm, const Exchange& exchange, int phase, PhaseList& list) {
   list.Begin(exchange);
-  if (TakesPart(algorithm, phase, exchange.group, exchange.rank)) DefinitionOf(algorithm).messages(exchange, phase, list);
+  if (TakesPart(algorithm, phase, exchange.group, exchange.rank))
+    DefinitionOf(algorithm).messages(exchange, phase, list);
 }
 
 }  // namespace moeplan

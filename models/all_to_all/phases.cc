@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "models/check.h"
+
 namespace moeplan {
 namespace {
 
@@ -157,10 +159,12 @@ void PhaseList::Begin(const Exchange& exchange) {
 }
 
 void PhaseList::SendBlock(int peer, int to) {
+  MOEPLAN_CHECK(0 <= to && to < exchange_->group.size);
   sends_.push_back({peer, Place::kSend, sent_offsets_[to / exchange_->dump], exchange_->bytes(exchange_->rank, to)});
 }
 
 void PhaseList::ReceiveBlocks(int peer, int first, int ranks) {
+  MOEPLAN_CHECK(0 <= first && ranks >= 1 && first + ranks <= exchange_->group.size);
   size_t bytes = 0;
   for (int rank = first; rank < first + ranks; ++rank) bytes += exchange_->bytes(rank, exchange_->rank);
   receives_.push_back({peer, Place::kReceive, received_offsets_[first], bytes});

@@ -40,7 +40,7 @@ cmake --build "$scratch/extension"
 library="$scratch/extension/libmoeplan_examples.so"
 if [[ -x "$build_dir/bin/moeplan" ]]; then
   contract="$source_dir/tests/data/contract"
-  sed 's/"layer": *{/&"expertKind": "SQUARED_RELU",/' "$contract/workload.example.json" > "$scratch/workload.json"
+  sed 's/"layer": *{/&"expertKind": "SQUARED_RELU",/; s/"expertMatrices": *3/"expertMatrices": 2/' "$contract/workload.example.json" > "$scratch/workload.json"
   "$build_dir/bin/moeplan" plan --profile "$contract/profile.example.json" --workload "$scratch/workload.json" \
     --extension "$library" --json > "$scratch/plan.json"
   grep -q 'EXPERT_GEMM_SQUARED_RELU: not in the profile; priced as EXPERT_GEMM' "$scratch/plan.json" ||
