@@ -43,6 +43,10 @@ void PrintRules(const RuleAnswers& rules) {
       std::printf(", O3 %s with N=%d", Duration(rules.monta->o3->time_s).c_str(), rules.monta->o3->chunks);
     std::printf(")\n");
   }
+  if (rules.schemoe) {
+    std::printf("rule schemoe: r=%d (OptSche %s, best order %s)\n", rules.schemoe->partition_degree,
+                Duration(rules.schemoe->opt_sche_time_s).c_str(), Duration(rules.schemoe->optimal_time_s).c_str());
+  }
 }
 
 void PrintCandidates(const PlanAnswer& answer) {

@@ -9,6 +9,7 @@
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "models/timeline/task_cost.h"
+#include "models/workload/codec.h"
 
 namespace moeplan {
 namespace {
@@ -127,9 +128,9 @@ class RuleNeeds {
     const CollectiveKey key = KeyOf(collective, group, workload_.layout, gpus_per_node_);
     if (key.group.size > 1) list_.AddContended(key, contention, bytes, ShareOf(contention));
   }
-  void AskCopy(double bytes, Contention contention = Contention::kNone) {
-    const KernelKey key = KeyOf(Kernel::kDeviceCopy, workload_.layer, workload_.layout);
-    list_.AddContended(key, contention, bytes, ShareOf(contention));
+  void AskKernel(Kernel kernel, double size, Contention contention = Contention::kNone) {
+    const KernelKey key = KeyOf(kernel, workload_.layer, workload_.layout);
+    list_.AddContended(key, contention, size, ShareOf(contention));
   }
 
  private:
@@ -169,7 +170,26 @@ void AddMonta(const Workload& workload, RuleNeeds ask) {
     for (const Contention contention : {Contention::kNone, Contention::kWithCopy}) {
       ask.Ask(Collective::kAllGather, Group::kTensor, I / N, contention);
     }
-    for (const Contention contention : {Contention::kNone, Contention::kWithAllGather}) ask.AskCopy(I / N, contention);
+    for (const Contention contention : {Contention::kNone, Contention::kWithAllGather}) {
+      ask.AskKernel(Kernel::kDeviceCopy, I / N, contention);
+    }
+  }
+}
+
+// The look-ups of planner/rules/schemoe.cc, at partition degrees in powers of two.
+void AddSchemoe(const Workload& workload, RuleNeeds ask) {
+  const Layer& layer = workload.layer;
+  const double S = SizesOf(layer, workload.layout).dispatched_bytes;
+  const double flops = 2.0 * layer.expert_matrices * (S / layer.bytes_per_element) * layer.hidden_dim;
+  for (const int r : PowersOfTwo(workload.max_partition_degree)) {
+    ask.AskKernel(Kernel::kExpertGemm, flops / r);
+    for (const Codec codec : {workload.dispatch_codec, workload.combine_codec}) {
+      const double ratio = CompressionRatio(codec, layer.model_dim, layer.bytes_per_element);
+      ask.Ask(Collective::kAllToAll, Group::kExpert, S / r * ratio);
+      if (codec == Codec::kNone) continue;
+      ask.AskKernel(EncodeKernel(codec), S / r);
+      ask.AskKernel(DecodeKernel(codec), S / r);
+    }
   }
 }
 
@@ -257,6 +277,7 @@ std::vector<Need> NeedsOf(const std::vector<Workload>& resolved, const Cluster& 
     const RuleNeeds ask(workload, cluster, list);
     AddParm(workload, ask);
     AddMonta(workload, ask);
+    AddSchemoe(workload, ask);
   }
   return list.Needs();
 }

@@ -94,9 +94,19 @@ struct MontaAnswer {
   friend bool operator==(const MontaAnswer&, const MontaAnswer&) = default;
 };
 
+struct SchemoeAnswer {
+  int partition_degree = 1;        // r
+  double opt_sche_time_s = 0;      // Of OptSche at r.
+  double optimal_time_s = 0;       // Of `order`.
+  std::vector<std::string> order;  // "C1.1": task and chunk, from 1, by start time.
+
+  friend bool operator==(const SchemoeAnswer&, const SchemoeAnswer&) = default;
+};
+
 struct RuleAnswers {
   std::optional<ParmAnswer> parm;
   std::optional<MontaAnswer> monta;
+  std::optional<SchemoeAnswer> schemoe;
 
   friend bool operator==(const RuleAnswers&, const RuleAnswers&) = default;
 };

@@ -89,6 +89,18 @@ double EncodedRowBytes(Codec codec, int columns, int bytes_per_element) {
   return RoundUpTo(4, static_cast<int>(OwnCodecOf(codec).row_bytes(columns)));
 }
 
+double CompressionRatio(Codec codec, int columns, int bytes_per_element) {
+  switch (codec) {
+    case Codec::kNone: return 1;
+    case Codec::kFp16:
+    case Codec::kBf16: return 2.0 / bytes_per_element;
+    case Codec::kFp8:
+    case Codec::kInt8:
+    case Codec::kZfp: return 1.0 / bytes_per_element;
+  }
+  return EncodedRowBytes(codec, columns, bytes_per_element) / (static_cast<double>(columns) * bytes_per_element);
+}
+
 Codec CodecOnWire(Codec codec, int bytes_per_element) {
   return codec == Codec::kBf16 && bytes_per_element == 2 ? Codec::kNone : codec;
 }

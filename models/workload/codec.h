@@ -48,6 +48,10 @@ const OwnCodec& OwnCodecOf(Codec codec);
 // bytes for each begun block.
 double EncodedRowBytes(Codec codec, int columns, int bytes_per_element);
 
+// What a codec leaves of the bytes of a row, its scale and padding aside, as ScheMoE counts it: FP16, BF16 2 bytes a
+// value; FP8, INT8, ZFP 1; NONE all; an own codec what its rows take.
+double CompressionRatio(Codec codec, int columns, int bytes_per_element);
+
 // All but NONE.
 inline std::vector<Codec> LossyCodecs() { return AllFrom(Codec::kFp16); }
 

@@ -4,6 +4,9 @@
 // the end, whether they held.
 #pragma once
 
+#include <set>
+#include <vector>
+
 #include "models/cost/profile.h"
 #include "models/status.h"
 #include "models/timeline/pricer.h"
@@ -25,12 +28,20 @@ class RuleCosts {
     return pricer_.Price(WithContention(CopyKey(), contention), bytes).time_s;
   }
 
+  // Seconds of a kernel that the rule cannot do without.
+  double KernelS(Kernel kernel, double size) {
+    const CostKey key = KeyOf(kernel, workload_.layer, workload_.layout);
+    if (!pricer_.Has(key)) missing_kernels_.insert(Essential(key));
+    return pricer_.Has(key) ? pricer_.Price(key, size).time_s : 0;
+  }
+
   bool Has(Collective collective, Group group) const { return pricer_.Has(Key(collective, group)); }
   bool HasCopy() const { return pricer_.Has(CopyKey()); }
 
   // OK, or kNotFound with the keys that were asked in vain and the command that would measure them.
   Status Missing() const {
-    const std::vector<CostKey> missing = pricer_.missing();
+    std::vector<CostKey> missing = pricer_.missing();
+    missing.insert(missing.end(), missing_kernels_.begin(), missing_kernels_.end());
     return missing.empty() ? OkStatus() : NotFound(MissingReason(missing, workload_.layout));
   }
   const PriceNotes& notes() const { return pricer_.notes(); }
@@ -46,6 +57,7 @@ class RuleCosts {
   const Workload& workload_;
   int gpus_per_node_;
   Pricer pricer_;
+  std::set<CostKey> missing_kernels_;
 };
 
 }  // namespace moeplan

@@ -13,6 +13,7 @@
 #include "models/timeline/memory.h"
 #include "planner/rules/monta.h"
 #include "planner/rules/parm.h"
+#include "planner/rules/schemoe.h"
 #include "planner/search/candidate.h"
 #include "planner/search/explain.h"
 
@@ -33,7 +34,7 @@ void Record(StatusOr<Answer> answer, const char* rule, std::optional<Answer>& in
 void AskRules(const Workload& workload, const Profile& profile, PriceNotes& notes, PlanAnswer& answer) {
   Record(ParmRule(workload, profile, notes), "parm", answer.rules.parm, answer.skipped_rules);
   Record(MontaRule(workload, profile, notes), "monta", answer.rules.monta, answer.skipped_rules);
-  answer.skipped_rules.push_back({"schemoe", "not in this version"});
+  Record(SchemoeRule(workload, profile, notes), "schemoe", answer.rules.schemoe, answer.skipped_rules);
   answer.skipped_rules.push_back({"lancet", "not in this version"});
 }
 
@@ -228,7 +229,7 @@ SearchOutcome OutcomeOf(const Search& search) {
 
 // ---- The answer.
 
-bool HasRule(const RuleAnswers& rules) { return rules.parm || rules.monta; }
+bool HasRule(const RuleAnswers& rules) { return rules.parm || rules.monta || rules.schemoe; }
 
 Status NothingLeft(const PlanAnswer& answer) {
   if (answer.search.stop_reason == StopReason::kCancelled) {

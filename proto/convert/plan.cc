@@ -100,6 +100,16 @@ StatusOr<MontaAnswer> MontaFromProto(const v1::MontaRule& message) {
   return monta;
 }
 
+StatusOr<SchemoeAnswer> SchemoeFromProto(const v1::SchemoeRule& message) {
+  RETURN_IF_ERROR(AtLeastOne("rules.schemoe", "partitionDegree", message.partition_degree()));
+  RETURN_IF_ERROR(NotNegative("rules.schemoe", "optScheTimeS", message.opt_sche_time_s()));
+  RETURN_IF_ERROR(NotNegative("rules.schemoe", "optimalTimeS", message.optimal_time_s()));
+  return SchemoeAnswer{.partition_degree = message.partition_degree(),
+                       .opt_sche_time_s = message.opt_sche_time_s(),
+                       .optimal_time_s = message.optimal_time_s(),
+                       .order = {message.order().begin(), message.order().end()}};
+}
+
 StatusOr<RuleAnswers> RulesFromProto(const v1::Rules& message) {
   RuleAnswers rules;
   if (message.has_parm()) {
@@ -107,6 +117,9 @@ StatusOr<RuleAnswers> RulesFromProto(const v1::Rules& message) {
   }
   if (message.has_monta()) {
     ASSIGN_OR_RETURN(rules.monta, MontaFromProto(message.monta()));
+  }
+  if (message.has_schemoe()) {
+    ASSIGN_OR_RETURN(rules.schemoe, SchemoeFromProto(message.schemoe()));
   }
   return rules;
 }
@@ -159,6 +172,13 @@ v1::Rules ToProto(const RuleAnswers& rules) {
     if (rules.monta->o2) set_chunked(*rules.monta->o2, *monta.mutable_o2());
     if (rules.monta->o3) set_chunked(*rules.monta->o3, *monta.mutable_o3());
     monta.set_choice(EnumToProto<v1::Schedule::Family>(rules.monta->choice));
+  }
+  if (rules.schemoe) {
+    v1::SchemoeRule& schemoe = *message.mutable_schemoe();
+    schemoe.set_partition_degree(rules.schemoe->partition_degree);
+    schemoe.set_opt_sche_time_s(rules.schemoe->opt_sche_time_s);
+    schemoe.set_optimal_time_s(rules.schemoe->optimal_time_s);
+    schemoe.mutable_order()->Assign(rules.schemoe->order.begin(), rules.schemoe->order.end());
   }
   return message;
 }

@@ -2,7 +2,7 @@
 //
 // `best` is the first candidate and is absent when there is none. Reading refuses an answer to a training graph (it has
 // no workload), a `best` that is not the first candidate, knobs below 1 and times that are not finite or negative. The
-// rules of ScheMoE and Lancet have no domain type yet and are left out. Pure.
+// rule of Lancet has no domain type yet and is left out. Pure.
 #pragma once
 
 #include <string_view>

@@ -89,6 +89,26 @@ TEST(NeedsTest, MontaAsksItsSizesEvenWhereItsSchedulesCannotRun) {
   EXPECT_THAT(SizesAsked(needs, AllGatherOverMp(Contention::kWithCopy)), ElementsAre(2048, 4096, 8192));
 }
 
+TEST(NeedsTest, ScheMoesRuleAsksItsSizesAndItsCodecs) {
+  Workload workload = Resolved();
+  workload.layer.bytes_per_element = 4;
+  workload.min_chunk_bytes = 1e9;  // So that neither MoNTA nor a candidate cuts below it.
+  workload.dispatch_codec = Codec::kInt8;
+  workload.combine_codec = Codec::kFp16;
+  workload.max_partition_degree = 4;
+  const std::vector<Need> needs = NeedsOf({workload}, kTwoNodesOfTwo);
+  // S = 2·2·64·32·4 = 32768 bytes in 1, 2, 4 parts; INT8 sends a quarter of them, FP16 half.
+  for (const Kernel kernel : {Kernel::kEncodeInt8, Kernel::kDecodeInt8, Kernel::kEncodeFp16, Kernel::kDecodeFp16}) {
+    const KernelKey codec = {.kernel = kernel, .bytes_per_element = 4, .model_dim = 32};
+    EXPECT_THAT(SizesAsked(needs, codec), ElementsAre(8192, 16384, 32768)) << Name(kernel);
+  }
+  const std::set<double> sent = SizesAsked(needs, AllToAllOverEp());
+  for (const double bytes : {2048, 4096, 8192, 16384}) EXPECT_THAT(sent, Contains(bytes));
+  // 2·2·8192·64 flops in 1, 2, 4 parts.
+  const KernelKey expert = {.kernel = Kernel::kExpertGemm, .bytes_per_element = 4, .model_dim = 32, .hidden_dim = 32};
+  for (const double flops : {524288, 1048576, 2097152}) EXPECT_THAT(SizesAsked(needs, expert), Contains(flops));
+}
+
 TEST(NeedsTest, KernelsCarryTheDimensionsTheyDependOn) {
   const std::vector<Need> needs = NeedsOf({Resolved()}, kTwoNodesOfTwo);
   const KernelKey expert = {.kernel = Kernel::kExpertGemm, .bytes_per_element = 2, .model_dim = 32, .hidden_dim = 32};

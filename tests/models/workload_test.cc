@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "models/workload/codec.h"
 #include "models/workload/groups.h"
 #include "models/workload/workload.h"
 
@@ -73,6 +74,15 @@ TEST(WorkloadTest, CapacityIsRoundedUpButNotByRoundingNoise) {
                                     .capacity_factor = 1.1},
                                    {});
   EXPECT_EQ(sizes.slots, 22);
+}
+
+TEST(CodecTest, WhatTravelsIsCountedWithoutScales) {
+  for (const int bytes_per_element : {2, 4}) {
+    const auto ratio = [&](Codec codec) { return CompressionRatio(codec, /*columns=*/10, bytes_per_element); };
+    EXPECT_EQ(ratio(Codec::kNone), 1);
+    for (const Codec codec : {Codec::kFp16, Codec::kBf16}) EXPECT_EQ(ratio(codec), 2.0 / bytes_per_element);
+    for (const Codec codec : {Codec::kFp8, Codec::kInt8, Codec::kZfp}) EXPECT_EQ(ratio(codec), 1.0 / bytes_per_element);
+  }
 }
 
 TEST(GroupsTest, ExpertGroupsStepOverShards) {

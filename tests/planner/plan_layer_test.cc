@@ -326,7 +326,32 @@ TEST(PlanLayerTest, WhatEveryVariantLacksIsToldOnce) {
 
 TEST(PlanLayerTest, RulesOfLaterVersionsAreSkippedByName) {
   EXPECT_THAT(Answer(SmallWorkload(), SmallProfile()).skipped_rules,
-              ElementsAre(Skipped{"schemoe", "not in this version"}, Skipped{"lancet", "not in this version"}));
+              ElementsAre(Skipped{"lancet", "not in this version"}));
+}
+
+TEST(PlanLayerTest, ARuleWithoutItsCodecsIsSkippedAndTheOthersAnswer) {
+  EXPECT_TRUE(Answer(SmallWorkload(), SmallProfile()).rules.schemoe);
+  Workload workload = SmallWorkload();
+  workload.combine_codec = Codec::kInt8;
+  const PlanAnswer answer = Answer(workload, SmallProfile());
+  EXPECT_TRUE(answer.rules.parm && answer.rules.monta && !answer.rules.schemoe);
+  ASSERT_EQ(answer.skipped_rules.size(), 2u);
+  EXPECT_EQ(answer.skipped_rules[0].what, "schemoe");
+  EXPECT_THAT(answer.skipped_rules[0].reason,
+              HasSubstr("lacks ENCODE_INT8 bytesPerElement 2 modelDim 256 and DECODE_INT8 bytesPerElement 2 modelDim "
+                        "256; measure with: moeplan calibrate"));
+}
+
+TEST(PlanLayerTest, OneRuleAloneIsAnAnswer) {
+  // Parm and MoNTA lack the gather; ScheMoE's rule does not ask for it.
+  Profile profile = SmallProfile();
+  std::erase_if(profile.collectives, [](const CollectiveModel& entry) {
+    return entry.key.collective == Collective::kAllGather || entry.key.group.size == 4;
+  });
+  profile.cluster.device_memory_bytes = 1;  // And no candidate fits.
+  const PlanAnswer answer = Answer(SmallWorkload(), profile);
+  EXPECT_TRUE(!answer.rules.parm && !answer.rules.monta && answer.rules.schemoe);
+  EXPECT_THAT(answer.candidates, IsEmpty());
 }
 
 TEST(PlanLayerTest, MissingSmallKernelsArePricedZeroAndWarnedOf) {
@@ -342,7 +367,7 @@ TEST(PlanLayerTest, WithoutExpertGemmTheRulesStillAnswer) {
   profile.kernels.erase(profile.kernels.begin());
   const PlanAnswer answer = Answer(SmallWorkload(), profile);
   EXPECT_THAT(answer.candidates, IsEmpty());
-  EXPECT_TRUE(answer.rules.parm && answer.rules.monta);
+  EXPECT_TRUE(answer.rules.parm && answer.rules.monta && !answer.rules.schemoe);
   EXPECT_THAT(answer.explanation,
               AllOf(HasSubstr("No candidate could be priced: BASELINE: the profile lacks EXPERT_GEMM"),
                     HasSubstr("measure with: moeplan calibrate"), HasSubstr("Only the rules answered.")));

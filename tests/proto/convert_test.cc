@@ -469,7 +469,9 @@ PlanAnswer FullAnswer() {
   answer.rules.parm = {.t_baseline_s = 1, .t_s1_s = 2, .t_s2_s = 3, .choice = Family::kParmS2};
   answer.rules.monta = {
       .t_baseline_s = 1, .o1_time_s = 2, .o2 = ChunkedTime{3, 4}, .o3 = ChunkedTime{5, 6}, .choice = Family::kMontaO3};
-  answer.skipped_rules = {{"schemoe", "no ENCODE_FP8"}};
+  answer.rules.schemoe = {
+      .partition_degree = 2, .opt_sche_time_s = 4.5, .optimal_time_s = 4, .order = {"C1.1", "A1.1"}};
+  answer.skipped_rules = {{"lancet", "not in this version"}};
   answer.skipped_candidates = {{"PARM_S2", "no ALL_GATHER"}};
   answer.warnings = {"GATE is priced 0"};
   answer.search = {.stop_reason = StopReason::kOutOfTime, .time_floor_s = 0.25, .evaluated = 7};
@@ -539,6 +541,12 @@ TEST(PlanConversionTest, WhatCannotBeRunIsRefused) {
             "rules.monta.o1: found nothing, expected an object");
   EXPECT_THAT(ErrorAfter([](auto& response) { response.mutable_rules()->mutable_parm()->clear_choice(); }),
               StartsWith("rules.parm.choice: found nothing"));
+  EXPECT_EQ(ErrorAfter([](auto& response) { response.mutable_rules()->mutable_schemoe()->clear_partition_degree(); }),
+            "rules.schemoe.partitionDegree: found 0, expected a whole number of at least 1");
+  EXPECT_EQ(ErrorAfter([](auto& response) { response.mutable_rules()->mutable_schemoe()->set_opt_sche_time_s(-1); }),
+            "rules.schemoe.optScheTimeS: found -1, expected a finite number of at least 0");
+  EXPECT_EQ(ErrorAfter([](auto& response) { response.mutable_rules()->mutable_schemoe()->set_optimal_time_s(-1); }),
+            "rules.schemoe.optimalTimeS: found -1, expected a finite number of at least 0");
   EXPECT_THAT(ErrorAfter([](auto& response) { response.mutable_search()->clear_stop_reason(); }),
               StartsWith("search.stopReason: found nothing"));
   EXPECT_THAT(ErrorAfter([](auto& response) { response.mutable_workload()->mutable_layout()->set_data_parallel(0); }),

@@ -1,0 +1,94 @@
+#include "planner/rules/schemoe.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <tuple>
+
+#include "models/measurement/candidates.h"
+#include "models/text.h"
+#include "models/workload/codec.h"
+#include "planner/rules/rule_costs.h"
+
+namespace moeplan {
+namespace {
+
+constexpr int kBudgetNodes = 1000000;
+constexpr double kNoGain = 1e-12;  // Of two times; less is rounding.
+
+// The tasks of equation 3 for one chunk of r, those of codec NONE left out.
+std::vector<ChunkStage> ChunkStages(const Workload& workload, int r, RuleCosts& costs) {
+  const Layer& layer = workload.layer;
+  const double S = SizesOf(layer, workload.layout).dispatched_bytes;
+  const double flops = 2.0 * layer.expert_matrices * (S / layer.bytes_per_element) * layer.hidden_dim;
+  std::vector<ChunkStage> stages;
+  const auto compute = [&](const char* name, Kernel kernel, double size) {
+    stages.push_back({name, Lane::kCompute, costs.KernelS(kernel, size)});
+  };
+  const auto exchange = [&](const char* compress, const char* all_to_all, const char* decompress, Codec codec) {
+    if (codec != Codec::kNone) compute(compress, EncodeKernel(codec), S / r);
+    const double sent = S / r * CompressionRatio(codec, layer.model_dim, layer.bytes_per_element);
+    stages.push_back({all_to_all, Lane::kCommunication, costs.TimeS(Collective::kAllToAll, Group::kExpert, sent)});
+    if (codec != Codec::kNone) compute(decompress, DecodeKernel(codec), S / r);
+  };
+  exchange("C1", "A1", "D1", workload.dispatch_codec);
+  compute("E", Kernel::kExpertGemm, flops / r);
+  exchange("C2", "A2", "D2", workload.combine_codec);
+  return stages;
+}
+
+// All tasks by start time, compute first on ties.
+std::vector<std::string> NamesByStart(std::span<const ChunkStage> stages, int chunks, const ChunkOrder& order) {
+  const std::vector<double> start_s = PlayOrder(stages, chunks, order).start_s;
+  std::vector<int> by_start(order.size());
+  std::iota(by_start.begin(), by_start.end(), 0);
+  std::ranges::stable_sort(by_start, {}, [&](int i) { return std::tuple(start_s[i], stages[order[i].stage].lane); });
+  std::vector<std::string> names;
+  for (const int i : by_start) names.push_back(StrCat(stages[order[i].stage].name, ".", order[i].chunk + 1));
+  return names;
+}
+
+std::string UnfinishedRemark(const SchemoeAnswer& answer, const OrderSearchOutcome& search) {
+  return StrCat("rule schemoe: optimalTimeS is the best of ", search.nodes,
+                " partial orders at r = ", answer.partition_degree, "; no order is below ", search.time_floor_s, " s");
+}
+
+}  // namespace
+
+ChunkOrder OptSche(std::span<const ChunkStage> stages, int chunks) {
+  // Equation 12, with A1 and A2 where their equations 13 and 14 have all they wait for.
+  static const std::array<std::vector<std::string>, 5> kGroups = {{{"C1"}, {"A1"}, {"D1", "E", "C2"}, {"A2"}, {"D2"}}};
+  ChunkOrder order;
+  for (const auto& group : kGroups) {
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      for (int stage = 0; stage < static_cast<int>(stages.size()); ++stage) {
+        if (std::ranges::find(group, stages[stage].name) != group.end()) order.push_back({stage, chunk});
+      }
+    }
+  }
+  return order;
+}
+
+StatusOr<SchemoeAnswer> SchemoeRule(const Workload& workload, const Profile& profile, PriceNotes& notes) {
+  RuleCosts costs(workload, profile);
+  SchemoeAnswer answer;
+  std::vector<ChunkStage> stages;
+  for (int r = 1; r <= std::min(workload.max_partition_degree, kMostChunks); ++r) {
+    std::vector<ChunkStage> stages_of_r = ChunkStages(workload, r, costs);
+    const double time_s = PlayOrder(stages_of_r, r, OptSche(stages_of_r, r)).time_s;
+    if (!stages.empty() && time_s >= answer.opt_sche_time_s * (1 - kNoGain)) continue;
+    answer.partition_degree = r;
+    answer.opt_sche_time_s = time_s;
+    stages = std::move(stages_of_r);
+  }
+  RETURN_IF_ERROR(costs.Missing());
+  const int r = answer.partition_degree;
+  const OrderSearchOutcome search = SearchOrder(stages, r, OptSche(stages, r), kBudgetNodes);
+  answer.optimal_time_s = search.time_s;
+  answer.order = NamesByStart(stages, r, search.order);
+  notes.Merge(costs.notes());
+  if (search.stop_reason != StopReason::kProvedBest) notes.remarks.insert(UnfinishedRemark(answer, search));
+  return answer;
+}
+
+}  // namespace moeplan

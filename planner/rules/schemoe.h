@@ -1,0 +1,32 @@
+// ScheMoE's OptSche: in how many parts to cut a layer, and in which order to run their compression, all-to-alls and
+// experts on one compute and one communication stream.
+//
+// Theorem 1's order is optimal only if t(C1) = t(C2), t(A1) = t(A2) and t(D1) = t(D2) (ScheMoE §4.1); codecs that
+// differ by direction break that, so the exact optimum of the same tasks stands beside it. The paper leaves r to
+// others; here it is enumerated. DIRECT all-to-alls over EP without contention, as the paper counts them.
+#pragma once
+
+#include <span>
+
+#include "models/cost/profile.h"
+#include "models/plan/plan.h"
+#include "models/status.h"
+#include "models/timeline/pricer.h"
+#include "models/workload/workload.h"
+#include "planner/search/two_stream_order.h"
+
+namespace moeplan {
+
+// The order of equations 12 to 14 for stages that are called C1, A1, D1, E, C2, A2, D2 or a part of these.
+ChunkOrder OptSche(std::span<const ChunkStage> stages, int chunks);
+
+// The r in 1 ... max_partition_degree (1024 at most) of the smallest OptSche time, the smaller one where two differ by
+// less than 1e-12 of it, and the best order at that r. A codec counts as the request says it, even one that changes
+// nothing, such as BF16 of BF16 elements; allow_lossy, min_chunk_bytes and the phase play no part.
+// kNotFound when the profile lacks a collective, EXPERT_GEMM or a codec kernel that the rule needs: the keys and the
+// command that would measure them. Adds to `notes` what had to be extrapolated, and, where the search for the best
+// order was not finished, a remark with the time that no order is below. Requires a workload resolved against
+// profile.cluster.
+StatusOr<SchemoeAnswer> SchemoeRule(const Workload& workload, const Profile& profile, PriceNotes& notes);
+
+}  // namespace moeplan
