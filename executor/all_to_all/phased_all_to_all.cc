@@ -50,6 +50,9 @@ class Runner final : public PhasedAllToAll {
   }
 
   Status Allocate() {
+    if (phases_.empty()) {
+      return InvalidInput(StrCat("allToAll: ", Name(what_.algorithm), ": found no phase, expected at least one"));
+    }
     const auto same_team = [&](Team team) { return team == phases_.front(); };
     if (definition_.first_beside_others && std::any_of(phases_.begin() + 1, phases_.end(), same_team)) {
       return InvalidInput(StrCat("allToAll: ", Name(what_.algorithm),
@@ -112,7 +115,8 @@ class Runner final : public PhasedAllToAll {
   // Own algorithms may err.
   Status Check(const PhaseList& list, int phase) const {
     const auto wrong = [&](std::string_view what) {
-      return InvalidInput(StrCat("allToAll: ", Name(what_.algorithm), ", phase ", phase, ": found ", what));
+      return InvalidInput(StrCat("allToAll: ", Name(what_.algorithm), ", phase ", phase, ": found ", what,
+                                 ", expected what models/all_to_all/algorithm.h allows"));
     };
     for (const std::vector<Message>* messages : {&list.sends(), &list.receives()}) {
       for (const Message& message : *messages) {
