@@ -189,7 +189,7 @@ class KernelOperation final : public Operation {
   // What is measured reads what a layer would have left: the slope of the nonlinearity at zero, say, takes a fraction
   // of the time that it takes elsewhere, and codes that no encoder made may not decode.
   static Status Fill(Device& device, const std::function<void(Stream&)>& enqueue) {
-    const std::unique_ptr<Stream> stream = device.MakeStream("fill");
+    const std::unique_ptr<Stream> stream = device.MakeStream("fill", StreamPriority::kNormal);
     enqueue(*stream);
     return device.Synchronize();
   }

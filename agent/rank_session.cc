@@ -115,7 +115,6 @@ class HostRankSession final : public RankSession {
     const std::vector<std::string> addresses(connect.addresses().begin(), connect.addresses().end());
     ASSIGN_OR_RETURN(std::unique_ptr<Mesh> mesh, std::move(*join_).Connect(addresses));
     host_.emplace(std::move(mesh), deadline_s_);
-    beside_stream_ = device().MakeStream("beside");
     return OkStatus();
   }
 
@@ -126,7 +125,6 @@ class HostRankSession final : public RankSession {
 
   // Back to before Start: what used the network goes first, then what it used.
   void Disconnect() {
-    beside_stream_.reset();
     host_.reset();
     (void)Release();
     join_.reset();
@@ -136,10 +134,21 @@ class HostRankSession final : public RankSession {
   HostDevice& device() { return host_->device(); }
   RankStreams& streams() { return host_->runtime().streams(); }
 
-  StatusOr<std::unique_ptr<Operation>> MakeOperation(const v1::Sample& sample, const Workload& context, GroupSet set) {
+  // An operation on the stream that has such work in a layer. Of two collectives, the one beside has the other
+  // network's.
+  struct QueuedOperation {
+    std::unique_ptr<Operation> operation;
+    Stream* stream = nullptr;
+  };
+  StatusOr<QueuedOperation> MakeOperation(const v1::Sample& sample, const Workload& context, GroupSet set) {
     ASSIGN_OR_RETURN(const Sample what, SampleFromProto(sample, "what"));
-    if (const auto* kernel = std::get_if<KernelKey>(&what.key))
-      return MakeKernel(*kernel, what.size, device(), context);
+    QueuedOperation queued;
+    if (const auto* kernel = std::get_if<KernelKey>(&what.key)) {
+      queued.stream = &streams()[kernel->kernel == Kernel::kDeviceCopy ? StreamKind::kCopy : StreamKind::kCompute];
+      ASSIGN_OR_RETURN(queued.operation, MakeKernel(*kernel, what.size, device(), context));
+      return queued;
+    }
+    queued.stream = &streams()[set == kMain ? StreamKind::kInterNode : StreamKind::kIntraNode];
     const auto& key = std::get<CollectiveKey>(what.key);
     ASSIGN_OR_RETURN(const GroupPlacement placement, PlacementOf(key, Ranks(cluster_), cluster_.gpus_per_node));
     ASSIGN_OR_RETURN(GroupCommunicators * groups, host_->runtime().GroupsOf(placement.layout, set));
@@ -151,7 +160,8 @@ class HostRankSession final : public RankSession {
                        groups->TeamsOf(placement.group, key.group, IndexIn(placement.group, placement.layout, rank_)));
       on.inside_nodes = &streams().inside_nodes();
     }
-    return MakeCollective(key, what.size, on);
+    ASSIGN_OR_RETURN(queued.operation, MakeCollective(key, what.size, on));
+    return queued;
   }
 
   Status Measure(const v1::RankCommand::Measure& measure, v1::RankReply::Measured& measured) {
@@ -159,15 +169,16 @@ class HostRankSession final : public RankSession {
     if (measure.has_context()) {
       ASSIGN_OR_RETURN(context, WorkloadFromProto(measure.context(), "context"));
     }
-    ASSIGN_OR_RETURN(const std::unique_ptr<Operation> what, MakeOperation(measure.what(), context, kMain));
-    std::unique_ptr<Operation> beside;
+    ASSIGN_OR_RETURN(const QueuedOperation what, MakeOperation(measure.what(), context, kMain));
+    QueuedOperation beside;
     if (measure.has_beside()) {
       ASSIGN_OR_RETURN(beside, MakeOperation(measure.beside(), context, kBeside));
+      if (beside.stream == what.stream) return InternalError("what runs on one stream cannot run beside itself");
     }
     for (int i = 0; i < measure.warm_ups() + measure.repeats(); ++i) {
       if (measure.what().has_kernel()) CoolCaches();
-      ASSIGN_OR_RETURN(const double time_s, TimeOnce(*what, beside.get(), measure.beside_count()));
-      if (i >= measure.warm_ups()) measured.add_time_s(time_s * what->share());
+      ASSIGN_OR_RETURN(const double time_s, TimeOnce(what, beside, measure.beside_count()));
+      if (i >= measure.warm_ups()) measured.add_time_s(time_s * what.operation->share());
     }
     return OkStatus();
   }
@@ -179,18 +190,29 @@ class HostRankSession final : public RankSession {
     for (size_t i = 0; i < kSweptBytes; i += 64) swept_[i] = static_cast<char>(swept_[i] + 1);
   }
 
-  // From the barrier to the end, on this rank.
-  StatusOr<double> TimeOnce(Operation& what, Operation* beside, int beside_count) {
+  // Marks, on the inter-node stream, where all ranks have come. Not on the compute stream: where ranks share a
+  // processor, one would note it when its neighbour's experts are done, and the time that they took from its own would
+  // be lost.
+  void BeginTogether(Event& start) {
     Stream& stream = streams()[StreamKind::kInterNode];
-    const std::unique_ptr<Event> start = device().MakeEvent(), end = device().MakeEvent();
-    device().Label(stream, "measure");
-    device().Label(*beside_stream_, "measure_beside");
+    device().Label(stream, "barrier");
     host_->world().Barrier(stream);
-    device().Record(*start, stream);
-    device().Wait(*beside_stream_, *start);
-    for (int i = 0; beside != nullptr && i < beside_count; ++i) beside->Enqueue(*beside_stream_);
-    what.Enqueue(stream);
-    device().Record(*end, stream);
+    device().Record(start, stream);
+  }
+
+  // From the barrier to the end, on this rank.
+  StatusOr<double> TimeOnce(const QueuedOperation& what, const QueuedOperation& beside, int beside_count) {
+    const std::unique_ptr<Event> start = device().MakeEvent(), end = device().MakeEvent();
+    BeginTogether(*start);
+    device().Label(*what.stream, "measure");
+    device().Wait(*what.stream, *start);
+    if (beside.stream != nullptr) {
+      device().Label(*beside.stream, "measure_beside");
+      device().Wait(*beside.stream, *start);
+      for (int i = 0; i < beside_count; ++i) beside.operation->Enqueue(*beside.stream);
+    }
+    what.operation->Enqueue(*what.stream);
+    device().Record(*end, *what.stream);
     RETURN_IF_ERROR(Synchronize());
     return device().TimeS(*end) - device().TimeS(*start);
   }
@@ -248,9 +270,9 @@ class HostRankSession final : public RankSession {
     Stream& stream = streams()[StreamKind::kCompute];
     const std::unique_ptr<Event> start = device().MakeEvent();
     streams().Join();
-    device().Label(stream, "barrier");
-    host_->world().Barrier(stream);
-    device().Record(*start, stream);
+    streams().Fork();
+    BeginTogether(*start);
+    device().Wait(streams()[StreamKind::kCompute], *start);
     streams().Fork();
     ready->runner->Enqueue(phase);
     RETURN_IF_ERROR(Synchronize());
@@ -335,9 +357,8 @@ class HostRankSession final : public RankSession {
   std::unique_ptr<GlooJoin> join_;
   std::optional<ReadyLayer> layer_;
   std::map<int, ReadyGraph> graphs_;
-  // Last, so that their threads end before what they use goes.
+  // Last, so that its threads end before what they use goes.
   std::optional<HostRank> host_;
-  std::unique_ptr<Stream> beside_stream_;
 };
 
 }  // namespace

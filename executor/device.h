@@ -22,6 +22,11 @@ class Stream {
   virtual ~Stream() = default;
 };
 
+// Of streams that are ready at once, those of high priority go first: where they share a processor with others, what
+// takes little of it and is waited for by other ranks (collectives) should not wait for what takes much (experts).
+enum class StreamPriority { kNormal, kHigh };
+inline constexpr int kStreamPriorities = 2;
+
 class Event {
  public:
   virtual ~Event() = default;
@@ -56,7 +61,7 @@ class Device {
   virtual ~Device() = default;
 
   virtual StatusOr<DeviceMemory> Allocate(size_t bytes) = 0;
-  virtual std::unique_ptr<Stream> MakeStream(const std::string& name) = 0;
+  virtual std::unique_ptr<Stream> MakeStream(const std::string& name, StreamPriority priority) = 0;
   virtual std::unique_ptr<Event> MakeEvent() = 0;
 
   // Marks the point that `stream` has reached; replaces an earlier mark of the same event.

@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "executor/host/abort_line.h"
+#include "executor/host/spin.h"
+#include "executor/host/thread_priority.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -62,6 +64,7 @@ class EventThread final : public gloo::transport::tcp::Handler {
     device_->registerDescriptor(wake_fd_, EPOLLIN, this);
     // Gloo writes to connections that a peer may have closed: an error there, not the end of the process.
     Post([] {
+      if (!MayRunBesideItself()) RunPromptly();
       sigset_t broken_pipe;
       sigemptyset(&broken_pipe);
       sigaddset(&broken_pipe, SIGPIPE);

@@ -76,7 +76,9 @@ struct Shared {
 
 class ThreadStream final : public HostStream {
  public:
-  explicit ThreadStream(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) { shared_->crew.Join(); }
+  ThreadStream(std::shared_ptr<Shared> shared, StreamPriority priority) : shared_(std::move(shared)) {
+    shared_->crew.Join(queue_, priority);
+  }
   ~ThreadStream() override { shared_->crew.Leave(queue_); }
 
   void Enqueue(Work work) override {
@@ -126,7 +128,9 @@ class TapeRecording final : public Recording {
 class ThreadedDevice final : public HostDevice {
  public:
   StatusOr<DeviceMemory> Allocate(size_t bytes) override { return AllocateHostMemory(bytes); }
-  std::unique_ptr<Stream> MakeStream(const std::string&) override { return std::make_unique<ThreadStream>(shared_); }
+  std::unique_ptr<Stream> MakeStream(const std::string&, StreamPriority priority) override {
+    return std::make_unique<ThreadStream>(shared_, priority);
+  }
   std::unique_ptr<Event> MakeEvent() override { return std::make_unique<CrewEvent>(); }
 
   void Record(Event& event, Stream& stream) override {

@@ -1,12 +1,10 @@
 #include "executor/host/stream_crew.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
-#include "executor/host/spin.h"
+#include "executor/host/thread_priority.h"
 #include "models/check.h"
 
 namespace moeplan {
@@ -14,32 +12,28 @@ namespace {
 
 double NowS() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// On the only processor of a rank, the thread that moves bytes shall not wait for a time slice of the experts': GPUs
-// compute beside their network, too.
-void ComeAfterTransfers() {
-  constexpr int kNicer = 10;
-  (void)setpriority(PRIO_PROCESS, /*this thread*/ 0, getpriority(PRIO_PROCESS, 0) + kNicer);
-}
-
 }  // namespace
 
 StreamCrew::~StreamCrew() {
   {
     const std::lock_guard lock(mutex_);
-    MOEPLAN_CHECK(streams_ == 0);
+    for (const Watch& watch : watches_) MOEPLAN_CHECK(watch.streams == 0);
     stopping_ = true;
   }
-  wake_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  for (Watch& watch : watches_) {
+    watch.wake.notify_all();
+    for (std::thread& thread : watch.threads) thread.join();
+  }
 }
 
-void StreamCrew::Join() {
-  if (++streams_ > threads_.size()) {
-    threads_.emplace_back([this] {
-      if (!MayRunBesideItself()) ComeAfterTransfers();
-      RunStreams();
-    });
-  }
+void StreamCrew::Join(CrewStream& stream, StreamPriority priority) {
+  Watch& watch = watches_[priorities_apart_ ? static_cast<size_t>(priority) : 0];
+  stream.watch_ = &watch;
+  if (++watch.streams <= watch.threads.size()) return;
+  watch.threads.emplace_back([this, &watch, priority] {
+    if (priorities_apart_) priority == StreamPriority::kNormal ? RunAfterOthers() : RunPromptly();
+    RunStreams(watch);
+  });
 }
 
 void StreamCrew::Leave(CrewStream& stream) {
@@ -47,7 +41,7 @@ void StreamCrew::Leave(CrewStream& stream) {
   ++leaving_;
   idle_.wait(lock, [&] { return !stream.busy_; });
   --leaving_;
-  --streams_;
+  --stream.watch_->streams;
 }
 
 void StreamCrew::Queue(std::span<const QueuedStep> steps) {
@@ -62,7 +56,7 @@ void StreamCrew::Queue(std::span<const QueuedStep> steps) {
       MakeReady(*stream);
     }
   }
-  CallHelper();
+  CallHelpers();
 }
 
 void StreamCrew::Reserve(CrewStream& stream, size_t steps) {
@@ -77,33 +71,36 @@ void StreamCrew::AwaitIdle() {
   idle_.wait(lock, [this] { return busy_ == 0; });
 }
 
-void StreamCrew::RunStreams() {
-  while (CrewStream* stream = NextReady()) Run(*stream);
+void StreamCrew::RunStreams(Watch& watch) {
+  while (CrewStream* stream = NextReady(watch)) {
+    Run(*stream);
+    CallHelpers(/*but_of=*/&watch);  // This thread looks there itself.
+  }
 }
 
 // The next stream that can run; null when there will be none.
-CrewStream* StreamCrew::NextReady() {
+CrewStream* StreamCrew::NextReady(Watch& watch) {
   bool helping = false, has_spun = false;
   std::unique_lock lock(mutex_);
   while (true) {
-    if (CrewStream* stream = first_ready_; stream != nullptr) {
-      first_ready_ = std::exchange(stream->next_, nullptr);
-      --ready_;
-      if (helping) helper_coming_ = false;
+    if (CrewStream* stream = watch.first_ready; stream != nullptr) {
+      watch.first_ready = std::exchange(stream->next_, nullptr);
+      --watch.ready;
+      if (helping) watch.helper_coming = false;
       return stream;
     }
     if (stopping_) return nullptr;
-    if (!has_spun && (helping || !helper_coming_)) {
-      helping = has_spun = helper_coming_ = true;
+    if (!has_spun && (helping || !watch.helper_coming)) {
+      helping = has_spun = watch.helper_coming = true;
       lock.unlock();
-      SpinUntil([this] { return ready_ > 0 || stopping_; });
+      SpinUntil([&] { return watch.ready > 0 || stopping_; });
       lock.lock();
       continue;
     }
-    if (helping) helper_coming_ = false;
-    ++sleeping_;
-    wake_.wait(lock);
-    --sleeping_;
+    if (helping) watch.helper_coming = false;
+    ++watch.sleeping;
+    watch.wake.wait(lock);
+    --watch.sleeping;
     helping = true;
     has_spun = false;
   }
@@ -119,7 +116,7 @@ void StreamCrew::Run(CrewStream& stream) {
         break;
       case Step::Kind::kWork:
       case Step::Kind::kOwnedWork:
-        CallHelper();  // Work may take long: other streams should not wait for this thread.
+        CallHelpers();  // Work may take long: other streams should not wait for this thread.
         run_work_(*step.work);
         if (step.kind == Step::Kind::kOwnedWork) delete step.work;
         break;
@@ -172,20 +169,23 @@ void StreamCrew::Pass(CrewEvent& event) {
 
 // Under the lock.
 void StreamCrew::MakeReady(CrewStream& stream) {
-  (first_ready_ == nullptr ? first_ready_ : last_ready_->next_) = &stream;
-  last_ready_ = &stream;
-  ++ready_;
+  Watch& watch = *stream.watch_;
+  (watch.first_ready == nullptr ? watch.first_ready : watch.last_ready->next_) = &stream;
+  watch.last_ready = &stream;
+  ++watch.ready;
 }
 
 // Wakes a thread when streams can run and nobody is coming for them. The one that comes calls the next.
-void StreamCrew::CallHelper() {
-  if (ready_ == 0 || helper_coming_) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (ready_ == 0 || helper_coming_ || sleeping_ == 0) return;
-    helper_coming_ = true;
+void StreamCrew::CallHelpers(const Watch* but_of) {
+  for (Watch& watch : watches_) {
+    if (&watch == but_of || watch.ready == 0 || watch.helper_coming) continue;
+    {
+      const std::lock_guard lock(mutex_);
+      if (watch.ready == 0 || watch.helper_coming || watch.sleeping == 0) continue;
+      watch.helper_coming = true;
+    }
+    watch.wake.notify_one();
   }
-  wake_.notify_one();
 }
 
 }  // namespace moeplan

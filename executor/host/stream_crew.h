@@ -6,9 +6,13 @@
 // that blocks (a collective) holds up no other stream. A thread without a stream looks for one a few microseconds, and
 // then sleeps; of all that look, one at a time. Why not a thread that stays with its stream: docs/decisions/0007.
 //
+// Where the process has one processor, streams of high and of normal priority have threads of their own, and the system
+// prefers those of high priority: collectives go on while experts compute, as beside a GPU's.
+//
 // Steps are queued and waited for by one thread, the device's. Within what was reserved, queueing allocates nothing.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -20,6 +24,7 @@
 #include <vector>
 
 #include "executor/host/host_stream.h"
+#include "executor/host/spin.h"
 
 namespace moeplan {
 
@@ -67,11 +72,12 @@ class StreamCrew {
  public:
   // Runs the work of a stream; any thread of the crew calls it.
   using Runner = std::function<void(const HostStream::Work& work)>;
-  explicit StreamCrew(Runner run_work) : run_work_(std::move(run_work)) {}
+  explicit StreamCrew(Runner run_work, bool priorities_apart = !MayRunBesideItself())
+      : run_work_(std::move(run_work)), priorities_apart_(priorities_apart) {}
   // Requires that all streams have left.
   ~StreamCrew();
 
-  void Join();
+  void Join(CrewStream& stream, StreamPriority priority);
   // Blocks until the stream has run what is queued on it.
   void Leave(CrewStream& stream);
 
@@ -83,31 +89,42 @@ class StreamCrew {
   void AwaitIdle();
 
  private:
-  void RunStreams();
-  CrewStream* NextReady();
+  friend class CrewStream;
+  // Threads, and the streams that they run.
+  struct Watch {
+    std::vector<std::thread> threads;
+    size_t streams = 0;
+    CrewStream *first_ready = nullptr, *last_ready = nullptr;
+    std::atomic<int> ready = 0;               // Streams that can run.
+    std::atomic<bool> helper_coming = false;  // A thread is awake and looks for a stream.
+    int sleeping = 0;
+    std::condition_variable wake;
+  };
+
+  void RunStreams(Watch& watch);
+  CrewStream* NextReady(Watch& watch);
   void Run(CrewStream& stream);
   bool Refill(CrewStream& stream);
   bool PutAside(CrewStream& stream, CrewEvent& event, uint32_t marks);
   void Pass(CrewEvent& event);
   void MakeReady(CrewStream& stream);
-  void CallHelper();
+  void CallHelpers(const Watch* but_of = nullptr);
 
   const Runner run_work_;
+  const bool priorities_apart_;
   std::mutex mutex_;
-  std::condition_variable wake_, idle_;
-  CrewStream *first_ready_ = nullptr, *last_ready_ = nullptr;
-  std::atomic<int> ready_ = 0, busy_ = 0;    // Streams that can run, and that have anything to run.
-  std::atomic<bool> helper_coming_ = false;  // A thread is awake and looks for a stream.
+  std::condition_variable idle_;
+  std::atomic<int> busy_ = 0;  // Streams that have anything to run.
   std::atomic<bool> stopping_ = false;
-  int sleeping_ = 0, leaving_ = 0;
-  size_t streams_ = 0;
-  std::vector<std::thread> threads_;
+  int leaving_ = 0;
+  std::array<Watch, kStreamPriorities> watches_;  // By priority, or the first for all.
 };
 
 // What the crew keeps of a stream.
 class CrewStream {
  private:
   friend class StreamCrew;
+  StreamCrew::Watch* watch_ = nullptr;
   // Under the crew's lock.
   std::vector<Step> incoming_;
   size_t reserved_ = 0;

@@ -461,7 +461,9 @@ class Runner final : public GraphRunner {
 
 RankStreams::RankStreams(Device& device) : device_(device) {
   for (int kind = 0; kind < kStreamKinds; ++kind) {
-    streams_[kind] = device.MakeStream(std::string(Name(static_cast<StreamKind>(kind))));
+    const auto stream = static_cast<StreamKind>(kind);
+    streams_[kind] = device.MakeStream(
+        std::string(Name(stream)), stream == StreamKind::kCompute ? StreamPriority::kNormal : StreamPriority::kHigh);
     reached_[kind] = device.MakeEvent();
   }
 }
@@ -483,7 +485,7 @@ void RankStreams::Fork() {
 }
 
 Stream& RankStreams::inside_nodes() {
-  if (inside_nodes_ == nullptr) inside_nodes_ = device_.MakeStream("INSIDE_NODES");
+  if (inside_nodes_ == nullptr) inside_nodes_ = device_.MakeStream("INSIDE_NODES", StreamPriority::kHigh);
   return *inside_nodes_;
 }
 

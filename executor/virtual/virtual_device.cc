@@ -170,7 +170,7 @@ std::string StepQueue::DescribeWait() const {
 
 StatusOr<DeviceMemory> VirtualDevice::Allocate(size_t bytes) { return AllocateHostMemory(bytes); }
 
-std::unique_ptr<Stream> VirtualDevice::MakeStream(const std::string& name) {
+std::unique_ptr<Stream> VirtualDevice::MakeStream(const std::string& name, StreamPriority) {
   queues_.push_back(std::make_unique<StepQueue>(*this, name));
   return std::make_unique<VirtualStream>(*queues_.back());
 }

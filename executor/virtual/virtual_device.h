@@ -82,7 +82,8 @@ class VirtualDevice final : public Device {
   VirtualDevice(VirtualJob& job, int rank) : job_(job), rank_(rank) {}
 
   StatusOr<DeviceMemory> Allocate(size_t bytes) override;
-  std::unique_ptr<Stream> MakeStream(const std::string& name) override;
+  // A virtual clock has no processor to share: priorities change nothing.
+  std::unique_ptr<Stream> MakeStream(const std::string& name, StreamPriority priority) override;
   std::unique_ptr<Event> MakeEvent() override;
   void Record(Event& event, Stream& stream) override;
   void Wait(Stream& stream, Event& event) override;

@@ -36,7 +36,7 @@ TEST(OperationTest, EveryKernelThatALayerNeedsCanBeMeasured) {
     const std::vector<Measurement> measurements = MeasurementsOf({workload}, kTwoRanks);
     EXPECT_EQ(measurements.size(), NeedsOf({workload}, kTwoRanks).size());
     const auto device = MakeHostDevice();
-    const auto stream = device->MakeStream("measure");
+    const auto stream = device->MakeStream("measure", StreamPriority::kNormal);
     std::map<int, int> gemms_by_hidden;
     for (const Measurement& one : measurements) {
       const auto* key = std::get_if<KernelKey>(&one.need.key);

@@ -256,7 +256,8 @@ struct OnRank {
   AllToAllTeams teams;
   Bytes send, receive, scratch;
   std::vector<int32_t> send_counts, receive_counts;
-  std::unique_ptr<Stream> stream = rank.device.MakeStream("inter"), inside = rank.device.MakeStream("inside");
+  std::unique_ptr<Stream> stream = rank.device.MakeStream("inter", StreamPriority::kNormal),
+                          inside = rank.device.MakeStream("inside", StreamPriority::kNormal);
   std::unique_ptr<Event> started = rank.device.MakeEvent(), ended = rank.device.MakeEvent();
   std::unique_ptr<PhasedAllToAll> all_to_all;
 

@@ -83,7 +83,7 @@ struct OnRank {
   int rank;
   Device& device;
   Communicator& world;
-  std::unique_ptr<Stream> stream = device.MakeStream("inter");
+  std::unique_ptr<Stream> stream = device.MakeStream("inter", StreamPriority::kNormal);
   std::unique_ptr<Communicator> group, other_group;  // Where a test splits.
   Bytes send, recv, partial, expected;
   std::vector<int32_t> send_counts, recv_counts;

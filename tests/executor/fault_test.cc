@@ -62,7 +62,9 @@ class FaultyDevice final : public Device {
     const auto held = std::make_shared<DeviceMemory>(std::move(memory));
     return DeviceMemory(held->data(), bytes, [held, bytes, live = live_bytes_](std::byte*) { *live -= bytes; });
   }
-  std::unique_ptr<Stream> MakeStream(const std::string& name) override { return device_.MakeStream(name); }
+  std::unique_ptr<Stream> MakeStream(const std::string& name, StreamPriority priority) override {
+    return device_.MakeStream(name, priority);
+  }
   std::unique_ptr<Event> MakeEvent() override { return device_.MakeEvent(); }
   void Record(Event& event, Stream& stream) override { device_.Record(event, stream); }
   void Wait(Stream& stream, Event& event) override { device_.Wait(stream, event); }

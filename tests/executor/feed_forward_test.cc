@@ -49,7 +49,7 @@ class ShardRun {
       : layer_(layer),
         weights_(MakeWeights(layer, ShardOf(layer, layout, rank), seed)),
         device_(MakeHostDevice()),
-        stream_(device_->MakeStream("experts")),
+        stream_(device_->MakeStream("experts", StreamPriority::kNormal)),
         kernels_(MakeHostKernels(layer, weights_)) {}
 
   std::vector<float> Experts(std::vector<float> input, int rows) {

@@ -64,7 +64,7 @@ Routed RouteSlice(const Batch& batch, int first, int count) {
   const Layer& layer = batch.layer;
   const size_t pairs = static_cast<size_t>(count) * RoutingWidth(layer);
   const std::unique_ptr<HostDevice> device = MakeHostDevice();
-  const auto stream = device->MakeStream("gate");
+  const auto stream = device->MakeStream("gate", StreamPriority::kNormal);
   const auto kernels = MakeHostKernels(layer, batch.weights);
   Routed routed{std::vector<int32_t>(pairs), std::vector<int32_t>(pairs), std::vector<float>(pairs), {}};
   std::vector<double> sums(RouterSums::Count(layer.experts), -1);

@@ -232,7 +232,9 @@ class WatchedDevice final : public Device {
   int made() const { return made_; }
 
   StatusOr<DeviceMemory> Allocate(size_t bytes) override { return ++made_, device_.Allocate(bytes); }
-  std::unique_ptr<Stream> MakeStream(const std::string& name) override { return ++made_, device_.MakeStream(name); }
+  std::unique_ptr<Stream> MakeStream(const std::string& name, StreamPriority priority) override {
+    return ++made_, device_.MakeStream(name, priority);
+  }
   std::unique_ptr<Event> MakeEvent() override { return ++made_, device_.MakeEvent(); }
   void Record(Event& event, Stream& stream) override { device_.Record(event, stream); }
   void Wait(Stream& stream, Event& event) override { device_.Wait(stream, event); }

@@ -31,7 +31,7 @@ struct OnRank {
   Device& device;
   std::vector<std::unique_ptr<Stream>> streams = [this] {
     std::vector<std::unique_ptr<Stream>> made;
-    for (int i = 0; i < 4; ++i) made.push_back(device.MakeStream(StrCat("stream ", i)));
+    for (int i = 0; i < 4; ++i) made.push_back(device.MakeStream(StrCat("stream ", i), StreamPriority::kNormal));
     return made;
   }();
   std::unique_ptr<Event> first = device.MakeEvent(), second = device.MakeEvent();

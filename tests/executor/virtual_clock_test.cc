@@ -35,8 +35,8 @@ class VirtualJobTest : public ::testing::Test {
       return 0.0;
     });
     for (int rank = 0; rank < ranks; ++rank) {
-      a.push_back(clock->device(rank).MakeStream("a"));
-      b.push_back(clock->device(rank).MakeStream("b"));
+      a.push_back(clock->device(rank).MakeStream("a", StreamPriority::kNormal));
+      b.push_back(clock->device(rank).MakeStream("b", StreamPriority::kNormal));
     }
   }
 
