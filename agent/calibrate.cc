@@ -7,6 +7,7 @@
 
 #include "models/fit/statistics.h"
 #include "models/text.h"
+#include "models/timeline/pricer.h"
 #include "proto/convert/samples.h"
 #include "proto/convert/workload.h"
 
@@ -286,6 +287,35 @@ StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& meas
   if (measurements.empty())
     return InvalidInput("nothing to measure: no layout of this cluster communicates or computes");
   return Calibrator(fleet, measurements, options).Run();
+}
+
+StatusOr<std::vector<Drift>> DriftSince(Fleet& fleet, const std::vector<Measurement>& measurements,
+                                        const Profile& profile) {
+  const auto first = [&](const auto& wanted) {
+    return std::ranges::find_if(measurements, [&](const Measurement& one) {
+      return ContentionOf(one.need.key) == Contention::kNone && wanted(one.need.key);
+    });
+  };
+  std::vector<Measurement> again;
+  for (const auto& found : {first([](const CostKey& key) {
+                              const auto* kernel = std::get_if<KernelKey>(&key);
+                              return kernel != nullptr && CountsFlops(kernel->kernel);
+                            }),
+                            first([](const CostKey& key) {
+                              const auto* collective = std::get_if<CollectiveKey>(&key);
+                              return collective != nullptr && collective->collective == Collective::kAllToAll;
+                            })}) {
+    if (found != measurements.end()) again.push_back(*found);
+  }
+  if (again.empty()) return std::vector<Drift>();
+  ASSIGN_OR_RETURN(const SampleSet samples, Calibrate(fleet, again, {.budget_s = 2}));
+  std::vector<Drift> drifts;
+  Pricer pricer(profile);
+  for (const Sample& sample : samples.samples) {
+    const double expected_s = pricer.Price(sample.key, sample.size).time_s;
+    if (expected_s > 0) drifts.push_back({sample.key, Median(sample.times_s) / expected_s});
+  }
+  return drifts;
 }
 
 }  // namespace moeplan

@@ -43,4 +43,13 @@ struct CalibrationOptions {
 StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& measurements,
                               const CalibrationOptions& options);
 
+// Measures again, within a second or two, the most useful matrix product and all-to-all of `measurements`, and says how
+// many times longer they take than `profile` says: whether the machine is still the one that was calibrated.
+struct Drift {
+  CostKey key;
+  double ratio = 1;
+};
+StatusOr<std::vector<Drift>> DriftSince(Fleet& fleet, const std::vector<Measurement>& measurements,
+                                        const Profile& profile);
+
 }  // namespace moeplan

@@ -267,7 +267,6 @@ class HostRankSession final : public RankSession {
     ASSIGN_OR_RETURN(ReadyGraph * ready, GraphOf(run.graph()));
     const Phase phase = ready->workload.phase;
     if (phase == Phase::kBackward) ready->runner->Enqueue(Phase::kForward);
-    Stream& stream = streams()[StreamKind::kCompute];
     const std::unique_ptr<Event> start = device().MakeEvent();
     streams().Join();
     streams().Fork();

@@ -39,14 +39,30 @@ StatusOr<Profile> CalibrateGrid(Fleet& fleet, const std::vector<Workload>& resol
   return FitProfile(samples);
 }
 
-StatusOr<PlanFunction> MakePlanner(const ValidateOptions& options, Fleet& fleet,
-                                   const std::vector<Workload>& resolved) {
+// Without a source the grid is calibrated; `calibrated` gets what was found.
+StatusOr<PlanFunction> MakePlanner(const ValidateOptions& options, Fleet& fleet, const std::vector<Workload>& resolved,
+                                   std::optional<Profile>& calibrated) {
   if (options.source.given()) {
     return PlanFunction(
         [&options](const Workload& workload) { return options.source.Plan(workload, workload.name, /*top=*/0); });
   }
-  ASSIGN_OR_RETURN(const Profile profile, CalibrateGrid(fleet, resolved));
-  return PlanFunction([profile](const Workload& workload) { return PlanLayer(workload, profile); });
+  ASSIGN_OR_RETURN(calibrated, CalibrateGrid(fleet, resolved));
+  return PlanFunction([&profile = *calibrated](const Workload& workload) { return PlanLayer(workload, profile); });
+}
+
+// Errors of predictions are those of models only while the machine stays the one that was measured.
+Status WarnOfDrift(Fleet& fleet, const std::vector<Workload>& resolved, const Profile& profile) {
+  constexpr double kNotable = 0.1;
+  ASSIGN_OR_RETURN(const std::vector<Drift> drifts,
+                   DriftSince(fleet, MeasurementsOf(resolved, fleet.cluster()), profile));
+  for (const Drift& drift : drifts) {
+    if (std::abs(drift.ratio - 1) < kNotable) continue;
+    std::fprintf(stderr,
+                 "moeplan: the machine changed since it was calibrated: %s now takes %.2f times as long; the errors "
+                 "include that\n",
+                 Describe(drift.key).c_str(), drift.ratio);
+  }
+  return OkStatus();
 }
 
 // The database of the source, for the runs: absent where there is none, or, with a word about it, where it may only be
@@ -141,7 +157,8 @@ Status Run(const ValidateOptions& options) {
   const StatusOr<std::vector<Workload>> resolved = ResolveGrid(grid, fleet->cluster());
   if (!resolved.ok()) return resolved.status().Within(options.workloads);
   ASSIGN_OR_RETURN(std::optional<Store> store, StoreForRuns(options));
-  ASSIGN_OR_RETURN(PlanFunction plan, MakePlanner(options, *fleet, *resolved));
+  std::optional<Profile> calibrated;
+  ASSIGN_OR_RETURN(PlanFunction plan, MakePlanner(options, *fleet, *resolved, calibrated));
   std::vector<PlanId> kept;
   if (store) plan = Keeping(plan, *store, kept);
   ProgressBar bar("validating");
@@ -150,6 +167,7 @@ Status Run(const ValidateOptions& options) {
       Validate(*fleet, *resolved, plan, {.top = options.top, .progress = [&bar](double done, const std::string& what) {
                                            bar.Show(done, what);
                                          }}));
+  if (calibrated) RETURN_IF_ERROR(WarnOfDrift(*fleet, *resolved, *calibrated));
   fleet.reset();
   if (options.json) {
     PrintJson(report);
