@@ -1,13 +1,14 @@
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/options.h"
 #include "models/model/hf_config.h"
 #include "models/text.h"
 #include "models/training/model_graph.h"
+#include "proto/convert/enums.h"
 #include "proto/convert/training_graph.h"
 #include "proto/json.h"
 
@@ -23,19 +24,10 @@ struct GraphCommandOptions {
 };
 
 StatusOr<GateKind> GateFrom(const std::string& name) {
-  constexpr std::array<std::pair<const char*, GateKind>, 6> kGates = {
-      {{"TOP_K", GateKind::kTopK},
-       {"SWITCH", GateKind::kSwitch},
-       {"BATCH_PRIORITIZED", GateKind::kBatchPrioritized},
-       {"EXPERT_CHOICE", GateKind::kExpertChoice},
-       {"RANDOM", GateKind::kRandom},
-       {"HASH", GateKind::kHash}}};
-  std::string names;
-  for (const auto& [known, gate] : kGates) {
-    if (name == known) return gate;
-    names += StrCat(names.empty() ? "" : ", ", known);
-  }
-  return InvalidInput(StrCat("--gate: found ", name, ", expected one of ", names));
+  const auto& type = *v1::Gate::Kind_descriptor();
+  const std::optional<int> number = EnumNumber(type, name);
+  if (!number) return error::UnknownEnum("--gate", name, type);
+  return EnumFromProto<GateKind>(static_cast<v1::Gate::Kind>(*number), "--gate");
 }
 
 StatusOr<ModelConfig> ReadModel(const std::string& path) {

@@ -78,11 +78,12 @@ class Fields {
     if (value == nullptr) return std::nullopt;
     std::vector<int> indices;
     for (const Json& item : value->is_array() ? *value : Json::array({*value})) {
-      if (!item.is_number_integer() || item < 0 || item >= layers) {
+      const double index = item.is_number_integer() ? item.get<double>() : -1;
+      if (index < 0 || index >= layers) {
         Fail(name, Shown(item), StrCat("layers of 0 to ", layers - 1));
         break;
       }
-      indices.push_back(item.get<int>());
+      indices.push_back(static_cast<int>(index));
     }
     return indices;
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "planner/lancet/axes.h"
+
 namespace moeplan {
 namespace {
 

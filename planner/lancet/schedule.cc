@@ -9,6 +9,8 @@ namespace {
 
 constexpr double kNoGain = 1e-12;       // Of two times; less is rounding.
 constexpr size_t kMostRefined = 1024;   // Ranges, counted for each k, up to which all choices of them are compared.
+constexpr double kMostJoint = 1024;     // Places of all weight gradients up to which they are tried with each choice.
+constexpr double kMostTakingOut = 5e5;  // Launches.
 constexpr double kLaunchesOfSort = 16;  // What ordering an instruction costs, in launches played.
 
 std::vector<GradientPlace> PlacesOf(const OverlapProblem& problem, const OverlapChoice& choice) {
@@ -30,8 +32,8 @@ class Chooser {
     best_.unscheduled_s = best_.time_s;
     const CutSearchOutcome cuts = ChooseRanges(graph_, budget_.range_launches, cancelled_);
     Try(cuts.ranges, {});
-    RefineRanges();
     PlaceGradients();
+    RefineRanges();
     RefinePlaces();
     best_.all_ranges = cuts.all_ranges;
     return std::move(best_);
@@ -57,10 +59,16 @@ class Chooser {
   // ---- Ranges.
 
   // All choices of ranges, along the given order: at each instruction it goes on as it is or with a range. Left out is
-  // what cannot end earlier than the best, since each stream still has to run the rest of its instructions.
+  // what cannot end earlier than the best, since each stream still has to run the rest of its instructions. Each choice
+  // is tried with all places of weight gradients, where these are few.
   void RefineRanges() {
     candidates_ = AllRanges(graph_, kMostRefined);
     if (candidates_.empty()) return;
+    end_ = candidates_.back().first;
+    for (const CutRange& range : candidates_) end_ = std::max(end_, range.last);
+    const auto backward = [](const TimedInstruction& one) { return one.phase == Pass::kBackward; };
+    const auto first_backward = std::ranges::find_if(graph_.instructions, backward);
+    moving_ = static_cast<int>(first_backward - graph_.instructions.begin());
     rest_.assign(graph_.size() + 1, {});
     for (int i = graph_.size(); i-- > 0;) {
       const TimedInstruction& one = graph_.instructions[i];
@@ -79,10 +87,10 @@ class Chooser {
     const TwoStreamTimeline::Streams here = timeline.streams();
     const double floor_s =
         std::max(here.exchange_s + rest_[i].exchange_s, here.compute_s + rest_[i].compute_s) * (1 - kNoGain);
-    if (floor_s >= best_.time_s) return;
-    if (i == graph_.size()) {
-      left_ -= EvaluationLaunches();
-      Try(chosen_, {});
+    // Beyond, weight gradients may leave their places, and what was played so far is no bound.
+    if (i <= moving_ && floor_s >= best_.time_s) return;
+    if (i > end_) {
+      TryChosen();
       return;
     }
     auto range = std::ranges::lower_bound(candidates_, i, {}, &CutRange::first);
@@ -102,7 +110,23 @@ class Chooser {
     Go(i + 1, timeline);
   }
 
+  void TryChosen() {
+    if (PlaceChoices() > kMostJoint) {
+      left_ -= EvaluationLaunches();
+      Try(chosen_, best_.places);
+      return;
+    }
+    OverlapChoice choice(best_.problem.gradients.size(), kUnassigned);
+    TryAllPlaces(0, choice, chosen_);
+  }
+
   // ---- Weight gradients.
+
+  double PlaceChoices() const {
+    double choices = 1;
+    for (const std::vector<int>& fits : best_.problem.fits) choices *= static_cast<double>(fits.size() + 1);
+    return choices;
+  }
 
   void PlaceGradients() {
     best_.problem = LabelWeightGradients(graph_);
@@ -118,9 +142,7 @@ class Chooser {
 
   void RefinePlaces() {
     left_ = budget_.refined_launches;
-    double choices = 1;
-    for (const std::vector<int>& fits : best_.problem.fits) choices *= static_cast<double>(fits.size() + 1);
-    if (choices * EvaluationLaunches() <= left_) {
+    if (PlaceChoices() * EvaluationLaunches() <= left_) {
       OverlapChoice choice(best_.problem.gradients.size(), kUnassigned);
       const Cuts ranges = best_.ranges;
       TryAllPlaces(0, choice, ranges);
@@ -130,8 +152,9 @@ class Chooser {
   }
 
   void TryAllPlaces(size_t i, OverlapChoice& choice, const Cuts& ranges) {
-    if (Stopped()) return;
+    if (left_ <= 0 || Stopped()) return;
     if (i == choice.size()) {
+      left_ -= EvaluationLaunches();
       Try(ranges, PlacesOf(best_.problem, choice));
       return;
     }
@@ -145,7 +168,7 @@ class Chooser {
 
   // One by one, where it ends earlier without.
   void TakeOutUseless() {
-    left_ = std::min(left_, budget_.refined_launches / 8);
+    left_ = std::min(left_, kMostTakingOut);
     for (size_t i = 0; i < best_.places.size() && left_ > 0 && !Stopped(); left_ -= EvaluationLaunches()) {
       std::vector<GradientPlace> fewer = best_.places;
       fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
@@ -163,6 +186,8 @@ class Chooser {
   std::vector<TwoStreamTimeline::Streams> rest_;  // What each stream has still to run, at least.
   std::vector<Launch> launches_;
   Cuts chosen_;
+  int end_ = 0;      // The last instruction of any range.
+  int moving_ = 0;   // The first backward instruction.
   double left_ = 0;  // Launches.
 };
 

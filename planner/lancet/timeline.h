@@ -59,7 +59,8 @@ class TwoStreamTimeline {
   const Streams& streams() const { return streams_; }
   // Goes back to where the streams were, or to the start. Launches queued since must be queued anew before they are
   // read.
-  void Rewind(const Streams& streams = {}) { streams_ = streams; }
+  void Rewind() { streams_ = Streams(); }
+  void Rewind(const Streams& streams) { streams_ = streams; }
 
  private:
   double& PartEndS(int instruction, int part) { return part_end_s_[size_t(instruction) * graph_.max_parts + part]; }

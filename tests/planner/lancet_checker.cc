@@ -30,7 +30,7 @@ LancetChecker::LancetChecker(const json& graph) : graph_(graph) {
   }
   for (const json& reader : instructions_) {
     std::vector<int>& producers = producers_.emplace_back();
-    for (const std::string tensor : reader.value("inputs", std::vector<std::string>())) {
+    for (const std::string& tensor : reader.value("inputs", std::vector<std::string>())) {
       for (int p = 0; p < size(); ++p) {
         const auto outputs = instructions_[p].value("outputs", std::vector<std::string>());
         if (std::ranges::find(outputs, tensor) != outputs.end()) producers.push_back(p);
@@ -50,7 +50,8 @@ bool LancetChecker::Depends(int later, int earlier) const {
   std::vector<bool> seen(size(), false);
   std::function<bool(int)> reaches = [&](int i) {
     if (i == earlier) return true;
-    if (std::exchange(seen[i], true)) return false;
+    if (seen[i]) return false;
+    seen[i] = true;
     const std::vector<int> producers = ProducersOf(i);
     return std::ranges::any_of(producers, reaches);
   };
