@@ -9,6 +9,7 @@ namespace {
 
 constexpr double kNoGain = 1e-12;       // Of two times; less is rounding.
 constexpr size_t kMostRefined = 1024;   // Ranges, counted for each k, up to which all choices of them are compared.
+constexpr size_t kMostBorders = 32;     // Of groups; beyond, the search would end without an answer.
 constexpr double kMostJoint = 1024;     // Places of all weight gradients up to which they are tried with each choice.
 constexpr double kMostTakingOut = 5e5;  // Launches.
 constexpr double kLaunchesOfSort = 16;  // What ordering an instruction costs, in launches played.
@@ -62,6 +63,9 @@ class Chooser {
   // what cannot end earlier than the best, since each stream still has to run the rest of its instructions. Each choice
   // is tried with all places of weight gradients, where these are few.
   void RefineRanges() {
+    size_t borders = 0;
+    for (const std::vector<int>& run : GroupBorders(graph_)) borders += run.size();
+    if (borders > kMostBorders) return;
     candidates_ = AllRanges(graph_, kMostRefined);
     if (candidates_.empty()) return;
     end_ = candidates_.back().first;

@@ -334,7 +334,7 @@ TEST(LancetTest, WrongGraphsAreRefusedByInstruction) {
   EXPECT_THAT(with("/instructions/4/bytes", 0), HasSubstr("instructions[4] (out).bytes: found 0"));
   EXPECT_THAT(with("/instructions/4/groupSize", 0), HasSubstr("instructions[4] (out).groupSize: found 0"));
   EXPECT_THAT(with("/instructions/4/weightGradient", true), HasSubstr("instructions[4] (out).weightGradient"));
-  EXPECT_THAT(with("/instructions/3/op", "MATMULL"), HasSubstr("instructions[3].op: found \"MATMULL\""));
+  EXPECT_THAT(with("/instructions/3/op", "MATMULL"), HasSubstr("instructions[3].op: found the string \"MATMULL\""));
   EXPECT_THAT(with("/instructions/3/weight", 1), HasSubstr("instructions[3].weight: unknown field"));
   json timeless = Layer(2);
   timeless["instructions"][1].erase("timeS");
