@@ -21,6 +21,7 @@ int Main(int argc, char** argv) {
   AddFit(app, invocation);
   AddProfile(app, invocation);
   AddPlan(app, invocation);
+  AddGraph(app, invocation);
   AddRun(app, invocation);
   AddValidate(app, invocation);
   AddServe(app, invocation);

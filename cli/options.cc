@@ -20,9 +20,11 @@
 #include "models/text.h"
 #include "moeplan/v1/cluster.pb.h"
 #include "planner/client/planner_client.h"
+#include "planner/rules/lancet.h"
 #include "planner/search/plan_layer.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/profile.h"
+#include "proto/convert/training_graph.h"
 #include "proto/convert/workload.h"
 #include "proto/json.h"
 
@@ -184,6 +186,14 @@ Status SourceOption::CheckOne() const {
 }
 
 StatusOr<Profile> SourceOption::LoadProfile() const {
+  RETURN_IF_ERROR(CheckOne());
+  if (!planner_.empty()) {
+    ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(planner_, kPlannerDeadlineS));
+    v1::GetProfileRequest request;
+    request.set_profile_name(profile_name_);
+    ASSIGN_OR_RETURN(const v1::GetProfileResponse response, client->GetProfile(request));
+    return ProfileFromProto(response.profile());
+  }
   if (!profile_file_.empty()) {
     ASSIGN_OR_RETURN(const auto message, ReadMessage<v1::Profile>(profile_file_));
     StatusOr<Profile> profile = ProfileFromProto(message);
@@ -205,15 +215,36 @@ StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::str
     if (!answer.ok()) return answer.status().Within(origin);
     return answer;
   }
-  ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(planner_, kPlannerDeadlineS));
   v1::PlanRequest request;
   *request.mutable_workload() = ToProto(workload);
-  request.set_profile_name(profile_name_);
   if (top > 0) request.set_top(top);
-  const StatusOr<v1::PlanResponse> response = client->Plan(request);
-  if (!response.ok())
-    return response.status().code() == StatusCode::kInvalidInput ? response.status().Within(origin) : response.status();
-  return PlanAnswerFromProto(*response);
+  ASSIGN_OR_RETURN(const v1::PlanResponse response, AskPlanner(std::move(request), origin));
+  return PlanAnswerFromProto(response);
+}
+
+StatusOr<GraphPlanAnswer> SourceOption::Plan(const TrainingGraph& graph, const std::string& origin) const {
+  if (given() || !profile_name_.empty()) RETURN_IF_ERROR(CheckOne());
+  if (!planner_.empty()) {
+    v1::PlanRequest request;
+    *request.mutable_graph() = ToProto(graph);
+    ASSIGN_OR_RETURN(const v1::PlanResponse response, AskPlanner(std::move(request), origin));
+    return GraphPlanAnswerFromProto(response);
+  }
+  std::optional<Profile> profile;
+  if (given()) {
+    ASSIGN_OR_RETURN(profile, LoadProfile());
+  }
+  StatusOr<GraphPlanAnswer> answer = PlanGraph(graph, profile ? &*profile : nullptr);
+  if (!answer.ok()) return answer.status().Within(origin);
+  return answer;
+}
+
+StatusOr<v1::PlanResponse> SourceOption::AskPlanner(v1::PlanRequest request, const std::string& origin) const {
+  ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(planner_, kPlannerDeadlineS));
+  request.set_profile_name(profile_name_);
+  StatusOr<v1::PlanResponse> response = client->Plan(request);
+  if (!response.ok() && response.status().code() == StatusCode::kInvalidInput) return response.status().Within(origin);
+  return response;
 }
 
 StatusOr<double> ParseSeconds(const std::string& option, const std::string& text) {

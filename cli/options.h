@@ -13,7 +13,9 @@
 #include "models/cost/profile.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
+#include "models/training/training_graph.h"
 #include "models/workload/workload.h"
+#include "moeplan/v1/plan.pb.h"
 
 namespace moeplan::cli {
 
@@ -42,12 +44,16 @@ class SourceOption {
   void Add(CLI::App& command);
   bool given() const { return !profile_file_.empty() || !db_.empty() || !planner_.empty(); }
   const std::string& db() const { return db_; }  // Empty: another source.
+  // The profile, from wherever the source is.
+  StatusOr<Profile> LoadProfile() const;
   // The answer for one workload, from wherever the source is; `origin` (its file) begins errors about the workload.
   StatusOr<PlanAnswer> Plan(const Workload& workload, const std::string& origin, int top) const;
+  // Likewise for a validated training graph; no source need be given where it has every time.
+  StatusOr<GraphPlanAnswer> Plan(const TrainingGraph& graph, const std::string& origin) const;
 
  private:
   Status CheckOne() const;
-  StatusOr<Profile> LoadProfile() const;
+  StatusOr<v1::PlanResponse> AskPlanner(v1::PlanRequest request, const std::string& origin) const;
 
   std::string profile_file_, db_, planner_, profile_name_;
 };

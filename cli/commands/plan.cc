@@ -5,6 +5,7 @@
 #include "cli/options.h"
 #include "models/text.h"
 #include "proto/convert/plan.h"
+#include "proto/convert/training_graph.h"
 #include "proto/convert/workload.h"
 #include "proto/json.h"
 
@@ -88,9 +89,48 @@ Status CheckFeasible(const PlanCommandOptions& options, const PlanAnswer& answer
   return Infeasible(StrCat(options.workload, ": ", answer.explanation));
 }
 
+StatusOr<TrainingGraph> ReadGraph(const std::string& path) {
+  ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::TrainingGraph>(path));
+  StatusOr<TrainingGraph> graph = TrainingGraphFromProto(message);
+  if (!graph.ok()) return graph.status().Within(path);
+  if (const Status status = ValidateTrainingGraph(*graph); !status.ok()) return status.Within(path);
+  return graph;
+}
+
+void PrintGraphAnswer(const GraphPlanAnswer& answer) {
+  const LancetAnswer& lancet = answer.lancet;
+  std::printf("%s\n\n", answer.explanation.c_str());
+  std::vector<std::vector<std::string>> ranges = {{"range", "parts", "time"}};
+  for (const LancetAnswer::Partition& one : lancet.partitions) {
+    ranges.push_back({StrCat(one.first, " ... ", one.last), StrCat(one.parts), Duration(one.time_s)});
+  }
+  if (ranges.size() > 1) std::printf("%s\n", Table(ranges).c_str());
+  std::vector<std::vector<std::string>> gradients = {{"weight gradient", "beside"}};
+  for (const LancetAnswer::Assignment& one : lancet.weight_gradients) {
+    gradients.push_back({one.instruction, one.all_to_all});
+  }
+  if (gradients.size() > 1) std::printf("%s\n", Table(gradients).c_str());
+  for (const std::string& warning : answer.warnings) std::printf("warning: %s\n", warning.c_str());
+}
+
+Status RunGraph(const PlanCommandOptions& options) {
+  if (options.top_given) return InvalidInput("--top: found beside --graph, expected with --workload");
+  ASSIGN_OR_RETURN(const TrainingGraph graph, ReadGraph(options.graph));
+  ASSIGN_OR_RETURN(const GraphPlanAnswer answer, options.source.Plan(graph, options.graph));
+  if (options.json) {
+    PrintJson(ToProto(answer));
+  } else {
+    PrintGraphAnswer(answer);
+  }
+  return OkStatus();
+}
+
 Status Run(const PlanCommandOptions& options) {
-  if (!options.graph.empty()) return Unimplemented("--graph (Lancet) is not there yet; use --workload");
-  if (options.workload.empty()) return InvalidInput("--workload: not given, expected WORKLOAD.json");
+  if (options.workload.empty() == options.graph.empty()) {
+    return InvalidInput(StrCat("found ", options.graph.empty() ? "neither" : "both", " of --workload and --graph, ",
+                               "expected WORKLOAD.json or GRAPH.json"));
+  }
+  if (!options.graph.empty()) return RunGraph(options);
   if (options.top_given && options.top < 1)
     return InvalidInput(StrCat("--top: found ", options.top, ", expected at least 1"));
   ASSIGN_OR_RETURN(const Workload workload, ReadWorkload(options.workload));
@@ -108,11 +148,12 @@ Status Run(const PlanCommandOptions& options) {
 void AddPlan(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<PlanCommandOptions>();
   CLI::App* command =
-      AddCommand(app, invocation, "plan", "Say how an MoE layer should run",
+      AddCommand(app, invocation, "plan", "Say how an MoE layer, or a training graph, should run",
                  "moeplan plan --db moeplan.db --workload workload.json --top 5", [options] { return Run(*options); });
   options->source.Add(*command);
   command->add_option("--workload", options->workload, "WORKLOAD.json");
-  command->add_option("--graph", options->graph, "GRAPH.json, a training graph (not there yet)");
+  command->add_option("--graph", options->graph,
+                      "GRAPH.json, a training graph, instead of a workload; needs no SOURCE where every time is in it");
   command->add_option("--top", options->top, "How many candidates to print (default: all)")
       ->each([options](const std::string&) { options->top_given = true; });
   command->add_flag("--json", options->json, "Print the whole answer as JSON");

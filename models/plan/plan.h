@@ -103,6 +103,30 @@ struct SchemoeAnswer {
   friend bool operator==(const SchemoeAnswer&, const SchemoeAnswer&) = default;
 };
 
+// Of a training graph, so not among the RuleAnswers of a layer.
+struct LancetAnswer {
+  struct Assignment {
+    std::string instruction, all_to_all;  // Ids, as all names here.
+
+    friend bool operator==(const Assignment&, const Assignment&) = default;
+  };
+  struct Partition {
+    std::string first, last;
+    int parts = 2;
+    double time_s = 0;  // Of the cut range by itself.
+
+    friend bool operator==(const Partition&, const Partition&) = default;
+  };
+
+  std::vector<Assignment> weight_gradients;
+  std::vector<Partition> partitions;
+  double unscheduled_time_s = 0;   // Of the given order.
+  double time_s = 0;               // Of `order`.
+  std::vector<std::string> order;  // Launches: "id", or "id#1" ... "id#k" of what is cut in k.
+
+  friend bool operator==(const LancetAnswer&, const LancetAnswer&) = default;
+};
+
 struct RuleAnswers {
   std::optional<ParmAnswer> parm;
   std::optional<MontaAnswer> monta;
@@ -141,6 +165,17 @@ struct PlanAnswer {
   std::string explanation;
 
   friend bool operator==(const PlanAnswer&, const PlanAnswer&) = default;
+};
+
+// The answer to a training graph.
+struct GraphPlanAnswer {
+  std::string profile_name;  // Empty: none was asked for.
+  int profile_version = 0;
+  LancetAnswer lancet;
+  std::vector<std::string> warnings;
+  std::string explanation;
+
+  friend bool operator==(const GraphPlanAnswer&, const GraphPlanAnswer&) = default;
 };
 
 }  // namespace moeplan

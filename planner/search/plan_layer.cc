@@ -35,7 +35,7 @@ void AskRules(const Workload& workload, const Profile& profile, PriceNotes& note
   Record(ParmRule(workload, profile, notes), "parm", answer.rules.parm, answer.skipped_rules);
   Record(MontaRule(workload, profile, notes), "monta", answer.rules.monta, answer.skipped_rules);
   Record(SchemoeRule(workload, profile, notes), "schemoe", answer.rules.schemoe, answer.skipped_rules);
-  answer.skipped_rules.push_back({"lancet", "not in this version"});
+  answer.skipped_rules.push_back({"lancet", "asks for a training graph: moeplan plan --graph GRAPH.json"});
 }
 
 // ---- Candidates.

@@ -101,7 +101,7 @@ class Server::Impl {
   }
 
   void KeepPlan(const v1::PlanResponse& answer) {
-    if (!plan_log_) return;
+    if (!plan_log_ || !answer.has_workload()) return;  // Plans of graphs are not run.
     const Status kept = plan_log_->Keep(answer);
     if (!kept.ok()) Log(StrCat("an answered plan was not kept: ", kept.message()));
   }

@@ -110,6 +110,24 @@ StatusOr<SchemoeAnswer> SchemoeFromProto(const v1::SchemoeRule& message) {
                        .order = {message.order().begin(), message.order().end()}};
 }
 
+StatusOr<LancetAnswer> LancetFromProto(const v1::LancetRule& message) {
+  LancetAnswer lancet = {.unscheduled_time_s = message.unscheduled_time_s(),
+                         .time_s = message.time_s(),
+                         .order = {message.order().begin(), message.order().end()}};
+  RETURN_IF_ERROR(NotNegative("rules.lancet", "unscheduledTimeS", lancet.unscheduled_time_s));
+  RETURN_IF_ERROR(NotNegative("rules.lancet", "timeS", lancet.time_s));
+  for (const auto& one : message.weight_gradients()) {
+    lancet.weight_gradients.push_back({one.instruction(), one.all_to_all()});
+  }
+  for (const auto& one : message.partitions()) {
+    const std::string path = ItemPath("rules.lancet.partitions", lancet.partitions.size());
+    RETURN_IF_ERROR(AtLeastOne(path, "parts", one.parts()));
+    RETURN_IF_ERROR(NotNegative(path, "timeS", one.time_s()));
+    lancet.partitions.push_back({one.first(), one.last(), one.parts(), one.time_s()});
+  }
+  return lancet;
+}
+
 StatusOr<RuleAnswers> RulesFromProto(const v1::Rules& message) {
   RuleAnswers rules;
   if (message.has_parm()) {
@@ -183,6 +201,26 @@ v1::Rules ToProto(const RuleAnswers& rules) {
   return message;
 }
 
+v1::LancetRule ToProto(const LancetAnswer& lancet) {
+  v1::LancetRule message;
+  for (const LancetAnswer::Assignment& one : lancet.weight_gradients) {
+    v1::LancetRule::Assignment& assignment = *message.add_weight_gradients();
+    assignment.set_instruction(one.instruction);
+    assignment.set_all_to_all(one.all_to_all);
+  }
+  for (const LancetAnswer::Partition& one : lancet.partitions) {
+    v1::LancetRule::Partition& partition = *message.add_partitions();
+    partition.set_first(one.first);
+    partition.set_last(one.last);
+    partition.set_parts(one.parts);
+    partition.set_time_s(one.time_s);
+  }
+  message.set_unscheduled_time_s(lancet.unscheduled_time_s);
+  message.set_time_s(lancet.time_s);
+  message.mutable_order()->Assign(lancet.order.begin(), lancet.order.end());
+  return message;
+}
+
 v1::Search ToProto(const SearchOutcome& search) {
   v1::Search message;
   message.set_stop_reason(EnumToProto<v1::Search::StopReason>(search.stop_reason));
@@ -244,6 +282,17 @@ StatusOr<PlanAnswer> PlanAnswerFromProto(const v1::PlanResponse& message) {
   return answer;
 }
 
+StatusOr<GraphPlanAnswer> GraphPlanAnswerFromProto(const v1::PlanResponse& message) {
+  if (!message.rules().has_lancet()) return error::Mismatch("rules.lancet", "nothing", "an object");
+  GraphPlanAnswer answer = {.profile_name = message.profile_name(),
+                            .profile_version = message.profile_version(),
+                            .warnings = {message.warnings().begin(), message.warnings().end()},
+                            .explanation = message.explanation()};
+  RETURN_IF_ERROR(NotNegative("", "profileVersion", answer.profile_version));
+  ASSIGN_OR_RETURN(answer.lancet, LancetFromProto(message.rules().lancet()));
+  return answer;
+}
+
 v1::TaskTiming ToProto(const TaskTiming& timing) {
   v1::TaskTiming message;
   message.set_task(timing.task);
@@ -290,6 +339,16 @@ v1::PlanResponse ToProto(const PlanAnswer& answer) {
   *message.mutable_search() = ToProto(answer.search);
   for (const Plan& plan : answer.candidates) *message.add_candidates() = ToProto(plan);
   if (!answer.candidates.empty()) *message.mutable_best() = message.candidates(0);
+  message.set_explanation(answer.explanation);
+  return message;
+}
+
+v1::PlanResponse ToProto(const GraphPlanAnswer& answer) {
+  v1::PlanResponse message;
+  message.set_profile_name(answer.profile_name);
+  message.set_profile_version(answer.profile_version);
+  *message.mutable_rules()->mutable_lancet() = ToProto(answer.lancet);
+  message.mutable_warnings()->Assign(answer.warnings.begin(), answer.warnings.end());
   message.set_explanation(answer.explanation);
   return message;
 }

@@ -247,5 +247,88 @@ TEST(FitCommandTest, RepeatedSamplesAreMergedAndBadOnesRefused) {
                 "samples[2].timeS[1]");
 }
 
+// ---- Training graphs.
+
+const Json kGraph = Json::parse(R"({"instructions": [
+    {"id": "a", "op": "ALL_TO_ALL", "phase": "BACKWARD", "timeS": 6, "outputs": ["x"]},
+    {"id": "y", "op": "MATMUL", "phase": "BACKWARD", "timeS": 2, "inputs": ["x"]},
+    {"id": "dw", "op": "MATMUL", "phase": "BACKWARD", "timeS": 5, "weightGradient": true}]})");
+
+TEST(PlanGraphCommandTest, AGraphWithEveryTimeIsAnsweredWithoutASource) {
+  const TemporaryFolder folder;
+  const Outcome outcome = RunMoeplan({"plan", "--graph", folder.Write("graph.json", kGraph.dump()), "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json answer = Json::parse(outcome.out);
+  EXPECT_FALSE(answer.contains("workload"));
+  EXPECT_FALSE(answer.contains("best"));
+  EXPECT_EQ(answer.at("candidates"), Json::array());
+  EXPECT_EQ(answer.at("profileVersion"), 0);
+  EXPECT_EQ(answer.at("rules").size(), 1U);
+  EXPECT_EQ(answer.at("rules").at("lancet"), Json::parse(R"({
+      "weightGradients": [{"instruction": "dw", "allToAll": "a"}], "partitions": [],
+      "unscheduledTimeS": 13, "timeS": 8, "order": ["a", "dw", "y"]})"));
+  const Outcome text = RunMoeplan({"plan", "--graph", folder.Write("graph.json", kGraph.dump())});
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_THAT(text.out, AllOf(HasSubstr("38.5 % earlier"), HasSubstr("dw")));
+}
+
+TEST(PlanGraphCommandTest, WrongGraphsAndCommandLinesAreRefused) {
+  const TemporaryFolder folder;
+  const auto plan = [&](const std::string& pointer, const Json& value) {
+    Json graph = kGraph;
+    graph[Json::json_pointer(pointer)] = value;
+    return RunMoeplan({"plan", "--graph", folder.Write("graph.json", graph.dump()), "--json"});
+  };
+  ExpectRefused(plan("/instructions/1/id", "a"), "graph.json: instructions[1] (a).id");
+  ExpectRefused(plan("/instructions/1/timeS", -1), "graph.json: instructions[1] (y).timeS");
+  ExpectRefused(plan("/instructions/1/tmeS", 1), "instructions[1].tmeS");
+  ExpectRefused(plan("/instructions/0/inputs", {"x"}), "no cycle");
+  ExpectRefused(RunMoeplan({"plan", "--graph", folder / "absent.json"}), "absent.json");
+  const std::string graph = folder.Write("graph.json", kGraph.dump());
+  ExpectRefused(RunMoeplan({"plan", "--profile", kProfile}), "found neither of --workload and --graph");
+  ExpectRefused(RunMoeplan({"plan", "--graph", graph, "--workload", kWorkload}),
+                "found both of --workload and --graph");
+  ExpectRefused(RunMoeplan({"plan", "--graph", graph, "--profile-name", "x"}), "--profile");
+  ExpectRefused(RunMoeplan({"plan", "--graph", graph, "--top", "2"}), "--top");
+  Json unpriced = kGraph;
+  unpriced["instructions"][0].erase("timeS");
+  const std::string asked = folder.Write("unpriced.json", unpriced.dump());
+  ExpectRefused(RunMoeplan({"plan", "--graph", asked}), "instructions[0] (a): found neither its timeS nor a profile");
+  unpriced["instructions"][0].update({{"bytes", 1024}, {"groupSize", 4}, {"ranksPerNode", 1}});
+  ExpectRefused(RunMoeplan({"plan", "--profile", kProfile, "--graph", folder.Write("unpriced.json", unpriced.dump())}),
+                "ALL_TO_ALL groupSize 4 ranksPerNode 1");
+}
+
+TEST(GraphCommandTest, ThePapersModelsArePlannedFromTheirConfigs) {
+  const TemporaryFolder folder;
+  const std::string examples = std::string(MOEPLAN_EXAMPLES) + "/";
+  for (const auto& [model, layers] : {std::pair("gpt2-s-moe.json", 6U), std::pair("gpt2-l-moe.json", 12U)}) {
+    const Outcome graph =
+        RunMoeplan({"graph", "--profile", examples + "profile-2x8.json", "--model", examples + model, "--batch", "24",
+                    "--sequence-length", "512", "--expert-parallel", "16", "--gate", "SWITCH"});
+    ASSERT_EQ(graph.exit_code, 0) << graph.err;
+    const Outcome plan = RunMoeplan({"plan", "--graph", folder.Write("graph.json", graph.out), "--json"});
+    ASSERT_EQ(plan.exit_code, 0) << plan.err;
+    const Json lancet = Json::parse(plan.out).at("rules").at("lancet");
+    EXPECT_LT(lancet.at("timeS"), lancet.at("unscheduledTimeS"));
+    EXPECT_EQ(lancet.at("partitions").size(), layers);
+  }
+}
+
+TEST(GraphCommandTest, WrongModelsAndOptionsAreRefused) {
+  const TemporaryFolder folder;
+  const std::string examples = std::string(MOEPLAN_EXAMPLES) + "/";
+  const auto graph = [&](const std::string& model, const std::string& ranks, const std::string& gate = "TOP_K") {
+    return RunMoeplan({"graph", "--profile", examples + "profile-2x8.json", "--model", model, "--batch", "1",
+                       "--sequence-length", "8", "--expert-parallel", ranks, "--gate", gate});
+  };
+  const std::string gpt2 = examples + "gpt2-s-moe.json";
+  ExpectRefused(graph(gpt2, "3"), "expert parallel: found 3, expected a divisor of the 32 experts");
+  ExpectRefused(graph(gpt2, "8"), "the profile lacks ALL_TO_ALL groupSize 8 ranksPerNode 8");
+  ExpectRefused(graph(gpt2, "16", "TOP"), "--gate: found TOP");
+  ExpectRefused(graph(folder.Write("config.json", "{}"), "16"), "config.json: hidden_size");
+  ExpectRefused(graph(folder / "absent.json", "16"), "absent.json");
+}
+
 }  // namespace
 }  // namespace moeplan::testing

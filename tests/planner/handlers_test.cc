@@ -116,11 +116,65 @@ TEST_F(HandlersTest, TopCutsTheCandidatesAndZeroIsRefused) {
   EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kInvalidInput, "top: found 0"));
 }
 
+// An all-to-all of `bytes` over two ranks, one on each node, and what can be done beside it.
+v1::PlanRequest GraphRequest() {
+  v1::PlanRequest request;
+  const Status status = ParseJson(R"({"graph": {"instructions": [
+      {"id": "a", "op": "ALL_TO_ALL", "phase": "BACKWARD", "timeS": 6, "outputs": ["x"]},
+      {"id": "y", "op": "MATMUL", "phase": "BACKWARD", "timeS": 2, "inputs": ["x"]},
+      {"id": "dw", "op": "MATMUL", "phase": "BACKWARD", "timeS": 5, "weightGradient": true}]}})",
+                                  "request", request);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return request;
+}
+
+TEST_F(HandlersTest, AGraphWithEveryTimeNeedsNoProfile) {
+  const auto response = service::Plan(environment(), GraphRequest(), {});
+  ASSERT_TRUE(response.ok()) << response.status().message();
+  EXPECT_EQ(response->rules().lancet().unscheduled_time_s(), 13);
+  EXPECT_EQ(response->rules().lancet().time_s(), 8);
+  EXPECT_THAT(response->rules().lancet().order(), ElementsAre("a", "dw", "y"));
+  EXPECT_EQ(response->profile_name(), "");
+  EXPECT_FALSE(response->has_workload());
+  EXPECT_FALSE(response->has_search());
+}
+
+TEST_F(HandlersTest, AGraphIsPricedWithTheProfileOfTheRequest) {
+  v1::PlanRequest request = GraphRequest();
+  v1::Instruction& exchange = *request.mutable_graph()->mutable_instructions(0);
+  exchange.clear_time_s();
+  exchange.set_bytes(33554432);
+  exchange.set_group_size(2);
+  exchange.set_ranks_per_node(1);
+  EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kNotFound, ""));
+  Put(ExamplePutProfile("a"));
+  const auto stored = service::Plan(environment(), request, {});
+  ASSERT_TRUE(stored.ok()) << stored.status().message();
+  // Half of the bytes cross at 63 % of 25 GB/s; y follows, dw has room before it or not.
+  const double exchange_s = 33554432 / 2 / (0.63 * 25e9);
+  EXPECT_NEAR(stored->rules().lancet().time_s(), 7 + exchange_s, 1e-9);
+  EXPECT_EQ(stored->profile_version(), 1);
+  *request.mutable_profile() = ContractMessage<v1::Profile>("profile.example.json");
+  const auto offered = service::Plan(environment(), request, {});
+  ASSERT_TRUE(offered.ok()) << offered.status().message();
+  EXPECT_EQ(offered->rules().lancet().time_s(), stored->rules().lancet().time_s());
+  EXPECT_EQ(offered->profile_version(), 0);
+}
+
+TEST_F(HandlersTest, AWrongGraphIsRefusedByInstruction) {
+  v1::PlanRequest request = GraphRequest();
+  request.mutable_graph()->mutable_instructions(1)->set_id("a");
+  EXPECT_THAT(service::Plan(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "instructions[1] (a).id: found an id that instructions[0] (a) has"));
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_THAT(service::Plan(environment(), GraphRequest(), stop.get_token()), IsError(StatusCode::kCancelled, ""));
+}
+
 TEST_F(HandlersTest, WhatThisVersionLacksIsSaidRatherThanIgnored) {
   v1::PlanRequest request;
   EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kInvalidInput, "workload: found nothing"));
   request.mutable_graph();
-  EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kUnimplemented, "graph"));
   request.mutable_workload();
   EXPECT_THAT(service::Plan(environment(), request, {}),
               IsError(StatusCode::kInvalidInput, "graph: found beside workload"));

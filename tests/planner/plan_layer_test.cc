@@ -326,7 +326,7 @@ TEST(PlanLayerTest, WhatEveryVariantLacksIsToldOnce) {
 
 TEST(PlanLayerTest, RulesOfLaterVersionsAreSkippedByName) {
   EXPECT_THAT(Answer(SmallWorkload(), SmallProfile()).skipped_rules,
-              ElementsAre(Skipped{"lancet", "not in this version"}));
+              ElementsAre(Skipped{"lancet", "asks for a training graph: moeplan plan --graph GRAPH.json"}));
 }
 
 TEST(PlanLayerTest, ARuleWithoutItsCodecsIsSkippedAndTheOthersAnswer) {

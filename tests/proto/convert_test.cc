@@ -10,6 +10,7 @@
 #include "proto/convert/plan.h"
 #include "proto/convert/profile.h"
 #include "proto/convert/samples.h"
+#include "proto/convert/training_graph.h"
 #include "proto/convert/workload.h"
 #include "proto/json.h"
 
@@ -90,6 +91,7 @@ TEST(EnumTest, DomainAndMessagesNameTheSameThings) {
   ExpectSameNames<Family, v1::Schedule::Family>(8);
   ExpectSameNames<TaskKind, v1::Task::Kind>(13);
   ExpectSameNames<StreamKind, v1::Stream::Kind>(4);
+  ExpectSameNames<InstructionOp, v1::Instruction::Op>(11);
 }
 
 TEST(EnumTest, EnumsWithoutNamesInTheDomainAgreeToo) {
@@ -485,6 +487,24 @@ TEST(PlanConversionTest, RoundTrips) {
   ExpectRoundTrip<v1::PlanResponse>(PlanAnswer(), PlanAnswerFromProto);
 }
 
+TEST(PlanConversionTest, AnswersToGraphsRoundTrip) {
+  GraphPlanAnswer answer = {.profile_name = "p", .profile_version = 3, .warnings = {"w"}, .explanation = "because"};
+  answer.lancet = {.weight_gradients = {{"dw", "a"}},
+                   .partitions = {{"first", "last", 3, 0.5}},
+                   .unscheduled_time_s = 2,
+                   .time_s = 1,
+                   .order = {"first#1", "dw"}};
+  ExpectRoundTrip<v1::PlanResponse>(answer, GraphPlanAnswerFromProto);
+  ExpectRoundTrip<v1::PlanResponse>(GraphPlanAnswer(), GraphPlanAnswerFromProto);
+  EXPECT_THAT(ToJson(ToProto(GraphPlanAnswer()), JsonStyle::kCompact),
+              HasSubstr(R"("rules":{"lancet":{"weightGradients":[],"partitions":[],"unscheduledTimeS":0,"timeS":0,)"
+                        R"("order":[]}},"skippedRules":[],"skippedCandidates":[],"warnings":[],"candidates":[],)"));
+  EXPECT_EQ(ErrorOf(GraphPlanAnswerFromProto(ToProto(FullAnswer()))),
+            "rules.lancet: found nothing, expected an object");
+  EXPECT_EQ(ErrorOf(PlanAnswerFromProto(ToProto(answer))),
+            "workload: found nothing, expected the workload that was planned");
+}
+
 TEST(PlanConversionTest, BestIsTheFirstCandidate) {
   const v1::PlanResponse response = ToProto(FullAnswer());
   EXPECT_EQ(response.best().schedule(), v1::Schedule::PIPELINE);
@@ -551,6 +571,33 @@ TEST(PlanConversionTest, WhatCannotBeRunIsRefused) {
               StartsWith("search.stopReason: found nothing"));
   EXPECT_THAT(ErrorAfter([](auto& response) { response.mutable_workload()->mutable_layout()->set_data_parallel(0); }),
               StartsWith("workload.layout.dataParallel: found 0"));
+}
+
+// ---- Training graphs.
+
+TEST(TrainingGraphConversionTest, RoundTripsAndFillsDefaultsIn) {
+  TrainingGraph graph = {.max_parts = 3, .group_s = 0.5, .max_range_s = 2};
+  graph.instructions = {{.id = "a",
+                         .op = InstructionOp::kAllToAll,
+                         .phase = Pass::kBackward,
+                         .time_s = 1,
+                         .part_times_s = {1, 0.6},
+                         .inputs = {"x"},
+                         .outputs = {"y", "z"},
+                         .bytes = 8,
+                         .group_size = 4,
+                         .ranks_per_node = 2},
+                        {.id = "g", .op = InstructionOp::kGate, .weight_gradient = true, .gate = GateKind::kHash}};
+  const auto from_proto = [](const v1::TrainingGraph& message) { return TrainingGraphFromProto(message); };
+  ExpectRoundTrip<v1::TrainingGraph>(graph, from_proto);
+  const TrainingGraph bare =
+      *TrainingGraphFromProto(Parsed<v1::TrainingGraph>(R"({"instructions": [{"id": "m", "op": "MATMUL"}]})"));
+  EXPECT_EQ(bare.max_parts, 8);
+  EXPECT_EQ(bare.group_s, 0);
+  EXPECT_EQ(bare.instructions[0], (Instruction{.id = "m", .op = InstructionOp::kMatmul}));
+  EXPECT_EQ(TrainingGraphFromProto(Parsed<v1::TrainingGraph>(R"({"maxParts": 0})"))->max_parts, 0);
+  EXPECT_THAT(ErrorOf(TrainingGraphFromProto(Parsed<v1::TrainingGraph>(R"({"instructions": [{"id": "m"}]})"))),
+              HasSubstr("instructions[0].op: found nothing, expected one of MATMUL"));
 }
 
 }  // namespace

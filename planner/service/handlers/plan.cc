@@ -1,13 +1,16 @@
 #include "planner/service/handlers/plan.h"
 
+#include <optional>
 #include <utility>
 
 #include "models/text.h"
+#include "planner/rules/lancet.h"
 #include "planner/search/plan_layer.h"
 #include "planner/service/errors.h"
 #include "planner/service/handlers/profile_selection.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/profile.h"
+#include "proto/convert/training_graph.h"
 #include "proto/convert/workload.h"
 #include "proto/errors.h"
 
@@ -16,10 +19,11 @@ namespace {
 
 Status CheckSupported(const v1::PlanRequest& request) {
   if (request.has_graph() && request.has_workload()) return error::BothAlternatives("workload", "graph");
-  if (request.has_graph()) return error::NotInThisVersion("graph");
   if (request.has_budget_nodes()) return error::NotInThisVersion("budgetNodes");
   if (request.has_time_limit_s()) return error::NotInThisVersion("timeLimitS");
-  if (!request.has_workload()) return moeplan::error::Mismatch("workload", "nothing", "an object");
+  if (!request.has_workload() && !request.has_graph()) {
+    return moeplan::error::Mismatch("workload", "nothing", "an object, or a graph");
+  }
   return OkStatus();
 }
 
@@ -39,15 +43,35 @@ StatusOr<int> TopOf(const v1::PlanRequest& request) {
   return request.top();
 }
 
+StatusOr<Profile> ProfileFor(const Environment& environment, const v1::PlanRequest& request) {
+  return request.has_profile() ? OfferedProfile(request) : environment.store.LoadProfile(SelectionOf(request));
+}
+
+bool NamesProfile(const v1::PlanRequest& request) {
+  return request.has_profile() || !request.profile_name().empty() || request.has_profile_version();
+}
+
+StatusOr<v1::PlanResponse> PlanTrainingGraph(const Environment& environment, const v1::PlanRequest& request,
+                                             std::stop_token cancelled) {
+  ASSIGN_OR_RETURN(const TrainingGraph graph, TrainingGraphFromProto(request.graph()));
+  RETURN_IF_ERROR(ValidateTrainingGraph(graph));
+  std::optional<Profile> profile;
+  if (NamesProfile(request) || NeedsProfile(graph)) {
+    ASSIGN_OR_RETURN(profile, ProfileFor(environment, request));
+  }
+  ASSIGN_OR_RETURN(const GraphPlanAnswer answer, PlanGraph(graph, profile ? &*profile : nullptr, std::move(cancelled)));
+  return ToProto(answer);
+}
+
 }  // namespace
 
 StatusOr<v1::PlanResponse> Plan(const Environment& environment, const v1::PlanRequest& request,
                                 std::stop_token cancelled) {
   RETURN_IF_ERROR(CheckSupported(request));
   ASSIGN_OR_RETURN(const int top, TopOf(request));
+  if (request.has_graph()) return PlanTrainingGraph(environment, request, std::move(cancelled));
   ASSIGN_OR_RETURN(const Workload workload, WorkloadFromProto(request.workload()));
-  ASSIGN_OR_RETURN(const Profile profile, request.has_profile() ? OfferedProfile(request)
-                                                                : environment.store.LoadProfile(SelectionOf(request)));
+  ASSIGN_OR_RETURN(const Profile profile, ProfileFor(environment, request));
   ASSIGN_OR_RETURN(const PlanAnswer answer,
                    PlanLayer(workload, profile, {.top = top, .cancelled = std::move(cancelled)}));
   return ToProto(answer);

@@ -1,0 +1,80 @@
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "models/model/hf_config.h"
+#include "models/text.h"
+#include "models/training/model_graph.h"
+#include "proto/convert/enums.h"
+#include "proto/convert/training_graph.h"
+#include "proto/json.h"
+
+namespace moeplan::cli {
+namespace {
+
+struct GraphCommandOptions {
+  SourceOption source;
+  std::string model, gate = "TOP_K";
+  ModelGraphOptions graph;
+  int ranks_per_node = 0;  // 0: as many as a node of the profile has.
+  bool json = false;
+};
+
+StatusOr<GateKind> GateFrom(const std::string& name) {
+  const auto& type = *v1::Gate::Kind_descriptor();
+  const std::optional<int> number = EnumNumber(type, name);
+  if (!number) return error::UnknownEnum("--gate", name, type);
+  return EnumFromProto<GateKind>(static_cast<v1::Gate::Kind>(*number), "--gate");
+}
+
+StatusOr<ModelConfig> ReadModel(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
+  return ModelFromHfConfig(text, path);
+}
+
+Status Run(const GraphCommandOptions& options) {
+  ASSIGN_OR_RETURN(const ModelConfig model, ReadModel(options.model));
+  ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfile());
+  ModelGraphOptions graph_options = options.graph;
+  ASSIGN_OR_RETURN(graph_options.gate, GateFrom(options.gate));
+  graph_options.ranks_per_node = options.ranks_per_node;
+  if (options.ranks_per_node == 0) {
+    graph_options.ranks_per_node = std::min(options.graph.expert_parallel, profile.cluster.gpus_per_node);
+  }
+  PriceNotes notes;
+  const StatusOr<TrainingGraph> graph = TrainingGraphOf(model, graph_options, profile, notes);
+  if (!graph.ok()) return graph.status().Within(options.model);
+  for (const std::string& warning : notes.Warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  PrintJson(ToProto(*graph));
+  return OkStatus();
+}
+
+}  // namespace
+
+void AddGraph(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<GraphCommandOptions>();
+  CLI::App* command =
+      AddCommand(app, invocation, "graph", "Print the training graph of a Hugging Face model, for plan --graph",
+                 "moeplan graph --profile profile.json --model config.json --batch 8 --sequence-length 2048 "
+                 "--expert-parallel 8 > graph.json",
+                 [options] { return Run(*options); });
+  options->source.Add(*command);
+  command->add_option("--model", options->model, "The model's config.json")->required();
+  command->add_option("--batch", options->graph.batch, "Samples on one rank")->required();
+  command->add_option("--sequence-length", options->graph.sequence_length, "Tokens of a sample")->required();
+  command->add_option("--expert-parallel", options->graph.expert_parallel, "Ranks over which a layer's experts lie")
+      ->required();
+  command->add_option("--ranks-per-node", options->ranks_per_node,
+                      "How many of these are on one node (default: all that a node of the profile has room for)");
+  command->add_option("--capacity-factor", options->graph.capacity_factor, "Slots for each token and choice")
+      ->capture_default_str();
+  command->add_option("--bytes-per-element", options->graph.bytes_per_element, "2 or 4")->capture_default_str();
+  command->add_option("--gate", options->gate, "TOP_K, SWITCH, BATCH_PRIORITIZED, ...")->capture_default_str();
+  command->add_option("--max-parts", options->graph.max_parts, "Most parts of a range")->capture_default_str();
+  command->add_flag("--json", options->json, "Print JSON, which it does anyway");
+}
+
+}  // namespace moeplan::cli

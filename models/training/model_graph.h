@@ -1,0 +1,44 @@
+// Makes the training graph of a transformer on one rank: what `moeplan graph` prints and Lancet's passes read.
+//
+// One forward and one backward pass of every layer, in the order in which a framework runs them: norm, attention, norm,
+// feed-forward network or experts (gate, dispatch, all-to-all, experts, all-to-all, combine), head and loss; then back,
+// the gradient of what came in and, of each matrix, that of its weights (weightGradient) right behind it. Gradients are
+// added up where they are read. The optimizer's step and the sum over data-parallel ranks are left out: they come
+// after.
+//
+// Times come from a profile: matrix products and attention as flops under EXPERT_GEMM (backward: EXPERT_INPUT_GRADIENT
+// and EXPERT_WEIGHT_GRADIENT, where measured), everything that only moves through memory as bytes under DEVICE_COPY,
+// gates under GATE, dispatch and combine under PERMUTE, all-to-alls under ALL_TO_ALL DIRECT over EP. Of k parts each
+// takes the curve's time of one k-th of the size. Attention counts half of all pairs where it is causal. Seconds,
+// bytes, flops. Pure functions.
+#pragma once
+
+#include "models/cost/profile.h"
+#include "models/model/model_config.h"
+#include "models/status.h"
+#include "models/timeline/pricer.h"
+#include "models/training/training_graph.h"
+
+namespace moeplan {
+
+struct ModelGraphOptions {
+  int batch = 1;            // Samples on one rank.
+  int sequence_length = 0;  // Tokens of a sample.
+  int expert_parallel = 1;  // Ranks over which the experts of a layer lie; divides their number.
+  int ranks_per_node = 1;   // Of these on one node.
+  double capacity_factor = 1;
+  int bytes_per_element = 2;
+  GateKind gate = GateKind::kTopK;
+  int max_parts = 8;
+};
+
+// Groups and ranges as Lancet's evaluation sets them (§7): five groups between one MoE layer and the next, ranges as
+// long as one such stretch.
+//
+// kInvalidInput: an option is out of range, or the model has no layer of experts. kNotFound: the profile lacks the
+// all-to-all or EXPERT_GEMM, with the command that measures them. What was extrapolated or taken as free goes to
+// `notes`. The graph passes ValidateTrainingGraph.
+StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGraphOptions& options,
+                                        const Profile& profile, PriceNotes& notes);
+
+}  // namespace moeplan

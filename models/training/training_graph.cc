@@ -1,0 +1,194 @@
+#include "models/training/training_graph.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <unordered_map>
+
+#include "models/text.h"
+
+namespace moeplan {
+namespace {
+
+using Places = std::unordered_map<std::string_view, int>;  // Of names among the instructions.
+
+std::string At(const TrainingGraph& graph, int i) {
+  return StrCat("instructions[", i, "] (", graph.instructions[i].id.substr(0, kLongestName), ")");
+}
+
+Status Bad(const std::string& where, std::string_view found, std::string_view expected) {
+  return InvalidInput(StrCat(where, ": found ", found, ", expected ", expected));
+}
+
+Status CheckTime(const std::string& where, double time_s) {
+  if (time_s >= 0 && time_s <= kLongestS) return OkStatus();
+  return Bad(where, StrCat(time_s), StrCat("a finite number of at least 0 and at most ", kLongestS));
+}
+
+Status CheckLimits(const TrainingGraph& graph) {
+  if (graph.instructions.empty()) return Bad("instructions", "none", "at least one");
+  if (graph.instructions.size() > kMostInstructions) {
+    return Bad("instructions", StrCat(graph.instructions.size()), StrCat("at most ", kMostInstructions));
+  }
+  size_t tensors = 0;
+  for (const Instruction& one : graph.instructions) tensors += one.inputs.size() + one.outputs.size();
+  if (tensors > kMostTensors) {
+    return Bad("instructions", StrCat(tensors, " inputs and outputs"), StrCat("at most ", kMostTensors));
+  }
+  if (graph.max_parts < 1 || graph.max_parts > kMostParts) {
+    return Bad("maxParts", StrCat(graph.max_parts), StrCat("a whole number of 1 to ", kMostParts));
+  }
+  const auto check_limit_s = [](const char* name, double value_s) {
+    if (std::isfinite(value_s) && value_s >= 0) return OkStatus();
+    return Bad(name, StrCat(value_s), "a finite number of at least 0");
+  };
+  RETURN_IF_ERROR(check_limit_s("groupS", graph.group_s));
+  return check_limit_s("maxRangeS", graph.max_range_s);
+}
+
+Status CheckName(const std::string& where, const std::string& name) {
+  if (!name.empty() && name.size() <= kLongestName) return OkStatus();
+  return Bad(where, StrCat(name.size(), " bytes"), StrCat("a name of 1 to ", kLongestName));
+}
+
+Status CheckNumbers(const Instruction& one, const std::string& at) {
+  if (one.time_s) RETURN_IF_ERROR(CheckTime(at + ".timeS", *one.time_s));
+  for (size_t k = 0; k < one.part_times_s.size(); ++k) {
+    RETURN_IF_ERROR(CheckTime(StrCat(at, ".partTimesS[", k, "]"), one.part_times_s[k]));
+  }
+  if (one.bytes && !(std::isfinite(*one.bytes) && *one.bytes > 0)) {
+    return Bad(at + ".bytes", StrCat(*one.bytes), "a finite number above 0");
+  }
+  if (one.group_size && *one.group_size < 1) {
+    return Bad(at + ".groupSize", StrCat(*one.group_size), "a whole number of at least 1");
+  }
+  if (one.ranks_per_node && (*one.ranks_per_node < 1 || *one.ranks_per_node > one.group_size.value_or(1 << 30))) {
+    return Bad(at + ".ranksPerNode", StrCat(*one.ranks_per_node), "a whole number of 1 to groupSize");
+  }
+  return OkStatus();
+}
+
+Status CheckInstruction(const Instruction& one, const std::string& at) {
+  RETURN_IF_ERROR(CheckName(at + ".id", one.id));
+  for (const std::string& tensor : one.inputs) RETURN_IF_ERROR(CheckName(at + ".inputs", tensor));
+  for (const std::string& tensor : one.outputs) RETURN_IF_ERROR(CheckName(at + ".outputs", tensor));
+  RETURN_IF_ERROR(CheckNumbers(one, at));
+  const bool exchanges = one.op == InstructionOp::kAllToAll;
+  if (!exchanges && !one.time_s && one.part_times_s.empty()) {
+    return Bad(at + ".timeS", "nothing", "its time in seconds, because only an ALL_TO_ALL is in a profile");
+  }
+  if (exchanges && one.weight_gradient) return Bad(at + ".weightGradient", "true", "false for an ALL_TO_ALL");
+  return OkStatus();
+}
+
+// "x#12" to "x"; other ids to nothing.
+std::string_view WithoutPart(std::string_view id) {
+  const size_t mark = id.rfind('#');
+  if (mark == std::string_view::npos || mark + 1 == id.size()) return {};
+  const bool number = std::ranges::all_of(id.substr(mark + 1), [](char c) { return c >= '0' && c <= '9'; });
+  return number ? id.substr(0, mark) : std::string_view();
+}
+
+Status CheckIds(const TrainingGraph& graph) {
+  Places places;
+  for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
+    const auto [first, is_new] = places.emplace(graph.instructions[i].id, i);
+    if (!is_new) return Bad(At(graph, i) + ".id", "an id that " + At(graph, first->second) + " has", "one of its own");
+  }
+  for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
+    const auto other = places.find(WithoutPart(graph.instructions[i].id));
+    if (other == places.end()) continue;
+    return Bad(At(graph, i) + ".id", "the name of a part of " + At(graph, other->second), "another id");
+  }
+  return OkStatus();
+}
+
+StatusOr<Places> ProducersByTensor(const TrainingGraph& graph) {
+  Places producers;
+  for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
+    for (const std::string& tensor : graph.instructions[i].outputs) {
+      const auto [first, is_new] = producers.emplace(tensor, i);
+      if (is_new) continue;
+      return Bad(At(graph, i) + ".outputs", StrCat("'", tensor, "', which ", At(graph, first->second), " produces"),
+                 "tensors with one producer");
+    }
+  }
+  return producers;
+}
+
+std::vector<std::vector<int>> ProducersOf(const TrainingGraph& graph, const Places& by_tensor) {
+  std::vector<std::vector<int>> producers(graph.instructions.size());
+  for (size_t i = 0; i < producers.size(); ++i) {
+    for (const std::string& tensor : graph.instructions[i].inputs) {
+      if (const auto found = by_tensor.find(tensor); found != by_tensor.end()) producers[i].push_back(found->second);
+    }
+    std::ranges::sort(producers[i]);
+    producers[i].erase(std::ranges::unique(producers[i]).begin(), producers[i].end());
+  }
+  return producers;
+}
+
+// Whether `from` needs `target`, directly or not, whatever the order.
+bool Needs(const std::vector<std::vector<int>>& producers, int from, int target) {
+  std::vector<bool> seen(producers.size(), false);
+  std::vector<int> open = {from};
+  while (!open.empty()) {
+    const int i = open.back();
+    open.pop_back();
+    if (i == target) return true;
+    if (seen[i]) continue;
+    seen[i] = true;
+    open.insert(open.end(), producers[i].begin(), producers[i].end());
+  }
+  return false;
+}
+
+// Which tensor of `producer` the instruction reads.
+std::string TensorBetween(const Instruction& producer, const Instruction& reader) {
+  for (const std::string& tensor : reader.inputs) {
+    if (std::ranges::find(producer.outputs, tensor) != producer.outputs.end()) return tensor;
+  }
+  return {};
+}
+
+Status CheckOrder(const TrainingGraph& graph, const Places& by_tensor) {
+  const auto producers = ProducersOf(graph, by_tensor);
+  for (int i = 0; i < static_cast<int>(producers.size()); ++i) {
+    if (producers[i].empty() || producers[i].back() < i) continue;
+    const int later = producers[i].back();
+    const std::string tensor = TensorBetween(graph.instructions[later], graph.instructions[i]);
+    if (later == i) return Bad(At(graph, i) + ".inputs", StrCat("its own output '", tensor, "'"), "no cycle");
+    if (Needs(producers, later, i)) {
+      return Bad(At(graph, i) + ".inputs", StrCat("'", tensor, "' of ", At(graph, later), ", which needs it in turn"),
+                 "no cycle");
+    }
+    return Bad(At(graph, i) + ".inputs", StrCat("'", tensor, "', which only ", At(graph, later), " produces"),
+               "an order in which producers come first");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::string_view Name(InstructionOp op) {
+  constexpr std::array<std::string_view, 11> kNames = {"MATMUL",    "ELEMENTWISE", "LAYER_NORM", "SOFTMAX",
+                                                       "ATTENTION", "GATE",        "DISPATCH",   "ALL_TO_ALL",
+                                                       "EXPERT",    "COMBINE",     "OTHER"};
+  return kNames[static_cast<size_t>(op)];
+}
+
+Status ValidateTrainingGraph(const TrainingGraph& graph) {
+  RETURN_IF_ERROR(CheckLimits(graph));
+  for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
+    RETURN_IF_ERROR(CheckInstruction(graph.instructions[i], At(graph, i)));
+  }
+  RETURN_IF_ERROR(CheckIds(graph));
+  ASSIGN_OR_RETURN(const Places by_tensor, ProducersByTensor(graph));
+  return CheckOrder(graph, by_tensor);
+}
+
+std::vector<std::vector<int>> ProducersOf(const TrainingGraph& graph) {
+  return ProducersOf(graph, *ProducersByTensor(graph));
+}
+
+}  // namespace moeplan

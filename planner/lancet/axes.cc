@@ -1,0 +1,52 @@
+#include "planner/lancet/axes.h"
+
+namespace moeplan {
+namespace {
+
+bool KeepsIrregular(InstructionOp op) { return op == InstructionOp::kAllToAll || op == InstructionOp::kExpert; }
+
+// Outside a range an output is irregular by what makes it.
+bool MakesIrregular(InstructionOp op) { return KeepsIrregular(op) || op == InstructionOp::kDispatch; }
+
+}  // namespace
+
+void RangeAxes::Start(int first) {
+  first_ = next_ = first;
+  along_capacity_ = along_samples_ = true;
+}
+
+bool RangeAxes::Extend() {
+  const int i = next_++;
+  along_capacity_ = along_capacity_ && KeepsIrregular(graph_.instructions[i].op);
+  along_samples_ = along_samples_ && CarriesOn(i);
+  return along_capacity_ || along_samples_;
+}
+
+bool RangeAxes::CarriesOn(int i) {
+  const TimedInstruction& one = graph_.instructions[i];
+  int along_samples = 0, irregular = 0;
+  for (const int producer : one.producers) {
+    const bool outside = producer < first_;
+    if (outside && MakesIrregular(graph_.instructions[producer].op)) return false;
+    ++(!outside && irregular_[producer] ? irregular : along_samples);
+  }
+  irregular_[i] = MakesIrregular(one.op);
+  switch (one.op) {
+    case InstructionOp::kGate:
+      if (one.whole_batch_gate) return false;
+      [[fallthrough]];
+    case InstructionOp::kMatmul:
+    case InstructionOp::kElementwise:
+    case InstructionOp::kLayerNorm:
+    case InstructionOp::kSoftmax:
+    case InstructionOp::kAttention:
+    case InstructionOp::kDispatch: return along_samples > 0 && irregular == 0;
+    case InstructionOp::kAllToAll:
+    case InstructionOp::kExpert: return irregular > 0 && along_samples == 0;
+    case InstructionOp::kCombine: return irregular > 0;
+    case InstructionOp::kOther: return false;
+  }
+  return false;
+}
+
+}  // namespace moeplan

@@ -1,0 +1,215 @@
+#include "planner/lancet/cut_ranges.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "planner/lancet/axes.h"
+
+namespace moeplan {
+namespace {
+
+constexpr double kRounding = 1e-12;  // Of a sum of times.
+
+// The longest ranges that start at one border, by axes and length.
+class Reach {
+ public:
+  explicit Reach(const TimedGraph& graph) : graph_(graph), axes_(graph) {}
+
+  // The borders behind `from` at which a range that starts there may end, ascending.
+  std::vector<int> Ends(const std::vector<int>& borders, size_t from) {
+    std::vector<int> ends;
+    axes_.Start(borders[from]);
+    double length_s = 0;
+    const double most_s =
+        graph_.max_range_s > 0 ? graph_.max_range_s * (1 + kRounding) : std::numeric_limits<double>::infinity();
+    for (size_t to = from + 1; to < borders.size(); ++to) {
+      for (int i = borders[to - 1]; i < borders[to]; ++i) {
+        if (!axes_.Extend()) return ends;
+        length_s += graph_.instructions[i].whole_s();
+      }
+      if (length_s > most_s) break;
+      ends.push_back(borders[to]);
+    }
+    return ends;
+  }
+
+ private:
+  const TimedGraph& graph_;
+  RangeAxes axes_;
+};
+
+// Plays ranges of one start and one k, each longer than the one before. Only the last stage is played anew when it
+// grows: stages before it are launched before it.
+class GrowingRange {
+ public:
+  GrowingRange(const TimedGraph& graph, TwoStreamTimeline& timeline, int first, int parts)
+      : graph_(graph), timeline_(timeline), first_(first), stage_first_(first), end_(first), parts_(parts) {
+    timeline_.Rewind();
+  }
+
+  // The time of [first, end).
+  double GrowTo(int end) {
+    while (end_ < end) {
+      const bool exchanges = graph_.instructions[end_].exchanges();
+      if (end_ > first_ && exchanges != graph_.instructions[end_ - 1].exchanges()) {
+        PlayStage();
+        stage_start_ = timeline_.streams();
+        stage_first_ = end_;
+      }
+      while (end_ < end && graph_.instructions[end_].exchanges() == exchanges) ++end_;
+    }
+    PlayStage();
+    return timeline_.streams().end_s();
+  }
+  double launches() const { return launches_; }
+
+ private:
+  void PlayStage() {
+    timeline_.Rewind(stage_start_);
+    for (int part = 0; part < parts_; ++part) {
+      for (int i = stage_first_; i < end_; ++i) timeline_.Run({i, part, parts_, first_});
+    }
+    launches_ += static_cast<double>(end_ - stage_first_) * parts_;
+  }
+
+  const TimedGraph& graph_;
+  TwoStreamTimeline& timeline_;
+  TwoStreamTimeline::Streams stage_start_;
+  const int first_;
+  int stage_first_, end_;
+  const int parts_;
+  double launches_ = 0;
+};
+
+// The best of one run of forward instructions, from its end to its start: so what a range reads from before it was
+// never played, and is there from the start.
+class RunSearch {
+ public:
+  RunSearch(const TimedGraph& graph, const std::vector<int>& borders, double launches_each, TwoStreamTimeline& timeline,
+            Reach& reach)
+      : graph_(graph),
+        borders_(borders),
+        launches_each_(launches_each),
+        timeline_(timeline),
+        reach_(reach),
+        best_(borders.size()) {}
+
+  void Run(std::stop_token cancelled, CutSearchOutcome& outcome) {
+    for (size_t from = borders_.size() - 1; from-- > 0 && !cancelled.stop_requested();) Start(from, outcome);
+    for (size_t from = 0; from + 1 < borders_.size(); from = best_[from].to) {
+      if (best_[from].range.parts > 1) outcome.ranges.push_back(best_[from].range);
+      if (best_[from].to <= from) return;  // Cancelled.
+    }
+  }
+
+ private:
+  struct Choice {
+    double rest_s = 0;  // From here to the end of the run.
+    CutRange range;     // parts 1: left as it is.
+    size_t to = 0;
+  };
+
+  void Start(size_t from, CutSearchOutcome& outcome) {
+    best_[from].rest_s = std::numeric_limits<double>::infinity();
+    const std::vector<int> uncut(borders_.begin() + static_cast<std::ptrdiff_t>(from) + 1, borders_.end());
+    const std::vector<int> ends = reach_.Ends(borders_, from);
+    double left = launches_each_;
+    for (int parts = 1; parts <= graph_.max_parts; ++parts) {
+      const double share = left / (graph_.max_parts - parts + 1);  // What is left is for the parts to come, too.
+      const double played = Try(from, parts == 1 ? uncut : ends, parts, share, outcome);
+      left = std::max(0.0, left - played);
+      outcome.launches += played;
+    }
+  }
+
+  // The launches played.
+  double Try(size_t from, const std::vector<int>& ends, int parts, double budget, CutSearchOutcome& outcome) {
+    GrowingRange range(graph_, timeline_, borders_[from], parts);
+    size_t to = from;
+    for (const int end : ends) {
+      while (borders_[to] < end) ++to;
+      const double time_s = range.GrowTo(end);
+      const double total_s = time_s + best_[to].rest_s;
+      if (total_s < best_[from].rest_s * (1 - kRounding)) {
+        best_[from] = {total_s, {borders_[from], end - 1, parts, time_s}, to};
+      }
+      if (range.launches() < budget || end == ends.back()) continue;
+      if (parts > 1) outcome.all_ranges = false;  // Longer uncut stretches would only make sums finer.
+      break;
+    }
+    return range.launches();
+  }
+
+  const TimedGraph& graph_;
+  const std::vector<int>& borders_;
+  const double launches_each_;
+  TwoStreamTimeline& timeline_;
+  Reach& reach_;
+  std::vector<Choice> best_;  // Of each border.
+};
+
+// P(i, n, k), of a range alone.
+double RangeS(const TimedGraph& graph, int first, int last, int parts) {
+  TwoStreamTimeline timeline(graph);
+  return GrowingRange(graph, timeline, first, parts).GrowTo(last + 1);
+}
+
+bool ClosesGroup(const TimedGraph& graph, double group_s) { return group_s >= graph.group_s * (1 - kRounding); }
+
+}  // namespace
+
+std::vector<std::vector<int>> GroupBorders(const TimedGraph& graph) {
+  std::vector<std::vector<int>> runs;
+  const auto forward = [&](int i) { return graph.instructions[i].phase == Pass::kForward; };
+  for (int first = 0; first < graph.size();) {
+    if (!forward(first)) {
+      ++first;
+      continue;
+    }
+    std::vector<int> borders = {first};
+    double group_s = 0;
+    int i = first;
+    for (; i < graph.size() && forward(i); ++i) {
+      group_s += graph.instructions[i].whole_s();
+      if (!ClosesGroup(graph, group_s)) continue;
+      borders.push_back(i + 1);
+      group_s = 0;
+    }
+    if (borders.back() != i) borders.push_back(i);  // Too short for a group, and the last.
+    runs.push_back(std::move(borders));
+    first = i;
+  }
+  return runs;
+}
+
+CutSearchOutcome ChooseRanges(const TimedGraph& graph, double budget_launches, std::stop_token cancelled) {
+  CutSearchOutcome outcome;
+  const std::vector<std::vector<int>> runs = GroupBorders(graph);
+  size_t starts = 0;
+  for (const auto& borders : runs) starts += borders.size() - 1;
+  TwoStreamTimeline timeline(graph);
+  Reach reach(graph);
+  for (auto borders = runs.rbegin(); borders != runs.rend(); ++borders) {
+    RunSearch(graph, *borders, budget_launches / static_cast<double>(starts), timeline, reach).Run(cancelled, outcome);
+  }
+  std::ranges::sort(outcome.ranges, {}, &CutRange::first);
+  return outcome;
+}
+
+std::vector<CutRange> AllRanges(const TimedGraph& graph, size_t most) {
+  std::vector<CutRange> ranges;
+  Reach reach(graph);
+  for (const std::vector<int>& borders : GroupBorders(graph)) {
+    for (size_t from = 0; from + 1 < borders.size(); ++from) {
+      for (const int end : reach.Ends(borders, from)) {
+        for (int parts = 2; parts <= graph.max_parts; ++parts) {
+          if (ranges.size() == most) return {};
+          ranges.push_back({borders[from], end - 1, parts, RangeS(graph, borders[from], end - 1, parts)});
+        }
+      }
+    }
+  }
+  return ranges;
+}
+
+}  // namespace moeplan

@@ -1,0 +1,107 @@
+#include "planner/lancet/timed_graph.h"
+
+#include <optional>
+
+#include "models/text.h"
+
+namespace moeplan {
+namespace {
+
+// Time of one part of k where the file says it or arithmetic does.
+std::optional<double> KnownPartS(const Instruction& one, int k) {
+  const auto listed = [&](int parts) -> std::optional<double> {
+    if (parts > static_cast<int>(one.part_times_s.size())) return std::nullopt;
+    return one.part_times_s[parts - 1];
+  };
+  if (k == 1) return one.time_s ? one.time_s : listed(1);
+  if (const auto part_s = listed(k)) return part_s;
+  if (one.op == InstructionOp::kAllToAll) return std::nullopt;
+  return *KnownPartS(one, 1) / k;
+}
+
+// Parts that an instruction may be cut in: ranges are of the forward pass.
+int MostParts(const Instruction& one, int max_parts) { return one.phase == Pass::kForward ? max_parts : 1; }
+
+class Timer {
+ public:
+  Timer(const TrainingGraph& graph, const Profile* profile) : graph_(graph) {
+    if (profile != nullptr) pricer_.emplace(*profile);
+  }
+
+  StatusOr<std::vector<double>> PartsOf(int i) {
+    const Instruction& one = graph_.instructions[i];
+    std::vector<double> part_s;
+    for (int k = 1; k <= MostParts(one, graph_.max_parts); ++k) {
+      const std::optional<double> known_s = KnownPartS(one, k);
+      if (!known_s) RETURN_IF_ERROR(CheckPriceable(i, k));
+      part_s.push_back(known_s ? *known_s : ProfileS(one, k));
+    }
+    return part_s;
+  }
+
+  // The groups whose all-to-all the profile lacks.
+  Status Missing() const {
+    if (!pricer_ || pricer_->missing().empty()) return OkStatus();
+    const std::vector<CostKey> missing = pricer_->missing();
+    const auto& key = std::get<CollectiveKey>(missing.front());
+    return NotFound(MissingReason(missing, {.expert_parallel = key.group.size}));
+  }
+  const PriceNotes* notes() const { return pricer_ ? &pricer_->notes() : nullptr; }
+
+ private:
+  Status CheckPriceable(int i, int k) const {
+    const Instruction& one = graph_.instructions[i];
+    const std::string at = StrCat("instructions[", i, "] (", one.id, ")");
+    const std::string what = k == 1 ? "its timeS" : StrCat("partTimesS of ", k, " parts");
+    if (!pricer_) {
+      return InvalidInput(StrCat(at, ": found neither ", what,
+                                 " nor a profile, expected one of both (--profile, --db "
+                                 "or --planner",
+                                 k == 1 ? ")" : "), or maxParts at most " + StrCat(k - 1)));
+    }
+    const char* lacks = !one.bytes            ? "bytes"
+                        : !one.group_size     ? "groupSize"
+                        : !one.ranks_per_node ? "ranksPerNode"
+                                              : "";
+    if (*lacks == '\0') return OkStatus();
+    return InvalidInput(StrCat(at, ".", lacks, ": found nothing, expected a number or ", what));
+  }
+
+  double ProfileS(const Instruction& one, int k) {
+    const CollectiveKey key = {.collective = Collective::kAllToAll, .group = {*one.group_size, *one.ranks_per_node}};
+    return pricer_->Price(key, *one.bytes / k).time_s;
+  }
+
+  const TrainingGraph& graph_;
+  std::optional<Pricer> pricer_;
+};
+
+}  // namespace
+
+bool NeedsProfile(const TrainingGraph& graph) {
+  for (const Instruction& one : graph.instructions) {
+    for (int k = 1; k <= MostParts(one, graph.max_parts); ++k) {
+      if (!KnownPartS(one, k)) return true;
+    }
+  }
+  return false;
+}
+
+StatusOr<TimedGraph> TimeGraph(const TrainingGraph& graph, const Profile* profile, PriceNotes& notes) {
+  TimedGraph timed = {.max_parts = graph.max_parts, .group_s = graph.group_s, .max_range_s = graph.max_range_s};
+  std::vector<std::vector<int>> producers = ProducersOf(graph);
+  Timer timer(graph, profile);
+  for (int i = 0; i < static_cast<int>(graph.instructions.size()); ++i) {
+    const Instruction& one = graph.instructions[i];
+    TimedInstruction instruction = {.op = one.op, .phase = one.phase, .weight_gradient = one.weight_gradient};
+    instruction.whole_batch_gate = one.gate == GateKind::kBatchPrioritized || one.gate == GateKind::kExpertChoice;
+    instruction.producers = std::move(producers[i]);
+    ASSIGN_OR_RETURN(instruction.part_s, timer.PartsOf(i));
+    timed.instructions.push_back(std::move(instruction));
+  }
+  RETURN_IF_ERROR(timer.Missing());
+  if (timer.notes() != nullptr) notes.Merge(*timer.notes());
+  return timed;
+}
+
+}  // namespace moeplan

@@ -1,0 +1,46 @@
+// A training graph with all it takes to play it: who reads whom, and what each part takes.
+//
+// A part's time is what the file says, else for compute the time over k, and for an all-to-all the profile's time of
+// bytes / k under (ALL_TO_ALL, DIRECT, groupSize, ranksPerNode) (contract; Lancet §3 counts an n-partitioned all-to-all
+// at C/n).
+#pragma once
+
+#include <vector>
+
+#include "models/cost/profile.h"
+#include "models/status.h"
+#include "models/timeline/pricer.h"
+#include "models/training/training_graph.h"
+
+namespace moeplan {
+
+struct TimedInstruction {
+  InstructionOp op = InstructionOp::kOther;
+  Pass phase = Pass::kForward;
+  bool weight_gradient = false;
+  bool whole_batch_gate = false;  // A gate that looks at the whole batch.
+  std::vector<int> producers;     // Ascending.
+  std::vector<double> part_s;     // One part of k = 1, 2, ...; k = 1 alone where it is never cut.
+
+  bool exchanges() const { return op == InstructionOp::kAllToAll; }
+  double whole_s() const { return part_s.front(); }
+};
+
+struct TimedGraph {
+  std::vector<TimedInstruction> instructions;  // In the given order.
+  int max_parts = 1;
+  double group_s = 0, max_range_s = 0;
+
+  int size() const { return static_cast<int>(instructions.size()); }
+};
+
+// Whether some time has to come from a profile.
+bool NeedsProfile(const TrainingGraph& graph);
+
+// kInvalidInput: a time is neither in the graph nor, where `profile` is null, to be had from one; or an all-to-all
+// whose time is asked of the profile does not say its bytes, groupSize and ranksPerNode. kNotFound: the profile lacks
+// an all-to-all; the message names the keys and the command that measures them. What was extrapolated goes to `notes`.
+// Requires a validated graph.
+StatusOr<TimedGraph> TimeGraph(const TrainingGraph& graph, const Profile* profile, PriceNotes& notes);
+
+}  // namespace moeplan

@@ -1,0 +1,21 @@
+#include "planner/lancet/timeline.h"
+
+namespace moeplan {
+
+double EndS(const TimedGraph& graph, std::span<const Launch> order) {
+  TwoStreamTimeline timeline(graph);
+  for (const Launch& launch : order) timeline.Run(launch);
+  return timeline.streams().end_s();
+}
+
+void AppendRange(const TimedGraph& graph, const CutRange& range, std::vector<Launch>& order) {
+  const auto exchanges = [&](int i) { return graph.instructions[i].exchanges(); };
+  for (int first = range.first, end = first; first <= range.last; first = end) {
+    while (end <= range.last && exchanges(end) == exchanges(first)) ++end;
+    for (int part = 0; part < range.parts; ++part) {
+      for (int i = first; i < end; ++i) order.push_back({i, part, range.parts, range.first});
+    }
+  }
+}
+
+}  // namespace moeplan

@@ -1,0 +1,81 @@
+// When the instructions of a training step end on two streams, one for all-to-alls and one for everything else.
+//
+// A stream runs its launches in launch order. A launch starts once its stream is free and what it reads is there: a
+// part waits for the same part of a producer in its own range, and for every part of a producer outside it (contract,
+// "Training graph"; Lancet §5.3). Contention is not modelled, as in the paper. Seconds.
+//
+// This is the only timeline of the rule: ranges are priced with it while they are chosen, and the answer's timeS is its
+// end. Not thread-safe: one object per thread; the graph is borrowed.
+#pragma once
+
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "planner/lancet/timed_graph.h"
+
+namespace moeplan {
+
+// Consecutive instructions of the given order that are cut in the same number of parts.
+struct CutRange {
+  int first = 0, last = 0;  // Both within it.
+  int parts = 2;
+  double time_s = 0;  // By itself, from its start to its last end.
+
+  friend bool operator==(const CutRange&, const CutRange&) = default;
+};
+
+struct Launch {
+  int instruction = 0;
+  int part = 0, parts = 1;
+  int range_first = std::numeric_limits<int>::max();  // First instruction of its range, where it is cut.
+};
+
+class TwoStreamTimeline {
+ public:
+  explicit TwoStreamTimeline(const TimedGraph& graph)
+      : graph_(graph), whole_end_s_(graph.size(), 0), part_end_s_(size_t(graph.size()) * graph.max_parts, 0) {}
+
+  // When the streams are free.
+  struct Streams {
+    double exchange_s = 0, compute_s = 0;
+    double end_s() const { return exchange_s > compute_s ? exchange_s : compute_s; }
+  };
+
+  // Queues a launch. What it reads of launches that were never queued is there from the start.
+  void Run(const Launch& launch) {
+    const TimedInstruction& one = graph_.instructions[launch.instruction];
+    double& free_s = one.exchanges() ? streams_.exchange_s : streams_.compute_s;
+    double start_s = free_s;
+    for (const int producer : one.producers) {
+      const double ready_s = producer >= launch.range_first ? PartEndS(producer, launch.part) : whole_end_s_[producer];
+      if (ready_s > start_s) start_s = ready_s;
+    }
+    free_s = start_s + one.part_s[launch.parts - 1];
+    PartEndS(launch.instruction, launch.part) = free_s;
+    whole_end_s_[launch.instruction] = free_s;  // Of the parts queued so far; they share a stream.
+  }
+
+  const Streams& streams() const { return streams_; }
+  // Goes back to where the streams were, or to the start. Launches queued since must be queued anew before they are
+  // read.
+  void Rewind() { streams_ = Streams(); }
+  void Rewind(const Streams& streams) { streams_ = streams; }
+
+ private:
+  double& PartEndS(int instruction, int part) { return part_end_s_[size_t(instruction) * graph_.max_parts + part]; }
+
+  const TimedGraph& graph_;
+  Streams streams_;
+  std::vector<double> whole_end_s_;  // Of the last part queued.
+  std::vector<double> part_end_s_;
+};
+
+// The end of the last launch. Requires an order in which producers come first, part by part within a range.
+double EndS(const TimedGraph& graph, std::span<const Launch> order);
+
+// The launches of a range: by stages of all that runs consecutively on one stream, within a stage part by part (Lancet
+// §5.3, figure 9). Appended to `order`.
+void AppendRange(const TimedGraph& graph, const CutRange& range, std::vector<Launch>& order);
+
+}  // namespace moeplan

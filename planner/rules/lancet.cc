@@ -1,0 +1,111 @@
+#include "planner/rules/lancet.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "models/text.h"
+#include "planner/lancet/schedule.h"
+
+namespace moeplan {
+namespace {
+
+std::string Milliseconds(double time_s) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g ms", 1e3 * time_s);
+  return text;
+}
+
+std::string Percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g %%", 100 * share);
+  return text;
+}
+
+std::string Counted(size_t count, const std::string& one, const std::string& many) {
+  return StrCat(count, " ", count == 1 ? one : many);
+}
+
+LancetAnswer AnswerOf(const TrainingGraph& graph, const LancetSchedule& schedule) {
+  const auto id = [&](int i) { return graph.instructions[i].id; };
+  LancetAnswer answer = {.unscheduled_time_s = schedule.unscheduled_s, .time_s = schedule.time_s};
+  for (const auto& [gradient, exchange] : schedule.places) {
+    answer.weight_gradients.push_back({id(gradient), id(exchange)});
+  }
+  for (const CutRange& range : schedule.ranges) {
+    answer.partitions.push_back({id(range.first), id(range.last), range.parts, range.time_s});
+  }
+  for (const Launch& launch : schedule.order) {
+    answer.order.push_back(launch.parts == 1 ? id(launch.instruction)
+                                             : StrCat(id(launch.instruction), "#", launch.part + 1));
+  }
+  return answer;
+}
+
+std::string GradientSentence(const LancetSchedule& schedule) {
+  const OverlapProblem& problem = schedule.problem;
+  if (problem.exchanges.empty()) return "There is no backward all-to-all to cover.";
+  if (problem.gradients.empty()) return "No weight gradient is independent of a backward all-to-all.";
+  double exchanges_s = 0;
+  for (const double time_s : problem.exchange_s) exchanges_s += time_s;
+  const double gap_s = schedule.overlap.bound_s - schedule.overlap.overlap_s;
+  const std::string proof = schedule.overlap.stop_reason == StopReason::kProvedBest
+                                ? "which no assignment exceeds"
+                                : StrCat("at most ", Percent(gap_s / schedule.overlap.bound_s), " below the bound of ",
+                                         Milliseconds(schedule.overlap.bound_s));
+  return StrCat(Counted(schedule.places.size(), "weight gradient runs", "weight gradients run"), " beside ",
+                Counted(problem.exchanges.size(), "backward all-to-all", "backward all-to-alls"), " of ",
+                Milliseconds(exchanges_s), "; assigning them can cover ", Milliseconds(schedule.overlap.overlap_s),
+                ", ", proof, " (best-fit greedy: ", Milliseconds(schedule.greedy_s), ").");
+}
+
+std::string RangeSentence(const TrainingGraph& graph, const LancetSchedule& schedule) {
+  if (schedule.ranges.empty()) return "No range of the forward pass ends earlier when it is cut.";
+  double cut_s = 0;
+  for (const CutRange& range : schedule.ranges) cut_s += range.time_s;
+  const CutRange& first = schedule.ranges.front();
+  return StrCat(Counted(schedule.ranges.size(), "range", "ranges"), " of the forward pass ",
+                schedule.ranges.size() == 1 ? "is" : "are", " cut, the first from ", graph.instructions[first.first].id,
+                " to ", graph.instructions[first.last].id, " in ", first.parts, " parts; cut they take ",
+                Milliseconds(cut_s), ".");
+}
+
+std::string Explain(const TrainingGraph& graph, const LancetSchedule& schedule) {
+  const double gain = schedule.unscheduled_s > 0 ? 1 - schedule.time_s / schedule.unscheduled_s : 0;
+  return StrCat("The step ends after ", Milliseconds(schedule.time_s), ", ", Percent(gain), " earlier than the ",
+                Milliseconds(schedule.unscheduled_s), " of the given order. ", GradientSentence(schedule), " ",
+                RangeSentence(graph, schedule));
+}
+
+// Weight gradients that stay where they are, whatever they could cover.
+std::string ForwardGradients(const TrainingGraph& graph) {
+  for (const Instruction& one : graph.instructions) {
+    if (!one.weight_gradient || one.phase == Pass::kBackward) continue;
+    return StrCat(one.id, ": weightGradient in phase FORWARD; it is not moved");
+  }
+  return {};
+}
+
+}  // namespace
+
+StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* profile, std::stop_token cancelled) {
+  RETURN_IF_ERROR(ValidateTrainingGraph(graph));
+  PriceNotes notes;
+  ASSIGN_OR_RETURN(const TimedGraph timed, TimeGraph(graph, profile, notes));
+  const LancetSchedule schedule = ChooseSchedule(timed, {}, cancelled);
+  if (cancelled.stop_requested()) return Cancelled("planning was cancelled before it was done");
+  GraphPlanAnswer answer;
+  if (profile != nullptr) {
+    answer.profile_name = profile->name;
+    answer.profile_version = profile->version;
+  }
+  answer.lancet = AnswerOf(graph, schedule);
+  if (const std::string remark = ForwardGradients(graph); !remark.empty()) notes.remarks.insert(remark);
+  if (!schedule.all_ranges) {
+    notes.remarks.insert("rule lancet: the longest ranges were not tried; groupS and maxRangeS make fewer of them");
+  }
+  answer.warnings = notes.Warnings();
+  answer.explanation = Explain(graph, schedule);
+  return answer;
+}
+
+}  // namespace moeplan

@@ -1,0 +1,70 @@
+#include "proto/convert/training_graph.h"
+
+#include <string>
+#include <utility>
+
+#include "proto/convert/enums.h"
+#include "proto/errors.h"
+
+namespace moeplan {
+namespace {
+
+StatusOr<Instruction> InstructionFromProto(const v1::Instruction& message, std::string_view path) {
+  Instruction one;
+  one.id = message.id();
+  ASSIGN_OR_RETURN(one.op, EnumFromProto<InstructionOp>(message.op(), FieldPath(path, "op")));
+  ASSIGN_OR_RETURN(one.phase, EnumFromProto<Pass>(message.phase(), FieldPath(path, "phase")));
+  if (message.has_time_s()) one.time_s = message.time_s();
+  one.part_times_s.assign(message.part_times_s().begin(), message.part_times_s().end());
+  one.inputs.assign(message.inputs().begin(), message.inputs().end());
+  one.outputs.assign(message.outputs().begin(), message.outputs().end());
+  one.weight_gradient = message.weight_gradient();
+  ASSIGN_OR_RETURN(one.gate, EnumFromProto<GateKind>(message.gate(), FieldPath(path, "gate")));
+  if (message.has_bytes()) one.bytes = message.bytes();
+  if (message.has_group_size()) one.group_size = message.group_size();
+  if (message.has_ranks_per_node()) one.ranks_per_node = message.ranks_per_node();
+  return one;
+}
+
+v1::Instruction ToProto(const Instruction& one) {
+  v1::Instruction message;
+  message.set_id(one.id);
+  message.set_op(EnumToProto<v1::Instruction::Op>(one.op));
+  message.set_phase(EnumToProto<v1::Instruction::Pass>(one.phase));
+  if (one.time_s) message.set_time_s(*one.time_s);
+  message.mutable_part_times_s()->Assign(one.part_times_s.begin(), one.part_times_s.end());
+  message.mutable_inputs()->Assign(one.inputs.begin(), one.inputs.end());
+  message.mutable_outputs()->Assign(one.outputs.begin(), one.outputs.end());
+  message.set_weight_gradient(one.weight_gradient);
+  message.set_gate(EnumToProto<v1::Gate::Kind>(one.gate));
+  if (one.bytes) message.set_bytes(*one.bytes);
+  if (one.group_size) message.set_group_size(*one.group_size);
+  if (one.ranks_per_node) message.set_ranks_per_node(*one.ranks_per_node);
+  return message;
+}
+
+}  // namespace
+
+StatusOr<TrainingGraph> TrainingGraphFromProto(const v1::TrainingGraph& message, std::string_view path) {
+  TrainingGraph graph;
+  for (const v1::Instruction& item : message.instructions()) {
+    const std::string at = ItemPath(FieldPath(path, "instructions"), graph.instructions.size());
+    ASSIGN_OR_RETURN(Instruction one, InstructionFromProto(item, at));
+    graph.instructions.push_back(std::move(one));
+  }
+  if (message.has_max_parts()) graph.max_parts = message.max_parts();
+  graph.group_s = message.group_s();
+  graph.max_range_s = message.max_range_s();
+  return graph;
+}
+
+v1::TrainingGraph ToProto(const TrainingGraph& graph) {
+  v1::TrainingGraph message;
+  for (const Instruction& one : graph.instructions) *message.add_instructions() = ToProto(one);
+  message.set_max_parts(graph.max_parts);
+  message.set_group_s(graph.group_s);
+  message.set_max_range_s(graph.max_range_s);
+  return message;
+}
+
+}  // namespace moeplan

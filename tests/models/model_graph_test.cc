@@ -1,0 +1,171 @@
+#include "models/training/model_graph.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+namespace moeplan {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+// A second for each flop, thousandth for each byte copied, and so on, so that sizes can be read off the times.
+Profile UnitProfile() {
+  Profile profile = {.cluster = {.nodes = 2, .gpus_per_node = 2}};
+  const auto line = [](double per_unit) { return MakeCostModel(AlphaBeta{0, per_unit}); };
+  profile.collectives = {{{.collective = Collective::kAllToAll, .group = {4, 2}}, line(1e-6)}};
+  profile.kernels = {{{.kernel = Kernel::kExpertGemm}, line(1e-9)},
+                     {{.kernel = Kernel::kDeviceCopy}, line(1e-7)},
+                     {{.kernel = Kernel::kGate}, line(1e-5)},
+                     {{.kernel = Kernel::kPermute}, line(1e-4)}};
+  return profile;
+}
+
+// Two layers, the second of 4 experts; M 8, H 16 (experts 12), 2 heads of 4.
+ModelConfig SmallModel() {
+  return {.moe_layer = {false, true},
+          .model_dim = 8,
+          .dense_hidden_dim = 16,
+          .heads = 2,
+          .kv_heads = 2,
+          .head_dim = 4,
+          .experts = 4,
+          .top_k = 2,
+          .expert_hidden_dim = 12,
+          .vocab = 100};
+}
+
+constexpr ModelGraphOptions kOptions = {
+    .batch = 3, .sequence_length = 10, .expert_parallel = 4, .ranks_per_node = 2, .capacity_factor = 1.5};
+
+TrainingGraph GraphOf(const ModelConfig& model, const ModelGraphOptions& options = kOptions) {
+  PriceNotes notes;
+  const auto graph = TrainingGraphOf(model, options, UnitProfile(), notes);
+  EXPECT_TRUE(graph.ok()) << graph.status().message();
+  return graph.ok() ? *graph : TrainingGraph();
+}
+
+const Instruction& Find(const TrainingGraph& graph, const std::string& id) {
+  const auto found = std::ranges::find(graph.instructions, id, &Instruction::id);
+  EXPECT_NE(found, graph.instructions.end()) << id;
+  return *found;
+}
+
+TEST(ModelGraphTest, InstructionsTakeTheTimeOfTheirWork) {
+  const TrainingGraph graph = GraphOf(SmallModel());
+  const double tokens = 30, x_bytes = tokens * 8 * 2, slot_bytes = 2 * 1.5 * x_bytes;
+  EXPECT_NEAR(*Find(graph, "layer0.qkv").time_s, 1e-9 * 2 * tokens * 8 * 24, 1e-15);
+  EXPECT_NEAR(*Find(graph, "layer0.attention").time_s, 1e-9 * 2 * (tokens * 10 / 2) * 2 * 8, 1e-15);
+  EXPECT_NEAR(*Find(graph, "layer0.out").time_s, 1e-9 * 2 * tokens * 64, 1e-15);
+  EXPECT_NEAR(*Find(graph, "layer0.up").time_s, 1e-9 * 2 * tokens * 8 * 16, 1e-15);
+  EXPECT_NEAR(*Find(graph, "layer0.norm1").time_s, 1e-7 * x_bytes, 1e-15);
+  EXPECT_NEAR(*Find(graph, "layer0.add1").time_s, 1e-7 * 1.5 * x_bytes, 1e-15);
+  EXPECT_NEAR(*Find(graph, "layer1.gate").time_s, 1e-5 * x_bytes, 1e-12);
+  EXPECT_NEAR(*Find(graph, "layer1.dispatch").time_s, 1e-4 * slot_bytes, 1e-12);
+  EXPECT_NEAR(*Find(graph, "layer1.all_to_all1").time_s, 1e-6 * slot_bytes, 1e-12);
+  EXPECT_NEAR(*Find(graph, "layer1.experts").time_s, 1e-9 * 2 * 3 * tokens * (2 * 8 * 12), 1e-15);
+  EXPECT_NEAR(*Find(graph, "head").time_s, 1e-9 * 2 * tokens * 800, 1e-15);
+  EXPECT_EQ(Find(graph, "layer1.all_to_all1").bytes, slot_bytes);
+  EXPECT_EQ(Find(graph, "layer1.all_to_all1").group_size, 4);
+  EXPECT_EQ(Find(graph, "layer1.all_to_all1").ranks_per_node, 2);
+  // Curves through the origin: a fourth of the work takes a fourth of the time.
+  EXPECT_NEAR(Find(graph, "layer1.experts").part_times_s[3], *Find(graph, "layer1.experts").time_s / 4, 1e-15);
+  EXPECT_EQ(Find(graph, "layer1.experts").part_times_s.size(), 8u);
+}
+
+TEST(ModelGraphTest, TheWayBackHasAGradientOfInputsAndOneOfWeights) {
+  const TrainingGraph graph = GraphOf(SmallModel());
+  const Instruction& weights = Find(graph, "layer1.experts.dw");
+  EXPECT_TRUE(weights.weight_gradient);
+  EXPECT_EQ(weights.phase, Pass::kBackward);
+  EXPECT_EQ(weights.time_s, Find(graph, "layer1.experts").time_s);
+  EXPECT_THAT(weights.inputs, Contains("layer1.all_to_all1.y"));
+  EXPECT_THAT(weights.inputs, Contains("d(layer1.experts.y).layer1.all_to_all2"));
+  EXPECT_NEAR(*Find(graph, "layer0.attention.dx").time_s, 2 * *Find(graph, "layer0.attention").time_s, 1e-15);
+  // What is read twice gets two gradients: the sum behind attention feeds the norm and the next sum.
+  const Instruction& add = Find(graph, "layer0.add1.dx");
+  EXPECT_THAT(add.inputs, Contains("d(layer0.add1.y).layer0.norm2"));
+  EXPECT_THAT(add.inputs, Contains("d(layer0.add1.y).layer0.add2"));
+  // Matrices: qkv and out twice, up and down, gate, experts, head, embedding.
+  EXPECT_EQ(std::ranges::count(graph.instructions, true, &Instruction::weight_gradient), 10);
+  const auto exchanges = [&](Pass pass) {
+    return std::ranges::count_if(graph.instructions, [&](const Instruction& one) {
+      return one.op == InstructionOp::kAllToAll && one.phase == pass;
+    });
+  };
+  EXPECT_EQ(exchanges(Pass::kForward), 2);
+  EXPECT_EQ(exchanges(Pass::kBackward), 2);
+  EXPECT_EQ(graph.instructions.back().id, "embedding.dw");
+}
+
+TEST(ModelGraphTest, GroupsAndRangesAreThoseOfThePaper) {
+  const TrainingGraph graph = GraphOf(SmallModel());
+  double forward_s = 0;
+  for (const Instruction& one : graph.instructions) forward_s += one.phase == Pass::kForward ? *one.time_s : 0;
+  EXPECT_NEAR(graph.max_range_s, forward_s, 1e-12);  // One MoE layer.
+  EXPECT_NEAR(graph.group_s, forward_s / 5, 1e-12);
+}
+
+TEST(ModelGraphTest, SharedExpertsRunWhileTokensAreOnTheirWay) {
+  ModelConfig model = SmallModel();
+  model.shared_hidden_dim = 20;
+  model.gated_mlp = true;
+  const TrainingGraph graph = GraphOf(model);
+  const auto place = [&](const std::string& id) { return &Find(graph, id) - graph.instructions.data(); };
+  EXPECT_LT(place("layer1.all_to_all1"), place("layer1.shared_up"));
+  EXPECT_LT(place("layer1.shared_down"), place("layer1.experts"));
+  EXPECT_NEAR(*Find(graph, "layer1.shared_up").time_s, 1e-9 * 2 * 30 * 2 * 8 * 20, 1e-15);
+  EXPECT_THAT(Find(graph, "layer1.add2").inputs, Contains("layer1.shared_down.y"));
+}
+
+TEST(ModelGraphTest, DecodersAttendToTheEncoder) {
+  ModelConfig model = SmallModel();
+  model.encoder_layers = 1;  // The other one is the decoder's.
+  const TrainingGraph graph = GraphOf(model);
+  EXPECT_THAT(Find(graph, "layer1.cross_kv").inputs, Contains("encoder_norm.y"));
+  EXPECT_THAT(Find(graph, "encoder_norm.dx").inputs, Contains("d(encoder_norm.y).layer1.cross_kv"));
+  // Whole, where a causal one would take half.
+  EXPECT_NEAR(*Find(graph, "layer0.attention").time_s, 2 * *Find(graph, "layer1.attention").time_s, 1e-15);
+}
+
+TEST(ModelGraphTest, WhatTheProfileLacksIsNamed) {
+  Profile profile = UnitProfile();
+  profile.collectives.clear();
+  PriceNotes notes;
+  EXPECT_THAT(TrainingGraphOf(SmallModel(), kOptions, profile, notes).status().message(),
+              HasSubstr("the profile lacks ALL_TO_ALL groupSize 4 ranksPerNode 2"));
+  profile = UnitProfile();
+  profile.kernels.pop_back();
+  ASSERT_TRUE(TrainingGraphOf(SmallModel(), kOptions, profile, notes).ok());
+  EXPECT_THAT(notes.Warnings(), Contains(HasSubstr("PERMUTE")));
+}
+
+TEST(ModelGraphTest, WrongOptionsAreRefused) {
+  const auto refusal = [](auto change) {
+    ModelConfig model = SmallModel();
+    ModelGraphOptions options = kOptions;
+    change(model, options);
+    PriceNotes notes;
+    const auto graph = TrainingGraphOf(model, options, UnitProfile(), notes);
+    return graph.ok() ? std::string() : graph.status().message();
+  };
+  EXPECT_EQ(refusal([](auto&, auto&) {}), "");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.batch = 0; }), "batch: found 0, expected a whole number of 1 to 16777216");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.expert_parallel = 3; }),
+            "expert parallel: found 3, expected a divisor of the 4 experts");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.ranks_per_node = 5; }),
+            "ranks per node: found 5, expected a whole number of 1 to 4");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.capacity_factor = 0; }),
+            "capacity factor: found 0, expected a finite number above 0");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.bytes_per_element = 3; }), "bytes per element: found 3, expected 2 or 4");
+  EXPECT_EQ(refusal([](auto&, auto& o) { o.gate = GateKind::kSwitch; }),
+            "gate: found SWITCH, expected another, because the model chooses 2 experts for a token");
+  EXPECT_THAT(refusal([](auto& m, auto&) { m.moe_layer = {false}; }), HasSubstr("no layer of experts"));
+  EXPECT_THAT(refusal([](auto&, auto& o) { o.batch = o.sequence_length = 1 << 20; }), HasSubstr("tokens"));
+}
+
+}  // namespace
+}  // namespace moeplan

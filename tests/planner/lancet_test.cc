@@ -1,0 +1,527 @@
+#include "planner/rules/lancet.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "models/training/model_graph.h"
+#include "planner/lancet/axes.h"
+#include "planner/lancet/cut_ranges.h"
+#include "planner/lancet/schedule.h"
+#include "proto/convert/plan.h"
+#include "proto/convert/training_graph.h"
+#include "proto/json.h"
+#include "tests/planner/by_hand.h"
+#include "tests/planner/lancet_checker.h"
+
+namespace moeplan {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr double kRounding = 1e-9;
+
+// ---- From text to answer, as `moeplan plan --graph` does it.
+
+StatusOr<GraphPlanAnswer> PlanOf(const json& graph, const Profile* profile = nullptr) {
+  ASSIGN_OR_RETURN(const auto message, FromJson<v1::TrainingGraph>(graph.dump(), "graph"));
+  ASSIGN_OR_RETURN(const TrainingGraph parsed, TrainingGraphFromProto(message));
+  return PlanGraph(parsed, profile);
+}
+
+json AnswerOf(const json& graph) {
+  const auto answer = PlanOf(graph);
+  EXPECT_TRUE(answer.ok()) << answer.status().message();
+  return answer.ok() ? json::parse(ToJson(ToProto(*answer))) : json();
+}
+
+std::string Refusal(const json& graph, const Profile* profile = nullptr) {
+  const auto answer = PlanOf(graph, profile);
+  EXPECT_FALSE(answer.ok());
+  return answer.status().message();
+}
+
+json Step(const std::string& id, const std::string& op, double time_s, std::vector<std::string> inputs,
+          const std::string& phase = "FORWARD") {
+  return {{"id", id}, {"op", op}, {"timeS", time_s}, {"inputs", inputs}, {"outputs", {id + "'"}}, {"phase", phase}};
+}
+
+// Its parts take an even share of its time.
+json Evenly(json step, int parts = 8) {
+  std::vector<double> part_s;
+  for (int k = 1; k <= parts; ++k) part_s.push_back(step["timeS"].get<double>() / k);
+  step["partTimesS"] = part_s;
+  return step;
+}
+
+json Graph(std::vector<json> instructions, int max_parts = 8) {
+  return {{"instructions", instructions}, {"maxParts", max_parts}};
+}
+
+// An MoE layer behind one matrix product, each instruction of 4 s.
+json Layer(int max_parts) {
+  return Graph({Step("embed", "OTHER", 0, {"tokens"}), Step("h", "MATMUL", 4, {"embed'", "w"}),
+                Step("gate", "GATE", 0, {"h'"}), Step("send", "DISPATCH", 0, {"h'", "gate'"}),
+                Evenly(Step("out", "ALL_TO_ALL", 4, {"send'"})), Step("ffn", "EXPERT", 4, {"out'", "we"}),
+                Evenly(Step("back", "ALL_TO_ALL", 4, {"ffn'"})), Step("sum", "COMBINE", 4, {"back'"})},
+               max_parts);
+}
+
+// ---- Ranges.
+
+TEST(LancetTest, ALayerIsCutAndPipelined) {
+  // Two parts of 2 s each: h 0-4; out 2-4 and 4-6; ffn 4-6 and 6-8; back 6-8 and 8-10; sum 8-10 and 10-12. Uncut: 20.
+  const json graph = Layer(2);
+  const json answer = AnswerOf(graph).at("rules").at("lancet");
+  EXPECT_EQ(answer.at("unscheduledTimeS"), 20);
+  EXPECT_EQ(answer.at("timeS"), 12);
+  ASSERT_EQ(answer.at("partitions").size(), 1u);
+  EXPECT_EQ(answer.at("partitions")[0], json({{"first", "h"}, {"last", "sum"}, {"parts", 2}, {"timeS", 12.0}}));
+  EXPECT_EQ(answer.at("order"), json({"embed", "h#1", "gate#1", "send#1", "h#2", "gate#2", "send#2", "out#1", "out#2",
+                                      "ffn#1", "ffn#2", "back#1", "back#2", "sum#1", "sum#2"}));
+  EXPECT_EQ(LancetChecker(graph).Complaint(AnswerOf(graph)), "");
+}
+
+TEST(LancetTest, AGateThatLooksAtTheWholeBatchKeepsTheCutBehindIt) {
+  // Then h and the gate are not cut: 4, and behind them out 4-6 and 6-8, ffn 6-8 and 8-10, back 8-10, 10-12, sum to 14.
+  json graph = Layer(2);
+  graph["instructions"][2]["gate"] = "BATCH_PRIORITIZED";
+  const json answer = AnswerOf(graph).at("rules").at("lancet");
+  EXPECT_EQ(answer.at("timeS"), 14);
+  EXPECT_EQ(answer.at("partitions")[0].at("first"), "send");
+  graph["instructions"][2]["gate"] = "EXPERT_CHOICE";
+  EXPECT_EQ(AnswerOf(graph).at("rules").at("lancet").at("timeS"), 14);
+  graph["instructions"][2]["gate"] = "SWITCH";
+  EXPECT_EQ(AnswerOf(graph).at("rules").at("lancet").at("timeS"), 12);
+}
+
+TEST(LancetTest, OnlyExpertsAreCutAlongTheCapacityWhenNothingElseCanBe) {
+  // embed makes what `out` sends, and sum is OTHER: of out, ffn, back in two, out 0-2, 2-4; ffn 2-4, 4-6; back 4-6,
+  // 6-8.
+  json graph = Graph({Step("embed", "OTHER", 1, {}), Evenly(Step("out", "ALL_TO_ALL", 4, {"embed'"})),
+                      Step("ffn", "EXPERT", 4, {"out'", "we"}), Evenly(Step("back", "ALL_TO_ALL", 4, {"ffn'"})),
+                      Step("sum", "OTHER", 1, {"back'"})},
+                     2);
+  const json answer = AnswerOf(graph).at("rules").at("lancet");
+  EXPECT_EQ(answer.at("partitions")[0], json({{"first", "out"}, {"last", "back"}, {"parts", 2}, {"timeS", 8.0}}));
+  EXPECT_EQ(answer.at("timeS"), 10);
+  EXPECT_EQ(answer.at("unscheduledTimeS"), 14);
+}
+
+TEST(LancetTest, ShortPartsThatTakeLongerAreNotCut) {
+  json graph = Layer(8);
+  for (json& one : graph["instructions"]) {
+    if (one["op"] == "OTHER") continue;
+    one["partTimesS"] = std::vector<double>(8, one["timeS"].get<double>());
+  }
+  const json answer = AnswerOf(graph).at("rules").at("lancet");
+  EXPECT_THAT(answer.at("partitions"), IsEmpty());
+  EXPECT_EQ(answer.at("timeS"), answer.at("unscheduledTimeS"));
+}
+
+TEST(LancetTest, GroupsAndTheLongestRangeBoundTheCuts) {
+  json graph = Layer(2);
+  graph["maxRangeS"] = 12;
+  LancetChecker checker(graph);
+  const json limited = AnswerOf(graph);
+  EXPECT_EQ(checker.Complaint(limited), "");
+  EXPECT_GT(limited.at("rules").at("lancet").at("timeS"), 12);
+  graph["maxRangeS"] = 0;
+  graph["groupS"] = 100;  // All is one group, with what cannot be cut.
+  EXPECT_THAT(AnswerOf(graph).at("rules").at("lancet").at("partitions"), IsEmpty());
+}
+
+TEST(LancetTest, GroupsCloseWhenTheirTimesAddUp) {
+  // 1 + 2 reaches 3; 4 does; 1 does not and is the last of its run.
+  TimedGraph graph = {.max_parts = 2, .group_s = 3};
+  for (const double time_s : {1.0, 2.0, 4.0, 1.0, 9.0, 0.5}) graph.instructions.push_back({.part_s = {time_s}});
+  graph.instructions[4].phase = Pass::kBackward;
+  EXPECT_EQ(GroupBorders(graph), (std::vector<std::vector<int>>{{0, 2, 3, 4}, {5, 6}}));
+}
+
+// ---- Axes, one instruction behind what it reads.
+
+// Whether `op` may follow in one range what makes samples, and what makes irregular slots.
+std::pair<bool, bool> Follows(InstructionOp op, bool whole_batch_gate = false) {
+  const auto extend = [&](int read) {
+    TimedGraph graph;  // 0 outside; 1 a matrix product, 2 its dispatch.
+    graph.instructions = {{.op = InstructionOp::kOther},
+                          {.op = InstructionOp::kMatmul, .producers = {0}},
+                          {.op = InstructionOp::kDispatch, .producers = {1}},
+                          {.op = op, .whole_batch_gate = whole_batch_gate, .producers = {read}}};
+    RangeAxes axes(graph);
+    axes.Start(1);
+    EXPECT_TRUE(axes.Extend());
+    EXPECT_TRUE(axes.Extend());
+    return axes.Extend();
+  };
+  return {extend(1), extend(2)};
+}
+
+TEST(RangeAxesTest, EachOpTakesItsAxis) {
+  using Op = InstructionOp;
+  const std::pair<bool, bool> samples(true, false), irregular(false, true), none(false, false);
+  for (const Op op :
+       {Op::kMatmul, Op::kElementwise, Op::kLayerNorm, Op::kSoftmax, Op::kAttention, Op::kGate, Op::kDispatch}) {
+    EXPECT_EQ(Follows(op), samples) << Name(op);
+  }
+  for (const Op op : {Op::kAllToAll, Op::kExpert, Op::kCombine}) EXPECT_EQ(Follows(op), irregular) << Name(op);
+  EXPECT_EQ(Follows(Op::kOther), none);
+  EXPECT_EQ(Follows(Op::kGate, /*whole_batch_gate=*/true), none);
+}
+
+TEST(RangeAxesTest, WhatComesFromOutside) {
+  const auto first = [](InstructionOp made_by, InstructionOp op) {
+    TimedGraph graph;
+    graph.instructions = {{.op = made_by}, {.op = op, .producers = {0}}};
+    RangeAxes axes(graph);
+    axes.Start(1);
+    return axes.Extend();
+  };
+  using Op = InstructionOp;
+  EXPECT_TRUE(first(Op::kOther, Op::kMatmul));
+  EXPECT_TRUE(first(Op::kGate, Op::kDispatch));
+  EXPECT_FALSE(first(Op::kAllToAll, Op::kCombine));
+  EXPECT_FALSE(first(Op::kDispatch, Op::kMatmul));
+  EXPECT_TRUE(first(Op::kDispatch, Op::kAllToAll));  // Along the capacity.
+  TimedGraph graph;
+  graph.instructions = {{.op = Op::kMatmul}};  // Of weights alone: nothing to cut.
+  RangeAxes axes(graph);
+  axes.Start(0);
+  EXPECT_FALSE(axes.Extend());
+}
+
+TEST(RangeAxesTest, ARangeOfExpertsCannotGrowBeyondThem) {
+  TimedGraph graph;
+  graph.instructions = {{.op = InstructionOp::kDispatch},
+                        {.op = InstructionOp::kAllToAll, .producers = {0}},
+                        {.op = InstructionOp::kExpert, .producers = {1}},
+                        {.op = InstructionOp::kCombine, .producers = {2}}};
+  RangeAxes axes(graph);
+  axes.Start(1);
+  EXPECT_TRUE(axes.Extend());
+  EXPECT_TRUE(axes.Extend());
+  EXPECT_FALSE(axes.Extend());
+}
+
+// ---- Weight gradients.
+
+json WeightGradient(json step) {
+  step["weightGradient"] = true;
+  return step;
+}
+
+TEST(LancetTest, WeightGradientsMoveBehindTheAllToAllTheyCover) {
+  // dx 0-2, a 2-8, y from 8 to 10; dw of 5 would run from 2 to 7 before y, at 7 anyway: the given order puts it last.
+  const json graph =
+      Graph({Step("dx", "MATMUL", 2, {"g"}, "BACKWARD"), Step("a", "ALL_TO_ALL", 6, {"dx'"}, "BACKWARD"),
+             Step("y", "MATMUL", 2, {"a'"}, "BACKWARD"), WeightGradient(Step("dw", "MATMUL", 5, {"g"}, "BACKWARD"))});
+  const json whole = AnswerOf(graph), answer = whole.at("rules").at("lancet");
+  EXPECT_EQ(answer.at("unscheduledTimeS"), 15);
+  EXPECT_EQ(answer.at("timeS"), 10);
+  EXPECT_EQ(answer.at("weightGradients"), json::parse(R"([{"instruction": "dw", "allToAll": "a"}])"));
+  EXPECT_EQ(answer.at("order"), json({"dx", "a", "dw", "y"}));
+  EXPECT_THAT(whole.at("explanation").get<std::string>(), HasSubstr("can cover 5000 ms"));
+}
+
+TEST(LancetTest, WhatAWeightGradientNeedsAndFeedsMovesWithIt) {
+  // dw needs `pre`, given behind the all-to-all, and feeds `update`, given before it.
+  const json late =
+      Graph({Step("a", "ALL_TO_ALL", 6, {}, "BACKWARD"), Step("y", "MATMUL", 2, {"a'"}, "BACKWARD"),
+             Step("pre", "MATMUL", 1, {}, "BACKWARD"), WeightGradient(Step("dw", "MATMUL", 4, {"pre'"}, "BACKWARD"))});
+  EXPECT_EQ(AnswerOf(late).at("rules").at("lancet").at("order"), json({"a", "pre", "dw", "y"}));
+  EXPECT_EQ(AnswerOf(late).at("rules").at("lancet").at("timeS"), 8);
+  const json early =
+      Graph({Step("x", "MATMUL", 1, {}, "BACKWARD"), WeightGradient(Step("dw", "MATMUL", 4, {"x'"}, "BACKWARD")),
+             Step("update", "OTHER", 1, {"dw'"}, "BACKWARD"), Step("a", "ALL_TO_ALL", 6, {"x'"}, "BACKWARD"),
+             Step("y", "MATMUL", 2, {"a'"}, "BACKWARD")});
+  EXPECT_EQ(AnswerOf(early).at("rules").at("lancet").at("order"), json({"x", "a", "dw", "update", "y"}));
+  EXPECT_EQ(AnswerOf(early).at("rules").at("lancet").at("timeS"), 9);
+}
+
+// ---- Costs.
+
+Profile TwoRanks() {
+  Profile profile = {.name = "two", .version = 3, .cluster = {.nodes = 1, .gpus_per_node = 2}};
+  profile.collectives = {Line(Over(Collective::kAllToAll, {2, 2}), 1.0, 0.5)};
+  return profile;
+}
+
+TEST(LancetTest, AllToAllsCostTheProfilesTimeOfTheirShareOfTheBytes) {
+  json graph = Layer(2);
+  for (const int i : {4, 6}) {
+    json& exchange = graph["instructions"][i];
+    exchange.erase("timeS");
+    exchange.erase("partTimesS");
+    exchange["bytes"] = 8;
+    exchange["groupSize"] = 2;
+    exchange["ranksPerNode"] = 2;
+  }
+  const Profile profile = TwoRanks();
+  const auto answer = PlanOf(graph, &profile);
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  // Uncut 1 + 0.5·8 = 5 each, halves 1 + 0.5·4 = 3: 4 + 5 + 4 + 5 + 4 against h to 4; out 2-5, 5-8; ffn 5-7, 8-10; back
+  // 8-11 (behind out), 11-14; sum 11-13, 14-16.
+  EXPECT_EQ(answer->lancet.unscheduled_time_s, 22);
+  EXPECT_EQ(answer->lancet.time_s, 16);
+  EXPECT_EQ(answer->profile_name, "two");
+  EXPECT_EQ(answer->profile_version, 3);
+}
+
+TEST(LancetTest, AMissingTimeIsNamedWithWhatWouldGiveIt) {
+  json graph = Layer(2);
+  graph["instructions"][4].erase("partTimesS");
+  EXPECT_THAT(Refusal(graph),
+              AllOf(HasSubstr("instructions[4] (out): found neither partTimesS of 2 parts nor a profile"),
+                    HasSubstr("or maxParts at most 1")));
+  graph["instructions"][4].erase("timeS");
+  EXPECT_THAT(Refusal(graph), HasSubstr("instructions[4] (out): found neither its timeS nor a profile"));
+  const Profile profile = TwoRanks();
+  EXPECT_THAT(Refusal(graph, &profile), HasSubstr("instructions[4] (out).bytes: found nothing"));
+  graph["instructions"][4].update({{"bytes", 8}, {"groupSize", 4}, {"ranksPerNode", 2}});
+  EXPECT_THAT(Refusal(graph, &profile), AllOf(HasSubstr("the profile lacks ALL_TO_ALL groupSize 4 ranksPerNode 2"),
+                                              HasSubstr("moeplan calibrate")));
+  graph = Layer(1);
+  graph["instructions"][4].erase("partTimesS");
+  EXPECT_TRUE(PlanOf(graph).ok());  // Nothing is cut.
+}
+
+// ---- Refusals.
+
+TEST(LancetTest, WrongGraphsAreRefusedByInstruction) {
+  const auto with = [](const std::string& pointer, const json& value) {
+    json graph = Layer(2);
+    graph[json::json_pointer(pointer)] = value;
+    return Refusal(graph);
+  };
+  EXPECT_EQ(with("/instructions", json::array()), "instructions: found none, expected at least one");
+  EXPECT_EQ(with("/maxParts", 0), "maxParts: found 0, expected a whole number of 1 to 64");
+  EXPECT_EQ(with("/maxParts", 65), "maxParts: found 65, expected a whole number of 1 to 64");
+  EXPECT_EQ(with("/groupS", -1), "groupS: found -1, expected a finite number of at least 0");
+  EXPECT_EQ(with("/maxRangeS", -1), "maxRangeS: found -1, expected a finite number of at least 0");
+  EXPECT_EQ(with("/instructions/3/id", "h"),
+            "instructions[3] (h).id: found an id that instructions[1] (h) has, expected one of its own");
+  EXPECT_EQ(with("/instructions/3/id", "h#2"),
+            "instructions[3] (h#2).id: found the name of a part of instructions[1] (h), expected another id");
+  EXPECT_EQ(with("/instructions/3/id", ""), "instructions[3] ().id: found 0 bytes, expected a name of 1 to 256");
+  EXPECT_EQ(with("/instructions/3/outputs", {"h'"}),
+            "instructions[3] (send).outputs: found 'h'', which instructions[1] (h) produces, expected tensors with one "
+            "producer");
+  EXPECT_EQ(with("/instructions/3/inputs", {"send'"}),
+            "instructions[3] (send).inputs: found its own output 'send'', expected no cycle");
+  EXPECT_EQ(with("/instructions/3/inputs", {"ffn'"}),
+            "instructions[3] (send).inputs: found 'ffn'' of instructions[5] (ffn), which needs it in turn, expected no "
+            "cycle");
+  EXPECT_EQ(with("/instructions/0/inputs", {"sum'", "tokens"}).substr(0, 46),
+            "instructions[0] (embed).inputs: found 'sum'' o");
+  json late = Layer(2);
+  late["instructions"].push_back(Step("tail", "OTHER", 1, {}));
+  late["instructions"][2]["inputs"] = {"h'", "tail'"};
+  EXPECT_EQ(
+      Refusal(late),
+      "instructions[2] (gate).inputs: found 'tail'', which only instructions[8] (tail) produces, expected an order "
+      "in which producers come first");
+  EXPECT_THAT(with("/instructions/3/timeS", -1),
+              HasSubstr("instructions[3] (send).timeS: found -1, expected a finite"));
+  EXPECT_THAT(with("/instructions/4/partTimesS/1", -2), HasSubstr("instructions[4] (out).partTimesS[1]: found -2"));
+  EXPECT_THAT(with("/instructions/4/bytes", 0), HasSubstr("instructions[4] (out).bytes: found 0"));
+  EXPECT_THAT(with("/instructions/4/groupSize", 0), HasSubstr("instructions[4] (out).groupSize: found 0"));
+  EXPECT_THAT(with("/instructions/4/weightGradient", true), HasSubstr("instructions[4] (out).weightGradient"));
+  EXPECT_THAT(with("/instructions/3/op", "MATMULL"), HasSubstr("instructions[3].op: found the string \"MATMULL\""));
+  EXPECT_THAT(with("/instructions/3/weight", 1), HasSubstr("instructions[3].weight: unknown field"));
+  json timeless = Layer(2);
+  timeless["instructions"][1].erase("timeS");
+  EXPECT_THAT(Refusal(timeless), HasSubstr("instructions[1] (h).timeS: found nothing"));
+  json opless = Layer(2);
+  opless["instructions"][1].erase("op");
+  EXPECT_THAT(Refusal(opless), HasSubstr("instructions[1].op: found nothing, expected one of MATMUL"));
+  json many = Graph({});
+  for (int i = 0; i <= kMostInstructions; ++i)
+    many["instructions"].push_back(Step("i" + std::to_string(i), "OTHER", 1, {}));
+  EXPECT_EQ(Refusal(many), "instructions: found 20001, expected at most 20000");
+}
+
+// ---- Random graphs.
+
+std::mt19937_64 SeededEngine() {
+  const char* given = std::getenv("MOEPLAN_TEST_SEED");
+  const std::uint64_t seed = given ? std::strtoull(given, nullptr, 10) : std::random_device()();
+  std::cout << "MOEPLAN_TEST_SEED=" << seed << std::endl;
+  return std::mt19937_64(seed);
+}
+
+int AnyInt(std::mt19937_64& engine, int low, int high) { return std::uniform_int_distribution(low, high)(engine); }
+
+double AnyTimeS(std::mt19937_64& engine) {
+  return AnyInt(engine, 0, 2) > 0 ? AnyInt(engine, 0, 6) : AnyInt(engine, 1, 600) / 100.0;
+}
+
+json AnyStep(std::mt19937_64& engine, const std::string& id, const std::string& op, std::vector<std::string> inputs,
+             const std::string& phase, int max_parts) {
+  json step = Step(id, op, AnyTimeS(engine), std::move(inputs), phase);
+  if (op != "ALL_TO_ALL" && AnyInt(engine, 0, 1)) return step;
+  std::vector<double> part_s;
+  for (int k = 1; k <= max_parts; ++k) {
+    part_s.push_back(k == 1
+                         ? step["timeS"].get<double>()
+                         : step["timeS"].get<double>() / k * AnyInt(engine, 8, 14) / 10 + AnyInt(engine, 0, 1) / 4.0);
+  }
+  step["partTimesS"] = part_s;
+  return step;
+}
+
+std::string AnyOp(std::mt19937_64& engine) {
+  static const std::vector<std::string> kOps = {"MATMUL",   "ELEMENTWISE", "ATTENTION", "GATE",
+                                                "DISPATCH", "ALL_TO_ALL",  "EXPERT",    "COMBINE",
+                                                "OTHER",    "ALL_TO_ALL",  "EXPERT"};
+  return kOps[AnyInt(engine, 0, static_cast<int>(kOps.size()) - 1)];
+}
+
+// Forward a chain of any ops, mostly those that may follow; backward anything.
+json AnyGraph(std::mt19937_64& engine, int forward, int backward) {
+  const int max_parts = AnyInt(engine, 1, 3);
+  json graph = Graph({}, max_parts);
+  std::vector<std::string> made;
+  const auto any_inputs = [&](bool chained) {
+    std::vector<std::string> inputs = {"w"};
+    if (chained && !made.empty()) inputs.push_back(made.back());
+    for (int i = AnyInt(engine, 0, 2); i > 1 && !made.empty(); --i) {
+      inputs.push_back(made[AnyInt(engine, 0, static_cast<int>(made.size()) - 1)]);
+    }
+    return inputs;
+  };
+  static const std::vector<std::string> kLayer = {"OTHER",      "MATMUL", "GATE",       "DISPATCH",
+                                                  "ALL_TO_ALL", "EXPERT", "ALL_TO_ALL", "COMBINE"};
+  const int from = AnyInt(engine, 0, 7);
+  for (int i = 0; i < forward; ++i) {
+    const std::string op = AnyInt(engine, 0, 4) > 0 ? kLayer[(from + i) % 8] : AnyOp(engine);
+    json step =
+        AnyStep(engine, "f" + std::to_string(i), op, any_inputs(AnyInt(engine, 0, 5) > 0), "FORWARD", max_parts);
+    if (op == "GATE") step["gate"] = AnyInt(engine, 0, 3) ? "SWITCH" : "BATCH_PRIORITIZED";
+    graph["instructions"].push_back(step);
+    made.push_back(step["outputs"][0]);
+  }
+  for (int i = 0; i < backward; ++i) {
+    const bool gradient = AnyInt(engine, 0, 2) == 0;
+    const std::string op = gradient ? "MATMUL" : AnyInt(engine, 0, 1) ? "ALL_TO_ALL" : "MATMUL";
+    json step =
+        AnyStep(engine, "b" + std::to_string(i), op, any_inputs(AnyInt(engine, 0, 2) > 0), "BACKWARD", max_parts);
+    step["weightGradient"] = gradient;
+    graph["instructions"].push_back(step);
+    // Of a weight gradient nothing in the step is made, as a rule.
+    if (!gradient || AnyInt(engine, 0, 4) == 0) made.push_back(step["outputs"][0]);
+  }
+  if (AnyInt(engine, 0, 3) == 0) graph["groupS"] = AnyInt(engine, 1, 8);
+  if (AnyInt(engine, 0, 3) == 0) graph["maxRangeS"] = AnyInt(engine, 4, 20);
+  return graph;
+}
+
+TEST(LancetTest, SmallGraphsAreAnsweredAsByBruteForce) {
+  std::mt19937_64 engine = SeededEngine();
+  int cut = 0, moved = 0;
+  for (int round = 0; round < 400; ++round) {
+    const json graph = AnyGraph(engine, AnyInt(engine, 0, 6), AnyInt(engine, 1, 6));
+    const LancetChecker checker(graph);
+    const json answer = AnswerOf(graph);
+    ASSERT_EQ(checker.Complaint(answer), "") << graph.dump(1) << answer.dump(1);
+    const double time_s = answer.at("rules").at("lancet").at("timeS"), best_s = checker.BruteForceS();
+    ASSERT_LE(time_s, best_s * (1 + kRounding)) << graph.dump(1) << answer.dump(1);
+    cut += !answer.at("rules").at("lancet").at("partitions").empty();
+    moved += !answer.at("rules").at("lancet").at("weightGradients").empty();
+  }
+  EXPECT_GT(cut, 40);
+  EXPECT_GT(moved, 40);
+}
+
+TEST(LancetTest, LargerGraphsAreAnsweredLegallyAndNeverSlower) {
+  std::mt19937_64 engine = SeededEngine();
+  for (int round = 0; round < 150; ++round) {
+    const json graph = AnyGraph(engine, AnyInt(engine, 0, 40), AnyInt(engine, 0, 40));
+    if (graph["instructions"].empty()) continue;
+    const json answer = AnswerOf(graph);
+    ASSERT_EQ(LancetChecker(graph).Complaint(answer), "") << graph.dump(1) << answer.dump(1);
+  }
+}
+
+// A chain leaves no choice but sums, so the dynamic program alone is as good as all choices.
+TEST(LancetTest, TheDynamicProgramIsExactOnChains) {
+  std::mt19937_64 engine = SeededEngine();
+  for (int round = 0; round < 300; ++round) {
+    json graph = AnyGraph(engine, AnyInt(engine, 1, 7), 0);
+    std::string before = "w";
+    for (json& one : graph["instructions"]) {
+      one["inputs"] = {before};
+      before = one["outputs"][0];
+    }
+    const TrainingGraph parsed = *TrainingGraphFromProto(*FromJson<v1::TrainingGraph>(graph.dump(), "graph"));
+    PriceNotes notes;
+    const TimedGraph timed = *TimeGraph(parsed, nullptr, notes);
+    const CutSearchOutcome outcome = ChooseRanges(timed, 1e9);
+    const double best_s = LancetChecker(graph).BruteForceS();
+    ASSERT_NEAR(EndS(timed, *LaunchOrder(timed, outcome.ranges, {})), best_s, kRounding * best_s) << graph.dump(1);
+    ASSERT_TRUE(outcome.all_ranges);
+  }
+}
+
+TEST(LancetTest, TheSameGraphGivesTheSameAnswer) {
+  std::mt19937_64 engine = SeededEngine();
+  const json graph = AnyGraph(engine, 40, 40);
+  EXPECT_EQ(AnswerOf(graph), AnswerOf(graph));
+}
+
+// GPT2-S-MoE as the paper has it: every other layer of 12 has experts, two a GPU of 16, batches of 24 × 512.
+TEST(LancetTest, ATransformerIsPlannedLegallyAndFaster) {
+  ModelConfig model = {.model_dim = 768,
+                       .dense_hidden_dim = 3072,
+                       .heads = 12,
+                       .kv_heads = 12,
+                       .head_dim = 64,
+                       .experts = 32,
+                       .top_k = 1,
+                       .expert_hidden_dim = 3072,
+                       .vocab = 50257};
+  for (int i = 0; i < 12; ++i) model.moe_layer.push_back(i % 2 == 1);
+  Profile profile = {.cluster = {.nodes = 2, .gpus_per_node = 8}};
+  profile.collectives = {Line(Over(Collective::kAllToAll, {16, 8}), 5e-5, 8e-11)};
+  profile.kernels = {Line(Kernel::kExpertGemm, 1e-5, 6.7e-15), Line(Kernel::kDeviceCopy, 5e-6, 1.4e-12),
+                     Line(Kernel::kGate, 1e-5, 4e-12), Line(Kernel::kPermute, 1e-5, 2e-12)};
+  for (const GateKind gate : {GateKind::kSwitch, GateKind::kBatchPrioritized}) {
+    const ModelGraphOptions options = {
+        .batch = 24, .sequence_length = 512, .expert_parallel = 16, .ranks_per_node = 8, .gate = gate};
+    PriceNotes notes;
+    const auto graph = TrainingGraphOf(model, options, profile, notes);
+    ASSERT_TRUE(graph.ok()) << graph.status().message();
+    const json text = json::parse(ToJson(ToProto(*graph))), answer = AnswerOf(text);
+    EXPECT_EQ(LancetChecker(text).Complaint(answer), "");
+    const json& lancet = answer.at("rules").at("lancet");
+    EXPECT_LT(lancet.at("timeS"), 0.95 * lancet.at("unscheduledTimeS").get<double>());
+    EXPECT_EQ(lancet.at("partitions").size(), 6u);  // One for each layer of experts.
+  }
+}
+
+TEST(LancetTest, TheLargestGraphsEnd) {
+  // One layer after the other, no limits: the budget keeps the time bounded, and the answer says so.
+  json graph = Graph({}, 64);
+  std::string before = "x";
+  static const std::vector<std::string> kLayer = {"MATMUL", "DISPATCH",   "ALL_TO_ALL",
+                                                  "EXPERT", "ALL_TO_ALL", "COMBINE"};
+  for (int i = 0; i < 6000; ++i) {
+    json step = Evenly(Step("i" + std::to_string(i), i == 0 ? "OTHER" : kLayer[i % 6], 1, {before}), 64);
+    before = step["outputs"][0];
+    graph["instructions"].push_back(step);
+  }
+  const auto answer = PlanOf(graph);
+  ASSERT_TRUE(answer.ok());
+  EXPECT_LT(answer->lancet.time_s, answer->lancet.unscheduled_time_s);
+  EXPECT_THAT(answer->warnings, ::testing::Contains(HasSubstr("the longest ranges were not tried")));
+}
+
+}  // namespace
+}  // namespace moeplan
