@@ -29,6 +29,7 @@ CLI::App* AddCommand(CLI::App& app, Invocation& invocation, const std::string& n
 
 void AddCalibrate(CLI::App& app, Invocation& invocation);
 void AddFit(CLI::App& app, Invocation& invocation);
+void AddImport(CLI::App& app, Invocation& invocation);
 void AddProfile(CLI::App& app, Invocation& invocation);
 void AddPlan(CLI::App& app, Invocation& invocation);
 void AddRun(CLI::App& app, Invocation& invocation);

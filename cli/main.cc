@@ -19,6 +19,7 @@ int Main(int argc, char** argv) {
   Invocation invocation;
   AddCalibrate(app, invocation);
   AddFit(app, invocation);
+  AddImport(app, invocation);
   AddProfile(app, invocation);
   AddPlan(app, invocation);
   AddRun(app, invocation);

@@ -164,6 +164,7 @@ TEST(CommandLineTest, EveryCommandExplainsItselfWithAnExample) {
     EXPECT_THAT(outcome.out, HasSubstr(std::string("moeplan ") + command)) << command;
   }
   EXPECT_EQ(RunMoeplan({"profile", "list", "--help"}).exit_code, 0);
+  EXPECT_EQ(RunMoeplan({"import", "nccl-tests", "--help"}).exit_code, 0);
   EXPECT_THAT(RunMoeplan({"--version"}).out, HasSubstr("moeplan "));
 }
 
@@ -179,7 +180,7 @@ TEST(CommandLineTest, WrongCommandLinesEndWithTwo) {
 
 TEST(CommandLineTest, AWordThatNoCommandTakesIsNamedEvenWhereMoreIsMissing) {
   ExpectRefused(RunMoeplan({"foo"}),
-                "moeplan: found 'foo', expected one of the commands calibrate, fit, profile, plan, run, ");
+                "moeplan: found 'foo', expected one of the commands calibrate, fit, import, profile, plan, run, ");
   EXPECT_THAT(RunMoeplan({"foo"}).err, Not(HasSubstr("rank-worker")));
   ExpectRefused(RunMoeplan({"profile", "foo"}),
                 "found 'foo', expected one of the commands list, show; see moeplan profile --help");
