@@ -24,6 +24,7 @@ int Main(int argc, char** argv) {
   AddPlan(app, invocation);
   AddRun(app, invocation);
   AddValidate(app, invocation);
+  AddWhatIf(app, invocation);
   AddServe(app, invocation);
   AddLater(app, invocation);
   AddRankWorker(app, invocation);

@@ -184,6 +184,14 @@ Status SourceOption::CheckOne() const {
 }
 
 StatusOr<Profile> SourceOption::LoadProfile() const {
+  RETURN_IF_ERROR(CheckOne());
+  if (!planner_.empty()) {
+    ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(planner_, kPlannerDeadlineS));
+    v1::GetProfileRequest request;
+    request.set_profile_name(profile_name_);
+    ASSIGN_OR_RETURN(const v1::GetProfileResponse response, client->GetProfile(request));
+    return ProfileFromProto(response.profile());
+  }
   if (!profile_file_.empty()) {
     ASSIGN_OR_RETURN(const auto message, ReadMessage<v1::Profile>(profile_file_));
     StatusOr<Profile> profile = ProfileFromProto(message);

@@ -44,10 +44,11 @@ class SourceOption {
   const std::string& db() const { return db_; }  // Empty: another source.
   // The answer for one workload, from wherever the source is; `origin` (its file) begins errors about the workload.
   StatusOr<PlanAnswer> Plan(const Workload& workload, const std::string& origin, int top) const;
+  // The profile itself; a planner is asked for its own.
+  StatusOr<Profile> LoadProfile() const;
 
  private:
   Status CheckOne() const;
-  StatusOr<Profile> LoadProfile() const;
 
   std::string profile_file_, db_, planner_, profile_name_;
 };
