@@ -30,10 +30,12 @@ CLI::App* AddCommand(CLI::App& app, Invocation& invocation, const std::string& n
 void AddCalibrate(CLI::App& app, Invocation& invocation);
 void AddFit(CLI::App& app, Invocation& invocation);
 void AddGraph(CLI::App& app, Invocation& invocation);
+void AddImport(CLI::App& app, Invocation& invocation);
 void AddProfile(CLI::App& app, Invocation& invocation);
 void AddPlan(CLI::App& app, Invocation& invocation);
 void AddRun(CLI::App& app, Invocation& invocation);
 void AddValidate(CLI::App& app, Invocation& invocation);
+void AddWhatIf(CLI::App& app, Invocation& invocation);
 void AddServe(CLI::App& app, Invocation& invocation);
 // The process of one rank; started by other commands, not shown.
 void AddRankWorker(CLI::App& app, Invocation& invocation);

@@ -19,11 +19,13 @@ int Main(int argc, char** argv) {
   Invocation invocation;
   AddCalibrate(app, invocation);
   AddFit(app, invocation);
+  AddImport(app, invocation);
   AddProfile(app, invocation);
   AddPlan(app, invocation);
   AddGraph(app, invocation);
   AddRun(app, invocation);
   AddValidate(app, invocation);
+  AddWhatIf(app, invocation);
   AddServe(app, invocation);
   AddLater(app, invocation);
   AddRankWorker(app, invocation);

@@ -28,8 +28,9 @@ inline constexpr int kMaxJsonDepth = 64;
 // Fills `message`, which is cleared first. `source_name` (a file name, "request") begins every error.
 Status ParseJson(std::string_view text, std::string_view source_name, google::protobuf::Message& message);
 
-// The text of a file; kInvalidInput naming the file when it is missing, unreadable or longer than kMaxJsonBytes.
-StatusOr<std::string> ReadTextFile(const std::string& path);
+// The text of a file; kInvalidInput naming the file, and what was `expected` in it, when it is missing, unreadable or
+// longer than kMaxJsonBytes.
+StatusOr<std::string> ReadTextFile(const std::string& path, std::string_view expected = "JSON");
 
 template <typename Message>
 StatusOr<Message> FromJson(std::string_view text, std::string_view source_name) {

@@ -297,14 +297,15 @@ Status ParseJson(std::string_view text, std::string_view source_name, Message& m
   return FillMessage(*tree, "", message).Within(source_name);
 }
 
-StatusOr<std::string> ReadTextFile(const std::string& path) {
+StatusOr<std::string> ReadTextFile(const std::string& path, std::string_view expected) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     return InvalidInput(StrCat(path, ": found a directory, expected a file"));
   }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file) return InvalidInput(StrCat(path, ": found no readable file (", std::strerror(errno), "), expected JSON"));
+  if (!file)
+    return InvalidInput(StrCat(path, ": found no readable file (", std::strerror(errno), "), expected ", expected));
   std::string text;
   char block[1 << 16];
   while (file.read(block, sizeof block) || file.gcount() > 0) {
@@ -313,7 +314,8 @@ StatusOr<std::string> ReadTextFile(const std::string& path) {
       return InvalidInput(StrCat(path, ": found more than ", kMaxJsonBytes, " bytes, expected at most that many"));
     }
   }
-  if (file.bad()) return InvalidInput(StrCat(path, ": found a file that breaks off while it is read, expected JSON"));
+  if (file.bad())
+    return InvalidInput(StrCat(path, ": found a file that breaks off while it is read, expected ", expected));
   return text;
 }
 

@@ -158,12 +158,13 @@ TEST(PlanCommandTest, RulesWithoutACandidateAreAnAnswerAndTooLittleMemoryIsANo) 
 }
 
 TEST(CommandLineTest, EveryCommandExplainsItselfWithAnExample) {
-  for (const char* command : {"calibrate", "fit", "plan", "run", "validate", "serve"}) {
+  for (const char* command : {"calibrate", "fit", "plan", "run", "validate", "what-if", "serve"}) {
     const Outcome outcome = RunMoeplan({command, "--help"});
     EXPECT_EQ(outcome.exit_code, 0) << command;
     EXPECT_THAT(outcome.out, HasSubstr(std::string("moeplan ") + command)) << command;
   }
   EXPECT_EQ(RunMoeplan({"profile", "list", "--help"}).exit_code, 0);
+  EXPECT_EQ(RunMoeplan({"import", "nccl-tests", "--help"}).exit_code, 0);
   EXPECT_THAT(RunMoeplan({"--version"}).out, HasSubstr("moeplan "));
 }
 
@@ -173,13 +174,13 @@ TEST(CommandLineTest, WrongCommandLinesEndWithTwo) {
   EXPECT_EQ(RunMoeplan({"plan", "--no-such-option"}).exit_code, 2);
   ExpectRefused(RunMoeplan({"plan", "--workload", kWorkload}), "--profile, --db, --planner");
   ExpectRefused(RunMoeplan({"calibrate", "--db", "x.db"}), "--local");
-  ExpectRefused(RunMoeplan({"what-if", "--sweep", "x=1"}), "not there yet");
+  ExpectRefused(RunMoeplan({"what-if", "--sweep", "x=1"}), "--workload is required");
   ExpectRefused(RunMoeplan({"layout", "--gpus", "1024"}), "not there yet");
 }
 
 TEST(CommandLineTest, AWordThatNoCommandTakesIsNamedEvenWhereMoreIsMissing) {
   ExpectRefused(RunMoeplan({"foo"}),
-                "moeplan: found 'foo', expected one of the commands calibrate, fit, profile, plan, run, ");
+                "moeplan: found 'foo', expected one of the commands calibrate, fit, import, profile, plan, run, ");
   EXPECT_THAT(RunMoeplan({"foo"}).err, Not(HasSubstr("rank-worker")));
   ExpectRefused(RunMoeplan({"profile", "foo"}),
                 "found 'foo', expected one of the commands list, show; see moeplan profile --help");

@@ -44,6 +44,13 @@ TEST(ServeTest, AnswersLikeTheDatabaseItServesAndEndsOnSigterm) {
   const Outcome asked = RunMoeplan({"plan", "--planner", address, "--workload", workload, "--json"});
   ASSERT_EQ(asked.exit_code, 0) << asked.err;
   EXPECT_EQ(asked.out, RunMoeplan({"plan", "--db", folder / "m.db", "--workload", workload, "--json"}).out);
+  const auto what_if = [&](const std::string& source, const std::string& where) {
+    return RunMoeplan({"what-if", source, where, "--workload", workload, "--sweep", "layer.batch=1,2", "--sweep",
+                       "kernels[EXPERT_GEMM].timeScale=1,0.5", "--jsonl"});
+  };
+  const Outcome swept = what_if("--planner", address);
+  ASSERT_EQ(swept.exit_code, 0) << swept.err;
+  EXPECT_EQ(swept.out, what_if("--db", folder / "m.db").out);
   const Outcome unknown =
       RunMoeplan({"plan", "--planner", address, "--profile-name", "nobody", "--workload", workload, "--json"});
   EXPECT_EQ(unknown.exit_code, 2);

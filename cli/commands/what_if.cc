@@ -1,0 +1,195 @@
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "cli/command.h"
+#include "cli/csv.h"
+#include "cli/options.h"
+#include "models/text.h"
+#include "planner/search/candidate.h"
+#include "planner/sweep/sweep.h"
+#include "proto/convert/workload.h"
+#include "proto/json.h"
+
+namespace moeplan::cli {
+namespace {
+
+struct WhatIfOptions {
+  SourceOption source;
+  std::string workload;
+  std::vector<std::string> sweep;
+  int threads = 0;
+  bool threads_given = false;
+  bool json = false, jsonl = false, csv = false;
+};
+
+// ---- Where rows go as they are found.
+
+class RowPrinter {
+ public:
+  virtual ~RowPrinter() = default;
+  virtual void Begin() {}
+  virtual void Print(const SweepRow& row) = 0;
+  virtual void End() {}
+};
+
+void Put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+// One object, as PrintJson would print it whole.
+class JsonPrinter final : public RowPrinter {
+ public:
+  explicit JsonPrinter(const Sweep& sweep) : sweep_(sweep) {}
+
+  void Begin() override { Put("{\n  \"rows\": ["); }
+  void Print(const SweepRow& row) override {
+    Put(first_ ? "\n    " : ",\n    ");
+    first_ = false;
+    std::string text = ToJson(sweep_.ToProto(row));
+    text.pop_back();  // The line break at its end.
+    for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 1))
+      text.insert(at + 1, "    ");
+    Put(text);
+  }
+  void End() override { Put("\n  ]\n}\n"); }
+
+ private:
+  const Sweep& sweep_;
+  bool first_ = true;
+};
+
+class JsonLinesPrinter final : public RowPrinter {
+ public:
+  explicit JsonLinesPrinter(const Sweep& sweep) : sweep_(sweep) {}
+
+  void Print(const SweepRow& row) override { Put(ToJson(sweep_.ToProto(row), JsonStyle::kCompact) + "\n"); }
+
+ private:
+  const Sweep& sweep_;
+};
+
+class CsvPrinter final : public RowPrinter {
+ public:
+  explicit CsvPrinter(const Sweep& sweep) : header_(sweep.paths()) {}
+
+  void Begin() override {
+    for (const char* column : {"schedule", "chunks", "partitionDegree", "allToAll", "dispatchCodec", "combineCodec",
+                               "overlappedGather", "predictedTimeS", "lowS", "highS", "communicationTimeS",
+                               "exposedCommunicationS", "computeTimeS", "memoryBytes", "reason"}) {
+      header_.emplace_back(column);
+    }
+    Put(CsvRecord(header_));
+  }
+  void Print(const SweepRow& row) override {
+    std::vector<std::string> cells;
+    for (const SweepValue& value : row.values) cells.push_back(TextOf(value));
+    if (row.best) AddPlan(*row.best, cells);
+    cells.resize(header_.size() - 1);
+    cells.push_back(row.reason);
+    Put(CsvRecord(cells));
+  }
+
+ private:
+  static void AddPlan(const Plan& plan, std::vector<std::string>& cells) {
+    const Knobs& knobs = plan.knobs;
+    for (std::string cell :
+         {std::string(Name(knobs.family)), StrCat(knobs.chunks), StrCat(knobs.partition_degree),
+          std::string(Name(knobs.all_to_all)), std::string(Name(knobs.dispatch_codec)),
+          std::string(Name(knobs.combine_codec)), StrCat(knobs.overlapped_gather), StrCat(plan.predicted_time_s),
+          StrCat(plan.low_s), StrCat(plan.high_s), StrCat(plan.communication_time_s),
+          StrCat(plan.exposed_communication_s), StrCat(plan.compute_time_s), StrCat(plan.memory_bytes)}) {
+      cells.push_back(std::move(cell));
+    }
+  }
+
+  std::vector<std::string> header_;
+};
+
+// For people: the whole table at the end.
+class TablePrinter final : public RowPrinter {
+ public:
+  explicit TablePrinter(const Sweep& sweep) : rows_{sweep.paths()} {
+    rows_.front().insert(rows_.front().end(), {"predicted", "best"});
+  }
+
+  void Print(const SweepRow& row) override {
+    std::vector<std::string>& cells = rows_.emplace_back();
+    for (const SweepValue& value : row.values) cells.push_back(TextOf(value));
+    cells.push_back(row.best ? Duration(row.best->predicted_time_s) : "-");
+    cells.push_back(row.best ? Describe(row.best->knobs) : row.reason);
+  }
+  void End() override { Put(Table(rows_)); }
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+std::unique_ptr<RowPrinter> PrinterFor(const WhatIfOptions& options, const Sweep& sweep) {
+  if (options.json) return std::make_unique<JsonPrinter>(sweep);
+  if (options.jsonl) return std::make_unique<JsonLinesPrinter>(sweep);
+  if (options.csv) return std::make_unique<CsvPrinter>(sweep);
+  return std::make_unique<TablePrinter>(sweep);
+}
+
+Status CheckOptions(const WhatIfOptions& options) {
+  constexpr int kMostThreads = 1024;
+  if (options.json + options.jsonl + options.csv > 1) {
+    return InvalidInput("found several of --json, --jsonl, --csv, expected at most one");
+  }
+  if (options.threads_given && (options.threads < 1 || options.threads > kMostThreads)) {
+    return InvalidInput(StrCat("--threads: found ", options.threads, ", expected 1 to ", kMostThreads));
+  }
+  return OkStatus();
+}
+
+int ThreadsOf(const WhatIfOptions& options) {
+  if (options.threads_given) return options.threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+Status Run(const WhatIfOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  ASSIGN_OR_RETURN(v1::Workload workload, ReadJsonFile<v1::Workload>(options.workload));
+  RETURN_IF_ERROR(WorkloadFromProto(workload).status().Within(options.workload));
+  ASSIGN_OR_RETURN(Profile profile, options.source.LoadProfile());
+  ASSIGN_OR_RETURN(const Sweep sweep, Sweep::Make(std::move(workload), std::move(profile), options.sweep));
+  const std::unique_ptr<RowPrinter> printer = PrinterFor(options, sweep);
+  int64_t feasible = 0;
+  std::string first_reason;
+  printer->Begin();
+  RETURN_IF_ERROR(sweep.Run(ThreadsOf(options), [&](const SweepRow& row) {
+    printer->Print(row);
+    feasible += row.best.has_value();
+    if (first_reason.empty()) first_reason = row.reason;
+    return std::fflush(stdout) == 0 ? OkStatus() : Unavailable("standard output cannot be written");
+  }));
+  printer->End();
+  if (feasible > 0) return OkStatus();
+  return Infeasible(StrCat("none of the ", sweep.rows(), " points has a plan; the first: ", first_reason));
+}
+
+}  // namespace
+
+void AddWhatIf(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<WhatIfOptions>();
+  CLI::App* command =
+      AddCommand(app, invocation, "what-if", "Sweep fields of a workload, layout, cluster or cost model",
+                 "moeplan what-if --db moeplan.db --workload workload.json --sweep layer.sequenceLength=4096,8192 "
+                 "--sweep cluster.nic.scale=1,2 --csv",
+                 [options] { return Run(*options); });
+  options->source.Add(*command);
+  command->add_option("--workload", options->workload, "WORKLOAD.json")->required();
+  command
+      ->add_option("--sweep", options->sweep,
+                   "PATH=VALUE,VALUE,...; may be repeated: all combinations. A path is a field of the workload "
+                   "(layer.batch, layout.expertParallel, maxChunks) or of the cluster (cluster.nodes), "
+                   "cluster.nic.scale (the rate between nodes), collectives[NAME].timeScale or kernels[NAME].timeScale")
+      ->required()
+      ->allow_extra_args(false);
+  command->add_option("--threads", options->threads, "Threads that plan (default: one for each processor)")
+      ->each([options](const std::string&) { options->threads_given = true; });
+  command->add_flag("--json", options->json, "Print one JSON object, row by row");
+  command->add_flag("--jsonl", options->jsonl, "Print one JSON object a line, as found");
+  command->add_flag("--csv", options->csv, "Print comma-separated values (RFC 4180), as found");
+}
+
+}  // namespace moeplan::cli

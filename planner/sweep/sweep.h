@@ -1,0 +1,58 @@
+// What if: the best plan at every point of a grid of changed fields.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/cost/profile.h"
+#include "models/plan/plan.h"
+#include "models/status.h"
+#include "moeplan/v1/report.pb.h"
+#include "moeplan/v1/workload.pb.h"
+#include "planner/sweep/sweep_axis.h"
+
+namespace moeplan {
+
+// One point.
+struct SweepRow {
+  std::vector<SweepValue> values;  // One for each axis.
+  std::optional<Plan> best;        // Absent: nothing is feasible.
+  std::string reason;              // Why not; empty when there is a best.
+};
+
+class Sweep {
+ public:
+  // All combinations of the axes (sweep_axis.h), in the order given, the last fastest. `axes` has at least one. A path
+  // that stands twice, more than kMaxRows points, and what an axis refuses are kInvalidInput.
+  static StatusOr<Sweep> Make(v1::Workload workload, Profile profile, const std::vector<std::string>& axes);
+
+  static constexpr int64_t kMaxRows = 1'000'000;
+
+  int64_t rows() const { return rows_; }
+  std::vector<std::string> paths() const;
+
+  // Plans every point on `threads` threads, at least 1, and gives the rows in order to `emit`, on the calling thread,
+  // as soon as they and all before them are there. A point whose workload is wrong or does not fit is a row without
+  // `best`. What is held at once does not grow with the number of rows. Ends early with what `emit` returns when that
+  // is an error. The rows are the same for every number of threads.
+  Status Run(int threads, const std::function<Status(const SweepRow&)>& emit) const;
+
+  v1::WhatIfRow ToProto(const SweepRow& row) const;
+
+ private:
+  class Planner;
+
+  Sweep() = default;
+  // The value of each axis at a point.
+  std::vector<size_t> PointAt(int64_t row) const;
+
+  v1::Workload workload_;
+  Profile profile_;
+  std::vector<SweepAxis> axes_;
+  int64_t rows_ = 1;
+};
+
+}  // namespace moeplan

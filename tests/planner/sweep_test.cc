@@ -1,0 +1,313 @@
+// Sweeps against single calls of the planner.
+#include "planner/sweep/sweep.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <random>
+#include <thread>
+
+#include "models/text.h"
+#include "planner/search/plan_layer.h"
+#include "planner/sweep/cost_scaling.h"
+#include "planner/sweep/ordered_rows.h"
+#include "proto/convert/workload.h"
+#include "proto/json.h"
+#include "tests/planner/contract_files.h"
+
+namespace moeplan {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+uint64_t Seed() {
+  static const uint64_t seed = [] {
+    const char* given = std::getenv("MOEPLAN_TEST_SEED");
+    const uint64_t chosen = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+    std::cout << "MOEPLAN_TEST_SEED=" << chosen << std::endl;
+    return chosen;
+  }();
+  return seed;
+}
+
+StatusOr<Sweep> SweepOf(const std::vector<std::string>& axes) {
+  return Sweep::Make(ToProto(ExampleWorkload()), ExampleProfile(), axes);
+}
+
+std::vector<SweepRow> RowsOf(const Sweep& sweep, int threads = 2) {
+  std::vector<SweepRow> rows;
+  EXPECT_EQ(sweep.Run(threads,
+                      [&](const SweepRow& row) {
+                        rows.push_back(row);
+                        return OkStatus();
+                      }),
+            OkStatus());
+  return rows;
+}
+
+std::string Text(const SweepRow& row) {
+  std::string text;
+  for (const SweepValue& value : row.values) text += TextOf(value) + " ";
+  return text;
+}
+
+TEST(SweepTest, AllCombinationsInTheOrderGivenTheLastFastest) {
+  const auto sweep = SweepOf({"layer.sequenceLength=4096,8192", "maxChunks=1,4,2"});
+  ASSERT_TRUE(sweep.ok()) << sweep.status().message();
+  EXPECT_EQ(sweep->rows(), 6);
+  EXPECT_THAT(sweep->paths(), ElementsAre("layer.sequenceLength", "maxChunks"));
+  std::vector<std::string> texts;
+  for (const SweepRow& row : RowsOf(*sweep)) texts.push_back(Text(row));
+  EXPECT_THAT(texts, ElementsAre("4096 1 ", "4096 4 ", "4096 2 ", "8192 1 ", "8192 4 ", "8192 2 "));
+}
+
+// A field that can be swept, as text, and the same change made by hand.
+struct Change {
+  const char* path;
+  std::vector<const char*> values;
+  std::function<void(size_t, Workload&, Profile&)> make;
+};
+
+std::vector<Change> Changes() {
+  const auto scale_all = [](auto& entries, auto named, double factor) {
+    for (auto& entry : entries) {
+      if (named(entry.key)) ScaleTime(entry.model, factor);
+    }
+  };
+  return {
+      {"layer.sequenceLength",
+       {"8192", "2048", "1e4"},
+       [](size_t i, Workload& workload, Profile&) {
+         workload.layer.sequence_length = std::array{8192, 2048, 10000}[i];
+       }},
+      {"layer.topK",
+       {"1", "2", "3"},
+       [](size_t i, Workload& workload, Profile&) {
+         workload.layer.top_k = static_cast<int>(i) + 1;  // 3 of 2 experts is no layer.
+       }},
+      {"layer.capacityFactor",
+       {"0.5", "1.25"},
+       [](size_t i, Workload& workload, Profile&) {
+         workload.layer.capacity_factor = std::array{0.5, 1.25}[i];
+       }},
+      {"layer.gate",
+       {"BATCH_PRIORITIZED", "TOP_K"},
+       [](size_t i, Workload& workload, Profile&) {
+         workload.layer.gate = std::array{GateKind::kBatchPrioritized, GateKind::kTopK}[i];
+       }},
+      {"layout.expertParallel",
+       {"2", "4", "1"},
+       [](size_t i, Workload& workload, Profile&) {
+         workload.layout.expert_parallel = std::array{2, 4, 1}[i];
+       }},
+      {"phase",
+       {"TRAINING", "FORWARD"},
+       [](size_t i, Workload& workload, Profile&) {
+         workload.phase = std::array{Phase::kTraining, Phase::kForward}[i];
+       }},
+      {"allowLossy", {"true", "false"}, [](size_t i, Workload& workload, Profile&) { workload.allow_lossy = i == 0; }},
+      {"minChunkBytes",
+       {"65536", "4194304"},
+       [](size_t i, Workload& workload, Profile&) {
+         workload.min_chunk_bytes = std::array{65536, 4194304}[i];
+       }},
+      {"cluster.nodes",
+       {"2", "4"},
+       [](size_t i, Workload&, Profile& profile) {
+         profile.cluster.nodes = std::array{2, 4}[i];  // Where data parallel is given, 4 is refused.
+       }},
+      {"cluster.deviceMemoryBytes",
+       {"1e6", "8.5e10"},
+       [](size_t i, Workload&, Profile& profile) {
+         profile.cluster.device_memory_bytes = std::array{1e6, 8.5e10}[i];
+       }},
+      {"cluster.nic.scale",
+       {"2", "0.5", "1"},
+       [](size_t i, Workload&, Profile& profile) {
+         ScaleNic(profile, std::array{2.0, 0.5, 1.0}[i]);
+       }},
+      {"collectives[ALL_TO_ALL].timeScale",
+       {"0.5", "3"},
+       [=](size_t i, Workload&, Profile& profile) {
+         scale_all(
+             profile.collectives, [](const CollectiveKey& key) { return key.collective == Collective::kAllToAll; },
+             std::array{0.5, 3.0}[i]);
+       }},
+      {"kernels[EXPERT_GEMM].timeScale",
+       {"0.125"},
+       [=](size_t, Workload&, Profile& profile) {
+         scale_all(
+             profile.kernels, [](const KernelKey& key) { return key.kernel == Kernel::kExpertGemm; }, 0.125);
+       }},
+  };
+}
+
+TEST(SweepRandomTest, EveryPointIsWhatASingleCallSays) {
+  std::mt19937_64 random(Seed());
+  int feasible = 0, infeasible = 0;
+  for (int round = 0; round < 60; ++round) {
+    std::vector<Change> changes = Changes();
+    std::shuffle(changes.begin(), changes.end(), random);
+    changes.resize(1 + random() % 3);
+    std::vector<std::string> axes;
+    for (const Change& change : changes) {
+      std::string axis = StrCat(change.path, "=");
+      for (size_t i = 0; i < change.values.size(); ++i) axis += StrCat(i > 0 ? "," : "", change.values[i]);
+      axes.push_back(axis);
+    }
+    const auto sweep = SweepOf(axes);
+    ASSERT_TRUE(sweep.ok()) << sweep.status().message();
+    const std::vector<SweepRow> rows = RowsOf(*sweep, 1 + static_cast<int>(random() % 3));
+    ASSERT_EQ(static_cast<int64_t>(rows.size()), sweep->rows());
+    for (size_t row = 0; row < rows.size(); ++row) {
+      Workload workload = ExampleWorkload();
+      Profile profile = ExampleProfile();
+      std::vector<size_t> point(changes.size());
+      size_t rest = row;
+      for (size_t i = changes.size(); i-- > 0; rest /= changes[i].values.size())
+        point[i] = rest % changes[i].values.size();
+      for (size_t i = 0; i < changes.size(); ++i) changes[i].make(point[i], workload, profile);
+      const StatusOr<PlanAnswer> single = PlanLayer(workload, profile);
+      SCOPED_TRACE(StrCat(Text(rows[row]), "of ", axes.front()));
+      if (single.ok() && !single->candidates.empty()) {
+        ++feasible;
+        ASSERT_TRUE(rows[row].best) << rows[row].reason;
+        EXPECT_EQ(*rows[row].best, single->candidates.front());
+      } else {
+        ++infeasible;
+        ASSERT_FALSE(rows[row].best);
+        EXPECT_EQ(rows[row].reason, single.ok() ? single->explanation : single.status().message());
+      }
+    }
+  }
+  EXPECT_GT(feasible, 50);
+  EXPECT_GT(infeasible, 50);
+}
+
+TEST(SweepTest, RowsAreTheSameForEveryNumberOfThreads) {
+  const auto sweep = SweepOf({"layer.sequenceLength=1024,2048,4096,8192,16384", "maxChunks=1,2,3,4,5,6,7,8,9,10"});
+  ASSERT_TRUE(sweep.ok());
+  const auto json_of = [&](int threads) {
+    std::vector<std::string> rows;
+    for (const SweepRow& row : RowsOf(*sweep, threads)) rows.push_back(ToJson(sweep->ToProto(row), JsonStyle::kCompact));
+    return rows;
+  };
+  const std::vector<std::string> alone = json_of(1);
+  for (const int threads : {2, 5, 64}) EXPECT_EQ(json_of(threads), alone);
+}
+
+TEST(SweepTest, AFasterNicIsFasterButNotTwice) {
+  const auto sweep = SweepOf({"cluster.nic.scale=1,2,1e9"});
+  ASSERT_TRUE(sweep.ok()) << sweep.status().message();
+  const std::vector<SweepRow> rows = RowsOf(*sweep);
+  const auto time_s = [&](int i) { return rows[i].best->predicted_time_s; };
+  EXPECT_LT(time_s(1), time_s(0));
+  EXPECT_GT(time_s(1), time_s(0) / 2);
+  EXPECT_LT(time_s(2), time_s(1));
+}
+
+TEST(SweepTest, AnEmitThatFailsEndsTheSweep) {
+  const auto sweep = SweepOf({"maxChunks=1,2,3,4,5,6,7,8,9", "layer.batch=1,2,3,4,5,6,7,8,9"});
+  ASSERT_TRUE(sweep.ok());
+  int emitted = 0;
+  const Status status =
+      sweep->Run(3, [&](const SweepRow&) { return ++emitted == 3 ? Unavailable("the reader is gone") : OkStatus(); });
+  EXPECT_EQ(status, Unavailable("the reader is gone"));
+  EXPECT_EQ(emitted, 3);
+}
+
+TEST(SweepTest, WhatIsSweptIsInTheMessageByPath) {
+  const auto sweep =
+      SweepOf({"layer.gate=TOP_K,BATCH_PRIORITIZED", "allowLossy=true", "layer.capacityFactor=1.5", "layer.topK=2,9"});
+  ASSERT_TRUE(sweep.ok()) << sweep.status().message();
+  const std::vector<SweepRow> rows = RowsOf(*sweep);
+  const v1::WhatIfRow feasible = sweep->ToProto(rows[0]), infeasible = sweep->ToProto(rows[1]);
+  EXPECT_EQ(feasible.fields().at("layer.gate").string_value(), "TOP_K");
+  EXPECT_TRUE(feasible.fields().at("allowLossy").bool_value());
+  EXPECT_EQ(feasible.fields().at("layer.capacityFactor").number_value(), 1.5);
+  EXPECT_TRUE(feasible.has_best());
+  EXPECT_EQ(feasible.predicted_time_s(), feasible.best().predicted_time_s());
+  EXPECT_FALSE(feasible.has_reason());
+  EXPECT_FALSE(infeasible.has_best());
+  EXPECT_FALSE(infeasible.has_predicted_time_s());
+  EXPECT_THAT(infeasible.reason(), HasSubstr("layer.topK: found 9"));
+}
+
+TEST(SweepTest, WhatCannotBeSweptIsRefusedWithWhatCan) {
+  const auto expect_refused = [](const std::vector<std::string>& axes, auto matcher) {
+    const auto sweep = SweepOf(axes);
+    ASSERT_FALSE(sweep.ok()) << axes.front();
+    EXPECT_EQ(sweep.status().code(), StatusCode::kInvalidInput);
+    EXPECT_THAT(sweep.status().message(), matcher);
+  };
+  expect_refused({}, HasSubstr("found none"));
+  expect_refused({"layer.batch"}, HasSubstr("found 'layer.batch', expected PATH="));
+  expect_refused({"=3"}, HasSubstr("expected PATH="));
+  expect_refused({"layer.batch="}, HasSubstr("--sweep: layer.batch: found an empty value"));
+  expect_refused({"layer.batch=1,,2"}, HasSubstr("found an empty value"));
+  expect_refused({"layer.batch=1.5"}, HasSubstr("--sweep: layer.batch: found 1.5, expected a whole number"));
+  expect_refused({"layer.batch=x"}, HasSubstr("layer.batch: found the string \"x\", expected a whole number"));
+  expect_refused({"layer.batch=nan"}, HasSubstr("found the string \"nan\""));
+  expect_refused({"layer.batch=1e99"}, HasSubstr("layer.batch"));
+  expect_refused({"layer.batch=\"}{\\"}, HasSubstr("layer.batch"));
+  expect_refused({"layer.gate=TOP"}, AllOf(HasSubstr("layer.gate"), HasSubstr("BATCH_PRIORITIZED")));
+  expect_refused({"allowLossy=1"}, HasSubstr("allowLossy: found 1, expected true or false"));
+  expect_refused({"layer.bacth=1"}, AllOf(HasSubstr("layer.bacth"), HasSubstr("did you mean batch?")));
+  expect_refused({"batch=1"}, AllOf(HasSubstr("layer"), HasSubstr("cluster.nic.scale")));
+  expect_refused({"layer=1"}, AllOf(HasSubstr("an object"), HasSubstr("layer.batch"), HasSubstr("layer.topK")));
+  expect_refused({"layer.batch.x=1"}, HasSubstr("something below layer.batch"));
+  expect_refused({"layer..batch=1"}, HasSubstr("layer."));
+  expect_refused({"cluster.node=1"}, AllOf(HasSubstr("cluster.node"), HasSubstr("did you mean nodes?")));
+  expect_refused({"cluster.nodes=two"}, HasSubstr("cluster.nodes: found the string \"two\""));
+  expect_refused({"cluster.nic.scale=0"}, HasSubstr("expected a number from 1e-9 to 1e9"));
+  expect_refused({"cluster.nic.scale=-1"}, HasSubstr("expected a number from 1e-9 to 1e9"));
+  expect_refused({"cluster.nic.scale=inf"}, HasSubstr("expected a number from 1e-9 to 1e9"));
+  expect_refused({"cluster.nic.rate=2"}, HasSubstr("cluster.nic"));
+  expect_refused({"collectives[REDUCE_SCATTER].timeScale=2"},
+                 AllOf(HasSubstr("found REDUCE_SCATTER"), HasSubstr("ALL_GATHER, ALL_REDUCE, ALL_TO_ALL")));
+  expect_refused({"collectives[ALL_TO_ALL].scale=2"}, HasSubstr("expected collectives[NAME].timeScale"));
+  expect_refused({"collectives.timeScale=2"}, HasSubstr("collectives[NAME].timeScale"));
+  expect_refused({"kernels[GEMM].timeScale=2"}, HasSubstr("EXPERT_GEMM"));
+  expect_refused({"layer.batch=1", "maxChunks=1", "layer.batch=2"}, HasSubstr("found layer.batch twice"));
+}
+
+TEST(SweepTest, AMillionRowsIsTheLimit) {
+  const auto count = [](const char* path, int values) {
+    std::string axis = StrCat(path, "=1");
+    for (int i = 1; i < values; ++i) axis += ",1";
+    return axis;
+  };
+  EXPECT_TRUE(SweepOf({count("maxChunks", 1000), count("layer.batch", 1000)}).ok());
+  const auto more = SweepOf({count("maxChunks", 1000), count("layer.batch", 1001), count("layer.topK", 1000000)});
+  ASSERT_FALSE(more.ok());
+  EXPECT_THAT(more.status().message(), HasSubstr("found at least 1001000 combinations, expected at most 1000000"));
+  EXPECT_FALSE(SweepOf({count("maxChunks", 1000001)}).ok());
+}
+
+TEST(OrderedRowsTest, WorkersWaitForTheReaderAndResultsComeInOrder) {
+  OrderedRows rows(/*rows=*/3, /*window=*/2);
+  ASSERT_EQ(rows.Take(), 0);
+  ASSERT_EQ(rows.Take(), 1);
+  std::atomic<bool> third = false;
+  std::jthread worker([&] {
+    EXPECT_EQ(rows.Take(), 2);
+    third = true;
+    EXPECT_EQ(rows.Take(), std::nullopt);
+    rows.Put(2, SweepRow{.reason = "2"});
+  });
+  rows.Put(1, SweepRow{.reason = "1"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(third);
+  rows.Put(0, SweepRow{.reason = "0"});
+  for (const char* reason : {"0", "1", "2"}) EXPECT_EQ(rows.Next()->reason, reason);
+  EXPECT_TRUE(third);
+}
+
+}  // namespace
+}  // namespace moeplan
