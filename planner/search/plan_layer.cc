@@ -132,16 +132,17 @@ class Search {
 
   Status TryChunks(const Knobs& knobs, Tried& tried) {
     ASSIGN_OR_RETURN(TaskGraph graph, BuildSchedule(knobs, workload_, profile_.cluster));
-    const double bytes = MemoryBytes(graph);
-    graph = PartOf(std::move(graph), workload_.phase);
-    GraphPrices prices = PriceGraph(graph, profile_);
-    if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, workload_.layout));
-    ++evaluated_;
+    const double bytes = MemoryBytes(graph, workload_);
     if (!Fits(bytes)) {
+      ++evaluated_;
       tried.too_large_bytes.push_back(bytes);
       least_unfit_bytes_ = std::min(least_unfit_bytes_, bytes);
       return OkStatus();
     }
+    graph = PartOf(std::move(graph), workload_.phase);
+    GraphPrices prices = PriceGraph(graph, profile_);
+    if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, workload_.layout));
+    ++evaluated_;
     tried.priced.push_back(MakeCandidate(knobs, std::move(graph), std::move(prices), bytes));
     fastest_s_ = std::min(fastest_s_, tried.priced.back().time_s());
     return OkStatus();

@@ -25,7 +25,7 @@ struct PlanOptions {
 // DIRECT all-to-all, then to fewer chunks, then to the gather that is not overlapped. On measured profiles (with
 // intervals) the best is the simplest candidate within 3 % of the fastest, or within its interval if that is narrower
 // (docs/decisions/0005): a gain that measurements cannot tell is none. What cannot be priced or does not fit
-// cluster.device_memory_bytes is named in skipped_candidates. search.time_floor_s is the smallest predicted time of all
+// cluster.device_memory_bytes is named in skipped_candidates; memory is asked first. search.time_floor_s is the smallest predicted time of all
 // graphs priced, which is a bound because the space was enumerated whole; when cancelled it is 0, and what was priced
 // until then is answered.
 //
