@@ -236,7 +236,8 @@ Status NothingLeft(const PlanAnswer& answer) {
   if (answer.search.stop_reason == StopReason::kCancelled) {
     return Cancelled("planning was cancelled before anything was answered");
   }
-  return InvalidInput(StrCat("no rule and no candidate is left: ", answer.skipped_rules.front().reason));
+  const std::vector<Skipped>& why = answer.skipped_rules.empty() ? answer.skipped_candidates : answer.skipped_rules;
+  return InvalidInput(StrCat("no rule and no candidate is left: ", why.front().reason));
 }
 
 // What keeps every schedule from being a candidate, and what to do about it.
@@ -259,7 +260,7 @@ StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile,
   answer.profile_name = profile.name;
   answer.profile_version = profile.version;
   PriceNotes notes;
-  AskRules(answer.workload, profile, notes, answer);
+  if (options.rules) AskRules(answer.workload, profile, notes, answer);
 
   Search search(answer.workload, profile, options.cancelled);
   std::vector<Candidate> candidates = search.Run();
