@@ -60,7 +60,6 @@ CLI::App* AddCommand(CLI::App& app, Invocation& invocation, const std::string& n
 void AddLater(CLI::App& app, Invocation& invocation) {
   constexpr std::pair<const char*, const char*> kLater[] = {
       {"what-if", "Sweep fields of a workload, layout, cluster or cost model"},
-      {"layout", "Rank the layouts of a model over a number of GPUs"},
       {"import", "Read measurements of other tools"},
       {"export", "Write a plan for another system"},
       {"reproduce", "Print the papers' tables beside our figures"},

@@ -24,6 +24,7 @@ int Main(int argc, char** argv) {
   AddRun(app, invocation);
   AddValidate(app, invocation);
   AddServe(app, invocation);
+  AddLayout(app, invocation);
   AddLater(app, invocation);
   AddRankWorker(app, invocation);
   try {

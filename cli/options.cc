@@ -197,6 +197,16 @@ StatusOr<Profile> SourceOption::LoadProfile() const {
   return store.LoadProfile(selection);
 }
 
+StatusOr<Profile> SourceOption::Load() const {
+  RETURN_IF_ERROR(CheckOne());
+  if (planner_.empty()) return LoadProfile();
+  ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(planner_, kPlannerDeadlineS));
+  v1::GetProfileRequest request;
+  request.set_profile_name(profile_name_);
+  ASSIGN_OR_RETURN(const v1::GetProfileResponse response, client->GetProfile(request));
+  return ProfileFromProto(response.profile());
+}
+
 StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::string& origin, int top) const {
   RETURN_IF_ERROR(CheckOne());
   if (planner_.empty()) {

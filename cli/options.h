@@ -42,6 +42,8 @@ class SourceOption {
   void Add(CLI::App& command);
   bool given() const { return !profile_file_.empty() || !db_.empty() || !planner_.empty(); }
   const std::string& db() const { return db_; }  // Empty: another source.
+  // The profile itself, fetched from a planner too.
+  StatusOr<Profile> Load() const;
   // The answer for one workload, from wherever the source is; `origin` (its file) begins errors about the workload.
   StatusOr<PlanAnswer> Plan(const Workload& workload, const std::string& origin, int top) const;
 
