@@ -59,7 +59,6 @@ CLI::App* AddCommand(CLI::App& app, Invocation& invocation, const std::string& n
 
 void AddLater(CLI::App& app, Invocation& invocation) {
   constexpr std::pair<const char*, const char*> kLater[] = {
-      {"layout", "Rank the layouts of a model over a number of GPUs"},
       {"export", "Write a plan for another system"},
       {"reproduce", "Print the papers' tables beside our figures"},
       {"call", "Call a planner's method with JSON"},

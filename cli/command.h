@@ -37,6 +37,7 @@ void AddRun(CLI::App& app, Invocation& invocation);
 void AddValidate(CLI::App& app, Invocation& invocation);
 void AddWhatIf(CLI::App& app, Invocation& invocation);
 void AddServe(CLI::App& app, Invocation& invocation);
+void AddLayout(CLI::App& app, Invocation& invocation);
 // The process of one rank; started by other commands, not shown.
 void AddRankWorker(CLI::App& app, Invocation& invocation);
 // Commands of the contract that this version does not have answer so.

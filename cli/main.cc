@@ -27,6 +27,7 @@ int Main(int argc, char** argv) {
   AddValidate(app, invocation);
   AddWhatIf(app, invocation);
   AddServe(app, invocation);
+  AddLayout(app, invocation);
   AddLater(app, invocation);
   AddRankWorker(app, invocation);
   try {

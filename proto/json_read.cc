@@ -148,6 +148,8 @@ Status FillMessage(const Json& object, const std::string& path, Message& message
 
 StatusOr<double> AsDouble(const Json& value, const std::string& path) {
   if (!value.is_number()) return error::Mismatch(path, Found(value), "a number");
+  // The library takes "-0" for a signed integer; every other zero is unsigned or has a point.
+  if (value.type() == Json::value_t::number_integer && value == 0) return -0.0;
   return value.get<double>();
 }
 

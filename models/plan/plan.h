@@ -148,7 +148,7 @@ enum class StopReason { kProvedBest, kOutOfBudget, kOutOfTime, kCancelled };
 struct SearchOutcome {
   StopReason stop_reason = StopReason::kProvedBest;
   double time_floor_s = 0;  // No candidate of the searched space is faster.
-  int evaluated = 0;
+  int evaluated = 0;        // Graphs priced, or found too large for the device.
 
   friend bool operator==(const SearchOutcome&, const SearchOutcome&) = default;
 };

@@ -144,6 +144,9 @@ StatusOr<Workload> ResolveWorkload(const Workload& workload, const Cluster& clus
   RETURN_IF_ERROR(Positive("minChunkBytes", workload.min_chunk_bytes));
   RETURN_IF_ERROR(AtLeastOne("maxChunks", workload.max_chunks));
   RETURN_IF_ERROR(AtLeastOne("maxPartitionDegree", workload.max_partition_degree));
+  if (workload.zero_stage && (*workload.zero_stage < 0 || *workload.zero_stage > kMaxZeroStage)) {
+    return BadField("zeroStage", StrCat(*workload.zero_stage), StrCat("0 to ", kMaxZeroStage, ", or absent"));
+  }
   Workload resolved = workload;
   ASSIGN_OR_RETURN(resolved.layout.data_parallel, DataParallelThatFills(workload.layout, Ranks(cluster)));
   RETURN_IF_ERROR(CheckLayout(resolved.layer, resolved.layout, cluster));

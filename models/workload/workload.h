@@ -4,6 +4,7 @@
 // trustworthy once ResolveWorkload has returned it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,6 +24,9 @@ inline constexpr int kBuiltIn<ExpertKind> = 1;
 enum class Phase { kForward, kBackward, kTraining };
 // How a slice of a source batch learns which slots it owns: exactly, by a prefix sum of counts, or by a fixed share.
 enum class CapacityPassing { kExact, kPadded };
+// What of a layer is computed again in the backward pass rather than kept: nothing, the attention scores, or all.
+enum class Recompute { kNone, kSelective, kFull };
+inline constexpr int kMaxZeroStage = 3;
 
 struct Layer {
   int batch = 0;               // B, samples per tensor-parallel group.
@@ -68,6 +72,11 @@ struct Workload {
   bool allow_lossy = false;
   Phase phase = Phase::kForward;
   CapacityPassing capacity_passing = CapacityPassing::kExact;
+  // What a training job keeps in memory (models/memory); absent: buffers and expert weights alone are counted, and the
+  // two below mean nothing.
+  std::optional<int> zero_stage;  // 0 to kMaxZeroStage.
+  Recompute recompute = Recompute::kNone;
+  bool sequence_parallel = false;
 
   friend bool operator==(const Workload&, const Workload&) = default;
 };

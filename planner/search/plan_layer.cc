@@ -132,16 +132,17 @@ class Search {
 
   Status TryChunks(const Knobs& knobs, Tried& tried) {
     ASSIGN_OR_RETURN(TaskGraph graph, BuildSchedule(knobs, workload_, profile_.cluster));
-    const double bytes = MemoryBytes(graph);
-    graph = PartOf(std::move(graph), workload_.phase);
-    GraphPrices prices = PriceGraph(graph, profile_);
-    if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, workload_.layout));
-    ++evaluated_;
+    const double bytes = MemoryBytes(graph, workload_);
     if (!Fits(bytes)) {
+      ++evaluated_;
       tried.too_large_bytes.push_back(bytes);
       least_unfit_bytes_ = std::min(least_unfit_bytes_, bytes);
       return OkStatus();
     }
+    graph = PartOf(std::move(graph), workload_.phase);
+    GraphPrices prices = PriceGraph(graph, profile_);
+    if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, workload_.layout));
+    ++evaluated_;
     tried.priced.push_back(MakeCandidate(knobs, std::move(graph), std::move(prices), bytes));
     fastest_s_ = std::min(fastest_s_, tried.priced.back().time_s());
     return OkStatus();
@@ -235,7 +236,8 @@ Status NothingLeft(const PlanAnswer& answer) {
   if (answer.search.stop_reason == StopReason::kCancelled) {
     return Cancelled("planning was cancelled before anything was answered");
   }
-  return InvalidInput(StrCat("no rule and no candidate is left: ", answer.skipped_rules.front().reason));
+  const std::vector<Skipped>& why = answer.skipped_rules.empty() ? answer.skipped_candidates : answer.skipped_rules;
+  return InvalidInput(StrCat("no rule and no candidate is left: ", why.front().reason));
 }
 
 // What keeps every schedule from being a candidate, and what to do about it.
@@ -258,7 +260,7 @@ StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile,
   answer.profile_name = profile.name;
   answer.profile_version = profile.version;
   PriceNotes notes;
-  AskRules(answer.workload, profile, notes, answer);
+  if (options.rules) AskRules(answer.workload, profile, notes, answer);
 
   Search search(answer.workload, profile, options.cancelled);
   std::vector<Candidate> candidates = search.Run();

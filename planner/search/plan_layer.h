@@ -15,6 +15,7 @@ namespace moeplan {
 
 struct PlanOptions {
   int top = 0;                // How many candidates to return; 0: all that are listed.
+  bool rules = true;          // Whether the papers' rules are asked, too.
   std::stop_token cancelled;  // Asked before each graph.
 };
 
@@ -25,9 +26,9 @@ struct PlanOptions {
 // DIRECT all-to-all, then to fewer chunks, then to the gather that is not overlapped. On measured profiles (with
 // intervals) the best is the simplest candidate within 3 % of the fastest, or within its interval if that is narrower
 // (docs/decisions/0005): a gain that measurements cannot tell is none. What cannot be priced or does not fit
-// cluster.device_memory_bytes is named in skipped_candidates. search.time_floor_s is the smallest predicted time of all
-// graphs priced, which is a bound because the space was enumerated whole; when cancelled it is 0, and what was priced
-// until then is answered.
+// cluster.device_memory_bytes is named in skipped_candidates; memory is asked first. search.time_floor_s is the
+// smallest predicted time of all graphs priced, which is a bound because the space was enumerated whole; when cancelled
+// it is 0, and what was priced until then is answered.
 //
 // kInvalidInput: the workload is wrong, or neither a rule nor a candidate could be answered (the message names what the
 // first rule lacks). kCancelled: cancelled before anything was answered.

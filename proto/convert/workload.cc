@@ -57,6 +57,9 @@ StatusOr<Workload> WorkloadFromProto(const v1::Workload& message, std::string_vi
   ASSIGN_OR_RETURN(workload.phase, EnumFromProto<Phase>(message.phase(), FieldPath(path, "phase")));
   ASSIGN_OR_RETURN(workload.capacity_passing,
                    EnumFromProto<CapacityPassing>(message.capacity_passing(), FieldPath(path, "capacityPassing")));
+  if (message.has_zero_stage()) workload.zero_stage = message.zero_stage();
+  ASSIGN_OR_RETURN(workload.recompute, EnumFromProto<Recompute>(message.recompute(), FieldPath(path, "recompute")));
+  workload.sequence_parallel = message.sequence_parallel();
   return workload;
 }
 
@@ -116,6 +119,9 @@ v1::Workload ToProto(const Workload& workload) {
   message.set_allow_lossy(workload.allow_lossy);
   message.set_phase(EnumToProto<v1::Phase::Kind>(workload.phase));
   message.set_capacity_passing(EnumToProto<v1::CapacityPassing::Kind>(workload.capacity_passing));
+  if (workload.zero_stage) message.set_zero_stage(*workload.zero_stage);
+  message.set_recompute(EnumToProto<v1::Recompute::Kind>(workload.recompute));
+  message.set_sequence_parallel(workload.sequence_parallel);
   return message;
 }
 

@@ -158,7 +158,7 @@ TEST(PlanCommandTest, RulesWithoutACandidateAreAnAnswerAndTooLittleMemoryIsANo) 
 }
 
 TEST(CommandLineTest, EveryCommandExplainsItselfWithAnExample) {
-  for (const char* command : {"calibrate", "fit", "plan", "run", "validate", "what-if", "serve"}) {
+  for (const char* command : {"calibrate", "fit", "plan", "run", "validate", "what-if", "serve", "layout"}) {
     const Outcome outcome = RunMoeplan({command, "--help"});
     EXPECT_EQ(outcome.exit_code, 0) << command;
     EXPECT_THAT(outcome.out, HasSubstr(std::string("moeplan ") + command)) << command;
@@ -175,7 +175,7 @@ TEST(CommandLineTest, WrongCommandLinesEndWithTwo) {
   ExpectRefused(RunMoeplan({"plan", "--workload", kWorkload}), "--profile, --db, --planner");
   ExpectRefused(RunMoeplan({"calibrate", "--db", "x.db"}), "--local");
   ExpectRefused(RunMoeplan({"what-if", "--sweep", "x=1"}), "--workload is required");
-  ExpectRefused(RunMoeplan({"layout", "--gpus", "1024"}), "not there yet");
+  ExpectRefused(RunMoeplan({"layout", "--gpus", "1024"}), "is required; see moeplan layout --help");
 }
 
 TEST(CommandLineTest, AWordThatNoCommandTakesIsNamedEvenWhereMoreIsMissing) {

@@ -414,6 +414,36 @@ TEST(PlanLayerTest, WhatDoesNotFitTheDeviceIsSkippedWithTheBytesMissing) {
                     HasSubstr("raise layout.expertParallel"), HasSubstr("Only the rules answered.")));
 }
 
+TEST(PlanLayerTest, MemoryIsAskedBeforeWhatTheProfileLacks) {
+  Profile profile = SmallProfile();
+  profile.kernels.erase(profile.kernels.begin());  // EXPERT_GEMM.
+  profile.cluster.device_memory_bytes = 1;
+  const PlanAnswer answer = Answer(SmallWorkload(), profile);
+  EXPECT_THAT(answer.candidates, IsEmpty());
+  EXPECT_THAT(answer.skipped_candidates,
+              Contains(AllOf(Field(&Skipped::what, "BASELINE"),
+                             Field(&Skipped::reason, HasSubstr("cluster.deviceMemoryBytes, which is 1")))));
+}
+
+TEST(PlanLayerTest, WhatATrainingJobKeepsDecidesWhatFits) {
+  Workload workload = SmallWorkload();
+  const Plan layer = Answer(workload, SmallProfile()).candidates.front();
+  // 2 of 4 experts of 2 · 256 · 512/2 parameters on one rank alone each, the gate's 256 · 4 on 2: 16ψ, of which the
+  // layer's own answer has 2ψ of the experts.
+  workload.zero_stage = 0;
+  workload.recompute = Recompute::kFull;
+  const double states = 14.0 * 2 * 2 * 256 * 256 + 16.0 * 256 * 4;
+  Profile profile = SmallProfile();
+  profile.cluster.device_memory_bytes = layer.memory_bytes + states;
+  const auto same = [&](const Plan& plan) { return plan.knobs == layer.knobs; };
+  const PlanAnswer fits = Answer(workload, profile);
+  const auto kept = std::ranges::find_if(fits.candidates, same);
+  ASSERT_NE(kept, fits.candidates.end());
+  EXPECT_DOUBLE_EQ(kept->memory_bytes, layer.memory_bytes + states);
+  profile.cluster.device_memory_bytes -= 1;
+  EXPECT_TRUE(std::ranges::none_of(Answer(workload, profile).candidates, same));
+}
+
 TEST(PlanLayerTest, APhaseIsPricedByItsOwnTasks) {
   std::map<Phase, Plan> of_baseline;
   for (const Phase phase : {Phase::kForward, Phase::kBackward, Phase::kTraining}) {

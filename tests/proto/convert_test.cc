@@ -106,6 +106,9 @@ TEST(EnumTest, EnumsWithoutNamesInTheDomainAgreeToo) {
   EXPECT_EQ(EnumToProto<v1::Phase::Kind>(Phase::kTraining), v1::Phase::TRAINING);
   EXPECT_EQ(EnumToProto<v1::CapacityPassing::Kind>(CapacityPassing::kExact), v1::CapacityPassing::EXACT);
   EXPECT_EQ(EnumToProto<v1::CapacityPassing::Kind>(CapacityPassing::kPadded), v1::CapacityPassing::PADDED);
+  EXPECT_EQ(EnumToProto<v1::Recompute::Kind>(Recompute::kNone), v1::Recompute::NONE);
+  EXPECT_EQ(EnumToProto<v1::Recompute::Kind>(Recompute::kSelective), v1::Recompute::SELECTIVE);
+  EXPECT_EQ(EnumToProto<v1::Recompute::Kind>(Recompute::kFull), v1::Recompute::FULL);
   EXPECT_EQ(EnumToProto<v1::Search::StopReason>(StopReason::kProvedBest), v1::Search::PROVED_BEST);
   EXPECT_EQ(EnumToProto<v1::Search::StopReason>(StopReason::kOutOfBudget), v1::Search::OUT_OF_BUDGET);
   EXPECT_EQ(EnumToProto<v1::Search::StopReason>(StopReason::kOutOfTime), v1::Search::OUT_OF_TIME);
@@ -152,6 +155,9 @@ Workload FullWorkload() {
   workload.allow_lossy = true;
   workload.phase = Phase::kTraining;
   workload.capacity_passing = CapacityPassing::kPadded;
+  workload.zero_stage = 0;
+  workload.recompute = Recompute::kSelective;
+  workload.sequence_parallel = true;
   return workload;
 }
 

@@ -1,0 +1,129 @@
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "models/measurement/cost_key.h"
+#include "models/model/hf_config.h"
+#include "models/text.h"
+#include "planner/layout/rank_layouts.h"
+#include "proto/convert/layouts.h"
+#include "proto/json.h"
+
+namespace moeplan::cli {
+namespace {
+
+struct LayoutCommandOptions {
+  SourceOption source;
+  std::string model, recompute = "none";
+  LayoutRequest request;
+  bool whole_rows = false;
+  bool json = false;
+};
+
+StatusOr<LayoutRequest> RequestOf(const LayoutCommandOptions& options) {
+  LayoutRequest request = options.request;
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.model));
+  ASSIGN_OR_RETURN(request.model, ModelFromHfConfig(text, options.model));
+  constexpr std::pair<std::string_view, Recompute> kWays[] = {
+      {"none", Recompute::kNone}, {"selective", Recompute::kSelective}, {"full", Recompute::kFull}};
+  bool known = false;
+  for (const auto& [name, way] : kWays) {
+    if (options.recompute != name) continue;
+    request.recompute = way;
+    known = true;
+  }
+  if (!known) {
+    return InvalidInput(StrCat("--recompute: found '", options.recompute, "', expected none, selective or full"));
+  }
+  if (request.top < 1) return InvalidInput(StrCat("--top: found ", request.top, ", expected at least 1"));
+  if (request.max_network_scale < 0) {
+    return InvalidInput(
+        StrCat("--network-scale: found ", request.max_network_scale, ", expected at least 1, or 0 for any"));
+  }
+  request.sequence_parallel = !options.whole_rows;
+  return request;
+}
+
+// "TP 8, EP 8, ESP 1, CP 2, PP 4, DP 16".
+std::string DegreesText(const Layout& layout) {
+  return StrCat("TP ", layout.tensor_parallel, ", EP ", layout.expert_parallel, ", ESP ",
+                layout.expert_sharding_parallel, ", CP ", layout.context_parallel, ", PP ", layout.pipeline_parallel,
+                ", DP ", layout.data_parallel);
+}
+
+std::string Number(const char* format, double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+void PrintAnswer(const LayoutAnswer& answer) {
+  std::vector<std::vector<std::string>> rows = {
+      {"layout", "micro-batch", "step", "tokens/s", "MFU", "memory", "network", "bubble", "MoE layer"}};
+  for (const RankedLayout& ranked : answer.layouts) {
+    const bool moe = ranked.moe_layer_s > 0;
+    rows.push_back({DegreesText(ranked.layout), StrCat(ranked.micro_batch), Duration(ranked.step_time_s),
+                    Number("%.3g", ranked.tokens_per_s), Number("%.1f %%", 100 * ranked.mfu),
+                    Number("%.1f GB", ranked.memory_bytes / 1e9),
+                    StrCat(ranked.network_scale, ranked.horizontal_contexts ? " (horizontal)" : ""),
+                    Number("%.1f %%", 100 * ranked.pipeline_bubble),
+                    moe ? StrCat(Name(ranked.moe.family), " ", Duration(ranked.moe_layer_s)) : ""});
+  }
+  std::fputs(Table(rows).c_str(), stdout);
+  std::printf("\n%d layouts and micro-batches, %d fit, %d priced\n", answer.enumerated, answer.fitting, answer.priced);
+  for (const std::string& warning : answer.warnings) std::printf("warning: %s\n", warning.c_str());
+}
+
+Status CheckFeasible(const LayoutCommandOptions& options, const LayoutAnswer& answer) {
+  if (!answer.layouts.empty()) return OkStatus();
+  return Infeasible(StrCat(options.model, ": none of ", answer.enumerated, " layouts fits: the smallest needs ",
+                           BriefNumber(answer.least_missing_bytes),
+                           " bytes more than cluster.deviceMemoryBytes; raise --gpus or --zero, or ask for --recompute "
+                           "full"));
+}
+
+Status Run(const LayoutCommandOptions& options) {
+  ASSIGN_OR_RETURN(const LayoutRequest request, RequestOf(options));
+  ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfile());
+  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  ASSIGN_OR_RETURN(const LayoutAnswer answer, RankLayouts(request, profile, {.threads = threads}));
+  if (options.json) {
+    PrintJson(ToProto(answer));
+  } else {
+    PrintAnswer(answer);
+  }
+  return CheckFeasible(options, answer);
+}
+
+}  // namespace
+
+void AddLayout(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<LayoutCommandOptions>();
+  LayoutRequest& request = options->request;
+  CLI::App* command = AddCommand(app, invocation, "layout", "Rank the layouts of a model over a number of GPUs",
+                                 "moeplan layout --db moeplan.db --model config.json --gpus 1024 --global-batch 2048 "
+                                 "--sequence-length 4096 --zero 1",
+                                 [options] { return Run(*options); });
+  options->source.Add(*command);
+  command->add_option("--model", options->model, "config.json of a Hugging Face model")->required();
+  command->add_option("--gpus", request.gpus, "How many GPUs, in nodes such as the profile's")->required();
+  command->add_option("--global-batch", request.global_batch, "Samples of a training step")->required();
+  command->add_option("--sequence-length", request.sequence_length, "Tokens of a sample")->required();
+  command->add_option("--zero", request.zero_stage, "Stage of ZeRO, 0 to 3")->capture_default_str();
+  command->add_option("--recompute", options->recompute, "none, selective (attention scores) or full")
+      ->capture_default_str();
+  command->add_flag("--no-sequence-parallel", options->whole_rows,
+                    "Tensor-parallel ranks keep whole rows and all-reduce them");
+  command->add_option("--capacity-factor", request.capacity_factor, "Slots of an expert over an even share")
+      ->capture_default_str();
+  command
+      ->add_option("--network-scale", request.max_network_scale,
+                   "Ranks that the network joins at full rate (0: all): limits horizontal context parallelism")
+      ->capture_default_str();
+  command->add_option("--top", request.top, "How many layouts to print")->capture_default_str();
+  command->add_flag("--json", options->json, "Print the whole answer as JSON");
+}
+
+}  // namespace moeplan::cli

@@ -1,0 +1,58 @@
+// The question "how should this model lie on so many GPUs" and its answer. Values only; the answer is mirrored by
+// moeplan.v1.LayoutResult (contract).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/model/model_config.h"
+#include "models/plan/plan.h"
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+struct LayoutRequest {
+  ModelConfig model;
+  int gpus = 0;             // As many as a node has or a divisor of that, or whole nodes.
+  int global_batch = 0;     // Samples of a step.
+  int sequence_length = 0;  // Tokens of a sample.
+  int zero_stage = 0;
+  Recompute recompute = Recompute::kNone;
+  bool sequence_parallel = true;
+  double capacity_factor = 1;
+  int bytes_per_element = 2;
+  // Ranks that the network can join at full rate, which horizontal context parallelism needs; 0: all of them.
+  int max_network_scale = 0;
+  int top = 10;  // Layouts to answer; 0: all that fit.
+};
+
+struct RankedLayout {
+  Layout layout;        // Every degree.
+  int micro_batch = 1;  // Samples that a tensor-parallel group takes at once.
+  double step_time_s = 0;
+  double tokens_per_s = 0;
+  double mfu = 0;  // 0: the profile does not know the peak.
+  double memory_bytes = 0;
+  int network_scale = 1;
+  bool horizontal_contexts = false;  // CP across EP rather than along it.
+  double pipeline_bubble = 0;        // Share of the pipeline's time in which the slowest stage waits.
+  double gradient_s = 0;             // Of the step: gradients and weights exchanged with nothing beside them.
+  double moe_layer_s = 0;            // One MoE layer on one micro-batch, forward and backward.
+  Knobs moe;                         // Its schedule; nothing where no layer has experts.
+  bool extrapolated = false;         // Some group was not measured.
+
+  friend bool operator==(const RankedLayout&, const RankedLayout&) = default;
+};
+
+struct LayoutAnswer {
+  std::vector<RankedLayout> layouts;  // Best first. Empty: none fits.
+  int enumerated = 0;                 // Layouts × micro-batches that the model's and the cluster's numbers allow.
+  int fitting = 0;                    // Of them, those whose weights, states and kept activations fit.
+  int priced = 0;                     // Of them, those that a bound did not rule out.
+  double least_missing_bytes = 0;     // Where none fits: of the smallest, what a GPU lacks.
+  std::vector<std::string> warnings;
+
+  friend bool operator==(const LayoutAnswer&, const LayoutAnswer&) = default;
+};
+
+}  // namespace moeplan

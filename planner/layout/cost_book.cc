@@ -1,0 +1,148 @@
+#include "planner/layout/cost_book.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "models/cost/extrapolate.h"
+#include "models/text.h"
+
+namespace moeplan {
+namespace {
+
+std::vector<double> Knots(const Curve& curve) {
+  std::vector<double> sizes;
+  std::visit(
+      [&](const auto& form) {
+        if constexpr (requires { form.points; }) {
+          for (const auto& point : form.points) sizes.push_back(point.size);
+        }
+      },
+      curve);
+  return sizes;
+}
+
+// The least time per unit at any size. Between knots, and beyond the last one, time / size is monotone in every form.
+double LeastPerUnitS(const CostModel& model) {
+  constexpr double kHuge = 1e30;
+  double least = TimeS(model.curve, kHuge, /*bus_factor=*/1) / kHuge;
+  for (const double size : Knots(model.curve)) {
+    if (size > 0) least = std::min(least, TimeS(model.curve, size, /*bus_factor=*/1) / size);
+  }
+  return least;
+}
+
+bool IsProduct(const KernelKey& key) {
+  return CountsFlops(key.kernel) && key.contention == Contention::kNone && BuiltInLike(key.kernel) == key.kernel;
+}
+
+}  // namespace
+
+CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element)
+    : profile_(profile), bytes_per_element_(bytes_per_element) {
+  const KernelKey any = {.kernel = Kernel::kExpertGemm, .bytes_per_element = bytes_per_element};
+  KernelKey square = any;
+  square.model_dim = square.hidden_dim = model_dim;
+  product_.key = any;
+  if (const KernelModel* nearest = NearestGemm(profile, square)) {
+    product_.model = nearest->model;
+    if (nearest->key.model_dim || nearest->key.hidden_dim) {
+      product_.stand_in = StrCat("products of dense layers: priced as ", Describe(CostKey(nearest->key)));
+    }
+  } else if (profile.cluster.peak_flops_per_s > 0) {
+    product_.model = MakeCostModel(AlphaBeta{0, 1 / profile.cluster.peak_flops_per_s});
+    product_.stand_in = "EXPERT_GEMM: not in the profile; products are priced at cluster.peakFlopsPerS";
+  }
+  if (product_.model) least_per_flop_s_ = LeastPerUnitS(*product_.model);
+  for (const KernelModel& entry : profile.kernels) {
+    if (IsProduct(entry.key)) least_per_flop_s_ = std::min(least_per_flop_s_, LeastPerUnitS(entry.model));
+  }
+}
+
+const CostBook::Entry& CostBook::Find(const CollectiveKey& key) {
+  const auto [place, fresh] = collectives_.try_emplace(key);
+  Entry& entry = place->second;
+  if (!fresh) return entry;
+  entry.key = Essential(key);
+  if (const CostModel* model = moeplan::Find(profile_, key)) {
+    entry.model = *model;
+  } else if (auto stand_in = ExtrapolateGroup(profile_, key)) {
+    entry.model = std::move(stand_in->model.model);
+    entry.stand_in =
+        StrCat(Describe(entry.key), ": not measured; extrapolated from ", Describe(CostKey(stand_in->source)));
+  }
+  return entry;
+}
+
+double CostBook::TimeOf(const Entry& entry, double size, double bus_factor) {
+  if (!entry.model) {
+    missing_.insert(entry.key);
+    return 0;
+  }
+  if (!entry.stand_in.empty()) notes_.remarks.insert(entry.stand_in);
+  const PricedTime price = Price(*entry.model, size, bus_factor);
+  if (price.extrapolated) {
+    PriceNotes one;
+    one.extrapolated[entry.key] = {size, size, entry.model->size_low, entry.model->size_high};
+    notes_.Merge(one);
+  }
+  return price.time_s;
+}
+
+double CostBook::CollectiveS(Collective collective, const GroupShape& group, double bytes) {
+  if (group.size == 1 || bytes <= 0) return 0;
+  const Entry& entry = Find({.collective = collective, .group = group, .bytes_per_element = bytes_per_element_});
+  extrapolated_ = extrapolated_ || !entry.stand_in.empty();
+  return TimeOf(entry, bytes, BusFactor(collective, group.size));
+}
+
+double CostBook::ProductS(double flops) { return flops <= 0 ? 0 : TimeOf(product_, flops, /*bus_factor=*/1); }
+
+Profile CostBook::ForLayer(const Layer& layer, const Layout& layout) {
+  Profile profile = {.name = profile_.name, .version = profile_.version, .cluster = profile_.cluster};
+  profile.kernels = profile_.kernels;
+  const KernelKey product = {.kernel = Kernel::kExpertGemm,
+                             .bytes_per_element = layer.bytes_per_element,
+                             .model_dim = layer.model_dim,
+                             .hidden_dim = layer.hidden_dim / layout.expert_sharding_parallel};
+  if (moeplan::Find(profile_, product) == nullptr) {
+    const KernelModel* nearest = NearestGemm(profile_, product);
+    if (nearest != nullptr) {
+      profile.kernels.push_back({{.kernel = Kernel::kExpertGemm}, nearest->model});
+      notes_.remarks.insert(StrCat("products of experts: priced as ", Describe(CostKey(nearest->key))));
+    } else if (product_.model) {
+      profile.kernels.push_back({{.kernel = Kernel::kExpertGemm}, *product_.model});
+      notes_.remarks.insert(product_.stand_in);
+    }
+  }
+  std::set<GroupShape> shapes;
+  for (const Group group : kGroups) shapes.insert(ShapeOf(group, layout, profile_.cluster.gpus_per_node));
+  for (const CollectiveModel& entry : profile_.collectives) {
+    if (shapes.contains(entry.key.group)) profile.collectives.push_back(entry);
+  }
+  const auto add = [&](Collective collective, Group group) {
+    CollectiveKey key = KeyOf(collective, group, layout, profile_.cluster.gpus_per_node);
+    key.bytes_per_element = layer.bytes_per_element;
+    if (key.group.size == 1 || moeplan::Find(profile, key) != nullptr) return;
+    const Entry& entry = Find(key);
+    if (!entry.model) return;
+    profile.collectives.push_back({key, *entry.model});
+    notes_.remarks.insert(entry.stand_in);
+    extrapolated_ = true;
+  };
+  for (const Group group : {Group::kExpert, Group::kExpertShard}) add(Collective::kAllToAll, group);
+  for (const Group group : {Group::kTensor, Group::kShard}) {
+    for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {
+      add(collective, group);
+    }
+  }
+  return profile;
+}
+
+void CostBook::Forget() {
+  missing_.clear();
+  extrapolated_ = false;
+  notes_ = {};
+}
+
+}  // namespace moeplan

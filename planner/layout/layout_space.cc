@@ -1,0 +1,149 @@
+#include "planner/layout/layout_space.h"
+
+#include <algorithm>
+
+namespace moeplan {
+namespace {
+
+constexpr int kMostMicroBatch = 64;
+
+std::vector<int> DivisorsOf(int number) {
+  std::vector<int> low, high;
+  for (int i = 1; static_cast<long long>(i) * i <= number; ++i) {
+    if (number % i != 0) continue;
+    low.push_back(i);
+    if (i != number / i) high.push_back(number / i);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+GroupShape Spaced(int size, double stride, int gpus_per_node) {
+  const int fitting = std::max(1, static_cast<int>(gpus_per_node / stride));
+  return {size, std::min(size, fitting)};
+}
+
+// DP ranks of a tensor-parallel place that one EP&ESP block takes in.
+int BlockReplicas(const Layout& layout) {
+  return std::max(1, layout.expert_parallel * layout.expert_sharding_parallel / layout.tensor_parallel);
+}
+
+class Enumeration {
+ public:
+  Enumeration(const LayoutRequest& request, const Cluster& cluster) : request_(request), cluster_(cluster) {}
+
+  std::vector<LayoutPoint> Run() {
+    for (const int pipeline : DivisorsOf(request_.gpus)) {
+      if (request_.model.layers() % pipeline == 0) AddStage(pipeline);
+    }
+    return std::move(points_);
+  }
+
+ private:
+  void AddStage(int pipeline) {
+    const int stage_ranks = request_.gpus / pipeline;
+    for (const int tensor : DivisorsOf(cluster_.gpus_per_node)) {
+      if (stage_ranks % tensor != 0 || !TensorDivides(tensor)) continue;
+      for (const int contexts : DivisorsOf(stage_ranks / tensor)) {
+        const int data = stage_ranks / tensor / contexts;
+        if (request_.global_batch % data != 0 || !ContextsDivide(contexts, tensor)) continue;
+        AddExperts({.tensor_parallel = tensor,
+                    .context_parallel = contexts,
+                    .pipeline_parallel = pipeline,
+                    .data_parallel = data},
+                   stage_ranks);
+      }
+    }
+  }
+
+  bool TensorDivides(int tensor) const {
+    const ModelConfig& model = request_.model;
+    const bool any_dense = model.moe_layers() < model.layers();
+    return model.heads % tensor == 0 && model.model_dim % tensor == 0 &&
+           (!any_dense || model.dense_hidden_dim % tensor == 0) && model.shared_hidden_dim % tensor == 0;
+  }
+
+  bool ContextsDivide(int contexts, int tensor) const {
+    const long long parts = static_cast<long long>(contexts > 1 ? 2 : 1) * contexts;
+    if (request_.sequence_length % parts != 0) return false;
+    return !request_.sequence_parallel || request_.sequence_length / contexts % tensor == 0;
+  }
+
+  void AddExperts(const Layout& dense, int stage_ranks) {
+    if (request_.model.moe_layers() == 0) return AddMicroBatches(dense);
+    for (const int sharding : DivisorsOf(cluster_.gpus_per_node)) {
+      if (request_.model.expert_hidden_dim % sharding != 0) continue;
+      for (const int experts : DivisorsOf(request_.model.experts)) {
+        const long long both = static_cast<long long>(sharding) * experts;
+        const int node = cluster_.gpus_per_node;
+        if (stage_ranks % both != 0 || (node % both != 0 && both % node != 0)) continue;
+        Layout layout = dense;
+        layout.expert_parallel = experts;
+        layout.expert_sharding_parallel = sharding;
+        AddMicroBatches(layout);
+      }
+    }
+  }
+
+  void AddMicroBatches(const Layout& layout) {
+    const int samples = request_.global_batch / layout.data_parallel;
+    for (int micro_batch = 1; micro_batch <= kMostMicroBatch && samples % micro_batch == 0; micro_batch *= 2) {
+      LayoutPoint point = {.layout = layout, .micro_batch = micro_batch, .micro_batches = samples / micro_batch};
+      if (TokensOf(point, request_.sequence_length) > kMostTokens) break;
+      PlaceContexts(point);
+      points_.push_back(point);
+    }
+  }
+
+  void PlaceContexts(LayoutPoint& point) const {
+    const int experts = point.layout.expert_parallel, contexts = point.layout.context_parallel;
+    const double scale = static_cast<double>(experts) * contexts;
+    const bool joins = request_.max_network_scale == 0 || scale <= request_.max_network_scale;
+    const int block = experts * point.layout.expert_sharding_parallel, tensor = point.layout.tensor_parallel;
+    const bool divides =
+        (block % tensor == 0 || tensor % block == 0) && point.layout.data_parallel % BlockReplicas(point.layout) == 0;
+    point.horizontal_contexts = contexts > 1 && contexts < experts && joins && divides;
+    point.network_scale = point.horizontal_contexts ? static_cast<int>(scale) : std::max(experts, contexts);
+  }
+
+  const LayoutRequest& request_;
+  const Cluster& cluster_;
+  std::vector<LayoutPoint> points_;
+};
+
+}  // namespace
+
+double TokensOf(const LayoutPoint& point, int sequence_length) {
+  return static_cast<double>(point.micro_batch) * (sequence_length / point.layout.context_parallel);
+}
+
+GroupShape ContextGroup(const LayoutPoint& point, int gpus_per_node) {
+  const Layout& layout = point.layout;
+  const int between = point.horizontal_contexts ? BlockReplicas(layout) : 1;
+  return Spaced(layout.context_parallel, static_cast<double>(layout.tensor_parallel) * between, gpus_per_node);
+}
+
+GroupShape DenseReplicas(const LayoutPoint& point, int gpus_per_node) {
+  const Layout& layout = point.layout;
+  return Spaced(layout.context_parallel * layout.data_parallel, layout.tensor_parallel, gpus_per_node);
+}
+
+GroupShape ExpertReplicas(const LayoutPoint& point, int gpus_per_node) {
+  const Layout& layout = point.layout;
+  const int block = layout.expert_parallel * layout.expert_sharding_parallel;
+  const int stage_ranks = layout.tensor_parallel * layout.context_parallel * layout.data_parallel;
+  return Spaced(stage_ranks / block, block, gpus_per_node);
+}
+
+GroupShape NeighbourStages(const LayoutPoint& point, int gpus_per_node) {
+  const Layout& layout = point.layout;
+  const double ranks = static_cast<double>(layout.tensor_parallel) * layout.context_parallel * layout.data_parallel *
+                       layout.pipeline_parallel;
+  return {2, ranks > gpus_per_node ? 1 : 2};
+}
+
+std::vector<LayoutPoint> AllLayoutPoints(const LayoutRequest& request, const Cluster& cluster) {
+  return Enumeration(request, cluster).Run();
+}
+
+}  // namespace moeplan

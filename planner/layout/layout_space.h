@@ -1,0 +1,43 @@
+// Which layouts a model can take on a cluster, before anyone prices them.
+#pragma once
+
+#include <vector>
+
+#include "models/layout/layout_answer.h"
+#include "models/workload/groups.h"
+
+namespace moeplan {
+
+// One point: degrees, how many samples run at once, and where contexts lie.
+struct LayoutPoint {
+  Layout layout;
+  int micro_batch = 1;
+  int micro_batches = 1;  // m: global batch / (DP · micro_batch).
+  bool horizontal_contexts = false;
+  int network_scale = 1;  // MoNTA §5: ep·cp horizontal, max(ep, cp) vertical.
+
+  friend bool operator==(const LayoutPoint&, const LayoutPoint&) = default;
+};
+
+// Tokens of a micro-batch that a tensor-parallel group holds. Points with more than this are left out.
+double TokensOf(const LayoutPoint& point, int sequence_length);
+inline constexpr double kMostTokens = 1 << 24;
+
+// Groups of the dense layers that models/workload/groups.h does not name. Dense ranks lie as [TP, CP, DP] (vertical) or
+// [TP, EP inside DP, CP, DP/EP] (horizontal) in a stage, stages are consecutive.
+GroupShape ContextGroup(const LayoutPoint& point, int gpus_per_node);
+GroupShape DenseReplicas(const LayoutPoint& point, int gpus_per_node);   // CP·DP: who sums dense gradients.
+GroupShape ExpertReplicas(const LayoutPoint& point, int gpus_per_node);  // EDP: who sums those of experts.
+// The slowest pair: where there are several nodes, some stages lie on different ones.
+GroupShape NeighbourStages(const LayoutPoint& point, int gpus_per_node);
+
+// Every point, in a fixed order: TP and ESP divide the GPUs of a node; TP divides heads and hidden dimensions, ESP that
+// of the experts, EP the experts, PP the layers; EP·ESP divides the ranks of a stage and divides or is a multiple of
+// those of a node; 2·CP divides the sequence (so that causal work can be shared evenly), and with sequence parallelism
+// TP the rest; DP divides the global batch; micro-batches are powers of two up to 64 samples. Contexts are horizontal
+// where MoNTA's rule has them (cp < ep, and the network joins ep·cp ranks) and the ranks of EP beside TP divide DP,
+// else vertical.
+// Requires a checked request.
+std::vector<LayoutPoint> AllLayoutPoints(const LayoutRequest& request, const Cluster& cluster);
+
+}  // namespace moeplan

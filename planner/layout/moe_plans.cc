@@ -1,0 +1,92 @@
+#include "planner/layout/moe_plans.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "models/check.h"
+#include "models/schedule/schedules.h"
+#include "models/timeline/memory.h"
+#include "models/timeline/timeline.h"
+#include "planner/search/plan_layer.h"
+
+namespace moeplan {
+namespace {
+
+MoeTime TimeOf(const Plan& plan, const TaskGraph& graph) {
+  MOEPLAN_CHECK(plan.timeline.size() == graph.tasks.size());
+  MoeTime time;
+  for (TaskId task = 0; task < graph.first_backward; ++task) {
+    time.forward_s = std::max(time.forward_s, plan.timeline[task].end_s);
+  }
+  time.backward_s = plan.predicted_time_s - time.forward_s;
+  for (size_t task = graph.first_backward; task < plan.timeline.size(); ++task) {
+    const TaskTiming& timing = plan.timeline[task];
+    if (Communicates(timing.kind)) time.backward_communication_s += timing.end_s - timing.start_s;
+  }
+  return time;
+}
+
+// The fewest nodes over which the groups close. `nodes` of a cluster that repeats them give the same layer.
+Cluster ClusterOf(const MoeQuestion& question, const Cluster& cluster) {
+  const int expert_ranks = question.expert_parallel * question.expert_sharding_parallel;
+  const int ranks = std::lcm(std::lcm(question.tensor_parallel, expert_ranks), cluster.gpus_per_node);
+  return {.nodes = ranks / cluster.gpus_per_node,
+          .gpus_per_node = cluster.gpus_per_node,
+          .peak_flops_per_s = cluster.peak_flops_per_s};
+}
+
+}  // namespace
+
+MoeQuestion QuestionOf(const LayoutRequest& request, const LayoutPoint& point) {
+  return {.tokens = static_cast<int>(TokensOf(point, request.sequence_length)),
+          .tensor_parallel = point.layout.tensor_parallel,
+          .expert_parallel = point.layout.expert_parallel,
+          .expert_sharding_parallel = point.layout.expert_sharding_parallel};
+}
+
+Workload WorkloadOf(const LayoutRequest& request, const MoeQuestion& question) {
+  const ModelConfig& model = request.model;
+  Workload workload;
+  workload.layer = {.batch = 1,
+                    .sequence_length = question.tokens,
+                    .model_dim = model.model_dim,
+                    .hidden_dim = model.expert_hidden_dim,
+                    .experts = model.experts,
+                    .top_k = model.top_k,
+                    .capacity_factor = request.capacity_factor,
+                    .bytes_per_element = request.bytes_per_element,
+                    .expert_matrices = model.ffn_matrices(),
+                    .shared_hidden_dim = model.shared_hidden_dim};
+  workload.layout = {.tensor_parallel = question.tensor_parallel,
+                     .expert_parallel = question.expert_parallel,
+                     .expert_sharding_parallel = question.expert_sharding_parallel};
+  workload.max_chunks = kMostPieces;
+  workload.max_partition_degree = kMostPieces;
+  workload.phase = Phase::kTraining;
+  return workload;
+}
+
+MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile) {
+  Profile groups = profile;
+  groups.cluster = ClusterOf(question, profile.cluster);
+  MoePlans result;
+  const StatusOr<PlanAnswer> answer = PlanLayer(WorkloadOf(request, question), groups, {.rules = false});
+  if (!answer.ok()) {
+    result.reason = answer.status().message();
+    return result;
+  }
+  result.warnings = answer->warnings;
+  double least_bytes = std::numeric_limits<double>::infinity();
+  for (const Plan& plan : answer->candidates) {
+    if (plan.memory_bytes >= least_bytes) continue;
+    least_bytes = plan.memory_bytes;
+    const StatusOr<TaskGraph> graph = BuildSchedule(plan.knobs, answer->workload, groups.cluster);
+    MOEPLAN_CHECK(graph.ok());
+    result.plans.push_back({plan.knobs, TimeOf(plan, *graph), {BufferBytes(*graph), ExpertCopies(*graph)}});
+  }
+  return result;
+}
+
+}  // namespace moeplan

@@ -1,0 +1,50 @@
+// How the MoE layers of a layout run: PlanLayer's candidates, kept once for all layouts that give it the same question.
+#pragma once
+
+#include <compare>
+#include <string>
+#include <vector>
+
+#include "models/layout/layout_answer.h"
+#include "planner/layout/cost_book.h"
+#include "planner/layout/layout_space.h"
+#include "planner/layout/rank_memory.h"
+#include "planner/layout/step_time.h"
+
+namespace moeplan {
+
+// What the question depends on: the tokens of a tensor-parallel group and the degrees. Where the groups lie in the
+// cluster, and how often, changes nothing.
+struct MoeQuestion {
+  int tokens = 0;
+  int tensor_parallel = 1;
+  int expert_parallel = 1;
+  int expert_sharding_parallel = 1;
+
+  friend auto operator<=>(const MoeQuestion&, const MoeQuestion&) = default;
+};
+MoeQuestion QuestionOf(const LayoutRequest& request, const LayoutPoint& point);
+
+struct MoePlan {
+  Knobs knobs;
+  MoeTime time;
+  MoeMemory memory;
+};
+
+struct MoePlans {
+  // The best candidate, then each one that needs less memory than all before it.
+  std::vector<MoePlan> plans;
+  std::string reason;                 // Why there is none.
+  std::vector<std::string> warnings;  // Of the pricing.
+  bool extrapolated = false;          // Some group was not measured.
+};
+
+// Plans forward and backward as one, since they share a schedule, with at most kMostPieces chunks or partitions: a
+// ranking of layouts needs no finer cut. `profile` is CostBook::ForLayer's. Pure; any thread.
+inline constexpr int kMostPieces = 4;
+MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile);
+
+// The layer and the degrees that PlanMoe asks about.
+Workload WorkloadOf(const LayoutRequest& request, const MoeQuestion& question);
+
+}  // namespace moeplan

@@ -1,0 +1,294 @@
+#include "planner/layout/rank_layouts.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "models/text.h"
+#include "planner/layout/cost_book.h"
+#include "planner/layout/layout_space.h"
+#include "planner/layout/moe_plans.h"
+#include "planner/layout/rank_memory.h"
+#include "planner/layout/step_time.h"
+
+namespace moeplan {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int kMostGpus = 1 << 20;
+constexpr int kMostSamples = 1 << 24;
+constexpr int kMostSequence = 1 << 24;
+// Enough for the threads, few enough that a bound gets to rule the rest out.
+constexpr size_t kBatch = 32;
+
+Status OutOfRange(const char* field, int found, int least, int most) {
+  return InvalidInput(StrCat(field, ": found ", found, ", expected a whole number of ", least, " to ", most));
+}
+
+Status CheckRequest(const LayoutRequest& request, const Cluster& cluster) {
+  if (request.gpus < 1 || request.gpus > kMostGpus) return OutOfRange("gpus", request.gpus, 1, kMostGpus);
+  if (request.gpus % cluster.gpus_per_node != 0 && cluster.gpus_per_node % request.gpus != 0) {
+    return InvalidInput(StrCat("gpus: found ", request.gpus, ", expected whole nodes of the profile's ",
+                               cluster.gpus_per_node, " GPUs, or a divisor of them"));
+  }
+  if (request.global_batch < 1 || request.global_batch > kMostSamples)
+    return OutOfRange("globalBatch", request.global_batch, 1, kMostSamples);
+  if (request.sequence_length < 1 || request.sequence_length > kMostSequence)
+    return OutOfRange("sequenceLength", request.sequence_length, 1, kMostSequence);
+  if (request.zero_stage < 0 || request.zero_stage > kMaxZeroStage)
+    return OutOfRange("zeroStage", request.zero_stage, 0, kMaxZeroStage);
+  if (!std::isfinite(request.capacity_factor) || request.capacity_factor <= 0) {
+    return InvalidInput(
+        StrCat("capacityFactor: found ", request.capacity_factor, ", expected a finite number above 0"));
+  }
+  if (request.model.encoder_layers > 0) {
+    return Unimplemented("layouts of a model with an encoder are not there yet; expected a model of decoder layers");
+  }
+  return OkStatus();
+}
+
+Cluster ClusterOf(const LayoutRequest& request, const Cluster& measured) {
+  Cluster cluster = measured;
+  cluster.gpus_per_node = std::min(measured.gpus_per_node, request.gpus);
+  cluster.nodes = request.gpus / cluster.gpus_per_node;
+  return cluster;
+}
+
+struct Candidate {
+  LayoutPoint point;
+  double least_step_s = 0;
+};
+
+struct Ranked {
+  LayoutPoint point;
+  StepTime time;
+  double memory_bytes = 0;
+  MoePlan moe;
+};
+
+// Layouts that are told apart in an answer.
+auto IdentityOf(const Layout& layout) {
+  return std::tuple(layout.tensor_parallel, layout.context_parallel, layout.pipeline_parallel,
+                    layout.expert_sharding_parallel, layout.expert_parallel);
+}
+using Identity = decltype(IdentityOf(Layout()));
+
+class LayoutSearch {
+ public:
+  LayoutSearch(const LayoutRequest& request, const Profile& profile, const LayoutOptions& options)
+      : request_(request),
+        profile_(profile),
+        options_(options),
+        book_(profile_, request.model.model_dim, request.bytes_per_element) {
+    profile_.cluster = ClusterOf(request, profile.cluster);
+  }
+
+  StatusOr<LayoutAnswer> Run() {
+    const std::vector<LayoutPoint> points = AllLayoutPoints(request_, profile_.cluster);
+    answer_.enumerated = static_cast<int>(points.size());
+    if (points.empty()) return NothingDivides();
+    const std::vector<Candidate> candidates = Fitting(points);
+    answer_.fitting = static_cast<int>(candidates.size());
+    size_t next = 0;
+    while (next < candidates.size() && MayEnter(candidates[next], LastStepS())) {
+      if (options_.cancelled.stop_requested()) return Cancelled("ranking layouts was cancelled");
+      const size_t end = EndOfBatch(candidates, next);
+      for (; next < end; ++next) PriceCandidate(candidates[next].point);
+    }
+    return Answer();
+  }
+
+ private:
+  double device_bytes() const {
+    return profile_.cluster.device_memory_bytes > 0 ? profile_.cluster.device_memory_bytes : kInfinity;
+  }
+
+  // Memory first: the least that a point needs. What is left, by rising bound.
+  std::vector<Candidate> Fitting(const std::vector<LayoutPoint>& points) {
+    std::vector<Candidate> fitting;
+    for (const LayoutPoint& point : points) {
+      const double bytes = RankMemoryBytes(request_, point, {});
+      if (bytes > device_bytes()) {
+        least_bytes_ = std::min(least_bytes_, bytes);
+        continue;
+      }
+      fitting.push_back({point, options_.prune ? LeastStepS(request_, point, book_) : 0});
+    }
+    std::ranges::stable_sort(fitting, {}, &Candidate::least_step_s);
+    return fitting;
+  }
+
+  // The bound and the step are sums in other orders, so a tie may look like the last digit.
+  static bool MayEnter(const Candidate& candidate, double last_step_s) {
+    return candidate.least_step_s <= last_step_s * (1 + 1e-9);
+  }
+
+  // The step of the last layout that would be answered; no point above it can change the answer.
+  double LastStepS() const {
+    const size_t top = request_.top;
+    if (!options_.prune || top == 0 || best_.size() < top) return kInfinity;
+    std::vector<double> steps;
+    for (const auto& [identity, ranked] : best_) steps.push_back(ranked.time.step_s);
+    std::ranges::nth_element(steps, steps.begin() + static_cast<std::ptrdiff_t>(top) - 1);
+    return steps[top - 1];
+  }
+
+  // Plans the layers of the next candidates, until kBatch of them are new.
+  size_t EndOfBatch(const std::vector<Candidate>& candidates, size_t next) {
+    std::vector<MoeQuestion> fresh;
+    const double last_step_s = LastStepS();
+    size_t end = next;
+    for (; end < candidates.size() && MayEnter(candidates[end], last_step_s); ++end) {
+      if (request_.model.moe_layers() == 0) continue;
+      const MoeQuestion question = QuestionOf(request_, candidates[end].point);
+      if (moe_.contains(question)) continue;
+      if (fresh.size() == kBatch) break;
+      moe_[question];
+      fresh.push_back(question);
+    }
+    PlanAll(fresh);
+    return end;
+  }
+
+  void PlanAll(const std::vector<MoeQuestion>& questions) {
+    std::vector<Profile> profiles;
+    for (const MoeQuestion& question : questions) {
+      const Workload workload = WorkloadOf(request_, question);
+      book_.Forget();
+      profiles.push_back(book_.ForLayer(workload.layer, workload.layout));
+      MoePlans& plans = moe_[question];
+      plans.extrapolated = book_.extrapolated();
+      plans.warnings = book_.notes().Warnings();
+    }
+    std::vector<MoePlans> planned(questions.size());
+    std::atomic<size_t> next = 0;
+    const auto work = [&] {
+      for (size_t i = next++; i < questions.size(); i = next++) {
+        planned[i] = PlanMoe(request_, questions[i], profiles[i]);
+      }
+    };
+    std::vector<std::jthread> threads;
+    for (int i = 1; i < options_.threads; ++i) threads.emplace_back(work);
+    work();
+    threads.clear();
+    for (size_t i = 0; i < questions.size(); ++i) {
+      MoePlans& plans = moe_[questions[i]];
+      plans.plans = std::move(planned[i].plans);
+      plans.reason = std::move(planned[i].reason);
+      plans.warnings.insert(plans.warnings.end(), planned[i].warnings.begin(), planned[i].warnings.end());
+    }
+  }
+
+  // The best schedule that leaves room for everything else.
+  std::optional<Ranked> Fit(const LayoutPoint& point) {
+    if (request_.model.moe_layers() == 0)
+      return Ranked{.point = point, .memory_bytes = RankMemoryBytes(request_, point, {})};
+    const MoePlans& plans = moe_.at(QuestionOf(request_, point));
+    if (plans.plans.empty() && reason_.empty()) reason_ = plans.reason;
+    for (const MoePlan& plan : plans.plans) {
+      const double bytes = RankMemoryBytes(request_, point, plan.memory);
+      if (bytes <= device_bytes()) return Ranked{.point = point, .memory_bytes = bytes, .moe = plan};
+      least_bytes_ = std::min(least_bytes_, bytes);
+    }
+    return std::nullopt;
+  }
+
+  void PriceCandidate(const LayoutPoint& point) {
+    std::optional<Ranked> ranked = Fit(point);
+    if (!ranked) return;
+    book_.Forget();
+    ranked->time = PriceStep(request_, point, ranked->moe.time, book_);
+    if (!book_.missing().empty()) {
+      if (reason_.empty()) {
+        reason_ = MissingReason({book_.missing().begin(), book_.missing().end()}, point.layout);
+      }
+      return;
+    }
+    ++answer_.priced;
+    const auto [place, fresh] = best_.try_emplace(IdentityOf(point.layout), *ranked);
+    if (!fresh && Better(*ranked, place->second)) place->second = *std::move(ranked);
+  }
+
+  // Equal steps: smaller micro-batches, which need less memory.
+  static bool Better(const Ranked& a, const Ranked& b) {
+    return std::pair(a.time.step_s, a.point.micro_batch) < std::pair(b.time.step_s, b.point.micro_batch);
+  }
+
+  Status NothingDivides() const {
+    const ModelConfig& model = request_.model;
+    return InvalidInput(StrCat("no layout: ", request_.gpus, " GPUs in nodes of ", profile_.cluster.gpus_per_node, ", ",
+                               request_.global_batch, " samples of ", request_.sequence_length, " tokens, ",
+                               model.layers(), " layers, ", model.heads, " heads and ", model.experts,
+                               " experts have no divisors in common; a global batch that the GPUs divide has"));
+  }
+
+  StatusOr<LayoutAnswer> Answer() {
+    if (best_.empty() && !std::isfinite(least_bytes_))
+      return InvalidInput(StrCat("no layout can be priced: ", reason_));
+    if (best_.empty() && !reason_.empty()) return InvalidInput(StrCat("no layout that fits can be priced: ", reason_));
+    if (best_.empty()) answer_.least_missing_bytes = least_bytes_ - device_bytes();
+    std::vector<const Ranked*> order;
+    for (const auto& [identity, ranked] : best_) order.push_back(&ranked);
+    std::ranges::stable_sort(order, {}, [](const Ranked* ranked) { return ranked->time.step_s; });
+    if (request_.top > 0 && order.size() > static_cast<size_t>(request_.top)) order.resize(request_.top);
+    std::set<std::string> warnings;
+    for (const Ranked* ranked : order) answer_.layouts.push_back(Describe(*ranked, warnings));
+    answer_.warnings.assign(warnings.begin(), warnings.end());
+    return std::move(answer_);
+  }
+
+  RankedLayout Describe(const Ranked& ranked, std::set<std::string>& warnings) {
+    RankedLayout layout = {.layout = ranked.point.layout,
+                           .micro_batch = ranked.point.micro_batch,
+                           .step_time_s = ranked.time.step_s,
+                           .memory_bytes = ranked.memory_bytes,
+                           .network_scale = ranked.point.network_scale,
+                           .horizontal_contexts = ranked.point.horizontal_contexts,
+                           .pipeline_bubble = ranked.time.bubble,
+                           .gradient_s = ranked.time.gradient_s,
+                           .moe_layer_s = ranked.moe.time.forward_s + ranked.moe.time.backward_s,
+                           .moe = ranked.moe.knobs};
+    layout.tokens_per_s = static_cast<double>(request_.global_batch) * request_.sequence_length / ranked.time.step_s;
+    layout.mfu = ModelFlopsUtilisation(request_, ranked.time.step_s, profile_.cluster.peak_flops_per_s);
+    // Priced once more, for what this layout alone asked.
+    book_.Forget();
+    PriceStep(request_, ranked.point, ranked.moe.time, book_);
+    layout.extrapolated = book_.extrapolated();
+    const std::vector<std::string> notes = book_.notes().Warnings();
+    warnings.insert(notes.begin(), notes.end());
+    if (request_.model.moe_layers() > 0) {
+      const MoePlans& plans = moe_.at(QuestionOf(request_, ranked.point));
+      layout.extrapolated = layout.extrapolated || plans.extrapolated;
+      warnings.insert(plans.warnings.begin(), plans.warnings.end());
+    }
+    return layout;
+  }
+
+  const LayoutRequest& request_;
+  Profile profile_;
+  const LayoutOptions& options_;
+  CostBook book_;
+  std::map<MoeQuestion, MoePlans> moe_;
+  std::map<Identity, Ranked> best_;
+  double least_bytes_ = kInfinity;  // Of the points that do not fit.
+  std::string reason_;              // Why the first one that could not be priced could not.
+  LayoutAnswer answer_;
+};
+
+}  // namespace
+
+StatusOr<LayoutAnswer> RankLayouts(const LayoutRequest& request, const Profile& profile, const LayoutOptions& options) {
+  RETURN_IF_ERROR(CheckRequest(request, profile.cluster));
+  return LayoutSearch(request, profile, options).Run();
+}
+
+}  // namespace moeplan

@@ -1,0 +1,32 @@
+// Ranks the layouts of a model over a number of GPUs by the predicted time of a training step.
+//
+// Every point of planner/layout/layout_space.h is looked at: points whose weights, states and kept activations do not
+// fit go first (rank_memory.h), the rest in the order of a bound on their step (LeastStepS), until the bound exceeds
+// the last layout to be answered. So the answer is that of pricing everything. Layers that are the same question are
+// planned once.
+#pragma once
+
+#include <stop_token>
+
+#include "models/cost/profile.h"
+#include "models/layout/layout_answer.h"
+#include "models/status.h"
+
+namespace moeplan {
+
+struct LayoutOptions {
+  int threads = 1;            // That plan MoE layers. Changes nothing of the answer.
+  bool prune = true;          // False: price everything, for tests of the bounds.
+  std::stop_token cancelled;  // Asked before each batch of layers.
+};
+
+// Best first, each layout with its best micro-batch; ties go to smaller degrees, TP before CP, PP, ESP and EP. A layout
+// takes the best MoE schedule that leaves room for the rest. Warnings name what the listed layouts have extrapolated.
+//
+// kInvalidInput: the request is wrong, no layout divides the model's and the cluster's numbers, or none of those that
+// fit could be priced (the message names what the profile lacks). kUnimplemented: a model with an encoder. kCancelled.
+// Requires a validated profile. The same arguments give the same answer.
+StatusOr<LayoutAnswer> RankLayouts(const LayoutRequest& request, const Profile& profile,
+                                   const LayoutOptions& options = {});
+
+}  // namespace moeplan

@@ -1,0 +1,110 @@
+#include "planner/layout/rank_memory.h"
+
+#include <algorithm>
+
+#include "models/memory/activations.h"
+#include "models/memory/weights.h"
+#include "planner/layout/stages.h"
+
+namespace moeplan {
+namespace {
+
+class RankMemory {
+ public:
+  RankMemory(const LayoutRequest& request, const LayoutPoint& point, const MoeMemory& moe)
+      : request_(request),
+        model_(request.model),
+        point_(point),
+        layout_(point.layout),
+        moe_(moe),
+        tokens_(TokensOf(point, request.sequence_length)),
+        saving_{.tensor_parallel = layout_.tensor_parallel,
+                .sequence_parallel = request.sequence_parallel,
+                .recompute = request.recompute,
+                .bytes_per_element = request.bytes_per_element} {}
+
+  double Bytes(const Stage& stage) const {
+    const double on_their_way = std::min(point_.micro_batches, layout_.pipeline_parallel - stage.index);
+    const double kept = stage.layers * AttentionBytes(saving_) + stage.dense_layers() * DenseBytes(saving_) +
+                        stage.moe_layers * MoeBytes(saving_);
+    return StateBytes(stage) + on_their_way * kept + RunningBytes(stage) + LogitBytes(stage);
+  }
+
+ private:
+  int dense_replicas() const { return layout_.context_parallel * layout_.data_parallel; }
+  int expert_ranks() const { return layout_.expert_parallel * layout_.expert_sharding_parallel; }
+
+  double StateBytes(const Stage& stage) const {
+    const double dense = StageDenseParameters(model_, stage) / layout_.tensor_parallel;
+    const double experts = StageExpertParameters(model_, stage) / expert_ranks();
+    const double expert_replicas = static_cast<double>(dense_replicas()) * layout_.tensor_parallel / expert_ranks();
+    const double others = dense * (1 - 1.0 / dense_replicas()) + experts * (1 - 1 / expert_replicas);
+    const double gathered =
+        request_.zero_stage == kMaxZeroStage ? request_.bytes_per_element * others / stage.layers : 0;
+    return gathered + TrainingStateBytes(dense, dense_replicas(), request_.zero_stage, request_.bytes_per_element) +
+           TrainingStateBytes(experts, expert_replicas, request_.zero_stage, request_.bytes_per_element);
+  }
+
+  double AttentionBytes(const ActivationSaving& saving) const {
+    return AttentionActivationBytes({.tokens = tokens_,
+                                     .keys = static_cast<double>(request_.sequence_length),
+                                     .model_dim = model_.model_dim,
+                                     .heads = model_.heads,
+                                     .projected_dim = WidthsOf(model_).projected},
+                                    saving);
+  }
+
+  double FeedForward(double copies, int shards, double hidden_dim, const ActivationSaving& saving) const {
+    return FeedForwardActivationBytes({.tokens = tokens_,
+                                       .copies = copies,
+                                       .shards = shards,
+                                       .model_dim = model_.model_dim,
+                                       .hidden_dim = hidden_dim,
+                                       .matrices = model_.ffn_matrices()},
+                                      saving);
+  }
+  double DenseBytes(const ActivationSaving& saving) const {
+    return FeedForward(1, layout_.tensor_parallel, model_.dense_hidden_dim, saving);
+  }
+  double MoeBytes(const ActivationSaving& saving) const {
+    const double least = model_.top_k * std::min(1.0, request_.capacity_factor);
+    const double routed = FeedForward(moe_.copies < 0 ? least : moe_.copies, layout_.expert_sharding_parallel,
+                                      model_.expert_hidden_dim, saving);
+    const double shared =
+        model_.shared_hidden_dim > 0 ? FeedForward(1, layout_.tensor_parallel, model_.shared_hidden_dim, saving) : 0;
+    return routed + shared;
+  }
+
+  double RunningBytes(const Stage& stage) const {
+    ActivationSaving all = saving_;
+    all.recompute = Recompute::kNone;
+    const double attention = AttentionBytes(all) - AttentionBytes(saving_);
+    const double buffers = stage.moe_layers > 0 ? std::max(0.0, moe_.buffer_bytes - MoeBytes(saving_)) : 0;
+    return attention + buffers;
+  }
+
+  double LogitBytes(const Stage& stage) const {
+    return stage.predicts ? 4.0 * tokens_ * model_.vocab / layout_.tensor_parallel : 0;
+  }
+
+  const LayoutRequest& request_;
+  const ModelConfig& model_;
+  const LayoutPoint& point_;
+  const Layout& layout_;
+  const MoeMemory& moe_;
+  double tokens_;
+  ActivationSaving saving_;
+};
+
+}  // namespace
+
+double RankMemoryBytes(const LayoutRequest& request, const LayoutPoint& point, const MoeMemory& moe) {
+  const RankMemory memory(request, point, moe);
+  double most = 0;
+  for (const Stage& stage : StagesOf(request.model, point.layout.pipeline_parallel)) {
+    most = std::max(most, memory.Bytes(stage));
+  }
+  return most;
+}
+
+}  // namespace moeplan

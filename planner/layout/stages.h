@@ -1,0 +1,43 @@
+// What each pipeline stage of a model consists of.
+#pragma once
+
+#include <vector>
+
+#include "models/model/model_config.h"
+
+namespace moeplan {
+
+// Layers are dealt to stages in equal runs; the embedding goes to the first, the logits to the last.
+struct Stage {
+  int index = 0;
+  int layers = 0;  // Each with attention.
+  int moe_layers = 0;
+  bool embeds = false;
+  bool predicts = false;
+
+  int dense_layers() const { return layers - moe_layers; }
+  friend bool operator==(const Stage&, const Stage&) = default;
+};
+
+// Requires a number of stages that divides the layers, and a model without encoder.
+std::vector<Stage> StagesOf(const ModelConfig& model, int pipeline);
+
+// Of the whole stage: everything but the experts, the embedding's matrix once on each stage that reads it; the experts.
+double StageDenseParameters(const ModelConfig& model, const Stage& stage);
+double StageExpertParameters(const ModelConfig& model, const Stage& stage);
+
+// Elements of one token: queries and keys of all heads, with the values and outputs (models/memory/activations.h: A);
+// keys and values that contexts pass on.
+struct AttentionWidths {
+  double query_key = 0;  // Of the queries alone, as wide as the keys of all heads.
+  double value = 0;      // Of the outputs.
+  double projected = 0;  // A
+  double passed = 0;     // Of one key and one value of each own head, of all tensor-parallel ranks together.
+};
+AttentionWidths WidthsOf(const ModelConfig& model);
+
+// Flops of the forward pass for one token of a sequence, all scores counted (no causal half), the way MFU is usually
+// given: two for each parameter that the token visits, and 2·s·(query_key + value) for each attention.
+double ModelFlopsPerToken(const ModelConfig& model, int sequence_length);
+
+}  // namespace moeplan

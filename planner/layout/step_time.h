@@ -1,0 +1,54 @@
+// The time of one training step of a layout: dense layers from their flops and groups, MoE layers as they were planned,
+// stages one after the other in 1F1B.
+//
+// Per micro-batch and stage, forward:
+//   attention     projections and scores as EXPERT_GEMM of their flops / (t·CP); with sequence parallelism an
+//                 all-gather and a reduce-scatter of the tokens over TP, else an all-reduce; keys and values go round
+//                 the contexts (as an all-gather over CP) while the scores are computed, and only what is longer counts
+//   dense network the same without scores
+//   MoE layer     what PlanLayer's best candidate takes, its gathers over TP included
+//   logits        on the last stage
+//   neighbours    with PP, the tokens are passed on and their gradients back, with nothing beside them
+// Backward, compute twice; sequence parallelism gathers its input once more; keys and values go round again and their
+// gradients back. Selective recomputation adds the scores, full the whole forward pass. Scores are not halved for
+// causal masks.
+// Step = pipeline + gradients. Pipeline: (m - 1) times the slowest stage, and every stage once; for equal stages
+// (m + p - 1)·t, whose bubble is (p - 1)/(m + p - 1). Gradients of dense layers over CP·DP and of experts over their
+// replicas (all-reduce; with ZeRO reduce-scatter, and all-gather of the weights, after the step or, ZeRO-3, before each
+// pass of each micro-batch) are cut into one slice a layer. They have the lowest priority, EP > PP > CP > DP, so they
+// hide only behind that part of the last backward pass in which nothing else communicates, one slice late:
+// max(slice, all - window·(layers - 1)/layers). The optimizer's own time is not counted.
+#pragma once
+
+#include "models/layout/layout_answer.h"
+#include "planner/layout/cost_book.h"
+#include "planner/layout/layout_space.h"
+
+namespace moeplan {
+
+// Of one MoE layer on one micro-batch.
+struct MoeTime {
+  double forward_s = 0;
+  double backward_s = 0;
+  double backward_communication_s = 0;  // Sum over the collectives in it.
+};
+
+struct StepTime {
+  double step_s = 0;
+  double bubble = 0;
+  double gradient_s = 0;
+};
+
+// What `book` lacks counts 0 and is missing there.
+StepTime PriceStep(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book);
+
+// No layer that PlanLayer plans for the point, and no step, takes less. Only compute is sure of the MoE layers: their
+// experts' flops at the best rate of any size.
+MoeTime LeastMoeTime(const LayoutRequest& request, const LayoutPoint& point, const CostBook& book);
+double LeastStepS(const LayoutRequest& request, const LayoutPoint& point, CostBook& book);
+
+// Model flops utilisation: three times the forward flops of the step's tokens (models kept, nothing recomputed), over
+// what the GPUs could do in that time. 0 where the peak is unknown.
+double ModelFlopsUtilisation(const LayoutRequest& request, double step_s, double peak_flops_per_s);
+
+}  // namespace moeplan

@@ -1,0 +1,41 @@
+#include "proto/convert/layouts.h"
+
+#include "proto/convert/enums.h"
+#include "proto/convert/workload.h"
+
+namespace moeplan {
+namespace {
+
+v1::RankedLayout ToProto(const RankedLayout& ranked) {
+  v1::RankedLayout message;
+  *message.mutable_layout() = moeplan::ToProto(ranked.layout);
+  message.set_step_time_s(ranked.step_time_s);
+  message.set_tokens_per_s(ranked.tokens_per_s);
+  message.set_mfu(ranked.mfu);
+  message.set_memory_bytes(ranked.memory_bytes);
+  message.set_network_scale(ranked.network_scale);
+  message.set_micro_batch(ranked.micro_batch);
+  message.set_horizontal_contexts(ranked.horizontal_contexts);
+  message.set_pipeline_bubble(ranked.pipeline_bubble);
+  message.set_gradient_s(ranked.gradient_s);
+  message.set_moe_layer_s(ranked.moe_layer_s);
+  if (ranked.moe_layer_s > 0) message.set_moe_schedule(EnumToProto<v1::Schedule::Family>(ranked.moe.family));
+  message.set_moe_pieces(ranked.moe.chunks * ranked.moe.partition_degree);
+  message.set_extrapolated(ranked.extrapolated);
+  return message;
+}
+
+}  // namespace
+
+v1::LayoutResult ToProto(const LayoutAnswer& answer) {
+  v1::LayoutResult message;
+  for (const RankedLayout& ranked : answer.layouts) *message.add_layouts() = ToProto(ranked);
+  message.set_enumerated(answer.enumerated);
+  message.set_fitting(answer.fitting);
+  message.set_priced(answer.priced);
+  message.set_missing_bytes(answer.least_missing_bytes);
+  for (const std::string& warning : answer.warnings) message.add_warnings(warning);
+  return message;
+}
+
+}  // namespace moeplan

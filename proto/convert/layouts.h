@@ -1,0 +1,12 @@
+// Ranked layouts to messages. Pure.
+#pragma once
+
+#include "models/layout/layout_answer.h"
+#include "moeplan/v1/report.pb.h"
+
+namespace moeplan {
+
+// Every field set.
+v1::LayoutResult ToProto(const LayoutAnswer& answer);
+
+}  // namespace moeplan

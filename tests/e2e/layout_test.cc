@@ -1,0 +1,84 @@
+// `moeplan layout` as scripts use it, on the examples of deploy/.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/moeplan_process.h"
+
+namespace moeplan::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Json = nlohmann::json;
+
+const std::string kProfile = std::string(MOEPLAN_EXAMPLES) + "/profile-8x8.json";
+const std::string kModel = std::string(MOEPLAN_EXAMPLES) + "/mixtral-8x7b.config.json";
+
+std::vector<std::string> Command(const std::string& profile, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> command = {"layout", "--profile",      profile, "--model",           kModel, "--gpus",
+                                      "1024",   "--global-batch", "2048",  "--sequence-length", "4096", "--json"};
+  command.insert(command.end(), more.begin(), more.end());
+  return command;
+}
+
+TEST(LayoutCommandTest, AnswersForAThousandGpus) {
+  const Outcome outcome = RunMoeplan(Command(kProfile, {"--zero", "1", "--top", "4"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json layouts = Json::parse(outcome.out).at("layouts");
+  ASSERT_EQ(layouts.size(), 4u);
+  double before_s = 0;
+  for (const Json& one : layouts) {
+    const Json& layout = one.at("layout");
+    int ranks = 1;
+    for (const char* degree : {"tensorParallel", "contextParallel", "dataParallel", "pipelineParallel"}) {
+      ranks *= layout.at(degree).get<int>();
+    }
+    EXPECT_EQ(ranks, 1024);
+    const double step_s = one.at("stepTimeS");
+    EXPECT_GE(step_s, before_s);
+    before_s = step_s;
+    EXPECT_NEAR(one.at("tokensPerS").get<double>(), 2048 * 4096 / step_s, 1e-6 * 2048 * 4096 / step_s);
+    EXPECT_GT(one.at("mfu"), 0);
+    EXPECT_LT(one.at("mfu"), 1);
+    EXPECT_LE(one.at("memoryBytes"), 8e10);
+    EXPECT_GE(one.at("networkScale"), 1);
+  }
+  EXPECT_EQ(outcome.out, RunMoeplan(Command(kProfile, {"--zero", "1", "--top", "4"})).out);
+}
+
+TEST(LayoutCommandTest, WhatCannotFitIsANoWithTheMissingBytes) {
+  const TemporaryFolder folder;
+  Json profile = Json::parse(ReadFile(kProfile));
+  profile["cluster"]["deviceMemoryBytes"] = 1e8;
+  const Outcome outcome = RunMoeplan(Command(folder.Write("profile.json", profile.dump())));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("bytes more than cluster.deviceMemoryBytes"));
+  const Json answer = Json::parse(outcome.out);
+  EXPECT_TRUE(answer.at("layouts").empty());
+  EXPECT_GT(answer.at("missingBytes"), 0);
+}
+
+TEST(LayoutCommandTest, WrongInputEndsWithTwo) {
+  const auto expect_refused = [](const std::vector<std::string>& command, const std::string& what) {
+    const Outcome outcome = RunMoeplan(command);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    EXPECT_THAT(outcome.out, IsEmpty());
+    EXPECT_THAT(outcome.err, HasSubstr(what));
+  };
+  expect_refused(Command(kProfile, {"--recompute", "some"}),
+                 "--recompute: found 'some', expected none, selective or full");
+  expect_refused(Command(kProfile, {"--zero", "4"}), "zeroStage: found 4");
+  expect_refused(Command(kProfile, {"--top", "0"}), "--top: found 0");
+  expect_refused(Command("absent.json"), "absent.json");
+  expect_refused({"layout", "--profile", kProfile, "--model", kProfile, "--gpus", "8", "--global-batch", "8",
+                  "--sequence-length", "64"},
+                 "profile-8x8.json: hidden_size");
+}
+
+}  // namespace
+}  // namespace moeplan::testing

@@ -1,0 +1,508 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "models/memory/weights.h"
+#include "planner/layout/cost_book.h"
+#include "planner/layout/layout_space.h"
+#include "planner/layout/moe_plans.h"
+#include "planner/layout/rank_layouts.h"
+#include "planner/layout/rank_memory.h"
+#include "planner/layout/stages.h"
+#include "planner/layout/step_time.h"
+#include "tests/planner/by_hand.h"
+#include "tests/test_seed.h"
+
+namespace moeplan {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// ---- A model of 4 layers, the last two with experts: M 32, 4 heads of 8, 2 of keys; H 64, 8 experts of 48, k 2.
+
+ModelConfig SmallModel() {
+  ModelConfig model;
+  model.moe_layer = {false, false, true, true};
+  model.model_dim = 32;
+  model.dense_hidden_dim = 64;
+  model.heads = 4;
+  model.kv_heads = 2;
+  model.head_dim = 8;
+  model.experts = 8;
+  model.top_k = 2;
+  model.expert_hidden_dim = 48;
+  model.vocab = 100;
+  model.tied_embeddings = false;
+  return model;
+}
+
+constexpr double kAttention = 32 * 8 * (4 + 2 + 2 + 4);  // Query, key, value, output: 3072 parameters.
+constexpr double kDense = 2 * 32 * 64;                   // 4096
+constexpr double kExpert = 2 * 32 * 48;                  // 3072
+constexpr double kRouter = 32 * 8;                       // 256
+constexpr double kVocabulary = 100 * 32;                 // 3200
+
+LayoutRequest SmallRequest() {
+  return {.model = SmallModel(), .gpus = 8, .global_batch = 16, .sequence_length = 64, .top = 5};
+}
+
+// 2 nodes of 4; links of 1 GB/s between nodes and 4 inside, some groups measured.
+Profile SmallProfile() {
+  Profile profile;
+  profile.cluster = {.nodes = 2, .gpus_per_node = 4, .peak_flops_per_s = 1e12};
+  profile.collectives = {
+      Line(Over(Collective::kAllToAll, {2, 1}), 2e-5, 5e-10),
+      Line(Over(Collective::kAllToAll, {8, 4}), 3e-5, 9e-10),
+      Line(Over(Collective::kAllToAll, {4, 4}), 1e-5, 2e-10),
+      Line(Over(Collective::kAllGather, {4, 4}), 1e-5, 2e-10),
+      Line(Over(Collective::kAllGather, {2, 1}), 2e-5, 5e-10),
+      Line(Over(Collective::kReduceScatter, {4, 4}), 1e-5, 2e-10),
+      Line(Over(Collective::kAllReduce, {2, 1}), 2e-5, 1e-9),
+  };
+  profile.kernels = {Line(Kernel::kExpertGemm, 1e-5, 2e-12), Line(Kernel::kGate, 5e-6, 1e-11),
+                     Line(Kernel::kPermute, 5e-6, 1e-11), Line(Kernel::kDeviceCopy, 5e-6, 1e-11)};
+  return profile;
+}
+
+LayoutPoint PointOf(const LayoutRequest& request, const Layout& layout, int micro_batch = 1) {
+  return {.layout = layout,
+          .micro_batch = micro_batch,
+          .micro_batches = request.global_batch / layout.data_parallel / micro_batch};
+}
+
+// ---- Stages and flops.
+
+TEST(StagesTest, LayersAreDealtInRunsAndTheEndsReadTheVocabulary) {
+  const ModelConfig model = SmallModel();
+  const std::vector<Stage> stages = StagesOf(model, 2);
+  ASSERT_EQ(stages.size(), 2u);
+  EXPECT_EQ(stages[0], (Stage{.index = 0, .layers = 2, .moe_layers = 0, .embeds = true, .predicts = false}));
+  EXPECT_EQ(stages[1], (Stage{.index = 1, .layers = 2, .moe_layers = 2, .embeds = false, .predicts = true}));
+  EXPECT_EQ(StageDenseParameters(model, stages[0]), 2 * kAttention + 2 * kDense + kVocabulary);
+  EXPECT_EQ(StageDenseParameters(model, stages[1]), 2 * kAttention + 2 * kRouter + kVocabulary);
+  EXPECT_EQ(StageExpertParameters(model, stages[1]), 2 * 8 * kExpert);
+}
+
+TEST(StagesTest, OneStageHoldsAllParametersOfTheModel) {
+  for (const bool tied : {false, true}) {
+    ModelConfig model = SmallModel();
+    model.tied_embeddings = tied;
+    const Stage all = StagesOf(model, 1).front();
+    EXPECT_EQ(StageDenseParameters(model, all), TotalDenseParameters(model));
+    EXPECT_EQ(StageExpertParameters(model, all), TotalExpertParameters(model));
+  }
+}
+
+TEST(StagesTest, FlopsOfATokenAreTwiceWhatItVisitsAndItsScores) {
+  const double visited = 4 * kAttention + 2 * kDense + 2 * (2 * kExpert + kRouter) + kVocabulary;
+  const double scores = 4.0 * 64 * (32 + 32);  // Each layer: 64 keys, products of 4 · 8 with the key, then the value.
+  EXPECT_EQ(ModelFlopsPerToken(SmallModel(), 64), 2 * visited + 2 * scores);
+}
+
+TEST(MfuTest, ByHand) {
+  // 16 · 64 tokens, thrice the forward flops, 8 GPUs of 1e12 flop/s for 2 s.
+  const LayoutRequest request = SmallRequest();
+  const double flops = 3 * ModelFlopsPerToken(request.model, 64) * 16 * 64;
+  EXPECT_DOUBLE_EQ(ModelFlopsUtilisation(request, 2, 1e12), flops / (2 * 8 * 1e12));
+  EXPECT_EQ(ModelFlopsUtilisation(request, 2, 0), 0);
+}
+
+// ---- The space.
+
+using Degrees = std::tuple<int, int, int, int, int, int, int>;  // TP, EP, ESP, CP, PP, DP, micro-batch.
+
+// Every combination of every number, kept where the contract's layout rules and those of layout_space.h hold.
+std::set<Degrees> EveryCombination(const LayoutRequest& request, const Cluster& cluster) {
+  std::set<Degrees> found;
+  const ModelConfig& model = request.model;
+  const int gpus = request.gpus, node = cluster.gpus_per_node;
+  for (int tp = 1; tp <= node; ++tp)
+    for (int pp = 1; pp <= gpus; ++pp)
+      for (int cp = 1; tp * pp * cp <= gpus; ++cp)
+        for (int ep = 1; ep <= model.experts; ++ep)
+          for (int esp = 1; esp <= node; ++esp) {
+            Workload workload;
+            workload.layer = {.batch = 1,
+                              .sequence_length = request.sequence_length,
+                              .model_dim = model.model_dim,
+                              .hidden_dim = model.expert_hidden_dim,
+                              .experts = model.experts,
+                              .top_k = model.top_k,
+                              .capacity_factor = 1};
+            workload.layout = {tp, ep, esp, cp, pp, 0};
+            const auto resolved = ResolveWorkload(workload, cluster);
+            if (!resolved.ok() || node % tp != 0 || node % esp != 0) continue;
+            const int dp = resolved->layout.data_parallel, rest = request.sequence_length / cp;
+            const bool divides = model.layers() % pp == 0 && model.heads % tp == 0 && model.model_dim % tp == 0 &&
+                                 model.dense_hidden_dim % tp == 0 && model.expert_hidden_dim % esp == 0 &&
+                                 (cp == 1 || rest % 2 == 0) && rest % tp == 0 && request.global_batch % dp == 0;
+            if (!divides) continue;
+            for (int micro = 1; micro <= 64; micro *= 2) {
+              if (request.global_batch / dp % micro == 0) found.insert({tp, ep, esp, cp, pp, dp, micro});
+            }
+          }
+  return found;
+}
+
+TEST(LayoutSpaceTest, HoldsEveryLegalCombinationOnce) {
+  for (const auto& [nodes, node, batch, sequence] :
+       {std::tuple(2, 4, 16, 64), std::tuple(1, 8, 12, 48), std::tuple(3, 2, 18, 32), std::tuple(4, 4, 8, 16)}) {
+    LayoutRequest request = SmallRequest();
+    request.gpus = nodes * node;
+    request.global_batch = batch;
+    request.sequence_length = sequence;
+    const Cluster cluster = {.nodes = nodes, .gpus_per_node = node};
+    std::set<Degrees> found;
+    const std::vector<LayoutPoint> points = AllLayoutPoints(request, cluster);
+    for (const LayoutPoint& point : points) {
+      const Layout& l = point.layout;
+      EXPECT_EQ(point.micro_batches * point.micro_batch * l.data_parallel, batch);
+      found.insert({l.tensor_parallel, l.expert_parallel, l.expert_sharding_parallel, l.context_parallel,
+                    l.pipeline_parallel, l.data_parallel, point.micro_batch});
+    }
+    EXPECT_EQ(found.size(), points.size());
+    EXPECT_EQ(found, EveryCombination(request, cluster));
+  }
+}
+
+const LayoutPoint* Find(const std::vector<LayoutPoint>& points, const Layout& layout) {
+  const auto found = std::ranges::find(points, layout, &LayoutPoint::layout);
+  return found == points.end() ? nullptr : &*found;
+}
+
+TEST(LayoutSpaceTest, ContextsLieAcrossFewerThanTheExpertsAndAlongMore) {
+  LayoutRequest request = SmallRequest();
+  request.gpus = 32;
+  request.global_batch = 32;
+  const Cluster cluster = {.nodes = 8, .gpus_per_node = 4};
+  const Layout across = {4, 4, 4, 2, 1, 4}, along = {4, 2, 4, 4, 1, 2};
+  const std::vector<LayoutPoint> points = AllLayoutPoints(request, cluster);
+  ASSERT_TRUE(Find(points, across) && Find(points, along));
+  EXPECT_TRUE(Find(points, across)->horizontal_contexts);  // cp 2 < ep 4.
+  EXPECT_EQ(Find(points, across)->network_scale, 8);
+  EXPECT_FALSE(Find(points, along)->horizontal_contexts);  // cp 4 >= ep 2.
+  EXPECT_EQ(Find(points, along)->network_scale, 4);
+  // A network that joins 7 ranks has no room for 8.
+  request.max_network_scale = 7;
+  EXPECT_FALSE(Find(AllLayoutPoints(request, cluster), across)->horizontal_contexts);
+  EXPECT_EQ(Find(AllLayoutPoints(request, cluster), across)->network_scale, 4);
+}
+
+TEST(LayoutSpaceTest, GroupsLieWhereTheOrderOfTheRanksPutsThem) {
+  LayoutPoint point = {.layout = {2, 4, 1, 2, 2, 4}};  // 16 ranks a stage, in nodes of 8.
+  // [TP 2, CP 2, DP 4]: contexts 2 apart; dense replicas are the 8 ranks that are 2 apart; experts' 4 are 4 apart.
+  EXPECT_EQ(ContextGroup(point, 8), (GroupShape{2, 2}));
+  EXPECT_EQ(DenseReplicas(point, 8), (GroupShape{8, 4}));
+  EXPECT_EQ(ExpertReplicas(point, 8), (GroupShape{4, 2}));
+  EXPECT_EQ(NeighbourStages(point, 8), (GroupShape{2, 1}));
+  EXPECT_EQ(NeighbourStages(point, 32), (GroupShape{2, 2}));
+  // [TP 2, 2 of DP in EP, CP 2, ...]: contexts 4 apart, no two in a node of 4.
+  point.horizontal_contexts = true;
+  EXPECT_EQ(ContextGroup(point, 4), (GroupShape{2, 1}));
+  EXPECT_EQ(ContextGroup(point, 8), (GroupShape{2, 2}));
+}
+
+// ---- Memory.
+
+TEST(RankMemoryTest, ByHand) {
+  // TP 2, EP 4, PP 2, DP 2 on 8 ranks: 4 a stage; ESP 1, so experts have no replica.
+  LayoutRequest request = SmallRequest();
+  request.zero_stage = 1;
+  const LayoutPoint point = PointOf(request, {2, 4, 1, 1, 2, 2}, /*micro_batch=*/2);  // m = 4.
+  const double tokens = 128;
+  // First stage: 2 dense layers, embedding; 2 micro-batches on their way. A = 2 · 32 + 2 · 16 = 96.
+  const double attention = tokens * (5.0 * 32 / 2 + 2.0 * 96 / 2 + 5.0 * 4 * 64 / 2);
+  const double dense = tokens * (5.0 * 32 + 4.0 * 64) / 2;
+  const double first = (4 + 12.0 / 2) * (2 * kAttention + 2 * kDense + kVocabulary) / 2 + 2 * 2 * (attention + dense);
+  // Last stage: 2 MoE layers, 1 micro-batch; 2.5 rows a token; logits; buffers beyond what one layer keeps.
+  const MoeMemory moe = {.buffer_bytes = 1e6, .copies = 2.5};
+  const double experts = tokens * 2.5 * (5.0 * 32 + 4.0 * 48) / 2;
+  const double last = (4 + 12.0 / 2) * (2 * kAttention + 2 * kRouter + kVocabulary) / 2 + 16 * 2 * 8 * kExpert / 4 +
+                      2 * (attention + experts) + (1e6 - experts) + 4 * tokens * 100 / 2;
+  EXPECT_DOUBLE_EQ(RankMemoryBytes(request, point, moe), std::max(first, last));
+  EXPECT_GT(last, first);
+  EXPECT_DOUBLE_EQ(RankMemoryBytes(request, point, {.buffer_bytes = 0, .copies = 0}),
+                   std::max(first, last - 2 * experts - (1e6 - experts)));
+}
+
+TEST(RankMemoryTest, FallsWithTheZeroStageAndWithRecomputationAndTheLeastIsLeast) {
+  LayoutRequest request = SmallRequest();
+  for (const LayoutPoint& point : AllLayoutPoints(request, SmallProfile().cluster)) {
+    const MoeMemory moe = {.buffer_bytes = 1e5, .copies = 2};
+    double before = std::numeric_limits<double>::infinity();
+    for (request.zero_stage = 0; request.zero_stage <= kMaxZeroStage; ++request.zero_stage) {
+      const double bytes = RankMemoryBytes(request, point, moe);
+      EXPECT_LE(bytes, before * (1 + 1e-12));
+      EXPECT_LE(RankMemoryBytes(request, point, {}), bytes);
+      before = bytes;
+    }
+    request.zero_stage = 0;
+    request.recompute = Recompute::kSelective;
+    const double selective = RankMemoryBytes(request, point, moe);
+    request.recompute = Recompute::kFull;
+    EXPECT_LE(RankMemoryBytes(request, point, moe), selective + 1e5);  // The running layer's buffers are whole.
+    request.recompute = Recompute::kNone;
+    EXPECT_LE(selective, RankMemoryBytes(request, point, moe));
+  }
+}
+
+// ---- Time. Products of 2 s a flop and nothing else: everything can be counted.
+
+Profile ComputeProfile() {
+  Profile profile = SmallProfile();
+  for (CollectiveModel& entry : profile.collectives) entry.model = MakeCostModel(AlphaBeta{1e-30, 0});
+  profile.kernels = {Line(Kernel::kExpertGemm, 0, 2)};
+  return profile;
+}
+
+constexpr double kTiny = 1e-20;
+
+TEST(StepTimeTest, ThePipelinesBubbleIsThatOfEqualStages) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};
+  request.model.vocab = 0;  // Equal stages.
+  const Profile profile = ComputeProfile();
+  CostBook book(profile, 32, 2);
+  const LayoutPoint point = PointOf(request, {1, 1, 1, 1, 4, 2});  // p = 4, m = 8.
+  const StepTime time = PriceStep(request, point, {}, book);
+  EXPECT_NEAR(time.bubble, 3.0 / 11, 1e-12);
+  // One layer a stage: 64 tokens, 2 flops a parameter and 2 · 64 · 64 of scores; backward twice that; 2 s a flop.
+  const double layer_s = 2 * 3 * 64.0 * (2 * (kAttention + kDense) + 2 * 64 * 64);
+  EXPECT_NEAR(time.step_s, (8 + 4 - 1) * layer_s, 1e-9 * time.step_s);
+}
+
+TEST(StepTimeTest, UnequalStagesCountOnceAndTheSlowestForEveryFurtherMicroBatch) {
+  LayoutRequest request = SmallRequest();
+  const Profile profile = ComputeProfile();
+  CostBook book(profile, 32, 2);
+  const LayoutPoint point = PointOf(request, {1, 1, 1, 1, 2, 4});  // p = 2, m = 4.
+  const MoeTime moe = {.forward_s = 1e6, .backward_s = 5e6};
+  const double attention_s = 2 * 3 * 64.0 * (2 * kAttention + 2 * 64 * 64), dense_s = 2 * 3 * 64.0 * 2 * kDense;
+  const double first_s = 2 * (attention_s + dense_s);
+  const double last_s = 2 * (attention_s + 6e6) + 2 * 3 * 64.0 * 2 * kVocabulary;
+  ASSERT_GT(last_s, first_s);
+  EXPECT_NEAR(PriceStep(request, point, moe, book).step_s, first_s + 4 * last_s, 1e-9 * last_s);
+  // Full recomputation adds every forward pass but the logits'.
+  request.recompute = Recompute::kFull;
+  const double again_s = 2 * (attention_s / 3 + 1e6);
+  EXPECT_NEAR(PriceStep(request, point, moe, book).step_s, first_s * 4 / 3 + 4 * (last_s + again_s), 1e-9 * last_s);
+}
+
+TEST(StepTimeTest, GradientsHideBehindAllLayersButTheLast) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};
+  request.model.vocab = 0;
+  Profile profile = ComputeProfile();
+  const CollectiveKey replicas = Over(Collective::kAllReduce, {8, 4});
+  const LayoutPoint point = PointOf(request, {1, 1, 1, 1, 1, 8});
+  const double backward_s = 4 * 2 * 2 * 64.0 * (2 * (kAttention + kDense) + 2 * 64 * 64);
+  const auto gradient_s = [&](double slice_s) {
+    profile.collectives = {Line(replicas, slice_s, 0)};
+    CostBook book(profile, 32, 2);
+    return PriceStep(request, point, {}, book).gradient_s;
+  };
+  // Four slices; three quarters of the backward pass hide what is beyond the last.
+  EXPECT_NEAR(gradient_s(backward_s / 8), backward_s / 8, 1e-9 * backward_s);
+  EXPECT_NEAR(gradient_s(backward_s), 4 * backward_s - 3 * backward_s / 4, 1e-9 * backward_s);
+}
+
+TEST(StepTimeTest, ExpertsCommunicationKeepsGradientsWaiting) {
+  LayoutRequest request = SmallRequest();
+  Profile profile = ComputeProfile();
+  profile.collectives.push_back(Line(Over(Collective::kAllReduce, {8, 4}), 1e9, 0));
+  CostBook book(profile, 32, 2);
+  const LayoutPoint point = PointOf(request, {1, 1, 1, 1, 1, 8});
+  const MoeTime quiet = {.forward_s = 1e6, .backward_s = 5e6};
+  MoeTime busy = quiet;
+  busy.backward_communication_s = 4e6;
+  // Two MoE layers of four, three quarters of the window.
+  EXPECT_NEAR(PriceStep(request, point, busy, book).gradient_s - PriceStep(request, point, quiet, book).gradient_s,
+              0.75 * 2 * 4e6, 1);
+}
+
+TEST(StepTimeTest, KeysAndValuesHideBehindTheScores) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};
+  request.model.vocab = 0;
+  request.gpus = 2;
+  const LayoutPoint point = PointOf(request, {1, 1, 1, 2, 1, 1});
+  const double scores_s = 2 * 32.0 * 2 * 64 * 64;  // 32 tokens of a context, 64 keys.
+  const auto step_s = [&](double exchange_s) {
+    Profile profile = ComputeProfile();
+    profile.collectives = {Line(Over(Collective::kAllGather, {2, 2}), exchange_s, 0),
+                           Line(Over(Collective::kReduceScatter, {2, 2}), exchange_s, 0),
+                           Line(Over(Collective::kAllReduce, {2, 2}), kTiny, 0)};
+    CostBook book(profile, 32, 2);
+    return PriceStep(request, point, {}, book).step_s;
+  };
+  EXPECT_NEAR(step_s(scores_s), step_s(kTiny), 1e-9 * step_s(kTiny));
+  // Half as long again: forward waits half of the scores; backward, of keys and gradients, one of the scores. 16
+  // micro-batches of 4 layers.
+  EXPECT_NEAR(step_s(1.5 * scores_s) - step_s(kTiny), 16 * 4 * 1.5 * scores_s, 1e-9 * step_s(kTiny));
+}
+
+TEST(StepTimeTest, TwiceTheReplicasNeverSlowThePipeline) {
+  const Profile profile = SmallProfile();
+  CostBook book(profile, 32, 2);
+  LayoutRequest request = SmallRequest();
+  const MoeTime moe = {.forward_s = 1e-3, .backward_s = 3e-3};
+  for (const LayoutPoint& point : AllLayoutPoints(request, profile.cluster)) {
+    LayoutPoint twice = point;
+    if (twice.micro_batches % 2 != 0) continue;
+    twice.layout.data_parallel *= 2;
+    twice.micro_batches /= 2;
+    if (NeighbourStages(point, 4) != NeighbourStages(twice, 4)) continue;  // Further away.
+    const StepTime one = PriceStep(request, point, moe, book), two = PriceStep(request, twice, moe, book);
+    EXPECT_LE(two.step_s - two.gradient_s, (one.step_s - one.gradient_s) * (1 + 1e-12));
+  }
+}
+
+// ---- The search.
+
+LayoutAnswer Answer(const LayoutRequest& request, const Profile& profile, const LayoutOptions& options = {}) {
+  auto answer = RankLayouts(request, profile, options);
+  EXPECT_TRUE(answer.ok()) << answer.status().message();
+  return answer.ok() ? *answer : LayoutAnswer{};
+}
+
+TEST(RankLayoutsTest, PruningChangesNothingOnRandomModels) {
+  std::mt19937 random(TestSeed());
+  const auto below = [&](int limit) { return std::uniform_int_distribution(0, limit - 1)(random); };
+  const auto scale = [&] { return std::ldexp(1.0, below(9) - 4); };
+  int pruned_cases = 0;
+  for (int round = 0; round < 40; ++round) {
+    Profile profile = SmallProfile();
+    for (CollectiveModel& entry : profile.collectives) {
+      entry.model = MakeCostModel(AlphaBeta{1e-5 * scale(), 5e-10 * scale()});
+    }
+    profile.kernels[0] = Line(Kernel::kExpertGemm, 1e-5 * scale(), 2e-12 * scale());
+    LayoutRequest request = SmallRequest();
+    request.gpus = 4 << below(3);
+    request.sequence_length = 64 << below(4);
+    request.zero_stage = below(4);
+    request.recompute = static_cast<Recompute>(below(3));
+    request.sequence_parallel = below(2) == 0;
+    request.top = 1 + below(4);
+    if (below(2) == 0) profile.cluster.device_memory_bytes = 1e6 * scale();
+    const LayoutAnswer pruned = Answer(request, profile, {.threads = 2});
+    LayoutAnswer whole = Answer(request, profile, {.prune = false});
+    if (pruned.priced < whole.priced) ++pruned_cases;
+    EXPECT_LE(pruned.priced, whole.priced);
+    whole.priced = pruned.priced;
+    EXPECT_EQ(pruned, whole) << "round " << round;
+    for (const RankedLayout& layout : whole.layouts) {
+      EXPECT_TRUE(profile.cluster.device_memory_bytes == 0 ||
+                  layout.memory_bytes <= profile.cluster.device_memory_bytes);
+    }
+    EXPECT_TRUE(std::ranges::is_sorted(whole.layouts, {}, &RankedLayout::step_time_s));
+  }
+  EXPECT_GT(pruned_cases, 5);
+}
+
+TEST(RankLayoutsTest, NoStepIsFasterThanItsBound) {
+  const LayoutRequest request = SmallRequest();
+  const Profile profile = SmallProfile();
+  CostBook book(profile, 32, 2);
+  std::map<MoeQuestion, MoePlans> known;
+  int checked = 0;
+  for (const LayoutPoint& point : AllLayoutPoints(request, profile.cluster)) {
+    const MoeQuestion question = QuestionOf(request, point);
+    if (!known.contains(question)) {
+      const Workload workload = WorkloadOf(request, question);
+      known[question] = PlanMoe(request, question, book.ForLayer(workload.layer, workload.layout));
+    }
+    const double least_s = LeastStepS(request, point, book);
+    for (const MoePlan& plan : known[question].plans) {
+      EXPECT_LE(least_s, PriceStep(request, point, plan.time, book).step_s * (1 + 1e-12));
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 500);
+}
+
+TEST(RankLayoutsTest, TheFirstIsTheBestOfEverything) {
+  // Without experts nothing is planned, and the answer is a loop over the points.
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};
+  request.model.experts = 0;
+  const Profile profile = SmallProfile();
+  CostBook book(profile, 32, 2);
+  double best_s = std::numeric_limits<double>::infinity();
+  for (const LayoutPoint& point : AllLayoutPoints(request, profile.cluster)) {
+    best_s = std::min(best_s, PriceStep(request, point, {}, book).step_s);
+  }
+  const LayoutAnswer answer = Answer(request, profile);
+  ASSERT_EQ(answer.layouts.size(), 5u);
+  const RankedLayout& best = answer.layouts.front();
+  EXPECT_EQ(best.step_time_s, best_s);
+  EXPECT_DOUBLE_EQ(best.tokens_per_s, 16 * 64 / best_s);
+  EXPECT_DOUBLE_EQ(best.mfu, ModelFlopsUtilisation(request, best_s, 1e12));
+  EXPECT_EQ(best.moe_layer_s, 0);
+}
+
+TEST(RankLayoutsTest, WhereNothingFitsTheAnswerSaysHowMuchIsMissing) {
+  Profile profile = SmallProfile();
+  profile.cluster.device_memory_bytes = 1;
+  const LayoutAnswer none = Answer(SmallRequest(), profile);
+  EXPECT_THAT(none.layouts, IsEmpty());
+  EXPECT_EQ(none.fitting, 0);
+  double least = std::numeric_limits<double>::infinity();
+  for (const LayoutPoint& point : AllLayoutPoints(SmallRequest(), profile.cluster)) {
+    least = std::min(least, RankMemoryBytes(SmallRequest(), point, {}));
+  }
+  EXPECT_EQ(none.least_missing_bytes, least - 1);
+}
+
+TEST(RankLayoutsTest, GroupsThatWereNotMeasuredAreNamed) {
+  const LayoutAnswer answer = Answer(SmallRequest(), SmallProfile());
+  EXPECT_TRUE(std::ranges::any_of(answer.layouts, &RankedLayout::extrapolated));
+  EXPECT_THAT(answer.warnings, Contains(HasSubstr(": not measured; extrapolated from ALL_")));
+}
+
+TEST(RankLayoutsTest, WithoutAnyLinkBetweenNodesTheMissingKeyIsNamed) {
+  Profile profile = SmallProfile();
+  std::erase_if(profile.collectives, [](const CollectiveModel& entry) { return entry.key.group.ranks_per_node == 1; });
+  std::erase_if(profile.collectives, [](const CollectiveModel& entry) { return entry.key.group.size == 8; });
+  const auto answer = RankLayouts(SmallRequest(), profile);
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.status().code(), StatusCode::kInvalidInput);
+  EXPECT_THAT(answer.status().message(), AllOf(HasSubstr("no layout can be priced"), HasSubstr("the profile lacks "),
+                                               HasSubstr("measure with: moeplan calibrate")));
+}
+
+TEST(RankLayoutsTest, WithoutProductsTheClustersPeakServes) {
+  Profile profile = SmallProfile();
+  profile.kernels.clear();
+  EXPECT_THAT(Answer(SmallRequest(), profile).warnings,
+              Contains("EXPERT_GEMM: not in the profile; products are priced at cluster.peakFlopsPerS"));
+}
+
+TEST(RankLayoutsTest, WrongRequestsAreRefused) {
+  const auto error = [](auto change) {
+    LayoutRequest request = SmallRequest();
+    change(request);
+    return RankLayouts(request, SmallProfile()).status().message();
+  };
+  EXPECT_THAT(error([](LayoutRequest& r) { r.gpus = 0; }), HasSubstr("gpus: found 0"));
+  EXPECT_THAT(error([](LayoutRequest& r) { r.gpus = 6; }), HasSubstr("whole nodes of the profile's 4 GPUs"));
+  EXPECT_THAT(error([](LayoutRequest& r) { r.global_batch = 0; }), HasSubstr("globalBatch: found 0"));
+  EXPECT_THAT(error([](LayoutRequest& r) { r.sequence_length = -1; }), HasSubstr("sequenceLength: found -1"));
+  EXPECT_THAT(error([](LayoutRequest& r) { r.zero_stage = 4; }),
+              HasSubstr("zeroStage: found 4, expected a whole number of 0 to 3"));
+  EXPECT_THAT(error([](LayoutRequest& r) { r.capacity_factor = 0; }), HasSubstr("capacityFactor: found 0"));
+  EXPECT_THAT(error([](LayoutRequest& r) { r.model.encoder_layers = 2; }), HasSubstr("encoder"));
+  EXPECT_THAT(error([](LayoutRequest& r) { r.global_batch = r.sequence_length = 1, r.model.heads = 1; }),
+              HasSubstr("no layout: 8 GPUs"));
+}
+
+}  // namespace
+}  // namespace moeplan
