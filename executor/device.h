@@ -23,7 +23,7 @@ class Stream {
 };
 
 // Of streams that are ready at once, those of high priority go first: where they share a processor with others, what
-// takes little of it and is waited for by other ranks (collectives) should not wait for what takes much (experts).
+// runs beside the compute of a GPU (collectives, copies) should not wait for it here.
 enum class StreamPriority { kNormal, kHigh };
 inline constexpr int kStreamPriorities = 2;
 

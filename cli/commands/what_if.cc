@@ -35,26 +35,24 @@ class RowPrinter {
 
 void Put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
-// One object, as PrintJson would print it whole.
+// One object, as PrintJson would print it, once it is whole.
 class JsonPrinter final : public RowPrinter {
  public:
   explicit JsonPrinter(const Sweep& sweep) : sweep_(sweep) {}
 
-  void Begin() override { Put("{\n  \"rows\": ["); }
   void Print(const SweepRow& row) override {
-    Put(first_ ? "\n    " : ",\n    ");
-    first_ = false;
+    rows_ += rows_.empty() ? "\n    " : ",\n    ";
     std::string text = ToJson(sweep_.ToProto(row));
     text.pop_back();  // The line break at its end.
     for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 1))
       text.insert(at + 1, "    ");
-    Put(text);
+    rows_ += text;
   }
-  void End() override { Put("\n  ]\n}\n"); }
+  void End() override { Put(StrCat("{\n  \"rows\": [", rows_, "\n  ]\n}\n")); }
 
  private:
   const Sweep& sweep_;
-  bool first_ = true;
+  std::string rows_;
 };
 
 class JsonLinesPrinter final : public RowPrinter {
@@ -155,13 +153,31 @@ Status Run(const WhatIfOptions& options) {
   const std::unique_ptr<RowPrinter> printer = PrinterFor(options, sweep);
   int64_t feasible = 0;
   std::string first_reason;
-  printer->Begin();
+  // Nothing is printed where every point is refused, as `plan` would refuse it: wrong input is no answer.
+  constexpr size_t kMostHeld = 10000;
+  std::vector<SweepRow> held;
+  bool begun = false;
+  const auto begin = [&] {
+    begun = true;
+    printer->Begin();
+    for (const SweepRow& row : held) printer->Print(row);
+    held = {};
+  };
   RETURN_IF_ERROR(sweep.Run(ThreadsOf(options), [&](const SweepRow& row) {
-    printer->Print(row);
     feasible += row.best.has_value();
     if (first_reason.empty()) first_reason = row.reason;
+    if (!begun && row.refused && held.size() < kMostHeld) {
+      held.push_back(row);
+      return OkStatus();
+    }
+    if (!begun) begin();
+    printer->Print(row);
     return std::fflush(stdout) == 0 ? OkStatus() : Unavailable("standard output cannot be written");
   }));
+  if (!begun) {
+    return InvalidInput(
+        StrCat(options.workload, ": none of the ", sweep.rows(), " points can be planned; the first: ", first_reason));
+  }
   printer->End();
   if (feasible > 0) return OkStatus();
   return Infeasible(StrCat("none of the ", sweep.rows(), " points has a plan; the first: ", first_reason));
@@ -187,7 +203,7 @@ void AddWhatIf(CLI::App& app, Invocation& invocation) {
       ->allow_extra_args(false);
   command->add_option("--threads", options->threads, "Threads that plan (default: one for each processor)")
       ->each([options](const std::string&) { options->threads_given = true; });
-  command->add_flag("--json", options->json, "Print one JSON object, row by row");
+  command->add_flag("--json", options->json, "Print one JSON object");
   command->add_flag("--jsonl", options->jsonl, "Print one JSON object a line, as found");
   command->add_flag("--csv", options->csv, "Print comma-separated values (RFC 4180), as found");
 }

@@ -64,7 +64,7 @@ class EventThread final : public gloo::transport::tcp::Handler {
     device_->registerDescriptor(wake_fd_, EPOLLIN, this);
     // Gloo writes to connections that a peer may have closed: an error there, not the end of the process.
     Post([] {
-      if (!MayRunBesideItself()) RunPromptly();
+      if (!MayRunBesideItself()) AskForShortSlices();  // Not in real time: it spins for locks.
       sigset_t broken_pipe;
       sigemptyset(&broken_pipe);
       sigaddset(&broken_pipe, SIGPIPE);

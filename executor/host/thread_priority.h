@@ -7,9 +7,13 @@ namespace moeplan {
 // The calling thread comes after the rank's others: experts after what moves bytes.
 void RunAfterOthers();
 
-// The calling thread, which runs briefly and then sleeps, gets the processor when it wakes, not at the end of the time
-// slice of whoever has it: as a real-time thread where the process may make one (root), else with short slices (Linux
-// 6.12 or later).
+// The calling thread may interrupt those with longer slices when it wakes; its share of the processor stays the same
+// (Linux 6.12 or later).
+void AskForShortSlices();
+
+// The calling thread, which sleeps most of the time, gets the processor when it wakes, not at the end of the time slice
+// of whoever has it: as a real-time thread where the process may make one (root), else with short slices. Not for one
+// that spins for what another holds: that one may never get to let go.
 void RunPromptly();
 
 }  // namespace moeplan

@@ -262,7 +262,15 @@ StatusOr<Json> Parse(std::string_view text, std::string_view source_name) {
     return InvalidInput(
         StrCat(source_name, ": found ", text.size(), " bytes, expected at most ", kMaxHfConfigBytes, " of a config"));
   }
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  // Copies of nested values recurse.
+  constexpr int kMostDepth = 64;
+  bool too_deep = false;
+  const auto shallow = [&too_deep](int depth, Json::parse_event_t, Json&) { return !(too_deep |= depth > kMostDepth); };
+  Json json = Json::parse(text, shallow, /*allow_exceptions=*/false);
+  if (too_deep) {
+    return InvalidInput(
+        StrCat(source_name, ": found values nested more than ", kMostDepth, " deep, expected a model's config.json"));
+  }
   if (json.is_discarded()) return InvalidInput(StrCat(source_name, ": not JSON; expected a model's config.json"));
   if (!json.is_object()) return InvalidInput(StrCat(source_name, ": found no object, expected a model's config.json"));
   // Models that also see or hear keep the text's part in an object of its own.

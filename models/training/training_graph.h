@@ -59,7 +59,7 @@ struct TrainingGraph {
 };
 
 // Larger graphs are refused.
-inline constexpr int kMostInstructions = 20000;
+inline constexpr int kMostInstructions = 10000;
 inline constexpr int kMostTensors = 200000;  // Inputs and outputs of all instructions together.
 inline constexpr int kMostParts = 64;
 inline constexpr double kLongestS = 1e9;  // Of one instruction.

@@ -123,6 +123,17 @@ Status CheckLayout(const Layer& layer, const Layout& layout, const Cluster& clus
   return OkStatus();
 }
 
+// Rows are counted in int: of a rank's tokens, k·f times over, gathered over ESP.
+Status CheckRows(const Layer& layer, const Layout& layout) {
+  constexpr double kMostRows = std::numeric_limits<int>::max();
+  const LayerSizes sizes = SizesOf(layer, layout);
+  const double pairs = sizes.tokens * layer.top_k * std::max(1.0, layer.capacity_factor);
+  const double rows = std::max(pairs, static_cast<double>(layer.experts)) * layout.expert_sharding_parallel;
+  if (rows <= kMostRows) return OkStatus();
+  return BadField("layer.batch·layer.sequenceLength", StrCat(sizes.tokens, " tokens a rank, ", rows, " rows"),
+                  "at most 2147483647 rows: tokens · topK · capacityFactor · expertShardingParallel");
+}
+
 }  // namespace
 
 int Ranks(const Cluster& cluster) { return cluster.nodes * cluster.gpus_per_node; }
@@ -150,6 +161,7 @@ StatusOr<Workload> ResolveWorkload(const Workload& workload, const Cluster& clus
   Workload resolved = workload;
   ASSIGN_OR_RETURN(resolved.layout.data_parallel, DataParallelThatFills(workload.layout, Ranks(cluster)));
   RETURN_IF_ERROR(CheckLayout(resolved.layer, resolved.layout, cluster));
+  RETURN_IF_ERROR(CheckRows(resolved.layer, resolved.layout));
   return resolved;
 }
 
@@ -157,7 +169,8 @@ LayerSizes SizesOf(const Layer& layer, const Layout& layout) {
   LayerSizes sizes;
   sizes.tokens = static_cast<double>(layer.batch) * (layer.sequence_length / layout.context_parallel);
   sizes.capacity = layer.top_k * layer.capacity_factor * sizes.tokens / layer.experts;
-  sizes.slots = static_cast<int>(std::max(1.0, std::ceil(sizes.capacity - 1e-9)));
+  sizes.slots =
+      static_cast<int>(std::clamp(std::ceil(sizes.capacity - 1e-9), 1.0, double{std::numeric_limits<int>::max()}));
   sizes.input_bytes = sizes.tokens * layer.model_dim * layer.bytes_per_element;
   sizes.dispatched_bytes = layer.top_k * layer.capacity_factor * sizes.input_bytes;
   return sizes;

@@ -29,6 +29,7 @@ class Sweep::Planner {
       const StatusCode code = answer.status().code();
       if (code != StatusCode::kInvalidInput && code != StatusCode::kNotFound) return answer.status();
       row.reason = answer.status().message();
+      row.refused = true;
     } else if (answer->candidates.empty()) {
       row.reason = std::move(answer->explanation);
     } else {

@@ -21,6 +21,7 @@ struct SweepRow {
   std::vector<SweepValue> values;  // One for each axis.
   std::optional<Plan> best;        // Absent: nothing is feasible.
   std::string reason;              // Why not; empty when there is a best.
+  bool refused = false;            // The point's workload is wrong, or nothing it needs is known.
 };
 
 class Sweep {

@@ -180,7 +180,7 @@ TEST(CommandLineTest, WrongCommandLinesEndWithTwo) {
 
 TEST(CommandLineTest, AWordThatNoCommandTakesIsNamedEvenWhereMoreIsMissing) {
   ExpectRefused(RunMoeplan({"foo"}),
-                "moeplan: found 'foo', expected one of the commands calibrate, fit, import, profile, plan, run, ");
+                "moeplan: found 'foo', expected one of the commands calibrate, fit, import, profile, plan, graph, run, ");
   EXPECT_THAT(RunMoeplan({"foo"}).err, Not(HasSubstr("rank-worker")));
   ExpectRefused(RunMoeplan({"profile", "foo"}),
                 "found 'foo', expected one of the commands list, show; see moeplan profile --help");

@@ -2,16 +2,18 @@
 #include "executor/host/stream_crew.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <iostream>
 #include <latch>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
+
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -46,15 +48,32 @@ class StreamCrewTest : public ::testing::TestWithParam<bool> {
   std::array<CrewStream, kStreams> streams_;
 };
 
+struct Scheduled {
+  int policy = SCHED_OTHER, nice = 0;
+};
+Scheduled ThisThread() { return {sched_getscheduler(0) & ~SCHED_RESET_ON_FORK, getpriority(PRIO_PROCESS, 0)}; }
+
+bool MayRunInRealTime() {
+  bool may = false;
+  std::thread([&may] {
+    const sched_param lowest{.sched_priority = 1};
+    may = sched_setscheduler(0, SCHED_RR, &lowest) == 0;
+  }).join();
+  return may;
+}
+
 TEST_P(StreamCrewTest, WhereApartWorkOfHighPriorityIsPreferred) {
-  std::array<int, kStreams> nice{};
-  const int own = getpriority(PRIO_PROCESS, 0);
+  const bool real_time = MayRunInRealTime();
+  const Scheduled own = ThisThread();
   for (int round = 0; round < 100; ++round) {
-    for (int i = 0; i < kStreams; ++i) Work(i, [&nice, i] { nice[i] = getpriority(PRIO_PROCESS, 0); });
+    std::array<Scheduled, kStreams> seen{};
+    for (int i = 0; i < kStreams; ++i) Work(i, [&seen, i] { seen[i] = ThisThread(); });
     crew_.AwaitIdle();
     for (int i = 0; i < kStreams; ++i) {
-      const bool nicer = GetParam() && kPriorities[i] == StreamPriority::kNormal;
-      EXPECT_EQ(nice[i], nicer ? std::min(own + 10, 19) : own) << "stream " << i;
+      const bool high = kPriorities[i] == StreamPriority::kHigh;
+      EXPECT_EQ(seen[i].policy, GetParam() && high && real_time ? SCHED_RR : own.policy) << "stream " << i;
+      const bool nicer = GetParam() && !high;
+      EXPECT_EQ(seen[i].nice, nicer ? std::min(own.nice + 10, 19) : own.nice) << "stream " << i;
     }
   }
 }
@@ -74,10 +93,7 @@ TEST_P(StreamCrewTest, WorkThatBlocksHoldsUpNoStreamOfEitherPriority) {
 }
 
 TEST_P(StreamCrewTest, RandomWaitsAcrossPrioritiesAreAllKept) {
-  const char* given = std::getenv("MOEPLAN_TEST_SEED");
-  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-  std::cout << "MOEPLAN_TEST_SEED=" << seed << std::endl;
-  std::mt19937_64 random(seed);
+  std::mt19937_64 random(TestSeed());
   for (int round = 0; round < 300; ++round) {
     // Work i notes how many of those it waits for were done; marks order who writes and who reads.
     constexpr int kWorks = 60;
