@@ -1,7 +1,8 @@
 // The joint search: every schedule of a layer that this version can build, priced on its task graph and compared.
 //
-// The searched space is every allowed family with every variant and chunk count of models/measurement/candidates.h,
-// without codecs. It is small, so it is enumerated whole, and the best is the best of it.
+// The searched space is every allowed family with every variant, codec and chunk count of
+// models/measurement/candidates.h (with codecs, chunk counts in powers of two). It is small, so it is enumerated whole,
+// and the best is the best of it.
 #pragma once
 
 #include <stop_token>
