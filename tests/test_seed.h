@@ -1,6 +1,7 @@
 // The seed of random tests.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -8,11 +9,10 @@
 namespace moeplan {
 
 // MOEPLAN_TEST_SEED, or one from the machine; printed, so that a run can be repeated.
-inline unsigned TestSeed() {
+inline uint64_t TestSeed() {
   const char* given = std::getenv("MOEPLAN_TEST_SEED");
-  const unsigned seed =
-      given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device()();
-  std::printf("seed %u (MOEPLAN_TEST_SEED repeats it)\n", seed);
+  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  std::printf("seed %llu (MOEPLAN_TEST_SEED repeats it)\n", static_cast<unsigned long long>(seed));
   return seed;
 }
 

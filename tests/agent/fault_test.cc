@@ -19,6 +19,7 @@
 #include "agent/fleet.h"
 #include "executor/launch/launch.h"
 #include "models/text.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -32,14 +33,6 @@ using ::testing::HasSubstr;
 constexpr int kRanks = 4;
 constexpr double kDeadlineS = 2;  // Enough for a busy machine to connect and run in.
 constexpr double kSlackS = 5;     // Two busy processors and a sanitizer.
-
-// MOEPLAN_TEST_SEED, or one from the machine; printed, so that a run can be repeated.
-std::mt19937_64 PrintedRandom() {
-  const char* given = std::getenv("MOEPLAN_TEST_SEED");
-  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-  std::printf("seed %llu (MOEPLAN_TEST_SEED repeats it)\n", static_cast<unsigned long long>(seed));
-  return std::mt19937_64(seed);
-}
 
 // Every kind of group has two ranks, or four.
 Workload SmallWorkload() {
@@ -155,7 +148,7 @@ class ProcessFaultTest : public ::testing::Test {
 };
 
 TEST_F(ProcessFaultTest, AKilledRankIsNamedAndItsPeersLeaveAndSayWhere) {
-  std::mt19937_64 random = PrintedRandom();
+  std::mt19937_64 random(TestSeed());
   int noticed = 0;  // By a rank in the middle of a task.
   for (int i = 0; i < 12 && !HasFailure(); ++i) {
     constexpr double kLongDeadlineS = 2;  // A connection that closes is noticed at once, one that is to open is not.
@@ -180,7 +173,7 @@ TEST_F(ProcessFaultTest, AKilledRankIsNamedAndItsPeersLeaveAndSayWhere) {
 }
 
 TEST_F(ProcessFaultTest, AStoppedRankIsNamedAndOnceItGoesOnTheRanksRunAgain) {
-  std::mt19937_64 random = PrintedRandom();
+  std::mt19937_64 random(TestSeed());
   Fleet fleet = StartFleet(kDeadlineS);
   const std::vector<int> processes = ProcessesOf(fleet);
   std::vector<Holdings> early(kRanks);
@@ -215,7 +208,7 @@ TEST_F(ProcessFaultTest, AStoppedRankIsNamedAndOnceItGoesOnTheRanksRunAgain) {
 }
 
 TEST_F(ProcessFaultTest, ARankThatIsStoppedForLessThanTheDeadlineIsOnlySlow) {
-  std::mt19937_64 random = PrintedRandom();
+  std::mt19937_64 random(TestSeed());
   Fleet fleet = StartFleet(/*deadline_s=*/20);
   const std::vector<int> processes = ProcessesOf(fleet);
   for (int i = 0; i < 10 && !HasFailure(); ++i) {

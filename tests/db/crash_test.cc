@@ -13,6 +13,7 @@
 #include "models/text.h"
 #include "tests/db/random_values.h"
 #include "tests/db/scratch.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {

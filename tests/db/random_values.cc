@@ -23,13 +23,6 @@ std::vector<Point> AnyPoints(RandomValues& random) {
 
 }  // namespace
 
-std::uint64_t TestSeed() {
-  const char* given = std::getenv("MOEPLAN_TEST_SEED");
-  const std::uint64_t seed = given ? std::strtoull(given, nullptr, 10) : std::random_device()();
-  std::cout << "MOEPLAN_TEST_SEED=" << seed << std::endl;
-  return seed;
-}
-
 double RandomValues::Positive() {
   constexpr std::uint64_t kInfinityBits = 0x7ff0000000000000u;
   return std::bit_cast<double>(std::uniform_int_distribution<std::uint64_t>(1, kInfinityBits - 1)(engine_));

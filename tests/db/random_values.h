@@ -9,9 +9,6 @@
 
 namespace moeplan {
 
-// From MOEPLAN_TEST_SEED where set, else a new one; printed either way.
-std::uint64_t TestSeed();
-
 class RandomValues {
  public:
   explicit RandomValues(std::uint64_t seed) : engine_(seed) {}

@@ -15,6 +15,7 @@
 #include "models/all_to_all/algorithm.h"
 #include "models/text.h"
 #include "tests/executor/job_runner.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -192,7 +193,7 @@ TEST(AllToAllPhasesTest, EveryAlgorithmGivesEachRankItsBlocksInOrder) {
 }
 
 TEST(AllToAllPhasesTest, BlocksMayDifferAndMayBeEmpty) {
-  std::mt19937_64 random(testing::PrintedSeed());
+  std::mt19937_64 random(TestSeed());
   for (int draw = 0; draw < 10; ++draw) {
     ForEveryShape([&](const GroupShape& group, int dump) {
       const uint64_t seed = random();
@@ -319,7 +320,7 @@ class AllToAllTest : public ::testing::TestWithParam<testing::Backend> {
   // Random groups, algorithms, and a seed for sizes.
   void ForRandomJobs(
       const std::function<void(AllToAllAlgorithm, const GroupShape&, int dump, std::mt19937_64& random)>& check) {
-    std::mt19937_64 random(testing::PrintedSeed());
+    std::mt19937_64 random(TestSeed());
     const int draws = GetParam().name == "gloo" ? 9 : 60;
     for (int draw = 0; draw < draws && !HasFailure(); ++draw) {
       const int per_node = 2 + static_cast<int>(random() % 2), nodes = 2 + static_cast<int>(random() % 2);

@@ -15,6 +15,7 @@
 #include "executor/host/elements.h"
 #include "models/text.h"
 #include "tests/executor/job_runner.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -76,7 +77,7 @@ void ExpectSameValue(double got, double expected, float of) {
 }
 
 TEST(CodecValuesTest, Fp16RoundsToTheNearestAndOverflowsToInfinity) {
-  std::mt19937_64 random(testing::PrintedSeed());
+  std::mt19937_64 random(TestSeed());
   const auto value_of = [](int code) { return FloatFromFp16(static_cast<uint16_t>(code)); };
   for (const float value : ValuesToRound(random, value_of, 0x7c00)) {
     ExpectSameValue(FloatFromFp16(Fp16FromFloat(value)), Rounded(value, kFp16), value);
@@ -86,7 +87,7 @@ TEST(CodecValuesTest, Fp16RoundsToTheNearestAndOverflowsToInfinity) {
 }
 
 TEST(CodecValuesTest, Bf16RoundsToTheNearest) {
-  std::mt19937_64 random(testing::PrintedSeed());
+  std::mt19937_64 random(TestSeed());
   const auto value_of = [](int code) { return FloatFromBf16(static_cast<uint16_t>(code)); };
   for (const float value : ValuesToRound(random, value_of, 0x7f80)) {
     ExpectSameValue(FloatFromBf16(Bf16FromFloat(value)), Rounded(value, kBf16), value);
@@ -94,7 +95,7 @@ TEST(CodecValuesTest, Bf16RoundsToTheNearest) {
 }
 
 TEST(CodecValuesTest, Fp8RoundsToTheNearestAndSaturates) {
-  std::mt19937_64 random(testing::PrintedSeed());
+  std::mt19937_64 random(TestSeed());
   const auto value_of = [](int code) { return FloatFromFp8(static_cast<uint8_t>(code)); };
   for (const float value : ValuesToRound(random, value_of, 0x7f)) {
     ExpectSameValue(FloatFromFp8(Fp8FromFloat(value)), Rounded(value, kFp8), value);
@@ -237,7 +238,7 @@ Row RandomRow(std::mt19937_64& random, double largest) {
 }
 
 TEST_P(CodecRowsTest, ErrorsOfRandomRowsStayWithinTheBound) {
-  std::mt19937_64 random(testing::PrintedSeed());
+  std::mt19937_64 random(TestSeed());
   const double largest = codec() == Codec::kFp16 ? 65504 : 2e38;
   for (int i = 0; i < 20000 && !HasFailure(); ++i) {
     const Row row = Held(RandomRow(random, largest));
@@ -273,7 +274,7 @@ TEST_P(CodecRowsTest, ErrorsOfHardRowsStayWithinTheBound) {
 
 // Climbs from random blocks towards larger errors. ZFP's bound is worst there: see how near one comes.
 TEST_P(CodecRowsTest, ErrorsOfRowsThatAreSearchedForStayWithinTheBound) {
-  std::mt19937_64 random(testing::PrintedSeed());
+  std::mt19937_64 random(TestSeed());
   const auto uniform = [&] { return std::uniform_real_distribution(-1.0F, 1.0F)(random); };
   double worst = 0;
   for (int start = 0; start < 300; ++start) {
@@ -298,7 +299,7 @@ TEST_P(CodecRowsTest, ErrorsOfRowsThatAreSearchedForStayWithinTheBound) {
 
 TEST_P(CodecRowsTest, LargerValuesOfARowStayLarger) {
   if (codec() == Codec::kZfp) return;  // It mixes the values of a block.
-  std::mt19937_64 random(testing::PrintedSeed());
+  std::mt19937_64 random(TestSeed());
   for (int i = 0; i < 2000 && !HasFailure(); ++i) {
     Row row = Held(RandomRow(random, 2e38));
     std::ranges::sort(row);
@@ -307,7 +308,7 @@ TEST_P(CodecRowsTest, LargerValuesOfARowStayLarger) {
 }
 
 TEST_P(CodecRowsTest, RowsDependOnNothingButThemselves) {
-  std::mt19937_64 random(testing::PrintedSeed());
+  std::mt19937_64 random(TestSeed());
   for (int columns = 1; columns <= 33; ++columns) {
     const int rows = 1 + static_cast<int>(random() % 5);
     Row values;

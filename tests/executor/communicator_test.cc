@@ -17,6 +17,7 @@
 #include "executor/host/host_stream.h"
 #include "models/text.h"
 #include "tests/executor/job_runner.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -109,7 +110,7 @@ class CommunicatorTest : public ::testing::TestWithParam<testing::Backend> {
  protected:
   // Calls `draw` with a number up to 6 and a seed for data, again and again.
   void ForRandomJobs(const std::function<void(int size, uint64_t seed, std::mt19937_64& random)>& draw) {
-    std::mt19937_64 random(testing::PrintedSeed());
+    std::mt19937_64 random(TestSeed());
     for (int i = 0; i < 60 && !HasFailure(); ++i) {
       const int size = 1 + static_cast<int>(random() % 6);
       SCOPED_TRACE(StrCat("draw ", i, ", size ", size));

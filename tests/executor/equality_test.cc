@@ -16,6 +16,7 @@
 #include "tests/executor/layer_on_rank.h"
 #include "tests/executor/plain_statistics.h"
 #include "tests/executor/random_case.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -288,7 +289,7 @@ void CheckCase(JobRunner& job, const Case& test) {
 }
 
 void CheckRandomCases(int count, CapacityPassing passing, const testing::Backend& backend) {
-  const uint64_t seed = testing::PrintedSeed();
+  const uint64_t seed = TestSeed();
   std::mt19937_64 random(seed);
   for (int i = 0; i < count && !::testing::Test::HasFailure(); ++i) {
     Case test = testing::RandomCase(random);

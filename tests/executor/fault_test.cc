@@ -20,6 +20,7 @@
 #include "tests/executor/job_runner.h"
 #include "tests/executor/layer_on_rank.h"
 #include "tests/executor/random_case.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -201,7 +202,7 @@ size_t EntriesOf(const char* folder) {
 constexpr int kDraws = 66;  // Another 34 happen to processes.
 
 TEST(RankFaultTest, OthersLeaveInTimeNothingStaysBehindAndTheLayerRunsAgain) {
-  std::mt19937_64 random(testing::PrintedSeed());
+  std::mt19937_64 random(TestSeed());
   size_t descriptors = 0, threads = 0, heap_bytes = 0;
   int noticed = 0;
   for (int i = 0; i < kDraws && !HasFailure(); ++i) {

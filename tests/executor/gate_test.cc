@@ -13,6 +13,7 @@
 #include "executor/layer/layer_weights.h"
 #include "models/text.h"
 #include "tests/executor/job_runner.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -126,7 +127,7 @@ class GateTest : public ::testing::Test {
   // Calls check(batch) for many random batches of `gate`.
   template <typename Check>
   void ForRandomBatches(GateKind gate, Check check) {
-    std::mt19937_64 random(testing::PrintedSeed());
+    std::mt19937_64 random(TestSeed());
     for (int i = 0; i < 150 && !HasFailure(); ++i) {
       const Batch batch = RandomBatch(gate, random);
       SCOPED_TRACE(StrCat("batch ", i, ": tokens ", batch.tokens, " E ", batch.layer.experts, " k ", batch.layer.top_k,

@@ -92,11 +92,4 @@ std::vector<Backend> Backends() {
   };
 }
 
-uint64_t PrintedSeed() {
-  const char* given = std::getenv("MOEPLAN_TEST_SEED");
-  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-  std::printf("seed %llu (MOEPLAN_TEST_SEED repeats it)\n", static_cast<unsigned long long>(seed));
-  return seed;
-}
-
 }  // namespace moeplan::testing

@@ -51,7 +51,4 @@ struct Backend {
 inline std::ostream& operator<<(std::ostream& out, const Backend& backend) { return out << backend.name; }
 std::vector<Backend> Backends();
 
-// MOEPLAN_TEST_SEED, or one from the machine; printed, so that a run can be repeated.
-uint64_t PrintedSeed();
-
 }  // namespace moeplan::testing

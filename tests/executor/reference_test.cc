@@ -8,6 +8,7 @@
 #include "models/text.h"
 #include "tests/executor/job_runner.h"
 #include "tests/executor/plain_statistics.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -99,7 +100,7 @@ void ExpectSlopes(Problem& problem, ExpertWeights& weights, const ReferenceExper
 }
 
 TEST(ReferenceGradientsTest, AreTheSlopesOfTheOutput) {
-  std::mt19937_64 random(testing::PrintedSeed());
+  std::mt19937_64 random(TestSeed());
   for (int i = 0; i < 100 && !HasFailure(); ++i) {
     Problem problem = RandomProblem(random);
     const Layer& layer = problem.layer;

@@ -14,6 +14,7 @@
 #include "models/timeline/price.h"
 #include "models/timeline/timeline.h"
 #include "tests/executor/layer_on_rank.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -74,7 +75,7 @@ void ExpectSameTimeline(const Case& test, const TaskGraph& graph, std::mt19937_6
 }
 
 TEST(VirtualTimelineTest, EveryFamilysGraphTakesThePlayedTimesOnEveryRank) {
-  std::mt19937_64 random(testing::PrintedSeed());
+  std::mt19937_64 random(TestSeed());
   std::set<Family> families;
   std::set<AllToAllAlgorithm> algorithms;
   for (int i = 0; i < 200 && !HasFailure(); ++i) {

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "models/memory/activations.h"
+#include "models/memory/graph_memory.h"
 #include "models/memory/weights.h"
 #include "models/schedule/schedules.h"
-#include "models/timeline/memory.h"
 #include "models/workload/workload.h"
 #include "tests/test_seed.h"
 

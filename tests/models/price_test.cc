@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "models/timeline/memory.h"
+#include "models/memory/graph_memory.h"
 #include "models/timeline/timeline.h"
 #include "tests/models/hand_made_graph.h"
 

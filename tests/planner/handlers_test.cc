@@ -116,7 +116,7 @@ TEST_F(HandlersTest, TopCutsTheCandidatesAndZeroIsRefused) {
   EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kInvalidInput, "top: found 0"));
 }
 
-// An all-to-all of `bytes` over two ranks, one on each node, and what can be done beside it.
+// An all-to-all, what needs it, and a weight gradient that does not.
 v1::PlanRequest GraphRequest() {
   v1::PlanRequest request;
   const Status status = ParseJson(R"({"graph": {"instructions": [
@@ -137,6 +137,9 @@ TEST_F(HandlersTest, AGraphWithEveryTimeNeedsNoProfile) {
   EXPECT_EQ(response->profile_name(), "");
   EXPECT_FALSE(response->has_workload());
   EXPECT_FALSE(response->has_search());
+  v1::PlanRequest cut = GraphRequest();
+  cut.set_top(1);
+  EXPECT_THAT(service::Plan(environment(), cut, {}), IsError(StatusCode::kInvalidInput, "top: found 1"));
 }
 
 TEST_F(HandlersTest, AGraphIsPricedWithTheProfileOfTheRequest) {

@@ -18,6 +18,7 @@
 #include "proto/json.h"
 #include "tests/planner/by_hand.h"
 #include "tests/planner/lancet_checker.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -346,17 +347,11 @@ TEST(LancetTest, WrongGraphsAreRefusedByInstruction) {
   json many = Graph({});
   for (int i = 0; i <= kMostInstructions; ++i)
     many["instructions"].push_back(Step("i" + std::to_string(i), "OTHER", 1, {}));
-  EXPECT_EQ(Refusal(many), StrCat("instructions: found ", kMostInstructions + 1, ", expected at most ", kMostInstructions));
+  EXPECT_EQ(Refusal(many),
+            StrCat("instructions: found ", kMostInstructions + 1, ", expected at most ", kMostInstructions));
 }
 
 // ---- Random graphs.
-
-std::mt19937_64 SeededEngine() {
-  const char* given = std::getenv("MOEPLAN_TEST_SEED");
-  const std::uint64_t seed = given ? std::strtoull(given, nullptr, 10) : std::random_device()();
-  std::cout << "MOEPLAN_TEST_SEED=" << seed << std::endl;
-  return std::mt19937_64(seed);
-}
 
 int AnyInt(std::mt19937_64& engine, int low, int high) { return std::uniform_int_distribution(low, high)(engine); }
 
@@ -425,7 +420,7 @@ json AnyGraph(std::mt19937_64& engine, int forward, int backward) {
 }
 
 TEST(LancetTest, SmallGraphsAreAnsweredAsByBruteForce) {
-  std::mt19937_64 engine = SeededEngine();
+  std::mt19937_64 engine(TestSeed());
   int cut = 0, moved = 0;
   for (int round = 0; round < 400; ++round) {
     const json graph = AnyGraph(engine, AnyInt(engine, 0, 6), AnyInt(engine, 1, 6));
@@ -442,7 +437,7 @@ TEST(LancetTest, SmallGraphsAreAnsweredAsByBruteForce) {
 }
 
 TEST(LancetTest, LargerGraphsAreAnsweredLegallyAndNeverSlower) {
-  std::mt19937_64 engine = SeededEngine();
+  std::mt19937_64 engine(TestSeed());
   for (int round = 0; round < 150; ++round) {
     const json graph = AnyGraph(engine, AnyInt(engine, 0, 40), AnyInt(engine, 0, 40));
     if (graph["instructions"].empty()) continue;
@@ -453,7 +448,7 @@ TEST(LancetTest, LargerGraphsAreAnsweredLegallyAndNeverSlower) {
 
 // A chain leaves no choice but sums, so the dynamic program alone is as good as all choices.
 TEST(LancetTest, TheDynamicProgramIsExactOnChains) {
-  std::mt19937_64 engine = SeededEngine();
+  std::mt19937_64 engine(TestSeed());
   for (int round = 0; round < 300; ++round) {
     json graph = AnyGraph(engine, AnyInt(engine, 1, 7), 0);
     std::string before = "w";
@@ -472,7 +467,7 @@ TEST(LancetTest, TheDynamicProgramIsExactOnChains) {
 }
 
 TEST(LancetTest, TheSameGraphGivesTheSameAnswer) {
-  std::mt19937_64 engine = SeededEngine();
+  std::mt19937_64 engine(TestSeed());
   const json graph = AnyGraph(engine, 40, 40);
   EXPECT_EQ(AnswerOf(graph), AnswerOf(graph));
 }

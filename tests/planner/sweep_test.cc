@@ -18,6 +18,7 @@
 #include "proto/convert/workload.h"
 #include "proto/json.h"
 #include "tests/planner/contract_files.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -27,12 +28,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 uint64_t Seed() {
-  static const uint64_t seed = [] {
-    const char* given = std::getenv("MOEPLAN_TEST_SEED");
-    const uint64_t chosen = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-    std::cout << "MOEPLAN_TEST_SEED=" << chosen << std::endl;
-    return chosen;
-  }();
+  static const uint64_t seed = TestSeed();
   return seed;
 }
 
@@ -195,7 +191,8 @@ TEST(SweepTest, RowsAreTheSameForEveryNumberOfThreads) {
   ASSERT_TRUE(sweep.ok());
   const auto json_of = [&](int threads) {
     std::vector<std::string> rows;
-    for (const SweepRow& row : RowsOf(*sweep, threads)) rows.push_back(ToJson(sweep->ToProto(row), JsonStyle::kCompact));
+    for (const SweepRow& row : RowsOf(*sweep, threads))
+      rows.push_back(ToJson(sweep->ToProto(row), JsonStyle::kCompact));
     return rows;
   };
   const std::vector<std::string> alone = json_of(1);

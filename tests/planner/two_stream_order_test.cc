@@ -10,6 +10,7 @@
 
 #include "models/timeline/timeline.h"
 #include "tests/models/hand_made_graph.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -73,13 +74,6 @@ class AllOrders {
 };
 
 // ---- Random cases.
-
-std::mt19937_64 SeededEngine() {
-  const char* given = std::getenv("MOEPLAN_TEST_SEED");
-  const std::uint64_t seed = given ? std::strtoull(given, nullptr, 10) : std::random_device()();
-  std::cout << "MOEPLAN_TEST_SEED=" << seed << std::endl;
-  return std::mt19937_64(seed);
-}
 
 int AnyInt(std::mt19937_64& engine, int low, int high) { return std::uniform_int_distribution(low, high)(engine); }
 
@@ -153,7 +147,7 @@ TEST(PlayOrderTest, ATaskWaitsForItsStreamAndItsChunk) {
 }
 
 TEST(PlayOrderTest, AgreesWithTheTimelineOfTaskGraphs) {
-  std::mt19937_64 engine = SeededEngine();
+  std::mt19937_64 engine(TestSeed());
   for (int i = 0; i < 2000; ++i) {
     const int count = AnyInt(engine, 1, kMostStages), chunks = AnyInt(engine, 1, 9);
     const auto stages = AnyStages(engine, AnyLanes(engine, count));
@@ -177,7 +171,7 @@ TEST(SearchOrderTest, LeavesTheComputeStreamIdleWhereThatPays) {
 }
 
 TEST(SearchOrderTest, IsAsGoodAsTheBestOfAllOrders) {
-  std::mt19937_64 engine = SeededEngine();
+  std::mt19937_64 engine(TestSeed());
   for (int i = 0; i < 1500; ++i) ExpectBestOfAll(AnyStages(engine, kScheMoe), 2);
   for (int i = 0; i < 1500; ++i) ExpectBestOfAll(AnyStages(engine, AnyLanes(engine, AnyInt(engine, 1, 6))), 2);
   for (int i = 0; i < 100; ++i) ExpectBestOfAll(AnyStages(engine, AnyLanes(engine, 4)), 3);
@@ -185,7 +179,7 @@ TEST(SearchOrderTest, IsAsGoodAsTheBestOfAllOrders) {
 }
 
 TEST(SearchOrderTest, AtEightChunksNoRandomOrderIsBetterAndEveryCaseIsProved) {
-  std::mt19937_64 engine = SeededEngine();
+  std::mt19937_64 engine(TestSeed());
   int most_nodes = 0;
   for (int i = 0; i < 50; ++i) {
     const auto stages = AnyStages(engine, kScheMoe);
@@ -211,7 +205,7 @@ TEST(SearchOrderTest, AnOrderThatIsKnownToBeBestIsKept) {
 }
 
 TEST(SearchOrderTest, OutOfBudgetItSaysBelowWhatNoOrderEnds) {
-  std::mt19937_64 engine = SeededEngine();
+  std::mt19937_64 engine(TestSeed());
   int unproved = 0;
   for (int i = 0; i < 200; ++i) {
     const auto stages = AnyStages(engine, kScheMoe);

@@ -1,4 +1,5 @@
 #include "planner/lancet/weight_gradients.h"
+#include "tests/test_seed.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,13 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 constexpr double kRounding = 1e-9;
-
-std::mt19937_64 SeededEngine() {
-  const char* given = std::getenv("MOEPLAN_TEST_SEED");
-  const std::uint64_t seed = given ? std::strtoull(given, nullptr, 10) : std::random_device()();
-  std::cout << "MOEPLAN_TEST_SEED=" << seed << std::endl;
-  return std::mt19937_64(seed);
-}
 
 int AnyInt(std::mt19937_64& engine, int low, int high) { return std::uniform_int_distribution(low, high)(engine); }
 
@@ -110,7 +104,7 @@ TEST(WeightGradientsTest, TheBoundIsACut) {
 }
 
 TEST(WeightGradientsTest, SmallProblemsAreSolvedAsByBruteForce) {
-  std::mt19937_64 engine = SeededEngine();
+  std::mt19937_64 engine(TestSeed());
   int improved = 0;
   for (int round = 0; round < 3000; ++round) {
     const OverlapProblem problem = AnyProblem(engine, AnyInt(engine, 0, 3), AnyInt(engine, 0, 6));
@@ -132,7 +126,7 @@ TEST(WeightGradientsTest, SmallProblemsAreSolvedAsByBruteForce) {
 }
 
 TEST(WeightGradientsTest, TheSearchNeverFallsBehindAndNeverPassesTheBound) {
-  std::mt19937_64 engine = SeededEngine();
+  std::mt19937_64 engine(TestSeed());
   for (int round = 0; round < 100; ++round) {
     const OverlapProblem problem = AnyProblem(engine, AnyInt(engine, 4, 24), AnyInt(engine, 10, 150));
     const OverlapChoice greedy = BestFitGreedy(problem);

@@ -11,6 +11,7 @@
 
 #include "models/text.h"
 #include "proto/nccl_tests/import.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -425,12 +426,7 @@ TEST(NcclTestsTest, AJsonFileThatIsWrongIsRefusedWithItsPath) {
 // ---- Random logs, printed in every form.
 
 uint64_t Seed() {
-  static const uint64_t seed = [] {
-    const char* given = std::getenv("MOEPLAN_TEST_SEED");
-    const uint64_t chosen = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-    std::cout << "MOEPLAN_TEST_SEED=" << chosen << std::endl;
-    return chosen;
-  }();
+  static const uint64_t seed = TestSeed();
   return seed;
 }
 
