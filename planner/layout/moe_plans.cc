@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "models/check.h"
+#include "models/memory/graph_memory.h"
 #include "models/schedule/schedules.h"
-#include "models/timeline/memory.h"
 #include "models/timeline/timeline.h"
 #include "planner/search/plan_layer.h"
 

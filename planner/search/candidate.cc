@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "models/memory/graph_memory.h"
 #include "models/text.h"
-#include "models/timeline/memory.h"
 
 namespace moeplan {
 

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "models/measurement/candidates.h"
+#include "models/memory/graph_memory.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
-#include "models/timeline/memory.h"
 #include "planner/rules/monta.h"
 #include "planner/rules/parm.h"
 #include "planner/rules/schemoe.h"

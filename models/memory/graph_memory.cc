@@ -1,4 +1,4 @@
-#include "models/timeline/memory.h"
+#include "models/memory/graph_memory.h"
 
 #include <variant>
 
