@@ -180,7 +180,7 @@ void AddMonta(const Workload& workload, RuleNeeds ask) {
 void AddSchemoe(const Workload& workload, RuleNeeds ask) {
   const Layer& layer = workload.layer;
   const double S = SizesOf(layer, workload.layout).dispatched_bytes;
-  const double flops = 2.0 * layer.expert_matrices * (S / layer.bytes_per_element) * layer.hidden_dim;
+  const double flops = ExpertFlops(layer, /*shards=*/1, S / layer.bytes_per_element / layer.model_dim);
   for (const int r : PowersOfTwo(workload.max_partition_degree)) {
     ask.AskKernel(Kernel::kExpertGemm, flops / r);
     for (const Codec codec : {workload.dispatch_codec, workload.combine_codec}) {

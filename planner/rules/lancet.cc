@@ -1,25 +1,15 @@
 #include "planner/rules/lancet.h"
 
-#include <cstdio>
 #include <utility>
 
 #include "models/text.h"
 #include "planner/lancet/schedule.h"
+#include "planner/wording.h"
 
 namespace moeplan {
 namespace {
 
-std::string Milliseconds(double time_s) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g ms", 1e3 * time_s);
-  return text;
-}
-
-std::string Percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g %%", 100 * share);
-  return text;
-}
+std::string Percent(double share) { return StrCat(ThreeDigits(100 * share), " %"); }
 
 std::string Counted(size_t count, const std::string& one, const std::string& many) {
   return StrCat(count, " ", count == 1 ? one : many);

@@ -20,7 +20,7 @@ constexpr double kNoGain = 1e-12;  // Of two times; less is rounding.
 std::vector<ChunkStage> ChunkStages(const Workload& workload, int r, RuleCosts& costs) {
   const Layer& layer = workload.layer;
   const double S = SizesOf(layer, workload.layout).dispatched_bytes;
-  const double flops = 2.0 * layer.expert_matrices * (S / layer.bytes_per_element) * layer.hidden_dim;
+  const double flops = ExpertFlops(layer, /*shards=*/1, S / layer.bytes_per_element / layer.model_dim);
   std::vector<ChunkStage> stages;
   const auto compute = [&](const char* name, Kernel kernel, double size) {
     stages.push_back({name, Lane::kCompute, costs.KernelS(kernel, size)});

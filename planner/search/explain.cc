@@ -2,25 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "models/schedule/schedules.h"
 #include "models/text.h"
+#include "planner/wording.h"
 
 namespace moeplan {
 namespace {
-
-std::string Milliseconds(double time_s) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g ms", 1e3 * time_s);
-  return text;
-}
-
-std::string ThreeDigits(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
-  return text;
-}
 
 // ---- Terms.
 

@@ -3,12 +3,10 @@
 // - Chunks are alike, so the n-th task of a stage is chunk n's: in any schedule, the n-th start of each stage can be
 //   handed to chunk n, and what was done in time before still is. A state counts starts by stage, and no more.
 // - When a task starts, everything but the last task on each stream has ended. So of two states with the same counts
-// and
-//   the same two last tasks, the one whose streams are both free no later can go on as the other would, and the other
-//   is dropped.
+//   and the same two last tasks, the one whose streams are both free no later can go on as the other would, and the
+//   other is dropped.
 // - A task that leaves its stream idle for as long as another one takes that could run there is not started: to run
-// that
-//   one first delays nothing.
+//   that one first delays nothing.
 // - A state that cannot end before the best known order is dropped.
 // The three droppings agree: whatever best completion a kept state has, the one of the smallest starts begins with a
 // child that is generated, and that child is kept or a state of its layer can go on like it.

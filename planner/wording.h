@@ -1,0 +1,11 @@
+// Numbers in explanations.
+#pragma once
+
+#include <string>
+
+namespace moeplan {
+
+std::string Milliseconds(double time_s);  // Four digits: "12.34 ms".
+std::string ThreeDigits(double value);    // "1.23", "4.5e+10".
+
+}  // namespace moeplan
