@@ -69,7 +69,10 @@ StatusOr<v1::PlanResponse> Plan(const Environment& environment, const v1::PlanRe
                                 std::stop_token cancelled) {
   RETURN_IF_ERROR(CheckSupported(request));
   ASSIGN_OR_RETURN(const int top, TopOf(request));
-  if (request.has_graph()) return PlanTrainingGraph(environment, request, std::move(cancelled));
+  if (request.has_graph()) {
+    if (top > 0) return moeplan::error::Mismatch("top", StrCat(top), "none beside graph, which has no candidates");
+    return PlanTrainingGraph(environment, request, std::move(cancelled));
+  }
   ASSIGN_OR_RETURN(const Workload workload, WorkloadFromProto(request.workload()));
   ASSIGN_OR_RETURN(const Profile profile, ProfileFor(environment, request));
   ASSIGN_OR_RETURN(const PlanAnswer answer,
