@@ -7,7 +7,6 @@
 
 #include "models/fit/statistics.h"
 #include "models/text.h"
-#include "models/timeline/pricer.h"
 #include "proto/convert/samples.h"
 #include "proto/convert/workload.h"
 
@@ -290,7 +289,7 @@ StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& meas
 }
 
 StatusOr<std::vector<Drift>> DriftSince(Fleet& fleet, const std::vector<Measurement>& measurements,
-                                        const Profile& profile) {
+                                        const SampleSet& before) {
   const auto first = [&](const auto& wanted) {
     return std::ranges::find_if(measurements, [&](const Measurement& one) {
       return ContentionOf(one.need.key) == Contention::kNone && wanted(one.need.key);
@@ -310,10 +309,11 @@ StatusOr<std::vector<Drift>> DriftSince(Fleet& fleet, const std::vector<Measurem
   if (again.empty()) return std::vector<Drift>();
   ASSIGN_OR_RETURN(const SampleSet samples, Calibrate(fleet, again, {.budget_s = 2}));
   std::vector<Drift> drifts;
-  Pricer pricer(profile);
   for (const Sample& sample : samples.samples) {
-    const double expected_s = pricer.Price(sample.key, sample.size).time_s;
-    if (expected_s > 0) drifts.push_back({sample.key, Median(sample.times_s) / expected_s});
+    const auto earlier = std::ranges::find_if(
+        before.samples, [&](const Sample& one) { return one.key == sample.key && one.size == sample.size; });
+    if (earlier == before.samples.end()) continue;
+    drifts.push_back({sample.key, Median(sample.times_s) / Median(earlier->times_s)});
   }
   return drifts;
 }

@@ -44,12 +44,13 @@ StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& meas
                               const CalibrationOptions& options);
 
 // Measures again, within a second or two, the most useful matrix product and all-to-all of `measurements`, and says how
-// many times longer they take than `profile` says: whether the machine is still the one that was calibrated.
+// many times longer they take than in `before`, whose calibration had the same measurements: whether the machine is
+// still the one that was calibrated.
 struct Drift {
   CostKey key;
   double ratio = 1;
 };
 StatusOr<std::vector<Drift>> DriftSince(Fleet& fleet, const std::vector<Measurement>& measurements,
-                                        const Profile& profile);
+                                        const SampleSet& before);
 
 }  // namespace moeplan

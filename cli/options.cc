@@ -317,6 +317,14 @@ std::string Duration(double seconds) {
   return text;
 }
 
+std::string Percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
+  return text;
+}
+
+int DefaultThreads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
 namespace {
 
 // Characters, not bytes: "µ" is one column wide.

@@ -77,6 +77,11 @@ std::string NowText();
 
 // "1.23 ms", "4.5 s".
 std::string Duration(double seconds);
+// 0.123: "12.3 %".
+std::string Percent(double share);
+
+// Threads for work that can be split, where nobody says: one for each processor.
+int DefaultThreads();
 
 // A table with aligned columns, the first to the left, the rest to the right.
 std::string Table(const std::vector<std::vector<std::string>>& rows);

@@ -26,8 +26,7 @@ std::string CurveRow(const CostModel& model) {
 void PrintSummary(const Profile& profile, const std::string& db) {
   std::vector<std::vector<std::string>> rows = {{"measured", "model", "error", "at largest size"}};
   const auto add = [&](const std::string& name, const CostModel& model, double bus_factor) {
-    char error[32] = "";
-    if (model.fit) std::snprintf(error, sizeof error, "%.1f %%", 100 * model.fit->relative_error_p50);
+    const std::string error = model.fit ? Percent(model.fit->relative_error_p50) : "";
     rows.push_back({name, CurveRow(model), error, Duration(TimeS(model.curve, model.size_high, bus_factor))});
   };
   for (const CollectiveModel& entry : profile.collectives) {

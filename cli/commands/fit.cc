@@ -46,9 +46,9 @@ void PrintSummary(const Profile& profile) {
   const auto add = [&](const std::string& name, const CostModel& model) {
     const auto* own = std::get_if<AlphaBeta>(&model.curve);
     const AlphaBeta line = model.summary ? *model.summary : own != nullptr ? *own : AlphaBeta{};
-    char beta[32], error[32] = "";
+    char beta[32];
     std::snprintf(beta, sizeof beta, "%.3g", line.beta_s_per_unit);
-    if (model.fit) std::snprintf(error, sizeof error, "%.1f %%", 100 * model.fit->relative_error_p50);
+    const std::string error = model.fit ? Percent(model.fit->relative_error_p50) : "";
     rows.push_back({name, std::string(FormName(model.curve)), Duration(line.alpha_s), beta, error,
                     StrCat(model.fit ? model.fit->outliers : 0)});
   };

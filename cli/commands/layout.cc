@@ -1,6 +1,5 @@
 #include <cstdio>
 #include <memory>
-#include <thread>
 
 #include "cli/command.h"
 #include "cli/options.h"
@@ -65,10 +64,10 @@ void PrintAnswer(const LayoutAnswer& answer) {
   for (const RankedLayout& ranked : answer.layouts) {
     const bool moe = ranked.moe_layer_s > 0;
     rows.push_back({DegreesText(ranked.layout), StrCat(ranked.micro_batch), Duration(ranked.step_time_s),
-                    Number("%.3g", ranked.tokens_per_s), Number("%.1f %%", 100 * ranked.mfu),
+                    Number("%.3g", ranked.tokens_per_s), Percent(ranked.mfu),
                     Number("%.1f GB", ranked.memory_bytes / 1e9),
                     StrCat(ranked.network_scale, ranked.horizontal_contexts ? " (horizontal)" : ""),
-                    Number("%.1f %%", 100 * ranked.pipeline_bubble),
+                    Percent(ranked.pipeline_bubble),
                     moe ? StrCat(Name(ranked.moe.family), " ", Duration(ranked.moe_layer_s)) : ""});
   }
   std::fputs(Table(rows).c_str(), stdout);
@@ -87,8 +86,7 @@ Status CheckFeasible(const LayoutCommandOptions& options, const LayoutAnswer& an
 Status Run(const LayoutCommandOptions& options) {
   ASSIGN_OR_RETURN(const LayoutRequest request, RequestOf(options));
   ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfile());
-  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  ASSIGN_OR_RETURN(const LayoutAnswer answer, RankLayouts(request, profile, {.threads = threads}));
+  ASSIGN_OR_RETURN(const LayoutAnswer answer, RankLayouts(request, profile, {.threads = DefaultThreads()}));
   if (options.json) {
     PrintJson(ToProto(answer));
   } else {

@@ -27,33 +27,40 @@ struct ValidateOptions {
 
 constexpr double kCalibrationS = 60;
 
-StatusOr<Profile> CalibrateGrid(Fleet& fleet, const std::vector<Workload>& resolved) {
+struct Calibration {
+  SampleSet samples;
+  Profile profile;
+};
+
+StatusOr<Calibration> CalibrateGrid(Fleet& fleet, const std::vector<Workload>& resolved) {
   ProgressBar bar("calibrating");
   ASSIGN_OR_RETURN(
-      const SampleSet samples,
+      SampleSet samples,
       Calibrate(fleet, MeasurementsOf(resolved, fleet.cluster()),
                 {.budget_s = kCalibrationS,
                  .name = "validate",
                  .taken_at = NowText(),
                  .progress = [&bar](const CalibrationProgress& progress) { bar.Show(progress.done, progress.what); }}));
-  return FitProfile(samples);
+  ASSIGN_OR_RETURN(Profile profile, FitProfile(samples));
+  return Calibration{std::move(samples), std::move(profile)};
 }
 
 // Without a source the grid is calibrated; `calibrated` gets what was found.
 StatusOr<PlanFunction> MakePlanner(const ValidateOptions& options, Fleet& fleet, const std::vector<Workload>& resolved,
-                                   std::optional<Profile>& calibrated) {
+                                   std::optional<Calibration>& calibrated) {
   if (options.source.given()) {
     return PlanFunction(
         [&options](const Workload& workload) { return options.source.Plan(workload, workload.name, /*top=*/0); });
   }
   ASSIGN_OR_RETURN(calibrated, CalibrateGrid(fleet, resolved));
-  return PlanFunction([&profile = *calibrated](const Workload& workload) { return PlanLayer(workload, profile); });
+  return PlanFunction(
+      [&profile = calibrated->profile](const Workload& workload) { return PlanLayer(workload, profile); });
 }
 
 // Errors of predictions are those of models only while the machine stays the one that was measured.
-void WarnOfDrift(Fleet& fleet, const std::vector<Workload>& resolved, const Profile& profile) {
+void WarnOfDrift(Fleet& fleet, const std::vector<Workload>& resolved, const SampleSet& before) {
   constexpr double kNotable = 0.1;
-  const StatusOr<std::vector<Drift>> drifts = DriftSince(fleet, MeasurementsOf(resolved, fleet.cluster()), profile);
+  const StatusOr<std::vector<Drift>> drifts = DriftSince(fleet, MeasurementsOf(resolved, fleet.cluster()), before);
   if (!drifts.ok()) {  // The report is worth having all the same.
     std::fprintf(stderr, "moeplan: whether the machine changed is not known: %s\n", drifts.status().message().c_str());
     return;
@@ -61,8 +68,7 @@ void WarnOfDrift(Fleet& fleet, const std::vector<Workload>& resolved, const Prof
   for (const Drift& drift : *drifts) {
     if (std::abs(drift.ratio - 1) < kNotable) continue;
     std::fprintf(stderr,
-                 "moeplan: %s now takes %.2f times what the calibration says: where the machine has changed, the "
-                 "errors include that\n",
+                 "moeplan: %s now takes %.2f times as long as when it was calibrated; the errors include that\n",
                  Describe(drift.key).c_str(), drift.ratio);
   }
 }
@@ -87,12 +93,6 @@ PlanFunction Keeping(const PlanFunction& plan, Store& store, std::vector<PlanId>
     ASSIGN_OR_RETURN(kept.emplace_back(), SavePlan(store, answer));
     return answer;
   };
-}
-
-std::string Percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
-  return text;
 }
 
 std::string Factor(double factor) {
@@ -159,7 +159,7 @@ Status Run(const ValidateOptions& options) {
   const StatusOr<std::vector<Workload>> resolved = ResolveGrid(grid, fleet->cluster());
   if (!resolved.ok()) return resolved.status().Within(options.workloads);
   ASSIGN_OR_RETURN(std::optional<Store> store, StoreForRuns(options));
-  std::optional<Profile> calibrated;
+  std::optional<Calibration> calibrated;
   ASSIGN_OR_RETURN(PlanFunction plan, MakePlanner(options, *fleet, *resolved, calibrated));
   std::vector<PlanId> kept;
   if (store) plan = Keeping(plan, *store, kept);
@@ -169,7 +169,7 @@ Status Run(const ValidateOptions& options) {
       Validate(*fleet, *resolved, plan, {.top = options.top, .progress = [&bar](double done, const std::string& what) {
                                            bar.Show(done, what);
                                          }}));
-  if (calibrated) WarnOfDrift(*fleet, *resolved, *calibrated);
+  if (calibrated) WarnOfDrift(*fleet, *resolved, calibrated->samples);
   fleet.reset();
   if (options.json) {
     PrintJson(report);

@@ -1,6 +1,5 @@
 #include <cstdio>
 #include <memory>
-#include <thread>
 
 #include "cli/command.h"
 #include "cli/csv.h"
@@ -139,11 +138,6 @@ Status CheckOptions(const WhatIfOptions& options) {
   return OkStatus();
 }
 
-int ThreadsOf(const WhatIfOptions& options) {
-  if (options.threads_given) return options.threads;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 Status Run(const WhatIfOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(v1::Workload workload, ReadJsonFile<v1::Workload>(options.workload));
@@ -163,7 +157,7 @@ Status Run(const WhatIfOptions& options) {
     for (const SweepRow& row : held) printer->Print(row);
     held = {};
   };
-  RETURN_IF_ERROR(sweep.Run(ThreadsOf(options), [&](const SweepRow& row) {
+  RETURN_IF_ERROR(sweep.Run(options.threads_given ? options.threads : DefaultThreads(), [&](const SweepRow& row) {
     feasible += row.best.has_value();
     if (first_reason.empty()) first_reason = row.reason;
     if (!begun && row.refused && held.size() < kMostHeld) {
