@@ -127,6 +127,22 @@ double TimeS(const Curve& curve, double size, double bus_factor) {
   return std::visit([&](const auto& form) { return TimeOf(form, size, bus_factor); }, curve);
 }
 
+double LeastPerUnitS(const Curve& curve, double bus_factor) {
+  // Between knots, and beyond the last one, time / size is monotone in every form.
+  constexpr double kHuge = 1e30;
+  double least = TimeS(curve, kHuge, bus_factor) / kHuge;
+  std::visit(
+      [&](const auto& form) {
+        if constexpr (requires { form.points; }) {
+          for (const auto& point : form.points) {
+            if (point.size > 0) least = std::min(least, TimeS(curve, point.size, bus_factor) / point.size);
+          }
+        }
+      },
+      curve);
+  return least;
+}
+
 Status ValidateCurve(const Curve& curve, const std::string& path) {
   return std::visit([&](const auto& form) { return Check(form, StrCat(path, ".", FormName(curve))); }, curve);
 }

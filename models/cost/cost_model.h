@@ -100,6 +100,10 @@ CostModel MakeCostModel(Curve curve);
 // matters to `efficiency` alone. Requires a validated curve and size >= 0.
 double TimeS(const Curve& curve, double size, double bus_factor);
 
+// The least seconds per unit at any size: work of `size` units takes no less than size times this, however it is cut.
+// Requires a validated curve.
+double LeastPerUnitS(const Curve& curve, double bus_factor);
+
 // Points strictly increasing in size, everything finite, times and efficiencies above 0, alpha and beta >= 0 and not
 // both 0. `path` names the model in the message.
 Status ValidateCurve(const Curve& curve, const std::string& path);

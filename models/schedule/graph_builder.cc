@@ -1,7 +1,6 @@
 #include "models/schedule/graph_builder.h"
 
 #include <algorithm>
-#include <set>
 
 #include "models/check.h"
 #include "models/text.h"
@@ -63,6 +62,7 @@ BufferId GraphBuilder::AddBuffer(Buffer buffer) {
   buffer.chunk = chunk_;
   graph_.buffers.push_back(std::move(buffer));
   writers_.emplace_back();
+  views_.emplace_back();
   return static_cast<BufferId>(graph_.buffers.size()) - 1;
 }
 
@@ -143,12 +143,14 @@ BufferId GraphBuilder::CountBuffer(const std::string& name, std::vector<Extent> 
 BufferId GraphBuilder::View(const std::string& name, BufferId of, std::vector<Extent> cells, int rows, int block) {
   const BufferId view = TokenBuffer(name, std::move(cells), rows);
   graph_.buffers[view].view_of = of;
+  views_[of].push_back(view);
   graph_.buffers[view].view_block = block;
   return view;
 }
 
 BufferId GraphBuilder::ViewOfChunk(BufferId all, BufferId piece) {
   graph_.buffers[piece].view_of = all;
+  views_[all].push_back(piece);
   graph_.buffers[piece].view_block = chunk_;
   return piece;
 }
@@ -164,18 +166,17 @@ std::vector<TaskId> GraphBuilder::WritersOf(BufferId buffer) const {
     writers.insert(writers.end(), writers_[other].begin(), writers_[other].end());
   };
   if (graph_.buffers[buffer].view_of != kNoBuffer) add(graph_.buffers[buffer].view_of);
-  for (BufferId view = 0; view < static_cast<BufferId>(graph_.buffers.size()); ++view) {
-    if (graph_.buffers[view].view_of == buffer) add(view);
-  }
+  for (const BufferId view : views_[buffer]) add(view);
   if (graph_.buffers[buffer].counts != kNoBuffer) add(graph_.buffers[buffer].counts);
   return writers;
 }
 
 void GraphBuilder::AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op,
                            BufferId after) {
-  std::set<TaskId> dependencies;
+  std::vector<TaskId> dependencies;
   const auto follow = [&](BufferId buffer) {
-    for (const TaskId writer : WritersOf(buffer)) dependencies.insert(writer);
+    const std::vector<TaskId> writers = WritersOf(buffer);
+    dependencies.insert(dependencies.end(), writers.begin(), writers.end());
   };
   for (const BufferId read : Reads(op)) follow(read);
   if (after != kNoBuffer) follow(after);
@@ -183,17 +184,20 @@ void GraphBuilder::AddTask(const std::string& name, TaskKind kind, StreamKind st
   for (const BufferId written : Writes(op)) {
     // An irregular output cannot be laid out before its counts are known.
     if (const BufferId counts = graph_.buffers[written].counts; counts != kNoBuffer) {
-      for (const TaskId writer : writers_[counts]) dependencies.insert(writer);
+      dependencies.insert(dependencies.end(), writers_[counts].begin(), writers_[counts].end());
     }
     writers_[written].push_back(id);
   }
+  std::ranges::sort(dependencies);
+  const auto repeated = std::ranges::unique(dependencies);
+  dependencies.erase(repeated.begin(), repeated.end());
   const std::string in_pass = backward_ ? "grad_" + name : name;
   graph_.tasks.push_back({.name = chunk_named_ ? StrCat(in_pass, ".", chunk_ + 1) : in_pass,
                           .kind = kind,
                           .stream = stream,
                           .chunk = chunk_,
                           .size = size,
-                          .dependencies = {dependencies.begin(), dependencies.end()},
+                          .dependencies = std::move(dependencies),
                           .op = std::move(op)});
 }
 

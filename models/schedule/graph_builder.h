@@ -133,6 +133,7 @@ class GraphBuilder {
   // What the shared expert made in this pass, summed over MP, and what it keeps for the backward one.
   BufferId shared_ = kNoBuffer, shared_hidden_ = kNoBuffer;
   std::vector<std::vector<TaskId>> writers_;  // By buffer.
+  std::vector<std::vector<BufferId>> views_;  // Of each buffer.
 };
 
 }  // namespace moeplan

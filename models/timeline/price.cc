@@ -1,6 +1,7 @@
 #include "models/timeline/price.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 
 namespace moeplan {
@@ -29,7 +30,10 @@ class GraphPricer {
     TaskPrice price = {.time_s = time.time_s, .low_s = time.low_s, .high_s = time.high_s, .key = IndexOf(cost.key)};
     for (int kind = 0; kind < kContentions; ++kind) {
       if (beside.test(kind)) {
-        price.slowdown[kind] = pricer_.Slowdown(cost.key, static_cast<Contention>(kind), cost.size);
+        const auto [mid, low, high] = pricer_.Slowdown(cost.key, static_cast<Contention>(kind), cost.size);
+        price.slowdown[kind] = mid;
+        price.slowdown_low[kind] = low;
+        price.slowdown_high[kind] = high;
       }
     }
     return price;
@@ -63,6 +67,20 @@ GraphPrices PriceGraph(const TaskGraph& graph, const Profile& profile) {
   prices.missing = pricer.pricer().missing();
   prices.notes = pricer.pricer().notes();
   return prices;
+}
+
+double WorkInPiecesAtLeastS(const TaskGraph& graph, const Profile& profile, int pieces) {
+  constexpr double kRounding = 1e-9;
+  Pricer pricer(profile);
+  std::array<double, kStreamKinds> work_s = {};
+  for (const Task& task : graph.tasks) {
+    const auto cost = CostOf(task, graph);
+    if (!cost) continue;
+    // Slots are dealt out rounded up, so that a piece is never smaller than its share.
+    const double piece_s = pricer.LeastPriceS(cost->key, cost->size / pieces * (1 - kRounding), cost->size);
+    work_s[static_cast<int>(task.stream)] += std::min(pricer.Price(cost->key, cost->size).time_s, pieces * piece_s);
+  }
+  return *std::ranges::max_element(work_s) * (1 - kRounding);
 }
 
 }  // namespace moeplan

@@ -19,6 +19,8 @@ struct TaskPrice {
   Contention imposes = Contention::kNone;  // What it is to tasks beside it.
   // By Contention: how many times longer it takes beside one such task. At least 1.
   std::array<double, kContentions> slowdown = {1, 1, 1, 1, 1};
+  std::array<double, kContentions> slowdown_low = {1, 1, 1, 1, 1};  // 90 % interval.
+  std::array<double, kContentions> slowdown_high = {1, 1, 1, 1, 1};
 
   friend bool operator==(const TaskPrice&, const TaskPrice&) = default;
 };
@@ -35,5 +37,10 @@ struct GraphPrices {
 // The slowdown of a task beside another is the ratio of the contended to the uncontended model at the task's size; only
 // contention that the graph's order permits is looked up.
 GraphPrices PriceGraph(const TaskGraph& graph, const Profile& profile);
+
+// The work of the busiest stream where each task of the graph, which is one of one piece, is left whole or cut in
+// `pieces`, whichever takes less: the graph of the same schedule in so many pieces does not end earlier. Missing costs
+// count as none.
+double WorkInPiecesAtLeastS(const TaskGraph& graph, const Profile& profile, int pieces);
 
 }  // namespace moeplan

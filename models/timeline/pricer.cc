@@ -93,17 +93,50 @@ CostKey Pricer::Answering(const CostKey& key) const {
 }
 
 PricedTime Pricer::Price(const CostKey& asked, double size) {
-  const CostKey key = Answering(asked);
-  if (size <= 0 || OfOneRank(key)) return {};
-  if (const auto* own = std::get_if<KernelKey>(&asked); key != asked && BuiltInLike(own->kernel) != own->kernel) {
+  if (size <= 0 || OfOneRank(asked)) return {};
+  const Source& source = SourceOf(asked);
+  return source.model == nullptr ? PricedTime{} : PriceWith(*source.model, source.key, size);
+}
+
+double Pricer::LeastPriceS(const CostKey& asked, double low, double high) {
+  if (low <= 0 || OfOneRank(asked)) return 0;
+  const Source& source = SourceOf(asked);
+  if (source.model == nullptr) return 0;
+  const Curve& curve = source.model->curve;
+  const double bus_factor = BusFactorOf(source.key);
+  double least_s = std::min(TimeS(curve, low, bus_factor), TimeS(curve, high, bus_factor));
+  std::visit(
+      [&](const auto& form) {
+        if constexpr (requires { form.points; }) {  // Between knots every form is monotone.
+          for (const auto& point : form.points) {
+            if (low < point.size && point.size < high) {
+              least_s = std::min(least_s, TimeS(curve, point.size, bus_factor));
+            }
+          }
+        }
+      },
+      curve);
+  return least_s;
+}
+
+const Pricer::Source& Pricer::SourceOf(const CostKey& asked) {
+  const auto known = std::ranges::find(sources_, asked, &Source::asked);
+  if (known != sources_.end()) return *known;
+  Source source = {.asked = asked, .key = Answering(asked)};
+  if (const auto* own = std::get_if<KernelKey>(&asked);
+      source.key != asked && BuiltInLike(own->kernel) != own->kernel) {
     notes_.remarks.insert(
-        StrCat(Name(own->kernel), ": not in the profile; priced as ", Name(std::get<KernelKey>(key).kernel)));
+        StrCat(Name(own->kernel), ": not in the profile; priced as ", Name(std::get<KernelKey>(source.key).kernel)));
   }
-  if (const CostModel* exact = FindAnyContended(profile_, key)) return PriceWith(*exact, key, size);
-  const CostKey alone = WithContention(key, Contention::kNone);
-  if (const CostModel* model = FindAnyContended(profile_, alone)) return PriceWith(*model, alone, size);
-  (Dispensable(key) ? notes_.priced_zero : missing_).insert(Essential(alone));
-  return {};
+  source.model = FindAnyContended(profile_, source.key);
+  if (source.model == nullptr) {
+    source.key = WithContention(source.key, Contention::kNone);
+    source.model = FindAnyContended(profile_, source.key);
+  }
+  if (source.model == nullptr) {
+    (Dispensable(source.key) ? notes_.priced_zero : missing_).insert(Essential(source.key));
+  }
+  return sources_.emplace_back(std::move(source));
 }
 
 PricedTime Pricer::PriceWith(const CostModel& model, const CostKey& key, double size) {
@@ -115,8 +148,8 @@ PricedTime Pricer::PriceWith(const CostModel& model, const CostKey& key, double 
   return price;
 }
 
-double Pricer::Slowdown(const CostKey& asked, Contention contention, double size) {
-  if (contention == Contention::kNone || size <= 0 || OfOneRank(asked)) return 1;
+Pricer::SlowdownRange Pricer::Slowdown(const CostKey& asked, Contention contention, double size) {
+  if (contention == Contention::kNone || size <= 0 || OfOneRank(asked)) return {};
   const auto known = [&](const CostKey& key) {
     return FindAnyContended(profile_, WithContention(key, contention)) != nullptr;
   };
@@ -131,10 +164,12 @@ double Pricer::Slowdown(const CostKey& asked, Contention contention, double size
   const CostKey contended_key = WithContention(key, contention);
   const CostModel* contended = FindAnyContended(profile_, contended_key);
   const CostModel* alone = FindAnyContended(profile_, WithContention(key, Contention::kNone));
-  if (contended == nullptr || alone == nullptr) return 1;
+  if (contended == nullptr || alone == nullptr) return {};
   const double alone_s = TimeS(alone->curve, size, BusFactorOf(key));
-  const double contended_s = PriceWith(*contended, contended_key, size).time_s;
-  return alone_s > 0 ? std::max(1.0, contended_s / alone_s) : 1;
+  if (alone_s <= 0) return {};
+  const PricedTime beside = PriceWith(*contended, contended_key, size);
+  const auto ratio = [&](double time_s) { return std::max(1.0, time_s / alone_s); };
+  return {.mid = ratio(beside.time_s), .low = ratio(beside.low_s), .high = ratio(beside.high_s)};
 }
 
 bool Pricer::Has(const CostKey& key) const { return OfOneRank(key) || FindAny(profile_, Answering(key)) != nullptr; }

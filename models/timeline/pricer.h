@@ -43,10 +43,17 @@ class Pricer {
   // EXPERT_GEMM, as priced zero for another kernel.
   PricedTime Price(const CostKey& key, double size);
 
-  // How many times longer the key's operation takes under `contention`, at least 1; 1 where that was not measured. What
+  // The least that one size from `low` to `high` takes under the key; 0 where Price is.
+  double LeastPriceS(const CostKey& key, double low, double high);
+
+  // How many times longer the key's operation takes under `contention`, at least 1, and the 90 % interval that the
+  // contended model's errors give it; 1 where that was not measured. What
   // has no contended entry of its own is slowed down like its kin: the gradients of experts like EXPERT_GEMM, an
   // all-to-all by another algorithm like DIRECT.
-  double Slowdown(const CostKey& key, Contention contention, double size);
+  struct SlowdownRange {
+    double mid = 1, low = 1, high = 1;
+  };
+  SlowdownRange Slowdown(const CostKey& key, Contention contention, double size);
 
   // Whether the profile can answer for the key.
   bool Has(const CostKey& key) const;
@@ -60,7 +67,15 @@ class Pricer {
   CostKey Answering(const CostKey& key) const;
   PricedTime PriceWith(const CostModel& model, const CostKey& key, double size);
 
+  // Where the price of a key comes from; the same few keys are asked for over and over.
+  struct Source {
+    CostKey asked, key;
+    const CostModel* model = nullptr;  // Null: nowhere.
+  };
+  const Source& SourceOf(const CostKey& asked);
+
   const Profile& profile_;
+  std::vector<Source> sources_;
   std::set<CostKey> missing_;
   PriceNotes notes_;
 };

@@ -9,21 +9,12 @@
 namespace moeplan {
 namespace {
 
-double TimeOf(const TaskPrice& price, Estimate estimate) {
-  switch (estimate) {
-    case Estimate::kMid: return price.time_s;
-    case Estimate::kLow: return price.low_s;
-    case Estimate::kHigh: return price.high_s;
-  }
-  return price.time_s;
-}
-
 constexpr TaskId kNoTask = -1;
 
 class Player {
  public:
-  Player(const TaskGraph& graph, std::span<const TaskPrice> prices, Estimate estimate)
-      : graph_(graph), prices_(prices), estimate_(estimate), done_(graph.tasks.size(), false) {
+  Player(const TaskGraph& graph, std::span<const TaskPrice> prices)
+      : graph_(graph), prices_(prices), done_(graph.tasks.size(), false) {
     played_.start_s.resize(graph.tasks.size());
     played_.end_s.resize(graph.tasks.size());
     for (TaskId task = 0; task < static_cast<TaskId>(graph.tasks.size()); ++task) StreamOf(task).queue.push_back(task);
@@ -73,7 +64,7 @@ class Player {
   }
 
   void Start(Stream& stream, TaskId task) {
-    const double time_s = TimeOf(prices_[task], estimate_);
+    const double time_s = prices_[task].time_s;
     played_.start_s[task] = now_s_;
     stream.running = task;
     stream.end_s = now_s_ + time_s;
@@ -145,7 +136,6 @@ class Player {
 
   const TaskGraph& graph_;
   const std::span<const TaskPrice> prices_;
-  const Estimate estimate_;
   std::array<Stream, kStreamKinds> streams_;
   std::vector<bool> done_;
   double now_s_ = 0;
@@ -159,9 +149,9 @@ bool Communicates(TaskKind kind) {
          kind == TaskKind::kAllReduce;
 }
 
-PlayedGraph Play(const TaskGraph& graph, std::span<const TaskPrice> prices, Estimate estimate) {
+PlayedGraph Play(const TaskGraph& graph, std::span<const TaskPrice> prices) {
   MOEPLAN_CHECK(prices.size() == graph.tasks.size());
-  return Player(graph, prices, estimate).Run();
+  return Player(graph, prices).Run();
 }
 
 Timeline TimelineOf(const TaskGraph& graph, const PlayedGraph& played) {

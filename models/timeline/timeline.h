@@ -15,9 +15,6 @@
 
 namespace moeplan {
 
-// Which of a price's three times to play.
-enum class Estimate { kMid, kLow, kHigh };
-
 struct PlayedGraph {
   std::vector<double> start_s;  // Of each task, in graph order, since the graph began.
   std::vector<double> end_s;
@@ -28,7 +25,7 @@ struct PlayedGraph {
 };
 
 // Plays the graph. Requires one price for each task, and tasks in launch order.
-PlayedGraph Play(const TaskGraph& graph, std::span<const TaskPrice> prices, Estimate estimate = Estimate::kMid);
+PlayedGraph Play(const TaskGraph& graph, std::span<const TaskPrice> prices);
 
 // The played times under the graph's names, in graph order.
 Timeline TimelineOf(const TaskGraph& graph, const PlayedGraph& played);

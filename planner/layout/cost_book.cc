@@ -10,28 +10,6 @@
 namespace moeplan {
 namespace {
 
-std::vector<double> Knots(const Curve& curve) {
-  std::vector<double> sizes;
-  std::visit(
-      [&](const auto& form) {
-        if constexpr (requires { form.points; }) {
-          for (const auto& point : form.points) sizes.push_back(point.size);
-        }
-      },
-      curve);
-  return sizes;
-}
-
-// The least time per unit at any size. Between knots, and beyond the last one, time / size is monotone in every form.
-double LeastPerUnitS(const CostModel& model) {
-  constexpr double kHuge = 1e30;
-  double least = TimeS(model.curve, kHuge, /*bus_factor=*/1) / kHuge;
-  for (const double size : Knots(model.curve)) {
-    if (size > 0) least = std::min(least, TimeS(model.curve, size, /*bus_factor=*/1) / size);
-  }
-  return least;
-}
-
 bool IsProduct(const KernelKey& key) {
   return CountsFlops(key.kernel) && key.contention == Contention::kNone && BuiltInLike(key.kernel) == key.kernel;
 }
@@ -53,9 +31,10 @@ CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element)
     product_.model = MakeCostModel(AlphaBeta{0, 1 / profile.cluster.peak_flops_per_s});
     product_.stand_in = "EXPERT_GEMM: not in the profile; products are priced at cluster.peakFlopsPerS";
   }
-  if (product_.model) least_per_flop_s_ = LeastPerUnitS(*product_.model);
+  if (product_.model) least_per_flop_s_ = LeastPerUnitS(product_.model->curve, /*bus_factor=*/1);
   for (const KernelModel& entry : profile.kernels) {
-    if (IsProduct(entry.key)) least_per_flop_s_ = std::min(least_per_flop_s_, LeastPerUnitS(entry.model));
+    if (IsProduct(entry.key))
+      least_per_flop_s_ = std::min(least_per_flop_s_, LeastPerUnitS(entry.model.curve, /*bus_factor=*/1));
   }
 }
 

@@ -13,8 +13,8 @@ struct Candidate {
   TaskGraph graph;
   GraphPrices prices;
   PlayedGraph played;  // Of the mid times.
-  double low_s = 0;    // Ends of the graph when every task takes the low, or the high, end of its interval; never on
-  double high_s = 0;   // the wrong side of the mid.
+  double low_s = 0;    // 90 % interval; both are the mid until AddInterval.
+  double high_s = 0;
   double memory_bytes = 0;
   bool relaunched = false;  // The graph is launched in another order than its schedule was written in.
 
@@ -23,6 +23,12 @@ struct Candidate {
 
 // Plays a graph whose prices miss nothing.
 Candidate MakeCandidate(const Knobs& knobs, TaskGraph graph, GraphPrices prices, double memory_bytes);
+
+// Works out the 90 % interval. Costs, and how contention slows each, are taken to err one from the other independently,
+// but alike wherever the graph asks for them: the ends of the graph with one at a time at the low, or the high, end of
+// its interval differ from the mid by what adds up in squares, with what machines differ by from one hour to another
+// (docs/decisions/0010). Without any interval of a cost there is none.
+void AddInterval(Candidate& candidate);
 
 // Everything an answer says of the candidate.
 Plan PlanOf(const Candidate& candidate);

@@ -74,17 +74,6 @@ std::string BestSentence(const Candidate& best) {
 
 // ---- The runner-up and where the answer flips.
 
-const Candidate* RunnerUp(const std::vector<Candidate>& best_first) {
-  const Candidate& best = best_first.front();
-  const Candidate* same_family = nullptr;
-  for (const Candidate& other : best_first) {
-    if (SameTasks(other.graph, best.graph)) continue;
-    if (other.knobs.family != best.knobs.family) return &other;
-    if (same_family == nullptr) same_family = &other;
-  }
-  return same_family;
-}
-
 std::string Behind(const Candidate& best, const Candidate& other) {
   const double behind_s = other.time_s() - best.time_s();
   if (behind_s < -1e-9 * best.time_s()) {
@@ -150,6 +139,16 @@ std::string BaselineSentence(const std::vector<Candidate>& best_first) {
 
 }  // namespace
 
+std::optional<size_t> RunnerUp(const std::vector<Candidate>& best_first) {
+  std::optional<size_t> same_family;
+  for (size_t i = 1; i < best_first.size(); ++i) {
+    if (SameTasks(best_first[i].graph, best_first[0].graph)) continue;
+    if (best_first[i].knobs.family != best_first[0].knobs.family) return i;
+    if (!same_family) same_family = i;
+  }
+  return same_family;
+}
+
 std::optional<double> FlipFactor(const Candidate& best, const Candidate& other, const CostKey& key) {
   const auto other_wins = [&](double factor) {
     return Play(other.graph, Scaled(other.prices, key, factor)).total_s <
@@ -170,8 +169,9 @@ std::optional<double> FlipFactor(const Candidate& best, const Candidate& other, 
 std::string Explain(const std::vector<Candidate>& best_first) {
   const Candidate& best = best_first.front();
   std::string text = BestSentence(best);
-  if (const Candidate* other = RunnerUp(best_first)) {
-    text += StrCat(" ", RunnerUpSentence(best, *other), FlipSentence(best, *other));
+  if (const std::optional<size_t> runner_up = RunnerUp(best_first)) {
+    const Candidate& other = best_first[*runner_up];
+    text += StrCat(" ", RunnerUpSentence(best, other), FlipSentence(best, other));
   } else {
     text += " No candidate has other tasks.";
   }

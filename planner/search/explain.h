@@ -9,9 +9,13 @@
 
 namespace moeplan {
 
+// The place of the fastest of another family than the first's with other tasks; else of the same family. Absent where
+// all have the same tasks, or there are none.
+std::optional<size_t> RunnerUp(const std::vector<Candidate>& best_first);
+
 // `best_first` are the candidates of an answer; not empty. Says the best's time and largest terms, how far behind the
-// runner-up is (the fastest of another family with other tasks; else of the same family) and whether their intervals
-// meet, the faster baseline and the speedup over it, and where the answer flips.
+// runner-up is and whether their intervals meet, the faster baseline and the speedup over it, and where the answer
+// flips.
 std::string Explain(const std::vector<Candidate>& best_first);
 
 // By how much every use of `key`, contended or not, must be slowed (above 1) or sped up (below 1) in both candidates

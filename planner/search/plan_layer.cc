@@ -4,6 +4,8 @@
 #include <cmath>
 #include <deque>
 #include <limits>
+#include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -63,15 +65,22 @@ class Search {
   Search(const Workload& workload, const Profile& profile, const PlanOptions& options)
       : workload_(workload), profile_(profile), options_(options) {}
 
-  // The candidates to list, in the order of Families().
+  // The candidates to list.
   std::vector<Candidate> Run() {
+    std::vector<Knobs> variants;
     for (const Family family : Families()) {
       if (const Status allowed = FamilyAllowed(family, workload_); !allowed.ok()) {
         Skip(Knobs{.family = family}, allowed.message());
         continue;
       }
-      TryVariants(family);
+      AddVariants(family, variants);
     }
+    for (const Knobs& variant : variants) {
+      Tried& tried = AddVariant(variant);
+      for (const int pieces : ChunkCounts(tried.most_pieces)) TryPieces(tried, pieces);
+    }
+    TryCodecs(variants);
+    for (const Tried& tried : tried_) ReportTooLarge(tried);
     SearchOrders();
     for (Tried& tried : tried_) List(std::move(tried));
     return std::move(listed_);
@@ -82,15 +91,27 @@ class Search {
   int evaluated() const { return evaluated_; }
   double fastest_s() const { return fastest_s_; }  // Infinity when nothing was priced.
   double time_floor_s() const { return std::min(time_floor_s_, fastest_s_); }
+  int ruled_out() const { return ruled_out_; }  // Variants with codecs that a bound puts behind the fastest.
   double least_unfit_bytes() const { return least_unfit_bytes_; }  // Infinity when everything fits.
-  const std::vector<Skipped>& skipped() const { return skipped_; }
+  // In the order of Families().
+  std::vector<Skipped> skipped() const {
+    std::vector<Skipped> skipped;
+    for (const auto& [family, one] : skipped_) skipped.push_back(one);
+    return skipped;
+  }
 
  private:
   // What became of one variant, piece count by piece count.
   struct Tried {
+    Knobs variant;
+    int most_pieces = 1;
     std::vector<Candidate> priced;
     std::vector<double> too_large_bytes;
-    bool fastest_alone = false;  // Is listed.
+    bool given_up = false;  // It cannot be built or priced.
+    bool has_codec = false;
+    bool fastest_alone = false;      // Is listed.
+    std::optional<TaskGraph> whole;  // Of a variant with codecs: in one piece.
+    double fastest_s = std::numeric_limits<double>::infinity();
   };
 
   bool Stopped() {
@@ -104,18 +125,20 @@ class Search {
   }
 
   // What the profile lacks of all-to-all algorithms is told once for all of them.
-  void TryVariants(Family family) {
+  void AddVariants(Family family, std::vector<Knobs>& variants) {
     std::vector<CostKey> not_measured;
     for (const Knobs& variant : VariantsOf(family, workload_.layout, profile_.cluster.gpus_per_node)) {
       if (variant.all_to_all == AllToAllAlgorithm::kDirect || Find(profile_, ExchangeKey(variant)) != nullptr) {
-        for (const Knobs& coded : WithCodecs(variant, workload_)) {
-          if (CodecsKnown(coded)) TryVariant(coded);
-        }
+        variants.push_back(variant);
       } else {
         not_measured.push_back(Essential(ExchangeKey(variant)));
       }
     }
     if (!not_measured.empty()) Skip({.family = family}, MissingReason(not_measured, workload_.layout));
+  }
+
+  static bool HasCodec(const Knobs& knobs) {
+    return knobs.dispatch_codec != Codec::kNone || knobs.combine_codec != Codec::kNone;
   }
 
   // A codec that was not measured would cost nothing, and win; only one that the request names is tried like that.
@@ -139,21 +162,44 @@ class Search {
     return key;
   }
 
-  void TryVariant(const Knobs& variant) {
+  Tried& AddVariant(const Knobs& variant) {
     Tried& tried = tried_.emplace_back();
-    Knobs knobs = variant;
-    const int most = MaxPieces(variant.family, workload_);
-    const bool coded = variant.dispatch_codec != Codec::kNone || variant.combine_codec != Codec::kNone;
-    tried.fastest_alone = coded || variant.all_to_all != AllToAllAlgorithm::kDirect;
-    for (const int pieces : coded ? PowersOfTwo(most) : ChunkCounts(most)) {
-      if (Stopped()) break;
-      knobs = WithPieces(variant, pieces);
-      if (const Status status = TryChunks(knobs, tried); !status.ok()) {
-        Skip(knobs, status.message());
-        break;
+    tried.variant = variant;
+    tried.most_pieces = MaxPieces(variant.family, workload_);
+    tried.has_codec = HasCodec(variant);
+    tried.fastest_alone = tried.has_codec || variant.all_to_all != AllToAllAlgorithm::kDirect;
+    return tried;
+  }
+
+  // Last, and few pieces first, so that there are fast ones for bounds to be compared with.
+  void TryCodecs(const std::vector<Knobs>& variants) {
+    std::vector<Tried*> coded;
+    for (const Knobs& variant : variants) {
+      for (const Knobs& knobs : WithCodecs(variant, workload_)) {
+        if (HasCodec(knobs) && CodecsKnown(knobs)) coded.push_back(&AddVariant(knobs));
       }
     }
-    if (!tried.too_large_bytes.empty()) SkipTooLarge(knobs, tried);
+    for (const int pieces : PowersOfTwo(kMostChunks)) {
+      for (Tried* tried : coded) {
+        if (pieces <= tried->most_pieces && !RuledOut(*tried, pieces)) TryPieces(*tried, pieces);
+      }
+    }
+    for (const Tried* tried : coded) {
+      if (tried->priced.empty() && tried->too_large_bytes.empty() && !tried->given_up) ++ruled_out_;
+    }
+  }
+
+  bool RuledOut(const Tried& tried, int pieces) const {
+    return tried.whole && WorkInPiecesAtLeastS(*tried.whole, profile_, pieces) >= fastest_s_;
+  }
+
+  void TryPieces(Tried& tried, int pieces) {
+    if (tried.given_up || Stopped()) return;
+    const Knobs knobs = WithPieces(tried.variant, pieces);
+    if (const Status status = TryChunks(knobs, tried); !status.ok()) {
+      Skip(knobs, status.message());
+      tried.given_up = true;
+    }
   }
 
   Status TryChunks(const Knobs& knobs, Tried& tried) {
@@ -169,8 +215,14 @@ class Search {
     GraphPrices prices = PriceGraph(graph, profile_);
     if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, workload_.layout));
     ++evaluated_;
+    // Of which the fastest alone is listed, one that cannot be it need not be played; with codecs, which are less
+    // simple than all that was tried before, one that cannot be the best.
+    const double to_beat_s = tried.has_codec ? fastest_s_ : tried.fastest_s;
+    if (tried.has_codec && PiecesOf(knobs) == 1) tried.whole = graph;
+    if (tried.fastest_alone && TaskOrderFloorS(graph, prices.tasks) >= to_beat_s) return OkStatus();
     tried.priced.push_back(MakeCandidate(knobs, std::move(graph), std::move(prices), bytes));
-    fastest_s_ = std::min(fastest_s_, tried.priced.back().time_s());
+    tried.fastest_s = std::min(tried.fastest_s, tried.priced.back().time_s());
+    fastest_s_ = std::min(fastest_s_, tried.fastest_s);
     return OkStatus();
   }
 
@@ -214,6 +266,7 @@ class Search {
     const TaskOrderOutcome found = SearchTaskOrder(candidate.graph, candidate.prices.tasks, candidate.played, profile_,
                                                    options_.budget_nodes - nodes_);
     nodes_ += found.nodes;
+    if (!found.order.empty()) AddInterval(candidate);
     time_floor_s_ = std::min(time_floor_s_, found.time_floor_s);
     if (!found.finished) stop_reason_ = StopReason::kOutOfBudget;
     if (!found.order.empty() && found.time_s < candidate.time_s() - IndistinctGainS(candidate)) {
@@ -236,14 +289,15 @@ class Search {
     std::string variant;
     if (knobs.overlapped_gather) variant = "with the overlapped gather: ";
     if (knobs.all_to_all != AllToAllAlgorithm::kDirect) variant = StrCat("with ", Name(knobs.all_to_all), ": ");
-    skipped_.push_back({std::string(Name(knobs.family)), variant + reason});
+    skipped_.emplace(knobs.family, Skipped{std::string(Name(knobs.family)), variant + reason});
   }
 
-  void SkipTooLarge(const Knobs& knobs, const Tried& tried) {
+  void ReportTooLarge(const Tried& tried) {
+    if (tried.too_large_bytes.empty()) return;
     const double least_bytes = *std::ranges::min_element(tried.too_large_bytes);
     const std::string which =
         tried.priced.empty() ? "" : StrCat("for ", tried.too_large_bytes.size(), " of its chunk counts, ");
-    Skip(knobs, StrCat(which, TooLarge(least_bytes, profile_.cluster)));
+    Skip(tried.variant, StrCat(which, TooLarge(least_bytes, profile_.cluster)));
   }
 
   const Workload& workload_;
@@ -251,11 +305,12 @@ class Search {
   const PlanOptions& options_;
   std::deque<Tried> tried_;
   std::vector<Candidate> listed_;
-  std::vector<Skipped> skipped_;
+  std::multimap<Family, Skipped> skipped_;
   std::set<std::pair<Family, std::string>> told_;
   StopReason stop_reason_ = StopReason::kProvedBest;
   int evaluated_ = 0;
   int nodes_ = 0;
+  int ruled_out_ = 0;  // Variants with codecs.
   double fastest_s_ = std::numeric_limits<double>::infinity();
   double time_floor_s_ = std::numeric_limits<double>::infinity();  // Of what was not searched to its end.
   double least_unfit_bytes_ = std::numeric_limits<double>::infinity();
@@ -322,7 +377,7 @@ std::string WhyNoCandidate(const Search& search, const Cluster& cluster) {
   }
   if (search.stop_reason() == StopReason::kCancelled)
     return "Cancelled before a candidate was priced. Only the rules answered.";
-  const Skipped& first = search.skipped().front();  // No family is a candidate, so each is there.
+  const Skipped first = search.skipped().front();  // No family is a candidate, so each is there.
   return StrCat("No candidate could be priced: ", first.what, ": ", first.reason, ". Only the rules answered.");
 }
 
@@ -343,11 +398,20 @@ StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile,
   if (candidates.empty() && !HasRule(answer.rules)) return NothingLeft(answer);
 
   SortBestFirst(candidates, search.fastest_s());
+  if (!candidates.empty()) AddInterval(candidates.front());
   PutSimplestOfTiesFirst(candidates);
+  const size_t answered = options.top > 0 ? std::min<size_t>(options.top, candidates.size()) : candidates.size();
+  for (size_t i = 0; i < answered; ++i) AddInterval(candidates[i]);
+  if (const std::optional<size_t> other = RunnerUp(candidates)) AddInterval(candidates[*other]);
   answer.explanation = candidates.empty() ? WhyNoCandidate(search, profile.cluster) : Explain(candidates);
+  if (search.ruled_out() > 0 && !candidates.empty()) {
+    answer.explanation += StrCat(" Not listed: ", search.ruled_out(),
+                                 " variants with codecs, whose longest path or busiest stream alone takes longer than "
+                                 "the fastest.");
+  }
   for (const Candidate& candidate : candidates) notes.Merge(candidate.prices.notes);
   answer.warnings = notes.Warnings();
-  if (options.top > 0 && candidates.size() > static_cast<size_t>(options.top)) candidates.resize(options.top);
+  candidates.resize(answered);
   for (const Candidate& candidate : candidates) answer.candidates.push_back(PlanOf(candidate));
   return answer;
 }

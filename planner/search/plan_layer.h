@@ -18,7 +18,7 @@ namespace moeplan {
 
 // Beyond, a pipeline's own order is close to the best and the number of orders is not.
 inline constexpr int kMostOrderedPieces = 8;
-inline constexpr int kDefaultBudgetNodes = 100000;
+inline constexpr int kDefaultBudgetNodes = 10000;
 
 struct PlanOptions {
   int top = 0;                             // How many candidates to return; 0: all that are listed.
@@ -35,6 +35,9 @@ struct PlanOptions {
 // intervals) the best is the simplest candidate within 3 % of the fastest, or within its interval if that is narrower
 // (docs/decisions/0005): a gain that measurements cannot tell is none, and buys no other launch order either. What
 // cannot be priced or does not fit cluster.device_memory_bytes is named in skipped_candidates; memory is asked first.
+//
+// Variants with codecs are tried last and listed only where no bound puts them behind the fastest; the explanation
+// counts the others.
 //
 // search.time_floor_s: no graph of the space ends earlier, in no launch order. The bounds of orders take contention as
 // none, so that on profiles with contention it may lie below the best; PROVED_BEST then says that all was searched:

@@ -15,7 +15,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <numeric>
+#include <functional>
+#include <random>
 #include <tuple>
 
 #include "models/check.h"
@@ -32,10 +33,11 @@ struct State {
   std::array<std::int16_t, kMostOrderedStages> started = {};           // Tasks, by stage.
   std::array<std::int8_t, kMostOrderedLanes> last = {-1, -1, -1, -1};  // The stage started last, by lane.
   std::array<double, kMostOrderedLanes> free_s = {};                   // By lane.
-  double start_s = 0;                                                  // Of the task started last.
-  double floor_s = 0;                                                  // No order that begins like this ends earlier.
-  int step = -1;                                                       // How this was reached; of a child: its parent.
-  int stage = -1;                                                      // Started last.
+  std::uint64_t kind = 0;  // Of what has started and what was last: equal where those are.
+  double start_s = 0;      // Of the task started last.
+  double floor_s = 0;      // No order that begins like this ends earlier.
+  int step = -1;           // How this was reached; of a child: its parent.
+  int stage = -1;          // Started last.
 };
 
 struct Step {
@@ -47,6 +49,9 @@ class StageOrderSearch {
  public:
   explicit StageOrderSearch(std::span<const OrderedStage> stages) : stages_(stages), after_s_(stages.size(), 0) {
     for (const OrderedStage& stage : stages) tasks_ += stage.tasks;
+    std::mt19937_64 any(0);  // Where kinds meet by chance, states are compared whole.
+    for (std::uint64_t& kind : kinds_) kind = any();
+    for (std::uint64_t& kind : lane_kinds_) kind = any();
     for (int stage = Count() - 1; stage >= 0; --stage) {
       for (const StageNeed& need : stages_[stage].needs) {
         const double path_s = after_s_[stage] + (need.all ? stages_[stage].tasks : 1) * TimeS(stage);
@@ -162,6 +167,7 @@ class StageOrderSearch {
     State child = state;
     child.start_s = StartS(state, stage);
     child.free_s[LaneOf(stage)] = child.start_s + TimeS(stage);
+    child.kind += kinds_[stage] + lane_kinds_[LaneOf(stage)] * (stage - child.last[LaneOf(stage)]);
     child.last[LaneOf(stage)] = static_cast<std::int8_t>(stage);
     child.started[stage] += 1;
     child.stage = stage;
@@ -209,23 +215,26 @@ class StageOrderSearch {
   // ---- Which states are kept.
 
   static bool Alike(const State& a, const State& b) {
-    return std::tie(a.started, a.last) == std::tie(b.started, b.last);
+    return a.kind == b.kind && a.last == b.last && a.started == b.started;
   }
 
-  static std::vector<State> Undominated(std::vector<State> states) {
-    std::vector<int> by_kind(states.size());
-    std::iota(by_kind.begin(), by_kind.end(), 0);
-    std::ranges::stable_sort(by_kind, {},
-                             [&](int i) { return std::tie(states[i].started, states[i].last, states[i].free_s); });
+  static std::vector<State> Undominated(const std::vector<State>& states) {
+    std::vector<const State*> by_kind;
+    by_kind.reserve(states.size());
+    for (const State& state : states) by_kind.push_back(&state);
+    std::ranges::sort(by_kind, [](const State* a, const State* b) {
+      if (a->kind != b->kind) return a->kind < b->kind;
+      return std::tie(a->started, a->last, a->free_s, a->step, a->stage) <
+             std::tie(b->started, b->last, b->free_s, b->step, b->stage);
+    });
     std::vector<State> kept;
     size_t first_alike = 0;
-    for (const int i : by_kind) {
-      const State& state = states[i];
-      if (kept.empty() || !Alike(kept.back(), state)) first_alike = kept.size();
+    for (const State* state : by_kind) {
+      if (!kept.empty() && !Alike(kept.back(), *state)) first_alike = kept.size();
       const bool dominated = std::any_of(
           kept.begin() + static_cast<std::ptrdiff_t>(first_alike), kept.end(),
-          [&](const State& other) { return std::ranges::equal(other.free_s, state.free_s, std::less_equal<>()); });
-      if (!dominated) kept.push_back(state);
+          [&](const State& other) { return std::ranges::equal(other.free_s, state->free_s, std::less_equal()); });
+      if (!dominated) kept.push_back(*state);
     }
     return kept;
   }
@@ -241,6 +250,8 @@ class StageOrderSearch {
   std::span<const OrderedStage> stages_;
   std::vector<double> after_s_;  // By stage: the least time from the end of its last task to the end of all.
   int tasks_ = 0;
+  std::array<std::uint64_t, kMostOrderedStages> kinds_;
+  std::array<std::uint64_t, kMostOrderedLanes> lane_kinds_;
   StageOrder best_;
   double best_s_ = kForever;
   std::vector<Step> steps_;            // Of this pass.

@@ -200,7 +200,7 @@ TEST(ExtensionTest, AnOwnExpertIsPricedByWhatIsMostLikeIt) {
   Profile profile = profile_with({{forward, 3}, {asked.kernel, 4}});
   profile.kernels.push_back({.key = {.kernel = forward, .contention = Contention::kWithAllToAll},
                              .model = {.curve = AlphaBeta{0, 6}, .size_high = 1e9}});
-  EXPECT_EQ(Pricer(profile).Slowdown(asked, Contention::kWithAllToAll, 1), 2);
+  EXPECT_EQ(Pricer(profile).Slowdown(asked, Contention::kWithAllToAll, 1).mid, 2);
 }
 
 TEST(ExtensionTest, AnExpertOfThreeMatricesIsNotOneOfTwo) {

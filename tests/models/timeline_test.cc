@@ -112,15 +112,6 @@ TEST(TimelineTest, OfSeveralContendersTheWorstCounts) {
   EXPECT_NEAR(Play(graph.graph(), prices).end_s[0], 2 + 31.0 / 6, 1e-12);
 }
 
-TEST(TimelineTest, LowAndHighEstimatesPlayTheirOwnTimes) {
-  TwoStreams two;
-  const std::vector<TaskPrice> prices = {{.time_s = 3, .low_s = 2, .high_s = 5},
-                                         {.time_s = 2, .low_s = 1, .high_s = 7}};
-  EXPECT_EQ(Play(two.graph.graph(), prices).total_s, 3);
-  EXPECT_EQ(Play(two.graph.graph(), prices, Estimate::kLow).total_s, 2);
-  EXPECT_EQ(Play(two.graph.graph(), prices, Estimate::kHigh).total_s, 7);
-}
-
 TEST(TimelineTest, AnEmptyGraphTakesNoTime) { EXPECT_EQ(Play(TaskGraph{}, {}).total_s, 0); }
 
 TEST(TimelineTest, NamesComeFromTheGraph) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
@@ -205,13 +206,30 @@ TEST(PlanLayerTest, AGainThatMeasurementsCannotTellIsNone) {
   EXPECT_DOUBLE_EQ(measured.search.time_floor_s, 7.9);
 }
 
-TEST(PlanLayerTest, IntervalsAreTheTimelinesOfAllLowAndAllHighTimes) {
+TEST(PlanLayerTest, ACostErrsAlikeWhereverItIsAsked) {
   Profile profile = PlainProfile();
   profile.collectives[0].model.fit = FitQuality{.interval_low_ratio = 0.5, .interval_high_ratio = 3};
   const Plan best = Answer(PlainWorkload(), profile).candidates.front();
   EXPECT_DOUBLE_EQ(best.predicted_time_s, 7);
-  EXPECT_DOUBLE_EQ(best.low_s, 6);    // Two all-to-alls of 0.5 s instead of 1.
-  EXPECT_DOUBLE_EQ(best.high_s, 11);  // Of 3 s.
+  // Two all-to-alls of 0.5 s, or of 3 s, instead of 1; and 7 % of all for another hour.
+  EXPECT_DOUBLE_EQ(best.low_s, 7 - std::hypot(1, 0.49));
+  EXPECT_DOUBLE_EQ(best.high_s, 7 + std::hypot(4, 0.49));
+}
+
+TEST(PlanLayerTest, CostsErrIndependentlyOfEachOther) {
+  Profile profile = PlainProfile();
+  profile.collectives[0].model.fit = FitQuality{.interval_low_ratio = 0.5, .interval_high_ratio = 3};
+  for (KernelModel& kernel : profile.kernels) {
+    if (kernel.key.kernel == Kernel::kExpertGemm) {
+      kernel.model.fit = FitQuality{.interval_low_ratio = 0.75, .interval_high_ratio = 2};
+    }
+  }
+  const Plan best = Answer(PlainWorkload(), profile).candidates.front();
+  const auto expert = std::ranges::find(best.timeline, TaskKind::kExpert, &TaskTiming::kind);
+  const double expert_s = expert->end_s - expert->start_s;
+  EXPECT_GT(expert_s, 0);
+  EXPECT_DOUBLE_EQ(best.low_s, 7 - std::hypot(1, 0.25 * expert_s, 0.49));
+  EXPECT_DOUBLE_EQ(best.high_s, 7 + std::hypot(4, expert_s, 0.49));
 }
 
 TEST(PlanLayerTest, MemoryIsBuffersAndExpertWeights) {
@@ -545,10 +563,6 @@ TEST(PlanLayerTest, TheExplanationSaysWhetherIntervalsOverlap) {
   Profile profile = SlowCopyProfile();
   EXPECT_THAT(Answer(SmallWorkload(), profile).explanation, HasSubstr("(no interval known)"));
   for (CollectiveModel& entry : profile.collectives) {
-    entry.model.fit = FitQuality{.interval_low_ratio = 0.999999, .interval_high_ratio = 1.000001};
-  }
-  EXPECT_THAT(Answer(SmallWorkload(), profile).explanation, HasSubstr("; their intervals do not overlap."));
-  for (CollectiveModel& entry : profile.collectives) {
     entry.model.fit = FitQuality{.interval_low_ratio = 0.5, .interval_high_ratio = 2};
   }
   EXPECT_THAT(Answer(SmallWorkload(), profile).explanation, HasSubstr("; their intervals overlap."));
@@ -578,7 +592,9 @@ Candidate RowOf(int tasks, const Knobs& knobs, const CostKey& key, double time_s
     graph.tasks.push_back({.kind = TaskKind::kAllToAll, .stream = StreamKind::kInterNode, .op = op});
     prices.tasks.push_back({.time_s = time_s, .low_s = time_s - uncertain_s, .high_s = time_s + uncertain_s, .key = 0});
   }
-  return MakeCandidate(knobs, graph, prices, /*memory_bytes=*/0);
+  Candidate row = MakeCandidate(knobs, graph, prices, /*memory_bytes=*/0);
+  AddInterval(row);
+  return row;
 }
 
 // One all-to-all of 1 s against three gathers of 0.5 s: at 1.5 times the all-to-all's time they tie.
@@ -589,6 +605,13 @@ TEST(ExplainTest, FlipFactorIsWhereTheTimesMeet) {
   // The other's own operation has to become faster: 3·0.5·f < 1.
   EXPECT_NEAR(FlipFactor(best, other, gather).value(), 2.0 / 3, 1e-9);
   EXPECT_EQ(FlipFactor(best, other, CostKey(kSaa)), std::nullopt);
+}
+
+TEST(ExplainTest, IntervalsThatDoNotMeetAreSaidNotToOverlap) {
+  const CostKey all_to_all = Over(Collective::kAllToAll, {2, 1});
+  const Candidate best = RowOf(1, {.family = Family::kParmS1}, all_to_all, 1, /*uncertain_s=*/0.001);
+  const Candidate slow = RowOf(1, {.family = Family::kParmS2}, all_to_all, 1.5, /*uncertain_s=*/0.001);
+  EXPECT_THAT(Explain({best, slow}), HasSubstr("; their intervals do not overlap."));
 }
 
 TEST(ExplainTest, AFasterRunnerUpThatLostANearTieIsCalledWhatItIs) {
