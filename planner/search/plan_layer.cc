@@ -11,6 +11,7 @@
 #include "models/memory/graph_memory.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
+#include "planner/gradients/place_gradients.h"
 #include "planner/rules/monta.h"
 #include "planner/rules/parm.h"
 #include "planner/rules/schemoe.h"
@@ -142,8 +143,10 @@ class Search {
     graph = PartOf(std::move(graph), workload_.phase);
     GraphPrices prices = PriceGraph(graph, profile_);
     if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, workload_.layout));
+    ASSIGN_OR_RETURN(PlacedGradients placed, PlaceGradients(std::move(graph), std::move(prices), workload_, profile_));
     ++evaluated_;
-    tried.priced.push_back(MakeCandidate(knobs, std::move(graph), std::move(prices), bytes));
+    tried.priced.push_back(MakeCandidate(knobs, std::move(placed.graph), std::move(placed.prices), bytes));
+    tried.priced.back().gradients = std::move(placed.exchange);
     fastest_s_ = std::min(fastest_s_, tried.priced.back().time_s());
     return OkStatus();
   }
