@@ -476,7 +476,6 @@ TEST(PlanLayerGradientsTest, AScheduleThatLeavesGapsCanBecomeTheBest) {
   workload.gradient_bytes = 1 << 20;
   const PlanAnswer with = Answer(workload, profile);
   const Plan &alone = without.candidates.front(), &best = with.candidates.front();
-  for (const Plan& p : with.candidates) std::printf("%d %d %d %g %g\n", (int)p.knobs.family, p.knobs.chunks, p.knobs.partition_degree, p.predicted_time_s, p.gradients.exposed_s);
   EXPECT_NE(best.knobs, alone.knobs);
   EXPECT_GT(WithKnobs(without, best.knobs)->predicted_time_s, alone.predicted_time_s);
   EXPECT_LT(best.predicted_time_s, WithKnobs(with, alone.knobs)->predicted_time_s);
