@@ -56,8 +56,8 @@ StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, cons
                                   LayerGradients* gradients) {
   ASSIGN_OR_RETURN(Workload workload, ResolveWorkload(plan.workload, plan.cluster));
   if (Ranks(plan.cluster) != rank.world().size()) return error::WrongRanks(Ranks(plan.cluster), rank.world().size());
-  ASSIGN_OR_RETURN(const TaskGraph graph,
-                   BuildPlan({.knobs = plan.knobs, .gradients = plan.gradients}, workload, plan.cluster));
+  const Plan candidate = {.knobs = plan.knobs, .order = plan.order, .gradients = plan.gradients};
+  ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, workload, plan.cluster));
   const LayerShard shard = ShardOf(workload.layer, workload.layout, rank.StageRank(workload.layout));
   RETURN_IF_ERROR(CheckWeights(weights, workload.layer, shard));
   if (workload.phase != Phase::kForward) RETURN_IF_ERROR(CheckGradients(gradients, workload.layer, shard));

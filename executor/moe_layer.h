@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "executor/runtime/rank_runtime.h"
@@ -18,13 +19,14 @@
 
 namespace moeplan {
 
-// What runs and where: of a PlanAnswer the workload, and the knobs and gradients of one of its candidates, or all made
-// by hand.
+// What runs and where: of a PlanAnswer the workload, and the knobs, the order and the gradients of one of its
+// candidates, or all made by hand.
 struct LayerPlan {
   Workload workload;  // Resolved or not. Its phase says whether the layer can run backward.
   Cluster cluster;
   Knobs knobs;
-  GradientExchange gradients;  // Where the workload has gradient_bytes.
+  std::vector<std::string> order;  // Of the candidate: how its tasks are launched. Empty: as the schedule says.
+  GradientExchange gradients;      // Of the candidate, where the workload has gradient_bytes.
 };
 
 class MoeLayer {

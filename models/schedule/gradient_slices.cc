@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "models/schedule/schedules.h"
+#include "models/schedule/launch_order.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -15,6 +15,8 @@ namespace {
 Status BadSlice(size_t slice, const char* field, const std::string& found, const std::string& expected) {
   return InvalidInput(StrCat("gradients.slices[", slice, "].", field, ": found ", found, ", expected ", expected));
 }
+
+std::string NameOf(size_t slice) { return StrCat("dense_gradients.", slice + 1); }
 
 class SliceInsertion {
  public:
@@ -89,7 +91,7 @@ class SliceInsertion {
   }
 
   Task TaskOf(size_t slice, const std::vector<TaskId>& moved) {
-    const std::string name = StrCat("dense_gradients.", slice + 1);
+    const std::string name = NameOf(slice);
     const double bytes = slices_[slice].bytes;
     const BufferId buffer = static_cast<BufferId>(graph_.buffers.size());
     graph_.buffers.push_back({.name = name, .rows_per_cell = 1, .expected_rows_per_cell = 1, .row_bytes = bytes});
@@ -124,7 +126,9 @@ StatusOr<TaskGraph> WithGradientSlices(TaskGraph graph, std::span<const Gradient
 }
 
 StatusOr<TaskGraph> BuildPlan(const Plan& plan, const Workload& workload, const Cluster& cluster) {
-  ASSIGN_OR_RETURN(TaskGraph graph, BuildSchedule(plan.knobs, workload, cluster));
+  std::vector<std::string> order = plan.order;
+  for (size_t slice = 0; slice < plan.gradients.slices.size(); ++slice) std::erase(order, NameOf(slice));
+  ASSIGN_OR_RETURN(TaskGraph graph, BuildPlanned(plan.knobs, order, workload, cluster));
   double bytes = 0;
   for (const GradientSlice& slice : plan.gradients.slices) bytes += slice.bytes;
   const double expected = GroupSize(Group::kDenseReplicas, workload.layout) > 1 ? workload.gradient_bytes : 0;

@@ -24,8 +24,9 @@ StreamKind StreamOf(Group group, const Layout& layout, int gpus_per_node);
 // launch order.
 StatusOr<TaskGraph> WithGradientSlices(TaskGraph graph, std::span<const GradientSlice> slices);
 
-// What runs of a plan: its schedule, with the slices of its gradients. kInvalidInput also when these are not the
-// workload's gradient_bytes.
+// The graph that a plan stands for: its schedule in its order (BuildPlanned), with the slices of its gradients where
+// they say, whose names in the order play no part. kInvalidInput also when the slices are not the workload's
+// gradient_bytes.
 StatusOr<TaskGraph> BuildPlan(const Plan& plan, const Workload& workload, const Cluster& cluster);
 
 }  // namespace moeplan
