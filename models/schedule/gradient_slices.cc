@@ -127,15 +127,17 @@ StatusOr<TaskGraph> WithGradientSlices(TaskGraph graph, std::span<const Gradient
 
 StatusOr<TaskGraph> BuildPlan(const Plan& plan, const Workload& workload, const Cluster& cluster) {
   std::vector<std::string> order = plan.order;
-  for (size_t slice = 0; slice < plan.gradients.slices.size(); ++slice) std::erase(order, NameOf(slice));
-  ASSIGN_OR_RETURN(TaskGraph graph, BuildPlanned(plan.knobs, order, workload, cluster));
   double bytes = 0;
-  for (const GradientSlice& slice : plan.gradients.slices) bytes += slice.bytes;
+  for (size_t slice = 0; slice < plan.gradients.slices.size(); ++slice) {
+    bytes += plan.gradients.slices[slice].bytes;
+    std::erase(order, NameOf(slice));
+  }
   const double expected = GroupSize(Group::kDenseReplicas, workload.layout) > 1 ? workload.gradient_bytes : 0;
   if (bytes != expected) {
     return InvalidInput(StrCat("gradients.slices: found ", bytes, " bytes in all, expected ", expected,
                                ", which is what the workload's gradientBytes have to exchange"));
   }
+  ASSIGN_OR_RETURN(TaskGraph graph, BuildPlanned(plan.knobs, order, workload, cluster));
   return WithGradientSlices(std::move(graph), plan.gradients.slices);
 }
 
