@@ -87,6 +87,18 @@ TEST(PlaceGradientsTest, WhatFitsWholeIsNotCut) {
   EXPECT_EQ(placed.exchange.exposed_s, 0);
 }
 
+TEST(PlaceGradientsTest, TheRoomiestGapsAreFilledFirst) {
+  // All-to-alls 0–2, 6–8 and 18–20 with experts between: gaps of 4 and 10 seconds, which hold 2 and 8 bytes.
+  HandMadeGraph graph(kLayer, kLayout, kGpus);
+  TaskId last = graph.AllToAll(Group::kExpert, 2);
+  for (const double flops : {4, 10}) last = graph.AllToAll(Group::kExpert, 2, {graph.Expert(flops, {last})});
+  EXPECT_THAT(Placed(graph.graph(), PlainProfile(), WithGradients(8)).exchange.slices,
+              ElementsAre(GradientSlice{"ALL_TO_ALL.2", "ALL_TO_ALL.4", 8, 17, 8}));
+  EXPECT_THAT(Placed(graph.graph(), PlainProfile(), WithGradients(10)).exchange.slices,
+              ElementsAre(GradientSlice{"ALL_TO_ALL.0", "ALL_TO_ALL.2", 2, 5, 2},
+                          GradientSlice{"ALL_TO_ALL.2", "ALL_TO_ALL.4", 8, 17, 8}));
+}
+
 TEST(PlaceGradientsTest, NoPieceIsSmallerThanTheSmallestChunk) {
   // 8 of 12 bytes would fit, and leave 4; with at least 6 a piece, 6 go there and 6 come after.
   const PlacedGradients placed = Placed(OneGap().graph(), PlainProfile(), WithGradients(12, /*min_chunk_bytes=*/5));
