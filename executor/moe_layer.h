@@ -19,13 +19,14 @@
 
 namespace moeplan {
 
-// What runs and where: of a PlanAnswer the workload, and the knobs and the order of one of its candidates, or all made
-// by hand.
+// What runs and where: of a PlanAnswer the workload, and the knobs, the order and the gradients of one of its
+// candidates, or all made by hand.
 struct LayerPlan {
   Workload workload;  // Resolved or not. Its phase says whether the layer can run backward.
   Cluster cluster;
   Knobs knobs;
   std::vector<std::string> order;  // Of the candidate: how its tasks are launched. Empty: as the schedule says.
+  GradientExchange gradients;      // Of the candidate, where the workload has gradient_bytes.
 };
 
 class MoeLayer {
@@ -52,6 +53,10 @@ class MoeLayer {
   // E rows of M: the gradient of the gate's weights after the last Backward, which overwrites it. That of the own
   // source batch, whole on every rank of the MP group. Empty where the plan's phase is FORWARD.
   std::span<const float> gate_gradient() const;
+
+  // What the slices of the plan's gradients sum over the replicas of dense layers, in launch order, in device memory:
+  // the job writes its own before Backward, which leaves their sums. Elements of bytes_per_element.
+  std::vector<std::span<std::byte>> dense_gradients() { return runner_->dense_gradients(); }
 
   // Of the tokens that this rank answers for, in the last Forward.
   RouterStatistics router_statistics() const { return runner_->router_statistics(); }

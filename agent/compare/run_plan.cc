@@ -31,7 +31,8 @@ StatusOr<int> Bench::Add(const Plan& plan) {
   v1::RankCommand command;
   command.mutable_prepare()->set_graph(graph);
   *command.mutable_prepare()->mutable_workload() = ToProto(workload_);
-  *command.mutable_prepare()->mutable_plan() = ToProto(Plan{.knobs = plan.knobs, .order = plan.order});
+  *command.mutable_prepare()->mutable_plan() =
+      ToProto(Plan{.knobs = plan.knobs, .order = plan.order, .gradients = plan.gradients});
   ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command, "prepare " + graphs_[graph]));
   return graph;
 }

@@ -53,12 +53,16 @@ void PrintRules(const RuleAnswers& rules) {
 void PrintCandidates(const PlanAnswer& answer) {
   std::vector<std::vector<std::string>> rows = {
       {"schedule", "predicted", "90 % interval", "exposed communication", "memory"}};
+  const bool exchanges = answer.workload.gradient_bytes > 0;
+  if (exchanges) rows.front().insert(rows.front().end(), {"gradients hidden", "exposed"});
   for (const Plan& plan : answer.candidates) {
     char memory[32];
     std::snprintf(memory, sizeof memory, "%.1f MB", plan.memory_bytes / 1e6);
     rows.push_back({KnobsText(plan.knobs), Duration(plan.predicted_time_s),
                     StrCat(Duration(plan.low_s), " – ", Duration(plan.high_s)), Duration(plan.exposed_communication_s),
                     memory});
+    if (!exchanges) continue;
+    rows.back().insert(rows.back().end(), {Duration(plan.gradients.hidden_s), Duration(plan.gradients.exposed_s)});
   }
   std::fputs(Table(rows).c_str(), stdout);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "executor/codec/codec.h"
 #include "executor/host/elements.h"
@@ -69,6 +70,9 @@ class Runner final : public GraphRunner {
       ended_.push_back(context_.device.MakeEvent());
       PairCells(graph_.tasks[i]);
     }
+    const bool exchanges =
+        std::ranges::any_of(graph_.tasks, [](const Task& task) { return SummedGradients(task).has_value(); });
+    if (exchanges) RETURN_IF_ERROR(context_.groups.JoinReplicas(graph_.layout));
     return PrepareAllToAlls();
   }
 
@@ -98,6 +102,13 @@ class Runner final : public GraphRunner {
   std::byte* output_gradient() override { return DataOf(graph_.output_gradient); }
   const std::byte* input_gradient() const override { return DataOf(graph_.input_gradient); }
   const float* gate_gradient() const override { return reinterpret_cast<const float*>(DataOf(graph_.gate_gradient)); }
+  std::vector<std::span<std::byte>> dense_gradients() override {
+    std::vector<std::span<std::byte>> slices;
+    for (const Task& task : graph_.tasks) {
+      if (const auto buffer = SummedGradients(task)) slices.push_back(BytesOf(*buffer));
+    }
+    return slices;
+  }
   Routing routing() const override { return RoutingOf(GateTask().routing); }
 
   RoutedRows routed_rows() const override {
@@ -110,6 +121,13 @@ class Runner final : public GraphRunner {
   RouterStatistics router_statistics() const override { return StatisticsOf(router_sums_, graph_.layer.experts); }
 
  private:
+  // The buffer of a slice of dense gradients.
+  static std::optional<BufferId> SummedGradients(const Task& task) {
+    const auto* op = std::get_if<CollectiveOp>(&task.op);
+    if (op == nullptr || op->group != Group::kDenseReplicas) return std::nullopt;
+    return op->in;
+  }
+
   void Queue(Phase phase) {
     const TaskRange range = TasksOf(graph_, phase);
     for (TaskId id = range.first; id < range.end; ++id) {
@@ -491,11 +509,22 @@ Stream& RankStreams::inside_nodes() {
 
 StatusOr<GroupCommunicators> GroupCommunicators::Make(Communicator& world, const Layout& layout) {
   GroupCommunicators groups;
+  groups.world_ = &world;
   for (const Group group : kGroups) {
-    const int color = MembersOf(group, layout, world.rank()).front();
-    ASSIGN_OR_RETURN(groups.communicators_[static_cast<size_t>(group)], world.Split(color));
+    ASSIGN_OR_RETURN(groups.communicators_[static_cast<size_t>(group)], groups.Join(group, layout));
   }
   return groups;
+}
+
+StatusOr<std::unique_ptr<Communicator>> GroupCommunicators::Join(Group group, const Layout& layout) {
+  return world_->Split(MembersOf(group, layout, world_->rank()).front());
+}
+
+Status GroupCommunicators::JoinReplicas(const Layout& layout) {
+  std::unique_ptr<Communicator>& replicas = communicators_[static_cast<size_t>(Group::kDenseReplicas)];
+  if (replicas != nullptr) return OkStatus();
+  ASSIGN_OR_RETURN(replicas, Join(Group::kDenseReplicas, layout));
+  return OkStatus();
 }
 
 StatusOr<AllToAllTeams*> GroupCommunicators::TeamsOf(Group group, const GroupShape& shape, int rank) {

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,14 +47,21 @@ class RankStreams {
 
 class GroupCommunicators {
  public:
-  // Splits `world` (the ranks of the stage) into the groups of `layout`. Collective; blocks.
+  // Splits `world` (the ranks of the stage), which must outlive this, into the groups of `layout`. Collective; blocks.
   static StatusOr<GroupCommunicators> Make(Communicator& world, const Layout& layout);
+  // kDenseReplicas only once JoinReplicas has been called.
   Communicator& operator[](Group group) { return *communicators_[static_cast<size_t>(group)]; }
+  // Splits off kDenseReplicas, which most layers have no use for. `layout`: that of Make, resolved. The first call is
+  // collective and blocks.
+  Status JoinReplicas(const Layout& layout);
   // Of a group that has the shape and where the own rank is `rank`. The first call splits: collective, blocks.
   StatusOr<AllToAllTeams*> TeamsOf(Group group, const GroupShape& shape, int rank);
 
  private:
-  std::array<std::unique_ptr<Communicator>, std::size(kGroups)> communicators_;
+  StatusOr<std::unique_ptr<Communicator>> Join(Group group, const Layout& layout);
+
+  Communicator* world_ = nullptr;
+  std::array<std::unique_ptr<Communicator>, kGroupCount> communicators_;
   std::array<std::unique_ptr<AllToAllTeams>, std::size(kGroups)> teams_;  // Null until asked for.
 };
 
@@ -86,6 +94,8 @@ class GraphRunner {
   virtual std::byte* output_gradient() = 0;
   virtual const std::byte* input_gradient() const = 0;
   virtual const float* gate_gradient() const = 0;
+  // What each slice of dense gradients sums, in launch order: write before Enqueue, read after Synchronize.
+  virtual std::vector<std::span<std::byte>> dense_gradients() = 0;
   virtual Routing routing() const = 0;
   // The rows of `routing` that describe tokens this rank answers for: [first, first + count), and the first of those
   // tokens within the source batch.

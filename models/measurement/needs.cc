@@ -268,6 +268,21 @@ int RoundOf(int i, int count) {
 
 bool HeavierFirst(const Need& a, const Need& b) { return a.weight > b.weight; }
 
+// Slices of gradients, from the whole to what chunks may be: where they run, experts and all-to-alls may, too.
+void AddGradients(const Workload& workload, const Cluster& cluster, NeedList& list) {
+  constexpr double kSmallestShare = 1.0 / 1024;
+  const CollectiveKey key =
+      KeyOf(Collective::kAllReduce, Group::kDenseReplicas, workload.layout, cluster.gpus_per_node);
+  const double whole = workload.gradient_bytes, least = std::max(workload.min_chunk_bytes, whole * kSmallestShare);
+  if (key.group.size == 1) return;
+  for (double bytes = whole; bytes > 0 && (bytes == whole || bytes >= least); bytes /= 2) {
+    list.Add(key, bytes);
+    for (const Contention contention : {Contention::kWithExpertGemm, Contention::kWithAllToAll}) {
+      list.AddContended(key, contention, bytes, kContendedShare);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Need> NeedsOf(const std::vector<Workload>& resolved, const Cluster& cluster) {
@@ -278,6 +293,7 @@ std::vector<Need> NeedsOf(const std::vector<Workload>& resolved, const Cluster& 
     AddParm(workload, ask);
     AddMonta(workload, ask);
     AddSchemoe(workload, ask);
+    AddGradients(workload, cluster, list);
   }
   return list.Needs();
 }

@@ -56,17 +56,38 @@ struct TaskTiming {
 };
 using Timeline = std::vector<TaskTiming>;
 
+// A piece of the all-reduce of dense gradients, on the stream of its group.
+struct GradientSlice {
+  std::string after_task;   // Whose end starts it; empty: it waits for nothing but its stream.
+  std::string before_task;  // What its stream runs next; empty: nothing but later slices.
+  double start_s = 0;
+  double end_s = 0;
+  double bytes = 0;
+
+  friend bool operator==(const GradientSlice&, const GradientSlice&) = default;
+};
+
+// How gradient_bytes are exchanged beside a layer. Empty and 0 where there are none, or nobody to exchange them with.
+struct GradientExchange {
+  std::vector<GradientSlice> slices;  // In launch order, whole elements each, gradient_bytes in all.
+  double hidden_s = 0;                // Of the time that slices run, what passes before the layer ends,
+  double exposed_s = 0;               // and what passes after.
+
+  friend bool operator==(const GradientExchange&, const GradientExchange&) = default;
+};
+
 struct Plan {
   Knobs knobs;
   std::vector<std::string> order;  // Task names by start time.
-  double predicted_time_s = 0;
-  double low_s = 0;  // 90 % interval.
+  double predicted_time_s = 0;     // Of everything on the timeline, slices of gradients too.
+  double low_s = 0;                // 90 % interval.
   double high_s = 0;
   double communication_time_s = 0;     // Sum over communication tasks.
   double exposed_communication_s = 0;  // While no compute runs.
   double compute_time_s = 0;
   double memory_bytes = 0;
   Timeline timeline;
+  GradientExchange gradients;
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/check.h"
+#include "models/schedule/gradient_slices.h"
 #include "models/text.h"
 #include "models/workload/codec.h"
 
@@ -156,8 +157,7 @@ BufferId GraphBuilder::ViewOfChunk(BufferId all, BufferId piece) {
 }
 
 StreamKind GraphBuilder::StreamOf(Group group) const {
-  const GroupShape shape = ShapeOf(group, graph_.layout, graph_.gpus_per_node);
-  return shape.ranks_per_node == shape.size ? StreamKind::kIntraNode : StreamKind::kInterNode;
+  return moeplan::StreamOf(group, graph_.layout, graph_.gpus_per_node);
 }
 
 std::vector<TaskId> GraphBuilder::WritersOf(BufferId buffer) const {

@@ -12,6 +12,7 @@ std::string_view Name(Group group) {
     case Group::kShard: return "ESP";
     case Group::kExpert: return "EP";
     case Group::kExpertShard: return "EP&ESP";
+    case Group::kDenseReplicas: return "CP&DP";
   }
   return "?";
 }
@@ -22,27 +23,34 @@ int GroupSize(Group group, const Layout& layout) {
     case Group::kShard: return layout.expert_sharding_parallel;
     case Group::kExpert: return layout.expert_parallel;
     case Group::kExpertShard: return layout.expert_parallel * layout.expert_sharding_parallel;
+    case Group::kDenseReplicas: return layout.context_parallel * layout.data_parallel;
   }
   return 1;
 }
 
+namespace {
+
+// From a member of the group to the next.
+int StrideOf(Group group, const Layout& layout) {
+  switch (group) {
+    case Group::kExpert: return layout.expert_sharding_parallel;
+    case Group::kDenseReplicas: return layout.tensor_parallel;
+    default: return 1;
+  }
+}
+
+}  // namespace
+
 GroupShape ShapeOf(Group group, const Layout& layout, int gpus_per_node) {
   const int size = GroupSize(group, layout);
-  const int stride = group == Group::kExpert ? layout.expert_sharding_parallel : 1;
-  return {size, std::max(1, std::min(size, gpus_per_node / stride))};
+  return {size, std::max(1, std::min(size, gpus_per_node / StrideOf(group, layout)))};
 }
 
 std::vector<int> MembersOf(Group group, const Layout& layout, int rank) {
   MOEPLAN_CHECK(rank >= 0);
-  const int size = GroupSize(group, layout);
-  const int shards = layout.expert_sharding_parallel;
+  const int size = GroupSize(group, layout), stride = StrideOf(group, layout), block = size * stride;
   std::vector<int> members;
-  if (group == Group::kExpert) {
-    const int block = size * shards;
-    for (int i = 0; i < size; ++i) members.push_back(rank / block * block + i * shards + rank % shards);
-  } else {
-    for (int i = 0; i < size; ++i) members.push_back(rank / size * size + i);
-  }
+  for (int i = 0; i < size; ++i) members.push_back(rank / block * block + i * stride + rank % stride);
   return members;
 }
 

@@ -16,8 +16,13 @@ enum class Group {
   kShard,        // ESP: N_ESP consecutive ranks.
   kExpert,       // EP: N_EP ranks, N_ESP apart.
   kExpertShard,  // EP&ESP: N_EP·N_ESP consecutive ranks.
+  // CP&DP: the CP·DP ranks of equal place in their MP group. They hold the same dense weights, so dense gradients are
+  // summed over them; the MoE layer itself has no use for them.
+  kDenseReplicas,
 };
+// Those that the layer's schedules may talk over.
 inline constexpr Group kGroups[] = {Group::kTensor, Group::kShard, Group::kExpert, Group::kExpertShard};
+inline constexpr int kGroupCount = 5;
 
 // What cost models know of a group.
 struct GroupShape {
@@ -27,9 +32,10 @@ struct GroupShape {
   friend auto operator<=>(const GroupShape&, const GroupShape&) = default;
 };
 
-// "MP", "ESP", "EP" or "EP&ESP", as messages and explanations call it.
+// "MP", "ESP", "EP", "EP&ESP" or "CP&DP", as messages and explanations call it.
 std::string_view Name(Group group);
 
+// kDenseReplicas asks for a layout with data_parallel filled in.
 int GroupSize(Group group, const Layout& layout);
 GroupShape ShapeOf(Group group, const Layout& layout, int gpus_per_node);
 

@@ -75,6 +75,24 @@ Status CheckDegrees(const Layout& layout) {
   return OkStatus();
 }
 
+constexpr double kMostGradientBytes = 1e15;
+
+Status CheckGradients(const Workload& workload) {
+  const double bytes = workload.gradient_bytes;
+  RETURN_IF_ERROR(FiniteAtLeast("gradientBytes", bytes, 0));
+  if (bytes > kMostGradientBytes)
+    return BadField("gradientBytes", StrCat(bytes), StrCat("at most ", kMostGradientBytes));
+  if (std::fmod(bytes, workload.layer.bytes_per_element) != 0) {
+    return BadField("gradientBytes", StrCat(bytes),
+                    StrCat("whole elements of layer.bytesPerElement, which is ", workload.layer.bytes_per_element));
+  }
+  if (bytes > 0 && workload.phase == Phase::kForward) {
+    return BadField("gradientBytes", StrCat(bytes),
+                    "0 in a forward pass, which has no gradients to exchange; set phase to BACKWARD or TRAINING");
+  }
+  return OkStatus();
+}
+
 // The degrees multiply up to at most the ranks, and the rest is data parallel.
 StatusOr<int> DataParallelThatFills(const Layout& layout, int ranks) {
   const double other_degrees =
@@ -158,6 +176,7 @@ StatusOr<Workload> ResolveWorkload(const Workload& workload, const Cluster& clus
   if (workload.zero_stage && (*workload.zero_stage < 0 || *workload.zero_stage > kMaxZeroStage)) {
     return BadField("zeroStage", StrCat(*workload.zero_stage), StrCat("0 to ", kMaxZeroStage, ", or absent"));
   }
+  RETURN_IF_ERROR(CheckGradients(workload));
   Workload resolved = workload;
   ASSIGN_OR_RETURN(resolved.layout.data_parallel, DataParallelThatFills(workload.layout, Ranks(cluster)));
   RETURN_IF_ERROR(CheckLayout(resolved.layer, resolved.layout, cluster));

@@ -77,6 +77,9 @@ struct Workload {
   std::optional<int> zero_stage;  // 0 to kMaxZeroStage.
   Recompute recompute = Recompute::kNone;
   bool sequence_parallel = false;
+  // Of dense layers after this one in the forward pass, whose all-reduce over CP&DP (models/workload/groups.h) may run
+  // beside this layer's backward pass: whole elements of bytes_per_element, 0 where phase is kForward.
+  double gradient_bytes = 0;
 
   friend bool operator==(const Workload&, const Workload&) = default;
 };

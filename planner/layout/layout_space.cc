@@ -124,8 +124,7 @@ GroupShape ContextGroup(const LayoutPoint& point, int gpus_per_node) {
 }
 
 GroupShape DenseReplicas(const LayoutPoint& point, int gpus_per_node) {
-  const Layout& layout = point.layout;
-  return Spaced(layout.context_parallel * layout.data_parallel, layout.tensor_parallel, gpus_per_node);
+  return ShapeOf(Group::kDenseReplicas, point.layout, gpus_per_node);
 }
 
 GroupShape ExpertReplicas(const LayoutPoint& point, int gpus_per_node) {

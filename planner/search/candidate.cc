@@ -96,6 +96,7 @@ Plan PlanOf(const Candidate& candidate) {
   plan.compute_time_s = candidate.played.compute_time_s;
   plan.memory_bytes = candidate.memory_bytes;
   plan.timeline = TimelineOf(candidate.graph, candidate.played);
+  plan.gradients = candidate.gradients;
   return plan;
 }
 

@@ -17,6 +17,7 @@ struct Candidate {
   double high_s = 0;
   double memory_bytes = 0;
   bool relaunched = false;  // The graph is launched in another order than its schedule was written in.
+  GradientExchange gradients;  // Whose slices are tasks of the graph.
 
   double time_s() const { return played.total_s; }
 };

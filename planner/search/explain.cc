@@ -60,6 +60,14 @@ std::string IntervalOf(const Candidate& candidate) {
   return StrCat("90 % interval ", Milliseconds(candidate.low_s), " to ", Milliseconds(candidate.high_s));
 }
 
+std::string GradientSentence(const GradientExchange& gradients) {
+  if (gradients.slices.empty()) return "";
+  const size_t count = gradients.slices.size();
+  return StrCat(" Dense gradients are all-reduced in ", count, count == 1 ? " slice" : " slices", ": ",
+                Milliseconds(gradients.hidden_s), " of that beside the layer, ", Milliseconds(gradients.exposed_s),
+                " after it.");
+}
+
 std::string BestSentence(const Candidate& best) {
   std::string text = StrCat(Describe(best.knobs), " is predicted to take ", Milliseconds(best.time_s()), " (",
                             IntervalOf(best), "): communication ", Milliseconds(best.played.communication_time_s),
@@ -69,7 +77,7 @@ std::string BestSentence(const Candidate& best) {
   if (const double added_s = AddedByContention(best); added_s > 1e-9 * best.time_s()) {
     text += StrCat(" Contention adds ", Milliseconds(added_s), " to its tasks.");
   }
-  return text;
+  return text + GradientSentence(best.gradients);
 }
 
 // ---- The runner-up and where the answer flips.

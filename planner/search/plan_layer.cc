@@ -15,6 +15,7 @@
 #include "models/schedule/launch_order.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
+#include "planner/gradients/place_gradients.h"
 #include "planner/rules/monta.h"
 #include "planner/rules/parm.h"
 #include "planner/rules/schemoe.h"
@@ -82,6 +83,7 @@ class Search {
     TryCodecs(variants);
     for (const Tried& tried : tried_) ReportTooLarge(tried);
     SearchOrders();
+    if (workload_.gradient_bytes > 0) AddGradients();
     for (Tried& tried : tried_) List(std::move(tried));
     return std::move(listed_);
   }
@@ -277,6 +279,31 @@ class Search {
       fastest_s_ = std::min(fastest_s_, candidate.time_s());
     }
     return true;
+  }
+
+  // ---- Gradients.
+
+  // From here on candidates end with theirs; what no layer ends before is a floor.
+  void AddGradients() {
+    time_floor_s_ = time_floor_s();
+    fastest_s_ = std::numeric_limits<double>::infinity();
+    for (Tried& tried : tried_) {
+      for (Candidate& layer : std::exchange(tried.priced, {})) AddGradients(std::move(layer), tried);
+    }
+  }
+
+  void AddGradients(Candidate layer, Tried& tried) {
+    StatusOr<PlacedGradients> placed =
+        PlaceGradients(std::move(layer.graph), std::move(layer.prices), workload_, profile_);
+    if (!placed.ok()) {
+      --evaluated_;  // It has no price after all.
+      return Skip(layer.knobs, placed.status().message());
+    }
+    Candidate& candidate = tried.priced.emplace_back(
+        MakeCandidate(layer.knobs, std::move(placed->graph), std::move(placed->prices), layer.memory_bytes));
+    candidate.relaunched = layer.relaunched;
+    candidate.gradients = std::move(placed->exchange);
+    fastest_s_ = std::min(fastest_s_, candidate.time_s());
   }
 
   bool Fits(double bytes) const {

@@ -27,7 +27,9 @@ struct PlanOptions {
   std::stop_token cancelled, out_of_time;  // Asked before each graph.
 };
 
-// Resolves the workload, asks the rules, prices the candidates.
+// Resolves the workload, asks the rules, prices the candidates. With gradient_bytes a candidate's time ends with the
+// last slice of their all-reduce (planner/gradients/place_gradients.h), so a schedule that leaves gaps hides more;
+// launch orders are searched for the layer alone, before its gradients are placed, and the floor is that of the layer.
 //
 // Listed are, of each family and variant, the chunk counts in powers of two and the fastest one, best first; times
 // within a billionth of the best's are ties, and ties go to the simpler family, then to the

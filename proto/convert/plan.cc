@@ -60,6 +60,26 @@ StatusOr<TaskTiming> TimingFromProto(const v1::TaskTiming& message, const std::s
   return timing;
 }
 
+StatusOr<GradientExchange> GradientsFromProto(const v1::GradientExchange& message, const std::string& path) {
+  GradientExchange gradients = {.hidden_s = message.hidden_s(), .exposed_s = message.exposed_s()};
+  RETURN_IF_ERROR(NotNegative(path, "hiddenS", gradients.hidden_s));
+  RETURN_IF_ERROR(NotNegative(path, "exposedS", gradients.exposed_s));
+  for (const v1::GradientSlice& one : message.slices()) {
+    const std::string at = ItemPath(FieldPath(path, "slices"), gradients.slices.size());
+    RETURN_IF_ERROR(NotNegative(at, "startS", one.start_s()));
+    RETURN_IF_ERROR(NotNegative(at, "endS", one.end_s()));
+    if (!(std::isfinite(one.bytes()) && one.bytes() > 0)) {
+      return error::Mismatch(FieldPath(at, "bytes"), StrCat(one.bytes()), "a finite number above 0");
+    }
+    gradients.slices.push_back({.after_task = one.after_task(),
+                                .before_task = one.before_task(),
+                                .start_s = one.start_s(),
+                                .end_s = one.end_s(),
+                                .bytes = one.bytes()});
+  }
+  return gradients;
+}
+
 Status CheckNumbers(const Plan& plan, std::string_view path) {
   RETURN_IF_ERROR(NotNegative(path, "predictedTimeS", plan.predicted_time_s));
   RETURN_IF_ERROR(NotNegative(path, "lowS", plan.low_s));
@@ -229,6 +249,21 @@ v1::Search ToProto(const SearchOutcome& search) {
   return message;
 }
 
+v1::GradientExchange ToProto(const GradientExchange& gradients) {
+  v1::GradientExchange message;
+  message.set_hidden_s(gradients.hidden_s);
+  message.set_exposed_s(gradients.exposed_s);
+  for (const GradientSlice& slice : gradients.slices) {
+    v1::GradientSlice& one = *message.add_slices();
+    one.set_after_task(slice.after_task);
+    one.set_before_task(slice.before_task);
+    one.set_start_s(slice.start_s);
+    one.set_end_s(slice.end_s);
+    one.set_bytes(slice.bytes);
+  }
+  return message;
+}
+
 void SetKnobs(const Knobs& knobs, v1::Plan& message) {
   message.set_schedule(EnumToProto<v1::Schedule::Family>(knobs.family));
   message.set_chunks(knobs.chunks);
@@ -258,6 +293,9 @@ StatusOr<Plan> PlanFromProto(const v1::Plan& message, std::string_view path) {
     ASSIGN_OR_RETURN(TaskTiming timing,
                      TimingFromProto(task, ItemPath(FieldPath(path, "timeline"), plan.timeline.size())));
     plan.timeline.push_back(std::move(timing));
+  }
+  if (message.has_gradients()) {
+    ASSIGN_OR_RETURN(plan.gradients, GradientsFromProto(message.gradients(), FieldPath(path, "gradients")));
   }
   return plan;
 }
@@ -316,6 +354,7 @@ v1::Plan ToProto(const Plan& plan) {
   message.set_compute_time_s(plan.compute_time_s);
   message.set_memory_bytes(plan.memory_bytes);
   for (const TaskTiming& timing : plan.timeline) *message.add_timeline() = ToProto(timing);
+  if (!plan.gradients.slices.empty()) *message.mutable_gradients() = ToProto(plan.gradients);
   return message;
 }
 

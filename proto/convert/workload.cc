@@ -60,6 +60,7 @@ StatusOr<Workload> WorkloadFromProto(const v1::Workload& message, std::string_vi
   if (message.has_zero_stage()) workload.zero_stage = message.zero_stage();
   ASSIGN_OR_RETURN(workload.recompute, EnumFromProto<Recompute>(message.recompute(), FieldPath(path, "recompute")));
   workload.sequence_parallel = message.sequence_parallel();
+  workload.gradient_bytes = message.gradient_bytes();
   return workload;
 }
 
@@ -122,6 +123,7 @@ v1::Workload ToProto(const Workload& workload) {
   if (workload.zero_stage) message.set_zero_stage(*workload.zero_stage);
   message.set_recompute(EnumToProto<v1::Recompute::Kind>(workload.recompute));
   message.set_sequence_parallel(workload.sequence_parallel);
+  if (workload.gradient_bytes != 0) message.set_gradient_bytes(workload.gradient_bytes);
   return message;
 }
 

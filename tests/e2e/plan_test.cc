@@ -179,8 +179,9 @@ TEST(CommandLineTest, WrongCommandLinesEndWithTwo) {
 }
 
 TEST(CommandLineTest, AWordThatNoCommandTakesIsNamedEvenWhereMoreIsMissing) {
-  ExpectRefused(RunMoeplan({"foo"}),
-                "moeplan: found 'foo', expected one of the commands calibrate, fit, import, profile, plan, graph, run, ");
+  ExpectRefused(
+      RunMoeplan({"foo"}),
+      "moeplan: found 'foo', expected one of the commands calibrate, fit, import, profile, plan, graph, run, ");
   EXPECT_THAT(RunMoeplan({"foo"}).err, Not(HasSubstr("rank-worker")));
   ExpectRefused(RunMoeplan({"profile", "foo"}),
                 "found 'foo', expected one of the commands list, show; see moeplan profile --help");
@@ -329,6 +330,74 @@ TEST(GraphCommandTest, WrongModelsAndOptionsAreRefused) {
   ExpectRefused(graph(gpt2, "16", "TOP"), "--gate: found TOP");
   ExpectRefused(graph(folder.Write("config.json", "{}"), "16"), "config.json: hidden_size");
   ExpectRefused(graph(folder / "absent.json", "16"), "absent.json");
+}
+
+// ---- Gradients.
+
+// The example's profile with the all-reduce over the replicas of its dense layers, one on each node.
+std::string ProfileWithAllReduce(const TemporaryFolder& folder) {
+  Json profile = Json::parse(ReadFile(kProfile));
+  profile["collectives"].push_back({{"collective", "ALL_REDUCE"},
+                                    {"groupSize", 2},
+                                    {"ranksPerNode", 1},
+                                    {"alphaBeta", {{"alphaS", 2e-5}, {"betaSPerByte", 4e-11}}}});
+  return folder.Write("profile.json", profile.dump());
+}
+
+TEST(PlanCommandTest, WithoutGradientsTheAnswerIsTheSameToTheByte) {
+  const TemporaryFolder folder;
+  const auto plan = [](const std::string& workload) {
+    return RunMoeplan({"plan", "--profile", kProfile, "--workload", workload, "--json"}).out;
+  };
+  const std::string without = plan(kWorkload);
+  EXPECT_EQ(plan(WorkloadWith(folder, "/gradientBytes", 0)), without);
+  EXPECT_THAT(without, Not(HasSubstr("radient")));
+}
+
+TEST(PlanCommandTest, GradientsAreSlicedIntoTheGapsOfEveryCandidate) {
+  const TemporaryFolder folder;
+  Json workload = Json::parse(ReadFile(kWorkload));
+  workload["phase"] = "BACKWARD";
+  const std::string profile = ProfileWithAllReduce(folder);
+  const auto plan = [&](double bytes) {
+    workload["gradientBytes"] = bytes;
+    const std::string file = folder.Write("workload.json", workload.dump());
+    return RunMoeplan({"plan", "--profile", profile, "--workload", file, "--json"});
+  };
+  const Outcome outcome = plan(67108864);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json answer = Json::parse(outcome.out);
+  EXPECT_EQ(answer.at("workload").at("gradientBytes"), 67108864);
+  EXPECT_THAT(answer.at("explanation").get<std::string>(), HasSubstr("Dense gradients are all-reduced in "));
+  for (const Json& candidate : answer.at("candidates")) {
+    const Json& gradients = candidate.at("gradients");
+    double bytes = 0, end_s = 0;
+    for (const Json& slice : gradients.at("slices")) bytes += slice.at("bytes").get<double>();
+    for (const Json& task : candidate.at("timeline")) end_s = std::max(end_s, task.at("endS").get<double>());
+    EXPECT_EQ(bytes, 67108864);
+    EXPECT_EQ(end_s, candidate.at("predictedTimeS"));
+    const double exposed_s = gradients.at("exposedS"), hidden_s = gradients.at("hiddenS");
+    EXPECT_GT(exposed_s + hidden_s, 67108864 * 4e-11);
+  }
+  EXPECT_GT(answer.at("best").at("gradients").at("hiddenS"), 0);
+  ExpectRefused(plan(-2), "gradientBytes: found -2");
+  ExpectRefused(plan(3), "gradientBytes: found 3");
+  workload["phase"] = "FORWARD";
+  ExpectRefused(plan(1024), "gradientBytes: found 1024, expected 0 in a forward pass");
+}
+
+TEST(PlanCommandTest, GradientsWithoutAnAllReduceSayHowToMeasureIt) {
+  const TemporaryFolder folder;
+  Json workload = Json::parse(ReadFile(kWorkload));
+  workload["phase"] = "BACKWARD";
+  workload["gradientBytes"] = 67108864;
+  const std::string file = folder.Write("workload.json", workload.dump());
+  const Outcome outcome = RunMoeplan({"plan", "--profile", kProfile, "--workload", file, "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json answer = Json::parse(outcome.out);
+  EXPECT_THAT(answer.at("candidates"), IsEmpty());
+  EXPECT_THAT(answer.at("skippedCandidates").dump(),
+              AllOf(HasSubstr("ALL_REDUCE groupSize 2 ranksPerNode 1"), HasSubstr("moeplan calibrate")));
 }
 
 }  // namespace

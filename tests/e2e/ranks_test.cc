@@ -186,6 +186,56 @@ TEST(LoopTest, ATrainingLayerIsPlannedRunAndCheckedWithItsGradients) {
   }
 }
 
+TEST(LoopTest, GradientsAreMeasuredPlannedAndRunInTheirSlices) {
+  const TemporaryFolder folder;
+  for (const char* phase : {"TRAINING", "BACKWARD"}) {
+    SCOPED_TRACE(phase);
+    Json workload = Json::parse(kSmallGrid).at("workloads").at(0);
+    workload["phase"] = phase;
+    workload["gradientBytes"] = 65536;
+    const std::string file = folder.Write("workload.json", workload.dump()), db = folder / phase;
+    const std::string grid = folder.Write("grid.json", Json{{"workloads", {workload}}}.dump());
+    const Outcome calibrated =
+        RunMoeplan({"calibrate", "--local", "4", "--db", db, "--layouts", grid, "--budget", "4s", "--json"});
+    ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+    const Outcome planned = RunMoeplan({"plan", "--db", db, "--workload", file, "--json"});
+    ASSERT_EQ(planned.exit_code, 0) << planned.err;
+    const Json answer = Json::parse(planned.out);
+    const std::string plan = folder.Write("plan.json", planned.out);
+    for (const char* schedule : {"BASELINE", "PARM_S2", "MONTA_O3"}) {
+      SCOPED_TRACE(schedule);
+      Json expected;
+      for (const Json& candidate : answer.at("candidates")) {
+        if (expected.is_null() && candidate.at("schedule") == schedule) expected = candidate;
+      }
+      ASSERT_FALSE(expected.is_null());
+      const std::string trace = folder / "trace.json";
+      const Outcome ran =
+          RunMoeplan({"run", "--plan", plan, "--local", "4", "--schedule", schedule, "--trace", trace, "--json"});
+      ASSERT_EQ(ran.exit_code, 0) << ran.err;
+      const Json report = Json::parse(ran.out);
+      EXPECT_LE(report.at("maxRelativeError").get<double>(), 2e-5);
+      std::set<std::string> predicted, slices;
+      for (const Json& timing : expected.at("timeline")) predicted.insert(timing.at("task"));
+      std::set<std::string> measured;
+      for (const Json& timing : report.at("ranks").at(0).at("timeline")) measured.insert(timing.at("task"));
+      EXPECT_EQ(measured, predicted);
+      for (const std::string& task : measured) {
+        if (task.starts_with("dense_gradients.")) slices.insert(task);
+      }
+      EXPECT_EQ(slices.size(), expected.at("gradients").at("slices").size());
+      EXPECT_FALSE(slices.empty());
+      EXPECT_THAT(ReadFile(trace), HasSubstr("dense_gradients.1"));
+    }
+    Json broken = answer;
+    broken["candidates"][0]["gradients"]["slices"][0]["bytes"] = 4;
+    broken["best"] = broken["candidates"][0];
+    const Outcome refused = RunMoeplan({"run", "--plan", folder.Write("broken.json", broken.dump()), "--local", "4"});
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("bytes in all, expected 65536"));
+  }
+}
+
 TEST(LoopTest, ValidateComparesEveryCandidateAndHoldsItsLimits) {
   const TemporaryFolder folder;
   const std::string grid = folder.Write("grid.json", kSmallGrid), db = folder / "m.db";

@@ -380,5 +380,70 @@ TEST(MoeLayerTest, ARankThatFailsEndsTheCallsOfItsPeers) {
   });
 }
 
+// ---- Gradients of dense layers.
+
+// 1000 · rank, 1000 · rank + 1, ... up the slices.
+void WriteGradients(MoeLayer& moe, int rank, const Layer& layer) {
+  float value = 1000.0F * static_cast<float>(rank);
+  for (const std::span<std::byte> slice : moe.dense_gradients()) {
+    std::vector<float> values(slice.size() / layer.bytes_per_element);
+    for (float& one : values) one = value++;
+    Store(values.data(), ElementTypeOf(layer.bytes_per_element), values.size(), slice.data());
+  }
+}
+
+// 400 bytes, 120 of them before the first collective between nodes of the backward pass, the others in two slices when
+// all others are done.
+LayerPlan PlanWithGradients(Family family) {
+  LayerPlan plan = PlanOf(family);
+  plan.workload.gradient_bytes = 400;
+  const TaskGraph graph = *BuildSchedule(plan.knobs, *ResolveWorkload(plan.workload, plan.cluster), plan.cluster);
+  const auto exchange = std::find_if(graph.tasks.begin() + graph.first_backward, graph.tasks.end(),
+                                     [](const Task& task) { return task.stream == StreamKind::kInterNode; });
+  plan.gradients.slices = {{.before_task = exchange->name, .bytes = 120},
+                           {.after_task = graph.tasks.back().name, .bytes = 200},
+                           {.bytes = 80}};
+  return plan;
+}
+
+TEST(MoeLayerTest, SumsTheGradientsOfDenseLayersOverTheirReplicas) {
+  for (const Family family : {Family::kBaseline, Family::kParmS1, Family::kMontaO3}) {
+    const LayerPlan plan = PlanWithGradients(family);
+    const Layer& layer = plan.workload.layer;
+    OnEveryRank([&](HostRank& host, int rank) {
+      const LayerWeights weights = WeightsOf(plan, rank, 1);
+      LayerGradients gradients = ZeroGradients(weights);
+      StatusOr<MoeLayer> moe = MoeLayer::Make(plan, host.runtime(), weights, &gradients);
+      ASSERT_TRUE(moe.ok()) << moe.status().message();
+      for (int call = 0; call < 2; ++call) {
+        SCOPED_TRACE(StrCat("rank ", rank, " call ", call));
+        WriteGradients(*moe, rank, layer);
+        RunAndCheck(*moe, plan, RowsOf(plan, rank, 1), 1);
+        // MP groups are ranks 0, 1 and 2, 3: rank 3 has the place of rank 1.
+        float place = 0;
+        ASSERT_EQ(moe->dense_gradients().size(), 3u);
+        for (const std::span<std::byte> slice : moe->dense_gradients()) {
+          for (const float sum : FloatsOf(Bytes(slice.begin(), slice.end()), layer)) {
+            ASSERT_EQ(sum, 2 * (1000.0F * static_cast<float>(rank % 2) + place++) + 2000);
+          }
+        }
+        EXPECT_EQ(place, 100);
+      }
+    });
+  }
+}
+
+TEST(MoeLayerTest, SlicesThatAreNotTheGradientsAreRefused) {
+  OnEveryRank([&](HostRank& host, int rank) {
+    LayerPlan plan = PlanWithGradients(Family::kParmS1);
+    const LayerWeights weights = WeightsOf(plan, rank, 1);
+    LayerGradients gradients = ZeroGradients(weights);
+    plan.gradients.slices.pop_back();
+    EXPECT_EQ(MoeLayer::Make(plan, host.runtime(), weights, &gradients).status().message(),
+              "gradients.slices: found 320 bytes in all, expected 400, which is what the workload's gradientBytes have "
+              "to exchange");
+  });
+}
+
 }  // namespace
 }  // namespace moeplan

@@ -9,6 +9,7 @@
 
 #include "executor/virtual/virtual_clock.h"
 #include "models/measurement/candidates.h"
+#include "models/schedule/gradient_slices.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "models/timeline/price.h"
@@ -89,6 +90,37 @@ TEST(VirtualTimelineTest, EveryFamilysGraphTakesThePlayedTimesOnEveryRank) {
   }
   EXPECT_EQ(families.size(), Families().size());
   EXPECT_EQ(algorithms.size(), 4);
+}
+
+// Up to three slices, anywhere.
+TaskGraph WithSlices(const TaskGraph& graph, std::mt19937_64& random) {
+  const StreamKind stream = StreamOf(Group::kDenseReplicas, graph.layout, graph.gpus_per_node);
+  std::vector<GradientSlice> slices;
+  const TaskId end = static_cast<TaskId>(graph.tasks.size());
+  for (TaskId before = graph.first_backward; before <= end && slices.size() < 3; ++before) {
+    if (before < end && (graph.tasks[before].stream != stream || random() % 2 == 0)) continue;
+    const TaskId after = static_cast<TaskId>(random() % (before + 1)) - 1;
+    slices.push_back({.after_task = after < 0 ? "" : graph.tasks[after].name,
+                      .before_task = before == end ? "" : graph.tasks[before].name,
+                      .bytes = 4.0 * static_cast<double>(1 + random() % 100)});
+  }
+  return *WithGradientSlices(graph, slices);
+}
+
+TEST(VirtualTimelineTest, SlicesOfGradientsTakeThePlayedTimesOnEveryRank) {
+  std::mt19937_64 random(TestSeed());
+  int exchanged = 0;
+  for (int i = 0; i < 100 && !HasFailure(); ++i) {
+    const Case test = testing::RandomCase(random);
+    if (test.workload.phase == Phase::kForward) continue;
+    for (const Knobs& knobs : testing::AllKnobs(test)) {
+      SCOPED_TRACE(StrCat("case ", i, ": ", Describe(test), " ", testing::Describe(knobs)));
+      const TaskGraph graph = *BuildSchedule(knobs, test.workload, test.cluster);
+      ExpectSameTimeline(test, WithSlices(graph, random), random);
+      exchanged += GroupSize(Group::kDenseReplicas, graph.layout) > 1 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(exchanged, 20);
 }
 
 // 2 nodes of 2 ranks, all of them one EP group: between nodes a second, inside nodes three.

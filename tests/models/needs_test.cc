@@ -142,6 +142,25 @@ TEST(NeedsTest, ContendedKeysAreThereForWhatMayMeet) {
   EXPECT_FALSE(SizesAsked(needs, WithContention(all_reduce, Contention::kWithExpertGemm)).empty());
 }
 
+TEST(NeedsTest, GradientsAskForTheAllReduceOfTheirReplicas) {
+  // 2 replicas, one on each node. 10000 bytes, and halves of at least 1024.
+  const auto over_replicas = [](Contention contention) -> CostKey {
+    return CollectiveKey{.collective = Collective::kAllReduce, .group = {2, 1}, .contention = contention};
+  };
+  Workload workload = Resolved();
+  workload.phase = Phase::kBackward;
+  const CostKey alone = over_replicas(Contention::kNone);
+  EXPECT_TRUE(SizesAsked(NeedsOf({workload}, kTwoNodesOfTwo), alone).empty());
+  workload.gradient_bytes = 10000;
+  const std::vector<Need> needs = NeedsOf({workload}, kTwoNodesOfTwo);
+  for (const Contention contention : {Contention::kNone, Contention::kWithExpertGemm, Contention::kWithAllToAll}) {
+    EXPECT_THAT(SizesAsked(needs, over_replicas(contention)), ElementsAre(1250, 2500, 5000, 10000));
+  }
+  // Too few for two chunks.
+  workload.gradient_bytes = 1000;
+  EXPECT_THAT(SizesAsked(NeedsOf({workload}, kTwoNodesOfTwo), alone), ElementsAre(1000));
+}
+
 TEST(NeedsTest, EachIsAskedOnceInOrderAndWeighsMoreTheMoreHangsOnIt) {
   const std::vector<Need> needs = NeedsOf({Resolved()}, kTwoNodesOfTwo);
   EXPECT_TRUE(std::is_sorted(needs.begin(), needs.end(), [](const Need& a, const Need& b) {

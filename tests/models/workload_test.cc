@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "models/workload/codec.h"
@@ -85,6 +86,26 @@ TEST(CodecTest, WhatTravelsIsCountedWithoutScales) {
   }
 }
 
+TEST(WorkloadTest, GradientsAreWholeElementsOfABackwardPass) {
+  Workload workload = EightByTwo();
+  const auto error = [&](double bytes, Phase phase) {
+    workload.gradient_bytes = bytes;
+    workload.phase = phase;
+    return ResolveWorkload(workload, kTwoNodesOfEight).status().message();
+  };
+  for (const Phase phase : {Phase::kForward, Phase::kBackward, Phase::kTraining}) EXPECT_EQ(error(0, phase), "");
+  EXPECT_EQ(error(4, Phase::kTraining), "");
+  EXPECT_EQ(error(4, Phase::kForward),
+            "gradientBytes: found 4, expected 0 in a forward pass, which has no gradients to exchange; set phase to "
+            "BACKWARD or TRAINING");
+  EXPECT_EQ(error(3, Phase::kTraining),
+            "gradientBytes: found 3, expected whole elements of layer.bytesPerElement, which is 2");
+  EXPECT_EQ(error(-2, Phase::kTraining), "gradientBytes: found -2, expected a finite number of at least 0");
+  EXPECT_EQ(error(std::numeric_limits<double>::infinity(), Phase::kTraining),
+            "gradientBytes: found inf, expected a finite number of at least 0");
+  EXPECT_EQ(error(2e15, Phase::kTraining), "gradientBytes: found 2e+15, expected at most 1e+15");
+}
+
 TEST(GroupsTest, ExpertGroupsStepOverShards) {
   // [ESP 2, EP 4, replicas 2] over 16 ranks: rank 11 is replica 1, EP 1, ESP 1.
   const Layout layout = EightByTwo().layout;
@@ -94,6 +115,27 @@ TEST(GroupsTest, ExpertGroupsStepOverShards) {
   EXPECT_EQ(IndexIn(Group::kExpert, layout, 11), 1);
   EXPECT_EQ(ShapeOf(Group::kExpert, layout, 8), (GroupShape{4, 4}));
   EXPECT_EQ(ShapeOf(Group::kExpert, layout, 4), (GroupShape{4, 2}));
+}
+
+TEST(GroupsTest, DenseReplicasAreTheRanksOfEqualPlaceInTheirMpGroup) {
+  for (const int tensor : {1, 2, 4, 16}) {
+    for (const int contexts : {1, 2}) {
+      const Layout layout = {.tensor_parallel = tensor, .context_parallel = contexts, .data_parallel = 3};
+      const int ranks = tensor * contexts * 3;
+      for (int rank = 0; rank < ranks; ++rank) {
+        std::vector<int> replicas;
+        for (int other = 0; other < ranks; ++other) {
+          if (IndexIn(Group::kTensor, layout, other) == IndexIn(Group::kTensor, layout, rank))
+            replicas.push_back(other);
+        }
+        EXPECT_EQ(MembersOf(Group::kDenseReplicas, layout, rank), replicas);
+      }
+      // Of 8 ranks to a node, those of the first node that the group of rank 0 has.
+      const std::vector<int> members = MembersOf(Group::kDenseReplicas, layout, 0);
+      const int here = static_cast<int>(std::ranges::count_if(members, [](int rank) { return rank < 8; }));
+      EXPECT_EQ(ShapeOf(Group::kDenseReplicas, layout, 8), (GroupShape{3 * contexts, here}));
+    }
+  }
 }
 
 }  // namespace

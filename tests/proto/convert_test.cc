@@ -18,6 +18,7 @@ namespace moeplan {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 template <typename Message>
@@ -149,6 +150,7 @@ Workload FullWorkload() {
                      .data_parallel = 7};
   workload.min_chunk_bytes = 0.5;
   workload.max_chunks = 9;
+  workload.gradient_bytes = 4096;
   workload.max_partition_degree = 10;
   workload.dispatch_codec = Codec::kFp8;
   workload.combine_codec = Codec::kZfp;
@@ -466,6 +468,11 @@ Plan FullPlan(Family family) {
        .chunk = 1,
        .start_s = 0.5,
        .end_s = 1}};
+  plan.gradients = {
+      .slices = {{.after_task = "gate", .before_task = "a2a#1", .start_s = 0.25, .end_s = 0.5, .bytes = 8},
+                 {.start_s = 1, .end_s = 1.5, .bytes = 4088}},
+      .hidden_s = 0.25,
+      .exposed_s = 0.5};
   return plan;
 }
 
@@ -509,6 +516,24 @@ TEST(PlanConversionTest, AnswersToGraphsRoundTrip) {
             "rules.lancet: found nothing, expected an object");
   EXPECT_EQ(ErrorOf(PlanAnswerFromProto(ToProto(answer))),
             "workload: found nothing, expected the workload that was planned");
+}
+
+TEST(PlanConversionTest, WithoutGradientsNothingIsSaidOfThem) {
+  const std::string plain = ToJson(ToProto(Plan())) + ToJson(ToProto(Workload()));
+  EXPECT_THAT(plain, Not(HasSubstr("radient")));
+}
+
+TEST(PlanConversionTest, SlicesOfGradientsAreChecked) {
+  const auto read = [](const std::string& slice) {
+    return ErrorOf(PlanFromProto(Parsed<v1::Plan>(StrCat(R"({"schedule": "BASELINE", "chunks": 1, "partitionDegree": 1,
+        "gradients": {"slices": [)",
+                                                         slice, "]}}")),
+                                 "plan"));
+  };
+  EXPECT_EQ(read(R"({"bytes": 8})"), "accepted");
+  EXPECT_EQ(read(R"({"bytes": 0})"), "plan.gradients.slices[0].bytes: found 0, expected a finite number above 0");
+  EXPECT_EQ(read(R"({"bytes": 8, "startS": -1})"),
+            "plan.gradients.slices[0].startS: found -1, expected a finite number of at least 0");
 }
 
 TEST(PlanConversionTest, BestIsTheFirstCandidate) {
