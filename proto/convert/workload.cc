@@ -1,6 +1,7 @@
 #include "proto/convert/workload.h"
 
 #include "proto/convert/enums.h"
+#include "proto/convert/routing.h"
 #include "proto/errors.h"
 
 namespace moeplan {
@@ -60,6 +61,7 @@ StatusOr<Workload> WorkloadFromProto(const v1::Workload& message, std::string_vi
   if (message.has_zero_stage()) workload.zero_stage = message.zero_stage();
   ASSIGN_OR_RETURN(workload.recompute, EnumFromProto<Recompute>(message.recompute(), FieldPath(path, "recompute")));
   workload.sequence_parallel = message.sequence_parallel();
+  if (message.has_routing()) workload.routing = RoutingFromProto(message.routing());
   return workload;
 }
 
@@ -122,6 +124,7 @@ v1::Workload ToProto(const Workload& workload) {
   if (workload.zero_stage) message.set_zero_stage(*workload.zero_stage);
   message.set_recompute(EnumToProto<v1::Recompute::Kind>(workload.recompute));
   message.set_sequence_parallel(workload.sequence_parallel);
+  if (workload.routing) *message.mutable_routing() = ToProto(*workload.routing);
   return message;
 }
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "models/text.h"
+#include "planner/routing/plan_routed_layer.h"
 #include "planner/rules/lancet.h"
-#include "planner/search/plan_layer.h"
 #include "planner/service/errors.h"
 #include "planner/service/handlers/profile_selection.h"
 #include "proto/convert/plan.h"
@@ -76,7 +76,7 @@ StatusOr<v1::PlanResponse> Plan(const Environment& environment, const v1::PlanRe
   ASSIGN_OR_RETURN(const Workload workload, WorkloadFromProto(request.workload()));
   ASSIGN_OR_RETURN(const Profile profile, ProfileFor(environment, request));
   ASSIGN_OR_RETURN(const PlanAnswer answer,
-                   PlanLayer(workload, profile, {.top = top, .cancelled = std::move(cancelled)}));
+                   PlanRoutedLayer(workload, profile, {.top = top, .cancelled = std::move(cancelled)}));
   return ToProto(answer);
 }
 
