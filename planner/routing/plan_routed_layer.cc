@@ -116,6 +116,8 @@ StatusOr<PlanAnswer> PlanRoutedLayer(const Workload& workload, const Profile& pr
   const auto best_time_s = [&](const Workload& remedied) -> std::optional<double> {
     const StatusOr<PlanAnswer> plan = PlanLayer(remedied, profile, again);
     if (!plan.ok() || plan->candidates.empty()) return std::nullopt;
+    const StopReason stop = plan->search.stop_reason;
+    if (stop == StopReason::kCancelled || stop == StopReason::kOutOfTime) return std::nullopt;
     return plan->candidates.front().predicted_time_s;
   };
   Remedies remedies = RemediedWorkloads(answer.workload);

@@ -8,8 +8,8 @@
 namespace moeplan {
 
 // The answer of PlanLayer and, where the workload has a routing, `routing`: each remedy's time is that of the best plan
-// of a changed workload, which RemediedWorkloads gives, so that anyone can ask for it again. Cancelled, the times are
-// absent. Errors and requirements are PlanLayer's.
+// of a changed workload, which RemediedWorkloads gives, so that anyone can ask for it again; absent where that search
+// was stopped. Errors and requirements are PlanLayer's.
 StatusOr<PlanAnswer> PlanRoutedLayer(const Workload& workload, const Profile& profile, const PlanOptions& options = {});
 
 // What RoutingReport says but for the times, and the workloads whose plans they are.
