@@ -18,7 +18,7 @@
 #include "executor/reference/reference_gradients.h"
 #include "executor/runtime/graph_runner.h"
 #include "models/all_to_all/algorithm.h"
-#include "models/schedule/schedules.h"
+#include "models/schedule/launch_order.h"
 #include "models/text.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/samples.h"
@@ -243,7 +243,7 @@ class HostRankSession final : public RankSession {
     ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(given, cluster_));
     ASSIGN_OR_RETURN(const Plan plan, PlanFromProto(prepare.plan(), "plan"));
     ReadyGraph ready{.workload = workload};
-    ASSIGN_OR_RETURN(ready.graph, BuildSchedule(plan.knobs, workload, cluster_));
+    ASSIGN_OR_RETURN(ready.graph, BuildPlanned(plan.knobs, plan.order, workload, cluster_));
     RETURN_IF_ERROR(LoadLayer(workload));
     ASSIGN_OR_RETURN(const RankContext context, host_->runtime().ContextOf(workload.layout, *layer_->kernels));
     ASSIGN_OR_RETURN(ready.runner, GraphRunner::Prepare(ready.graph, context));

@@ -1,7 +1,7 @@
 #include "executor/moe_layer.h"
 
 #include "executor/errors.h"
-#include "models/schedule/schedules.h"
+#include "models/schedule/launch_order.h"
 
 namespace moeplan {
 namespace {
@@ -56,7 +56,7 @@ StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, cons
                                   LayerGradients* gradients) {
   ASSIGN_OR_RETURN(Workload workload, ResolveWorkload(plan.workload, plan.cluster));
   if (Ranks(plan.cluster) != rank.world().size()) return error::WrongRanks(Ranks(plan.cluster), rank.world().size());
-  ASSIGN_OR_RETURN(const TaskGraph graph, BuildSchedule(plan.knobs, workload, plan.cluster));
+  ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlanned(plan.knobs, plan.order, workload, plan.cluster));
   const LayerShard shard = ShardOf(workload.layer, workload.layout, rank.StageRank(workload.layout));
   RETURN_IF_ERROR(CheckWeights(weights, workload.layer, shard));
   if (workload.phase != Phase::kForward) RETURN_IF_ERROR(CheckGradients(gradients, workload.layer, shard));

@@ -10,6 +10,8 @@
 
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "executor/runtime/rank_runtime.h"
 #include "models/plan/plan.h"
@@ -17,11 +19,13 @@
 
 namespace moeplan {
 
-// What runs and where: of a PlanAnswer the workload and the knobs of one of its candidates, or both made by hand.
+// What runs and where: of a PlanAnswer the workload, and the knobs and the order of one of its candidates, or all made
+// by hand.
 struct LayerPlan {
   Workload workload;  // Resolved or not. Its phase says whether the layer can run backward.
   Cluster cluster;
   Knobs knobs;
+  std::vector<std::string> order;  // Of the candidate: how its tasks are launched. Empty: as the schedule says.
 };
 
 class MoeLayer {

@@ -31,7 +31,7 @@ StatusOr<int> Bench::Add(const Plan& plan) {
   v1::RankCommand command;
   command.mutable_prepare()->set_graph(graph);
   *command.mutable_prepare()->mutable_workload() = ToProto(workload_);
-  *command.mutable_prepare()->mutable_plan() = ToProto(Plan{.knobs = plan.knobs});
+  *command.mutable_prepare()->mutable_plan() = ToProto(Plan{.knobs = plan.knobs, .order = plan.order});
   ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command, "prepare " + graphs_[graph]));
   return graph;
 }

@@ -5,6 +5,7 @@
 #include "agent/compare/contest.h"
 #include "agent/compare/run_plan.h"
 #include "models/fit/statistics.h"
+#include "models/schedule/launch_order.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 
@@ -16,7 +17,7 @@ StatusOr<std::vector<Contender>> ContendersOf(const PlanAnswer& answer, const Cl
   for (size_t i = 0; i < answer.candidates.size(); ++i) {
     const Plan& plan = answer.candidates[i];
     if (top > 0 && static_cast<int>(i) >= top && !IsBaseline(plan.knobs.family)) continue;
-    ASSIGN_OR_RETURN(TaskGraph graph, BuildSchedule(plan.knobs, answer.workload, cluster));
+    ASSIGN_OR_RETURN(TaskGraph graph, BuildPlanned(plan.knobs, plan.order, answer.workload, cluster));
     contenders.push_back({.plan = plan, .graph = std::move(graph)});
   }
   return contenders;

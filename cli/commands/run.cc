@@ -6,7 +6,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/run_log.h"
-#include "models/schedule/schedules.h"
+#include "models/schedule/launch_order.h"
 #include "models/text.h"
 #include "proto/convert/plan.h"
 #include "proto/enum_names.h"
@@ -56,7 +56,7 @@ Status Run(const RunOptions& options) {
   if (!fleet) return OkStatus();
   const StatusOr<Workload> resolved = ResolveWorkload(answer.workload, fleet->cluster());
   if (!resolved.ok()) return resolved.status().Within(StrCat(options.plan, ": workload"));
-  ASSIGN_OR_RETURN(const TaskGraph graph, BuildSchedule(plan.knobs, *resolved, fleet->cluster()));
+  ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlanned(plan.knobs, plan.order, *resolved, fleet->cluster()));
   // Before time is spent on what could not be kept.
   std::optional<Store> store;
   PlanId kept;

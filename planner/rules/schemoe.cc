@@ -38,27 +38,37 @@ std::vector<ChunkStage> ChunkStages(const Workload& workload, int r, RuleCosts& 
 }
 
 // All tasks by start time, compute first on ties.
-std::vector<std::string> NamesByStart(std::span<const ChunkStage> stages, int chunks, const ChunkOrder& order) {
-  const std::vector<double> start_s = PlayOrder(stages, chunks, order).start_s;
+std::vector<std::string> NamesByStart(std::span<const ChunkStage> stages, int chunks, const StageOrder& order) {
+  const std::vector<double> start_s = PlayStages(ChainOf(stages, chunks), order).start_s;
   std::vector<int> by_start(order.size());
   std::iota(by_start.begin(), by_start.end(), 0);
   std::ranges::stable_sort(by_start, {}, [&](int i) { return std::tuple(start_s[i], stages[order[i].stage].lane); });
   std::vector<std::string> names;
-  for (const int i : by_start) names.push_back(StrCat(stages[order[i].stage].name, ".", order[i].chunk + 1));
+  for (const int i : by_start) names.push_back(StrCat(stages[order[i].stage].name, ".", order[i].index + 1));
   return names;
 }
 
-std::string UnfinishedRemark(const SchemoeAnswer& answer, const OrderSearchOutcome& search) {
+std::string UnfinishedRemark(const SchemoeAnswer& answer, const StageOrderOutcome& search) {
   return StrCat("rule schemoe: optimalTimeS is the best of ", search.nodes,
                 " partial orders at r = ", answer.partition_degree, "; no order is below ", search.time_floor_s, " s");
 }
 
 }  // namespace
 
-ChunkOrder OptSche(std::span<const ChunkStage> stages, int chunks) {
+std::vector<OrderedStage> ChainOf(std::span<const ChunkStage> stages, int chunks) {
+  std::vector<OrderedStage> chain;
+  for (const ChunkStage& stage : stages) {
+    OrderedStage next = {.lane = static_cast<int>(stage.lane), .time_s = stage.time_s, .tasks = chunks};
+    if (!chain.empty()) next.needs = {{.stage = static_cast<int>(chain.size()) - 1}};
+    chain.push_back(std::move(next));
+  }
+  return chain;
+}
+
+StageOrder OptSche(std::span<const ChunkStage> stages, int chunks) {
   // Equation 12, with A1 and A2 where their equations 13 and 14 have all they wait for.
   static const std::array<std::vector<std::string>, 5> kGroups = {{{"C1"}, {"A1"}, {"D1", "E", "C2"}, {"A2"}, {"D2"}}};
-  ChunkOrder order;
+  StageOrder order;
   for (const auto& group : kGroups) {
     for (int chunk = 0; chunk < chunks; ++chunk) {
       for (int stage = 0; stage < static_cast<int>(stages.size()); ++stage) {
@@ -75,7 +85,7 @@ StatusOr<SchemoeAnswer> SchemoeRule(const Workload& workload, const Profile& pro
   std::vector<ChunkStage> stages;
   for (int r = 1; r <= std::min(workload.max_partition_degree, kMostChunks); ++r) {
     std::vector<ChunkStage> stages_of_r = ChunkStages(workload, r, costs);
-    const double time_s = PlayOrder(stages_of_r, r, OptSche(stages_of_r, r)).time_s;
+    const double time_s = PlayStages(ChainOf(stages_of_r, r), OptSche(stages_of_r, r)).time_s;
     if (!stages.empty() && time_s >= answer.opt_sche_time_s * (1 - kNoGain)) continue;
     answer.partition_degree = r;
     answer.opt_sche_time_s = time_s;
@@ -83,7 +93,7 @@ StatusOr<SchemoeAnswer> SchemoeRule(const Workload& workload, const Profile& pro
   }
   RETURN_IF_ERROR(costs.Missing());
   const int r = answer.partition_degree;
-  const OrderSearchOutcome search = SearchOrder(stages, r, OptSche(stages, r), kBudgetNodes);
+  const StageOrderOutcome search = SearchStageOrder(ChainOf(stages, r), OptSche(stages, r), kBudgetNodes);
   answer.optimal_time_s = search.time_s;
   answer.order = NamesByStart(stages, r, search.order);
   notes.Merge(costs.notes());

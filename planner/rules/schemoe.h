@@ -7,18 +7,32 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <vector>
 
 #include "models/cost/profile.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
 #include "models/timeline/pricer.h"
 #include "models/workload/workload.h"
-#include "planner/search/two_stream_order.h"
+#include "planner/search/stage_order.h"
 
 namespace moeplan {
 
+enum class Lane { kCompute, kCommunication };
+
+struct ChunkStage {
+  std::string name;
+  Lane lane = Lane::kCompute;
+  double time_s = 0;  // Of one chunk; finite, at least 0.
+};
+
+// The stages as a chain: chunk k of each needs chunk k of the one before (equations 3 to 9, with any number of stages
+// and without the assumption that the two codecs are alike).
+std::vector<OrderedStage> ChainOf(std::span<const ChunkStage> stages, int chunks);
+
 // The order of equations 12 to 14 for stages that are called C1, A1, D1, E, C2, A2, D2 or a part of these.
-ChunkOrder OptSche(std::span<const ChunkStage> stages, int chunks);
+StageOrder OptSche(std::span<const ChunkStage> stages, int chunks);
 
 // The r in 1 ... max_partition_degree (1024 at most) of the smallest OptSche time, the smaller one where two differ by
 // less than 1e-12 of it, and the best order at that r. A codec counts as the request says it, even one that changes

@@ -16,6 +16,7 @@ struct Candidate {
   double low_s = 0;    // Ends of the graph when every task takes the low, or the high, end of its interval; never on
   double high_s = 0;   // the wrong side of the mid.
   double memory_bytes = 0;
+  bool relaunched = false;  // The graph is launched in another order than its schedule was written in.
 
   double time_s() const { return played.total_s; }
 };

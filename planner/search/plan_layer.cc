@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <set>
 #include <tuple>
@@ -9,6 +10,7 @@
 
 #include "models/measurement/candidates.h"
 #include "models/memory/graph_memory.h"
+#include "models/schedule/launch_order.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "planner/rules/monta.h"
@@ -16,6 +18,7 @@
 #include "planner/rules/schemoe.h"
 #include "planner/search/candidate.h"
 #include "planner/search/explain.h"
+#include "planner/search/task_order.h"
 
 namespace moeplan {
 namespace {
@@ -46,10 +49,19 @@ std::string TooLarge(double bytes, const Cluster& cluster) {
                 BriefNumber(cluster.device_memory_bytes));
 }
 
+constexpr double kIndistinctGain = 0.03;
+constexpr double kRounding = 1e-9;
+
+// What measurements cannot tell from none (docs/decisions/0005). Where no interval is known, times are taken at their
+// word.
+double IndistinctGainS(const Candidate& candidate) {
+  return std::min(kIndistinctGain * candidate.time_s(), (candidate.high_s - candidate.low_s) / 2);
+}
+
 class Search {
  public:
-  Search(const Workload& workload, const Profile& profile, std::stop_token cancelled)
-      : workload_(workload), profile_(profile), cancelled_(std::move(cancelled)) {}
+  Search(const Workload& workload, const Profile& profile, const PlanOptions& options)
+      : workload_(workload), profile_(profile), options_(options) {}
 
   // The candidates to list, in the order of Families().
   std::vector<Candidate> Run() {
@@ -60,13 +72,16 @@ class Search {
       }
       TryVariants(family);
     }
+    SearchOrders();
+    for (Tried& tried : tried_) List(std::move(tried));
     return std::move(listed_);
   }
 
   // What the finished Run was like.
-  bool stopped() const { return stopped_; }
+  StopReason stop_reason() const { return stop_reason_; }
   int evaluated() const { return evaluated_; }
-  double fastest_s() const { return fastest_s_; }                  // Infinity when nothing was priced.
+  double fastest_s() const { return fastest_s_; }  // Infinity when nothing was priced.
+  double time_floor_s() const { return std::min(time_floor_s_, fastest_s_); }
   double least_unfit_bytes() const { return least_unfit_bytes_; }  // Infinity when everything fits.
   const std::vector<Skipped>& skipped() const { return skipped_; }
 
@@ -75,7 +90,18 @@ class Search {
   struct Tried {
     std::vector<Candidate> priced;
     std::vector<double> too_large_bytes;
+    bool fastest_alone = false;  // Is listed.
   };
+
+  bool Stopped() {
+    if (stop_reason_ == StopReason::kProvedBest) {
+      if (options_.cancelled.stop_requested())
+        stop_reason_ = StopReason::kCancelled;
+      else if (options_.out_of_time.stop_requested())
+        stop_reason_ = StopReason::kOutOfTime;
+    }
+    return stop_reason_ == StopReason::kCancelled || stop_reason_ == StopReason::kOutOfTime;
+  }
 
   // What the profile lacks of all-to-all algorithms is told once for all of them.
   void TryVariants(Family family) {
@@ -114,12 +140,13 @@ class Search {
   }
 
   void TryVariant(const Knobs& variant) {
-    Tried tried;
+    Tried& tried = tried_.emplace_back();
     Knobs knobs = variant;
     const int most = MaxPieces(variant.family, workload_);
     const bool coded = variant.dispatch_codec != Codec::kNone || variant.combine_codec != Codec::kNone;
+    tried.fastest_alone = coded || variant.all_to_all != AllToAllAlgorithm::kDirect;
     for (const int pieces : coded ? PowersOfTwo(most) : ChunkCounts(most)) {
-      if (stopped_ = stopped_ || cancelled_.stop_requested(); stopped_) break;
+      if (Stopped()) break;
       knobs = WithPieces(variant, pieces);
       if (const Status status = TryChunks(knobs, tried); !status.ok()) {
         Skip(knobs, status.message());
@@ -127,7 +154,6 @@ class Search {
       }
     }
     if (!tried.too_large_bytes.empty()) SkipTooLarge(knobs, tried);
-    List(std::move(tried.priced), /*fastest_alone=*/coded || variant.all_to_all != AllToAllAlgorithm::kDirect);
   }
 
   Status TryChunks(const Knobs& knobs, Tried& tried) {
@@ -149,12 +175,55 @@ class Search {
   }
 
   // The powers of two and the fastest; of the many variants with codecs or other all-to-alls the fastest alone.
-  void List(std::vector<Candidate> priced, bool fastest_alone) {
-    const auto fastest = std::ranges::min_element(priced, {}, &Candidate::time_s);
-    for (auto candidate = priced.begin(); candidate != priced.end(); ++candidate) {
-      if (candidate != fastest && (fastest_alone || !IsPowerOfTwo(PiecesOf(candidate->knobs)))) continue;
+  void List(Tried tried) {
+    const auto fastest = std::ranges::min_element(tried.priced, {}, &Candidate::time_s);
+    for (auto candidate = tried.priced.begin(); candidate != tried.priced.end(); ++candidate) {
+      if (candidate != fastest && (tried.fastest_alone || !IsPowerOfTwo(PiecesOf(candidate->knobs)))) continue;
       listed_.push_back(std::move(*candidate));
     }
+  }
+
+  // ---- Launch orders.
+
+  // Of the candidates of few pieces that another order could make the fastest, the most promising first.
+  void SearchOrders() {
+    std::vector<std::pair<double, Candidate*>> by_floor;
+    for (Tried& tried : tried_) {
+      for (Candidate& candidate : tried.priced) {
+        const int pieces = PiecesOf(candidate.knobs);
+        if (pieces < 2 || pieces > kMostOrderedPieces) continue;
+        by_floor.emplace_back(TaskOrderFloorS(candidate.graph, candidate.prices.tasks), &candidate);
+      }
+    }
+    std::ranges::stable_sort(by_floor, {}, [](const auto& one) { return one.first; });
+    for (const auto& [floor_s, candidate] : by_floor) {
+      if (floor_s >= fastest_s_ * (1 - kRounding)) break;
+      if (Stopped() || !SearchOrderOf(*candidate)) {
+        time_floor_s_ = std::min(time_floor_s_, floor_s);
+        break;
+      }
+    }
+  }
+
+  // False when the budget is spent.
+  bool SearchOrderOf(Candidate& candidate) {
+    if (nodes_ >= options_.budget_nodes) {
+      stop_reason_ = StopReason::kOutOfBudget;
+      return false;
+    }
+    const TaskOrderOutcome found = SearchTaskOrder(candidate.graph, candidate.prices.tasks, candidate.played, profile_,
+                                                   options_.budget_nodes - nodes_);
+    nodes_ += found.nodes;
+    time_floor_s_ = std::min(time_floor_s_, found.time_floor_s);
+    if (!found.finished) stop_reason_ = StopReason::kOutOfBudget;
+    if (!found.order.empty() && found.time_s < candidate.time_s() - IndistinctGainS(candidate)) {
+      TaskGraph graph = Relaunched(std::move(candidate.graph), found.order);
+      GraphPrices prices = PriceGraph(graph, profile_);
+      candidate = MakeCandidate(candidate.knobs, std::move(graph), std::move(prices), candidate.memory_bytes);
+      candidate.relaunched = true;
+      fastest_s_ = std::min(fastest_s_, candidate.time_s());
+    }
+    return true;
   }
 
   bool Fits(double bytes) const {
@@ -179,17 +248,18 @@ class Search {
 
   const Workload& workload_;
   const Profile& profile_;
-  std::stop_token cancelled_;
+  const PlanOptions& options_;
+  std::deque<Tried> tried_;
   std::vector<Candidate> listed_;
   std::vector<Skipped> skipped_;
   std::set<std::pair<Family, std::string>> told_;
-  bool stopped_ = false;
+  StopReason stop_reason_ = StopReason::kProvedBest;
   int evaluated_ = 0;
+  int nodes_ = 0;
   double fastest_s_ = std::numeric_limits<double>::infinity();
+  double time_floor_s_ = std::numeric_limits<double>::infinity();  // Of what was not searched to its end.
   double least_unfit_bytes_ = std::numeric_limits<double>::infinity();
 };
-
-constexpr double kIndistinctGain = 0.03;
 
 // Smaller is simpler.
 auto Simplicity(const Knobs& knobs) {
@@ -207,12 +277,11 @@ void SortBestFirst(std::vector<Candidate>& candidates, double fastest_s) {
 }
 
 // A gain below what measurements can tell is none: of the candidates that close behind the fastest, the simplest is the
-// best. Where no interval is known, times are taken at their word.
+// best.
 void PutSimplestOfTiesFirst(std::vector<Candidate>& best_first) {
   if (best_first.empty()) return;
   const Candidate& fastest = best_first.front();
-  const double half_interval_s = (fastest.high_s - fastest.low_s) / 2;
-  const double tied_s = fastest.time_s() + std::min(kIndistinctGain * fastest.time_s(), half_interval_s);
+  const double tied_s = fastest.time_s() + IndistinctGainS(fastest);
   const auto end =
       std::ranges::find_if(best_first, [&](const Candidate& candidate) { return candidate.time_s() > tied_s; });
   const auto simplicity = [](const Candidate& candidate) { return Simplicity(candidate.knobs); };
@@ -221,11 +290,12 @@ void PutSimplestOfTiesFirst(std::vector<Candidate>& best_first) {
 }
 
 SearchOutcome OutcomeOf(const Search& search) {
-  if (search.stopped()) {
-    return {.stop_reason = StopReason::kCancelled, .time_floor_s = 0, .evaluated = search.evaluated()};
-  }
-  const double floor_s = std::isfinite(search.fastest_s()) ? search.fastest_s() : 0;
-  return {.stop_reason = StopReason::kProvedBest, .time_floor_s = floor_s, .evaluated = search.evaluated()};
+  const bool enumerated =
+      search.stop_reason() == StopReason::kProvedBest || search.stop_reason() == StopReason::kOutOfBudget;
+  const double floor_s = search.time_floor_s();
+  return {.stop_reason = search.stop_reason(),
+          .time_floor_s = enumerated && std::isfinite(floor_s) ? floor_s : 0,
+          .evaluated = search.evaluated()};
 }
 
 // ---- The answer.
@@ -233,8 +303,8 @@ SearchOutcome OutcomeOf(const Search& search) {
 bool HasRule(const RuleAnswers& rules) { return rules.parm || rules.monta || rules.schemoe; }
 
 Status NothingLeft(const PlanAnswer& answer) {
-  if (answer.search.stop_reason == StopReason::kCancelled) {
-    return Cancelled("planning was cancelled before anything was answered");
+  if (answer.search.stop_reason == StopReason::kCancelled || answer.search.stop_reason == StopReason::kOutOfTime) {
+    return Cancelled("planning was stopped before anything was answered");
   }
   const std::vector<Skipped>& why = answer.skipped_rules.empty() ? answer.skipped_candidates : answer.skipped_rules;
   return InvalidInput(StrCat("no rule and no candidate is left: ", why.front().reason));
@@ -247,7 +317,11 @@ std::string WhyNoCandidate(const Search& search, const Cluster& cluster) {
                   "; lower layer.batch or layer.sequenceLength, or raise layout.expertParallel or "
                   "layout.expertShardingParallel. Only the rules answered.");
   }
-  if (search.stopped()) return "Cancelled before a candidate was priced. Only the rules answered.";
+  if (search.stop_reason() == StopReason::kOutOfTime) {
+    return "Out of time before a candidate was priced. Only the rules answered.";
+  }
+  if (search.stop_reason() == StopReason::kCancelled)
+    return "Cancelled before a candidate was priced. Only the rules answered.";
   const Skipped& first = search.skipped().front();  // No family is a candidate, so each is there.
   return StrCat("No candidate could be priced: ", first.what, ": ", first.reason, ". Only the rules answered.");
 }
@@ -262,7 +336,7 @@ StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile,
   PriceNotes notes;
   if (options.rules) AskRules(answer.workload, profile, notes, answer);
 
-  Search search(answer.workload, profile, options.cancelled);
+  Search search(answer.workload, profile, options);
   std::vector<Candidate> candidates = search.Run();
   answer.search = OutcomeOf(search);
   answer.skipped_candidates = search.skipped();

@@ -1,8 +1,10 @@
-// The joint search: every schedule of a layer that this version can build, priced on its task graph and compared.
+// The joint search: every schedule of a layer, priced on its task graph and compared.
 //
 // The searched space is every allowed family with every variant, codec and chunk count of
-// models/measurement/candidates.h (with codecs, chunk counts in powers of two). It is small, so it is enumerated whole,
-// and the best is the best of it.
+// models/measurement/candidates.h (with codecs, chunk counts in powers of two), each launched in the order its schedule
+// is written in (OptSche's, for pipelines); and, for 2 to kMostOrderedPieces pieces, in every other order. The graphs
+// are enumerated whole. Orders are searched by branch and bound, and only of graphs whose bound (the longest path, the
+// work of a stream) is below the fastest time known.
 #pragma once
 
 #include <stop_token>
@@ -14,10 +16,15 @@
 
 namespace moeplan {
 
+// Beyond, a pipeline's own order is close to the best and the number of orders is not.
+inline constexpr int kMostOrderedPieces = 8;
+inline constexpr int kDefaultBudgetNodes = 100000;
+
 struct PlanOptions {
-  int top = 0;                // How many candidates to return; 0: all that are listed.
-  bool rules = true;          // Whether the papers' rules are asked, too.
-  std::stop_token cancelled;  // Asked before each graph.
+  int top = 0;                             // How many candidates to return; 0: all that are listed.
+  bool rules = true;                       // Whether the papers' rules are asked, too.
+  int budget_nodes = kDefaultBudgetNodes;  // States of launch orders that may be visited in all; at least 1.
+  std::stop_token cancelled, out_of_time;  // Asked before each graph.
 };
 
 // Resolves the workload, asks the rules, prices the candidates.
@@ -26,14 +33,18 @@ struct PlanOptions {
 // within a billionth of the best's are ties, and ties go to the simpler family, then to the
 // DIRECT all-to-all, then to fewer chunks, then to the gather that is not overlapped. On measured profiles (with
 // intervals) the best is the simplest candidate within 3 % of the fastest, or within its interval if that is narrower
-// (docs/decisions/0005): a gain that measurements cannot tell is none. What cannot be priced or does not fit
-// cluster.device_memory_bytes is named in skipped_candidates; memory is asked first. search.time_floor_s is the
-// smallest predicted time of all graphs priced, which is a bound because the space was enumerated whole; when cancelled
-// it is 0, and what was priced until then is answered.
+// (docs/decisions/0005): a gain that measurements cannot tell is none, and buys no other launch order either. What
+// cannot be priced or does not fit cluster.device_memory_bytes is named in skipped_candidates; memory is asked first.
+//
+// search.time_floor_s: no graph of the space ends earlier, in no launch order. The bounds of orders take contention as
+// none, so that on profiles with contention it may lie below the best; PROVED_BEST then says that all was searched:
+// each order that could be best by the tasks' times alone, and by what contention makes of them. OUT_OF_BUDGET: the
+// nodes ran out; all graphs were priced, and the floor counts what was left. Stopped before that, it is 0, and what was
+// priced until then is answered.
 //
 // kInvalidInput: the workload is wrong, or neither a rule nor a candidate could be answered (the message names what the
-// first rule lacks). kCancelled: cancelled before anything was answered.
-// Requires a validated profile. Pure: the same arguments give the same answer, unless cancelled.
+// first rule lacks). kCancelled: stopped before anything was answered.
+// Requires a validated profile. Pure: the same arguments give the same answer, unless stopped.
 StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options = {});
 
 }  // namespace moeplan

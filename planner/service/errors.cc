@@ -41,8 +41,6 @@ Status BothAlternatives(std::string_view first, std::string_view second) {
   return InvalidInput(StrCat(second, ": found beside ", first, ", expected one of the two"));
 }
 
-Status NotInThisVersion(std::string_view field) { return Unimplemented(StrCat(field, ": not in this version")); }
-
 Status BadRequestId(size_t found_bytes, size_t limit_bytes) {
   return InvalidInput(StrCat("requestId: found ", found_bytes, " bytes, expected 1 to ", limit_bytes));
 }

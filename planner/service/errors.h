@@ -22,7 +22,6 @@ Status Unexpected(std::string_view detail);
 
 // Requests.
 Status BothAlternatives(std::string_view first, std::string_view second);
-Status NotInThisVersion(std::string_view field);
 Status BadRequestId(size_t found_bytes, size_t limit_bytes);
 Status RequestReused(const std::string& request_id);
 Status OtherCluster(const std::string& profile_name, const Cluster& found, const Cluster& expected);

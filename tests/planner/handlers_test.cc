@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 #include <stop_token>
 #include <string>
@@ -175,19 +176,39 @@ TEST_F(HandlersTest, AWrongGraphIsRefusedByInstruction) {
   EXPECT_THAT(service::Plan(environment(), GraphRequest(), stop.get_token()), IsError(StatusCode::kCancelled, ""));
 }
 
-TEST_F(HandlersTest, WhatThisVersionLacksIsSaidRatherThanIgnored) {
+TEST_F(HandlersTest, EitherALayerOrAGraphIsPlanned) {
   v1::PlanRequest request;
   EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kInvalidInput, "workload: found nothing"));
   request.mutable_graph();
   request.mutable_workload();
   EXPECT_THAT(service::Plan(environment(), request, {}),
               IsError(StatusCode::kInvalidInput, "graph: found beside workload"));
-  request = ExamplePlanRequest();
-  request.set_budget_nodes(5);
-  EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kUnimplemented, "budgetNodes"));
-  request = ExamplePlanRequest();
-  request.set_time_limit_s(5);
-  EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kUnimplemented, "timeLimitS"));
+}
+
+TEST_F(HandlersTest, BudgetAndTimeLimitAreChecked) {
+  Put(ExamplePutProfile("a"));
+  v1::PlanRequest request = ExamplePlanRequest();
+  request.set_budget_nodes(0);
+  EXPECT_THAT(service::Plan(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "budgetNodes: found 0, expected at least 1"));
+  request.set_budget_nodes(1);
+  for (const double limit_s : {0.0, -1.0, std::nan(""), 1e9}) {
+    request.set_time_limit_s(limit_s);
+    EXPECT_THAT(service::Plan(environment(), request, {}), IsError(StatusCode::kInvalidInput, "timeLimitS: found"));
+  }
+  request.set_time_limit_s(3600);
+  const auto answer = service::Plan(environment(), request, {});
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  EXPECT_EQ(answer->search().stop_reason(), v1::Search::PROVED_BEST);
+}
+
+TEST_F(HandlersTest, OutOfTimeTheRulesStillAnswer) {
+  Put(ExamplePutProfile("a"));
+  v1::PlanRequest request = ExamplePlanRequest();
+  request.set_time_limit_s(1e-9);
+  const auto answer = service::Plan(environment(), request, {});
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  EXPECT_TRUE(answer->rules().has_parm());
 }
 
 TEST_F(HandlersTest, ACancelledPlanStopsTheSearch) {

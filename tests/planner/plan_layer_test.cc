@@ -491,6 +491,11 @@ TEST(PlanLayerTest, ACancelledSearchAnswersTheRulesAndClaimsNoFloor) {
   Profile empty = SmallProfile();
   empty.collectives.clear();
   EXPECT_EQ(PlanLayer(SmallWorkload(), empty, {.cancelled = stop.get_token()}).status().code(), StatusCode::kCancelled);
+
+  const PlanAnswer late = Answer(SmallWorkload(), SmallProfile(), {.out_of_time = stop.get_token()});
+  EXPECT_EQ(late.search.stop_reason, StopReason::kOutOfTime);
+  EXPECT_EQ(late.search.time_floor_s, 0);
+  EXPECT_TRUE(late.rules.parm.has_value());
 }
 
 // ---- The explanation can be checked.

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tests/planner/by_hand.h"
+#include "tests/planner/chunk_order.h"
 #include "tests/planner/contract_files.h"
 
 namespace moeplan {
@@ -38,7 +39,7 @@ TEST(OptScheTest, IsNotOptimalWhereTheCodecsDiffer) {
   // C1 = 1, A1 = 0.5, A2 = 1, r = 2. OptSche: C1 0-2; A1.1 1-1.5, A1.2 2-2.5; E.1 waits for C1.2; A2 2.5-4.5.
   const std::vector<ChunkStage> stages = {{"C1", kComp, 1}, {"A1", kComm, 0.5}, {"D1", kComp, 0}, {"E", kComp, 0},
                                           {"C2", kComp, 0}, {"A2", kComm, 1},   {"D2", kComp, 0}};
-  const ChunkOrder order = OptSche(stages, 2);
+  const StageOrder order = OptSche(stages, 2);
   EXPECT_EQ(PlayOrder(stages, 2, order).time_s, 4.5);
   EXPECT_EQ(SearchOrder(stages, 2, order, 1000).time_s, 4);
 }

@@ -6,6 +6,7 @@
 #include "models/text.h"
 #include "planner/routing/plan_routed_layer.h"
 #include "planner/rules/lancet.h"
+#include "planner/service/deadline.h"
 #include "planner/service/errors.h"
 #include "planner/service/handlers/profile_selection.h"
 #include "proto/convert/plan.h"
@@ -19,8 +20,6 @@ namespace {
 
 Status CheckSupported(const v1::PlanRequest& request) {
   if (request.has_graph() && request.has_workload()) return error::BothAlternatives("workload", "graph");
-  if (request.has_budget_nodes()) return error::NotInThisVersion("budgetNodes");
-  if (request.has_time_limit_s()) return error::NotInThisVersion("timeLimitS");
   if (!request.has_workload() && !request.has_graph()) {
     return moeplan::error::Mismatch("workload", "nothing", "an object, or a graph");
   }
@@ -41,6 +40,33 @@ StatusOr<int> TopOf(const v1::PlanRequest& request) {
   if (!request.has_top()) return 0;
   if (request.top() < 1) return moeplan::error::Mismatch("top", StrCat(request.top()), "at least 1, or absent for all");
   return request.top();
+}
+
+constexpr double kLongestTimeLimitS = 86400;
+
+StatusOr<PlanOptions> OptionsOf(const v1::PlanRequest& request) {
+  PlanOptions options;
+  ASSIGN_OR_RETURN(options.top, TopOf(request));
+  if (request.has_budget_nodes()) options.budget_nodes = request.budget_nodes();
+  if (options.budget_nodes < 1) {
+    return moeplan::error::Mismatch("budgetNodes", StrCat(request.budget_nodes()), "at least 1, or absent");
+  }
+  if (request.has_time_limit_s() && !(request.time_limit_s() > 0 && request.time_limit_s() <= kLongestTimeLimitS)) {
+    return moeplan::error::Mismatch("timeLimitS", StrCat(request.time_limit_s()),
+                                    StrCat("above 0 and at most ", kLongestTimeLimitS, ", or absent"));
+  }
+  return options;
+}
+
+// What is asked of the candidates of a layer; a training graph has none.
+Status CheckBesideGraph(const v1::PlanRequest& request) {
+  const auto refuse = [](const char* field) {
+    return moeplan::error::Mismatch(field, "a value", "none beside graph, which has no candidates");
+  };
+  if (request.has_top()) return refuse("top");
+  if (request.has_budget_nodes()) return refuse("budgetNodes");
+  if (request.has_time_limit_s()) return refuse("timeLimitS");
+  return OkStatus();
 }
 
 StatusOr<Profile> ProfileFor(const Environment& environment, const v1::PlanRequest& request) {
@@ -68,15 +94,17 @@ StatusOr<v1::PlanResponse> PlanTrainingGraph(const Environment& environment, con
 StatusOr<v1::PlanResponse> Plan(const Environment& environment, const v1::PlanRequest& request,
                                 std::stop_token cancelled) {
   RETURN_IF_ERROR(CheckSupported(request));
-  ASSIGN_OR_RETURN(const int top, TopOf(request));
   if (request.has_graph()) {
-    if (top > 0) return moeplan::error::Mismatch("top", StrCat(top), "none beside graph, which has no candidates");
+    RETURN_IF_ERROR(CheckBesideGraph(request));
     return PlanTrainingGraph(environment, request, std::move(cancelled));
   }
+  ASSIGN_OR_RETURN(PlanOptions options, OptionsOf(request));
   ASSIGN_OR_RETURN(const Workload workload, WorkloadFromProto(request.workload()));
   ASSIGN_OR_RETURN(const Profile profile, ProfileFor(environment, request));
-  ASSIGN_OR_RETURN(const PlanAnswer answer,
-                   PlanRoutedLayer(workload, profile, {.top = top, .cancelled = std::move(cancelled)}));
+  std::optional<Deadline> deadline;
+  if (request.has_time_limit_s()) options.out_of_time = deadline.emplace(request.time_limit_s()).token();
+  options.cancelled = std::move(cancelled);
+  ASSIGN_OR_RETURN(const PlanAnswer answer, PlanRoutedLayer(workload, profile, options));
   return ToProto(answer);
 }
 
