@@ -20,8 +20,8 @@
 #include "models/text.h"
 #include "moeplan/v1/cluster.pb.h"
 #include "planner/client/planner_client.h"
+#include "planner/routing/plan_routed_layer.h"
 #include "planner/rules/lancet.h"
-#include "planner/search/plan_layer.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/profile.h"
 #include "proto/convert/training_graph.h"
@@ -211,7 +211,7 @@ StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::str
   RETURN_IF_ERROR(CheckOne());
   if (planner_.empty()) {
     ASSIGN_OR_RETURN(const Profile profile, LoadProfile());
-    StatusOr<PlanAnswer> answer = PlanLayer(workload, profile, {.top = top});
+    StatusOr<PlanAnswer> answer = PlanRoutedLayer(workload, profile, {.top = top});
     if (!answer.ok()) return answer.status().Within(origin);
     return answer;
   }

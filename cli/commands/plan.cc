@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/options.h"
@@ -8,6 +9,7 @@
 #include "proto/convert/training_graph.h"
 #include "proto/convert/workload.h"
 #include "proto/json.h"
+#include "proto/router_trace/read.h"
 
 namespace moeplan::cli {
 namespace {
@@ -15,6 +17,8 @@ namespace {
 struct PlanCommandOptions {
   SourceOption source;
   std::string workload, graph;
+  std::vector<std::string> router_traces;
+  std::optional<int> router_layer;
   int top = 0;
   bool top_given = false;
   bool json = false;
@@ -67,9 +71,40 @@ void PrintCandidates(const PlanAnswer& answer) {
   std::fputs(Table(rows).c_str(), stdout);
 }
 
+std::string TimeText(const std::optional<double>& time_s) { return time_s ? Duration(*time_s) : "no plan"; }
+
+std::string RatioText(double ratio) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", ratio);
+  return text;
+}
+
+void PrintRouting(const RoutingReport& routing) {
+  std::printf(
+      "routing: the busiest expert gets %s times the mean, the busiest rank %s times; %s of the pairs are dropped\n",
+      RatioText(routing.busiest_expert_ratio).c_str(), RatioText(routing.busiest_rank_ratio).c_str(),
+      Percent(routing.dropped_share).c_str());
+  std::vector<std::vector<std::string>> rows = {{"with", "busiest rank", "dropped", "predicted"}};
+  rows.push_back({StrCat("capacityFactor ", RatioText(routing.capacity.capacity_factor)), "", Percent(0),
+                  TimeText(routing.capacity.predicted_time_s)});
+  if (const auto& placement = routing.placement) {
+    rows.push_back({"experts placed otherwise", RatioText(placement->busiest_rank_ratio),
+                    Percent(routing.dropped_share), TimeText(placement->predicted_time_s)});
+  }
+  if (const auto& replicas = routing.replicas) {
+    char megabytes[32];
+    std::snprintf(megabytes, sizeof megabytes, "%.1f", replicas->extra_weight_bytes / 1e6);
+    rows.push_back({StrCat(replicas->extra_experts_per_rank, " copy more on a rank (", megabytes, " MB)"),
+                    RatioText(replicas->busiest_rank_ratio), Percent(replicas->dropped_share),
+                    TimeText(replicas->predicted_time_s)});
+  }
+  std::printf("%s\n", Table(rows).c_str());
+}
+
 void PrintAnswer(const PlanAnswer& answer) {
   if (!answer.candidates.empty()) PrintCandidates(answer);
   std::printf("\n%s\n\n", answer.explanation.c_str());
+  if (answer.routing) PrintRouting(*answer.routing);
   PrintRules(answer.rules);
   for (const Skipped& skipped : answer.skipped_candidates)
     std::printf("skipped %s: %s\n", skipped.what.c_str(), skipped.reason.c_str());
@@ -78,11 +113,26 @@ void PrintAnswer(const PlanAnswer& answer) {
   for (const std::string& warning : answer.warnings) std::printf("warning: %s\n", warning.c_str());
 }
 
-StatusOr<Workload> ReadWorkload(const std::string& path) {
+StatusOr<ExpertRouting> ReadRouting(const PlanCommandOptions& options, int experts) {
+  ASSIGN_OR_RETURN(RouterTraceReader reader,
+                   RouterTraceReader::Make({.experts = experts, .layer = options.router_layer}));
+  for (const std::string& path : options.router_traces) RETURN_IF_ERROR(reader.ReadFile(path));
+  ExpertRouting routing;
+  ASSIGN_OR_RETURN(routing.tokens_per_expert, reader.TokensPerExpert());
+  return routing;
+}
+
+StatusOr<Workload> ReadWorkload(const PlanCommandOptions& options) {
+  const std::string& path = options.workload;
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   ASSIGN_OR_RETURN(const auto message, FromJson<v1::Workload>(text, path));
   StatusOr<Workload> workload = WorkloadFromProto(message);
   if (!workload.ok()) return workload.status().Within(path);
+  if (options.router_traces.empty()) return workload;
+  if (workload->routing) {
+    return InvalidInput(StrCat("--router-trace: found beside routing in ", path, ", expected one of them"));
+  }
+  ASSIGN_OR_RETURN(workload->routing, ReadRouting(options, workload->layer.experts));
   return workload;
 }
 
@@ -119,6 +169,9 @@ void PrintGraphAnswer(const GraphPlanAnswer& answer) {
 
 Status RunGraph(const PlanCommandOptions& options) {
   if (options.top_given) return InvalidInput("--top: found beside --graph, expected with --workload");
+  if (!options.router_traces.empty()) {
+    return InvalidInput("--router-trace: found beside --graph, expected with --workload");
+  }
   ASSIGN_OR_RETURN(const TrainingGraph graph, ReadGraph(options.graph));
   ASSIGN_OR_RETURN(const GraphPlanAnswer answer, options.source.Plan(graph, options.graph));
   if (options.json) {
@@ -134,10 +187,13 @@ Status Run(const PlanCommandOptions& options) {
     return InvalidInput(StrCat("found ", options.graph.empty() ? "neither" : "both", " of --workload and --graph, ",
                                "expected WORKLOAD.json or GRAPH.json"));
   }
+  if (options.router_layer && options.router_traces.empty()) {
+    return InvalidInput("--router-layer: found alone, expected beside --router-trace");
+  }
   if (!options.graph.empty()) return RunGraph(options);
   if (options.top_given && options.top < 1)
     return InvalidInput(StrCat("--top: found ", options.top, ", expected at least 1"));
-  ASSIGN_OR_RETURN(const Workload workload, ReadWorkload(options.workload));
+  ASSIGN_OR_RETURN(const Workload workload, ReadWorkload(options));
   ASSIGN_OR_RETURN(const PlanAnswer answer, options.source.Plan(workload, options.workload, options.top));
   if (options.json) {
     PrintJson(ToProto(answer));
@@ -158,6 +214,9 @@ void AddPlan(CLI::App& app, Invocation& invocation) {
   command->add_option("--workload", options->workload, "WORKLOAD.json");
   command->add_option("--graph", options->graph,
                       "GRAPH.json, a training graph, instead of a workload; needs no SOURCE where every time is in it");
+  command->add_option("--router-trace", options->router_traces,
+                      "Router traces, JSON lines: how often each expert is chosen; several are taken together");
+  command->add_option("--router-layer", options->router_layer, "The layer whose records count (default: all)");
   command->add_option("--top", options->top, "How many candidates to print (default: all)")
       ->each([options](const std::string&) { options->top_given = true; });
   command->add_flag("--json", options->json, "Print the whole answer as JSON");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/cost/profile.h"
+#include "models/routing/routing_report.h"
 #include "models/schedule/task_graph.h"
 #include "models/workload/workload.h"
 
@@ -184,6 +185,7 @@ struct PlanAnswer {
   SearchOutcome search;
   std::vector<Plan> candidates;  // Best first; the first is `best`. Empty: only rules answered.
   std::string explanation;
+  std::optional<RoutingReport> routing;  // Where the workload says how pairs are routed.
 
   friend bool operator==(const PlanAnswer&, const PlanAnswer&) = default;
 };

@@ -253,7 +253,12 @@ BufferId GraphBuilder::AllToAll(const std::string& name, Group group, BufferId i
             DecodeOp{.codec = codec, .in = received, .out = out});
     return out;
   }
-  const double bytes = std::max(ExpectedBytes(buffer(in)), ExpectedBytes(buffer(out)));
+  double bytes = std::max(ExpectedBytes(buffer(in)), ExpectedBytes(buffer(out)));
+  if (buffer(in).counts != kNoBuffer) {
+    // Whoever sends most irregular rows may send more than anyone receives, and dumps them into as many cells.
+    const int cells = std::max(Cells(buffer(in)), Cells(buffer(out)));
+    bytes = std::max(bytes, cells * buffer(in).expected_rows_per_cell * buffer(in).row_bytes);
+  }
   return Collect(name, Collective::kAllToAll, group, in, out, bytes);
 }
 

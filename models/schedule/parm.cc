@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "models/routing/expert_load.h"
 #include "models/schedule/expert_shard_route.h"
 #include "models/schedule/families.h"
 
@@ -18,7 +19,13 @@ class SliceRoute final : public ExpertShardRoute {
         slices_(workload.layout.tensor_parallel),
         exact_(slices_ > 1 && workload.capacity_passing == CapacityPassing::kExact),
         // Beyond f = 1 the capacity is room to spare, not rows to move.
-        expected_rows_(std::min(1.0, 1 / workload.layer.capacity_factor) * build.sizes().capacity / slices_ / pieces_) {
+        sent_rows_(std::min(1.0, 1 / workload.layer.capacity_factor) * build.sizes().capacity / slices_ / pieces_),
+        received_rows_(sent_rows_) {
+    if (!exact_ || IsEven(workload)) return;
+    const SliceRows rows = BusiestSliceRows(workload);
+    const double experts = workload.layer.experts;
+    sent_rows_ = rows.sent / experts / pieces_;
+    received_rows_ = rows.received / (experts * workload.layout.expert_sharding_parallel) / pieces_;
   }
 
   TokenShare token_share() const override { return TokenShare::kSlice; }
@@ -74,12 +81,14 @@ class SliceRoute final : public ExpertShardRoute {
 
   BufferId Rows(const std::string& name, const std::vector<Extent>& cells, BufferId counts) {
     if (!exact_) return build_.SlotBuffer(name, cells);
-    return build_.IrregularSlotBuffer(name, cells, build_.slots_per_cell(), expected_rows_, counts);
+    const double expected_rows = counts == send_counts_ ? sent_rows_ : received_rows_;
+    return build_.IrregularSlotBuffer(name, cells, build_.slots_per_cell(), expected_rows, counts);
   }
 
   const int slices_;
   const bool exact_;
-  const double expected_rows_;
+  // Of a cell, on the rank that sends most and on the one that receives most.
+  double sent_rows_, received_rows_;
   BufferId send_counts_ = kNoBuffer, receive_counts_ = kNoBuffer;
 };
 

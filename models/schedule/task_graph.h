@@ -72,9 +72,11 @@ inline constexpr int kOwnTensorBlock = -1;
 
 struct Buffer {
   std::string name;
-  std::vector<Extent> cells;          // Outermost first; empty: one cell.
-  int rows_per_cell = 0;              // At most, for an irregular buffer.
-  double expected_rows_per_cell = 0;  // What pricing counts; equals rows_per_cell for a regular buffer.
+  std::vector<Extent> cells;  // Outermost first; empty: one cell.
+  int rows_per_cell = 0;      // At most, for an irregular buffer.
+  // What pricing counts: equals rows_per_cell for a regular buffer; of an irregular one the mean over the cells of the
+  // rank that has most rows.
+  double expected_rows_per_cell = 0;
   double row_bytes = 0;
   BufferId counts = kNoBuffer;  // Of an irregular buffer: one int32 a cell.
   bool sliced = false;          // Token rows: the own slice over the MP group; the last slices may be short or empty.

@@ -141,6 +141,35 @@ Status CheckLayout(const Layer& layer, const Layout& layout, const Cluster& clus
   return OkStatus();
 }
 
+Status CheckTokensPerExpert(const Layer& layer, const std::vector<double>& tokens_per_expert) {
+  if (tokens_per_expert.size() != static_cast<size_t>(layer.experts)) {
+    return BadField("routing.tokensPerExpert", StrCat(tokens_per_expert.size(), " counts"),
+                    StrCat("one for each of layer.experts, which is ", layer.experts));
+  }
+  double most = 0;
+  for (size_t expert = 0; expert < tokens_per_expert.size(); ++expert) {
+    RETURN_IF_ERROR(FiniteAtLeast(StrCat("routing.tokensPerExpert[", expert, "]"), tokens_per_expert[expert], 0));
+    most = std::max(most, tokens_per_expert[expert]);
+  }
+  if (most > 0) return OkStatus();
+  return BadField("routing.tokensPerExpert", "only zeros", "at least one count above 0");
+}
+
+Status CheckRouting(const Layer& layer, const ExpertRouting& routing) {
+  if (routing.tokens_per_expert.empty() != routing.skew.has_value()) {
+    return BadField("routing", routing.skew ? "tokensPerExpert and skew" : "neither tokensPerExpert nor skew",
+                    "exactly one of them");
+  }
+  if (layer.gate == GateKind::kExpertChoice) {
+    return BadField("routing", "an object", "none with gate EXPERT_CHOICE: each expert takes as many tokens");
+  }
+  if (layer.experts > kMaxRoutedExperts) {
+    return BadField("layer.experts", StrCat(layer.experts), StrCat("at most ", kMaxRoutedExperts, " with routing"));
+  }
+  if (routing.skew) return FiniteAtLeast("routing.skew", *routing.skew, 0);
+  return CheckTokensPerExpert(layer, routing.tokens_per_expert);
+}
+
 // Rows are counted in int: of a rank's tokens, k·f times over, gathered over ESP.
 Status CheckRows(const Layer& layer, const Layout& layout) {
   constexpr double kMostRows = std::numeric_limits<int>::max();
@@ -177,6 +206,7 @@ StatusOr<Workload> ResolveWorkload(const Workload& workload, const Cluster& clus
     return BadField("zeroStage", StrCat(*workload.zero_stage), StrCat("0 to ", kMaxZeroStage, ", or absent"));
   }
   RETURN_IF_ERROR(CheckGradients(workload));
+  if (workload.routing) RETURN_IF_ERROR(CheckRouting(workload.layer, *workload.routing));
   Workload resolved = workload;
   ASSIGN_OR_RETURN(resolved.layout.data_parallel, DataParallelThatFills(workload.layout, Ranks(cluster)));
   RETURN_IF_ERROR(CheckLayout(resolved.layer, resolved.layout, cluster));

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "models/own_names.h"
 #include "models/status.h"
@@ -60,6 +61,18 @@ struct Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
+// How the router spreads (token, choice) pairs over the experts, where it is not evenly: one of the two. What follows
+// from it stands in models/routing/expert_load.h.
+struct ExpertRouting {
+  std::vector<double> tokens_per_expert;  // By expert, on any scale: only shares matter.
+  // The exponent s of Zipf's law: expert i of 0 ... E-1 has a share in proportion to 1/(i+1)^s. 0: all alike.
+  std::optional<double> skew;
+
+  friend bool operator==(const ExpertRouting&, const ExpertRouting&) = default;
+};
+// More experts than that have no routing.
+inline constexpr int kMaxRoutedExperts = 1 << 16;
+
 struct Workload {
   std::string name;
   Layer layer;
@@ -80,6 +93,7 @@ struct Workload {
   // Of dense layers after this one in the forward pass, whose all-reduce over CP&DP (models/workload/groups.h) may run
   // beside this layer's backward pass: whole elements of bytes_per_element, 0 where phase is kForward.
   double gradient_bytes = 0;
+  std::optional<ExpertRouting> routing;  // Absent: every expert gets as many pairs.
 
   friend bool operator==(const Workload&, const Workload&) = default;
 };

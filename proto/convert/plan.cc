@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "proto/convert/enums.h"
+#include "proto/convert/routing.h"
 #include "proto/convert/workload.h"
 #include "proto/errors.h"
 
@@ -317,6 +318,9 @@ StatusOr<PlanAnswer> PlanAnswerFromProto(const v1::PlanResponse& message) {
   ASSIGN_OR_RETURN(answer.search, SearchFromProto(message.search()));
   ASSIGN_OR_RETURN(answer.candidates, CandidatesFromProto(message));
   answer.explanation = message.explanation();
+  if (message.has_routing()) {
+    ASSIGN_OR_RETURN(answer.routing, RoutingReportFromProto(message.routing(), "routing"));
+  }
   return answer;
 }
 
@@ -379,6 +383,7 @@ v1::PlanResponse ToProto(const PlanAnswer& answer) {
   for (const Plan& plan : answer.candidates) *message.add_candidates() = ToProto(plan);
   if (!answer.candidates.empty()) *message.mutable_best() = message.candidates(0);
   message.set_explanation(answer.explanation);
+  if (answer.routing) *message.mutable_routing() = ToProto(*answer.routing);
   return message;
 }
 

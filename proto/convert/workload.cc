@@ -1,6 +1,7 @@
 #include "proto/convert/workload.h"
 
 #include "proto/convert/enums.h"
+#include "proto/convert/routing.h"
 #include "proto/errors.h"
 
 namespace moeplan {
@@ -61,6 +62,7 @@ StatusOr<Workload> WorkloadFromProto(const v1::Workload& message, std::string_vi
   ASSIGN_OR_RETURN(workload.recompute, EnumFromProto<Recompute>(message.recompute(), FieldPath(path, "recompute")));
   workload.sequence_parallel = message.sequence_parallel();
   workload.gradient_bytes = message.gradient_bytes();
+  if (message.has_routing()) workload.routing = RoutingFromProto(message.routing());
   return workload;
 }
 
@@ -124,6 +126,7 @@ v1::Workload ToProto(const Workload& workload) {
   message.set_recompute(EnumToProto<v1::Recompute::Kind>(workload.recompute));
   message.set_sequence_parallel(workload.sequence_parallel);
   if (workload.gradient_bytes != 0) message.set_gradient_bytes(workload.gradient_bytes);
+  if (workload.routing) *message.mutable_routing() = ToProto(*workload.routing);
   return message;
 }
 

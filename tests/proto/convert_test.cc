@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
 
 #include "models/extension/extension.h"
@@ -492,12 +493,49 @@ PlanAnswer FullAnswer() {
   answer.search = {.stop_reason = StopReason::kOutOfTime, .time_floor_s = 0.25, .evaluated = 7};
   answer.candidates = {FullPlan(Family::kPipeline), FullPlan(Family::kBaseline)};
   answer.explanation = "because";
+  answer.routing = {.busiest_expert_ratio = 3,
+                    .busiest_rank_ratio = 2,
+                    .dropped_share = 0.25,
+                    .capacity = {.capacity_factor = 3, .slots = 9, .predicted_time_s = 5},
+                    .placement = PlacementBalancing{{1, 0, 2, 3}, 1.5, 1.25, 4},
+                    .replicas = ReplicaBalancing{1, {2, 1, 2, 1}, {0, 1, 2, 0, 2, 3}, 1.25, 0.125, 1e6, 3}};
   return answer;
 }
 
 TEST(PlanConversionTest, RoundTrips) {
   ExpectRoundTrip<v1::PlanResponse>(FullAnswer(), PlanAnswerFromProto);
   ExpectRoundTrip<v1::PlanResponse>(PlanAnswer(), PlanAnswerFromProto);
+}
+
+TEST(PlanConversionTest, RoutingReportsMayLackWhatDoesNotApply) {
+  PlanAnswer answer = FullAnswer();
+  answer.routing = RoutingReport{.capacity = {.capacity_factor = 1, .slots = 1}};
+  ExpectRoundTrip<v1::PlanResponse>(answer, PlanAnswerFromProto);
+  const auto error_with = [](const std::function<void(v1::RoutingReport&)>& change) {
+    v1::PlanResponse message = ToProto(FullAnswer());
+    change(*message.mutable_routing());
+    return ErrorOf(PlanAnswerFromProto(message));
+  };
+  EXPECT_EQ(error_with([](auto& routing) { routing.clear_capacity(); }),
+            "routing.capacity: found nothing, expected an object");
+  EXPECT_EQ(error_with([](auto& routing) { routing.set_dropped_share(1.5); }),
+            "routing.droppedShare: found 1.5, expected a number from 0 to 1");
+  EXPECT_EQ(error_with([](auto& routing) { routing.mutable_replicas()->set_copies(1, 0); }),
+            "routing.replicas.copies[1]: found 0, expected a finite number of at least 1");
+  EXPECT_EQ(error_with([](auto& routing) { routing.mutable_placement()->set_predicted_time_s(-1); }),
+            "routing.placement.predictedTimeS: found -1, expected a finite number of at least 0");
+}
+
+TEST(WorkloadConversionTest, RoutingRoundTrips) {
+  Workload workload = FullWorkload();
+  workload.routing = ExpertRouting{{4, 0, 1.5, 2, 1}, std::nullopt};
+  ExpectRoundTrip<v1::Workload>(workload, [](const v1::Workload& message) { return WorkloadFromProto(message); });
+  workload.routing = ExpertRouting{{}, 0.0};
+  ExpectRoundTrip<v1::Workload>(workload, [](const v1::Workload& message) { return WorkloadFromProto(message); });
+  EXPECT_THAT(ToJson(ToProto(workload), JsonStyle::kCompact),
+              HasSubstr(R"("routing":{"tokensPerExpert":[],"skew":0})"));
+  workload.routing.reset();
+  EXPECT_THAT(ToJson(ToProto(workload)), ::testing::Not(HasSubstr("routing")));
 }
 
 TEST(PlanConversionTest, AnswersToGraphsRoundTrip) {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "models/text.h"
+#include "planner/routing/plan_routed_layer.h"
 #include "planner/rules/lancet.h"
-#include "planner/search/plan_layer.h"
 #include "planner/service/deadline.h"
 #include "planner/service/errors.h"
 #include "planner/service/handlers/profile_selection.h"
@@ -104,7 +104,7 @@ StatusOr<v1::PlanResponse> Plan(const Environment& environment, const v1::PlanRe
   std::optional<Deadline> deadline;
   if (request.has_time_limit_s()) options.out_of_time = deadline.emplace(request.time_limit_s()).token();
   options.cancelled = std::move(cancelled);
-  ASSIGN_OR_RETURN(const PlanAnswer answer, PlanLayer(workload, profile, options));
+  ASSIGN_OR_RETURN(const PlanAnswer answer, PlanRoutedLayer(workload, profile, options));
   return ToProto(answer);
 }
 

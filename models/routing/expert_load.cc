@@ -1,0 +1,93 @@
+#include "models/routing/expert_load.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "models/workload/groups.h"
+
+namespace moeplan {
+namespace {
+
+// Divided by the largest first, so that neither sums overflow nor the smallest numbers lose their digits.
+std::vector<double> Normalised(std::vector<double> weights) {
+  const double largest = *std::ranges::max_element(weights);
+  for (double& weight : weights) weight /= largest;
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (double& weight : weights) weight /= sum;
+  return weights;
+}
+
+double Sum(std::span<const double> values) { return std::accumulate(values.begin(), values.end(), 0.0); }
+
+}  // namespace
+
+std::vector<double> ExpertShares(const Workload& workload) {
+  const auto& routing = workload.routing;
+  if (routing && !routing->skew) return Normalised(routing->tokens_per_expert);
+  std::vector<double> weights(workload.layer.experts, 1);
+  for (size_t expert = 0; routing && expert < weights.size(); ++expert)
+    weights[expert] = std::pow(expert + 1.0, -*routing->skew);
+  return Normalised(std::move(weights));
+}
+
+bool IsEven(const Workload& workload) {
+  const auto& routing = workload.routing;
+  if (!routing) return true;
+  if (routing->skew) return *routing->skew == 0 || workload.layer.experts == 1;
+  return std::ranges::adjacent_find(routing->tokens_per_expert, std::ranges::not_equal_to()) ==
+         routing->tokens_per_expert.end();
+}
+
+std::vector<double> ExpertPairs(const Workload& workload) {
+  std::vector<double> pairs = ExpertShares(workload);
+  const double all = workload.layer.top_k * SizesOf(workload.layer, workload.layout).tokens;
+  for (double& one : pairs) one *= all;
+  return pairs;
+}
+
+std::vector<double> FilledSlots(const Workload& workload) {
+  const LayerSizes sizes = SizesOf(workload.layer, workload.layout);
+  std::vector<double> filled = ExpertPairs(workload);
+  for (double& one : filled) one = std::min({one, sizes.tokens, static_cast<double>(sizes.slots)});
+  return filled;
+}
+
+double DroppedShare(const Workload& workload) {
+  const std::vector<double> pairs = ExpertPairs(workload), filled = FilledSlots(workload);
+  double dropped = 0;
+  for (size_t expert = 0; expert < pairs.size(); ++expert) dropped += pairs[expert] - filled[expert];
+  return dropped / (workload.layer.top_k * SizesOf(workload.layer, workload.layout).tokens);
+}
+
+double BusiestRatio(std::span<const double> loads) {
+  const double sum = Sum(loads);
+  return sum > 0 ? *std::ranges::max_element(loads) * static_cast<double>(loads.size()) / sum : 1;
+}
+
+std::vector<double> RankLoads(std::span<const double> expert_loads, int expert_parallel) {
+  const size_t local = expert_loads.size() / expert_parallel;
+  std::vector<double> loads;
+  for (int rank = 0; rank < expert_parallel; ++rank) loads.push_back(Sum(expert_loads.subspan(rank * local, local)));
+  return loads;
+}
+
+SliceRows BusiestSliceRows(const Workload& workload) {
+  const LayerSizes sizes = SizesOf(workload.layer, workload.layout);
+  const int slices = workload.layout.tensor_parallel;
+  const int senders = GroupSize(Group::kExpertShard, workload.layout);
+  // What the first j slices send to an expert whose pairs they have c each is min(T, j·c), concave in j. So the first
+  // slice sends most, and of all runs of consecutive ranks, which the senders of a group are, those from slice 0 on.
+  std::vector<double> to_experts = ExpertPairs(workload);
+  SliceRows rows;
+  for (double& to_expert : to_experts) {
+    const double of_slice = std::min(to_expert, sizes.tokens) / slices;
+    const auto of_first = [&](int first) { return std::min<double>(sizes.slots, first * of_slice); };
+    rows.sent += of_first(1);
+    to_expert = senders / slices * of_first(slices) + of_first(senders % slices);
+  }
+  rows.received = std::ranges::max(RankLoads(to_experts, workload.layout.expert_parallel));
+  return rows;
+}
+
+}  // namespace moeplan
