@@ -17,6 +17,7 @@ struct PlanCommandOptions {
   std::string workload, graph;
   int top = 0;
   bool top_given = false;
+  bool extrapolate = false;
   bool json = false;
 };
 
@@ -115,6 +116,7 @@ void PrintGraphAnswer(const GraphPlanAnswer& answer) {
 
 Status RunGraph(const PlanCommandOptions& options) {
   if (options.top_given) return InvalidInput("--top: found beside --graph, expected with --workload");
+  if (options.extrapolate) return InvalidInput("--extrapolate: found beside --graph, expected with --workload");
   ASSIGN_OR_RETURN(const TrainingGraph graph, ReadGraph(options.graph));
   ASSIGN_OR_RETURN(const GraphPlanAnswer answer, options.source.Plan(graph, options.graph));
   if (options.json) {
@@ -134,7 +136,8 @@ Status Run(const PlanCommandOptions& options) {
   if (options.top_given && options.top < 1)
     return InvalidInput(StrCat("--top: found ", options.top, ", expected at least 1"));
   ASSIGN_OR_RETURN(const Workload workload, ReadWorkload(options.workload));
-  ASSIGN_OR_RETURN(const PlanAnswer answer, options.source.Plan(workload, options.workload, options.top));
+  ASSIGN_OR_RETURN(const PlanAnswer answer,
+                   options.source.Plan(workload, options.workload, options.top, options.extrapolate));
   if (options.json) {
     PrintJson(ToProto(answer));
   } else {
@@ -156,6 +159,7 @@ void AddPlan(CLI::App& app, Invocation& invocation) {
                       "GRAPH.json, a training graph, instead of a workload; needs no SOURCE where every time is in it");
   command->add_option("--top", options->top, "How many candidates to print (default: all)")
       ->each([options](const std::string&) { options->top_given = true; });
+  command->add_flag("--extrapolate", options->extrapolate, kExtrapolateHelp);
   command->add_flag("--json", options->json, "Print the whole answer as JSON");
 }
 

@@ -8,6 +8,7 @@
 #include <stop_token>
 
 #include "models/cost/profile.h"
+#include "models/links/link_model.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
 #include "models/workload/workload.h"
@@ -18,6 +19,9 @@ struct PlanOptions {
   int top = 0;                // How many candidates to return; 0: all that are listed.
   bool rules = true;          // Whether the papers' rules are asked, too.
   std::stop_token cancelled;  // Asked before each graph.
+  // Foretells the layer's collectives (LayerCollectives) that the profile lacks, each then named in the warnings with
+  // its interval; it was fitted to that profile. Null: they are missing. Borrowed.
+  const LinkModel* links = nullptr;
 };
 
 // Resolves the workload, asks the rules, prices the candidates.

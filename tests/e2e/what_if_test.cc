@@ -119,6 +119,27 @@ TEST(WhatIfTest, AFasterNicIsOneFlag) {
   EXPECT_LT(rows[1].at("predictedTimeS").get<double>(), rows[0].at("predictedTimeS").get<double>());
 }
 
+TEST(WhatIfTest, ExtrapolatedPointsAreMarked) {
+  // The example measures expert groups of 2 nodes; those of 4 come from the links.
+  const std::vector<std::string> sweep = {"--sweep", "cluster.nodes=2,4", "--sweep", "layout.expertParallel=2,4",
+                                          "--sweep", "layer.experts=4",   "--sweep", "layout.dataParallel=4"};
+  const auto with = [&](const std::string& more) {
+    std::vector<std::string> arguments = sweep;
+    arguments.insert(arguments.end(), {"--extrapolate", more});
+    return WhatIf(arguments);
+  };
+  const Outcome outcome = with("--json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  int marked = 0;
+  for (const Json& row : Json::parse(outcome.out).at("rows")) {
+    if (row.at("fields").at("cluster.nodes") != 4) continue;
+    EXPECT_TRUE(row.contains("best")) << row.dump();
+    marked += row.value("extrapolated", false);
+  }
+  EXPECT_EQ(marked, 2);
+  EXPECT_THAT(ParseCsv(with("--csv").out).front().back(), "extrapolated");
+}
+
 TEST(WhatIfTest, NothingFeasibleIsANoWithItsRows) {
   const Outcome outcome = WhatIf({"--sweep", "cluster.deviceMemoryBytes=1e6,2e6", "--json"});
   EXPECT_EQ(outcome.exit_code, 1);

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "models/links/link_model.h"
 #include "models/text.h"
 #include "planner/rules/lancet.h"
 #include "planner/search/plan_layer.h"
@@ -71,12 +72,16 @@ StatusOr<v1::PlanResponse> Plan(const Environment& environment, const v1::PlanRe
   ASSIGN_OR_RETURN(const int top, TopOf(request));
   if (request.has_graph()) {
     if (top > 0) return moeplan::error::Mismatch("top", StrCat(top), "none beside graph, which has no candidates");
+    if (request.extrapolate()) return error::BothAlternatives("extrapolate", "graph");
     return PlanTrainingGraph(environment, request, std::move(cancelled));
   }
   ASSIGN_OR_RETURN(const Workload workload, WorkloadFromProto(request.workload()));
   ASSIGN_OR_RETURN(const Profile profile, ProfileFor(environment, request));
+  std::optional<LinkModel> links;
+  if (request.extrapolate()) links.emplace(profile);
   ASSIGN_OR_RETURN(const PlanAnswer answer,
-                   PlanLayer(workload, profile, {.top = top, .cancelled = std::move(cancelled)}));
+                   PlanLayer(workload, profile,
+                             {.top = top, .cancelled = std::move(cancelled), .links = links ? &*links : nullptr}));
   return ToProto(answer);
 }
 
