@@ -22,9 +22,12 @@ double Between(const GroupShape& a, const GroupShape& b) {
   return Doublings(a.size, b.size) + Doublings(a.ranks_per_node, b.ranks_per_node);
 }
 
-bool SameOperation(const CollectiveKey& a, const CollectiveKey& b) {
-  return a.collective == b.collective && a.algorithm == b.algorithm;
+// Collective and algorithm.
+std::pair<int, int> OperationOf(const CollectiveKey& key) {
+  return {static_cast<int>(key.collective), static_cast<int>(key.algorithm)};
 }
+
+bool SameOperation(const CollectiveKey& a, const CollectiveKey& b) { return OperationOf(a) == OperationOf(b); }
 
 double BetweenOperations(const CollectiveKey& a, const CollectiveKey& b) {
   if (SameOperation(a, b)) return 0;
@@ -180,18 +183,20 @@ std::vector<double> SizesOf(const MeasuredCollective& one) {
   return sizes;
 }
 
-// The miss of one curve that `basis` does not contain, a doubling; absent where the basis says nothing of it.
-std::optional<double> MissOf(const MeasuredCollective& held_out, const Basis& basis, const LinkUse& use) {
+// |log(measured / predicted)| at each point of a curve that `basis` does not contain, a doubling; empty where the basis
+// says nothing of it.
+std::vector<double> MissesOf(const MeasuredCollective& held_out, const Basis& basis, const LinkUse& use) {
   const Basis as_far = AsFar(basis, held_out.key);
-  if (!Serves(as_far, held_out.key)) return std::nullopt;
+  if (!Serves(as_far, held_out.key)) return {};
   const LinkLine line = LineThrough(basis, &use);
   const std::vector<TimePoint> foretold =
       Foretell(held_out.key, held_out.loaded.load(use), line, as_far, SizesOf(held_out));
+  const double growth = Growth(as_far, held_out.key.group);
   std::vector<double> misses;
   for (size_t i = 0; i < foretold.size(); ++i) {
-    misses.push_back(std::abs(std::log(held_out.loaded.points[i].time_s / foretold[i].time_s)));
+    misses.push_back(std::abs(std::log(held_out.loaded.points[i].time_s / foretold[i].time_s)) / growth);
   }
-  return Quantile(misses, 0.9) / Growth(as_far, held_out.key.group);
+  return misses;
 }
 
 Basis PointersTo(const std::vector<MeasuredCollective>& measured) {
@@ -223,8 +228,13 @@ void LinkModel::HoldOut(const Lack& lack) {
       if (lack.group || lack.operation) return !(lack.group && same_group) && !(lack.operation && same_operation);
       return one != held_out->key;
     });
-    const std::optional<double> miss = MissOf(*held_out, basis, line_->use);
-    if (miss) misses_[lack.group][lack.operation][spans].push_back(*miss);
+    const std::vector<double> misses = MissesOf(*held_out, basis, line_->use);
+    if (misses.empty()) continue;
+    HeldOut& held = held_out_[lack.group][lack.operation][spans];
+    held.misses.insert(held.misses.end(), misses.begin(), misses.end());
+    // What of it misses together counts once.
+    const int curve = static_cast<int>(held_out - all.front());
+    held.units.insert(lack.operation ? OperationOf(held_out->key) : std::pair(curve, 0));
   }
 }
 
@@ -239,9 +249,10 @@ LinkModel::Lack LinkModel::LackOf(const CollectiveKey& key) const {
 }
 
 std::optional<double> LinkModel::BoundOf(const Lack& lack, bool spans) const {
-  const std::vector<double>& misses = misses_[lack.group][lack.operation][spans];
-  if (misses.empty()) return std::nullopt;
-  return NextMagnitudeBound90(misses);
+  const HeldOut& held = held_out_[lack.group][lack.operation][spans];
+  if (held.units.empty()) return std::nullopt;
+  const double stretch = NextMagnitudeBound90(std::vector<double>(held.units.size(), 1.0));
+  return stretch * Quantile(held.misses, 0.9);
 }
 
 // No less than what an easier question misses by.

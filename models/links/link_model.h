@@ -9,13 +9,13 @@
 // sizes that a curve was measured at it has what it has at its end. A prediction never falls as the size rises.
 //
 // The interval. As much as the profile lacks around the key asked is held out of what was measured: one curve; all of a
-// group, where the key's group was never measured; all of an operation, where that was never measured as far; both. A
-// curve held out, predicted from what is left, misses by the 90 % quantile of |log(measured / predicted)| over its
-// points. That is divided by the root of the doublings to the nearest group that is left (at least 1): errors of
-// successive doublings add up like independent ones. NextMagnitudeBound90 of these misses, times the same root for the
-// key asked, bounds the error of the model; the widest interval of the curves that the prediction leans on is added to
-// it in squares. Where nothing can be held out, kUntestedRatio a doubling is assumed, or
-// the bound of an easier question where that is more, and said (`tested`).
+// group, where the key's group was never measured; all of an operation, where that was never measured as far; both. The
+// curves held out are predicted from what is left. Each point misses by |log(measured / predicted)|, divided by the
+// root of the doublings from the curve's group to the nearest that is left (at least 1): errors of successive doublings
+// add up like independent ones. The 90 % quantile of all points' misses, times the stretch of NextMagnitudeBound90 for
+// as many curves (1 from nine on), times the same root for the key asked, bounds the error of the model; the widest
+// interval of the curves that the prediction leans on is added to it in squares. Where nothing can be held out,
+// kUntestedRatio a doubling is assumed, or the bound of an easier question where that is more, and said (`tested`).
 //
 // Entries without contention alone are learnt from. Seconds and bytes. A LinkModel borrows nothing of the profile;
 // const use is thread-safe; the same profile gives the same model to the bit.
@@ -23,7 +23,9 @@
 
 #include <array>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/cost/profile.h"
@@ -79,8 +81,11 @@ class LinkModel {
 
   std::vector<MeasuredCollective> measured_;
   std::optional<LinkLine> line_;
-  // One miss a doubling for each curve held out, by Lack (group, operation) and Spans.
-  std::array<std::array<std::array<std::vector<double>, 2>, 2>, 2> misses_;
+  struct HeldOut {
+    std::vector<double> misses;           // Of all points, for one doubling.
+    std::set<std::pair<int, int>> units;  // Curves, or operations where those are held out.
+  };
+  std::array<std::array<std::array<HeldOut, 2>, 2>, 2> held_out_;  // By Lack (group, operation) and Spans.
 };
 
 }  // namespace moeplan

@@ -200,7 +200,7 @@ TEST(LinkModelTest, WhatCouldNotBeTestedSaysSo) {
 // outliers on few groups; asked: other group sizes, more nodes, and a collective that was never measured so far.
 TEST(LinkModelTest, HeldOutGroupsAreForetoldAndLieInTheIntervals) {
   std::mt19937_64 random(TestSeed());
-  std::vector<double> errors, nearest_errors;
+  std::vector<double> errors, nearest_errors, high_ratios;
   int covered = 0;
   constexpr int kClusters = 60;
   for (int round = 0; round < kClusters; ++round) {
@@ -222,6 +222,7 @@ TEST(LinkModelTest, HeldOutGroupsAreForetoldAndLieInTheIntervals) {
         const double factor = cluster.DrawCurveFactor();
         const auto prediction = links.Predict(key);
         ASSERT_TRUE(prediction) << Describe(key);
+        high_ratios.push_back(prediction->model.model.fit->interval_high_ratio);
         for (double bytes = 1024; bytes <= 67108864; bytes *= 4) {
           const double true_s = cluster.TrueTimeS(key, bytes, factor);
           const PricedTime price = Price(prediction->model.model, bytes, 1);
@@ -234,9 +235,10 @@ TEST(LinkModelTest, HeldOutGroupsAreForetoldAndLieInTheIntervals) {
   }
   const double coverage = static_cast<double>(covered) / static_cast<double>(errors.size());
   std::printf(
-      "%d clusters, log error at the median and 90 %%: links %.3f %.3f, nearest group %.3f %.3f; coverage %.3f\n",
+      "%d clusters, log error at the median and 90 %%: links %.3f %.3f, nearest group %.3f %.3f; interval × %.2f "
+      "at the median covers %.3f\n",
       kClusters, Median(errors), Quantile(errors, 0.9), Median(nearest_errors), Quantile(nearest_errors, 0.9),
-      coverage);
+      Median(high_ratios), coverage);
   EXPECT_LE(Median(errors), 0.08);
   EXPECT_LT(Median(errors), Median(nearest_errors) / 2);
   EXPECT_GE(coverage, 0.85);
