@@ -13,9 +13,10 @@
 // curves held out are predicted from what is left. Each point misses by |log(measured / predicted)|, divided by the
 // root of the doublings from the curve's group to the nearest that is left (at least 1): errors of successive doublings
 // add up like independent ones. The 90 % quantile of all points' misses, times the stretch of NextMagnitudeBound90 for
-// as many curves (1 from nine on), times the same root for the key asked, bounds the error of the model; the widest
-// interval of the curves that the prediction leans on is added to it in squares. Where nothing can be held out,
-// kUntestedRatio a doubling is assumed, or the bound of an easier question where that is more, and said (`tested`).
+// as many curves, or for as many operations where those were held out (1 from nine on), times the same root for the key
+// asked, bounds the error of the model; the widest interval of the curves that the prediction leans on is added to it
+// in squares. Where nothing can be held out, kUntestedRatio a doubling is assumed, or the bound of an easier question
+// where that is more, and said (`tested`).
 //
 // Entries without contention alone are learnt from. Seconds and bytes. A LinkModel borrows nothing of the profile;
 // const use is thread-safe; the same profile gives the same model to the bit.
@@ -73,6 +74,11 @@ class LinkModel {
     bool operation = false;
   };
 
+  struct HeldOut {
+    std::vector<double> misses;           // Of all points, for one doubling.
+    std::set<std::pair<int, int>> units;  // Curves, or operations where those are held out.
+  };
+
   Lack LackOf(const CollectiveKey& key) const;
   void HoldOut(const Lack& lack);
   // Of the log of a time predicted a doubling away; absent where nothing could be held out.
@@ -81,10 +87,6 @@ class LinkModel {
 
   std::vector<MeasuredCollective> measured_;
   std::optional<LinkLine> line_;
-  struct HeldOut {
-    std::vector<double> misses;           // Of all points, for one doubling.
-    std::set<std::pair<int, int>> units;  // Curves, or operations where those are held out.
-  };
   std::array<std::array<std::array<HeldOut, 2>, 2>, 2> held_out_;  // By Lack (group, operation) and Spans.
 };
 
