@@ -17,6 +17,7 @@
 #include "cli/extensions.h"
 #include "db/store.h"
 #include "executor/launch/launch.h"
+#include "models/links/link_model.h"
 #include "models/text.h"
 #include "moeplan/v1/cluster.pb.h"
 #include "planner/client/planner_client.h"

@@ -211,6 +211,7 @@ LinkModel::LinkModel(const Profile& profile) {
   for (const CollectiveModel& entry : profile.collectives) {
     if (std::optional<MeasuredCollective> measured = Read(entry)) measured_.push_back(*std::move(measured));
   }
+  measured_ = Thinned(std::move(measured_), kMostCurves);
   if (measured_.empty()) return;
   line_ = LineThrough(PointersTo(measured_), /*use=*/nullptr);
   for (const bool group : {false, true}) {

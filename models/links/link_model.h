@@ -53,7 +53,9 @@ std::string Describe(const LinkPrediction& prediction);
 class LinkModel {
  public:
   static constexpr double kUntestedRatio = 2;
-  // Bounds on work: curves held out for each of the four ways, evenly chosen; points taken of a curve, likewise.
+  // Bounds on work, each evenly chosen where there are more: curves learnt from, curves held out for each of the four
+  // ways, points taken of a curve. At most, with all three reached, making a model takes some seconds.
+  static constexpr size_t kMostCurves = 512;
   static constexpr size_t kMostHeldOut = 32;
   static constexpr size_t kMostPoints = 32;
 

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "models/links/link_model.h"
 #include "models/measurement/candidates.h"
 #include "models/memory/graph_memory.h"
 #include "models/schedule/schedules.h"

@@ -8,12 +8,13 @@
 #include <stop_token>
 
 #include "models/cost/profile.h"
-#include "models/links/link_model.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
 #include "models/workload/workload.h"
 
 namespace moeplan {
+
+class LinkModel;
 
 struct PlanOptions {
   int top = 0;                // How many candidates to return; 0: all that are listed.

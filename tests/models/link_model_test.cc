@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "models/fit/fit.h"
@@ -156,6 +157,19 @@ TEST(LinkModelTest, TimesNeverFallAndSizesStayInTheMeasuredRange) {
     EXPECT_TRUE(std::ranges::is_sorted(points, {}, &TimePoint::time_s));
     EXPECT_EQ(links.Predict(prediction->model.key)->model, prediction->model);
   }
+}
+
+TEST(LinkModelTest, AProfileOfThousandsOfCurvesIsLearntFromInSeconds) {
+  std::vector<CollectiveModel> entries;
+  for (int size = 2; size < 5002; ++size) {
+    entries.push_back(OfLine(kLine, CollectiveOver(Collective::kAllGather, size, std::min(size, 8))));
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const LinkModel links(With(std::move(entries)));
+  const CollectiveKey asked = CollectiveOver(Collective::kAllGather, 8192, 8);
+  EXPECT_NEAR(PredictS(links, asked, 1048576) / TimeS(kLine, *LoadOf(asked, GatherRoute::kDirect), 1048576), 1, 0.05);
+  // Not a benchmark: without the bounds it is minutes.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
 TEST(LinkModelTest, IntervalsAreWiderThanThoseMeasuredAndGrowWithTheWay) {

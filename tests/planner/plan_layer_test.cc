@@ -9,6 +9,7 @@
 #include <set>
 
 #include "models/all_to_all/algorithm.h"
+#include "models/links/link_model.h"
 #include "models/measurement/candidates.h"
 #include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
