@@ -45,8 +45,9 @@ struct LinkLoad {
 };
 
 // All 0 for a group of one rank. Absent where nothing can be counted: kAllToAllAllGather, and other algorithms than
-// DIRECT on a group that they do not serve or that has more than kMostListedBlocks blocks in a node.
-inline constexpr double kMostListedBlocks = 1e6;
+// DIRECT on a group that they do not serve or whose nodes hold more than kMostListedBlocks blocks (ranks times ranks on
+// a node).
+inline constexpr double kMostListedBlocks = 65536;
 std::optional<LinkLoad> LoadOf(const CollectiveKey& key, GatherRoute route);
 
 // Whether it crosses the NIC.

@@ -100,8 +100,9 @@ void MakeRising(std::vector<TimePoint>& points) {
 
 using Basis = std::vector<const MeasuredCollective*>;
 
+bool Teaches(const CollectiveKey& key) { return key.contention == Contention::kNone && key.group.size > 1; }
+
 std::optional<MeasuredCollective> Read(const CollectiveModel& entry) {
-  if (entry.key.contention != Contention::kNone || entry.key.group.size == 1) return std::nullopt;
   MeasuredCollective measured = {.key = entry.key};
   for (const GatherRoute route : kGatherRoutes) {
     const std::optional<LinkLoad> load = LoadOf(entry.key, route);
@@ -208,10 +209,13 @@ Basis PointersTo(const std::vector<MeasuredCollective>& measured) {
 }  // namespace
 
 LinkModel::LinkModel(const Profile& profile) {
+  std::vector<const CollectiveModel*> entries;
   for (const CollectiveModel& entry : profile.collectives) {
-    if (std::optional<MeasuredCollective> measured = Read(entry)) measured_.push_back(*std::move(measured));
+    if (Teaches(entry.key)) entries.push_back(&entry);
   }
-  measured_ = Thinned(std::move(measured_), kMostCurves);
+  for (const CollectiveModel* entry : Thinned(std::move(entries), kMostCurves)) {
+    if (std::optional<MeasuredCollective> measured = Read(*entry)) measured_.push_back(*std::move(measured));
+  }
   if (measured_.empty()) return;
   line_ = LineThrough(PointersTo(measured_), /*use=*/nullptr);
   for (const bool group : {false, true}) {
