@@ -17,6 +17,7 @@
 #include "cli/extensions.h"
 #include "db/store.h"
 #include "executor/launch/launch.h"
+#include "models/links/link_model.h"
 #include "models/text.h"
 #include "moeplan/v1/cluster.pb.h"
 #include "planner/client/planner_client.h"
@@ -207,17 +208,22 @@ StatusOr<Profile> SourceOption::LoadProfile() const {
   return store.LoadProfile(selection);
 }
 
-StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::string& origin, int top) const {
+StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::string& origin, int top,
+                                        bool extrapolate) const {
   RETURN_IF_ERROR(CheckOne());
   if (planner_.empty()) {
     ASSIGN_OR_RETURN(const Profile profile, LoadProfile());
-    StatusOr<PlanAnswer> answer = PlanRoutedLayer(workload, profile, {.top = top});
+    std::optional<LinkModel> links;
+    if (extrapolate) links.emplace(profile);
+    StatusOr<PlanAnswer> answer =
+        PlanRoutedLayer(workload, profile, {.top = top, .links = links ? &*links : nullptr});
     if (!answer.ok()) return answer.status().Within(origin);
     return answer;
   }
   v1::PlanRequest request;
   *request.mutable_workload() = ToProto(workload);
   if (top > 0) request.set_top(top);
+  request.set_extrapolate(extrapolate);
   ASSIGN_OR_RETURN(const v1::PlanResponse response, AskPlanner(std::move(request), origin));
   return PlanAnswerFromProto(response);
 }

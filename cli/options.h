@@ -47,7 +47,9 @@ class SourceOption {
   // The profile, from wherever the source is.
   StatusOr<Profile> LoadProfile() const;
   // The answer for one workload, from wherever the source is; `origin` (its file) begins errors about the workload.
-  StatusOr<PlanAnswer> Plan(const Workload& workload, const std::string& origin, int top) const;
+  // With `extrapolate`, collectives that the profile lacks are foretold from its links (models/links/link_model.h).
+  StatusOr<PlanAnswer> Plan(const Workload& workload, const std::string& origin, int top,
+                            bool extrapolate = false) const;
   // Likewise for a validated training graph; no source need be given where it has every time.
   StatusOr<GraphPlanAnswer> Plan(const TrainingGraph& graph, const std::string& origin) const;
 
@@ -57,6 +59,10 @@ class SourceOption {
 
   std::string profile_file_, db_, planner_, profile_name_;
 };
+
+// Of --extrapolate.
+inline constexpr const char* kExtrapolateHelp =
+    "Foretell collectives that were not measured from the links of those that were; warnings name them";
 
 // "60s", "2m", "500ms", "60": seconds.
 StatusOr<double> ParseSeconds(const std::string& option, const std::string& text);

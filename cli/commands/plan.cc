@@ -21,6 +21,7 @@ struct PlanCommandOptions {
   std::optional<int> router_layer;
   int top = 0;
   bool top_given = false;
+  bool extrapolate = false;
   bool json = false;
 };
 
@@ -172,6 +173,7 @@ Status RunGraph(const PlanCommandOptions& options) {
   if (!options.router_traces.empty()) {
     return InvalidInput("--router-trace: found beside --graph, expected with --workload");
   }
+  if (options.extrapolate) return InvalidInput("--extrapolate: found beside --graph, expected with --workload");
   ASSIGN_OR_RETURN(const TrainingGraph graph, ReadGraph(options.graph));
   ASSIGN_OR_RETURN(const GraphPlanAnswer answer, options.source.Plan(graph, options.graph));
   if (options.json) {
@@ -194,7 +196,8 @@ Status Run(const PlanCommandOptions& options) {
   if (options.top_given && options.top < 1)
     return InvalidInput(StrCat("--top: found ", options.top, ", expected at least 1"));
   ASSIGN_OR_RETURN(const Workload workload, ReadWorkload(options));
-  ASSIGN_OR_RETURN(const PlanAnswer answer, options.source.Plan(workload, options.workload, options.top));
+  ASSIGN_OR_RETURN(const PlanAnswer answer,
+                   options.source.Plan(workload, options.workload, options.top, options.extrapolate));
   if (options.json) {
     PrintJson(ToProto(answer));
   } else {
@@ -219,6 +222,7 @@ void AddPlan(CLI::App& app, Invocation& invocation) {
   command->add_option("--router-layer", options->router_layer, "The layer whose records count (default: all)");
   command->add_option("--top", options->top, "How many candidates to print (default: all)")
       ->each([options](const std::string&) { options->top_given = true; });
+  command->add_flag("--extrapolate", options->extrapolate, kExtrapolateHelp);
   command->add_flag("--json", options->json, "Print the whole answer as JSON");
 }
 

@@ -19,6 +19,7 @@ struct WhatIfOptions {
   std::vector<std::string> sweep;
   int threads = 0;
   bool threads_given = false;
+  bool extrapolate = false;
   bool json = false, jsonl = false, csv = false;
 };
 
@@ -66,7 +67,7 @@ class JsonLinesPrinter final : public RowPrinter {
 
 class CsvPrinter final : public RowPrinter {
  public:
-  explicit CsvPrinter(const Sweep& sweep) : header_(sweep.paths()) {}
+  explicit CsvPrinter(const Sweep& sweep) : header_(sweep.paths()), extrapolates_(sweep.extrapolates()) {}
 
   void Begin() override {
     for (const char* column : {"schedule", "chunks", "partitionDegree", "allToAll", "dispatchCodec", "combineCodec",
@@ -74,14 +75,16 @@ class CsvPrinter final : public RowPrinter {
                                "exposedCommunicationS", "computeTimeS", "memoryBytes", "reason"}) {
       header_.emplace_back(column);
     }
+    if (extrapolates_) header_.emplace_back("extrapolated");
     Put(CsvRecord(header_));
   }
   void Print(const SweepRow& row) override {
     std::vector<std::string> cells;
     for (const SweepValue& value : row.values) cells.push_back(TextOf(value));
     if (row.best) AddPlan(*row.best, cells);
-    cells.resize(header_.size() - 1);
+    cells.resize(header_.size() - (extrapolates_ ? 2 : 1));
     cells.push_back(row.reason);
+    if (extrapolates_) cells.push_back(StrCat(row.extrapolated));
     Put(CsvRecord(cells));
   }
 
@@ -99,6 +102,7 @@ class CsvPrinter final : public RowPrinter {
   }
 
   std::vector<std::string> header_;
+  const bool extrapolates_;
 };
 
 // For people: the whole table at the end.
@@ -111,13 +115,19 @@ class TablePrinter final : public RowPrinter {
   void Print(const SweepRow& row) override {
     std::vector<std::string>& cells = rows_.emplace_back();
     for (const SweepValue& value : row.values) cells.push_back(TextOf(value));
-    cells.push_back(row.best ? Duration(row.best->predicted_time_s) : "-");
+    const std::string mark = row.extrapolated ? "*" : "";
+    cells.push_back(row.best ? Duration(row.best->predicted_time_s) + mark : "-");
     cells.push_back(row.best ? Describe(row.best->knobs) : row.reason);
+    extrapolated_ = extrapolated_ || row.extrapolated;
   }
-  void End() override { Put(Table(rows_)); }
+  void End() override {
+    Put(Table(rows_));
+    if (extrapolated_) Put("* some collective of the layer was not measured; extrapolated from links\n");
+  }
 
  private:
   std::vector<std::vector<std::string>> rows_;
+  bool extrapolated_ = false;
 };
 
 std::unique_ptr<RowPrinter> PrinterFor(const WhatIfOptions& options, const Sweep& sweep) {
@@ -143,7 +153,8 @@ Status Run(const WhatIfOptions& options) {
   ASSIGN_OR_RETURN(v1::Workload workload, ReadJsonFile<v1::Workload>(options.workload));
   RETURN_IF_ERROR(WorkloadFromProto(workload).status().Within(options.workload));
   ASSIGN_OR_RETURN(Profile profile, options.source.LoadProfile());
-  ASSIGN_OR_RETURN(const Sweep sweep, Sweep::Make(std::move(workload), std::move(profile), options.sweep));
+  ASSIGN_OR_RETURN(const Sweep sweep,
+                   Sweep::Make(std::move(workload), std::move(profile), options.sweep, options.extrapolate));
   const std::unique_ptr<RowPrinter> printer = PrinterFor(options, sweep);
   int64_t feasible = 0;
   std::string first_reason;
@@ -197,6 +208,7 @@ void AddWhatIf(CLI::App& app, Invocation& invocation) {
       ->allow_extra_args(false);
   command->add_option("--threads", options->threads, "Threads that plan (default: one for each processor)")
       ->each([options](const std::string&) { options->threads_given = true; });
+  command->add_flag("--extrapolate", options->extrapolate, kExtrapolateHelp);
   command->add_flag("--json", options->json, "Print one JSON object");
   command->add_flag("--jsonl", options->jsonl, "Print one JSON object a line, as found");
   command->add_flag("--csv", options->csv, "Print comma-separated values (RFC 4180), as found");

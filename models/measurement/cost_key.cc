@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <cstdio>
+#include <set>
 
+#include "models/all_to_all/algorithm.h"
 #include "models/check.h"
 #include "models/text.h"
 
@@ -15,6 +17,28 @@ CollectiveKey KeyOf(Collective collective, Group group, const Layout& layout, in
     key.shards = layout.expert_sharding_parallel;
   }
   return key;
+}
+
+std::vector<CollectiveKey> LayerCollectives(const Layer& layer, const Layout& layout, int gpus_per_node) {
+  std::set<CollectiveKey> keys;
+  const auto add = [&](Collective collective, Group group, AllToAllAlgorithm algorithm) {
+    CollectiveKey key = KeyOf(collective, group, layout, gpus_per_node);
+    key.algorithm = algorithm;
+    key.bytes_per_element = layer.bytes_per_element;
+    if (key.group.size > 1) keys.insert(key);
+  };
+  for (const Group group : {Group::kExpert, Group::kExpertShard}) {
+    const GroupShape shape = ShapeOf(group, layout, gpus_per_node);
+    for (const AllToAllAlgorithm algorithm : AllFrom(AllToAllAlgorithm::kDirect)) {
+      if (AlgorithmAllowed(algorithm, shape).ok()) add(Collective::kAllToAll, group, algorithm);
+    }
+  }
+  for (const Group group : {Group::kTensor, Group::kShard}) {
+    for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {
+      add(collective, group, AllToAllAlgorithm::kDirect);
+    }
+  }
+  return {keys.begin(), keys.end()};
 }
 
 KernelKey KeyOf(Kernel kernel, const Layer& layer, const Layout& layout) {

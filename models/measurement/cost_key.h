@@ -19,6 +19,11 @@ using CostKey = std::variant<CollectiveKey, KernelKey>;
 // The DIRECT, uncontended key of a collective over `group`; kAllToAllAllGather also gets its N_MP and N_ESP.
 CollectiveKey KeyOf(Collective collective, Group group, const Layout& layout, int gpus_per_node);
 
+// Every uncontended collective that a schedule of this layer or a rule may ask for over groups of more than one rank,
+// each once: all-to-alls by every algorithm that is allowed over EP and EP&ESP, gathers and all-reduces over MP and
+// ESP. Not kAllToAllAllGather, which has its own stand-in (design.md §4). With the layer's element size.
+std::vector<CollectiveKey> LayerCollectives(const Layer& layer, const Layout& layout, int gpus_per_node);
+
 // The uncontended key of a kernel of this layer. It carries every optional field, so that any entry measured for this
 // layer matches; hidden_dim is that of one shard, H / N_ESP, because that is the matrix the GEMM sees. A product's
 // kernel is that of the layer's experts.

@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "models/cost/extrapolate.h"
+#include "models/cost/nearest_gemm.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -45,10 +45,12 @@ const CostBook::Entry& CostBook::Find(const CollectiveKey& key) {
   entry.key = Essential(key);
   if (const CostModel* model = moeplan::Find(profile_, key)) {
     entry.model = *model;
-  } else if (auto stand_in = ExtrapolateGroup(profile_, key)) {
-    entry.model = std::move(stand_in->model.model);
-    entry.stand_in =
-        StrCat(Describe(entry.key), ": not measured; extrapolated from ", Describe(CostKey(stand_in->source)));
+    return entry;
+  }
+  if (!links_) links_.emplace(profile_);
+  if (auto prediction = links_->Predict(key)) {
+    entry.stand_in = moeplan::Describe(*prediction);
+    entry.model = std::move(prediction->model.model);
   }
   return entry;
 }
@@ -99,21 +101,13 @@ Profile CostBook::ForLayer(const Layer& layer, const Layout& layout) {
   for (const CollectiveModel& entry : profile_.collectives) {
     if (shapes.contains(entry.key.group)) profile.collectives.push_back(entry);
   }
-  const auto add = [&](Collective collective, Group group) {
-    CollectiveKey key = KeyOf(collective, group, layout, profile_.cluster.gpus_per_node);
-    key.bytes_per_element = layer.bytes_per_element;
-    if (key.group.size == 1 || moeplan::Find(profile, key) != nullptr) return;
+  for (const CollectiveKey& key : LayerCollectives(layer, layout, profile_.cluster.gpus_per_node)) {
+    if (moeplan::Find(profile, key) != nullptr) continue;
     const Entry& entry = Find(key);
-    if (!entry.model) return;
+    if (!entry.model) continue;
     profile.collectives.push_back({key, *entry.model});
     notes_.remarks.insert(entry.stand_in);
     extrapolated_ = true;
-  };
-  for (const Group group : {Group::kExpert, Group::kExpertShard}) add(Collective::kAllToAll, group);
-  for (const Group group : {Group::kTensor, Group::kShard}) {
-    for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {
-      add(collective, group);
-    }
   }
   return profile;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/cost/profile.h"
+#include "models/links/link_model.h"
 #include "models/timeline/pricer.h"
 #include "models/workload/workload.h"
 
@@ -22,7 +23,7 @@ class CostBook {
   CostBook(const Profile& profile, int model_dim, int bytes_per_element);
 
   // Seconds of a collective on `bytes` as nccl-tests counts them; 0 for none and for a group of one. A group that was
-  // not measured is extrapolated (models/cost/extrapolate.h); where that fails, 0, and the key is missing.
+  // not measured is extrapolated (models/links/link_model.h); where that fails, 0, and the key is missing.
   double CollectiveS(Collective collective, const GroupShape& group, double bytes);
 
   // Seconds of a matrix product: EXPERT_GEMM of the nearest dimensions, else the cluster's peak, else missing.
@@ -53,6 +54,7 @@ class CostBook {
 
   const Profile& profile_;
   int bytes_per_element_;
+  std::optional<LinkModel> links_;  // Fitted when it is first asked.
   std::map<CollectiveKey, Entry> collectives_;
   Entry product_;
   double least_per_flop_s_ = 0;

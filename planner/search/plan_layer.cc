@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "models/links/link_model.h"
 #include "models/measurement/candidates.h"
 #include "models/memory/graph_memory.h"
 #include "models/schedule/launch_order.h"
@@ -408,14 +409,19 @@ std::string WhyNoCandidate(const Search& search, const Cluster& cluster) {
   return StrCat("No candidate could be priced: ", first.what, ": ", first.reason, ". Only the rules answered.");
 }
 
-}  // namespace
+// Adds what the links say of the layer's collectives that were not measured.
+void FillIn(const LinkModel& links, const Workload& workload, Profile& profile, PriceNotes& notes) {
+  for (const CollectiveKey& key : LayerCollectives(workload.layer, workload.layout, profile.cluster.gpus_per_node)) {
+    if (Find(profile, key) != nullptr) continue;
+    std::optional<LinkPrediction> prediction = links.Predict(key);
+    if (!prediction) continue;
+    notes.remarks.insert(Describe(*prediction));
+    profile.collectives.push_back(std::move(prediction->model));
+  }
+}
 
-StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options) {
-  PlanAnswer answer;
-  ASSIGN_OR_RETURN(answer.workload, ResolveWorkload(workload, profile.cluster));
-  answer.profile_name = profile.name;
-  answer.profile_version = profile.version;
-  PriceNotes notes;
+StatusOr<PlanAnswer> PlanResolved(PlanAnswer answer, const Profile& profile, PriceNotes notes,
+                                  const PlanOptions& options) {
   if (options.rules) AskRules(answer.workload, profile, notes, answer);
 
   Search search(answer.workload, profile, options);
@@ -441,6 +447,20 @@ StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile,
   candidates.resize(answered);
   for (const Candidate& candidate : candidates) answer.candidates.push_back(PlanOf(candidate));
   return answer;
+}
+
+}  // namespace
+
+StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options) {
+  PlanAnswer answer;
+  ASSIGN_OR_RETURN(answer.workload, ResolveWorkload(workload, profile.cluster));
+  answer.profile_name = profile.name;
+  answer.profile_version = profile.version;
+  if (options.links == nullptr) return PlanResolved(std::move(answer), profile, /*notes=*/{}, options);
+  Profile filled = profile;
+  PriceNotes notes;
+  FillIn(*options.links, answer.workload, filled, notes);
+  return PlanResolved(std::move(answer), filled, std::move(notes), options);
 }
 
 }  // namespace moeplan

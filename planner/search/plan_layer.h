@@ -16,6 +16,8 @@
 
 namespace moeplan {
 
+class LinkModel;
+
 // Beyond, a pipeline's own order is close to the best and the number of orders is not.
 inline constexpr int kMostOrderedPieces = 8;
 inline constexpr int kDefaultBudgetNodes = 10000;
@@ -25,6 +27,9 @@ struct PlanOptions {
   bool rules = true;                       // Whether the papers' rules are asked, too.
   int budget_nodes = kDefaultBudgetNodes;  // States of launch orders that may be visited in all; at least 1.
   std::stop_token cancelled, out_of_time;  // Asked before each graph.
+  // Foretells the layer's collectives (LayerCollectives) that the profile lacks, each then named in the warnings with
+  // its interval; it was fitted to that profile. Null: they are missing. Borrowed.
+  const LinkModel* links = nullptr;
 };
 
 // Resolves the workload, asks the rules, prices the candidates. With gradient_bytes a candidate's time ends with the

@@ -1,10 +1,13 @@
 #include "planner/sweep/sweep.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 
+#include "models/links/link_model.h"
+#include "models/measurement/cost_key.h"
 #include "models/text.h"
 #include "planner/search/plan_layer.h"
 #include "planner/sweep/ordered_rows.h"
@@ -17,7 +20,7 @@ namespace moeplan {
 // Plans points one after the other, on one thread, and keeps the scaled profile of the last.
 class Sweep::Planner {
  public:
-  explicit Planner(const Sweep& sweep) : sweep_(sweep), scaled_(sweep.profile_) {}
+  explicit Planner(const Sweep& sweep) : sweep_(sweep), scaled_(sweep.profile_) { FitLinks(); }
 
   // An error is none of the point's.
   StatusOr<SweepRow> Plan(int64_t index, std::stop_token cancelled) {
@@ -35,6 +38,7 @@ class Sweep::Planner {
     } else {
       row.best = std::move(answer->candidates.front());
     }
+    row.extrapolated = answer.ok() && Extrapolated(answer->workload);
     return row;
   }
 
@@ -46,7 +50,8 @@ class Sweep::Planner {
     ASSIGN_OR_RETURN(const Workload workload, WorkloadFromProto(workload_message));
     Scale(point);
     ASSIGN_OR_RETURN(scaled_.cluster, ClusterFromProto(cluster_message));
-    return PlanLayer(workload, scaled_, {.top = 1, .cancelled = std::move(cancelled)});
+    return PlanLayer(workload, scaled_,
+                     {.top = 1, .cancelled = std::move(cancelled), .links = links_ ? &*links_ : nullptr});
   }
 
   void Scale(const std::vector<size_t>& point) {
@@ -58,15 +63,32 @@ class Sweep::Planner {
     scaled_ = sweep_.profile_;
     for (size_t i = 0; i < point.size(); ++i) sweep_.axes_[i].Apply(point[i], scaled_);
     scales_ = std::move(scales);
+    FitLinks();
+  }
+
+  bool Extrapolated(const Workload& workload) const {
+    if (!links_) return false;
+    const std::vector<CollectiveKey> keys =
+        LayerCollectives(workload.layer, workload.layout, scaled_.cluster.gpus_per_node);
+    return std::ranges::any_of(keys, [&](const CollectiveKey& key) {
+      return Find(scaled_, key) == nullptr && links_->Predict(key).has_value();
+    });
+  }
+
+  void FitLinks() {
+    if (sweep_.extrapolate_) links_.emplace(scaled_);
   }
 
   const Sweep& sweep_;
   Profile scaled_;
-  std::vector<size_t> scales_;  // What scaled_ was made for; empty: not scaled.
+  std::vector<size_t> scales_;      // What scaled_ was made for; empty: not scaled.
+  std::optional<LinkModel> links_;  // Of scaled_.
 };
 
-StatusOr<Sweep> Sweep::Make(v1::Workload workload, Profile profile, const std::vector<std::string>& axes) {
+StatusOr<Sweep> Sweep::Make(v1::Workload workload, Profile profile, const std::vector<std::string>& axes,
+                            bool extrapolate) {
   Sweep sweep;
+  sweep.extrapolate_ = extrapolate;
   sweep.workload_ = std::move(workload);
   sweep.profile_ = std::move(profile);
   std::set<std::string> paths;
@@ -136,6 +158,7 @@ v1::WhatIfRow Sweep::ToProto(const SweepRow& row) const {
   } else {
     message.set_reason(row.reason);
   }
+  if (row.extrapolated) message.set_extrapolated(true);
   return message;
 }
 

@@ -22,17 +22,21 @@ struct SweepRow {
   std::optional<Plan> best;        // Absent: nothing is feasible.
   std::string reason;              // Why not; empty when there is a best.
   bool refused = false;            // The point's workload is wrong, or nothing it needs is known.
+  bool extrapolated = false;       // Some collective of its layer was foretold from links.
 };
 
 class Sweep {
  public:
   // All combinations of the axes (sweep_axis.h), in the order given, the last fastest. `axes` has at least one. A path
-  // that stands twice, more than kMaxRows points, and what an axis refuses are kInvalidInput.
-  static StatusOr<Sweep> Make(v1::Workload workload, Profile profile, const std::vector<std::string>& axes);
+  // that stands twice, more than kMaxRows points, and what an axis refuses are kInvalidInput. With `extrapolate`,
+  // collectives that the profile lacks at a point are foretold from its links (PlanOptions::links).
+  static StatusOr<Sweep> Make(v1::Workload workload, Profile profile, const std::vector<std::string>& axes,
+                              bool extrapolate = false);
 
   static constexpr int64_t kMaxRows = 1'000'000;
 
   int64_t rows() const { return rows_; }
+  bool extrapolates() const { return extrapolate_; }
   std::vector<std::string> paths() const;
 
   // Plans every point on `threads` threads, at least 1, and gives the rows in order to `emit`, on the calling thread,
@@ -54,6 +58,7 @@ class Sweep {
   Profile profile_;
   std::vector<SweepAxis> axes_;
   int64_t rows_ = 1;
+  bool extrapolate_ = false;
 };
 
 }  // namespace moeplan

@@ -126,6 +126,20 @@ TEST(PlanCommandTest, AMissingEntrySkipsWhatNeedsItAndSaysHowToMeasure) {
   EXPECT_THAT(answer.at("skippedCandidates").dump(), AllOf(HasSubstr("BASELINE"), HasSubstr("ALL_REDUCE")));
 }
 
+TEST(PlanCommandTest, ExtrapolateForetellsAMissingEntryAndWarnsOfIt) {
+  const TemporaryFolder folder;
+  Json profile = Json::parse(ReadFile(kProfile));
+  profile["collectives"].erase(3);  // ALL_REDUCE, which only the baselines need.
+  const Outcome outcome = RunMoeplan({"plan", "--profile", folder.Write("profile.json", profile.dump()), "--workload",
+                                      kWorkload, "--extrapolate", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json answer = Json::parse(outcome.out);
+  EXPECT_TRUE(answer.at("rules").contains("parm"));
+  EXPECT_THAT(
+      answer.at("warnings").dump(),
+      HasSubstr("ALL_REDUCE groupSize 8 ranksPerNode 8: not measured; extrapolated from links, 90 % interval "));
+}
+
 TEST(PlanCommandTest, NothingLeftToAnswerIsWrongInput) {
   const TemporaryFolder folder;
   const std::string empty =
@@ -292,6 +306,7 @@ TEST(PlanGraphCommandTest, WrongGraphsAndCommandLinesAreRefused) {
                 "found both of --workload and --graph");
   ExpectRefused(RunMoeplan({"plan", "--graph", graph, "--profile-name", "x"}), "--profile");
   ExpectRefused(RunMoeplan({"plan", "--graph", graph, "--top", "2"}), "--top");
+  ExpectRefused(RunMoeplan({"plan", "--graph", graph, "--extrapolate"}), "--extrapolate");
   Json unpriced = kGraph;
   unpriced["instructions"][0].erase("timeS");
   const std::string asked = folder.Write("unpriced.json", unpriced.dump());

@@ -119,6 +119,28 @@ TEST(WhatIfTest, AFasterNicIsOneFlag) {
   EXPECT_LT(rows[1].at("predictedTimeS").get<double>(), rows[0].at("predictedTimeS").get<double>());
 }
 
+TEST(WhatIfTest, ExtrapolatedPointsAreMarked) {
+  // The example measures no reduce-scatter, and no expert groups of 4 nodes; 2 nodes have no such data parallelism.
+  const std::vector<std::string> sweep = {"--sweep", "cluster.nodes=2,4", "--sweep", "layout.expertParallel=2,4",
+                                          "--sweep", "layer.experts=4",   "--sweep", "layout.dataParallel=4"};
+  const auto with = [&](const std::string& more) {
+    std::vector<std::string> arguments = sweep;
+    arguments.insert(arguments.end(), {"--extrapolate", more});
+    return WhatIf(arguments);
+  };
+  const Outcome outcome = with("--json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  int marked = 0;
+  const Json answer = Json::parse(outcome.out);
+  for (const Json& row : answer.at("rows")) {
+    if (row.at("fields").at("cluster.nodes").get<int>() != 4) continue;
+    EXPECT_TRUE(row.contains("best")) << row.dump();
+    marked += row.value("extrapolated", false);
+  }
+  EXPECT_EQ(marked, 2);
+  EXPECT_THAT(ParseCsv(with("--csv").out).front().back(), "extrapolated");
+}
+
 TEST(WhatIfTest, NothingFeasibleIsANoWithItsRows) {
   const Outcome outcome = WhatIf({"--sweep", "cluster.deviceMemoryBytes=1e6,2e6", "--json"});
   EXPECT_EQ(outcome.exit_code, 1);

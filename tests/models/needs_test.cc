@@ -243,6 +243,28 @@ TEST(NeedsOfLayoutsTest, EveryLegalLayoutIsThere) {
   EXPECT_THAT(names, ElementsAre("tp1-esp1-ep4", "tp1-esp2-ep2", "tp2-esp1-ep4", "tp2-esp2-ep2"));
 }
 
+// What plans may be filled up with where a profile lacks it is what plans ask for.
+TEST(LayerCollectivesTest, NothingThatCandidatesAndRulesAskIsForgotten) {
+  constexpr Cluster kFourNodesOfFour = {.nodes = 4, .gpus_per_node = 4};
+  int layouts = 0;
+  for (Workload workload : DefaultWorkloads(kFourNodesOfFour)) {
+    workload.phase = Phase::kTraining;
+    std::set<CostKey> known;
+    for (const CollectiveKey& key : LayerCollectives(workload.layer, workload.layout, kFourNodesOfFour.gpus_per_node)) {
+      EXPECT_GT(key.group.size, 1);
+      EXPECT_TRUE(known.insert(Essential(key)).second) << Describe(key);
+    }
+    for (const Need& need : NeedsOf({workload}, kFourNodesOfFour)) {
+      const auto* key = std::get_if<CollectiveKey>(&need.key);
+      if (key == nullptr || key->collective == Collective::kAllToAllAllGather) continue;
+      EXPECT_TRUE(known.contains(WithContention(need.key, Contention::kNone)))
+          << workload.name << " " << Describe(need.key);
+    }
+    ++layouts;
+  }
+  EXPECT_GE(layouts, 9);
+}
+
 TEST(NeedsOfLayoutsTest, EndsComeFirstThenMiddlesThenContention) {
   const std::vector<Need> needs = NeedsOfLayouts(kTwoNodesOfTwo, 1024, 67108864);
   const auto place = [&](const CostKey& key, double size) {

@@ -23,7 +23,9 @@ namespace moeplan {
 namespace {
 
 using service::Environment;
+using testing::Contains;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
@@ -164,6 +166,25 @@ TEST_F(HandlersTest, AGraphIsPricedWithTheProfileOfTheRequest) {
   ASSERT_TRUE(offered.ok()) << offered.status().message();
   EXPECT_EQ(offered->rules().lancet().time_s(), stored->rules().lancet().time_s());
   EXPECT_EQ(offered->profile_version(), 0);
+}
+
+TEST_F(HandlersTest, ExtrapolateForetellsWhatTheProfileLacks) {
+  v1::PlanRequest request = ExamplePlanRequest();
+  v1::Profile& profile = *request.mutable_profile();
+  profile = ContractMessage<v1::Profile>("profile.example.json");
+  profile.mutable_collectives()->DeleteSubrange(3, 1);  // ALL_REDUCE, which only the baselines need.
+  const auto without = service::Plan(environment(), request, {});
+  EXPECT_FALSE(without->rules().has_parm());
+  request.set_extrapolate(true);
+  const auto response = service::Plan(environment(), request, {});
+  ASSERT_TRUE(response.ok()) << response.status().message();
+  EXPECT_TRUE(response->rules().has_parm());
+  EXPECT_THAT(response->warnings(), Contains(HasSubstr("ALL_REDUCE groupSize 8 ranksPerNode 8: not measured; "
+                                                       "extrapolated from links, 90 % interval × ")));
+  v1::PlanRequest graph = GraphRequest();
+  graph.set_extrapolate(true);
+  EXPECT_THAT(service::Plan(environment(), graph, {}),
+              IsError(StatusCode::kInvalidInput, "graph: found beside extrapolate"));
 }
 
 TEST_F(HandlersTest, AWrongGraphIsRefusedByInstruction) {

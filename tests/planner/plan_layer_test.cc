@@ -10,6 +10,7 @@
 #include <set>
 
 #include "models/all_to_all/algorithm.h"
+#include "models/links/link_model.h"
 #include "models/measurement/candidates.h"
 #include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
@@ -267,6 +268,47 @@ TEST(PlanLayerTest, ACandidateWithAMissingKeyIsSkippedWithTheCommand) {
                                  HasSubstr("moeplan calibrate"))))));
   EXPECT_THAT(ChunksOf(answer, Family::kParmS2), ElementsAre(1));  // The gather after the all-to-all is still there.
   EXPECT_TRUE(answer.rules.parm.has_value());
+}
+
+TEST(PlanLayerTest, CollectivesThatWereNotMeasuredAreForetoldFromTheLinks) {
+  Profile profile = SmallProfile();
+  const CollectiveKey missing = Over(Collective::kAllReduce, {2, 2});
+  std::erase_if(profile.collectives, [&](const CollectiveModel& entry) { return entry.key == missing; });
+  const PlanAnswer without = Answer(SmallWorkload(), profile);
+  EXPECT_THAT(ChunksOf(without, Family::kBaseline), IsEmpty());
+  EXPECT_FALSE(without.rules.parm.has_value());
+
+  const LinkModel links(profile);
+  const PlanAnswer answer = Answer(SmallWorkload(), profile, {.links = &links});
+  EXPECT_THAT(ChunksOf(answer, Family::kBaseline), ElementsAre(1));
+  EXPECT_TRUE(answer.rules.parm.has_value());
+  EXPECT_THAT(answer.warnings, ElementsAre(HasSubstr(
+                                   "ALL_REDUCE groupSize 2 ranksPerNode 2: not measured; extrapolated from links, 90 % "
+                                   "interval × ")));
+  for (const Plan& plan : answer.candidates) {
+    // Of what was measured exactly, nothing else is uncertain.
+    EXPECT_EQ(plan.low_s < plan.predicted_time_s && plan.predicted_time_s < plan.high_s,
+              plan.knobs.family == Family::kBaseline || plan.knobs.family == Family::kBaselineTp);
+  }
+}
+
+TEST(PlanLayerTest, WhatWasMeasuredIsNeverForetold) {
+  const Profile profile = SmallProfile();
+  const LinkModel links(profile);
+  EXPECT_EQ(Answer(SmallWorkload(), profile, {.links = &links}), Answer(SmallWorkload(), profile));
+}
+
+TEST(PlanLayerTest, WhatNoMeasuredGroupReachesStaysMissing) {
+  Profile profile = SmallProfile();
+  std::erase_if(profile.collectives,
+                [](const CollectiveModel& entry) { return entry.key.collective == Collective::kAllToAll; });
+  profile.collectives.pop_back();  // SAA.
+  const LinkModel links(profile);
+  const PlanOptions options = {.links = &links};
+  const auto answer = PlanLayer(SmallWorkload(), profile, options);
+  ASSERT_FALSE(answer.ok());
+  EXPECT_THAT(answer.status().message(), AllOf(HasSubstr("the profile lacks ALL_TO_ALL groupSize 2 ranksPerNode 1"),
+                                               HasSubstr("measure with: moeplan calibrate")));
 }
 
 // ---- All-to-all algorithms: over EP&ESP, which lies on 2 nodes with 2 ranks each.

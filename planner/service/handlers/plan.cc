@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "models/links/link_model.h"
 #include "models/text.h"
 #include "planner/routing/plan_routed_layer.h"
 #include "planner/rules/lancet.h"
@@ -66,6 +67,7 @@ Status CheckBesideGraph(const v1::PlanRequest& request) {
   if (request.has_top()) return refuse("top");
   if (request.has_budget_nodes()) return refuse("budgetNodes");
   if (request.has_time_limit_s()) return refuse("timeLimitS");
+  if (request.extrapolate()) return error::BothAlternatives("extrapolate", "graph");
   return OkStatus();
 }
 
@@ -104,6 +106,8 @@ StatusOr<v1::PlanResponse> Plan(const Environment& environment, const v1::PlanRe
   std::optional<Deadline> deadline;
   if (request.has_time_limit_s()) options.out_of_time = deadline.emplace(request.time_limit_s()).token();
   options.cancelled = std::move(cancelled);
+  std::optional<LinkModel> links;
+  if (request.extrapolate()) options.links = &links.emplace(profile);
   ASSIGN_OR_RETURN(const PlanAnswer answer, PlanRoutedLayer(workload, profile, options));
   return ToProto(answer);
 }

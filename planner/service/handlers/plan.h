@@ -10,8 +10,9 @@
 namespace moeplan::service {
 
 // The answer of PlanRoutedLayer to the workload, or of PlanGraph to the training graph, with the profile that the
-// request offers or names. A profile that comes with the request counts as one from a file: version 0. A graph that has
-// every time, in a request that names no profile, is answered without one. kNotFound says how to come by a profile.
+// request offers or names; with `extrapolate`, of a LinkModel of that profile beside it. A profile that comes with the
+// request counts as one from a file: version 0. A graph that has every time, in a request that names no profile, is
+// answered without one. kNotFound says how to come by a profile.
 StatusOr<v1::PlanResponse> Plan(const Environment& environment, const v1::PlanRequest& request,
                                 std::stop_token cancelled);
 
