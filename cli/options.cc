@@ -215,8 +215,7 @@ StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::str
     ASSIGN_OR_RETURN(const Profile profile, LoadProfile());
     std::optional<LinkModel> links;
     if (extrapolate) links.emplace(profile);
-    StatusOr<PlanAnswer> answer =
-        PlanRoutedLayer(workload, profile, {.top = top, .links = links ? &*links : nullptr});
+    StatusOr<PlanAnswer> answer = PlanRoutedLayer(workload, profile, {.top = top, .links = links ? &*links : nullptr});
     if (!answer.ok()) return answer.status().Within(origin);
     return answer;
   }

@@ -119,10 +119,8 @@ class Search {
 
   bool Stopped() {
     if (stop_reason_ == StopReason::kProvedBest) {
-      if (options_.cancelled.stop_requested())
-        stop_reason_ = StopReason::kCancelled;
-      else if (options_.out_of_time.stop_requested())
-        stop_reason_ = StopReason::kOutOfTime;
+      if (options_.out_of_time.stop_requested()) stop_reason_ = StopReason::kOutOfTime;
+      if (options_.cancelled.stop_requested()) stop_reason_ = StopReason::kCancelled;
     }
     return stop_reason_ == StopReason::kCancelled || stop_reason_ == StopReason::kOutOfTime;
   }
@@ -188,12 +186,15 @@ class Search {
       }
     }
     for (const Tried* tried : coded) {
-      if (tried->priced.empty() && tried->too_large_bytes.empty() && !tried->given_up) ++ruled_out_;
+      if (!Stopped() && tried->priced.empty() && tried->too_large_bytes.empty() && !tried->given_up) ++ruled_out_;
     }
   }
 
+  // A layer that ends later can leave gaps for more of the gradients.
+  bool BoundsHold() const { return workload_.gradient_bytes == 0; }
+
   bool RuledOut(const Tried& tried, int pieces) const {
-    return tried.whole && WorkInPiecesAtLeastS(*tried.whole, profile_, pieces) >= fastest_s_;
+    return BoundsHold() && tried.whole && WorkInPiecesAtLeastS(*tried.whole, profile_, pieces) >= fastest_s_;
   }
 
   void TryPieces(Tried& tried, int pieces) {
@@ -222,7 +223,7 @@ class Search {
     // simple than all that was tried before, one that cannot be the best.
     const double to_beat_s = tried.has_codec ? fastest_s_ : tried.fastest_s;
     if (tried.has_codec && PiecesOf(knobs) == 1) tried.whole = graph;
-    if (tried.fastest_alone && TaskOrderFloorS(graph, prices.tasks) >= to_beat_s) return OkStatus();
+    if (BoundsHold() && tried.fastest_alone && TaskOrderFloorS(graph, prices.tasks) >= to_beat_s) return OkStatus();
     tried.priced.push_back(MakeCandidate(knobs, std::move(graph), std::move(prices), bytes));
     tried.fastest_s = std::min(tried.fastest_s, tried.priced.back().time_s());
     fastest_s_ = std::min(fastest_s_, tried.fastest_s);

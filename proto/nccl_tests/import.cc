@@ -281,10 +281,9 @@ class Importer {
     }
     for (const std::optional<Timed>& timed : {row.out_of_place, row.in_place}) {
       if (!timed || TimeBelongsToSize(*timed, row.size_bytes, ranks)) continue;
-      faults_.Add(
-          row.where,
-          StrCat(timed->time_us, " us for ", row.size_bytes, " bytes at ", *timed->algbw_gb_per_s, " GB/s"),
-          "a time that belongs to size and algbw");
+      faults_.Add(row.where,
+                  StrCat(timed->time_us, " us for ", row.size_bytes, " bytes at ", *timed->algbw_gb_per_s, " GB/s"),
+                  "a time that belongs to size and algbw");
       return false;
     }
     return true;

@@ -142,7 +142,8 @@ TEST_F(HandlersTest, AGraphWithEveryTimeNeedsNoProfile) {
   EXPECT_FALSE(response->has_search());
   v1::PlanRequest cut = GraphRequest();
   cut.set_top(1);
-  EXPECT_THAT(service::Plan(environment(), cut, {}), IsError(StatusCode::kInvalidInput, "top: found a value, expected none beside graph"));
+  EXPECT_THAT(service::Plan(environment(), cut, {}),
+              IsError(StatusCode::kInvalidInput, "top: found a value, expected none beside graph"));
 }
 
 TEST_F(HandlersTest, AGraphIsPricedWithTheProfileOfTheRequest) {
