@@ -55,7 +55,7 @@ class SliceTimes {
       double most = 1;
       for (int kind = 0; kind < kContentions; ++kind) {
         if (!beside.test(kind)) continue;
-        if (!known[kind]) known[kind] = pricer_.Slowdown(key_, static_cast<Contention>(kind), bytes);
+        if (!known[kind]) known[kind] = pricer_.Slowdown(key_, static_cast<Contention>(kind), bytes).mid;
         most = std::max(most, *known[kind]);
       }
       return most;
@@ -78,7 +78,7 @@ class Sensitivity {
     const std::optional<TaskCost> cost = CostOf(graph_.tasks[task], graph_);
     if (!cost) return 1;
     const auto [known, fresh] = known_.try_emplace({cost->key, cost->size});
-    if (fresh) known->second = pricer_.Slowdown(cost->key, Contention::kWithAllGather, cost->size);
+    if (fresh) known->second = pricer_.Slowdown(cost->key, Contention::kWithAllGather, cost->size).mid;
     return known->second;
   }
 

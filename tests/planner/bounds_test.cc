@@ -1,0 +1,138 @@
+// What the joint search leaves out cannot be the best: its bounds and its answer against plain enumeration.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <set>
+
+#include "models/measurement/candidates.h"
+#include "models/measurement/needs.h"
+#include "models/schedule/launch_order.h"
+#include "models/schedule/schedules.h"
+#include "models/timeline/timeline.h"
+#include "planner/search/plan_layer.h"
+#include "tests/planner/by_hand.h"
+#include "tests/test_seed.h"
+
+namespace moeplan {
+namespace {
+
+constexpr double kRounding = 1e-9;
+constexpr Cluster kTwoByTwo = {.nodes = 2, .gpus_per_node = 2};
+
+int AnyOf(std::mt19937_64& engine, std::initializer_list<int> values) {
+  return values.begin()[std::uniform_int_distribution<size_t>(0, values.size() - 1)(engine)];
+}
+
+Workload AnyWorkload(std::mt19937_64& engine) {
+  Workload workload;
+  workload.layer = {.batch = AnyOf(engine, {1, 2, 4}),
+                    .sequence_length = AnyOf(engine, {96, 256, 512}),
+                    .model_dim = AnyOf(engine, {64, 256}),
+                    .hidden_dim = 256,
+                    .experts = 4,
+                    .top_k = 2,
+                    .capacity_factor = AnyOf(engine, {1, 2}) * 0.75};
+  workload.layout = {.tensor_parallel = AnyOf(engine, {1, 2}), .expert_parallel = 2};
+  workload.layout.expert_sharding_parallel = AnyOf(engine, {1, 2});
+  workload.min_chunk_bytes = 1024;
+  workload.max_chunks = 4;
+  workload.max_partition_degree = 4;
+  workload.allow_lossy = true;
+  workload.phase = AnyOf(engine, {0, 1}) == 0 ? Phase::kForward : Phase::kTraining;
+  return Resolved(workload, kTwoByTwo);
+}
+
+// A curve with a dent for everything that the search can ask.
+Profile AnyProfile(std::mt19937_64& engine, const Workload& workload) {
+  Profile profile{.cluster = kTwoByTwo};
+  std::set<CostKey> keys;
+  for (const Need& need : NeedsOf({workload}, profile.cluster)) keys.insert(need.key);
+  const auto around = [&](double value) { return value * std::exp(std::uniform_real_distribution(-1.5, 1.5)(engine)); };
+  for (const CostKey& key : keys) {
+    const auto* kernel = std::get_if<KernelKey>(&key);
+    const bool flops = kernel != nullptr && CountsFlops(kernel->kernel);
+    const double start_s = around(1e-5), s_per_unit = around(flops ? 1e-13 : 1e-10);
+    LogLog curve;
+    for (double size = 1024; size < 1e10; size *= 8) {
+      curve.points.push_back({size, (start_s + s_per_unit * size) * std::uniform_real_distribution(0.7, 1.3)(engine)});
+    }
+    if (kernel != nullptr) profile.kernels.push_back({*kernel, MakeCostModel(curve)});
+    if (const auto* one = std::get_if<CollectiveKey>(&key)) profile.collectives.push_back({*one, MakeCostModel(curve)});
+  }
+  return profile;
+}
+
+TaskGraph GraphOf(const Knobs& knobs, const Workload& workload) {
+  StatusOr<TaskGraph> graph = BuildSchedule(knobs, workload, kTwoByTwo);
+  EXPECT_TRUE(graph.ok()) << graph.status().message();
+  return PartOf(*std::move(graph), workload.phase);
+}
+
+std::vector<Knobs> EveryVariant(const Workload& workload) {
+  std::vector<Knobs> every;
+  for (const Family family : Families()) {
+    if (!FamilyAllowed(family, workload).ok()) continue;
+    for (const Knobs& variant : VariantsOf(family, workload.layout, kTwoByTwo.gpus_per_node)) {
+      for (const Knobs& coded : WithCodecs(variant, workload)) every.push_back(coded);
+    }
+  }
+  return every;
+}
+
+TEST(BoundsTest, NoNumberOfPiecesEndsBeforeTheBoundOfOne) {
+  std::mt19937_64 engine(TestSeed());
+  double closest = 0;
+  for (int i = 0; i < 12; ++i) {
+    const Workload workload = AnyWorkload(engine);
+    const Profile profile = AnyProfile(engine, workload);
+    for (const Knobs& variant : EveryVariant(workload)) {
+      const TaskGraph whole = GraphOf(WithPieces(variant, 1), workload);
+      for (int pieces = 1; pieces <= MaxPieces(variant.family, workload); ++pieces) {
+        const TaskGraph graph = GraphOf(WithPieces(variant, pieces), workload);
+        const GraphPrices prices = PriceGraph(graph, profile);
+        ASSERT_THAT(prices.missing, ::testing::IsEmpty());
+        const double time_s = Play(graph, prices.tasks).total_s;
+        const double bound_s = WorkInPiecesAtLeastS(whole, profile, pieces);
+        ASSERT_LE(bound_s, time_s * (1 + kRounding)) << Name(variant.family) << " in " << pieces;
+        closest = std::max(closest, bound_s / time_s);
+      }
+    }
+  }
+  EXPECT_GT(closest, 0.8) << "a bound that is never near says nothing";
+}
+
+TEST(BoundsTest, TheSearchFindsWhatPlainEnumerationFinds) {
+  std::mt19937_64 engine(TestSeed());
+  int better = 0;
+  for (int i = 0; i < 12; ++i) {
+    const Workload workload = AnyWorkload(engine);
+    const Profile profile = AnyProfile(engine, workload);
+    double fastest_s = std::numeric_limits<double>::infinity();
+    for (const Knobs& variant : EveryVariant(workload)) {
+      for (const int pieces : PowersOfTwo(MaxPieces(variant.family, workload))) {
+        const TaskGraph graph = GraphOf(WithPieces(variant, pieces), workload);
+        fastest_s = std::min(fastest_s, Play(graph, PriceGraph(graph, profile).tasks).total_s);
+      }
+    }
+    const auto answer = PlanLayer(workload, profile, {.rules = false});
+    ASSERT_TRUE(answer.ok()) << answer.status().message();
+    const Plan& best = answer->candidates.front();
+    ASSERT_LE(best.predicted_time_s, fastest_s * (1 + kRounding));
+    ASSERT_LE(answer->search.time_floor_s, best.predicted_time_s * (1 + kRounding));
+    if (best.predicted_time_s < fastest_s * (1 - kRounding)) ++better;  // Three pieces, or another launch order.
+
+    // What is promised is what a job would run.
+    StatusOr<TaskGraph> planned = BuildPlanned(best.knobs, best.order, workload, kTwoByTwo);
+    ASSERT_TRUE(planned.ok()) << planned.status().message();
+    const TaskGraph run = PartOf(*std::move(planned), workload.phase);
+    ASSERT_NEAR(Play(run, PriceGraph(run, profile).tasks).total_s, best.predicted_time_s,
+                kRounding * best.predicted_time_s);
+  }
+  std::printf("%d of 12 are better than the schedules' own orders in powers of two\n", better);
+}
+
+}  // namespace
+}  // namespace moeplan
