@@ -251,26 +251,11 @@ const CostModel* Find(const Profile& profile, const KernelKey& key) {
   return MostSpecificOrUncontended(profile.kernels, key);
 }
 
-namespace {
-
-// A price is held against medians of runs, so the spread of single measurements, which intervals hold, plays no part
-// where it is known how far the model was off at medians that it had not seen.
-double HighRatio(const FitQuality& fit) {
-  if (fit.relative_error_p95 <= 0) return fit.interval_high_ratio;
-  return std::min(fit.interval_high_ratio, 1 + fit.relative_error_p95);
-}
-double LowRatio(const FitQuality& fit) {
-  if (fit.relative_error_p95 <= 0) return fit.interval_low_ratio;
-  return std::max(fit.interval_low_ratio, 1 / (1 + fit.relative_error_p95));
-}
-
-}  // namespace
-
 PricedTime Price(const CostModel& model, double size, double bus_factor) {
   PricedTime price;
   price.time_s = TimeS(model.curve, size, bus_factor);
-  price.low_s = price.time_s * (model.fit ? LowRatio(*model.fit) : 1);
-  price.high_s = price.time_s * (model.fit ? HighRatio(*model.fit) : 1);
+  price.low_s = price.time_s * (model.fit ? model.fit->interval_low_ratio : 1);
+  price.high_s = price.time_s * (model.fit ? model.fit->interval_high_ratio : 1);
   price.extrapolated = size < model.size_low || size > model.size_high;
   return price;
 }

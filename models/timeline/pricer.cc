@@ -139,8 +139,21 @@ const Pricer::Source& Pricer::SourceOf(const CostKey& asked) {
   return sources_.emplace_back(std::move(source));
 }
 
+namespace {
+
+// What is priced is held against medians of runs. Where it is known how far the model was off at medians that it had not
+// seen, the spread of single measurements, which its intervals hold, plays no part.
+void NarrowToMedians(const FitQuality& fit, PricedTime& price) {
+  if (fit.relative_error_p95 <= 0) return;
+  price.low_s = std::max(price.low_s, price.time_s / (1 + fit.relative_error_p95));
+  price.high_s = std::min(price.high_s, price.time_s * (1 + fit.relative_error_p95));
+}
+
+}  // namespace
+
 PricedTime Pricer::PriceWith(const CostModel& model, const CostKey& key, double size) {
-  const PricedTime price = moeplan::Price(model, size, BusFactorOf(key));
+  PricedTime price = moeplan::Price(model, size, BusFactorOf(key));
+  if (model.fit) NarrowToMedians(*model.fit, price);
   if (price.extrapolated) {
     const Extrapolation one = {size, size, model.size_low, model.size_high};
     Widen(notes_.extrapolated.try_emplace(Essential(key), one).first->second, one);

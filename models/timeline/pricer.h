@@ -38,9 +38,9 @@ class Pricer {
  public:
   explicit Pricer(const Profile& profile) : profile_(profile) {}
 
-  // The time of `size` under the key, contended keys falling back to uncontended ones. 0 for size 0 and for a group of
-  // one rank, which need no entry. 0 when the profile has no entry: remembered as missing for a collective or an
-  // EXPERT_GEMM, as priced zero for another kernel.
+  // The time of `size` under the key, with the 90 % interval of a median of runs; contended keys fall back to
+  // uncontended ones. 0 for size 0 and for a group of one rank, which need no entry. 0 when the profile has no entry:
+  // remembered as missing for a collective or an EXPERT_GEMM, as priced zero for another kernel.
   PricedTime Price(const CostKey& key, double size);
 
   // The least that one size from `low` to `high` takes under the key; 0 where Price is.

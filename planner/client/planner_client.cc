@@ -35,8 +35,7 @@ std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
 }
 
 // gRPC itself would go on trying until the deadline.
-Status WaitUntilConnected(grpc::Channel& channel, const std::string& address, double deadline_s) {
-  const Clock::time_point deadline = In(deadline_s);
+Status WaitUntilConnected(grpc::Channel& channel, const std::string& address, Clock::time_point deadline) {
   for (auto state = channel.GetState(/*try_to_connect=*/true); state != GRPC_CHANNEL_READY;
        state = channel.GetState(/*try_to_connect=*/true)) {
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) return client::error::NoPlanner(address, "the connection failed");
@@ -91,8 +90,13 @@ PlannerClient::~PlannerClient() = default;
 StatusOr<std::unique_ptr<PlannerClient>> PlannerClient::Connect(const std::string& address, double deadline_s) {
   if (!std::isfinite(deadline_s) || deadline_s <= 0) return client::error::BadDeadline(deadline_s);
   RETURN_IF_ERROR(ParseHostPort(address, "planner").status());
-  const auto channel = ChannelTo(address);
-  RETURN_IF_ERROR(WaitUntilConnected(*channel, address, deadline_s));
+  const Clock::time_point deadline = In(deadline_s);
+  auto channel = ChannelTo(address);
+  if (!WaitUntilConnected(*channel, address, deadline).ok()) {
+    // A first connection may fail on a busy machine where a second does not; where no planner is, both do at once.
+    channel = ChannelTo(address);
+    RETURN_IF_ERROR(WaitUntilConnected(*channel, address, deadline));
+  }
   return std::unique_ptr<PlannerClient>(new PlannerClient(std::make_unique<Impl>(address, deadline_s, channel)));
 }
 

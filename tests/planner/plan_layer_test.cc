@@ -652,7 +652,7 @@ TEST(ExplainTest, FlipFactorIsWhereTheTimesMeet) {
 TEST(ExplainTest, IntervalsThatDoNotMeetAreSaidNotToOverlap) {
   const CostKey all_to_all = Over(Collective::kAllToAll, {2, 1});
   const Candidate best = RowOf(1, {.family = Family::kParmS1}, all_to_all, 1, /*uncertain_s=*/0.001);
-  const Candidate slow = RowOf(1, {.family = Family::kParmS2}, all_to_all, 1.5, /*uncertain_s=*/0.001);
+  const Candidate slow = RowOf(2, {.family = Family::kParmS2}, all_to_all, 0.75, /*uncertain_s=*/0.001);
   EXPECT_THAT(Explain({best, slow}), HasSubstr("; their intervals do not overlap."));
 }
 
