@@ -115,11 +115,11 @@ void PrintAnswer(const PlanAnswer& answer) {
 }
 
 StatusOr<ExpertRouting> ReadRouting(const PlanCommandOptions& options, int experts) {
-  ASSIGN_OR_RETURN(RouterTraceReader reader,
-                   RouterTraceReader::Make({.experts = experts, .layer = options.router_layer}));
-  for (const std::string& path : options.router_traces) RETURN_IF_ERROR(reader.ReadFile(path));
+  StatusOr<RouterTraceReader> reader = RouterTraceReader::Make({.experts = experts, .layer = options.router_layer});
+  if (!reader.ok()) return reader.status().Within(options.workload);
+  for (const std::string& path : options.router_traces) RETURN_IF_ERROR(reader->ReadFile(path));
   ExpertRouting routing;
-  ASSIGN_OR_RETURN(routing.tokens_per_expert, reader.TokensPerExpert());
+  ASSIGN_OR_RETURN(routing.tokens_per_expert, reader->TokensPerExpert());
   return routing;
 }
 

@@ -56,7 +56,9 @@ Status Run(const RunOptions& options) {
   if (!fleet) return OkStatus();
   const StatusOr<Workload> resolved = ResolveWorkload(answer.workload, fleet->cluster());
   if (!resolved.ok()) return resolved.status().Within(StrCat(options.plan, ": workload"));
-  ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(plan, *resolved, fleet->cluster()));
+  const StatusOr<TaskGraph> built = BuildPlan(plan, *resolved, fleet->cluster());
+  if (!built.ok()) return built.status().Within(StrCat(options.plan, ": ", Name(plan.knobs.family)));
+  const TaskGraph& graph = *built;
   // Before time is spent on what could not be kept.
   std::optional<Store> store;
   PlanId kept;

@@ -297,6 +297,11 @@ std::optional<LinkPrediction> LinkModel::Predict(CollectiveKey key) const {
   quality.chosen = FormName(prediction.model.model.curve);
   quality.interval_high_ratio = std::exp(std::hypot(bound_log, interval_log));
   quality.interval_low_ratio = 1 / quality.interval_high_ratio;
+  const bool usable =
+      std::isfinite(quality.interval_high_ratio) && std::ranges::all_of(points, [](const TimePoint& point) {
+        return std::isfinite(point.time_s) && point.time_s > 0;
+      });
+  if (!usable) return std::nullopt;  // Of costs hundreds of decades apart nothing can be said.
   return prediction;
 }
 

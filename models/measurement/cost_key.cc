@@ -1,5 +1,6 @@
 #include "models/measurement/cost_key.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <set>
@@ -39,6 +40,16 @@ std::vector<CollectiveKey> LayerCollectives(const Layer& layer, const Layout& la
     }
   }
   return {keys.begin(), keys.end()};
+}
+
+std::vector<CollectiveKey> LayerCollectives(const Workload& workload, int gpus_per_node) {
+  std::vector<CollectiveKey> keys = LayerCollectives(workload.layer, workload.layout, gpus_per_node);
+  CollectiveKey gradients = KeyOf(Collective::kAllReduce, Group::kDenseReplicas, workload.layout, gpus_per_node);
+  gradients.bytes_per_element = workload.layer.bytes_per_element;
+  if (workload.gradient_bytes > 0 && gradients.group.size > 1 && std::ranges::find(keys, gradients) == keys.end()) {
+    keys.push_back(gradients);
+  }
+  return keys;
 }
 
 KernelKey KeyOf(Kernel kernel, const Layer& layer, const Layout& layout) {

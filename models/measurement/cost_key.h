@@ -23,6 +23,8 @@ CollectiveKey KeyOf(Collective collective, Group group, const Layout& layout, in
 // each once: all-to-alls by every algorithm that is allowed over EP and EP&ESP, gathers and all-reduces over MP and
 // ESP. Not kAllToAllAllGather, which has its own stand-in (design.md §4). With the layer's element size.
 std::vector<CollectiveKey> LayerCollectives(const Layer& layer, const Layout& layout, int gpus_per_node);
+// With the all-reduce of its dense gradients, where it has any.
+std::vector<CollectiveKey> LayerCollectives(const Workload& workload, int gpus_per_node);
 
 // The uncontended key of a kernel of this layer. It carries every optional field, so that any entry measured for this
 // layer matches; hidden_dim is that of one shard, H / N_ESP, because that is the matrix the GEMM sees. A product's

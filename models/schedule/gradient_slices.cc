@@ -1,4 +1,5 @@
 #include "models/schedule/gradient_slices.h"
+#include "models/schedule/streams.h"
 
 #include <algorithm>
 #include <cmath>
@@ -114,11 +115,6 @@ class SliceInsertion {
 };
 
 }  // namespace
-
-StreamKind StreamOf(Group group, const Layout& layout, int gpus_per_node) {
-  const GroupShape shape = ShapeOf(group, layout, gpus_per_node);
-  return shape.ranks_per_node == shape.size ? StreamKind::kIntraNode : StreamKind::kInterNode;
-}
 
 StatusOr<TaskGraph> WithGradientSlices(TaskGraph graph, std::span<const GradientSlice> slices) {
   if (slices.empty()) return graph;

@@ -14,9 +14,6 @@
 
 namespace moeplan {
 
-// The stream of collectives over `group`: INTRA_NODE where it stays inside a node, else INTER_NODE.
-StreamKind StreamOf(Group group, const Layout& layout, int gpus_per_node);
-
 // `graph` with a task for each slice, among its backward tasks. A slice is launched just before its before_task, or
 // after everything else, and depends on its after_task; start_s and end_s are not read. Without slices, `graph` as it
 // is. kInvalidInput for bytes that are not whole elements, a task that the graph lacks or that is not one of its

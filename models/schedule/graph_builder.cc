@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "models/check.h"
-#include "models/schedule/gradient_slices.h"
+#include "models/schedule/streams.h"
 #include "models/text.h"
 #include "models/workload/codec.h"
 

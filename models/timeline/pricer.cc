@@ -141,12 +141,15 @@ const Pricer::Source& Pricer::SourceOf(const CostKey& asked) {
 
 namespace {
 
-// What is priced is held against medians of runs. Where it is known how far the model was off at medians that it had not
-// seen, the spread of single measurements, which its intervals hold, plays no part.
+// What is priced is held against medians of runs. Where it is known how far the model was off at medians that it had
+// not seen (|predicted / measured - 1|, which wants three sizes), the spread of single measurements, which its
+// intervals hold, plays no part.
 void NarrowToMedians(const FitQuality& fit, PricedTime& price) {
-  if (fit.relative_error_p95 <= 0) return;
-  price.low_s = std::max(price.low_s, price.time_s / (1 + fit.relative_error_p95));
-  price.high_s = std::min(price.high_s, price.time_s * (1 + fit.relative_error_p95));
+  constexpr int kFewestPoints = 3;
+  const double error = fit.relative_error_p95;
+  if (error <= 0 || fit.points < kFewestPoints || price.extrapolated) return;
+  price.low_s = std::max(price.low_s, price.time_s / (1 + error));
+  if (error < 1) price.high_s = std::min(price.high_s, price.time_s / (1 - error));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "models/check.h"
 #include "models/measurement/cost_key.h"
 #include "models/schedule/gradient_slices.h"
+#include "models/schedule/streams.h"
 #include "models/timeline/pricer.h"
 #include "models/timeline/task_cost.h"
 #include "models/timeline/timeline.h"
@@ -104,7 +105,7 @@ class Division {
         times_(times),
         element_(graph.layer.bytes_per_element),
         bytes_(workload.gradient_bytes),
-        least_(std::ceil(workload.min_chunk_bytes / element_) * element_) {}
+        least_(std::min(std::ceil(workload.min_chunk_bytes / element_) * element_, bytes_)) {}
 
   // By start.
   std::vector<Piece> Run() && {

@@ -26,7 +26,7 @@ class Placer {
   Placement Place(int budget_nodes) {
     LongestFirst();
     Swap();
-    if (Held given = InOrder(); BusiestLoad(given) < BusiestLoad(held_)) held_ = std::move(given);
+    if (Held given = InOrder(); BusiestLoad(given) <= BusiestLoad(held_) * (1 + kSame)) held_ = std::move(given);
     // Deep recursion is of no use: what is left of many small loads always fits.
     constexpr size_t kMostExperts = 64;
     if (!IsBest() && loads_.size() <= kMostExperts) BranchAndBound(budget_nodes);

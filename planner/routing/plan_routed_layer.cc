@@ -52,6 +52,17 @@ void MoveExperts(const Workload& workload, Remedies& remedies) {
                          .predicted_time_s = {}};
 }
 
+// The share of the pairs that get no slot where experts have copies: a token goes to an expert once, whichever copy.
+double DroppedShareOfCopies(const Workload& workload, const std::vector<int>& copies, const Workload& copied) {
+  const std::vector<double> pairs = ExpertPairs(workload);
+  const LayerSizes sizes = SizesOf(copied.layer, copied.layout);
+  double kept = 0;
+  for (size_t expert = 0; expert < pairs.size(); ++expert) {
+    kept += std::min({pairs[expert], sizes.tokens, static_cast<double>(copies[expert]) * sizes.slots});
+  }
+  return std::max(0.0, 1 - kept / (workload.layer.top_k * sizes.tokens));
+}
+
 void CopyExperts(const Workload& workload, Remedies& remedies) {
   const int ranks = workload.layout.expert_parallel, extra = kExtraExpertsPerRank * ranks;
   const int experts = workload.layer.experts;
@@ -73,7 +84,7 @@ void CopyExperts(const Workload& workload, Remedies& remedies) {
                                               .copies = copies,
                                               .physical_to_logical = std::move(placement.physical_to_logical),
                                               .busiest_rank_ratio = RankRatio(copied),
-                                              .dropped_share = DroppedShare(copied),
+                                              .dropped_share = DroppedShareOfCopies(workload, copies, copied),
                                               .extra_weight_bytes = ExpertWeightBytes(copied.layer, copied.layout) -
                                                                     ExpertWeightBytes(workload.layer, workload.layout),
                                               .predicted_time_s = {}};
@@ -110,20 +121,26 @@ StatusOr<PlanAnswer> PlanRoutedLayer(const Workload& workload, const Profile& pr
   ASSIGN_OR_RETURN(PlanAnswer answer, PlanLayer(workload, profile, options));
   if (!answer.workload.routing) return answer;
   WarnOfTooLargeShares(answer.workload, answer.warnings);
+  std::vector<std::string> warnings;
   PlanOptions again = options;
   again.top = 1;
   again.rules = false;
-  const auto best_time_s = [&](const Workload& remedied) -> std::optional<double> {
+  const auto best_time_s = [&](const char* remedy, const Workload& remedied) -> std::optional<double> {
     const StatusOr<PlanAnswer> plan = PlanLayer(remedied, profile, again);
     if (!plan.ok() || plan->candidates.empty()) return std::nullopt;
     const StopReason stop = plan->search.stop_reason;
     if (stop == StopReason::kCancelled || stop == StopReason::kOutOfTime) return std::nullopt;
+    for (const std::string& warning : plan->warnings) {
+      if (std::ranges::find(answer.warnings, warning) != answer.warnings.end()) continue;
+      warnings.push_back(StrCat("routing.", remedy, ": ", warning));
+    }
     return plan->candidates.front().predicted_time_s;
   };
   Remedies remedies = RemediedWorkloads(answer.workload);
-  remedies.report.capacity.predicted_time_s = best_time_s(remedies.capacity);
-  if (remedies.placement) remedies.report.placement->predicted_time_s = best_time_s(*remedies.placement);
-  if (remedies.replicas) remedies.report.replicas->predicted_time_s = best_time_s(*remedies.replicas);
+  remedies.report.capacity.predicted_time_s = best_time_s("capacity", remedies.capacity);
+  if (remedies.placement) remedies.report.placement->predicted_time_s = best_time_s("placement", *remedies.placement);
+  if (remedies.replicas) remedies.report.replicas->predicted_time_s = best_time_s("replicas", *remedies.replicas);
+  answer.warnings.insert(answer.warnings.end(), warnings.begin(), warnings.end());
   answer.routing = std::move(remedies.report);
   return answer;
 }

@@ -374,12 +374,12 @@ void PutSimplestOfTiesFirst(std::vector<Candidate>& best_first) {
 }
 
 SearchOutcome OutcomeOf(const Search& search) {
-  const bool enumerated =
-      search.stop_reason() == StopReason::kProvedBest || search.stop_reason() == StopReason::kOutOfBudget;
-  const double floor_s = search.time_floor_s();
-  return {.stop_reason = search.stop_reason(),
-          .time_floor_s = enumerated && std::isfinite(floor_s) ? floor_s : 0,
-          .evaluated = search.evaluated()};
+  SearchOutcome outcome = {.stop_reason = search.stop_reason(), .evaluated = search.evaluated()};
+  if (outcome.stop_reason == StopReason::kCancelled || outcome.stop_reason == StopReason::kOutOfTime) return outcome;
+  outcome.time_floor_s = std::isfinite(search.time_floor_s()) ? search.time_floor_s() : 0;
+  const bool proved = search.time_floor_s() >= search.fastest_s() * (1 - kRounding);
+  outcome.stop_reason = proved ? StopReason::kProvedBest : StopReason::kOutOfBudget;
+  return outcome;
 }
 
 // ---- The answer.
@@ -412,7 +412,7 @@ std::string WhyNoCandidate(const Search& search, const Cluster& cluster) {
 
 // Adds what the links say of the layer's collectives that were not measured.
 void FillIn(const LinkModel& links, const Workload& workload, Profile& profile, PriceNotes& notes) {
-  for (const CollectiveKey& key : LayerCollectives(workload.layer, workload.layout, profile.cluster.gpus_per_node)) {
+  for (const CollectiveKey& key : LayerCollectives(workload, profile.cluster.gpus_per_node)) {
     if (Find(profile, key) != nullptr) continue;
     std::optional<LinkPrediction> prediction = links.Predict(key);
     if (!prediction) continue;

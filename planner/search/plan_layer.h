@@ -46,11 +46,10 @@ struct PlanOptions {
 // Variants with codecs are tried last and listed only where no bound puts them behind the fastest; the explanation
 // counts the others.
 //
-// search.time_floor_s: no graph of the space ends earlier, in no launch order. The bounds of orders take contention as
-// none, so that on profiles with contention it may lie below the best; PROVED_BEST then says that all was searched:
-// each order that could be best by the tasks' times alone, and by what contention makes of them. OUT_OF_BUDGET: the
-// nodes ran out; all graphs were priced, and the floor counts what was left. Stopped before that, it is 0, and what was
-// priced until then is answered.
+// search.time_floor_s: no graph of the space ends earlier, in no launch order. PROVED_BEST: nor than the fastest.
+// OUT_OF_BUDGET: that was not proved; all graphs were priced, and the floor counts the orders that were left. Bounds of
+// orders take contention as none, and those of a layer with gradient_bytes the gradients, so that there a gap may stay
+// whatever the budget. Stopped before that, the floor is 0, and what was priced until then is answered.
 //
 // kInvalidInput: the workload is wrong, or neither a rule nor a candidate could be answered (the message names what the
 // first rule lacks). kCancelled: stopped before anything was answered.

@@ -68,8 +68,7 @@ class Sweep::Planner {
 
   bool Extrapolated(const Workload& workload) const {
     if (!links_) return false;
-    const std::vector<CollectiveKey> keys =
-        LayerCollectives(workload.layer, workload.layout, scaled_.cluster.gpus_per_node);
+    const std::vector<CollectiveKey> keys = LayerCollectives(workload, scaled_.cluster.gpus_per_node);
     return std::ranges::any_of(keys, [&](const CollectiveKey& key) {
       return Find(scaled_, key) == nullptr && links_->Predict(key).has_value();
     });

@@ -11,6 +11,7 @@
 #include "models/measurement/candidates.h"
 #include "models/schedule/gradient_slices.h"
 #include "models/schedule/schedules.h"
+#include "models/schedule/streams.h"
 #include "models/text.h"
 #include "models/timeline/price.h"
 #include "models/timeline/timeline.h"

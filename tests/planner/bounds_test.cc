@@ -20,6 +20,7 @@ namespace moeplan {
 namespace {
 
 constexpr double kRounding = 1e-9;
+constexpr int kCases = 100;
 constexpr Cluster kTwoByTwo = {.nodes = 2, .gpus_per_node = 2};
 
 int AnyOf(std::mt19937_64& engine, std::initializer_list<int> values) {
@@ -85,7 +86,7 @@ std::vector<Knobs> EveryVariant(const Workload& workload) {
 TEST(BoundsTest, NoNumberOfPiecesEndsBeforeTheBoundOfOne) {
   std::mt19937_64 engine(TestSeed());
   double closest = 0;
-  for (int i = 0; i < 12; ++i) {
+  for (int i = 0; i < kCases; ++i) {
     const Workload workload = AnyWorkload(engine);
     const Profile profile = AnyProfile(engine, workload);
     for (const Knobs& variant : EveryVariant(workload)) {
@@ -107,7 +108,7 @@ TEST(BoundsTest, NoNumberOfPiecesEndsBeforeTheBoundOfOne) {
 TEST(BoundsTest, TheSearchFindsWhatPlainEnumerationFinds) {
   std::mt19937_64 engine(TestSeed());
   int better = 0;
-  for (int i = 0; i < 12; ++i) {
+  for (int i = 0; i < kCases; ++i) {
     const Workload workload = AnyWorkload(engine);
     const Profile profile = AnyProfile(engine, workload);
     double fastest_s = std::numeric_limits<double>::infinity();
@@ -131,7 +132,7 @@ TEST(BoundsTest, TheSearchFindsWhatPlainEnumerationFinds) {
     ASSERT_NEAR(Play(run, PriceGraph(run, profile).tasks).total_s, best.predicted_time_s,
                 kRounding * best.predicted_time_s);
   }
-  std::printf("%d of 12 are better than the schedules' own orders in powers of two\n", better);
+  EXPECT_GT(better, 0) << "no case has anything to search for";
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "models/schedule/gradient_slices.h"
 #include "models/schedule/schedules.h"
+#include "models/schedule/streams.h"
 #include "models/text.h"
 #include "models/timeline/timeline.h"
 #include "planner/gradients/place_gradients.h"

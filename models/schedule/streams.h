@@ -1,0 +1,15 @@
+// Which stream carries which collectives.
+#pragma once
+
+#include "models/schedule/task_graph.h"
+#include "models/workload/groups.h"
+
+namespace moeplan {
+
+// Of collectives over `group`: INTRA_NODE where it stays inside a node, else INTER_NODE.
+inline StreamKind StreamOf(Group group, const Layout& layout, int gpus_per_node) {
+  const GroupShape shape = ShapeOf(group, layout, gpus_per_node);
+  return shape.ranks_per_node == shape.size ? StreamKind::kIntraNode : StreamKind::kInterNode;
+}
+
+}  // namespace moeplan
