@@ -9,19 +9,27 @@
 namespace moeplan {
 namespace {
 
-// MoNTA's operations on one chunk, equations 8–10: AA over the expert group, AG over the tensor group, D2D.
+// MoNTA's operations on one chunk, equations 8–10: AA over the expert group, AG over the tensor group, D2D; the latter
+// two also beside each other.
 class Operations {
  public:
-  explicit Operations(RuleCosts& costs) : costs_(costs) {}
+  explicit Operations(RuleCosts& costs)
+      : costs_(costs),
+        all_to_all_(costs.KeyOver(Collective::kAllToAll, Group::kExpert)),
+        all_gather_(costs.KeyOver(Collective::kAllGather, Group::kTensor)),
+        gather_beside_(costs.KeyOver(Collective::kAllGather, Group::kTensor, Contention::kWithCopy)),
+        copy_(costs.CopyKey()),
+        copy_beside_(costs.CopyKey(Contention::kWithAllGather)) {}
 
-  double AA(double bytes) { return costs_.TimeS(Collective::kAllToAll, Group::kExpert, bytes); }
-  double AG(double bytes, Contention contention = Contention::kNone) {
-    return costs_.TimeS(Collective::kAllGather, Group::kTensor, bytes, contention);
-  }
-  double D2D(double bytes, Contention contention = Contention::kNone) { return costs_.CopyS(bytes, contention); }
+  double AA(double bytes) const { return costs_.TimeS(all_to_all_, bytes); }
+  double AG(double bytes) const { return costs_.TimeS(all_gather_, bytes); }
+  double D2D(double bytes) const { return costs_.TimeS(copy_, bytes); }
+  double AGBesideD2D(double bytes) const { return costs_.TimeS(gather_beside_, bytes); }
+  double D2DBesideAG(double bytes) const { return costs_.TimeS(copy_beside_, bytes); }
 
  private:
   RuleCosts& costs_;
+  const CostKey all_to_all_, all_gather_, gather_beside_, copy_, copy_beside_;
 };
 
 // The loop of Algorithms 1 and 2. Lines 18–20 as printed assign T and T_min the wrong way round and return the last N;
@@ -39,7 +47,7 @@ std::optional<ChunkedTime> BestChunks(const Workload& workload, double I, TimeOf
 }
 
 // Algorithm 1: the gather and the copy of a chunk are one stage.
-std::optional<ChunkedTime> BestO2(const Workload& workload, double I, Operations run) {
+std::optional<ChunkedTime> BestO2(const Workload& workload, double I, const Operations& run) {
   const int t = workload.layout.tensor_parallel;
   return BestChunks(workload, I, [&](int N) {
     return PipelineTime(std::array{run.AA(I / N / t), run.AG(I / N) + run.D2D(I / N)}, N);
@@ -48,12 +56,10 @@ std::optional<ChunkedTime> BestO2(const Workload& workload, double I, Operations
 
 // Algorithm 2: they are two stages, run at the same time and so slow each other. As printed it takes the copy to be
 // never the longest of the three.
-std::optional<ChunkedTime> BestO3(const Workload& workload, double I, Operations run) {
+std::optional<ChunkedTime> BestO3(const Workload& workload, double I, const Operations& run) {
   const int t = workload.layout.tensor_parallel;
   return BestChunks(workload, I, [&](int N) {
-    return PipelineTime(
-        std::array{run.AA(I / N / t), run.AG(I / N, Contention::kWithCopy), run.D2D(I / N, Contention::kWithAllGather)},
-        N);
+    return PipelineTime(std::array{run.AA(I / N / t), run.AGBesideD2D(I / N), run.D2DBesideAG(I / N)}, N);
   });
 }
 
@@ -81,7 +87,7 @@ std::string CopyRemark(const Layout& layout) {
 
 StatusOr<MontaAnswer> MontaRule(const Workload& workload, const Profile& profile, PriceNotes& notes) {
   RuleCosts costs(workload, profile);
-  Operations run(costs);
+  const Operations run(costs);
   const double I = SizesOf(workload.layer, workload.layout).input_bytes;
   const int t = workload.layout.tensor_parallel;
   MontaAnswer answer;

@@ -21,11 +21,15 @@ class RuleCosts {
       : workload_(workload), gpus_per_node_(profile.cluster.gpus_per_node), pricer_(profile) {}
 
   // Seconds of a DIRECT collective over a group; 0 for a group of one rank.
-  double TimeS(Collective collective, Group group, double bytes, Contention contention = Contention::kNone) {
-    return pricer_.Price(WithContention(Key(collective, group), contention), bytes).time_s;
+  double TimeS(Collective collective, Group group, double bytes) { return TimeS(KeyOver(collective, group), bytes); }
+
+  // Of what is asked over and over, under its key.
+  double TimeS(const CostKey& key, double bytes) { return pricer_.Price(key, bytes).time_s; }
+  CostKey KeyOver(Collective collective, Group group, Contention contention = Contention::kNone) const {
+    return WithContention(Key(collective, group), contention);
   }
-  double CopyS(double bytes, Contention contention = Contention::kNone) {
-    return pricer_.Price(WithContention(CopyKey(), contention), bytes).time_s;
+  CostKey CopyKey(Contention contention = Contention::kNone) const {
+    return WithContention(KeyOf(Kernel::kDeviceCopy, workload_.layer, workload_.layout), contention);
   }
 
   // Seconds of a kernel that the rule cannot do without.
@@ -52,7 +56,6 @@ class RuleCosts {
     key.bytes_per_element = workload_.layer.bytes_per_element;
     return key;
   }
-  CostKey CopyKey() const { return KeyOf(Kernel::kDeviceCopy, workload_.layer, workload_.layout); }
 
   const Workload& workload_;
   int gpus_per_node_;
