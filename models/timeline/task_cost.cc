@@ -54,10 +54,12 @@ class StreamOrder {
 // How many of the first i tasks of a stream impose each contention, for any i.
 class ImposedCounts {
  public:
-  ImposedCounts(const TaskGraph& graph, const std::vector<TaskId>& stream) : counts_(1) {
+  // `costs`: of each task, whether it costs anything.
+  ImposedCounts(const TaskGraph& graph, const std::vector<bool>& costs, const std::vector<TaskId>& stream)
+      : counts_(1) {
     for (const TaskId task : stream) {
       counts_.push_back(counts_.back());
-      if (CostOf(graph.tasks[task], graph)) ++counts_.back()[static_cast<int>(Imposed(graph.tasks[task]))];
+      if (costs[task]) ++counts_.back()[static_cast<int>(Imposed(graph.tasks[task]))];
     }
   }
 
@@ -155,12 +157,15 @@ Contention Imposed(const Task& task) {
 
 std::vector<ContentionSet> PossibleContention(const TaskGraph& graph) {
   const StreamOrder order(graph);
+  std::vector<bool> costs;
+  costs.reserve(graph.tasks.size());
+  for (const Task& task : graph.tasks) costs.push_back(CostOf(task, graph).has_value());
   std::vector<ContentionSet> beside(graph.tasks.size());
   for (int stream = 0; stream < kStreamKinds; ++stream) {
-    const ImposedCounts imposed(graph, order.TasksOf(stream));
+    const ImposedCounts imposed(graph, costs, order.TasksOf(stream));
     for (TaskId task = 0; task < static_cast<TaskId>(graph.tasks.size()); ++task) {
       const bool same_stream = static_cast<int>(graph.tasks[task].stream) == stream;
-      if (same_stream || !CostOf(graph.tasks[task], graph)) continue;
+      if (same_stream || !costs[task]) continue;
       beside[task] |= imposed.Between(order.Beside(task, stream));
     }
   }
