@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "models/routing/expert_load.h"
 #include "models/text.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/training_graph.h"
@@ -80,14 +81,16 @@ std::string RatioText(double ratio) {
   return text;
 }
 
-void PrintRouting(const RoutingReport& routing) {
+void PrintRouting(const Workload& workload, const RoutingReport& routing) {
+  Workload roomier = workload;
+  roomier.layer.capacity_factor = routing.capacity.capacity_factor;
   std::printf(
       "routing: the busiest expert gets %s times the mean, the busiest rank %s times; %s of the pairs are dropped\n",
       RatioText(routing.busiest_expert_ratio).c_str(), RatioText(routing.busiest_rank_ratio).c_str(),
       Percent(routing.dropped_share).c_str());
   std::vector<std::vector<std::string>> rows = {{"with", "busiest rank", "dropped", "predicted"}};
-  rows.push_back({StrCat("capacityFactor ", RatioText(routing.capacity.capacity_factor)), "", Percent(0),
-                  TimeText(routing.capacity.predicted_time_s)});
+  rows.push_back({StrCat("capacityFactor ", RatioText(routing.capacity.capacity_factor)), "",
+                  Percent(DroppedShare(roomier)), TimeText(routing.capacity.predicted_time_s)});
   if (const auto& placement = routing.placement) {
     rows.push_back({"experts placed otherwise", RatioText(placement->busiest_rank_ratio),
                     Percent(routing.dropped_share), TimeText(placement->predicted_time_s)});
@@ -105,7 +108,7 @@ void PrintRouting(const RoutingReport& routing) {
 void PrintAnswer(const PlanAnswer& answer) {
   if (!answer.candidates.empty()) PrintCandidates(answer);
   std::printf("\n%s\n\n", answer.explanation.c_str());
-  if (answer.routing) PrintRouting(*answer.routing);
+  if (answer.routing) PrintRouting(answer.workload, *answer.routing);
   PrintRules(answer.rules);
   for (const Skipped& skipped : answer.skipped_candidates)
     std::printf("skipped %s: %s\n", skipped.what.c_str(), skipped.reason.c_str());

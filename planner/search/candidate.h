@@ -16,7 +16,6 @@ struct Candidate {
   double low_s = 0;    // 90 % interval; both are the mid until AddInterval.
   double high_s = 0;
   double memory_bytes = 0;
-  bool relaunched = false;     // The graph is launched in another order than its schedule was written in.
   GradientExchange gradients;  // Whose slices are tasks of the graph.
 
   double time_s() const { return played.total_s; }

@@ -247,7 +247,7 @@ class Search {
     for (Tried& tried : tried_) {
       for (Candidate& candidate : tried.priced) {
         const int pieces = PiecesOf(candidate.knobs);
-        if (pieces < 2 || pieces > kMostOrderedPieces) continue;
+        if (pieces > kMostOrderedPieces) continue;
         by_floor.emplace_back(TaskOrderFloorS(candidate.graph, candidate.prices.tasks), &candidate);
       }
     }
@@ -263,21 +263,16 @@ class Search {
 
   // False when the budget is spent.
   bool SearchOrderOf(Candidate& candidate) {
-    if (nodes_ >= options_.budget_nodes) {
-      stop_reason_ = StopReason::kOutOfBudget;
-      return false;
-    }
+    if (nodes_ >= options_.budget_nodes) return false;
     const TaskOrderOutcome found = SearchTaskOrder(candidate.graph, candidate.prices.tasks, candidate.played, profile_,
                                                    options_.budget_nodes - nodes_);
     nodes_ += found.nodes;
     if (!found.order.empty()) AddInterval(candidate);
     time_floor_s_ = std::min(time_floor_s_, found.time_floor_s);
-    if (!found.finished) stop_reason_ = StopReason::kOutOfBudget;
     if (!found.order.empty() && found.time_s < candidate.time_s() - IndistinctGainS(candidate)) {
       TaskGraph graph = Relaunched(std::move(candidate.graph), found.order);
       GraphPrices prices = PriceGraph(graph, profile_);
       candidate = MakeCandidate(candidate.knobs, std::move(graph), std::move(prices), candidate.memory_bytes);
-      candidate.relaunched = true;
       fastest_s_ = std::min(fastest_s_, candidate.time_s());
     }
     return true;
@@ -303,7 +298,6 @@ class Search {
     }
     Candidate& candidate = tried.priced.emplace_back(
         MakeCandidate(layer.knobs, std::move(placed->graph), std::move(placed->prices), layer.memory_bytes));
-    candidate.relaunched = layer.relaunched;
     candidate.gradients = std::move(placed->exchange);
     fastest_s_ = std::min(fastest_s_, candidate.time_s());
   }

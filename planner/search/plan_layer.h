@@ -2,7 +2,7 @@
 //
 // The searched space is every allowed family with every variant, codec and chunk count of
 // models/measurement/candidates.h (with codecs, chunk counts in powers of two), each launched in the order its schedule
-// is written in (OptSche's, for pipelines); and, for 2 to kMostOrderedPieces pieces, in every other order. The graphs
+// is written in (OptSche's, for pipelines); and, for up to kMostOrderedPieces pieces, in every other order. The graphs
 // are enumerated whole. Orders are searched by branch and bound, and only of graphs whose bound (the longest path, the
 // work of a stream) is below the fastest time known.
 #pragma once

@@ -201,7 +201,6 @@ TaskOrderOutcome SearchTaskOrder(const TaskGraph& graph, std::span<const TaskPri
   const StageOrder own = OwnOrder(*staged);
   const StageOrderOutcome alone = SearchStageOrder(staged->stages, own, budget_nodes);
   outcome.time_floor_s = std::max(outcome.time_floor_s, alone.time_floor_s);
-  outcome.finished = alone.stop_reason == StopReason::kProvedBest;
   outcome.nodes = alone.nodes;
   if (alone.order != own) try_order(alone.order);
   if (!improves(outcome.time_floor_s) || outcome.nodes >= budget_nodes) return outcome;

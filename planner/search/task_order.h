@@ -20,17 +20,16 @@ double TaskOrderFloorS(const TaskGraph& graph, std::span<const TaskPrice> prices
 struct TaskOrderOutcome {
   std::vector<TaskId> order;  // Empty: the graph's own.
   double time_s = 0;          // Of Play in that order.
-  double time_floor_s = 0;    // No order ends earlier; contention is taken as none in it.
-  bool finished = true;       // False: the budget ran out, and the floor is that of what was left.
+  double time_floor_s = 0;    // No order ends earlier, contention taken as none; below time_s: not proved best.
   int nodes = 0;
 };
 
 // Branch and bound over all launch orders of forward tasks before backward ones (planner/search/stage_order.h), with
 // the tasks' times alone and again with what contention made of them; the better of both and of the graph's own order
-// by Play. Without contention the answer is exact if the search finished. Chunks count as alike where their tasks take
-// the same time and depend on the same; a graph of more kinds of tasks than kMostOrderedStages keeps its order, and
-// its floor is all that is answered.
-// Requires prices of the graph under `profile` that miss nothing, `played` = Play(graph, prices), at least one node.
+// by Play. Without contention the answer is exact unless the nodes run out. Chunks count as alike where their tasks
+// take the same time and depend on the same; a graph of more kinds of tasks than kMostOrderedStages keeps its order,
+// and its floor is all that is answered. Requires prices of the graph under `profile` that miss nothing, `played` =
+// Play(graph, prices), at least one node.
 TaskOrderOutcome SearchTaskOrder(const TaskGraph& graph, std::span<const TaskPrice> prices, const PlayedGraph& played,
                                  const Profile& profile, int budget_nodes);
 

@@ -92,7 +92,6 @@ TEST(TaskOrderTest, WithoutContentionItIsTheBestOfAllOrders) {
     const double best_s = BestOfAllOrdersS(graph, profile);
     ASSERT_NEAR(found.time_s, best_s, kRounding * best_s) << "case " << i;
     ASSERT_NEAR(found.time_floor_s, best_s, kRounding * best_s) << "case " << i;
-    ASSERT_TRUE(found.finished);
     if (found.order.empty()) {
       ASSERT_NEAR(TimeS(graph, profile), best_s, kRounding * best_s);
     } else {
@@ -124,7 +123,7 @@ TEST(TaskOrderTest, OutOfBudgetTheFloorStillHolds) {
     const TaskGraph graph = AnyTasks(engine, 6);
     const TaskOrderOutcome found = Search(graph, profile, /*budget_nodes=*/1);
     ASSERT_LE(found.time_floor_s, BestOfAllOrdersS(graph, profile) * (1 + kRounding)) << "case " << i;
-    if (!found.finished) ++unfinished;
+    if (found.time_floor_s < found.time_s * (1 - kRounding)) ++unfinished;
   }
   EXPECT_GT(unfinished, 5) << "the budget is too large for the test";
 }
