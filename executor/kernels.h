@@ -56,7 +56,7 @@ struct AssignSlotsArgs {
   TokenRows tokens;
   Routing routing;
   int experts_per_rank = 1;
-  int chunks = 1;
+  ChunkUnits units;
   int32_t* send_counts = nullptr;  // [expert ranks][chunks][experts of a rank]
   RouterSums sums;                 // `kept` is overwritten.
 };

@@ -9,11 +9,31 @@ namespace moeplan {
 
 enum class ElementType { kFloat32, kBfloat16 };
 
-// The rows of a buffer as `blocks` × `cells_per_block` cells. A regular buffer has `rows_per_cell` rows in each.
+// Chunks of unequal sizes: how many units of the slots come before each, and behind the last chunk their number. Equal
+// chunks, of one unit each, need no list of them, and there may be any number.
+struct ChunkUnits {
+  static constexpr int kMost = 8;
+  int chunks = 1;
+  bool equal = true;
+  int32_t first[kMost + 1] = {};
+};
+inline int FirstUnit(const ChunkUnits& units, int chunk) { return units.equal ? chunk : units.first[chunk]; }
+inline int UnitsOf(const ChunkUnits& units, int chunk) { return FirstUnit(units, chunk + 1) - FirstUnit(units, chunk); }
+inline int AllUnits(const ChunkUnits& units) { return FirstUnit(units, units.chunks); }
+inline int ChunkOfUnit(const ChunkUnits& units, int unit) {
+  if (units.equal) return unit;
+  int chunk = 0;
+  while (units.first[chunk + 1] <= unit) ++chunk;
+  return chunk;
+}
+
+// The rows of a buffer as `blocks` × `cells_per_block` cells. A regular buffer has `rows_per_cell` rows in each or,
+// where cells are of different chunks (`chunk_stride` above 0), in each for each unit of its chunk.
 //
 // With `counts`, cells hold as many rows as counts say, packed without gaps; counts are read when the stream gets
 // there. Counts are those of all `counted_pieces` of the slots, of each block piece by piece; a buffer holds `pieces`
-// of them from `first_piece` on, one after the other, each beginning at a row of its own, as if all cells were full.
+// of them from `first_piece` on, one after the other, each beginning at a row of its own, as if all cells were full;
+// `units` are theirs.
 // `repeat` consecutive blocks have the same counts.
 struct CellLayout {
   int blocks = 1;
@@ -23,6 +43,8 @@ struct CellLayout {
   int repeat = 1;
   int counted_pieces = 1;
   int first_piece = 0, pieces = 1;
+  int64_t chunk_stride = 0;
+  ChunkUnits units;
 };
 
 inline int CellsOfPiece(const CellLayout& cells) { return cells.blocks / cells.pieces * cells.cells_per_block; }
@@ -33,7 +55,10 @@ inline size_t CountsOf(const CellLayout& cells) {
 }
 
 inline int64_t RowsOfCell(const CellLayout& cells, int cell) {
-  if (cells.counts == nullptr) return cells.rows_per_cell;
+  if (cells.counts == nullptr) {
+    if (cells.chunk_stride == 0) return cells.rows_per_cell;
+    return cells.rows_per_cell * UnitsOf(cells.units, static_cast<int>(cell / cells.chunk_stride % cells.units.chunks));
+  }
   const int in_piece = cell % CellsOfPiece(cells);
   const int block = in_piece / cells.cells_per_block / cells.repeat;
   const int piece = cells.first_piece + cell / CellsOfPiece(cells);
@@ -41,8 +66,15 @@ inline int64_t RowsOfCell(const CellLayout& cells, int cell) {
       .counts[(block * cells.counted_pieces + piece) * cells.cells_per_block + in_piece % cells.cells_per_block];
 }
 
+// Where the cells of a piece of counted rows begin.
+inline int64_t FirstRowOfPiece(const CellLayout& cells, int piece) {
+  return static_cast<int64_t>(FirstUnit(cells.units, piece)) * CellsOfPiece(cells) * cells.rows_per_cell;
+}
+
 inline int64_t RowsOfBlock(const CellLayout& cells, int block) {
-  if (cells.counts == nullptr) return static_cast<int64_t>(cells.cells_per_block) * cells.rows_per_cell;
+  if (cells.counts == nullptr && cells.chunk_stride == 0) {
+    return static_cast<int64_t>(cells.cells_per_block) * cells.rows_per_cell;
+  }
   int64_t rows = 0;
   for (int cell = 0; cell < cells.cells_per_block; ++cell)
     rows += RowsOfCell(cells, block * cells.cells_per_block + cell);
@@ -56,7 +88,9 @@ struct SlotAddress {
   int64_t expert_rank_stride = 0, expert_stride = 0, block_stride = 0, tensor_stride = 0, chunk_stride = 0;
   bool all_tensor = true, all_chunks = true, all_blocks = true;  // Whether the buffer has the axis (or it has size 1).
   int own_tensor = 0, own_chunk = 0, own_block = 0;
-  int tensor_parts = 1, chunks = 1;  // Slot = row in the cell · parts + tensor · chunks + chunk.
+  // Slot = n · parts + tensor · units + unit, which is row n · units of its chunk + unit within it.
+  int tensor_parts = 1;
+  ChunkUnits units;
 };
 
 struct SlotPlace {
@@ -65,9 +99,11 @@ struct SlotPlace {
 };
 
 inline SlotPlace PlaceOf(const SlotAddress& address, int expert, int block, int slot) {
-  const int parts = address.tensor_parts * address.chunks;
-  const int tensor = slot % parts / address.chunks;
-  const int chunk = slot % address.chunks;
+  const int units = AllUnits(address.units);
+  const int parts = address.tensor_parts * units;
+  const int tensor = slot % parts / units;
+  const int unit = slot % units;
+  const int chunk = ChunkOfUnit(address.units, unit);
   const bool here = (address.all_tensor || tensor == address.own_tensor) &&
                     (address.all_chunks || chunk == address.own_chunk) &&
                     (address.all_blocks || block == address.own_block);
@@ -75,11 +111,14 @@ inline SlotPlace PlaceOf(const SlotAddress& address, int expert, int block, int 
   return {expert / address.experts_per_rank * address.expert_rank_stride +
               expert % address.experts_per_rank * address.expert_stride + block * address.block_stride +
               tensor * address.tensor_stride + chunk * address.chunk_stride,
-          slot / parts};
+          slot / parts * UnitsOf(address.units, chunk) + unit - FirstUnit(address.units, chunk)};
 }
 
-// How many of `slots` slots, dealt to `chunks` chunks, chunk number `chunk` gets.
-inline int32_t SlotsOfChunk(int32_t slots, int chunks, int chunk) { return (slots + chunks - 1 - chunk) / chunks; }
+// How many of `slots` slots, dealt to the units of all chunks, chunk number `chunk` gets.
+inline int32_t SlotsOfChunk(int32_t slots, const ChunkUnits& units, int chunk) {
+  const int all = AllUnits(units), own = UnitsOf(units, chunk), left = slots % all - FirstUnit(units, chunk);
+  return slots / all * own + (left < 0 ? 0 : left < own ? left : own);
+}
 
 // One cell of a buffer and the cell of another that belongs to it.
 struct CellPair {

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "models/routing/expert_load.h"
+#include "models/schedule/chunk_units.h"
 #include "models/text.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/training_graph.h"
@@ -31,6 +32,7 @@ std::string KnobsText(const Knobs& knobs) {
   if (knobs.all_to_all != AllToAllAlgorithm::kDirect) text += StrCat(" ", Name(knobs.all_to_all));
   if (knobs.chunks > 1) text += StrCat(" N=", knobs.chunks);
   if (knobs.partition_degree > 1) text += StrCat(" r=", knobs.partition_degree);
+  if (!knobs.chunk_shares.empty()) text += StrCat(" ", RatioOf(knobs.chunk_shares));
   if (knobs.overlapped_gather) text += " SAA";
   return text;
 }

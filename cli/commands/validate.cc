@@ -8,6 +8,7 @@
 #include "cli/options.h"
 #include "cli/run_log.h"
 #include "models/fit/fit.h"
+#include "models/schedule/chunk_units.h"
 #include "models/text.h"
 #include "planner/search/plan_layer.h"
 #include "proto/enum_names.h"
@@ -108,6 +109,9 @@ std::string Label(const v1::MeasuredCandidate& candidate) {
   }
   if (candidate.chunks() > 1) text += StrCat(" N=", candidate.chunks());
   if (candidate.partition_degree() > 1) text += StrCat(" r=", candidate.partition_degree());
+  if (candidate.chunk_shares_size() > 0) {
+    text += StrCat(" ", RatioOf({candidate.chunk_shares().begin(), candidate.chunk_shares().end()}));
+  }
   return text;
 }
 

@@ -135,8 +135,8 @@ void HostGate::AssignSlots(const AssignSlotsArgs& args) {
   }
   int32_t* next = args.send_counts;
   for (int first = 0; first < layer_.experts; first += args.experts_per_rank) {
-    for (int chunk = 0; chunk < args.chunks; ++chunk) {
-      for (int i = 0; i < args.experts_per_rank; ++i) *next++ = SlotsOfChunk(kept_[first + i], args.chunks, chunk);
+    for (int chunk = 0; chunk < args.units.chunks; ++chunk) {
+      for (int i = 0; i < args.experts_per_rank; ++i) *next++ = SlotsOfChunk(kept_[first + i], args.units, chunk);
     }
   }
   for (size_t pair = 0; pair < PairIndex(args.tokens.valid_rows, 0); ++pair) {

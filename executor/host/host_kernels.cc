@@ -31,7 +31,7 @@ class FirstRows {
   void Fill() {
     const int count = cells_.blocks * cells_.cells_per_block, piece = CellsOfPiece(cells_);
     for (int cell = 0; cell < count; ++cell) {
-      if (cell % piece == 0) first_[cell] = static_cast<int64_t>(cell) * cells_.rows_per_cell;
+      if (cells_.counts != nullptr && cell % piece == 0) first_[cell] = FirstRowOfPiece(cells_, cell / piece);
       first_[cell + 1] = first_[cell] + RowsOfCell(cells_, cell);
     }
   }

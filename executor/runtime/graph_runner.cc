@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "executor/codec/codec.h"
 #include "executor/host/elements.h"
 #include "models/check.h"
+#include "models/schedule/chunk_units.h"
 
 namespace moeplan {
 namespace {
@@ -49,10 +51,17 @@ int PartsOf(const std::vector<Extent>& slot_axes, Axis axis) {
   return found == slot_axes.end() ? 1 : found->size;
 }
 
+ChunkUnits UnitsOf(const TaskGraph& graph) {
+  static_assert(ChunkUnits::kMost == kMostUnequalChunks);
+  ChunkUnits units = {.chunks = PartsOf(graph.slot_axes, Axis::kChunk), .equal = graph.chunk_units.empty()};
+  std::partial_sum(graph.chunk_units.begin(), graph.chunk_units.end(), units.first + 1);
+  return units;
+}
+
 class Runner final : public GraphRunner {
  public:
   Runner(const TaskGraph& graph, const RankContext& context)
-      : graph_(graph), context_(context), type_(ElementTypeOf(graph.layer.bytes_per_element)) {
+      : graph_(graph), context_(context), type_(ElementTypeOf(graph.layer.bytes_per_element)), units_(UnitsOf(graph)) {
     for (const Group group : kGroups) own_[static_cast<size_t>(group)] = IndexIn(group, graph.layout, context.rank);
   }
 
@@ -163,7 +172,7 @@ class Runner final : public GraphRunner {
     if (buffer.view_of == kNoBuffer) return memory_[id].data();
     const int block = buffer.view_block == kOwnTensorBlock ? own(Group::kTensor) : buffer.view_block;
     // The last slices may lie beyond the tokens; they hold no valid row.
-    const double rows = std::min(block * MaxRows(buffer), MaxRows(graph_.buffers[buffer.view_of]));
+    const double rows = std::min(block * MaxRows(buffer) / buffer.units, MaxRows(graph_.buffers[buffer.view_of]));
     return DataOf(buffer.view_of) + static_cast<size_t>(rows * buffer.row_bytes);
   }
 
@@ -179,6 +188,13 @@ class Runner final : public GraphRunner {
     const Buffer& buffer = graph_.buffers[id];
     CellLayout cells{
         .blocks = blocks, .cells_per_block = Cells(buffer) / blocks, .rows_per_cell = buffer.rows_per_cell};
+    // Of counts there is one for each chunk, however many units it has.
+    if (const int chunks = ExtentOf(buffer, Axis::kChunk); chunks == 1) {
+      cells.rows_per_cell *= buffer.units;
+    } else if (buffer.units > chunks) {
+      cells.chunk_stride = StrideOf(buffer, Axis::kChunk);
+      cells.units = units_;
+    }
     if (buffer.counts != kNoBuffer) {
       const Buffer& counts = graph_.buffers[buffer.counts];
       cells.counts = reinterpret_cast<const int32_t*>(DataOf(buffer.counts));
@@ -206,7 +222,7 @@ class Runner final : public GraphRunner {
 
   SlotRows SlotsOf(BufferId id) const {
     const Buffer& buffer = graph_.buffers[id];
-    const int tensor_parts = PartsOf(graph_.slot_axes, Axis::kTensor), chunks = PartsOf(graph_.slot_axes, Axis::kChunk);
+    const int tensor_parts = PartsOf(graph_.slot_axes, Axis::kTensor);
     const int blocks = ExtentOf(buffer, Axis::kBlock);
     return {.data = DataOf(id),
             .cells = CellsOf(id, 1),
@@ -217,12 +233,12 @@ class Runner final : public GraphRunner {
                         .tensor_stride = StrideOf(buffer, Axis::kTensor),
                         .chunk_stride = StrideOf(buffer, Axis::kChunk),
                         .all_tensor = ExtentOf(buffer, Axis::kTensor) == tensor_parts,
-                        .all_chunks = ExtentOf(buffer, Axis::kChunk) == chunks,
+                        .all_chunks = ExtentOf(buffer, Axis::kChunk) == units_.chunks,
                         .own_tensor = own(Group::kTensor),
                         .own_chunk = buffer.chunk,
                         .own_block = blocks > 1 ? own(Group::kShard) : 0,
                         .tensor_parts = tensor_parts,
-                        .chunks = chunks}};
+                        .units = units_}};
   }
 
   TokenRows TokensOf(BufferId id) const {
@@ -334,7 +350,7 @@ class Runner final : public GraphRunner {
                                   .tokens = TokensOf(GateTask().tokens),
                                   .routing = RoutingOf(op.routing),
                                   .experts_per_rank = graph_.layer.experts / graph_.layout.expert_parallel,
-                                  .chunks = PartsOf(graph_.slot_axes, Axis::kChunk),
+                                  .units = units_,
                                   .send_counts = reinterpret_cast<int32_t*>(DataOf(op.send_counts)),
                                   .sums = Sums()},
                                  stream);
@@ -463,6 +479,7 @@ class Runner final : public GraphRunner {
   const TaskGraph graph_;
   RankContext context_;
   const ElementType type_;
+  const ChunkUnits units_;
   std::array<int, std::size(kGroups)> own_{};
   std::vector<DeviceMemory> memory_;  // By buffer; empty for views.
   DeviceMemory sums_memory_;

@@ -56,4 +56,30 @@ std::vector<int> ChunkCounts(int most) {
 
 bool IsPowerOfTwo(int number) { return number > 0 && std::has_single_bit(static_cast<unsigned>(number)); }
 
+namespace {
+
+void AddSplits(int units, int pieces, std::vector<int>& split, std::vector<std::vector<int>>& all) {
+  if (pieces == 1) {
+    split.push_back(units);
+    const bool equal = std::ranges::all_of(split, [&](int piece) { return piece == units; });
+    if (!equal) all.push_back(split);
+    split.pop_back();
+    return;
+  }
+  for (int piece = 1; piece <= units - (pieces - 1); ++piece) {
+    split.push_back(piece);
+    AddSplits(units - piece, pieces - 1, split, all);
+    split.pop_back();
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> UnequalSplits(int pieces) {
+  std::vector<std::vector<int>> all;
+  std::vector<int> split;
+  AddSplits(kShareUnits, pieces, split, all);
+  return all;
+}
+
 }  // namespace moeplan

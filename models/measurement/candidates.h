@@ -27,4 +27,10 @@ std::vector<int> PowersOfTwo(int most);  // 1, 2, 4 ... up to most and kMostChun
 std::vector<int> ChunkCounts(int most);  // Every one up to kMostChunksOneByOne, then powers of two.
 bool IsPowerOfTwo(int number);
 
+// How slots are cut into a few pieces that are not all of one size: the units of each piece (models/schedule/
+// chunk_units.h), kShareUnits in all. Up to kMostUnequalPieces pieces there are few enough to try each.
+inline constexpr int kShareUnits = 8;
+inline constexpr int kMostUnequalPieces = 4;
+std::vector<std::vector<int>> UnequalSplits(int pieces);
+
 }  // namespace moeplan

@@ -1,10 +1,15 @@
 // The builder of each family, for models/schedule alone; everyone else calls BuildSchedule (schedules.h).
 #pragma once
 
+#include <vector>
+
 #include "models/plan/plan.h"
 #include "models/schedule/graph_builder.h"
 
 namespace moeplan {
+
+// What their GraphBuilder wants to know of the knobs' chunk_shares, which BuildSchedule has checked.
+std::vector<int> ChunkUnitsOf(const Knobs& knobs);
 
 TaskGraph BuildBaseline(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
 TaskGraph BuildBaselineTp(const Knobs& knobs, const Workload& workload, const Cluster& cluster);

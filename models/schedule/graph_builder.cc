@@ -1,6 +1,8 @@
 #include "models/schedule/graph_builder.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "models/check.h"
 #include "models/schedule/streams.h"
@@ -29,23 +31,29 @@ TaskKind KindOf(Collective collective) {
 
 }  // namespace
 
-GraphBuilder::GraphBuilder(const Workload& workload, const Cluster& cluster)
+GraphBuilder::GraphBuilder(const Workload& workload, const Cluster& cluster, std::vector<int> chunk_units)
     : sizes_(SizesOf(workload.layer, workload.layout)),
       row_bytes_(static_cast<double>(workload.layer.model_dim) * workload.layer.bytes_per_element),
       trains_(workload.phase != Phase::kForward) {
   graph_.layer = workload.layer;
   graph_.layout = workload.layout;
   graph_.gpus_per_node = cluster.gpus_per_node;
+  graph_.chunk_units = std::move(chunk_units);
   CutSlots(sizes_.slots, {});
 }
 
 void GraphBuilder::CutSlots(int capacity, std::vector<Extent> slot_axes, int most) {
   int parts = 1;
-  for (const Extent& extent : slot_axes) parts *= extent.size;
+  for (const Extent& extent : slot_axes) parts *= extent.axis == Axis::kChunk ? UnitsOf(extent.size) : extent.size;
   graph_.capacity = capacity;
   graph_.slots_per_cell = (most + parts - 1) / parts;
   std::erase_if(slot_axes, [](const Extent& extent) { return extent.size == 1; });
   graph_.slot_axes = std::move(slot_axes);
+}
+
+int GraphBuilder::UnitsOf(int chunks) const {
+  const std::vector<int>& units = graph_.chunk_units;
+  return units.empty() ? chunks : std::accumulate(units.begin(), units.end(), 0);
 }
 
 void GraphBuilder::SetChunk(int chunk, bool named) {
@@ -61,6 +69,7 @@ void GraphBuilder::StartBackward() {
 BufferId GraphBuilder::AddBuffer(Buffer buffer) {
   std::erase_if(buffer.cells, [](const Extent& extent) { return extent.size == 1; });
   buffer.chunk = chunk_;
+  buffer.units = ExtentOf(buffer, Axis::kChunk);
   graph_.buffers.push_back(std::move(buffer));
   writers_.emplace_back();
   views_.emplace_back();
@@ -75,7 +84,7 @@ BufferId GraphBuilder::Input() {
 BufferId GraphBuilder::OutputGradient() {
   graph_.output_gradient = TokenBuffer("output_gradient", {}, tokens());
   // It is given, but not before the output is there.
-  writers_[graph_.output_gradient] = WritersOf(graph_.output);
+  AddWritersOf(graph_.output, writers_[graph_.output_gradient]);
   return graph_.output_gradient;
 }
 
@@ -92,9 +101,10 @@ BufferId GraphBuilder::Like(const std::string& name, BufferId other, double row_
   like.name = name;
   like.row_bytes = row_bytes;
   like.view_of = kNoBuffer;
-  const int chunk = like.chunk;
+  const int chunk = like.chunk, units = like.units;
   const BufferId id = AddBuffer(std::move(like));
   graph_.buffers[id].chunk = chunk;
+  graph_.buffers[id].units = units;
   return id;
 }
 
@@ -119,18 +129,27 @@ BufferId GraphBuilder::SliceBuffer(const std::string& name, int rows) {
   return slice;
 }
 
+// The chunk that is built, or all where they are among the cells.
+BufferId GraphBuilder::InUnits(BufferId slots) {
+  const int chunks = ExtentOf(buffer(slots), Axis::kChunk);
+  if (!graph_.chunk_units.empty()) {
+    graph_.buffers[slots].units = chunks > 1 ? UnitsOf(chunks) : graph_.chunk_units[chunk_];
+  }
+  return slots;
+}
+
 BufferId GraphBuilder::SlotBuffer(const std::string& name, std::vector<Extent> cells) {
-  return TokenBuffer(name, std::move(cells), graph_.slots_per_cell);
+  return InUnits(TokenBuffer(name, std::move(cells), graph_.slots_per_cell));
 }
 
 BufferId GraphBuilder::IrregularSlotBuffer(const std::string& name, std::vector<Extent> cells, int max_rows,
                                            double expected_rows, BufferId counts) {
-  return AddBuffer({.name = name,
-                    .cells = std::move(cells),
-                    .rows_per_cell = max_rows,
-                    .expected_rows_per_cell = expected_rows,
-                    .row_bytes = row_bytes_,
-                    .counts = counts});
+  return InUnits(AddBuffer({.name = name,
+                            .cells = std::move(cells),
+                            .rows_per_cell = max_rows,
+                            .expected_rows_per_cell = expected_rows,
+                            .row_bytes = row_bytes_,
+                            .counts = counts}));
 }
 
 BufferId GraphBuilder::CountBuffer(const std::string& name, std::vector<Extent> cells) {
@@ -152,7 +171,8 @@ BufferId GraphBuilder::View(const std::string& name, BufferId of, std::vector<Ex
 BufferId GraphBuilder::ViewOfChunk(BufferId all, BufferId piece) {
   graph_.buffers[piece].view_of = all;
   views_[all].push_back(piece);
-  graph_.buffers[piece].view_block = chunk_;
+  const std::vector<int>& units = graph_.chunk_units;
+  graph_.buffers[piece].view_block = units.empty() ? chunk_ : std::accumulate(units.begin(), units.begin() + chunk_, 0);
   return piece;
 }
 
@@ -160,26 +180,21 @@ StreamKind GraphBuilder::StreamOf(Group group) const {
   return moeplan::StreamOf(group, graph_.layout, graph_.gpus_per_node);
 }
 
-std::vector<TaskId> GraphBuilder::WritersOf(BufferId buffer) const {
-  std::vector<TaskId> writers = writers_[buffer];
+void GraphBuilder::AddWritersOf(BufferId buffer, std::vector<TaskId>& writers) const {
   const auto add = [&](BufferId other) {
     writers.insert(writers.end(), writers_[other].begin(), writers_[other].end());
   };
+  add(buffer);
   if (graph_.buffers[buffer].view_of != kNoBuffer) add(graph_.buffers[buffer].view_of);
   for (const BufferId view : views_[buffer]) add(view);
   if (graph_.buffers[buffer].counts != kNoBuffer) add(graph_.buffers[buffer].counts);
-  return writers;
 }
 
 void GraphBuilder::AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op,
                            BufferId after) {
   std::vector<TaskId> dependencies;
-  const auto follow = [&](BufferId buffer) {
-    const std::vector<TaskId> writers = WritersOf(buffer);
-    dependencies.insert(dependencies.end(), writers.begin(), writers.end());
-  };
-  for (const BufferId read : Reads(op)) follow(read);
-  if (after != kNoBuffer) follow(after);
+  for (const BufferId read : Reads(op)) AddWritersOf(read, dependencies);
+  if (after != kNoBuffer) AddWritersOf(after, dependencies);
   const TaskId id = static_cast<TaskId>(graph_.tasks.size());
   for (const BufferId written : Writes(op)) {
     // An irregular output cannot be laid out before its counts are known.
@@ -256,8 +271,8 @@ BufferId GraphBuilder::AllToAll(const std::string& name, Group group, BufferId i
   double bytes = std::max(ExpectedBytes(buffer(in)), ExpectedBytes(buffer(out)));
   if (buffer(in).counts != kNoBuffer) {
     // Whoever sends most irregular rows may send more than anyone receives, and dumps them into as many cells.
-    const int cells = std::max(Cells(buffer(in)), Cells(buffer(out)));
-    bytes = std::max(bytes, cells * buffer(in).expected_rows_per_cell * buffer(in).row_bytes);
+    const double unit_rows = std::max(UnitRows(buffer(in)), UnitRows(buffer(out)));
+    bytes = std::max(bytes, unit_rows * buffer(in).expected_rows_per_cell * buffer(in).row_bytes);
   }
   return Collect(name, Collective::kAllToAll, group, in, out, bytes);
 }
@@ -292,7 +307,7 @@ void GraphBuilder::Copy(const std::string& name, StreamKind stream, BufferId in,
 
 double GraphBuilder::ExpertFlopsOf(BufferId rows) const {
   return ExpertFlops(graph_.layer, graph_.layout.expert_sharding_parallel,
-                     Cells(buffer(rows)) * buffer(rows).expected_rows_per_cell);
+                     UnitRows(buffer(rows)) * buffer(rows).expected_rows_per_cell);
 }
 
 double GraphBuilder::HiddenRowBytes(int hidden_dim, int shards) const {

@@ -14,8 +14,8 @@ namespace moeplan {
 
 class GraphBuilder {
  public:
-  // `workload` must be resolved against `cluster`.
-  GraphBuilder(const Workload& workload, const Cluster& cluster);
+  // `workload` must be resolved against `cluster`. `chunk_units`: as in TaskGraph.
+  GraphBuilder(const Workload& workload, const Cluster& cluster, std::vector<int> chunk_units = {});
 
   const LayerSizes& sizes() const { return sizes_; }
   const Layout& layout() const { return graph_.layout; }
@@ -30,6 +30,8 @@ class GraphBuilder {
   void CutSlots(int capacity, std::vector<Extent> slot_axes) { CutSlots(capacity, std::move(slot_axes), capacity); }
   void CutSlots(int capacity, std::vector<Extent> slot_axes, int most);
   int slots_per_cell() const { return graph_.slots_per_cell; }
+  // Of all chunks, where there are that many.
+  int UnitsOf(int chunks) const;
 
   // All later tasks belong to this chunk; with `named` their names end in ".<chunk + 1>".
   void SetChunk(int chunk, bool named);
@@ -110,6 +112,7 @@ class GraphBuilder {
 
  private:
   BufferId AddBuffer(Buffer buffer);
+  BufferId InUnits(BufferId slots);
   BufferId AddGate(BufferId tokens, BufferId counts, bool drops);
   BufferId EncodedLike(BufferId buffer, Codec codec);
   BufferId Collect(const std::string& name, Collective collective, Group group, BufferId in, BufferId out,
@@ -117,7 +120,7 @@ class GraphBuilder {
   // Depends on the writers of what it reads and of `after`.
   void AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op,
                BufferId after = kNoBuffer);
-  std::vector<TaskId> WritersOf(BufferId buffer) const;
+  void AddWritersOf(BufferId buffer, std::vector<TaskId>& writers) const;
   BufferId Like(const std::string& name, BufferId buffer, double row_bytes);
   double ExpertFlopsOf(BufferId rows) const;
   double SharedFlops() const;

@@ -103,7 +103,7 @@ class MontaRoute final : public Route {
 }  // namespace
 
 TaskGraph BuildMonta(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {
-  GraphBuilder build(workload, cluster);
+  GraphBuilder build(workload, cluster, ChunkUnitsOf(knobs));
   MontaRoute route(build, knobs);
   return BuildLayer(build, route);
 }

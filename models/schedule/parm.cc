@@ -19,13 +19,14 @@ class SliceRoute final : public ExpertShardRoute {
         slices_(workload.layout.tensor_parallel),
         exact_(slices_ > 1 && workload.capacity_passing == CapacityPassing::kExact),
         // Beyond f = 1 the capacity is room to spare, not rows to move.
-        sent_rows_(std::min(1.0, 1 / workload.layer.capacity_factor) * build.sizes().capacity / slices_ / pieces_),
+        units_(build.UnitsOf(pieces_)),
+        sent_rows_(std::min(1.0, 1 / workload.layer.capacity_factor) * build.sizes().capacity / slices_ / units_),
         received_rows_(sent_rows_) {
     if (!exact_ || IsEven(workload)) return;
     const SliceRows rows = BusiestSliceRows(workload);
     const double experts = workload.layer.experts;
-    sent_rows_ = rows.sent / experts / pieces_;
-    received_rows_ = rows.received / (experts * workload.layout.expert_sharding_parallel) / pieces_;
+    sent_rows_ = rows.sent / experts / units_;
+    received_rows_ = rows.received / (experts * workload.layout.expert_sharding_parallel) / units_;
   }
 
   TokenShare token_share() const override { return TokenShare::kSlice; }
@@ -87,7 +88,8 @@ class SliceRoute final : public ExpertShardRoute {
 
   const int slices_;
   const bool exact_;
-  // Of a cell, on the rank that sends most and on the one that receives most.
+  const int units_;
+  // Of a unit of a cell, on the rank that sends most and on the one that receives most.
   double sent_rows_, received_rows_;
   BufferId send_counts_ = kNoBuffer, receive_counts_ = kNoBuffer;
 };
@@ -96,7 +98,7 @@ class SliceRoute final : public ExpertShardRoute {
 
 // Parm §III, S1: pause MP before the gate, so that each MP rank works on its own slice of the tokens.
 TaskGraph BuildParmS1(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {
-  GraphBuilder build(workload, cluster);
+  GraphBuilder build(workload, cluster, ChunkUnitsOf(knobs));
   SliceRoute route(build, workload, knobs);
   return BuildLayer(build, route);
 }

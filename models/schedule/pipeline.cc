@@ -61,7 +61,7 @@ class SlotRoute final : public ExpertShardRoute {
 };
 
 TaskGraph Build(const Knobs& knobs, const Workload& workload, const Cluster& cluster, int senders) {
-  GraphBuilder build(workload, cluster);
+  GraphBuilder build(workload, cluster, ChunkUnitsOf(knobs));
   SlotRoute route(build, knobs, senders);
   return BuildLayer(build, route);
 }

@@ -4,8 +4,11 @@
 #include <cmath>
 #include <deque>
 #include <map>
+#include <numeric>
 
 #include "models/all_to_all/algorithm.h"
+#include "models/check.h"
+#include "models/schedule/chunk_units.h"
 #include "models/schedule/families.h"
 #include "models/text.h"
 #include "models/workload/codec.h"
@@ -28,7 +31,11 @@ Status NeedsGateOfSlices(const Workload& workload) {
 }
 
 ScheduleDefinition MontaDefinition(int Knobs::*pieces) {
-  return {.build = BuildMonta, .allowed = NeedsShardsEqualTensor, .exchange_group = Group::kExpert, .pieces = pieces};
+  return {.build = BuildMonta,
+          .allowed = NeedsShardsEqualTensor,
+          .exchange_group = Group::kExpert,
+          .pieces = pieces,
+          .unequal_pieces = true};
 }
 
 // In the order of Family; own ones, which alone carry their names, follow.
@@ -36,12 +43,15 @@ std::deque<ScheduleDefinition>& Definitions() {
   static std::deque<ScheduleDefinition> definitions = {
       {.build = BuildBaseline, .exchange_group = Group::kExpert, .baseline = true},
       {.build = BuildBaselineTp, .allowed = NeedsShardsEqualTensor, .exchange_group = Group::kExpert, .baseline = true},
-      {.build = BuildParmS1, .allowed = NeedsGateOfSlices, .pieces = &Knobs::partition_degree},
-      {.build = BuildParmS2, .pieces = &Knobs::partition_degree},
+      {.build = BuildParmS1, .allowed = NeedsGateOfSlices, .pieces = &Knobs::partition_degree, .unequal_pieces = true},
+      {.build = BuildParmS2, .pieces = &Knobs::partition_degree, .unequal_pieces = true},
       MontaDefinition(nullptr),
       MontaDefinition(&Knobs::chunks),
       MontaDefinition(&Knobs::chunks),
-      {.build = BuildPipeline, .pieces = &Knobs::partition_degree, .tensor_ranks_share_slots = false},
+      {.build = BuildPipeline,
+       .pieces = &Knobs::partition_degree,
+       .unequal_pieces = true,
+       .tensor_ranks_share_slots = false},
   };
   return definitions;
 }
@@ -60,7 +70,7 @@ Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
   RETURN_IF_ERROR(CheckPieces("partitionDegree", &Knobs::partition_degree, knobs, workload));
   RETURN_IF_ERROR(CodecAllowed(knobs.dispatch_codec, knobs.family, workload).Within("dispatchCodec"));
   RETURN_IF_ERROR(CodecAllowed(knobs.combine_codec, knobs.family, workload).Within("combineCodec"));
-  if (!knobs.chunk_shares.empty()) return InvalidInput("chunkShares: found shares, expected none (equal chunks)");
+  RETURN_IF_ERROR(ChunkSharesAllowed(knobs, workload).Within("chunkShares"));
   return knobs.overlapped_gather ? OverlappedGatherAllowed(knobs, workload.layout) : OkStatus();
 }
 
@@ -90,11 +100,12 @@ class BufferMatch {
     const Buffer &left = a_.buffers[a], &right = b_.buffers[b];
     return left.cells == right.cells && left.rows_per_cell == right.rows_per_cell &&
            left.expected_rows_per_cell == right.expected_rows_per_cell && left.row_bytes == right.row_bytes &&
-           left.sliced == right.sliced && left.chunk == right.chunk && left.view_block == right.view_block &&
-           Match(left.counts, right.counts) && Match(left.view_of, right.view_of);
+           left.sliced == right.sliced && left.chunk == right.chunk && left.units == right.units &&
+           left.view_block == right.view_block && Match(left.counts, right.counts) &&
+           Match(left.view_of, right.view_of);
   }
 
-  bool MatchAll(const std::vector<BufferId>& a, const std::vector<BufferId>& b) {
+  bool MatchAll(const BufferIds& a, const BufferIds& b) {
     return std::ranges::equal(a, b, [this](BufferId left, BufferId right) { return Match(left, right); });
   }
 
@@ -173,19 +184,64 @@ Status OverlappedGatherAllowed(const Knobs& knobs, const Layout& layout) {
 
 Group ExchangeGroup(Family family) { return DefinitionOf(family).exchange_group; }
 
-int MaxPieces(Family family, const Workload& workload) {
-  const ScheduleDefinition& schedule = DefinitionOf(family);
-  if (schedule.pieces == nullptr) return 1;
+namespace {
+
+// Into how many pieces the slots can be cut at most.
+struct PieceLimits {
+  double by_bytes;  // So that none is smaller than min_chunk_bytes.
+  int by_slots;     // So that each holds one.
+};
+
+PieceLimits LimitsOf(const ScheduleDefinition& schedule, const Workload& workload) {
   const Layout& layout = workload.layout;
   const LayerSizes sizes = SizesOf(workload.layer, layout);
   // How many ranks share the slots of a source batch, and how often each slot is sent.
   const int senders = schedule.tensor_ranks_share_slots ? layout.tensor_parallel : 1;
   const int copies = schedule.exchange_group == Group::kExpertShard ? layout.expert_sharding_parallel : 1;
-  // The smallest message is a piece's all-to-all; a piece holds at least one slot.
-  const double by_bytes = std::floor(sizes.dispatched_bytes * copies / senders / workload.min_chunk_bytes);
-  const int by_slots = (sizes.slots + senders - 1) / senders;
+  // The smallest message is a piece's all-to-all.
+  return {.by_bytes = std::floor(sizes.dispatched_bytes * copies / senders / workload.min_chunk_bytes),
+          .by_slots = (sizes.slots + senders - 1) / senders};
+}
+
+}  // namespace
+
+int MaxPieces(Family family, const Workload& workload) {
+  const ScheduleDefinition& schedule = DefinitionOf(family);
+  if (schedule.pieces == nullptr) return 1;
+  const auto [by_bytes, by_slots] = LimitsOf(schedule, workload);
   const int by_request = schedule.pieces == &Knobs::chunks ? workload.max_chunks : workload.max_partition_degree;
   return static_cast<int>(std::clamp<double>(by_bytes, 1, std::min(by_request, by_slots)));
+}
+
+Status ChunkSharesAllowed(const Knobs& knobs, const Workload& workload) {
+  if (knobs.chunk_shares.empty()) return OkStatus();
+  const ScheduleDefinition& schedule = DefinitionOf(knobs.family);
+  if (schedule.pieces == nullptr || !schedule.unequal_pieces) {
+    return Infeasible(StrCat("found shares, expected none, as ", Name(knobs.family), " cuts no unequal chunks"));
+  }
+  const int pieces = PiecesOf(knobs);
+  if (static_cast<int>(knobs.chunk_shares.size()) != pieces) {
+    return InvalidInput(StrCat("found ", knobs.chunk_shares.size(), " shares, expected ", pieces, ", one for each ",
+                               schedule.pieces == &Knobs::chunks ? "chunk" : "partition"));
+  }
+  ASSIGN_OR_RETURN(const std::vector<int> units, UnitsOf(knobs.chunk_shares));
+  const auto [by_bytes, by_slots] = LimitsOf(schedule, workload);
+  const int all = std::accumulate(units.begin(), units.end(), 0), least = *std::ranges::min_element(units);
+  if (all > by_slots) {
+    return Infeasible(StrCat("found units of 1/", all, ", expected no less than 1/", by_slots, ", which is one slot"));
+  }
+  if (all > by_bytes * least) {
+    return Infeasible(StrCat("found a share of ", least, "/", all, ", expected at least 1/",
+                             static_cast<int64_t>(by_bytes), ", as a piece sends minChunkBytes"));
+  }
+  return OkStatus();
+}
+
+std::vector<int> ChunkUnitsOf(const Knobs& knobs) {
+  if (knobs.chunk_shares.empty()) return {};
+  StatusOr<std::vector<int>> units = UnitsOf(knobs.chunk_shares);
+  MOEPLAN_CHECK(units.ok());
+  return *std::move(units);
 }
 
 int PiecesOf(const Knobs& knobs) { return std::max(knobs.chunks, knobs.partition_degree); }
@@ -207,8 +263,8 @@ StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, 
 
 bool SameTasks(const TaskGraph& a, const TaskGraph& b) {
   return a.layer == b.layer && a.layout == b.layout && a.gpus_per_node == b.gpus_per_node &&
-         a.slot_axes == b.slot_axes && a.slots_per_cell == b.slots_per_cell && a.capacity == b.capacity &&
-         SameShape(a, b);
+         a.slot_axes == b.slot_axes && a.chunk_units == b.chunk_units && a.slots_per_cell == b.slots_per_cell &&
+         a.capacity == b.capacity && SameShape(a, b);
 }
 
 }  // namespace moeplan

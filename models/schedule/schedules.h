@@ -26,6 +26,8 @@ struct ScheduleDefinition {
   Group exchange_group = Group::kExpertShard;
   // The knob that counts the pieces into which the slots are cut (chunks N, or partition_degree r). Null: none does.
   int Knobs::*pieces = nullptr;
+  // Whether those pieces may differ in size, as the knobs' chunk_shares say.
+  bool unequal_pieces = false;
   // Whether the ranks of an MP group share the slots of their batch, rather than each sending them all.
   bool tensor_ranks_share_slots = true;
   bool baseline = false;
@@ -55,6 +57,10 @@ Group ExchangeGroup(Family family);
 // max_chunks; r partitions, such as those of S1, S2 and PIPELINE, at most max_partition_degree; 1 for the others. The
 // smallest message of a piece is at least min_chunk_bytes.
 int MaxPieces(Family family, const Workload& workload);
+// OK, or why the knobs' chunk_shares cannot be: kInfeasible where the family cuts no unequal pieces or the smallest
+// piece would be less than a slot or min_chunk_bytes, kInvalidInput where there is not one share for each piece or they
+// are no shares (models/schedule/chunk_units.h). None are always OK.
+Status ChunkSharesAllowed(const Knobs& knobs, const Workload& workload);
 // N or r, whichever the family has; 1 where it has neither. And the knobs with as many.
 int PiecesOf(const Knobs& knobs);
 Knobs WithPieces(Knobs knobs, int pieces);

@@ -42,7 +42,17 @@ int Cells(const Buffer& buffer) {
   return cells;
 }
 
-double ExpectedBytes(const Buffer& buffer) { return Cells(buffer) * buffer.expected_rows_per_cell * buffer.row_bytes; }
+double UnitRows(const Buffer& buffer) {
+  double rows = buffer.units;
+  for (const Extent& extent : buffer.cells) {
+    if (extent.axis != Axis::kChunk) rows *= extent.size;
+  }
+  return rows;
+}
+
+double ExpectedBytes(const Buffer& buffer) {
+  return UnitRows(buffer) * buffer.expected_rows_per_cell * buffer.row_bytes;
+}
 
 int ExtentOf(const Buffer& buffer, Axis axis) {
   for (const Extent& extent : buffer.cells) {
@@ -62,80 +72,72 @@ Overloaded(Cases...) -> Overloaded<Cases...>;
 
 }  // namespace
 
-std::vector<BufferId> Reads(const TaskOp& op) {
+BufferIds Reads(const TaskOp& op) {
   return std::visit(Overloaded{
-                        [](const GateOp& gate) { return std::vector{gate.tokens}; },
+                        [](const GateOp& gate) { return BufferIds{gate.tokens}; },
                         [](const AssignSlotsOp& assign) {
-                          return std::vector{assign.all_counts, assign.routing};
+                          return BufferIds{assign.all_counts, assign.routing};
                         },
                         [](const DispatchOp& dispatch) {
-                          return std::vector{dispatch.tokens, dispatch.routing};
+                          return BufferIds{dispatch.tokens, dispatch.routing};
                         },
                         [](const CombineOp& combine) {
-                          return combine.shared == kNoBuffer
-                                     ? std::vector{combine.slots, combine.routing}
-                                     : std::vector{combine.slots, combine.routing, combine.shared};
+                          return BufferIds{combine.slots, combine.routing, combine.shared};
                         },
                         [](const ExpertInputGradientOp& expert) {
-                          return std::vector{expert.out_gradient, expert.hidden};
+                          return BufferIds{expert.out_gradient, expert.hidden};
                         },
                         [](const ExpertWeightGradientOp& expert) {
-                          return std::vector{expert.in, expert.hidden, expert.out_gradient, expert.hidden_gradient};
+                          return BufferIds{expert.in, expert.hidden, expert.out_gradient, expert.hidden_gradient};
                         },
                         [](const CombineGradientOp& combine) {
-                          return std::vector{combine.out_gradient, combine.routing};
+                          return BufferIds{combine.out_gradient, combine.routing};
                         },
                         [](const RoutingGradientOp& combine) {
-                          return std::vector{combine.out_gradient, combine.slots, combine.routing};
+                          return BufferIds{combine.out_gradient, combine.slots, combine.routing};
                         },
                         [](const DispatchGradientOp& dispatch) {
-                          return std::vector{dispatch.slots_gradient, dispatch.routing};
+                          return BufferIds{dispatch.slots_gradient, dispatch.routing};
                         },
                         [](const GateGradientOp& gate) {
-                          std::vector reads = {gate.tokens, gate.routing, gate.routing_gradient, gate.tokens_gradient};
-                          if (gate.shared_gradient != kNoBuffer) reads.push_back(gate.shared_gradient);
-                          if (gate.pair_counts != kNoBuffer) reads.push_back(gate.pair_counts);
-                          return reads;
+                          return BufferIds{gate.tokens,          gate.routing,         gate.routing_gradient,
+                                           gate.tokens_gradient, gate.shared_gradient, gate.pair_counts};
                         },
-                        [](const auto& from_in) { return std::vector{from_in.in}; },
+                        [](const auto& from_in) { return BufferIds{from_in.in}; },
                     },
                     op);
 }
 
-namespace {
-std::vector<BufferId> WithHidden(BufferId out, BufferId hidden) {
-  return hidden == kNoBuffer ? std::vector{out} : std::vector{out, hidden};
-}
-}  // namespace
-
-std::vector<BufferId> Writes(const TaskOp& op) {
-  return std::visit(
-      Overloaded{
-          [](const GateOp& gate) {
-            return gate.counts == kNoBuffer ? std::vector{gate.routing} : std::vector{gate.routing, gate.counts};
-          },
-          [](const AssignSlotsOp& assign) {
-            return std::vector{assign.routing, assign.send_counts};
-          },
-          [](const CollectiveOp& collective) {
-            return collective.partial == kNoBuffer ? std::vector{collective.out}
-                                                   : std::vector{collective.out, collective.partial};
-          },
-          [](const ExpertOp& expert) { return WithHidden(expert.out, expert.hidden); },
-          [](const SharedExpertOp& expert) { return WithHidden(expert.out, expert.hidden); },
-          [](const ExpertInputGradientOp& expert) {
-            return std::vector{expert.in_gradient, expert.hidden_gradient};
-          },
-          [](const ExpertWeightGradientOp&) { return std::vector<BufferId>{}; },
-          [](const CombineGradientOp& combine) { return std::vector{combine.slots_gradient}; },
-          [](const RoutingGradientOp& combine) { return std::vector{combine.routing_gradient}; },
-          [](const DispatchGradientOp& dispatch) { return std::vector{dispatch.tokens_gradient}; },
-          [](const GateGradientOp& gate) {
-            return std::vector{gate.in_gradient, gate.gate_gradient};
-          },
-          [](const auto& to_out) { return std::vector{to_out.out}; },
-      },
-      op);
+BufferIds Writes(const TaskOp& op) {
+  return std::visit(Overloaded{
+                        [](const GateOp& gate) {
+                          return BufferIds{gate.routing, gate.counts};
+                        },
+                        [](const AssignSlotsOp& assign) {
+                          return BufferIds{assign.routing, assign.send_counts};
+                        },
+                        [](const CollectiveOp& collective) {
+                          return BufferIds{collective.out, collective.partial};
+                        },
+                        [](const ExpertOp& expert) {
+                          return BufferIds{expert.out, expert.hidden};
+                        },
+                        [](const SharedExpertOp& expert) {
+                          return BufferIds{expert.out, expert.hidden};
+                        },
+                        [](const ExpertInputGradientOp& expert) {
+                          return BufferIds{expert.in_gradient, expert.hidden_gradient};
+                        },
+                        [](const ExpertWeightGradientOp&) { return BufferIds{}; },
+                        [](const CombineGradientOp& combine) { return BufferIds{combine.slots_gradient}; },
+                        [](const RoutingGradientOp& combine) { return BufferIds{combine.routing_gradient}; },
+                        [](const DispatchGradientOp& dispatch) { return BufferIds{dispatch.tokens_gradient}; },
+                        [](const GateGradientOp& gate) {
+                          return BufferIds{gate.in_gradient, gate.gate_gradient};
+                        },
+                        [](const auto& to_out) { return BufferIds{to_out.out}; },
+                    },
+                    op);
 }
 
 TaskRange TasksOf(const TaskGraph& graph, Phase phase) {
@@ -161,7 +163,7 @@ TaskGraph PartOf(TaskGraph graph, Phase phase) {
   return graph;
 }
 
-double MaxRows(const Buffer& buffer) { return static_cast<double>(Cells(buffer)) * buffer.rows_per_cell; }
+double MaxRows(const Buffer& buffer) { return UnitRows(buffer) * buffer.rows_per_cell; }
 
 double ScratchBytes(const TaskGraph& graph, int rank) {
   double bytes = 0;

@@ -11,12 +11,15 @@
 //
 // A slot of an expert is a number 0 ... slots-1 within one source batch. Slots are dealt like cards to the parts of
 // `slot_axes` (tensor ranks, chunks): slot = row in the cell · parts + part, so that the first slots, which are the
-// ones most likely taken, are spread evenly.
+// ones most likely taken, are spread evenly. Chunks of unequal sizes take `chunk_units` of the parts of kChunk each,
+// one after the other, and a cell of theirs as many times the rows.
 //
 // A graph of phase TRAINING holds the forward tasks and, from `first_backward` on, the backward ones, which read what
 // the forward ones left in the buffers. Values only; building and reading are pure.
 #pragma once
 
+#include <array>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -73,7 +76,7 @@ inline constexpr int kOwnTensorBlock = -1;
 struct Buffer {
   std::string name;
   std::vector<Extent> cells;  // Outermost first; empty: one cell.
-  int rows_per_cell = 0;      // At most, for an irregular buffer.
+  int rows_per_cell = 0;      // Of a unit; at most, for an irregular buffer.
   // What pricing counts: equals rows_per_cell for a regular buffer; of an irregular one the mean over the cells of the
   // rank that has most rows.
   double expected_rows_per_cell = 0;
@@ -81,9 +84,11 @@ struct Buffer {
   BufferId counts = kNoBuffer;  // Of an irregular buffer: one int32 a cell.
   bool sliced = false;          // Token rows: the own slice over the MP group; the last slices may be short or empty.
   int chunk = 0;                // Which chunk of the slots this is, when kChunk is not among the cells.
+  int units = 1;                // Of that chunk; of all chunks, when kChunk is among the cells.
   bool float_rows = false;      // Rows of floats, whatever bytes_per_element says.
-  // A view is a part of another buffer, not memory of its own: of the rows of `view_of` cut into equal blocks of this
-  // buffer's size, block `view_block`, or the block of the rank's own place in the MP group (the last may be short).
+  // A view is a part of another buffer, not memory of its own: of the rows of `view_of` cut into equal blocks of its
+  // size, that of one unit, those from `view_block` on, or the block of the rank's own place in the MP group (the last
+  // may be short).
   BufferId view_of = kNoBuffer;
   int view_block = 0;
 
@@ -91,6 +96,8 @@ struct Buffer {
 };
 
 int Cells(const Buffer& buffer);
+// The rows of all cells, where each has one row for each of its units.
+double UnitRows(const Buffer& buffer);
 double ExpectedBytes(const Buffer& buffer);
 // The extent of `axis`, 1 where the buffer lacks it.
 int ExtentOf(const Buffer& buffer, Axis axis);
@@ -225,6 +232,7 @@ struct TaskGraph {
   Layout layout;
   int gpus_per_node = 1;
   std::vector<Extent> slot_axes;  // Of kTensor and kChunk, outermost first.
+  std::vector<int> chunk_units;   // Of each chunk; empty: one each.
   int slots_per_cell = 0;         // The most slots of an expert that one part gets.
   int capacity = 0;               // Slots per expert and block that is gated; further pairs are dropped.
   std::vector<Buffer> buffers;
@@ -250,9 +258,27 @@ TaskGraph PartOf(TaskGraph graph, Phase phase);
 // Rows of memory the buffer takes at most.
 double MaxRows(const Buffer& buffer);
 
+// A few buffers.
+class BufferIds {
+ public:
+  BufferIds() = default;
+  // kNoBuffer does not count.
+  BufferIds(std::initializer_list<BufferId> ids) {
+    for (const BufferId id : ids) {
+      if (id != kNoBuffer) ids_[count_++] = id;
+    }
+  }
+  const BufferId* begin() const { return ids_.data(); }
+  const BufferId* end() const { return ids_.data() + count_; }
+
+ private:
+  std::array<BufferId, 6> ids_;
+  int count_ = 0;
+};
+
 // The buffers a task reads and writes.
-std::vector<BufferId> Reads(const TaskOp& op);
-std::vector<BufferId> Writes(const TaskOp& op);
+BufferIds Reads(const TaskOp& op);
+BufferIds Writes(const TaskOp& op);
 
 // What the all-to-alls need on the way on rank `rank` of the stage (ScratchBlocks of models/all_to_all/algorithm.h);
 // they run one after the other and share it.

@@ -2,66 +2,50 @@
 
 #include <algorithm>
 #include <array>
-#include <tuple>
+#include <limits>
 
 namespace moeplan {
-namespace {
+GraphPricer::GraphPricer(const TaskGraph& graph, const Profile& profile)
+    : graph_(graph), beside_(PossibleContention(graph)), pricer_(profile) {}
 
-// Prices the tasks of one graph. The chunks of a schedule ask for the same cost over and over, so each is looked up
-// once.
-class GraphPricer {
- public:
-  explicit GraphPricer(const Profile& profile) : pricer_(profile) {}
+TaskPrice GraphPricer::Price(TaskId task, double size) {
+  const auto cost = CostOf(graph_.tasks[task], size, graph_);
+  if (!cost) return {};
+  auto [known, fresh] = known_.try_emplace({cost->key, cost->size, beside_[task].to_ulong()});
+  if (fresh) known->second = LookUp(*cost, beside_[task]);
+  TaskPrice price = known->second;
+  price.imposes = Imposed(graph_.tasks[task]);
+  return price;
+}
 
-  TaskPrice Price(const Task& task, const TaskCost& cost, const ContentionSet& beside) {
-    auto [known, fresh] = known_.try_emplace({cost.key, cost.size, beside.to_ulong()});
-    if (fresh) known->second = LookUp(cost, beside);
-    TaskPrice price = known->second;
-    price.imposes = Imposed(task);
-    return price;
-  }
-
-  const std::vector<CostKey>& keys() const { return keys_; }
-  const Pricer& pricer() const { return pricer_; }
-
- private:
-  TaskPrice LookUp(const TaskCost& cost, const ContentionSet& beside) {
-    const PricedTime time = pricer_.Price(cost.key, cost.size);
-    TaskPrice price = {.time_s = time.time_s, .low_s = time.low_s, .high_s = time.high_s, .key = IndexOf(cost.key)};
-    for (int kind = 0; kind < kContentions; ++kind) {
-      if (beside.test(kind)) {
-        const auto [mid, low, high] = pricer_.Slowdown(cost.key, static_cast<Contention>(kind), cost.size);
-        price.slowdown[kind] = mid;
-        price.slowdown_low[kind] = low;
-        price.slowdown_high[kind] = high;
-      }
+TaskPrice GraphPricer::LookUp(const TaskCost& cost, const ContentionSet& beside) {
+  const PricedTime time = pricer_.Price(cost.key, cost.size);
+  TaskPrice price = {.time_s = time.time_s, .low_s = time.low_s, .high_s = time.high_s, .key = IndexOf(cost.key)};
+  for (int kind = 0; kind < kContentions; ++kind) {
+    if (beside.test(kind)) {
+      const auto [mid, low, high] = pricer_.Slowdown(cost.key, static_cast<Contention>(kind), cost.size);
+      price.slowdown[kind] = mid;
+      price.slowdown_low[kind] = low;
+      price.slowdown_high[kind] = high;
     }
-    return price;
   }
+  return price;
+}
 
-  int IndexOf(const CostKey& key) {
-    const CostKey essential = Essential(key);
-    const auto found = std::find(keys_.begin(), keys_.end(), essential);
-    const int index = static_cast<int>(found - keys_.begin());
-    if (found == keys_.end()) keys_.push_back(essential);
-    return index;
-  }
-
-  Pricer pricer_;
-  std::vector<CostKey> keys_;
-  std::map<std::tuple<CostKey, double, unsigned long>, TaskPrice> known_;
-};
-
-}  // namespace
+int GraphPricer::IndexOf(const CostKey& key) {
+  const CostKey essential = Essential(key);
+  const auto found = std::find(keys_.begin(), keys_.end(), essential);
+  const int index = static_cast<int>(found - keys_.begin());
+  if (found == keys_.end()) keys_.push_back(essential);
+  return index;
+}
 
 GraphPrices PriceGraph(const TaskGraph& graph, const Profile& profile) {
-  GraphPricer pricer(profile);
-  const std::vector<ContentionSet> beside = PossibleContention(graph);
+  GraphPricer pricer(graph, profile);
   GraphPrices prices;
   prices.tasks.reserve(graph.tasks.size());
-  for (size_t i = 0; i < graph.tasks.size(); ++i) {
-    const auto cost = CostOf(graph.tasks[i], graph);
-    prices.tasks.push_back(cost ? pricer.Price(graph.tasks[i], *cost, beside[i]) : TaskPrice{});
+  for (TaskId task = 0; task < static_cast<TaskId>(graph.tasks.size()); ++task) {
+    prices.tasks.push_back(pricer.Price(task, graph.tasks[task].size));
   }
   prices.keys = pricer.keys();
   prices.missing = pricer.pricer().missing();
@@ -69,18 +53,53 @@ GraphPrices PriceGraph(const TaskGraph& graph, const Profile& profile) {
   return prices;
 }
 
-double WorkInPiecesAtLeastS(const TaskGraph& graph, const Profile& profile, int pieces) {
-  constexpr double kRounding = 1e-9;
+namespace {
+
+constexpr double kRounding = 1e-9;
+
+// `least_cut_s`: of a cost that is cut in pieces, the least that all of them take.
+template <typename LeastCut>
+double WorkAtLeastS(const TaskGraph& graph, const Profile& profile, LeastCut least_cut_s) {
   Pricer pricer(profile);
   std::array<double, kStreamKinds> work_s = {};
   for (const Task& task : graph.tasks) {
     const auto cost = CostOf(task, graph);
     if (!cost) continue;
-    // Slots are dealt out rounded up, so that a piece is never smaller than its share.
-    const double piece_s = pricer.LeastPriceS(cost->key, cost->size / pieces * (1 - kRounding), cost->size);
-    work_s[static_cast<int>(task.stream)] += std::min(pricer.Price(cost->key, cost->size).time_s, pieces * piece_s);
+    const double whole_s = pricer.Price(cost->key, cost->size).time_s;
+    work_s[static_cast<int>(task.stream)] += std::min(whole_s, least_cut_s(*cost, pricer));
   }
   return *std::ranges::max_element(work_s) * (1 - kRounding);
+}
+
+}  // namespace
+
+double WorkInPiecesAtLeastS(const TaskGraph& graph, const Profile& profile, int pieces) {
+  return WorkAtLeastS(graph, profile, [&](const TaskCost& cost, Pricer& pricer) {
+    // Slots are dealt out rounded up, so that a piece is never smaller than its share.
+    return pieces * pricer.LeastPriceS(cost.key, cost.size / pieces * (1 - kRounding), cost.size);
+  });
+}
+
+double WorkInUnequalPiecesAtLeastS(const TaskGraph& graph, const Profile& profile, int pieces, int units) {
+  return WorkAtLeastS(graph, profile, [&](const TaskCost& cost, Pricer& pricer) {
+    std::vector<double> one_s(units + 1), all_s(units + 1, std::numeric_limits<double>::infinity());
+    for (int taken = 1; taken <= units; ++taken) {
+      // Rounded up, several units can be more than their share, though less than twice as much.
+      one_s[taken] = pricer.LeastPriceS(cost.key, cost.size * taken / units * (1 - kRounding), 2 * cost.size);
+    }
+    // all_s[n]: of the pieces so far, which take n units together.
+    all_s[0] = 0;
+    for (int piece = 0; piece < pieces; ++piece) {
+      for (int together = units; together >= 0; --together) {
+        double least_s = std::numeric_limits<double>::infinity();
+        for (int taken = 1; taken <= together; ++taken) {
+          least_s = std::min(least_s, all_s[together - taken] + one_s[taken]);
+        }
+        all_s[together] = least_s;
+      }
+    }
+    return all_s[units];
+  });
 }
 
 }  // namespace moeplan

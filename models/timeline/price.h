@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "models/cost/profile.h"
@@ -32,6 +34,28 @@ struct GraphPrices {
   PriceNotes notes;
 };
 
+// Prices the tasks of one graph at any sizes. The chunks of a schedule ask for the same cost over and over, so each is
+// looked up once. Both are borrowed and must outlive it.
+class GraphPricer {
+ public:
+  GraphPricer(const TaskGraph& graph, const Profile& profile);
+
+  TaskPrice Price(TaskId task, double size);
+
+  const std::vector<CostKey>& keys() const { return keys_; }
+  const Pricer& pricer() const { return pricer_; }
+
+ private:
+  TaskPrice LookUp(const TaskCost& cost, const ContentionSet& beside);
+  int IndexOf(const CostKey& key);
+
+  const TaskGraph& graph_;
+  const std::vector<ContentionSet> beside_;
+  Pricer pricer_;
+  std::vector<CostKey> keys_;
+  std::map<std::tuple<CostKey, double, unsigned long>, TaskPrice> known_;
+};
+
 // Prices every task (task_cost.h says as what). Missing collectives and EXPERT_GEMM make the graph unpriceable; other
 // missing kernels cost 0 and are noted, as is every size outside the measured range.
 // The slowdown of a task beside another is the ratio of the contended to the uncontended model at the task's size; only
@@ -42,5 +66,8 @@ GraphPrices PriceGraph(const TaskGraph& graph, const Profile& profile);
 // `pieces`, whichever takes less: the graph of the same schedule in so many pieces does not end earlier. Missing costs
 // count as none.
 double WorkInPiecesAtLeastS(const TaskGraph& graph, const Profile& profile, int pieces);
+
+// The same for pieces of any sizes that are multiples of 1/units.
+double WorkInUnequalPiecesAtLeastS(const TaskGraph& graph, const Profile& profile, int pieces, int units);
 
 }  // namespace moeplan

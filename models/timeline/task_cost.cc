@@ -76,11 +76,11 @@ class ImposedCounts {
 };
 
 struct CostOfOp {
-  const Task& task;
+  const double size;
   const TaskGraph& graph;
 
   std::optional<TaskCost> Charge(Kernel kernel) const {
-    return TaskCost{KeyOf(kernel, graph.layer, graph.layout), task.size};
+    return TaskCost{KeyOf(kernel, graph.layer, graph.layout), size};
   }
   std::optional<TaskCost> Charge(Collective collective, AllToAllAlgorithm algorithm, Group group, double bytes) const {
     CollectiveKey key = KeyOf(collective, group, graph.layout, graph.gpus_per_node);
@@ -91,14 +91,13 @@ struct CostOfOp {
   }
 
   std::optional<TaskCost> operator()(const CollectiveOp& op) const {
-    if (op.collective != Collective::kAllToAllAllGather)
-      return Charge(op.collective, op.algorithm, op.group, task.size);
+    if (op.collective != Collective::kAllToAllAllGather) return Charge(op.collective, op.algorithm, op.group, size);
     const int tensor_ranks = graph.layout.tensor_parallel;
-    if (tensor_ranks == 1) return Charge(Collective::kAllToAll, op.algorithm, Group::kExpertShard, task.size);
+    if (tensor_ranks == 1) return Charge(Collective::kAllToAll, op.algorithm, Group::kExpertShard, size);
     if (GroupSize(Group::kExpertShard, graph.layout) == 1) {
-      return Charge(Collective::kAllGather, op.algorithm, Group::kTensor, task.size * tensor_ranks);
+      return Charge(Collective::kAllGather, op.algorithm, Group::kTensor, size * tensor_ranks);
     }
-    return Charge(op.collective, op.algorithm, Group::kExpertShard, task.size);
+    return Charge(op.collective, op.algorithm, Group::kExpertShard, size);
   }
   std::optional<TaskCost> operator()(const GateOp&) const { return Charge(Kernel::kGate); }
   std::optional<TaskCost> operator()(const DispatchOp&) const { return Charge(Kernel::kPermute); }
@@ -113,8 +112,7 @@ struct CostOfOp {
   }
   std::optional<TaskCost> ChargeExpert(Kernel kernel, bool shared) const {
     return TaskCost{
-        shared ? SharedExpertKey(kernel, graph.layer, graph.layout) : KeyOf(kernel, graph.layer, graph.layout),
-        task.size};
+        shared ? SharedExpertKey(kernel, graph.layer, graph.layout) : KeyOf(kernel, graph.layer, graph.layout), size};
   }
   std::optional<TaskCost> operator()(const AssignSlotsOp&) const { return std::nullopt; }
   std::optional<TaskCost> operator()(const ExpertInputGradientOp& op) const {
@@ -131,10 +129,12 @@ struct CostOfOp {
 
 }  // namespace
 
-std::optional<TaskCost> CostOf(const Task& task, const TaskGraph& graph) {
-  if (task.size <= 0) return std::nullopt;
-  return std::visit(CostOfOp{task, graph}, task.op);
+std::optional<TaskCost> CostOf(const Task& task, double size, const TaskGraph& graph) {
+  if (size <= 0) return std::nullopt;
+  return std::visit(CostOfOp{size, graph}, task.op);
 }
+
+std::optional<TaskCost> CostOf(const Task& task, const TaskGraph& graph) { return CostOf(task, task.size, graph); }
 
 Contention Imposed(const Task& task) {
   switch (task.kind) {

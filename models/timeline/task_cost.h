@@ -28,6 +28,8 @@ struct TaskCost {
 //   CopyOp             DEVICE_COPY
 //   ExpertOp, SharedExpertOp  EXPERT_GEMM, each of its own hidden dimension
 std::optional<TaskCost> CostOf(const Task& task, const TaskGraph& graph);
+// The same for a task of that size.
+std::optional<TaskCost> CostOf(const Task& task, double size, const TaskGraph& graph);
 
 inline constexpr int kContentions = 5;
 using ContentionSet = std::bitset<kContentions>;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/memory/graph_memory.h"
+#include "models/schedule/chunk_units.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -71,6 +72,11 @@ void AddInterval(Candidate& candidate) {
   candidate.high_s = candidate.time_s() + later_s;
 }
 
+double IndistinctGainS(const Candidate& candidate) {
+  constexpr double kIndistinctGain = 0.03;
+  return std::min(kIndistinctGain * candidate.time_s(), (candidate.high_s - candidate.low_s) / 2);
+}
+
 namespace {
 
 std::vector<std::string> NamesByStart(const TaskGraph& graph, const PlayedGraph& played) {
@@ -105,6 +111,7 @@ std::string Describe(const Knobs& knobs) {
   if (knobs.all_to_all != AllToAllAlgorithm::kDirect) text += StrCat(" with ", Name(knobs.all_to_all));
   if (knobs.chunks > 1) text += StrCat(" with ", knobs.chunks, " chunks");
   if (knobs.partition_degree > 1) text += StrCat(" in ", knobs.partition_degree, " partitions");
+  if (!knobs.chunk_shares.empty()) text += StrCat(" of sizes ", RatioOf(knobs.chunk_shares));
   if (knobs.overlapped_gather) text += " with the overlapped gather";
   if (knobs.dispatch_codec != Codec::kNone) text += StrCat(", ", Name(knobs.dispatch_codec), " there");
   if (knobs.combine_codec != Codec::kNone) text += StrCat(", ", Name(knobs.combine_codec), " back");

@@ -30,6 +30,10 @@ Candidate MakeCandidate(const Knobs& knobs, TaskGraph graph, GraphPrices prices,
 // (docs/decisions/0010). Without any interval of a cost there is none.
 void AddInterval(Candidate& candidate);
 
+// What measurements cannot tell from none, of a candidate with its interval (docs/decisions/0005). Where no interval is
+// known, times are taken at their word.
+double IndistinctGainS(const Candidate& candidate);
+
 // Everything an answer says of the candidate.
 Plan PlanOf(const Candidate& candidate);
 

@@ -4,7 +4,9 @@
 // models/measurement/candidates.h (with codecs, chunk counts in powers of two), each launched in the order its schedule
 // is written in (OptSche's, for pipelines); and, for up to kMostOrderedPieces pieces, in every other order. The graphs
 // are enumerated whole. Orders are searched by branch and bound, and only of graphs whose bound (the longest path, the
-// work of a stream) is below the fastest time known.
+// work of two streams and what contention leaves of their overlap) is below the fastest time known.
+// Then chunks of unequal sizes: of each family the variant that is fastest in equal chunks, in 2 to kMostUnequalPieces
+// pieces of whole eighths (planner/search/unequal_chunks.h), in the order that its schedule is written in.
 #pragma once
 
 #include <stop_token>
@@ -36,7 +38,8 @@ struct PlanOptions {
 // last slice of their all-reduce (planner/gradients/place_gradients.h), so a schedule that leaves gaps hides more;
 // launch orders are searched for the layer alone, before its gradients are placed, and the floor is that of the layer.
 //
-// Listed are, of each family and variant, the chunk counts in powers of two and the fastest one, best first; times
+// Listed are, of each family and variant, the chunk counts in powers of two and the fastest one, and one of unequal
+// chunks where it is the fastest of all and its gain can be told from none, best first; times
 // within a billionth of the best's are ties, and ties go to the simpler family, then to the
 // DIRECT all-to-all, then to fewer chunks, then to the gather that is not overlapped. On measured profiles (with
 // intervals) the best is the simplest candidate within 3 % of the fastest, or within its interval if that is narrower
@@ -46,9 +49,9 @@ struct PlanOptions {
 // Variants with codecs are tried last and listed only where no bound puts them behind the fastest; the explanation
 // counts the others.
 //
-// search.time_floor_s: no graph of the space ends earlier, in no launch order. PROVED_BEST: nor than the fastest.
-// OUT_OF_BUDGET: that was not proved; all graphs were priced, and the floor counts the orders that were left. Bounds of
-// orders take contention as none, and those of a layer with gradient_bytes the gradients, so that there a gap may stay
+// search.time_floor_s: no graph of the space ends earlier, in no launch order (of unequal chunks: in their schedule's).
+// PROVED_BEST: nor than the fastest. OUT_OF_BUDGET: that was not proved; all graphs were priced, and the floor counts the
+// orders that were left. Bounds of orders take contention as what two streams cannot avoid, and those of a layer with gradient_bytes the gradients, so that there a gap may stay
 // whatever the budget. Stopped before that, the floor is 0, and what was priced until then is answered.
 //
 // kInvalidInput: the workload is wrong, or neither a rule nor a candidate could be answered (the message names what the

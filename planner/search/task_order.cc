@@ -10,6 +10,7 @@
 
 #include "models/schedule/launch_order.h"
 #include "models/text.h"
+#include "planner/search/overlap_floor.h"
 #include "planner/search/stage_order.h"
 
 namespace moeplan {
@@ -172,14 +173,12 @@ std::vector<TaskId> TasksIn(const StageOrder& order, const StagedGraph& staged, 
 double TaskOrderFloorS(const TaskGraph& graph, std::span<const TaskPrice> prices) {
   std::vector<double> ends_s(graph.tasks.size());
   double floor_s = 0;
-  std::array<double, kStreamKinds> work_s = {};
   for (size_t task = 0; task < graph.tasks.size(); ++task) {
     for (const TaskId before : graph.tasks[task].dependencies) ends_s[task] = std::max(ends_s[task], ends_s[before]);
     ends_s[task] += prices[task].time_s;
-    work_s[static_cast<int>(graph.tasks[task].stream)] += prices[task].time_s;
     floor_s = std::max(floor_s, ends_s[task]);
   }
-  return std::max(floor_s, *std::ranges::max_element(work_s));
+  return std::max(floor_s, OverlapFloorS(graph, prices));
 }
 
 TaskOrderOutcome SearchTaskOrder(const TaskGraph& graph, std::span<const TaskPrice> prices, const PlayedGraph& played,

@@ -13,14 +13,14 @@
 
 namespace moeplan {
 
-// No launch order of the graph ends earlier under these prices: the longest path, and the work of each stream;
-// contention is taken as none.
+// No launch order of the graph ends earlier under these prices: the longest path, and what the streams' work leaves of
+// overlap (planner/search/overlap_floor.h).
 double TaskOrderFloorS(const TaskGraph& graph, std::span<const TaskPrice> prices);
 
 struct TaskOrderOutcome {
   std::vector<TaskId> order;  // Empty: the graph's own.
   double time_s = 0;          // Of Play in that order.
-  double time_floor_s = 0;    // No order ends earlier, contention taken as none; below time_s: not proved best.
+  double time_floor_s = 0;    // No order ends earlier; below time_s: not proved best.
   int nodes = 0;
 };
 

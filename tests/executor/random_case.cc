@@ -1,7 +1,10 @@
 #include "tests/executor/random_case.h"
 
+#include <optional>
+
 #include "executor/layer/layer_weights.h"
 #include "models/measurement/candidates.h"
+#include "models/schedule/chunk_units.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "models/workload/expert.h"
@@ -33,8 +36,10 @@ std::string Describe(const Case& test) {
 }
 
 std::string Describe(const Knobs& knobs) {
-  return StrCat(Name(knobs.family), " pieces ", PiecesOf(knobs), " saa ", knobs.overlapped_gather, " ",
-                Name(knobs.all_to_all), " codecs ", Name(knobs.dispatch_codec), " ", Name(knobs.combine_codec));
+  std::string pieces = StrCat(PiecesOf(knobs));
+  for (const double share : knobs.chunk_shares) pieces += StrCat(" ", share);
+  return StrCat(Name(knobs.family), " pieces ", pieces, " saa ", knobs.overlapped_gather, " ", Name(knobs.all_to_all),
+                " codecs ", Name(knobs.dispatch_codec), " ", Name(knobs.combine_codec));
 }
 
 std::vector<float> InputOf(const Case& test, int batch) {
@@ -89,6 +94,7 @@ Case RandomCase(std::mt19937_64& random) {
     test.workload.allow_lossy = between(0, 3) == 0;
     test.workload.dispatch_codec = codec();
     test.workload.combine_codec = codec();
+    for (int& units : test.chunk_units) units = between(1, 3);
     test.workload.min_chunk_bytes = 1;
     test.workload.max_chunks = 4;
     test.workload.max_partition_degree = 3;
@@ -99,6 +105,17 @@ Case RandomCase(std::mt19937_64& random) {
   }
 }
 
+namespace {
+
+std::optional<Knobs> InUnequalPieces(const Knobs& variant, int pieces, const Case& test) {
+  Knobs knobs = WithPieces(variant, pieces);
+  knobs.chunk_shares = SharesOf({test.chunk_units.begin(), test.chunk_units.begin() + pieces});
+  const bool possible = pieces > 1 && ChunkSharesAllowed(knobs, test.workload).ok();
+  return possible ? std::optional(knobs) : std::nullopt;
+}
+
+}  // namespace
+
 std::vector<Knobs> AllKnobs(const Case& test) {
   const Workload& workload = test.workload;
   std::vector<Knobs> all;
@@ -108,11 +125,14 @@ std::vector<Knobs> AllKnobs(const Case& test) {
       const int most = MaxPieces(family, workload);
       const bool direct = variant.all_to_all == AllToAllAlgorithm::kDirect;
       for (int pieces = direct ? 1 : most; pieces <= most; ++pieces) all.push_back(WithPieces(variant, pieces));
+      if (const auto unequal = InUnequalPieces(variant, most, test)) all.push_back(*unequal);
       // All pairs of codecs would be many; the pair of this case is one of them.
       for (const Knobs& coded : WithCodecs(variant, workload)) {
         const bool drawn =
             coded.dispatch_codec == workload.dispatch_codec && coded.combine_codec == workload.combine_codec;
-        if (drawn && coded != variant) all.push_back(WithPieces(coded, most));
+        if (!drawn || coded == variant) continue;
+        all.push_back(WithPieces(coded, most));
+        if (const auto unequal = InUnequalPieces(coded, most, test)) all.push_back(*unequal);
       }
     }
   }

@@ -1,6 +1,7 @@
 // Random layers and layouts that resolve, for properties that hold for every schedule.
 #pragma once
 
+#include <array>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,7 +14,8 @@ namespace moeplan::testing {
 struct Case {
   Workload workload;
   Cluster cluster;
-  int hot_expert = -1;  // Towards which the tokens lean; -1: none.
+  int hot_expert = -1;                  // Towards which the tokens lean; -1: none.
+  std::array<int, 4> chunk_units = {};  // Of the unequal chunks of its schedules.
 };
 
 inline constexpr uint64_t kWeightSeed = 7;
@@ -29,7 +31,8 @@ std::vector<float> InputOf(const Case& test, int batch);
 // which leaves others without a token.
 Case RandomCase(std::mt19937_64& random);
 
-// Every candidate that the families of today allow; all-to-alls other than DIRECT with the largest chunk count alone.
+// Every candidate that the families of today allow; all-to-alls other than DIRECT with the largest chunk count alone;
+// unequal chunks of the case's sizes, with the largest chunk count.
 std::vector<Knobs> AllKnobs(const Case& test);
 
 }  // namespace moeplan::testing

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "models/measurement/candidates.h"
 
@@ -134,6 +136,39 @@ TEST(ScheduleTest, PartitionsOfThePipelineMoveAllSlotsAndThoseOfS2TheShareOfARan
   EXPECT_EQ(SizeOf(Build({.family = Family::kParmS1, .partition_degree = 4}, workload), "dispatch_a2a.4"), y / 2 / 4);
   EXPECT_EQ(SizeOf(Build({.family = Family::kParmS1, .partition_degree = 4}, workload), "counts_a2a"), 4 * 4 * 2 * 4)
       << "the counts of all partitions go together";
+}
+
+TEST(ScheduleTest, UnequalPartitionsMoveTheirShareOfTheSlots) {
+  const Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
+  const TaskGraph graph =
+      Build({.family = Family::kParmS2, .partition_degree = 3, .chunk_shares = {0.25, 0.5, 0.25}}, workload);
+  const double all_bytes = SizeOf(Build({.family = Family::kParmS2}, workload), "dispatch_a2a");
+  EXPECT_EQ(SizeOf(graph, "dispatch_a2a.1"), all_bytes / 4);
+  EXPECT_EQ(SizeOf(graph, "dispatch_a2a.2"), all_bytes / 2);
+  EXPECT_EQ(SizeOf(graph, "dispatch_a2a.3"), all_bytes / 4);
+  EXPECT_EQ(SizeOf(graph, "expert.2"), 2 * SizeOf(graph, "expert.1"));
+  EXPECT_EQ(BufferBytes(graph), BufferBytes(Build({.family = Family::kParmS2, .partition_degree = 4}, workload)));
+}
+
+TEST(ScheduleTest, SharesThatCannotBeSayWhy) {
+  Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
+  const auto why = [&](Knobs knobs, std::vector<double> shares) {
+    knobs.chunk_shares = std::move(shares);
+    return std::string(BuildSchedule(knobs, workload, kCluster).status().message());
+  };
+  const Knobs two = {.family = Family::kMontaO2, .chunks = 2};
+  EXPECT_EQ(why(two, {0.25, 0.5, 0.25}), "chunkShares: found 3 shares, expected 2, one for each chunk");
+  EXPECT_EQ(why(two, {0.25, 0.5}), "chunkShares: found a sum of 0.75, expected 1");
+  EXPECT_EQ(why(two, {0.123456, 0.876544}),
+            "chunkShares: expected multiples of 1/n for one n up to 64, such as 0.25, 0.5 and 0.25");
+  EXPECT_EQ(why(two, {1.0 / 17, 16.0 / 17}),
+            "chunkShares: found units of 1/17, expected no less than 1/16, which is one slot");
+  EXPECT_EQ(why(two, {0.333333, 0.666667}), "");
+  EXPECT_EQ(why({.family = Family::kMontaO1}, {1.0}),
+            "chunkShares: found shares, expected none, as MONTA_O1 cuts no unequal chunks");
+  workload.min_chunk_bytes = 500;
+  EXPECT_EQ(why(two, {0.125, 0.875}),
+            "chunkShares: found a share of 1/8, expected at least 1/2, as a piece sends minChunkBytes");
 }
 
 TEST(ScheduleTest, TheBackwardPassSendsWhatTheForwardPassSentAndComputesTwiceAsMuch) {

@@ -9,10 +9,13 @@
 
 #include "models/measurement/candidates.h"
 #include "models/measurement/needs.h"
+#include "models/schedule/chunk_units.h"
 #include "models/schedule/launch_order.h"
 #include "models/schedule/schedules.h"
 #include "models/timeline/timeline.h"
+#include "planner/search/overlap_floor.h"
 #include "planner/search/plan_layer.h"
+#include "planner/search/unequal_chunks.h"
 #include "tests/planner/by_hand.h"
 #include "tests/test_seed.h"
 
@@ -83,6 +86,25 @@ std::vector<Knobs> EveryVariant(const Workload& workload) {
   return every;
 }
 
+// Any launch order of a forward graph, or of a training graph's two passes one after the other.
+TaskGraph InAnyOrder(const TaskGraph& graph, std::mt19937_64& engine) {
+  std::vector<TaskId> order;
+  std::vector<bool> launched(graph.tasks.size(), false);
+  while (order.size() < graph.tasks.size()) {
+    std::vector<TaskId> ready;
+    const bool backward = static_cast<TaskId>(order.size()) >= graph.first_backward;
+    for (TaskId task = 0; task < static_cast<TaskId>(graph.tasks.size()); ++task) {
+      const auto& needs = graph.tasks[task].dependencies;
+      const bool may = !launched[task] && (task >= graph.first_backward) == backward &&
+                       std::ranges::all_of(needs, [&](TaskId before) { return launched[before]; });
+      if (may) ready.push_back(task);
+    }
+    order.push_back(ready[std::uniform_int_distribution<size_t>(0, ready.size() - 1)(engine)]);
+    launched[order.back()] = true;
+  }
+  return Relaunched(graph, order);
+}
+
 TEST(BoundsTest, NoNumberOfPiecesEndsBeforeTheBoundOfOne) {
   std::mt19937_64 engine(TestSeed());
   double closest = 0;
@@ -105,23 +127,74 @@ TEST(BoundsTest, NoNumberOfPiecesEndsBeforeTheBoundOfOne) {
   EXPECT_GT(closest, 0.8) << "a bound that is never near says nothing";
 }
 
-// Any launch order of a forward graph, or of a training graph's two passes one after the other.
-TaskGraph InAnyOrder(const TaskGraph& graph, std::mt19937_64& engine) {
-  std::vector<TaskId> order;
-  std::vector<bool> launched(graph.tasks.size(), false);
-  while (order.size() < graph.tasks.size()) {
-    std::vector<TaskId> ready;
-    const bool backward = static_cast<TaskId>(order.size()) >= graph.first_backward;
-    for (TaskId task = 0; task < static_cast<TaskId>(graph.tasks.size()); ++task) {
-      const auto& needs = graph.tasks[task].dependencies;
-      const bool may = !launched[task] && (task >= graph.first_backward) == backward &&
-                       std::ranges::all_of(needs, [&](TaskId before) { return launched[before]; });
-      if (may) ready.push_back(task);
+TEST(BoundsTest, NoOrderEndsBeforeTheFloorThatContentionLeaves) {
+  std::mt19937_64 engine(TestSeed());
+  double closest = 0, gained = 0;
+  for (int i = 0; i < kCases; ++i) {
+    const Workload workload = AnyWorkload(engine);
+    const Profile profile = AnyProfile(engine, workload);
+    for (const Knobs& variant : EveryVariant(workload)) {
+      if (std::bernoulli_distribution(0.8)(engine)) continue;
+      const TaskGraph graph = GraphOf(WithPieces(variant, MaxPieces(variant.family, workload)), workload);
+      const GraphPrices prices = PriceGraph(graph, profile);
+      const double floor_s = OverlapFloorS(graph, prices.tasks);
+      double busiest_s[kStreamKinds] = {};
+      for (size_t task = 0; task < graph.tasks.size(); ++task) {
+        busiest_s[static_cast<int>(graph.tasks[task].stream)] += prices.tasks[task].time_s;
+      }
+      const double work_s = *std::ranges::max_element(busiest_s);
+      ASSERT_GE(floor_s, work_s * (1 - kRounding));
+      gained = std::max(gained, floor_s / work_s);
+      for (int tried = 0; tried < 3; ++tried) {
+        const TaskGraph other = tried == 0 ? graph : InAnyOrder(graph, engine);
+        const double time_s = Play(other, PriceGraph(other, profile).tasks).total_s;
+        ASSERT_LE(floor_s, time_s * (1 + kRounding));
+        closest = std::max(closest, floor_s / time_s);
+      }
     }
-    order.push_back(ready[std::uniform_int_distribution<size_t>(0, ready.size() - 1)(engine)]);
-    launched[order.back()] = true;
   }
-  return Relaunched(graph, order);
+  EXPECT_GT(closest, 0.95) << "a bound that is never near says nothing";
+  EXPECT_GT(gained, 1.05) << "contention adds nothing to it";
+}
+
+TEST(BoundsTest, UnequalChunksAreThoseThatPlainEnumerationFinds) {
+  std::mt19937_64 engine(TestSeed());
+  int cases = 0, faster = 0;
+  while (cases < 1000) {
+    const Workload workload = AnyWorkload(engine);
+    const Profile profile = AnyProfile(engine, workload);
+    for (const Knobs& variant : EveryVariant(workload)) {
+      if (std::bernoulli_distribution(0.9)(engine)) continue;
+      for (int pieces = 2; pieces <= std::min(MaxPieces(variant.family, workload), kMostUnequalPieces); ++pieces) {
+        const Knobs equal = WithPieces(variant, pieces);
+        const TaskGraph equal_graph = GraphOf(equal, workload);
+        const double equal_s = Play(equal_graph, PriceGraph(equal_graph, profile).tasks).total_s;
+        double least_s = equal_s;
+        int allowed = 0;
+        for (const std::vector<int>& units : UnequalSplits(pieces)) {
+          Knobs knobs = equal;
+          knobs.chunk_shares = SharesOf(units);
+          if (!ChunkSharesAllowed(knobs, workload).ok()) continue;
+          ++allowed;
+          const TaskGraph graph = GraphOf(knobs, workload);
+          least_s = std::min(least_s, Play(graph, PriceGraph(graph, profile).tasks).total_s);
+        }
+        double found_s = equal_s;
+        const int weighed = WeighUnequalChunks(equal, workload, profile, equal_s, [&](const Knobs& knobs) {
+          const TaskGraph graph = GraphOf(knobs, workload);
+          found_s = Play(graph, PriceGraph(graph, profile).tasks).total_s;
+          return found_s;
+        });
+        ASSERT_EQ(weighed, allowed);
+        ASSERT_NEAR(found_s, least_s, kRounding * least_s) << Name(variant.family) << " in " << pieces;
+        const TaskGraph whole = GraphOf(WithPieces(variant, 1), workload);
+        ASSERT_LE(WorkInUnequalPiecesAtLeastS(whole, profile, pieces, kShareUnits), least_s * (1 + kRounding));
+        if (least_s < equal_s * (1 - kRounding)) ++faster;
+        ++cases;
+      }
+    }
+  }
+  EXPECT_GT(faster, cases / 10);
 }
 
 TEST(BoundsTest, TheSearchFindsWhatPlainEnumerationFinds) {
@@ -141,7 +214,7 @@ TEST(BoundsTest, TheSearchFindsWhatPlainEnumerationFinds) {
     ASSERT_TRUE(answer.ok()) << answer.status().message();
     const Plan& best = answer->candidates.front();
     ASSERT_LE(best.predicted_time_s, fastest_s * (1 + kRounding));
-    if (best.predicted_time_s < fastest_s * (1 - kRounding)) ++better;  // Three pieces, or another launch order.
+    if (best.predicted_time_s < fastest_s * (1 - kRounding)) ++better;  // Three or unequal pieces, or another order.
 
     // What is promised is what a job would run.
     StatusOr<TaskGraph> planned = BuildPlanned(best.knobs, best.order, workload, kTwoByTwo);
@@ -149,7 +222,8 @@ TEST(BoundsTest, TheSearchFindsWhatPlainEnumerationFinds) {
     const TaskGraph run = PartOf(*std::move(planned), workload.phase);
     ASSERT_NEAR(Play(run, PriceGraph(run, profile).tasks).total_s, best.predicted_time_s,
                 kRounding * best.predicted_time_s);
-    for (int tried = 0; tried < 20; ++tried) {
+    // Unequal chunks are promised in the order of their schedule alone.
+    for (int tried = 0; tried < 20 && best.knobs.chunk_shares.empty(); ++tried) {
       const TaskGraph other = InAnyOrder(run, engine);
       ASSERT_GE(Play(other, PriceGraph(other, profile).tasks).total_s, answer->search.time_floor_s * (1 - kRounding));
     }

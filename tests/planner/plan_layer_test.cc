@@ -99,7 +99,11 @@ TEST(PlanLayerTest, EveryFamilyThatTheLayoutAllowsIsACandidate) {
   for (const Plan& plan : answer.candidates) families.insert(plan.knobs.family);
   EXPECT_EQ(families.size(), Families().size());
   // Baselines; S1, S2 twice and PIPELINE with r = 1 ... 8; O1; O2 and O3 with N = 1 ... 8.
-  EXPECT_EQ(answer.search.evaluated, 2 + 8 + 2 * 8 + 8 + 1 + 8 + 8);
+  const int equal = 2 + 8 + 2 * 8 + 8 + 1 + 8 + 8;
+  EXPECT_GE(answer.search.evaluated, equal);
+  // And the 61 splits into unequal chunks of S1, S2, O2, O3 and PIPELINE, and the graph of each that was fastest so
+  // far.
+  EXPECT_LE(answer.search.evaluated, equal + 5 * 2 * 61);
   // S1 and S2 exchange over 2 nodes of 2, where the profile knows DIRECT alone.
   EXPECT_THAT(answer.skipped_candidates, ElementsAre(Field(&Skipped::what, "PARM_S1"), Field(&Skipped::what, "PARM_S2"),
                                                      Field(&Skipped::what, "PIPELINE")));
@@ -124,8 +128,11 @@ TEST(PlanLayerTest, CandidatesAreBestFirstAndNothingPricedIsFaster) {
       fastest_s = std::min(fastest_s, TimeOf({.family = family, .chunks = chunks}, profile));
     }
   }
-  EXPECT_EQ(answer.candidates.front().predicted_time_s, fastest_s);
-  EXPECT_EQ(answer.search.time_floor_s, fastest_s);
+  const auto equal =
+      std::ranges::find(answer.candidates, true, [](const Plan& plan) { return plan.knobs.chunk_shares.empty(); });
+  ASSERT_NE(equal, answer.candidates.end());
+  EXPECT_EQ(equal->predicted_time_s, fastest_s);
+  EXPECT_LE(answer.search.time_floor_s, answer.candidates.front().predicted_time_s);
 }
 
 TEST(PlanLayerTest, ListsPowersOfTwoAndTheFastestChunkCount) {

@@ -1,0 +1,402 @@
+#include "planner/search/joint_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "models/measurement/candidates.h"
+#include "models/memory/graph_memory.h"
+#include "models/schedule/launch_order.h"
+#include "models/schedule/schedules.h"
+#include "models/text.h"
+#include "planner/gradients/place_gradients.h"
+#include "planner/search/task_order.h"
+#include "planner/search/unequal_chunks.h"
+
+namespace moeplan {
+namespace {
+
+constexpr double kRounding = 1e-9;
+// Chunks of unequal sizes are no longer alike, so that their orders are many and nothing is promised of them.
+constexpr int kUnequalOrderNodes = 200;
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+class Search {
+ public:
+  Search(const Workload& workload, const Profile& profile, const PlanOptions& options)
+      : workload_(workload), profile_(profile), options_(options) {}
+
+  FoundCandidates Run() {
+    std::vector<Knobs> variants;
+    for (const Family family : Families()) {
+      if (const Status allowed = FamilyAllowed(family, workload_); !allowed.ok()) {
+        Skip(Knobs{.family = family}, allowed.message());
+        continue;
+      }
+      AddVariants(family, variants);
+    }
+    for (const Knobs& variant : variants) {
+      Tried& tried = AddVariant(variant);
+      for (const int pieces : ChunkCounts(tried.most_pieces)) TryPieces(tried, pieces);
+    }
+    TryCodecs(variants);
+    for (const Tried& tried : tried_) ReportTooLarge(tried);
+    SearchOrders();
+    TryUnequalChunks();
+    if (workload_.gradient_bytes > 0) AddGradients();
+    for (Tried& tried : tried_) List(std::move(tried));
+    FoundCandidates found = {.listed = std::move(listed_),
+                             .outcome = Outcome(),
+                             .fastest_s = fastest_s_,
+                             .least_unfit_bytes = least_unfit_bytes_,
+                             .ruled_out = ruled_out_};
+    for (auto& [family, one] : skipped_) found.skipped.push_back(std::move(one));
+    return found;
+  }
+
+ private:
+  // What became of one variant, piece count by piece count.
+  struct Tried {
+    Knobs variant;
+    int most_pieces = 1;
+    std::vector<Candidate> priced;
+    std::vector<Candidate> unequal;  // One, where it is the fastest of all.
+    std::vector<double> too_large_bytes;
+    bool given_up = false;  // It cannot be built or priced.
+    bool has_codec = false;
+    bool fastest_alone = false;      // Is listed.
+    std::optional<TaskGraph> whole;  // In one piece; where it was asked for.
+    double fastest_s = kNever;
+  };
+
+  SearchOutcome Outcome() const {
+    SearchOutcome outcome = {.stop_reason = stop_reason_, .evaluated = evaluated_};
+    if (outcome.stop_reason == StopReason::kCancelled || outcome.stop_reason == StopReason::kOutOfTime) return outcome;
+    const double floor_s = std::min(time_floor_s_, fastest_s_);
+    outcome.time_floor_s = std::isfinite(floor_s) ? floor_s : 0;
+    const bool proved = floor_s >= fastest_s_ * (1 - kRounding);
+    outcome.stop_reason = proved ? StopReason::kProvedBest : StopReason::kOutOfBudget;
+    return outcome;
+  }
+
+  bool Stopped() {
+    if (stop_reason_ == StopReason::kProvedBest) {
+      if (options_.out_of_time.stop_requested()) stop_reason_ = StopReason::kOutOfTime;
+      if (options_.cancelled.stop_requested()) stop_reason_ = StopReason::kCancelled;
+    }
+    return stop_reason_ == StopReason::kCancelled || stop_reason_ == StopReason::kOutOfTime;
+  }
+
+  // What the profile lacks of all-to-all algorithms is told once for all of them.
+  void AddVariants(Family family, std::vector<Knobs>& variants) {
+    std::vector<CostKey> not_measured;
+    for (const Knobs& variant : VariantsOf(family, workload_.layout, profile_.cluster.gpus_per_node)) {
+      if (variant.all_to_all == AllToAllAlgorithm::kDirect || Find(profile_, ExchangeKey(variant)) != nullptr) {
+        variants.push_back(variant);
+      } else {
+        not_measured.push_back(Essential(ExchangeKey(variant)));
+      }
+    }
+    if (!not_measured.empty()) Skip({.family = family}, MissingReason(not_measured, workload_.layout));
+  }
+
+  static bool HasCodec(const Knobs& knobs) {
+    return knobs.dispatch_codec != Codec::kNone || knobs.combine_codec != Codec::kNone;
+  }
+
+  // A codec that was not measured would cost nothing, and win; only one that the request names is tried like that.
+  bool CodecsKnown(const Knobs& knobs) const {
+    return CodecKnown(knobs.dispatch_codec, workload_.dispatch_codec) &&
+           CodecKnown(knobs.combine_codec, workload_.combine_codec);
+  }
+  bool CodecKnown(Codec codec, Codec named) const {
+    if (codec == Codec::kNone || codec == named) return true;
+    const auto measured = [&](Kernel kernel) {
+      return Find(profile_, KeyOf(kernel, workload_.layer, workload_.layout)) != nullptr;
+    };
+    return measured(EncodeKernel(codec)) && measured(DecodeKernel(codec));
+  }
+
+  CollectiveKey ExchangeKey(const Knobs& knobs) const {
+    CollectiveKey key =
+        KeyOf(Collective::kAllToAll, ExchangeGroup(knobs.family), workload_.layout, profile_.cluster.gpus_per_node);
+    key.algorithm = knobs.all_to_all;
+    key.bytes_per_element = workload_.layer.bytes_per_element;
+    return key;
+  }
+
+  Tried& AddVariant(const Knobs& variant) {
+    Tried& tried = tried_.emplace_back();
+    tried.variant = variant;
+    tried.most_pieces = MaxPieces(variant.family, workload_);
+    tried.has_codec = HasCodec(variant);
+    tried.fastest_alone = tried.has_codec || variant.all_to_all != AllToAllAlgorithm::kDirect;
+    return tried;
+  }
+
+  // Last, and few pieces first, so that there are fast ones for bounds to be compared with.
+  void TryCodecs(const std::vector<Knobs>& variants) {
+    std::vector<Tried*> coded;
+    for (const Knobs& variant : variants) {
+      for (const Knobs& knobs : WithCodecs(variant, workload_)) {
+        if (HasCodec(knobs) && CodecsKnown(knobs)) coded.push_back(&AddVariant(knobs));
+      }
+    }
+    for (const int pieces : PowersOfTwo(kMostChunks)) {
+      for (Tried* tried : coded) {
+        if (pieces <= tried->most_pieces && !RuledOut(*tried, pieces)) TryPieces(*tried, pieces);
+      }
+    }
+    for (const Tried* tried : coded) {
+      if (!Stopped() && tried->priced.empty() && tried->too_large_bytes.empty() && !tried->given_up) ++ruled_out_;
+    }
+  }
+
+  // A layer that ends later can leave gaps for more of the gradients.
+  bool BoundsHold() const { return workload_.gradient_bytes == 0; }
+
+  bool RuledOut(const Tried& tried, int pieces) const {
+    return BoundsHold() && tried.whole && WorkInPiecesAtLeastS(*tried.whole, profile_, pieces) >= fastest_s_;
+  }
+
+  void TryPieces(Tried& tried, int pieces) {
+    if (tried.given_up || Stopped()) return;
+    const Knobs knobs = WithPieces(tried.variant, pieces);
+    if (const Status status = TryChunks(knobs, tried); !status.ok()) {
+      Skip(knobs, status.message());
+      tried.given_up = true;
+    }
+  }
+
+  struct PricedGraph {
+    TaskGraph graph;
+    GraphPrices prices;
+    double memory_bytes = 0;
+  };
+
+  // None when it does not fit.
+  StatusOr<std::optional<PricedGraph>> Price(const Knobs& knobs, Tried& tried) {
+    ASSIGN_OR_RETURN(TaskGraph graph, BuildSchedule(knobs, workload_, profile_.cluster));
+    const double bytes = MemoryBytes(graph, workload_);
+    if (!Fits(bytes)) {
+      ++evaluated_;
+      tried.too_large_bytes.push_back(bytes);
+      least_unfit_bytes_ = std::min(least_unfit_bytes_, bytes);
+      return std::optional<PricedGraph>();
+    }
+    graph = PartOf(std::move(graph), workload_.phase);
+    GraphPrices prices = PriceGraph(graph, profile_);
+    if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, workload_.layout));
+    ++evaluated_;
+    return std::optional<PricedGraph>({std::move(graph), std::move(prices), bytes});
+  }
+
+  Status TryChunks(const Knobs& knobs, Tried& tried) {
+    ASSIGN_OR_RETURN(std::optional<PricedGraph> priced, Price(knobs, tried));
+    if (!priced) return OkStatus();
+    auto& [graph, prices, bytes] = *priced;
+    // Of which the fastest alone is listed, one that cannot be it need not be played; with codecs, which are less
+    // simple than all that was tried before, one that cannot be the best.
+    const double to_beat_s = tried.has_codec ? fastest_s_ : tried.fastest_s;
+    if (tried.has_codec && PiecesOf(knobs) == 1) tried.whole = graph;
+    if (BoundsHold() && tried.fastest_alone && TaskOrderFloorS(graph, prices.tasks) >= to_beat_s) return OkStatus();
+    tried.priced.push_back(MakeCandidate(knobs, std::move(graph), std::move(prices), bytes));
+    tried.fastest_s = std::min(tried.fastest_s, tried.priced.back().time_s());
+    fastest_s_ = std::min(fastest_s_, tried.fastest_s);
+    return OkStatus();
+  }
+
+  // The powers of two and the fastest; of the many variants with codecs or other all-to-alls the fastest alone.
+  void List(Tried tried) {
+    const auto fastest = std::ranges::min_element(tried.priced, {}, &Candidate::time_s);
+    for (auto candidate = tried.priced.begin(); candidate != tried.priced.end(); ++candidate) {
+      if (candidate != fastest && (tried.fastest_alone || !IsPowerOfTwo(PiecesOf(candidate->knobs)))) continue;
+      listed_.push_back(std::move(*candidate));
+    }
+    std::ranges::move(tried.unequal, std::back_inserter(listed_));
+  }
+
+  // ---- Launch orders.
+
+  // Of the candidates of few pieces that another order could make the fastest, the most promising first.
+  void SearchOrders() {
+    std::vector<std::pair<double, Candidate*>> by_floor;
+    for (Tried& tried : tried_) {
+      for (Candidate& candidate : tried.priced) {
+        const int pieces = PiecesOf(candidate.knobs);
+        if (pieces > kMostOrderedPieces) continue;
+        by_floor.emplace_back(TaskOrderFloorS(candidate.graph, candidate.prices.tasks), &candidate);
+      }
+    }
+    std::ranges::stable_sort(by_floor, {}, [](const auto& one) { return one.first; });
+    for (const auto& [floor_s, candidate] : by_floor) {
+      if (floor_s >= fastest_s_ * (1 - kRounding)) break;
+      const std::optional<double> searched_floor_s = Stopped() ? std::nullopt : SearchOrderOf(*candidate);
+      time_floor_s_ = std::min(time_floor_s_, searched_floor_s.value_or(floor_s));
+      if (!searched_floor_s) break;
+    }
+  }
+
+  // The floor under all its orders; absent when the budget is spent.
+  std::optional<double> SearchOrderOf(Candidate& candidate, int most_nodes = std::numeric_limits<int>::max()) {
+    const int nodes = std::min(options_.budget_nodes - nodes_, most_nodes);
+    if (nodes <= 0) return std::nullopt;
+    const TaskOrderOutcome found =
+        SearchTaskOrder(candidate.graph, candidate.prices.tasks, candidate.played, profile_, nodes);
+    nodes_ += found.nodes;
+    if (!found.order.empty()) AddInterval(candidate);
+    if (!found.order.empty() && found.time_s < candidate.time_s() - IndistinctGainS(candidate)) {
+      TaskGraph graph = Relaunched(std::move(candidate.graph), found.order);
+      GraphPrices prices = PriceGraph(graph, profile_);
+      candidate = MakeCandidate(candidate.knobs, std::move(graph), std::move(prices), candidate.memory_bytes);
+      fastest_s_ = std::min(fastest_s_, candidate.time_s());
+    }
+    return found.time_floor_s;
+  }
+
+  // ---- Unequal chunks.
+
+  // Of each family, of the variant that is fastest in equal chunks. Only the fastest of all is listed, and only where
+  // it wins by more than measurements can tell from none.
+  void TryUnequalChunks() {
+    std::map<Family, Tried*> by_family;
+    Candidate* fastest = nullptr;
+    for (Tried& tried : tried_) {
+      Candidate* own = FastestOf(tried);
+      if (own == nullptr) continue;
+      if (fastest == nullptr || own->time_s() < fastest->time_s()) fastest = own;
+      Tried*& of_family = by_family[tried.variant.family];
+      if (of_family == nullptr || own->time_s() < FastestOf(*of_family)->time_s()) of_family = &tried;
+    }
+    if (fastest == nullptr) return;
+    AddInterval(*fastest);
+    double to_beat_s = fastest->time_s() - IndistinctGainS(*fastest);
+    std::optional<Candidate> best;
+    Tried* of_best = nullptr;
+    for (const auto& [family, tried] : by_family) {
+      if (TryUnequalChunks(*tried, to_beat_s, best)) of_best = tried;
+    }
+    if (!best) return;
+    of_best->unequal.push_back(*std::move(best));
+    fastest_s_ = to_beat_s;
+    SearchOrderOf(of_best->unequal.front(), kUnequalOrderNodes);
+  }
+
+  static Candidate* FastestOf(Tried& tried) {
+    const auto fastest = std::ranges::min_element(tried.priced, {}, &Candidate::time_s);
+    return fastest == tried.priced.end() ? nullptr : &*fastest;
+  }
+
+  // Whether `best` became one of these.
+  bool TryUnequalChunks(Tried& tried, double& to_beat_s, std::optional<Candidate>& best) {
+    bool found = false;
+    const auto improved = [&](const Knobs& knobs) {
+      StatusOr<std::optional<PricedGraph>> priced = Price(knobs, tried);
+      if (priced.ok() && *priced) {
+        auto& [graph, prices, bytes] = **priced;
+        Candidate candidate = MakeCandidate(knobs, std::move(graph), std::move(prices), bytes);
+        if (candidate.time_s() < to_beat_s) {
+          to_beat_s = candidate.time_s();
+          best = std::move(candidate);
+          found = true;
+        }
+      }
+      return to_beat_s;
+    };
+    for (int pieces = 2; pieces <= std::min(tried.most_pieces, kMostUnequalPieces); ++pieces) {
+      if (Stopped() || !CanBeatInUnequal(pieces, tried, to_beat_s)) continue;
+      evaluated_ += WeighUnequalChunks(WithPieces(tried.variant, pieces), workload_, profile_, to_beat_s, improved);
+    }
+    return found;
+  }
+
+  bool CanBeatInUnequal(int pieces, Tried& tried, double to_beat_s) {
+    if (!tried.whole) {
+      StatusOr<TaskGraph> whole = BuildSchedule(WithPieces(tried.variant, 1), workload_, profile_.cluster);
+      if (!whole.ok()) return false;
+      tried.whole = PartOf(*std::move(whole), workload_.phase);
+    }
+    return WorkInUnequalPiecesAtLeastS(*tried.whole, profile_, pieces, kShareUnits) < to_beat_s;
+  }
+
+  // ---- Gradients.
+
+  // From here on candidates end with theirs; what no layer ends before is a floor.
+  void AddGradients() {
+    time_floor_s_ = std::min(time_floor_s_, fastest_s_);
+    fastest_s_ = kNever;
+    for (Tried& tried : tried_) {
+      for (Candidate& layer : std::exchange(tried.priced, {})) AddGradients(std::move(layer), tried.priced);
+      for (Candidate& layer : std::exchange(tried.unequal, {})) AddGradients(std::move(layer), tried.unequal);
+    }
+  }
+
+  void AddGradients(Candidate layer, std::vector<Candidate>& into) {
+    StatusOr<PlacedGradients> placed =
+        PlaceGradients(std::move(layer.graph), std::move(layer.prices), workload_, profile_);
+    if (!placed.ok()) {
+      --evaluated_;  // It has no price after all.
+      return Skip(layer.knobs, placed.status().message());
+    }
+    Candidate& candidate = into.emplace_back(
+        MakeCandidate(layer.knobs, std::move(placed->graph), std::move(placed->prices), layer.memory_bytes));
+    candidate.gradients = std::move(placed->exchange);
+    fastest_s_ = std::min(fastest_s_, candidate.time_s());
+  }
+
+  bool Fits(double bytes) const {
+    const double device_bytes = profile_.cluster.device_memory_bytes;
+    return device_bytes <= 0 || bytes <= device_bytes;
+  }
+
+  void Skip(const Knobs& knobs, const std::string& reason) {
+    if (!told_.emplace(knobs.family, reason).second) return;  // Another variant is skipped for the same.
+    std::string variant;
+    if (knobs.overlapped_gather) variant = "with the overlapped gather: ";
+    if (knobs.all_to_all != AllToAllAlgorithm::kDirect) variant = StrCat("with ", Name(knobs.all_to_all), ": ");
+    skipped_.emplace(knobs.family, Skipped{std::string(Name(knobs.family)), variant + reason});
+  }
+
+  void ReportTooLarge(const Tried& tried) {
+    if (tried.too_large_bytes.empty()) return;
+    const double least_bytes = *std::ranges::min_element(tried.too_large_bytes);
+    const std::string which =
+        tried.priced.empty() ? "" : StrCat("for ", tried.too_large_bytes.size(), " of its chunk counts, ");
+    Skip(tried.variant, StrCat(which, TooLarge(least_bytes, profile_.cluster)));
+  }
+
+  const Workload& workload_;
+  const Profile& profile_;
+  const PlanOptions& options_;
+  std::deque<Tried> tried_;
+  std::vector<Candidate> listed_;
+  std::multimap<Family, Skipped> skipped_;
+  std::set<std::pair<Family, std::string>> told_;
+  StopReason stop_reason_ = StopReason::kProvedBest;
+  int evaluated_ = 0;
+  int nodes_ = 0;
+  int ruled_out_ = 0;  // Variants with codecs.
+  double fastest_s_ = kNever;
+  double time_floor_s_ = kNever;  // Of what was not searched to its end.
+  double least_unfit_bytes_ = kNever;
+};
+
+}  // namespace
+
+FoundCandidates SearchCandidates(const Workload& workload, const Profile& profile, const PlanOptions& options) {
+  return Search(workload, profile, options).Run();
+}
+
+std::string TooLarge(double bytes, const Cluster& cluster) {
+  return StrCat("needs at least ", BriefNumber(bytes), " bytes on a GPU, ",
+                BriefNumber(bytes - cluster.device_memory_bytes), " more than cluster.deviceMemoryBytes, which is ",
+                BriefNumber(cluster.device_memory_bytes));
+}
+
+}  // namespace moeplan

@@ -1,0 +1,31 @@
+// The candidates of a layer: which are tried, what they cost, and a floor under what was left out. What space is
+// searched, and what is promised of it, is PlanLayer's to say (planner/search/plan_layer.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/cost/profile.h"
+#include "models/plan/plan.h"
+#include "models/workload/workload.h"
+#include "planner/search/candidate.h"
+#include "planner/search/plan_layer.h"
+
+namespace moeplan {
+
+struct FoundCandidates {
+  std::vector<Candidate> listed;
+  std::vector<Skipped> skipped;  // In the order of Families().
+  SearchOutcome outcome;
+  double fastest_s = 0;          // Infinity when nothing was priced.
+  double least_unfit_bytes = 0;  // Infinity when everything fits.
+  int ruled_out = 0;             // Variants with codecs that a bound puts behind the fastest.
+};
+
+// Requires a resolved workload and a validated profile of its cluster.
+FoundCandidates SearchCandidates(const Workload& workload, const Profile& profile, const PlanOptions& options);
+
+// "needs at least 2e9 bytes on a GPU, 5e8 more than cluster.deviceMemoryBytes, which is 1.5e9".
+std::string TooLarge(double bytes, const Cluster& cluster);
+
+}  // namespace moeplan
