@@ -119,12 +119,20 @@ void PrintAnswer(const PlanAnswer& answer) {
   for (const std::string& warning : answer.warnings) std::printf("warning: %s\n", warning.c_str());
 }
 
-StatusOr<ExpertRouting> ReadRouting(const PlanCommandOptions& options, int experts) {
-  StatusOr<RouterTraceReader> reader = RouterTraceReader::Make({.experts = experts, .layer = options.router_layer});
+StatusOr<ExpertRouting> ReadRouting(const PlanCommandOptions& options, const Layer& layer) {
+  StatusOr<RouterTraceReader> reader =
+      RouterTraceReader::Make({.experts = layer.experts, .layer = options.router_layer});
   if (!reader.ok()) return reader.status().Within(options.workload);
   for (const std::string& path : options.router_traces) RETURN_IF_ERROR(reader->ReadFile(path));
   ExpertRouting routing;
   ASSIGN_OR_RETURN(routing.tokens_per_expert, reader->TokensPerExpert());
+  if (const auto chosen = reader->ExpertsPerToken(); chosen && *chosen != layer.top_k) {
+    std::fprintf(
+        stderr,
+        "moeplan: --router-trace: a token chose %.3g experts on average, and layer.topK is %d; only the experts' "
+        "shares are taken from it\n",
+        *chosen, layer.top_k);
+  }
   return routing;
 }
 
@@ -138,7 +146,7 @@ StatusOr<Workload> ReadWorkload(const PlanCommandOptions& options) {
   if (workload->routing) {
     return InvalidInput(StrCat("--router-trace: found beside routing in ", path, ", expected one of them"));
   }
-  ASSIGN_OR_RETURN(workload->routing, ReadRouting(options, workload->layer.experts));
+  ASSIGN_OR_RETURN(workload->routing, ReadRouting(options, workload->layer));
   return workload;
 }
 

@@ -76,7 +76,7 @@ class Search {
   };
 
   SearchOutcome Outcome() const {
-    SearchOutcome outcome = {.stop_reason = stop_reason_, .evaluated = evaluated_};
+    SearchOutcome outcome = {.stop_reason = stop_reason_, .evaluated = priced_ + too_large_};
     if (outcome.stop_reason == StopReason::kCancelled || outcome.stop_reason == StopReason::kOutOfTime) return outcome;
     const double floor_s = std::min(time_floor_s_, fastest_s_);
     outcome.time_floor_s = std::isfinite(floor_s) ? floor_s : 0;
@@ -185,7 +185,7 @@ class Search {
     ASSIGN_OR_RETURN(TaskGraph graph, BuildSchedule(knobs, workload_, profile_.cluster));
     const double bytes = MemoryBytes(graph, workload_);
     if (!Fits(bytes)) {
-      ++evaluated_;
+      ++too_large_;
       tried.too_large_bytes.push_back(bytes);
       least_unfit_bytes_ = std::min(least_unfit_bytes_, bytes);
       return std::optional<PricedGraph>();
@@ -193,7 +193,7 @@ class Search {
     graph = PartOf(std::move(graph), workload_.phase);
     GraphPrices prices = PriceGraph(graph, profile_);
     if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, workload_.layout));
-    ++evaluated_;
+    ++priced_;
     return std::optional<PricedGraph>({std::move(graph), std::move(prices), bytes});
   }
 
@@ -311,7 +311,7 @@ class Search {
     };
     for (int pieces = 2; pieces <= std::min(tried.most_pieces, kMostUnequalPieces); ++pieces) {
       if (Stopped() || !CanBeatInUnequal(pieces, tried, to_beat_s)) continue;
-      evaluated_ += WeighUnequalChunks(WithPieces(tried.variant, pieces), workload_, profile_, to_beat_s, improved);
+      priced_ += WeighUnequalChunks(WithPieces(tried.variant, pieces), workload_, profile_, to_beat_s, improved);
     }
     return found;
   }
@@ -335,15 +335,13 @@ class Search {
       for (Candidate& layer : std::exchange(tried.priced, {})) AddGradients(std::move(layer), tried.priced);
       for (Candidate& layer : std::exchange(tried.unequal, {})) AddGradients(std::move(layer), tried.unequal);
     }
+    if (fastest_s_ == kNever) priced_ = 0;  // None has a price after all.
   }
 
   void AddGradients(Candidate layer, std::vector<Candidate>& into) {
     StatusOr<PlacedGradients> placed =
         PlaceGradients(std::move(layer.graph), std::move(layer.prices), workload_, profile_);
-    if (!placed.ok()) {
-      --evaluated_;  // It has no price after all.
-      return Skip(layer.knobs, placed.status().message());
-    }
+    if (!placed.ok()) return Skip(layer.knobs, placed.status().message());
     Candidate& candidate = into.emplace_back(
         MakeCandidate(layer.knobs, std::move(placed->graph), std::move(placed->prices), layer.memory_bytes));
     candidate.gradients = std::move(placed->exchange);
@@ -379,7 +377,7 @@ class Search {
   std::multimap<Family, Skipped> skipped_;
   std::set<std::pair<Family, std::string>> told_;
   StopReason stop_reason_ = StopReason::kProvedBest;
-  int evaluated_ = 0;
+  int priced_ = 0, too_large_ = 0;  // Graphs.
   int nodes_ = 0;
   int ruled_out_ = 0;  // Variants with codecs.
   double fastest_s_ = kNever;

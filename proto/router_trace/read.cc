@@ -46,6 +46,10 @@ class Counts {
  public:
   explicit Counts(std::vector<double>& tokens_per_expert) : counts_(tokens_per_expert), seen_(counts_.size()) {}
 
+  // Those that were listed one by one, and the experts that they chose.
+  double listed_tokens() const { return listed_tokens_; }
+  double listed_pairs() const { return listed_pairs_; }
+
   Status AddTokens(const Json& tokens, const std::string& path) {
     RETURN_IF_ERROR(CheckList(tokens, path));
     if (!tokens.empty() && !tokens.front().is_array()) return AddToken(tokens, path);
@@ -86,6 +90,8 @@ class Counts {
   Status AddToken(const Json& experts, const std::string& path) {
     RETURN_IF_ERROR(CheckList(experts, path));
     ++token_;
+    ++listed_tokens_;
+    listed_pairs_ += static_cast<double>(experts.size());
     for (size_t i = 0; i < experts.size(); ++i) {
       const auto expert = CountIn(experts[i], static_cast<double>(counts_.size()) - 1);
       if (!expert) {
@@ -109,13 +115,16 @@ class Counts {
           row[expert].is_boolean() ? std::optional<double>(row[expert].get<bool>()) : CountIn(row[expert], 1);
       if (!flag) return error::Mismatch(ItemPath(path, expert), Kind(row[expert]), "0, 1, false or true");
       counts_[expert] += *flag;
+      listed_pairs_ += *flag;
     }
+    ++listed_tokens_;
     return OkStatus();
   }
 
   std::vector<double>& counts_;
   std::vector<int64_t> seen_;  // By expert: the last token that chose it.
   int64_t token_ = 0;
+  double listed_tokens_ = 0, listed_pairs_ = 0;
 };
 
 constexpr const char* kLayers[] = {"layer", "layer_number", "layer_id"};
@@ -272,10 +281,17 @@ Status RouterTraceReader::ReadLine(std::string_view line, const std::string& whe
     }
   }
   const Json& value = record[member->first];
-  RETURN_IF_ERROR((Counts(tokens_per_expert_).*member->second)(value, FieldPath(where, member->first)));
+  Counts counts(tokens_per_expert_);
+  RETURN_IF_ERROR((counts.*member->second)(value, FieldPath(where, member->first)));
+  listed_tokens_ += counts.listed_tokens();
+  listed_pairs_ += counts.listed_pairs();
   if (member->second == &Counts::AddTokens) RETURN_IF_ERROR(CheckSizes(record, value, where));
   found_ = true;
   return OkStatus();
+}
+
+std::optional<double> RouterTraceReader::ExpertsPerToken() const {
+  return listed_tokens_ > 0 ? std::optional(listed_pairs_ / listed_tokens_) : std::nullopt;
 }
 
 StatusOr<std::vector<double>> RouterTraceReader::TokensPerExpert() const {

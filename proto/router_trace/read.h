@@ -45,6 +45,8 @@ class RouterTraceReader {
 
   // Counts by expert. kInvalidInput when no record was of the layer, or no token anywhere.
   StatusOr<std::vector<double>> TokensPerExpert() const;
+  // How many experts a token chose, on average; absent where no record lists tokens one by one.
+  std::optional<double> ExpertsPerToken() const;
 
  private:
   explicit RouterTraceReader(const RouterTraceOptions& options)
@@ -53,7 +55,8 @@ class RouterTraceReader {
 
   RouterTraceOptions options_;
   std::vector<double> tokens_per_expert_;
-  std::set<int> other_layers_;  // The first few.
+  double listed_tokens_ = 0, listed_pairs_ = 0;  // Of records that list tokens one by one.
+  std::set<int> other_layers_;                   // The first few.
   bool found_ = false;
 };
 

@@ -14,8 +14,8 @@ namespace moeplan::testing {
 struct Case {
   Workload workload;
   Cluster cluster;
-  int hot_expert = -1;                  // Towards which the tokens lean; -1: none.
-  std::array<int, 4> chunk_units = {};  // Of the unequal chunks of its schedules.
+  int hot_expert = -1;                            // Towards which the tokens lean; -1: none.
+  std::array<int, 4> chunk_units = {1, 3, 2, 1};  // Of the unequal chunks of its schedules.
 };
 
 inline constexpr uint64_t kWeightSeed = 7;

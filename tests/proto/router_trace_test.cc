@@ -142,6 +142,18 @@ TEST(RouterTraceTest, DeepLinesAndLongOnesAreRefused) {
   EXPECT_THAT(ErrorOf(std::string((size_t{64} << 20) + 1, ' ')), HasSubstr("trace.jsonl:1: found a line of more than"));
 }
 
+TEST(RouterTraceTest, TellsHowManyExpertsATokenChose) {
+  const auto chosen = [](const std::string& trace) {
+    auto reader = *RouterTraceReader::Make({.experts = 4, .layer = {}});
+    std::istringstream stream(trace);
+    EXPECT_TRUE(reader.Read(stream, "trace.jsonl").ok());
+    return reader.ExpertsPerToken();
+  };
+  EXPECT_EQ(chosen(R"({"top_indices": [[0, 1], [1, 2]]})"), 2);
+  EXPECT_EQ(chosen("{\"topk_ids\": [3]}\n{\"routing_map\": [[1, 1, 0, 1], [0, 0, 0, 0]]}"), 4.0 / 3);
+  EXPECT_EQ(chosen(R"({"tokens_per_expert": [1, 2, 3, 4]})"), std::nullopt);
+}
+
 TEST(RouterTraceTest, FilesThatCannotBeReadAreNamed) {
   auto reader = *RouterTraceReader::Make({.experts = 2, .layer = {}});
   EXPECT_THAT(reader.ReadFile("/nowhere/trace.jsonl").message(),
