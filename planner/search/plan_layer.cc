@@ -458,4 +458,13 @@ StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile,
   return PlanResolved(std::move(answer), filled, std::move(notes), options);
 }
 
+double LayerFloorS(const Workload& workload, const Profile& profile) {
+  const StatusOr<Workload> resolved = ResolveWorkload(workload, profile.cluster);
+  if (!resolved.ok()) return 0;
+  const PlanOptions no_orders = {.budget_nodes = 0};
+  Search search(*resolved, profile, no_orders);
+  search.Run();
+  return std::isfinite(search.time_floor_s()) ? search.time_floor_s() : 0;
+}
+
 }  // namespace moeplan
