@@ -96,6 +96,9 @@ class Search {
   double time_floor_s() const { return std::min(time_floor_s_, fastest_s_); }
   int ruled_out() const { return ruled_out_; }  // Variants with codecs that a bound puts behind the fastest.
   double least_unfit_bytes() const { return least_unfit_bytes_; }  // Infinity when everything fits.
+  std::vector<CostKey> missing() const {
+    return {missing_.begin(), missing_.end()};
+  }  // Of what fits and what does not.
   // In the order of Families().
   std::vector<Skipped> skipped() const {
     std::vector<Skipped> skipped;
@@ -211,12 +214,14 @@ class Search {
     const double bytes = MemoryBytes(graph, workload_);
     if (!Fits(bytes)) {
       ++evaluated_;
+      if (tried.too_large_bytes.empty()) NoteMissing(PriceGraph(PartOf(std::move(graph), workload_.phase), profile_));
       tried.too_large_bytes.push_back(bytes);
       least_unfit_bytes_ = std::min(least_unfit_bytes_, bytes);
       return OkStatus();
     }
     graph = PartOf(std::move(graph), workload_.phase);
     GraphPrices prices = PriceGraph(graph, profile_);
+    NoteMissing(prices);
     if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, workload_.layout));
     ++evaluated_;
     // Of which the fastest alone is listed, one that cannot be it need not be played; with codecs, which are less
@@ -229,6 +234,8 @@ class Search {
     fastest_s_ = std::min(fastest_s_, tried.fastest_s);
     return OkStatus();
   }
+
+  void NoteMissing(const GraphPrices& prices) { missing_.insert(prices.missing.begin(), prices.missing.end()); }
 
   // The powers of two and the fastest; of the many variants with codecs or other all-to-alls the fastest alone.
   void List(Tried tried) {
@@ -337,6 +344,7 @@ class Search {
   double fastest_s_ = std::numeric_limits<double>::infinity();
   double time_floor_s_ = std::numeric_limits<double>::infinity();  // Of what was not searched to its end.
   double least_unfit_bytes_ = std::numeric_limits<double>::infinity();
+  std::set<CostKey> missing_;
 };
 
 // Smaller is simpler.
@@ -389,11 +397,15 @@ Status NothingLeft(const PlanAnswer& answer) {
 }
 
 // What keeps every schedule from being a candidate, and what to do about it.
-std::string WhyNoCandidate(const Search& search, const Cluster& cluster) {
+std::string WhyNoCandidate(const Search& search, const Layout& layout, const Cluster& cluster) {
   if (const double bytes = search.least_unfit_bytes(); std::isfinite(bytes)) {
+    const std::vector<CostKey> missing = search.missing();
+    const std::string lacks =
+        missing.empty() ? "" : StrCat(" Costs are missing, too: ", MissingReason(missing, layout), ".");
     return StrCat("No candidate that can be priced fits: the smallest ", TooLarge(bytes, cluster),
                   "; lower layer.batch or layer.sequenceLength, or raise layout.expertParallel or "
-                  "layout.expertShardingParallel. Only the rules answered.");
+                  "layout.expertShardingParallel.",
+                  lacks, " Only the rules answered.");
   }
   if (search.stop_reason() == StopReason::kOutOfTime) {
     return "Out of time before a candidate was priced. Only the rules answered.";
@@ -431,7 +443,8 @@ StatusOr<PlanAnswer> PlanResolved(PlanAnswer answer, const Profile& profile, Pri
   const size_t answered = options.top > 0 ? std::min<size_t>(options.top, candidates.size()) : candidates.size();
   for (size_t i = 0; i < answered; ++i) AddInterval(candidates[i]);
   if (const std::optional<size_t> other = RunnerUp(candidates)) AddInterval(candidates[*other]);
-  answer.explanation = candidates.empty() ? WhyNoCandidate(search, profile.cluster) : Explain(candidates);
+  answer.explanation =
+      candidates.empty() ? WhyNoCandidate(search, answer.workload.layout, profile.cluster) : Explain(candidates);
   if (search.ruled_out() > 0 && !candidates.empty()) {
     answer.explanation += StrCat(" Not listed: ", search.ruled_out(),
                                  " variants with codecs, whose longest path or busiest stream alone takes longer than "
