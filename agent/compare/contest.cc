@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "agent/compare/settle.h"
 #include "models/fit/statistics.h"
 #include "models/schedule/schedules.h"
 #include "proto/convert/plan.h"
@@ -14,24 +15,6 @@ std::vector<double> Medians(const Times& times_s) {
   std::vector<double> medians_s;
   for (const std::vector<double>& each : times_s) medians_s.push_back(Median(each));
   return medians_s;
-}
-
-v1::MeasuredCandidate ToMessage(const Contender& contender) {
-  const v1::Plan plan = ToProto(contender.plan);
-  v1::MeasuredCandidate message;
-  message.set_schedule(plan.schedule());
-  message.set_chunks(plan.chunks());
-  message.set_partition_degree(plan.partition_degree());
-  message.set_all_to_all(plan.all_to_all());
-  message.set_dispatch_codec(plan.dispatch_codec());
-  message.set_combine_codec(plan.combine_codec());
-  message.set_overlapped_gather(plan.overlapped_gather());
-  *message.mutable_chunk_shares() = plan.chunk_shares();
-  message.set_predicted_time_s(plan.predicted_time_s());
-  message.set_low_s(plan.low_s());
-  message.set_high_s(plan.high_s());
-  message.set_measured_time_s(contender.measured_s);
-  return message;
 }
 
 v1::ValidatedWorkload Compare(const std::string& name, const std::vector<Contender>& contenders) {
@@ -51,6 +34,31 @@ v1::ValidatedWorkload Compare(const std::string& name, const std::vector<Contend
 }
 
 }  // namespace
+
+v1::MeasuredCandidate ToMessage(const Contender& contender) {
+  const v1::Plan plan = ToProto(contender.plan);
+  v1::MeasuredCandidate message;
+  message.set_schedule(plan.schedule());
+  message.set_chunks(plan.chunks());
+  message.set_partition_degree(plan.partition_degree());
+  message.set_all_to_all(plan.all_to_all());
+  message.set_dispatch_codec(plan.dispatch_codec());
+  message.set_combine_codec(plan.combine_codec());
+  message.set_overlapped_gather(plan.overlapped_gather());
+  *message.mutable_chunk_shares() = plan.chunk_shares();
+  message.set_predicted_time_s(plan.predicted_time_s());
+  message.set_low_s(plan.low_s());
+  message.set_high_s(plan.high_s());
+  message.set_measured_time_s(contender.measured_s);
+  return message;
+}
+
+std::vector<size_t> Contest::Entrants() const {
+  std::vector<size_t> entrants = finalists;
+  const auto runs_already = [&](size_t finalist) { return contenders[finalist].ready == contenders[*near_tie].ready; };
+  if (near_tie && std::ranges::none_of(finalists, runs_already)) entrants.push_back(*near_tie);
+  return entrants;
+}
 
 std::vector<int> DistinctGraphs(const std::vector<Contender>& contenders) {
   std::vector<int> graphs;
@@ -82,6 +90,7 @@ v1::ValidatedWorkload Judge(const std::string& name, Contest contest) {
   const double chosen_s = contest.contenders[contest.finalists.front()].measured_s;
   const double fastest_s = contest.contenders[contest.finalists.back()].measured_s;
   result.set_regret(std::max(0.0, chosen_s / fastest_s - 1));
+  if (contest.near_tie) *result.mutable_settlement() = Settle(contest);
   return result;
 }
 

@@ -2,6 +2,7 @@
 // choosing another would have gained (contract, "RunReport and ValidationReport"). Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,9 +24,13 @@ using Times = std::vector<std::vector<double>>;  // By graph, one a round.
 
 // One workload under comparison.
 struct Contest {
-  std::vector<Contender> contenders;  // The chosen plan first.
+  std::vector<Contender> contenders;  // The chosen plan first, the others by prediction.
   std::vector<size_t> finalists;      // See FinalistsOf.
-  Times final_times_s;                // By finalist.
+  std::optional<size_t> near_tie;     // See NearTieOf (settle.h).
+  Times final_times_s;                // By entrant; each as many rounds.
+
+  // Who runs in the last rounds: the finalists, and the near tie where its graph is not among theirs.
+  std::vector<size_t> Entrants() const;
 };
 
 // The numbers of the contenders' graphs, each once, in the order in which they first come.
@@ -37,8 +42,10 @@ void SetMeasured(std::vector<Contender>& contenders, const std::vector<int>& gra
 // The chosen and, where it is another graph, the fastest.
 std::vector<size_t> FinalistsOf(const std::vector<Contender>& contenders);
 
-// The finalists' last rounds replace what was measured of them before, and give the regret.
+// The finalists' last rounds replace what was measured of them before, and give the regret. A near tie is settled.
 v1::ValidatedWorkload Judge(const std::string& name, Contest contest);
+
+v1::MeasuredCandidate ToMessage(const Contender& contender);
 
 // Fills in all but the workloads, of which there is at least one.
 void Summarise(v1::ValidationReport& report);

@@ -12,6 +12,8 @@ namespace moeplan {
 // The contract's measure of a plan: runs before the ones that count, and those.
 inline constexpr int kWarmUpRuns = 2;
 inline constexpr int kMeasuredRuns = 9;
+// Of which each of validate's last rounds counts the median.
+inline constexpr int kRunsOfFinalRound = 3;
 
 // The graphs of one workload, made ready on every rank and run on demand. Frees them on all ranks when done with.
 class Bench {

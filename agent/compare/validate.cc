@@ -4,6 +4,7 @@
 
 #include "agent/compare/contest.h"
 #include "agent/compare/run_plan.h"
+#include "agent/compare/settle.h"
 #include "models/fit/statistics.h"
 #include "models/schedule/gradient_slices.h"
 #include "models/schedule/schedules.h"
@@ -60,18 +61,17 @@ StatusOr<Contest> RunAll(Fleet& fleet, const PlanAnswer& answer, int top) {
   RETURN_IF_ERROR(RunInTurn(bench, graphs, kWarmUpRuns, kMeasuredRuns, /*runs=*/1, times_s));
   SetMeasured(contest.contenders, graphs, times_s);
   contest.finalists = FinalistsOf(contest.contenders);
+  contest.near_tie = NearTieOf(contest.contenders);
   RETURN_IF_ERROR(bench.Release());
   return contest;
 }
 
-constexpr int kRunsOfFinalRound = 3;
-
 // One of the last rounds of one workload.
-Status RunFinalists(Fleet& fleet, const Workload& workload, Contest& contest) {
+Status RunEntrants(Fleet& fleet, const Workload& workload, Contest& contest) {
   Bench bench(fleet, workload);
   std::vector<int> graphs;
-  for (const size_t finalist : contest.finalists) {
-    ASSIGN_OR_RETURN(graphs.emplace_back(), bench.Add(contest.contenders[finalist].plan));
+  for (const size_t entrant : contest.Entrants()) {
+    ASSIGN_OR_RETURN(graphs.emplace_back(), bench.Add(contest.contenders[entrant].plan));
   }
   RETURN_IF_ERROR(RunInTurn(bench, graphs, /*warm_ups=*/1, /*rounds=*/1, kRunsOfFinalRound, contest.final_times_s));
   return bench.Release();
@@ -100,7 +100,7 @@ StatusOr<v1::ValidationReport> Validate(Fleet& fleet, const std::vector<Workload
   for (int round = 0; round < kMeasuredRuns; ++round) {
     for (size_t i = 0; i < contests.size(); ++i) {
       options.progress(step++ / steps, answers[i].workload.name);
-      RETURN_IF_ERROR(RunFinalists(fleet, answers[i].workload, contests[i]));
+      RETURN_IF_ERROR(RunEntrants(fleet, answers[i].workload, contests[i]));
     }
   }
   v1::ValidationReport report;

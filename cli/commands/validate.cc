@@ -3,12 +3,12 @@
 #include <memory>
 
 #include "agent/calibrate.h"
+#include "agent/compare/settle.h"
 #include "agent/compare/validate.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/run_log.h"
 #include "models/fit/fit.h"
-#include "models/schedule/chunk_units.h"
 #include "models/text.h"
 #include "planner/search/plan_layer.h"
 #include "proto/enum_names.h"
@@ -102,19 +102,6 @@ std::string Factor(double factor) {
   return text;
 }
 
-std::string Label(const v1::MeasuredCandidate& candidate) {
-  std::string text = EnumNameOf(candidate.schedule());
-  if (candidate.all_to_all() != v1::AllToAll::DIRECT) {
-    text += StrCat(" ", EnumNameOf(candidate.all_to_all()));
-  }
-  if (candidate.chunks() > 1) text += StrCat(" N=", candidate.chunks());
-  if (candidate.partition_degree() > 1) text += StrCat(" r=", candidate.partition_degree());
-  if (candidate.chunk_shares_size() > 0) {
-    text += StrCat(" ", RatioOf({candidate.chunk_shares().begin(), candidate.chunk_shares().end()}));
-  }
-  return text;
-}
-
 void PrintReport(const v1::ValidationReport& report) {
   std::vector<std::vector<std::string>> rows = {
       {"workload", "chosen", "predicted", "measured", "error", "regret", "speedup"}};
@@ -124,6 +111,9 @@ void PrintReport(const v1::ValidationReport& report) {
                     Percent(workload.regret()), Factor(workload.speedup_over_baseline())});
   }
   std::fputs(Table(rows).c_str(), stdout);
+  for (const v1::ValidatedWorkload& workload : report.workloads()) {
+    if (const std::string text = SettlementSentence(workload); !text.empty()) std::printf("%s\n", text.c_str());
+  }
   std::printf(
       "prediction error: median %s, 95th percentile %s; regret: mean %s, largest %s; in the 90 %% interval: %s; "
       "speedup over the faster baseline: %s\n",

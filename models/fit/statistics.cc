@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 
 #include "models/check.h"
 
@@ -43,6 +44,19 @@ double Quantile(std::vector<double> values, double share) {
   MOEPLAN_CHECK(!values.empty());
   const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
   return NthSmallest(values, std::clamp<size_t>(rank, 1, values.size()) - 1);
+}
+
+MedianInterval MedianInterval90(std::vector<double> values) {
+  constexpr double kOutside = 0.1;
+  const size_t count = values.size();
+  double term = std::exp2(-static_cast<double>(count)), below = term;  // Of Binomial(count, 1/2): P(k), P(at most k).
+  size_t k = 0;
+  for (; k < count && 2 * below <= kOutside; ++k) {
+    term *= static_cast<double>(count - k) / static_cast<double>(k + 1);
+    below += term;
+  }
+  if (k == 0) return {-std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
+  return {NthSmallest(values, k - 1), NthSmallest(values, count - k)};
 }
 
 double StudentQuantile95(double degrees_of_freedom) {

@@ -11,6 +11,14 @@ double Median(std::vector<double> values);
 // The value below which `share` of the values lie, by nearest rank. Requires one value at least.
 double Quantile(std::vector<double> values, double share);
 
+// Where the median of the distribution lies, 90 % of the time, by rank: between the k-th smallest and the k-th largest
+// value, k the largest with 2·P(Binomial(n, 1/2) < k) <= 0.1; true for any distribution. Fewer than five values cannot
+// say so: low is -infinity and high infinity.
+struct MedianInterval {
+  double low = 0, high = 0;
+};
+MedianInterval MedianInterval90(std::vector<double> values);
+
 // The 95 % quantile of Student's t: the half width of a 90 % interval in standard errors.
 double StudentQuantile95(double degrees_of_freedom);
 

@@ -39,7 +39,7 @@ class Reach {
 };
 
 // Plays ranges of one start and one k, each longer than the one before. Only the last stage is played anew when it
-// grows: stages before it are launched before it.
+// grows: stages before it are launched before it. It is left unplayed while a bound on the time is enough.
 class GrowingRange {
  public:
   GrowingRange(const TimedGraph& graph, TwoStreamTimeline& timeline, int first, int parts)
@@ -47,17 +47,27 @@ class GrowingRange {
     timeline_.Rewind();
   }
 
-  // The time of [first, end).
+  // Grows to [first, end). No less than nothing, and no more than its time: the end of the stages before the last, and
+  // the last behind its stream. (Up to rounding: it is summed up in another order.)
   double GrowTo(int end) {
-    while (end_ < end) {
+    for (; end_ < end; ++end_) {
       const bool exchanges = graph_.instructions[end_].exchanges();
       if (end_ > first_ && exchanges != graph_.instructions[end_ - 1].exchanges()) {
         PlayStage();
         stage_start_ = timeline_.streams();
         stage_first_ = end_;
+        stage_work_s_ = 0;
       }
-      while (end_ < end && graph_.instructions[end_].exchanges() == exchanges) ++end_;
+      stage_work_s_ += graph_.instructions[end_].part_s[parts_ - 1] * parts_;
     }
+    ++launches_;  // A bound costs about as much.
+    const bool exchanges = graph_.instructions[stage_first_].exchanges();
+    const double stream_s = exchanges ? stage_start_.exchange_s : stage_start_.compute_s;
+    return std::max(stage_start_.end_s(), stream_s + stage_work_s_);
+  }
+
+  // Of what it has grown to.
+  double TimeS() {
     PlayStage();
     return timeline_.streams().end_s();
   }
@@ -65,19 +75,22 @@ class GrowingRange {
 
  private:
   void PlayStage() {
+    if (played_end_ == end_) return;
     timeline_.Rewind(stage_start_);
     for (int part = 0; part < parts_; ++part) {
       for (int i = stage_first_; i < end_; ++i) timeline_.Run({i, part, parts_, first_});
     }
     launches_ += static_cast<double>(end_ - stage_first_) * parts_;
+    played_end_ = end_;
   }
 
   const TimedGraph& graph_;
   TwoStreamTimeline& timeline_;
   TwoStreamTimeline::Streams stage_start_;
   const int first_;
-  int stage_first_, end_;
+  int stage_first_, end_, played_end_ = -1;
   const int parts_;
+  double stage_work_s_ = 0;
   double launches_ = 0;
 };
 
@@ -128,10 +141,10 @@ class RunSearch {
     size_t to = from;
     for (const int end : ends) {
       while (borders_[to] < end) ++to;
-      const double time_s = range.GrowTo(end);
-      const double total_s = time_s + best_[to].rest_s;
-      if (total_s < best_[from].rest_s * (1 - kRounding)) {
-        best_[from] = {total_s, {borders_[from], end - 1, parts, time_s}, to};
+      const double to_beat_s = best_[from].rest_s * (1 - kRounding);
+      if (range.GrowTo(end) * (1 - kRounding) + best_[to].rest_s < to_beat_s) {
+        const double time_s = range.TimeS(), total_s = time_s + best_[to].rest_s;
+        if (total_s < to_beat_s) best_[from] = {total_s, {borders_[from], end - 1, parts, time_s}, to};
       }
       if (range.launches() < budget || end == ends.back()) continue;
       if (parts > 1) outcome.all_ranges = false;  // Longer uncut stretches would only make sums finer.
@@ -151,7 +164,9 @@ class RunSearch {
 // P(i, n, k), of a range alone.
 double RangeS(const TimedGraph& graph, int first, int last, int parts) {
   TwoStreamTimeline timeline(graph);
-  return GrowingRange(graph, timeline, first, parts).GrowTo(last + 1);
+  GrowingRange range(graph, timeline, first, parts);
+  range.GrowTo(last + 1);
+  return range.TimeS();
 }
 
 bool ClosesGroup(const TimedGraph& graph, double group_s) { return group_s >= graph.group_s * (1 - kRounding); }

@@ -21,7 +21,7 @@ using Cuts = std::vector<CutRange>;
 struct CutSearchOutcome {
   Cuts ranges;             // In the given order.
   bool all_ranges = true;  // False: the budget was spent before the longest ranges were tried.
-  double launches = 0;     // Played.
+  double launches = 0;     // Played; a bound on a range counts as one.
 };
 
 // Ties: fewer parts, then the shorter range. `budget_launches` is shared out evenly over where ranges start.

@@ -14,8 +14,8 @@
 
 namespace moeplan {
 
-// What each search may spend. With the paper's groups the defaults leave a training step of 24 layers below
-// 50 ms (tests/bench/lancet_bench.cc).
+// What each search may spend. The defaults leave a training step of 24 layers below 50 ms, with the paper's groups and
+// without any (tests/bench/lancet_bench.cc).
 struct LancetBudget {
   double range_launches = 2e7;    // Launches played to choose ranges by their sums.
   double refined_launches = 2e7;  // The same, to compare choices by the whole timeline; twice.

@@ -209,7 +209,7 @@ OverlapProblem LabelWeightGradients(const TimedGraph& graph) {
     const std::vector<bool> before = Reached(producers, i), after = Reached(consumers, i);
     for (int w = 0; w < graph.size(); ++w) {
       const TimedInstruction& gradient = graph.instructions[w];
-      if (!gradient.weight_gradient || gradient.phase != Pass::kBackward || gradient.whole_s() <= 0) continue;
+      if (!gradient.weight_gradient || gradient.phase != Pass::kBackward) continue;
       if (!before[w] && !after[w]) fits[w].push_back(static_cast<int>(problem.exchanges.size()));
     }
     problem.exchanges.push_back(i);

@@ -16,7 +16,7 @@ namespace moeplan {
 
 struct OverlapProblem {
   std::vector<int> exchanges;  // Backward all-to-alls, in the given order.
-  std::vector<int> gradients;  // dWs that take time and fit somewhere, in the given order.
+  std::vector<int> gradients;  // dWs that fit somewhere, in the given order. Of no time: they still wait.
   std::vector<double> exchange_s;
   std::vector<double> gradient_s;
   std::vector<std::vector<int>> fits;  // Of each gradient: places in `exchanges`, ascending, at least one.

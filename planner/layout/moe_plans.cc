@@ -28,13 +28,16 @@ MoeTime TimeOf(const Plan& plan, const TaskGraph& graph) {
   return time;
 }
 
-// The fewest nodes over which the groups close. `nodes` of a cluster that repeats them give the same layer.
-Cluster ClusterOf(const MoeQuestion& question, const Cluster& cluster) {
+// The fewest nodes over which the groups close: a cluster that repeats them gives the same layer.
+Profile OverItsGroups(const MoeQuestion& question, const Profile& profile) {
+  const Cluster& cluster = profile.cluster;
   const int expert_ranks = question.expert_parallel * question.expert_sharding_parallel;
   const int ranks = std::lcm(std::lcm(question.tensor_parallel, expert_ranks), cluster.gpus_per_node);
-  return {.nodes = ranks / cluster.gpus_per_node,
-          .gpus_per_node = cluster.gpus_per_node,
-          .peak_flops_per_s = cluster.peak_flops_per_s};
+  Profile groups = profile;
+  groups.cluster = {.nodes = ranks / cluster.gpus_per_node,
+                    .gpus_per_node = cluster.gpus_per_node,
+                    .peak_flops_per_s = cluster.peak_flops_per_s};
+  return groups;
 }
 
 }  // namespace
@@ -69,8 +72,7 @@ Workload WorkloadOf(const LayoutRequest& request, const MoeQuestion& question) {
 }
 
 MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile) {
-  Profile groups = profile;
-  groups.cluster = ClusterOf(question, profile.cluster);
+  const Profile groups = OverItsGroups(question, profile);
   MoePlans result;
   const StatusOr<PlanAnswer> answer = PlanLayer(WorkloadOf(request, question), groups, {.rules = false});
   if (!answer.ok()) {
@@ -87,6 +89,10 @@ MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, cons
     result.plans.push_back({plan.knobs, TimeOf(plan, *graph), {BufferBytes(*graph), ExpertCopies(*graph)}});
   }
   return result;
+}
+
+double LeastMoeS(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile) {
+  return LayerFloorS(WorkloadOf(request, question), OverItsGroups(question, profile));
 }
 
 }  // namespace moeplan

@@ -44,7 +44,10 @@ struct MoePlans {
 inline constexpr int kMostPieces = 4;
 MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile);
 
-// The layer and the degrees that PlanMoe asks about.
+// No plan that PlanMoe answers takes less, forward and backward: LayerFloorS.
+double LeastMoeS(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile);
+
+// The layer and the degrees that both ask about.
 Workload WorkloadOf(const LayoutRequest& request, const MoeQuestion& question);
 
 }  // namespace moeplan

@@ -4,9 +4,11 @@
 #include <atomic>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
+#include <queue>
 #include <set>
 #include <string>
 #include <thread>
@@ -27,8 +29,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kMostGpus = 1 << 20;
 constexpr int kMostSamples = 1 << 24;
 constexpr int kMostSequence = 1 << 24;
-// Enough for the threads, few enough that a bound gets to rule the rest out.
-constexpr size_t kBatch = 32;
+// Questions at once: enough for the threads, few enough that a bound gets to rule the rest out.
+constexpr size_t kBoundedAtOnce = 32;
+constexpr size_t kPlannedAtOnce = 8;
 
 Status OutOfRange(const char* field, int found, int least, int most) {
   return InvalidInput(StrCat(field, ": found ", found, ", expected a whole number of ", least, " to ", most));
@@ -66,6 +69,11 @@ Cluster ClusterOf(const LayoutRequest& request, const Cluster& measured) {
 struct Candidate {
   LayoutPoint point;
   double least_step_s = 0;
+  size_t place = 0;  // By the first bound, from which everything that is told of several takes its order.
+
+  friend bool operator>(const Candidate& a, const Candidate& b) {
+    return std::pair(a.least_step_s, a.place) > std::pair(b.least_step_s, b.place);
+  }
 };
 
 struct Ranked {
@@ -96,13 +104,16 @@ class LayoutSearch {
     const std::vector<LayoutPoint> points = AllLayoutPoints(request_, profile_.cluster);
     answer_.enumerated = static_cast<int>(points.size());
     if (points.empty()) return NothingDivides();
-    const std::vector<Candidate> candidates = Fitting(points);
-    answer_.fitting = static_cast<int>(candidates.size());
-    size_t next = 0;
-    while (next < candidates.size() && MayEnter(candidates[next], LastStepS())) {
+    by_first_bound_ = Fitting(points);
+    answer_.fitting = static_cast<int>(by_first_bound_.size());
+    for (double last_step_s = kInfinity; MayEnter(std::min(NextFirstS(), NextRaisedS()), last_step_s);
+         last_step_s = LastStepS()) {
       if (options_.cancelled.stop_requested()) return Cancelled("ranking layouts was cancelled");
-      const size_t end = EndOfBatch(candidates, next);
-      for (; next < end; ++next) PriceCandidate(candidates[next].point);
+      if (NextFirstS() <= NextRaisedS()) {
+        RaiseBounds(last_step_s);
+      } else {
+        PriceRaised(last_step_s);
+      }
     }
     return Answer();
   }
@@ -121,79 +132,123 @@ class LayoutSearch {
         least_bytes_ = std::min(least_bytes_, bytes);
         continue;
       }
-      fitting.push_back({point, options_.prune ? LeastStepS(request_, point, book_) : 0});
+      fitting.push_back({point, prunes() ? LeastStepS(request_, point, /*least_moe_s=*/0, book_) : 0});
     }
     std::ranges::stable_sort(fitting, {}, &Candidate::least_step_s);
+    for (size_t place = 0; place < fitting.size(); ++place) fitting[place].place = place;
     return fitting;
   }
 
-  // The bound and the step are sums in other orders, so a tie may look like the last digit.
-  static bool MayEnter(const Candidate& candidate, double last_step_s) {
-    return candidate.least_step_s <= last_step_s * (1 + 1e-9);
+  // Whether bounds can rule anything out.
+  bool prunes() const { return options_.prune && request_.top > 0; }
+
+  // The bounds that come next, infinite where nothing does: of the candidates with their first bound, of the others.
+  double NextFirstS() const { return next_ < by_first_bound_.size() ? by_first_bound_[next_].least_step_s : kInfinity; }
+  double NextRaisedS() const { return raised_.empty() ? kInfinity : raised_.top().least_step_s; }
+
+  // Bounds and steps are sums in other orders, so a tie may look like the last digits.
+  static bool MayEnter(double least_step_s, double last_step_s) {
+    return std::isfinite(least_step_s) && least_step_s <= last_step_s * (1 + 1e-8);
   }
 
   // The step of the last layout that would be answered; no point above it can change the answer.
   double LastStepS() const {
     const size_t top = request_.top;
-    if (!options_.prune || top == 0 || best_.size() < top) return kInfinity;
+    if (!prunes() || best_.size() < top) return kInfinity;
     std::vector<double> steps;
     for (const auto& [identity, ranked] : best_) steps.push_back(ranked.time.step_s);
     std::ranges::nth_element(steps, steps.begin() + static_cast<std::ptrdiff_t>(top) - 1);
     return steps[top - 1];
   }
 
-  // Plans the layers of the next candidates, until kBatch of them are new.
-  size_t EndOfBatch(const std::vector<Candidate>& candidates, size_t next) {
+  // Gives the next candidates the bound that a look at their layer's schedules allows.
+  void RaiseBounds(double last_step_s) {
+    const bool raises = prunes() && request_.model.moe_layers() > 0;
     std::vector<MoeQuestion> fresh;
-    const double last_step_s = LastStepS();
-    size_t end = next;
-    for (; end < candidates.size() && MayEnter(candidates[end], last_step_s); ++end) {
-      if (request_.model.moe_layers() == 0) continue;
-      const MoeQuestion question = QuestionOf(request_, candidates[end].point);
-      if (moe_.contains(question)) continue;
-      if (fresh.size() == kBatch) break;
-      moe_[question];
+    size_t end = next_;
+    for (; end < by_first_bound_.size() && MayEnter(by_first_bound_[end].least_step_s, last_step_s); ++end) {
+      const MoeQuestion question = QuestionOf(request_, by_first_bound_[end].point);
+      if (!raises || least_moe_s_.contains(question)) continue;
+      if (fresh.size() == kBoundedAtOnce) break;
+      least_moe_s_[question];
       fresh.push_back(question);
     }
-    PlanAll(fresh);
-    return end;
+    const std::vector<double> least_moe_s = Ask(fresh, ProfilesFor(fresh), LeastMoeS);
+    for (size_t i = 0; i < fresh.size(); ++i) least_moe_s_[fresh[i]] = least_moe_s[i];
+    for (; next_ < end; ++next_) {
+      Candidate candidate = by_first_bound_[next_];
+      if (raises) {
+        const double least_s = least_moe_s_.at(QuestionOf(request_, candidate.point));
+        candidate.least_step_s = LeastStepS(request_, candidate.point, least_s, book_);
+      }
+      raised_.push(candidate);
+    }
   }
 
-  void PlanAll(const std::vector<MoeQuestion>& questions) {
+  // Plans and prices what comes before all that has its first bound.
+  void PriceRaised(double last_step_s) {
+    std::vector<MoeQuestion> fresh;
+    std::vector<Candidate> batch;
+    for (; NextRaisedS() < NextFirstS() && MayEnter(NextRaisedS(), last_step_s); raised_.pop()) {
+      const MoeQuestion question = QuestionOf(request_, raised_.top().point);
+      if (request_.model.moe_layers() > 0 && !moe_.contains(question)) {
+        if (fresh.size() == kPlannedAtOnce) break;
+        moe_[question];
+        fresh.push_back(question);
+      }
+      batch.push_back(raised_.top());
+    }
+    const std::vector<Profile> profiles = ProfilesFor(fresh, &moe_);
+    std::vector<MoePlans> planned = Ask(fresh, profiles, PlanMoe);
+    for (size_t i = 0; i < fresh.size(); ++i) {
+      MoePlans& plans = moe_[fresh[i]];
+      plans.plans = std::move(planned[i].plans);
+      plans.reason = std::move(planned[i].reason);
+      plans.warnings.insert(plans.warnings.end(), planned[i].warnings.begin(), planned[i].warnings.end());
+    }
+    for (const Candidate& candidate : batch) {
+      if (MayEnter(candidate.least_step_s, LastStepS())) PriceCandidate(candidate);
+    }
+  }
+
+  // What each question's layer costs; `noted` gets what the book has to say of that.
+  std::vector<Profile> ProfilesFor(const std::vector<MoeQuestion>& questions,
+                                   std::map<MoeQuestion, MoePlans>* noted = nullptr) {
     std::vector<Profile> profiles;
     for (const MoeQuestion& question : questions) {
       const Workload workload = WorkloadOf(request_, question);
       book_.Forget();
       profiles.push_back(book_.ForLayer(workload.layer, workload.layout));
-      MoePlans& plans = moe_[question];
+      if (noted == nullptr) continue;
+      MoePlans& plans = (*noted)[question];
       plans.extrapolated = book_.extrapolated();
       plans.warnings = book_.notes().Warnings();
     }
-    std::vector<MoePlans> planned(questions.size());
+    return profiles;
+  }
+
+  template <typename Found>
+  std::vector<Found> Ask(const std::vector<MoeQuestion>& questions, const std::vector<Profile>& profiles,
+                         Found (*ask)(const LayoutRequest&, const MoeQuestion&, const Profile&)) {
+    std::vector<Found> answers(questions.size());
     std::atomic<size_t> next = 0;
     const auto work = [&] {
-      for (size_t i = next++; i < questions.size(); i = next++) {
-        planned[i] = PlanMoe(request_, questions[i], profiles[i]);
-      }
+      for (size_t i = next++; i < questions.size(); i = next++) answers[i] = ask(request_, questions[i], profiles[i]);
     };
     std::vector<std::jthread> threads;
     for (int i = 1; i < options_.threads; ++i) threads.emplace_back(work);
     work();
     threads.clear();
-    for (size_t i = 0; i < questions.size(); ++i) {
-      MoePlans& plans = moe_[questions[i]];
-      plans.plans = std::move(planned[i].plans);
-      plans.reason = std::move(planned[i].reason);
-      plans.warnings.insert(plans.warnings.end(), planned[i].warnings.begin(), planned[i].warnings.end());
-    }
+    return answers;
   }
 
   // The best schedule that leaves room for everything else.
-  std::optional<Ranked> Fit(const LayoutPoint& point) {
+  std::optional<Ranked> Fit(const Candidate& candidate) {
+    const LayoutPoint& point = candidate.point;
     if (request_.model.moe_layers() == 0)
       return Ranked{.point = point, .memory_bytes = RankMemoryBytes(request_, point, {})};
     const MoePlans& plans = moe_.at(QuestionOf(request_, point));
-    if (plans.plans.empty() && reason_.empty()) reason_ = plans.reason;
+    if (plans.plans.empty()) NotPriced(candidate, plans.reason);
     for (const MoePlan& plan : plans.plans) {
       const double bytes = RankMemoryBytes(request_, point, plan.memory);
       if (bytes <= device_bytes()) return Ranked{.point = point, .memory_bytes = bytes, .moe = plan};
@@ -202,16 +257,21 @@ class LayoutSearch {
     return std::nullopt;
   }
 
-  void PriceCandidate(const LayoutPoint& point) {
-    std::optional<Ranked> ranked = Fit(point);
+  // The first that could not be priced tells why.
+  void NotPriced(const Candidate& candidate, const std::string& reason) {
+    if (candidate.place >= reason_place_) return;
+    reason_place_ = candidate.place;
+    reason_ = reason;
+  }
+
+  void PriceCandidate(const Candidate& candidate) {
+    std::optional<Ranked> ranked = Fit(candidate);
     if (!ranked) return;
+    const LayoutPoint& point = candidate.point;
     book_.Forget();
     ranked->time = PriceStep(request_, point, ranked->moe.time, book_);
     if (!book_.missing().empty()) {
-      if (reason_.empty()) {
-        reason_ = MissingReason({book_.missing().begin(), book_.missing().end()}, point.layout);
-      }
-      return;
+      return NotPriced(candidate, MissingReason({book_.missing().begin(), book_.missing().end()}, point.layout));
     }
     ++answer_.priced;
     const auto [place, fresh] = best_.try_emplace(IdentityOf(point.layout), *ranked);
@@ -277,10 +337,15 @@ class LayoutSearch {
   Profile profile_;
   const LayoutOptions& options_;
   CostBook book_;
+  std::vector<Candidate> by_first_bound_;
+  size_t next_ = 0;  // Of them; those before it are raised, or were.
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> raised_;
+  std::map<MoeQuestion, double> least_moe_s_;
   std::map<MoeQuestion, MoePlans> moe_;
   std::map<Identity, Ranked> best_;
   double least_bytes_ = kInfinity;  // Of the points that do not fit.
-  std::string reason_;              // Why the first one that could not be priced could not.
+  std::string reason_;
+  size_t reason_place_ = std::numeric_limits<size_t>::max();
   LayoutAnswer answer_;
 };
 

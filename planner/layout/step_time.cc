@@ -9,6 +9,9 @@
 namespace moeplan {
 namespace {
 
+// What is taken to hide behind compute as far as it ever can, for bounds.
+enum class Hides { kAsItDoes, kGradients, kGradientsAndWeights };
+
 // Of a part of a layer, or a stage, on one micro-batch.
 struct PassTime {
   double forward_s = 0;
@@ -37,8 +40,8 @@ class StepPricer {
         tokens_(TokensOf(point, request.sequence_length)),
         token_bytes_(tokens_ * model_.model_dim * request.bytes_per_element) {}
 
-  // With `hides_all`, for a bound, gradients hide but for one slice.
-  StepTime Price(bool hides_all) {
+  // What hides all but one slice of it does.
+  StepTime Price(Hides hides) {
     const PassTime attention = Attention(), dense = Dense(), moe = Moe(), neighbours = Neighbours();
     StepTime time;
     double slowest_s = 0, once_s = 0;
@@ -47,11 +50,11 @@ class StepPricer {
       pass.Add(attention, stage.layers).Add(dense, stage.dense_layers()).Add(moe, stage.moe_layers);
       if (stage.predicts) pass.Add(Logits(), 1);
       pass.Add(neighbours, 1);
-      if (request_.zero_stage == kMaxZeroStage) AddGathers(stage, pass);
+      if (request_.zero_stage == kMaxZeroStage) AddGathers(stage, hides == Hides::kGradientsAndWeights, pass);
       slowest_s = std::max(slowest_s, pass.total_s());
       once_s += pass.total_s();
-      const double window_s = hides_all ? std::numeric_limits<double>::infinity()
-                                        : std::max(0.0, pass.backward_s - pass.backward_communication_s);
+      const double window_s = hides == Hides::kAsItDoes ? std::max(0.0, pass.backward_s - pass.backward_communication_s)
+                                                        : std::numeric_limits<double>::infinity();
       time.gradient_s = std::max(time.gradient_s, GradientS(stage, window_s));
     }
     const double pipeline_s = (point_.micro_batches - 1) * slowest_s + once_s;
@@ -160,9 +163,11 @@ class StepPricer {
   }
 
   // ZeRO-3: each pass gathers a layer's weights while the one before it runs.
-  void AddGathers(const Stage& stage, PassTime& pass) {
+  void AddGathers(const Stage& stage, bool hides, PassTime& pass) {
     const double slice_s = SliceS(Collective::kAllGather, stage);
-    const auto wait_s = [&](double beside_s) { return std::max(slice_s, stage.layers * slice_s - beside_s); };
+    const auto wait_s = [&](double beside_s) {
+      return hides ? slice_s : std::max(slice_s, stage.layers * slice_s - beside_s);
+    };
     const double backward_compute_s = std::max(0.0, pass.backward_s - pass.backward_communication_s);
     pass.forward_s += wait_s(pass.forward_s);
     pass.backward_s += wait_s(backward_compute_s);
@@ -179,13 +184,7 @@ class StepPricer {
   double tokens_, token_bytes_;
 };
 
-}  // namespace
-
-StepTime PriceStep(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book) {
-  return StepPricer(request, point, moe, book).Price(/*hides_all=*/false);
-}
-
-MoeTime LeastMoeTime(const LayoutRequest& request, const LayoutPoint& point, const CostBook& book) {
+MoeTime ExpertFlopsTime(const LayoutRequest& request, const LayoutPoint& point, const CostBook& book) {
   const ModelConfig& model = request.model;
   if (model.moe_layers() == 0) return {};
   const double copies = model.top_k * std::min(1.0, request.capacity_factor);
@@ -196,8 +195,19 @@ MoeTime LeastMoeTime(const LayoutRequest& request, const LayoutPoint& point, con
   return {.forward_s = forward_s, .backward_s = 2 * forward_s};
 }
 
-double LeastStepS(const LayoutRequest& request, const LayoutPoint& point, CostBook& book) {
-  return StepPricer(request, point, LeastMoeTime(request, point, book), book).Price(/*hides_all=*/true).step_s;
+}  // namespace
+
+StepTime PriceStep(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book) {
+  return StepPricer(request, point, moe, book).Price(Hides::kAsItDoes);
+}
+
+double LeastStepS(const LayoutRequest& request, const LayoutPoint& point, double least_moe_s, CostBook& book) {
+  const MoeTime flops = ExpertFlopsTime(request, point, book);
+  const double least_s = StepPricer(request, point, flops, book).Price(Hides::kGradients).step_s;
+  if (least_moe_s <= flops.forward_s + flops.backward_s) return least_s;
+  // Which pass the rest of it belongs to is not known, and so neither what ZeRO-3's gathers hide behind.
+  const MoeTime longer = {.forward_s = flops.forward_s, .backward_s = least_moe_s - flops.forward_s};
+  return std::max(least_s, StepPricer(request, point, longer, book).Price(Hides::kGradientsAndWeights).step_s);
 }
 
 double ModelFlopsUtilisation(const LayoutRequest& request, double step_s, double peak_flops_per_s) {

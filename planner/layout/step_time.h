@@ -42,10 +42,9 @@ struct StepTime {
 // What `book` lacks counts 0 and is missing there.
 StepTime PriceStep(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book);
 
-// No layer that PlanLayer plans for the point, and no step, takes less. Only compute is sure of the MoE layers: their
-// experts' flops at the best rate of any size.
-MoeTime LeastMoeTime(const LayoutRequest& request, const LayoutPoint& point, const CostBook& book);
-double LeastStepS(const LayoutRequest& request, const LayoutPoint& point, CostBook& book);
+// No step takes less when a MoE layer, forward and backward, takes at least `least_moe_s`; of that only compute is sure
+// without being told: its experts' flops at the best rate of any size.
+double LeastStepS(const LayoutRequest& request, const LayoutPoint& point, double least_moe_s, CostBook& book);
 
 // Model flops utilisation: three times the forward flops of the step's tokens (models kept, nothing recomputed), over
 // what the GPUs could do in that time. 0 where the peak is unknown.

@@ -55,6 +55,7 @@ class Search {
                              .outcome = Outcome(),
                              .fastest_s = fastest_s_,
                              .least_unfit_bytes = least_unfit_bytes_,
+                             .missing = {missing_.begin(), missing_.end()},
                              .ruled_out = ruled_out_};
     for (auto& [family, one] : skipped_) found.skipped.push_back(std::move(one));
     return found;
@@ -186,16 +187,20 @@ class Search {
     const double bytes = MemoryBytes(graph, workload_);
     if (!Fits(bytes)) {
       ++too_large_;
+      if (tried.too_large_bytes.empty()) NoteMissing(PriceGraph(PartOf(std::move(graph), workload_.phase), profile_));
       tried.too_large_bytes.push_back(bytes);
       least_unfit_bytes_ = std::min(least_unfit_bytes_, bytes);
       return std::optional<PricedGraph>();
     }
     graph = PartOf(std::move(graph), workload_.phase);
     GraphPrices prices = PriceGraph(graph, profile_);
+    NoteMissing(prices);
     if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, workload_.layout));
     ++priced_;
     return std::optional<PricedGraph>({std::move(graph), std::move(prices), bytes});
   }
+
+  void NoteMissing(const GraphPrices& prices) { missing_.insert(prices.missing.begin(), prices.missing.end()); }
 
   Status TryChunks(const Knobs& knobs, Tried& tried) {
     ASSIGN_OR_RETURN(std::optional<PricedGraph> priced, Price(knobs, tried));
@@ -285,7 +290,9 @@ class Search {
     if (!best) return;
     of_best->unequal.push_back(*std::move(best));
     fastest_s_ = to_beat_s;
-    SearchOrderOf(of_best->unequal.front(), kUnequalOrderNodes);
+    Candidate& listed = of_best->unequal.front();
+    const double floor_s = TaskOrderFloorS(listed.graph, listed.prices.tasks);
+    if (!SearchOrderOf(listed, kUnequalOrderNodes)) time_floor_s_ = std::min(time_floor_s_, floor_s);
   }
 
   static Candidate* FastestOf(Tried& tried) {
@@ -383,6 +390,7 @@ class Search {
   double fastest_s_ = kNever;
   double time_floor_s_ = kNever;  // Of what was not searched to its end.
   double least_unfit_bytes_ = kNever;
+  std::set<CostKey> missing_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/cost/profile.h"
+#include "models/measurement/cost_key.h"
 #include "models/plan/plan.h"
 #include "models/workload/workload.h"
 #include "planner/search/candidate.h"
@@ -19,6 +20,7 @@ struct FoundCandidates {
   SearchOutcome outcome;
   double fastest_s = 0;          // Infinity when nothing was priced.
   double least_unfit_bytes = 0;  // Infinity when everything fits.
+  std::vector<CostKey> missing;  // Costs, of what fits and of what does not.
   int ruled_out = 0;             // Variants with codecs that a bound puts behind the fastest.
 };
 

@@ -80,11 +80,14 @@ Status NothingLeft(const PlanAnswer& answer) {
 }
 
 // What keeps every schedule from being a candidate, and what to do about it.
-std::string WhyNoCandidate(const FoundCandidates& found, const Cluster& cluster) {
+std::string WhyNoCandidate(const FoundCandidates& found, const Layout& layout, const Cluster& cluster) {
   if (const double bytes = found.least_unfit_bytes; std::isfinite(bytes)) {
+    const std::string lacks =
+        found.missing.empty() ? "" : StrCat(" Costs are missing, too: ", MissingReason(found.missing, layout), ".");
     return StrCat("No candidate that can be priced fits: the smallest ", TooLarge(bytes, cluster),
                   "; lower layer.batch or layer.sequenceLength, or raise layout.expertParallel or "
-                  "layout.expertShardingParallel. Only the rules answered.");
+                  "layout.expertShardingParallel.",
+                  lacks, " Only the rules answered.");
   }
   if (found.outcome.stop_reason == StopReason::kOutOfTime) {
     return "Out of time before a candidate was priced. Only the rules answered.";
@@ -122,7 +125,8 @@ StatusOr<PlanAnswer> PlanResolved(PlanAnswer answer, const Profile& profile, Pri
   const size_t answered = options.top > 0 ? std::min<size_t>(options.top, candidates.size()) : candidates.size();
   for (size_t i = 0; i < answered; ++i) AddInterval(candidates[i]);
   if (const std::optional<size_t> other = RunnerUp(candidates)) AddInterval(candidates[*other]);
-  answer.explanation = candidates.empty() ? WhyNoCandidate(found, profile.cluster) : Explain(candidates);
+  answer.explanation =
+      candidates.empty() ? WhyNoCandidate(found, answer.workload.layout, profile.cluster) : Explain(candidates);
   if (found.ruled_out > 0 && !candidates.empty()) {
     answer.explanation += StrCat(" Not listed: ", found.ruled_out,
                                  " variants with codecs, whose longest path or busiest stream alone takes longer than "
@@ -147,6 +151,12 @@ StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile,
   PriceNotes notes;
   FillIn(*options.links, answer.workload, filled, notes);
   return PlanResolved(std::move(answer), filled, std::move(notes), options);
+}
+
+double LayerFloorS(const Workload& workload, const Profile& profile) {
+  const StatusOr<Workload> resolved = ResolveWorkload(workload, profile.cluster);
+  if (!resolved.ok()) return 0;
+  return SearchCandidates(*resolved, profile, {.budget_nodes = 0}).outcome.time_floor_s;
 }
 
 }  // namespace moeplan

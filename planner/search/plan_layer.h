@@ -59,4 +59,9 @@ struct PlanOptions {
 // Requires a validated profile. Pure: the same arguments give the same answer, unless stopped.
 StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options = {});
 
+// What PlanLayer's search.time_floor_s comes to without a search of launch orders: no candidate of any answer to the
+// workload ends earlier. 0 where nothing can be priced, which PlanLayer tells the reason of. Takes a fraction of its
+// time. Requires what it requires; pure.
+double LayerFloorS(const Workload& workload, const Profile& profile);
+
 }  // namespace moeplan

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "models/fit/statistics.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -83,6 +84,33 @@ TEST(StatisticsTest, QuantilesAreThoseOfTheTables) {
   EXPECT_NEAR(StudentQuantile95(1), 6.314, 1e-3);
   EXPECT_NEAR(StudentQuantile95(3), 2.353, 1e-2);
   EXPECT_NEAR(StudentQuantile95(10), 1.812, 1e-3);
+}
+
+TEST(StatisticsTest, WhereAMedianLiesIsSaidByRank) {
+  // Of 9 fair coins at most one shows heads with probability 10/512, twice that is below 0.1; at most two: 46/512.
+  const MedianInterval nine = MedianInterval90({9, 1, 8, 2, 7, 3, 6, 4, 5});
+  EXPECT_EQ(nine.low, 2);
+  EXPECT_EQ(nine.high, 8);
+  const MedianInterval five = MedianInterval90({5, 1, 4, 2, 3});  // None: 1/32.
+  EXPECT_EQ(five.low, 1);
+  EXPECT_EQ(five.high, 5);
+  EXPECT_TRUE(std::isinf(MedianInterval90({1, 2, 3, 4}).low));
+  EXPECT_TRUE(std::isinf(MedianInterval90({}).high));
+}
+
+TEST(StatisticsTest, MediansLieWithinTheirIntervalNineTimesOfTen) {
+  std::mt19937_64 engine(TestSeed());
+  for (const int count : {5, 9, 18}) {
+    int inside = 0;
+    constexpr int kDraws = 4000;
+    for (int draw = 0; draw < kDraws; ++draw) {
+      std::vector<double> values;
+      for (int i = 0; i < count; ++i) values.push_back(std::exponential_distribution(1.0)(engine));
+      const MedianInterval interval = MedianInterval90(values);
+      inside += interval.low <= std::log(2.0) && std::log(2.0) <= interval.high;
+    }
+    EXPECT_GE(inside, 0.88 * kDraws) << count;  // At least 0.9 are expected, give or take 0.005.
+  }
 }
 
 TEST(StatisticsTest, TheNextMagnitudeExceedsTheBoundOneTimeInTen) {

@@ -231,5 +231,44 @@ TEST(BoundsTest, TheSearchFindsWhatPlainEnumerationFinds) {
   EXPECT_GT(better, 0) << "no case has anything to search for";
 }
 
+// The knobs but for the number of pieces.
+bool SameVariant(const Knobs& a, const Knobs& b) { return WithPieces(a, 1) == WithPieces(b, 1); }
+
+TEST(BoundsTest, NoChunkCountIsFasterThanTheOneThatIsListed) {
+  std::mt19937_64 engine(TestSeed());
+  int odd = 0;
+  for (int i = 0; i < 2000; ++i) {
+    Workload workload = AnyWorkload(engine);
+    workload.allow_lossy = false;
+    workload.phase = Phase::kForward;
+    workload.max_chunks = workload.max_partition_degree = 5;
+    Profile profile = AnyProfile(engine, workload);
+    std::erase_if(profile.collectives,
+                  [](const CollectiveModel& entry) { return entry.key.algorithm != AllToAllAlgorithm::kDirect; });
+    const auto answer = PlanLayer(workload, profile, {.rules = false, .budget_nodes = 1});
+    ASSERT_TRUE(answer.ok()) << answer.status().message();
+    const double floor_s = LayerFloorS(workload, profile);
+    for (const Knobs& variant : EveryVariant(workload)) {
+      if (variant.all_to_all != AllToAllAlgorithm::kDirect) continue;
+      double fastest_s = std::numeric_limits<double>::infinity(), listed_s = fastest_s;
+      int fastest_pieces = 0;
+      for (int pieces = 1; pieces <= MaxPieces(variant.family, workload); ++pieces) {
+        const TaskGraph graph = GraphOf(WithPieces(variant, pieces), workload);
+        const double time_s = Play(graph, PriceGraph(graph, profile).tasks).total_s;
+        if (time_s < fastest_s) fastest_s = time_s, fastest_pieces = pieces;
+      }
+      for (const Plan& plan : answer->candidates) {
+        ASSERT_LE(floor_s, plan.predicted_time_s * (1 + kRounding)) << "case " << i;
+        if (SameVariant(plan.knobs, variant)) listed_s = std::min(listed_s, plan.predicted_time_s);
+      }
+      // Another launch order may be faster still.
+      ASSERT_LE(listed_s, fastest_s * (1 + kRounding)) << "case " << i << ": " << Name(variant.family);
+      ASSERT_GE(fastest_s * (1 + kRounding), answer->candidates.front().predicted_time_s) << "case " << i;
+      if (!IsPowerOfTwo(fastest_pieces)) ++odd;
+    }
+  }
+  EXPECT_GT(odd, 100) << "powers of two alone would do";
+}
+
 }  // namespace
 }  // namespace moeplan

@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 #include <tuple>
 
 #include "models/memory/weights.h"
@@ -24,6 +25,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -374,59 +376,109 @@ LayoutAnswer Answer(const LayoutRequest& request, const Profile& profile, const 
   return answer.ok() ? *answer : LayoutAnswer{};
 }
 
-TEST(RankLayoutsTest, PruningChangesNothingOnRandomModels) {
-  std::mt19937 random(TestSeed());
-  const auto below = [&](int limit) { return std::uniform_int_distribution(0, limit - 1)(random); };
-  const auto scale = [&] { return std::ldexp(1.0, below(9) - 4); };
-  int pruned_cases = 0;
-  for (int round = 0; round < 40; ++round) {
-    Profile profile = SmallProfile();
+// Anything that the small model can be asked, over 2 to `most_gpus` GPUs.
+struct AnyCase {
+  LayoutRequest request = SmallRequest();
+  Profile profile = SmallProfile();
+
+  AnyCase(std::mt19937& random, int most_gpus) {
+    const auto below = [&](int limit) { return std::uniform_int_distribution(0, limit - 1)(random); };
+    const auto scale = [&] { return std::ldexp(1.0, below(9) - 4); };
+    if (below(4) > 0) {  // Else pairs are foretold from links.
+      for (const Collective collective :
+           {Collective::kAllToAll, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {
+        profile.collectives.push_back(Line(Over(collective, {2, 2}), 0, 0));
+      }
+    }
     for (CollectiveModel& entry : profile.collectives) {
       entry.model = MakeCostModel(AlphaBeta{1e-5 * scale(), 5e-10 * scale()});
     }
     profile.kernels[0] = Line(Kernel::kExpertGemm, 1e-5 * scale(), 2e-12 * scale());
-    LayoutRequest request = SmallRequest();
-    request.gpus = 4 << below(3);
+    for (request.gpus = 2; request.gpus < most_gpus && below(3) > 0;) request.gpus *= 2;
+    request.global_batch = most_gpus;
     request.sequence_length = 64 << below(4);
     request.zero_stage = below(4);
     request.recompute = static_cast<Recompute>(below(3));
     request.sequence_parallel = below(2) == 0;
-    request.top = 1 + below(4);
+    request.model.experts = 2 << below(2);
+    request.model.moe_layer[1] = below(2) == 0;
+    request.top = 5;
     if (below(2) == 0) profile.cluster.device_memory_bytes = 1e6 * scale();
-    const LayoutAnswer pruned = Answer(request, profile, {.threads = 2});
-    LayoutAnswer whole = Answer(request, profile, {.prune = false});
-    if (pruned.priced < whole.priced) ++pruned_cases;
-    EXPECT_LE(pruned.priced, whole.priced);
-    whole.priced = pruned.priced;
-    EXPECT_EQ(pruned, whole) << "round " << round;
-    for (const RankedLayout& layout : whole.layouts) {
-      EXPECT_TRUE(profile.cluster.device_memory_bytes == 0 ||
-                  layout.memory_bytes <= profile.cluster.device_memory_bytes);
-    }
-    EXPECT_TRUE(std::ranges::is_sorted(whole.layouts, {}, &RankedLayout::step_time_s));
   }
-  EXPECT_GT(pruned_cases, 5);
+};
+
+// The search that prunes against the one that prices everything, for several lengths of the answer; how many points it
+// left out.
+int ExpectPruningChangesNothing(AnyCase any, const std::string& which) {
+  const LayoutAnswer whole = Answer(any.request, any.profile, {.prune = false});
+  int left_out = 0;
+  for (int top = any.request.top; top > 0; --top) {
+    any.request.top = top;
+    LayoutAnswer pruned = Answer(any.request, any.profile, {.threads = 1 + top % 2});
+    EXPECT_LE(pruned.priced, whole.priced) << which;
+    left_out += whole.priced - pruned.priced;
+    const size_t answered = std::min<size_t>(top, whole.layouts.size());
+    EXPECT_THAT(pruned.layouts, ElementsAreArray(whole.layouts.begin(), whole.layouts.begin() + answered)) << which;
+    if (answered < whole.layouts.size()) continue;
+    pruned.priced = whole.priced;
+    EXPECT_EQ(pruned, whole) << which;
+  }
+  for (const RankedLayout& layout : whole.layouts) {
+    EXPECT_TRUE(any.profile.cluster.device_memory_bytes == 0 ||
+                layout.memory_bytes <= any.profile.cluster.device_memory_bytes);
+  }
+  EXPECT_TRUE(std::ranges::is_sorted(whole.layouts, {}, &RankedLayout::step_time_s));
+  return left_out;
 }
 
-TEST(RankLayoutsTest, NoStepIsFasterThanItsBound) {
-  const LayoutRequest request = SmallRequest();
-  const Profile profile = SmallProfile();
-  CostBook book(profile, 32, 2);
-  std::map<MoeQuestion, MoePlans> known;
-  int checked = 0;
-  for (const LayoutPoint& point : AllLayoutPoints(request, profile.cluster)) {
-    const MoeQuestion question = QuestionOf(request, point);
-    if (!known.contains(question)) {
-      const Workload workload = WorkloadOf(request, question);
-      known[question] = PlanMoe(request, question, book.ForLayer(workload.layer, workload.layout));
-    }
-    const double least_s = LeastStepS(request, point, book);
-    for (const MoePlan& plan : known[question].plans) {
-      EXPECT_LE(least_s, PriceStep(request, point, plan.time, book).step_s * (1 + 1e-12));
-      ++checked;
+TEST(RankLayoutsTest, PruningChangesNothingOnRandomModels) {
+  std::mt19937 random(TestSeed());
+  int cases = 0, pruned_cases = 0;
+  for (int round = 0; round < 420 && !HasFailure(); ++round) {
+    const AnyCase any(random, /*most_gpus=*/round % 100 == 0 ? 8 : 2);
+    if (ExpectPruningChangesNothing(any, "round " + std::to_string(round)) > 0) ++pruned_cases;
+    cases += any.request.top;
+  }
+  EXPECT_GE(cases, 2000);
+  EXPECT_GT(pruned_cases, 100);
+}
+
+TEST(RankLayoutsTest, NoStepIsFasterThanItsBounds) {
+  std::mt19937 random(TestSeed());
+  int checked = 0, raised = 0;
+  double closest = 0;
+  for (int round = 0; round < 100; ++round) {
+    const AnyCase any(random, /*most_gpus=*/8);
+    const LayoutRequest& request = any.request;
+    CostBook book(any.profile, 32, 2);
+    struct Known {
+      MoePlans plans;
+      double least_s = 0;
+    };
+    std::map<MoeQuestion, Known> known;
+    for (const LayoutPoint& point : AllLayoutPoints(request, any.profile.cluster)) {
+      const MoeQuestion question = QuestionOf(request, point);
+      if (!known.contains(question)) {
+        const Workload workload = WorkloadOf(request, question);
+        const Profile groups = book.ForLayer(workload.layer, workload.layout);
+        known[question] = {PlanMoe(request, question, groups), LeastMoeS(request, question, groups)};
+      }
+      const double by_flops_s = LeastStepS(request, point, /*least_moe_s=*/0, book);
+      const double least_s = LeastStepS(request, point, known[question].least_s, book);
+      EXPECT_GE(least_s, by_flops_s);
+      raised += least_s > by_flops_s;
+      for (const MoePlan& plan : known[question].plans.plans) {
+        const double step_s = PriceStep(request, point, plan.time, book).step_s;
+        ASSERT_LE(known[question].least_s, (plan.time.forward_s + plan.time.backward_s) * (1 + 1e-9));
+        ASSERT_LE(least_s, step_s * (1 + 1e-9)) << "round " << round;
+        closest = std::max(closest, least_s / step_s);
+        ++checked;
+      }
     }
   }
-  EXPECT_GT(checked, 500);
+  EXPECT_GT(checked, 5000);
+  EXPECT_GT(raised, 1000);
+  EXPECT_GT(closest, 0.95) << "a bound that is never near says nothing";
 }
 
 TEST(RankLayoutsTest, TheFirstIsTheBestOfEverything) {

@@ -478,7 +478,8 @@ TEST(PlanLayerTest, WhatDoesNotFitTheDeviceIsSkippedWithTheBytesMissing) {
   const Plan& smallest = *std::ranges::min_element(roomy.candidates, {}, &Plan::memory_bytes);
   EXPECT_THAT(none.explanation,
               AllOf(HasSubstr("the smallest needs at least " + BriefNumber(smallest.memory_bytes) + " bytes"),
-                    HasSubstr("raise layout.expertParallel"), HasSubstr("Only the rules answered.")));
+                    HasSubstr("raise layout.expertParallel"), Not(HasSubstr("Costs are missing")),
+                    HasSubstr("Only the rules answered.")));
 }
 
 TEST(PlanLayerTest, MemoryIsAskedBeforeWhatTheProfileLacks) {
@@ -490,6 +491,23 @@ TEST(PlanLayerTest, MemoryIsAskedBeforeWhatTheProfileLacks) {
   EXPECT_THAT(answer.skipped_candidates,
               Contains(AllOf(Field(&Skipped::what, "BASELINE"),
                              Field(&Skipped::reason, HasSubstr("cluster.deviceMemoryBytes, which is 1")))));
+  EXPECT_THAT(answer.explanation,
+              AllOf(HasSubstr("more than cluster.deviceMemoryBytes, which is 1; lower layer.batch"),
+                    HasSubstr(" Costs are missing, too: the profile lacks EXPERT_GEMM"),
+                    HasSubstr("measure with: moeplan calibrate"), HasSubstr(". Only the rules answered.")));
+}
+
+TEST(PlanLayerTest, WhatOneScheduleLacksIsNamedBesideTheBytesThatAnotherLacks) {
+  // Room for the smallest schedule alone, and that cannot be priced.
+  Profile profile = SmallProfile();
+  const PlanAnswer roomy = Answer(SmallWorkload(), profile);
+  const Plan& smallest = *std::ranges::min_element(roomy.candidates, {}, &Plan::memory_bytes);
+  profile.cluster.device_memory_bytes = smallest.memory_bytes;
+  profile.kernels.erase(profile.kernels.begin());  // EXPERT_GEMM.
+  const PlanAnswer answer = Answer(SmallWorkload(), profile);
+  EXPECT_THAT(answer.candidates, IsEmpty());
+  EXPECT_THAT(answer.explanation, AllOf(HasSubstr("more than cluster.deviceMemoryBytes"),
+                                        HasSubstr(" Costs are missing, too: the profile lacks EXPERT_GEMM")));
 }
 
 TEST(PlanLayerTest, WhatATrainingJobKeepsDecidesWhatFits) {

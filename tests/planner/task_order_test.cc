@@ -86,7 +86,7 @@ TEST(TaskOrderTest, WithoutContentionItIsTheBestOfAllOrders) {
   std::mt19937_64 engine(TestSeed());
   const Profile profile = SecondsProfile();
   int improved = 0;
-  for (int i = 0; i < 1500; ++i) {
+  for (int i = 0; i < 2500; ++i) {
     const TaskGraph graph = AnyTasks(engine, 6);
     const TaskOrderOutcome found = Search(graph, profile);
     const double best_s = BestOfAllOrdersS(graph, profile);
@@ -105,7 +105,7 @@ TEST(TaskOrderTest, WithoutContentionItIsTheBestOfAllOrders) {
 TEST(TaskOrderTest, WithContentionItIsNeverWorseThanTheOwnOrderAndNeverBelowTheFloor) {
   std::mt19937_64 engine(TestSeed());
   const Profile profile = SecondsProfile(/*copy_slowdown=*/1.7);
-  for (int i = 0; i < 1500; ++i) {
+  for (int i = 0; i < 2500; ++i) {
     const TaskGraph graph = AnyTasks(engine, 6);
     const TaskOrderOutcome found = Search(graph, profile);
     const double best_s = BestOfAllOrdersS(graph, profile);
@@ -119,7 +119,7 @@ TEST(TaskOrderTest, OutOfBudgetTheFloorStillHolds) {
   std::mt19937_64 engine(TestSeed());
   const Profile profile = SecondsProfile();
   int unfinished = 0;
-  for (int i = 0; i < 1500; ++i) {
+  for (int i = 0; i < 2500; ++i) {
     const TaskGraph graph = AnyTasks(engine, 6);
     const TaskOrderOutcome found = Search(graph, profile, /*budget_nodes=*/1);
     ASSERT_LE(found.time_floor_s, BestOfAllOrdersS(graph, profile) * (1 + kRounding)) << "case " << i;
