@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/host_and_device.h"
+
 namespace moeplan {
 
 enum class ElementType { kFloat32, kBfloat16 };
@@ -25,14 +27,16 @@ struct CellLayout {
   int first_piece = 0, pieces = 1;
 };
 
-inline int CellsOfPiece(const CellLayout& cells) { return cells.blocks / cells.pieces * cells.cells_per_block; }
+MOEPLAN_HD inline int CellsOfPiece(const CellLayout& cells) {
+  return cells.blocks / cells.pieces * cells.cells_per_block;
+}
 
 // How many counts there are for a buffer, those of other pieces included.
 inline size_t CountsOf(const CellLayout& cells) {
   return static_cast<size_t>(CellsOfPiece(cells)) / cells.repeat * cells.counted_pieces;
 }
 
-inline int64_t RowsOfCell(const CellLayout& cells, int cell) {
+MOEPLAN_HD inline int64_t RowsOfCell(const CellLayout& cells, int cell) {
   if (cells.counts == nullptr) return cells.rows_per_cell;
   const int in_piece = cell % CellsOfPiece(cells);
   const int block = in_piece / cells.cells_per_block / cells.repeat;
@@ -41,7 +45,7 @@ inline int64_t RowsOfCell(const CellLayout& cells, int cell) {
       .counts[(block * cells.counted_pieces + piece) * cells.cells_per_block + in_piece % cells.cells_per_block];
 }
 
-inline int64_t RowsOfBlock(const CellLayout& cells, int block) {
+MOEPLAN_HD inline int64_t RowsOfBlock(const CellLayout& cells, int block) {
   if (cells.counts == nullptr) return static_cast<int64_t>(cells.cells_per_block) * cells.rows_per_cell;
   int64_t rows = 0;
   for (int cell = 0; cell < cells.cells_per_block; ++cell)
@@ -64,7 +68,7 @@ struct SlotPlace {
   int row = 0;        // Within the cell.
 };
 
-inline SlotPlace PlaceOf(const SlotAddress& address, int expert, int block, int slot) {
+MOEPLAN_HD inline SlotPlace PlaceOf(const SlotAddress& address, int expert, int block, int slot) {
   const int parts = address.tensor_parts * address.chunks;
   const int tensor = slot % parts / address.chunks;
   const int chunk = slot % address.chunks;
@@ -79,7 +83,9 @@ inline SlotPlace PlaceOf(const SlotAddress& address, int expert, int block, int 
 }
 
 // How many of `slots` slots, dealt to `chunks` chunks, chunk number `chunk` gets.
-inline int32_t SlotsOfChunk(int32_t slots, int chunks, int chunk) { return (slots + chunks - 1 - chunk) / chunks; }
+MOEPLAN_HD inline int32_t SlotsOfChunk(int32_t slots, int chunks, int chunk) {
+  return (slots + chunks - 1 - chunk) / chunks;
+}
 
 // One cell of a buffer and the cell of another that belongs to it.
 struct CellPair {
