@@ -24,6 +24,7 @@ using Block = std::array<float, kZfpBlock>;
 using BlockBits = std::array<uint32_t, kZfpBlock>;
 
 const char* const kVectors = MOEPLAN_TEST_DATA "/zfp/blocks.txt";
+constexpr int kCommittedBlocks = 700;
 
 BlockBits BitsOfBlock(const Block& block) { return std::bit_cast<BlockBits>(block); }
 
@@ -128,7 +129,26 @@ TEST_F(ZfpBlockTest, BegunBlocksArePaddedAsTheLibraryDoes) {
 }
 
 // A block, its code, what the code becomes: nine words of bits.
+void WriteCommittedBlocks(ZfpRows& library, const char* path) {
+  std::mt19937_64 random(1);
+  std::ofstream file(path);
+  file << std::hex << std::setfill('0');
+  for (int i = 0; i < kCommittedBlocks; ++i) {
+    const Block block = RandomBlock(random);
+    const uint32_t code = LibraryCode(library, block);
+    for (const uint32_t bits : BitsOfBlock(block)) file << std::setw(8) << bits << ' ';
+    file << std::setw(8) << code;
+    for (const uint32_t bits : ComparableBits(LibraryValues(library, code))) file << ' ' << std::setw(8) << bits;
+    file << '\n';
+  }
+  EXPECT_TRUE(file.flush().good());
+}
+
 TEST_F(ZfpBlockTest, CommittedBlocksHaveTheCodesThatTheLibraryGaveThem) {
+  if (const char* const path = std::getenv("MOEPLAN_WRITE_ZFP_BLOCKS"); path != nullptr) {
+    ASSERT_NE(library_, nullptr) << "only libzfp may write them";
+    WriteCommittedBlocks(*library_, path);
+  }
   std::ifstream file(kVectors);
   file >> std::hex;
   BlockBits in, out;
@@ -144,25 +164,7 @@ TEST_F(ZfpBlockTest, CommittedBlocksHaveTheCodesThatTheLibraryGaveThem) {
     EXPECT_EQ(ComparableBits(LibraryValues(*library_, code)), out) << "block " << blocks;
   }
   EXPECT_TRUE(file.eof());
-  EXPECT_EQ(blocks, 700);
-}
-
-TEST_F(ZfpBlockTest, WritesTheCommittedBlocks) {
-  const char* const path = std::getenv("MOEPLAN_WRITE_ZFP_BLOCKS");
-  if (path == nullptr) GTEST_SKIP() << "MOEPLAN_WRITE_ZFP_BLOCKS names no file";
-  ASSERT_NE(library_, nullptr) << "only libzfp may write them";
-  std::mt19937_64 random(1);
-  std::ofstream file(path);
-  file << std::hex << std::setfill('0');
-  for (int i = 0; i < 700; ++i) {
-    const Block block = RandomBlock(random);
-    const uint32_t code = LibraryCode(*library_, block);
-    for (const uint32_t bits : BitsOfBlock(block)) file << std::setw(8) << bits << ' ';
-    file << std::setw(8) << code;
-    for (const uint32_t bits : ComparableBits(LibraryValues(*library_, code))) file << ' ' << std::setw(8) << bits;
-    file << '\n';
-  }
-  EXPECT_TRUE(file.flush().good());
+  EXPECT_EQ(blocks, kCommittedBlocks);
 }
 
 }  // namespace
