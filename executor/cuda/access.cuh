@@ -1,6 +1,8 @@
 // Elements as device code reads and writes them: kCount neighbouring ones at a time, as floats.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -25,9 +27,13 @@ __device__ inline float ElementOf<float>(float value) {
 }
 template <>
 __device__ inline Bfloat16 ElementOf<Bfloat16>(float value) {
+#ifdef __CUDA_ARCH__
   Bfloat16 element;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(element.bits) : "f"(value));
   return element;
+#else
+  return {Bf16FromFloat(value)};
+#endif
 }
 
 template <typename Element, int kCount>
@@ -51,7 +57,8 @@ __device__ void StoreValues(const float (&values)[kCount], Element* to) {
 }
 
 // The sum over a warp, in the same order at every call; all lanes get it.
-__device__ inline float SumOfWarp(float value) {
+template <typename Number>
+__device__ Number SumOfWarp(Number value) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffff, value, distance);
   return value;

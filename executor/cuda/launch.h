@@ -66,8 +66,10 @@ struct GateLaunch {
 inline constexpr int kGateThreads = 128;
 // Scores lie so far apart that the threads of a warp, each in its own row, use banks of their own.
 MOEPLAN_HD inline int ScoreStride(int experts) { return experts | 1; }
-// `rows_of_scores` for each token. Behind them come two counts for each expert and warp of the block.
-GateLaunch LaunchOfGate(int tokens, int experts, int rows_of_scores);
+// Counts of the block's pairs by expert: of each warp, and of all before.
+inline constexpr int kGateCounts = kGateThreads / 32 + 1;
+// `rows_of_scores` for each token; before them come `counts_per_expert` whole numbers for each expert.
+GateLaunch LaunchOfGate(int tokens, int experts, int rows_of_scores, int counts_per_expert);
 
 // Tiles of a matrix of results.
 struct TileLaunch {

@@ -2,6 +2,8 @@
 #include "executor/cuda/errors.h"
 #include "executor/cuda/launch.h"
 #include "executor/cuda/row_kernels.h"
+#include "executor/cuda/scan.cuh"
+#include "executor/cuda/start.cuh"
 #include "executor/gate_scores.h"
 
 namespace moeplan::cuda {
@@ -15,15 +17,8 @@ __global__ void FirstRowsKernel(CellLayout cells, int64_t* first_rows) {
   for (int start = 0; start < piece_cells; start += kThreads) {
     const int cell = start + static_cast<int>(threadIdx.x);
     const int64_t rows = cell < piece_cells ? RowsOfCell(cells, first_cell + cell) : 0;
-    sums[threadIdx.x] = rows;
-    __syncthreads();
-    for (unsigned distance = 1; distance < kThreads; distance *= 2) {
-      const int64_t below = threadIdx.x >= distance ? sums[threadIdx.x - distance] : 0;
-      __syncthreads();
-      sums[threadIdx.x] += below;
-      __syncthreads();
-    }
-    if (cell < piece_cells) first_rows[first_cell + cell] = before + sums[threadIdx.x] - rows;
+    const int64_t up_to_here = SumUpToHere(rows, sums);
+    if (cell < piece_cells) first_rows[first_cell + cell] = before + up_to_here - rows;
     before += sums[kThreads - 1];
     __syncthreads();
   }
@@ -141,7 +136,7 @@ int AccessElements(const TokensAndSlots& rows, const std::byte* addend = nullptr
 }  // namespace
 
 Status FindFirstRows(const CellLayout& cells, int64_t* first_rows, cudaStream_t stream) {
-  FirstRowsKernel<<<cells.pieces, kThreads, 0, stream>>>(cells, first_rows);
+  Start(FirstRowsKernel, {dim3(cells.pieces), kThreads}, stream, cells, first_rows);
   return LaunchStatus("the first rows of cells");
 }
 
@@ -152,7 +147,7 @@ Status FindPlaces(const RoutedPairs& pairs, const PlacedRows& slots, const SlotA
   }
   const RowLaunch launch = LaunchOfRows(pairs.Pairs(), 1);
   if (launch.blocks == 0) return OkStatus();
-  PlacesKernel<<<launch.blocks, kThreads, 0, stream>>>(pairs, slots, address, places, filled);
+  Start(PlacesKernel, {dim3(launch.blocks), kThreads}, stream, pairs, slots, address, places, filled);
   return LaunchStatus("the places of pairs");
 }
 
@@ -162,13 +157,13 @@ Status ScatterRows(const TokensAndSlots& rows, bool weighted, const uint8_t* fil
     const int accesses = rows.shape.columns / kCount;
     const RowLaunch tokens = LaunchOfRows(rows.pairs.Rows(), accesses);
     if (tokens.blocks > 0 && weighted) {
-      ScatterKernel<Element, kCount, true><<<tokens.blocks, kThreads, 0, stream>>>(rows, tokens);
+      Start(ScatterKernel<Element, kCount, true>, {dim3(tokens.blocks), kThreads}, stream, rows, tokens);
     } else if (tokens.blocks > 0) {
-      ScatterKernel<Element, kCount, false><<<tokens.blocks, kThreads, 0, stream>>>(rows, tokens);
+      Start(ScatterKernel<Element, kCount, false>, {dim3(tokens.blocks), kThreads}, stream, rows, tokens);
     }
     const RowLaunch slots = LaunchOfRows(MostRows(rows.slots.cells), accesses);
     if (slots.blocks == 0) return;
-    ZeroKernel<Element, kCount><<<slots.blocks, kThreads, 0, stream>>>(rows.shape, rows.slots, filled, slots);
+    Start(ZeroKernel<Element, kCount>, {dim3(slots.blocks), kThreads}, stream, rows.shape, rows.slots, filled, slots);
   });
   return LaunchStatus("rows of tokens to slots");
 }
@@ -180,9 +175,9 @@ Status GatherRows(const TokensAndSlots& rows, bool weighted, const std::byte* ad
     if (launch.blocks == 0) return;
     const auto* const added = reinterpret_cast<const Element*>(addend);
     if (weighted) {
-      GatherKernel<Element, kCount, true><<<launch.blocks, kThreads, 0, stream>>>(rows, added, launch);
+      Start(GatherKernel<Element, kCount, true>, {dim3(launch.blocks), kThreads}, stream, rows, added, launch);
     } else {
-      GatherKernel<Element, kCount, false><<<launch.blocks, kThreads, 0, stream>>>(rows, added, launch);
+      Start(GatherKernel<Element, kCount, false>, {dim3(launch.blocks), kThreads}, stream, rows, added, launch);
     }
   });
   return LaunchStatus("rows of slots to tokens");
@@ -193,8 +188,8 @@ Status RoutingGradient(const TokensAndSlots& rows, float* gradient, cudaStream_t
     constexpr int kCount = decltype(count)::value;
     const RowLaunch launch = LaunchOfWarps(rows.pairs.Pairs());
     if (launch.blocks == 0) return;
-    ProductKernel<Element, kCount>
-        <<<launch.blocks, kThreads, 0, stream>>>(rows, gradient, launch, rows.shape.columns / kCount);
+    Start(ProductKernel<Element, kCount>, {dim3(launch.blocks), kThreads}, stream, rows, gradient, launch,
+          rows.shape.columns / kCount);
   });
   return LaunchStatus("the gradient of a routing");
 }

@@ -71,7 +71,7 @@ TEST(CudaLaunchTest, NothingIsNotLaunched) {
   EXPECT_EQ(LaunchOfWarps(0).blocks, 0);
   EXPECT_EQ(LaunchOfItems(0, 5).blocks_y, 0);
   EXPECT_EQ(LaunchOfItems(5, 0).blocks_x, 0);
-  EXPECT_EQ(LaunchOfGate(0, 8, 1).blocks, 0);
+  EXPECT_EQ(LaunchOfGate(0, 8, 1, kGateCounts).blocks, 0);
   EXPECT_EQ(LaunchOfTiles(0, 8, 64, 64).blocks_x, 0);
 }
 
@@ -108,14 +108,14 @@ TEST(CudaLaunchTest, OnlyRowsOfWholeSixteenBytesAreTakenSixteenBytesAtATime) {
 }
 
 TEST(CudaLaunchTest, TheGateHasRoomForItsScores) {
-  // 65 floats for each of 128 tokens are 33,280 bytes; 8 counts of each of 64 experts 2,048.
-  const GateLaunch usual = LaunchOfGate(1000, 64, 1);
+  // 65 floats for each of 128 tokens are 33,280 bytes; 5 counts of each of 64 experts 1,280.
+  const GateLaunch usual = LaunchOfGate(1000, 64, 1, kGateCounts);
   EXPECT_EQ(usual.tokens_per_block, 128);
   EXPECT_EQ(usual.blocks, 8);
-  EXPECT_EQ(usual.shared_bytes, 33280 + 2048);
+  EXPECT_EQ(usual.shared_bytes, 33280 + 1280);
   for (const int experts : {1, 2, 8, 60, 63, 64, 127, 160, 256, 512, 1000, 2048, 4000}) {
     for (const int rows_of_scores : {1, 2}) {
-      const GateLaunch launch = LaunchOfGate(777, experts, rows_of_scores);
+      const GateLaunch launch = LaunchOfGate(777, experts, rows_of_scores, kGateCounts);
       if (launch.tokens_per_block == 0) continue;
       EXPECT_LE(launch.shared_bytes, kSharedBytes);
       EXPECT_LE(launch.tokens_per_block, kGateThreads);
@@ -125,8 +125,8 @@ TEST(CudaLaunchTest, TheGateHasRoomForItsScores) {
       EXPECT_GE(ScoreStride(experts), experts);
     }
   }
-  EXPECT_GT(LaunchOfGate(1, 1024, 2).tokens_per_block, 0);
-  EXPECT_EQ(LaunchOfGate(1, 100000, 1).tokens_per_block, 0);
+  EXPECT_GT(LaunchOfGate(1, 1024, 2, kGateCounts).tokens_per_block, 0);
+  EXPECT_EQ(LaunchOfGate(1, 100000, 1, kGateCounts).tokens_per_block, 0);
 }
 
 TEST(CudaLaunchTest, TilesCoverTheMatrix) {
