@@ -39,11 +39,11 @@ for program in cmake ninja nvcc; do
   command -v "$program" > /dev/null || fail "$program is not installed"
 done
 
-cmake --preset gpu ${deps:+-D "CMAKE_PREFIX_PATH=$deps/usr"} > build-gpu.log 2>&1 || {
-  tail -n 20 build-gpu.log >&2
-  fail "cmake could not configure build-gpu/ (its last lines are above, all of them in build-gpu.log)"
+mkdir -p build-gpu
+cmake --preset gpu ${deps:+-D "CMAKE_PREFIX_PATH=$deps/usr"} > build-gpu/configure.log 2>&1 || {
+  tail -n 20 build-gpu/configure.log >&2
+  fail "cmake could not configure build-gpu/ (its last lines are above, all of them in build-gpu/configure.log)"
 }
-rm -f build-gpu.log
 cmake --build build-gpu --parallel "$(nproc)" --target gpu_test gpu_bench kernels_on_cpu_test ||
   fail "the build in build-gpu/ failed (the first error is above)"
 
