@@ -17,16 +17,20 @@ if(MOEPLAN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER
       "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       "${MOEPLAN_CCACHE}")
-  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endif()
 
 find_package(Threads REQUIRED)
 
 add_library(moeplan_settings INTERFACE)
 target_include_directories(moeplan_settings INTERFACE "${PROJECT_SOURCE_DIR}")
-target_compile_options(moeplan_settings INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
+target_compile_options(moeplan_settings INTERFACE
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wno-missing-field-initializers>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>)
 if(MOEPLAN_WERROR)
-  target_compile_options(moeplan_settings INTERFACE -Werror)
+  target_compile_options(moeplan_settings INTERFACE
+    $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>
+    "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Werror all-warnings>")
 endif()
 if(MOEPLAN_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/host_and_device.h"
+
 namespace moeplan {
 
 enum class ElementType { kFloat32, kBfloat16 };
@@ -17,10 +19,12 @@ struct ChunkUnits {
   bool equal = true;
   int32_t first[kMost + 1] = {};
 };
-inline int FirstUnit(const ChunkUnits& units, int chunk) { return units.equal ? chunk : units.first[chunk]; }
-inline int UnitsOf(const ChunkUnits& units, int chunk) { return FirstUnit(units, chunk + 1) - FirstUnit(units, chunk); }
-inline int AllUnits(const ChunkUnits& units) { return FirstUnit(units, units.chunks); }
-inline int ChunkOfUnit(const ChunkUnits& units, int unit) {
+MOEPLAN_HD inline int FirstUnit(const ChunkUnits& units, int chunk) { return units.equal ? chunk : units.first[chunk]; }
+MOEPLAN_HD inline int UnitsOf(const ChunkUnits& units, int chunk) {
+  return FirstUnit(units, chunk + 1) - FirstUnit(units, chunk);
+}
+MOEPLAN_HD inline int AllUnits(const ChunkUnits& units) { return FirstUnit(units, units.chunks); }
+MOEPLAN_HD inline int ChunkOfUnit(const ChunkUnits& units, int unit) {
   if (units.equal) return unit;
   int chunk = 0;
   while (units.first[chunk + 1] <= unit) ++chunk;
@@ -47,14 +51,16 @@ struct CellLayout {
   ChunkUnits units;
 };
 
-inline int CellsOfPiece(const CellLayout& cells) { return cells.blocks / cells.pieces * cells.cells_per_block; }
+MOEPLAN_HD inline int CellsOfPiece(const CellLayout& cells) {
+  return cells.blocks / cells.pieces * cells.cells_per_block;
+}
 
 // How many counts there are for a buffer, those of other pieces included.
 inline size_t CountsOf(const CellLayout& cells) {
   return static_cast<size_t>(CellsOfPiece(cells)) / cells.repeat * cells.counted_pieces;
 }
 
-inline int64_t RowsOfCell(const CellLayout& cells, int cell) {
+MOEPLAN_HD inline int64_t RowsOfCell(const CellLayout& cells, int cell) {
   if (cells.counts == nullptr) {
     if (cells.chunk_stride == 0) return cells.rows_per_cell;
     return cells.rows_per_cell * UnitsOf(cells.units, static_cast<int>(cell / cells.chunk_stride % cells.units.chunks));
@@ -66,12 +72,23 @@ inline int64_t RowsOfCell(const CellLayout& cells, int cell) {
       .counts[(block * cells.counted_pieces + piece) * cells.cells_per_block + in_piece % cells.cells_per_block];
 }
 
+// Where a cell begins if all cells before it are full.
+MOEPLAN_HD inline int64_t FirstRowWhenFull(const CellLayout& cells, int64_t cell) {
+  if (cells.chunk_stride == 0) return cell * cells.rows_per_cell;
+  const int64_t all_chunks = cells.chunk_stride * cells.units.chunks, in_chunks = cell % all_chunks;
+  const int chunk = static_cast<int>(in_chunks / cells.chunk_stride);
+  const int64_t units = cell / all_chunks * cells.chunk_stride * AllUnits(cells.units) +
+                        FirstUnit(cells.units, chunk) * cells.chunk_stride +
+                        in_chunks % cells.chunk_stride * UnitsOf(cells.units, chunk);
+  return units * cells.rows_per_cell;
+}
+
 // Where the cells of a piece of counted rows begin.
-inline int64_t FirstRowOfPiece(const CellLayout& cells, int piece) {
+MOEPLAN_HD inline int64_t FirstRowOfPiece(const CellLayout& cells, int piece) {
   return static_cast<int64_t>(FirstUnit(cells.units, piece)) * CellsOfPiece(cells) * cells.rows_per_cell;
 }
 
-inline int64_t RowsOfBlock(const CellLayout& cells, int block) {
+MOEPLAN_HD inline int64_t RowsOfBlock(const CellLayout& cells, int block) {
   if (cells.counts == nullptr && cells.chunk_stride == 0) {
     return static_cast<int64_t>(cells.cells_per_block) * cells.rows_per_cell;
   }
@@ -98,7 +115,7 @@ struct SlotPlace {
   int row = 0;        // Within the cell.
 };
 
-inline SlotPlace PlaceOf(const SlotAddress& address, int expert, int block, int slot) {
+MOEPLAN_HD inline SlotPlace PlaceOf(const SlotAddress& address, int expert, int block, int slot) {
   const int units = AllUnits(address.units);
   const int parts = address.tensor_parts * units;
   const int tensor = slot % parts / units;
@@ -115,7 +132,7 @@ inline SlotPlace PlaceOf(const SlotAddress& address, int expert, int block, int 
 }
 
 // How many of `slots` slots, dealt to the units of all chunks, chunk number `chunk` gets.
-inline int32_t SlotsOfChunk(int32_t slots, const ChunkUnits& units, int chunk) {
+MOEPLAN_HD inline int32_t SlotsOfChunk(int32_t slots, const ChunkUnits& units, int chunk) {
   const int all = AllUnits(units), own = UnitsOf(units, chunk), left = slots % all - FirstUnit(units, chunk);
   return slots / all * own + (left < 0 ? 0 : left < own ? left : own);
 }

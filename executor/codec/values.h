@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "executor/host_and_device.h"
+#include "models/host_and_device.h"
 
 namespace moeplan {
 

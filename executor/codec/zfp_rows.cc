@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 
+#include "executor/codec/zfp_block.h"
 #include "models/check.h"
 #include "models/workload/codec.h"
 
@@ -17,8 +18,6 @@ namespace moeplan {
 namespace {
 
 constexpr size_t kBlockBytes = 4;
-// A block whose first bit is 0 is all zeros, and libzfp leaves the other bits 0 too: room to say "not finite".
-constexpr uint32_t kNotFinite = 0xfffffffe;
 
 // libzfp writes 64-bit words; blocks of 32 bits fill their halves in order.
 static_assert(std::endian::native == std::endian::little);
@@ -50,7 +49,7 @@ class LibraryRows final : public ZfpRows {
     zfp_stream_flush(stream_.get());
     std::memcpy(encoded, words_.data(), blocks_ * kBlockBytes);
     for (int block = 0; block < blocks_; ++block) {
-      if (!IsFinite(row, block)) std::memcpy(encoded + block * kBlockBytes, &kNotFinite, kBlockBytes);
+      if (!IsFinite(row, block)) std::memcpy(encoded + block * kBlockBytes, &kZfpNotFinite, kBlockBytes);
     }
   }
 
@@ -60,7 +59,7 @@ class LibraryRows final : public ZfpRows {
     for (int block = 0; block < blocks_; ++block) {
       float* const values = row + block * kZfpBlock;
       zfp_decode_partial_block_strided_float_1(stream_.get(), values, Values(block), 1);
-      if (std::memcmp(encoded + block * kBlockBytes, &kNotFinite, kBlockBytes) == 0) {
+      if (std::memcmp(encoded + block * kBlockBytes, &kZfpNotFinite, kBlockBytes) == 0) {
         std::fill_n(values, Values(block), std::numeric_limits<float>::quiet_NaN());
       }
     }

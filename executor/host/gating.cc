@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "executor/layer/mix.h"
@@ -12,32 +10,13 @@
 namespace moeplan {
 namespace {
 
-// Eight running sums: wide enough to vectorise, and always added up in the same order.
 float Dot(const float* a, const float* b, size_t count) {
-  constexpr size_t kLanes = 8;
-  float lanes[kLanes] = {};
+  float lanes[kLogitLanes] = {};
   size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
+  for (; i + kLogitLanes <= count; i += kLogitLanes) {
+    for (size_t lane = 0; lane < kLogitLanes; ++lane) lanes[lane] = AddProduct(lanes[lane], a[i + lane], b[i + lane]);
   }
-  float sum = std::accumulate(std::begin(lanes), std::end(lanes), 0.0F);
-  for (; i < count; ++i) sum += a[i] * b[i];
-  return sum;
-}
-
-void ChooseLargest(std::span<const float> probabilities, std::span<float> logits, std::span<int32_t> experts,
-                   std::span<float> weights) {
-  float chosen = 0;
-  for (size_t choice = 0; choice < experts.size(); ++choice) {
-    const auto best = std::ranges::max_element(logits);
-    experts[choice] = static_cast<int32_t>(best - logits.begin());
-    weights[choice] = probabilities[experts[choice]];
-    chosen += weights[choice];
-    *best = -std::numeric_limits<float>::infinity();
-  }
-  if (experts.size() > 1) {
-    for (float& weight : weights) weight /= chosen;
-  }
+  return LogitOfLanes(lanes, a + i, b + i, static_cast<int>(count - i));
 }
 
 constexpr uint64_t kDrawSeed = 0x6d6f65706c616e;
@@ -69,27 +48,19 @@ void GateLogits(std::span<const float> token, std::span<const float> gate_weight
 }
 
 GateScore Softmax(std::span<const float> logits, std::span<float> probabilities) {
-  const float highest = *std::ranges::max_element(logits);
-  float all = 0;
-  for (size_t expert = 0; expert < logits.size(); ++expert) {
-    probabilities[expert] = std::exp(logits[expert] - highest);
-    all += probabilities[expert];
-  }
-  double mean = 0;  // Of logit - highest.
-  for (size_t expert = 0; expert < logits.size(); ++expert) {
-    probabilities[expert] /= all;
-    mean += static_cast<double>(probabilities[expert]) * (logits[expert] - highest);
-  }
-  const double log_all = std::log(static_cast<double>(all));
-  return {.largest_probability = 1 / all, .log_sum_exp = highest + log_all, .entropy = log_all - mean};
+  return SoftmaxOf(logits.data(), static_cast<int>(logits.size()), probabilities.data());
 }
 
-void ChooseExperts(GateKind gate, const GatedToken& token, std::span<float> logits, std::span<int32_t> experts,
+void ChooseExperts(GateKind gate, const GatedToken& token, std::span<const float> logits, std::span<int32_t> experts,
                    std::span<float> weights) {
   switch (gate) {
     case GateKind::kTopK:
     case GateKind::kSwitch:
-    case GateKind::kBatchPrioritized: return ChooseLargest(token.probabilities, logits, experts, weights);
+    case GateKind::kBatchPrioritized: {
+      const int choices = static_cast<int>(experts.size());
+      ChooseLargestLogits(logits.data(), static_cast<int>(logits.size()), choices, experts.data());
+      return WeighChosen(token.probabilities.data(), experts.data(), choices, weights.data());
+    }
     case GateKind::kRandom:
     case GateKind::kHash:
       DrawExperts(gate == GateKind::kHash ? HashOf(token.row) : Mix(kDrawSeed + token.index), logits.size(), experts);
@@ -100,25 +71,19 @@ void ChooseExperts(GateKind gate, const GatedToken& token, std::span<float> logi
   MOEPLAN_CHECK(false && "experts choose here, not tokens");
 }
 
+WeightKind WeightsOf(GateKind gate, int choices) {
+  if (gate == GateKind::kRandom || gate == GateKind::kHash) return WeightKind::kFixed;
+  return gate != GateKind::kExpertChoice && choices > 1 ? WeightKind::kAmongChosen : WeightKind::kAmongAll;
+}
+
 void LogitGradients(GateKind gate, std::span<const float> probabilities, const ChosenExperts& chosen,
                     std::span<const float> weight_gradients, std::span<float> logit_gradients) {
-  std::ranges::fill(logit_gradients, 0.0F);
-  if (gate == GateKind::kRandom || gate == GateKind::kHash) return;
-  const auto [experts, weights] = chosen;
-  const float mean = std::inner_product(weights.begin(), weights.end(), weight_gradients.begin(), 0.0F);
-  if (gate != GateKind::kExpertChoice && experts.size() > 1) {
-    // Renormalised weights are a softmax over the chosen logits.
-    for (size_t choice = 0; choice < experts.size(); ++choice) {
-      logit_gradients[experts[choice]] = weights[choice] * (weight_gradients[choice] - mean);
-    }
-    return;
-  }
-  // Weights are probabilities among all experts.
-  for (size_t expert = 0; expert < probabilities.size(); ++expert)
-    logit_gradients[expert] = -probabilities[expert] * mean;
-  for (size_t choice = 0; choice < experts.size(); ++choice) {
-    logit_gradients[experts[choice]] += weights[choice] * weight_gradients[choice];
-  }
+  const ChoiceGradients choices = {.experts = chosen.experts.data(),
+                                   .weights = chosen.weights.data(),
+                                   .gradients = weight_gradients.data(),
+                                   .choices = static_cast<int>(chosen.experts.size())};
+  LogitGradientsOf(WeightsOf(gate, choices.choices), probabilities.data(), static_cast<int>(probabilities.size()),
+                   choices, logit_gradients.data());
 }
 
 void FindSlopes(const Layer& layer, std::span<const int32_t> pair_counts, int tokens, RouterLossSlopes& slopes) {
@@ -134,11 +99,8 @@ void FindSlopes(const Layer& layer, std::span<const int32_t> pair_counts, int to
 
 void AddRouterLossGradients(const RouterLossSlopes& slopes, const GateScore& score,
                             std::span<const float> probabilities, std::span<float> logit_gradients) {
-  const float mean = std::inner_product(probabilities.begin(), probabilities.end(), slopes.probability.begin(), 0.0F);
-  const float of_log_sum_exp = slopes.log_sum_exp * static_cast<float>(score.log_sum_exp);
-  for (size_t expert = 0; expert < probabilities.size(); ++expert) {
-    logit_gradients[expert] += probabilities[expert] * (slopes.probability[expert] - mean + of_log_sum_exp);
-  }
+  AddLossGradients(probabilities.data(), static_cast<int>(probabilities.size()), slopes.probability.data(),
+                   slopes.log_sum_exp, static_cast<float>(score.log_sum_exp), logit_gradients.data());
 }
 
 }  // namespace moeplan

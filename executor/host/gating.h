@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "executor/gate_scores.h"
 #include "models/workload/workload.h"
 
 namespace moeplan {
@@ -13,12 +14,6 @@ namespace moeplan {
 // The scores of one token row: dot products in a fixed order, the same bits whatever else is in the batch.
 void GateLogits(std::span<const float> token, std::span<const float> gate_weight, std::span<float> logits);
 
-// What the probabilities of one token are like as a whole.
-struct GateScore {
-  float largest_probability = 0;
-  double log_sum_exp = 0;
-  double entropy = 0;  // In nats.
-};
 // `probabilities` are the softmax of `logits` over all experts.
 GateScore Softmax(std::span<const float> logits, std::span<float> probabilities);
 
@@ -34,14 +29,15 @@ struct GatedToken {
 //                                     renormalised to sum 1 when k > 1.
 //   RANDOM, HASH  k different experts drawn uniformly, with a hash of the token's index in the source batch or of the
 //                 bits of its row for a key, so that a slice draws what the whole batch draws. The weight is 1/k.
-// `logits` is used as scratch.
-void ChooseExperts(GateKind gate, const GatedToken& token, std::span<float> logits, std::span<int32_t> experts,
+void ChooseExperts(GateKind gate, const GatedToken& token, std::span<const float> logits, std::span<int32_t> experts,
                    std::span<float> weights);
 
 struct ChosenExperts {
   std::span<const int32_t> experts;
   std::span<const float> weights;
 };
+// What the weights of a gate are that chooses so many experts of a token.
+WeightKind WeightsOf(GateKind gate, int choices);
 // The gradients of all logits of a token from those of its weights; 0 for RANDOM and HASH, whose weights are fixed.
 // `probabilities` are the softmax of its logits. With EXPERT_CHOICE the experts are all, and the gradient of a weight
 // that no expert took is 0.

@@ -1,55 +1,12 @@
 #include "models/workload/expert.h"
 
-#include <cmath>
 #include <deque>
-#include <numbers>
 
 #include "models/check.h"
+#include "models/workload/expert_functions.h"
 
 namespace moeplan {
 namespace {
-
-struct Gelu {
-  static constexpr int kMatrices = 2;
-  template <typename T>
-  static constexpr T kInverseSqrt2 = std::numbers::sqrt2_v<T> / 2;
-  template <typename T>
-  static constexpr T kInverseSqrt2Pi = std::numbers::inv_sqrtpi_v<T>* kInverseSqrt2<T>;
-
-  template <typename T>
-  static T Hidden(T up, T) {
-    return up * T(0.5) * (1 + std::erf(up * kInverseSqrt2<T>));
-  }
-  template <typename T>
-  static T UpSlope(T up, T) {
-    return T(0.5) * (1 + std::erf(up * kInverseSqrt2<T>)) + up * kInverseSqrt2Pi<T> * std::exp(T(-0.5) * up * up);
-  }
-  template <typename T>
-  static T GateUpSlope(T, T) {
-    return 0;
-  }
-};
-
-struct SwiGlu {
-  static constexpr int kMatrices = 3;
-  template <typename T>
-  static T Silu(T x) {
-    return x / (1 + std::exp(-x));
-  }
-  template <typename T>
-  static T Hidden(T up, T gate_up) {
-    return up * Silu(gate_up);
-  }
-  template <typename T>
-  static T UpSlope(T, T gate_up) {
-    return Silu(gate_up);
-  }
-  template <typename T>
-  static T GateUpSlope(T up, T gate_up) {
-    const T sigmoid = 1 / (1 + std::exp(-gate_up));
-    return up * sigmoid * (1 + gate_up * (1 - sigmoid));
-  }
-};
 
 std::deque<OwnExpert>& OwnExperts() {
   static std::deque<OwnExpert> own;

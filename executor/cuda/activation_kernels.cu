@@ -1,0 +1,112 @@
+#include "executor/cuda/access.cuh"
+#include "executor/cuda/activation_kernels.h"
+#include "executor/cuda/errors.h"
+#include "executor/cuda/launch.h"
+#include "executor/cuda/start.cuh"
+#include "models/workload/expert_functions.h"
+
+namespace moeplan::cuda {
+namespace {
+
+// Calls visit(expert, row, first column) for every access of `kCount` columns of "up".
+template <int kCount, typename Visit>
+__device__ void ForEachAccess(const ActivationRows& args, const ItemLaunch& launch, Visit visit) {
+  const int accesses_per_row = args.hidden / kCount;
+  for (int item = static_cast<int>(blockIdx.y); item < args.count; item += static_cast<int>(gridDim.y)) {
+    const auto [cell, expert] = args.cells[item];
+    const int64_t first_row = args.rows.FirstRowOf(cell),
+                  accesses = RowsOfCell(args.rows.cells, cell) * accesses_per_row;
+#pragma unroll 2
+    for (int64_t i = launch.FirstAccess(blockIdx.x, threadIdx.x); i < accesses; i += launch.AccessStride()) {
+      visit(expert, first_row + i / accesses_per_row, static_cast<int>(i % accesses_per_row) * kCount);
+    }
+  }
+}
+
+template <int kCount>
+__device__ void AddBias(const float* biases, int64_t first, float (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values[i] += biases[first + i];
+}
+
+template <typename Function, typename Element, int kCount>
+__global__ void ForwardKernel(ActivationRows args, ActivationBiases biases, Element* out, ItemLaunch launch) {
+  constexpr bool kGated = Function::kMatrices == 3;
+  ForEachAccess<kCount>(args, launch, [&](int expert, int64_t row, int column) {
+    auto* const at = reinterpret_cast<Element*>(args.rows.data) + row * (kGated ? 2 : 1) * args.hidden + column;
+    const int64_t bias = static_cast<int64_t>(expert) * args.hidden + column;
+    float up[kCount], gate_up[kCount] = {}, hidden[kCount];
+    LoadValues(at, up);
+    if (kGated) LoadValues(at + args.hidden, gate_up);
+    if (biases.up != nullptr) {
+      AddBias(biases.up, bias, up);
+      StoreValues(up, at);
+      if (kGated) AddBias(biases.gate_up, bias, gate_up);
+      if (kGated) StoreValues(gate_up, at + args.hidden);
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) hidden[i] = Function::Hidden(up[i], gate_up[i]);
+    StoreValues(hidden, out + row * args.hidden + column);
+  });
+}
+
+template <typename Function, typename Element, int kCount>
+__global__ void GradientKernel(ActivationRows args, const Element* out_gradient, Element* in_gradient,
+                               ItemLaunch launch) {
+  constexpr bool kGated = Function::kMatrices == 3;
+  ForEachAccess<kCount>(args, launch, [&](int, int64_t row, int column) {
+    const int64_t at = row * (kGated ? 2 : 1) * args.hidden + column;
+    const auto* const in = reinterpret_cast<const Element*>(args.rows.data) + at;
+    float up[kCount], gate_up[kCount] = {}, gradient[kCount];
+    LoadValues(in, up);
+    if (kGated) LoadValues(in + args.hidden, gate_up);
+    LoadValues(out_gradient + row * args.hidden + column, gradient);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float u = up[i], g = gate_up[i];
+      up[i] = gradient[i] * Function::UpSlope(u, g);
+      gate_up[i] = gradient[i] * Function::GateUpSlope(u, g);
+    }
+    StoreValues(up, in_gradient + at);
+    if (kGated) StoreValues(gate_up, in_gradient + at + args.hidden);
+  });
+}
+
+// Calls function(Function{}, Element{}, elements per access, launch), unless there is nothing to do.
+template <typename Launch>
+void ForFunction(const ActivationRows& args, const std::byte* other, const std::byte* third, Launch function) {
+  const RowShape shape = {.type = args.type, .columns = args.hidden};
+  const int elements = ElementsPerAccess(shape.element_bytes(), shape.row_bytes(), {args.rows.data, other, third});
+  ForElements(args.type, elements, [&]<typename Element>(Element element, auto count) {
+    const int accesses_per_row = args.hidden / decltype(count)::value;
+    const ItemLaunch launch =
+        LaunchOfItems(args.count, static_cast<int64_t>(args.rows.cells.rows_per_cell) * accesses_per_row);
+    if (launch.blocks_x == 0) return;
+    args.gated ? function(SwiGlu{}, element, count, launch) : function(Gelu{}, element, count, launch);
+  });
+}
+
+}  // namespace
+
+Status Activate(const ActivationRows& args, const ActivationBiases& biases, std::byte* out, cudaStream_t stream) {
+  ForFunction(args, out, nullptr,
+              [&]<typename Function, typename Element>(Function, Element, auto count, const ItemLaunch& launch) {
+                Start(ForwardKernel<Function, Element, decltype(count)::value>,
+                      {dim3(launch.blocks_x, launch.blocks_y), kThreads}, stream, args, biases,
+                      reinterpret_cast<Element*>(out), launch);
+              });
+  return LaunchStatus("the activation of experts");
+}
+
+Status ActivationGradient(const ActivationRows& args, const std::byte* out_gradient, std::byte* in_gradient,
+                          cudaStream_t stream) {
+  ForFunction(args, out_gradient, in_gradient,
+              [&]<typename Function, typename Element>(Function, Element, auto count, const ItemLaunch& launch) {
+                Start(GradientKernel<Function, Element, decltype(count)::value>,
+                      {dim3(launch.blocks_x, launch.blocks_y), kThreads}, stream, args,
+                      reinterpret_cast<const Element*>(out_gradient), reinterpret_cast<Element*>(in_gradient), launch);
+              });
+  return LaunchStatus("the gradient of the activation");
+}
+
+}  // namespace moeplan::cuda

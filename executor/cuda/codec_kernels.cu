@@ -1,0 +1,303 @@
+#include "executor/cuda/codec_kernels.h"
+
+#include <cfloat>
+
+#include "executor/codec/zfp_block.h"
+#include "executor/cuda/access.cuh"
+#include "executor/cuda/codec_access.cuh"
+#include "executor/cuda/errors.h"
+#include "executor/cuda/launch.h"
+#include "executor/cuda/start.cuh"
+
+namespace moeplan::cuda {
+namespace {
+
+constexpr int kScaleBytes = sizeof(float);
+constexpr int kCachedAccesses = 4;  // Of a thread: the whole row up to 1,024 accesses.
+
+// Rows of elements beside rows of codes.
+struct CodedRows {
+  PlacedRows elements;
+  std::byte* codes = nullptr;
+  int columns = 0;
+  int64_t code_bytes = 0;  // Of a row.
+
+  template <typename Element>
+  __device__ Element* ElementsOf(int64_t row) const {
+    return reinterpret_cast<Element*>(elements.data) + row * columns;
+  }
+  __device__ std::byte* CodesOf(int64_t row) const { return codes + row * code_bytes; }
+};
+
+// Of the threads that share a row, at most a block.
+__device__ uint32_t LargestOfRow(uint32_t value, int threads_per_row) {
+  __shared__ uint32_t of_warps[kThreads / 32];
+  for (int distance = threads_per_row < 32 ? threads_per_row / 2 : 16; distance > 0; distance /= 2) {
+    value = max(value, __shfl_xor_sync(0xffffffff, value, distance));
+  }
+  if (threads_per_row <= 32) return value;
+  const int warp = static_cast<int>(threadIdx.x) / 32, warps = threads_per_row / 32;
+  if (threadIdx.x % 32 == 0) of_warps[warp] = value;
+  __syncthreads();
+  for (int i = 0; i < warps; ++i) value = max(value, of_warps[warp / warps * warps + i]);
+  __syncthreads();
+  return value;
+}
+
+template <typename Element, int kCount>
+__device__ uint32_t LargestMagnitudeBits(const Access<Element, kCount>& access) {
+  uint32_t largest = 0;
+#pragma unroll
+  for (const Element& element : access.elements) largest = max(largest, BitsOf(ValueOf(element)) & 0x7fffffff);
+  return largest;
+}
+
+template <typename Code, typename Element, int kCount>
+__device__ void StoreScaled(const Access<Element, kCount>& access, float inverse, bool finite, std::byte* codes) {
+  float scaled[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) scaled[i] = ValueOf(access.elements[i]) * inverse;
+  if constexpr (kCount == 1) {
+    *reinterpret_cast<uint8_t*>(codes) = finite ? Code::CodeOf(scaled[0]) : 0;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+      reinterpret_cast<uint32_t*>(codes)[i / 4] = finite ? Code::CodesOf(scaled + i) : 0;
+    }
+  }
+}
+
+template <typename Code, typename Element, int kCount>
+__global__ void EncodeScaledKernel(CodedRows rows, RowLaunch launch) {
+  const int first = launch.FirstAccess(threadIdx.x), stride = launch.AccessStride();
+  const int64_t all_rows = rows.elements.Rows(), own = launch.FirstRow(0, threadIdx.x);
+  // All threads of a block come round as often, because they meet at the barrier.
+  for (int64_t start = launch.FirstRow(blockIdx.x, 0); start < all_rows; start += launch.RowStride()) {
+    const int64_t row = start + own;
+    const int accesses = row < all_rows ? launch.accesses_per_row : 0;
+    const auto* const from = reinterpret_cast<const Access<Element, kCount>*>(rows.ElementsOf<Element>(row));
+    Access<Element, kCount> cached[kCachedAccesses] = {};
+    uint32_t largest = 0;
+#pragma unroll
+    for (int j = 0; j < kCachedAccesses; ++j) {
+      const int i = first + j * stride;
+      if (i < accesses) cached[j] = from[i];
+    }
+#pragma unroll
+    for (int j = 0; j < kCachedAccesses; ++j) largest = max(largest, LargestMagnitudeBits(cached[j]));
+    for (int i = first + kCachedAccesses * stride; i < accesses; i += stride) {
+      largest = max(largest, LargestMagnitudeBits(from[i]));
+    }
+    const float scale = RowScale(LargestOfRow(largest, launch.threads_per_row), Code::kLargest), inverse = 1 / scale;
+    if (row >= all_rows) continue;
+    const bool finite = scale == scale;
+    std::byte* const codes = rows.CodesOf(row) + kScaleBytes;
+    if (first == 0) {
+      *reinterpret_cast<float*>(rows.CodesOf(row)) = scale;
+      for (int64_t i = rows.columns; i < rows.code_bytes - kScaleBytes; ++i) codes[i] = std::byte{0};
+    }
+#pragma unroll
+    for (int j = 0; j < kCachedAccesses; ++j) {
+      const int i = first + j * stride;
+      if (i < accesses) StoreScaled<Code>(cached[j], inverse, finite, codes + i * kCount);
+    }
+    for (int i = first + kCachedAccesses * stride; i < accesses; i += stride) {
+      StoreScaled<Code>(from[i], inverse, finite, codes + i * kCount);
+    }
+  }
+}
+
+// A value next to the largest finite one of the type may lie beyond it once it is scaled back. NaN stays.
+template <typename Element>
+__device__ float Finite(float value) {
+  const float largest = sizeof(Element) == 4 ? FLT_MAX : FloatFromBf16(0x7f7f);
+  const float above = value < -largest ? -largest : value;
+  return above > largest ? largest : above;
+}
+
+template <typename Code, typename Element, int kCount>
+__global__ void DecodeScaledKernel(CodedRows rows, RowLaunch launch) {
+  const int64_t all_rows = rows.elements.Rows();
+  for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < all_rows; row += launch.RowStride()) {
+    const float scale = *reinterpret_cast<const float*>(rows.CodesOf(row));
+    const std::byte* const codes = rows.CodesOf(row) + kScaleBytes;
+#pragma unroll 4
+    for (int i = launch.FirstAccess(threadIdx.x); i < launch.accesses_per_row; i += launch.AccessStride()) {
+      uint8_t own[kCount];
+      if constexpr (kCount == 1) {
+        own[0] = reinterpret_cast<const uint8_t*>(codes)[i];
+      } else {
+#pragma unroll
+        for (int j = 0; j < kCount; j += 4) {
+          // One read for its four uses; from four reads the compiler makes four of a byte each.
+          const uint32_t word = reinterpret_cast<const uint32_t*>(codes)[(i * kCount + j) / 4];
+#pragma unroll
+          for (int k = 0; k < 4; ++k) own[j + k] = static_cast<uint8_t>(word >> (8 * k));
+        }
+      }
+      float values[kCount];
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) values[j] = Finite<Element>(Code::ValueOf(own[j]) * scale);
+      StoreValues(values, rows.ElementsOf<Element>(row) + i * kCount);
+    }
+  }
+}
+
+template <typename Code, typename Element, int kCount>
+__global__ void EncodeHalfKernel(CodedRows rows, RowLaunch launch) {
+  const int64_t all_rows = rows.elements.Rows();
+  for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < all_rows; row += launch.RowStride()) {
+#pragma unroll 4
+    for (int i = launch.FirstAccess(threadIdx.x); i < launch.accesses_per_row; i += launch.AccessStride()) {
+      float values[kCount];
+      LoadValues(rows.ElementsOf<Element>(row) + i * kCount, values);
+      Access<uint16_t, kCount> codes;
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) codes.elements[j] = Code::CodeOf(values[j]);
+      reinterpret_cast<Access<uint16_t, kCount>*>(rows.CodesOf(row))[i] = codes;
+    }
+  }
+}
+
+template <typename Code, typename Element, int kCount>
+__global__ void DecodeHalfKernel(CodedRows rows, RowLaunch launch) {
+  const int64_t all_rows = rows.elements.Rows();
+  for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < all_rows; row += launch.RowStride()) {
+#pragma unroll 4
+    for (int i = launch.FirstAccess(threadIdx.x); i < launch.accesses_per_row; i += launch.AccessStride()) {
+      const auto codes = reinterpret_cast<const Access<uint16_t, kCount>*>(rows.CodesOf(row))[i];
+      float values[kCount];
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) values[j] = Code::ValueOf(codes.elements[j]);
+      StoreValues(values, rows.ElementsOf<Element>(row) + i * kCount);
+    }
+  }
+}
+
+// Accesses are blocks of ZFP where elements are taken one at a time.
+template <typename Element, int kCount>
+__global__ void EncodeZfpKernel(CodedRows rows, RowLaunch launch) {
+  const int64_t all_rows = rows.elements.Rows();
+  for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < all_rows; row += launch.RowStride()) {
+    const Element* const from = rows.ElementsOf<Element>(row);
+    auto* const codes = reinterpret_cast<uint32_t*>(rows.CodesOf(row));
+    for (int i = launch.FirstAccess(threadIdx.x); i < launch.accesses_per_row; i += launch.AccessStride()) {
+      float block[kZfpBlock];
+      if constexpr (kCount == 1) {
+        const int values = min(kZfpBlock, rows.columns - i * kZfpBlock);
+        for (int j = 0; j < kZfpBlock; ++j) block[j] = j < values ? ValueOf(from[i * kZfpBlock + j]) : 0;
+        PadZfpBlock(values, block);
+        codes[i] = ZfpCodeOf(block);
+      } else {
+        float values[kCount];
+        LoadValues(from + i * kCount, values);
+#pragma unroll
+        for (int first = 0; first < kCount; first += kZfpBlock) {
+#pragma unroll
+          for (int j = 0; j < kZfpBlock; ++j) block[j] = values[first + j];
+          codes[(i * kCount + first) / kZfpBlock] = ZfpCodeOf(block);
+        }
+      }
+    }
+  }
+}
+
+template <typename Element, int kCount>
+__global__ void DecodeZfpKernel(CodedRows rows, RowLaunch launch) {
+  const int64_t all_rows = rows.elements.Rows();
+  for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < all_rows; row += launch.RowStride()) {
+    Element* const to = rows.ElementsOf<Element>(row);
+    const auto* const codes = reinterpret_cast<const uint32_t*>(rows.CodesOf(row));
+    for (int i = launch.FirstAccess(threadIdx.x); i < launch.accesses_per_row; i += launch.AccessStride()) {
+      float block[kZfpBlock];
+      if constexpr (kCount == 1) {
+        ZfpValuesOf(codes[i], block);
+        for (int j = 0; j < kZfpBlock && i * kZfpBlock + j < rows.columns; ++j) {
+          to[i * kZfpBlock + j] = ElementOf<Element>(Finite<Element>(block[j]));
+        }
+      } else {
+        float values[kCount];
+#pragma unroll
+        for (int first = 0; first < kCount; first += kZfpBlock) {
+          ZfpValuesOf(codes[(i * kCount + first) / kZfpBlock], block);
+#pragma unroll
+          for (int j = 0; j < kZfpBlock; ++j) values[first + j] = Finite<Element>(block[j]);
+        }
+        StoreValues(values, to + i * kCount);
+      }
+    }
+  }
+}
+
+template <typename Element, int kCount>
+__global__ void CopyRowsKernel(CodedRows rows, bool to_codes, RowLaunch launch) {
+  using Taken = Access<Element, kCount>;
+  const int64_t all_rows = rows.elements.Rows();
+  for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < all_rows; row += launch.RowStride()) {
+    auto* const elements = reinterpret_cast<Taken*>(rows.ElementsOf<Element>(row));
+    auto* const codes = reinterpret_cast<Taken*>(rows.CodesOf(row));
+    const Taken* const from = to_codes ? elements : codes;
+    Taken* const to = to_codes ? codes : elements;
+#pragma unroll 4
+    for (int i = launch.FirstAccess(threadIdx.x); i < launch.accesses_per_row; i += launch.AccessStride())
+      to[i] = from[i];
+  }
+}
+
+template <typename Element, int kCount>
+void Run(Codec codec, const CodedRows& rows, bool encodes, cudaStream_t stream) {
+  const int accesses =
+      codec == Codec::kZfp && kCount == 1 ? (rows.columns + kZfpBlock - 1) / kZfpBlock : rows.columns / kCount;
+  const RowLaunch launch = LaunchOfRows(MostRows(rows.elements.cells), accesses);
+  if (launch.blocks == 0) return;
+  const auto start = [&](auto* kernel) { Start(kernel, {dim3(launch.blocks), kThreads}, stream, rows, launch); };
+  switch (codec) {
+    case Codec::kNone:
+      Start(CopyRowsKernel<Element, kCount>, {dim3(launch.blocks), kThreads}, stream, rows, encodes, launch);
+      return;
+    case Codec::kFp16:
+      return start(encodes ? EncodeHalfKernel<Fp16Code, Element, kCount> : DecodeHalfKernel<Fp16Code, Element, kCount>);
+    case Codec::kBf16:
+      return start(encodes ? EncodeHalfKernel<Bf16Code, Element, kCount> : DecodeHalfKernel<Bf16Code, Element, kCount>);
+    case Codec::kFp8:
+      return start(encodes ? EncodeScaledKernel<Fp8Code, Element, kCount>
+                           : DecodeScaledKernel<Fp8Code, Element, kCount>);
+    case Codec::kInt8:
+      return start(encodes ? EncodeScaledKernel<Int8Code, Element, kCount>
+                           : DecodeScaledKernel<Int8Code, Element, kCount>);
+    case Codec::kZfp: return start(encodes ? EncodeZfpKernel<Element, kCount> : DecodeZfpKernel<Element, kCount>);
+  }
+}
+
+Status StartCodec(Codec codec, const RowShape& shape, const CodedRows& rows, bool encodes, cudaStream_t stream) {
+  RETURN_IF_ERROR(CheckCodec(codec));
+  const int elements = ElementsPerAccess(shape.element_bytes(), shape.row_bytes(), {rows.elements.data, rows.codes});
+  ForElements(shape.type, elements, [&]<typename Element>(Element, auto count) {
+    Run<Element, decltype(count)::value>(CodecOnWire(codec, shape.element_bytes()), rows, encodes, stream);
+  });
+  return LaunchStatus(encodes ? "the codes of rows" : "the rows of codes");
+}
+
+CodedRows RowsOf(Codec codec, const RowShape& shape, const PlacedRows& elements, std::byte* codes) {
+  return {.elements = elements,
+          .codes = codes,
+          .columns = shape.columns,
+          .code_bytes = static_cast<int64_t>(EncodedRowBytes(codec, shape.columns, shape.element_bytes()))};
+}
+
+}  // namespace
+
+Status CheckCodec(Codec codec) {
+  if (codec <= Codec::kZfp) return OkStatus();
+  return Unimplemented(StrCat("codec ", Name(codec), ": it has no kernel; codecs that a program adds run on the host"));
+}
+
+Status Encode(Codec codec, const RowShape& shape, const PlacedRows& in, std::byte* out, cudaStream_t stream) {
+  return StartCodec(codec, shape, RowsOf(codec, shape, in, out), /*encodes=*/true, stream);
+}
+
+Status Decode(Codec codec, const RowShape& shape, const std::byte* in, const PlacedRows& out, cudaStream_t stream) {
+  return StartCodec(codec, shape, RowsOf(codec, shape, out, const_cast<std::byte*>(in)), /*encodes=*/false, stream);
+}
+
+}  // namespace moeplan::cuda

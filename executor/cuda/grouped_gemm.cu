@@ -1,0 +1,233 @@
+#include "executor/cuda/grouped_gemm.h"
+
+#include <cublasLt.h>
+#include <cublas_v2.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "executor/cuda/errors.h"
+#include "executor/cuda/start.cuh"
+
+namespace moeplan::cuda {
+namespace {
+
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // What cuBLAS advises for Hopper.
+constexpr size_t kWorkspaceAlignment = 256;
+
+Status BlasStatus(cublasStatus_t status, const std::string& what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return OkStatus();
+  return InternalError(StrCat(what, ": cuBLAS says ", cublasGetStatusString(status)));
+}
+
+// cuBLAS keeps matrices column by column: what is ours is to it the transposed matrix, so a product's factors change
+// places.
+struct BlasShape {
+  cublasOperation_t first_operation = CUBLAS_OP_N, second_operation = CUBLAS_OP_N;
+  int m = 0, n = 0, k = 0;
+};
+
+BlasShape ShapeFor(const ProductShape& shape, int rows) {
+  switch (shape.kind) {
+    case ProductShape::Kind::kPlain: break;
+    case ProductShape::Kind::kTransposedB:
+      return {.first_operation = CUBLAS_OP_T, .m = shape.columns, .n = rows, .k = shape.inner};
+    case ProductShape::Kind::kTransposedA:
+      return {.second_operation = CUBLAS_OP_T, .m = shape.columns, .n = shape.inner, .k = rows};
+  }
+  return {.m = shape.columns, .n = rows, .k = shape.inner};
+}
+
+cudaDataType_t TypeOf(ElementType type) { return type == ElementType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF; }
+cudaDataType_t ResultTypeOf(const ProductShape& shape) {
+  return shape.kind == ProductShape::Kind::kTransposedA ? CUDA_R_32F : TypeOf(shape.type);
+}
+
+// A layout or description of cuBLASLt, destroyed with the handle.
+template <typename Handle, auto kDestroy>
+struct Destroyed {
+  Handle handle = nullptr;
+
+  Destroyed() = default;
+  Destroyed(const Destroyed&) = delete;
+  Destroyed& operator=(const Destroyed&) = delete;
+  ~Destroyed() {
+    if (handle != nullptr) kDestroy(handle);
+  }
+};
+using MatrixLayout = Destroyed<cublasLtMatrixLayout_t, &cublasLtMatrixLayoutDestroy>;
+using MatmulDescription = Destroyed<cublasLtMatmulDesc_t, &cublasLtMatmulDescDestroy>;
+using Preference = Destroyed<cublasLtMatmulPreference_t, &cublasLtMatmulPreferenceDestroy>;
+
+// Pointers travel to the device as arguments of a kernel, so that no host memory has to outlive the call, and a graph
+// may capture it.
+constexpr int kPointersAtOnce = 128;
+struct Pointers {
+  const void* pointers[kPointersAtOnce];
+};
+__global__ void WritePointersKernel(Pointers from, int count, const void** to) {
+  if (static_cast<int>(threadIdx.x) < count) to[threadIdx.x] = from.pointers[threadIdx.x];
+}
+
+class CublasGemm final : public GroupedGemm {
+ public:
+  explicit CublasGemm(cudaStream_t stream) : stream_(stream) {}
+  CublasGemm(const CublasGemm&) = delete;
+  CublasGemm& operator=(const CublasGemm&) = delete;
+  ~CublasGemm() override {
+    if (blas_ != nullptr) cublasDestroy(blas_);
+    if (lt_ != nullptr) cublasLtDestroy(lt_);
+    cudaFree(workspace_);
+    cudaFree(device_pointers_);
+  }
+
+  Status Init() {
+    RETURN_IF_ERROR(BlasStatus(cublasCreate(&blas_), "cublasCreate"));
+    RETURN_IF_ERROR(BlasStatus(cublasLtCreate(&lt_), "cublasLtCreate"));
+    RETURN_IF_ERROR(StatusOf(cudaMalloc(&workspace_, kWorkspaceBytes), "room for cuBLAS"));
+    RETURN_IF_ERROR(BlasStatus(cublasSetStream(blas_, stream_), "cublasSetStream"));
+    return BlasStatus(cublasSetWorkspace(blas_, workspace_, kWorkspaceBytes), "cublasSetWorkspace");
+  }
+
+  Status Multiply(GroupedMethod method, const ProductShape& shape, std::span<const Product> products) override {
+    products_.clear();
+    std::ranges::copy_if(products, std::back_inserter(products_),
+                         [](const Product& product) { return product.rows > 0; });
+    if (products_.empty() || shape.inner == 0 || shape.columns == 0) return OkStatus();
+    if (method == GroupedMethod::kGrouped && shape.kind != ProductShape::Kind::kTransposedA)
+      return MultiplyGrouped(shape);
+    for (const Product& product : products_) RETURN_IF_ERROR(MultiplyOne(shape, product));
+    return OkStatus();
+  }
+
+ private:
+  Status MultiplyGrouped(const ProductShape& shape) {
+    const int count = static_cast<int>(products_.size());
+    RETURN_IF_ERROR(WritePointers(count));
+    const BlasShape first = ShapeFor(shape, 0);
+    const std::vector<cublasOperation_t> first_operations(count, first.first_operation);
+    const std::vector<cublasOperation_t> second_operations(count, first.second_operation);
+    const std::vector<int> m(count, first.m), k(count, first.k), one(count, 1);
+    std::vector<int> n;
+    for (const Product& product : products_) n.push_back(product.rows);
+    const std::vector<int> b_strides(count, shape.b_stride), a_strides(count, shape.a_stride);
+    const std::vector<int> c_strides(count, shape.c_stride);
+    const std::vector<float> alpha(count, shape.scale), beta(count, shape.adds ? 1.0F : 0.0F);
+    const cudaDataType_t type = TypeOf(shape.type);
+    return BlasStatus(cublasGemmGroupedBatchedEx(blas_, first_operations.data(), second_operations.data(), m.data(),
+                                                 n.data(), k.data(), alpha.data(), device_pointers_ + count, type,
+                                                 b_strides.data(), device_pointers_, type, a_strides.data(),
+                                                 beta.data(), const_cast<void* const*>(device_pointers_ + 2 * count),
+                                                 type, c_strides.data(), count, one.data(), CUBLAS_COMPUTE_32F),
+                      "cublasGemmGroupedBatchedEx");
+  }
+
+  // All a, then all b, then all c.
+  Status WritePointers(int count) {
+    if (3 * count > device_pointer_count_) RETURN_IF_ERROR(GrowPointers(3 * count));
+    std::vector<const void*> pointers;
+    for (const Product& product : products_) pointers.push_back(product.a);
+    for (const Product& product : products_) pointers.push_back(product.b);
+    for (const Product& product : products_) pointers.push_back(product.c);
+    for (int first = 0; first < 3 * count; first += kPointersAtOnce) {
+      const int some = std::min(kPointersAtOnce, 3 * count - first);
+      Pointers from = {};
+      std::copy_n(pointers.begin() + first, some, from.pointers);
+      Start(WritePointersKernel, {dim3(1), kPointersAtOnce}, stream_, from, some, device_pointers_ + first);
+    }
+    return LaunchStatus("the pointers of grouped products");
+  }
+
+  Status GrowPointers(int count) {
+    // The stream may still read the old ones.
+    RETURN_IF_ERROR(StatusOf(cudaStreamSynchronize(stream_), "room for more products"));
+    cudaFree(device_pointers_);
+    device_pointers_ = nullptr;
+    device_pointer_count_ = 0;
+    RETURN_IF_ERROR(StatusOf(cudaMalloc(&device_pointers_, count * sizeof(void*)), "room for more products"));
+    device_pointer_count_ = count;
+    return OkStatus();
+  }
+
+  Status MultiplyOne(const ProductShape& shape, const Product& product) {
+    const BlasShape blas = ShapeFor(shape, product.rows);
+    MatmulDescription description;
+    RETURN_IF_ERROR(BlasStatus(cublasLtMatmulDescCreate(&description.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F), kMatmul));
+    RETURN_IF_ERROR(SetOperation(description, CUBLASLT_MATMUL_DESC_TRANSA, blas.first_operation));
+    RETURN_IF_ERROR(SetOperation(description, CUBLASLT_MATMUL_DESC_TRANSB, blas.second_operation));
+    MatrixLayout first, second, result;
+    const cudaDataType_t type = TypeOf(shape.type);
+    RETURN_IF_ERROR(MakeLayout(type, blas.first_operation, blas.m, blas.k, shape.b_stride, first));
+    RETURN_IF_ERROR(MakeLayout(type, blas.second_operation, blas.k, blas.n, shape.a_stride, second));
+    RETURN_IF_ERROR(MakeLayout(ResultTypeOf(shape), CUBLAS_OP_N, blas.m, blas.n, shape.c_stride, result));
+    ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t algorithm,
+                     ChooseAlgorithm(product, description, first, second, result));
+    const float alpha = shape.scale, beta = shape.adds ? 1 : 0;
+    return BlasStatus(cublasLtMatmul(lt_, description.handle, &alpha, product.b, first.handle, product.a, second.handle,
+                                     &beta, product.c, result.handle, product.c, result.handle, &algorithm, workspace_,
+                                     kWorkspaceBytes, stream_),
+                      kMatmul);
+  }
+
+  static Status SetOperation(MatmulDescription& description, cublasLtMatmulDescAttributes_t which,
+                             cublasOperation_t operation) {
+    return BlasStatus(cublasLtMatmulDescSetAttribute(description.handle, which, &operation, sizeof operation), kMatmul);
+  }
+
+  // Of a matrix that is rows × columns once the operation is done.
+  static Status MakeLayout(cudaDataType_t type, cublasOperation_t operation, int rows, int columns, int stride,
+                           MatrixLayout& layout) {
+    if (operation == CUBLAS_OP_T) std::swap(rows, columns);
+    return BlasStatus(cublasLtMatrixLayoutCreate(&layout.handle, type, rows, columns, stride), kMatmul);
+  }
+
+  // cuBLASLt remembers what it found for a shape.
+  StatusOr<cublasLtMatmulAlgo_t> ChooseAlgorithm(const Product& product, const MatmulDescription& description,
+                                                 const MatrixLayout& first, const MatrixLayout& second,
+                                                 const MatrixLayout& result) const {
+    Preference preference;
+    RETURN_IF_ERROR(BlasStatus(cublasLtMatmulPreferenceCreate(&preference.handle), kMatmul));
+    const auto set = [&](cublasLtMatmulPreferenceAttributes_t which, const auto& value) {
+      return BlasStatus(cublasLtMatmulPreferenceSetAttribute(preference.handle, which, &value, sizeof value), kMatmul);
+    };
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(product.b)));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(product.a)));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(product.c)));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(product.c)));
+    cublasLtMatmulHeuristicResult_t found = {};
+    int count = 0;
+    RETURN_IF_ERROR(BlasStatus(
+        cublasLtMatmulAlgoGetHeuristic(lt_, description.handle, first.handle, second.handle, result.handle,
+                                       result.handle, preference.handle, /*requestedAlgoCount=*/1, &found, &count),
+        kMatmul));
+    if (count == 0) return InternalError("cuBLASLt has no algorithm for a product of experts");
+    return found.algo;
+  }
+
+  // The largest power of two that divides it, as far as cuBLASLt asks.
+  static uint32_t AlignmentOf(const std::byte* pointer) {
+    const auto address = reinterpret_cast<uintptr_t>(pointer) | kWorkspaceAlignment;
+    return static_cast<uint32_t>(address & -address);
+  }
+
+  static constexpr const char* kMatmul = "cublasLtMatmul";
+
+  cudaStream_t stream_;
+  cublasHandle_t blas_ = nullptr;
+  cublasLtHandle_t lt_ = nullptr;
+  void* workspace_ = nullptr;
+  const void** device_pointers_ = nullptr;
+  int device_pointer_count_ = 0;
+  std::vector<Product> products_;  // That have rows.
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Make(cudaStream_t stream) {
+  auto made = std::make_unique<CublasGemm>(stream);
+  RETURN_IF_ERROR(made->Init());
+  return made;
+}
+
+}  // namespace moeplan::cuda

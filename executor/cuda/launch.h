@@ -1,0 +1,81 @@
+// How CUDA kernels are laid over rows: grids, threads, what a thread takes at a time, shared memory. Pure functions
+// and, for host and device, which thread takes what; no CUDA header, so the CPU tests them.
+//
+// Requires counts and sizes of at least 0; a launch of nothing has no block and is not to be made.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+
+#include "models/host_and_device.h"
+
+namespace moeplan::cuda {
+
+// Of every card that there is: the largest grid in x, and in y and z.
+inline constexpr int64_t kMaxGridX = 2147483647;
+inline constexpr int kMaxGridY = 65535;
+// What a kernel has without asking for more.
+inline constexpr size_t kSharedBytes = 48 * 1024;
+
+inline constexpr int kAccessBytes = 16;
+inline constexpr int kThreads = 256;
+
+// How many elements a thread takes at a time: 16 bytes of them where every row begins at a multiple of 16 bytes, else
+// one.
+int ElementsPerAccess(int element_bytes, size_t row_bytes, std::initializer_list<const void*> rows);
+
+// `threads_per_row` neighbouring threads share a row, `rows_per_block` rows a block; what the grid does not cover comes
+// round again.
+struct RowLaunch {
+  unsigned blocks = 0;
+  int threads_per_row = 1;
+  int rows_per_block = kThreads;
+  int accesses_per_row = 0;
+
+  MOEPLAN_HD int64_t FirstRow(unsigned block, unsigned thread) const {
+    return static_cast<int64_t>(block) * rows_per_block + static_cast<int>(thread) / threads_per_row;
+  }
+  MOEPLAN_HD int64_t RowStride() const { return static_cast<int64_t>(blocks) * rows_per_block; }
+  MOEPLAN_HD int FirstAccess(unsigned thread) const { return static_cast<int>(thread) % threads_per_row; }
+  MOEPLAN_HD int AccessStride() const { return threads_per_row; }
+};
+// Rows of `accesses_per_row` accesses each, about four of them a thread.
+RowLaunch LaunchOfRows(int64_t rows, int accesses_per_row);
+// One warp for each of `rows`, whatever its length: for sums over a row.
+RowLaunch LaunchOfWarps(int64_t rows);
+
+// Blocks x over the accesses of an item, blocks y over items; both come round again.
+struct ItemLaunch {
+  unsigned blocks_x = 0, blocks_y = 0;
+
+  MOEPLAN_HD int64_t FirstAccess(unsigned block_x, unsigned thread) const {
+    return static_cast<int64_t>(block_x) * kThreads + thread;
+  }
+  MOEPLAN_HD int64_t AccessStride() const { return static_cast<int64_t>(blocks_x) * kThreads; }
+};
+// `items` of at most `accesses` each, such as the cells of a buffer.
+ItemLaunch LaunchOfItems(int items, int64_t accesses);
+
+// The gate after its logits: so many tokens a block, a thread each, their scores in shared memory.
+struct GateLaunch {
+  int tokens_per_block = 0;  // 0: more experts than a block has room for.
+  int blocks = 0;
+  size_t shared_bytes = 0;
+};
+inline constexpr int kGateThreads = 128;
+// Scores lie so far apart that the threads of a warp, each in its own row, use banks of their own.
+MOEPLAN_HD inline int ScoreStride(int experts) { return experts | 1; }
+// Counts of the block's pairs by expert: of each warp, and of all before.
+inline constexpr int kGateCounts = kGateThreads / 32 + 1;
+// `rows_of_scores` for each token; before them come `counts_per_expert` whole numbers for each expert.
+GateLaunch LaunchOfGate(int tokens, int experts, int rows_of_scores, int counts_per_expert);
+
+// Tiles of a matrix of results.
+struct TileLaunch {
+  unsigned blocks_x = 0, blocks_y = 0;
+};
+// Requires that the columns need no more than kMaxGridY tiles.
+TileLaunch LaunchOfTiles(int64_t rows, int columns, int tile_rows, int tile_columns);
+
+}  // namespace moeplan::cuda

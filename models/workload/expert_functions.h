@@ -1,0 +1,61 @@
+// What stands between the matrices of the experts that we ship, as types for ExpertFunctionOf (expert.h), for host and
+// device alike. T is float or double.
+#pragma once
+
+#include <cmath>
+#include <numbers>
+
+#include "models/host_and_device.h"
+
+namespace moeplan {
+
+// Exact, by erf.
+struct Gelu {
+  static constexpr int kMatrices = 2;
+
+  template <typename T>
+  MOEPLAN_HD static T Hidden(T up, T) {
+    return up * T(0.5) * (1 + std::erf(up * InverseSqrt2<T>()));
+  }
+  template <typename T>
+  MOEPLAN_HD static T UpSlope(T up, T) {
+    constexpr T kInverseSqrt2Pi = std::numbers::inv_sqrtpi_v<T> * InverseSqrt2<T>();
+    return T(0.5) * (1 + std::erf(up * InverseSqrt2<T>())) + up * kInverseSqrt2Pi * std::exp(T(-0.5) * up * up);
+  }
+  template <typename T>
+  MOEPLAN_HD static T GateUpSlope(T, T) {
+    return 0;
+  }
+
+ private:
+  template <typename T>
+  MOEPLAN_HD static constexpr T InverseSqrt2() {
+    return std::numbers::sqrt2_v<T> / 2;
+  }
+};
+
+struct SwiGlu {
+  static constexpr int kMatrices = 3;
+
+  template <typename T>
+  MOEPLAN_HD static T Hidden(T up, T gate_up) {
+    return up * Silu(gate_up);
+  }
+  template <typename T>
+  MOEPLAN_HD static T UpSlope(T, T gate_up) {
+    return Silu(gate_up);
+  }
+  template <typename T>
+  MOEPLAN_HD static T GateUpSlope(T up, T gate_up) {
+    const T sigmoid = 1 / (1 + std::exp(-gate_up));
+    return up * sigmoid * (1 + gate_up * (1 - sigmoid));
+  }
+
+ private:
+  template <typename T>
+  MOEPLAN_HD static T Silu(T x) {
+    return x / (1 + std::exp(-x));
+  }
+};
+
+}  // namespace moeplan

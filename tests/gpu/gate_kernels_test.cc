@@ -1,0 +1,257 @@
+// The gate against the host kernels: choices, slots and counts alike, weights and gradients as near as two machines'
+// exponential functions are.
+#include "executor/cuda/gate_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tests/gpu/on_device.h"
+#include "tests/test_seed.h"
+
+namespace moeplan::cuda {
+namespace {
+
+struct GateCase {
+  Layer layer;
+  GateShape shape;
+  TokenRows tokens;
+  int own_block = 0, capacity = 0;
+  LayerWeights weights;
+  ByteVector input;
+
+  size_t rows() const { return static_cast<size_t>(tokens.blocks) * tokens.rows_per_block; }
+  size_t pairs() const { return rows() * shape.choices; }
+};
+
+// Some rows are equal, so that there are ties between tokens; some experts have equal weights.
+GateCase RandomCase(std::mt19937_64& random, int least_tokens, int most_tokens) {
+  constexpr int kExperts[] = {1, 2, 5, 8, 9, 16, 30, 64, 100};
+  GateCase made;
+  const int experts = kExperts[random() % std::size(kExperts)];
+  const RowShape rows = {.type = RandomType(random), .columns = RandomColumns(random)};
+  const bool is_switch = random() % 3 == 0;
+  made.layer = {.batch = 1,
+                .model_dim = rows.columns,
+                .hidden_dim = 1,
+                .experts = experts,
+                .top_k = is_switch ? 1 : Between(random, 1, std::min(experts, 6)),
+                .capacity_factor = 1,
+                .bytes_per_element = rows.element_bytes(),
+                .gate = is_switch ? GateKind::kSwitch : GateKind::kTopK,
+                .aux_loss_coefficient = 0.5,
+                .z_loss_coefficient = 0.25};
+  made.shape = {.rows = rows, .experts = experts, .choices = made.layer.top_k};
+  made.tokens = {.blocks = Between(random, 1, 3), .rows_per_block = Between(random, least_tokens, most_tokens)};
+  made.tokens.valid_rows =
+      Between(random, random() % 8 == 0 ? 0 : made.tokens.rows_per_block, made.tokens.rows_per_block);
+  made.own_block = Between(random, 0, made.tokens.blocks - 1);
+  made.capacity = Between(random, 1, 1 + made.tokens.rows_per_block * made.shape.choices / experts);
+  made.weights.gate = RandomValues(random, static_cast<size_t>(experts) * rows.columns);
+  std::vector<float> input = RandomValues(random, made.rows() * rows.columns);
+  for (size_t row = 1; row < made.rows(); ++row) {
+    if (random() % 4 == 0) std::copy_n(input.begin(), rows.columns, input.begin() + row * rows.columns);
+  }
+  if (random() % 3 == 0) std::copy_n(made.weights.gate.begin(), rows.columns, made.weights.gate.end() - rows.columns);
+  made.input = ElementBytes(input, rows.type);
+  return made;
+}
+
+// What a gate writes.
+struct Routed {
+  explicit Routed(const GateCase& test)
+      : expert(PoisonedValues<int32_t>(test.pairs())),
+        slot(expert),
+        counts(PoisonedValues<int32_t>(test.shape.experts)),
+        weight(PoisonedValues<float>(test.pairs())),
+        sums(PoisonedValues<double>(RouterSums::Count(test.shape.experts))) {}
+
+  GateArgs ArgsOf(const GateCase& test, std::byte* data) {
+    GateArgs args = {.tokens = test.tokens,
+                     .routing = {expert.data(), slot.data(), weight.data()},
+                     .capacity = test.capacity,
+                     .own_block = test.own_block,
+                     .counts = counts.data(),
+                     .sums = RouterSums::At(sums.data(), test.shape.experts)};
+    args.tokens.data = data;
+    return args;
+  }
+
+  std::vector<int32_t> expert, slot, counts;
+  std::vector<float> weight;
+  std::vector<double> sums;
+};
+
+Routed OnTheHost(GateCase& test) {
+  Routed routed(test);
+  HostReference reference(test.layer, test.weights);
+  reference.kernels().Gate(routed.ArgsOf(test, test.input.data()), reference.stream());
+  reference.Finish();
+  return routed;
+}
+
+Routed OnTheDevice(const GateCase& test) {
+  Routed routed(test);
+  const OnDevice<std::byte> input(test.input);
+  const OnDevice<float> gate_weight(test.weights.gate), weight(routed.weight);
+  const OnDevice<int32_t> expert(routed.expert), slot(routed.slot), counts(routed.counts);
+  const OnDevice<double> sums(routed.sums);
+  const OnDevice<std::byte> scratch(Poisoned(GateScratch::Bytes(test.shape, test.tokens)));
+  GateArgs args = routed.ArgsOf(test, input.data());
+  args.routing = {expert.data(), slot.data(), weight.data()};
+  args.counts = counts.data();
+  args.sums = RouterSums::At(sums.data(), test.shape.experts);
+  EXPECT_EQ(
+      Gate(test.shape, gate_weight.data(), args, GateScratch::At(scratch.data(), test.shape, test.tokens), nullptr),
+      OkStatus());
+  routed.expert = expert.Read();
+  routed.slot = slot.Read();
+  routed.weight = weight.Read();
+  routed.counts = counts.Read();
+  routed.sums = sums.Read();
+  return routed;
+}
+
+void ExpectAllNear(const std::vector<float>& found, const std::vector<float>& expected, double tolerance) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (std::isnan(expected[i]) && std::isnan(found[i])) continue;  // Poison.
+    ASSERT_LE(std::abs(found[i] - expected[i]), tolerance * std::max(1.0F, std::abs(expected[i]))) << "value " << i;
+  }
+}
+
+class GateKernelsTest : public DeviceTest {};
+
+#ifdef MOEPLAN_SANITIZED
+constexpr int kCases = 8;  // Threads of kernels that run on the CPU take turns slowly there.
+#else
+constexpr int kCases = 60;
+#endif
+
+TEST_F(GateKernelsTest, TokensChooseAndPairsTakeSlotsAsOnTheHost) {
+  std::mt19937_64 random(TestSeed());
+  for (int i = 0; i < kCases && !HasFatalFailure(); ++i) {
+    GateCase test = RandomCase(random, 1, i % 4 == 0 ? 900 : 150);
+    const Routed expected = OnTheHost(test), found = OnTheDevice(test);
+    ASSERT_EQ(found.expert, expected.expert) << "case " << i;
+    ASSERT_EQ(found.slot, expected.slot) << "case " << i;
+    ASSERT_EQ(found.counts, expected.counts) << "case " << i;
+    ExpectAllNear(found.weight, expected.weight, 1e-6);
+    for (size_t sum = 0; sum < found.sums.size(); ++sum) {
+      ASSERT_NEAR(found.sums[sum], expected.sums[sum], 1e-5 * std::max(1.0, std::abs(expected.sums[sum]))) << sum;
+    }
+  }
+}
+
+TEST_F(GateKernelsTest, SlotsOfASliceAreThoseThatCapacityLeaves) {
+  std::mt19937_64 random(TestSeed());
+  for (int i = 0; i < kCases && !HasFatalFailure(); ++i) {
+    GateCase test = RandomCase(random, 1, 150);
+    test.tokens.blocks = 1;
+    test.own_block = 0;
+    const int slices = Between(random, 1, 4), own_slice = Between(random, 0, slices - 1);
+    const int experts_per_rank = test.shape.experts % 2 == 0 ? test.shape.experts / 2 : test.shape.experts;
+    const int capacity = test.capacity;
+    const ChunkUnits units = RandomUnits(random);
+    test.capacity = 1 << 30;
+    Routed routed = OnTheHost(test);
+    std::vector<int32_t> all_counts(static_cast<size_t>(slices) * test.shape.experts);
+    for (int32_t& count : all_counts) count = Between(random, 0, capacity);
+    std::ranges::copy(routed.counts, all_counts.begin() + static_cast<int64_t>(own_slice) * test.shape.experts);
+    std::vector<int32_t> send_counts = PoisonedValues<int32_t>(static_cast<size_t>(test.shape.experts) * units.chunks);
+
+    const OnDevice<int32_t> expert(routed.expert), slot(routed.slot), counts(all_counts), sent(send_counts);
+    const OnDevice<double> sums(routed.sums);
+    AssignSlotsArgs args = {.all_counts = all_counts.data(),
+                            .own_slice = own_slice,
+                            .capacity = capacity,
+                            .tokens = test.tokens,
+                            .routing = {routed.expert.data(), routed.slot.data(), routed.weight.data()},
+                            .experts_per_rank = experts_per_rank,
+                            .units = units,
+                            .send_counts = send_counts.data(),
+                            .sums = RouterSums::At(routed.sums.data(), test.shape.experts)};
+    HostReference reference(test.layer, test.weights);
+    reference.kernels().AssignSlots(args, reference.stream());
+    reference.Finish();
+
+    args.all_counts = counts.data();
+    args.routing = {expert.data(), slot.data(), nullptr};
+    args.send_counts = sent.data();
+    args.sums = RouterSums::At(sums.data(), test.shape.experts);
+    ASSERT_EQ(AssignSlots(test.shape, args, nullptr), OkStatus());
+    ASSERT_EQ(slot.Read(), routed.slot) << "case " << i;
+    ASSERT_EQ(sent.Read(), send_counts) << "case " << i;
+    ASSERT_EQ(sums.Read(), routed.sums) << "case " << i;
+  }
+}
+
+TEST_F(GateKernelsTest, GradientsAreThoseOfTheHost) {
+  std::mt19937_64 random(TestSeed());
+  for (int i = 0; i < kCases && !HasFatalFailure(); ++i) {
+    // More tokens than one part of the gradient of the gate's weights sums up, now and then.
+    GateCase test = i % 10 == 0 ? RandomCase(random, 600, 1100) : RandomCase(random, 1, 100);
+    test.tokens.blocks = 1;
+    test.own_block = 0;
+    Routed routed = OnTheHost(test);
+    const ElementType type = test.shape.rows.type;
+    const size_t values = test.rows() * test.shape.rows.columns;
+    std::vector<float> routing_gradient = RandomValues(random, test.pairs());
+    const ByteVector tokens_gradient = ElementBytes(RandomValues(random, values), type);
+    const ByteVector shared_gradient = ElementBytes(RandomValues(random, values), type);
+    const bool has_shared = random() % 2 == 0, has_counts = random() % 2 == 0;
+    std::vector<int32_t> pair_counts(has_counts ? test.shape.experts * Between(random, 1, 3) : 0);
+    for (int32_t& count : pair_counts) count = Between(random, 1, 9);
+
+    ByteVector in_gradient = Poisoned(values * BytesOf(type));
+    std::vector<float> gate_gradient = PoisonedValues<float>(test.weights.gate.size());
+    GateGradientArgs args = {.tokens = test.tokens,
+                             .routing = {routed.expert.data(), routed.slot.data(), routed.weight.data()},
+                             .routing_gradient = routing_gradient.data(),
+                             .tokens_gradient = tokens_gradient.data(),
+                             .shared_gradient = has_shared ? shared_gradient.data() : nullptr,
+                             .in_gradient = in_gradient.data(),
+                             .gate_gradient = gate_gradient.data(),
+                             .batch_tokens = test.tokens.rows_per_block,
+                             .pair_counts = pair_counts};
+    args.tokens.data = test.input.data();
+    HostReference reference(test.layer, test.weights);
+    reference.kernels().GateGradient(args, reference.stream());
+    reference.Finish();
+
+    const OnDevice<std::byte> input(test.input), of_tokens(tokens_gradient), of_shared(shared_gradient);
+    const OnDevice<std::byte> found_in(Poisoned(in_gradient.size()));
+    const OnDevice<std::byte> scratch(Poisoned(GateGradientScratch::Bytes(test.shape, test.tokens)));
+    const OnDevice<float> gate_weight(test.weights.gate), of_routing(routing_gradient), weight(routed.weight);
+    const OnDevice<float> found_gate(PoisonedValues<float>(gate_gradient.size()));
+    const OnDevice<int32_t> expert(routed.expert), slot(routed.slot), counts(pair_counts);
+    args.tokens.data = input.data();
+    args.routing = {expert.data(), slot.data(), weight.data()};
+    args.routing_gradient = of_routing.data();
+    args.tokens_gradient = of_tokens.data();
+    args.shared_gradient = has_shared ? of_shared.data() : nullptr;
+    args.in_gradient = found_in.data();
+    args.gate_gradient = found_gate.data();
+    args.pair_counts = {counts.data(), pair_counts.size()};
+    const WeightKind weights = test.shape.choices > 1 ? WeightKind::kAmongChosen : WeightKind::kAmongAll;
+    const RouterLosses losses = {test.layer.aux_loss_coefficient, test.layer.z_loss_coefficient};
+    ASSERT_EQ(GateGradient(test.shape, weights, losses, gate_weight.data(), args,
+                           GateGradientScratch::At(scratch.data(), test.shape, test.tokens), nullptr),
+              OkStatus());
+    // Against sums of up to 700 products of values of about 1.
+    ExpectAllNear(found_gate.Read(), gate_gradient, 1e-4);
+    ExpectAllNear(ValuesOf(found_in.Read(), type), ValuesOf(in_gradient, type),
+                  type == ElementType::kFloat32 ? 1e-4 : 1e-2);
+  }
+}
+
+TEST_F(GateKernelsTest, AGateWithoutAKernelSaysSo) {
+  EXPECT_EQ(CheckGate(GateKind::kTopK, {.experts = 256}), OkStatus());
+  EXPECT_EQ(CheckGate(GateKind::kHash, {.experts = 8}).code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(CheckGate(GateKind::kTopK, {.experts = 100000}).code(), StatusCode::kInvalidInput);
+}
+
+}  // namespace
+}  // namespace moeplan::cuda
