@@ -39,6 +39,11 @@ GraphBuilder::GraphBuilder(const Workload& workload, const Cluster& cluster, std
   graph_.layout = workload.layout;
   graph_.gpus_per_node = cluster.gpus_per_node;
   graph_.chunk_units = std::move(chunk_units);
+  constexpr size_t kUsual = 64;
+  graph_.tasks.reserve(kUsual);
+  graph_.buffers.reserve(kUsual);
+  writers_.reserve(kUsual);
+  views_.reserve(kUsual);
   CutSlots(sizes_.slots, {});
 }
 
@@ -193,6 +198,7 @@ void GraphBuilder::AddWritersOf(BufferId buffer, std::vector<TaskId>& writers) c
 void GraphBuilder::AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op,
                            BufferId after) {
   std::vector<TaskId> dependencies;
+  dependencies.reserve(8);
   for (const BufferId read : Reads(op)) AddWritersOf(read, dependencies);
   if (after != kNoBuffer) AddWritersOf(after, dependencies);
   const TaskId id = static_cast<TaskId>(graph_.tasks.size());
@@ -206,8 +212,12 @@ void GraphBuilder::AddTask(const std::string& name, TaskKind kind, StreamKind st
   std::ranges::sort(dependencies);
   const auto repeated = std::ranges::unique(dependencies);
   dependencies.erase(repeated.begin(), repeated.end());
-  const std::string in_pass = backward_ ? "grad_" + name : name;
-  graph_.tasks.push_back({.name = chunk_named_ ? StrCat(in_pass, ".", chunk_ + 1) : in_pass,
+  std::string full_name;
+  full_name.reserve(name.size() + sizeof "grad_.1000");
+  if (backward_) full_name = "grad_";
+  full_name += name;
+  if (chunk_named_) full_name.append(".").append(std::to_string(chunk_ + 1));
+  graph_.tasks.push_back({.name = std::move(full_name),
                           .kind = kind,
                           .stream = stream,
                           .chunk = chunk_,

@@ -152,6 +152,7 @@ TaskRange TasksOf(const TaskGraph& graph, Phase phase) {
 
 TaskGraph PartOf(TaskGraph graph, Phase phase) {
   const TaskRange range = TasksOf(graph, phase);
+  if (range.first == 0 && range.end == static_cast<TaskId>(graph.tasks.size())) return graph;
   std::vector<Task> tasks(std::make_move_iterator(graph.tasks.begin() + range.first),
                           std::make_move_iterator(graph.tasks.begin() + range.end));
   for (Task& task : tasks) {

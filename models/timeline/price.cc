@@ -5,17 +5,51 @@
 #include <limits>
 
 namespace moeplan {
+namespace {
+
+std::vector<std::optional<TaskCost>> CostsOf(const TaskGraph& graph) {
+  std::vector<std::optional<TaskCost>> costs;
+  costs.reserve(graph.tasks.size());
+  for (const Task& task : graph.tasks) costs.push_back(CostOf(task, graph));
+  return costs;
+}
+
+// Where no contention was measured, it does not matter who runs beside whom.
+std::vector<ContentionSet> MeasuredContention(const TaskGraph& graph, const std::vector<std::optional<TaskCost>>& costs,
+                                              const Profile& profile) {
+  const auto contended = [](const auto& model) { return model.key.contention != Contention::kNone; };
+  const bool any =
+      std::ranges::any_of(profile.collectives, contended) || std::ranges::any_of(profile.kernels, contended);
+  if (!any) return std::vector<ContentionSet>(graph.tasks.size());
+  std::vector<bool> cost_something;
+  for (const auto& cost : costs) cost_something.push_back(cost.has_value());
+  return PossibleContention(graph, cost_something);
+}
+
+}  // namespace
+
 GraphPricer::GraphPricer(const TaskGraph& graph, const Profile& profile)
-    : graph_(graph), beside_(PossibleContention(graph)), pricer_(profile) {}
+    : graph_(graph), costs_(CostsOf(graph)), beside_(MeasuredContention(graph, costs_, profile)), pricer_(profile) {}
 
 TaskPrice GraphPricer::Price(TaskId task, double size) {
-  const auto cost = CostOf(graph_.tasks[task], size, graph_);
+  const Task& of = graph_.tasks[task];
+  const auto cost = size == of.size ? costs_[task] : CostOf(of, size, graph_);
   if (!cost) return {};
-  auto [known, fresh] = known_.try_emplace({cost->key, cost->size, beside_[task].to_ulong()});
-  if (fresh) known->second = LookUp(*cost, beside_[task]);
-  TaskPrice price = known->second;
-  price.imposes = Imposed(graph_.tasks[task]);
+  TaskPrice price = PriceOf(*cost, beside_[task]);
+  price.imposes = Imposed(of);
   return price;
+}
+
+double GraphPricer::TimeAloneS(TaskId task, double size) {
+  const auto cost = CostOf(graph_.tasks[task], size, graph_);
+  return cost ? pricer_.Price(cost->key, cost->size).time_s : 0;
+}
+
+TaskPrice GraphPricer::PriceOf(const TaskCost& cost, const ContentionSet& beside) {
+  for (const KnownPrice& known : known_) {
+    if (known.cost.size == cost.size && known.beside == beside && known.cost.key == cost.key) return known.price;
+  }
+  return known_.emplace_back(KnownPrice{cost, beside, LookUp(cost, beside)}).price;
 }
 
 TaskPrice GraphPricer::LookUp(const TaskCost& cost, const ContentionSet& beside) {
@@ -59,29 +93,37 @@ constexpr double kRounding = 1e-9;
 
 // `least_cut_s`: of a cost that is cut in pieces, the least that all of them take.
 template <typename LeastCut>
-double WorkAtLeastS(const TaskGraph& graph, const Profile& profile, LeastCut least_cut_s) {
+double WorkAtLeastS(const std::vector<StreamCost>& whole, const Profile& profile, LeastCut least_cut_s) {
   Pricer pricer(profile);
   std::array<double, kStreamKinds> work_s = {};
-  for (const Task& task : graph.tasks) {
-    const auto cost = CostOf(task, graph);
-    if (!cost) continue;
-    const double whole_s = pricer.Price(cost->key, cost->size).time_s;
-    work_s[static_cast<int>(task.stream)] += std::min(whole_s, least_cut_s(*cost, pricer));
+  for (const auto& [cost, stream] : whole) {
+    const double whole_s = pricer.Price(cost.key, cost.size).time_s;
+    work_s[static_cast<int>(stream)] += std::min(whole_s, least_cut_s(cost, pricer));
   }
   return *std::ranges::max_element(work_s) * (1 - kRounding);
 }
 
 }  // namespace
 
-double WorkInPiecesAtLeastS(const TaskGraph& graph, const Profile& profile, int pieces) {
-  return WorkAtLeastS(graph, profile, [&](const TaskCost& cost, Pricer& pricer) {
+std::vector<StreamCost> StreamCosts(const TaskGraph& graph) {
+  std::vector<StreamCost> costs;
+  costs.reserve(graph.tasks.size());
+  for (const Task& task : graph.tasks) {
+    if (const auto cost = CostOf(task, graph)) costs.push_back({*cost, task.stream});
+  }
+  return costs;
+}
+
+double WorkInPiecesAtLeastS(const std::vector<StreamCost>& whole, const Profile& profile, int pieces) {
+  return WorkAtLeastS(whole, profile, [&](const TaskCost& cost, Pricer& pricer) {
     // Slots are dealt out rounded up, so that a piece is never smaller than its share.
     return pieces * pricer.LeastPriceS(cost.key, cost.size / pieces * (1 - kRounding), cost.size);
   });
 }
 
-double WorkInUnequalPiecesAtLeastS(const TaskGraph& graph, const Profile& profile, int pieces, int units) {
-  return WorkAtLeastS(graph, profile, [&](const TaskCost& cost, Pricer& pricer) {
+double WorkInUnequalPiecesAtLeastS(const std::vector<StreamCost>& whole, const Profile& profile, int pieces,
+                                   int units) {
+  return WorkAtLeastS(whole, profile, [&](const TaskCost& cost, Pricer& pricer) {
     std::vector<double> one_s(units + 1), all_s(units + 1, std::numeric_limits<double>::infinity());
     for (int taken = 1; taken <= units; ++taken) {
       // Rounded up, several units can be more than their share, though less than twice as much.

@@ -2,8 +2,7 @@
 #pragma once
 
 #include <array>
-#include <map>
-#include <tuple>
+#include <optional>
 #include <vector>
 
 #include "models/cost/profile.h"
@@ -41,19 +40,27 @@ class GraphPricer {
   GraphPricer(const TaskGraph& graph, const Profile& profile);
 
   TaskPrice Price(TaskId task, double size);
+  double TimeAloneS(TaskId task, double size);
 
   const std::vector<CostKey>& keys() const { return keys_; }
   const Pricer& pricer() const { return pricer_; }
 
  private:
+  struct KnownPrice {
+    TaskCost cost;
+    ContentionSet beside;
+    TaskPrice price;
+  };
+  TaskPrice PriceOf(const TaskCost& cost, const ContentionSet& beside);
   TaskPrice LookUp(const TaskCost& cost, const ContentionSet& beside);
   int IndexOf(const CostKey& key);
 
   const TaskGraph& graph_;
+  const std::vector<std::optional<TaskCost>> costs_;  // Of the graph's own sizes.
   const std::vector<ContentionSet> beside_;
   Pricer pricer_;
   std::vector<CostKey> keys_;
-  std::map<std::tuple<CostKey, double, unsigned long>, TaskPrice> known_;
+  std::vector<KnownPrice> known_;
 };
 
 // Prices every task (task_cost.h says as what). Missing collectives and EXPERT_GEMM make the graph unpriceable; other
@@ -62,12 +69,18 @@ class GraphPricer {
 // contention that the graph's order permits is looked up.
 GraphPrices PriceGraph(const TaskGraph& graph, const Profile& profile);
 
-// The work of the busiest stream where each task of the graph, which is one of one piece, is left whole or cut in
-// `pieces`, whichever takes less: the graph of the same schedule in so many pieces does not end earlier. Missing costs
-// count as none.
-double WorkInPiecesAtLeastS(const TaskGraph& graph, const Profile& profile, int pieces);
+// What the tasks of a graph cost that are not free, and on which stream: all that bounds of its work need.
+struct StreamCost {
+  TaskCost cost;
+  StreamKind stream = StreamKind::kCompute;
+};
+std::vector<StreamCost> StreamCosts(const TaskGraph& graph);
+
+// The work of the busiest stream where each task of a graph of one piece is left whole or cut in `pieces`, whichever
+// takes less: the graph of the same schedule in so many pieces does not end earlier. Missing costs count as none.
+double WorkInPiecesAtLeastS(const std::vector<StreamCost>& whole, const Profile& profile, int pieces);
 
 // The same for pieces of any sizes that are multiples of 1/units.
-double WorkInUnequalPiecesAtLeastS(const TaskGraph& graph, const Profile& profile, int pieces, int units);
+double WorkInUnequalPiecesAtLeastS(const std::vector<StreamCost>& whole, const Profile& profile, int pieces, int units);
 
 }  // namespace moeplan

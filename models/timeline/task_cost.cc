@@ -156,10 +156,13 @@ Contention Imposed(const Task& task) {
 }
 
 std::vector<ContentionSet> PossibleContention(const TaskGraph& graph) {
-  const StreamOrder order(graph);
   std::vector<bool> costs;
-  costs.reserve(graph.tasks.size());
   for (const Task& task : graph.tasks) costs.push_back(CostOf(task, graph).has_value());
+  return PossibleContention(graph, costs);
+}
+
+std::vector<ContentionSet> PossibleContention(const TaskGraph& graph, const std::vector<bool>& costs) {
+  const StreamOrder order(graph);
   std::vector<ContentionSet> beside(graph.tasks.size());
   for (int stream = 0; stream < kStreamKinds; ++stream) {
     const ImposedCounts imposed(graph, costs, order.TasksOf(stream));

@@ -41,5 +41,7 @@ Contention Imposed(const Task& task);
 // For each task, what could run beside it: of all tasks that cost something, those that neither dependencies nor
 // stream order put before or after it.
 std::vector<ContentionSet> PossibleContention(const TaskGraph& graph);
+// The same where it is known which tasks cost something.
+std::vector<ContentionSet> PossibleContention(const TaskGraph& graph, const std::vector<bool>& costs);
 
 }  // namespace moeplan

@@ -23,8 +23,6 @@ namespace moeplan {
 namespace {
 
 constexpr double kRounding = 1e-9;
-// Chunks of unequal sizes are no longer alike, so that their orders are many and nothing is promised of them.
-constexpr int kUnequalOrderNodes = 200;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Search {
@@ -71,8 +69,8 @@ class Search {
     std::vector<double> too_large_bytes;
     bool given_up = false;  // It cannot be built or priced.
     bool has_codec = false;
-    bool fastest_alone = false;      // Is listed.
-    std::optional<TaskGraph> whole;  // In one piece; where it was asked for.
+    bool fastest_alone = false;                    // Is listed.
+    std::optional<std::vector<StreamCost>> whole;  // In one piece; where it was asked for.
     double fastest_s = kNever;
   };
 
@@ -209,7 +207,7 @@ class Search {
     // Of which the fastest alone is listed, one that cannot be it need not be played; with codecs, which are less
     // simple than all that was tried before, one that cannot be the best.
     const double to_beat_s = tried.has_codec ? fastest_s_ : tried.fastest_s;
-    if (tried.has_codec && PiecesOf(knobs) == 1) tried.whole = graph;
+    if (tried.has_codec && PiecesOf(knobs) == 1) tried.whole = StreamCosts(graph);
     if (BoundsHold() && tried.fastest_alone && TaskOrderFloorS(graph, prices.tasks) >= to_beat_s) return OkStatus();
     tried.priced.push_back(MakeCandidate(knobs, std::move(graph), std::move(prices), bytes));
     tried.fastest_s = std::min(tried.fastest_s, tried.priced.back().time_s());
@@ -249,8 +247,8 @@ class Search {
   }
 
   // The floor under all its orders; absent when the budget is spent.
-  std::optional<double> SearchOrderOf(Candidate& candidate, int most_nodes = std::numeric_limits<int>::max()) {
-    const int nodes = std::min(options_.budget_nodes - nodes_, most_nodes);
+  std::optional<double> SearchOrderOf(Candidate& candidate) {
+    const int nodes = options_.budget_nodes - nodes_;
     if (nodes <= 0) return std::nullopt;
     const TaskOrderOutcome found =
         SearchTaskOrder(candidate.graph, candidate.prices.tasks, candidate.played, profile_, nodes);
@@ -290,9 +288,6 @@ class Search {
     if (!best) return;
     of_best->unequal.push_back(*std::move(best));
     fastest_s_ = to_beat_s;
-    Candidate& listed = of_best->unequal.front();
-    const double floor_s = TaskOrderFloorS(listed.graph, listed.prices.tasks);
-    if (!SearchOrderOf(listed, kUnequalOrderNodes)) time_floor_s_ = std::min(time_floor_s_, floor_s);
   }
 
   static Candidate* FastestOf(Tried& tried) {
@@ -327,7 +322,7 @@ class Search {
     if (!tried.whole) {
       StatusOr<TaskGraph> whole = BuildSchedule(WithPieces(tried.variant, 1), workload_, profile_.cluster);
       if (!whole.ok()) return false;
-      tried.whole = PartOf(*std::move(whole), workload_.phase);
+      tried.whole = StreamCosts(PartOf(*std::move(whole), workload_.phase));
     }
     return WorkInUnequalPiecesAtLeastS(*tried.whole, profile_, pieces, kShareUnits) < to_beat_s;
   }

@@ -43,6 +43,7 @@ class Overlap {
 
  private:
   double FloorS(int one, int other) const {
+    if (tasks_[other].empty()) return SumS(WorkBeside(one, other));
     const StreamWork mine = WorkBeside(one, other), theirs = WorkBeside(other, one);
     double floor_s = SumS(mine) + SumS(theirs);
     auto a = mine.begin(), b = theirs.begin();

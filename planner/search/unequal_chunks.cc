@@ -28,8 +28,8 @@ Knobs InChunks(Knobs knobs, const Units& units) {
 class ResizedGraph {
  public:
   ResizedGraph(TaskGraph graph, const Profile& profile)
-      : graph_(std::move(graph)), pricer_(graph_, profile), sizes_(graph_.tasks.size()), priced_(graph_.tasks.size()) {
-    prices_.reserve(priced_.size() * kShareUnits);
+      : graph_(std::move(graph)), pricer_(graph_, profile), sizes_(graph_.tasks.size()), times_s_(graph_.tasks.size()) {
+    for (auto& times_s : times_s_) times_s.fill(-1);
     for (size_t task = 0; task < sizes_.size(); ++task) sizes_[task].fixed = graph_.tasks[task].size;
   }
   ResizedGraph(const ResizedGraph&) = delete;
@@ -54,7 +54,7 @@ class ResizedGraph {
       double& stream_free_s = free_s[static_cast<size_t>(task.stream)];
       double start_s = stream_free_s;
       for (const TaskId before : task.dependencies) start_s = std::max(start_s, ends_s_[before]);
-      stream_free_s = ends_s_[id] = start_s + PriceOf(id, units).time_s;
+      stream_free_s = ends_s_[id] = start_s + TimeOf(id, units);
     }
     return *std::ranges::max_element(free_s);
   }
@@ -62,7 +62,9 @@ class ResizedGraph {
   std::vector<TaskPrice> Prices(const Units& units) {
     std::vector<TaskPrice> prices;
     prices.reserve(sizes_.size());
-    for (size_t id = 0; id < sizes_.size(); ++id) prices.push_back(PriceOf(id, units));
+    for (size_t id = 0; id < sizes_.size(); ++id) {
+      prices.push_back(pricer_.Price(static_cast<TaskId>(id), SizeOf(id, UnitsTaken(id, units))));
+    }
     return prices;
   }
 
@@ -73,21 +75,22 @@ class ResizedGraph {
     double fixed = 0, per_unit = 0;
   };
 
-  const TaskPrice& PriceOf(size_t id, const Units& units) {
-    const Size& size = sizes_[id];
-    const int taken = size.per_unit == 0 ? 0 : units[graph_.tasks[id].chunk];
-    const TaskPrice*& price = priced_[id][taken];
-    if (price == nullptr) {
-      price = &prices_.emplace_back(pricer_.Price(static_cast<TaskId>(id), size.fixed + size.per_unit * taken));
-    }
-    return *price;
+  double TimeOf(size_t id, const Units& units) {
+    const int taken = UnitsTaken(id, units);
+    double& time_s = times_s_[id][taken];
+    if (time_s < 0) time_s = pricer_.TimeAloneS(static_cast<TaskId>(id), SizeOf(id, taken));
+    return time_s;
   }
+
+  int UnitsTaken(size_t id, const Units& units) const {
+    return sizes_[id].per_unit == 0 ? 0 : units[graph_.tasks[id].chunk];
+  }
+  double SizeOf(size_t id, int taken) const { return sizes_[id].fixed + sizes_[id].per_unit * taken; }
 
   const TaskGraph graph_;
   GraphPricer pricer_;
-  std::vector<Size> sizes_;                                        // By task.
-  std::vector<TaskPrice> prices_;                                  // Reserved for all there can be.
-  std::vector<std::array<const TaskPrice*, kShareUnits>> priced_;  // By task and units; null: not yet.
+  std::vector<Size> sizes_;                               // By task.
+  std::vector<std::array<double, kShareUnits>> times_s_;  // By task and units; negative: not yet known.
   std::vector<double> ends_s_;
 };
 

@@ -1,6 +1,6 @@
 // How fast the rules and the joint search of one layer are, on one core.
 //
-//   bin/plan_bench
+//   bin/plan_bench [PLANS [SEARCH]]     plans made for the memory figure; of the searches only this one, by name
 //
 // On the contract's example profile and workload. "Everything on": TRAINING, lossy codecs, and a profile with an entry
 // for all that the search can ask (made-up lines), each all-to-all algorithm, codec and contention among them. Medians.
@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "models/measurement/needs.h"
@@ -86,7 +87,7 @@ Profile EverythingMeasured(const Workload& workload, const Profile& like) {
   return profile;
 }
 
-Status Report(int plans) {
+Status Report(int plans, std::string_view only) {
   const std::string contract = std::string(MOEPLAN_TEST_DATA) + "/contract/";
   ASSIGN_OR_RETURN(const auto profile_message, ReadJsonFile<v1::Profile>(contract + "profile.example.json"));
   ASSIGN_OR_RETURN(const Profile profile, ProfileFromProto(profile_message));
@@ -100,13 +101,16 @@ Status Report(int plans) {
   ReportRule("monta, 64 chunks", 2000, long_loop, profile, MontaRule);
   ReportRule("schemoe", 200, workload, profile, SchemoeRule);
 
-  ReportSearch("as given", 20, workload, profile);
+  const auto report = [&](const char* name, int calls, const Workload& asked, const Profile& known) {
+    if (only.empty() || only == name) ReportSearch(name, calls, asked, known);
+  };
+  report("as given", 20, workload, profile);
   Workload everything = workload;
   everything.phase = Phase::kTraining;
   everything.allow_lossy = true;
   const Profile measured = EverythingMeasured(everything, profile);
-  ReportSearch("lossless, all known", 20, workload, EverythingMeasured(workload, profile));
-  ReportSearch("everything on", 1, everything, measured);
+  report("lossless, all known", 20, workload, EverythingMeasured(workload, profile));
+  report("everything on", 1, everything, measured);
   ReportMemory(workload, profile, plans);
   return OkStatus();
 }
@@ -115,7 +119,7 @@ Status Report(int plans) {
 }  // namespace moeplan
 
 int main(int argc, char** argv) {
-  const moeplan::Status status = moeplan::Report(argc == 2 ? std::atoi(argv[1]) : 2000);
+  const moeplan::Status status = moeplan::Report(argc > 1 ? std::atoi(argv[1]) : 2000, argc > 2 ? argv[2] : "");
   if (!status.ok()) std::fprintf(stderr, "plan_bench: %s\n", status.message().c_str());
   return status.ok() ? 0 : 1;
 }

@@ -118,7 +118,7 @@ TEST(BoundsTest, NoNumberOfPiecesEndsBeforeTheBoundOfOne) {
         const GraphPrices prices = PriceGraph(graph, profile);
         ASSERT_THAT(prices.missing, ::testing::IsEmpty());
         const double time_s = Play(graph, prices.tasks).total_s;
-        const double bound_s = WorkInPiecesAtLeastS(whole, profile, pieces);
+        const double bound_s = WorkInPiecesAtLeastS(StreamCosts(whole), profile, pieces);
         ASSERT_LE(bound_s, time_s * (1 + kRounding)) << Name(variant.family) << " in " << pieces;
         closest = std::max(closest, bound_s / time_s);
       }
@@ -188,7 +188,8 @@ TEST(BoundsTest, UnequalChunksAreThoseThatPlainEnumerationFinds) {
         ASSERT_EQ(weighed, allowed);
         ASSERT_NEAR(found_s, least_s, kRounding * least_s) << Name(variant.family) << " in " << pieces;
         const TaskGraph whole = GraphOf(WithPieces(variant, 1), workload);
-        ASSERT_LE(WorkInUnequalPiecesAtLeastS(whole, profile, pieces, kShareUnits), least_s * (1 + kRounding));
+        ASSERT_LE(WorkInUnequalPiecesAtLeastS(StreamCosts(whole), profile, pieces, kShareUnits),
+                  least_s * (1 + kRounding));
         if (least_s < equal_s * (1 - kRounding)) ++faster;
         ++cases;
       }
