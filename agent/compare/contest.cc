@@ -84,11 +84,14 @@ std::vector<size_t> FinalistsOf(const std::vector<Contender>& contenders) {
 
 v1::ValidatedWorkload Judge(const std::string& name, Contest contest) {
   std::vector<int> graphs;
-  for (const size_t finalist : contest.finalists) graphs.push_back(contest.contenders[finalist].ready);
+  for (const size_t entrant : contest.Entrants()) graphs.push_back(contest.contenders[entrant].ready);
   SetMeasured(contest.contenders, graphs, contest.final_times_s);
   v1::ValidatedWorkload result = Compare(name, contest.contenders);
-  const double chosen_s = contest.contenders[contest.finalists.front()].measured_s;
-  const double fastest_s = contest.contenders[contest.finalists.back()].measured_s;
+  const double chosen_s = contest.contenders.front().measured_s;
+  double fastest_s = chosen_s;
+  for (const size_t entrant : contest.Entrants()) {
+    fastest_s = std::min(fastest_s, contest.contenders[entrant].measured_s);
+  }
   result.set_regret(std::max(0.0, chosen_s / fastest_s - 1));
   if (contest.near_tie) *result.mutable_settlement() = Settle(contest);
   return result;

@@ -42,7 +42,7 @@ void SetMeasured(std::vector<Contender>& contenders, const std::vector<int>& gra
 // The chosen and, where it is another graph, the fastest.
 std::vector<size_t> FinalistsOf(const std::vector<Contender>& contenders);
 
-// The finalists' last rounds replace what was measured of them before, and give the regret. A near tie is settled.
+// The entrants' last rounds replace what was measured of them before, and give the regret. A near tie is settled.
 v1::ValidatedWorkload Judge(const std::string& name, Contest contest);
 
 v1::MeasuredCandidate ToMessage(const Contender& contender);

@@ -1,6 +1,7 @@
 #include "agent/compare/settle.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "agent/compare/run_plan.h"
 #include "models/check.h"
@@ -21,6 +22,13 @@ bool IntervalsMeet(const Plan& chosen, const Plan& other) {
 v1::MeasuredCandidate ToMessage(Contender contender, double measured_s) {
   contender.measured_s = measured_s;
   return ToMessage(contender);
+}
+
+// By how much `other_s` is longer, round by round.
+std::vector<double> LeadsOf(const std::vector<double>& times_s, const std::vector<double>& other_s) {
+  std::vector<double> leads;
+  for (size_t round = 0; round < times_s.size(); ++round) leads.push_back(other_s[round] / times_s[round] - 1);
+  return leads;
 }
 
 std::string Percent(double share) { return StrCat(BriefNumber(100 * share), " %"); }
@@ -44,11 +52,12 @@ v1::Settlement Settle(const Contest& contest) {
   MOEPLAN_CHECK(entrants.size() >= 2 && contest.final_times_s.size() == entrants.size());
   std::vector<double> medians_s;
   for (const std::vector<double>& times_s : contest.final_times_s) medians_s.push_back(Median(times_s));
-  const size_t fastest = std::ranges::min_element(medians_s) - medians_s.begin();
-  const size_t other = fastest > 0 ? 0 : std::min_element(medians_s.begin() + 1, medians_s.end()) - medians_s.begin();
-  std::vector<double> leads;
-  for (size_t round = 0; round < contest.final_times_s[fastest].size(); ++round) {
-    leads.push_back(contest.final_times_s[other][round] / contest.final_times_s[fastest][round] - 1);
+  size_t fastest = std::ranges::min_element(medians_s) - medians_s.begin();
+  size_t other = fastest > 0 ? 0 : std::min_element(medians_s.begin() + 1, medians_s.end()) - medians_s.begin();
+  std::vector<double> leads = LeadsOf(contest.final_times_s[fastest], contest.final_times_s[other]);
+  if (Median(leads) < 0) {  // Round by round it is the other way about.
+    std::swap(fastest, other);
+    leads = LeadsOf(contest.final_times_s[fastest], contest.final_times_s[other]);
   }
   const MedianInterval interval = MedianInterval90(leads);
   v1::Settlement settlement;

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -34,6 +35,8 @@ std::string KnobsText(const Knobs& knobs) {
   if (knobs.partition_degree > 1) text += StrCat(" r=", knobs.partition_degree);
   if (!knobs.chunk_shares.empty()) text += StrCat(" ", RatioOf(knobs.chunk_shares));
   if (knobs.overlapped_gather) text += " SAA";
+  if (knobs.dispatch_codec != Codec::kNone) text += StrCat(" ", Name(knobs.dispatch_codec), " out");
+  if (knobs.combine_codec != Codec::kNone) text += StrCat(" ", Name(knobs.combine_codec), " back");
   return text;
 }
 
@@ -126,10 +129,10 @@ StatusOr<ExpertRouting> ReadRouting(const PlanCommandOptions& options, const Lay
   for (const std::string& path : options.router_traces) RETURN_IF_ERROR(reader->ReadFile(path));
   ExpertRouting routing;
   ASSIGN_OR_RETURN(routing.tokens_per_expert, reader->TokensPerExpert());
-  if (const auto chosen = reader->ExpertsPerToken(); chosen && *chosen != layer.top_k) {
+  if (const auto chosen = reader->ExpertsPerToken(); chosen && std::abs(*chosen - layer.top_k) > 0.005) {
     std::fprintf(
         stderr,
-        "moeplan: --router-trace: a token chose %.3g experts on average, and layer.topK is %d; only the experts' "
+        "moeplan: --router-trace: a token chose %.2f experts on average, and layer.topK is %d; only the experts' "
         "shares are taken from it\n",
         *chosen, layer.top_k);
   }

@@ -65,14 +65,22 @@ class JsonLinesPrinter final : public RowPrinter {
   const Sweep& sweep_;
 };
 
+// "0.25;0.5;0.25".
+std::string SharesText(const std::vector<double>& shares) {
+  std::string text;
+  for (const double share : shares) text += StrCat(text.empty() ? "" : ";", share);
+  return text;
+}
+
 class CsvPrinter final : public RowPrinter {
  public:
   explicit CsvPrinter(const Sweep& sweep) : header_(sweep.paths()), extrapolates_(sweep.extrapolates()) {}
 
   void Begin() override {
-    for (const char* column : {"schedule", "chunks", "partitionDegree", "allToAll", "dispatchCodec", "combineCodec",
-                               "overlappedGather", "predictedTimeS", "lowS", "highS", "communicationTimeS",
-                               "exposedCommunicationS", "computeTimeS", "memoryBytes", "reason"}) {
+    for (const char* column :
+         {"schedule", "chunks", "partitionDegree", "allToAll", "dispatchCodec", "combineCodec", "overlappedGather",
+          "chunkShares", "predictedTimeS", "lowS", "highS", "communicationTimeS", "exposedCommunicationS",
+          "computeTimeS", "memoryBytes", "reason"}) {
       header_.emplace_back(column);
     }
     if (extrapolates_) header_.emplace_back("extrapolated");
@@ -94,8 +102,8 @@ class CsvPrinter final : public RowPrinter {
     for (std::string cell :
          {std::string(Name(knobs.family)), StrCat(knobs.chunks), StrCat(knobs.partition_degree),
           std::string(Name(knobs.all_to_all)), std::string(Name(knobs.dispatch_codec)),
-          std::string(Name(knobs.combine_codec)), StrCat(knobs.overlapped_gather), StrCat(plan.predicted_time_s),
-          StrCat(plan.low_s), StrCat(plan.high_s), StrCat(plan.communication_time_s),
+          std::string(Name(knobs.combine_codec)), StrCat(knobs.overlapped_gather), SharesText(knobs.chunk_shares),
+          StrCat(plan.predicted_time_s), StrCat(plan.low_s), StrCat(plan.high_s), StrCat(plan.communication_time_s),
           StrCat(plan.exposed_communication_s), StrCat(plan.compute_time_s), StrCat(plan.memory_bytes)}) {
       cells.push_back(std::move(cell));
     }

@@ -217,9 +217,10 @@ Status ChunkSharesAllowed(const Knobs& knobs, const Workload& workload) {
   if (knobs.chunk_shares.empty()) return OkStatus();
   const ScheduleDefinition& schedule = DefinitionOf(knobs.family);
   if (schedule.pieces == nullptr || !schedule.unequal_pieces) {
-    return Infeasible(StrCat("found shares, expected none, as ", Name(knobs.family), " cuts no unequal chunks"));
+    return InvalidInput(StrCat("found shares, expected none, as ", Name(knobs.family), " cuts no unequal chunks"));
   }
   const int pieces = PiecesOf(knobs);
+  if (pieces == 1) return InvalidInput("found shares, expected none, as there is one chunk");
   if (static_cast<int>(knobs.chunk_shares.size()) != pieces) {
     return InvalidInput(StrCat("found ", knobs.chunk_shares.size(), " shares, expected ", pieces, ", one for each ",
                                schedule.pieces == &Knobs::chunks ? "chunk" : "partition"));
@@ -228,11 +229,12 @@ Status ChunkSharesAllowed(const Knobs& knobs, const Workload& workload) {
   const auto [by_bytes, by_slots] = LimitsOf(schedule, workload);
   const int all = std::accumulate(units.begin(), units.end(), 0), least = *std::ranges::min_element(units);
   if (all > by_slots) {
-    return Infeasible(StrCat("found units of 1/", all, ", expected no less than 1/", by_slots, ", which is one slot"));
+    return InvalidInput(
+        StrCat("found units of 1/", all, ", expected no less than 1/", by_slots, ", which is one slot"));
   }
   if (all > by_bytes * least) {
-    return Infeasible(StrCat("found a share of ", least, "/", all, ", expected at least 1/",
-                             static_cast<int64_t>(by_bytes), ", as a piece sends minChunkBytes"));
+    return InvalidInput(StrCat("found a share of ", least, "/", all, ", expected at least 1/",
+                               static_cast<int64_t>(by_bytes), ", as a piece sends minChunkBytes"));
   }
   return OkStatus();
 }

@@ -57,9 +57,9 @@ Group ExchangeGroup(Family family);
 // max_chunks; r partitions, such as those of S1, S2 and PIPELINE, at most max_partition_degree; 1 for the others. The
 // smallest message of a piece is at least min_chunk_bytes.
 int MaxPieces(Family family, const Workload& workload);
-// OK, or why the knobs' chunk_shares cannot be: kInfeasible where the family cuts no unequal pieces or the smallest
-// piece would be less than a slot or min_chunk_bytes, kInvalidInput where there is not one share for each piece or they
-// are no shares (models/schedule/chunk_units.h). None are always OK.
+// OK, or kInvalidInput with the reason why the knobs' chunk_shares cannot be: the family cuts no unequal pieces, there
+// is not one share for each of several, they are no shares (models/schedule/chunk_units.h), or the smallest piece would
+// be less than a slot or min_chunk_bytes. None are always OK.
 Status ChunkSharesAllowed(const Knobs& knobs, const Workload& workload);
 // N or r, whichever the family has; 1 where it has neither. And the knobs with as many.
 int PiecesOf(const Knobs& knobs);

@@ -265,7 +265,7 @@ class BufferIds {
   // kNoBuffer does not count.
   BufferIds(std::initializer_list<BufferId> ids) {
     for (const BufferId id : ids) {
-      if (id != kNoBuffer) ids_[count_++] = id;
+      if (id != kNoBuffer) ids_.at(count_++) = id;
     }
   }
   const BufferId* begin() const { return ids_.data(); }

@@ -128,8 +128,8 @@ std::string FlipSentence(const Candidate& best, const Candidate& other) {
   if (!factor) {
     return StrCat(" No speed of ", Describe(*key), " within a factor of 1000 lets ", Describe(other.knobs), " win.");
   }
-  return StrCat(" ", Describe(other.knobs), " wins once ", Describe(*key), " takes ", ThreeDigits(*factor),
-                " times as long as measured.");
+  return StrCat(" ", Describe(other.knobs), " is faster than that once ", Describe(*key), " takes ",
+                ThreeDigits(*factor), " times as long as measured.");
 }
 
 // ---- The baseline.

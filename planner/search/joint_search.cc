@@ -45,8 +45,8 @@ class Search {
     }
     TryCodecs(variants);
     for (const Tried& tried : tried_) ReportTooLarge(tried);
-    SearchOrders();
     TryUnequalChunks();
+    SearchOrders();
     if (workload_.gradient_bytes > 0) AddGradients();
     for (Tried& tried : tried_) List(std::move(tried));
     FoundCandidates found = {.listed = std::move(listed_),
@@ -265,8 +265,8 @@ class Search {
 
   // ---- Unequal chunks.
 
-  // Of each family, of the variant that is fastest in equal chunks. Only the fastest of all is listed, and only where
-  // it wins by more than measurements can tell from none.
+  // Of each family, of the variant that is fastest in equal chunks, in the order of its schedule. Only the fastest of
+  // all is listed, and only where it beats equal ones by more than measurements can tell from none.
   void TryUnequalChunks() {
     std::map<Family, Tried*> by_family;
     Candidate* fastest = nullptr;
@@ -286,8 +286,8 @@ class Search {
       if (TryUnequalChunks(*tried, to_beat_s, best)) of_best = tried;
     }
     if (!best) return;
+    fastest_s_ = best->time_s();
     of_best->unequal.push_back(*std::move(best));
-    fastest_s_ = to_beat_s;
   }
 
   static Candidate* FastestOf(Tried& tried) {
@@ -301,6 +301,7 @@ class Search {
     const auto improved = [&](const Knobs& knobs) {
       StatusOr<std::optional<PricedGraph>> priced = Price(knobs, tried);
       if (priced.ok() && *priced) {
+        --priced_;  // Was counted when it was weighed.
         auto& [graph, prices, bytes] = **priced;
         Candidate candidate = MakeCandidate(knobs, std::move(graph), std::move(prices), bytes);
         if (candidate.time_s() < to_beat_s) {
@@ -338,6 +339,9 @@ class Search {
       for (Candidate& layer : std::exchange(tried.unequal, {})) AddGradients(std::move(layer), tried.unequal);
     }
     if (fastest_s_ == kNever) priced_ = 0;  // None has a price after all.
+    // Its sizes were chosen for the layer alone.
+    for (Tried& tried : tried_)
+      std::erase_if(tried.unequal, [&](const auto& one) { return one.time_s() > fastest_s_; });
   }
 
   void AddGradients(Candidate layer, std::vector<Candidate>& into) {
@@ -395,9 +399,9 @@ FoundCandidates SearchCandidates(const Workload& workload, const Profile& profil
 }
 
 std::string TooLarge(double bytes, const Cluster& cluster) {
-  return StrCat("needs at least ", BriefNumber(bytes), " bytes on a GPU, ",
-                BriefNumber(bytes - cluster.device_memory_bytes), " more than cluster.deviceMemoryBytes, which is ",
-                BriefNumber(cluster.device_memory_bytes));
+  const auto whole = [](double number) { return static_cast<int64_t>(std::ceil(number)); };
+  return StrCat("needs at least ", whole(bytes), " bytes on a GPU, ", whole(bytes - cluster.device_memory_bytes),
+                " more than cluster.deviceMemoryBytes, which is ", whole(cluster.device_memory_bytes));
 }
 
 }  // namespace moeplan

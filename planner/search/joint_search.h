@@ -27,7 +27,7 @@ struct FoundCandidates {
 // Requires a resolved workload and a validated profile of its cluster.
 FoundCandidates SearchCandidates(const Workload& workload, const Profile& profile, const PlanOptions& options);
 
-// "needs at least 2e9 bytes on a GPU, 5e8 more than cluster.deviceMemoryBytes, which is 1.5e9".
+// "needs at least 2000 bytes on a GPU, 500 more than cluster.deviceMemoryBytes, which is 1500".
 std::string TooLarge(double bytes, const Cluster& cluster);
 
 }  // namespace moeplan

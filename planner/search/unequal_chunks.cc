@@ -117,14 +117,16 @@ class Weighing {
 
   int Weigh(double to_beat_s, const std::function<double(const Knobs&)>& improved) {
     if (std::ranges::any_of(graphs_, &ResizedGraph::misses_costs)) return 0;
+    int priced = 0;
     for (const Split& split : splits_) {
       if (split.path_s >= to_beat_s) break;
+      ++priced;
       const std::vector<TaskPrice> prices = split.graph->Prices(split.units);
       const TaskGraph& graph = split.graph->graph();
       if (OverlapFloorS(graph, prices) >= to_beat_s || Play(graph, prices).total_s >= to_beat_s) continue;
       to_beat_s = improved(InChunks(knobs_, split.units));
     }
-    return static_cast<int>(splits_.size());
+    return priced;
   }
 
  private:

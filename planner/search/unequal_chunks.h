@@ -17,7 +17,7 @@ namespace moeplan {
 // written in, and calls improved(knobs with chunk_shares) for each that ends before `to_beat_s`, which falls as it
 // answers: with the time of what it took, or the same where it did not.
 // Exact: splits are left out only where their longest path or their overlap (planner/search/overlap_floor.h) is behind.
-// Requires a resolved workload. Returns how many splits were weighed: 0 where a cost is missing.
+// Requires a resolved workload. Returns how many splits were priced whole: 0 where a cost is missing.
 int WeighUnequalChunks(const Knobs& knobs, const Workload& workload, const Profile& profile, double to_beat_s,
                        const std::function<double(const Knobs& improved)>& improved);
 

@@ -606,8 +606,8 @@ TEST(PlanLayerTest, TheAnswerFlipsWhereTheExplanationSaysItDoes) {
   const Profile profile = SlowCopyProfile();
   const PlanAnswer answer = Answer(SmallWorkload(), profile);
   const std::string family = TextBetween(answer.explanation, "Runner-up: ", " ");
-  const double factor = std::stod(
-      TextBetween(answer.explanation, " wins once ALL_GATHER groupSize 2 ranksPerNode 2 takes ", " times as long"));
+  const double factor = std::stod(TextBetween(
+      answer.explanation, " is faster than that once ALL_GATHER groupSize 2 ranksPerNode 2 takes ", " times as long"));
   const auto with_gathers_scaled = [&](double scale) {
     Profile changed = profile;
     changed.collectives[2] = Line(Over(Collective::kAllGather, {2, 2}), 1e-5 * scale, 8e-10 * scale);
