@@ -69,6 +69,31 @@ Profile AnyProfile(std::mt19937_64& engine, const Workload& workload) {
   return profile;
 }
 
+constexpr int kLimits[] = {4, 16};
+
+// With entries of limited CTAs: collectives a little slower, most of them there, and what they slow down, less.
+Profile WithLimits(std::mt19937_64& engine, Profile profile) {
+  const auto scaled = [&](auto entry, int ctas, double low, double high) {
+    entry.key.ctas = ctas;
+    const double factor = std::uniform_real_distribution(low, high)(engine);
+    for (TimePoint& point : std::get<LogLog>(entry.model.curve).points) point.time_s *= factor;
+    return entry;
+  };
+  const Profile unlimited = profile;
+  for (const int ctas : kLimits) {
+    const bool all = std::bernoulli_distribution(0.8)(engine);
+    for (const CollectiveModel& entry : unlimited.collectives) {
+      if (!all && std::bernoulli_distribution(0.2)(engine)) continue;
+      profile.collectives.push_back(scaled(entry, ctas, 0.95, 1.3));
+    }
+    for (const KernelModel& entry : unlimited.kernels) {
+      if (!IsCommunication(entry.key.contention) || std::bernoulli_distribution(0.3)(engine)) continue;
+      profile.kernels.push_back(scaled(entry, ctas, 0.3, 1));
+    }
+  }
+  return profile;
+}
+
 TaskGraph GraphOf(const Knobs& knobs, const Workload& workload) {
   StatusOr<TaskGraph> graph = BuildSchedule(knobs, workload, kTwoByTwo);
   EXPECT_TRUE(graph.ok()) << graph.status().message();
@@ -199,15 +224,25 @@ TEST(BoundsTest, UnequalChunksAreThoseThatPlainEnumerationFinds) {
 
 TEST(BoundsTest, TheSearchFindsWhatPlainEnumerationFinds) {
   std::mt19937_64 engine(TestSeed());
-  int better = 0;
+  int better = 0, limited = 0, unpriced = 0;
   for (int i = 0; i < kCases; ++i) {
     const Workload workload = AnyWorkload(engine);
-    const Profile profile = AnyProfile(engine, workload);
+    const Profile profile =
+        i % 2 == 0 ? AnyProfile(engine, workload) : WithLimits(engine, AnyProfile(engine, workload));
     double fastest_s = std::numeric_limits<double>::infinity();
-    for (const Knobs& variant : EveryVariant(workload)) {
-      for (const int pieces : PowersOfTwo(MaxPieces(variant.family, workload))) {
-        const TaskGraph graph = GraphOf(WithPieces(variant, pieces), workload);
-        fastest_s = std::min(fastest_s, Play(graph, PriceGraph(graph, profile).tasks).total_s);
+    for (Knobs variant : EveryVariant(workload)) {
+      for (const int ctas : {0, kLimits[0], kLimits[1]}) {
+        variant.communication_ctas = ctas;
+        for (const int pieces : PowersOfTwo(MaxPieces(variant.family, workload))) {
+          const TaskGraph graph = GraphOf(WithPieces(variant, pieces), workload);
+          const GraphPrices prices = PriceGraph(graph, profile);
+          if (!prices.missing.empty()) {
+            ASSERT_NE(ctas, 0);
+            ++unpriced;
+            break;
+          }
+          fastest_s = std::min(fastest_s, Play(graph, prices.tasks).total_s);
+        }
       }
     }
     const auto answer = PlanLayer(workload, profile, {.rules = false});
@@ -215,6 +250,7 @@ TEST(BoundsTest, TheSearchFindsWhatPlainEnumerationFinds) {
     const Plan& best = answer->candidates.front();
     ASSERT_LE(best.predicted_time_s, fastest_s * (1 + kRounding));
     if (best.predicted_time_s < fastest_s * (1 - kRounding)) ++better;  // Three or unequal pieces, or another order.
+    if (best.knobs.communication_ctas != 0) ++limited;
 
     // What is promised is what a job would run.
     StatusOr<TaskGraph> planned = BuildPlanned(best.knobs, best.order, workload, kTwoByTwo);
@@ -229,6 +265,9 @@ TEST(BoundsTest, TheSearchFindsWhatPlainEnumerationFinds) {
     }
   }
   EXPECT_GT(better, 0) << "no case has anything to search for";
+  EXPECT_GT(limited, 0) << "fewer CTAs never win";
+  EXPECT_LT(limited, kCases / 2) << "fewer CTAs never lose";
+  EXPECT_GT(unpriced, 0) << "every limit is measured of everything";
 }
 
 }  // namespace
