@@ -87,7 +87,8 @@ StatusOr<std::vector<v1::RankReply>> Fleet::Connect() {
                    CallEach(commands, "start", {options_.start_timeout_s, options_.start_timeout_s}));
   v1::RankCommand connect;
   for (const v1::RankReply& reply : started) connect.mutable_connect()->add_addresses(reply.started().address());
-  RETURN_IF_ERROR(Call(connect, "connect", options_.start_timeout_s).status());
+  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> connected, Call(connect, "connect", options_.start_timeout_s));
+  limits_ctas_ = connected.front().connected().limits_ctas();
   return started;
 }
 

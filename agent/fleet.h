@@ -44,6 +44,8 @@ class Fleet {
   // Nodes and ranks; capacities unknown.
   Cluster cluster() const { return {.nodes = launch_->nodes(), .gpus_per_node = launch_->ranks_per_node()}; }
   int ranks() const { return launch_->ranks(); }
+  // Whether it runs plans with communication_ctas.
+  bool limits_ctas() const { return limits_ctas_; }
   // For samples: FleetOptions::provenance, facts about rank 0's machine and build, and, where the ranks are on several
   // machines, "hosts": the name of each, in the order of ranks.
   const Provenance& provenance() const { return provenance_; }
@@ -82,6 +84,7 @@ class Fleet {
   FleetOptions options_;
   std::vector<StreamState> streams_;  // By rank.
   Provenance provenance_;
+  bool limits_ctas_ = false;
 };
 
 }  // namespace moeplan

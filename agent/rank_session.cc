@@ -88,7 +88,7 @@ class HostRankSession final : public RankSession {
   Status Do(const v1::RankCommand& command, v1::RankReply& reply) {
     switch (command.command_case()) {
       case v1::RankCommand::kStart: return Start(command.start(), *reply.mutable_started());
-      case v1::RankCommand::kConnect: return Connect(command.connect());
+      case v1::RankCommand::kConnect: return Connect(command.connect(), *reply.mutable_connected());
       case v1::RankCommand::kMeasure: return Measure(command.measure(), *reply.mutable_measured());
       case v1::RankCommand::kPrepare: return Prepare(command.prepare());
       case v1::RankCommand::kRun: return Run(command.run(), *reply.mutable_ran());
@@ -110,11 +110,12 @@ class HostRankSession final : public RankSession {
     return OkStatus();
   }
 
-  Status Connect(const v1::RankCommand::Connect& connect) {
+  Status Connect(const v1::RankCommand::Connect& connect, v1::RankReply::Connected& connected) {
     if (join_ == nullptr) return InternalError("Connect before Start");
     const std::vector<std::string> addresses(connect.addresses().begin(), connect.addresses().end());
     ASSIGN_OR_RETURN(std::unique_ptr<Mesh> mesh, std::move(*join_).Connect(addresses));
     host_.emplace(std::move(mesh), deadline_s_);
+    connected.set_limits_ctas(host_->world().LimitsCtas());
     return OkStatus();
   }
 

@@ -68,7 +68,7 @@ std::optional<int> ReadOptional(const SQLite::Column& column) {
   return column.getInt();
 }
 
-CollectiveKey ReadCollectiveKey(const SQLite::Statement& row, int first) {
+CollectiveKey ReadCollectiveKey(const SQLite::Statement& row, int first, int ctas) {
   return {.collective = ReadName<Collective>(row.getColumn(first + kCollective)),
           .algorithm = ReadName<AllToAllAlgorithm>(row.getColumn(first + kAlgorithm)),
           .group = {.size = row.getColumn(first + kGroupSize).getInt(),
@@ -76,33 +76,36 @@ CollectiveKey ReadCollectiveKey(const SQLite::Statement& row, int first) {
           .gather_group_size = row.getColumn(first + kGatherGroupSize).getInt(),
           .shards = row.getColumn(first + kShards).getInt(),
           .contention = ReadName<Contention>(row.getColumn(first + kContention)),
-          .bytes_per_element = ReadOptional(row.getColumn(first + kBytesPerElement))};
+          .bytes_per_element = ReadOptional(row.getColumn(first + kBytesPerElement)),
+          .ctas = row.getColumn(ctas).getInt()};  // NULL reads as 0.
 }
 
-KernelKey ReadKernelKey(const SQLite::Statement& row, int first) {
+KernelKey ReadKernelKey(const SQLite::Statement& row, int first, int ctas) {
   return {.kernel = ReadName<Kernel>(row.getColumn(first + kKernel)),
           .contention = ReadName<Contention>(row.getColumn(first + kContention)),
           .bytes_per_element = ReadOptional(row.getColumn(first + kBytesPerElement)),
           .model_dim = ReadOptional(row.getColumn(first + kModelDim)),
-          .hidden_dim = ReadOptional(row.getColumn(first + kHiddenDim))};
+          .hidden_dim = ReadOptional(row.getColumn(first + kHiddenDim)),
+          .ctas = row.getColumn(ctas).getInt()};
 }
 
 }  // namespace
 
-void BindKey(SQLite::Statement& statement, int first, const OperationKey& operation) {
+void BindKey(SQLite::Statement& statement, int first, int ctas, const OperationKey& operation) {
   BindNulls(statement, first);
   std::visit(
       [&](const auto& key) {
         BindFields(statement, first, key);
         BindName(statement, first + kContention, key.contention);
         BindOptional(statement, first + kBytesPerElement, key.bytes_per_element);
+        BindOptional(statement, ctas, key.ctas == 0 ? std::nullopt : std::optional(key.ctas));
       },
       operation);
 }
 
-OperationKey ReadKey(const SQLite::Statement& row, int first) {
-  if (row.getColumn(first + kCollective).isNull()) return ReadKernelKey(row, first);
-  return ReadCollectiveKey(row, first);
+OperationKey ReadKey(const SQLite::Statement& row, int first, int ctas) {
+  if (row.getColumn(first + kCollective).isNull()) return ReadKernelKey(row, first, ctas);
+  return ReadCollectiveKey(row, first, ctas);
 }
 
 std::string DescribeKey(const OperationKey& operation) {

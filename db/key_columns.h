@@ -1,5 +1,6 @@
-// The eleven columns that name an operation, in this order: collective, algorithm, group_size, ranks_per_node,
-// gather_group_size, shards, contention, bytes_per_element, kernel, model_dim, hidden_dim.
+// The columns that name an operation: eleven in this order, collective, algorithm, group_size, ranks_per_node,
+// gather_group_size, shards, contention, bytes_per_element, kernel, model_dim, hidden_dim; and, as it came later
+// (db/seal.h), ctas behind everything else in its row.
 #pragma once
 
 #include <SQLiteCpp/SQLiteCpp.h>
@@ -15,11 +16,12 @@ using OperationKey = std::variant<CollectiveKey, KernelKey>;
 
 inline constexpr int kKeyColumns = 11;
 
-// Binds the parameters from number `first` on; what the key lacks is NULL.
-void BindKey(SQLite::Statement& statement, int first, const OperationKey& key);
+// Binds the eleven parameters from number `first` on, and number `ctas`; what the key lacks is NULL.
+void BindKey(SQLite::Statement& statement, int first, int ctas, const OperationKey& key);
 
-// Reads the columns from number `first` on. Throws DamagedRow for a name that is none of ours.
-OperationKey ReadKey(const SQLite::Statement& statement, int first);
+// Reads the eleven columns from number `first` on, and number `ctas`. Throws DamagedRow for a name that is none of
+// ours.
+OperationKey ReadKey(const SQLite::Statement& statement, int first, int ctas);
 
 std::string DescribeKey(const OperationKey& key);
 

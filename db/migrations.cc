@@ -120,8 +120,18 @@ PRAGMA user_version = 2;
 )sql";
 }
 
+// NULL: not limited. Of the key (db/key_columns.h), though it stands behind all other columns.
+std::string RememberCtas() {
+  return R"sql(
+ALTER TABLE sample ADD COLUMN ctas INTEGER;
+ALTER TABLE cost_model ADD COLUMN ctas INTEGER;
+
+PRAGMA user_version = 3;
+)sql";
+}
+
 // Step i leads from version i to i + 1.
-constexpr std::string (*kSteps[])() = {RememberSamplesAndProfiles, RememberPlansAndRuns};
+constexpr std::string (*kSteps[])() = {RememberSamplesAndProfiles, RememberPlansAndRuns, RememberCtas};
 static_assert(std::size(kSteps) == kSchemaVersion);
 
 }  // namespace

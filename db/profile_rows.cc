@@ -23,8 +23,8 @@ INSERT INTO profile (name, version, created_at, nodes, gpus_per_node, peak_flops
 VALUES (?, ?, ?, ?, ?, ?, ?))sql";
 constexpr char kInsertModel[] = R"sql(
 INSERT INTO cost_model (profile_id, ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_size,
-                        shards, contention, bytes_per_element, kernel, model_dim, hidden_dim, model)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))sql";
+                        shards, contention, bytes_per_element, kernel, model_dim, hidden_dim, model, ctas)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))sql";
 
 constexpr char kSelectPage[] =
     "SELECT id, name, version, created_at FROM profile WHERE id < ? ORDER BY id DESC LIMIT ?";
@@ -36,7 +36,7 @@ SELECT name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device
 FROM profile WHERE id = ?)sql";
 constexpr char kSelectModels[] = R"sql(
 SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention, bytes_per_element,
-       kernel, model_dim, hidden_dim, model
+       kernel, model_dim, hidden_dim, model, ctas
 FROM cost_model WHERE profile_id = ? ORDER BY ordinal)sql";
 
 constexpr SealedThing kProfile = {.name = "profile", .head = kSelectProfile, .parts = kSelectModels};
@@ -62,7 +62,7 @@ std::int64_t InsertProfileRow(SQLite::Database& database, const ProfileVersion& 
 
 void InsertModel(SQLite::Statement& insert, int ordinal, const OperationKey& key, const CostModel& model) {
   insert.bind(2, ordinal);
-  BindKey(insert, 3, key);
+  BindKey(insert, 3, /*ctas=*/4 + kKeyColumns, key);
   insert.bind(3 + kKeyColumns, CostModelText(model));
   insert.exec();
   insert.reset();
@@ -133,7 +133,8 @@ void SelectModels(SQLite::Database& database, std::int64_t id, Profile& profile)
   SQLite::Statement select(database, kSelectModels);
   select.bind(1, id);
   while (select.executeStep()) {
-    AddModel(profile, ReadKey(select, 0), CostModelOf(select.getColumn(kKeyColumns).getString()));
+    AddModel(profile, ReadKey(select, 0, /*ctas=*/1 + kKeyColumns),
+             CostModelOf(select.getColumn(kKeyColumns).getString()));
   }
 }
 

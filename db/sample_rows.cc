@@ -23,8 +23,9 @@ VALUES (?, ?, ?, ?, ?, ?))sql";
 constexpr char kInsertBatch[] = "INSERT INTO sample_batch (calibration_id, request_id, received_at) VALUES (?, ?, ?)";
 constexpr char kInsertSample[] = R"sql(
 INSERT INTO sample (batch_id, ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_size, shards,
-                    contention, bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, provenance)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))sql";
+                    contention, bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, provenance,
+                    ctas)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))sql";
 
 constexpr char kSelectCalibrations[] = R"sql(
 SELECT id, calibration, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes
@@ -38,7 +39,7 @@ FROM sample_batch JOIN calibration ON calibration.id = calibration_id
 WHERE sample_batch.id = ?)sql";
 constexpr char kSelectSamplesOfBatch[] = R"sql(
 SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention, bytes_per_element,
-       kernel, model_dim, hidden_dim, size, times_s, provenance
+       kernel, model_dim, hidden_dim, size, times_s, provenance, ctas
 FROM sample WHERE batch_id = ? ORDER BY ordinal)sql";
 
 constexpr SealedThing kBatch = {.name = "sample_batch", .head = kSelectBatch, .parts = kSelectSamplesOfBatch};
@@ -66,7 +67,7 @@ std::optional<std::int64_t> SelectBatchOfRequest(SQLite::Database& database, con
 }
 
 Sample ReadSample(const SQLite::Statement& row) {
-  return {.key = ReadKey(row, 0),
+  return {.key = ReadKey(row, 0, /*ctas=*/3 + kKeyColumns),
           .size = row.getColumn(kKeyColumns).getDouble(),
           .times_s = TimesOf(row.getColumn(kKeyColumns + 1).getString()),
           .provenance = ProvenanceOf(row.getColumn(kKeyColumns + 2).getString())};
@@ -132,7 +133,7 @@ void InsertSamples(SQLite::Database& database, std::int64_t batch_id, const std:
   insert.bind(1, batch_id);
   for (size_t i = 0; i < samples.size(); ++i) {
     insert.bind(2, static_cast<std::int64_t>(i));
-    BindKey(insert, 3, samples[i].key);
+    BindKey(insert, 3, /*ctas=*/6 + kKeyColumns, samples[i].key);
     insert.bind(3 + kKeyColumns, samples[i].size);
     insert.bind(4 + kKeyColumns, TimesText(samples[i].times_s));
     insert.bind(5 + kKeyColumns, ProvenanceText(samples[i].provenance));

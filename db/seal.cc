@@ -15,7 +15,9 @@ constexpr char kSelectSeal[] = "SELECT digest FROM seal WHERE thing = ? AND id =
 class Digest {
  public:
   void AddRow(SQLite::Statement& row) {
-    for (int index = 0; index < row.getColumnCount(); ++index) AddColumn(row.getColumn(index));
+    int count = row.getColumnCount();
+    while (count > 0 && row.getColumn(count - 1).isNull()) --count;
+    for (int index = 0; index < count; ++index) AddColumn(row.getColumn(index));
   }
 
   // As SQLite stores integers.

@@ -1,7 +1,8 @@
 // A seal is a digest of the rows that make up one stored thing (a profile, a batch of samples, a plan, a run), kept
 // in the table `seal`. SQLite checks the structure of its pages, not the values in them; a seal that does not fit tells
 // that a value was changed. It covers columns as they are stored, so that a new wording of keys or JSON breaks no old
-// seal.
+// seal. Nor does a later step that adds a column: the step gives NULL to what is there, a query names the new column
+// last, and a row counts up to its last value that is not NULL.
 //
 // FNV-1a, 64 bits: every step is a bijection of the state, so one changed byte always changes it. Not for secrets.
 #pragma once

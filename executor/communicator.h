@@ -38,6 +38,8 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // Whether plans may limit the CTAs of its collectives (Knobs::communication_ctas).
+  virtual bool LimitsCtas() const { return false; }
 
   // Block i of `send` goes to rank i (see PeerRows) and block i of `recv` comes from it. Regular when neither has
   // counts; else both sides must agree on the counts, which are exchanged beforehand.

@@ -11,6 +11,13 @@ inline Status MissedDeadline(int peer, const std::string& task, double bytes) {
   return DeadlineExceeded(StrCat("rank ", peer, " did not answer in time: task ", task, ", ", bytes, " bytes"));
 }
 
+// Of a plan that is to become a runner.
+inline Status CannotLimitCtas(int ctas) {
+  return InvalidInput(StrCat("communicationCtas: found ", ctas,
+                             ", expected 0, as the collectives of this backend have no ",
+                             "CTAs to limit; take a candidate with communicationCtas 0"));
+}
+
 inline Status LostPeer(int peer, const std::string& task, double bytes, const std::string& why) {
   return PeerLost(StrCat("rank ", peer, " is lost (", why, "): task ", task, ", ", bytes, " bytes"));
 }

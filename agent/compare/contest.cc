@@ -46,6 +46,7 @@ v1::MeasuredCandidate ToMessage(const Contender& contender) {
   message.set_combine_codec(plan.combine_codec());
   message.set_overlapped_gather(plan.overlapped_gather());
   *message.mutable_chunk_shares() = plan.chunk_shares();
+  if (plan.communication_ctas() != 0) message.set_communication_ctas(plan.communication_ctas());
   message.set_predicted_time_s(plan.predicted_time_s());
   message.set_low_s(plan.low_s());
   message.set_high_s(plan.high_s());

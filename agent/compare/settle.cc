@@ -75,6 +75,7 @@ v1::Settlement Settle(const Contest& contest) {
 std::string Label(const v1::MeasuredCandidate& candidate) {
   std::string text = EnumNameOf(candidate.schedule());
   if (candidate.all_to_all() != v1::AllToAll::DIRECT) text += StrCat(" ", EnumNameOf(candidate.all_to_all()));
+  if (candidate.communication_ctas() > 0) text += StrCat(" ", candidate.communication_ctas(), " CTAs");
   if (candidate.chunks() > 1) text += StrCat(" N=", candidate.chunks());
   if (candidate.partition_degree() > 1) text += StrCat(" r=", candidate.partition_degree());
   if (candidate.chunk_shares_size() > 0) {

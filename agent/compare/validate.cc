@@ -85,6 +85,9 @@ StatusOr<v1::ValidationReport> Validate(Fleet& fleet, const std::vector<Workload
   std::vector<PlanAnswer> answers;
   for (size_t i = 0; i < workloads.size(); ++i) {
     ASSIGN_OR_RETURN(answers.emplace_back(), plan(workloads[i]));
+    if (!fleet.limits_ctas()) {
+      std::erase_if(answers.back().candidates, [](const Plan& one) { return one.knobs.communication_ctas != 0; });
+    }
     if (answers.back().candidates.empty())
       return Infeasible(StrCat("workloads[", i, "]: no candidate can be priced and run"));
   }

@@ -19,6 +19,7 @@ struct ValidationOptions {
 // Answers how a workload should run; who decides comes in from outside.
 using PlanFunction = std::function<StatusOr<PlanAnswer>(const Workload&)>;
 
+// Candidates with limited CTAs are left out where the fleet cannot limit them: the first that is left counts as chosen.
 StatusOr<v1::ValidationReport> Validate(Fleet& fleet, const std::vector<Workload>& workloads, const PlanFunction& plan,
                                         const ValidationOptions& options);
 

@@ -18,6 +18,7 @@ struct ImportOptions {
   std::string collective;
   bool in_place = false;
   std::optional<int> group_size, ranks_per_node, nodes, gpus_per_node;
+  int ctas = 0;
   bool json = false;
 };
 
@@ -25,7 +26,8 @@ StatusOr<NcclTestsOptions> ReadingOf(const ImportOptions& options) {
   NcclTestsOptions reading = {.name = options.name,
                               .in_place = options.in_place,
                               .nodes = options.nodes,
-                              .gpus_per_node = options.gpus_per_node};
+                              .gpus_per_node = options.gpus_per_node,
+                              .ctas = options.ctas};
   if (!options.collective.empty()) {
     reading.collective = NamedValue<Collective>(options.collective);
     if (!reading.collective) {
@@ -96,6 +98,7 @@ void AddImport(CLI::App& app, Invocation& invocation) {
   command->add_option("--ranks-per-node", options->ranks_per_node, "Ranks of the group on a node, likewise");
   command->add_option("--nodes", options->nodes, "Nodes of the cluster, where no log shows them all");
   command->add_option("--gpus-per-node", options->gpus_per_node, "GPUs of a node, likewise");
+  command->add_option("--ctas", options->ctas, "NCCL_MAX_CTAS that the logs were taken with (default: not set)");
   command->add_flag("--json", options->json, "Print the samples as JSON");
 }
 

@@ -31,6 +31,7 @@ struct PlanCommandOptions {
 std::string KnobsText(const Knobs& knobs) {
   std::string text(Name(knobs.family));
   if (knobs.all_to_all != AllToAllAlgorithm::kDirect) text += StrCat(" ", Name(knobs.all_to_all));
+  if (knobs.communication_ctas != 0) text += StrCat(" ", knobs.communication_ctas, " CTAs");
   if (knobs.chunks > 1) text += StrCat(" N=", knobs.chunks);
   if (knobs.partition_degree > 1) text += StrCat(" r=", knobs.partition_degree);
   if (!knobs.chunk_shares.empty()) text += StrCat(" ", RatioOf(knobs.chunk_shares));

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "executor/codec/codec.h"
+#include "executor/errors.h"
 #include "executor/host/elements.h"
 #include "models/check.h"
 #include "models/schedule/chunk_units.h"
@@ -554,6 +555,9 @@ StatusOr<AllToAllTeams*> GroupCommunicators::TeamsOf(Group group, const GroupSha
 }
 
 StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& graph, const RankContext& context) {
+  if (graph.communication_ctas != 0 && !context.groups[Group::kExpertShard].LimitsCtas()) {
+    return error::CannotLimitCtas(graph.communication_ctas);
+  }
   for (const Task& task : graph.tasks) {
     if (const auto* encode = std::get_if<EncodeOp>(&task.op)) RETURN_IF_ERROR(CheckCodec(encode->codec));
   }

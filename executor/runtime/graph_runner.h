@@ -76,6 +76,7 @@ struct RankContext {
 
 class GraphRunner {
  public:
+  // kInvalidInput where the graph limits CTAs and the backend cannot.
   static StatusOr<std::unique_ptr<GraphRunner>> Prepare(const TaskGraph& graph, const RankContext& context);
   virtual ~GraphRunner() = default;
 

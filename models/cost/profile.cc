@@ -156,6 +156,7 @@ std::string Describe(const CollectiveKey& key) {
   }
   if (key.contention != Contention::kNone) text += StrCat(" contention ", Name(key.contention));
   if (key.bytes_per_element) text += StrCat(" bytesPerElement ", *key.bytes_per_element);
+  if (key.ctas != 0) text += StrCat(" ctas ", key.ctas);
   return text;
 }
 
@@ -165,6 +166,7 @@ std::string Describe(const KernelKey& key) {
   if (key.bytes_per_element) text += StrCat(" bytesPerElement ", *key.bytes_per_element);
   if (key.model_dim) text += StrCat(" modelDim ", *key.model_dim);
   if (key.hidden_dim) text += StrCat(" hiddenDim ", *key.hidden_dim);
+  if (key.ctas != 0) text += StrCat(" ctas ", key.ctas);
   return text;
 }
 
@@ -190,14 +192,16 @@ int AddUp(std::initializer_list<int> scores) {
 int Match(const CollectiveKey& entry, const CollectiveKey& wanted) {
   if (entry.collective != wanted.collective || entry.group != wanted.group || entry.algorithm != wanted.algorithm ||
       entry.contention != wanted.contention || entry.gather_group_size != wanted.gather_group_size ||
-      entry.shards != wanted.shards) {
+      entry.shards != wanted.shards || entry.ctas != wanted.ctas) {
     return kNoMatch;
   }
   return MatchOptional(entry.bytes_per_element, wanted.bytes_per_element);
 }
 
 int Match(const KernelKey& entry, const KernelKey& wanted) {
-  if (entry.kernel != wanted.kernel || entry.contention != wanted.contention) return kNoMatch;
+  if (entry.kernel != wanted.kernel || entry.contention != wanted.contention || entry.ctas != wanted.ctas) {
+    return kNoMatch;
+  }
   return AddUp({MatchOptional(entry.bytes_per_element, wanted.bytes_per_element),
                 MatchOptional(entry.model_dim, wanted.model_dim), MatchOptional(entry.hidden_dim, wanted.hidden_dim)});
 }
@@ -248,7 +252,10 @@ const CostModel* Find(const Profile& profile, const CollectiveKey& key) {
   return MostSpecificOrUncontended(profile.collectives, key);
 }
 const CostModel* Find(const Profile& profile, const KernelKey& key) {
-  return MostSpecificOrUncontended(profile.kernels, key);
+  if (const CostModel* exact = MostSpecific(profile.kernels, key)) return exact;
+  KernelKey unlimited = key;
+  unlimited.ctas = 0;
+  return MostSpecificOrUncontended(profile.kernels, unlimited);
 }
 
 PricedTime Price(const CostModel& model, double size, double bus_factor) {
@@ -260,7 +267,13 @@ PricedTime Price(const CostModel& model, double size, double bus_factor) {
   return price;
 }
 
+Status ValidateCtas(int ctas, const std::string& path) {
+  if (0 <= ctas && ctas <= kMostCtas) return OkStatus();
+  return InvalidInput(StrCat(path, ": found ", ctas, ", expected 0 to ", kMostCtas));
+}
+
 Status ValidateCollectiveKey(const CollectiveKey& key, const std::string& path) {
+  RETURN_IF_ERROR(ValidateCtas(key.ctas, path + ".ctas"));
   if (key.group.size < 1)
     return InvalidInput(StrCat(path, ".groupSize: found ", key.group.size, ", expected at least 1"));
   if (key.group.ranks_per_node < 1 || key.group.ranks_per_node > key.group.size) {
@@ -279,10 +292,20 @@ Status ValidateCollectiveKey(const CollectiveKey& key, const std::string& path) 
   return OkStatus();
 }
 
+Status ValidateKernelKey(const KernelKey& key, const std::string& path) {
+  RETURN_IF_ERROR(ValidateCtas(key.ctas, path + ".ctas"));
+  if (key.ctas == 0 || IsCommunication(key.contention)) return OkStatus();
+  return InvalidInput(StrCat(path, ".ctas: found ", key.ctas, " with contention ", Name(key.contention),
+                             ", expected 0, or WITH_ALL_TO_ALL or WITH_ALL_GATHER, which it limits"));
+}
+
 Status ValidateProfile(const Profile& profile) {
   RETURN_IF_ERROR(ValidateCluster(profile.cluster, "cluster"));
   for (size_t i = 0; i < profile.collectives.size(); ++i) {
     RETURN_IF_ERROR(ValidateCollectiveKey(profile.collectives[i].key, StrCat("collectives[", i, "]")));
+  }
+  for (size_t i = 0; i < profile.kernels.size(); ++i) {
+    RETURN_IF_ERROR(ValidateKernelKey(profile.kernels[i].key, StrCat("kernels[", i, "]")));
   }
   RETURN_IF_ERROR(CheckEntries(profile.collectives, "collectives"));
   return CheckEntries(profile.kernels, "kernels");

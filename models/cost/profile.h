@@ -68,11 +68,20 @@ Kernel BuiltInLike(Kernel kernel);
 void AddKernelsOf(Codec codec);
 void AddKernelsOf(ExpertKind kind);
 
+// Whether it is a collective that runs beside.
+inline bool IsCommunication(Contention contention) {
+  return contention == Contention::kWithAllToAll || contention == Contention::kWithAllGather;
+}
+
 // φ(n): the share of the `size` column that crosses a link of each rank.
 double BusFactor(Collective collective, int group_size);
 
 // Kernels whose size is flops, the matrix products of experts; all others count bytes.
 bool CountsFlops(Kernel kernel);
+
+// The most CTAs (thread blocks, each of which takes an SM) that a library may be told to give to a collective: fewer
+// slow the collective and leave more of the GPU to compute. 0 stands for the library's own choice.
+inline constexpr int kMostCtas = 1024;
 
 struct CollectiveKey {
   Collective collective = Collective::kAllToAll;
@@ -82,6 +91,7 @@ struct CollectiveKey {
   int shards = 0;             // N_ESP, likewise.
   Contention contention = Contention::kNone;
   std::optional<int> bytes_per_element;  // Absent: any.
+  int ctas = 0;                          // That it was limited to, and any collective beside it.
 
   friend auto operator<=>(const CollectiveKey&, const CollectiveKey&) = default;
 };
@@ -92,6 +102,7 @@ struct KernelKey {
   std::optional<int> bytes_per_element;  // Absent: any.
   std::optional<int> model_dim;
   std::optional<int> hidden_dim;
+  int ctas = 0;  // That the communication beside it was limited to; of kWithAllToAll and kWithAllGather alone.
 
   friend auto operator<=>(const KernelKey&, const KernelKey&) = default;
 };
@@ -126,11 +137,13 @@ struct Profile {
 };
 
 // The model that answers for `key`, or null. An exact contention wins over kNone, then more matching optional fields
-// over fewer; a model with an optional field set to another value than the key's never matches.
+// over fewer; a model with an optional field set to another value than the key's never matches. A collective of limited
+// CTAs is answered for by what was measured with that limit alone. A kernel beside limited communication is also
+// answered for by what was measured beside unlimited one, which slows it at least as much.
 const CostModel* Find(const Profile& profile, const CollectiveKey& key);
 const CostModel* Find(const Profile& profile, const KernelKey& key);
 
-// Whether an entry with exactly this contention exists (no falling back to kNone).
+// Whether an entry with exactly this contention and these CTAs exists (no falling back).
 const CostModel* FindContended(const Profile& profile, const CollectiveKey& key);
 const CostModel* FindContended(const Profile& profile, const KernelKey& key);
 
@@ -144,10 +157,16 @@ struct PricedTime {
 // The time of `size` under `model`.
 PricedTime Price(const CostModel& model, double size, double bus_factor);
 
-// Checks the group of a key, and that gather_group_size and shards stand with kAllToAllAllGather alone.
+// Whether `ctas` is a limit, or 0.
+Status ValidateCtas(int ctas, const std::string& path);
+
+// Checks the group of a key, its CTAs, and that gather_group_size and shards stand with kAllToAllAllGather alone.
 Status ValidateCollectiveKey(const CollectiveKey& key, const std::string& path);
 
-// Checks every curve, cluster and group shape, and that no key stands twice.
+// Checks that CTAs stand with communication beside the kernel alone.
+Status ValidateKernelKey(const KernelKey& key, const std::string& path);
+
+// Checks every key, curve and the cluster, and that no key stands twice.
 Status ValidateProfile(const Profile& profile);
 
 }  // namespace moeplan

@@ -11,6 +11,7 @@ bool PositiveNumber(double value) { return std::isfinite(value) && value > 0; }
 
 Status CheckSample(const Sample& sample, const std::string& path) {
   if (const auto* key = std::get_if<CollectiveKey>(&sample.key)) RETURN_IF_ERROR(ValidateCollectiveKey(*key, path));
+  if (const auto* key = std::get_if<KernelKey>(&sample.key)) RETURN_IF_ERROR(ValidateKernelKey(*key, path));
   if (!PositiveNumber(sample.size)) {
     return InvalidInput(StrCat(path, ": found size ", sample.size, ", expected a finite number above 0"));
   }

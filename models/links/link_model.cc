@@ -100,7 +100,9 @@ void MakeRising(std::vector<TimePoint>& points) {
 
 using Basis = std::vector<const MeasuredCollective*>;
 
-bool Teaches(const CollectiveKey& key) { return key.contention == Contention::kNone && key.group.size > 1; }
+bool Teaches(const CollectiveKey& key) {
+  return key.contention == Contention::kNone && key.ctas == 0 && key.group.size > 1;
+}
 
 std::optional<MeasuredCollective> Read(const CollectiveModel& entry) {
   MeasuredCollective measured = {.key = entry.key};
@@ -273,7 +275,7 @@ double LinkModel::UntestedBound(bool spans) const {
 
 std::optional<LinkPrediction> LinkModel::Predict(CollectiveKey key) const {
   key.contention = Contention::kNone;
-  if (!line_ || key.group.size == 1) return std::nullopt;
+  if (!line_ || key.group.size == 1 || key.ctas != 0) return std::nullopt;
   const Basis as_far = AsFar(PointersTo(measured_), key);
   const std::optional<LinkLoad> load = LoadOf(key, line_->use.route);
   if (!load || !Serves(as_far, key)) return std::nullopt;

@@ -62,8 +62,8 @@ class LinkModel {
   explicit LinkModel(const Profile& profile);
 
   // Absent: no group that reaches as far was measured (on one node, or over several); an algorithm other than DIRECT
-  // that was never measured as far; no load can be counted (LoadOf); a group of one rank, which is free. The curve has
-  // the sizes of the measured curves of that operation and reach, or of that reach where there are none.
+  // that was never measured as far; no load can be counted (LoadOf); limited CTAs; a group of one rank, which is free.
+  // The curve has the sizes of the measured curves of that operation and reach, or of that reach where there are none.
   std::optional<LinkPrediction> Predict(CollectiveKey key) const;
 
   // Absent when the profile has no curve to learn from.

@@ -91,8 +91,14 @@ Contention ContentionOf(const CostKey& key) {
   return std::visit([](const auto& one) { return one.contention; }, key);
 }
 
-CostKey WithContention(CostKey key, Contention contention) {
+CostKey WithContention(CostKey key, Contention contention, int ctas_beside) {
   std::visit([&](auto& one) { one.contention = contention; }, key);
+  if (auto* kernel = std::get_if<KernelKey>(&key)) kernel->ctas = IsCommunication(contention) ? ctas_beside : 0;
+  return key;
+}
+
+CostKey WithoutCtas(CostKey key) {
+  std::visit([](auto& one) { one.ctas = 0; }, key);
   return key;
 }
 
@@ -121,6 +127,12 @@ std::string MeasureCommand(const Layout& layout) {
                 named, ")");
 }
 
+namespace {
+int CtasOf(const CostKey& key) {
+  return std::visit([](const auto& one) { return one.ctas; }, key);
+}
+}  // namespace
+
 std::string MissingReason(const std::vector<CostKey>& missing, const Layout& layout) {
   MOEPLAN_CHECK(!missing.empty());
   std::string text = "the profile lacks ";
@@ -128,7 +140,14 @@ std::string MissingReason(const std::vector<CostKey>& missing, const Layout& lay
     if (i > 0) text += i + 1 == missing.size() ? " and " : ", ";
     text += Describe(missing[i]);
   }
-  return StrCat(text, "; measure with: ", MeasureCommand(layout));
+  std::set<int> limits;
+  for (const CostKey& key : missing) limits.insert(CtasOf(key));
+  if (limits.erase(0) > 0) text += StrCat("; measure with: ", MeasureCommand(layout));
+  for (const int ctas : limits) {
+    text += StrCat("; measure with: NCCL_MAX_CTAS=", ctas, " before nccl-tests, and moeplan import nccl-tests --ctas ",
+                   ctas, " LOG... --json");
+  }
+  return text;
 }
 
 }  // namespace moeplan

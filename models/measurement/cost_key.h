@@ -34,11 +34,14 @@ KernelKey KeyOf(Kernel kernel, const Layer& layer, const Layout& layout);
 KernelKey SharedExpertKey(Kernel kernel, const Layer& layer, const Layout& layout);
 
 // `key` with only the fields that what it measures depends on: none of the optional ones for collectives and copies,
-// element and model dimension for GATE, PERMUTE and codecs, all for EXPERT_GEMM. What measurements and messages use.
+// element and model dimension for GATE, PERMUTE and codecs, all for EXPERT_GEMM; the CTAs always. What measurements and
+// messages use.
 CostKey Essential(const CostKey& key);
 
 Contention ContentionOf(const CostKey& key);
-CostKey WithContention(CostKey key, Contention contention);
+// Communication beside a kernel is limited to `ctas_beside`; a collective keeps its own limit.
+CostKey WithContention(CostKey key, Contention contention, int ctas_beside = 0);
+CostKey WithoutCtas(CostKey key);
 
 std::string Describe(const CostKey& key);
 
@@ -48,10 +51,11 @@ std::string_view UnitOf(const CostKey& key);
 // A size for messages: small whole numbers exactly, others to two digits ("1024", "6.7e+07").
 std::string BriefNumber(double value);
 
-// The command that measures what `layout` needs.
+// The command that measures what `layout` needs, with the library's own choice of CTAs.
 std::string MeasureCommand(const Layout& layout);
 
-// "the profile lacks KEY and KEY; measure with: COMMAND". Requires at least one key.
+// "the profile lacks KEY and KEY; measure with: COMMAND", and how to measure with limited CTAs where a key has them.
+// Requires at least one key.
 std::string MissingReason(const std::vector<CostKey>& missing, const Layout& layout);
 
 }  // namespace moeplan

@@ -41,6 +41,7 @@ struct Knobs {
   Codec combine_codec = Codec::kNone;
   bool overlapped_gather = false;    // S2: SAA rather than AAS.
   std::vector<double> chunk_shares;  // Empty: equal.
+  int communication_ctas = 0;        // The most that any of its collectives may use; 0: the library's own choice.
 
   friend bool operator==(const Knobs&, const Knobs&) = default;
 };

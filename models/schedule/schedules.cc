@@ -71,6 +71,7 @@ Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
   RETURN_IF_ERROR(CodecAllowed(knobs.dispatch_codec, knobs.family, workload).Within("dispatchCodec"));
   RETURN_IF_ERROR(CodecAllowed(knobs.combine_codec, knobs.family, workload).Within("combineCodec"));
   RETURN_IF_ERROR(ChunkSharesAllowed(knobs, workload).Within("chunkShares"));
+  RETURN_IF_ERROR(ValidateCtas(knobs.communication_ctas, "communicationCtas"));
   return knobs.overlapped_gather ? OverlappedGatherAllowed(knobs, workload.layout) : OkStatus();
 }
 
@@ -260,13 +261,14 @@ StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, 
       AlgorithmAllowed(knobs.all_to_all, ShapeOf(ExchangeGroup(knobs.family), workload.layout, cluster.gpus_per_node)));
   TaskGraph graph = DefinitionOf(knobs.family).build(knobs, workload, cluster);
   ChooseAlgorithm(knobs.all_to_all, graph);
+  graph.communication_ctas = knobs.communication_ctas;
   return graph;
 }
 
 bool SameTasks(const TaskGraph& a, const TaskGraph& b) {
   return a.layer == b.layer && a.layout == b.layout && a.gpus_per_node == b.gpus_per_node &&
-         a.slot_axes == b.slot_axes && a.chunk_units == b.chunk_units && a.slots_per_cell == b.slots_per_cell &&
-         a.capacity == b.capacity && SameShape(a, b);
+         a.communication_ctas == b.communication_ctas && a.slot_axes == b.slot_axes && a.chunk_units == b.chunk_units &&
+         a.slots_per_cell == b.slots_per_cell && a.capacity == b.capacity && SameShape(a, b);
 }
 
 }  // namespace moeplan

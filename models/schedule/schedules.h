@@ -66,8 +66,8 @@ int PiecesOf(const Knobs& knobs);
 Knobs WithPieces(Knobs knobs, int pieces);
 
 // The graph of one candidate; its all-to-alls of rows go by the knobs' algorithm, those of counts and SAA are DIRECT.
-// Requires a resolved workload; kInfeasible when FamilyAllowed or the algorithm is, kInvalidInput for knobs out of
-// range.
+// All its collectives are limited to the knobs' CTAs. Requires a resolved workload; kInfeasible when FamilyAllowed or
+// the algorithm is, kInvalidInput for knobs out of range.
 StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
 
 // Whether two graphs have the same tasks, so that one measurement serves both (with ESP = MP = 1 several families

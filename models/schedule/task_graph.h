@@ -231,6 +231,7 @@ struct TaskGraph {
   Layer layer;
   Layout layout;
   int gpus_per_node = 1;
+  int communication_ctas = 0;     // The most that a collective may use; 0: the library's own choice.
   std::vector<Extent> slot_axes;  // Of kTensor and kChunk, outermost first.
   std::vector<int> chunk_units;   // Of each chunk; empty: one each.
   int slots_per_cell = 0;         // The most slots of an expert that one part gets.

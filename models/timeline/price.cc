@@ -57,7 +57,8 @@ TaskPrice GraphPricer::LookUp(const TaskCost& cost, const ContentionSet& beside)
   TaskPrice price = {.time_s = time.time_s, .low_s = time.low_s, .high_s = time.high_s, .key = IndexOf(cost.key)};
   for (int kind = 0; kind < kContentions; ++kind) {
     if (beside.test(kind)) {
-      const auto [mid, low, high] = pricer_.Slowdown(cost.key, static_cast<Contention>(kind), cost.size);
+      const auto [mid, low, high] =
+          pricer_.Slowdown(cost.key, static_cast<Contention>(kind), cost.size, graph_.communication_ctas);
       price.slowdown[kind] = mid;
       price.slowdown_low[kind] = low;
       price.slowdown_high[kind] = high;

@@ -128,9 +128,11 @@ const Pricer::Source& Pricer::SourceOf(const CostKey& asked) {
     notes_.remarks.insert(
         StrCat(Name(own->kernel), ": not in the profile; priced as ", Name(std::get<KernelKey>(source.key).kernel)));
   }
-  source.model = FindAnyContended(profile_, source.key);
-  if (source.model == nullptr) {
-    source.key = WithContention(source.key, Contention::kNone);
+  const CostKey narrowest = source.key;
+  for (const CostKey& wider :
+       {narrowest, WithContention(narrowest, ContentionOf(narrowest)), WithContention(narrowest, Contention::kNone)}) {
+    if (source.model != nullptr) break;
+    source.key = wider;
     source.model = FindAnyContended(profile_, source.key);
   }
   if (source.model == nullptr) {
@@ -164,26 +166,36 @@ PricedTime Pricer::PriceWith(const CostModel& model, const CostKey& key, double 
   return price;
 }
 
-Pricer::SlowdownRange Pricer::Slowdown(const CostKey& asked, Contention contention, double size) {
-  if (contention == Contention::kNone || size <= 0 || OfOneRank(asked)) return {};
-  const auto known = [&](const CostKey& key) {
-    return FindAnyContended(profile_, WithContention(key, contention)) != nullptr;
-  };
-  CostKey key = asked;
-  if (!known(asked)) {
-    // As what is like it: products of other products, any all-to-all of the direct one.
-    const std::vector<CostKey> alike = Alike(asked);
-    const auto found = std::ranges::find_if(alike, known);
-    key = found == alike.end() ? alike.back() : *found;
-    if (auto* collective = std::get_if<CollectiveKey>(&key)) collective->algorithm = AllToAllAlgorithm::kDirect;
+namespace {
+
+// Whose slowdown tells that of `asked`, best first.
+std::vector<CostKey> Kin(const CostKey& asked, Contention contention, int ctas) {
+  std::vector<CostKey> alike = Alike(asked);
+  if (const auto* collective = std::get_if<CollectiveKey>(&asked)) {
+    CollectiveKey direct = *collective;
+    direct.algorithm = AllToAllAlgorithm::kDirect;
+    alike.emplace_back(direct);
   }
-  const CostKey contended_key = WithContention(key, contention);
-  const CostModel* contended = FindAnyContended(profile_, contended_key);
-  const CostModel* alone = FindAnyContended(profile_, WithContention(key, Contention::kNone));
-  if (contended == nullptr || alone == nullptr) return {};
-  const double alone_s = TimeS(alone->curve, size, BusFactorOf(key));
+  std::vector<CostKey> kin;
+  for (const CostKey& one : alike) kin.push_back(WithContention(one, contention, ctas));
+  if (ctas == 0) return kin;
+  for (const CostKey& one : alike) kin.push_back(WithContention(WithoutCtas(one), contention));
+  return kin;
+}
+
+}  // namespace
+
+Pricer::SlowdownRange Pricer::Slowdown(const CostKey& asked, Contention contention, double size, int ctas) {
+  if (contention == Contention::kNone || size <= 0 || OfOneRank(asked)) return {};
+  const std::vector<CostKey> kin = Kin(asked, contention, ctas);
+  const auto known = std::ranges::find_if(kin, [&](const CostKey& key) { return FindAnyContended(profile_, key); });
+  if (known == kin.end()) return {};
+  const CostModel* contended = FindAnyContended(profile_, *known);
+  const CostModel* alone = FindAnyContended(profile_, WithContention(*known, Contention::kNone));
+  if (alone == nullptr) return {};
+  const double alone_s = TimeS(alone->curve, size, BusFactorOf(*known));
   if (alone_s <= 0) return {};
-  const PricedTime beside = PriceWith(*contended, contended_key, size);
+  const PricedTime beside = PriceWith(*contended, *known, size);
   const auto ratio = [&](double time_s) { return std::max(1.0, time_s / alone_s); };
   return {.mid = ratio(beside.time_s), .low = ratio(beside.low_s), .high = ratio(beside.high_s)};
 }

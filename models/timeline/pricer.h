@@ -47,13 +47,14 @@ class Pricer {
   double LeastPriceS(const CostKey& key, double low, double high);
 
   // How many times longer the key's operation takes under `contention`, at least 1, and the 90 % interval that the
-  // contended model's errors give it; 1 where that was not measured. What
-  // has no contended entry of its own is slowed down like its kin: the gradients of experts like EXPERT_GEMM, an
-  // all-to-all by another algorithm like DIRECT.
+  // contended model's errors give it; 1 where that was not measured. What has no contended entry of its own is slowed
+  // down like its kin: the gradients of experts like EXPERT_GEMM, an all-to-all by another algorithm like DIRECT; what
+  // was not measured with communication of at most `ctas` CTAs, a collective's own CTAs among them, as with unlimited
+  // one.
   struct SlowdownRange {
     double mid = 1, low = 1, high = 1;
   };
-  SlowdownRange Slowdown(const CostKey& key, Contention contention, double size);
+  SlowdownRange Slowdown(const CostKey& key, Contention contention, double size, int ctas = 0);
 
   // Whether the profile can answer for the key.
   bool Has(const CostKey& key) const;

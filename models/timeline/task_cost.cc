@@ -87,6 +87,7 @@ struct CostOfOp {
     if (key.group.size == 1) return std::nullopt;
     key.algorithm = algorithm;
     key.bytes_per_element = graph.layer.bytes_per_element;
+    key.ctas = graph.communication_ctas;
     return TaskCost{key, bytes};
   }
 

@@ -14,7 +14,7 @@
 namespace moeplan {
 
 struct TaskCost {
-  CostKey key;      // Uncontended, with every optional field of the layer.
+  CostKey key;      // Uncontended, with every optional field of the layer; a collective's with the graph's CTAs.
   double size = 0;  // Bytes, or flops of an EXPERT_GEMM. Above 0.
 
   friend bool operator==(const TaskCost&, const TaskCost&) = default;

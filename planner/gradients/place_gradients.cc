@@ -25,6 +25,7 @@ namespace {
 CostKey SliceKey(const TaskGraph& graph) {
   CollectiveKey key = KeyOf(Collective::kAllReduce, Group::kDenseReplicas, graph.layout, graph.gpus_per_node);
   key.bytes_per_element = graph.layer.bytes_per_element;
+  key.ctas = graph.communication_ctas;
   return key;
 }
 
@@ -42,7 +43,7 @@ Profile OnlyOf(const CostKey& key, const Profile& profile) {
 class SliceTimes {
  public:
   SliceTimes(const TaskGraph& graph, const Profile& profile)
-      : key_(SliceKey(graph)), profile_(OnlyOf(key_, profile)), pricer_(profile_) {}
+      : key_(SliceKey(graph)), ctas_(graph.communication_ctas), profile_(OnlyOf(key_, profile)), pricer_(profile_) {}
   SliceTimes(const SliceTimes&) = delete;  // The pricer borrows the profile.
 
   Status Known(const Layout& layout) const {
@@ -56,7 +57,7 @@ class SliceTimes {
       double most = 1;
       for (int kind = 0; kind < kContentions; ++kind) {
         if (!beside.test(kind)) continue;
-        if (!known[kind]) known[kind] = pricer_.Slowdown(key_, static_cast<Contention>(kind), bytes).mid;
+        if (!known[kind]) known[kind] = pricer_.Slowdown(key_, static_cast<Contention>(kind), bytes, ctas_).mid;
         most = std::max(most, *known[kind]);
       }
       return most;
@@ -66,6 +67,7 @@ class SliceTimes {
 
  private:
   const CostKey key_;
+  const int ctas_;
   const Profile profile_;
   Pricer pricer_;
 };
@@ -79,7 +81,8 @@ class Sensitivity {
     const std::optional<TaskCost> cost = CostOf(graph_.tasks[task], graph_);
     if (!cost) return 1;
     const auto [known, fresh] = known_.try_emplace({cost->key, cost->size});
-    if (fresh) known->second = pricer_.Slowdown(cost->key, Contention::kWithAllGather, cost->size).mid;
+    if (!fresh) return known->second;
+    known->second = pricer_.Slowdown(cost->key, Contention::kWithAllGather, cost->size, graph_.communication_ctas).mid;
     return known->second;
   }
 

@@ -109,6 +109,7 @@ Plan PlanOf(const Candidate& candidate) {
 std::string Describe(const Knobs& knobs) {
   std::string text(Name(knobs.family));
   if (knobs.all_to_all != AllToAllAlgorithm::kDirect) text += StrCat(" with ", Name(knobs.all_to_all));
+  if (knobs.communication_ctas != 0) text += StrCat(" with ", knobs.communication_ctas, " CTAs");
   if (knobs.chunks > 1) text += StrCat(" with ", knobs.chunks, " chunks");
   if (knobs.partition_degree > 1) text += StrCat(" in ", knobs.partition_degree, " partitions");
   if (!knobs.chunk_shares.empty()) text += StrCat(" of sizes ", RatioOf(knobs.chunk_shares));

@@ -37,7 +37,7 @@ double IndistinctGainS(const Candidate& candidate);
 // Everything an answer says of the candidate.
 Plan PlanOf(const Candidate& candidate);
 
-// "MONTA_O2 with 4 chunks", "PARM_S2 with the overlapped gather", "PARM_S1 with HIER_2D".
+// "MONTA_O2 with 4 chunks", "PARM_S2 with the overlapped gather", "PARM_S1 with HIER_2D with 8 CTAs".
 std::string Describe(const Knobs& knobs);
 
 }  // namespace moeplan

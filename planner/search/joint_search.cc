@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -28,7 +29,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 class Search {
  public:
   Search(const Workload& workload, const Profile& profile, const PlanOptions& options)
-      : workload_(workload), profile_(profile), options_(options) {}
+      : workload_(workload), profile_(profile), options_(options), limits_(LimitsOf(profile)) {}
 
   FoundCandidates Run() {
     std::vector<Knobs> variants;
@@ -101,8 +102,25 @@ class Search {
       } else {
         not_measured.push_back(Essential(ExchangeKey(variant)));
       }
+      AddLimited(variant, variants);
     }
     if (!not_measured.empty()) Skip({.family = family}, MissingReason(not_measured, workload_.layout));
+  }
+
+  // The variant with every number of CTAs that its all-to-all was measured with, more first.
+  void AddLimited(Knobs variant, std::vector<Knobs>& variants) const {
+    if (ExchangeKey(variant).group.size == 1) return;
+    for (const int ctas : limits_) {
+      variant.communication_ctas = ctas;
+      if (Find(profile_, ExchangeKey(variant)) != nullptr) variants.push_back(variant);
+    }
+  }
+
+  static std::set<int, std::greater<>> LimitsOf(const Profile& profile) {
+    std::set<int, std::greater<>> limits;
+    for (const CollectiveModel& entry : profile.collectives) limits.insert(entry.key.ctas);
+    limits.erase(0);
+    return limits;
   }
 
   static bool HasCodec(const Knobs& knobs) {
@@ -127,6 +145,7 @@ class Search {
         KeyOf(Collective::kAllToAll, ExchangeGroup(knobs.family), workload_.layout, profile_.cluster.gpus_per_node);
     key.algorithm = knobs.all_to_all;
     key.bytes_per_element = workload_.layer.bytes_per_element;
+    key.ctas = knobs.communication_ctas;
     return key;
   }
 
@@ -135,7 +154,8 @@ class Search {
     tried.variant = variant;
     tried.most_pieces = MaxPieces(variant.family, workload_);
     tried.has_codec = HasCodec(variant);
-    tried.fastest_alone = tried.has_codec || variant.all_to_all != AllToAllAlgorithm::kDirect;
+    tried.fastest_alone =
+        tried.has_codec || variant.all_to_all != AllToAllAlgorithm::kDirect || variant.communication_ctas != 0;
     return tried;
   }
 
@@ -215,7 +235,8 @@ class Search {
     return OkStatus();
   }
 
-  // The powers of two and the fastest; of the many variants with codecs or other all-to-alls the fastest alone.
+  // The powers of two and the fastest; of the many variants with codecs, other all-to-alls or limited CTAs the fastest
+  // alone.
   void List(Tried tried) {
     const auto fastest = std::ranges::min_element(tried.priced, {}, &Candidate::time_s);
     for (auto candidate = tried.priced.begin(); candidate != tried.priced.end(); ++candidate) {
@@ -362,8 +383,12 @@ class Search {
   void Skip(const Knobs& knobs, const std::string& reason) {
     if (!told_.emplace(knobs.family, reason).second) return;  // Another variant is skipped for the same.
     std::string variant;
-    if (knobs.overlapped_gather) variant = "with the overlapped gather: ";
-    if (knobs.all_to_all != AllToAllAlgorithm::kDirect) variant = StrCat("with ", Name(knobs.all_to_all), ": ");
+    if (knobs.overlapped_gather) variant = "with the overlapped gather";
+    if (knobs.all_to_all != AllToAllAlgorithm::kDirect) variant = StrCat("with ", Name(knobs.all_to_all));
+    if (knobs.communication_ctas != 0) {
+      variant += StrCat(variant.empty() ? "with " : " and ", knobs.communication_ctas, " CTAs");
+    }
+    if (!variant.empty()) variant += ": ";
     skipped_.emplace(knobs.family, Skipped{std::string(Name(knobs.family)), variant + reason});
   }
 
@@ -378,6 +403,7 @@ class Search {
   const Workload& workload_;
   const Profile& profile_;
   const PlanOptions& options_;
+  const std::set<int, std::greater<>> limits_;  // On CTAs, that some collective was measured with.
   std::deque<Tried> tried_;
   std::vector<Candidate> listed_;
   std::multimap<Family, Skipped> skipped_;

@@ -41,8 +41,9 @@ void AskRules(const Workload& workload, const Profile& profile, PriceNotes& note
 
 // Smaller is simpler.
 auto Simplicity(const Knobs& knobs) {
-  return std::tuple(knobs.dispatch_codec, knobs.combine_codec, knobs.family, knobs.all_to_all, PiecesOf(knobs),
-                    !knobs.chunk_shares.empty(), knobs.overlapped_gather);
+  const int ctas_taken_away = knobs.communication_ctas == 0 ? 0 : 1 + kMostCtas - knobs.communication_ctas;
+  return std::tuple(knobs.dispatch_codec, knobs.combine_codec, knobs.family, knobs.all_to_all, ctas_taken_away,
+                    PiecesOf(knobs), !knobs.chunk_shares.empty(), knobs.overlapped_gather);
 }
 
 // Sums in another order differ in the last bit, so times are compared in billionths of the fastest.

@@ -1,7 +1,8 @@
 // The joint search: every schedule of a layer, priced on its task graph and compared.
 //
 // The searched space is every allowed family with every variant, codec and chunk count of
-// models/measurement/candidates.h (with codecs, chunk counts in powers of two), each launched in the order its schedule
+// models/measurement/candidates.h (with codecs, chunk counts in powers of two), with the library's own choice of CTAs
+// and every limit that the variant's all-to-all was measured with, each launched in the order its schedule
 // is written in (OptSche's, for pipelines); and, for up to kMostOrderedPieces pieces, in every other order. The graphs
 // are enumerated whole. Orders are searched by branch and bound, and only of graphs whose bound (the longest path, the
 // work of two streams and what contention leaves of their overlap) is below the fastest time known.
@@ -41,7 +42,8 @@ struct PlanOptions {
 // Listed are, of each family and variant, the chunk counts in powers of two and the fastest one, and one of unequal
 // chunks where it is the fastest of all and its gain can be told from none, best first; times
 // within a billionth of the best's are ties, and ties go to the simpler family, then to the
-// DIRECT all-to-all, then to fewer chunks, then to the gather that is not overlapped. On measured profiles (with
+// DIRECT all-to-all, then to unlimited CTAs, then to more of them, then to fewer chunks, then to the gather that is not
+// overlapped. On measured profiles (with
 // intervals) the best is the simplest candidate within 3 % of the fastest, or within its interval if that is narrower
 // (docs/decisions/0005): a gain that measurements cannot tell is none, and buys no other launch order either. What
 // cannot be priced or does not fit cluster.device_memory_bytes is named in skipped_candidates; memory is asked first.

@@ -79,6 +79,7 @@ StatusOr<CollectiveKey> CollectiveKeyFromProto(const Message& message, std::stri
   key.group = {.size = message.group_size(), .ranks_per_node = message.ranks_per_node()};
   key.gather_group_size = message.gather_group_size();
   key.shards = message.shards();
+  key.ctas = message.ctas();
   RETURN_IF_ERROR(ValidateCollectiveKey(key, std::string(path)));
   return key;
 }
@@ -94,6 +95,8 @@ StatusOr<KernelKey> KernelKeyFromProto(const Message& message, std::string_view 
                    AnyOrAtLeastOne(message.has_model_dim(), message.model_dim(), FieldPath(path, "modelDim")));
   ASSIGN_OR_RETURN(key.hidden_dim,
                    AnyOrAtLeastOne(message.has_hidden_dim(), message.hidden_dim(), FieldPath(path, "hiddenDim")));
+  key.ctas = message.ctas();
+  RETURN_IF_ERROR(ValidateKernelKey(key, std::string(path)));
   return key;
 }
 
@@ -109,6 +112,7 @@ void SetKey(const CollectiveKey& key, Message& message) {
   }
   message.set_contention(EnumToProto<v1::Contention::Kind>(key.contention));
   if (key.bytes_per_element) message.set_bytes_per_element(*key.bytes_per_element);
+  if (key.ctas != 0) message.set_ctas(key.ctas);
 }
 
 template <typename Message>
@@ -118,6 +122,7 @@ void SetKey(const KernelKey& key, Message& message) {
   if (key.bytes_per_element) message.set_bytes_per_element(*key.bytes_per_element);
   if (key.model_dim) message.set_model_dim(*key.model_dim);
   if (key.hidden_dim) message.set_hidden_dim(*key.hidden_dim);
+  if (key.ctas != 0) message.set_ctas(key.ctas);
 }
 
 }  // namespace moeplan

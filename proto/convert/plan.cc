@@ -44,6 +44,8 @@ StatusOr<Knobs> KnobsFromProto(const v1::Plan& message, std::string_view path) {
     if (!(std::isfinite(share) && share > 0)) return error::Mismatch(at, StrCat(share), "a finite number above 0");
     knobs.chunk_shares.push_back(share);
   }
+  RETURN_IF_ERROR(ValidateCtas(message.communication_ctas(), FieldPath(path, "communicationCtas")));
+  knobs.communication_ctas = message.communication_ctas();
   return knobs;
 }
 
@@ -274,6 +276,7 @@ void SetKnobs(const Knobs& knobs, v1::Plan& message) {
   message.set_combine_codec(EnumToProto<v1::Codec::Kind>(knobs.combine_codec));
   message.set_overlapped_gather(knobs.overlapped_gather);
   for (const double share : knobs.chunk_shares) message.add_chunk_shares(share);
+  message.set_communication_ctas(knobs.communication_ctas);
 }
 
 }  // namespace

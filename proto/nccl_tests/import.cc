@@ -249,7 +249,7 @@ class Importer {
       return OkStatus();
     }
     if (run.rows.empty()) Note(StrCat(run.where, ": the table has no rows"));
-    const CollectiveKey key = {.collective = *measured.collective, .group = placement.group};
+    const CollectiveKey key = {.collective = *measured.collective, .group = placement.group, .ctas = options_.ctas};
     int without_time = 0;
     for (const Row& row : run.rows) {
       const std::optional<Timed>& timed = options_.in_place ? row.in_place : row.out_of_place;
@@ -341,6 +341,7 @@ class Importer {
 };
 
 Status CheckOptions(const NcclTestsOptions& options) {
+  RETURN_IF_ERROR(ValidateCtas(options.ctas, "--ctas"));
   if (!options.group) return OkStatus();
   const GroupShape& group = *options.group;
   if (group.size >= 1 && group.ranks_per_node >= 1 && group.size % group.ranks_per_node == 0) return OkStatus();

@@ -32,6 +32,7 @@ struct NcclTestsOptions {
   std::optional<Collective> collective;     // Of logs that do not say.
   std::optional<GroupShape> group;          // Of logs without rank lines.
   std::optional<int> nodes, gpus_per_node;  // Of the cluster, where the logs show only a part of it.
+  int ctas = 0;                             // NCCL_MAX_CTAS of the runs, which no log tells; 0: not set.
 };
 
 struct NcclTestsImport {

@@ -9,7 +9,6 @@
 #include <cstdio>
 
 #include "db/migrations.h"
-#include "db/profile_rows.h"
 #include "db/store.h"
 #include "models/text.h"
 #include "tests/db/scratch.h"
@@ -246,27 +245,47 @@ TEST(OpenPermissionTest, AFolderThatMayNotBeEnteredIsDenied) {
   }
 }
 
+// What a moeplan of schema versions 1 and 2 wrote for SmallProfile("old"), and one of version 2 for SmallBatch("1",
+// 1e-3), with the seals of both.
+constexpr char kOldProfile[] = R"sql(
+INSERT INTO profile VALUES (1, 'old', 1, '2025-01-01T00:00:00Z', 2, 4, 0.0, 0.0);
+INSERT INTO cost_model VALUES (1, 0, 'ALL_TO_ALL', 'DIRECT', 8, 4, 0, 0, 'NONE', NULL, NULL, NULL, NULL,
+  '{"curve":{"logLog":{"points":[[1024.0,1e-05],[1048576.0,0.0002]]}},"sizeHigh":1048576.0,"sizeLow":1024.0}');
+INSERT INTO cost_model VALUES (1, 1, NULL, NULL, NULL, NULL, NULL, NULL, 'NONE', NULL, 'EXPERT_GEMM', NULL, NULL,
+  '{"curve":{"alphaBeta":{"alphaS":1e-06,"betaSPerUnit":1e-12}},"sizeHigh":"Infinity","sizeLow":0.0}');
+INSERT INTO seal VALUES ('profile', 1, 9137945932695097097);
+)sql";
+constexpr char kOldBatch[] = R"sql(
+INSERT INTO calibration VALUES (1, 'monday', 'cluster a', 2, 4, 0.0, 0.0);
+INSERT INTO sample_batch VALUES (1, 1, '1', '2025-01-01T00:00:00Z');
+INSERT INTO sample VALUES (1, 0, 'ALL_TO_ALL', 'DIRECT', 8, 4, 0, 0, 'NONE', NULL, NULL, NULL, NULL, 1048576.0,
+  '[0.001,0.002]', '{"hostname":"1"}');
+INSERT INTO seal VALUES ('sample_batch', 1, -1113666759701579648);
+)sql";
+
 class MigrationTest : public testing::Test {
  protected:
-  // A file as a moeplan of schema version 1 left it, with one profile.
   void MakeVersion1() {
     SQLite::Database database(path_.string(), kReadWriteCreate);
     db::Migrate(database, 1);
-    SQLite::Transaction transaction(database);
-    saved_ = db::InsertProfile(database, SmallProfile("old"), "2025-01-01T00:00:00Z");
-    transaction.commit();
+    database.exec(kOldProfile);
+  }
+  void MakeVersion2() {
+    SQLite::Database database(path_.string(), kReadWriteCreate);
+    db::Migrate(database, 2);
+    database.exec(kOldProfile);
+    database.exec(kOldBatch);
   }
 
-  Profile Expected() const {
+  static Profile Expected() {
     Profile profile = SmallProfile("old");
-    profile.version = saved_.version;
-    profile.created_at = saved_.created_at;
+    profile.version = 1;
+    profile.created_at = "2025-01-01T00:00:00Z";
     return profile;
   }
 
   ScratchFolder folder_;
   fs::path path_ = folder_ / "store.db";
-  ProfileVersion saved_;
 };
 
 TEST_F(MigrationTest, Version1HasNoPlansYet) {
@@ -298,6 +317,35 @@ TEST_F(MigrationTest, AReaderReadsAnOlderDatabaseAndLeavesItOld) {
   EXPECT_EQ(store->LoadPlan({1}).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(store->SaveProfile(SmallProfile("b")).status().code(), StatusCode::kPermissionDenied);
   EXPECT_TRUE(ReadBytes(path_) == before);
+}
+
+TEST_F(MigrationTest, Version2KnowsNoCtasAndItsSealsHold) {
+  MakeVersion2();
+  Store store = MustOpen(path_);
+  EXPECT_EQ(Must(store.LoadProfile()), Expected());
+  const SampleBatch batch = SmallBatch("1", 1e-3);
+  EXPECT_EQ(Must(store.SamplesOf({})).at(0).samples, batch.samples);
+  EXPECT_EQ(Must(store.AppendSamples({&batch, 1})).repeated, 1);  // What is there is known again.
+  Profile limited = SmallProfile("old");
+  limited.collectives[0].key.ctas = 8;
+  (void)Must(store.SaveProfile(limited));
+  EXPECT_EQ(Must(store.LoadProfile()).collectives, limited.collectives);
+  EXPECT_EQ(Must(store.LoadProfile({.version = 1})), Expected());
+}
+
+TEST_F(MigrationTest, ALimitThatComesOrGoesBreaksTheSeal) {
+  MakeVersion2();
+  (void)MustOpen(path_);
+  const auto damaged_by = [&](const char* change) {
+    SQLite::Database(path_.string(), SQLite::OPEN_READWRITE).exec(change);
+    return MustOpen(path_).LoadProfile().status();
+  };
+  EXPECT_TRUE(Is(damaged_by("UPDATE cost_model SET ctas = 8 WHERE ordinal = 0"), StatusCode::kDataLoss, "profile 1"));
+  EXPECT_EQ(damaged_by("UPDATE cost_model SET ctas = NULL"), OkStatus());
+  Profile limited = SmallProfile("new");
+  limited.collectives[0].key.ctas = 8;
+  (void)Must(MustOpen(path_).SaveProfile(limited));
+  EXPECT_TRUE(Is(damaged_by("UPDATE cost_model SET ctas = NULL"), StatusCode::kDataLoss, "profile 2"));
 }
 
 TEST_F(MigrationTest, AStepThatFailsLeavesTheVersionBefore) {

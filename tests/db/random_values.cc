@@ -64,6 +64,7 @@ CollectiveKey RandomValues::AnyCollectiveKey() {
   }
   key.contention = Pick(Contention::kWithExpertGemm);
   if (Coin()) key.bytes_per_element = Int(1, 8);
+  if (Coin()) key.ctas = Int(1, kMostCtas);
   return key;
 }
 
@@ -72,6 +73,7 @@ KernelKey RandomValues::AnyKernelKey() {
   if (Coin()) key.bytes_per_element = Int(1, 8);
   if (Coin()) key.model_dim = Int(0, std::numeric_limits<int>::max());
   if (Coin()) key.hidden_dim = Int(0, std::numeric_limits<int>::max());
+  if (Coin() && IsCommunication(key.contention)) key.ctas = Int(1, kMostCtas);
   return key;
 }
 

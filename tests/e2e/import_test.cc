@@ -127,6 +127,25 @@ TEST(ImportTest, LogsAndAGemmCurveMakeAPlan) {
   }
 }
 
+TEST(ImportTest, LimitedCtasBecomeEntriesOfTheirOwn) {
+  const TemporaryFolder folder;
+  const std::string log = folder.Write("a.log", LogOf(kPrograms[1]));
+  const Outcome unlimited = RunMoeplan({"import", "nccl-tests", log, "--json"});
+  const Outcome limited = RunMoeplan({"import", "nccl-tests", log, "--ctas", "8", "--json"});
+  ASSERT_EQ(limited.exit_code, 0) << limited.err;
+  const Outcome fitted = RunMoeplan({"fit", "--samples", folder.Write("unlimited.json", unlimited.out), "--samples",
+                                     folder.Write("limited.json", limited.out), "--json"});
+  ASSERT_EQ(fitted.exit_code, 0) << fitted.err;
+  const Json entries = Json::parse(fitted.out).at("collectives");
+  ASSERT_EQ(entries.size(), 2U);
+  EXPECT_FALSE(entries.at(0).contains("ctas"));
+  EXPECT_EQ(entries.at(1).at("ctas"), 8);
+  const Outcome refused = RunMoeplan({"import", "nccl-tests", log, "--ctas", "1025", "--json"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.out, IsEmpty());
+  EXPECT_THAT(refused.err, HasSubstr("--ctas: found 1025, expected 0 to 1024"));
+}
+
 TEST(ImportTest, AMalformedLineIsNamedAndNothingPrinted) {
   const TemporaryFolder folder;
   std::string log = LogOf(kPrograms[0]);

@@ -277,6 +277,40 @@ TEST(LoopTest, ValidateComparesEveryCandidateAndHoldsItsLimits) {
   }
 }
 
+// Limited collectives are free, so that every best plan limits them.
+TEST(LoopTest, PlansOfLimitedCtasAreRefusedByRunAndLeftOutByValidateWhereRanksHaveNone) {
+  const TemporaryFolder folder;
+  const std::string grid = folder.Write("grid.json", kSmallGrid), db = folder / "m.db";
+  const Outcome measured =
+      RunMoeplan({"calibrate", "--local", "4", "--db", db, "--layouts", grid, "--budget", "4s", "--json"});
+  ASSERT_EQ(measured.exit_code, 0) << measured.err;
+  Json profile = Json::parse(measured.out);
+  const Json unlimited = profile.at("collectives");
+  for (Json entry : unlimited) {
+    for (const char* form : {"logLog", "interpolated", "efficiency", "fit"}) entry.erase(form);
+    entry["alphaBeta"] = {{"alphaS", 1e-9}, {"betaSPerByte", 0}};
+    entry["ctas"] = 8;
+    profile.at("collectives").push_back(entry);
+  }
+  const std::string limited = folder.Write("profile.json", profile.dump());
+  const Outcome planned = RunMoeplan({"plan", "--profile", limited, "--workload", FirstWorkload(folder), "--json"});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_EQ(Json::parse(planned.out).at("best").at("communicationCtas"), 8);
+
+  const Outcome run = RunMoeplan({"run", "--plan", folder.Write("plan.json", planned.out), "--local", "4", "--json"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_EQ(run.out, "");
+  EXPECT_THAT(run.err, HasSubstr("communicationCtas: found 8, expected 0"));
+
+  const Outcome validated =
+      RunMoeplan({"validate", "--workloads", grid, "--local", "4", "--profile", limited, "--top", "2", "--json"});
+  ASSERT_EQ(validated.exit_code, 0) << validated.err;
+  for (const Json& workload : Json::parse(validated.out).at("workloads")) {
+    EXPECT_GE(workload.at("candidates").size(), 2U);
+    for (const Json& candidate : workload.at("candidates")) EXPECT_FALSE(candidate.contains("communicationCtas"));
+  }
+}
+
 TEST(FaultTest, ARankThatDiesIsNamedAndNothingIsLeftBehind) {
   const TemporaryFolder folder;
   const std::string db = folder / "m.db";

@@ -183,7 +183,7 @@ TEST(ExtensionTest, AnOwnExpertIsPricedByWhatIsMostLikeIt) {
   const auto profile_with = [](std::vector<std::pair<Kernel, double>> betas) {
     Profile profile;
     for (const auto& [kernel, beta] : betas) {
-      profile.kernels.push_back({.key = {.kernel = kernel}, .model = {.curve = AlphaBeta{0, beta}, .size_high = 1e9}});
+      profile.kernels.push_back({{.kernel = kernel}, MakeCostModel(AlphaBeta{0, beta})});
     }
     return profile;
   };
@@ -198,8 +198,8 @@ TEST(ExtensionTest, AnOwnExpertIsPricedByWhatIsMostLikeIt) {
   EXPECT_EQ(price(profile_with({{Kernel::kExpertGemm, 1}})), 1);
   // Slowed down as its forward products are.
   Profile profile = profile_with({{forward, 3}, {asked.kernel, 4}});
-  profile.kernels.push_back({.key = {.kernel = forward, .contention = Contention::kWithAllToAll},
-                             .model = {.curve = AlphaBeta{0, 6}, .size_high = 1e9}});
+  profile.kernels.push_back(
+      {{.kernel = forward, .contention = Contention::kWithAllToAll}, MakeCostModel(AlphaBeta{0, 6})});
   EXPECT_EQ(Pricer(profile).Slowdown(asked, Contention::kWithAllToAll, 1).mid, 2);
 }
 

@@ -186,6 +186,57 @@ TEST(ProfileTest, AnExactContentionWinsOverAMoreSpecificModelWithout) {
   EXPECT_EQ(*Find(profile, wanted), Constant(2));
 }
 
+TEST(ProfileTest, ACollectiveOfLimitedCtasIsAnsweredForByItsLimitAlone) {
+  const auto limited_to = [](int ctas, Contention contention = Contention::kNone) {
+    CollectiveKey key = AllToAllOf(2, 2);
+    key.ctas = ctas;
+    key.contention = contention;
+    return key;
+  };
+  Profile profile = OneNode();
+  profile.collectives = {{limited_to(0), Constant(1)}, {limited_to(8), Constant(2)}};
+  EXPECT_EQ(*Find(profile, limited_to(0)), Constant(1));
+  EXPECT_EQ(*Find(profile, limited_to(8)), Constant(2));
+  EXPECT_EQ(*Find(profile, limited_to(8, Contention::kWithExpertGemm)), Constant(2));
+  EXPECT_EQ(Find(profile, limited_to(4)), nullptr);
+  EXPECT_EQ(Find(profile, limited_to(16)), nullptr);
+}
+
+TEST(ProfileTest, AKernelBesideLimitedCommunicationFallsBackToUnlimitedThenToNone) {
+  const auto beside = [](Contention contention, int ctas) {
+    return KernelKey{.kernel = Kernel::kExpertGemm, .contention = contention, .ctas = ctas};
+  };
+  Profile profile = OneNode();
+  profile.kernels = {{beside(Contention::kNone, 0), Constant(1)},
+                     {beside(Contention::kWithAllToAll, 0), Constant(3)},
+                     {beside(Contention::kWithAllToAll, 8), Constant(2)}};
+  EXPECT_EQ(*Find(profile, beside(Contention::kWithAllToAll, 8)), Constant(2));
+  EXPECT_EQ(*Find(profile, beside(Contention::kWithAllToAll, 4)), Constant(3));
+  EXPECT_EQ(*Find(profile, beside(Contention::kWithAllGather, 8)), Constant(1));
+  EXPECT_EQ(*FindContended(profile, beside(Contention::kWithAllToAll, 8)), Constant(2));
+  EXPECT_EQ(FindContended(profile, beside(Contention::kWithAllToAll, 4)), nullptr);
+}
+
+TEST(ValidateProfileTest, CtasAreOfCommunicationAlone) {
+  Profile profile = OneNode();
+  const auto kernel_error = [&](Contention contention, int ctas) {
+    profile.kernels = {{{.kernel = Kernel::kGate, .contention = contention, .ctas = ctas}, Constant(1)}};
+    return ValidateProfile(profile).message();
+  };
+  EXPECT_EQ(kernel_error(Contention::kWithAllToAll, 8), "");
+  EXPECT_EQ(kernel_error(Contention::kWithAllGather, kMostCtas), "");
+  for (const Contention contention : {Contention::kNone, Contention::kWithCopy, Contention::kWithExpertGemm}) {
+    EXPECT_EQ(kernel_error(contention, 8), "kernels[0].ctas: found 8 with contention " + std::string(Name(contention)) +
+                                               ", expected 0, or WITH_ALL_TO_ALL or WITH_ALL_GATHER, which it limits");
+  }
+  EXPECT_EQ(kernel_error(Contention::kWithAllToAll, -1), "kernels[0].ctas: found -1, expected 0 to 1024");
+  profile.kernels.clear();
+  CollectiveKey key = AllToAllOf(2, 2);
+  key.ctas = kMostCtas + 1;
+  profile.collectives = {{key, Constant(1)}};
+  EXPECT_EQ(ValidateProfile(profile).message(), "collectives[0].ctas: found 1025, expected 0 to 1024");
+}
+
 TEST(ValidateProfileTest, AcceptsASoundProfile) {
   Profile profile = OneNode();
   profile.collectives = {{AllToAllOf(2, 2), Constant(1)}};

@@ -19,6 +19,8 @@ class HandMadeGraph {
   }
   HandMadeGraph() = default;
 
+  void LimitCtas(int ctas) { graph_.communication_ctas = ctas; }
+
   TaskId Add(TaskKind kind, StreamKind stream, double size, TaskOp op, std::vector<TaskId> after = {}, int chunk = 0) {
     const TaskId id = static_cast<TaskId>(graph_.tasks.size());
     graph_.tasks.push_back({.name = std::string(Name(kind)) + "." + std::to_string(id),

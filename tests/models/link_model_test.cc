@@ -68,6 +68,21 @@ TEST(LinkModelTest, GroupsOfAnExactLineAreForetoldExactly) {
   }
 }
 
+TEST(LinkModelTest, LimitedCtasTeachNothingAndAreNotForetold) {
+  std::vector<CollectiveModel> entries = OfLine(kLine, {{2, 2}, {4, 4}, {8, 8}, {2, 1}, {4, 1}, {16, 8}});
+  const LinkModel without(With(entries));
+  for (size_t i = 0, count = entries.size(); i < count; ++i) {
+    CollectiveModel limited = OfLine(kLine, entries[i].key, /*factor=*/10);
+    limited.key.ctas = 8;
+    entries.push_back(limited);
+  }
+  const LinkModel with(With(entries));
+  CollectiveKey key = CollectiveOver(Collective::kAllToAll, 64, 8);
+  EXPECT_EQ(PredictS(with, key, 1048576), PredictS(without, key, 1048576));
+  key.ctas = 8;
+  EXPECT_FALSE(with.Predict(key).has_value());
+}
+
 TEST(LinkModelTest, ABendGoesOverToGroupsThatReachAsFar) {
   // All curves between nodes are twice the line at 1 MiB, those inside are the line.
   std::vector<CollectiveModel> entries = OfLine(kLine, {{2, 2}, {4, 4}, {8, 8}, {2, 1}, {4, 1}, {16, 8}});

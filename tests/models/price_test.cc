@@ -219,6 +219,89 @@ TEST(PriceTest, ContentionIsNeverASpeedupAndNeedsNoEntry) {
   EXPECT_EQ(SlowdownUnder(prices.tasks[copy], Contention::kWithAllGather), 1);  // Never measured.
 }
 
+// ---- Limited CTAs.
+
+template <typename Key>
+Key Limited(Key key, Contention contention = Contention::kNone, int ctas = 8) {
+  key.contention = contention;
+  key.ctas = ctas;
+  return key;
+}
+
+// An all-to-all beside an expert, both of 1000, on a graph limited to 8 CTAs.
+struct BesideEachOther {
+  BesideEachOther() {
+    graph.LimitCtas(8);
+    all_to_all = graph.AllToAll(Group::kExpert, 1000);
+    expert = graph.Expert(1000);
+  }
+  GraphPrices PricedBy(const Profile& profile) const { return PriceGraph(graph.graph(), profile); }
+
+  HandMadeGraph graph{kLayer, kLayout, kGpus};
+  TaskId all_to_all, expert;
+};
+
+TEST(PriceTest, CollectivesOfALimitedGraphArePricedWithItsLimitOrNotAtAll) {
+  const BesideEachOther test;
+  const GraphPrices unknown = test.PricedBy(WithContendedEntries());
+  EXPECT_EQ(MissingReason(unknown.missing, kLayout),
+            "the profile lacks ALL_TO_ALL groupSize 4 ranksPerNode 4 ctas 8; measure with: NCCL_MAX_CTAS=8 before "
+            "nccl-tests, and moeplan import nccl-tests --ctas 8 LOG... --json");
+  Profile profile = WithContendedEntries();
+  profile.collectives.push_back(Line(Limited(kAllToAllOverEp), 7, 0.001));
+  const GraphPrices prices = test.PricedBy(profile);
+  EXPECT_THAT(prices.missing, IsEmpty());
+  EXPECT_EQ(prices.tasks[test.all_to_all].time_s, 8);
+  EXPECT_EQ(prices.tasks[test.expert].time_s, 5);  // Alone it does not care.
+}
+
+TEST(PriceTest, WhatIsMissingWithAndWithoutLimitsIsToldApart) {
+  BesideEachOther test;
+  EXPECT_THAT(MissingReason(test.PricedBy(Profile{}).missing, kLayout),
+              testing::StartsWith("the profile lacks ALL_TO_ALL groupSize 4 ranksPerNode 4 ctas 8 and EXPERT_GEMM "
+                                  "bytesPerElement 2 modelDim 8 hiddenDim 8; measure with: moeplan calibrate"));
+  EXPECT_THAT(MissingReason(test.PricedBy(Profile{}).missing, kLayout), HasSubstr("; measure with: NCCL_MAX_CTAS=8"));
+}
+
+TEST(PriceTest, ExpertsAreSlowedAsByLimitedCommunicationWhereThatWasMeasured) {
+  const BesideEachOther test;
+  Profile profile = WithContendedEntries();
+  profile.collectives.push_back(Line(Limited(kAllToAllOverEp), 7, 0.001));
+  const auto slowdown = [&] {
+    return SlowdownUnder(test.PricedBy(profile).tasks[test.expert], Contention::kWithAllToAll);
+  };
+  EXPECT_EQ(slowdown(), 1.5);  // As by unlimited communication, which slows it at least as much.
+  profile.kernels.push_back(
+      Line(Limited(KernelKey{.kernel = Kernel::kExpertGemm}, Contention::kWithAllToAll, 4), 4, 0));
+  EXPECT_EQ(slowdown(), 1.5);  // Of another limit nothing is taken.
+  profile.kernels.push_back(
+      Line(Limited(KernelKey{.kernel = Kernel::kExpertGemm}, Contention::kWithAllToAll), 5, 0.0005));
+  EXPECT_EQ(slowdown(), 1.1);  // (5 + 0.5) / (4 + 1).
+}
+
+TEST(PriceTest, ALimitedCollectiveIsSlowedAsMeasuredOrAsTheUnlimitedOne) {
+  const BesideEachOther test;
+  Profile profile = WithContendedEntries();
+  profile.collectives.push_back(Line(Limited(kAllToAllOverEp), 7, 0.001));
+  const auto slowdown = [&] {
+    return SlowdownUnder(test.PricedBy(profile).tasks[test.all_to_all], Contention::kWithExpertGemm);
+  };
+  EXPECT_EQ(slowdown(), 2);  // (3 + 1) / (1 + 1).
+  profile.collectives.push_back(Line(Limited(kAllToAllOverEp, Contention::kWithExpertGemm), 9, 0.001));
+  EXPECT_EQ(slowdown(), 1.25);  // (9 + 1) / (7 + 1).
+}
+
+TEST(PriceTest, TheRangeThatALimitedLookUpLeavesIsToldOfTheEntryThatAnswered) {
+  const BesideEachOther test;
+  Profile profile = HandMadeProfile();
+  profile.collectives.push_back(Line(Limited(kAllToAllOverEp), 7, 0.001));
+  const KernelKey contended = {.kernel = Kernel::kExpertGemm, .contention = Contention::kWithAllToAll};
+  profile.kernels.push_back({contended, MakeCostModel(LogLog{{{1, 4}, {10, 8}}})});
+  EXPECT_THAT(test.PricedBy(profile).notes.Warnings(),
+              ElementsAre("EXPERT_GEMM contention WITH_ALL_TO_ALL bytesPerElement 2 modelDim 8 hiddenDim 8: asked at "
+                          "1000 flops, measured 1 to 10; extrapolated"));
+}
+
 TEST(PriceTest, TasksThatTheGraphOrdersNeverContend) {
   HandMadeGraph graph(kLayer, kLayout, kGpus);
   const TaskId all_to_all = graph.AllToAll(Group::kExpert, 1000);

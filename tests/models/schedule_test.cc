@@ -351,6 +351,20 @@ TEST(ScheduleTest, AlgorithmsThatDoNotFitSayWhy) {
   EXPECT_EQ(BuildSchedule(overlapped, workload, kCluster).status().code(), StatusCode::kInfeasible);
 }
 
+TEST(ScheduleTest, CtasAreOfTheGraphAndChangeNoTask) {
+  const Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
+  TaskGraph limited = Build({.family = Family::kParmS1, .communication_ctas = 8}, workload);
+  const TaskGraph unlimited = Build({.family = Family::kParmS1}, workload);
+  EXPECT_EQ(limited.communication_ctas, 8);
+  EXPECT_FALSE(SameTasks(limited, unlimited));
+  limited.communication_ctas = 0;
+  EXPECT_EQ(limited, unlimited);
+  for (const int wrong : {-1, kMostCtas + 1}) {
+    EXPECT_EQ(BuildSchedule({.family = Family::kParmS1, .communication_ctas = wrong}, workload, kCluster).status(),
+              InvalidInput("communicationCtas: found " + std::to_string(wrong) + ", expected 0 to 1024"));
+  }
+}
+
 TEST(ScheduleTest, ScratchOnTheWayIsMemory) {
   // S2 without shards: 4 ranks on 2 nodes; a block is one expert's T / N_MP slots of 16 bytes. HIER_2D holds the 2
   // blocks for its place on the other node, a leader of HIER_1D the 4 that leave its node and the 4 that come.

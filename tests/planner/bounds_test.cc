@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -65,6 +66,31 @@ Profile AnyProfile(std::mt19937_64& engine, const Workload& workload) {
     }
     if (kernel != nullptr) profile.kernels.push_back({*kernel, MakeCostModel(curve)});
     if (const auto* one = std::get_if<CollectiveKey>(&key)) profile.collectives.push_back({*one, MakeCostModel(curve)});
+  }
+  return profile;
+}
+
+constexpr int kLimits[] = {4, 16};
+
+// With entries of limited CTAs: collectives a little slower, most of them there, and what they slow down, less.
+Profile WithLimits(std::mt19937_64& engine, Profile profile) {
+  const auto scaled = [&](auto entry, int ctas, double low, double high) {
+    entry.key.ctas = ctas;
+    const double factor = std::uniform_real_distribution(low, high)(engine);
+    for (TimePoint& point : std::get<LogLog>(entry.model.curve).points) point.time_s *= factor;
+    return entry;
+  };
+  const Profile unlimited = profile;
+  for (const int ctas : kLimits) {
+    const bool all = std::bernoulli_distribution(0.8)(engine);
+    for (const CollectiveModel& entry : unlimited.collectives) {
+      if (!all && std::bernoulli_distribution(0.2)(engine)) continue;
+      profile.collectives.push_back(scaled(entry, ctas, 0.95, 1.3));
+    }
+    for (const KernelModel& entry : unlimited.kernels) {
+      if (!IsCommunication(entry.key.contention) || std::bernoulli_distribution(0.3)(engine)) continue;
+      profile.kernels.push_back(scaled(entry, ctas, 0.3, 1));
+    }
   }
   return profile;
 }
@@ -200,23 +226,35 @@ TEST(BoundsTest, UnequalChunksAreThoseThatPlainEnumerationFinds) {
 
 TEST(BoundsTest, TheSearchFindsWhatPlainEnumerationFinds) {
   std::mt19937_64 engine(TestSeed());
-  int better = 0, unequal = 0;
+  int better = 0, unequal = 0, limited = 0, unpriced = 0;
   for (int i = 0; i < kCases; ++i) {
     const Workload workload = AnyWorkload(engine);
-    const Profile profile = AnyProfile(engine, workload);
-    const auto time_of = [&](const Knobs& knobs) {
+    const Profile profile =
+        i % 2 == 0 ? AnyProfile(engine, workload) : WithLimits(engine, AnyProfile(engine, workload));
+    // Absent: a cost is missing.
+    const auto time_of = [&](const Knobs& knobs) -> std::optional<double> {
       const TaskGraph graph = GraphOf(knobs, workload);
-      return Play(graph, PriceGraph(graph, profile).tasks).total_s;
+      const GraphPrices prices = PriceGraph(graph, profile);
+      if (!prices.missing.empty()) return std::nullopt;
+      return Play(graph, prices.tasks).total_s;
     };
     double fastest_s = std::numeric_limits<double>::infinity();
     Knobs fastest;
-    for (const Knobs& variant : EveryVariant(workload)) {
-      const bool coded = variant.dispatch_codec != Codec::kNone || variant.combine_codec != Codec::kNone;
-      const int most = MaxPieces(variant.family, workload);
-      for (const int pieces : coded ? PowersOfTwo(most) : ChunkCounts(most)) {
-        const double time_s = time_of(WithPieces(variant, pieces));
-        if (time_s < fastest_s) fastest = variant;
-        fastest_s = std::min(fastest_s, time_s);
+    for (Knobs variant : EveryVariant(workload)) {
+      for (const int ctas : {0, kLimits[0], kLimits[1]}) {
+        variant.communication_ctas = ctas;
+        const bool coded = variant.dispatch_codec != Codec::kNone || variant.combine_codec != Codec::kNone;
+        const int most = MaxPieces(variant.family, workload);
+        for (const int pieces : coded ? PowersOfTwo(most) : ChunkCounts(most)) {
+          const std::optional<double> time_s = time_of(WithPieces(variant, pieces));
+          if (!time_s) {
+            ASSERT_NE(ctas, 0);
+            ++unpriced;
+            break;
+          }
+          if (*time_s < fastest_s) fastest = variant;
+          fastest_s = std::min(fastest_s, *time_s);
+        }
       }
     }
     const double equal_s = fastest_s;
@@ -224,7 +262,7 @@ TEST(BoundsTest, TheSearchFindsWhatPlainEnumerationFinds) {
       for (const std::vector<int>& units : UnequalSplits(pieces)) {
         Knobs knobs = WithPieces(fastest, pieces);
         knobs.chunk_shares = SharesOf(units);
-        if (ChunkSharesAllowed(knobs, workload).ok()) fastest_s = std::min(fastest_s, time_of(knobs));
+        if (ChunkSharesAllowed(knobs, workload).ok()) fastest_s = std::min(fastest_s, *time_of(knobs));
       }
     }
     if (fastest_s < equal_s * (1 - kRounding)) ++unequal;
@@ -237,6 +275,7 @@ TEST(BoundsTest, TheSearchFindsWhatPlainEnumerationFinds) {
     ASSERT_LE(answer->search.time_floor_s, best.predicted_time_s * (1 + kRounding));
     ASSERT_LE(answer->search.time_floor_s, fastest_s * (1 + kRounding));
     ASSERT_LE(LayerFloorS(workload, profile), best.predicted_time_s * (1 + kRounding));
+    if (best.knobs.communication_ctas != 0) ++limited;
 
     // What is promised is what a job would run.
     StatusOr<TaskGraph> planned = BuildPlanned(best.knobs, best.order, workload, kTwoByTwo);
@@ -252,6 +291,9 @@ TEST(BoundsTest, TheSearchFindsWhatPlainEnumerationFinds) {
   }
   EXPECT_GT(better, 0) << "no case has anything to search for";
   EXPECT_GT(unequal, kCases / 10);
+  EXPECT_GT(limited, 0) << "fewer CTAs never win";
+  EXPECT_LT(limited, kCases / 2) << "fewer CTAs never lose";
+  EXPECT_GT(unpriced, 0) << "every limit is measured of everything";
 }
 
 // The knobs but for the number of pieces.

@@ -177,6 +177,33 @@ TEST(PlaceGradientsTest, AMissingAllReduceIsNamed) {
   EXPECT_THAT(placed.status().message(), HasSubstr("the profile lacks ALL_REDUCE groupSize 4 ranksPerNode 1"));
 }
 
+TEST(PlaceGradientsTest, SlicesAreLimitedLikeEveryOtherCollective) {
+  HandMadeGraph limited = OneGap();
+  limited.LimitCtas(8);
+  Profile profile = PlainProfile();
+  KernelModel slowed = Line(Kernel::kExpertGemm, 0, 1.5);
+  slowed.key.contention = Contention::kWithAllGather;
+  profile.kernels.push_back(slowed);
+  CollectiveModel all_to_all = Line(Over(Collective::kAllToAll, kExperts), 0, 1);
+  all_to_all.key.ctas = 8;
+  profile.collectives.push_back(all_to_all);
+  const auto missing =
+      PlaceGradients(limited.graph(), PriceGraph(limited.graph(), profile), WithGradients(20), profile);
+  EXPECT_THAT(missing.status().message(), HasSubstr("the profile lacks ALL_REDUCE groupSize 4 ranksPerNode 1 ctas 8;"));
+  // Beside 8 CTAs experts are as fast as alone, so there is a gap of 10 s; a slice starts up in 2 s.
+  CollectiveModel all_reduce = Line(Over(Collective::kAllReduce, kReplicas), 2, 1);
+  all_reduce.key.ctas = 8;
+  profile.collectives.push_back(all_reduce);
+  slowed = Line(Kernel::kExpertGemm, 0, 1);
+  slowed.key.contention = Contention::kWithAllGather;
+  slowed.key.ctas = 8;
+  profile.kernels.push_back(slowed);
+  const PlacedGradients placed = Placed(limited.graph(), profile, WithGradients(20));
+  ASSERT_THAT(placed.exchange.slices, SizeIs(2));
+  EXPECT_EQ(placed.exchange.slices[0], (GradientSlice{"ALL_TO_ALL.0", "ALL_TO_ALL.2", 2, 12, 8}));
+  EXPECT_EQ(placed.exchange.slices[1], (GradientSlice{"ALL_TO_ALL.2", "", 14, 28, 12}));
+}
+
 // ---- On random graphs and costs, on a grid of halves so that sums are exact.
 
 struct RandomCase {

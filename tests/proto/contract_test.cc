@@ -116,10 +116,11 @@ TEST(ContractTest, ProfileKeys) {
       {"collective": "ALL_TO_ALL_ALL_GATHER", "algorithm": "HIER_2D", "groupSize": 4, "ranksPerNode": 2,
        "gatherGroupSize": 2, "shards": 2, "contention": "WITH_ALL_TO_ALL",
        "efficiency": {"peakBytesPerS": 1, "points": [{"bytes": 1, "efficiency": 0.5}]}},
-      {"collective": "ALL_TO_ALL", "algorithm": "PIPE", "contention": "WITH_ALL_GATHER"}],
+      {"collective": "ALL_TO_ALL", "algorithm": "PIPE", "contention": "WITH_ALL_GATHER", "ctas": 16}],
     "kernels": [{"kernel": "EXPERT_GEMM", "contention": "WITH_COPY", "bytesPerElement": 4, "modelDim": 8, "hiddenDim": 16,
        "logLog": {"points": [{"flops": 1, "timeS": 2}]}, "alphaBeta": {"alphaS": 1, "betaSPerFlop": 2},
-       "fit": {"betaLowSPerFlop": 3, "betaHighSPerFlop": 4}}]})");
+       "fit": {"betaLowSPerFlop": 3, "betaHighSPerFlop": 4}},
+      {"kernel": "EXPERT_GEMM", "contention": "WITH_ALL_TO_ALL", "ctas": 8}]})");
 }
 
 TEST(ContractTest, KernelNames) {
@@ -162,7 +163,8 @@ TEST(ContractTest, PlanResponseKeys) {
     "dispatchCodec": "FP16", "combineCodec": "BF16", "overlappedGather": true, "chunkShares": [0.25, 0.75],
     "order": ["a", "b"], "predictedTimeS": 1, "lowS": 2, "highS": 3, "communicationTimeS": 4,
     "exposedCommunicationS": 5, "computeTimeS": 6, "memoryBytes": 7,
-    "timeline": [{"task": "a", "kind": "REDUCE_SCATTER", "stream": "INTRA_NODE", "chunk": 1, "startS": 0, "endS": 1}]})";
+    "timeline": [{"task": "a", "kind": "REDUCE_SCATTER", "stream": "INTRA_NODE", "chunk": 1, "startS": 0, "endS": 1}],
+    "communicationCtas": 8})";
   ExpectKeys<v1::PlanResponse>(R"({"workload": {"layer": {}}, "profileName": "p", "profileVersion": 2,
     "rules": {
       "parm": {"tBaselineS": 1, "tS1S": 2, "tS2S": 3, "choice": "PARM_S2"},
@@ -201,6 +203,7 @@ TEST(ContractTest, SamplesKeys) {
      "gatherGroupSize": 2, "shards": 2, "contention": "NONE", "bytes": 1024, "timeS": [1, 2],
      "provenance": {"hostname": "n1"}},
     {"kernel": "EXPERT_GEMM", "contention": "WITH_ALL_TO_ALL", "flops": 1e9, "timeS": [1]},
+    {"kernel": "EXPERT_GEMM", "contention": "WITH_ALL_TO_ALL", "ctas": 8, "flops": 1e9, "timeS": [1]},
     {"kernel": "GATE", "bytes": 1e9, "timeS": [1]}]})");
 }
 

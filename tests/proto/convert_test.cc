@@ -267,11 +267,13 @@ Profile FullProfile() {
                            .shards = 4,
                            .contention = Contention::kWithCopy},
                           MakeCostModel(Interpolated{{{1, 2}, {3, 4}}})},
-                         {{.collective = Collective::kAllToAll, .group = {8, 4}}, MakeCostModel(line)}};
+                         {{.collective = Collective::kAllToAll, .group = {8, 4}}, MakeCostModel(line)},
+                         {{.collective = Collective::kAllToAll, .group = {8, 4}, .ctas = 1024}, MakeCostModel(line)}};
   profile.kernels = {
       {{.kernel = Kernel::kExpertGemm, .bytes_per_element = 4, .model_dim = 8, .hidden_dim = 16}, efficiency},
       {{.kernel = Kernel::kExpertGemm}, log_log},
-      {{.kernel = Kernel::kGate, .contention = Contention::kWithAllToAll}, MakeCostModel(line)}};
+      {{.kernel = Kernel::kGate, .contention = Contention::kWithAllToAll}, MakeCostModel(line)},
+      {{.kernel = Kernel::kGate, .contention = Contention::kWithAllToAll, .ctas = 4}, MakeCostModel(line)}};
   return profile;
 }
 
@@ -406,6 +408,11 @@ SampleSet FullSamples() {
                        {1e-5, 2e-5},
                        {{"hostname", "n1"}, {"backend", "host"}}},
                       {CollectiveKey{.group = {2, 1}}, 2048, {1e-5}, {}},
+                      {CollectiveKey{.group = {2, 1}, .ctas = 8}, 2048, {2e-5}, {}},
+                      {KernelKey{.kernel = Kernel::kExpertGemm, .contention = Contention::kWithAllToAll, .ctas = 8},
+                       1e9,
+                       {2e-3},
+                       {}},
                       {KernelKey{.kernel = Kernel::kExpertGemm, .model_dim = 8, .hidden_dim = 16}, 1e9, {1e-3}, {}},
                       {KernelKey{.kernel = Kernel::kGate, .contention = Contention::kWithCopy}, 512, {1e-6}, {}}}};
 }
@@ -425,6 +432,21 @@ TEST(SamplesConversionTest, AKernelHasNoGroup) {
               StartsWith("samples[0]: found a collective with modelDim"));
   EXPECT_THAT(ToJson(ToProto(FullSamples()), JsonStyle::kCompact),
               HasSubstr(R"({"kernel":"GATE","contention":"WITH_COPY","bytes":512,"timeS":[1e-06]})"));
+}
+
+TEST(SamplesConversionTest, CtasAreCheckedAndPrintedWhereThereAreAny) {
+  const std::string rest = R"("bytes": 1, "timeS": [1]})";
+  EXPECT_EQ(ErrorOf(ReadSample(R"({"kernel": "GATE", "contention": "WITH_COPY", "ctas": 8, )" + rest)),
+            "samples[0].ctas: found 8 with contention WITH_COPY, expected 0, or WITH_ALL_TO_ALL or WITH_ALL_GATHER, "
+            "which it limits");
+  const std::string gather = R"({"collective": "ALL_GATHER", "groupSize": 2, "ranksPerNode": 1, )";
+  EXPECT_EQ(ErrorOf(ReadSample(gather + R"("ctas": 1025, )" + rest)),
+            "samples[0].ctas: found 1025, expected 0 to 1024");
+  EXPECT_EQ(ErrorOf(ReadSample(gather + R"("ctas": -1, )" + rest)), "samples[0].ctas: found -1, expected 0 to 1024");
+  const auto unlimited = ReadSample(gather + R"("ctas": 0, )" + rest);
+  ASSERT_TRUE(unlimited.ok()) << unlimited.status().message();
+  EXPECT_THAT(ToJson(ToProto(*unlimited)), Not(HasSubstr("ctas")));
+  EXPECT_THAT(ToJson(ToProto(FullSamples()), JsonStyle::kCompact), HasSubstr(R"("timeS":[2e-05],"ctas":8})"));
 }
 
 TEST(SamplesConversionTest, WhatIsMissingOrWrongIsNamed) {
@@ -452,7 +474,8 @@ Plan FullPlan(Family family) {
                 .dispatch_codec = Codec::kFp8,
                 .combine_codec = Codec::kBf16,
                 .overlapped_gather = true,
-                .chunk_shares = {0.25, 0.75}};
+                .chunk_shares = {0.25, 0.75},
+                .communication_ctas = 8};
   plan.order = {"gate", "a2a#1"};
   plan.predicted_time_s = 1;
   plan.low_s = 0.5;
@@ -622,6 +645,10 @@ TEST(PlanConversionTest, WhatCannotBeRunIsRefused) {
               StartsWith("candidates[1].schedule: found nothing, expected one of BASELINE"));
   EXPECT_EQ(ErrorAfter([](auto& response) { response.mutable_candidates(1)->set_chunk_shares(1, 0); }),
             "candidates[1].chunkShares[1]: found 0, expected a finite number above 0");
+  for (const int wrong : {-1, 1025}) {
+    EXPECT_EQ(ErrorAfter([&](auto& response) { response.mutable_candidates(1)->set_communication_ctas(wrong); }),
+              "candidates[1].communicationCtas: found " + std::to_string(wrong) + ", expected 0 to 1024");
+  }
   EXPECT_EQ(ErrorAfter([](auto& response) { response.mutable_candidates(1)->set_low_s(-1); }),
             "candidates[1].lowS: found -1, expected a finite number of at least 0");
   EXPECT_THAT(ErrorAfter([](auto& response) { response.mutable_candidates(1)->mutable_timeline(1)->clear_stream(); }),

@@ -24,7 +24,8 @@ TEST(JsonWriteTest, ScalarsAndListsArePrintedEvenWhenEmpty) {
       Compact(v1::Plan()),
       R"({"schedule":"UNSPECIFIED","chunks":0,"partitionDegree":0,"allToAll":"DIRECT","dispatchCodec":"NONE",)"
       R"("combineCodec":"NONE","overlappedGather":false,"chunkShares":[],"order":[],"predictedTimeS":0,"lowS":0,)"
-      R"("highS":0,"communicationTimeS":0,"exposedCommunicationS":0,"computeTimeS":0,"memoryBytes":0,"timeline":[]})");
+      R"("highS":0,"communicationTimeS":0,"exposedCommunicationS":0,"computeTimeS":0,"memoryBytes":0,"timeline":[],)"
+      R"("communicationCtas":0})");
 }
 
 TEST(JsonWriteTest, AbsentMessagesOptionalScalarsAndEmptyMapsAreNot) {

@@ -162,6 +162,16 @@ TEST(NcclTestsTest, InPlaceTimesAreTakenWhenAskedFor) {
   EXPECT_EQ(import->samples.samples[0].provenance.at("times"), "in-place");
 }
 
+TEST(NcclTestsTest, TheLimitOnCtasIsPartOfTheKey) {
+  const auto import = Import("all_reduce_perf.log", kTwoHosts, {.ctas = 8});
+  ASSERT_TRUE(import.ok()) << import.status().message();
+  for (const Sample& sample : import->samples.samples) EXPECT_EQ(std::get<CollectiveKey>(sample.key).ctas, 8);
+  for (const int wrong : {-1, 1025}) {
+    const auto refused = Import("all_reduce_perf.log", kTwoHosts, {.ctas = wrong});
+    ExpectRefused(refused, "--ctas: found " + std::to_string(wrong) + ", expected 0 to 1024");
+  }
+}
+
 TEST(NcclTestsTest, NewLogsNameTheirProgramAndSizeZeroIsNoMeasurement) {
   const auto import = Import("slurm-17.out", kAllToAll);
   ASSERT_TRUE(import.ok()) << import.status().message();
