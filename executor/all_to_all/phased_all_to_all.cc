@@ -9,28 +9,50 @@
 namespace moeplan {
 namespace {
 
+// Counts where lists of transfers are made, which a device's memory need not be.
+class CountsOnHost {
+ public:
+  // Of as many ranks.
+  void Reserve(const CellLayout& cells, int ranks) { counts_.resize(CountsOf(cells) * ranks); }
+
+  void Copy(const void* counts, Device& device, Stream& stream) {
+    if (counts_.empty()) return;
+    device.Copy(reinterpret_cast<std::byte*>(counts_.data()), static_cast<const std::byte*>(counts),
+                counts_.size() * sizeof(int32_t), stream);
+  }
+
+  // `cells` with the counts of a rank. Requires that the stream has copied.
+  CellLayout At(int rank, CellLayout cells) const {
+    cells.counts = counts_.data() + rank * CountsOf(cells);
+    return cells;
+  }
+
+ private:
+  std::vector<int32_t> counts_;
+};
+
 // The counts of one buffer on every rank of a team.
 class TeamCounts {
  public:
   Status Allocate(const PeerRows& rows, int ranks, Device& device) {
     ASSIGN_OR_RETURN(memory_, device.Allocate(CountsOf(rows.cells) * sizeof(int32_t) * ranks));
+    on_host_.Reserve(rows.cells, ranks);
     return OkStatus();
   }
 
-  void Gather(const PeerRows& rows, Communicator& team, Stream& stream) {
+  void Gather(const PeerRows& rows, Communicator& team, Device& device, Stream& stream) {
     if (memory_.bytes() == 0) return;
     team.AllGather(std::as_bytes(std::span(rows.cells.counts, CountsOf(rows.cells))), {memory_.data(), memory_.bytes()},
                    stream);
+    on_host_.Copy(memory_.data(), device, stream);
   }
 
   // `own`, as a rank of the team has it. Requires that the stream has gathered.
-  CellLayout At(int rank, CellLayout own) const {
-    own.counts = reinterpret_cast<const int32_t*>(memory_.data()) + rank * CountsOf(own);
-    return own;
-  }
+  CellLayout At(int rank, const CellLayout& own) const { return on_host_.At(rank, own); }
 
  private:
   DeviceMemory memory_;
+  CountsOnHost on_host_;
 };
 
 class Runner final : public PhasedAllToAll {
@@ -53,6 +75,8 @@ class Runner final : public PhasedAllToAll {
     if (phases_.empty()) {
       return InvalidInput(StrCat("allToAll: ", Name(what_.algorithm), ": found no phase, expected at least one"));
     }
+    if (what_.send.cells.counts != nullptr) own_sends_.Reserve(what_.send.cells, /*ranks=*/1);
+    if (what_.recv.cells.counts != nullptr) own_receives_.Reserve(what_.recv.cells, /*ranks=*/1);
     const auto same_team = [&](Team team) { return team == phases_.front(); };
     if (definition_.first_beside_others && std::any_of(phases_.begin() + 1, phases_.end(), same_team)) {
       return InvalidInput(StrCat("allToAll: ", Name(what_.algorithm),
@@ -74,9 +98,11 @@ class Runner final : public PhasedAllToAll {
   }
 
   void Enqueue(const std::string& task, Stream& stream) override {
-    node_sends_.Gather(what_.send, teams_[Team::kNode], stream);
-    node_receives_.Gather(what_.recv, teams_[Team::kNode], stream);
-    all_sends_.Gather(what_.send, teams_[Team::kGroup], stream);
+    own_sends_.Copy(what_.send.cells.counts, device_, stream);
+    own_receives_.Copy(what_.recv.cells.counts, device_, stream);
+    node_sends_.Gather(what_.send, teams_[Team::kNode], device_, stream);
+    node_receives_.Gather(what_.recv, teams_[Team::kNode], device_, stream);
+    all_sends_.Gather(what_.send, teams_[Team::kGroup], device_, stream);
     const bool beside = definition_.first_beside_others;
     if (beside) QueueInside(task, stream);
     for (size_t phase = beside ? 1 : 0; phase < phases_.size(); ++phase) Queue(static_cast<int>(phase), stream);
@@ -175,8 +201,8 @@ class Runner final : public PhasedAllToAll {
 
   // What the own counts say, else those that the node has gathered.
   size_t BlockBytes(int from, int to) const {
-    if (from == what_.rank) return BytesSent(what_.send.cells, to);
-    if (to == what_.rank) return BytesReceived(what_.recv.cells, from);
+    if (from == what_.rank) return BytesSent(OnHost(own_sends_, what_.send.cells), to);
+    if (to == what_.rank) return BytesReceived(OnHost(own_receives_, what_.recv.cells), from);
     const int per_node = what_.group.ranks_per_node;
     if (irregular() && definition_.known_blocks == KnownBlocks::kAll) {
       return BytesSent(all_sends_.At(from, what_.send.cells), to);
@@ -186,6 +212,10 @@ class Runner final : public PhasedAllToAll {
     MOEPLAN_CHECK(definition_.known_blocks != KnownBlocks::kOwn);
     return leaves ? BytesSent(node_sends_.At(from % per_node, what_.send.cells), to)
                   : BytesReceived(node_receives_.At(to % per_node, what_.recv.cells), from);
+  }
+
+  static CellLayout OnHost(const CountsOnHost& own, const CellLayout& cells) {
+    return cells.counts == nullptr ? cells : own.At(/*rank=*/0, cells);
   }
 
   size_t BytesSent(const CellLayout& cells, int to) const {
@@ -202,6 +232,7 @@ class Runner final : public PhasedAllToAll {
   Device& device_;
   AllToAllTeams& teams_;
   Stream& inside_nodes_;
+  CountsOnHost own_sends_, own_receives_;
   TeamCounts node_sends_, node_receives_, all_sends_;
   // By phase, as the first may run beside the others.
   std::vector<PhaseList> lists_;

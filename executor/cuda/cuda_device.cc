@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "executor/cuda/errors.h"
 #include "executor/cuda/graph_recording.h"
 #include "executor/cuda/machine_errors.h"
+#include "executor/cuda/patience.h"
 #include "executor/cuda/shared_card.h"
 #include "executor/cuda/task_range.h"
-#include "executor/host/spin.h"
 #include "models/check.h"
 
 namespace moeplan::cuda {
@@ -21,19 +20,6 @@ using Clock = std::chrono::steady_clock;
 double NowS() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
 CudaEvent& EventOf(Event& event) { return static_cast<CudaEvent&>(event); }
-
-// Looks closely at first: most of what a host waits for ends soon.
-class Patience {
- public:
-  void Rest() {
-    constexpr int kLooks = 256;
-    if (++looks_ < kLooks) return PauseProcessor();
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
-
- private:
-  int looks_ = 0;
-};
 
 enum class Where { kCard, kPinned, kPageable };
 

@@ -6,16 +6,23 @@
 
 namespace moeplan::cuda {
 
-std::vector<OwnParts> MatchOwnParts(std::span<const Part> sends, std::span<const Part> receives, int rank) {
-  std::vector<OwnParts> matched;
-  auto receive = receives.begin();
-  for (const Part& send : sends) {
-    if (send.peer != rank) continue;
-    receive = std::find_if(receive, receives.end(), [&](const Part& part) { return part.peer == rank; });
-    MOEPLAN_CHECK(receive != receives.end());
-    matched.push_back({send, *receive++});
+Moves MovesOf(std::span<const Part> sends, std::span<const Part> receives, int rank) {
+  Moves moves;
+  auto own_send = sends.begin();
+  for (const Part& receive : receives) {
+    bool in_place = false;
+    if (receive.peer == rank) {
+      own_send = std::find_if(own_send, sends.end(), [&](const Part& send) { return send.peer == rank; });
+      MOEPLAN_CHECK(own_send != sends.end() && own_send->bytes.size() == receive.bytes.size());
+      in_place = own_send->bytes.data() == receive.bytes.data();
+      if (!in_place && !receive.bytes.empty()) moves.sends.push_back(*own_send);
+      ++own_send;
+    }
+    if (!in_place && !receive.bytes.empty()) moves.receives.push_back(receive);
   }
-  return matched;
+  std::ranges::copy_if(sends, std::back_inserter(moves.sends),
+                       [&](const Part& send) { return send.peer != rank && !send.bytes.empty(); });
+  return moves;
 }
 
 }  // namespace moeplan::cuda

@@ -38,11 +38,11 @@ class PartExchange {
   virtual void Abort(const Status& why) = 0;
 };
 
-// The k-th part from or for each peer meets the k-th that the peer has for it. Pure: indices into `receives` for each
-// of `sends` of which both are the own rank's.
-struct OwnParts {
-  Part from, to;
+// What an exchange has to move: no part without bytes, and none of the own rank that comes from where it goes. Pure.
+// Requires that the own rank's parts match in order.
+struct Moves {
+  std::vector<Part> sends, receives;
 };
-std::vector<OwnParts> MatchOwnParts(std::span<const Part> sends, std::span<const Part> receives, int rank);
+Moves MovesOf(std::span<const Part> sends, std::span<const Part> receives, int rank);
 
 }  // namespace moeplan::cuda

@@ -162,23 +162,49 @@ void AwaitIdle(StreamOnCpu& stream, std::unique_lock<std::mutex>& lock) {
   TheCard().changed.wait(lock, [&] { return stream.idle(); });
 }
 
-// Nodes that nothing orders come in any order.
-std::vector<int> RandomOrder(GraphOnCpu& graph) {
-  std::vector<int> order, left(graph.nodes.size());
-  for (size_t i = 0; i < left.size(); ++i) left[i] = static_cast<int>(i);
-  NodeSet done;
-  while (!left.empty()) {
-    std::vector<int> ready;
-    for (const int id : left) {
-      if (std::ranges::includes(done, graph.nodes[id].after)) ready.push_back(id);
-    }
-    const int next = ready[graph.random() % ready.size()];
-    order.push_back(next);
-    done.insert(next);
-    std::erase(left, next);
+// A graph under way: as many threads as it was captured from streams take nodes that nothing holds up, any of them.
+class Replay {
+ public:
+  Replay(const GraphOnCpu& graph, std::vector<Work> works, uint32_t seed)
+      : graph_(graph), works_(std::move(works)), random_(seed) {
+    for (size_t i = 0; i < works_.size(); ++i) left_.insert(static_cast<int>(i));
   }
-  return order;
-}
+
+  void Run(size_t threads) {
+    std::vector<std::thread> others;
+    for (size_t i = 1; i < threads; ++i) others.emplace_back([this] { TakeNodes(); });
+    TakeNodes();
+    for (std::thread& one : others) one.join();
+  }
+
+ private:
+  void TakeNodes() {
+    std::unique_lock lock(mutex_);
+    while (!left_.empty()) {
+      std::vector<int> ready;
+      std::ranges::copy_if(left_, std::back_inserter(ready),
+                           [this](int id) { return std::ranges::includes(done_, graph_.nodes[id].after); });
+      if (ready.empty()) {
+        changed_.wait(lock);
+        continue;
+      }
+      const int id = ready[random_() % ready.size()];
+      left_.erase(id);
+      lock.unlock();
+      works_[id]();
+      lock.lock();
+      done_.insert(id);
+      changed_.notify_all();
+    }
+  }
+
+  const GraphOnCpu& graph_;
+  const std::vector<Work> works_;
+  std::mt19937 random_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  NodeSet left_, done_;
+};
 
 bool AllJoined(const GraphOnCpu& graph) {
   NodeSet joined, look = graph.origin->last;
@@ -373,15 +399,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* runs, cudaGraph_t graph, unsigned long long) {
   const auto lock = Enter();
-  *runs = new GraphOnCpu{.nodes = graph->nodes};
+  *runs = new GraphOnCpu{.nodes = graph->nodes, .streams = graph->streams};
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t runs, cudaStream_t stream) {
   const auto lock = Enter();
   ++TheCard().launches;
   std::vector<Work> works;
-  for (const int id : RandomOrder(*runs)) {
-    const GraphOnCpu::Node& node = runs->nodes[id];
+  for (const GraphOnCpu::Node& node : runs->nodes) {
     if (node.records != nullptr) {
       works.push_back([event = node.records, mark = ++node.records->announced] { Pass(*event, mark); });
     } else if (node.waits_for != nullptr) {
@@ -390,9 +415,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t runs, cudaStream_t stream) {
       works.push_back(node.run);
     }
   }
-  return Queue(*stream, [works = std::move(works)] {
-    for (const Work& work : works) work();
-  });
+  const auto replay = std::make_shared<Replay>(*runs, std::move(works), runs->random());
+  return Queue(*stream, [replay, threads = runs->streams.size()] { replay->Run(threads); });
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t runs) {
   delete runs;
