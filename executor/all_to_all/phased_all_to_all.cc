@@ -9,26 +9,30 @@
 namespace moeplan {
 namespace {
 
-// Counts where lists of transfers are made, which a device's memory need not be.
+// Counts where lists of transfers are made: on the host, which may have to copy them.
 class CountsOnHost {
  public:
-  // Of as many ranks.
-  void Reserve(const CellLayout& cells, int ranks) { counts_.resize(CountsOf(cells) * ranks); }
+  // `counts` of `ranks` ranks in the memory of `device`, as many for each as `cells` has.
+  void Place(const void* counts, const CellLayout& cells, int ranks, const Device& device) {
+    counts_ = static_cast<const int32_t*>(counts);
+    if (!device.host_reads_memory()) copy_.resize(CountsOf(cells) * ranks);
+  }
 
-  void Copy(const void* counts, Device& device, Stream& stream) {
-    if (counts_.empty()) return;
-    device.Copy(reinterpret_cast<std::byte*>(counts_.data()), static_cast<const std::byte*>(counts),
-                counts_.size() * sizeof(int32_t), stream);
+  void Copy(Device& device, Stream& stream) {
+    if (copy_.empty()) return;
+    device.Copy(reinterpret_cast<std::byte*>(copy_.data()), reinterpret_cast<const std::byte*>(counts_),
+                copy_.size() * sizeof(int32_t), stream);
   }
 
   // `cells` with the counts of a rank. Requires that the stream has copied.
   CellLayout At(int rank, CellLayout cells) const {
-    cells.counts = counts_.data() + rank * CountsOf(cells);
+    cells.counts = (copy_.empty() ? counts_ : copy_.data()) + rank * CountsOf(cells);
     return cells;
   }
 
  private:
-  std::vector<int32_t> counts_;
+  const int32_t* counts_ = nullptr;
+  std::vector<int32_t> copy_;
 };
 
 // The counts of one buffer on every rank of a team.
@@ -36,7 +40,7 @@ class TeamCounts {
  public:
   Status Allocate(const PeerRows& rows, int ranks, Device& device) {
     ASSIGN_OR_RETURN(memory_, device.Allocate(CountsOf(rows.cells) * sizeof(int32_t) * ranks));
-    on_host_.Reserve(rows.cells, ranks);
+    on_host_.Place(memory_.data(), rows.cells, ranks, device);
     return OkStatus();
   }
 
@@ -44,7 +48,7 @@ class TeamCounts {
     if (memory_.bytes() == 0) return;
     team.AllGather(std::as_bytes(std::span(rows.cells.counts, CountsOf(rows.cells))), {memory_.data(), memory_.bytes()},
                    stream);
-    on_host_.Copy(memory_.data(), device, stream);
+    on_host_.Copy(device, stream);
   }
 
   // `own`, as a rank of the team has it. Requires that the stream has gathered.
@@ -75,8 +79,9 @@ class Runner final : public PhasedAllToAll {
     if (phases_.empty()) {
       return InvalidInput(StrCat("allToAll: ", Name(what_.algorithm), ": found no phase, expected at least one"));
     }
-    if (what_.send.cells.counts != nullptr) own_sends_.Reserve(what_.send.cells, /*ranks=*/1);
-    if (what_.recv.cells.counts != nullptr) own_receives_.Reserve(what_.recv.cells, /*ranks=*/1);
+    for (auto [cells, own] : {std::pair(&what_.send.cells, &own_sends_), {&what_.recv.cells, &own_receives_}}) {
+      if (cells->counts != nullptr) own->Place(cells->counts, *cells, /*ranks=*/1, device_);
+    }
     const auto same_team = [&](Team team) { return team == phases_.front(); };
     if (definition_.first_beside_others && std::any_of(phases_.begin() + 1, phases_.end(), same_team)) {
       return InvalidInput(StrCat("allToAll: ", Name(what_.algorithm),
@@ -98,8 +103,8 @@ class Runner final : public PhasedAllToAll {
   }
 
   void Enqueue(const std::string& task, Stream& stream) override {
-    own_sends_.Copy(what_.send.cells.counts, device_, stream);
-    own_receives_.Copy(what_.recv.cells.counts, device_, stream);
+    own_sends_.Copy(device_, stream);
+    own_receives_.Copy(device_, stream);
     node_sends_.Gather(what_.send, teams_[Team::kNode], device_, stream);
     node_receives_.Gather(what_.recv, teams_[Team::kNode], device_, stream);
     all_sends_.Gather(what_.send, teams_[Team::kGroup], device_, stream);

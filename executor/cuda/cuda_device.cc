@@ -77,6 +77,9 @@ class OneCard final : public CudaDevice {
     return memory;
   }
 
+  // Managed memory, too, is the card's alone while the card runs, on some systems.
+  bool host_reads_memory() const override { return false; }
+
   StatusOr<DeviceMemory> Upload(const std::byte* from, size_t bytes) override {
     ASSIGN_OR_RETURN(DeviceMemory memory, Allocate(bytes));
     if (bytes == 0) return memory;

@@ -51,4 +51,6 @@ namespace moeplan::on_cpu {
 void BreakNccl(ncclResult_t result);
 // How many communicators there are that were neither destroyed nor aborted.
 int Communicators();
+// That the last one was made with, on this thread.
+int MaxCtas();
 }  // namespace moeplan::on_cpu

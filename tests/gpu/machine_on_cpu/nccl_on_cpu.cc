@@ -75,6 +75,7 @@ struct Request {
 };
 thread_local std::vector<Request> group;
 thread_local int group_depth = 0;
+thread_local int max_ctas = 0;
 
 bool Fits(const Move& one, const Move& other) { return one.sends != other.sends; }
 
@@ -121,6 +122,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   MOEPLAN_CHECK(config->blocking == 0);
+  max_ctas = config->maxCTAs;
   const std::lock_guard lock(TheNccl().mutex);
   auto& world = TheNccl().worlds[id.internal];
   if (world == nullptr) world = std::make_shared<World>(World{.members = std::vector<CommOnCpu*>(ranks)});
@@ -132,6 +134,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int, ncclComm_t* made, ncclConfig_t* config) {
   MOEPLAN_CHECK(config->blocking == 0 && color >= 0);
+  max_ctas = config->maxCTAs;
   const std::lock_guard lock(TheNccl().mutex);
   World& world = *comm->world;
   const int number = comm->splits++;
@@ -235,5 +238,6 @@ namespace moeplan::on_cpu {
 
 void BreakNccl(ncclResult_t result) { TheNccl().broken = result; }
 int Communicators() { return TheNccl().communicators; }
+int MaxCtas() { return max_ctas; }
 
 }  // namespace moeplan::on_cpu
