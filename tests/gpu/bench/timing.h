@@ -1,0 +1,66 @@
+// Times of kernels on a card. CUDA calls that fail end the program with their name.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "models/status.h"
+
+namespace moeplan::cuda {
+
+void CheckOk(const Status& status);
+
+// Random bits in [0, 1) as floats or BF16, or nothing but what bytes they are; on the device until the end.
+class BenchMemory {
+ public:
+  explicit BenchMemory(size_t bytes);
+  BenchMemory(const BenchMemory&) = delete;
+  BenchMemory& operator=(const BenchMemory&) = delete;
+  ~BenchMemory();
+
+  template <typename T>
+  T* As() const {
+    return reinterpret_cast<T*>(data_);
+  }
+  std::byte* data() const { return data_; }
+  // Copies a pattern of values over it, so that nothing is measured on zeros.
+  template <typename T>
+  void Fill(const std::vector<T>& pattern) const {
+    FillBytes(reinterpret_cast<const std::byte*>(pattern.data()), pattern.size() * sizeof(T));
+  }
+
+ private:
+  void FillBytes(const std::byte* pattern, size_t pattern_bytes) const;
+
+  std::byte* data_ = nullptr;
+  size_t bytes_;
+};
+
+// The median of many runs, after some that do not count, each between two events. Buffers are to be several times the
+// second-level cache.
+double MedianSeconds(const std::function<void()>& run);
+
+struct Measured {
+  std::string name;
+  double seconds = 0;
+  double bytes = 0;  // Read and written, each once; 0 where a product is measured.
+  double flops = 0;
+  double share = 0;   // Of the rate of a large copy, or of one product of the same flops.
+  double target = 0;  // Of the share; 0: none.
+};
+
+void MeasureRows(double copy_bytes_per_s, std::vector<Measured>& results);
+void MeasureCodecs(double copy_bytes_per_s, std::vector<Measured>& results);
+void MeasureGate(double copy_bytes_per_s, std::vector<Measured>& results);
+void MeasureGemm(std::vector<Measured>& results);
+
+inline Measured OfCopy(const std::string& name, double seconds, double bytes, double copy_bytes_per_s, double target) {
+  return {
+      .name = name, .seconds = seconds, .bytes = bytes, .share = bytes / seconds / copy_bytes_per_s, .target = target};
+}
+
+}  // namespace moeplan::cuda
