@@ -87,6 +87,7 @@ TEST_F(CudaDeviceTest, ARecordingCopiesWhatHostMemoryHoldsAtEachRun) {
     ExpectOk();
     EXPECT_EQ(to, from);
   }
+  EXPECT_EQ(device_->replays(), 4u);  // A graph, not queued anew.
 }
 
 TEST_F(CudaDeviceTest, TimesAreThoseOfTheHostsClockInRecordingsToo) {
