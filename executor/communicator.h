@@ -55,8 +55,8 @@ class Communicator {
   // All transfers at once; transfers between the same two ranks match in order.
   virtual void SendRecv(std::span<const Transfer> sends, std::span<const Transfer> recvs, Stream& stream) = 0;
   // The same with transfers that are known only when the stream gets there: `list` is called then, once a run, may read
-  // what earlier work of the stream has written, and fills lists that come empty and keep their room from run to run.
-  // On a GPU's stream that means that the host waits for it.
+  // what earlier work of the stream has left to the host (Device::host_reads_memory, Copy), and fills lists that come
+  // empty and keep their room from run to run. On a GPU's stream that means that the host waits for it.
   virtual void SendRecv(std::function<void(Transfers&)> list, Stream& stream) = 0;
   // Parm's SAA (§III-D) over this EP&ESP group: all-to-all of `send` into `partial`, the `shards` consecutive blocks of
   // each EP rank summed, and each sum gathered over `gather` (MP) as soon as its parts are in. `gathered` has

@@ -61,6 +61,8 @@ class Device {
   virtual ~Device() = default;
 
   virtual StatusOr<DeviceMemory> Allocate(size_t bytes) = 0;
+  // Whether functions of the host that streams call find in that memory what work before them has written.
+  virtual bool host_reads_memory() const = 0;
   virtual std::unique_ptr<Stream> MakeStream(const std::string& name, StreamPriority priority) = 0;
   virtual std::unique_ptr<Event> MakeEvent() = 0;
 

@@ -9,28 +9,54 @@
 namespace moeplan {
 namespace {
 
+// Counts where lists of transfers are made: on the host, which may have to copy them.
+class CountsOnHost {
+ public:
+  // `counts` of `ranks` ranks in the memory of `device`, as many for each as `cells` has.
+  void Place(const void* counts, const CellLayout& cells, int ranks, const Device& device) {
+    counts_ = static_cast<const int32_t*>(counts);
+    if (!device.host_reads_memory()) copy_.resize(CountsOf(cells) * ranks);
+  }
+
+  void Copy(Device& device, Stream& stream) {
+    if (copy_.empty()) return;
+    device.Copy(reinterpret_cast<std::byte*>(copy_.data()), reinterpret_cast<const std::byte*>(counts_),
+                copy_.size() * sizeof(int32_t), stream);
+  }
+
+  // `cells` with the counts of a rank. Requires that the stream has copied.
+  CellLayout At(int rank, CellLayout cells) const {
+    cells.counts = (copy_.empty() ? counts_ : copy_.data()) + rank * CountsOf(cells);
+    return cells;
+  }
+
+ private:
+  const int32_t* counts_ = nullptr;
+  std::vector<int32_t> copy_;
+};
+
 // The counts of one buffer on every rank of a team.
 class TeamCounts {
  public:
   Status Allocate(const PeerRows& rows, int ranks, Device& device) {
     ASSIGN_OR_RETURN(memory_, device.Allocate(CountsOf(rows.cells) * sizeof(int32_t) * ranks));
+    on_host_.Place(memory_.data(), rows.cells, ranks, device);
     return OkStatus();
   }
 
-  void Gather(const PeerRows& rows, Communicator& team, Stream& stream) {
+  void Gather(const PeerRows& rows, Communicator& team, Device& device, Stream& stream) {
     if (memory_.bytes() == 0) return;
     team.AllGather(std::as_bytes(std::span(rows.cells.counts, CountsOf(rows.cells))), {memory_.data(), memory_.bytes()},
                    stream);
+    on_host_.Copy(device, stream);
   }
 
   // `own`, as a rank of the team has it. Requires that the stream has gathered.
-  CellLayout At(int rank, CellLayout own) const {
-    own.counts = reinterpret_cast<const int32_t*>(memory_.data()) + rank * CountsOf(own);
-    return own;
-  }
+  CellLayout At(int rank, const CellLayout& own) const { return on_host_.At(rank, own); }
 
  private:
   DeviceMemory memory_;
+  CountsOnHost on_host_;
 };
 
 class Runner final : public PhasedAllToAll {
@@ -53,6 +79,9 @@ class Runner final : public PhasedAllToAll {
     if (phases_.empty()) {
       return InvalidInput(StrCat("allToAll: ", Name(what_.algorithm), ": found no phase, expected at least one"));
     }
+    for (auto [cells, own] : {std::pair(&what_.send.cells, &own_sends_), {&what_.recv.cells, &own_receives_}}) {
+      if (cells->counts != nullptr) own->Place(cells->counts, *cells, /*ranks=*/1, device_);
+    }
     const auto same_team = [&](Team team) { return team == phases_.front(); };
     if (definition_.first_beside_others && std::any_of(phases_.begin() + 1, phases_.end(), same_team)) {
       return InvalidInput(StrCat("allToAll: ", Name(what_.algorithm),
@@ -74,9 +103,11 @@ class Runner final : public PhasedAllToAll {
   }
 
   void Enqueue(const std::string& task, Stream& stream) override {
-    node_sends_.Gather(what_.send, teams_[Team::kNode], stream);
-    node_receives_.Gather(what_.recv, teams_[Team::kNode], stream);
-    all_sends_.Gather(what_.send, teams_[Team::kGroup], stream);
+    own_sends_.Copy(device_, stream);
+    own_receives_.Copy(device_, stream);
+    node_sends_.Gather(what_.send, teams_[Team::kNode], device_, stream);
+    node_receives_.Gather(what_.recv, teams_[Team::kNode], device_, stream);
+    all_sends_.Gather(what_.send, teams_[Team::kGroup], device_, stream);
     const bool beside = definition_.first_beside_others;
     if (beside) QueueInside(task, stream);
     for (size_t phase = beside ? 1 : 0; phase < phases_.size(); ++phase) Queue(static_cast<int>(phase), stream);
@@ -175,8 +206,8 @@ class Runner final : public PhasedAllToAll {
 
   // What the own counts say, else those that the node has gathered.
   size_t BlockBytes(int from, int to) const {
-    if (from == what_.rank) return BytesSent(what_.send.cells, to);
-    if (to == what_.rank) return BytesReceived(what_.recv.cells, from);
+    if (from == what_.rank) return BytesSent(OnHost(own_sends_, what_.send.cells), to);
+    if (to == what_.rank) return BytesReceived(OnHost(own_receives_, what_.recv.cells), from);
     const int per_node = what_.group.ranks_per_node;
     if (irregular() && definition_.known_blocks == KnownBlocks::kAll) {
       return BytesSent(all_sends_.At(from, what_.send.cells), to);
@@ -186,6 +217,10 @@ class Runner final : public PhasedAllToAll {
     MOEPLAN_CHECK(definition_.known_blocks != KnownBlocks::kOwn);
     return leaves ? BytesSent(node_sends_.At(from % per_node, what_.send.cells), to)
                   : BytesReceived(node_receives_.At(to % per_node, what_.recv.cells), from);
+  }
+
+  static CellLayout OnHost(const CountsOnHost& own, const CellLayout& cells) {
+    return cells.counts == nullptr ? cells : own.At(/*rank=*/0, cells);
   }
 
   size_t BytesSent(const CellLayout& cells, int to) const {
@@ -202,6 +237,7 @@ class Runner final : public PhasedAllToAll {
   Device& device_;
   AllToAllTeams& teams_;
   Stream& inside_nodes_;
+  CountsOnHost own_sends_, own_receives_;
   TeamCounts node_sends_, node_receives_, all_sends_;
   // By phase, as the first may run beside the others.
   std::vector<PhaseList> lists_;

@@ -128,6 +128,7 @@ class TapeRecording final : public Recording {
 class ThreadedDevice final : public HostDevice {
  public:
   StatusOr<DeviceMemory> Allocate(size_t bytes) override { return AllocateHostMemory(bytes); }
+  bool host_reads_memory() const override { return true; }
   std::unique_ptr<Stream> MakeStream(const std::string&, StreamPriority priority) override {
     return std::make_unique<ThreadStream>(shared_, priority);
   }

@@ -82,6 +82,7 @@ class VirtualDevice final : public Device {
   VirtualDevice(VirtualJob& job, int rank) : job_(job), rank_(rank) {}
 
   StatusOr<DeviceMemory> Allocate(size_t bytes) override;
+  bool host_reads_memory() const override { return true; }
   // A virtual clock has no processor to share: priorities change nothing.
   std::unique_ptr<Stream> MakeStream(const std::string& name, StreamPriority priority) override;
   std::unique_ptr<Event> MakeEvent() override;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -25,7 +26,8 @@ namespace {
 using testing::Program;
 using testing::Rank;
 using testing::Round;
-using Bytes = std::vector<std::byte>;
+// From where a backend's device reaches them (tests/gpu/cuda_backend.cc); else from the heap.
+using Bytes = std::pmr::vector<std::byte>;
 using ::testing::HasSubstr;
 
 // ---- Data.
@@ -87,7 +89,7 @@ struct OnRank {
   std::unique_ptr<Stream> stream = device.MakeStream("inter", StreamPriority::kNormal);
   std::unique_ptr<Communicator> group, other_group;  // Where a test splits.
   Bytes send, recv, partial, expected;
-  std::vector<int32_t> send_counts, recv_counts;
+  std::pmr::vector<int32_t> send_counts, recv_counts;
 };
 using OnEachRank = std::function<void(OnRank&)>;
 

@@ -63,6 +63,7 @@ class FaultyDevice final : public Device {
     const auto held = std::make_shared<DeviceMemory>(std::move(memory));
     return DeviceMemory(held->data(), bytes, [held, bytes, live = live_bytes_](std::byte*) { *live -= bytes; });
   }
+  bool host_reads_memory() const override { return device_.host_reads_memory(); }
   std::unique_ptr<Stream> MakeStream(const std::string& name, StreamPriority priority) override {
     return device_.MakeStream(name, priority);
   }

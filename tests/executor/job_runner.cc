@@ -10,13 +10,6 @@
 namespace moeplan::testing {
 namespace {
 
-void RunRounds(const Rank& rank, const Program& program) {
-  for (const Round& round : program(rank)) {
-    round.queue();
-    round.check(rank.device.Synchronize());
-  }
-}
-
 class ThreadRunner final : public JobRunner {
  public:
   void Run(int ranks, const Program& program) override {
@@ -53,7 +46,16 @@ class VirtualRunner final : public JobRunner {
 
 }  // namespace
 
+void RunRounds(const Rank& rank, const Program& program) {
+  for (const Round& round : program(rank)) {
+    round.queue();
+    round.check(rank.device.Synchronize());
+  }
+}
+
 std::unique_ptr<JobRunner> MakeThreadRunner() { return std::make_unique<ThreadRunner>(); }
+
+std::unique_ptr<JobRunner> MakeGlooRunner() { return std::make_unique<GlooRunner>(); }
 
 MakeMesh MakeGlooMeshes(int ranks) {
   const auto joins = std::make_shared<std::vector<std::unique_ptr<GlooJoin>>>();
@@ -81,14 +83,6 @@ TaskTime ScatteredTimes(uint64_t seed) {
     uint32_t value = 0;
     mixed.generate(&value, &value + 1);
     return value % 4 == 0 ? 0.0 : value * 1e-9;
-  };
-}
-
-std::vector<Backend> Backends() {
-  return {
-      {"threads", [](uint64_t) { return MakeThreadRunner(); }},
-      {"gloo", [](uint64_t) -> std::unique_ptr<JobRunner> { return std::make_unique<GlooRunner>(); }},
-      {"virtual", [](uint64_t seed) { return MakeVirtualRunner(ScatteredTimes(seed)); }},
   };
 }
 

@@ -31,7 +31,11 @@ class JobRunner {
   virtual void Run(int ranks, const Program& program) = 0;
 };
 
+// The rounds of one rank, on its own thread.
+void RunRounds(const Rank& rank, const Program& program);
+
 std::unique_ptr<JobRunner> MakeThreadRunner();
+std::unique_ptr<JobRunner> MakeGlooRunner();
 
 // Meshes between threads of this process that go through Gloo and this machine's loopback, as those of rank processes
 // do. Connects when called on each rank's thread.
@@ -49,6 +53,7 @@ struct Backend {
   std::unique_ptr<JobRunner> (*make_runner)(uint64_t seed);
 };
 inline std::ostream& operator<<(std::ostream& out, const Backend& backend) { return out << backend.name; }
+// Those that this program tests (backends.cc, or tests/gpu/cuda_backend.cc).
 std::vector<Backend> Backends();
 
 }  // namespace moeplan::testing

@@ -232,6 +232,7 @@ class WatchedDevice final : public Device {
   int made() const { return made_; }
 
   StatusOr<DeviceMemory> Allocate(size_t bytes) override { return ++made_, device_.Allocate(bytes); }
+  bool host_reads_memory() const override { return device_.host_reads_memory(); }
   std::unique_ptr<Stream> MakeStream(const std::string& name, StreamPriority priority) override {
     return ++made_, device_.MakeStream(name, priority);
   }

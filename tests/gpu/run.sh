@@ -44,7 +44,7 @@ cmake --preset gpu ${deps:+-D "CMAKE_PREFIX_PATH=$deps/usr"} > build-gpu/configu
   tail -n 20 build-gpu/configure.log >&2
   fail "cmake could not configure build-gpu/ (its last lines are above, all of them in build-gpu/configure.log)"
 }
-cmake --build build-gpu --parallel "$(nproc)" --target gpu_test gpu_bench kernels_on_cpu_test ||
+cmake --build build-gpu --parallel "$(nproc)" --target gpu_test gpu_machine_test gpu_bench kernels_on_cpu_test machine_on_cpu_test ||
   fail "the build in build-gpu/ failed (the first error is above)"
 
 if ! card="$(build-gpu/bin/gpu_bench --card 2> /dev/null)"; then
@@ -56,6 +56,7 @@ status=0
 parts="$(mktemp -d)"
 trap 'rm -rf "$parts"' EXIT
 build-gpu/bin/gpu_test --gtest_output="json:$parts/tests.json" || status=1
+build-gpu/bin/gpu_machine_test --gtest_output="json:$parts/machine.json" || status=1
 
 # Small shapes all of them; a checker that is not installed is null in the results.
 check() {
@@ -79,6 +80,8 @@ mkdir -p "$(dirname "$out")"
   printf '"commit": "%s",\n' "$(git describe --always --dirty 2> /dev/null || printf unknown)"
   printf '"memcheck": %s,\n"racecheck": %s,\n"tests":\n' "$memcheck" "$racecheck"
   cat "$parts/tests.json"
+  printf ',\n"machine":\n'
+  cat "$parts/machine.json"
   printf ',\n"bench":\n'
   cat "$parts/bench.json"
   printf '}\n'

@@ -1,0 +1,43 @@
+// What the capture of a CUDA graph has to keep in mind: which streams have joined it, and of each event whether it was
+// recorded inside. Pure bookkeeping; one thread.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace moeplan::cuda {
+
+template <typename Stream, typename Event>
+class CaptureScope {
+ public:
+  // Whether the stream is new here: then it has to wait for the origin first.
+  bool Join(Stream* stream) { return AddTo(streams_, stream); }
+  void Record(Event* event) { AddTo(events_, event); }
+
+  // Else a wait for it is one for what was recorded outside, before each replay.
+  bool RecordedInside(const Event* event) const { return std::ranges::find(events_, event) != events_.end(); }
+
+  const std::vector<Stream*>& streams() const { return streams_; }
+  const std::vector<Event*>& events() const { return events_; }
+
+  // Why this can be no graph: the first reason given; empty while there is none.
+  void Refuse(const std::string& why) {
+    if (refusal_.empty()) refusal_ = why;
+  }
+  const std::string& refusal() const { return refusal_; }
+
+ private:
+  template <typename T>
+  static bool AddTo(std::vector<T*>& list, T* one) {
+    if (std::ranges::find(list, one) != list.end()) return false;
+    list.push_back(one);
+    return true;
+  }
+
+  std::vector<Stream*> streams_;
+  std::vector<Event*> events_;
+  std::string refusal_;
+};
+
+}  // namespace moeplan::cuda

@@ -1,0 +1,274 @@
+#include "executor/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "executor/cuda/errors.h"
+#include "executor/cuda/graph_recording.h"
+#include "executor/cuda/machine_errors.h"
+#include "executor/cuda/patience.h"
+#include "executor/cuda/shared_card.h"
+#include "executor/cuda/task_range.h"
+#include "models/check.h"
+
+namespace moeplan::cuda {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double NowS() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+
+CudaEvent& EventOf(Event& event) { return static_cast<CudaEvent&>(event); }
+
+enum class Where { kCard, kPinned, kPageable };
+
+Where WhereIs(const void* data) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
+    cudaGetLastError();
+    return Where::kPageable;
+  }
+  switch (attributes.type) {
+    case cudaMemoryTypeUnregistered: return Where::kPageable;
+    case cudaMemoryTypeHost: return Where::kPinned;
+    default: return Where::kCard;
+  }
+}
+
+class OneCard final : public CudaDevice {
+ public:
+  explicit OneCard(const CudaDeviceOptions& options) : options_(options) {}
+
+  Status Open() {
+    int found = 0;
+    cudaError_t error = cudaGetDeviceCount(&found);
+    if (error == cudaSuccess && options_.card >= found) error = cudaErrorInvalidDevice;
+    if (error == cudaSuccess) error = cudaSetDevice(options_.card);
+    if (error != cudaSuccess) {
+      cudaGetLastError();
+      return error::NoCard(options_.card, found, cudaGetErrorString(error));
+    }
+    PriorityRange& range = card_->priorities;
+    RETURN_IF_ERROR(StatusOf(cudaDeviceGetStreamPriorityRange(&range.least, &range.greatest), "priorities"));
+    for (cudaStream_t* stream : {&card_->origin, &card_->service}) {
+      RETURN_IF_ERROR(
+          StatusOf(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, range.greatest), "a stream"));
+    }
+    DropAnchor();
+    return failure().first();
+  }
+
+  StatusOr<DeviceMemory> Allocate(size_t bytes) override {
+    void* data = nullptr;
+    const size_t asked = std::max<size_t>(bytes, 1);
+    const cudaError_t error = options_.memory == MemoryKind::kManaged
+                                  ? cudaMallocManaged(&data, asked, cudaMemAttachGlobal)
+                                  : cudaMalloc(&data, asked);
+    if (error != cudaSuccess) {
+      cudaGetLastError();
+      size_t free = 0, total = 0;
+      cudaMemGetInfo(&free, &total);
+      return error::NoDeviceMemory(bytes, free, total);
+    }
+    DeviceMemory memory(static_cast<std::byte*>(data), bytes, [](std::byte* gone) { cudaFree(gone); });
+    RETURN_IF_ERROR(StatusOf(cudaMemsetAsync(data, 0, asked, card_->service), "memory set to zero"));
+    RETURN_IF_ERROR(StatusOf(cudaStreamSynchronize(card_->service), "memory set to zero"));
+    return memory;
+  }
+
+  // Managed memory, too, is the card's alone while the card runs, on some systems.
+  bool host_reads_memory() const override { return false; }
+
+  StatusOr<DeviceMemory> Upload(const std::byte* from, size_t bytes) override {
+    ASSIGN_OR_RETURN(DeviceMemory memory, Allocate(bytes));
+    if (bytes == 0) return memory;
+    RETURN_IF_ERROR(
+        StatusOf(cudaMemcpyAsync(memory.data(), from, bytes, cudaMemcpyDefault, card_->service), "an upload"));
+    RETURN_IF_ERROR(StatusOf(cudaStreamSynchronize(card_->service), "an upload"));
+    return memory;
+  }
+
+  std::unique_ptr<Stream> MakeStream(const std::string& name, StreamPriority priority) override {
+    cudaStream_t stream = nullptr;
+    const int number = PriorityOf(priority, card_->priorities);
+    card_->Check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, number), StrCat("stream ", name));
+    return std::make_unique<CudaStream>(card_, stream, name);
+  }
+
+  std::unique_ptr<Event> MakeEvent() override {
+    auto event = std::make_unique<CudaEvent>();
+    card_->Check(cudaEventCreateWithFlags(&event->timed, cudaEventDefault), "an event");
+    return event;
+  }
+
+  void Record(Event& event, Stream& stream) override {
+    CudaEvent& own = EventOf(event);
+    cudaStream_t on = StreamOf(stream);
+    own.anchor = card_->anchor;
+    if (!capturing()) return card_->Check(cudaEventRecord(own.timed, on), "an event");
+    if (own.inside == nullptr) card_->Check(cudaEventCreateWithFlags(&own.inside, cudaEventDisableTiming), "an event");
+    card_->Check(cudaEventRecordWithFlags(own.timed, on, cudaEventRecordExternal), "an event of a graph");
+    card_->Check(cudaEventRecord(own.inside, on), "an event of a capture");
+    card_->scope->Record(&own);
+  }
+
+  void Wait(Stream& stream, Event& event) override {
+    CudaEvent& own = EventOf(event);
+    cudaStream_t on = StreamOf(stream);
+    const bool from_inside = capturing() && card_->scope->RecordedInside(&own);
+    const unsigned flags = capturing() && !from_inside ? cudaEventWaitExternal : cudaEventWaitDefault;
+    card_->Check(cudaStreamWaitEvent(on, from_inside ? own.inside : own.timed, flags), "a wait");
+  }
+
+  void Copy(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) override {
+    if (failure().failed() || bytes == 0) return;
+    const Where source = WhereIs(from), target = WhereIs(to);
+    if (source != Where::kCard && target != Where::kCard) return CopyOnHost(to, from, bytes, stream);
+    if (source == Where::kPageable || target == Where::kPageable) return CopyInPieces(to, from, bytes, stream);
+    Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, StreamOf(stream)), stream, "a copy");
+  }
+
+  void Label(Stream& stream, const std::string& task) override {
+    HostStream::Of(stream).set_label(task);
+    range_.Begin(task);
+  }
+
+  std::unique_ptr<Recording> Capture(std::function<void()> queue) override {
+    return MakeGraphRecording(card_, std::move(queue));
+  }
+
+  Status Synchronize() override {
+    range_.End();
+    const Status status = AwaitAll([this] { return HasPassed(card_->origin, "(replays)", "") && StreamsHavePassed(); });
+    if (!status.ok()) return status;
+    card_->calls.clear();
+    if (NowS() - card_->anchor->times.seen_s > kAnchorAgeS) DropAnchor();
+    return failure().first();
+  }
+
+  double TimeS(const Event& event) const override {
+    const auto& own = static_cast<const CudaEvent&>(event);
+    float elapsed_ms = 0;
+    if (own.anchor == nullptr || cudaEventElapsedTime(&elapsed_ms, own.anchor->event, own.timed) != cudaSuccess) {
+      cudaGetLastError();
+      return 0;
+    }
+    return TimeBehindS(own.anchor->times, elapsed_ms);
+  }
+
+  void Fail(const Status& why) override { failure().Set(why); }
+  void OnFailure(std::function<void(const Status&)> callback) override { failure().OnFailure(std::move(callback)); }
+  bool failed() const override { return card_->failure.failed(); }
+
+  bool capturing() const override { return card_->scope != nullptr; }
+  void RefuseCapture(const std::string& why) override {
+    MOEPLAN_CHECK(capturing());
+    card_->scope->Refuse(why);
+  }
+  uint64_t replays() const override { return card_->replays; }
+
+  Status Await(Stream& stream) override {
+    MOEPLAN_CHECK(!capturing());
+    CudaStream& own = CudaStream::Of(stream);
+    return AwaitAll([&] { return HasPassed(own.raw(), own.name(), own.label()); });
+  }
+
+  std::shared_ptr<void> Watch(std::function<void()> look) override {
+    const auto at = card_->watches.insert(card_->watches.end(), std::move(look));
+    return {nullptr, [at, card = card_](void*) { card->watches.erase(at); }};
+  }
+
+  PriorityRange priorities() const override { return card_->priorities; }
+
+ private:
+  FirstFailure& failure() { return card_->failure; }
+
+  void Check(cudaError_t error, Stream& stream, const std::string& what) {
+    card_->Check(error, StrCat("task ", HostStream::Of(stream).label(), ": ", what));
+  }
+
+  void CopyOnHost(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) {
+    CudaStream::Of(stream).Enqueue([=] {
+      std::memcpy(to, from, bytes);
+      return OkStatus();
+    });
+  }
+
+  void CopyInPieces(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) {
+    CudaStream& own = CudaStream::Of(stream);
+    std::byte* const pinned = own.Staging();
+    if (pinned == nullptr) return;
+    const bool to_card = WhereIs(to) == Where::kCard;
+    for (size_t first = 0; first < bytes; first += kStagingBytes) {
+      const size_t piece = std::min(bytes - first, kStagingBytes);
+      if (to_card) CopyOnHost(pinned, from + first, piece, stream);
+      Check(cudaMemcpyAsync(to_card ? to + first : pinned, to_card ? pinned : from + first, piece, cudaMemcpyDefault,
+                            own.Get()),
+            stream, "a copy through pinned memory");
+      if (!to_card) CopyOnHost(to + first, pinned, piece, stream);
+    }
+  }
+
+  template <typename Passed>
+  Status AwaitAll(Passed passed) {
+    constexpr auto kBetweenLooks = std::chrono::milliseconds(5);
+    auto next_look = Clock::now() + kBetweenLooks;
+    for (Patience patience; !passed(); patience.Rest()) {
+      if (const auto now = Clock::now(); now >= next_look) {
+        Look();
+        next_look = now + kBetweenLooks;
+      }
+    }
+    Look();
+    return failure().first();
+  }
+
+  void Look() {
+    for (const auto& look : card_->watches) look();
+  }
+
+  bool StreamsHavePassed() {
+    return std::ranges::all_of(card_->streams,
+                               [this](CudaStream* one) { return HasPassed(one->raw(), one->name(), one->label()); });
+  }
+
+  // After an error of the card nothing can be waited for.
+  bool HasPassed(cudaStream_t stream, const std::string& name, const std::string& last_task) {
+    const cudaError_t error = cudaStreamQuery(stream);
+    if (error == cudaErrorNotReady) return false;
+    if (error != cudaSuccess) failure().Set(error::StreamFailed(name, last_task, cudaGetErrorString(error)));
+    return true;
+  }
+
+  // Again, a few times, where something came between. Requires that the origin stream is idle.
+  void DropAnchor() {
+    constexpr int kTries = 4;
+    auto anchor = std::make_shared<Anchor>();
+    card_->Check(cudaEventCreateWithFlags(&anchor->event, cudaEventDefault), "an anchor");
+    for (int i = 0; i < kTries; ++i) {
+      AnchorTimes times{.asked_s = NowS()};
+      card_->Check(cudaEventRecord(anchor->event, card_->origin), "an anchor");
+      card_->Check(cudaEventSynchronize(anchor->event), "an anchor");
+      times.seen_s = NowS();
+      anchor->times = times;
+      if (times.uncertainty_s() < kTightS) break;
+    }
+    card_->anchor = std::move(anchor);
+  }
+  static constexpr double kTightS = 10e-6;
+
+  const CudaDeviceOptions options_;
+  const std::shared_ptr<SharedCard> card_ = std::make_shared<SharedCard>();
+  TaskRange range_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<CudaDevice>> MakeCudaDevice(const CudaDeviceOptions& options) {
+  auto device = std::make_unique<OneCard>(options);
+  RETURN_IF_ERROR(device->Open());
+  return device;
+}
+
+}  // namespace moeplan::cuda

@@ -1,0 +1,39 @@
+// One rank of a job on the cuda backend: a card, the communicator of all ranks, and the runtime that layers share.
+//
+// A device that fails aborts the communicators. After that the rank is spent: everything queued answers the first
+// error. One thread, the one that makes it.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "executor/communicator.h"
+#include "executor/cuda/cuda_device.h"
+#include "executor/cuda/part_exchange.h"
+#include "executor/runtime/rank_runtime.h"
+
+namespace moeplan::cuda {
+
+class CudaRank {
+ public:
+  CudaRank(std::unique_ptr<CudaDevice> device, std::unique_ptr<Communicator> world, KernelsFactory make_kernels);
+  // Blocks until the card has passed what is queued.
+  ~CudaRank();
+
+  CudaDevice& device() { return *device_; }
+  Communicator& world() { return *world_; }
+  RankRuntime& runtime() { return runtime_; }
+
+ private:
+  const std::unique_ptr<CudaDevice> device_;
+  const std::unique_ptr<Communicator> world_;
+  RankRuntime runtime_;
+};
+
+// Connects the rank with the others of the job: MakeInProcessExchange or MakeNcclExchange. Collective; blocks.
+using Connect = std::function<StatusOr<std::unique_ptr<PartExchange>>(CudaDevice& device)>;
+
+StatusOr<std::unique_ptr<CudaRank>> MakeCudaRank(const CudaDeviceOptions& options, const Connect& connect,
+                                                 KernelsFactory make_kernels);
+
+}  // namespace moeplan::cuda

@@ -1,0 +1,86 @@
+#include "executor/cuda/graph_recording.h"
+
+#include <utility>
+
+namespace moeplan::cuda {
+namespace {
+
+class GraphRecording final : public Recording {
+ public:
+  GraphRecording(std::shared_ptr<SharedCard> card, std::function<void()> queue)
+      : card_(std::move(card)), queue_(std::move(queue)) {
+    // Relaxed: memory may be made meanwhile, by other threads of the job too.
+    if (cudaStreamBeginCapture(card_->origin, cudaStreamCaptureModeRelaxed) == cudaSuccess) TakeDown();
+    if (graph_ == nullptr) GiveUp();
+  }
+
+  ~GraphRecording() override {
+    if (runs_ != nullptr) {
+      cudaStreamSynchronize(card_->origin);
+      cudaGraphExecDestroy(runs_);
+    }
+    if (graph_ != nullptr) cudaGraphDestroy(graph_);
+    if (ended_ != nullptr) cudaEventDestroy(ended_);
+  }
+
+  void Enqueue() override {
+    if (card_->failure.failed()) return;
+    if (graph_ != nullptr && runs_ == nullptr) Instantiate();
+    graph_ == nullptr ? queue_() : Replay();
+  }
+
+ private:
+  void TakeDown() {
+    card_->scope = &scope_;
+    card_->scope_calls = &calls_;
+    queue_();
+    for (CudaStream* stream : scope_.streams()) stream->HoldOrigin();
+    const cudaError_t ended = cudaStreamEndCapture(card_->origin, &graph_);
+    card_->scope = nullptr;
+    card_->scope_calls = nullptr;
+    if (ended != cudaSuccess || !scope_.refusal().empty()) GiveUp();
+  }
+
+  // On the first run: plans are compared that never run.
+  void Instantiate() {
+    // Else nodes would all have the priority of the stream that the graph is launched on.
+    const bool instantiated =
+        cudaGraphInstantiateWithFlags(&runs_, graph_, cudaGraphInstantiateFlagUseNodePriority) == cudaSuccess &&
+        cudaEventCreateWithFlags(&ended_, cudaEventDisableTiming) == cudaSuccess;
+    if (!instantiated) GiveUp();
+  }
+
+  void Replay() {
+    for (CudaStream* stream : scope_.streams()) stream->HoldOrigin();
+    card_->Check(cudaGraphLaunch(runs_, card_->origin), "a graph");
+    card_->Check(cudaEventRecord(ended_, card_->origin), "an event");
+    for (CudaStream* stream : scope_.streams()) {
+      card_->Check(cudaStreamWaitEvent(stream->raw(), ended_, 0), "a wait");
+    }
+    for (CudaEvent* event : scope_.events()) event->anchor = card_->anchor;
+    ++card_->replays;
+  }
+
+  void GiveUp() {
+    if (runs_ != nullptr) cudaGraphExecDestroy(std::exchange(runs_, nullptr));
+    if (graph_ != nullptr) cudaGraphDestroy(std::exchange(graph_, nullptr));
+    calls_.clear();
+    cudaGetLastError();
+  }
+
+  const std::shared_ptr<SharedCard> card_;
+  const std::function<void()> queue_;
+  Scope scope_;
+  std::deque<HostCall> calls_;
+  cudaGraph_t graph_ = nullptr;     // Null: no graph is possible.
+  cudaGraphExec_t runs_ = nullptr;  // Null before the first run.
+  cudaEvent_t ended_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Recording> MakeGraphRecording(std::shared_ptr<SharedCard> card, std::function<void()> queue) {
+  return std::make_unique<GraphRecording>(std::move(card), std::move(queue));
+}
+
+}  // namespace moeplan::cuda

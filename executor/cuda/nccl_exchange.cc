@@ -1,0 +1,245 @@
+#include "executor/cuda/nccl_exchange.h"
+
+#include <nccl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "executor/cuda/errors.h"
+#include "executor/cuda/machine_errors.h"
+#include "executor/cuda/nccl_operations.h"
+#include "executor/cuda/patience.h"
+
+namespace moeplan::cuda {
+namespace {
+
+// Why a group may no longer be used, set by any thread; those split from it are as lost.
+class Doom {
+ public:
+  explicit Doom(std::shared_ptr<const Doom> of_parent = nullptr) : of_parent_(std::move(of_parent)) {}
+
+  void Set(const Status& why) {
+    const std::lock_guard lock(mutex_);
+    if (why_.ok()) why_ = why;
+  }
+  Status why() const {
+    if (of_parent_ != nullptr) RETURN_IF_ERROR(of_parent_->why());
+    const std::lock_guard lock(mutex_);
+    return why_;
+  }
+
+ private:
+  const std::shared_ptr<const Doom> of_parent_;
+  mutable std::mutex mutex_;
+  Status why_;
+};
+
+struct Place {
+  int rank = 0;
+  std::vector<int> job_ranks;  // Of the group's ranks.
+};
+
+ncclConfig_t ConfigOf(const NcclOptions& options) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  if (options.max_ctas > 0) config.maxCTAs = options.max_ctas;
+  return config;
+}
+
+class NcclExchange final : public PartExchange {
+ public:
+  NcclExchange(Place place, CudaDevice& device, NcclOptions options, std::shared_ptr<Doom> doom)
+      : place_(std::move(place)),
+        device_(device),
+        options_(std::move(options)),
+        doom_(std::move(doom)),
+        operations_(options_.deadline_s) {
+    for (const int rank : place_.job_ranks) {
+      if (rank != place_.job_ranks[place_.rank]) peers_.push_back(rank);
+    }
+    if (options_.aborts != nullptr)
+      options_.aborts->Join(options_.name, [doom = doom_](const Status& why) { doom->Set(why); });
+    watch_ = device_.Watch([this] { Look(); });
+  }
+
+  ~NcclExchange() override {
+    if (options_.aborts != nullptr) options_.aborts->Leave(options_.name);
+    if (comm_ == nullptr) return;
+    const bool sound = !device_.failed() && doom_->why().ok() && ncclCommFinalize(comm_) <= ncclInProgress &&
+                       Settle(comm_, "end", 0).ok();
+    sound ? ncclCommDestroy(comm_) : ncclCommAbort(comm_);
+  }
+
+  Status Init(const std::vector<std::byte>& id) {
+    ncclUniqueId unique{};
+    std::memcpy(unique.internal, id.data(), sizeof unique.internal);
+    ncclConfig_t config = ConfigOf(options_);
+    return Start("connect", 0, [&] { return ncclCommInitRankConfig(&comm_, size(), unique, rank(), &config); });
+  }
+
+  int rank() const override { return place_.rank; }
+  int size() const override { return static_cast<int>(place_.job_ranks.size()); }
+  bool capturable() const override { return true; }
+  Status failure() const override { return doom_->why(); }
+
+  Status Exchange(std::span<const Part> sends, std::span<const Part> receives, const std::string& task,
+                  Stream& stream) override {
+    const Moves moves = MovesOf(sends, receives, rank());
+    if (moves.sends.empty() && moves.receives.empty()) return OkStatus();
+    size_t bytes = 0;
+    for (const Part& send : moves.sends) bytes += send.peer == rank() ? 0 : send.bytes.size();
+    return Queue(task, bytes, stream, [&](cudaStream_t on) { return QueueMoves(moves, on); });
+  }
+
+  Status AllGather(std::span<const std::byte> send, std::span<std::byte> recv, const std::string& task,
+                   Stream& stream) override {
+    if (send.empty()) return OkStatus();
+    return Queue(task, send.size(), stream, [&](cudaStream_t on) {
+      return ncclAllGather(send.data(), recv.data(), send.size(), ncclInt8, comm_, on);
+    });
+  }
+
+  StatusOr<std::unique_ptr<PartExchange>> Split(int color) override {
+    ASSIGN_OR_RETURN(const std::vector<int> colors, GatherColors(color));
+    Place place;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == rank()) place.rank = static_cast<int>(place.job_ranks.size());
+      if (colors[peer] == color) place.job_ranks.push_back(place_.job_ranks[peer]);
+    }
+    NcclOptions options = options_;
+    options.name += StrCat("/", splits_++, ".", color);
+    auto child = std::make_unique<NcclExchange>(std::move(place), device_, options, std::make_shared<Doom>(doom_));
+    ncclConfig_t config = ConfigOf(options);
+    // NCCL takes no negative colors, and those of one split need only differ.
+    const auto place_of_color = std::ranges::find(colors, color) - colors.begin();
+    RETURN_IF_ERROR(Start("split", 0, [&] {
+      return ncclCommSplit(comm_, static_cast<int>(place_of_color), rank(), &child->comm_, &config);
+    }));
+    RETURN_IF_ERROR(child->Start("split", 0, [] { return ncclInProgress; }));
+    return child;
+  }
+
+  void Abort(const Status& why) override {
+    doom_->Set(why);
+    if (options_.aborts != nullptr) options_.aborts->Abort(options_.name, why);
+  }
+
+ private:
+  ncclResult_t QueueMoves(const Moves& moves, cudaStream_t on) {
+    ncclResult_t first = ncclGroupStart();
+    const auto keep = [&](ncclResult_t result) { first = first == ncclSuccess ? result : first; };
+    for (const Part& part : moves.receives)
+      keep(ncclRecv(part.bytes.data(), part.bytes.size(), ncclInt8, part.peer, comm_, on));
+    for (const Part& part : moves.sends)
+      keep(ncclSend(part.bytes.data(), part.bytes.size(), ncclInt8, part.peer, comm_, on));
+    keep(ncclGroupEnd());
+    return first;
+  }
+
+  template <typename Body>
+  Status Queue(const std::string& task, size_t bytes, Stream& stream, Body body) {
+    if (const Status why = doom_->why(); !why.ok()) return why.Within(StrCat("task ", task));
+    cudaStream_t on = StreamOf(stream);
+    ASSIGN_OR_RETURN(NcclOperations::Operation * operation, operations_.Begin(task, bytes, device_.capturing(), on));
+    RETURN_IF_ERROR(Start(task, bytes, [&] { return body(on); }));
+    return operations_.End(*operation, on);
+  }
+
+  // Calls NCCL, which goes on behind, and waits until it has done its part on the host.
+  template <typename Call>
+  Status Start(const std::string& task, size_t bytes, Call call) {
+    const ncclResult_t called = call();
+    if (called != ncclSuccess && called != ncclInProgress) return Explain(called, task, bytes);
+    return Settle(comm_, task, bytes);
+  }
+
+  Status Settle(ncclComm_t comm, const std::string& task, size_t bytes) const {
+    const HostTime end = std::chrono::steady_clock::now() + DurationOf(options_.deadline_s);
+    for (Patience patience;; patience.Rest()) {
+      ncclResult_t state = ncclSuccess;
+      if (const ncclResult_t asked = ncclCommGetAsyncError(comm, &state); asked != ncclSuccess) state = asked;
+      if (state == ncclSuccess) return OkStatus();
+      if (state != ncclInProgress) return Explain(state, task, bytes);
+      if (const Status why = doom_->why(); !why.ok()) return why.Within(StrCat("task ", task));
+      if (std::chrono::steady_clock::now() >= end)
+        return error::NcclOverdue(Describe(task, bytes), options_.deadline_s);
+    }
+  }
+
+  error::NcclOperation Describe(const std::string& task, size_t bytes) const {
+    return {.task = task, .bytes = bytes, .rank = place_.job_ranks[rank()], .peers = peers_};
+  }
+
+  Status Explain(ncclResult_t result, const std::string& task, size_t bytes) const {
+    const char* const last = ncclGetLastError(comm_);
+    const std::string says =
+        StrCat(ncclGetErrorString(result), last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last);
+    const error::NcclOperation operation = Describe(task, bytes);
+    return result == ncclRemoteError ? error::NcclLostPeer(operation, says) : error::NcclFailed(operation, says);
+  }
+
+  // While the host waits for the device.
+  void Look() {
+    if (comm_ == nullptr) return;
+    const NcclOperations::Operation* const now = operations_.UnderWay();
+    const std::string task = now == nullptr ? "none" : now->task;
+    const size_t bytes = now == nullptr ? 0 : now->bytes;
+    if (const Status why = doom_->why(); !why.ok()) return GiveUp(why.Within(StrCat("task ", task)));
+    ncclResult_t state = ncclSuccess;
+    if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) state = ncclInternalError;
+    if (state != ncclSuccess && state != ncclInProgress) return GiveUp(Explain(state, task, bytes));
+    const auto* const late = operations_.FindOverdue(device_.replays(), std::chrono::steady_clock::now());
+    if (late != nullptr) GiveUp(error::NcclOverdue(Describe(late->task, late->bytes), options_.deadline_s));
+  }
+
+  // Lets go of streams that wait for peers.
+  void GiveUp(const Status& why) {
+    device_.Fail(why);
+    Abort(why);
+    ncclCommAbort(std::exchange(comm_, nullptr));
+  }
+
+  StatusOr<std::vector<int>> GatherColors(int color) {
+    std::vector<int> colors(size());
+    ASSIGN_OR_RETURN(const DeviceMemory own, device_.Upload(reinterpret_cast<const std::byte*>(&color), sizeof color));
+    ASSIGN_OR_RETURN(const DeviceMemory all, device_.Allocate(colors.size() * sizeof(int)));
+    const std::unique_ptr<Stream> stream = device_.MakeStream("SPLIT", StreamPriority::kNormal);
+    device_.Label(*stream, "split");
+    RETURN_IF_ERROR(AllGather({own.data(), own.bytes()}, {all.data(), all.bytes()}, "split", *stream));
+    device_.Copy(reinterpret_cast<std::byte*>(colors.data()), all.data(), all.bytes(), *stream);
+    RETURN_IF_ERROR(device_.Await(*stream));
+    return colors;
+  }
+
+  const Place place_;
+  CudaDevice& device_;
+  const NcclOptions options_;
+  const std::shared_ptr<Doom> doom_;
+  std::vector<int> peers_;
+  NcclOperations operations_;
+  ncclComm_t comm_ = nullptr;  // Null before Init and once aborted.
+  int splits_ = 0;
+  std::shared_ptr<void> watch_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<PartExchange>> MakeNcclExchange(int rank, int size, const ShareBytes& share,
+                                                         CudaDevice& device, const NcclOptions& options) {
+  ncclUniqueId own{};
+  if (rank == 0) {
+    if (const ncclResult_t made = ncclGetUniqueId(&own); made != ncclSuccess)
+      return error::NcclFailed({.task = "connect"}, ncclGetErrorString(made));
+  }
+  const auto bytes = std::as_bytes(std::span(own.internal));
+  ASSIGN_OR_RETURN(const std::vector<std::byte> id, share({bytes.begin(), bytes.end()}));
+  Place place = {.rank = rank};
+  for (int peer = 0; peer < size; ++peer) place.job_ranks.push_back(peer);
+  auto world = std::make_unique<NcclExchange>(std::move(place), device, options, std::make_shared<Doom>());
+  RETURN_IF_ERROR(world->Init(id));
+  return world;
+}
+
+}  // namespace moeplan::cuda

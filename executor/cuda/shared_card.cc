@@ -1,0 +1,109 @@
+#include "executor/cuda/shared_card.h"
+
+#include <exception>
+
+#include "executor/cuda/cuda_device.h"
+#include "executor/cuda/errors.h"
+#include "executor/cuda/machine_errors.h"
+
+namespace moeplan::cuda {
+namespace {
+
+// Extensions run here, too (models/extension/extension.h).
+Status Try(const HostStream::Work& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    return InternalError(StrCat("found the exception \"", error.what(), "\" in the work of a stream"));
+  }
+}
+
+void CUDART_CB RunCall(void* data) {
+  auto& call = *static_cast<HostCall*>(data);
+  FirstFailure& failure = call.card->failure;
+  if (!failure.failed()) {
+    if (const Status status = Try(call.work); !status.ok()) failure.Set(status);
+  }
+  call.ran = true;
+}
+
+}  // namespace
+
+void SharedCard::Check(cudaError_t error, const std::string& what) {
+  if (error == cudaSuccess) return;
+  const Status status = StatusOf(error, what);
+  scope != nullptr ? scope->Refuse(status.message()) : failure.Set(status);
+}
+
+void SharedCard::QueueWork(HostStream::Work work, cudaStream_t stream) {
+  while (!calls.empty() && calls.front().ran) calls.pop_front();
+  std::deque<HostCall>& list = scope != nullptr ? *scope_calls : calls;
+  HostCall& call = list.emplace_back();
+  call.card = this;
+  call.work = std::move(work);
+  const cudaError_t launched = cudaLaunchHostFunc(stream, RunCall, &call);
+  if (launched != cudaSuccess) list.pop_back();
+  Check(launched, "a host function");
+}
+
+SharedCard::~SharedCard() {
+  for (cudaStream_t stream : {origin, service}) {
+    if (stream != nullptr) cudaStreamDestroy(stream);
+  }
+}
+
+CudaStream::CudaStream(std::shared_ptr<SharedCard> card, cudaStream_t stream, std::string name)
+    : card_(std::move(card)), stream_(stream), name_(std::move(name)) {
+  card_->Check(cudaEventCreateWithFlags(&reached_, cudaEventDisableTiming), "an event");
+  card_->streams.push_back(this);
+}
+
+CudaStream::~CudaStream() {
+  cudaStreamSynchronize(stream_);
+  std::erase(card_->streams, this);
+  if (staging_ != nullptr) cudaFreeHost(staging_);
+  if (reached_ != nullptr) cudaEventDestroy(reached_);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+void CudaStream::Enqueue(Work work) {
+  if (!card_->failure.failed()) card_->QueueWork(std::move(work), Get());
+}
+
+cudaStream_t CudaStream::Get() {
+  if (card_->scope != nullptr && card_->scope->Join(this)) {
+    card_->Check(cudaEventRecord(reached_, card_->origin), "the start of a capture");
+    FollowOrigin();
+  }
+  return stream_;
+}
+
+void CudaStream::HoldOrigin() {
+  card_->Check(cudaEventRecord(reached_, stream_), "an event");
+  card_->Check(cudaStreamWaitEvent(card_->origin, reached_, 0), "a wait");
+}
+
+void CudaStream::FollowOrigin() { card_->Check(cudaStreamWaitEvent(stream_, reached_, 0), "a wait"); }
+
+std::byte* CudaStream::Staging() {
+  if (staging_ == nullptr) {
+    const cudaError_t error = cudaHostAlloc(&staging_, kStagingBytes, cudaHostAllocPortable);
+    if (error != cudaSuccess) {
+      staging_ = nullptr;
+      card_->failure.Set(error::NoPinnedMemory(kStagingBytes, cudaGetErrorString(error)));
+    }
+  }
+  return static_cast<std::byte*>(staging_);
+}
+
+cudaStream_t StreamOf(Stream& stream) { return CudaStream::Of(stream).Get(); }
+
+void Report(Stream& stream, const Status& launched) {
+  if (launched.ok()) return;
+  CudaStream& own = CudaStream::Of(stream);
+  SharedCard& card = own.card();
+  const Status status = launched.Within(StrCat("task ", own.label()));
+  card.scope != nullptr ? card.scope->Refuse(status.message()) : card.failure.Set(status);
+}
+
+}  // namespace moeplan::cuda

@@ -1,0 +1,73 @@
+// Runs a program on ranks that are threads with a CUDA device each, on one card, in memory that the host reads, too.
+#pragma once
+
+#include <memory_resource>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <thread>
+
+#include "executor/cuda/cuda_rank.h"
+#include "executor/host/host_kernels.h"
+#include "tests/executor/job_runner.h"
+
+namespace moeplan::testing {
+
+// Made at once: tests fill buffers in host functions of streams, which must call no CUDA.
+class ManagedMemory final : public std::pmr::memory_resource {
+  static void* Slab() {
+    void* memory = nullptr;
+    if (cudaMallocManaged(&memory, kBytes, cudaMemAttachGlobal) != cudaSuccess) throw std::bad_alloc();
+    return memory;
+  }
+  void* do_allocate(size_t bytes, size_t alignment) override {
+    const std::lock_guard lock(mutex_);
+    return pools_.allocate(bytes, alignment);
+  }
+  void do_deallocate(void* memory, size_t bytes, size_t alignment) override {
+    const std::lock_guard lock(mutex_);
+    pools_.deallocate(memory, bytes, alignment);
+  }
+  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+
+  static constexpr size_t kBytes = size_t{16} << 20;
+  std::mutex mutex_;
+  std::pmr::monotonic_buffer_resource in_slab_{Slab(), kBytes, std::pmr::null_memory_resource()};
+  std::pmr::unsynchronized_pool_resource pools_{&in_slab_};
+};
+
+// How each rank of a job of some size is connected with the others; called on the rank's thread.
+using ConnectRank = std::function<StatusOr<std::unique_ptr<cuda::PartExchange>>(int rank, cuda::CudaDevice& device)>;
+
+class CudaRunner final : public JobRunner {
+ public:
+  // Called once for each job.
+  explicit CudaRunner(std::function<ConnectRank(int ranks)> connect) : connect_(std::move(connect)) {}
+
+  void Run(int ranks, const Program& program) override {
+    static ManagedMemory managed;
+    std::pmr::set_default_resource(&managed);
+    const ConnectRank connect = connect_(ranks);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto made = cuda::MakeCudaRank(
+            {.memory = cuda::MemoryKind::kManaged}, [&](cuda::CudaDevice& device) { return connect(rank, device); },
+            MakeHostKernels);
+        if (!made.ok()) throw std::runtime_error(made.status().message());
+        RunRounds({rank, (*made)->device(), (*made)->world()}, program);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  const std::function<ConnectRank(int ranks)> connect_;
+};
+
+inline constexpr double kCudaDeadlineS = 20;
+
+// Over the in-process communicator.
+std::unique_ptr<JobRunner> MakeSharedCardRunner();
+
+}  // namespace moeplan::testing
