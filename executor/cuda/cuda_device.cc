@@ -9,6 +9,7 @@
 #include "executor/cuda/machine_errors.h"
 #include "executor/cuda/patience.h"
 #include "executor/cuda/shared_card.h"
+#include "executor/cuda/stream_priority.h"
 #include "executor/cuda/task_range.h"
 #include "models/check.h"
 
@@ -178,8 +179,6 @@ class OneCard final : public CudaDevice {
     const auto at = card_->watches.insert(card_->watches.end(), std::move(look));
     return {nullptr, [at, card = card_](void*) { card->watches.erase(at); }};
   }
-
-  PriorityRange priorities() const override { return card_->priorities; }
 
  private:
   FirstFailure& failure() { return card_->failure; }

@@ -19,7 +19,6 @@
 #include <memory>
 #include <string>
 
-#include "executor/cuda/stream_priority.h"
 #include "executor/device.h"
 #include "models/status.h"
 
@@ -57,7 +56,6 @@ class CudaDevice : public Device {
 
   // Device memory that holds `bytes`. Blocks; allowed while capturing, like Allocate, and then not part of the graph.
   virtual StatusOr<DeviceMemory> Upload(const std::byte* from, size_t bytes) = 0;
-  virtual PriorityRange priorities() const = 0;
 };
 
 // kUnavailable without such a card. The calling thread is the one that drives the device.

@@ -37,7 +37,6 @@ class InProcessExchange final : public PartExchange {
   int size() const override { return mesh_->size(); }
   // Alone, nobody is met.
   bool capturable() const override { return size() == 1; }
-  Status failure() const override { return mesh_->failure(); }
 
   Status Exchange(std::span<const Part> sends, std::span<const Part> receives, const std::string& task,
                   Stream& stream) override {

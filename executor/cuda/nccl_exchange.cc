@@ -82,7 +82,6 @@ class NcclExchange final : public PartExchange {
   int rank() const override { return place_.rank; }
   int size() const override { return static_cast<int>(place_.job_ranks.size()); }
   bool capturable() const override { return true; }
-  Status failure() const override { return doom_->why(); }
 
   Status Exchange(std::span<const Part> sends, std::span<const Part> receives, const std::string& task,
                   Stream& stream) override {

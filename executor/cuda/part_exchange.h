@@ -27,8 +27,6 @@ class PartExchange {
   // recv = the `send` of every rank in rank order.
   virtual Status AllGather(std::span<const std::byte> send, std::span<std::byte> recv, const std::string& task,
                            Stream& stream) = 0;
-  // Why the group is no longer usable; OK while it is.
-  virtual Status failure() const = 0;
   // Whether what is queued can be part of a CUDA graph.
   virtual bool capturable() const = 0;
 
