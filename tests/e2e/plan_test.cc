@@ -162,7 +162,7 @@ TEST(PlanCommandTest, RulesWithoutACandidateAreAnAnswerAndTooLittleMemoryIsANo) 
   EXPECT_THAT(
       tight.err,
       AllOf(HasSubstr("workload.example.json: No candidate that can be priced fits: the smallest needs at least "),
-            HasSubstr("cluster.deviceMemoryBytes, which is 1e+06"), HasSubstr("raise layout.expertParallel")));
+            HasSubstr("cluster.deviceMemoryBytes, which is 1000000"), HasSubstr("raise layout.expertParallel")));
   for (const Outcome& outcome : {unmeasured, tight}) {
     const Json answer = Json::parse(outcome.out);
     EXPECT_TRUE(answer.at("rules").contains("parm"));

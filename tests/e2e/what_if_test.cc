@@ -101,7 +101,7 @@ TEST(WhatIfTest, CsvQuotesWhatNeedsIt) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const auto records = ParseCsv(outcome.out);
   ASSERT_THAT(records, SizeIs(5));
-  for (const auto& record : records) EXPECT_THAT(record, SizeIs(17)) << outcome.out;
+  for (const auto& record : records) EXPECT_THAT(record, SizeIs(18)) << outcome.out;
   EXPECT_EQ(records[0][0], "name");
   EXPECT_EQ(records[0][2], "schedule");
   EXPECT_EQ(records[1][0], "a \"b\"");
@@ -109,7 +109,7 @@ TEST(WhatIfTest, CsvQuotesWhatNeedsIt) {
   EXPECT_THAT(records[2].back(), HasSubstr("layer.topK: found 3, expected at most"));
   const Json best = BestOf(Json::parse(ReadFile(kWorkload)));
   EXPECT_EQ(records[1][2], best.at("schedule"));
-  EXPECT_EQ(std::stod(records[1][9]), best.at("predictedTimeS").get<double>());
+  EXPECT_EQ(std::stod(records[1][10]), best.at("predictedTimeS").get<double>());
 }
 
 TEST(WhatIfTest, AFasterNicIsOneFlag) {

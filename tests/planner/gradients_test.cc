@@ -519,8 +519,11 @@ TEST(PlanLayerGradientsTest, AScheduleThatLeavesGapsCanBecomeTheBest) {
   const PlanAnswer without = Answer(workload, profile);
   workload.gradient_bytes = 1 << 20;
   const PlanAnswer with = Answer(workload, profile);
-  const Plan &alone = without.candidates.front(), &best = with.candidates.front();
+  const auto equal = [](const Plan& plan) { return plan.knobs.chunk_shares.empty(); };
+  const Plan &alone = *std::ranges::find_if(without.candidates, equal), &best = with.candidates.front();
   EXPECT_NE(best.knobs, alone.knobs);
+  ASSERT_NE(WithKnobs(without, best.knobs), nullptr);
+  ASSERT_NE(WithKnobs(with, alone.knobs), nullptr);
   EXPECT_GT(WithKnobs(without, best.knobs)->predicted_time_s, alone.predicted_time_s);
   EXPECT_LT(best.predicted_time_s, WithKnobs(with, alone.knobs)->predicted_time_s);
 }
