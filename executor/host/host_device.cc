@@ -9,45 +9,13 @@
 #include <mutex>
 #include <vector>
 
+#include "executor/first_failure.h"
 #include "executor/host/host_stream.h"
 #include "executor/host/stream_crew.h"
 #include "models/text.h"
 
 namespace moeplan {
 namespace {
-
-class Failure {
- public:
-  void Set(const Status& why) {
-    std::function<void(const Status&)> callback;
-    {
-      const std::lock_guard lock(mutex_);
-      if (!first_.ok()) return;
-      first_ = why;
-      failed_ = true;
-      callback = callback_;
-    }
-    if (callback) callback(why);
-  }
-
-  bool failed() const { return failed_; }
-
-  Status first() const {
-    const std::lock_guard lock(mutex_);
-    return first_;
-  }
-
-  void OnFailure(std::function<void(const Status&)> callback) {
-    const std::lock_guard lock(mutex_);
-    callback_ = std::move(callback);
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::atomic<bool> failed_ = false;
-  Status first_;
-  std::function<void(const Status&)> callback_;
-};
 
 // Steps taken down instead of being run, in the order they came.
 struct Tape {
@@ -66,7 +34,7 @@ Status Try(const HostStream::Work& work) {
 
 // What a device, its streams and its recordings share: any of them may go first.
 struct Shared {
-  Failure failure;
+  FirstFailure failure;
   StreamCrew crew{[this](const HostStream::Work& work) {
     if (failure.failed()) return;  // Work alone is skipped: events pass, so that nobody waits for ever.
     if (const Status status = Try(work); !status.ok()) failure.Set(status);
