@@ -26,7 +26,8 @@ struct ScheduleDefinition {
   Group exchange_group = Group::kExpertShard;
   // The knob that counts the pieces into which the slots are cut (chunks N, or partition_degree r). Null: none does.
   int Knobs::*pieces = nullptr;
-  // Whether those pieces may differ in size, as the knobs' chunk_shares say.
+  // Whether those pieces may differ in size, as the knobs' chunk_shares say: the same tasks then, of sizes that grow
+  // evenly with the units of their chunk.
   bool unequal_pieces = false;
   // Whether the ranks of an MP group share the slots of their batch, rather than each sending them all.
   bool tensor_ranks_share_slots = true;
