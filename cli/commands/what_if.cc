@@ -79,8 +79,8 @@ class CsvPrinter final : public RowPrinter {
   void Begin() override {
     for (const char* column :
          {"schedule", "chunks", "partitionDegree", "allToAll", "dispatchCodec", "combineCodec", "overlappedGather",
-          "chunkShares", "predictedTimeS", "lowS", "highS", "communicationTimeS", "exposedCommunicationS",
-          "computeTimeS", "memoryBytes", "reason"}) {
+          "chunkShares", "communicationCtas", "predictedTimeS", "lowS", "highS", "communicationTimeS",
+          "exposedCommunicationS", "computeTimeS", "memoryBytes", "reason"}) {
       header_.emplace_back(column);
     }
     if (extrapolates_) header_.emplace_back("extrapolated");
@@ -103,8 +103,9 @@ class CsvPrinter final : public RowPrinter {
          {std::string(Name(knobs.family)), StrCat(knobs.chunks), StrCat(knobs.partition_degree),
           std::string(Name(knobs.all_to_all)), std::string(Name(knobs.dispatch_codec)),
           std::string(Name(knobs.combine_codec)), StrCat(knobs.overlapped_gather), SharesText(knobs.chunk_shares),
-          StrCat(plan.predicted_time_s), StrCat(plan.low_s), StrCat(plan.high_s), StrCat(plan.communication_time_s),
-          StrCat(plan.exposed_communication_s), StrCat(plan.compute_time_s), StrCat(plan.memory_bytes)}) {
+          StrCat(knobs.communication_ctas), StrCat(plan.predicted_time_s), StrCat(plan.low_s), StrCat(plan.high_s),
+          StrCat(plan.communication_time_s), StrCat(plan.exposed_communication_s), StrCat(plan.compute_time_s),
+          StrCat(plan.memory_bytes)}) {
       cells.push_back(std::move(cell));
     }
   }
@@ -210,8 +211,9 @@ void AddWhatIf(CLI::App& app, Invocation& invocation) {
   command
       ->add_option("--sweep", options->sweep,
                    "PATH=VALUE,VALUE,...; may be repeated: all combinations. A path is a field of the workload "
-                   "(layer.batch, layout.expertParallel, maxChunks) or of the cluster (cluster.nodes), "
-                   "cluster.nic.scale (the rate between nodes), collectives[NAME].timeScale or kernels[NAME].timeScale")
+                   "(layer.batch, layout.expertParallel, maxChunks), of the cluster (cluster.nodes) or of a cost "
+                   "model (kernels[NAME or NUMBER].alphaBeta.betaSPerFlop, collectives[...]), cluster.nic.scale (the "
+                   "rate between nodes), or timeScale of a cost model (collectives[NAME].timeScale)")
       ->required()
       ->allow_extra_args(false);
   command->add_option("--threads", options->threads, "Threads that plan (default: one for each processor)")

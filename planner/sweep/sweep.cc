@@ -13,14 +13,15 @@
 #include "planner/sweep/ordered_rows.h"
 #include "proto/convert/cluster.h"
 #include "proto/convert/plan.h"
+#include "proto/convert/profile.h"
 #include "proto/convert/workload.h"
 
 namespace moeplan {
 
-// Plans points one after the other, on one thread, and keeps the scaled profile of the last.
+// Plans points one after the other, on one thread, and keeps the changed profile of the last.
 class Sweep::Planner {
  public:
-  explicit Planner(const Sweep& sweep) : sweep_(sweep), scaled_(sweep.profile_) { FitLinks(); }
+  explicit Planner(const Sweep& sweep) : sweep_(sweep), changed_(sweep.profile_) { FitLinks(); }
 
   // An error is none of the point's.
   StatusOr<SweepRow> Plan(int64_t index, std::stop_token cancelled) {
@@ -45,43 +46,66 @@ class Sweep::Planner {
  private:
   StatusOr<PlanAnswer> Answer(const std::vector<size_t>& point, std::stop_token cancelled) {
     v1::Workload workload_message = sweep_.workload_;
-    v1::Cluster cluster_message = moeplan::ToProto(sweep_.profile_.cluster);
-    for (size_t i = 0; i < point.size(); ++i) sweep_.axes_[i].Apply(point[i], workload_message, cluster_message);
+    v1::Profile cluster_message;
+    *cluster_message.mutable_cluster() = sweep_.message_.cluster();
+    ForAxes(point, [&](const SweepAxis& axis, size_t value) {
+      if (axis.target() == SweepAxis::Target::kWorkload) axis.Set(value, workload_message);
+      if (axis.target() == SweepAxis::Target::kCluster) axis.Set(value, cluster_message);
+    });
     ASSIGN_OR_RETURN(const Workload workload, WorkloadFromProto(workload_message));
-    Scale(point);
-    ASSIGN_OR_RETURN(scaled_.cluster, ClusterFromProto(cluster_message));
-    return PlanLayer(workload, scaled_,
+    RETURN_IF_ERROR(ChangeCosts(point));
+    ASSIGN_OR_RETURN(changed_.cluster, ClusterFromProto(cluster_message.cluster()));
+    return PlanLayer(workload, changed_,
                      {.top = 1, .cancelled = std::move(cancelled), .links = links_ ? &*links_ : nullptr});
   }
 
-  void Scale(const std::vector<size_t>& point) {
-    std::vector<size_t> scales;
-    for (size_t i = 0; i < point.size(); ++i) {
-      if (sweep_.axes_[i].scales()) scales.push_back(point[i]);
+  // Scales multiply what fields are set to.
+  Status ChangeCosts(const std::vector<size_t>& point) {
+    std::vector<size_t> changes;
+    bool fields = false;
+    ForAxes(point, [&](const SweepAxis& axis, size_t value) {
+      if (axis.target() >= SweepAxis::Target::kCostModel) changes.push_back(value);
+      fields = fields || axis.target() == SweepAxis::Target::kCostModel;
+    });
+    if (changes == changes_) return OkStatus();
+    Profile changed = sweep_.profile_;
+    if (fields) {
+      v1::Profile message = sweep_.message_;
+      ForAxes(point, [&](const SweepAxis& axis, size_t value) {
+        if (axis.target() == SweepAxis::Target::kCostModel) axis.Set(value, message);
+      });
+      ASSIGN_OR_RETURN(changed, ProfileFromProto(message));
     }
-    if (scales == scales_) return;
-    scaled_ = sweep_.profile_;
-    for (size_t i = 0; i < point.size(); ++i) sweep_.axes_[i].Apply(point[i], scaled_);
-    scales_ = std::move(scales);
+    ForAxes(point, [&](const SweepAxis& axis, size_t value) {
+      if (axis.scales()) axis.Scale(value, changed);
+    });
+    changed_ = std::move(changed);
+    changes_ = std::move(changes);
     FitLinks();
+    return OkStatus();
+  }
+
+  template <typename Use>
+  void ForAxes(const std::vector<size_t>& point, Use use) const {
+    for (size_t i = 0; i < point.size(); ++i) use(sweep_.axes_[i], point[i]);
   }
 
   bool Extrapolated(const Workload& workload) const {
     if (!links_) return false;
-    const std::vector<CollectiveKey> keys = LayerCollectives(workload, scaled_.cluster.gpus_per_node);
+    const std::vector<CollectiveKey> keys = LayerCollectives(workload, changed_.cluster.gpus_per_node);
     return std::ranges::any_of(keys, [&](const CollectiveKey& key) {
-      return Find(scaled_, key) == nullptr && links_->Predict(key).has_value();
+      return Find(changed_, key) == nullptr && links_->Predict(key).has_value();
     });
   }
 
   void FitLinks() {
-    if (sweep_.extrapolate_) links_.emplace(scaled_);
+    if (sweep_.extrapolate_) links_.emplace(changed_);
   }
 
   const Sweep& sweep_;
-  Profile scaled_;
-  std::vector<size_t> scales_;      // What scaled_ was made for; empty: not scaled.
-  std::optional<LinkModel> links_;  // Of scaled_.
+  Profile changed_;
+  std::vector<size_t> changes_;     // What changed_ was made for; empty: its costs are the profile's.
+  std::optional<LinkModel> links_;  // Of changed_.
 };
 
 StatusOr<Sweep> Sweep::Make(v1::Workload workload, Profile profile, const std::vector<std::string>& axes,
@@ -90,11 +114,12 @@ StatusOr<Sweep> Sweep::Make(v1::Workload workload, Profile profile, const std::v
   sweep.extrapolate_ = extrapolate;
   sweep.workload_ = std::move(workload);
   sweep.profile_ = std::move(profile);
+  sweep.message_ = moeplan::ToProto(sweep.profile_);
   std::set<std::string> paths;
   if (axes.empty()) return InvalidInput("--sweep: found none, expected at least one PATH=VALUE,VALUE,...");
   RETURN_IF_ERROR(WorkloadFromProto(sweep.workload_).status());
   for (const std::string& text : axes) {
-    ASSIGN_OR_RETURN(SweepAxis axis, SweepAxis::Parse(text, sweep.profile_));
+    ASSIGN_OR_RETURN(SweepAxis axis, SweepAxis::Parse(text, sweep.workload_, sweep.message_));
     if (!paths.insert(axis.path()).second) {
       return InvalidInput(StrCat("--sweep: found ", axis.path(), " twice, expected each path once"));
     }

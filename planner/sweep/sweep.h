@@ -10,6 +10,7 @@
 #include "models/cost/profile.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
+#include "moeplan/v1/profile.pb.h"
 #include "moeplan/v1/report.pb.h"
 #include "moeplan/v1/workload.pb.h"
 #include "planner/sweep/sweep_axis.h"
@@ -56,6 +57,7 @@ class Sweep {
 
   v1::Workload workload_;
   Profile profile_;
+  v1::Profile message_;  // Of profile_.
   std::vector<SweepAxis> axes_;
   int64_t rows_ = 1;
   bool extrapolate_ = false;

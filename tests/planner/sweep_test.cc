@@ -135,6 +135,19 @@ std::vector<Change> Changes() {
              profile.collectives, [](const CollectiveKey& key) { return key.collective == Collective::kAllToAll; },
              std::array{0.5, 3.0}[i]);
        }},
+      {"kernels[EXPERT_GEMM].alphaBeta.betaSPerFlop",
+       {"1e-15", "4e-14"},
+       [](size_t i, Workload&, Profile& profile) {
+         for (KernelModel& entry : profile.kernels) {
+           if (entry.key.kernel != Kernel::kExpertGemm) continue;
+           std::get<AlphaBeta>(entry.model.curve).beta_s_per_unit = std::array{1e-15, 4e-14}[i];
+         }
+       }},
+      {"collectives[0].efficiency.points[2].efficiency",
+       {"0.5", "0.25", "0.7"},
+       [](size_t i, Workload&, Profile& profile) {
+         std::get<Efficiency>(profile.collectives[0].model.curve).points[2].efficiency = std::array{0.5, 0.25, 0.7}[i];
+       }},
       {"kernels[EXPERT_GEMM].timeScale",
        {"0.125"},
        [=](size_t, Workload&, Profile& profile) {
@@ -268,10 +281,44 @@ TEST(SweepTest, WhatCannotBeSweptIsRefusedWithWhatCan) {
   expect_refused({"cluster.nic.rate=2"}, HasSubstr("cluster.nic"));
   expect_refused({"collectives[REDUCE_SCATTER].timeScale=2"},
                  AllOf(HasSubstr("found REDUCE_SCATTER"), HasSubstr("ALL_GATHER, ALL_REDUCE, ALL_TO_ALL")));
-  expect_refused({"collectives[ALL_TO_ALL].scale=2"}, HasSubstr("expected collectives[NAME].timeScale"));
-  expect_refused({"collectives.timeScale=2"}, HasSubstr("collectives[NAME].timeScale"));
+  expect_refused({"collectives[ALL_TO_ALL].scale=2"}, AllOf(HasSubstr("collectives[ALL_TO_ALL].scale: unknown field"),
+                                                            HasSubstr("or collectives[NAME].timeScale")));
+  expect_refused({"collectives.timeScale=2"}, HasSubstr("expected collectives[NUMBER] or collectives[NAME]"));
   expect_refused({"kernels[GEMM].timeScale=2"}, HasSubstr("EXPERT_GEMM"));
+  expect_refused({"collectives[99].timeScale=2"}, HasSubstr("collectives[99], expected an item from 0 to"));
+  expect_refused({"collectives[-1].timeScale=2"}, HasSubstr("expected an item from 0 to"));
+  expect_refused({"collectives[ALL_TO_ALL].alphaBeta=2"}, HasSubstr("an object"));
+  expect_refused({"collectives[ALL_TO_ALL].alphaBeta.betaSPerFlop=2"}, HasSubstr("betaSPerByte"));
+  expect_refused({"collectives[4].efficiency.peakBytesPerS=2"},
+                 AllOf(HasSubstr("does not plan by efficiency"), HasSubstr("alphaBeta.betaSPerByte")));
+  expect_refused({"collectives[ALL_REDUCE].alphaBeta.alphaS=2"},  // Stands beside a curve.
+                 AllOf(HasSubstr("does not plan by alphaBeta"), HasSubstr("logLog.points[0].timeS")));
+  expect_refused({"collectives[0].efficiency.points[4].bytes=2"}, HasSubstr("expected an item from 0 to 3"));
+  expect_refused({"collectives[0].efficiency.points[ALL].bytes=2"}, HasSubstr("the number of an item"));
+  expect_refused({"collectives[ALL_TO_ALL].alphaBeta[0].alphaS=2"}, HasSubstr("which is no list"));
+  expect_refused({"layer[0].batch=2"}, HasSubstr("which is no list"));
+  expect_refused({"routing.tokensPerExpert[0]=2"}, HasSubstr("routing"));  // The workload has no histogram.
+  expect_refused({"collectives[ALL_TO_ALL].alphaBeta.alphaS=slow"},
+                 HasSubstr("alphaBeta.alphaS: found the string \"slow\", expected a number"));
   expect_refused({"layer.batch=1", "maxChunks=1", "layer.batch=2"}, HasSubstr("found layer.batch twice"));
+}
+
+TEST(SweepTest, ACostModelThatCannotBeIsARowWithTheReason) {
+  const auto sweep =
+      SweepOf({"kernels[EXPERT_GEMM].alphaBeta.betaSPerFlop=-1,1e-14", "kernels[EXPERT_GEMM].timeScale=1,2"});
+  ASSERT_TRUE(sweep.ok()) << sweep.status().message();
+  const std::vector<SweepRow> rows = RowsOf(*sweep, 1);
+  EXPECT_THAT(rows[0].reason, AllOf(HasSubstr("kernels[1].alphaBeta.betaS"), HasSubstr("-1")));
+  EXPECT_TRUE(rows[1].refused);
+  ASSERT_TRUE(rows[2].best && rows[3].best);
+  EXPECT_LT(rows[2].best->predicted_time_s, rows[3].best->predicted_time_s);
+}
+
+TEST(SweepTest, ANameIsEveryEntryThatHasTheRestOfThePath) {
+  const auto of_all = SweepOf({"collectives[ALL_GATHER].efficiency.peakBytesPerS=1e9"});
+  const auto of_one = SweepOf({"collectives[1].efficiency.peakBytesPerS=1e9"});
+  ASSERT_TRUE(of_all.ok() && of_one.ok());
+  EXPECT_EQ(RowsOf(*of_all)[0].best, RowsOf(*of_one)[0].best);
 }
 
 TEST(SweepTest, AMillionRowsIsTheLimit) {

@@ -1,0 +1,309 @@
+#include "planner/sweep/scalar_path.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "models/text.h"
+#include "proto/enum_names.h"
+#include "proto/errors.h"
+#include "proto/json.h"
+
+namespace moeplan {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::MessageFactory;
+using google::protobuf::OneofDescriptor;
+
+bool IsMessage(const FieldDescriptor& field) { return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE; }
+
+const FieldDescriptor* FieldNamed(std::string_view json_name, const Descriptor& type) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    if (type.field(i)->json_name() == json_name) return type.field(i);
+  }
+  return nullptr;
+}
+
+// The scalars below a message, as paths; of lists none.
+std::vector<std::string> ScalarsOf(const Descriptor& type, const std::string& path) {
+  std::vector<std::string> paths;
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    const std::string own = FieldPath(path, field.json_name());
+    if (field.is_repeated()) continue;
+    if (IsMessage(field)) {
+      std::ranges::copy(ScalarsOf(*field.message_type(), own), std::back_inserter(paths));
+    } else {
+      paths.push_back(own);
+    }
+  }
+  return paths;
+}
+
+// Of a cost model with a curve, the line beside it is for reading.
+bool Prices(const Message& holder, const FieldDescriptor& field) {
+  const OneofDescriptor* curve = holder.GetDescriptor()->FindOneofByName("curve");
+  return curve == nullptr || field.json_name() != "alphaBeta" || !holder.GetReflection()->HasOneof(holder, curve);
+}
+
+// What an item says of itself, as paths from it; of lists the first item.
+void AddSaid(const Message& message, const std::string& path, std::vector<std::string>& paths) {
+  const auto& reflection = *message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (!Prices(message, *field)) continue;
+    std::string own = FieldPath(path, field->json_name());
+    if (field->is_repeated()) own = ItemPath(own, 0);
+    if (!IsMessage(*field)) {
+      paths.push_back(own);
+    } else if (field->is_repeated()) {
+      AddSaid(reflection.GetRepeatedMessage(message, field, 0), own, paths);
+    } else {
+      AddSaid(reflection.GetMessage(message, field), own, paths);
+    }
+  }
+}
+
+std::vector<std::string> SplitAt(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+template <typename Number>
+std::optional<Number> NumberOf(const std::string& text) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// `text` as a JSON string. Bytes that JSON or UTF-8 do not know become '?'.
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c >= ' ' && c <= '~' ? c : '?';
+  }
+  return quoted + '"';
+}
+
+SweepValue ValueOf(const Message& message, const FieldDescriptor& field) {
+  const auto& reflection = *message.GetReflection();
+  if (field.is_repeated()) return reflection.GetRepeatedDouble(message, &field, 0);
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32: return static_cast<double>(reflection.GetInt32(message, &field));
+    case FieldDescriptor::CPPTYPE_DOUBLE: return reflection.GetDouble(message, &field);
+    case FieldDescriptor::CPPTYPE_BOOL: return reflection.GetBool(message, &field);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return EnumName(*field.enum_type(), reflection.GetEnumValue(message, &field)).value_or("");
+    default: return reflection.GetString(message, &field);
+  }
+}
+
+void SetValue(Message& message, const FieldDescriptor& field, int item, const SweepValue& value) {
+  const auto& reflection = *message.GetReflection();
+  if (field.is_repeated()) return reflection.SetRepeatedDouble(&message, &field, item, std::get<double>(value));
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return reflection.SetInt32(&message, &field, static_cast<int>(std::get<double>(value)));
+    case FieldDescriptor::CPPTYPE_DOUBLE: return reflection.SetDouble(&message, &field, std::get<double>(value));
+    case FieldDescriptor::CPPTYPE_BOOL: return reflection.SetBool(&message, &field, std::get<bool>(value));
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return reflection.SetEnumValue(&message, &field,
+                                     EnumNumber(*field.enum_type(), std::get<std::string>(value)).value_or(0));
+    default: return reflection.SetString(&message, &field, std::get<std::string>(value));
+  }
+}
+
+// The enum that an entry of a profile is named by; null for the items of other lists.
+const FieldDescriptor* NameField(const FieldDescriptor& list) {
+  const std::string& name = list.json_name();
+  if (!IsMessage(list) || (name != "collectives" && name != "kernels")) return nullptr;
+  return FieldNamed(name == "kernels" ? "kernel" : "collective", *list.message_type());
+}
+
+}  // namespace
+
+std::string TextOf(const SweepValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* truth = std::get_if<bool>(&value)) return *truth ? "true" : "false";
+  return StrCat(std::get<double>(value));
+}
+
+StatusOr<std::vector<int>> NamedEntries(const std::string& path, const FieldDescriptor& list,
+                                        const std::string& selector, const Message& profile) {
+  const auto& reflection = *profile.GetReflection();
+  const int size = reflection.FieldSize(profile, &list);
+  if (const auto number = NumberOf<int>(selector)) {
+    if (*number >= 0 && *number < size) return std::vector<int>{*number};
+    return error::Mismatch(path, StrCat(list.json_name(), "[", *number, "]"),
+                           size == 0 ? "none, as the list is empty" : StrCat("an item from 0 to ", size - 1));
+  }
+  const FieldDescriptor* name = NameField(list);
+  if (name == nullptr) return error::Mismatch(path, StrCat("[", selector, "]"), "the number of an item, from 0");
+  std::vector<int> chosen;
+  std::set<std::string> there;
+  for (int i = 0; i < size; ++i) {
+    const SweepValue own = ValueOf(reflection.GetRepeatedMessage(profile, &list, i), *name);
+    there.insert(TextOf(own));
+    if (TextOf(own) == selector) chosen.push_back(i);
+  }
+  if (!chosen.empty()) return chosen;
+  return error::Mismatch(
+      path, selector.empty() ? "an empty name" : selector,
+      there.empty() ? "an entry of the profile, which has none"
+                    : StrCat("one of ", CommaList({there.begin(), there.end()}), ", or the number of an entry"));
+}
+
+// Goes down a path, name by name, on all its ways at once.
+class ScalarPath::Reader {
+ public:
+  Reader(const std::string& path, const Message& root)
+      : path_(path), type_(root.GetDescriptor()), ways_{{.at = &root}} {}
+
+  StatusOr<ScalarPath> Read() {
+    for (const std::string& name : SplitAt(path_, '.')) RETURN_IF_ERROR(Enter(name));
+    if (type_ != nullptr) {
+      return error::Mismatch(path_, "an object", StrCat("one of its fields ", CommaList(ScalarsOf(*type_, path_))));
+    }
+    ScalarPath path;
+    path.holder_ = holder_;
+    for (Way& way : ways_) path.ways_.push_back(std::move(way.steps));
+    return path;
+  }
+
+ private:
+  struct Way {
+    std::vector<Step> steps;
+    const Message* at = nullptr;  // Null below what the root does not say.
+    bool in_item = false;         // Of a list.
+  };
+
+  Status Enter(const std::string& name) {
+    const std::string field_name = name.substr(0, name.find('['));
+    if (type_ == nullptr) {
+      return error::Mismatch(path_, StrCat("something below ", at_, ", which is a single value"), at_);
+    }
+    const FieldDescriptor* field = FieldNamed(field_name, *type_);
+    if (field == nullptr) return error::UnknownField(at_, field_name, *type_);
+    holder_ = at_;
+    at_ = FieldPath(at_, name);
+    RETURN_IF_ERROR(field->is_repeated() ? EnterItems(*field, name) : EnterField(*field, name));
+    type_ = IsMessage(*field) ? field->message_type() : nullptr;
+    return OkStatus();
+  }
+
+  Status EnterField(const FieldDescriptor& field, const std::string& name) {
+    if (name != field.json_name()) return error::Mismatch(path_, name, StrCat(field.json_name(), ", which is no list"));
+    const std::vector<Way> before = ways_;
+    std::erase_if(ways_, [&](const Way& way) { return way.in_item && !Says(*way.at, field); });
+    if (ways_.empty()) return NobodySays(before, field);
+    for (Way& way : ways_) {
+      way.steps.push_back({&field});
+      if (!IsMessage(field) || way.at == nullptr) continue;
+      const auto& reflection = *way.at->GetReflection();
+      way.at = reflection.HasField(*way.at, &field) ? &reflection.GetMessage(*way.at, &field) : nullptr;
+    }
+    return OkStatus();
+  }
+
+  // Whether it can be set without another thing being unsaid or left without effect.
+  static bool Says(const Message& holder, const FieldDescriptor& field) {
+    const auto& reflection = *holder.GetReflection();
+    if (!Prices(holder, field)) return false;
+    if (IsMessage(field)) return reflection.HasField(holder, &field);
+    const OneofDescriptor* choice = field.real_containing_oneof();
+    return choice == nullptr || !reflection.HasOneof(holder, choice) || reflection.HasField(holder, &field);
+  }
+
+  Status NobodySays(const std::vector<Way>& ways, const FieldDescriptor& field) const {
+    std::vector<std::string> said;
+    AddSaid(*ways.front().at, "", said);
+    return error::Mismatch(path_, StrCat("an entry that does not plan by ", field.json_name()),
+                           StrCat("after ", holder_, " one of ", CommaList(said)));
+  }
+
+  Status EnterItems(const FieldDescriptor& field, const std::string& name) {
+    const size_t open = name.find('[');
+    if (open == std::string::npos || name.back() != ']') {
+      const std::string item = StrCat(field.json_name(), "[NUMBER]");
+      return error::Mismatch(path_, "a list",
+                             NameField(field) == nullptr ? item : StrCat(item, " or ", field.json_name(), "[NAME]"));
+    }
+    const std::string selector = name.substr(open + 1, name.size() - open - 2);
+    std::vector<Way> inside;
+    Status refused = OkStatus();
+    for (const Way& way : ways_) {
+      if (way.at == nullptr) {
+        refused = error::Mismatch(path_, StrCat(holder_, ", which is not said"), "a list that the file has");
+        continue;
+      }
+      StatusOr<std::vector<int>> items = NamedEntries(path_, field, selector, *way.at);
+      if (!items.ok()) refused = items.status();
+      if (!items.ok()) continue;
+      for (const int item : *items) {
+        Way& entered = inside.emplace_back(way);
+        entered.steps.push_back({&field, item});
+        entered.in_item = true;
+        if (IsMessage(field)) entered.at = &way.at->GetReflection()->GetRepeatedMessage(*way.at, &field, item);
+      }
+    }
+    if (inside.empty()) return refused;
+    ways_ = std::move(inside);
+    return OkStatus();
+  }
+
+  const std::string& path_;
+  const Descriptor* type_;  // Null at a scalar.
+  std::string at_, holder_;
+  std::vector<Way> ways_;
+};
+
+StatusOr<ScalarPath> ScalarPath::Parse(const std::string& path, const Message& root) {
+  return Reader(path, root).Read();
+}
+
+StatusOr<SweepValue> ScalarPath::ParseValue(const std::string& text) const {
+  const FieldDescriptor& field = *ways_.front().back().field;
+  const std::optional<double> number = NumberOf<double>(text);
+  const bool is_text =
+      field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM || field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+  std::string json = !is_text && number && std::isfinite(*number)      ? StrCat(*number)
+                     : !is_text && (text == "true" || text == "false") ? text
+                                                                       : Quoted(text);
+  if (field.is_repeated()) json = StrCat("[", json, "]");
+  const std::unique_ptr<Message> holder(
+      MessageFactory::generated_factory()->GetPrototype(field.containing_type())->New());
+  const Status status = ParseJson(StrCat("{\"", field.json_name(), "\": ", json, "}"), "", *holder);
+  if (status.ok()) return ValueOf(*holder, field);
+  const std::string_view message = status.message();  // Begins with the empty name of a file.
+  return InvalidInput(FieldPath(holder_, message.substr(message.find_first_not_of(": "))));
+}
+
+void ScalarPath::Set(Message& root, const SweepValue& value) const {
+  for (const std::vector<Step>& way : ways_) {
+    Message* holder = &root;
+    for (size_t i = 0; i + 1 < way.size(); ++i) {
+      const auto& [field, item] = way[i];
+      const auto& reflection = *holder->GetReflection();
+      holder = field->is_repeated() ? reflection.MutableRepeatedMessage(holder, field, item)
+                                    : reflection.MutableMessage(holder, field);
+    }
+    SetValue(*holder, *way.back().field, way.back().item, value);
+  }
+}
+
+}  // namespace moeplan
