@@ -29,8 +29,8 @@ class ShardGather final : public moeplan::Route {
   BufferId OwnSlots(const std::string& name) override { return build_.SlotBuffer(name, Own()); }
 
   BufferId Send(BufferId own) override {
-    const BufferId received =
-        build_.AllToAll("dispatch_a2a", Group::kExpert, own, OwnSlots("received_slots"), knobs_.dispatch_codec);
+    const BufferId received = build_.AllToAll("dispatch_a2a", Group::kExpert, own, OwnSlots("received_slots"),
+                                              knobs_.dispatch_codec, moeplan::Way::kThere);
     return build_.AllGather("gather_shards", Group::kShard, received, ExpertRows("gathered_slots"));
   }
 
@@ -48,7 +48,8 @@ class ShardGather final : public moeplan::Route {
     }
     if (layout_.expert_parallel > 1) {
       steps.push_back({0, make_room, [this](BufferId in, BufferId out) {
-                         build_.AllToAll("combine_a2a", Group::kExpert, in, out, knobs_.combine_codec);
+                         build_.AllToAll("combine_a2a", Group::kExpert, in, out, knobs_.combine_codec,
+                                         moeplan::Way::kBack);
                        }});
     }
     if (layout_.tensor_parallel > 1) {

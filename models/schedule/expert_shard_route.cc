@@ -13,7 +13,8 @@ std::vector<Extent> ExpertShardRoute::ReceivedCells() const {
 }
 
 BufferId ExpertShardRoute::Send(BufferId own) {
-  return build_.AllToAll("dispatch_a2a", Group::kExpertShard, own, ReceivedRows("received_slots"), dispatch_codec_);
+  return build_.AllToAll("dispatch_a2a", Group::kExpertShard, own, ReceivedRows("received_slots"), dispatch_codec_,
+                         Way::kThere);
 }
 
 std::vector<ReturnStep> ExpertShardRoute::Return(Pass) {
@@ -21,7 +22,7 @@ std::vector<ReturnStep> ExpertShardRoute::Return(Pass) {
   if (GroupSize(Group::kExpertShard, build_.layout()) > 1) {
     steps.push_back({0, [this](const std::string& name) { return ReturnedRows(name); },
                      [this](BufferId in, BufferId out) {
-                       build_.AllToAll("combine_a2a", Group::kExpertShard, in, out, combine_codec_);
+                       build_.AllToAll("combine_a2a", Group::kExpertShard, in, out, combine_codec_, Way::kBack);
                      }});
   }
   if (build_.layout().expert_sharding_parallel > 1) {

@@ -267,24 +267,19 @@ BufferId GraphBuilder::EncodedLike(BufferId rows, Codec codec) {
               EncodedRowBytes(codec, graph_.layer.model_dim, graph_.layer.bytes_per_element));
 }
 
-BufferId GraphBuilder::AllToAll(const std::string& name, Group group, BufferId in, BufferId out, Codec codec) {
-  if (GroupSize(group, graph_.layout) == 1) return in;
-  if (codec != Codec::kNone) {
-    const BufferId sent = EncodedLike(in, codec), received = EncodedLike(out, codec);
-    AddTask(name + "_encode", TaskKind::kEncode, StreamKind::kCompute, ExpectedBytes(buffer(in)),
-            EncodeOp{.codec = codec, .in = in, .out = sent});
-    AllToAll(name, group, sent, received);
-    AddTask(name + "_decode", TaskKind::kDecode, StreamKind::kCompute, ExpectedBytes(buffer(out)),
-            DecodeOp{.codec = codec, .in = received, .out = out});
-    return out;
-  }
-  double bytes = std::max(ExpectedBytes(buffer(in)), ExpectedBytes(buffer(out)));
-  if (buffer(in).counts != kNoBuffer) {
-    // Whoever sends most irregular rows may send more than anyone receives, and dumps them into as many cells.
-    const double unit_rows = std::max(UnitRows(buffer(in)), UnitRows(buffer(out)));
-    bytes = std::max(bytes, unit_rows * buffer(in).expected_rows_per_cell * buffer(in).row_bytes);
-  }
-  return Collect(name, Collective::kAllToAll, group, in, out, bytes);
+BufferId GraphBuilder::AllToAll(const std::string& name, Group group, BufferId in, BufferId out, Codec codec, Way way) {
+  if (codec == Codec::kNone || GroupSize(group, graph_.layout) == 1) return AllToAll(name, group, in, out);
+  const BufferId sent = EncodedLike(in, codec), received = EncodedLike(out, codec);
+  AddTask(name + "_encode", TaskKind::kEncode, StreamKind::kCompute, ExpectedBytes(buffer(in)),
+          EncodeOp{.codec = codec, .in = in, .out = sent, .way = way});
+  AllToAll(name, group, sent, received);
+  AddTask(name + "_decode", TaskKind::kDecode, StreamKind::kCompute, ExpectedBytes(buffer(out)),
+          DecodeOp{.codec = codec, .in = received, .out = out, .way = way});
+  return out;
+}
+
+BufferId GraphBuilder::AllToAll(const std::string& name, Group group, BufferId in, BufferId out) {
+  return Collect(name, Collective::kAllToAll, group, in, out, AllToAllBytes(buffer(in), buffer(out)));
 }
 
 BufferId GraphBuilder::AllGather(const std::string& name, Group group, BufferId in, BufferId out) {

@@ -68,7 +68,9 @@ class GraphBuilder {
   void AssignSlots(BufferId all_counts, BufferId routing, BufferId send_counts);
   void Dispatch(BufferId tokens, BufferId routing, BufferId out);
   // `out` describes the result; it is returned, or `in` when the group has one rank.
-  BufferId AllToAll(const std::string& name, Group group, BufferId in, BufferId out, Codec codec = Codec::kNone);
+  BufferId AllToAll(const std::string& name, Group group, BufferId in, BufferId out);
+  // With rows encoded by the codec of that way.
+  BufferId AllToAll(const std::string& name, Group group, BufferId in, BufferId out, Codec codec, Way way);
   BufferId AllGather(const std::string& name, Group group, BufferId in, BufferId out);
   BufferId ReduceScatter(const std::string& name, Group group, BufferId in, BufferId out);
   BufferId AllReduce(const std::string& name, Group group, BufferId in, BufferId out);

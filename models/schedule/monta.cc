@@ -31,7 +31,7 @@ class MontaRoute final : public Route {
 
   BufferId Send(BufferId own) override {
     const BufferId received =
-        build_.AllToAll("dispatch_a2a", Group::kExpert, own, OwnSlots("received_slots"), dispatch_codec_);
+        build_.AllToAll("dispatch_a2a", Group::kExpert, own, OwnSlots("received_slots"), dispatch_codec_, Way::kThere);
     const BufferId gathered = build_.AllGather("gather_slots", Group::kTensor, received,
                                                build_.SlotBuffer("gathered_slots", GatheredCells()));
     if (!copies_into_place_) return gathered;
@@ -50,7 +50,7 @@ class MontaRoute final : public Route {
     }
     if (layout_.expert_parallel > 1) {
       steps.push_back({1, make_room, [this](BufferId in, BufferId out) {
-                         build_.AllToAll("combine_a2a", Group::kExpert, in, out, combine_codec_);
+                         build_.AllToAll("combine_a2a", Group::kExpert, in, out, combine_codec_, Way::kBack);
                        }});
     }
     if (layout_.tensor_parallel > 1) {

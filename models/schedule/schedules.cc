@@ -8,6 +8,7 @@
 
 #include "models/all_to_all/algorithm.h"
 #include "models/check.h"
+#include "models/schedule/carry.h"
 #include "models/schedule/chunk_units.h"
 #include "models/schedule/families.h"
 #include "models/text.h"
@@ -73,19 +74,6 @@ Status CheckKnobs(const Knobs& knobs, const Workload& workload) {
   RETURN_IF_ERROR(ChunkSharesAllowed(knobs, workload).Within("chunkShares"));
   RETURN_IF_ERROR(ValidateCtas(knobs.communication_ctas, "communicationCtas"));
   return knobs.overlapped_gather ? OverlappedGatherAllowed(knobs, workload.layout) : OkStatus();
-}
-
-bool AreCounts(BufferId buffer, const TaskGraph& graph) {
-  return std::ranges::find(graph.buffers, buffer, &Buffer::counts) != graph.buffers.end();
-}
-
-// The all-to-alls of rows go by `algorithm`; those of counts are too small for any but DIRECT.
-void ChooseAlgorithm(AllToAllAlgorithm algorithm, TaskGraph& graph) {
-  for (Task& task : graph.tasks) {
-    auto* op = std::get_if<CollectiveOp>(&task.op);
-    if (op != nullptr && op->collective == Collective::kAllToAll && !AreCounts(op->in, graph))
-      op->algorithm = algorithm;
-  }
 }
 
 // Buffers of two graphs, matched up in the order in which their tasks touch them. What a buffer is called, and at which
@@ -254,14 +242,20 @@ Knobs WithPieces(Knobs knobs, int pieces) {
   return knobs;
 }
 
-StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {
+Status ScheduleAllowed(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {
   RETURN_IF_ERROR(FamilyAllowed(knobs.family, workload));
   RETURN_IF_ERROR(CheckKnobs(knobs, workload));
-  RETURN_IF_ERROR(
-      AlgorithmAllowed(knobs.all_to_all, ShapeOf(ExchangeGroup(knobs.family), workload.layout, cluster.gpus_per_node)));
-  TaskGraph graph = DefinitionOf(knobs.family).build(knobs, workload, cluster);
-  ChooseAlgorithm(knobs.all_to_all, graph);
-  graph.communication_ctas = knobs.communication_ctas;
+  return AlgorithmAllowed(knobs.all_to_all,
+                          ShapeOf(ExchangeGroup(knobs.family), workload.layout, cluster.gpus_per_node));
+}
+
+StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {
+  RETURN_IF_ERROR(ScheduleAllowed(knobs, workload, cluster));
+  Knobs built = knobs;  // What Carry chooses is none of a schedule's business.
+  built.all_to_all = AllToAllAlgorithm::kDirect;
+  built.communication_ctas = 0;
+  TaskGraph graph = DefinitionOf(knobs.family).build(built, workload, cluster);
+  Carry(knobs, graph);
   return graph;
 }
 

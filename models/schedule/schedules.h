@@ -17,7 +17,8 @@ namespace moeplan {
 struct ScheduleDefinition {
   std::string name;
   // From the knobs to the graph, usually BuildLayer (models/schedule/route.h) of a Route. The workload is resolved and
-  // allowed, the knobs are in range. All-to-alls are added as DIRECT.
+  // allowed, the knobs are in range. All-to-alls are added as DIRECT; which codec the knobs name, where they name one,
+  // changes no task (models/schedule/carry.h).
   std::function<TaskGraph(const Knobs& knobs, const Workload& workload, const Cluster& cluster)> build;
   // OK, or kInfeasible with the reason why this layout, gate or phase rules the family out. Null: nothing does.
   std::function<Status(const Workload& workload)> allowed;
@@ -66,9 +67,13 @@ Status ChunkSharesAllowed(const Knobs& knobs, const Workload& workload);
 int PiecesOf(const Knobs& knobs);
 Knobs WithPieces(Knobs knobs, int pieces);
 
+// OK; kInfeasible when FamilyAllowed or the algorithm is, kInvalidInput for knobs out of range. Requires a resolved
+// workload.
+Status ScheduleAllowed(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
+
 // The graph of one candidate; its all-to-alls of rows go by the knobs' algorithm, those of counts and SAA are DIRECT.
-// All its collectives are limited to the knobs' CTAs. Requires a resolved workload; kInfeasible when FamilyAllowed or
-// the algorithm is, kInvalidInput for knobs out of range.
+// All its collectives are limited to the knobs' CTAs. Requires a resolved workload; errors are those of
+// ScheduleAllowed.
 StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, const Cluster& cluster);
 
 // Whether two graphs have the same tasks, so that one measurement serves both (with ESP = MP = 1 several families

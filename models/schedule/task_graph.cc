@@ -164,6 +164,14 @@ TaskGraph PartOf(TaskGraph graph, Phase phase) {
   return graph;
 }
 
+double AllToAllBytes(const Buffer& in, const Buffer& out) {
+  const double bytes = std::max(ExpectedBytes(in), ExpectedBytes(out));
+  if (in.counts == kNoBuffer) return bytes;
+  // Whoever sends most irregular rows may send more than anyone receives, and dumps them into as many cells.
+  const double unit_rows = std::max(UnitRows(in), UnitRows(out));
+  return std::max(bytes, unit_rows * in.expected_rows_per_cell * in.row_bytes);
+}
+
 double MaxRows(const Buffer& buffer) { return UnitRows(buffer) * buffer.rows_per_cell; }
 
 double ScratchBytes(const TaskGraph& graph, int rank) {

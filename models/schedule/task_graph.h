@@ -133,15 +133,19 @@ struct CollectiveOp {
   BufferId partial = kNoBuffer;
   friend bool operator==(const CollectiveOp&, const CollectiveOp&) = default;
 };
+// Of a pass, which of its two exchanges of rows: that of the dispatch or that of the combine. Each has its codec.
+enum class Way { kThere, kBack };
 // Every row of `in` to its code in `out`, which has the same cells (models/workload/codec.h); and back.
 struct EncodeOp {
   Codec codec;
   BufferId in, out;
+  Way way = Way::kThere;
   friend bool operator==(const EncodeOp&, const EncodeOp&) = default;
 };
 struct DecodeOp {
   Codec codec;
   BufferId in, out;
+  Way way = Way::kThere;
   friend bool operator==(const DecodeOp&, const DecodeOp&) = default;
 };
 // Cells of `in` to the cells of `out` with the same coordinates; a kChunk that `in` lacks is its `chunk`.
@@ -276,6 +280,9 @@ class BufferIds {
   std::array<BufferId, 6> ids_;
   int count_ = 0;
 };
+
+// What the rank that sends or receives most brings into an all-to-all from `in` to `out`.
+double AllToAllBytes(const Buffer& in, const Buffer& out);
 
 // The buffers a task reads and writes.
 BufferIds Reads(const TaskOp& op);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 namespace moeplan {
 namespace {
@@ -14,22 +15,18 @@ std::vector<std::optional<TaskCost>> CostsOf(const TaskGraph& graph) {
   return costs;
 }
 
-// Where no contention was measured, it does not matter who runs beside whom.
-std::vector<ContentionSet> MeasuredContention(const TaskGraph& graph, const std::vector<std::optional<TaskCost>>& costs,
-                                              const Profile& profile) {
-  const auto contended = [](const auto& model) { return model.key.contention != Contention::kNone; };
-  const bool any =
-      std::ranges::any_of(profile.collectives, contended) || std::ranges::any_of(profile.kernels, contended);
-  if (!any) return std::vector<ContentionSet>(graph.tasks.size());
+}  // namespace
+
+std::vector<ContentionSet> MeasuredContention(const TaskGraph& graph, CostIndex& index) {
+  if (!index.has_contention()) return std::vector<ContentionSet>(graph.tasks.size());
   std::vector<bool> cost_something;
-  for (const auto& cost : costs) cost_something.push_back(cost.has_value());
+  cost_something.reserve(graph.tasks.size());
+  for (const Task& task : graph.tasks) cost_something.push_back(CostOf(task, graph).has_value());
   return PossibleContention(graph, cost_something);
 }
 
-}  // namespace
-
-GraphPricer::GraphPricer(const TaskGraph& graph, const Profile& profile)
-    : graph_(graph), costs_(CostsOf(graph)), beside_(MeasuredContention(graph, costs_, profile)), pricer_(profile) {}
+GraphPricer::GraphPricer(const TaskGraph& graph, CostIndex& index, std::vector<ContentionSet> beside)
+    : graph_(graph), costs_(CostsOf(graph)), beside_(std::move(beside)), pricer_(index) {}
 
 TaskPrice GraphPricer::Price(TaskId task, double size) {
   const Task& of = graph_.tasks[task];
@@ -76,7 +73,16 @@ int GraphPricer::IndexOf(const CostKey& key) {
 }
 
 GraphPrices PriceGraph(const TaskGraph& graph, const Profile& profile) {
-  GraphPricer pricer(graph, profile);
+  CostIndex index(profile);
+  return PriceGraph(graph, index);
+}
+
+GraphPrices PriceGraph(const TaskGraph& graph, CostIndex& index) {
+  return PriceGraph(graph, index, MeasuredContention(graph, index));
+}
+
+GraphPrices PriceGraph(const TaskGraph& graph, CostIndex& index, std::vector<ContentionSet> beside) {
+  GraphPricer pricer(graph, index, std::move(beside));
   GraphPrices prices;
   prices.tasks.reserve(graph.tasks.size());
   for (TaskId task = 0; task < static_cast<TaskId>(graph.tasks.size()); ++task) {
@@ -94,8 +100,8 @@ constexpr double kRounding = 1e-9;
 
 // `least_cut_s`: of a cost that is cut in pieces, the least that all of them take.
 template <typename LeastCut>
-double WorkAtLeastS(const std::vector<StreamCost>& whole, const Profile& profile, LeastCut least_cut_s) {
-  Pricer pricer(profile);
+double WorkAtLeastS(const std::vector<StreamCost>& whole, CostIndex& index, LeastCut least_cut_s) {
+  Pricer pricer(index);
   std::array<double, kStreamKinds> work_s = {};
   for (const auto& [cost, stream] : whole) {
     const double whole_s = pricer.Price(cost.key, cost.size).time_s;
@@ -115,16 +121,15 @@ std::vector<StreamCost> StreamCosts(const TaskGraph& graph) {
   return costs;
 }
 
-double WorkInPiecesAtLeastS(const std::vector<StreamCost>& whole, const Profile& profile, int pieces) {
-  return WorkAtLeastS(whole, profile, [&](const TaskCost& cost, Pricer& pricer) {
+double WorkInPiecesAtLeastS(const std::vector<StreamCost>& whole, CostIndex& index, int pieces) {
+  return WorkAtLeastS(whole, index, [&](const TaskCost& cost, Pricer& pricer) {
     // Slots are dealt out rounded up, so that a piece is never smaller than its share.
     return pieces * pricer.LeastPriceS(cost.key, cost.size / pieces * (1 - kRounding), cost.size);
   });
 }
 
-double WorkInUnequalPiecesAtLeastS(const std::vector<StreamCost>& whole, const Profile& profile, int pieces,
-                                   int units) {
-  return WorkAtLeastS(whole, profile, [&](const TaskCost& cost, Pricer& pricer) {
+double WorkInUnequalPiecesAtLeastS(const std::vector<StreamCost>& whole, CostIndex& index, int pieces, int units) {
+  return WorkAtLeastS(whole, index, [&](const TaskCost& cost, Pricer& pricer) {
     std::vector<double> one_s(units + 1), all_s(units + 1, std::numeric_limits<double>::infinity());
     for (int taken = 1; taken <= units; ++taken) {
       // Rounded up, several units can be more than their share, though less than twice as much.

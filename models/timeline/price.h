@@ -33,11 +33,15 @@ struct GraphPrices {
   PriceNotes notes;
 };
 
+// What could run beside each task; none where no contention was measured, because it does not matter there. Graphs that
+// differ in algorithms or CTAs of their collectives alone have the same.
+std::vector<ContentionSet> MeasuredContention(const TaskGraph& graph, CostIndex& index);
+
 // Prices the tasks of one graph at any sizes. The chunks of a schedule ask for the same cost over and over, so each is
-// looked up once. Both are borrowed and must outlive it.
+// looked up once. Graph and index are borrowed and must outlive it; `beside` is MeasuredContention of the graph.
 class GraphPricer {
  public:
-  GraphPricer(const TaskGraph& graph, const Profile& profile);
+  GraphPricer(const TaskGraph& graph, CostIndex& index, std::vector<ContentionSet> beside);
 
   TaskPrice Price(TaskId task, double size);
   double TimeAloneS(TaskId task, double size);
@@ -68,6 +72,9 @@ class GraphPricer {
 // The slowdown of a task beside another is the ratio of the contended to the uncontended model at the task's size; only
 // contention that the graph's order permits is looked up.
 GraphPrices PriceGraph(const TaskGraph& graph, const Profile& profile);
+// The same for one of many graphs.
+GraphPrices PriceGraph(const TaskGraph& graph, CostIndex& index);
+GraphPrices PriceGraph(const TaskGraph& graph, CostIndex& index, std::vector<ContentionSet> beside);
 
 // What the tasks of a graph cost that are not free, and on which stream: all that bounds of its work need.
 struct StreamCost {
@@ -78,9 +85,9 @@ std::vector<StreamCost> StreamCosts(const TaskGraph& graph);
 
 // The work of the busiest stream where each task of a graph of one piece is left whole or cut in `pieces`, whichever
 // takes less: the graph of the same schedule in so many pieces does not end earlier. Missing costs count as none.
-double WorkInPiecesAtLeastS(const std::vector<StreamCost>& whole, const Profile& profile, int pieces);
+double WorkInPiecesAtLeastS(const std::vector<StreamCost>& whole, CostIndex& index, int pieces);
 
 // The same for pieces of any sizes that are multiples of 1/units.
-double WorkInUnequalPiecesAtLeastS(const std::vector<StreamCost>& whole, const Profile& profile, int pieces, int units);
+double WorkInUnequalPiecesAtLeastS(const std::vector<StreamCost>& whole, CostIndex& index, int pieces, int units);
 
 }  // namespace moeplan

@@ -1,15 +1,18 @@
 // Looks up what single operations cost and remembers what the profile could not say.
 //
 // Shared by PriceGraph and by the rules of planner/, so that a missing or extrapolated cost is treated and worded the
-// same everywhere. Not thread-safe: one Pricer per thread. The profile is borrowed and must outlive it.
+// same everywhere. Not thread-safe: one Pricer per thread. The profile, or the index of one, is borrowed and must
+// outlive it.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "models/measurement/cost_key.h"
+#include "models/timeline/cost_index.h"
 
 namespace moeplan {
 
@@ -36,7 +39,8 @@ struct PriceNotes {
 
 class Pricer {
  public:
-  explicit Pricer(const Profile& profile) : profile_(profile) {}
+  explicit Pricer(const Profile& profile) : own_index_(profile) {}
+  explicit Pricer(CostIndex& index) : shared_index_(&index) {}
 
   // The time of `size` under the key, with the 90 % interval of a median of runs; contended keys fall back to
   // uncontended ones. 0 for size 0 and for a group of one rank, which need no entry. 0 when the profile has no entry:
@@ -64,19 +68,15 @@ class Pricer {
   const PriceNotes& notes() const { return notes_; }
 
  private:
-  // The gradients of experts that were not measured take the time of EXPERT_GEMM.
-  CostKey Answering(const CostKey& key) const;
-  PricedTime PriceWith(const CostModel& model, const CostKey& key, double size);
+  // With a note or a missing key, where the source says so.
+  const CostIndex::Source& SourceOf(const CostKey& asked);
+  PricedTime PriceWith(const CostModel& model, const CostKey& key, double bus_factor, double size);
 
-  // Where the price of a key comes from; the same few keys are asked for over and over.
-  struct Source {
-    CostKey asked, key;
-    const CostModel* model = nullptr;  // Null: nowhere.
-  };
-  const Source& SourceOf(const CostKey& asked);
+  CostIndex& index() { return shared_index_ != nullptr ? *shared_index_ : *own_index_; }
+  const CostIndex& index() const { return shared_index_ != nullptr ? *shared_index_ : *own_index_; }
 
-  const Profile& profile_;
-  std::vector<Source> sources_;
+  CostIndex* shared_index_ = nullptr;
+  std::optional<CostIndex> own_index_;  // Where none is shared.
   std::set<CostKey> missing_;
   PriceNotes notes_;
 };

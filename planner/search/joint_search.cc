@@ -13,6 +13,7 @@
 
 #include "models/measurement/candidates.h"
 #include "models/memory/graph_memory.h"
+#include "models/schedule/carry.h"
 #include "models/schedule/launch_order.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
@@ -29,7 +30,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 class Search {
  public:
   Search(const Workload& workload, const Profile& profile, const PlanOptions& options)
-      : workload_(workload), profile_(profile), options_(options), limits_(LimitsOf(profile)) {}
+      : workload_(workload), profile_(profile), options_(options), index_(profile), limits_(LimitsOf(profile)) {}
 
   FoundCandidates Run() {
     std::vector<Knobs> variants;
@@ -40,9 +41,12 @@ class Search {
       }
       AddVariants(family, variants);
     }
-    for (const Knobs& variant : variants) {
-      Tried& tried = AddVariant(variant);
-      for (const int pieces : ChunkCounts(tried.most_pieces)) TryPieces(tried, pieces);
+    std::vector<Tried*> lossless;
+    for (const Knobs& variant : variants) lossless.push_back(&AddVariant(variant));
+    for (const std::vector<Tried*>& alike : CarriedUnlike(lossless)) {
+      for (const int pieces : ChunkCounts(alike.front()->most_pieces)) {
+        for (Tried* tried : alike) TryPieces(*tried, pieces);
+      }
     }
     TryCodecs(variants);
     for (const Tried& tried : tried_) ReportTooLarge(tried);
@@ -167,9 +171,12 @@ class Search {
         if (HasCodec(knobs) && CodecsKnown(knobs)) coded.push_back(&AddVariant(knobs));
       }
     }
+    const std::vector<std::vector<Tried*>> groups = CarriedUnlike(coded);
     for (const int pieces : PowersOfTwo(kMostChunks)) {
-      for (Tried* tried : coded) {
-        if (pieces <= tried->most_pieces && !RuledOut(*tried, pieces)) TryPieces(*tried, pieces);
+      for (const std::vector<Tried*>& alike : groups) {
+        for (Tried* tried : alike) {
+          if (pieces <= tried->most_pieces && !RuledOut(*tried, pieces)) TryPieces(*tried, pieces);
+        }
       }
     }
     for (const Tried* tried : coded) {
@@ -177,11 +184,22 @@ class Search {
     }
   }
 
+  // Groups of those that differ in how their exchanges are carried alone, so that each group's graphs are one graph.
+  static std::vector<std::vector<Tried*>> CarriedUnlike(const std::vector<Tried*>& variants) {
+    std::vector<std::vector<Tried*>> groups;
+    for (Tried* tried : variants) {
+      const auto alike = std::ranges::find_if(
+          groups, [&](const auto& group) { return DifferInCarriageAlone(group[0]->variant, tried->variant); });
+      (alike == groups.end() ? groups.emplace_back() : *alike).push_back(tried);
+    }
+    return groups;
+  }
+
   // A layer that ends later can leave gaps for more of the gradients.
   bool BoundsHold() const { return workload_.gradient_bytes == 0; }
 
-  bool RuledOut(const Tried& tried, int pieces) const {
-    return BoundsHold() && tried.whole && WorkInPiecesAtLeastS(*tried.whole, profile_, pieces) >= fastest_s_;
+  bool RuledOut(const Tried& tried, int pieces) {
+    return BoundsHold() && tried.whole && WorkInPiecesAtLeastS(*tried.whole, index_, pieces) >= fastest_s_;
   }
 
   void TryPieces(Tried& tried, int pieces) {
@@ -193,29 +211,51 @@ class Search {
     }
   }
 
+  // The graph of the last knobs that were priced.
+  struct Drawing {
+    Knobs knobs;
+    TaskGraph whole;
+    std::optional<TaskGraph> pass;      // Of a phase that is a part of the whole.
+    std::vector<ContentionSet> beside;  // Of the tasks that are priced.
+
+    TaskGraph& priced() { return pass ? *pass : whole; }
+  };
+
+  Status Draw(const Knobs& knobs) {
+    RETURN_IF_ERROR(ScheduleAllowed(knobs, workload_, profile_.cluster));
+    if (!drawn_ || !DifferInCarriageAlone(drawn_->knobs, knobs)) {
+      ASSIGN_OR_RETURN(TaskGraph whole, BuildSchedule(knobs, workload_, profile_.cluster));
+      drawn_ = Drawing{.knobs = knobs, .whole = std::move(whole)};
+    }
+    Carry(knobs, drawn_->whole);
+    if (workload_.phase == Phase::kBackward) drawn_->pass = PartOf(drawn_->whole, workload_.phase);
+    if (drawn_->beside.empty()) drawn_->beside = MeasuredContention(drawn_->priced(), index_);
+    return OkStatus();
+  }
+
   struct PricedGraph {
-    TaskGraph graph;
+    const TaskGraph& graph;  // Until the next is priced.
     GraphPrices prices;
     double memory_bytes = 0;
   };
 
   // None when it does not fit.
   StatusOr<std::optional<PricedGraph>> Price(const Knobs& knobs, Tried& tried) {
-    ASSIGN_OR_RETURN(TaskGraph graph, BuildSchedule(knobs, workload_, profile_.cluster));
-    const double bytes = MemoryBytes(graph, workload_);
+    RETURN_IF_ERROR(Draw(knobs));
+    const TaskGraph& graph = drawn_->priced();
+    const double bytes = MemoryBytes(drawn_->whole, workload_);
     if (!Fits(bytes)) {
       ++too_large_;
-      if (tried.too_large_bytes.empty()) NoteMissing(PriceGraph(PartOf(std::move(graph), workload_.phase), profile_));
+      if (tried.too_large_bytes.empty()) NoteMissing(PriceGraph(graph, index_, drawn_->beside));
       tried.too_large_bytes.push_back(bytes);
       least_unfit_bytes_ = std::min(least_unfit_bytes_, bytes);
       return std::optional<PricedGraph>();
     }
-    graph = PartOf(std::move(graph), workload_.phase);
-    GraphPrices prices = PriceGraph(graph, profile_);
+    GraphPrices prices = PriceGraph(graph, index_, drawn_->beside);
     NoteMissing(prices);
     if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, workload_.layout));
     ++priced_;
-    return std::optional<PricedGraph>({std::move(graph), std::move(prices), bytes});
+    return std::optional<PricedGraph>({graph, std::move(prices), bytes});
   }
 
   void NoteMissing(const GraphPrices& prices) { missing_.insert(prices.missing.begin(), prices.missing.end()); }
@@ -229,7 +269,7 @@ class Search {
     const double to_beat_s = tried.has_codec ? fastest_s_ : tried.fastest_s;
     if (tried.has_codec && PiecesOf(knobs) == 1) tried.whole = StreamCosts(graph);
     if (BoundsHold() && tried.fastest_alone && TaskOrderFloorS(graph, prices.tasks) >= to_beat_s) return OkStatus();
-    tried.priced.push_back(MakeCandidate(knobs, std::move(graph), std::move(prices), bytes));
+    tried.priced.push_back(MakeCandidate(knobs, graph, std::move(prices), bytes));
     tried.fastest_s = std::min(tried.fastest_s, tried.priced.back().time_s());
     fastest_s_ = std::min(fastest_s_, tried.fastest_s);
     return OkStatus();
@@ -272,12 +312,12 @@ class Search {
     const int nodes = options_.budget_nodes - nodes_;
     if (nodes <= 0) return std::nullopt;
     const TaskOrderOutcome found =
-        SearchTaskOrder(candidate.graph, candidate.prices.tasks, candidate.played, profile_, nodes);
+        SearchTaskOrder(candidate.graph, candidate.prices.tasks, candidate.played, index_, nodes);
     nodes_ += found.nodes;
     if (!found.order.empty()) AddInterval(candidate);
     if (!found.order.empty() && found.time_s < candidate.time_s() - IndistinctGainS(candidate)) {
       TaskGraph graph = Relaunched(std::move(candidate.graph), found.order);
-      GraphPrices prices = PriceGraph(graph, profile_);
+      GraphPrices prices = PriceGraph(graph, index_);
       candidate = MakeCandidate(candidate.knobs, std::move(graph), std::move(prices), candidate.memory_bytes);
       fastest_s_ = std::min(fastest_s_, candidate.time_s());
     }
@@ -324,7 +364,7 @@ class Search {
       if (priced.ok() && *priced) {
         --priced_;  // Was counted when it was weighed.
         auto& [graph, prices, bytes] = **priced;
-        Candidate candidate = MakeCandidate(knobs, std::move(graph), std::move(prices), bytes);
+        Candidate candidate = MakeCandidate(knobs, graph, std::move(prices), bytes);
         if (candidate.time_s() < to_beat_s) {
           to_beat_s = candidate.time_s();
           best = std::move(candidate);
@@ -335,7 +375,7 @@ class Search {
     };
     for (int pieces = 2; pieces <= std::min(tried.most_pieces, kMostUnequalPieces); ++pieces) {
       if (Stopped() || !CanBeatInUnequal(pieces, tried, to_beat_s)) continue;
-      priced_ += WeighUnequalChunks(WithPieces(tried.variant, pieces), workload_, profile_, to_beat_s, improved);
+      priced_ += WeighUnequalChunks(WithPieces(tried.variant, pieces), workload_, index_, to_beat_s, improved);
     }
     return found;
   }
@@ -346,7 +386,7 @@ class Search {
       if (!whole.ok()) return false;
       tried.whole = StreamCosts(PartOf(*std::move(whole), workload_.phase));
     }
-    return WorkInUnequalPiecesAtLeastS(*tried.whole, profile_, pieces, kShareUnits) < to_beat_s;
+    return WorkInUnequalPiecesAtLeastS(*tried.whole, index_, pieces, kShareUnits) < to_beat_s;
   }
 
   // ---- Gradients.
@@ -403,7 +443,9 @@ class Search {
   const Workload& workload_;
   const Profile& profile_;
   const PlanOptions& options_;
+  CostIndex index_;                             // Of profile_.
   const std::set<int, std::greater<>> limits_;  // On CTAs, that some collective was measured with.
+  std::optional<Drawing> drawn_;
   std::deque<Tried> tried_;
   std::vector<Candidate> listed_;
   std::multimap<Family, Skipped> skipped_;

@@ -52,9 +52,10 @@ struct PlanOptions {
 // counts the others.
 //
 // search.time_floor_s: no graph of the space ends earlier, in no launch order (of unequal chunks: in their schedule's).
-// PROVED_BEST: nor than the fastest. OUT_OF_BUDGET: that was not proved; all graphs were priced, and the floor counts the
-// orders that were left. Bounds of orders take contention as what two streams cannot avoid, and those of a layer with gradient_bytes the gradients, so that there a gap may stay
-// whatever the budget. Stopped before that, the floor is 0, and what was priced until then is answered.
+// PROVED_BEST: nor than the fastest. OUT_OF_BUDGET: that was not proved; all graphs were priced, and the floor counts
+// the orders that were left. Bounds of orders take contention as what two streams cannot avoid, and those of a layer
+// with gradient_bytes the gradients, so that there a gap may stay whatever the budget. Stopped before that, the floor
+// is 0, and what was priced until then is answered.
 //
 // kInvalidInput: the workload is wrong, or neither a rule nor a candidate could be answered (the message names what the
 // first rule lacks). kCancelled: stopped before anything was answered.

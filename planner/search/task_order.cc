@@ -182,7 +182,7 @@ double TaskOrderFloorS(const TaskGraph& graph, std::span<const TaskPrice> prices
 }
 
 TaskOrderOutcome SearchTaskOrder(const TaskGraph& graph, std::span<const TaskPrice> prices, const PlayedGraph& played,
-                                 const Profile& profile, int budget_nodes) {
+                                 CostIndex& index, int budget_nodes) {
   const std::vector<double> times_s = TimesAlone(prices);
   TaskOrderOutcome outcome = {.time_s = played.total_s, .time_floor_s = TaskOrderFloorS(graph, prices)};
   const auto improves = [&](double time_s) { return time_s < outcome.time_s * (1 - kNoGain); };
@@ -192,7 +192,7 @@ TaskOrderOutcome SearchTaskOrder(const TaskGraph& graph, std::span<const TaskPri
   const auto try_order = [&](const StageOrder& order) {
     std::vector<TaskId> tasks = TasksIn(order, *staged, graph.first_backward);
     const TaskGraph relaunched = Relaunched(graph, tasks);
-    const double time_s = Play(relaunched, PriceGraph(relaunched, profile).tasks).total_s;
+    const double time_s = Play(relaunched, PriceGraph(relaunched, index).tasks).total_s;
     if (!improves(time_s)) return;
     outcome.time_s = time_s;
     outcome.order = std::move(tasks);

@@ -28,9 +28,9 @@ struct TaskOrderOutcome {
 // the tasks' times alone and again with what contention made of them; the better of both and of the graph's own order
 // by Play. Without contention the answer is exact unless the nodes run out. Chunks count as alike where their tasks
 // take the same time and depend on the same; a graph of more kinds of tasks than kMostOrderedStages keeps its order,
-// and its floor is all that is answered. Requires prices of the graph under `profile` that miss nothing, `played` =
+// and its floor is all that is answered. Requires prices of the graph under `index` that miss nothing, `played` =
 // Play(graph, prices), at least one node.
 TaskOrderOutcome SearchTaskOrder(const TaskGraph& graph, std::span<const TaskPrice> prices, const PlayedGraph& played,
-                                 const Profile& profile, int budget_nodes);
+                                 CostIndex& index, int budget_nodes);
 
 }  // namespace moeplan

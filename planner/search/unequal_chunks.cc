@@ -27,8 +27,11 @@ Knobs InChunks(Knobs knobs, const Units& units) {
 // A graph that stands for others of the same tasks, whose sizes grow evenly with the units of their chunk.
 class ResizedGraph {
  public:
-  ResizedGraph(TaskGraph graph, const Profile& profile)
-      : graph_(std::move(graph)), pricer_(graph_, profile), sizes_(graph_.tasks.size()), times_s_(graph_.tasks.size()) {
+  ResizedGraph(TaskGraph graph, CostIndex& index)
+      : graph_(std::move(graph)),
+        pricer_(graph_, index, MeasuredContention(graph_, index)),
+        sizes_(graph_.tasks.size()),
+        times_s_(graph_.tasks.size()) {
     for (auto& times_s : times_s_) times_s.fill(-1);
     for (size_t task = 0; task < sizes_.size(); ++task) sizes_[task].fixed = graph_.tasks[task].size;
   }
@@ -102,8 +105,8 @@ struct Split {
 
 class Weighing {
  public:
-  Weighing(const Knobs& knobs, const Workload& workload, const Profile& profile)
-      : knobs_(knobs), workload_(workload), profile_(profile) {
+  Weighing(const Knobs& knobs, const Workload& workload, CostIndex& index)
+      : knobs_(knobs), workload_(workload), index_(index) {
     std::map<int, std::vector<Units>> by_sum;
     for (const Units& split : UnequalSplits(PiecesOf(knobs))) {
       if (!ChunkSharesAllowed(InChunks(knobs, split), workload).ok()) continue;
@@ -138,30 +141,30 @@ class Weighing {
     const auto other = std::ranges::find_if(splits, differs);
     ResizedGraph* all = nullptr;
     for (const Units& split : splits) {
-      if (all == nullptr || other == splits.end()) all = &graphs_.emplace_back(GraphOf(split), profile_);
+      if (all == nullptr || other == splits.end()) all = &graphs_.emplace_back(GraphOf(split), index_);
       splits_.push_back({.units = split, .graph = all});
     }
     if (other != splits.end()) all->Compare(splits.front(), GraphOf(*other), *other);
   }
 
   TaskGraph GraphOf(const Units& units) const {
-    StatusOr<TaskGraph> graph = BuildSchedule(InChunks(knobs_, units), workload_, profile_.cluster);
+    StatusOr<TaskGraph> graph = BuildSchedule(InChunks(knobs_, units), workload_, index_.profile().cluster);
     MOEPLAN_CHECK(graph.ok());
     return PartOf(*std::move(graph), workload_.phase);
   }
 
   const Knobs& knobs_;
   const Workload& workload_;
-  const Profile& profile_;
+  CostIndex& index_;
   std::deque<ResizedGraph> graphs_;
   std::vector<Split> splits_;  // The most promising first.
 };
 
 }  // namespace
 
-int WeighUnequalChunks(const Knobs& knobs, const Workload& workload, const Profile& profile, double to_beat_s,
+int WeighUnequalChunks(const Knobs& knobs, const Workload& workload, CostIndex& index, double to_beat_s,
                        const std::function<double(const Knobs& improved)>& improved) {
-  return Weighing(knobs, workload, profile).Weigh(to_beat_s, improved);
+  return Weighing(knobs, workload, index).Weigh(to_beat_s, improved);
 }
 
 }  // namespace moeplan

@@ -7,8 +7,8 @@
 #include <functional>
 #include <vector>
 
-#include "models/cost/profile.h"
 #include "models/plan/plan.h"
+#include "models/timeline/cost_index.h"
 #include "models/workload/workload.h"
 
 namespace moeplan {
@@ -17,8 +17,9 @@ namespace moeplan {
 // written in, and calls improved(knobs with chunk_shares) for each that ends before `to_beat_s`, which falls as it
 // answers: with the time of what it took, or the same where it did not.
 // Exact: splits are left out only where their longest path or their overlap (planner/search/overlap_floor.h) is behind.
-// Requires a resolved workload. Returns how many splits were priced whole: 0 where a cost is missing.
-int WeighUnequalChunks(const Knobs& knobs, const Workload& workload, const Profile& profile, double to_beat_s,
+// Requires a resolved workload; costs are those of `index`. Returns how many splits were priced whole: 0 where a cost
+// is missing.
+int WeighUnequalChunks(const Knobs& knobs, const Workload& workload, CostIndex& index, double to_beat_s,
                        const std::function<double(const Knobs& improved)>& improved);
 
 }  // namespace moeplan

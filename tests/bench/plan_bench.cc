@@ -1,6 +1,6 @@
 // How fast the rules and the joint search of one layer are, on one core.
 //
-//   bin/plan_bench [PLANS [SEARCH]]     plans made for the memory figure; of the searches only this one, by name
+//   bin/plan_bench [PLANS [SEARCH]]     plans made for the memory figure; only this search, by name
 //
 // On the contract's example profile and workload. "Everything on": TRAINING, lossy codecs, and a profile with an entry
 // for all that the search can ask (made-up lines), each all-to-all algorithm, codec and contention among them. Medians.
@@ -87,6 +87,15 @@ Profile EverythingMeasured(const Workload& workload, const Profile& like) {
   return profile;
 }
 
+void ReportRules(const Workload& workload, const Profile& profile) {
+  Workload long_loop = workload;
+  long_loop.max_chunks = 64;
+  long_loop.min_chunk_bytes = 1;
+  ReportRule("parm", 20000, workload, profile, ParmRule);
+  ReportRule("monta, 64 chunks", 2000, long_loop, profile, MontaRule);
+  ReportRule("schemoe", 200, workload, profile, SchemoeRule);
+}
+
 Status Report(int plans, std::string_view only) {
   const std::string contract = std::string(MOEPLAN_TEST_DATA) + "/contract/";
   ASSIGN_OR_RETURN(const auto profile_message, ReadJsonFile<v1::Profile>(contract + "profile.example.json"));
@@ -94,12 +103,7 @@ Status Report(int plans, std::string_view only) {
   ASSIGN_OR_RETURN(const auto workload_message, ReadJsonFile<v1::Workload>(contract + "workload.example.json"));
   ASSIGN_OR_RETURN(const Workload given, WorkloadFromProto(workload_message));
   ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(given, profile.cluster));
-  Workload long_loop = workload;
-  long_loop.max_chunks = 64;
-  long_loop.min_chunk_bytes = 1;
-  ReportRule("parm", 20000, workload, profile, ParmRule);
-  ReportRule("monta, 64 chunks", 2000, long_loop, profile, MontaRule);
-  ReportRule("schemoe", 200, workload, profile, SchemoeRule);
+  if (only.empty()) ReportRules(workload, profile);
 
   const auto report = [&](const char* name, int calls, const Workload& asked, const Profile& known) {
     if (only.empty() || only == name) ReportSearch(name, calls, asked, known);
@@ -111,7 +115,7 @@ Status Report(int plans, std::string_view only) {
   const Profile measured = EverythingMeasured(everything, profile);
   report("lossless, all known", 20, workload, EverythingMeasured(workload, profile));
   report("everything on", 1, everything, measured);
-  ReportMemory(workload, profile, plans);
+  if (only.empty()) ReportMemory(workload, profile, plans);
   return OkStatus();
 }
 

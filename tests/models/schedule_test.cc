@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/measurement/candidates.h"
+#include "models/schedule/carry.h"
 
 namespace moeplan {
 namespace {
@@ -403,6 +404,55 @@ TEST(ScheduleTest, FamiliesThatDoNotFitSayWhy) {
             "needs expertShardingParallel = tensorParallel, found 1 and 2");
   EXPECT_EQ(BuildSchedule({.family = Family::kParmS1, .chunks = 2}, workload, kCluster).status().code(),
             StatusCode::kInvalidInput);
+}
+
+// Every variant, with every pair of codecs and a limit on CTAs.
+std::vector<Knobs> EveryCarriage(const Workload& workload) {
+  std::vector<Knobs> every;
+  for (const Family family : Families()) {
+    if (!FamilyAllowed(family, workload).ok()) continue;
+    for (const Knobs& variant : VariantsOf(family, workload.layout, kCluster.gpus_per_node)) {
+      for (Knobs knobs : WithCodecs(variant, workload)) {
+        knobs.communication_ctas = every.size() % 3 == 0 ? 8 : 0;
+        for (const int pieces : {1, 2}) {
+          if (pieces <= MaxPieces(family, workload)) every.push_back(WithPieces(knobs, pieces));
+        }
+      }
+    }
+  }
+  return every;
+}
+
+TEST(CarryTest, TurnsTheGraphOfOneCarriageIntoThatOfAnother) {
+  int turned = 0, apart = 0;
+  for (const Layout& layout : {Layout{.expert_parallel = 4}, Layout{.tensor_parallel = 2, .expert_parallel = 2},
+                               Layout{.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2}}) {
+    for (const CapacityPassing passing : {CapacityPassing::kExact, CapacityPassing::kPadded}) {
+      for (const Phase phase : {Phase::kForward, Phase::kTraining}) {
+        Workload workload = WorkloadOf(layout);
+        workload.layer.bytes_per_element = 4;
+        workload.allow_lossy = true;
+        workload.phase = phase;
+        workload.capacity_passing = passing;
+        const std::vector<Knobs> every = EveryCarriage(workload);
+        for (size_t i = 0; i < every.size(); i += 5) {
+          const TaskGraph drawn = Build(every[i], workload);
+          for (const Knobs& knobs : every) {
+            if (!DifferInCarriageAlone(every[i], knobs)) {
+              ++apart;
+              continue;
+            }
+            TaskGraph carried = drawn;
+            Carry(knobs, carried);
+            ASSERT_TRUE(carried == Build(knobs, workload)) << Name(knobs.family);
+            ++turned;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(turned, 1000);
+  EXPECT_GT(apart, 1000);
 }
 
 }  // namespace

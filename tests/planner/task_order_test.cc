@@ -31,7 +31,8 @@ Profile SecondsProfile(double copy_slowdown = 1) {
 TaskOrderOutcome Search(const TaskGraph& graph, const Profile& profile, int budget_nodes = kPlenty) {
   const GraphPrices prices = PriceGraph(graph, profile);
   EXPECT_THAT(prices.missing, ::testing::IsEmpty());
-  return SearchTaskOrder(graph, prices.tasks, Play(graph, prices.tasks), profile, budget_nodes);
+  CostIndex index(profile);
+  return SearchTaskOrder(graph, prices.tasks, Play(graph, prices.tasks), index, budget_nodes);
 }
 
 double TimeS(const TaskGraph& graph, const Profile& profile) {

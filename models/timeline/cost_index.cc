@@ -1,0 +1,148 @@
+#include "models/timeline/cost_index.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <iterator>
+#include <utility>
+
+#include "models/text.h"
+
+namespace moeplan {
+namespace {
+
+const CostModel* FindAny(const Profile& profile, const CostKey& key) {
+  return std::visit([&](const auto& one) { return Find(profile, one); }, key);
+}
+
+const CostModel* FindAnyContended(const Profile& profile, const CostKey& key) {
+  return std::visit([&](const auto& one) { return FindContended(profile, one); }, key);
+}
+
+double BusFactorOf(const CostKey& key) {
+  const auto* collective = std::get_if<CollectiveKey>(&key);
+  return collective ? BusFactor(collective->collective, collective->group.size) : 1;
+}
+
+// What may answer for a kernel, best first: a gradient's products are as large as the forward ones, and those of an own
+// expert are those of the built-in one, but for what stands between them.
+std::vector<CostKey> Alike(const CostKey& key) {
+  std::vector<CostKey> alike = {key};
+  const auto* kernel = std::get_if<KernelKey>(&key);
+  if (kernel == nullptr || !CountsFlops(kernel->kernel)) return alike;
+  const Kernel product = BuiltInLike(kernel->kernel);
+  for (const ExpertKind kind : {ExpertKindOf(kernel->kernel), ExpertKind::kFfn}) {
+    for (const Kernel like : {product, Kernel::kExpertGemm}) {
+      KernelKey other = *kernel;
+      other.kernel = KernelOf(kind, like);
+      alike.emplace_back(other);
+    }
+  }
+  return alike;
+}
+
+// Whose slowdown tells that of `asked`, best first.
+std::vector<CostKey> Kin(const CostKey& asked, Contention contention, int ctas) {
+  std::vector<CostKey> alike = Alike(asked);
+  if (const auto* collective = std::get_if<CollectiveKey>(&asked)) {
+    CollectiveKey direct = *collective;
+    direct.algorithm = AllToAllAlgorithm::kDirect;
+    alike.emplace_back(direct);
+  }
+  std::vector<CostKey> kin;
+  for (const CostKey& one : alike) kin.push_back(WithContention(one, contention, ctas));
+  if (ctas == 0) return kin;
+  for (const CostKey& one : alike) kin.push_back(WithContention(WithoutCtas(one), contention));
+  return kin;
+}
+
+size_t HashOf(std::initializer_list<int> numbers) {
+  size_t hash = numbers.size();
+  for (const int number : numbers) hash = (hash ^ static_cast<size_t>(number)) * 0x9E3779B97F4A7C15;
+  return hash;
+}
+
+size_t HashOf(const CollectiveKey& key) {
+  return HashOf({static_cast<int>(key.collective), static_cast<int>(key.algorithm), key.group.size,
+                 key.group.ranks_per_node, key.gather_group_size, key.shards, static_cast<int>(key.contention),
+                 key.bytes_per_element.value_or(-1), key.ctas});
+}
+size_t HashOf(const KernelKey& key) {
+  return HashOf({static_cast<int>(key.kernel), static_cast<int>(key.contention), key.bytes_per_element.value_or(-1),
+                 key.model_dim.value_or(-1), key.hidden_dim.value_or(-1), key.ctas});
+}
+size_t HashOf(const CostKey& key) {
+  return std::visit([](const auto& one) { return HashOf(one); }, key);
+}
+
+// The entry that was asked for before, or null.
+template <typename Entry, typename IsAsked>
+const Entry* Known(const std::vector<size_t>& hashes, const std::vector<Entry>& entries, size_t hash,
+                   IsAsked is_asked) {
+  for (auto at = std::ranges::find(hashes, hash); at != hashes.end(); at = std::find(at + 1, hashes.end(), hash)) {
+    const Entry& entry = entries[at - hashes.begin()];
+    if (is_asked(entry)) return &entry;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool CostIndex::has_contention() {
+  if (!has_contention_) {
+    const auto contended = [](const auto& model) { return model.key.contention != Contention::kNone; };
+    has_contention_ =
+        std::ranges::any_of(profile_.collectives, contended) || std::ranges::any_of(profile_.kernels, contended);
+  }
+  return *has_contention_;
+}
+
+CostKey CostIndex::Answering(const CostKey& key) const {
+  if (FindAny(profile_, key) != nullptr) return key;
+  const std::vector<CostKey> alike = Alike(key);
+  const auto found = std::ranges::find_if(alike, [&](const CostKey& one) { return FindAny(profile_, one) != nullptr; });
+  return found == alike.end() ? alike.back() : *found;
+}
+
+const CostIndex::Source& CostIndex::SourceOf(const CostKey& asked) {
+  const size_t hash = HashOf(asked);
+  const auto is_asked = [&](const Source& source) { return source.asked == asked; };
+  if (const Source* known = Known(source_hashes_, sources_, hash, is_asked)) return *known;
+  Source source = {.asked = asked, .key = Answering(asked)};
+  if (const auto* own = std::get_if<KernelKey>(&asked);
+      source.key != asked && BuiltInLike(own->kernel) != own->kernel) {
+    source.remark =
+        StrCat(Name(own->kernel), ": not in the profile; priced as ", Name(std::get<KernelKey>(source.key).kernel));
+  }
+  const CostKey narrowest = source.key;
+  for (const CostKey& wider :
+       {narrowest, WithContention(narrowest, ContentionOf(narrowest)), WithContention(narrowest, Contention::kNone)}) {
+    if (source.model != nullptr) break;
+    source.key = wider;
+    source.model = FindAnyContended(profile_, source.key);
+  }
+  source.bus_factor = BusFactorOf(source.key);
+  source_hashes_.push_back(hash);
+  return sources_.emplace_back(std::move(source));
+}
+
+const CostIndex::Slowdown& CostIndex::SlowdownOf(const CostKey& asked, Contention contention, int ctas) {
+  const size_t hash = HashOf({static_cast<int>(HashOf(asked)), static_cast<int>(contention), ctas});
+  const auto is_asked = [&](const Slowdown& known) {
+    return known.contention == contention && known.ctas == ctas && known.asked == asked;
+  };
+  if (const Slowdown* known = Known(slowdown_hashes_, slowdowns_, hash, is_asked)) return *known;
+  Slowdown slowdown = {.asked = asked, .contention = contention, .ctas = ctas};
+  for (const CostKey& key : Kin(asked, contention, ctas)) {
+    const CostModel* beside = FindAnyContended(profile_, key);
+    if (beside == nullptr) continue;
+    slowdown.key = key;
+    slowdown.bus_factor = BusFactorOf(key);
+    slowdown.alone = FindAnyContended(profile_, WithContention(key, Contention::kNone));
+    if (slowdown.alone != nullptr) slowdown.beside = beside;
+    break;
+  }
+  slowdown_hashes_.push_back(hash);
+  return slowdowns_.emplace_back(std::move(slowdown));
+}
+
+}  // namespace moeplan

@@ -1,0 +1,60 @@
+// Which entries of a profile answer for a key, looked up once each.
+//
+// What prices many graphs of one profile shares one. Not thread-safe: one a thread. The profile is borrowed, must
+// outlive it and stay as it is.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/measurement/cost_key.h"
+
+namespace moeplan {
+
+class CostIndex {
+ public:
+  explicit CostIndex(const Profile& profile) : profile_(profile) {}
+
+  const Profile& profile() const { return profile_; }
+  // Whether anything was measured beside something else.
+  bool has_contention();
+
+  struct Source {
+    CostKey asked;
+    CostKey key;                       // What answers; where nothing does, what would.
+    const CostModel* model = nullptr;  // Null: not in the profile.
+    double bus_factor = 1;             // Of the operation that answers.
+    std::string remark;                // On what answers, worded; mostly empty.
+  };
+  // Contended keys fall back to uncontended ones, the gradients of experts to EXPERT_GEMM, own experts to built-in
+  // ones. Valid until the next call.
+  const Source& SourceOf(const CostKey& asked);
+
+  // The models whose ratio is a slowdown.
+  struct Slowdown {
+    CostKey asked;
+    Contention contention = Contention::kNone;
+    int ctas = 0;
+    CostKey key;                        // Of `beside`.
+    const CostModel* beside = nullptr;  // Null: no contention was measured.
+    const CostModel* alone = nullptr;   // Not null where `beside` is not.
+    double bus_factor = 1;
+  };
+  // Pricer::Slowdown says who answers for whom. Valid until the next call.
+  const Slowdown& SlowdownOf(const CostKey& asked, Contention contention, int ctas);
+
+  // The key of the entry that answers for an uncontended `key`, or of the one that should.
+  CostKey Answering(const CostKey& key) const;
+
+ private:
+  const Profile& profile_;
+  std::optional<bool> has_contention_;  // Once it was asked.
+  // Entries and their hashes, in the order of asking: there are some dozens.
+  std::vector<size_t> source_hashes_, slowdown_hashes_;
+  std::vector<Source> sources_;
+  std::vector<Slowdown> slowdowns_;
+};
+
+}  // namespace moeplan
