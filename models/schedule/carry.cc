@@ -19,10 +19,11 @@ class Carrying {
   void operator()(Task& task) {
     if (auto* encode = std::get_if<EncodeOp>(&task.op)) {
       encode->codec = CodecOf(encode->way);
-      Encode(encode->out, encode->codec);
+      encoded_[encode->out] = true;
+      graph_.buffers[encode->out].row_bytes =
+          EncodedRowBytes(encode->codec, graph_.layer.model_dim, graph_.layer.bytes_per_element);
     } else if (auto* decode = std::get_if<DecodeOp>(&task.op)) {
       decode->codec = CodecOf(decode->way);
-      Encode(decode->in, decode->codec);
     } else if (auto* op = std::get_if<CollectiveOp>(&task.op)) {
       if (op->collective != Collective::kAllToAll || counts_[op->in]) return;
       op->algorithm = knobs_.all_to_all;
@@ -34,11 +35,6 @@ class Carrying {
 
  private:
   Codec CodecOf(Way way) const { return way == Way::kThere ? knobs_.dispatch_codec : knobs_.combine_codec; }
-
-  void Encode(BufferId rows, Codec codec) {
-    encoded_[rows] = true;
-    graph_.buffers[rows].row_bytes = EncodedRowBytes(codec, graph_.layer.model_dim, graph_.layer.bytes_per_element);
-  }
 
   const Knobs& knobs_;
   TaskGraph& graph_;
