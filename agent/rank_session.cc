@@ -246,7 +246,8 @@ class HostRankSession final : public RankSession {
     ReadyGraph ready{.workload = workload};
     ASSIGN_OR_RETURN(ready.graph, BuildPlan(plan, workload, cluster_));
     RETURN_IF_ERROR(LoadLayer(workload));
-    ASSIGN_OR_RETURN(const RankContext context, host_->runtime().ContextOf(workload.layout, *layer_->kernels));
+    ASSIGN_OR_RETURN(const RankContext context,
+                     host_->runtime().ContextOf(workload.layout, *layer_->kernels, plan.knobs.communication_ctas));
     ASSIGN_OR_RETURN(ready.runner, GraphRunner::Prepare(ready.graph, context));
     Store(layer_->input.data(), ElementTypeOf(workload.layer.bytes_per_element), layer_->input.size(),
           ready.runner->input());

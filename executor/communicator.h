@@ -68,6 +68,12 @@ class Communicator {
 
   // A communicator over the ranks of the same color, ordered by rank. Collective; blocks.
   virtual StatusOr<std::unique_ptr<Communicator>> Split(int color) = 0;
+  // The same, of at most `ctas` CTAs for each collective of it and of what is split from it. kInvalidInput where
+  // LimitsCtas is not.
+  virtual StatusOr<std::unique_ptr<Communicator>> SplitLimited(int color, int ctas);
+  // Tells the network of device memory that collectives will send from and receive into again and again, until the
+  // handle goes, which it must before the memory and the communicator. Null: it does not care. Not while capturing.
+  virtual std::shared_ptr<void> Register(std::span<std::byte> memory);
   // Makes running and later operations fail with `why`, those of communicators split from this one too. From any
   // thread.
   virtual void Abort(const Status& why) = 0;

@@ -85,10 +85,20 @@ class CudaCommunicator final : public Communicator {
     });
   }
 
+  bool LimitsCtas() const override { return exchange_->limits_ctas(); }
+
   StatusOr<std::unique_ptr<Communicator>> Split(int color) override {
-    ASSIGN_OR_RETURN(std::unique_ptr<PartExchange> exchange, exchange_->Split(color));
+    ASSIGN_OR_RETURN(std::unique_ptr<PartExchange> exchange, exchange_->Split(color, /*max_ctas=*/0));
     return MakeCudaCommunicator(std::move(exchange), device_);
   }
+
+  StatusOr<std::unique_ptr<Communicator>> SplitLimited(int color, int ctas) override {
+    if (!LimitsCtas()) return Communicator::SplitLimited(color, ctas);
+    ASSIGN_OR_RETURN(std::unique_ptr<PartExchange> exchange, exchange_->Split(color, ctas));
+    return MakeCudaCommunicator(std::move(exchange), device_);
+  }
+
+  std::shared_ptr<void> Register(std::span<std::byte> memory) override { return exchange_->Register(memory); }
 
   void Abort(const Status& why) override { exchange_->Abort(why); }
 

@@ -1,6 +1,8 @@
 #include "executor/cuda/in_process_exchange.h"
 
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "executor/cuda/deadline_watch.h"
@@ -28,10 +30,42 @@ struct Offer {
   }
 };
 
+// The offers of all ranks of this process, by number: a rank that has failed may be gone when others look for its
+// offer.
+class OfferBook {
+ public:
+  uint64_t Add(std::shared_ptr<const Offer> offer) {
+    const std::lock_guard lock(mutex_);
+    offers_.emplace(++last_, std::move(offer));
+    return last_;
+  }
+  void Remove(uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    offers_.erase(number);
+  }
+  // Null: the rank is gone.
+  std::shared_ptr<const Offer> Find(uint64_t number) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = offers_.find(number);
+    return found == offers_.end() ? nullptr : found->second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<uint64_t, std::shared_ptr<const Offer>> offers_;
+  uint64_t last_ = 0;
+};
+
+OfferBook& Offers() {
+  static auto* const offers = new OfferBook;
+  return *offers;
+}
+
 class InProcessExchange final : public PartExchange {
  public:
   InProcessExchange(std::unique_ptr<Mesh> mesh, CudaDevice& device, double deadline_s)
       : mesh_(std::move(mesh)), device_(device), deadline_s_(deadline_s), watch_(device.Watch([this] { Look(); })) {}
+  ~InProcessExchange() override { Offers().Remove(offer_number_); }
 
   int rank() const override { return mesh_->rank(); }
   int size() const override { return mesh_->size(); }
@@ -60,7 +94,7 @@ class InProcessExchange final : public PartExchange {
     return Exchange(SameToAll(Writable(send), size()), EqualParts(recv, size()), task, stream);
   }
 
-  StatusOr<std::unique_ptr<PartExchange>> Split(int color) override {
+  StatusOr<std::unique_ptr<PartExchange>> Split(int color, int /*max_ctas*/) override {
     std::vector<int> colors(size());
     RETURN_IF_ERROR(Meet(std::as_bytes(std::span(&color, 1)), std::as_writable_bytes(std::span(colors)), "split"));
     std::vector<int> members;
@@ -85,11 +119,15 @@ class InProcessExchange final : public PartExchange {
 
   // Every rank is told where the offers of the others are, and keeps them.
   Status ShowOffers(const std::string& task) {
-    const std::shared_ptr<const Offer>* const own = &own_offer_;
-    std::vector<const std::shared_ptr<const Offer>*> all(size());
-    RETURN_IF_ERROR(Meet(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)), task));
+    std::vector<uint64_t> all(size());
+    RETURN_IF_ERROR(Meet(std::as_bytes(std::span(&offer_number_, 1)), std::as_writable_bytes(std::span(all)), task));
     offers_.clear();
-    for (const auto* offer : all) offers_.push_back(*offer);
+    for (int peer = 0; peer < size(); ++peer) {
+      offers_.push_back(Offers().Find(all[peer]));
+      if (offers_.back() != nullptr) continue;
+      const Status why = mesh_->failure();
+      return why.ok() ? error::LostPeer(mesh_->JobRank(peer), task, 0, "it has ended") : why.Within("task " + task);
+    }
     return OkStatus();
   }
 
@@ -163,7 +201,7 @@ class InProcessExchange final : public PartExchange {
   CudaDevice& device_;
   const double deadline_s_;
   const std::shared_ptr<Offer> own_ = std::make_shared<Offer>();
-  const std::shared_ptr<const Offer> own_offer_ = own_;
+  const uint64_t offer_number_ = Offers().Add(own_);
   std::vector<std::shared_ptr<const Offer>> offers_;  // By rank, of the last exchange.
   uint64_t meetings_ = 0;
   std::string last_task_;

@@ -82,6 +82,7 @@ class NcclExchange final : public PartExchange {
   int rank() const override { return place_.rank; }
   int size() const override { return static_cast<int>(place_.job_ranks.size()); }
   bool capturable() const override { return true; }
+  bool limits_ctas() const override { return true; }
 
   Status Exchange(std::span<const Part> sends, std::span<const Part> receives, const std::string& task,
                   Stream& stream) override {
@@ -100,7 +101,7 @@ class NcclExchange final : public PartExchange {
     });
   }
 
-  StatusOr<std::unique_ptr<PartExchange>> Split(int color) override {
+  StatusOr<std::unique_ptr<PartExchange>> Split(int color, int max_ctas) override {
     ASSIGN_OR_RETURN(const std::vector<int> colors, GatherColors(color));
     Place place;
     for (int peer = 0; peer < size(); ++peer) {
@@ -109,6 +110,7 @@ class NcclExchange final : public PartExchange {
     }
     NcclOptions options = options_;
     options.name += StrCat("/", splits_++, ".", color);
+    if (max_ctas > 0) options.max_ctas = max_ctas;
     auto child = std::make_unique<NcclExchange>(std::move(place), device_, options, std::make_shared<Doom>(doom_));
     ncclConfig_t config = ConfigOf(options);
     // NCCL takes no negative colors, and those of one split need only differ.
@@ -118,6 +120,16 @@ class NcclExchange final : public PartExchange {
     }));
     RETURN_IF_ERROR(child->Start("split", 0, [] { return ncclInProgress; }));
     return child;
+  }
+
+  // Memory that NCCL cannot register is sent from and received into all the same.
+  std::shared_ptr<void> Register(std::span<std::byte> memory) override {
+    void* handle = nullptr;
+    if (comm_ == nullptr || ncclCommRegister(comm_, memory.data(), memory.size(), &handle) != ncclSuccess)
+      return nullptr;
+    return {handle, [this](void* registered) {
+              if (comm_ != nullptr && registered != nullptr) ncclCommDeregister(comm_, registered);
+            }};
   }
 
   void Abort(const Status& why) override {

@@ -30,8 +30,14 @@ class PartExchange {
   // Whether what is queued can be part of a CUDA graph.
   virtual bool capturable() const = 0;
 
-  // Among the ranks of the same color, ordered by rank. Collective; blocks.
-  virtual StatusOr<std::unique_ptr<PartExchange>> Split(int color) = 0;
+  // Whether Split limits CTAs.
+  virtual bool limits_ctas() const { return false; }
+
+  // Among the ranks of the same color, ordered by rank, each operation of at most `max_ctas` CTAs; 0: as here.
+  // Collective; blocks.
+  virtual StatusOr<std::unique_ptr<PartExchange>> Split(int color, int max_ctas) = 0;
+  // Communicator::Register.
+  virtual std::shared_ptr<void> Register(std::span<std::byte> /*memory*/) { return nullptr; }
   // Of this group and those split from it; from any thread, host functions of streams included.
   virtual void Abort(const Status& why) = 0;
 };

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "executor/codec/codec.h"
 #include "executor/errors.h"
@@ -83,7 +84,22 @@ class Runner final : public GraphRunner {
     const bool exchanges =
         std::ranges::any_of(graph_.tasks, [](const Task& task) { return SummedGradients(task).has_value(); });
     if (exchanges) RETURN_IF_ERROR(context_.groups.JoinReplicas(graph_.layout));
+    Register();
     return PrepareAllToAlls();
+  }
+
+  // What the network sends from and receives into.
+  void Register() {
+    std::set<std::pair<Group, BufferId>> known;
+    for (const Task& task : graph_.tasks) {
+      const auto* op = std::get_if<CollectiveOp>(&task.op);
+      if (op == nullptr) continue;
+      for (BufferId id : {op->in, op->out, op->partial}) {
+        while (id != kNoBuffer && graph_.buffers[id].view_of != kNoBuffer) id = graph_.buffers[id].view_of;
+        if (id == kNoBuffer || memory_[id].bytes() == 0 || !known.emplace(op->group, id).second) continue;
+        registered_.push_back(context_.groups[op->group].Register({memory_[id].data(), memory_[id].bytes()}));
+      }
+    }
   }
 
   void Enqueue(Phase phase) override {
@@ -482,7 +498,8 @@ class Runner final : public GraphRunner {
   const ElementType type_;
   const ChunkUnits units_;
   std::array<int, std::size(kGroups)> own_{};
-  std::vector<DeviceMemory> memory_;  // By buffer; empty for views.
+  std::vector<DeviceMemory> memory_;               // By buffer; empty for views.
+  std::vector<std::shared_ptr<void>> registered_;  // Of memory_.
   DeviceMemory sums_memory_;
   std::vector<double> router_sums_;                      // What sums_memory_ held after the last run.
   std::vector<std::unique_ptr<Event>> started_, ended_;  // By task.
@@ -525,9 +542,10 @@ Stream& RankStreams::inside_nodes() {
   return *inside_nodes_;
 }
 
-StatusOr<GroupCommunicators> GroupCommunicators::Make(Communicator& world, const Layout& layout) {
+StatusOr<GroupCommunicators> GroupCommunicators::Make(Communicator& world, const Layout& layout, int ctas) {
   GroupCommunicators groups;
   groups.world_ = &world;
+  groups.ctas_ = ctas;
   for (const Group group : kGroups) {
     ASSIGN_OR_RETURN(groups.communicators_[static_cast<size_t>(group)], groups.Join(group, layout));
   }
@@ -535,7 +553,8 @@ StatusOr<GroupCommunicators> GroupCommunicators::Make(Communicator& world, const
 }
 
 StatusOr<std::unique_ptr<Communicator>> GroupCommunicators::Join(Group group, const Layout& layout) {
-  return world_->Split(MembersOf(group, layout, world_->rank()).front());
+  const int color = MembersOf(group, layout, world_->rank()).front();
+  return ctas_ == 0 ? world_->Split(color) : world_->SplitLimited(color, ctas_);
 }
 
 Status GroupCommunicators::JoinReplicas(const Layout& layout) {
@@ -555,9 +574,7 @@ StatusOr<AllToAllTeams*> GroupCommunicators::TeamsOf(Group group, const GroupSha
 }
 
 StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& graph, const RankContext& context) {
-  if (graph.communication_ctas != 0 && !context.groups[Group::kExpertShard].LimitsCtas()) {
-    return error::CannotLimitCtas(graph.communication_ctas);
-  }
+  MOEPLAN_CHECK(graph.communication_ctas == context.groups.ctas());
   for (const Task& task : graph.tasks) {
     if (const auto* encode = std::get_if<EncodeOp>(&task.op)) RETURN_IF_ERROR(CheckCodec(encode->codec));
   }

@@ -47,10 +47,13 @@ class RankStreams {
 
 class GroupCommunicators {
  public:
-  // Splits `world` (the ranks of the stage), which must outlive this, into the groups of `layout`. Collective; blocks.
-  static StatusOr<GroupCommunicators> Make(Communicator& world, const Layout& layout);
+  // Splits `world` (the ranks of the stage), which must outlive this, into the groups of `layout`, each collective of
+  // at most `ctas` CTAs; 0: the library's own choice. Collective; blocks. kInvalidInput where `world` cannot limit
+  // them.
+  static StatusOr<GroupCommunicators> Make(Communicator& world, const Layout& layout, int ctas = 0);
   // kDenseReplicas only once JoinReplicas has been called.
   Communicator& operator[](Group group) { return *communicators_[static_cast<size_t>(group)]; }
+  int ctas() const { return ctas_; }
   // Splits off kDenseReplicas, which most layers have no use for. `layout`: that of Make, resolved. The first call is
   // collective and blocks.
   Status JoinReplicas(const Layout& layout);
@@ -61,6 +64,7 @@ class GroupCommunicators {
   StatusOr<std::unique_ptr<Communicator>> Join(Group group, const Layout& layout);
 
   Communicator* world_ = nullptr;
+  int ctas_ = 0;
   std::array<std::unique_ptr<Communicator>, kGroupCount> communicators_;
   std::array<std::unique_ptr<AllToAllTeams>, std::size(kGroups)> teams_;  // Null until asked for.
 };
@@ -76,7 +80,7 @@ struct RankContext {
 
 class GraphRunner {
  public:
-  // kInvalidInput where the graph limits CTAs and the backend cannot.
+  // Requires groups of the graph's limit on CTAs.
   static StatusOr<std::unique_ptr<GraphRunner>> Prepare(const TaskGraph& graph, const RankContext& context);
   virtual ~GraphRunner() = default;
 

@@ -14,17 +14,21 @@ int RankRuntime::StageRank(const Layout& layout) const {
   return world_.rank() % (world_.size() / layout.pipeline_parallel);
 }
 
-StatusOr<GroupCommunicators*> RankRuntime::GroupsOf(const Layout& layout, int set) {
-  const GroupsKey key = {layout.tensor_parallel, layout.expert_parallel, layout.expert_sharding_parallel,
-                         layout.pipeline_parallel, set};
+StatusOr<GroupCommunicators*> RankRuntime::GroupsOf(const Layout& layout, int set, int ctas) {
+  const GroupsKey key = {layout.tensor_parallel,
+                         layout.expert_parallel,
+                         layout.expert_sharding_parallel,
+                         layout.pipeline_parallel,
+                         set,
+                         ctas};
   if (const auto found = groups_.find(key); found != groups_.end()) return &found->second;
   ASSIGN_OR_RETURN(Communicator * stage, StageOf(layout));
-  ASSIGN_OR_RETURN(GroupCommunicators groups, GroupCommunicators::Make(*stage, layout));
+  ASSIGN_OR_RETURN(GroupCommunicators groups, GroupCommunicators::Make(*stage, layout, ctas));
   return &groups_.emplace(key, std::move(groups)).first->second;
 }
 
-StatusOr<RankContext> RankRuntime::ContextOf(const Layout& layout, Kernels& kernels) {
-  ASSIGN_OR_RETURN(GroupCommunicators * groups, GroupsOf(layout));
+StatusOr<RankContext> RankRuntime::ContextOf(const Layout& layout, Kernels& kernels, int ctas) {
+  ASSIGN_OR_RETURN(GroupCommunicators * groups, GroupsOf(layout, /*set=*/0, ctas));
   return RankContext{
       .rank = StageRank(layout), .device = device_, .streams = streams(), .groups = *groups, .kernels = kernels};
 }

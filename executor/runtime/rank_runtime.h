@@ -34,18 +34,19 @@ class RankRuntime {
   const KernelsFactory& make_kernels() const { return make_kernels_; }
 
   // Of a resolved layout: the own place in its pipeline stage, and the groups of the own stage. Sets of different
-  // numbers may be used by different streams at once. The first call for a layout and set splits: collective, blocks.
+  // numbers may be used by different streams at once; `ctas` is that of GroupCommunicators::Make. The first call for a
+  // layout, set and limit splits: collective, blocks.
   int StageRank(const Layout& layout) const;
-  StatusOr<GroupCommunicators*> GroupsOf(const Layout& layout, int set = 0);
+  StatusOr<GroupCommunicators*> GroupsOf(const Layout& layout, int set = 0, int ctas = 0);
 
-  // What a runner of a graph of `layout` borrows.
-  StatusOr<RankContext> ContextOf(const Layout& layout, Kernels& kernels);
+  // What a runner of a graph of `layout` borrows; `ctas`: the graph's communication_ctas.
+  StatusOr<RankContext> ContextOf(const Layout& layout, Kernels& kernels, int ctas = 0);
 
  private:
   StatusOr<Communicator*> StageOf(const Layout& layout);
 
-  // Tensor, expert, expert-sharding and pipeline degree, and the number of the set.
-  using GroupsKey = std::tuple<int, int, int, int, int>;
+  // Tensor, expert, expert-sharding and pipeline degree, the number of the set, and the limit on CTAs.
+  using GroupsKey = std::tuple<int, int, int, int, int, int>;
 
   Device& device_;
   Communicator& world_;

@@ -457,16 +457,25 @@ TEST_P(CommunicatorTest, AbortFailsWhoeverWaitsWithItsReason) {
 }
 
 TEST_P(CommunicatorTest, WorkThatFailsFailsThoseWhoWaitForItsRank) {
-  const auto queue = [](OnRank& own) {
+  const auto fail_and_gather = [](OnRank& own) {
     if (own.rank == 1) {
       HostStream::Of(own.Label()).Enqueue([] { return DataLoss("bits fell out"); });
     }
     QueueGather(own, 3);
   };
-  Run(3, OneRound(NothingToPrepare, queue, [](OnRank& own, const Status& status) {
-        EXPECT_THAT(status.message(), HasSubstr("bits fell out")) << "rank " << own.rank;
-        EXPECT_THAT(status.message(), HasSubstr(own.rank == 1 ? "" : "task tested"));
-      }));
+  const auto check = [](const OnRank& own, const Status& status) {
+    EXPECT_THAT(status.message(), HasSubstr("bits fell out")) << "rank " << own.rank;
+    EXPECT_THAT(status.message(), HasSubstr(own.rank == 1 ? "" : "task tested"));
+  };
+  const bool at_once = GetParam().stops_at_once;
+  Run(3, [=](const Rank& rank) {
+    const auto own = std::make_shared<OnRank>(rank);
+    const auto first = [=](const Status& status) {
+      if (!status.ok() || own->rank == 1 || at_once) check(*own, status);
+    };
+    return std::vector{Round{[=] { fail_and_gather(*own); }, first},
+                       Round{[=] { QueueGather(*own, 3); }, [=](const Status& status) { check(*own, status); }}};
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, CommunicatorTest, ::testing::ValuesIn(testing::Backends()),

@@ -51,6 +51,8 @@ TaskTime ScatteredTimes(uint64_t seed);
 struct Backend {
   std::string name;
   std::unique_ptr<JobRunner> (*make_runner)(uint64_t seed);
+  // Whether nothing runs that was queued behind work that fails.
+  bool stops_at_once = true;
 };
 inline std::ostream& operator<<(std::ostream& out, const Backend& backend) { return out << backend.name; }
 // Those that this program tests (backends.cc, or tests/gpu/cuda_backend.cc).

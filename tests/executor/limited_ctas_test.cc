@@ -8,16 +8,23 @@
 namespace moeplan {
 namespace {
 
-// The host's communicator, said to limit CTAs.
+// The host's communicator, said to limit CTAs. Counts collectives that are not limited to `expected_ctas`.
 class LimitingCommunicator final : public Communicator {
  public:
-  explicit LimitingCommunicator(Communicator& host) : host_(host) {}
-  explicit LimitingCommunicator(std::unique_ptr<Communicator> host) : owned_(std::move(host)), host_(*owned_) {}
+  LimitingCommunicator(Communicator& host, int expected_ctas, int* unlimited)
+      : host_(host), expected_ctas_(expected_ctas), unlimited_(unlimited) {}
+  LimitingCommunicator(std::unique_ptr<Communicator> host, int ctas, const LimitingCommunicator& parent)
+      : owned_(std::move(host)),
+        host_(*owned_),
+        ctas_(ctas),
+        expected_ctas_(parent.expected_ctas_),
+        unlimited_(parent.unlimited_) {}
 
   bool LimitsCtas() const override { return true; }
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }
   void AllToAll(const PeerRows& send, const PeerRows& recv, Stream& stream) override {
+    Count();
     host_.AllToAll(send, recv, stream);
   }
   void AllGather(std::span<const std::byte> send, std::span<std::byte> recv, Stream& stream) override {
@@ -42,15 +49,22 @@ class LimitingCommunicator final : public Communicator {
     host_.AllToAllAllGather(send, partial, shards, gathered, type, gather, stream);
   }
   void Barrier(Stream& stream) override { host_.Barrier(stream); }
-  StatusOr<std::unique_ptr<Communicator>> Split(int color) override {
+  StatusOr<std::unique_ptr<Communicator>> Split(int color) override { return SplitLimited(color, ctas_); }
+  StatusOr<std::unique_ptr<Communicator>> SplitLimited(int color, int ctas) override {
     ASSIGN_OR_RETURN(std::unique_ptr<Communicator> part, host_.Split(color));
-    return std::unique_ptr<Communicator>(std::make_unique<LimitingCommunicator>(std::move(part)));
+    return std::unique_ptr<Communicator>(std::make_unique<LimitingCommunicator>(std::move(part), ctas, *this));
   }
   void Abort(const Status& why) override { host_.Abort(why); }
 
  private:
+  void Count() {
+    if (ctas_ != expected_ctas_) ++*unlimited_;
+  }
+
   const std::unique_ptr<Communicator> owned_;
   Communicator& host_;
+  const int ctas_ = 0, expected_ctas_;
+  int* const unlimited_;
 };
 
 LayerPlan PlanWith(int ctas) {
@@ -78,9 +92,15 @@ Status ForwardOn(RankRuntime& runtime, const LayerPlan& plan) {
 
 TEST(LimitedCtasTest, APlanWithALimitRunsWhereCommunicatorsLimit) {
   testing::RunRanks(2, [](const testing::Rank& rank) {
-    LimitingCommunicator world(rank.world);
-    RankRuntime runtime(rank.device, world, MakeHostKernels);
-    EXPECT_EQ(ForwardOn(runtime, PlanWith(8)), OkStatus());
+    for (const int ctas : {8, 0}) {
+      int unlimited = 0;
+      LimitingCommunicator world(rank.world, ctas, &unlimited);
+      RankRuntime runtime(rank.device, world, MakeHostKernels);
+      EXPECT_EQ(ForwardOn(runtime, PlanWith(ctas)), OkStatus());
+      EXPECT_EQ(unlimited, 0) << "with " << ctas;
+      EXPECT_EQ(ForwardOn(runtime, PlanWith(16)), OkStatus());
+      EXPECT_GT(unlimited, 0) << "other limits are other groups";
+    }
   });
 }
 

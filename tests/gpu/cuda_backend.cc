@@ -4,7 +4,7 @@
 namespace moeplan::testing {
 
 std::vector<Backend> Backends() {
-  return {{"cuda", [](uint64_t) { return MakeSharedCardRunner(); }}};
+  return {{"cuda", [](uint64_t) { return MakeSharedCardRunner(); }, /*stops_at_once=*/false}};
 }
 
 }  // namespace moeplan::testing

@@ -1,6 +1,7 @@
 // Runs a program on ranks that are threads with a CUDA device each, on one card, in memory that the host reads, too.
 #pragma once
 
+#include <latch>
 #include <memory_resource>
 #include <mutex>
 #include <new>
@@ -48,6 +49,7 @@ class CudaRunner final : public JobRunner {
     static ManagedMemory managed;
     std::pmr::set_default_resource(&managed);
     const ConnectRank connect = connect_(ranks);
+    std::latch connected(ranks);  // Else what fails at once can fail those who still connect.
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
@@ -55,6 +57,7 @@ class CudaRunner final : public JobRunner {
             {.memory = cuda::MemoryKind::kManaged}, [&](cuda::CudaDevice& device) { return connect(rank, device); },
             MakeHostKernels);
         if (!made.ok()) throw std::runtime_error(made.status().message());
+        connected.arrive_and_wait();
         RunRounds({rank, (*made)->device(), (*made)->world()}, program);
       });
     }

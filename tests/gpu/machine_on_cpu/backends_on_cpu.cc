@@ -57,8 +57,8 @@ std::unique_ptr<JobRunner> MakeNcclRunner() {
 }  // namespace
 
 std::vector<Backend> Backends() {
-  return {{"cuda", [](uint64_t) { return MakeSharedCardRunner(); }},
-          {"nccl", [](uint64_t) { return MakeNcclRunner(); }}};
+  return {{"cuda", [](uint64_t) { return MakeSharedCardRunner(); }, /*stops_at_once=*/false},
+          {"nccl", [](uint64_t) { return MakeNcclRunner(); }, /*stops_at_once=*/false}};
 }
 
 }  // namespace moeplan::testing

@@ -32,6 +32,8 @@ struct ncclConfig_t {
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config);
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, size_t bytes, void** handle);
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
@@ -51,6 +53,8 @@ namespace moeplan::on_cpu {
 void BreakNccl(ncclResult_t result);
 // How many communicators there are that were neither destroyed nor aborted.
 int Communicators();
+// How much memory is registered with those of this process.
+int Registrations();
 // That the last one was made with, on this thread.
 int MaxCtas();
 }  // namespace moeplan::on_cpu

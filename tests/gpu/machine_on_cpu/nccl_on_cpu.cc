@@ -45,6 +45,7 @@ struct CommOnCpu {
   int splits = 0;
   int busy_looks = 0;  // How often it will say that it is under way.
   int running = 0;     // Operations on streams.
+  int registered = 0;
   bool aborted = false;
 };
 
@@ -56,7 +57,7 @@ struct Nccl {
   std::map<std::string, std::shared_ptr<World>> worlds;
   int ids = 0;
   std::deque<CommOnCpu> all;  // Streams may still have operations of those that are gone.
-  std::atomic<int> communicators = 0;
+  std::atomic<int> communicators = 0, registrations = 0;
   std::atomic<ncclResult_t> broken = ncclSuccess;
 };
 
@@ -158,6 +159,23 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int, ncclComm_t* made, nc
   return ncclInProgress;
 }
 
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, size_t bytes, void** handle) {
+  if (memory == nullptr || bytes == 0) return ncclInvalidArgument;
+  const std::lock_guard lock(TheNccl().mutex);
+  ++comm->registered;
+  ++TheNccl().registrations;
+  *handle = memory;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
+  const std::lock_guard lock(TheNccl().mutex);
+  MOEPLAN_CHECK(handle != nullptr && comm->registered > 0);
+  --comm->registered;
+  --TheNccl().registrations;
+  return ncclSuccess;
+}
+
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const std::lock_guard lock(TheNccl().mutex);
   comm->busy_looks = kBusyLooks;
@@ -167,6 +185,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   std::unique_lock lock(TheNccl().mutex);
   TheNccl().changed.wait(lock, [&] { return comm->running == 0; });
+  MOEPLAN_CHECK(comm->registered == 0 || comm->aborted);
+  TheNccl().registrations -= comm->registered;
   --TheNccl().communicators;
   return ncclSuccess;
 }
@@ -238,6 +258,7 @@ namespace moeplan::on_cpu {
 
 void BreakNccl(ncclResult_t result) { TheNccl().broken = result; }
 int Communicators() { return TheNccl().communicators; }
+int Registrations() { return TheNccl().registrations; }
 int MaxCtas() { return max_ctas; }
 
 }  // namespace moeplan::on_cpu

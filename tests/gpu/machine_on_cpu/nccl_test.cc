@@ -153,6 +153,32 @@ TEST_F(NcclTest, GroupsThatAreSplitOffKeepTheLimitOfCtas) {
   });
 }
 
+TEST_F(NcclTest, AGroupMayHaveALimitOfItsOwn) {
+  Run(2, {.deadline_s = 20}, [](NcclRank& rank) {
+    EXPECT_TRUE(rank.world->LimitsCtas());
+    const auto group = rank.world->SplitLimited(0, 4);
+    ASSERT_TRUE(group.ok());
+    EXPECT_EQ(on_cpu::MaxCtas(), 4);
+    ASSERT_TRUE((*group)->Split(0).ok());
+    EXPECT_EQ(on_cpu::MaxCtas(), 4);
+    ASSERT_TRUE(rank.world->Split(0).ok());
+    EXPECT_NE(on_cpu::MaxCtas(), 4);
+  });
+}
+
+TEST_F(NcclTest, MemoryIsRegisteredUntilItsHandleGoes) {
+  Run(1, {.deadline_s = 20}, [](NcclRank& rank) {
+    StatusOr<DeviceMemory> memory = rank.device->Allocate(64);
+    ASSERT_TRUE(memory.ok());
+    std::shared_ptr<void> handle = rank.world->Register({memory->data(), memory->bytes()});
+    EXPECT_NE(handle, nullptr);
+    EXPECT_EQ(on_cpu::Registrations(), 1);
+    handle = nullptr;
+    EXPECT_EQ(on_cpu::Registrations(), 0);
+    EXPECT_EQ(rank.world->Register({}), nullptr) << "nothing to register";
+  });
+}
+
 TEST_F(NcclTest, ColorsMayBeAnyNumbers) {
   Run(3, {.deadline_s = 20}, [](NcclRank& rank) {
     const auto group = rank.world->Split(rank.rank == 1 ? -7 : 1 << 30);
