@@ -208,21 +208,25 @@ StatusOr<Profile> SourceOption::LoadProfile() const {
   return store.LoadProfile(selection);
 }
 
-StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::string& origin, int top,
-                                        bool extrapolate) const {
+StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::string& origin,
+                                        const CandidateOptions& options) const {
   RETURN_IF_ERROR(CheckOne());
   if (planner_.empty()) {
     ASSIGN_OR_RETURN(const Profile profile, LoadProfile());
     std::optional<LinkModel> links;
-    if (extrapolate) links.emplace(profile);
-    StatusOr<PlanAnswer> answer = PlanRoutedLayer(workload, profile, {.top = top, .links = links ? &*links : nullptr});
+    if (options.extrapolate) links.emplace(profile);
+    StatusOr<PlanAnswer> answer = PlanRoutedLayer(workload, profile,
+                                                  {.top = options.top,
+                                                   .budget_nodes = options.budget_nodes.value_or(kDefaultBudgetNodes),
+                                                   .links = links ? &*links : nullptr});
     if (!answer.ok()) return answer.status().Within(origin);
     return answer;
   }
   v1::PlanRequest request;
   *request.mutable_workload() = ToProto(workload);
-  if (top > 0) request.set_top(top);
-  request.set_extrapolate(extrapolate);
+  if (options.top > 0) request.set_top(options.top);
+  request.set_extrapolate(options.extrapolate);
+  if (options.budget_nodes) request.set_budget_nodes(*options.budget_nodes);
   ASSIGN_OR_RETURN(const v1::PlanResponse response, AskPlanner(std::move(request), origin));
   return PlanAnswerFromProto(response);
 }

@@ -38,6 +38,13 @@ class ClusterOption {
   std::string deadline_ = "30s";
 };
 
+// What is asked of the candidates of a layer, as in PlanOptions.
+struct CandidateOptions {
+  int top = 0;               // 0: all.
+  bool extrapolate = false;  // From the profile's links (models/links/link_model.h).
+  std::optional<int> budget_nodes;
+};
+
 // One of --profile, --db, --planner, with --profile-name.
 class SourceOption {
  public:
@@ -47,9 +54,8 @@ class SourceOption {
   // The profile, from wherever the source is.
   StatusOr<Profile> LoadProfile() const;
   // The answer for one workload, from wherever the source is; `origin` (its file) begins errors about the workload.
-  // With `extrapolate`, collectives that the profile lacks are foretold from its links (models/links/link_model.h).
-  StatusOr<PlanAnswer> Plan(const Workload& workload, const std::string& origin, int top,
-                            bool extrapolate = false) const;
+  StatusOr<PlanAnswer> Plan(const Workload& workload, const std::string& origin,
+                            const CandidateOptions& options = {}) const;
   // Likewise for a validated training graph; no source need be given where it has every time.
   StatusOr<GraphPlanAnswer> Plan(const TrainingGraph& graph, const std::string& origin) const;
 

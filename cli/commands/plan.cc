@@ -22,9 +22,8 @@ struct PlanCommandOptions {
   std::string workload, graph;
   std::vector<std::string> router_traces;
   std::optional<int> router_layer;
-  int top = 0;
+  CandidateOptions candidates;
   bool top_given = false;
-  bool extrapolate = false;
   bool json = false;
 };
 
@@ -190,7 +189,12 @@ Status RunGraph(const PlanCommandOptions& options) {
   if (!options.router_traces.empty()) {
     return InvalidInput("--router-trace: found beside --graph, expected with --workload");
   }
-  if (options.extrapolate) return InvalidInput("--extrapolate: found beside --graph, expected with --workload");
+  if (options.candidates.extrapolate) {
+    return InvalidInput("--extrapolate: found beside --graph, expected with --workload");
+  }
+  if (options.candidates.budget_nodes) {
+    return InvalidInput("--budget-nodes: found beside --graph, expected with --workload");
+  }
   ASSIGN_OR_RETURN(const TrainingGraph graph, ReadGraph(options.graph));
   ASSIGN_OR_RETURN(const GraphPlanAnswer answer, options.source.Plan(graph, options.graph));
   if (options.json) {
@@ -210,11 +214,12 @@ Status Run(const PlanCommandOptions& options) {
     return InvalidInput("--router-layer: found alone, expected beside --router-trace");
   }
   if (!options.graph.empty()) return RunGraph(options);
-  if (options.top_given && options.top < 1)
-    return InvalidInput(StrCat("--top: found ", options.top, ", expected at least 1"));
+  if (options.top_given && options.candidates.top < 1)
+    return InvalidInput(StrCat("--top: found ", options.candidates.top, ", expected at least 1"));
+  if (const auto nodes = options.candidates.budget_nodes; nodes && *nodes < 1)
+    return InvalidInput(StrCat("--budget-nodes: found ", *nodes, ", expected at least 1"));
   ASSIGN_OR_RETURN(const Workload workload, ReadWorkload(options));
-  ASSIGN_OR_RETURN(const PlanAnswer answer,
-                   options.source.Plan(workload, options.workload, options.top, options.extrapolate));
+  ASSIGN_OR_RETURN(const PlanAnswer answer, options.source.Plan(workload, options.workload, options.candidates));
   if (options.json) {
     PrintJson(ToProto(answer));
   } else {
@@ -237,9 +242,12 @@ void AddPlan(CLI::App& app, Invocation& invocation) {
   command->add_option("--router-trace", options->router_traces,
                       "Router traces, JSON lines: how often each expert is chosen; several are taken together");
   command->add_option("--router-layer", options->router_layer, "The layer whose records count (default: all)");
-  command->add_option("--top", options->top, "How many candidates to print (default: all)")
+  command->add_option("--top", options->candidates.top, "How many candidates to print (default: all)")
       ->each([options](const std::string&) { options->top_given = true; });
-  command->add_flag("--extrapolate", options->extrapolate, kExtrapolateHelp);
+  command->add_flag("--extrapolate", options->candidates.extrapolate, kExtrapolateHelp);
+  command->add_option("--budget-nodes", options->candidates.budget_nodes,
+                      "How many states of launch orders may be searched; more take longer, and may find faster plans "
+                      "or prove the best (default: 20000)");
   command->add_flag("--json", options->json, "Print the whole answer as JSON");
 }
 

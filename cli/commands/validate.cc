@@ -51,7 +51,7 @@ StatusOr<PlanFunction> MakePlanner(const ValidateOptions& options, Fleet& fleet,
                                    std::optional<Calibration>& calibrated) {
   if (options.source.given()) {
     return PlanFunction(
-        [&options](const Workload& workload) { return options.source.Plan(workload, workload.name, /*top=*/0); });
+        [&options](const Workload& workload) { return options.source.Plan(workload, workload.name); });
   }
   ASSIGN_OR_RETURN(calibrated, CalibrateGrid(fleet, resolved));
   return PlanFunction(

@@ -79,8 +79,8 @@ class CsvPrinter final : public RowPrinter {
   void Begin() override {
     for (const char* column :
          {"schedule", "chunks", "partitionDegree", "allToAll", "dispatchCodec", "combineCodec", "overlappedGather",
-          "chunkShares", "communicationCtas", "predictedTimeS", "lowS", "highS", "communicationTimeS",
-          "exposedCommunicationS", "computeTimeS", "memoryBytes", "reason"}) {
+          "chunkShares", "predictedTimeS", "lowS", "highS", "communicationTimeS", "exposedCommunicationS",
+          "computeTimeS", "memoryBytes", "communicationCtas", "reason"}) {
       header_.emplace_back(column);
     }
     if (extrapolates_) header_.emplace_back("extrapolated");
@@ -103,9 +103,9 @@ class CsvPrinter final : public RowPrinter {
          {std::string(Name(knobs.family)), StrCat(knobs.chunks), StrCat(knobs.partition_degree),
           std::string(Name(knobs.all_to_all)), std::string(Name(knobs.dispatch_codec)),
           std::string(Name(knobs.combine_codec)), StrCat(knobs.overlapped_gather), SharesText(knobs.chunk_shares),
-          StrCat(knobs.communication_ctas), StrCat(plan.predicted_time_s), StrCat(plan.low_s), StrCat(plan.high_s),
-          StrCat(plan.communication_time_s), StrCat(plan.exposed_communication_s), StrCat(plan.compute_time_s),
-          StrCat(plan.memory_bytes)}) {
+          StrCat(plan.predicted_time_s), StrCat(plan.low_s), StrCat(plan.high_s), StrCat(plan.communication_time_s),
+          StrCat(plan.exposed_communication_s), StrCat(plan.compute_time_s), StrCat(plan.memory_bytes),
+          StrCat(knobs.communication_ctas)}) {
       cells.push_back(std::move(cell));
     }
   }
@@ -164,6 +164,7 @@ Status Run(const WhatIfOptions& options) {
   ASSIGN_OR_RETURN(Profile profile, options.source.LoadProfile());
   ASSIGN_OR_RETURN(const Sweep sweep,
                    Sweep::Make(std::move(workload), std::move(profile), options.sweep, options.extrapolate));
+  for (const std::string& note : sweep.notes()) std::fprintf(stderr, "moeplan: --sweep: %s\n", note.c_str());
   const std::unique_ptr<RowPrinter> printer = PrinterFor(options, sweep);
   int64_t feasible = 0;
   std::string first_reason;
@@ -190,7 +191,7 @@ Status Run(const WhatIfOptions& options) {
   }));
   if (!begun) {
     return InvalidInput(
-        StrCat(options.workload, ": none of the ", sweep.rows(), " points can be planned; the first: ", first_reason));
+        StrCat("--sweep: none of the ", sweep.rows(), " points can be planned; the first: ", first_reason));
   }
   printer->End();
   if (feasible > 0) return OkStatus();

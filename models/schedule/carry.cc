@@ -2,44 +2,30 @@
 
 #include <vector>
 
+#include "models/own_names.h"
 #include "models/workload/codec.h"
 
 namespace moeplan {
 namespace {
 
-class Carrying {
- public:
-  Carrying(const Knobs& knobs, TaskGraph& graph)
-      : knobs_(knobs), graph_(graph), counts_(graph.buffers.size()), encoded_(graph.buffers.size()) {
-    for (const Buffer& buffer : graph.buffers) {
-      if (buffer.counts != kNoBuffer) counts_[buffer.counts] = true;
-    }
-  }
-
-  void operator()(Task& task) {
+// Rows that are encoded become as long as the codecs make them, and what sends them as large.
+void Recode(Codec dispatch, Codec combine, TaskGraph& graph) {
+  const auto codec_of = [&](Way way) { return way == Way::kThere ? dispatch : combine; };
+  std::vector<bool> encoded(graph.buffers.size());
+  for (Task& task : graph.tasks) {
     if (auto* encode = std::get_if<EncodeOp>(&task.op)) {
-      encode->codec = CodecOf(encode->way);
-      encoded_[encode->out] = true;
-      graph_.buffers[encode->out].row_bytes =
-          EncodedRowBytes(encode->codec, graph_.layer.model_dim, graph_.layer.bytes_per_element);
+      encode->codec = codec_of(encode->way);
+      encoded[encode->out] = true;
+      graph.buffers[encode->out].row_bytes =
+          EncodedRowBytes(encode->codec, graph.layer.model_dim, graph.layer.bytes_per_element);
     } else if (auto* decode = std::get_if<DecodeOp>(&task.op)) {
-      decode->codec = CodecOf(decode->way);
-    } else if (auto* op = std::get_if<CollectiveOp>(&task.op)) {
-      if (op->collective != Collective::kAllToAll || counts_[op->in]) return;
-      op->algorithm = knobs_.all_to_all;
-      if (!encoded_[op->in]) return;
-      graph_.buffers[op->out].row_bytes = graph_.buffers[op->in].row_bytes;
-      task.size = AllToAllBytes(graph_.buffers[op->in], graph_.buffers[op->out]);
+      decode->codec = codec_of(decode->way);
+    } else if (auto* op = std::get_if<CollectiveOp>(&task.op); op != nullptr && encoded[op->in]) {
+      graph.buffers[op->out].row_bytes = graph.buffers[op->in].row_bytes;
+      task.size = AllToAllBytes(graph.buffers[op->in], graph.buffers[op->out]);
     }
   }
-
- private:
-  Codec CodecOf(Way way) const { return way == Way::kThere ? knobs_.dispatch_codec : knobs_.combine_codec; }
-
-  const Knobs& knobs_;
-  TaskGraph& graph_;
-  std::vector<bool> counts_, encoded_;  // By buffer.
-};
+}
 
 bool Encodes(Codec codec) { return codec != Codec::kNone; }
 
@@ -49,15 +35,27 @@ bool DifferInCarriageAlone(const Knobs& a, const Knobs& b) {
   Knobs as_b = a;
   as_b.all_to_all = b.all_to_all;
   as_b.communication_ctas = b.communication_ctas;
-  if (Encodes(a.dispatch_codec) && Encodes(b.dispatch_codec)) as_b.dispatch_codec = b.dispatch_codec;
-  if (Encodes(a.combine_codec) && Encodes(b.combine_codec)) as_b.combine_codec = b.combine_codec;
+  const bool built_in = OwnNames<Family>::IndexOf(a.family) < 0;
+  if (built_in && Encodes(a.dispatch_codec) && Encodes(b.dispatch_codec)) as_b.dispatch_codec = b.dispatch_codec;
+  if (built_in && Encodes(a.combine_codec) && Encodes(b.combine_codec)) as_b.combine_codec = b.combine_codec;
   return as_b == b;
 }
 
+void ExchangeBy(AllToAllAlgorithm algorithm, int ctas, TaskGraph& graph) {
+  std::vector<bool> are_counts(graph.buffers.size());
+  for (const Buffer& buffer : graph.buffers) {
+    if (buffer.counts != kNoBuffer) are_counts[buffer.counts] = true;
+  }
+  for (Task& task : graph.tasks) {
+    auto* op = std::get_if<CollectiveOp>(&task.op);
+    if (op != nullptr && op->collective == Collective::kAllToAll && !are_counts[op->in]) op->algorithm = algorithm;
+  }
+  graph.communication_ctas = ctas;
+}
+
 void Carry(const Knobs& knobs, TaskGraph& graph) {
-  Carrying carry(knobs, graph);
-  for (Task& task : graph.tasks) carry(task);
-  graph.communication_ctas = knobs.communication_ctas;
+  Recode(knobs.dispatch_codec, knobs.combine_codec, graph);
+  ExchangeBy(knobs.all_to_all, knobs.communication_ctas, graph);
 }
 
 }  // namespace moeplan

@@ -251,11 +251,11 @@ Status ScheduleAllowed(const Knobs& knobs, const Workload& workload, const Clust
 
 StatusOr<TaskGraph> BuildSchedule(const Knobs& knobs, const Workload& workload, const Cluster& cluster) {
   RETURN_IF_ERROR(ScheduleAllowed(knobs, workload, cluster));
-  Knobs built = knobs;  // What Carry chooses is none of a schedule's business.
+  Knobs built = knobs;  // What ExchangeBy chooses is none of a schedule's business.
   built.all_to_all = AllToAllAlgorithm::kDirect;
   built.communication_ctas = 0;
   TaskGraph graph = DefinitionOf(knobs.family).build(built, workload, cluster);
-  Carry(knobs, graph);
+  ExchangeBy(knobs.all_to_all, knobs.communication_ctas, graph);
   return graph;
 }
 

@@ -17,8 +17,8 @@ namespace moeplan {
 struct ScheduleDefinition {
   std::string name;
   // From the knobs to the graph, usually BuildLayer (models/schedule/route.h) of a Route. The workload is resolved and
-  // allowed, the knobs are in range. All-to-alls are added as DIRECT; which codec the knobs name, where they name one,
-  // changes no task (models/schedule/carry.h).
+  // allowed, the knobs are in range but for the all-to-all algorithm and the limit on CTAs, which are chosen afterwards
+  // (models/schedule/carry.h): all-to-alls are added as DIRECT.
   std::function<TaskGraph(const Knobs& knobs, const Workload& workload, const Cluster& cluster)> build;
   // OK, or kInfeasible with the reason why this layout, gate or phase rules the family out. Null: nothing does.
   std::function<Status(const Workload& workload)> allowed;

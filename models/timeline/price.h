@@ -34,7 +34,7 @@ struct GraphPrices {
 };
 
 // What could run beside each task; none where no contention was measured, because it does not matter there. Graphs that
-// differ in algorithms or CTAs of their collectives alone have the same.
+// differ in how exchanges are carried alone (models/schedule/carry.h) have the same.
 std::vector<ContentionSet> MeasuredContention(const TaskGraph& graph, CostIndex& index);
 
 // Prices the tasks of one graph at any sizes. The chunks of a schedule ask for the same cost over and over, so each is

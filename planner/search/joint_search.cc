@@ -25,6 +25,7 @@ namespace moeplan {
 namespace {
 
 constexpr double kRounding = 1e-9;
+constexpr int kFirstLookNodes = 250;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Search {
@@ -288,40 +289,68 @@ class Search {
 
   // ---- Launch orders.
 
-  // Of the candidates of few pieces that another order could make the fastest, the most promising first.
+  struct Ordering {
+    Candidate* candidate = nullptr;
+    double floor_s = 0;   // Under all its orders.
+    bool looked = false;  // At an order of its drawing.
+  };
+
+  // Of the candidates of few pieces that another order could make the fastest. Half of the nodes are for a first look:
+  // candidates of one drawing have the same tasks, so what is found for one is tried on all. The others go to the most
+  // promising.
   void SearchOrders() {
-    std::vector<std::pair<double, Candidate*>> by_floor;
+    std::vector<Ordering> orderings;
     for (Tried& tried : tried_) {
       for (Candidate& candidate : tried.priced) {
-        const int pieces = PiecesOf(candidate.knobs);
-        if (pieces > kMostOrderedPieces) continue;
-        by_floor.emplace_back(TaskOrderFloorS(candidate.graph, candidate.prices.tasks), &candidate);
+        if (PiecesOf(candidate.knobs) > kMostOrderedPieces) continue;
+        orderings.push_back({&candidate, TaskOrderFloorS(candidate.graph, candidate.prices.tasks)});
       }
     }
-    std::ranges::stable_sort(by_floor, {}, [](const auto& one) { return one.first; });
-    for (const auto& [floor_s, candidate] : by_floor) {
-      if (floor_s >= fastest_s_ * (1 - kRounding)) break;
-      const std::optional<double> searched_floor_s = Stopped() ? std::nullopt : SearchOrderOf(*candidate);
-      time_floor_s_ = std::min(time_floor_s_, searched_floor_s.value_or(floor_s));
-      if (!searched_floor_s) break;
+    std::ranges::stable_sort(orderings, {}, [](const Ordering& one) { return one.candidate->time_s(); });
+    const int first_half = options_.budget_nodes / 2;
+    for (Ordering& one : orderings) {
+      if (one.looked || nodes_ >= first_half || !CanBeFastest(one)) continue;
+      one.looked = true;
+      const std::vector<TaskId> order = SearchOrderOf(one, std::min(kFirstLookNodes, first_half - nodes_));
+      if (!order.empty()) TryOnOthers(order, one, orderings);
+    }
+    std::ranges::stable_sort(orderings, {}, &Ordering::floor_s);
+    for (Ordering& one : orderings) {
+      if (nodes_ < options_.budget_nodes && CanBeFastest(one)) SearchOrderOf(one, options_.budget_nodes - nodes_);
+    }
+    for (const Ordering& one : orderings) time_floor_s_ = std::min(time_floor_s_, one.floor_s);
+  }
+
+  void TryOnOthers(const std::vector<TaskId>& order, const Ordering& found, std::vector<Ordering>& orderings) {
+    for (Ordering& other : orderings) {
+      if (other.looked || !DifferInCarriageAlone(other.candidate->knobs, found.candidate->knobs)) continue;
+      other.looked = true;
+      if (CanBeFastest(other)) TakeIfFaster(order, *other.candidate);
     }
   }
 
-  // The floor under all its orders; absent when the budget is spent.
-  std::optional<double> SearchOrderOf(Candidate& candidate) {
-    const int nodes = options_.budget_nodes - nodes_;
-    if (nodes <= 0) return std::nullopt;
-    const TaskOrderOutcome found =
-        SearchTaskOrder(candidate.graph, candidate.prices.tasks, candidate.played, index_, nodes);
+  bool CanBeFastest(const Ordering& one) { return one.floor_s < fastest_s_ * (1 - kRounding) && !Stopped(); }
+
+  // The order, where it is another than the candidate's.
+  std::vector<TaskId> SearchOrderOf(Ordering& one, int nodes) {
+    Candidate& candidate = *one.candidate;
+    TaskOrderOutcome found = SearchTaskOrder(candidate.graph, candidate.prices.tasks, candidate.played, index_, nodes);
     nodes_ += found.nodes;
-    if (!found.order.empty()) AddInterval(candidate);
-    if (!found.order.empty() && found.time_s < candidate.time_s() - IndistinctGainS(candidate)) {
-      TaskGraph graph = Relaunched(std::move(candidate.graph), found.order);
-      GraphPrices prices = PriceGraph(graph, index_);
-      candidate = MakeCandidate(candidate.knobs, std::move(graph), std::move(prices), candidate.memory_bytes);
-      fastest_s_ = std::min(fastest_s_, candidate.time_s());
-    }
-    return found.time_floor_s;
+    one.floor_s = std::max(one.floor_s, found.time_floor_s);
+    if (!found.order.empty()) TakeIfFaster(found.order, candidate);
+    return std::move(found.order);
+  }
+
+  // By more than measurements can tell.
+  void TakeIfFaster(const std::vector<TaskId>& order, Candidate& candidate) {
+    TaskGraph graph = Relaunched(candidate.graph, order);
+    GraphPrices prices = PriceGraph(graph, index_);
+    Candidate relaunched = MakeCandidate(candidate.knobs, std::move(graph), std::move(prices), candidate.memory_bytes);
+    if (relaunched.time_s() >= candidate.time_s()) return;
+    AddInterval(candidate);
+    if (relaunched.time_s() >= candidate.time_s() - IndistinctGainS(candidate)) return;
+    candidate = std::move(relaunched);
+    fastest_s_ = std::min(fastest_s_, candidate.time_s());
   }
 
   // ---- Unequal chunks.

@@ -1,19 +1,31 @@
 #include "planner/sweep/scalar_path.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "models/text.h"
+#include "planner/sweep/texts.h"
 #include "proto/enum_names.h"
 #include "proto/errors.h"
 #include "proto/json.h"
 
 namespace moeplan {
+
+std::vector<std::string> SplitAt(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 namespace {
 
 using google::protobuf::Descriptor;
@@ -72,32 +84,13 @@ void AddSaid(const Message& message, const std::string& path, std::vector<std::s
   }
 }
 
-std::vector<std::string> SplitAt(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(separator, begin), text.size());
-    parts.emplace_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
-template <typename Number>
-std::optional<Number> NumberOf(const std::string& text) {
-  Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-// `text` as a JSON string. Bytes that JSON or UTF-8 do not know become '?'.
-std::string Quoted(const std::string& text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c >= ' ' && c <= '~' ? c : '?';
-  }
-  return quoted + '"';
+// `text` as a JSON string; nothing where it is not UTF-8.
+std::optional<std::string> Quoted(const std::string& text) {
+  constexpr std::string_view kReplacement = "\uFFFD";
+  using Json = nlohmann::json;
+  std::string quoted = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const bool replaced = quoted.find(kReplacement) != std::string::npos && text.find(kReplacement) == std::string::npos;
+  return replaced ? std::nullopt : std::optional(std::move(quoted));
 }
 
 SweepValue ValueOf(const Message& message, const FieldDescriptor& field) {
@@ -148,8 +141,8 @@ StatusOr<std::vector<int>> NamedEntries(const std::string& path, const FieldDesc
   const auto& reflection = *profile.GetReflection();
   const int size = reflection.FieldSize(profile, &list);
   if (const auto number = NumberOf<int>(selector)) {
-    if (*number >= 0 && *number < size) return std::vector<int>{*number};
-    return error::Mismatch(path, StrCat(list.json_name(), "[", *number, "]"),
+    if (*number >= 0 && *number < size && selector == StrCat(*number)) return std::vector<int>{*number};
+    return error::Mismatch(path, StrCat(list.json_name(), "[", selector, "]"),
                            size == 0 ? "none, as the list is empty" : StrCat("an item from 0 to ", size - 1));
   }
   const FieldDescriptor* name = NameField(list);
@@ -181,6 +174,7 @@ class ScalarPath::Reader {
     }
     ScalarPath path;
     path.holder_ = holder_;
+    path.left_out_ = std::move(left_out_);
     for (Way& way : ways_) path.ways_.push_back(std::move(way.steps));
     return path;
   }
@@ -197,6 +191,7 @@ class ScalarPath::Reader {
     if (type_ == nullptr) {
       return error::Mismatch(path_, StrCat("something below ", at_, ", which is a single value"), at_);
     }
+    if (name.empty()) return error::Mismatch(path_, "an empty name", "names between single dots");
     const FieldDescriptor* field = FieldNamed(field_name, *type_);
     if (field == nullptr) return error::UnknownField(at_, field_name, *type_);
     holder_ = at_;
@@ -208,9 +203,11 @@ class ScalarPath::Reader {
 
   Status EnterField(const FieldDescriptor& field, const std::string& name) {
     if (name != field.json_name()) return error::Mismatch(path_, name, StrCat(field.json_name(), ", which is no list"));
-    const std::vector<Way> before = ways_;
-    std::erase_if(ways_, [&](const Way& way) { return way.in_item && !Says(*way.at, field); });
-    if (ways_.empty()) return NobodySays(before, field);
+    std::vector<Way> said, left;
+    for (Way& way : ways_) (way.in_item && !Says(*way.at, field) ? left : said).push_back(std::move(way));
+    if (said.empty()) return NobodySays(left.front(), field);
+    ways_ = std::move(said);
+    for (const Way& way : left) Leave(way);
     for (Way& way : ways_) {
       way.steps.push_back({&field});
       if (!IsMessage(field) || way.at == nullptr) continue;
@@ -229,11 +226,17 @@ class ScalarPath::Reader {
     return choice == nullptr || !reflection.HasOneof(holder, choice) || reflection.HasField(holder, &field);
   }
 
-  Status NobodySays(const std::vector<Way>& ways, const FieldDescriptor& field) const {
+  Status NobodySays(const Way& way, const FieldDescriptor& field) const {
     std::vector<std::string> said;
-    AddSaid(*ways.front().at, "", said);
-    return error::Mismatch(path_, StrCat("an entry that does not plan by ", field.json_name()),
+    AddSaid(*way.at, "", said);
+    const char* lacks = Prices(*way.at, field) ? "an entry without " : "an entry that does not plan by ";
+    return error::Mismatch(path_, StrCat(lacks, field.json_name()),
                            StrCat("after ", holder_, " one of ", CommaList(said)));
+  }
+
+  void Leave(const Way& way) {
+    const std::string entry = ItemPath(way.steps.front().field->json_name(), way.steps.front().item);
+    if (left_out_.empty() || left_out_.back() != entry) left_out_.push_back(entry);
   }
 
   Status EnterItems(const FieldDescriptor& field, const std::string& name) {
@@ -244,7 +247,7 @@ class ScalarPath::Reader {
                              NameField(field) == nullptr ? item : StrCat(item, " or ", field.json_name(), "[NAME]"));
     }
     const std::string selector = name.substr(open + 1, name.size() - open - 2);
-    std::vector<Way> inside;
+    std::vector<Way> inside, left;
     Status refused = OkStatus();
     for (const Way& way : ways_) {
       if (way.at == nullptr) {
@@ -252,8 +255,11 @@ class ScalarPath::Reader {
         continue;
       }
       StatusOr<std::vector<int>> items = NamedEntries(path_, field, selector, *way.at);
-      if (!items.ok()) refused = items.status();
-      if (!items.ok()) continue;
+      if (!items.ok()) {
+        refused = items.status();
+        left.push_back(way);
+        continue;
+      }
       for (const int item : *items) {
         Way& entered = inside.emplace_back(way);
         entered.steps.push_back({&field, item});
@@ -262,6 +268,7 @@ class ScalarPath::Reader {
       }
     }
     if (inside.empty()) return refused;
+    for (const Way& way : left) Leave(way);
     ways_ = std::move(inside);
     return OkStatus();
   }
@@ -270,6 +277,7 @@ class ScalarPath::Reader {
   const Descriptor* type_;  // Null at a scalar.
   std::string at_, holder_;
   std::vector<Way> ways_;
+  std::vector<std::string> left_out_;
 };
 
 StatusOr<ScalarPath> ScalarPath::Parse(const std::string& path, const Message& root) {
@@ -281,16 +289,27 @@ StatusOr<SweepValue> ScalarPath::ParseValue(const std::string& text) const {
   const std::optional<double> number = NumberOf<double>(text);
   const bool is_text =
       field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM || field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
-  std::string json = !is_text && number && std::isfinite(*number)      ? StrCat(*number)
-                     : !is_text && (text == "true" || text == "false") ? text
-                                                                       : Quoted(text);
+  const std::optional<std::string> quoted = Quoted(text);
+  if (!quoted) return error::Mismatch(FieldPath(holder_, field.json_name()), "bytes that are no UTF-8", "text");
+  const bool is_literal = !is_text && ((number && std::isfinite(*number)) || text == "true" || text == "false");
+  std::string json = !is_literal ? *quoted : number ? StrCat(*number) : text;
   if (field.is_repeated()) json = StrCat("[", json, "]");
   const std::unique_ptr<Message> holder(
       MessageFactory::generated_factory()->GetPrototype(field.containing_type())->New());
   const Status status = ParseJson(StrCat("{\"", field.json_name(), "\": ", json, "}"), "", *holder);
   if (status.ok()) return ValueOf(*holder, field);
-  const std::string_view message = status.message();  // Begins with the empty name of a file.
-  return InvalidInput(FieldPath(holder_, message.substr(message.find_first_not_of(": "))));
+  std::string message(status.message());
+  message.erase(0, message.find_first_not_of(": "));  // The empty name of a file.
+  const std::string first = ItemPath(field.json_name(), 0);
+  if (field.is_repeated() && message.starts_with(first)) {
+    message.replace(0, first.size(), ItemPath(field.json_name(), ways_.front().back().item));
+  }
+  return InvalidInput(FieldPath(holder_, message));
+}
+
+bool ScalarPath::Meets(const ScalarPath& other) const {
+  return std::ranges::any_of(ways_,
+                             [&](const auto& way) { return std::ranges::find(other.ways_, way) != other.ways_.end(); });
 }
 
 void ScalarPath::Set(Message& root, const SweepValue& value) const {

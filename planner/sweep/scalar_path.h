@@ -2,8 +2,9 @@
 // "collectives[3].alphaBeta.betaSPerByte".
 //
 // An item of a list is named by its number, from 0. Of the cost models of a profile, "[NAME]" is every entry of that
-// operation that has the rest of the way: "collectives[ALL_TO_ALL].logLog.points[0].timeS". What an item of a list does
-// not say cannot be set, nor an alphaBeta beside a curve, which does not price.
+// operation that has the rest of the way: "collectives[ALL_TO_ALL].logLog.points[0].timeS". In an item of a list no
+// object can be set that it does not have, nor the other choice of two, nor an alphaBeta beside a curve, which does not
+// price.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -30,6 +31,12 @@ class ScalarPath {
   // As in a file that says this field alone, so that it is refused in the same words.
   StatusOr<SweepValue> ParseValue(const std::string& text) const;
 
+  // Whether both set a field of the same message type, which is their root's.
+  bool Meets(const ScalarPath& other) const;
+
+  // Entries of the name that do not have the rest of the way, such as "collectives[4]".
+  const std::vector<std::string>& left_out() const { return left_out_; }
+
   // `value` is of ParseValue; `root` is like that of Parse.
   void Set(google::protobuf::Message& root, const SweepValue& value) const;
 
@@ -39,10 +46,13 @@ class ScalarPath {
   struct Step {
     const google::protobuf::FieldDescriptor* field;
     int item = 0;  // Of a list.
+
+    friend bool operator==(const Step&, const Step&) = default;
   };
 
   std::string holder_;                   // The path without its last field.
   std::vector<std::vector<Step>> ways_;  // At least one; all end at the same field.
+  std::vector<std::string> left_out_;
 };
 
 // Which entries of `collectives` or `kernels`, a list of `profile`, "[NAME]" or "[NUMBER]" stands for. kInvalidInput,

@@ -123,6 +123,11 @@ StatusOr<Sweep> Sweep::Make(v1::Workload workload, Profile profile, const std::v
     if (!paths.insert(axis.path()).second) {
       return InvalidInput(StrCat("--sweep: found ", axis.path(), " twice, expected each path once"));
     }
+    for (const SweepAxis& before : sweep.axes_) {
+      if (!axis.Meets(before)) continue;
+      return InvalidInput(
+          StrCat("--sweep: found ", before.path(), " and ", axis.path(), ", which set the same field, expected one"));
+    }
     sweep.rows_ *= static_cast<int64_t>(axis.values().size());
     if (sweep.rows_ > kMaxRows) {
       return InvalidInput(StrCat("--sweep: found at least ", sweep.rows_, " combinations, expected at most ", kMaxRows,
@@ -137,6 +142,14 @@ std::vector<std::string> Sweep::paths() const {
   std::vector<std::string> paths;
   for (const SweepAxis& axis : axes_) paths.push_back(axis.path());
   return paths;
+}
+
+std::vector<std::string> Sweep::notes() const {
+  std::vector<std::string> notes;
+  for (const SweepAxis& axis : axes_) {
+    if (std::string note = axis.Note(); !note.empty()) notes.push_back(std::move(note));
+  }
+  return notes;
 }
 
 std::vector<size_t> Sweep::PointAt(int64_t row) const {

@@ -39,6 +39,8 @@ class Sweep {
   int64_t rows() const { return rows_; }
   bool extrapolates() const { return extrapolate_; }
   std::vector<std::string> paths() const;
+  // On entries that an axis names but cannot set, a sentence an axis.
+  std::vector<std::string> notes() const;
 
   // Plans every point on `threads` threads, at least 1, and gives the rows in order to `emit`, on the calling thread,
   // as soon as they and all before them are there. A point whose workload is wrong or does not fit is a row without

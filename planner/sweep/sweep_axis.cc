@@ -1,12 +1,12 @@
 #include "planner/sweep/sweep_axis.h"
 
 #include <algorithm>
-#include <charconv>
 #include <initializer_list>
 #include <string_view>
 
 #include "models/text.h"
 #include "planner/sweep/cost_scaling.h"
+#include "planner/sweep/texts.h"
 #include "proto/errors.h"
 
 namespace moeplan {
@@ -30,16 +30,15 @@ StatusOr<SweepAxis> SweepAxis::Parse(const std::string& text, const v1::Workload
   SweepAxis axis;
   axis.path_ = text.substr(0, equals);
   RETURN_IF_ERROR(axis.ParsePath(workload, profile).Within("--sweep"));
-  for (size_t begin = equals + 1; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    StatusOr<SweepValue> value = axis.ParseValue(text.substr(begin, end - begin));
+  const std::vector<std::string> values = SplitAt(std::string_view(text).substr(equals + 1), ',');
+  if (values.size() > kMaxValues) {
+    return InvalidInput(
+        StrCat("--sweep: ", axis.path_, ": found ", values.size(), " values, expected at most ", kMaxValues));
+  }
+  for (const std::string& one : values) {
+    StatusOr<SweepValue> value = axis.ParseValue(one);
     if (!value.ok()) return value.status().Within("--sweep");
-    if (axis.values_.size() == kMaxValues) {
-      return InvalidInput(
-          StrCat("--sweep: ", axis.path_, ": found more than ", kMaxValues, " values, expected at most as many"));
-    }
     axis.values_.push_back(*std::move(value));
-    begin = end + 1;
   }
   return axis;
 }
@@ -62,29 +61,43 @@ Status SweepAxis::ParsePath(const v1::Workload& workload, const v1::Profile& pro
   const bool of_profile = IsOneOf(first_name, {"cluster", "collectives", "kernels"});
   if (of_profile) target_ = first_name == "cluster" ? Target::kCluster : Target::kCostModel;
   StatusOr<ScalarPath> where = of_profile ? ScalarPath::Parse(path_, profile) : ScalarPath::Parse(path_, workload);
-  if (!where.ok()) {
-    const bool known = of_profile || workload.GetDescriptor()->FindFieldByCamelcaseName(first_name) != nullptr;
-    const std::string_view more = !known                        ? ", or cluster, collectives[NAME], kernels[NAME], "
-                                  : target_ == Target::kCluster ? ", or "
-                                                                : "";
-    if (target_ == Target::kCostModel) {
-      return InvalidInput(StrCat(where.status().message(), ", or ", first_name, "[NAME].timeScale"));
-    }
-    return more.empty() ? where.status() : InvalidInput(StrCat(where.status().message(), more, kNicScale));
-  }
+  if (!where.ok()) return InvalidInput(StrCat(where.status().message(), OtherWays()));
   where_.push_back(*std::move(where));
   return OkStatus();
+}
+
+// What there is beside the fields of files, where an unknown one was named.
+std::string SweepAxis::OtherWays() const {
+  const auto knows = [](const google::protobuf::Descriptor& type, std::string_view name) {
+    return type.FindFieldByCamelcaseName(std::string(name.substr(0, name.find_first_of("[.")))) != nullptr;
+  };
+  const size_t dot = path_.find('.');
+  const std::string second = dot == std::string::npos ? "" : path_.substr(dot + 1);
+  switch (target_) {
+    case Target::kWorkload:
+      if (knows(*v1::Workload::descriptor(), path_)) return "";
+      return StrCat(", or cluster, collectives[NAME], kernels[NAME], ", kNicScale);
+    case Target::kCluster: return knows(*v1::Cluster::descriptor(), second) ? "" : StrCat(", or ", kNicScale);
+    default: break;
+  }
+  const bool known = knows(*v1::CollectiveModel::descriptor(), second) || knows(*v1::KernelModel::descriptor(), second);
+  return known ? "" : StrCat(", or ", path_.substr(0, path_.find_first_of("[.")), "[NAME].timeScale");
 }
 
 StatusOr<SweepValue> SweepAxis::ParseValue(const std::string& text) const {
   if (text.empty()) return error::Mismatch(path_, "an empty value", "values between single commas");
   if (!scales()) return where_.front().ParseValue(text);
   constexpr double kMost = 1e9;
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_number = error == std::errc() && end == text.data() + text.size();
-  if (is_number && number >= 1 / kMost && number <= kMost) return SweepValue(number);
+  const auto number = NumberOf<double>(text);
+  if (number && *number >= 1 / kMost && *number <= kMost) return SweepValue(*number);
   return error::Mismatch(path_, text, "a number from 1e-9 to 1e9");
+}
+
+std::string SweepAxis::Note() const {
+  if (where_.empty() || where_.front().left_out().empty()) return "";
+  const std::vector<std::string>& left = where_.front().left_out();
+  return StrCat(path_, ": ", CommaList(left),
+                left.size() == 1 ? " does not plan by it and stays" : " do not plan by it and stay");
 }
 
 void SweepAxis::Scale(size_t index, Profile& profile) const {

@@ -33,6 +33,13 @@ class SweepAxis {
   const std::string& path() const { return path_; }
   const std::vector<SweepValue>& values() const { return values_; }
 
+  // Whether both set the same field.
+  bool Meets(const SweepAxis& other) const {
+    return target_ == other.target_ && !scales() && where_.front().Meets(other.where_.front());
+  }
+  // "collectives[ALL_TO_ALL].logLog...: collectives[4] has no such field and stays"; mostly empty.
+  std::string Note() const;
+
   // Sets the value at `index` where the axis points, which is no scale.
   void Set(size_t index, v1::Workload& workload) const { where_.front().Set(workload, values_[index]); }
   void Set(size_t index, v1::Profile& profile) const { where_.front().Set(profile, values_[index]); }
@@ -41,6 +48,7 @@ class SweepAxis {
 
  private:
   Status ParsePath(const v1::Workload& workload, const v1::Profile& profile);
+  std::string OtherWays() const;
   StatusOr<SweepValue> ParseValue(const std::string& text) const;
 
   std::string path_;

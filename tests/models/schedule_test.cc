@@ -455,5 +455,27 @@ TEST(CarryTest, TurnsTheGraphOfOneCarriageIntoThatOfAnother) {
   EXPECT_GT(apart, 1000);
 }
 
+TEST(CarryTest, RowsGoByTheAlgorithmAndCountsDirectly) {
+  const Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
+  const TaskGraph graph = Build({.family = Family::kParmS1, .all_to_all = AllToAllAlgorithm::kHier2d}, workload);
+  const auto algorithm_of = [&](const char* task) { return std::get<CollectiveOp>(Find(graph, task)->op).algorithm; };
+  EXPECT_EQ(algorithm_of("dispatch_a2a"), AllToAllAlgorithm::kHier2d);
+  EXPECT_EQ(algorithm_of("combine_a2a"), AllToAllAlgorithm::kHier2d);
+  EXPECT_EQ(algorithm_of("counts_a2a"), AllToAllAlgorithm::kDirect);
+}
+
+TEST(CarryTest, AnotherCodecSendsOtherBytes) {
+  Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
+  workload.allow_lossy = true;
+  TaskGraph graph =
+      Build({.family = Family::kParmS2, .dispatch_codec = Codec::kFp8, .combine_codec = Codec::kZfp}, workload);
+  const double rows = 2 * 4 * 16;  // Of 8 elements: a scale and 8 bytes in FP8 and INT8, 4 bytes a block of 4 in ZFP.
+  EXPECT_EQ(SizeOf(graph, "dispatch_a2a"), rows * 12);
+  EXPECT_EQ(SizeOf(graph, "combine_a2a"), rows * 8);
+  Carry({.family = Family::kParmS2, .dispatch_codec = Codec::kZfp, .combine_codec = Codec::kInt8}, graph);
+  EXPECT_EQ(SizeOf(graph, "dispatch_a2a"), rows * 8);
+  EXPECT_EQ(SizeOf(graph, "combine_a2a"), rows * 12);
+}
+
 }  // namespace
 }  // namespace moeplan

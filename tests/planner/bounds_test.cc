@@ -46,7 +46,7 @@ Workload AnyWorkload(std::mt19937_64& engine) {
   workload.max_chunks = 4;
   workload.max_partition_degree = 4;
   workload.allow_lossy = true;
-  workload.phase = AnyOf(engine, {0, 1}) == 0 ? Phase::kForward : Phase::kTraining;
+  workload.phase = static_cast<Phase>(AnyOf(engine, {0, 1, 2}));
   return Resolved(workload, kTwoByTwo);
 }
 

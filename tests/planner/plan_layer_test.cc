@@ -427,7 +427,8 @@ TEST(PlanLayerTest, FewerCtasWinWhereExpertsGainMoreThanCollectivesLose) {
   EXPECT_EQ(best.knobs.partition_degree, 2);
   EXPECT_NEAR(best.predicted_time_s, 8.8, 1e-9);
   EXPECT_THAT(answer.explanation, HasSubstr("PARM_S1 with 8 CTAs in 2 partitions is predicted to take"));
-  EXPECT_THAT(answer.explanation, HasSubstr("is faster than that once ALL_TO_ALL groupSize 2 ranksPerNode 1 ctas 8 takes"));
+  EXPECT_THAT(answer.explanation,
+              HasSubstr("is faster than that once ALL_TO_ALL groupSize 2 ranksPerNode 1 ctas 8 takes"));
 }
 
 TEST(PlanLayerTest, FewerCtasLoseWhereCollectivesLoseMoreThanExpertsGain) {

@@ -181,7 +181,12 @@ TEST(SweepRandomTest, EveryPointIsWhatASingleCallSays) {
       size_t rest = row;
       for (size_t i = changes.size(); i-- > 0; rest /= changes[i].values.size())
         point[i] = rest % changes[i].values.size();
-      for (size_t i = 0; i < changes.size(); ++i) changes[i].make(point[i], workload, profile);
+      for (const bool scales : {false, true}) {  // Scales multiply what fields are set to.
+        for (size_t i = 0; i < changes.size(); ++i) {
+          if (std::string_view(changes[i].path).ends_with("cale") == scales)
+            changes[i].make(point[i], workload, profile);
+        }
+      }
       const StatusOr<PlanAnswer> single = PlanLayer(workload, profile);
       SCOPED_TRACE(StrCat(Text(rows[row]), "of ", axes.front()));
       if (single.ok() && !single->candidates.empty()) {
@@ -290,7 +295,7 @@ TEST(SweepTest, WhatCannotBeSweptIsRefusedWithWhatCan) {
   expect_refused({"collectives[ALL_TO_ALL].alphaBeta=2"}, HasSubstr("an object"));
   expect_refused({"collectives[ALL_TO_ALL].alphaBeta.betaSPerFlop=2"}, HasSubstr("betaSPerByte"));
   expect_refused({"collectives[4].efficiency.peakBytesPerS=2"},
-                 AllOf(HasSubstr("does not plan by efficiency"), HasSubstr("alphaBeta.betaSPerByte")));
+                 AllOf(HasSubstr("an entry without efficiency"), HasSubstr("alphaBeta.betaSPerByte")));
   expect_refused({"collectives[ALL_REDUCE].alphaBeta.alphaS=2"},  // Stands beside a curve.
                  AllOf(HasSubstr("does not plan by alphaBeta"), HasSubstr("logLog.points[0].timeS")));
   expect_refused({"collectives[0].efficiency.points[4].bytes=2"}, HasSubstr("expected an item from 0 to 3"));
@@ -300,6 +305,14 @@ TEST(SweepTest, WhatCannotBeSweptIsRefusedWithWhatCan) {
   expect_refused({"routing.tokensPerExpert[0]=2"}, HasSubstr("routing"));  // The workload has no histogram.
   expect_refused({"collectives[ALL_TO_ALL].alphaBeta.alphaS=slow"},
                  HasSubstr("alphaBeta.alphaS: found the string \"slow\", expected a number"));
+  expect_refused({"collectives[01].timeScale=2"}, HasSubstr("found collectives[01], expected an item from 0 to"));
+  expect_refused({".layer=1"}, HasSubstr("--sweep: .layer: found an empty name"));
+  expect_refused({"collectives[0].fit.points=3"}, HasSubstr("found an entry without fit"));
+  expect_refused({"layer.gate=größe"}, HasSubstr("größe"));
+  expect_refused({"layer.gate=\xff"}, HasSubstr("layer.gate: found bytes that are no UTF-8"));
+  expect_refused(
+      {"kernels[1].alphaBeta.alphaS=1", "kernels[EXPERT_GEMM].alphaBeta.alphaS=2"},
+      HasSubstr("found kernels[1].alphaBeta.alphaS and kernels[EXPERT_GEMM].alphaBeta.alphaS, which set the same"));
   expect_refused({"layer.batch=1", "maxChunks=1", "layer.batch=2"}, HasSubstr("found layer.batch twice"));
 }
 
@@ -315,10 +328,39 @@ TEST(SweepTest, ACostModelThatCannotBeIsARowWithTheReason) {
 }
 
 TEST(SweepTest, ANameIsEveryEntryThatHasTheRestOfThePath) {
-  const auto of_all = SweepOf({"collectives[ALL_GATHER].efficiency.peakBytesPerS=1e9"});
-  const auto of_one = SweepOf({"collectives[1].efficiency.peakBytesPerS=1e9"});
-  ASSERT_TRUE(of_all.ok() && of_one.ok());
-  EXPECT_EQ(RowsOf(*of_all)[0].best, RowsOf(*of_one)[0].best);
+  Profile profile = ExampleProfile();
+  CollectiveModel slower = profile.collectives[0];  // Never asked for, and so without effect of its own.
+  slower.key.contention = Contention::kWithCopy;
+  profile.collectives.push_back(slower);
+  const auto swept = [&](const std::vector<std::string>& axes) {
+    const auto sweep = Sweep::Make(ToProto(ExampleWorkload()), profile, axes);
+    EXPECT_TRUE(sweep.ok()) << sweep.status().message();
+    return *sweep;
+  };
+  const std::string last = StrCat("collectives[", profile.collectives.size() - 1, "]");
+  const Sweep of_all = swept({"collectives[ALL_TO_ALL].efficiency.peakBytesPerS=1e9"});
+  const Sweep one_by_one =
+      swept({"collectives[0].efficiency.peakBytesPerS=1e9", StrCat(last, ".efficiency.peakBytesPerS=1e9")});
+  EXPECT_EQ(RowsOf(of_all)[0].best, RowsOf(one_by_one)[0].best);
+  EXPECT_THAT(of_all.notes(),
+              ElementsAre("collectives[ALL_TO_ALL].efficiency.peakBytesPerS: collectives[4] does not plan "
+                          "by it and stays"));
+  EXPECT_THAT(one_by_one.notes(), ::testing::IsEmpty());
+}
+
+TEST(SweepTest, AnItemOfAListIsNamedByItsNumber) {
+  v1::Workload workload = ToProto(ExampleWorkload());
+  workload.mutable_layer()->set_top_k(1);  // Of two experts: with both, loads are even.
+  workload.mutable_layer()->set_capacity_factor(2);
+  workload.mutable_routing()->mutable_tokens_per_expert()->Resize(workload.layer().experts(), 1);
+  const auto sweep = [&](const char* axis) { return Sweep::Make(workload, ExampleProfile(), {axis}); };
+  EXPECT_THAT(sweep("routing.tokensPerExpert[1]=few").status().message(),
+              HasSubstr("routing.tokensPerExpert[1]: found the string \"few\""));
+  const auto skewed = sweep("routing.tokensPerExpert[1]=1,30");
+  ASSERT_TRUE(skewed.ok()) << skewed.status().message();
+  const std::vector<SweepRow> rows = RowsOf(*skewed);
+  ASSERT_TRUE(rows[0].best && rows[1].best);
+  EXPECT_NE(rows[0].best->predicted_time_s, rows[1].best->predicted_time_s);
 }
 
 TEST(SweepTest, AMillionRowsIsTheLimit) {
