@@ -247,7 +247,7 @@ void AddPlan(CLI::App& app, Invocation& invocation) {
   command->add_flag("--extrapolate", options->candidates.extrapolate, kExtrapolateHelp);
   command->add_option("--budget-nodes", options->candidates.budget_nodes,
                       "How many states of launch orders may be searched; more take longer, and may find faster plans "
-                      "or prove the best (default: 20000)");
+                      "or prove the best (default: 10000)");
   command->add_flag("--json", options->json, "Print the whole answer as JSON");
 }
 

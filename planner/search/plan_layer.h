@@ -23,7 +23,7 @@ class LinkModel;
 
 // Beyond, a pipeline's own order is close to the best and the number of orders is not.
 inline constexpr int kMostOrderedPieces = 8;
-inline constexpr int kDefaultBudgetNodes = 20000;
+inline constexpr int kDefaultBudgetNodes = 10000;
 
 struct PlanOptions {
   int top = 0;                             // How many candidates to return; 0: all that are listed.
