@@ -1,4 +1,4 @@
-#include "tests/gpu/machine_on_cpu/card_on_cpu.h"
+#include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <atomic>

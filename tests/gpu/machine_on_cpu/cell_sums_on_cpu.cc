@@ -1,8 +1,8 @@
 // The one kernel that the machine itself launches, as plain loops on a stream.
+#include <cuda_runtime_api.h>
 #include "executor/cuda/cell_kernels.h"
 #include "executor/cuda/errors.h"
 #include "executor/host/parts.h"
-#include "tests/gpu/machine_on_cpu/card_on_cpu.h"
 
 namespace moeplan::cuda {
 

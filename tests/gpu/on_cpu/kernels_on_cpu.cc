@@ -1,12 +1,14 @@
+#include "tests/gpu/on_cpu/kernels_on_cpu.h"
+
 #include <setjmp.h>
 #include <ucontext.h>
 
 #include <array>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "models/check.h"
-#include "tests/gpu/on_cpu/cuda_runtime_api.h"
 
 namespace moeplan::on_cpu {
 namespace {
@@ -24,7 +26,8 @@ struct Place {
   bool begun = false;  // Whether `jump` may be used.
 };
 
-void Switch(Place& from, Place& to) {
+// Not inlined: what is in registers where it returns a second time would be lost.
+[[gnu::noinline]] void Switch(Place& from, Place& to) {
 #ifdef MOEPLAN_SANITIZED
   MOEPLAN_CHECK(swapcontext(&from.context, &to.context) == 0);
 #else
@@ -35,40 +38,42 @@ void Switch(Place& from, Place& to) {
 #endif
 }
 
-struct Thread {
+// A stack that runs threads one after the other until one of them waits; then the others need another one.
+struct Fiber {
   Place place;
   std::unique_ptr<std::byte[]> stack = std::make_unique<std::byte[]>(kStackBytes);
+};
+
+struct Thread {
+  Fiber* fiber = nullptr;  // While it waits.
   State state = State::kEnded;
   uint64_t given = 0;
 };
 
-// The threads of one block at a time, each with a stack of its own, all on the thread of the host.
+// The threads of one block at a time, all on the thread of the host that runs the kernel.
 class Block {
  public:
   void Run(int threads, const std::function<void()>& kernel) {
-    while (static_cast<int>(threads_.size()) < threads) threads_.push_back(std::make_unique<Thread>());
     kernel_ = &kernel;
-    count_ = threads;
+    next_ = 0;
+    threads_.assign(threads, {});
     given_.assign((threads + kWarp - 1) / kWarp, {});
-    for (int i = 0; i < count_; ++i) Begin(*threads_[i]);
+    while (next_ < count()) Resume(*TakeFiber());
     while (RunReady()) Release();
   }
 
-  std::byte* Shared(size_t bytes) {
-    shared_.assign(bytes / sizeof(uint64_t) + 2, 0xdeadbeefdeadbeef);
-    return shared_memory();
-  }
+  void Shared(size_t bytes) { shared_.assign(bytes / sizeof(uint64_t) + 2, 0xdeadbeefdeadbeef); }
   std::byte* shared_memory() { return reinterpret_cast<std::byte*>(shared_.data()); }
 
   void Wait(State state) {
-    Thread& thread = *threads_[current_];
-    const uint3 index = threadIdx;
-    thread.state = state;
-    Switch(thread.place, scheduler_);
-    threadIdx = index;
+    const int thread = current_;
+    threads_[thread].fiber = running_;
+    threads_[thread].state = state;
+    Switch(running_->place, scheduler_);
+    SetCurrent(thread);
   }
   const uint64_t* WaitForWarp(uint64_t value) {
-    threads_[current_]->given = value;
+    threads_[current_].given = value;
     const int warp = current_ / kWarp;
     Wait(State::kAtWarp);
     return given_[warp].data();
@@ -80,32 +85,56 @@ class Block {
   }
 
  private:
-  void Begin(Thread& thread) {
-    ucontext_t& context = thread.place.context;
+  int count() const { return static_cast<int>(threads_.size()); }
+
+  void SetCurrent(int thread) {
+    current_ = thread;
+    threadIdx = {.x = static_cast<unsigned>(thread)};
+  }
+
+  Fiber* TakeFiber() {
+    if (idle_.empty()) return MakeFiber();
+    Fiber* const fiber = idle_.back();
+    idle_.pop_back();
+    return fiber;
+  }
+  // getcontext, too, may return twice.
+  [[gnu::noinline]] Fiber* MakeFiber() {
+    Fiber& made = *fibers_.emplace_back(std::make_unique<Fiber>());
+    ucontext_t& context = made.place.context;
     MOEPLAN_CHECK(getcontext(&context) == 0);
-    context.uc_stack.ss_sp = thread.stack.get();
+    context.uc_stack.ss_sp = made.stack.get();
     context.uc_stack.ss_size = kStackBytes;
     makecontext(&context, &Block::Main, 0);
-    thread.place.begun = false;
-    thread.state = State::kReady;
+    return &made;
   }
+  void Resume(Fiber& fiber) {
+    running_ = &fiber;
+    Switch(scheduler_, fiber.place);
+  }
+
   static void Main() {
     Block& block = Own();
-    (*block.kernel_)();
-    Thread& thread = *block.threads_[block.current_];
-    thread.state = State::kEnded;
-    Switch(thread.place, block.scheduler_);
+    while (true) {
+      block.RunThreads();
+      Fiber& own = *block.running_;
+      block.idle_.push_back(&own);
+      Switch(own.place, block.scheduler_);
+    }
+  }
+  void RunThreads() {
+    while (next_ < count()) {
+      SetCurrent(next_++);
+      (*kernel_)();
+      threads_[current_].state = State::kEnded;
+    }
   }
 
   // Whether any thread has not ended.
   bool RunReady() {
     bool lives = false;
-    for (current_ = 0; current_ < count_; ++current_) {
-      Thread& thread = *threads_[current_];
-      if (thread.state == State::kReady) {
-        threadIdx.x = static_cast<unsigned>(current_);
-        Switch(scheduler_, thread.place);
-      }
+    for (Thread& thread : threads_) {
+      if (thread.state == State::kReady) Resume(*thread.fiber);
       lives |= thread.state != State::kEnded;
     }
     return lives;
@@ -113,37 +142,40 @@ class Block {
 
   void Release() {
     bool released = false;
-    for (int first = 0; first < count_; first += kWarp) released |= ReleaseWarp(first);
+    for (int first = 0; first < count(); first += kWarp) released |= ReleaseWarp(first);
     if (released) return;
-    for (int i = 0; i < count_; ++i) {
-      if (threads_[i]->state == State::kAtBlock) threads_[i]->state = State::kReady, released = true;
+    for (Thread& thread : threads_) {
+      if (thread.state == State::kAtBlock) thread.state = State::kReady, released = true;
     }
     MOEPLAN_CHECK(released);
   }
 
   // When all of its threads that live have come.
   bool ReleaseWarp(int first) {
-    const int end = std::min(first + kWarp, count_);
+    const int end = std::min(first + kWarp, count());
     bool waits = false;
     for (int i = first; i < end; ++i) {
-      waits |= threads_[i]->state == State::kAtWarp;
-      if (threads_[i]->state == State::kAtBlock) return false;
+      waits |= threads_[i].state == State::kAtWarp;
+      if (threads_[i].state == State::kAtBlock) return false;
     }
     if (!waits) return false;
     for (int i = first; i < end; ++i) {
-      const bool gives = threads_[i]->state == State::kAtWarp;
-      given_[first / kWarp][i - first] = gives ? threads_[i]->given : 0;
-      if (gives) threads_[i]->state = State::kReady;
+      const bool gives = threads_[i].state == State::kAtWarp;
+      given_[first / kWarp][i - first] = gives ? threads_[i].given : 0;
+      if (gives) threads_[i].state = State::kReady;
     }
     return true;
   }
 
-  std::vector<std::unique_ptr<Thread>> threads_;
+  std::vector<Thread> threads_;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Fiber*> idle_;
   std::vector<std::array<uint64_t, kWarp>> given_;
   std::vector<uint64_t> shared_;
   Place scheduler_;
   const std::function<void()>* kernel_ = nullptr;
-  int count_ = 0, current_ = 0;
+  Fiber* running_ = nullptr;
+  int current_ = 0, next_ = 0;
 };
 
 }  // namespace
@@ -153,6 +185,8 @@ void Run(dim3 blocks, int threads, size_t shared_bytes, const std::function<void
   constexpr size_t kSharedBytes = 48 * 1024;
   MOEPLAN_CHECK(blocks.x > 0 && blocks.y > 0 && blocks.y <= kMaxGridY && blocks.z > 0 && blocks.z <= kMaxGridY);
   MOEPLAN_CHECK(threads > 0 && threads <= 1024 && shared_bytes <= kSharedBytes);
+  static std::mutex one_at_a_time;  // Streams may be threads of the host.
+  const std::lock_guard lock(one_at_a_time);
   gridDim = blocks;
   blockDim = dim3(static_cast<unsigned>(threads));
   for (blockIdx.z = 0; blockIdx.z < blocks.z; ++blockIdx.z) {
