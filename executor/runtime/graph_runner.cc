@@ -6,7 +6,6 @@
 #include <numeric>
 #include <optional>
 
-#include "executor/codec/codec.h"
 #include "executor/errors.h"
 #include "executor/host/elements.h"
 #include "models/check.h"
@@ -559,7 +558,7 @@ StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& gra
     return error::CannotLimitCtas(graph.communication_ctas);
   }
   for (const Task& task : graph.tasks) {
-    if (const auto* encode = std::get_if<EncodeOp>(&task.op)) RETURN_IF_ERROR(CheckCodec(encode->codec));
+    if (const auto* encode = std::get_if<EncodeOp>(&task.op)) RETURN_IF_ERROR(context.kernels.CheckCodec(encode->codec));
   }
   auto runner = std::make_unique<Runner>(graph, context);
   RETURN_IF_ERROR(runner->Allocate());

@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "executor/cuda/cuda_rank.h"
-#include "executor/host/host_kernels.h"
 #include "tests/executor/job_runner.h"
 
 namespace moeplan::testing {
@@ -51,11 +50,10 @@ class CudaRunner final : public JobRunner {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
-        const auto made = cuda::MakeCudaRank(
-            {.memory = cuda::MemoryKind::kManaged}, [&](cuda::CudaDevice& device) { return connect(rank, device); },
-            MakeHostKernels);
+        const auto made = cuda::MakeCudaRank({.memory = cuda::MemoryKind::kManaged},
+                                             [&](cuda::CudaDevice& device) { return connect(rank, device); });
         if (!made.ok()) throw std::runtime_error(made.status().message());
-        RunRounds({rank, (*made)->device(), (*made)->world()}, program);
+        RunRounds({rank, (*made)->device(), (*made)->world(), (*made)->runtime().make_kernels()}, program);
       });
     }
     for (std::thread& thread : threads) thread.join();

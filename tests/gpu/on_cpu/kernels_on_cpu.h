@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #define __global__
 #define __device__
@@ -67,6 +68,7 @@ inline unsigned __match_any_sync(unsigned, int value) {
   for (int lane = 0; lane < 32; ++lane) same |= (all[lane] == own ? 1U : 0U) << lane;
   return same;
 }
+inline int32_t atomicAdd(int32_t* sum, int32_t value) { return std::exchange(*sum, *sum + value); }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 using std::max;
 using std::min;
