@@ -19,13 +19,13 @@
 
 using Work = std::function<void()>;
 
-// One lock for the whole card: who waits on it, waits for any change.
+// One lock for the whole card: who waits on it, waits for any change, but a stream's thread for what it is given.
 struct Card {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<const std::byte*, std::pair<size_t, cudaMemoryType>> memory;
   std::mutex host_functions;  // Taken by the one that runs.
-  std::atomic<int> launches = 0;
+  std::atomic<int> launches = 0, allocations = 0;
 };
 
 namespace {
@@ -70,6 +70,7 @@ struct EventOnCpu {
 
 struct StreamOnCpu {
   std::deque<Work> queue;
+  std::condition_variable given;
   bool running = false, stopping = false;
   GraphOnCpu* capture = nullptr;
   NodeSet last;  // What the next node comes after.
@@ -78,12 +79,12 @@ struct StreamOnCpu {
   bool idle() const { return queue.empty() && !running; }
   void Push(Work work) {
     queue.push_back(std::move(work));
-    TheCard().changed.notify_all();
+    given.notify_one();
   }
   void Run() {
     std::unique_lock lock(TheCard().mutex);
     while (true) {
-      TheCard().changed.wait(lock, [this] { return stopping || !queue.empty(); });
+      given.wait(lock, [this] { return stopping || !queue.empty(); });
       if (queue.empty()) return;
       const Work work = std::move(queue.front());
       queue.pop_front();
@@ -92,7 +93,7 @@ struct StreamOnCpu {
       work();
       lock.lock();
       running = false;
-      TheCard().changed.notify_all();
+      if (queue.empty()) TheCard().changed.notify_all();
     }
   }
 };
@@ -146,6 +147,7 @@ cudaError_t Allocate(void** memory, size_t bytes, cudaMemoryType type) {
   const auto lock = Enter();
   *memory = ::operator new (bytes, std::align_val_t{256});
   std::memset(*memory, 0xee, bytes);
+  ++TheCard().allocations;
   TheCard().memory[static_cast<std::byte*>(*memory)] = {bytes, type};
   return cudaSuccess;
 }
@@ -290,7 +292,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     auto lock = Enter();
     AwaitIdle(*stream, lock);
     stream->stopping = true;
-    TheCard().changed.notify_all();
+    stream->given.notify_one();
   }
   stream->thread.join();
   delete stream;
@@ -430,6 +432,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 namespace moeplan::on_cpu {
 
 int Launches() { return TheCard().launches; }
+int Allocations() { return TheCard().allocations; }
 
 cudaError_t Launch(std::function<void()> kernel, cudaStream_t stream) {
   const auto lock = Enter();

@@ -86,4 +86,6 @@ namespace moeplan::on_cpu {
 cudaError_t Launch(std::function<void()> kernel, cudaStream_t stream);
 // How many graphs were launched so far, by all threads.
 int Launches();
+// How often memory was allocated, that of the host included.
+int Allocations();
 }  // namespace moeplan::on_cpu

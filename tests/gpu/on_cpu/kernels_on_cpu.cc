@@ -9,6 +9,9 @@
 #include <vector>
 
 #include "models/check.h"
+#ifdef MOEPLAN_THREAD_SANITIZED
+#include <sanitizer/tsan_interface.h>
+#endif
 
 namespace moeplan::on_cpu {
 namespace {
@@ -19,15 +22,34 @@ constexpr size_t kStackBytes = 128 * 1024;
 enum class State { kReady, kAtBlock, kAtWarp, kEnded };
 
 // A place to go back to. swapcontext asks the kernel for the signal mask at each switch; only the first into a stack
-// needs it, and AddressSanitizer, which follows nothing else from stack to stack.
+// needs it, and sanitizers, which follow nothing else from stack to stack.
 struct Place {
   ucontext_t context = {};
   jmp_buf jump;
-  bool begun = false;  // Whether `jump` may be used.
+  bool begun = false;        // Whether `jump` may be used.
+  void* followed = nullptr;  // By ThreadSanitizer, which wants to be told.
 };
+
+void* FollowedHere() {
+#ifdef MOEPLAN_THREAD_SANITIZED
+  return __tsan_get_current_fiber();
+#else
+  return nullptr;
+#endif
+}
+void* FollowedStack() {
+#ifdef MOEPLAN_THREAD_SANITIZED
+  return __tsan_create_fiber(0);
+#else
+  return nullptr;
+#endif
+}
 
 // Not inlined: what is in registers where it returns a second time would be lost.
 [[gnu::noinline]] void Switch(Place& from, Place& to) {
+#ifdef MOEPLAN_THREAD_SANITIZED
+  __tsan_switch_to_fiber(to.followed, 0);
+#endif
 #ifdef MOEPLAN_SANITIZED
   MOEPLAN_CHECK(swapcontext(&from.context, &to.context) == 0);
 #else
@@ -55,6 +77,7 @@ class Block {
  public:
   void Run(int threads, const std::function<void()>& kernel) {
     kernel_ = &kernel;
+    scheduler_.followed = FollowedHere();
     next_ = 0;
     threads_.assign(threads, {});
     given_.assign((threads + kWarp - 1) / kWarp, {});
@@ -106,6 +129,7 @@ class Block {
     context.uc_stack.ss_sp = made.stack.get();
     context.uc_stack.ss_size = kStackBytes;
     makecontext(&context, &Block::Main, 0);
+    made.place.followed = FollowedStack();
     return &made;
   }
   void Resume(Fiber& fiber) {
