@@ -168,8 +168,12 @@ void AwaitIdle(StreamOnCpu& stream, std::unique_lock<std::mutex>& lock) {
 class Replay {
  public:
   Replay(const GraphOnCpu& graph, std::vector<Work> works, uint32_t seed)
-      : graph_(graph), works_(std::move(works)), random_(seed) {
-    for (size_t i = 0; i < works_.size(); ++i) left_.insert(static_cast<int>(i));
+      : works_(std::move(works)), random_(seed), waits_for_(works_.size()), followers_(works_.size()) {
+    for (size_t id = 0; id < works_.size(); ++id) {
+      waits_for_[id] = graph.nodes[id].after.size();
+      for (const int before : graph.nodes[id].after) followers_[before].push_back(id);
+      if (waits_for_[id] == 0) ready_.push_back(id);
+    }
   }
 
   void Run(size_t threads) {
@@ -182,30 +186,32 @@ class Replay {
  private:
   void TakeNodes() {
     std::unique_lock lock(mutex_);
-    while (!left_.empty()) {
-      std::vector<int> ready;
-      std::ranges::copy_if(left_, std::back_inserter(ready),
-                           [this](int id) { return std::ranges::includes(done_, graph_.nodes[id].after); });
-      if (ready.empty()) {
-        changed_.wait(lock);
-        continue;
-      }
-      const int id = ready[random_() % ready.size()];
-      left_.erase(id);
+    while (true) {
+      changed_.wait(lock, [this] { return taken_ == works_.size() || !ready_.empty(); });
+      if (ready_.empty()) return;
+      std::swap(ready_[random_() % ready_.size()], ready_.back());
+      const size_t id = ready_.back();
+      ready_.pop_back();
+      ++taken_;
       lock.unlock();
       works_[id]();
       lock.lock();
-      done_.insert(id);
-      changed_.notify_all();
+      for (const size_t after : followers_[id]) {
+        if (--waits_for_[after] == 0) ready_.push_back(after);
+      }
+      // One that got ready is for this thread.
+      if (ready_.size() > 1 || taken_ == works_.size()) changed_.notify_all();
     }
   }
 
-  const GraphOnCpu& graph_;
   const std::vector<Work> works_;
   std::mt19937 random_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  NodeSet left_, done_;
+  std::vector<size_t> waits_for_;               // How many nodes, by node.
+  std::vector<std::vector<size_t>> followers_;  // By node.
+  std::vector<size_t> ready_;
+  size_t taken_ = 0;
 };
 
 bool AllJoined(const GraphOnCpu& graph) {
