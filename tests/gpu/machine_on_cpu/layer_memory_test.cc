@@ -11,7 +11,7 @@
 namespace moeplan {
 namespace {
 
-constexpr int kRanks = 4, kRuns = 4;
+constexpr int kRanks = 4, kRuns = 12;
 
 testing::Case FourRanks() {
   testing::Case test;
