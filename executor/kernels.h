@@ -124,6 +124,9 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
 
+  // Whether Encode and Decode know the codec here; kUnimplemented, saying what to use instead.
+  virtual Status CheckCodec(Codec codec) const = 0;
+
   virtual void Gate(const GateArgs& args, Stream& stream) = 0;
   virtual void AssignSlots(const AssignSlotsArgs& args, Stream& stream) = 0;
   // Slots without a token become zero.

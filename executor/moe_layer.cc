@@ -61,7 +61,7 @@ StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, cons
   const LayerShard shard = ShardOf(workload.layer, workload.layout, rank.StageRank(workload.layout));
   RETURN_IF_ERROR(CheckWeights(weights, workload.layer, shard));
   if (workload.phase != Phase::kForward) RETURN_IF_ERROR(CheckGradients(gradients, workload.layer, shard));
-  std::unique_ptr<Kernels> kernels = rank.make_kernels()(workload.layer, weights, gradients);
+  ASSIGN_OR_RETURN(std::unique_ptr<Kernels> kernels, rank.make_kernels()(workload.layer, weights, gradients));
   ASSIGN_OR_RETURN(const RankContext context, rank.ContextOf(workload.layout, *kernels, plan.knobs.communication_ctas));
   ASSIGN_OR_RETURN(std::unique_ptr<GraphRunner> runner, GraphRunner::Prepare(graph, context));
   return MoeLayer(std::move(workload), rank, std::move(kernels), std::move(runner));

@@ -36,7 +36,7 @@ class MoeLayer {
   // ZeroGradients, may be null when the phase is FORWARD. Several layers may have the same weights and gradients, such
   // as one for each micro-batch under way.
   // kInvalidInput, naming the field, when plan, job and weights do not belong together; kInfeasible for a schedule that
-  // the layout rules out.
+  // the layout rules out; kUnimplemented for a layer or codec that the rank's backend has no kernels for.
   static StatusOr<MoeLayer> Make(const LayerPlan& plan, RankRuntime& rank, const LayerWeights& weights,
                                  LayerGradients* gradients = nullptr);
 

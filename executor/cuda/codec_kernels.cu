@@ -289,7 +289,8 @@ CodedRows RowsOf(Codec codec, const RowShape& shape, const PlacedRows& elements,
 
 Status CheckCodec(Codec codec) {
   if (codec <= Codec::kZfp) return OkStatus();
-  return Unimplemented(StrCat("codec ", Name(codec), ": it has no kernel; codecs that a program adds run on the host"));
+  return Unimplemented(StrCat("codec ", Name(codec), ": found one that a program adds, expected one with a CUDA kernel ",
+                              "(NONE, FP16, BF16, FP8, INT8, ZFP); plan with one of these, or use the host backend"));
 }
 
 Status Encode(Codec codec, const RowShape& shape, const PlacedRows& in, std::byte* out, cudaStream_t stream) {

@@ -1,4 +1,5 @@
-// One rank of a job on the cuda backend: a card, the communicator of all ranks, and the runtime that layers share.
+// One rank of a job on the cuda backend: a card, the communicator of all ranks, the kernels of cuda_kernels.h, and the
+// runtime that layers share.
 //
 // A device that fails aborts the communicators. After that the rank is spent: everything queued answers the first
 // error. One thread, the one that makes it.
@@ -16,7 +17,7 @@ namespace moeplan::cuda {
 
 class CudaRank {
  public:
-  CudaRank(std::unique_ptr<CudaDevice> device, std::unique_ptr<Communicator> world, KernelsFactory make_kernels);
+  CudaRank(std::unique_ptr<CudaDevice> device, std::unique_ptr<Communicator> world);
   // Blocks until the card has passed what is queued.
   ~CudaRank();
 
@@ -33,7 +34,6 @@ class CudaRank {
 // Connects the rank with the others of the job: MakeInProcessExchange or MakeNcclExchange. Collective; blocks.
 using Connect = std::function<StatusOr<std::unique_ptr<PartExchange>>(CudaDevice& device)>;
 
-StatusOr<std::unique_ptr<CudaRank>> MakeCudaRank(const CudaDeviceOptions& options, const Connect& connect,
-                                                 KernelsFactory make_kernels);
+StatusOr<std::unique_ptr<CudaRank>> MakeCudaRank(const CudaDeviceOptions& options, const Connect& connect);
 
 }  // namespace moeplan::cuda

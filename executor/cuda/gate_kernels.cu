@@ -5,9 +5,11 @@
 #include "executor/cuda/access.cuh"
 #include "executor/cuda/errors.h"
 #include "executor/cuda/gate_logits.h"
+#include "executor/cuda/gate_order.h"
 #include "executor/cuda/launch.h"
 #include "executor/cuda/scan.cuh"
 #include "executor/cuda/start.cuh"
+#include "executor/gate_draws.h"
 
 namespace moeplan::cuda {
 namespace {
@@ -24,33 +26,80 @@ struct Chosen {
   __device__ int64_t CountAt(int block, int expert, int thread_block) const {
     return (static_cast<int64_t>(block) * shape.experts + expert) * launch.blocks + thread_block;
   }
+  // The pair of the block whose turn comes after that of `turn` others. Of all gates whose tokens choose.
+  __device__ int64_t PairInTurn(int block, int64_t turn) const {
+    const int64_t first_row = static_cast<int64_t>(block) * tokens.rows_per_block;
+    if (shape.gate != GateKind::kBatchPrioritized) return first_row * shape.choices + turn;
+    const int64_t token = scratch.items[first_row + turn % tokens.valid_rows];
+    return (first_row + token) * shape.choices + turn / tokens.valid_rows;
+  }
 };
 
-// Each token's experts and weights, a thread for a token. `scores` are its logits and become its probabilities.
-__device__ GateScore ChooseExperts(const Chosen& chosen, float* scores, int64_t first_pair) {
+template <typename Element>
+__device__ uint64_t KeyOfRow(const std::byte* rows, int64_t row, int columns) {
+  const Element* const values = reinterpret_cast<const Element*>(rows) + row * columns;
+  uint64_t key = kDrawSeed;
+  for (int column = 0; column < columns; ++column) key = KeyWithValue(key, ValueOf(values[column]));
+  return key;
+}
+
+// With HASH, of a row of the tokens, else of its place in the source batch.
+__device__ uint64_t DrawKey(const Chosen& chosen, int64_t row, int index) {
+  if (chosen.shape.gate == GateKind::kRandom) return KeyOfToken(chosen.tokens.first_token + index);
+  const RowShape& rows = chosen.shape.rows;
+  return rows.type == ElementType::kFloat32 ? KeyOfRow<float>(chosen.tokens.data, row, rows.columns)
+                                            : KeyOfRow<Bfloat16>(chosen.tokens.data, row, rows.columns);
+}
+
+// What a token chooses, a thread for a token; with EXPERT_CHOICE nothing. `scores` are its logits and become its
+// probabilities.
+__device__ GateScore ChooseExperts(const Chosen& chosen, float* scores, int64_t row, int index) {
   const int experts = chosen.shape.experts, choices = chosen.shape.choices;
-  int32_t* const expert = chosen.routing.expert + first_pair;
-  ChooseLargestLogits(scores, experts, choices, expert);
+  int32_t* const expert = chosen.routing.expert + row * choices;
+  float* const weight = chosen.routing.weight + row * choices;
+  if (chosen.shape.chooses_largest()) ChooseLargestLogits(scores, experts, choices, expert);
   const GateScore score = SoftmaxOf(scores, experts, scores);
-  WeighChosen(scores, expert, choices, chosen.routing.weight + first_pair);
+  if (chosen.shape.chooses_largest()) WeighChosen(scores, expert, choices, weight);
+  if (chosen.shape.draws()) {
+    DrawExperts(DrawKey(chosen, row, index), experts, choices, expert);
+    for (int choice = 0; choice < choices; ++choice) weight[choice] = 1.0F / static_cast<float>(choices);
+  }
   return score;
 }
 
-// To each pair its place among the pairs of its expert in this thread block, in the order of tokens and choices.
-// `counts` is [kGateCounts][experts] and zero; its first row becomes the pairs of each expert.
-__device__ void RankPairs(const Chosen& chosen, int64_t first_pair, int pairs, int32_t* counts) {
+// With EXPERT_CHOICE: every expert may take every token of this thread block.
+__device__ void OfferTokens(const Chosen& chosen, const float* scores, int block, int first, int tokens) {
+  const int experts = chosen.shape.experts, stride = ScoreStride(experts);
+  const int64_t first_row = static_cast<int64_t>(block) * chosen.tokens.rows_per_block + first;
+  for (int i = static_cast<int>(threadIdx.x); i < tokens * experts; i += kGateThreads) {
+    const int token = i / experts, expert = i % experts;
+    const float probability = scores[token * stride + expert];
+    const int64_t pair = (first_row + token) * experts + expert;
+    chosen.routing.expert[pair] = expert;
+    chosen.routing.slot[pair] = -1;
+    chosen.routing.weight[pair] = probability;
+    const int64_t list = static_cast<int64_t>(block) * experts + expert;
+    chosen.scratch.keys[list * chosen.tokens.rows_per_block + first + token] = OrderOf(probability);
+  }
+}
+
+// To each of `pairs` pairs its place among those of its expert; pair_at(i) is the i-th one. `counts` is
+// [kGateCounts][experts] and zero; its first row becomes the pairs of each expert.
+template <typename PairAt>
+__device__ void RankPairs(const Chosen& chosen, int pairs, int32_t* counts, PairAt pair_at) {
   const int experts = chosen.shape.experts, thread = static_cast<int>(threadIdx.x), warp = thread / 32;
   int32_t* const of_warps = counts + experts;
   for (int start = 0; start < pairs; start += kGateThreads) {
     const bool is_pair = start + thread < pairs;
-    const int expert = is_pair ? chosen.routing.expert[first_pair + start + thread] : -1;
+    const int64_t pair = is_pair ? pair_at(start + thread) : 0;
+    const int expert = is_pair ? chosen.routing.expert[pair] : -1;
     const unsigned same = __match_any_sync(0xffffffff, expert), before = same & ((1U << (thread % 32)) - 1);
     if (is_pair && before == 0) of_warps[warp * experts + expert] = __popc(same);
     __syncthreads();
     if (is_pair) {
       int32_t rank = counts[expert] + __popc(before);
       for (int i = 0; i < warp; ++i) rank += of_warps[i * experts + expert];
-      chosen.routing.slot[first_pair + start + thread] = rank;
+      chosen.routing.slot[pair] = rank;
     }
     __syncthreads();
     for (int i = thread; i < experts; i += kGateThreads) {
@@ -88,6 +137,12 @@ __device__ void WriteBlockSums(const Chosen& chosen, const float* scores, int to
   }
 }
 
+__device__ void WriteBlockCounts(const Chosen& chosen, int block, const int32_t* counts) {
+  for (int i = static_cast<int>(threadIdx.x); i < chosen.shape.experts; i += kGateThreads) {
+    chosen.scratch.block_counts[chosen.CountAt(block, i, static_cast<int>(blockIdx.x))] = counts[i];
+  }
+}
+
 __global__ void __launch_bounds__(kGateThreads) ChooseKernel(Chosen chosen) {
   auto* const shared = reinterpret_cast<int32_t*>(DynamicSharedMemory());
   const int experts = chosen.shape.experts, stride = ScoreStride(experts), thread = static_cast<int>(threadIdx.x);
@@ -102,17 +157,31 @@ __global__ void __launch_bounds__(kGateThreads) ChooseKernel(Chosen chosen) {
   for (int i = thread; i < tokens * experts; i += kGateThreads) scores[i / experts * stride + i % experts] = logits[i];
   __syncthreads();
   GateScore score;
-  const int64_t first_pair = first_row * chosen.shape.choices;
-  if (thread < tokens) {
-    score = ChooseExperts(chosen, scores + thread * stride,
-                          first_pair + static_cast<int64_t>(thread) * chosen.shape.choices);
-  }
+  if (thread < tokens) score = ChooseExperts(chosen, scores + thread * stride, first_row + thread, first + thread);
   __syncthreads();
-  RankPairs(chosen, first_pair, tokens * chosen.shape.choices, counts);
-  for (int i = thread; i < experts; i += kGateThreads) {
-    chosen.scratch.block_counts[chosen.CountAt(block, i, static_cast<int>(blockIdx.x))] = counts[i];
+  if (chosen.shape.gate == GateKind::kExpertChoice) {
+    OfferTokens(chosen, scores, block, first, tokens);
+  } else if (chosen.shape.gate == GateKind::kBatchPrioritized) {
+    if (thread < tokens) chosen.scratch.keys[first_row + thread] = OrderOf(score.largest_probability);
+  } else {
+    const int64_t first_pair = first_row * chosen.shape.choices;
+    RankPairs(chosen, tokens * chosen.shape.choices, counts, [&](int i) { return first_pair + i; });
+    WriteBlockCounts(chosen, block, counts);
   }
   if (block == chosen.own_block) WriteBlockSums(chosen, scores, tokens, score, thread < tokens);
+}
+
+// With BATCH_PRIORITIZED, behind the order of tokens: a thread block has as many pairs as it has where tokens come one
+// after the other.
+__global__ void __launch_bounds__(kGateThreads) RankPrioritizedKernel(Chosen chosen) {
+  auto* const counts = reinterpret_cast<int32_t*>(DynamicSharedMemory());
+  const int block = static_cast<int>(blockIdx.y), of_a_block = chosen.launch.tokens_per_block * chosen.shape.choices;
+  const int first = static_cast<int>(blockIdx.x) * of_a_block;
+  for (int i = static_cast<int>(threadIdx.x); i < kGateCounts * chosen.shape.experts; i += kGateThreads) counts[i] = 0;
+  __syncthreads();
+  const int pairs = min(of_a_block, chosen.tokens.valid_rows * chosen.shape.choices - first);
+  RankPairs(chosen, pairs, counts, [&](int i) { return chosen.PairInTurn(block, first + i); });
+  WriteBlockCounts(chosen, block, counts);
 }
 
 // A block for each expert of each source batch: counts of thread blocks become how many pairs came before them. Those
@@ -122,8 +191,9 @@ __global__ void SumUpKernel(Chosen chosen, int32_t* counts, RouterSums sums) {
   __shared__ double numbers[kThreads];
   const int row = static_cast<int>(blockIdx.x), block = static_cast<int>(blockIdx.y), blocks = chosen.launch.blocks;
   const bool is_own = block == chosen.own_block;
-  int32_t before = 0;
-  if (row < chosen.shape.experts) {
+  const bool experts_choose = chosen.shape.gate == GateKind::kExpertChoice;
+  int32_t before = experts_choose ? min(chosen.capacity, chosen.tokens.valid_rows) : 0;
+  if (row < chosen.shape.experts && !experts_choose) {
     int32_t* const own = chosen.scratch.block_counts + chosen.CountAt(block, row, 0);
     for (int start = 0; start < blocks; start += kThreads) {
       const int i = start + static_cast<int>(threadIdx.x);
@@ -155,11 +225,10 @@ __global__ void SumUpKernel(Chosen chosen, int32_t* counts, RouterSums sums) {
 __global__ void TakeSlotsKernel(Chosen chosen) {
   const int choices = chosen.shape.choices, block = static_cast<int>(blockIdx.y);
   const int64_t pairs = static_cast<int64_t>(chosen.tokens.valid_rows) * choices;
-  const int64_t first_pair = static_cast<int64_t>(block) * chosen.tokens.rows_per_block * choices;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < pairs; i += stride) {
     const int thread_block = static_cast<int>(i / choices) / chosen.launch.tokens_per_block;
-    const int64_t pair = first_pair + i;
+    const int64_t pair = chosen.PairInTurn(block, i);
     const int32_t slot = chosen.routing.slot[pair] +
                          chosen.scratch.block_counts[chosen.CountAt(block, chosen.routing.expert[pair], thread_block)];
     chosen.routing.slot[pair] = slot < chosen.capacity ? slot : -1;
@@ -204,27 +273,65 @@ size_t SumBytes(const GateShape& shape, const TokenRows& tokens) {
   return Aligned(sizeof(double) * (shape.experts + 2) * LaunchOf(shape, tokens.valid_rows).blocks);
 }
 
+size_t CountBytes(const GateShape& shape, const TokenRows& tokens) {
+  return Aligned(sizeof(int32_t) * tokens.blocks * shape.experts * LaunchOf(shape, tokens.valid_rows).blocks);
+}
+int ListsOf(const GateShape& shape, const TokenRows& tokens) {
+  if (shape.gate == GateKind::kExpertChoice) return tokens.blocks * shape.experts;
+  return shape.gate == GateKind::kBatchPrioritized ? tokens.blocks : 0;
+}
+size_t ItemBytes(const GateShape& shape, const TokenRows& tokens) {
+  return Aligned(sizeof(int32_t) * ListsOf(shape, tokens) * tokens.rows_per_block);
+}
+
+// What comes between the tokens' scores and the sums over thread blocks, where pairs do not come in the order of
+// tokens.
+void StartOrders(const Chosen& chosen, cudaStream_t stream) {
+  const TokenRows& tokens = chosen.tokens;
+  const OrderedLists lists = {.keys = chosen.scratch.keys,
+                              .lists = ListsOf(chosen.shape, tokens),
+                              .items = tokens.valid_rows,
+                              .stride = tokens.rows_per_block};
+  if (chosen.shape.gate == GateKind::kExpertChoice) {
+    const int experts = chosen.shape.experts;
+    const Places slots = {.data = chosen.routing.slot,
+                          .lists_of_block = experts,
+                          .block_stride = static_cast<int64_t>(tokens.rows_per_block) * experts,
+                          .item_stride = experts};
+    return StartTaken(lists, std::min(chosen.capacity, tokens.valid_rows), slots,
+                      {chosen.scratch.items, chosen.scratch.item_counts}, stream);
+  }
+  if (chosen.shape.gate != GateKind::kBatchPrioritized) return;
+  StartOrder(lists, chosen.scratch.items, stream);
+  Start(RankPrioritizedKernel,
+        {dim3(chosen.launch.blocks, tokens.blocks), kGateThreads, sizeof(int32_t) * kGateCounts * chosen.shape.experts},
+        stream, chosen);
+}
+
 }  // namespace
 
-Status CheckGate(GateKind gate, const GateShape& shape) {
-  if (gate != GateKind::kTopK && gate != GateKind::kSwitch) {
-    return Unimplemented("layer.gate: found one without a CUDA kernel, expected TOP_K or SWITCH");
-  }
+Status CheckGate(const GateShape& shape) {
   if (LaunchOf(shape, 1).tokens_per_block > 0) return OkStatus();
   return InvalidInput(
       StrCat("layer.experts: found ", shape.experts, ", more than the scores of one token have room for"));
 }
 
 size_t GateScratch::Bytes(const GateShape& shape, const TokenRows& tokens) {
-  return LogitBytes(shape, tokens) + SumBytes(shape, tokens) +
-         sizeof(int32_t) * tokens.blocks * shape.experts * LaunchOf(shape, tokens.valid_rows).blocks;
+  return LogitBytes(shape, tokens) + SumBytes(shape, tokens) + CountBytes(shape, tokens) +
+         2 * ItemBytes(shape, tokens) + sizeof(int32_t) * ListsOf(shape, tokens);
 }
 
 GateScratch GateScratch::At(std::byte* data, const GateShape& shape, const TokenRows& tokens) {
   std::byte* const sums = data + LogitBytes(shape, tokens);
+  std::byte* const counts = sums + SumBytes(shape, tokens);
+  std::byte* const keys = counts + CountBytes(shape, tokens);
+  std::byte* const items = keys + ItemBytes(shape, tokens);
   return {.logits = reinterpret_cast<float*>(data),
           .block_sums = reinterpret_cast<double*>(sums),
-          .block_counts = reinterpret_cast<int32_t*>(sums + SumBytes(shape, tokens))};
+          .block_counts = reinterpret_cast<int32_t*>(counts),
+          .keys = reinterpret_cast<uint32_t*>(keys),
+          .items = reinterpret_cast<int32_t*>(items),
+          .item_counts = reinterpret_cast<int32_t*>(items + ItemBytes(shape, tokens))};
 }
 
 Status Gate(const GateShape& shape, const float* gate_weight, const GateArgs& args, const GateScratch& scratch,
@@ -252,10 +359,12 @@ Status Route(const GateShape& shape, const GateArgs& args, const GateScratch& sc
   const auto blocks = static_cast<unsigned>(tokens.blocks);
   if (chosen.launch.blocks > 0) {
     Start(ChooseKernel, {dim3(chosen.launch.blocks, blocks), kGateThreads, chosen.launch.shared_bytes}, stream, chosen);
+    StartOrders(chosen, stream);
   }
   Start(SumUpKernel, {dim3(shape.experts + 2, blocks), kThreads}, stream, chosen, args.counts, args.sums);
   const RowLaunch pairs = LaunchOfRows(static_cast<int64_t>(tokens.valid_rows) * shape.choices, 1);
-  if (pairs.blocks > 0) Start(TakeSlotsKernel, {dim3(pairs.blocks, blocks), kThreads}, stream, chosen);
+  const bool tokens_choose = shape.gate != GateKind::kExpertChoice;
+  if (pairs.blocks > 0 && tokens_choose) Start(TakeSlotsKernel, {dim3(pairs.blocks, blocks), kThreads}, stream, chosen);
   return LaunchStatus("the gate");
 }
 

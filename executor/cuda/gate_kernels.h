@@ -1,10 +1,10 @@
-// The gate (executor/kernels.h: Gate, AssignSlots, GateGradient), as kernels on a CUDA stream, for gates whose tokens
-// choose the experts of their largest logits one after the other: TOP_K and SWITCH. Gradients are for every gate.
+// The gate (executor/kernels.h: Gate, AssignSlots, GateGradient), as kernels on a CUDA stream.
 //
-// Logits and choices have the bits of the host kernels, slots follow from them; probabilities may differ in the last
-// bits, as the two machines' exponential functions do. Pairs take slots first come first served: a block counts its
-// own, the counts of blocks are summed up, and then each pair knows its place. Sums have one order, the same at every
-// call. All pointers are device memory that must live until the stream has passed.
+// Choices, weights and slots have the bits of the host kernels; sums of statistics may differ in the last ones. Pairs
+// take slots first come first served: a block counts its own, the counts of blocks are summed up, and then each pair
+// knows its place. With BATCH_PRIORITIZED they come in the order of their tokens' priority, and with EXPERT_CHOICE
+// slots are places in the order of an expert's tokens (gate_order.h). Sums have one order, the same at every call. All
+// pointers are device memory that must live until the stream has passed.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,30 +12,39 @@
 #include "executor/cuda/placed_rows.h"
 #include "executor/gate_scores.h"
 #include "models/status.h"
+#include "models/workload/workload.h"
 
 namespace moeplan::cuda {
 
 struct GateShape {
   RowShape rows;
   int experts = 1;
-  int choices = 1;
+  int choices = 1;  // All experts with EXPERT_CHOICE.
+  GateKind gate = GateKind::kTopK;
+
+  MOEPLAN_HD bool draws() const { return gate == GateKind::kRandom || gate == GateKind::kHash; }
+  MOEPLAN_HD bool chooses_largest() const { return !draws() && gate != GateKind::kExpertChoice; }
 };
 
-// kUnimplemented for gates that have no kernel, kInvalidInput for more experts than a block has room for.
-Status CheckGate(GateKind gate, const GateShape& shape);
+// kInvalidInput for more experts than a block has room for.
+Status CheckGate(const GateShape& shape);
 
 // What the gate keeps between its kernels.
 struct GateScratch {
   float* logits = nullptr;       // [blocks · rows_per_block][experts]
   double* block_sums = nullptr;  // [experts + 2][thread blocks]: probabilities, logsumexp², entropy of the own block.
   int32_t* block_counts = nullptr;  // [blocks][experts][thread blocks]
+  // What BATCH_PRIORITIZED and EXPERT_CHOICE put in order: a list of tokens for each block, or each expert of it.
+  uint32_t* keys = nullptr;        // [lists][rows_per_block]
+  int32_t* items = nullptr;        // [lists][rows_per_block]
+  int32_t* item_counts = nullptr;  // [lists]
 
   static size_t Bytes(const GateShape& shape, const TokenRows& tokens);
   // How it lies at `data`, which begins at a multiple of 16 bytes.
   static GateScratch At(std::byte* data, const GateShape& shape, const TokenRows& tokens);
 };
 
-// `gate_weight` is [experts][columns]. Requires a gate and shape that CheckGate accepts. GateLogits, then Route.
+// `gate_weight` is [experts][columns]. Requires a shape that CheckGate accepts. GateLogits, then Route.
 Status Gate(const GateShape& shape, const float* gate_weight, const GateArgs& args, const GateScratch& scratch,
             cudaStream_t stream);
 // Fills scratch.logits, for all rows of `tokens`.

@@ -71,39 +71,41 @@ __global__ void WritePointersKernel(Pointers from, int count, const void** to) {
 
 class CublasGemm final : public GroupedGemm {
  public:
-  explicit CublasGemm(cudaStream_t stream) : stream_(stream) {}
+  CublasGemm() = default;
   CublasGemm(const CublasGemm&) = delete;
   CublasGemm& operator=(const CublasGemm&) = delete;
   ~CublasGemm() override {
     if (blas_ != nullptr) cublasDestroy(blas_);
     if (lt_ != nullptr) cublasLtDestroy(lt_);
     cudaFree(workspace_);
-    cudaFree(device_pointers_);
+    for (void* room : rooms_) cudaFree(room);
   }
 
   Status Init() {
     RETURN_IF_ERROR(BlasStatus(cublasCreate(&blas_), "cublasCreate"));
     RETURN_IF_ERROR(BlasStatus(cublasLtCreate(&lt_), "cublasLtCreate"));
-    RETURN_IF_ERROR(StatusOf(cudaMalloc(&workspace_, kWorkspaceBytes), "room for cuBLAS"));
-    RETURN_IF_ERROR(BlasStatus(cublasSetStream(blas_, stream_), "cublasSetStream"));
-    return BlasStatus(cublasSetWorkspace(blas_, workspace_, kWorkspaceBytes), "cublasSetWorkspace");
+    return StatusOf(cudaMalloc(&workspace_, kWorkspaceBytes), "room for cuBLAS");
   }
 
-  Status Multiply(GroupedMethod method, const ProductShape& shape, std::span<const Product> products) override {
+  Status Multiply(GroupedMethod method, const ProductShape& shape, std::span<const Product> products,
+                  cudaStream_t stream) override {
     products_.clear();
     std::ranges::copy_if(products, std::back_inserter(products_),
                          [](const Product& product) { return product.rows > 0; });
     if (products_.empty() || shape.inner == 0 || shape.columns == 0) return OkStatus();
     if (method == GroupedMethod::kGrouped && shape.kind != ProductShape::Kind::kTransposedA)
-      return MultiplyGrouped(shape);
-    for (const Product& product : products_) RETURN_IF_ERROR(MultiplyOne(shape, product));
+      return MultiplyGrouped(shape, stream);
+    for (const Product& product : products_) RETURN_IF_ERROR(MultiplyOne(shape, product, stream));
     return OkStatus();
   }
 
  private:
-  Status MultiplyGrouped(const ProductShape& shape) {
+  Status MultiplyGrouped(const ProductShape& shape, cudaStream_t stream) {
     const int count = static_cast<int>(products_.size());
-    RETURN_IF_ERROR(WritePointers(count));
+    RETURN_IF_ERROR(WritePointers(count, stream));
+    RETURN_IF_ERROR(BlasStatus(cublasSetStream(blas_, stream), "cublasSetStream"));
+    // Which setting a stream takes away.
+    RETURN_IF_ERROR(BlasStatus(cublasSetWorkspace(blas_, workspace_, kWorkspaceBytes), "cublasSetWorkspace"));
     const BlasShape first = ShapeFor(shape, 0);
     const std::vector<cublasOperation_t> first_operations(count, first.first_operation);
     const std::vector<cublasOperation_t> second_operations(count, first.second_operation);
@@ -123,7 +125,7 @@ class CublasGemm final : public GroupedGemm {
   }
 
   // All a, then all b, then all c.
-  Status WritePointers(int count) {
+  Status WritePointers(int count, cudaStream_t stream) {
     if (3 * count > device_pointer_count_) RETURN_IF_ERROR(GrowPointers(3 * count));
     std::vector<const void*> pointers;
     for (const Product& product : products_) pointers.push_back(product.a);
@@ -133,23 +135,22 @@ class CublasGemm final : public GroupedGemm {
       const int some = std::min(kPointersAtOnce, 3 * count - first);
       Pointers from = {};
       std::copy_n(pointers.begin() + first, some, from.pointers);
-      Start(WritePointersKernel, {dim3(1), kPointersAtOnce}, stream_, from, some, device_pointers_ + first);
+      Start(WritePointersKernel, {dim3(1), kPointersAtOnce}, stream, from, some, device_pointers_ + first);
     }
     return LaunchStatus("the pointers of grouped products");
   }
 
+  // What was there before may be part of a graph.
   Status GrowPointers(int count) {
-    // The stream may still read the old ones.
-    RETURN_IF_ERROR(StatusOf(cudaStreamSynchronize(stream_), "room for more products"));
-    cudaFree(device_pointers_);
-    device_pointers_ = nullptr;
-    device_pointer_count_ = 0;
-    RETURN_IF_ERROR(StatusOf(cudaMalloc(&device_pointers_, count * sizeof(void*)), "room for more products"));
+    void* room = nullptr;
+    RETURN_IF_ERROR(StatusOf(cudaMalloc(&room, count * sizeof(void*)), "room for more products"));
+    rooms_.push_back(room);
+    device_pointers_ = static_cast<const void**>(room);
     device_pointer_count_ = count;
     return OkStatus();
   }
 
-  Status MultiplyOne(const ProductShape& shape, const Product& product) {
+  Status MultiplyOne(const ProductShape& shape, const Product& product, cudaStream_t stream) {
     const BlasShape blas = ShapeFor(shape, product.rows);
     MatmulDescription description;
     RETURN_IF_ERROR(BlasStatus(cublasLtMatmulDescCreate(&description.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F), kMatmul));
@@ -165,7 +166,7 @@ class CublasGemm final : public GroupedGemm {
     const float alpha = shape.scale, beta = shape.adds ? 1 : 0;
     return BlasStatus(cublasLtMatmul(lt_, description.handle, &alpha, product.b, first.handle, product.a, second.handle,
                                      &beta, product.c, result.handle, product.c, result.handle, &algorithm, workspace_,
-                                     kWorkspaceBytes, stream_),
+                                     kWorkspaceBytes, stream),
                       kMatmul);
   }
 
@@ -213,19 +214,19 @@ class CublasGemm final : public GroupedGemm {
 
   static constexpr const char* kMatmul = "cublasLtMatmul";
 
-  cudaStream_t stream_;
   cublasHandle_t blas_ = nullptr;
   cublasLtHandle_t lt_ = nullptr;
   void* workspace_ = nullptr;
-  const void** device_pointers_ = nullptr;
+  std::vector<void*> rooms_;
+  const void** device_pointers_ = nullptr;  // In the last of them.
   int device_pointer_count_ = 0;
   std::vector<Product> products_;  // That have rows.
 };
 
 }  // namespace
 
-StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Make(cudaStream_t stream) {
-  auto made = std::make_unique<CublasGemm>(stream);
+StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Make() {
+  auto made = std::make_unique<CublasGemm>();
   RETURN_IF_ERROR(made->Init());
   return made;
 }

@@ -41,15 +41,17 @@ enum class GroupedMethod {
   kOneByOne,  // A cublasLtMatmul for each that has rows.
 };
 
-// One per device and stream that is driven by one thread; keeps cuBLAS's handles and room for its work.
+// One per device, driven by its thread; keeps cuBLAS's handles and room for its work, which all calls share: work of
+// several streams must not overlap. May be captured.
 class GroupedGemm {
  public:
-  static StatusOr<std::unique_ptr<GroupedGemm>> Make(cudaStream_t stream);
+  static StatusOr<std::unique_ptr<GroupedGemm>> Make();
   virtual ~GroupedGemm() = default;
 
-  // Queues them on the stream, in their order. Products without rows leave their c as it is. `b` may repeat; each c is
-  // written by one product alone, but with kTransposedA and `adds`.
-  virtual Status Multiply(GroupedMethod method, const ProductShape& shape, std::span<const Product> products) = 0;
+  // Queues them on the stream, in their order. Products without rows, or without an inner dimension, leave their c as
+  // it is. `b` may repeat; each c is written by one product alone, but with kTransposedA and `adds`.
+  virtual Status Multiply(GroupedMethod method, const ProductShape& shape, std::span<const Product> products,
+                          cudaStream_t stream) = 0;
 };
 
 }  // namespace moeplan::cuda

@@ -15,12 +15,12 @@ struct Grid {
 };
 
 template <typename... Parameters, typename... Arguments>
-void Start(void (*kernel)(Parameters...), const Grid& grid, [[maybe_unused]] cudaStream_t stream,
-           const Arguments&... arguments) {
+void Start(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t stream, const Arguments&... arguments) {
 #ifdef __CUDACC__
   kernel<<<grid.blocks, grid.threads, grid.shared_bytes, stream>>>(arguments...);
 #else
-  on_cpu::Run(grid.blocks, grid.threads, grid.shared_bytes, [&] { kernel(arguments...); });
+  on_cpu::Launch([=] { on_cpu::Run(grid.blocks, grid.threads, grid.shared_bytes, [&] { kernel(arguments...); }); },
+                 stream);
 #endif
 }
 

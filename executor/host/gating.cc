@@ -1,10 +1,9 @@
 #include "executor/host/gating.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 
-#include "executor/layer/mix.h"
+#include "executor/gate_draws.h"
 #include "models/check.h"
 
 namespace moeplan {
@@ -19,24 +18,11 @@ float Dot(const float* a, const float* b, size_t count) {
   return LogitOfLanes(lanes, a + i, b + i, static_cast<int>(count - i));
 }
 
-constexpr uint64_t kDrawSeed = 0x6d6f65706c616e;
-
-uint64_t HashOf(std::span<const float> row) {
-  uint64_t hash = kDrawSeed;
-  for (const float value : row) hash = Mix(hash ^ std::bit_cast<uint32_t>(value));
-  return hash;
-}
-
-// Different experts of `count`, every choice a draw among those that are left.
-void DrawExperts(uint64_t key, size_t count, std::span<int32_t> experts) {
-  for (size_t choice = 0; choice < experts.size(); ++choice) {
-    const auto drawn = experts.first(choice);
-    // A share of the range rather than a remainder, which would favour low numbers.
-    uint64_t skip = (Mix(key + choice) >> 32) * (count - choice) >> 32;
-    int32_t expert = 0;
-    while (std::ranges::find(drawn, expert) != drawn.end() || skip-- > 0) ++expert;
-    experts[choice] = expert;
-  }
+uint64_t KeyOf(GateKind gate, const GatedToken& token) {
+  if (gate == GateKind::kRandom) return KeyOfToken(token.index);
+  uint64_t key = kDrawSeed;
+  for (const float value : token.row) key = KeyWithValue(key, value);
+  return key;
 }
 
 }  // namespace
@@ -63,7 +49,8 @@ void ChooseExperts(GateKind gate, const GatedToken& token, std::span<const float
     }
     case GateKind::kRandom:
     case GateKind::kHash:
-      DrawExperts(gate == GateKind::kHash ? HashOf(token.row) : Mix(kDrawSeed + token.index), logits.size(), experts);
+      DrawExperts(KeyOf(gate, token), static_cast<int>(logits.size()), static_cast<int>(experts.size()),
+                  experts.data());
       std::ranges::fill(weights, 1.0F / static_cast<float>(weights.size()));
       return;
     case GateKind::kExpertChoice: break;

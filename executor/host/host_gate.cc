@@ -1,10 +1,10 @@
 #include "executor/host/host_gate.h"
 
 #include <algorithm>
-#include <compare>
 #include <limits>
 #include <numeric>
 
+#include "executor/gate_draws.h"
 #include "executor/host/elements.h"
 #include "executor/host/gating.h"
 
@@ -85,10 +85,10 @@ void HostGate::LetPairsTakeSlots(const GateArgs& args, int block) {
 void HostGate::SortByPriority(int tokens) {
   order_.resize(tokens);
   std::iota(order_.begin(), order_.end(), 0);
-  // A stable sort would allocate. The order is total, for NaN comes here, too.
+  // A stable sort would allocate.
   std::ranges::sort(order_, [this](int a, int b) {
-    const auto order = std::strong_order(priority_[a], priority_[b]);
-    return order != 0 ? order > 0 : a < b;
+    const uint32_t order_a = OrderOf(priority_[a]), order_b = OrderOf(priority_[b]);
+    return order_a != order_b ? order_a > order_b : a < b;
   });
 }
 
@@ -99,8 +99,8 @@ void HostGate::LetExpertsTakeTokens(const GateArgs& args, int block) {
   for (int expert = 0; expert < layer_.experts; ++expert) {
     std::iota(order_.begin(), order_.end(), 0);
     const auto best_first = [&](int a, int b) {
-      const float score_a = ProbabilitiesOf(a)[expert], score_b = ProbabilitiesOf(b)[expert];
-      return score_a != score_b ? score_a > score_b : a < b;
+      const uint32_t order_a = OrderOf(ProbabilitiesOf(a)[expert]), order_b = OrderOf(ProbabilitiesOf(b)[expert]);
+      return order_a != order_b ? order_a > order_b : a < b;
     };
     std::partial_sort(order_.begin(), order_.begin() + taken, order_.end(), best_first);
     for (int rank = 0; rank < tokens; ++rank) {

@@ -8,37 +8,13 @@
 #include "executor/codec/codec.h"
 #include "executor/host/elements.h"
 #include "executor/host/expert_ffn.h"
+#include "executor/host/first_rows.h"
 #include "executor/host/gating.h"
 #include "executor/host/host_gate.h"
 #include "executor/host/host_stream.h"
 
 namespace moeplan {
 namespace {
-
-// The first row of every cell, and behind them the end of the last. Worked out once where no counts change it.
-class FirstRows {
- public:
-  explicit FirstRows(const CellLayout& cells) : cells_(cells), first_(cells.blocks * cells.cells_per_block + 1, 0) {
-    if (cells.counts == nullptr) Fill();
-  }
-  // Reads the counts, where there are any.
-  const std::vector<int64_t>& Now() {
-    if (cells_.counts != nullptr) Fill();
-    return first_;
-  }
-
- private:
-  void Fill() {
-    const int count = cells_.blocks * cells_.cells_per_block, piece = CellsOfPiece(cells_);
-    for (int cell = 0; cell < count; ++cell) {
-      if (cells_.counts != nullptr && cell % piece == 0) first_[cell] = FirstRowOfPiece(cells_, cell / piece);
-      first_[cell + 1] = first_[cell] + RowsOfCell(cells_, cell);
-    }
-  }
-
-  const CellLayout cells_;
-  std::vector<int64_t> first_;
-};
 
 class HostKernels final : public Kernels {
  public:
@@ -51,6 +27,8 @@ class HostKernels final : public Kernels {
         width_(RoutingWidth(layer)),
         ffn_(layer, weights.experts, gradients == nullptr ? nullptr : &gradients->experts),
         shared_ffn_(layer, weights.shared, gradients == nullptr ? nullptr : &gradients->shared) {}
+
+  Status CheckCodec(Codec codec) const override { return moeplan::CheckCodec(codec); }
 
   void Gate(const GateArgs& args, Stream& stream) override {
     Run(stream, [this, args] { gate_.Route(args); });

@@ -7,7 +7,6 @@
 #include <optional>
 #include <set>
 
-#include "executor/codec/codec.h"
 #include "executor/errors.h"
 #include "executor/host/elements.h"
 #include "models/check.h"
@@ -576,7 +575,7 @@ StatusOr<AllToAllTeams*> GroupCommunicators::TeamsOf(Group group, const GroupSha
 StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& graph, const RankContext& context) {
   MOEPLAN_CHECK(graph.communication_ctas == context.groups.ctas());
   for (const Task& task : graph.tasks) {
-    if (const auto* encode = std::get_if<EncodeOp>(&task.op)) RETURN_IF_ERROR(CheckCodec(encode->codec));
+    if (const auto* encode = std::get_if<EncodeOp>(&task.op)) RETURN_IF_ERROR(context.kernels.CheckCodec(encode->codec));
   }
   auto runner = std::make_unique<Runner>(graph, context);
   RETURN_IF_ERROR(runner->Allocate());

@@ -18,9 +18,10 @@
 
 namespace moeplan {
 
-// Kernels of a layer on this backend, such as MakeHostKernels, whose contract they have.
-using KernelsFactory =
-    std::function<std::unique_ptr<Kernels>(const Layer& layer, const LayerWeights& weights, LayerGradients* gradients)>;
+// Kernels of a layer on this backend, such as MakeHostKernels, whose contract they have. kUnimplemented for a layer that
+// the backend has no kernels for.
+using KernelsFactory = std::function<StatusOr<std::unique_ptr<Kernels>>(
+    const Layer& layer, const LayerWeights& weights, LayerGradients* gradients)>;
 
 class RankRuntime {
  public:

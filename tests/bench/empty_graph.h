@@ -17,6 +17,7 @@ namespace moeplan::bench {
 
 class EmptyKernels final : public Kernels {
  public:
+  Status CheckCodec(Codec) const override { return OkStatus(); }
   void Gate(const GateArgs&, Stream& stream) override { Queue(stream); }
   void AssignSlots(const AssignSlotsArgs&, Stream& stream) override { Queue(stream); }
   void Dispatch(const TokenRows&, const Routing&, const SlotRows&, Stream& stream) override { Queue(stream); }

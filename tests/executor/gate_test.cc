@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <set>
 
+#include "executor/gate_draws.h"
+#include "executor/gate_scores.h"
 #include "executor/host/elements.h"
 #include "executor/host/gating.h"
 #include "executor/host/host_device.h"
@@ -167,6 +170,29 @@ void ExpectLargestProbabilitiesChosen(const Batch& batch, const Routed& routed) 
       EXPECT_NEAR(routed.weight[pair], sorted[choice] / (k > 1 ? chosen : 1), 10 * kClose);
     }
   }
+}
+
+TEST(ExpOfTest, IsRightToAboutHalfTheLastPlace) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(ExpOf(0), 1);
+  EXPECT_EQ(ExpOf(-kInfinity), 0);
+  EXPECT_EQ(ExpOf(-1000), 0);
+  EXPECT_TRUE(std::isnan(ExpOf(kNan)));
+  // Every 1009th float from -0 to -104.
+  for (uint32_t bits = 0x80000000; FloatOf(bits) >= -104; bits += 1009) {
+    const double expected = std::exp(static_cast<double>(FloatOf(bits)));
+    constexpr int kLeastPlace = -149;
+    const double last_place = std::ldexp(1, std::max(std::ilogb(expected) - 23, kLeastPlace));
+    ASSERT_LE(std::abs(ExpOf(FloatOf(bits)) - expected), 0.51 * last_place) << FloatOf(bits);
+  }
+}
+
+TEST(OrderOfTest, IsThatOfScoresWithNanAboveAll) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> rising = {-kInfinity, -2, -1e-40F, 0, 1e-45F, 0.5F, 1, kInfinity};
+  for (size_t i = 1; i < rising.size(); ++i) EXPECT_LT(OrderOf(rising[i - 1]), OrderOf(rising[i]));
+  EXPECT_LT(OrderOf(kInfinity), OrderOf(std::numeric_limits<float>::quiet_NaN()));
+  EXPECT_EQ(OrderOf(-std::numeric_limits<float>::quiet_NaN()), OrderOf(std::numeric_limits<float>::quiet_NaN()));
 }
 
 TEST_F(GateTest, TopKTakesTheLargestProbabilitiesAndSlotsInLexicographicOrder) {

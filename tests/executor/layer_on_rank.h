@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include "executor/host/host_kernels.h"
 #include "executor/runtime/rank_runtime.h"
 #include "models/check.h"
 #include "tests/executor/job_runner.h"
@@ -22,8 +21,8 @@ struct LayerOnRank {
         output_gradient(MakeOutputGradient(layer, test.workload.layout,
                                            rank.rank / test.workload.layout.tensor_parallel, kWeightSeed)),
         gradients(ZeroGradients(weights)),
-        kernels(MakeHostKernels(layer, weights, &gradients)),
-        runtime(rank.device, rank.world, MakeHostKernels) {
+        kernels(*rank.make_kernels(layer, weights, &gradients)),
+        runtime(rank.device, rank.world, rank.make_kernels) {
     const auto groups = runtime.GroupsOf(test.workload.layout);
     if (!groups.ok()) std::fprintf(stderr, "%s\n", groups.status().message().c_str());
     MOEPLAN_CHECK(groups.ok());

@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "executor/host/host_kernels.h"
 #include "executor/host/host_rank.h"
 
 namespace moeplan::testing {
@@ -13,6 +14,7 @@ struct Rank {
   int rank;
   Device& device;
   Communicator& world;
+  KernelsFactory make_kernels = MakeHostKernels;
 };
 
 // Makes the mesh of a rank, on the rank's thread.

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "executor/cuda/cuda_rank.h"
-#include "executor/host/host_kernels.h"
 #include "tests/executor/job_runner.h"
 
 namespace moeplan::testing {
@@ -53,12 +52,11 @@ class CudaRunner final : public JobRunner {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
-        const auto made = cuda::MakeCudaRank(
-            {.memory = cuda::MemoryKind::kManaged}, [&](cuda::CudaDevice& device) { return connect(rank, device); },
-            MakeHostKernels);
+        const auto made = cuda::MakeCudaRank({.memory = cuda::MemoryKind::kManaged},
+                                             [&](cuda::CudaDevice& device) { return connect(rank, device); });
         if (!made.ok()) throw std::runtime_error(made.status().message());
         connected.arrive_and_wait();
-        RunRounds({rank, (*made)->device(), (*made)->world()}, program);
+        RunRounds({rank, (*made)->device(), (*made)->world(), (*made)->runtime().make_kernels()}, program);
       });
     }
     for (std::thread& thread : threads) thread.join();

@@ -98,7 +98,7 @@ class GroupedGemmTest : public DeviceTest,
 TEST_P(GroupedGemmTest, ProductsAreWhatDoublePrecisionSays) {
   const auto [kind, type, method] = GetParam();
   std::mt19937_64 random(TestSeed());
-  StatusOr<std::unique_ptr<GroupedGemm>> gemm = GroupedGemm::Make(nullptr);
+  StatusOr<std::unique_ptr<GroupedGemm>> gemm = GroupedGemm::Make();
   ASSERT_TRUE(gemm.ok()) << gemm.status().message();
   for (int i = 0; i < 20 && !HasFatalFailure(); ++i) {
     const GemmCase test = RandomCase(kind, type, random);
@@ -112,7 +112,7 @@ TEST_P(GroupedGemmTest, ProductsAreWhatDoublePrecisionSays) {
                           .c = c.data() + first.c * BytesOf(test.c_type()),
                           .rows = test.rows[product]});
     }
-    ASSERT_EQ((*gemm)->Multiply(method, test.shape, products), OkStatus());
+    ASSERT_EQ((*gemm)->Multiply(method, test.shape, products, nullptr), OkStatus());
 
     const std::vector<float> found = ValuesOf(c.Read(), test.c_type());
     std::vector<float> expected = test.c;

@@ -12,7 +12,7 @@ constexpr int kInner = 4096, kColumns = 8192, kExperts = 16;
 constexpr double kTarget = 0.9;
 
 std::unique_ptr<GroupedGemm> MakeGemm() {
-  StatusOr<std::unique_ptr<GroupedGemm>> gemm = GroupedGemm::Make(nullptr);
+  StatusOr<std::unique_ptr<GroupedGemm>> gemm = GroupedGemm::Make();
   CheckOk(gemm.ok() ? OkStatus() : gemm.status());
   return std::move(*gemm);
 }
@@ -46,7 +46,7 @@ void MeasureGemm(std::vector<Measured>& results) {
                             .rows = rows[i]});
         first += rows[i];
       }
-      return MedianSeconds([&] { CheckOk(gemm->Multiply(method, shape, products)); });
+      return MedianSeconds([&] { CheckOk(gemm->Multiply(method, shape, products, nullptr)); });
     };
     const double one = seconds_of(GroupedMethod::kOneByOne, {tokens}), flops = 2.0 * tokens * kInner * kColumns;
     results.push_back({.name = StrCat("one_product.", tokens_of_expert), .seconds = one, .flops = flops, .share = 1});

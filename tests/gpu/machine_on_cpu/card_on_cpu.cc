@@ -1,4 +1,4 @@
-#include "tests/gpu/machine_on_cpu/card_on_cpu.h"
+#include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,13 +19,13 @@
 
 using Work = std::function<void()>;
 
-// One lock for the whole card: who waits on it, waits for any change.
+// One lock for the whole card: who waits on it, waits for any change, but a stream's thread for what it is given.
 struct Card {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<const std::byte*, std::pair<size_t, cudaMemoryType>> memory;
   std::mutex host_functions;  // Taken by the one that runs.
-  std::atomic<int> launches = 0;
+  std::atomic<int> launches = 0, allocations = 0;
 };
 
 namespace {
@@ -70,6 +70,7 @@ struct EventOnCpu {
 
 struct StreamOnCpu {
   std::deque<Work> queue;
+  std::condition_variable given;
   bool running = false, stopping = false;
   GraphOnCpu* capture = nullptr;
   NodeSet last;  // What the next node comes after.
@@ -78,12 +79,12 @@ struct StreamOnCpu {
   bool idle() const { return queue.empty() && !running; }
   void Push(Work work) {
     queue.push_back(std::move(work));
-    TheCard().changed.notify_all();
+    given.notify_one();
   }
   void Run() {
     std::unique_lock lock(TheCard().mutex);
     while (true) {
-      TheCard().changed.wait(lock, [this] { return stopping || !queue.empty(); });
+      given.wait(lock, [this] { return stopping || !queue.empty(); });
       if (queue.empty()) return;
       const Work work = std::move(queue.front());
       queue.pop_front();
@@ -92,7 +93,7 @@ struct StreamOnCpu {
       work();
       lock.lock();
       running = false;
-      TheCard().changed.notify_all();
+      if (queue.empty()) TheCard().changed.notify_all();
     }
   }
 };
@@ -146,6 +147,7 @@ cudaError_t Allocate(void** memory, size_t bytes, cudaMemoryType type) {
   const auto lock = Enter();
   *memory = ::operator new (bytes, std::align_val_t{256});
   std::memset(*memory, 0xee, bytes);
+  ++TheCard().allocations;
   TheCard().memory[static_cast<std::byte*>(*memory)] = {bytes, type};
   return cudaSuccess;
 }
@@ -166,8 +168,12 @@ void AwaitIdle(StreamOnCpu& stream, std::unique_lock<std::mutex>& lock) {
 class Replay {
  public:
   Replay(const GraphOnCpu& graph, std::vector<Work> works, uint32_t seed)
-      : graph_(graph), works_(std::move(works)), random_(seed) {
-    for (size_t i = 0; i < works_.size(); ++i) left_.insert(static_cast<int>(i));
+      : works_(std::move(works)), random_(seed), waits_for_(works_.size()), followers_(works_.size()) {
+    for (size_t id = 0; id < works_.size(); ++id) {
+      waits_for_[id] = graph.nodes[id].after.size();
+      for (const int before : graph.nodes[id].after) followers_[before].push_back(id);
+      if (waits_for_[id] == 0) ready_.push_back(id);
+    }
   }
 
   void Run(size_t threads) {
@@ -180,30 +186,32 @@ class Replay {
  private:
   void TakeNodes() {
     std::unique_lock lock(mutex_);
-    while (!left_.empty()) {
-      std::vector<int> ready;
-      std::ranges::copy_if(left_, std::back_inserter(ready),
-                           [this](int id) { return std::ranges::includes(done_, graph_.nodes[id].after); });
-      if (ready.empty()) {
-        changed_.wait(lock);
-        continue;
-      }
-      const int id = ready[random_() % ready.size()];
-      left_.erase(id);
+    while (true) {
+      changed_.wait(lock, [this] { return taken_ == works_.size() || !ready_.empty(); });
+      if (ready_.empty()) return;
+      std::swap(ready_[random_() % ready_.size()], ready_.back());
+      const size_t id = ready_.back();
+      ready_.pop_back();
+      ++taken_;
       lock.unlock();
       works_[id]();
       lock.lock();
-      done_.insert(id);
-      changed_.notify_all();
+      for (const size_t after : followers_[id]) {
+        if (--waits_for_[after] == 0) ready_.push_back(after);
+      }
+      // One that got ready is for this thread.
+      if (ready_.size() > 1 || taken_ == works_.size()) changed_.notify_all();
     }
   }
 
-  const GraphOnCpu& graph_;
   const std::vector<Work> works_;
   std::mt19937 random_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  NodeSet left_, done_;
+  std::vector<size_t> waits_for_;               // How many nodes, by node.
+  std::vector<std::vector<size_t>> followers_;  // By node.
+  std::vector<size_t> ready_;
+  size_t taken_ = 0;
 };
 
 bool AllJoined(const GraphOnCpu& graph) {
@@ -290,7 +298,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     auto lock = Enter();
     AwaitIdle(*stream, lock);
     stream->stopping = true;
-    TheCard().changed.notify_all();
+    stream->given.notify_one();
   }
   stream->thread.join();
   delete stream;
@@ -430,6 +438,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 namespace moeplan::on_cpu {
 
 int Launches() { return TheCard().launches; }
+int Allocations() { return TheCard().allocations; }
 
 cudaError_t Launch(std::function<void()> kernel, cudaStream_t stream) {
   const auto lock = Enter();

@@ -7,6 +7,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+
+#include "tests/gpu/on_cpu/kernels_on_cpu.h"
 
 #define CUDART_CB
 
@@ -78,8 +81,11 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t runs, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t runs);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
-// What tests ask of it.
 namespace moeplan::on_cpu {
+// How kernels, and work of a test's own, are put on a stream.
+cudaError_t Launch(std::function<void()> kernel, cudaStream_t stream);
 // How many graphs were launched so far, by all threads.
 int Launches();
+// How often memory was allocated, that of the host included.
+int Allocations();
 }  // namespace moeplan::on_cpu

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <vector>
 
+#include <cuda_runtime_api.h>
 #include "models/check.h"
-#include "tests/gpu/machine_on_cpu/card_on_cpu.h"
 
 namespace {
 

@@ -8,11 +8,11 @@
 #include <latch>
 #include <thread>
 
+#include <cuda_runtime_api.h>
 #include "executor/cuda/cuda_communicator.h"
 #include "executor/cuda/nccl_exchange.h"
 #include "executor/host/host_stream.h"
 #include "models/text.h"
-#include "tests/gpu/machine_on_cpu/card_on_cpu.h"
 
 namespace moeplan::cuda {
 namespace {

@@ -1,80 +1,12 @@
 // The part of CUDA that our kernels and their tests use, on the CPU: found in place of the toolkit's header of this
-// name, it lets the sources of executor/cuda/ compile as C++ and runs every thread of every block. For correctness
-// alone; nothing is to be learned of time, nor of races between blocks, which come one after the other.
+// name, it lets the sources of executor/cuda/ compile as C++ (kernels_on_cpu.h).
 //
 // All device memory is host memory, and a stream has finished what was queued on it. One thread of the host at a time.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <functional>
 #include <new>
 
-#define __global__
-#define __device__
-#define __host__
-// Blocks run one after the other, and the threads of a block share what is static.
-#define __shared__ static
-#define __launch_bounds__(...)
-
-struct uint3 {
-  unsigned x = 0, y = 0, z = 0;
-};
-struct dim3 {
-  unsigned x = 1, y = 1, z = 1;
-
-  dim3() = default;
-  dim3(unsigned x, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}  // NOLINT(google-explicit-constructor)
-};
-
-// Of the thread that is running.
-inline uint3 threadIdx, blockIdx;
-inline dim3 blockDim, gridDim;
-
-namespace moeplan::on_cpu {
-
-// Every thread of every block; they take turns where they wait for each other.
-void Run(dim3 blocks, int threads, size_t shared_bytes, const std::function<void()>& kernel);
-
-std::byte* DynamicSharedMemory();
-void WaitForBlock();
-// What every lane of this warp gave, in the order of lanes; those that have ended give 0.
-const uint64_t* WaitForWarp(uint64_t value);
-
-template <typename T>
-T FromLane(T value, int lane) {
-  static_assert(sizeof(T) <= sizeof(uint64_t));
-  uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof value);
-  std::memcpy(&value, WaitForWarp(bits) + lane, sizeof value);
-  return value;
-}
-
-}  // namespace moeplan::on_cpu
-
-inline void __syncthreads() { moeplan::on_cpu::WaitForBlock(); }
-template <typename T>
-T __shfl_xor_sync(unsigned, T value, int mask) {
-  return moeplan::on_cpu::FromLane(value, static_cast<int>(threadIdx.x % 32) ^ mask);
-}
-template <typename T>
-T __shfl_sync(unsigned, T value, int lane, int width = 32) {
-  return moeplan::on_cpu::FromLane(value, static_cast<int>(threadIdx.x % 32) / width * width + lane % width);
-}
-inline unsigned __match_any_sync(unsigned, int value) {
-  // With a mark, so that it differs from what lanes give that have ended.
-  const uint64_t own = (uint64_t{1} << 32) | static_cast<uint32_t>(value);
-  const uint64_t* const all = moeplan::on_cpu::WaitForWarp(own);
-  unsigned same = 0;
-  for (int lane = 0; lane < 32; ++lane) same |= (all[lane] == own ? 1U : 0U) << lane;
-  return same;
-}
-inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
-using std::max;
-using std::min;
-inline int64_t min(int64_t a, int b) { return std::min<int64_t>(a, b); }
+#include "tests/gpu/on_cpu/kernels_on_cpu.h"
 
 using cudaStream_t = struct CudaStreamOnCpu*;
 enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation };
@@ -106,3 +38,11 @@ inline cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
   return cudaSuccess;
 }
+
+namespace moeplan::on_cpu {
+// What a library or a kernel queues on a stream.
+inline cudaError_t Launch(const std::function<void()>& work, cudaStream_t) {
+  work();
+  return cudaSuccess;
+}
+}  // namespace moeplan::on_cpu

@@ -1,0 +1,77 @@
+// The weights of a layer on a card, and where gradients of them add up before they go to the host.
+//
+// The host's vectors are what a job changes and reads (executor/moe_layer.h): weights are copied to the card by
+// Refresh, each through pinned memory and rounded there, and the gradients of a task are added to the host's by
+// HandBack. Both are queued, may be captured, and move all of an expert's values at every call.
+#pragma once
+
+#include <array>
+
+#include "executor/cuda/cuda_device.h"
+#include "executor/layer/layer_weights.h"
+#include "executor/rows.h"
+
+namespace moeplan::cuda {
+
+// The experts of a shard on the card, in the shapes of ExpertWeights; null where the shard has none.
+struct CardExperts {
+  const std::byte *up = nullptr, *gate_up = nullptr, *down = nullptr;  // Elements of the layer.
+  const float *up_bias = nullptr, *gate_up_bias = nullptr, *down_bias = nullptr;
+};
+struct CardGradients {
+  float *up = nullptr, *gate_up = nullptr, *down = nullptr;
+  float *up_bias = nullptr, *gate_up_bias = nullptr, *down_bias = nullptr;
+};
+
+class CardWeights {
+ public:
+  // `weights` are borrowed; their vectors keep their places.
+  CardWeights(CudaDevice& device, ElementType type, const LayerWeights& weights)
+      : device_(device), type_(type), weights_(weights) {}
+
+  // Allocates. Values come with the first Refresh.
+  Status Init();
+  // Whatever is queued next on `stream` finds what the host has when the stream gets here.
+  Status Refresh(Stream& stream);
+
+  const float* gate() const { return reinterpret_cast<const float*>(gate_.data()); }
+  const CardExperts& experts() const { return experts_.view; }
+  const CardExperts& shared() const { return shared_.view; }
+
+ private:
+  struct Part {
+    DeviceMemory up, gate_up, down, up_bias, gate_up_bias, down_bias;
+    CardExperts view;
+  };
+  Status Allocate(const ExpertWeights& weights, Part& part);
+  Status Refresh(const ExpertWeights& weights, const Part& part, Stream& stream);
+  Status CopyElements(const std::vector<float>& from, const DeviceMemory& to, Stream& stream);
+  void CopyFloats(const std::vector<float>& from, const DeviceMemory& to, Stream& stream);
+
+  CudaDevice& device_;
+  const ElementType type_;
+  const LayerWeights& weights_;
+  DeviceMemory gate_, unrounded_;
+  Part experts_, shared_;
+};
+
+class GradientSums {
+ public:
+  // `gradients` are borrowed, in the shapes of `weights`.
+  GradientSums(CudaDevice& device, const ExpertWeights& weights, ExpertGradients& gradients);
+
+  Status Init();
+  // Zero, from here on in the stream.
+  StatusOr<CardGradients> Begin(Stream& stream);
+  // Adds what is there to the host's gradients.
+  void HandBack(Stream& stream);
+
+ private:
+  CudaDevice& device_;
+  ExpertGradients& gradients_;
+  std::array<size_t, 7> first_ = {};  // Of each tensor, in floats, and behind them their number.
+  DeviceMemory sums_;
+  std::vector<float> on_host_;
+};
+
+}  // namespace moeplan::cuda

@@ -1,0 +1,155 @@
+// A layer of a job on a card by itself, beside the same layer on the host; and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "executor/cuda/cuda_kernels.h"
+#include "executor/cuda/cuda_rank.h"
+#include "executor/cuda/in_process_exchange.h"
+#include "executor/host/elements.h"
+#include "executor/host/host_rank.h"
+#include "executor/moe_layer.h"
+#include "models/text.h"
+
+namespace moeplan::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr double kDeadlineS = 20;
+
+std::unique_ptr<CudaRank> MakeRankAlone() {
+  return *MakeCudaRank({}, [](CudaDevice& device) -> StatusOr<std::unique_ptr<PartExchange>> {
+    return MakeInProcessExchange(std::move(MakeInProcessMeshes(1)[0]), device, kDeadlineS);
+  });
+}
+
+LayerPlan PlanOf(GateKind gate, int matrices, int bytes_per_element) {
+  return {.workload = {.layer = {.batch = 2,
+                                 .sequence_length = 20,
+                                 .model_dim = 16,
+                                 .hidden_dim = 24,
+                                 .experts = 4,
+                                 .top_k = 2,
+                                 .capacity_factor = 0.8,
+                                 .bytes_per_element = bytes_per_element,
+                                 .expert_matrices = matrices,
+                                 .gate = gate,
+                                 .expert_bias = true,
+                                 .shared_hidden_dim = 6,
+                                 .aux_loss_coefficient = 2,
+                                 .z_loss_coefficient = 1},
+                       .min_chunk_bytes = 1,
+                       .phase = Phase::kTraining},
+          .cluster = {.nodes = 1, .gpus_per_node = 1},
+          .knobs = {.family = Family::kPipeline}};
+}
+
+// What a job has of a layer on a rank.
+struct JobLayer {
+  JobLayer(const LayerPlan& plan, RankRuntime& runtime)
+      : layer(plan.workload.layer),
+        weights(MakeWeights(layer, ShardOf(layer, plan.workload.layout, 0), /*seed=*/3)),
+        gradients(ZeroGradients(weights)),
+        moe(*MoeLayer::Make(plan, runtime, weights, &gradients)) {}
+
+  // Output and input gradient.
+  std::pair<std::vector<float>, std::vector<float>> Step(std::vector<float> input, std::vector<float> out_gradient) {
+    return {Run(input, [&](auto rows) { return moe.Forward(rows, rows); }),
+            Run(out_gradient, [&](auto rows) { return moe.Backward(rows, rows); })};
+  }
+  void ChangeWeights() {
+    for (std::vector<float>* values : {&weights.gate, &weights.experts.up, &weights.experts.down_bias,
+                                       &weights.shared.down, &weights.experts.gate_up}) {
+      for (float& value : *values) value = RoundToBfloat16(-0.8F * value);
+    }
+  }
+
+  const Layer layer;
+  LayerWeights weights;
+  LayerGradients gradients;
+  MoeLayer moe;
+
+ private:
+  template <typename Pass>
+  std::vector<float> Run(std::vector<float>& values, Pass pass) {
+    const ElementType type = ElementTypeOf(layer.bytes_per_element);
+    std::vector<std::byte> rows(values.size() * BytesOf(type));
+    Store(values.data(), type, values.size(), rows.data());
+    const Status status = pass(std::span<std::byte>(rows));
+    EXPECT_TRUE(status.ok()) << status.message();
+    Load(rows.data(), type, values.size(), values.data());
+    return values;
+  }
+};
+
+// Relative to the largest value, for sums cancel.
+void ExpectNear(std::span<const float> found, std::span<const float> expected, double tolerance, const char* what) {
+  ASSERT_EQ(found.size(), expected.size()) << what;
+  float largest = 0;
+  for (const float value : expected) largest = std::max(largest, std::abs(value));
+  for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], tolerance * largest) << what << " " << i;
+}
+
+void ExpectNear(const ExpertGradients& found, const ExpertGradients& expected, double tolerance, const char* what) {
+  ExpectNear(found.up, expected.up, tolerance, what);
+  ExpectNear(found.gate_up, expected.gate_up, tolerance, what);
+  ExpectNear(found.down, expected.down, tolerance, what);
+  ExpectNear(found.up_bias, expected.up_bias, tolerance, what);
+  ExpectNear(found.gate_up_bias, expected.gate_up_bias, tolerance, what);
+  ExpectNear(found.down_bias, expected.down_bias, tolerance, what);
+}
+
+TEST(CudaLayerTest, StepsFollowTheHostsWeightsAndAddToItsGradients) {
+  for (const GateKind gate : {GateKind::kTopK, GateKind::kBatchPrioritized, GateKind::kExpertChoice, GateKind::kHash}) {
+    for (const int bytes_per_element : {4, 2}) {
+      SCOPED_TRACE(StrCat("gate ", static_cast<int>(gate), " bytes ", bytes_per_element));
+      const LayerPlan plan = PlanOf(gate, gate == GateKind::kHash ? 2 : 3, bytes_per_element);
+      const double tolerance = bytes_per_element == 4 ? 1e-5 : 3e-2;
+      const std::unique_ptr<CudaRank> rank = MakeRankAlone();
+      HostRank host(std::move(MakeInProcessMeshes(1)[0]), kDeadlineS);
+      JobLayer on_card(plan, rank->runtime()), on_host(plan, host.runtime());
+      for (int step = 0; step < 3 && !::testing::Test::HasFailure(); ++step) {
+        SCOPED_TRACE(StrCat("step ", step));
+        const auto input = MakeInput(on_host.layer, plan.workload.layout, step, /*seed=*/5);
+        const auto out_gradient = MakeOutputGradient(on_host.layer, plan.workload.layout, step, /*seed=*/5);
+        const auto found = on_card.Step(input, out_gradient), expected = on_host.Step(input, out_gradient);
+        ExpectNear(found.first, expected.first, tolerance, "output");
+        ExpectNear(found.second, expected.second, tolerance, "input gradient");
+        ExpectNear(on_card.moe.gate_gradient(), on_host.moe.gate_gradient(), tolerance, "gate gradient");
+        ExpectNear(on_card.gradients.experts, on_host.gradients.experts, tolerance, "experts");
+        ExpectNear(on_card.gradients.shared, on_host.gradients.shared, tolerance, "shared expert");
+        EXPECT_EQ(on_card.moe.router_statistics().kept, on_host.moe.router_statistics().kept);
+        on_card.ChangeWeights();
+        on_host.ChangeWeights();
+      }
+      EXPECT_GT(rank->device().replays(), 0u);
+    }
+  }
+}
+
+TEST(CudaLayerTest, WhatHasNoKernelIsRefusedWithWhatToUse) {
+  const std::unique_ptr<CudaRank> rank = MakeRankAlone();
+  Layer layer = PlanOf(GateKind::kTopK, 3, 4).workload.layer;
+  const LayerWeights weights = MakeWeights(layer, ShardOf(layer, {}, 0), /*seed=*/3);
+  const KernelsFactory& make = rank->runtime().make_kernels();
+  const auto kernels = make(layer, weights, nullptr);
+  ASSERT_TRUE(kernels.ok()) << kernels.status().message();
+  EXPECT_EQ((*kernels)->CheckCodec(Codec::kZfp), OkStatus());
+  const Status codec = (*kernels)->CheckCodec(static_cast<Codec>(static_cast<int>(Codec::kZfp) + 1));
+  EXPECT_EQ(codec.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(codec.message(), HasSubstr("use the host backend"));
+
+  layer.expert_kind = static_cast<ExpertKind>(static_cast<int>(ExpertKind::kFfn) + 1);
+  const Status expert = make(layer, weights, nullptr).status();
+  EXPECT_EQ(expert.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(expert.message(), HasSubstr("layer.expertKind"));
+  EXPECT_THAT(expert.message(), HasSubstr("use the host backend"));
+  layer.expert_kind = ExpertKind::kFfn;
+  layer.experts = 100000;
+  EXPECT_EQ(make(layer, weights, nullptr).status().code(), StatusCode::kInvalidInput);
+}
+
+}  // namespace
+}  // namespace moeplan::cuda

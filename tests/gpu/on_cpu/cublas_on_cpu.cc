@@ -1,0 +1,195 @@
+#include <cublasLt.h>
+
+#include <algorithm>
+
+#include "executor/host/elements.h"
+
+struct CublasOnCpu {
+  cudaStream_t stream = nullptr;
+  bool has_workspace = false;
+};
+struct CublasLtOnCpu {};
+struct MatmulOnCpu {
+  cublasOperation_t operations[2] = {};  // Of the first factor and of the second.
+};
+struct MatrixOnCpu {
+  cudaDataType_t type = CUDA_R_32F;
+  uint64_t rows = 0, columns = 0;
+  int64_t stride = 0;
+};
+struct PreferenceOnCpu {
+  uint32_t alignments[4] = {};  // Of the factors, what is added, and the result.
+};
+
+namespace {
+
+using moeplan::ElementType;
+
+// A matrix column by column, and what is done to it first.
+struct Factor {
+  std::byte* data = nullptr;
+  MatrixOnCpu matrix;
+  cublasOperation_t operation = CUBLAS_OP_N;
+
+  ElementType type() const { return matrix.type == CUDA_R_32F ? ElementType::kFloat32 : ElementType::kBfloat16; }
+  std::byte* At(int row, int column) const {
+    if (operation == CUBLAS_OP_T) std::swap(row, column);
+    return data + (column * matrix.stride + row) * moeplan::BytesOf(type());
+  }
+  float Value(int row, int column) const {
+    float value = 0;
+    moeplan::Load(At(row, column), type(), 1, &value);
+    return value;
+  }
+  bool StrideHoldsRows() const { return matrix.stride >= static_cast<int64_t>(matrix.rows); }
+};
+
+struct Gemm {
+  Factor first, second, result;
+  int m = 0, n = 0, k = 0;
+  float alpha = 1, beta = 0;
+
+  bool valid() const {
+    return m > 0 && n > 0 && k > 0 && first.StrideHoldsRows() && second.StrideHoldsRows() && result.StrideHoldsRows();
+  }
+  void Run() const {
+    for (int column = 0; column < n; ++column) {
+      for (int row = 0; row < m; ++row) {
+        double sum = 0;
+        for (int i = 0; i < k; ++i) sum += static_cast<double>(first.Value(row, i)) * second.Value(i, column);
+        sum *= alpha;
+        if (beta != 0) sum += static_cast<double>(beta) * result.Value(row, column);
+        const auto value = static_cast<float>(sum);
+        moeplan::Store(&value, result.type(), 1, result.At(row, column));
+      }
+    }
+  }
+};
+
+bool IsAligned(const void* data, uint32_t bytes) { return bytes > 0 && reinterpret_cast<uintptr_t>(data) % bytes == 0; }
+
+std::byte* Writable(const void* data) { return static_cast<std::byte*>(const_cast<void*>(data)); }
+
+template <typename T>
+cublasStatus_t Make(T** made, T value = {}) {
+  *made = new T(value);
+  return CUBLAS_STATUS_SUCCESS;
+}
+template <typename T>
+cublasStatus_t Destroy(T* handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t StatusOf(cudaError_t error) {
+  return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+}  // namespace
+
+const char* cublasGetStatusString(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_SUCCESS ? "success" : "invalid value";
+}
+cublasStatus_t cublasCreate(cublasHandle_t* handle) { return Make(handle); }
+cublasStatus_t cublasDestroy(cublasHandle_t handle) { return Destroy(handle); }
+cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
+  *handle = {.stream = stream};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void* workspace, size_t bytes) {
+  handle->has_workspace = workspace != nullptr && bytes > 0;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasGemmGroupedBatchedEx(cublasHandle_t handle, const cublasOperation_t* first_operations,
+                                          const cublasOperation_t* second_operations, const int* m, const int* n,
+                                          const int* k, const void* alpha, const void* const* first,
+                                          cudaDataType_t first_type, const int* first_strides,
+                                          const void* const* second, cudaDataType_t second_type,
+                                          const int* second_strides, const void* beta, void* const* result,
+                                          cudaDataType_t result_type, const int* result_strides, int groups,
+                                          const int* products_of_groups, cublasComputeType_t) {
+  if (!handle->has_workspace) return CUBLAS_STATUS_INVALID_VALUE;
+  std::vector<Gemm> gemms;
+  for (int i = 0; i < groups; ++i) {
+    const auto factor = [](cudaDataType_t type, cublasOperation_t operation, int rows, int columns, int stride) {
+      if (operation == CUBLAS_OP_T) std::swap(rows, columns);
+      return Factor{.matrix = {type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), stride},
+                    .operation = operation};
+    };
+    gemms.push_back({.first = factor(first_type, first_operations[i], m[i], k[i], first_strides[i]),
+                     .second = factor(second_type, second_operations[i], k[i], n[i], second_strides[i]),
+                     .result = factor(result_type, CUBLAS_OP_N, m[i], n[i], result_strides[i]),
+                     .m = m[i],
+                     .n = n[i],
+                     .k = k[i],
+                     .alpha = static_cast<const float*>(alpha)[i],
+                     .beta = static_cast<const float*>(beta)[i]});
+    if (products_of_groups[i] != 1 || !gemms.back().valid()) return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  const auto run = [=]() mutable {
+    for (size_t i = 0; i < gemms.size(); ++i) {
+      gemms[i].first.data = Writable(first[i]);
+      gemms[i].second.data = Writable(second[i]);
+      gemms[i].result.data = Writable(result[i]);
+      gemms[i].Run();
+    }
+  };
+  return StatusOf(moeplan::on_cpu::Launch(run, handle->stream));
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { return Make(handle); }
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return Destroy(handle); }
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t, cudaDataType_t) {
+  return Make(made);
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) { return Destroy(description); }
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t which,
+                                              const void* value, size_t) {
+  description->operations[which] = *static_cast<const cublasOperation_t*>(value);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType_t type, uint64_t rows,
+                                          uint64_t columns, int64_t stride) {
+  return Make(made, {type, rows, columns, stride});
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) { return Destroy(layout); }
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) { return Make(made); }
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) { return Destroy(preference); }
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t which, const void* value,
+                                                    size_t) {
+  if (which != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
+    preference->alignments[which - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES] = *static_cast<const uint32_t*>(value);
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulHeuristicResult_t* found, int* count) {
+  const uint32_t* const bytes = preference->alignments;
+  *found = {{bytes[0], bytes[1], std::min(bytes[2], bytes[3])}};
+  *count = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha, const void* first,
+                              cublasLtMatrixLayout_t first_layout, const void* second,
+                              cublasLtMatrixLayout_t second_layout, const void* beta, const void* added,
+                              cublasLtMatrixLayout_t, void* result, cublasLtMatrixLayout_t result_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void*, size_t, cudaStream_t stream) {
+  const Gemm gemm = {
+      .first = {Writable(first), *first_layout, description->operations[0]},
+      .second = {Writable(second), *second_layout, description->operations[1]},
+      .result = {Writable(result), *result_layout},
+      .m = static_cast<int>(result_layout->rows),
+      .n = static_cast<int>(result_layout->columns),
+      .k = static_cast<int>(description->operations[0] == CUBLAS_OP_T ? first_layout->rows : first_layout->columns),
+      .alpha = *static_cast<const float*>(alpha),
+      .beta = *static_cast<const float*>(beta)};
+  const bool aligned = IsAligned(first, algorithm->first_bytes) && IsAligned(second, algorithm->second_bytes) &&
+                       IsAligned(result, algorithm->result_bytes);
+  if (!aligned || added != result || !gemm.valid()) return CUBLAS_STATUS_INVALID_VALUE;
+  return StatusOf(moeplan::on_cpu::Launch([=] { gemm.Run(); }, stream));
+}
