@@ -18,6 +18,7 @@
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "planner/gradients/place_gradients.h"
+#include "planner/search/drawing.h"
 #include "planner/search/task_order.h"
 #include "planner/search/unequal_chunks.h"
 
@@ -212,28 +213,6 @@ class Search {
     }
   }
 
-  // The graph of the last knobs that were priced.
-  struct Drawing {
-    Knobs knobs;
-    TaskGraph whole;
-    std::optional<TaskGraph> pass;      // Of a phase that is a part of the whole.
-    std::vector<ContentionSet> beside;  // Of the tasks that are priced.
-
-    TaskGraph& priced() { return pass ? *pass : whole; }
-  };
-
-  Status Draw(const Knobs& knobs) {
-    RETURN_IF_ERROR(ScheduleAllowed(knobs, workload_, profile_.cluster));
-    if (!drawn_ || !DifferInCarriageAlone(drawn_->knobs, knobs)) {
-      ASSIGN_OR_RETURN(TaskGraph whole, BuildSchedule(knobs, workload_, profile_.cluster));
-      drawn_ = Drawing{.knobs = knobs, .whole = std::move(whole)};
-    }
-    Carry(knobs, drawn_->whole);
-    if (workload_.phase == Phase::kBackward) drawn_->pass = PartOf(drawn_->whole, workload_.phase);
-    if (drawn_->beside.empty()) drawn_->beside = MeasuredContention(drawn_->priced(), index_);
-    return OkStatus();
-  }
-
   struct PricedGraph {
     const TaskGraph& graph;  // Until the next is priced.
     GraphPrices prices;
@@ -242,21 +221,20 @@ class Search {
 
   // None when it does not fit.
   StatusOr<std::optional<PricedGraph>> Price(const Knobs& knobs, Tried& tried) {
-    RETURN_IF_ERROR(Draw(knobs));
-    const TaskGraph& graph = drawn_->priced();
-    const double bytes = MemoryBytes(drawn_->whole, workload_);
+    RETURN_IF_ERROR(drawing_.Draw(knobs));
+    const double bytes = MemoryBytes(drawing_.whole(), workload_);
     if (!Fits(bytes)) {
       ++too_large_;
-      if (tried.too_large_bytes.empty()) NoteMissing(PriceGraph(graph, index_, drawn_->beside));
+      if (tried.too_large_bytes.empty()) NoteMissing(drawing_.Prices());
       tried.too_large_bytes.push_back(bytes);
       least_unfit_bytes_ = std::min(least_unfit_bytes_, bytes);
       return std::optional<PricedGraph>();
     }
-    GraphPrices prices = PriceGraph(graph, index_, drawn_->beside);
+    GraphPrices prices = drawing_.Prices();
     NoteMissing(prices);
     if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, workload_.layout));
     ++priced_;
-    return std::optional<PricedGraph>({graph, std::move(prices), bytes});
+    return std::optional<PricedGraph>({drawing_.priced(), std::move(prices), bytes});
   }
 
   void NoteMissing(const GraphPrices& prices) { missing_.insert(prices.missing.begin(), prices.missing.end()); }
@@ -472,9 +450,9 @@ class Search {
   const Workload& workload_;
   const Profile& profile_;
   const PlanOptions& options_;
-  CostIndex index_;                             // Of profile_.
+  CostIndex index_;  // Of profile_.
+  Drawing drawing_{workload_, index_};
   const std::set<int, std::greater<>> limits_;  // On CTAs, that some collective was measured with.
-  std::optional<Drawing> drawn_;
   std::deque<Tried> tried_;
   std::vector<Candidate> listed_;
   std::multimap<Family, Skipped> skipped_;
