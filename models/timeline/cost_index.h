@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "models/measurement/cost_key.h"
@@ -26,7 +25,7 @@ class CostIndex {
     CostKey key;                       // What answers; where nothing does, what would.
     const CostModel* model = nullptr;  // Null: not in the profile.
     double bus_factor = 1;             // Of the operation that answers.
-    std::string remark;                // On what answers, worded; mostly empty.
+    bool stands_in = false;            // A built-in expert's product for an own one's.
   };
   // Contended keys fall back to uncontended ones, the gradients of experts to EXPERT_GEMM, own experts to built-in
   // ones. Valid until the next call.

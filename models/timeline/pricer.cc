@@ -80,7 +80,10 @@ double Pricer::LeastPriceS(const CostKey& asked, double low, double high) {
 
 const CostIndex::Source& Pricer::SourceOf(const CostKey& asked) {
   const CostIndex::Source& source = index().SourceOf(asked);
-  if (!source.remark.empty()) notes_.remarks.insert(source.remark);
+  if (source.stands_in) {
+    notes_.remarks.insert(StrCat(Name(std::get<KernelKey>(asked).kernel), ": not in the profile; priced as ",
+                                 Name(std::get<KernelKey>(source.key).kernel)));
+  }
   if (source.model == nullptr) {
     (Dispensable(source.key) ? notes_.priced_zero : missing_).insert(Essential(source.key));
   }
