@@ -26,7 +26,7 @@ StatusOr<SampleSet> ReadSamples(const std::string& path) {
   return samples;
 }
 
-// Name and cluster are those of the first file; the others must be of the same cluster.
+// The name is that of the first file; all must be of one cluster. What a file does not know of it, another may.
 StatusOr<SampleSet> ReadAll(const std::vector<std::string>& paths) {
   ASSIGN_OR_RETURN(SampleSet all, ReadSamples(paths.front()));
   for (size_t i = 1; i < paths.size(); ++i) {
@@ -35,6 +35,9 @@ StatusOr<SampleSet> ReadAll(const std::vector<std::string>& paths) {
       return InvalidInput(StrCat(paths[i], ": cluster: found ", more.cluster.nodes, " nodes of ",
                                  more.cluster.gpus_per_node, " GPUs, expected ", all.cluster.nodes, " of ",
                                  all.cluster.gpus_per_node, " as in ", paths.front()));
+    }
+    for (double Cluster::*known : {&Cluster::peak_flops_per_s, &Cluster::device_memory_bytes}) {
+      if (all.cluster.*known == 0) all.cluster.*known = more.cluster.*known;
     }
     all.samples.insert(all.samples.end(), more.samples.begin(), more.samples.end());
   }

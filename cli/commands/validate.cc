@@ -50,8 +50,7 @@ StatusOr<Calibration> CalibrateGrid(Fleet& fleet, const std::vector<Workload>& r
 StatusOr<PlanFunction> MakePlanner(const ValidateOptions& options, Fleet& fleet, const std::vector<Workload>& resolved,
                                    std::optional<Calibration>& calibrated) {
   if (options.source.given()) {
-    return PlanFunction(
-        [&options](const Workload& workload) { return options.source.Plan(workload, workload.name); });
+    return PlanFunction([&options](const Workload& workload) { return options.source.Plan(workload, workload.name); });
   }
   ASSIGN_OR_RETURN(calibrated, CalibrateGrid(fleet, resolved));
   return PlanFunction(

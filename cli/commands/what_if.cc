@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "cli/command.h"
@@ -157,6 +158,28 @@ Status CheckOptions(const WhatIfOptions& options) {
   return OkStatus();
 }
 
+// The warnings of all points, each once, with the first sizes that it was about.
+class Warnings {
+ public:
+  void Add(const SweepRow& row) {
+    for (const std::string& warning : row.warnings) {
+      auto& [first, points] = by_cost_[warning.substr(0, warning.find(": asked at"))];
+      if (points++ == 0) first = warning;
+    }
+  }
+  void Print() const {
+    for (const auto& [cost, warning] : by_cost_) {
+      const auto& [first, points] = warning;
+      const std::string others =
+          points > 1 ? StrCat(" (and likewise at ", points - 1, points == 2 ? " more point)" : " more points)") : "";
+      std::fprintf(stderr, "moeplan: %s%s\n", first.c_str(), others.c_str());
+    }
+  }
+
+ private:
+  std::map<std::string, std::pair<std::string, int64_t>> by_cost_;
+};
+
 Status Run(const WhatIfOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(v1::Workload workload, ReadJsonFile<v1::Workload>(options.workload));
@@ -168,6 +191,7 @@ Status Run(const WhatIfOptions& options) {
   const std::unique_ptr<RowPrinter> printer = PrinterFor(options, sweep);
   int64_t feasible = 0;
   std::string first_reason;
+  Warnings warnings;
   // Nothing is printed where every point is refused, as `plan` would refuse it: wrong input is no answer.
   constexpr size_t kMostHeld = 10000;
   std::vector<SweepRow> held;
@@ -180,6 +204,7 @@ Status Run(const WhatIfOptions& options) {
   };
   RETURN_IF_ERROR(sweep.Run(options.threads_given ? options.threads : DefaultThreads(), [&](const SweepRow& row) {
     feasible += row.best.has_value();
+    warnings.Add(row);
     if (first_reason.empty()) first_reason = row.reason;
     if (!begun && row.refused && held.size() < kMostHeld) {
       held.push_back(row);
@@ -194,6 +219,7 @@ Status Run(const WhatIfOptions& options) {
         StrCat("--sweep: none of the ", sweep.rows(), " points can be planned; the first: ", first_reason));
   }
   printer->End();
+  warnings.Print();
   if (feasible > 0) return OkStatus();
   return Infeasible(StrCat("none of the ", sweep.rows(), " points has a plan; the first: ", first_reason));
 }

@@ -38,6 +38,7 @@ class Sweep::Planner {
       row.reason = std::move(answer->explanation);
     } else {
       row.best = std::move(answer->candidates.front());
+      row.warnings = std::move(answer->warnings);
     }
     row.extrapolated = answer.ok() && Extrapolated(answer->workload);
     return row;

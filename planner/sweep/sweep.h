@@ -19,11 +19,12 @@ namespace moeplan {
 
 // One point.
 struct SweepRow {
-  std::vector<SweepValue> values;  // One for each axis.
-  std::optional<Plan> best;        // Absent: nothing is feasible.
-  std::string reason;              // Why not; empty when there is a best.
-  bool refused = false;            // The point's workload is wrong, or nothing it needs is known.
-  bool extrapolated = false;       // Some collective of its layer was foretold from links.
+  std::vector<SweepValue> values;     // One for each axis.
+  std::optional<Plan> best;           // Absent: nothing is feasible.
+  std::string reason;                 // Why not; empty when there is a best.
+  bool refused = false;               // The point's workload is wrong, or nothing it needs is known.
+  std::vector<std::string> warnings;  // Of its answer, such as what was asked outside the measured range.
+  bool extrapolated = false;          // Some collective of its layer was foretold from links.
 };
 
 class Sweep {

@@ -254,10 +254,13 @@ TEST(FitCommandTest, RepeatedSamplesAreMergedAndBadOnesRefused) {
   Json first = NoisySamples(1e-5, 1e-11, random), second = first;
   second["samples"][0]["groupSize"] = 4;
   second["samples"][0]["ranksPerNode"] = 4;
+  first["cluster"]["deviceMemoryBytes"] = 0;
+  second["cluster"]["deviceMemoryBytes"] = 8e10;
   const std::string a = folder.Write("a.json", first.dump()), b = folder.Write("b.json", second.dump());
   const Outcome merged = RunMoeplan({"fit", "--samples", a, "--samples", b, "--json"});
   ASSERT_EQ(merged.exit_code, 0) << merged.err;
   EXPECT_EQ(Json::parse(merged.out).at("collectives").size(), 2U);
+  EXPECT_EQ(Json::parse(merged.out).at("cluster").at("deviceMemoryBytes"), 8e10) << "what one file does not know";
   second["samples"][2]["timeS"][1] = -1;
   ExpectRefused(RunMoeplan({"fit", "--samples", folder.Write("c.json", second.dump()), "--json"}),
                 "samples[2].timeS[1]");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "tests/e2e/moeplan_process.h"
@@ -112,6 +113,17 @@ TEST(WhatIfTest, CsvQuotesWhatNeedsIt) {
   const Json best = BestOf(Json::parse(ReadFile(kWorkload)));
   EXPECT_EQ(records[1][2], best.at("schedule"));
   EXPECT_EQ(std::stod(records[1][10]), best.at("predictedTimeS").get<double>());
+}
+
+TEST(WhatIfTest, WhatIsAskedOutsideTheMeasuredRangeIsNamedOnce) {
+  const Outcome outcome = WhatIf({"--sweep", "layer.batch=64,65,66", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("; extrapolated (and likewise at 2 more points)\n"));
+  std::set<std::string> costs;
+  std::istringstream lines(outcome.err);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_TRUE(costs.insert(line.substr(0, line.find(": asked at"))).second) << line;
+  }
 }
 
 TEST(WhatIfTest, AFasterNicIsOneFlag) {
