@@ -105,20 +105,24 @@ CostKey CostIndex::Answering(const CostKey& key) const {
   return found == alike.end() ? alike.back() : *found;
 }
 
-const CostIndex::Source& CostIndex::SourceOf(const CostKey& asked) {
-  const size_t hash = HashOf(asked);
-  const auto is_asked = [&](const Source& source) { return source.asked == asked; };
-  if (const Source* known = Known(source_hashes_, sources_, hash, is_asked)) return *known;
-  Source source = {.asked = asked, .key = Answering(asked)};
-  const auto* own = std::get_if<KernelKey>(&asked);
-  source.stands_in = own != nullptr && source.key != asked && BuiltInLike(own->kernel) != own->kernel;
-  const CostKey narrowest = source.key;
+void CostIndex::LookElsewhere(Source& source) const {
+  const CostKey narrowest = Answering(source.asked);
+  const auto* own = std::get_if<KernelKey>(&source.asked);
+  source.stands_in = own != nullptr && narrowest != source.asked && BuiltInLike(own->kernel) != own->kernel;
   for (const CostKey& wider :
        {narrowest, WithContention(narrowest, ContentionOf(narrowest)), WithContention(narrowest, Contention::kNone)}) {
     if (source.model != nullptr) break;
     source.key = wider;
     source.model = FindAnyContended(profile_, source.key);
   }
+}
+
+const CostIndex::Source& CostIndex::SourceOf(const CostKey& asked) {
+  const size_t hash = HashOf(asked);
+  const auto is_asked = [&](const Source& source) { return source.asked == asked; };
+  if (const Source* known = Known(source_hashes_, sources_, hash, is_asked)) return *known;
+  Source source = {.asked = asked, .key = asked, .model = FindAnyContended(profile_, asked)};
+  if (source.model == nullptr) LookElsewhere(source);
   source.bus_factor = BusFactorOf(source.key);
   if (sources_.empty()) {
     source_hashes_.reserve(kUsual);

@@ -48,6 +48,9 @@ class CostIndex {
   CostKey Answering(const CostKey& key) const;
 
  private:
+  // For a source whose very key has no entry.
+  void LookElsewhere(Source& source) const;
+
   const Profile& profile_;
   std::optional<bool> has_contention_;  // Once it was asked.
   // Entries and their hashes, in the order of asking: there are some dozens.
