@@ -133,6 +133,9 @@ StatusOr<PlanAnswer> PlanResolved(PlanAnswer answer, const Profile& profile, Pri
                                  " variants with codecs, whose longest path or busiest stream alone takes longer than "
                                  "the fastest.");
   }
+  if (profile.cluster.device_memory_bytes <= 0 && !candidates.empty()) {
+    answer.explanation += " Whether it fits was not checked: cluster.deviceMemoryBytes is not known.";
+  }
   for (const Candidate& candidate : candidates) notes.Merge(candidate.prices.notes);
   answer.warnings = notes.Warnings();
   candidates.resize(answered);

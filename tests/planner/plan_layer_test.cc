@@ -545,6 +545,10 @@ TEST(PlanLayerTest, MissingSmallKernelsArePricedZeroAndWarnedOf) {
   EXPECT_THAT(Answer(SmallWorkload(), profile).warnings,
               ElementsAre("GATE bytesPerElement 2 modelDim 256: not in the profile; priced 0"));
   EXPECT_THAT(Answer(SmallWorkload(), SmallProfile()).warnings, IsEmpty());
+  EXPECT_THAT(Answer(SmallWorkload(), SmallProfile()).explanation, HasSubstr("Whether it fits was not checked"));
+  Profile known = SmallProfile();
+  known.cluster.device_memory_bytes = 1e12;
+  EXPECT_THAT(Answer(SmallWorkload(), known).explanation, ::testing::Not(HasSubstr("was not checked")));
 }
 
 TEST(PlanLayerTest, WithoutExpertGemmTheRulesStillAnswer) {
