@@ -55,7 +55,7 @@ std::vector<CostKey> Kin(const CostKey& asked, Contention contention, int ctas) 
 
 constexpr size_t kUsual = 8;  // Of a rule.
 
-// Rules ask a million times a second, so keys that differ in few fields may share a hash.
+// Cheap rather than even: rules ask millions of times a second, and keys that share a hash are told apart.
 size_t Mixed(uint64_t a, uint64_t b, uint64_t c) {
   return (a * 0x9E3779B97F4A7C15) ^ (b * 0xC2B2AE3D27D4EB4F) ^ (c * 0x165667B19E3779F9);
 }
