@@ -1,0 +1,64 @@
+// What a rank of a job runs on, and how a process becomes one: the seam between who drives ranks (agent/) and the
+// backends.
+//
+// Joining takes two steps, because everyone must know everyone's address: Join gives one to hand to all ranks by
+// whatever means, Connect takes those of all of them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/communicator.h"
+#include "executor/device.h"
+#include "executor/runtime/rank_runtime.h"
+
+namespace moeplan {
+
+// A connected rank. After an error of the network it is spent: everything queued answers the first error. One thread,
+// but for what Device and Communicator say.
+class Rank {
+ public:
+  virtual ~Rank() = default;
+
+  virtual Device& device() = 0;
+  // All ranks of the job.
+  virtual Communicator& world() = 0;
+  virtual RankRuntime& runtime() = 0;
+
+  // Stops the device with `why`, as if work had failed; peers that wait for this rank learn of it.
+  virtual void Fail(const Status& why) = 0;
+  // Before something is timed: leaves nothing of earlier work in caches, as inside a layer a kernel finds its weights
+  // and rows in memory. Blocks.
+  virtual Status CoolCaches() = 0;
+  // Before a series of timings: works until the clocks are those of long work. Blocks, a second at most.
+  virtual Status SettleClocks() { return OkStatus(); }
+};
+
+struct RankPlace {
+  int rank = 0, ranks = 1, ranks_per_node = 1;
+  std::string host_address;  // Of this machine, where the other ranks can reach it.
+  double deadline_s = 30;    // Of each collective.
+};
+
+class RankJoin {
+ public:
+  virtual ~RankJoin() = default;
+  // Printable, without spaces.
+  virtual const std::string& address() const = 0;
+  // addresses[i] is rank i's. Collective; blocks. The join must outlive the rank, and can make no other.
+  virtual StatusOr<std::unique_ptr<Rank>> Connect(const std::vector<std::string>& addresses) = 0;
+};
+
+class RankBackend {
+ public:
+  virtual ~RankBackend() = default;
+  // Such as "host".
+  virtual const char* name() const = 0;
+  // What samples taken at this place should say of it: processor or card, driver, libraries.
+  virtual std::map<std::string, std::string> FactsAt(const RankPlace& place) const = 0;
+  virtual StatusOr<std::unique_ptr<RankJoin>> Join(const RankPlace& place) const = 0;
+};
+
+}  // namespace moeplan
