@@ -1,6 +1,6 @@
 #include "executor/sim/network.h"
 
-#include "models/text.h"
+#include "executor/sim/errors.h"
 
 #ifdef MOEPLAN_HAVE_SIMGRID
 #include <xbt/log.h>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "models/check.h"
+#include "models/text.h"
 #endif
 
 namespace moeplan {
@@ -380,9 +381,11 @@ class SimGridNetwork final : public Network {
 
 }  // namespace
 
+bool Network::InThisBuild() { return true; }
+
 StatusOr<std::unique_ptr<Network>> Network::Make(const SimulatedCluster& cluster, const NetworkOptions& options) {
   if (s4u::Engine::is_initialized()) {
-    return Unavailable("a simulated cluster: this process has had one, and SimGrid plays one a process; fork first");
+    return error::SecondSimulation();
   }
   RETURN_IF_ERROR(ValidateSimulatedCluster(cluster));
   xbt_log_control_set("root.thresh:critical");
@@ -394,8 +397,10 @@ StatusOr<std::unique_ptr<Network>> Network::Make(const SimulatedCluster& cluster
 
 #else
 
+bool Network::InThisBuild() { return false; }
+
 StatusOr<std::unique_ptr<Network>> Network::Make(const SimulatedCluster&, const NetworkOptions&) {
-  return Unimplemented("simulated clusters: this build has no SimGrid; install libsimgrid-dev and build again");
+  return error::NoSimGrid();
 }
 
 #endif
