@@ -68,7 +68,7 @@ void TimeAllToAll(const SimulatedCluster& cluster, size_t exact_transfers) {
   });
 }
 
-// A training layer of 8 experts a GPU within EP groups of `expert_parallel`, one run after another.
+// A training layer of one expert for each GPU of an EP group, one run after another.
 void TimeLayer(const SimulatedCluster& simulated, int expert_parallel, const Knobs& knobs, int runs) {
   const Cluster cluster = {.nodes = simulated.nodes, .gpus_per_node = simulated.gpus_per_node};
   const Workload workload = {.layer = {.batch = 4,
