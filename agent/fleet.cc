@@ -82,6 +82,7 @@ StatusOr<std::vector<v1::RankReply>> Fleet::Connect() {
     start.set_nodes(launch_->nodes());
     start.set_ranks_per_node(launch_->ranks_per_node());
     start.set_deadline_s(options_.collective_deadline_s);
+    start.set_backend(options_.backend);
   }
   ASSIGN_OR_RETURN(std::vector<v1::RankReply> started,
                    CallEach(commands, "start", {options_.start_timeout_s, options_.start_timeout_s}));

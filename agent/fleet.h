@@ -21,7 +21,8 @@ namespace moeplan {
 struct FleetOptions {
   double collective_deadline_s = 30;  // Of one collective on a rank.
   double start_timeout_s = 60;
-  Provenance provenance;  // What the caller knows of the launch.
+  std::string backend = "host";  // What the ranks run on.
+  Provenance provenance;         // What the caller knows of the launch.
 };
 
 class Fleet {

@@ -16,6 +16,7 @@
 #include "agent/rank_session.h"
 #include "cli/extensions.h"
 #include "db/store.h"
+#include "executor/backends.h"
 #include "executor/launch/launch.h"
 #include "models/links/link_model.h"
 #include "models/text.h"
@@ -94,7 +95,7 @@ StatusOr<std::unique_ptr<Launch>> LaunchAsRankZero(const LaunchedRank& self) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return InternalError("socketpair failed");
   std::jthread thread([fd = ends[1], address = self.master_address] {
-    const std::unique_ptr<RankSession> session = RankSession::Make(address);
+    const std::unique_ptr<RankSession> session = RankSession::Make(address, FindBackend);
     ServeRank(*session, fd, fd);
     close(fd);
   });
@@ -104,7 +105,7 @@ StatusOr<std::unique_ptr<Launch>> LaunchAsRankZero(const LaunchedRank& self) {
 
 Status ServeAsLaunchedRank(const LaunchedRank& self) {
   ASSIGN_OR_RETURN(const JoinedLaunch joined, JoinLaunched(self, kJoinS));
-  const std::unique_ptr<RankSession> session = RankSession::Make(joined.address);
+  const std::unique_ptr<RankSession> session = RankSession::Make(joined.address, FindBackend);
   ServeRank(*session, joined.fd, joined.fd);
   close(joined.fd);
   return OkStatus();
@@ -122,6 +123,8 @@ void ClusterOption::Add(CLI::App& command) {
   group->add_option("--simulated", simulated_file_, "CLUSTER.json (not there yet)");
   command.add_option("--deadline", deadline_, "How long one collective may take before its peers are given up")
       ->capture_default_str();
+  command.add_option("--backend", backend_, "What the ranks run on: host (processors) or cuda (GPUs and NCCL)")
+      ->capture_default_str();
 }
 
 Status ClusterOption::CheckOne() const {
@@ -136,6 +139,7 @@ StatusOr<std::optional<Fleet>> ClusterOption::Start() const {
   RETURN_IF_ERROR(CheckOne());
   if (!simulated_file_.empty()) return Unimplemented("--simulated is not there yet; use --local or --emulated");
   ASSIGN_OR_RETURN(const double deadline_s, ParseSeconds("--deadline", deadline_));
+  if (!launched_ && hostfile_.empty()) RETURN_IF_ERROR(FindBackend(backend_).status().Within("--backend"));
   StatusOr<std::unique_ptr<Launch>> launch = InternalError("no launch");
   Provenance facts;
   if (launched_) {
@@ -158,8 +162,9 @@ StatusOr<std::optional<Fleet>> ClusterOption::Start() const {
     launch = LaunchLocal(local_ranks_, OwnProgram());
   }
   if (!launch.ok()) return launch.status();
-  ASSIGN_OR_RETURN(Fleet fleet, Fleet::Start(*std::move(launch),
-                                             {.collective_deadline_s = deadline_s, .provenance = std::move(facts)}));
+  ASSIGN_OR_RETURN(Fleet fleet, Fleet::Start(*std::move(launch), {.collective_deadline_s = deadline_s,
+                                                                  .backend = backend_,
+                                                                  .provenance = std::move(facts)}));
   return std::optional<Fleet>(std::move(fleet));
 }
 

@@ -36,6 +36,7 @@ class ClusterOption {
   std::string emulated_file_, hostfile_, simulated_file_;
   bool launched_ = false;
   std::string deadline_ = "30s";
+  std::string backend_ = "host";
 };
 
 // What is asked of the candidates of a layer, as in PlanOptions.

@@ -50,18 +50,29 @@ Status CheckGradients(const LayerGradients* gradients, const Layer& layer, const
   return CheckTensors("gradients.shared", gradients->shared, layer, shard.shared);
 }
 
+// The plan's workload, resolved, for the job that `rank` is part of.
+StatusOr<Workload> WorkloadOf(const LayerPlan& plan, RankRuntime& rank) {
+  ASSIGN_OR_RETURN(Workload workload, ResolveWorkload(plan.workload, plan.cluster));
+  if (Ranks(plan.cluster) != rank.world().size()) return error::WrongRanks(Ranks(plan.cluster), rank.world().size());
+  return workload;
+}
+
 }  // namespace
 
 StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, const LayerWeights& weights,
                                   LayerGradients* gradients) {
-  ASSIGN_OR_RETURN(Workload workload, ResolveWorkload(plan.workload, plan.cluster));
-  if (Ranks(plan.cluster) != rank.world().size()) return error::WrongRanks(Ranks(plan.cluster), rank.world().size());
-  const Plan candidate = {.knobs = plan.knobs, .order = plan.order, .gradients = plan.gradients};
-  ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, workload, plan.cluster));
+  ASSIGN_OR_RETURN(const Workload workload, WorkloadOf(plan, rank));
   const LayerShard shard = ShardOf(workload.layer, workload.layout, rank.StageRank(workload.layout));
   RETURN_IF_ERROR(CheckWeights(weights, workload.layer, shard));
   if (workload.phase != Phase::kForward) RETURN_IF_ERROR(CheckGradients(gradients, workload.layer, shard));
   ASSIGN_OR_RETURN(std::unique_ptr<Kernels> kernels, rank.make_kernels()(workload.layer, weights, gradients));
+  return Make(plan, rank, std::move(kernels));
+}
+
+StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, std::unique_ptr<Kernels> kernels) {
+  ASSIGN_OR_RETURN(Workload workload, WorkloadOf(plan, rank));
+  const Plan candidate = {.knobs = plan.knobs, .order = plan.order, .gradients = plan.gradients};
+  ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, workload, plan.cluster));
   ASSIGN_OR_RETURN(const RankContext context, rank.ContextOf(workload.layout, *kernels, plan.knobs.communication_ctas));
   ASSIGN_OR_RETURN(std::unique_ptr<GraphRunner> runner, GraphRunner::Prepare(graph, context));
   return MoeLayer(std::move(workload), rank, std::move(kernels), std::move(runner));
@@ -107,11 +118,13 @@ Status MoeLayer::Run(Phase phase, const Rows& rows) {
   Stream& compute = rank_->streams()[StreamKind::kCompute];
   device.Label(compute, "copy in");
   device.Copy(rows.in, rows.from.data(), rows.from.size(), compute);
+  if (phase == Phase::kForward) kernels_->TakeWeights(compute);
   rank_->streams().Fork();
   runner_->Enqueue(phase);
   rank_->streams().Join();
   device.Label(compute, "copy out");
   device.Copy(rows.to.data(), rows.out, rows.to.size(), compute);
+  if (phase == Phase::kBackward) kernels_->GiveGradients(compute);
   return device.Synchronize();
 }
 

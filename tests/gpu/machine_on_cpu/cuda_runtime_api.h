@@ -23,6 +23,7 @@ enum cudaError_t {
   cudaErrorStreamCaptureUnjoined,
   cudaErrorStreamCaptureIsolation,
 };
+enum cudaDeviceAttr { cudaDevAttrL2CacheSize };
 enum cudaMemcpyKind { cudaMemcpyDefault };
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
@@ -47,6 +48,9 @@ cudaError_t cudaGetLastError();
 
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int card);
+cudaError_t cudaGetDevice(int* card);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int card);
+cudaError_t cudaDeviceGetPCIBusId(char* bus, int length, int card);
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 
