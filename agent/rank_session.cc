@@ -107,6 +107,7 @@ class BackendRankSession final : public RankSession {
       for (const auto& [name, value] : facts) provenance[name] = value;
     }
     provenance["backend"] = backend->name();
+    started.set_device_memory_bytes(backend->DeviceMemoryBytesAt(place));
     return OkStatus();
   }
 

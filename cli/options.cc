@@ -170,8 +170,9 @@ StatusOr<std::optional<Fleet>> ClusterOption::Start() const {
 
 std::string ClusterOption::DefaultName(const Cluster& cluster) const {
   const std::string size = StrCat(cluster.nodes, "x", cluster.gpus_per_node);
-  if (local_option_->count() > 0) return StrCat("local-", size);
-  return StrCat(emulated_file_.empty() ? "cluster-" : "emulated-", size);
+  const std::string backend = backend_ == "host" ? "" : StrCat("-", backend_);
+  if (local_option_->count() > 0) return StrCat("local-", size, backend);
+  return StrCat(emulated_file_.empty() ? "cluster-" : "emulated-", size, backend);
 }
 
 void SourceOption::Add(CLI::App& command) {

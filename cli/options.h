@@ -25,6 +25,7 @@ class ClusterOption {
   void Add(CLI::App& command);
   // A fleet of running ranks; absent when this process was a launched rank other than 0 and has served to its end.
   StatusOr<std::optional<Fleet>> Start() const;
+  const std::string& backend() const { return backend_; }
   // What a profile of this cluster is called when nobody says.
   std::string DefaultName(const Cluster& cluster) const;
 

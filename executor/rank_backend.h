@@ -58,6 +58,8 @@ class RankBackend {
   virtual const char* name() const = 0;
   // What samples taken at this place should say of it: processor or card, driver, libraries.
   virtual std::map<std::string, std::string> FactsAt(const RankPlace& place) const = 0;
+  // Of the rank's device; 0: not known.
+  virtual double DeviceMemoryBytesAt(const RankPlace& /*place*/) const { return 0; }
   virtual StatusOr<std::unique_ptr<RankJoin>> Join(const RankPlace& place) const = 0;
 };
 

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "agent/calibrate.h"
@@ -50,6 +51,9 @@ Status Run(const CalibrateOptions& options) {
   if (!options.layouts.empty()) RETURN_IF_ERROR(ReadGrid(options.layouts).status());
   ASSIGN_OR_RETURN(std::optional<Fleet> fleet, options.cluster.Start());
   if (!fleet) return OkStatus();
+  if (options.cluster.backend() == "host" && std::filesystem::exists("/dev/nvidia0")) {
+    std::fputs("moeplan: there are GPUs here, and processors are measured; --backend cuda measures the GPUs\n", stderr);
+  }
   // Now that there are ranks to measure, and before time is spent on it.
   ASSIGN_OR_RETURN(Store store, Store::Open(options.db));
   ASSIGN_OR_RETURN(const std::vector<Measurement> measurements, WhatToMeasure(options, fleet->cluster()));
