@@ -12,6 +12,7 @@
 #include "tests/gpu/on_cpu/kernels_on_cpu.h"
 
 #define CUDART_CB
+#define CUDART_VERSION 13000
 
 enum cudaError_t {
   cudaSuccess,
@@ -25,6 +26,7 @@ enum cudaError_t {
 };
 enum cudaDeviceAttr { cudaDevAttrL2CacheSize };
 enum cudaMemcpyKind { cudaMemcpyDefault };
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
 struct cudaPointerAttributes {
@@ -40,7 +42,7 @@ using cudaHostFn_t = void (*)(void*);
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2,
                           cudaEventRecordExternal = 1, cudaEventWaitDefault = 0, cudaEventWaitExternal = 1,
                           cudaHostAllocPortable = 1, cudaMemAttachGlobal = 1;
-inline constexpr unsigned long long cudaGraphInstantiateFlagUseNodePriority = 8;
+inline constexpr unsigned long long cudaGraphInstantiateFlagUseNodePriority = 8, cudaEnableDefault = 0;
 
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
@@ -54,6 +56,10 @@ cudaError_t cudaDeviceGetPCIBusId(char* bus, int length, int card);
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 
+// Of the functions of cuda.h.
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned version,
+                                             unsigned long long flags, cudaDriverEntryPointQueryResult* found);
+
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaMallocManaged(void** memory, size_t bytes, unsigned flags);
 cudaError_t cudaFree(void* memory);
@@ -64,6 +70,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream);
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
