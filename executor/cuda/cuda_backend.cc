@@ -101,7 +101,7 @@ class CudaJoin final : public RankJoin {
 #else
     (void)own_cards;
 #endif
-    return MakeStagedExchange(std::move(mesh), device, place_.deadline_s);
+    return MakeStagedExchange(std::move(mesh), device, {.deadline_s = place_.deadline_s, .meeting = nullptr});
   }
 
   const RankPlace place_;

@@ -48,7 +48,8 @@ TEST(CudaTest, MeasurePlanRunAndCompareOnRanksThatShareACard) {
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
   const std::string plan = folder.Write("plan.json", planned.out);
   std::set<std::string> schedules;
-  for (const Json& candidate : Json::parse(planned.out).at("candidates")) schedules.insert(candidate.at("schedule"));
+  const Json answer = Json::parse(planned.out);
+  for (const Json& candidate : answer.at("candidates")) schedules.insert(candidate.at("schedule"));
   EXPECT_GE(schedules.size(), 4U);
   for (const std::string& schedule : schedules) {
     const Outcome ran = RunMoeplan(

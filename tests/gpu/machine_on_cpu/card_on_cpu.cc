@@ -227,6 +227,9 @@ bool AllJoined(const GraphOnCpu& graph) {
   return joined.size() == graph.nodes.size();
 }
 
+int cards = 1;
+thread_local int own_card = 0;
+
 }  // namespace
 
 const char* cudaGetErrorName(cudaError_t error) {
@@ -244,12 +247,16 @@ const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(erro
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = cards;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int card) { return card == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaSetDevice(int card) {
+  if (card >= cards) return cudaErrorInvalidDevice;
+  own_card = card;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDevice(int* card) {
-  *card = 0;
+  *card = own_card;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
@@ -266,7 +273,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  *free = *total = 0;
+  *free = *total = size_t{1} << 30;
   return cudaSuccess;
 }
 
@@ -474,6 +481,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 
 namespace moeplan::on_cpu {
 
+void SetCards(int count) { cards = count; }
 int Launches() { return TheCard().launches; }
 int Allocations() { return TheCard().allocations; }
 

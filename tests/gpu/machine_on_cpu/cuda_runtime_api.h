@@ -93,6 +93,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t runs);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
 namespace moeplan::on_cpu {
+// How many cards there are: one, until this is called. Not while devices are made.
+void SetCards(int cards);
 // How kernels, and work of a test's own, are put on a stream.
 cudaError_t Launch(std::function<void()> kernel, cudaStream_t stream);
 // How many graphs were launched so far, by all threads.
