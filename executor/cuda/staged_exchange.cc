@@ -1,5 +1,6 @@
 #include "executor/cuda/staged_exchange.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
