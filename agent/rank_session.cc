@@ -154,7 +154,7 @@ class BackendRankSession final : public RankSession {
     queued.stream = &streams()[set == kMain ? StreamKind::kInterNode : StreamKind::kIntraNode];
     const auto& key = std::get<CollectiveKey>(what.key);
     ASSIGN_OR_RETURN(const GroupPlacement placement, PlacementOf(key, Ranks(cluster_), cluster_.gpus_per_node));
-    ASSIGN_OR_RETURN(GroupCommunicators * groups, runtime().GroupsOf(placement.layout, set));
+    ASSIGN_OR_RETURN(GroupCommunicators * groups, runtime().GroupsOf(placement.layout, set, key.ctas));
     CollectiveContext on = {.device = device(), .group = (*groups)[placement.group]};
     if (key.collective == Collective::kAllToAllAllGather) on.gather = &(*groups)[Group::kTensor];
     if (key.collective == Collective::kAllToAll && key.algorithm != AllToAllAlgorithm::kDirect) {

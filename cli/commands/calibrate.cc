@@ -16,6 +16,7 @@ namespace {
 struct CalibrateOptions {
   ClusterOption cluster;
   std::string db, profile_name, layouts, budget = "60s";
+  std::vector<int> ctas;
   bool json = false;
 };
 
@@ -49,6 +50,10 @@ StatusOr<std::vector<Measurement>> WhatToMeasure(const CalibrateOptions& options
 Status Run(const CalibrateOptions& options) {
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
   if (!options.layouts.empty()) RETURN_IF_ERROR(ReadGrid(options.layouts).status());
+  for (const int limit : options.ctas) {
+    RETURN_IF_ERROR(ValidateCtas(limit, "--ctas"));
+    if (limit == 0) return InvalidInput("--ctas: found 0, which is measured anyway, expected limits above it");
+  }
   ASSIGN_OR_RETURN(std::optional<Fleet> fleet, options.cluster.Start());
   if (!fleet) return OkStatus();
   if (options.cluster.backend() == "host" && std::filesystem::exists("/dev/nvidia0")) {
@@ -56,7 +61,8 @@ Status Run(const CalibrateOptions& options) {
   }
   // Now that there are ranks to measure, and before time is spent on it.
   ASSIGN_OR_RETURN(Store store, Store::Open(options.db));
-  ASSIGN_OR_RETURN(const std::vector<Measurement> measurements, WhatToMeasure(options, fleet->cluster()));
+  ASSIGN_OR_RETURN(std::vector<Measurement> measurements, WhatToMeasure(options, fleet->cluster()));
+  measurements = WithCtaLimits(measurements, options.ctas);
   const std::string taken_at = NowText();
   const std::string name =
       options.profile_name.empty() ? options.cluster.DefaultName(fleet->cluster()) : options.profile_name;
@@ -96,6 +102,11 @@ void AddCalibrate(CLI::App& app, Invocation& invocation) {
   command->add_option("--db", options->db, "Database to keep samples and profile in (made when absent)")->required();
   command->add_option("--profile-name", options->profile_name, "Name of the profile (default: after the cluster)");
   command->add_option("--layouts", options->layouts, "GRID.json: measure what these workloads need");
+  command
+      ->add_option("--ctas", options->ctas,
+                   "Limits on the CTAs of collectives to measure, too, such as 4,16 (backend cuda, ranks with a GPU "
+                   "each)")
+      ->delimiter(',');
   command->add_option("--budget", options->budget, "Time to measure for, such as 60s or 5m")->capture_default_str();
   command->add_flag("--json", options->json, "Print the profile as JSON");
 }

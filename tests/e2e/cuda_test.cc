@@ -43,6 +43,12 @@ TEST(CudaTest, MeasurePlanRunAndCompareOnRanksThatShareACard) {
   EXPECT_EQ(facts["backend"], "cuda");
   EXPECT_NE(facts["device"], "");
 
+  const Outcome limited = RunMoeplan({"calibrate", "--local", "2", "--backend", "cuda", "--db", db, "--layouts", grid,
+                                      "--ctas", "4,8", "--budget", "1s"},
+                                     kCardOnCpu);
+  EXPECT_EQ(limited.exit_code, 2);
+  EXPECT_THAT(limited.err, AllOf(HasSubstr("--ctas: found 4"), HasSubstr("a GPU for each rank")));
+
   const std::string workload = folder.Write("workload.json", Json::parse(kGrid).at("workloads").at(0).dump());
   const Outcome planned = RunMoeplan({"plan", "--db", db, "--workload", workload, "--json"});
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
