@@ -90,20 +90,20 @@ class CollectiveOperation final : public Operation {
 // The kernels of one rank on made-up tokens: rows spread evenly over the rank's experts.
 class KernelOperation final : public Operation {
  public:
-  KernelOperation(const KernelKey& key, const Workload& workload)
+  KernelOperation(const KernelKey& key, const Workload& workload, const Rank& rank)
       : kernel_(key.kernel),
         layer_(workload.layer),
         shared_(IsSharedExpert(key, workload)),
-        weights_(MakeWeights(layer_, NeededShard(kernel_, workload), /*seed=*/1)),
+        weights_(WeightsOn(rank, layer_, NeededShard(kernel_, workload), /*seed=*/1)),
         gradients_(ZeroGradients(weights_)) {}
 
-  Status Prepare(double size, RankRuntime& rank) {
-    ASSIGN_OR_RETURN(kernels_, rank.make_kernels()(layer_, weights_, &gradients_));
+  Status Prepare(double size, Rank& rank) {
+    ASSIGN_OR_RETURN(kernels_, rank.runtime().make_kernels()(layer_, weights_, &gradients_));
     RETURN_IF_ERROR(kernels_->CheckCodec(CodecOf(kernel_)));
     RETURN_IF_ERROR(Allocate(size, rank.device()));
     pairs_.resize(experts_);
     for (int expert = 0; expert < experts_; ++expert) pairs_[expert] = {{expert, expert}};
-    return Fill(rank.device());
+    return rank.computes() ? Fill(rank.device()) : OkStatus();
   }
 
   void Enqueue(Stream& stream) override {
@@ -333,9 +333,17 @@ StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, do
   return operation;
 }
 
-StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, RankRuntime& rank,
+LayerWeights WeightsOn(const Rank& rank, const Layer& layer, const LayerShard& shard, uint64_t seed) {
+  if (rank.computes()) return MakeWeights(layer, shard, seed);
+  LayerWeights weights;
+  weights.experts.shard = shard.experts;
+  weights.shared.shard = shard.shared;
+  return weights;
+}
+
+StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Rank& rank,
                                                 const Workload& workload) {
-  auto operation = std::make_unique<KernelOperation>(key, workload);
+  auto operation = std::make_unique<KernelOperation>(key, workload, rank);
   RETURN_IF_ERROR(operation->Prepare(size, rank));
   return operation;
 }

@@ -148,7 +148,7 @@ class BackendRankSession final : public RankSession {
     QueuedOperation queued;
     if (const auto* kernel = std::get_if<KernelKey>(&what.key)) {
       queued.stream = &streams()[kernel->kernel == Kernel::kDeviceCopy ? StreamKind::kCopy : StreamKind::kCompute];
-      ASSIGN_OR_RETURN(queued.operation, MakeKernel(*kernel, what.size, runtime(), context));
+      ASSIGN_OR_RETURN(queued.operation, MakeKernel(*kernel, what.size, *connected_, context));
       return queued;
     }
     queued.stream = &streams()[set == kMain ? StreamKind::kInterNode : StreamKind::kIntraNode];
@@ -224,13 +224,14 @@ class BackendRankSession final : public RankSession {
       return OkStatus();
     RETURN_IF_ERROR(Release());
     const int stage_rank = runtime().StageRank(workload.layout);
-    layer_.emplace(ReadyLayer{
-        .workload = workload,
-        .weights = MakeWeights(workload.layer, ShardOf(workload.layer, workload.layout, stage_rank), kWeightSeed)});
+    layer_.emplace(ReadyLayer{.workload = workload,
+                              .weights = WeightsOn(*connected_, workload.layer,
+                                                   ShardOf(workload.layer, workload.layout, stage_rank), kWeightSeed)});
     layer_->gradients = ZeroGradients(layer_->weights);
     ASSIGN_OR_RETURN(layer_->kernels, runtime().make_kernels()(workload.layer, layer_->weights, &layer_->gradients));
     layer_->kernels->TakeWeights(streams()[StreamKind::kCompute]);
     streams().Fork();
+    if (!connected_->computes()) return OkStatus();
     const int batch = stage_rank / workload.layout.tensor_parallel;
     layer_->input = MakeInput(workload.layer, workload.layout, batch, kWeightSeed);
     layer_->output_gradient = MakeOutputGradient(workload.layer, workload.layout, batch, kWeightSeed);
@@ -247,9 +248,11 @@ class BackendRankSession final : public RankSession {
     ASSIGN_OR_RETURN(const RankContext context,
                      runtime().ContextOf(workload.layout, *layer_->kernels, plan.knobs.communication_ctas));
     ASSIGN_OR_RETURN(ready.runner, GraphRunner::Prepare(ready.graph, context));
-    RETURN_IF_ERROR(Write(layer_->input, ready.runner->input()));
-    if (workload.phase != Phase::kForward) {
-      RETURN_IF_ERROR(Write(layer_->output_gradient, ready.runner->output_gradient()));
+    if (connected_->computes()) {
+      RETURN_IF_ERROR(Write(layer_->input, ready.runner->input()));
+      if (workload.phase != Phase::kForward) {
+        RETURN_IF_ERROR(Write(layer_->output_gradient, ready.runner->output_gradient()));
+      }
     }
     RETURN_IF_ERROR(connected_->SettleClocks());
     graphs_[prepare.graph()] = std::move(ready);
@@ -288,6 +291,8 @@ class BackendRankSession final : public RankSession {
 
   Status Check(const v1::RankCommand::Check& check, v1::RankReply::Checked& checked) {
     ASSIGN_OR_RETURN(ReadyGraph * ready, GraphOf(check.graph()));
+    checked.set_dropped(DroppedHere(*ready));
+    if (!connected_->computes()) return OkStatus();
     const Workload& workload = ready->workload;
     const Layer& layer = workload.layer;
     const LayerSizes sizes = SizesOf(layer, workload.layout);
@@ -299,7 +304,6 @@ class BackendRankSession final : public RankSession {
         ComputeReference(layer, full, layer_->input, (sizes.slots + slices - 1) / slices, slices);
     ASSIGN_OR_RETURN(const std::vector<float> output, Read(ready->runner->output()));
     AddDeviation(output, reference.output, checked);
-    checked.set_dropped(DroppedHere(*ready));
     if (workload.phase == Phase::kForward) return OkStatus();
     const ReferenceGradients gradients =
         ComputeReferenceGradients(layer, full, layer_->input, layer_->output_gradient, reference);

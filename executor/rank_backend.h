@@ -26,6 +26,9 @@ class Rank {
   // All ranks of the job.
   virtual Communicator& world() = 0;
   virtual RankRuntime& runtime() = 0;
+  // Whether kernels compute. Else time alone passes: no value that memory holds means anything, kernels take weights
+  // whose vectors are empty, and of routings the counts alone are right.
+  virtual bool computes() const { return true; }
 
   // Stops the device with `why`, as if work had failed; peers that wait for this rank learn of it.
   virtual void Fail(const Status& why) = 0;

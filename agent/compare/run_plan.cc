@@ -70,6 +70,7 @@ StatusOr<Bench::Accuracy> Bench::Check(int graph) {
   ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command, "check " + graphs_[graph]));
   Accuracy accuracy;
   for (const v1::RankReply& reply : replies) accuracy.dropped += reply.checked().dropped();
+  accuracy.values_computed = replies.front().checked().deviations_size() > 0;
   for (int tensor = 0; tensor < replies.front().checked().deviations_size(); ++tensor) {
     double error = 0, largest = 0;
     for (const v1::RankReply& reply : replies) {
@@ -109,6 +110,7 @@ StatusOr<v1::RunReport> RunPlan(Fleet& fleet, const Workload& workload, const Pl
   report.set_spread_s(InterquartileRange(times_s));
   report.set_max_relative_error(accuracy.max_relative_error);
   report.set_dropped_tokens(accuracy.dropped);
+  report.set_values_computed(accuracy.values_computed);
   report.mutable_ranks()->Assign(last.ranks.begin(), last.ranks.end());
   return report;
 }

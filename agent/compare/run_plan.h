@@ -33,7 +33,8 @@ class Bench {
     // max|out − reference| / max|reference| over all ranks; after a backward pass the largest of this and the same of
     // the gradients of the input and of the gate.
     double max_relative_error = 0;
-    int dropped = 0;  // (token, choice) pairs without a slot, over all source batches.
+    bool values_computed = false;  // Else there was nothing to compare.
+    int dropped = 0;               // (token, choice) pairs without a slot, over all source batches.
   };
   StatusOr<Accuracy> Check(int graph);
   Status Release();

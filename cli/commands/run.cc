@@ -43,10 +43,13 @@ StatusOr<Plan> PickPlan(const PlanAnswer& answer, const RunOptions& options) {
 }
 
 void PrintReport(const v1::RunReport& report) {
-  std::printf("%s: predicted %s, measured %s ± %s, output within %.2g of the reference, %d dropped\n",
-              EnumNameOf(report.schedule()).c_str(), Duration(report.predicted_time_s()).c_str(),
-              Duration(report.measured_time_s()).c_str(), Duration(report.spread_s() / 2).c_str(),
-              report.max_relative_error(), report.dropped_tokens());
+  char output[64] = "no values computed";
+  if (report.values_computed()) {
+    std::snprintf(output, sizeof output, "output within %.2g of the reference", report.max_relative_error());
+  }
+  std::printf("%s: predicted %s, measured %s ± %s, %s, %d dropped\n", EnumNameOf(report.schedule()).c_str(),
+              Duration(report.predicted_time_s()).c_str(), Duration(report.measured_time_s()).c_str(),
+              Duration(report.spread_s() / 2).c_str(), output, report.dropped_tokens());
 }
 
 Status Run(const RunOptions& options) {

@@ -74,7 +74,7 @@ TEST(CalibrateTest, LimitsOnCtasAskForCommunicationOnceMoreAndForNothingElse) {
   for (const Measurement& one : limited) {
     limits.insert(CtasOf(one.need.key));
     const auto* kernel = std::get_if<KernelKey>(&one.need.key);
-    if (kernel != nullptr && kernel->ctas > 0) EXPECT_TRUE(IsCommunication(kernel->contention));
+    EXPECT_TRUE(kernel == nullptr || kernel->ctas == 0 || IsCommunication(kernel->contention));
   }
   EXPECT_EQ(limits, (std::set<int>{0, 4, 16}));
 }

@@ -41,7 +41,7 @@ TEST(OperationTest, EveryKernelThatALayerNeedsCanBeMeasured) {
     for (const Measurement& one : measurements) {
       const auto* key = std::get_if<KernelKey>(&one.need.key);
       if (key == nullptr) continue;
-      const auto operation = MakeKernel(*key, one.need.size, rank.runtime(), one.context);
+      const auto operation = MakeKernel(*key, one.need.size, rank, one.context);
       ASSERT_TRUE(operation.ok()) << operation.status().message();
       (*operation)->Enqueue(*stream);
       EXPECT_TRUE(rank.device().Synchronize().ok()) << Describe(*key);

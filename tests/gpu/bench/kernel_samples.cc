@@ -48,7 +48,7 @@ T Need(StatusOr<T> value) {
 }
 
 std::vector<double> Time(const KernelKey& key, double size, CudaRank& rank, const Workload& workload) {
-  const std::unique_ptr<Operation> operation = Need(MakeKernel(key, size, rank.runtime(), workload));
+  const std::unique_ptr<Operation> operation = Need(MakeKernel(key, size, rank, workload));
   CudaDevice& device = rank.device();
   Stream& stream = rank.runtime().streams()[StreamKind::kCompute];
   const std::unique_ptr<Event> start = device.MakeEvent(), end = device.MakeEvent();
