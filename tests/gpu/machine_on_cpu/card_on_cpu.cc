@@ -259,6 +259,25 @@ cudaError_t cudaGetDevice(int* card) {
   *card = own_card;
   return cudaSuccess;
 }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int card) {
+  if (card >= cards) return cudaErrorInvalidDevice;
+  *properties = {.name = "card on the CPU",
+                 .uuid = {{0x01, 0x23, 0x45, 0x67, '\x89', '\xab', '\xcd', '\xef'}},
+                 .totalGlobalMem = size_t{1} << 30,
+                 .major = 9,
+                 .minor = 0,
+                 .multiProcessorCount = 2,
+                 .l2CacheSize = 1 << 20};
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 12090;
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   *value = 1 << 16;
   return cudaSuccess;

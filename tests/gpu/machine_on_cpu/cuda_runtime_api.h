@@ -29,6 +29,15 @@ enum cudaMemcpyKind { cudaMemcpyDefault };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
+struct cudaUUID_t {
+  char bytes[16];
+};
+struct cudaDeviceProp {
+  char name[256];
+  cudaUUID_t uuid;
+  size_t totalGlobalMem;
+  int major, minor, multiProcessorCount, l2CacheSize;
+};
 struct cudaPointerAttributes {
   cudaMemoryType type;
 };
@@ -51,6 +60,9 @@ cudaError_t cudaGetLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int card);
 cudaError_t cudaGetDevice(int* card);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int card);
+cudaError_t cudaRuntimeGetVersion(int* version);
+cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int card);
 cudaError_t cudaDeviceGetPCIBusId(char* bus, int length, int card);
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
