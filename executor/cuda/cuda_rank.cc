@@ -1,5 +1,8 @@
 #include "executor/cuda/cuda_rank.h"
 
+#include <utility>
+
+#include "executor/cuda/card_facts.h"
 #include "executor/cuda/cuda_communicator.h"
 #include "executor/cuda/errors.h"
 #include "models/text.h"
@@ -33,6 +36,16 @@ Status CudaRank::CoolCaches() {
   device_->Label(*sweeping_, "cool caches");
   Report(*sweeping_, StatusOf(cudaMemsetAsync(swept_.data(), 1, swept_.bytes(), StreamOf(*sweeping_)), "a sweep"));
   return device_->Await(*sweeping_);
+}
+
+Status CudaRank::SettleClocks() {
+  constexpr std::chrono::seconds kMoment{1};
+  const auto now = std::chrono::steady_clock::now();
+  const auto before = std::exchange(settled_, now);
+  if (before && now - *before < kMoment) return OkStatus();
+  RETURN_IF_ERROR(cuda::SettleClocks(*device_));
+  settled_ = std::chrono::steady_clock::now();
+  return OkStatus();
 }
 
 StatusOr<std::unique_ptr<CudaRank>> MakeCudaRank(const CudaDeviceOptions& options, const Connect& connect) {

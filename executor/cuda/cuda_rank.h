@@ -5,8 +5,10 @@
 // error. One thread, the one that makes it.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "executor/communicator.h"
 #include "executor/cuda/cuda_device.h"
@@ -31,6 +33,8 @@ class CudaRank final : public Rank {
 
   void Fail(const Status& why) override { device_->Fail(why); }
   Status CoolCaches() override;
+  // Does nothing where the last call was a moment ago: who measures goes on working.
+  Status SettleClocks() override;
 
  private:
   const std::unique_ptr<CudaDevice> device_;
@@ -39,6 +43,7 @@ class CudaRank final : public Rank {
   RankRuntime runtime_;
   std::unique_ptr<Stream> sweeping_;
   DeviceMemory swept_;
+  std::optional<std::chrono::steady_clock::time_point> settled_;
 };
 
 // Connects the rank with the others of the job: MakeInProcessExchange or MakeNcclExchange. Collective; blocks.
