@@ -73,6 +73,13 @@ memcheck="$(check memcheck)" racecheck="$(check racecheck)"
 [[ "$memcheck$racecheck" != *failed* ]] || status=1
 
 build-gpu/bin/gpu_bench > "$parts/bench.json" || fail "gpu_bench failed (its message is above)"
+printf '{"torch": "not installed"}\n' > "$parts/torch.json"
+if python3 -c 'import torch' 2> /dev/null; then
+  python3 tests/gpu/bench/compare_torch.py "$parts/bench.json" > "$parts/torch.json" ||
+    fail "compare_torch.py failed (its message is above)"
+else
+  printf 'gpu: no python3 with torch here; the kernels are not compared with those of PyTorch\n'
+fi
 
 mkdir -p "$(dirname "$out")"
 {
@@ -84,6 +91,8 @@ mkdir -p "$(dirname "$out")"
   cat "$parts/machine.json"
   printf ',\n"bench":\n'
   cat "$parts/bench.json"
+  printf ',\n"torch":\n'
+  cat "$parts/torch.json"
   printf '}\n'
 } > "$out"
 printf 'gpu: %s; results in %s\n' "$card" "$out"
