@@ -1,5 +1,7 @@
 #include "executor/virtual/agenda.h"
 
+#include <limits>
+
 #include "models/check.h"
 
 namespace moeplan {
@@ -15,6 +17,15 @@ bool Agenda::PlayNext() {
   now_s_ = next.key().first;
   next.mapped()();
   return true;
+}
+
+double Agenda::next_s() const {
+  return actions_.empty() ? std::numeric_limits<double>::infinity() : actions_.begin()->first.first;
+}
+
+void Agenda::MoveTo(double now_s) {
+  MOEPLAN_CHECK(now_s_ <= now_s && now_s <= next_s());
+  now_s_ = now_s;
 }
 
 }  // namespace moeplan

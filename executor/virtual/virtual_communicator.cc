@@ -20,17 +20,21 @@ namespace {
 
 class Group;
 
+constexpr char kUnsplitGroup[] = "a group that not every rank has split for";
+
 // What one member brings to a group operation.
 struct Parts {
   std::vector<Part> sends, receives;
+  std::vector<BytesTo> beside;  // See GroupWork.
 };
 
 struct Operation {
-  enum class Kind { kAllToAll, kAllGather, kReduceScatter, kAllReduce, kSendRecv, kAllToAllAllGather, kBarrier };
+  using Kind = GroupOperation;
   Kind kind;
   // Of the member at `rank` of a group of `size`; asked once, when its stream gets there.
   std::function<Parts(int rank, int size)> parts;
   ElementType type = ElementType::kFloat32;
+  double share = 1;  // See GroupWork.
 };
 
 std::string_view Name(Operation::Kind kind) {
@@ -41,6 +45,7 @@ std::string_view Name(Operation::Kind kind) {
     case Operation::Kind::kAllReduce: return "all-reduce";
     case Operation::Kind::kSendRecv: return "send/recv";
     case Operation::Kind::kAllToAllAllGather: return "all-to-all with all-gather";
+    case Operation::Kind::kAllGatherEnd: return "end of all-to-all with all-gather";
     case Operation::Kind::kBarrier: return "barrier";
   }
   return "?";
@@ -66,8 +71,8 @@ void AbortMember(Member& member, const Status& why);
 // Members that work together. An operation starts when the last member has arrived and ends for all at once.
 class Group {
  public:
-  Group(Agenda& agenda, std::vector<Member*> members)
-      : agenda_(agenda), members_(std::move(members)), arrived_(members_.size()) {
+  Group(VirtualMachine& machine, std::vector<Member*> members)
+      : machine_(machine), members_(std::move(members)), arrived_(members_.size()) {
     for (size_t i = 0; i < members_.size(); ++i) {
       members_[i]->group = this;
       members_[i]->rank = static_cast<int>(i);
@@ -101,10 +106,12 @@ class Group {
   Status Deliver();
   Status DeliverFrom(int from, std::vector<size_t>& next);
   Status CheckSumSizes() const;
+  // Whether sums have terms that are worth adding.
+  bool HaveData() const;
   void ReduceScatter();
   void AllReduce();
 
-  Agenda& agenda_;
+  VirtualMachine& machine_;
   const std::vector<Member*> members_;
   std::vector<GroupStep*> arrived_;  // By rank; null: not yet.
   uint64_t round_ = 0;               // Counts operations that ended or failed.
@@ -128,9 +135,8 @@ class GroupStep final : public Step {
   }
 
   std::string WaitsFor() const override {
-    return StrCat(
-        Name(operation_.kind), " with ",
-        member_.group == nullptr ? "a group that not every rank has split for" : member_.group->NameMissing());
+    return StrCat(Name(operation_.kind), " with ",
+                  member_.group == nullptr ? kUnsplitGroup : member_.group->NameMissing());
   }
 
   void ReadParts() {
@@ -237,9 +243,14 @@ Status Group::CheckSameOperation() const {
 
 void Group::Begin() {
   if (const Status same = CheckSameOperation(); !same.ok()) return BreakWith({nullptr, same});
-  double time_s = 0;
-  for (const GroupStep* step : arrived_) time_s = std::max(time_s, step->device().TimeOfS(step->task()));
-  agenda_.After(time_s, [this, round = round_] {
+  GroupWork work = {.operation = arrived_[0]->operation().kind, .share = arrived_[0]->operation().share};
+  for (const GroupStep* step : arrived_) {
+    work.members.push_back({.rank = step->device().rank(),
+                            .task = &step->task(),
+                            .sends = step->parts().sends,
+                            .beside = step->parts().beside});
+  }
+  machine_.Operate(work, [this, round = round_] {
     if (round == round_) End();
   });
 }
@@ -254,11 +265,11 @@ Status Group::Move() {
   switch (arrived_[0]->operation().kind) {
     case Operation::Kind::kReduceScatter:
       RETURN_IF_ERROR(CheckSumSizes());
-      ReduceScatter();
+      if (HaveData()) ReduceScatter();
       return OkStatus();
     case Operation::Kind::kAllReduce:
       RETURN_IF_ERROR(CheckSumSizes());
-      AllReduce();
+      if (HaveData()) AllReduce();
       return OkStatus();
     default: return Deliver();
   }
@@ -288,7 +299,9 @@ Status Group::DeliverFrom(int from, std::vector<size_t>& next) {
     }
     const std::span<std::byte> to = receives[at++].bytes;
     if (to.size() != send.bytes.size()) return error::DifferentSizes(sender, send.bytes.size(), receiver, to.size());
-    if (!to.empty()) std::memmove(to.data(), send.bytes.data(), to.size());  // In place, both are the same.
+    if (to.empty() || !machine_.HoldsData(send.bytes.data())) continue;
+    machine_.SetHoldsData(to.data());
+    std::memmove(to.data(), send.bytes.data(), to.size());  // In place, both are the same.
   }
   return OkStatus();
 }
@@ -303,6 +316,8 @@ Status Group::CheckSumSizes() const {
   }
   return OkStatus();
 }
+
+bool Group::HaveData() const { return machine_.HoldsData(arrived_[0]->parts().sends[0].bytes.data()); }
 
 void Group::ReduceScatter() {
   for (int to = 0; to < size(); ++to) {
@@ -354,13 +369,16 @@ class Groups final : public VirtualGroups {
 
   // Members may already have split it, and their streams wait for it.
   void MakeGroup(std::vector<Member*> members) {
-    Group& group = groups_.emplace_back(members[0]->device.agenda(), std::move(members));
+    Group& group = groups_.emplace_back(members[0]->device.machine(), std::move(members));
     for (const Member* member : group.members()) {
       if (member->device.failed()) group.Lose(*member);
       if (!member->aborted.ok()) group.Abort(member->aborted);
     }
     for (size_t split = 0; split < group.members()[0]->splits.size(); ++split) Resolve(group, split);
-    for (const Member* member : group.members()) member->device.WakeStreams();
+    for (const Member* member : group.members()) {
+      member->device.WakeStreams();
+      if (VirtualConductor* conductor = member->device.job().conductor) conductor->Wake(member->device.rank());
+    }
   }
 
   std::deque<Member> members_;
@@ -426,22 +444,29 @@ class VirtualCommunicator final : public Communicator {
     Queue(stream, {.kind = Operation::Kind::kSendRecv, .parts = parts});
   }
 
-  // An exchange that takes the task's time; then a gather, which takes none, of the sums of what came in.
+  // An exchange, beside which all but the last sums are gathered; then their gather, of which the end alone is left. On
+  // a clock of task times the exchange takes the task's time, and the gather none.
   void AllToAllAllGather(const PeerRows& send, const PeerRows& partial, int shards, std::span<std::byte> gathered,
                          ElementType type, Communicator& gather, Stream& stream) override {
-    Queue(stream, {.kind = Operation::Kind::kAllToAllAllGather, .parts = [=](int, int size) {
-                     return Parts{PartsOf(send, size), PartsOf(partial, size)};
+    auto& gathering = static_cast<VirtualCommunicator&>(gather);
+    Queue(stream, {.kind = Operation::Kind::kAllToAllAllGather, .parts = [=, &gathering](int, int size) {
+                     return Parts{PartsOf(send, size), PartsOf(partial, size),
+                                  gathering.GatheredBeside(gathered.size(), size / shards)};
                    }});
     const auto sums = [=, &exchange = std::as_const(member_)](int rank, int size) {
       const std::vector<Part> wholes = EqualParts(gathered, size);
       const std::vector<Part> partials = PartsOf(partial, exchange.group->size());
-      for (const Part& sum : EqualParts(wholes[rank].bytes, exchange.group->size() / shards)) {
-        SumParts(std::span(partials).subspan(static_cast<size_t>(sum.peer) * shards, shards), sum.bytes, type);
+      if (exchange.device.machine().HoldsData(partial.data)) {
+        for (const Part& sum : EqualParts(wholes[rank].bytes, exchange.group->size() / shards)) {
+          SumParts(std::span(partials).subspan(static_cast<size_t>(sum.peer) * shards, shards), sum.bytes, type);
+        }
       }
       return Parts{SameToAll(wholes[rank].bytes, size), wholes};
     };
-    auto& gathering = static_cast<VirtualCommunicator&>(gather);
-    gathering.Queue(stream, {.kind = Operation::Kind::kAllGather, .parts = sums});
+    MOEPLAN_CHECK(member_.group != nullptr);
+    gathering.Queue(stream, {.kind = Operation::Kind::kAllGatherEnd,
+                             .parts = sums,
+                             .share = static_cast<double>(shards) / member_.group->size()});
   }
 
   void Barrier(Stream& stream) override {
@@ -449,12 +474,30 @@ class VirtualCommunicator final : public Communicator {
   }
 
   StatusOr<std::unique_ptr<Communicator>> Split(int color) override {
-    return std::make_unique<VirtualCommunicator>(groups_, groups_.Split(member_, color));
+    Member& child = groups_.Split(member_, color);
+    VirtualDevice& device = member_.device;
+    if (VirtualConductor* conductor = device.job().conductor) {
+      conductor->Await(
+          device.rank(), [&] { return child.group != nullptr || device.failed(); }, kUnsplitGroup);
+      if (device.failed()) return device.failure().Within("task split");
+    }
+    return std::make_unique<VirtualCommunicator>(groups_, child);
   }
 
   void Abort(const Status& why) override { AbortMember(member_, why); }
 
  private:
+  // What this member of a gather sends to the others before the last of `sums` is in.
+  std::vector<BytesTo> GatheredBeside(size_t gathered_bytes, int sums) const {
+    std::vector<BytesTo> beside;
+    if (member_.group == nullptr) return beside;
+    for (const Member* member : member_.group->members()) {
+      if (member == &member_) continue;
+      beside.push_back({member->device.rank(), static_cast<double>(gathered_bytes) / size() * (sums - 1) / sums});
+    }
+    return beside;
+  }
+
   void Queue(Stream& stream, Operation operation) {
     StepQueue& queue = QueueOf(stream);
     QueuedTask task = TakeTask(stream);

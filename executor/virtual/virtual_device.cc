@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "executor/host/host_device.h"
 #include "executor/host/host_stream.h"
 #include "executor/virtual/errors.h"
 #include "models/check.h"
@@ -28,12 +27,12 @@ class WorkStep final : public Step {
   void Begin() {
     begun_ = true;
     VirtualDevice& device = queue_.device();
-    const double time_s = device.failed() ? 0 : device.TimeOfS(task_);
-    if (time_s == 0) return End();
-    device.agenda().After(time_s, [this] {
+    if (device.failed()) return End();
+    device.machine().Work(device.rank(), task_, [this] {
       End();
-      queue_.Wake();
+      if (under_way_) queue_.Wake();
     });
+    under_way_ = true;
   }
 
   void End() {
@@ -46,7 +45,7 @@ class WorkStep final : public Step {
   StepQueue& queue_;
   const QueuedTask task_;
   const HostStream::Work work_;
-  bool begun_ = false, done_ = false;
+  bool begun_ = false, under_way_ = false, done_ = false;
 };
 
 struct EventState {
@@ -128,12 +127,14 @@ class VirtualStream final : public HostStream {
     set_label(task);
     timed_ = true;
   }
-  QueuedTask TakeTask() { return {label(), std::exchange(timed_, false)}; }
+  QueuedTask TakeTask() { return {label(), std::exchange(timed_, false), std::exchange(size_, nullptr)}; }
+  void SetWorkSize(std::function<WorkSize()> size) { size_ = std::move(size); }
   StepQueue& queue() { return queue_; }
 
  private:
   StepQueue& queue_;
   bool timed_ = false;  // Whether the label's time is still to be taken.
+  std::function<WorkSize()> size_;
 };
 
 VirtualStream& Virtual(Stream& stream) { return static_cast<VirtualStream&>(stream); }
@@ -143,10 +144,13 @@ EventState& StateOf(Event& event) { return *static_cast<VirtualEvent&>(event).st
 
 StepQueue& QueueOf(Stream& stream) { return Virtual(stream).queue(); }
 QueuedTask TakeTask(Stream& stream) { return Virtual(stream).TakeTask(); }
+void SetWorkSize(Stream& stream, std::function<WorkSize()> size) { Virtual(stream).SetWorkSize(std::move(size)); }
 
 void StepQueue::Push(std::string task, std::unique_ptr<Step> step) {
   steps_.push_back({std::move(task), std::move(step)});
-  if (steps_.size() == 1) Wake();
+  if (steps_.size() > 1) return;
+  ++device_.busy_queues_;
+  Wake();
 }
 
 void StepQueue::Wake() {
@@ -158,7 +162,13 @@ void StepQueue::Wake() {
 }
 
 void StepQueue::Advance() {
-  while (!steps_.empty() && steps_.front().step->Pass()) steps_.pop_front();
+  while (!steps_.empty() && steps_.front().step->Pass()) PopFront();
+}
+
+void StepQueue::PopFront() {
+  steps_.pop_front();
+  if (!steps_.empty() || --device_.busy_queues_ > 0) return;
+  if (VirtualConductor* conductor = device_.job().conductor) conductor->Wake(device_.rank());
 }
 
 std::string StepQueue::DescribeWait() const {
@@ -168,7 +178,7 @@ std::string StepQueue::DescribeWait() const {
                 named == steps_.end() ? std::string() : named->task, " waits for ", steps_.front().step->WaitsFor());
 }
 
-StatusOr<DeviceMemory> VirtualDevice::Allocate(size_t bytes) { return AllocateHostMemory(bytes); }
+StatusOr<DeviceMemory> VirtualDevice::Allocate(size_t bytes) { return machine().Allocate(rank_, bytes); }
 
 std::unique_ptr<Stream> VirtualDevice::MakeStream(const std::string& name, StreamPriority) {
   queues_.push_back(std::make_unique<StepQueue>(*this, name));
@@ -191,8 +201,9 @@ void VirtualDevice::Wait(Stream& stream, Event& event) {
 }
 
 void VirtualDevice::Copy(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) {
-  Virtual(stream).Enqueue([=] {
-    std::memcpy(to, from, bytes);
+  SetWorkSize(stream, [=] { return WorkSize{.memory_bytes = 2.0 * bytes}; });
+  Virtual(stream).Enqueue([=, &machine = machine()] {
+    if (machine.HoldsData(from) && machine.HoldsData(to)) std::memcpy(to, from, bytes);
     return OkStatus();
   });
 }
@@ -204,7 +215,12 @@ std::unique_ptr<Recording> VirtualDevice::Capture(std::function<void()> queue) {
 }
 
 Status VirtualDevice::Synchronize() {
-  while (!idle()) PlayOn(job_);
+  if (job_.conductor != nullptr) {
+    job_.conductor->Await(
+        rank_, [this] { return idle(); }, /*what=*/"");
+  } else {
+    while (!idle()) PlayOn(job_);
+  }
   return failure_;
 }
 
@@ -216,14 +232,11 @@ void VirtualDevice::Fail(const Status& why) {
   if (job_.first_failure.ok()) job_.first_failure = why.Within(StrCat("rank ", rank_));
   for (Agenda::Action& action : std::exchange(on_failure_, {})) agenda().After(0, std::move(action));
   WakeStreams();
+  if (job_.conductor != nullptr) job_.conductor->Wake(rank_);
 }
 
 void VirtualDevice::WakeStreams() {
   for (const auto& queue : queues_) queue->Wake();
-}
-
-bool VirtualDevice::idle() const {
-  return std::ranges::all_of(queues_, [](const auto& queue) { return queue->idle(); });
 }
 
 void VirtualDevice::DescribeWaits(std::vector<std::string>& waits) const {
@@ -233,17 +246,21 @@ void VirtualDevice::DescribeWaits(std::vector<std::string>& waits) const {
 }
 
 void PlayOn(VirtualJob& job) {
-  if (job.agenda.PlayNext()) return;
-  std::vector<std::string> waits;
+  if (job.machine.agenda().PlayNext()) return;
+  const int failed = FailDeadlocked(job);
+  MOEPLAN_CHECK(failed > 0);  // Else this would go on for ever: a failed device's streams wait for nobody.
+}
+
+int FailDeadlocked(VirtualJob& job, std::vector<std::string> waits) {
   for (const auto& device : job.devices) device->DescribeWaits(waits);
-  const Status deadlock = error::Deadlock(job.agenda.now_s(), waits);
+  const Status deadlock = error::Deadlock(job.machine.agenda().now_s(), waits);
   int failed = 0;
   for (const auto& device : job.devices) {
     if (device->idle() || device->failed()) continue;
     device->Fail(deadlock);
     ++failed;
   }
-  MOEPLAN_CHECK(failed > 0);  // Else this would go on for ever: a failed device's streams wait for nobody.
+  return failed;
 }
 
 }  // namespace moeplan

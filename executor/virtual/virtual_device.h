@@ -1,6 +1,6 @@
 // A rank of a virtual job: its streams as queues of steps, played by an agenda that all ranks share.
 //
-// Owned by the job; see virtual_clock.h for what time and errors mean.
+// Owned by the job; see virtual_clock.h for what errors mean, and virtual_machine.h for what time does.
 #pragma once
 
 #include <deque>
@@ -12,7 +12,7 @@
 
 #include "executor/device.h"
 #include "executor/virtual/agenda.h"
-#include "executor/virtual/virtual_clock.h"
+#include "executor/virtual/virtual_machine.h"
 
 namespace moeplan {
 
@@ -27,12 +27,6 @@ class Step {
   virtual bool Pass() = 0;
   // What holds up a stream that stands here, for the error of a deadlock.
   virtual std::string WaitsFor() const = 0;
-};
-
-// A task as work is queued under it.
-struct QueuedTask {
-  std::string name;
-  bool timed = false;  // Whether this work stands for the task's time.
 };
 
 // The steps of one stream in order. Lives as long as the device, so that what is under way may outlive the Stream.
@@ -57,6 +51,7 @@ class StepQueue {
     std::unique_ptr<Step> step;
   };
   void Advance();
+  void PopFront();
 
   VirtualDevice& device_;
   const std::string name_;
@@ -64,16 +59,31 @@ class StepQueue {
   bool woken_ = false;
 };
 
-// The queue behind a stream, and the label that its next work is queued under.
+// The queue behind a stream, and the task that its next work is queued under.
 StepQueue& QueueOf(Stream& stream);
 QueuedTask TakeTask(Stream& stream);
+// Of the work that is queued next on `stream`.
+void SetWorkSize(Stream& stream, std::function<WorkSize()> size);
+
+// Who plays a job's clock while ranks wait.
+class VirtualConductor {
+ public:
+  virtual ~VirtualConductor() = default;
+  // Returns once `ready`, which may change as the clock goes on. `what`: for the error of a deadlock, which fails the
+  // device of the rank; `ready` is true then.
+  virtual void Await(int rank, const std::function<bool()>& ready, const std::string& what) = 0;
+  // What `rank` waits for may have come.
+  virtual void Wake(int rank) = 0;
+};
 
 // What the ranks of a job share.
 struct VirtualJob {
-  Agenda agenda;
-  TaskTime task_time;
+  explicit VirtualJob(VirtualMachine& machine) : machine(machine) {}
+
+  VirtualMachine& machine;
   std::vector<std::unique_ptr<VirtualDevice>> devices;  // By rank.
   Status first_failure;
+  VirtualConductor* conductor = nullptr;  // Null: whoever waits plays.
 };
 
 class VirtualDevice final : public Device {
@@ -95,9 +105,9 @@ class VirtualDevice final : public Device {
   double TimeS(const Event& event) const override;
 
   int rank() const { return rank_; }
-  Agenda& agenda() { return job_.agenda; }
-  // Of the work queued as `task`, on this rank.
-  double TimeOfS(const QueuedTask& task) const { return task.timed ? job_.task_time(rank_, task.name) : 0; }
+  VirtualJob& job() { return job_; }
+  VirtualMachine& machine() { return job_.machine; }
+  Agenda& agenda() { return job_.machine.agenda(); }
 
   const Status& failure() const { return failure_; }
   bool failed() const { return !failure_.ok(); }
@@ -107,7 +117,7 @@ class VirtualDevice final : public Device {
   void OnFailure(Agenda::Action action) { on_failure_.push_back(std::move(action)); }
   void WakeStreams();
 
-  bool idle() const;
+  bool idle() const { return busy_queues_ == 0; }
   void DescribeWaits(std::vector<std::string>& waits) const;
 
  private:
@@ -116,10 +126,16 @@ class VirtualDevice final : public Device {
   Status failure_;
   std::vector<Agenda::Action> on_failure_;
   std::vector<std::unique_ptr<StepQueue>> queues_;  // In order of MakeStream.
+
+  friend class StepQueue;
+  int busy_queues_ = 0;
 };
 
 // Moves the job on by one action; when none is left, fails every device that has a waiting stream.
 // Requires one with a waiting stream or an action.
 void PlayOn(VirtualJob& job);
+// Fails every device that has a waiting stream, as nothing is left that could happen; how many they were. `waits`: what
+// else waits.
+int FailDeadlocked(VirtualJob& job, std::vector<std::string> waits = {});
 
 }  // namespace moeplan

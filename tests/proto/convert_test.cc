@@ -11,6 +11,7 @@
 #include "proto/convert/plan.h"
 #include "proto/convert/profile.h"
 #include "proto/convert/samples.h"
+#include "proto/convert/simulated_cluster.h"
 #include "proto/convert/training_graph.h"
 #include "proto/convert/workload.h"
 #include "proto/json.h"
@@ -94,6 +95,7 @@ TEST(EnumTest, DomainAndMessagesNameTheSameThings) {
   ExpectSameNames<TaskKind, v1::Task::Kind>(13);
   ExpectSameNames<StreamKind, v1::Stream::Kind>(4);
   ExpectSameNames<InstructionOp, v1::Instruction::Op>(11);
+  ExpectSameNames<GpuLinkKind, v1::SimulatedCluster::GpuLink::Kind>(kGpuLinkKinds);
 }
 
 TEST(EnumTest, EnumsWithoutNamesInTheDomainAgreeToo) {
@@ -229,6 +231,61 @@ TEST(ClusterConversionTest, RoundTripsAndIsChecked) {
   const Cluster cluster = {.nodes = 2, .gpus_per_node = 8, .peak_flops_per_s = 3e14, .device_memory_bytes = 8e10};
   ExpectRoundTrip<v1::Cluster>(cluster, [](const v1::Cluster& m) { return ClusterFromProto(m); });
   EXPECT_THAT(ErrorOf(ClusterFromProto({})), StartsWith("cluster.nodes: found 0"));
+}
+
+constexpr char kSimulatedCluster[] = R"({"name": "a", "nodes": 2, "gpusPerNode": 4,
+    "gpu": {"peakFlopsPerS": 1e13, "gemmEfficiency": 0.7, "memoryBytesPerS": 6e11, "deviceMemoryBytes": 1e10, "launchS": 6e-6},
+    "gpuLink": {"kind": "SHARED_BUS", "bytesPerS": 1.2e10, "latencyS": 5e-6},
+    "nic": {"perNode": 1, "bytesPerS": 1.25e10, "latencyS": 4e-6}})";
+
+v1::SimulatedCluster SimulatedMessage(const std::function<void(v1::SimulatedCluster&)>& change) {
+  auto message = Parsed<v1::SimulatedCluster>(kSimulatedCluster);
+  change(message);
+  return message;
+}
+
+TEST(SimulatedClusterConversionTest, RoundTripsWithItsDefaults) {
+  const auto plain = SimulatedClusterFromProto(SimulatedMessage([](auto&) {}));
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(plain->gpu_link, (SimulatedGpuLink{GpuLinkKind::kSharedBus, 1.2e10, 5e-6}));
+  EXPECT_EQ(plain->leaf_switch, (SimulatedSwitch{.nodes_per_leaf = 0, .oversubscription = 1, .latency_s = 0}));
+  EXPECT_EQ(plain->noise, SimulatedNoise{});
+  ExpectRoundTrip<v1::SimulatedCluster>(*plain, SimulatedClusterFromProto);
+  SimulatedCluster other = *plain;
+  other.gpu_link.kind = GpuLinkKind::kMesh;
+  other.nic = {.per_node = 1, .per_gpu = true, .bytes_per_s = 1e9, .latency_s = 1e-6};
+  other.leaf_switch = {.nodes_per_leaf = 1, .oversubscription = 2, .latency_s = 1e-6};
+  other.noise = {.compute_sigma = 0.1, .transfer_sigma = 0.2, .stragglers = {{.gpu = 7, .slowdown = 2}}, .seed = 5};
+  ExpectRoundTrip<v1::SimulatedCluster>(other, SimulatedClusterFromProto);
+}
+
+TEST(SimulatedClusterConversionTest, EveryFieldIsChecked) {
+  const auto expect_error = [](const std::function<void(v1::SimulatedCluster&)>& change, const std::string& error) {
+    EXPECT_THAT(ErrorOf(SimulatedClusterFromProto(SimulatedMessage(change))), StartsWith(error));
+  };
+  expect_error([](auto& m) { m.set_nodes(0); }, "nodes: found 0, expected a whole number of at least 1");
+  expect_error([](auto& m) { m.set_gpus_per_node(-1); }, "gpusPerNode: found -1");
+  expect_error([](auto& m) { m.set_nodes(1 << 20); }, "nodes: found 1048576, expected at most 65536 GPUs in all");
+  expect_error([](auto& m) { m.clear_gpu(); }, "gpu.peakFlopsPerS: found 0, expected a finite number above 0");
+  expect_error([](auto& m) { m.mutable_gpu()->set_gemm_efficiency(1.5); }, "gpu.gemmEfficiency: found 1.5");
+  expect_error([](auto& m) { m.mutable_gpu()->set_memory_bytes_per_s(0); }, "gpu.memoryBytesPerS: found 0");
+  expect_error([](auto& m) { m.mutable_gpu()->set_device_memory_bytes(-1); }, "gpu.deviceMemoryBytes: found -1");
+  expect_error([](auto& m) { m.mutable_gpu()->set_launch_s(-1); }, "gpu.launchS: found -1");
+  expect_error([](auto& m) { m.clear_gpu_link(); }, "gpuLink.kind: found nothing, expected one of SHARED_BUS");
+  expect_error([](auto& m) { m.mutable_gpu_link()->set_bytes_per_s(0); }, "gpuLink.bytesPerS: found 0");
+  expect_error([](auto& m) { m.mutable_gpu_link()->set_latency_s(-1); }, "gpuLink.latencyS: found -1");
+  expect_error([](auto& m) { m.mutable_nic()->set_per_node(0); }, "nic.perNode: found 0");
+  expect_error([](auto& m) { m.mutable_nic()->set_per_gpu(true); }, "nic.perNode: found 1, expected nothing beside");
+  expect_error([](auto& m) { m.clear_nic(); }, "nic.bytesPerS: found 0");
+  expect_error([](auto& m) { m.mutable_nic()->set_latency_s(-1); }, "nic.latencyS: found -1");
+  expect_error([](auto& m) { m.mutable_switch_()->set_nodes_per_leaf(-1); }, "switch.nodesPerLeaf: found -1");
+  expect_error([](auto& m) { m.mutable_switch_()->set_oversubscription(0.5); }, "switch.oversubscription: found 0.5");
+  expect_error([](auto& m) { m.mutable_switch_()->set_latency_s(-1); }, "switch.latencyS: found -1");
+  expect_error([](auto& m) { m.mutable_noise()->set_compute_sigma(2); }, "noise.computeSigma: found 2");
+  expect_error([](auto& m) { m.mutable_noise()->set_transfer_sigma(-1); }, "noise.transferSigma: found -1");
+  expect_error([](auto& m) { m.mutable_noise()->set_seed(-1); }, "noise.seed: found -1");
+  expect_error([](auto& m) { m.mutable_noise()->add_stragglers()->set_gpu(8); }, "noise.stragglers[0].gpu: found 8");
+  expect_error([](auto& m) { m.mutable_noise()->add_stragglers(); }, "noise.stragglers[0].slowdown: found 0");
 }
 
 // ---- Profile.

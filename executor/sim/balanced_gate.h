@@ -1,0 +1,28 @@
+// The gate of jobs that carry no data: what the host reads of routing, where pair i of a source batch goes to expert
+// i mod E. See sim_kernels.h.
+#pragma once
+
+#include <vector>
+
+#include "executor/host/host_gate.h"
+#include "executor/kernels.h"
+
+namespace moeplan {
+
+class BalancedGate {
+ public:
+  explicit BalancedGate(const Layer& layer) : layer_(layer), gate_(layer, no_weights_) {}
+
+  // These write counts and sums alone.
+  void Route(const GateArgs& args) const;
+  void AssignSlots(const AssignSlotsArgs& args);
+
+ private:
+  int32_t PairsOf(int expert, const GateArgs& args) const;
+
+  const Layer layer_;
+  const std::vector<float> no_weights_;
+  HostGate gate_;
+};
+
+}  // namespace moeplan

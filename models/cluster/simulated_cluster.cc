@@ -1,0 +1,93 @@
+#include "models/cluster/simulated_cluster.h"
+
+#include <cmath>
+#include <cstdint>
+
+#include "models/text.h"
+
+namespace moeplan {
+namespace {
+
+// A platform of SimGrid keeps some links and hosts for each.
+constexpr int kMostGpus = 1 << 16;
+constexpr double kMostSigma = 1;
+
+Status Bad(const std::string& path, const std::string& found, const std::string& expected) {
+  return InvalidInput(StrCat(path, ": found ", found, ", expected ", expected));
+}
+
+Status Positive(const std::string& path, double value) {
+  if (std::isfinite(value) && value > 0) return OkStatus();
+  return Bad(path, StrCat(value), "a finite number above 0");
+}
+
+Status AtLeast(const std::string& path, double value, double least) {
+  if (std::isfinite(value) && value >= least) return OkStatus();
+  return Bad(path, StrCat(value), StrCat("a finite number of at least ", least));
+}
+
+Status CountAtLeast(const std::string& path, int value, int least) {
+  if (value >= least) return OkStatus();
+  return Bad(path, StrCat(value), StrCat("a whole number of at least ", least));
+}
+
+Status CheckGpu(const SimulatedGpu& gpu) {
+  RETURN_IF_ERROR(Positive("gpu.peakFlopsPerS", gpu.peak_flops_per_s));
+  if (!(gpu.gemm_efficiency > 0 && gpu.gemm_efficiency <= 1)) {
+    return Bad("gpu.gemmEfficiency", StrCat(gpu.gemm_efficiency), "a number above 0, at most 1");
+  }
+  RETURN_IF_ERROR(Positive("gpu.memoryBytesPerS", gpu.memory_bytes_per_s));
+  RETURN_IF_ERROR(Positive("gpu.deviceMemoryBytes", gpu.device_memory_bytes));
+  return AtLeast("gpu.launchS", gpu.launch_s, 0);
+}
+
+Status CheckSigma(const std::string& path, double sigma) {
+  if (sigma >= 0 && sigma <= kMostSigma) return OkStatus();
+  return Bad(path, StrCat(sigma), StrCat("a number from 0 to ", kMostSigma));
+}
+
+Status CheckNoise(const SimulatedNoise& noise, int gpus) {
+  RETURN_IF_ERROR(CheckSigma("noise.computeSigma", noise.compute_sigma));
+  RETURN_IF_ERROR(CheckSigma("noise.transferSigma", noise.transfer_sigma));
+  RETURN_IF_ERROR(CountAtLeast("noise.seed", noise.seed, 0));
+  for (size_t i = 0; i < noise.stragglers.size(); ++i) {
+    const std::string path = StrCat("noise.stragglers[", i, "]");
+    const Straggler& straggler = noise.stragglers[i];
+    if (straggler.gpu < 0 || straggler.gpu >= gpus) {
+      return Bad(path + ".gpu", StrCat(straggler.gpu), StrCat("a GPU from 0 to ", gpus - 1));
+    }
+    RETURN_IF_ERROR(AtLeast(path + ".slowdown", straggler.slowdown, 1));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status ValidateSimulatedCluster(const SimulatedCluster& cluster) {
+  RETURN_IF_ERROR(CountAtLeast("nodes", cluster.nodes, 1));
+  RETURN_IF_ERROR(CountAtLeast("gpusPerNode", cluster.gpus_per_node, 1));
+  if (static_cast<int64_t>(cluster.nodes) * cluster.gpus_per_node > kMostGpus) {
+    return Bad("nodes", StrCat(cluster.nodes), StrCat("at most ", kMostGpus, " GPUs in all"));
+  }
+  RETURN_IF_ERROR(CheckGpu(cluster.gpu));
+  RETURN_IF_ERROR(Positive("gpuLink.bytesPerS", cluster.gpu_link.bytes_per_s));
+  RETURN_IF_ERROR(AtLeast("gpuLink.latencyS", cluster.gpu_link.latency_s, 0));
+  if (!cluster.nic.per_gpu) RETURN_IF_ERROR(CountAtLeast("nic.perNode", cluster.nic.per_node, 1));
+  RETURN_IF_ERROR(Positive("nic.bytesPerS", cluster.nic.bytes_per_s));
+  RETURN_IF_ERROR(AtLeast("nic.latencyS", cluster.nic.latency_s, 0));
+  RETURN_IF_ERROR(CountAtLeast("switch.nodesPerLeaf", cluster.leaf_switch.nodes_per_leaf, 0));
+  RETURN_IF_ERROR(AtLeast("switch.oversubscription", cluster.leaf_switch.oversubscription, 1));
+  RETURN_IF_ERROR(AtLeast("switch.latencyS", cluster.leaf_switch.latency_s, 0));
+  return CheckNoise(cluster.noise, Gpus(cluster));
+}
+
+std::string_view Name(GpuLinkKind kind) {
+  switch (kind) {
+    case GpuLinkKind::kSharedBus: return "SHARED_BUS";
+    case GpuLinkKind::kSwitched: return "SWITCHED";
+    case GpuLinkKind::kMesh: return "MESH";
+  }
+  return "?";
+}
+
+}  // namespace moeplan
