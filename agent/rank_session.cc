@@ -84,7 +84,10 @@ class BackendRankSession final : public RankSession {
       case v1::RankCommand::kPrepare: return Prepare(command.prepare());
       case v1::RankCommand::kRun: return Run(command.run(), *reply.mutable_ran());
       case v1::RankCommand::kCheck: return Check(command.check(), *reply.mutable_checked());
-      case v1::RankCommand::kRelease: return Release();
+      case v1::RankCommand::kRelease:
+        if (!command.release().has_graph()) return Release();
+        graphs_.erase(command.release().graph());
+        return OkStatus();
       case v1::RankCommand::COMMAND_NOT_SET: break;
     }
     return InternalError("a command without content");
@@ -383,12 +386,17 @@ std::unique_ptr<RankSession> RankSession::Make(const std::string& host_address, 
   return std::make_unique<BackendRankSession>(host_address, std::move(find_backend));
 }
 
+std::string AnswerFrame(RankSession& session, const std::string& command) {
+  v1::RankCommand parsed;
+  return parsed.ParseFromString(command) ? session.Handle(parsed).SerializeAsString() : "";
+}
+
 void ServeRank(RankSession& session, int read_fd, int write_fd) {
   while (true) {
     const StatusOr<std::string> frame = ReadFrame(read_fd, Deadline::max());
-    v1::RankCommand command;
-    if (!frame.ok() || !command.ParseFromString(*frame)) return;
-    if (!WriteFrame(write_fd, session.Handle(command).SerializeAsString()).ok()) return;
+    if (!frame.ok()) return;
+    const std::string answer = AnswerFrame(session, *frame);
+    if (answer.empty() || !WriteFrame(write_fd, answer).ok()) return;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "agent/calibrate.h"
+#include "cli/cluster_option.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "db/store.h"
@@ -56,7 +57,7 @@ Status Run(const CalibrateOptions& options) {
   }
   ASSIGN_OR_RETURN(std::optional<Fleet> fleet, options.cluster.Start());
   if (!fleet) return OkStatus();
-  if (options.cluster.backend() == "host" && std::filesystem::exists("/dev/nvidia0")) {
+  if (options.cluster.backend() == "host" && !options.cluster.simulated() && std::filesystem::exists("/dev/nvidia0")) {
     std::fputs("moeplan: there are GPUs here, and processors are measured; --backend cuda measures the GPUs\n", stderr);
   }
   // Now that there are ranks to measure, and before time is spent on it.

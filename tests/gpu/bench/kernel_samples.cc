@@ -1,11 +1,12 @@
 // Prints SAMPLES.json (docs/contract.md) of what the layers of known models need of a card: kernels by bytes, products
 // by flops, copies; as `moeplan calibrate --backend cuda` measures them, on a machine that has models and executor
-// alone. `moeplan fit --samples` makes a profile of it.
+// alone. `moeplan fit --samples` makes a profile of it. With --small: of a layer of no use, for a test of this program.
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <set>
-#include <tuple>
+#include <string_view>
+#include <utility>
 
 #include "agent/operation.h"
 #include "executor/build_facts.h"
@@ -13,7 +14,6 @@
 #include "executor/cuda/cuda_rank.h"
 #include "executor/cuda/in_process_exchange.h"
 #include "models/measurement/needs.h"
-#include "tests/gpu/bench/timing.h"
 
 namespace moeplan::cuda {
 namespace {
@@ -21,34 +21,46 @@ namespace {
 constexpr int kWarmUps = 3, kRepeats = 9;
 constexpr Cluster kNode = {.nodes = 1, .gpus_per_node = 8, .peak_flops_per_s = 1e15};
 
-// The MoE layers of published models, on the GPUs of a node.
-std::vector<Workload> LayersOfModels() {
+// What fails ends the program.
+void CheckOk(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "gpu_samples: %s\n", status.message().c_str());
+  std::exit(1);
+}
+
+template <typename T>
+T ValueOf(StatusOr<T> value) {
+  CheckOk(value.status());
+  return *std::move(value);
+}
+
+// The MoE layers of published models.
+std::vector<Layer> LayersOfModels() {
   const Layer mixtral_8x7b = {.model_dim = 4096, .hidden_dim = 14336, .experts = 8, .top_k = 2};
   const Layer deepseek_v3 = {
       .model_dim = 7168, .hidden_dim = 2048, .experts = 256, .top_k = 8, .shared_hidden_dim = 2048};
   const Layer qwen3_235b = {.model_dim = 4096, .hidden_dim = 1536, .experts = 128, .top_k = 8};
+  return {mixtral_8x7b, deepseek_v3, qwen3_235b};
+}
+
+// Cut over the GPUs of a node.
+std::vector<Workload> WorkloadsOf(std::vector<Layer> layers, int tokens) {
   std::vector<Workload> workloads;
-  for (Layer layer : {mixtral_8x7b, deepseek_v3, qwen3_235b}) {
+  for (Layer& layer : layers) {
     layer.batch = 1;
-    layer.sequence_length = 4096;
+    layer.sequence_length = tokens;
     layer.capacity_factor = 1;
     layer.expert_matrices = 3;
     for (const Phase phase : {Phase::kForward, Phase::kTraining}) {
       const Workload workload = {.layer = layer, .layout = {.expert_parallel = 8}, .allow_lossy = true, .phase = phase};
-      workloads.push_back(*ResolveWorkload(workload, kNode));
+      workloads.push_back(ValueOf(ResolveWorkload(workload, kNode)));
     }
   }
   return workloads;
 }
 
-template <typename T>
-T Need(StatusOr<T> value) {
-  CheckOk(value.status());
-  return *std::move(value);
-}
-
 std::vector<double> Time(const KernelKey& key, double size, CudaRank& rank, const Workload& workload) {
-  const std::unique_ptr<Operation> operation = Need(MakeKernel(key, size, rank, workload));
+  const std::unique_ptr<Operation> operation = ValueOf(MakeKernel(key, size, rank, workload));
   CudaDevice& device = rank.device();
   Stream& stream = rank.runtime().streams()[StreamKind::kCompute];
   const std::unique_ptr<Event> start = device.MakeEvent(), end = device.MakeEvent();
@@ -90,9 +102,9 @@ void PrintFacts(const std::map<std::string, std::string>& facts) {
   std::printf("}}");
 }
 
-void Main() {
+void Main(const std::vector<Workload>& workloads) {
   const std::unique_ptr<CudaRank> rank =
-      Need(MakeCudaRank({}, [](CudaDevice& device) -> StatusOr<std::unique_ptr<PartExchange>> {
+      ValueOf(MakeCudaRank({}, [](CudaDevice& device) -> StatusOr<std::unique_ptr<PartExchange>> {
         return MakeInProcessExchange(std::move(MakeInProcessMeshes(1)[0]), device, /*deadline_s=*/60);
       }));
   CheckOk(rank->SettleClocks());
@@ -110,8 +122,8 @@ void Main() {
               total);
   std::printf("\"samples\": [");
   std::set<std::pair<std::string, double>> taken;
-  for (const Workload& workload : LayersOfModels()) {
-    for (const moeplan::Need& need : NeedsOf({workload}, kNode)) {
+  for (const Workload& workload : workloads) {
+    for (const Need& need : NeedsOf({workload}, kNode)) {
       const auto* key = std::get_if<KernelKey>(&need.key);
       if (key == nullptr || key->contention != Contention::kNone) continue;
       if (!taken.emplace(Describe(*key), need.size).second) continue;
@@ -125,4 +137,9 @@ void Main() {
 }  // namespace
 }  // namespace moeplan::cuda
 
-int main() { moeplan::cuda::Main(); }
+int main(int count, char** arguments) {
+  using namespace moeplan::cuda;  // NOLINT
+  const bool small = count > 1 && std::string_view(arguments[1]) == "--small";
+  const moeplan::Layer tiny = {.model_dim = 16, .hidden_dim = 16, .experts = 8, .top_k = 2};
+  Main(small ? WorkloadsOf({tiny}, /*tokens=*/16) : WorkloadsOf(LayersOfModels(), /*tokens=*/4096));
+}
