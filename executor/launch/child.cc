@@ -26,11 +26,6 @@ StatusOr<Pipe> MakePipe() {
   return Pipe{OwnedFd(fds[0]), OwnedFd(fds[1])};
 }
 
-std::string EndText(int status) {
-  if (WIFSIGNALED(status)) return StrCat("killed by signal ", WTERMSIG(status));
-  return StrCat("exited with code ", WEXITSTATUS(status));
-}
-
 // In the child, between fork and exec: system calls only.
 struct ChildSetup {
   int input, output, error;  // -1: inherited.
@@ -75,6 +70,11 @@ StatusOr<pid_t> Fork(const std::vector<std::string>& command, ChildSetup setup) 
 }
 
 }  // namespace
+
+std::string EndText(int status) {
+  if (WIFSIGNALED(status)) return StrCat("killed by signal ", WTERMSIG(status));
+  return StrCat("exited with code ", WEXITSTATUS(status));
+}
 
 StatusOr<Child> Child::Start(const std::vector<std::string>& command, const ChildPlace& place) {
   ASSIGN_OR_RETURN(Pipe to_child, MakePipe());

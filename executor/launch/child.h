@@ -39,6 +39,9 @@ class Child {
   std::string end_;
 };
 
+// What a status of waitpid says, such as "killed by signal 9".
+std::string EndText(int status);
+
 // Runs a command to its end with `input` on its standard input; its standard error becomes part of the error.
 Status RunCommand(const std::vector<std::string>& command, const std::string& input, int network_namespace);
 

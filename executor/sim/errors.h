@@ -1,6 +1,9 @@
 // What goes wrong on a simulated cluster, worded once.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "models/status.h"
 #include "models/text.h"
 
@@ -30,6 +33,11 @@ inline Status MoreRanksThanGpus(int ranks, int gpus) {
 
 inline Status OtherRanks(int found, int expected) {
   return InvalidInput(StrCat("ranks: found a job of ", found, ", expected ", expected, ", as the simulated one has"));
+}
+
+inline Status TooFewFiles(uint64_t needed, uint64_t allowed) {
+  return Unavailable(StrCat("open files: a simulated job needs ", needed, ", but ulimit -Hn is ", allowed,
+                            "; raise it, or simulate fewer GPUs"));
 }
 
 inline Status CannotStartThread(int rank, const std::string& why) {

@@ -1,15 +1,18 @@
-// What simulating takes, in wall time: all-to-alls of 32 and of 1,024 GPUs.
+// What simulating takes, in wall time: all-to-alls and layers on 32 and on 1,024 GPUs.
 //
 //   build/bin/sim_bench
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
 #include <vector>
 
 #include "executor/sim/network.h"
+#include "executor/sim/sim_world.h"
+#include "tests/executor/sim_layer.h"
 
 namespace moeplan {
 namespace {
@@ -65,6 +68,44 @@ void TimeAllToAll(const SimulatedCluster& cluster, size_t exact_transfers) {
   });
 }
 
+// A training layer of 8 experts a GPU within EP groups of `expert_parallel`, one run after another.
+void TimeLayer(const SimulatedCluster& simulated, int expert_parallel, const Knobs& knobs, int runs) {
+  const Cluster cluster = {.nodes = simulated.nodes, .gpus_per_node = simulated.gpus_per_node};
+  const Workload workload = {.layer = {.batch = 4,
+                                       .sequence_length = 2048,
+                                       .model_dim = 4096,
+                                       .hidden_dim = 14336,
+                                       .experts = expert_parallel,
+                                       .top_k = 2,
+                                       .capacity_factor = 1.2},
+                             .layout = {.expert_parallel = expert_parallel},
+                             .phase = Phase::kTraining};
+  InChild([&] {
+    const auto network = Network::Make(simulated);
+    const auto world = SimWorld::Make(**network, {.data = false});
+    const auto resolved = ResolveWorkload(workload, cluster);
+    if (!resolved.ok()) return std::puts(resolved.status().message().c_str()), void();
+    double time_s = 0, begin_s = WallS(), first_s = 0;
+    testing::SimLayer layer = {.workload = *resolved, .knobs = knobs, .runs = runs};
+    const Status status = testing::RunLayer(
+        **world, layer, cluster,
+        [&](int rank, Device&, GraphRunner& runner) {
+          if (rank > 0) return;
+          const Timeline timeline = runner.LastTimeline(Phase::kTraining);
+          for (const TaskTiming& task : timeline) time_s = std::max(time_s, task.end_s - timeline[0].start_s);
+        },
+        [&](int run) {
+          if (run == 0) first_s = WallS();
+        });
+    if (!status.ok()) return std::puts(status.message().c_str()), void();
+    std::printf(
+        "layer on %d GPUs, EP %d, %s, r = %d: %.3f ms of simulated time; wall time: %.1f ms to prepare and run "
+        "once, %.1f ms for each further run\n",
+        Gpus(simulated), expert_parallel, std::string(Name(simulated.gpu_link.kind)).c_str(), knobs.partition_degree,
+        time_s * 1e3, (first_s - begin_s) * 1e3, (WallS() - first_s) / (runs - 1) * 1e3);
+  });
+}
+
 }  // namespace
 }  // namespace moeplan
 
@@ -74,5 +115,12 @@ int main() {
     TimeAllToAll(ClusterOf(8, 4, kind), 1000);
     TimeAllToAll(ClusterOf(8, 4, kind), 0);
     TimeAllToAll(ClusterOf(128, 8, kind), NetworkOptions().exact_transfers);
+  }
+  for (const GpuLinkKind kind : {GpuLinkKind::kSharedBus, GpuLinkKind::kSwitched}) {
+    for (const int partition_degree : {1, 4}) {
+      const Knobs knobs = {.family = Family::kPipeline, .partition_degree = partition_degree};
+      for (const int expert_parallel : {8, 32}) TimeLayer(ClusterOf(8, 4, kind), expert_parallel, knobs, 11);
+      for (const int expert_parallel : {8, 64, 1024}) TimeLayer(ClusterOf(128, 8, kind), expert_parallel, knobs, 2);
+    }
   }
 }
