@@ -12,6 +12,7 @@
 #include "executor/build_facts.h"
 #include "executor/cuda/card_facts.h"
 #include "executor/cuda/cuda_rank.h"
+#include "executor/cuda/errors.h"
 #include "executor/cuda/in_process_exchange.h"
 #include "models/measurement/needs.h"
 
