@@ -1,6 +1,7 @@
 // A forked job on a simulated cluster: commands, answers, and how it ends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,8 +21,8 @@ namespace {
 using testing::SmallCluster;
 using Clock = std::chrono::steady_clock;
 
-// Answers each command with the time at which an all-gather of that many bytes has ended; noise makes times tell in
-// which order ranks came.
+// Answers each command with the time at which a copy, an all-gather of that many bytes and a copy have ended; noise
+// makes times tell in which order ranks came.
 RankHandler GatherHandler(int rank, const RankBackend& backend) {
   struct State {
     std::unique_ptr<RankJoin> join;
@@ -40,8 +41,10 @@ RankHandler GatherHandler(int rank, const RankBackend& backend) {
   state->end = device.MakeEvent();
   return [state](const std::string& command) -> std::string {
     if (command == "nothing") return "";
+    if (command == "hang") pause();
     const size_t bytes = std::stoul(command);
     Device& device = state->self->device();
+    device.Copy(state->all.data(), state->part.data(), bytes, *state->stream);
     state->self->world().AllGather({state->part.data(), bytes}, {state->all.data(), 4 * bytes}, *state->stream);
     device.Copy(state->part.data(), state->all.data(), bytes, *state->stream);
     device.Record(*state->end, *state->stream);
@@ -113,6 +116,8 @@ TEST(SimLaunchTest, DiesWithTheProcessThatLaunchedIt) {
   if (parent == 0) {
     const auto launch = LaunchSimulated(SmallCluster(), /*data=*/false, GatherHandler);
     const pid_t child = (*launch)->ProcessOf(0);
+    // Busy, it does not look at its streams.
+    for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(WriteFrame((*launch)->WriteFd(rank), "hang").ok());
     if (write(pipe_fds[1], &child, sizeof child) != sizeof child) _exit(1);
     pause();
   }
@@ -122,8 +127,9 @@ TEST(SimLaunchTest, DiesWithTheProcessThatLaunchedIt) {
   kill(parent, SIGKILL);
   waitpid(parent, nullptr, 0);
   // The simulator holds the pipe open as long as it lives.
-  char byte = 0;
-  EXPECT_EQ(read(pipe_fds[0], &byte, 1), 0);
+  pollfd closed = {.fd = pipe_fds[0], .events = POLLIN, .revents = 0};
+  EXPECT_EQ(poll(&closed, 1, /*timeout=*/20000), 1);
+  kill(child, SIGKILL);
   close(pipe_fds[0]);
 }
 

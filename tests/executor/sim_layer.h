@@ -60,4 +60,15 @@ inline Status RunLayer(
   return failure;
 }
 
+// Runs `program` on every rank of a cluster, in a network of its own.
+inline Status OnRanks(const SimulatedCluster& cluster, bool data,
+                      const std::function<void(int, moeplan::Rank&)>& program) {
+  ASSIGN_OR_RETURN(const auto network, Network::Make(cluster));
+  ASSIGN_OR_RETURN(const auto world, SimWorld::Make(*network, {.data = data}));
+  return world->Run([&](int rank) {
+    const auto join = world->backend().Join({.rank = rank, .ranks = world->ranks()});
+    program(rank, **(*join)->Connect({}));
+  });
+}
+
 }  // namespace moeplan::testing

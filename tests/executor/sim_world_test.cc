@@ -162,15 +162,8 @@ TEST(SimWorldTest, ARunTakesTheSameTimesAgain) {
   EXPECT_EQ(times(), first);
 }
 
-// Runs `program` on ranks of the small cluster, with the backend's Rank.
 void OnRanks(const SimulatedCluster& cluster, bool data, const std::function<void(int, Rank&)>& program) {
-  const auto network = Network::Make(cluster);
-  const auto world = SimWorld::Make(**network, {.data = data});
-  const Status ran = (*world)->Run([&](int rank) {
-    const auto join = (*world)->backend().Join({.rank = rank, .ranks = (*world)->ranks()});
-    const auto self = *(*join)->Connect({});
-    program(rank, *self);
-  });
+  const Status ran = testing::OnRanks(cluster, data, program);
   EXPECT_TRUE(ran.ok()) << ran.message();
 }
 
