@@ -174,15 +174,17 @@ class Calibrator {
 
   StatusOr<Beside> BesideOf(const Measurement& measurement) {
     const Contention contention = ContentionOf(measurement.need.key);
-    const auto known = beside_.find(contention);
+    const int ctas = CtasOf(measurement.need.key);
+    const auto known = beside_.find({contention, ctas});
     if (known != beside_.end()) return known->second;
     ASSIGN_OR_RETURN(Beside beside, MakeBeside(contention, measurement.context));
+    if (auto* collective = std::get_if<CollectiveKey>(&beside.operation.key)) collective->ctas = ctas;
     ASSIGN_OR_RETURN(
         const std::vector<double> times_s,
         Take({.need = {.key = beside.operation.key, .size = beside.operation.size}, .context = measurement.context},
              /*warm_ups=*/1, /*repeats=*/3));
     beside.time_s = Median(times_s);
-    return beside_.emplace(contention, beside).first->second;
+    return beside_.emplace(std::pair(contention, ctas), beside).first->second;
   }
 
   // An all-to-all over all ranks, an all-gather inside a node, a copy, or the layer's own experts: each of middling
@@ -236,7 +238,7 @@ class Calibrator {
   const CalibrationOptions& options_;
   double start_s_;
   std::vector<Progress> progress_;
-  std::map<Contention, Beside> beside_;
+  std::map<std::pair<Contention, int>, Beside> beside_;  // By limit on its CTAs, too.
 };
 
 // The workload that a kernel key was made for: the one whose shapes, and kind of expert, it carries.
@@ -256,6 +258,12 @@ const Workload* ContextOf(const CostKey& key, const std::vector<Workload>& workl
   };
   const auto found = std::ranges::find_if(workloads, fits);
   return found == workloads.end() ? nullptr : &*found;
+}
+
+Status CannotLimitCtas(int ctas) {
+  return InvalidInput(StrCat("--ctas: found ", ctas,
+                             ", expected none, as the collectives of this backend have no CTAs to "
+                             "limit; with --backend cuda and a GPU for each rank they have"));
 }
 
 std::vector<Measurement> WithContexts(const std::vector<Need>& needs, const std::vector<Workload>& workloads) {
@@ -279,12 +287,35 @@ std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster) {
   return WithContexts(NeedsOfLayouts(cluster), DefaultWorkloads(cluster));
 }
 
+std::vector<Measurement> WithCtaLimits(const std::vector<Measurement>& measurements, const std::vector<int>& limits) {
+  std::vector<Measurement> all;
+  for (const Measurement& one : measurements) {
+    all.push_back(one);
+    const Contention contention = ContentionOf(one.need.key);
+    for (const int limit : limits) {
+      Measurement limited = one;
+      if (auto* collective = std::get_if<CollectiveKey>(&limited.need.key)) {
+        collective->ctas = limit;
+      } else if (IsCommunication(contention)) {
+        limited.need.key = WithContention(limited.need.key, contention, limit);
+      } else {
+        continue;
+      }
+      all.push_back(std::move(limited));
+    }
+  }
+  return all;
+}
+
 StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& measurements,
                               const CalibrationOptions& options) {
   if (!(options.budget_s > 0))
     return InvalidInput(StrCat("--budget: found ", options.budget_s, " s, expected more than 0"));
   if (measurements.empty())
     return InvalidInput("nothing to measure: no layout of this cluster communicates or computes");
+  for (const Measurement& one : measurements) {
+    if (CtasOf(one.need.key) > 0 && !fleet.limits_ctas()) return CannotLimitCtas(CtasOf(one.need.key));
+  }
   return Calibrator(fleet, measurements, options).Run();
 }
 

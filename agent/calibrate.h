@@ -27,6 +27,10 @@ std::vector<Measurement> MeasurementsOf(const std::vector<Workload>& resolved, c
 // What every legal layout of the cluster needs, over a grid of sizes, most useful first.
 std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster);
 
+// The same, and with each limit on CTAs once more what depends on it: collectives, and kernels beside communication
+// (docs/overlap.md). Most useful first where `measurements` are. Limits above 0.
+std::vector<Measurement> WithCtaLimits(const std::vector<Measurement>& measurements, const std::vector<int>& limits);
+
 struct CalibrationProgress {
   double done = 0;   // 0 to 1.
   std::string what;  // What is being measured.
@@ -39,7 +43,8 @@ struct CalibrationOptions {
   std::function<void(const CalibrationProgress&)> progress = [](const CalibrationProgress&) {};
 };
 
-// All samples taken. kInvalidInput when the budget is not positive or nothing is to be measured.
+// All samples taken. kInvalidInput when the budget is not positive, nothing is to be measured, or collectives are to be
+// limited that the fleet's backend cannot limit.
 StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& measurements,
                               const CalibrationOptions& options);
 

@@ -55,6 +55,10 @@ StatusOr<Fleet> Fleet::Start(std::unique_ptr<Launch> launch, const FleetOptions&
   ASSIGN_OR_RETURN(const std::vector<v1::RankReply> started, fleet.Connect());
   fleet.provenance_ = options.provenance;
   for (const auto& [name, value] : started.front().started().provenance()) fleet.provenance_[name] = value;
+  fleet.device_memory_bytes_ = started.front().started().device_memory_bytes();
+  for (const v1::RankReply& reply : started) {
+    fleet.device_memory_bytes_ = std::min(fleet.device_memory_bytes_, reply.started().device_memory_bytes());
+  }
   if (const std::string hosts = SeveralHosts(started); !hosts.empty()) fleet.provenance_["hosts"] = hosts;
   return fleet;
 }
@@ -82,6 +86,7 @@ StatusOr<std::vector<v1::RankReply>> Fleet::Connect() {
     start.set_nodes(launch_->nodes());
     start.set_ranks_per_node(launch_->ranks_per_node());
     start.set_deadline_s(options_.collective_deadline_s);
+    start.set_backend(options_.backend);
   }
   ASSIGN_OR_RETURN(std::vector<v1::RankReply> started,
                    CallEach(commands, "start", {options_.start_timeout_s, options_.start_timeout_s}));

@@ -21,7 +21,8 @@ namespace moeplan {
 struct FleetOptions {
   double collective_deadline_s = 30;  // Of one collective on a rank.
   double start_timeout_s = 60;
-  Provenance provenance;  // What the caller knows of the launch.
+  std::string backend = "host";  // What the ranks run on.
+  Provenance provenance;         // What the caller knows of the launch.
 };
 
 class Fleet {
@@ -41,8 +42,12 @@ class Fleet {
   StatusOr<std::vector<v1::RankReply>> CallInStep(const v1::RankCommand& command, std::string_view what,
                                                   double timeout_s);
 
-  // Nodes and ranks; capacities unknown.
-  Cluster cluster() const { return {.nodes = launch_->nodes(), .gpus_per_node = launch_->ranks_per_node()}; }
+  // Nodes, ranks, and the memory of the smallest device where that is known.
+  Cluster cluster() const {
+    return {.nodes = launch_->nodes(),
+            .gpus_per_node = launch_->ranks_per_node(),
+            .device_memory_bytes = device_memory_bytes_};
+  }
   int ranks() const { return launch_->ranks(); }
   // Whether it runs plans with communication_ctas.
   bool limits_ctas() const { return limits_ctas_; }
@@ -85,6 +90,7 @@ class Fleet {
   std::vector<StreamState> streams_;  // By rank.
   Provenance provenance_;
   bool limits_ctas_ = false;
+  double device_memory_bytes_ = 0;
 };
 
 }  // namespace moeplan

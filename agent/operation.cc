@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "executor/codec/codec.h"
 #include "executor/host/elements.h"
-#include "executor/host/host_kernels.h"
 #include "models/all_to_all/algorithm.h"
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
@@ -90,47 +90,20 @@ class CollectiveOperation final : public Operation {
 // The kernels of one rank on made-up tokens: rows spread evenly over the rank's experts.
 class KernelOperation final : public Operation {
  public:
-  KernelOperation(const KernelKey& key, const Workload& workload)
+  KernelOperation(const KernelKey& key, const Workload& workload, const Rank& rank)
       : kernel_(key.kernel),
         layer_(workload.layer),
         shared_(IsSharedExpert(key, workload)),
-        weights_(MakeWeights(layer_, NeededShard(kernel_, workload), /*seed=*/1)),
-        gradients_(ZeroGradients(weights_)),
-        kernels_(MakeHostKernels(layer_, weights_, &gradients_)) {}
+        weights_(WeightsOn(rank, layer_, NeededShard(kernel_, workload), /*seed=*/1)),
+        gradients_(ZeroGradients(weights_)) {}
 
-  Status Allocate(double size, Device& device) {
-    const size_t row_bytes = static_cast<size_t>(layer_.model_dim) * layer_.bytes_per_element;
-    const double rows = CountsFlops(kernel_) ? size / RowFlops() : size / static_cast<double>(row_bytes);
-    if (rows > 1e8)
-      return InvalidInput(StrCat(Name(kernel_), ": found size ", size, ", expected one that fits in memory"));
-    experts_ = CountsFlops(kernel_) ? Experts().shard.experts : layer_.experts;
-    rows_per_expert_ = std::max(1, static_cast<int>(std::llround(rows / experts_)));
-    rows_ = CountsFlops(kernel_) || kernel_ == Kernel::kPermute ? rows_per_expert_ * experts_
-                                                                : std::max(1, static_cast<int>(std::llround(rows)));
-    ASSIGN_OR_RETURN(slots_, device.Allocate(rows_ * row_bytes));
-    // Codes are longer than the shortest rows.
-    const double code_bytes = EncodedRowBytes(CodecOf(kernel_), layer_.model_dim, layer_.bytes_per_element);
-    ASSIGN_OR_RETURN(output_, device.Allocate(rows_ * std::max(row_bytes, static_cast<size_t>(code_bytes))));
-    if (CountsFlops(kernel_) && BuiltInLike(kernel_) != Kernel::kExpertGemm) {
-      const size_t hidden_bytes = static_cast<size_t>(layer_.expert_matrices - 1) * Experts().shard.hidden *
-                                  static_cast<size_t>(layer_.bytes_per_element);
-      ASSIGN_OR_RETURN(hidden_, device.Allocate(rows_ * hidden_bytes));
-      ASSIGN_OR_RETURN(hidden_gradient_, device.Allocate(rows_ * hidden_bytes));
-    }
-    tokens_ = std::max(1, kernel_ == Kernel::kGate ? rows_ : rows_ / layer_.top_k);
-    ASSIGN_OR_RETURN(token_data_, device.Allocate(tokens_ * row_bytes));
-    ASSIGN_OR_RETURN(routing_, device.Allocate(Routing::Bytes(Pairs())));
-    ASSIGN_OR_RETURN(sums_, device.Allocate(RouterSums::Count(layer_.experts) * sizeof(double)));
-    FillTokens();
-    FillRouting();
+  Status Prepare(double size, Rank& rank) {
+    ASSIGN_OR_RETURN(kernels_, rank.runtime().make_kernels()(layer_, weights_, &gradients_));
+    RETURN_IF_ERROR(kernels_->CheckCodec(CodecOf(kernel_)));
+    RETURN_IF_ERROR(Allocate(size, rank.device()));
     pairs_.resize(experts_);
     for (int expert = 0; expert < experts_; ++expert) pairs_[expert] = {{expert, expert}};
-    if (hidden_.bytes() > 0)
-      RETURN_IF_ERROR(Fill(device, [this](Stream& stream) { EnqueueExpert(hidden_.data(), stream); }));
-    if (const Codec codec = CodecOf(kernel_); codec != Codec::kNone) {
-      RETURN_IF_ERROR(Fill(device, [this, codec](Stream& stream) { EnqueueCodec(codec, /*encode=*/true, stream); }));
-    }
-    return OkStatus();
+    return rank.computes() ? Fill(rank.device()) : OkStatus();
   }
 
   void Enqueue(Stream& stream) override {
@@ -164,6 +137,32 @@ class KernelOperation final : public Operation {
   double share() const override { return kernel_ == Kernel::kPermute ? 0.5 : 1; }
 
  private:
+  Status Allocate(double size, Device& device) {
+    const size_t row_bytes = static_cast<size_t>(layer_.model_dim) * layer_.bytes_per_element;
+    const double rows = CountsFlops(kernel_) ? size / RowFlops() : size / static_cast<double>(row_bytes);
+    if (rows > 1e8)
+      return InvalidInput(StrCat(Name(kernel_), ": found size ", size, ", expected one that fits in memory"));
+    experts_ = CountsFlops(kernel_) ? Experts().shard.experts : layer_.experts;
+    rows_per_expert_ = std::max(1, static_cast<int>(std::llround(rows / experts_)));
+    rows_ = CountsFlops(kernel_) || kernel_ == Kernel::kPermute ? rows_per_expert_ * experts_
+                                                                : std::max(1, static_cast<int>(std::llround(rows)));
+    ASSIGN_OR_RETURN(slots_, device.Allocate(rows_ * row_bytes));
+    // Codes are longer than the shortest rows.
+    const double code_bytes = EncodedRowBytes(CodecOf(kernel_), layer_.model_dim, layer_.bytes_per_element);
+    ASSIGN_OR_RETURN(output_, device.Allocate(rows_ * std::max(row_bytes, static_cast<size_t>(code_bytes))));
+    if (CountsFlops(kernel_) && BuiltInLike(kernel_) != Kernel::kExpertGemm) {
+      const size_t hidden_bytes = static_cast<size_t>(layer_.expert_matrices - 1) * Experts().shard.hidden *
+                                  static_cast<size_t>(layer_.bytes_per_element);
+      ASSIGN_OR_RETURN(hidden_, device.Allocate(rows_ * hidden_bytes));
+      ASSIGN_OR_RETURN(hidden_gradient_, device.Allocate(rows_ * hidden_bytes));
+    }
+    tokens_ = std::max(1, kernel_ == Kernel::kGate ? rows_ : rows_ / layer_.top_k);
+    ASSIGN_OR_RETURN(token_data_, device.Allocate(tokens_ * row_bytes));
+    ASSIGN_OR_RETURN(routing_, device.Allocate(Routing::Bytes(Pairs())));
+    ASSIGN_OR_RETURN(sums_, device.Allocate(RouterSums::Count(layer_.experts) * sizeof(double)));
+    return OkStatus();
+  }
+
   // The two GEMMs of a layer differ in the hidden dimension; where they do not, one measurement serves both.
   static bool IsSharedExpert(const KernelKey& key, const Workload& workload) {
     return CountsFlops(key.kernel) && workload.layer.shared_hidden_dim > 0 && key.hidden_dim &&
@@ -188,9 +187,16 @@ class KernelOperation final : public Operation {
 
   // What is measured reads what a layer would have left: the slope of the nonlinearity at zero, say, takes a fraction
   // of the time that it takes elsewhere, and codes that no encoder made may not decode.
-  static Status Fill(Device& device, const std::function<void(Stream&)>& enqueue) {
-    const std::unique_ptr<Stream> stream = device.MakeStream("fill", StreamPriority::kNormal);
-    enqueue(*stream);
+  Status Fill(Device& device) {
+    const std::unique_ptr<Stream> stream = device.MakeStream("FILL", StreamPriority::kNormal);
+    device.Label(*stream, "fill");
+    const std::vector<std::byte> rows = MakeRows(std::max(tokens_, rows_)), routing = MakeRouting();
+    device.Copy(token_data_.data(), rows.data(), token_data_.bytes(), *stream);
+    device.Copy(slots_.data(), rows.data(), slots_.bytes(), *stream);
+    device.Copy(routing_.data(), routing.data(), routing.size(), *stream);
+    kernels_->TakeWeights(*stream);
+    if (hidden_.bytes() > 0) EnqueueExpert(hidden_.data(), *stream);
+    if (const Codec codec = CodecOf(kernel_); codec != Codec::kNone) EnqueueCodec(codec, /*encode=*/true, *stream);
     return device.Synchronize();
   }
 
@@ -241,27 +247,35 @@ class KernelOperation final : public Operation {
 
   double RowFlops() const { return 2.0 * layer_.expert_matrices * layer_.model_dim * Experts().shard.hidden; }
 
-  // Values as a layer sees them: the nonlinearity's time depends on them.
-  void FillTokens() {
+  // Values as a layer sees them: the nonlinearity's time depends on them. They begin again after a while.
+  std::vector<std::byte> MakeRows(int count) const {
+    constexpr int kDifferentRows = 4096;
     const ElementType type = ElementTypeOf(layer_.bytes_per_element);
-    Layer row = layer_;
-    row.batch = row.sequence_length = 1;
     const size_t row_bytes = static_cast<size_t>(layer_.model_dim) * BytesOf(type);
-    for (int i = 0; i < std::max(tokens_, rows_); ++i) {
-      const std::vector<float> values = MakeInput(row, {}, i, /*seed=*/1);
-      if (i < tokens_) Store(values.data(), type, values.size(), token_data_.data() + i * row_bytes);
-      if (i < rows_) Store(values.data(), type, values.size(), slots_.data() + i * row_bytes);
+    Layer made = layer_;
+    made.batch = 1;
+    made.sequence_length = std::min(count, kDifferentRows);
+    const std::vector<float> values = MakeInput(made, {}, /*batch=*/0, /*seed=*/1);
+    std::vector<std::byte> rows(count * row_bytes);
+    Store(values.data(), type, values.size(), rows.data());
+    for (size_t done = made.sequence_length * row_bytes; done < rows.size();) {
+      const size_t next = std::min(done, rows.size() - done);
+      std::memcpy(rows.data() + done, rows.data(), next);
+      done += next;
     }
+    return rows;
   }
 
-  void FillRouting() {
-    const Routing routing = RoutingHere();
+  std::vector<std::byte> MakeRouting() const {
+    std::vector<std::byte> bytes(Routing::Bytes(Pairs()));
+    const Routing routing = Routing::At(bytes.data(), Pairs());
     for (int pair = 0; pair < static_cast<int>(Pairs()); ++pair) {
       routing.expert[pair] = pair % layer_.experts;
       const int slot = pair / layer_.experts;
       routing.slot[pair] = slot < rows_per_expert_ ? slot : -1;
       routing.weight[pair] = 0.5F;
     }
+    return bytes;
   }
 
   static TokenRows Rows(const DeviceMemory& memory, int rows) {
@@ -319,11 +333,18 @@ StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, do
   return operation;
 }
 
-StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Device& device,
+LayerWeights WeightsOn(const Rank& rank, const Layer& layer, const LayerShard& shard, uint64_t seed) {
+  if (rank.computes()) return MakeWeights(layer, shard, seed);
+  LayerWeights weights;
+  weights.experts.shard = shard.experts;
+  weights.shared.shard = shard.shared;
+  return weights;
+}
+
+StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Rank& rank,
                                                 const Workload& workload) {
-  RETURN_IF_ERROR(CheckCodec(CodecOf(key.kernel)));
-  auto operation = std::make_unique<KernelOperation>(key, workload);
-  RETURN_IF_ERROR(operation->Allocate(size, device));
+  auto operation = std::make_unique<KernelOperation>(key, workload, rank);
+  RETURN_IF_ERROR(operation->Prepare(size, rank));
   return operation;
 }
 

@@ -9,7 +9,7 @@
 #include "executor/all_to_all/phased_all_to_all.h"
 #include "executor/communicator.h"
 #include "executor/device.h"
-#include "executor/kernels.h"
+#include "executor/rank_backend.h"
 #include "models/cost/samples.h"
 #include "models/workload/workload.h"
 
@@ -43,8 +43,11 @@ struct CollectiveContext {
 StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, double bytes,
                                                     const CollectiveContext& context);
 
-// A kernel on the shapes of `workload`, as one rank of its layout runs it.
-StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Device& device,
+// Those of `seed`; without values where the rank does not compute.
+LayerWeights WeightsOn(const Rank& rank, const Layer& layer, const LayerShard& shard, uint64_t seed);
+
+// A kernel of the rank's backend on the shapes of `workload`, as one rank of its layout runs it. Blocks.
+StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Rank& rank,
                                                 const Workload& workload);
 
 }  // namespace moeplan

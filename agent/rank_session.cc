@@ -3,17 +3,13 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <fstream>
 #include <map>
 #include <optional>
 
 #include "agent/operation.h"
 #include "executor/build_facts.h"
 #include "executor/host/elements.h"
-#include "executor/host/gloo_mesh.h"
-#include "executor/host/host_kernels.h"
-#include "executor/host/host_rank.h"
+#include "executor/host/mesh.h"
 #include "executor/launch/frames.h"
 #include "executor/reference/reference_gradients.h"
 #include "executor/runtime/graph_runner.h"
@@ -29,29 +25,24 @@ namespace {
 
 constexpr uint64_t kWeightSeed = 20240501;
 
-std::map<std::string, std::string> OwnProvenance() {
+// Of this build and machine.
+std::map<std::string, std::string> OwnFacts() {
   std::map<std::string, std::string> facts = BuildFacts();
-  facts["backend"] = "host";
   char host[256] = "";
   if (gethostname(host, sizeof host - 1) == 0) facts["hostname"] = host;
   utsname system{};
   if (uname(&system) == 0) facts["kernel"] = system.release;
-  std::ifstream processors("/proc/cpuinfo");
-  for (std::string line; std::getline(processors, line);) {
-    if (!line.starts_with("model name")) continue;
-    facts["processor"] = line.substr(line.find(':') + 2);
-    break;
-  }
-  facts["processors"] = StrCat(sysconf(_SC_NPROCESSORS_ONLN));
   return facts;
 }
 
 // The sets of a layout's groups: for what is measured or run, and for what runs beside it.
 enum GroupSet { kMain, kBeside };
 
-class HostRankSession final : public RankSession {
+class BackendRankSession final : public RankSession {
  public:
-  explicit HostRankSession(std::string host_address) : host_address_(std::move(host_address)) {}
+  BackendRankSession(std::string host_address, BackendFinder find_backend)
+      : host_address_(std::move(host_address)), find_backend_(std::move(find_backend)) {}
+  ~BackendRankSession() override { Disconnect(); }
 
   v1::RankReply Handle(const v1::RankCommand& command) override {
     v1::RankReply reply;
@@ -59,7 +50,7 @@ class HostRankSession final : public RankSession {
     const Status status = failure_.ok() || starts ? Do(command, reply) : failure_;
     // Where it was not a stream that failed, nobody has told the peers yet.
     const bool network = status.code() == StatusCode::kPeerLost || status.code() == StatusCode::kDeadlineExceeded;
-    if (network && failure_.ok() && host_) Spend(status);
+    if (network && failure_.ok() && connected_ != nullptr) Spend(status);
     if (!status.ok()) {
       reply.Clear();
       reply.mutable_error()->set_code(static_cast<int>(status.code()));
@@ -93,7 +84,10 @@ class HostRankSession final : public RankSession {
       case v1::RankCommand::kPrepare: return Prepare(command.prepare());
       case v1::RankCommand::kRun: return Run(command.run(), *reply.mutable_ran());
       case v1::RankCommand::kCheck: return Check(command.check(), *reply.mutable_checked());
-      case v1::RankCommand::kRelease: return Release();
+      case v1::RankCommand::kRelease:
+        if (!command.release().has_graph()) return Release();
+        graphs_.erase(command.release().graph());
+        return OkStatus();
       case v1::RankCommand::COMMAND_NOT_SET: break;
     }
     return InternalError("a command without content");
@@ -103,37 +97,48 @@ class HostRankSession final : public RankSession {
     Disconnect();
     rank_ = start.rank();
     cluster_ = {.nodes = start.nodes(), .gpus_per_node = start.ranks_per_node()};
-    deadline_s_ = start.deadline_s();
-    ASSIGN_OR_RETURN(join_, StartGlooJoin(rank_, Ranks(cluster_), host_address_));
+    const RankPlace place = {.rank = rank_,
+                             .ranks = Ranks(cluster_),
+                             .ranks_per_node = cluster_.gpus_per_node,
+                             .host_address = host_address_,
+                             .deadline_s = start.deadline_s()};
+    ASSIGN_OR_RETURN(const RankBackend* const backend, find_backend_(start.backend()));
+    ASSIGN_OR_RETURN(join_, backend->Join(place));
     started.set_address(join_->address());
-    for (const auto& [name, value] : OwnProvenance()) (*started.mutable_provenance())[name] = value;
+    auto& provenance = *started.mutable_provenance();
+    for (const auto& facts : {OwnFacts(), backend->FactsAt(place)}) {
+      for (const auto& [name, value] : facts) provenance[name] = value;
+    }
+    provenance["backend"] = backend->name();
+    started.set_device_memory_bytes(backend->DeviceMemoryBytesAt(place));
     return OkStatus();
   }
 
   Status Connect(const v1::RankCommand::Connect& connect, v1::RankReply::Connected& connected) {
     if (join_ == nullptr) return InternalError("Connect before Start");
     const std::vector<std::string> addresses(connect.addresses().begin(), connect.addresses().end());
-    ASSIGN_OR_RETURN(std::unique_ptr<Mesh> mesh, std::move(*join_).Connect(addresses));
-    host_.emplace(std::move(mesh), deadline_s_);
-    connected.set_limits_ctas(host_->world().LimitsCtas());
+    ASSIGN_OR_RETURN(connected_, join_->Connect(addresses));
+    connected.set_limits_ctas(connected_->world().LimitsCtas());
     return OkStatus();
   }
 
   void Spend(const Status& why) {
     failure_ = why;
-    device().Fail(why);
+    connected_->Fail(why);
   }
 
-  // Back to before Start: what used the network goes first, then what it used.
+  // Back to before Start.
   void Disconnect() {
-    host_.reset();
+    if (connected_ != nullptr) (void)device().Synchronize();  // Nothing that goes may still be in use.
     (void)Release();
+    connected_.reset();
     join_.reset();
     failure_ = OkStatus();
   }
 
-  HostDevice& device() { return host_->device(); }
-  RankStreams& streams() { return host_->runtime().streams(); }
+  Device& device() { return connected_->device(); }
+  RankRuntime& runtime() { return connected_->runtime(); }
+  RankStreams& streams() { return runtime().streams(); }
 
   // An operation on the stream that has such work in a layer. Of two collectives, the one beside has the other
   // network's.
@@ -146,13 +151,13 @@ class HostRankSession final : public RankSession {
     QueuedOperation queued;
     if (const auto* kernel = std::get_if<KernelKey>(&what.key)) {
       queued.stream = &streams()[kernel->kernel == Kernel::kDeviceCopy ? StreamKind::kCopy : StreamKind::kCompute];
-      ASSIGN_OR_RETURN(queued.operation, MakeKernel(*kernel, what.size, device(), context));
+      ASSIGN_OR_RETURN(queued.operation, MakeKernel(*kernel, what.size, *connected_, context));
       return queued;
     }
     queued.stream = &streams()[set == kMain ? StreamKind::kInterNode : StreamKind::kIntraNode];
     const auto& key = std::get<CollectiveKey>(what.key);
     ASSIGN_OR_RETURN(const GroupPlacement placement, PlacementOf(key, Ranks(cluster_), cluster_.gpus_per_node));
-    ASSIGN_OR_RETURN(GroupCommunicators * groups, host_->runtime().GroupsOf(placement.layout, set));
+    ASSIGN_OR_RETURN(GroupCommunicators * groups, runtime().GroupsOf(placement.layout, set, key.ctas));
     CollectiveContext on = {.device = device(), .group = (*groups)[placement.group]};
     if (key.collective == Collective::kAllToAllAllGather) on.gather = &(*groups)[Group::kTensor];
     if (key.collective == Collective::kAllToAll && key.algorithm != AllToAllAlgorithm::kDirect) {
@@ -176,19 +181,13 @@ class HostRankSession final : public RankSession {
       ASSIGN_OR_RETURN(beside, MakeOperation(measure.beside(), context, kBeside));
       if (beside.stream == what.stream) return InternalError("what runs on one stream cannot run beside itself");
     }
+    RETURN_IF_ERROR(connected_->SettleClocks());
     for (int i = 0; i < measure.warm_ups() + measure.repeats(); ++i) {
-      if (measure.what().has_kernel()) CoolCaches();
+      if (measure.what().has_kernel()) RETURN_IF_ERROR(connected_->CoolCaches());
       ASSIGN_OR_RETURN(const double time_s, TimeOnce(what, beside, measure.beside_count()));
       if (i >= measure.warm_ups()) measured.add_time_s(time_s * what.operation->share());
     }
     return OkStatus();
-  }
-
-  // Inside a layer a kernel finds its weights and rows in memory, not in the caches that the last repeat left warm.
-  void CoolCaches() {
-    constexpr size_t kSweptBytes = size_t{4} << 20;  // More than a core has to itself.
-    swept_.resize(kSweptBytes);
-    for (size_t i = 0; i < kSweptBytes; i += 64) swept_[i] = static_cast<char>(swept_[i] + 1);
   }
 
   // Marks, on the inter-node stream, where all ranks have come. Not on the compute stream: where ranks share a
@@ -197,7 +196,7 @@ class HostRankSession final : public RankSession {
   void BeginTogether(Event& start) {
     Stream& stream = streams()[StreamKind::kInterNode];
     device().Label(stream, "barrier");
-    host_->world().Barrier(stream);
+    connected_->world().Barrier(stream);
     device().Record(start, stream);
   }
 
@@ -227,12 +226,15 @@ class HostRankSession final : public RankSession {
     if (layer_ && layer_->workload.layer == workload.layer && layer_->workload.layout == workload.layout)
       return OkStatus();
     RETURN_IF_ERROR(Release());
-    const int stage_rank = host_->runtime().StageRank(workload.layout);
-    layer_.emplace(ReadyLayer{
-        .workload = workload,
-        .weights = MakeWeights(workload.layer, ShardOf(workload.layer, workload.layout, stage_rank), kWeightSeed)});
+    const int stage_rank = runtime().StageRank(workload.layout);
+    layer_.emplace(ReadyLayer{.workload = workload,
+                              .weights = WeightsOn(*connected_, workload.layer,
+                                                   ShardOf(workload.layer, workload.layout, stage_rank), kWeightSeed)});
     layer_->gradients = ZeroGradients(layer_->weights);
-    layer_->kernels = MakeHostKernels(workload.layer, layer_->weights, &layer_->gradients);
+    ASSIGN_OR_RETURN(layer_->kernels, runtime().make_kernels()(workload.layer, layer_->weights, &layer_->gradients));
+    layer_->kernels->TakeWeights(streams()[StreamKind::kCompute]);
+    streams().Fork();
+    if (!connected_->computes()) return OkStatus();
     const int batch = stage_rank / workload.layout.tensor_parallel;
     layer_->input = MakeInput(workload.layer, workload.layout, batch, kWeightSeed);
     layer_->output_gradient = MakeOutputGradient(workload.layer, workload.layout, batch, kWeightSeed);
@@ -247,14 +249,15 @@ class HostRankSession final : public RankSession {
     ASSIGN_OR_RETURN(ready.graph, BuildPlan(plan, workload, cluster_));
     RETURN_IF_ERROR(LoadLayer(workload));
     ASSIGN_OR_RETURN(const RankContext context,
-                     host_->runtime().ContextOf(workload.layout, *layer_->kernels, plan.knobs.communication_ctas));
+                     runtime().ContextOf(workload.layout, *layer_->kernels, plan.knobs.communication_ctas));
     ASSIGN_OR_RETURN(ready.runner, GraphRunner::Prepare(ready.graph, context));
-    Store(layer_->input.data(), ElementTypeOf(workload.layer.bytes_per_element), layer_->input.size(),
-          ready.runner->input());
-    if (workload.phase != Phase::kForward) {
-      Store(layer_->output_gradient.data(), ElementTypeOf(workload.layer.bytes_per_element),
-            layer_->output_gradient.size(), ready.runner->output_gradient());
+    if (connected_->computes()) {
+      RETURN_IF_ERROR(Write(layer_->input, ready.runner->input()));
+      if (workload.phase != Phase::kForward) {
+        RETURN_IF_ERROR(Write(layer_->output_gradient, ready.runner->output_gradient()));
+      }
     }
+    RETURN_IF_ERROR(connected_->SettleClocks());
     graphs_[prepare.graph()] = std::move(ready);
     return OkStatus();
   }
@@ -291,6 +294,8 @@ class HostRankSession final : public RankSession {
 
   Status Check(const v1::RankCommand::Check& check, v1::RankReply::Checked& checked) {
     ASSIGN_OR_RETURN(ReadyGraph * ready, GraphOf(check.graph()));
+    checked.set_dropped(DroppedHere(*ready));
+    if (!connected_->computes()) return OkStatus();
     const Workload& workload = ready->workload;
     const Layer& layer = workload.layer;
     const LayerSizes sizes = SizesOf(layer, workload.layout);
@@ -300,23 +305,39 @@ class HostRankSession final : public RankSession {
     const LayerWeights full = MakeWeights(layer, ShardOf(layer, {}, 0), kWeightSeed);
     const ReferenceOutput reference =
         ComputeReference(layer, full, layer_->input, (sizes.slots + slices - 1) / slices, slices);
-    const size_t elements = layer_->input.size();
-    AddDeviation(Loaded(ready->runner->output(), elements), reference.output, checked);
-    checked.set_dropped(DroppedHere(*ready));
+    ASSIGN_OR_RETURN(const std::vector<float> output, Read(ready->runner->output()));
+    AddDeviation(output, reference.output, checked);
     if (workload.phase == Phase::kForward) return OkStatus();
     const ReferenceGradients gradients =
         ComputeReferenceGradients(layer, full, layer_->input, layer_->output_gradient, reference);
-    AddDeviation(Loaded(ready->runner->input_gradient(), elements), gradients.input.values, checked);
-    AddDeviation({ready->runner->gate_gradient(), full.gate.size()}, gradients.gate.values, checked);
+    ASSIGN_OR_RETURN(const std::vector<float> input_gradient, Read(ready->runner->input_gradient()));
+    AddDeviation(input_gradient, gradients.input.values, checked);
+    std::vector<float> gate_gradient(full.gate.size());
+    RETURN_IF_ERROR(Copy(reinterpret_cast<std::byte*>(gate_gradient.data()),
+                         reinterpret_cast<const std::byte*>(ready->runner->gate_gradient()),
+                         gate_gradient.size() * sizeof(float)));
+    AddDeviation(gate_gradient, gradients.gate.values, checked);
     return OkStatus();
   }
 
-  // Rows of the layer's elements as floats; until the next call.
-  std::span<const float> Loaded(const std::byte* from, size_t elements) {
-    loaded_.resize(elements);
-    Load(from, ElementTypeOf(layer_->workload.layer.bytes_per_element), elements, loaded_.data());
-    return loaded_;
+  // Values to rows of the layer's elements on the device, and back; B·L rows.
+  Status Write(const std::vector<float>& values, std::byte* to) {
+    std::vector<std::byte> rows(values.size() * BytesOf(type()));
+    Store(values.data(), type(), values.size(), rows.data());
+    return Copy(to, rows.data(), rows.size());
   }
+  StatusOr<std::vector<float>> Read(const std::byte* from) {
+    std::vector<float> values(layer_->input.size());
+    std::vector<std::byte> rows(values.size() * BytesOf(type()));
+    RETURN_IF_ERROR(Copy(rows.data(), from, rows.size()));
+    Load(rows.data(), type(), values.size(), values.data());
+    return values;
+  }
+  Status Copy(std::byte* to, const std::byte* from, size_t bytes) {
+    device().Copy(to, from, bytes, streams()[StreamKind::kCompute]);
+    return Synchronize();
+  }
+  ElementType type() const { return ElementTypeOf(layer_->workload.layer.bytes_per_element); }
 
   static void AddDeviation(std::span<const float> values, const std::vector<double>& reference,
                            v1::RankReply::Checked& checked) {
@@ -338,7 +359,7 @@ class HostRankSession final : public RankSession {
     const Layout& layout = ready.workload.layout;
     const int tokens = static_cast<int>(SizesOf(ready.workload.layer, layout).tokens);
     const bool whole_batch = rows.count == tokens;
-    if (whole_batch && IndexIn(Group::kTensor, layout, host_->runtime().StageRank(layout)) != 0) return 0;
+    if (whole_batch && IndexIn(Group::kTensor, layout, connected_->runtime().StageRank(layout)) != 0) return 0;
     return static_cast<int>(DroppedPairs(ready.runner->router_statistics()));
   }
 
@@ -348,32 +369,34 @@ class HostRankSession final : public RankSession {
     return OkStatus();
   }
 
-  std::string host_address_;
+  const std::string host_address_;
+  const BackendFinder find_backend_;
   int rank_ = 0;
   Cluster cluster_;
-  double deadline_s_ = 30;
   Status failure_;
-  std::vector<char> swept_;
-  std::vector<float> loaded_;
-  std::unique_ptr<GlooJoin> join_;
+  std::unique_ptr<RankJoin> join_;
+  std::unique_ptr<Rank> connected_;
   std::optional<ReadyLayer> layer_;
   std::map<int, ReadyGraph> graphs_;
-  // Last, so that its threads end before what they use goes.
-  std::optional<HostRank> host_;
 };
 
 }  // namespace
 
-std::unique_ptr<RankSession> RankSession::Make(const std::string& host_address) {
-  return std::make_unique<HostRankSession>(host_address);
+std::unique_ptr<RankSession> RankSession::Make(const std::string& host_address, BackendFinder find_backend) {
+  return std::make_unique<BackendRankSession>(host_address, std::move(find_backend));
+}
+
+std::string AnswerFrame(RankSession& session, const std::string& command) {
+  v1::RankCommand parsed;
+  return parsed.ParseFromString(command) ? session.Handle(parsed).SerializeAsString() : "";
 }
 
 void ServeRank(RankSession& session, int read_fd, int write_fd) {
   while (true) {
     const StatusOr<std::string> frame = ReadFrame(read_fd, Deadline::max());
-    v1::RankCommand command;
-    if (!frame.ok() || !command.ParseFromString(*frame)) return;
-    if (!WriteFrame(write_fd, session.Handle(command).SerializeAsString()).ok()) return;
+    if (!frame.ok()) return;
+    const std::string answer = AnswerFrame(session, *frame);
+    if (answer.empty() || !WriteFrame(write_fd, answer).ok()) return;
   }
 }
 

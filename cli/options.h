@@ -1,4 +1,5 @@
-// Options that several commands take: CLUSTER, SOURCE, numbers with units, files, and how results are printed.
+// Options that several commands take: SOURCE, numbers with units, files, and how results are printed. CLUSTER is in
+// cluster_option.h.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -9,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "agent/fleet.h"
 #include "models/cost/profile.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
@@ -18,25 +18,6 @@
 #include "moeplan/v1/plan.pb.h"
 
 namespace moeplan::cli {
-
-// One of --local, --emulated, --hostfile, --launched, --simulated.
-class ClusterOption {
- public:
-  void Add(CLI::App& command);
-  // A fleet of running ranks; absent when this process was a launched rank other than 0 and has served to its end.
-  StatusOr<std::optional<Fleet>> Start() const;
-  // What a profile of this cluster is called when nobody says.
-  std::string DefaultName(const Cluster& cluster) const;
-
- private:
-  Status CheckOne() const;
-
-  CLI::Option* local_option_ = nullptr;
-  int local_ranks_ = 0;
-  std::string emulated_file_, hostfile_, simulated_file_;
-  bool launched_ = false;
-  std::string deadline_ = "30s";
-};
 
 // What is asked of the candidates of a layer, as in PlanOptions.
 struct CandidateOptions {

@@ -23,9 +23,10 @@ class Stream {
 };
 
 // Of streams that are ready at once, those of high priority go first: where they share a processor with others, what
-// runs beside the compute of a GPU (collectives, copies) should not wait for it here.
-enum class StreamPriority { kNormal, kHigh };
-inline constexpr int kStreamPriorities = 2;
+// runs beside the compute of a GPU (collectives, copies) should not wait for it here. kData: as kHigh, but behind it
+// (Device::data_goes_last), for data-parallel traffic, which no task of the layer waits for.
+enum class StreamPriority { kNormal, kHigh, kData };
+inline constexpr int kStreamPriorities = 3;
 
 class Event {
  public:
@@ -64,6 +65,8 @@ class Device {
   // Whether functions of the host that streams call find in that memory what work before them has written.
   virtual bool host_reads_memory() const = 0;
   virtual std::unique_ptr<Stream> MakeStream(const std::string& name, StreamPriority priority) = 0;
+  // Whether streams of priority kData are behind those of kHigh; else they are the same.
+  virtual bool data_goes_last() const { return false; }
   virtual std::unique_ptr<Event> MakeEvent() = 0;
 
   // Marks the point that `stream` has reached; replaces an earlier mark of the same event.

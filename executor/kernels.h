@@ -127,6 +127,12 @@ class Kernels {
   // Whether Encode and Decode know the codec here; kUnimplemented, saying what to use instead.
   virtual Status CheckCodec(Codec codec) const = 0;
 
+  // Of kernels made with the host's vectors. What is queued after this, on streams that wait for `stream`, runs with
+  // the weights that these hold when `stream` gets here; without it, with none.
+  virtual void TakeWeights(Stream& /*stream*/) {}
+  // The host's gradients have what weight gradients added up, once `stream` has passed.
+  virtual void GiveGradients(Stream& /*stream*/) {}
+
   virtual void Gate(const GateArgs& args, Stream& stream) = 0;
   virtual void AssignSlots(const AssignSlotsArgs& args, Stream& stream) = 0;
   // Slots without a token become zero.
@@ -153,7 +159,7 @@ class Kernels {
                                float* gradient, Stream& stream) = 0;
   virtual void ExpertInputGradient(const ExpertInputGradientArgs& args, Stream& stream) = 0;
   virtual void SharedInputGradient(const SharedInputGradientArgs& args, Stream& stream) = 0;
-  // These two add to the weight gradients that the kernels were made with.
+  // These two add to the weight gradients that the kernels were made with; see GiveGradients.
   virtual void ExpertWeightGradient(const ExpertWeightGradientArgs& args, Stream& stream) = 0;
   virtual void SharedWeightGradient(const SharedWeightGradientArgs& args, Stream& stream) = 0;
   virtual void DispatchGradient(const SlotRows& slots_gradient, const Routing& routing,

@@ -50,21 +50,43 @@ Status CheckGradients(const LayerGradients* gradients, const Layer& layer, const
   return CheckTensors("gradients.shared", gradients->shared, layer, shard.shared);
 }
 
+// The plan for the job that `rank` is part of, with its workload resolved.
+struct DrawnPlan {
+  Workload workload;
+  TaskGraph graph;
+};
+StatusOr<DrawnPlan> Draw(const LayerPlan& plan, RankRuntime& rank) {
+  DrawnPlan drawn;
+  ASSIGN_OR_RETURN(drawn.workload, ResolveWorkload(plan.workload, plan.cluster));
+  if (Ranks(plan.cluster) != rank.world().size()) return error::WrongRanks(Ranks(plan.cluster), rank.world().size());
+  const Plan candidate = {.knobs = plan.knobs, .order = plan.order, .gradients = plan.gradients};
+  ASSIGN_OR_RETURN(drawn.graph, BuildPlan(candidate, drawn.workload, plan.cluster));
+  return drawn;
+}
+
+StatusOr<std::unique_ptr<GraphRunner>> PrepareOn(RankRuntime& rank, const TaskGraph& graph, Kernels& kernels) {
+  ASSIGN_OR_RETURN(const RankContext context, rank.ContextOf(graph.layout, kernels, graph.communication_ctas));
+  return GraphRunner::Prepare(graph, context);
+}
+
 }  // namespace
 
 StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, const LayerWeights& weights,
                                   LayerGradients* gradients) {
-  ASSIGN_OR_RETURN(Workload workload, ResolveWorkload(plan.workload, plan.cluster));
-  if (Ranks(plan.cluster) != rank.world().size()) return error::WrongRanks(Ranks(plan.cluster), rank.world().size());
-  const Plan candidate = {.knobs = plan.knobs, .order = plan.order, .gradients = plan.gradients};
-  ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, workload, plan.cluster));
+  ASSIGN_OR_RETURN(DrawnPlan drawn, Draw(plan, rank));
+  const Workload& workload = drawn.workload;
   const LayerShard shard = ShardOf(workload.layer, workload.layout, rank.StageRank(workload.layout));
   RETURN_IF_ERROR(CheckWeights(weights, workload.layer, shard));
   if (workload.phase != Phase::kForward) RETURN_IF_ERROR(CheckGradients(gradients, workload.layer, shard));
   ASSIGN_OR_RETURN(std::unique_ptr<Kernels> kernels, rank.make_kernels()(workload.layer, weights, gradients));
-  ASSIGN_OR_RETURN(const RankContext context, rank.ContextOf(workload.layout, *kernels, plan.knobs.communication_ctas));
-  ASSIGN_OR_RETURN(std::unique_ptr<GraphRunner> runner, GraphRunner::Prepare(graph, context));
-  return MoeLayer(std::move(workload), rank, std::move(kernels), std::move(runner));
+  ASSIGN_OR_RETURN(std::unique_ptr<GraphRunner> runner, PrepareOn(rank, drawn.graph, *kernels));
+  return MoeLayer(std::move(drawn.workload), rank, std::move(kernels), std::move(runner));
+}
+
+StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, std::unique_ptr<Kernels> kernels) {
+  ASSIGN_OR_RETURN(DrawnPlan drawn, Draw(plan, rank));
+  ASSIGN_OR_RETURN(std::unique_ptr<GraphRunner> runner, PrepareOn(rank, drawn.graph, *kernels));
+  return MoeLayer(std::move(drawn.workload), rank, std::move(kernels), std::move(runner));
 }
 
 MoeLayer::MoeLayer(Workload workload, RankRuntime& rank, std::unique_ptr<Kernels> kernels,
@@ -107,11 +129,13 @@ Status MoeLayer::Run(Phase phase, const Rows& rows) {
   Stream& compute = rank_->streams()[StreamKind::kCompute];
   device.Label(compute, "copy in");
   device.Copy(rows.in, rows.from.data(), rows.from.size(), compute);
+  if (phase == Phase::kForward) kernels_->TakeWeights(compute);
   rank_->streams().Fork();
   runner_->Enqueue(phase);
   rank_->streams().Join();
   device.Label(compute, "copy out");
   device.Copy(rows.to.data(), rows.out, rows.to.size(), compute);
+  if (phase == Phase::kBackward) kernels_->GiveGradients(compute);
   return device.Synchronize();
 }
 

@@ -39,6 +39,9 @@ class MoeLayer {
   // the layout rules out; kUnimplemented for a layer or codec that the rank's backend has no kernels for.
   static StatusOr<MoeLayer> Make(const LayerPlan& plan, RankRuntime& rank, const LayerWeights& weights,
                                  LayerGradients* gradients = nullptr);
+  // The same with kernels whose weights and gradients are the job's affair, such as those of weights that stay on a
+  // card (executor/cuda/cuda_kernels.h): of the plan's layer and of ShardOf for rank.StageRank.
+  static StatusOr<MoeLayer> Make(const LayerPlan& plan, RankRuntime& rank, std::unique_ptr<Kernels> kernels);
 
   // B·L rows of M elements each, of `bytes_per_element` bytes, alike on all ranks of an MP group; `input` and `output`
   // may be the same memory.
@@ -50,8 +53,8 @@ class MoeLayer {
   // Of a plan whose phase is FORWARD: kInvalidInput.
   Status Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient);
 
-  // E rows of M: the gradient of the gate's weights after the last Backward, which overwrites it. That of the own
-  // source batch, whole on every rank of the MP group. Empty where the plan's phase is FORWARD.
+  // E rows of M, in device memory: the gradient of the gate's weights after the last Backward, which overwrites it.
+  // That of the own source batch, whole on every rank of the MP group. Empty where the plan's phase is FORWARD.
   std::span<const float> gate_gradient() const;
 
   // What the slices of the plan's gradients sum over the replicas of dense layers, in launch order, in device memory:

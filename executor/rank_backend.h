@@ -26,6 +26,9 @@ class Rank {
   // All ranks of the job.
   virtual Communicator& world() = 0;
   virtual RankRuntime& runtime() = 0;
+  // Whether kernels compute. Else time alone passes: no value that memory holds means anything, kernels take weights
+  // whose vectors are empty, and of routings the counts alone are right.
+  virtual bool computes() const { return true; }
 
   // Stops the device with `why`, as if work had failed; peers that wait for this rank learn of it.
   virtual void Fail(const Status& why) = 0;
@@ -58,6 +61,8 @@ class RankBackend {
   virtual const char* name() const = 0;
   // What samples taken at this place should say of it: processor or card, driver, libraries.
   virtual std::map<std::string, std::string> FactsAt(const RankPlace& place) const = 0;
+  // Of the rank's device; 0: not known.
+  virtual double DeviceMemoryBytesAt(const RankPlace& /*place*/) const { return 0; }
   virtual StatusOr<std::unique_ptr<RankJoin>> Join(const RankPlace& place) const = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "agent/compare/run_plan.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "models/fit/statistics.h"
 #include "models/text.h"
@@ -12,7 +13,8 @@ namespace {
 
 // A run holds up to this many collectives in a row, each with its own deadline.
 constexpr double kRunDeadlines = 4;
-constexpr double kPrepareS = 120;  // Making weights, and the reference in double precision.
+constexpr double kShareForGraphs = 0.8;  // Of a device's memory; weights and libraries have the rest.
+constexpr double kPrepareS = 120;        // Making weights, and the reference in double precision.
 
 // The middle half of the runs.
 double InterquartileRange(const std::vector<double>& times_s) {
@@ -25,24 +27,68 @@ StatusOr<std::vector<v1::RankReply>> Bench::Call(const v1::RankCommand& command,
   return fleet_.Call(command, what, kPrepareS);
 }
 
+Bench::Bench(Fleet& fleet, Workload workload)
+    : fleet_(fleet),
+      workload_(std::move(workload)),
+      room_bytes_(fleet.cluster().device_memory_bytes > 0 ? kShareForGraphs * fleet.cluster().device_memory_bytes
+                                                          : std::numeric_limits<double>::infinity()) {}
+
 StatusOr<int> Bench::Add(const Plan& plan) {
   const int graph = static_cast<int>(graphs_.size());
-  graphs_.push_back(StrCat(Name(plan.knobs.family), " of ", workload_.name));
+  graphs_.push_back({.plan = plan, .name = StrCat(Name(plan.knobs.family), " of ", workload_.name)});
+  RETURN_IF_ERROR(MakeReady(graph));
+  return graph;
+}
+
+Status Bench::MakeReady(int graph) {
+  Graph& wanted = graphs_[graph];
+  wanted.last_use = ++uses_;
+  if (wanted.ready) return OkStatus();
+  const auto is_ready = [](const Graph& one) { return one.ready; };
+  while (wanted.plan.memory_bytes > room_bytes_ && std::ranges::any_of(graphs_, is_ready)) {
+    int oldest = -1;
+    for (int i = 0; i < static_cast<int>(graphs_.size()); ++i) {
+      if (graphs_[i].ready && (oldest < 0 || graphs_[i].last_use < graphs_[oldest].last_use)) oldest = i;
+    }
+    RETURN_IF_ERROR(Free(oldest));
+  }
+  return Prepare(graph);
+}
+
+Status Bench::Prepare(int graph) {
+  Graph& wanted = graphs_[graph];
   v1::RankCommand command;
   command.mutable_prepare()->set_graph(graph);
   *command.mutable_prepare()->mutable_workload() = ToProto(workload_);
   *command.mutable_prepare()->mutable_plan() =
-      ToProto(Plan{.knobs = plan.knobs, .order = plan.order, .gradients = plan.gradients});
-  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command, "prepare " + graphs_[graph]));
-  return graph;
+      ToProto(Plan{.knobs = wanted.plan.knobs, .order = wanted.plan.order, .gradients = wanted.plan.gradients});
+  RETURN_IF_ERROR(Call(command, "prepare " + wanted.name).status());
+  wanted.ready = true;
+  room_bytes_ -= wanted.plan.memory_bytes;
+  return OkStatus();
+}
+
+Status Bench::Free(int graph) {
+  v1::RankCommand command;
+  command.mutable_release()->set_graph(graph);
+  RETURN_IF_ERROR(Call(command, "release " + graphs_[graph].name).status());
+  graphs_[graph].ready = false;
+  room_bytes_ += graphs_[graph].plan.memory_bytes;
+  return OkStatus();
 }
 
 StatusOr<std::vector<v1::RankReply>> Bench::CallRun(int graph, bool timeline) {
+  const bool again = !graphs_[graph].ready;
+  RETURN_IF_ERROR(MakeReady(graph));
   v1::RankCommand command;
   command.mutable_run()->set_graph(graph);
   command.mutable_run()->set_timeline(timeline);
-  return fleet_.CallInStep(command, "run " + graphs_[graph],
-                           kPrepareS + kRunDeadlines * fleet_.collective_deadline_s());
+  const auto run = [&] {
+    return fleet_.CallInStep(command, "run " + graphs_[graph].name,
+                             kPrepareS + kRunDeadlines * fleet_.collective_deadline_s());
+  };
+  if (again) RETURN_IF_ERROR(run().status());
+  return run();
 }
 
 StatusOr<double> Bench::TimeOnceS(int graph) {
@@ -67,9 +113,10 @@ StatusOr<Bench::TimedRun> Bench::RunWithTimelines(int graph) {
 StatusOr<Bench::Accuracy> Bench::Check(int graph) {
   v1::RankCommand command;
   command.mutable_check()->set_graph(graph);
-  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command, "check " + graphs_[graph]));
+  ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Call(command, "check " + graphs_[graph].name));
   Accuracy accuracy;
   for (const v1::RankReply& reply : replies) accuracy.dropped += reply.checked().dropped();
+  accuracy.values_computed = replies.front().checked().deviations_size() > 0;
   for (int tensor = 0; tensor < replies.front().checked().deviations_size(); ++tensor) {
     double error = 0, largest = 0;
     for (const v1::RankReply& reply : replies) {
@@ -86,6 +133,7 @@ StatusOr<Bench::Accuracy> Bench::Check(int graph) {
 Status Bench::Release() {
   v1::RankCommand command;
   command.mutable_release();
+  for (const Graph& one : graphs_) room_bytes_ += one.ready ? one.plan.memory_bytes : 0;
   graphs_.clear();
   return Call(command, "release").status();
 }
@@ -109,6 +157,7 @@ StatusOr<v1::RunReport> RunPlan(Fleet& fleet, const Workload& workload, const Pl
   report.set_spread_s(InterquartileRange(times_s));
   report.set_max_relative_error(accuracy.max_relative_error);
   report.set_dropped_tokens(accuracy.dropped);
+  report.set_values_computed(accuracy.values_computed);
   report.mutable_ranks()->Assign(last.ranks.begin(), last.ranks.end());
   return report;
 }

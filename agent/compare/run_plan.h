@@ -16,9 +16,12 @@ inline constexpr int kMeasuredRuns = 9;
 inline constexpr int kRunsOfFinalRound = 3;
 
 // The graphs of one workload, made ready on every rank and run on demand. Frees them on all ranks when done with.
+//
+// Where the memory of devices is known, as many are ready at a time as their plans' memory_bytes let fit; one that was
+// freed meanwhile is made ready again, and runs once before the run that counts.
 class Bench {
  public:
-  Bench(Fleet& fleet, Workload workload) : fleet_(fleet), workload_(std::move(workload)) {}
+  Bench(Fleet& fleet, Workload workload);
 
   // Makes a plan ready; its number.
   StatusOr<int> Add(const Plan& plan);
@@ -33,7 +36,8 @@ class Bench {
     // max|out − reference| / max|reference| over all ranks; after a backward pass the largest of this and the same of
     // the gradients of the input and of the gate.
     double max_relative_error = 0;
-    int dropped = 0;  // (token, choice) pairs without a slot, over all source batches.
+    bool values_computed = false;  // Else there was nothing to compare.
+    int dropped = 0;               // (token, choice) pairs without a slot, over all source batches.
   };
   StatusOr<Accuracy> Check(int graph);
   Status Release();
@@ -42,9 +46,21 @@ class Bench {
   StatusOr<std::vector<v1::RankReply>> Call(const v1::RankCommand& command, const std::string& what);
   StatusOr<std::vector<v1::RankReply>> CallRun(int graph, bool timeline);
 
+  struct Graph {
+    Plan plan;
+    std::string name;  // For errors.
+    bool ready = false;
+    int last_use = 0;
+  };
+  Status MakeReady(int graph);
+  Status Prepare(int graph);
+  Status Free(int graph);
+
   Fleet& fleet_;
-  Workload workload_;
-  std::vector<std::string> graphs_;  // What each number is, for errors.
+  const Workload workload_;
+  double room_bytes_;  // For more graphs.
+  std::vector<Graph> graphs_;
+  int uses_ = 0;
 };
 
 // Two warm-ups, nine runs, the check against the reference; the ranks' timelines are those of the last run.

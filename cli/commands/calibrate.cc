@@ -1,7 +1,9 @@
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "agent/calibrate.h"
+#include "cli/cluster_option.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "db/store.h"
@@ -15,6 +17,7 @@ namespace {
 struct CalibrateOptions {
   ClusterOption cluster;
   std::string db, profile_name, layouts, budget = "60s";
+  std::vector<int> ctas;
   bool json = false;
 };
 
@@ -48,11 +51,19 @@ StatusOr<std::vector<Measurement>> WhatToMeasure(const CalibrateOptions& options
 Status Run(const CalibrateOptions& options) {
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
   if (!options.layouts.empty()) RETURN_IF_ERROR(ReadGrid(options.layouts).status());
+  for (const int limit : options.ctas) {
+    RETURN_IF_ERROR(ValidateCtas(limit, "--ctas"));
+    if (limit == 0) return InvalidInput("--ctas: found 0, which is measured anyway, expected limits above it");
+  }
   ASSIGN_OR_RETURN(std::optional<Fleet> fleet, options.cluster.Start());
   if (!fleet) return OkStatus();
+  if (options.cluster.backend() == "host" && !options.cluster.simulated() && std::filesystem::exists("/dev/nvidia0")) {
+    std::fputs("moeplan: there are GPUs here, and processors are measured; --backend cuda measures the GPUs\n", stderr);
+  }
   // Now that there are ranks to measure, and before time is spent on it.
   ASSIGN_OR_RETURN(Store store, Store::Open(options.db));
-  ASSIGN_OR_RETURN(const std::vector<Measurement> measurements, WhatToMeasure(options, fleet->cluster()));
+  ASSIGN_OR_RETURN(std::vector<Measurement> measurements, WhatToMeasure(options, fleet->cluster()));
+  measurements = WithCtaLimits(measurements, options.ctas);
   const std::string taken_at = NowText();
   const std::string name =
       options.profile_name.empty() ? options.cluster.DefaultName(fleet->cluster()) : options.profile_name;
@@ -92,6 +103,11 @@ void AddCalibrate(CLI::App& app, Invocation& invocation) {
   command->add_option("--db", options->db, "Database to keep samples and profile in (made when absent)")->required();
   command->add_option("--profile-name", options->profile_name, "Name of the profile (default: after the cluster)");
   command->add_option("--layouts", options->layouts, "GRID.json: measure what these workloads need");
+  command
+      ->add_option("--ctas", options->ctas,
+                   "Limits on the CTAs of collectives to measure, too, such as 4,16 (backend cuda, ranks with a GPU "
+                   "each)")
+      ->delimiter(',');
   command->add_option("--budget", options->budget, "Time to measure for, such as 60s or 5m")->capture_default_str();
   command->add_flag("--json", options->json, "Print the profile as JSON");
 }

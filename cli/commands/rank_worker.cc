@@ -4,6 +4,7 @@
 
 #include "agent/rank_session.h"
 #include "cli/command.h"
+#include "executor/backends.h"
 
 namespace moeplan::cli {
 
@@ -14,7 +15,7 @@ void AddRankWorker(CLI::App& app, Invocation& invocation) {
   };
   const auto options = std::make_shared<Options>();
   CLI::App* command = AddCommand(app, invocation, "rank-worker", "One rank of a job", "", [options] {
-    const std::unique_ptr<RankSession> session = RankSession::Make(options->address);
+    const std::unique_ptr<RankSession> session = RankSession::Make(options->address, FindBackend);
     ServeRank(*session, STDIN_FILENO, STDOUT_FILENO);
     return OkStatus();
   });

@@ -5,6 +5,7 @@
 #include "agent/calibrate.h"
 #include "agent/compare/settle.h"
 #include "agent/compare/validate.h"
+#include "cli/cluster_option.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/run_log.h"

@@ -101,8 +101,7 @@ Status GradientSums::Init() {
   return OkStatus();
 }
 
-StatusOr<CardGradients> GradientSums::Begin(Stream& stream) {
-  RETURN_IF_ERROR(StatusOf(cudaMemsetAsync(sums_.data(), 0, sums_.bytes(), StreamOf(stream)), "gradients set to zero"));
+CardGradients GradientSums::view() const {
   auto* const sums = reinterpret_cast<float*>(sums_.data());
   const auto tensor = [&](int i) { return first_[i] == first_[i + 1] ? nullptr : sums + first_[i]; };
   return CardGradients{.up = tensor(0),
@@ -113,7 +112,7 @@ StatusOr<CardGradients> GradientSums::Begin(Stream& stream) {
                        .down_bias = tensor(5)};
 }
 
-void GradientSums::HandBack(Stream& stream) {
+Status GradientSums::HandBack(Stream& stream) {
   device_.Copy(reinterpret_cast<std::byte*>(on_host_.data()), sums_.data(), sums_.bytes(), stream);
   HostStream::Of(stream).Enqueue([this] {
     for (size_t i = 0; i < kTensors.size(); ++i) {
@@ -124,6 +123,7 @@ void GradientSums::HandBack(Stream& stream) {
     }
     return OkStatus();
   });
+  return StatusOf(cudaMemsetAsync(sums_.data(), 0, sums_.bytes(), StreamOf(stream)), "gradients set to zero");
 }
 
 }  // namespace moeplan::cuda

@@ -1,8 +1,8 @@
-// The weights of a layer on a card, and where gradients of them add up before they go to the host.
+// The weights of a layer on a card and the gradients of them, and copies of the host's there.
 //
-// The host's vectors are what a job changes and reads (executor/moe_layer.h): weights are copied to the card by
-// Refresh, each through pinned memory and rounded there, and the gradients of a task are added to the host's by
-// HandBack. Both are queued, may be captured, and move all of an expert's values at every call.
+// Copies are for a job that changes and reads vectors of the host (executor/moe_layer.h): weights are copied to the
+// card by Refresh, each through pinned memory and rounded there, and gradients are added to the host's by HandBack.
+// Both are queued, and move every value at every call.
 #pragma once
 
 #include <array>
@@ -23,6 +23,16 @@ struct CardGradients {
   float *up_bias = nullptr, *gate_up_bias = nullptr, *down_bias = nullptr;
 };
 
+// What a rank holds of a layer, all in memory of the card.
+struct CardLayer {
+  const float* gate = nullptr;  // [E][M]
+  CardExperts experts, shared;
+};
+// Weight gradients add to it. Null where the shard or the layer has none.
+struct CardLayerGradients {
+  CardGradients experts, shared;
+};
+
 class CardWeights {
  public:
   // `weights` are borrowed; their vectors keep their places.
@@ -34,9 +44,10 @@ class CardWeights {
   // Whatever is queued next on `stream` finds what the host has when the stream gets here.
   Status Refresh(Stream& stream);
 
-  const float* gate() const { return reinterpret_cast<const float*>(gate_.data()); }
-  const CardExperts& experts() const { return experts_.view; }
-  const CardExperts& shared() const { return shared_.view; }
+  // After Init.
+  CardLayer view() const {
+    return {.gate = reinterpret_cast<const float*>(gate_.data()), .experts = experts_.view, .shared = shared_.view};
+  }
 
  private:
   struct Part {
@@ -60,11 +71,12 @@ class GradientSums {
   // `gradients` are borrowed, in the shapes of `weights`.
   GradientSums(CudaDevice& device, const ExpertWeights& weights, ExpertGradients& gradients);
 
+  // Allocates; the sums are zero.
   Status Init();
-  // Zero, from here on in the stream.
-  StatusOr<CardGradients> Begin(Stream& stream);
-  // Adds what is there to the host's gradients.
-  void HandBack(Stream& stream);
+  // After Init.
+  CardGradients view() const;
+  // Adds what is there to the host's gradients, and begins at zero again.
+  Status HandBack(Stream& stream);
 
  private:
   CudaDevice& device_;

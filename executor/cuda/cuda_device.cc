@@ -97,6 +97,10 @@ class OneCard final : public CudaDevice {
     return std::make_unique<CudaStream>(card_, stream, name);
   }
 
+  bool data_goes_last() const override {
+    return PriorityOf(StreamPriority::kData, card_->priorities) > PriorityOf(StreamPriority::kHigh, card_->priorities);
+  }
+
   std::unique_ptr<Event> MakeEvent() override {
     auto event = std::make_unique<CudaEvent>();
     card_->Check(cudaEventCreateWithFlags(&event->timed, cudaEventDefault), "an event");

@@ -29,39 +29,74 @@ SlotRows OneCell(const std::byte* rows, int count) {
   return {.data = const_cast<std::byte*>(rows), .cells = {.rows_per_cell = count}, .address = {}};
 }
 
-class CudaKernels final : public Kernels {
+// The host's vectors on the card.
+class HostLayerCopy {
  public:
-  CudaKernels(CudaDevice& device, std::shared_ptr<GroupedGemm> gemm, const Layer& layer, const LayerWeights& weights,
-              LayerGradients* gradients)
-      : device_(device),
-        layer_(layer),
-        gate_(ShapeOf(layer)),
-        weights_(device, gate_.rows.type, weights),
-        gemm_(std::move(gemm)),
-        lists_(device),
-        counts_(device),
-        ffn_(layer, weights.experts.shard.hidden, weights_.experts(), *gemm_, lists_),
-        shared_ffn_(layer, weights.shared.shard.hidden, weights_.shared(), *gemm_, lists_) {
+  HostLayerCopy(CudaDevice& device, ElementType type, const LayerWeights& weights, LayerGradients* gradients)
+      : weights_(device, type, weights) {
     if (gradients == nullptr) return;
-    gradients_.emplace(device, weights.experts, gradients->experts);
-    shared_gradients_.emplace(device, weights.shared, gradients->shared);
+    experts_.emplace(device, weights.experts, gradients->experts);
+    shared_.emplace(device, weights.shared, gradients->shared);
   }
 
   Status Init() {
     RETURN_IF_ERROR(weights_.Init());
-    for (std::optional<GradientSums>* sums : {&gradients_, &shared_gradients_}) {
+    for (std::optional<GradientSums>* sums : {&experts_, &shared_}) {
       if (sums->has_value()) RETURN_IF_ERROR((*sums)->Init());
     }
     return OkStatus();
   }
 
+  CardLayer weights() const { return weights_.view(); }
+  CardLayerGradients gradients() const {
+    return experts_ ? CardLayerGradients{experts_->view(), shared_->view()} : CardLayerGradients();
+  }
+
+  Status TakeWeights(Stream& stream) { return weights_.Refresh(stream); }
+  Status GiveGradients(Stream& stream) {
+    if (!experts_) return OkStatus();
+    RETURN_IF_ERROR(experts_->HandBack(stream));
+    return shared_->HandBack(stream);
+  }
+
+ private:
+  CardWeights weights_;
+  std::optional<GradientSums> experts_, shared_;
+};
+
+class CudaKernels final : public Kernels {
+ public:
+  // `copy`: whose memory `weights` and `gradients` are; null: the job's.
+  CudaKernels(CudaDevice& device, std::shared_ptr<GroupedGemm> gemm, const Layer& layer, const LayerShard& shard,
+              const CardLayer& weights, const CardLayerGradients& gradients, std::unique_ptr<HostLayerCopy> copy)
+      : device_(device),
+        layer_(layer),
+        gate_(ShapeOf(layer)),
+        copy_(std::move(copy)),
+        weights_(weights),
+        gradients_(gradients),
+        gemm_(std::move(gemm)),
+        lists_(device),
+        counts_(device),
+        ffn_(layer, shard.experts.hidden, weights_.experts, *gemm_, lists_),
+        shared_ffn_(layer, shard.shared.hidden, weights_.shared, *gemm_, lists_) {}
+
   Status CheckCodec(Codec codec) const override { return cuda::CheckCodec(codec); }
+
+  void TakeWeights(Stream& stream) override {
+    if (copy_ == nullptr) return;
+    Queue(stream, [&](const Task&) { return copy_->TakeWeights(stream); });
+  }
+
+  void GiveGradients(Stream& stream) override {
+    if (copy_ == nullptr) return;
+    Queue(stream, [&](const Task&) { return copy_->GiveGradients(stream); });
+  }
 
   void Gate(const GateArgs& args, Stream& stream) override {
     Queue(stream, [&](const Task& task) -> Status {
-      RETURN_IF_ERROR(weights_.Refresh(stream));
       ASSIGN_OR_RETURN(std::byte* const scratch, task.scratch.Take(GateScratch::Bytes(gate_, args.tokens)));
-      return cuda::Gate(gate_, weights_.gate(), args, GateScratch::At(scratch, gate_, args.tokens), task.on);
+      return cuda::Gate(gate_, weights_.gate, args, GateScratch::At(scratch, gate_, args.tokens), task.on);
     });
   }
 
@@ -153,15 +188,15 @@ class CudaKernels final : public Kernels {
 
   void ExpertWeightGradient(const ExpertWeightGradientArgs& args, Stream& stream) override {
     QueueFfn(stream, args.pairs, args.in, args.in, [&](const FfnTask& task) {
-      return AddGradients(ffn_, task, {args.in.data, args.hidden, args.out_gradient, args.hidden_gradient}, args.scale,
-                          *gradients_, stream);
+      return ffn_.WeightGradient(task, {args.in.data, args.hidden, args.out_gradient, args.hidden_gradient}, args.scale,
+                                 gradients_.experts);
     });
   }
 
   void SharedWeightGradient(const SharedWeightGradientArgs& args, Stream& stream) override {
     QueueShared(stream, args.in.valid_rows, [&](const FfnTask& task) {
-      return AddGradients(shared_ffn_, task, {args.in.data, args.hidden, args.out_gradient, args.hidden_gradient},
-                          /*scale=*/1, *shared_gradients_, stream);
+      return shared_ffn_.WeightGradient(task, {args.in.data, args.hidden, args.out_gradient, args.hidden_gradient},
+                                        /*scale=*/1, gradients_.shared);
     });
   }
 
@@ -177,7 +212,7 @@ class CudaKernels final : public Kernels {
     Queue(stream, [&](const Task& task) -> Status {
       ASSIGN_OR_RETURN(std::byte* const scratch, task.scratch.Take(GateGradientScratch::Bytes(gate_, args.tokens)));
       return cuda::GateGradient(gate_, WeightsOf(layer_.gate, gate_.choices),
-                                {layer_.aux_loss_coefficient, layer_.z_loss_coefficient}, weights_.gate(), args,
+                                {layer_.aux_loss_coefficient, layer_.z_loss_coefficient}, weights_.gate, args,
                                 GateGradientScratch::At(scratch, gate_, args.tokens), task.on);
     });
   }
@@ -222,14 +257,6 @@ class CudaKernels final : public Kernels {
   void QueueShared(Stream& stream, int rows, Body body) {
     const SlotRows cell = OneCell(/*rows=*/nullptr, rows);
     QueueFfn(stream, one_cell_, cell, cell, body);
-  }
-
-  Status AddGradients(CudaFfn& ffn, const FfnTask& task, const CudaFfn::WeightGradientRows& rows, float scale,
-                      GradientSums& sums, Stream& stream) {
-    ASSIGN_OR_RETURN(const CardGradients gradients, sums.Begin(stream));
-    RETURN_IF_ERROR(ffn.WeightGradient(task, rows, scale, gradients));
-    sums.HandBack(stream);
-    return OkStatus();
   }
 
   StatusOr<PlacedRows> Place(const Task& task, const SlotRows& slots) {
@@ -283,12 +310,13 @@ class CudaKernels final : public Kernels {
   CudaDevice& device_;
   const Layer layer_;
   const GateShape gate_;
-  CardWeights weights_;
+  const std::unique_ptr<HostLayerCopy> copy_;
+  const CardLayer weights_;
+  const CardLayerGradients gradients_;
   const std::shared_ptr<GroupedGemm> gemm_;  // Shared by the layers of a rank, of which one runs at a time.
   CellLists lists_;
   HostCounts counts_;
   CudaFfn ffn_, shared_ffn_;
-  std::optional<GradientSums> gradients_, shared_gradients_;
   std::map<const Stream*, Scratch> scratch_;
   const std::vector<std::vector<CellPair>> one_cell_ = {{{0, 0}}};
 };
@@ -304,18 +332,33 @@ Status CheckLayer(const Layer& layer) {
   return CheckGate(ShapeOf(layer));
 }
 
-KernelsFactory CudaKernelsOn(CudaDevice& device) {
-  const auto shared_gemm = std::make_shared<std::shared_ptr<GroupedGemm>>();
-  return [&device, shared_gemm](const Layer& layer, const LayerWeights& weights,
-                                LayerGradients* gradients) -> StatusOr<std::unique_ptr<Kernels>> {
-    RETURN_IF_ERROR(CheckLayer(layer));
-    if (*shared_gemm == nullptr) {
-      ASSIGN_OR_RETURN(*shared_gemm, GroupedGemm::Make());
-    }
-    auto kernels = std::make_unique<CudaKernels>(device, *shared_gemm, layer, weights, gradients);
-    RETURN_IF_ERROR(kernels->Init());
-    return kernels;
-  };
+StatusOr<std::shared_ptr<GroupedGemm>> CudaKernelMaker::Gemm() {
+  if (gemm_ == nullptr) {
+    ASSIGN_OR_RETURN(gemm_, GroupedGemm::Make());
+  }
+  return gemm_;
+}
+
+StatusOr<std::unique_ptr<Kernels>> CudaKernelMaker::Make(const Layer& layer, const LayerWeights& weights,
+                                                         LayerGradients* gradients) {
+  RETURN_IF_ERROR(CheckLayer(layer));
+  ASSIGN_OR_RETURN(std::shared_ptr<GroupedGemm> gemm, Gemm());
+  auto copy = std::make_unique<HostLayerCopy>(device_, ElementTypeOf(layer.bytes_per_element), weights, gradients);
+  RETURN_IF_ERROR(copy->Init());
+  const LayerShard shard = {.experts = weights.experts.shard, .shared = weights.shared.shard};
+  const CardLayer on_card = copy->weights();
+  const CardLayerGradients gradients_on_card = copy->gradients();
+  return std::make_unique<CudaKernels>(device_, std::move(gemm), layer, shard, on_card, gradients_on_card,
+                                       std::move(copy));
+}
+
+StatusOr<std::unique_ptr<Kernels>> CudaKernelMaker::Make(const Layer& layer, const LayerShard& shard,
+                                                         const CardLayer& weights,
+                                                         const CardLayerGradients* gradients) {
+  RETURN_IF_ERROR(CheckLayer(layer));
+  ASSIGN_OR_RETURN(std::shared_ptr<GroupedGemm> gemm, Gemm());
+  return std::make_unique<CudaKernels>(device_, std::move(gemm), layer, shard, weights,
+                                       gradients == nullptr ? CardLayerGradients() : *gradients, /*copy=*/nullptr);
 }
 
 }  // namespace moeplan::cuda

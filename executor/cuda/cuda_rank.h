@@ -5,30 +5,45 @@
 // error. One thread, the one that makes it.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "executor/communicator.h"
 #include "executor/cuda/cuda_device.h"
+#include "executor/cuda/cuda_kernels.h"
 #include "executor/cuda/part_exchange.h"
+#include "executor/rank_backend.h"
 #include "executor/runtime/rank_runtime.h"
 
 namespace moeplan::cuda {
 
-class CudaRank {
+class CudaRank final : public Rank {
  public:
   CudaRank(std::unique_ptr<CudaDevice> device, std::unique_ptr<Communicator> world);
   // Blocks until the card has passed what is queued.
-  ~CudaRank();
+  ~CudaRank() override;
 
-  CudaDevice& device() { return *device_; }
-  Communicator& world() { return *world_; }
-  RankRuntime& runtime() { return runtime_; }
+  CudaDevice& device() override { return *device_; }
+  Communicator& world() override { return *world_; }
+  RankRuntime& runtime() override { return runtime_; }
+  // For layers whose weights stay on the card.
+  CudaKernelMaker& kernels() { return kernels_; }
+
+  void Fail(const Status& why) override { device_->Fail(why); }
+  Status CoolCaches() override;
+  // Does nothing where the last call was a moment ago: who measures goes on working.
+  Status SettleClocks() override;
 
  private:
   const std::unique_ptr<CudaDevice> device_;
   const std::unique_ptr<Communicator> world_;
+  CudaKernelMaker kernels_;
   RankRuntime runtime_;
+  std::unique_ptr<Stream> sweeping_;
+  DeviceMemory swept_;
+  std::optional<std::chrono::steady_clock::time_point> settled_;
 };
 
 // Connects the rank with the others of the job: MakeInProcessExchange or MakeNcclExchange. Collective; blocks.

@@ -3,13 +3,9 @@
 #include <algorithm>
 
 #include "executor/cuda/errors.h"
-#include "executor/cuda/machine_errors.h"
+#include "executor/cuda/pinned_memory.h"
 
 namespace moeplan::cuda {
-
-HostCounts::~HostCounts() {
-  if (pinned_ != nullptr) cudaFreeHost(pinned_);
-}
 
 StatusOr<HostCounts::Rows> HostCounts::Read(const PeerRows& send, const PeerRows& recv, Stream& stream) {
   Rows rows = {send, recv};
@@ -17,7 +13,7 @@ StatusOr<HostCounts::Rows> HostCounts::Read(const PeerRows& send, const PeerRows
   for (const PeerRows* one : {&send, &recv}) all += one->cells.counts == nullptr ? 0 : CountsOf(one->cells);
   if (all == 0) return rows;
   RETURN_IF_ERROR(Reserve(all));
-  int32_t* next = pinned_;
+  auto* next = reinterpret_cast<int32_t*>(pinned_.data());
   for (PeerRows* one : {&rows.send, &rows.recv}) {
     if (one->cells.counts == nullptr) continue;
     const size_t count = CountsOf(one->cells);
@@ -32,16 +28,10 @@ StatusOr<HostCounts::Rows> HostCounts::Read(const PeerRows& send, const PeerRows
 }
 
 Status HostCounts::Reserve(size_t counts) {
-  if (counts <= room_) return OkStatus();
-  if (pinned_ != nullptr) cudaFreeHost(std::exchange(pinned_, nullptr));
-  room_ = std::max(counts, 2 * room_);
-  void* data = nullptr;
-  const cudaError_t error = cudaHostAlloc(&data, room_ * sizeof(int32_t), cudaHostAllocPortable);
-  if (error != cudaSuccess) {
-    room_ = 0;
-    return error::NoPinnedMemory(counts * sizeof(int32_t), cudaGetErrorString(error));
-  }
-  pinned_ = static_cast<int32_t*>(data);
+  const size_t room = pinned_.bytes() / sizeof(int32_t);
+  if (counts <= room) return OkStatus();
+  pinned_ = {};
+  ASSIGN_OR_RETURN(pinned_, AllocatePinned(std::max(counts, 2 * room) * sizeof(int32_t)));
   return OkStatus();
 }
 

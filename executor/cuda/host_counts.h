@@ -11,10 +11,6 @@ namespace moeplan::cuda {
 class HostCounts {
  public:
   explicit HostCounts(CudaDevice& device) : device_(device) {}
-  HostCounts(const HostCounts&) = delete;
-  HostCounts& operator=(const HostCounts&) = delete;
-  ~HostCounts();
-
   // The same rows with counts that the host can read, where they have any: as they are when `stream` has passed what is
   // queued on it. Valid until the next call. Blocks where there are counts.
   struct Rows {
@@ -26,8 +22,7 @@ class HostCounts {
   Status Reserve(size_t counts);
 
   CudaDevice& device_;
-  int32_t* pinned_ = nullptr;
-  size_t room_ = 0;
+  DeviceMemory pinned_;
 };
 
 }  // namespace moeplan::cuda

@@ -69,4 +69,10 @@ inline Status NcclFailed(const NcclOperation& operation, const std::string& nccl
   return InternalError(StrCat(Describe(operation), ": NCCL says ", nccl_says, "; NCCL_DEBUG=INFO tells more"));
 }
 
+// `findings`: of AskRas, or empty.
+inline Status WithRasFindings(const Status& status, const std::string& findings) {
+  if (findings.empty()) return status;
+  return Status(status.code(), StrCat(status.message(), "; NCCL's RAS service says: ", findings));
+}
+
 }  // namespace moeplan::error

@@ -174,8 +174,7 @@ class NcclExchange final : public PartExchange {
       if (state == ncclSuccess) return OkStatus();
       if (state != ncclInProgress) return Explain(state, task, bytes);
       if (const Status why = doom_->why(); !why.ok()) return why.Within(StrCat("task ", task));
-      if (std::chrono::steady_clock::now() >= end)
-        return error::NcclOverdue(Describe(task, bytes), options_.deadline_s);
+      if (std::chrono::steady_clock::now() >= end) return Overdue(task, bytes);
     }
   }
 
@@ -188,8 +187,16 @@ class NcclExchange final : public PartExchange {
     const std::string says =
         StrCat(ncclGetErrorString(result), last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last);
     const error::NcclOperation operation = Describe(task, bytes);
-    return result == ncclRemoteError ? error::NcclLostPeer(operation, says) : error::NcclFailed(operation, says);
+    return AfterAsking(result == ncclRemoteError ? error::NcclLostPeer(operation, says)
+                                                 : error::NcclFailed(operation, says));
   }
+
+  Status Overdue(const std::string& task, size_t bytes) const {
+    return AfterAsking(error::NcclOverdue(Describe(task, bytes), options_.deadline_s));
+  }
+
+  // Before the communicator is aborted: the service knows it until then.
+  Status AfterAsking(const Status& error) const { return error::WithRasFindings(error, AskRas(options_.ras_address)); }
 
   // While the host waits for the device.
   void Look() {
@@ -202,7 +209,7 @@ class NcclExchange final : public PartExchange {
     if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) state = ncclInternalError;
     if (state != ncclSuccess && state != ncclInProgress) return GiveUp(Explain(state, task, bytes));
     const auto* const late = operations_.FindOverdue(device_.replays(), std::chrono::steady_clock::now());
-    if (late != nullptr) GiveUp(error::NcclOverdue(Describe(late->task, late->bytes), options_.deadline_s));
+    if (late != nullptr) GiveUp(Overdue(late->task, late->bytes));
   }
 
   // Lets go of streams that wait for peers.

@@ -2,8 +2,8 @@
 //
 // Communicators do not block. Each operation has `deadline_s` from when its stream reaches it; what is late, lost or
 // failed is found when the host waits for the device, where the communicator is aborted and the device fails. NCCL does
-// not tell which peer it waits for, so errors name all that take part. A rank that aborts tells the others through
-// `aborts`; without one they find out by their own deadlines.
+// not tell which peer it waits for, so errors name all that take part, and what its RAS service knows, which may take
+// another 2 s. A rank that aborts tells the others through `aborts`; without one they find out by their own deadlines.
 //
 // What is queued can be part of a CUDA graph, which must go before the exchange does.
 #pragma once
@@ -12,6 +12,7 @@
 #include <string>
 
 #include "executor/cuda/cuda_device.h"
+#include "executor/cuda/nccl_ras.h"
 #include "executor/cuda/part_exchange.h"
 #include "executor/cuda/share_bytes.h"
 #include "executor/host/abort_line.h"
@@ -23,6 +24,7 @@ struct NcclOptions {
   int max_ctas = 0;             // Of the group and those split from it; 0: NCCL's own choice.
   AbortLine* aborts = nullptr;  // Borrowed; or null.
   std::string name = "nccl";    // Among the groups of `aborts`; the same on all ranks.
+  std::string ras_address = RasAddress();
 };
 
 // `device` is borrowed. Collective; blocks, at most deadline_s.

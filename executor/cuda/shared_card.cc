@@ -4,7 +4,7 @@
 
 #include "executor/cuda/cuda_device.h"
 #include "executor/cuda/errors.h"
-#include "executor/cuda/machine_errors.h"
+#include "executor/cuda/pinned_memory.h"
 
 namespace moeplan::cuda {
 namespace {
@@ -61,7 +61,6 @@ CudaStream::CudaStream(std::shared_ptr<SharedCard> card, cudaStream_t stream, st
 CudaStream::~CudaStream() {
   cudaStreamSynchronize(stream_);
   std::erase(card_->streams, this);
-  if (staging_ != nullptr) cudaFreeHost(staging_);
   if (reached_ != nullptr) cudaEventDestroy(reached_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
@@ -86,14 +85,11 @@ void CudaStream::HoldOrigin() {
 void CudaStream::FollowOrigin() { card_->Check(cudaStreamWaitEvent(stream_, reached_, 0), "a wait"); }
 
 std::byte* CudaStream::Staging() {
-  if (staging_ == nullptr) {
-    const cudaError_t error = cudaHostAlloc(&staging_, kStagingBytes, cudaHostAllocPortable);
-    if (error != cudaSuccess) {
-      staging_ = nullptr;
-      card_->failure.Set(error::NoPinnedMemory(kStagingBytes, cudaGetErrorString(error)));
-    }
+  if (staging_.data() == nullptr) {
+    StatusOr<DeviceMemory> made = AllocatePinned(kStagingBytes);
+    made.ok() ? void(staging_ = *std::move(made)) : card_->failure.Set(made.status());
   }
-  return static_cast<std::byte*>(staging_);
+  return staging_.data();
 }
 
 cudaStream_t StreamOf(Stream& stream) { return CudaStream::Of(stream).Get(); }

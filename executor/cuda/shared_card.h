@@ -105,7 +105,7 @@ class CudaStream final : public HostStream {
   const cudaStream_t stream_;
   const std::string name_;
   cudaEvent_t reached_ = nullptr;
-  void* staging_ = nullptr;
+  DeviceMemory staging_;
 };
 
 // How much of a copy goes through pinned memory at a time.

@@ -3,13 +3,11 @@
 #pragma once
 
 #include "executor/device.h"
-#include "models/workload/groups.h"
 
 namespace moeplan::cuda {
 
 // Highest first. What the layer itself talks over is kExpert: compute waits for all of it.
 enum class Traffic { kExpert, kPipeline, kContext, kData };
-Traffic TrafficOf(Group group);
 
 // As cudaDeviceGetStreamPriorityRange tells them: the smaller the number, the earlier. `least` is that of compute.
 struct PriorityRange {
@@ -18,7 +16,7 @@ struct PriorityRange {
 // Each traffic before compute and before those below it, as long as the card has priorities left; the lowest ones share
 // the last that is still before compute, or compute's own where a card has no other.
 int PriorityOf(Traffic traffic, const PriorityRange& range);
-// kHigh: as for kExpert, whose waits are the longest.
+// kHigh: as for kExpert, whose waits are the longest; kNormal: compute's.
 int PriorityOf(StreamPriority priority, const PriorityRange& range);
 
 }  // namespace moeplan::cuda

@@ -80,9 +80,11 @@ class Runner final : public GraphRunner {
       ended_.push_back(context_.device.MakeEvent());
       PairCells(graph_.tasks[i]);
     }
-    const bool exchanges =
-        std::ranges::any_of(graph_.tasks, [](const Task& task) { return SummedGradients(task).has_value(); });
-    if (exchanges) RETURN_IF_ERROR(context_.groups.JoinReplicas(graph_.layout));
+    for (const Task& task : graph_.tasks) {
+      if (!SummedGradients(task)) continue;
+      RETURN_IF_ERROR(context_.groups.JoinReplicas(graph_.layout));
+      (void)StreamOf(task);  // Made now.
+    }
     Register();
     return PrepareAllToAlls();
   }
@@ -153,18 +155,25 @@ class Runner final : public GraphRunner {
     return op->in;
   }
 
+  // Which of the device's streams; the place in the order of the task's own stream stays.
+  Stream& StreamOf(const Task& task) {
+    return SummedGradients(task) ? context_.streams.ForData(task.stream) : context_.streams[task.stream];
+  }
+
   void Queue(Phase phase) {
     const TaskRange range = TasksOf(graph_, phase);
     for (TaskId id = range.first; id < range.end; ++id) {
       const Task& task = graph_.tasks[id];
-      Stream& stream = context_.streams[task.stream];
+      Stream &order = context_.streams[task.stream], &stream = StreamOf(task);
       for (const TaskId before : task.dependencies) {
-        if (graph_.tasks[before].stream != task.stream) context_.device.Wait(stream, *ended_[before]);
+        if (graph_.tasks[before].stream != task.stream) context_.device.Wait(order, *ended_[before]);
       }
       context_.device.Label(stream, task.name);
-      context_.device.Record(*started_[id], stream);
+      context_.device.Record(*started_[id], order);
+      if (&stream != &order) context_.device.Wait(stream, *started_[id]);
       std::visit([&](const auto& op) { Launch(op, id, stream); }, task.op);
       context_.device.Record(*ended_[id], stream);
+      if (&stream != &order) context_.device.Wait(order, *ended_[id]);
     }
     // The gate runs on this stream, and nobody waits for what comes after the last task.
     context_.device.Copy(reinterpret_cast<std::byte*>(router_sums_.data()), sums_memory_.data(), sums_memory_.bytes(),
@@ -541,6 +550,13 @@ Stream& RankStreams::inside_nodes() {
   return *inside_nodes_;
 }
 
+Stream& RankStreams::ForData(StreamKind kind) {
+  if (!device_.data_goes_last()) return (*this)[kind];
+  std::unique_ptr<Stream>& stream = for_data_[static_cast<size_t>(kind)];
+  if (stream == nullptr) stream = device_.MakeStream(StrCat(Name(kind), "_DATA"), StreamPriority::kData);
+  return *stream;
+}
+
 StatusOr<GroupCommunicators> GroupCommunicators::Make(Communicator& world, const Layout& layout, int ctas) {
   GroupCommunicators groups;
   groups.world_ = &world;
@@ -575,7 +591,8 @@ StatusOr<AllToAllTeams*> GroupCommunicators::TeamsOf(Group group, const GroupSha
 StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& graph, const RankContext& context) {
   MOEPLAN_CHECK(graph.communication_ctas == context.groups.ctas());
   for (const Task& task : graph.tasks) {
-    if (const auto* encode = std::get_if<EncodeOp>(&task.op)) RETURN_IF_ERROR(context.kernels.CheckCodec(encode->codec));
+    if (const auto* encode = std::get_if<EncodeOp>(&task.op))
+      RETURN_IF_ERROR(context.kernels.CheckCodec(encode->codec));
   }
   auto runner = std::make_unique<Runner>(graph, context);
   RETURN_IF_ERROR(runner->Allocate());

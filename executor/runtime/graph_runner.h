@@ -33,6 +33,10 @@ class RankStreams {
   // gathers that the graph puts beside the all-to-all. Made on first use.
   Stream& inside_nodes();
 
+  // Where the data-parallel traffic of a stream runs: one of priority kData or, where the device has none, the stream
+  // itself. Made on first use.
+  Stream& ForData(StreamKind kind);
+
   // Holds the compute stream until all others have come this far, or them until it has.
   void Join();
   void Fork();
@@ -43,6 +47,7 @@ class RankStreams {
   // One for each stream: marks of one event on several streams may pass in any order.
   std::array<std::unique_ptr<Event>, kStreamKinds> reached_;
   std::unique_ptr<Stream> inside_nodes_;
+  std::array<std::unique_ptr<Stream>, kStreamKinds> for_data_;
 };
 
 class GroupCommunicators {

@@ -15,8 +15,8 @@
 //   Expert                     2         m × kept × M, m × M × H/N_ESP        weights, rows twice, kept twice
 //   ExpertInputGradient        2         the same                             the same
 //   ExpertWeightGradient       2         M × kept × m, H/N_ESP × M × m        rows twice, kept twice, float gradients
-//   twice GateGradient               2         tokens × E × M, tokens × M × E,      tokens four times, gate and its
-//   gradient
+//                                                                             twice
+//   GateGradient               2         tokens × E × M, tokens × M × E,      tokens four times, gate and its gradient
 //                                        E × M × tokens
 //
 // The shared expert is one more of its kind.

@@ -65,12 +65,16 @@ struct SimJob {
 
 class SimRank final : public Rank {
  public:
-  SimRank(SimJob& job, int rank, KernelsFactory make_kernels)
-      : device_(*job.job.devices[rank]), world_(*job.world[rank]), runtime_(device_, world_, std::move(make_kernels)) {}
+  SimRank(SimJob& job, int rank, bool computes, KernelsFactory make_kernels)
+      : device_(*job.job.devices[rank]),
+        world_(*job.world[rank]),
+        computes_(computes),
+        runtime_(device_, world_, std::move(make_kernels)) {}
 
   Device& device() override { return device_; }
   Communicator& world() override { return world_; }
   RankRuntime& runtime() override { return runtime_; }
+  bool computes() const override { return computes_; }
   void Fail(const Status& why) override { device_.Fail(why); }
   // There are none.
   Status CoolCaches() override { return OkStatus(); }
@@ -78,22 +82,28 @@ class SimRank final : public Rank {
  private:
   VirtualDevice& device_;
   Communicator& world_;
+  const bool computes_;
   RankRuntime runtime_;
 };
 
 class SimJoin final : public RankJoin {
  public:
-  SimJoin(SimJob& job, int rank, KernelsFactory make_kernels)
-      : job_(job), rank_(rank), make_kernels_(std::move(make_kernels)), address_(StrCat("simulated:", rank)) {}
+  SimJoin(SimJob& job, int rank, bool computes, KernelsFactory make_kernels)
+      : job_(job),
+        rank_(rank),
+        computes_(computes),
+        make_kernels_(std::move(make_kernels)),
+        address_(StrCat("simulated:", rank)) {}
 
   const std::string& address() const override { return address_; }
   StatusOr<std::unique_ptr<Rank>> Connect(const std::vector<std::string>& /*addresses*/) override {
-    return std::make_unique<SimRank>(job_, rank_, make_kernels_);
+    return std::make_unique<SimRank>(job_, rank_, computes_, make_kernels_);
   }
 
  private:
   SimJob& job_;
   const int rank_;
+  const bool computes_;
   const KernelsFactory make_kernels_;
   const std::string address_;
 };
@@ -138,9 +148,12 @@ class ConductedWorld final : public SimWorld, private RankBackend {
   std::map<std::string, std::string> FactsAt(const RankPlace& /*place*/) const override {
     return {{"backend", name()}, {"simulatedCluster", network_.cluster().name}};
   }
+  double DeviceMemoryBytesAt(const RankPlace& /*place*/) const override {
+    return network_.cluster().gpu.device_memory_bytes;
+  }
   StatusOr<std::unique_ptr<RankJoin>> Join(const RankPlace& place) const override {
     if (place.ranks != ranks()) return error::OtherRanks(place.ranks, ranks());
-    return std::make_unique<SimJoin>(JobOf(joins_[place.rank]++), place.rank, KernelsFactoryOf());
+    return std::make_unique<SimJoin>(JobOf(joins_[place.rank]++), place.rank, data_, KernelsFactoryOf());
   }
 
  private:

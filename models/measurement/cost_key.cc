@@ -91,6 +91,10 @@ Contention ContentionOf(const CostKey& key) {
   return std::visit([](const auto& one) { return one.contention; }, key);
 }
 
+int CtasOf(const CostKey& key) {
+  return std::visit([](const auto& one) { return one.ctas; }, key);
+}
+
 CostKey WithContention(CostKey key, Contention contention, int ctas_beside) {
   std::visit([&](auto& one) { one.contention = contention; }, key);
   if (auto* kernel = std::get_if<KernelKey>(&key)) kernel->ctas = IsCommunication(contention) ? ctas_beside : 0;
@@ -126,12 +130,6 @@ std::string MeasureCommand(const Layout& layout) {
   return StrCat("moeplan calibrate CLUSTER --db DB --layouts GRID.json --json (GRID.json: this workload, layout ",
                 named, ")");
 }
-
-namespace {
-int CtasOf(const CostKey& key) {
-  return std::visit([](const auto& one) { return one.ctas; }, key);
-}
-}  // namespace
 
 std::string MissingReason(const std::vector<CostKey>& missing, const Layout& layout) {
   MOEPLAN_CHECK(!missing.empty());

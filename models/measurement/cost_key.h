@@ -39,6 +39,7 @@ KernelKey SharedExpertKey(Kernel kernel, const Layer& layer, const Layout& layou
 CostKey Essential(const CostKey& key);
 
 Contention ContentionOf(const CostKey& key);
+int CtasOf(const CostKey& key);
 // Communication beside a kernel is limited to `ctas_beside`; a collective keeps its own limit.
 CostKey WithContention(CostKey key, Contention contention, int ctas_beside = 0);
 CostKey WithoutCtas(CostKey key);

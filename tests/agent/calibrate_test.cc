@@ -57,5 +57,27 @@ TEST(CalibrateTest, ExpertsOfTwoKindsAreMeasuredEachOnItsOwn) {
                                              "EXPERT_WEIGHT_GRADIENT_CUBED"}));
 }
 
+TEST(CalibrateTest, LimitsOnCtasAskForCommunicationOnceMoreAndForNothingElse) {
+  const Cluster cluster = {.nodes = 1, .gpus_per_node = 2};
+  const std::vector<Measurement> plain = MeasurementsOfLayouts(cluster);
+  const std::vector<Measurement> limited = WithCtaLimits(plain, {4, 16});
+  size_t communication = 0;
+  for (const Measurement& one : plain) {
+    const bool beside = IsCommunication(ContentionOf(one.need.key));
+    if (std::holds_alternative<CollectiveKey>(one.need.key) || beside) ++communication;
+  }
+  EXPECT_EQ(limited.size(), plain.size() + 2 * communication);
+  std::set<std::pair<CostKey, double>> different;
+  for (const Measurement& one : limited) different.emplace(one.need.key, one.need.size);
+  EXPECT_EQ(different.size(), limited.size());
+  std::set<int> limits;
+  for (const Measurement& one : limited) {
+    limits.insert(CtasOf(one.need.key));
+    const auto* kernel = std::get_if<KernelKey>(&one.need.key);
+    EXPECT_TRUE(kernel == nullptr || kernel->ctas == 0 || IsCommunication(kernel->contention));
+  }
+  EXPECT_EQ(limits, (std::set<int>{0, 4, 16}));
+}
+
 }  // namespace
 }  // namespace moeplan

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "agent/rank_session.h"
+#include "executor/backends.h"
 #include "executor/launch/frames.h"
 
 namespace moeplan {
@@ -107,7 +108,8 @@ TEST(RankSessionTest, ARankSaysWhereItRunsAndWhatItIsBuiltOf) {
   command.mutable_start()->set_nodes(1);
   command.mutable_start()->set_ranks_per_node(1);
   command.mutable_start()->set_deadline_s(5);
-  const v1::RankReply reply = RankSession::Make("127.0.0.1")->Handle(command);
+  command.mutable_start()->set_backend("host");
+  const v1::RankReply reply = RankSession::Make("127.0.0.1", FindBackend)->Handle(command);
   ASSERT_TRUE(reply.has_started()) << reply.error().message();
   const auto& sent = reply.started().provenance();
   const Provenance facts(sent.begin(), sent.end());
@@ -116,6 +118,16 @@ TEST(RankSessionTest, ARankSaysWhereItRunsAndWhatItIsBuiltOf) {
                                    Pair("compiler", MatchesRegex("(GCC|Clang) [0-9]+\\..*")),
                                    Pair("gloo", MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+")),
                                    Pair("gemm", MatchesRegex("(OpenBLAS|Eigen) [0-9]+\\..*"))}));
+}
+
+TEST(RankSessionTest, AnUnknownBackendIsRefusedByName) {
+  v1::RankCommand command;
+  command.mutable_start()->set_nodes(1);
+  command.mutable_start()->set_ranks_per_node(1);
+  command.mutable_start()->set_backend("abacus");
+  const v1::RankReply reply = RankSession::Make("127.0.0.1", FindBackend)->Handle(command);
+  EXPECT_EQ(reply.error().code(), static_cast<int>(StatusCode::kInvalidInput));
+  EXPECT_EQ(reply.error().message(), "backend: found abacus, expected host or cuda");
 }
 
 }  // namespace

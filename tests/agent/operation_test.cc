@@ -6,7 +6,7 @@
 #include <map>
 
 #include "agent/calibrate.h"
-#include "executor/host/host_device.h"
+#include "executor/host/host_rank.h"
 #include "models/measurement/needs.h"
 
 namespace moeplan {
@@ -35,16 +35,16 @@ TEST(OperationTest, EveryKernelThatALayerNeedsCanBeMeasured) {
     const Workload workload = WithSharedExpert(gate);
     const std::vector<Measurement> measurements = MeasurementsOf({workload}, kTwoRanks);
     EXPECT_EQ(measurements.size(), NeedsOf({workload}, kTwoRanks).size());
-    const auto device = MakeHostDevice();
-    const auto stream = device->MakeStream("measure", StreamPriority::kNormal);
+    HostRank rank(std::move(MakeInProcessMeshes(1)[0]), /*deadline_s=*/10);
+    const auto stream = rank.device().MakeStream("measure", StreamPriority::kNormal);
     std::map<int, int> gemms_by_hidden;
     for (const Measurement& one : measurements) {
       const auto* key = std::get_if<KernelKey>(&one.need.key);
       if (key == nullptr) continue;
-      const auto operation = MakeKernel(*key, one.need.size, *device, one.context);
+      const auto operation = MakeKernel(*key, one.need.size, rank, one.context);
       ASSERT_TRUE(operation.ok()) << operation.status().message();
       (*operation)->Enqueue(*stream);
-      EXPECT_TRUE(device->Synchronize().ok()) << Describe(*key);
+      EXPECT_TRUE(rank.device().Synchronize().ok()) << Describe(*key);
       if (key->kernel == Kernel::kExpertGemm) ++gemms_by_hidden[*key->hidden_dim];
     }
     EXPECT_GT(gemms_by_hidden[16], 0);  // An expert's, uncut.

@@ -4,10 +4,11 @@
 #include <csignal>
 
 #include "agent/rank_session.h"
+#include "executor/backends.h"
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
-  const auto session = moeplan::RankSession::Make(argv[argc - 1]);
+  const auto session = moeplan::RankSession::Make(argv[argc - 1], moeplan::FindBackend);
   moeplan::ServeRank(*session, STDIN_FILENO, STDOUT_FILENO);
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <thread>
 
+#include "executor/backends.h"
 #include "models/all_to_all/algorithm.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/samples.h"
@@ -22,12 +23,13 @@ constexpr int kNodes = 2, kRanksPerNode = 2, kRanks = kNodes * kRanksPerNode;
 class TwoNodesTest : public ::testing::Test {
  protected:
   TwoNodesTest() {
-    for (int rank = 0; rank < kRanks; ++rank) sessions_.push_back(RankSession::Make("127.0.0.1"));
+    for (int rank = 0; rank < kRanks; ++rank) sessions_.push_back(RankSession::Make("127.0.0.1", FindBackend));
     const std::vector<v1::RankReply> started = Call([](int rank, v1::RankCommand& command) {
       command.mutable_start()->set_rank(rank);
       command.mutable_start()->set_nodes(kNodes);
       command.mutable_start()->set_ranks_per_node(kRanksPerNode);
       command.mutable_start()->set_deadline_s(30);
+      command.mutable_start()->set_backend("host");
     });
     CallWithoutError([&](int, v1::RankCommand& command) {
       for (const v1::RankReply& reply : started) command.mutable_connect()->add_addresses(reply.started().address());

@@ -58,6 +58,7 @@ TEST(StreamPriorityTest, ExpertsGoBeforePipelineBeforeContextBeforeDataBeforeCom
   EXPECT_EQ(PriorityOf(Traffic::kContext, range), -3);
   EXPECT_EQ(PriorityOf(Traffic::kData, range), -2);
   EXPECT_EQ(PriorityOf(StreamPriority::kHigh, range), -5);
+  EXPECT_EQ(PriorityOf(StreamPriority::kData, range), -2);
   EXPECT_EQ(PriorityOf(StreamPriority::kNormal, range), 0);
 }
 
@@ -69,11 +70,6 @@ TEST(StreamPriorityTest, FewPrioritiesAreSharedFromBelow) {
   for (const Traffic traffic : {Traffic::kExpert, Traffic::kPipeline, Traffic::kContext, Traffic::kData}) {
     EXPECT_EQ(PriorityOf(traffic, {.least = 0, .greatest = 0}), 0);
   }
-}
-
-TEST(StreamPriorityTest, OnlyDenseGradientsAreDataTraffic) {
-  for (const Group group : kGroups) EXPECT_EQ(TrafficOf(group), Traffic::kExpert);
-  EXPECT_EQ(TrafficOf(Group::kDenseReplicas), Traffic::kData);
 }
 
 TEST(ClockAnchorTest, TimesKeepHalfAMicrosecondAfterHours) {

@@ -77,6 +77,7 @@ std::vector<testing::Round> RunGraph(const TaskGraph& graph, Phase phase, const 
     }
     if (phase == Phase::kBackward) (*runner)->Enqueue(Phase::kForward);
     (*runner)->Enqueue(phase);
+    layer->GiveGradients();
   };
   const auto queue_other = [=, &graph] {
     *runner = layer->Prepare(graph);

@@ -26,12 +26,20 @@ struct LayerOnRank {
     const auto groups = runtime.GroupsOf(test.workload.layout);
     if (!groups.ok()) std::fprintf(stderr, "%s\n", groups.status().message().c_str());
     MOEPLAN_CHECK(groups.ok());
+    kernels->TakeWeights(runtime.streams()[StreamKind::kCompute]);
+    runtime.streams().Fork();
   }
 
   std::unique_ptr<GraphRunner> Prepare(const TaskGraph& graph) {
     auto runner = GraphRunner::Prepare(graph, *runtime.ContextOf(graph.layout, *kernels));
     MOEPLAN_CHECK(runner.ok());
     return *std::move(runner);
+  }
+
+  // Behind what is queued, `gradients` have those of the run.
+  void GiveGradients() {
+    runtime.streams().Join();
+    kernels->GiveGradients(runtime.streams()[StreamKind::kCompute]);
   }
 
   const Rank rank;

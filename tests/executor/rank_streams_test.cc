@@ -43,6 +43,12 @@ TEST(RankStreamsTest, JoinHoldsTheComputeStreamForTheSlowestOther) {
   }
 }
 
+TEST(RankStreamsTest, DataParallelTrafficStaysWhereTheDeviceHasNoPriorityForIt) {
+  const std::unique_ptr<HostDevice> device = MakeHostDevice();
+  RankStreams streams(*device);
+  for (const StreamKind kind : kOthers) EXPECT_EQ(&streams.ForData(kind), &streams[kind]) << Name(kind);
+}
+
 TEST(RankStreamsTest, ForkHoldsTheOthersForTheComputeStream) {
   const std::unique_ptr<HostDevice> device = MakeHostDevice();
   RankStreams streams(*device);

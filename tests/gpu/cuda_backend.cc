@@ -4,7 +4,8 @@
 namespace moeplan::testing {
 
 std::vector<Backend> Backends() {
-  return {{"cuda", [](uint64_t) { return MakeSharedCardRunner(); }, /*stops_at_once=*/false}};
+  return {{"cuda", [](uint64_t) { return MakeSharedCardRunner(); }, /*stops_at_once=*/false},
+          {"staged", [](uint64_t) { return MakeStagedRunner(/*meets=*/true); }, /*stops_at_once=*/false}};
 }
 
 }  // namespace moeplan::testing

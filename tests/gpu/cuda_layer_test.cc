@@ -46,6 +46,32 @@ LayerPlan PlanOf(GateKind gate, int matrices, int bytes_per_element) {
           .knobs = {.family = Family::kPipeline}};
 }
 
+// What lies on the card, or on the host.
+std::vector<float> Read(Device& device, std::span<const float> values) {
+  std::vector<float> read(values.size());
+  const std::unique_ptr<Stream> stream = device.MakeStream("READ", StreamPriority::kNormal);
+  device.Copy(reinterpret_cast<std::byte*>(read.data()), reinterpret_cast<const std::byte*>(values.data()),
+              values.size_bytes(), *stream);
+  EXPECT_TRUE(device.Synchronize().ok());
+  return read;
+}
+
+// Output and input gradient of a step.
+using StepResult = std::pair<std::vector<float>, std::vector<float>>;
+StepResult Step(MoeLayer& moe, std::vector<float> input, std::vector<float> out_gradient) {
+  const ElementType type = ElementTypeOf(moe.workload().layer.bytes_per_element);
+  const auto run = [&](std::vector<float>& values, auto pass) {
+    std::vector<std::byte> rows(values.size() * BytesOf(type));
+    Store(values.data(), type, values.size(), rows.data());
+    const Status status = pass(std::span<std::byte>(rows));
+    EXPECT_TRUE(status.ok()) << status.message();
+    Load(rows.data(), type, values.size(), values.data());
+  };
+  run(input, [&](auto rows) { return moe.Forward(rows, rows); });
+  run(out_gradient, [&](auto rows) { return moe.Backward(rows, rows); });
+  return {std::move(input), std::move(out_gradient)};
+}
+
 // What a job has of a layer on a rank.
 struct JobLayer {
   JobLayer(const LayerPlan& plan, RankRuntime& runtime)
@@ -54,11 +80,6 @@ struct JobLayer {
         gradients(ZeroGradients(weights)),
         moe(*MoeLayer::Make(plan, runtime, weights, &gradients)) {}
 
-  // Output and input gradient.
-  std::pair<std::vector<float>, std::vector<float>> Step(std::vector<float> input, std::vector<float> out_gradient) {
-    return {Run(input, [&](auto rows) { return moe.Forward(rows, rows); }),
-            Run(out_gradient, [&](auto rows) { return moe.Backward(rows, rows); })};
-  }
   void ChangeWeights() {
     for (std::vector<float>* values : {&weights.gate, &weights.experts.up, &weights.experts.down_bias,
                                        &weights.shared.down, &weights.experts.gate_up}) {
@@ -70,18 +91,6 @@ struct JobLayer {
   LayerWeights weights;
   LayerGradients gradients;
   MoeLayer moe;
-
- private:
-  template <typename Pass>
-  std::vector<float> Run(std::vector<float>& values, Pass pass) {
-    const ElementType type = ElementTypeOf(layer.bytes_per_element);
-    std::vector<std::byte> rows(values.size() * BytesOf(type));
-    Store(values.data(), type, values.size(), rows.data());
-    const Status status = pass(std::span<std::byte>(rows));
-    EXPECT_TRUE(status.ok()) << status.message();
-    Load(rows.data(), type, values.size(), values.data());
-    return values;
-  }
 };
 
 // Relative to the largest value, for sums cancel.
@@ -114,10 +123,12 @@ TEST(CudaLayerTest, StepsFollowTheHostsWeightsAndAddToItsGradients) {
         SCOPED_TRACE(StrCat("step ", step));
         const auto input = MakeInput(on_host.layer, plan.workload.layout, step, /*seed=*/5);
         const auto out_gradient = MakeOutputGradient(on_host.layer, plan.workload.layout, step, /*seed=*/5);
-        const auto found = on_card.Step(input, out_gradient), expected = on_host.Step(input, out_gradient);
+        const StepResult found = Step(on_card.moe, input, out_gradient),
+                         expected = Step(on_host.moe, input, out_gradient);
         ExpectNear(found.first, expected.first, tolerance, "output");
         ExpectNear(found.second, expected.second, tolerance, "input gradient");
-        ExpectNear(on_card.moe.gate_gradient(), on_host.moe.gate_gradient(), tolerance, "gate gradient");
+        ExpectNear(Read(rank->device(), on_card.moe.gate_gradient()), on_host.moe.gate_gradient(), tolerance,
+                   "gate gradient");
         ExpectNear(on_card.gradients.experts, on_host.gradients.experts, tolerance, "experts");
         ExpectNear(on_card.gradients.shared, on_host.gradients.shared, tolerance, "shared expert");
         EXPECT_EQ(on_card.moe.router_statistics().kept, on_host.moe.router_statistics().kept);
@@ -126,6 +137,94 @@ TEST(CudaLayerTest, StepsFollowTheHostsWeightsAndAddToItsGradients) {
       }
       EXPECT_GT(rank->device().replays(), 0u);
     }
+  }
+}
+
+// Tensors of a job that keeps them on the card.
+class TensorsOnCard {
+ public:
+  explicit TensorsOnCard(CudaDevice& device) : device_(device) {}
+
+  const std::byte* Elements(const std::vector<float>& values, ElementType type) {
+    std::vector<std::byte> elements(values.size() * BytesOf(type));
+    Store(values.data(), type, values.size(), elements.data());
+    return Keep(elements);
+  }
+  float* Floats(const std::vector<float>& values) {
+    if (values.empty()) return nullptr;
+    const auto bytes = std::as_bytes(std::span(values));
+    return reinterpret_cast<float*>(Keep({bytes.begin(), bytes.end()}));
+  }
+  CardExperts Experts(const ExpertWeights& weights, ElementType type) {
+    return {.up = Elements(weights.up, type),
+            .gate_up = Elements(weights.gate_up, type),
+            .down = Elements(weights.down, type),
+            .up_bias = Floats(weights.up_bias),
+            .gate_up_bias = Floats(weights.gate_up_bias),
+            .down_bias = Floats(weights.down_bias)};
+  }
+  CardGradients Gradients(const ExpertGradients& zero) {
+    return {.up = Floats(zero.up),
+            .gate_up = Floats(zero.gate_up),
+            .down = Floats(zero.down),
+            .up_bias = Floats(zero.up_bias),
+            .gate_up_bias = Floats(zero.gate_up_bias),
+            .down_bias = Floats(zero.down_bias)};
+  }
+  ExpertGradients Read(const CardGradients& from, const ExpertGradients& shape) {
+    const auto read = [&](const float* data, const std::vector<float>& like) {
+      return cuda::Read(device_, {data, like.size()});
+    };
+    return {read(from.up, shape.up),
+            read(from.gate_up, shape.gate_up),
+            read(from.down, shape.down),
+            read(from.up_bias, shape.up_bias),
+            read(from.gate_up_bias, shape.gate_up_bias),
+            read(from.down_bias, shape.down_bias)};
+  }
+
+ private:
+  std::byte* Keep(const std::vector<std::byte>& bytes) {
+    return kept_.emplace_back(*device_.Upload(bytes.data(), bytes.size())).data();
+  }
+
+  CudaDevice& device_;
+  std::vector<DeviceMemory> kept_;
+};
+
+TEST(CudaLayerTest, WeightsMayStayOnTheCard) {
+  const LayerPlan plan = PlanOf(GateKind::kTopK, 3, 2);
+  const std::unique_ptr<CudaRank> rank = MakeRankAlone();
+  HostRank host(std::move(MakeInProcessMeshes(1)[0]), kDeadlineS);
+  JobLayer on_host(plan, host.runtime());
+  const LayerGradients zero = ZeroGradients(on_host.weights);
+  const LayerShard shard = ShardOf(on_host.layer, plan.workload.layout, 0);
+  TensorsOnCard tensors(rank->device());
+  float* const gate = tensors.Floats(on_host.weights.gate);
+  const CardLayer weights = {.gate = gate,
+                             .experts = tensors.Experts(on_host.weights.experts, ElementType::kBfloat16),
+                             .shared = tensors.Experts(on_host.weights.shared, ElementType::kBfloat16)};
+  const CardLayerGradients gradients = {tensors.Gradients(zero.experts), tensors.Gradients(zero.shared)};
+  auto kernels = rank->kernels().Make(on_host.layer, shard, weights, &gradients);
+  ASSERT_TRUE(kernels.ok()) << kernels.status().message();
+  auto moe = MoeLayer::Make(plan, rank->runtime(), *std::move(kernels));
+  ASSERT_TRUE(moe.ok()) << moe.status().message();
+  for (int step = 0; step < 2; ++step) {
+    SCOPED_TRACE(StrCat("step ", step));
+    const auto input = MakeInput(on_host.layer, plan.workload.layout, step, /*seed=*/5);
+    const auto out_gradient = MakeOutputGradient(on_host.layer, plan.workload.layout, step, /*seed=*/5);
+    const StepResult found = Step(*moe, input, out_gradient), expected = Step(on_host.moe, input, out_gradient);
+    ExpectNear(found.first, expected.first, 3e-2, "output");
+    ExpectNear(found.second, expected.second, 3e-2, "input gradient");
+    ExpectNear(tensors.Read(gradients.experts, zero.experts), on_host.gradients.experts, 3e-2, "experts");
+    ExpectNear(tensors.Read(gradients.shared, zero.shared), on_host.gradients.shared, 3e-2, "shared expert");
+    // The job changes what it has on the card, and nobody copies.
+    for (float& value : on_host.weights.gate) value *= -0.5F;
+    const std::unique_ptr<Stream> stream = rank->device().MakeStream("CHANGE", StreamPriority::kNormal);
+    rank->device().Copy(reinterpret_cast<std::byte*>(gate),
+                        reinterpret_cast<const std::byte*>(on_host.weights.gate.data()),
+                        on_host.weights.gate.size() * sizeof(float), *stream);
+    ASSERT_TRUE(rank->device().Synchronize().ok());
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "executor/cuda/in_process_exchange.h"
+#include "executor/cuda/staged_exchange.h"
 
 namespace moeplan::testing {
 namespace {
@@ -18,11 +19,26 @@ class NeedsCard : public ::testing::Environment {
 };
 [[maybe_unused]] const auto* const needs_card = ::testing::AddGlobalTestEnvironment(new NeedsCard);
 
+std::shared_ptr<std::vector<std::unique_ptr<Mesh>>> SharedMeshes(int ranks) {
+  return std::make_shared<std::vector<std::unique_ptr<Mesh>>>(MakeInProcessMeshes(ranks));
+}
+
 }  // namespace
+
+std::unique_ptr<JobRunner> MakeStagedRunner(bool meets) {
+  return std::make_unique<CudaRunner>([meets](int ranks) -> ConnectRank {
+    const auto meshes = SharedMeshes(ranks), meetings = SharedMeshes(meets ? ranks : 0);
+    return [=](int rank, cuda::CudaDevice& device) {
+      cuda::StagedOptions options = {.deadline_s = kCudaDeadlineS};
+      if (meets) options.meeting = std::move((*meetings)[rank]);
+      return cuda::MakeStagedExchange(std::move((*meshes)[rank]), device, std::move(options));
+    };
+  });
+}
 
 std::unique_ptr<JobRunner> MakeSharedCardRunner() {
   return std::make_unique<CudaRunner>([](int ranks) -> ConnectRank {
-    const auto meshes = std::make_shared<std::vector<std::unique_ptr<Mesh>>>(MakeInProcessMeshes(ranks));
+    const auto meshes = SharedMeshes(ranks);
     return [meshes](int rank, cuda::CudaDevice& device) {
       return cuda::MakeInProcessExchange(std::move((*meshes)[rank]), device, kCudaDeadlineS);
     };

@@ -70,5 +70,7 @@ inline constexpr double kCudaDeadlineS = 20;
 
 // Over the in-process communicator.
 std::unique_ptr<JobRunner> MakeSharedCardRunner();
+// Through memory of the host; `meets`: as ranks of one process have to on a real card (StagedOptions).
+std::unique_ptr<JobRunner> MakeStagedRunner(bool meets);
 
 }  // namespace moeplan::testing

@@ -4,7 +4,8 @@
 #
 # Usage: tests/gpu/run.sh [--deps DIR] [--out FILE]
 #   --deps DIR   Eigen, tl::expected and GoogleTest as deploy/gpu-deps.sh unpacks them; else those of the system
-#   --out FILE   where the results go; default build-gpu/results.json
+#   --out FILE   where the results go; default build-gpu/results.json. Beside it, as FILE.samples.json, the samples that
+#                a profile of the card is fitted to
 #
 # Exit status: 0 when all tests passed, 1 when something failed, 2 when all was compiled and there is no GPU.
 set -euo pipefail
@@ -44,7 +45,7 @@ cmake --preset gpu ${deps:+-D "CMAKE_PREFIX_PATH=$deps/usr"} > build-gpu/configu
   tail -n 20 build-gpu/configure.log >&2
   fail "cmake could not configure build-gpu/ (its last lines are above, all of them in build-gpu/configure.log)"
 }
-cmake --build build-gpu --parallel "$(nproc)" --target gpu_test gpu_machine_test gpu_bench kernels_on_cpu_test machine_on_cpu_test ||
+cmake --build build-gpu --parallel "$(nproc)" --target gpu_test gpu_machine_test gpu_bench gpu_samples kernels_on_cpu_test machine_on_cpu_test ||
   fail "the build in build-gpu/ failed (the first error is above)"
 
 if ! card="$(build-gpu/bin/gpu_bench --card 2> /dev/null)"; then
@@ -73,8 +74,17 @@ memcheck="$(check memcheck)" racecheck="$(check racecheck)"
 [[ "$memcheck$racecheck" != *failed* ]] || status=1
 
 build-gpu/bin/gpu_bench > "$parts/bench.json" || fail "gpu_bench failed (its message is above)"
+printf '{"torch": "not installed"}\n' > "$parts/torch.json"
+if python3 -c 'import torch' 2> /dev/null; then
+  python3 tests/gpu/bench/compare_torch.py "$parts/bench.json" > "$parts/torch.json" ||
+    fail "compare_torch.py failed (its message is above)"
+else
+  printf 'gpu: no python3 with torch here; the kernels are not compared with those of PyTorch\n'
+fi
 
 mkdir -p "$(dirname "$out")"
+build-gpu/bin/gpu_samples > "$parts/samples.json" || fail "gpu_samples failed (its message is above)"
+mv "$parts/samples.json" "${out%.json}.samples.json"
 {
   printf '{\n"date": "%s",\n"command": "%s",\n' "$(date -u +%FT%TZ)" "$command_line"
   printf '"commit": "%s",\n' "$(git describe --always --dirty 2> /dev/null || printf unknown)"
@@ -84,7 +94,9 @@ mkdir -p "$(dirname "$out")"
   cat "$parts/machine.json"
   printf ',\n"bench":\n'
   cat "$parts/bench.json"
+  printf ',\n"torch":\n'
+  cat "$parts/torch.json"
   printf '}\n'
 } > "$out"
-printf 'gpu: %s; results in %s\n' "$card" "$out"
+printf 'gpu: %s; results in %s, samples in %s\n' "$card" "$out" "${out%.json}.samples.json"
 exit "$status"

@@ -1,5 +1,6 @@
-// Prints JSON: the card, what a large copy and one product take on it, and each kernel as a share of that. Ends with 1
-// where CUDA fails, with 2 where there is no GPU. With --card it names the card alone.
+// Prints JSON: the card, what a large copy and one product take on it, each kernel as a share of that, and a layer that
+// is replayed as a graph beside its tasks. Ends with 1 where CUDA fails, with 2 where there is no GPU. With --card it
+// names the card alone.
 #include <cstdio>
 #include <string_view>
 
@@ -21,13 +22,24 @@ double CopyBytesPerSecond() {
   return 2.0 * kBytes / seconds;
 }
 
-void Print(const cudaDeviceProp& card, double copy_bytes_per_s, const std::vector<Measured>& results) {
+void Print(const LayerReplay& replay) {
+  const double ratio = replay.seconds / replay.busiest_stream_s;
+  std::printf("  \"layerReplay\": {\"timeS\": %.6g, \"busiestStreamS\": %.6g, \"isGraph\": %s, ", replay.seconds,
+              replay.busiest_stream_s, replay.is_graph ? "true" : "false");
+  std::printf("\"ratio\": %.4f, \"target\": %.2f, \"holds\": %s},\n", ratio, kReplayTarget,
+              replay.is_graph && ratio <= kReplayTarget ? "true" : "false");
+}
+
+void Print(const cudaDeviceProp& card, double copy_bytes_per_s, const LayerReplay& replay,
+           const std::vector<Measured>& results) {
   int driver = 0;
   CheckOk(StatusOf(cudaDriverGetVersion(&driver), "cudaDriverGetVersion"));
   std::printf("{\n  \"card\": \"%s\",\n  \"computeCapability\": \"%d.%d\",\n  \"multiprocessors\": %d,\n", card.name,
               card.major, card.minor, card.multiProcessorCount);
-  std::printf("  \"cudaRuntime\": %d,\n  \"cudaDriver\": %d,\n  \"copyBytesPerS\": %.6g,\n  \"kernels\": [\n",
-              CUDART_VERSION, driver, copy_bytes_per_s);
+  std::printf("  \"cudaRuntime\": %d,\n  \"cudaDriver\": %d,\n  \"copyBytesPerS\": %.6g,\n", CUDART_VERSION, driver,
+              copy_bytes_per_s);
+  Print(replay);
+  std::printf("  \"kernels\": [\n");
   for (size_t i = 0; i < results.size(); ++i) {
     const Measured& result = results[i];
     std::printf("    {\"name\": \"%s\", \"timeS\": %.6g", result.name.c_str(), result.seconds);
@@ -60,7 +72,7 @@ int Main(bool only_names_card) {
   MeasureCodecs(copy_bytes_per_s, results);
   MeasureGate(copy_bytes_per_s, results);
   MeasureGemm(results);
-  Print(card, copy_bytes_per_s, results);
+  Print(card, copy_bytes_per_s, MeasureLayerReplay(), results);
   return 0;
 }
 

@@ -53,6 +53,15 @@ struct Measured {
   double target = 0;  // Of the share; 0: none.
 };
 
+// A layer's forward pass on one rank, again and again, and what its busiest stream does in that time.
+struct LayerReplay {
+  double seconds = 0;           // Of one run, from the start of the first of several in a row to the end of the last.
+  double busiest_stream_s = 0;  // Sum of the times of its tasks, which begin and end on the card.
+  bool is_graph = false;        // Else the work is queued anew at each run.
+};
+inline constexpr double kReplayTarget = 1.05;  // Of seconds over busiest_stream_s.
+LayerReplay MeasureLayerReplay();
+
 void MeasureRows(double copy_bytes_per_s, std::vector<Measured>& results);
 void MeasureCodecs(double copy_bytes_per_s, std::vector<Measured>& results);
 void MeasureGate(double copy_bytes_per_s, std::vector<Measured>& results);

@@ -58,6 +58,7 @@ std::unique_ptr<JobRunner> MakeNcclRunner() {
 
 std::vector<Backend> Backends() {
   return {{"cuda", [](uint64_t) { return MakeSharedCardRunner(); }, /*stops_at_once=*/false},
+          {"staged", [](uint64_t) { return MakeStagedRunner(/*meets=*/false); }, /*stops_at_once=*/false},
           {"nccl", [](uint64_t) { return MakeNcclRunner(); }, /*stops_at_once=*/false}};
 }
 

@@ -1,3 +1,4 @@
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <new>
 #include <random>
 #include <set>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -69,6 +71,7 @@ struct EventOnCpu {
 };
 
 struct StreamOnCpu {
+  const int priority;
   std::deque<Work> queue;
   std::condition_variable given;
   bool running = false, stopping = false;
@@ -224,6 +227,9 @@ bool AllJoined(const GraphOnCpu& graph) {
   return joined.size() == graph.nodes.size();
 }
 
+int cards = 1;
+thread_local int own_card = 0;
+
 }  // namespace
 
 const char* cudaGetErrorName(cudaError_t error) {
@@ -241,17 +247,52 @@ const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(erro
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = cards;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int card) { return card == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaSetDevice(int card) {
+  if (card >= cards) return cudaErrorInvalidDevice;
+  own_card = card;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* card) {
+  *card = own_card;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int card) {
+  if (card >= cards) return cudaErrorInvalidDevice;
+  *properties = {.name = "card on the CPU",
+                 .uuid = {{0x01, 0x23, 0x45, 0x67, '\x89', '\xab', '\xcd', '\xef'}},
+                 .totalGlobalMem = size_t{1} << 30,
+                 .major = 9,
+                 .minor = 0,
+                 .multiProcessorCount = 2,
+                 .l2CacheSize = 1 << 20};
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 12090;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = 1 << 16;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* bus, int length, int card) {
+  std::snprintf(bus, length, "0000:%02x:00.0", card);
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
   *greatest = -5;
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  *free = *total = 0;
+  *free = *total = size_t{1} << 30;
   return cudaSuccess;
 }
 
@@ -288,9 +329,13 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
   return Queue(*stream, [=] { std::memset(to, value, bytes); });
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int priority) {
   const auto lock = Enter();
-  *stream = new StreamOnCpu;
+  *stream = new StreamOnCpu{.priority = priority};
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  *priority = stream->priority;
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -331,6 +376,24 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   }
   if (stream->capture != nullptr) return Invalidate(*stream->capture, cudaErrorStreamCaptureIsolation);
   return Queue(*stream, [event, mark = event->announced] { AwaitMark(*event, mark); });
+}
+
+// Looks again and again, as a card does; what raises the number tells nobody.
+CUresult cuStreamWaitValue32(cudaStream_t stream, CUdeviceptr number, unsigned value, unsigned) {
+  const auto lock = Enter();
+  if (TypeOf(reinterpret_cast<const void*>(number)) == cudaMemoryTypeUnregistered) return CUDA_ERROR_INVALID_VALUE;
+  Queue(*stream, [at = std::atomic_ref(*reinterpret_cast<unsigned*>(number)), value] {
+    while (static_cast<int>(at.load(std::memory_order_acquire) - value) < 0)
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+  });
+  return CUDA_SUCCESS;
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  const bool known = std::string_view(name) == "cuStreamWaitValue32";
+  *function = known ? reinterpret_cast<void*>(&cuStreamWaitValue32) : nullptr;
+  *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return cudaSuccess;
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
@@ -437,6 +500,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 
 namespace moeplan::on_cpu {
 
+void SetCards(int count) { cards = count; }
 int Launches() { return TheCard().launches; }
 int Allocations() { return TheCard().allocations; }
 

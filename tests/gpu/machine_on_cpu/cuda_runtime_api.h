@@ -12,6 +12,7 @@
 #include "tests/gpu/on_cpu/kernels_on_cpu.h"
 
 #define CUDART_CB
+#define CUDART_VERSION 13000
 
 enum cudaError_t {
   cudaSuccess,
@@ -23,9 +24,20 @@ enum cudaError_t {
   cudaErrorStreamCaptureUnjoined,
   cudaErrorStreamCaptureIsolation,
 };
+enum cudaDeviceAttr { cudaDevAttrL2CacheSize };
 enum cudaMemcpyKind { cudaMemcpyDefault };
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
+struct cudaUUID_t {
+  char bytes[16];
+};
+struct cudaDeviceProp {
+  char name[256];
+  cudaUUID_t uuid;
+  size_t totalGlobalMem;
+  int major, minor, multiProcessorCount, l2CacheSize;
+};
 struct cudaPointerAttributes {
   cudaMemoryType type;
 };
@@ -39,7 +51,7 @@ using cudaHostFn_t = void (*)(void*);
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2,
                           cudaEventRecordExternal = 1, cudaEventWaitDefault = 0, cudaEventWaitExternal = 1,
                           cudaHostAllocPortable = 1, cudaMemAttachGlobal = 1;
-inline constexpr unsigned long long cudaGraphInstantiateFlagUseNodePriority = 8;
+inline constexpr unsigned long long cudaGraphInstantiateFlagUseNodePriority = 8, cudaEnableDefault = 0;
 
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
@@ -47,8 +59,18 @@ cudaError_t cudaGetLastError();
 
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int card);
+cudaError_t cudaGetDevice(int* card);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int card);
+cudaError_t cudaRuntimeGetVersion(int* version);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int card);
+cudaError_t cudaDeviceGetPCIBusId(char* bus, int length, int card);
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+
+// Of the functions of cuda.h.
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned version,
+                                             unsigned long long flags, cudaDriverEntryPointQueryResult* found);
 
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaMallocManaged(void** memory, size_t bytes, unsigned flags);
@@ -60,6 +82,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream);
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
@@ -82,6 +105,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t runs);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
 namespace moeplan::on_cpu {
+// How many cards there are: one, until this is called. Not while devices are made.
+void SetCards(int cards);
 // How kernels, and work of a test's own, are put on a stream.
 cudaError_t Launch(std::function<void()> kernel, cudaStream_t stream);
 // How many graphs were launched so far, by all threads.

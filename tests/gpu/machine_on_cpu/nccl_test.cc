@@ -13,6 +13,7 @@
 #include "executor/cuda/nccl_exchange.h"
 #include "executor/host/host_stream.h"
 #include "models/text.h"
+#include "tests/executor/fake_ras.h"
 
 namespace moeplan::cuda {
 namespace {
@@ -87,6 +88,19 @@ TEST_F(NcclTest, APeerThatDoesNotComeIsNamedWithTaskAndBytesWithinTheDeadline) {
     // Spent: later work answers the same at once.
     rank.QueueGather("combine");
     EXPECT_EQ(rank.device->Synchronize(), status);
+  });
+}
+
+TEST_F(NcclTest, ErrorsTellWhatTheRasServiceKnows) {
+  const testing::FakeRas ras(
+      [](int client, const std::string&) { testing::FakeRas::Send(client, testing::kRasStatus); });
+  Run(2, {.deadline_s = 0.3, .ras_address = ras.address()}, [](NcclRank& rank) {
+    if (rank.rank == 1) return;
+    rank.QueueGather("dispatch");
+    const Status status = rank.device->Synchronize();
+    EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(status.message(), HasSubstr("the communicator was aborted; NCCL's RAS service says: #0-0"));
+    EXPECT_THAT(status.message(), HasSubstr("Rank 3 -- GPU 1"));
   });
 }
 

@@ -1,0 +1,184 @@
+#include "cli/cluster_option.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+#include "agent/rank_session.h"
+#include "cli/extensions.h"
+#include "cli/options.h"
+#include "executor/backends.h"
+#include "executor/launch/launch.h"
+#include "executor/sim/launch_simulated.h"
+#include "models/text.h"
+#include "moeplan/v1/cluster.pb.h"
+#include "proto/convert/simulated_cluster.h"
+#include "proto/json.h"
+
+namespace moeplan::cli {
+namespace {
+
+constexpr double kJoinS = 60;
+// All ranks of a simulated cluster take turns in one process, so that the first may wait long for the last.
+constexpr double kSimulatedDeadlineS = 600;
+
+RankProgram RankWorkerOf(const std::string& program) {
+  RankProgram worker = {.program = program, .arguments = {"rank-worker"}};
+  for (const std::string& path : LoadedExtensions()) {
+    worker.arguments.insert(worker.arguments.end(), {"--extension", path});
+  }
+  return worker;
+}
+
+RankProgram OwnProgram() { return RankWorkerOf("/proc/self/exe"); }
+
+StatusOr<std::unique_ptr<Launch>> LaunchFromEmulatedFile(const std::string& path, Provenance& facts) {
+  ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::EmulatedCluster>(path));
+  const EmulatedNodes nodes = {.nodes = message.nodes(),
+                               .ranks_per_node = message.gpus_per_node(),
+                               .nic_bytes_per_s = message.nic().bytes_per_s()};
+  facts["nicBytesPerS"] = StrCat(nodes.nic_bytes_per_s);
+  StatusOr<std::unique_ptr<Launch>> launch = LaunchEmulated(nodes, OwnProgram());
+  if (!launch.ok() && launch.status().code() == StatusCode::kInvalidInput) return launch.status().Within(path);
+  return launch;
+}
+
+// A rank of the simulated cluster, in the process that plays it.
+RankHandler ServeSimulated(const RankBackend& backend) {
+  const auto find = [&backend](const std::string&) -> StatusOr<const RankBackend*> { return &backend; };
+  return [session = std::shared_ptr<RankSession>(RankSession::Make(/*host_address=*/"", find))](
+             const std::string& command) { return AnswerFrame(*session, command); };
+}
+
+StatusOr<std::unique_ptr<Launch>> LaunchFromSimulatedFile(const std::string& path, bool values) {
+  ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::SimulatedCluster>(path));
+  const StatusOr<SimulatedCluster> cluster = SimulatedClusterFromProto(message);
+  if (!cluster.ok()) return cluster.status().Within(path);
+  return LaunchSimulated(*cluster, values,
+                         [](int /*rank*/, const RankBackend& backend) { return ServeSimulated(backend); });
+}
+
+StatusOr<std::unique_ptr<Launch>> LaunchFromHostfile(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
+  ASSIGN_OR_RETURN(const std::vector<Host> hosts, ParseHostfile(text, path));
+  // On other hosts this program is wherever it is here.
+  char own[4096];
+  const ssize_t length = readlink("/proc/self/exe", own, sizeof own);
+  if (length <= 0) return InternalError("cannot find the own program");
+  return LaunchHosts(hosts, RankWorkerOf(std::string(own, length)));
+}
+
+// The launch of a rank 0 that serves itself from a thread of its own.
+class RankZeroLaunch final : public Launch {
+ public:
+  RankZeroLaunch(std::jthread thread, std::unique_ptr<Launch> all) : thread_(std::move(thread)), all_(std::move(all)) {}
+
+  int nodes() const override { return all_->nodes(); }
+  int ranks_per_node() const override { return all_->ranks_per_node(); }
+  int WriteFd(int rank) const override { return all_->WriteFd(rank); }
+  int ReadFd(int rank) const override { return all_->ReadFd(rank); }
+  std::string EndOf(int rank) override { return all_->EndOf(rank); }
+  int ProcessOf(int rank) const override { return all_->ProcessOf(rank); }
+
+ private:
+  std::jthread thread_;  // Ends when `all_` closes its stream, and goes after it.
+  std::unique_ptr<Launch> all_;
+};
+
+// Rank 0 serves itself over a socket pair.
+StatusOr<std::unique_ptr<Launch>> LaunchAsRankZero(const LaunchedRank& self) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return InternalError("socketpair failed");
+  std::jthread thread([fd = ends[1], address = self.master_address] {
+    const std::unique_ptr<RankSession> session = RankSession::Make(address, FindBackend);
+    ServeRank(*session, fd, fd);
+    close(fd);
+  });
+  ASSIGN_OR_RETURN(std::unique_ptr<Launch> all, GatherLaunched(self, ends[0], kJoinS));
+  return std::make_unique<RankZeroLaunch>(std::move(thread), std::move(all));
+}
+
+Status ServeAsLaunchedRank(const LaunchedRank& self) {
+  ASSIGN_OR_RETURN(const JoinedLaunch joined, JoinLaunched(self, kJoinS));
+  const std::unique_ptr<RankSession> session = RankSession::Make(joined.address, FindBackend);
+  ServeRank(*session, joined.fd, joined.fd);
+  close(joined.fd);
+  return OkStatus();
+}
+
+}  // namespace
+
+void ClusterOption::Add(CLI::App& command) {
+  CLI::Option_group* group = command.add_option_group("CLUSTER", "Where the ranks run; exactly one of");
+  local_option_ = group->add_option("--local", local_ranks_, "N ranks on this machine, as one node");
+  group->add_option("--emulated", emulated_file_,
+                    "EMULATED.json: nodes in network namespaces of this machine (needs root)");
+  group->add_option("--hostfile", hostfile_, "Open MPI hostfile: ranks over ssh");
+  group->add_flag("--launched", launched_, "This process is one rank of torchrun, Slurm or Open MPI");
+  group->add_option("--simulated", simulated_file_, "CLUSTER.json: a cluster that is simulated");
+  command.add_option("--deadline", deadline_, "How long one collective may take before its peers are given up")
+      ->capture_default_str();
+  backend_option_ =
+      command.add_option("--backend", backend_, "What the ranks run on: host (processors) or cuda (GPUs and NCCL)")
+          ->capture_default_str();
+}
+
+Status ClusterOption::CheckOne() const {
+  const int given = (local_option_->count() > 0) + !emulated_file_.empty() + !hostfile_.empty() + launched_ +
+                    !simulated_file_.empty();
+  if (given == 1) return OkStatus();
+  return InvalidInput(
+      StrCat("found ", given, " of --local, --emulated, --hostfile, --launched, --simulated, expected exactly one"));
+}
+
+StatusOr<std::optional<Fleet>> ClusterOption::Start(bool values) const {
+  RETURN_IF_ERROR(CheckOne());
+  if (simulated() && backend_option_->count() > 0) {
+    return InvalidInput("--backend: found beside --simulated, whose ranks run on the simulator, expected one of them");
+  }
+  ASSIGN_OR_RETURN(double deadline_s, ParseSeconds("--deadline", deadline_));
+  if (!launched_ && hostfile_.empty()) RETURN_IF_ERROR(FindBackend(backend_).status().Within("--backend"));
+  StatusOr<std::unique_ptr<Launch>> launch = InternalError("no launch");
+  Provenance facts;
+  if (launched_) {
+    facts["launch"] = "launched";
+    ASSIGN_OR_RETURN(const LaunchedRank self,
+                     ReadLaunchedRank([](const char* name) -> const char* { return std::getenv(name); }));
+    if (self.rank != 0) {
+      RETURN_IF_ERROR(ServeAsLaunchedRank(self));
+      return std::optional<Fleet>();
+    }
+    launch = LaunchAsRankZero(self);
+  } else if (!emulated_file_.empty()) {
+    facts["launch"] = "emulated";
+    launch = LaunchFromEmulatedFile(emulated_file_, facts);
+  } else if (simulated()) {
+    facts["launch"] = "simulated";
+    launch = LaunchFromSimulatedFile(simulated_file_, values);
+    deadline_s = std::max(deadline_s, kSimulatedDeadlineS);
+  } else if (!hostfile_.empty()) {
+    facts["launch"] = "hostfile";
+    launch = LaunchFromHostfile(hostfile_);
+  } else {
+    facts["launch"] = "local";
+    launch = LaunchLocal(local_ranks_, OwnProgram());
+  }
+  if (!launch.ok()) return launch.status();
+  ASSIGN_OR_RETURN(Fleet fleet, Fleet::Start(*std::move(launch), {.collective_deadline_s = deadline_s,
+                                                                  .backend = backend_,
+                                                                  .provenance = std::move(facts)}));
+  return std::optional<Fleet>(std::move(fleet));
+}
+
+std::string ClusterOption::DefaultName(const Cluster& cluster) const {
+  const std::string size = StrCat(cluster.nodes, "x", cluster.gpus_per_node);
+  const std::string backend = backend_ == "host" ? "" : StrCat("-", backend_);
+  if (local_option_->count() > 0) return StrCat("local-", size, backend);
+  if (simulated()) return StrCat("simulated-", size);
+  return StrCat(emulated_file_.empty() ? "cluster-" : "emulated-", size, backend);
+}
+
+}  // namespace moeplan::cli

@@ -1,0 +1,38 @@
+// CLUSTER: where the ranks of a command run.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <optional>
+#include <string>
+
+#include "agent/fleet.h"
+#include "models/status.h"
+
+namespace moeplan::cli {
+
+// One of --local, --emulated, --hostfile, --launched, --simulated.
+class ClusterOption {
+ public:
+  void Add(CLI::App& command);
+  // A fleet of running ranks; absent when this process was a launched rank other than 0 and has served to its end.
+  // `values`: whether ranks of a simulated cluster compute values, which takes long; all others do.
+  StatusOr<std::optional<Fleet>> Start(bool values = false) const;
+  const std::string& backend() const { return backend_; }
+  bool simulated() const { return !simulated_file_.empty(); }
+  // What a profile of this cluster is called when nobody says.
+  std::string DefaultName(const Cluster& cluster) const;
+
+ private:
+  Status CheckOne() const;
+
+  CLI::Option* local_option_ = nullptr;
+  int local_ranks_ = 0;
+  std::string emulated_file_, hostfile_, simulated_file_;
+  bool launched_ = false;
+  std::string deadline_ = "30s";
+  CLI::Option* backend_option_ = nullptr;
+  std::string backend_ = "host";
+};
+
+}  // namespace moeplan::cli

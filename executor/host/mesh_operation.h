@@ -1,0 +1,83 @@
+// One collective over a mesh: the messages under way, and what an error says of it.
+//
+// Receives are posted first, then senders are told so, and only then is sent (mesh_communicator.h says why). Every rank
+// of the mesh takes part in each operation. One thread at a time; errors name rank, task and bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/host/mesh.h"
+#include "executor/host/parts.h"
+
+namespace moeplan {
+
+Deadline DeadlineIn(double seconds);
+
+// May be run again and again. `mesh` is borrowed.
+class MeshOperation {
+ public:
+  MeshOperation(Mesh& mesh, std::string task) : mesh_(mesh), task_(std::move(task)) {}
+
+  // `sequence` counts the operations of the mesh, alike on all its ranks.
+  void Begin(uint64_t sequence, Deadline deadline) {
+    sequence_ = sequence;
+    deadline_ = deadline;
+  }
+  // Cancels what a failure left under way.
+  void End() {
+    pending_.clear();
+    signals_.clear();
+  }
+
+  Deadline deadline() const { return deadline_; }
+
+  // All parts at once; those of the own rank match in order, the others by peer and index.
+  Status Exchange(const std::vector<Part>& sends, const std::vector<Part>& receives);
+  // out = the sum over ranks of the part each has for this rank; `parts` are the own ones.
+  Status SumOfParts(const std::vector<Part>& parts, std::span<std::byte> out, ElementType type,
+                    std::vector<std::byte>& scratch);
+
+  // ---- The steps of an exchange, for who does something between them.
+  void CopyToSelf(const std::vector<Part>& sends, const std::vector<Part>& receives) const;
+  // Peers are taken in turn, starting behind the own rank, so that not everybody talks to rank 0 first.
+  Status PostReceives(const std::vector<Part>& parts) { return Post(parts, /*sends=*/false); }
+  Status PostSends(const std::vector<Part>& parts) { return Post(parts, /*sends=*/true); }
+  // Every rank has come this far.
+  Status SignalAll();
+  Status AwaitAll() { return AwaitAll(pending_); }
+  Status AwaitFrom(int peer);
+  Status SendPart(const Part& part);
+
+ private:
+  struct Pending {
+    int peer;
+    size_t bytes;
+    bool receives = false;
+    std::unique_ptr<PendingTransfer> transfer = nullptr;  // Null once done.
+  };
+
+  Status Post(const std::vector<Part>& parts, bool sends);
+  Status Add(std::vector<Pending>& list, Pending pending, StatusOr<std::unique_ptr<PendingTransfer>> transfer);
+  Status AwaitAll(std::vector<Pending>& list);
+  Status Await(Pending& pending);
+  // Posted, and not here yet.
+  size_t BytesFrom(int peer) const;
+  Status Explain(const Status& status, int peer, size_t bytes) const;
+  uint64_t TagOf(const Part& part) const { return (sequence_ << 20) | part.index; }
+
+  Mesh& mesh_;
+  const std::string task_;
+  uint64_t sequence_ = 0;
+  Deadline deadline_;
+  std::vector<Pending> pending_, signals_;
+  std::vector<Part> received_;
+};
+
+// A mesh of its own over the ranks of the same color, ordered by rank. `sequence` as above. Collective; blocks, at most
+// twice `deadline_s`.
+StatusOr<std::unique_ptr<Mesh>> SplitMesh(Mesh& mesh, int color, uint64_t sequence, double deadline_s);
+
+}  // namespace moeplan

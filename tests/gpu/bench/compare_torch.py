@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Times PyTorch's forms of what gpu_bench measures, on the same shapes, and prints JSON that sets them beside ours.
+
+Usage: compare_torch.py BENCH.json
+
+Each operation is timed eagerly and, where Triton is installed, compiled by torch.compile; the faster counts. An
+operation of ours that takes longer than theirs is marked "slower". Without PyTorch or a GPU the JSON says so and the
+exit status is still 0: there is nothing to compare.
+"""
+import json
+import statistics
+import sys
+
+WARM_UPS, RUNS = 5, 31
+
+# The shapes of row_bench.cc, codec_bench.cc, gate_bench.cc and gemm_bench.cc.
+TOKENS, COLUMNS, EXPERTS, CHOICES = 16384, 4096, 64, 2
+SLOTS = TOKENS * CHOICES
+CAPACITY = SLOTS // EXPERTS
+CODEC_ROWS = 32768
+LOGIT_BYTES = 128 * 1024 * 1024
+GEMM_INNER, GEMM_COLUMNS, GEMM_EXPERTS = 4096, 8192, 16
+
+
+def seconds_of(torch, run):
+    """The median of many runs, each between two events, as MedianSeconds in timing.cc."""
+    for _ in range(WARM_UPS):
+        run()
+    times = []
+    for _ in range(RUNS):
+        begin = torch.cuda.Event(enable_timing=True)
+        end = torch.cuda.Event(enable_timing=True)
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / 1e3)
+    return statistics.median(times)
+
+
+def row_operations(torch, dtype, suffix):
+    """Moves of rows; every expert has as many tokens, of everywhere."""
+    functional = torch.nn.functional
+    pair = torch.arange(SLOTS, device="cuda")
+    expert = (pair * 37 + pair // EXPERTS) % EXPERTS
+    token_of_slot = torch.argsort(expert, stable=True) // CHOICES
+    tokens = torch.randn(TOKENS, COLUMNS, device="cuda", dtype=dtype)
+    slots = torch.randn(SLOTS, COLUMNS, device="cuda", dtype=dtype)
+    gradient = torch.randn(SLOTS, COLUMNS, device="cuda", dtype=dtype)
+    weight = torch.full((SLOTS, 1), 0.5, device="cuda", dtype=dtype)
+    cells = torch.arange(EXPERTS, device="cuda") * 5 % EXPERTS
+    half = COLUMNS // 2
+
+    def swiglu(x):
+        return functional.silu(x[:, half:]) * x[:, :half]
+
+    yield f"dispatch.{suffix}", lambda x: x.index_select(0, token_of_slot), (tokens,)
+    yield f"combine_gradient.{suffix}", lambda x: x.index_select(0, token_of_slot) * weight, (tokens,)
+    yield f"combine.{suffix}", lambda x: torch.zeros_like(tokens).index_add_(0, token_of_slot, x * weight), (slots,)
+    yield f"dispatch_gradient.{suffix}", lambda x: torch.zeros_like(tokens).index_add_(0, token_of_slot, x), (slots,)
+    yield (f"routing_gradient.{suffix}",
+           lambda x, y: (x * y.index_select(0, token_of_slot)).sum(-1, dtype=torch.float32), (slots, tokens))
+    yield (f"copy_cells.{suffix}", lambda x: x.view(EXPERTS, CAPACITY, COLUMNS).index_select(0, cells), (slots,))
+    yield (f"sum_cells.{suffix}", lambda x: x.view(EXPERTS // 4, 4, CAPACITY, COLUMNS).sum(1), (slots,))
+    yield f"gelu.{suffix}", functional.gelu, (slots,)
+    yield f"gelu_gradient.{suffix}", torch.ops.aten.gelu_backward, (gradient, slots)
+    yield f"swiglu.{suffix}", swiglu, (slots,)
+
+
+def codec_operations(torch, dtype, suffix):
+    elements = torch.randn(CODEC_ROWS, COLUMNS, device="cuda", dtype=dtype)
+
+    def encode_fp8(x):
+        scale = x.abs().amax(-1, keepdim=True).float() / 448
+        return (x / scale).to(torch.float8_e4m3fn), scale
+
+    def encode_int8(x):
+        scale = x.abs().amax(-1, keepdim=True).float() / 127
+        return (x / scale).round().to(torch.int8), scale
+
+    def decode(codes, scale):
+        return (codes.to(torch.float32) * scale).to(dtype)
+
+    yield f"encode.FP16.{suffix}", lambda x: x.to(torch.float16), (elements,)
+    yield f"decode.FP16.{suffix}", lambda x: x.to(dtype), (elements.to(torch.float16),)
+    if hasattr(torch, "float8_e4m3fn"):
+        yield f"encode.FP8.{suffix}", encode_fp8, (elements,)
+        yield f"decode.FP8.{suffix}", decode, encode_fp8(elements)
+    yield f"encode.INT8.{suffix}", encode_int8, (elements,)
+    yield f"decode.INT8.{suffix}", decode, encode_int8(elements)
+
+
+def gate_operations(torch):
+    for experts in (8, 64, 256):
+        tokens = LOGIT_BYTES // 4 // experts
+        logits = torch.randn(tokens, experts, device="cuda")
+        rows = torch.randn(min(tokens, 16384), COLUMNS, device="cuda", dtype=torch.bfloat16)
+        weight = torch.randn(experts, COLUMNS, device="cuda")
+        yield f"route.{experts}_experts", lambda x: torch.softmax(x, -1).topk(2, -1), (logits,)
+        yield f"gate_logits.{experts}_experts", lambda x, w: x.float() @ w.t(), (rows, weight)
+
+
+def uneven_rows(rows):
+    """As in gemm_bench.cc: what the second of each two experts gives to the first."""
+    counts = [rows] * GEMM_EXPERTS
+    for i in range(0, GEMM_EXPERTS - 1, 2):
+        moved = rows * (i + 2) // GEMM_EXPERTS // 8 * 8
+        counts[i] += moved
+        counts[i + 1] -= moved
+    return counts
+
+
+def product_operations(torch):
+    experts = torch.randn(GEMM_EXPERTS, GEMM_INNER, GEMM_COLUMNS, device="cuda", dtype=torch.bfloat16)
+    for rows in (128, 512, 2048):
+        a = torch.randn(rows * GEMM_EXPERTS, GEMM_INNER, device="cuda", dtype=torch.bfloat16)
+        yield f"one_product.{rows}", torch.mm, (a, experts[0])
+        for how, counts in (("even", [rows] * GEMM_EXPERTS), ("uneven", uneven_rows(rows))):
+            ends = torch.tensor(counts, device="cuda").cumsum(0).to(torch.int32)
+
+            def one_by_one(x, w, counts=counts):
+                return torch.cat([part @ w[i] for i, part in enumerate(x.split(counts))])
+
+            def grouped(x, w, ends=ends):
+                return torch._grouped_mm(x, w, offs=ends)
+
+            use_grouped = False
+            if hasattr(torch, "_grouped_mm"):
+                try:
+                    grouped(a, experts)
+                    use_grouped = True
+                except RuntimeError as error:
+                    note(f"torch._grouped_mm: {error}")
+            for method in ("grouped", "one_by_one"):
+                yield f"experts.{method}.{how}.{rows}", grouped if use_grouped else one_by_one, (a, experts)
+
+
+def operations(torch):
+    for dtype, suffix in ((torch.bfloat16, "bf16"), (torch.float32, "fp32")):
+        yield from row_operations(torch, dtype, suffix)
+        yield from codec_operations(torch, dtype, suffix)
+    yield from gate_operations(torch)
+    yield from product_operations(torch)
+
+
+def note(text):
+    print(f"compare_torch: {text.splitlines()[0]}", file=sys.stderr)
+
+
+def compiled_seconds(torch, function, arguments):
+    """None where it cannot be compiled."""
+    try:
+        compiled = torch.compile(function, dynamic=False)
+        return seconds_of(torch, lambda: compiled(*arguments))
+    except Exception as error:  # Whatever a compiler throws, the eager time stands.
+        note(f"torch.compile: {type(error).__name__}: {error}")
+        return None
+
+
+def compare(torch, triton, ours):
+    torch.manual_seed(1)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    results = []
+    for name, function, arguments in operations(torch):
+        if name not in ours:
+            note(f"{name}: not in the benchmark's results")
+            continue
+        eager_s = seconds_of(torch, lambda: function(*arguments))
+        compiled_s = None
+        if triton and not name.startswith(("experts.", "one_product.")):
+            torch._dynamo.reset()
+            compiled_s = compiled_seconds(torch, function, arguments)
+        torch_s = min(eager_s, compiled_s or eager_s)
+        results.append({"name": name, "timeS": ours[name], "torchS": eager_s, "torchCompiledS": compiled_s,
+                        "ratio": ours[name] / torch_s, "slower": ours[name] > torch_s})
+    return results
+
+
+def main(arguments):
+    if len(arguments) != 2 or arguments[1] in ("-h", "--help"):
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    try:
+        import torch
+    except ImportError:
+        print(json.dumps({"torch": "not installed"}))
+        return 0
+    try:
+        import triton
+        triton_version = triton.__version__
+    except ImportError:
+        triton_version = None
+    answer = {"torch": torch.__version__, "triton": triton_version or "not installed"}
+    if not torch.cuda.is_available():
+        answer["operations"] = "torch finds no GPU"
+    else:
+        with open(arguments[1], encoding="utf-8") as file:
+            ours = {kernel["name"]: kernel["timeS"] for kernel in json.load(file)["kernels"]}
+        answer["operations"] = compare(torch, triton_version is not None, ours)
+    print(json.dumps(answer, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
