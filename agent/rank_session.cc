@@ -388,15 +388,18 @@ std::unique_ptr<RankSession> RankSession::Make(const std::string& host_address, 
 
 std::string AnswerFrame(RankSession& session, const std::string& command) {
   v1::RankCommand parsed;
-  return parsed.ParseFromString(command) ? session.Handle(parsed).SerializeAsString() : "";
+  if (parsed.ParseFromString(command)) return session.Handle(parsed).SerializeAsString();
+  v1::RankReply unread;
+  unread.mutable_error()->set_code(static_cast<int>(StatusCode::kInternal));
+  unread.mutable_error()->set_message("a command that cannot be read; is every rank of the same build?");
+  return unread.SerializeAsString();
 }
 
 void ServeRank(RankSession& session, int read_fd, int write_fd) {
   while (true) {
     const StatusOr<std::string> frame = ReadFrame(read_fd, Deadline::max());
     if (!frame.ok()) return;
-    const std::string answer = AnswerFrame(session, *frame);
-    if (answer.empty() || !WriteFrame(write_fd, answer).ok()) return;
+    if (!WriteFrame(write_fd, AnswerFrame(session, *frame)).ok()) return;
   }
 }
 

@@ -26,7 +26,7 @@ class RankSession {
   virtual v1::RankReply Handle(const v1::RankCommand& command) = 0;
 };
 
-// The frame that answers one; empty where the command cannot be read.
+// The frame that answers one.
 std::string AnswerFrame(RankSession& session, const std::string& command);
 
 // Reads commands and writes replies until the coordinator closes its stream; then returns.

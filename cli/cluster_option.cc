@@ -12,7 +12,6 @@
 #include "cli/options.h"
 #include "executor/backends.h"
 #include "executor/launch/launch.h"
-#include "executor/sim/launch_simulated.h"
 #include "models/text.h"
 #include "moeplan/v1/cluster.pb.h"
 #include "proto/convert/simulated_cluster.h"
@@ -57,8 +56,8 @@ StatusOr<std::unique_ptr<Launch>> LaunchFromSimulatedFile(const std::string& pat
   ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::SimulatedCluster>(path));
   const StatusOr<SimulatedCluster> cluster = SimulatedClusterFromProto(message);
   if (!cluster.ok()) return cluster.status().Within(path);
-  return LaunchSimulated(*cluster, values,
-                         [](int /*rank*/, const RankBackend& backend) { return ServeSimulated(backend); });
+  ASSIGN_OR_RETURN(Simulator* const launch, FindSimulator());
+  return launch(*cluster, values, [](int /*rank*/, const RankBackend& backend) { return ServeSimulated(backend); });
 }
 
 StatusOr<std::unique_ptr<Launch>> LaunchFromHostfile(const std::string& path) {

@@ -11,8 +11,12 @@
 namespace moeplan {
 namespace {
 
-constexpr char kCudaLibrary[] = "libmoeplan_cuda.so";
-constexpr char kCudaFunction[] = "moeplan_cuda_backend";
+struct BackendLibrary {
+  const char* what;
+  const char* file;
+  const char* function;  // Of C, without arguments; gives what is asked for.
+  const char* otherwise;
+};
 
 std::filesystem::path LibraryDirectory() {
   if (const char* const given = std::getenv("MOEPLAN_LIBRARY_DIR"); given != nullptr) return given;
@@ -20,17 +24,19 @@ std::filesystem::path LibraryDirectory() {
   return std::filesystem::read_symlink("/proc/self/exe", error).parent_path().parent_path() / "lib" / "moeplan";
 }
 
-StatusOr<const RankBackend*> LoadCudaBackend() {
-  const std::string path = LibraryDirectory() / kCudaLibrary;
-  constexpr char kExpected[] = "build moeplan where nvcc is (docs/gpu/README.md), or use the host backend";
+template <typename Asked>
+StatusOr<Asked*> Load(const BackendLibrary& wanted) {
+  const auto missing = [&](const std::string& found) {
+    return Unavailable(StrCat(wanted.what, ": found ", found, "; ", wanted.otherwise));
+  };
+  const std::string path = LibraryDirectory() / wanted.file;
   std::error_code error;
-  if (!std::filesystem::exists(path, error))
-    return Unavailable(StrCat("the cuda backend: found no ", path, "; ", kExpected));
+  if (!std::filesystem::exists(path, error)) return missing(StrCat("no ", path));
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return Unavailable(StrCat("the cuda backend: ", dlerror(), "; ", kExpected));
-  const auto backend = reinterpret_cast<const RankBackend* (*)()>(dlsym(library, kCudaFunction));
-  if (backend == nullptr) return Unavailable(StrCat("the cuda backend: ", path, " is another library; ", kExpected));
-  return backend();
+  if (library == nullptr) return missing(dlerror());
+  const auto function = reinterpret_cast<Asked* (*)()>(dlsym(library, wanted.function));
+  if (function == nullptr) return missing(StrCat("another library in ", path));
+  return function();
 }
 
 }  // namespace
@@ -38,8 +44,21 @@ StatusOr<const RankBackend*> LoadCudaBackend() {
 StatusOr<const RankBackend*> FindBackend(const std::string& name) {
   if (name == HostBackend().name()) return &HostBackend();
   if (name != "cuda") return InvalidInput(StrCat("backend: found ", name, ", expected host or cuda"));
-  static const StatusOr<const RankBackend*> cuda = LoadCudaBackend();
+  static const StatusOr<const RankBackend*> cuda = Load<const RankBackend>(
+      {.what = "the cuda backend",
+       .file = "libmoeplan_cuda.so",
+       .function = "moeplan_cuda_backend",
+       .otherwise = "build moeplan where nvcc is (docs/gpu/README.md), or use the host backend"});
   return cuda;
+}
+
+StatusOr<Simulator*> FindSimulator() {
+  static const StatusOr<Simulator*> simulator =
+      Load<Simulator>({.what = "simulated clusters",
+                       .file = "libmoeplan_sim.so",
+                       .function = "moeplan_simulator",
+                       .otherwise = "build moeplan where SimGrid is (Debian: libsimgrid-dev)"});
+  return simulator;
 }
 
 }  // namespace moeplan

@@ -13,10 +13,6 @@ inline Status SecondSimulation() {
   return Unavailable("a simulated cluster: this process has had one, and SimGrid plays one a process; fork first");
 }
 
-inline Status NoSimGrid() {
-  return Unimplemented("simulated clusters: this build has no SimGrid; install libsimgrid-dev and build again");
-}
-
 inline Status OutOfDeviceMemory(int gpu, size_t asked, double used, double all) {
   return Unavailable(StrCat("gpu.deviceMemoryBytes: GPU ", gpu, " was asked for ", asked, " bytes, but of its ", all,
                             " bytes ", used, " are in use; take a smaller layer or more ranks"));

@@ -121,7 +121,6 @@ class SimulatedLaunch final : public Launch {
 
 StatusOr<std::unique_ptr<Launch>> LaunchSimulated(const SimulatedCluster& cluster, bool data,
                                                   const MakeRankHandler& make_handler) {
-  if (!Network::InThisBuild()) return error::NoSimGrid();
   RETURN_IF_ERROR(ValidateSimulatedCluster(cluster));
   ASSIGN_OR_RETURN(Streams streams, MakeStreams(Gpus(cluster)));
   const pid_t parent = getpid();

@@ -24,9 +24,11 @@ using MakeRankHandler = std::function<RankHandler(int rank, const RankBackend& b
 // command (rank_turns.h), so every rank must get as many. The child ends with the Launch, with this process, or when
 // all streams are closed.
 //
-// kUnavailable where this process may not have as many open files; kUnimplemented without SimGrid. Fork while no other
-// thread holds a lock that a handler needs.
+// kUnavailable where this process may not have as many open files. Fork while no other thread holds a lock that a
+// handler needs.
 StatusOr<std::unique_ptr<Launch>> LaunchSimulated(const SimulatedCluster& cluster, bool data,
                                                   const MakeRankHandler& make_handler);
+
+using Simulator = decltype(LaunchSimulated);
 
 }  // namespace moeplan

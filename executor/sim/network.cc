@@ -2,7 +2,6 @@
 
 #include "executor/sim/errors.h"
 
-#ifdef MOEPLAN_HAVE_SIMGRID
 #include <xbt/log.h>
 #include <simgrid/kernel/resource/Action.hpp>
 #include <simgrid/kernel/resource/Model.hpp>
@@ -19,11 +18,9 @@
 
 #include "models/check.h"
 #include "models/text.h"
-#endif
 
 namespace moeplan {
 
-#ifdef MOEPLAN_HAVE_SIMGRID
 namespace {
 
 namespace s4u = simgrid::s4u;
@@ -381,8 +378,6 @@ class SimGridNetwork final : public Network {
 
 }  // namespace
 
-bool Network::InThisBuild() { return true; }
-
 StatusOr<std::unique_ptr<Network>> Network::Make(const SimulatedCluster& cluster, const NetworkOptions& options) {
   if (s4u::Engine::is_initialized()) {
     return error::SecondSimulation();
@@ -394,15 +389,5 @@ StatusOr<std::unique_ptr<Network>> Network::Make(const SimulatedCluster& cluster
   Configure();
   return std::make_unique<SimGridNetwork>(cluster, options);
 }
-
-#else
-
-bool Network::InThisBuild() { return false; }
-
-StatusOr<std::unique_ptr<Network>> Network::Make(const SimulatedCluster&, const NetworkOptions&) {
-  return error::NoSimGrid();
-}
-
-#endif
 
 }  // namespace moeplan

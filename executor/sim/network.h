@@ -52,8 +52,6 @@ struct NetworkOptions {
 
 class Network : public Agenda {
  public:
-  // Else Make answers kUnimplemented.
-  static bool InThisBuild();
   static StatusOr<std::unique_ptr<Network>> Make(const SimulatedCluster& cluster, const NetworkOptions& options = {});
 
   virtual const SimulatedCluster& cluster() const = 0;

@@ -1,5 +1,7 @@
-#include "executor/sim/network.h"
 #include "tests/executor/job_runner.h"
+#ifdef MOEPLAN_TEST_SIM
+#include "tests/executor/sim_runner.h"
+#endif
 
 namespace moeplan::testing {
 
@@ -9,7 +11,9 @@ std::vector<Backend> Backends() {
       {"gloo", [](uint64_t) { return MakeGlooRunner(); }},
       {"virtual", [](uint64_t seed) { return MakeVirtualRunner(ScatteredTimes(seed)); }},
   };
-  if (Network::InThisBuild()) backends.push_back({"sim", [](uint64_t) { return MakeSimRunner(); }});
+#ifdef MOEPLAN_TEST_SIM
+  backends.push_back({"sim", [](uint64_t) { return MakeSimRunner(); }});
+#endif
   return backends;
 }
 

@@ -6,8 +6,6 @@
 #include <stdexcept>
 
 #include "executor/host/gloo_mesh.h"
-#include "executor/sim/sim_world.h"
-#include "tests/executor/sim_cluster.h"
 
 namespace moeplan::testing {
 namespace {
@@ -46,30 +44,6 @@ class VirtualRunner final : public JobRunner {
   TaskTime task_time_;
 };
 
-// Nodes of four, as SimGrid plays one cluster a process.
-Network& TestNetwork() {
-  SimulatedCluster cluster = SmallCluster();
-  cluster.nodes = 4;
-  cluster.gpus_per_node = 4;
-  static const auto network = Network::Make(cluster);
-  if (!network.ok()) throw std::runtime_error(network.status().message());
-  return **network;
-}
-
-class SimRunner final : public JobRunner {
- public:
-  void Run(int ranks, const Program& program) override {
-    const auto world = SimWorld::Make(TestNetwork(), {.ranks = ranks});
-    if (!world.ok()) throw std::runtime_error(world.status().message());
-    const Status ran = (*world)->Run([&](int rank) {
-      const auto join = (*world)->backend().Join({.rank = rank, .ranks = ranks});
-      const std::unique_ptr<moeplan::Rank> self = *(*join)->Connect({});
-      RunRounds({rank, self->device(), self->world(), self->runtime().make_kernels()}, program);
-    });
-    if (!ran.ok()) throw std::runtime_error(ran.message());
-  }
-};
-
 }  // namespace
 
 void RunRounds(const Rank& rank, const Program& program) {
@@ -82,8 +56,6 @@ void RunRounds(const Rank& rank, const Program& program) {
 std::unique_ptr<JobRunner> MakeThreadRunner() { return std::make_unique<ThreadRunner>(); }
 
 std::unique_ptr<JobRunner> MakeGlooRunner() { return std::make_unique<GlooRunner>(); }
-
-std::unique_ptr<JobRunner> MakeSimRunner() { return std::make_unique<SimRunner>(); }
 
 MakeMesh MakeGlooMeshes(int ranks) {
   const auto joins = std::make_shared<std::vector<std::unique_ptr<GlooJoin>>>();

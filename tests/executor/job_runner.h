@@ -44,9 +44,6 @@ MakeMesh MakeGlooMeshes(int ranks);
 // On a clock of its own for each Run.
 std::unique_ptr<JobRunner> MakeVirtualRunner(TaskTime task_time);
 
-// On GPUs of one simulated cluster, with data; in one process always the same.
-std::unique_ptr<JobRunner> MakeSimRunner();
-
 // A time that looks random for each rank and task, one in four of them 0, and is the same for the same seed.
 TaskTime ScatteredTimes(uint64_t seed);
 
