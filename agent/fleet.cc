@@ -53,8 +53,10 @@ std::string SeveralHosts(const std::vector<v1::RankReply>& started) {
 StatusOr<Fleet> Fleet::Start(std::unique_ptr<Launch> launch, const FleetOptions& options) {
   Fleet fleet(std::move(launch), options);
   ASSIGN_OR_RETURN(const std::vector<v1::RankReply> started, fleet.Connect());
-  fleet.provenance_ = options.provenance;
-  for (const auto& [name, value] : started.front().started().provenance()) fleet.provenance_[name] = value;
+  // What connecting told comes on top of what was known before.
+  Provenance known = options.provenance;
+  for (const auto& [name, value] : started.front().started().provenance()) known[name] = value;
+  fleet.provenance_.merge(known);
   fleet.device_memory_bytes_ = started.front().started().device_memory_bytes();
   for (const v1::RankReply& reply : started) {
     fleet.device_memory_bytes_ = std::min(fleet.device_memory_bytes_, reply.started().device_memory_bytes());
@@ -94,6 +96,7 @@ StatusOr<std::vector<v1::RankReply>> Fleet::Connect() {
   for (const v1::RankReply& reply : started) connect.mutable_connect()->add_addresses(reply.started().address());
   ASSIGN_OR_RETURN(const std::vector<v1::RankReply> connected, Call(connect, "connect", options_.start_timeout_s));
   limits_ctas_ = connected.front().connected().limits_ctas();
+  for (const auto& [name, value] : connected.front().connected().provenance()) provenance_[name] = value;
   return started;
 }
 

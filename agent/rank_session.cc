@@ -119,6 +119,7 @@ class BackendRankSession final : public RankSession {
     const std::vector<std::string> addresses(connect.addresses().begin(), connect.addresses().end());
     ASSIGN_OR_RETURN(connected_, join_->Connect(addresses));
     connected.set_limits_ctas(connected_->world().LimitsCtas());
+    for (const auto& [name, value] : connected_->facts()) (*connected.mutable_provenance())[name] = value;
     return OkStatus();
   }
 
@@ -129,7 +130,6 @@ class BackendRankSession final : public RankSession {
 
   // Back to before Start.
   void Disconnect() {
-    if (connected_ != nullptr) (void)device().Synchronize();  // Nothing that goes may still be in use.
     (void)Release();
     connected_.reset();
     join_.reset();
@@ -223,15 +223,19 @@ class BackendRankSession final : public RankSession {
   }
 
   Status LoadLayer(const Workload& workload) {
-    if (layer_ && layer_->workload.layer == workload.layer && layer_->workload.layout == workload.layout)
+    const bool trains = workload.phase != Phase::kForward;
+    if (layer_ && layer_->workload.layer == workload.layer && layer_->workload.layout == workload.layout &&
+        (layer_->workload.phase != Phase::kForward) == trains) {
       return OkStatus();
+    }
     RETURN_IF_ERROR(Release());
     const int stage_rank = runtime().StageRank(workload.layout);
     layer_.emplace(ReadyLayer{.workload = workload,
                               .weights = WeightsOn(*connected_, workload.layer,
                                                    ShardOf(workload.layer, workload.layout, stage_rank), kWeightSeed)});
-    layer_->gradients = ZeroGradients(layer_->weights);
-    ASSIGN_OR_RETURN(layer_->kernels, runtime().make_kernels()(workload.layer, layer_->weights, &layer_->gradients));
+    if (trains) layer_->gradients = ZeroGradients(layer_->weights);
+    ASSIGN_OR_RETURN(layer_->kernels,
+                     runtime().make_kernels()(workload.layer, layer_->weights, trains ? &layer_->gradients : nullptr));
     layer_->kernels->TakeWeights(streams()[StreamKind::kCompute]);
     streams().Fork();
     if (!connected_->computes()) return OkStatus();
@@ -364,6 +368,7 @@ class BackendRankSession final : public RankSession {
   }
 
   Status Release() {
+    if (connected_ != nullptr) (void)device().Synchronize();  // Nothing that goes may still be in use.
     graphs_.clear();
     layer_.reset();
     return OkStatus();

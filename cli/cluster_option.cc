@@ -139,7 +139,7 @@ StatusOr<std::optional<Fleet>> ClusterOption::Start(bool values) const {
     return InvalidInput("--backend: found beside --simulated, whose ranks run on the simulator, expected one of them");
   }
   ASSIGN_OR_RETURN(double deadline_s, ParseSeconds("--deadline", deadline_));
-  if (!launched_ && hostfile_.empty()) RETURN_IF_ERROR(FindBackend(backend_).status().Within("--backend"));
+  if (!launched_ && hostfile_.empty()) RETURN_IF_ERROR(FindBackend(backend_).status());
   StatusOr<std::unique_ptr<Launch>> launch = InternalError("no launch");
   Provenance facts;
   if (launched_) {

@@ -23,7 +23,8 @@ foreach(name models executor)
   install(TARGETS moeplan_${name} EXPORT moeplanTargets
           ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT executor
           INCLUDES DESTINATION "${MOEPLAN_HEADER_DIR}")
-  install(DIRECTORY ${name} DESTINATION "${MOEPLAN_HEADER_DIR}" COMPONENT executor FILES_MATCHING PATTERN "*.h")
+  install(DIRECTORY ${name} DESTINATION "${MOEPLAN_HEADER_DIR}" COMPONENT executor
+          FILES_MATCHING PATTERN "*.h" PATTERN cuda EXCLUDE)  # That is no part of the executor's library.
 endforeach()
 
 install(EXPORT moeplanTargets NAMESPACE moeplan:: DESTINATION "${MOEPLAN_PACKAGE_DIR}" COMPONENT executor)

@@ -33,7 +33,15 @@ StatusOr<Asked*> Load(const BackendLibrary& wanted) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return missing(StrCat("no ", path));
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return missing(dlerror());
+  if (library == nullptr) {
+    return Unavailable(StrCat(wanted.what, ": found that ", dlerror(),
+                              "; install what it needs, or name its folder in ", "LD_LIBRARY_PATH"));
+  }
+  const auto* const version = static_cast<const char* const*>(dlsym(library, "moeplan_library_version"));
+  if (version == nullptr || std::string_view(*version) != MOEPLAN_VERSION) {
+    return Unavailable(StrCat(wanted.what, ": found in ", path, " a library of another moeplan, expected one of ",
+                              MOEPLAN_VERSION, "; build it again"));
+  }
   const auto function = reinterpret_cast<Asked* (*)()>(dlsym(library, wanted.function));
   if (function == nullptr) return missing(StrCat("another library in ", path));
   return function();

@@ -24,7 +24,7 @@ class Stream {
 
 // Of streams that are ready at once, those of high priority go first: where they share a processor with others, what
 // runs beside the compute of a GPU (collectives, copies) should not wait for it here. kData: as kHigh, but behind it
-// (Device::data_goes_last), for data-parallel traffic, which no task of the layer waits for.
+// (Device::data_goes_last), for data-parallel traffic: of the layer only what is queued after it waits for it.
 enum class StreamPriority { kNormal, kHigh, kData };
 inline constexpr int kStreamPriorities = 3;
 

@@ -30,6 +30,9 @@ class Rank {
   // whose vectors are empty, and of routings the counts alone are right.
   virtual bool computes() const { return true; }
 
+  // What is known now that it is connected, beside RankBackend::FactsAt.
+  virtual std::map<std::string, std::string> facts() const { return {}; }
+
   // Stops the device with `why`, as if work had failed; peers that wait for this rank learn of it.
   virtual void Fail(const Status& why) = 0;
   // Before something is timed: leaves nothing of earlier work in caches, as inside a layer a kernel finds its weights

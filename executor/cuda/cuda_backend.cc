@@ -1,5 +1,6 @@
 #include "executor/cuda/cuda_backend.h"
 
+#include <cublas_v2.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,10 @@ namespace {
 
 constexpr std::chrono::seconds kConnectTimeout{30};
 
+std::string CublasVersion() {
+  return StrCat("cuBLAS ", CUBLAS_VER_MAJOR, ".", CUBLAS_VER_MINOR, ".", CUBLAS_VER_PATCH);
+}
+
 StatusOr<int> CardOf(const RankPlace& place) {
   int cards = 0;
   const cudaError_t error = cudaGetDeviceCount(&cards);
@@ -36,6 +41,7 @@ StatusOr<int> CardOf(const RankPlace& place) {
 
 // What tells a card from all others of the job.
 StatusOr<std::string> NameOf(int card) {
+  if (const auto facts = CardFacts(card); facts.contains("uuid")) return facts.at("uuid");
   std::array<char, 64> bus{};
   RETURN_IF_ERROR(StatusOf(cudaDeviceGetPCIBusId(bus.data(), bus.size(), card), "the card's bus"));
   std::array<char, 256> host{};
@@ -87,6 +93,10 @@ class CudaJoin final : public RankJoin {
     ASSIGN_OR_RETURN(std::unique_ptr<CudaRank> rank, MakeCudaRank({.card = card_}, [&](CudaDevice& device) {
                        return MakeExchange(own_cards, std::move(mesh), device);
                      }));
+    RETURN_IF_ERROR(rank->SettleClocks());  // What the driver says of an idle card says nothing of its measurements.
+    std::map<std::string, std::string> facts = CardFacts(card_);
+    facts["exchange"] = exchange_;
+    rank->SetFacts(std::move(facts));
     return rank;
   }
 
@@ -94,6 +104,7 @@ class CudaJoin final : public RankJoin {
   StatusOr<std::unique_ptr<PartExchange>> MakeExchange(bool own_cards, std::unique_ptr<Mesh> mesh, CudaDevice& device) {
 #ifdef MOEPLAN_HAVE_NCCL
     if (own_cards) {
+      exchange_ = NcclVersion();
       HostRank host(std::move(mesh), place_.deadline_s);
       return MakeNcclExchange(place_.rank, place_.ranks, ShareOver(host.world(), host.device()), device,
                               {.deadline_s = place_.deadline_s, .aborts = aborts_.get()});
@@ -101,6 +112,7 @@ class CudaJoin final : public RankJoin {
 #else
     (void)own_cards;
 #endif
+    exchange_ = "Gloo through pinned memory";
     return MakeStagedExchange(std::move(mesh), device, {.deadline_s = place_.deadline_s, .meeting = nullptr});
   }
 
@@ -108,7 +120,7 @@ class CudaJoin final : public RankJoin {
   const int card_;
   std::unique_ptr<GlooJoin> mesh_;
   std::unique_ptr<AbortLine> aborts_;
-  std::string address_;
+  std::string address_, exchange_;
 };
 
 class CudaBackendOfProcesses final : public RankBackend {
@@ -117,14 +129,21 @@ class CudaBackendOfProcesses final : public RankBackend {
 
   std::map<std::string, std::string> FactsAt(const RankPlace& place) const override {
     const StatusOr<int> card = CardOf(place);
-    return card.ok() ? CardFacts(*card) : std::map<std::string, std::string>();
+    if (!card.ok()) return {};
+    std::map<std::string, std::string> facts = CardFacts(*card);
+    facts["gemm"] = CublasVersion();
+    return facts;
   }
 
   double DeviceMemoryBytesAt(const RankPlace& place) const override {
     const StatusOr<int> card = CardOf(place);
+    int cards = 0;
     size_t free = 0, total = 0;
-    const bool known = card.ok() && cudaSetDevice(*card) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess;
-    return known ? static_cast<double>(total) : 0;
+    const bool known = card.ok() && cudaSetDevice(*card) == cudaSuccess &&
+                       cudaMemGetInfo(&free, &total) == cudaSuccess && cudaGetDeviceCount(&cards) == cudaSuccess;
+    if (!known) return 0;
+    const int sharers = (place.ranks_per_node + cards - 1) / cards;
+    return static_cast<double>(total) / sharers;
   }
 
   StatusOr<std::unique_ptr<RankJoin>> Join(const RankPlace& place) const override {
@@ -144,4 +163,5 @@ const RankBackend& CudaBackend() {
 
 }  // namespace moeplan::cuda
 
+const char* const moeplan_library_version = MOEPLAN_VERSION;
 const moeplan::RankBackend* moeplan_cuda_backend() { return &moeplan::cuda::CudaBackend(); }

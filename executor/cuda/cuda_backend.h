@@ -13,4 +13,5 @@ const RankBackend& CudaBackend();
 }  // namespace moeplan::cuda
 
 // By which the command finds the backend in its library (executor/backends.h).
+extern "C" const char* const moeplan_library_version;
 extern "C" const moeplan::RankBackend* moeplan_cuda_backend();

@@ -7,8 +7,11 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "executor/communicator.h"
 #include "executor/cuda/cuda_device.h"
@@ -31,6 +34,9 @@ class CudaRank final : public Rank {
   // For layers whose weights stay on the card.
   CudaKernelMaker& kernels() { return kernels_; }
 
+  std::map<std::string, std::string> facts() const override { return facts_; }
+  void SetFacts(std::map<std::string, std::string> facts) { facts_ = std::move(facts); }
+
   void Fail(const Status& why) override { device_->Fail(why); }
   Status CoolCaches() override;
   // Does nothing where the last call was a moment ago: who measures goes on working.
@@ -41,12 +47,14 @@ class CudaRank final : public Rank {
   const std::unique_ptr<Communicator> world_;
   CudaKernelMaker kernels_;
   RankRuntime runtime_;
+  std::map<std::string, std::string> facts_;
   std::unique_ptr<Stream> sweeping_;
   DeviceMemory swept_;
   std::optional<std::chrono::steady_clock::time_point> settled_;
 };
 
-// Connects the rank with the others of the job: MakeInProcessExchange or MakeNcclExchange. Collective; blocks.
+// Connects the rank with the others of the job: MakeInProcessExchange, MakeNcclExchange or MakeStagedExchange.
+// Collective; blocks.
 using Connect = std::function<StatusOr<std::unique_ptr<PartExchange>>(CudaDevice& device)>;
 
 StatusOr<std::unique_ptr<CudaRank>> MakeCudaRank(const CudaDeviceOptions& options, const Connect& connect);

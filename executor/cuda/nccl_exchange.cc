@@ -244,6 +244,12 @@ class NcclExchange final : public PartExchange {
 
 }  // namespace
 
+std::string NcclVersion() {
+  int version = 0;
+  if (ncclGetVersion(&version) != ncclSuccess) return "NCCL";
+  return StrCat("NCCL ", version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
 StatusOr<std::unique_ptr<PartExchange>> MakeNcclExchange(int rank, int size, const ShareBytes& share,
                                                          CudaDevice& device, const NcclOptions& options) {
   ncclUniqueId own{};

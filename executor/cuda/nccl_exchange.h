@@ -19,6 +19,9 @@
 
 namespace moeplan::cuda {
 
+// Such as "NCCL 2.28.3".
+std::string NcclVersion();
+
 struct NcclOptions {
   double deadline_s = 30;
   int max_ctas = 0;             // Of the group and those split from it; 0: NCCL's own choice.

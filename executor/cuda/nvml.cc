@@ -10,8 +10,8 @@
 namespace moeplan::cuda {
 namespace {
 
-// ---- The library's C interface, as far as it is asked. Its header is not needed to build; what it declares here has
-// not changed since the library's third version (2012), and new forms of a function get new names.
+// ---- The library's C interface, as far as it is asked. Its header is not needed to build; a function
+// keeps its name and form for good, and new forms get new names.
 using Device = void*;
 using Result = int;
 constexpr Result kSuccess = 0;

@@ -234,7 +234,11 @@ class StagedExchange final : public PartExchange {
   // ---- On the worker.
 
   void Carry(Job& job) {
-    if (const Status status = ExchangeOver(job); !status.ok()) device_.Fail(status);
+    if (const Status status = ExchangeOver(job); !status.ok()) {
+      device_.Fail(status);
+      // What is queued behind still runs, and may take what it finds here for sizes.
+      for (const Part& part : job.receives) std::ranges::fill(part.bytes, std::byte{});
+    }
     gate_.Raise(job.number);
     job.done = true;
   }

@@ -72,7 +72,7 @@ TEST(CudaTest, WithoutItsLibraryTheBackendIsRefusedWithWhatToUse) {
   const Outcome refused = RunMoeplan({"calibrate", "--local", "2", "--backend", "cuda", "--db", folder / "m.db"},
                                      {{"MOEPLAN_LIBRARY_DIR", folder / "nowhere"}});
   EXPECT_EQ(refused.exit_code, 3);
-  EXPECT_THAT(refused.err, AllOf(HasSubstr("--backend"), HasSubstr("libmoeplan_cuda.so"), HasSubstr("host backend")));
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("the cuda backend"), HasSubstr("libmoeplan_cuda.so"), HasSubstr("host backend")));
   const Outcome unknown = RunMoeplan({"calibrate", "--local", "2", "--backend", "abacus", "--db", folder / "m.db"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("found abacus, expected host or cuda"));

@@ -59,36 +59,44 @@ trap 'rm -rf "$parts"' EXIT
 build-gpu/bin/gpu_test --gtest_output="json:$parts/tests.json" || status=1
 build-gpu/bin/gpu_machine_test --gtest_output="json:$parts/machine.json" || status=1
 
-# Small shapes all of them; a checker that is not installed is null in the results.
+# check TOOL PROGRAM...: small shapes all of them; a checker that is not installed is null in the results.
 check() {
   if ! command -v compute-sanitizer > /dev/null; then
     printf 'null'
-  elif compute-sanitizer --tool "$1" --error-exitcode 1 build-gpu/bin/gpu_test > "$parts/$1.log" 2>&1; then
+  elif compute-sanitizer --tool "$1" --error-exitcode 1 "${@:2}" > "$parts/$1.log" 2>&1; then
     printf '"clean"'
   else
     printf '"failed"'
     tail -n 20 "$parts/$1.log" >&2
   fi
 }
-memcheck="$(check memcheck)" racecheck="$(check racecheck)"
-[[ "$memcheck$racecheck" != *failed* ]] || status=1
+memcheck="$(check memcheck build-gpu/bin/gpu_test)" racecheck="$(check racecheck build-gpu/bin/gpu_test)"
+layer_memcheck="$(check memcheck build-gpu/bin/gpu_machine_test --gtest_filter='CudaLayerTest.*:CudaDeviceTest.*')"
+[[ "$memcheck$racecheck$layer_memcheck" != *failed* ]] || status=1
 
-build-gpu/bin/gpu_bench > "$parts/bench.json" || fail "gpu_bench failed (its message is above)"
+# part NAME COMMAND...: what it prints is a part of the results; null where it fails, and the others are kept.
+part() {
+  if ! "${@:2}" > "$parts/$1.json"; then
+    printf 'gpu: %s failed (its message is above)\n' "$1" >&2
+    printf 'null\n' > "$parts/$1.json"
+    status=1
+  fi
+}
+part bench build-gpu/bin/gpu_bench
+part samples build-gpu/bin/gpu_samples
 printf '{"torch": "not installed"}\n' > "$parts/torch.json"
 if python3 -c 'import torch' 2> /dev/null; then
-  python3 tests/gpu/bench/compare_torch.py "$parts/bench.json" > "$parts/torch.json" ||
-    fail "compare_torch.py failed (its message is above)"
+  part torch python3 tests/gpu/bench/compare_torch.py "$parts/bench.json"
 else
   printf 'gpu: no python3 with torch here; the kernels are not compared with those of PyTorch\n'
 fi
 
 mkdir -p "$(dirname "$out")"
-build-gpu/bin/gpu_samples > "$parts/samples.json" || fail "gpu_samples failed (its message is above)"
 mv "$parts/samples.json" "${out%.json}.samples.json"
 {
   printf '{\n"date": "%s",\n"command": "%s",\n' "$(date -u +%FT%TZ)" "$command_line"
   printf '"commit": "%s",\n' "$(git describe --always --dirty 2> /dev/null || printf unknown)"
-  printf '"memcheck": %s,\n"racecheck": %s,\n"tests":\n' "$memcheck" "$racecheck"
+  printf '"memcheck": %s,\n"racecheck": %s,\n"layerMemcheck": %s,\n"tests":\n' "$memcheck" "$racecheck" "$layer_memcheck"
   cat "$parts/tests.json"
   printf ',\n"machine":\n'
   cat "$parts/machine.json"

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 #include <limits>
 
@@ -751,6 +752,22 @@ TEST(TrainingGraphConversionTest, RoundTripsAndFillsDefaultsIn) {
   EXPECT_EQ(TrainingGraphFromProto(Parsed<v1::TrainingGraph>(R"({"maxParts": 0})"))->max_parts, 0);
   EXPECT_THAT(ErrorOf(TrainingGraphFromProto(Parsed<v1::TrainingGraph>(R"({"instructions": [{"id": "m"}]})"))),
               HasSubstr("instructions[0].op: found nothing, expected one of MATMUL"));
+}
+
+TEST(ConvertTest, TheClustersThatShipAreValid) {
+  std::vector<std::filesystem::path> files = {MOEPLAN_SOURCE_DIR "/deploy/examples/cluster.json"};
+  for (const auto& entry : std::filesystem::directory_iterator(MOEPLAN_SOURCE_DIR "/deploy/testbeds")) {
+    files.push_back(entry.path());
+  }
+  EXPECT_GE(files.size(), 9U);
+  for (const std::filesystem::path& file : files) {
+    SCOPED_TRACE(file.string());
+    const auto message = ReadJsonFile<v1::SimulatedCluster>(file.string());
+    ASSERT_TRUE(message.ok()) << message.status().message();
+    const auto cluster = SimulatedClusterFromProto(*message);
+    ASSERT_TRUE(cluster.ok()) << cluster.status().message();
+    EXPECT_FALSE(cluster->name.empty());
+  }
 }
 
 }  // namespace

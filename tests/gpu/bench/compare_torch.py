@@ -56,8 +56,14 @@ def row_operations(torch, dtype, suffix):
 
     yield f"dispatch.{suffix}", lambda x: x.index_select(0, token_of_slot), (tokens,)
     yield f"combine_gradient.{suffix}", lambda x: x.index_select(0, token_of_slot) * weight, (tokens,)
-    yield f"combine.{suffix}", lambda x: torch.zeros_like(tokens).index_add_(0, token_of_slot, x * weight), (slots,)
-    yield f"dispatch_gradient.{suffix}", lambda x: torch.zeros_like(tokens).index_add_(0, token_of_slot, x), (slots,)
+    slot_of_pair = torch.argsort(torch.argsort(expert, stable=True))
+    pair_weight = weight.view(TOKENS, CHOICES, 1)
+
+    def gathered(x):
+        return x.index_select(0, slot_of_pair).view(TOKENS, CHOICES, COLUMNS)
+
+    yield f"combine.{suffix}", lambda x: (gathered(x) * pair_weight).sum(1), (slots,)
+    yield f"dispatch_gradient.{suffix}", lambda x: gathered(x).sum(1), (slots,)
     yield (f"routing_gradient.{suffix}",
            lambda x, y: (x * y.index_select(0, token_of_slot)).sum(-1, dtype=torch.float32), (slots, tokens))
     yield (f"copy_cells.{suffix}", lambda x: x.view(EXPERTS, CAPACITY, COLUMNS).index_select(0, cells), (slots,))
@@ -119,7 +125,10 @@ def product_operations(torch):
             ends = torch.tensor(counts, device="cuda").cumsum(0).to(torch.int32)
 
             def one_by_one(x, w, counts=counts):
-                return torch.cat([part @ w[i] for i, part in enumerate(x.split(counts))])
+                out = x.new_empty(x.shape[0], GEMM_COLUMNS)
+                for i, (part, to) in enumerate(zip(x.split(counts), out.split(counts))):
+                    torch.mm(part, w[i], out=to)
+                return out
 
             def grouped(x, w, ends=ends):
                 return torch._grouped_mm(x, w, offs=ends)
@@ -131,6 +140,7 @@ def product_operations(torch):
                     use_grouped = True
                 except RuntimeError as error:
                     note(f"torch._grouped_mm: {error}")
+            note(f"experts of {rows} rows, {how}: {'torch._grouped_mm' if use_grouped else 'torch.mm for each expert'}")
             for method in ("grouped", "one_by_one"):
                 yield f"experts.{method}.{how}.{rows}", grouped if use_grouped else one_by_one, (a, experts)
 

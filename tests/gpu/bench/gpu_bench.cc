@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "executor/cuda/card_facts.h"
 #include "executor/cuda/errors.h"
 #include "tests/gpu/bench/timing.h"
 
@@ -65,6 +66,11 @@ int Main(bool only_names_card) {
   if (only_names_card) {
     std::puts(card.name);
     return 0;
+  }
+  {
+    auto device = MakeCudaDevice({});
+    CheckOk(device.status());
+    CheckOk(SettleClocks(**device));
   }
   std::vector<Measured> results;
   const double copy_bytes_per_s = CopyBytesPerSecond();

@@ -1,6 +1,7 @@
 // Prints SAMPLES.json (docs/contract.md) of what the layers of known models need of a card: kernels by bytes, products
 // by flops, copies; as `moeplan calibrate --backend cuda` measures them, on a machine that has models and executor
 // alone. `moeplan fit --samples` makes a profile of it. With --small: of a layer of no use, for a test of this program.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -14,13 +15,14 @@
 #include "executor/cuda/cuda_rank.h"
 #include "executor/cuda/errors.h"
 #include "executor/cuda/in_process_exchange.h"
+#include "models/cost/samples.h"
 #include "models/measurement/needs.h"
 
 namespace moeplan::cuda {
 namespace {
 
 constexpr int kWarmUps = 3, kRepeats = 9;
-constexpr Cluster kNode = {.nodes = 1, .gpus_per_node = 8, .peak_flops_per_s = 1e15};
+constexpr Cluster kCluster = {.nodes = 8, .gpus_per_node = 8, .peak_flops_per_s = 1e15};
 
 // What fails ends the program.
 void CheckOk(const Status& status) {
@@ -35,26 +37,35 @@ T ValueOf(StatusOr<T> value) {
   return *std::move(value);
 }
 
-// The MoE layers of published models.
-std::vector<Layer> LayersOfModels() {
+// An MoE layer of a published model, over as many GPUs as leave few experts on each: weights are made on the host.
+struct ModelLayer {
+  Layer layer;
+  int expert_parallel = 1;
+};
+std::vector<ModelLayer> LayersOfModels() {
   const Layer mixtral_8x7b = {.model_dim = 4096, .hidden_dim = 14336, .experts = 8, .top_k = 2};
   const Layer deepseek_v3 = {
       .model_dim = 7168, .hidden_dim = 2048, .experts = 256, .top_k = 8, .shared_hidden_dim = 2048};
   const Layer qwen3_235b = {.model_dim = 4096, .hidden_dim = 1536, .experts = 128, .top_k = 8};
-  return {mixtral_8x7b, deepseek_v3, qwen3_235b};
+  return {{mixtral_8x7b, 8}, {deepseek_v3, 64}, {qwen3_235b, 64}};
 }
 
-// Cut over the GPUs of a node.
-std::vector<Workload> WorkloadsOf(std::vector<Layer> layers, int tokens) {
+std::vector<Workload> WorkloadsOf(const std::vector<ModelLayer>& models, int tokens) {
   std::vector<Workload> workloads;
-  for (Layer& layer : layers) {
-    layer.batch = 1;
-    layer.sequence_length = tokens;
-    layer.capacity_factor = 1;
-    layer.expert_matrices = 3;
-    for (const Phase phase : {Phase::kForward, Phase::kTraining}) {
-      const Workload workload = {.layer = layer, .layout = {.expert_parallel = 8}, .allow_lossy = true, .phase = phase};
-      workloads.push_back(ValueOf(ResolveWorkload(workload, kNode)));
+  for (ModelLayer model : models) {
+    model.layer.batch = 1;
+    model.layer.sequence_length = tokens;
+    model.layer.capacity_factor = 1;
+    model.layer.expert_matrices = 3;
+    for (const int bytes_per_element : {2, 4}) {
+      for (const Phase phase : {Phase::kForward, Phase::kTraining}) {
+        model.layer.bytes_per_element = bytes_per_element;
+        const Workload workload = {.layer = model.layer,
+                                   .layout = {.expert_parallel = model.expert_parallel},
+                                   .allow_lossy = true,
+                                   .phase = phase};
+        workloads.push_back(ValueOf(ResolveWorkload(workload, kCluster)));
+      }
     }
   }
   return workloads;
@@ -62,6 +73,7 @@ std::vector<Workload> WorkloadsOf(std::vector<Layer> layers, int tokens) {
 
 std::vector<double> Time(const KernelKey& key, double size, CudaRank& rank, const Workload& workload) {
   const std::unique_ptr<Operation> operation = ValueOf(MakeKernel(key, size, rank, workload));
+  CheckOk(rank.SettleClocks());  // The card was idle while weights were made.
   CudaDevice& device = rank.device();
   Stream& stream = rank.runtime().streams()[StreamKind::kCompute];
   const std::unique_ptr<Event> start = device.MakeEvent(), end = device.MakeEvent();
@@ -119,18 +131,27 @@ void Main(const std::vector<Workload>& workloads) {
   size_t free = 0, total = 0;
   CheckOk(StatusOf(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"));
 
-  std::printf("{\"name\": \"one-card\", \"cluster\": {\"nodes\": 1, \"gpusPerNode\": 8, \"deviceMemoryBytes\": %zu},\n",
-              total);
-  std::printf("\"samples\": [");
+  std::vector<Sample> samples;
+  double peak_flops_per_s = 0;  // Of any product here.
   std::set<std::pair<std::string, double>> taken;
   for (const Workload& workload : workloads) {
-    for (const Need& need : NeedsOf({workload}, kNode)) {
+    for (const Need& need : NeedsOf({workload}, kCluster)) {
       const auto* key = std::get_if<KernelKey>(&need.key);
       if (key == nullptr || key->contention != Contention::kNone) continue;
       if (!taken.emplace(Describe(*key), need.size).second) continue;
-      Print(*key, need.size, Time(*key, need.size, *rank, workload), taken.size() == 1);
-      PrintFacts(facts);
+      samples.push_back(
+          {.key = *key, .size = need.size, .times_s = Time(*key, need.size, *rank, workload), .provenance = {}});
+      const double fastest_s = *std::ranges::min_element(samples.back().times_s);
+      if (CountsFlops(key->kernel)) peak_flops_per_s = std::max(peak_flops_per_s, need.size / fastest_s);
     }
+  }
+  std::printf(
+      "{\"name\": \"one-card\", \"cluster\": {\"nodes\": 1, \"gpusPerNode\": 1, \"peakFlopsPerS\": %.6g, "
+      "\"deviceMemoryBytes\": %zu},\n\"samples\": [",
+      peak_flops_per_s, total);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    Print(std::get<KernelKey>(samples[i].key), samples[i].size, samples[i].times_s, i == 0);
+    PrintFacts(facts);
   }
   std::printf("\n]}\n");
 }
@@ -142,5 +163,5 @@ int main(int count, char** arguments) {
   using namespace moeplan::cuda;  // NOLINT
   const bool small = count > 1 && std::string_view(arguments[1]) == "--small";
   const moeplan::Layer tiny = {.model_dim = 16, .hidden_dim = 16, .experts = 8, .top_k = 2};
-  Main(small ? WorkloadsOf({tiny}, /*tokens=*/16) : WorkloadsOf(LayersOfModels(), /*tokens=*/4096));
+  Main(small ? WorkloadsOf({{tiny, 8}}, /*tokens=*/16) : WorkloadsOf(LayersOfModels(), /*tokens=*/4096));
 }

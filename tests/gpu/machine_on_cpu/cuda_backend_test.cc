@@ -16,6 +16,7 @@ using ::testing::HasSubstr;
 struct Found {
   std::string error;
   bool limits_ctas = false;  // As NCCL alone does.
+  std::string exchange;
   std::vector<float> sums;
 };
 
@@ -36,6 +37,7 @@ void RunRank(int rank, int ranks, std::vector<std::string>& addresses, std::latc
   }
   Rank& self = **connected;
   found.limits_ctas = self.world().LimitsCtas();
+  found.exchange = self.facts()["exchange"];
   Stream& stream = self.runtime().streams()[StreamKind::kInterNode];
   const std::vector<float> own(4, static_cast<float>(rank + 1));
   found.sums.resize(own.size());
@@ -69,6 +71,7 @@ TEST(CudaBackendTest, RanksWithCardsOfTheirOwnMeetOverNccl) {
   for (const Found& found : RunRanks(/*ranks=*/3, /*cards=*/3)) {
     EXPECT_EQ(found.error, "");
     EXPECT_TRUE(found.limits_ctas);
+    EXPECT_EQ(found.exchange, "NCCL 2.28.3");
     EXPECT_EQ(found.sums, std::vector<float>(4, 6));
   }
 }
@@ -77,6 +80,7 @@ TEST(CudaBackendTest, RanksThatShareACardMeetOverTheirHosts) {
   for (const Found& found : RunRanks(/*ranks=*/3, /*cards=*/2)) {
     EXPECT_EQ(found.error, "");
     EXPECT_FALSE(found.limits_ctas);
+    EXPECT_EQ(found.exchange, "Gloo through pinned memory");
     EXPECT_EQ(found.sums, std::vector<float>(4, 6));
   }
 }
@@ -88,7 +92,15 @@ TEST(CudaBackendTest, WithoutACardTheHostBackendIsNamed) {
 TEST(CudaBackendTest, SamplesSayWhichCardTheyAreOf) {
   const RankPlace place = {.rank = 0, .ranks = 1, .ranks_per_node = 1, .host_address = "127.0.0.1"};
   EXPECT_NE(CudaBackend().FactsAt(place)["device"], "");
-  EXPECT_GT(CudaBackend().DeviceMemoryBytesAt(place), 0);
+  EXPECT_THAT(CudaBackend().FactsAt(place)["gemm"], HasSubstr("cuBLAS"));
+}
+
+TEST(CudaBackendTest, RanksThatShareACardShareItsMemory) {
+  RankPlace place = {.rank = 0, .ranks = 3, .ranks_per_node = 1, .host_address = "127.0.0.1"};
+  const double whole_bytes = CudaBackend().DeviceMemoryBytesAt(place);
+  EXPECT_GT(whole_bytes, 0);
+  place.ranks_per_node = 3;
+  EXPECT_EQ(CudaBackend().DeviceMemoryBytesAt(place), whole_bytes / 3);
 }
 
 }  // namespace

@@ -6,6 +6,10 @@
 
 #include <cstddef>
 
+#define CUBLAS_VER_MAJOR 0
+#define CUBLAS_VER_MINOR 0
+#define CUBLAS_VER_PATCH 0
+
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_INVALID_VALUE };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F };
