@@ -260,12 +260,6 @@ const Workload* ContextOf(const CostKey& key, const std::vector<Workload>& workl
   return found == workloads.end() ? nullptr : &*found;
 }
 
-Status CannotLimitCtas(int ctas) {
-  return InvalidInput(StrCat("--ctas: found ", ctas,
-                             ", expected none, as the collectives of this backend have no CTAs to "
-                             "limit; with --backend cuda and a GPU for each rank they have"));
-}
-
 std::vector<Measurement> WithContexts(const std::vector<Need>& needs, const std::vector<Workload>& workloads) {
   std::vector<Measurement> measurements;
   for (const Need& need : needs) {
@@ -305,6 +299,12 @@ std::vector<Measurement> WithCtaLimits(const std::vector<Measurement>& measureme
     }
   }
   return all;
+}
+
+Status CannotLimitCtas(int ctas) {
+  return InvalidInput(StrCat("--ctas: found ", ctas,
+                             ", expected none, as these collectives have no CTAs to limit; those ",
+                             "of NCCL have, with --backend cuda where each rank has a GPU for itself"));
 }
 
 StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& measurements,

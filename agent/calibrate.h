@@ -31,6 +31,9 @@ std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster);
 // (docs/overlap.md). Most useful first where `measurements` are. Limits above 0.
 std::vector<Measurement> WithCtaLimits(const std::vector<Measurement>& measurements, const std::vector<int>& limits);
 
+// Why a limit that a backend does not have cannot be measured.
+Status CannotLimitCtas(int ctas);
+
 struct CalibrationProgress {
   double done = 0;   // 0 to 1.
   std::string what;  // What is being measured.

@@ -56,7 +56,7 @@ StatusOr<const RankBackend*> FindBackend(const std::string& name) {
       {.what = "the cuda backend",
        .file = "libmoeplan_cuda.so",
        .function = "moeplan_cuda_backend",
-       .otherwise = "build moeplan where nvcc is (docs/gpu/README.md), or use the host backend"});
+       .otherwise = "build the target moeplan_cuda where nvcc is (docs/gpu/README.md), or use the host backend"});
   return cuda;
 }
 
@@ -65,7 +65,7 @@ StatusOr<Simulator*> FindSimulator() {
       Load<Simulator>({.what = "simulated clusters",
                        .file = "libmoeplan_sim.so",
                        .function = "moeplan_simulator",
-                       .otherwise = "build moeplan where SimGrid is (Debian: libsimgrid-dev)"});
+                       .otherwise = "build moeplan_sim where SimGrid is (Debian: libsimgrid-dev)"});
   return simulator;
 }
 

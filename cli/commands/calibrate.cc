@@ -52,14 +52,16 @@ Status Run(const CalibrateOptions& options) {
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
   if (!options.layouts.empty()) RETURN_IF_ERROR(ReadGrid(options.layouts).status());
   for (const int limit : options.ctas) {
-    RETURN_IF_ERROR(ValidateCtas(limit, "--ctas"));
-    if (limit == 0) return InvalidInput("--ctas: found 0, which is measured anyway, expected limits above it");
+    if (limit < 1 || !ValidateCtas(limit, "--ctas").ok()) {
+      return InvalidInput(StrCat("--ctas: found ", limit, ", expected limits from 1 to ", kMostCtas));
+    }
   }
   ASSIGN_OR_RETURN(std::optional<Fleet> fleet, options.cluster.Start());
   if (!fleet) return OkStatus();
   if (options.cluster.backend() == "host" && !options.cluster.simulated() && std::filesystem::exists("/dev/nvidia0")) {
     std::fputs("moeplan: there are GPUs here, and processors are measured; --backend cuda measures the GPUs\n", stderr);
   }
+  if (!options.ctas.empty() && !fleet->limits_ctas()) return CannotLimitCtas(options.ctas.front());
   // Now that there are ranks to measure, and before time is spent on it.
   ASSIGN_OR_RETURN(Store store, Store::Open(options.db));
   ASSIGN_OR_RETURN(std::vector<Measurement> measurements, WhatToMeasure(options, fleet->cluster()));

@@ -8,23 +8,23 @@
 namespace moeplan {
 namespace {
 
-// A platform of SimGrid keeps some links and hosts for each.
-constexpr int kMostGpus = 1 << 16;
+// A platform of SimGrid keeps some links and hosts for each, and a job a thread and a stream.
+constexpr int kMostGpus = 4096;
+// Far beyond machines both ways: what is no rate or time of any is a slip of the pen, and may never end.
+constexpr double kLeastRate = 1, kMostRate = 1e21, kLongestS = 3600, kMostRatio = 1e6;
 constexpr double kMostSigma = 1;
 
 Status Bad(const std::string& path, const std::string& found, const std::string& expected) {
   return InvalidInput(StrCat(path, ": found ", found, ", expected ", expected));
 }
 
-Status Positive(const std::string& path, double value) {
-  if (std::isfinite(value) && value > 0) return OkStatus();
-  return Bad(path, StrCat(value), "a finite number above 0");
+Status Within(const std::string& path, double value, double least, double most) {
+  if (least <= value && value <= most) return OkStatus();
+  return Bad(path, StrCat(value), StrCat("a number from ", least, " to ", most));
 }
 
-Status AtLeast(const std::string& path, double value, double least) {
-  if (std::isfinite(value) && value >= least) return OkStatus();
-  return Bad(path, StrCat(value), StrCat("a finite number of at least ", least));
-}
+Status Rate(const std::string& path, double value) { return Within(path, value, kLeastRate, kMostRate); }
+Status Latency(const std::string& path, double value) { return Within(path, value, 0, kLongestS); }
 
 Status CountAtLeast(const std::string& path, int value, int least) {
   if (value >= least) return OkStatus();
@@ -32,13 +32,13 @@ Status CountAtLeast(const std::string& path, int value, int least) {
 }
 
 Status CheckGpu(const SimulatedGpu& gpu) {
-  RETURN_IF_ERROR(Positive("gpu.peakFlopsPerS", gpu.peak_flops_per_s));
+  RETURN_IF_ERROR(Rate("gpu.peakFlopsPerS", gpu.peak_flops_per_s));
   if (!(gpu.gemm_efficiency > 0 && gpu.gemm_efficiency <= 1)) {
     return Bad("gpu.gemmEfficiency", StrCat(gpu.gemm_efficiency), "a number above 0, at most 1");
   }
-  RETURN_IF_ERROR(Positive("gpu.memoryBytesPerS", gpu.memory_bytes_per_s));
-  RETURN_IF_ERROR(Positive("gpu.deviceMemoryBytes", gpu.device_memory_bytes));
-  return AtLeast("gpu.launchS", gpu.launch_s, 0);
+  RETURN_IF_ERROR(Rate("gpu.memoryBytesPerS", gpu.memory_bytes_per_s));
+  RETURN_IF_ERROR(Rate("gpu.deviceMemoryBytes", gpu.device_memory_bytes));
+  return Latency("gpu.launchS", gpu.launch_s);
 }
 
 Status CheckSigma(const std::string& path, double sigma) {
@@ -56,7 +56,7 @@ Status CheckNoise(const SimulatedNoise& noise, int gpus) {
     if (straggler.gpu < 0 || straggler.gpu >= gpus) {
       return Bad(path + ".gpu", StrCat(straggler.gpu), StrCat("a GPU from 0 to ", gpus - 1));
     }
-    RETURN_IF_ERROR(AtLeast(path + ".slowdown", straggler.slowdown, 1));
+    RETURN_IF_ERROR(Within(path + ".slowdown", straggler.slowdown, 1, kMostRatio));
   }
   return OkStatus();
 }
@@ -67,17 +67,18 @@ Status ValidateSimulatedCluster(const SimulatedCluster& cluster) {
   RETURN_IF_ERROR(CountAtLeast("nodes", cluster.nodes, 1));
   RETURN_IF_ERROR(CountAtLeast("gpusPerNode", cluster.gpus_per_node, 1));
   if (static_cast<int64_t>(cluster.nodes) * cluster.gpus_per_node > kMostGpus) {
-    return Bad("nodes", StrCat(cluster.nodes), StrCat("at most ", kMostGpus, " GPUs in all"));
+    return Bad("nodes and gpusPerNode", StrCat(cluster.nodes, " and ", cluster.gpus_per_node),
+               StrCat("at most ", kMostGpus, " GPUs in all"));
   }
   RETURN_IF_ERROR(CheckGpu(cluster.gpu));
-  RETURN_IF_ERROR(Positive("gpuLink.bytesPerS", cluster.gpu_link.bytes_per_s));
-  RETURN_IF_ERROR(AtLeast("gpuLink.latencyS", cluster.gpu_link.latency_s, 0));
+  RETURN_IF_ERROR(Rate("gpuLink.bytesPerS", cluster.gpu_link.bytes_per_s));
+  RETURN_IF_ERROR(Latency("gpuLink.latencyS", cluster.gpu_link.latency_s));
   if (!cluster.nic.per_gpu) RETURN_IF_ERROR(CountAtLeast("nic.perNode", cluster.nic.per_node, 1));
-  RETURN_IF_ERROR(Positive("nic.bytesPerS", cluster.nic.bytes_per_s));
-  RETURN_IF_ERROR(AtLeast("nic.latencyS", cluster.nic.latency_s, 0));
+  RETURN_IF_ERROR(Rate("nic.bytesPerS", cluster.nic.bytes_per_s));
+  RETURN_IF_ERROR(Latency("nic.latencyS", cluster.nic.latency_s));
   RETURN_IF_ERROR(CountAtLeast("switch.nodesPerLeaf", cluster.leaf_switch.nodes_per_leaf, 0));
-  RETURN_IF_ERROR(AtLeast("switch.oversubscription", cluster.leaf_switch.oversubscription, 1));
-  RETURN_IF_ERROR(AtLeast("switch.latencyS", cluster.leaf_switch.latency_s, 0));
+  RETURN_IF_ERROR(Within("switch.oversubscription", cluster.leaf_switch.oversubscription, 1, kMostRatio));
+  RETURN_IF_ERROR(Latency("switch.latencyS", cluster.leaf_switch.latency_s));
   return CheckNoise(cluster.noise, Gpus(cluster));
 }
 

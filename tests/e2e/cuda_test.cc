@@ -47,7 +47,7 @@ TEST(CudaTest, MeasurePlanRunAndCompareOnRanksThatShareACard) {
                                       "--ctas", "4,8", "--budget", "1s"},
                                      kCardOnCpu);
   EXPECT_EQ(limited.exit_code, 2);
-  EXPECT_THAT(limited.err, AllOf(HasSubstr("--ctas: found 4"), HasSubstr("a GPU for each rank")));
+  EXPECT_THAT(limited.err, AllOf(HasSubstr("--ctas: found 4"), HasSubstr("each rank has a GPU for itself")));
 
   const std::string workload = folder.Write("workload.json", Json::parse(kGrid).at("workloads").at(0).dump());
   const Outcome planned = RunMoeplan({"plan", "--db", db, "--workload", workload, "--json"});

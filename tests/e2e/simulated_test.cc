@@ -94,6 +94,12 @@ TEST(SimulatedTest, WhatIsWrongInAFileIsNamed) {
   cluster["gpu"]["memoryBytesPerS"] = -1;
   refused(cluster, "gpu.memoryBytesPerS");
   cluster = Cluster();
+  cluster["nic"]["bytesPerS"] = 1e-300;
+  refused(cluster, "nic.bytesPerS");
+  cluster = Cluster();
+  cluster["gpuLink"]["latencyS"] = 1e300;
+  refused(cluster, "gpuLink.latencyS");
+  cluster = Cluster();
   cluster["nodes"] = 0;
   refused(cluster, "nodes");
   cluster = Cluster();

@@ -268,6 +268,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int card) {
                  .minor = 0,
                  .multiProcessorCount = 2,
                  .l2CacheSize = 1 << 20};
+  properties->uuid.bytes[15] = static_cast<char>(card);
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {
