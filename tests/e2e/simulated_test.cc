@@ -77,6 +77,15 @@ TEST(SimulatedTest, MeasurePlanRunAndCompare) {
   const Outcome validated = RunMoeplan({"validate", "--simulated", cluster, "--workloads", grid, "--db", db,
                                         "--max-error", "0.03", "--max-regret", "0.03", "--json"});
   EXPECT_EQ(validated.exit_code, 0) << validated.out << validated.err;
+
+  // On GPUs that hold a few candidates at a time, of the 31 that take 8 GB together.
+  Json tight = Cluster();
+  tight["gpu"]["deviceMemoryBytes"] = 1.2e9;
+  const Outcome in_turn = RunMoeplan(
+      {"validate", "--simulated", folder.Write("tight.json", tight.dump()), "--workloads",
+       folder.Write("large.json", Json({{"workloads", Json::array({large})}}).dump()), "--db", db, "--json"});
+  ASSERT_EQ(in_turn.exit_code, 0) << in_turn.err;
+  EXPECT_GT(Json::parse(in_turn.out).at("workloads").at(0).at("candidates").size(), 20U);
 }
 
 TEST(SimulatedTest, WhatIsWrongInAFileIsNamed) {
