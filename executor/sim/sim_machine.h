@@ -8,7 +8,8 @@
 //
 //   all-to-all, send/recv   every transfer at once
 //   all-gather,             n - 1 steps on the ring, as one flow along each of its n links: of the bytes of n - 1
-//   parts, reduce-scatter          after the latencies of all links but the one of the least all-reduce both of them
+//   reduce-scatter          parts, after the latencies of all links but the one of the least
+//   all-reduce              both of them
 //   all-to-all with         the all-to-all and, beside it, what each rank sends to the others of its MP group, but for
 //   all-gather (SAA)        the last sum, which is gathered when all parts are in
 //   barrier                 ⌈log2 n⌉ of the longest latency
