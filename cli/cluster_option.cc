@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "agent/rank_session.h"
+#include "agent/simulated_fleet.h"
 #include "cli/extensions.h"
 #include "cli/options.h"
 #include "executor/backends.h"
@@ -21,8 +22,6 @@ namespace moeplan::cli {
 namespace {
 
 constexpr double kJoinS = 60;
-// All ranks of a simulated cluster take turns in one process, so that the first may wait long for the last.
-constexpr double kSimulatedDeadlineS = 600;
 
 RankProgram RankWorkerOf(const std::string& program) {
   RankProgram worker = {.program = program, .arguments = {"rank-worker"}};
@@ -45,19 +44,11 @@ StatusOr<std::unique_ptr<Launch>> LaunchFromEmulatedFile(const std::string& path
   return launch;
 }
 
-// A rank of the simulated cluster, in the process that plays it.
-RankHandler ServeSimulated(const RankBackend& backend) {
-  const auto find = [&backend](const std::string&) -> StatusOr<const RankBackend*> { return &backend; };
-  return [session = std::shared_ptr<RankSession>(RankSession::Make(/*host_address=*/"", find))](
-             const std::string& command) { return AnswerFrame(*session, command); };
-}
-
-StatusOr<std::unique_ptr<Launch>> LaunchFromSimulatedFile(const std::string& path, bool values) {
+StatusOr<Fleet> StartFromSimulatedFile(const std::string& path, const SimulatedFleetOptions& options) {
   ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::SimulatedCluster>(path));
   const StatusOr<SimulatedCluster> cluster = SimulatedClusterFromProto(message);
   if (!cluster.ok()) return cluster.status().Within(path);
-  ASSIGN_OR_RETURN(Simulator* const launch, FindSimulator());
-  return launch(*cluster, values, [](int /*rank*/, const RankBackend& backend) { return ServeSimulated(backend); });
+  return StartSimulated(*cluster, options);
 }
 
 StatusOr<std::unique_ptr<Launch>> LaunchFromHostfile(const std::string& path) {
@@ -138,7 +129,12 @@ StatusOr<std::optional<Fleet>> ClusterOption::Start(bool values) const {
   if (simulated() && backend_option_->count() > 0) {
     return InvalidInput("--backend: found beside --simulated, whose ranks run on the simulator, expected one of them");
   }
-  ASSIGN_OR_RETURN(double deadline_s, ParseSeconds("--deadline", deadline_));
+  ASSIGN_OR_RETURN(const double deadline_s, ParseSeconds("--deadline", deadline_));
+  if (simulated()) {
+    ASSIGN_OR_RETURN(Fleet fleet,
+                     StartFromSimulatedFile(simulated_file_, {.values = values, .collective_deadline_s = deadline_s}));
+    return std::optional<Fleet>(std::move(fleet));
+  }
   if (!launched_ && hostfile_.empty()) RETURN_IF_ERROR(FindBackend(backend_).status());
   StatusOr<std::unique_ptr<Launch>> launch = InternalError("no launch");
   Provenance facts;
@@ -154,10 +150,6 @@ StatusOr<std::optional<Fleet>> ClusterOption::Start(bool values) const {
   } else if (!emulated_file_.empty()) {
     facts["launch"] = "emulated";
     launch = LaunchFromEmulatedFile(emulated_file_, facts);
-  } else if (simulated()) {
-    facts["launch"] = "simulated";
-    launch = LaunchFromSimulatedFile(simulated_file_, values);
-    deadline_s = std::max(deadline_s, kSimulatedDeadlineS);
   } else if (!hostfile_.empty()) {
     facts["launch"] = "hostfile";
     launch = LaunchFromHostfile(hostfile_);

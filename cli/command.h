@@ -35,6 +35,7 @@ void AddProfile(CLI::App& app, Invocation& invocation);
 void AddPlan(CLI::App& app, Invocation& invocation);
 void AddRun(CLI::App& app, Invocation& invocation);
 void AddValidate(CLI::App& app, Invocation& invocation);
+void AddReproduce(CLI::App& app, Invocation& invocation);
 void AddWhatIf(CLI::App& app, Invocation& invocation);
 void AddServe(CLI::App& app, Invocation& invocation);
 void AddLayout(CLI::App& app, Invocation& invocation);

@@ -25,6 +25,7 @@ int Main(int argc, char** argv) {
   AddGraph(app, invocation);
   AddRun(app, invocation);
   AddValidate(app, invocation);
+  AddReproduce(app, invocation);
   AddWhatIf(app, invocation);
   AddServe(app, invocation);
   AddLayout(app, invocation);

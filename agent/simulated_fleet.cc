@@ -1,0 +1,33 @@
+#include "agent/simulated_fleet.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "agent/rank_session.h"
+#include "executor/backends.h"
+
+namespace moeplan {
+namespace {
+
+// A rank, in the process that plays it.
+RankHandler Serve(const RankBackend& backend) {
+  const auto find = [&backend](const std::string&) -> StatusOr<const RankBackend*> { return &backend; };
+  return [session = std::shared_ptr<RankSession>(RankSession::Make(/*host_address=*/"", find))](
+             const std::string& command) { return AnswerFrame(*session, command); };
+}
+
+}  // namespace
+
+StatusOr<Fleet> StartSimulated(const SimulatedCluster& cluster, const SimulatedFleetOptions& options) {
+  ASSIGN_OR_RETURN(Simulator* const launch, FindSimulator());
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<Launch> ranks,
+      launch(cluster, options.values, [](int /*rank*/, const RankBackend& backend) { return Serve(backend); }));
+  return Fleet::Start(std::move(ranks),
+                      {.collective_deadline_s = std::max(options.collective_deadline_s, kSimulatedDeadlineS),
+                       .provenance = {{"launch", "simulated"}}});
+}
+
+}  // namespace moeplan

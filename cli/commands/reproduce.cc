@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/reproduce/papers.h"
+#include "cli/reproduce/rows.h"
+#include "models/text.h"
+
+namespace moeplan::cli {
+namespace {
+
+struct ReproduceOptions {
+  std::string paper;
+  bool json = false;
+};
+
+struct Paper {
+  const char* name;
+  StatusOr<Tables> (*reproduce)(const ShowProgress& progress);
+};
+constexpr Paper kPapers[] = {
+    {"monta", ReproduceMonta},
+};
+
+Status CheckPaper(const std::string& name) {
+  std::string names;
+  for (const Paper& paper : kPapers) {
+    if (name.empty() || name == paper.name) return OkStatus();
+    names += StrCat(names.empty() ? "" : ", ", paper.name);
+  }
+  return InvalidInput(StrCat("found '", name, "', expected one of ", names, ", or nothing for all of them"));
+}
+
+Status Run(const ReproduceOptions& options) {
+  RETURN_IF_ERROR(CheckPaper(options.paper));
+  v1::Reproduction reproduction;
+  {
+    ProgressBar bar("reproducing");
+    for (const Paper& paper : kPapers) {
+      if (!options.paper.empty() && options.paper != paper.name) continue;
+      ASSIGN_OR_RETURN(const Tables tables,
+                       paper.reproduce([&bar](double done, const std::string& what) { bar.Show(done, what); }));
+      for (const v1::ReproducedTable& table : tables) *reproduction.add_tables() = table;
+    }
+  }
+  Summarise(reproduction);
+  if (options.json) {
+    PrintJson(reproduction);
+  } else {
+    std::fputs(Text(reproduction).c_str(), stdout);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+void AddReproduce(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<ReproduceOptions>();
+  CLI::App* command = AddCommand(app, invocation, "reproduce",
+                                 "Print the papers' figures beside ours, from simulations of their testbeds",
+                                 "moeplan reproduce monta", [options] { return Run(*options); });
+  command->add_option("paper", options->paper, "parm, monta, schemoe or lancet (default: all)");
+  command->add_flag("--json", options->json, "Print the tables as JSON");
+}
+
+}  // namespace moeplan::cli

@@ -1,0 +1,20 @@
+// The papers' tables on their simulated testbeds: calibrated, planned and run, beside what the papers print. What each
+// row means, where it stands in its paper and why some are apart: docs/papers.md.
+//
+// Without noise in the testbeds' files every call gives the same figures. Takes from seconds (MoNTA) to minutes.
+#pragma once
+
+#include <vector>
+
+#include "cli/reproduce/testbed.h"
+#include "models/status.h"
+#include "moeplan/v1/report.pb.h"
+
+namespace moeplan::cli {
+
+using Tables = std::vector<v1::ReproducedTable>;
+
+// Table 8, the choices of Figure 14, and the headlines of the all-to-all and of the step.
+StatusOr<Tables> ReproduceMonta(const ShowProgress& progress);
+
+}  // namespace moeplan::cli
