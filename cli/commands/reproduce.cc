@@ -23,6 +23,7 @@ struct Paper {
   StatusOr<Tables> (*reproduce)(const ShowProgress& progress);
 };
 constexpr Paper kPapers[] = {
+    {"parm", ReproduceParm},
     {"monta", ReproduceMonta},
 };
 

@@ -14,6 +14,8 @@ namespace moeplan::cli {
 
 using Tables = std::vector<v1::ReproducedTable>;
 
+// The fits of §VI-B, Table IV, and what §VI says of all layers of Table III.
+StatusOr<Tables> ReproduceParm(const ShowProgress& progress);
 // Table 8, the choices of Figure 14, and the headlines of the all-to-all and of the step.
 StatusOr<Tables> ReproduceMonta(const ShowProgress& progress);
 
