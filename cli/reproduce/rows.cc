@@ -1,5 +1,6 @@
 #include "cli/reproduce/rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -24,10 +25,20 @@ std::string Format(const char* format, double value) {
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
 std::string Value(double value, const std::string& unit) {
-  if (unit == kSeconds) return Duration(value);
+  if (unit == kSeconds) return value < 1e-7 ? Format("%.3g s", value) : Duration(value);
   if (unit == kShare) return Percent(value);
   if (unit == kFactor) return Format("%.2fx", value);
   return Format("%.6g", value);
+}
+
+bool HasPaper(const v1::ReproducedRow& row) { return row.has_paper() || !row.paper_choice().empty(); }
+
+std::string PaperText(const v1::ReproducedRow& row) {
+  return IsChoice(row) ? OrDash(row.paper_choice()) : row.has_paper() ? Value(row.paper(), row.unit()) : "-";
+}
+
+std::string OurText(const v1::ReproducedRow& row) {
+  return IsChoice(row) ? OrDash(row.our_choice()) : row.has_ours() ? Value(row.ours(), row.unit()) : "-";
 }
 
 }  // namespace
@@ -76,22 +87,24 @@ std::string Text(const v1::Reproduction& reproduction) {
   std::string text;
   for (const v1::ReproducedTable& table : reproduction.tables()) {
     text += StrCat(text.empty() ? "" : "\n", table.title(), "\n");
-    std::vector<std::vector<std::string>> rows = {{"", "paper", "ours", "ours/paper"}};
-    std::vector<std::pair<std::string, std::string>> reasons;  // And the rows they are of.
+    const bool compares = std::ranges::any_of(table.rows(), HasPaper);
+    std::vector<std::vector<std::string>> rows = {{"", "ours"}};
+    if (compares) rows = {{"", "paper", "ours", "ours/paper"}};
+    std::vector<std::string> reasons;
     for (const v1::ReproducedRow& row : table.rows()) {
       std::string mark;
       if (!row.why().empty()) {
-        if (reasons.empty() || reasons.back().first != row.why()) reasons.emplace_back(row.why(), "");
-        mark = StrCat(" [", reasons.size(), "]");
+        if (std::ranges::find(reasons, row.why()) == reasons.end()) reasons.push_back(row.why());
+        mark = StrCat(" [", std::ranges::find(reasons, row.why()) - reasons.begin() + 1, "]");
       }
-      const bool choice = IsChoice(row);
-      rows.push_back({row.name() + mark,
-                      choice ? OrDash(row.paper_choice()) : (row.has_paper() ? Value(row.paper(), row.unit()) : "-"),
-                      choice ? row.our_choice() : (row.has_ours() ? Value(row.ours(), row.unit()) : "-"),
-                      row.has_ratio() ? Format("%.2f", row.ratio()) : ""});
+      std::vector<std::string>& cells = rows.emplace_back();
+      cells.push_back(row.name() + mark);
+      if (compares) cells.push_back(PaperText(row));
+      cells.push_back(OurText(row));
+      if (compares) cells.push_back(row.has_ratio() ? Format("%.2f", row.ratio()) : "");
     }
     text += Table(rows);
-    for (size_t i = 0; i < reasons.size(); ++i) text += StrCat("  [", i + 1, "] ", reasons[i].first, "\n");
+    for (size_t i = 0; i < reasons.size(); ++i) text += StrCat("  [", i + 1, "] ", reasons[i], "\n");
   }
   return StrCat(text, "\n", reproduction.close(), " of ", reproduction.compared(), " figures within 15 %\n");
 }

@@ -1,0 +1,29 @@
+// What each of the four papers would run for one layer, as knobs: its rule's answer in full, no more than the paper
+// has.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/cost/profile.h"
+#include "models/plan/plan.h"
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+// By paper, in this order, those that apply: whose rule could be answered, whose schedule is allowed and, where it is
+// known what a device holds, fits it.
+//
+//   parm     S1, or S2 with SAA, whole (Algorithm 1).
+//   monta    O1, O2 or O3 in the chunks that Algorithms 1 to 3 choose.
+//   schemoe  PIPELINE in the rule's r pieces by Pipe-A2A, where that is allowed, with the request's codecs.
+//   lancet   PIPELINE in as many pieces as its dynamic programme cuts the range of all-to-all, experts and all-to-all
+//            into (§5.1), by DIRECT. Backward its weight gradients run beside all-to-alls as in every graph.
+struct PaperChoice {
+  std::string paper;
+  Knobs knobs;
+};
+// Requires a workload resolved against profile.cluster, and a validated profile. Pure.
+std::vector<PaperChoice> ChoicesOfPapers(const Workload& workload, const Profile& profile);
+
+}  // namespace moeplan
