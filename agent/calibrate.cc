@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "agent/operation_buffers.h"
 #include "models/fit/statistics.h"
 #include "models/text.h"
 #include "proto/convert/samples.h"
@@ -76,6 +77,11 @@ class Calibrator {
     for (const bool contended : {false, true}) {
       for (Progress& one : progress_) {
         if ((ContentionOf(one.measurement.need.key) != Contention::kNone) != contended) continue;
+        if (fleet_.repeats_times()) {
+          if (LeftS() < Forecast(one.measurement)) continue;
+          RETURN_IF_ERROR(Visit(one, /*warm_ups=*/0, /*repeats=*/1));
+          continue;
+        }
         // What is left for contention must not starve the plain curves of their repeats.
         const double reserve_s = contended ? 0.55 * options_.budget_s : 0;
         if (LeftS() - reserve_s < Forecast(one.measurement)) continue;
@@ -86,7 +92,7 @@ class Calibrator {
   }
 
   Status TighterPasses() {
-    for (bool visited = true; visited;) {
+    for (bool visited = !fleet_.repeats_times(); visited;) {
       visited = false;
       for (Progress& one : progress_) {
         if (one.times_s.empty() || one.Tight()) continue;
@@ -182,7 +188,7 @@ class Calibrator {
     ASSIGN_OR_RETURN(
         const std::vector<double> times_s,
         Take({.need = {.key = beside.operation.key, .size = beside.operation.size}, .context = measurement.context},
-             /*warm_ups=*/1, /*repeats=*/3));
+             /*warm_ups=*/fleet_.repeats_times() ? 0 : 1, /*repeats=*/fleet_.repeats_times() ? 1 : 3));
     beside.time_s = Median(times_s);
     return beside_.emplace(std::pair(contention, ctas), beside).first->second;
   }
@@ -269,6 +275,36 @@ std::vector<Measurement> WithContexts(const std::vector<Need>& needs, const std:
   return measurements;
 }
 
+// What of one key is left out, whatever runs beside it.
+struct LeftOut {
+  double least_size = 0, least_bytes = 0;
+};
+
+std::string Sentence(const CostKey& key, const LeftOut& left_out, double device_memory_bytes) {
+  return StrCat("left out: ", Describe(key), " from ", BriefNumber(left_out.least_size), " ", UnitOf(key),
+                " on, whose ", "buffers take ", BriefNumber(left_out.least_bytes), " bytes, more than ",
+                100 * kShareForOperations, " % of cluster.deviceMemoryBytes, which is ",
+                BriefNumber(device_memory_bytes));
+}
+
+std::vector<Measurement> ThoseThatFit(const std::vector<Measurement>& measurements, double device_memory_bytes,
+                                      const CalibrationOptions& options) {
+  if (device_memory_bytes <= 0) return measurements;
+  std::vector<Measurement> fit;
+  std::map<CostKey, LeftOut> left_out;
+  for (const Measurement& one : measurements) {
+    const double bytes = OperationBytes(one.need.key, one.need.size, one.context);
+    if (bytes <= kShareForOperations * device_memory_bytes) {
+      fit.push_back(one);
+      continue;
+    }
+    LeftOut& least = left_out[WithoutCtas(WithContention(one.need.key, Contention::kNone))];
+    if (least.least_size == 0 || one.need.size < least.least_size) least = {one.need.size, bytes};
+  }
+  for (const auto& [key, least] : left_out) options.left_out(Sentence(key, least, device_memory_bytes));
+  return fit;
+}
+
 }  // namespace
 
 std::vector<Measurement> MeasurementsOf(const std::vector<Workload>& resolved, const Cluster& cluster) {
@@ -316,7 +352,13 @@ StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& meas
   for (const Measurement& one : measurements) {
     if (CtasOf(one.need.key) > 0 && !fleet.limits_ctas()) return CannotLimitCtas(CtasOf(one.need.key));
   }
-  return Calibrator(fleet, measurements, options).Run();
+  const double device_memory_bytes = fleet.cluster().device_memory_bytes;
+  const std::vector<Measurement> fit = ThoseThatFit(measurements, device_memory_bytes, options);
+  if (fit.empty()) {
+    return Infeasible(StrCat("nothing to measure fits the ", BriefNumber(device_memory_bytes),
+                             " bytes of cluster.deviceMemoryBytes; lower layer.batch or layer.sequenceLength"));
+  }
+  return Calibrator(fleet, fit, options).Run();
 }
 
 StatusOr<std::vector<Drift>> DriftSince(Fleet& fleet, const std::vector<Measurement>& measurements,

@@ -44,10 +44,14 @@ struct CalibrationOptions {
   std::string name;      // Of the samples.
   std::string taken_at;  // RFC 3339, for the provenance.
   std::function<void(const CalibrationProgress&)> progress = [](const CalibrationProgress&) {};
+  // Called for each key of which sizes are left out, with a sentence that says so.
+  std::function<void(const std::string&)> left_out = [](const std::string&) {};
 };
 
-// All samples taken. kInvalidInput when the budget is not positive, nothing is to be measured, or collectives are to be
-// limited that the fleet's backend cannot limit.
+// All samples taken. Where the memory of devices is known, what needs more than kShareForOperations of it is left out.
+// Where times repeat (Fleet::repeats_times), each is taken once. kInvalidInput when the budget is not positive, nothing
+// is to be measured, or collectives are to be limited that the fleet's backend cannot limit.
+inline constexpr double kShareForOperations = 0.8;  // Weights and libraries have the rest.
 StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& measurements,
                               const CalibrationOptions& options);
 

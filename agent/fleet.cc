@@ -96,6 +96,7 @@ StatusOr<std::vector<v1::RankReply>> Fleet::Connect() {
   for (const v1::RankReply& reply : started) connect.mutable_connect()->add_addresses(reply.started().address());
   ASSIGN_OR_RETURN(const std::vector<v1::RankReply> connected, Call(connect, "connect", options_.start_timeout_s));
   limits_ctas_ = connected.front().connected().limits_ctas();
+  repeats_times_ = connected.front().connected().repeats_times();
   for (const auto& [name, value] : connected.front().connected().provenance()) provenance_[name] = value;
   return started;
 }

@@ -51,6 +51,8 @@ class Fleet {
   int ranks() const { return launch_->ranks(); }
   // Whether it runs plans with communication_ctas.
   bool limits_ctas() const { return limits_ctas_; }
+  // Whether the same work takes the same time, always: then one run tells as much as many.
+  bool repeats_times() const { return repeats_times_; }
   // For samples: FleetOptions::provenance, facts about rank 0's machine and build, and, where the ranks are on several
   // machines, "hosts": the name of each, in the order of ranks.
   const Provenance& provenance() const { return provenance_; }
@@ -90,6 +92,7 @@ class Fleet {
   std::vector<StreamState> streams_;  // By rank.
   Provenance provenance_;
   bool limits_ctas_ = false;
+  bool repeats_times_ = false;
   double device_memory_bytes_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "agent/operation_buffers.h"
 #include "executor/codec/codec.h"
 #include "executor/host/elements.h"
 #include "models/all_to_all/algorithm.h"
@@ -13,11 +14,6 @@
 namespace moeplan {
 namespace {
 
-size_t RoundUp(double bytes, size_t unit) {
-  const auto units = static_cast<size_t>(std::ceil(bytes / static_cast<double>(unit)));
-  return std::max<size_t>(units, 1) * unit;
-}
-
 class CollectiveOperation final : public Operation {
  public:
   CollectiveOperation(const CollectiveKey& key, const CollectiveContext& context)
@@ -25,16 +21,16 @@ class CollectiveOperation final : public Operation {
 
   Status Allocate(double bytes) {
     Device& device = context_.device;
-    // A whole number of FP32 elements for each pair of ranks, twice over for SAA's sums.
-    const size_t size = group_.size();
-    const size_t parts = gather_ == nullptr ? size : size * gather_->size();
-    bytes_ = RoundUp(bytes, parts * sizeof(float));
+    const CollectiveBuffers buffers = BuffersOf(key_, bytes, group_.rank());
+    bytes_ = buffers.bytes;
     ASSIGN_OR_RETURN(send_, device.Allocate(bytes_));
     ASSIGN_OR_RETURN(receive_, device.Allocate(bytes_));
     if (gather_ != nullptr) {
-      ASSIGN_OR_RETURN(gathered_, device.Allocate(bytes_ / key_.shards * gather_->size()));
+      ASSIGN_OR_RETURN(gathered_, device.Allocate(buffers.gathered_bytes));
     }
-    return context_.teams == nullptr ? OkStatus() : PreparePhases();
+    if (context_.teams == nullptr) return OkStatus();
+    ASSIGN_OR_RETURN(scratch_, device.Allocate(buffers.scratch_bytes));
+    return PreparePhases();
   }
 
   void Enqueue(Stream& stream) override {
@@ -65,8 +61,6 @@ class CollectiveOperation final : public Operation {
   }
 
   Status PreparePhases() {
-    const int blocks = ScratchBlocks(key_.algorithm, key_.group, group_.rank());
-    ASSIGN_OR_RETURN(scratch_, context_.device.Allocate(blocks * (bytes_ / group_.size())));
     const PhasedExchange exchange = {.algorithm = key_.algorithm,
                                      .group = key_.group,
                                      .rank = group_.rank(),
@@ -91,16 +85,17 @@ class CollectiveOperation final : public Operation {
 class KernelOperation final : public Operation {
  public:
   KernelOperation(const KernelKey& key, const Workload& workload, const Rank& rank)
-      : kernel_(key.kernel),
+      : key_(key),
+        kernel_(key.kernel),
         layer_(workload.layer),
         shared_(IsSharedExpert(key, workload)),
         weights_(WeightsOn(rank, layer_, NeededShard(kernel_, workload), /*seed=*/1)),
         gradients_(ZeroGradients(weights_)) {}
 
-  Status Prepare(double size, Rank& rank) {
+  Status Prepare(double size, const Workload& workload, Rank& rank) {
     ASSIGN_OR_RETURN(kernels_, rank.runtime().make_kernels()(layer_, weights_, &gradients_));
     RETURN_IF_ERROR(kernels_->CheckCodec(CodecOf(kernel_)));
-    RETURN_IF_ERROR(Allocate(size, rank.device()));
+    RETURN_IF_ERROR(Allocate(size, workload, rank.device()));
     pairs_.resize(experts_);
     for (int expert = 0; expert < experts_; ++expert) pairs_[expert] = {{expert, expert}};
     return rank.computes() ? Fill(rank.device()) : OkStatus();
@@ -137,36 +132,24 @@ class KernelOperation final : public Operation {
   double share() const override { return kernel_ == Kernel::kPermute ? 0.5 : 1; }
 
  private:
-  Status Allocate(double size, Device& device) {
-    const size_t row_bytes = static_cast<size_t>(layer_.model_dim) * layer_.bytes_per_element;
-    const double rows = CountsFlops(kernel_) ? size / RowFlops() : size / static_cast<double>(row_bytes);
-    if (rows > 1e8)
+  Status Allocate(double size, const Workload& workload, Device& device) {
+    if (RowsOf(key_, size, workload) > kMostRows)
       return InvalidInput(StrCat(Name(kernel_), ": found size ", size, ", expected one that fits in memory"));
-    experts_ = CountsFlops(kernel_) ? Experts().shard.experts : layer_.experts;
-    rows_per_expert_ = std::max(1, static_cast<int>(std::llround(rows / experts_)));
-    rows_ = CountsFlops(kernel_) || kernel_ == Kernel::kPermute ? rows_per_expert_ * experts_
-                                                                : std::max(1, static_cast<int>(std::llround(rows)));
-    ASSIGN_OR_RETURN(slots_, device.Allocate(rows_ * row_bytes));
-    // Codes are longer than the shortest rows.
-    const double code_bytes = EncodedRowBytes(CodecOf(kernel_), layer_.model_dim, layer_.bytes_per_element);
-    ASSIGN_OR_RETURN(output_, device.Allocate(rows_ * std::max(row_bytes, static_cast<size_t>(code_bytes))));
-    if (CountsFlops(kernel_) && BuiltInLike(kernel_) != Kernel::kExpertGemm) {
-      const size_t hidden_bytes = static_cast<size_t>(layer_.expert_matrices - 1) * Experts().shard.hidden *
-                                  static_cast<size_t>(layer_.bytes_per_element);
-      ASSIGN_OR_RETURN(hidden_, device.Allocate(rows_ * hidden_bytes));
-      ASSIGN_OR_RETURN(hidden_gradient_, device.Allocate(rows_ * hidden_bytes));
+    const KernelBuffers buffers = BuffersOf(key_, size, workload);
+    experts_ = buffers.experts;
+    rows_per_expert_ = buffers.rows_per_expert;
+    rows_ = buffers.rows;
+    tokens_ = buffers.tokens;
+    ASSIGN_OR_RETURN(slots_, device.Allocate(buffers.slot_bytes));
+    ASSIGN_OR_RETURN(output_, device.Allocate(buffers.output_bytes));
+    if (buffers.hidden_bytes > 0) {
+      ASSIGN_OR_RETURN(hidden_, device.Allocate(buffers.hidden_bytes));
+      ASSIGN_OR_RETURN(hidden_gradient_, device.Allocate(buffers.hidden_bytes));
     }
-    tokens_ = std::max(1, kernel_ == Kernel::kGate ? rows_ : rows_ / layer_.top_k);
-    ASSIGN_OR_RETURN(token_data_, device.Allocate(tokens_ * row_bytes));
-    ASSIGN_OR_RETURN(routing_, device.Allocate(Routing::Bytes(Pairs())));
-    ASSIGN_OR_RETURN(sums_, device.Allocate(RouterSums::Count(layer_.experts) * sizeof(double)));
+    ASSIGN_OR_RETURN(token_data_, device.Allocate(buffers.token_bytes));
+    ASSIGN_OR_RETURN(routing_, device.Allocate(buffers.routing_bytes));
+    ASSIGN_OR_RETURN(sums_, device.Allocate(buffers.sum_bytes));
     return OkStatus();
-  }
-
-  // The two GEMMs of a layer differ in the hidden dimension; where they do not, one measurement serves both.
-  static bool IsSharedExpert(const KernelKey& key, const Workload& workload) {
-    return CountsFlops(key.kernel) && workload.layer.shared_hidden_dim > 0 && key.hidden_dim &&
-           key.hidden_dim != KeyOf(key.kernel, workload.layer, workload.layout).hidden_dim;
   }
 
   static LayerShard NeededShard(Kernel kernel, const Workload& workload) {
@@ -174,8 +157,6 @@ class KernelOperation final : public Operation {
     if (!CountsFlops(kernel)) shard = {};
     return shard;
   }
-
-  const ExpertWeights& Experts() const { return shared_ ? weights_.shared : weights_.experts; }
 
   void EnqueueExpert(std::byte* hidden, Stream& stream) {
     if (shared_) {
@@ -245,8 +226,6 @@ class KernelOperation final : public Operation {
     }
   }
 
-  double RowFlops() const { return 2.0 * layer_.expert_matrices * layer_.model_dim * Experts().shard.hidden; }
-
   // Values as a layer sees them: the nonlinearity's time depends on them. They begin again after a while.
   std::vector<std::byte> MakeRows(int count) const {
     constexpr int kDifferentRows = 4096;
@@ -289,6 +268,7 @@ class KernelOperation final : public Operation {
             .address = {.experts_per_rank = layer_.experts, .expert_stride = 1}};
   }
 
+  KernelKey key_;
   Kernel kernel_;
   Layer layer_;
   bool shared_;
@@ -344,7 +324,7 @@ LayerWeights WeightsOn(const Rank& rank, const Layer& layer, const LayerShard& s
 StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Rank& rank,
                                                 const Workload& workload) {
   auto operation = std::make_unique<KernelOperation>(key, workload, rank);
-  RETURN_IF_ERROR(operation->Prepare(size, rank));
+  RETURN_IF_ERROR(operation->Prepare(size, workload, rank));
   return operation;
 }
 

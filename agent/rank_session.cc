@@ -119,6 +119,7 @@ class BackendRankSession final : public RankSession {
     const std::vector<std::string> addresses(connect.addresses().begin(), connect.addresses().end());
     ASSIGN_OR_RETURN(connected_, join_->Connect(addresses));
     connected.set_limits_ctas(connected_->world().LimitsCtas());
+    connected.set_repeats_times(connected_->repeats_times());
     for (const auto& [name, value] : connected_->facts()) (*connected.mutable_provenance())[name] = value;
     return OkStatus();
   }

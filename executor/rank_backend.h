@@ -29,6 +29,8 @@ class Rank {
   // Whether kernels compute. Else time alone passes: no value that memory holds means anything, kernels take weights
   // whose vectors are empty, and of routings the counts alone are right.
   virtual bool computes() const { return true; }
+  // Whether the same work takes the same time, always: then one run tells as much as many.
+  virtual bool repeats_times() const { return false; }
 
   // What is known now that it is connected, beside RankBackend::FactsAt.
   virtual std::map<std::string, std::string> facts() const { return {}; }

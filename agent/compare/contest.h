@@ -28,6 +28,7 @@ struct Contest {
   std::vector<size_t> finalists;      // See FinalistsOf.
   std::optional<size_t> near_tie;     // See NearTieOf (settle.h).
   Times final_times_s;                // By entrant; each as many rounds.
+  bool repeats_times = false;         // As Fleet's: a single round of a single run says all.
 
   // Who runs in the last rounds: the finalists, and the near tie where its graph is not among theirs.
   std::vector<size_t> Entrants() const;

@@ -87,7 +87,7 @@ StatusOr<std::vector<v1::RankReply>> Bench::CallRun(int graph, bool timeline) {
     return fleet_.CallInStep(command, "run " + graphs_[graph].name,
                              kPrepareS + kRunDeadlines * fleet_.collective_deadline_s());
   };
-  if (again) RETURN_IF_ERROR(run().status());
+  if (again && !fleet_.repeats_times()) RETURN_IF_ERROR(run().status());
   return run();
 }
 
@@ -141,10 +141,11 @@ Status Bench::Release() {
 StatusOr<v1::RunReport> RunPlan(Fleet& fleet, const Workload& workload, const Plan& plan) {
   Bench bench(fleet, workload);
   ASSIGN_OR_RETURN(const int graph, bench.Add(plan));
-  for (int i = 0; i < kWarmUpRuns; ++i) RETURN_IF_ERROR(bench.TimeOnceS(graph).status());
+  const int warm_ups = fleet.repeats_times() ? 0 : kWarmUpRuns, runs = fleet.repeats_times() ? 1 : kMeasuredRuns;
+  for (int i = 0; i < warm_ups; ++i) RETURN_IF_ERROR(bench.TimeOnceS(graph).status());
   std::vector<double> times_s;
   Bench::TimedRun last;
-  for (int i = 0; i < kMeasuredRuns; ++i) {
+  for (int i = 0; i < runs; ++i) {
     ASSIGN_OR_RETURN(last, bench.RunWithTimelines(graph));
     times_s.push_back(last.time_s);
   }

@@ -18,7 +18,7 @@ inline constexpr int kRunsOfFinalRound = 3;
 // The graphs of one workload, made ready on every rank and run on demand. Frees them on all ranks when done with.
 //
 // Where the memory of devices is known, as many are ready at a time as their plans' memory_bytes let fit; one that was
-// freed meanwhile is made ready again, and runs once before the run that counts.
+// freed meanwhile is made ready again, and, unless times repeat, runs once before the run that counts.
 class Bench {
  public:
   Bench(Fleet& fleet, Workload workload);
@@ -63,7 +63,8 @@ class Bench {
   int uses_ = 0;
 };
 
-// Two warm-ups, nine runs, the check against the reference; the ranks' timelines are those of the last run.
+// Two warm-ups, nine runs, the check against the reference; the ranks' timelines are those of the last run. Where times
+// repeat (Fleet::repeats_times), one run and no warm-up.
 StatusOr<v1::RunReport> RunPlan(Fleet& fleet, const Workload& workload, const Plan& plan);
 
 }  // namespace moeplan

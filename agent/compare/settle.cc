@@ -14,6 +14,9 @@
 namespace moeplan {
 namespace {
 
+// Where times repeat, they differ by what rounding the clock leaves.
+constexpr double kSameTime = 1e-9;
+
 bool IntervalsMeet(const Plan& chosen, const Plan& other) {
   const bool known = chosen.low_s < chosen.high_s || other.low_s < other.high_s;
   return known && other.low_s <= chosen.high_s;
@@ -59,7 +62,8 @@ v1::Settlement Settle(const Contest& contest) {
     std::swap(fastest, other);
     leads = LeadsOf(contest.final_times_s[fastest], contest.final_times_s[other]);
   }
-  const MedianInterval interval = MedianInterval90(leads);
+  MedianInterval interval = MedianInterval90(leads);
+  if (contest.repeats_times) interval = {.low = Median(leads), .high = Median(leads)};
   v1::Settlement settlement;
   *settlement.mutable_fastest() = ToMessage(contest.contenders[entrants[fastest]], medians_s[fastest]);
   *settlement.mutable_other() = ToMessage(contest.contenders[entrants[other]], medians_s[other]);
@@ -67,8 +71,8 @@ v1::Settlement Settle(const Contest& contest) {
   settlement.set_lead_low(interval.low);
   settlement.set_lead_high(interval.high);
   settlement.set_rounds(static_cast<int>(leads.size()));
-  settlement.set_runs(kRunsOfFinalRound);
-  settlement.set_settled(interval.low > 0);
+  settlement.set_runs(contest.repeats_times ? 1 : kRunsOfFinalRound);
+  settlement.set_settled(interval.low > (contest.repeats_times ? kSameTime : 0));
   return settlement;
 }
 
@@ -92,6 +96,12 @@ std::string SettlementSentence(const v1::ValidatedWorkload& workload) {
   if (!workload.has_settlement()) return "";
   const v1::Settlement& settlement = workload.settlement();
   const std::string fastest = Label(settlement.fastest()), other = Label(settlement.other());
+  if (settlement.rounds() == 1 && settlement.runs() == 1) {
+    const std::string verdict = settlement.settled() ? StrCat("is ahead of ", other, " by ", Percent(settlement.lead()))
+                                                     : StrCat("takes as long as ", other);
+    return StrCat(workload.name(), ": predictions could not tell the fastest; here, where runs repeat exactly, ",
+                  fastest, " ", verdict);
+  }
   const std::string rounds = StrCat(settlement.rounds(), " rounds of ", settlement.runs(), " runs each");
   const std::string interval =
       StrCat("90 % interval ", Percent(settlement.lead_low()), " to ", Percent(settlement.lead_high()));

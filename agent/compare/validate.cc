@@ -56,12 +56,19 @@ StatusOr<Contest> RunAll(Fleet& fleet, const PlanAnswer& answer, int top) {
   Bench bench(fleet, answer.workload);
   ASSIGN_OR_RETURN(contest.contenders, ContendersOf(answer, fleet.cluster(), top));
   RETURN_IF_ERROR(MakeReady(bench, contest.contenders));
+  contest.repeats_times = fleet.repeats_times();
   const std::vector<int> graphs = DistinctGraphs(contest.contenders);
   Times times_s;
-  RETURN_IF_ERROR(RunInTurn(bench, graphs, kWarmUpRuns, kMeasuredRuns, /*runs=*/1, times_s));
+  const int warm_ups = contest.repeats_times ? 0 : kWarmUpRuns, rounds = contest.repeats_times ? 1 : kMeasuredRuns;
+  RETURN_IF_ERROR(RunInTurn(bench, graphs, warm_ups, rounds, /*runs=*/1, times_s));
   SetMeasured(contest.contenders, graphs, times_s);
   contest.finalists = FinalistsOf(contest.contenders);
   contest.near_tie = NearTieOf(contest.contenders);
+  if (contest.repeats_times) {
+    for (const size_t entrant : contest.Entrants()) {
+      contest.final_times_s.push_back({contest.contenders[entrant].measured_s});
+    }
+  }
   RETURN_IF_ERROR(bench.Release());
   return contest;
 }
@@ -92,7 +99,8 @@ StatusOr<v1::ValidationReport> Validate(Fleet& fleet, const std::vector<Workload
       return Infeasible(StrCat("workloads[", i, "]: no candidate can be priced and run"));
   }
   std::vector<Contest> contests;
-  const double steps = static_cast<double>(workloads.size()) * (1 + kMeasuredRuns);
+  const int final_rounds = fleet.repeats_times() ? 0 : kMeasuredRuns;
+  const double steps = static_cast<double>(workloads.size()) * (1 + final_rounds);
   int step = 0;
   for (const PlanAnswer& answer : answers) {
     options.progress(step++ / steps, answer.workload.name);
@@ -100,7 +108,7 @@ StatusOr<v1::ValidationReport> Validate(Fleet& fleet, const std::vector<Workload
   }
   // The fastest of many is partly the luckiest, and a busy machine spoils seconds on end: only more looks, apart in
   // time, tell what choosing the fastest would have gained.
-  for (int round = 0; round < kMeasuredRuns; ++round) {
+  for (int round = 0; round < final_rounds; ++round) {
     for (size_t i = 0; i < contests.size(); ++i) {
       options.progress(step++ / steps, answers[i].workload.name);
       RETURN_IF_ERROR(RunEntrants(fleet, answers[i].workload, contests[i]));

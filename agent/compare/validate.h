@@ -20,6 +20,7 @@ struct ValidationOptions {
 using PlanFunction = std::function<StatusOr<PlanAnswer>(const Workload&)>;
 
 // Candidates with limited CTAs are left out where the fleet cannot limit them: the first that is left counts as chosen.
+// Where times repeat (Fleet::repeats_times) every candidate runs once, and there are no last rounds.
 StatusOr<v1::ValidationReport> Validate(Fleet& fleet, const std::vector<Workload>& workloads, const PlanFunction& plan,
                                         const ValidationOptions& options);
 

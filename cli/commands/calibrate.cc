@@ -76,7 +76,8 @@ Status Run(const CalibrateOptions& options) {
                 {.budget_s = budget_s,
                  .name = name,
                  .taken_at = taken_at,
-                 .progress = [&bar](const CalibrationProgress& progress) { bar.Show(progress.done, progress.what); }}));
+                 .progress = [&bar](const CalibrationProgress& progress) { bar.Show(progress.done, progress.what); },
+                 .left_out = [](const std::string& what) { std::fprintf(stderr, "moeplan: %s\n", what.c_str()); }}));
   fleet.reset();
   const SampleBatch batch = {.request_id = StrCat("calibrate ", name, " ", taken_at, " ", static_cast<int>(getpid())),
                              .calibration = "",

@@ -42,7 +42,8 @@ StatusOr<Calibration> CalibrateGrid(Fleet& fleet, const std::vector<Workload>& r
                 {.budget_s = kCalibrationS,
                  .name = "validate",
                  .taken_at = NowText(),
-                 .progress = [&bar](const CalibrationProgress& progress) { bar.Show(progress.done, progress.what); }}));
+                 .progress = [&bar](const CalibrationProgress& progress) { bar.Show(progress.done, progress.what); },
+                 .left_out = [](const std::string& what) { std::fprintf(stderr, "moeplan: %s\n", what.c_str()); }}));
   ASSIGN_OR_RETURN(Profile profile, FitProfile(samples));
   return Calibration{std::move(samples), std::move(profile)};
 }

@@ -65,16 +65,18 @@ struct SimJob {
 
 class SimRank final : public Rank {
  public:
-  SimRank(SimJob& job, int rank, bool computes, KernelsFactory make_kernels)
+  SimRank(SimJob& job, int rank, bool computes, bool repeats_times, KernelsFactory make_kernels)
       : device_(*job.job.devices[rank]),
         world_(*job.world[rank]),
         computes_(computes),
+        repeats_times_(repeats_times),
         runtime_(device_, world_, std::move(make_kernels)) {}
 
   Device& device() override { return device_; }
   Communicator& world() override { return world_; }
   RankRuntime& runtime() override { return runtime_; }
   bool computes() const override { return computes_; }
+  bool repeats_times() const override { return repeats_times_; }
   void Fail(const Status& why) override { device_.Fail(why); }
   // There are none.
   Status CoolCaches() override { return OkStatus(); }
@@ -82,28 +84,29 @@ class SimRank final : public Rank {
  private:
   VirtualDevice& device_;
   Communicator& world_;
-  const bool computes_;
+  const bool computes_, repeats_times_;
   RankRuntime runtime_;
 };
 
 class SimJoin final : public RankJoin {
  public:
-  SimJoin(SimJob& job, int rank, bool computes, KernelsFactory make_kernels)
+  SimJoin(SimJob& job, int rank, bool computes, bool repeats_times, KernelsFactory make_kernels)
       : job_(job),
         rank_(rank),
         computes_(computes),
+        repeats_times_(repeats_times),
         make_kernels_(std::move(make_kernels)),
         address_(StrCat("simulated:", rank)) {}
 
   const std::string& address() const override { return address_; }
   StatusOr<std::unique_ptr<Rank>> Connect(const std::vector<std::string>& /*addresses*/) override {
-    return std::make_unique<SimRank>(job_, rank_, computes_, make_kernels_);
+    return std::make_unique<SimRank>(job_, rank_, computes_, repeats_times_, make_kernels_);
   }
 
  private:
   SimJob& job_;
   const int rank_;
-  const bool computes_;
+  const bool computes_, repeats_times_;
   const KernelsFactory make_kernels_;
   const std::string address_;
 };
@@ -153,7 +156,9 @@ class ConductedWorld final : public SimWorld, private RankBackend {
   }
   StatusOr<std::unique_ptr<RankJoin>> Join(const RankPlace& place) const override {
     if (place.ranks != ranks()) return error::OtherRanks(place.ranks, ranks());
-    return std::make_unique<SimJoin>(JobOf(joins_[place.rank]++), place.rank, data_, KernelsFactoryOf());
+    const SimulatedNoise& noise = network_.cluster().noise;
+    const bool repeats_times = noise.compute_sigma == 0 && noise.transfer_sigma == 0;
+    return std::make_unique<SimJoin>(JobOf(joins_[place.rank]++), place.rank, data_, repeats_times, KernelsFactoryOf());
   }
 
  private:

@@ -118,6 +118,24 @@ TEST(SettleTest, TheFastestOfThreeIsHeldAgainstTheChosen) {
   EXPECT_EQ(Settle(contest).other().schedule(), v1::Schedule::PARM_S1);
 }
 
+TEST(SettleTest, WhereTimesRepeatOneRunOfEachSettles) {
+  Contest contest = NearTie({{4}, {4.2}});
+  contest.repeats_times = true;
+  const v1::ValidatedWorkload judged = Judge("w", contest);
+  EXPECT_TRUE(judged.settlement().settled());
+  EXPECT_NEAR(judged.settlement().lead_low(), 0.05, 1e-12);
+  EXPECT_NEAR(judged.settlement().lead_high(), 0.05, 1e-12);
+  EXPECT_EQ(judged.settlement().rounds(), 1);
+  EXPECT_EQ(judged.settlement().runs(), 1);
+  EXPECT_EQ(SettlementSentence(judged),
+            "w: predictions could not tell the fastest; here, where runs repeat exactly, PARM_S2 is ahead of PARM_S1 "
+            "by 5 %");
+  contest.final_times_s = {{4}, {4 * (1 + 1e-13)}};  // Rounding.
+  const v1::ValidatedWorkload alike = Judge("w", contest);
+  EXPECT_FALSE(alike.settlement().settled());
+  EXPECT_THAT(SettlementSentence(alike), HasSubstr("PARM_S2 takes as long as PARM_S1"));
+}
+
 TEST(SettleTest, WhereNothingWasCloseNothingIsSaid) {
   Contest contest = NearTie({kChosen_s});
   contest.near_tie.reset();
