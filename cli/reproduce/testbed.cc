@@ -65,7 +65,9 @@ StatusOr<SampleSet> Testbed::Measure(const std::vector<Measurement>& measurement
   for (auto& [key, share] : shares) work.push_back(std::move(share));
   std::vector<SampleSet> parts(work.size());
   RETURN_IF_ERROR(ForEach(work.size(), "calibrating", [&](Fleet& fleet, size_t i) -> Status {
-    ASSIGN_OR_RETURN(parts[i], moeplan::Calibrate(fleet, work[i], {.budget_s = kUnlimitedS, .name = name_}));
+    StatusOr<SampleSet> part = moeplan::Calibrate(fleet, work[i], {.budget_s = kUnlimitedS, .name = name_});
+    if (part.status().code() == StatusCode::kInfeasible) return OkStatus();  // No device holds any of it.
+    ASSIGN_OR_RETURN(parts[i], std::move(part));
     return OkStatus();
   }));
   SampleSet all{.name = name_, .cluster = cluster(), .samples = {}};

@@ -41,7 +41,7 @@ class Testbed {
   // As its ranks know it: without the peak of its GPUs.
   Cluster cluster() const { return fleets_.front().cluster(); }
 
-  // All of them, however long it takes.
+  // All of them that fit a device, however long it takes.
   StatusOr<SampleSet> Measure(const std::vector<Measurement>& measurements);
   // Those, fitted.
   StatusOr<Profile> Calibrate(const std::vector<Measurement>& measurements);
