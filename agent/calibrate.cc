@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "agent/operation_buffers.h"
 #include "models/fit/statistics.h"
@@ -19,6 +20,8 @@ constexpr int kFewestRepeats = 5;
 constexpr double kTightError = 0.005;      // Of the median, relative.
 constexpr double kSlowMeasurementS = 0.1;  // From here on, one repeat at a time.
 constexpr int kMostBeside = 200;
+constexpr double kCover = 1.5;     // What runs beside lasts so many times as long as the measured alone.
+constexpr int kEnoughBeside = 16;  // One after the other; beside what takes longer runs something larger.
 
 double NowS() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -143,7 +146,7 @@ class Calibrator {
       ASSIGN_OR_RETURN(const Beside beside, BesideOf(measurement));
       *measure.mutable_beside() = ToProto(beside.operation);
       measure.set_beside_count(static_cast<int>(
-          std::clamp(std::ceil(1.5 * AloneS(measurement) / beside.time_s), 1.0, static_cast<double>(kMostBeside))));
+          std::clamp(std::ceil(kCover * AloneS(measurement) / beside.time_s), 1.0, static_cast<double>(kMostBeside))));
     }
     return CallMeasure(command,
                        StrCat("measure ", Describe(measurement.need.key), " of ", BriefNumber(measurement.need.size),
@@ -179,22 +182,32 @@ class Calibrator {
   }
 
   StatusOr<Beside> BesideOf(const Measurement& measurement) {
+    constexpr double kMostScale = 4096;
+    const double cover_s = kCover * AloneS(measurement);
+    for (double scale = 1;; scale *= 4) {
+      ASSIGN_OR_RETURN(const Beside beside, BesideOf(measurement, scale));
+      if (cover_s <= kEnoughBeside * beside.time_s || scale >= kMostScale) return beside;
+    }
+  }
+
+  StatusOr<Beside> BesideOf(const Measurement& measurement, double scale) {
     const Contention contention = ContentionOf(measurement.need.key);
     const int ctas = CtasOf(measurement.need.key);
-    const auto known = beside_.find({contention, ctas});
+    const auto known = beside_.find({contention, ctas, scale});
     if (known != beside_.end()) return known->second;
     ASSIGN_OR_RETURN(Beside beside, MakeBeside(contention, measurement.context));
+    beside.operation.size *= scale;
     if (auto* collective = std::get_if<CollectiveKey>(&beside.operation.key)) collective->ctas = ctas;
     ASSIGN_OR_RETURN(
         const std::vector<double> times_s,
         Take({.need = {.key = beside.operation.key, .size = beside.operation.size}, .context = measurement.context},
              /*warm_ups=*/fleet_.repeats_times() ? 0 : 1, /*repeats=*/fleet_.repeats_times() ? 1 : 3));
     beside.time_s = Median(times_s);
-    return beside_.emplace(std::pair(contention, ctas), beside).first->second;
+    return beside_.emplace(std::tuple(contention, ctas, scale), beside).first->second;
   }
 
   // An all-to-all over all ranks, an all-gather inside a node, a copy, or the layer's own experts: each of middling
-  // size.
+  // size, to be scaled.
   StatusOr<Beside> MakeBeside(Contention contention, const Workload& context) const {
     const Cluster cluster = fleet_.cluster();
     const int node = cluster.gpus_per_node > 1 ? cluster.gpus_per_node : Ranks(cluster);
@@ -244,7 +257,7 @@ class Calibrator {
   const CalibrationOptions& options_;
   double start_s_;
   std::vector<Progress> progress_;
-  std::map<std::pair<Contention, int>, Beside> beside_;  // By limit on its CTAs, too.
+  std::map<std::tuple<Contention, int, double>, Beside> beside_;  // By limit on its CTAs and scale, too.
 };
 
 // The workload that a kernel key was made for: the one whose shapes, and kind of expert, it carries.

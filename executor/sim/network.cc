@@ -221,8 +221,7 @@ class SimGridNetwork final : public Network {
   }
 
   void Exchange(std::span<const Traffic> transfers, std::optional<double> latency_s, Action done) override {
-    std::vector<PlannedFlow> flows =
-        transfers.size() <= options_.exact_transfers ? OneFlowEach(transfers) : SumsOfEnds(transfers);
+    std::vector<PlannedFlow> flows = IsFew(transfers) ? OneFlowEach(transfers) : SumsOfEnds(transfers);
     const double factor = Noise(cluster_.noise.transfer_sigma);
     for (PlannedFlow& flow : flows) {
       flow.bytes *= factor;
@@ -274,6 +273,16 @@ class SimGridNetwork final : public Network {
   }
 
   bool InMesh(Reach reach) const { return reach == kNode && cluster_.gpu_link.kind == GpuLinkKind::kMesh; }
+
+  bool IsFew(std::span<const Traffic> transfers) const {
+    if (transfers.size() > options_.exact_transfers) return false;
+    std::set<int> senders;
+    for (const Traffic& traffic : transfers) senders.insert(traffic.from);
+    const size_t of_each = transfers.size() / std::max<size_t>(senders.size(), 1);
+    // Sums would be as many.
+    if (of_each <= 2) return true;
+    return of_each * Gpus(cluster_) <= options_.exact_transfers_of_all;
+  }
 
   std::vector<PlannedFlow> OneFlowEach(std::span<const Traffic> transfers) const {
     std::vector<PlannedFlow> flows;

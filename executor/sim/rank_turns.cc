@@ -38,8 +38,7 @@ void RankTurns::StepIn(int rank) {
 void RankTurns::PassOn(int rank, State state) {
   const std::lock_guard lock(mutex_);
   ranks_[rank].state = state;
-  running_ = -1;
-  passed_on_.notify_one();
+  HandOn();
 }
 
 void RankTurns::EndUnbegun(int rank) {
@@ -54,9 +53,15 @@ void RankTurns::Await(int rank, const std::function<bool()>& ready, const std::s
   own.state = State::kAwaiting;
   own.ready = &ready;
   own.awaits = what;
-  running_ = -1;
-  passed_on_.notify_one();
+  HandOn();
   TakeTurn(lock, rank);
+}
+
+void RankTurns::HandOn() {
+  running_ = NextRank();
+  if (running_ < 0) return passed_on_.notify_one();
+  ranks_[running_].state = State::kRunning;
+  ranks_[running_].turn.notify_one();
 }
 
 void RankTurns::TakeTurn(std::unique_lock<std::mutex>& lock, int rank) {

@@ -63,6 +63,8 @@ class RankTurns final : public VirtualConductor {
 
   void StepIn(int rank);
   void PassOn(int rank, State state);
+  // From who has the turn to the next rank, or, where none can go on, to who conducts.
+  void HandOn();
   // Waits for the turn.
   void TakeTurn(std::unique_lock<std::mutex>& lock, int rank);
   int NextRank() const;  // -1: none.

@@ -64,6 +64,7 @@ void AddInterval(Candidate& candidate) {
       count(LaterBy(candidate, key, [](TaskPrice& price) { price.slowdown = price.slowdown_high; }));
     }
   }
+  candidate.own_error_s = (earlier_s + later_s) / 2;
   if (measured) {
     count(-kBetweenRuns * candidate.time_s());
     count(kBetweenRuns * candidate.time_s());
@@ -74,7 +75,7 @@ void AddInterval(Candidate& candidate) {
 
 double IndistinctGainS(const Candidate& candidate) {
   constexpr double kIndistinctGain = 0.03;
-  return std::min(kIndistinctGain * candidate.time_s(), (candidate.high_s - candidate.low_s) / 2);
+  return std::min(kIndistinctGain * candidate.time_s(), candidate.own_error_s);
 }
 
 namespace {

@@ -15,6 +15,9 @@ struct Candidate {
   PlayedGraph played;  // Of the mid times.
   double low_s = 0;    // 90 % interval; both are the mid until AddInterval.
   double high_s = 0;
+  // Half of what the interval would be wide without what machines differ by from one hour to another: other candidates
+  // have that in common.
+  double own_error_s = 0;
   double memory_bytes = 0;
   GradientExchange gradients;  // Whose slices are tasks of the graph.
 

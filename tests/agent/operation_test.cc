@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "agent/calibrate.h"
+#include "agent/operation_buffers.h"
 #include "executor/host/host_rank.h"
+#include "executor/router_statistics.h"
 #include "models/measurement/needs.h"
 
 namespace moeplan {
@@ -50,6 +53,27 @@ TEST(OperationTest, EveryKernelThatALayerNeedsCanBeMeasured) {
     EXPECT_GT(gemms_by_hidden[16], 0);  // An expert's, uncut.
     EXPECT_GT(gemms_by_hidden[6], 0);   // The shared one's, cut over MP.
   }
+}
+
+TEST(OperationTest, BuffersAreKnownBeforehand) {
+  // Sent and received, of 4·100 bytes rounded up to 16.
+  CollectiveKey key = {.collective = Collective::kAllToAll, .group = {4, 2}};
+  EXPECT_EQ(OperationBytes(key, 400, {}), 800);
+  EXPECT_EQ(OperationBytes(key, 401, {}), 832);
+  // The gather of an SAA: half of what is received, by two shards, from two ranks.
+  key = {.collective = Collective::kAllToAllAllGather, .group = {4, 4}, .gather_group_size = 2, .shards = 2};
+  EXPECT_EQ(OperationBytes(key, 3200, {}), 3 * 3200);
+
+  // 12 rows through each of 2 experts of 2 · 2 · 8 · 16 flops a row, 16 bytes each: rows in and out, and as many tokens
+  // by k = 2, with 12 bytes for each of their 24 pairs, and the sums of 4 experts. Back also 24 · 16 columns, twice.
+  const Workload workload = WithSharedExpert(GateKind::kTopK);
+  KernelKey gemm = KeyOf(Kernel::kExpertGemm, workload.layer, workload.layout);
+  const double sums_bytes = RouterSums::Count(4) * sizeof(double);
+  const double forward_bytes = 2 * 24 * 16 + 12 * 16 + 24 * 12 + sums_bytes;
+  EXPECT_EQ(OperationBytes(gemm, 24.0 * 2 * 2 * 8 * 16, workload), forward_bytes);
+  gemm.kernel = Kernel::kExpertInputGradient;
+  EXPECT_EQ(OperationBytes(gemm, 24.0 * 2 * 2 * 8 * 16, workload), forward_bytes + 2 * 24 * 16 * 2);
+  EXPECT_TRUE(std::isinf(OperationBytes(gemm, 1e300, workload)));
 }
 
 }  // namespace

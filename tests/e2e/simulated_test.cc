@@ -88,6 +88,34 @@ TEST(SimulatedTest, MeasurePlanRunAndCompare) {
   EXPECT_GT(Json::parse(in_turn.out).at("workloads").at(0).at("candidates").size(), 20U);
 }
 
+TEST(SimulatedTest, WhatNoDeviceHoldsIsLeftOutAndTheRestIsMeasured) {
+  const TemporaryFolder folder;
+  // An all-to-all of 2 · 65536 slots of 64 floats for each of 2 shards is 67 MB, sent and received.
+  Json cluster = Cluster();
+  cluster["gpu"]["deviceMemoryBytes"] = 1.5e8;
+  const std::string grid =
+      folder.Write("grid.json", Json({{"workloads", Json::array({Workload(65536, "FORWARD")})}}).dump());
+  const Outcome calibrated = RunMoeplan({"calibrate", "--simulated", folder.Write("cluster.json", cluster.dump()),
+                                         "--db", folder / "m.db", "--layouts", grid, "--budget", "20s", "--json"});
+  ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  EXPECT_THAT(calibrated.err, HasSubstr("left out: ALL_TO_ALL groupSize 2 ranksPerNode 1 from 6.7e+07 bytes on, whose "
+                                        "buffers take 1.3e+08 bytes, more than 80 % of cluster.deviceMemoryBytes, "
+                                        "which is 1.5e+08"));
+  double largest_bytes = 0;
+  const Json profile = Json::parse(calibrated.out);
+  for (const Json& entry : profile.at("collectives")) {
+    if (entry.at("collective") == "ALL_TO_ALL" && entry.at("groupSize") == 2) {
+      largest_bytes = std::max(largest_bytes, entry.at("sizeHigh").get<double>());
+    }
+  }
+  EXPECT_EQ(largest_bytes, 2 * 65536 * 64 * 4);
+  cluster["gpu"]["deviceMemoryBytes"] = 1000;
+  const Outcome none = RunMoeplan({"calibrate", "--simulated", folder.Write("cluster.json", cluster.dump()), "--db",
+                                   folder / "n.db", "--layouts", grid, "--budget", "20s"});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.err, HasSubstr("nothing to measure fits the 1000 bytes of cluster.deviceMemoryBytes"));
+}
+
 TEST(SimulatedTest, WhatIsWrongInAFileIsNamed) {
   const TemporaryFolder folder;
   const auto refused = [&](const Json& cluster, const std::string& what) {

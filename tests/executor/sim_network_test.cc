@@ -207,6 +207,44 @@ TEST(SimNetworkTest, SumsOfEndsAreExactWhereAllExchangeTheSame) {
   }
 }
 
+// Groups of every fourth GPU, all at once.
+std::vector<double> EndsOfSiblings(const SimulatedCluster& cluster, const std::vector<Traffic>& transfers,
+                                   const NetworkOptions& options) {
+  return InChild([&] {
+    const auto network = MakeNetwork(cluster, options);
+    std::vector<double> ends_s(4);
+    for (int group = 0; group < 4; ++group) {
+      std::vector<Traffic> of_group;
+      for (const Traffic& one : transfers) of_group.push_back({4 * one.from + group, 4 * one.to + group, one.bytes});
+      network->Exchange(of_group, std::nullopt, [&, group] { ends_s[group] = network->now_s(); });
+    }
+    Play(*network);
+    return ends_s;
+  });
+}
+
+TEST(SimNetworkTest, SiblingsThatAllExchangeTheSameAreExactInSums) {
+  for (const SimulatedCluster& cluster : ClustersOf32()) {
+    SCOPED_TRACE(Name(cluster.gpu_link.kind));
+    const std::vector<Traffic> transfers = AllToAll(8, [] { return 1e6; });
+    const std::vector<double> exact_s = EndsOfSiblings(cluster, transfers, {.exact_transfers_of_all = 1000});
+    const std::vector<double> sums_s = EndsOfSiblings(cluster, transfers, {.exact_transfers_of_all = 0});
+    for (int group = 0; group < 4; ++group) EXPECT_NEAR(sums_s[group], exact_s[group], 1e-6 * exact_s[group]);
+  }
+}
+
+// 56 transfers each, 224 of all: where they are not the same, sums are seen to be none.
+TEST(SimNetworkTest, SiblingsAreExactUpToTheTransfersOfAll) {
+  double bytes = 0;
+  const std::vector<Traffic> transfers = AllToAll(8, [&] { return bytes += 1e5; });
+  const auto ends_s = [&](size_t of_all) {
+    return EndsOfSiblings(ClustersOf32()[0], transfers, {.exact_transfers_of_all = of_all});
+  };
+  EXPECT_EQ(ends_s(224), ends_s(1000));
+  EXPECT_NE(ends_s(223), ends_s(1000));
+  EXPECT_EQ(ends_s(223), ends_s(0));
+}
+
 // Routers send uneven amounts: here each transfer has 0.5 to 1.5 times the mean.
 TEST(SimNetworkTest, SumsOfEndsAreWithin2PercentWhereSizesDiffer) {
   std::mt19937_64 random(TestSeed());

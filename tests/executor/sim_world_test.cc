@@ -77,6 +77,23 @@ std::vector<double> TimesOf(const std::vector<Timeline>& timelines) {
   return times;
 }
 
+TEST(SimWorldTest, RanksRepeatTheirTimesWhereThereIsNoNoise) {
+  const auto repeats = [](const SimulatedNoise& noise) {
+    SimulatedCluster cluster = SmallCluster();
+    cluster.noise = noise;
+    return InChild([&] {
+      const auto network = Network::Make(cluster);
+      const auto world = SimWorld::Make(**network, {.data = false});
+      const auto join = (*world)->backend().Join({.rank = 0, .ranks = Gpus(cluster)});
+      return std::vector<double>{(*(*join)->Connect({}))->repeats_times() ? 1.0 : 0.0};
+    })[0];
+  };
+  EXPECT_EQ(repeats({}), 1);
+  EXPECT_EQ(repeats({.stragglers = {{.gpu = 1, .slowdown = 3}}}), 1);
+  EXPECT_EQ(repeats({.compute_sigma = 0.1}), 0);
+  EXPECT_EQ(repeats({.transfer_sigma = 0.1}), 0);
+}
+
 TEST(SimWorldTest, ALayersTimelineIsTheOneWorkedOutByHand) {
   const SimulatedCluster cluster = OneNode();
   const SimLayer layer = {.workload = SmallWorkload(cluster), .knobs = {.family = Family::kPipeline}};

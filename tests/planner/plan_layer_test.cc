@@ -796,6 +796,16 @@ TEST(ExplainTest, FlipFactorIsWhereTheTimesMeet) {
   EXPECT_EQ(FlipFactor(best, other, CostKey(kSaa)), std::nullopt);
 }
 
+// 0.1 % of uncertainty tells 1 % apart, although both may take 7 % longer tomorrow.
+TEST(CandidateTest, WhatAllCandidatesHaveInCommonMakesNoTie) {
+  const CostKey all_to_all = Over(Collective::kAllToAll, {2, 1});
+  const Candidate sure = RowOf(1, {.family = Family::kParmS1}, all_to_all, 1, /*uncertain_s=*/0.001);
+  EXPECT_GT(sure.high_s - sure.low_s, 0.13);
+  EXPECT_NEAR(IndistinctGainS(sure), 0.001, 1e-12);
+  const Candidate unsure = RowOf(1, {.family = Family::kParmS1}, all_to_all, 1, /*uncertain_s=*/0.1);
+  EXPECT_NEAR(IndistinctGainS(unsure), 0.03, 1e-12);
+}
+
 TEST(ExplainTest, IntervalsThatDoNotMeetAreSaidNotToOverlap) {
   const CostKey all_to_all = Over(Collective::kAllToAll, {2, 1});
   const Candidate best = RowOf(1, {.family = Family::kParmS1}, all_to_all, 1, /*uncertain_s=*/0.001);
