@@ -187,7 +187,15 @@ class Calibrator {
     for (double scale = 1;; scale *= 4) {
       ASSIGN_OR_RETURN(const Beside beside, BesideOf(measurement, scale));
       if (cover_s <= kEnoughBeside * beside.time_s || scale >= kMostScale) return beside;
+      if (!FitsBeside(measurement, beside.operation.key, 4 * beside.operation.size)) return beside;
     }
+  }
+
+  bool FitsBeside(const Measurement& measurement, const CostKey& beside, double size) const {
+    const double room_bytes = kShareForOperations * fleet_.cluster().device_memory_bytes;
+    return room_bytes <= 0 || OperationBytes(measurement.need.key, measurement.need.size, measurement.context) +
+                                      OperationBytes(beside, size, measurement.context) <=
+                                  room_bytes;
   }
 
   StatusOr<Beside> BesideOf(const Measurement& measurement, double scale) {
