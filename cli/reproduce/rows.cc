@@ -106,6 +106,7 @@ std::string Text(const v1::Reproduction& reproduction) {
     text += Table(rows);
     for (size_t i = 0; i < reasons.size(); ++i) text += StrCat("  [", i + 1, "] ", reasons[i], "\n");
   }
+  if (reproduction.compared() == 0) return text;
   return StrCat(text, "\n", reproduction.close(), " of ", reproduction.compared(), " figures within 15 %\n");
 }
 
