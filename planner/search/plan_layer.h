@@ -44,7 +44,7 @@ struct PlanOptions {
 // within a billionth of the best's are ties, and ties go to the simpler family, then to the
 // DIRECT all-to-all, then to unlimited CTAs, then to more of them, then to fewer chunks, then to the gather that is not
 // overlapped. On measured profiles (with
-// intervals) the best is the simplest candidate within 3 % of the fastest, or within its interval if that is narrower
+// intervals) the best is the simplest candidate within 3 % of the fastest, or within its costs' interval if narrower
 // (docs/decisions/0005): a gain that measurements cannot tell is none, and buys no other launch order either. What
 // cannot be priced or does not fit cluster.device_memory_bytes is named in skipped_candidates; memory is asked first.
 //
