@@ -20,8 +20,10 @@ constexpr int kFewestRepeats = 5;
 constexpr double kTightError = 0.005;      // Of the median, relative.
 constexpr double kSlowMeasurementS = 0.1;  // From here on, one repeat at a time.
 constexpr int kMostBeside = 200;
-constexpr double kCover = 1.5;     // What runs beside lasts so many times as long as the measured alone.
-constexpr int kEnoughBeside = 16;  // One after the other; beside what takes longer runs something larger.
+// What runs beside lasts so many times as long as the measured alone: at first, and at most, where the measured is
+// slowed down by so much that it outlasts that.
+constexpr double kCover = 1.5, kMostCover = 32;
+constexpr int kEnoughBeside = 4;  // One after the other; beside what takes longer runs something larger.
 
 double NowS() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -142,16 +144,19 @@ class Calibrator {
     *measure.mutable_context() = ToProto(measurement.context);
     measure.set_warm_ups(warm_ups);
     measure.set_repeats(repeats);
-    if (ContentionOf(measurement.need.key) != Contention::kNone) {
-      ASSIGN_OR_RETURN(const Beside beside, BesideOf(measurement));
+    const std::string what = StrCat("measure ", Describe(measurement.need.key), " of ",
+                                    BriefNumber(measurement.need.size), " ", UnitOf(measurement.need.key));
+    if (ContentionOf(measurement.need.key) == Contention::kNone) return CallMeasure(command, what, warm_ups + repeats);
+    double& cover = cover_.try_emplace(measurement.need.key, kCover).first->second;
+    for (;; cover *= 2) {
+      const double cover_s = cover * AloneS(measurement);
+      ASSIGN_OR_RETURN(const Beside beside, BesideOf(measurement, cover_s));
+      const double count = std::clamp(std::ceil(cover_s / beside.time_s), 1.0, static_cast<double>(kMostBeside));
       *measure.mutable_beside() = ToProto(beside.operation);
-      measure.set_beside_count(static_cast<int>(
-          std::clamp(std::ceil(kCover * AloneS(measurement) / beside.time_s), 1.0, static_cast<double>(kMostBeside))));
+      measure.set_beside_count(static_cast<int>(count));
+      ASSIGN_OR_RETURN(std::vector<double> times_s, CallMeasure(command, what, warm_ups + repeats));
+      if (Median(times_s) <= count * beside.time_s || count == kMostBeside || 2 * cover > kMostCover) return times_s;
     }
-    return CallMeasure(command,
-                       StrCat("measure ", Describe(measurement.need.key), " of ", BriefNumber(measurement.need.size),
-                              " ", UnitOf(measurement.need.key)),
-                       warm_ups + repeats);
   }
 
   // The slowest rank of each repeat.
@@ -181,11 +186,11 @@ class Calibrator {
     return 0.01;
   }
 
-  StatusOr<Beside> BesideOf(const Measurement& measurement) {
+  // Something to run beside it for about `cover_s`.
+  StatusOr<Beside> BesideOf(const Measurement& measurement, double cover_s) {
     constexpr double kMostScale = 4096;
-    const double cover_s = kCover * AloneS(measurement);
     for (double scale = 1;; scale *= 4) {
-      ASSIGN_OR_RETURN(const Beside beside, BesideOf(measurement, scale));
+      ASSIGN_OR_RETURN(const Beside beside, ScaledBeside(measurement, scale));
       if (cover_s <= kEnoughBeside * beside.time_s || scale >= kMostScale) return beside;
       if (!FitsBeside(measurement, beside.operation.key, 4 * beside.operation.size)) return beside;
     }
@@ -198,7 +203,7 @@ class Calibrator {
                                   room_bytes;
   }
 
-  StatusOr<Beside> BesideOf(const Measurement& measurement, double scale) {
+  StatusOr<Beside> ScaledBeside(const Measurement& measurement, double scale) {
     const Contention contention = ContentionOf(measurement.need.key);
     const int ctas = CtasOf(measurement.need.key);
     const auto known = beside_.find({contention, ctas, scale});
@@ -265,6 +270,7 @@ class Calibrator {
   const CalibrationOptions& options_;
   double start_s_;
   std::vector<Progress> progress_;
+  std::map<CostKey, double> cover_;                               // By contended key.
   std::map<std::tuple<Contention, int, double>, Beside> beside_;  // By limit on its CTAs and scale, too.
 };
 

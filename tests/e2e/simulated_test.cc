@@ -157,5 +157,28 @@ TEST(SimulatedTest, TheSimulatorEndsWithTheCommand) {
   EXPECT_FALSE(Alive(simulator[0]));
 }
 
+// On a bus a ring of few transfers all but stands still beside an all-to-all of many: who measures how much it is
+// slowed down must keep the all-to-all going until it has ended.
+TEST(SimulatedTest, EveryCandidateIsForetoldWhereOneStarvesAnother) {
+  const TemporaryFolder folder;
+  const std::string cluster = std::string(MOEPLAN_EXAMPLES) + "/cluster.json", db = folder / "m.db";
+  Json grid = Json::parse(ReadFile(std::string(MOEPLAN_EXAMPLES) + "/grid-8x4.json"));
+  std::erase_if(grid.at("workloads").get_ref<Json::array_t&>(),
+                [](const Json& one) { return one.at("name") != "tp2"; });
+  const std::string workloads = folder.Write("grid.json", grid.dump());
+  const Outcome calibrated =
+      RunMoeplan({"calibrate", "--simulated", cluster, "--db", db, "--layouts", workloads, "--budget", "60s"});
+  ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  const Outcome validated =
+      RunMoeplan({"validate", "--simulated", cluster, "--db", db, "--workloads", workloads, "--json"});
+  ASSERT_EQ(validated.exit_code, 0) << validated.err;
+  const Json workload = Json::parse(validated.out).at("workloads").at(0);
+  ASSERT_GT(workload.at("candidates").size(), 20u);
+  for (const Json& candidate : workload.at("candidates")) {
+    const double predicted_s = candidate.at("predictedTimeS"), measured_s = candidate.at("measuredTimeS");
+    EXPECT_NEAR(predicted_s / measured_s, 1, 0.04) << candidate.dump();
+  }
+}
+
 }  // namespace
 }  // namespace moeplan::testing
