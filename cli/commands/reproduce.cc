@@ -26,6 +26,7 @@ constexpr Paper kPapers[] = {
     {"parm", ReproduceParm},
     {"monta", ReproduceMonta},
     {"schemoe", ReproduceSchemoe},
+    {"lancet", ReproduceLancet},
     {"joint", ReproduceJoint},
 };
 
