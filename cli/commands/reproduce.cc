@@ -25,6 +25,8 @@ struct Paper {
 constexpr Paper kPapers[] = {
     {"parm", ReproduceParm},
     {"monta", ReproduceMonta},
+    {"schemoe", ReproduceSchemoe},
+    {"lancet", ReproduceLancet},
     {"joint", ReproduceJoint},
 };
 
@@ -65,7 +67,8 @@ void AddReproduce(CLI::App& app, Invocation& invocation) {
   CLI::App* command = AddCommand(app, invocation, "reproduce",
                                  "Print the papers' figures beside ours, from simulations of their testbeds",
                                  "moeplan reproduce monta", [options] { return Run(*options); });
-  command->add_option("paper", options->paper, "parm, monta, schemoe, lancet, or joint: the search of all four against each (default: all)");
+  command->add_option("paper", options->paper,
+                      "parm, monta, schemoe, lancet, or joint: the search of all four against each (default: all)");
   command->add_flag("--json", options->json, "Print the tables as JSON");
 }
 

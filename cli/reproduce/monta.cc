@@ -10,7 +10,6 @@
 #include "cli/reproduce/papers.h"
 #include "cli/reproduce/rows.h"
 #include "models/fit/fit.h"
-#include "models/fit/statistics.h"
 #include "models/text.h"
 #include "planner/rules/monta.h"
 
@@ -140,11 +139,6 @@ StatusOr<std::vector<Dispatches>> RunDispatches(Testbed& testbed, const std::vec
   return dispatches;
 }
 
-double MeasuredS(const SampleSet& samples, const CostKey& key, double bytes) {
-  const auto is_it = [&](const Sample& sample) { return sample.key == key && sample.size == bytes; };
-  return Median(std::ranges::find_if(samples.samples, is_it)->times_s);
-}
-
 v1::ReproducedTable Table8Of(const SampleSet& samples) {
   v1::ReproducedTable table = MakeTable("monta", "MoNTA, Table 8: one operation, 8K tokens");
   for (const Operation& operation : Table8()) {
@@ -210,8 +204,8 @@ StatusOr<v1::ReproducedTable> Headlines(Testbed& testbed, const SampleSet& sampl
                        .ours = at_256k.OverBaseline(Family::kMontaO3)});
   AddRow(table, Figure{.name = "256K: gain of the transfer between nodes alone",
                        .paper = 8,
-                       .ours = MeasuredS(samples, kAllToAllBetweenNodes, LongestAllToAlls()[0]) /
-                               MeasuredS(samples, kAllToAllBetweenNodes, LongestAllToAlls()[1])});
+                       .ours = *MeasuredS(samples, kAllToAllBetweenNodes, LongestAllToAlls()[0]) /
+                               *MeasuredS(samples, kAllToAllBetweenNodes, LongestAllToAlls()[1])});
   AddRow(table, Figure{.name = "256K: gain of O3's whole dispatch",
                        .paper = 1 / 0.253,
                        .ours = 1 / at_256k.OverBaseline(Family::kMontaO3)});

@@ -18,6 +18,10 @@ using Tables = std::vector<v1::ReproducedTable>;
 StatusOr<Tables> ReproduceParm(const ShowProgress& progress);
 // Table 8, the choices of Figure 14, and the headlines of the all-to-all and of the step.
 StatusOr<Tables> ReproduceMonta(const ShowProgress& progress);
+// Tables 10 and 7, the 675 layers of Table 4, and Pipe-A2A.
+StatusOr<Tables> ReproduceSchemoe(const ShowProgress& progress);
+// Speedups of Figures 11 and 12, the exposed communication of Figure 13, and what §7.2, Figure 2 and §5.1 say.
+StatusOr<Tables> ReproduceLancet(const ShowProgress& progress);
 // No paper's: what each paper's rule chooses for the layers of deploy/testbeds/grids, on every testbed, beside the
 // joint search's choice.
 StatusOr<Tables> ReproduceJoint(const ShowProgress& progress);

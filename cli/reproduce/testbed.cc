@@ -11,6 +11,7 @@
 #include "agent/simulated_fleet.h"
 #include "cli/options.h"
 #include "models/fit/fit.h"
+#include "models/fit/statistics.h"
 #include "models/text.h"
 
 namespace moeplan::cli {
@@ -76,6 +77,13 @@ StatusOr<SampleSet> Testbed::Measure(const std::vector<Measurement>& measurement
     std::ranges::move(part.samples, std::back_inserter(all.samples));
   }
   return all;
+}
+
+std::optional<double> MeasuredS(const SampleSet& samples, const CostKey& key, double bytes) {
+  const auto is_it = [&](const Sample& sample) { return sample.key == key && sample.size == bytes; };
+  const auto found = std::ranges::find_if(samples.samples, is_it);
+  if (found == samples.samples.end()) return std::nullopt;
+  return Median(found->times_s);
 }
 
 StatusOr<Profile> Testbed::Calibrate(const std::vector<Measurement>& measurements) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,5 +63,8 @@ class Testbed {
   std::vector<Fleet> fleets_;  // All of the same cluster.
   ShowProgress progress_;
 };
+
+// The median of what was measured of it; nothing where it did not fit.
+std::optional<double> MeasuredS(const SampleSet& samples, const CostKey& key, double bytes);
 
 }  // namespace moeplan::cli

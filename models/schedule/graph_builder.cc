@@ -67,6 +67,7 @@ void GraphBuilder::SetChunk(int chunk, bool named) {
 }
 
 void GraphBuilder::StartBackward() {
+  DecodeAll();
   backward_ = true;
   graph_.first_backward = static_cast<TaskId>(graph_.tasks.size());
 }
@@ -197,6 +198,7 @@ void GraphBuilder::AddWritersOf(BufferId buffer, std::vector<TaskId>& writers) c
 
 void GraphBuilder::AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op,
                            BufferId after) {
+  for (const BufferId read : Reads(op)) DecodeWhatIsReadBy(read);
   std::vector<TaskId> dependencies;
   dependencies.reserve(8);
   for (const BufferId read : Reads(op)) AddWritersOf(read, dependencies);
@@ -273,9 +275,31 @@ BufferId GraphBuilder::AllToAll(const std::string& name, Group group, BufferId i
   AddTask(name + "_encode", TaskKind::kEncode, StreamKind::kCompute, ExpectedBytes(buffer(in)),
           EncodeOp{.codec = codec, .in = in, .out = sent, .way = way});
   AllToAll(name, group, sent, received);
-  AddTask(name + "_decode", TaskKind::kDecode, StreamKind::kCompute, ExpectedBytes(buffer(out)),
-          DecodeOp{.codec = codec, .in = received, .out = out, .way = way});
+  decodes_.push_back({.name = name + "_decode",
+                      .chunk = chunk_,
+                      .chunk_named = chunk_named_,
+                      .op = {.codec = codec, .in = received, .out = out, .way = way}});
   return out;
+}
+
+void GraphBuilder::DecodeWhatIsReadBy(BufferId read) {
+  const auto is_read = [&](const PutOff& decode) {
+    const BufferId out = decode.op.out;
+    return out == read || buffer(out).view_of == read || buffer(read).view_of == out;
+  };
+  for (auto next = std::ranges::find_if(decodes_, is_read); next != decodes_.end();
+       next = std::ranges::find_if(decodes_, is_read)) {
+    const PutOff decode = std::move(*next);
+    decodes_.erase(next);
+    const int chunk = std::exchange(chunk_, decode.chunk);
+    const bool chunk_named = std::exchange(chunk_named_, decode.chunk_named);
+    AddTask(decode.name, TaskKind::kDecode, StreamKind::kCompute, ExpectedBytes(buffer(decode.op.out)), decode.op);
+    SetChunk(chunk, chunk_named);
+  }
+}
+
+void GraphBuilder::DecodeAll() {
+  while (!decodes_.empty()) DecodeWhatIsReadBy(decodes_.front().op.out);
 }
 
 BufferId GraphBuilder::AllToAll(const std::string& name, Group group, BufferId in, BufferId out) {
@@ -436,6 +460,7 @@ void GraphBuilder::SetGradients(BufferId input_gradient, BufferId gate_gradient)
 }
 
 TaskGraph GraphBuilder::Finish() && {
+  DecodeAll();
   if (!backward_) graph_.first_backward = static_cast<TaskId>(graph_.tasks.size());
   std::vector<bool> used(graph_.buffers.size(), false);
   const auto use = [&](BufferId id) {

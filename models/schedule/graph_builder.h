@@ -69,7 +69,8 @@ class GraphBuilder {
   void Dispatch(BufferId tokens, BufferId routing, BufferId out);
   // `out` describes the result; it is returned, or `in` when the group has one rank.
   BufferId AllToAll(const std::string& name, Group group, BufferId in, BufferId out);
-  // With rows encoded by the codec of that way.
+  // With rows encoded by the codec of that way. They are decoded where `out` is first read, rather than at once, so
+  // that what is computed until then does not wait for them.
   BufferId AllToAll(const std::string& name, Group group, BufferId in, BufferId out, Codec codec, Way way);
   BufferId AllGather(const std::string& name, Group group, BufferId in, BufferId out);
   BufferId ReduceScatter(const std::string& name, Group group, BufferId in, BufferId out);
@@ -123,6 +124,9 @@ class GraphBuilder {
   void AddTask(const std::string& name, TaskKind kind, StreamKind stream, double size, TaskOp op,
                BufferId after = kNoBuffer);
   void AddWritersOf(BufferId buffer, std::vector<TaskId>& writers) const;
+  // Adds the decodings that were put off and write `buffer`, a part of it, or what it is a part of.
+  void DecodeWhatIsReadBy(BufferId buffer);
+  void DecodeAll();
   BufferId Like(const std::string& name, BufferId buffer, double row_bytes);
   double ExpertFlopsOf(BufferId rows) const;
   double SharedFlops() const;
@@ -135,6 +139,13 @@ class GraphBuilder {
   bool backward_ = false;
   int chunk_ = 0;
   bool chunk_named_ = false;
+  struct PutOff {
+    std::string name;
+    int chunk = 0;
+    bool chunk_named = false;
+    DecodeOp op;
+  };
+  std::vector<PutOff> decodes_;
   // What the shared expert made in this pass, summed over MP, and what it keeps for the backward one.
   BufferId shared_ = kNoBuffer, shared_hidden_ = kNoBuffer;
   std::vector<std::vector<TaskId>> writers_;  // By buffer.

@@ -37,11 +37,11 @@ class Sorter {
     for (int i = graph.size(); i-- > 0;) LinkProducers(i);
   }
 
-  std::optional<std::vector<Launch>> Sort() {
+  std::optional<std::vector<PartLaunch>> Sort() {
     for (int i = 0; i < graph_.size(); ++i) {
       if (node_[i] == i && needs_[i] == 0) ready_.push({rank_[i], i});
     }
-    std::vector<Launch> order;
+    std::vector<PartLaunch> order;
     int instructions = 0;
     while (!ready_.empty()) {
       const int node = ready_.top().second;
@@ -72,7 +72,7 @@ class Sorter {
     }
   }
 
-  int Append(int node, std::vector<Launch>& order) {
+  int Append(int node, std::vector<PartLaunch>& order) {
     const auto range = std::ranges::find(ranges_, node, &CutRange::first);
     if (range == ranges_.end()) {
       order.push_back({.instruction = node});
@@ -94,8 +94,8 @@ class Sorter {
 
 }  // namespace
 
-std::optional<std::vector<Launch>> LaunchOrder(const TimedGraph& graph, std::span<const CutRange> ranges,
-                                               std::span<const GradientPlace> places) {
+std::optional<std::vector<PartLaunch>> LaunchOrder(const TimedGraph& graph, std::span<const CutRange> ranges,
+                                                   std::span<const GradientPlace> places) {
   return Sorter(graph, ranges, places).Sort();
 }
 

@@ -21,7 +21,7 @@ struct GradientPlace {
 
 // Nothing where no order satisfies all places at once. Requires ranges in the given order that do not overlap, and
 // gradients outside them.
-std::optional<std::vector<Launch>> LaunchOrder(const TimedGraph& graph, std::span<const CutRange> ranges,
-                                               std::span<const GradientPlace> places);
+std::optional<std::vector<PartLaunch>> LaunchOrder(const TimedGraph& graph, std::span<const CutRange> ranges,
+                                                   std::span<const GradientPlace> places);
 
 }  // namespace moeplan

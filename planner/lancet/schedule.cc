@@ -46,7 +46,7 @@ class Chooser {
 
   // Keeps the choice if it ends earlier. Whether it does, up to rounding: `ties` counts as earlier, too.
   bool Try(const Cuts& ranges, const std::vector<GradientPlace>& places, bool ties = false) {
-    std::optional<std::vector<Launch>> order = LaunchOrder(graph_, ranges, places);
+    std::optional<std::vector<PartLaunch>> order = LaunchOrder(graph_, ranges, places);
     if (!order) return false;
     const double time_s = EndS(graph_, *order);
     if (time_s > best_.time_s || (!ties && time_s >= best_.time_s * (1 - kNoGain))) return false;
@@ -102,7 +102,7 @@ class Chooser {
       timeline.Rewind(here);
       launches_.clear();
       AppendRange(graph_, *range, launches_);
-      for (const Launch& launch : launches_) timeline.Run(launch);
+      for (const PartLaunch& launch : launches_) timeline.Run(launch);
       left_ -= static_cast<double>(launches_.size());
       chosen_.push_back(*range);
       Go(range->last + 1, timeline);
@@ -188,7 +188,7 @@ class Chooser {
 
   std::vector<CutRange> candidates_;              // By first.
   std::vector<TwoStreamTimeline::Streams> rest_;  // What each stream has still to run, at least.
-  std::vector<Launch> launches_;
+  std::vector<PartLaunch> launches_;
   Cuts chosen_;
   int end_ = 0;      // The last instruction of any range.
   int moving_ = 0;   // The first backward instruction.

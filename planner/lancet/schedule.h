@@ -25,7 +25,7 @@ struct LancetBudget {
 struct LancetSchedule {
   Cuts ranges;                        // In the given order.
   std::vector<GradientPlace> places;  // By gradient.
-  std::vector<Launch> order;
+  std::vector<PartLaunch> order;
   double time_s = 0;
   double unscheduled_s = 0;
 

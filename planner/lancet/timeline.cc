@@ -2,13 +2,13 @@
 
 namespace moeplan {
 
-double EndS(const TimedGraph& graph, std::span<const Launch> order) {
+double EndS(const TimedGraph& graph, std::span<const PartLaunch> order) {
   TwoStreamTimeline timeline(graph);
-  for (const Launch& launch : order) timeline.Run(launch);
+  for (const PartLaunch& launch : order) timeline.Run(launch);
   return timeline.streams().end_s();
 }
 
-void AppendRange(const TimedGraph& graph, const CutRange& range, std::vector<Launch>& order) {
+void AppendRange(const TimedGraph& graph, const CutRange& range, std::vector<PartLaunch>& order) {
   const auto exchanges = [&](int i) { return graph.instructions[i].exchanges(); };
   for (int first = range.first, end = first; first <= range.last; first = end) {
     while (end <= range.last && exchanges(end) == exchanges(first)) ++end;

@@ -25,7 +25,7 @@ struct CutRange {
   friend bool operator==(const CutRange&, const CutRange&) = default;
 };
 
-struct Launch {
+struct PartLaunch {
   int instruction = 0;
   int part = 0, parts = 1;
   int range_first = std::numeric_limits<int>::max();  // First instruction of its range, where it is cut.
@@ -43,7 +43,7 @@ class TwoStreamTimeline {
   };
 
   // Queues a launch. What it reads of launches that were never queued is there from the start.
-  void Run(const Launch& launch) {
+  void Run(const PartLaunch& launch) {
     const TimedInstruction& one = graph_.instructions[launch.instruction];
     double& free_s = one.exchanges() ? streams_.exchange_s : streams_.compute_s;
     double start_s = free_s;
@@ -72,10 +72,10 @@ class TwoStreamTimeline {
 };
 
 // The end of the last launch. Requires an order in which producers come first, part by part within a range.
-double EndS(const TimedGraph& graph, std::span<const Launch> order);
+double EndS(const TimedGraph& graph, std::span<const PartLaunch> order);
 
 // The launches of a range: by stages of all that runs consecutively on one stream, within a stage part by part (Lancet
 // §5.3, figure 9). Appended to `order`.
-void AppendRange(const TimedGraph& graph, const CutRange& range, std::vector<Launch>& order);
+void AppendRange(const TimedGraph& graph, const CutRange& range, std::vector<PartLaunch>& order);
 
 }  // namespace moeplan

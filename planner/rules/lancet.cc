@@ -24,7 +24,7 @@ LancetAnswer AnswerOf(const TrainingGraph& graph, const LancetSchedule& schedule
   for (const CutRange& range : schedule.ranges) {
     answer.partitions.push_back({id(range.first), id(range.last), range.parts, range.time_s});
   }
-  for (const Launch& launch : schedule.order) {
+  for (const PartLaunch& launch : schedule.order) {
     answer.order.push_back(launch.parts == 1 ? id(launch.instruction)
                                              : StrCat(id(launch.instruction), "#", launch.part + 1));
   }

@@ -129,6 +129,48 @@ TEST(ScheduleTest, ThePipelineIsLaunchedInTheOrderOfOptSche) {
             (std::vector<std::string>{"gate", "dispatch.1", "dispatch.2", "expert.1", "expert.2", "combine"}));
 }
 
+TEST(ScheduleTest, CodecsOfThePipelineAreLaunchedInTheOrderOfOptSche) {
+  // C1.1 C1.2, then D1 E C2 of each partition, then D2.1 D2.2; backward with dX for E, and dW while the last return.
+  Workload workload = WorkloadOf({.expert_parallel = 4});
+  workload.phase = Phase::kTraining;
+  workload.allow_lossy = true;
+  const TaskGraph graph = Build(
+      {.family = Family::kPipeline, .partition_degree = 2, .dispatch_codec = Codec::kFp8, .combine_codec = Codec::kFp8},
+      workload);
+  EXPECT_EQ(NamesOn(graph, StreamKind::kCompute), (std::vector<std::string>{"gate",
+                                                                            "dispatch.1",
+                                                                            "dispatch_a2a_encode.1",
+                                                                            "dispatch.2",
+                                                                            "dispatch_a2a_encode.2",
+                                                                            "dispatch_a2a_decode.1",
+                                                                            "expert.1",
+                                                                            "combine_a2a_encode.1",
+                                                                            "dispatch_a2a_decode.2",
+                                                                            "expert.2",
+                                                                            "combine_a2a_encode.2",
+                                                                            "combine_a2a_decode.1",
+                                                                            "combine_a2a_decode.2",
+                                                                            "combine",
+                                                                            "grad_combine.1",
+                                                                            "grad_dispatch_a2a_encode.1",
+                                                                            "grad_combine.2",
+                                                                            "grad_dispatch_a2a_encode.2",
+                                                                            "grad_routing",
+                                                                            "grad_dispatch_a2a_decode.1",
+                                                                            "grad_expert_input.1",
+                                                                            "grad_combine_a2a_encode.1",
+                                                                            "grad_dispatch_a2a_decode.2",
+                                                                            "grad_expert_input.2",
+                                                                            "grad_combine_a2a_encode.2",
+                                                                            "grad_expert_weights.1",
+                                                                            "grad_expert_weights.2",
+                                                                            "grad_combine_a2a_decode.1",
+                                                                            "grad_combine_a2a_decode.2",
+                                                                            "grad_dispatch",
+                                                                            "grad_gate"}));
+  EXPECT_EQ(graph.tasks[graph.first_backward].name, "grad_combine.1");
+}
+
 TEST(ScheduleTest, PartitionsOfThePipelineMoveAllSlotsAndThoseOfS2TheShareOfARank) {
   const Workload workload = WorkloadOf({.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2});
   const double y = 2 * 4 * 32 * 16.0;

@@ -499,7 +499,7 @@ Cuts PlainDynamicProgram(const TimedGraph& graph) {
           const bool short_enough = graph.max_range_s == 0 || length_s <= graph.max_range_s * (1 + 1e-12);
           if (!fits || (parts > 1 && !short_enough)) break;
           const CutRange range = {borders[from], borders[to] - 1, parts};
-          std::vector<Launch> launches;
+          std::vector<PartLaunch> launches;
           AppendRange(graph, range, launches);
           const double time_s = EndS(graph, launches), total_s = time_s + rest_s[to];
           if (total_s >= rest_s[from] * (1 - 1e-12)) continue;
