@@ -21,9 +21,10 @@ constexpr double kTightError = 0.005;      // Of the median, relative.
 constexpr double kSlowMeasurementS = 0.1;  // From here on, one repeat at a time.
 constexpr int kMostBeside = 200;
 // What runs beside lasts so many times as long as the measured alone: at first, and at most, where the measured is
-// slowed down by so much that it outlasts that.
-constexpr double kCover = 1.5, kMostCover = 32;
-constexpr int kEnoughBeside = 4;  // One after the other; beside what takes longer runs something larger.
+// slowed down by so much that it outlasts that. What outlasts the most is slowed down by more than was measured.
+constexpr double kCover = 1.5, kMostCover = 24;
+constexpr double kMostBytesBeside = 268435456;  // Of its buffers, where devices do not say what they hold.
+constexpr int kEnoughBeside = 4;                // One after the other; beside what takes longer runs something larger.
 
 double NowS() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -197,10 +198,11 @@ class Calibrator {
   }
 
   bool FitsBeside(const Measurement& measurement, const CostKey& beside, double size) const {
-    const double room_bytes = kShareForOperations * fleet_.cluster().device_memory_bytes;
-    return room_bytes <= 0 || OperationBytes(measurement.need.key, measurement.need.size, measurement.context) +
-                                      OperationBytes(beside, size, measurement.context) <=
-                                  room_bytes;
+    const double beside_bytes = OperationBytes(beside, size, measurement.context);
+    const double device_bytes = fleet_.cluster().device_memory_bytes;
+    if (device_bytes <= 0) return beside_bytes <= kMostBytesBeside;
+    return OperationBytes(measurement.need.key, measurement.need.size, measurement.context) + beside_bytes <=
+           kShareForOperations * device_bytes;
   }
 
   StatusOr<Beside> ScaledBeside(const Measurement& measurement, double scale) {

@@ -27,7 +27,7 @@ StatusOr<Fleet> StartSimulated(const SimulatedCluster& cluster, const SimulatedF
       launch(cluster, options.values, [](int /*rank*/, const RankBackend& backend) { return Serve(backend); }));
   return Fleet::Start(std::move(ranks),
                       {.collective_deadline_s = std::max(options.collective_deadline_s, kSimulatedDeadlineS),
-                       .provenance = {{"launch", "simulated"}}});
+                       .provenance = {{"launch", "simulated"}, {"simulatedCluster", cluster.name}}});
 }
 
 }  // namespace moeplan

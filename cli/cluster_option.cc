@@ -164,11 +164,15 @@ StatusOr<std::optional<Fleet>> ClusterOption::Start(bool values) const {
   return std::optional<Fleet>(std::move(fleet));
 }
 
-std::string ClusterOption::DefaultName(const Cluster& cluster) const {
+std::string ClusterOption::DefaultName(const Fleet& fleet) const {
+  const Cluster cluster = fleet.cluster();
   const std::string size = StrCat(cluster.nodes, "x", cluster.gpus_per_node);
   const std::string backend = backend_ == "host" ? "" : StrCat("-", backend_);
   if (local_option_->count() > 0) return StrCat("local-", size, backend);
-  if (simulated()) return StrCat("simulated-", size);
+  if (simulated()) {
+    const std::string& name = fleet.provenance().at("simulatedCluster");
+    return StrCat("simulated-", name.empty() ? size : name);
+  }
   return StrCat(emulated_file_.empty() ? "cluster-" : "emulated-", size, backend);
 }
 

@@ -21,7 +21,7 @@ class ClusterOption {
   const std::string& backend() const { return backend_; }
   bool simulated() const { return !simulated_file_.empty(); }
   // What a profile of this cluster is called when nobody says.
-  std::string DefaultName(const Cluster& cluster) const;
+  std::string DefaultName(const Fleet& fleet) const;
 
  private:
   Status CheckOne() const;

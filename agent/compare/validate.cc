@@ -84,6 +84,14 @@ Status RunEntrants(Fleet& fleet, const Workload& workload, Contest& contest) {
   return bench.Release();
 }
 
+Status NothingToRun(size_t number, const PlanAnswer& answer) {
+  const std::string why = answer.skipped_candidates.empty() ? ""
+                                                            : StrCat(": ", answer.skipped_candidates.front().what, ": ",
+                                                                     answer.skipped_candidates.front().reason);
+  return Infeasible(
+      StrCat("workloads[", number, "] (", answer.workload.name, "): no candidate can be priced and run", why));
+}
+
 }  // namespace
 
 StatusOr<v1::ValidationReport> Validate(Fleet& fleet, const std::vector<Workload>& workloads, const PlanFunction& plan,
@@ -95,8 +103,7 @@ StatusOr<v1::ValidationReport> Validate(Fleet& fleet, const std::vector<Workload
     if (!fleet.limits_ctas()) {
       std::erase_if(answers.back().candidates, [](const Plan& one) { return one.knobs.communication_ctas != 0; });
     }
-    if (answers.back().candidates.empty())
-      return Infeasible(StrCat("workloads[", i, "]: no candidate can be priced and run"));
+    if (answers.back().candidates.empty()) return NothingToRun(i, answers.back());
   }
   std::vector<Contest> contests;
   const int final_rounds = fleet.repeats_times() ? 0 : kMeasuredRuns;

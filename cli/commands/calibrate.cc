@@ -68,7 +68,7 @@ Status Run(const CalibrateOptions& options) {
   measurements = WithCtaLimits(measurements, options.ctas);
   const std::string taken_at = NowText();
   const std::string name =
-      options.profile_name.empty() ? options.cluster.DefaultName(fleet->cluster()) : options.profile_name;
+      options.profile_name.empty() ? options.cluster.DefaultName(*fleet) : options.profile_name;
   ProgressBar bar("calibrating");
   ASSIGN_OR_RETURN(
       const SampleSet samples,

@@ -23,11 +23,8 @@ struct Paper {
   StatusOr<Tables> (*reproduce)(const ShowProgress& progress);
 };
 constexpr Paper kPapers[] = {
-    {"parm", ReproduceParm},
-    {"monta", ReproduceMonta},
-    {"schemoe", ReproduceSchemoe},
-    {"lancet", ReproduceLancet},
-    {"joint", ReproduceJoint},
+    {"parm", ReproduceParm},     {"monta", ReproduceMonta}, {"schemoe", ReproduceSchemoe},
+    {"lancet", ReproduceLancet}, {"joint", ReproduceJoint},
 };
 
 Status CheckPaper(const std::string& name) {
@@ -39,23 +36,29 @@ Status CheckPaper(const std::string& name) {
   return InvalidInput(StrCat("found '", name, "', expected one of ", names, ", or nothing for all of them"));
 }
 
+StatusOr<Tables> TablesOf(const Paper& paper) {
+  ProgressBar bar("reproducing");
+  return paper.reproduce([&bar](double done, const std::string& what) { bar.Show(done, what); });
+}
+
 Status Run(const ReproduceOptions& options) {
   RETURN_IF_ERROR(CheckPaper(options.paper));
   v1::Reproduction reproduction;
-  {
-    ProgressBar bar("reproducing");
-    for (const Paper& paper : kPapers) {
-      if (!options.paper.empty() && options.paper != paper.name) continue;
-      ASSIGN_OR_RETURN(const Tables tables,
-                       paper.reproduce([&bar](double done, const std::string& what) { bar.Show(done, what); }));
-      for (const v1::ReproducedTable& table : tables) *reproduction.add_tables() = table;
+  for (const Paper& paper : kPapers) {
+    if (!options.paper.empty() && options.paper != paper.name) continue;
+    ASSIGN_OR_RETURN(const Tables tables, TablesOf(paper));
+    for (const v1::ReproducedTable& table : tables) {
+      *reproduction.add_tables() = table;
+      if (options.json) continue;
+      std::fputs(Text(table).c_str(), stdout);
+      std::fflush(stdout);  // The next paper may take minutes.
     }
   }
   Summarise(reproduction);
   if (options.json) {
     PrintJson(reproduction);
   } else {
-    std::fputs(Text(reproduction).c_str(), stdout);
+    std::fputs(Summary(reproduction).c_str(), stdout);
   }
   return OkStatus();
 }

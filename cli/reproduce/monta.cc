@@ -28,7 +28,10 @@ constexpr const char* kWhyChoice =
     "O3 differs from O2 only by copying beside the gather; what makes the two disturb each other on the paper's "
     "machine "
     "has no figure there, and the simulator shares memory bandwidth alone";
-constexpr const char* kWhyShare = "it follows from Figure 14's 0.30 for O1, where Table 8 gives 0.355";
+constexpr const char* kWhyO1Choice =
+    "by Table 8's own times O2 and O3 in 4 chunks are faster than O1 at 8K (2.117, 1.968 and 2.455 ms), where the "
+    "paper "
+    "measured O1 to be; what more chunks cost on its machine has no figure there";
 
 // One row of Table 8.
 struct Operation {
@@ -118,12 +121,20 @@ double ExchangeS(const v1::RankTimeline& rank) {
   return sum_s;
 }
 
+constexpr double kTie = 1 + 1e-6;  // Times closer than this are one but for rounding.
+
 struct Dispatches {
   std::vector<double> times_s;  // By kFamilies.
 
   double Of(Family family) const { return times_s[std::ranges::find(kFamilies, family) - kFamilies]; }
   double OverBaseline(Family family) const { return Of(family) / Of(Family::kBaselineTp); }
-  Family Fastest() const { return kFamilies[std::min_element(times_s.begin() + 1, times_s.end()) - times_s.begin()]; }
+  bool IsFastest(Family family) const {
+    return Of(family) <= *std::min_element(times_s.begin() + 1, times_s.end()) * kTie;
+  }
+  // The simplest of them.
+  Family Fastest() const {
+    return *std::find_if(std::begin(kFamilies) + 1, std::end(kFamilies), [&](Family one) { return IsFastest(one); });
+  }
 };
 
 StatusOr<std::vector<Dispatches>> RunDispatches(Testbed& testbed, const std::vector<Workload>& workloads) {
@@ -146,7 +157,8 @@ v1::ReproducedTable Table8Of(const SampleSet& samples) {
                          .unit = kSeconds,
                          .paper = operation.paper_s,
                          .ours = MeasuredS(samples, operation.key, operation.bytes),
-                         .why = kWhyCopy});
+                         .why = kWhyCopy,
+                         .fitted = operation.key != CostKey(kCopy)});
   }
   return table;
 }
@@ -160,7 +172,7 @@ v1::ReproducedTable ByTheClock(const std::vector<Dispatches>& dispatches) {
     for (const Family family : kFamilies) {
       if (Name(family) == choice.paper) choice.ratio = dispatches[i].Of(fastest) / dispatches[i].Of(family);
     }
-    if (!choice.paper.empty()) choice.why = kWhyChoice;
+    if (!choice.paper.empty()) choice.why = choice.paper == "MONTA_O1" ? kWhyO1Choice : kWhyChoice;
     AddRow(table, choice);
   }
   return table;
@@ -173,9 +185,9 @@ StatusOr<v1::ReproducedTable> ByTheRule(const std::vector<Workload>& workloads, 
   for (size_t i = 0; i < workloads.size(); ++i) {
     PriceNotes notes;
     ASSIGN_OR_RETURN(const MontaAnswer answer, MontaRule(workloads[i], profile, notes));
-    fastest += answer.choice == dispatches[i].Fastest();
+    fastest += dispatches[i].IsFastest(answer.choice);
     Choice choice{.name = workloads[i].name, .paper = kLengths[i].paper, .ours = std::string(Name(answer.choice))};
-    if (!choice.paper.empty()) choice.why = kWhyChoice;
+    if (!choice.paper.empty()) choice.why = choice.paper == "MONTA_O1" ? kWhyO1Choice : kWhyChoice;
     AddRow(table, choice);
   }
   AddRow(table, Figure{.name = "share of choices that are the fastest, as simulated",
@@ -206,9 +218,6 @@ StatusOr<v1::ReproducedTable> Headlines(Testbed& testbed, const SampleSet& sampl
                        .paper = 8,
                        .ours = *MeasuredS(samples, kAllToAllBetweenNodes, LongestAllToAlls()[0]) /
                                *MeasuredS(samples, kAllToAllBetweenNodes, LongestAllToAlls()[1])});
-  AddRow(table, Figure{.name = "256K: gain of O3's whole dispatch",
-                       .paper = 1 / 0.253,
-                       .ours = 1 / at_256k.OverBaseline(Family::kMontaO3)});
   ASSIGN_OR_RETURN(const Workload layer, ResolveWorkload(LayerOf(8, kWide), testbed.cluster()));
   ASSIGN_OR_RETURN(const std::vector<v1::RankTimeline> runs,
                    testbed.Timelines({JobOf(layer, Family::kBaselineTp), JobOf(layer, Family::kMontaO1)}));

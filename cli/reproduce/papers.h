@@ -1,7 +1,8 @@
 // The papers' tables on their simulated testbeds: calibrated, planned and run, beside what the papers print. What each
 // row means, where it stands in its paper and why some are apart: docs/papers.md.
 //
-// Without noise in the testbeds' files every call gives the same figures but for rounding. Takes from seconds (MoNTA) to minutes.
+// Without noise in the testbeds' files every call gives the same figures but for rounding. Takes from seconds (MoNTA)
+// to minutes.
 #pragma once
 
 #include <vector>

@@ -47,6 +47,7 @@ void AddRow(v1::ReproducedTable& table, const Figure& figure) {
   v1::ReproducedRow& row = *table.add_rows();
   row.set_name(figure.name);
   row.set_unit(figure.unit);
+  row.set_fitted(figure.fitted);
   if (figure.paper) row.set_paper(*figure.paper);
   if (figure.ours) row.set_ours(*figure.ours);
   if (!figure.paper || !figure.ours) return;
@@ -74,7 +75,7 @@ void Summarise(v1::Reproduction& reproduction) {
   int compared = 0, close = 0;
   for (const v1::ReproducedTable& table : reproduction.tables()) {
     for (const v1::ReproducedRow& row : table.rows()) {
-      if (!row.has_ratio() || IsChoice(row)) continue;
+      if (!row.has_ratio() || row.fitted() || IsChoice(row)) continue;
       ++compared;
       close += IsClose(row.ratio());
     }
@@ -83,31 +84,32 @@ void Summarise(v1::Reproduction& reproduction) {
   reproduction.set_close(close);
 }
 
-std::string Text(const v1::Reproduction& reproduction) {
-  std::string text;
-  for (const v1::ReproducedTable& table : reproduction.tables()) {
-    text += StrCat(text.empty() ? "" : "\n", table.title(), "\n");
-    const bool compares = std::ranges::any_of(table.rows(), HasPaper);
-    std::vector<std::vector<std::string>> rows = {{"", "ours"}};
-    if (compares) rows = {{"", "paper", "ours", "ours/paper"}};
-    std::vector<std::string> reasons;
-    for (const v1::ReproducedRow& row : table.rows()) {
-      std::string mark;
-      if (!row.why().empty()) {
-        if (std::ranges::find(reasons, row.why()) == reasons.end()) reasons.push_back(row.why());
-        mark = StrCat(" [", std::ranges::find(reasons, row.why()) - reasons.begin() + 1, "]");
-      }
-      std::vector<std::string>& cells = rows.emplace_back();
-      cells.push_back(row.name() + mark);
-      if (compares) cells.push_back(PaperText(row));
-      cells.push_back(OurText(row));
-      if (compares) cells.push_back(row.has_ratio() ? Format("%.2f", row.ratio()) : "");
+std::string Text(const v1::ReproducedTable& table) {
+  const bool compares = std::ranges::any_of(table.rows(), HasPaper);
+  std::vector<std::vector<std::string>> rows = {{"", "ours"}};
+  if (compares) rows = {{"", "paper", "ours", "ours/paper"}};
+  std::vector<std::string> reasons;
+  for (const v1::ReproducedRow& row : table.rows()) {
+    std::string mark;
+    if (!row.why().empty()) {
+      if (std::ranges::find(reasons, row.why()) == reasons.end()) reasons.push_back(row.why());
+      mark = StrCat(" [", std::ranges::find(reasons, row.why()) - reasons.begin() + 1, "]");
     }
-    text += Table(rows);
-    for (size_t i = 0; i < reasons.size(); ++i) text += StrCat("  [", i + 1, "] ", reasons[i], "\n");
+    std::vector<std::string>& cells = rows.emplace_back();
+    cells.push_back(StrCat(row.name(), row.fitted() ? " (fitted)" : "", mark));
+    if (compares) cells.push_back(PaperText(row));
+    cells.push_back(OurText(row));
+    if (compares) cells.push_back(row.has_ratio() ? Format("%.2f", row.ratio()) : "");
   }
-  if (reproduction.compared() == 0) return text;
-  return StrCat(text, "\n", reproduction.close(), " of ", reproduction.compared(), " figures within 15 %\n");
+  std::string text = StrCat(table.title(), "\n", Table(rows));
+  for (size_t i = 0; i < reasons.size(); ++i) text += StrCat("  [", i + 1, "] ", reasons[i], "\n");
+  return text + "\n";
+}
+
+std::string Summary(const v1::Reproduction& reproduction) {
+  if (reproduction.compared() == 0) return "";
+  return StrCat(reproduction.close(), " of ", reproduction.compared(),
+                " figures within 15 %, fitted ones and choices not counted\n");
 }
 
 double Mean(const std::vector<double>& values) {

@@ -22,7 +22,8 @@ struct Figure {
   std::string name;
   const char* unit = kFactor;
   std::optional<double> paper, ours;
-  std::string why;  // Why they are apart where they are; kept only there.
+  std::string why;      // Why they are apart where they are; kept only there.
+  bool fitted = false;  // The testbed was fitted to the paper's figure.
 };
 void AddRow(v1::ReproducedTable& table, const Figure& figure);
 
@@ -36,11 +37,13 @@ void AddRow(v1::ReproducedTable& table, const Choice& choice);
 
 v1::ReproducedTable MakeTable(std::string paper, std::string title);
 
-// Counts the rows that have a ratio, and those of them that agree.
+// Counts the rows that have a ratio and were not fitted, and those of them that agree.
 void Summarise(v1::Reproduction& reproduction);
 
-// As a terminal shows it.
-std::string Text(const v1::Reproduction& reproduction);
+// As a terminal shows it, with an empty line after it.
+std::string Text(const v1::ReproducedTable& table);
+// "9 of 11 figures ..."; empty where nothing is compared.
+std::string Summary(const v1::Reproduction& reproduction);
 
 double Mean(const std::vector<double>& values);
 

@@ -17,6 +17,7 @@
 namespace moeplan::cli {
 namespace {
 
+constexpr int kMostRanks = 4096;     // Of all simulations together: each is a thread.
 constexpr double kUnlimitedS = 1e6;  // Of wall time: what is measured must not depend on how fast this machine is.
 
 }  // namespace
@@ -24,7 +25,8 @@ constexpr double kUnlimitedS = 1e6;  // Of wall time: what is measured must not 
 StatusOr<Testbed> Testbed::Start(const SimulatedCluster& cluster, ShowProgress progress) {
   std::vector<Fleet> fleets;
   // All are forked before any thread runs.
-  for (int i = 0; i < DefaultThreads(); ++i) {
+  const int count = std::clamp(kMostRanks / Gpus(cluster), 1, DefaultThreads());
+  for (int i = 0; i < count; ++i) {
     ASSIGN_OR_RETURN(Fleet fleet, StartSimulated(cluster));
     fleets.push_back(std::move(fleet));
   }

@@ -11,7 +11,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,8 +26,18 @@
 namespace moeplan {
 namespace {
 
-// Beside those of the ranks.
+// That who launches may open later.
 constexpr rlim_t kOtherFiles = 256;
+
+rlim_t OpenFiles() {
+  std::error_code error;
+  rlim_t count = 0;
+  for (std::filesystem::directory_iterator files("/proc/self/fd", error), end; !error && files != end;
+       files.increment(error)) {
+    ++count;
+  }
+  return count;
+}
 
 Status AllowFiles(rlim_t files) {
   rlimit limit{};
@@ -43,7 +55,7 @@ struct Streams {
 };
 
 StatusOr<Streams> MakeStreams(int ranks) {
-  RETURN_IF_ERROR(AllowFiles(2 * static_cast<rlim_t>(ranks) + kOtherFiles));
+  RETURN_IF_ERROR(AllowFiles(OpenFiles() + 2 * static_cast<rlim_t>(ranks) + kOtherFiles));
   Streams streams;
   for (int rank = 0; rank < ranks; ++rank) {
     int ends[2];

@@ -279,8 +279,9 @@ class SimGridNetwork final : public Network {
     std::set<int> senders;
     for (const Traffic& traffic : transfers) senders.insert(traffic.from);
     const size_t of_each = transfers.size() / std::max<size_t>(senders.size(), 1);
-    // Sums would be as many.
-    if (of_each <= 2) return true;
+    // Sums would be as many, or would not be exact.
+    const auto as_many_bytes = [&](const Traffic& one) { return one.bytes == transfers.front().bytes; };
+    if (of_each <= 2 || !std::ranges::all_of(transfers, as_many_bytes)) return true;
     return of_each * Gpus(cluster_) <= options_.exact_transfers_of_all;
   }
 

@@ -11,13 +11,13 @@
 //
 // Latencies (models/cluster/simulated_cluster.h) pass before a flow begins; they do not slow it down.
 //
-// Group operations. An Exchange has a flow for each of its transfers, which is exact, up to `exact_transfers` of them,
-// and up to `exact_transfers_of_all` where every GPU of the cluster has as many: sibling groups exchange at the same
-// time. Above, it has, for each GPU and each reach (own node, own leaf, beyond), one flow of all that it sends there
-// and one of all that it receives from there, each with a share of the links in proportion to its bytes; with MESH,
-// transfers inside a node stay their own. Every link carries what it did, but who sends no longer waits for who
-// receives: exact where all GPUs exchange the same, and within 2 % on 32 GPUs where each transfer has between half the
-// mean bytes and one and a half times as many.
+// Group operations. An Exchange of up to `exact_transfers` transfers has a flow for each of them, which is exact, but
+// where all are of one size and every GPU of the cluster may have as many, more than `exact_transfers_of_all` together:
+// sibling groups exchange at the same time. Else it has, for each GPU and each reach (own node, own leaf, beyond), one
+// flow of all that it sends there and one of all that it receives from there, each with a share of the links in
+// proportion to its bytes; with MESH, transfers inside a node stay their own. Every link carries what it did, but who
+// sends no longer waits for who receives: exact where all GPUs exchange the same, and within 2 % in a group of 32 GPUs
+// where each transfer has between half the mean bytes and one and a half times as many.
 //
 // Noise is that of the cluster's file, drawn in the order of calls. The same calls give the same times, always.
 //

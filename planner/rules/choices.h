@@ -16,7 +16,8 @@ namespace moeplan {
 //
 //   parm     S1, or S2 with SAA, whole (Algorithm 1).
 //   monta    O1, O2 or O3 in the chunks that Algorithms 1 to 3 choose.
-//   schemoe  PIPELINE in the rule's r pieces by Pipe-A2A, where that is allowed, with the request's codecs.
+//   schemoe  PIPELINE in the rule's r pieces, in OptSche's order, by Pipe-A2A where that is allowed, with the request's
+//            codecs.
 //   lancet   PIPELINE in as many pieces as its dynamic programme cuts the range of all-to-all, experts and all-to-all
 //            into (§5.1), by DIRECT. Backward its weight gradients run beside all-to-alls as in every graph.
 struct PaperChoice {

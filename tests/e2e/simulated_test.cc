@@ -52,7 +52,7 @@ TEST(SimulatedTest, MeasurePlanRunAndCompare) {
       RunMoeplan({"calibrate", "--simulated", cluster, "--db", db, "--layouts", grid, "--budget", "20s", "--json"});
   ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
   const Json profile = Json::parse(calibrated.out);
-  EXPECT_EQ(profile.at("name"), "simulated-2x2");
+  EXPECT_EQ(profile.at("name"), "simulated-two-by-two");
   EXPECT_EQ(profile.at("cluster").at("deviceMemoryBytes"), 1e10);
 
   for (const Json& workload : {small, large}) {

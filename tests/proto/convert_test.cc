@@ -759,7 +759,7 @@ TEST(TrainingGraphConversionTest, RoundTripsAndFillsDefaultsIn) {
 TEST(ConvertTest, TheClustersThatShipAreValid) {
   std::vector<std::filesystem::path> files = {MOEPLAN_SOURCE_DIR "/deploy/examples/cluster.json"};
   for (const auto& entry : std::filesystem::directory_iterator(MOEPLAN_SOURCE_DIR "/deploy/testbeds")) {
-    files.push_back(entry.path());
+    if (entry.is_regular_file()) files.push_back(entry.path());
   }
   EXPECT_GE(files.size(), 9U);
   for (const std::filesystem::path& file : files) {
@@ -769,6 +769,17 @@ TEST(ConvertTest, TheClustersThatShipAreValid) {
     const auto cluster = SimulatedClusterFromProto(*message);
     ASSERT_TRUE(cluster.ok()) << cluster.status().message();
     EXPECT_FALSE(cluster->name.empty());
+    const std::filesystem::path grid_file = file.parent_path() / "grids" / file.filename();
+    if (file.parent_path().filename() != "testbeds") continue;
+    const auto grid = ReadJsonFile<v1::WorkloadGrid>(grid_file.string());
+    ASSERT_TRUE(grid.ok()) << grid.status().message();
+    const auto workloads = WorkloadsFromProto(*grid);
+    ASSERT_TRUE(workloads.ok()) << workloads.status().message();
+    for (const Workload& workload : *workloads) {
+      const auto resolved =
+          ResolveWorkload(workload, {.nodes = cluster->nodes, .gpus_per_node = cluster->gpus_per_node});
+      EXPECT_TRUE(resolved.ok()) << workload.name << ": " << resolved.status().message();
+    }
   }
 }
 
