@@ -241,6 +241,7 @@ TEST(SimNetworkTest, SiblingsOfUnequalTransfersAreNoSums) {
     SCOPED_TRACE(std::string(Name(cluster.gpu_link.kind)));
     const auto exact_s = EndsOfSiblings(cluster, transfers, {.exact_transfers_of_all = 1000});
     EXPECT_EQ(EndsOfSiblings(cluster, transfers, {.exact_transfers_of_all = 0}), exact_s);
+    if (cluster.gpu_link.kind != GpuLinkKind::kSharedBus) continue;  // Elsewhere one interface decides, in sums too.
     EXPECT_NE(EndsOfSiblings(cluster, transfers, {.exact_transfers = 0}), exact_s);
   }
 }
