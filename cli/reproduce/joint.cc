@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <string>
@@ -9,7 +10,6 @@
 #include "cli/reproduce/papers.h"
 #include "cli/reproduce/rows.h"
 #include "models/fit/statistics.h"
-#include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "planner/rules/choices.h"
 #include "planner/search/plan_layer.h"
@@ -21,7 +21,7 @@ constexpr const char* kTestbeds[] = {"parm-a",      "parm-b",   "monta",    "lan
                                      "lancet-p3dn", "h100-8x8", "pcie-box", "fat-tree-64"};
 constexpr std::pair<const char*, const char*> kPapers[] = {
     {"parm", "Parm"}, {"monta", "MoNTA"}, {"schemoe", "ScheMoE"}, {"lancet", "Lancet"}};
-constexpr int kTop = 8;  // Candidates that run beside the chosen one, to know what choosing another would have gained.
+constexpr int kTop = 8;  // Candidates that run, to know what choosing another than the first would have gained.
 
 // One layer: what the joint search foretold of its choice, and how long that and the others took.
 struct Outcome {

@@ -74,7 +74,6 @@ constexpr const char* kWhyValid =
 
 constexpr const char* kWhyShare =
     "the paper counts the gradients of data parallelism with it, which a layer by itself does not exchange";
-constexpr double kTie = 1e-3;  // Choosing either of two that are this close is right.
 
 // ---- The layers of Table III.
 
@@ -377,7 +376,7 @@ v1::ReproducedTable Against(const std::vector<SettingResult>& results) {
     row("gain of SAA over AAS", saa_paper[i], kWhySaa,
         [](const LayerResult& one) { return one.times_s[kAasRun] / one.times_s[kSaaRun] - 1; });
     row("layers for which Algorithm 1 chooses the faster of S1 and S2", std::nullopt, "",
-        [](const LayerResult& one) { return one.ParmS() <= one.BetterS() * (1 + kTie) ? 1.0 : 0.0; });
+        [](const LayerResult& one) { return one.ParmS() <= one.BetterS() * (1 + kTied) ? 1.0 : 0.0; });
     row("what its choice loses to the faster, on average", std::nullopt, "",
         [](const LayerResult& one) { return one.ParmS() / one.BetterS() - 1; });
   }

@@ -11,6 +11,8 @@ namespace moeplan::cli {
 
 // Rows this close agree.
 inline constexpr double kCloseBy = 0.15;
+// Choosing either of two whose times are this close is right.
+inline constexpr double kTied = 1e-3;
 
 // What a figure is counted in.
 inline constexpr const char* kSeconds = "s";

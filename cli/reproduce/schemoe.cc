@@ -270,7 +270,6 @@ StatusOr<v1::ReproducedTable> Table4Of(Testbed& testbed) {
 // ---- The rule.
 
 constexpr int kMostDegree = 8;
-constexpr double kTie = 1e-3;  // Choosing either of two that are this close is right.
 
 // What the rule looks up of these layers: DIRECT all-to-alls, experts and ZFP.
 std::vector<Measurement> NeedsOfRule(const std::vector<Workload>& layers, const Cluster& cluster) {
@@ -307,7 +306,7 @@ StatusOr<v1::ReproducedTable> RuleOf(Testbed& testbed) {
     PriceNotes notes;
     ASSIGN_OR_RETURN(const SchemoeAnswer answer, SchemoeRule(layers[i], profile, notes));
     lost.push_back(runs[i][answer.partition_degree - 1] / *std::ranges::min_element(runs[i]) - 1);
-    fastest.push_back(lost.back() < kTie);
+    fastest.push_back(lost.back() < kTied);
   }
   v1::ReproducedTable table =
       MakeTable("schemoe",
