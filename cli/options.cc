@@ -51,7 +51,7 @@ Status SourceOption::CheckOne() const {
 StatusOr<Profile> SourceOption::LoadProfile() const {
   RETURN_IF_ERROR(CheckOne());
   if (!planner_.empty()) {
-    ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(planner_, kPlannerDeadlineS));
+    ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect({.address = planner_, .deadline_s = kPlannerDeadlineS}));
     v1::GetProfileRequest request;
     request.set_profile_name(profile_name_);
     ASSIGN_OR_RETURN(const v1::GetProfileResponse response, client->GetProfile(request));
@@ -111,7 +111,7 @@ StatusOr<GraphPlanAnswer> SourceOption::Plan(const TrainingGraph& graph, const s
 }
 
 StatusOr<v1::PlanResponse> SourceOption::AskPlanner(v1::PlanRequest request, const std::string& origin) const {
-  ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(planner_, kPlannerDeadlineS));
+  ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect({.address = planner_, .deadline_s = kPlannerDeadlineS}));
   request.set_profile_name(profile_name_);
   StatusOr<v1::PlanResponse> response = client->Plan(request);
   if (!response.ok() && response.status().code() == StatusCode::kInvalidInput) return response.status().Within(origin);

@@ -15,14 +15,14 @@
 #include "models/status.h"
 #include "moeplan/v1/planner_service.pb.h"
 #include "moeplan/v1/profile_service.pb.h"
+#include "planner/client/connect_options.h"
 
 namespace moeplan {
 
 class PlannerClient {
  public:
-  // Connects to `address`, "HOST:PORT". `deadline_s` (finite, above 0) limits the connecting and then each call.
-  // A refused connection is kUnavailable at once.
-  static StatusOr<std::unique_ptr<PlannerClient>> Connect(const std::string& address, double deadline_s);
+  // Connects. A refused connection is kUnavailable at once.
+  static StatusOr<std::unique_ptr<PlannerClient>> Connect(const ConnectOptions& options);
 
   ~PlannerClient();
   PlannerClient(const PlannerClient&) = delete;

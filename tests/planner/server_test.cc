@@ -337,7 +337,9 @@ TEST_F(ServerTest, ShutdownLetsCallsInProgressEnd) {
   auto put = Async([&] { return client->PutProfile(ExamplePutProfile("a")); });
   ASSERT_TRUE(Eventually([&] { return server->calls_in_progress() == 1; }));
   auto ended = Async([&] { server->Shutdown(std::chrono::minutes(2)); });
-  const auto nobody_answers = [&] { return !PlannerClient::Connect(server->grpc_address(), 5).ok(); };
+  const auto nobody_answers = [&] {
+    return !PlannerClient::Connect({.address = server->grpc_address(), .deadline_s = 5}).ok();
+  };
   ASSERT_TRUE(Eventually(nobody_answers));  // So the shutdown has begun.
   held.reset();
   const auto response = put.get();
@@ -366,7 +368,8 @@ TEST_F(ServerTest, WaitReturnsWhenAnotherThreadShutsDown) {
   auto waiting = Async([&] { server->Wait(); });
   server->Shutdown();
   waiting.get();
-  EXPECT_THAT(PlannerClient::Connect(server->grpc_address(), 5), IsError(StatusCode::kUnavailable, "no planner"));
+  EXPECT_THAT(PlannerClient::Connect({.address = server->grpc_address(), .deadline_s = 5}),
+              IsError(StatusCode::kUnavailable, "no planner"));
   EXPECT_FALSE(httplib::Client("http://" + server->http_address()).Get("/healthz"));
 }
 
@@ -379,11 +382,13 @@ TEST_F(ServerTest, NoPlannerIsSaidWithWhatToDo) {
     address = server->grpc_address();
   }
   EXPECT_THAT(
-      PlannerClient::Connect(address, 60),
+      PlannerClient::Connect({.address = address, .deadline_s = 60}),
       IsError(StatusCode::kUnavailable, StrCat("no planner answers at ", address, "; start one with `moeplan serve ")));
-  EXPECT_THAT(PlannerClient::Connect("planner", 1), IsError(StatusCode::kInvalidInput, "planner: found 'planner'"));
+  EXPECT_THAT(PlannerClient::Connect({.address = "planner", .deadline_s = 1}),
+              IsError(StatusCode::kInvalidInput, "planner: found 'planner'"));
   for (const double deadline_s : {0.0, -1.0, std::nan("")}) {
-    EXPECT_THAT(PlannerClient::Connect(address, deadline_s), IsError(StatusCode::kInvalidInput, "deadline: found"));
+    EXPECT_THAT(PlannerClient::Connect({.address = address, .deadline_s = deadline_s}),
+                IsError(StatusCode::kInvalidInput, "deadline: found"));
   }
 }
 

@@ -88,7 +88,7 @@ class ServiceTest : public testing::Test {
   std::unique_ptr<Server> Started() const { return Started(Options()); }
 
   static std::unique_ptr<PlannerClient> ClientOf(const Server& server, double deadline_s = 120) {
-    auto client = PlannerClient::Connect(server.grpc_address(), deadline_s);
+    auto client = PlannerClient::Connect({.address = server.grpc_address(), .deadline_s = deadline_s});
     if (!client.ok()) {
       ADD_FAILURE() << client.status().message();
       std::abort();
