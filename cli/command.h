@@ -37,6 +37,8 @@ void AddRun(CLI::App& app, Invocation& invocation);
 void AddValidate(CLI::App& app, Invocation& invocation);
 void AddReproduce(CLI::App& app, Invocation& invocation);
 void AddWhatIf(CLI::App& app, Invocation& invocation);
+void AddCall(CLI::App& app, Invocation& invocation);
+void AddToken(CLI::App& app, Invocation& invocation);
 void AddServe(CLI::App& app, Invocation& invocation);
 void AddLayout(CLI::App& app, Invocation& invocation);
 // The process of one rank; started by other commands, not shown.

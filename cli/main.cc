@@ -27,6 +27,8 @@ int Main(int argc, char** argv) {
   AddValidate(app, invocation);
   AddReproduce(app, invocation);
   AddWhatIf(app, invocation);
+  AddCall(app, invocation);
+  AddToken(app, invocation);
   AddServe(app, invocation);
   AddLayout(app, invocation);
   AddLater(app, invocation);

@@ -5,16 +5,17 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <thread>
 
 #include "db/store.h"
 #include "models/links/link_model.h"
 #include "models/text.h"
+#include "models/time_text.h"
 #include "planner/client/planner_client.h"
 #include "planner/routing/plan_routed_layer.h"
 #include "planner/rules/lancet.h"
@@ -35,12 +36,12 @@ void SourceOption::Add(CLI::App& command) {
   CLI::Option_group* group = command.add_option_group("SOURCE", "Where the profile comes from; one of");
   group->add_option("--profile", profile_file_, "PROFILE.json");
   group->add_option("--db", db_, "A database that calibrate wrote");
-  group->add_option("--planner", planner_, "HOST:PORT of a planner");
+  planner_.Add(*group, command);
   command.add_option("--profile-name", profile_name_, "Which profile of a database or planner (default: the newest)");
 }
 
 Status SourceOption::CheckOne() const {
-  const int count = !profile_file_.empty() + !db_.empty() + !planner_.empty();
+  const int count = !profile_file_.empty() + !db_.empty() + planner_.given();
   if (count != 1) return InvalidInput(StrCat("found ", count, " of --profile, --db, --planner, expected exactly one"));
   if (!profile_file_.empty() && !profile_name_.empty()) {
     return InvalidInput("--profile-name: found beside --profile, expected with --db or --planner");
@@ -50,8 +51,9 @@ Status SourceOption::CheckOne() const {
 
 StatusOr<Profile> SourceOption::LoadProfile() const {
   RETURN_IF_ERROR(CheckOne());
-  if (!planner_.empty()) {
-    ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect({.address = planner_, .deadline_s = kPlannerDeadlineS}));
+  if (planner_.given()) {
+    ASSIGN_OR_RETURN(const ConnectOptions connect, planner_.Connect(kPlannerDeadlineS));
+    ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(connect));
     v1::GetProfileRequest request;
     request.set_profile_name(profile_name_);
     ASSIGN_OR_RETURN(const v1::GetProfileResponse response, client->GetProfile(request));
@@ -73,7 +75,7 @@ StatusOr<Profile> SourceOption::LoadProfile() const {
 StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::string& origin,
                                         const CandidateOptions& options) const {
   RETURN_IF_ERROR(CheckOne());
-  if (planner_.empty()) {
+  if (!planner_.given()) {
     ASSIGN_OR_RETURN(const Profile profile, LoadProfile());
     std::optional<LinkModel> links;
     if (options.extrapolate) links.emplace(profile);
@@ -95,7 +97,7 @@ StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::str
 
 StatusOr<GraphPlanAnswer> SourceOption::Plan(const TrainingGraph& graph, const std::string& origin) const {
   if (given() || !profile_name_.empty()) RETURN_IF_ERROR(CheckOne());
-  if (!planner_.empty()) {
+  if (planner_.given()) {
     v1::PlanRequest request;
     *request.mutable_graph() = ToProto(graph);
     ASSIGN_OR_RETURN(const v1::PlanResponse response, AskPlanner(std::move(request), origin));
@@ -111,7 +113,8 @@ StatusOr<GraphPlanAnswer> SourceOption::Plan(const TrainingGraph& graph, const s
 }
 
 StatusOr<v1::PlanResponse> SourceOption::AskPlanner(v1::PlanRequest request, const std::string& origin) const {
-  ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect({.address = planner_, .deadline_s = kPlannerDeadlineS}));
+  ASSIGN_OR_RETURN(const ConnectOptions connect, planner_.Connect(kPlannerDeadlineS));
+  ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(connect));
   request.set_profile_name(profile_name_);
   StatusOr<v1::PlanResponse> response = client->Plan(request);
   if (!response.ok() && response.status().code() == StatusCode::kInvalidInput) return response.status().Within(origin);
@@ -167,14 +170,7 @@ Status WriteFile(const std::string& path, const std::string& text) {
   return OkStatus();
 }
 
-std::string NowText() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
+std::string NowText() { return Rfc3339(std::chrono::system_clock::now()); }
 
 std::string Duration(double seconds) {
   char text[64];

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/planner_option.h"
 #include "models/cost/profile.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
@@ -30,7 +31,7 @@ struct CandidateOptions {
 class SourceOption {
  public:
   void Add(CLI::App& command);
-  bool given() const { return !profile_file_.empty() || !db_.empty() || !planner_.empty(); }
+  bool given() const { return !profile_file_.empty() || !db_.empty() || planner_.given(); }
   const std::string& db() const { return db_; }  // Empty: another source.
   // The profile, from wherever the source is.
   StatusOr<Profile> LoadProfile() const;
@@ -44,7 +45,8 @@ class SourceOption {
   Status CheckOne() const;
   StatusOr<v1::PlanResponse> AskPlanner(v1::PlanRequest request, const std::string& origin) const;
 
-  std::string profile_file_, db_, planner_, profile_name_;
+  std::string profile_file_, db_, profile_name_;
+  PlannerOption planner_;
 };
 
 // Of --extrapolate.

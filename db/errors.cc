@@ -141,4 +141,12 @@ Status NoProfileVersion(const fs::path& path, std::string_view name, int version
 
 Status NoPlan(const fs::path& path, std::int64_t id) { return NotFound(StrCat(path.string(), ": holds no plan ", id)); }
 
+Status TokenExists(std::string_view name) {
+  return InvalidInput(StrCat("name: found '", name, "', which is in use, expected a new one; or revoke that first"));
+}
+
+Status NoToken(const fs::path& path, std::string_view name) {
+  return NotFound(StrCat(path.string(), ": holds no token named '", name, "' that is not revoked"));
+}
+
 }  // namespace moeplan::db::error

@@ -43,5 +43,7 @@ Status NoProfile(const std::filesystem::path& path);
 Status NoProfileNamed(const std::filesystem::path& path, std::string_view name);
 Status NoProfileVersion(const std::filesystem::path& path, std::string_view name, int version);
 Status NoPlan(const std::filesystem::path& path, std::int64_t id);
+Status TokenExists(std::string_view name);
+Status NoToken(const std::filesystem::path& path, std::string_view name);
 
 }  // namespace moeplan::db::error

@@ -130,8 +130,26 @@ PRAGMA user_version = 3;
 )sql";
 }
 
+// revoked_at is NULL while the token is good; the seal leaves it out.
+std::string RememberTokens() {
+  return R"sql(
+CREATE TABLE token (
+  id INTEGER PRIMARY KEY,
+  name TEXT NOT NULL,
+  role TEXT NOT NULL,
+  sha256 TEXT NOT NULL,
+  expires_at TEXT NOT NULL,
+  created_at TEXT NOT NULL,
+  revoked_at TEXT
+) STRICT;
+CREATE UNIQUE INDEX token_by_name ON token (name) WHERE revoked_at IS NULL;
+
+PRAGMA user_version = 4;
+)sql";
+}
+
 // Step i leads from version i to i + 1.
-constexpr std::string (*kSteps[])() = {RememberSamplesAndProfiles, RememberPlansAndRuns, RememberCtas};
+constexpr std::string (*kSteps[])() = {RememberSamplesAndProfiles, RememberPlansAndRuns, RememberCtas, RememberTokens};
 static_assert(std::size(kSteps) == kSchemaVersion);
 
 }  // namespace

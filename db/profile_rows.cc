@@ -189,6 +189,10 @@ StatusOr<Profile> SelectProfile(SQLite::Database& database, const std::filesyste
   return profile;
 }
 
+std::int64_t SelectLatestProfile(SQLite::Database& database) {
+  return database.execAndGet("SELECT coalesce(max(id), 0) FROM profile").getInt64();
+}
+
 bool HasProfile(SQLite::Database& database, const std::string& name, int version) {
   return ProfileIdOf(database, name, version).has_value();
 }

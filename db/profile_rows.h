@@ -19,6 +19,9 @@ StatusOr<ProfilePage> SelectProfilePage(SQLite::Database& database, const PageRe
 StatusOr<Profile> SelectProfile(SQLite::Database& database, const std::filesystem::path& path,
                                 const ProfileSelection& selection);
 
+// Of the profile saved last; 0 when there is none.
+std::int64_t SelectLatestProfile(SQLite::Database& database);
+
 bool HasProfile(SQLite::Database& database, const std::string& name, int version);
 
 }  // namespace moeplan::db

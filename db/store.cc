@@ -3,7 +3,6 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 
 #include <cmath>
-#include <cstdio>
 #include <mutex>
 #include <utility>
 
@@ -13,25 +12,14 @@
 #include "db/plan_rows.h"
 #include "db/profile_rows.h"
 #include "db/sample_rows.h"
+#include "db/token_rows.h"
+#include "models/time_text.h"
 
 namespace moeplan {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string Rfc3339(std::chrono::system_clock::time_point time) {
-  const auto second = std::chrono::floor<std::chrono::seconds>(time);
-  const auto midnight = std::chrono::floor<std::chrono::days>(second);
-  const std::chrono::year_month_day date(midnight);
-  const std::chrono::hh_mm_ss clock(second - midnight);
-  char text[64];
-  std::snprintf(text, sizeof text, "%04d-%02u-%02uT%02d:%02d:%02dZ", static_cast<int>(date.year()),
-                static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
-                static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()),
-                static_cast<int>(clock.seconds().count()));
-  return text;
-}
 
 Status ValidateBatch(const SampleBatch& batch) {
   if (batch.request_id.empty()) return db::error::NothingGiven("requestId");
@@ -155,6 +143,28 @@ StatusOr<RunId> Store::SaveRun(const RunRecord& run) {
 
 StatusOr<std::vector<RunRecord>> Store::RunsOf(PlanId plan) const {
   return impl_->Read([&](SQLite::Database& database) { return db::SelectRuns(database, impl_->path(), plan); });
+}
+
+Status Store::AddToken(const TokenRecord& token) {
+  if (token.name.empty()) return db::error::NothingGiven("name");
+  return impl_->Write([&](SQLite::Database& database, const std::string& created_at) {
+    return db::InsertToken(database, token, created_at);
+  });
+}
+
+StatusOr<std::vector<TokenRecord>> Store::Tokens() const {
+  return impl_->Read([](SQLite::Database& database) { return db::SelectTokens(database); });
+}
+
+Status Store::RevokeToken(const std::string& name) {
+  return impl_->Write([&](SQLite::Database& database, const std::string& revoked_at) {
+    return db::UpdateTokenRevoked(database, impl_->path(), name, revoked_at);
+  });
+}
+
+StatusOr<std::int64_t> Store::LatestProfile() const {
+  return impl_->Read(
+      [](SQLite::Database& database) -> StatusOr<std::int64_t> { return db::SelectLatestProfile(database); });
 }
 
 }  // namespace moeplan

@@ -127,6 +127,18 @@ struct RunRecord {
   friend bool operator==(const RunRecord&, const RunRecord&) = default;
 };
 
+// What lets somebody call a service. The token itself is not kept.
+struct TokenRecord {
+  std::string name;        // Whose it is; one that is not revoked has it alone.
+  std::string role;        // The caller's, never read.
+  std::string sha256;      // Of the token, in hexadecimal.
+  std::string expires_at;  // RFC 3339, UTC, to the second; empty: never.
+  std::string created_at;  // The store's; ignored by AddToken, as is the next.
+  std::string revoked_at;  // Empty: it is not.
+
+  friend bool operator==(const TokenRecord&, const TokenRecord&) = default;
+};
+
 class Store {
  public:
   // Opens `path` for reading and writing; creates the file (not its folder) and brings an older one up to date.
@@ -168,6 +180,16 @@ class Store {
   StatusOr<RunId> SaveRun(const RunRecord& run);
   // The runs of a plan in the order saved; kNotFound when there is no such plan.
   StatusOr<std::vector<RunRecord>> RunsOf(PlanId plan) const;
+
+  // kInvalidInput when one of that name is not revoked.
+  Status AddToken(const TokenRecord& token);
+  // All that there ever were, the oldest first.
+  StatusOr<std::vector<TokenRecord>> Tokens() const;
+  // kNotFound when none of that name is not revoked.
+  Status RevokeToken(const std::string& name);
+
+  // Changes whenever a profile is saved, by whomever. Cheap.
+  StatusOr<std::int64_t> LatestProfile() const;
 
  private:
   class Impl;

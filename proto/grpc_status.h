@@ -3,12 +3,14 @@
 // kInvalidInput INVALID_ARGUMENT, kNotFound NOT_FOUND, kInfeasible FAILED_PRECONDITION, kUnavailable UNAVAILABLE,
 // kDeadlineExceeded DEADLINE_EXCEEDED, kPermissionDenied PERMISSION_DENIED, kDataLoss DATA_LOSS, kUnimplemented
 // UNIMPLEMENTED, kCancelled CANCELLED, all else INTERNAL. Coming back, RESOURCE_EXHAUSTED and ABORTED are kUnavailable
-// (try again) and OUT_OF_RANGE is kInvalidInput. Pure.
+// (try again), UNAUTHENTICATED is kPermissionDenied and OUT_OF_RANGE is kInvalidInput. Pure.
 #pragma once
 
 #include <grpcpp/support/status.h>
 
 #include <cstddef>
+#include <string>
+#include <string_view>
 
 #include "models/status.h"
 
@@ -27,5 +29,23 @@ inline constexpr char kAnsweredByPlanner[] = "moeplan-planner";
 
 grpc::Status ToGrpc(const Status& status);
 Status FromGrpc(const grpc::Status& status);
+
+// "INVALID_ARGUMENT".
+std::string_view CodeName(grpc::StatusCode code);
+
+// An error for programs. Every message that says which field is wrong reads "FIELD: found X, expected Y", perhaps with
+// where the field stands in front; the parts travel beside it (moeplan/v1/error_details.proto).
+struct ErrorDetail {
+  std::string reason;                  // Such as "INVALID_INPUT": the name of the status code, or a closer reason.
+  std::string field, found, expected;  // Empty where no field is named.
+
+  friend bool operator==(const ErrorDetail&, const ErrorDetail&) = default;
+};
+
+// An error that is none of ours, with a reason of its own.
+grpc::Status RpcError(grpc::StatusCode code, std::string_view reason, const std::string& message);
+
+// What travels with an error; all empty when nothing does.
+ErrorDetail DetailOf(const grpc::Status& status);
 
 }  // namespace moeplan

@@ -67,8 +67,7 @@ Status Run(const CalibrateOptions& options) {
   ASSIGN_OR_RETURN(std::vector<Measurement> measurements, WhatToMeasure(options, fleet->cluster()));
   measurements = WithCtaLimits(measurements, options.ctas);
   const std::string taken_at = NowText();
-  const std::string name =
-      options.profile_name.empty() ? options.cluster.DefaultName(*fleet) : options.profile_name;
+  const std::string name = options.profile_name.empty() ? options.cluster.DefaultName(*fleet) : options.profile_name;
   ProgressBar bar("calibrating");
   ASSIGN_OR_RETURN(
       const SampleSet samples,

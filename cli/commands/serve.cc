@@ -1,10 +1,12 @@
 #include <signal.h>
 
+#include <chrono>
 #include <cstdio>
 #include <memory>
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "models/text.h"
 #include "planner/service/server.h"
 
 namespace moeplan::cli {
@@ -13,7 +15,24 @@ namespace {
 struct ServeOptions {
   std::string db;
   std::string grpc = "127.0.0.1:7070", http = "127.0.0.1:7080";
+  std::string tls_certificate, tls_key, tls_client_authority;
+  bool insecure = false;
+  std::string log_format = "text", log_level = "info";
 };
+
+StatusOr<LogLevel> LevelNamed(const std::string& name) {
+  for (const LogLevel level : {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError}) {
+    if (Name(level) == name) return level;
+  }
+  return InvalidInput(StrCat("--log-level: found ", name, ", expected debug, info, warning or error"));
+}
+
+using LineOf = std::string (*)(const LogRecord&, std::chrono::system_clock::time_point);
+StatusOr<LineOf> FormatNamed(const std::string& name) {
+  if (name == "text") return &ToTextLine;
+  if (name == "json") return &ToJsonLine;
+  return InvalidInput(StrCat("--log-format: found ", name, ", expected text or json"));
+}
 
 // Blocks the signals in every thread started from here on, so that only AwaitStop sees them.
 sigset_t BlockStopSignals() {
@@ -30,15 +49,25 @@ void AwaitStop(const sigset_t& signals) {
 }
 
 Status Run(const ServeOptions& options) {
+  ASSIGN_OR_RETURN(const LogLevel level, LevelNamed(options.log_level));
+  ASSIGN_OR_RETURN(const LineOf line_of, FormatNamed(options.log_format));
   const sigset_t signals = BlockStopSignals();
-  const auto log = [](std::string_view line) {
-    std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+  const auto log = [level, line_of](const LogRecord& record) {
+    if (record.level < level) return;
+    std::fprintf(stderr, "%s\n", line_of(record, std::chrono::system_clock::now()).c_str());
   };
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<Server> server,
-      Server::Start({.store = options.db, .grpc_address = options.grpc, .http_address = options.http, .log = log}));
-  std::printf("serving %s: gRPC on %s, HTTP on http://%s\n", options.db.c_str(), server->grpc_address().c_str(),
-              server->http_address().c_str());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
+                   Server::Start({.store = options.db,
+                                  .grpc_address = options.grpc,
+                                  .http_address = options.http,
+                                  .tls = {.certificate = options.tls_certificate,
+                                          .key = options.tls_key,
+                                          .client_authority = options.tls_client_authority},
+                                  .insecure = options.insecure,
+                                  .log = log,
+                                  .log_level = level}));
+  std::printf("serving %s: gRPC on %s, HTTP on %s://%s\n", options.db.c_str(), server->grpc_address().c_str(),
+              options.tls_certificate.empty() ? "http" : "https", server->http_address().c_str());
   std::fflush(stdout);
   AwaitStop(signals);
   server->Shutdown();
@@ -55,6 +84,14 @@ void AddServe(CLI::App& app, Invocation& invocation) {
   command->add_option("--db", options->db, "Database of profiles (made when absent)")->required();
   command->add_option("--grpc", options->grpc, "HOST:PORT for gRPC; port 0: a free one")->capture_default_str();
   command->add_option("--http", options->http, "HOST:PORT for HTTP; port 0: a free one")->capture_default_str();
+  command->add_option("--tls-cert", options->tls_certificate, "Certificate of both (PEM): use TLS");
+  command->add_option("--tls-key", options->tls_key, "Its key (PEM)");
+  command->add_option("--tls-client-ca", options->tls_client_authority,
+                      "Authority (PEM) that clients need a certificate of");
+  command->add_flag("--insecure", options->insecure, "Let other machines reach it without TLS");
+  command->add_option("--log-format", options->log_format, "text or json, on standard error")->capture_default_str();
+  command->add_option("--log-level", options->log_level, "debug (every call), info, warning or error")
+      ->capture_default_str();
 }
 
 }  // namespace moeplan::cli

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "planner/client/errors.h"
@@ -15,14 +17,37 @@ namespace {
 
 using Clock = std::chrono::system_clock;
 
-std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
+StatusOr<std::string> ReadPem(const char* option, const std::string& path) {
+  if (path.empty()) return std::string();
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  // gRPC would not say what is wrong with it.
+  if (!file || text.find("-----BEGIN") == text.npos) return error::BadPem(option, path);
+  return text;
+}
+
+StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(const ConnectOptions& options) {
+  if (options.tls_certificate.empty() != options.tls_key.empty()) return error::HalfAnIdentity();
+  if (options.tls_authority.empty()) {
+    if (!options.tls_certificate.empty()) return error::NoAuthority();
+    return grpc::InsecureChannelCredentials();
+  }
+  grpc::SslCredentialsOptions tls;
+  ASSIGN_OR_RETURN(tls.pem_root_certs, ReadPem("--tls-ca", options.tls_authority));
+  ASSIGN_OR_RETURN(tls.pem_cert_chain, ReadPem("--tls-cert", options.tls_certificate));
+  ASSIGN_OR_RETURN(tls.pem_private_key, ReadPem("--tls-key", options.tls_key));
+  return grpc::SslCredentials(tls);
+}
+
+std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address,
+                                         const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxGrpcMessageBytes);
   // Clients of one process would share connections, and with them the pause after a refused one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // The scheme is written out because "HOST:PORT" may read as one.
-  return grpc::CreateCustomChannel("dns:///" + address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel("dns:///" + address, credentials, arguments);
 }
 
 // gRPC itself would go on trying until the deadline.
@@ -43,14 +68,22 @@ Clock::time_point In(double seconds) {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, kYearS)));
 }
 
+void SetUp(grpc::ClientContext& context, const ConnectOptions& options) {
+  context.set_deadline(In(options.deadline_s));
+  if (!options.token.empty()) context.AddMetadata("authorization", "Bearer " + options.token);
+}
+
 StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const ConnectOptions& options) {
   if (!std::isfinite(options.deadline_s) || options.deadline_s <= 0) return error::BadDeadline(options.deadline_s);
-  RETURN_IF_ERROR(ParseHostPort(options.address, "planner").status());
+  ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.address, "planner"));
+  const bool readable_on_the_way = options.tls_authority.empty() && !IsLoopback(address);
+  if (!options.token.empty() && readable_on_the_way && !options.insecure) return error::BareToken(options.address);
+  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, CredentialsOf(options));
   const Clock::time_point deadline = In(options.deadline_s);
-  auto channel = ChannelTo(options.address);
+  auto channel = ChannelTo(options.address, credentials);
   if (!WaitUntilConnected(*channel, options.address, deadline).ok()) {
     // A first connection may fail on a busy machine where a second does not; where no planner is, both do at once.
-    channel = ChannelTo(options.address);
+    channel = ChannelTo(options.address, credentials);
     RETURN_IF_ERROR(WaitUntilConnected(*channel, options.address, deadline));
   }
   return channel;

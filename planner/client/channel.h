@@ -2,6 +2,7 @@
 #pragma once
 
 #include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
 
 #include <chrono>
 #include <memory>
@@ -13,6 +14,9 @@ namespace moeplan::client {
 
 // The moment `seconds` from now.
 std::chrono::system_clock::time_point In(double seconds);
+
+// What every call brings: its deadline and the token.
+void SetUp(grpc::ClientContext& context, const ConnectOptions& options);
 
 // A channel that is connected; it connects anew by itself when the planner is restarted. kInvalidInput: the options
 // are wrong. kUnavailable: nobody answers there, at once where the connection is refused.

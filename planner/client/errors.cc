@@ -23,4 +23,28 @@ Status TooLarge(size_t found_bytes) {
       StrCat("request: found ", found_bytes, " bytes, expected at most ", kMaxGrpcMessageBytes, "; send it in parts"));
 }
 
+Status BadPem(std::string_view option, const std::string& path) {
+  return InvalidInput(StrCat(option, ": ", path,
+                             ": found no PEM that can be read, expected a file that begins with "
+                             "-----BEGIN"));
+}
+
+Status HalfAnIdentity() {
+  return InvalidInput("--tls-cert, --tls-key: found one without the other, expected both or neither");
+}
+
+Status NoAuthority() {
+  return InvalidInput("--tls-ca: found none, expected the authority of the planner's certificate beside --tls-cert");
+}
+
+Status BareToken(const std::string& address) {
+  return InvalidInput(StrCat("planner: found a token for ", address,
+                             " without TLS, where others can read it on the way, expected --tls-ca beside it, or "
+                             "--insecure"));
+}
+
+Status NoMethod(std::string_view found, std::string_view methods) {
+  return InvalidInput(StrCat("METHOD: found ", found, ", expected one of ", methods));
+}
+
 }  // namespace moeplan::client::error

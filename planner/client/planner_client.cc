@@ -23,7 +23,7 @@ class PlannerClient::Impl {
                           const Request& request) const {
     if (request.ByteSizeLong() > kMaxGrpcMessageBytes) return client::error::TooLarge(request.ByteSizeLong());
     grpc::ClientContext context;
-    context.set_deadline(client::In(options_.deadline_s));
+    client::SetUp(context, options_);
     Response response;
     const grpc::Status status = (stub.*method)(&context, request, &response);
     if (!status.ok()) return ErrorOf(status, context);

@@ -4,8 +4,8 @@
 // Errors: those of the planner keep their code and message (proto/grpc_status.h). kUnavailable: no planner answers
 // there, or it has too much to do. kDeadlineExceeded: no answer within the deadline.
 //
-// Threads: any thread may call any method at the same time. Nothing is shared between clients. The connection is not
-// encrypted, ignores HTTP proxies, and comes back by itself when a planner is restarted. Must not be carried across
+// Threads: any thread may call any method at the same time. Nothing is shared between clients. The connection ignores
+// HTTP proxies and comes back by itself when a planner is restarted. Must not be carried across
 // fork().
 #pragma once
 

@@ -1,6 +1,7 @@
 #include "planner/service/errors.h"
 
 #include "models/text.h"
+#include "proto/grpc_status.h"
 
 namespace moeplan::service::error {
 namespace {
@@ -14,8 +15,8 @@ std::string Describe(const Cluster& cluster) {
 
 Status NotLoopback(std::string_view field, const std::string& address) {
   return InvalidInput(StrCat(field, ": found ", address,
-                             ", expected an address of this machine such as 127.0.0.1:7070; this version neither "
-                             "encrypts nor asks who calls"));
+                             ", which other machines reach, expected --tls-cert and --tls-key beside it, an address of "
+                             "this machine such as 127.0.0.1:7070, or --insecure"));
 }
 
 Status AddressInUse(std::string_view field, const std::string& address) {
@@ -31,11 +32,40 @@ Status MayNotListen(std::string_view field, const std::string& address) {
   return PermissionDenied(StrCat(field, ": ", address, " may not be listened on; give a port above 1023"));
 }
 
-Status QueueFull() { return Unavailable("the planner has too many calls waiting; try again later"); }
+grpc::Status QueueFull() {
+  return RpcError(grpc::RESOURCE_EXHAUSTED, "QUEUE_FULL", "the planner has too many calls waiting; try again later");
+}
+
+grpc::Status UnreadableRequest() {
+  return RpcError(grpc::INVALID_ARGUMENT, Name(StatusCode::kInvalidInput),
+                  "request: found bytes that are no such message, expected the method's request");
+}
 
 Status CallerLeft() { return Cancelled("the caller left, or its deadline passed, before the call was done"); }
 
 Status Unexpected(std::string_view detail) { return InternalError(StrCat("the planner failed: ", detail)); }
+
+grpc::Status NoToken() {
+  return RpcError(grpc::UNAUTHENTICATED, "NO_TOKEN",
+                  "this planner asks for a token; give the one that `moeplan token create` printed in MOEPLAN_TOKEN or "
+                  "as `authorization: Bearer TOKEN`");
+}
+
+grpc::Status UnknownToken() {
+  return RpcError(
+      grpc::UNAUTHENTICATED, "UNKNOWN_TOKEN",
+      "the token is not one of this planner's, or has been revoked; `moeplan token create` makes a new one");
+}
+
+grpc::Status TokenExpired(const std::string& name) {
+  return RpcError(grpc::UNAUTHENTICATED, "TOKEN_EXPIRED",
+                  StrCat("the token '", name, "' has expired; `moeplan token create` makes a new one"));
+}
+
+grpc::Status RoleTooLow(const std::string& name, std::string_view role) {
+  return RpcError(grpc::PERMISSION_DENIED, "ROLE_TOO_LOW",
+                  StrCat("the token '", name, "' may not do this; it needs the role ", role));
+}
 
 Status BothAlternatives(std::string_view first, std::string_view second) {
   return InvalidInput(StrCat(second, ": found beside ", first, ", expected one of the two"));

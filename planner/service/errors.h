@@ -1,6 +1,8 @@
 // Every error of the service that is not another room's, worded once.
 #pragma once
 
+#include <grpcpp/support/status.h>
+
 #include <string>
 #include <string_view>
 
@@ -16,9 +18,16 @@ Status CannotListen(std::string_view field, const std::string& address, std::str
 Status MayNotListen(std::string_view field, const std::string& address);
 
 // Calls.
-Status QueueFull();
+grpc::Status QueueFull();
+grpc::Status UnreadableRequest();
 Status CallerLeft();
 Status Unexpected(std::string_view detail);
+
+// Callers. `role` is the one needed.
+grpc::Status NoToken();
+grpc::Status UnknownToken();
+grpc::Status TokenExpired(const std::string& name);
+grpc::Status RoleTooLow(const std::string& name, std::string_view role);
 
 // Requests.
 Status BothAlternatives(std::string_view first, std::string_view second);

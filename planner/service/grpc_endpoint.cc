@@ -3,119 +3,150 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 
-#include <exception>
 #include <mutex>
-#include <stop_token>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "models/check.h"
+
 #include "moeplan/v1/planner_service.grpc.pb.h"
 #include "moeplan/v1/profile_service.grpc.pb.h"
+#include "planner/service/calls/request_id.h"
 #include "planner/service/errors.h"
-#include "planner/service/handlers/plan.h"
-#include "planner/service/handlers/profiles.h"
-#include "planner/service/handlers/put_profile.h"
-#include "planner/service/handlers/put_samples.h"
 #include "proto/grpc_status.h"
 
 namespace moeplan::service {
 namespace {
 
+using grpc::ByteBuffer;
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 
-template <typename Request, typename Response>
-using Handler = StatusOr<Response> (*)(const Environment&, const Request&, std::stop_token);
+// What one connection, or all of them, may take.
+constexpr int kMaxStreamsOfConnection = 1000;
+constexpr int kMaxHeaderBytes = 16 << 10;
+constexpr int kHandshakeMs = 10'000;
+constexpr size_t kMaxBytesInFlight = size_t{2} << 30;
+
+std::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
+
+std::string_view Header(const CallbackServerContext& context, const char* name) {
+  const auto found = context.client_metadata().find(name);
+  return found == context.client_metadata().end() ? std::string_view() : View(found->second);
+}
+
+// The message in one piece. It shares the memory of the buffer where that is one piece already.
+grpc::Slice WholeOf(const ByteBuffer& buffer) {
+  grpc::Slice slice;
+  if (!buffer.TrySingleSlice(&slice).ok()) MOEPLAN_CHECK(buffer.DumpToSingleSlice(&slice).ok());
+  return slice;
+}
+
+std::string_view View(const grpc::Slice& slice) { return {reinterpret_cast<const char*>(slice.begin()), slice.size()}; }
+
+// The bytes as a buffer that shares them.
+ByteBuffer Shared(const Bytes& bytes) {
+  auto* const owner = new Bytes(bytes);
+  const grpc::Slice slice(
+      const_cast<char*>(bytes->data()), bytes->size(), [](void* held) { delete static_cast<Bytes*>(held); }, owner);
+  return ByteBuffer(&slice, 1);
+}
 
 // One call. gRPC tells it when the caller leaves or the deadline passes; it deletes itself when gRPC is done with it.
-class Call final : public ServerUnaryReactor {
+class UnaryCall final : public ServerUnaryReactor {
  public:
-  std::stop_token cancelled() const { return stop_.get_token(); }
+  UnaryCall(const Dispatcher& dispatcher, const Method& method, CallbackServerContext& context,
+            const ByteBuffer& request, ByteBuffer* response)
+      : request_(WholeOf(request)), response_(response) {
+    std::string id = RequestId(Header(context, kRequestIdHeader));
+    context.AddTrailingMetadata(kAnsweredByPlanner, "1");
+    context.AddTrailingMetadata(kRequestIdHeader, id);
+    call_ = dispatcher.NewCall(
+        method, "grpc", View(request_),
+        {.address = context.peer(), .token = std::string(BearerToken(Header(context, "authorization")))}, std::move(id),
+        [this](const Answer& answer) { Answered(answer); });
+    // A copy: once it is answered, this may be gone.
+    dispatcher.Serve(std::shared_ptr<Call>(call_));
+  }
 
-  void OnCancel() override { stop_.request_stop(); }
+  void OnCancel() override { call_->Cancel(); }
   void OnDone() override { delete this; }
 
  private:
-  std::stop_source stop_;
-};
-
-// A bug or a lack of memory in one call is no reason to end the others.
-template <typename Request, typename Response>
-StatusOr<Response> Guarded(Handler<Request, Response> handler, const Environment& environment, const Request& request,
-                           std::stop_token cancelled) {
-  if (cancelled.stop_requested()) return error::CallerLeft();
-  try {
-    return handler(environment, request, std::move(cancelled));
-  } catch (const std::exception& problem) {
-    return error::Unexpected(problem.what());
-  }
-}
-
-class Dispatcher {
- public:
-  explicit Dispatcher(GrpcEndpoint::Uses uses) : uses_(std::move(uses)) {}
-
-  // Has a worker answer the call. `answered` is told the answer once it was sent.
-  template <typename Request, typename Response>
-  ServerUnaryReactor* Serve(Handler<Request, Response> handler, CallbackServerContext* context, const Request* request,
-                            Response* response, std::function<void(const Response&)> answered = nullptr) {
-    context->AddTrailingMetadata(kAnsweredByPlanner, "1");
-    auto* const call = new Call;
-    const bool taken = uses_.workers.TrySubmit([=, this] {
-      StatusOr<Response> answer = Guarded(handler, uses_.environment, *request, call->cancelled());
-      if (!answer.ok()) return call->Finish(ToGrpc(answer.status()));
-      *response = *answer;
-      // From here on call, request and response may be gone.
-      call->Finish(grpc::Status::OK);
-      if (answered) answered(*answer);
-    });
-    if (!taken) call->Finish(grpc::Status(grpc::RESOURCE_EXHAUSTED, error::QueueFull().message()));
-    return call;
+  void Answered(const Answer& answer) {
+    if (answer.message) *response_ = Shared(answer.message);
+    Finish(answer.status);
   }
 
-  const GrpcEndpoint::Uses& uses() const { return uses_; }
-
- private:
-  const GrpcEndpoint::Uses uses_;
+  const grpc::Slice request_;
+  ByteBuffer* const response_;
+  std::shared_ptr<Call> call_;
 };
 
-class PlannerService final : public v1::PlannerService::CallbackService {
+// A method as gRPC registers it: its bytes go to the dispatcher as they are.
+class Served {
  public:
-  explicit PlannerService(Dispatcher& dispatcher) : dispatcher_(dispatcher) {}
-
-  ServerUnaryReactor* Plan(CallbackServerContext* context, const v1::PlanRequest* request,
-                           v1::PlanResponse* response) override {
-    return dispatcher_.Serve(&service::Plan, context, request, response, dispatcher_.uses().planned);
+  Served(const Dispatcher& dispatcher, std::string_view path) : dispatcher_(dispatcher), method_(FindMethod(path)) {
+    MOEPLAN_CHECK(method_ != nullptr);
+  }
+  ServerUnaryReactor* operator()(CallbackServerContext* context, const ByteBuffer* request,
+                                 ByteBuffer* response) const {
+    return new UnaryCall(dispatcher_, *method_, *context, *request, response);
   }
 
  private:
-  Dispatcher& dispatcher_;
+  const Dispatcher& dispatcher_;
+  const Method* const method_;
 };
 
-class ProfileService final : public v1::ProfileService::CallbackService {
- public:
-  explicit ProfileService(Dispatcher& dispatcher) : dispatcher_(dispatcher) {}
+using RawPlannerService = v1::PlannerService::WithRawCallbackMethod_Plan<v1::PlannerService::Service>;
 
-  ServerUnaryReactor* ListProfiles(CallbackServerContext* context, const v1::ListProfilesRequest* request,
-                                   v1::ListProfilesResponse* response) override {
-    return dispatcher_.Serve(&service::ListProfiles, context, request, response);
-  }
-  ServerUnaryReactor* GetProfile(CallbackServerContext* context, const v1::GetProfileRequest* request,
-                                 v1::GetProfileResponse* response) override {
-    return dispatcher_.Serve(&service::GetProfile, context, request, response);
-  }
-  ServerUnaryReactor* PutSamples(CallbackServerContext* context, const v1::PutSamplesRequest* request,
-                                 v1::PutSamplesResponse* response) override {
-    return dispatcher_.Serve(&service::PutSamples, context, request, response);
-  }
-  ServerUnaryReactor* PutProfile(CallbackServerContext* context, const v1::PutProfileRequest* request,
-                                 v1::PutProfileResponse* response) override {
-    return dispatcher_.Serve(&service::PutProfile, context, request, response);
+class PlannerService final : public RawPlannerService {
+ public:
+  explicit PlannerService(const Dispatcher& dispatcher) : plan_(dispatcher, "/moeplan.v1.PlannerService/Plan") {}
+
+  ServerUnaryReactor* Plan(CallbackServerContext* context, const ByteBuffer* request, ByteBuffer* response) override {
+    return plan_(context, request, response);
   }
 
  private:
-  Dispatcher& dispatcher_;
+  const Served plan_;
+};
+
+using RawProfileService = v1::ProfileService::WithRawCallbackMethod_ListProfiles<
+    v1::ProfileService::WithRawCallbackMethod_GetProfile<v1::ProfileService::WithRawCallbackMethod_PutSamples<
+        v1::ProfileService::WithRawCallbackMethod_PutProfile<v1::ProfileService::Service>>>>;
+
+class ProfileService final : public RawProfileService {
+ public:
+  explicit ProfileService(const Dispatcher& dispatcher)
+      : list_profiles_(dispatcher, "/moeplan.v1.ProfileService/ListProfiles"),
+        get_profile_(dispatcher, "/moeplan.v1.ProfileService/GetProfile"),
+        put_samples_(dispatcher, "/moeplan.v1.ProfileService/PutSamples"),
+        put_profile_(dispatcher, "/moeplan.v1.ProfileService/PutProfile") {}
+
+  ServerUnaryReactor* ListProfiles(CallbackServerContext* context, const ByteBuffer* request,
+                                   ByteBuffer* response) override {
+    return list_profiles_(context, request, response);
+  }
+  ServerUnaryReactor* GetProfile(CallbackServerContext* context, const ByteBuffer* request,
+                                 ByteBuffer* response) override {
+    return get_profile_(context, request, response);
+  }
+  ServerUnaryReactor* PutSamples(CallbackServerContext* context, const ByteBuffer* request,
+                                 ByteBuffer* response) override {
+    return put_samples_(context, request, response);
+  }
+  ServerUnaryReactor* PutProfile(CallbackServerContext* context, const ByteBuffer* request,
+                                 ByteBuffer* response) override {
+    return put_profile_(context, request, response);
+  }
+
+ private:
+  const Served list_profiles_, get_profile_, put_samples_, put_profile_;
 };
 
 // Switches of gRPC that hold for the whole process.
@@ -127,23 +158,31 @@ void EnableHealthAndReflection() {
   });
 }
 
+std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const Tls& tls) {
+  if (tls.certificate.empty()) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(tls.client_authority.empty()
+                                                ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
+                                                : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_key_cert_pairs.push_back({.private_key = tls.key, .cert_chain = tls.certificate});
+  options.pem_root_certs = tls.client_authority;
+  return grpc::SslServerCredentials(options);
+}
+
 class Endpoint final : public GrpcEndpoint {
  public:
-  Endpoint(const HostPort& address, Uses uses)
-      : dispatcher_(std::move(uses)), planner_(dispatcher_), profiles_(dispatcher_), address_(address) {}
+  Endpoint(const HostPort& address, const Dispatcher& dispatcher)
+      : planner_(dispatcher), profiles_(dispatcher), address_(address) {}
 
   ~Endpoint() override {
     if (server_) Shutdown(std::chrono::milliseconds(0));
   }
 
-  bool Start() {
+  bool Start(const Tls& tls) {
     EnableHealthAndReflection();
     grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort(ToString(address_), grpc::InsecureServerCredentials(), &port);
-    // Else a second server would silently share the port.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.SetMaxReceiveMessageSize(kMaxGrpcMessageBytes);
+    builder.AddListeningPort(ToString(address_), CredentialsOf(tls), &port);
+    SetLimits(builder);
     builder.RegisterService(&planner_);
     builder.RegisterService(&profiles_);
     server_ = builder.BuildAndStart();
@@ -162,6 +201,16 @@ class Endpoint final : public GrpcEndpoint {
   }
 
  private:
+  static void SetLimits(grpc::ServerBuilder& builder) {
+    // Else a second server would silently share the port.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsOfConnection);
+    builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxHeaderBytes);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+    builder.SetMaxReceiveMessageSize(kMaxGrpcMessageBytes);
+    builder.SetResourceQuota(grpc::ResourceQuota("moeplan").Resize(kMaxBytesInFlight));
+  }
+
   void SetServing(bool serving) {
     grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
     MOEPLAN_CHECK(health != nullptr);
@@ -170,7 +219,6 @@ class Endpoint final : public GrpcEndpoint {
     }
   }
 
-  Dispatcher dispatcher_;
   PlannerService planner_;
   ProfileService profiles_;
   HostPort address_;
@@ -179,9 +227,10 @@ class Endpoint final : public GrpcEndpoint {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<GrpcEndpoint>> GrpcEndpoint::Start(const HostPort& address, Uses uses) {
-  auto endpoint = std::make_unique<Endpoint>(address, std::move(uses));
-  if (!endpoint->Start()) return error::CannotListen("--grpc", ToString(address), "gRPC did not say why");
+StatusOr<std::unique_ptr<GrpcEndpoint>> GrpcEndpoint::Start(const HostPort& address, const Tls& tls,
+                                                            const Dispatcher& dispatcher) {
+  auto endpoint = std::make_unique<Endpoint>(address, dispatcher);
+  if (!endpoint->Start(tls)) return error::CannotListen("--grpc", ToString(address), "gRPC did not say why");
   return StatusOr<std::unique_ptr<GrpcEndpoint>>(std::move(endpoint));
 }
 

@@ -1,30 +1,21 @@
-// The handlers behind gRPC. The only place of the service that knows gRPC.
+// The methods over gRPC, with health checking and reflection.
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 
 #include "models/status.h"
-#include "moeplan/v1/plan.pb.h"
-#include "planner/service/handlers/environment.h"
-#include "planner/service/worker_pool.h"
+#include "planner/service/calls/dispatcher.h"
+#include "planner/service/tls.h"
 #include "proto/host_port.h"
 
 namespace moeplan::service {
 
 class GrpcEndpoint {
  public:
-  // What calls need, borrowed for the endpoint's life. `planned` is told each answer to Plan after it was sent, on a
-  // worker.
-  struct Uses {
-    const Environment& environment;
-    WorkerPool& workers;
-    std::function<void(const v1::PlanResponse& answer)> planned;
-  };
-
-  // Serves once it answers. kUnavailable when the address cannot be listened on.
-  static StatusOr<std::unique_ptr<GrpcEndpoint>> Start(const HostPort& address, Uses uses);
+  // Serves once it answers; the dispatcher is borrowed. kUnavailable when the address cannot be listened on.
+  static StatusOr<std::unique_ptr<GrpcEndpoint>> Start(const HostPort& address, const Tls& tls,
+                                                       const Dispatcher& dispatcher);
 
   virtual ~GrpcEndpoint() = default;
 

@@ -26,7 +26,7 @@ int BindError(const addrinfo& address) {
   return problem;
 }
 
-// gRPC and cpp-httplib only say that they failed, so a probe asks the operating system why.
+// gRPC only says that it failed, so a probe asks the operating system why.
 Status Probe(const HostPort& address, std::string_view field) {
   const addrinfo hints = {.ai_flags = AI_NUMERICSERV, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
@@ -43,9 +43,9 @@ Status Probe(const HostPort& address, std::string_view field) {
 
 }  // namespace
 
-StatusOr<HostPort> AddressToListenOn(std::string_view text, std::string_view field) {
+StatusOr<HostPort> AddressToListenOn(std::string_view text, std::string_view field, bool trusted) {
   ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(text, field));
-  if (!IsLoopback(address)) return error::NotLoopback(field, ToString(address));
+  if (!trusted && !IsLoopback(address)) return error::NotLoopback(field, ToString(address));
   RETURN_IF_ERROR(Probe(address, field));
   return address;
 }

@@ -8,7 +8,7 @@
 
 namespace moeplan::service {
 
-// The address, if it is one of this machine and nobody listens there now. `field` begins every error.
-StatusOr<HostPort> AddressToListenOn(std::string_view text, std::string_view field);
+// The address, if nobody listens there now. `trusted`: other machines may reach it. `field` begins every error.
+StatusOr<HostPort> AddressToListenOn(std::string_view text, std::string_view field, bool trusted);
 
 }  // namespace moeplan::service

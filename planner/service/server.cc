@@ -8,13 +8,17 @@
 #include <utility>
 
 #include "db/store.h"
-#include "models/check.h"
-#include "models/text.h"
+#include "planner/service/access/access.h"
+#include "planner/service/calls/answer_cache.h"
+#include "planner/service/calls/dispatcher.h"
+#include "planner/service/calls/record.h"
 #include "planner/service/grpc_endpoint.h"
 #include "planner/service/handlers/environment.h"
-#include "planner/service/http_endpoint.h"
+#include "planner/service/http/endpoint.h"
 #include "planner/service/listen.h"
+#include "planner/service/metrics.h"
 #include "planner/service/plan_log.h"
+#include "planner/service/upkeep.h"
 #include "planner/service/worker_pool.h"
 
 namespace moeplan {
@@ -46,6 +50,19 @@ int WorkersOf(const ServerOptions& options) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+constexpr size_t kKeptAnswersBytes = size_t{64} << 20;
+
+// The database and its log.
+double BytesOf(const std::filesystem::path& store) {
+  double bytes = 0;
+  for (const char* suffix : {"", "-wal"}) {
+    std::error_code absent;
+    const auto size = std::filesystem::file_size(store.string() + suffix, absent);
+    if (!absent) bytes += static_cast<double>(size);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 class Server::Impl {
@@ -58,11 +75,13 @@ class Server::Impl {
 
   ~Impl() { Shutdown(std::chrono::milliseconds(0)); }
 
-  Status Start(const HostPort& grpc_address, const HostPort& http_address) {
-    ASSIGN_OR_RETURN(grpc_, service::GrpcEndpoint::Start(grpc_address, Uses()));
+  Status Start(const HostPort& grpc_address, const HostPort& http_address, const service::Tls& tls) {
+    ASSIGN_OR_RETURN(upkeep_, service::Upkeep::Start(options_.store, access_, cache_, options_.log));
+    ASSIGN_OR_RETURN(grpc_, service::GrpcEndpoint::Start(grpc_address, tls, dispatcher_));
     grpc_address_ = ToString(grpc_->address());
-    ASSIGN_OR_RETURN(http_, service::HttpEndpoint::Start(http_address, grpc_address_));
+    ASSIGN_OR_RETURN(http_, service::http::Endpoint::Start(http_address, tls, HttpUses(http_address)));
     http_address_ = ToString(http_->address());
+    WarnIfOpen(tls);
     return OkStatus();
   }
 
@@ -84,8 +103,11 @@ class Server::Impl {
     if (!BeginShutdown()) return Wait();
     if (http_) http_->SetNotServing();
     if (grpc_) grpc_->Shutdown(grace);
+    if (http_) http_->Shutdown(grace);
     EndWorkers();
+    grpc_.reset();
     http_.reset();
+    upkeep_.reset();
     const std::scoped_lock lock(mutex_);
     state_ = State::kEnded;
     ended_.notify_all();
@@ -94,20 +116,41 @@ class Server::Impl {
  private:
   enum class State { kServing, kEnding, kEnded };
 
-  service::GrpcEndpoint::Uses Uses() {
-    return {.environment = environment_, .workers = *workers_, .planned = [this](const v1::PlanResponse& answer) {
-              KeepPlan(answer);
-            }};
+  service::http::Routes::Uses HttpUses(const HostPort& address) const {
+    return {.dispatcher = dispatcher_,
+            .access = access_,
+            .metrics = metrics_,
+            .grpc_address = grpc_address_,
+            .loopback = IsLoopback(address)};
   }
 
-  void KeepPlan(const v1::PlanResponse& answer) {
-    if (!plan_log_ || !answer.has_workload()) return;  // Plans of graphs are not run.
-    const Status kept = plan_log_->Keep(answer);
-    if (!kept.ok()) Log(StrCat("an answered plan was not kept: ", kept.message()));
+  void Answered(const service::Call& call, const service::Answer& answer) {
+    metrics_.Answered(call, answer);
+    if (service::LevelOf(answer) >= options_.log_level) options_.log(service::RecordOf(call, answer));
   }
 
-  void Log(const std::string& line) const {
-    if (options_.log) options_.log(line);
+  void WorkedOut(const google::protobuf::Message& answer) {
+    const auto* const plan = dynamic_cast<const v1::PlanResponse*>(&answer);
+    if (plan == nullptr || !plan_log_ || !plan->has_workload()) return;  // Plans of graphs are not run.
+    const Status kept = plan_log_->Keep(*plan);
+    if (!kept.ok()) options_.log({LogLevel::kWarning, "an answered plan was not kept", {{"reason", kept.message()}}});
+  }
+
+  service::Metrics::Now MetricsNow() const {
+    const service::AnswerCache::Statistics cache = cache_.statistics();
+    return {.calls_in_progress = calls_in_progress(),
+            .cache_hits = cache.hits,
+            .cache_misses = cache.misses,
+            .cache_bytes = static_cast<double>(cache.bytes),
+            .database_bytes = BytesOf(options_.store)};
+  }
+
+  void WarnIfOpen(const service::Tls& tls) const {
+    const bool reachable = options_.insecure || !tls.certificate.empty();
+    if (!reachable || !tls.client_authority.empty() || access_.asks_for_tokens()) return;
+    options_.log({LogLevel::kWarning,
+                  "whoever reaches the planner may do everything; `moeplan token create` makes it ask for tokens",
+                  {{"grpc", grpc_address_}, {"http", http_address_}}});
   }
 
   // Whether the caller is the first.
@@ -131,25 +174,38 @@ class Server::Impl {
   std::optional<service::PlanLog> plan_log_;
   service::Puts puts_;
   const service::Environment environment_ = {.store = store_, .puts = puts_};
-  std::unique_ptr<service::GrpcEndpoint> grpc_;
-  std::unique_ptr<service::HttpEndpoint> http_;
+  service::Access access_;
+  service::AnswerCache cache_{kKeptAnswersBytes};
+  service::Metrics metrics_{[this] { return MetricsNow(); }};
   std::string grpc_address_, http_address_;
 
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   State state_ = State::kServing;                 // Guarded by mutex_.
   std::unique_ptr<service::WorkerPool> workers_;  // Set and cleared under mutex_.
+  const service::Dispatcher dispatcher_{
+      {.environment = environment_,
+       .workers = *workers_,
+       .access = access_,
+       .cache = cache_,
+       .answered = [this](const service::Call& call, const service::Answer& answer) { Answered(call, answer); },
+       .worked_out = [this](const google::protobuf::Message& answer) { WorkedOut(answer); }}};
+  std::unique_ptr<service::Upkeep> upkeep_;
+  std::unique_ptr<service::GrpcEndpoint> grpc_;
+  std::unique_ptr<service::http::Endpoint> http_;
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
 StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
-  ASSIGN_OR_RETURN(const HostPort grpc_address, service::AddressToListenOn(options.grpc_address, "--grpc"));
-  ASSIGN_OR_RETURN(const HostPort http_address, service::AddressToListenOn(options.http_address, "--http"));
+  const bool trusted = options.insecure || options.tls.any();
+  ASSIGN_OR_RETURN(const HostPort grpc_address, service::AddressToListenOn(options.grpc_address, "--grpc", trusted));
+  ASSIGN_OR_RETURN(const HostPort http_address, service::AddressToListenOn(options.http_address, "--http", trusted));
+  ASSIGN_OR_RETURN(const service::Tls tls, service::ReadTls(options.tls));
   ASSIGN_OR_RETURN(OpenedStore opened, OpenStore(options));
   auto impl = std::make_unique<Impl>(std::move(options), std::move(opened));
-  RETURN_IF_ERROR(impl->Start(grpc_address, http_address));
+  RETURN_IF_ERROR(impl->Start(grpc_address, http_address, tls));
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 

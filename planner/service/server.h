@@ -1,24 +1,28 @@
 // The planner as a server: gRPC for jobs and agents, HTTP for people and probes, around one store.
 //
-// gRPC serves moeplan.v1.PlannerService and ProfileService, health checking and reflection; messages up to 64 MiB.
-// Calls run on a few workers; what neither runs nor finds room in the queue is answered RESOURCE_EXHAUSTED at once.
-// A call that is cancelled or past its deadline is told to stop. HTTP serves GET /healthz and GET /, as JSON.
+// gRPC serves the services of moeplan.v1, health checking and reflection; messages up to 64 MiB. HTTP serves the same
+// methods as JSON, POST /moeplan.v1.SERVICE/METHOD, and GET /healthz, /metrics (Prometheus), /openapi.json and /.
 //
-// There is no encryption and no login in this version, so only addresses of this machine are listened on. Answered
-// plans are kept in the store, behind the answer: that a plan could not be kept is logged, never the caller's error.
-// A store that may only be read is served all the same; puts then answer PERMISSION_DENIED.
+// Calls run on a few workers; what neither runs nor finds room in the queue is answered RESOURCE_EXHAUSTED at once.
+// A call that is cancelled or past its deadline is told to stop. Equal plans are answered from memory until a profile
+// is stored, by this process or, within a tenth of a second, by another. Answered plans are kept in the store, behind
+// the answer: that a plan could not be kept is logged, never the caller's error. A store that may only be read is
+// served all the same; puts then answer PERMISSION_DENIED.
+//
+// Trust: an address that other machines reach needs TLS, or `insecure`. Once the store has had a token
+// (`moeplan token create`), every call needs one (access/access.h); /healthz and gRPC's health checks do not.
 //
 // Threads: any thread may call any method. Catch no signals here: whoever owns the process calls Shutdown.
 #pragma once
 
 #include <chrono>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "models/status.h"
+#include "planner/service/log.h"
+#include "planner/service/tls.h"
 
 namespace moeplan {
 
@@ -29,13 +33,16 @@ struct ServerOptions {
   int workers = 0;                                     // Calls that run at once; 0: one for each core.
   int queue_capacity = 64;                             // Calls that may wait for a worker. At least 0.
   std::chrono::milliseconds store_busy_timeout{5000};  // How long a call waits for another process's write.
-  // Told what no caller is told, one line each, on any thread. Default: nobody.
-  std::function<void(std::string_view line)> log;
+  TlsFiles tls;                                        // Of both addresses.
+  bool insecure = false;                               // Whether other machines may reach it without TLS.
+  LogSink log = [](const LogRecord&) {};               // Told what happens.
+  LogLevel log_level = LogLevel::kInfo;                // The least that is worth telling; answered calls are kDebug.
 };
 
 class Server {
  public:
-  // Answers once both addresses are served. kInvalidInput: an address is wrong or not of this machine. kUnavailable:
+  // Answers once both addresses are served. kInvalidInput: an address is wrong, or other machines reach it and there is
+  // no TLS, or the TLS files are wrong. kUnavailable:
   // an address is in use (the message names it and what to do). Errors of the store as in db/store.h. After an error
   // nothing is left running.
   static StatusOr<std::unique_ptr<Server>> Start(ServerOptions options);

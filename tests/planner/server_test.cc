@@ -188,9 +188,9 @@ TEST_F(ServerTest, APlanThatCannotBeKeptIsAnsweredAndLogged) {
   ServerOptions options = Options();
   std::mutex mutex;
   std::vector<std::string> lines;
-  options.log = [&](std::string_view line) {
+  options.log = [&](const LogRecord& record) {
     const std::scoped_lock lock(mutex);
-    lines.emplace_back(line);
+    lines.push_back(ToTextLine(record, {}));
   };
   auto server = Started(options);
   const auto client = ClientOf(*server);
@@ -198,7 +198,7 @@ TEST_F(ServerTest, APlanThatCannotBeKeptIsAnsweredAndLogged) {
   const HeldStore held(db());
   EXPECT_TRUE(client->Plan(ExamplePlanRequest()).ok());
   server->Shutdown();
-  EXPECT_THAT(lines, testing::ElementsAre(HasSubstr("an answered plan was not kept: ")));
+  EXPECT_THAT(lines, testing::ElementsAre(HasSubstr("warning an answered plan was not kept reason=")));
 }
 
 // ---- Deadlines, cancellation, load.

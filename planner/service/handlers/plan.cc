@@ -68,6 +68,7 @@ Status CheckBesideGraph(const v1::PlanRequest& request) {
   if (request.has_budget_nodes()) return refuse("budgetNodes");
   if (request.has_time_limit_s()) return refuse("timeLimitS");
   if (request.extrapolate()) return error::BothAlternatives("extrapolate", "graph");
+  if (request.view() != v1::PlanRequest::FULL) return refuse("view");
   return OkStatus();
 }
 
@@ -91,6 +92,20 @@ StatusOr<v1::PlanResponse> PlanTrainingGraph(const Environment& environment, con
   return ToProto(answer);
 }
 
+// What a job needs to run.
+v1::PlanResponse BestOf(const v1::PlanResponse& answer) {
+  v1::PlanResponse best;
+  *best.mutable_workload() = answer.workload();
+  best.set_profile_name(answer.profile_name());
+  best.set_profile_version(answer.profile_version());
+  if (answer.has_search()) *best.mutable_search() = answer.search();
+  if (answer.has_best()) {
+    *best.mutable_best() = answer.best();
+    best.mutable_best()->clear_timeline();
+  }
+  return best;
+}
+
 }  // namespace
 
 StatusOr<v1::PlanResponse> Plan(const Environment& environment, const v1::PlanRequest& request,
@@ -109,6 +124,7 @@ StatusOr<v1::PlanResponse> Plan(const Environment& environment, const v1::PlanRe
   std::optional<LinkModel> links;
   if (request.extrapolate()) options.links = &links.emplace(profile);
   ASSIGN_OR_RETURN(const PlanAnswer answer, PlanRoutedLayer(workload, profile, options));
+  if (request.view() == v1::PlanRequest::BEST) return BestOf(ToProto(answer));
   return ToProto(answer);
 }
 

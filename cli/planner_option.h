@@ -1,0 +1,28 @@
+// --planner and how it is reached: certificates and the token.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+
+#include "models/status.h"
+#include "planner/client/connect_options.h"
+
+namespace moeplan::cli {
+
+class PlannerOption {
+ public:
+  // Adds --planner to `where`, and what belongs to it to `command`.
+  void Add(CLI::App& where, CLI::App& command);
+  bool given() const { return !options_.address.empty(); }
+  // The default address is kDefault. Reads the token from --token-file, else from MOEPLAN_TOKEN.
+  StatusOr<ConnectOptions> Connect(double deadline_s) const;
+
+  static constexpr char kDefault[] = "127.0.0.1:7070";
+
+ private:
+  ConnectOptions options_;
+  std::string token_file_;
+};
+
+}  // namespace moeplan::cli

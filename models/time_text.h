@@ -1,0 +1,14 @@
+// Moments as text.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace moeplan {
+
+// RFC 3339 in UTC, "2026-01-31T12:00:00Z", which sorts by time. Pure.
+std::string Rfc3339(std::chrono::system_clock::time_point time);
+// To the millisecond, "2026-01-31T12:00:00.123Z".
+std::string Rfc3339Ms(std::chrono::system_clock::time_point time);
+
+}  // namespace moeplan

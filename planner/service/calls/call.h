@@ -1,0 +1,103 @@
+// One call on its way through the service, whatever brought it.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "planner/service/calls/method.h"
+
+namespace moeplan::service {
+
+// A message as bytes, shared by those who wait for the same one.
+using Bytes = std::shared_ptr<const std::string>;
+
+struct Answer {
+  grpc::Status status;
+  Bytes message;  // Set when the status is OK.
+};
+
+// Who calls, as its transport tells.
+struct Caller {
+  std::string address;  // Of the other end, for logs.
+  std::string token;    // What it brought as "authorization: Bearer TOKEN"; empty: nothing.
+};
+
+class Call {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Done = std::function<void(const Answer&)>;
+  using Observer = std::function<void(const Call&, const Answer&)>;
+
+  // `request` are the message's bytes; they must stay until `done` is called, once, on any thread. `observer` is
+  // told before; it outlives the call.
+  Call(const Method& method, std::string_view transport, std::string_view request, Caller caller,
+       std::string request_id, Done done, const Observer& observer)
+      : method_(method),
+        transport_(transport),
+        request_(request),
+        caller_(std::move(caller)),
+        request_id_(std::move(request_id)),
+        done_(std::move(done)),
+        observer_(observer) {}
+
+  const Method& method() const { return method_; }
+  std::string_view transport() const { return transport_; }  // "grpc" or "http".
+  std::string_view request() const { return request_; }      // Until Finish.
+  const Caller& caller() const { return caller_; }
+  const std::string& request_id() const { return request_id_; }
+  Clock::time_point began() const { return began_; }
+
+  // Answers; later ones are ignored. Whether this was the first.
+  bool Finish(const Answer& answer) {
+    if (finished_.exchange(true)) return false;
+    observer_(*this, answer);
+    std::exchange(done_, nullptr)(answer);
+    return true;
+  }
+
+  // The caller has left or its deadline has passed. Any thread, any number of times.
+  void Cancel() {
+    cancelled_.request_stop();
+    std::unique_lock lock(mutex_);
+    const std::function<void()> hook = std::exchange(when_cancelled_, nullptr);
+    lock.unlock();
+    if (hook) hook();
+  }
+  std::stop_token cancelled() const { return cancelled_.get_token(); }
+
+  // Has `hook` called, once, when the call is cancelled: at once if it has been.
+  void WhenCancelled(std::function<void()> hook) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!cancelled_.stop_requested()) {
+        when_cancelled_ = std::move(hook);
+        return;
+      }
+    }
+    hook();
+  }
+
+ private:
+  const Method& method_;
+  const std::string_view transport_, request_;
+  const Caller caller_;
+  const std::string request_id_;
+  const Clock::time_point began_ = Clock::now();
+  std::atomic<bool> finished_ = false;
+  Done done_;
+  const Observer& observer_;
+  std::stop_source cancelled_;
+  std::mutex mutex_;
+  std::function<void()> when_cancelled_;  // Guarded by mutex_.
+};
+
+}  // namespace moeplan::service

@@ -1,0 +1,103 @@
+#include "planner/service/calls/dispatcher.h"
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "planner/service/errors.h"
+#include "proto/grpc_status.h"
+
+namespace moeplan::service {
+namespace {
+
+using Message = google::protobuf::Message;
+
+using Response = StatusOr<std::unique_ptr<Message>>;
+
+// A bug or a lack of memory in one call is no reason to end the others.
+Response Handle(const Method& method, const Environment& environment, const Message& request,
+                std::stop_token cancelled) {
+  try {
+    return method.handle(environment, request, std::move(cancelled));
+  } catch (const std::exception& problem) {
+    return error::Unexpected(problem.what());
+  }
+}
+
+struct Worked {
+  Response response;
+  Answer answer;
+};
+
+Answer AnswerOf(const Response& response) {
+  if (!response.ok()) return {.status = ToGrpc(response.status())};
+  auto bytes = std::make_shared<std::string>();
+  (*response)->SerializeToString(bytes.get());
+  return {.message = std::move(bytes)};
+}
+
+Worked Answered(const Method& method, const Environment& environment, std::string_view bytes,
+                const std::stop_token& cancelled) {
+  if (cancelled.stop_requested()) {
+    const Status left = error::CallerLeft();
+    return {left, {.status = ToGrpc(left)}};
+  }
+  const std::unique_ptr<Message> request(method.request->New());
+  if (!request->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    const grpc::Status unreadable = error::UnreadableRequest();
+    return {FromGrpc(unreadable), {.status = unreadable}};
+  }
+  Response response = Handle(method, environment, *request, cancelled);
+  Answer answer = AnswerOf(response);
+  return {std::move(response), std::move(answer)};
+}
+
+}  // namespace
+
+std::shared_ptr<Call> Dispatcher::NewCall(const Method& method, std::string_view transport, std::string_view request,
+                                          Caller caller, std::string request_id, Call::Done done) const {
+  return std::make_shared<Call>(method, transport, request, std::move(caller), std::move(request_id), std::move(done),
+                                uses_.answered);
+}
+
+void Dispatcher::Serve(const std::shared_ptr<Call>& call) const {
+  const Method& method = call->method();
+  if (const std::optional<grpc::Status> refused = uses_.access.Refuse(call->caller().token, method.role)) {
+    call->Finish({.status = *refused});
+    return;
+  }
+  if (!method.may_repeat) return Work(call);
+  if (Bytes kept = uses_.cache.Find(call->request())) {
+    call->Finish({.message = std::move(kept)});
+    return;
+  }
+  Search(call);
+}
+
+void Dispatcher::Search(const std::shared_ptr<Call>& call) const {
+  const std::shared_ptr<AnswerCache::Search> search = uses_.cache.Wait(std::string(call->request()), call);
+  if (!search) return;
+  const bool taken = uses_.workers.TrySubmit([this, search, &method = call->method()] {
+    const Worked worked =
+        Answered(method, uses_.environment, AnswerCache::question(*search), AnswerCache::cancelled(*search));
+    const bool ok = worked.response.ok();
+    uses_.cache.Settle(*search, worked.answer, ok && method.may_repeat(**worked.response));
+    if (ok) uses_.worked_out(**worked.response);
+  });
+  if (!taken) uses_.cache.Settle(*search, {.status = error::QueueFull()}, /*keep=*/false);
+}
+
+void Dispatcher::Work(const std::shared_ptr<Call>& call) const {
+  const bool taken = uses_.workers.TrySubmit([this, call] {
+    const Method& method = call->method();
+    const Worked worked = Answered(method, uses_.environment, call->request(), call->cancelled());
+    const bool ok = worked.response.ok();
+    if (ok && method.stores_profiles) uses_.cache.Clear();
+    call->Finish(worked.answer);
+    if (ok) uses_.worked_out(**worked.response);
+  });
+  if (!taken) call->Finish({.status = error::QueueFull()});
+}
+
+}  // namespace moeplan::service

@@ -1,0 +1,46 @@
+// Answers calls: who may ask, has it been answered before, who answers it, what is told of it.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "planner/service/access/access.h"
+#include "planner/service/calls/answer_cache.h"
+#include "planner/service/calls/call.h"
+#include "planner/service/handlers/environment.h"
+#include "planner/service/worker_pool.h"
+
+namespace moeplan::service {
+
+class Dispatcher {
+ public:
+  // What calls need, borrowed for the dispatcher's life.
+  struct Uses {
+    const Environment& environment;
+    WorkerPool& workers;
+    const Access& access;
+    AnswerCache& cache;
+    // Told each answered call.
+    std::function<void(const Call& call, const Answer& answer)> answered;
+    // Told each answer that was worked out, after it was given, on a worker.
+    std::function<void(const google::protobuf::Message& answer)> worked_out;
+  };
+
+  explicit Dispatcher(Uses uses) : uses_(std::move(uses)) {}
+
+  // A call that is counted and logged when it is answered; arguments as of Call.
+  std::shared_ptr<Call> NewCall(const Method& method, std::string_view transport, std::string_view request,
+                                Caller caller, std::string request_id, Call::Done done) const;
+
+  // Answers the call, now or on a worker: UNAUTHENTICATED or PERMISSION_DENIED without a worker, RESOURCE_EXHAUSTED
+  // when there is no room in the queue. Never blocks. Any thread.
+  void Serve(const std::shared_ptr<Call>& call) const;
+
+ private:
+  void Search(const std::shared_ptr<Call>& call) const;
+  void Work(const std::shared_ptr<Call>& call) const;
+
+  const Uses uses_;
+};
+
+}  // namespace moeplan::service

@@ -1,0 +1,71 @@
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/text.h"
+#include "moeplan/v1/planner_service.pb.h"
+#include "moeplan/v1/profile_service.pb.h"
+#include "planner/service/calls/method.h"
+#include "planner/service/handlers/plan.h"
+#include "planner/service/handlers/profiles.h"
+#include "planner/service/handlers/put_profile.h"
+#include "planner/service/handlers/put_samples.h"
+
+namespace moeplan::service {
+namespace {
+
+template <typename Request, typename Response>
+Method Unary(std::string_view path, Role role,
+             StatusOr<Response> (*handler)(const Environment&, const Request&, std::stop_token)) {
+  using Message = google::protobuf::Message;
+  return {.path = StrCat("/moeplan.v1.", path),
+          .role = role,
+          .request = &Request::default_instance(),
+          .response = &Response::default_instance(),
+          .handle = [handler](const Environment& environment, const Message& request,
+                              std::stop_token cancelled) -> StatusOr<std::unique_ptr<Message>> {
+            ASSIGN_OR_RETURN(Response response,
+                             handler(environment, static_cast<const Request&>(request), std::move(cancelled)));
+            return std::unique_ptr<Message>(std::make_unique<Response>(std::move(response)));
+          }};
+}
+
+Method PlanMethod() {
+  Method method = Unary("PlannerService/Plan", Role::kPlan, &Plan);
+  method.may_repeat = [](const google::protobuf::Message& answer) {
+    const v1::Search::StopReason reason = static_cast<const v1::PlanResponse&>(answer).search().stop_reason();
+    return reason != v1::Search::OUT_OF_TIME && reason != v1::Search::CANCELLED;
+  };
+  return method;
+}
+
+Method StoresProfiles(Method method) {
+  method.stores_profiles = true;
+  return method;
+}
+
+std::vector<Method> MakeMethods() {
+  return {
+      PlanMethod(),
+      Unary("ProfileService/ListProfiles", Role::kRead, &ListProfiles),
+      Unary("ProfileService/GetProfile", Role::kRead, &GetProfile),
+      StoresProfiles(Unary("ProfileService/PutSamples", Role::kReport, &PutSamples)),
+      StoresProfiles(Unary("ProfileService/PutProfile", Role::kAdmin, &PutProfile)),
+  };
+}
+
+}  // namespace
+
+std::span<const Method> Methods() {
+  static const std::vector<Method> methods = MakeMethods();
+  return methods;
+}
+
+const Method* FindMethod(std::string_view path) {
+  for (const Method& method : Methods()) {
+    if (method.path == path) return &method;
+  }
+  return nullptr;
+}
+
+}  // namespace moeplan::service

@@ -1,0 +1,15 @@
+// What the log says of an answered call.
+#pragma once
+
+#include <optional>
+
+#include "planner/service/calls/call.h"
+#include "planner/service/log.h"
+
+namespace moeplan::service {
+
+// Our own failures are errors, refusals of what callers asked are news, all else is for debugging.
+LogRecord RecordOf(const Call& call, const Answer& answer);
+LogLevel LevelOf(const Answer& answer);
+
+}  // namespace moeplan::service

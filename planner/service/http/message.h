@@ -1,0 +1,29 @@
+// A request and its answer, without the library that carries them.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace moeplan::service::http {
+
+struct Request {
+  std::string verb;                                                       // "GET", "POST", ...
+  std::string target;                                                     // Path and query, as sent.
+  std::string host, authorization, content_type, request_id, timeout_ms;  // Headers; empty when absent.
+  std::string body;
+  std::string peer;  // Address of the other end.
+};
+
+struct Response {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers;  // Beside those that every answer has.
+};
+
+// Sends the answer; once, on any thread.
+using Respond = std::function<void(Response response)>;
+
+}  // namespace moeplan::service::http

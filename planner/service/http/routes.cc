@@ -1,0 +1,192 @@
+#include "planner/service/http/routes.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+#include "models/text.h"
+#include "planner/service/calls/request_id.h"
+#include "planner/service/errors.h"
+#include "planner/service/http/openapi.h"
+#include "proto/grpc_status.h"
+#include "proto/host_port.h"
+#include "proto/json.h"
+
+namespace moeplan::service::http {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string Dump(const ordered_json& body) {
+  return body.dump(-1, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+// As gRPC's own gateways translate codes.
+int HttpStatusOf(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::OK: return 200;
+    case grpc::INVALID_ARGUMENT:
+    case grpc::FAILED_PRECONDITION:
+    case grpc::OUT_OF_RANGE: return 400;
+    case grpc::UNAUTHENTICATED: return 401;
+    case grpc::PERMISSION_DENIED: return 403;
+    case grpc::NOT_FOUND: return 404;
+    case grpc::ALREADY_EXISTS:
+    case grpc::ABORTED: return 409;
+    case grpc::RESOURCE_EXHAUSTED: return 429;
+    case grpc::CANCELLED: return 499;
+    case grpc::UNIMPLEMENTED: return 501;
+    case grpc::UNAVAILABLE: return 503;
+    case grpc::DEADLINE_EXCEEDED: return 504;
+    default: return 500;
+  }
+}
+
+Response ErrorResponse(const grpc::Status& status) {
+  const ErrorDetail detail = DetailOf(status);
+  ordered_json body = {
+      {"code", CodeName(status.error_code())}, {"message", status.error_message()}, {"reason", detail.reason}};
+  if (!detail.field.empty()) {
+    body["field"] = detail.field;
+    body["found"] = detail.found;
+    body["expected"] = detail.expected;
+  }
+  Response response = {.status = HttpStatusOf(status.error_code()), .body = Dump(body)};
+  if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (response.status == 429) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+Response Wrong(int http_status, grpc::StatusCode code, std::string_view reason, const std::string& message) {
+  Response response = ErrorResponse(RpcError(code, reason, message));
+  response.status = http_status;
+  return response;
+}
+
+std::string_view PathOf(const Request& request) {
+  return std::string_view(request.target).substr(0, request.target.find('?'));
+}
+
+bool IsJson(std::string_view content_type) {
+  const std::string_view type = content_type.substr(0, content_type.find(';'));
+  constexpr std::string_view kJson = "application/json";
+  return type.size() == kJson.size() && std::equal(type.begin(), type.end(), kJson.begin(), [](char a, char b) {
+           return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b;
+         });
+}
+
+// Whether `host`, a Host header, names this machine.
+bool NamesThisMachine(const std::string& host) {
+  const auto address = ParseHostPort(host, "Host");
+  if (address.ok()) return IsLoopback(*address);
+  return IsLoopback({.host = host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host});
+}
+
+Response AnswerResponse(const Method& method, const Answer& answer) {
+  if (!answer.status.ok()) return ErrorResponse(answer.status);
+  const std::unique_ptr<google::protobuf::Message> message(method.response->New());
+  if (!message->ParseFromString(*answer.message)) return ErrorResponse(ToGrpc(error::Unexpected("its own answer")));
+  return {.body = ToJson(*message, JsonStyle::kCompact) + "\n"};
+}
+
+}  // namespace
+
+std::unique_ptr<Response> Routes::Refuse(const Request& request) const {
+  const auto refuse = [](Response response) { return std::make_unique<Response>(std::move(response)); };
+  if (uses_.loopback && !NamesThisMachine(request.host)) {
+    return refuse(Wrong(421, grpc::INVALID_ARGUMENT, "OTHER_HOST",
+                        StrCat("Host: found '", request.host, "', expected a name of this machine such as localhost")));
+  }
+  if (request.verb != "POST") return nullptr;
+  const Method* const method = FindMethod(PathOf(request));
+  if (method == nullptr) {
+    return refuse(Wrong(404, grpc::UNIMPLEMENTED, "NO_METHOD",
+                        StrCat("no method ", PathOf(request),
+                               "; GET /openapi.json "
+                               "tells what there is")));
+  }
+  if (!IsJson(request.content_type)) {
+    return refuse(Wrong(415, grpc::INVALID_ARGUMENT, "INVALID_INPUT",
+                        StrCat("Content-Type: found '", request.content_type, "', expected application/json")));
+  }
+  if (const auto refused = uses_.access.Refuse(BearerToken(request.authorization), method->role)) {
+    return refuse(ErrorResponse(*refused));
+  }
+  return nullptr;
+}
+
+std::shared_ptr<Call> Routes::Serve(std::shared_ptr<const Request> request, Respond respond) const {
+  if (request->verb != "POST") {
+    respond(Get(*request));
+    return nullptr;
+  }
+  const Method& method = *FindMethod(PathOf(*request));
+  if (!serving_) {
+    respond(ErrorResponse(RpcError(grpc::UNAVAILABLE, "ENDING", "the planner is shutting down")));
+    return nullptr;
+  }
+  const std::unique_ptr<google::protobuf::Message> message(method.request->New());
+  if (const Status parsed = ParseJson(request->body, "request", *message); !parsed.ok()) {
+    respond(ErrorResponse(ToGrpc(parsed)));
+    return nullptr;
+  }
+  const auto bytes = std::make_shared<const std::string>(message->SerializeAsString());
+  std::string id = RequestId(request->request_id);
+  const auto answered = [&method, bytes, id, respond = std::move(respond)](const Answer& answer) {
+    Response response = AnswerResponse(method, answer);
+    response.headers.emplace_back(kRequestIdHeader, id);
+    respond(std::move(response));
+  };
+  std::shared_ptr<Call> call = uses_.dispatcher.NewCall(
+      method, "http", *bytes, {.address = request->peer, .token = std::string(BearerToken(request->authorization))}, id,
+      answered);
+  uses_.dispatcher.Serve(call);
+  return call;
+}
+
+Response Routes::Get(const Request& request) const {
+  const std::string_view path = PathOf(request);
+  if (request.verb != "GET" && request.verb != "HEAD") {
+    Response response =
+        Wrong(405, grpc::UNIMPLEMENTED, "NO_METHOD", StrCat("found ", request.verb, ", expected GET or POST"));
+    response.headers.emplace_back("Allow", "GET, HEAD, POST");
+    return response;
+  }
+  if (path == "/healthz") return Health();
+  if (path == "/metrics") return MetricsPage(request);
+  if (path == "/openapi.json") return {.body = OpenApi()};
+  if (path == "/") return Root();
+  return Wrong(404, grpc::NOT_FOUND, "NOT_FOUND", StrCat("nothing at ", path));
+}
+
+Response Routes::Health() const {
+  return {.status = serving_ ? 200 : 503,
+          .body = Dump({{"status", serving_ ? "SERVING" : "NOT_SERVING"}, {"version", MOEPLAN_VERSION}})};
+}
+
+Response Routes::Root() const {
+  return {.body = Dump({{"name", "moeplan"},
+                        {"version", MOEPLAN_VERSION},
+                        {"grpcAddress", uses_.grpc_address},
+                        {"openapi", "/openapi.json"},
+                        {"dashboard", "not in this version"}})};
+}
+
+Response Routes::MetricsPage(const Request& request) const {
+  if (const auto refused = uses_.access.Refuse(BearerToken(request.authorization), Role::kRead)) {
+    return ErrorResponse(*refused);
+  }
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = uses_.metrics.Page()};
+}
+
+double CallLimitS(const Request& request) {
+  int ms = 0;
+  const char* const end = request.timeout_ms.data() + request.timeout_ms.size();
+  const auto [rest, error] = std::from_chars(request.timeout_ms.data(), end, ms);
+  if (error != std::errc() || rest != end || ms <= 0) return kLongestCallS;
+  return std::min(ms * 1e-3, kLongestCallS);
+}
+
+}  // namespace moeplan::service::http

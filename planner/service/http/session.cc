@@ -1,0 +1,229 @@
+#include "planner/service/http/session.h"
+
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/ssl.hpp>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace moeplan::service::http {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+using Error = boost::system::error_code;
+using Parser = beast::http::request_parser<beast::http::string_body>;
+using Message = beast::http::response<beast::http::string_body>;
+using Encrypted = beast::ssl_stream<beast::tcp_stream>;
+
+std::string Text(boost::string_view view) { return {view.data(), view.size()}; }
+
+// Counts while it lives.
+class Counted {
+ public:
+  explicit Counted(std::shared_ptr<Traffic> traffic, std::atomic<int> Traffic::*count)
+      : traffic_(std::move(traffic)), count_(count) {
+    ++(*traffic_.*count_);
+  }
+  ~Counted() { --(*traffic_.*count_); }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  const std::shared_ptr<Traffic> traffic_;
+  std::atomic<int> Traffic::*const count_;
+};
+
+// All handlers run on the socket's strand, and each keeps the session alive.
+template <typename Stream>
+class Session final : public std::enable_shared_from_this<Session<Stream>> {
+ public:
+  template <typename... StreamArguments>
+  explicit Session(SessionUses uses, StreamArguments&&... arguments)
+      : uses_(std::move(uses)),
+        connection_(uses_.traffic, &Traffic::connections),
+        stream_(std::forward<StreamArguments>(arguments)...),
+        call_timer_(stream_.get_executor()) {}
+
+  void Start() {
+    Error ignored;
+    const auto remote = Tcp().socket().remote_endpoint(ignored);
+    if (!ignored) peer_ = remote.address().to_string() + ":" + std::to_string(remote.port());
+    if constexpr (std::is_same_v<Stream, Encrypted>) {
+      Tcp().expires_after(uses_.limits.head);
+      stream_.async_handshake(asio::ssl::stream_base::server, Then([this](const Error& problem) {
+                                if (!problem) ReadHead();
+                              }));
+    } else {
+      ReadHead();
+    }
+  }
+
+ private:
+  beast::tcp_stream& Tcp() { return beast::get_lowest_layer(stream_); }
+
+  // A handler that keeps the session alive.
+  template <typename Function>
+  auto Then(Function function) {
+    return [self = this->shared_from_this(), function = std::move(function)](const Error& problem, auto&&...) {
+      function(problem);
+    };
+  }
+
+  void ReadHead() {
+    parser_.emplace();
+    parser_->header_limit(static_cast<std::uint32_t>(uses_.limits.head_bytes));
+    parser_->body_limit(uses_.limits.body_bytes);
+    Tcp().expires_after(uses_.limits.head);
+    beast::http::async_read_header(stream_, buffer_, *parser_,
+                                   Then([this](const Error& problem) { HaveHead(problem); }));
+  }
+
+  void HaveHead(const Error& problem) {
+    if (problem) return EndAfter(problem);
+    answering_.emplace(uses_.traffic, &Traffic::answering);
+    const auto& head = parser_->get();
+    const auto header = [&](boost::string_view name) { return Text(head[name]); };
+    auto request = std::make_shared<Request>(Request{.verb = Text(head.method_string()),
+                                                     .target = Text(head.target()),
+                                                     .host = header("Host"),
+                                                     .authorization = header("Authorization"),
+                                                     .content_type = header("Content-Type"),
+                                                     .request_id = header("X-Request-Id"),
+                                                     .timeout_ms = header("X-Timeout-Ms"),
+                                                     .peer = peer_});
+    // The body stays unread, so the connection cannot go on.
+    if (const auto refused = uses_.routes.Refuse(*request)) return Write(std::move(*refused), /*keep_alive=*/false);
+    if (beast::iequals(head["Expect"], "100-continue")) return WriteContinue(std::move(request));
+    ReadBody(std::move(request));
+  }
+
+  void WriteContinue(std::shared_ptr<Request> request) {
+    static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    asio::async_write(stream_, asio::buffer(kContinue), Then([this, request](const Error& problem) {
+                        if (!problem) ReadBody(request);
+                      }));
+  }
+
+  void ReadBody(std::shared_ptr<Request> request) {
+    Tcp().expires_after(uses_.limits.body);
+    beast::http::async_read(stream_, buffer_, *parser_, Then([this, request](const Error& problem) {
+                              if (problem) return EndAfter(problem);
+                              request->body = std::move(parser_->get().body());
+                              Serve(request);
+                            }));
+  }
+
+  void Serve(const std::shared_ptr<const Request>& request) {
+    Tcp().expires_never();
+    const bool keep_alive = parser_->get().keep_alive();
+    const bool head_only = request->verb == "HEAD";
+    auto respond = [self = this->shared_from_this(), keep_alive, head_only](Response response) {
+      asio::post(self->stream_.get_executor(), [self, keep_alive, head_only, response = std::move(response)]() mutable {
+        self->Answered(std::move(response), keep_alive, head_only);
+      });
+    };
+    call_ = uses_.routes.Serve(request, std::move(respond));
+    if (!call_) return;
+    const std::chrono::duration<double> limit(CallLimitS(*request));
+    call_timer_.expires_after(std::chrono::duration_cast<std::chrono::milliseconds>(limit));
+    call_timer_.async_wait(Then([this, call = call_](const Error& problem) {
+      if (!problem) call->Cancel();
+    }));
+    WatchForLeaving();
+  }
+
+  // Readable without data: the other end has closed.
+  void WatchForLeaving() {
+    Tcp().socket().async_wait(asio::socket_base::wait_read, Then([this, call = call_](const Error& problem) {
+                                Error ignored;
+                                if (!problem && Tcp().socket().available(ignored) == 0) call->Cancel();
+                              }));
+  }
+
+  void Answered(Response response, bool keep_alive, bool head_only) {
+    call_timer_.cancel();
+    if (call_) Tcp().socket().cancel();
+    call_.reset();
+    Write(std::move(response), keep_alive, head_only);
+  }
+
+  void Write(Response response, bool keep_alive, bool head_only = false) {
+    auto message = std::make_shared<Message>(static_cast<beast::http::status>(response.status), 11);
+    message->set(beast::http::field::content_type, response.content_type);
+    message->set("Content-Security-Policy",
+                 "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+    message->set("X-Content-Type-Options", "nosniff");
+    message->set("Referrer-Policy", "no-referrer");
+    message->set(beast::http::field::cache_control, "no-store");
+    for (const auto& [name, value] : response.headers) message->set(name, value);
+    message->keep_alive(keep_alive);
+    const size_t length = response.body.size();
+    if (!head_only) message->body() = std::move(response.body);
+    message->content_length(length);
+    Tcp().expires_after(uses_.limits.body);
+    const auto sent = [this, message, keep_alive](const Error& problem) {
+      answering_.reset();
+      if (problem) return;
+      keep_alive ? ReadHead() : Close();
+    };
+    if (head_only) {
+      auto serializer = std::make_shared<beast::http::response_serializer<beast::http::string_body>>(*message);
+      beast::http::async_write_header(stream_, *serializer,
+                                      Then([serializer, sent](const Error& problem) { sent(problem); }));
+    } else {
+      beast::http::async_write(stream_, *message, Then(sent));
+    }
+  }
+
+  // Tells who sent nonsense or too much; whoever left or was too slow is told nothing.
+  void EndAfter(const Error& problem) {
+    using E = beast::http::error;
+    if (problem == E::header_limit) return Write({.status = 431, .body = "{}\n"}, /*keep_alive=*/false);
+    if (problem == E::body_limit) return Write({.status = 413, .body = "{}\n"}, /*keep_alive=*/false);
+    if (problem == E::end_of_stream) return Close();
+    if (problem.category() == beast::http::make_error_code(E::bad_method).category() && problem != E::partial_message) {
+      return Write({.status = 400, .body = "{}\n"}, /*keep_alive=*/false);
+    }
+  }
+
+  void Close() {
+    if constexpr (std::is_same_v<Stream, Encrypted>) {
+      Tcp().expires_after(uses_.limits.head);
+      stream_.async_shutdown(Then([](const Error&) {}));
+    } else {
+      Error ignored;
+      Tcp().socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    }
+  }
+
+  const SessionUses uses_;
+  const Counted connection_;
+  Stream stream_;
+  asio::steady_timer call_timer_;
+  beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  std::optional<Counted> answering_;
+  std::shared_ptr<Call> call_;
+  std::string peer_;
+};
+
+}  // namespace
+
+void StartSession(asio::ip::tcp::socket socket, asio::ssl::context* tls, SessionUses uses) {
+  const auto executor = socket.get_executor();
+  if (tls == nullptr) {
+    const auto session = std::make_shared<Session<beast::tcp_stream>>(std::move(uses), std::move(socket));
+    asio::dispatch(executor, [session] { session->Start(); });
+  } else {
+    const auto session = std::make_shared<Session<Encrypted>>(std::move(uses), std::move(socket), *tls);
+    asio::dispatch(executor, [session] { session->Start(); });
+  }
+}
+
+}  // namespace moeplan::service::http

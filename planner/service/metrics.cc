@@ -1,0 +1,168 @@
+#include "planner/service/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "models/text.h"
+#include "planner/service/calls/method.h"
+#include "proto/grpc_status.h"
+
+namespace moeplan::service {
+namespace {
+
+constexpr int kCodes = 17;  // OK to UNAUTHENTICATED.
+constexpr std::array<const char*, 2> kTransports = {"grpc", "http"};
+
+const prometheus::Histogram::BucketBoundaries kSeconds = {
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30};
+
+double SecondsSince(Call::Clock::time_point began) {
+  return std::chrono::duration<double>(Call::Clock::now() - began).count();
+}
+
+// Seconds since 1970 at which this process started.
+double StartTimeS() {
+  std::ifstream stat("/proc/self/stat");
+  std::string text((std::istreambuf_iterator<char>(stat)), {});
+  std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  std::string field;
+  for (int i = 0; i < 20; ++i) fields >> field;  // The 22nd of all: clock ticks since the machine's start.
+  std::ifstream machine("/proc/stat");
+  double boot_s = 0;
+  for (std::string line; std::getline(machine, line);) {
+    if (line.starts_with("btime ")) boot_s = std::stod(line.substr(6));
+  }
+  return boot_s + std::atof(field.c_str()) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+double ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  double pages = 0, resident = 0;
+  statm >> pages >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+double OpenFiles() {
+  std::error_code ignored;
+  return static_cast<double>(std::distance(std::filesystem::directory_iterator("/proc/self/fd", ignored), {}));
+}
+
+}  // namespace
+
+class Metrics::Impl {
+ public:
+  explicit Impl(std::function<Now()> now) : now_(std::move(now)) {
+    for (const Method& method : Methods()) AddMethod(method.path.substr(1));
+    Gauge("moeplan_build_info", "The version that runs.", {{"version", MOEPLAN_VERSION}}).Set(1);
+    Gauge("process_start_time_seconds", "When the process started, in seconds since 1970.").Set(StartTimeS());
+  }
+
+  void Answered(const Call& call, const Answer& answer) {
+    PerMethod& method = methods_[static_cast<size_t>(&call.method() - Methods().data())];
+    const int transport = call.transport() == kTransports[0] ? 0 : 1;
+    const int code = std::min<int>(answer.status.error_code(), kCodes - 1);
+    CounterOf(method, transport, code).Increment();
+    method.duration->Observe(SecondsSince(call.began()));
+    if (code == grpc::RESOURCE_EXHAUSTED) shed_.Increment();
+    if (code == grpc::UNAUTHENTICATED || code == grpc::PERMISSION_DENIED) CountRefusal(answer);
+  }
+
+  std::string Page() {
+    const Now now = now_();
+    in_progress_.Set(now.calls_in_progress);
+    cache_bytes_.Set(now.cache_bytes);
+    database_bytes_.Set(now.database_bytes);
+    resident_.Set(ResidentBytes());
+    files_.Set(OpenFiles());
+    RaiseTo(cache_hits_, static_cast<double>(now.cache_hits));
+    RaiseTo(cache_misses_, static_cast<double>(now.cache_misses));
+    return prometheus::TextSerializer().Serialize(registry_.Collect());
+  }
+
+ private:
+  struct PerMethod {
+    std::string name;
+    prometheus::Histogram* duration = nullptr;
+    std::array<std::array<std::atomic<prometheus::Counter*>, kCodes>, 2> answered = {};  // Made when first needed.
+  };
+
+  prometheus::Gauge& Gauge(const char* name, const char* help, const prometheus::Labels& labels = {}) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry_).Add(labels);
+  }
+  prometheus::Counter& Counter(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add({});
+  }
+
+  void AddMethod(std::string name) {
+    PerMethod& method = methods_.emplace_back();
+    method.duration = &durations_.Add({{"method", name}}, kSeconds);
+    method.name = std::move(name);
+  }
+
+  prometheus::Counter& CounterOf(PerMethod& method, int transport, int code) {
+    std::atomic<prometheus::Counter*>& place = method.answered[transport][code];
+    prometheus::Counter* counter = place.load(std::memory_order_acquire);
+    if (counter == nullptr) {
+      // The same for equal labels, so that two threads may both ask.
+      counter = &requests_.Add({{"method", method.name},
+                                {"code", std::string(CodeName(static_cast<grpc::StatusCode>(code)))},
+                                {"transport", kTransports[transport]}});
+      place.store(counter, std::memory_order_release);
+    }
+    return *counter;
+  }
+
+  void CountRefusal(const Answer& answer) {
+    const std::string reason = DetailOf(answer.status).reason;
+    refusals_.Add({{"reason", reason}}).Increment();
+  }
+
+  static void RaiseTo(prometheus::Counter& counter, double value) { counter.Increment(value - counter.Value()); }
+
+  const std::function<Now()> now_;
+  prometheus::Registry registry_;
+  prometheus::Family<prometheus::Counter>& requests_ = prometheus::BuildCounter()
+                                                           .Name("moeplan_requests_total")
+                                                           .Help("Calls answered, by method, code and transport.")
+                                                           .Register(registry_);
+  prometheus::Family<prometheus::Histogram>& durations_ = prometheus::BuildHistogram()
+                                                              .Name("moeplan_request_duration_seconds")
+                                                              .Help("From a call's arrival to its answer.")
+                                                              .Register(registry_);
+  prometheus::Family<prometheus::Counter>& refusals_ = prometheus::BuildCounter()
+                                                           .Name("moeplan_auth_failures_total")
+                                                           .Help("Calls refused for want of a good token, by reason.")
+                                                           .Register(registry_);
+  prometheus::Counter& shed_ = Counter("moeplan_requests_shed_total", "Calls turned away because the queue was full.");
+  prometheus::Counter& cache_hits_ = Counter("moeplan_plan_cache_hits_total", "Plans answered from memory.");
+  prometheus::Counter& cache_misses_ = Counter("moeplan_plan_cache_misses_total", "Plans that were not in memory.");
+  prometheus::Gauge& cache_bytes_ = Gauge("moeplan_plan_cache_bytes", "Memory of kept plans.");
+  prometheus::Gauge& in_progress_ = Gauge("moeplan_requests_in_progress", "Calls that run or wait for a worker.");
+  prometheus::Gauge& database_bytes_ = Gauge("moeplan_database_bytes", "Size of the database with its log.");
+  prometheus::Gauge& resident_ = Gauge("process_resident_memory_bytes", "Resident memory.");
+  prometheus::Gauge& files_ = Gauge("process_open_fds", "Open file descriptors.");
+  std::deque<PerMethod> methods_;  // As in Methods().
+};
+
+Metrics::Metrics(std::function<Now()> now) : impl_(std::make_unique<Impl>(std::move(now))) {}
+Metrics::~Metrics() = default;
+void Metrics::Answered(const Call& call, const Answer& answer) { impl_->Answered(call, answer); }
+std::string Metrics::Page() const { return impl_->Page(); }
+
+}  // namespace moeplan::service

@@ -1,0 +1,35 @@
+// What Prometheus reads. deploy/monitoring/ has the dashboard and the alerts that use these names.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "planner/service/calls/call.h"
+
+namespace moeplan::service {
+
+class Metrics {
+ public:
+  // What is looked up when the page is asked for.
+  struct Now {
+    int calls_in_progress = 0;
+    uint64_t cache_hits = 0, cache_misses = 0;
+    double cache_bytes = 0;
+    double database_bytes = 0;
+  };
+  explicit Metrics(std::function<Now()> now);
+  ~Metrics();
+
+  // An answered call. Any thread; takes no lock of ours.
+  void Answered(const Call& call, const Answer& answer);
+
+  // The page, in Prometheus' text format.
+  std::string Page() const;
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moeplan::service

@@ -1,0 +1,27 @@
+// Watches the store for what other processes do to it: new profiles make kept answers void, new and revoked tokens
+// count from then on.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+
+#include "models/status.h"
+#include "planner/service/access/access.h"
+#include "planner/service/calls/answer_cache.h"
+#include "planner/service/log.h"
+
+namespace moeplan::service {
+
+class Upkeep {
+ public:
+  // How late it may notice.
+  static constexpr std::chrono::milliseconds kPeriod{100};
+
+  // Knows the tokens when it answers. Reads through a Store of its own, so that writers hold nobody up.
+  static StatusOr<std::unique_ptr<Upkeep>> Start(const std::filesystem::path& store, Access& access, AnswerCache& cache,
+                                                 LogSink log);
+  virtual ~Upkeep() = default;
+};
+
+}  // namespace moeplan::service
