@@ -71,7 +71,8 @@ Status UnknownField(std::string_view path, std::string_view name, const google::
   const std::vector<std::string> names = FieldNames(type);
   const std::string nearest = Nearest(name, names);
   const std::string hint = nearest.empty() ? "" : StrCat(" (did you mean ", nearest, "?)");
-  return InvalidInput(StrCat(FieldPath(path, name), ": unknown field", hint, "; expected one of ", CommaList(names)));
+  return InvalidInput(
+      StrCat(FieldPath(path, name), ": found an unknown field", hint, ", expected one of ", CommaList(names)));
 }
 
 Status UnknownEnum(std::string_view path, std::string_view found, const google::protobuf::EnumDescriptor& type) {

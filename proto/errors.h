@@ -27,7 +27,7 @@ namespace error {
 // "path: found x, expected y"; the root has no path.
 Status Mismatch(std::string_view path, std::string_view found, std::string_view expected);
 
-// "layer.topk: found an unknown field, did you mean topK? Expected one of batch, ..."
+// "layer.topk: found an unknown field (did you mean topK?), expected one of batch, ..."
 Status UnknownField(std::string_view path, std::string_view name, const google::protobuf::Descriptor& type);
 
 // "dispatchCodec: found FP9, expected one of NONE, ..."

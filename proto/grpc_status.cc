@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "moeplan/v1/error_details.pb.h"
+#include "moeplan/rpc/error_details.pb.h"
 
 namespace moeplan {
 namespace {
@@ -83,7 +83,7 @@ ErrorDetail Read(std::string_view message) {
           .expected = std::string(message.substr(expected + kExpected.size()))};
 }
 
-void Add(const google::protobuf::Message& detail, const char* type, v1::ErrorStatus& status) {
+void Add(const google::protobuf::Message& detail, const char* type, rpc::ErrorStatus& status) {
   google::protobuf::Any& any = *status.add_details();
   any.set_type_url(type);
   any.set_value(detail.SerializeAsString());
@@ -91,10 +91,10 @@ void Add(const google::protobuf::Message& detail, const char* type, v1::ErrorSta
 
 std::string DetailBytes(grpc::StatusCode code, std::string_view reason, const std::string& message) {
   const ErrorDetail detail = Read(message);
-  v1::ErrorStatus status;
+  rpc::ErrorStatus status;
   status.set_code(code);
   status.set_message(Cut(message, kMaxDetailBytes));
-  v1::ErrorInfo info;
+  rpc::ErrorInfo info;
   info.set_reason(std::string(reason));
   info.set_domain(std::string(kDomain));
   if (!detail.field.empty()) {
@@ -105,8 +105,8 @@ std::string DetailBytes(grpc::StatusCode code, std::string_view reason, const st
   }
   Add(info, kErrorInfoType, status);
   if (!detail.field.empty()) {
-    v1::BadRequest bad;
-    v1::BadRequest::FieldViolation& violation = *bad.add_field_violations();
+    rpc::BadRequest bad;
+    rpc::BadRequest::FieldViolation& violation = *bad.add_field_violations();
     violation.set_field(info.metadata().at("field"));
     violation.set_description("found " + info.metadata().at("found") + ", expected " + info.metadata().at("expected"));
     Add(bad, kBadRequestType, status);
@@ -136,11 +136,11 @@ grpc::Status ToGrpc(const Status& status) {
 }
 
 ErrorDetail DetailOf(const grpc::Status& status) {
-  v1::ErrorStatus details;
+  rpc::ErrorStatus details;
   ErrorDetail detail;
   if (!details.ParseFromString(status.error_details())) return detail;
   for (const google::protobuf::Any& any : details.details()) {
-    v1::ErrorInfo info;
+    rpc::ErrorInfo info;
     if (any.type_url() != kErrorInfoType || !info.ParseFromString(any.value())) continue;
     const auto value = [&](const char* name) {
       const auto found = info.metadata().find(name);

@@ -23,7 +23,7 @@ inline constexpr size_t kMaxGrpcMessageBytes = size_t{64} << 20;
 // three. Longer ones are cut.
 inline constexpr size_t kMaxGrpcStatusBytes = 4096;
 
-// Our server adds this to the trailer of every answer, so that a caller can tell its errors from those of the
+// Our server adds this to the trailer of every error, so that a caller can tell its errors from those of the
 // transport.
 inline constexpr char kAnsweredByPlanner[] = "moeplan-planner";
 
@@ -34,7 +34,7 @@ Status FromGrpc(const grpc::Status& status);
 std::string_view CodeName(grpc::StatusCode code);
 
 // An error for programs. Every message that says which field is wrong reads "FIELD: found X, expected Y", perhaps with
-// where the field stands in front; the parts travel beside it (moeplan/v1/error_details.proto).
+// where the field stands in front; the parts travel beside it (moeplan/rpc/error_details.proto).
 struct ErrorDetail {
   std::string reason;                  // Such as "INVALID_INPUT": the name of the status code, or a closer reason.
   std::string field, found, expected;  // Empty where no field is named.

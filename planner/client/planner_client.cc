@@ -20,25 +20,27 @@ class PlannerClient::Impl {
 
   template <typename Stub, typename Request, typename Response>
   StatusOr<Response> Call(Stub& stub, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                          const Request& request) const {
+                          const Request& request, const ConnectOptions& options) const {
     if (request.ByteSizeLong() > kMaxGrpcMessageBytes) return client::error::TooLarge(request.ByteSizeLong());
     grpc::ClientContext context;
-    client::SetUp(context, options_);
+    client::SetUp(context, options);
     Response response;
     const grpc::Status status = (stub.*method)(&context, request, &response);
-    if (!status.ok()) return ErrorOf(status, context);
+    if (!status.ok()) return ErrorOf(status, context, options);
     return response;
   }
+
+  const ConnectOptions& options() const { return options_; }
 
   const std::unique_ptr<v1::PlannerService::Stub> planner;
   const std::unique_ptr<v1::ProfileService::Stub> profiles;
 
  private:
-  Status ErrorOf(const grpc::Status& status, const grpc::ClientContext& context) const {
+  Status ErrorOf(const grpc::Status& status, const grpc::ClientContext& context, const ConnectOptions& options) const {
     if (context.GetServerTrailingMetadata().contains(kAnsweredByPlanner)) return FromGrpc(status);
     switch (status.error_code()) {
       case grpc::UNAVAILABLE: return client::error::NoPlanner(options_.address, status.error_message());
-      case grpc::DEADLINE_EXCEEDED: return client::error::TooSlow(options_.address, options_.deadline_s);
+      case grpc::DEADLINE_EXCEEDED: return client::error::TooSlow(options_.address, options.deadline_s);
       default: return FromGrpc(status).Within("the planner at " + options_.address);
     }
   }
@@ -55,23 +57,29 @@ StatusOr<std::unique_ptr<PlannerClient>> PlannerClient::Connect(const ConnectOpt
 }
 
 StatusOr<v1::PlanResponse> PlannerClient::Plan(const v1::PlanRequest& request) const {
-  return impl_->Call(*impl_->planner, &v1::PlannerService::Stub::Plan, request);
+  return impl_->Call(*impl_->planner, &v1::PlannerService::Stub::Plan, request, impl_->options());
+}
+
+StatusOr<v1::PlanResponse> PlannerClient::Plan(const v1::PlanRequest& request, double deadline_s) const {
+  ConnectOptions options = impl_->options();
+  options.deadline_s = deadline_s;
+  return impl_->Call(*impl_->planner, &v1::PlannerService::Stub::Plan, request, options);
 }
 
 StatusOr<v1::ListProfilesResponse> PlannerClient::ListProfiles(const v1::ListProfilesRequest& request) const {
-  return impl_->Call(*impl_->profiles, &v1::ProfileService::Stub::ListProfiles, request);
+  return impl_->Call(*impl_->profiles, &v1::ProfileService::Stub::ListProfiles, request, impl_->options());
 }
 
 StatusOr<v1::GetProfileResponse> PlannerClient::GetProfile(const v1::GetProfileRequest& request) const {
-  return impl_->Call(*impl_->profiles, &v1::ProfileService::Stub::GetProfile, request);
+  return impl_->Call(*impl_->profiles, &v1::ProfileService::Stub::GetProfile, request, impl_->options());
 }
 
 StatusOr<v1::PutSamplesResponse> PlannerClient::PutSamples(const v1::PutSamplesRequest& request) const {
-  return impl_->Call(*impl_->profiles, &v1::ProfileService::Stub::PutSamples, request);
+  return impl_->Call(*impl_->profiles, &v1::ProfileService::Stub::PutSamples, request, impl_->options());
 }
 
 StatusOr<v1::PutProfileResponse> PlannerClient::PutProfile(const v1::PutProfileRequest& request) const {
-  return impl_->Call(*impl_->profiles, &v1::ProfileService::Stub::PutProfile, request);
+  return impl_->Call(*impl_->profiles, &v1::ProfileService::Stub::PutProfile, request, impl_->options());
 }
 
 }  // namespace moeplan

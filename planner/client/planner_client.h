@@ -29,6 +29,8 @@ class PlannerClient {
   PlannerClient& operator=(const PlannerClient&) = delete;
 
   StatusOr<v1::PlanResponse> Plan(const v1::PlanRequest& request) const;
+  // With another deadline than the others.
+  StatusOr<v1::PlanResponse> Plan(const v1::PlanRequest& request, double deadline_s) const;
 
   StatusOr<v1::ListProfilesResponse> ListProfiles(const v1::ListProfilesRequest& request) const;
   StatusOr<v1::GetProfileResponse> GetProfile(const v1::GetProfileRequest& request) const;

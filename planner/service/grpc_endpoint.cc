@@ -56,18 +56,13 @@ ByteBuffer Shared(const Bytes& bytes) {
 }
 
 // One call. gRPC tells it when the caller leaves or the deadline passes; it deletes itself when gRPC is done with it.
-class UnaryCall final : public ServerUnaryReactor {
+class UnaryCall final : public ServerUnaryReactor, private Origin {
  public:
   UnaryCall(const Dispatcher& dispatcher, const Method& method, CallbackServerContext& context,
             const ByteBuffer& request, ByteBuffer* response)
-      : request_(WholeOf(request)), response_(response) {
-    std::string id = RequestId(Header(context, kRequestIdHeader));
-    context.AddTrailingMetadata(kAnsweredByPlanner, "1");
-    context.AddTrailingMetadata(kRequestIdHeader, id);
-    call_ = dispatcher.NewCall(
-        method, "grpc", View(request_),
-        {.address = context.peer(), .token = std::string(BearerToken(Header(context, "authorization")))}, std::move(id),
-        [this](const Answer& answer) { Answered(answer); });
+      : context_(context), request_(WholeOf(request)), response_(response) {
+    call_ =
+        dispatcher.NewCall(method, "grpc", View(request_), *this, [this](const Answer& answer) { Answered(answer); });
     // A copy: once it is answered, this may be gone.
     dispatcher.Serve(std::shared_ptr<Call>(call_));
   }
@@ -76,13 +71,27 @@ class UnaryCall final : public ServerUnaryReactor {
   void OnDone() override { delete this; }
 
  private:
+  std::string address() const override { return context_.peer(); }
+  std::string token() const override { return std::string(BearerToken(Header(context_, "authorization"))); }
+  std::string request_id() const override {
+    if (id_.empty()) id_ = RequestId(Header(context_, kRequestIdHeader));
+    return id_;
+  }
+
   void Answered(const Answer& answer) {
-    if (answer.message) *response_ = Shared(answer.message);
+    if (answer.message) {
+      *response_ = Shared(answer.message);
+    } else {
+      context_.AddTrailingMetadata(kAnsweredByPlanner, "1");
+      context_.AddTrailingMetadata(kRequestIdHeader, request_id());
+    }
     Finish(answer.status);
   }
 
+  CallbackServerContext& context_;
   const grpc::Slice request_;
   ByteBuffer* const response_;
+  mutable std::string id_;  // Asked for by whoever answers alone.
   std::shared_ptr<Call> call_;
 };
 

@@ -349,7 +349,7 @@ TEST(LancetTest, WrongGraphsAreRefusedByInstruction) {
   EXPECT_THAT(with("/instructions/4/groupSize", 0), HasSubstr("instructions[4] (out).groupSize: found 0"));
   EXPECT_THAT(with("/instructions/4/weightGradient", true), HasSubstr("instructions[4] (out).weightGradient"));
   EXPECT_THAT(with("/instructions/3/op", "MATMULL"), HasSubstr("instructions[3].op: found the string \"MATMULL\""));
-  EXPECT_THAT(with("/instructions/3/weight", 1), HasSubstr("instructions[3].weight: unknown field"));
+  EXPECT_THAT(with("/instructions/3/weight", 1), HasSubstr("instructions[3].weight: found an unknown field"));
   json timeless = Layer(2);
   timeless["instructions"][1].erase("timeS");
   EXPECT_THAT(Refusal(timeless), HasSubstr("instructions[1] (h).timeS: found nothing"));

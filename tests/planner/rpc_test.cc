@@ -4,6 +4,7 @@
 #include <string>
 
 #include "models/text.h"
+#include "moeplan/rpc/error_details.pb.h"
 #include "proto/grpc_status.h"
 #include "proto/host_port.h"
 #include "service_fixture.h"
@@ -44,6 +45,32 @@ TEST(GrpcStatusTest, LongMessagesAreCutBetweenCharacters) {
   std::string accents;
   for (int i = 0; i < 1000; ++i) accents += "é";
   EXPECT_EQ(ToGrpc(NotFound(accents)).error_message(), accents.substr(0, 682 * 2) + "...");
+}
+
+TEST(GrpcStatusTest, WhatIsWrongTravelsInParts) {
+  const grpc::Status field = ToGrpc(InvalidInput("grid.json: workload 'a': layer.topK: found 0, expected at least 1"));
+  EXPECT_EQ(DetailOf(field),
+            (ErrorDetail{.reason = "INVALID_INPUT", .field = "layer.topK", .found = "0", .expected = "at least 1"}));
+  EXPECT_EQ(DetailOf(ToGrpc(NotFound("no such thing"))), (ErrorDetail{.reason = "NOT_FOUND"}));
+  EXPECT_EQ(DetailOf(RpcError(grpc::UNAUTHENTICATED, "NO_TOKEN", "why")), (ErrorDetail{.reason = "NO_TOKEN"}));
+  EXPECT_EQ(DetailOf(grpc::Status::OK), ErrorDetail());
+  // As any gRPC client reads it: google.rpc.Status with an ErrorInfo and a BadRequest.
+  rpc::ErrorStatus status;
+  ASSERT_TRUE(status.ParseFromString(field.error_details()));
+  EXPECT_EQ(status.code(), grpc::INVALID_ARGUMENT);
+  ASSERT_EQ(status.details_size(), 2);
+  EXPECT_EQ(status.details(0).type_url(), "type.googleapis.com/google.rpc.ErrorInfo");
+  rpc::BadRequest bad;
+  ASSERT_TRUE(bad.ParseFromString(status.details(1).value()));
+  EXPECT_EQ(bad.field_violations(0).field(), "layer.topK");
+  EXPECT_EQ(bad.field_violations(0).description(), "found 0, expected at least 1");
+}
+
+TEST(GrpcStatusTest, DetailsOfLongMessagesLeaveRoomForTheMessage) {
+  const std::string text(10000, 'x');
+  const grpc::Status status = ToGrpc(InvalidInput(text + ": found " + text + ", expected " + text));
+  EXPECT_LT(status.error_details().size(), 3000u);
+  EXPECT_EQ(DetailOf(status).field.size(), 400u);
 }
 
 TEST(HostPortTest, ReadsNamesAndBothKindsOfNumbers) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "db/store.h"
+#include "models/text.h"
 #include "planner/client/planner_client.h"
 #include "planner/service/server.h"
 #include "proto/convert/profile.h"
@@ -26,7 +27,7 @@ MATCHER_P2(IsError, code, message, "") {
 
 template <typename Message>
 Message ContractMessage(const std::string& name) {
-  auto message = ReadJsonFile<Message>(std::string(MOEPLAN_TEST_DATA) + "/contract/" + name);
+  auto message = ReadJsonFile<Message>(StrCat(MOEPLAN_TEST_DATA, "/contract/", name));
   EXPECT_TRUE(message.ok()) << message.status().message();
   return message.ok() ? *message : Message();
 }

@@ -30,15 +30,15 @@ std::string ErrorOf(std::string_view text) {
 
 TEST(JsonReadTest, UnknownFieldsAreNamedWithTheirPath) {
   EXPECT_EQ(ErrorOf<v1::Workload>(R"({"layer": {"topk": 2}})"),
-            "w.json: layer.topk: unknown field (did you mean topK?); expected one of batch, sequenceLength, modelDim, "
+            "w.json: layer.topk: found an unknown field (did you mean topK?), expected one of batch, sequenceLength, modelDim, "
             "hiddenDim, experts, topK, capacityFactor, bytesPerElement, expertMatrices, gate, expertBias, "
             "sharedHiddenDim, auxLossCoefficient, zLossCoefficient, expertKind");
   EXPECT_EQ(
       ErrorOf<v1::RunReport>(R"({"ranks": [{}, {"timeline": [{"beginning": 1}]}]})"),
-      "w.json: ranks[1].timeline[0].beginning: unknown field; expected one of task, kind, stream, chunk, startS, endS");
+      "w.json: ranks[1].timeline[0].beginning: found an unknown field, expected one of task, kind, stream, chunk, startS, endS");
   EXPECT_THAT(ErrorOf<v1::Workload>(R"({"min_chunk_bytes": 1})"),
-              StartsWith("w.json: min_chunk_bytes: unknown field (did you mean minChunkBytes?); expected one of name"));
-  EXPECT_THAT(ErrorOf<v1::Workload>(R"({"zzz": null})"), StartsWith("w.json: zzz: unknown field; expected"));
+              StartsWith("w.json: min_chunk_bytes: found an unknown field (did you mean minChunkBytes?), expected one of name"));
+  EXPECT_THAT(ErrorOf<v1::Workload>(R"({"zzz": null})"), StartsWith("w.json: zzz: found an unknown field, expected"));
 }
 
 TEST(JsonReadTest, WrongTypesSayWhatWasFound) {
@@ -207,7 +207,7 @@ TEST_F(FileTest, AFileIsRead) {
 
 TEST_F(FileTest, ErrorsNameTheFile) {
   const std::string path = Write("b.json", R"({"nam": "a"})");
-  EXPECT_THAT(ReadJsonFile<v1::Workload>(path).status().message(), StartsWith(path + ": nam: unknown field"));
+  EXPECT_THAT(ReadJsonFile<v1::Workload>(path).status().message(), StartsWith(path + ": nam: found an unknown field"));
 }
 
 TEST_F(FileTest, AMissingFileADirectoryAndAnEmptyFileAreInvalidInput) {

@@ -25,10 +25,13 @@ struct Answer {
   Bytes message;  // Set when the status is OK.
 };
 
-// Who calls, as its transport tells.
-struct Caller {
-  std::string address;  // Of the other end, for logs.
-  std::string token;    // What it brought as "authorization: Bearer TOKEN"; empty: nothing.
+// Who calls, as its transport tells when it is asked: most calls are answered without anybody asking.
+class Origin {
+ public:
+  virtual ~Origin() = default;
+  virtual std::string address() const = 0;     // Of the other end.
+  virtual std::string token() const = 0;       // What it brought as "authorization: Bearer TOKEN"; empty: nothing.
+  virtual std::string request_id() const = 0;  // The caller's own, or a new one; the same every time.
 };
 
 class Call {
@@ -37,23 +40,21 @@ class Call {
   using Done = std::function<void(const Answer&)>;
   using Observer = std::function<void(const Call&, const Answer&)>;
 
-  // `request` are the message's bytes; they must stay until `done` is called, once, on any thread. `observer` is
-  // told before; it outlives the call.
-  Call(const Method& method, std::string_view transport, std::string_view request, Caller caller,
-       std::string request_id, Done done, const Observer& observer)
+  // `request` are the message's bytes; they and `origin` must stay until `done` is called, once, on any thread.
+  // `observer` is told before; it outlives the call.
+  Call(const Method& method, std::string_view transport, std::string_view request, const Origin& origin, Done done,
+       const Observer& observer)
       : method_(method),
         transport_(transport),
         request_(request),
-        caller_(std::move(caller)),
-        request_id_(std::move(request_id)),
+        origin_(origin),
         done_(std::move(done)),
         observer_(observer) {}
 
   const Method& method() const { return method_; }
   std::string_view transport() const { return transport_; }  // "grpc" or "http".
   std::string_view request() const { return request_; }      // Until Finish.
-  const Caller& caller() const { return caller_; }
-  const std::string& request_id() const { return request_id_; }
+  const Origin& origin() const { return origin_; }           // Likewise.
   Clock::time_point began() const { return began_; }
 
   // Answers; later ones are ignored. Whether this was the first.
@@ -89,8 +90,7 @@ class Call {
  private:
   const Method& method_;
   const std::string_view transport_, request_;
-  const Caller caller_;
-  const std::string request_id_;
+  const Origin& origin_;
   const Clock::time_point began_ = Clock::now();
   std::atomic<bool> finished_ = false;
   Done done_;

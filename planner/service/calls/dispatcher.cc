@@ -56,16 +56,17 @@ Worked Answered(const Method& method, const Environment& environment, std::strin
 }  // namespace
 
 std::shared_ptr<Call> Dispatcher::NewCall(const Method& method, std::string_view transport, std::string_view request,
-                                          Caller caller, std::string request_id, Call::Done done) const {
-  return std::make_shared<Call>(method, transport, request, std::move(caller), std::move(request_id), std::move(done),
-                                uses_.answered);
+                                          const Origin& origin, Call::Done done) const {
+  return std::make_shared<Call>(method, transport, request, origin, std::move(done), uses_.answered);
 }
 
 void Dispatcher::Serve(const std::shared_ptr<Call>& call) const {
   const Method& method = call->method();
-  if (const std::optional<grpc::Status> refused = uses_.access.Refuse(call->caller().token, method.role)) {
-    call->Finish({.status = *refused});
-    return;
+  if (uses_.access.asks_for_tokens()) {
+    if (const std::optional<grpc::Status> refused = uses_.access.Refuse(call->origin().token(), method.role)) {
+      call->Finish({.status = *refused});
+      return;
+    }
   }
   if (!method.may_repeat) return Work(call);
   if (Bytes kept = uses_.cache.Find(call->request())) {

@@ -30,7 +30,7 @@ class Dispatcher {
 
   // A call that is counted and logged when it is answered; arguments as of Call.
   std::shared_ptr<Call> NewCall(const Method& method, std::string_view transport, std::string_view request,
-                                Caller caller, std::string request_id, Call::Done done) const;
+                                const Origin& origin, Call::Done done) const;
 
   // Answers the call, now or on a worker: UNAUTHENTICATED or PERMISSION_DENIED without a worker, RESOURCE_EXHAUSTED
   // when there is no room in the queue. Never blocks. Any thread.

@@ -19,10 +19,10 @@ LogRecord RecordOf(const Call& call, const Answer& answer) {
   const std::chrono::duration<double, std::milli> took = Call::Clock::now() - call.began();
   LogRecord record = {.level = LevelOf(answer),
                       .event = answer.status.ok() ? "answered" : "refused",
-                      .facts = {{"requestId", call.request_id()},
+                      .facts = {{"requestId", call.origin().request_id()},
                                 {"method", call.method().path},
                                 {"transport", std::string(call.transport())},
-                                {"peer", call.caller().address},
+                                {"peer", call.origin().address()},
                                 {"ms", StrCat(took.count())}}};
   if (answer.status.ok()) return record;
   record.facts.emplace_back("code", CodeName(answer.status.error_code()));

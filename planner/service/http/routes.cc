@@ -84,6 +84,22 @@ bool NamesThisMachine(const std::string& host) {
   return IsLoopback({.host = host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host});
 }
 
+// What a call refers to until it is answered.
+class HttpOrigin final : public Origin {
+ public:
+  HttpOrigin(std::shared_ptr<const Request> request, std::string message)
+      : request_(std::move(request)), message_(std::move(message)), id_(RequestId(request_->request_id)) {}
+
+  std::string address() const override { return request_->peer; }
+  std::string token() const override { return std::string(BearerToken(request_->authorization)); }
+  std::string request_id() const override { return id_; }
+  const std::string& message() const { return message_; }
+
+ private:
+  const std::shared_ptr<const Request> request_;
+  const std::string message_, id_;
+};
+
 Response AnswerResponse(const Method& method, const Answer& answer) {
   if (!answer.status.ok()) return ErrorResponse(answer.status);
   const std::unique_ptr<google::protobuf::Message> message(method.response->New());
@@ -111,10 +127,12 @@ std::unique_ptr<Response> Routes::Refuse(const Request& request) const {
     return refuse(Wrong(415, grpc::INVALID_ARGUMENT, "INVALID_INPUT",
                         StrCat("Content-Type: found '", request.content_type, "', expected application/json")));
   }
-  if (const auto refused = uses_.access.Refuse(BearerToken(request.authorization), method->role)) {
-    return refuse(ErrorResponse(*refused));
-  }
-  return nullptr;
+  const auto refused = uses_.access.Refuse(BearerToken(request.authorization), method->role);
+  if (!refused) return nullptr;
+  // Counted and logged like every call, though its message stays unread.
+  const HttpOrigin origin(std::make_shared<const Request>(request), "");
+  uses_.dispatcher.NewCall(*method, "http", "", origin, [](const Answer&) {})->Finish({.status = *refused});
+  return refuse(ErrorResponse(*refused));
 }
 
 std::shared_ptr<Call> Routes::Serve(std::shared_ptr<const Request> request, Respond respond) const {
@@ -132,16 +150,14 @@ std::shared_ptr<Call> Routes::Serve(std::shared_ptr<const Request> request, Resp
     respond(ErrorResponse(ToGrpc(parsed)));
     return nullptr;
   }
-  const auto bytes = std::make_shared<const std::string>(message->SerializeAsString());
-  std::string id = RequestId(request->request_id);
-  const auto answered = [&method, bytes, id, respond = std::move(respond)](const Answer& answer) {
-    Response response = AnswerResponse(method, answer);
-    response.headers.emplace_back(kRequestIdHeader, id);
-    respond(std::move(response));
-  };
-  std::shared_ptr<Call> call = uses_.dispatcher.NewCall(
-      method, "http", *bytes, {.address = request->peer, .token = std::string(BearerToken(request->authorization))}, id,
-      answered);
+  const auto origin = std::make_shared<const HttpOrigin>(request, message->SerializeAsString());
+  std::shared_ptr<Call> call =
+      uses_.dispatcher.NewCall(method, "http", origin->message(), *origin,
+                               [&method, origin, respond = std::move(respond)](const Answer& answer) {
+                                 Response response = AnswerResponse(method, answer);
+                                 response.headers.emplace_back(kRequestIdHeader, origin->request_id());
+                                 respond(std::move(response));
+                               });
   uses_.dispatcher.Serve(call);
   return call;
 }
