@@ -94,9 +94,9 @@ TEST_F(JobPlannerTest, APlannerThatHangsCostsTheDeadlineOnce) {
   options.store_busy_timeout = std::chrono::minutes(2);
   const auto server = Started(options);
   ASSERT_TRUE(ClientOf(*server)->PutProfile(ExamplePutProfile("a")).ok());
-  const HeldStore held(db());
+  auto held = std::make_unique<HeldStore>(db());
   while (server->calls_in_progress() > 0) std::this_thread::yield();  // What is answered still counts for a moment.
-  std::jthread blocker([&] { (void)ClientOf(*server, 3)->PutProfile(ExamplePutProfile("b")); });
+  std::jthread blocker([&] { (void)ClientOf(*server, 10)->PutSamples(GateSamples("b", 1e-3)); });
   while (server->calls_in_progress() == 0) std::this_thread::yield();
   JobPlannerOptions job = For(server->grpc_address());
   job.planner.deadline_s = 0.3;
@@ -104,6 +104,7 @@ TEST_F(JobPlannerTest, APlannerThatHangsCostsTheDeadlineOnce) {
   const auto began = std::chrono::steady_clock::now();
   for (int i = 0; i < 20; ++i) EXPECT_EQ(planner.Plan(ExamplePlanRequest())->origin, PlanOrigin::kBaseline);
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(3)) << "twenty deadlines would be six";
+  held.reset();
 }
 
 TEST_F(JobPlannerTest, ADamagedFileIsNoPlan) {
