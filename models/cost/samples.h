@@ -31,7 +31,10 @@ struct SampleSet {
   friend bool operator==(const SampleSet&, const SampleSet&) = default;
 };
 
-// Checks cluster, keys, that sizes and times are finite and above 0, and that each sample has a time.
+// Checks that size and times are finite and above 0, and that there is a time. `path` begins the error; may be empty.
+Status ValidateSizeAndTimes(const Sample& sample, const std::string& path);
+
+// Checks cluster, keys and what ValidateSizeAndTimes checks.
 Status ValidateSamples(const SampleSet& samples);
 
 }  // namespace moeplan
