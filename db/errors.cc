@@ -9,6 +9,15 @@ namespace moeplan::db::error {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+std::string Describe(const Cluster& cluster) {
+  return StrCat("nodes ", cluster.nodes, ", gpusPerNode ", cluster.gpus_per_node, ", peakFlopsPerS ",
+                cluster.peak_flops_per_s, ", deviceMemoryBytes ", cluster.device_memory_bytes);
+}
+
+}  // namespace
+
 Status NewerVersion(const fs::path& path, int found, int supported) {
   return DataLoss(StrCat(path.string(), ": found schema version ", found, ", this moeplan knows versions up to ",
                          supported, "; upgrade moeplan, or use another database"));
@@ -104,6 +113,12 @@ Status CalibrationDiffers(std::string_view calibration) {
   return InvalidInput(StrCat("calibration '", calibration,
                              "': found another name or cluster than in its first batch; give every measuring session a "
                              "calibration of its own"));
+}
+
+Status OtherCluster(std::string_view profile_name, const Cluster& found, const Cluster& expected) {
+  return InvalidInput(StrCat("samples.cluster: found ", Describe(found), ", expected ", Describe(expected),
+                             " like the earlier samples named '", profile_name,
+                             "'; give another cluster another name"));
 }
 
 Status NoSamples(const fs::path& path) { return NotFound(StrCat(path.string(), ": holds no such samples")); }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "models/status.h"
+#include "models/workload/workload.h"
 
 namespace moeplan::db::error {
 
@@ -34,6 +35,7 @@ Status NotUtf8(std::string_view detail);
 Status TooBig(const std::filesystem::path& path);
 Status RequestReused(std::string_view request_id);
 Status CalibrationDiffers(std::string_view calibration);
+Status OtherCluster(std::string_view profile_name, const Cluster& found, const Cluster& expected);
 Status NoSamples(const std::filesystem::path& path);
 Status BadPageSize(int found, int limit);
 Status BadPageToken(std::string_view found);

@@ -130,8 +130,47 @@ PRAGMA user_version = 3;
 )sql";
 }
 
+// - provenance_text: each distinct provenance once. A sample written before this step has its own in `provenance`,
+// where
+//   later ones have nothing. No REFERENCES: seals cover the text, and nothing is looked up by it.
+// - rejected_sample: samples that were set aside, with the reason; a request's place is in `ordinal`, among those of
+//   `sample`. A size that is not a number is NULL.
+// - profile_request: which profile a request became.
+std::string RememberRejectedSamplesAndRequests() {
+  return StrCat(R"sql(
+CREATE TABLE provenance_text (
+  id INTEGER PRIMARY KEY,
+  text TEXT NOT NULL UNIQUE
+) STRICT;
+ALTER TABLE sample ADD COLUMN provenance_id INTEGER;
+
+CREATE TABLE rejected_sample (
+  id INTEGER PRIMARY KEY,
+  batch_id INTEGER NOT NULL REFERENCES sample_batch (id),
+  ordinal INTEGER NOT NULL,)sql",
+                kOperationColumns, R"sql(  ctas INTEGER,
+  size REAL,
+  times_s TEXT NOT NULL,
+  provenance_id INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  UNIQUE (batch_id, ordinal),
+  CHECK ((collective IS NULL) <> (kernel IS NULL))
+) STRICT;
+
+CREATE TABLE profile_request (
+  request_id TEXT PRIMARY KEY,
+  profile_id INTEGER NOT NULL REFERENCES profile (id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX profile_request_by_profile ON profile_request (profile_id);
+CREATE INDEX plan_by_profile ON plan (profile_name, profile_version);
+
+PRAGMA user_version = 4;
+)sql");
+}
+
 // Step i leads from version i to i + 1.
-constexpr std::string (*kSteps[])() = {RememberSamplesAndProfiles, RememberPlansAndRuns, RememberCtas};
+constexpr std::string (*kSteps[])() = {RememberSamplesAndProfiles, RememberPlansAndRuns, RememberCtas,
+                                       RememberRejectedSamplesAndRequests};
 static_assert(std::size(kSteps) == kSchemaVersion);
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "db/store.h"
@@ -18,6 +19,11 @@ StatusOr<ProfilePage> SelectProfilePage(SQLite::Database& database, const PageRe
 
 StatusOr<Profile> SelectProfile(SQLite::Database& database, const std::filesystem::path& path,
                                 const ProfileSelection& selection);
+
+// Remembers that a request, new to this table, became that version; kNotFound when there is no such version.
+Status InsertRequest(SQLite::Database& database, const std::filesystem::path& path, const std::string& request_id,
+                     const ProfileVersion& became);
+std::optional<ProfileVersion> SelectVersionOfRequest(SQLite::Database& database, const std::string& request_id);
 
 bool HasProfile(SQLite::Database& database, const std::string& name, int version);
 

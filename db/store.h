@@ -39,13 +39,31 @@ struct StoreOptions {
   std::chrono::milliseconds busy_timeout{5000};
 };
 
+// A sample of a batch that must not count.
+struct Rejection {
+  int sample = 0;  // Its place in the batch.
+  std::string reason;
+
+  friend bool operator==(const Rejection&, const Rejection&) = default;
+};
+
 // Samples that arrived together, with the id that makes a repeated request harmless.
 struct SampleBatch {
-  std::string request_id;   // Unique among all requests; the same id must carry the same batch.
+  std::string request_id;   // Unique among all requests; the same id must carry the same samples.
   std::string calibration;  // The measuring session; its batches share name and cluster. Empty: `request_id`.
   SampleSet samples;
+  std::vector<Rejection> rejected;  // By rising place. Kept apart, whatever their sizes and times are.
 
   friend bool operator==(const SampleBatch&, const SampleBatch&) = default;
+};
+
+// What became of one batch; the same when it is repeated.
+struct BatchOutcome {
+  bool repeated = false;  // The store had it already.
+  int stored_samples = 0;
+  int rejected_samples = 0;
+
+  friend bool operator==(const BatchOutcome&, const BatchOutcome&) = default;
 };
 
 struct AppendOutcome {
@@ -69,6 +87,17 @@ struct Calibration {
   friend bool operator==(const Calibration&, const Calibration&) = default;
 };
 
+// A sample that was set aside.
+struct RejectedSample {
+  Sample sample;
+  std::string reason;
+  std::string request_id;
+  std::string profile_name;
+  std::string received_at;  // RFC 3339, UTC, to the second.
+
+  friend bool operator==(const RejectedSample&, const RejectedSample&) = default;
+};
+
 struct ProfileVersion {
   std::string name;
   int version = 0;         // From 1 on, one more for each save under this name.
@@ -79,11 +108,16 @@ struct ProfileVersion {
 
 struct PageRequest {
   int size = 100;     // 1 to 1000.
-  std::string token;  // Empty: the first page; else ProfilePage::next_token of the page before.
+  std::string token;  // Empty: the first page; else next_token of the page before.
 };
 
 struct ProfilePage {
   std::vector<ProfileVersion> profiles;
+  std::string next_token;  // Empty: this is the last page.
+};
+
+struct RejectedPage {
+  std::vector<RejectedSample> samples;
   std::string next_token;  // Empty: this is the last page.
 };
 
@@ -148,11 +182,25 @@ class Store {
   // another content is kInvalidInput.
   StatusOr<AppendOutcome> AppendSamples(std::span<const SampleBatch> group);
 
-  // The matching calibrations, the one begun first in front; kNotFound when there is none.
+  // Likewise for batches of callers that know nothing of each other: one that is refused, for the reasons above or
+  // because its cluster is not that of the samples stored under its name, stays out alone. An answer for each, in
+  // order; an error of the whole is one of the file.
+  StatusOr<std::vector<StatusOr<BatchOutcome>>> AppendEach(std::span<const SampleBatch> group);
+
+  // The matching calibrations, the one begun first in front; kNotFound when there is none. Without what was rejected.
   StatusOr<std::vector<Calibration>> SamplesOf(const SampleFilter& filter) const;
 
-  // Stores `profile` as the next version of its name. Its own version and created_at are ignored.
-  StatusOr<ProfileVersion> SaveProfile(const Profile& profile);
+  // What was rejected, last received first, of one name or of all.
+  StatusOr<RejectedPage> ListRejectedSamples(const PageRequest& page = {},
+                                             const std::optional<std::string>& profile_name = {}) const;
+
+  // Stores `profile` as the next version of its name. Its own version and created_at are ignored. With a request_id,
+  // new among those of profiles, VersionOfRequest will know the version by it.
+  StatusOr<ProfileVersion> SaveProfile(const Profile& profile, const std::string& request_id = "");
+
+  // Makes VersionOfRequest know a version that is stored by one more request_id, new among those of profiles.
+  Status RememberRequest(const std::string& request_id, const ProfileVersion& version);
+  StatusOr<std::optional<ProfileVersion>> VersionOfRequest(const std::string& request_id) const;
 
   // What is there, last saved first. Profiles saved between two pages do not disturb the pages that follow.
   StatusOr<ProfilePage> ListProfiles(const PageRequest& page = {}) const;

@@ -9,12 +9,6 @@ namespace {
 
 bool PositiveNumber(double value) { return std::isfinite(value) && value > 0; }
 
-Status CheckSample(const Sample& sample, const std::string& path) {
-  if (const auto* key = std::get_if<CollectiveKey>(&sample.key)) RETURN_IF_ERROR(ValidateCollectiveKey(*key, path));
-  if (const auto* key = std::get_if<KernelKey>(&sample.key)) RETURN_IF_ERROR(ValidateKernelKey(*key, path));
-  return ValidateSizeAndTimes(sample, path);
-}
-
 }  // namespace
 
 Status ValidateSizeAndTimes(const Sample& sample, const std::string& path) {
@@ -31,11 +25,17 @@ Status ValidateSizeAndTimes(const Sample& sample, const std::string& path) {
   return OkStatus();
 }
 
+Status ValidateSample(const Sample& sample, const std::string& path) {
+  if (const auto* key = std::get_if<CollectiveKey>(&sample.key)) RETURN_IF_ERROR(ValidateCollectiveKey(*key, path));
+  if (const auto* key = std::get_if<KernelKey>(&sample.key)) RETURN_IF_ERROR(ValidateKernelKey(*key, path));
+  return ValidateSizeAndTimes(sample, path);
+}
+
 Status ValidateSamples(const SampleSet& samples) {
   RETURN_IF_ERROR(ValidateCluster(samples.cluster, "cluster"));
   if (samples.samples.empty()) return InvalidInput("samples: found none, expected at least one");
   for (size_t i = 0; i < samples.samples.size(); ++i) {
-    RETURN_IF_ERROR(CheckSample(samples.samples[i], StrCat("samples[", i, "]")));
+    RETURN_IF_ERROR(ValidateSample(samples.samples[i], StrCat("samples[", i, "]")));
   }
   return OkStatus();
 }

@@ -34,7 +34,10 @@ struct SampleSet {
 // Checks that size and times are finite and above 0, and that there is a time. `path` begins the error; may be empty.
 Status ValidateSizeAndTimes(const Sample& sample, const std::string& path);
 
-// Checks cluster, keys and what ValidateSizeAndTimes checks.
+// Checks its key, too.
+Status ValidateSample(const Sample& sample, const std::string& path);
+
+// Checks the cluster and every sample.
 Status ValidateSamples(const SampleSet& samples);
 
 }  // namespace moeplan

@@ -3,15 +3,6 @@
 #include "models/text.h"
 
 namespace moeplan::service::error {
-namespace {
-
-std::string Describe(const Cluster& cluster) {
-  return StrCat("nodes ", cluster.nodes, ", gpusPerNode ", cluster.gpus_per_node, ", peakFlopsPerS ",
-                cluster.peak_flops_per_s, ", deviceMemoryBytes ", cluster.device_memory_bytes);
-}
-
-}  // namespace
-
 Status NotLoopback(std::string_view field, const std::string& address) {
   return InvalidInput(StrCat(field, ": found ", address,
                              ", expected an address of this machine such as 127.0.0.1:7070; this version neither "
@@ -48,12 +39,6 @@ Status BadRequestId(size_t found_bytes, size_t limit_bytes) {
 Status RequestReused(const std::string& request_id) {
   return InvalidInput(
       StrCat("request '", request_id, "': brought another profile before; give every new profile a new request id"));
-}
-
-Status OtherCluster(const std::string& profile_name, const Cluster& found, const Cluster& expected) {
-  return InvalidInput(StrCat("samples.cluster: found ", Describe(found), ", expected ", Describe(expected),
-                             " like the earlier samples named '", profile_name,
-                             "'; give another cluster another name"));
 }
 
 }  // namespace moeplan::service::error

@@ -4,7 +4,6 @@
 #include <string>
 #include <string_view>
 
-#include "models/cost/profile.h"
 #include "models/status.h"
 
 namespace moeplan::service::error {
@@ -24,6 +23,5 @@ Status Unexpected(std::string_view detail);
 Status BothAlternatives(std::string_view first, std::string_view second);
 Status BadRequestId(size_t found_bytes, size_t limit_bytes);
 Status RequestReused(const std::string& request_id);
-Status OtherCluster(const std::string& profile_name, const Cluster& found, const Cluster& expected);
 
 }  // namespace moeplan::service::error

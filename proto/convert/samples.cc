@@ -57,7 +57,7 @@ v1::Sample ToProto(const Sample& sample) {
   return message;
 }
 
-StatusOr<SampleSet> SamplesFromProto(const v1::Samples& message) {
+StatusOr<SampleSet> UncheckedSamplesFromProto(const v1::Samples& message) {
   if (!message.has_cluster()) return error::Mismatch("cluster", "nothing", "an object");
   SampleSet samples = {.name = message.name()};
   ASSIGN_OR_RETURN(samples.cluster, ClusterFromProto(message.cluster()));
@@ -65,6 +65,11 @@ StatusOr<SampleSet> SamplesFromProto(const v1::Samples& message) {
     ASSIGN_OR_RETURN(Sample sample, SampleFromProto(item, ItemPath("samples", samples.samples.size())));
     samples.samples.push_back(std::move(sample));
   }
+  return samples;
+}
+
+StatusOr<SampleSet> SamplesFromProto(const v1::Samples& message) {
+  ASSIGN_OR_RETURN(SampleSet samples, UncheckedSamplesFromProto(message));
   RETURN_IF_ERROR(ValidateSamples(samples));
   return samples;
 }
