@@ -87,17 +87,6 @@ struct Calibration {
   friend bool operator==(const Calibration&, const Calibration&) = default;
 };
 
-// A sample that was set aside.
-struct RejectedSample {
-  Sample sample;
-  std::string reason;
-  std::string request_id;
-  std::string profile_name;
-  std::string received_at;  // RFC 3339, UTC, to the second.
-
-  friend bool operator==(const RejectedSample&, const RejectedSample&) = default;
-};
-
 struct ProfileVersion {
   std::string name;
   int version = 0;         // From 1 on, one more for each save under this name.

@@ -31,6 +31,17 @@ struct SampleSet {
   friend bool operator==(const SampleSet&, const SampleSet&) = default;
 };
 
+// A sample that was set aside, as it is listed.
+struct RejectedSample {
+  Sample sample;
+  std::string reason;  // What is wrong with it, in one sentence.
+  std::string request_id;
+  std::string profile_name;
+  std::string received_at;  // RFC 3339, UTC, to the second.
+
+  friend bool operator==(const RejectedSample&, const RejectedSample&) = default;
+};
+
 // Checks that size and times are finite and above 0, and that there is a time. `path` begins the error; may be empty.
 Status ValidateSizeAndTimes(const Sample& sample, const std::string& path);
 

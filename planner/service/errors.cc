@@ -36,6 +36,16 @@ Status BadRequestId(size_t found_bytes, size_t limit_bytes) {
   return InvalidInput(StrCat("requestId: found ", found_bytes, " bytes, expected 1 to ", limit_bytes));
 }
 
+Status BadCalibration(size_t found_bytes, size_t limit_bytes) {
+  return InvalidInput(StrCat("calibration: found ", found_bytes, " bytes, expected at most ", limit_bytes));
+}
+
+Status MixedClusters(const std::string& profile_name, const std::string& calibration) {
+  return InvalidInput(StrCat("samples named '", profile_name, "': found those of calibration '", calibration,
+                             "' to be of another cluster than the first, expected one; give another cluster another "
+                             "name"));
+}
+
 Status RequestReused(const std::string& request_id) {
   return InvalidInput(
       StrCat("request '", request_id, "': brought another profile before; give every new profile a new request id"));

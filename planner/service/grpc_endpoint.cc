@@ -13,10 +13,13 @@
 #include "moeplan/v1/planner_service.grpc.pb.h"
 #include "moeplan/v1/profile_service.grpc.pb.h"
 #include "planner/service/errors.h"
+#include "planner/service/handlers/append_samples.h"
+#include "planner/service/handlers/fit_profile.h"
 #include "planner/service/handlers/plan.h"
 #include "planner/service/handlers/profiles.h"
 #include "planner/service/handlers/put_profile.h"
 #include "planner/service/handlers/put_samples.h"
+#include "planner/service/handlers/rejected_samples.h"
 #include "proto/grpc_status.h"
 
 namespace moeplan::service {
@@ -60,9 +63,17 @@ class Dispatcher {
   template <typename Request, typename Response>
   ServerUnaryReactor* Serve(Handler<Request, Response> handler, CallbackServerContext* context, const Request* request,
                             Response* response, std::function<void(const Response&)> answered = nullptr) {
+    return ServeOn(uses_.workers, handler, context, request, response, std::move(answered));
+  }
+
+  // Likewise on another pool.
+  template <typename Request, typename Response>
+  ServerUnaryReactor* ServeOn(WorkerPool& workers, Handler<Request, Response> handler, CallbackServerContext* context,
+                              const Request* request, Response* response,
+                              std::function<void(const Response&)> answered = nullptr) {
     context->AddTrailingMetadata(kAnsweredByPlanner, "1");
     auto* const call = new Call;
-    const bool taken = uses_.workers.TrySubmit([=, this] {
+    const bool taken = workers.TrySubmit([=, this] {
       StatusOr<Response> answer = Guarded(handler, uses_.environment, *request, call->cancelled());
       if (!answer.ok()) return call->Finish(ToGrpc(answer.status()));
       *response = *answer;
@@ -112,6 +123,18 @@ class ProfileService final : public v1::ProfileService::CallbackService {
   ServerUnaryReactor* PutProfile(CallbackServerContext* context, const v1::PutProfileRequest* request,
                                  v1::PutProfileResponse* response) override {
     return dispatcher_.Serve(&service::PutProfile, context, request, response);
+  }
+  ServerUnaryReactor* AppendSamples(CallbackServerContext* context, const v1::AppendSamplesRequest* request,
+                                    v1::AppendSamplesResponse* response) override {
+    return dispatcher_.ServeOn(dispatcher_.uses().appenders, &service::AppendSamples, context, request, response);
+  }
+  ServerUnaryReactor* FitProfile(CallbackServerContext* context, const v1::FitProfileRequest* request,
+                                 v1::FitProfileResponse* response) override {
+    return dispatcher_.Serve(&service::FitProfile, context, request, response);
+  }
+  ServerUnaryReactor* ListRejectedSamples(CallbackServerContext* context, const v1::ListRejectedSamplesRequest* request,
+                                          v1::ListRejectedSamplesResponse* response) override {
+    return dispatcher_.Serve(&service::ListRejectedSamples, context, request, response);
   }
 
  private:

@@ -20,6 +20,7 @@ class GrpcEndpoint {
   struct Uses {
     const Environment& environment;
     WorkerPool& workers;
+    WorkerPool& appenders;  // For calls that mostly wait for the disk.
     std::function<void(const v1::PlanResponse& answer)> planned;
   };
 

@@ -82,4 +82,14 @@ v1::Samples ToProto(const SampleSet& samples) {
   return message;
 }
 
+v1::RejectedSample ToProto(const RejectedSample& rejected) {
+  v1::RejectedSample message;
+  *message.mutable_sample() = ToProto(rejected.sample);
+  message.set_reason(rejected.reason);
+  message.set_request_id(rejected.request_id);
+  message.set_profile_name(rejected.profile_name);
+  message.set_received_at(rejected.received_at);
+  return message;
+}
+
 }  // namespace moeplan

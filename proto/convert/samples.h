@@ -20,4 +20,6 @@ StatusOr<SampleSet> UncheckedSamplesFromProto(const v1::Samples& message);
 
 v1::Samples ToProto(const SampleSet& samples);
 
+v1::RejectedSample ToProto(const RejectedSample& rejected);
+
 }  // namespace moeplan
