@@ -88,6 +88,15 @@ Status EmptyFile(const fs::path& path) {
       StrCat(path.string(), ": the database is empty; `moeplan calibrate ... --db ", path.string(), "` fills it"));
 }
 
+Status BackUpExists(const fs::path& to) {
+  return InvalidInput(
+      StrCat(to.string(), ": there is a file already, expected none; choose another path or move it away"));
+}
+
+Status BackUpFailed(const fs::path& to, std::string_view detail) {
+  return Unavailable(StrCat(to.string(), ": the copy could not be made (", detail, ")"));
+}
+
 Status Unexpected(const fs::path& path, std::string_view detail) {
   return InternalError(StrCat(path.string(), ": ", detail));
 }
@@ -130,6 +139,8 @@ Status BadPageSize(int found, int limit) {
 Status BadPageToken(std::string_view found) {
   return InvalidInput(StrCat("pageToken: found '", found, "', expected the token of the page before"));
 }
+
+Status BadKeep(int found) { return InvalidInput(StrCat("keep: found ", found, ", expected at least 1")); }
 
 Status BadProfileVersion(int found, int lowest) {
   return InvalidInput(StrCat("profileVersion: found ", found, ", expected at least ", lowest));

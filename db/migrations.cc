@@ -136,6 +136,7 @@ PRAGMA user_version = 3;
 // - rejected_sample: samples that were set aside, with the reason; a request's place is in `ordinal`, among those of
 //   `sample`. A size that is not a number is NULL.
 // - profile_request: which profile a request became.
+// - profile.last_batch_id: the last batch that there had been when the version was saved; NULL: not known.
 std::string RememberRejectedSamplesAndRequests() {
   return StrCat(R"sql(
 CREATE TABLE provenance_text (
@@ -163,6 +164,8 @@ CREATE TABLE profile_request (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX profile_request_by_profile ON profile_request (profile_id);
 CREATE INDEX plan_by_profile ON plan (profile_name, profile_version);
+ALTER TABLE profile ADD COLUMN last_batch_id INTEGER;
+CREATE INDEX profile_by_last_batch ON profile (last_batch_id);
 
 PRAGMA user_version = 4;
 )sql");

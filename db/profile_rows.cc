@@ -18,8 +18,10 @@ namespace {
 
 constexpr char kSelectNextVersion[] = "SELECT coalesce(max(version), 0) + 1 FROM profile WHERE name = ?";
 constexpr char kInsertProfile[] = R"sql(
-INSERT INTO profile (name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?))sql";
+INSERT INTO profile (name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes,
+                     last_batch_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, max(coalesce((SELECT max(id) FROM sample_batch), 0),
+                                 coalesce((SELECT max(last_batch_id) FROM profile), 0))))sql";
 constexpr char kInsertModel[] = R"sql(
 INSERT INTO cost_model (profile_id, ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_size,
                         shards, contention, bytes_per_element, kernel, model_dim, hidden_dim, model, ctas)
@@ -31,7 +33,7 @@ constexpr char kSelectNewestName[] = "SELECT name FROM profile ORDER BY id DESC 
 constexpr char kSelectNewestVersion[] = "SELECT max(version) FROM profile WHERE name = ?";
 constexpr char kSelectProfileId[] = "SELECT id FROM profile WHERE name = ? AND version = ?";
 constexpr char kSelectProfile[] = R"sql(
-SELECT name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes
+SELECT name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes, last_batch_id
 FROM profile WHERE id = ?)sql";
 constexpr char kSelectModels[] = R"sql(
 SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention, bytes_per_element,

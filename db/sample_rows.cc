@@ -23,7 +23,11 @@ FROM calibration WHERE calibration = ?)sql";
 constexpr char kInsertCalibration[] = R"sql(
 INSERT INTO calibration (calibration, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes)
 VALUES (?, ?, ?, ?, ?, ?))sql";
-constexpr char kInsertBatch[] = "INSERT INTO sample_batch (calibration_id, request_id, received_at) VALUES (?, ?, ?)";
+// Ids go on rising where the last batches were removed: profiles tell by them which batches are older.
+constexpr char kInsertBatch[] = R"sql(
+INSERT INTO sample_batch (calibration_id, request_id, received_at, id)
+VALUES (?, ?, ?, 1 + max(coalesce((SELECT max(id) FROM sample_batch), 0),
+                         coalesce((SELECT max(last_batch_id) FROM profile), 0))))sql";
 constexpr char kInsertSample[] = R"sql(
 INSERT INTO sample (batch_id, ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_size, shards,
                     contention, bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, ctas, provenance_id,

@@ -7,11 +7,13 @@
 #include <mutex>
 #include <utility>
 
+#include "db/backup.h"
 #include "db/connection.h"
 #include "db/errors.h"
 #include "db/guarded.h"
 #include "db/plan_rows.h"
 #include "db/profile_rows.h"
+#include "db/prune_rows.h"
 #include "db/rejected_rows.h"
 #include "db/sample_rows.h"
 #include "db/value_json.h"
@@ -87,15 +89,23 @@ class Store::Impl {
   // `operation(database, created_at)` in a transaction that commits when it answers OK and is undone when not.
   template <typename Operation>
   auto Write(const Operation& operation) -> decltype(operation(std::declval<SQLite::Database&>(), std::string())) {
-    const std::scoped_lock lock(mutex_);
-    if (read_only_) return db::error::OpenedForReading(path_);
-    return db::Guarded(path_, [&]() -> decltype(operation(database_, std::string())) {
-      SQLite::Transaction transaction(database_, SQLite::TransactionBehavior::IMMEDIATE);
-      auto answer = operation(database_, Rfc3339(options_.now()));
-      if (answer.ok()) transaction.commit();
-      return answer;
-    });
+    return Transact(operation, /*commits=*/true);
   }
+
+  // Likewise, but undone in any case.
+  template <typename Operation>
+  auto Rehearse(const Operation& operation) -> decltype(operation(std::declval<SQLite::Database&>(), std::string())) {
+    return Transact(operation, /*commits=*/false);
+  }
+  // `operation(database)` outside any transaction.
+  template <typename Operation>
+  auto Alone(const Operation& operation) -> decltype(operation(std::declval<SQLite::Database&>())) {
+    const std::scoped_lock lock(mutex_);
+    return db::Guarded(path_, [&] { return operation(database_); });
+  }
+
+  bool read_only() const { return read_only_; }
+  std::string TimeBefore(std::chrono::seconds age) const { return Rfc3339(options_.now() - age); }
 
   // `operation(database)` on one snapshot.
   template <typename Operation>
@@ -108,6 +118,19 @@ class Store::Impl {
   }
 
  private:
+  template <typename Operation>
+  auto Transact(const Operation& operation, bool commits)
+      -> decltype(operation(std::declval<SQLite::Database&>(), std::string())) {
+    const std::scoped_lock lock(mutex_);
+    if (read_only_) return db::error::OpenedForReading(path_);
+    return db::Guarded(path_, [&]() -> decltype(operation(database_, std::string())) {
+      SQLite::Transaction transaction(database_, SQLite::TransactionBehavior::IMMEDIATE);
+      auto answer = operation(database_, Rfc3339(options_.now()));
+      if (answer.ok() && commits) transaction.commit();
+      return answer;
+    });
+  }
+
   const fs::path path_;
   const StoreOptions options_;
   std::mutex mutex_;
@@ -221,6 +244,25 @@ StatusOr<RunId> Store::SaveRun(const RunRecord& run) {
 
 StatusOr<std::vector<RunRecord>> Store::RunsOf(PlanId plan) const {
   return impl_->Read([&](SQLite::Database& database) { return db::SelectRuns(database, impl_->path(), plan); });
+}
+
+StatusOr<PruneOutcome> Store::PruneProfiles(const PruneRequest& request) {
+  if (request.keep < 1) return db::error::BadKeep(request.keep);
+  const auto prune = [&](SQLite::Database& database, const std::string& /*created_at*/) -> StatusOr<PruneOutcome> {
+    std::optional<std::string> plans_before;
+    if (request.plans_older_than) plans_before = impl_->TimeBefore(*request.plans_older_than);
+    return db::Prune(database, request, plans_before);
+  };
+  return request.dry_run ? impl_->Rehearse(prune) : impl_->Write(prune);
+}
+
+StatusOr<std::int64_t> Store::FreeSpace() {
+  if (impl_->read_only()) return db::error::OpenedForReading(impl_->path());
+  return impl_->Alone([](SQLite::Database& database) -> StatusOr<std::int64_t> { return db::FreeSpace(database); });
+}
+
+StatusOr<std::int64_t> Store::BackUp(const fs::path& to) const {
+  return impl_->Alone([&](SQLite::Database& database) { return db::BackUp(database, to); });
 }
 
 }  // namespace moeplan

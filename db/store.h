@@ -1,8 +1,8 @@
 // What moeplan remembers: samples, fitted profiles, plans and measured runs, in one SQLite file.
 //
 // Durability: a verb that answers OK has been committed and synced; neither kill -9 nor a power cut takes it back. A
-// verb that answers an error has changed nothing. Nothing is ever overwritten or removed: a refit is a new version, and
-// old versions stay for the plans that refer to them.
+// verb that answers an error has changed nothing. Nothing is ever overwritten: a refit is a new version, and old
+// versions stay for the plans that refer to them. Nothing is removed but by PruneProfiles.
 //
 // Threads: a Store locks internally, so any thread may call any verb; verbs of one Store run one after the other.
 // Processes: several may have the same file open; a writer waits up to StoreOptions::busy_timeout for another one.
@@ -150,6 +150,29 @@ struct RunRecord {
   friend bool operator==(const RunRecord&, const RunRecord&) = default;
 };
 
+// Which versions PruneProfiles removes.
+struct PruneRequest {
+  int keep = 1;                             // The newest so many of each name stay. At least 1.
+  std::optional<std::string> profile_name;  // Absent: every name.
+  // A version that stored plans refer to stays, unless this is set and all of them were stored longer ago: then they go
+  // with it, and their runs with them.
+  std::optional<std::chrono::seconds> plans_older_than;
+  // Also the samples, rejected ones too, that were in the store when the newest removed version of their name was
+  // saved. Later fits will not know them; nor are their requests known any more.
+  bool samples = false;
+  bool dry_run = false;  // Only says what it would remove.
+};
+
+// What was removed, or would have been.
+struct PruneOutcome {
+  std::vector<ProfileVersion> removed;  // The one saved first in front.
+  std::vector<ProfileVersion> in_use;   // Those that would have gone, but for the plans that refer to them.
+  int plans = 0, runs = 0;
+  int samples = 0, rejected_samples = 0;
+
+  friend bool operator==(const PruneOutcome&, const PruneOutcome&) = default;
+};
+
 class Store {
  public:
   // Opens `path` for reading and writing; creates the file (not its folder) and brings an older one up to date.
@@ -205,6 +228,18 @@ class Store {
   StatusOr<RunId> SaveRun(const RunRecord& run);
   // The runs of a plan in the order saved; kNotFound when there is no such plan.
   StatusOr<std::vector<RunRecord>> RunsOf(PlanId plan) const;
+
+  // Removes old versions, all of them or, on an error, none. Their space stays in the file for what comes later.
+  StatusOr<PruneOutcome> PruneProfiles(const PruneRequest& request);
+
+  // Gives the file's unused space back (VACUUM): writes all of it anew, which takes as much space again meanwhile and
+  // keeps other writers waiting. Returns by how many bytes the file is smaller.
+  StatusOr<std::int64_t> FreeSpace();
+
+  // Writes all that is committed at this moment to a new file, as one file without side files; other processes may go
+  // on writing. It stands under `to` only once it is complete, checked for damage and synced; a file that is there is
+  // kInvalidInput. Returns its bytes.
+  StatusOr<std::int64_t> BackUp(const std::filesystem::path& to) const;
 
  private:
   class Impl;
