@@ -164,6 +164,17 @@ TEST_F(PruneTest, SamplesThatComeAfterAllWereRemovedAreNotTakenForOldOnes) {
   EXPECT_THAT(Requests(), ElementsAre("3"));
 }
 
+TEST_F(PruneTest, AVersionOfAnOlderMoeplanTakesWhatCameBeforeTheSecondOfItsSaving) {
+  Append("1");
+  *now_ += seconds(1);
+  Append("2");
+  Save("a", 2);
+  SQLite::Database((folder_ / "store.db").string(), SQLite::OPEN_READWRITE)
+      .exec("UPDATE profile SET last_batch_id = NULL");
+  EXPECT_EQ(Must(store_.PruneProfiles({.keep = 1, .samples = true})).samples, 1);
+  EXPECT_THAT(Requests(), ElementsAre("2"));
+}
+
 TEST_F(PruneTest, NothingThatIsLeftRefersToWhatWentAndNoSealIsLeftBehind) {
   for (int i = 0; i < 3; ++i) {
     Append(StrCat(i));
