@@ -2,9 +2,11 @@
 // target checks beyond that, it checks with MOEPLAN_CHECK.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "models/check.h"
 #include "models/status.h"
@@ -40,6 +42,7 @@ void FuzzJsonFile(std::string_view text, const From& from) {
   const auto again = from(written);
   MOEPLAN_CHECK(again.ok());
   MOEPLAN_CHECK(ToJson(ToProto(*again)) == ToJson(written));
+  if constexpr (std::equality_comparable<std::remove_cvref_t<decltype(*value)>>) MOEPLAN_CHECK(*again == *value);
 }
 
 }  // namespace moeplan

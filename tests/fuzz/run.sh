@@ -69,4 +69,4 @@ one() {
   fi
 }
 export -f one
-printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'one "$@"' one {} "$seconds" "$dictionary"
+printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'one "$@"' one {} "$seconds" "$dictionary" || exit 1
