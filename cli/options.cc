@@ -122,7 +122,7 @@ StatusOr<v1::PlanResponse> SourceOption::AskPlanner(v1::PlanRequest request, con
 }
 
 StatusOr<double> ParseSeconds(const std::string& option, const std::string& text) {
-  constexpr std::pair<std::string_view, double> kUnits[] = {{"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}, {"", 1}};
+  constexpr std::pair<std::string_view, double> kUnits[] = {{"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}, {"", 1}};
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string_view unit(end, text.data() + text.size());

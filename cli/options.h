@@ -53,7 +53,7 @@ class SourceOption {
 inline constexpr const char* kExtrapolateHelp =
     "Foretell collectives that were not measured from the links of those that were; warnings name them";
 
-// "60s", "2m", "500ms", "60": seconds.
+// "60s", "2m", "500ms", "90d", "60": seconds.
 StatusOr<double> ParseSeconds(const std::string& option, const std::string& text);
 
 // The workloads of a GRID.json, each with a name ("workload 1" where it has none).

@@ -9,6 +9,15 @@ namespace moeplan::db::error {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+std::string Describe(const Cluster& cluster) {
+  return StrCat("nodes ", cluster.nodes, ", gpusPerNode ", cluster.gpus_per_node, ", peakFlopsPerS ",
+                cluster.peak_flops_per_s, ", deviceMemoryBytes ", cluster.device_memory_bytes);
+}
+
+}  // namespace
+
 Status NewerVersion(const fs::path& path, int found, int supported) {
   return DataLoss(StrCat(path.string(), ": found schema version ", found, ", this moeplan knows versions up to ",
                          supported, "; upgrade moeplan, or use another database"));
@@ -79,6 +88,15 @@ Status EmptyFile(const fs::path& path) {
       StrCat(path.string(), ": the database is empty; `moeplan calibrate ... --db ", path.string(), "` fills it"));
 }
 
+Status BackUpExists(const fs::path& to) {
+  return InvalidInput(
+      StrCat(to.string(), ": there is a file already, expected none; choose another path or move it away"));
+}
+
+Status BackUpFailed(const fs::path& to, std::string_view detail) {
+  return Unavailable(StrCat(to.string(), ": the copy could not be made (", detail, ")"));
+}
+
 Status Unexpected(const fs::path& path, std::string_view detail) {
   return InternalError(StrCat(path.string(), ": ", detail));
 }
@@ -106,6 +124,12 @@ Status CalibrationDiffers(std::string_view calibration) {
                              "calibration of its own"));
 }
 
+Status OtherCluster(std::string_view profile_name, const Cluster& found, const Cluster& expected) {
+  return InvalidInput(StrCat("samples.cluster: found ", Describe(found), ", expected ", Describe(expected),
+                             " like the earlier samples named '", profile_name,
+                             "'; give another cluster another name"));
+}
+
 Status NoSamples(const fs::path& path) { return NotFound(StrCat(path.string(), ": holds no such samples")); }
 
 Status BadPageSize(int found, int limit) {
@@ -115,6 +139,8 @@ Status BadPageSize(int found, int limit) {
 Status BadPageToken(std::string_view found) {
   return InvalidInput(StrCat("pageToken: found '", found, "', expected the token of the page before"));
 }
+
+Status BadKeep(int found) { return InvalidInput(StrCat("keep: found ", found, ", expected at least 1")); }
 
 Status BadProfileVersion(int found, int lowest) {
   return InvalidInput(StrCat("profileVersion: found ", found, ", expected at least ", lowest));

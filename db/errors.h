@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "models/status.h"
+#include "models/workload/workload.h"
 
 namespace moeplan::db::error {
 
@@ -26,6 +27,8 @@ Status Denied(const std::filesystem::path& path, std::string_view action, std::s
 Status CannotOpen(const std::filesystem::path& path, std::string_view reason);
 Status OpenedForReading(const std::filesystem::path& path);
 Status EmptyFile(const std::filesystem::path& path);
+Status BackUpExists(const std::filesystem::path& to);
+Status BackUpFailed(const std::filesystem::path& to, std::string_view detail);
 Status Unexpected(const std::filesystem::path& path, std::string_view detail);
 
 // What is asked of it.
@@ -34,9 +37,11 @@ Status NotUtf8(std::string_view detail);
 Status TooBig(const std::filesystem::path& path);
 Status RequestReused(std::string_view request_id);
 Status CalibrationDiffers(std::string_view calibration);
+Status OtherCluster(std::string_view profile_name, const Cluster& found, const Cluster& expected);
 Status NoSamples(const std::filesystem::path& path);
 Status BadPageSize(int found, int limit);
 Status BadPageToken(std::string_view found);
+Status BadKeep(int found);
 Status BadProfileVersion(int found, int lowest);
 Status BadTime(std::string_view field, double found);
 Status NoProfile(const std::filesystem::path& path);

@@ -1,6 +1,5 @@
 #include "db/key_columns.h"
 
-#include <optional>
 #include <string_view>
 
 #include "db/guarded.h"
@@ -27,14 +26,6 @@ static_assert(kHiddenDim + 1 == kKeyColumns);
 template <typename Enum>
 void BindName(SQLite::Statement& statement, int index, Enum value) {
   statement.bind(index, std::string(Name(value)));
-}
-
-void BindOptional(SQLite::Statement& statement, int index, const std::optional<int>& value) {
-  if (value) {
-    statement.bind(index, *value);
-  } else {
-    statement.bind(index);
-  }
 }
 
 void BindNulls(SQLite::Statement& statement, int first) {

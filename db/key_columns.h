@@ -5,6 +5,7 @@
 
 #include <SQLiteCpp/SQLiteCpp.h>
 
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -15,6 +16,16 @@ namespace moeplan::db {
 using OperationKey = std::variant<CollectiveKey, KernelKey>;
 
 inline constexpr int kKeyColumns = 11;
+
+// Absent is NULL.
+template <typename Value>
+void BindOptional(SQLite::Statement& statement, int index, const std::optional<Value>& value) {
+  if (value) {
+    statement.bind(index, *value);
+  } else {
+    statement.bind(index);
+  }
+}
 
 // Binds the eleven parameters from number `first` on, and number `ctas`; what the key lacks is NULL.
 void BindKey(SQLite::Statement& statement, int first, int ctas, const OperationKey& key);

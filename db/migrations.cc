@@ -130,6 +130,47 @@ PRAGMA user_version = 3;
 )sql";
 }
 
+// - provenance_text: each distinct provenance once. A sample written before this step has its own in `provenance`,
+// where
+//   later ones have nothing. No REFERENCES: seals cover the text, and nothing is looked up by it.
+// - rejected_sample: samples that were set aside, with the reason; a request's place is in `ordinal`, among those of
+//   `sample`. A size that is not a number is NULL.
+// - profile_request: which profile a request became.
+// - profile.last_batch_id: the last batch that there had been when the version was saved; NULL: not known.
+std::string RememberRejectedSamplesAndRequests() {
+  return StrCat(R"sql(
+CREATE TABLE provenance_text (
+  id INTEGER PRIMARY KEY,
+  text TEXT NOT NULL UNIQUE
+) STRICT;
+ALTER TABLE sample ADD COLUMN provenance_id INTEGER;
+
+CREATE TABLE rejected_sample (
+  id INTEGER PRIMARY KEY,
+  batch_id INTEGER NOT NULL REFERENCES sample_batch (id),
+  ordinal INTEGER NOT NULL,)sql",
+                kOperationColumns, R"sql(  ctas INTEGER,
+  size REAL,
+  times_s TEXT NOT NULL,
+  provenance_id INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  UNIQUE (batch_id, ordinal),
+  CHECK ((collective IS NULL) <> (kernel IS NULL))
+) STRICT;
+
+CREATE TABLE profile_request (
+  request_id TEXT PRIMARY KEY,
+  profile_id INTEGER NOT NULL REFERENCES profile (id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX profile_request_by_profile ON profile_request (profile_id);
+CREATE INDEX plan_by_profile ON plan (profile_name, profile_version);
+ALTER TABLE profile ADD COLUMN last_batch_id INTEGER;
+CREATE INDEX profile_by_last_batch ON profile (last_batch_id);
+
+PRAGMA user_version = 4;
+)sql");
+}
+
 // revoked_at is NULL while the token is good; the seal leaves it out.
 std::string RememberTokens() {
   return R"sql(
@@ -144,12 +185,13 @@ CREATE TABLE token (
 ) STRICT;
 CREATE UNIQUE INDEX token_by_name ON token (name) WHERE revoked_at IS NULL;
 
-PRAGMA user_version = 4;
+PRAGMA user_version = 5;
 )sql";
 }
 
 // Step i leads from version i to i + 1.
-constexpr std::string (*kSteps[])() = {RememberSamplesAndProfiles, RememberPlansAndRuns, RememberCtas, RememberTokens};
+constexpr std::string (*kSteps[])() = {RememberSamplesAndProfiles, RememberPlansAndRuns, RememberCtas,
+                                       RememberRejectedSamplesAndRequests, RememberTokens};
 static_assert(std::size(kSteps) == kSchemaVersion);
 
 }  // namespace

@@ -1,8 +1,6 @@
 #include "db/profile_rows.h"
 
-#include <charconv>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -10,6 +8,7 @@
 #include "db/cluster_columns.h"
 #include "db/errors.h"
 #include "db/key_columns.h"
+#include "db/page.h"
 #include "db/seal.h"
 #include "db/value_json.h"
 #include "models/text.h"
@@ -19,8 +18,10 @@ namespace {
 
 constexpr char kSelectNextVersion[] = "SELECT coalesce(max(version), 0) + 1 FROM profile WHERE name = ?";
 constexpr char kInsertProfile[] = R"sql(
-INSERT INTO profile (name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?))sql";
+INSERT INTO profile (name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes,
+                     last_batch_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, max(coalesce((SELECT max(id) FROM sample_batch), 0),
+                                 coalesce((SELECT max(last_batch_id) FROM profile), 0))))sql";
 constexpr char kInsertModel[] = R"sql(
 INSERT INTO cost_model (profile_id, ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_size,
                         shards, contention, bytes_per_element, kernel, model_dim, hidden_dim, model, ctas)
@@ -32,16 +33,20 @@ constexpr char kSelectNewestName[] = "SELECT name FROM profile ORDER BY id DESC 
 constexpr char kSelectNewestVersion[] = "SELECT max(version) FROM profile WHERE name = ?";
 constexpr char kSelectProfileId[] = "SELECT id FROM profile WHERE name = ? AND version = ?";
 constexpr char kSelectProfile[] = R"sql(
-SELECT name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes
+SELECT name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes, last_batch_id
 FROM profile WHERE id = ?)sql";
 constexpr char kSelectModels[] = R"sql(
 SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention, bytes_per_element,
        kernel, model_dim, hidden_dim, model, ctas
 FROM cost_model WHERE profile_id = ? ORDER BY ordinal)sql";
 
-constexpr SealedThing kProfile = {.name = "profile", .head = kSelectProfile, .parts = kSelectModels};
+constexpr char kInsertRequest[] = "INSERT INTO profile_request (request_id, profile_id) VALUES (?, ?)";
+constexpr char kSelectVersionOfRequest[] = R"sql(
+SELECT name, version, created_at
+FROM profile_request JOIN profile ON profile.id = profile_id
+WHERE request_id = ?)sql";
 
-constexpr int kLargestPage = 1000;
+constexpr SealedThing kProfile = {.name = "profile", .head = kSelectProfile, .parts = kSelectModels};
 
 int NextVersion(SQLite::Database& database, const std::string& name) {
   SQLite::Statement select(database, kSelectNextVersion);
@@ -138,16 +143,6 @@ void SelectModels(SQLite::Database& database, std::int64_t id, Profile& profile)
   }
 }
 
-// A token is the id of the last profile on the page before.
-StatusOr<std::int64_t> IdBelow(const std::string& token) {
-  if (token.empty()) return std::numeric_limits<std::int64_t>::max();
-  std::int64_t id = 0;
-  const char* end = token.data() + token.size();
-  const auto [rest, problem] = std::from_chars(token.data(), end, id);
-  if (problem != std::errc() || rest != end || id < 1) return error::BadPageToken(token);
-  return id;
-}
-
 }  // namespace
 
 ProfileVersion InsertProfile(SQLite::Database& database, const Profile& profile, const std::string& created_at) {
@@ -160,23 +155,16 @@ ProfileVersion InsertProfile(SQLite::Database& database, const Profile& profile,
 }
 
 StatusOr<ProfilePage> SelectProfilePage(SQLite::Database& database, const PageRequest& request) {
-  if (request.size < 1 || request.size > kLargestPage) return error::BadPageSize(request.size, kLargestPage);
-  ASSIGN_OR_RETURN(const std::int64_t below, IdBelow(request.token));
+  ASSIGN_OR_RETURN(const std::int64_t below, FirstIdAbove(request));
   SQLite::Statement select(database, kSelectPage);
   select.bind(1, below);
-  select.bind(2, request.size + 1);  // One more tells whether another page follows.
+  select.bind(2, request.size + 1);
   ProfilePage page;
-  std::int64_t last_id = 0;
-  while (select.executeStep()) {
-    if (static_cast<int>(page.profiles.size()) == request.size) {
-      page.next_token = StrCat(last_id);
-      break;
-    }
-    last_id = select.getColumn(0).getInt64();
-    page.profiles.push_back({.name = select.getColumn(1).getString(),
-                             .version = select.getColumn(2).getInt(),
-                             .created_at = select.getColumn(3).getString()});
-  }
+  page.next_token = ReadPage(select, request.size, [&page](const SQLite::Statement& row) {
+    page.profiles.push_back({.name = row.getColumn(1).getString(),
+                             .version = row.getColumn(2).getInt(),
+                             .created_at = row.getColumn(3).getString()});
+  });
   return page;
 }
 
@@ -191,6 +179,26 @@ StatusOr<Profile> SelectProfile(SQLite::Database& database, const std::filesyste
 
 std::int64_t SelectLatestProfile(SQLite::Database& database) {
   return database.execAndGet("SELECT coalesce(max(id), 0) FROM profile").getInt64();
+}
+
+Status InsertRequest(SQLite::Database& database, const std::filesystem::path& path, const std::string& request_id,
+                     const ProfileVersion& became) {
+  const std::optional<std::int64_t> id = ProfileIdOf(database, became.name, became.version);
+  if (!id) return error::NoProfileVersion(path, became.name, became.version);
+  SQLite::Statement insert(database, kInsertRequest);
+  insert.bind(1, request_id);
+  insert.bind(2, *id);
+  insert.exec();
+  return OkStatus();
+}
+
+std::optional<ProfileVersion> SelectVersionOfRequest(SQLite::Database& database, const std::string& request_id) {
+  SQLite::Statement select(database, kSelectVersionOfRequest);
+  select.bind(1, request_id);
+  if (!select.executeStep()) return std::nullopt;
+  return ProfileVersion{.name = select.getColumn(0).getString(),
+                        .version = select.getColumn(1).getInt(),
+                        .created_at = select.getColumn(2).getString()};
 }
 
 bool HasProfile(SQLite::Database& database, const std::string& name, int version) {

@@ -4,6 +4,7 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "db/store.h"
@@ -21,6 +22,11 @@ StatusOr<Profile> SelectProfile(SQLite::Database& database, const std::filesyste
 
 // Of the profile saved last; 0 when there is none.
 std::int64_t SelectLatestProfile(SQLite::Database& database);
+
+// Remembers that a request, new to this table, became that version; kNotFound when there is no such version.
+Status InsertRequest(SQLite::Database& database, const std::filesystem::path& path, const std::string& request_id,
+                     const ProfileVersion& became);
+std::optional<ProfileVersion> SelectVersionOfRequest(SQLite::Database& database, const std::string& request_id);
 
 bool HasProfile(SQLite::Database& database, const std::string& name, int version);
 

@@ -1,14 +1,17 @@
 #include "db/sample_rows.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 
 #include "db/cluster_columns.h"
 #include "db/errors.h"
-#include "db/key_columns.h"
+#include "db/rejected_rows.h"
+#include "db/sample_columns.h"
 #include "db/seal.h"
-#include "db/value_json.h"
 
 namespace moeplan::db {
 namespace {
@@ -20,12 +23,16 @@ FROM calibration WHERE calibration = ?)sql";
 constexpr char kInsertCalibration[] = R"sql(
 INSERT INTO calibration (calibration, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes)
 VALUES (?, ?, ?, ?, ?, ?))sql";
-constexpr char kInsertBatch[] = "INSERT INTO sample_batch (calibration_id, request_id, received_at) VALUES (?, ?, ?)";
+// Ids go on rising where the last batches were removed: profiles tell by them which batches are older.
+constexpr char kInsertBatch[] = R"sql(
+INSERT INTO sample_batch (calibration_id, request_id, received_at, id)
+VALUES (?, ?, ?, 1 + max(coalesce((SELECT max(id) FROM sample_batch), 0),
+                         coalesce((SELECT max(last_batch_id) FROM profile), 0))))sql";
 constexpr char kInsertSample[] = R"sql(
 INSERT INTO sample (batch_id, ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_size, shards,
-                    contention, bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, provenance,
-                    ctas)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))sql";
+                    contention, bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, ctas, provenance_id,
+                    provenance)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ''))sql";
 
 constexpr char kSelectCalibrations[] = R"sql(
 SELECT id, calibration, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes
@@ -33,14 +40,18 @@ FROM calibration
 WHERE (?1 IS NULL OR profile_name = ?1) AND (?2 IS NULL OR calibration = ?2)
 ORDER BY id)sql";
 constexpr char kSelectBatchesOfCalibration[] = "SELECT id FROM sample_batch WHERE calibration_id = ? ORDER BY id";
-constexpr char kSelectBatch[] = R"sql(
-SELECT request_id, received_at, calibration, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes
-FROM sample_batch JOIN calibration ON calibration.id = calibration_id
-WHERE sample_batch.id = ?)sql";
 constexpr char kSelectSamplesOfBatch[] = R"sql(
 SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention, bytes_per_element,
-       kernel, model_dim, hidden_dim, size, times_s, provenance, ctas
-FROM sample WHERE batch_id = ? ORDER BY ordinal)sql";
+       kernel, model_dim, hidden_dim, size, times_s, provenance, ctas, text
+FROM sample LEFT JOIN provenance_text ON provenance_text.id = provenance_id
+WHERE batch_id = ? ORDER BY ordinal)sql";
+// The first cluster of the name that has samples which count.
+constexpr char kSelectClusterOfName[] = R"sql(
+SELECT nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes
+FROM calibration
+WHERE profile_name = ? AND EXISTS (SELECT 1 FROM sample_batch JOIN sample ON batch_id = sample_batch.id
+                                   WHERE calibration_id = calibration.id)
+ORDER BY id LIMIT 1)sql";
 
 constexpr SealedThing kBatch = {.name = "sample_batch", .head = kSelectBatch, .parts = kSelectSamplesOfBatch};
 
@@ -51,12 +62,8 @@ struct CalibrationRow {
   Cluster cluster;
 };
 
-void BindOptionalText(SQLite::Statement& statement, int index, const std::optional<std::string>& text) {
-  if (text) {
-    statement.bind(index, *text);
-  } else {
-    statement.bind(index);
-  }
+const std::string& CalibrationOf(const SampleBatch& batch) {
+  return batch.calibration.empty() ? batch.request_id : batch.calibration;
 }
 
 std::optional<std::int64_t> SelectBatchOfRequest(SQLite::Database& database, const std::string& request_id) {
@@ -66,29 +73,53 @@ std::optional<std::int64_t> SelectBatchOfRequest(SQLite::Database& database, con
   return select.getColumn(0).getInt64();
 }
 
-Sample ReadSample(const SQLite::Statement& row) {
-  return {.key = ReadKey(row, 0, /*ctas=*/3 + kKeyColumns),
-          .size = row.getColumn(kKeyColumns).getDouble(),
-          .times_s = TimesOf(row.getColumn(kKeyColumns + 1).getString()),
-          .provenance = ProvenanceOf(row.getColumn(kKeyColumns + 2).getString())};
-}
-
 void SelectSamples(SQLite::Database& database, std::int64_t batch_id, std::vector<Sample>& samples) {
   CheckSeal(database, kBatch, batch_id);
   SQLite::Statement select(database, kSelectSamplesOfBatch);
   select.bind(1, batch_id);
-  while (select.executeStep()) samples.push_back(ReadSample(select));
+  while (select.executeStep()) samples.push_back(ReadSample(select, 0));
+}
+
+// As it came: those that count and those set aside, in their order.
+std::vector<Sample> SelectRequest(SQLite::Database& database, std::int64_t batch_id) {
+  std::vector<Sample> samples;
+  SelectSamples(database, batch_id, samples);
+  // By rising place, so that all before it are there already.
+  for (auto& [place, sample] : SelectRejected(database, batch_id)) {
+    samples.insert(samples.begin() + std::min<std::ptrdiff_t>(place, std::ssize(samples)), std::move(sample));
+  }
+  return samples;
 }
 
 SampleBatch SelectBatch(SQLite::Database& database, std::int64_t batch_id) {
   SQLite::Statement select(database, kSelectBatch);
   select.bind(1, batch_id);
   select.executeStep();
-  SampleBatch batch = {.request_id = select.getColumn(0).getString(),
-                       .calibration = select.getColumn(2).getString(),
-                       .samples = {.name = select.getColumn(3).getString(), .cluster = ReadCluster(select, 4)}};
-  SelectSamples(database, batch_id, batch.samples.samples);
-  return batch;
+  return {.request_id = select.getColumn(0).getString(),
+          .calibration = select.getColumn(2).getString(),
+          .samples = {.name = select.getColumn(3).getString(),
+                      .cluster = ReadCluster(select, 4),
+                      .samples = SelectRequest(database, batch_id)}};
+}
+
+bool SameNumber(double one, double other) { return one == other || (std::isnan(one) && std::isnan(other)); }
+
+bool SameSample(const Sample& one, const Sample& other) {
+  return one.key == other.key && SameNumber(one.size, other.size) &&
+         std::ranges::equal(one.times_s, other.times_s, SameNumber) && one.provenance == other.provenance;
+}
+
+// Whether two requests brought the same. What is set aside may depend on the day: an agent may be known by now.
+bool SameRequest(const SampleBatch& one, const SampleBatch& other) {
+  return CalibrationOf(one) == CalibrationOf(other) && one.samples.name == other.samples.name &&
+         one.samples.cluster == other.samples.cluster &&
+         std::ranges::equal(one.samples.samples, other.samples.samples, SameSample);
+}
+
+// What became of a batch that is stored; `samples` is all that it brought.
+BatchOutcome OutcomeOf(SQLite::Database& database, std::int64_t batch_id, size_t samples) {
+  const int rejected = static_cast<int>(SelectRejected(database, batch_id).size());
+  return {.repeated = true, .stored_samples = static_cast<int>(samples) - rejected, .rejected_samples = rejected};
 }
 
 std::optional<CalibrationRow> SelectCalibration(SQLite::Database& database, const std::string& calibration) {
@@ -102,7 +133,7 @@ std::optional<CalibrationRow> SelectCalibration(SQLite::Database& database, cons
 
 std::int64_t InsertCalibration(SQLite::Database& database, const SampleBatch& batch) {
   SQLite::Statement insert(database, kInsertCalibration);
-  insert.bind(1, batch.calibration);
+  insert.bind(1, CalibrationOf(batch));
   insert.bind(2, batch.samples.name);
   BindCluster(insert, 3, batch.samples.cluster);
   insert.exec();
@@ -110,10 +141,10 @@ std::int64_t InsertCalibration(SQLite::Database& database, const SampleBatch& ba
 }
 
 StatusOr<std::int64_t> FindOrInsertCalibration(SQLite::Database& database, const SampleBatch& batch) {
-  const std::optional<CalibrationRow> found = SelectCalibration(database, batch.calibration);
+  const std::optional<CalibrationRow> found = SelectCalibration(database, CalibrationOf(batch));
   if (!found) return InsertCalibration(database, batch);
   if (found->profile_name != batch.samples.name || found->cluster != batch.samples.cluster) {
-    return error::CalibrationDiffers(batch.calibration);
+    return error::CalibrationDiffers(CalibrationOf(batch));
   }
   return found->id;
 }
@@ -128,52 +159,70 @@ std::int64_t InsertBatchRow(SQLite::Database& database, std::int64_t calibration
   return database.getLastInsertRowid();
 }
 
-void InsertSamples(SQLite::Database& database, std::int64_t batch_id, const std::vector<Sample>& samples) {
+// All but the rejected ones.
+void InsertSamples(SQLite::Database& database, std::int64_t batch_id, const SampleBatch& batch) {
+  ProvenanceIds provenances(database);
   SQLite::Statement insert(database, kInsertSample);
   insert.bind(1, batch_id);
-  for (size_t i = 0; i < samples.size(); ++i) {
-    insert.bind(2, static_cast<std::int64_t>(i));
-    BindKey(insert, 3, /*ctas=*/6 + kKeyColumns, samples[i].key);
-    insert.bind(3 + kKeyColumns, samples[i].size);
-    insert.bind(4 + kKeyColumns, TimesText(samples[i].times_s));
-    insert.bind(5 + kKeyColumns, ProvenanceText(samples[i].provenance));
+  auto rejection = batch.rejected.begin();
+  for (int i = 0; i < std::ssize(batch.samples.samples); ++i) {
+    if (rejection != batch.rejected.end() && rejection->sample == i) {
+      ++rejection;
+      continue;
+    }
+    const Sample& sample = batch.samples.samples[static_cast<size_t>(i)];
+    insert.bind(2, i);
+    BindSample(insert, sample, provenances.Of(sample.provenance));
     insert.exec();
     insert.reset();
   }
 }
 
+BatchOutcome InsertNewBatch(SQLite::Database& database, std::int64_t calibration_id, const SampleBatch& batch,
+                            const std::string& received_at) {
+  const std::int64_t batch_id = InsertBatchRow(database, calibration_id, batch.request_id, received_at);
+  InsertSamples(database, batch_id, batch);
+  Seal(database, kBatch, batch_id);
+  if (!batch.rejected.empty()) InsertRejected(database, batch_id, batch);
+  return {.stored_samples = static_cast<int>(batch.samples.samples.size() - batch.rejected.size()),
+          .rejected_samples = static_cast<int>(batch.rejected.size())};
+}
+
 }  // namespace
 
-StatusOr<Appended> InsertBatch(SQLite::Database& database, const SampleBatch& given, const std::string& received_at) {
-  SampleBatch batch = given;
-  if (batch.calibration.empty()) batch.calibration = batch.request_id;
+StatusOr<BatchOutcome> InsertBatch(SQLite::Database& database, const SampleBatch& batch,
+                                   const std::string& received_at) {
   if (const auto stored = SelectBatchOfRequest(database, batch.request_id)) {
-    if (SelectBatch(database, *stored) != batch) return error::RequestReused(batch.request_id);
-    return Appended::kRepeated;
+    if (!SameRequest(SelectBatch(database, *stored), batch)) return error::RequestReused(batch.request_id);
+    return OutcomeOf(database, *stored, batch.samples.samples.size());
   }
   ASSIGN_OR_RETURN(const std::int64_t calibration_id, FindOrInsertCalibration(database, batch));
-  const std::int64_t batch_id = InsertBatchRow(database, calibration_id, batch.request_id, received_at);
-  InsertSamples(database, batch_id, batch.samples.samples);
-  Seal(database, kBatch, batch_id);
-  return Appended::kStored;
+  return InsertNewBatch(database, calibration_id, batch, received_at);
+}
+
+Status CheckClusterOfName(SQLite::Database& database, const SampleSet& samples) {
+  SQLite::Statement select(database, kSelectClusterOfName);
+  select.bind(1, samples.name);
+  if (!select.executeStep()) return OkStatus();
+  const Cluster cluster = ReadCluster(select, 0);
+  return cluster == samples.cluster ? OkStatus() : error::OtherCluster(samples.name, samples.cluster, cluster);
 }
 
 StatusOr<std::vector<Calibration>> SelectCalibrations(SQLite::Database& database, const std::filesystem::path& path,
                                                       const SampleFilter& filter) {
   SQLite::Statement select(database, kSelectCalibrations);
-  BindOptionalText(select, 1, filter.profile_name);
-  BindOptionalText(select, 2, filter.calibration);
+  BindOptional(select, 1, filter.profile_name);
+  BindOptional(select, 2, filter.calibration);
   std::vector<Calibration> calibrations;
   while (select.executeStep()) {
-    Calibration& calibration = calibrations.emplace_back();
-    calibration.calibration = select.getColumn(1).getString();
-    calibration.samples.name = select.getColumn(2).getString();
-    calibration.samples.cluster = ReadCluster(select, 3);
+    Calibration calibration = {.calibration = select.getColumn(1).getString(),
+                               .samples = {.name = select.getColumn(2).getString(), .cluster = ReadCluster(select, 3)}};
     SQLite::Statement batches(database, kSelectBatchesOfCalibration);
     batches.bind(1, select.getColumn(0).getInt64());
     while (batches.executeStep()) {
       SelectSamples(database, batches.getColumn(0).getInt64(), calibration.samples.samples);
     }
+    if (!calibration.samples.samples.empty()) calibrations.push_back(std::move(calibration));
   }
   if (calibrations.empty()) return error::NoSamples(path);
   return calibrations;

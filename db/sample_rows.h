@@ -12,10 +12,12 @@
 
 namespace moeplan::db {
 
-enum class Appended { kStored, kRepeated };
+// Requires a validated batch. A refused one has changed nothing.
+StatusOr<BatchOutcome> InsertBatch(SQLite::Database& database, const SampleBatch& batch,
+                                   const std::string& received_at);
 
-// Requires a validated batch.
-StatusOr<Appended> InsertBatch(SQLite::Database& database, const SampleBatch& batch, const std::string& received_at);
+// kInvalidInput when the samples that are stored under this name are of another cluster.
+Status CheckClusterOfName(SQLite::Database& database, const SampleSet& samples);
 
 StatusOr<std::vector<Calibration>> SelectCalibrations(SQLite::Database& database, const std::filesystem::path& path,
                                                       const SampleFilter& filter);

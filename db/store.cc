@@ -6,13 +6,19 @@
 #include <mutex>
 #include <utility>
 
+#include "db/backup.h"
 #include "db/connection.h"
 #include "db/errors.h"
 #include "db/guarded.h"
 #include "db/plan_rows.h"
 #include "db/profile_rows.h"
+#include "db/prune_rows.h"
+#include "db/rejected_rows.h"
 #include "db/sample_rows.h"
 #include "db/token_rows.h"
+#include "db/value_json.h"
+#include "models/check.h"
+#include "models/text.h"
 #include "models/time_text.h"
 
 namespace moeplan {
@@ -21,10 +27,38 @@ namespace fs = std::filesystem;
 
 namespace {
 
-Status ValidateBatch(const SampleBatch& batch) {
+// Of those that count.
+Status ValidateSamplesOf(const SampleBatch& batch) {
+  RETURN_IF_ERROR(ValidateCluster(batch.samples.cluster, "cluster"));
+  if (batch.samples.samples.empty()) return db::error::NothingGiven("samples");
+  auto rejection = batch.rejected.begin();
+  for (int i = 0; i < std::ssize(batch.samples.samples); ++i) {
+    if (rejection != batch.rejected.end() && rejection->sample == i) {
+      ++rejection;
+    } else {
+      RETURN_IF_ERROR(ValidateSample(batch.samples.samples[static_cast<size_t>(i)], StrCat("samples[", i, "]")));
+    }
+  }
+  MOEPLAN_CHECK(rejection == batch.rejected.end());  // By rising place, each in the batch.
+  return OkStatus();
+}
+
+// Throws what ProvenanceText throws.
+Status CheckTexts(const SampleSet& samples) {
+  const Provenance* last = nullptr;
+  for (const Sample& sample : samples.samples) {
+    if (last == nullptr || sample.provenance != *last) db::ProvenanceText(sample.provenance);
+    last = &sample.provenance;
+  }
+  return OkStatus();
+}
+
+// So that nothing is left to refuse once rows are written.
+Status ValidateBatch(const fs::path& path, const SampleBatch& batch) {
   if (batch.request_id.empty()) return db::error::NothingGiven("requestId");
   if (batch.samples.name.empty()) return db::error::NothingGiven("name");
-  return ValidateSamples(batch.samples);
+  RETURN_IF_ERROR(ValidateSamplesOf(batch));
+  return db::Guarded(path, [&] { return CheckTexts(batch.samples); });
 }
 
 Status ValidateTime(std::string_view field, double time_s) {
@@ -43,15 +77,23 @@ class Store::Impl {
   // `operation(database, created_at)` in a transaction that commits when it answers OK and is undone when not.
   template <typename Operation>
   auto Write(const Operation& operation) -> decltype(operation(std::declval<SQLite::Database&>(), std::string())) {
-    const std::scoped_lock lock(mutex_);
-    if (read_only_) return db::error::OpenedForReading(path_);
-    return db::Guarded(path_, [&]() -> decltype(operation(database_, std::string())) {
-      SQLite::Transaction transaction(database_, SQLite::TransactionBehavior::IMMEDIATE);
-      auto answer = operation(database_, Rfc3339(options_.now()));
-      if (answer.ok()) transaction.commit();
-      return answer;
-    });
+    return Transact(operation, /*commits=*/true);
   }
+
+  // Likewise, but undone in any case.
+  template <typename Operation>
+  auto Rehearse(const Operation& operation) -> decltype(operation(std::declval<SQLite::Database&>(), std::string())) {
+    return Transact(operation, /*commits=*/false);
+  }
+  // `operation(database)` outside any transaction.
+  template <typename Operation>
+  auto Alone(const Operation& operation) -> decltype(operation(std::declval<SQLite::Database&>())) {
+    const std::scoped_lock lock(mutex_);
+    return db::Guarded(path_, [&] { return operation(database_); });
+  }
+
+  bool read_only() const { return read_only_; }
+  std::string TimeBefore(std::chrono::seconds age) const { return Rfc3339(options_.now() - age); }
 
   // `operation(database)` on one snapshot.
   template <typename Operation>
@@ -64,6 +106,19 @@ class Store::Impl {
   }
 
  private:
+  template <typename Operation>
+  auto Transact(const Operation& operation, bool commits)
+      -> decltype(operation(std::declval<SQLite::Database&>(), std::string())) {
+    const std::scoped_lock lock(mutex_);
+    if (read_only_) return db::error::OpenedForReading(path_);
+    return db::Guarded(path_, [&]() -> decltype(operation(database_, std::string())) {
+      SQLite::Transaction transaction(database_, SQLite::TransactionBehavior::IMMEDIATE);
+      auto answer = operation(database_, Rfc3339(options_.now()));
+      if (answer.ok() && commits) transaction.commit();
+      return answer;
+    });
+  }
+
   const fs::path path_;
   const StoreOptions options_;
   std::mutex mutex_;
@@ -90,14 +145,29 @@ StatusOr<Store> Store::OpenReadOnly(const fs::path& path, StoreOptions options) 
 
 StatusOr<AppendOutcome> Store::AppendSamples(std::span<const SampleBatch> group) {
   for (const SampleBatch& batch : group)
-    RETURN_IF_ERROR(ValidateBatch(batch).Within("request '" + batch.request_id + "'"));
+    RETURN_IF_ERROR(ValidateBatch(impl_->path(), batch).Within("request '" + batch.request_id + "'"));
   return impl_->Write([&](SQLite::Database& database, const std::string& received_at) -> StatusOr<AppendOutcome> {
     AppendOutcome outcome;
     for (const SampleBatch& batch : group) {
-      ASSIGN_OR_RETURN(const db::Appended appended, db::InsertBatch(database, batch, received_at));
-      ++(appended == db::Appended::kStored ? outcome.stored : outcome.repeated);
+      ASSIGN_OR_RETURN(const BatchOutcome appended, db::InsertBatch(database, batch, received_at));
+      ++(appended.repeated ? outcome.repeated : outcome.stored);
     }
     return outcome;
+  });
+}
+
+StatusOr<std::vector<StatusOr<BatchOutcome>>> Store::AppendEach(std::span<const SampleBatch> group) {
+  const auto append = [this](SQLite::Database& database, const SampleBatch& batch,
+                             const std::string& received_at) -> StatusOr<BatchOutcome> {
+    RETURN_IF_ERROR(ValidateBatch(impl_->path(), batch));
+    RETURN_IF_ERROR(db::CheckClusterOfName(database, batch.samples));
+    return db::InsertBatch(database, batch, received_at);
+  };
+  using Outcomes = std::vector<StatusOr<BatchOutcome>>;
+  return impl_->Write([&](SQLite::Database& database, const std::string& received_at) -> StatusOr<Outcomes> {
+    Outcomes outcomes;
+    for (const SampleBatch& batch : group) outcomes.push_back(append(database, batch, received_at));
+    return outcomes;
   });
 }
 
@@ -106,11 +176,30 @@ StatusOr<std::vector<Calibration>> Store::SamplesOf(const SampleFilter& filter) 
       [&](SQLite::Database& database) { return db::SelectCalibrations(database, impl_->path(), filter); });
 }
 
-StatusOr<ProfileVersion> Store::SaveProfile(const Profile& profile) {
+StatusOr<RejectedPage> Store::ListRejectedSamples(const PageRequest& page,
+                                                  const std::optional<std::string>& profile_name) const {
+  return impl_->Read([&](SQLite::Database& database) { return db::SelectRejectedPage(database, page, profile_name); });
+}
+
+StatusOr<ProfileVersion> Store::SaveProfile(const Profile& profile, const std::string& request_id) {
   if (profile.name.empty()) return db::error::NothingGiven("name");
   RETURN_IF_ERROR(ValidateProfile(profile));
   return impl_->Write([&](SQLite::Database& database, const std::string& created_at) -> StatusOr<ProfileVersion> {
-    return db::InsertProfile(database, profile, created_at);
+    const ProfileVersion version = db::InsertProfile(database, profile, created_at);
+    if (!request_id.empty()) RETURN_IF_ERROR(db::InsertRequest(database, impl_->path(), request_id, version));
+    return version;
+  });
+}
+
+Status Store::RememberRequest(const std::string& request_id, const ProfileVersion& version) {
+  return impl_->Write([&](SQLite::Database& database, const std::string& /*created_at*/) {
+    return db::InsertRequest(database, impl_->path(), request_id, version);
+  });
+}
+
+StatusOr<std::optional<ProfileVersion>> Store::VersionOfRequest(const std::string& request_id) const {
+  return impl_->Read([&](SQLite::Database& database) -> StatusOr<std::optional<ProfileVersion>> {
+    return db::SelectVersionOfRequest(database, request_id);
   });
 }
 
@@ -165,6 +254,25 @@ Status Store::RevokeToken(const std::string& name) {
 StatusOr<std::int64_t> Store::LatestProfile() const {
   return impl_->Read(
       [](SQLite::Database& database) -> StatusOr<std::int64_t> { return db::SelectLatestProfile(database); });
+}
+
+StatusOr<PruneOutcome> Store::PruneProfiles(const PruneRequest& request) {
+  if (request.keep < 1) return db::error::BadKeep(request.keep);
+  const auto prune = [&](SQLite::Database& database, const std::string& /*created_at*/) -> StatusOr<PruneOutcome> {
+    std::optional<std::string> plans_before;
+    if (request.plans_older_than) plans_before = impl_->TimeBefore(*request.plans_older_than);
+    return db::Prune(database, request, plans_before);
+  };
+  return request.dry_run ? impl_->Rehearse(prune) : impl_->Write(prune);
+}
+
+StatusOr<std::int64_t> Store::FreeSpace() {
+  if (impl_->read_only()) return db::error::OpenedForReading(impl_->path());
+  return impl_->Alone([](SQLite::Database& database) -> StatusOr<std::int64_t> { return db::FreeSpace(database); });
+}
+
+StatusOr<std::int64_t> Store::BackUp(const fs::path& to) const {
+  return impl_->Alone([&](SQLite::Database& database) { return db::BackUp(database, to); });
 }
 
 }  // namespace moeplan

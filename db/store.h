@@ -1,8 +1,8 @@
 // What moeplan remembers: samples, fitted profiles, plans and measured runs, in one SQLite file.
 //
 // Durability: a verb that answers OK has been committed and synced; neither kill -9 nor a power cut takes it back. A
-// verb that answers an error has changed nothing. Nothing is ever overwritten or removed: a refit is a new version, and
-// old versions stay for the plans that refer to them.
+// verb that answers an error has changed nothing. Nothing is ever overwritten: a refit is a new version, and old
+// versions stay for the plans that refer to them. Nothing is removed but by PruneProfiles.
 //
 // Threads: a Store locks internally, so any thread may call any verb; verbs of one Store run one after the other.
 // Processes: several may have the same file open; a writer waits up to StoreOptions::busy_timeout for another one.
@@ -39,13 +39,31 @@ struct StoreOptions {
   std::chrono::milliseconds busy_timeout{5000};
 };
 
+// A sample of a batch that must not count.
+struct Rejection {
+  int sample = 0;  // Its place in the batch.
+  std::string reason;
+
+  friend bool operator==(const Rejection&, const Rejection&) = default;
+};
+
 // Samples that arrived together, with the id that makes a repeated request harmless.
 struct SampleBatch {
-  std::string request_id;   // Unique among all requests; the same id must carry the same batch.
+  std::string request_id;   // Unique among all requests; the same id must carry the same samples.
   std::string calibration;  // The measuring session; its batches share name and cluster. Empty: `request_id`.
   SampleSet samples;
+  std::vector<Rejection> rejected;  // By rising place. Kept apart, whatever their sizes and times are.
 
   friend bool operator==(const SampleBatch&, const SampleBatch&) = default;
+};
+
+// What became of one batch; the same when it is repeated.
+struct BatchOutcome {
+  bool repeated = false;  // The store had it already.
+  int stored_samples = 0;
+  int rejected_samples = 0;
+
+  friend bool operator==(const BatchOutcome&, const BatchOutcome&) = default;
 };
 
 struct AppendOutcome {
@@ -79,11 +97,16 @@ struct ProfileVersion {
 
 struct PageRequest {
   int size = 100;     // 1 to 1000.
-  std::string token;  // Empty: the first page; else ProfilePage::next_token of the page before.
+  std::string token;  // Empty: the first page; else next_token of the page before.
 };
 
 struct ProfilePage {
   std::vector<ProfileVersion> profiles;
+  std::string next_token;  // Empty: this is the last page.
+};
+
+struct RejectedPage {
+  std::vector<RejectedSample> samples;
   std::string next_token;  // Empty: this is the last page.
 };
 
@@ -139,6 +162,29 @@ struct TokenRecord {
   friend bool operator==(const TokenRecord&, const TokenRecord&) = default;
 };
 
+// Which versions PruneProfiles removes.
+struct PruneRequest {
+  int keep = 1;                             // The newest so many of each name stay. At least 1.
+  std::optional<std::string> profile_name;  // Absent: every name.
+  // A version that stored plans refer to stays, unless this is set and all of them were stored longer ago: then they go
+  // with it, and their runs with them.
+  std::optional<std::chrono::seconds> plans_older_than;
+  // Also the samples, rejected ones too, that were in the store when the newest removed version of their name was
+  // saved. Later fits will not know them; nor are their requests known any more.
+  bool samples = false;
+  bool dry_run = false;  // Only says what it would remove.
+};
+
+// What was removed, or would have been.
+struct PruneOutcome {
+  std::vector<ProfileVersion> removed;  // The one saved first in front.
+  std::vector<ProfileVersion> in_use;   // Those that would have gone, but for the plans that refer to them.
+  int plans = 0, runs = 0;
+  int samples = 0, rejected_samples = 0;
+
+  friend bool operator==(const PruneOutcome&, const PruneOutcome&) = default;
+};
+
 class Store {
  public:
   // Opens `path` for reading and writing; creates the file (not its folder) and brings an older one up to date.
@@ -160,11 +206,25 @@ class Store {
   // another content is kInvalidInput.
   StatusOr<AppendOutcome> AppendSamples(std::span<const SampleBatch> group);
 
-  // The matching calibrations, the one begun first in front; kNotFound when there is none.
+  // Likewise for batches of callers that know nothing of each other: one that is refused, for the reasons above or
+  // because its cluster is not that of the samples stored under its name, stays out alone. An answer for each, in
+  // order; an error of the whole is one of the file.
+  StatusOr<std::vector<StatusOr<BatchOutcome>>> AppendEach(std::span<const SampleBatch> group);
+
+  // The matching calibrations, the one begun first in front; kNotFound when there is none. Without what was rejected.
   StatusOr<std::vector<Calibration>> SamplesOf(const SampleFilter& filter) const;
 
-  // Stores `profile` as the next version of its name. Its own version and created_at are ignored.
-  StatusOr<ProfileVersion> SaveProfile(const Profile& profile);
+  // What was rejected, last received first, of one name or of all.
+  StatusOr<RejectedPage> ListRejectedSamples(const PageRequest& page = {},
+                                             const std::optional<std::string>& profile_name = {}) const;
+
+  // Stores `profile` as the next version of its name. Its own version and created_at are ignored. With a request_id,
+  // new among those of profiles, VersionOfRequest will know the version by it.
+  StatusOr<ProfileVersion> SaveProfile(const Profile& profile, const std::string& request_id = "");
+
+  // Makes VersionOfRequest know a version that is stored by one more request_id, new among those of profiles.
+  Status RememberRequest(const std::string& request_id, const ProfileVersion& version);
+  StatusOr<std::optional<ProfileVersion>> VersionOfRequest(const std::string& request_id) const;
 
   // What is there, last saved first. Profiles saved between two pages do not disturb the pages that follow.
   StatusOr<ProfilePage> ListProfiles(const PageRequest& page = {}) const;
@@ -190,6 +250,18 @@ class Store {
 
   // Changes whenever a profile is saved, by whomever. Cheap.
   StatusOr<std::int64_t> LatestProfile() const;
+
+  // Removes old versions, all of them or, on an error, none. Their space stays in the file for what comes later.
+  StatusOr<PruneOutcome> PruneProfiles(const PruneRequest& request);
+
+  // Gives the file's unused space back (VACUUM): writes all of it anew, which takes as much space again meanwhile and
+  // keeps other writers waiting. Returns by how many bytes the file is smaller.
+  StatusOr<std::int64_t> FreeSpace();
+
+  // Writes all that is committed at this moment to a new file, as one file without side files; other processes may go
+  // on writing. It stands under `to` only once it is complete, checked for damage and synced; a file that is there is
+  // kInvalidInput. Returns its bytes.
+  StatusOr<std::int64_t> BackUp(const std::filesystem::path& to) const;
 
  private:
   class Impl;

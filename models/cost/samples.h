@@ -31,7 +31,24 @@ struct SampleSet {
   friend bool operator==(const SampleSet&, const SampleSet&) = default;
 };
 
-// Checks cluster, keys, that sizes and times are finite and above 0, and that each sample has a time.
+// A sample that was set aside, as it is listed.
+struct RejectedSample {
+  Sample sample;
+  std::string reason;  // What is wrong with it, in one sentence.
+  std::string request_id;
+  std::string profile_name;
+  std::string received_at;  // RFC 3339, UTC, to the second.
+
+  friend bool operator==(const RejectedSample&, const RejectedSample&) = default;
+};
+
+// Checks that size and times are finite and above 0, and that there is a time. `path` begins the error; may be empty.
+Status ValidateSizeAndTimes(const Sample& sample, const std::string& path);
+
+// Checks its key, too.
+Status ValidateSample(const Sample& sample, const std::string& path);
+
+// Checks the cluster and every sample.
 Status ValidateSamples(const SampleSet& samples);
 
 }  // namespace moeplan

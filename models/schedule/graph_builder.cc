@@ -212,8 +212,7 @@ void GraphBuilder::AddTask(const std::string& name, TaskKind kind, StreamKind st
     writers_[written].push_back(id);
   }
   std::ranges::sort(dependencies);
-  const auto repeated = std::ranges::unique(dependencies);
-  dependencies.erase(repeated.begin(), repeated.end());
+  dependencies.erase(std::unique(dependencies.begin(), dependencies.end()), dependencies.end());
   std::string full_name;
   full_name.reserve(name.size() + sizeof "grad_.1000");
   if (backward_) full_name = "grad_";

@@ -123,7 +123,7 @@ std::vector<std::vector<int>> ProducersOf(const TrainingGraph& graph, const Plac
       if (const auto found = by_tensor.find(tensor); found != by_tensor.end()) producers[i].push_back(found->second);
     }
     std::ranges::sort(producers[i]);
-    producers[i].erase(std::ranges::unique(producers[i]).begin(), producers[i].end());
+    producers[i].erase(std::unique(producers[i].begin(), producers[i].end()), producers[i].end());
   }
   return producers;
 }

@@ -82,4 +82,17 @@ StatusOr<v1::PutProfileResponse> PlannerClient::PutProfile(const v1::PutProfileR
   return impl_->Call(*impl_->profiles, &v1::ProfileService::Stub::PutProfile, request, impl_->options());
 }
 
+StatusOr<v1::AppendSamplesResponse> PlannerClient::AppendSamples(const v1::AppendSamplesRequest& request) const {
+  return impl_->Call(*impl_->profiles, &v1::ProfileService::Stub::AppendSamples, request, impl_->options());
+}
+
+StatusOr<v1::FitProfileResponse> PlannerClient::FitProfile(const v1::FitProfileRequest& request) const {
+  return impl_->Call(*impl_->profiles, &v1::ProfileService::Stub::FitProfile, request, impl_->options());
+}
+
+StatusOr<v1::ListRejectedSamplesResponse> PlannerClient::ListRejectedSamples(
+    const v1::ListRejectedSamplesRequest& request) const {
+  return impl_->Call(*impl_->profiles, &v1::ProfileService::Stub::ListRejectedSamples, request, impl_->options());
+}
+
 }  // namespace moeplan

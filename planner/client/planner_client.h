@@ -36,6 +36,9 @@ class PlannerClient {
   StatusOr<v1::GetProfileResponse> GetProfile(const v1::GetProfileRequest& request) const;
   StatusOr<v1::PutSamplesResponse> PutSamples(const v1::PutSamplesRequest& request) const;
   StatusOr<v1::PutProfileResponse> PutProfile(const v1::PutProfileRequest& request) const;
+  StatusOr<v1::AppendSamplesResponse> AppendSamples(const v1::AppendSamplesRequest& request) const;
+  StatusOr<v1::FitProfileResponse> FitProfile(const v1::FitProfileRequest& request) const;
+  StatusOr<v1::ListRejectedSamplesResponse> ListRejectedSamples(const v1::ListRejectedSamplesRequest& request) const;
 
  private:
   class Impl;

@@ -4,15 +4,6 @@
 #include "proto/grpc_status.h"
 
 namespace moeplan::service::error {
-namespace {
-
-std::string Describe(const Cluster& cluster) {
-  return StrCat("nodes ", cluster.nodes, ", gpusPerNode ", cluster.gpus_per_node, ", peakFlopsPerS ",
-                cluster.peak_flops_per_s, ", deviceMemoryBytes ", cluster.device_memory_bytes);
-}
-
-}  // namespace
-
 Status NotLoopback(std::string_view field, const std::string& address) {
   return InvalidInput(StrCat(field, ": found ", address,
                              ", which other machines reach, expected --tls-cert and --tls-key beside it, an address of "
@@ -75,15 +66,19 @@ Status BadRequestId(size_t found_bytes, size_t limit_bytes) {
   return InvalidInput(StrCat("requestId: found ", found_bytes, " bytes, expected 1 to ", limit_bytes));
 }
 
+Status BadCalibration(size_t found_bytes, size_t limit_bytes) {
+  return InvalidInput(StrCat("calibration: found ", found_bytes, " bytes, expected at most ", limit_bytes));
+}
+
+Status MixedClusters(const std::string& profile_name, const std::string& calibration) {
+  return InvalidInput(StrCat("samples named '", profile_name, "': found those of calibration '", calibration,
+                             "' to be of another cluster than the first, expected one; give another cluster another "
+                             "name"));
+}
+
 Status RequestReused(const std::string& request_id) {
   return InvalidInput(
       StrCat("request '", request_id, "': brought another profile before; give every new profile a new request id"));
-}
-
-Status OtherCluster(const std::string& profile_name, const Cluster& found, const Cluster& expected) {
-  return InvalidInput(StrCat("samples.cluster: found ", Describe(found), ", expected ", Describe(expected),
-                             " like the earlier samples named '", profile_name,
-                             "'; give another cluster another name"));
 }
 
 }  // namespace moeplan::service::error

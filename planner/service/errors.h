@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "models/cost/profile.h"
 #include "models/status.h"
 
 namespace moeplan::service::error {
@@ -32,7 +31,8 @@ grpc::Status RoleTooLow(const std::string& name, std::string_view role);
 // Requests.
 Status BothAlternatives(std::string_view first, std::string_view second);
 Status BadRequestId(size_t found_bytes, size_t limit_bytes);
+Status BadCalibration(size_t found_bytes, size_t limit_bytes);
+Status MixedClusters(const std::string& profile_name, const std::string& calibration);
 Status RequestReused(const std::string& request_id);
-Status OtherCluster(const std::string& profile_name, const Cluster& found, const Cluster& expected);
 
 }  // namespace moeplan::service::error

@@ -11,11 +11,12 @@
 #include <utility>
 
 #include "models/check.h"
-
+#include "models/text.h"
 #include "moeplan/v1/planner_service.grpc.pb.h"
 #include "moeplan/v1/profile_service.grpc.pb.h"
 #include "planner/service/calls/request_id.h"
 #include "planner/service/errors.h"
+#include "proto/descriptors.h"
 #include "proto/grpc_status.h"
 
 namespace moeplan::service {
@@ -95,67 +96,30 @@ class UnaryCall final : public ServerUnaryReactor, private Origin {
   std::shared_ptr<Call> call_;
 };
 
-// A method as gRPC registers it: its bytes go to the dispatcher as they are.
-class Served {
+// A service whose unary methods, those of the table, go to the dispatcher as bytes. What generated code can do is one
+// class around another for each method; this does the same for all of them.
+template <typename Generated>
+class RawService final : public Generated::Service {
  public:
-  Served(const Dispatcher& dispatcher, std::string_view path) : dispatcher_(dispatcher), method_(FindMethod(path)) {
-    MOEPLAN_CHECK(method_ != nullptr);
-  }
-  ServerUnaryReactor* operator()(CallbackServerContext* context, const ByteBuffer* request,
-                                 ByteBuffer* response) const {
-    return new UnaryCall(dispatcher_, *method_, *context, *request, response);
+  explicit RawService(const Dispatcher& dispatcher) {
+    const auto* const service = ProtoFiles().FindServiceByName(Generated::service_full_name());
+    MOEPLAN_CHECK(service != nullptr);
+    for (int i = 0; i < service->method_count(); ++i) {
+      const Method* const method =
+          FindMethod(StrCat("/", Generated::service_full_name(), "/", service->method(i)->name()));
+      if (method != nullptr) Serve(i, dispatcher, *method);
+    }
   }
 
  private:
-  const Dispatcher& dispatcher_;
-  const Method* const method_;
-};
-
-using RawPlannerService = v1::PlannerService::WithRawCallbackMethod_Plan<v1::PlannerService::Service>;
-
-class PlannerService final : public RawPlannerService {
- public:
-  explicit PlannerService(const Dispatcher& dispatcher) : plan_(dispatcher, "/moeplan.v1.PlannerService/Plan") {}
-
-  ServerUnaryReactor* Plan(CallbackServerContext* context, const ByteBuffer* request, ByteBuffer* response) override {
-    return plan_(context, request, response);
+  void Serve(int index, const Dispatcher& dispatcher, const Method& method) {
+    this->MarkMethodRawCallback(index,
+                                new grpc::internal::CallbackUnaryHandler<ByteBuffer, ByteBuffer>(
+                                    [&dispatcher, &method](CallbackServerContext* context, const ByteBuffer* request,
+                                                           ByteBuffer* response) -> ServerUnaryReactor* {
+                                      return new UnaryCall(dispatcher, method, *context, *request, response);
+                                    }));
   }
-
- private:
-  const Served plan_;
-};
-
-using RawProfileService = v1::ProfileService::WithRawCallbackMethod_ListProfiles<
-    v1::ProfileService::WithRawCallbackMethod_GetProfile<v1::ProfileService::WithRawCallbackMethod_PutSamples<
-        v1::ProfileService::WithRawCallbackMethod_PutProfile<v1::ProfileService::Service>>>>;
-
-class ProfileService final : public RawProfileService {
- public:
-  explicit ProfileService(const Dispatcher& dispatcher)
-      : list_profiles_(dispatcher, "/moeplan.v1.ProfileService/ListProfiles"),
-        get_profile_(dispatcher, "/moeplan.v1.ProfileService/GetProfile"),
-        put_samples_(dispatcher, "/moeplan.v1.ProfileService/PutSamples"),
-        put_profile_(dispatcher, "/moeplan.v1.ProfileService/PutProfile") {}
-
-  ServerUnaryReactor* ListProfiles(CallbackServerContext* context, const ByteBuffer* request,
-                                   ByteBuffer* response) override {
-    return list_profiles_(context, request, response);
-  }
-  ServerUnaryReactor* GetProfile(CallbackServerContext* context, const ByteBuffer* request,
-                                 ByteBuffer* response) override {
-    return get_profile_(context, request, response);
-  }
-  ServerUnaryReactor* PutSamples(CallbackServerContext* context, const ByteBuffer* request,
-                                 ByteBuffer* response) override {
-    return put_samples_(context, request, response);
-  }
-  ServerUnaryReactor* PutProfile(CallbackServerContext* context, const ByteBuffer* request,
-                                 ByteBuffer* response) override {
-    return put_profile_(context, request, response);
-  }
-
- private:
-  const Served list_profiles_, get_profile_, put_samples_, put_profile_;
 };
 
 // Switches of gRPC that hold for the whole process.
@@ -228,8 +192,8 @@ class Endpoint final : public GrpcEndpoint {
     }
   }
 
-  PlannerService planner_;
-  ProfileService profiles_;
+  RawService<v1::PlannerService> planner_;
+  RawService<v1::ProfileService> profiles_;
   HostPort address_;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -26,6 +26,7 @@ namespace {
 
 struct OpenedStore {
   Store store;
+  std::optional<Store> sample_store;         // So that calls that read do not wait for syncs. Absent as below.
   std::optional<service::PlanLog> plan_log;  // Absent: the store may only be read.
 };
 
@@ -41,9 +42,14 @@ StatusOr<OpenedStore> OpenStore(const ServerOptions& options) {
     return OpenForReading(options, store.status());
   }
   RETURN_IF_ERROR(store.status());
+  ASSIGN_OR_RETURN(Store sample_store, Store::Open(options.store, {.busy_timeout = options.store_busy_timeout}));
   ASSIGN_OR_RETURN(service::PlanLog plan_log, service::PlanLog::Open(options.store));
-  return OpenedStore{.store = *std::move(store), .plan_log = std::move(plan_log)};
+  return OpenedStore{
+      .store = *std::move(store), .sample_store = std::move(sample_store), .plan_log = std::move(plan_log)};
 }
+
+// Calls that wait for the same sync; they cost a thread each and no time.
+constexpr int kAppenders = 32;
 
 int WorkersOf(const ServerOptions& options) {
   if (options.workers > 0) return options.workers;
@@ -70,8 +76,10 @@ class Server::Impl {
   Impl(ServerOptions options, OpenedStore opened)
       : options_(std::move(options)),
         store_(std::move(opened.store)),
+        sample_store_(std::move(opened.sample_store)),
         plan_log_(std::move(opened.plan_log)),
-        workers_(std::make_unique<service::WorkerPool>(WorkersOf(options_), options_.queue_capacity)) {}
+        workers_(std::make_unique<service::WorkerPool>(WorkersOf(options_), options_.queue_capacity)),
+        appenders_(std::make_unique<service::WorkerPool>(kAppenders, options_.queue_capacity)) {}
 
   ~Impl() { Shutdown(std::chrono::milliseconds(0)); }
 
@@ -91,7 +99,7 @@ class Server::Impl {
 
   int calls_in_progress() const {
     const std::scoped_lock lock(mutex_);
-    return workers_ ? workers_->in_progress() : 0;
+    return workers_ ? workers_->in_progress() + appenders_->in_progress() : 0;
   }
 
   void Wait() {
@@ -164,16 +172,19 @@ class Server::Impl {
   // Waits for what they still keep of answered plans, without the lock.
   void EndWorkers() {
     std::unique_lock lock(mutex_);
-    std::unique_ptr<service::WorkerPool> workers = std::move(workers_);
+    std::unique_ptr<service::WorkerPool> workers = std::move(workers_), appenders = std::move(appenders_);
     lock.unlock();
     workers.reset();
+    appenders.reset();
   }
 
   const ServerOptions options_;
   Store store_;
+  std::optional<Store> sample_store_;
   std::optional<service::PlanLog> plan_log_;
   service::Puts puts_;
-  const service::Environment environment_ = {.store = store_, .puts = puts_};
+  service::SampleWriter sample_writer_{sample_store_ ? *sample_store_ : store_};
+  const service::Environment environment_ = {.store = store_, .puts = puts_, .sample_writer = sample_writer_};
   service::Access access_;
   service::AnswerCache cache_{kKeptAnswersBytes};
   service::Metrics metrics_{[this] { return MetricsNow(); }};
@@ -182,10 +193,12 @@ class Server::Impl {
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   State state_ = State::kServing;                 // Guarded by mutex_.
-  std::unique_ptr<service::WorkerPool> workers_;  // Set and cleared under mutex_.
+  std::unique_ptr<service::WorkerPool> workers_;  // Set and cleared under mutex_, as is the next.
+  std::unique_ptr<service::WorkerPool> appenders_;
   const service::Dispatcher dispatcher_{
       {.environment = environment_,
        .workers = *workers_,
+       .appenders = *appenders_,
        .access = access_,
        .cache = cache_,
        .answered = [this](const service::Call& call, const service::Answer& answer) { Answered(call, answer); },

@@ -57,7 +57,7 @@ v1::Sample ToProto(const Sample& sample) {
   return message;
 }
 
-StatusOr<SampleSet> SamplesFromProto(const v1::Samples& message) {
+StatusOr<SampleSet> UncheckedSamplesFromProto(const v1::Samples& message) {
   if (!message.has_cluster()) return error::Mismatch("cluster", "nothing", "an object");
   SampleSet samples = {.name = message.name()};
   ASSIGN_OR_RETURN(samples.cluster, ClusterFromProto(message.cluster()));
@@ -65,6 +65,11 @@ StatusOr<SampleSet> SamplesFromProto(const v1::Samples& message) {
     ASSIGN_OR_RETURN(Sample sample, SampleFromProto(item, ItemPath("samples", samples.samples.size())));
     samples.samples.push_back(std::move(sample));
   }
+  return samples;
+}
+
+StatusOr<SampleSet> SamplesFromProto(const v1::Samples& message) {
+  ASSIGN_OR_RETURN(SampleSet samples, UncheckedSamplesFromProto(message));
   RETURN_IF_ERROR(ValidateSamples(samples));
   return samples;
 }
@@ -74,6 +79,16 @@ v1::Samples ToProto(const SampleSet& samples) {
   message.set_name(samples.name);
   *message.mutable_cluster() = ToProto(samples.cluster);
   for (const Sample& sample : samples.samples) *message.add_samples() = ToProto(sample);
+  return message;
+}
+
+v1::RejectedSample ToProto(const RejectedSample& rejected) {
+  v1::RejectedSample message;
+  *message.mutable_sample() = ToProto(rejected.sample);
+  message.set_reason(rejected.reason);
+  message.set_request_id(rejected.request_id);
+  message.set_profile_name(rejected.profile_name);
+  message.set_received_at(rejected.received_at);
   return message;
 }
 

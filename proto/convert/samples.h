@@ -15,7 +15,11 @@ StatusOr<Sample> SampleFromProto(const v1::Sample& message, const std::string& p
 v1::Sample ToProto(const Sample& sample);
 
 StatusOr<SampleSet> SamplesFromProto(const v1::Samples& message);
+// Without what ValidateSizeAndTimes checks, and there may be none: for who sets single samples aside.
+StatusOr<SampleSet> UncheckedSamplesFromProto(const v1::Samples& message);
 
 v1::Samples ToProto(const SampleSet& samples);
+
+v1::RejectedSample ToProto(const RejectedSample& rejected);
 
 }  // namespace moeplan

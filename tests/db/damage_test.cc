@@ -22,6 +22,7 @@ struct Answers {
   StatusOr<std::vector<Calibration>> samples;
   StatusOr<PlanRecord> plan;
   StatusOr<std::vector<RunRecord>> runs;
+  StatusOr<std::vector<RejectedSample>> rejected;
 };
 
 template <typename T>
@@ -35,7 +36,8 @@ class DamageTest : public testing::Test {
     Store store = MustOpen(path_);
     (void)Must(store.SaveProfile(random_.AnyProfile("a")));
     for (int i = 0; i < 5; ++i) {
-      const SampleBatch batch = random_.AnyBatch(StrCat("request ", i), 60);
+      SampleBatch batch = random_.AnyBatch(StrCat("request ", i), 60);
+      if (i < 3) batch.rejected = {{.sample = 7, .reason = "too fast"}, {.sample = 8 + i, .reason = "too fast"}};
       (void)Must(store.AppendSamples({&batch, 1}));
     }
     plan_ = Must(store.SavePlan({.profile_name = "a", .profile_version = 1, .answer = std::string(100000, 'x')}));
@@ -46,7 +48,12 @@ class DamageTest : public testing::Test {
   }
 
   Answers Ask(const Store& store) const {
-    return {store.LoadProfile(), store.SamplesOf({}), store.LoadPlan(plan_), store.RunsOf(plan_)};
+    return {store.LoadProfile(), store.SamplesOf({}), store.LoadPlan(plan_), store.RunsOf(plan_), RejectedOf(store)};
+  }
+
+  static StatusOr<std::vector<RejectedSample>> RejectedOf(const Store& store) {
+    ASSIGN_OR_RETURN(RejectedPage page, store.ListRejectedSamples());
+    return std::move(page.samples);
   }
 
   // The first error on the way to all contents of a file of `bytes`, or OK.
@@ -57,6 +64,7 @@ class DamageTest : public testing::Test {
     RETURN_IF_ERROR(answers.profile.status());
     RETURN_IF_ERROR(answers.samples.status());
     RETURN_IF_ERROR(answers.plan.status());
+    RETURN_IF_ERROR(answers.rejected.status());
     return answers.runs.status();
   }
 
@@ -90,11 +98,13 @@ TEST_F(DamageTest, AnyFlippedByteIsReportedOrHarmless) {
       continue;
     }
     const Answers answers = Ask(*store);
-    reported += !(answers.profile.ok() && answers.samples.ok() && answers.plan.ok() && answers.runs.ok());
+    reported += !(answers.profile.ok() && answers.samples.ok() && answers.plan.ok() && answers.runs.ok() &&
+                  answers.rejected.ok());
     EXPECT_FALSE(DiffersFrom(answers.profile, stored_.profile)) << "byte " << at;
     EXPECT_FALSE(DiffersFrom(answers.samples, stored_.samples)) << "byte " << at;
     EXPECT_FALSE(DiffersFrom(answers.plan, stored_.plan)) << "byte " << at;
     EXPECT_FALSE(DiffersFrom(answers.runs, stored_.runs)) << "byte " << at;
+    EXPECT_FALSE(DiffersFrom(answers.rejected, stored_.rejected)) << "byte " << at;
   }
   std::cout << reported << " of " << kFlips << " flipped bytes reported, the others were in unused space\n";
   EXPECT_GT(reported, kFlips / 2);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "handlers_fixture.h"
 #include "models/fit/fit.h"
 #include "planner/search/plan_layer.h"
 #include "planner/service/handlers/plan.h"
@@ -17,7 +18,6 @@
 #include "proto/convert/plan.h"
 #include "proto/convert/samples.h"
 #include "proto/convert/workload.h"
-#include "service_fixture.h"
 
 namespace moeplan {
 namespace {
@@ -28,48 +28,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-class HandlersTest : public ServiceTest {
- protected:
-  void SetUp() override {
-    ServiceTest::SetUp();
-    Reopen();
-  }
-
-  // As after a restart: the same file, no memory.
-  void Reopen() {
-    store_.reset();
-    auto store = Store::Open(db());
-    ASSERT_TRUE(store.ok()) << store.status().message();
-    store_ = std::make_unique<Store>(*std::move(store));
-    puts_ = std::make_unique<service::Puts>();
-  }
-
-  Environment environment() { return {.store = *store_, .puts = *puts_}; }
-
-  int Put(const v1::PutSamplesRequest& request) {
-    const auto response = service::PutSamples(environment(), request, {});
-    EXPECT_TRUE(response.ok()) << response.status().message();
-    return response.ok() ? response->profile_version() : 0;
-  }
-  int Put(const v1::PutProfileRequest& request) {
-    const auto response = service::PutProfile(environment(), request, {});
-    EXPECT_TRUE(response.ok()) << response.status().message();
-    return response.ok() ? response->profile_version() : 0;
-  }
-  int Versions() {
-    const auto page = store_->ListProfiles({.size = 1000});
-    EXPECT_TRUE(page.ok());
-    return static_cast<int>(page->profiles.size());
-  }
-  Status Append(const v1::PutSamplesRequest& request) {
-    const SampleBatch batch = {.request_id = request.request_id(), .samples = *SamplesFromProto(request.samples())};
-    return store_->AppendSamples({&batch, 1}).status();
-  }
-
-  std::unique_ptr<Store> store_;
-  std::unique_ptr<service::Puts> puts_;
-};
 
 // ---- Plan.
 
@@ -357,85 +315,12 @@ TEST_F(HandlersTest, APutWhoseCallerLeftStoresNothing) {
   EXPECT_EQ(store_->SamplesOf({}).status().code(), StatusCode::kNotFound);
 }
 
-// ---- PutSamples.
-
-TEST_F(HandlersTest, PutSamplesFitsAllSamplesOfTheName) {
-  const v1::PutSamplesRequest first = GateSamples("a", 1e-3), second = GateSamples("b", 2e-3);
-  const auto response = service::PutSamples(environment(), first, {});
-  ASSERT_TRUE(response.ok()) << response.status().message();
-  EXPECT_EQ(response->profile_name(), "gates");
-  EXPECT_EQ(response->profile_version(), 1);
-  EXPECT_EQ(response->stored_samples(), 2);
-  Put(GateSamples("elsewhere", 9e-3, "other name"));
-  EXPECT_EQ(Put(second), 2);
-
-  SampleSet both = *SamplesFromProto(first.samples());
-  const SampleSet added = *SamplesFromProto(second.samples());
-  both.samples.insert(both.samples.end(), added.samples.begin(), added.samples.end());
-  Profile stored = *store_->LoadProfile({.name = "gates", .version = 2});
-  stored.version = 0;
-  stored.created_at.clear();
-  EXPECT_EQ(stored, *FitProfile(both));
-  EXPECT_NE(stored.kernels, FitProfile(added)->kernels);
-}
-
-TEST_F(HandlersTest, ARetriedPutSamplesAnswersTheSameAlsoAfterARestart) {
-  const v1::PutSamplesRequest first = GateSamples("a", 1e-3), second = GateSamples("b", 2e-3);
-  EXPECT_EQ(Put(first), 1);
-  EXPECT_EQ(Put(second), 2);
-  EXPECT_EQ(Put(first), 1);
-  Reopen();
-  EXPECT_EQ(Put(second), 2);
-  EXPECT_EQ(Put(first), 1);
-  EXPECT_EQ(Versions(), 2);
-  EXPECT_THAT(*store_->SamplesOf({}), SizeIs(2));
-}
-
-TEST_F(HandlersTest, ARequestIdOfOtherSamplesIsRefused) {
-  Put(GateSamples("a", 1e-3));
-  EXPECT_THAT(service::PutSamples(environment(), GateSamples("a", 2e-3), {}),
-              IsError(StatusCode::kInvalidInput, "request 'a': was stored before with other samples"));
-}
-
-TEST_F(HandlersTest, ARetryFinishesWhatACrashLeftHalfDone) {
-  ASSERT_TRUE(Append(GateSamples("a", 1e-3)).ok());  // The crash came before the fit.
-  EXPECT_EQ(Put(GateSamples("a", 1e-3)), 1);
-  EXPECT_EQ(Put(GateSamples("a", 1e-3)), 1);
-  EXPECT_EQ(Versions(), 1);
-}
-
-TEST_F(HandlersTest, ARetryAfterACrashFindsTheLaterVersionThatHoldsItsSamples) {
-  ASSERT_TRUE(Append(GateSamples("a", 1e-3)).ok());
-  EXPECT_EQ(Put(GateSamples("b", 2e-3)), 1);  // Fitted from both.
-  EXPECT_EQ(Put(GateSamples("c", 3e-3)), 2);
-  EXPECT_EQ(Put(GateSamples("a", 1e-3)), 1);
-  EXPECT_EQ(Versions(), 2);
-}
-
-TEST_F(HandlersTest, SamplesOfAnotherClusterAreRefusedBeforeTheyAreStored) {
-  Put(GateSamples("a", 1e-3));
-  v1::PutSamplesRequest other = GateSamples("b", 2e-3);
-  other.mutable_samples()->mutable_cluster()->set_nodes(2);
-  EXPECT_THAT(service::PutSamples(environment(), other, {}),
-              IsError(StatusCode::kInvalidInput, "samples.cluster: found nodes 2, gpusPerNode 1"));
-  EXPECT_THAT(*store_->SamplesOf({}), SizeIs(1));
-}
-
-TEST_F(HandlersTest, BadSamplesAreRefusedByField) {
-  v1::PutSamplesRequest request = GateSamples("a", 1e-3);
-  request.mutable_samples()->mutable_samples(1)->clear_time_s();
-  EXPECT_THAT(service::PutSamples(environment(), request, {}),
-              IsError(StatusCode::kInvalidInput, "samples: samples[1].timeS"));
-  request.mutable_samples()->clear_samples();
-  EXPECT_THAT(service::PutSamples(environment(), request, {}),
-              IsError(StatusCode::kInvalidInput, "samples.samples: found nothing"));
-}
-
 TEST_F(HandlersTest, AStoreForReadingPlansButTakesNothing) {
   Put(ExamplePutProfile("a"));
   auto read_only = Store::OpenReadOnly(db());
   ASSERT_TRUE(read_only.ok());
-  const Environment environment = {.store = *read_only, .puts = *puts_};
+  service::SampleWriter sample_writer(*read_only);
+  const Environment environment = {.store = *read_only, .puts = *puts_, .sample_writer = sample_writer};
   EXPECT_TRUE(service::Plan(environment, ExamplePlanRequest(), {}).ok());
   EXPECT_THAT(service::PutSamples(environment, GateSamples("b", 1e-3), {}),
               IsError(StatusCode::kPermissionDenied, "opened for reading only"));

@@ -64,10 +64,12 @@ class HttpTest : public ServiceTest {
     auto store = Store::Open(db());
     ASSERT_TRUE(store.ok());
     store_.emplace(*std::move(store));
-    environment_ = std::make_unique<Environment>(Environment{.store = *store_, .puts = puts_});
+    environment_ = std::make_unique<Environment>(
+        Environment{.store = *store_, .puts = puts_, .sample_writer = writer_.emplace(*store_)});
     dispatcher_ = std::make_unique<Dispatcher>(Dispatcher::Uses{
         .environment = *environment_,
         .workers = workers_,
+        .appenders = workers_,
         .access = access_,
         .cache = cache_,
         .answered = [this](const Call& call, const Answer& answer) { metrics_.Answered(call, answer); },
@@ -93,6 +95,7 @@ class HttpTest : public ServiceTest {
   const std::string grpc_address_ = "127.0.0.1:1";
   std::optional<Store> store_;
   Puts puts_;
+  std::optional<SampleWriter> writer_;
   std::unique_ptr<Environment> environment_;
   WorkerPool workers_{2, 8};
   Access access_;

@@ -90,7 +90,8 @@ void Dispatcher::Search(const std::shared_ptr<Call>& call) const {
 }
 
 void Dispatcher::Work(const std::shared_ptr<Call>& call) const {
-  const bool taken = uses_.workers.TrySubmit([this, call] {
+  WorkerPool& pool = call->method().waits_for_disk ? uses_.appenders : uses_.workers;
+  const bool taken = pool.TrySubmit([this, call] {
     const Method& method = call->method();
     const Worked worked = Answered(method, uses_.environment, call->request(), call->cancelled());
     const bool ok = worked.response.ok();

@@ -18,6 +18,7 @@ class Dispatcher {
   struct Uses {
     const Environment& environment;
     WorkerPool& workers;
+    WorkerPool& appenders;  // For methods that wait for the disk.
     const Access& access;
     AnswerCache& cache;
     // Told each answered call.

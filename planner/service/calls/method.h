@@ -32,6 +32,7 @@ struct Method {
   // given again. Null: a method of another kind.
   std::function<bool(const Message& answer)> may_repeat;
   bool stores_profiles = false;
+  bool waits_for_disk = false;  // More than it works: many of them run at once.
 };
 
 std::span<const Method> Methods();

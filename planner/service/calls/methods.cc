@@ -6,10 +6,13 @@
 #include "moeplan/v1/planner_service.pb.h"
 #include "moeplan/v1/profile_service.pb.h"
 #include "planner/service/calls/method.h"
+#include "planner/service/handlers/append_samples.h"
+#include "planner/service/handlers/fit_profile.h"
 #include "planner/service/handlers/plan.h"
 #include "planner/service/handlers/profiles.h"
 #include "planner/service/handlers/put_profile.h"
 #include "planner/service/handlers/put_samples.h"
+#include "planner/service/handlers/rejected_samples.h"
 
 namespace moeplan::service {
 namespace {
@@ -44,6 +47,11 @@ Method StoresProfiles(Method method) {
   return method;
 }
 
+Method WaitsForDisk(Method method) {
+  method.waits_for_disk = true;
+  return method;
+}
+
 std::vector<Method> MakeMethods() {
   return {
       PlanMethod(),
@@ -51,6 +59,9 @@ std::vector<Method> MakeMethods() {
       Unary("ProfileService/GetProfile", Role::kRead, &GetProfile),
       StoresProfiles(Unary("ProfileService/PutSamples", Role::kReport, &PutSamples)),
       StoresProfiles(Unary("ProfileService/PutProfile", Role::kAdmin, &PutProfile)),
+      WaitsForDisk(Unary("ProfileService/AppendSamples", Role::kReport, &AppendSamples)),
+      StoresProfiles(Unary("ProfileService/FitProfile", Role::kReport, &FitProfile)),
+      Unary("ProfileService/ListRejectedSamples", Role::kRead, &ListRejectedSamples),
   };
 }
 

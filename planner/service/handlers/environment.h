@@ -3,14 +3,21 @@
 // A handler is one RPC without its transport: it converts, calls and converts. Any thread may call any handler.
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "db/store.h"
 #include "planner/service/handlers/puts.h"
+#include "planner/service/sample_writer.h"
 
 namespace moeplan::service {
 
 struct Environment {
   Store& store;
   Puts& puts;
+  SampleWriter& sample_writer;  // Of the same file.
+  // Whether samples of the agent of that name (provenance "agent") may count. Default: all. Any thread.
+  std::function<bool(const std::string& agent)> knows_agent = nullptr;
 };
 
 }  // namespace moeplan::service

@@ -25,22 +25,10 @@ StatusOr<ProfileVersion> CheckedRepeat(const Store& store, const v1::PutProfileR
   return before;
 }
 
-StatusOr<ProfileVersion> NewestOrSaved(Store& store, const Profile& profile) {
-  const StatusOr<Profile> newest = store.LoadProfile({.name = profile.name});
-  if (!newest.ok() && newest.status().code() != StatusCode::kNotFound) return newest.status();
-  if (!newest.ok() || !SameModels(*newest, profile)) return store.SaveProfile(profile);
-  return ProfileVersion{.name = newest->name, .version = newest->version, .created_at = newest->created_at};
-}
-
-StatusOr<ProfileVersion> Put(const Environment& environment, const v1::PutProfileRequest& request,
-                             const Profile& profile) {
-  RecentPuts& recent = environment.puts.recent_profiles;
-  if (const auto before = recent.Find(request.request_id())) {
-    return CheckedRepeat(environment.store, request, profile, *before);
-  }
-  ASSIGN_OR_RETURN(const ProfileVersion version, NewestOrSaved(environment.store, profile));
-  recent.Add(request.request_id(), version);
-  return version;
+StatusOr<ProfileVersion> Put(Store& store, const v1::PutProfileRequest& given, const Profile& profile) {
+  const std::string request = "PutProfile " + given.request_id();
+  ASSIGN_OR_RETURN(const std::optional<ProfileVersion> before, store.VersionOfRequest(request));
+  return before ? CheckedRepeat(store, given, profile, *before) : SaveOnce(store, request, profile);
 }
 
 }  // namespace
@@ -51,7 +39,7 @@ StatusOr<v1::PutProfileResponse> PutProfile(const Environment& environment, cons
   ASSIGN_OR_RETURN(const Profile profile, ProfileOf(request));
   const std::scoped_lock in_turn(environment.puts.in_turn);
   if (cancelled.stop_requested()) return error::CallerLeft();
-  ASSIGN_OR_RETURN(const ProfileVersion version, Put(environment, request, profile));
+  ASSIGN_OR_RETURN(const ProfileVersion version, Put(environment.store, request, profile));
   v1::PutProfileResponse response;
   response.set_profile_name(version.name);
   response.set_profile_version(version.version);

@@ -9,10 +9,8 @@
 
 namespace moeplan::service {
 
-// Stores the profile as the next version of its name. The store does not keep request ids of profiles, so a retry is
-// known by the Puts of this process; after a restart it is known when its profile is still the newest of that name,
-// which is why bringing the newest profile again makes no new version. A known id with another profile is
-// kInvalidInput.
+// Stores the profile as the next version of its name, unless the newest says the same. A retry answers the version that
+// the first became, after a restart, too. A known id with another profile is kInvalidInput.
 StatusOr<v1::PutProfileResponse> PutProfile(const Environment& environment, const v1::PutProfileRequest& request,
                                             std::stop_token cancelled);
 

@@ -1,32 +1,31 @@
 #include "planner/service/handlers/puts.h"
 
 #include "planner/service/errors.h"
+#include "planner/service/handlers/same_models.h"
 
 namespace moeplan::service {
 namespace {
 
-constexpr size_t kMaxRequestIdBytes = 128;
-constexpr size_t kRemembered = 4096;
+constexpr size_t kMaxIdBytes = 128;
 
 }  // namespace
 
 Status ValidateRequestId(const std::string& request_id) {
-  if (!request_id.empty() && request_id.size() <= kMaxRequestIdBytes) return OkStatus();
-  return error::BadRequestId(request_id.size(), kMaxRequestIdBytes);
+  if (!request_id.empty() && request_id.size() <= kMaxIdBytes) return OkStatus();
+  return error::BadRequestId(request_id.size(), kMaxIdBytes);
 }
 
-std::optional<ProfileVersion> RecentPuts::Find(const std::string& request_id) const {
-  const auto found = versions_.find(request_id);
-  if (found == versions_.end()) return std::nullopt;
-  return found->second;
+Status ValidateCalibration(const std::string& calibration) {
+  return calibration.size() <= kMaxIdBytes ? OkStatus() : error::BadCalibration(calibration.size(), kMaxIdBytes);
 }
 
-void RecentPuts::Add(const std::string& request_id, const ProfileVersion& version) {
-  if (!versions_.emplace(request_id, version).second) return;
-  oldest_first_.push_back(request_id);
-  if (oldest_first_.size() <= kRemembered) return;
-  versions_.erase(oldest_first_.front());
-  oldest_first_.pop_front();
+StatusOr<ProfileVersion> SaveOnce(Store& store, const std::string& request, const Profile& profile) {
+  const StatusOr<Profile> newest = store.LoadProfile({.name = profile.name});
+  if (!newest.ok() && newest.status().code() != StatusCode::kNotFound) return newest.status();
+  if (!newest.ok() || !SameModels(*newest, profile)) return store.SaveProfile(profile, request);
+  const ProfileVersion version = {.name = newest->name, .version = newest->version, .created_at = newest->created_at};
+  RETURN_IF_ERROR(store.RememberRequest(request, version));
+  return version;
 }
 
 }  // namespace moeplan::service

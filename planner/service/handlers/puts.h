@@ -1,10 +1,7 @@
-// What puts share: they happen one after another, and the latest are remembered.
+// What puts share: fits and profiles are saved one after another, and each request becomes one version.
 #pragma once
 
-#include <deque>
-#include <map>
 #include <mutex>
-#include <optional>
 #include <string>
 
 #include "db/store.h"
@@ -14,21 +11,15 @@ namespace moeplan::service {
 
 // 1 to 128 bytes.
 Status ValidateRequestId(const std::string& request_id);
+// At most as many.
+Status ValidateCalibration(const std::string& calibration);
 
-// The version that each of the latest requests became. Not locked.
-class RecentPuts {
- public:
-  std::optional<ProfileVersion> Find(const std::string& request_id) const;
-  void Add(const std::string& request_id, const ProfileVersion& version);
-
- private:
-  std::map<std::string, ProfileVersion> versions_;
-  std::deque<std::string> oldest_first_;
-};
+// Stores `profile` as the next version of its name, unless the newest says the same, and remembers the version by
+// `request`, which is new: Store::VersionOfRequest knows it after a restart, too.
+StatusOr<ProfileVersion> SaveOnce(Store& store, const std::string& request, const Profile& profile);
 
 struct Puts {
-  std::mutex in_turn;          // Held for a whole put, so that none sees half of another.
-  RecentPuts recent_profiles;  // Guarded by in_turn.
+  std::mutex in_turn;  // Held from the look for a request's version until it is saved.
 };
 
 }  // namespace moeplan::service

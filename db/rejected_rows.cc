@@ -1,0 +1,88 @@
+#include "db/rejected_rows.h"
+
+#include <set>
+#include <utility>
+
+#include "db/page.h"
+#include "db/sample_columns.h"
+#include "db/seal.h"
+
+namespace moeplan::db {
+namespace {
+
+constexpr char kInsertRejected[] = R"sql(
+INSERT INTO rejected_sample (batch_id, ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_size,
+                             shards, contention, bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, ctas,
+                             provenance_id, reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))sql";
+constexpr char kSelectRejectedOfBatch[] = R"sql(
+SELECT ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention,
+       bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, NULL, ctas, text, reason
+FROM rejected_sample LEFT JOIN provenance_text ON provenance_text.id = provenance_id
+WHERE batch_id = ? ORDER BY ordinal)sql";
+constexpr char kSelectPage[] = R"sql(
+SELECT rejected_sample.id, collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention,
+       bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, NULL, ctas, text, reason, batch_id, request_id,
+       profile_name, received_at
+FROM rejected_sample
+  JOIN sample_batch ON sample_batch.id = batch_id
+  JOIN calibration ON calibration.id = calibration_id
+  LEFT JOIN provenance_text ON provenance_text.id = provenance_id
+WHERE rejected_sample.id < ?1 AND (?2 IS NULL OR profile_name = ?2)
+ORDER BY rejected_sample.id DESC LIMIT ?3)sql";
+
+constexpr SealedThing kRejected = {.name = "rejected_sample", .head = kSelectBatch, .parts = kSelectRejectedOfBatch};
+
+RejectedSample ReadRejected(const SQLite::Statement& row) {
+  constexpr int kBehind = 1 + kReadColumns;
+  return {.sample = ReadSample(row, 1),
+          .reason = row.getColumn(kBehind).getString(),
+          .request_id = row.getColumn(kBehind + 2).getString(),
+          .profile_name = row.getColumn(kBehind + 3).getString(),
+          .received_at = row.getColumn(kBehind + 4).getString()};
+}
+
+}  // namespace
+
+void InsertRejected(SQLite::Database& database, std::int64_t batch_id, const SampleBatch& batch) {
+  ProvenanceIds provenances(database);
+  SQLite::Statement insert(database, kInsertRejected);
+  insert.bind(1, batch_id);
+  for (const Rejection& rejection : batch.rejected) {
+    const Sample& sample = batch.samples.samples[static_cast<size_t>(rejection.sample)];
+    insert.bind(2, rejection.sample);
+    BindSample(insert, sample, provenances.Of(sample.provenance));
+    insert.bind(kBoundColumns + 1, rejection.reason);
+    insert.exec();
+    insert.reset();
+  }
+  Seal(database, kRejected, batch_id);
+}
+
+std::map<int, Sample> SelectRejected(SQLite::Database& database, std::int64_t batch_id) {
+  std::map<int, Sample> rejected;
+  SQLite::Statement select(database, kSelectRejectedOfBatch);
+  select.bind(1, batch_id);
+  while (select.executeStep()) rejected.emplace(select.getColumn(0).getInt(), ReadSample(select, 1));
+  if (!rejected.empty()) CheckSeal(database, kRejected, batch_id);
+  return rejected;
+}
+
+StatusOr<RejectedPage> SelectRejectedPage(SQLite::Database& database, const PageRequest& request,
+                                          const std::optional<std::string>& profile_name) {
+  ASSIGN_OR_RETURN(const std::int64_t below, FirstIdAbove(request));
+  SQLite::Statement select(database, kSelectPage);
+  select.bind(1, below);
+  BindOptional(select, 2, profile_name);
+  select.bind(3, request.size + 1);
+  RejectedPage page;
+  std::set<std::int64_t> batches;
+  page.next_token = ReadPage(select, request.size, [&](const SQLite::Statement& row) {
+    batches.insert(row.getColumn(1 + kReadColumns + 1).getInt64());
+    page.samples.push_back(ReadRejected(row));
+  });
+  for (const std::int64_t batch_id : batches) CheckSeal(database, kRejected, batch_id);
+  return page;
+}
+
+}  // namespace moeplan::db

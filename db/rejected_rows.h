@@ -1,0 +1,26 @@
+// Samples that were set aside, as rows. Call inside a transaction and inside Guarded: SQLite's and nlohmann's
+// exceptions pass through.
+#pragma once
+
+#include <SQLiteCpp/SQLiteCpp.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "db/store.h"
+#include "models/status.h"
+
+namespace moeplan::db {
+
+// Requires a rejection.
+void InsertRejected(SQLite::Database& database, std::int64_t batch_id, const SampleBatch& batch);
+
+// The rejected samples of a batch by their place in it.
+std::map<int, Sample> SelectRejected(SQLite::Database& database, std::int64_t batch_id);
+
+StatusOr<RejectedPage> SelectRejectedPage(SQLite::Database& database, const PageRequest& page,
+                                          const std::optional<std::string>& profile_name);
+
+}  // namespace moeplan::db

@@ -1,0 +1,91 @@
+#include "models/cost/plausible.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace moeplan {
+namespace {
+
+using testing::HasSubstr;
+using testing::Optional;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// On one node of 4 GPUs with a peak of 1e15 flops/s.
+std::optional<std::string> Why(const Sample& sample) {
+  return WhyImplausible(sample, {.nodes = 1, .gpus_per_node = 4, .peak_flops_per_s = 1e15});
+}
+
+Sample Gate(std::vector<double> times_s) {
+  return {.key = KernelKey{.kernel = Kernel::kGate}, .size = 1024, .times_s = std::move(times_s)};
+}
+
+Sample OverLink(Collective collective, double time_s, const std::string& link_bytes_per_s) {
+  return {.key = CollectiveKey{.collective = collective, .group = {.size = 4, .ranks_per_node = 4}},
+          .size = 4e9,
+          .times_s = {1, time_s},
+          .provenance = {{kLinkBytesPerSKey, link_bytes_per_s}}};
+}
+
+TEST(PlausibleTest, SoundTimesPass) { EXPECT_EQ(Why(Gate({1e-9, 1, 1e6})), std::nullopt); }
+
+TEST(PlausibleTest, EveryTimeIsAFiniteNumberAboveZero) {
+  for (const double time_s : {0.0, -0.0, -1e-6, kNaN, kInfinity, -kInfinity}) {
+    EXPECT_THAT(Why(Gate({1e-3, time_s})), Optional(HasSubstr("timeS[1]: found "))) << time_s;
+  }
+  EXPECT_THAT(Why(Gate({})), Optional(HasSubstr("timeS: found no time")));
+}
+
+TEST(PlausibleTest, TheSizeIsAFiniteNumberAboveZero) {
+  for (const double size : {0.0, -1.0, kNaN, kInfinity}) {
+    Sample sample = Gate({1e-3});
+    sample.size = size;
+    EXPECT_THAT(Why(sample), Optional(HasSubstr("found size "))) << size;
+  }
+}
+
+TEST(PlausibleTest, NothingCrossesALinkFasterThanItsPeak) {
+  // 4e9 bytes among 4: 3e9 leave each rank. At 100e9 bytes/s they take 30 ms; 5 % of slack allow 28.57 ms.
+  EXPECT_EQ(Why(OverLink(Collective::kAllToAll, 30e-3, "100e9")), std::nullopt);
+  EXPECT_EQ(Why(OverLink(Collective::kAllToAll, 28.6e-3, "100e9")), std::nullopt);
+  EXPECT_THAT(Why(OverLink(Collective::kAllToAll, 28.5e-3, "100e9")),
+              Optional(HasSubstr("timeS[1]: found 0.0285 s, which is 105263157894")));
+  EXPECT_THAT(Why(OverLink(Collective::kAllToAll, 28.5e-3, "100e9")),
+              Optional(HasSubstr("expected at most provenance.linkBytesPerS = 1e+11")));
+}
+
+TEST(PlausibleTest, ASwitchMayReduceForTheRanks) {
+  // φ of an all-reduce among 4 is 1.5, yet 4e9 bytes out and in, 40 ms, are enough where the switch adds them up.
+  EXPECT_EQ(Why(OverLink(Collective::kAllReduce, 40e-3, "100e9")), std::nullopt);
+  EXPECT_NE(Why(OverLink(Collective::kAllReduce, 38e-3, "100e9")), std::nullopt);
+}
+
+TEST(PlausibleTest, LinksThatAreNotKnownAreNotAsked) {
+  Sample sample = OverLink(Collective::kAllToAll, 1e-12, "100e9");
+  sample.provenance.clear();
+  EXPECT_EQ(Why(sample), std::nullopt);
+}
+
+TEST(PlausibleTest, APeakThatIsNoNumberIsNamed) {
+  for (const char* peak : {"", "fast", "1e9 B/s", "0", "-1", "nan", "inf"}) {
+    EXPECT_THAT(Why(OverLink(Collective::kAllToAll, 1, peak)),
+                Optional(HasSubstr("provenance.linkBytesPerS: found '" + std::string(peak) + "'")));
+  }
+}
+
+TEST(PlausibleTest, NoProductIsFasterThanTheGpu) {
+  // 1e12 flops at 1e15 flops/s take 1 ms.
+  Sample sample = {.key = KernelKey{.kernel = Kernel::kExpertGemm}, .size = 1e12, .times_s = {1e-3}};
+  EXPECT_EQ(Why(sample), std::nullopt);
+  sample.times_s = {1e-3, 0.9e-3};
+  EXPECT_THAT(Why(sample), Optional(HasSubstr("timeS[1]: found 9e-04 s")));
+  EXPECT_EQ(WhyImplausible(sample, {.nodes = 1, .gpus_per_node = 4}), std::nullopt);  // The peak is not known.
+  sample.key = KernelKey{.kernel = Kernel::kGate};                                    // Counts bytes.
+  EXPECT_EQ(Why(sample), std::nullopt);
+}
+
+}  // namespace
+}  // namespace moeplan
