@@ -2,10 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <future>
+#include <iostream>
 #include <limits>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "handlers_fixture.h"
@@ -291,6 +296,27 @@ TEST_F(SamplesTest, ManyCallersShareTheWriter) {
   }
   for (auto& caller : callers) EXPECT_EQ(caller.get(), 2 * kBatches);
   EXPECT_THAT(store_->SamplesOf({})->at(0).samples.samples, SizeIs(2 * kCallers * kBatches));
+}
+
+TEST_F(SamplesTest, OthersGetToWriteWhileManyAppend) {
+  std::atomic<bool> stop = false;
+  std::vector<std::jthread> callers;
+  for (int caller = 0; caller < 16; ++caller) {
+    callers.emplace_back([this, caller, &stop] {
+      for (int i = 0; !stop; ++i) EXPECT_TRUE(sample_writer_->Append(BatchNumber(caller + 16 * i)).ok());
+    });
+  }
+  auto other = Store::Open(db());  // As another process would.
+  ASSERT_TRUE(other.ok()) << other.status().message();
+  double longest_s = 0;
+  for (int i = 0; i < 20; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(other->SaveProfile({.name = "other", .cluster = {.nodes = 1, .gpus_per_node = 1}}).ok());
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    longest_s = std::max(longest_s, took.count());
+  }
+  stop = true;
+  std::cout << "the longest of 20 saves beside appends took " << longest_s << " s\n";
 }
 
 TEST_F(SamplesTest, ABatchThatFindsTheQueueFullIsRefusedAtOnce) {
