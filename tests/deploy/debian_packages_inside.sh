@@ -75,7 +75,7 @@ start_unit() {
 http_status() { # http_status PORT PATH
   (
     exec 3<> "/dev/tcp/127.0.0.1/$1" || exit 1
-    printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3
+    printf 'GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' "$2" >&3
     head -n 1 <&3 | cut -d ' ' -f 2
   ) 2> /dev/null
 }

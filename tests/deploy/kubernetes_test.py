@@ -68,6 +68,7 @@ FIELDS = {
     ('monitoring.coreos.com/v1', 'ServiceMonitor'): {'spec': {
         'selector': SELECTOR, 'endpoints': [{
             'port': ANY, 'path': ANY, 'interval': ANY, 'scheme': ANY,
+            'authorization': {'credentials': {'name': ANY, 'key': ANY}},
             'tlsConfig': {'serverName': ANY, 'ca': {'secret': {'name': ANY, 'key': ANY}}}}]}},
 }
 
@@ -244,6 +245,10 @@ class KubernetesTest(unittest.TestCase):
                         self.assertIn((item['metadata']['namespace'], volume['configMap']['name']), config_maps)
                     if 'secret' in volume:
                         self.assertIn(volume['secret']['secretName'], pages, 'expected how it is made in docs/operations.md')
+            for item in of_kind(variant, 'ServiceMonitor'):
+                for endpoint in item['spec']['endpoints']:
+                    self.assertIn(endpoint['authorization']['credentials']['name'], pages)
+            for item in workloads(variant):
                 if '--db' in ' '.join(container_of(item)['args']):
                     folder = options_of_planner(variant)['--db'].rsplit('/', 1)[0]
                     self.assertIn({'name': 'database', 'mountPath': folder}, container_of(item)['volumeMounts'])
