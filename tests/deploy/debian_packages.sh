@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs what is built, asks lintian, and then installs, runs, reinstalls, removes and purges the packages with dpkg, on an
-# overlay of this machine that is gone with the test (debian_packages_inside.sh).
+# Packs what is built, asks lintian, and then installs, runs, reinstalls, removes and purges the packages with dpkg, under a
+# systemd of their own on an overlay of this machine that is gone with the test (debian_packages_inside.sh).
 #
 # Usage: debian_packages.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
@@ -22,7 +22,14 @@ for program in cpack dpkg dpkg-shlibdeps gzip strip; do
 done
 
 scratch="$(mktemp -d)"
-trap 'rm -rf "$scratch"' EXIT
+cgroup=
+# Groups go once their processes have gone.
+clean_up() {
+  local deadline=$((SECONDS + 10))
+  until [[ ! -d "$cgroup" ]] || find "$cgroup" -depth -type d -exec rmdir {} + 2> /dev/null || ((SECONDS > deadline)); do sleep 0.1; done
+  rm -rf "$scratch"
+}
+trap clean_up EXIT
 
 components='command;debian;executor;debian-dev'
 [[ ! -e "$build_dir/lib/moeplan/libmoeplan_cuda.so" ]] || components+=';cuda;debian-cuda'
@@ -52,5 +59,8 @@ fi
 ! dpkg-query -W moeplan > /dev/null 2>&1 || skip "packed; a moeplan is installed here already"
 mkdir "$scratch/overlay"
 unshare --mount --net --pid --fork --kill-child true 2> /dev/null || skip "packed; this machine makes no namespaces"
-unshare --mount --net --pid --fork --kill-child \
-  "$here/debian_packages_inside.sh" "$scratch/overlay" "${packages[@]}"
+# A control group of its own, without which no second systemd runs.
+groups="$(findmnt --types cgroup2 --noheadings --output TARGET --first-only)" || true
+if [[ -n "$groups" ]] && mkdir "$groups/moeplan-test-$$" 2> /dev/null; then cgroup="$groups/moeplan-test-$$"; fi
+unshare --mount --net --pid --ipc --fork --kill-child --mount-proc \
+  "$here/debian_packages_inside.sh" "$scratch/overlay" "$cgroup" "${packages[@]}"
