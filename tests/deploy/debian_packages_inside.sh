@@ -131,7 +131,7 @@ is_running() {
 why_ended() {
   if ((by_systemd)); then
     inside systemctl show --property=Result,ExecMainStatus,StatusErrno "$1" | xargs
-    tail -n 3 "$overlay/systemd.log"
+    inside journalctl --no-pager --output=cat --lines=5 --unit="$1"
   else
     tail -n 1 "$overlay/$1.log"
   fi
@@ -184,6 +184,9 @@ check_units() {
   else
     start_unit moeplan-agent.service
     await moeplan-agent.service "an agent that the planner has" has_an_agent
+    # The agent's ranks measure within what is shut around them.
+    inside moeplan calibrate --planner 127.0.0.1:7070 --budget 2s > "$overlay/calibration" 2>&1 ||
+      fail "no calibration through the units: $(tail -n 1 "$overlay/calibration"); $(why_ended moeplan-agent.service)"
     stop_unit moeplan-agent.service
   fi
   stop_unit moeplan-planner.service
