@@ -33,5 +33,5 @@ check_exposure() {
     fail "$1: $(tail -n 1 "$scratch/security"), expected at most $2 tenths"
   printf 'systemd: %s\n' "$(tail -n 1 "$scratch/security")"
 }
-check_exposure moeplan-planner.service 15
-check_exposure moeplan-agent.service 25
+check_exposure moeplan-planner.service 13
+check_exposure moeplan-agent.service 22
