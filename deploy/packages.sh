@@ -2,7 +2,8 @@
 # Installs the Debian packages of deploy/packages.txt that are missing, and asks nothing. Needs root or sudo, and the
 # network, only when something is missing; the package lists are refreshed only when they do not suffice.
 #
-# Usage: deploy/packages.sh
+# Usage: deploy/packages.sh [--without-deploy-tests]
+#   --without-deploy-tests   not what only tests of deploy/ want: some of that are services (Prometheus, Slurm, munge)
 set -euo pipefail
 export LC_ALL=C
 
@@ -12,7 +13,16 @@ fail() {
 }
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-mapfile -t wanted < <(sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$here/packages.txt")
+case "${1:-}" in
+  '') left_out='^$' ;;
+  --without-deploy-tests) left_out='^# Tests of deploy/' ;;
+  *) fail "found '$1', expected --without-deploy-tests or nothing" ;;
+esac
+# The list has a paragraph, with its heading, for each use.
+mapfile -t wanted < <(
+  awk -v RS= -v ORS='\n' -v left_out="$left_out" '$0 !~ left_out' "$here/packages.txt" |
+    sed -e 's/#.*//' -e '/^[[:space:]]*$/d'
+)
 
 missing_packages() {
   # Unknown names are not listed, hence missing. "ii": wanted and installed.
