@@ -34,6 +34,7 @@ Status NotUtf8(std::string_view detail);
 Status TooBig(const std::filesystem::path& path);
 Status RequestReused(std::string_view request_id);
 Status CalibrationDiffers(std::string_view calibration);
+Status CalibrationReused(std::string_view request_id);
 Status NoSamples(const std::filesystem::path& path);
 Status BadPageSize(int found, int limit);
 Status BadPageToken(std::string_view found);
@@ -42,6 +43,7 @@ Status BadTime(std::string_view field, double found);
 Status NoProfile(const std::filesystem::path& path);
 Status NoProfileNamed(const std::filesystem::path& path, std::string_view name);
 Status NoProfileVersion(const std::filesystem::path& path, std::string_view name, int version);
+Status NoCalibration(const std::filesystem::path& path, std::int64_t id);
 Status NoPlan(const std::filesystem::path& path, std::int64_t id);
 
 }  // namespace moeplan::db::error

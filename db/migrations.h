@@ -11,7 +11,7 @@ namespace moeplan::db {
 
 // "MoEP" in ASCII: marks a file as ours.
 inline constexpr int kApplicationId = 0x4D6F4550;
-inline constexpr int kSchemaVersion = 3;
+inline constexpr int kSchemaVersion = 4;
 
 int SchemaVersion(SQLite::Database& database);
 

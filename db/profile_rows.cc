@@ -1,8 +1,6 @@
 #include "db/profile_rows.h"
 
-#include <charconv>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -10,6 +8,7 @@
 #include "db/cluster_columns.h"
 #include "db/errors.h"
 #include "db/key_columns.h"
+#include "db/pages.h"
 #include "db/seal.h"
 #include "db/value_json.h"
 #include "models/text.h"
@@ -40,8 +39,6 @@ SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, sha
 FROM cost_model WHERE profile_id = ? ORDER BY ordinal)sql";
 
 constexpr SealedThing kProfile = {.name = "profile", .head = kSelectProfile, .parts = kSelectModels};
-
-constexpr int kLargestPage = 1000;
 
 int NextVersion(SQLite::Database& database, const std::string& name) {
   SQLite::Statement select(database, kSelectNextVersion);
@@ -136,16 +133,6 @@ void SelectModels(SQLite::Database& database, std::int64_t id, Profile& profile)
     AddModel(profile, ReadKey(select, 0, /*ctas=*/1 + kKeyColumns),
              CostModelOf(select.getColumn(kKeyColumns).getString()));
   }
-}
-
-// A token is the id of the last profile on the page before.
-StatusOr<std::int64_t> IdBelow(const std::string& token) {
-  if (token.empty()) return std::numeric_limits<std::int64_t>::max();
-  std::int64_t id = 0;
-  const char* end = token.data() + token.size();
-  const auto [rest, problem] = std::from_chars(token.data(), end, id);
-  if (problem != std::errc() || rest != end || id < 1) return error::BadPageToken(token);
-  return id;
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "models/status.h"
+#include "moeplan/v1/agent_service.pb.h"
 #include "moeplan/v1/planner_service.pb.h"
 #include "moeplan/v1/profile_service.pb.h"
 #include "planner/client/connect_options.h"
@@ -34,6 +35,12 @@ class PlannerClient {
   StatusOr<v1::GetProfileResponse> GetProfile(const v1::GetProfileRequest& request) const;
   StatusOr<v1::PutSamplesResponse> PutSamples(const v1::PutSamplesRequest& request) const;
   StatusOr<v1::PutProfileResponse> PutProfile(const v1::PutProfileRequest& request) const;
+
+  StatusOr<v1::ListAgentsResponse> ListAgents(const v1::ListAgentsRequest& request) const;
+  StatusOr<v1::StartCalibrationResponse> StartCalibration(const v1::StartCalibrationRequest& request) const;
+  StatusOr<v1::GetCalibrationResponse> GetCalibration(const v1::GetCalibrationRequest& request) const;
+  StatusOr<v1::ListCalibrationsResponse> ListCalibrations(const v1::ListCalibrationsRequest& request) const;
+  StatusOr<v1::CancelCalibrationResponse> CancelCalibration(const v1::CancelCalibrationRequest& request) const;
 
  private:
   class Impl;

@@ -10,9 +10,13 @@
 #include <utility>
 
 #include "models/check.h"
+#include "moeplan/v1/agent_service.grpc.pb.h"
 #include "moeplan/v1/planner_service.grpc.pb.h"
 #include "moeplan/v1/profile_service.grpc.pb.h"
 #include "planner/service/errors.h"
+#include "planner/service/fleet/agent_stream.h"
+#include "planner/service/fleet/errors.h"
+#include "planner/service/handlers/agents.h"
 #include "planner/service/handlers/plan.h"
 #include "planner/service/handlers/profiles.h"
 #include "planner/service/handlers/put_profile.h"
@@ -118,6 +122,48 @@ class ProfileService final : public v1::ProfileService::CallbackService {
   Dispatcher& dispatcher_;
 };
 
+// Of a server without a fleet.
+class RefusedAgent final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse> {
+ public:
+  RefusedAgent() { Finish(ToGrpc(error::NoDriver())); }
+  void OnDone() override { delete this; }
+};
+
+class AgentService final : public v1::AgentService::CallbackService {
+ public:
+  explicit AgentService(Dispatcher& dispatcher) : dispatcher_(dispatcher) {}
+
+  grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(CallbackServerContext* context) override {
+    AgentHub* const hub = dispatcher_.uses().environment.agents;
+    if (hub == nullptr) return new RefusedAgent;
+    context->AddTrailingMetadata(kAnsweredByPlanner, "1");
+    return ServeAgent(*hub, *context);
+  }
+  ServerUnaryReactor* ListAgents(CallbackServerContext* context, const v1::ListAgentsRequest* request,
+                                 v1::ListAgentsResponse* response) override {
+    return dispatcher_.Serve(&service::ListAgents, context, request, response);
+  }
+  ServerUnaryReactor* StartCalibration(CallbackServerContext* context, const v1::StartCalibrationRequest* request,
+                                       v1::StartCalibrationResponse* response) override {
+    return dispatcher_.Serve(&service::StartCalibration, context, request, response);
+  }
+  ServerUnaryReactor* GetCalibration(CallbackServerContext* context, const v1::GetCalibrationRequest* request,
+                                     v1::GetCalibrationResponse* response) override {
+    return dispatcher_.Serve(&service::GetCalibration, context, request, response);
+  }
+  ServerUnaryReactor* ListCalibrations(CallbackServerContext* context, const v1::ListCalibrationsRequest* request,
+                                       v1::ListCalibrationsResponse* response) override {
+    return dispatcher_.Serve(&service::ListCalibrations, context, request, response);
+  }
+  ServerUnaryReactor* CancelCalibration(CallbackServerContext* context, const v1::CancelCalibrationRequest* request,
+                                        v1::CancelCalibrationResponse* response) override {
+    return dispatcher_.Serve(&service::CancelCalibration, context, request, response);
+  }
+
+ private:
+  Dispatcher& dispatcher_;
+};
+
 // Switches of gRPC that hold for the whole process.
 void EnableHealthAndReflection() {
   static std::once_flag once;
@@ -130,7 +176,11 @@ void EnableHealthAndReflection() {
 class Endpoint final : public GrpcEndpoint {
  public:
   Endpoint(const HostPort& address, Uses uses)
-      : dispatcher_(std::move(uses)), planner_(dispatcher_), profiles_(dispatcher_), address_(address) {}
+      : dispatcher_(std::move(uses)),
+        planner_(dispatcher_),
+        profiles_(dispatcher_),
+        agents_(dispatcher_),
+        address_(address) {}
 
   ~Endpoint() override {
     if (server_) Shutdown(std::chrono::milliseconds(0));
@@ -146,6 +196,7 @@ class Endpoint final : public GrpcEndpoint {
     builder.SetMaxReceiveMessageSize(kMaxGrpcMessageBytes);
     builder.RegisterService(&planner_);
     builder.RegisterService(&profiles_);
+    builder.RegisterService(&agents_);
     server_ = builder.BuildAndStart();
     if (!server_ || port == 0) return false;
     address_.port = port;
@@ -165,7 +216,8 @@ class Endpoint final : public GrpcEndpoint {
   void SetServing(bool serving) {
     grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
     MOEPLAN_CHECK(health != nullptr);
-    for (const char* service : {"", v1::PlannerService::service_full_name(), v1::ProfileService::service_full_name()}) {
+    for (const char* service : {"", v1::PlannerService::service_full_name(), v1::ProfileService::service_full_name(),
+                                v1::AgentService::service_full_name()}) {
       health->SetServingStatus(service, serving);
     }
   }
@@ -173,6 +225,7 @@ class Endpoint final : public GrpcEndpoint {
   Dispatcher dispatcher_;
   PlannerService planner_;
   ProfileService profiles_;
+  AgentService agents_;
   HostPort address_;
   std::unique_ptr<grpc::Server> server_;
 };

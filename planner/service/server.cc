@@ -10,6 +10,7 @@
 #include "db/store.h"
 #include "models/check.h"
 #include "models/text.h"
+#include "planner/service/fleet/fleet_desk.h"
 #include "planner/service/grpc_endpoint.h"
 #include "planner/service/handlers/environment.h"
 #include "planner/service/http_endpoint.h"
@@ -23,6 +24,7 @@ namespace {
 struct OpenedStore {
   Store store;
   std::optional<service::PlanLog> plan_log;  // Absent: the store may only be read.
+  std::optional<Store> fleet_store;          // Likewise.
 };
 
 StatusOr<OpenedStore> OpenForReading(const ServerOptions& options, const Status& why_not_writing) {
@@ -38,7 +40,15 @@ StatusOr<OpenedStore> OpenStore(const ServerOptions& options) {
   }
   RETURN_IF_ERROR(store.status());
   ASSIGN_OR_RETURN(service::PlanLog plan_log, service::PlanLog::Open(options.store));
-  return OpenedStore{.store = *std::move(store), .plan_log = std::move(plan_log)};
+  ASSIGN_OR_RETURN(Store fleet_store, Store::Open(options.store, {.busy_timeout = options.store_busy_timeout}));
+  return OpenedStore{
+      .store = *std::move(store), .plan_log = std::move(plan_log), .fleet_store = std::move(fleet_store)};
+}
+
+std::unique_ptr<service::FleetDesk> FleetOf(const ServerOptions& options, std::optional<Store> store,
+                                            service::Puts& puts) {
+  if (!store) return nullptr;
+  return std::make_unique<service::FleetDesk>(options.agents, *std::move(store), puts, options.log);
 }
 
 int WorkersOf(const ServerOptions& options) {
@@ -54,6 +64,7 @@ class Server::Impl {
       : options_(std::move(options)),
         store_(std::move(opened.store)),
         plan_log_(std::move(opened.plan_log)),
+        fleet_(FleetOf(options_, std::move(opened.fleet_store), puts_)),
         workers_(std::make_unique<service::WorkerPool>(WorkersOf(options_), options_.queue_capacity)) {}
 
   ~Impl() { Shutdown(std::chrono::milliseconds(0)); }
@@ -63,7 +74,7 @@ class Server::Impl {
     grpc_address_ = ToString(grpc_->address());
     ASSIGN_OR_RETURN(http_, service::HttpEndpoint::Start(http_address, grpc_address_));
     http_address_ = ToString(http_->address());
-    return OkStatus();
+    return fleet_ ? fleet_->Resume() : OkStatus();
   }
 
   const std::string& grpc_address() const { return grpc_address_; }
@@ -83,6 +94,7 @@ class Server::Impl {
   void Shutdown(std::chrono::milliseconds grace) {
     if (!BeginShutdown()) return Wait();
     if (http_) http_->SetNotServing();
+    if (fleet_) fleet_->Shutdown();
     if (grpc_) grpc_->Shutdown(grace);
     EndWorkers();
     http_.reset();
@@ -130,7 +142,11 @@ class Server::Impl {
   Store store_;
   std::optional<service::PlanLog> plan_log_;
   service::Puts puts_;
-  const service::Environment environment_ = {.store = store_, .puts = puts_};
+  const std::unique_ptr<service::FleetDesk> fleet_;  // Null: the store may only be read.
+  const service::Environment environment_ = {.store = store_,
+                                             .puts = puts_,
+                                             .agents = fleet_ ? &fleet_->hub() : nullptr,
+                                             .calibrations = fleet_ ? &fleet_->calibrations() : nullptr};
   std::unique_ptr<service::GrpcEndpoint> grpc_;
   std::unique_ptr<service::HttpEndpoint> http_;
   std::string grpc_address_, http_address_;

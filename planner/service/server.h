@@ -1,11 +1,12 @@
 // The planner as a server: gRPC for jobs and agents, HTTP for people and probes, around one store.
 //
-// gRPC serves moeplan.v1.PlannerService and ProfileService, health checking and reflection; messages up to 64 MiB.
-// Calls run on a few workers; what neither runs nor finds room in the queue is answered RESOURCE_EXHAUSTED at once.
-// A call that is cancelled or past its deadline is told to stop. HTTP serves GET /healthz and GET /, as JSON.
+// gRPC serves moeplan.v1.PlannerService, ProfileService and AgentService, health checking and reflection; messages up
+// to 64 MiB. Calls run on a few workers; what neither runs nor finds room in the queue is answered RESOURCE_EXHAUSTED
+// at once. A call that is cancelled or past its deadline is told to stop. HTTP serves GET /healthz and GET /, as JSON.
 //
 // There is no encryption and no login in this version, so only addresses of this machine are listened on. Answered
 // plans are kept in the store, behind the answer: that a plan could not be kept is logged, never the caller's error.
+// Calibrations that had not ended when the store was last served go on (fleet/calibrations.h).
 // A store that may only be read is served all the same; puts then answer PERMISSION_DENIED.
 //
 // Threads: any thread may call any method. Catch no signals here: whoever owns the process calls Shutdown.
@@ -19,6 +20,7 @@
 #include <string_view>
 
 #include "models/status.h"
+#include "planner/service/fleet/agent_service_options.h"
 
 namespace moeplan {
 
@@ -29,6 +31,7 @@ struct ServerOptions {
   int workers = 0;                                     // Calls that run at once; 0: one for each core.
   int queue_capacity = 64;                             // Calls that may wait for a worker. At least 0.
   std::chrono::milliseconds store_busy_timeout{5000};  // How long a call waits for another process's write.
+  AgentServiceOptions agents;                          // Of moeplan.v1.AgentService.
   // Told what no caller is told, one line each, on any thread. Default: nobody.
   std::function<void(std::string_view line)> log;
 };

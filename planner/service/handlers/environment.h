@@ -8,9 +8,14 @@
 
 namespace moeplan::service {
 
+class AgentHub;
+class Calibrations;
+
 struct Environment {
   Store& store;
   Puts& puts;
+  AgentHub* agents = nullptr;            // Null: there is no fleet.
+  Calibrations* calibrations = nullptr;  // Likewise.
 };
 
 }  // namespace moeplan::service

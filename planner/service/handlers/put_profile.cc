@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "planner/service/errors.h"
+#include "planner/service/handlers/fit_samples.h"
 #include "planner/service/handlers/same_models.h"
 #include "proto/convert/profile.h"
 #include "proto/errors.h"
@@ -23,13 +24,6 @@ StatusOr<ProfileVersion> CheckedRepeat(const Store& store, const v1::PutProfileR
   ASSIGN_OR_RETURN(const Profile stored, store.LoadProfile({.name = before.name, .version = before.version}));
   if (!SameModels(stored, profile)) return error::RequestReused(request.request_id());
   return before;
-}
-
-StatusOr<ProfileVersion> NewestOrSaved(Store& store, const Profile& profile) {
-  const StatusOr<Profile> newest = store.LoadProfile({.name = profile.name});
-  if (!newest.ok() && newest.status().code() != StatusCode::kNotFound) return newest.status();
-  if (!newest.ok() || !SameModels(*newest, profile)) return store.SaveProfile(profile);
-  return ProfileVersion{.name = newest->name, .version = newest->version, .created_at = newest->created_at};
 }
 
 StatusOr<ProfileVersion> Put(const Environment& environment, const v1::PutProfileRequest& request,

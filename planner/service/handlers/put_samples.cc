@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "models/fit/fit.h"
 #include "planner/service/errors.h"
+#include "planner/service/handlers/fit_samples.h"
 #include "planner/service/handlers/same_models.h"
 #include "proto/convert/samples.h"
 #include "proto/errors.h"
@@ -24,31 +24,6 @@ StatusOr<SampleSet> SamplesOf(const v1::PutSamplesRequest& request) {
   }
   StatusOr<SampleSet> samples = SamplesFromProto(request.samples());
   return samples.ok() ? samples : samples.status().Within("samples");
-}
-
-// Empty when there are none.
-StatusOr<std::vector<Calibration>> CalibrationsOf(const Store& store, const std::string& name) {
-  StatusOr<std::vector<Calibration>> found = store.SamplesOf({.profile_name = name});
-  if (!found.ok() && found.status().code() == StatusCode::kNotFound) return std::vector<Calibration>();
-  return found;
-}
-
-Status CheckCluster(const Store& store, const SampleSet& samples) {
-  ASSIGN_OR_RETURN(const std::vector<Calibration> earlier, CalibrationsOf(store, samples.name));
-  for (const Calibration& calibration : earlier) {
-    const Cluster& cluster = calibration.samples.cluster;
-    if (cluster != samples.cluster) return error::OtherCluster(samples.name, samples.cluster, cluster);
-  }
-  return OkStatus();
-}
-
-// Requires at least one.
-StatusOr<Profile> FitTogether(std::span<const Calibration> calibrations) {
-  SampleSet all = calibrations.front().samples;
-  for (const Calibration& calibration : calibrations.subspan(1)) {
-    all.samples.insert(all.samples.end(), calibration.samples.samples.begin(), calibration.samples.samples.end());
-  }
-  return FitProfile(all);
 }
 
 // First version first.
@@ -75,12 +50,6 @@ StatusOr<std::optional<int>> VersionOfPut(const Store& store, std::span<const Ca
     if (same != versions.end()) return std::optional(same->version);
   }
   return std::optional<int>();
-}
-
-StatusOr<int> FitAndSave(Store& store, std::span<const Calibration> calibrations) {
-  ASSIGN_OR_RETURN(const Profile profile, FitTogether(calibrations));
-  ASSIGN_OR_RETURN(const ProfileVersion saved, store.SaveProfile(profile));
-  return saved.version;
 }
 
 StatusOr<int> VersionOfRetry(Store& store, const std::string& request_id, std::span<const Calibration> calibrations,
