@@ -61,7 +61,6 @@ void AddLater(CLI::App& app, Invocation& invocation) {
   constexpr std::pair<const char*, const char*> kLater[] = {
       {"export", "Write a plan for another system"},
       {"call", "Call a planner's method with JSON"},
-      {"agent", "Measure for a planner, on every node"},
   };
   for (const auto& [name, description] : kLater) {
     CLI::App* command = app.add_subcommand(name, StrCat(description, " (not there yet)"));

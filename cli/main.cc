@@ -28,6 +28,7 @@ int Main(int argc, char** argv) {
   AddReproduce(app, invocation);
   AddWhatIf(app, invocation);
   AddServe(app, invocation);
+  AddAgent(app, invocation);
   AddLayout(app, invocation);
   AddLater(app, invocation);
   AddRankWorker(app, invocation);

@@ -140,16 +140,6 @@ StatusOr<std::vector<Workload>> ReadGrid(const std::string& path) {
   return workloads;
 }
 
-StatusOr<std::vector<Workload>> ResolveGrid(const std::vector<Workload>& workloads, const Cluster& cluster) {
-  std::vector<Workload> resolved;
-  for (size_t i = 0; i < workloads.size(); ++i) {
-    StatusOr<Workload> one = ResolveWorkload(workloads[i], cluster);
-    if (!one.ok()) return one.status().Within(StrCat("workloads[", i, "] (", workloads[i].name, ")"));
-    resolved.push_back(*std::move(one));
-  }
-  return resolved;
-}
-
 void PrintJson(const google::protobuf::Message& message) {
   const std::string text = ToJson(message) + "\n";
   std::fwrite(text.data(), 1, text.size(), stdout);

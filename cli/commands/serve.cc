@@ -3,26 +3,22 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/calibration_driver.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/stop_signals.h"
 #include "planner/service/server.h"
 
 namespace moeplan::cli {
 namespace {
 
+constexpr double kMissedHeartbeats = 3;  // Then an agent is taken for dead.
+
 struct ServeOptions {
   std::string db;
   std::string grpc = "127.0.0.1:7070", http = "127.0.0.1:7080";
+  std::string heartbeat = "5s";
 };
-
-// Blocks the signals in every thread started from here on, so that only AwaitStop sees them.
-sigset_t BlockStopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&signals, signal);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
-}
 
 void AwaitStop(const sigset_t& signals) {
   int signal = 0;
@@ -34,9 +30,15 @@ Status Run(const ServeOptions& options) {
   const auto log = [](std::string_view line) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
   };
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<Server> server,
-      Server::Start({.store = options.db, .grpc_address = options.grpc, .http_address = options.http, .log = log}));
+  ASSIGN_OR_RETURN(const double heartbeat_s, ParseSeconds("--agent-heartbeat", options.heartbeat));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
+                   Server::Start({.store = options.db,
+                                  .grpc_address = options.grpc,
+                                  .http_address = options.http,
+                                  .agents = {.heartbeat_s = heartbeat_s,
+                                             .lost_after_s = kMissedHeartbeats * heartbeat_s,
+                                             .driver = MakeCalibrationDriver(NowText)},
+                                  .log = log}));
   std::printf("serving %s: gRPC on %s, HTTP on http://%s\n", options.db.c_str(), server->grpc_address().c_str(),
               server->http_address().c_str());
   std::fflush(stdout);
@@ -55,6 +57,8 @@ void AddServe(CLI::App& app, Invocation& invocation) {
   command->add_option("--db", options->db, "Database of profiles (made when absent)")->required();
   command->add_option("--grpc", options->grpc, "HOST:PORT for gRPC; port 0: a free one")->capture_default_str();
   command->add_option("--http", options->http, "HOST:PORT for HTTP; port 0: a free one")->capture_default_str();
+  command->add_option("--agent-heartbeat", options->heartbeat, "How often agents and planner say that they live")
+      ->capture_default_str();
 }
 
 }  // namespace moeplan::cli

@@ -77,7 +77,7 @@ TEST_F(AgentRegistryTest, AnAgentMayHoldSeveralNodes) {
   agent.set_held_nodes(2);
   (void)Register(agent);
   EXPECT_EQ(registry_.Missing("c"), "cluster c: nodes 0, 3 have no agent");
-  EXPECT_THAT(registry_.Register(AgentOn(2, "b", 4), At(0)), IsError(StatusCode::kInfeasible, "host-2"));
+  EXPECT_THAT(registry_.Register(AgentOn(2, "b", 4), At(0)), IsError(StatusCode::kUnavailable, "host-2"));
 }
 
 TEST_F(AgentRegistryTest, ASecondLiveAgentOfANodeIsRefusedAndBothAreNamed) {
@@ -85,7 +85,7 @@ TEST_F(AgentRegistryTest, ASecondLiveAgentOfANodeIsRefusedAndBothAreNamed) {
   v1::AgentRegistration second = AgentOn(0, "two");
   second.set_name("other");
   EXPECT_THAT(registry_.Register(second, At(1)),
-              IsError(StatusCode::kInfeasible,
+              IsError(StatusCode::kUnavailable,
                       "cluster c: found agent other (instance two, node 0) beside agent "
                       "host-0 (instance one, node 0), which is live"));
   EXPECT_EQ(StatusOf(0).registration().instance(), "one");
@@ -123,7 +123,7 @@ TEST_F(AgentRegistryTest, AgentsOfAClusterAgreeOnItsShape) {
   v1::AgentRegistration other = AgentOn(1, "b");
   other.set_ranks_per_node(8);
   EXPECT_THAT(registry_.Register(other, At(0)),
-              IsError(StatusCode::kInfeasible,
+              IsError(StatusCode::kUnavailable,
                       "found 2 nodes of 8 ranks on backend host at agent host-1, expected 2 "
                       "nodes of 4 ranks on backend host as at the live agent host-0"));
   registry_.Lose(first, "gone");

@@ -51,8 +51,8 @@ class AgentRegistry {
 
   explicit AgentRegistry(RegistryOptions options) : options_(std::move(options)) {}
 
-  // kInvalidInput names the field; kInfeasible: another version, another live agent, another shape of the cluster.
-  // kUnavailable: there are too many agents.
+  // kInvalidInput names the field; kInfeasible: another version. kUnavailable, as it may pass: another live agent,
+  // another shape of the cluster, too many agents.
   StatusOr<Registered> Register(const v1::AgentRegistration& registration, Moment now);
 
   // That something came from it. Unknown and lost agents are ignored, here and below.

@@ -18,7 +18,7 @@ struct CalibrationWork {
   std::string name;                // Of the samples.
   double budget_s = 0;             // That is left. Above 0.
   std::vector<Workload> grid;      // Not resolved. With `operations` empty too: what the cluster's layouts need.
-  std::vector<Sample> operations;  // To be measured at their sizes, without times.
+  std::vector<Sample> operations;  // To be measured at their sizes, and nothing else; the grid lends kernels shapes.
   std::vector<Sample> taken;       // What was measured before; it counts.
   // Keeps a sample for good; called for each as it is taken, with the cluster that was measured (peak not known). An
   // error ends the work.

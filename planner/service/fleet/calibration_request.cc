@@ -1,6 +1,5 @@
 #include "planner/service/fleet/calibration_request.h"
 
-#include "planner/service/errors.h"
 #include "planner/service/fleet/agent_registry.h"
 #include "planner/service/fleet/errors.h"
 #include "proto/convert/samples.h"
@@ -37,7 +36,6 @@ Status ValidateCalibrationRequest(const v1::StartCalibrationRequest& request) {
   }
   RETURN_IF_ERROR(CheckTime("budgetS", request.budget_s()));
   RETURN_IF_ERROR(CheckTime("waitLimitS", request.wait_limit_s()));
-  if (request.has_grid() && request.operations_size() > 0) return error::BothAlternatives("grid", "operations");
   return WorkOfRequest(request).status();
 }
 

@@ -42,14 +42,14 @@ Status OtherVersion(const v1::AgentRegistration& agent, std::string_view planner
 }
 
 Status NodeIsHeld(const v1::AgentRegistration& found, const v1::AgentRegistration& holder) {
-  return Infeasible(StrCat("cluster ", found.cluster(), ": found ", Describe(found), " beside ", Describe(holder),
-                           ", which is live; end one of them, or give it a --node-rank of its own"));
+  return Unavailable(StrCat("cluster ", found.cluster(), ": found ", Describe(found), " beside ", Describe(holder),
+                            ", which is live; end one of them, or give it a --node-rank of its own"));
 }
 
 Status OtherShape(const v1::AgentRegistration& found, const v1::AgentRegistration& earlier) {
-  return Infeasible(StrCat("cluster ", found.cluster(), ": found ", Shape(found), " at agent ", found.name(),
-                           ", expected ", Shape(earlier), " as at the live agent ", earlier.name(),
-                           "; start all agents of a cluster alike, or give it another --cluster"));
+  return Unavailable(StrCat("cluster ", found.cluster(), ": found ", Shape(found), " at agent ", found.name(),
+                            ", expected ", Shape(earlier), " as at the live agent ", earlier.name(),
+                            "; start all agents of a cluster alike, or give it another --cluster"));
 }
 
 Status TooManyAgents(int most) {
