@@ -20,7 +20,7 @@ namespace {
 struct CalibrateOptions {
   ClusterOption cluster;
   std::string db, profile_name, layouts, budget = "60s";
-  std::string planner, fleet_cluster = "default", wait = "1h";
+  std::string planner, agents_cluster = "default", wait = "1h";
   std::vector<int> ctas;
   bool json = false;
 };
@@ -62,7 +62,7 @@ Status RunWithAgents(const CalibrateOptions& options) {
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
   ASSIGN_OR_RETURN(const double wait_limit_s, ParseSeconds("--wait", options.wait));
   ASSIGN_OR_RETURN(const Profile profile, CalibrateWithAgents({.planner = options.planner,
-                                                               .cluster = options.fleet_cluster,
+                                                               .cluster = options.agents_cluster,
                                                                .profile_name = options.profile_name,
                                                                .layouts = options.layouts,
                                                                .budget_s = budget_s,
@@ -134,7 +134,7 @@ void AddCalibrate(CLI::App& app, Invocation& invocation) {
   options->cluster.Add(*command);
   command->add_option("--db", options->db, "Database to keep samples and profile in (made when absent)");
   command->add_option("--planner", options->planner, "HOST:PORT: its agents measure, and it keeps the profile");
-  command->add_option("--fleet", options->fleet_cluster, "With --planner: the cluster, as its agents name it")
+  command->add_option("--cluster", options->agents_cluster, "With --planner: the cluster, as its agents name it")
       ->capture_default_str();
   command->add_option("--wait", options->wait, "With --planner: how long to wait for missing agents")
       ->capture_default_str();

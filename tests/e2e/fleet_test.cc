@@ -57,7 +57,7 @@ class FleetTest : public ::testing::Test {
     return Process::Start({"calibrate", "--planner", address_, "--layouts", grid_, "--budget", budget});
   }
   Process CalibrateFleet(const std::string& fleet) const {
-    return Process::Start({"calibrate", "--planner", address_, "--fleet", fleet, "--budget", "3s"});
+    return Process::Start({"calibrate", "--planner", address_, "--cluster", fleet, "--budget", "3s"});
   }
 
   std::vector<Sample> Stored() const {
@@ -80,6 +80,14 @@ class FleetTest : public ::testing::Test {
     const auto job = store->LoadCalibrationJob(calibration);
     return job.ok() ? job->newest : CalibrationEvent();
   }
+  v1::CalibrationStatus Now() const {
+    const auto client = PlannerClient::Connect({.address = address_});
+    v1::GetCalibrationRequest request;
+    request.set_calibration(1);
+    const auto answer = client.ok() ? (*client)->GetCalibration(request) : client.status();
+    EXPECT_TRUE(answer.ok()) << answer.status().message();
+    return answer.ok() ? answer->status() : v1::CalibrationStatus();
+  }
   static void ExpectBegins(const std::vector<Sample>& all, const std::vector<Sample>& first) {
     ASSERT_GE(all.size(), first.size());
     EXPECT_TRUE(std::equal(first.begin(), first.end(), all.begin())) << "what was kept has changed";
@@ -101,8 +109,8 @@ TEST_F(FleetTest, TwoAgentsCalibrateAndOneThatIsKilledIsWaitedFor) {
   ASSERT_THAT(ranks, SizeIs(2));
   second.reset();  // By SIGKILL.
   for (const pid_t rank : ranks) EXPECT_TRUE(Await([&] { return !Alive(rank); }, seconds(5))) << "an orphan";
-  ASSERT_TRUE(Await([&] { return NewestEvent().detail == "cluster default: node 1 has no agent"; }, seconds(30)))
-      << NewestEvent().detail;
+  ASSERT_TRUE(Await([&] { return Now().detail() == "cluster default: node 1 has no agent"; }, seconds(30)))
+      << Now().detail();
   const std::vector<Sample> before = Stored();
   second = std::make_unique<Process>(Agent(1));
   const Outcome calibrated = calibrate.Finish();
@@ -117,6 +125,24 @@ TEST_F(FleetTest, TwoAgentsCalibrateAndOneThatIsKilledIsWaitedFor) {
               ::testing::IsSupersetOf({::testing::Pair("launch", "agents"), ::testing::Pair("fleet", "default"),
                                        ::testing::Pair("backend", "host")}));
   EXPECT_THAT(server.ErrorsSoFar(), HasSubstr("agent host-1 (cluster default, node 1) is lost"));
+}
+
+// Its connection is open, its ranks live, and it says nothing.
+TEST_F(FleetTest, AnAgentThatHangsIsGivenUpAndTakenBackWhenItGoesOn) {
+  const Process server = Serve();
+  const Process first = Agent(0), second = Agent(1);
+  Process calibrate = Calibrate("6s");
+  ASSERT_TRUE(AwaitSamples(5)) << calibrate.ErrorsSoFar();
+  kill(second.pid(), SIGSTOP);
+  ASSERT_TRUE(
+      Await([&] { return server.ErrorsSoFar().find("nothing was heard of the agent for 1.5 s") != std::string::npos; },
+            seconds(20)))
+      << server.ErrorsSoFar();
+  const std::vector<Sample> before = Stored();
+  kill(second.pid(), SIGCONT);
+  const Outcome calibrated = calibrate.Finish();
+  EXPECT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  ExpectBegins(Stored(), before);
 }
 
 TEST_F(FleetTest, APlannerThatIsKilledGoesOnAndAgentsAndCallersFindItAgain) {

@@ -81,13 +81,19 @@ void Calibrations::Stop() {
 }
 
 Status Calibrations::Resume() {
+  if (!uses_.driver) return OkStatus();
   ASSIGN_OR_RETURN(const std::vector<CalibrationJob> jobs, uses_.store.UnendedCalibrationJobs());
   for (const CalibrationJob& job : jobs) {
-    ASSIGN_OR_RETURN(v1::StartCalibrationRequest request, RequestOf(job));
+    StatusOr<v1::StartCalibrationRequest> request = RequestOf(job);
+    if (!request.ok()) {
+      // Of a later version, say. The others are none the worse for it.
+      uses_.log(StrCat("calibration ", job.id, " cannot go on: ", request.status().message()));
+      continue;
+    }
     uses_.log(StrCat("calibration ", job.id, " of cluster ", job.cluster, " goes on: ", job.newest.samples,
                      " samples are kept"));
     const std::scoped_lock lock(mutex_);
-    Launch(job, std::move(request));
+    Launch(job, *std::move(request));
   }
   return OkStatus();
 }
@@ -314,10 +320,13 @@ void Calibrations::Note(Running& running, v1::CalibrationStatus::State state, co
   {
     const std::scoped_lock lock(mutex_);
     CalibrationEvent& newest = running.job.newest;
+    const bool known = newest.state == v1::CalibrationStatus::State_Name(state) &&
+                       newest.spent_s < running.kept_spent_s + kKeepSpentEveryS;
     newest.state = v1::CalibrationStatus::State_Name(state);
     newest.ended = state != v1::CalibrationStatus::WAITING && state != v1::CalibrationStatus::RUNNING;
     newest.detail = detail;
     newest.profile_version = profile_version;
+    if (known) return;
     event = newest;
     running.kept_spent_s = newest.spent_s;
   }
@@ -329,8 +338,6 @@ void Calibrations::Spend(Running& running, double spent_s, const std::string& wh
   {
     const std::scoped_lock lock(mutex_);
     running.job.newest.spent_s = spent_s;
-    running.job.newest.detail = what;
-    if (spent_s < running.kept_spent_s + kKeepSpentEveryS) return;
   }
   Note(running, v1::CalibrationStatus::RUNNING, what);
 }

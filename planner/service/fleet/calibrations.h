@@ -45,7 +45,7 @@ class Calibrations {
   ~Calibrations();
   Calibrations(const Calibrations&) = delete;
 
-  // Goes on with what had not ended.
+  // Goes on with what had not ended; without a driver it stays as it is.
   Status Resume();
 
   // The number of the calibration. kInvalidInput names the field; kUnavailable: there are too many.
