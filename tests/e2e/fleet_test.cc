@@ -272,10 +272,25 @@ TEST_F(FleetTest, ASecondAgentOfANodeStandsByAndTakesOver) {
 
 TEST_F(FleetTest, AnAgentOfASimulatedClusterHoldsAllItsNodesForOneCalibrationAfterTheOther) {
   const Process server = Serve();
-  const std::string cluster = folder_.Write("cluster.json", R"({"name": "two-by-two", "nodes": 2, "gpusPerNode": 2,
+  const std::string cluster = folder_.Write("cluster.json", R"({"name": "four-by-eight", "nodes": 4, "gpusPerNode": 8,
     "gpu": {"peakFlopsPerS": 1e13, "gemmEfficiency": 0.7, "memoryBytesPerS": 6e11, "deviceMemoryBytes": 1e10},
     "gpuLink": {"kind": "SWITCHED", "bytesPerS": 1.2e10}, "nic": {"perNode": 1, "bytesPerS": 1.25e10}})");
   const Process agent = Process::Start({"agent", "--planner", address_, "--cluster", "sim", "--simulated", cluster});
+  // One is cancelled while its ranks are at work: what they still answer is not for the next.
+  {
+    const auto client = PlannerClient::Connect({.address = address_});
+    ASSERT_TRUE(client.ok()) << client.status().message();
+    v1::StartCalibrationRequest request;
+    request.set_request_id("cancelled");
+    request.set_cluster("sim");
+    ASSERT_TRUE((*client)->StartCalibration(request).ok());
+    ASSERT_TRUE(AwaitSamples(1)) << agent.ErrorsSoFar();
+    v1::CancelCalibrationRequest cancel;
+    cancel.set_calibration(1);
+    ASSERT_TRUE((*client)->CancelCalibration(cancel).ok());
+    EXPECT_TRUE(Await([&] { return NewestEvent().ended; }, seconds(20)));
+    EXPECT_EQ(NewestEvent().state, "CANCELLED");
+  }
   for (const char* version : {"version 1", "version 2"}) {
     Process calibrate = CalibrateFleet("sim");
     const Outcome calibrated = calibrate.Finish();
@@ -284,7 +299,7 @@ TEST_F(FleetTest, AnAgentOfASimulatedClusterHoldsAllItsNodesForOneCalibrationAft
   }
   const std::vector<Sample> stored = Stored();
   ASSERT_THAT(stored, Not(IsEmpty()));
-  EXPECT_EQ(stored.front().provenance.at("simulatedCluster"), "two-by-two");
+  EXPECT_EQ(stored.front().provenance.at("simulatedCluster"), "four-by-eight");
 }
 
 TEST_F(FleetTest, WhatDoesNotFitIsSaid) {

@@ -125,6 +125,22 @@ TEST_F(AgentHubTest, AnswersOfAnEarlierSessionAreDropped) {
   EXPECT_THAT((*ranks)->Await(std::vector<bool>(4, true), {}), ElementsAre(0));
 }
 
+TEST_F(AgentHubTest, AnAgentOfAnotherClusterHasNoSayInASession) {
+  const Connected first = Connect(0), second = Connect(1);
+  v1::AgentRegistration other = Registration(0, "one");
+  other.set_cluster("d");
+  const auto stranger = hub_.Attach(other, std::make_shared<Outlet>());
+  ASSERT_TRUE(stranger.ok());
+  const auto ranks = hub_.StartRanks("c");
+  ASSERT_TRUE(ranks.ok());
+  EXPECT_TRUE(hub_.Receive(*stranger, Answer(1, 0, 1)).ok());
+  v1::AttachRequest lost;
+  lost.mutable_ranks_lost()->set_session(1);
+  lost.mutable_ranks_lost()->set_rank(-1);
+  EXPECT_TRUE(hub_.Receive(*stranger, lost).ok());
+  EXPECT_THAT((*ranks)->Await(std::vector<bool>(4, true), {}), IsEmpty());
+}
+
 TEST_F(AgentHubTest, RanksAreLostWithTheirAgentAndOnTheirOwn) {
   const Connected first = Connect(0), second = Connect(1);
   const auto ranks = hub_.StartRanks("c");
