@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "agent/operation_buffers.h"
+#include "models/fit/peak_flops.h"
 #include "models/fit/statistics.h"
 #include "models/text.h"
 #include "proto/convert/samples.h"
@@ -63,7 +64,9 @@ class Calibrator {
  public:
   Calibrator(Fleet& fleet, const std::vector<Measurement>& measurements, const CalibrationOptions& options)
       : fleet_(fleet), options_(options), start_s_(NowS()) {
-    for (const Measurement& measurement : measurements) progress_.push_back({.measurement = measurement});
+    for (const Measurement& measurement : measurements) progress_.push_back(Begin(measurement));
+    provenance_ = fleet.provenance();
+    provenance_["takenAt"] = options.taken_at;
   }
 
   StatusOr<SampleSet> Run() {
@@ -74,6 +77,17 @@ class Calibrator {
   }
 
  private:
+  // With what was taken of it earlier.
+  Progress Begin(const Measurement& measurement) const {
+    Progress one = {.measurement = measurement};
+    for (const Sample& sample : options_.taken) {
+      if (sample.key != measurement.need.key || sample.size != measurement.need.size) continue;
+      one.times_s.insert(one.times_s.end(), sample.times_s.begin(), sample.times_s.end());
+    }
+    if (!one.times_s.empty()) one.visit_s = one.MedianS();
+    return one;
+  }
+
   double SpentS() const { return NowS() - start_s_; }
   double LeftS() const { return options_.budget_s - SpentS(); }
 
@@ -83,6 +97,7 @@ class Calibrator {
     for (const bool contended : {false, true}) {
       for (Progress& one : progress_) {
         if ((ContentionOf(one.measurement.need.key) != Contention::kNone) != contended) continue;
+        if (!one.times_s.empty()) continue;
         if (fleet_.repeats_times()) {
           if (LeftS() < Forecast(one.measurement)) continue;
           RETURN_IF_ERROR(Visit(one, /*warm_ups=*/0, /*repeats=*/1));
@@ -135,7 +150,10 @@ class Calibrator {
     ASSIGN_OR_RETURN(const std::vector<double> times_s, Take(one.measurement, warm_ups, repeats));
     one.visit_s = (NowS() - before_s) / (warm_ups + repeats);
     one.times_s.insert(one.times_s.end(), times_s.begin(), times_s.end());
-    return OkStatus();
+    Sample sample = SampleOf(one.measurement.need);
+    sample.times_s = times_s;
+    sample.provenance = provenance_;
+    return options_.keep(sample);
   }
 
   StatusOr<std::vector<double>> Take(const Measurement& measurement, int warm_ups, int repeats) {
@@ -251,26 +269,21 @@ class Calibrator {
 
   SampleSet Samples() const {
     SampleSet samples{.name = options_.name, .cluster = fleet_.cluster(), .samples = {}};
-    Provenance provenance = fleet_.provenance();
-    provenance["takenAt"] = options_.taken_at;
     for (const Progress& one : progress_) {
       if (one.times_s.empty()) continue;
       Sample sample = SampleOf(one.measurement.need);
       sample.times_s = one.times_s;
-      sample.provenance = provenance;
-      if (const auto* kernel = std::get_if<KernelKey>(&sample.key);
-          kernel != nullptr && BuiltInLike(kernel->kernel) == Kernel::kExpertGemm) {
-        const double rate = sample.size / one.MedianS();
-        samples.cluster.peak_flops_per_s = std::max(samples.cluster.peak_flops_per_s, rate);
-      }
+      sample.provenance = provenance_;
       samples.samples.push_back(std::move(sample));
     }
+    samples.cluster.peak_flops_per_s = FastestGemmFlopsPerS(samples.samples);
     return samples;
   }
 
   Fleet& fleet_;
   const CalibrationOptions& options_;
   double start_s_;
+  Provenance provenance_;  // Of what is taken now.
   std::vector<Progress> progress_;
   std::map<CostKey, double> cover_;                               // By contended key.
   std::map<std::tuple<Contention, int, double>, Beside> beside_;  // By limit on its CTAs and scale, too.
@@ -344,6 +357,23 @@ std::vector<Measurement> MeasurementsOf(const std::vector<Workload>& resolved, c
 
 std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster) {
   return WithContexts(NeedsOfLayouts(cluster), DefaultWorkloads(cluster));
+}
+
+StatusOr<std::vector<Measurement>> MeasurementsOfOperations(const std::vector<Sample>& operations,
+                                                            const std::vector<Workload>& resolved,
+                                                            const Cluster& cluster) {
+  const std::vector<Workload> workloads = resolved.empty() ? DefaultWorkloads(cluster) : resolved;
+  std::vector<Measurement> measurements;
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const Sample& operation = operations[i];
+    const Workload* context = ContextOf(operation.key, workloads);
+    if (context == nullptr) {
+      return InvalidInput(StrCat("operations[", i, "]: found ", Describe(operation.key),
+                                 ", expected a kernel with the shapes of a workload of the grid"));
+    }
+    measurements.push_back({.need = {.key = operation.key, .size = operation.size}, .context = *context});
+  }
+  return measurements;
 }
 
 std::vector<Measurement> WithCtaLimits(const std::vector<Measurement>& measurements, const std::vector<int>& limits) {

@@ -27,6 +27,12 @@ std::vector<Measurement> MeasurementsOf(const std::vector<Workload>& resolved, c
 // What every legal layout of the cluster needs, over a grid of sizes, most useful first.
 std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster);
 
+// These operations at their sizes, as given; kernels take the shapes of the workloads (resolved for the cluster), which
+// default to those of its layouts. kInvalidInput names an operation, as "operations[2]", that none has the shapes of.
+StatusOr<std::vector<Measurement>> MeasurementsOfOperations(const std::vector<Sample>& operations,
+                                                            const std::vector<Workload>& resolved,
+                                                            const Cluster& cluster);
+
 // The same, and with each limit on CTAs once more what depends on it: collectives, and kernels beside communication
 // (docs/overlap.md). Most useful first where `measurements` are. Limits above 0.
 std::vector<Measurement> WithCtaLimits(const std::vector<Measurement>& measurements, const std::vector<int>& limits);
@@ -41,16 +47,21 @@ struct CalibrationProgress {
 
 struct CalibrationOptions {
   double budget_s = 60;
-  std::string name;      // Of the samples.
-  std::string taken_at;  // RFC 3339, for the provenance.
+  std::string name;           // Of the samples.
+  std::string taken_at;       // RFC 3339, for the provenance.
+  std::vector<Sample> taken;  // Earlier, on the same cluster: they count, and their repeats are not taken again.
+  // Called with each sample as it is taken: the repeats of one visit, with their provenance. An error ends the
+  // calibration.
+  std::function<Status(const Sample&)> keep = [](const Sample&) { return OkStatus(); };
   std::function<void(const CalibrationProgress&)> progress = [](const CalibrationProgress&) {};
   // Called for each key of which sizes are left out, with a sentence that says so.
   std::function<void(const std::string&)> left_out = [](const std::string&) {};
 };
 
-// All samples taken. Where the memory of devices is known, what needs more than kShareForOperations of it is left out.
-// Where times repeat (Fleet::repeats_times), each is taken once. kInvalidInput when the budget is not positive, nothing
-// is to be measured, or collectives are to be limited that the fleet's backend cannot limit.
+// All samples, those taken earlier with them. Where the memory of devices is known, what needs more than
+// kShareForOperations of it is left out. Where times repeat (Fleet::repeats_times), each is taken once. kInvalidInput
+// when the budget is not positive, nothing is to be measured, or collectives are to be limited that the fleet's backend
+// cannot limit.
 inline constexpr double kShareForOperations = 0.8;  // Weights and libraries have the rest.
 StatusOr<SampleSet> Calibrate(Fleet& fleet, const std::vector<Measurement>& measurements,
                               const CalibrationOptions& options);

@@ -1,4 +1,4 @@
-// The coordinator's view of a job's ranks: one command to all of them, one answer from each.
+// The coordinator's view of a job's ranks, wherever they are: one command to all of them, one answer from each.
 //
 // The first thing that goes wrong ends the job: a rank that reports an error, closes its stream, or does not answer in
 // time. The error names the rank and, where a rank process ended, how. Where all processes still live, Restart begins
@@ -8,9 +8,12 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "agent/rank_links.h"
 #include "executor/launch/launch.h"
 #include "models/cost/samples.h"
 #include "models/workload/workload.h"
@@ -29,6 +32,7 @@ class Fleet {
  public:
   // Takes over the launched ranks and connects them.
   static StatusOr<Fleet> Start(std::unique_ptr<Launch> launch, const FleetOptions& options = {});
+  static StatusOr<Fleet> Start(std::unique_ptr<RankLinks> ranks, const FleetOptions& options = {});
 
   // Connects the ranks anew, whatever state a failed call left them in; graphs must be prepared again. Waits
   // `start_timeout_s` for ranks that still owe an answer, such as one that was stopped and goes on. kPeerLost, naming
@@ -44,11 +48,11 @@ class Fleet {
 
   // Nodes, ranks, and the memory of the smallest device where that is known.
   Cluster cluster() const {
-    return {.nodes = launch_->nodes(),
-            .gpus_per_node = launch_->ranks_per_node(),
+    return {.nodes = ranks_->nodes(),
+            .gpus_per_node = ranks_->ranks_per_node(),
             .device_memory_bytes = device_memory_bytes_};
   }
-  int ranks() const { return launch_->ranks(); }
+  int ranks() const { return ranks_->ranks(); }
   // Whether it runs plans with communication_ctas.
   bool limits_ctas() const { return limits_ctas_; }
   // Whether the same work takes the same time, always: then one run tells as much as many.
@@ -57,11 +61,11 @@ class Fleet {
   // machines, "hosts": the name of each, in the order of ranks.
   const Provenance& provenance() const { return provenance_; }
   double collective_deadline_s() const { return options_.collective_deadline_s; }
-  int ProcessOf(int rank) const { return launch_->ProcessOf(rank); }
+  int ProcessOf(int rank) const { return ranks_->ProcessOf(rank); }
 
  private:
-  Fleet(std::unique_ptr<Launch> launch, const FleetOptions& options)
-      : launch_(std::move(launch)), options_(options), streams_(launch_->ranks()) {}
+  Fleet(std::unique_ptr<RankLinks> ranks, const FleetOptions& options)
+      : ranks_(std::move(ranks)), options_(options), streams_(ranks_->ranks()) {}
 
   // Start and Connect on every rank; what they answered to Start.
   StatusOr<std::vector<v1::RankReply>> Connect();
@@ -70,9 +74,10 @@ class Fleet {
   struct Patience {
     double first_s = 0, others_s = 0;
   };
-  StatusOr<std::vector<v1::RankReply>> CallEach(const std::vector<v1::RankCommand>& commands, std::string_view what,
+  // A command for each rank, or one for all.
+  StatusOr<std::vector<v1::RankReply>> CallEach(std::span<const v1::RankCommand> commands, std::string_view what,
                                                 Patience patience);
-  Status Send(int rank, const v1::RankCommand& command);
+  std::optional<RankLinks::Unsent> Send(std::span<const v1::RankCommand> commands);
   // The answer to the oldest command that has none; it must have begun to come in.
   StatusOr<v1::RankReply> Receive(int rank);
   // What a failed call left unread.
@@ -87,7 +92,7 @@ class Fleet {
     Status broken;       // Its end, or an answer that broke off: nothing that comes after can be understood.
   };
 
-  std::unique_ptr<Launch> launch_;
+  std::unique_ptr<RankLinks> ranks_;
   FleetOptions options_;
   std::vector<StreamState> streams_;  // By rank.
   Provenance provenance_;

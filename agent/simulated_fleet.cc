@@ -20,14 +20,20 @@ RankHandler Serve(const RankBackend& backend) {
 
 }  // namespace
 
-StatusOr<Fleet> StartSimulated(const SimulatedCluster& cluster, const SimulatedFleetOptions& options) {
+StatusOr<std::unique_ptr<Launch>> LaunchSimulatedRanks(const SimulatedCluster& cluster, bool values) {
   ASSIGN_OR_RETURN(Simulator* const launch, FindSimulator());
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<Launch> ranks,
-      launch(cluster, options.values, [](int /*rank*/, const RankBackend& backend) { return Serve(backend); }));
+  return launch(cluster, values, [](int /*rank*/, const RankBackend& backend) { return Serve(backend); });
+}
+
+Provenance SimulatedProvenance(const SimulatedCluster& cluster) {
+  return {{"launch", "simulated"}, {"simulatedCluster", cluster.name}};
+}
+
+StatusOr<Fleet> StartSimulated(const SimulatedCluster& cluster, const SimulatedFleetOptions& options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Launch> ranks, LaunchSimulatedRanks(cluster, options.values));
   return Fleet::Start(std::move(ranks),
                       {.collective_deadline_s = std::max(options.collective_deadline_s, kSimulatedDeadlineS),
-                       .provenance = {{"launch", "simulated"}, {"simulatedCluster", cluster.name}}});
+                       .provenance = SimulatedProvenance(cluster)});
 }
 
 }  // namespace moeplan

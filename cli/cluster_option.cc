@@ -31,15 +31,13 @@ RankProgram RankWorkerOf(const std::string& program) {
   return worker;
 }
 
-RankProgram OwnProgram() { return RankWorkerOf("/proc/self/exe"); }
-
 StatusOr<std::unique_ptr<Launch>> LaunchFromEmulatedFile(const std::string& path, Provenance& facts) {
   ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::EmulatedCluster>(path));
   const EmulatedNodes nodes = {.nodes = message.nodes(),
                                .ranks_per_node = message.gpus_per_node(),
                                .nic_bytes_per_s = message.nic().bytes_per_s()};
   facts["nicBytesPerS"] = StrCat(nodes.nic_bytes_per_s);
-  StatusOr<std::unique_ptr<Launch>> launch = LaunchEmulated(nodes, OwnProgram());
+  StatusOr<std::unique_ptr<Launch>> launch = LaunchEmulated(nodes, OwnRankProgram());
   if (!launch.ok() && launch.status().code() == StatusCode::kInvalidInput) return launch.status().Within(path);
   return launch;
 }
@@ -101,6 +99,8 @@ Status ServeAsLaunchedRank(const LaunchedRank& self) {
 
 }  // namespace
 
+RankProgram OwnRankProgram() { return RankWorkerOf("/proc/self/exe"); }
+
 void ClusterOption::Add(CLI::App& command) {
   CLI::Option_group* group = command.add_option_group("CLUSTER", "Where the ranks run; exactly one of");
   local_option_ = group->add_option("--local", local_ranks_, "N ranks on this machine, as one node");
@@ -114,6 +114,10 @@ void ClusterOption::Add(CLI::App& command) {
   backend_option_ =
       command.add_option("--backend", backend_, "What the ranks run on: host (processors) or cuda (GPUs and NCCL)")
           ->capture_default_str();
+}
+
+bool ClusterOption::given() const {
+  return local_option_->count() > 0 || !emulated_file_.empty() || !hostfile_.empty() || launched_ || simulated();
 }
 
 Status ClusterOption::CheckOne() const {
@@ -155,7 +159,7 @@ StatusOr<std::optional<Fleet>> ClusterOption::Start(bool values) const {
     launch = LaunchFromHostfile(hostfile_);
   } else {
     facts["launch"] = "local";
-    launch = LaunchLocal(local_ranks_, OwnProgram());
+    launch = LaunchLocal(local_ranks_, OwnRankProgram());
   }
   if (!launch.ok()) return launch.status();
   ASSIGN_OR_RETURN(Fleet fleet, Fleet::Start(*std::move(launch), {.collective_deadline_s = deadline_s,

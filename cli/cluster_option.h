@@ -11,6 +11,9 @@
 
 namespace moeplan::cli {
 
+// This program as a rank of a job on this machine.
+RankProgram OwnRankProgram();
+
 // One of --local, --emulated, --hostfile, --launched, --simulated.
 class ClusterOption {
  public:
@@ -19,6 +22,7 @@ class ClusterOption {
   // `values`: whether ranks of a simulated cluster compute values, which takes long; all others do.
   StatusOr<std::optional<Fleet>> Start(bool values = false) const;
   const std::string& backend() const { return backend_; }
+  bool given() const;
   bool simulated() const { return !simulated_file_.empty(); }
   // What a profile of this cluster is called when nobody says.
   std::string DefaultName(const Fleet& fleet) const;

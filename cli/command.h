@@ -27,6 +27,7 @@ std::string WhatIsWrong(const CLI::App& app, const CLI::ParseError& error);
 CLI::App* AddCommand(CLI::App& app, Invocation& invocation, const std::string& name, const std::string& description,
                      const std::string& example, std::function<Status()> run);
 
+void AddAgent(CLI::App& app, Invocation& invocation);
 void AddCalibrate(CLI::App& app, Invocation& invocation);
 void AddFit(CLI::App& app, Invocation& invocation);
 void AddGraph(CLI::App& app, Invocation& invocation);

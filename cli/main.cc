@@ -30,6 +30,7 @@ int Main(int argc, char** argv) {
   AddCall(app, invocation);
   AddToken(app, invocation);
   AddServe(app, invocation);
+  AddAgent(app, invocation);
   AddLayout(app, invocation);
   AddLater(app, invocation);
   AddRankWorker(app, invocation);

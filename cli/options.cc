@@ -122,7 +122,8 @@ StatusOr<v1::PlanResponse> SourceOption::AskPlanner(v1::PlanRequest request, con
 }
 
 StatusOr<double> ParseSeconds(const std::string& option, const std::string& text) {
-  constexpr std::pair<std::string_view, double> kUnits[] = {{"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}, {"", 1}};
+  constexpr std::pair<std::string_view, double> kUnits[] = {{"ms", 1e-3}, {"s", 1},     {"m", 60},
+                                                            {"h", 3600},  {"d", 86400}, {"", 1}};
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string_view unit(end, text.data() + text.size());
@@ -141,16 +142,6 @@ StatusOr<std::vector<Workload>> ReadGrid(const std::string& path) {
     if ((*workloads)[i].name.empty()) (*workloads)[i].name = StrCat("workload ", i + 1);
   }
   return workloads;
-}
-
-StatusOr<std::vector<Workload>> ResolveGrid(const std::vector<Workload>& workloads, const Cluster& cluster) {
-  std::vector<Workload> resolved;
-  for (size_t i = 0; i < workloads.size(); ++i) {
-    StatusOr<Workload> one = ResolveWorkload(workloads[i], cluster);
-    if (!one.ok()) return one.status().Within(StrCat("workloads[", i, "] (", workloads[i].name, ")"));
-    resolved.push_back(*std::move(one));
-  }
-  return resolved;
 }
 
 void PrintJson(const google::protobuf::Message& message) {

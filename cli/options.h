@@ -58,8 +58,6 @@ StatusOr<double> ParseSeconds(const std::string& option, const std::string& text
 
 // The workloads of a GRID.json, each with a name ("workload 1" where it has none).
 StatusOr<std::vector<Workload>> ReadGrid(const std::string& path);
-// The same, resolved for a cluster; errors name the workload.
-StatusOr<std::vector<Workload>> ResolveGrid(const std::vector<Workload>& workloads, const Cluster& cluster);
 
 // Prints the message as the contract's JSON object on standard output.
 void PrintJson(const google::protobuf::Message& message);

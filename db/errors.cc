@@ -130,6 +130,11 @@ Status OtherCluster(std::string_view profile_name, const Cluster& found, const C
                              "'; give another cluster another name"));
 }
 
+Status CalibrationReused(std::string_view request_id) {
+  return InvalidInput(
+      StrCat("request '", request_id, "': asked for another calibration before; give every new one a new request id"));
+}
+
 Status NoSamples(const fs::path& path) { return NotFound(StrCat(path.string(), ": holds no such samples")); }
 
 Status BadPageSize(int found, int limit) {
@@ -163,6 +168,10 @@ Status NoProfileNamed(const fs::path& path, std::string_view name) {
 Status NoProfileVersion(const fs::path& path, std::string_view name, int version) {
   return NotFound(StrCat(path.string(), ": holds no version ", version, " of profile '", name,
                          "'; `moeplan profile list --db ", path.string(), "` tells what is there"));
+}
+
+Status NoCalibration(const fs::path& path, std::int64_t id) {
+  return NotFound(StrCat(path.string(), ": holds no calibration ", id));
 }
 
 Status NoPlan(const fs::path& path, std::int64_t id) { return NotFound(StrCat(path.string(), ": holds no plan ", id)); }

@@ -189,9 +189,38 @@ PRAGMA user_version = 5;
 )sql";
 }
 
+// `ended` is 0 or 1; a job's newest event is how far it is.
+std::string RememberCalibrationJobs() {
+  return R"sql(
+CREATE TABLE calibration_job (
+  id INTEGER PRIMARY KEY,
+  request_id TEXT NOT NULL UNIQUE,
+  cluster TEXT NOT NULL,
+  request TEXT NOT NULL,
+  created_at TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE calibration_job_event (
+  id INTEGER PRIMARY KEY,
+  job_id INTEGER NOT NULL REFERENCES calibration_job (id),
+  state TEXT NOT NULL,
+  ended INTEGER NOT NULL,
+  detail TEXT NOT NULL,
+  spent_s REAL NOT NULL,
+  samples INTEGER NOT NULL,
+  profile_version INTEGER NOT NULL,
+  created_at TEXT NOT NULL
+) STRICT;
+CREATE INDEX calibration_job_event_by_job ON calibration_job_event (job_id);
+
+PRAGMA user_version = 6;
+)sql";
+}
+
 // Step i leads from version i to i + 1.
-constexpr std::string (*kSteps[])() = {RememberSamplesAndProfiles, RememberPlansAndRuns, RememberCtas,
-                                       RememberRejectedSamplesAndRequests, RememberTokens};
+constexpr std::string (*kSteps[])() = {
+    RememberSamplesAndProfiles,         RememberPlansAndRuns, RememberCtas,
+    RememberRejectedSamplesAndRequests, RememberTokens,       RememberCalibrationJobs};
 static_assert(std::size(kSteps) == kSchemaVersion);
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "db/backup.h"
+#include "db/calibration_job_rows.h"
 #include "db/connection.h"
 #include "db/errors.h"
 #include "db/guarded.h"
@@ -273,6 +274,34 @@ StatusOr<std::int64_t> Store::FreeSpace() {
 
 StatusOr<std::int64_t> Store::BackUp(const fs::path& to) const {
   return impl_->Alone([&](SQLite::Database& database) { return db::BackUp(database, to); });
+}
+
+StatusOr<CalibrationJob> Store::SaveCalibrationJob(const CalibrationJob& job) {
+  if (job.request_id.empty()) return db::error::NothingGiven("requestId");
+  return impl_->Write([&](SQLite::Database& database, const std::string& created_at) {
+    return db::InsertCalibrationJob(database, job, created_at);
+  });
+}
+
+Status Store::SaveCalibrationEvent(std::int64_t calibration, const CalibrationEvent& event) {
+  if (event.state.empty()) return db::error::NothingGiven("state");
+  RETURN_IF_ERROR(ValidateTime("spentS", event.spent_s));
+  return impl_->Write([&](SQLite::Database& database, const std::string& created_at) {
+    return db::InsertCalibrationEvent(database, impl_->path(), calibration, event, created_at);
+  });
+}
+
+StatusOr<CalibrationJob> Store::LoadCalibrationJob(std::int64_t calibration) const {
+  return impl_->Read(
+      [&](SQLite::Database& database) { return db::SelectCalibrationJob(database, impl_->path(), calibration); });
+}
+
+StatusOr<CalibrationJobPage> Store::ListCalibrationJobs(const PageRequest& page, const std::string& cluster) const {
+  return impl_->Read([&](SQLite::Database& database) { return db::SelectCalibrationJobs(database, page, cluster); });
+}
+
+StatusOr<std::vector<CalibrationJob>> Store::UnendedCalibrationJobs() const {
+  return impl_->Read([&](SQLite::Database& database) { return db::SelectUnendedCalibrationJobs(database); });
 }
 
 }  // namespace moeplan

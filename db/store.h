@@ -1,4 +1,5 @@
-// What moeplan remembers: samples, fitted profiles, plans and measured runs, in one SQLite file.
+// What moeplan remembers: samples, fitted profiles, plans, measured runs and the calibrations that were asked for, in
+// one SQLite file.
 //
 // Durability: a verb that answers OK has been committed and synced; neither kill -9 nor a power cut takes it back. A
 // verb that answers an error has changed nothing. Nothing is ever overwritten: a refit is a new version, and old
@@ -26,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "db/calibration_job.h"
 #include "models/cost/profile.h"
 #include "models/cost/samples.h"
 #include "models/status.h"
@@ -262,6 +264,17 @@ class Store {
   // on writing. It stands under `to` only once it is complete, checked for damage and synced; a file that is there is
   // kInvalidInput. Returns its bytes.
   StatusOr<std::int64_t> BackUp(const std::filesystem::path& to) const;
+
+  // Keeps that a calibration was asked for: a new one, or, for a known request_id, the stored one. Its id, created_at
+  // and newest are ignored. A known request_id with other content is kInvalidInput.
+  StatusOr<CalibrationJob> SaveCalibrationJob(const CalibrationJob& job);
+  // Keeps how far it is; the calibration must be in the store.
+  Status SaveCalibrationEvent(std::int64_t calibration, const CalibrationEvent& event);
+  StatusOr<CalibrationJob> LoadCalibrationJob(std::int64_t calibration) const;
+  // Last asked for first; of one cluster, or of all when that is empty.
+  StatusOr<CalibrationJobPage> ListCalibrationJobs(const PageRequest& page = {}, const std::string& cluster = "") const;
+  // Those without an event that ended them, first asked for first.
+  StatusOr<std::vector<CalibrationJob>> UnendedCalibrationJobs() const;
 
  private:
   class Impl;

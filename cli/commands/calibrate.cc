@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -5,10 +6,13 @@
 #include "agent/calibrate.h"
 #include "cli/cluster_option.h"
 #include "cli/command.h"
+#include "cli/commands/calibrate_agents.h"
 #include "cli/options.h"
+#include "cli/planner_option.h"
 #include "db/store.h"
 #include "models/fit/fit.h"
 #include "models/text.h"
+#include "models/workload/resolve_grid.h"
 #include "proto/convert/profile.h"
 
 namespace moeplan::cli {
@@ -17,6 +21,8 @@ namespace {
 struct CalibrateOptions {
   ClusterOption cluster;
   std::string db, profile_name, layouts, budget = "60s";
+  PlannerOption planner;
+  std::string agents_cluster = "default", wait = "1h";
   std::vector<int> ctas;
   bool json = false;
 };
@@ -26,18 +32,20 @@ std::string CurveRow(const CostModel& model) {
                    : std::string(FormName(model.curve));
 }
 
-void PrintSummary(const Profile& profile, const std::string& db) {
+void PrintSummary(const Profile& profile, const std::string& where) {
   std::vector<std::vector<std::string>> rows = {{"measured", "model", "error", "at largest size"}};
   const auto add = [&](const std::string& name, const CostModel& model, double bus_factor) {
     const std::string error = model.fit ? Percent(model.fit->relative_error_p50) : "";
-    rows.push_back({name, CurveRow(model), error, Duration(TimeS(model.curve, model.size_high, bus_factor))});
+    const bool ends = std::isfinite(model.size_high);  // A line that was stored has no end.
+    const std::string largest = ends ? Duration(TimeS(model.curve, model.size_high, bus_factor)) : "";
+    rows.push_back({name, CurveRow(model), error, largest});
   };
   for (const CollectiveModel& entry : profile.collectives) {
     add(Describe(entry.key), entry.model, BusFactor(entry.key.collective, entry.key.group.size));
   }
   for (const KernelModel& entry : profile.kernels) add(Describe(entry.key), entry.model, 1);
   std::fputs(Table(rows).c_str(), stdout);
-  std::printf("profile %s, version %d, in %s\n", profile.name.c_str(), profile.version, db.c_str());
+  std::printf("profile %s, version %d, in %s\n", profile.name.c_str(), profile.version, where.c_str());
 }
 
 StatusOr<std::vector<Measurement>> WhatToMeasure(const CalibrateOptions& options, const Cluster& cluster) {
@@ -48,7 +56,33 @@ StatusOr<std::vector<Measurement>> WhatToMeasure(const CalibrateOptions& options
   return MeasurementsOf(*resolved, cluster);
 }
 
+Status RunWithAgents(const CalibrateOptions& options) {
+  if (options.cluster.given() || !options.db.empty() || !options.ctas.empty()) {
+    return InvalidInput(
+        "--planner: found beside --db, --ctas or a CLUSTER, expected the planner's own agents and database");
+  }
+  ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
+  ASSIGN_OR_RETURN(const double wait_limit_s, ParseSeconds("--wait", options.wait));
+  constexpr double kPlannerDeadlineS = 30;
+  ASSIGN_OR_RETURN(const ConnectOptions planner, options.planner.Connect(kPlannerDeadlineS));
+  ASSIGN_OR_RETURN(const Profile profile, CalibrateWithAgents({.planner = planner,
+                                                               .cluster = options.agents_cluster,
+                                                               .profile_name = options.profile_name,
+                                                               .layouts = options.layouts,
+                                                               .budget_s = budget_s,
+                                                               .wait_limit_s = wait_limit_s}));
+  if (options.json) {
+    PrintJson(ToProto(profile));
+  } else {
+    PrintSummary(profile, StrCat("the planner at ", planner.address));
+  }
+  return OkStatus();
+}
+
 Status Run(const CalibrateOptions& options) {
+  if (options.planner.given()) return RunWithAgents(options);
+  if (options.db.empty())
+    return InvalidInput("--db: found nothing, expected a database to keep the profile in, or --planner");
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
   if (!options.layouts.empty()) RETURN_IF_ERROR(ReadGrid(options.layouts).status());
   for (const int limit : options.ctas) {
@@ -102,7 +136,12 @@ void AddCalibrate(CLI::App& app, Invocation& invocation) {
       AddCommand(app, invocation, "calibrate", "Measure collectives and kernels, fit them, and keep the profile",
                  "moeplan calibrate --local 4 --db moeplan.db --budget 60s", [options] { return Run(*options); });
   options->cluster.Add(*command);
-  command->add_option("--db", options->db, "Database to keep samples and profile in (made when absent)")->required();
+  command->add_option("--db", options->db, "Database to keep samples and profile in (made when absent)");
+  options->planner.Add(*command, *command);
+  command->add_option("--cluster", options->agents_cluster, "With --planner: the cluster, as its agents name it")
+      ->capture_default_str();
+  command->add_option("--wait", options->wait, "With --planner: how long to wait for missing agents")
+      ->capture_default_str();
   command->add_option("--profile-name", options->profile_name, "Name of the profile (default: after the cluster)");
   command->add_option("--layouts", options->layouts, "GRID.json: measure what these workloads need");
   command

@@ -4,19 +4,24 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/calibration_driver.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/stop_signals.h"
 #include "models/text.h"
 #include "planner/service/server.h"
 
 namespace moeplan::cli {
 namespace {
 
+constexpr double kMissedHeartbeats = 3;  // Then an agent is taken for dead.
+
 struct ServeOptions {
   std::string db;
   std::string grpc = "127.0.0.1:7070", http = "127.0.0.1:7080";
   std::string tls_certificate, tls_key, tls_client_authority;
   bool insecure = false;
+  std::string heartbeat = "5s";
   std::string log_format = "text", log_level = "info";
 };
 
@@ -34,15 +39,6 @@ StatusOr<LineOf> FormatNamed(const std::string& name) {
   return InvalidInput(StrCat("--log-format: found ", name, ", expected text or json"));
 }
 
-// Blocks the signals in every thread started from here on, so that only AwaitStop sees them.
-sigset_t BlockStopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&signals, signal);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
-}
-
 void AwaitStop(const sigset_t& signals) {
   int signal = 0;
   sigwait(&signals, &signal);
@@ -52,6 +48,7 @@ Status Run(const ServeOptions& options) {
   ASSIGN_OR_RETURN(const LogLevel level, LevelNamed(options.log_level));
   ASSIGN_OR_RETURN(const LineOf line_of, FormatNamed(options.log_format));
   const sigset_t signals = BlockStopSignals();
+  ASSIGN_OR_RETURN(const double heartbeat_s, ParseSeconds("--agent-heartbeat", options.heartbeat));
   const auto log = [level, line_of](const LogRecord& record) {
     if (record.level < level) return;
     std::fprintf(stderr, "%s\n", line_of(record, std::chrono::system_clock::now()).c_str());
@@ -60,6 +57,9 @@ Status Run(const ServeOptions& options) {
                    Server::Start({.store = options.db,
                                   .grpc_address = options.grpc,
                                   .http_address = options.http,
+                                  .agents = {.heartbeat_s = heartbeat_s,
+                                             .lost_after_s = kMissedHeartbeats * heartbeat_s,
+                                             .driver = MakeCalibrationDriver(NowText)},
                                   .tls = {.certificate = options.tls_certificate,
                                           .key = options.tls_key,
                                           .client_authority = options.tls_client_authority},
@@ -84,6 +84,8 @@ void AddServe(CLI::App& app, Invocation& invocation) {
   command->add_option("--db", options->db, "Database of profiles (made when absent)")->required();
   command->add_option("--grpc", options->grpc, "HOST:PORT for gRPC; port 0: a free one")->capture_default_str();
   command->add_option("--http", options->http, "HOST:PORT for HTTP; port 0: a free one")->capture_default_str();
+  command->add_option("--agent-heartbeat", options->heartbeat, "How often agents and planner say that they live")
+      ->capture_default_str();
   command->add_option("--tls-cert", options->tls_certificate, "Certificate of both (PEM): use TLS");
   command->add_option("--tls-key", options->tls_key, "Its key (PEM)");
   command->add_option("--tls-client-ca", options->tls_client_authority,

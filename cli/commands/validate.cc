@@ -11,6 +11,7 @@
 #include "cli/run_log.h"
 #include "models/fit/fit.h"
 #include "models/text.h"
+#include "models/workload/resolve_grid.h"
 #include "planner/search/plan_layer.h"
 #include "proto/enum_names.h"
 

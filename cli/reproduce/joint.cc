@@ -11,6 +11,7 @@
 #include "cli/reproduce/rows.h"
 #include "models/fit/statistics.h"
 #include "models/text.h"
+#include "models/workload/resolve_grid.h"
 #include "planner/rules/choices.h"
 #include "planner/search/plan_layer.h"
 

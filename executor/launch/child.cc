@@ -51,6 +51,9 @@ void StayOn(int part, int parts) {
   if (getppid() != setup.parent) _exit(126);  // The parent died before the line above.
   if (setup.place.network_namespace >= 0 && setns(setup.place.network_namespace, CLONE_NEWNET) != 0) _exit(125);
   if (setup.place.part >= 0) StayOn(setup.place.part, setup.place.parts);
+  sigset_t none;  // What our parent waits for in its own way would be lost on the command.
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
   if (setup.input >= 0) dup2(setup.input, STDIN_FILENO);
   if (setup.output >= 0) dup2(setup.output, STDOUT_FILENO);
   if (setup.error >= 0) dup2(setup.error, STDERR_FILENO);

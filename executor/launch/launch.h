@@ -40,7 +40,9 @@ struct RankProgram {
 // `ranks` processes on this machine, as one node. Each rank of a local or emulated job stays on one processor, as it
 // has one GPU: left to the scheduler, three of four ranks may share one of two for a while. Where ranks outnumber
 // processors, neighbours share one: they wait for each other the most, and so keep in step.
-StatusOr<std::unique_ptr<Launch>> LaunchLocal(int ranks, const RankProgram& program);
+// `address`: of this machine, where ranks on others are to reach them.
+StatusOr<std::unique_ptr<Launch>> LaunchLocal(int ranks, const RankProgram& program,
+                                              const std::string& address = "127.0.0.1");
 
 // Nodes of ranks on this machine, every rank in a network namespace of its own with one shaped veth pair as its NIC;
 // the ranks of a node also share an unshaped link. kPermissionDenied without the right to make namespaces.

@@ -14,11 +14,11 @@ std::vector<std::string> CommandOf(const RankProgram& program, int rank, const s
   return command;
 }
 
-StatusOr<std::unique_ptr<Launch>> LaunchLocal(int ranks, const RankProgram& program) {
+StatusOr<std::unique_ptr<Launch>> LaunchLocal(int ranks, const RankProgram& program, const std::string& address) {
   if (ranks < 1) return InvalidInput(StrCat("--local: found ", ranks, ", expected at least 1 rank"));
   auto launch = std::make_unique<ChildLaunch>(1, ranks);
   for (int rank = 0; rank < ranks; ++rank) {
-    ASSIGN_OR_RETURN(Child child, Child::Start(CommandOf(program, rank, "127.0.0.1"), {.part = rank, .parts = ranks}));
+    ASSIGN_OR_RETURN(Child child, Child::Start(CommandOf(program, rank, address), {.part = rank, .parts = ranks}));
     launch->Add(std::move(child));
   }
   return launch;

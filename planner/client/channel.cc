@@ -70,6 +70,10 @@ Clock::time_point In(double seconds) {
 
 void SetUp(grpc::ClientContext& context, const ConnectOptions& options) {
   context.set_deadline(In(options.deadline_s));
+  Identify(context, options);
+}
+
+void Identify(grpc::ClientContext& context, const ConnectOptions& options) {
   if (!options.token.empty()) context.AddMetadata("authorization", "Bearer " + options.token);
 }
 

@@ -15,7 +15,9 @@ namespace moeplan::client {
 // The moment `seconds` from now.
 std::chrono::system_clock::time_point In(double seconds);
 
-// What every call brings: its deadline and the token.
+// What every call brings: the token.
+void Identify(grpc::ClientContext& context, const ConnectOptions& options);
+// And its deadline, where it has one.
 void SetUp(grpc::ClientContext& context, const ConnectOptions& options);
 
 // A channel that is connected; it connects anew by itself when the planner is restarted. kInvalidInput: the options

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "moeplan/v1/agent_service.grpc.pb.h"
 #include "moeplan/v1/planner_service.grpc.pb.h"
 #include "moeplan/v1/profile_service.grpc.pb.h"
 #include "planner/client/channel.h"
@@ -16,6 +17,7 @@ class PlannerClient::Impl {
   Impl(ConnectOptions options, const std::shared_ptr<grpc::Channel>& channel)
       : planner(v1::PlannerService::NewStub(channel)),
         profiles(v1::ProfileService::NewStub(channel)),
+        agents(v1::AgentService::NewStub(channel)),
         options_(std::move(options)) {}
 
   template <typename Stub, typename Request, typename Response>
@@ -34,6 +36,7 @@ class PlannerClient::Impl {
 
   const std::unique_ptr<v1::PlannerService::Stub> planner;
   const std::unique_ptr<v1::ProfileService::Stub> profiles;
+  const std::unique_ptr<v1::AgentService::Stub> agents;
 
  private:
   Status ErrorOf(const grpc::Status& status, const grpc::ClientContext& context, const ConnectOptions& options) const {
@@ -93,6 +96,29 @@ StatusOr<v1::FitProfileResponse> PlannerClient::FitProfile(const v1::FitProfileR
 StatusOr<v1::ListRejectedSamplesResponse> PlannerClient::ListRejectedSamples(
     const v1::ListRejectedSamplesRequest& request) const {
   return impl_->Call(*impl_->profiles, &v1::ProfileService::Stub::ListRejectedSamples, request, impl_->options());
+}
+
+StatusOr<v1::ListAgentsResponse> PlannerClient::ListAgents(const v1::ListAgentsRequest& request) const {
+  return impl_->Call(*impl_->agents, &v1::AgentService::Stub::ListAgents, request, impl_->options());
+}
+
+StatusOr<v1::StartCalibrationResponse> PlannerClient::StartCalibration(
+    const v1::StartCalibrationRequest& request) const {
+  return impl_->Call(*impl_->agents, &v1::AgentService::Stub::StartCalibration, request, impl_->options());
+}
+
+StatusOr<v1::GetCalibrationResponse> PlannerClient::GetCalibration(const v1::GetCalibrationRequest& request) const {
+  return impl_->Call(*impl_->agents, &v1::AgentService::Stub::GetCalibration, request, impl_->options());
+}
+
+StatusOr<v1::ListCalibrationsResponse> PlannerClient::ListCalibrations(
+    const v1::ListCalibrationsRequest& request) const {
+  return impl_->Call(*impl_->agents, &v1::AgentService::Stub::ListCalibrations, request, impl_->options());
+}
+
+StatusOr<v1::CancelCalibrationResponse> PlannerClient::CancelCalibration(
+    const v1::CancelCalibrationRequest& request) const {
+  return impl_->Call(*impl_->agents, &v1::AgentService::Stub::CancelCalibration, request, impl_->options());
 }
 
 }  // namespace moeplan

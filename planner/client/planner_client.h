@@ -13,6 +13,7 @@
 #include <string>
 
 #include "models/status.h"
+#include "moeplan/v1/agent_service.pb.h"
 #include "moeplan/v1/planner_service.pb.h"
 #include "moeplan/v1/profile_service.pb.h"
 #include "planner/client/connect_options.h"
@@ -39,6 +40,12 @@ class PlannerClient {
   StatusOr<v1::AppendSamplesResponse> AppendSamples(const v1::AppendSamplesRequest& request) const;
   StatusOr<v1::FitProfileResponse> FitProfile(const v1::FitProfileRequest& request) const;
   StatusOr<v1::ListRejectedSamplesResponse> ListRejectedSamples(const v1::ListRejectedSamplesRequest& request) const;
+
+  StatusOr<v1::ListAgentsResponse> ListAgents(const v1::ListAgentsRequest& request) const;
+  StatusOr<v1::StartCalibrationResponse> StartCalibration(const v1::StartCalibrationRequest& request) const;
+  StatusOr<v1::GetCalibrationResponse> GetCalibration(const v1::GetCalibrationRequest& request) const;
+  StatusOr<v1::ListCalibrationsResponse> ListCalibrations(const v1::ListCalibrationsRequest& request) const;
+  StatusOr<v1::CancelCalibrationResponse> CancelCalibration(const v1::CancelCalibrationRequest& request) const;
 
  private:
   class Impl;

@@ -12,10 +12,13 @@
 
 #include "models/check.h"
 #include "models/text.h"
+#include "moeplan/v1/agent_service.grpc.pb.h"
 #include "moeplan/v1/planner_service.grpc.pb.h"
 #include "moeplan/v1/profile_service.grpc.pb.h"
 #include "planner/service/calls/request_id.h"
 #include "planner/service/errors.h"
+#include "planner/service/fleet/agent_stream.h"
+#include "planner/service/fleet/errors.h"
 #include "proto/descriptors.h"
 #include "proto/grpc_status.h"
 
@@ -98,8 +101,8 @@ class UnaryCall final : public ServerUnaryReactor, private Origin {
 
 // A service whose unary methods, those of the table, go to the dispatcher as bytes. What generated code can do is one
 // class around another for each method; this does the same for all of them.
-template <typename Generated>
-class RawService final : public Generated::Service {
+template <typename Generated, typename Base = typename Generated::Service>
+class RawService : public Base {
  public:
   explicit RawService(const Dispatcher& dispatcher) {
     const auto* const service = ProtoFiles().FindServiceByName(Generated::service_full_name());
@@ -120,6 +123,32 @@ class RawService final : public Generated::Service {
                                       return new UnaryCall(dispatcher, method, *context, *request, response);
                                     }));
   }
+};
+
+// An agent that is told to leave at once.
+class RefusedAgent final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse> {
+ public:
+  explicit RefusedAgent(const grpc::Status& why) { Finish(why); }
+  void OnDone() override { delete this; }
+};
+
+class AgentService final
+    : public RawService<v1::AgentService, v1::AgentService::WithCallbackMethod_Attach<v1::AgentService::Service>> {
+ public:
+  AgentService(const Dispatcher& dispatcher, AgentHub* hub)
+      : RawService(dispatcher), dispatcher_(dispatcher), hub_(hub) {}
+
+  grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(CallbackServerContext* context) override {
+    context->AddTrailingMetadata(kAnsweredByPlanner, "1");
+    const auto refused = dispatcher_.Refuse(BearerToken(Header(*context, "authorization")), Role::kReport);
+    if (refused) return new RefusedAgent(*refused);
+    if (hub_ == nullptr) return new RefusedAgent(ToGrpc(error::NoDriver()));
+    return ServeAgent(*hub_, *context);
+  }
+
+ private:
+  const Dispatcher& dispatcher_;
+  AgentHub* const hub_;
 };
 
 // Switches of gRPC that hold for the whole process.
@@ -143,8 +172,8 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const Tls& tls) {
 
 class Endpoint final : public GrpcEndpoint {
  public:
-  Endpoint(const HostPort& address, const Dispatcher& dispatcher)
-      : planner_(dispatcher), profiles_(dispatcher), address_(address) {}
+  Endpoint(const HostPort& address, const Dispatcher& dispatcher, AgentHub* hub)
+      : planner_(dispatcher), profiles_(dispatcher), agents_(dispatcher, hub), address_(address) {}
 
   ~Endpoint() override {
     if (server_) Shutdown(std::chrono::milliseconds(0));
@@ -158,6 +187,7 @@ class Endpoint final : public GrpcEndpoint {
     SetLimits(builder);
     builder.RegisterService(&planner_);
     builder.RegisterService(&profiles_);
+    builder.RegisterService(&agents_);
     server_ = builder.BuildAndStart();
     if (!server_ || port == 0) return false;
     address_.port = port;
@@ -187,13 +217,15 @@ class Endpoint final : public GrpcEndpoint {
   void SetServing(bool serving) {
     grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
     MOEPLAN_CHECK(health != nullptr);
-    for (const char* service : {"", v1::PlannerService::service_full_name(), v1::ProfileService::service_full_name()}) {
+    for (const char* service : {"", v1::PlannerService::service_full_name(), v1::ProfileService::service_full_name(),
+                                v1::AgentService::service_full_name()}) {
       health->SetServingStatus(service, serving);
     }
   }
 
   RawService<v1::PlannerService> planner_;
   RawService<v1::ProfileService> profiles_;
+  AgentService agents_;
   HostPort address_;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -201,8 +233,8 @@ class Endpoint final : public GrpcEndpoint {
 }  // namespace
 
 StatusOr<std::unique_ptr<GrpcEndpoint>> GrpcEndpoint::Start(const HostPort& address, const Tls& tls,
-                                                            const Dispatcher& dispatcher) {
-  auto endpoint = std::make_unique<Endpoint>(address, dispatcher);
+                                                            const Dispatcher& dispatcher, AgentHub* hub) {
+  auto endpoint = std::make_unique<Endpoint>(address, dispatcher, hub);
   if (!endpoint->Start(tls)) return error::CannotListen("--grpc", ToString(address), "gRPC did not say why");
   return StatusOr<std::unique_ptr<GrpcEndpoint>>(std::move(endpoint));
 }

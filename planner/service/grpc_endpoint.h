@@ -6,6 +6,7 @@
 
 #include "models/status.h"
 #include "planner/service/calls/dispatcher.h"
+#include "planner/service/fleet/agent_hub.h"
 #include "planner/service/tls.h"
 #include "proto/host_port.h"
 
@@ -13,9 +14,10 @@ namespace moeplan::service {
 
 class GrpcEndpoint {
  public:
-  // Serves once it answers; the dispatcher is borrowed. kUnavailable when the address cannot be listened on.
+  // Serves once it answers; the dispatcher and the hub (null: agents are refused) are borrowed. kUnavailable when the
+  // address cannot be listened on.
   static StatusOr<std::unique_ptr<GrpcEndpoint>> Start(const HostPort& address, const Tls& tls,
-                                                       const Dispatcher& dispatcher);
+                                                       const Dispatcher& dispatcher, AgentHub* hub);
 
   virtual ~GrpcEndpoint() = default;
 

@@ -12,6 +12,7 @@
 #include "planner/service/calls/answer_cache.h"
 #include "planner/service/calls/dispatcher.h"
 #include "planner/service/calls/record.h"
+#include "planner/service/fleet/fleet_desk.h"
 #include "planner/service/grpc_endpoint.h"
 #include "planner/service/handlers/environment.h"
 #include "planner/service/http/endpoint.h"
@@ -28,6 +29,7 @@ struct OpenedStore {
   Store store;
   std::optional<Store> sample_store;         // So that calls that read do not wait for syncs. Absent as below.
   std::optional<service::PlanLog> plan_log;  // Absent: the store may only be read.
+  std::optional<Store> fleet_store;          // Likewise.
 };
 
 StatusOr<OpenedStore> OpenForReading(const ServerOptions& options, const Status& why_not_writing) {
@@ -44,12 +46,24 @@ StatusOr<OpenedStore> OpenStore(const ServerOptions& options) {
   RETURN_IF_ERROR(store.status());
   ASSIGN_OR_RETURN(Store sample_store, Store::Open(options.store, {.busy_timeout = options.store_busy_timeout}));
   ASSIGN_OR_RETURN(service::PlanLog plan_log, service::PlanLog::Open(options.store));
-  return OpenedStore{
-      .store = *std::move(store), .sample_store = std::move(sample_store), .plan_log = std::move(plan_log)};
+  ASSIGN_OR_RETURN(Store fleet_store, Store::Open(options.store, {.busy_timeout = options.store_busy_timeout}));
+  return OpenedStore{.store = *std::move(store),
+                     .sample_store = std::move(sample_store),
+                     .plan_log = std::move(plan_log),
+                     .fleet_store = std::move(fleet_store)};
 }
 
 // Calls that wait for the same sync; they cost a thread each and no time.
 constexpr int kAppenders = 32;
+
+std::unique_ptr<service::FleetDesk> FleetOf(const ServerOptions& options, std::optional<Store> store,
+                                            service::Puts& puts) {
+  if (!store) return nullptr;
+  return std::make_unique<service::FleetDesk>(options.agents, *std::move(store), puts,
+                                              [log = options.log](std::string_view line) {
+                                                log({LogLevel::kInfo, std::string(line), {}});
+                                              });
+}
 
 int WorkersOf(const ServerOptions& options) {
   if (options.workers > 0) return options.workers;
@@ -78,6 +92,7 @@ class Server::Impl {
         store_(std::move(opened.store)),
         sample_store_(std::move(opened.sample_store)),
         plan_log_(std::move(opened.plan_log)),
+        fleet_(FleetOf(options_, std::move(opened.fleet_store), puts_)),
         workers_(std::make_unique<service::WorkerPool>(WorkersOf(options_), options_.queue_capacity)),
         appenders_(std::make_unique<service::WorkerPool>(kAppenders, options_.queue_capacity)) {}
 
@@ -85,12 +100,12 @@ class Server::Impl {
 
   Status Start(const HostPort& grpc_address, const HostPort& http_address, const service::Tls& tls) {
     ASSIGN_OR_RETURN(upkeep_, service::Upkeep::Start(options_.store, access_, cache_, options_.log));
-    ASSIGN_OR_RETURN(grpc_, service::GrpcEndpoint::Start(grpc_address, tls, dispatcher_));
+    ASSIGN_OR_RETURN(grpc_, service::GrpcEndpoint::Start(grpc_address, tls, dispatcher_, environment_.agents));
     grpc_address_ = ToString(grpc_->address());
     ASSIGN_OR_RETURN(http_, service::http::Endpoint::Start(http_address, tls, HttpUses(http_address)));
     http_address_ = ToString(http_->address());
     WarnIfOpen(tls);
-    return OkStatus();
+    return fleet_ ? fleet_->Resume() : OkStatus();
   }
 
   const std::string& grpc_address() const { return grpc_address_; }
@@ -110,6 +125,7 @@ class Server::Impl {
   void Shutdown(std::chrono::milliseconds grace) {
     if (!BeginShutdown()) return Wait();
     if (http_) http_->SetNotServing();
+    if (fleet_) fleet_->Shutdown();
     if (grpc_) grpc_->Shutdown(grace);
     if (http_) http_->Shutdown(grace);
     EndWorkers();
@@ -183,8 +199,13 @@ class Server::Impl {
   std::optional<Store> sample_store_;
   std::optional<service::PlanLog> plan_log_;
   service::Puts puts_;
+  const std::unique_ptr<service::FleetDesk> fleet_;  // Null: the store may only be read.
   service::SampleWriter sample_writer_{sample_store_ ? *sample_store_ : store_};
-  const service::Environment environment_ = {.store = store_, .puts = puts_, .sample_writer = sample_writer_};
+  const service::Environment environment_ = {.store = store_,
+                                             .puts = puts_,
+                                             .sample_writer = sample_writer_,
+                                             .agents = fleet_ ? &fleet_->hub() : nullptr,
+                                             .calibrations = fleet_ ? &fleet_->calibrations() : nullptr};
   service::Access access_;
   service::AnswerCache cache_{kKeptAnswersBytes};
   service::Metrics metrics_{[this] { return MetricsNow(); }};

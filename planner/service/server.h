@@ -6,7 +6,8 @@
 // Calls run on a few workers; what neither runs nor finds room in the queue is answered RESOURCE_EXHAUSTED at once.
 // A call that is cancelled or past its deadline is told to stop. Equal plans are answered from memory until a profile
 // is stored, by this process or, within a tenth of a second, by another. Answered plans are kept in the store, behind
-// the answer: that a plan could not be kept is logged, never the caller's error. A store that may only be read is
+// the answer: that a plan could not be kept is logged, never the caller's error. Calibrations
+// that had not ended when the store was last served go on (fleet/calibrations.h). A store that may only be read is
 // served all the same; puts then answer PERMISSION_DENIED.
 //
 // Trust: an address that other machines reach needs TLS, or `insecure`. Once the store has had a token
@@ -21,6 +22,7 @@
 #include <string>
 
 #include "models/status.h"
+#include "planner/service/fleet/agent_service_options.h"
 #include "planner/service/log.h"
 #include "planner/service/tls.h"
 
@@ -33,6 +35,7 @@ struct ServerOptions {
   int workers = 0;                                     // Calls that run at once; 0: one for each core.
   int queue_capacity = 64;                             // Calls that may wait for a worker. At least 0.
   std::chrono::milliseconds store_busy_timeout{5000};  // How long a call waits for another process's write.
+  AgentServiceOptions agents;                          // Of moeplan.v1.AgentService.
   TlsFiles tls;                                        // Of both addresses.
   bool insecure = false;                               // Whether other machines may reach it without TLS.
   LogSink log = [](const LogRecord&) {};               // Told what happens.

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -103,6 +104,15 @@ std::vector<pid_t> Process::AwaitChildren(size_t count, std::chrono::seconds lim
 }
 
 std::string Process::PrintedSoFar() const { return ReadFile(out_path_); }
+std::string Process::ErrorsSoFar() const { return ReadFile(err_path_); }
+
+std::string AwaitAddress(const Process& server) {
+  const std::regex line("gRPC on ([0-9.:]+),");
+  std::smatch match;
+  std::string text;
+  const auto printed = [&] { return std::regex_search(text = server.PrintedSoFar(), match, line); };
+  return Await(printed, std::chrono::seconds(10)) ? match[1].str() : "";
+}
 
 Outcome RunMoeplan(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment) {
   return Process::Start(arguments, environment).Finish();

@@ -35,6 +35,8 @@ class Process {
   std::vector<pid_t> AwaitChildren(size_t count, std::chrono::seconds limit = std::chrono::seconds(30)) const;
   // What it has printed so far on standard output.
   std::string PrintedSoFar() const;
+  // And on standard error.
+  std::string ErrorsSoFar() const;
 
  private:
   Process() = default;
@@ -45,6 +47,9 @@ class Process {
 
 Outcome RunMoeplan(const std::vector<std::string>& arguments,
                    const std::map<std::string, std::string>& environment = {});
+
+// The gRPC address that a `moeplan serve` says it listens on; empty when it does not in time.
+std::string AwaitAddress(const Process& server);
 
 // Whether a process is there and no zombie.
 bool Alive(pid_t pid);

@@ -3,9 +3,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <regex>
-#include <thread>
-
 #include "tests/e2e/moeplan_process.h"
 
 namespace moeplan::testing {
@@ -15,18 +12,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const std::string kContract = std::string(MOEPLAN_TEST_DATA) + "/contract/";
-
-// The gRPC address a server says it listens on.
-std::string AwaitAddress(const Process& server) {
-  const std::regex line("gRPC on ([0-9.:]+),");
-  for (int i = 0; i < 2000; ++i) {
-    std::smatch match;
-    const std::string text = server.PrintedSoFar();
-    if (std::regex_search(text, match, line)) return match[1];
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return "";
-}
 
 Process StartServer(const TemporaryFolder& folder) {
   return Process::Start({"serve", "--db", folder / "m.db", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"});

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "moeplan/v1/agent_service.pb.h"
 #include "moeplan/v1/cluster.pb.h"
 #include "moeplan/v1/plan.pb.h"
 #include "moeplan/v1/planner_service.pb.h"
@@ -66,11 +67,12 @@ std::vector<std::string> ProtoFileNames() {
 }
 
 std::vector<const FileDescriptor*> GeneratedFiles() {
-  return {v1::Cluster::descriptor()->file(),           v1::PlanResponse::descriptor()->file(),
-          v1::KeptPlan::descriptor()->file(),          v1::Profile::descriptor()->file(),
-          v1::GetProfileRequest::descriptor()->file(), v1::RankCommand::descriptor()->file(),
-          v1::RunReport::descriptor()->file(),         v1::Samples::descriptor()->file(),
-          v1::TrainingGraph::descriptor()->file(),     v1::Workload::descriptor()->file()};
+  return {v1::AttachRequest::descriptor()->file(), v1::Cluster::descriptor()->file(),
+          v1::PlanResponse::descriptor()->file(),  v1::KeptPlan::descriptor()->file(),
+          v1::Profile::descriptor()->file(),       v1::GetProfileRequest::descriptor()->file(),
+          v1::RankCommand::descriptor()->file(),   v1::RunReport::descriptor()->file(),
+          v1::Samples::descriptor()->file(),       v1::TrainingGraph::descriptor()->file(),
+          v1::Workload::descriptor()->file()};
 }
 
 std::vector<const Descriptor*> AllMessages(const std::vector<const FileDescriptor*>& files) {

@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include "planner/service/access/access.h"
 #include "planner/service/calls/answer_cache.h"
@@ -36,6 +38,11 @@ class Dispatcher {
   // Answers the call, now or on a worker: UNAUTHENTICATED or PERMISSION_DENIED without a worker, RESOURCE_EXHAUSTED
   // when there is no room in the queue. Never blocks. Any thread.
   void Serve(const std::shared_ptr<Call>& call) const;
+
+  // Why whoever brings `token` may not do what needs `role`; absent: it may.
+  std::optional<grpc::Status> Refuse(std::string_view token, Role role) const {
+    return uses_.access.Refuse(token, role);
+  }
 
  private:
   void Search(const std::shared_ptr<Call>& call) const;

@@ -3,9 +3,11 @@
 #include <vector>
 
 #include "models/text.h"
+#include "moeplan/v1/agent_service.pb.h"
 #include "moeplan/v1/planner_service.pb.h"
 #include "moeplan/v1/profile_service.pb.h"
 #include "planner/service/calls/method.h"
+#include "planner/service/handlers/agents.h"
 #include "planner/service/handlers/append_samples.h"
 #include "planner/service/handlers/fit_profile.h"
 #include "planner/service/handlers/plan.h"
@@ -62,6 +64,11 @@ std::vector<Method> MakeMethods() {
       WaitsForDisk(Unary("ProfileService/AppendSamples", Role::kReport, &AppendSamples)),
       StoresProfiles(Unary("ProfileService/FitProfile", Role::kReport, &FitProfile)),
       Unary("ProfileService/ListRejectedSamples", Role::kRead, &ListRejectedSamples),
+      Unary("AgentService/ListAgents", Role::kRead, &ListAgents),
+      Unary("AgentService/StartCalibration", Role::kAdmin, &StartCalibration),
+      Unary("AgentService/GetCalibration", Role::kRead, &GetCalibration),
+      Unary("AgentService/ListCalibrations", Role::kRead, &ListCalibrations),
+      Unary("AgentService/CancelCalibration", Role::kAdmin, &CancelCalibration),
   };
 }
 

@@ -12,12 +12,17 @@
 
 namespace moeplan::service {
 
+class AgentHub;
+class Calibrations;
+
 struct Environment {
   Store& store;
   Puts& puts;
   SampleWriter& sample_writer;  // Of the same file.
   // Whether samples of the agent of that name (provenance "agent") may count. Default: all. Any thread.
   std::function<bool(const std::string& agent)> knows_agent = nullptr;
+  AgentHub* agents = nullptr;            // Null: there is no fleet.
+  Calibrations* calibrations = nullptr;  // Likewise.
 };
 
 }  // namespace moeplan::service

@@ -10,9 +10,6 @@
 #include "proto/errors.h"
 
 namespace moeplan::service {
-namespace {
-
-// Requires at least one.
 StatusOr<Profile> FitTogether(std::span<const Calibration> calibrations) {
   SampleSet all = calibrations.front().samples;
   for (const Calibration& calibration : calibrations.subspan(1)) {
@@ -22,8 +19,6 @@ StatusOr<Profile> FitTogether(std::span<const Calibration> calibrations) {
   }
   return moeplan::FitProfile(all);
 }
-
-}  // namespace
 
 StatusOr<ProfileVersion> FitStored(const Environment& environment, const std::string& request,
                                    const std::string& profile_name) {

@@ -1,6 +1,7 @@
 // ProfileService.FitProfile.
 #pragma once
 
+#include <span>
 #include <stop_token>
 #include <string>
 
@@ -15,6 +16,9 @@ namespace moeplan::service {
 // a restart, too.
 StatusOr<v1::FitProfileResponse> FitProfile(const Environment& environment, const v1::FitProfileRequest& request,
                                             std::stop_token cancelled);
+
+// The fit of all their samples together, on the cluster of the first. Requires at least one.
+StatusOr<Profile> FitTogether(std::span<const Calibration> calibrations);
 
 // The same for `request`, unique among all requests that make profiles. Call it with environment.puts.in_turn held.
 StatusOr<ProfileVersion> FitStored(const Environment& environment, const std::string& request,

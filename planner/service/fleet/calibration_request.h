@@ -1,0 +1,19 @@
+// What is asked for with StartCalibration. Pure.
+#pragma once
+
+#include "models/status.h"
+#include "moeplan/v1/agent_service.pb.h"
+#include "planner/service/fleet/calibration_driver.h"
+
+namespace moeplan::service {
+
+// With every default written out.
+v1::StartCalibrationRequest WithDefaults(const v1::StartCalibrationRequest& request);
+
+// Requires the defaults. kInvalidInput names the field.
+Status ValidateCalibrationRequest(const v1::StartCalibrationRequest& request);
+
+// Name, grid and operations; the rest is left alone. Errors as above.
+StatusOr<CalibrationWork> WorkOfRequest(const v1::StartCalibrationRequest& request);
+
+}  // namespace moeplan::service

@@ -1,0 +1,46 @@
+#include "planner/service/fleet/fleet_desk.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+#include <utility>
+
+namespace moeplan::service {
+namespace {
+
+HubOptions HubOptionsOf(const AgentServiceOptions& options, const std::function<void(std::string_view line)>& log) {
+  HubOptions hub = {.registry = {.version = options.version, .lost_after_s = options.lost_after_s},
+                    .heartbeat_s = options.heartbeat_s};
+  if (log) hub.log = log;
+  return hub;
+}
+
+void Beat(AgentHub& hub, double period_s, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any never;
+  std::unique_lock lock(mutex);
+  const std::chrono::duration<double> period(period_s);
+  while (!never.wait_for(lock, stop, period, [] { return false; }) && !stop.stop_requested()) hub.Tick();
+}
+
+}  // namespace
+
+FleetDesk::FleetDesk(AgentServiceOptions options, Store store, Puts& puts,
+                     std::function<void(std::string_view line)> log)
+    : store_(std::move(store)), hub_(HubOptionsOf(options, log)) {
+  Calibrations::Uses uses = {.store = store_, .puts = puts, .hub = hub_, .driver = std::move(options.driver)};
+  if (log) uses.log = std::move(log);
+  calibrations_.emplace(std::move(uses));
+  heartbeats_ =
+      std::jthread([this, period_s = options.heartbeat_s](const std::stop_token& stop) { Beat(hub_, period_s, stop); });
+}
+
+FleetDesk::~FleetDesk() { Shutdown(); }
+
+void FleetDesk::Shutdown() {
+  calibrations_->Stop();
+  hub_.Shutdown();
+}
+
+}  // namespace moeplan::service

@@ -1,0 +1,41 @@
+// All that a server has of a fleet: its end of the agents, their heartbeats, and the calibrations.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "db/store.h"
+#include "models/status.h"
+#include "planner/service/fleet/agent_hub.h"
+#include "planner/service/fleet/agent_service_options.h"
+#include "planner/service/fleet/calibrations.h"
+#include "planner/service/handlers/puts.h"
+
+namespace moeplan::service {
+
+class FleetDesk {
+ public:
+  // `store` is used from the calibrations' threads, so one of its own keeps them out of the way of calls.
+  FleetDesk(AgentServiceOptions options, Store store, Puts& puts, std::function<void(std::string_view line)> log);
+  ~FleetDesk();
+  FleetDesk(const FleetDesk&) = delete;
+
+  AgentHub& hub() { return hub_; }
+  Calibrations& calibrations() { return *calibrations_; }
+
+  // Goes on with the calibrations that had not ended; once connections are taken.
+  Status Resume() { return calibrations_->Resume(); }
+  // Stops calibrations and ends all connections, so that the transport can end.
+  void Shutdown();
+
+ private:
+  Store store_;
+  AgentHub hub_;
+  std::optional<Calibrations> calibrations_;
+  std::jthread heartbeats_;
+};
+
+}  // namespace moeplan::service
