@@ -16,6 +16,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <mutex>
 #include <sstream>
 #include <vector>
 
@@ -83,8 +84,37 @@ class Metrics::Impl {
     if (code == grpc::UNAUTHENTICATED || code == grpc::PERMISSION_DENIED) CountRefusal(answer);
   }
 
+  void Searched(double seconds) { searches_.Observe(seconds); }
+
+  void Acknowledged(int stored, int rejected) {
+    stored_.Increment(stored);
+    rejected_.Increment(rejected);
+  }
+
+  void Fitted(const Profile& profile) {
+    std::vector<double> p50, p95;
+    const auto add = [&](const auto& entries) {
+      for (const auto& entry : entries) {
+        if (!entry.model.fit) continue;
+        p50.push_back(entry.model.fit->relative_error_p50);
+        p95.push_back(entry.model.fit->relative_error_p95);
+      }
+    };
+    add(profile.collectives);
+    add(profile.kernels);
+    if (p50.empty()) return;  // Written by hand: nothing is known of its errors.
+    fit_errors_.Add({{"profile", profile.name}, {"quantile", "0.5"}}).Set(Median(std::move(p50)));
+    fit_errors_.Add({{"profile", profile.name}, {"quantile", "0.95"}}).Set(Median(std::move(p95)));
+  }
+
   std::string Page() {
     const Now now = now_();
+    const std::scoped_lock one_page_at_a_time(page_mutex_);
+    agents_attached_.Set(now.agents_attached);
+    agents_missing_.Set(now.agents_missing);
+    RaiseTo(calibrations_done_, now.calibrations_done);
+    RaiseTo(calibrations_failed_, now.calibrations_failed);
+    RaiseTo(calibrations_cancelled_, now.calibrations_cancelled);
     in_progress_.Set(now.calls_in_progress);
     cache_bytes_.Set(now.cache_bytes);
     database_bytes_.Set(now.database_bytes);
@@ -105,8 +135,21 @@ class Metrics::Impl {
   prometheus::Gauge& Gauge(const char* name, const char* help, const prometheus::Labels& labels = {}) {
     return prometheus::BuildGauge().Name(name).Help(help).Register(registry_).Add(labels);
   }
-  prometheus::Counter& Counter(const char* name, const char* help) {
-    return prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add({});
+  prometheus::Counter& Counter(const char* name, const char* help, const prometheus::Labels& labels = {}) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add(labels);
+  }
+  prometheus::Counter& Calibrations(const char* result) {
+    return Counter("moeplan_calibrations_total", "Calibrations that ended since the planner started.",
+                   {{"result", result}});
+  }
+  prometheus::Gauge& Agents(const char* state) {
+    return Gauge("moeplan_agents", "Agents, attached or missing.", {{"state", state}});
+  }
+
+  static double Median(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
   }
 
   void AddMethod(std::string name) {
@@ -157,12 +200,33 @@ class Metrics::Impl {
   prometheus::Gauge& database_bytes_ = Gauge("moeplan_database_bytes", "Size of the database with its log.");
   prometheus::Gauge& resident_ = Gauge("process_resident_memory_bytes", "Resident memory.");
   prometheus::Gauge& files_ = Gauge("process_open_fds", "Open file descriptors.");
+  prometheus::Histogram& searches_ = prometheus::BuildHistogram()
+                                         .Name("moeplan_plan_search_duration_seconds")
+                                         .Help("Of one search for a plan, without kept answers.")
+                                         .Register(registry_)
+                                         .Add({}, kSeconds);
+  prometheus::Family<prometheus::Gauge>& fit_errors_ =
+      prometheus::BuildGauge()
+          .Name("moeplan_profile_fit_error_ratio")
+          .Help("Cross-validated relative error of the newest version's fits: of the middle one of its curves.")
+          .Register(registry_);
+  prometheus::Counter& stored_ = Counter("moeplan_samples_stored_total", "Samples that callers brought, stored.");
+  prometheus::Counter& rejected_ = Counter("moeplan_samples_rejected_total", "Samples that were set aside.");
+  prometheus::Counter& calibrations_done_ = Calibrations("done");
+  prometheus::Counter& calibrations_failed_ = Calibrations("failed");
+  prometheus::Counter& calibrations_cancelled_ = Calibrations("cancelled");
+  prometheus::Gauge& agents_attached_ = Agents("attached");
+  prometheus::Gauge& agents_missing_ = Agents("missing");
+  std::mutex page_mutex_;
   std::deque<PerMethod> methods_;  // As in Methods().
 };
 
 Metrics::Metrics(std::function<Now()> now) : impl_(std::make_unique<Impl>(std::move(now))) {}
 Metrics::~Metrics() = default;
 void Metrics::Answered(const Call& call, const Answer& answer) { impl_->Answered(call, answer); }
+void Metrics::Searched(double seconds) { impl_->Searched(seconds); }
+void Metrics::Acknowledged(int stored, int rejected) { impl_->Acknowledged(stored, rejected); }
+void Metrics::Fitted(const Profile& profile) { impl_->Fitted(profile); }
 std::string Metrics::Page() const { return impl_->Page(); }
 
 }  // namespace moeplan::service

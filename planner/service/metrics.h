@@ -1,10 +1,12 @@
 // What Prometheus reads. deploy/monitoring/ has the dashboard and the alerts that use these names.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "models/cost/profile.h"
 #include "planner/service/calls/call.h"
 
 namespace moeplan::service {
@@ -17,12 +19,21 @@ class Metrics {
     uint64_t cache_hits = 0, cache_misses = 0;
     double cache_bytes = 0;
     double database_bytes = 0;
+    int agents_attached = 0, agents_missing = 0;
+    int calibrations_done = 0, calibrations_failed = 0, calibrations_cancelled = 0;
   };
   explicit Metrics(std::function<Now()> now);
   ~Metrics();
 
   // An answered call. Any thread; takes no lock of ours.
   void Answered(const Call& call, const Answer& answer);
+
+  // A search for a plan that has ended.
+  void Searched(double seconds);
+  // Samples that were brought and acknowledged.
+  void Acknowledged(int stored, int rejected);
+  // The newest version of a profile.
+  void Fitted(const Profile& profile);
 
   // The page, in Prometheus' text format.
   std::string Page() const;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "db/store.h"
+#include "moeplan/v1/profile_service.pb.h"
 #include "planner/service/access/access.h"
 #include "planner/service/calls/answer_cache.h"
 #include "planner/service/calls/dispatcher.h"
@@ -99,7 +100,8 @@ class Server::Impl {
   ~Impl() { Shutdown(std::chrono::milliseconds(0)); }
 
   Status Start(const HostPort& grpc_address, const HostPort& http_address, const service::Tls& tls) {
-    ASSIGN_OR_RETURN(upkeep_, service::Upkeep::Start(options_.store, access_, cache_, options_.log));
+    ASSIGN_OR_RETURN(upkeep_, service::Upkeep::Start(options_.store, access_, cache_, options_.log,
+                                                     [this](const Profile& newest) { metrics_.Fitted(newest); }));
     ASSIGN_OR_RETURN(grpc_, service::GrpcEndpoint::Start(grpc_address, tls, dispatcher_, environment_.agents));
     grpc_address_ = ToString(grpc_->address());
     ASSIGN_OR_RETURN(http_, service::http::Endpoint::Start(http_address, tls, HttpUses(http_address)));
@@ -154,6 +156,11 @@ class Server::Impl {
   }
 
   void WorkedOut(const google::protobuf::Message& answer) {
+    if (const auto* const put = dynamic_cast<const v1::PutSamplesResponse*>(&answer)) {
+      metrics_.Acknowledged(put->stored_samples(), put->rejected_samples());
+    } else if (const auto* const appended = dynamic_cast<const v1::AppendSamplesResponse*>(&answer)) {
+      metrics_.Acknowledged(appended->stored_samples(), appended->rejected_samples());
+    }
     const auto* const plan = dynamic_cast<const v1::PlanResponse*>(&answer);
     if (plan == nullptr || !plan_log_ || !plan->has_workload()) return;  // Plans of graphs are not run.
     const Status kept = plan_log_->Keep(*plan);
@@ -162,11 +169,18 @@ class Server::Impl {
 
   service::Metrics::Now MetricsNow() const {
     const service::AnswerCache::Statistics cache = cache_.statistics();
+    const service::AgentHub::Counts agents = fleet_ ? fleet_->hub().counts() : service::AgentHub::Counts();
+    const auto calibrations = fleet_ ? fleet_->calibrations().ended() : service::Calibrations::Ended();
     return {.calls_in_progress = calls_in_progress(),
             .cache_hits = cache.hits,
             .cache_misses = cache.misses,
             .cache_bytes = static_cast<double>(cache.bytes),
-            .database_bytes = BytesOf(options_.store)};
+            .database_bytes = BytesOf(options_.store),
+            .agents_attached = agents.attached,
+            .agents_missing = agents.missing,
+            .calibrations_done = calibrations.done,
+            .calibrations_failed = calibrations.failed,
+            .calibrations_cancelled = calibrations.cancelled};
   }
 
   void WarnIfOpen(const service::Tls& tls) const {
@@ -223,6 +237,7 @@ class Server::Impl {
        .access = access_,
        .cache = cache_,
        .answered = [this](const service::Call& call, const service::Answer& answer) { Answered(call, answer); },
+       .searched = [this](double seconds) { metrics_.Searched(seconds); },
        .worked_out = [this](const google::protobuf::Message& answer) { WorkedOut(answer); }}};
   std::unique_ptr<service::Upkeep> upkeep_;
   std::unique_ptr<service::GrpcEndpoint> grpc_;

@@ -14,12 +14,18 @@ namespace {
 
 class Watch final : public Upkeep {
  public:
-  Watch(Store store, Access& access, AnswerCache& cache, LogSink log)
-      : store_(std::move(store)), access_(access), cache_(cache), log_(std::move(log)) {}
+  Watch(Store store, Access& access, AnswerCache& cache, LogSink log, std::function<void(const Profile& newest)> saved)
+      : store_(std::move(store)), access_(access), cache_(cache), log_(std::move(log)), saved_(std::move(saved)) {}
 
   Status Look() {
     ASSIGN_OR_RETURN(const std::int64_t latest, store_.LatestProfile());
-    if (latest != std::exchange(latest_, latest)) cache_.Clear();
+    if (latest != std::exchange(latest_, latest)) {
+      cache_.Clear();
+      if (latest > 0) {
+        ASSIGN_OR_RETURN(const Profile newest, store_.LoadProfile());
+        saved_(newest);
+      }
+    }
     ASSIGN_OR_RETURN(const std::vector<TokenRecord> tokens, store_.Tokens());
     access_.Set(tokens);
     return OkStatus();
@@ -47,6 +53,7 @@ class Watch final : public Upkeep {
   Access& access_;
   AnswerCache& cache_;
   const LogSink log_;
+  const std::function<void(const Profile& newest)> saved_;
   std::int64_t latest_ = -1;
   Status told_;
   std::jthread thread_;  // Last: joined before what it uses is gone.
@@ -55,9 +62,9 @@ class Watch final : public Upkeep {
 }  // namespace
 
 StatusOr<std::unique_ptr<Upkeep>> Upkeep::Start(const std::filesystem::path& path, Access& access, AnswerCache& cache,
-                                                LogSink log) {
+                                                LogSink log, std::function<void(const Profile& newest)> saved) {
   ASSIGN_OR_RETURN(Store store, Store::OpenReadOnly(path));
-  auto watch = std::make_unique<Watch>(std::move(store), access, cache, std::move(log));
+  auto watch = std::make_unique<Watch>(std::move(store), access, cache, std::move(log), std::move(saved));
   RETURN_IF_ERROR(watch->Look());
   watch->Begin();
   return std::unique_ptr<Upkeep>(std::move(watch));

@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
+#include "models/cost/profile.h"
 #include "models/status.h"
 #include "planner/service/access/access.h"
 #include "planner/service/calls/answer_cache.h"
@@ -18,9 +20,10 @@ class Upkeep {
   // How late it may notice.
   static constexpr std::chrono::milliseconds kPeriod{100};
 
-  // Knows the tokens when it answers. Reads through a Store of its own, so that writers hold nobody up.
+  // Knows the tokens when it answers. `saved` is told the profile saved last, at first and whenever there is a new one.
+  // Reads through a Store of its own, so that writers hold nobody up.
   static StatusOr<std::unique_ptr<Upkeep>> Start(const std::filesystem::path& store, Access& access, AnswerCache& cache,
-                                                 LogSink log);
+                                                 LogSink log, std::function<void(const Profile& newest)> saved);
   virtual ~Upkeep() = default;
 };
 

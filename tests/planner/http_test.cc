@@ -73,6 +73,7 @@ class HttpTest : public ServiceTest {
         .access = access_,
         .cache = cache_,
         .answered = [this](const Call& call, const Answer& answer) { metrics_.Answered(call, answer); },
+        .searched = [](double) {},
         .worked_out = [](const google::protobuf::Message&) {}});
     auto endpoint = Endpoint::Start(
         {.host = "127.0.0.1"}, {},

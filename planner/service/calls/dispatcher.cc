@@ -1,5 +1,6 @@
 #include "planner/service/calls/dispatcher.h"
 
+#include <chrono>
 #include <exception>
 #include <optional>
 #include <string>
@@ -80,9 +81,11 @@ void Dispatcher::Search(const std::shared_ptr<Call>& call) const {
   const std::shared_ptr<AnswerCache::Search> search = uses_.cache.Wait(std::string(call->request()), call);
   if (!search) return;
   const bool taken = uses_.workers.TrySubmit([this, search, &method = call->method()] {
+    const Call::Clock::time_point began = Call::Clock::now();
     const Worked worked =
         Answered(method, uses_.environment, AnswerCache::question(*search), AnswerCache::cancelled(*search));
     const bool ok = worked.response.ok();
+    uses_.searched(std::chrono::duration<double>(Call::Clock::now() - began).count());
     uses_.cache.Settle(*search, worked.answer, ok && method.may_repeat(**worked.response));
     if (ok) uses_.worked_out(**worked.response);
   });

@@ -25,6 +25,7 @@ class Dispatcher {
     AnswerCache& cache;
     // Told each answered call.
     std::function<void(const Call& call, const Answer& answer)> answered;
+    std::function<void(double seconds)> searched;  // Told how long each search took.
     // Told each answer that was worked out, after it was given, on a worker.
     std::function<void(const google::protobuf::Message& answer)> worked_out;
   };

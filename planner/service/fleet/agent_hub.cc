@@ -217,6 +217,11 @@ void AgentHub::Detach(AgentNumber agent, const Status& why) {
   Log(lines);
 }
 
+AgentHub::Counts AgentHub::counts() const {
+  const std::scoped_lock lock(mutex_);
+  return {.attached = registry_.live(), .missing = registry_.listed() - registry_.live()};
+}
+
 StatusOr<v1::ListAgentsResponse> AgentHub::List(const v1::ListAgentsRequest& request) const {
   const std::scoped_lock lock(mutex_);
   return registry_.List(request, options_.now());

@@ -60,6 +60,10 @@ class AgentHub {
   // For handlers.
 
   StatusOr<v1::ListAgentsResponse> List(const v1::ListAgentsRequest& request) const;
+  struct Counts {
+    int attached = 0, missing = 0;  // Missing: those that are listed and not attached.
+  };
+  Counts counts() const;
 
   // For calibrations.
 

@@ -70,6 +70,7 @@ class AgentRegistry {
   // What keeps the cluster from being whole, as a sentence ("cluster c: nodes 1, 3 have no agent"); empty: nothing.
   std::string Missing(const std::string& cluster) const;
   int live() const;
+  int listed() const { return static_cast<int>(agents_.size()); }
 
   // By cluster and node. kInvalidInput: the page is wrong.
   StatusOr<v1::ListAgentsResponse> List(const v1::ListAgentsRequest& request, Moment now) const;

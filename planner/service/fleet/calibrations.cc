@@ -175,6 +175,11 @@ StatusOr<v1::CalibrationStatus> Calibrations::Cancel(std::int64_t calibration) {
   return Get(calibration);
 }
 
+Calibrations::Ended Calibrations::ended() const {
+  const std::scoped_lock lock(mutex_);
+  return ended_;
+}
+
 void Calibrations::Run(Running& running, const std::stop_token& stop) {
   const StatusOr<int> version = Calibrate(running, stop);
   bool cancelled = false;
@@ -194,6 +199,9 @@ void Calibrations::Run(Running& running, const std::stop_token& stop) {
                      " failed: ", version.status().message()));
   }
   const std::scoped_lock lock(mutex_);
+  ended_.done += version.ok();
+  ended_.cancelled += !version.ok() && cancelled;
+  ended_.failed += !version.ok() && !cancelled && !stop.stop_requested();
   running.ended = true;
   turns_.notify_all();
 }

@@ -55,6 +55,12 @@ class Calibrations {
   // How it stands then; one that runs ends a moment later.
   StatusOr<v1::CalibrationStatus> Cancel(std::int64_t calibration);
 
+  // How many have ended since the start.
+  struct Ended {
+    int done = 0, failed = 0, cancelled = 0;
+  };
+  Ended ended() const;
+
   // Stops them all, as the destructor.
   void Stop();
 
@@ -87,6 +93,7 @@ class Calibrations {
 
   const Uses uses_;
   mutable std::mutex mutex_;
+  Ended ended_;  // Guarded by mutex_.
   std::condition_variable_any turns_;
   std::map<std::int64_t, std::unique_ptr<Running>>
       running_;  // Guarded by mutex_, with what they point to, but threads.
