@@ -81,8 +81,7 @@ Status RunWithAgents(const CalibrateOptions& options) {
 
 Status Run(const CalibrateOptions& options) {
   if (options.planner.given()) return RunWithAgents(options);
-  if (options.db.empty())
-    return InvalidInput("--db: found nothing, expected a database to keep the profile in, or --planner");
+  if (options.db.empty()) return InvalidInput("--db is required; see moeplan calibrate --help, or give --planner");
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
   if (!options.layouts.empty()) RETURN_IF_ERROR(ReadGrid(options.layouts).status());
   for (const int limit : options.ctas) {

@@ -218,6 +218,10 @@ class Server::Impl {
   const service::Environment environment_ = {.store = store_,
                                              .puts = puts_,
                                              .sample_writer = sample_writer_,
+                                             .knows_agent =
+                                                 [this](const std::string& agent) {
+                                                   return fleet_ && fleet_->hub().Knows(agent);
+                                                 },
                                              .agents = fleet_ ? &fleet_->hub() : nullptr,
                                              .calibrations = fleet_ ? &fleet_->calibrations() : nullptr};
   service::Access access_;

@@ -315,7 +315,7 @@ TEST_F(FleetTest, WhatDoesNotFitIsSaid) {
   EXPECT_THAT(both.err, HasSubstr("--planner: found beside"));
   const Outcome nowhere = RunMoeplan({"calibrate", "--local", "2"});
   EXPECT_EQ(nowhere.exit_code, 2);
-  EXPECT_THAT(nowhere.err, HasSubstr("--db: found nothing"));
+  EXPECT_THAT(nowhere.err, HasSubstr("--db is required"));
 }
 
 }  // namespace

@@ -200,7 +200,8 @@ TEST_F(FleetScaleTest, ACalibrationThatIsCancelledEndsAndTheNextOneRuns) {
   const auto second = client->StartCalibration(AllToAlls("second", 2, 4));
   ASSERT_TRUE(first.ok() && second.ok());
   ASSERT_TRUE(Await([&] { return agents.back()->silent(); }, 30));
-  EXPECT_EQ(StatusOf(*client, second->calibration()).detail(), "waits for another calibration of the cluster");
+  const std::string waits = "waits for another calibration of the cluster";
+  EXPECT_TRUE(Await([&] { return StatusOf(*client, second->calibration()).detail() == waits; }, 30));
   agents.back()->FallSilentAfter(std::nullopt);
   v1::CancelCalibrationRequest cancel;
   cancel.set_calibration(first->calibration());

@@ -217,6 +217,11 @@ void AgentHub::Detach(AgentNumber agent, const Status& why) {
   Log(lines);
 }
 
+bool AgentHub::Knows(const std::string& name) const {
+  const std::scoped_lock lock(mutex_);
+  return registry_.Knows(name);
+}
+
 AgentHub::Counts AgentHub::counts() const {
   const std::scoped_lock lock(mutex_);
   return {.attached = registry_.live(), .missing = registry_.listed() - registry_.live()};

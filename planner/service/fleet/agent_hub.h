@@ -60,6 +60,8 @@ class AgentHub {
   // For handlers.
 
   StatusOr<v1::ListAgentsResponse> List(const v1::ListAgentsRequest& request) const;
+  // Whether an agent of that name is, or was, of a cluster here.
+  bool Knows(const std::string& name) const;
   struct Counts {
     int attached = 0, missing = 0;  // Missing: those that are listed and not attached.
   };

@@ -199,6 +199,10 @@ std::string AgentRegistry::Missing(const std::string& cluster) const {
                 " no agent");
 }
 
+bool AgentRegistry::Knows(const std::string& name) const {
+  return std::ranges::any_of(agents_, [&](const auto& entry) { return entry.second.registration.name() == name; });
+}
+
 int AgentRegistry::live() const {
   return static_cast<int>(std::ranges::count_if(agents_, [](const auto& entry) { return entry.second.live; }));
 }

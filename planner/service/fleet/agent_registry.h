@@ -69,6 +69,8 @@ class AgentRegistry {
   std::vector<const Agent*> LiveOf(const std::string& cluster) const;
   // What keeps the cluster from being whole, as a sentence ("cluster c: nodes 1, 3 have no agent"); empty: nothing.
   std::string Missing(const std::string& cluster) const;
+  // Whether one of that name is listed.
+  bool Knows(const std::string& name) const;
   int live() const;
   int listed() const { return static_cast<int>(agents_.size()); }
 
