@@ -60,7 +60,6 @@ CLI::App* AddCommand(CLI::App& app, Invocation& invocation, const std::string& n
 void AddLater(CLI::App& app, Invocation& invocation) {
   constexpr std::pair<const char*, const char*> kLater[] = {
       {"export", "Write a plan for another system"},
-      {"agent", "Measure for a planner, on every node"},
   };
   for (const auto& [name, description] : kLater) {
     CLI::App* command = app.add_subcommand(name, StrCat(description, " (not there yet)"));
