@@ -7,16 +7,7 @@
 
 #include "models/check.h"
 
-// What protoc describes, as it is.
-asm(R"(
-.section .rodata
-.global moeplan_proto_descriptors
-.global moeplan_proto_descriptors_end
-moeplan_proto_descriptors:
-.incbin ")" MOEPLAN_PROTO_DESCRIPTORS R"("
-moeplan_proto_descriptors_end:
-.previous
-)");
+// descriptors_data.cc.
 extern const char moeplan_proto_descriptors[];
 extern const char moeplan_proto_descriptors_end[];
 

@@ -314,11 +314,11 @@ StatusOr<int> Calibrations::Fit(const Running& running) {
     return Infeasible("the budget was spent before anything was measured; calibrate again with a larger budget");
   }
   ASSIGN_OR_RETURN(std::vector<Calibration> calibrations, std::move(found));
-  double& peak_flops_per_s = calibrations.front().samples.cluster.peak_flops_per_s;
-  if (peak_flops_per_s == 0) {
-    for (const Calibration& calibration : calibrations) {
-      peak_flops_per_s = std::max(peak_flops_per_s, FastestGemmFlopsPerS(calibration.samples.samples));
-    }
+  if (calibrations.front().samples.cluster.peak_flops_per_s == 0) {
+    double fastest = 0;
+    for (const Calibration& each : calibrations)
+      fastest = std::max(fastest, FastestGemmFlopsPerS(each.samples.samples));
+    for (Calibration& each : calibrations) each.samples.cluster.peak_flops_per_s = fastest;
   }
   ASSIGN_OR_RETURN(const Profile profile, FitTogether(calibrations));
   ASSIGN_OR_RETURN(const ProfileVersion version, SaveOnce(uses_.store, request, profile));
