@@ -29,6 +29,8 @@ using grpc::ByteBuffer;
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 
+constexpr std::string_view kTransport = "grpc";
+
 // What one connection, or all of them, may take.
 constexpr int kMaxStreamsOfConnection = 1000;
 constexpr int kMaxHeaderBytes = 16 << 10;
@@ -65,8 +67,8 @@ class UnaryCall final : public ServerUnaryReactor, private Origin {
   UnaryCall(const Dispatcher& dispatcher, const Method& method, CallbackServerContext& context,
             const ByteBuffer& request, ByteBuffer* response)
       : context_(context), request_(WholeOf(request)), response_(response) {
-    call_ =
-        dispatcher.NewCall(method, "grpc", View(request_), *this, [this](const Answer& answer) { Answered(answer); });
+    call_ = dispatcher.NewCall(method, kTransport, View(request_), *this,
+                               [this](const Answer& answer) { Answered(answer); });
     // A copy: once it is answered, this may be gone.
     dispatcher.Serve(std::shared_ptr<Call>(call_));
   }
@@ -116,12 +118,19 @@ class RawService : public Base {
 
  private:
   void Serve(int index, const Dispatcher& dispatcher, const Method& method) {
-    this->MarkMethodRawCallback(index,
-                                new grpc::internal::CallbackUnaryHandler<ByteBuffer, ByteBuffer>(
-                                    [&dispatcher, &method](CallbackServerContext* context, const ByteBuffer* request,
-                                                           ByteBuffer* response) -> ServerUnaryReactor* {
-                                      return new UnaryCall(dispatcher, method, *context, *request, response);
-                                    }));
+    this->MarkMethodRawCallback(
+        index, new grpc::internal::CallbackUnaryHandler<ByteBuffer, ByteBuffer>(
+                   [&dispatcher, &method](CallbackServerContext* context, const ByteBuffer* request,
+                                          ByteBuffer* response) -> ServerUnaryReactor* {
+                     if (!method.may_repeat) return new UnaryCall(dispatcher, method, *context, *request, response);
+                     if (const Bytes kept = dispatcher.Kept(method, kTransport, View(WholeOf(*request)))) {
+                       *response = Shared(kept);
+                       ServerUnaryReactor* const done = context->DefaultReactor();
+                       done->Finish(grpc::Status::OK);
+                       return done;
+                     }
+                     return new UnaryCall(dispatcher, method, *context, *request, response);
+                   }));
   }
 };
 

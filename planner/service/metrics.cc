@@ -74,12 +74,15 @@ class Metrics::Impl {
     Gauge("process_start_time_seconds", "When the process started, in seconds since 1970.").Set(StartTimeS());
   }
 
+  void Count(const Method& of, std::string_view transport, int code, double seconds) {
+    PerMethod& method = methods_[static_cast<size_t>(&of - Methods().data())];
+    CounterOf(method, transport == kTransports[0] ? 0 : 1, code).Increment();
+    method.duration->Observe(seconds);
+  }
+
   void Answered(const Call& call, const Answer& answer) {
-    PerMethod& method = methods_[static_cast<size_t>(&call.method() - Methods().data())];
-    const int transport = call.transport() == kTransports[0] ? 0 : 1;
     const int code = std::min<int>(answer.status.error_code(), kCodes - 1);
-    CounterOf(method, transport, code).Increment();
-    method.duration->Observe(SecondsSince(call.began()));
+    Count(call.method(), call.transport(), code, SecondsSince(call.began()));
     if (code == grpc::RESOURCE_EXHAUSTED) shed_.Increment();
     if (code == grpc::UNAUTHENTICATED || code == grpc::PERMISSION_DENIED) CountRefusal(answer);
   }
@@ -224,6 +227,9 @@ class Metrics::Impl {
 Metrics::Metrics(std::function<Now()> now) : impl_(std::make_unique<Impl>(std::move(now))) {}
 Metrics::~Metrics() = default;
 void Metrics::Answered(const Call& call, const Answer& answer) { impl_->Answered(call, answer); }
+void Metrics::AnsweredQuietly(const Method& method, std::string_view transport, double seconds) {
+  impl_->Count(method, transport, grpc::OK, seconds);
+}
 void Metrics::Searched(double seconds) { impl_->Searched(seconds); }
 void Metrics::Acknowledged(int stored, int rejected) { impl_->Acknowledged(stored, rejected); }
 void Metrics::Fitted(const Profile& profile) { impl_->Fitted(profile); }

@@ -28,6 +28,8 @@ class Metrics {
   // An answered call. Any thread; takes no lock of ours.
   void Answered(const Call& call, const Answer& answer);
 
+  // The same for one that was answered from memory.
+  void AnsweredQuietly(const Method& method, std::string_view transport, double seconds);
   // A search for a plan that has ended.
   void Searched(double seconds);
   // Samples that were brought and acknowledged.

@@ -155,6 +155,14 @@ class Server::Impl {
     if (service::LevelOf(answer) >= options_.log_level) options_.log(service::RecordOf(call, answer));
   }
 
+  // At the level at which every call is logged, none is answered quietly.
+  std::function<void(const service::Method&, std::string_view, double)> Quietly() {
+    if (options_.log_level == LogLevel::kDebug) return nullptr;
+    return [this](const service::Method& method, std::string_view transport, double seconds) {
+      metrics_.AnsweredQuietly(method, transport, seconds);
+    };
+  }
+
   void WorkedOut(const google::protobuf::Message& answer) {
     if (const auto* const put = dynamic_cast<const v1::PutSamplesResponse*>(&answer)) {
       metrics_.Acknowledged(put->stored_samples(), put->rejected_samples());
@@ -215,15 +223,13 @@ class Server::Impl {
   service::Puts puts_;
   const std::unique_ptr<service::FleetDesk> fleet_;  // Null: the store may only be read.
   service::SampleWriter sample_writer_{sample_store_ ? *sample_store_ : store_};
-  const service::Environment environment_ = {.store = store_,
-                                             .puts = puts_,
-                                             .sample_writer = sample_writer_,
-                                             .knows_agent =
-                                                 [this](const std::string& agent) {
-                                                   return fleet_ && fleet_->hub().Knows(agent);
-                                                 },
-                                             .agents = fleet_ ? &fleet_->hub() : nullptr,
-                                             .calibrations = fleet_ ? &fleet_->calibrations() : nullptr};
+  const service::Environment environment_ = {
+      .store = store_,
+      .puts = puts_,
+      .sample_writer = sample_writer_,
+      .knows_agent = [this](const std::string& agent) { return fleet_ && fleet_->hub().Knows(agent); },
+      .agents = fleet_ ? &fleet_->hub() : nullptr,
+      .calibrations = fleet_ ? &fleet_->calibrations() : nullptr};
   service::Access access_;
   service::AnswerCache cache_{kKeptAnswersBytes};
   service::Metrics metrics_{[this] { return MetricsNow(); }};
@@ -240,6 +246,7 @@ class Server::Impl {
        .appenders = *appenders_,
        .access = access_,
        .cache = cache_,
+       .answered_quietly = Quietly(),
        .answered = [this](const service::Call& call, const service::Answer& answer) { Answered(call, answer); },
        .searched = [this](double seconds) { metrics_.Searched(seconds); },
        .worked_out = [this](const google::protobuf::Message& answer) { WorkedOut(answer); }}};

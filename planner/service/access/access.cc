@@ -36,6 +36,7 @@ void Access::Set(const std::vector<TokenRecord>& records) {
     tokens->by_digest[record.sha256] = {record.name, RoleNamed(record.role), record.expires_at};
   }
   const std::scoped_lock lock(mutex_);
+  asks_for_tokens_ = tokens->ever;
   tokens_ = std::move(tokens);
 }
 
@@ -43,8 +44,6 @@ std::shared_ptr<const Access::Tokens> Access::tokens() const {
   const std::scoped_lock lock(mutex_);
   return tokens_;
 }
-
-bool Access::asks_for_tokens() const { return tokens()->ever; }
 
 std::optional<grpc::Status> Access::Refuse(std::string_view token, Role role) const {
   const std::shared_ptr<const Tokens> known = tokens();

@@ -7,6 +7,7 @@
 
 #include <grpcpp/support/status.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -29,7 +30,7 @@ class Access {
   // From now on these are the tokens there are. Any thread.
   void Set(const std::vector<TokenRecord>& tokens);
   // Whether calls need a token.
-  bool asks_for_tokens() const;
+  bool asks_for_tokens() const { return asks_for_tokens_; }
 
   // Why whoever brings `token` (empty: none) may not do what needs `role`; absent: it may. UNAUTHENTICATED with the
   // reason NO_TOKEN, UNKNOWN_TOKEN or TOKEN_EXPIRED, or PERMISSION_DENIED with ROLE_TOO_LOW. Any thread.
@@ -40,6 +41,7 @@ class Access {
   std::shared_ptr<const Tokens> tokens() const;
 
   const std::function<Clock::time_point()> now_;
+  std::atomic<bool> asks_for_tokens_ = false;
   mutable std::mutex mutex_;
   std::shared_ptr<const Tokens> tokens_;  // Guarded by mutex_; what it points to never changes.
 };

@@ -25,10 +25,7 @@ class AnswerCache::Search {
 Bytes AnswerCache::Find(std::string_view question) {
   const std::scoped_lock lock(mutex_);
   const auto found = by_question_.find(question);
-  if (found == by_question_.end()) {
-    ++statistics_.misses;
-    return nullptr;
-  }
+  if (found == by_question_.end()) return nullptr;
   ++statistics_.hits;
   kept_.splice(kept_.begin(), kept_, found->second);
   return found->second->answer;
@@ -42,6 +39,7 @@ std::shared_ptr<AnswerCache::Search> AnswerCache::Wait(std::string question, con
     std::shared_ptr<Search>& place = searches_[question];
     // What everybody has left is ending, and what began before a profile was stored may miss it.
     first = !place || place->staying == 0 || place->generation != generation_;
+    statistics_.misses += first;
     if (first) place = std::make_shared<Search>(std::move(question), generation_);
     search = place;
     ++search->staying;

@@ -48,7 +48,8 @@ class AnswerCache {
   void Clear();
 
   struct Statistics {
-    uint64_t hits = 0, misses = 0;  // Of Find.
+    uint64_t hits = 0;    // Of Find.
+    uint64_t misses = 0;  // Searches that were begun.
     size_t bytes = 0;
   };
   Statistics statistics() const;

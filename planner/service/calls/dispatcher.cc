@@ -56,6 +56,16 @@ Worked Answered(const Method& method, const Environment& environment, std::strin
 
 }  // namespace
 
+Bytes Dispatcher::Kept(const Method& method, std::string_view transport, std::string_view request) const {
+  if (!method.may_repeat || !uses_.answered_quietly || uses_.access.asks_for_tokens()) return nullptr;
+  const Call::Clock::time_point began = Call::Clock::now();
+  Bytes kept = uses_.cache.Find(request);
+  if (kept) {
+    uses_.answered_quietly(method, transport, std::chrono::duration<double>(Call::Clock::now() - began).count());
+  }
+  return kept;
+}
+
 std::shared_ptr<Call> Dispatcher::NewCall(const Method& method, std::string_view transport, std::string_view request,
                                           const Origin& origin, Call::Done done) const {
   return std::make_shared<Call>(method, transport, request, origin, std::move(done), uses_.answered);

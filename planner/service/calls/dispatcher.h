@@ -23,7 +23,9 @@ class Dispatcher {
     WorkerPool& appenders;  // For methods that wait for the disk.
     const Access& access;
     AnswerCache& cache;
-    // Told each answered call.
+    // Told each call that was answered by Kept; null: every call is to be served, so that `answered` hears of it.
+    std::function<void(const Method& method, std::string_view transport, double seconds)> answered_quietly;
+    // Told each other answered call.
     std::function<void(const Call& call, const Answer& answer)> answered;
     std::function<void(double seconds)> searched;  // Told how long each search took.
     // Told each answer that was worked out, after it was given, on a worker.
@@ -31,6 +33,10 @@ class Dispatcher {
   };
 
   explicit Dispatcher(Uses uses) : uses_(std::move(uses)) {}
+
+  // The kept answer to a question that whoever asks may ask, counted as an answered call; null: serve the call. Most
+  // calls end here, and cost little more than their transport. `transport` is where they came.
+  Bytes Kept(const Method& method, std::string_view transport, std::string_view request) const;
 
   // A call that is counted and logged when it is answered; arguments as of Call.
   std::shared_ptr<Call> NewCall(const Method& method, std::string_view transport, std::string_view request,
