@@ -8,10 +8,15 @@
 namespace moeplan::cli {
 namespace {
 
-StatusOr<std::string> ReadToken(const std::string& path) {
-  ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, "a token"));
+std::string Trimmed(std::string text) {
   const size_t end = text.find_last_not_of(" \r\n\t");
   text.resize(end == text.npos ? 0 : end + 1);
+  return text;
+}
+
+StatusOr<std::string> ReadToken(const std::string& path) {
+  ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, "a token"));
+  text = Trimmed(std::move(text));
   if (text.empty()) return InvalidInput(StrCat("--token-file: ", path, ": found nothing, expected a token"));
   return text;
 }
@@ -34,7 +39,7 @@ StatusOr<ConnectOptions> PlannerOption::Connect(double deadline_s) const {
   if (!token_file_.empty()) {
     ASSIGN_OR_RETURN(options.token, ReadToken(token_file_));
   } else if (const char* const token = std::getenv("MOEPLAN_TOKEN")) {
-    options.token = token;
+    options.token = Trimmed(token);
   }
   return options;
 }

@@ -36,6 +36,10 @@ Status Create(const TokenOptions& options) {
   TokenRecord record = {.name = options.name, .role = options.role};
   if (!options.expires_in.empty()) {
     ASSIGN_OR_RETURN(const double seconds, ParseSeconds("--expires-in", options.expires_in));
+    constexpr double kLongestS = 100.0 * 365 * 86400;
+    if (seconds > kLongestS) {
+      return InvalidInput(StrCat("--expires-in: found ", options.expires_in, ", expected at most 100 years"));
+    }
     record.expires_at = Rfc3339(std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::seconds>(
                                                                        std::chrono::duration<double>(seconds)));
   }

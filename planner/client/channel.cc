@@ -82,6 +82,9 @@ StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const ConnectOptions& optio
   ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.address, "planner"));
   const bool readable_on_the_way = options.tls_authority.empty() && !IsLoopback(address);
   if (!options.token.empty() && readable_on_the_way && !options.insecure) return error::BareToken(options.address);
+  // gRPC would abort on bytes that a header cannot have.
+  if (!std::ranges::all_of(options.token, [](char byte) { return byte > ' ' && byte <= '~'; }))
+    return error::BadToken();
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, CredentialsOf(options));
   const Clock::time_point deadline = In(options.deadline_s);
   auto channel = ChannelTo(options.address, credentials);

@@ -37,6 +37,12 @@ Status NoAuthority() {
   return InvalidInput("--tls-ca: found none, expected the authority of the planner's certificate beside --tls-cert");
 }
 
+Status BadToken() {
+  return InvalidInput(
+      "token: found a space, line break or other byte that no token has, expected what `moeplan token "
+      "create` printed");
+}
+
 Status BareToken(const std::string& address) {
   return InvalidInput(StrCat("planner: found a token for ", address,
                              " without TLS, where others can read it on the way, expected --tls-ca beside it, or "

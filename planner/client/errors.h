@@ -16,6 +16,7 @@ Status TooLarge(size_t found_bytes);
 Status BadPem(std::string_view option, const std::string& path);
 Status HalfAnIdentity();
 Status NoAuthority();
+Status BadToken();
 Status BareToken(const std::string& address);
 Status NoMethod(std::string_view found, std::string_view methods);
 

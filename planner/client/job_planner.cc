@@ -8,6 +8,7 @@
 #include <fstream>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "models/schedule/schedules.h"
@@ -43,6 +44,12 @@ std::string Digest(const std::string& text) {
   return name;
 }
 
+// Of containers all ranks may have the same process id, and share the folder.
+std::string UnfinishedSuffix() {
+  std::random_device random;
+  return StrCat(".", getpid(), ".", random(), ".", random());
+}
+
 // The plans that a job keeps, a file each.
 class KeptPlans {
  public:
@@ -56,7 +63,7 @@ class KeptPlans {
     kept.set_answered_at(Rfc3339(std::chrono::system_clock::now()));
     std::error_code ignored;
     fs::create_directories(folder_, ignored);
-    const fs::path path = PathOf(request), unfinished = path.string() + StrCat(".", getpid());
+    const fs::path path = PathOf(request), unfinished = path.string() + UnfinishedSuffix();
     std::ofstream file(unfinished, std::ios::binary);
     file << ToJson(kept);
     file.close();
@@ -141,7 +148,10 @@ class JobPlanner::Impl {
   // What connecting took is taken from what the answer may.
   StatusOr<v1::PlanResponse> AskWithin(const v1::PlanRequest& request, Clock::time_point began) {
     if (!client_) {
-      ASSIGN_OR_RETURN(client_, PlannerClient::Connect(options_.planner));
+      auto connected = PlannerClient::Connect(options_.planner);
+      // A wrong address or certificate is no fault of the question: the job goes on without its planner.
+      if (!connected.ok()) return Unavailable(connected.status().message());
+      client_ = *std::move(connected);
     }
     const double left_s = options_.planner.deadline_s - std::chrono::duration<double>(Clock::now() - began).count();
     return client_->Plan(request, std::max(left_s, 1e-3));

@@ -36,6 +36,11 @@ Status CallerLeft() { return Cancelled("the caller left, or its deadline passed,
 
 Status Unexpected(std::string_view detail) { return InternalError(StrCat("the planner failed: ", detail)); }
 
+grpc::Status TooLate() {
+  return RpcError(grpc::DEADLINE_EXCEEDED, Name(StatusCode::kDeadlineExceeded),
+                  "the call was not done within its time");
+}
+
 grpc::Status NoToken() {
   return RpcError(grpc::UNAUTHENTICATED, "NO_TOKEN",
                   "this planner asks for a token; give the one that `moeplan token create` printed in MOEPLAN_TOKEN or "

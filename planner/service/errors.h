@@ -19,6 +19,7 @@ Status MayNotListen(std::string_view field, const std::string& address);
 // Calls.
 grpc::Status QueueFull();
 grpc::Status UnreadableRequest();
+grpc::Status TooLate();
 Status CallerLeft();
 Status Unexpected(std::string_view detail);
 

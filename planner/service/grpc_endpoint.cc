@@ -61,6 +61,14 @@ ByteBuffer Shared(const Bytes& bytes) {
   return ByteBuffer(&slice, 1);
 }
 
+// A call that is over at once.
+ServerUnaryReactor* Finished(CallbackServerContext& context, const grpc::Status& status) {
+  if (!status.ok()) context.AddTrailingMetadata(kAnsweredByPlanner, "1");
+  ServerUnaryReactor* const reactor = context.DefaultReactor();
+  reactor->Finish(status);
+  return reactor;
+}
+
 // One call. gRPC tells it when the caller leaves or the deadline passes; it deletes itself when gRPC is done with it.
 class UnaryCall final : public ServerUnaryReactor, private Origin {
  public:
@@ -122,12 +130,12 @@ class RawService : public Base {
         index, new grpc::internal::CallbackUnaryHandler<ByteBuffer, ByteBuffer>(
                    [&dispatcher, &method](CallbackServerContext* context, const ByteBuffer* request,
                                           ByteBuffer* response) -> ServerUnaryReactor* {
+                     // A caller may end its side without a message; there is nothing to look at then.
+                     if (!request->Valid()) return Finished(*context, error::UnreadableRequest());
                      if (!method.may_repeat) return new UnaryCall(dispatcher, method, *context, *request, response);
                      if (const Bytes kept = dispatcher.Kept(method, kTransport, View(WholeOf(*request)))) {
                        *response = Shared(kept);
-                       ServerUnaryReactor* const done = context->DefaultReactor();
-                       done->Finish(grpc::Status::OK);
-                       return done;
+                       return Finished(*context, grpc::Status::OK);
                      }
                      return new UnaryCall(dispatcher, method, *context, *request, response);
                    }));
@@ -149,7 +157,8 @@ class AgentService final
 
   grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(CallbackServerContext* context) override {
     context->AddTrailingMetadata(kAnsweredByPlanner, "1");
-    const auto refused = dispatcher_.Refuse(BearerToken(Header(*context, "authorization")), Role::kReport);
+    const auto refused = dispatcher_.Refuse(BearerToken(Header(*context, "authorization")), Role::kReport,
+                                            "/moeplan.v1.AgentService/Attach", context->peer());
     if (refused) return new RefusedAgent(*refused);
     if (hub_ == nullptr) return new RefusedAgent(ToGrpc(error::NoDriver()));
     return ServeAgent(*hub_, *context);

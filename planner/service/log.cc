@@ -1,5 +1,6 @@
 #include "planner/service/log.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "models/time_text.h"
@@ -12,6 +13,13 @@ using std::chrono::system_clock;
 // Bytes that are no UTF-8 are replaced.
 std::string Quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
+}
+
+// Without control characters.
+std::string OnOneLine(std::string text) {
+  std::ranges::replace_if(
+      text, [](char byte) { return static_cast<unsigned char>(byte) < ' '; }, ' ');
+  return text;
 }
 
 }  // namespace
@@ -27,7 +35,7 @@ std::string_view Name(LogLevel level) {
 }
 
 std::string ToTextLine(const LogRecord& record, system_clock::time_point at) {
-  std::string line = Rfc3339Ms(at).append(" ").append(Name(record.level)).append(" ").append(record.event);
+  std::string line = Rfc3339Ms(at).append(" ").append(Name(record.level)).append(" ").append(OnOneLine(record.event));
   for (const auto& [name, value] : record.facts) line.append(" ").append(name).append("=").append(Quoted(value));
   return line;
 }

@@ -84,7 +84,14 @@ class Metrics::Impl {
     const int code = std::min<int>(answer.status.error_code(), kCodes - 1);
     Count(call.method(), call.transport(), code, SecondsSince(call.began()));
     if (code == grpc::RESOURCE_EXHAUSTED) shed_.Increment();
-    if (code == grpc::UNAUTHENTICATED || code == grpc::PERMISSION_DENIED) CountRefusal(answer);
+    if (code == grpc::UNAUTHENTICATED || code == grpc::PERMISSION_DENIED) CountRefusal(answer.status);
+  }
+
+  // For want of a good token alone: files may refuse, too.
+  void CountRefusal(const grpc::Status& why) {
+    const std::string reason = DetailOf(why).reason;
+    if (why.error_code() == grpc::PERMISSION_DENIED && reason != "ROLE_TOO_LOW") return;
+    refusals_.Add({{"reason", reason}}).Increment();
   }
 
   void Searched(double seconds) { searches_.Observe(seconds); }
@@ -174,11 +181,6 @@ class Metrics::Impl {
     return *counter;
   }
 
-  void CountRefusal(const Answer& answer) {
-    const std::string reason = DetailOf(answer.status).reason;
-    refusals_.Add({{"reason", reason}}).Increment();
-  }
-
   static void RaiseTo(prometheus::Counter& counter, double value) { counter.Increment(value - counter.Value()); }
 
   const std::function<Now()> now_;
@@ -230,6 +232,7 @@ void Metrics::Answered(const Call& call, const Answer& answer) { impl_->Answered
 void Metrics::AnsweredQuietly(const Method& method, std::string_view transport, double seconds) {
   impl_->Count(method, transport, grpc::OK, seconds);
 }
+void Metrics::Refused(const grpc::Status& why) { impl_->CountRefusal(why); }
 void Metrics::Searched(double seconds) { impl_->Searched(seconds); }
 void Metrics::Acknowledged(int stored, int rejected) { impl_->Acknowledged(stored, rejected); }
 void Metrics::Fitted(const Profile& profile) { impl_->Fitted(profile); }

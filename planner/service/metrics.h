@@ -30,6 +30,8 @@ class Metrics {
 
   // The same for one that was answered from memory.
   void AnsweredQuietly(const Method& method, std::string_view transport, double seconds);
+  // Somebody who was refused before a call was made of it.
+  void Refused(const grpc::Status& why);
   // A search for a plan that has ended.
   void Searched(double seconds);
   // Samples that were brought and acknowledged.

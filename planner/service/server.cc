@@ -128,8 +128,11 @@ class Server::Impl {
     if (!BeginShutdown()) return Wait();
     if (http_) http_->SetNotServing();
     if (fleet_) fleet_->Shutdown();
+    const auto until = std::chrono::steady_clock::now() + grace;
     if (grpc_) grpc_->Shutdown(grace);
-    if (http_) http_->Shutdown(grace);
+    if (http_)
+      http_->Shutdown(std::chrono::duration_cast<std::chrono::milliseconds>(
+          std::max(std::chrono::steady_clock::duration(0), until - std::chrono::steady_clock::now())));
     EndWorkers();
     grpc_.reset();
     http_.reset();
@@ -247,6 +250,13 @@ class Server::Impl {
        .access = access_,
        .cache = cache_,
        .answered_quietly = Quietly(),
+       .refused =
+           [this](std::string_view path, const std::string& address, const grpc::Status& why) {
+             metrics_.Refused(why);
+             options_.log({LogLevel::kInfo,
+                           "refused",
+                           {{"method", std::string(path)}, {"peer", address}, {"message", why.error_message()}}});
+           },
        .answered = [this](const service::Call& call, const service::Answer& answer) { Answered(call, answer); },
        .searched = [this](double seconds) { metrics_.Searched(seconds); },
        .worked_out = [this](const google::protobuf::Message& answer) { WorkedOut(answer); }}};

@@ -72,6 +72,7 @@ class HttpTest : public ServiceTest {
         .appenders = workers_,
         .access = access_,
         .cache = cache_,
+        .refused = [this](std::string_view, const std::string&, const grpc::Status& why) { metrics_.Refused(why); },
         .answered = [this](const Call& call, const Answer& answer) { metrics_.Answered(call, answer); },
         .searched = [](double) {},
         .worked_out = [](const google::protobuf::Message&) {}});
@@ -156,7 +157,7 @@ TEST_F(HttpTest, TokensAreAskedForByRole) {
   EXPECT_EQ(Client().Get("/metrics")->status, 401);
   const auto page = Client().Get("/metrics", reader);
   EXPECT_EQ(page->status, 200);
-  EXPECT_THAT(page->body, HasSubstr("moeplan_auth_failures_total{reason=\"NO_TOKEN\"} 1"));
+  EXPECT_THAT(page->body, HasSubstr("moeplan_auth_failures_total{reason=\"NO_TOKEN\"} 2"));
   EXPECT_EQ(Client().Get("/healthz")->status, 200) << "probes have no token";
 }
 

@@ -107,6 +107,15 @@ TEST_F(JobPlannerTest, APlannerThatHangsCostsTheDeadlineOnce) {
   held.reset();
 }
 
+TEST_F(JobPlannerTest, ACertificateThatIsNotThereStopsNoJob) {
+  JobPlannerOptions options = For("127.0.0.1:1");
+  options.planner.tls_authority = "/no/such/ca.pem";
+  const auto plan = JobPlanner(options).Plan(ExamplePlanRequest());
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->origin, PlanOrigin::kBaseline);
+  EXPECT_THAT(plan->why, HasSubstr("--tls-ca"));
+}
+
 TEST_F(JobPlannerTest, ADamagedFileIsNoPlan) {
   {
     const auto server = StartedWithProfile();

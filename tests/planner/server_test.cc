@@ -513,6 +513,27 @@ TEST_F(ServerTest, AMessageAboveTheLimitIsRefusedAndTheServerStands) {
   EXPECT_TRUE(ClientOf(*server)->ListProfiles({}).ok());
 }
 
+TEST_F(ServerTest, ACallThatEndsWithoutAMessageIsRefusedAndTheServerStands) {
+  const auto server = Started();
+  for (const char* method : {"/moeplan.v1.PlannerService/Plan", "/moeplan.v1.ProfileService/ListProfiles"}) {
+    grpc::GenericStub stub(grpc::CreateChannel(server->grpc_address(), grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    grpc::Status status;
+    void* tag = nullptr;
+    bool ok = false;
+    const auto call = stub.PrepareCall(&context, method, &queue);
+    call->StartCall(nullptr);
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+    call->WritesDone(nullptr);
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+    call->Finish(&status, nullptr);
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+    EXPECT_FALSE(status.ok()) << method;
+  }
+  EXPECT_TRUE(ClientOf(*server)->ListProfiles({}).ok());
+}
+
 // ---- HTTP.
 
 TEST_F(ServerTest, HealthzSaysThatItServesAndWhichVersion) {

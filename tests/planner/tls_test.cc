@@ -125,6 +125,11 @@ TEST_F(TlsTest, ATokenIsNotSentToOthersInTheClear) {
               IsError(StatusCode::kInvalidInput, "without TLS"));
 }
 
+TEST_F(TlsTest, ATokenWithALineBreakIsRefusedBeforeGrpcSeesIt) {
+  EXPECT_THAT(PlannerClient::Connect({.address = "127.0.0.1:1", .token = "secret\n"}),
+              IsError(StatusCode::kInvalidInput, "token: found a space, line break"));
+}
+
 TEST_F(TlsTest, ANewAndARevokedTokenCountWithoutARestart) {
   const auto server = StartedWith(Files());
   ConnectOptions options = Connect(*server);

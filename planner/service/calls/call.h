@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "planner/service/calls/method.h"
+#include "planner/service/errors.h"
 
 namespace moeplan::service {
 
@@ -60,9 +61,18 @@ class Call {
   // Answers; later ones are ignored. Whether this was the first.
   bool Finish(const Answer& answer) {
     if (finished_.exchange(true)) return false;
-    observer_(*this, answer);
-    std::exchange(done_, nullptr)(answer);
+    if (expired_ && answer.status.error_code() == grpc::CANCELLED) {
+      Tell({.status = error::TooLate()});
+    } else {
+      Tell(answer);
+    }
     return true;
+  }
+
+  // As Cancel, where the transport itself does not tell the caller that its deadline has passed.
+  void Expire() {
+    expired_ = true;
+    Cancel();
   }
 
   // The caller has left or its deadline has passed. Any thread, any number of times.
@@ -88,11 +98,16 @@ class Call {
   }
 
  private:
+  void Tell(const Answer& answer) {
+    observer_(*this, answer);
+    std::exchange(done_, nullptr)(answer);
+  }
+
   const Method& method_;
   const std::string_view transport_, request_;
   const Origin& origin_;
   const Clock::time_point began_ = Clock::now();
-  std::atomic<bool> finished_ = false;
+  std::atomic<bool> finished_ = false, expired_ = false;
   Done done_;
   const Observer& observer_;
   std::stop_source cancelled_;

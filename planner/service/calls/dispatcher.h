@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "planner/service/access/access.h"
@@ -25,6 +26,7 @@ class Dispatcher {
     AnswerCache& cache;
     // Told each call that was answered by Kept; null: every call is to be served, so that `answered` hears of it.
     std::function<void(const Method& method, std::string_view transport, double seconds)> answered_quietly;
+    std::function<void(std::string_view path, const std::string& address, const grpc::Status& why)> refused;
     // Told each other answered call.
     std::function<void(const Call& call, const Answer& answer)> answered;
     std::function<void(double seconds)> searched;  // Told how long each search took.
@@ -46,9 +48,13 @@ class Dispatcher {
   // when there is no room in the queue. Never blocks. Any thread.
   void Serve(const std::shared_ptr<Call>& call) const;
 
-  // Why whoever brings `token` may not do what needs `role`; absent: it may.
-  std::optional<grpc::Status> Refuse(std::string_view token, Role role) const {
-    return uses_.access.Refuse(token, role);
+  // For what is no call: why whoever brings `token` from `address` may not do what needs `role`, counted and logged;
+  // absent: it may.
+  std::optional<grpc::Status> Refuse(std::string_view token, Role role, std::string_view path,
+                                     const std::string& address) const {
+    std::optional<grpc::Status> refused = uses_.access.Refuse(token, role);
+    if (refused) uses_.refused(path, address, *refused);
+    return refused;
   }
 
  private:

@@ -19,6 +19,7 @@ namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
 
 constexpr int kThreads = 2;
+constexpr std::chrono::milliseconds kMomentToEnd{500};
 constexpr std::chrono::milliseconds kPauseAfterFailedAccept{50};
 
 asio::ssl::context ContextOf(const Tls& tls) {
@@ -29,6 +30,9 @@ asio::ssl::context ContextOf(const Tls& tls) {
   context.use_private_key(asio::buffer(tls.key), asio::ssl::context::pem);
   if (!tls.client_authority.empty()) {
     context.add_certificate_authority(asio::buffer(tls.client_authority));
+    // Without a name for its sessions OpenSSL fails clients that come back with one.
+    constexpr unsigned char kSessions[] = "moeplan";
+    SSL_CTX_set_session_id_context(context.native_handle(), kSessions, sizeof kSessions - 1);
     context.set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert);
   }
   return context;
@@ -66,6 +70,12 @@ class Listener final : public Endpoint {
     });
     const auto limit = std::chrono::steady_clock::now() + grace;
     while (traffic_->answering > 0 && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    // Those that are left are told to stop, and get a moment to say so.
+    traffic_->ending.request_stop();
+    const auto moment = std::chrono::steady_clock::now() + kMomentToEnd;
+    while (traffic_->answering > 0 && std::chrono::steady_clock::now() < moment) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     io_.stop();

@@ -191,9 +191,9 @@ Response Routes::Root() const {
 }
 
 Response Routes::MetricsPage(const Request& request) const {
-  if (const auto refused = uses_.access.Refuse(BearerToken(request.authorization), Role::kRead)) {
-    return ErrorResponse(*refused);
-  }
+  const auto refused =
+      uses_.dispatcher.Refuse(BearerToken(request.authorization), Role::kRead, "/metrics", request.peer);
+  if (refused) return ErrorResponse(*refused);
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = uses_.metrics.Page()};
 }
 

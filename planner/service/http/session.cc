@@ -6,7 +6,9 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
+#include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -133,8 +135,9 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
     const std::chrono::duration<double> limit(CallLimitS(*request));
     call_timer_.expires_after(std::chrono::duration_cast<std::chrono::milliseconds>(limit));
     call_timer_.async_wait(Then([this, call = call_](const Error& problem) {
-      if (!problem) call->Cancel();
+      if (!problem) call->Expire();
     }));
+    on_ending_.emplace(uses_.traffic->ending.get_token(), [call = call_] { call->Cancel(); });
     WatchForLeaving();
   }
 
@@ -148,6 +151,7 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
 
   void Answered(Response response, bool keep_alive, bool head_only) {
     call_timer_.cancel();
+    on_ending_.reset();
     if (call_) Tcp().socket().cancel();
     call_.reset();
     Write(std::move(response), keep_alive, head_only);
@@ -210,6 +214,7 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
   std::optional<Parser> parser_;
   std::optional<Counted> answering_;
   std::shared_ptr<Call> call_;
+  std::optional<std::stop_callback<std::function<void()>>> on_ending_;
   std::string peer_;
 };
 

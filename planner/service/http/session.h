@@ -5,6 +5,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <memory>
+#include <stop_token>
 
 #include "planner/service/http/endpoint.h"
 #include "planner/service/http/routes.h"
@@ -13,6 +14,7 @@ namespace moeplan::service::http {
 
 struct Traffic {
   std::atomic<int> connections = 0;
+  std::stop_source ending;         // Ends the calls that are being answered.
   std::atomic<int> answering = 0;  // Requests that have come and are not answered to their last byte.
 };
 
