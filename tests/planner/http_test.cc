@@ -99,12 +99,12 @@ class HttpTest : public ServiceTest {
   Puts puts_;
   std::optional<SampleWriter> writer_;
   std::unique_ptr<Environment> environment_;
-  WorkerPool workers_{2, 8};
   Access access_;
   AnswerCache cache_{1 << 20};
   Metrics metrics_{[] { return Metrics::Now{}; }};
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<Endpoint> endpoint_;
+  WorkerPool workers_{2, 8};  // Last: what it still does uses all of the above.
 };
 
 const std::string kList = "/moeplan.v1.ProfileService/ListProfiles";
