@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "db/guarded.h"
+#include "models/fnv1a.h"
 #include "models/text.h"
 
 namespace moeplan::db {
@@ -21,7 +22,7 @@ class Digest {
   }
 
   // As SQLite stores integers.
-  std::int64_t Value() const { return static_cast<std::int64_t>(state_); }
+  std::int64_t Value() const { return static_cast<std::int64_t>(digest_.value()); }
 
  private:
   void AddColumn(const SQLite::Column& column) {
@@ -41,9 +42,9 @@ class Digest {
     for (int shift = 0; shift < 64; shift += 8) AddByte(static_cast<unsigned char>(word >> shift));
   }
 
-  void AddByte(unsigned char byte) { state_ = (state_ ^ byte) * 1099511628211u; }
+  void AddByte(unsigned char byte) { digest_.Add(byte); }
 
-  std::uint64_t state_ = 14695981039346656037u;
+  Fnv1a digest_;
 };
 
 void AddRows(Digest& digest, SQLite::Database& database, const char* query, std::int64_t id) {

@@ -4,7 +4,7 @@
 // seal. Nor does a later step that adds a column: the step gives NULL to what is there, a query names the new column
 // last, and a row counts up to its last value that is not NULL.
 //
-// FNV-1a, 64 bits: every step is a bijection of the state, so one changed byte always changes it. Not for secrets.
+// FNV-1a (models/fnv1a.h): one changed byte always changes it. Not for secrets.
 #pragma once
 
 #include <SQLiteCpp/SQLiteCpp.h>

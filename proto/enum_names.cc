@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "models/fnv1a.h"
 #include "models/plan/plan.h"
 #include "moeplan/v1/plan.pb.h"
 #include "moeplan/v1/profile.pb.h"
@@ -36,9 +37,9 @@ std::vector<std::string> OwnNamesOfType(const EnumDescriptor& type) {
 
 int OwnNumber(std::string_view name) {
   constexpr uint64_t kLowest = 1'000'000, kCount = 1'000'000'000;
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a.
-  for (const unsigned char c : name) hash = (hash ^ c) * 0x100000001b3;
-  return static_cast<int>(kLowest + hash % kCount);
+  Fnv1a digest;
+  digest.Add(name);
+  return static_cast<int>(kLowest + digest.value() % kCount);
 }
 
 std::vector<std::string> EnumNames(const EnumDescriptor& type) {

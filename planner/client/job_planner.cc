@@ -11,6 +11,7 @@
 #include <random>
 #include <utility>
 
+#include "models/fnv1a.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "models/time_text.h"
@@ -35,12 +36,11 @@ fs::path DefaultFolder() {
   return (home != nullptr ? fs::path(home) : fs::temp_directory_path()) / ".cache" / "moeplan";
 }
 
-// FNV-1a, 64 bits: the same in every build, unlike std::hash.
 std::string Digest(const std::string& text) {
-  uint64_t digest = 0xcbf29ce484222325;
-  for (const char byte : text) digest = (digest ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  Fnv1a digest;
+  digest.Add(text);
   std::string name;
-  for (int shift = 60; shift >= 0; shift -= 4) name.push_back("0123456789abcdef"[digest >> shift & 15]);
+  for (int shift = 60; shift >= 0; shift -= 4) name.push_back("0123456789abcdef"[digest.value() >> shift & 15]);
   return name;
 }
 
