@@ -48,8 +48,11 @@ cmake --build --preset "$preset" --parallel "$(nproc)" || fail "the build in $bu
 
 report="$PWD/$build/tests.xml"
 rm -f "$report"
+# A log wants only what went wrong: what each failed test printed, and the list of them.
+shown() { cat; }
+[[ -t 1 ]] || shown() { sed -uE '/^ *Start +[0-9]+: /d; / +Passed +[0-9.]+ sec *$/d'; }
 status=0
-ctest --preset "$preset" --output-junit "$report" "$@" || status=$?
+ctest --preset "$preset" --output-junit "$report" "$@" | shown || status=$?
 [[ -f "$report" ]] || fail "ctest ended with $status and left no report in $build/tests.xml"
 
 # CTest escapes '<' in what tests print, so these line starts are its own. A test that could not be started stands there

@@ -45,7 +45,8 @@ printf 'debian: packed %s\n' "${packages[*]##*/}"
 chmod 755 "$scratch" # For lintian's and moeplan's users.
 
 for package in "${packages[@]}"; do
-  named="$(dpkg-deb --fsys-tarfile "$package" | grep -aoE -m 1 "($source_dir|$build_dir)/[a-z_/]{0,40}")" || true
+  # A path starts after what is no part of one: /src is not named by x/src/y.
+  named="$(dpkg-deb --fsys-tarfile "$package" | grep -aoE -m 1 "(^|[^A-Za-z0-9_./-])($source_dir|$build_dir)/[a-z_/]{0,40}")" || true
   [[ -z "$named" ]] || fail "${package##*/} names the tree it was built in: $named"
 done
 
@@ -58,7 +59,7 @@ fi
 ((EUID == 0)) || skip "packed; installing needs root"
 ! dpkg-query -W moeplan > /dev/null 2>&1 || skip "packed; a moeplan is installed here already"
 mkdir "$scratch/overlay"
-unshare --mount --net --pid --fork --kill-child true 2> /dev/null || skip "packed; this machine makes no namespaces"
+unshare --mount --net --pid --ipc --fork --kill-child true 2> /dev/null || skip "packed; this machine makes no namespaces"
 # A control group of its own, without which no second systemd runs.
 groups="$(findmnt --types cgroup2 --noheadings --output TARGET --first-only)" || true
 if [[ -n "$groups" ]] && mkdir "$groups/moeplan-test-$$" 2> /dev/null; then cgroup="$groups/moeplan-test-$$"; fi

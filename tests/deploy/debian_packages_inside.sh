@@ -5,6 +5,7 @@
 # Usage: debian_packages_inside.sh EMPTY_FOLDER CGROUP PACKAGE...
 #   CGROUP   an empty control group for a systemd; '': units are run by hand, without what systemd shuts around them
 set -euo pipefail
+umask 022 # As an administrator has it, whatever the packages were made with.
 export LC_ALL=C
 overlay="$1" cgroup="$2"
 shift 2
@@ -15,16 +16,23 @@ fail() {
   exit 1
 }
 
-make_root() {
-  mount -t tmpfs tmpfs "$overlay"
-  mkdir "$overlay/upper" "$overlay/work" "$overlay/root"
-  mount -t overlay overlay -o "lowerdir=/,upperdir=$overlay/upper,workdir=$overlay/work" "$overlay/root" 2> /dev/null || {
-    printf 'debian: SKIPPED: packed; this machine mounts no overlay\n'
+# must_mount WHAT ARGUMENTS...: a machine that forbids a mount can pack, no more.
+must_mount() {
+  local what="$1"
+  shift
+  mount "$@" 2> "$overlay/../mount.log" || {
+    printf 'debian: SKIPPED: packed; this machine mounts no %s: %s\n' "$what" "$(head -n 1 "$overlay/../mount.log")"
     exit 77
   }
+}
+
+make_root() {
+  must_mount tmpfs -t tmpfs tmpfs "$overlay"
+  mkdir "$overlay/upper" "$overlay/work" "$overlay/root"
+  must_mount overlay -t overlay overlay -o "lowerdir=/,upperdir=$overlay/upper,workdir=$overlay/work" "$overlay/root"
   root="$overlay/root"
-  mount -t proc proc "$root/proc"
-  mount -t sysfs sysfs "$root/sys"
+  must_mount proc -t proc proc "$root/proc"
+  must_mount sysfs -t sysfs sysfs "$root/sys"
   mount --rbind /dev "$root/dev"
   mount -t tmpfs tmpfs "$root/run"
   mount -t tmpfs tmpfs "$root/tmp"
@@ -82,7 +90,7 @@ declare -A process_of
 # A systemd on the overlay that starts nothing by itself.
 boot_systemd() {
   [[ -n "$cgroup" ]] || return 1
-  local deadline=$((SECONDS + 20))
+  local deadline=$((SECONDS + 60))
   mkdir -p "$root/run/systemd/system"
   printf '[Unit]\nDescription=Nothing but what the test starts\n' > "$root/run/systemd/system/test.target"
   # shellcheck disable=SC2016  # Variables of the shell within.
@@ -149,13 +157,13 @@ stop_unit() {
   fi
 }
 
-# await UNIT WHAT COMMAND...: until it succeeds, while the unit runs, at most 30 s.
+# await UNIT WHAT COMMAND...: until it succeeds, while the unit runs, at most 60 s.
 await() {
-  local unit="$1" what="$2" deadline=$((SECONDS + 30))
+  local unit="$1" what="$2" deadline=$((SECONDS + 60))
   shift 2
   until "$@"; do
     is_running "$unit" || fail "$unit ended: $(why_ended "$unit")"
-    ((SECONDS < deadline)) || fail "$what: waited 30 s. $(why_ended "$unit")"
+    ((SECONDS < deadline)) || fail "$what: waited 60 s. $(why_ended "$unit")"
     sleep 0.05
   done
 }
