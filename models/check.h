@@ -4,10 +4,11 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define MOEPLAN_CHECK(condition)                                                         \
-  do {                                                                                   \
-    if (!(condition)) {                                                                  \
-      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                                      \
-    }                                                                                    \
+// The file's name alone: __FILE__ would carry the folder of the build into every binary.
+#define MOEPLAN_CHECK(condition)                                                              \
+  do {                                                                                        \
+    if (!(condition)) {                                                                       \
+      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE_NAME__, __LINE__, #condition); \
+      std::abort();                                                                           \
+    }                                                                                         \
   } while (false)
