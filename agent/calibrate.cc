@@ -292,18 +292,7 @@ class Calibrator {
 // The workload that a kernel key was made for: the one whose shapes, and kind of expert, it carries.
 const Workload* ContextOf(const CostKey& key, const std::vector<Workload>& workloads) {
   const auto* kernel = std::get_if<KernelKey>(&key);
-  const auto fits = [&](const Workload& workload) {
-    if (kernel == nullptr) return true;
-    const auto covers = [&](const KernelKey& own) {
-      return kernel->kernel == own.kernel &&
-             (!kernel->bytes_per_element || kernel->bytes_per_element == own.bytes_per_element) &&
-             (!kernel->model_dim || kernel->model_dim == own.model_dim) &&
-             (!kernel->hidden_dim || kernel->hidden_dim == own.hidden_dim);
-    };
-    return covers(KeyOf(kernel->kernel, workload.layer, workload.layout)) ||
-           (CountsFlops(kernel->kernel) && workload.layer.shared_hidden_dim > 0 &&
-            covers(SharedExpertKey(kernel->kernel, workload.layer, workload.layout)));
-  };
+  const auto fits = [&](const Workload& workload) { return kernel == nullptr || IsKernelOf(*kernel, workload); };
   const auto found = std::ranges::find_if(workloads, fits);
   return found == workloads.end() ? nullptr : &*found;
 }

@@ -298,6 +298,16 @@ std::vector<Need> NeedsOf(const std::vector<Workload>& resolved, const Cluster& 
   return list.Needs();
 }
 
+bool IsKernelOf(const KernelKey& key, const Workload& resolved) {
+  const auto covers = [&](const KernelKey& own) {
+    return key.kernel == own.kernel && (!key.bytes_per_element || key.bytes_per_element == own.bytes_per_element) &&
+           (!key.model_dim || key.model_dim == own.model_dim) && (!key.hidden_dim || key.hidden_dim == own.hidden_dim);
+  };
+  return covers(KeyOf(key.kernel, resolved.layer, resolved.layout)) ||
+         (CountsFlops(key.kernel) && resolved.layer.shared_hidden_dim > 0 &&
+          covers(SharedExpertKey(key.kernel, resolved.layer, resolved.layout)));
+}
+
 std::vector<Workload> DefaultWorkloads(const Cluster& cluster) {
   std::vector<Workload> workloads;
   for (const int tensor : Divisors(cluster.gpus_per_node)) {

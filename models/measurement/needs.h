@@ -29,6 +29,10 @@ struct Need {
 // Requires workloads resolved against `cluster`.
 std::vector<Need> NeedsOf(const std::vector<Workload>& resolved, const Cluster& cluster);
 
+// Whether a kernel of that key has the shapes, and the kind of expert, of the resolved workload's layer or of its shared
+// expert; fields that the key leaves open fit all.
+bool IsKernelOf(const KernelKey& key, const Workload& resolved);
+
 // A resolved workload for each legal layout of the cluster with TP and ESP dividing the GPUs of a node and EP = ranks /
 // ESP, named "tp2-esp1-ep8", over a small layer of one expert for each EP rank.
 std::vector<Workload> DefaultWorkloads(const Cluster& cluster);

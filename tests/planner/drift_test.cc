@@ -1,0 +1,229 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+#include <set>
+#include <string>
+
+#include "contract_files.h"
+#include "models/measurement/cost_key.h"
+#include "models/text.h"
+#include "planner/drift/level_test.h"
+#include "planner/drift/remeasure.h"
+#include "planner/drift/run_ratios.h"
+#include "planner/search/plan_layer.h"
+
+namespace moeplan {
+namespace {
+
+using testing::HasSubstr;
+
+// ---- The test of levels
+// ----------------------------------------------------------------------------------------------
+
+// How many observations until a shift is found; -1: not within `most`.
+int FoundAfter(LevelTest test, int most, const std::function<double()>& observe) {
+  for (int i = 1; i <= most; ++i) {
+    if (test.Observe(observe())) return i;
+  }
+  return -1;
+}
+
+struct Noise {
+  const char* name;
+  std::function<double(std::mt19937_64&)> draw;
+};
+
+double Normal(std::mt19937_64& random, double mean, double deviation) {
+  return std::normal_distribution<double>(mean, deviation)(random);
+}
+
+// Medians within the band of ±ln 1.15 = ±0.14.
+const Noise kStationary[] = {
+    {"a quiet machine", [](std::mt19937_64& random) { return Normal(random, 0, 0.02); }},
+    {"a noisy machine", [](std::mt19937_64& random) { return Normal(random, 0.05, 0.3); }},
+    {"a median just within the band", [](std::mt19937_64& random) { return Normal(random, 0.139, 0.05); }},
+    {"a third of all ten times as long",
+     [](std::mt19937_64& random) { return Normal(random, 0, 0.05) + (random() % 3 == 0 ? std::log(10) : 0); }},
+    {"heavy tails", [](std::mt19937_64& random) { return std::cauchy_distribution<double>(0, 0.2)(random); }},
+    {"two modes", [](std::mt19937_64& random) { return Normal(random, random() % 2 == 0 ? -0.12 : 0.12, 0.01); }},
+};
+
+TEST(LevelTest, StationaryNoiseRaisesFewerThanOneAlarmInAHundredRunsOfTenThousand) {
+  const auto seed = static_cast<unsigned>(testing::UnitTest::GetInstance()->random_seed());
+  SCOPED_TRACE(StrCat("seed ", seed));
+  std::mt19937_64 random(seed);
+  constexpr int kRuns = 300, kObservations = 10000;
+  for (const Noise& noise : kStationary) {
+    int alarms = 0;
+    for (int run = 0; run < kRuns; ++run) {
+      alarms += FoundAfter(LevelTest(), kObservations, [&] { return noise.draw(random); }) > 0;
+    }
+    EXPECT_LT(alarms, 0.01 * kRuns) << noise.name;
+  }
+}
+
+TEST(LevelTest, AShiftBeyondTheBandIsFoundSoonEitherWay) {
+  const auto seed = static_cast<unsigned>(testing::UnitTest::GetInstance()->random_seed());
+  SCOPED_TRACE(StrCat("seed ", seed));
+  std::mt19937_64 random(seed);
+  for (const double ratio : {1.5, 1 / 1.5, 3.0}) {
+    const int found = FoundAfter(LevelTest(), 1000, [&] { return Normal(random, std::log(ratio), 0.1); });
+    EXPECT_GE(found, 24);
+    EXPECT_LE(found, 40) << ratio;
+  }
+}
+
+TEST(LevelTest, WhatFoundItIsCountedAndItsMedianTold) {
+  LevelTest test;
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(test.Observe(0.01)) << i;
+  for (int i = 1; i < 24; ++i) EXPECT_FALSE(test.Observe(std::log(1.5))) << i;
+  const auto shift = test.Observe(std::log(1.5));
+  ASSERT_TRUE(shift);
+  EXPECT_EQ(shift->observations, 24);
+  EXPECT_NEAR(shift->log_ratio, std::log(1.5), 1e-12);
+  EXPECT_FALSE(test.Observe(std::log(1.5)));  // It begins anew.
+}
+
+TEST(LevelTest, AKnownLevelIsNoShiftAndLeavingItIs) {
+  LevelTest test;
+  test.MoveTo(std::log(1.5));
+  EXPECT_EQ(FoundAfter(test, 1000, [] { return std::log(1.5); }), -1);
+  EXPECT_EQ(FoundAfter(test, 1000, [] { return 0.0; }), 24);
+}
+
+// ---- Runs beside a profile
+// -------------------------------------------------------------------------------------------
+
+class DriftTest : public testing::Test {
+ protected:
+  const Profile profile_ = ExampleProfile();
+  const Workload workload_ = *ResolveWorkload(ExampleWorkload(), profile_.cluster);
+  const Plan plan_ = PlanLayer(workload_, profile_)->candidates.front();
+};
+
+TEST_F(DriftTest, ARunAsForetoldHasRatiosOfOne) {
+  const auto run = CompareRun(plan_, workload_, profile_, std::vector<Timeline>{plan_.timeline});
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  EXPECT_NEAR(run->predicted_s, plan_.predicted_time_s, 1e-12);
+  EXPECT_NEAR(run->measured_s, plan_.predicted_time_s, 1e-12);
+  ASSERT_GE(run->ratios.size(), 2U);
+  for (const CostRatio& each : run->ratios) EXPECT_NEAR(each.log_ratio, 0, 1e-9) << Describe(each.key);
+}
+
+TEST_F(DriftTest, CollectivesCountTheRankThatCameLastAndKernelsTheMedian) {
+  std::vector<Timeline> ranks(3, plan_.timeline);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (TaskTiming& timing : ranks[rank]) {
+      const bool collective = timing.kind == TaskKind::kAllToAll || timing.kind == TaskKind::kAllGather;
+      // Early ranks wait in a collective; one rank's kernels are far too slow.
+      const double factor = collective ? (rank == 1 ? 1.5 : 4.0) : (rank == 0 ? 10.0 : 1.0);
+      timing.end_s = timing.start_s + factor * (timing.end_s - timing.start_s);
+    }
+  }
+  const auto run = CompareRun(plan_, workload_, profile_, ranks);
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  for (const CostRatio& each : run->ratios) {
+    EXPECT_NEAR(std::exp(each.log_ratio), ResourceOf(each.key) == Resource::kCompute ? 1.0 : 1.5, 1e-9)
+        << Describe(each.key);
+  }
+}
+
+TEST_F(DriftTest, AForeignTaskIsNamedWithItsPlace) {
+  std::vector<Timeline> ranks = {plan_.timeline};
+  ranks[0][1].task = "dreaming";
+  const auto run = CompareRun(plan_, workload_, profile_, ranks);
+  EXPECT_EQ(run.status().code(), StatusCode::kInvalidInput);
+  EXPECT_THAT(run.status().message(),
+              HasSubstr("ranks[0].timeline[1].task: found dreaming, expected a task of the plan"));
+  EXPECT_THAT(CompareRun(plan_, workload_, profile_, std::vector<Timeline>{{}}).status().message(),
+              HasSubstr("found no measured task"));
+}
+
+// ---- Measuring again
+// -------------------------------------------------------------------------------------------------
+
+// What a cluster would measure that is `factor(key)` times as slow as the profile says.
+std::vector<Sample> Measured(const Profile& profile, std::vector<Sample> operations,
+                             const std::function<double(const CostKey&)>& factor) {
+  for (Sample& sample : operations) {
+    double bus_factor = 1;
+    const CostModel* model = nullptr;
+    if (const auto* collective = std::get_if<CollectiveKey>(&sample.key)) {
+      bus_factor = BusFactor(collective->collective, collective->group.size);
+      model = FindContended(profile, *collective);
+    } else {
+      model = FindContended(profile, std::get<KernelKey>(sample.key));
+    }
+    const double time_s = TimeS(model->curve, sample.size, bus_factor) * factor(sample.key);
+    sample.times_s = {0.99 * time_s, time_s, 1.01 * time_s};
+  }
+  return operations;
+}
+
+TEST_F(DriftTest, AllOfAResourceIsMeasuredAgainAndNothingElse) {
+  for (const Resource resource : {Resource::kInterNode, Resource::kIntraNode, Resource::kCompute}) {
+    const std::vector<Sample> operations = OperationsOf(profile_, resource, workload_);
+    std::set<CostKey> keys;
+    for (const Sample& each : operations) {
+      EXPECT_EQ(ResourceOf(each.key), resource) << Describe(each.key);
+      EXPECT_GT(each.size, 0);
+      keys.insert(each.key);
+    }
+    size_t expected = 0;
+    for (const CollectiveModel& entry : profile_.collectives) expected += ResourceOf(entry.key) == resource;
+    for (const KernelModel& entry : profile_.kernels) expected += ResourceOf(entry.key) == resource;
+    EXPECT_EQ(keys.size(), expected) << Name(resource);
+  }
+}
+
+TEST_F(DriftTest, WhatMovedIsFittedAnewAndTheRestStays) {
+  const auto slow = [](const CostKey& key) { return ResourceOf(key) == Resource::kInterNode ? 1.5 : 1.02; };
+  std::vector<Sample> samples = Measured(profile_, OperationsOf(profile_, Resource::kInterNode, workload_), slow);
+  const std::vector<Sample> others = Measured(profile_, OperationsOf(profile_, Resource::kIntraNode, workload_), slow);
+  samples.insert(samples.end(), others.begin(), others.end());
+  const auto renewed = Renew(profile_, samples);
+  ASSERT_TRUE(renewed.ok()) << renewed.status().message();
+  ASSERT_FALSE(renewed->moved.empty());
+  for (const MovedCost& each : renewed->moved) {
+    EXPECT_EQ(ResourceOf(each.key), Resource::kInterNode) << Describe(each.key);
+    EXPECT_NEAR(each.ratio, 1.5, 0.01);
+  }
+  for (size_t i = 0; i < profile_.collectives.size(); ++i) {
+    const CollectiveModel &before = profile_.collectives[i], &after = renewed->profile.collectives[i];
+    if (ResourceOf(before.key) != Resource::kInterNode) {
+      EXPECT_EQ(after, before);
+      continue;
+    }
+    const double bus_factor = BusFactor(before.key.collective, before.key.group.size);
+    for (const double bytes : {1e6, 1e7}) {
+      EXPECT_NEAR(TimeS(after.model.curve, bytes, bus_factor) / TimeS(before.model.curve, bytes, bus_factor), 1.5, 0.1)
+          << Describe(before.key) << " at " << bytes;
+    }
+  }
+  EXPECT_EQ(renewed->profile.kernels, profile_.kernels);
+}
+
+TEST_F(DriftTest, ACostThatWasNotMeasuredAtAllSizesIsNotJudged) {
+  std::vector<Sample> samples =
+      Measured(profile_, OperationsOf(profile_, Resource::kInterNode, workload_), [](const CostKey&) { return 2.0; });
+  const CostKey cut_short = samples.back().key;
+  samples.pop_back();
+  const auto renewed = Renew(profile_, samples);
+  ASSERT_TRUE(renewed.ok());
+  for (const MovedCost& each : renewed->moved) EXPECT_NE(each.key, cut_short);
+  EXPECT_FALSE(renewed->moved.empty());
+}
+
+TEST_F(DriftTest, WhatIsAsBeforeStays) {
+  const auto renewed = Renew(profile_, Measured(profile_, OperationsOf(profile_, Resource::kInterNode, workload_),
+                                                [](const CostKey&) { return 1.05; }));
+  ASSERT_TRUE(renewed.ok());
+  EXPECT_TRUE(renewed->moved.empty());
+  EXPECT_EQ(renewed->profile, profile_);
+}
+
+}  // namespace
+}  // namespace moeplan
