@@ -217,10 +217,31 @@ PRAGMA user_version = 6;
 )sql";
 }
 
+// - retired_key: samples of a name and a key that came in batches before `before_batch_id` do not count any more.
+// - run.request_id: NULL for what no request brought.
+std::string RememberRetiredKeysAndReports() {
+  return StrCat(R"sql(
+CREATE TABLE retired_key (
+  id INTEGER PRIMARY KEY,
+  profile_name TEXT NOT NULL,
+  before_batch_id INTEGER NOT NULL,)sql",
+                kOperationColumns, R"sql(  ctas INTEGER,
+  CHECK ((collective IS NULL) <> (kernel IS NULL))
+) STRICT;
+CREATE INDEX retired_key_by_name ON retired_key (profile_name);
+
+ALTER TABLE run ADD COLUMN request_id TEXT;
+CREATE UNIQUE INDEX run_by_request ON run (request_id);
+
+PRAGMA user_version = 7;
+)sql");
+}
+
 // Step i leads from version i to i + 1.
 constexpr std::string (*kSteps[])() = {
     RememberSamplesAndProfiles,         RememberPlansAndRuns, RememberCtas,
-    RememberRejectedSamplesAndRequests, RememberTokens,       RememberCalibrationJobs};
+    RememberRejectedSamplesAndRequests, RememberTokens,       RememberCalibrationJobs,
+    RememberRetiredKeysAndReports};
 static_assert(std::size(kSteps) == kSchemaVersion);
 
 }  // namespace

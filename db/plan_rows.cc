@@ -14,11 +14,12 @@ INSERT INTO plan (profile_name, profile_version, workload, answer, created_at) V
 constexpr char kSelectPlan[] =
     "SELECT profile_name, profile_version, workload, answer, created_at FROM plan WHERE id = ?";
 constexpr char kInsertRun[] = R"sql(
-INSERT INTO run (plan_id, schedule, predicted_time_s, measured_time_s, report, created_at)
-VALUES (?, ?, ?, ?, ?, ?))sql";
+INSERT INTO run (plan_id, schedule, predicted_time_s, measured_time_s, report, created_at, request_id)
+VALUES (?, ?, ?, ?, ?, ?, ?))sql";
+constexpr char kSelectRunOfRequest[] = "SELECT id FROM run WHERE request_id = ?";
 constexpr char kSelectRunsOfPlan[] = "SELECT id FROM run WHERE plan_id = ? ORDER BY id";
 constexpr char kSelectRun[] = R"sql(
-SELECT plan_id, schedule, predicted_time_s, measured_time_s, report, created_at FROM run WHERE id = ?)sql";
+SELECT plan_id, schedule, predicted_time_s, measured_time_s, report, created_at, request_id FROM run WHERE id = ?)sql";
 
 constexpr SealedThing kPlan = {.name = "plan", .head = kSelectPlan};
 constexpr SealedThing kRun = {.name = "run", .head = kSelectRun};
@@ -47,6 +48,7 @@ RunRecord SelectRun(SQLite::Database& database, std::int64_t id) {
           .predicted_time_s = select.getColumn(2).getDouble(),
           .measured_time_s = select.getColumn(3).getDouble(),
           .report = select.getColumn(4).getString(),
+          .request_id = select.getColumn(6).getString(),  // NULL reads as "".
           .created_at = select.getColumn(5).getString()};
 }
 
@@ -85,6 +87,7 @@ StatusOr<PlanRecord> SelectPlan(SQLite::Database& database, const std::filesyste
 StatusOr<RunId> InsertRun(SQLite::Database& database, const std::filesystem::path& path, const RunRecord& run,
                           const std::string& created_at) {
   if (!HasPlan(database, run.plan)) return error::NoPlan(path, run.plan.value);
+  if (const std::optional<RunId> known = SelectRunOfRequest(database, run.request_id)) return *known;
   SQLite::Statement insert(database, kInsertRun);
   insert.bind(1, run.plan.value);
   insert.bind(2, run.schedule);
@@ -92,10 +95,18 @@ StatusOr<RunId> InsertRun(SQLite::Database& database, const std::filesystem::pat
   insert.bind(4, run.measured_time_s);
   insert.bind(5, run.report);
   insert.bind(6, created_at);
+  if (!run.request_id.empty()) insert.bind(7, run.request_id);
   insert.exec();
   const RunId id = {database.getLastInsertRowid()};
   Seal(database, kRun, id.value);
   return id;
+}
+
+std::optional<RunId> SelectRunOfRequest(SQLite::Database& database, const std::string& request_id) {
+  SQLite::Statement select(database, kSelectRunOfRequest);
+  select.bind(1, request_id);
+  if (!select.executeStep()) return std::nullopt;
+  return RunId{select.getColumn(0).getInt64()};
 }
 
 StatusOr<std::vector<RunRecord>> SelectRuns(SQLite::Database& database, const std::filesystem::path& path,

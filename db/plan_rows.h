@@ -5,6 +5,7 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ StatusOr<PlanRecord> SelectPlan(SQLite::Database& database, const std::filesyste
 
 StatusOr<RunId> InsertRun(SQLite::Database& database, const std::filesystem::path& path, const RunRecord& run,
                           const std::string& created_at);
+std::optional<RunId> SelectRunOfRequest(SQLite::Database& database, const std::string& request_id);
 StatusOr<std::vector<RunRecord>> SelectRuns(SQLite::Database& database, const std::filesystem::path& path, PlanId plan);
 
 }  // namespace moeplan::db

@@ -10,6 +10,7 @@
 #include "db/cluster_columns.h"
 #include "db/errors.h"
 #include "db/rejected_rows.h"
+#include "db/retired_rows.h"
 #include "db/sample_columns.h"
 #include "db/seal.h"
 
@@ -78,6 +79,18 @@ void SelectSamples(SQLite::Database& database, std::int64_t batch_id, std::vecto
   SQLite::Statement select(database, kSelectSamplesOfBatch);
   select.bind(1, batch_id);
   while (select.executeStep()) samples.push_back(ReadSample(select, 0));
+}
+
+void SelectThoseThatCount(SQLite::Database& database, std::int64_t batch_id, const std::vector<RetiredKey>& retired,
+                          std::vector<Sample>& samples) {
+  const auto first = std::ssize(samples);
+  SelectSamples(database, batch_id, samples);
+  if (retired.empty()) return;
+  const auto counts_no_more = [&](const Sample& sample) {
+    return std::ranges::any_of(
+        retired, [&](const RetiredKey& one) { return batch_id < one.before_batch_id && one.key == sample.key; });
+  };
+  samples.erase(std::remove_if(samples.begin() + first, samples.end(), counts_no_more), samples.end());
 }
 
 // As it came: those that count and those set aside, in their order.
@@ -214,13 +227,16 @@ StatusOr<std::vector<Calibration>> SelectCalibrations(SQLite::Database& database
   BindOptional(select, 1, filter.profile_name);
   BindOptional(select, 2, filter.calibration);
   std::vector<Calibration> calibrations;
+  std::map<std::string, std::vector<RetiredKey>> retired;  // By profile name.
   while (select.executeStep()) {
     Calibration calibration = {.calibration = select.getColumn(1).getString(),
                                .samples = {.name = select.getColumn(2).getString(), .cluster = ReadCluster(select, 3)}};
     SQLite::Statement batches(database, kSelectBatchesOfCalibration);
     batches.bind(1, select.getColumn(0).getInt64());
+    const auto [known, unseen] = retired.try_emplace(calibration.samples.name);
+    if (unseen) known->second = SelectRetired(database, calibration.samples.name);
     while (batches.executeStep()) {
-      SelectSamples(database, batches.getColumn(0).getInt64(), calibration.samples.samples);
+      SelectThoseThatCount(database, batches.getColumn(0).getInt64(), known->second, calibration.samples.samples);
     }
     if (!calibration.samples.samples.empty()) calibrations.push_back(std::move(calibration));
   }

@@ -15,6 +15,7 @@
 #include "db/profile_rows.h"
 #include "db/prune_rows.h"
 #include "db/rejected_rows.h"
+#include "db/retired_rows.h"
 #include "db/sample_rows.h"
 #include "db/token_rows.h"
 #include "db/value_json.h"
@@ -175,6 +176,13 @@ StatusOr<std::vector<StatusOr<BatchOutcome>>> Store::AppendEach(std::span<const 
 StatusOr<std::vector<Calibration>> Store::SamplesOf(const SampleFilter& filter) const {
   return impl_->Read(
       [&](SQLite::Database& database) { return db::SelectCalibrations(database, impl_->path(), filter); });
+}
+
+Status Store::RetireSamples(const std::string& profile_name, std::span<const db::OperationKey> keys,
+                            const std::string& calibration) {
+  return impl_->Write([&](SQLite::Database& database, const std::string& /*created_at*/) {
+    return db::RetireKeys(database, impl_->path(), profile_name, keys, calibration);
+  });
 }
 
 StatusOr<RejectedPage> Store::ListRejectedSamples(const PageRequest& page,

@@ -25,6 +25,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "db/calibration_job.h"
@@ -147,6 +148,7 @@ struct RunRecord {
   double predicted_time_s = 0;
   double measured_time_s = 0;
   std::string report;      // Of `run` a RunReport, of `validate` a MeasuredCandidate; kept byte for byte.
+  std::string request_id;  // That brought it; may be empty.
   std::string created_at;  // The store's; ignored by SaveRun.
 
   friend bool operator==(const RunRecord&, const RunRecord&) = default;
@@ -213,8 +215,14 @@ class Store {
   // order; an error of the whole is one of the file.
   StatusOr<std::vector<StatusOr<BatchOutcome>>> AppendEach(std::span<const SampleBatch> group);
 
-  // The matching calibrations, the one begun first in front; kNotFound when there is none. Without what was rejected.
+  // The matching calibrations, the one begun first in front; kNotFound when there is none. Without what was rejected
+  // or retired.
   StatusOr<std::vector<Calibration>> SamplesOf(const SampleFilter& filter) const;
+
+  // Has samples under that name, of these keys, count no more if they came before the first of `calibration`: SamplesOf
+  // leaves them out, for good. Keys that are retired there already change nothing. kNotFound: no such calibration.
+  Status RetireSamples(const std::string& profile_name, std::span<const std::variant<CollectiveKey, KernelKey>> keys,
+                       const std::string& calibration);
 
   // What was rejected, last received first, of one name or of all.
   StatusOr<RejectedPage> ListRejectedSamples(const PageRequest& page = {},
@@ -238,7 +246,8 @@ class Store {
   StatusOr<PlanId> SavePlan(const PlanRecord& plan);
   StatusOr<PlanRecord> LoadPlan(PlanId id) const;
 
-  // The plan must be in the store; both times finite and not negative.
+  // The plan must be in the store; both times finite and not negative. With a request_id that brought a run already,
+  // that run stays as it is.
   StatusOr<RunId> SaveRun(const RunRecord& run);
   // The runs of a plan in the order saved; kNotFound when there is no such plan.
   StatusOr<std::vector<RunRecord>> RunsOf(PlanId plan) const;

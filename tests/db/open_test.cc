@@ -129,10 +129,12 @@ TEST(OpenTest, TheFileIsInWalModeAtTheCurrentVersion) {
 TEST(OpenTest, ANewerDatabaseIsRefusedAndNotTouched) {
   const ScratchFolder folder;
   MakeDatabase(folder / "store.db");
-  SQLite::Database((folder / "store.db").string(), SQLite::OPEN_READWRITE).exec("PRAGMA user_version = 7");
+  SQLite::Database((folder / "store.db").string(), SQLite::OPEN_READWRITE)
+      .exec(StrCat("PRAGMA user_version = ", db::kSchemaVersion + 1));
   const std::string before = ReadBytes(folder / "store.db");
-  const std::string expected = StrCat(": found schema version 7, this moeplan knows versions up to ",
-                                      db::kSchemaVersion, "; upgrade moeplan, or use another database");
+  const std::string expected =
+      StrCat(": found schema version ", db::kSchemaVersion + 1, ", this moeplan knows versions up to ",
+             db::kSchemaVersion, "; upgrade moeplan, or use another database");
   EXPECT_TRUE(Is(Store::Open(folder / "store.db").status(), StatusCode::kDataLoss, expected));
   EXPECT_TRUE(Is(Store::OpenReadOnly(folder / "store.db").status(), StatusCode::kDataLoss, expected));
   EXPECT_TRUE(ReadBytes(folder / "store.db") == before);
