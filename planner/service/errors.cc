@@ -34,6 +34,16 @@ grpc::Status UnreadableRequest() {
 
 Status CallerLeft() { return Cancelled("the caller left, or its deadline passed, before the call was done"); }
 
+Status ReadOnly() {
+  return PermissionDenied("the planner may only read its database; give it one that it may write to");
+}
+
+Status WatchEnds() { return Unavailable("the planner shuts down; watch again with the plan that is held"); }
+
+Status TooManyWatchers(size_t most) {
+  return Unavailable(StrCat("found ", most, " watchers of plans already, expected fewer; ask for the plan instead"));
+}
+
 Status Unexpected(std::string_view detail) { return InternalError(StrCat("the planner failed: ", detail)); }
 
 grpc::Status TooLate() {

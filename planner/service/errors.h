@@ -3,6 +3,7 @@
 
 #include <grpcpp/support/status.h>
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,9 @@ grpc::Status QueueFull();
 grpc::Status UnreadableRequest();
 grpc::Status TooLate();
 Status CallerLeft();
+Status ReadOnly();
+Status WatchEnds();
+Status TooManyWatchers(size_t most);
 Status Unexpected(std::string_view detail);
 
 // Callers. `role` is the one needed.

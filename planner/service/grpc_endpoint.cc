@@ -19,6 +19,7 @@
 #include "planner/service/errors.h"
 #include "planner/service/fleet/agent_stream.h"
 #include "planner/service/fleet/errors.h"
+#include "planner/service/watch/watch_stream.h"
 #include "proto/descriptors.h"
 #include "proto/grpc_status.h"
 
@@ -169,6 +170,34 @@ class AgentService final
   AgentHub* const hub_;
 };
 
+// A watcher that is told to leave at once.
+class RefusedWatcher final : public grpc::ServerWriteReactor<v1::WatchPlanResponse> {
+ public:
+  explicit RefusedWatcher(const grpc::Status& why) { Finish(why); }
+  void OnDone() override { delete this; }
+};
+
+class PlannerService final
+    : public RawService<v1::PlannerService,
+                        v1::PlannerService::WithCallbackMethod_WatchPlan<v1::PlannerService::Service>> {
+ public:
+  PlannerService(const Dispatcher& dispatcher, PlanWatchers& watchers)
+      : RawService(dispatcher), dispatcher_(dispatcher), watchers_(watchers) {}
+
+  grpc::ServerWriteReactor<v1::WatchPlanResponse>* WatchPlan(CallbackServerContext* context,
+                                                             const v1::WatchPlanRequest* request) override {
+    context->AddTrailingMetadata(kAnsweredByPlanner, "1");
+    const auto refused = dispatcher_.Refuse(BearerToken(Header(*context, "authorization")), Role::kPlan,
+                                            "/moeplan.v1.PlannerService/WatchPlan", context->peer());
+    if (refused) return new RefusedWatcher(*refused);
+    return ServeWatcher(watchers_, *request);
+  }
+
+ private:
+  const Dispatcher& dispatcher_;
+  PlanWatchers& watchers_;
+};
+
 // Switches of gRPC that hold for the whole process.
 void EnableHealthAndReflection() {
   static std::once_flag once;
@@ -190,8 +219,8 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const Tls& tls) {
 
 class Endpoint final : public GrpcEndpoint {
  public:
-  Endpoint(const HostPort& address, const Dispatcher& dispatcher, AgentHub* hub)
-      : planner_(dispatcher), profiles_(dispatcher), agents_(dispatcher, hub), address_(address) {}
+  Endpoint(const HostPort& address, const Dispatcher& dispatcher, PlanWatchers& watchers, AgentHub* hub)
+      : planner_(dispatcher, watchers), profiles_(dispatcher), agents_(dispatcher, hub), address_(address) {}
 
   ~Endpoint() override {
     if (server_) Shutdown(std::chrono::milliseconds(0));
@@ -241,7 +270,7 @@ class Endpoint final : public GrpcEndpoint {
     }
   }
 
-  RawService<v1::PlannerService> planner_;
+  PlannerService planner_;
   RawService<v1::ProfileService> profiles_;
   AgentService agents_;
   HostPort address_;
@@ -251,8 +280,9 @@ class Endpoint final : public GrpcEndpoint {
 }  // namespace
 
 StatusOr<std::unique_ptr<GrpcEndpoint>> GrpcEndpoint::Start(const HostPort& address, const Tls& tls,
-                                                            const Dispatcher& dispatcher, AgentHub* hub) {
-  auto endpoint = std::make_unique<Endpoint>(address, dispatcher, hub);
+                                                            const Dispatcher& dispatcher, PlanWatchers& watchers,
+                                                            AgentHub* hub) {
+  auto endpoint = std::make_unique<Endpoint>(address, dispatcher, watchers, hub);
   if (!endpoint->Start(tls)) return error::CannotListen("--grpc", ToString(address), "gRPC did not say why");
   return StatusOr<std::unique_ptr<GrpcEndpoint>>(std::move(endpoint));
 }

@@ -8,16 +8,18 @@
 #include "planner/service/calls/dispatcher.h"
 #include "planner/service/fleet/agent_hub.h"
 #include "planner/service/tls.h"
+#include "planner/service/watch/plan_watchers.h"
 #include "proto/host_port.h"
 
 namespace moeplan::service {
 
 class GrpcEndpoint {
  public:
-  // Serves once it answers; the dispatcher and the hub (null: agents are refused) are borrowed. kUnavailable when the
-  // address cannot be listened on.
+  // Serves once it answers; the dispatcher, the watchers and the hub (null: agents are refused) are borrowed.
+  // kUnavailable when the address cannot be listened on.
   static StatusOr<std::unique_ptr<GrpcEndpoint>> Start(const HostPort& address, const Tls& tls,
-                                                       const Dispatcher& dispatcher, AgentHub* hub);
+                                                       const Dispatcher& dispatcher, PlanWatchers& watchers,
+                                                       AgentHub* hub);
 
   virtual ~GrpcEndpoint() = default;
 

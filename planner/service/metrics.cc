@@ -101,6 +101,8 @@ class Metrics::Impl {
     rejected_.Increment(rejected);
   }
 
+  void Reported() { runs_.Increment(); }
+
   void Fitted(const Profile& profile) {
     std::vector<double> p50, p95;
     const auto add = [&](const auto& entries) {
@@ -125,6 +127,11 @@ class Metrics::Impl {
     RaiseTo(calibrations_done_, now.calibrations_done);
     RaiseTo(calibrations_failed_, now.calibrations_failed);
     RaiseTo(calibrations_cancelled_, now.calibrations_cancelled);
+    watchers_.Set(now.watchers);
+    for (const auto& [profile, drifts] : now.drifts) {
+      RaiseTo(drift_events_.Add({{"profile", profile}}), drifts.found);
+      drift_keys_.Add({{"profile", profile}}).Set(drifts.off);
+    }
     in_progress_.Set(now.calls_in_progress);
     cache_bytes_.Set(now.cache_bytes);
     database_bytes_.Set(now.database_bytes);
@@ -222,6 +229,17 @@ class Metrics::Impl {
   prometheus::Counter& calibrations_cancelled_ = Calibrations("cancelled");
   prometheus::Gauge& agents_attached_ = Agents("attached");
   prometheus::Gauge& agents_missing_ = Agents("missing");
+  prometheus::Gauge& watchers_ = Gauge("moeplan_watchers", "Streams of WatchPlan that are open.");
+  prometheus::Counter& runs_ = Counter("moeplan_runs_reported_total", "Runs that jobs reported.");
+  prometheus::Family<prometheus::Counter>& drift_events_ = prometheus::BuildCounter()
+                                                               .Name("moeplan_drift_events_total")
+                                                               .Help("Drifts found, by profile.")
+                                                               .Register(registry_);
+  prometheus::Family<prometheus::Gauge>& drift_keys_ =
+      prometheus::BuildGauge()
+          .Name("moeplan_drift_keys")
+          .Help("Costs that runs find otherwise than foretold and that were not renewed, by profile.")
+          .Register(registry_);
   std::mutex page_mutex_;
   std::deque<PerMethod> methods_;  // As in Methods().
 };
@@ -235,6 +253,7 @@ void Metrics::AnsweredQuietly(const Method& method, std::string_view transport, 
 void Metrics::Refused(const grpc::Status& why) { impl_->CountRefusal(why); }
 void Metrics::Searched(double seconds) { impl_->Searched(seconds); }
 void Metrics::Acknowledged(int stored, int rejected) { impl_->Acknowledged(stored, rejected); }
+void Metrics::Reported() { impl_->Reported(); }
 void Metrics::Fitted(const Profile& profile) { impl_->Fitted(profile); }
 std::string Metrics::Page() const { return impl_->Page(); }
 

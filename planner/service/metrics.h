@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "models/cost/profile.h"
 #include "planner/service/calls/call.h"
+#include "planner/service/drift/drift_desk.h"
 
 namespace moeplan::service {
 
@@ -21,6 +23,8 @@ class Metrics {
     double database_bytes = 0;
     int agents_attached = 0, agents_missing = 0;
     int calibrations_done = 0, calibrations_failed = 0, calibrations_cancelled = 0;
+    int watchers = 0;
+    std::map<std::string, DriftDesk::Counts> drifts;  // By profile.
   };
   explicit Metrics(std::function<Now()> now);
   ~Metrics();
@@ -36,6 +40,8 @@ class Metrics {
   void Searched(double seconds);
   // Samples that were brought and acknowledged.
   void Acknowledged(int stored, int rejected);
+  // A run that was reported.
+  void Reported();
   // The newest version of a profile.
   void Fitted(const Profile& profile);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "db/store.h"
+#include "moeplan/v1/planner_service.pb.h"
 #include "moeplan/v1/profile_service.pb.h"
 #include "planner/service/access/access.h"
 #include "planner/service/calls/answer_cache.h"
@@ -21,6 +22,7 @@
 #include "planner/service/metrics.h"
 #include "planner/service/plan_log.h"
 #include "planner/service/upkeep.h"
+#include "planner/service/watch/plan_watchers.h"
 #include "planner/service/worker_pool.h"
 
 namespace moeplan {
@@ -100,9 +102,13 @@ class Server::Impl {
   ~Impl() { Shutdown(std::chrono::milliseconds(0)); }
 
   Status Start(const HostPort& grpc_address, const HostPort& http_address, const service::Tls& tls) {
-    ASSIGN_OR_RETURN(upkeep_, service::Upkeep::Start(options_.store, access_, cache_, options_.log,
-                                                     [this](const Profile& newest) { metrics_.Fitted(newest); }));
-    ASSIGN_OR_RETURN(grpc_, service::GrpcEndpoint::Start(grpc_address, tls, dispatcher_, environment_.agents));
+    ASSIGN_OR_RETURN(
+        upkeep_, service::Upkeep::Start(options_.store, access_, cache_, options_.log, [this](const Profile& newest) {
+          metrics_.Fitted(newest);
+          watchers_.ProfilesChanged();
+        }));
+    ASSIGN_OR_RETURN(grpc_,
+                     service::GrpcEndpoint::Start(grpc_address, tls, dispatcher_, watchers_, environment_.agents));
     grpc_address_ = ToString(grpc_->address());
     ASSIGN_OR_RETURN(http_, service::http::Endpoint::Start(http_address, tls, HttpUses(http_address)));
     http_address_ = ToString(http_->address());
@@ -128,6 +134,7 @@ class Server::Impl {
     if (!BeginShutdown()) return Wait();
     if (http_) http_->SetNotServing();
     if (fleet_) fleet_->Shutdown();
+    watchers_.Shutdown();
     const auto until = std::chrono::steady_clock::now() + grace;
     if (grpc_) grpc_->Shutdown(grace);
     if (http_)
@@ -172,9 +179,10 @@ class Server::Impl {
     } else if (const auto* const appended = dynamic_cast<const v1::AppendSamplesResponse*>(&answer)) {
       metrics_.Acknowledged(appended->stored_samples(), appended->rejected_samples());
     }
+    if (dynamic_cast<const v1::ReportRunResponse*>(&answer) != nullptr) metrics_.Reported();
     const auto* const plan = dynamic_cast<const v1::PlanResponse*>(&answer);
     if (plan == nullptr || !plan_log_ || !plan->has_workload()) return;  // Plans of graphs are not run.
-    const Status kept = plan_log_->Keep(*plan);
+    const Status kept = plan_log_->Keep(*plan).status();
     if (!kept.ok()) options_.log({LogLevel::kWarning, "an answered plan was not kept", {{"reason", kept.message()}}});
   }
 
@@ -191,7 +199,9 @@ class Server::Impl {
             .agents_missing = agents.missing,
             .calibrations_done = calibrations.done,
             .calibrations_failed = calibrations.failed,
-            .calibrations_cancelled = calibrations.cancelled};
+            .calibrations_cancelled = calibrations.cancelled,
+            .watchers = watchers_.count(),
+            .drifts = fleet_ ? fleet_->drift().counts() : decltype(service::Metrics::Now::drifts)()};
   }
 
   void WarnIfOpen(const service::Tls& tls) const {
@@ -232,7 +242,12 @@ class Server::Impl {
       .sample_writer = sample_writer_,
       .knows_agent = [this](const std::string& agent) { return fleet_ && fleet_->hub().Knows(agent); },
       .agents = fleet_ ? &fleet_->hub() : nullptr,
-      .calibrations = fleet_ ? &fleet_->calibrations() : nullptr};
+      .calibrations = fleet_ ? &fleet_->calibrations() : nullptr,
+      .drift = fleet_ ? &fleet_->drift() : nullptr,
+      .plan_log = plan_log_ ? &*plan_log_ : nullptr};
+  service::PlanWatchers watchers_{{.environment = environment_, .log = [this](std::string_view line) {
+                                     options_.log({LogLevel::kInfo, std::string(line), {}});
+                                   }}};
   service::Access access_;
   service::AnswerCache cache_{kKeptAnswersBytes};
   service::Metrics metrics_{[this] { return MetricsNow(); }};

@@ -60,6 +60,9 @@ StatusOr<TaskTiming> TimingFromProto(const v1::TaskTiming& message, const std::s
   RETURN_IF_ERROR(NotNegative(path, "chunk", timing.chunk));
   RETURN_IF_ERROR(NotNegative(path, "startS", timing.start_s));
   RETURN_IF_ERROR(NotNegative(path, "endS", timing.end_s));
+  if (timing.end_s < timing.start_s) {
+    return error::Mismatch(FieldPath(path, "endS"), StrCat(timing.end_s), StrCat("at least startS, ", timing.start_s));
+  }
   return timing;
 }
 
@@ -281,6 +284,16 @@ void SetKnobs(const Knobs& knobs, v1::Plan& message) {
 
 }  // namespace
 
+StatusOr<Timeline> TimelineFromProto(const google::protobuf::RepeatedPtrField<v1::TaskTiming>& message,
+                                     const std::string& path) {
+  Timeline timeline;
+  for (const v1::TaskTiming& task : message) {
+    ASSIGN_OR_RETURN(TaskTiming timing, TimingFromProto(task, ItemPath(path, timeline.size())));
+    timeline.push_back(std::move(timing));
+  }
+  return timeline;
+}
+
 StatusOr<Plan> PlanFromProto(const v1::Plan& message, std::string_view path) {
   Plan plan;
   ASSIGN_OR_RETURN(plan.knobs, KnobsFromProto(message, path));
@@ -293,11 +306,7 @@ StatusOr<Plan> PlanFromProto(const v1::Plan& message, std::string_view path) {
   plan.compute_time_s = message.compute_time_s();
   plan.memory_bytes = message.memory_bytes();
   RETURN_IF_ERROR(CheckNumbers(plan, path));
-  for (const v1::TaskTiming& task : message.timeline()) {
-    ASSIGN_OR_RETURN(TaskTiming timing,
-                     TimingFromProto(task, ItemPath(FieldPath(path, "timeline"), plan.timeline.size())));
-    plan.timeline.push_back(std::move(timing));
-  }
+  ASSIGN_OR_RETURN(plan.timeline, TimelineFromProto(message.timeline(), FieldPath(path, "timeline")));
   if (message.has_gradients()) {
     ASSIGN_OR_RETURN(plan.gradients, GradientsFromProto(message.gradients(), FieldPath(path, "gradients")));
   }

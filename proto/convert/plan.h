@@ -5,6 +5,7 @@
 // training graph (it has no workload), and the other way round (it has no rules.lancet). Pure.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "models/plan/plan.h"
@@ -13,6 +14,8 @@
 
 namespace moeplan {
 
+StatusOr<Timeline> TimelineFromProto(const google::protobuf::RepeatedPtrField<v1::TaskTiming>& message,
+                                     const std::string& path);
 StatusOr<Plan> PlanFromProto(const v1::Plan& message, std::string_view path = {});
 StatusOr<PlanAnswer> PlanAnswerFromProto(const v1::PlanResponse& message);
 StatusOr<GraphPlanAnswer> GraphPlanAnswerFromProto(const v1::PlanResponse& message);

@@ -15,6 +15,7 @@
 #include "planner/service/handlers/put_profile.h"
 #include "planner/service/handlers/put_samples.h"
 #include "planner/service/handlers/rejected_samples.h"
+#include "planner/service/handlers/report_run.h"
 
 namespace moeplan::service {
 namespace {
@@ -57,6 +58,8 @@ Method WaitsForDisk(Method method) {
 std::vector<Method> MakeMethods() {
   return {
       PlanMethod(),
+      WaitsForDisk(Unary("PlannerService/ReportRun", Role::kReport, &ReportRun)),
+      Unary("PlannerService/ListDrifts", Role::kRead, &ListDrifts),
       Unary("ProfileService/ListProfiles", Role::kRead, &ListProfiles),
       Unary("ProfileService/GetProfile", Role::kRead, &GetProfile),
       StoresProfiles(Unary("ProfileService/PutSamples", Role::kReport, &PutSamples)),

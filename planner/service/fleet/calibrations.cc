@@ -26,9 +26,6 @@ Clock::time_point In(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// The session that the store keeps the samples under.
-std::string SessionOf(const CalibrationJob& job) { return StrCat("fleet calibration ", job.id); }
-
 bool MayGoWellAgain(const Status& status) {
   return status.code() == StatusCode::kPeerLost || status.code() == StatusCode::kDeadlineExceeded ||
          status.code() == StatusCode::kUnavailable;
@@ -55,6 +52,8 @@ StatusOr<v1::StartCalibrationRequest> RequestOf(const CalibrationJob& job) {
 }
 
 }  // namespace
+
+std::string Calibrations::SessionOf(const CalibrationJob& job) { return StrCat("fleet calibration ", job.id); }
 
 Calibrations::~Calibrations() { Stop(); }
 
@@ -198,6 +197,7 @@ void Calibrations::Run(Running& running, const std::stop_token& stop) {
     uses_.log(StrCat("calibration ", running.job.id, " of cluster ", running.job.cluster,
                      " failed: ", version.status().message()));
   }
+  if (running.job.newest.ended) uses_.ended(running.job);
   const std::scoped_lock lock(mutex_);
   ended_.done += version.ok();
   ended_.cancelled += !version.ok() && cancelled;

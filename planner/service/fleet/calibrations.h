@@ -38,7 +38,12 @@ class Calibrations {
     AgentHub& hub;
     CalibrationDriver driver;  // Empty: Start answers kUnimplemented.
     std::function<void(std::string_view line)> log = [](std::string_view) {};
+    // Told of each that has ended, once that is stored, on its thread.
+    std::function<void(const CalibrationJob& job)> ended = [](const CalibrationJob&) {};
   };
+
+  // The session that the store keeps its samples under.
+  static std::string SessionOf(const CalibrationJob& job);
 
   explicit Calibrations(Uses uses) : uses_(std::move(uses)) {}
   // Stops them where they are; they go on when the store is served again.

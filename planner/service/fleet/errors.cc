@@ -89,6 +89,12 @@ Status ClusterIsBusy(const std::string& cluster) {
   return Unavailable(StrCat("cluster ", cluster, ": its ranks are at work for another session"));
 }
 
+Status NoClusterOf(const std::string& profile_name) {
+  return NotFound(StrCat("no agents have measured profile ", profile_name,
+                         "; have them do it once (moeplan calibrate --planner, with this profile's name), or measure "
+                         "again yourself (moeplan calibrate)"));
+}
+
 Status KeepsFailing(int times, const Status& last) {
   return Status(last.code(), StrCat("failed ", times, " times without a new sample: ", last.message()));
 }

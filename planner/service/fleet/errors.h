@@ -34,5 +34,6 @@ Status TooManyCalibrations(int most);
 Status AgentsMissing(const std::string& missing, double wait_limit_s);
 Status ClusterIsBusy(const std::string& cluster);
 Status KeepsFailing(int times, const Status& last);
+Status NoClusterOf(const std::string& profile_name);
 
 }  // namespace moeplan::service::error

@@ -30,13 +30,22 @@ FleetDesk::FleetDesk(AgentServiceOptions options, Store store, Puts& puts,
                      std::function<void(std::string_view line)> log)
     : store_(std::move(store)), hub_(HubOptionsOf(options, log)) {
   Calibrations::Uses uses = {.store = store_, .puts = puts, .hub = hub_, .driver = std::move(options.driver)};
-  if (log) uses.log = std::move(log);
+  if (log) uses.log = log;
+  uses.ended = [this](const CalibrationJob& job) { drift_->Ended(job); };
   calibrations_.emplace(std::move(uses));
+  DriftDesk::Uses drift = {.store = store_, .puts = puts, .calibrations = *calibrations_};
+  if (log) drift.log = std::move(log);
+  drift_.emplace(std::move(drift));
   heartbeats_ =
       std::jthread([this, period_s = options.heartbeat_s](const std::stop_token& stop) { Beat(hub_, period_s, stop); });
 }
 
 FleetDesk::~FleetDesk() { Shutdown(); }
+
+Status FleetDesk::Resume() {
+  RETURN_IF_ERROR(drift_->Resume());
+  return calibrations_->Resume();
+}
 
 void FleetDesk::Shutdown() {
   calibrations_->Stop();

@@ -1,4 +1,4 @@
-// All that a server has of a fleet: its end of the agents, their heartbeats, and the calibrations.
+// All that a server has of a fleet: its end of the agents, their heartbeats, the calibrations, and the watch on drift.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 
 #include "db/store.h"
 #include "models/status.h"
+#include "planner/service/drift/drift_desk.h"
 #include "planner/service/fleet/agent_hub.h"
 #include "planner/service/fleet/agent_service_options.h"
 #include "planner/service/fleet/calibrations.h"
@@ -25,15 +26,17 @@ class FleetDesk {
 
   AgentHub& hub() { return hub_; }
   Calibrations& calibrations() { return *calibrations_; }
+  DriftDesk& drift() { return *drift_; }
 
   // Goes on with the calibrations that had not ended; once connections are taken.
-  Status Resume() { return calibrations_->Resume(); }
+  Status Resume();
   // Stops calibrations and ends all connections, so that the transport can end.
   void Shutdown();
 
  private:
   Store store_;
   AgentHub hub_;
+  std::optional<DriftDesk> drift_;  // Made after the calibrations that tell it of their ends, gone after them.
   std::optional<Calibrations> calibrations_;
   std::jthread heartbeats_;
 };

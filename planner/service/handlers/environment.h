@@ -14,6 +14,8 @@ namespace moeplan::service {
 
 class AgentHub;
 class Calibrations;
+class DriftDesk;
+class PlanLog;
 
 struct Environment {
   Store& store;
@@ -23,6 +25,8 @@ struct Environment {
   std::function<bool(const std::string& agent)> knows_agent = nullptr;
   AgentHub* agents = nullptr;            // Null: there is no fleet.
   Calibrations* calibrations = nullptr;  // Likewise.
+  DriftDesk* drift = nullptr;            // Likewise.
+  PlanLog* plan_log = nullptr;           // Null: the store may only be read.
 };
 
 }  // namespace moeplan::service
