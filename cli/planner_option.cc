@@ -23,8 +23,8 @@ StatusOr<std::string> ReadToken(const std::string& path) {
 
 }  // namespace
 
-void PlannerOption::Add(CLI::App& where, CLI::App& command) {
-  where.add_option("--planner", options_.address, "HOST:PORT of a planner");
+void PlannerOption::Add(CLI::App& where, CLI::App& command, const std::string& help) {
+  where.add_option("--planner", options_.address, help);
   command.add_option("--tls-ca", options_.tls_authority, "Authority of the planner's certificate (PEM): use TLS");
   command.add_option("--tls-cert", options_.tls_certificate, "Own certificate (PEM), where the planner wants one");
   command.add_option("--tls-key", options_.tls_key, "Its key (PEM)");

@@ -13,7 +13,7 @@ namespace moeplan::cli {
 class PlannerOption {
  public:
   // Adds --planner to `where`, and what belongs to it to `command`.
-  void Add(CLI::App& where, CLI::App& command);
+  void Add(CLI::App& where, CLI::App& command, const std::string& help = "HOST:PORT of a planner");
   bool given() const { return !options_.address.empty(); }
   // The default address is kDefault. Reads the token from --token-file, else from MOEPLAN_TOKEN.
   StatusOr<ConnectOptions> Connect(double deadline_s) const;

@@ -1,14 +1,19 @@
+#include <unistd.h>
+
 #include <cstdio>
 #include <memory>
+#include <random>
 
 #include "agent/compare/run_plan.h"
 #include "agent/compare/trace.h"
 #include "cli/cluster_option.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/planner_option.h"
 #include "cli/run_log.h"
 #include "models/schedule/gradient_slices.h"
 #include "models/text.h"
+#include "planner/client/planner_client.h"
 #include "proto/convert/plan.h"
 #include "proto/enum_names.h"
 #include "proto/json.h"
@@ -19,8 +24,11 @@ namespace {
 struct RunOptions {
   ClusterOption cluster;
   std::string plan, schedule, trace, db;
+  PlannerOption planner;
   bool json = false;
 };
+
+constexpr double kReportDeadlineS = 10;
 
 StatusOr<PlanAnswer> ReadAnswer(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
@@ -62,6 +70,19 @@ bool IsSmall(const Workload& workload) {
   return 2.0 * layer.expert_matrices * pairs * layer.model_dim * layer.hidden_dim <= kMostFlops;
 }
 
+// What ran, for the planner that watches whether its profile still holds.
+Status Report(const RunOptions& options, const PlanAnswer& answer, const Plan& plan, const v1::RunReport& report) {
+  ASSIGN_OR_RETURN(const ConnectOptions connect, options.planner.Connect(kReportDeadlineS));
+  ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(connect));
+  v1::ReportRunRequest request;
+  request.set_request_id(StrCat("moeplan run ", getpid(), " ", std::random_device{}(), " ", std::random_device{}()));
+  PlanAnswer ran = answer;
+  ran.candidates = {plan};
+  *request.mutable_plan() = ToProto(ran);
+  *request.mutable_ranks() = report.ranks();
+  return client->ReportRun(request).status();
+}
+
 Status Run(const RunOptions& options) {
   ASSIGN_OR_RETURN(const PlanAnswer answer, ReadAnswer(options.plan));
   ASSIGN_OR_RETURN(const Plan plan, PickPlan(answer, options));
@@ -90,7 +111,9 @@ Status Run(const RunOptions& options) {
   } else {
     PrintReport(report);
   }
-  return store ? SaveRun(*store, kept, report) : OkStatus();  // Last: what was measured is out by now.
+  // Last: what was measured is out by now.
+  if (store) RETURN_IF_ERROR(SaveRun(*store, kept, report));
+  return options.planner.given() ? Report(options, answer, plan, report) : OkStatus();
 }
 
 }  // namespace
@@ -105,6 +128,7 @@ void AddRun(CLI::App& app, Invocation& invocation) {
   command->add_option("--schedule", options->schedule, "The first candidate of that name (default: the best)");
   command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace: measured and predicted");
   command->add_option("--db", options->db, "Database to keep the plan and the report in (made when absent)");
+  options->planner.Add(*command, *command, "HOST:PORT of the planner whose plan it is: report the run to it");
   command->add_flag("--json", options->json, "Print the report as JSON");
 }
 

@@ -69,6 +69,14 @@ StatusOr<v1::PlanResponse> PlannerClient::Plan(const v1::PlanRequest& request, d
   return impl_->Call(*impl_->planner, &v1::PlannerService::Stub::Plan, request, options);
 }
 
+StatusOr<v1::ReportRunResponse> PlannerClient::ReportRun(const v1::ReportRunRequest& request) const {
+  return impl_->Call(*impl_->planner, &v1::PlannerService::Stub::ReportRun, request, impl_->options());
+}
+
+StatusOr<v1::ListDriftsResponse> PlannerClient::ListDrifts(const v1::ListDriftsRequest& request) const {
+  return impl_->Call(*impl_->planner, &v1::PlannerService::Stub::ListDrifts, request, impl_->options());
+}
+
 StatusOr<v1::ListProfilesResponse> PlannerClient::ListProfiles(const v1::ListProfilesRequest& request) const {
   return impl_->Call(*impl_->profiles, &v1::ProfileService::Stub::ListProfiles, request, impl_->options());
 }

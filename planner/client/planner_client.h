@@ -33,6 +33,9 @@ class PlannerClient {
   // With another deadline than the others.
   StatusOr<v1::PlanResponse> Plan(const v1::PlanRequest& request, double deadline_s) const;
 
+  StatusOr<v1::ReportRunResponse> ReportRun(const v1::ReportRunRequest& request) const;
+  StatusOr<v1::ListDriftsResponse> ListDrifts(const v1::ListDriftsRequest& request) const;
+
   StatusOr<v1::ListProfilesResponse> ListProfiles(const v1::ListProfilesRequest& request) const;
   StatusOr<v1::GetProfileResponse> GetProfile(const v1::GetProfileRequest& request) const;
   StatusOr<v1::PutSamplesResponse> PutSamples(const v1::PutSamplesRequest& request) const;
