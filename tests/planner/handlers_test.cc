@@ -355,7 +355,7 @@ TEST_F(HandlersTest, APlanThatCouldNotBeKeptIsKeptTheNextTime) {
   ASSERT_TRUE(log.ok());
   {
     const HeldStore held(db());
-    EXPECT_EQ(log->Keep(answer).code(), StatusCode::kUnavailable);
+    EXPECT_EQ(log->Keep(answer).status().code(), StatusCode::kUnavailable);
   }
   EXPECT_TRUE(log->Keep(answer).ok());
   EXPECT_TRUE(store_->LoadPlan({1}).ok());

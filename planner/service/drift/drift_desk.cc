@@ -241,7 +241,9 @@ std::map<std::string, DriftDesk::Counts> DriftDesk::counts() const {
   std::set<std::pair<std::string, CostKey>> seen;
   for (auto found = found_.rbegin(); found != found_.rend(); ++found) {
     const bool newest = seen.emplace(found->drift.profile_name(), found->key).second;
-    if (newest && found->drift.state() != v1::Drift::RENEWED) ++counts[found->drift.profile_name()].off;
+    const auto watched = watched_.find(found->drift.profile_name());
+    const bool current = watched != watched_.end() && watched->second.version == found->drift.profile_version();
+    if (newest && current && found->drift.state() != v1::Drift::RENEWED) ++counts[found->drift.profile_name()].off;
   }
   return counts;
 }

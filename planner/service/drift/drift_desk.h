@@ -58,8 +58,8 @@ class DriftDesk {
   // kInvalidInput: no such page.
   StatusOr<v1::ListDriftsResponse> List(const v1::ListDriftsRequest& request) const;
 
-  // By profile: the tests' findings since the start, and costs that are known to be off now, that is whose newest
-  // finding is no renewed version.
+  // By profile: the tests' findings since the start, and the costs of the version that runs are held against of which
+  // the newest finding did not become a renewed version.
   struct Counts {
     int found = 0, off = 0;
   };
