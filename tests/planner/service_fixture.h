@@ -20,9 +20,17 @@
 
 namespace moeplan {
 
+inline Status StatusIn(const Status& status) { return status; }
+template <typename Value>
+Status StatusIn(const StatusOr<Value>& value) {
+  return value.status();
+}
+
+// Of a Status or a StatusOr.
 MATCHER_P2(IsError, code, message, "") {
-  *result_listener << Name(arg.status().code()) << ": " << arg.status().message();
-  return arg.status().code() == code && testing::Matches(testing::HasSubstr(message))(arg.status().message());
+  const Status status = StatusIn(arg);
+  *result_listener << Name(status.code()) << ": " << status.message();
+  return status.code() == code && testing::Matches(testing::HasSubstr(message))(status.message());
 }
 
 template <typename Message>
