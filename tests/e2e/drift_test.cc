@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "models/text.h"
@@ -212,6 +213,37 @@ TEST_F(DriftTest, ALinkThatSlowsDownIsFoundMeasuredAgainAndAnsweredWithTheRightP
   EXPECT_TRUE(SameKnobs(again->plan().best(), second->plan().best()));
   EXPECT_TRUE(current.empty());
   EXPECT_TRUE(told.empty());
+}
+
+// Whenever the planner is killed after a drift was found, the next one brings it to its end.
+TEST_F(DriftTest, APlannerThatIsKilledWhileItMeasuresAgainGoesOn) {
+  auto server = std::make_unique<Process>(Serve());
+  ASSERT_NE(client_, nullptr);
+  std::unique_ptr<Process> agent = Agent(fast_);
+  const Outcome calibrated =
+      RunMoeplan({"calibrate", "--planner", address_, "--cluster", "west", "--layouts", grid_, "--budget", "60s"});
+  ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  const auto plan = client_->Plan(request_);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  agent.reset();
+  agent = Agent(slow_);
+  const v1::RunReport slowed = RunOn(slow_, *plan);
+  ASSERT_TRUE(Report(*plan, slowed, 24));
+  const auto seed = static_cast<unsigned>(::testing::UnitTest::GetInstance()->random_seed());
+  std::mt19937 random(seed);
+  for (int kill = 0; kill < 3; ++kill) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 400));  // Any moment will do.
+    client_.reset();
+    server.reset();  // By SIGKILL.
+    server = std::make_unique<Process>(Serve());
+    ASSERT_NE(client_, nullptr) << "seed " << seed;
+  }
+  Told told;
+  const auto watch = Watch(told, &*plan);
+  const auto renewed = told.Next(seconds(120));
+  ASSERT_TRUE(renewed) << "seed " << seed << server->ErrorsSoFar() << agent->ErrorsSoFar();
+  EXPECT_EQ(renewed->plan().profile_version(), 2) << "seed " << seed;
+  EXPECT_FALSE(Report(*plan, slowed, 50));
 }
 
 // What runs see and measurements do not is no reason to measure again and again.
