@@ -177,6 +177,10 @@ StatusOr<std::vector<Calibration>> Store::SamplesOf(const SampleFilter& filter) 
       [&](SQLite::Database& database) { return db::SelectCalibrations(database, impl_->path(), filter); });
 }
 
+StatusOr<bool> Store::HasBatch(const std::string& request_id) const {
+  return impl_->Read([&](SQLite::Database& database) -> StatusOr<bool> { return db::HasBatch(database, request_id); });
+}
+
 StatusOr<RejectedPage> Store::ListRejectedSamples(const PageRequest& page,
                                                   const std::optional<std::string>& profile_name) const {
   return impl_->Read([&](SQLite::Database& database) { return db::SelectRejectedPage(database, page, profile_name); });

@@ -216,6 +216,9 @@ class Store {
   // The matching calibrations, the one begun first in front; kNotFound when there is none. Without what was rejected.
   StatusOr<std::vector<Calibration>> SamplesOf(const SampleFilter& filter) const;
 
+  // Whether a batch of that request_id is there, be all of it rejected.
+  StatusOr<bool> HasBatch(const std::string& request_id) const;
+
   // What was rejected, last received first, of one name or of all.
   StatusOr<RejectedPage> ListRejectedSamples(const PageRequest& page = {},
                                              const std::optional<std::string>& profile_name = {}) const;

@@ -89,6 +89,16 @@ Status ClusterIsBusy(const std::string& cluster) {
   return Unavailable(StrCat("cluster ", cluster, ": its ranks are at work for another session"));
 }
 
+Status NothingMeasured() {
+  return Infeasible("the budget was spent before anything was measured; calibrate again with a larger budget");
+}
+
+Status NothingCounts(int set_aside) {
+  return Infeasible(StrCat("found ", set_aside,
+                           " samples that cannot be right, expected one that can; `moeplan profile ",
+                           "rejected` tells why"));
+}
+
 Status KeepsFailing(int times, const Status& last) {
   return Status(last.code(), StrCat("failed ", times, " times without a new sample: ", last.message()));
 }
