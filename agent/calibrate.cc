@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "agent/operation_buffers.h"
+#include "models/cost/plausible.h"
 #include "models/fit/peak_flops.h"
 #include "models/fit/statistics.h"
 #include "models/text.h"
@@ -20,6 +21,7 @@ constexpr int kEnoughRepeats = 15;
 constexpr int kFewestRepeats = 5;
 constexpr double kTightError = 0.005;      // Of the median, relative.
 constexpr double kSlowMeasurementS = 0.1;  // From here on, one repeat at a time.
+constexpr int kMostImplausible = 3;        // Visits, before a measurement is left as it is.
 constexpr int kMostBeside = 200;
 // What runs beside lasts so many times as long as the measured alone: at first, and at most, where the measured is
 // slowed down by so much that it outlasts that. What outlasts the most is slowed down by more than was measured.
@@ -29,11 +31,22 @@ constexpr int kEnoughBeside = 4;                // One after the other; beside w
 
 double NowS() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
+bool Sound(const std::vector<double>& times_s) {
+  return std::ranges::all_of(times_s, [](double time_s) { return std::isfinite(time_s) && time_s > 0; });
+}
+
+// A time that is below 0 or not a number is kept, so that the sample shows it.
+double Slower(double one_s, double other_s) {
+  if (!(one_s >= 0)) return one_s;
+  return other_s >= 0 ? std::max(one_s, other_s) : other_s;
+}
+
 // A measurement as it goes: what was taken so far.
 struct Progress {
   Measurement measurement;
   std::vector<double> times_s;
-  double visit_s = 0;  // Wall time of the last visit for each of its repeats, warm-up included.
+  double visit_s = 0;   // Wall time of the last visit for each of its repeats, warm-up included.
+  int implausible = 0;  // Visits whose times cannot be right, and are not in times_s.
 
   double MedianS() const { return Median(times_s); }
 
@@ -47,6 +60,7 @@ struct Progress {
   }
 
   bool Tight() const {
+    if (implausible >= kMostImplausible) return true;
     const int count = static_cast<int>(times_s.size());
     // A slowdown enters a prediction as a ratio, where tasks meet; the plain time enters everywhere.
     if (ContentionOf(measurement.need.key) != Contention::kNone) return count >= kFewestRepeats;
@@ -149,10 +163,14 @@ class Calibrator {
     const double before_s = NowS();
     ASSIGN_OR_RETURN(const std::vector<double> times_s, Take(one.measurement, warm_ups, repeats));
     one.visit_s = (NowS() - before_s) / (warm_ups + repeats);
-    one.times_s.insert(one.times_s.end(), times_s.begin(), times_s.end());
     Sample sample = SampleOf(one.measurement.need);
     sample.times_s = times_s;
     sample.provenance = provenance_;
+    if (WhyImplausible(sample, fleet_.cluster())) {
+      ++one.implausible;
+    } else {
+      one.times_s.insert(one.times_s.end(), times_s.begin(), times_s.end());
+    }
     return options_.keep(sample);
   }
 
@@ -174,7 +192,8 @@ class Calibrator {
       *measure.mutable_beside() = ToProto(beside.operation);
       measure.set_beside_count(static_cast<int>(count));
       ASSIGN_OR_RETURN(std::vector<double> times_s, CallMeasure(command, what, warm_ups + repeats));
-      if (Median(times_s) <= count * beside.time_s || count == kMostBeside || 2 * cover > kMostCover) return times_s;
+      if (!Sound(times_s) || Median(times_s) <= count * beside.time_s || count == kMostBeside || 2 * cover > kMostCover)
+        return times_s;
     }
   }
 
@@ -183,9 +202,13 @@ class Calibrator {
     ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies,
                      fleet_.CallInStep(command, what, 10 + fleet_.collective_deadline_s() * (runs + 1)));
     std::vector<double> slowest_s(command.measure().repeats(), 0);
-    for (const v1::RankReply& reply : replies) {
-      for (int i = 0; i < command.measure().repeats(); ++i)
-        slowest_s[i] = std::max(slowest_s[i], reply.measured().time_s(i));
+    for (int rank = 0; rank < std::ssize(replies); ++rank) {
+      const auto& times_s = replies[static_cast<size_t>(rank)].measured().time_s();
+      if (times_s.size() != command.measure().repeats()) {
+        return InternalError(StrCat("rank ", rank, ": found ", times_s.size(), " times, expected ",
+                                    command.measure().repeats(), "; is every rank of the same build?"));
+      }
+      for (int i = 0; i < times_s.size(); ++i) slowest_s[i] = Slower(slowest_s[i], times_s[i]);
     }
     return slowest_s;
   }
@@ -235,6 +258,10 @@ class Calibrator {
         const std::vector<double> times_s,
         Take({.need = {.key = beside.operation.key, .size = beside.operation.size}, .context = measurement.context},
              /*warm_ups=*/fleet_.repeats_times() ? 0 : 1, /*repeats=*/fleet_.repeats_times() ? 1 : 3));
+    if (!Sound(times_s)) {
+      return Unavailable(StrCat("found ", Describe(beside.operation.key), " measured as ", times_s.front(),
+                                " s, expected finite numbers above 0; look at the clocks of the ranks"));
+    }
     beside.time_s = Median(times_s);
     return beside_.emplace(std::tuple(contention, ctas, scale), beside).first->second;
   }

@@ -50,15 +50,16 @@ struct CalibrationOptions {
   std::string name;           // Of the samples.
   std::string taken_at;       // RFC 3339, for the provenance.
   std::vector<Sample> taken;  // Earlier, on the same cluster: they count, and their repeats are not taken again.
-  // Called with each sample as it is taken: the repeats of one visit, with their provenance. An error ends the
-  // calibration.
+  // Called with each sample as it is taken, also with one that cannot be right (models/cost/plausible.h): the repeats
+  // of one visit, with their provenance. An error ends the calibration.
   std::function<Status(const Sample&)> keep = [](const Sample&) { return OkStatus(); };
   std::function<void(const CalibrationProgress&)> progress = [](const CalibrationProgress&) {};
   // Called for each key of which sizes are left out, with a sentence that says so.
   std::function<void(const std::string&)> left_out = [](const std::string&) {};
 };
 
-// All samples, those taken earlier with them. Where the memory of devices is known, what needs more than
+// All samples, those taken earlier with them, but for those that cannot be right: what was measured again and again and
+// never could be right is missing. Where the memory of devices is known, what needs more than
 // kShareForOperations of it is left out. Where times repeat (Fleet::repeats_times), each is taken once. kInvalidInput
 // when the budget is not positive, nothing is to be measured, or collectives are to be limited that the fleet's backend
 // cannot limit.

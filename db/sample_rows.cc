@@ -244,4 +244,8 @@ StatusOr<std::vector<Calibration>> SelectCalibrations(SQLite::Database& database
   return calibrations;
 }
 
+bool HasBatch(SQLite::Database& database, const std::string& request_id) {
+  return SelectBatchOfRequest(database, request_id).has_value();
+}
+
 }  // namespace moeplan::db

@@ -22,4 +22,6 @@ Status CheckClusterOfName(SQLite::Database& database, const SampleSet& samples);
 StatusOr<std::vector<Calibration>> SelectCalibrations(SQLite::Database& database, const std::filesystem::path& path,
                                                       const SampleFilter& filter);
 
+bool HasBatch(SQLite::Database& database, const std::string& request_id);
+
 }  // namespace moeplan::db

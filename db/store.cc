@@ -185,6 +185,10 @@ Status Store::RetireSamples(const std::string& profile_name, std::span<const db:
   });
 }
 
+StatusOr<bool> Store::HasBatch(const std::string& request_id) const {
+  return impl_->Read([&](SQLite::Database& database) -> StatusOr<bool> { return db::HasBatch(database, request_id); });
+}
+
 StatusOr<RejectedPage> Store::ListRejectedSamples(const PageRequest& page,
                                                   const std::optional<std::string>& profile_name) const {
   return impl_->Read([&](SQLite::Database& database) { return db::SelectRejectedPage(database, page, profile_name); });

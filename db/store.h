@@ -224,6 +224,9 @@ class Store {
   Status RetireSamples(const std::string& profile_name, std::span<const std::variant<CollectiveKey, KernelKey>> keys,
                        const std::string& calibration);
 
+  // Whether a batch of that request_id is there, be all of it rejected.
+  StatusOr<bool> HasBatch(const std::string& request_id) const;
+
   // What was rejected, last received first, of one name or of all.
   StatusOr<RejectedPage> ListRejectedSamples(const PageRequest& page = {},
                                              const std::optional<std::string>& profile_name = {}) const;

@@ -10,6 +10,7 @@
 #include "cli/options.h"
 #include "cli/planner_option.h"
 #include "db/store.h"
+#include "models/cost/plausible.h"
 #include "models/fit/fit.h"
 #include "models/text.h"
 #include "models/workload/resolve_grid.h"
@@ -54,6 +55,17 @@ StatusOr<std::vector<Measurement>> WhatToMeasure(const CalibrateOptions& options
   StatusOr<std::vector<Workload>> resolved = ResolveGrid(grid, cluster);
   if (!resolved.ok()) return resolved.status().Within(options.layouts);
   return MeasurementsOf(*resolved, cluster);
+}
+
+// With those beside them that cannot be right.
+SampleBatch BatchOf(const std::string& request_id, const SampleSet& samples, const std::vector<Sample>& implausible) {
+  SampleBatch batch = {.request_id = request_id, .calibration = "", .samples = samples};
+  for (const Sample& sample : implausible) {
+    batch.rejected.push_back({.sample = static_cast<int>(batch.samples.samples.size()),
+                              .reason = WhyImplausible(sample, samples.cluster).value_or("")});
+    batch.samples.samples.push_back(sample);
+  }
+  return batch;
 }
 
 Status RunWithAgents(const CalibrateOptions& options) {
@@ -101,6 +113,8 @@ Status Run(const CalibrateOptions& options) {
   measurements = WithCtaLimits(measurements, options.ctas);
   const std::string taken_at = NowText();
   const std::string name = options.profile_name.empty() ? options.cluster.DefaultName(*fleet) : options.profile_name;
+  const Cluster cluster = fleet->cluster();
+  std::vector<Sample> implausible;
   ProgressBar bar("calibrating");
   ASSIGN_OR_RETURN(
       const SampleSet samples,
@@ -108,13 +122,22 @@ Status Run(const CalibrateOptions& options) {
                 {.budget_s = budget_s,
                  .name = name,
                  .taken_at = taken_at,
+                 .keep =
+                     [&](const Sample& sample) {
+                       if (WhyImplausible(sample, cluster)) implausible.push_back(sample);
+                       return OkStatus();
+                     },
                  .progress = [&bar](const CalibrationProgress& progress) { bar.Show(progress.done, progress.what); },
                  .left_out = [](const std::string& what) { std::fprintf(stderr, "moeplan: %s\n", what.c_str()); }}));
   fleet.reset();
-  const SampleBatch batch = {.request_id = StrCat("calibrate ", name, " ", taken_at, " ", static_cast<int>(getpid())),
-                             .calibration = "",
-                             .samples = samples};
+  const SampleBatch batch =
+      BatchOf(StrCat("calibrate ", name, " ", taken_at, " ", static_cast<int>(getpid())), samples, implausible);
   RETURN_IF_ERROR(store.AppendSamples({&batch, 1}).status());
+  if (!implausible.empty()) {
+    std::fprintf(stderr,
+                 "moeplan: %zu samples cannot be right and were set aside; see moeplan profile rejected --db %s\n",
+                 implausible.size(), options.db.c_str());
+  }
   ASSIGN_OR_RETURN(Profile profile, FitProfile(samples));
   ASSIGN_OR_RETURN(const ProfileVersion saved, store.SaveProfile(profile));
   profile.version = saved.version;

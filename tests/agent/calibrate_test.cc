@@ -1,8 +1,14 @@
-// Which measurements a grid of workloads asks for, without ranks.
+// Which measurements a grid of workloads asks for, and what becomes of times that cannot be right; without ranks.
 #include "agent/calibrate.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <map>
 #include <set>
 
 #include "models/extension/extension.h"
@@ -77,6 +83,108 @@ TEST(CalibrateTest, LimitsOnCtasAskForCommunicationOnceMoreAndForNothingElse) {
     EXPECT_TRUE(kernel == nullptr || kernel->ctas == 0 || IsCommunication(kernel->contention));
   }
   EXPECT_EQ(limits, (std::set<int>{0, 4, 16}));
+}
+
+// Two ranks that answer at once, in the times that they are told: of a rank, for what is measured.
+class ToldRanks final : public RankLinks {
+ public:
+  using Times = std::function<std::vector<double>(int rank, const v1::RankCommand::Measure& measure)>;
+
+  explicit ToldRanks(Times times) : times_(std::move(times)) {}
+
+  int nodes() const override { return 1; }
+  int ranks_per_node() const override { return 2; }
+  std::optional<Unsent> Send(std::span<const v1::RankCommand> commands) override {
+    for (int rank = 0; rank < ranks(); ++rank) asked_[rank].push_back(commands[commands.size() == 1 ? 0 : rank]);
+    return std::nullopt;
+  }
+  std::vector<int> Await(const std::vector<bool>& wanted, Moment) override { return {wanted[0] ? 0 : 1}; }
+  StatusOr<v1::RankReply> Receive(int rank) override {
+    const v1::RankCommand command = asked_[rank].front();
+    asked_[rank].pop_front();
+    v1::RankReply reply;
+    if (command.has_start()) reply.mutable_started();
+    if (command.has_connect()) reply.mutable_connected();
+    if (!command.has_measure()) return reply;
+    reply.mutable_measured();
+    for (const double time_s : times_(rank, command.measure())) reply.mutable_measured()->add_time_s(time_s);
+    return reply;
+  }
+  std::string EndOf(int) override { return ""; }
+  int ProcessOf(int) const override { return 0; }
+
+ private:
+  const Times times_;
+  std::deque<v1::RankCommand> asked_[2];
+};
+
+Measurement GatherOf(double bytes, Contention contention = Contention::kNone) {
+  const CollectiveKey gather = {.collective = Collective::kAllGather, .group = {.size = 2, .ranks_per_node = 2}};
+  return {.need = {.key = WithContention(gather, contention), .size = bytes}};
+}
+
+TEST(CalibrateTest, TimesThatCannotBeRightAreKeptAndDoNotCount) {
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
+  for (const double wrong_s : {kNaN, kInfinity, -1.0, 0.0}) {
+    for (const int wrong_rank : {0, 1}) {
+      // One rank hides nothing of another: of NaN beside 1 s no maximum tells.
+      const auto times = [&](int rank, const v1::RankCommand::Measure& measure) {
+        const bool wrong = measure.what().bytes() == 1024 && (rank == wrong_rank || wrong_s == 0);
+        return std::vector<double>(static_cast<size_t>(measure.repeats()), wrong ? wrong_s : 1e-3 * (1 + rank));
+      };
+      auto fleet = Fleet::Start(std::make_unique<ToldRanks>(times));
+      ASSERT_TRUE(fleet.ok()) << fleet.status().message();
+      std::map<double, std::vector<double>> kept;  // The first time of each visit, by size.
+      const auto keep = [&](const Sample& sample) {
+        kept[sample.size].push_back(sample.times_s.front());
+        return OkStatus();
+      };
+      const auto samples = Calibrate(*fleet, {GatherOf(1024), GatherOf(2048)}, {.budget_s = 20, .keep = keep});
+      ASSERT_TRUE(samples.ok()) << samples.status().message();
+      ASSERT_EQ(samples->samples.size(), 1u);
+      EXPECT_EQ(samples->samples[0].size, 2048);
+      EXPECT_THAT(kept[2048], testing::ElementsAre(2e-3, 2e-3));  // Two repeats, then three: all the same.
+      ASSERT_EQ(kept[1024].size(), 1u);                           // What has no time is not visited again.
+      EXPECT_FALSE(std::isfinite(kept[1024][0]) && kept[1024][0] > 0) << kept[1024][0];
+    }
+  }
+}
+
+TEST(CalibrateTest, WhatIsSometimesWrongIsGivenUpAfterAFewVisits) {
+  int visits = 0;
+  const auto times = [&](int rank, const v1::RankCommand::Measure& measure) {
+    visits += rank == 0;
+    return std::vector<double>(static_cast<size_t>(measure.repeats()), visits == 1 ? 1e-3 : 0);
+  };
+  auto fleet = Fleet::Start(std::make_unique<ToldRanks>(times));
+  ASSERT_TRUE(fleet.ok());
+  const auto samples = Calibrate(*fleet, {GatherOf(1024)}, {.budget_s = 20});
+  ASSERT_TRUE(samples.ok()) << samples.status().message();
+  EXPECT_EQ(samples->samples.at(0).times_s, (std::vector<double>{1e-3, 1e-3}));
+  EXPECT_EQ(visits, 1 + 3);
+}
+
+TEST(CalibrateTest, WhatRunsBesideMustHaveATime) {
+  const auto times = [](int, const v1::RankCommand::Measure& measure) {
+    return std::vector<double>(static_cast<size_t>(measure.repeats()), measure.what().has_kernel() ? 0 : 1e-3);
+  };
+  auto fleet = Fleet::Start(std::make_unique<ToldRanks>(times));
+  ASSERT_TRUE(fleet.ok());
+  const auto samples = Calibrate(*fleet, {GatherOf(1024, Contention::kWithCopy)}, {.budget_s = 20});
+  ASSERT_FALSE(samples.ok());
+  EXPECT_EQ(samples.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(samples.status().message(), testing::HasSubstr("found DEVICE_COPY measured as 0 s, expected"));
+}
+
+TEST(CalibrateTest, ARankThatAnswersTooFewTimesIsNamed) {
+  const auto times = [](int rank, const v1::RankCommand::Measure& measure) {
+    return std::vector<double>(static_cast<size_t>(measure.repeats() - rank), 1e-3);
+  };
+  auto fleet = Fleet::Start(std::make_unique<ToldRanks>(times));
+  ASSERT_TRUE(fleet.ok());
+  const auto samples = Calibrate(*fleet, {GatherOf(1024)}, {.budget_s = 20});
+  ASSERT_FALSE(samples.ok());
+  EXPECT_THAT(samples.status().message(), testing::HasSubstr("rank 1: found 1 times, expected 2"));
 }
 
 }  // namespace

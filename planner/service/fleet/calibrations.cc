@@ -9,6 +9,7 @@
 #include "planner/service/fleet/calibration_request.h"
 #include "planner/service/fleet/errors.h"
 #include "planner/service/handlers/fit_profile.h"
+#include "planner/service/handlers/sample_batch.h"
 #include "proto/json.h"
 
 namespace moeplan::service {
@@ -273,6 +274,8 @@ StatusOr<CalibrationWork> Calibrations::WorkOf(Running& running, const std::stop
     const std::scoped_lock lock(mutex_);
     running.job.newest.samples = static_cast<int>(work.taken.size());
   }
+  running.place = static_cast<int>(work.taken.size());
+  running.set_aside = 0;
   work.keep = [this, &running](const Cluster& cluster, const Sample& sample) { return Keep(running, cluster, sample); };
   work.progress = [this, &running, spent_s, budget_s = work.budget_s](double done, const std::string& what) {
     Spend(running, spent_s + done * budget_s, what);
@@ -289,15 +292,34 @@ Status Calibrations::Measure(Running& running, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const std::unique_ptr<RelayedRanks> ranks, uses_.hub.StartRanks(running.job.cluster));
   Note(running, v1::CalibrationStatus::RUNNING, "starts ranks");
   if (stop.stop_requested()) return Cancelled("stopped");  // It may have been asked for before there were ranks.
-  return uses_.driver(*ranks, work);
+  const Status measured = uses_.driver(*ranks, work);
+  if (running.set_aside > 0) {
+    uses_.log(StrCat("calibration ", running.job.id, " of cluster ", running.job.cluster, ": ", running.set_aside,
+                     " samples were set aside; `moeplan profile rejected` tells why"));
+  }
+  return measured;
+}
+
+// Those set aside are not among the samples taken, and some may have been pruned, so that a place is looked for.
+StatusOr<std::string> Calibrations::NextRequestId(Running& running) const {
+  for (;; ++running.place) {
+    std::string id = StrCat(SessionOf(running.job), " sample ", running.place);
+    ASSIGN_OR_RETURN(const bool used, uses_.store.HasBatch(id));
+    if (!used) return id;
+  }
 }
 
 Status Calibrations::Keep(Running& running, const Cluster& cluster, const Sample& sample) {
-  const int before = running.job.newest.samples;
-  SampleBatch batch = {.request_id = StrCat(SessionOf(running.job), " sample ", before),
+  ASSIGN_OR_RETURN(const std::string request_id, NextRequestId(running));
+  SampleBatch batch = {.request_id = request_id,
                        .calibration = SessionOf(running.job),
                        .samples = {.name = running.request.profile_name(), .cluster = cluster, .samples = {sample}}};
+  batch.rejected = Screen(batch.samples, [this](const std::string& agent) { return uses_.hub.Knows(agent); });
   RETURN_IF_ERROR(uses_.store.AppendSamples({&batch, 1}).status());
+  if (!batch.rejected.empty()) {
+    ++running.set_aside;
+    return OkStatus();
+  }
   const std::scoped_lock lock(mutex_);
   ++running.job.newest.samples;
   return OkStatus();
@@ -311,7 +333,7 @@ StatusOr<int> Calibrations::Fit(const Running& running) {
   if (before) return before->version;
   StatusOr<std::vector<Calibration>> found = uses_.store.SamplesOf({.profile_name = running.request.profile_name()});
   if (!found.ok() && found.status().code() == StatusCode::kNotFound) {
-    return Infeasible("the budget was spent before anything was measured; calibrate again with a larger budget");
+    return running.set_aside > 0 ? error::NothingCounts(running.set_aside) : error::NothingMeasured();
   }
   ASSIGN_OR_RETURN(std::vector<Calibration> calibrations, std::move(found));
   if (calibrations.front().samples.cluster.peak_flops_per_s == 0) {

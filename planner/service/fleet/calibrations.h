@@ -2,8 +2,9 @@
 // every sample as it is taken, and ends with a profile.
 //
 // What was asked for and how far it is stands in the store, so that a planner that is started again goes on by itself
-// with what is left of the budget. A sample is one batch of the calibration, with the calibration and the number of
-// samples before it as its request id: none is stored twice, and what is stored is not measured anew. When agents are
+// with what is left of the budget. A sample is one batch of the calibration, with the calibration and its place in it
+// as its request id: none is stored twice, and what is stored is not measured anew. One that must not count
+// (handlers/sample_batch.h) is set aside with the reason, and takes a place like any other. When agents are
 // lost the calibration waits for them, or for others in their places, and goes on with new ranks. Calibrations of one
 // cluster happen one after another, in the order in which they were asked for.
 //
@@ -74,6 +75,8 @@ class Calibrations {
     CalibrationJob job;  // `newest` is how far it is now.
     v1::StartCalibrationRequest request;
     double kept_spent_s = 0;  // What of the spent time the store knows.
+    int place = 0;            // Of the next sample, or before it; of the thread alone, as is the next.
+    int set_aside = 0;        // Since the ranks were started.
     bool cancelled = false;
     bool ended = false;
     std::jthread thread;
@@ -89,6 +92,7 @@ class Calibrations {
   Status AwaitAgents(Running& running, const std::stop_token& stop);
   Status Measure(Running& running, const std::stop_token& stop);
   StatusOr<CalibrationWork> WorkOf(Running& running, const std::stop_token& stop);
+  StatusOr<std::string> NextRequestId(Running& running) const;
   Status Keep(Running& running, const Cluster& cluster, const Sample& sample);
   StatusOr<int> Fit(const Running& running);
   // Notes how far it is; a change of state, and the spent time every now and then, goes into the store.

@@ -95,6 +95,16 @@ Status NoClusterOf(const std::string& profile_name) {
                          "again yourself (moeplan calibrate)"));
 }
 
+Status NothingMeasured() {
+  return Infeasible("the budget was spent before anything was measured; calibrate again with a larger budget");
+}
+
+Status NothingCounts(int set_aside) {
+  return Infeasible(StrCat("found ", set_aside,
+                           " samples that cannot be right, expected one that can; `moeplan profile ",
+                           "rejected` tells why"));
+}
+
 Status KeepsFailing(int times, const Status& last) {
   return Status(last.code(), StrCat("failed ", times, " times without a new sample: ", last.message()));
 }

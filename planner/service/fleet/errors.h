@@ -33,6 +33,8 @@ Status NoDriver();
 Status TooManyCalibrations(int most);
 Status AgentsMissing(const std::string& missing, double wait_limit_s);
 Status ClusterIsBusy(const std::string& cluster);
+Status NothingMeasured();
+Status NothingCounts(int set_aside);
 Status KeepsFailing(int times, const Status& last);
 Status NoClusterOf(const std::string& profile_name);
 

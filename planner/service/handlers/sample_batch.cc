@@ -24,26 +24,26 @@ StatusOr<SampleSet> SamplesOf(const v1::Samples& message) {
   return samples.ok() ? std::move(samples) : samples.status().Within("samples");
 }
 
-std::optional<std::string> WhyFromNobody(const Environment& environment, const Sample& sample) {
+std::optional<std::string> WhyFromNobody(const std::function<bool(const std::string&)>& knows_agent,
+                                         const Sample& sample) {
   const auto agent = sample.provenance.find(kAgentKey);
-  if (agent == sample.provenance.end() || !environment.knows_agent || environment.knows_agent(agent->second)) {
-    return std::nullopt;
-  }
+  if (agent == sample.provenance.end() || !knows_agent || knows_agent(agent->second)) return std::nullopt;
   return StrCat("provenance.", kAgentKey, ": found '", agent->second, "', expected an agent that this planner knows");
 }
 
-std::vector<Rejection> Screen(const Environment& environment, const SampleSet& set) {
+}  // namespace
+
+std::vector<Rejection> Screen(const SampleSet& samples,
+                              const std::function<bool(const std::string& agent)>& knows_agent) {
   std::vector<Rejection> rejected;
-  for (int i = 0; i < std::ssize(set.samples); ++i) {
-    const Sample& sample = set.samples[static_cast<size_t>(i)];
-    std::optional<std::string> reason = WhyFromNobody(environment, sample);
-    if (!reason) reason = WhyImplausible(sample, set.cluster);
+  for (int i = 0; i < std::ssize(samples.samples); ++i) {
+    const Sample& sample = samples.samples[static_cast<size_t>(i)];
+    std::optional<std::string> reason = WhyFromNobody(knows_agent, sample);
+    if (!reason) reason = WhyImplausible(sample, samples.cluster);
     if (reason) rejected.push_back({.sample = i, .reason = *std::move(reason)});
   }
   return rejected;
 }
-
-}  // namespace
 
 StatusOr<SampleBatch> BatchOf(const Environment& environment, const std::string& request_id,
                               const std::string& calibration, const v1::Samples& message) {
@@ -51,7 +51,7 @@ StatusOr<SampleBatch> BatchOf(const Environment& environment, const std::string&
   RETURN_IF_ERROR(ValidateCalibration(calibration));
   SampleBatch batch = {.request_id = request_id, .calibration = calibration};
   ASSIGN_OR_RETURN(batch.samples, SamplesOf(message));
-  batch.rejected = Screen(environment, batch.samples);
+  batch.rejected = Screen(batch.samples, environment.knows_agent);
   return batch;
 }
 
