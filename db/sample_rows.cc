@@ -234,7 +234,7 @@ StatusOr<std::vector<Calibration>> SelectCalibrations(SQLite::Database& database
     SQLite::Statement batches(database, kSelectBatchesOfCalibration);
     batches.bind(1, select.getColumn(0).getInt64());
     const auto [known, unseen] = retired.try_emplace(calibration.samples.name);
-    if (unseen) known->second = SelectRetired(database, calibration.samples.name);
+    if (unseen && !filter.calibration) known->second = SelectRetired(database, calibration.samples.name);
     while (batches.executeStep()) {
       SelectThoseThatCount(database, batches.getColumn(0).getInt64(), known->second, calibration.samples.samples);
     }

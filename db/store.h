@@ -215,8 +215,8 @@ class Store {
   // order; an error of the whole is one of the file.
   StatusOr<std::vector<StatusOr<BatchOutcome>>> AppendEach(std::span<const SampleBatch> group);
 
-  // The matching calibrations, the one begun first in front; kNotFound when there is none. Without what was rejected
-  // or retired.
+  // The matching calibrations, the one begun first in front; kNotFound when there is none. Without what was rejected,
+  // and, but for one calibration that is asked for, without what was retired.
   StatusOr<std::vector<Calibration>> SamplesOf(const SampleFilter& filter) const;
 
   // Has samples under that name, of these keys, count no more if they came before the first of `calibration`: SamplesOf

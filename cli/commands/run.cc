@@ -83,8 +83,18 @@ Status Report(const RunOptions& options, const PlanAnswer& answer, const Plan& p
   return client->ReportRun(request).status();
 }
 
+// Before time is spent on what could not be reported.
+Status CheckReport(const RunOptions& options, const PlanAnswer& answer) {
+  RETURN_IF_ERROR(options.planner.Connect(kReportDeadlineS).status());
+  if (answer.profile_version > 0) return OkStatus();
+  return InvalidInput(StrCat(options.plan,
+                             ": profileVersion: found 0, expected the version of a profile that the planner of ",
+                             "--planner has stored"));
+}
+
 Status Run(const RunOptions& options) {
   ASSIGN_OR_RETURN(const PlanAnswer answer, ReadAnswer(options.plan));
+  if (options.planner.given()) RETURN_IF_ERROR(CheckReport(options, answer));
   ASSIGN_OR_RETURN(const Plan plan, PickPlan(answer, options));
   ASSIGN_OR_RETURN(std::optional<Fleet> fleet, options.cluster.Start(IsSmall(answer.workload)));
   if (!fleet) return OkStatus();

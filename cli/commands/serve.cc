@@ -21,7 +21,7 @@ struct ServeOptions {
   std::string grpc = "127.0.0.1:7070", http = "127.0.0.1:7080";
   std::string tls_certificate, tls_key, tls_client_authority;
   bool insecure = false;
-  std::string heartbeat = "5s";
+  std::string heartbeat = "5s", between_reports = "5s";
   std::string log_format = "text", log_level = "info";
 };
 
@@ -49,6 +49,7 @@ Status Run(const ServeOptions& options) {
   ASSIGN_OR_RETURN(const LineOf line_of, FormatNamed(options.log_format));
   const sigset_t signals = BlockStopSignals();
   ASSIGN_OR_RETURN(const double heartbeat_s, ParseSeconds("--agent-heartbeat", options.heartbeat));
+  ASSIGN_OR_RETURN(const double between_reports_s, ParseSeconds("--report-interval", options.between_reports));
   const auto log = [level, line_of](const LogRecord& record) {
     if (record.level < level) return;
     std::fprintf(stderr, "%s\n", line_of(record, std::chrono::system_clock::now()).c_str());
@@ -60,6 +61,7 @@ Status Run(const ServeOptions& options) {
                                   .agents = {.heartbeat_s = heartbeat_s,
                                              .lost_after_s = kMissedHeartbeats * heartbeat_s,
                                              .driver = MakeCalibrationDriver(NowText)},
+                                  .drift = {.between_reports_s = between_reports_s},
                                   .tls = {.certificate = options.tls_certificate,
                                           .key = options.tls_key,
                                           .client_authority = options.tls_client_authority},
@@ -85,6 +87,10 @@ void AddServe(CLI::App& app, Invocation& invocation) {
   command->add_option("--grpc", options->grpc, "HOST:PORT for gRPC; port 0: a free one")->capture_default_str();
   command->add_option("--http", options->http, "HOST:PORT for HTTP; port 0: a free one")->capture_default_str();
   command->add_option("--agent-heartbeat", options->heartbeat, "How often agents and planner say that they live")
+      ->capture_default_str();
+  command
+      ->add_option("--report-interval", options->between_reports,
+                   "Of runs that jobs report faster, the test for drift counts one in this time")
       ->capture_default_str();
   command->add_option("--tls-cert", options->tls_certificate, "Certificate of both (PEM): use TLS");
   command->add_option("--tls-key", options->tls_key, "Its key (PEM)");

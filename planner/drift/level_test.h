@@ -2,13 +2,14 @@
 //
 // Each observation is log(measured / foretold). What lies beyond the band around the level, on one side, speaks for a
 // shift to that side by ln(p1 / p0) = ln 1.8, what does not against it by ln((1 - p0) / (1 - p1)) = ln 5: the log
-// likelihood ratio of "9 of 10 lie beyond" (p1) to "half do" (p0). The sum never falls below 0 (Page 1954), and a shift
-// is found once it passes ln 10⁶.
+// likelihood ratio of "9 of 10 lie beyond" (p1) to "half do" (p0). The sum of a side never falls below 0 (Page 1954),
+// and a shift is found once it reaches ln(2·10⁶).
 //
 // False alarms: for every noise whose median stays within the band, whatever its distribution, at most half lie beyond
-// one side, so a sum that starts at a given observation ever passes the threshold with probability at most 10⁻⁶ (Wald),
-// and the first 10,000 independent observations raise an alarm with probability at most 1 %. Spikes do not matter,
-// however far they reach. A shift that all observations show is found with the 24th.
+// one side. Of independent observations, a side's sum that starts at a given one then ever reaches the threshold with
+// probability at most 1/(2·10⁶) (Wald), so that both sides together raise an alarm in the first 10,000 with probability
+// at most 1 %. Spikes do not matter, however far they reach. Observations that share a slow moment are not independent:
+// whoever observes must leave time between them. A shift that all observations show is found with the 25th.
 //
 // Pure values; not thread-safe.
 #pragma once
@@ -19,8 +20,8 @@
 namespace moeplan {
 
 struct LevelShift {
-  double log_ratio = 0;  // The median of the observations that found it.
-  int observations = 0;  // How many these are. At least 1.
+  double log_ratio = 0;  // The median of the observations that found it, of the last 64 if they are more.
+  int observations = 0;  // How many found it: those since nothing spoke for it. At least 1.
 
   friend bool operator==(const LevelShift&, const LevelShift&) = default;
 };
@@ -42,9 +43,14 @@ class LevelTest {
 
  private:
   double level_log_ = 0;
-  double above_ = 0, below_ = 0;  // The two sums.
-  std::deque<double> latest_;     // Up to kKept.
-  int since_zero_ = 0;            // Observations since one of the sums was last 0.
+  struct Side {
+    double sum = 0;
+    int since_zero = 0;  // Observations since it was last 0.
+
+    void Add(bool beyond);
+  };
+  Side above_, below_;
+  std::deque<double> latest_;  // Up to kKept.
 
   static constexpr size_t kKept = 64;
 };

@@ -1,7 +1,9 @@
 #include "planner/drift/remeasure.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -14,7 +16,6 @@ namespace moeplan {
 namespace {
 
 constexpr size_t kMostSizes = 8;
-constexpr size_t kMostOperations = 10000;
 
 template <typename Points>
 std::vector<double> SizesOf(const Points& points) {
@@ -23,7 +24,7 @@ std::vector<double> SizesOf(const Points& points) {
   return sizes;
 }
 
-// Where a line has no points: small, middling and large messages.
+// None of a line.
 std::vector<double> PointsOf(const Curve& curve) {
   if (const auto* log_log = std::get_if<LogLog>(&curve)) return SizesOf(log_log->points);
   if (const auto* interpolated = std::get_if<Interpolated>(&curve)) return SizesOf(interpolated->points);
@@ -39,6 +40,7 @@ std::vector<double> Thinned(const std::vector<double>& sizes) {
   return thinned;
 }
 
+// Where a line has no points, small, middling and large sizes.
 std::vector<double> SizesToMeasure(const CostModel& model) {
   constexpr double kLeastBytes = 1024, kMostBytes = 67108864;
   std::vector<double> sizes = PointsOf(model.curve);
@@ -106,18 +108,20 @@ Resource ResourceOf(const CostKey& key) {
   return collective->group.ranks_per_node < collective->group.size ? Resource::kInterNode : Resource::kIntraNode;
 }
 
-std::vector<Sample> OperationsOf(const Profile& profile, Resource resource, const Workload& workload) {
-  std::vector<Sample> alone, contended;
+std::vector<Sample> OperationsOf(const Profile& profile, const CostKey& drifted, const Workload& workload,
+                                 size_t most) {
+  std::array<std::vector<Sample>, 3> by_urgency;
   ForEachEntry(profile, [&](const CostKey& key, const CostModel& model) {
-    if (ResourceOf(key) != resource) return;
+    if (ResourceOf(key) != ResourceOf(drifted)) return;
     const auto* kernel = std::get_if<KernelKey>(&key);
     if (kernel != nullptr && !IsKernelOf(*kernel, workload)) return;
-    std::vector<Sample>& operations = ContentionOf(key) == Contention::kNone ? alone : contended;
-    for (const double size : SizesToMeasure(model)) operations.push_back({.key = key, .size = size});
+    const int urgency = key == drifted ? 0 : ContentionOf(key) == Contention::kNone ? 1 : 2;
+    for (const double size : SizesToMeasure(model)) by_urgency.at(urgency).push_back({.key = key, .size = size});
   });
-  alone.insert(alone.end(), contended.begin(), contended.end());
-  if (alone.size() > kMostOperations) alone.resize(kMostOperations);
-  return alone;
+  std::vector<Sample> operations;
+  for (std::vector<Sample>& some : by_urgency) std::ranges::move(some, std::back_inserter(operations));
+  if (operations.size() > most) operations.resize(most);
+  return operations;
 }
 
 StatusOr<Remeasured> Renew(const Profile& before, const std::vector<Sample>& samples) {
@@ -132,7 +136,9 @@ StatusOr<Remeasured> Renew(const Profile& before, const std::vector<Sample>& sam
     const auto found = times.find(key);
     if (found == times.end()) return;
     const std::optional<double> ratio = RatioOf(key, model, found->second);
-    if (!ratio || std::max(*ratio, 1 / *ratio) < kMovedRatio) return;
+    if (!ratio) return;
+    renewed.judged.push_back(key);
+    if (std::max(*ratio, 1 / *ratio) < kMovedRatio) return;
     renewed.moved.push_back({key, *ratio});
     moved.insert(key);
   });

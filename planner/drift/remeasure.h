@@ -6,6 +6,7 @@
 // Pure.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
@@ -25,10 +26,10 @@ enum class Resource {
 std::string_view Name(Resource resource);
 Resource ResourceOf(const CostKey& key);
 
-// Of every entry of the profile that lies on the resource the sizes that its curve has points at, both ends and up to
-// six between them; without times. Of kernels those that `workload` has the shapes of (IsKernelOf). At most 10,000, the
-// contended entries left out first.
-std::vector<Sample> OperationsOf(const Profile& profile, Resource resource, const Workload& workload);
+// Of every entry of the profile that lies on the resource of `drifted` the sizes that its curve has points at, both
+// ends and up to six between them; without times. Of kernels those that `workload` has the shapes of (IsKernelOf).
+// First those of `drifted`, then those without contention, then the others, at most `most` in all.
+std::vector<Sample> OperationsOf(const Profile& profile, const CostKey& drifted, const Workload& workload, size_t most);
 
 // A cost that is not what it was.
 struct MovedCost {
@@ -39,7 +40,8 @@ struct MovedCost {
 };
 
 struct Remeasured {
-  std::vector<MovedCost> moved;  // In the profile's order.
+  std::vector<CostKey> judged;   // In the profile's order, as is the next.
+  std::vector<MovedCost> moved;  // Of the judged.
   Profile profile;               // `before` with the models of `moved` fitted to the new samples alone.
 };
 

@@ -7,6 +7,7 @@
 
 #include "models/fit/statistics.h"
 #include "models/text.h"
+#include "models/timeline/cost_index.h"
 #include "models/timeline/timeline.h"
 #include "planner/search/price_plan.h"
 
@@ -45,7 +46,7 @@ double SpanS(const Timeline& timeline) {
 
 StatusOr<RunRatios> CompareRun(const Plan& plan, const Workload& resolved, const Profile& profile,
                                std::span<const Timeline> ranks) {
-  ASSIGN_OR_RETURN(const Candidate candidate, PricePlan(plan, resolved, profile));
+  ASSIGN_OR_RETURN(const Candidate candidate, PricePlanWithLinks(plan, resolved, profile));
   ASSIGN_OR_RETURN(const auto measured, MeasuredS(candidate.graph, ranks));
   RunRatios run = {.predicted_s = candidate.time_s()};
   for (const Timeline& timeline : ranks) {
@@ -54,21 +55,30 @@ StatusOr<RunRatios> CompareRun(const Plan& plan, const Workload& resolved, const
   if (!(run.measured_s > 0))
     return InvalidInput("ranks: found no measured task, expected at least one rank's timeline");
 
+  CostIndex index(profile);
   struct Sums {
+    CostKey key;
     double measured_s = 0, predicted_s = 0;
   };
-  std::vector<Sums> sums(candidate.prices.keys.size());
+  std::vector<Sums> sums;
+  sums.reserve(candidate.prices.keys.size());  // Pointed to.
+  std::vector<Sums*> sums_of_key(candidate.prices.keys.size());
+  for (size_t key = 0; key < sums_of_key.size(); ++key) {
+    const CostIndex::Source& source = index.SourceOf(candidate.prices.keys[key]);
+    if (source.model == nullptr) continue;
+    const auto known = std::ranges::find(sums, source.key, &Sums::key);
+    sums_of_key[key] = known != sums.end() ? &*known : &sums.emplace_back(Sums{.key = source.key});
+  }
   for (size_t task = 0; task < measured.size(); ++task) {
     const int key = candidate.prices.tasks[task].key;
-    if (key < 0 || measured[task].empty()) continue;
+    if (key < 0 || sums_of_key[key] == nullptr || measured[task].empty()) continue;
     const bool shared = Communicates(candidate.graph.tasks[task].kind);
-    sums[key].measured_s += shared ? *std::ranges::min_element(measured[task]) : Median(measured[task]);
-    sums[key].predicted_s += candidate.played.end_s[task] - candidate.played.start_s[task];
+    sums_of_key[key]->measured_s += shared ? *std::ranges::min_element(measured[task]) : Median(measured[task]);
+    sums_of_key[key]->predicted_s += candidate.played.end_s[task] - candidate.played.start_s[task];
   }
-  for (size_t key = 0; key < sums.size(); ++key) {
-    if (!(sums[key].measured_s > 0 && sums[key].predicted_s > 0)) continue;
-    run.ratios.push_back(
-        {.key = candidate.prices.keys[key], .log_ratio = std::log(sums[key].measured_s / sums[key].predicted_s)});
+  for (const Sums& one : sums) {
+    if (!(one.measured_s > 0 && one.predicted_s > 0)) continue;
+    run.ratios.push_back({.key = one.key, .log_ratio = std::log(one.measured_s / one.predicted_s)});
   }
   return run;
 }

@@ -13,7 +13,7 @@
 namespace moeplan {
 
 struct CostRatio {
-  CostKey key;           // Essential.
+  CostKey key;           // Of the profile's entry that answers for the cost.
   double log_ratio = 0;  // log(measured / foretold), of the time of all tasks of that cost together.
 
   friend bool operator==(const CostRatio&, const CostRatio&) = default;
@@ -22,12 +22,13 @@ struct CostRatio {
 struct RunRatios {
   double predicted_s = 0;         // Of the whole layer, under the profile.
   double measured_s = 0;          // From the first start to the last end of a rank, that of the slowest rank.
-  std::vector<CostRatio> ratios;  // In the order in which the graph first asks for them.
+  std::vector<CostRatio> ratios;  // Each entry once, in the order in which the graph first asks for them.
 };
 
 // Tasks are told by their names. A collective takes what the rank took that was in it for the shortest time: the others
 // waited for that one. Other tasks take the median over ranks. What a task is expected to take counts what runs beside
-// it. Costs without a task that was measured are left out, as are tasks that cost nothing.
+// it. Costs without a task that was measured are left out, as are tasks that cost nothing. What the profile lacks is
+// foretold from links where they can (models/links/link_model.h), and has no ratio.
 //
 // Requires a resolved workload. kInvalidInput names a task that the plan does not have, as "ranks[0].timeline[3]", or
 // says that nothing was measured; other errors are those of PricePlan.

@@ -15,6 +15,7 @@
 #include "planner/search/candidate.h"
 #include "planner/search/explain.h"
 #include "planner/search/joint_search.h"
+#include "planner/search/price_plan.h"
 
 namespace moeplan {
 namespace {
@@ -99,17 +100,6 @@ std::string WhyNoCandidate(const FoundCandidates& found, const Layout& layout, c
   return StrCat("No candidate could be priced: ", first.what, ": ", first.reason, ". Only the rules answered.");
 }
 
-// Adds what the links say of the layer's collectives that were not measured.
-void FillIn(const LinkModel& links, const Workload& workload, Profile& profile, PriceNotes& notes) {
-  for (const CollectiveKey& key : LayerCollectives(workload, profile.cluster.gpus_per_node)) {
-    if (Find(profile, key) != nullptr) continue;
-    std::optional<LinkPrediction> prediction = links.Predict(key);
-    if (!prediction) continue;
-    notes.remarks.insert(Describe(*prediction));
-    profile.collectives.push_back(std::move(prediction->model));
-  }
-}
-
 StatusOr<PlanAnswer> PlanResolved(PlanAnswer answer, const Profile& profile, PriceNotes notes,
                                   const PlanOptions& options) {
   if (options.rules) AskRules(answer.workload, profile, notes, answer);
@@ -153,7 +143,7 @@ StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile,
   if (options.links == nullptr) return PlanResolved(std::move(answer), profile, /*notes=*/{}, options);
   Profile filled = profile;
   PriceNotes notes;
-  FillIn(*options.links, answer.workload, filled, notes);
+  FillInFromLinks(*options.links, answer.workload, filled, notes);
   return PlanResolved(std::move(answer), filled, std::move(notes), options);
 }
 

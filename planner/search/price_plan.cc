@@ -1,11 +1,23 @@
 #include "planner/search/price_plan.h"
 
+#include <optional>
 #include <utility>
 
+#include "models/links/link_model.h"
 #include "models/measurement/cost_key.h"
 #include "models/schedule/gradient_slices.h"
 
 namespace moeplan {
+
+void FillInFromLinks(const LinkModel& links, const Workload& resolved, Profile& profile, PriceNotes& notes) {
+  for (const CollectiveKey& key : LayerCollectives(resolved, profile.cluster.gpus_per_node)) {
+    if (Find(profile, key) != nullptr) continue;
+    std::optional<LinkPrediction> prediction = links.Predict(key);
+    if (!prediction) continue;
+    notes.remarks.insert(Describe(*prediction));
+    profile.collectives.push_back(std::move(prediction->model));
+  }
+}
 
 StatusOr<Candidate> PricePlan(const Plan& plan, const Workload& resolved, const Profile& profile) {
   ASSIGN_OR_RETURN(TaskGraph whole, BuildPlan(plan, resolved, profile.cluster));
@@ -13,6 +25,15 @@ StatusOr<Candidate> PricePlan(const Plan& plan, const Workload& resolved, const 
   GraphPrices prices = PriceGraph(graph, profile);
   if (!prices.missing.empty()) return NotFound(MissingReason(prices.missing, resolved.layout));
   return MakeCandidate(plan.knobs, std::move(graph), std::move(prices), /*memory_bytes=*/0);
+}
+
+StatusOr<Candidate> PricePlanWithLinks(const Plan& plan, const Workload& resolved, const Profile& profile) {
+  StatusOr<Candidate> measured = PricePlan(plan, resolved, profile);
+  if (measured.ok() || measured.status().code() != StatusCode::kNotFound) return measured;
+  Profile filled = profile;
+  PriceNotes notes;
+  FillInFromLinks(LinkModel(profile), resolved, filled, notes);
+  return PricePlan(plan, resolved, filled);
 }
 
 }  // namespace moeplan

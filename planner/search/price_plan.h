@@ -1,4 +1,4 @@
-// What a plan that somebody has costs under a profile, whichever it was made with.
+// What a plan that somebody has costs under a profile, whichever it was made with, and what a profile lacks of a layer.
 #pragma once
 
 #include "models/cost/profile.h"
@@ -9,9 +9,16 @@
 
 namespace moeplan {
 
+class LinkModel;
+
+// Adds what the links say of the layer's collectives (LayerCollectives) that the profile lacks; each is noted.
+void FillInFromLinks(const LinkModel& links, const Workload& resolved, Profile& profile, PriceNotes& notes);
+
 // The plan's graph (its knobs, its order, its slices of gradients), priced and played; without its interval and memory.
 // Requires a workload resolved against profile.cluster and a validated profile. kInvalidInput or kInfeasible: the plan
 // is none of that workload. kNotFound: the profile lacks a cost (the message names the key and how to measure it).
 StatusOr<Candidate> PricePlan(const Plan& plan, const Workload& resolved, const Profile& profile);
+// The same where links may foretell what the profile lacks.
+StatusOr<Candidate> PricePlanWithLinks(const Plan& plan, const Workload& resolved, const Profile& profile);
 
 }  // namespace moeplan

@@ -40,8 +40,9 @@ Status ReadOnly() {
 
 Status WatchEnds() { return Unavailable("the planner shuts down; watch again with the plan that is held"); }
 
-Status TooManyWatchers(size_t most) {
-  return Unavailable(StrCat("found ", most, " watchers of plans already, expected fewer; ask for the plan instead"));
+grpc::Status TooManyWatchers(int most) {
+  return {grpc::RESOURCE_EXHAUSTED,
+          StrCat("found ", most, " watchers of plans already, expected fewer; ask for the plan instead")};
 }
 
 Status Unexpected(std::string_view detail) { return InternalError(StrCat("the planner failed: ", detail)); }

@@ -3,7 +3,6 @@
 
 #include <grpcpp/support/status.h>
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -24,7 +23,7 @@ grpc::Status TooLate();
 Status CallerLeft();
 Status ReadOnly();
 Status WatchEnds();
-Status TooManyWatchers(size_t most);
+grpc::Status TooManyWatchers(int most);
 Status Unexpected(std::string_view detail);
 
 // Callers. `role` is the one needed.

@@ -190,7 +190,9 @@ class PlannerService final
     const auto refused = dispatcher_.Refuse(BearerToken(Header(*context, "authorization")), Role::kPlan,
                                             "/moeplan.v1.PlannerService/WatchPlan", context->peer());
     if (refused) return new RefusedWatcher(*refused);
-    return ServeWatcher(watchers_, *request);
+    if (watchers_.count() >= PlanWatchers::kMost)
+      return new RefusedWatcher(error::TooManyWatchers(PlanWatchers::kMost));
+    return ServeWatcher(watchers_, *context, *request);
   }
 
  private:
@@ -257,6 +259,11 @@ class Endpoint final : public GrpcEndpoint {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsOfConnection);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxHeaderBytes);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+    // Watchers and agents whose machine is gone do not stay; both sides may ask.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
     builder.SetMaxReceiveMessageSize(kMaxGrpcMessageBytes);
     builder.SetResourceQuota(grpc::ResourceQuota("moeplan").Resize(kMaxBytesInFlight));
   }

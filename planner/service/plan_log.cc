@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "planner/service/handlers/held_plan.h"
 #include "proto/json.h"
 
 namespace moeplan::service {
@@ -22,36 +23,60 @@ PlanRecord RecordOf(const v1::PlanResponse& answer) {
           .answer = ToJson(answer, JsonStyle::kCompact)};
 }
 
-StatusOr<PlanLog> PlanLog::Open(const std::filesystem::path& path, std::function<Clock::time_point()> now) {
+StatusOr<PlanLog> PlanLog::Open(const std::filesystem::path& path, std::function<Clock::time_point()> now,
+                                std::function<void(const Status& why)> not_kept) {
   ASSIGN_OR_RETURN(Store store, Store::Open(path, {.busy_timeout = kBusyTimeout}));
-  return PlanLog(std::move(store), std::move(now));
+  return PlanLog(std::move(store), std::move(now), std::move(not_kept));
 }
 
 StatusOr<PlanId> PlanLog::Keep(const v1::PlanResponse& answer) {
   const PlanRecord record = RecordOf(answer);
-  const size_t digest = std::hash<std::string>()(record.answer);
-  const std::scoped_lock lock(mutex_);
-  if (const auto known = recent_.find(digest); known != recent_.end()) return known->second.id;
-  if (recent_.size() >= kRemembered) recent_.clear();
-  ASSIGN_OR_RETURN(const PlanId id, store_.SavePlan(record));
-  recent_[digest].id = id;
-  return id;
+  return Keep(record, std::hash<std::string>()(record.answer));
 }
 
-StatusOr<bool> PlanLog::KeepRun(const v1::PlanResponse& answer, RunRecord run) {
-  ASSIGN_OR_RETURN(run.plan, Keep(answer));
-  const size_t digest = std::hash<std::string>()(RecordOf(answer).answer);
-  const std::scoped_lock lock(mutex_);
-  if (requests_.contains(run.request_id)) return false;
-  Kept& plan = recent_[digest];
-  const Clock::time_point now = now_();
-  if (plan.last_run == Clock::time_point() || now >= plan.last_run + kBetweenRuns) {
-    RETURN_IF_ERROR(store_.SaveRun(run).status());
-    plan = {.id = run.plan, .last_run = now};
+StatusOr<PlanId> PlanLog::Keep(const PlanRecord& record, size_t digest) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (const auto known = plans_.find(digest); known != plans_.end()) return known->second;
   }
-  if (requests_.size() >= kRemembered) requests_.clear();
-  requests_.insert(std::move(run.request_id));
+  ASSIGN_OR_RETURN(const PlanId id, store_.SavePlan(record));
+  const std::scoped_lock lock(mutex_);
+  if (plans_.size() >= kRemembered) plans_.clear();
+  return plans_[digest] = id;
+}
+
+bool PlanLog::KeepRun(const v1::PlanResponse& answer, RunRecord run) {
+  if (!IsNew(run.request_id)) return false;
+  // Whatever view the job has of it, it is one plan.
+  const PlanRecord record = RecordOf(BriefOf(answer));
+  const size_t digest = std::hash<std::string>()(record.answer);
+  if (!IsTime(digest)) return true;
+  const StatusOr<PlanId> plan = Keep(record, digest);
+  Status kept = plan.status();
+  if (plan.ok()) {
+    run.plan = *plan;
+    kept = store_.SaveRun(run).status();
+  }
+  if (!kept.ok()) not_kept_(kept);
   return true;
+}
+
+bool PlanLog::IsNew(const std::string& request_id) {
+  const std::scoped_lock lock(mutex_);
+  if (older_requests_.contains(request_id)) return false;
+  if (!requests_.insert(request_id).second) return false;
+  if (requests_.size() >= kRemembered) {
+    older_requests_ = std::move(requests_);
+    requests_.clear();
+  }
+  return true;
+}
+
+bool PlanLog::IsTime(size_t plan) {
+  const std::scoped_lock lock(mutex_);
+  const Clock::time_point now = now_();
+  std::erase_if(last_run_, [&](const auto& one) { return now >= one.second + kBetweenRuns; });
+  return last_run_.size() < kMostRunsAMinute && last_run_.emplace(plan, now).second;
 }
 
 }  // namespace moeplan::service

@@ -14,7 +14,7 @@
 #include "planner/service/calls/answer_cache.h"
 #include "planner/service/calls/dispatcher.h"
 #include "planner/service/calls/record.h"
-#include "planner/service/fleet/fleet_desk.h"
+#include "planner/service/fleet_desk.h"
 #include "planner/service/grpc_endpoint.h"
 #include "planner/service/handlers/environment.h"
 #include "planner/service/http/endpoint.h"
@@ -48,7 +48,11 @@ StatusOr<OpenedStore> OpenStore(const ServerOptions& options) {
   }
   RETURN_IF_ERROR(store.status());
   ASSIGN_OR_RETURN(Store sample_store, Store::Open(options.store, {.busy_timeout = options.store_busy_timeout}));
-  ASSIGN_OR_RETURN(service::PlanLog plan_log, service::PlanLog::Open(options.store));
+  const auto not_kept = [log = options.log](const Status& why) {
+    log({LogLevel::kWarning, "a reported run was not kept", {{"reason", why.message()}}});
+  };
+  ASSIGN_OR_RETURN(service::PlanLog plan_log,
+                   service::PlanLog::Open(options.store, service::PlanLog::Clock::now, not_kept));
   ASSIGN_OR_RETURN(Store fleet_store, Store::Open(options.store, {.busy_timeout = options.store_busy_timeout}));
   return OpenedStore{.store = *std::move(store),
                      .sample_store = std::move(sample_store),
@@ -62,7 +66,7 @@ constexpr int kAppenders = 32;
 std::unique_ptr<service::FleetDesk> FleetOf(const ServerOptions& options, std::optional<Store> store,
                                             service::Puts& puts) {
   if (!store) return nullptr;
-  return std::make_unique<service::FleetDesk>(options.agents, *std::move(store), puts,
+  return std::make_unique<service::FleetDesk>(options.agents, *std::move(store), puts, options.drift,
                                               [log = options.log](std::string_view line) {
                                                 log({LogLevel::kInfo, std::string(line), {}});
                                               });
@@ -105,15 +109,17 @@ class Server::Impl {
     ASSIGN_OR_RETURN(
         upkeep_, service::Upkeep::Start(options_.store, access_, cache_, options_.log, [this](const Profile& newest) {
           metrics_.Fitted(newest);
+          if (fleet_) fleet_->drift().Stored(newest.name, newest.version);
           watchers_.ProfilesChanged();
         }));
+    if (fleet_) RETURN_IF_ERROR(fleet_->Resume());
     ASSIGN_OR_RETURN(grpc_,
                      service::GrpcEndpoint::Start(grpc_address, tls, dispatcher_, watchers_, environment_.agents));
     grpc_address_ = ToString(grpc_->address());
     ASSIGN_OR_RETURN(http_, service::http::Endpoint::Start(http_address, tls, HttpUses(http_address)));
     http_address_ = ToString(http_->address());
     WarnIfOpen(tls);
-    return fleet_ ? fleet_->Resume() : OkStatus();
+    return OkStatus();
   }
 
   const std::string& grpc_address() const { return grpc_address_; }

@@ -22,6 +22,7 @@
 #include <string>
 
 #include "models/status.h"
+#include "planner/service/drift/drift_options.h"
 #include "planner/service/fleet/agent_service_options.h"
 #include "planner/service/log.h"
 #include "planner/service/tls.h"
@@ -36,6 +37,7 @@ struct ServerOptions {
   int queue_capacity = 64;                             // Calls that may wait for a worker. At least 0.
   std::chrono::milliseconds store_busy_timeout{5000};  // How long a call waits for another process's write.
   AgentServiceOptions agents;                          // Of moeplan.v1.AgentService.
+  DriftOptions drift;                                  // Of what jobs report.
   TlsFiles tls;                                        // Of both addresses.
   bool insecure = false;                               // Whether other machines may reach it without TLS.
   LogSink log = [](const LogRecord&) {};               // Told what happens.

@@ -1,12 +1,12 @@
 #include "planner/service/calls/dispatcher.h"
 
 #include <chrono>
-#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "planner/service/errors.h"
+#include "planner/service/guard.h"
 #include "proto/grpc_status.h"
 
 namespace moeplan::service {
@@ -15,16 +15,6 @@ namespace {
 using Message = google::protobuf::Message;
 
 using Response = StatusOr<std::unique_ptr<Message>>;
-
-// A bug or a lack of memory in one call is no reason to end the others.
-Response Handle(const Method& method, const Environment& environment, const Message& request,
-                std::stop_token cancelled) {
-  try {
-    return method.handle(environment, request, std::move(cancelled));
-  } catch (const std::exception& problem) {
-    return error::Unexpected(problem.what());
-  }
-}
 
 struct Worked {
   Response response;
@@ -49,7 +39,7 @@ Worked Answered(const Method& method, const Environment& environment, std::strin
     const grpc::Status unreadable = error::UnreadableRequest();
     return {FromGrpc(unreadable), {.status = unreadable}};
   }
-  Response response = Handle(method, environment, *request, cancelled);
+  Response response = Guard([&] { return method.handle(environment, *request, cancelled); });
   Answer answer = AnswerOf(response);
   return {std::move(response), std::move(answer)};
 }

@@ -58,7 +58,7 @@ Method WaitsForDisk(Method method) {
 std::vector<Method> MakeMethods() {
   return {
       PlanMethod(),
-      WaitsForDisk(Unary("PlannerService/ReportRun", Role::kReport, &ReportRun)),
+      Unary("PlannerService/ReportRun", Role::kReport, &ReportRun),
       Unary("PlannerService/ListDrifts", Role::kRead, &ListDrifts),
       Unary("ProfileService/ListProfiles", Role::kRead, &ListProfiles),
       Unary("ProfileService/GetProfile", Role::kRead, &GetProfile),

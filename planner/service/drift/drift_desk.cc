@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <set>
 #include <utility>
@@ -13,7 +14,9 @@
 #include "models/text.h"
 #include "models/time_text.h"
 #include "planner/service/calls/request_id.h"
+#include "planner/service/fleet/calibration_request.h"
 #include "planner/service/fleet/errors.h"
+#include "planner/service/guard.h"
 #include "proto/convert/samples.h"
 #include "proto/convert/workload.h"
 #include "proto/errors.h"
@@ -25,7 +28,8 @@ namespace {
 constexpr size_t kMostKept = 1000;
 constexpr double kBudgetS = 600;      // Of a calibration, which ends earlier when its estimates are tight.
 constexpr double kWaitLimitS = 3600;  // For agents that are missing.
-constexpr std::string_view kRequestPrefix = "remeasure ";
+constexpr std::chrono::hours kRest{1};
+constexpr std::string_view kRequestPrefix = "remeasure version ";
 
 std::string Times(double ratio) {
   char text[32];
@@ -40,77 +44,108 @@ std::string Sentence(const MovedCost& moved) {
 
 bool MeasuresAgain(const CalibrationJob& job) { return job.request_id.starts_with(kRequestPrefix); }
 
+// The version of the profile that had drifted.
+int VersionOf(const CalibrationJob& job) { return std::atoi(job.request_id.c_str() + kRequestPrefix.size()); }
+
+bool IsDone(const CalibrationJob& job) {
+  return job.newest.state == v1::CalibrationStatus::State_Name(v1::CalibrationStatus::DONE);
+}
+
 // Under which the store remembers what a calibration that measured again came to.
 std::string JudgementOf(const CalibrationJob& job) { return StrCat("Remeasured ", job.request_id); }
 
+StatusOr<v1::StartCalibrationRequest> RequestOf(const CalibrationJob& job) {
+  return FromJson<v1::StartCalibrationRequest>(job.request, StrCat("calibration ", job.id));
+}
+
 }  // namespace
+
+bool DriftDesk::IsResting(const ResourceOfProfile& resource, Clock::time_point now) const {
+  if (measuring_.contains(resource)) return true;
+  const auto rest = rests_until_.find(resource);
+  return rest != rests_until_.end() && now < rest->second;
+}
 
 std::vector<bool> DriftDesk::Observe(const Profile& profile, const Workload& workload,
                                      const std::vector<CostRatio>& ratios) {
+  const Clock::time_point now = uses_.options.now();
+  const std::chrono::duration<double> between(uses_.options.between_reports_s);
   std::vector<bool> drifted(ratios.size());
-  std::vector<std::pair<CostKey, LevelShift>> shifts;
+  std::map<Resource, std::vector<Shifted>> shifted;
   {
     const std::scoped_lock lock(mutex_);
-    Watched& watched = watched_[profile.name];
+    WatchedProfile& watched = watched_[profile.name];
     if (profile.version < watched.version) return drifted;  // It began before the new version was stored.
     if (profile.version > watched.version) watched = {.version = profile.version};
     for (size_t i = 0; i < ratios.size(); ++i) {
-      const std::optional<LevelShift> shift = watched.tests[ratios[i].key].Observe(ratios[i].log_ratio);
+      const Resource resource = ResourceOf(ratios[i].key);
+      if (!std::isfinite(ratios[i].log_ratio) || IsResting({profile.name, resource}, now)) continue;
+      Watched& cost = watched.costs[ratios[i].key];
+      if (cost.last && now < *cost.last + between) continue;
+      cost.last = now;
+      const std::optional<LevelShift> shift = cost.test.Observe(ratios[i].log_ratio);
       if (!shift) continue;
       drifted[i] = true;
-      shifts.emplace_back(ratios[i].key, *shift);
+      shifted[resource].push_back({ratios[i].key, *shift});
     }
+    for (const auto& [resource, some] : shifted) measuring_[{profile.name, resource}] = 0;
   }
-  for (const auto& [key, shift] : shifts) Find(profile, workload, key, shift);
+  for (const auto& [resource, some] : shifted) MeasureAgain(profile, workload, some);
   return drifted;
 }
 
-void DriftDesk::Find(const Profile& profile, const Workload& workload, const CostKey& key, const LevelShift& shift) {
-  Found found = {.key = key, .log_ratio = shift.log_ratio};
+void DriftDesk::MeasureAgain(const Profile& profile, const Workload& workload, const std::vector<Shifted>& shifted) {
+  const CostKey& first = shifted.front().key;
+  const std::scoped_lock starting(starting_);
+  const StatusOr<std::int64_t> calibration = Guard([&] { return StartCalibration(profile, workload, first); });
+  const std::scoped_lock lock(mutex_);
+  const ResourceOfProfile resource = {profile.name, ResourceOf(first)};
+  if (calibration.ok()) {
+    measuring_[resource] = *calibration;
+  } else {
+    measuring_.erase(resource);
+    rests_until_[resource] = uses_.options.now() + kRest;
+  }
+  for (const Shifted& one : shifted) Note(profile, one, calibration);
+}
+
+void DriftDesk::Note(const Profile& profile, const Shifted& shifted, const StatusOr<std::int64_t>& calibration) {
+  Found found = {.number = ++last_number_, .key = shifted.key, .log_ratio = shifted.shift.log_ratio};
   v1::Drift& drift = found.drift;
   drift.set_profile_name(profile.name);
   drift.set_profile_version(profile.version);
-  drift.set_cost(Describe(key));
-  drift.set_ratio(std::exp(shift.log_ratio));
-  drift.set_runs(shift.observations);
+  drift.set_cost(Describe(shifted.key));
+  drift.set_ratio(std::exp(shifted.shift.log_ratio));
+  drift.set_runs(shifted.shift.observations);
   drift.set_found_at(Rfc3339(std::chrono::system_clock::now()));
-  const Resource resource = ResourceOf(key);
-
-  const std::scoped_lock lock(mutex_);
-  std::int64_t& measuring = measuring_[{profile.name, resource}];
-  if (measuring == 0) {
-    const StatusOr<std::int64_t> started = MeasureAgain(profile, workload, resource);
-    if (started.ok()) {
-      measuring = *started;
-    } else {
-      drift.set_state(v1::Drift::FAILED);
-      drift.set_detail(started.status().message());
-    }
-  }
-  if (measuring != 0) {
+  std::string then;
+  if (calibration.ok()) {
     drift.set_state(v1::Drift::MEASURING);
-    drift.set_calibration(static_cast<int>(measuring));
+    drift.set_calibration(static_cast<int>(*calibration));
+    then = StrCat("calibration ", *calibration, " measures again what lies on ", Name(ResourceOf(shifted.key)));
+  } else {
+    drift.set_state(v1::Drift::FAILED);
+    drift.set_detail(calibration.status().message());
+    then = StrCat("it cannot be measured again: ", drift.detail());
   }
   uses_.log(StrCat("drift of profile ", profile.name, " version ", profile.version, ": ", drift.cost(), " takes ",
-                   Times(drift.ratio()), " as long as foretold in ", drift.runs(), " runs; ",
-                   measuring != 0 ? StrCat("calibration ", measuring, " measures again what lies on ", Name(resource))
-                                  : StrCat("it cannot be measured again: ", drift.detail())));
-  found.number = ++last_number_;
+                   Times(drift.ratio()), " as long as foretold in ", drift.runs(), " runs; ", then));
   ++found_of_profile_[profile.name];
   found_.push_back(std::move(found));
   if (found_.size() > kMostKept) found_.pop_front();
 }
 
-StatusOr<std::int64_t> DriftDesk::MeasureAgain(const Profile& profile, const Workload& workload, Resource resource) {
+StatusOr<std::int64_t> DriftDesk::StartCalibration(const Profile& profile, const Workload& workload,
+                                                   const CostKey& drifted) {
   v1::StartCalibrationRequest request;
-  request.set_request_id(StrCat(kRequestPrefix, RequestId("")));
+  request.set_request_id(StrCat(kRequestPrefix, profile.version, " ", RequestId("")));
   ASSIGN_OR_RETURN(*request.mutable_cluster(), ClusterOf(profile.name));
   request.set_profile_name(profile.name);
   request.set_budget_s(kBudgetS);
   request.set_wait_limit_s(kWaitLimitS);
   request.set_samples_only(true);
   *request.mutable_grid() = ToProto(std::vector<Workload>{workload});
-  for (const Sample& operation : OperationsOf(profile, resource, workload)) {
+  for (const Sample& operation : OperationsOf(profile, drifted, workload, kMostOperations)) {
     *request.add_operations() = ToProto(operation);
   }
   return uses_.calibrations.Start(request);
@@ -122,7 +157,8 @@ StatusOr<std::string> DriftDesk::ClusterOf(const std::string& profile_name) cons
   do {
     ASSIGN_OR_RETURN(const CalibrationJobPage jobs, uses_.store.ListCalibrationJobs(page));
     for (const CalibrationJob& job : jobs.jobs) {
-      const auto request = FromJson<v1::StartCalibrationRequest>(job.request, "request");
+      if (job.newest.samples == 0) continue;  // A mistyped name has measured nothing.
+      const auto request = RequestOf(job);
       if (request.ok() && request->profile_name() == profile_name) return job.cluster;
     }
     page.token = jobs.next_token;
@@ -130,50 +166,69 @@ StatusOr<std::string> DriftDesk::ClusterOf(const std::string& profile_name) cons
   return error::NoClusterOf(profile_name);
 }
 
+void DriftDesk::Stored(const std::string& profile_name, int version) {
+  const std::scoped_lock lock(mutex_);
+  const auto watched = watched_.find(profile_name);
+  if (watched == watched_.end() || watched->second.version >= version) return;
+  watched->second = {.version = version};
+  std::erase_if(rests_until_, [&](const auto& one) { return one.first.first == profile_name; });
+}
+
 void DriftDesk::Ended(const CalibrationJob& job) {
   if (!MeasuresAgain(job)) return;
-  StatusOr<Judged> judged = Cancelled(job.newest.detail);
-  if (job.newest.state == v1::CalibrationStatus::State_Name(v1::CalibrationStatus::DONE)) judged = Judge(job);
+  StatusOr<Judged> judged = Infeasible(StrCat("calibration ", job.id, ": ", job.newest.detail));
+  if (IsDone(job)) judged = Guard([&] { return Judge(job); });
+  if (!judged.ok()) uses_.log(StrCat("what drifted was not renewed: ", judged.status().message()));
 
+  const std::scoped_lock starting(starting_);
   const std::scoped_lock lock(mutex_);
   std::erase_if(measuring_, [&](const auto& one) { return one.second == job.id; });
   for (Found& found : found_) {
-    v1::Drift& drift = found.drift;
-    if (drift.calibration() != job.id || drift.state() != v1::Drift::MEASURING) continue;
-    if (!judged.ok()) {
-      drift.set_state(v1::Drift::FAILED);
-      drift.set_detail(judged.status().message());
-      continue;
-    }
-    const auto moved = std::ranges::find(judged->moved, found.key, &MovedCost::key);
-    if (moved != judged->moved.end()) {
-      drift.set_state(v1::Drift::RENEWED);
-      drift.set_renewed_version(judged->version);
-      drift.set_detail(Sentence(*moved));
-      continue;
-    }
-    drift.set_state(v1::Drift::UNCONFIRMED);
-    drift.set_detail("measured again, it takes what was foretold: runs see something else");
-    Watched& watched = watched_[drift.profile_name()];
-    if (watched.version == drift.profile_version()) watched.tests[found.key].MoveTo(found.log_ratio);
+    if (found.drift.calibration() == job.id && found.drift.state() == v1::Drift::MEASURING) Conclude(found, judged);
   }
 }
 
+void DriftDesk::Conclude(Found& found, const StatusOr<Judged>& judged) {
+  v1::Drift& drift = found.drift;
+  const auto fail = [&](const std::string& why) {
+    drift.set_state(v1::Drift::FAILED);
+    drift.set_detail(why);
+    rests_until_[{drift.profile_name(), ResourceOf(found.key)}] = uses_.options.now() + kRest;
+  };
+  if (!judged.ok()) return fail(judged.status().message());
+  const auto moved = std::ranges::find(judged->moved, found.key, &MovedCost::key);
+  if (moved != judged->moved.end()) {
+    drift.set_state(v1::Drift::RENEWED);
+    drift.set_renewed_version(judged->version);
+    drift.set_detail(Sentence(*moved));
+    return;
+  }
+  if (std::ranges::find(judged->judged, found.key) == judged->judged.end()) {
+    return fail("it was not measured at all of its sizes before the time was spent");
+  }
+  drift.set_state(v1::Drift::UNCONFIRMED);
+  drift.set_detail("measured again, it takes what was foretold: runs see something else");
+  WatchedProfile& watched = watched_[drift.profile_name()];
+  if (watched.version == drift.profile_version()) watched.costs[found.key].test.MoveTo(found.log_ratio);
+}
+
 StatusOr<DriftDesk::Judged> DriftDesk::Judge(const CalibrationJob& job) {
-  ASSIGN_OR_RETURN(const auto request, FromJson<v1::StartCalibrationRequest>(job.request, "request"));
+  ASSIGN_OR_RETURN(const auto request, RequestOf(job));
   const std::string& name = request.profile_name();
   const std::scoped_lock in_turn(uses_.puts.in_turn);
   ASSIGN_OR_RETURN(const std::optional<ProfileVersion> before, uses_.store.VersionOfRequest(JudgementOf(job)));
   if (before) return Judged{.version = before->version};
   ASSIGN_OR_RETURN(const Profile profile, uses_.store.LoadProfile({.name = name}));
+  if (profile.version != VersionOf(job)) return error::StoredMeanwhile(name, VersionOf(job), profile.version);
   ASSIGN_OR_RETURN(const std::vector<Calibration> found,
                    uses_.store.SamplesOf({.calibration = Calibrations::SessionOf(job)}));
   ASSIGN_OR_RETURN(Remeasured renewed, Renew(profile, found.front().samples.samples));
   if (renewed.moved.empty()) {
     RETURN_IF_ERROR(uses_.store.RememberRequest(
         JudgementOf(job), {.name = name, .version = profile.version, .created_at = profile.created_at}));
-    uses_.log(StrCat("calibration ", job.id, " measured again what drifted in profile ", name, ": it is as foretold"));
-    return Judged{};
+    uses_.log(StrCat("calibration ", job.id, " measured again what drifted in profile ", name, ": of ",
+                     renewed.judged.size(), " costs none has moved"));
+    return Judged{.judged = std::move(renewed.judged)};
   }
   // Before the version that no longer knows them, so that whoever is killed between the two does it again.
   std::vector<CostKey> keys;
@@ -182,24 +237,24 @@ StatusOr<DriftDesk::Judged> DriftDesk::Judge(const CalibrationJob& job) {
   ASSIGN_OR_RETURN(const ProfileVersion version, SaveOnce(uses_.store, JudgementOf(job), renewed.profile));
   uses_.log(StrCat("profile ", name, " version ", version.version, ": calibration ", job.id, " renewed ", keys.size(),
                    " costs; ", Sentence(renewed.moved.front())));
-  return Judged{.version = version.version, .moved = std::move(renewed.moved)};
+  return Judged{.version = version.version, .judged = std::move(renewed.judged), .moved = std::move(renewed.moved)};
 }
 
 Status DriftDesk::Resume() {
-  // Newest first; what is older was judged by whoever measured later.
-  ASSIGN_OR_RETURN(const CalibrationJobPage jobs, uses_.store.ListCalibrationJobs({.size = 100}));
-  for (auto job = jobs.jobs.rbegin(); job != jobs.jobs.rend(); ++job) {
-    if (!MeasuresAgain(*job)) continue;
-    if (job->newest.ended) {
-      Ended(*job);
-      continue;
-    }
-    const auto request = FromJson<v1::StartCalibrationRequest>(job->request, "request");
+  ASSIGN_OR_RETURN(const std::vector<CalibrationJob> unended, uses_.store.UnendedCalibrationJobs());
+  for (const CalibrationJob& job : unended) {
+    if (!MeasuresAgain(job)) continue;
+    const auto request = RequestOf(job);
     if (!request.ok() || request->operations().empty()) continue;
     const auto operation = SampleFromProto(request->operations(0), "operations[0]");
     if (!operation.ok()) continue;
     const std::scoped_lock lock(mutex_);
-    measuring_[{request->profile_name(), ResourceOf(operation->key)}] = job->id;
+    measuring_[{request->profile_name(), ResourceOf(operation->key)}] = job.id;
+  }
+  // Older ones are of versions that are no longer the newest.
+  ASSIGN_OR_RETURN(const CalibrationJobPage jobs, uses_.store.ListCalibrationJobs({.size = 100}));
+  for (const CalibrationJob& job : jobs.jobs) {
+    if (MeasuresAgain(job) && job.newest.ended && IsDone(job)) Ended(job);
   }
   return OkStatus();
 }
@@ -240,10 +295,12 @@ std::map<std::string, DriftDesk::Counts> DriftDesk::counts() const {
   for (const auto& [name, found] : found_of_profile_) counts[name].found = found;
   std::set<std::pair<std::string, CostKey>> seen;
   for (auto found = found_.rbegin(); found != found_.rend(); ++found) {
-    const bool newest = seen.emplace(found->drift.profile_name(), found->key).second;
-    const auto watched = watched_.find(found->drift.profile_name());
-    const bool current = watched != watched_.end() && watched->second.version == found->drift.profile_version();
-    if (newest && current && found->drift.state() != v1::Drift::RENEWED) ++counts[found->drift.profile_name()].off;
+    const v1::Drift& drift = found->drift;
+    if (!seen.emplace(drift.profile_name(), found->key).second) continue;
+    const auto watched = watched_.find(drift.profile_name());
+    const bool current = watched != watched_.end() && watched->second.version == drift.profile_version();
+    const bool off = drift.state() == v1::Drift::FAILED || drift.state() == v1::Drift::UNCONFIRMED;
+    counts[drift.profile_name()].off += current && off;
   }
   return counts;
 }

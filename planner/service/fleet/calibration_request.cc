@@ -10,7 +10,6 @@ namespace moeplan::service {
 namespace {
 
 constexpr double kLongestS = 7 * 86400;
-constexpr int kMostOperations = 10000;
 constexpr size_t kLongestProfileName = 128;
 
 Status CheckTime(std::string_view field, double found) {

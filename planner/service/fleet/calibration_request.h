@@ -7,6 +7,8 @@
 
 namespace moeplan::service {
 
+inline constexpr int kMostOperations = 10000;  // Of one request.
+
 // With every default written out.
 v1::StartCalibrationRequest WithDefaults(const v1::StartCalibrationRequest& request);
 

@@ -93,6 +93,7 @@ Status Calibrations::Resume() {
     uses_.log(StrCat("calibration ", job.id, " of cluster ", job.cluster, " goes on: ", job.newest.samples,
                      " samples are kept"));
     const std::scoped_lock lock(mutex_);
+    if (running_.contains(job.id)) continue;  // It was asked for again by now.
     Launch(job, *std::move(request));
   }
   return OkStatus();

@@ -27,7 +27,7 @@
 #include "moeplan/v1/agent_service.pb.h"
 #include "planner/service/fleet/agent_hub.h"
 #include "planner/service/fleet/calibration_driver.h"
-#include "planner/service/handlers/puts.h"
+#include "planner/service/puts.h"
 
 namespace moeplan::service {
 

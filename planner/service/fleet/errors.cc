@@ -89,6 +89,11 @@ Status ClusterIsBusy(const std::string& cluster) {
   return Unavailable(StrCat("cluster ", cluster, ": its ranks are at work for another session"));
 }
 
+Status StoredMeanwhile(const std::string& profile_name, int drifted_version, int newest_version) {
+  return Infeasible(StrCat("profile ", profile_name, " version ", newest_version, " was stored while version ",
+                           drifted_version, " was being measured again"));
+}
+
 Status NoClusterOf(const std::string& profile_name) {
   return NotFound(StrCat("no agents have measured profile ", profile_name,
                          "; have them do it once (moeplan calibrate --planner, with this profile's name), or measure "

@@ -37,5 +37,6 @@ Status NothingMeasured();
 Status NothingCounts(int set_aside);
 Status KeepsFailing(int times, const Status& last);
 Status NoClusterOf(const std::string& profile_name);
+Status StoredMeanwhile(const std::string& profile_name, int drifted_version, int newest_version);
 
 }  // namespace moeplan::service::error

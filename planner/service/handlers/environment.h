@@ -7,7 +7,7 @@
 #include <string>
 
 #include "db/store.h"
-#include "planner/service/handlers/puts.h"
+#include "planner/service/puts.h"
 #include "planner/service/sample_writer.h"
 
 namespace moeplan::service {

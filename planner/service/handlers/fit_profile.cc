@@ -6,7 +6,7 @@
 
 #include "models/fit/fit.h"
 #include "planner/service/errors.h"
-#include "planner/service/handlers/puts.h"
+#include "planner/service/puts.h"
 #include "proto/errors.h"
 
 namespace moeplan::service {

@@ -1,4 +1,4 @@
-// A plan that a job has, as it was answered.
+// A plan that a job has, as it was answered, or as it says.
 #pragma once
 
 #include <string>
@@ -11,13 +11,17 @@
 namespace moeplan::service {
 
 struct HeldPlan {
-  Workload workload;  // As answered: resolved.
-  Plan plan;          // `best`.
+  Workload workload;   // As answered: resolved.
+  moeplan::Plan plan;  // `best`.
   std::string profile_name;
   int profile_version = 0;
 };
 
-// Of an answer in any view. kInvalidInput names the field, under `path`; a training graph has no such plan.
+// Of an answer in any view. kInvalidInput names the field, under `path`: a training graph has no such plan, and nor has
+// one of more pieces, tasks or slices than searches answer.
 StatusOr<HeldPlan> HeldPlanFromProto(const v1::PlanResponse& answer, const std::string& path);
+
+// What there is in an answer of the plan that a job runs: workload, profile and `best` without its timeline.
+v1::PlanResponse BriefOf(const v1::PlanResponse& answer);
 
 }  // namespace moeplan::service

@@ -9,6 +9,7 @@
 #include "planner/rules/lancet.h"
 #include "planner/service/deadline.h"
 #include "planner/service/errors.h"
+#include "planner/service/handlers/held_plan.h"
 #include "planner/service/handlers/profile_selection.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/profile.h"
@@ -94,15 +95,8 @@ StatusOr<v1::PlanResponse> PlanTrainingGraph(const Environment& environment, con
 
 // What a job needs to run.
 v1::PlanResponse BestOf(const v1::PlanResponse& answer) {
-  v1::PlanResponse best;
-  *best.mutable_workload() = answer.workload();
-  best.set_profile_name(answer.profile_name());
-  best.set_profile_version(answer.profile_version());
+  v1::PlanResponse best = BriefOf(answer);
   if (answer.has_search()) *best.mutable_search() = answer.search();
-  if (answer.has_best()) {
-    *best.mutable_best() = answer.best();
-    best.mutable_best()->clear_timeline();
-  }
   return best;
 }
 

@@ -1,6 +1,8 @@
 #include "planner/service/handlers/report_run.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,8 +12,8 @@
 #include "planner/service/drift/drift_desk.h"
 #include "planner/service/errors.h"
 #include "planner/service/handlers/held_plan.h"
-#include "planner/service/handlers/puts.h"
 #include "planner/service/plan_log.h"
+#include "planner/service/puts.h"
 #include "proto/convert/plan.h"
 #include "proto/enum_names.h"
 #include "proto/errors.h"
@@ -21,6 +23,7 @@ namespace moeplan::service {
 namespace {
 
 constexpr int kMostRanks = 4096;
+constexpr double kLongestS = 1e6;
 
 StatusOr<std::vector<Timeline>> TimelinesOf(const v1::ReportRunRequest& request) {
   if (request.ranks_size() > kMostRanks) {
@@ -28,18 +31,29 @@ StatusOr<std::vector<Timeline>> TimelinesOf(const v1::ReportRunRequest& request)
   }
   std::vector<Timeline> ranks;
   for (const v1::RankTimeline& rank : request.ranks()) {
-    ASSIGN_OR_RETURN(ranks.emplace_back(),
-                     TimelineFromProto(rank.timeline(), FieldPath(ItemPath("ranks", ranks.size()), "timeline")));
+    const std::string path = FieldPath(ItemPath("ranks", ranks.size()), "timeline");
+    ASSIGN_OR_RETURN(ranks.emplace_back(), TimelineFromProto(rank.timeline(), path));
+    for (size_t i = 0; i < ranks.back().size(); ++i) {
+      const double end_s = ranks.back()[i].end_s;
+      if (end_s <= kLongestS) continue;
+      return moeplan::error::Mismatch(FieldPath(ItemPath(path, i), "endS"), StrCat(end_s),
+                                      StrCat("at most ", kLongestS));
+    }
   }
   return ranks;
 }
 
-RunRecord RecordOf(const v1::ReportRunRequest& request, const RunRatios& run) {
+// With the timeline of the rank that ended last: the others' would fill the disk.
+RunRecord RecordOf(const v1::ReportRunRequest& request, const RunRatios& run, const std::vector<Timeline>& ranks) {
+  const auto end_s = [](const Timeline& rank) {
+    return rank.empty() ? 0 : std::ranges::max(rank, {}, &TaskTiming::end_s).end_s;
+  };
+  const auto slowest = std::ranges::max_element(ranks, {}, end_s) - ranks.begin();
   v1::RunReport report;
   report.set_schedule(request.plan().best().schedule());
   report.set_predicted_time_s(run.predicted_s);
   report.set_measured_time_s(run.measured_s);
-  *report.mutable_ranks() = request.ranks();
+  *report.add_ranks() = request.ranks(static_cast<int>(slowest));
   return {.schedule = EnumNameOf(report.schedule()),
           .predicted_time_s = run.predicted_s,
           .measured_time_s = run.measured_s,
@@ -50,7 +64,7 @@ RunRecord RecordOf(const v1::ReportRunRequest& request, const RunRatios& run) {
 }  // namespace
 
 StatusOr<v1::ReportRunResponse> ReportRun(const Environment& environment, const v1::ReportRunRequest& request,
-                                          std::stop_token /*cancelled*/) {
+                                          std::stop_token cancelled) {
   if (environment.drift == nullptr || environment.plan_log == nullptr) return error::ReadOnly();
   RETURN_IF_ERROR(ValidateRequestId(request.request_id()));
   ASSIGN_OR_RETURN(const HeldPlan held, HeldPlanFromProto(request.plan(), "plan"));
@@ -62,14 +76,14 @@ StatusOr<v1::ReportRunResponse> ReportRun(const Environment& environment, const 
   ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile({.name = held.profile_name}));
   StatusOr<Workload> resolved = ResolveWorkload(held.workload, profile.cluster);
   if (!resolved.ok()) return resolved.status().Within("plan.workload");
+  if (cancelled.stop_requested()) return error::CallerLeft();
   ASSIGN_OR_RETURN(const RunRatios run, CompareRun(held.plan, *resolved, profile, ranks));
 
   v1::ReportRunResponse response;
   response.set_predicted_time_s(run.predicted_s);
   response.set_measured_time_s(run.measured_s);
   response.set_profile_version(profile.version);
-  ASSIGN_OR_RETURN(const bool is_new, environment.plan_log->KeepRun(request.plan(), RecordOf(request, run)));
-  if (!is_new) return response;
+  if (!environment.plan_log->KeepRun(request.plan(), RecordOf(request, run, ranks))) return response;
   const std::vector<bool> drifted = environment.drift->Observe(profile, *resolved, run.ratios);
   for (size_t i = 0; i < run.ratios.size(); ++i) {
     v1::CostRatio& cost = *response.add_costs();

@@ -6,7 +6,7 @@
 #include "models/cost/plausible.h"
 #include "models/text.h"
 #include "planner/service/errors.h"
-#include "planner/service/handlers/puts.h"
+#include "planner/service/puts.h"
 #include "proto/convert/samples.h"
 #include "proto/errors.h"
 

@@ -42,12 +42,13 @@ std::map<CostKey, double> CostsOf(const Candidate& candidate) {
 
 // "; since version 3, ALL_TO_ALL groupSize 4 ranksPerNode 2 takes 1.50 times as long": the cost of the held plan that
 // has changed by most seconds. Empty where none has by a hundredth, or the old version is not known.
-std::string WhatChanged(const Store& store, const HeldPlan& held, const Workload& resolved, const Candidate& now) {
+std::string WhatChanged(const Store& store, const HeldPlan& held, const Workload& resolved, const Profile& profile,
+                        const Candidate& now) {
   constexpr double kLeastChange = 0.01;
-  if (held.profile_version < 1) return "";
+  if (held.profile_version < 1 || held.profile_name != profile.name) return "";
   const StatusOr<Profile> old = store.LoadProfile({.name = held.profile_name, .version = held.profile_version});
   if (!old.ok()) return "";
-  const StatusOr<Candidate> then = PricePlan(held.plan, resolved, *old);
+  const StatusOr<Candidate> then = PricePlanWithLinks(held.plan, resolved, *old);
   if (!then.ok()) return "";
   const std::map<CostKey, double> before = CostsOf(*then);
   double most_s = 0, ratio = 1;
@@ -99,7 +100,7 @@ StatusOr<std::optional<v1::WatchPlanResponse>> Reconsider(const Environment& env
   ASSIGN_OR_RETURN(const Profile profile,
                    environment.store.LoadProfile({.name = fresh.profile_name(), .version = fresh.profile_version()}));
   ASSIGN_OR_RETURN(const Workload resolved, ResolveWorkload(best.workload, profile.cluster));
-  const StatusOr<Candidate> now = PricePlan(held.plan, resolved, profile);
+  const StatusOr<Candidate> now = PricePlanWithLinks(held.plan, resolved, profile);
   if (!now.ok()) {
     return ResponseOf(fresh, StrCat("the best plan of ", NameOf(fresh),
                                     ", which cannot price the held one: ", now.status().message()));
@@ -110,7 +111,7 @@ StatusOr<std::optional<v1::WatchPlanResponse>> Reconsider(const Environment& env
   v1::WatchPlanResponse response =
       ResponseOf(fresh, StrCat(NameOf(fresh), ": ", Describe(best.plan.knobs), " takes ", Milliseconds(best_s),
                                ", the held ", Describe(held.plan.knobs), " ", Milliseconds(held_s),
-                               WhatChanged(environment.store, held, resolved, *now)));
+                               WhatChanged(environment.store, held, resolved, profile, *now)));
   response.set_held_time_s(held_s);
   return response;
 }

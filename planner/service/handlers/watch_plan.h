@@ -15,7 +15,8 @@ Status ValidateWatch(const v1::WatchPlanRequest& request);
 
 // What to tell whoever watches, given `fresh`, the answer to its request now: the fresh plan where nothing is held,
 // where what is held cannot be priced any more, and where the fresh one takes less time than the held one under the
-// same profile by min_gain and more than nothing. Absent: go on with what is held. Requires a valid request.
+// same profile by min_gain and more than nothing. Absent: go on with what is held. Of the request held and min_gain are
+// read. Requires a valid one.
 StatusOr<std::optional<v1::WatchPlanResponse>> Reconsider(const Environment& environment,
                                                           const v1::WatchPlanRequest& request,
                                                           const v1::PlanResponse& fresh);

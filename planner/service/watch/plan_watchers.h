@@ -1,7 +1,8 @@
 // Those who watch a plan, and the thread that reconsiders what they hold whenever a profile is stored.
 //
-// Watchers that ask the same are answered by one search. Nothing of a watcher is kept but what it asked and what it
-// holds: one that comes back after a planner's restart with what it holds misses nothing.
+// Watchers that ask the same are answered by one search, which may take kLongestSearchS. Nothing of a watcher is kept
+// but what it asked and what it holds, without timelines and candidates: one that comes back after a planner's restart
+// with what it holds misses nothing.
 //
 // Threads: any. Outlets are called on the thread of the watchers, without a lock held.
 #pragma once
@@ -17,6 +18,8 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "models/status.h"
 #include "moeplan/v1/planner_service.pb.h"
@@ -39,7 +42,9 @@ class PlanWatchers {
     const Environment& environment;
     std::function<void(std::string_view line)> log = [](std::string_view) {};
   };
-  static constexpr size_t kMost = 10000;
+  static constexpr int kMost = 10000;
+  static constexpr size_t kMostBytes = size_t{256} << 10;  // Of what one asks and holds.
+  static constexpr double kLongestSearchS = 30;
 
   explicit PlanWatchers(Uses uses);
   ~PlanWatchers() { Shutdown(); }
@@ -59,14 +64,16 @@ class PlanWatchers {
 
  private:
   struct Watcher {
-    v1::WatchPlanRequest request;  // With what it holds now.
-    std::string question;          // The bytes of what is to be planned.
+    v1::WatchPlanRequest request;  // Brief, with what it holds now; without what is to be planned, which is `question`.
+    std::string question;          // A PlanRequest's bytes.
     std::shared_ptr<PlanOutlet> outlet;
     bool due = true;
   };
+  using Due = std::vector<std::pair<std::uint64_t, Watcher>>;
 
   void Run(const std::stop_token& stop);
   void ReconsiderDue(const std::stop_token& stop);
+  StatusOr<v1::PlanResponse> Answer(const std::string& question, const std::stop_token& stop);
   void Tell(std::uint64_t id, const Watcher& watcher, const StatusOr<v1::PlanResponse>& fresh);
 
   const Uses uses_;
@@ -74,7 +81,7 @@ class PlanWatchers {
   std::condition_variable_any changed_;
   std::map<std::uint64_t, Watcher> watchers_;  // Guarded by mutex_, as is all below.
   std::uint64_t last_ = 0;
-  bool any_due_ = false, shut_ = false;
+  bool any_due_ = false, any_failed_ = false, shut_ = false;
   std::jthread thread_;  // Last: it uses all of the above.
 };
 

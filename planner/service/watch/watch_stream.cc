@@ -13,8 +13,9 @@ namespace {
 
 class WatchStream final : public grpc::ServerWriteReactor<v1::WatchPlanResponse>, public PlanOutlet {
  public:
-  static WatchStream* Make(PlanWatchers& watchers, const v1::WatchPlanRequest& request) {
-    const std::shared_ptr<WatchStream> stream(new WatchStream(watchers));
+  static WatchStream* Make(PlanWatchers& watchers, grpc::CallbackServerContext& context,
+                           const v1::WatchPlanRequest& request) {
+    const std::shared_ptr<WatchStream> stream(new WatchStream(watchers, context));
     stream->self_ = stream;
     const StatusOr<std::uint64_t> watcher = watchers.Add(request, stream);
     if (!watcher.ok()) {
@@ -60,7 +61,7 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchPlanResponse>
   void OnDone() override { self_.reset(); }
 
  private:
-  explicit WatchStream(PlanWatchers& watchers) : watchers_(watchers) {}
+  WatchStream(PlanWatchers& watchers, grpc::CallbackServerContext& context) : watchers_(watchers), context_(context) {}
 
   void WriteNext() {
     writing_ = true;
@@ -71,7 +72,9 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchPlanResponse>
   void EndLocked(const Status& why) {
     if (std::exchange(ending_, true)) return;
     status_ = why;
-    if (!writing_) FinishOnce();
+    if (!writing_) return FinishOnce();
+    // One write at a time; one that is stuck would never end.
+    context_.TryCancel();
   }
 
   void FinishOnce() {
@@ -79,6 +82,7 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchPlanResponse>
   }
 
   PlanWatchers& watchers_;
+  grpc::CallbackServerContext& context_;
   // Shared with the watchers, who may still hold the outlet when gRPC is done; given up then.
   std::shared_ptr<WatchStream> self_;
   std::mutex mutex_;
@@ -92,8 +96,9 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchPlanResponse>
 }  // namespace
 
 grpc::ServerWriteReactor<v1::WatchPlanResponse>* ServeWatcher(PlanWatchers& watchers,
+                                                              grpc::CallbackServerContext& context,
                                                               const v1::WatchPlanRequest& request) {
-  return WatchStream::Make(watchers, request);
+  return WatchStream::Make(watchers, context, request);
 }
 
 }  // namespace moeplan::service

@@ -11,6 +11,7 @@ namespace moeplan::service {
 // The stream to one watcher; it lives as long as gRPC needs it. The watchers must outlive all streams. Of what a
 // watcher does not read in time the newest is kept.
 grpc::ServerWriteReactor<v1::WatchPlanResponse>* ServeWatcher(PlanWatchers& watchers,
+                                                              grpc::CallbackServerContext& context,
                                                               const v1::WatchPlanRequest& request);
 
 }  // namespace moeplan::service

@@ -1,4 +1,4 @@
-#include "planner/service/fleet/fleet_desk.h"
+#include "planner/service/fleet_desk.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -26,14 +26,15 @@ void Beat(AgentHub& hub, double period_s, const std::stop_token& stop) {
 
 }  // namespace
 
-FleetDesk::FleetDesk(AgentServiceOptions options, Store store, Puts& puts,
+FleetDesk::FleetDesk(AgentServiceOptions options, Store store, Puts& puts, DriftOptions drift_options,
                      std::function<void(std::string_view line)> log)
     : store_(std::move(store)), hub_(HubOptionsOf(options, log)) {
   Calibrations::Uses uses = {.store = store_, .puts = puts, .hub = hub_, .driver = std::move(options.driver)};
   if (log) uses.log = log;
   uses.ended = [this](const CalibrationJob& job) { drift_->Ended(job); };
   calibrations_.emplace(std::move(uses));
-  DriftDesk::Uses drift = {.store = store_, .puts = puts, .calibrations = *calibrations_};
+  DriftDesk::Uses drift = {
+      .store = store_, .puts = puts, .calibrations = *calibrations_, .options = std::move(drift_options)};
   if (log) drift.log = std::move(log);
   drift_.emplace(std::move(drift));
   heartbeats_ =

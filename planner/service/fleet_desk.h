@@ -13,14 +13,15 @@
 #include "planner/service/fleet/agent_hub.h"
 #include "planner/service/fleet/agent_service_options.h"
 #include "planner/service/fleet/calibrations.h"
-#include "planner/service/handlers/puts.h"
+#include "planner/service/puts.h"
 
 namespace moeplan::service {
 
 class FleetDesk {
  public:
   // `store` is used from the calibrations' threads, so one of its own keeps them out of the way of calls.
-  FleetDesk(AgentServiceOptions options, Store store, Puts& puts, std::function<void(std::string_view line)> log);
+  FleetDesk(AgentServiceOptions options, Store store, Puts& puts, DriftOptions drift,
+            std::function<void(std::string_view line)> log);
   ~FleetDesk();
   FleetDesk(const FleetDesk&) = delete;
 
@@ -28,7 +29,7 @@ class FleetDesk {
   Calibrations& calibrations() { return *calibrations_; }
   DriftDesk& drift() { return *drift_; }
 
-  // Goes on with the calibrations that had not ended; once connections are taken.
+  // Goes on with what had not ended; before anybody can ask for more.
   Status Resume();
   // Stops calibrations and ends all connections, so that the transport can end.
   void Shutdown();

@@ -1,4 +1,4 @@
-#include "planner/service/handlers/puts.h"
+#include "planner/service/puts.h"
 
 #include "planner/service/errors.h"
 #include "planner/service/handlers/same_models.h"
