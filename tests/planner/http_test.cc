@@ -143,6 +143,12 @@ TEST_F(HttpTest, ARequestIdComesBack) {
   EXPECT_EQ(own->get_header_value("X-Request-Id"), "my-id");
   const auto made = Client().Post(kList, {{"X-Request-Id", "a b"}}, "{}", "application/json");
   EXPECT_EQ(made->get_header_value("X-Request-Id").size(), 12u);
+  // With whatever is answered.
+  const httplib::Headers id = {{"X-Request-Id", "my-id"}};
+  EXPECT_EQ(Client().Get("/healthz", id)->get_header_value("X-Request-Id"), "my-id");
+  EXPECT_EQ(Client().Get("/nothing", id)->get_header_value("X-Request-Id"), "my-id");
+  EXPECT_EQ(Client().Post(kList, id, "{}", "text/plain")->get_header_value("X-Request-Id"), "my-id");
+  EXPECT_EQ(Client().Get("/healthz")->get_header_value("X-Request-Id").size(), 12u);
 }
 
 TEST_F(HttpTest, TokensAreAskedForByRole) {
@@ -221,12 +227,27 @@ TEST_F(HttpTest, HeadTellsTheLengthAlone) {
 
 TEST_F(HttpTest, WhatIsTooLargeOrNonsenseIsRefused) {
   Start({.head_bytes = 2000, .body_bytes = 1000});
-  EXPECT_EQ(Client().Get("/healthz", {{"X-Long", std::string(4000, 'x')}})->status, 431);
-  EXPECT_EQ(Post(kList, std::string(2000, ' ')).first, 413);
+  const auto long_head = Client().Get("/healthz", {{"X-Long", std::string(4000, 'x')}});
+  EXPECT_EQ(long_head->status, 431);
+  EXPECT_EQ(json::parse(long_head->body).at("message"), "found a head of more bytes, expected at most 2000");
+  EXPECT_EQ(long_head->get_header_value("X-Request-Id").size(), 12u);
+  const auto long_body = Client().Post(kList, {{"X-Request-Id", "my-id"}}, std::string(2000, ' '), "application/json");
+  EXPECT_EQ(long_body->status, 413);
+  EXPECT_EQ(json::parse(long_body->body).at("reason"), "TOO_LARGE");
+  EXPECT_EQ(long_body->get_header_value("X-Request-Id"), "my-id");
   RawSocket nonsense(port());
   nonsense.Send("no such thing\r\n\r\n");
-  EXPECT_THAT(nonsense.Rest(), StartsWith("HTTP/1.1 400"));
+  EXPECT_THAT(nonsense.Rest(), testing::AllOf(StartsWith("HTTP/1.1 400"), HasSubstr("\"code\":\"INVALID_ARGUMENT\""),
+                                              HasSubstr("x-request-id: ")));
   EXPECT_EQ(Client().Get("/healthz")->status, 200);
+}
+
+TEST_F(HttpTest, BytesThatAreNoTextHideNoReason) {
+  Start();
+  RawSocket socket(port());
+  socket.Send("POST /\xff HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\r\n");
+  EXPECT_THAT(socket.Rest(),
+              testing::AllOf(HasSubstr("\"reason\":\"NO_METHOD\""), HasSubstr("no method /\xEF\xBF\xBD;")));
 }
 
 // Slow-loris: many connections that each send a byte now and then hold up nobody, and are ended at their time however

@@ -1,4 +1,4 @@
-// HTTP/1.1, with or without TLS. The only place of the service that knows the HTTP library.
+// HTTP/1.1, with or without TLS. With wire.h the only place of the service that knows the HTTP library.
 //
 // Connections cost memory, not threads, and everything has an end: a handshake, a request's head and its body each have
 // to arrive within their time however slowly they drip, and there are at most kMaxConnections.

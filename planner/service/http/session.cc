@@ -13,17 +13,15 @@
 #include <type_traits>
 #include <utility>
 
+#include "planner/service/http/wire.h"
+
 namespace moeplan::service::http {
 namespace {
 
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 using Error = boost::system::error_code;
-using Parser = beast::http::request_parser<beast::http::string_body>;
-using Message = beast::http::response<beast::http::string_body>;
 using Encrypted = beast::ssl_stream<beast::tcp_stream>;
-
-std::string Text(boost::string_view view) { return {view.data(), view.size()}; }
 
 // Counts while it lives.
 class Counted {
@@ -78,9 +76,8 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
   }
 
   void ReadHead() {
-    parser_.emplace();
-    parser_->header_limit(static_cast<std::uint32_t>(uses_.limits.head_bytes));
-    parser_->body_limit(uses_.limits.body_bytes);
+    SetLimits(parser_.emplace(), uses_.limits);
+    request_id_.clear();
     Tcp().expires_after(uses_.limits.head);
     beast::http::async_read_header(stream_, buffer_, *parser_,
                                    Then([this](const Error& problem) { HaveHead(problem); }));
@@ -89,19 +86,11 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
   void HaveHead(const Error& problem) {
     if (problem) return EndAfter(problem);
     answering_.emplace(uses_.traffic, &Traffic::answering);
-    const auto& head = parser_->get();
-    const auto header = [&](boost::string_view name) { return Text(head[name]); };
-    auto request = std::make_shared<Request>(Request{.verb = Text(head.method_string()),
-                                                     .target = Text(head.target()),
-                                                     .host = header("Host"),
-                                                     .authorization = header("Authorization"),
-                                                     .content_type = header("Content-Type"),
-                                                     .request_id = header("X-Request-Id"),
-                                                     .timeout_ms = header("X-Timeout-Ms"),
-                                                     .peer = peer_});
+    auto request = std::make_shared<Request>(HeadOf(*parser_, peer_));
+    request_id_ = request->request_id;
     // The body stays unread, so the connection cannot go on.
     if (const auto refused = uses_.routes.Refuse(*request)) return Write(std::move(*refused), /*keep_alive=*/false);
-    if (beast::iequals(head["Expect"], "100-continue")) return WriteContinue(std::move(request));
+    if (beast::iequals(parser_->get()["Expect"], "100-continue")) return WriteContinue(std::move(request));
     ReadBody(std::move(request));
   }
 
@@ -158,18 +147,8 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
   }
 
   void Write(Response response, bool keep_alive, bool head_only = false) {
-    auto message = std::make_shared<Message>(static_cast<beast::http::status>(response.status), 11);
-    message->set(beast::http::field::content_type, response.content_type);
-    message->set("Content-Security-Policy",
-                 "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
-    message->set("X-Content-Type-Options", "nosniff");
-    message->set("Referrer-Policy", "no-referrer");
-    message->set(beast::http::field::cache_control, "no-store");
-    for (const auto& [name, value] : response.headers) message->set(name, value);
-    message->keep_alive(keep_alive);
-    const size_t length = response.body.size();
-    if (!head_only) message->body() = std::move(response.body);
-    message->content_length(length);
+    auto message =
+        std::make_shared<ResponseMessage>(MessageOf(std::move(response), request_id_, keep_alive, head_only));
     Tcp().expires_after(uses_.limits.body);
     const auto sent = [this, message, keep_alive](const Error& problem) {
       answering_.reset();
@@ -187,13 +166,12 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
 
   // Tells who sent nonsense or too much; whoever left or was too slow is told nothing.
   void EndAfter(const Error& problem) {
-    using E = beast::http::error;
-    if (problem == E::header_limit) return Write({.status = 431, .body = "{}\n"}, /*keep_alive=*/false);
-    if (problem == E::body_limit) return Write({.status = 413, .body = "{}\n"}, /*keep_alive=*/false);
-    if (problem == E::end_of_stream) return Close();
-    if (problem.category() == beast::http::make_error_code(E::bad_method).category() && problem != E::partial_message) {
-      return Write({.status = 400, .body = "{}\n"}, /*keep_alive=*/false);
-    }
+    if (problem == beast::http::error::end_of_stream) return Close();
+    std::optional<Response> answer = ErrorAfter(problem, uses_.limits);
+    if (!answer) return;
+    // A head that was not read to its end may hold it.
+    if (request_id_.empty()) request_id_ = HeadOf(*parser_, peer_).request_id;
+    Write(*std::move(answer), /*keep_alive=*/false);
   }
 
   void Close() {
@@ -211,7 +189,8 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
   Stream stream_;
   asio::steady_timer call_timer_;
   beast::flat_buffer buffer_;
-  std::optional<Parser> parser_;
+  std::optional<RequestParser> parser_;
+  std::string request_id_;  // Of the request that is read or answered; empty: its head is not there.
   std::optional<Counted> answering_;
   std::shared_ptr<Call> call_;
   std::optional<std::stop_callback<std::function<void()>>> on_ending_;
