@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -121,6 +122,38 @@ TEST_F(HttpTest, MethodsTakeAndGiveJson) {
   const auto expected =
       json::parse(ToJson(*service::Plan(*environment_, ExamplePlanRequest(), {}), JsonStyle::kCompact));
   EXPECT_EQ(plan, expected);
+}
+
+// What is read already may be told of a moment later, and is not the end of the connection.
+TEST_F(HttpTest, WhoeverWaitsIsNotTakenToHaveLeft) {
+  Start();
+  Post(kPut, ToJson(ExamplePutProfile("a")));
+  const std::string question = ToJson(ExamplePlanRequest());
+  for (int i = 0; i < 300; ++i) {
+    cache_.Clear();
+    ASSERT_EQ(Post(kPlan, question).first, 200) << i;
+  }
+}
+
+TEST_F(HttpTest, WhoeverLeavesIsNotWorkedFor) {
+  Start();
+  std::promise<void> enough;
+  const auto held = [end = enough.get_future().share()] { end.wait(); };
+  ASSERT_TRUE(workers_.TrySubmit(held) && workers_.TrySubmit(held));  // Both workers: the question stays in the queue.
+  RawSocket socket(port());
+  socket.Send(StrCat("POST ", kPlan,
+                     " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                     "Content-Length: 2\r\n\r\n{}"));
+  const auto limit = std::chrono::steady_clock::now() + 30s;
+  const auto soon = [&] {
+    std::this_thread::sleep_for(1ms);
+    return std::chrono::steady_clock::now() < limit;
+  };
+  while (workers_.in_progress() < 3 && soon()) continue;
+  socket.Close();
+  while (metrics_.Page().find("CANCELLED") == std::string::npos && soon()) continue;
+  EXPECT_THAT(metrics_.Page(), HasSubstr("CANCELLED"));
+  enough.set_value();
 }
 
 TEST_F(HttpTest, ErrorsSayWhichFieldIsWrong) {

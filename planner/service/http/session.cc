@@ -1,11 +1,14 @@
 #include "planner/service/http/session.h"
 
+#include <sys/socket.h>
+
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
+#include <cerrno>
 #include <functional>
 #include <optional>
 #include <stop_token>
@@ -130,11 +133,16 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
     WatchForLeaving();
   }
 
-  // Readable without data: the other end has closed.
+  // The wait may end although nothing has come: epoll tells once more of bytes that have been read.
   void WatchForLeaving() {
     Tcp().socket().async_wait(asio::socket_base::wait_read, Then([this, call = call_](const Error& problem) {
-                                Error ignored;
-                                if (!problem && Tcp().socket().available(ignored) == 0) call->Cancel();
+                                if (problem || call != call_) return;
+                                char next = 0;
+                                const ssize_t read =
+                                    recv(Tcp().socket().native_handle(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
+                                if (read > 0) return;  // The next request, which waits for its turn.
+                                const bool nothing = read < 0 && (errno == EAGAIN || errno == EINTR);
+                                nothing ? WatchForLeaving() : call->Cancel();
                               }));
   }
 
