@@ -275,6 +275,35 @@ TEST_F(HttpTest, WhatIsTooLargeOrNonsenseIsRefused) {
   EXPECT_EQ(Client().Get("/healthz")->status, 200);
 }
 
+TEST_F(HttpTest, BodiesAreBoundedTogether) {
+  Start({.all_bodies_bytes = 3000});
+  const std::string head = StrCat("POST ", kList, " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n");
+  const std::string part(1900, ' ');
+  const auto limit = std::chrono::steady_clock::now() + 30s;
+  const auto status = [&] { return Post(kList, "{}" + part).first; };
+  RawSocket announced(port());
+  announced.Send(head + "Content-Length: 16000000\r\n\r\n ");  // What has not come takes no room.
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(status(), 200);        // What is answered takes none either.
+  for (const std::string& framing :
+       {std::string("Content-Length: 2000\r\n\r\n"), std::string("Transfer-Encoding: chunked\r\n\r\n7d0\r\n")}) {
+    // Whoever comes first is held: that may be the question while the body that shall be held is still coming.
+    std::optional<RawSocket> held;
+    do {
+      held.emplace(port());
+      held->Send(head + framing + part);
+      std::this_thread::sleep_for(20ms);
+    } while ((status() != 503 || status() != 503) && std::chrono::steady_clock::now() < limit);
+    const auto full = Client().Post(kList, "{}" + part, "application/json");
+    ASSERT_EQ(full->status, 503);
+    EXPECT_EQ(json::parse(full->body).at("code"), "RESOURCE_EXHAUSTED");
+    EXPECT_EQ(full->get_header_value("Retry-After"), "1");
+    EXPECT_EQ(Post(kList, "{}").first, 200) << "there is room for it";
+    held.reset();
+    while (status() != 200 && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(status(), 200);
+  }
+}
+
 TEST_F(HttpTest, BytesThatAreNoTextHideNoReason) {
   Start();
   RawSocket socket(port());

@@ -42,6 +42,24 @@ class Counted {
   std::atomic<int> Traffic::*const count_;
 };
 
+// What a body takes of what all may take, while it lives.
+class BodyBytes {
+ public:
+  explicit BodyBytes(std::shared_ptr<Traffic> traffic) : traffic_(std::move(traffic)) {}
+  ~BodyBytes() { traffic_->body_bytes -= bytes_; }
+  BodyBytes(const BodyBytes&) = delete;
+
+  // So many bytes are there by now; the sum of all.
+  size_t Grow(size_t bytes) {
+    const size_t more = bytes - std::exchange(bytes_, bytes);
+    return traffic_->body_bytes += more;
+  }
+
+ private:
+  const std::shared_ptr<Traffic> traffic_;
+  size_t bytes_ = 0;
+};
+
 // All handlers run on the socket's strand, and each keeps the session alive.
 template <typename Stream>
 class Session final : public std::enable_shared_from_this<Session<Stream>> {
@@ -106,11 +124,24 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
 
   void ReadBody(std::shared_ptr<Request> request) {
     Tcp().expires_after(uses_.limits.body);
-    beast::http::async_read(stream_, buffer_, *parser_, Then([this, request](const Error& problem) {
-                              if (problem) return EndAfter(problem);
-                              request->body = std::move(parser_->get().body());
-                              Serve(request);
-                            }));
+    body_bytes_.emplace(uses_.traffic);
+    parser_->eager(true);
+    ReadMore(std::move(request));
+  }
+
+  // A piece at a time, so that a body counts as it arrives and not as it is announced.
+  void ReadMore(std::shared_ptr<Request> request) {
+    if (body_bytes_->Grow(parser_->get().body().size()) > uses_.limits.all_bodies_bytes) {
+      parser_->get().body() = {};
+      return Write(TooManyBodies(uses_.limits), /*keep_alive=*/false);
+    }
+    if (parser_->is_done()) {
+      request->body = std::move(parser_->get().body());
+      return Serve(request);
+    }
+    beast::http::async_read_some(stream_, buffer_, *parser_, Then([this, request](const Error& problem) {
+                                   problem ? EndAfter(problem) : ReadMore(request);
+                                 }));
   }
 
   void Serve(const std::shared_ptr<const Request>& request) {
@@ -155,6 +186,7 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
   }
 
   void Write(Response response, bool keep_alive, bool head_only = false) {
+    body_bytes_.reset();
     auto message =
         std::make_shared<ResponseMessage>(MessageOf(std::move(response), request_id_, keep_alive, head_only));
     Tcp().expires_after(uses_.limits.body);
@@ -200,6 +232,7 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
   std::optional<RequestParser> parser_;
   std::string request_id_;  // Of the request that is read or answered; empty: its head is not there.
   std::optional<Counted> answering_;
+  std::optional<BodyBytes> body_bytes_;
   std::shared_ptr<Call> call_;
   std::optional<std::stop_callback<std::function<void()>>> on_ending_;
   std::string peer_;

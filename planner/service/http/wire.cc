@@ -53,6 +53,14 @@ std::optional<Response> ErrorAfter(const boost::system::error_code& problem, con
                        StrCat("found ", problem.message(), ", expected a request of HTTP/1.1"));
 }
 
+Response TooManyBodies(const Limits& limits) {
+  Response response = ErrorResponse(503, grpc::RESOURCE_EXHAUSTED, "TOO_MANY_BODIES",
+                                    StrCat("found bodies of more bytes on their way, expected at most ",
+                                           limits.all_bodies_bytes, " together; try again, or call over gRPC"));
+  response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
 ResponseMessage MessageOf(Response response, std::string_view request_id, bool keep_alive, bool head_only) {
   ResponseMessage message(static_cast<beast::http::status>(response.status), 11);
   message.set(beast::http::field::content_type, response.content_type);

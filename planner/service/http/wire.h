@@ -27,6 +27,9 @@ Request HeadOf(const RequestParser& parser, std::string peer);
 // What is told who sent nonsense or too much; absent where reading ended otherwise: nobody listens.
 std::optional<Response> ErrorAfter(const boost::system::error_code& problem, const Limits& limits);
 
+// Where the bodies of all requests together are too large.
+Response TooManyBodies(const Limits& limits);
+
 // `head_only`: the head with the length of a body that is not sent.
 ResponseMessage MessageOf(Response response, std::string_view request_id, bool keep_alive, bool head_only);
 
