@@ -1,6 +1,8 @@
 #include "proto/grpc_status.h"
 
+#include <algorithm>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -61,6 +63,13 @@ std::string Cut(const std::string& message, size_t limit = kMaxGrpcStatusBytes) 
     if (encoded > limit) return message.substr(0, fits).append(kMore);
   }
   return message;
+}
+
+// Details are messages, whose texts must be UTF-8; what an error quotes may be any bytes.
+std::string WellFormed(const std::string& text) {
+  using Json = nlohmann::json;
+  if (std::ranges::all_of(text, [](char byte) { return static_cast<unsigned char>(byte) < 0x80; })) return text;
+  return Json::parse(Json(text).dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace));
 }
 
 // The details share the trailer with the message, and are base64 there.
@@ -127,7 +136,8 @@ std::string_view CodeName(grpc::StatusCode code) {
 }
 
 grpc::Status RpcError(grpc::StatusCode code, std::string_view reason, const std::string& message) {
-  return grpc::Status(code, Cut(message), DetailBytes(code, reason, message));
+  const std::string text = WellFormed(message);
+  return grpc::Status(code, Cut(text), DetailBytes(code, reason, text));
 }
 
 grpc::Status ToGrpc(const Status& status) {

@@ -20,7 +20,7 @@ namespace moeplan {
 inline constexpr size_t kMaxGrpcMessageBytes = size_t{64} << 20;
 
 // A message travels in the trailer, for which clients have room of 8 KiB, each byte that is not printable ASCII taking
-// three. Longer ones are cut.
+// three. Longer ones are cut, and bytes that are not UTF-8 become U+FFFD.
 inline constexpr size_t kMaxGrpcStatusBytes = 4096;
 
 // Our server adds this to the trailer of every error, so that a caller can tell its errors from those of the

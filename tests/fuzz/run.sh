@@ -35,6 +35,7 @@ seeds() {
 shopt -s nullglob
 seeds grid deploy/examples/grid*.json tests/fuzz/seeds/grid/*
 seeds hf_config deploy/examples/*.config.json deploy/examples/gpt2-*.json tests/fuzz/seeds/hf_config/*
+seeds http tests/fuzz/seeds/http/*
 seeds nccl_tests tests/fuzz/seeds/nccl_tests/*
 seeds plan_response tests/fuzz/seeds/plan_response/*
 seeds profile deploy/examples/profile*.json tests/data/contract/profile*.json
@@ -51,6 +52,9 @@ dictionary=build-fuzz/words.dict
   sed -nE 's/^ *(optional |repeated )?[A-Za-z0-9_.<>, ]+ ([a-z][a-z0-9_]*) = [0-9]+;.*/\2/p' proto/moeplan/v1/*.proto |
     sed -E 's/_([a-z0-9])/\U\1/g; s/.*/"\\"&\\":"/'
   sed -nE 's/^ *([A-Z][A-Z0-9_]*) = [0-9]+;.*/"\\"\1\\""/p' proto/moeplan/v1/*.proto
+  sed -nE 's/^service ([A-Za-z]+) .*/"moeplan.v1.\1\/"/p; s/^ *rpc ([A-Za-z]+)\(.*/"\1"/p' proto/moeplan/v1/*.proto
+  printf '"%s\\x0d\\x0a"\n' 'HTTP/1.1' 'Host: localhost' 'Content-Type: application/json' 'Authorization: Bearer admin' \
+    'Transfer-Encoding: chunked' 'Content-Length: 2' 'Connection: close' 'Expect: 100-continue' 'X-Request-Id: a' ''
   printf '"%s"\n' 'top_indices' 'routing_map' 'tokens_per_expert' 'num_local_experts' 'num_experts_per_tok' \
     '# Rank' 'Group' 'Collective test starting: ' '1e308' '-0.0' 'null' 'true' '2147483648'
 } | sort -u > "$dictionary"

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -123,6 +124,38 @@ TEST_F(HttpTest, MethodsTakeAndGiveJson) {
   EXPECT_EQ(plan, expected);
 }
 
+// What is read already may be told of a moment later, and is not the end of the connection.
+TEST_F(HttpTest, WhoeverWaitsIsNotTakenToHaveLeft) {
+  Start();
+  Post(kPut, ToJson(ExamplePutProfile("a")));
+  const std::string question = ToJson(ExamplePlanRequest());
+  for (int i = 0; i < 300; ++i) {
+    cache_.Clear();
+    ASSERT_EQ(Post(kPlan, question).first, 200) << i;
+  }
+}
+
+TEST_F(HttpTest, WhoeverLeavesIsNotWorkedFor) {
+  Start();
+  std::promise<void> enough;
+  const auto held = [end = enough.get_future().share()] { end.wait(); };
+  ASSERT_TRUE(workers_.TrySubmit(held) && workers_.TrySubmit(held));  // Both workers: the question stays in the queue.
+  RawSocket socket(port());
+  socket.Send(StrCat("POST ", kPlan,
+                     " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                     "Content-Length: 2\r\n\r\n{}"));
+  const auto limit = std::chrono::steady_clock::now() + 30s;
+  const auto soon = [&] {
+    std::this_thread::sleep_for(1ms);
+    return std::chrono::steady_clock::now() < limit;
+  };
+  while (workers_.in_progress() < 3 && soon()) continue;
+  socket.Close();
+  while (metrics_.Page().find("CANCELLED") == std::string::npos && soon()) continue;
+  EXPECT_THAT(metrics_.Page(), HasSubstr("CANCELLED"));
+  enough.set_value();
+}
+
 TEST_F(HttpTest, ErrorsSayWhichFieldIsWrong) {
   Start();
   const auto [status, body] = Post(kPlan, R"({"workload": {"layer": {"topk": 2}}})");
@@ -143,6 +176,12 @@ TEST_F(HttpTest, ARequestIdComesBack) {
   EXPECT_EQ(own->get_header_value("X-Request-Id"), "my-id");
   const auto made = Client().Post(kList, {{"X-Request-Id", "a b"}}, "{}", "application/json");
   EXPECT_EQ(made->get_header_value("X-Request-Id").size(), 12u);
+  // With whatever is answered.
+  const httplib::Headers id = {{"X-Request-Id", "my-id"}};
+  EXPECT_EQ(Client().Get("/healthz", id)->get_header_value("X-Request-Id"), "my-id");
+  EXPECT_EQ(Client().Get("/nothing", id)->get_header_value("X-Request-Id"), "my-id");
+  EXPECT_EQ(Client().Post(kList, id, "{}", "text/plain")->get_header_value("X-Request-Id"), "my-id");
+  EXPECT_EQ(Client().Get("/healthz")->get_header_value("X-Request-Id").size(), 12u);
 }
 
 TEST_F(HttpTest, TokensAreAskedForByRole) {
@@ -221,12 +260,56 @@ TEST_F(HttpTest, HeadTellsTheLengthAlone) {
 
 TEST_F(HttpTest, WhatIsTooLargeOrNonsenseIsRefused) {
   Start({.head_bytes = 2000, .body_bytes = 1000});
-  EXPECT_EQ(Client().Get("/healthz", {{"X-Long", std::string(4000, 'x')}})->status, 431);
-  EXPECT_EQ(Post(kList, std::string(2000, ' ')).first, 413);
+  const auto long_head = Client().Get("/healthz", {{"X-Long", std::string(4000, 'x')}});
+  EXPECT_EQ(long_head->status, 431);
+  EXPECT_EQ(json::parse(long_head->body).at("message"), "found a head of more bytes, expected at most 2000");
+  EXPECT_EQ(long_head->get_header_value("X-Request-Id").size(), 12u);
+  const auto long_body = Client().Post(kList, {{"X-Request-Id", "my-id"}}, std::string(2000, ' '), "application/json");
+  EXPECT_EQ(long_body->status, 413);
+  EXPECT_EQ(json::parse(long_body->body).at("reason"), "TOO_LARGE");
+  EXPECT_EQ(long_body->get_header_value("X-Request-Id"), "my-id");
   RawSocket nonsense(port());
   nonsense.Send("no such thing\r\n\r\n");
-  EXPECT_THAT(nonsense.Rest(), StartsWith("HTTP/1.1 400"));
+  EXPECT_THAT(nonsense.Rest(), testing::AllOf(StartsWith("HTTP/1.1 400"), HasSubstr("\"code\":\"INVALID_ARGUMENT\""),
+                                              HasSubstr("x-request-id: ")));
   EXPECT_EQ(Client().Get("/healthz")->status, 200);
+}
+
+TEST_F(HttpTest, BodiesAreBoundedTogether) {
+  Start({.all_bodies_bytes = 3000});
+  const std::string head = StrCat("POST ", kList, " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n");
+  const std::string part(1900, ' ');
+  const auto limit = std::chrono::steady_clock::now() + 30s;
+  const auto status = [&] { return Post(kList, "{}" + part).first; };
+  RawSocket announced(port());
+  announced.Send(head + "Content-Length: 16000000\r\n\r\n ");  // What has not come takes no room.
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(status(), 200);        // What is answered takes none either.
+  for (const std::string& framing :
+       {std::string("Content-Length: 2000\r\n\r\n"), std::string("Transfer-Encoding: chunked\r\n\r\n7d0\r\n")}) {
+    // Whoever comes first is held: that may be the question while the body that shall be held is still coming.
+    std::optional<RawSocket> held;
+    do {
+      held.emplace(port());
+      held->Send(head + framing + part);
+      std::this_thread::sleep_for(20ms);
+    } while ((status() != 503 || status() != 503) && std::chrono::steady_clock::now() < limit);
+    const auto full = Client().Post(kList, "{}" + part, "application/json");
+    ASSERT_EQ(full->status, 503);
+    EXPECT_EQ(json::parse(full->body).at("code"), "RESOURCE_EXHAUSTED");
+    EXPECT_EQ(full->get_header_value("Retry-After"), "1");
+    EXPECT_EQ(Post(kList, "{}").first, 200) << "there is room for it";
+    held.reset();
+    while (status() != 200 && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(status(), 200);
+  }
+}
+
+TEST_F(HttpTest, BytesThatAreNoTextHideNoReason) {
+  Start();
+  RawSocket socket(port());
+  socket.Send("POST /\xff HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\r\n");
+  EXPECT_THAT(socket.Rest(),
+              testing::AllOf(HasSubstr("\"reason\":\"NO_METHOD\""), HasSubstr("no method /\xEF\xBF\xBD;")));
 }
 
 // Slow-loris: many connections that each send a byte now and then hold up nobody, and are ended at their time however

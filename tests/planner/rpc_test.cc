@@ -54,6 +54,9 @@ TEST(GrpcStatusTest, WhatIsWrongTravelsInParts) {
   EXPECT_EQ(DetailOf(ToGrpc(NotFound("no such thing"))), (ErrorDetail{.reason = "NOT_FOUND"}));
   EXPECT_EQ(DetailOf(RpcError(grpc::UNAUTHENTICATED, "NO_TOKEN", "why")), (ErrorDetail{.reason = "NO_TOKEN"}));
   EXPECT_EQ(DetailOf(grpc::Status::OK), ErrorDetail());
+  // What is quoted may be any bytes.
+  EXPECT_EQ(DetailOf(ToGrpc(InvalidInput("name: found '\xff\xc3\xa4', expected letters"))),
+            (ErrorDetail{.reason = "INVALID_INPUT", .field = "name", .found = "'\uFFFDä'", .expected = "letters"}));
   // As any gRPC client reads it: google.rpc.Status with an ErrorInfo and a BadRequest.
   rpc::ErrorStatus status;
   ASSERT_TRUE(status.ParseFromString(field.error_details()));

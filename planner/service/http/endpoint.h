@@ -1,4 +1,4 @@
-// HTTP/1.1, with or without TLS. The only place of the service that knows the HTTP library.
+// HTTP/1.1, with or without TLS. With wire.h the only place of the service that knows the HTTP library.
 //
 // Connections cost memory, not threads, and everything has an end: a handshake, a request's head and its body each have
 // to arrive within their time however slowly they drip, and there are at most kMaxConnections.
@@ -17,9 +17,10 @@ namespace moeplan::service::http {
 
 // What one connection, or all of them, may take.
 struct Limits {
-  int connections = 512;                 // Another one is closed at once.
-  size_t head_bytes = size_t{16} << 10;  // 431 beyond.
-  size_t body_bytes = size_t{16} << 20;  // 413 beyond; longer messages go by gRPC.
+  int connections = 512;                        // Another one is closed at once.
+  size_t head_bytes = size_t{16} << 10;         // 431 beyond.
+  size_t body_bytes = size_t{16} << 20;         // 413 beyond; longer messages go by gRPC.
+  size_t all_bodies_bytes = size_t{256} << 20;  // Of all requests that are not answered, as they arrive; 503 beyond.
   std::chrono::milliseconds head{
       10'000};  // For the handshake, and for a request's head from the end of the one before.
   std::chrono::milliseconds body{30'000};  // For its body, and for the other end to take the answer.

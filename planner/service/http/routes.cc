@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "models/text.h"
-#include "planner/service/calls/request_id.h"
 #include "planner/service/errors.h"
 #include "planner/service/http/openapi.h"
 #include "proto/grpc_status.h"
@@ -59,12 +58,6 @@ Response ErrorResponse(const grpc::Status& status) {
   return response;
 }
 
-Response Wrong(int http_status, grpc::StatusCode code, std::string_view reason, const std::string& message) {
-  Response response = ErrorResponse(RpcError(code, reason, message));
-  response.status = http_status;
-  return response;
-}
-
 std::string_view PathOf(const Request& request) {
   return std::string_view(request.target).substr(0, request.target.find('?'));
 }
@@ -88,16 +81,16 @@ bool NamesThisMachine(const std::string& host) {
 class HttpOrigin final : public Origin {
  public:
   HttpOrigin(std::shared_ptr<const Request> request, std::string message)
-      : request_(std::move(request)), message_(std::move(message)), id_(RequestId(request_->request_id)) {}
+      : request_(std::move(request)), message_(std::move(message)) {}
 
   std::string address() const override { return request_->peer; }
   std::string token() const override { return std::string(BearerToken(request_->authorization)); }
-  std::string request_id() const override { return id_; }
+  std::string request_id() const override { return request_->request_id; }
   const std::string& message() const { return message_; }
 
  private:
   const std::shared_ptr<const Request> request_;
-  const std::string message_, id_;
+  const std::string message_;
 };
 
 Response AnswerResponse(const Method& method, const Answer& answer) {
@@ -109,23 +102,30 @@ Response AnswerResponse(const Method& method, const Answer& answer) {
 
 }  // namespace
 
+Response ErrorResponse(int http_status, grpc::StatusCode code, std::string_view reason, const std::string& message) {
+  Response response = ErrorResponse(RpcError(code, reason, message));
+  response.status = http_status;
+  return response;
+}
+
 std::unique_ptr<Response> Routes::Refuse(const Request& request) const {
   const auto refuse = [](Response response) { return std::make_unique<Response>(std::move(response)); };
   if (uses_.loopback && !NamesThisMachine(request.host)) {
-    return refuse(Wrong(421, grpc::INVALID_ARGUMENT, "OTHER_HOST",
-                        StrCat("Host: found '", request.host, "', expected a name of this machine such as localhost")));
+    return refuse(
+        ErrorResponse(421, grpc::INVALID_ARGUMENT, "OTHER_HOST",
+                      StrCat("Host: found '", request.host, "', expected a name of this machine such as localhost")));
   }
   if (request.verb != "POST") return nullptr;
   const Method* const method = FindMethod(PathOf(request));
   if (method == nullptr) {
-    return refuse(Wrong(404, grpc::UNIMPLEMENTED, "NO_METHOD",
-                        StrCat("no method ", PathOf(request),
-                               "; GET /openapi.json "
-                               "tells what there is")));
+    return refuse(ErrorResponse(404, grpc::UNIMPLEMENTED, "NO_METHOD",
+                                StrCat("no method ", PathOf(request),
+                                       "; GET /openapi.json "
+                                       "tells what there is")));
   }
   if (!IsJson(request.content_type)) {
-    return refuse(Wrong(415, grpc::INVALID_ARGUMENT, "INVALID_INPUT",
-                        StrCat("Content-Type: found '", request.content_type, "', expected application/json")));
+    return refuse(ErrorResponse(415, grpc::INVALID_ARGUMENT, "INVALID_INPUT",
+                                StrCat("Content-Type: found '", request.content_type, "', expected application/json")));
   }
   const auto refused = uses_.access.Refuse(BearerToken(request.authorization), method->role);
   if (!refused) return nullptr;
@@ -154,9 +154,7 @@ std::shared_ptr<Call> Routes::Serve(std::shared_ptr<const Request> request, Resp
   std::shared_ptr<Call> call =
       uses_.dispatcher.NewCall(method, "http", origin->message(), *origin,
                                [&method, origin, respond = std::move(respond)](const Answer& answer) {
-                                 Response response = AnswerResponse(method, answer);
-                                 response.headers.emplace_back(kRequestIdHeader, origin->request_id());
-                                 respond(std::move(response));
+                                 respond(AnswerResponse(method, answer));
                                });
   uses_.dispatcher.Serve(call);
   return call;
@@ -166,7 +164,7 @@ Response Routes::Get(const Request& request) const {
   const std::string_view path = PathOf(request);
   if (request.verb != "GET" && request.verb != "HEAD") {
     Response response =
-        Wrong(405, grpc::UNIMPLEMENTED, "NO_METHOD", StrCat("found ", request.verb, ", expected GET or POST"));
+        ErrorResponse(405, grpc::UNIMPLEMENTED, "NO_METHOD", StrCat("found ", request.verb, ", expected GET or POST"));
     response.headers.emplace_back("Allow", "GET, HEAD, POST");
     return response;
   }
@@ -174,7 +172,7 @@ Response Routes::Get(const Request& request) const {
   if (path == "/metrics") return MetricsPage(request);
   if (path == "/openapi.json") return {.body = OpenApi()};
   if (path == "/") return Root();
-  return Wrong(404, grpc::NOT_FOUND, "NOT_FOUND", StrCat("nothing at ", path));
+  return ErrorResponse(404, grpc::NOT_FOUND, "NOT_FOUND", StrCat("nothing at ", path));
 }
 
 Response Routes::Health() const {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "planner/service/access/access.h"
 #include "planner/service/calls/dispatcher.h"
@@ -51,6 +52,9 @@ class Routes {
   const Uses uses_;
   std::atomic<bool> serving_ = true;
 };
+
+// An error as JSON, {"code", "message", "reason"}.
+Response ErrorResponse(int http_status, grpc::StatusCode code, std::string_view reason, const std::string& message);
 
 // How long a call may take: `timeout_ms` of the request, at most and by default kLongestCallS.
 inline constexpr double kLongestCallS = 60;

@@ -1,11 +1,14 @@
 #include "planner/service/http/session.h"
 
+#include <sys/socket.h>
+
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
+#include <cerrno>
 #include <functional>
 #include <optional>
 #include <stop_token>
@@ -13,17 +16,15 @@
 #include <type_traits>
 #include <utility>
 
+#include "planner/service/http/wire.h"
+
 namespace moeplan::service::http {
 namespace {
 
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 using Error = boost::system::error_code;
-using Parser = beast::http::request_parser<beast::http::string_body>;
-using Message = beast::http::response<beast::http::string_body>;
 using Encrypted = beast::ssl_stream<beast::tcp_stream>;
-
-std::string Text(boost::string_view view) { return {view.data(), view.size()}; }
 
 // Counts while it lives.
 class Counted {
@@ -39,6 +40,24 @@ class Counted {
  private:
   const std::shared_ptr<Traffic> traffic_;
   std::atomic<int> Traffic::*const count_;
+};
+
+// What a body takes of what all may take, while it lives.
+class BodyBytes {
+ public:
+  explicit BodyBytes(std::shared_ptr<Traffic> traffic) : traffic_(std::move(traffic)) {}
+  ~BodyBytes() { traffic_->body_bytes -= bytes_; }
+  BodyBytes(const BodyBytes&) = delete;
+
+  // So many bytes are there by now; the sum of all.
+  size_t Grow(size_t bytes) {
+    const size_t more = bytes - std::exchange(bytes_, bytes);
+    return traffic_->body_bytes += more;
+  }
+
+ private:
+  const std::shared_ptr<Traffic> traffic_;
+  size_t bytes_ = 0;
 };
 
 // All handlers run on the socket's strand, and each keeps the session alive.
@@ -78,9 +97,8 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
   }
 
   void ReadHead() {
-    parser_.emplace();
-    parser_->header_limit(static_cast<std::uint32_t>(uses_.limits.head_bytes));
-    parser_->body_limit(uses_.limits.body_bytes);
+    SetLimits(parser_.emplace(), uses_.limits);
+    request_id_.clear();
     Tcp().expires_after(uses_.limits.head);
     beast::http::async_read_header(stream_, buffer_, *parser_,
                                    Then([this](const Error& problem) { HaveHead(problem); }));
@@ -89,19 +107,11 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
   void HaveHead(const Error& problem) {
     if (problem) return EndAfter(problem);
     answering_.emplace(uses_.traffic, &Traffic::answering);
-    const auto& head = parser_->get();
-    const auto header = [&](boost::string_view name) { return Text(head[name]); };
-    auto request = std::make_shared<Request>(Request{.verb = Text(head.method_string()),
-                                                     .target = Text(head.target()),
-                                                     .host = header("Host"),
-                                                     .authorization = header("Authorization"),
-                                                     .content_type = header("Content-Type"),
-                                                     .request_id = header("X-Request-Id"),
-                                                     .timeout_ms = header("X-Timeout-Ms"),
-                                                     .peer = peer_});
+    auto request = std::make_shared<Request>(HeadOf(*parser_, peer_));
+    request_id_ = request->request_id;
     // The body stays unread, so the connection cannot go on.
     if (const auto refused = uses_.routes.Refuse(*request)) return Write(std::move(*refused), /*keep_alive=*/false);
-    if (beast::iequals(head["Expect"], "100-continue")) return WriteContinue(std::move(request));
+    if (beast::iequals(parser_->get()["Expect"], "100-continue")) return WriteContinue(std::move(request));
     ReadBody(std::move(request));
   }
 
@@ -114,11 +124,24 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
 
   void ReadBody(std::shared_ptr<Request> request) {
     Tcp().expires_after(uses_.limits.body);
-    beast::http::async_read(stream_, buffer_, *parser_, Then([this, request](const Error& problem) {
-                              if (problem) return EndAfter(problem);
-                              request->body = std::move(parser_->get().body());
-                              Serve(request);
-                            }));
+    body_bytes_.emplace(uses_.traffic);
+    parser_->eager(true);
+    ReadMore(std::move(request));
+  }
+
+  // A piece at a time, so that a body counts as it arrives and not as it is announced.
+  void ReadMore(std::shared_ptr<Request> request) {
+    if (body_bytes_->Grow(parser_->get().body().size()) > uses_.limits.all_bodies_bytes) {
+      parser_->get().body() = {};
+      return Write(TooManyBodies(uses_.limits), /*keep_alive=*/false);
+    }
+    if (parser_->is_done()) {
+      request->body = std::move(parser_->get().body());
+      return Serve(request);
+    }
+    beast::http::async_read_some(stream_, buffer_, *parser_, Then([this, request](const Error& problem) {
+                                   problem ? EndAfter(problem) : ReadMore(request);
+                                 }));
   }
 
   void Serve(const std::shared_ptr<const Request>& request) {
@@ -141,11 +164,16 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
     WatchForLeaving();
   }
 
-  // Readable without data: the other end has closed.
+  // The wait may end although nothing has come: epoll tells once more of bytes that have been read.
   void WatchForLeaving() {
     Tcp().socket().async_wait(asio::socket_base::wait_read, Then([this, call = call_](const Error& problem) {
-                                Error ignored;
-                                if (!problem && Tcp().socket().available(ignored) == 0) call->Cancel();
+                                if (problem || call != call_) return;
+                                char next = 0;
+                                const ssize_t read =
+                                    recv(Tcp().socket().native_handle(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
+                                if (read > 0) return;  // The next request, which waits for its turn.
+                                const bool nothing = read < 0 && (errno == EAGAIN || errno == EINTR);
+                                nothing ? WatchForLeaving() : call->Cancel();
                               }));
   }
 
@@ -158,18 +186,9 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
   }
 
   void Write(Response response, bool keep_alive, bool head_only = false) {
-    auto message = std::make_shared<Message>(static_cast<beast::http::status>(response.status), 11);
-    message->set(beast::http::field::content_type, response.content_type);
-    message->set("Content-Security-Policy",
-                 "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
-    message->set("X-Content-Type-Options", "nosniff");
-    message->set("Referrer-Policy", "no-referrer");
-    message->set(beast::http::field::cache_control, "no-store");
-    for (const auto& [name, value] : response.headers) message->set(name, value);
-    message->keep_alive(keep_alive);
-    const size_t length = response.body.size();
-    if (!head_only) message->body() = std::move(response.body);
-    message->content_length(length);
+    body_bytes_.reset();
+    auto message =
+        std::make_shared<ResponseMessage>(MessageOf(std::move(response), request_id_, keep_alive, head_only));
     Tcp().expires_after(uses_.limits.body);
     const auto sent = [this, message, keep_alive](const Error& problem) {
       answering_.reset();
@@ -187,13 +206,12 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
 
   // Tells who sent nonsense or too much; whoever left or was too slow is told nothing.
   void EndAfter(const Error& problem) {
-    using E = beast::http::error;
-    if (problem == E::header_limit) return Write({.status = 431, .body = "{}\n"}, /*keep_alive=*/false);
-    if (problem == E::body_limit) return Write({.status = 413, .body = "{}\n"}, /*keep_alive=*/false);
-    if (problem == E::end_of_stream) return Close();
-    if (problem.category() == beast::http::make_error_code(E::bad_method).category() && problem != E::partial_message) {
-      return Write({.status = 400, .body = "{}\n"}, /*keep_alive=*/false);
-    }
+    if (problem == beast::http::error::end_of_stream) return Close();
+    std::optional<Response> answer = ErrorAfter(problem, uses_.limits);
+    if (!answer) return;
+    // A head that was not read to its end may hold it.
+    if (request_id_.empty()) request_id_ = HeadOf(*parser_, peer_).request_id;
+    Write(*std::move(answer), /*keep_alive=*/false);
   }
 
   void Close() {
@@ -211,8 +229,10 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
   Stream stream_;
   asio::steady_timer call_timer_;
   beast::flat_buffer buffer_;
-  std::optional<Parser> parser_;
+  std::optional<RequestParser> parser_;
+  std::string request_id_;  // Of the request that is read or answered; empty: its head is not there.
   std::optional<Counted> answering_;
+  std::optional<BodyBytes> body_bytes_;
   std::shared_ptr<Call> call_;
   std::optional<std::stop_callback<std::function<void()>>> on_ending_;
   std::string peer_;

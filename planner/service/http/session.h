@@ -14,8 +14,9 @@ namespace moeplan::service::http {
 
 struct Traffic {
   std::atomic<int> connections = 0;
-  std::stop_source ending;         // Ends the calls that are being answered.
-  std::atomic<int> answering = 0;  // Requests that have come and are not answered to their last byte.
+  std::stop_source ending;             // Ends the calls that are being answered.
+  std::atomic<size_t> body_bytes = 0;  // Of requests that are read or answered.
+  std::atomic<int> answering = 0;      // Requests that have come and are not answered to their last byte.
 };
 
 // Borrowed, but for the traffic.
