@@ -66,8 +66,8 @@ class Told {
 class DriftTest : public ::testing::Test {
  protected:
   Process Serve() {
-    Process server = Process::Start(
-        {"serve", "--db", folder_ / "m.db", "--grpc", address_, "--http", "127.0.0.1:0", "--agent-heartbeat", "500ms"});
+    Process server = Process::Start({"serve", "--db", folder_ / "m.db", "--grpc", address_, "--http", "127.0.0.1:0",
+                                     "--agent-heartbeat", "500ms", "--report-interval", "1ms"});
     address_ = AwaitAddress(server);
     EXPECT_NE(address_, "") << server.ErrorsSoFar();
     auto client = PlannerClient::Connect({.address = address_, .deadline_s = 60});
