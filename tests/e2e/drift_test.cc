@@ -4,10 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <thread>
 
@@ -16,6 +13,7 @@
 #include "planner/client/planner_client.h"
 #include "proto/json.h"
 #include "tests/e2e/moeplan_process.h"
+#include "tests/planner/told.h"
 #include "tests/test_seed.h"
 
 namespace moeplan::testing {
@@ -40,29 +38,6 @@ constexpr char kWorkload[] = R"({"name": "job",
   "layout": {"tensorParallel": 2, "expertParallel": 4, "expertShardingParallel": 2}, "minChunkBytes": 16384,
   "maxChunks": 8})";
 
-// What a watch was told, one after the other.
-class Told {
- public:
-  void Add(const v1::WatchPlanResponse& response) {
-    const std::scoped_lock lock(mutex_);
-    all_.push_back(response);
-    changed_.notify_all();
-  }
-  // Absent: nothing came in time.
-  std::optional<v1::WatchPlanResponse> Next(seconds limit) {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, limit, [this] { return !all_.empty(); })) return std::nullopt;
-    v1::WatchPlanResponse first = all_.front();
-    all_.pop_front();
-    return first;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<v1::WatchPlanResponse> all_;
-};
-
 class DriftTest : public ::testing::Test {
  protected:
   Process Serve() {
@@ -79,10 +54,14 @@ class DriftTest : public ::testing::Test {
     return std::make_unique<Process>(
         Process::Start({"agent", "--planner", address_, "--cluster", "west", "--simulated", cluster}));
   }
+  void Calibrate() const {
+    const Outcome calibrated =
+        RunMoeplan({"calibrate", "--planner", address_, "--cluster", "west", "--layouts", grid_, "--budget", "60s"});
+    ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  }
   std::unique_ptr<PlanWatch> Watch(Told& told, const v1::PlanResponse* held = nullptr) const {
-    PlanWatchOptions options = {.planner = {.address = address_},
-                                .first_pause_s = 0.1,
-                                .changed = [&told](const v1::WatchPlanResponse& response) { told.Add(response); }};
+    PlanWatchOptions options = {.planner = {.address = address_}, .first_pause_s = 0.1};
+    told.Listen(options);
     *options.request.mutable_request() = request_;
     if (held != nullptr) *options.request.mutable_held() = *held;
     return std::make_unique<PlanWatch>(std::move(options));
@@ -144,9 +123,7 @@ TEST_F(DriftTest, ALinkThatSlowsDownIsFoundMeasuredAgainAndAnsweredWithTheRightP
   auto server = std::make_unique<Process>(Serve());
   ASSERT_NE(client_, nullptr);
   std::unique_ptr<Process> agent = Agent(fast_);
-  const Outcome calibrated =
-      RunMoeplan({"calibrate", "--planner", address_, "--cluster", "west", "--layouts", grid_, "--budget", "60s"});
-  ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  Calibrate();
 
   Told told;
   auto watch = Watch(told);
@@ -218,9 +195,7 @@ TEST_F(DriftTest, APlannerThatIsKilledWhileItMeasuresAgainGoesOn) {
   auto server = std::make_unique<Process>(Serve());
   ASSERT_NE(client_, nullptr);
   std::unique_ptr<Process> agent = Agent(fast_);
-  const Outcome calibrated =
-      RunMoeplan({"calibrate", "--planner", address_, "--cluster", "west", "--layouts", grid_, "--budget", "60s"});
-  ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  Calibrate();
   const auto plan = client_->Plan(request_);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   agent.reset();
@@ -249,9 +224,7 @@ TEST_F(DriftTest, WhatMeasuringDoesNotConfirmIsKnownFromThenOn) {
   const Process server = Serve();
   ASSERT_NE(client_, nullptr);
   const std::unique_ptr<Process> agent = Agent(fast_);
-  const Outcome calibrated =
-      RunMoeplan({"calibrate", "--planner", address_, "--cluster", "west", "--layouts", grid_, "--budget", "60s"});
-  ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  Calibrate();
   const auto plan = client_->Plan(request_);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const v1::RunReport slowed = RunOn(slow_, *plan);  // Where no agent is.

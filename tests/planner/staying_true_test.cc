@@ -7,12 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <limits>
 #include <memory>
-#include <mutex>
-#include <optional>
 
 #include "handlers_fixture.h"
 #include "planner/client/plan_watch.h"
@@ -21,6 +17,7 @@
 #include "planner/service/handlers/watch_plan.h"
 #include "planner/service/plan_log.h"
 #include "service_fixture.h"
+#include "tests/planner/told.h"
 
 namespace moeplan {
 namespace {
@@ -274,50 +271,13 @@ TEST_F(HandlersTest, RunsOfAPlanAreKeptAMinuteApart) {
 // ---- Watches
 // ---------------------------------------------------------------------------------------------------------
 
-// What a watch was told, one after the other.
-class Told {
- public:
-  void Add(const v1::WatchPlanResponse& response) {
-    const std::scoped_lock lock(mutex_);
-    all_.push_back(response);
-    changed_.notify_all();
-  }
-  void Away(const Status& why) {
-    const std::scoped_lock lock(mutex_);
-    away_ = why;
-    changed_.notify_all();
-  }
-  std::optional<v1::WatchPlanResponse> Next() {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, seconds(30), [this] { return !all_.empty(); })) return std::nullopt;
-    v1::WatchPlanResponse first = all_.front();
-    all_.pop_front();
-    return first;
-  }
-  Status AwaitAway() {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, seconds(30), [this] { return !away_.ok(); });
-    return away_;
-  }
-  bool empty() {
-    const std::scoped_lock lock(mutex_);
-    return all_.empty();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<v1::WatchPlanResponse> all_;
-  Status away_;
-};
+constexpr seconds kSoon(30);
 
 class WatchTest : public ServiceTest {
  protected:
   static PlanWatchOptions OptionsOf(const Server& server, Told& told, double min_gain) {
-    PlanWatchOptions options = {.planner = {.address = server.grpc_address()},
-                                .first_pause_s = 0.05,
-                                .changed = [&](const v1::WatchPlanResponse& response) { told.Add(response); },
-                                .away = [&](const Status& why) { told.Away(why); }};
+    PlanWatchOptions options = {.planner = {.address = server.grpc_address()}, .first_pause_s = 0.05};
+    told.Listen(options);
     *options.request.mutable_request() = ExamplePlanRequest();
     options.request.set_min_gain(min_gain);
     return options;
@@ -330,16 +290,16 @@ TEST_F(WatchTest, AWatcherIsToldOfABetterPlanAndWhy) {
   ASSERT_TRUE(client->PutProfile(ExamplePutProfile("a")).ok());
   Told eager, calm;
   const PlanWatch eager_watch(OptionsOf(*server, eager, 0.01)), calm_watch(OptionsOf(*server, calm, 0.2));
-  const auto first = eager.Next();
+  const auto first = eager.Next(kSoon);
   ASSERT_TRUE(first);
   EXPECT_THAT(first->why(), HasSubstr("the best plan of profile"));
   EXPECT_FALSE(first->has_held_time_s());
   EXPECT_EQ(first->plan().best().SerializeAsString(), client->Plan(ExamplePlanRequest())->best().SerializeAsString());
-  ASSERT_TRUE(calm.Next());
+  ASSERT_TRUE(calm.Next(kSoon));
 
   // With all-to-alls four times as slow another plan takes 8 % less than the one that is held.
   ASSERT_TRUE(client->PutProfile(WithSlowAllToAlls("b", 4)).ok());
-  const auto second = eager.Next();
+  const auto second = eager.Next(kSoon);
   ASSERT_TRUE(second);
   EXPECT_EQ(second->plan().profile_version(), 2);
   EXPECT_NE(second->plan().best().partition_degree(), first->plan().best().partition_degree());
@@ -351,8 +311,8 @@ TEST_F(WatchTest, AWatcherIsToldOfABetterPlanAndWhy) {
 
   // Back again: now both hold the best, and both were reconsidered when the eager one was told. The calm one never was.
   ASSERT_TRUE(client->PutProfile(ExamplePutProfile("c")).ok());
-  ASSERT_TRUE(eager.Next());
-  EXPECT_TRUE(calm.empty());
+  ASSERT_TRUE(eager.Next(kSoon));
+  EXPECT_FALSE(calm.Next(seconds(0)));
 }
 
 TEST_F(WatchTest, APlannerThatShutsDownSaysSoAndTheNextOneIsFound) {
@@ -361,11 +321,11 @@ TEST_F(WatchTest, APlannerThatShutsDownSaysSoAndTheNextOneIsFound) {
   ASSERT_TRUE(ClientOf(*server)->PutProfile(ExamplePutProfile("a")).ok());
   Told told;
   const PlanWatch watch(OptionsOf(*server, told, 0.01));
-  ASSERT_TRUE(told.Next());
+  ASSERT_TRUE(told.Next(kSoon));
   const auto began = std::chrono::steady_clock::now();
   server->Shutdown(seconds(60));
   EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(30)) << "it waited for the watcher";
-  EXPECT_THAT(told.AwaitAway(), IsError(StatusCode::kUnavailable, ""));
+  EXPECT_THAT(told.AwaitAway(kSoon), IsError(StatusCode::kUnavailable, ""));
   // What is stored while it is away is told by the next one.
   ServerOptions options = Options();
   options.grpc_address = address;
@@ -376,7 +336,7 @@ TEST_F(WatchTest, APlannerThatShutsDownSaysSoAndTheNextOneIsFound) {
     ASSERT_TRUE(store->SaveProfile(*ProfileFromProto(WithSlowAllToAlls("b", 4).profile())).ok());
   }
   const auto next = Started(std::move(options));
-  const auto second = told.Next();
+  const auto second = told.Next(kSoon);
   ASSERT_TRUE(second);
   EXPECT_EQ(second->plan().profile_version(), 2);
   EXPECT_GT(second->held_time_s(), 0);
@@ -386,7 +346,7 @@ TEST_F(WatchTest, WithoutAProfileTheWatchEndsWithWhatToDo) {
   const auto server = Started();
   Told told;
   const PlanWatch watch(OptionsOf(*server, told, 0.01));
-  EXPECT_THAT(told.AwaitAway(), IsError(StatusCode::kNotFound, "profile"));
+  EXPECT_THAT(told.AwaitAway(kSoon), IsError(StatusCode::kNotFound, "profile"));
 }
 
 TEST_F(WatchTest, WhoeverMayNotPlanMayNotWatch) {
@@ -403,8 +363,9 @@ TEST_F(WatchTest, WhoeverMayNotPlanMayNotWatch) {
   options.first_pause_s = 0.2;
   const PlanWatch watch(std::move(options));
   const auto until = std::chrono::steady_clock::now() + seconds(30);
-  while (told.AwaitAway().code() != StatusCode::kPermissionDenied && std::chrono::steady_clock::now() < until) continue;
-  EXPECT_THAT(told.AwaitAway(), IsError(StatusCode::kPermissionDenied, "needs the role plan"));
+  while (told.AwaitAway(kSoon).code() != StatusCode::kPermissionDenied && std::chrono::steady_clock::now() < until)
+    continue;
+  EXPECT_THAT(told.AwaitAway(kSoon), IsError(StatusCode::kPermissionDenied, "needs the role plan"));
 }
 
 TEST(ValidateWatchTest, NamesTheFieldThatCannotBeWatched) {
