@@ -335,6 +335,27 @@ TEST_F(MigrationTest, Version2KnowsNoCtasAndItsSealsHold) {
   EXPECT_EQ(Must(store.LoadProfile({.version = 1})), Expected());
 }
 
+TEST_F(MigrationTest, Version6KnowsNoRequestsOfRunsAndTheirSealsHold) {
+  PlanId plan;
+  const SampleBatch batch = SmallBatch("1", 1e-3);
+  {
+    Store store = MustOpen(path_);
+    plan = Must(store.SavePlan({.answer = "{}"}));
+    (void)Must(store.SaveRun({.plan = plan, .schedule = "BASELINE", .measured_time_s = 1}));
+    (void)Must(store.AppendSamples({&batch, 1}));
+  }
+  SQLite::Database(path_.string(), SQLite::OPEN_READWRITE)
+      .exec(
+          "DROP INDEX run_by_request; ALTER TABLE run DROP COLUMN request_id; DROP TABLE retired_key;"
+          "PRAGMA user_version = 6");
+  Store store = MustOpen(path_);
+  ASSERT_EQ(Must(store.RunsOf(plan)).size(), 1U);
+  EXPECT_EQ(Must(store.RunsOf(plan))[0].request_id, "");
+  EXPECT_EQ(Must(store.SamplesOf({})).at(0).samples, batch.samples);
+  (void)Must(store.SaveRun({.plan = plan, .schedule = "BASELINE", .request_id = "r"}));
+  EXPECT_EQ(Must(store.RunsOf(plan)).at(1).request_id, "r");
+}
+
 TEST_F(MigrationTest, ALimitThatComesOrGoesBreaksTheSeal) {
   MakeVersion2();
   (void)MustOpen(path_);
