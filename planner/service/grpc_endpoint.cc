@@ -36,6 +36,7 @@ constexpr std::string_view kTransport = "grpc";
 constexpr int kMaxStreamsOfConnection = 1000;
 constexpr int kMaxHeaderBytes = 16 << 10;
 constexpr int kHandshakeMs = 10'000;
+constexpr int kIdleMs = 5 * 60'000;  // Without a call; clients connect again with the next.
 constexpr size_t kMaxBytesInFlight = size_t{2} << 30;
 
 std::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
@@ -263,6 +264,7 @@ class Endpoint final : public GrpcEndpoint {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
     builder.SetMaxReceiveMessageSize(kMaxGrpcMessageBytes);
     builder.SetResourceQuota(grpc::ResourceQuota("moeplan").Resize(kMaxBytesInFlight));

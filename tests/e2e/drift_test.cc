@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <random>
@@ -22,14 +23,14 @@ namespace {
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-// Two nodes whose interface is `slower` times slower than it was.
-std::string ClusterWithNic(double slower) {
+// Two nodes whose interface and products are so many times slower than they were.
+std::string ClusterSlowedBy(double nic, double products = 1) {
   return StrCat(R"({"name": "two-by-four", "nodes": 2, "gpusPerNode": 4,
-    "gpu": {"peakFlopsPerS": 1e13, "gemmEfficiency": 0.7, "memoryBytesPerS": 6e11, "deviceMemoryBytes": 1e10,
-            "launchS": 6e-6},
+    "gpu": {"peakFlopsPerS": 1e13, "gemmEfficiency": )",
+                0.7 / products, R"(, "memoryBytesPerS": 6e11, "deviceMemoryBytes": 1e10, "launchS": 6e-6},
     "gpuLink": {"kind": "SWITCHED", "bytesPerS": 1.2e10, "latencyS": 5e-6},
     "nic": {"perNode": 1, "bytesPerS": )",
-                5e9 / slower, R"(, "latencyS": 4e-6}})");
+                5e9 / nic, R"(, "latencyS": 4e-6}})");
 }
 
 constexpr char kWorkload[] = R"({"name": "job",
@@ -99,8 +100,8 @@ class DriftTest : public ::testing::Test {
   }
 
   const TemporaryFolder folder_;
-  const std::string fast_ = folder_.Write("fast.json", ClusterWithNic(1)),
-                    slow_ = folder_.Write("slow.json", ClusterWithNic(1.5)),
+  const std::string fast_ = folder_.Write("fast.json", ClusterSlowedBy(1)),
+                    slow_ = folder_.Write("slow.json", ClusterSlowedBy(1.5)),
                     workload_ = folder_.Write("workload.json", kWorkload),
                     grid_ = folder_.Write("grid.json", StrCat(R"({"workloads": [)", kWorkload, "]}"));
   std::string address_ = "127.0.0.1:0";
@@ -190,6 +191,45 @@ TEST_F(DriftTest, ALinkThatSlowsDownIsFoundMeasuredAgainAndAnsweredWithTheRightP
   EXPECT_FALSE(told.Next(seconds(1)));
 }
 
+// A new driver slows down more than one thing.
+TEST_F(DriftTest, WhatDriftsOnTwoResourcesIsRenewedOnBoth) {
+  const Process server = Serve();
+  ASSERT_NE(client_, nullptr);
+  std::unique_ptr<Process> agent = Agent(fast_);
+  Calibrate();
+  const auto plan = client_->Plan(request_);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const std::string slower = folder_.Write("slower.json", ClusterSlowedBy(1.5, 1.7));
+  agent.reset();
+  agent = Agent(slower);
+  const v1::RunReport slowed = RunOn(slower, *plan);
+  EXPECT_TRUE(Report(*plan, slowed, 25));
+  const auto drifts = [&] {
+    const auto answer = client_->ListDrifts({});
+    EXPECT_TRUE(answer.ok()) << answer.status().message();
+    return answer.value_or(v1::ListDriftsResponse());
+  };
+  const auto measuring = [&] {
+    const v1::ListDriftsResponse all = drifts();
+    return std::ranges::any_of(all.drifts(),
+                               [](const v1::Drift& drift) { return drift.state() == v1::Drift::MEASURING; });
+  };
+  const auto until = std::chrono::steady_clock::now() + seconds(120);
+  while (measuring() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  bool links = false, products = false;
+  const v1::ListDriftsResponse all = drifts();
+  for (const v1::Drift& drift : all.drifts()) {
+    EXPECT_EQ(drift.state(), v1::Drift::RENEWED) << drift.ShortDebugString() << server.ErrorsSoFar();
+    links = links || drift.cost().starts_with("ALL_TO_ALL");
+    products = products || drift.cost().starts_with("EXPERT_GEMM");
+  }
+  EXPECT_TRUE(links);
+  EXPECT_TRUE(products);
+  EXPECT_FALSE(Report(*plan, slowed, 50));
+}
+
 // Whenever the planner is killed after a drift was found, the next one brings it to its end.
 TEST_F(DriftTest, APlannerThatIsKilledWhileItMeasuresAgainGoesOn) {
   auto server = std::make_unique<Process>(Serve());
@@ -235,6 +275,10 @@ TEST_F(DriftTest, WhatMeasuringDoesNotConfirmIsKnownFromThenOn) {
   }
   EXPECT_EQ(NewestDrift().state(), v1::Drift::UNCONFIRMED) << NewestDrift().ShortDebugString();
   EXPECT_FALSE(Report(*plan, slowed, 100));
+  EXPECT_EQ(NewestDrift().calibration(), 2);
+  // Nor is its end.
+  EXPECT_FALSE(Report(*plan, RunOn(fast_, *plan), 50));
+  EXPECT_THAT(NewestDrift().detail(), HasSubstr("runs find it as foretold again"));
   EXPECT_EQ(NewestDrift().calibration(), 2);
   const auto profiles = client_->ListProfiles({});
   ASSERT_TRUE(profiles.ok());

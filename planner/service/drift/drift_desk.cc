@@ -29,7 +29,6 @@ constexpr size_t kMostKept = 1000;
 constexpr double kBudgetS = 600;      // Of a calibration, which ends earlier when its estimates are tight.
 constexpr double kWaitLimitS = 3600;  // For agents that are missing.
 constexpr std::chrono::hours kRest{1};
-constexpr std::string_view kRequestPrefix = "remeasure version ";
 
 std::string Times(double ratio) {
   char text[32];
@@ -42,10 +41,21 @@ std::string Sentence(const MovedCost& moved) {
   return StrCat(Describe(moved.key), " takes ", Times(moved.ratio), " as long as foretold");
 }
 
-bool MeasuresAgain(const CalibrationJob& job) { return job.request_id.starts_with(kRequestPrefix); }
+bool MeasuresAgain(const CalibrationJob& job) { return job.request_id.starts_with(kRemeasurePrefix); }
 
 // The version of the profile that had drifted.
-int VersionOf(const CalibrationJob& job) { return std::atoi(job.request_id.c_str() + kRequestPrefix.size()); }
+int VersionOf(const CalibrationJob& job) { return std::atoi(job.request_id.c_str() + kRemeasurePrefix.size()); }
+
+// Whether both versions say the same of the cost.
+bool SameEntry(const CostKey& key, const Profile& one, const Profile& other) {
+  const auto model_in = [&](const Profile& profile) {
+    const auto* collective = std::get_if<CollectiveKey>(&key);
+    return collective != nullptr ? FindContended(profile, *collective)
+                                 : FindContended(profile, std::get<KernelKey>(key));
+  };
+  const CostModel *in_one = model_in(one), *in_other = model_in(other);
+  return one.cluster == other.cluster && in_one != nullptr && in_other != nullptr && *in_one == *in_other;
+}
 
 bool IsDone(const CalibrationJob& job) {
   return job.newest.state == v1::CalibrationStatus::State_Name(v1::CalibrationStatus::DONE);
@@ -76,7 +86,7 @@ std::vector<bool> DriftDesk::Observe(const Profile& profile, const Workload& wor
     const std::scoped_lock lock(mutex_);
     WatchedProfile& watched = watched_[profile.name];
     if (profile.version < watched.version) return drifted;  // It began before the new version was stored.
-    if (profile.version > watched.version) watched = {.version = profile.version};
+    if (profile.version > watched.version) Begin(profile.name, profile.version);
     for (size_t i = 0; i < ratios.size(); ++i) {
       const Resource resource = ResourceOf(ratios[i].key);
       if (!std::isfinite(ratios[i].log_ratio) || IsResting({profile.name, resource}, now)) continue;
@@ -85,6 +95,10 @@ std::vector<bool> DriftDesk::Observe(const Profile& profile, const Workload& wor
       cost.last = now;
       const std::optional<LevelShift> shift = cost.test.Observe(ratios[i].log_ratio);
       if (!shift) continue;
+      if (std::abs(shift->log_ratio) <= std::log(LevelTest::kBandRatio)) {
+        Return(profile.name, ratios[i].key, cost.test);
+        continue;
+      }
       drifted[i] = true;
       shifted[resource].push_back({ratios[i].key, *shift});
     }
@@ -138,7 +152,7 @@ void DriftDesk::Note(const Profile& profile, const Shifted& shifted, const Statu
 StatusOr<std::int64_t> DriftDesk::StartCalibration(const Profile& profile, const Workload& workload,
                                                    const CostKey& drifted) {
   v1::StartCalibrationRequest request;
-  request.set_request_id(StrCat(kRequestPrefix, profile.version, " ", RequestId("")));
+  request.set_request_id(StrCat(kRemeasurePrefix, profile.version, " ", RequestId("")));
   ASSIGN_OR_RETURN(*request.mutable_cluster(), ClusterOf(profile.name));
   request.set_profile_name(profile.name);
   request.set_budget_s(kBudgetS);
@@ -169,9 +183,23 @@ StatusOr<std::string> DriftDesk::ClusterOf(const std::string& profile_name) cons
 void DriftDesk::Stored(const std::string& profile_name, int version) {
   const std::scoped_lock lock(mutex_);
   const auto watched = watched_.find(profile_name);
-  if (watched == watched_.end() || watched->second.version >= version) return;
-  watched->second = {.version = version};
+  if (watched != watched_.end() && watched->second.version < version) Begin(profile_name, version);
+}
+
+void DriftDesk::Begin(const std::string& profile_name, int version) {
+  watched_[profile_name] = {.version = version};
   std::erase_if(rests_until_, [&](const auto& one) { return one.first.first == profile_name; });
+}
+
+void DriftDesk::Return(const std::string& profile_name, const CostKey& key, LevelTest& test) {
+  test.MoveTo(0);
+  for (Found& found : found_) {
+    if (found.drift.profile_name() != profile_name || found.key != key || found.over) continue;
+    found.over = true;
+    found.drift.set_detail(
+        StrCat(found.drift.detail(), found.drift.detail().empty() ? "" : "; ", "runs find it as foretold again"));
+  }
+  uses_.log(StrCat("drift of profile ", profile_name, ": ", Describe(key), " takes what was foretold again"));
 }
 
 void DriftDesk::Ended(const CalibrationJob& job) {
@@ -182,7 +210,11 @@ void DriftDesk::Ended(const CalibrationJob& job) {
 
   const std::scoped_lock starting(starting_);
   const std::scoped_lock lock(mutex_);
-  std::erase_if(measuring_, [&](const auto& one) { return one.second == job.id; });
+  std::erase_if(measuring_, [&](const auto& one) {
+    if (one.second != job.id) return false;
+    if (!judged.ok()) rests_until_[one.first] = uses_.options.now() + kRest;
+    return true;
+  });
   for (Found& found : found_) {
     if (found.drift.calibration() == job.id && found.drift.state() == v1::Drift::MEASURING) Conclude(found, judged);
   }
@@ -193,7 +225,6 @@ void DriftDesk::Conclude(Found& found, const StatusOr<Judged>& judged) {
   const auto fail = [&](const std::string& why) {
     drift.set_state(v1::Drift::FAILED);
     drift.set_detail(why);
-    rests_until_[{drift.profile_name(), ResourceOf(found.key)}] = uses_.options.now() + kRest;
   };
   if (!judged.ok()) return fail(judged.status().message());
   const auto moved = std::ranges::find(judged->moved, found.key, &MovedCost::key);
@@ -204,12 +235,15 @@ void DriftDesk::Conclude(Found& found, const StatusOr<Judged>& judged) {
     return;
   }
   if (std::ranges::find(judged->judged, found.key) == judged->judged.end()) {
+    if (judged->version == 0) {
+      rests_until_[{drift.profile_name(), ResourceOf(found.key)}] = uses_.options.now() + kRest;
+    }
     return fail("it was not measured at all of its sizes before the time was spent");
   }
   drift.set_state(v1::Drift::UNCONFIRMED);
   drift.set_detail("measured again, it takes what was foretold: runs see something else");
   WatchedProfile& watched = watched_[drift.profile_name()];
-  if (watched.version == drift.profile_version()) watched.costs[found.key].test.MoveTo(found.log_ratio);
+  if (watched.version == judged->against) watched.costs[found.key].test.MoveTo(found.log_ratio);
 }
 
 StatusOr<DriftDesk::Judged> DriftDesk::Judge(const CalibrationJob& job) {
@@ -219,16 +253,20 @@ StatusOr<DriftDesk::Judged> DriftDesk::Judge(const CalibrationJob& job) {
   ASSIGN_OR_RETURN(const std::optional<ProfileVersion> before, uses_.store.VersionOfRequest(JudgementOf(job)));
   if (before) return Judged{.version = before->version};
   ASSIGN_OR_RETURN(const Profile profile, uses_.store.LoadProfile({.name = name}));
-  if (profile.version != VersionOf(job)) return error::StoredMeanwhile(name, VersionOf(job), profile.version);
+  ASSIGN_OR_RETURN(const Profile drifted, uses_.store.LoadProfile({.name = name, .version = VersionOf(job)}));
   ASSIGN_OR_RETURN(const std::vector<Calibration> found,
                    uses_.store.SamplesOf({.calibration = Calibrations::SessionOf(job)}));
-  ASSIGN_OR_RETURN(Remeasured renewed, Renew(profile, found.front().samples.samples));
+  std::vector<Sample> samples = found.front().samples.samples;
+  // What was renewed meanwhile, as another resource may have been, is newer than these or at least as new.
+  std::erase_if(samples, [&](const Sample& sample) { return !SameEntry(sample.key, drifted, profile); });
+  if (samples.empty()) return error::StoredMeanwhile(name, VersionOf(job), profile.version);
+  ASSIGN_OR_RETURN(Remeasured renewed, Renew(profile, samples));
   if (renewed.moved.empty()) {
     RETURN_IF_ERROR(uses_.store.RememberRequest(
         JudgementOf(job), {.name = name, .version = profile.version, .created_at = profile.created_at}));
     uses_.log(StrCat("calibration ", job.id, " measured again what drifted in profile ", name, ": of ",
                      renewed.judged.size(), " costs none has moved"));
-    return Judged{.judged = std::move(renewed.judged)};
+    return Judged{.against = profile.version, .judged = std::move(renewed.judged)};
   }
   // Before the version that no longer knows them, so that whoever is killed between the two does it again.
   std::vector<CostKey> keys;
@@ -237,7 +275,10 @@ StatusOr<DriftDesk::Judged> DriftDesk::Judge(const CalibrationJob& job) {
   ASSIGN_OR_RETURN(const ProfileVersion version, SaveOnce(uses_.store, JudgementOf(job), renewed.profile));
   uses_.log(StrCat("profile ", name, " version ", version.version, ": calibration ", job.id, " renewed ", keys.size(),
                    " costs; ", Sentence(renewed.moved.front())));
-  return Judged{.version = version.version, .judged = std::move(renewed.judged), .moved = std::move(renewed.moved)};
+  return Judged{.version = version.version,
+                .against = version.version,
+                .judged = std::move(renewed.judged),
+                .moved = std::move(renewed.moved)};
 }
 
 Status DriftDesk::Resume() {
@@ -300,7 +341,7 @@ std::map<std::string, DriftDesk::Counts> DriftDesk::counts() const {
     const auto watched = watched_.find(drift.profile_name());
     const bool current = watched != watched_.end() && watched->second.version == drift.profile_version();
     const bool off = drift.state() == v1::Drift::FAILED || drift.state() == v1::Drift::UNCONFIRMED;
-    counts[drift.profile_name()].off += current && off;
+    counts[drift.profile_name()].off += current && off && !found->over;
   }
   return counts;
 }

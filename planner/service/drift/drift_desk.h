@@ -6,7 +6,7 @@
 // that failed, the resource's tests rest. When it has ended, entries that moved are fitted to the new samples alone,
 // older samples of them retire, and the profile has a new version. Entries that are as before were seen through
 // something else, such as other jobs on the machine: their tests go on at the level that was seen, so that they are not
-// measured over and over.
+// measured over and over, until runs find them as foretold again.
 //
 // Tests and the list of drifts are in memory; calibrations and what comes of them are in the store, and a planner that
 // is started again brings to an end what it finds there, unless a newer version has been stored meanwhile.
@@ -96,15 +96,20 @@ class DriftDesk {
     CostKey key;
     double log_ratio = 0;
     v1::Drift drift;
+    bool over = false;  // Runs find it as foretold again.
   };
   // What came of a calibration that measured again.
   struct Judged {
     int version = 0;  // Of the profile; 0: nothing moved.
+    int against = 0;  // The newest version now.
     std::vector<CostKey> judged;
     std::vector<MovedCost> moved;
   };
 
-  bool IsResting(const ResourceOfProfile& resource, Clock::time_point now) const;  // Requires the lock.
+  // These require the lock. A version's tests begin; a cost that was known to be off is no more.
+  void Begin(const std::string& profile_name, int version);
+  void Return(const std::string& profile_name, const CostKey& key, LevelTest& test);
+  bool IsResting(const ResourceOfProfile& resource, Clock::time_point now) const;
   void MeasureAgain(const Profile& profile, const Workload& workload, const std::vector<Shifted>& shifted);
   StatusOr<std::int64_t> StartCalibration(const Profile& profile, const Workload& workload, const CostKey& drifted);
   void Note(const Profile& profile, const Shifted& shifted, const StatusOr<std::int64_t>& calibration);

@@ -1,6 +1,8 @@
 // What is asked for with StartCalibration. Pure.
 #pragma once
 
+#include <string_view>
+
 #include "models/status.h"
 #include "moeplan/v1/agent_service.pb.h"
 #include "planner/service/fleet/calibration_driver.h"
@@ -8,6 +10,8 @@
 namespace moeplan::service {
 
 inline constexpr int kMostOperations = 10000;  // Of one request.
+// Begins the request ids of calibrations that the planner itself asks for, to measure again what drifted.
+inline constexpr std::string_view kRemeasurePrefix = "remeasure version ";
 
 // With every default written out.
 v1::StartCalibrationRequest WithDefaults(const v1::StartCalibrationRequest& request);

@@ -1,8 +1,11 @@
 #include "planner/service/handlers/agents.h"
 
+#include "models/text.h"
 #include "planner/service/fleet/agent_hub.h"
+#include "planner/service/fleet/calibration_request.h"
 #include "planner/service/fleet/calibrations.h"
 #include "planner/service/fleet/errors.h"
+#include "proto/errors.h"
 
 namespace moeplan::service {
 
@@ -16,6 +19,10 @@ StatusOr<v1::StartCalibrationResponse> StartCalibration(const Environment& envir
                                                         const v1::StartCalibrationRequest& request,
                                                         std::stop_token /*cancelled*/) {
   if (environment.calibrations == nullptr) return error::NoDriver();
+  if (request.request_id().starts_with(kRemeasurePrefix)) {
+    return moeplan::error::Mismatch("requestId", request.request_id(),
+                                    StrCat("one that does not begin with '", kRemeasurePrefix, "'"));
+  }
   v1::StartCalibrationResponse response;
   ASSIGN_OR_RETURN(const std::int64_t calibration, environment.calibrations->Start(request));
   response.set_calibration(static_cast<int>(calibration));

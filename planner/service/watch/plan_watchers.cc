@@ -102,7 +102,10 @@ void PlanWatchers::ReconsiderDue(const std::stop_token& stop) {
   for (const auto& [question, watchers] : due) {
     const StatusOr<v1::PlanResponse> fresh = Guard([&] { return Answer(question, stop); });
     if (stop.stop_requested()) return;
-    if (!fresh.ok()) uses_.log(StrCat("a watched plan cannot be made: ", fresh.status().message()));
+    // Once for each trouble, not with every try.
+    if (fresh.status() != std::exchange(told_, fresh.status()) && !fresh.ok()) {
+      uses_.log(StrCat("a watched plan cannot be made: ", fresh.status().message()));
+    }
     for (const auto& [id, watcher] : watchers) Tell(id, watcher, fresh);
   }
 }

@@ -77,6 +77,7 @@ class PlanWatchers {
   void Tell(std::uint64_t id, const Watcher& watcher, const StatusOr<v1::PlanResponse>& fresh);
 
   const Uses uses_;
+  Status told_;  // Of the thread.
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::map<std::uint64_t, Watcher> watchers_;  // Guarded by mutex_, as is all below.
