@@ -1,0 +1,75 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+
+import { CallError, onConnection, currentConnection } from "./client";
+
+export interface Loaded<Answer> {
+  /** The last answer; stays while the next one is awaited, and when it fails. */
+  data: Answer | null;
+  error: CallError | null;
+  loading: boolean;
+  reload: () => void;
+}
+
+/** How long to wait before asking again a planner that does not answer. */
+export const retryMs = 2000;
+
+/**
+ * Loads with `load` now, whenever `key` changes, every `everyMs` (0: never), and once the planner is back. `key` null: nothing
+ * to load. What is on its way when `key` changes, or when the component goes, is called off.
+ */
+export function useLoaded<Answer>(
+  key: string | null,
+  load: (signal: AbortSignal) => Promise<Answer>,
+  everyMs = 0,
+): Loaded<Answer> {
+  const [state, setState] = useState<{ key: string | null; data: Answer | null; error: CallError | null; loading: boolean }>({
+    key: null,
+    data: null,
+    error: null,
+    loading: key !== null,
+  });
+  const [round, setRound] = useState(0);
+  const loadRef = useRef(load);
+  loadRef.current = load;
+
+  useEffect(() => {
+    if (key === null) {
+      setState({ key, data: null, error: null, loading: false });
+      return undefined;
+    }
+    const controller = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const again = (ms: number): void => {
+      timer = setTimeout(() => setRound((value) => value + 1), ms);
+    };
+    setState((before) => ({ ...before, loading: true }));
+    loadRef.current(controller.signal).then(
+      (data) => {
+        if (controller.signal.aborted) return;
+        setState({ key, data, error: null, loading: false });
+        if (everyMs > 0) again(everyMs);
+      },
+      (problem: unknown) => {
+        if (controller.signal.aborted) return;
+        const error = problem instanceof CallError ? problem : new CallError(String(problem), "UNKNOWN");
+        // What belonged to another question must not stand under this one.
+        setState((before) => ({ key, data: before.key === key ? before.data : null, error, loading: false }));
+        const away = error.code === "UNREACHABLE" || error.code === "UNAVAILABLE";
+        if (away || everyMs > 0) again(away ? retryMs : everyMs);
+      },
+    );
+    return () => {
+      controller.abort();
+      clearTimeout(timer);
+    };
+  }, [key, round, everyMs]);
+
+  return { data: state.data, error: state.error, loading: state.loading, reload: () => setRound((value) => value + 1) };
+}
+
+/** Whether the planner answers, as components may ask. */
+export function useConnection(): { awaySince: number | null } {
+  const [connection, setConnection] = useState(currentConnection());
+  useEffect(() => onConnection(() => setConnection(currentConnection())), []);
+  return connection;
+}

@@ -1,0 +1,102 @@
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+
+import { useConnection, retryMs } from "./api/use_call";
+import { ErrorNote } from "./components/notes";
+import { TokenDialog } from "./components/token_dialog";
+import * as text from "./format";
+import { hrefOf, useRoute, views, type Params, type View } from "./route";
+import { useTheme } from "./theme";
+
+export interface ViewProps {
+  params: Params;
+}
+type ViewComponent = ComponentType<ViewProps>;
+
+// Each view is a script of its own, so that the first one does not wait for the others.
+const loaders: Record<View, () => Promise<ViewComponent>> = {
+  clusters: async () => (await import("./views/clusters/view")).ClustersView,
+  curves: async () => (await import("./views/curves/view")).CurvesView,
+  plan: async () => (await import("./views/plan/view")).PlanView,
+  "what-if": async () => (await import("./views/sweep/view")).SweepView,
+  layouts: async () => (await import("./views/layouts/view")).LayoutsView,
+  accuracy: async () => (await import("./views/accuracy/view")).AccuracyView,
+};
+
+const titles: Record<View, string> = {
+  clusters: "Clusters",
+  curves: "Curves",
+  plan: "Plan",
+  "what-if": "What-if",
+  layouts: "Layouts",
+  accuracy: "Accuracy",
+};
+
+function useView(view: View): { Shown: ViewComponent | null; failed: boolean } {
+  const [loaded, setLoaded] = useState<{ view: View; Shown: ViewComponent } | null>(null);
+  const [failed, setFailed] = useState(false);
+  useEffect(() => {
+    let wanted = true;
+    setFailed(false);
+    loaders[view]().then(
+      (Shown) => wanted && setLoaded({ view, Shown }),
+      () => wanted && setFailed(true),
+    );
+    return () => {
+      wanted = false;
+    };
+  }, [view]);
+  return { Shown: loaded?.view === view ? loaded.Shown : null, failed };
+}
+
+function AwayBanner() {
+  const { awaySince } = useConnection();
+  return (
+    <div role="status" class="away-slot">
+      {awaySince !== null && (
+        <p class="away">
+          The planner does not answer since {new Date(awaySince).toLocaleTimeString()}. What you see is from before; asking again
+          every {text.seconds(retryMs / 1000)}.
+        </p>
+      )}
+    </div>
+  );
+}
+
+export function App() {
+  const { view, params } = useRoute();
+  const { Shown, failed } = useView(view);
+  const [theme, nextTheme] = useTheme();
+
+  useEffect(() => {
+    document.title = `${titles[view]} · moeplan`;
+  }, [view]);
+
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>
+        Skip to content
+      </a>
+      <header class="top">
+        <a class="brand" href={hrefOf("clusters")}>moeplan</a>
+        <nav aria-label="Views">
+          <ul>
+            {views.map((name) => (
+              <li key={name}>
+                <a href={hrefOf(name)} aria-current={name === view ? "page" : undefined}>{titles[name]}</a>
+              </li>
+            ))}
+          </ul>
+        </nav>
+        <button type="button" class="quiet" onClick={nextTheme}>Theme: {theme}</button>
+      </header>
+      <AwayBanner />
+      <main id="main" tabIndex={-1}>
+        <h1>{titles[view]}</h1>
+        {failed && <ErrorNote message="This part of the dashboard could not be loaded; reload the page once the planner answers." />}
+        {Shown !== null ? <Shown params={params} /> : !failed && <p class="muted" role="status">Loading …</p>}
+      </main>
+      <TokenDialog />
+    </>
+  );
+}

@@ -1,0 +1,50 @@
+// What is shown is in the address behind '#': "#/VIEW?KEY=VALUE&...". It never reaches a server, so it has no limit of
+// ours, and a link to it shows the same again.
+import { useEffect, useState } from "preact/hooks";
+
+export const views = ["clusters", "curves", "plan", "what-if", "layouts", "accuracy"] as const;
+export type View = (typeof views)[number];
+export type Params = Readonly<Record<string, string>>;
+
+export interface Route {
+  view: View;
+  params: Params;
+}
+
+export function parseRoute(hash: string): Route {
+  const [path = "", query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+  const view = views.find((name) => name === path) ?? "clusters";
+  return { view, params: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+/** Leaves out what is undefined or empty. */
+export function hrefOf(view: View, params: Readonly<Record<string, string | number | undefined>> = {}): string {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(params)) {
+    if (value !== undefined && value !== "") query.set(key, String(value));
+  }
+  const text = query.toString();
+  return text === "" ? `#/${view}` : `#/${view}?${text}`;
+}
+
+export function useRoute(): Route {
+  const [route, setRoute] = useState(() => parseRoute(location.hash));
+  useEffect(() => {
+    const changed = (): void => setRoute(parseRoute(location.hash));
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return route;
+}
+
+/** Changes some of the view's parameters; undefined or empty takes one away. `replace`: without an entry in the history. */
+export function setParams(changes: Readonly<Record<string, string | number | undefined>>, replace = false): void {
+  const { view, params } = parseRoute(location.hash);
+  const href = hrefOf(view, { ...params, ...changes });
+  if (!replace) {
+    location.hash = href;
+    return;
+  }
+  history.replaceState(null, "", href);
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}

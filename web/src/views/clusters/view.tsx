@@ -1,0 +1,5 @@
+import type { ViewProps } from "../../app";
+
+export function ClustersView(_: ViewProps) {
+  return <p>Not here yet.</p>;
+}

@@ -1,0 +1,99 @@
+// What tests of views share: planners over databases that the command made, and checks that hold for every page.
+import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+import { expect, test as base, type Page } from "@playwright/test";
+
+import { moeplan, Planner, root, temporaryFolder } from "./planner";
+
+const axeSource = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+export const hostileName = `<img src=x onerror="window.hacked=1">&'"`;
+
+interface AxeViolation {
+  id: string;
+  help: string;
+  nodes: { target: string[]; failureSummary: string }[];
+}
+
+/** No violation of accessibility rules on the page as it stands. */
+export async function expectAccessible(page: Page): Promise<void> {
+  // As a string over the debugger's protocol: the page's policy would not let it in as a script.
+  await page.evaluate(axeSource);
+  const violations = await page.evaluate(
+    async () => (await (globalThis as unknown as { axe: { run: () => Promise<{ violations: unknown[] }> } }).axe.run()).violations,
+  );
+  const told = (violations as AxeViolation[]).map(({ id, help, nodes }) => ({
+    id,
+    help,
+    nodes: nodes.slice(0, 3).map(({ target, failureSummary }) => `${target.join(" ")}: ${failureSummary}`),
+  }));
+  expect(told).toEqual([]);
+}
+
+/** The page does not scroll sideways. */
+export async function expectFits(page: Page): Promise<void> {
+  const { wide, window } = await page.evaluate(() => ({ wide: document.documentElement.scrollWidth, window: innerWidth }));
+  expect(wide).toBeLessThanOrEqual(window);
+}
+
+/** A database as `moeplan calibrate --simulated` leaves it, made once for all workers: profile "west" of 2 nodes of 4 GPUs. */
+function calibratedDatabase(): string {
+  const folder = join(tmpdir(), `moeplan-web-seed-${process.ppid}`);
+  const file = join(folder, "seed.db");
+  if (existsSync(file)) return file;
+  mkdirSync(folder, { recursive: true });
+  const mine = join(folder, `seed-${process.pid}.db`);
+  moeplan("calibrate", "--simulated", join(root, "deploy/examples/cluster.json"), "--db", mine, "--profile-name", "west", "--budget", "30s", "--json");
+  renameSync(mine, file);
+  return file;
+}
+
+interface Fixtures {
+  /** A planner over an empty database. */
+  emptyPlanner: Planner;
+  /** A planner over a calibrated one, which the test may change. */
+  planner: Planner;
+  /** What the page's console and its policy had to say; checked to be nothing when the test ends. */
+  quiet: undefined;
+}
+
+export const test = base.extend<Fixtures>({
+  emptyPlanner: async ({}, use) => {
+    const folder = temporaryFolder();
+    const planner = await Planner.start(join(folder.path, "empty.db"));
+    await use(planner);
+    await planner.stop();
+    folder.remove();
+  },
+  planner: async ({}, use) => {
+    const folder = temporaryFolder();
+    const db = join(folder.path, "west.db");
+    copyFileSync(calibratedDatabase(), db);
+    const planner = await Planner.start(db);
+    await use(planner);
+    await planner.stop();
+    folder.remove();
+  },
+  quiet: [
+    async ({ page }, use) => {
+      const said: string[] = [];
+      page.on("pageerror", (error) => said.push(String(error)));
+      page.on("console", (message) => {
+        // A planner that is away, or that refuses, is part of some tests; the browser writes each such answer down.
+        if (message.type() === "error" && !/Failed to load resource/.test(message.text())) said.push(message.text());
+      });
+      page.on("request", (request) => {
+        const { hostname, protocol } = new URL(request.url());
+        if (protocol !== "data:" && protocol !== "blob:" && hostname !== "127.0.0.1") said.push(`asked ${request.url()}`);
+      });
+      await use(undefined);
+      expect(said).toEqual([]);
+    },
+    { auto: true },
+  ],
+});
+
+export { expect };

@@ -1,0 +1,29 @@
+import { describe, expect, it } from "vitest";
+
+import * as text from "../../src/format";
+
+describe("numbers with units", () => {
+  it("choose the unit by size", () => {
+    expect(text.seconds(0.0000123)).toBe("12.3 µs");
+    expect(text.seconds(0.9999)).toBe("1 s");
+    expect(text.seconds(0)).toBe("0 ns");
+    expect(text.bytes(67108864)).toBe("64 MiB");
+    expect(text.bytesPerS(46.1e9)).toBe("46.1 GB/s");
+    expect(text.flopsPerS(312e12)).toBe("312 Tflop/s");
+    expect(text.percent(0.1234)).toBe("12.3 %");
+    expect(text.count(1234567)).toBe("1,234,567");
+  });
+
+  it("do not pretend where there is no number", () => {
+    expect(text.seconds(Number.NaN)).toBe("–");
+    expect(text.percent(Infinity)).toBe("–");
+    expect(text.age("not a time", 0)).toBe("–");
+  });
+
+  it("tell ages in whole units", () => {
+    const now = Date.parse("2026-01-02T00:00:00Z");
+    expect(text.age("2026-01-01T00:00:00Z", now)).toBe("1 day ago");
+    expect(text.age("2026-01-01T23:58:30Z", now)).toBe("1 minute ago");
+    expect(text.age("2026-01-02T00:00:05Z", now)).toBe("now");
+  });
+});
