@@ -2,7 +2,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-import { expect, test } from "./fixtures";
+import { clusterFile, expect, test, workloads } from "./fixtures";
 import { moeplan, type Planner, root, temporaryFolder } from "./planner";
 
 const images = join(root, "docs/images");
@@ -12,13 +12,12 @@ const compact = (file: string): string => JSON.stringify(JSON.parse(readFileSync
 /** Plans of the example grid, run on the simulated cluster and reported. */
 function reportRuns(planner: Planner): void {
   const folder = temporaryFolder();
-  const { workloads } = JSON.parse(readFileSync(example("grid-2x4.json"), "utf8")) as { workloads: object[] };
   for (const workload of workloads) {
     const file = join(folder.path, "workload.json");
     const plan = join(folder.path, "plan.json");
     writeFileSync(file, JSON.stringify(workload));
     writeFileSync(plan, moeplan("plan", "--planner", planner.grpcAddress, "--profile-name", "west", "--workload", file, "--json"));
-    moeplan("run", "--plan", plan, "--simulated", example("cluster.json"), "--planner", planner.grpcAddress, "--json");
+    moeplan("run", "--plan", plan, "--simulated", clusterFile, "--planner", planner.grpcAddress, "--json");
   }
   folder.remove();
 }
@@ -26,12 +25,12 @@ function reportRuns(planner: Planner): void {
 test("pictures", async ({ page, planner }) => {
   test.setTimeout(300_000);
   reportRuns(planner);
-  const workload = compact(example("workload.json"));
+  const workload = JSON.stringify(workloads[1]);
   const shots: readonly [string, string][] = [
     ["clusters", "#/clusters?profile=west"],
     ["curves", "#/curves?profile=west"],
     ["plan", `#/plan?${new URLSearchParams({ profile: "west", workload, run: "1" }).toString()}`],
-    ["what-if", `#/what-if?${new URLSearchParams({ profile: "west", workload, axis1: "layer.sequenceLength=1024,2048,4096,8192,16384", axis2: "layer.batch=1,2,4,8" }).toString()}`],
+    ["what-if", `#/what-if?${new URLSearchParams({ profile: "west", workload, axis1: "layer.sequenceLength=256,512,1024,2048,4096", axis2: "layer.batch=1,2,4,8" }).toString()}`],
     ["layouts", `#/layouts?${new URLSearchParams({ profile: "west", model: compact(example("mixtral-8x7b.config.json")), gpus: "8", globalBatch: "64", sequenceLength: "4096" }).toString()}`],
     ["accuracy", "#/accuracy?profile=west"],
   ];
