@@ -1,7 +1,8 @@
 import { Command } from "../../components/notes";
+import { shellWord } from "../../components/shell_word";
 import { Table } from "../../components/table";
 import * as text from "../../format";
-import { nodesText, shellWord } from "./model";
+import { nodesText } from "./model";
 
 import type { AgentStatus } from "../../../generated/moeplan/v1/agent_service";
 

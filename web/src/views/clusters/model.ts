@@ -106,5 +106,3 @@ export function mergedCalibrations(...lists: (readonly CalibrationStatus[])[]): 
   return [...byNumber.values()].sort((a, b) => b.calibration - a.calibration);
 }
 
-/** As a shell takes it for one word. */
-export const shellWord = (word: string): string => (/^[\w.:/@%+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
