@@ -1,11 +1,6 @@
 import type { Scales } from "./frame";
 import type { Point } from "./marks";
 
-/** `value` where the axis has it, else the axis' nearest end. */
-export function clamped(value: number, domain: readonly number[]): number {
-  return Math.min(Math.max(value, domain[0] ?? value), domain[1] ?? value);
-}
-
 /** Which of the points is drawn nearest to `at`; null: none within `mostPx`. Points that are not finite are not drawn. */
 export function nearestPoint(points: readonly Point[], at: Point, scales: Pick<Scales, "x" | "y">, mostPx: number): number | null {
   const atX = scales.x(at.x);

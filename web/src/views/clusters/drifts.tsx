@@ -22,7 +22,7 @@ export function Drifts({ drifts }: { drifts: readonly Drift[] }) {
     <Table<Drift>
       caption="What runs did not find as foretold, newest first"
       rows={drifts}
-      keyOf={({ cost, foundAt }) => `${cost} ${foundAt}`}
+      keyOf={({ cost, foundAt }, index) => `${cost} ${foundAt} ${index}`}
       columns={[
         { head: "Cost", cell: ({ profileName, profileVersion, cost }) => <CostLink profile={profileName} version={profileVersion} cost={cost} /> },
         {

@@ -1,9 +1,7 @@
 // What is stored under a profile's name: its versions, and the samples that were set aside. Asked for once opened.
-import { useState } from "preact/hooks";
-import type { ComponentChildren } from "preact";
-
 import { call } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
+import { AsTable } from "../../charts/as_table";
 import { ErrorNote } from "../../components/notes";
 import { Table } from "../../components/table";
 import * as text from "../../format";
@@ -13,16 +11,6 @@ import { Age } from "./parts";
 import type { ListProfilesResponse, ListRejectedSamplesResponse } from "../../../generated/moeplan/v1/profile_service";
 import type { ProfileSummary } from "../../../generated/moeplan/v1/profile";
 import type { RejectedSample } from "../../../generated/moeplan/v1/samples";
-
-function Opened({ summary, children }: { summary: string; children: () => ComponentChildren }) {
-  const [open, setOpen] = useState(false);
-  return (
-    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>{summary}</summary>
-      {open && children()}
-    </details>
-  );
-}
 
 function VersionTable({ profile }: { profile: string }) {
   const { data, error } = useLoaded(`versions ${profile}`, (signal) =>
@@ -81,10 +69,10 @@ function RejectedTable({ profile }: { profile: string }) {
 }
 
 export function Versions({ profile, versions }: { profile: string; versions: number }) {
-  return <Opened summary={`${text.count(versions)} ${versions === 1 ? "version" : "versions"}`}>{() => <VersionTable profile={profile} />}</Opened>;
+  return <AsTable summary={`${text.count(versions)} ${versions === 1 ? "version" : "versions"}`}>{() => <VersionTable profile={profile} />}</AsTable>;
 }
 
 export function Rejected({ profile, rejected }: { profile: string; rejected: number }) {
   if (rejected === 0) return <>none</>;
-  return <Opened summary={`${text.count(rejected)} set aside`}>{() => <RejectedTable profile={profile} />}</Opened>;
+  return <AsTable summary={`${text.count(rejected)} set aside`}>{() => <RejectedTable profile={profile} />}</AsTable>;
 }

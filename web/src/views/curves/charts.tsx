@@ -5,12 +5,11 @@ import { AsTable } from "../../charts/as_table";
 import { CurrentItem, useCurrent } from "../../charts/current";
 import type { Axis, Scales } from "../../charts/frame";
 import { Band, Dots, Line, type Point } from "../../charts/marks";
-import { clamped } from "../../charts/nearest";
 import { HorizontalRule, VerticalRule } from "../../charts/rule";
 import { AxisMarks, Crosses } from "../../charts/symbols";
 import { Table } from "../../components/table";
 import * as text from "../../format";
-import { domainsOf } from "./domains";
+import { domainsOf, kept } from "./domains";
 import { isDrawn, residualsBySize, type Item, type SampleKind } from "./samples";
 import { SampleChart } from "./sample_chart";
 import { itemText, signedPercent } from "./words";
@@ -124,21 +123,22 @@ export function Charts({ curve, second, items, onChoose }: Props) {
     const residualY: Axis = { label: "Residual", domain: domains.residual, kind: "linear", format: signedPercent };
     const rateY: Axis = { label: unit === "flops" ? "Rate" : "Bus bandwidth", domain: domains.ratePerS, kind: "linear", format: (value) => text.rateOf(unit, value) };
     const all = items.reduce((count, { repeats }) => count + repeats.length, 0) <= mostRepeats;
-    const inTime = (y: number): number => clamped(y, domains.timeS);
-    const inSize = (x: number): number => clamped(x, domains.size);
-    const inResidual = (y: number): number => clamped(y, domains.residual);
+    const inTime = (time: number): number => kept(time, domains.timeS, "log");
+    const inSize = (value: number): number => kept(value, domains.size, "log");
+    const inResidual = (residual: number): number => kept(residual, domains.residual, "linear");
+    const inRate = (rate: number): number => kept(rate, domains.ratePerS, "linear");
     const times = byKind(items, (item) =>
       (all ? item.repeats.filter((time) => time > 0) : [item.timeS]).map((time) => ({ x: inSize(item.size), y: inTime(time) })));
-    const residuals = byKind(items, ({ size: at, residual }) => (residual === null ? [] : [{ x: at, y: inResidual(residual) }]));
-    const rates = byKind(items, ({ size: at, ratePerS }) => (ratePerS === null ? [] : [{ x: at, y: clamped(ratePerS, domains.ratePerS) }]));
+    const residuals = byKind(items, ({ size: at, residual }) => (residual === null ? [] : [{ x: inSize(at), y: inResidual(residual) }]));
+    const rates = byKind(items, ({ size: at, ratePerS }) => (ratePerS === null ? [] : [{ x: inSize(at), y: inRate(ratePerS) }]));
     const breakpoints = (curve.collective ?? curve.kernel)?.fit?.breakpointsBytes ?? [];
     const residualBand = points.filter(({ timeS }) => timeS > 0).map(({ size: at, timeS, lowS, highS }) => ({ x: at, low: lowS / timeS - 1, high: highS / timeS - 1 }));
     const floor = domains.timeS[0];
     return {
       x, timeY, residualY, rateY,
-      timeAt: items.map(({ size: at, timeS }) => ({ x: at, y: timeS })),
-      residualAt: items.map(({ size: at, residual }) => ({ x: at, y: residual ?? Number.NaN })),
-      rateAt: items.map(({ size: at, ratePerS }) => ({ x: at, y: ratePerS ?? Number.NaN })),
+      timeAt: items.map(({ size: at, timeS }) => ({ x: inSize(at), y: inTime(timeS) })),
+      residualAt: items.map(({ size: at, residual }) => ({ x: inSize(at), y: inResidual(residual ?? Number.NaN) })),
+      rateAt: items.map(({ size: at, ratePerS }) => ({ x: inSize(at), y: inRate(ratePerS ?? Number.NaN) })),
       timeMarks: (scales: Scales) => (
         <>
           {breakpoints.map((at) => <VerticalRule key={at} scales={scales} at={at} class="break" />)}

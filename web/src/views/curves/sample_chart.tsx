@@ -5,7 +5,7 @@ import { useCallback, useMemo, useRef } from "preact/hooks";
 import { useCurrent, type CurrentItem } from "../../charts/current";
 import { Frame, margin, type Axis, type Scales } from "../../charts/frame";
 import type { Point } from "../../charts/marks";
-import { clamped, nearestPoint } from "../../charts/nearest";
+import { nearestPoint } from "../../charts/nearest";
 import { VerticalRule } from "../../charts/rule";
 import { Tooltip } from "../../charts/tooltip";
 
@@ -51,7 +51,7 @@ interface Props {
   x: Axis;
   y: Axis;
   height: number;
-  /** Where each item stands, by its index; NaN: nowhere. Beyond the axes: at their ends. */
+  /** Where each item stands, by its index; NaN: nowhere. */
   points: readonly Point[];
   current: CurrentItem;
   onChoose: (index: number) => void;
@@ -62,27 +62,23 @@ interface Props {
 
 export function SampleChart({ name, summary, x, y, height, points, current, onChoose, words, marks }: Props) {
   const scales = useRef<Scales | null>(null);
-  const inside = useMemo(
-    () => points.map((point) => ({ x: clamped(point.x, x.domain), y: clamped(point.y, y.domain) })),
-    [points, x, y],
-  );
   const hover = useCallback(
     (at: { x: number; y: number; scales: Scales } | null) => {
-      const index = at === null ? null : nearestPoint(inside, at, at.scales, reachPx);
+      const index = at === null ? null : nearestPoint(points, at, at.scales, reachPx);
       current.set(index === null ? null : { index, by: name });
     },
-    [inside, current, name],
+    [points, current, name],
   );
   const frame = useMemo(
     () => (
       <Frame summary={summary} x={x} y={y} height={height} onHover={hover}>
         {(now) => {
           scales.current = now;
-          return <>{marks(now)}<Mark current={current} points={inside} scales={now} /></>;
+          return <>{marks(now)}<Mark current={current} points={points} scales={now} /></>;
         }}
       </Frame>
     ),
-    [summary, x, y, height, hover, marks, current, inside],
+    [summary, x, y, height, hover, marks, current, points],
   );
   return (
     <div
@@ -93,7 +89,7 @@ export function SampleChart({ name, summary, x, y, height, points, current, onCh
       }}
     >
       {frame}
-      <Words name={name} current={current} points={inside} scales={() => scales.current} words={words} />
+      <Words name={name} current={current} points={points} scales={() => scales.current} words={words} />
     </div>
   );
 }

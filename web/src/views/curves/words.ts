@@ -5,6 +5,7 @@ import { agentOf, deviceOf, hostOf, type Item } from "./samples";
 /** "+2.1 %". */
 export function signedPercent(share: number): string {
   if (!Number.isFinite(share)) return "–";
+  if (share === 0) return text.percent(0);
   return share < 0 ? `−${text.percent(-share)}` : `+${text.percent(share)}`;
 }
 
