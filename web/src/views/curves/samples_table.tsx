@@ -50,8 +50,13 @@ export function SamplesTable({ curve, items, params }: { curve: GetCurveResponse
   const page = Math.min(pages, Math.max(1, wanted));
   const shown = rows.slice((page - 1) * pageSize, page * pageSize);
 
+  const before = useRef(chosen);
   useEffect(() => {
-    if (chosen >= 0) section.current?.querySelector('tr[aria-current="true"]')?.scrollIntoView({ block: "center" });
+    const row = chosen < 0 ? null : section.current?.querySelector('tr[aria-current="true"]');
+    row?.querySelector("th")?.scrollIntoView({ block: "center" });
+    // Where it was chosen here, what follows is its provenance.
+    if (chosen !== before.current) row?.querySelector("summary")?.focus({ preventScroll: true });
+    before.current = chosen;
   }, [chosen]);
 
   const unit = curve.unit;
