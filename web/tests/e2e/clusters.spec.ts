@@ -1,10 +1,9 @@
 // What is known of each cluster, from an empty database to a hundred profiles, with agents that come and go.
-import { type ChildProcess, spawn } from "node:child_process";
-
 import type { Page } from "@playwright/test";
 
-import { clusterFile, expect, expectAccessible, expectFits, hostileName, test } from "./fixtures";
-import { moeplan, Planner, program } from "./planner";
+import { Agent } from "./agent";
+import { expect, expectAccessible, expectFits, hostileName, test } from "./fixtures";
+import { moeplan, Planner } from "./planner";
 
 type Json = Record<string, unknown>;
 
@@ -12,18 +11,6 @@ type Json = Record<string, unknown>;
 async function copyProfile(planner: Planner, names: readonly string[]): Promise<void> {
   const { profile } = await planner.call<{ profile: Json }>("ProfileService/GetProfile", { profileName: "west" });
   for (const name of names) await planner.call("ProfileService/PutProfile", { requestId: `copy ${name}`.slice(0, 128), profile: { ...profile, name } });
-}
-
-/** An agent that holds the nodes of a simulated cluster. */
-function startAgent(planner: Planner, cluster: string): ChildProcess {
-  return spawn(program, ["agent", "--planner", planner.grpcAddress, "--simulated", clusterFile, "--cluster", cluster, "--name", "simulated-agent"], { stdio: "ignore" });
-}
-
-async function ended(process: ChildProcess, signal: NodeJS.Signals): Promise<void> {
-  if (process.exitCode !== null || process.signalCode !== null) return;
-  const gone = new Promise((done) => process.once("exit", done));
-  process.kill(signal);
-  await gone;
 }
 
 const detail = (page: Page) => page.getByRole("article");
@@ -116,7 +103,7 @@ test("a calibration by agents is started here, watched live, and kept; a lost ag
   test.setTimeout(120_000);
   await planner.stop();
   const quick = await Planner.start(planner.db, "--agent-heartbeat", "300ms");
-  const agent = startAgent(quick, "west");
+  const agent = await Agent.start(quick, "west", "simulated-agent");
   try {
     await page.goto(quick.url);
     await expect(table(page, /1 of 1 agent live/)).toContainText("simulated-agent", { timeout: 20_000 });
@@ -131,12 +118,12 @@ test("a calibration by agents is started here, watched live, and kept; a lost ag
     const row = table(page, /Earlier calibrations/).getByRole("row", { name: /^1 / });
     await expect(row).toContainText("done", { timeout: 60_000 });
     await expect(row.getByRole("link", { name: /west, version \d/ })).toBeVisible();
-    await ended(agent, "SIGKILL");
+    await agent.kill();
     await expect(detail(page).getByText("lost", { exact: true })).toBeVisible({ timeout: 20_000 });
     await expect(page.getByText("1 agent lost").first()).toBeVisible();
     await expectAccessible(page);
   } finally {
-    await ended(agent, "SIGKILL");
+    await agent.kill();
     await quick.stop();
   }
 });
