@@ -1,5 +1,5 @@
 // Calibrations of one cluster: the one under way with its progress, those before it, and the button that asks for the next.
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 import { call, CallError, hasToken, useToken } from "../../api/client";
 import { ErrorNote } from "../../components/notes";
@@ -55,23 +55,20 @@ function Refusal({ error }: { error: CallError }) {
 const asCallError = (problem: unknown): CallError =>
   problem instanceof CallError ? problem : new CallError(String(problem), "UNKNOWN");
 
-function StartForm({ cluster, onStarted }: { cluster: string; onStarted: () => void }) {
+function StartForm({ cluster, said, onStarted }: { cluster: string; said: string; onStarted: (calibration: number) => void }) {
   const [budget, setBudget] = useState(String(defaultBudgetS));
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<CallError | null>(null);
-  const [said, setSaid] = useState("");
   const requestId = useRef(newRequestId());
 
   const start = async (): Promise<void> => {
     setBusy(true);
     setError(null);
-    setSaid("");
     try {
       const request = { requestId: requestId.current, cluster, budgetS: Number.isNaN(Number(budget)) ? budget : Number(budget) };
       const { calibration } = await call<StartCalibrationResponse>("AgentService/StartCalibration", request);
-      setSaid(`Calibration ${calibration} was asked for.`);
       requestId.current = newRequestId();
-      onStarted();
+      onStarted(calibration);
     } catch (problem) {
       const refused = asCallError(problem);
       // Where nobody answered, it may have been heard all the same: the next press is a retry of this one.
@@ -146,10 +143,22 @@ interface Props {
 export function Calibrations({ cluster, calibrations, onChanged }: Props) {
   const active = calibrations.filter(isActive);
   const ended = calibrations.filter((one) => !isActive(one));
+  const [said, setSaid] = useState("");
+  const before = useRef<readonly number[]>([]);
+  const numbers = active.map(({ calibration }) => calibration);
+  useEffect(() => {
+    const over = ended.filter(({ calibration }) => before.current.includes(calibration));
+    if (over.length > 0) setSaid(over.map(({ calibration, state }) => `Calibration ${calibration}: ${stateBadge(state).words}.`).join(" "));
+    before.current = numbers;
+  }, [numbers.join(" ")]);
+  const started = (calibration: number): void => {
+    setSaid(`Calibration ${calibration} was asked for.`);
+    onChanged();
+  };
   return (
     <>
       {active.map((status) => <Active key={status.calibration} status={status} onCancelled={onChanged} />)}
-      <StartForm cluster={cluster} onStarted={onChanged} />
+      <StartForm cluster={cluster} said={said} onStarted={started} />
       {ended.length > 0 && (
         <Table<CalibrationStatus>
           caption="Earlier calibrations by agents, newest first"
