@@ -181,10 +181,11 @@ test("where to measure next comes with the command", async ({ page, planner }) =
 test("what is not there is refused in the planner's words", async ({ page, planner }) => {
   await page.goto(link(planner, { cost: "NOTHING groupSize 1" }));
   await expect(page.getByRole("alert")).toContainText("NOTHING groupSize 1");
-  await page.getByRole("link", { name: "Show the first cost" }).click();
+  await expect(page.getByText("Shown instead: the first cost of this profile.")).toBeVisible();
   await expect(charts(page)).toHaveCount(3);
   await page.goto(link(planner, { version: "99" }));
   await expect(page.getByRole("alert")).toContainText("99");
+  await expect(page.getByRole("link", { name: "Show the newest version" })).toBeVisible();
   await page.goto(link(planner, { version: "x" }));
   await expect(page.getByRole("alert")).toContainText(/profileVersion|profile_version/);
   await expectAccessible(page);

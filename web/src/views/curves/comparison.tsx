@@ -22,8 +22,8 @@ export function Comparison({ first, second }: { first: GetCurveResponse; second:
             keyOf={(_, index) => index}
             columns={[
               { head: "Size", numeric: true, cell: ({ size }) => text.sizeOf(first.unit, size) },
-              { head: labelOf(first), numeric: true, cell: ({ firstS }) => text.seconds(firstS) },
-              { head: `${labelOf(second)} `, numeric: true, cell: ({ secondS }) => text.seconds(secondS) },
+              { head: `First: ${labelOf(first)}`, numeric: true, cell: ({ firstS }) => text.seconds(firstS) },
+              { head: `Second: ${labelOf(second)}`, numeric: true, cell: ({ secondS }) => text.seconds(secondS) },
               { head: "Ratio", numeric: true, cell: ({ ratio }) => text.factor(ratio) },
               { head: "90 % intervals", cell: ({ overlap }) => (overlap ? "overlap" : "apart") },
             ]}

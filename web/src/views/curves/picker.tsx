@@ -76,9 +76,10 @@ interface Props {
   params: Params;
   profiles: readonly ProfileSummary[];
   curve: GetCurveResponse;
+  cost: string;
 }
 
-export function Picker({ params, profiles, curve }: Props) {
+export function Picker({ params, profiles, curve, cost }: Props) {
   const names = useMemo(() => [...new Set(profiles.map(({ name }) => name))], [profiles]);
   const profile = params["profile"] ?? curve.profileName;
   const second = params["profile2"] ?? "";
@@ -97,7 +98,7 @@ export function Picker({ params, profiles, curve }: Props) {
         value={params["version"] ?? ""}
         onChange={(version) => setParams({ version, sample: undefined, page: undefined })}
       />
-      <CostList costs={curve.costs} cost={params["cost"] ?? curve.cost} filter={params["filter"] ?? ""} />
+      <CostList costs={curve.costs} cost={cost} filter={params["filter"] ?? ""} />
       <ProfileSelect
         label="Compare with"
         none="nothing"

@@ -2,7 +2,7 @@
 import { useCallback, useMemo } from "preact/hooks";
 
 import type { ViewProps } from "../../app";
-import { call, callAll } from "../../api/client";
+import { call, callAll, type CallError } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
 import { Command, EmptyNote, ErrorNote } from "../../components/notes";
 import * as text from "../../format";
@@ -58,32 +58,42 @@ function Shown({ curve, second, params }: { curve: GetCurveResponse; second: Get
   );
 }
 
+/** The shell says so for all views. */
+const isAway = ({ code }: CallError): boolean => code === "UNREACHABLE" || code === "UNAVAILABLE";
+
 export function CurvesView({ params }: ViewProps) {
   const profiles = useLoaded("profiles", (signal) =>
     callAll<ProfileSummary, ListProfilesResponse>("ProfileService/ListProfiles", {}, (answer) => answer.profiles, mostProfiles, signal));
   const curve = useCurve(params["profile"], params["version"], params["cost"], params["samples"], true);
+  // A profile that was chosen with another one's cost: its own first one stands in.
+  const absent = curve.error?.code === "NOT_FOUND" && params["cost"] !== undefined;
+  const first = useCurve(params["profile"], params["version"], undefined, params["samples"], absent);
+  const shown = absent ? first.data : curve.data;
   const comparing = params["profile2"] !== undefined;
-  const shownCost = params["cost"] ?? curve.data?.cost;
-  const second = useCurve(params["profile2"], params["version2"], shownCost, "1", comparing && shownCost !== undefined);
+  const cost = absent ? shown?.cost : (params["cost"] ?? shown?.cost);
+  const second = useCurve(params["profile2"], params["version2"], cost, "1", comparing && cost !== undefined);
 
   const all = profiles.data ?? [];
-  if (profiles.data?.length === 0 && curve.data === null) return <NoProfile />;
-  const other = comparing && second.data?.cost === curve.data?.cost ? second.data : null;
+  if (profiles.data?.length === 0 && shown === null) return <NoProfile />;
+  const other = comparing && second.data?.cost === shown?.cost ? second.data : null;
+  const known = all.some(({ name }) => name === params["profile"]);
   return (
     <>
-      {curve.error !== null && (curve.data === null || curve.error.code !== "UNREACHABLE") && <ErrorNote error={curve.error} />}
-      {curve.data === null
-        ? curve.error === null
+      {curve.error !== null && (shown === null || !isAway(curve.error)) && <ErrorNote error={curve.error} />}
+      {profiles.error !== null && profiles.data === null && !isAway(profiles.error) && <ErrorNote error={profiles.error} />}
+      {shown === null
+        ? curve.error === null || first.loading
           ? <p class="muted" role="status">Loading the curve …</p>
-          : <p><a href={hrefOf("curves", { profile: all.some(({ name }) => name === params["profile"]) ? params["profile"] : undefined })}>Show the first cost</a></p>
+          : <p><a href={hrefOf("curves", { profile: known ? params["profile"] : undefined })}>{known ? "Show the newest version" : "Show the newest profile"}</a></p>
         : (
           <div class="columns curves" aria-busy={curve.loading ? "true" : undefined}>
-            <Picker params={params} profiles={all} curve={curve.data} />
+            <Picker params={params} profiles={all} curve={shown} cost={cost ?? shown.cost} />
             <div class="curve">
+              {absent && <p role="status">Shown instead: the first cost of this profile.</p>}
               {comparing && second.error !== null && other === null && (
                 <ErrorNote message={`Nothing to compare with: ${second.error.message}`} />
               )}
-              <Shown curve={curve.data} second={other} params={params} />
+              <Shown curve={shown} second={other} params={params} />
             </div>
           </div>
         )}
