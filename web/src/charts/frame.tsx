@@ -32,7 +32,8 @@ interface Props {
   children: (scales: Scales) => ComponentChildren;
 }
 
-const margin = { left: 68, right: 16, top: 10, bottom: 40 };
+/** Around the area between the axes, in px: what is laid over a chart needs it. */
+export const margin = { left: 68, right: 16, top: 10, bottom: 40 };
 
 function scaleOf({ kind, domain }: Axis, range: [number, number]): Scale {
   if (kind === "linear") return scaleLinear(domain, range);

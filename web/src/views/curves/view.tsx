@@ -1,5 +1,102 @@
-import type { ViewProps } from "../../app";
+// One cost of a profile: its samples, the fit, how far the two are apart, and what another profile says of it.
+import { useCallback, useMemo } from "preact/hooks";
 
-export function CurvesView(_: ViewProps) {
-  return <p>Not here yet.</p>;
+import type { ViewProps } from "../../app";
+import { call, callAll, type CallError } from "../../api/client";
+import { useLoaded } from "../../api/use_call";
+import { Command, EmptyNote, ErrorNote } from "../../components/notes";
+import * as text from "../../format";
+import { hrefOf, setParams, type Params } from "../../route";
+import { Charts } from "./charts";
+import { Comparison } from "./comparison";
+import { versionOf } from "./costs";
+import { FitPanel, NextSizes } from "./fit_panel";
+import { Picker } from "./picker";
+import { itemsOf } from "./samples";
+import { SamplesTable } from "./samples_table";
+import "./view.css";
+
+import type { ProfileSummary } from "../../../generated/moeplan/v1/profile";
+import type { GetCurveResponse, ListProfilesResponse } from "../../../generated/moeplan/v1/profile_service";
+
+const mostProfiles = 5000;
+
+function useCurve(profileName: string | undefined, version: string | undefined, cost: string | undefined, samples: string | undefined, wanted: boolean) {
+  const request = { profileName: profileName ?? "", profileVersion: versionOf(version), cost: cost ?? "", maxSamples: versionOf(samples) };
+  return useLoaded(wanted ? JSON.stringify(request) : null, (signal) => call<GetCurveResponse>("ProfileService/GetCurve", request, signal));
+}
+
+function NoProfile() {
+  return (
+    <EmptyNote title="No profile is stored yet">
+      <p>A curve needs a calibrated cluster. Measure this machine, or a simulated cluster, into the planner's database:</p>
+      <Command text="moeplan calibrate --local 4 --db moeplan.db" />
+      <Command text="moeplan calibrate --simulated deploy/examples/cluster.json --db moeplan.db" />
+      <p><a href={hrefOf("clusters")}>Clusters</a> shows the other ways.</p>
+    </EmptyNote>
+  );
+}
+
+function Shown({ curve, second, params }: { curve: GetCurveResponse; second: GetCurveResponse | null; params: Params }) {
+  const items = useMemo(() => itemsOf(curve), [curve]);
+  const choose = useCallback((index: number) => setParams({ sample: index, page: undefined, kind: undefined }), []);
+  return (
+    <>
+      <section class="card" aria-labelledby="curve-title">
+        <h2 id="curve-title">{curve.cost}</h2>
+        <p>
+          <a href={hrefOf("clusters", { profile: curve.profileName })}>{curve.profileName}</a>, version {curve.profileVersion}, stored{" "}
+          <time dateTime={curve.createdAt} title={curve.createdAt}>{text.age(curve.createdAt, Date.now())}</time>
+        </p>
+        <Charts curve={curve} second={second} items={items} onChoose={choose} />
+      </section>
+      {second !== null && <Comparison first={curve} second={second} />}
+      <FitPanel curve={curve} />
+      <NextSizes curve={curve} />
+      <SamplesTable curve={curve} items={items} params={params} />
+    </>
+  );
+}
+
+/** The shell says so for all views. */
+const isAway = ({ code }: CallError): boolean => code === "UNREACHABLE" || code === "UNAVAILABLE";
+
+export function CurvesView({ params }: ViewProps) {
+  const profiles = useLoaded("profiles", (signal) =>
+    callAll<ProfileSummary, ListProfilesResponse>("ProfileService/ListProfiles", {}, (answer) => answer.profiles, mostProfiles, signal));
+  const curve = useCurve(params["profile"], params["version"], params["cost"], params["samples"], true);
+  // A profile that was chosen with another one's cost: its own first one stands in.
+  const absent = curve.error?.code === "NOT_FOUND" && params["cost"] !== undefined;
+  const first = useCurve(params["profile"], params["version"], undefined, params["samples"], absent);
+  const shown = absent ? first.data : curve.data;
+  const comparing = params["profile2"] !== undefined;
+  const cost = absent ? shown?.cost : (params["cost"] ?? shown?.cost);
+  const second = useCurve(params["profile2"], params["version2"], cost, "1", comparing && cost !== undefined);
+
+  const all = profiles.data ?? [];
+  if (profiles.data?.length === 0 && shown === null) return <NoProfile />;
+  const other = comparing && second.data?.cost === shown?.cost ? second.data : null;
+  const known = all.some(({ name }) => name === params["profile"]);
+  return (
+    <>
+      {curve.error !== null && (shown === null || !isAway(curve.error)) && <ErrorNote error={curve.error} />}
+      {profiles.error !== null && profiles.data === null && !isAway(profiles.error) && <ErrorNote error={profiles.error} />}
+      {shown === null
+        ? curve.error === null || first.loading
+          ? <p class="muted" role="status">Loading the curve …</p>
+          : <p><a href={hrefOf("curves", { profile: known ? params["profile"] : undefined })}>{known ? "Show the newest version" : "Show the newest profile"}</a></p>
+        : (
+          <div class="columns curves" aria-busy={curve.loading ? "true" : undefined}>
+            <Picker params={params} profiles={all} curve={shown} cost={cost ?? shown.cost} />
+            <div class="curve">
+              {absent && <p role="status">Shown instead: the first cost of this profile.</p>}
+              {comparing && second.error !== null && other === null && (
+                <ErrorNote message={`Nothing to compare with: ${second.error.message}`} />
+              )}
+              <Shown curve={shown} second={other} params={params} />
+            </div>
+          </div>
+        )}
+    </>
+  );
 }

@@ -1,0 +1,13 @@
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+
+/** What a chart shows, as a table for who asks: drawn once opened. */
+export function AsTable({ summary = "As a table", children }: { summary?: string; children: () => ComponentChildren }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{summary}</summary>
+      {open && children()}
+    </details>
+  );
+}

@@ -1,0 +1,53 @@
+// The links of a cluster: what the common fit to all of its collectives says of each class.
+import { call } from "../../api/client";
+import { useLoaded } from "../../api/use_call";
+import { ErrorNote } from "../../components/notes";
+import { Table } from "../../components/table";
+import * as text from "../../format";
+import { CostLink } from "./parts";
+
+import type { ClusterOverview, FittedLink, GetLinksResponse } from "../../../generated/moeplan/v1/profile_service";
+
+const linkName = (stream: string): string =>
+  stream === "INTRA_NODE" ? "inside a node" : stream === "INTER_NODE" ? "between nodes" : text.plainName(stream);
+
+function Costs({ profile, version, costs }: { profile: string; version: number; costs: readonly string[] }) {
+  const [first] = costs;
+  if (first === undefined) return <>–</>;
+  if (costs.length === 1) return <CostLink profile={profile} version={version} cost={first} />;
+  return (
+    <details>
+      <summary>{costs.length} costs</summary>
+      <ul class="plain">{costs.map((cost) => <li key={cost}><CostLink profile={profile} version={version} cost={cost} /></li>)}</ul>
+    </details>
+  );
+}
+
+export function Links({ overview: { profileName, profileVersion } }: { overview: ClusterOverview }) {
+  const { data, error } = useLoaded(`links ${profileName} ${profileVersion}`, (signal) =>
+    call<GetLinksResponse>("ProfileService/GetLinks", { profileName, profileVersion }, signal));
+  if (error !== null && data === null) return <ErrorNote error={error} />;
+  if (data === null) return <p class="muted">Loading the links …</p>;
+  if (data.links.length === 0) return <p class="muted">No collective was measured over a link yet.</p>;
+  const missed = data.relativeErrorP50 === undefined ? "" : `; the common fit misses what was measured by ${text.percent(data.relativeErrorP50)} (median)`;
+  return (
+    <Table<FittedLink>
+      caption={`Links, fitted to all collectives at once${missed}`}
+      rows={data.links}
+      keyOf={({ stream }) => stream}
+      columns={[
+        {
+          head: "Link",
+          cell: ({ stream }) => <><span class={`swatch ${stream === "INTRA_NODE" ? "stream-intra" : "stream-inter"}`} />{linkName(stream)}</>,
+        },
+        { head: "α of a step", numeric: true, cell: ({ alphaS }) => text.seconds(alphaS) },
+        {
+          head: "Bandwidth of a rank, each way",
+          numeric: true,
+          cell: ({ bytesPerS }) => (bytesPerS === undefined ? "not told by these sizes" : text.bytesPerS(bytesPerS)),
+        },
+        { head: "Measured by", cell: ({ costs }) => <Costs profile={profileName} version={profileVersion} costs={costs} /> },
+      ]}
+    />
+  );
+}

@@ -1,0 +1,92 @@
+// The fit in numbers: its form, its error, the line for reading; and where measuring would tell most.
+import { Command } from "../../components/notes";
+import * as text from "../../format";
+import { shellWord } from "../../components/shell_word";
+import { formName } from "./words";
+
+import type { AlphaBeta, Fit } from "../../../generated/moeplan/v1/profile";
+import type { GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
+
+const scientific = (value: number): string => (value === 0 ? "0" : value.toExponential(2).replace("e", "·10^").replace("+", ""));
+
+/** β as it is, and as the rate that it is the reciprocal of. */
+function betaText(value: number, unit: string): string {
+  const rate = value > 0 ? `, ${text.rateOf(unit, 1 / value)}` : "";
+  return `${scientific(value)} s per ${unit === "flops" ? "flop" : "byte"}${rate}`;
+}
+
+function Line({ line, fit, unit }: { line: AlphaBeta; fit: Fit | undefined; unit: string }) {
+  const beta = line.betaSPerByte ?? line.betaSPerFlop ?? 0;
+  const low = fit?.betaLowSPerByte ?? fit?.betaLowSPerFlop;
+  const high = fit?.betaHighSPerByte ?? fit?.betaHighSPerFlop;
+  return (
+    <>
+      <dt>α</dt>
+      <dd>
+        {text.seconds(line.alphaS)}
+        {fit !== undefined && <span class="muted">, 90 %: {text.seconds(fit.alphaLowS)} to {text.seconds(fit.alphaHighS)}</span>}
+      </dd>
+      <dt>β</dt>
+      <dd>
+        {betaText(beta, unit)}
+        {low !== undefined && high !== undefined && <span class="muted">, 90 %: {betaText(low, unit)} to {betaText(high, unit)}</span>}
+      </dd>
+    </>
+  );
+}
+
+function FitFacts({ fit, unit }: { fit: Fit; unit: string }) {
+  return (
+    <>
+      <dt>Error</dt>
+      <dd>
+        {text.percent(fit.relativeErrorP50)} median, {text.percent(fit.relativeErrorP95)} at the 95th percentile, cross-validated
+      </dd>
+      {fit.intervalLowRatio !== undefined && fit.intervalHighRatio !== undefined && (
+        <>
+          <dt>90 % interval</dt>
+          <dd>{text.factor(fit.intervalLowRatio)} to {text.factor(fit.intervalHighRatio)} of the predicted time</dd>
+        </>
+      )}
+      <dt>Fitted to</dt>
+      <dd>{text.count(fit.points)} sizes; {fit.outliers === 0 ? "no outlier" : `${text.count(fit.outliers)} ${fit.outliers === 1 ? "outlier" : "outliers"} rejected`}</dd>
+      <dt>Breakpoints</dt>
+      <dd>{fit.breakpointsBytes.length === 0 ? "none" : fit.breakpointsBytes.map((size) => text.sizeOf(unit, size)).join(", ")}</dd>
+    </>
+  );
+}
+
+export function FitPanel({ curve }: { curve: GetCurveResponse }) {
+  const entry = curve.collective ?? curve.kernel;
+  const { fit, alphaBeta } = entry ?? {};
+  return (
+    <section class="card" aria-labelledby="fit-title">
+      <h2 id="fit-title">Fit</h2>
+      <dl class="facts">
+        <dt>Form</dt>
+        <dd>{fit === undefined ? "written by hand, not fitted" : formName(fit.chosen)}</dd>
+        <dt>Formula</dt>
+        <dd>{curve.formula}</dd>
+        {fit !== undefined && <FitFacts fit={fit} unit={curve.unit} />}
+        {alphaBeta !== undefined && <Line line={alphaBeta} fit={fit} unit={curve.unit} />}
+      </dl>
+    </section>
+  );
+}
+
+export function NextSizes({ curve }: { curve: GetCurveResponse }) {
+  if (curve.nextSizes.length === 0) return null;
+  const profile = shellWord(curve.profileName);
+  return (
+    <section class="card" aria-labelledby="next-title">
+      <h2 id="next-title">Measure here next</h2>
+      <ol class="next-sizes">
+        {curve.nextSizes.map(({ size, why }) => <li key={size}><strong>{text.sizeOf(curve.unit, size)}</strong>: {why}</li>)}
+      </ol>
+      <p>A calibration by the cluster's agents measures where it tells most:</p>
+      <Command text={`moeplan calibrate --planner HOST:PORT --cluster ${profile}`} />
+      <p>Or on this machine, into the planner's database:</p>
+      <Command text={`moeplan calibrate --local 4 --db moeplan.db --profile-name ${profile}`} />
+    </section>
+  );
+}

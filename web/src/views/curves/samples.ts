@@ -1,0 +1,132 @@
+// The samples of a curve as charts and tables want them: one list by rising size, with those that were set aside. Pure.
+import { median } from "d3-array";
+
+import type { CurveSample, GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
+import type { RejectedSample } from "../../../generated/moeplan/v1/samples";
+
+export const sampleKinds = ["counted", "outlier", "retired", "set aside"] as const;
+export type SampleKind = (typeof sampleKinds)[number];
+
+export interface Item {
+  kind: SampleKind;
+  /** NaN where the sample has none that can be drawn. */
+  size: number;
+  /** Median of the repeats, in seconds; NaN likewise. */
+  timeS: number;
+  /** In the order taken. */
+  repeats: readonly number[];
+  /** Of the model at this size, in seconds; null: it was not asked. */
+  predictedS: number | null;
+  /** measured/predicted − 1. */
+  residual: number | null;
+  ratePerS: number | null;
+  /** Why it does not count; empty: it does. */
+  reason: string;
+  requestId: string;
+  calibration: string;
+  receivedAt: string;
+  provenance: Readonly<Record<string, string>>;
+}
+
+function kindOf({ outlier, stored }: CurveSample): SampleKind {
+  if (stored?.retired === true) return "retired";
+  return outlier ? "outlier" : "counted";
+}
+
+function reasonOf(kind: SampleKind): string {
+  switch (kind) {
+    case "counted": return "";
+    case "outlier": return "the fit rejects it as an outlier";
+    case "retired": return "later samples of this cost stand in its place";
+    case "set aside": return "";
+  }
+}
+
+function storedItem(one: CurveSample): Item {
+  const kind = kindOf(one);
+  const sample = one.stored?.sample;
+  return {
+    kind,
+    size: one.size,
+    timeS: one.timeS,
+    repeats: sample?.timeS ?? [],
+    predictedS: one.predictedS,
+    residual: one.predictedS > 0 ? one.timeS / one.predictedS - 1 : null,
+    ratePerS: one.ratePerS,
+    reason: reasonOf(kind),
+    requestId: one.stored?.requestId ?? "",
+    calibration: one.stored?.calibration ?? "",
+    receivedAt: one.stored?.receivedAt ?? "",
+    provenance: sample?.provenance ?? {},
+  };
+}
+
+/** What cannot be right may lack what every other sample has: a size, a time. */
+function setAsideItem({ sample, reason, requestId, receivedAt }: RejectedSample): Item {
+  const repeats = ((sample?.timeS ?? []) as readonly unknown[]).filter((time): time is number => typeof time === "number");
+  const positive = repeats.filter((time) => time > 0);
+  const size: unknown = sample?.flops ?? sample?.bytes;
+  return {
+    kind: "set aside",
+    size: typeof size === "number" && size > 0 ? size : Number.NaN,
+    timeS: median(positive) ?? Number.NaN,
+    repeats,
+    predictedS: null,
+    residual: null,
+    ratePerS: null,
+    reason,
+    requestId,
+    calibration: "",
+    receivedAt,
+    provenance: sample?.provenance ?? {},
+  };
+}
+
+/** By rising size, then time; what has no size comes last. */
+export function itemsOf({ samples, rejectedSamples }: Pick<GetCurveResponse, "samples" | "rejectedSamples">): Item[] {
+  const last = (value: number): number => (Number.isNaN(value) ? Infinity : value);
+  const order = (a: number, b: number): number => (a === b ? 0 : a - b);
+  return [...samples.map(storedItem), ...rejectedSamples.map(setAsideItem)].sort(
+    (a, b) => order(last(a.size), last(b.size)) || order(last(a.timeS), last(b.timeS)),
+  );
+}
+
+export const isDrawn = ({ size, timeS }: Item): boolean => size > 0 && timeS > 0 && Number.isFinite(size) && Number.isFinite(timeS);
+
+export const agentOf = ({ provenance }: Item): string => provenance["agent"] ?? "–";
+export const hostOf = ({ provenance }: Item): string => provenance["hostname"] ?? "–";
+export const deviceOf = ({ provenance }: Item): string => provenance["device"] ?? provenance["backend"] ?? "–";
+export const takenAtOf = ({ provenance, receivedAt }: Item): string => provenance["takenAt"] ?? receivedAt;
+
+export interface SizeSummary {
+  size: number;
+  samples: number;
+  lowest: number;
+  median: number;
+  highest: number;
+}
+
+/** The residuals of what counts, size by size. */
+export function residualsBySize(items: readonly Item[]): SizeSummary[] {
+  const bySize = new Map<number, number[]>();
+  for (const { kind, size, residual } of items) {
+    if (kind !== "counted" || residual === null) continue;
+    const values = bySize.get(size);
+    if (values === undefined) bySize.set(size, [residual]);
+    else values.push(residual);
+  }
+  return [...bySize].map(([size, values]) => ({
+    size,
+    samples: values.length,
+    lowest: Math.min(...values),
+    median: median(values) ?? Number.NaN,
+    highest: Math.max(...values),
+  }));
+}
+
+/** How many of each kind there are. */
+export function kindCounts(items: readonly Item[]): Record<SampleKind, number> {
+  const counts: Record<SampleKind, number> = { counted: 0, outlier: 0, retired: 0, "set aside": 0 };
+  for (const { kind } of items) ++counts[kind];
+  return counts;
+}

@@ -1,0 +1,214 @@
+// One cost of a profile: its samples, its fit, and another profile beside it.
+import type { Page } from "@playwright/test";
+
+import { Agent } from "./agent";
+import { expect, expectAccessible, expectFits, hostileName, test } from "./fixtures";
+import { type Planner } from "./planner";
+
+type Json = Record<string, unknown>;
+
+const title = (page: Page) => page.locator("#curve-title");
+const samples = (page: Page) => page.getByRole("region", { name: /By size; page/ });
+const charts = (page: Page) => page.locator(".sample-chart svg");
+const link = (planner: Planner, params: Readonly<Record<string, string>> = {}): string =>
+  `${planner.url}#/curves?${new URLSearchParams({ profile: "west", ...params }).toString()}`;
+
+const agentName = "agent-7";
+
+/** Of an agent, at 1 ms and 1 GB/s; one is far off, and one cannot be right. Under a name of their own. */
+async function putSamples(planner: Planner, name: string, requestId = "put by hand"): Promise<void> {
+  const agent = await Agent.start(planner, "elsewhere", agentName);
+  const { profile } = await planner.call<{ profile: { cluster: Json } }>("ProfileService/GetProfile", { profileName: "west" });
+  const sizes = Array.from({ length: 12 }, (_, index) => 2 ** (12 + index));
+  const sampleOf = (bytes: number, index: number): Json => ({
+    collective: "ALL_TO_ALL", groupSize: 8, ranksPerNode: 4, bytes,
+    timeS: [1, 1.01, 0.99].map((noise) => (1e-3 + bytes / 1e9) * noise * (index === 5 ? 10 : 1)),
+    provenance: { agent: agentName, hostname: "host.example", backend: "host", device: "a device", takenAt: "2026-01-02T03:04:05Z" },
+  });
+  const measured = [...sizes, ...sizes].map((bytes, index) => sampleOf(bytes, index));
+  const apart = { ...sampleOf(2 ** 30, 0), timeS: [1e-6], provenance: { linkBytesPerS: "1e9" } };
+  await planner.call("ProfileService/PutSamples", { requestId, samples: { name, cluster: profile.cluster, samples: [...measured, apart] } });
+  await agent.kill();
+}
+
+test("an empty database is answered with the command that fills it", async ({ page, emptyPlanner }) => {
+  await page.goto(`${emptyPlanner.url}#/curves`);
+  await expect(page.getByRole("heading", { name: "No profile is stored yet" })).toBeVisible();
+  await expect(page.locator("main pre").first()).toContainText("moeplan calibrate --local 4 --db");
+  await expectAccessible(page);
+});
+
+test("a cost shows its charts, its fit and its samples, for every eye and width", async ({ page, planner }) => {
+  await page.goto(link(planner));
+  await expect(charts(page)).toHaveCount(3);
+  await expect(page.getByRole("img", { name: /Time over size: .* samples/ })).toBeVisible();
+  await expect(page.getByRole("img", { name: /Bus bandwidth over size: at most .* of the peak/ })).toBeVisible();
+  const fit = page.getByRole("region", { name: "Fit", exact: true });
+  await expect(fit).toContainText("cross-validated");
+  await expect(fit).toContainText("90 %");
+  await expect(fit.locator("dd").nth(1)).not.toBeEmpty();
+  await expect(samples(page).getByRole("row")).not.toHaveCount(1);
+  for (const tables of await page.getByText("As a table").all()) await tables.click();
+  await expect(page.getByRole("table", { name: "The fit over size" })).toContainText("µs");
+  await expect(page.getByRole("table", { name: /Residuals of the samples/ })).toContainText("%");
+  await expect(page.getByRole("table", { name: "Bus bandwidth over size" })).toContainText("B/s");
+  for (const colorScheme of ["light", "dark"] as const) {
+    await page.emulateMedia({ colorScheme });
+    await expectAccessible(page);
+  }
+  await page.setViewportSize({ width: 400, height: 800 });
+  await expectFits(page);
+});
+
+test("the cost is found by typing and chosen by keyboard, and the address restores it", async ({ page, planner }) => {
+  await page.goto(link(planner));
+  const { costs } = await planner.call<{ costs: string[] }>("ProfileService/GetCurve", { profileName: "west" });
+  const first = costs.find((cost) => cost.startsWith("ALL_GATHER"))!;
+  await page.getByLabel("Cost names contain").fill("all_gather groupSize");
+  const list = page.locator("select.cost-list");
+  await expect(list.locator("optgroup[label=ALL_TO_ALL]")).toHaveCount(0);
+  await list.focus();
+  await page.keyboard.press("Home");
+  await expect(title(page)).toHaveText(/ALL_GATHER/);
+  await list.selectOption(first);
+  await expect(title(page)).toHaveText(first);
+  await page.reload();
+  await expect(title(page)).toHaveText(first);
+  await expect(page.getByLabel("Cost names contain")).toHaveValue("all_gather groupSize");
+  await page.getByLabel("Version", { exact: true }).selectOption("1");
+  await expect(page.getByText(/version 1, stored/)).toBeVisible();
+  await page.goBack();
+  await expect(page.getByText(/version 2, stored/)).toBeVisible();
+});
+
+test("a kernel that counts flops has its units", async ({ page, planner }) => {
+  const { costs } = await planner.call<{ costs: string[] }>("ProfileService/GetCurve", { profileName: "west" });
+  await page.goto(link(planner, { cost: costs.find((cost) => cost.startsWith("EXPERT_GEMM"))! }));
+  await expect(page.getByRole("heading", { name: "Rate over size" })).toBeVisible();
+  await expect(samples(page)).toContainText("flop");
+});
+
+test("samples tell where they come from: by pointer, and by keyboard alone", async ({ page, planner }) => {
+  await putSamples(planner, "traced");
+  await page.goto(link(planner, { profile: "traced" }));
+  const walk = page.getByLabel(/Walk the samples/);
+  await walk.focus();
+  await page.keyboard.press("Home");
+  await page.keyboard.press("ArrowRight");
+  const readout = page.locator(".readout");
+  await expect(readout).toContainText("Sample 2 of 25: 4 KiB, median 1 ms");
+  await expect(readout).toContainText("agent agent-7, host host.example, a device");
+  await expect(readout).toHaveAttribute("aria-live", "polite");
+  await page.keyboard.press("Enter");
+  const row = samples(page).locator('tr[aria-current="true"]');
+  await expect(row).toContainText("agent-7");
+  await expect(row).toContainText("put by hand");
+  await expect(row).toContainText("2026-01-02T03:04:05Z");
+  // Enter went to the provenance; it opens by keyboard.
+  await page.keyboard.press("Enter");
+  await expect(row.locator("dl")).toContainText("host.example");
+
+  await page.reload();
+  await expect(samples(page).locator('tr[aria-current="true"]')).toContainText("agent-7");
+  await walk.focus();
+  const mark = page.locator(".sample-chart .current circle").first();
+  await mark.scrollIntoViewIfNeeded();
+  const box = (await mark.boundingBox())!;
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+  await expect(page.locator(".tooltip")).toContainText("agent-7");
+  await expect(readout).toHaveAttribute("aria-live", "off");
+});
+
+test("what does not count is told apart, with why", async ({ page, planner }) => {
+  await putSamples(planner, "traced");
+  await page.goto(link(planner, { profile: "traced" }));
+  await expect(page.locator("#samples-title + p")).toContainText("1 set aside on arrival");
+  await expect(page.locator("#samples-title + p")).toContainText(/\d+ rejected by the fit as outliers/);
+  await page.getByLabel("Show", { exact: true }).selectOption("outlier");
+  await expect(samples(page).locator("tbody tr").first()).toContainText("outlier");
+  await page.getByLabel("Show", { exact: true }).selectOption("set aside");
+  await expect(samples(page).locator("tbody tr")).toHaveCount(1);
+  await expect(samples(page).locator("tbody tr")).toContainText(/1 GiB.*set aside \S+/);
+  await page.reload();
+  await expect(samples(page).locator("tbody tr")).toHaveCount(1);
+  await expectAccessible(page);
+});
+
+test("a second version stands beside the first, in the charts and in numbers", async ({ page, planner }) => {
+  await page.goto(link(planner));
+  await page.getByLabel("Compare with").selectOption("west");
+  await page.getByLabel("Its version").selectOption("1");
+  await expect(page.getByRole("heading", { name: "west, version 2, beside west, version 1" })).toBeVisible();
+  await expect(page.getByRole("table", { name: /Times at sizes of both/ }).locator("tbody tr").first()).toContainText(/\d×/);
+  await expect(page.locator(".curve-legend")).toContainText("west, version 1");
+  await expect(page.locator(".line.second")).not.toHaveCount(0);
+  await expectAccessible(page);
+  await page.reload();
+  await expect(page.getByRole("heading", { name: "west, version 2, beside west, version 1" })).toBeVisible();
+  await page.getByLabel("Compare with").selectOption("nothing");
+  await expect(page.locator(".line.second")).toHaveCount(0);
+});
+
+test("a second profile without the cost is said, and the first stays", async ({ page, planner }) => {
+  await putSamples(planner, "traced");
+  const { costs } = await planner.call<{ costs: string[] }>("ProfileService/GetCurve", { profileName: "west" });
+  await page.goto(link(planner, { profile2: "traced", cost: costs.find((cost) => cost.startsWith("DEVICE_COPY"))! }));
+  await expect(page.getByRole("alert")).toContainText("Nothing to compare with");
+  await expect(charts(page)).toHaveCount(3);
+});
+
+test("more samples than are asked for are said to be more", async ({ page, planner }) => {
+  await page.goto(link(planner, { samples: "3" }));
+  await expect(page.locator("#samples-title + p")).toContainText(/3 of \d+ stored samples shown/);
+  await page.getByRole("button", { name: /Show up to/ }).click();
+  await expect(page.locator("#samples-title + p")).toContainText(/\d+ stored\./);
+});
+
+test("where to measure next comes with the command", async ({ page, planner }) => {
+  const { costs } = await planner.call<{ costs: string[] }>("ProfileService/GetCurve", { profileName: "west" });
+  let found = "";
+  for (const cost of costs) {
+    const { nextSizes } = await planner.call<{ nextSizes: Json[] }>("ProfileService/GetCurve", { profileName: "west", cost });
+    if (nextSizes.length > 0) found = cost;
+  }
+  test.skip(found === "", "nothing is worth measuring in this profile");
+  await page.goto(link(planner, { cost: found }));
+  const next = page.getByRole("region", { name: "Measure here next" });
+  await expect(next.getByRole("listitem").first()).toContainText(/(B|flop): \S+/);
+  await expect(next.locator("pre").first()).toHaveText("moeplan calibrate --planner HOST:PORT --cluster west");
+});
+
+test("what is not there is refused in the planner's words", async ({ page, planner }) => {
+  await page.goto(link(planner, { cost: "NOTHING groupSize 1" }));
+  await expect(page.getByRole("alert")).toContainText("NOTHING groupSize 1");
+  await expect(page.getByText("Shown instead: the first cost of this profile.")).toBeVisible();
+  await expect(charts(page)).toHaveCount(3);
+  await page.goto(link(planner, { version: "99" }));
+  await expect(page.getByRole("alert")).toContainText("99");
+  await expect(page.getByRole("link", { name: "Show the newest version" })).toBeVisible();
+  await page.goto(link(planner, { version: "x" }));
+  await expect(page.getByRole("alert")).toContainText(/profileVersion|profile_version/);
+  await expectAccessible(page);
+});
+
+test("hostile names are text wherever they stand", async ({ page, planner }) => {
+  await putSamples(planner, hostileName, hostileName);
+  await page.goto(link(planner, { profile: hostileName, profile2: hostileName }));
+  await expect(page.getByRole("link", { name: hostileName, exact: true })).toBeVisible();
+  await expect(samples(page)).toContainText(hostileName);
+  await expectAccessible(page);
+  expect(await page.evaluate(() => (window as unknown as { hacked?: number }).hacked)).toBeUndefined();
+});
+
+test("what was seen stays while the planner is away, and another cost is shown once it is back", async ({ page, planner }) => {
+  const { costs } = await planner.call<{ costs: string[] }>("ProfileService/GetCurve", { profileName: "west" });
+  await page.goto(link(planner));
+  await expect(title(page)).toHaveText(costs[0]!);
+  await planner.stop("SIGKILL");
+  await expect(charts(page)).toHaveCount(3);
+  await page.locator("select.cost-list").selectOption(costs[1]!);
+  await expect(page.getByText(/does not answer since/)).toBeVisible();
+  await planner.restart();
+  await expect(title(page)).toHaveText(costs[1]!, { timeout: 15_000 });
+  await expect(page.getByText(/does not answer since/)).toBeHidden();
+});

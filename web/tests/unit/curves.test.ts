@@ -1,0 +1,205 @@
+import { scaleLinear } from "d3-scale";
+import { describe, expect, it } from "vitest";
+
+import { nearestPoint } from "../../src/charts/nearest";
+import { compareCurves, readCurve } from "../../src/views/curves/compare";
+import { costGroups, versionOf } from "../../src/views/curves/costs";
+import { domainsOf, kept } from "../../src/views/curves/domains";
+import { isDrawn, itemsOf, kindCounts, residualsBySize, type Item } from "../../src/views/curves/samples";
+import { itemText, signedPercent, spreadText } from "../../src/views/curves/words";
+
+import type { CurvePoint, CurveSample } from "../../generated/moeplan/v1/profile_service";
+import type { RejectedSample, Sample } from "../../generated/moeplan/v1/samples";
+
+const sample = (bytes: number, timeS: number[]): Sample => ({
+  collective: "ALL_TO_ALL",
+  groupSize: 8,
+  ranksPerNode: 4,
+  contention: "NONE",
+  bytes,
+  timeS,
+  provenance: { agent: "node-1", hostname: "a.example", backend: "host", takenAt: "2026-01-01T00:00:00Z" },
+});
+
+const curveSample = (bytes: number, timeS: number, changes: Partial<CurveSample> = {}, retired = false): CurveSample => ({
+  stored: {
+    sample: sample(bytes, [timeS]),
+    cost: "ALL_TO_ALL groupSize 8 ranksPerNode 4",
+    requestId: "request 1",
+    calibration: "calibration 1",
+    receivedAt: "2026-01-01T00:00:09Z",
+    retired,
+  },
+  size: bytes,
+  timeS,
+  predictedS: 1e-3,
+  ratePerS: bytes / timeS,
+  outlier: false,
+  ...changes,
+});
+
+const rejected = (one: Sample): RejectedSample => ({
+  sample: one,
+  reason: "faster than its links",
+  requestId: "request 2",
+  profileName: "west",
+  receivedAt: "2026-01-02T00:00:00Z",
+});
+
+const point = (size: number, timeS: number, changes: Partial<CurvePoint> = {}): CurvePoint => ({
+  size, timeS, lowS: timeS * 0.9, highS: timeS * 1.1, ratePerS: size / timeS, lineS: undefined, ...changes,
+});
+
+describe("samples of a curve", () => {
+  it("stand by rising size, then time, whatever order they came in", () => {
+    const items = itemsOf({
+      samples: [curveSample(4096, 3e-3), curveSample(1024, 2e-3), curveSample(1024, 1e-3)],
+      rejectedSamples: [rejected(sample(2048, [5e-3]))],
+    });
+    expect(items.map(({ size, timeS }) => [size, timeS])).toEqual([[1024, 1e-3], [1024, 2e-3], [2048, 5e-3], [4096, 3e-3]]);
+  });
+
+  it("say why they do not count; retired before outlier, as a retired one is in no fit", () => {
+    const items = itemsOf({
+      samples: [curveSample(1, 1e-3), curveSample(2, 1e-3, { outlier: true }), curveSample(3, 1e-3, { outlier: true }, true)],
+      rejectedSamples: [rejected(sample(4, [1e-3]))],
+    });
+    expect(items.map(({ kind }) => kind)).toEqual(["counted", "outlier", "retired", "set aside"]);
+    expect(items[0]!.reason).toBe("");
+    expect(items[3]!.reason).toBe("faster than its links");
+    expect(kindCounts(items)).toEqual({ counted: 1, outlier: 1, retired: 1, "set aside": 1 });
+  });
+
+  it("have a residual of measured over predicted less one", () => {
+    // 1.25 ms measured, 1 ms predicted.
+    const [item] = itemsOf({ samples: [curveSample(1024, 1.25e-3)], rejectedSamples: [] });
+    expect(item!.residual).toBeCloseTo(0.25, 12);
+  });
+
+  it("that were set aside may lack size and times", () => {
+    const broken = { ...sample(0, []), bytes: null, timeS: [null, -1, 2, 4] } as unknown as Sample;
+    const [item] = itemsOf({ samples: [], rejectedSamples: [rejected(broken)] });
+    expect(item!.size).toBeNaN();
+    // The median of 2 and 4: what is not above 0 cannot be drawn, and is told.
+    expect(item!.timeS).toBe(3);
+    expect(item!.repeats).toEqual([-1, 2, 4]);
+    expect(isDrawn(item!)).toBe(false);
+  });
+
+  it("of ten thousand stand in order", () => {
+    const samples = Array.from({ length: 10_000 }, (_, index) => curveSample(2 ** (index % 20), 1e-3 + index * 1e-9));
+    const items = itemsOf({ samples, rejectedSamples: [] });
+    expect(items).toHaveLength(10_000);
+    expect(items.every((item, index) => index === 0 || items[index - 1]!.size <= item.size)).toBe(true);
+  });
+
+  it("are summed up by size, those that count alone", () => {
+    const items = itemsOf({
+      samples: [curveSample(8, 0.9e-3), curveSample(8, 1.2e-3), curveSample(8, 1.1e-3), curveSample(8, 9e-3, { outlier: true })],
+      rejectedSamples: [],
+    });
+    const [row] = residualsBySize(items);
+    expect(row!.samples).toBe(3);
+    expect(row!.lowest).toBeCloseTo(-0.1, 12);
+    expect(row!.median).toBeCloseTo(0.1, 12);
+    expect(row!.highest).toBeCloseTo(0.2, 12);
+  });
+});
+
+describe("words", () => {
+  it("tell one sample with its units and where it comes from", () => {
+    const [item] = itemsOf({ samples: [curveSample(1024, 1.25e-3)], rejectedSamples: [] });
+    expect(itemText(item!, "bytes")).toBe("1 KiB, median 1.25 ms of 1, predicted 1 ms, residual +25 %; agent node-1, host a.example, host");
+    expect(spreadText({ ...item!, repeats: [2e-3, 1e-3, 3e-3] })).toBe("1 ms to 3 ms, 3 repeats");
+  });
+
+  it("give shares their sign", () => {
+    expect([0.5, -0.021, 0, Number.NaN].map(signedPercent)).toEqual(["+50 %", "−2.1 %", "0 %", "–"]);
+  });
+});
+
+describe("comparison", () => {
+  it("reads between two points as the chart draws it", () => {
+    // Halfway between 1 and 100 in logarithms is 10; halfway between 1 s and 4 s is 2 s.
+    expect(readCurve([point(1, 1), point(100, 4)], 10)!.timeS).toBeCloseTo(2, 12);
+    expect(readCurve([point(1, 1), point(100, 4)], 101)).toBeNull();
+    expect(readCurve([point(1, 1), point(100, 4)], 0.5)).toBeNull();
+    expect(readCurve([point(1, 1), point(100, 4)], 1)!.timeS).toBe(1);
+  });
+
+  it("is made where both curves reach, and says whether their intervals meet", () => {
+    const first = [point(1, 1), point(10, 2), point(100, 3)];
+    const second = [point(10, 2.1), point(100, 6), point(1000, 7)];
+    expect(compareCurves(first, second, 10)).toEqual([
+      { size: 10, firstS: 2, secondS: 2.1, ratio: 1.05, overlap: true },
+      { size: 100, firstS: 3, secondS: 6, ratio: 2, overlap: false },
+    ]);
+  });
+
+  it("keeps both ends when it is thinned", () => {
+    const points = Array.from({ length: 101 }, (_, index) => point(2 ** (index / 5), 1));
+    const rows = compareCurves(points, points, 5);
+    expect(rows.map(({ size }) => size)).toEqual([0, 25, 50, 75, 100].map((index) => 2 ** (index / 5)));
+  });
+});
+
+describe("costs", () => {
+  const costs = ["ALL_TO_ALL groupSize 8 ranksPerNode 4", "GATE", "ALL_TO_ALL groupSize 16 ranksPerNode 4 algorithm PIPE"];
+
+  it("are grouped by operation in the profile's order", () => {
+    expect(costGroups(costs, "")).toEqual([
+      { operation: "ALL_TO_ALL", costs: [
+        { cost: costs[0], shape: "groupSize 8 ranksPerNode 4" },
+        { cost: costs[2], shape: "groupSize 16 ranksPerNode 4 algorithm PIPE" },
+      ] },
+      { operation: "GATE", costs: [{ cost: "GATE", shape: "GATE" }] },
+    ]);
+  });
+
+  it("are found by words in any order and case", () => {
+    expect(costGroups(costs, "16 all_to").flatMap((group) => group.costs.map(({ cost }) => cost))).toEqual([costs[2]]);
+    expect(costGroups(costs, "nothing")).toEqual([]);
+  });
+
+  it("leave it to the planner to refuse what is no version", () => {
+    expect([undefined, "", "3", "x"].map(versionOf)).toEqual([undefined, undefined, 3, "x"]);
+  });
+});
+
+describe("axes", () => {
+  const shown = (items: Item[]) => domainsOf({ points: [point(1024, 1e-3), point(2048, 2e-3)], items, second: [], peakPerS: 2e6, nextSizes: [4096] });
+
+  it("are not stretched by what was set aside", () => {
+    const [apart] = itemsOf({ samples: [], rejectedSamples: [rejected(sample(1e12, [1e6]))] });
+    expect(shown([apart!])).toEqual(shown([]));
+  });
+
+  it("hold the fit with its interval and the sizes to measure next", () => {
+    const { size, timeS, residual } = shown([]);
+    expect(size[0]).toBeLessThan(1024);
+    expect(size[1]).toBeGreaterThan(4096);
+    expect(timeS[0]).toBeLessThan(0.9e-3);
+    expect(timeS[1]).toBeGreaterThan(2.2e-3);
+    // The interval is 10 % wide on each side, and a tenth more is left.
+    expect(residual[1]).toBeCloseTo(0.11, 6);
+  });
+
+  it("keep what lies beyond them just inside", () => {
+    expect(kept(5, [0, 10], "linear")).toBe(5);
+    expect(kept(11, [0, 10], "linear")).toBeCloseTo(9.7, 12);
+    expect(kept(-1, [0, 10], "linear")).toBeCloseTo(0.3, 12);
+    expect(kept(1000, [1, 100], "log")).toBeCloseTo(100 / 100 ** 0.03, 9);
+    expect(kept(Number.NaN, [1, 100], "log")).toBeNaN();
+  });
+});
+
+describe("the nearest point", () => {
+  const scales = { x: scaleLinear([0, 10], [0, 100]), y: scaleLinear([0, 10], [100, 0]) };
+  const points = [{ x: 1, y: 1 }, { x: 9, y: 9 }, { x: Number.NaN, y: 5 }];
+
+  it("is nearest in pixels, and within reach", () => {
+    expect(nearestPoint(points, { x: 8, y: 8 }, scales, 30)).toBe(1);
+    expect(nearestPoint(points, { x: 2, y: 1 }, scales, 30)).toBe(0);
+    expect(nearestPoint(points, { x: 5, y: 5 }, scales, 30)).toBeNull();
+  });
+});
