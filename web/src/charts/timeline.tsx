@@ -55,7 +55,7 @@ function Axis({ window, width, height }: { window: Window; width: number; height
       {ticks.map((tick) => (
         <g key={tick} transform={`translate(${scale(tick)},0)`}>
           <line class="grid" y2={height} />
-          <text class="tick" y={height + 14} text-anchor="middle">{text.seconds(tick)}</text>
+          <text class="tick" y={height + 14} text-anchor={scale(tick) > width - 16 ? "end" : "middle"}>{text.seconds(tick)}</text>
         </g>
       ))}
       <text class="axis-label" x={width / 2} y={height + 31} text-anchor="middle">time since the layer began</text>
@@ -172,9 +172,6 @@ export function Timeline({ summary, sections, more }: Props) {
               </pattern>
               <clipPath id={`${hatch}-clip`}><rect y={-1} width={width} height={rows.height + 2} /></clipPath>
             </defs>
-            {rows.headings.map(({ section, baseline }) => (
-              <text key={section} class="timeline-title" x={0} y={baseline}>{sections[section]!.title}</text>
-            ))}
             {rows.rows.map((row) => (
               <text key={`${row.section} ${row.stream}`} class="tick" x={marginLeft - 6} y={row.top + rowHeight / 2} dy="0.35em" text-anchor="end">
                 {streamName(row.stream, narrow)}
@@ -182,6 +179,9 @@ export function Timeline({ summary, sections, more }: Props) {
             ))}
             <g transform={`translate(${marginLeft},0)`}>
               <Axis window={window} width={width} height={rows.height} />
+              {rows.headings.map(({ section, baseline }) => (
+                <text key={section} class="timeline-title" x={-marginLeft} y={baseline}>{sections[section]!.title}</text>
+              ))}
               {rows.rows.map((row) => <rect key={`${row.section} ${row.stream}`} class="timeline-lane" width={width} y={row.top + 2} height={boxHeight} />)}
               <g clip-path={`url(#${hatch}-clip)`}>
                 <Boxes drawn={drawn} hatch={hatch} />

@@ -103,15 +103,15 @@ const mostLabels = 400;
 
 const px = (value: number): string => value.toFixed(1);
 
-/** "expert.forward.3" has room for itself, for its last words, or for nothing. */
+/** A name where it has room; half a name would tell little. */
 export function fittingLabel(name: string, width: number): string {
   const most = Math.floor((width - 4) / labelWidth);
   return name.length <= most ? name : "";
 }
 
 /**
- * Draws what the window shows, `width` px wide. Boxes thinner than a pixel are widened to one and those that would hide
- * behind it left out, so that a thousand tiny tasks cost what the pixels cost.
+ * Draws what the window shows, `width` px wide. Boxes thinner than a pixel fill the one they begin in, and those that find
+ * it filled are left out, so that thousands of tiny tasks cost what the pixels cost.
  */
 export function draw(sections: readonly Section[], facts: readonly SectionFacts[], { rows }: Stack, window: Window, width: number): Drawn {
   const perS = width / (window.toS - window.fromS);
@@ -124,21 +124,24 @@ export function draw(sections: readonly Section[], facts: readonly SectionFacts[
     const { tasks } = sections[row.section]!;
     const { isCritical, exposed } = facts[row.section]!;
     const top = row.top + (rowHeight - boxHeight) / 2;
-    let hiddenUntil = -Infinity;
+    let filledUntil = -Infinity;
+    let criticalUntil = -Infinity;
     for (const index of row.tasks) {
       const task = tasks[index]!;
       if (task.endS < window.fromS || task.startS > window.toS) continue;
-      const left = Math.max(-2, at(task.startS));
-      const right = Math.min(width + 2, Math.max(at(task.endS), left + 1));
-      const critical = isCritical.has(index);
-      if (right - left <= 1 && right <= hiddenUntil && !critical) continue;
-      hiddenUntil = Math.max(hiddenUntil, right);
+      const thin = (task.endS - task.startS) * perS < 1;
+      const left = Math.max(-2, thin ? Math.floor(at(task.startS)) : at(task.startS));
+      const right = Math.min(width + 2, thin ? left + 1 : at(task.endS));
+      const critical = isCritical.has(index) && !(thin && left < criticalUntil);
+      if (thin && left < filledUntil && !critical) continue;
+      filledUntil = Math.max(filledUntil, right);
       const opacity = chunkOpacity[Math.abs(task.chunk) % chunkOpacity.length]!;
       const key = `${row.stream} ${opacity}`;
       const layer = layers.get(key) ?? { key, stream: row.stream, opacity, path: "" };
       layer.path += `M${px(left)},${top}h${px(right - left)}v${boxHeight}h${px(left - right)}z`;
       layers.set(key, layer);
       if (critical) {
+        criticalUntil = right;
         const inset = right - left > 3 ? 1 : 0;
         drawn.critical += `M${px(left + inset)},${top + 1}h${px(right - left - 2 * inset)}v${boxHeight - 2}h${px(left - right + 2 * inset)}z`;
       }
@@ -158,13 +161,15 @@ export function draw(sections: readonly Section[], facts: readonly SectionFacts[
   }
   sections.forEach(({ tasks }, section) => {
     const path = facts[section]!.critical.tasks;
+    let last = -Infinity;
     path.forEach((index, place) => {
       const before = tasks[path[place - 1] ?? -1];
       const task = tasks[index]!;
       if (before === undefined || before.stream === task.stream) return;
       const x = at(task.startS);
       const [from, to] = [topOf.get(`${section} ${before.stream}`), topOf.get(`${section} ${task.stream}`)];
-      if (x < 0 || x > width || from === undefined || to === undefined) return;
+      if (x < 0 || x > width || from === undefined || to === undefined || x - last < 0.5) return;
+      last = x;
       drawn.handovers += `M${px(x)},${from + rowHeight / 2}V${to + rowHeight / 2}`;
     });
   });

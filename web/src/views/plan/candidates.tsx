@@ -7,16 +7,10 @@ import { familyClass } from "../../charts/colors";
 import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
-import { interval } from "./headline";
 import { isBaseline } from "./names";
+import { interval, partsOf } from "./plan_facts";
 
 const firstBars = 8;
-
-/** What its predicted time is made of: computation, communication that nothing hides, and the rest. */
-export function partsOf(plan: Plan): { computeS: number; exposedS: number; restS: number } {
-  const { computeTimeS: computeS, exposedCommunicationS: exposedS, predictedTimeS } = plan;
-  return { computeS, exposedS, restS: Math.max(0, predictedTimeS - computeS - exposedS) };
-}
 
 function barOf(plan: Plan, index: number): Bar {
   const { computeS, exposedS, restS } = partsOf(plan);
@@ -34,6 +28,12 @@ function barOf(plan: Plan, index: number): Bar {
     told: text.seconds(plan.predictedTimeS),
   };
 }
+
+/** Whether no candidate before is of the same baseline. */
+const isFirstBaseline = (candidates: readonly Plan[], index: number): boolean => {
+  const { schedule } = candidates[index]!;
+  return isBaseline(schedule) && candidates.findIndex((plan) => plan.schedule === schedule) === index;
+};
 
 interface Ranked {
   plan: Plan;
@@ -58,7 +58,7 @@ function columnsFor(shown: number, onShow: (index: number) => void): SortableCol
     { id: "place", head: "Place", numeric: true, cell: ({ index }) => index + 1, sortKey: ({ index }) => index },
     { id: "baseline", head: "Baseline", cell: ({ plan }) => (isBaseline(plan.schedule) ? <span class="badge">baseline</span> : ""), sortKey: ({ plan }) => (isBaseline(plan.schedule) ? 0 : 1) },
     time("time", "Predicted", (plan) => plan.predictedTimeS),
-    { id: "interval", head: "90 % interval", cell: ({ plan }) => (plan.highS > plan.lowS ? interval(plan) : "not known") },
+    { id: "interval", head: "90 % interval", numeric: true, cell: ({ plan }) => (plan.highS > plan.lowS ? interval(plan) : "not known") },
     time("communication", "Communication", (plan) => plan.communicationTimeS),
     time("exposed", "Exposed", (plan) => plan.exposedCommunicationS),
     time("compute", "Compute", (plan) => plan.computeTimeS),
@@ -77,11 +77,11 @@ export function Candidates({ candidates, shown, onShow }: Props) {
   const [all, setAll] = useState(false);
   const ranked = useMemo(() => candidates.map((plan, index) => ({ plan, index })), [candidates]);
   const bars = useMemo(() => candidates.map(barOf), [candidates]);
-  const few = bars.filter((bar, index) => all || index < firstBars || index === shown || isBaseline(candidates[bar.key as number]!.schedule));
+  const few = bars.filter((_, index) => all || index < firstBars || index === shown || isFirstBaseline(candidates, index));
   const first = candidates[0];
   if (first === undefined) return null;
   return (
-    <section class="card" aria-labelledby="plan-candidates">
+    <section class="card candidates" aria-labelledby="plan-candidates">
       <h2 id="plan-candidates">Candidates</h2>
       <ul class="legend">
         <li><span class="swatch stream-compute" aria-hidden="true" />compute</li>

@@ -6,15 +6,10 @@ import { describePlan, ratioOf } from "../../describe";
 import * as text from "../../format";
 import { hrefOf } from "../../route";
 import { TextWithCosts, type Source } from "./cost_links";
-import { algorithmName, codecName, isBaseline } from "./names";
+import { algorithmName, codecName, counted } from "./names";
+import { fasterBaseline, interval } from "./plan_facts";
 import { Share } from "./share";
 import { stopWords } from "./stop_reason";
-
-/** The faster legal baseline among candidates, which come best first. */
-export const fasterBaseline = (candidates: readonly Plan[]): Plan | undefined => candidates.find(({ schedule }) => isBaseline(schedule));
-
-export const interval = ({ lowS, highS }: Plan): string =>
-  highS > lowS ? `${text.seconds(lowS)} to ${text.seconds(highS)}` : "not known: the profile has no fit";
 
 function Facts({ plan, baseline }: { plan: Plan; baseline: Plan | undefined }) {
   return (
@@ -45,7 +40,7 @@ function Skipped({ answer, source }: { answer: PlanResponse; source: Source }) {
   if (many === 0) return null;
   return (
     <details class="note">
-      <summary>Left out: {skippedRules.length} rules, {skippedCandidates.length} kinds of candidates</summary>
+      <summary>Left out: {counted(skippedRules.length, "rule")}, {counted(skippedCandidates.length, "kind of candidates", "kinds of candidates")}</summary>
       <ul>
         {skippedRules.map(({ rule, reason }) => <li key={rule}>Rule <code>{rule}</code>: <TextWithCosts source={source} text={reason} /></li>)}
         {skippedCandidates.map(({ schedule, reason }, index) => <li key={index}><code>{schedule}</code>: <TextWithCosts source={source} text={reason} /></li>)}

@@ -11,7 +11,7 @@ import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { setParams, type Params } from "../../route";
 import { atPoint, axisText, defaultValues, isOfWorkload, mostX, mostY, parseValues, xPath, yChoices } from "./map_axes";
-import { cellOf, isNearTie, marginOf, speedupOf, winners } from "./map_cells";
+import { type Band, cellOf, isNearTie, marginOf, speedupOf, winners } from "./map_cells";
 import { shortFamily } from "./names";
 import type { Question } from "./question";
 import { valueAt, withValue, type WorkloadJson } from "./workload_form";
@@ -69,7 +69,7 @@ function Winners({ points }: { points: readonly SweepPoint[] }) {
 interface AnswerProps {
   asked: Asked;
   answer: SweepResponse;
-  band: number;
+  band: Band;
   workload: WorkloadJson;
   onPick: ((x: number, y: number) => void) | undefined;
 }
@@ -80,7 +80,7 @@ function Answer({ asked, answer, band, workload, onPick }: AnswerProps) {
   const cell = useCallback((x: number, y: number) => {
     const point = points[y * xValues.length + x];
     return point === undefined ? null : cellOf(point, band);
-  }, [points, xValues, band]);
+  }, [points, xValues, band.share, band.intervals]);
   const [x, y] = [xValues.indexOf(Number(valueAt(workload, xPath))), yValues.indexOf(Number(valueAt(workload, yPath)))];
   const won = winners(points);
   return (
@@ -126,7 +126,7 @@ interface Props {
   params: Params;
 }
 
-/** Of the address: `mapY` the field, `mapXs` and `mapYs` the values, `band` the per cent that count as a tie. */
+/** Of the address: `mapY` the field, `mapXs` and `mapYs` the values, `band` the per cent that count as a tie, `ties` "margin": they alone. */
 export function MapSection({ workload, question, params }: Props) {
   const [run, start, cancel] = useRun();
   const id = useId();
@@ -134,7 +134,7 @@ export function MapSection({ workload, question, params }: Props) {
   const xText = params["mapXs"] ?? defaultValues(workload, xPath).join(", ");
   const yText = params["mapYs"] ?? defaultValues(workload, yPath).join(", ");
   const bandText = params["band"] ?? "5";
-  const band = Number(bandText) >= 0 ? Number(bandText) / 100 : 0.05;
+  const band: Band = { share: Number(bandText) >= 0 ? Number(bandText) / 100 : 0.05, intervals: params["ties"] !== "margin" };
   const xs = parseValues(xText, mostX);
   const ys = parseValues(yText, mostY);
   const base = withValue(withValue(workload, xPath, undefined), isOfWorkload(yPath) ? yPath : "name", undefined);
@@ -184,7 +184,11 @@ export function MapSection({ workload, question, params }: Props) {
             </select>
           </div>
           {input("mapYs", "Its values", yText, problemY, "y")}
-          {input("band", "Near a tie, %", bandText, Number(bandText) >= 0 ? "" : "not a number of at least 0", "band")}
+          {input("band", "Near a tie up to, %", bandText, Number(bandText) >= 0 ? "" : "not a number of at least 0", "band")}
+          <label class="check">
+            <input type="checkbox" checked={band.intervals} onChange={(event) => setParams({ ties: event.currentTarget.checked ? undefined : "margin" }, true)} />
+            Also where 90 % intervals meet
+          </label>
           <div class="row">
             <button type="submit" disabled={run.state === "running" || "problem" in xs || "problem" in ys}>Draw the map</button>
             {run.state === "running" && <button type="button" onClick={cancel}>Cancel</button>}

@@ -13,13 +13,20 @@ export function marginOf({ row, runnerUp }: SweepPoint): number | undefined {
   return runnerUp.predictedTimeS / best.predictedTimeS - 1;
 }
 
-/** Whether the runner-up may as well be the faster: their intervals meet, or the margin is at most `band`. */
-export function isNearTie(point: SweepPoint, band: number): boolean {
+export interface Band {
+  /** The margin, as a share of the best, up to which two are alike. */
+  share: number;
+  /** Whether those are alike as well whose 90 % intervals meet. */
+  intervals: boolean;
+}
+
+/** Whether the runner-up may as well be the faster. */
+export function isNearTie(point: SweepPoint, band: Band): boolean {
   const margin = marginOf(point);
   const best = point.row?.best;
   if (margin === undefined || !best || !point.runnerUp) return false;
   const hasInterval = best.highS > best.lowS || point.runnerUp.highS > point.runnerUp.lowS;
-  return (hasInterval && point.runnerUp.lowS <= best.highS) || margin <= band;
+  return (band.intervals && hasInterval && point.runnerUp.lowS <= best.highS) || margin <= band.share;
 }
 
 /** How many times as fast as the faster baseline; undefined: there is none. */
@@ -29,7 +36,7 @@ export function speedupOf({ row, baselineTimeS }: SweepPoint): number | undefine
   return baselineTimeS / best.predictedTimeS;
 }
 
-export function cellOf(point: SweepPoint, band: number): HeatCell {
+export function cellOf(point: SweepPoint, band: Band): HeatCell {
   const best = point.row?.best;
   if (!best) return { label: "–", missing: true, says: `no plan: ${point.row?.reason ?? "nothing is feasible"}` };
   const margin = marginOf(point);

@@ -36,3 +36,6 @@ export function shortKnobs(plan: Plan): string {
   if (plan.partitionDegree > 1) words.push(`r${plan.partitionDegree}`);
   return words.join(" ");
 }
+
+/** "1 rule", "2 rules". */
+export const counted = (many: number, one: string, more = `${one}s`): string => `${many} ${many === 1 ? one : more}`;

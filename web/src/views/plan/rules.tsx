@@ -1,5 +1,5 @@
 // Each paper's rule: its formulas with their numbers filled in, and what it would have done beside what the search does.
-import type { PlanResponse, Rules } from "../../../generated/moeplan/v1/plan";
+import type { PlanResponse } from "../../../generated/moeplan/v1/plan";
 import type { ExplainedRule, ExplainRulesResponse, RuleTerm, RuleTime } from "../../../generated/moeplan/v1/planner_service";
 import type { Loaded } from "../../api/use_call";
 import { ErrorNote } from "../../components/notes";
@@ -8,32 +8,10 @@ import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { CostLink, TextWithCosts, type Source } from "./cost_links";
 import { entryFor } from "./costs";
+import { choicesOf, unitOf } from "./plan_facts";
 
 const papers: Readonly<Record<string, string>> = { parm: "Parm", monta: "MoNTA", schemoe: "ScheMoE", lancet: "Lancet" };
 export const ruleName = (rule: string): string => papers[rule] ?? rule;
-
-/** Kernels of experts count flops, everything else bytes. */
-export const unitOf = (cost: string): "bytes" | "flops" => (cost.startsWith("EXPERT_") ? "flops" : "bytes");
-
-interface Choice {
-  rule: string;
-  choice: string;
-  timeS: number;
-}
-
-/** What each rule would do, by its own reckoning. */
-export function choicesOf(rules: Rules | undefined): Choice[] {
-  const list: Choice[] = [];
-  const { parm, monta, schemoe } = rules ?? {};
-  if (parm) list.push({ rule: "parm", choice: parm.choice, timeS: parm.choice === "PARM_S1" ? parm.tS1S : parm.tS2S });
-  if (monta) {
-    const chosen = monta.choice === "MONTA_O2" ? monta.o2 : monta.choice === "MONTA_O3" ? monta.o3 : undefined;
-    const chunks = chosen === undefined || chosen.chunks <= 1 ? "" : ` with ${chosen.chunks} chunks`;
-    list.push({ rule: "monta", choice: `${monta.choice}${chunks}`, timeS: chosen?.timeS ?? monta.o1?.timeS ?? NaN });
-  }
-  if (schemoe) list.push({ rule: "schemoe", choice: `PIPELINE in ${schemoe.partitionDegree} partitions`, timeS: schemoe.optimalTimeS });
-  return list;
-}
 
 function Term({ term, source }: { term: RuleTerm; source: Source }) {
   if (term.cost === "") return <span class="muted">nothing is asked: a group of one rank</span>;

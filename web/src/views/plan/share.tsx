@@ -2,12 +2,7 @@
 import { useRef, useState } from "preact/hooks";
 
 import type { PlanResponse } from "../../../generated/moeplan/v1/plan";
-
-/** A name of letters, digits and dashes, whatever the workload is called. */
-export function fileNameOf(answer: PlanResponse): string {
-  const name = (answer.workload?.name ?? "").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60);
-  return `plan-${name === "" ? "layer" : name}.json`;
-}
+import { fileNameOf } from "./plan_facts";
 
 function download(name: string, text: string): void {
   const address = URL.createObjectURL(new Blob([text], { type: "application/json" }));

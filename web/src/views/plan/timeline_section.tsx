@@ -82,6 +82,15 @@ function pathWords(section: Section): string {
   return `${steps}, and ${text.seconds(waitedS)} in ${gaps.length} ${gaps.length === 1 ? "gap" : "gaps"} that no task explains`;
 }
 
+function CostList({ costs, source }: { costs: readonly string[]; source: Source }) {
+  return (
+    <>
+      {costs.length === 1 ? "Cost: " : "Costs of its operation: "}
+      {costs.map((cost, index) => <span key={cost}>{index > 0 ? ", " : ""}<CostLink source={source} cost={cost} /></span>)}.
+    </>
+  );
+}
+
 export function TimelineSection({ plan, baseline, run, source, mentioned }: Props) {
   const [wantedRank, setRank] = useState<number | null>(null);
   const measured = useMemo(() => slowestFirst(run?.ranks ?? []), [run]);
@@ -89,27 +98,36 @@ export function TimelineSection({ plan, baseline, run, source, mentioned }: Prop
   const rankTasks = run?.ranks.find((one) => one.rank === rank?.rank)?.timeline;
   const sections = useMemo<Section[]>(() => {
     const list: Section[] = [];
-    if (baseline !== undefined && baseline !== plan) list.push({ title: `Faster baseline: ${describePlan(baseline)}, ${text.seconds(baseline.predictedTimeS)}`, tasks: baseline.timeline });
-    list.push({ title: `Shown: ${describePlan(plan)}, ${text.seconds(plan.predictedTimeS)}${baseline === plan ? " (the faster baseline)" : ""}`, tasks: plan.timeline });
-    if (rankTasks !== undefined && rank !== undefined) list.push({ title: `Measured: rank ${rank.rank} of run ${run?.run?.run ?? 0}, ${text.seconds(rank.endS)}`, tasks: rankTasks });
+    if (baseline !== undefined && baseline !== plan) list.push({ title: `Faster baseline, ${text.seconds(baseline.predictedTimeS)}: ${describePlan(baseline)}`, tasks: baseline.timeline });
+    list.push({ title: `Shown${baseline === plan ? ", the faster baseline" : ""}, ${text.seconds(plan.predictedTimeS)}: ${describePlan(plan)}`, tasks: plan.timeline });
+    if (rankTasks !== undefined && rank !== undefined) list.push({ title: `Measured, ${text.seconds(rank.endS)}: rank ${rank.rank} of run ${run?.run?.run ?? 0}`, tasks: rankTasks });
     return list;
   }, [plan, baseline, rankTasks, rank?.rank, run]);
-  const shown = sections[baseline !== undefined && baseline !== plan ? 1 : 0]!;
+  const shownAt = baseline !== undefined && baseline !== plan ? 1 : 0;
+  const shown = sections[shownAt]!;
+  const measuredSection = sections[shownAt + 1];
   const exposed = useMemo(() => exposedCommunication(shown.tasks).totalS, [shown]);
   const path = useMemo(() => pathWords(shown), [shown]);
+  const measuredPath = useMemo(() => (measuredSection === undefined ? "" : pathWords(measuredSection)), [measuredSection]);
 
-  const more = (task: TaskTiming) => {
+  const more = (task: TaskTiming, section: number) => {
     const costs = costsOf(task, source.costs, mentioned).slice(0, 4);
-    if (costs.length === 0) return null;
-    return <>{costs.length === 1 ? "Cost: " : "Costs of its operation: "}{costs.map((cost, index) => <span key={cost}>{index > 0 ? ", " : ""}<CostLink source={source} cost={cost} /></span>)}.</>;
+    const twin = section === shownAt ? measuredSection : section === shownAt + 1 ? shown : undefined;
+    const other = twin?.tasks.find((one) => one.task === task.task);
+    return (
+      <>
+        {other !== undefined && `${section === shownAt ? "Measured" : "Predicted"}: ${text.seconds(other.endS - other.startS)}. `}
+        {costs.length > 0 && <CostList costs={costs} source={source} />}
+      </>
+    );
   };
-
   return (
     <section class="card" aria-labelledby="plan-timeline">
       <h2 id="plan-timeline">Timeline</h2>
       <dl class="facts">
         <dt>Critical path</dt>
         <dd data-fact="critical">{path}</dd>
+        {measuredPath !== "" && <><dt>Of the measured rank</dt><dd>{measuredPath}</dd></>}
         <dt>Exposed communication</dt>
         <dd data-fact="exposed">{text.seconds(exposed)} of {text.seconds(plan.communicationTimeS)} ({text.percent(plan.predictedTimeS > 0 ? exposed / plan.predictedTimeS : 0)} of the predicted time)</dd>
         {plan.gradients !== undefined && plan.gradients !== null && plan.gradients.slices.length > 0 && (
