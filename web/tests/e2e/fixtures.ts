@@ -2,7 +2,7 @@
 import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { extname, join } from "node:path";
 
 import { expect, test as base, type Page } from "@playwright/test";
 
@@ -58,7 +58,13 @@ function calibratedDatabase(): string {
   return file;
 }
 
+/** Where another build of the page lies than the one that the planner serves; empty: nowhere. */
+const otherPages = process.env["MOEPLAN_WEB_DIST"] ?? "";
+const contentTypes: Readonly<Record<string, string>> = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
+
 interface Fixtures {
+  /** Pages of MOEPLAN_WEB_DIST in place of the planner's own. */
+  pages: undefined;
   /** A planner over an empty database. */
   emptyPlanner: Planner;
   /** A planner over a calibrated one, which the test may change. */
@@ -84,6 +90,21 @@ export const test = base.extend<Fixtures>({
     await planner.stop();
     folder.remove();
   },
+  pages: [
+    async ({ page }, use) => {
+      if (otherPages !== "") {
+        await page.route(({ pathname }) => !pathname.startsWith("/moeplan.v1."), async (route) => {
+          const { pathname } = new URL(route.request().url());
+          const file = join(otherPages, pathname === "/" ? "index.html" : pathname);
+          const headers = { "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'" };
+          if (existsSync(file)) await route.fulfill({ body: readFileSync(file), contentType: contentTypes[extname(file)] ?? "application/octet-stream", headers });
+          else await route.fulfill({ status: 404 });
+        });
+      }
+      await use(undefined);
+    },
+    { auto: true },
+  ],
   quiet: [
     async ({ page }, use) => {
       const said: string[] = [];

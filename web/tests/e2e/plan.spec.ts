@@ -1,0 +1,405 @@
+// The Plan view over real planners: what it asks, what it shows of the answer, and what it says when there is none.
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+import type { Locator, Page } from "@playwright/test";
+
+import type { Plan, PlanResponse } from "../../generated/moeplan/v1/plan";
+import type { ExplainRulesResponse, ListRunsResponse, SweepResponse } from "../../generated/moeplan/v1/planner_service";
+import { describePlan } from "../../src/describe";
+import * as text from "../../src/format";
+import { hrefOf } from "../../src/route";
+import { clusterFile, expect, expectAccessible, expectFits, hostileName, test, workloads } from "./fixtures";
+import { moeplan, type Planner, root, temporaryFolder } from "./planner";
+
+const workload = workloads[1] as { name: string; layer: Record<string, number> };
+const example = (name: string): string => readFileSync(join(root, "deploy/examples", name), "utf8");
+
+const addressOf = (planner: Planner, params: Record<string, string | number> = {}): string =>
+  `${planner.url}${hrefOf("plan", { profile: "west", workload: JSON.stringify(workload), ...params })}`;
+const answerOf = (planner: Planner, changes: object = {}): Promise<PlanResponse> =>
+  planner.call<PlanResponse>("PlannerService/Plan", { workload, profileName: "west", ...changes });
+const section = (page: Page, name: string): Locator => page.getByRole("region", { name, exact: true });
+const answered = (page: Page): Promise<void> => expect(section(page, "Candidates")).toBeVisible();
+const field = (page: Page, name: string): Locator => page.locator(`[data-field="${name}"]`);
+const workloadIn = (page: Page): Record<string, unknown> =>
+  JSON.parse(new URLSearchParams(new URL(page.url()).hash.split("?")[1]).get("workload") ?? "{}") as Record<string, unknown>;
+
+test.describe("the answer", () => {
+  test("says what to run, what it takes and how sure that is", async ({ page, planner }) => {
+    const answer = await answerOf(planner);
+    const best = answer.best!;
+    await page.goto(addressOf(planner));
+    const headline = section(page, describePlan(best));
+    await expect(headline).toContainText(text.seconds(best.predictedTimeS));
+    await expect(headline).toContainText(`${text.seconds(best.lowS)} to ${text.seconds(best.highS)}`);
+    const baseline = answer.candidates.find(({ schedule }) => schedule.startsWith("BASELINE"))!;
+    await expect(headline).toContainText(`${text.factor(baseline.predictedTimeS / best.predictedTimeS)} as fast as`);
+    await expect(headline).toContainText(`of ${text.count(answer.search!.evaluated)} candidates priced`);
+    await expect(headline).toContainText(answer.explanation);
+    for (const { rule } of answer.skippedRules) await expect(headline).toContainText(rule);
+    const versionless = await headline.getByRole("link").evaluateAll((links) => links.map((link) => link.getAttribute("href")!).filter((href) => !href.includes("version=")));
+    expect(versionless).toEqual([]);
+  });
+
+  test("leads from a term to its curve", async ({ page, planner }) => {
+    await page.goto(addressOf(planner));
+    await answered(page);
+    await page.locator(".headline a[href*='cost=']").first().click();
+    await expect(page.getByRole("heading", { level: 1, name: "Curves" })).toBeVisible();
+    expect(new URLSearchParams(new URL(page.url()).hash.split("?")[1]).get("profile")).toBe("west");
+  });
+
+  for (const scheme of ["light", "dark"] as const) {
+    test(`breaks no rule of accessibility, ${scheme}`, async ({ page, planner }) => {
+      await page.emulateMedia({ colorScheme: scheme });
+      await page.goto(addressOf(planner, { mapY: "layer.batch", mapXs: "256,512", mapYs: "1,2" }));
+      await answered(page);
+      await page.getByText("More fields").click();
+      await page.getByRole("button", { name: "Draw the map" }).click();
+      await expect(page.locator(".heat-box")).toBeVisible();
+      for (const details of await page.getByText("As a table").all()) await details.click();
+      await page.locator(".timeline-box-area").focus();
+      await expectAccessible(page);
+    });
+  }
+
+  test("fits a phone", async ({ page, planner }) => {
+    await page.setViewportSize({ width: 400, height: 800 });
+    await page.goto(addressOf(planner, { mapY: "layer.batch", mapXs: "256,512,1024", mapYs: "1,2" }));
+    await answered(page);
+    await page.getByRole("button", { name: "Draw the map" }).click();
+    await expect(page.locator(".heat-box")).toBeVisible();
+    for (const details of await page.getByText("As a table").all()) await details.click();
+    await page.getByText("More fields").click();
+    await expectFits(page);
+    await expectAccessible(page);
+  });
+
+  test("is saved as a file, and its link is copied", async ({ page, planner, context }) => {
+    await context.grantPermissions(["clipboard-read", "clipboard-write"]);
+    await page.goto(addressOf(planner));
+    await answered(page);
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download answer (JSON)" }).click()]);
+    expect(download.suggestedFilename()).toBe(`plan-${workload.name}.json`);
+    const saved = JSON.parse(readFileSync(await download.path(), "utf8")) as PlanResponse;
+    expect(saved).toEqual(await answerOf(planner));
+    await page.getByRole("button", { name: "Copy link" }).click();
+    await expect(page.getByText("Link copied.")).toBeVisible();
+    expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(page.url());
+  });
+});
+
+test.describe("the question", () => {
+  test("starts from the example, and the address brings it back", async ({ page, planner }) => {
+    await page.goto(`${planner.url}#/plan`);
+    await expect(field(page, "layer.sequenceLength")).toHaveValue("1024");
+    await expect(page.getByText("The form holds an example")).toBeVisible();
+    await page.getByRole("combobox", { name: "Profile" }).selectOption("west");
+    for (const [name, value] of Object.entries(workload.layer)) await field(page, `layer.${name}`).fill(String(value));
+    await field(page, "layout.tensorParallel").fill("2");
+    await field(page, "layout.expertParallel").fill("4");
+    await page.keyboard.press("Enter");
+    await answered(page);
+    expect(workloadIn(page)["layer"]).toMatchObject(workload.layer);
+    await page.reload();
+    await answered(page);
+    await expect(field(page, "layout.expertParallel")).toHaveValue("4");
+  });
+
+  test("goes back with the browser", async ({ page, planner }) => {
+    await page.goto(addressOf(planner));
+    await answered(page);
+    await field(page, "layer.sequenceLength").fill("1024");
+    await expect(page.getByText("Changed since the plan that is shown.")).toBeVisible();
+    await page.getByRole("button", { name: "Plan", exact: true }).click();
+    await expect(page.getByText("Changed since the plan that is shown.")).toBeHidden();
+    await page.goBack();
+    await expect(field(page, "layer.sequenceLength")).toHaveValue(String(workload.layer["sequenceLength"]));
+  });
+
+  test("shows what is refused at its field", async ({ page, planner }) => {
+    await page.goto(addressOf(planner));
+    await answered(page);
+    await field(page, "layer.topK").fill("99");
+    await page.keyboard.press("Enter");
+    const wrong = field(page, "layer.topK");
+    await expect(wrong).toHaveAttribute("aria-invalid", "true");
+    await expect(wrong).toBeFocused();
+    await expect(wrong).toHaveAccessibleDescription(/found 99, expected at most layer.experts/);
+    await expect(page.getByRole("alert")).toContainText("layer.topK");
+    await expectAccessible(page);
+    await wrong.fill("2");
+    await page.keyboard.press("Enter");
+    await answered(page);
+    await expect(page.getByRole("alert")).toHaveCount(0);
+  });
+
+  test("opens what is folded when the field that is refused is behind", async ({ page, planner }) => {
+    await page.goto(addressOf(planner, { workload: JSON.stringify({ ...workload, routing: { skew: -1 } }) }));
+    await expect(field(page, "routing.skew")).toBeVisible();
+    await expect(field(page, "routing.skew")).toHaveAttribute("aria-invalid", "true");
+  });
+
+  test("does not ask what is wrong on the face of it", async ({ page, planner }) => {
+    await page.goto(addressOf(planner));
+    await answered(page);
+    const before = page.url();
+    await field(page, "layer.batch").fill("many");
+    await page.keyboard.press("Enter");
+    await expect(field(page, "layer.batch")).toHaveAccessibleDescription("not a number");
+    expect(page.url()).toBe(before);
+  });
+
+  test("may be JSON, and what the planner does not know is refused by name", async ({ page, planner }) => {
+    await page.goto(addressOf(planner));
+    await answered(page);
+    await page.getByText("As JSON").click();
+    const json = page.getByLabel(/^Workload, as/);
+    await json.fill("{ nothing");
+    await page.getByRole("button", { name: "Use this JSON" }).click();
+    await expect(json).toHaveAccessibleDescription(/not JSON/);
+    await json.fill(JSON.stringify({ ...workload, strange: 1 }));
+    await page.getByRole("button", { name: "Use this JSON" }).click();
+    await page.getByRole("button", { name: "Plan", exact: true }).click();
+    await expect(page.getByRole("alert")).toContainText("strange");
+  });
+
+  test("takes the layer of a Hugging Face model", async ({ page, planner }) => {
+    await page.goto(addressOf(planner));
+    await answered(page);
+    await page.getByText("From a Hugging Face config.json").click();
+    const config = page.getByLabel("config.json of a model with experts");
+    const fill = page.getByRole("button", { name: "Fill in its layer" });
+    await config.fill('{"architectures": ["LlamaForCausalLM"]}');
+    await fill.click();
+    await expect(page.getByRole("alert")).toBeVisible();
+    await config.fill(example("mixtral-8x7b.config.json"));
+    await fill.click();
+    await expect(page.getByText("32 of 32 layers of the model have experts")).toBeVisible();
+    await expect(field(page, "layer.hiddenDim")).toHaveValue("14336");
+    await expect(field(page, "layout.tensorParallel")).toHaveValue("2");
+    await expect(page.getByRole("alert")).toHaveCount(0);
+  });
+
+  test("says which profile is missing, and that an address holds no workload", async ({ page, planner }) => {
+    await page.goto(addressOf(planner, { profile: "nowhere" }));
+    await expect(page.getByRole("alert").first()).toContainText("nowhere");
+    await page.goto(addressOf(planner, { workload: "{" }));
+    await expect(page.getByRole("alert").first()).toContainText("The workload of this address");
+  });
+});
+
+test.describe("the timeline", () => {
+  test("adds up to the planner's own numbers, for every candidate that is looked at", async ({ page, planner }) => {
+    const { candidates } = await answerOf(planner);
+    for (const index of [0, 1, Math.floor(candidates.length / 2), candidates.length - 1]) {
+      const plan = candidates[index]!;
+      await page.goto(addressOf(planner, { candidate: index }));
+      await expect(page.locator("[data-fact=exposed]")).toContainText(`${text.seconds(plan.exposedCommunicationS)} of ${text.seconds(plan.communicationTimeS)}`);
+      await expect(page.locator("[data-fact=critical]")).toContainText(text.seconds(plan.predictedTimeS));
+      await expect(page.locator("[data-fact=critical]")).not.toContainText("gap");
+      await expect(page.locator(".timeline-title").filter({ hasText: "Shown" })).toContainText(describePlan(plan));
+    }
+  });
+
+  test("is walked by keyboard, nearer and further", async ({ page, planner }) => {
+    const { candidates } = await answerOf(planner);
+    const shown = candidates.findIndex(({ schedule }) => !schedule.startsWith("BASELINE"));
+    await page.goto(addressOf(planner, { candidate: shown }));
+    await answered(page);
+    const chart = page.getByRole("application", { name: /^Tasks by stream/ });
+    const said = page.locator(".timeline-says");
+    await chart.focus();
+    await expect(said).toContainText("gate");
+    await page.keyboard.press("End");
+    await expect(said).toContainText("combine");
+    await page.keyboard.press("ArrowDown");
+    await expect(said).toContainText("node");
+    await page.keyboard.press("Home");
+    const before = await page.locator(".timeline-tools").innerText();
+    await page.keyboard.press("+");
+    await expect(page.locator(".timeline-tools")).not.toHaveText(before);
+    await page.keyboard.press("PageDown");
+    await page.keyboard.press("0");
+    expect(await page.locator(".timeline-tools").innerText()).toBe(before);
+    for (let i = 0; i < 8; ++i) await page.keyboard.press("ArrowDown");
+    await expect(said).toContainText("Shown");
+  });
+
+  test("tells what the pointer is on, and has a table", async ({ page, planner }) => {
+    const { candidates } = await answerOf(planner);
+    await page.goto(addressOf(planner));
+    await answered(page);
+    await page.locator(".timeline-catch").hover({ position: { x: 20, y: 36 } });
+    await expect(page.locator(".timeline-says")).toContainText("gate");
+    await section(page, "Timeline").getByText("As a table").click();
+    const rows = page.getByRole("region", { name: "Tasks by timeline" }).getByRole("row");
+    const baseline = candidates.find(({ schedule }) => schedule.startsWith("BASELINE"))!;
+    const sections: Plan[] = candidates[0] === baseline ? [baseline] : [baseline, candidates[0]!];
+    await expect(rows).toHaveCount(1 + sections.reduce((sum, { timeline }) => sum + timeline.length, 0));
+  });
+
+  test("stands over the ranks of a run", async ({ page, planner }) => {
+    const folder = temporaryFolder();
+    const [workloadFile, planFile] = [join(folder.path, "workload.json"), join(folder.path, "plan.json")];
+    writeFileSync(workloadFile, JSON.stringify(workload));
+    writeFileSync(planFile, moeplan("plan", "--planner", planner.grpcAddress, "--profile-name", "west", "--workload", workloadFile, "--json"));
+    moeplan("run", "--plan", planFile, "--simulated", clusterFile, "--planner", planner.grpcAddress, "--json");
+    folder.remove();
+    const { runs } = await planner.call<ListRunsResponse>("PlannerService/ListRuns", {});
+    const run = runs[0]!;
+    await page.goto(`${planner.url}${hrefOf("plan", { run: run.run })}`);
+    await expect(page.locator(".timeline-title").filter({ hasText: `of run ${run.run}` })).toContainText("Measured");
+    await expect(page.getByLabel("Measured rank")).toContainText("slowest");
+    await expect(page.getByText(`measured ${text.seconds(run.measuredTimeS)}`)).toBeVisible();
+    await expectAccessible(page);
+    await page.goto(`${planner.url}${hrefOf("plan", { run: 999 })}`);
+    await expect(page.getByRole("alert")).toContainText("999");
+  });
+});
+
+test.describe("candidates", () => {
+  test("are chosen by a button, by a bar and by the address, and sorted", async ({ page, planner }) => {
+    const { candidates } = await answerOf(planner);
+    await page.goto(addressOf(planner));
+    await answered(page);
+    const table = page.getByRole("region", { name: /^Candidates, best first/ });
+    await expect(table.getByRole("row")).toHaveCount(candidates.length + 1);
+    await table.getByRole("button", { name: describePlan(candidates[2]!), exact: true }).first().click();
+    expect(page.url()).toContain("candidate=2");
+    await expect(page.locator(".timeline-title").filter({ hasText: "Shown" })).toContainText(describePlan(candidates[2]!));
+    await page.locator(".bars-pickable").nth(1).click();
+    expect(page.url()).toContain("candidate=1");
+    await table.getByRole("button", { name: "Memory" }).click();
+    const least = [...candidates].sort((a, b) => a.memoryBytes - b.memoryBytes)[0]!;
+    await expect(table.getByRole("row").nth(1)).toContainText(text.bytes(least.memoryBytes));
+  });
+});
+
+test.describe("rules", () => {
+  test("stand with their numbers, beside the search", async ({ page, planner }) => {
+    const explained = await planner.call<ExplainRulesResponse>("PlannerService/ExplainRules", { workload, profileName: "west" });
+    const answer = await answerOf(planner);
+    await page.goto(addressOf(planner));
+    const rules = section(page, "What each paper's rule says");
+    for (const { times, definitions, skipped } of explained.rules) {
+      if (skipped !== "") continue;
+      for (const time of times) await expect(rules).toContainText(`${time.name} = ${time.formula} = ${text.seconds(time.timeS)}`);
+      for (const definition of definitions) await expect(rules).toContainText(definition);
+    }
+    await expect(rules).toContainText("chosen by the rule");
+    await expect(rules).toContainText(`${answer.rules!.parm!.choice}`);
+    await expect(rules.locator("a[href*='cost=']").first()).toHaveAttribute("href", /version=2/);
+  });
+});
+
+test.describe("the map", () => {
+  const mapped = { mapY: "layer.batch", mapXs: "256,512,1024", mapYs: "1,2" };
+
+  test("is drawn when asked for, told by keyboard, and opens a point", async ({ page, planner }) => {
+    let asked = 0;
+    page.on("request", (request) => { if (request.url().endsWith("/Sweep")) ++asked; });
+    await page.goto(addressOf(planner, mapped));
+    await answered(page);
+    expect(asked).toBe(0);
+    await page.getByRole("button", { name: "Draw the map" }).click();
+    const map = page.getByRole("application", { name: /^Fastest schedule over/ });
+    await map.focus();
+    expect(asked).toBe(1);
+    const { points } = await planner.call<SweepResponse>("PlannerService/Sweep", {
+      workload, profileName: "west", axes: ["layer.batch=1,2", "layer.sequenceLength=256,512,1024"],
+    });
+    const said = page.locator(".heat-says");
+    // The cursor starts at the workload's own point, (512, 1).
+    await expect(said).toContainText(describePlan(points[1]!.row!.best!));
+    await page.keyboard.press("ArrowUp");
+    await page.keyboard.press("End");
+    const last = points[5]!;
+    await expect(said).toContainText(text.seconds(last.row!.best!.predictedTimeS));
+    await expect(said).toContainText(describePlan(last.runnerUp!));
+    await page.keyboard.press("Enter");
+    await expect(field(page, "layer.batch")).toHaveValue("2");
+    await expect(field(page, "layer.sequenceLength")).toHaveValue("1024");
+    await expect(page.locator(".headline")).toContainText(text.seconds(last.row!.best!.predictedTimeS));
+    await expect(page.getByText("This map is of another question")).toHaveCount(0);
+    await page.locator("section", { has: page.locator("#plan-map") }).getByText("As a table").click();
+    await expect(page.getByRole("region", { name: "Fastest schedule by point" }).getByRole("row")).toHaveCount(7);
+  });
+
+  test("opens a point that is clicked", async ({ page, planner }) => {
+    await page.goto(addressOf(planner, mapped));
+    await answered(page);
+    await page.getByRole("button", { name: "Draw the map" }).click();
+    await page.locator(".heat-pickable").click({ position: { x: 10, y: 10 } });
+    await expect(field(page, "layer.batch")).toHaveValue("2");
+    await expect(field(page, "layer.sequenceLength")).toHaveValue("256");
+  });
+
+  test("is called off, and says which axis is wrong", async ({ page, planner }) => {
+    await page.goto(addressOf(planner, { ...mapped, mapXs: "256,512,1024,2048,4096,8192,16384", mapYs: "1,2,3,4,5,6,7,8" }));
+    await answered(page);
+    await page.route("**/PlannerService/Sweep", async (route) => {
+      await new Promise((done) => setTimeout(done, 1500));
+      await route.continue().catch(() => undefined);
+    });
+    await page.getByRole("button", { name: "Draw the map" }).click();
+    await page.getByRole("button", { name: "Cancel" }).click();
+    await expect(page.getByText("Cancelled.")).toBeVisible();
+    await page.unroute("**/PlannerService/Sweep");
+    await page.getByLabel("Its values").fill("1, x");
+    await page.getByLabel("Its values").blur();
+    await expect(page.getByLabel("Its values")).toHaveAccessibleDescription("x is not a number");
+    await page.getByLabel("Its values").fill("1.5");
+    await page.getByLabel("Its values").blur();
+    await page.getByRole("button", { name: "Draw the map" }).click();
+    await expect(page.getByRole("alert")).toContainText("1.5");
+  });
+
+  test("does not open points of the profile", async ({ page, planner }) => {
+    await page.goto(addressOf(planner, { mapY: "cluster.nic.scale", mapXs: "512", mapYs: "1,2" }));
+    await answered(page);
+    await page.getByRole("button", { name: "Draw the map" }).click();
+    await expect(page.getByText("cluster.nic.scale belongs to the profile")).toBeVisible();
+  });
+});
+
+test.describe("when things are not as they should be", () => {
+  test("an empty database says what to do", async ({ page, emptyPlanner }) => {
+    await page.goto(`${emptyPlanner.url}#/plan`);
+    await expect(page.getByRole("heading", { name: "No profile is stored yet" })).toBeVisible();
+    await expect(page.locator("main")).toContainText("moeplan calibrate");
+    await expectAccessible(page);
+    await page.goto(addressOf(emptyPlanner, { profile: "" }));
+    await expect(page.getByRole("alert")).toBeVisible();
+  });
+
+  test("hostile names are text", async ({ page, planner }) => {
+    const { profile } = await planner.call<{ profile: object }>("ProfileService/GetProfile", { profileName: "west" });
+    await planner.call("ProfileService/PutProfile", { requestId: "hostile", profile: { ...profile, name: hostileName } });
+    await page.goto(addressOf(planner, { profile: hostileName, workload: JSON.stringify({ ...workload, name: hostileName }) }));
+    await answered(page);
+    await expect(page.locator(".headline")).toContainText(hostileName);
+    await expect(page.getByRole("combobox", { name: "Profile" })).toHaveValue(hostileName);
+    expect(await page.evaluate(() => (globalThis as { hacked?: number }).hacked)).toBeUndefined();
+    await expect(page.locator("img")).toHaveCount(0);
+    await page.goto(addressOf(planner, { workload: JSON.stringify({ ...workload, [hostileName]: 1 }) }));
+    await expect(page.getByRole("alert")).toContainText("onerror");
+    await expect(page.locator("img")).toHaveCount(0);
+  });
+
+  test("a planner that goes away leaves what was shown, and is asked again when it is back", async ({ page, planner }) => {
+    await page.goto(addressOf(planner));
+    await answered(page);
+    const best = await page.locator(".headline h2").innerText();
+    await planner.stop("SIGKILL");
+    await page.getByRole("button", { name: "Plan", exact: true }).click();
+    await expect(page.getByText(/The planner does not answer since/)).toBeVisible();
+    await expect(page.locator(".headline h2")).toHaveText(best);
+    await page.getByRole("button", { name: "Draw the map" }).or(page.getByText("Which schedule wins where")).first().click();
+    await planner.restart();
+    await expect(page.getByText(/The planner does not answer since/)).toBeHidden({ timeout: 15_000 });
+    await expect(page.locator(".headline h2")).toHaveText(best);
+    await expect(page.getByRole("alert")).toHaveCount(0);
+  });
+});

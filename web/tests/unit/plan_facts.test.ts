@@ -1,0 +1,175 @@
+import { describe, expect, it } from "vitest";
+
+import type { Plan, PlanResponse, Rules } from "../../generated/moeplan/v1/plan";
+import type { SweepPoint } from "../../generated/moeplan/v1/planner_service";
+import type { RankTimeline } from "../../generated/moeplan/v1/report";
+import { costsOf, entryFor, pieces } from "../../src/views/plan/costs";
+import { atPoint, axisText, defaultValues, isOfWorkload, mostX, mostY, parseValues, xPath, yChoices } from "../../src/views/plan/map_axes";
+import { cellOf, isNearTie, marginOf, speedupOf, winners } from "../../src/views/plan/map_cells";
+import { candidateOf, slowestFirst } from "../../src/views/plan/measured";
+import { choicesOf, fasterBaseline, fileNameOf, partsOf } from "../../src/views/plan/plan_facts";
+import { askedWorkload, countOf, questionOf } from "../../src/views/plan/question";
+import { stopWords } from "../../src/views/plan/stop_reason";
+
+const plan = (changes: Partial<Plan>): Plan => ({
+  schedule: "PARM_S1", chunks: 1, partitionDegree: 1, allToAll: "DIRECT", dispatchCodec: "NONE", combineCodec: "NONE", overlappedGather: false,
+  chunkShares: [], order: [], predictedTimeS: 1, lowS: 1, highS: 1, communicationTimeS: 0, exposedCommunicationS: 0, computeTimeS: 0, memoryBytes: 0,
+  timeline: [], gradients: undefined, communicationCtas: 0, ...changes,
+});
+const point = (best: Plan | undefined, runnerUp?: Plan, baselineTimeS?: number, reason?: string): SweepPoint => ({
+  row: { fields: {}, best, predictedTimeS: best?.predictedTimeS, reason, extrapolated: undefined }, runnerUp, baselineTimeS, warnings: [],
+});
+
+const costs = ["ALL_TO_ALL groupSize 8 ranksPerNode 4", "ALL_TO_ALL groupSize 8 ranksPerNode 4 algorithm PIPE", "EXPERT_GEMM", "EXPERT_GEMM modelDim 256 hiddenDim 32", "PERMUTE", "ENCODE_FP8", "ALL_TO_ALL_ALL_GATHER groupSize 8 ranksPerNode 4 gatherGroupSize 2 shards 2"];
+
+describe("costs in texts", () => {
+  it("are served by the entry with most of their conditions", () => {
+    expect(entryFor("EXPERT_GEMM bytesPerElement 2 modelDim 256 hiddenDim 32", costs)).toBe("EXPERT_GEMM modelDim 256 hiddenDim 32");
+    expect(entryFor("EXPERT_GEMM bytesPerElement 2 modelDim 512 hiddenDim 32", costs)).toBe("EXPERT_GEMM");
+    expect(entryFor("ALL_TO_ALL groupSize 16 ranksPerNode 4", costs)).toBe("");
+    expect(entryFor("GATE", costs)).toBe("");
+  });
+
+  it("become links, and the rest stays as it was", () => {
+    const text = `1 × ALL_TO_ALL groupSize 8 ranksPerNode 4 = 0.02 ms; 2 × PERMUTE bytesPerElement 2 modelDim 256 = 1 ms; PARM_S1 <b>`;
+    const cut = pieces(text, costs);
+    expect(cut.map((piece) => piece.text).join("")).toBe(text);
+    expect(cut.flatMap(({ cost }) => cost ?? [])).toEqual(["ALL_TO_ALL groupSize 8 ranksPerNode 4", "PERMUTE"]);
+    expect(pieces("nothing", costs)).toEqual([{ text: "nothing" }]);
+    expect(pieces("", costs)).toEqual([]);
+  });
+
+  it("of a task are those of its operation, of them those spoken of", () => {
+    expect(costsOf({ kind: "ALL_TO_ALL" }, costs, [])).toEqual(costs.slice(0, 2));
+    expect(costsOf({ kind: "ALL_TO_ALL" }, costs, [costs[1]!, "PERMUTE"])).toEqual([costs[1]]);
+    expect(costsOf({ kind: "ENCODE" }, costs, [])).toEqual(["ENCODE_FP8"]);
+    expect(costsOf({ kind: "OTHER" }, costs, [])).toEqual([]);
+  });
+});
+
+describe("axes of the map", () => {
+  const workload = { layer: { sequenceLength: 1024, batch: 2, experts: 6, topK: 2 } };
+
+  it("offer values around the workload's, as many as are drawn", () => {
+    expect(defaultValues(workload, xPath)).toEqual([64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]);
+    expect(defaultValues(workload, "layer.topK")).toEqual([1, 2, 3, 4, 6]);
+    expect(defaultValues(workload, "layout.expertParallel")).toEqual([1, 2]);
+    for (const { path } of yChoices) {
+      const values = defaultValues(workload, path);
+      expect(values.length).toBeGreaterThan(0);
+      expect(values.length).toBeLessThanOrEqual(mostY);
+      expect(parseValues(values.join(", "), mostX)).toEqual({ values });
+    }
+  });
+
+  it("refuse what cannot be drawn", () => {
+    expect(parseValues("1, 2, x", 9)).toEqual({ problem: "x is not a number" });
+    expect(parseValues(" ", 9)).toHaveProperty("problem");
+    expect(parseValues("1 2 3", 2)).toHaveProperty("problem");
+    expect(parseValues("1,1", 2)).toHaveProperty("problem");
+    expect(axisText("layer.batch", [1, 2])).toBe("layer.batch=1,2");
+  });
+
+  it("set what belongs to the workload at a point, and nothing else", () => {
+    expect(atPoint(workload, { "layer.batch": 8, "cluster.nic.scale": 2 })).toEqual({ layer: { ...workload.layer, batch: 8 } });
+    expect(isOfWorkload("collectives[ALL_TO_ALL].timeScale")).toBe(false);
+    expect(isOfWorkload("routing.skew")).toBe(true);
+  });
+});
+
+describe("points of the map", () => {
+  const apart = point(plan({ predictedTimeS: 1, lowS: 0.95, highS: 1.05 }), plan({ schedule: "PIPELINE", predictedTimeS: 1.3, lowS: 1.2, highS: 1.4 }), 2);
+
+  it("are near a tie where intervals meet or the margin is small", () => {
+    const both = { share: 0.05, intervals: true };
+    expect(marginOf(apart)).toBeCloseTo(0.3, 12);
+    expect(speedupOf(apart)).toBe(2);
+    expect(isNearTie(apart, both)).toBe(false);
+    expect(isNearTie(apart, { share: 0.31, intervals: true })).toBe(true);
+    const meeting = point(apart.row!.best, plan({ predictedTimeS: 1.3, lowS: 1.04, highS: 1.6 }));
+    expect(isNearTie(meeting, both)).toBe(true);
+    expect(isNearTie(meeting, { share: 0.05, intervals: false })).toBe(false);
+    // Without a fit all ends are one: only the margin tells.
+    const exact = point(plan({ predictedTimeS: 1, lowS: 1, highS: 1 }), plan({ predictedTimeS: 1, lowS: 1, highS: 1 }));
+    expect(isNearTie(exact, { share: -1, intervals: true })).toBe(false);
+    expect(isNearTie(point(plan({})), both)).toBe(false);
+  });
+
+  it("say all there is, and why there is nothing", () => {
+    const band = { share: 0.05, intervals: true };
+    expect(cellOf(apart, band)).toMatchObject({ class: "family-2", label: "S1", hatched: false });
+    expect(cellOf(apart, band).says).toBe("PARM_S1, 1 s; runner-up PIPELINE, 1.3 s, 30 % slower; 2× as fast as the faster baseline");
+    expect(cellOf(point(undefined, undefined, undefined, "needs 8 ranks"), band)).toEqual({ label: "–", missing: true, says: "no plan: needs 8 ranks" });
+    expect(winners([apart, apart, point(plan({ schedule: "BASELINE" })), point(undefined)])).toEqual([{ family: "PARM_S1", count: 2 }, { family: "BASELINE", count: 1 }]);
+  });
+});
+
+describe("an answer", () => {
+  it("is split into compute, exposed communication and the rest", () => {
+    const parts = partsOf(plan({ predictedTimeS: 10, computeTimeS: 6, exposedCommunicationS: 3, communicationTimeS: 8 }));
+    expect(parts).toEqual({ computeS: 6, exposedS: 3, restS: 1 });
+    expect(partsOf(plan({ predictedTimeS: 1, computeTimeS: 0.7, exposedCommunicationS: 0.3000001 })).restS).toBe(0);
+  });
+
+  it("names the first baseline as the faster", () => {
+    const candidates = [plan({}), plan({ schedule: "BASELINE_TP", predictedTimeS: 2 }), plan({ schedule: "BASELINE", predictedTimeS: 3 })];
+    expect(fasterBaseline(candidates)?.schedule).toBe("BASELINE_TP");
+    expect(fasterBaseline([plan({})])).toBeUndefined();
+  });
+
+  it("tells what each rule would do", () => {
+    const rules: Rules = {
+      parm: { tBaselineS: 3, tS1S: 2, tS2S: 1, choice: "PARM_S2" },
+      monta: { tBaselineS: 3, o1: { timeS: 5 }, o2: { chunks: 4, timeS: 4 }, o3: undefined, choice: "MONTA_O2" },
+      schemoe: undefined,
+      lancet: undefined,
+    };
+    expect(choicesOf(rules)).toEqual([
+      { rule: "parm", choice: "PARM_S2", timeS: 1 },
+      { rule: "monta", choice: "MONTA_O2 with 4 chunks", timeS: 4 },
+    ]);
+    expect(choicesOf(undefined)).toEqual([]);
+  });
+
+  it("is saved under a harmless name", () => {
+    const named = (name: string): string => fileNameOf({ workload: { name } } as PlanResponse);
+    expect(named(`../../<img onerror=x>&'"`)).toBe("plan-img-onerror-x.json");
+    expect(named("")).toBe("plan-layer.json");
+    expect(named("x".repeat(500)).length).toBeLessThan(80);
+  });
+
+  it("says why its search stopped", () => {
+    expect(stopWords({ stopReason: "PROVED_BEST", timeFloorS: 0, evaluated: 43 })).toBe("proved best of 43 candidates priced");
+    expect(stopWords({ stopReason: "OUT_OF_BUDGET", timeFloorS: 0, evaluated: 1 })).toContain("not proved");
+  });
+});
+
+describe("a measured run", () => {
+  const rank = (number: number, endS: number): RankTimeline => ({
+    rank: number,
+    timeline: endS === 0 ? [] : [{ task: "a", kind: "GATE", stream: "COMPUTE", chunk: 0, startS: 0, endS }],
+  });
+
+  it("puts the slowest rank first and leaves out those without tasks", () => {
+    expect(slowestFirst([rank(0, 1), rank(1, 3), rank(2, 0), rank(3, 3)]).map((one) => one.rank)).toEqual([1, 3, 0]);
+  });
+
+  it("belongs to the candidate with the same choices, else to the first of its schedule", () => {
+    const candidates = [plan({ schedule: "MONTA_O2", chunks: 2 }), plan({ schedule: "MONTA_O2", chunks: 4 }), plan({})];
+    expect(candidateOf(plan({ schedule: "MONTA_O2", chunks: 4 }), candidates)).toBe(1);
+    expect(candidateOf(plan({ schedule: "MONTA_O2", chunks: 9 }), candidates)).toBe(0);
+    expect(candidateOf(plan({ schedule: "PIPELINE" }), candidates)).toBe(-1);
+  });
+});
+
+describe("the address", () => {
+  it("says what to ask", () => {
+    expect(questionOf({})).toEqual({ profileName: "", extrapolate: false });
+    expect(questionOf({ profile: "west", version: "2", extrapolate: "1" })).toEqual({ profileName: "west", profileVersion: 2, extrapolate: true });
+    expect(questionOf({ version: "-1" })).toEqual({ profileName: "", extrapolate: false });
+    expect(askedWorkload({})).toEqual({ workload: null, problem: "" });
+    expect(askedWorkload({ workload: "{" }).problem).not.toBe("");
+    expect(askedWorkload({ workload: '{"name":"x"}' }).workload).toEqual({ name: "x" });
+    expect([countOf("0"), countOf("3"), countOf("-1"), countOf("x"), countOf(undefined), countOf("")]).toEqual([0, 3, null, null, null, null]);
+  });
+});
