@@ -1,0 +1,20 @@
+// The order of a table's rows. Pure.
+
+/** undefined: has none, and comes last whichever way is sorted. */
+export type SortKey = number | string | undefined;
+
+function compare(a: number | string, b: number | string): number {
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  return String(a).localeCompare(String(b), "en", { numeric: true });
+}
+
+/** Rows that compare equal keep their order. */
+export function sorted<Row>(rows: readonly Row[], keyOf: (row: Row) => SortKey, down: boolean): Row[] {
+  const absent = (key: SortKey): key is undefined => key === undefined || Number.isNaN(key);
+  const keyed = rows.map((row) => ({ row, key: keyOf(row) }));
+  keyed.sort(({ key: a }, { key: b }) => {
+    if (absent(a) || absent(b)) return Number(absent(a)) - Number(absent(b));
+    return down ? compare(b, a) : compare(a, b);
+  });
+  return keyed.map(({ row }) => row);
+}
