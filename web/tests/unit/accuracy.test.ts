@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { Plan } from "../../generated/moeplan/v1/plan";
 import type { Run } from "../../generated/moeplan/v1/planner_service";
-import { nearest, shapePath } from "../../src/views/accuracy/shapes";
+import { nearest, shapePath } from "../../src/charts/shapes";
 import { comparable, median, mediansOverTime, quantile, signedError, summariesBy, summarize } from "../../src/views/accuracy/statistics";
 import { timeAxis } from "../../src/views/accuracy/time_axis";
 

@@ -8,7 +8,7 @@ import { extent, Line, type Point } from "../../charts/marks";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { setParams } from "../../route";
-import { nearest, shapePath, shapeName } from "./shapes";
+import { nearest, shapePath, shapeName } from "../../charts/shapes";
 import { mediansOverTime, scheduleOf, signedError, type ErrorSummary } from "./statistics";
 import { timeAxis } from "./time_axis";
 

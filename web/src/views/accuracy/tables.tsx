@@ -15,7 +15,7 @@ const barWidth = 72;
 function Bar({ share, most }: { share: number; most: number }) {
   const width = most > 0 ? Math.max(1, (share / most) * barWidth) : 0;
   return (
-    <svg class="bar" width={barWidth} height="10" aria-hidden="true">
+    <svg class="share-bar" width={barWidth} height="10" aria-hidden="true">
       <rect width={width} height="10" />
     </svg>
   );

@@ -1,5 +1,5 @@
 // A shape for each family beside its colour, as paths: all points of one family are one path. Pure.
-import { familyClass } from "../../charts/colors";
+import { familyClass } from "./colors";
 
 type Draw = (r: number) => string;
 
