@@ -15,6 +15,10 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
   },
-  server: { proxy: { "/moeplan.v1.": planner, "/healthz": planner } },
+  server: {
+    proxy: { "/moeplan.v1.": planner, "/healthz": planner },
+    // The examples of deploy/ are parts of views.
+    fs: { allow: [".."] },
+  },
   test: { include: ["tests/unit/**/*.test.{ts,tsx}"] },
 });
