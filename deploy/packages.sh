@@ -3,7 +3,8 @@
 # network, only when something is missing; the package lists are refreshed only when they do not suffice.
 #
 # Usage: deploy/packages.sh [--without-deploy-tests]
-#   --without-deploy-tests   not what only tests of deploy/ want: some of that are services (Prometheus, Slurm, munge)
+#   --without-deploy-tests   not what only tests of deploy/ and web/ want: some of that are services (Prometheus, Slurm,
+#                            munge), and one is a browser
 set -euo pipefail
 export LC_ALL=C
 
@@ -18,6 +19,8 @@ case "${1:-}" in
   --without-deploy-tests) left_out='^# Tests of deploy/' ;;
   *) fail "found '$1', expected --without-deploy-tests or nothing" ;;
 esac
+# Node.js comes from many places; one that is there stays.
+if command -v npm > /dev/null; then left_out+='|^# Building the dashboard'; fi
 # The list has a paragraph, with its heading, for each use.
 mapfile -t wanted < <(
   awk -v RS= -v ORS='\n' -v left_out="$left_out" '$0 !~ left_out' "$here/packages.txt" |

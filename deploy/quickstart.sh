@@ -249,7 +249,7 @@ print_what_is_left() {
   say "$moeplan profile show --db $db"
   say "$moeplan plan --db $db --workload $workload"
   say "$with validate ${cluster[*]} --workloads deploy/examples/grid.json"
-  say "$moeplan serve --db $db --grpc 127.0.0.1:7070 --http 127.0.0.1:7080"
+  say "$moeplan serve --db $db --grpc 127.0.0.1:7070 --http 127.0.0.1:7080    # dashboard: http://127.0.0.1:7080/"
   say "tests/run.sh"
 }
 

@@ -2,7 +2,7 @@ import { defineConfig } from "@playwright/test";
 
 export default defineConfig({
   testDir: "tests/e2e",
-  outputDir: ".cache/e2e",
+  outputDir: process.env["MOEPLAN_E2E_OUT"] ?? ".cache/e2e",
   fullyParallel: true,
   workers: 2,
   timeout: 60_000,

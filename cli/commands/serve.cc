@@ -10,6 +10,7 @@
 #include "cli/stop_signals.h"
 #include "models/text.h"
 #include "planner/service/server.h"
+#include "web/pages.h"
 
 namespace moeplan::cli {
 namespace {
@@ -66,6 +67,7 @@ Status Run(const ServeOptions& options) {
                                           .key = options.tls_key,
                                           .client_authority = options.tls_client_authority},
                                   .insecure = options.insecure,
+                                  .pages = web::DashboardPages(),
                                   .log = log,
                                   .log_level = level}));
   std::printf("serving %s: gRPC on %s, HTTP on %s://%s\n", options.db.c_str(), server->grpc_address().c_str(),

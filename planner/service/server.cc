@@ -163,6 +163,7 @@ class Server::Impl {
             .access = access_,
             .metrics = metrics_,
             .grpc_address = grpc_address_,
+            .pages = options_.pages,
             .loopback = IsLoopback(address)};
   }
 

@@ -24,6 +24,7 @@
 #include "models/status.h"
 #include "planner/service/drift/drift_options.h"
 #include "planner/service/fleet/agent_service_options.h"
+#include "planner/service/http/page.h"
 #include "planner/service/log.h"
 #include "planner/service/tls.h"
 
@@ -40,6 +41,7 @@ struct ServerOptions {
   DriftOptions drift;                                  // Of what jobs report.
   TlsFiles tls;                                        // Of both addresses.
   bool insecure = false;                               // Whether other machines may reach it without TLS.
+  service::http::Pages pages;                          // What GET answers beside its own; they outlive the server.
   LogSink log = [](const LogRecord&) {};               // Told what happens.
   LogLevel log_level = LogLevel::kInfo;                // The least that is worth telling; answered calls are kDebug.
 };

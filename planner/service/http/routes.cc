@@ -93,6 +93,44 @@ class HttpOrigin final : public Origin {
   const std::string message_;
 };
 
+// Whether a list such as "gzip, br;q=0.5" has that item, and not with q=0.
+bool Lists(std::string_view list, std::string_view item) {
+  while (!list.empty()) {
+    const std::string_view entry = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), entry.size() + 1));
+    std::string_view name = entry.substr(0, entry.find(';'));
+    name.remove_prefix(std::min(name.size(), name.find_first_not_of(" \t")));
+    name = name.substr(0, name.find_last_not_of(" \t") + 1);
+    if (name != item) continue;
+    const size_t quality = entry.find("q=0");
+    return quality == std::string_view::npos || entry.find_first_of("123456789", quality) != std::string_view::npos;
+  }
+  return false;
+}
+
+// What a page may load and do: its own scripts, styles and images, and calls to where it came from.
+constexpr char kPagePolicy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'";
+
+Response PageResponse(const Page& page, const Request& request) {
+  Response response = {.content_type = std::string(page.content_type)};
+  response.headers = {{"Content-Security-Policy", kPagePolicy},
+                      {"Cross-Origin-Opener-Policy", "same-origin"},
+                      {"Cross-Origin-Resource-Policy", "same-origin"},
+                      {"Cache-Control", page.immutable ? "public, max-age=31536000, immutable" : "no-cache"},
+                      {"Vary", "Accept, Accept-Encoding"},
+                      {"ETag", std::string(page.etag)}};
+  if (Lists(request.if_none_match, page.etag)) {
+    response.status = 304;
+    return response;
+  }
+  const bool zipped = Lists(request.accept_encoding, "gzip");
+  if (zipped) response.headers.emplace_back("Content-Encoding", "gzip");
+  response.body = std::string(zipped ? page.gzip : page.plain);
+  return response;
+}
+
 Response AnswerResponse(const Method& method, const Answer& answer) {
   if (!answer.status.ok()) return ErrorResponse(answer.status);
   const std::unique_ptr<google::protobuf::Message> message(method.response->New());
@@ -171,7 +209,8 @@ Response Routes::Get(const Request& request) const {
   if (path == "/healthz") return Health();
   if (path == "/metrics") return MetricsPage(request);
   if (path == "/openapi.json") return {.body = OpenApi()};
-  if (path == "/") return Root();
+  if (path == "/") return Root(request);
+  if (const Page* const page = FindPage(path)) return PageResponse(*page, request);
   return ErrorResponse(404, grpc::NOT_FOUND, "NOT_FOUND", StrCat("nothing at ", path));
 }
 
@@ -180,12 +219,20 @@ Response Routes::Health() const {
           .body = Dump({{"status", serving_ ? "SERVING" : "NOT_SERVING"}, {"version", MOEPLAN_VERSION}})};
 }
 
-Response Routes::Root() const {
+Response Routes::Root(const Request& request) const {
+  const Page* const page = FindPage("/");
+  if (page != nullptr && Lists(request.accept, "text/html")) return PageResponse(*page, request);
   return {.body = Dump({{"name", "moeplan"},
                         {"version", MOEPLAN_VERSION},
                         {"grpcAddress", uses_.grpc_address},
                         {"openapi", "/openapi.json"},
-                        {"dashboard", "not in this version"}})};
+                        {"dashboard", page != nullptr ? "/ with Accept: text/html" : "not in this build"}}),
+          .headers = {{"Vary", "Accept"}}};
+}
+
+const Page* Routes::FindPage(std::string_view path) const {
+  const auto page = std::ranges::find(uses_.pages, path, &Page::path);
+  return page != uses_.pages.end() ? &*page : nullptr;
 }
 
 Response Routes::MetricsPage(const Request& request) const {

@@ -3,7 +3,8 @@
 // POST /moeplan.v1.SERVICE/METHOD with an object as JSON: the method's answer, or {"code", "message", "reason"} and,
 // where a field is wrong, "field", "found", "expected", with the status that belongs to the gRPC code. GET /healthz:
 // 200 {"status": "SERVING", "version"}, or 503 with NOT_SERVING once serving has ended. GET /metrics: Prometheus.
-// GET /openapi.json: what there is. GET /: what this is and where gRPC listens.
+// GET /openapi.json: what there is. GET /: the dashboard for who accepts text/html, else what this is and where gRPC
+// listens.
 //
 // A web page on another site cannot make a visitor's browser ask: calls must be application/json, which a browser sends
 // nowhere without leave, and a server that listens on loopback answers to names of this machine alone.
@@ -18,6 +19,7 @@
 #include "planner/service/access/access.h"
 #include "planner/service/calls/dispatcher.h"
 #include "planner/service/http/message.h"
+#include "planner/service/http/page.h"
 #include "planner/service/metrics.h"
 
 namespace moeplan::service::http {
@@ -30,6 +32,7 @@ class Routes {
     const Access& access;
     const Metrics& metrics;
     const std::string& grpc_address;
+    Pages pages;           // The dashboard; may be empty.
     bool loopback = true;  // Whether only this machine reaches it.
   };
   explicit Routes(Uses uses) : uses_(std::move(uses)) {}
@@ -46,7 +49,8 @@ class Routes {
  private:
   Response Get(const Request& request) const;
   Response Health() const;
-  Response Root() const;
+  Response Root(const Request& request) const;
+  const Page* FindPage(std::string_view path) const;
   Response MetricsPage(const Request& request) const;
 
   const Uses uses_;

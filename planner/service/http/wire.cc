@@ -31,6 +31,9 @@ Request HeadOf(const RequestParser& parser, std::string peer) {
           .authorization = header("Authorization"),
           .content_type = header("Content-Type"),
           .timeout_ms = header("X-Timeout-Ms"),
+          .accept = header("Accept"),
+          .accept_encoding = header("Accept-Encoding"),
+          .if_none_match = header("If-None-Match"),
           .request_id = RequestId(header("X-Request-Id")),
           .peer = std::move(peer)};
 }

@@ -39,14 +39,21 @@ export async function expectFits(page: Page): Promise<void> {
   expect(wide).toBeLessThanOrEqual(window);
 }
 
-/** A database as `moeplan calibrate --simulated` leaves it, made once for all workers: profile "west" of 2 nodes of 4 GPUs. */
+/** A simulated cluster of 2 nodes of 4 GPUs, and the workloads whose layouts were measured on it. */
+export const clusterFile = join(root, "web/tests/e2e/west.json");
+const gridFile = join(root, "deploy/examples/grid-2x4.json");
+export const workloads = (JSON.parse(readFileSync(gridFile, "utf8")) as { workloads: { name: string }[] }).workloads;
+
+/** A database as `moeplan calibrate` leaves it, made once for all workers: profile "west", in two versions. */
 function calibratedDatabase(): string {
   const folder = join(tmpdir(), `moeplan-web-seed-${process.ppid}`);
   const file = join(folder, "seed.db");
   if (existsSync(file)) return file;
   mkdirSync(folder, { recursive: true });
   const mine = join(folder, `seed-${process.pid}.db`);
-  moeplan("calibrate", "--simulated", join(root, "deploy/examples/cluster.json"), "--db", mine, "--profile-name", "west", "--budget", "30s", "--json");
+  for (const budget of ["5s", "20s"]) {
+    moeplan("calibrate", "--simulated", clusterFile, "--layouts", gridFile, "--db", mine, "--profile-name", "west", "--budget", budget, "--json");
+  }
   renameSync(mine, file);
   return file;
 }

@@ -4,9 +4,10 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
 
 /** The repository's root. */
-export const root = resolve(import.meta.dirname, "../../..");
+export const root = resolve(fileURLToPath(new URL(".", import.meta.url)), "../../..");
 
 /** The command under test. */
 export const program = process.env["MOEPLAN_BIN"] ?? join(root, "build-dev/bin/moeplan");

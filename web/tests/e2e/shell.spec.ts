@@ -1,0 +1,113 @@
+// What every view shares: the frame around it, the address, the token, and a planner that comes and goes.
+import { expect, expectAccessible, expectFits, test } from "./fixtures";
+import { moeplan } from "./planner";
+
+const views = ["Clusters", "Curves", "Plan", "What-if", "Layouts", "Accuracy"];
+
+test("every view opens on an empty database, says what to do next, and breaks no rule of accessibility", async ({ page, emptyPlanner }) => {
+  await page.goto(emptyPlanner.url);
+  for (const view of views) {
+    await page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: view }).click();
+    await expect(page.getByRole("heading", { level: 1, name: view })).toBeVisible();
+    await expect(page).toHaveTitle(`${view} · moeplan`);
+    await expect(page.locator("main")).toContainText(/moeplan (calibrate|run|validate)/);
+    await expectAccessible(page);
+  }
+});
+
+test("the address leads back to a view, and what it does not know leads to the first", async ({ page, emptyPlanner }) => {
+  await page.goto(`${emptyPlanner.url}#/layouts`);
+  await expect(page.getByRole("heading", { level: 1, name: "Layouts" })).toBeVisible();
+  await page.goto(`${emptyPlanner.url}#/accuracy`);
+  await expect(page.getByRole("heading", { level: 1, name: "Accuracy" })).toBeVisible();
+  await page.goBack();
+  await expect(page.getByRole("heading", { level: 1, name: "Layouts" })).toBeVisible();
+  await page.goto(`${emptyPlanner.url}#/<img src=x onerror=alert(1)>`);
+  await expect(page.getByRole("heading", { level: 1, name: "Clusters" })).toBeVisible();
+});
+
+test("a phone's width holds every view without scrolling sideways", async ({ page, planner }) => {
+  await page.setViewportSize({ width: 400, height: 800 });
+  await page.goto(planner.url);
+  for (const view of views) {
+    await page.getByRole("link", { name: view, exact: true }).click();
+    await expect(page.getByRole("heading", { level: 1, name: view })).toBeVisible();
+    await expectFits(page);
+  }
+});
+
+test("light and dark are chosen by keyboard and kept", async ({ page, emptyPlanner }) => {
+  await page.emulateMedia({ colorScheme: "light" });
+  await page.goto(emptyPlanner.url);
+  const ground = (): Promise<string> => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+  const light = await ground();
+  const button = page.getByRole("button", { name: /Theme/ });
+  await button.focus();
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Enter");
+  await expect(button).toHaveText("Theme: dark");
+  const dark = await ground();
+  expect(dark).not.toBe(light);
+  await expectAccessible(page);
+  await page.reload();
+  await expect(button).toHaveText("Theme: dark");
+  expect(await ground()).toBe(dark);
+});
+
+test("the keyboard skips to the content", async ({ page, emptyPlanner }) => {
+  await page.goto(emptyPlanner.url);
+  await expect(page.getByRole("heading", { level: 1 })).toBeVisible();
+  await page.keyboard.press("Tab");
+  await expect(page.getByRole("link", { name: "Skip to content" })).toBeFocused();
+  await page.keyboard.press("Enter");
+  await expect(page.locator("main")).toBeFocused();
+});
+
+test("a planner that goes away is said, what was seen stays, and it goes on by itself", async ({ page, planner }) => {
+  await page.goto(planner.url);
+  await expect(page.getByText("west").first()).toBeVisible();
+  await planner.stop("SIGKILL");
+  await expect(page.getByText(/does not answer since/)).toBeVisible();
+  await expect(page.getByText("west").first()).toBeVisible();
+  await expectAccessible(page);
+  await planner.restart();
+  await expect(page.getByText(/does not answer since/)).toBeHidden();
+});
+
+test("a planner with tokens is asked with one, which only this tab keeps", async ({ page, context, planner }) => {
+  const token = moeplan("token", "create", "--db", planner.db, "--name", "eyes", "--role", "plan").trim();
+  await page.goto(planner.url);
+  const dialog = page.getByRole("dialog", { name: /asks for a token/ });
+  await expect(dialog).toBeVisible();
+  await expectAccessible(page);
+  await dialog.getByLabel("Token").fill("wrong");
+  await dialog.getByRole("button", { name: "Go on" }).click();
+  await expect(dialog).toContainText("does not take");
+  await dialog.getByLabel("Token").fill(token);
+  await dialog.getByRole("button", { name: "Go on" }).click();
+  await expect(page.getByText("west").first()).toBeVisible();
+  expect(await page.evaluate(() => JSON.stringify(localStorage))).not.toContain(token);
+  expect(page.url()).not.toContain(token);
+  const other = await context.newPage();
+  await other.goto(planner.url);
+  await expect(other.getByRole("dialog", { name: /asks for a token/ })).toBeVisible();
+});
+
+test("the first view comes with at most 150 kB of compressed script, all of it the planner's own", async ({ page, planner }) => {
+  let bytes = 0;
+  page.on("response", async (response) => {
+    if (response.request().resourceType() === "script") bytes += (await response.request().sizes()).responseBodySize;
+  });
+  await page.goto(planner.url);
+  await expect(page.getByText("west").first()).toBeVisible();
+  await page.waitForLoadState("networkidle");
+  expect(bytes).toBeGreaterThan(5_000);
+  expect(bytes).toBeLessThan(150_000);
+
+  const index = await fetch(planner.url, { headers: { Accept: "text/html" } });
+  expect(index.headers.get("content-security-policy")).not.toContain("unsafe");
+  const script = /src="([^"]+\.js)"/.exec(await index.text())![1]!;
+  const zipped = await page.request.get(new URL(script, planner.url).href, { headers: { "Accept-Encoding": "gzip" } });
+  expect(zipped.headers()["content-encoding"]).toBe("gzip");
+  expect((await zipped.body()).length).toBeGreaterThan(0);
+});
