@@ -14,6 +14,8 @@ import { timeAxis } from "./time_axis";
 
 const tolerance = 0.1;
 const pointerReach = 14;
+/** So many marks lie on one another that their outlines would hide their colours. */
+const dense = 500;
 
 export const signedPercent = (share: number): string => `${share > 0 ? "+" : ""}${text.percent(share)}`;
 
@@ -44,11 +46,12 @@ interface MarksProps {
 }
 
 function Marks({ scales, groups, marked }: MarksProps) {
+  const many = groups.reduce((all, { points }) => all + points.length, 0) > dense;
   const placed = (point: Point) => ({ x: scales.x(point.x), y: scales.y(point.y) });
   return (
     <>
       {groups.map(({ schedule, points }) => (
-        <path key={schedule} class={`shape ${familyClass(schedule)}`} d={shapePath(schedule, points.map(placed))} />
+        <path key={schedule} class={`shape ${many ? "dense " : ""}${familyClass(schedule)}`} d={shapePath(schedule, points.map(placed), many ? 2.6 : 3.6)} />
       ))}
       {marked !== null && <circle class="marked-run" r={8} cx={scales.x(marked.x)} cy={scales.y(marked.y)} />}
     </>

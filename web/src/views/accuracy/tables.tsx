@@ -9,7 +9,7 @@ import { hasInterval, isInside, profileOf, signedError, summariesBy, type ErrorS
 
 type Group = { key: string; summary: ErrorSummary };
 
-const barWidth = 72;
+const barWidth = 48;
 
 /** As long as the share is of `most`. */
 function Bar({ share, most }: { share: number; most: number }) {
@@ -38,7 +38,7 @@ export function Groups({ caption, head, runs, keyOf, hrefOfKey }: GroupsProps) {
     { head: "median |error|", numeric: true, cell: ({ summary }) => <><Bar share={summary.absoluteP50} most={most} /> {text.percent(summary.absoluteP50)}</> },
     { head: "p95 |error|", numeric: true, cell: ({ summary }) => text.percent(summary.absoluteP95) },
     { head: "bias", numeric: true, cell: ({ summary }) => signedPercent(summary.bias) },
-    { head: "in the 90 % interval", numeric: true, cell: ({ summary }) => insideText(summary) },
+    { head: "in interval", numeric: true, cell: ({ summary }) => insideText(summary) },
   ];
   return <Table caption={caption} columns={columns} rows={groups} keyOf={({ key }) => key} />;
 }
@@ -57,7 +57,7 @@ export function RunTable({ runs, params }: RunTableProps) {
   const current = Number(params["run"]);
   const columns: SortableColumn<Run>[] = [
     { id: "run", head: "run", cell: ({ run }) => <a href={hrefOf("accuracy", { ...params, run })}>{run}</a>, sortKey: ({ run }) => run },
-    { id: "stored", head: "stored at", cell: ({ createdAt }) => <time>{createdAt}</time>, sortKey: ({ createdAt }) => createdAt },
+    { id: "stored", head: "stored at", cell: ({ createdAt }) => <time class="unbroken">{createdAt}</time>, sortKey: ({ createdAt }) => createdAt },
     {
       id: "profile",
       head: "profile",

@@ -13,9 +13,11 @@ import { ErrorOverTime, Legend, PredictedAgainstMeasured, signedPercent } from "
 import { RunDetails } from "./run_details";
 import { comparable, profileOf, scheduleOf, summariesBy, summarize } from "./statistics";
 import { Groups, insideText, RunTable } from "./tables";
+import "../../charts/shapes.css";
 import "./view.css";
 
 const mostRuns = 10_000;
+const legend = "bias: median of the signed error; in interval: measured within the 90 % interval that was foretold";
 
 export function AccuracyView({ params }: ViewProps) {
   const profile = params["profile"] ?? "";
@@ -86,12 +88,12 @@ function Shown({ all, chosen, schedule, params }: ShownProps) {
       <div class="pair">
         <section class="card">
           <h2>By schedule</h2>
-          <Groups caption="Error by schedule; bias: median of the signed error" head="schedule" runs={runs} keyOf={scheduleOf} hrefOfKey={(key) => hrefOf("accuracy", { ...params, schedule: key })} />
+          <Groups caption={`Error by schedule; ${legend}`} head="schedule" runs={runs} keyOf={scheduleOf} hrefOfKey={(key) => hrefOf("accuracy", { ...params, schedule: key })} />
         </section>
         <section class="card">
           <h2>By profile</h2>
           <Groups
-            caption="Error by profile; bias: median of the signed error"
+            caption={`Error by profile; ${legend}`}
             head="profile"
             runs={runs}
             keyOf={profileOf}

@@ -112,7 +112,7 @@ function RankedTable({ rows, limit, request, answer, imported, cluster, sort }: 
     id, head, numeric: true, cell: (row) => of(row) ?? "–", sortKey: of,
   });
   const columns: SortableColumn<Row>[] = [
-    { id: "rank", head: "rank", cell: ({ rank, extrapolated }) => <>{rank}{extrapolated && <> <span class="badge warn">extrapolated</span></>}</>, sortKey: ({ rank }) => rank },
+    { id: "rank", head: "rank", cell: ({ rank, extrapolated }) => <span class="unbroken">{rank}{extrapolated && <> <span class="badge warn">extrapolated</span></>}</span>, sortKey: ({ rank }) => rank },
     degree("tp", "TP", ({ layout }) => layout?.tensorParallel),
     degree("ep", "EP", ({ layout }) => layout?.expertParallel),
     degree("esp", "ESP", ({ layout }) => layout?.expertShardingParallel),
@@ -135,7 +135,10 @@ function RankedTable({ rows, limit, request, answer, imported, cluster, sort }: 
     {
       id: "moe", head: "MoE layer",
       cell: (row) => row.moeLayerS > 0 && (
-        <><span class={`swatch ${familyClass(row.moeSchedule)}`} aria-hidden="true" />{row.moeSchedule}{row.moePieces > 1 ? ` in ${row.moePieces}` : ""}, <a href={curves}>{text.seconds(row.moeLayerS)}</a></>
+        <span class="unbroken">
+          <span class={`swatch ${familyClass(row.moeSchedule)}`} aria-hidden="true" />
+          {row.moeSchedule}{row.moePieces > 1 ? ` in ${row.moePieces}` : ""}, <a href={curves}>{text.seconds(row.moeLayerS)}</a>
+        </span>
       ),
       sortKey: ({ moeLayerS }) => (moeLayerS > 0 ? moeLayerS : undefined),
     },

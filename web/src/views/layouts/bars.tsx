@@ -16,15 +16,20 @@ interface Props {
   limit?: { value: number; text: string };
 }
 
-const rowHeight = 36;
-const barTop = 18;
+const lineHeight = 18;
 const barHeight = 12;
+const gap = 6;
+/** Below it a label and a value do not stand beside each other. */
+const narrow = 440;
 const limitRow = 20;
 
 export function Bars({ summary, bars, limit }: Props) {
   const [ref, width] = useWidth();
   const most = Math.max(limit?.value ?? 0, ...bars.map(({ value }) => value)) * 1.02;
   const scale = (value: number): number => (most > 0 ? (value / most) * Math.max(0, width - 2) : 0);
+  const lines = width < narrow ? 2 : 1;
+  const barTop = lines * lineHeight;
+  const rowHeight = barTop + barHeight + gap;
   const top = limit === undefined ? 0 : limitRow;
   const height = top + bars.length * rowHeight;
   const at = limit === undefined ? 0 : scale(limit.value);
@@ -36,7 +41,9 @@ export function Bars({ summary, bars, limit }: Props) {
             {bars.map(({ key, label, value, valueText }, index) => (
               <g key={key} transform={`translate(0,${top + index * rowHeight})`}>
                 <text class="bar-label" y={13}>{label}</text>
-                <text class="bar-value" x={width - 2} y={13} text-anchor="end">{valueText}</text>
+                {lines === 1
+                  ? <text class="bar-value" x={width - 2} y={13} text-anchor="end">{valueText}</text>
+                  : <text class="bar-value" y={13 + lineHeight}>{valueText}</text>}
                 <rect class="bar-ground" y={barTop} width={Math.max(0, width - 2)} height={barHeight} />
                 <rect class={limit !== undefined && value > limit.value ? "bar-mark over" : "bar-mark"} y={barTop} width={scale(value)} height={barHeight} />
               </g>

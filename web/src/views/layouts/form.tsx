@@ -49,7 +49,7 @@ export function Form({ params, names, error, loading, onAgain }: Props) {
         placeholder={'{"model_type": …}'}
         error={problem !== "" ? problem : wrong("model")}
       />
-      <p><button type="button" onClick={() => { setProblem(""); change("model")(mixtral); }}>Example: Mixtral 8x7B</button></p>
+      <p class="example"><button type="button" onClick={() => { setProblem(""); change("model")(mixtral); }}>Example: Mixtral 8x7B</button></p>
       <fieldset>
         <legend>Training</legend>
         <NumberField label="GPUs" value={draft.gpus} onChange={change("gpus")} min={1} required error={wrong("gpus")} />

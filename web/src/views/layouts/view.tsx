@@ -10,6 +10,7 @@ import { NoProfiles, useProfileNames } from "../../components/profile_field";
 import { Answer } from "./answer";
 import { Form } from "./form";
 import { requestOf } from "./request";
+import "../../charts/shapes.css";
 import "./view.css";
 
 /** What is asked, and its answer: together, since the answer stays while the next one is awaited. */

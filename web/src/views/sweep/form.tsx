@@ -38,7 +38,7 @@ export function Form({ params, names, error, onAgain }: Props) {
   const refusedAxis = error === null ? null : axisOf(error.field);
   const change = (changes: Partial<Draft>): void => setDraft((before) => ({ ...before, ...changes }));
   const noAxis = draft.axes.every(({ path, values }) => path.trim() === "" && values.trim() === "");
-  const workloadError = "problem" in parsed ? parsed.problem : error?.field.startsWith("workload") ? error.message : "";
+  const workloadError = "problem" in parsed ? parsed.problem : error !== null && error.field !== "" && refusedAxis === null && !/^(axes|profile)/.test(error.field) ? error.message : "";
 
   const submit = (event: Event): void => {
     event.preventDefault();
@@ -56,7 +56,7 @@ export function Form({ params, names, error, onAgain }: Props) {
       <div class="sweep-form">
         <div>
           <TextArea label="Workload (JSON)" value={draft.workload} onChange={(workload) => change({ workload })} error={workloadError} />
-          <p><button type="button" onClick={() => change({ workload: example })}>Example workload</button></p>
+          <p class="example"><button type="button" onClick={() => change({ workload: example })}>Example workload</button></p>
         </div>
         <CommonFields parsed={parsed} onChange={(workload) => change({ workload })} />
       </div>

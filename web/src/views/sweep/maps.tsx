@@ -57,7 +57,7 @@ export function Maps({ axes, points, x, y, at, onPick }: Props) {
           ))}
           <li>hatched: the runner-up’s 90 % interval meets the best’s</li>
         </ul>
-        <HeatMap summary={`Best schedule ${over}: ${wins === "" ? "none" : wins}. All points of the sweep, of which one value of a third axis is shown.`} cell={best} {...shared} />
+        <HeatMap summary={`Best schedule ${over}: ${wins === "" ? "none" : wins}${axes.length > 2 ? ", counting all values of the third axis" : ""}.`} cell={best} {...shared} />
       </Figure>
       <Figure title="Time of the best schedule" file="time.svg" name={`Time of the best schedule ${over}`}>
         {range !== null && <Scale low={range.low} high={range.high} />}

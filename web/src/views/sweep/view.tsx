@@ -3,6 +3,7 @@ import { useMemo } from "preact/hooks";
 
 import type { SweepPoint } from "../../../generated/moeplan/v1/planner_service";
 import type { ViewProps } from "../../app";
+import "../../charts/shapes.css";
 import { saveFile } from "../../charts/svg_file";
 import { ErrorNote, WarningList } from "../../components/notes";
 import { NoProfiles, useProfileNames } from "../../components/profile_field";
