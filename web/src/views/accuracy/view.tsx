@@ -75,7 +75,7 @@ function Shown({ all, chosen, schedule, params }: ShownProps) {
   return (
     <>
       <p>
-        {text.count(runs.length)} runs{all.length === mostRuns && " (the newest of them; older ones are left out)"}: median error{" "}
+        {runs.length === 1 ? "1 run" : `${text.count(runs.length)} runs`}{all.length === mostRuns && " (the newest of them; older ones are left out)"}: median error{" "}
         <strong>{text.percent(summary.absoluteP50)}</strong>, 95th percentile {text.percent(summary.absoluteP95)}, bias {signedPercent(summary.bias)},
         in the 90 % interval {insideText(summary)}.
         {chosen.length > runs.length && ` ${text.count(chosen.length - runs.length)} more lack one of the two times.`}
