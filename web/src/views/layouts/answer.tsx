@@ -159,7 +159,7 @@ function RankedTable({ rows, limit, request, answer, imported, cluster, sort }: 
 function Closer({ row, request, answer, imported, cluster }: Omit<Props, "sort"> & { row: Row }) {
   if (row.moeLayerS <= 0 || imported?.workload === undefined || imported.moeLayers === 0) return null;
   const workload = JSON.stringify(layerOf(imported.workload, row, request.sequenceLength));
-  const shared = { profile: answer.profileName, version: answer.profileVersion, workload, extrapolate: "true" };
+  const shared = { profile: answer.profileName, version: answer.profileVersion, workload, extrapolate: "1" };
   const nodes = nodesAxis(request.gpus, cluster);
   const axes = [nodes, batchAxis(row.microBatch)].filter((axis) => axis !== null);
   const name = degreesText(row.layout);

@@ -35,7 +35,7 @@ export function draftOf(params: Params, example: string): Draft {
     axes,
     profile: params["profile"] ?? "",
     version: params["version"] ?? "",
-    extrapolate: params["extrapolate"] === "true",
+    extrapolate: params["extrapolate"] === "1",
   };
 }
 
@@ -54,7 +54,7 @@ export function paramsOf(draft: Draft): Record<string, string | undefined> {
     ...Object.fromEntries(axisKeys.map((key, index) => [key, texts[index]])),
     profile: draft.profile,
     version: draft.version,
-    extrapolate: draft.extrapolate ? "true" : undefined,
+    extrapolate: draft.extrapolate ? "1" : undefined,
     x: undefined,
     y: undefined,
     at: undefined,
@@ -81,7 +81,7 @@ export function questionOf(params: Params): Question | null {
       profileName: params["profile"] ?? "",
       ...(version === "" ? {} : { profileVersion: Number(version) }),
       axes: texts,
-      extrapolate: params["extrapolate"] === "true",
+      extrapolate: params["extrapolate"] === "1",
     },
   };
 }

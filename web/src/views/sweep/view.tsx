@@ -74,7 +74,7 @@ function planHref(swept: Swept, point: SweepPoint): string {
     profile: swept.profileName,
     version: swept.profileVersion,
     workload: JSON.stringify(workload),
-    extrapolate: request.extrapolate ? "true" : undefined,
+    extrapolate: request.extrapolate ? "1" : undefined,
   });
 }
 
