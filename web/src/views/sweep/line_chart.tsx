@@ -5,7 +5,7 @@ import type { SweepPoint } from "../../../generated/moeplan/v1/planner_service";
 import { familyClass } from "../../charts/colors";
 import { Frame, type Scales } from "../../charts/frame";
 import { extent, Line, type Point } from "../../charts/marks";
-import { nearest, shapePath } from "../../charts/shapes";
+import { nearest, shapeName, shapePath } from "../../charts/shapes";
 import { saveFile, svgFile } from "../../charts/svg_file";
 import * as text from "../../format";
 import type { Axis } from "./axes";
@@ -51,7 +51,7 @@ export function LineChart({ axis, points, onPick }: Props) {
   const format = (value: number): string => (numeric ? String(Number(value.toPrecision(6))) : axis.values[value] ?? "");
   const save = (): void => {
     const chart = box.current?.querySelector<SVGSVGElement>(".chart svg");
-    if (chart) saveFile("time.svg", "image/svg+xml", svgFile(chart, name));
+    if (chart) saveFile("time.svg", "image/svg+xml", svgFile(chart, { title: name, notes: [`${families.map(({ family }) => `${shapeName(family)}: ${family} is best`).join(", ")}; dashes: baseline; dots: runner-up of another family`] }));
   };
   return (
     <section class="card" ref={box}>

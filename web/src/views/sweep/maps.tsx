@@ -1,4 +1,5 @@
 // A sweep over two axes: which schedule is best, and how long it takes.
+import type { ComponentChildren } from "preact";
 import { useCallback, useMemo, useRef } from "preact/hooks";
 
 import type { SweepPoint } from "../../../generated/moeplan/v1/planner_service";
@@ -10,6 +11,8 @@ import * as text from "../../format";
 import { setParams } from "../../route";
 import { pointAt, type Axis } from "./axes";
 import { bestCell, familiesOf, shortFamily, timeCell, timeRange } from "./grid";
+
+const hatchedText = "hatched: the runner-up’s 90 % interval meets the best’s";
 
 interface Props {
   axes: readonly Axis[];
@@ -46,20 +49,22 @@ export function Maps({ axes, points, x, y, at, onPick }: Props) {
   };
   const shared = { xLabel: xAxis.path, yLabel: yAxis.path, xValues: xAxis.values, yValues: yAxis.values, onPick: pick };
   const over = `over ${xAxis.path} and ${yAxis.path}`;
+  const third = axes.flatMap(({ path, values }, axis) => (axis === x || axis === y ? [] : [`At ${path} ${values[at[axis]!]}`]));
+  const named = families.map(({ family }) => `${shortFamily(family)} ${family}`).join(", ");
   const wins = families.map(({ family, points: count }) => `${family} at ${text.count(count)} points`).join(", ");
   const span = range === null ? "no point has a plan" : `${text.seconds(range.low)} to ${text.seconds(range.high)}`;
   return (
     <div class="pair">
-      <Figure title="Best schedule" file="best-schedule.svg" name={`Best schedule ${over}`}>
+      <Figure title="Best schedule" file="best-schedule.svg" name={`Best schedule ${over}`} notes={[...third, named, hatchedText]}>
         <ul class="legend">
           {families.map(({ family }) => (
             <li key={family}><span class={`swatch ${familyClass(family)}`} aria-hidden="true" />{shortFamily(family)} {family}</li>
           ))}
-          <li>hatched: the runner-up’s 90 % interval meets the best’s</li>
+          <li>{hatchedText}</li>
         </ul>
         <HeatMap summary={`Best schedule ${over}: ${wins === "" ? "none" : wins}${axes.length > 2 ? ", counting all values of the third axis" : ""}.`} cell={best} {...shared} />
       </Figure>
-      <Figure title="Time of the best schedule" file="time.svg" name={`Time of the best schedule ${over}`}>
+      <Figure title="Time of the best schedule" file="time.svg" name={`Time of the best schedule ${over}`} notes={[...third, `Shades: ${span}, even steps for even factors`]}>
         {range !== null && <Scale low={range.low} high={range.high} />}
         <HeatMap summary={`Time of the best schedule ${over}: ${span}.`} cell={time} {...shared} />
       </Figure>
@@ -70,11 +75,20 @@ export function Maps({ axes, points, x, y, at, onPick }: Props) {
 const cellOf = (point: SweepPoint | undefined, draw: (point: SweepPoint) => HeatCell): HeatCell | null =>
   point === undefined ? null : draw(point);
 
-function Figure({ title, file, name, children }: { title: string; file: string; name: string; children: preact.ComponentChildren }) {
+interface FigureProps {
+  title: string;
+  file: string;
+  name: string;
+  /** What the file says below the map. */
+  notes: readonly string[];
+  children: ComponentChildren;
+}
+
+function Figure({ title, file, name, notes, children }: FigureProps) {
   const box = useRef<HTMLElement>(null);
   const save = (): void => {
     const chart = box.current?.querySelector<SVGSVGElement>(".chart svg");
-    if (chart) saveFile(file, "image/svg+xml", svgFile(chart, name));
+    if (chart) saveFile(file, "image/svg+xml", svgFile(chart, { title: name, notes }));
   };
   return (
     <section class="card" ref={box}>

@@ -5,6 +5,7 @@ import type { SweepPoint } from "../../../generated/moeplan/v1/planner_service";
 import type { ViewProps } from "../../app";
 import "../../charts/shapes.css";
 import { saveFile } from "../../charts/svg_file";
+import { CopyLink } from "../../components/copy_link";
 import { ErrorNote, WarningList } from "../../components/notes";
 import { NoProfiles, useProfileNames } from "../../components/profile_field";
 import * as text from "../../format";
@@ -111,7 +112,7 @@ function Shown({ swept, params }: { swept: Swept; params: Params }) {
       </p>
       <div class="row exports">
         <button type="button" onClick={() => saveFile("what-if.csv", "text/csv;charset=utf-8", sweepCsv(paths, points, request.extrapolate))}>Save as CSV</button>
-        <button type="button" onClick={() => void navigator.clipboard?.writeText(location.href)}>Copy link</button>
+        <CopyLink />
       </div>
       <WarningList warnings={warnings} />
       {axes.length === 1 ? <LineChart axis={axes[0]!} points={points} onPick={open} /> : (
