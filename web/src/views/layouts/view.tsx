@@ -1,5 +1,51 @@
+// Which layout of a whole model over GPUs trains fastest, and what of their memory it takes.
+import type { Cluster } from "../../../generated/moeplan/v1/cluster";
+import type { ImportModelResponse, RankLayoutsRequest, RankLayoutsResponse } from "../../../generated/moeplan/v1/planner_service";
+import type { ClusterOverview, ListClustersResponse } from "../../../generated/moeplan/v1/profile_service";
 import type { ViewProps } from "../../app";
+import { call, callAll } from "../../api/client";
+import { useLoaded } from "../../api/use_call";
+import { ErrorNote } from "../../components/notes";
+import { NoProfiles, useProfileNames } from "../../components/profile_field";
+import { Answer } from "./answer";
+import { Form } from "./form";
+import { requestOf } from "./request";
+import "../../charts/shapes.css";
+import "./view.css";
 
-export function LayoutsView(_: ViewProps) {
-  return <p>Not here yet.</p>;
+/** What is asked, and its answer: together, since the answer stays while the next one is awaited. */
+interface Asked {
+  request: RankLayoutsRequest;
+  answer: RankLayoutsResponse;
+}
+
+function useClusterOf(profile: string | undefined): Cluster | undefined {
+  const { data } = useLoaded(profile === undefined ? null : `cluster ${profile}`, (signal) =>
+    callAll<ClusterOverview, ListClustersResponse>("ProfileService/ListClusters", {}, ({ clusters }) => clusters, 1000, signal));
+  return data?.find(({ profileName }) => profileName === profile)?.cluster;
+}
+
+export function LayoutsView({ params }: ViewProps) {
+  const names = useProfileNames();
+  const request = requestOf(params);
+  const asked = useLoaded<Asked>(request === null ? null : JSON.stringify(request), async (signal) => ({
+    request: request!,
+    answer: await call<RankLayoutsResponse>("PlannerService/RankLayouts", request, signal),
+  }));
+  const model = asked.data === null ? null : JSON.stringify(asked.data.request.model);
+  const imported = useLoaded(model, (signal) => call<ImportModelResponse>("PlannerService/ImportModel", { model: asked.data!.request.model }, signal));
+  const cluster = useClusterOf(asked.data?.answer.profileName);
+
+  if (names.data?.length === 0) return <NoProfiles />;
+  const { data, error, loading } = asked;
+  return (
+    <>
+      {/* Another address is another draft. */}
+      <Form key={JSON.stringify(request)} params={params} names={names.data ?? []} error={error} loading={loading} onAgain={asked.reload} />
+      {names.error !== null && names.data === null && <ErrorNote error={names.error} />}
+      {error !== null && (data === null || error.code !== "UNREACHABLE") && <ErrorNote error={error} />}
+      {loading && <p class="muted" role="status">Ranking layouts …</p>}
+      {data !== null && <Answer request={data.request} answer={data.answer} imported={imported.data} cluster={cluster} sort={params["sort"] ?? ""} />}
+    </>
+  );
 }

@@ -1,5 +1,130 @@
-import type { ViewProps } from "../../app";
+// What if: the best plan at every point of a grid of changed fields.
+import { useMemo } from "preact/hooks";
 
-export function SweepView(_: ViewProps) {
-  return <p>Not here yet.</p>;
+import type { SweepPoint } from "../../../generated/moeplan/v1/planner_service";
+import type { ViewProps } from "../../app";
+import "../../charts/shapes.css";
+import { saveFile } from "../../charts/svg_file";
+import { CopyLink } from "../../components/copy_link";
+import { ErrorNote, WarningList } from "../../components/notes";
+import { NoProfiles, useProfileNames } from "../../components/profile_field";
+import * as text from "../../format";
+import { hrefOf, type Params } from "../../route";
+import { sweepCsv } from "./csv";
+import { Form } from "./form";
+import { LineChart } from "./line_chart";
+import { AxisChoice, Maps } from "./maps";
+import { axisOf, questionOf } from "./question";
+import { PointTable } from "./table";
+import { useSweep, type Swept } from "./use_sweep";
+import "./view.css";
+import { isWorkloadPath, parseWorkload, workloadAt, type Json } from "./workload_text";
+
+export function SweepView({ params }: ViewProps) {
+  const names = useProfileNames();
+  // What is shown of an answer changes nothing of the question.
+  const asked = JSON.stringify([params["workload"], params["axis1"], params["axis2"], params["axis3"], params["profile"], params["version"], params["extrapolate"]]);
+  const question = useMemo(() => questionOf(params), [asked]);
+  const { swept, again, cancel } = useSweep(question === null ? null : asked, question);
+
+  if (names.data?.length === 0) return <NoProfiles />;
+  return (
+    <>
+      <Form key={asked} params={params} names={names.data ?? []} error={swept?.error ?? null} onAgain={again} />
+      {names.error !== null && names.data === null && <ErrorNote error={names.error} />}
+      {params["workload"] !== undefined && question === null && <ErrorNote message="The address asks for no sweep: its workload is not a JSON object, or no axis is named." />}
+      {swept !== null && <Progress swept={swept} onCancel={cancel} onAgain={again} />}
+      {swept !== null && swept.points.length > 0 && <Shown swept={swept} params={params} />}
+    </>
+  );
+}
+
+function Progress({ swept, onCancel, onAgain }: { swept: Swept; onCancel: () => void; onAgain: () => void }) {
+  const { state, points, total, error } = swept;
+  const done = `${text.count(points.length)} of ${text.count(total)} points`;
+  return (
+    <>
+      {error !== null && <ErrorNote error={error} {...(axisOf(error.field) === null ? {} : { message: `Axis ${axisOf(error.field)! + 1}: ${error.message}` })} />}
+      <div class="row progress">
+        <p role="status">
+          {state === "running" && `Sweeping: ${done} …`}
+          {state === "waiting" && `${done}; going on once the planner is back.`}
+          {state === "cancelled" && `Cancelled after ${done}.`}
+          {state === "failed" && points.length > 0 && `Ended after ${done}.`}
+          {state === "done" && `Swept ${text.count(total)} points.`}
+        </p>
+        {(state === "running" || state === "waiting") && (
+          <>
+            <progress max={total} value={points.length} aria-label="Points that are planned" />
+            <button type="button" onClick={onCancel}>Cancel</button>
+          </>
+        )}
+        {(state === "cancelled" || state === "failed") && <button type="button" onClick={onAgain}>Sweep again</button>}
+      </div>
+    </>
+  );
+}
+
+/** The address of a point in the Plan view. */
+function planHref(swept: Swept, point: SweepPoint): string {
+  const { request } = swept.question;
+  const parsed = parseWorkload(JSON.stringify(request.workload));
+  if ("problem" in parsed) return hrefOf("plan");
+  const { workload } = workloadAt(parsed.workload, (point.row?.fields ?? {}) as Record<string, Json>);
+  return hrefOf("plan", {
+    profile: swept.profileName,
+    version: swept.profileVersion,
+    workload: JSON.stringify(workload),
+    extrapolate: request.extrapolate ? "1" : undefined,
+  });
+}
+
+function warningsOf(points: readonly SweepPoint[]): string[] {
+  // Points warn of the same cost at many sizes: the first of each counts, as `moeplan what-if` has it.
+  const first = new Map<string, string>();
+  for (const warning of points.flatMap(({ warnings }) => warnings)) {
+    const cost = warning.split(": asked at")[0]!;
+    if (!first.has(cost)) first.set(cost, warning);
+  }
+  return [...first.values()];
+}
+
+const inRange = (value: string | undefined, count: number, otherwise: number): number => {
+  const index = Number(value ?? otherwise);
+  return Number.isInteger(index) && index >= 0 && index < count ? index : otherwise;
+};
+
+function Shown({ swept, params }: { swept: Swept; params: Params }) {
+  const { question: { axes, request }, points, profileName, profileVersion, notes } = swept;
+  const warnings = useMemo(() => [...notes, ...warningsOf(points)], [notes, points]);
+  const paths = axes.map(({ path }) => path);
+  const outside = paths.filter((path) => !isWorkloadPath(path));
+  const x = inRange(params["x"], axes.length, 0);
+  const y = axes.length < 2 ? x : inRange(params["y"], axes.length, x === 0 ? 1 : 0);
+  const upward = y === x && axes.length > 1 ? (x + 1) % axes.length : y;
+  const at = axes.map(({ values }) => inRange(params["at"], values.length, 0));
+  const open = (point: SweepPoint): void => { location.hash = planHref(swept, point); };
+  return (
+    <>
+      <p>
+        Priced with profile <a href={hrefOf("curves", { profile: profileName, version: profileVersion })}>{profileName} version {profileVersion}</a>.{" "}
+        A point opens in the Plan view{outside.length > 0 && `, there without ${outside.join(" and ")}, which no workload holds`}.
+      </p>
+      <div class="row exports">
+        <button type="button" onClick={() => saveFile("what-if.csv", "text/csv;charset=utf-8", sweepCsv(paths, points, request.extrapolate))}>Save as CSV</button>
+        <CopyLink />
+      </div>
+      <WarningList warnings={warnings} />
+      {axes.length === 1 ? <LineChart axis={axes[0]!} points={points} onPick={open} /> : (
+        <>
+          <AxisChoice axes={axes} x={x} y={upward} at={at} />
+          <Maps axes={axes} points={points} x={x} y={upward} at={at} onPick={open} />
+        </>
+      )}
+      <details open={params["sort"] !== undefined}>
+        <summary>As a table</summary>
+        <PointTable paths={paths} points={points} profile={profileName} version={profileVersion} sort={params["sort"] ?? ""} hrefOfPoint={(point) => planHref(swept, point)} />
+      </details>
+    </>
+  );
 }

@@ -1,0 +1,89 @@
+// How far runs are from what was foretold of them. Pure.
+import type { Run } from "../../../generated/moeplan/v1/planner_service";
+
+/** (predicted − measured) / measured, as `moeplan validate` has it: above 0 where too much was foretold. */
+export const signedError = (run: Run): number => (run.predictedTimeS - run.measuredTimeS) / run.measuredTimeS;
+
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  if (sorted.length === 0) return Number.NaN;
+  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
+}
+
+/** The value below which `share` of the values lie, by nearest rank. */
+export function quantile(values: readonly number[], share: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  if (sorted.length === 0) return Number.NaN;
+  return sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(share * sorted.length) - 1))]!;
+}
+
+export interface ErrorSummary {
+  count: number;
+  /** Median and 95th percentile of |error|. */
+  absoluteP50: number;
+  absoluteP95: number;
+  /** Median of the signed error. */
+  bias: number;
+  /** Of those whose interval was kept. */
+  inside: number;
+  withInterval: number;
+}
+
+export const hasInterval = (run: Run): boolean => run.plan !== undefined && run.plan.highS > 0;
+
+export function isInside(run: Run): boolean {
+  return hasInterval(run) && run.measuredTimeS >= run.plan!.lowS && run.measuredTimeS <= run.plan!.highS;
+}
+
+/** Runs whose times can be compared: both above 0. */
+export const comparable = (runs: readonly Run[]): Run[] => runs.filter(({ predictedTimeS, measuredTimeS }) => predictedTimeS > 0 && measuredTimeS > 0);
+
+export function summarize(runs: readonly Run[]): ErrorSummary {
+  const signed = runs.map(signedError);
+  const absolute = signed.map(Math.abs);
+  return {
+    count: runs.length,
+    absoluteP50: median(absolute),
+    absoluteP95: quantile(absolute, 0.95),
+    bias: median(signed),
+    inside: runs.filter(isInside).length,
+    withInterval: runs.filter(hasInterval).length,
+  };
+}
+
+export const scheduleOf = (run: Run): string => run.plan?.schedule ?? "UNSPECIFIED";
+
+/** Where the profile was a file, it has no stored name. */
+export const profileOf = (run: Run): string => (run.profileName === "" ? "(from a file)" : run.profileName);
+
+/** By what `keyOf` says, most runs first; equally many by name. */
+export function summariesBy(runs: readonly Run[], keyOf: (run: Run) => string): { key: string; summary: ErrorSummary }[] {
+  const groups = new Map<string, Run[]>();
+  for (const run of runs) {
+    const key = keyOf(run);
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [run]);
+    else group.push(run);
+  }
+  return [...groups]
+    .map(([key, members]) => ({ key, summary: summarize(members) }))
+    .sort((a, b) => b.summary.count - a.summary.count || a.key.localeCompare(b.key));
+}
+
+export interface TimedError {
+  atMs: number;
+  error: number;
+}
+
+/** Medians of the errors of `groups` spans of time with equally many runs; each at its middle run's time. */
+export function mediansOverTime(errors: readonly TimedError[], groups: number): TimedError[] {
+  const sorted = [...errors].sort((a, b) => a.atMs - b.atMs);
+  const size = Math.max(5, Math.ceil(sorted.length / groups));
+  const medians: TimedError[] = [];
+  for (let from = 0; from + size <= sorted.length; from += size) {
+    const group = sorted.slice(from, from + size);
+    medians.push({ atMs: group[group.length >> 1]!.atMs, error: median(group.map(({ error }) => error)) });
+  }
+  return medians;
+}

@@ -1,0 +1,173 @@
+import type { Cluster } from "../../../generated/moeplan/v1/cluster";
+import type { ImportModelResponse, RankLayoutsRequest, RankLayoutsResponse } from "../../../generated/moeplan/v1/planner_service";
+import type { LayoutResult, RankedLayout } from "../../../generated/moeplan/v1/report";
+import { familyClass } from "../../charts/colors";
+import { WarningList } from "../../components/notes";
+import { PagedTable, type SortableColumn } from "../../components/paged_table";
+import * as text from "../../format";
+import { hrefOf, setParams } from "../../route";
+import { Bars } from "./bars";
+import { batchAxis, degreesText, layerOf, nodesAxis } from "./links";
+
+interface Props {
+  request: RankLayoutsRequest;
+  answer: RankLayoutsResponse;
+  /** What the model's MoE layer is; null: not known yet. */
+  imported: ImportModelResponse | null;
+  /** The machines of the profile that was used. */
+  cluster: Cluster | undefined;
+  sort: string;
+}
+
+const mostBars = 20;
+
+/** A layout with its place among them. */
+type Row = RankedLayout & { rank: number };
+
+export function Answer({ request, answer, imported, cluster, sort }: Props) {
+  const result = answer.result;
+  if (result === undefined) return null;
+  const rows = result.layouts.map((layout, index) => ({ ...layout, rank: index + 1 }));
+  const limit = answer.deviceMemoryBytes;
+  const curves = hrefOf("curves", { profile: answer.profileName, version: answer.profileVersion });
+  return (
+    <>
+      <p>
+        Priced with profile <a href={curves}>{answer.profileName} version {answer.profileVersion}</a>.{" "}
+        {text.count(result.enumerated)} layouts and micro-batches looked at, {text.count(result.fitting)} fit{limit > 0 ? ` in ${text.bytes(limit)} of memory` : ""},{" "}
+        {text.count(result.priced)} priced; the others cannot be faster.
+      </p>
+      <WarningList warnings={result.warnings} />
+      {rows.length === 0 ? <NoneFits result={result} limit={limit} /> : (
+        <>
+          <div class="pair">
+            <MemoryBars rows={rows.slice(0, mostBars)} limit={limit} />
+            <StepBars rows={rows.slice(0, mostBars)} />
+          </div>
+          <RankedTable rows={rows} limit={limit} request={request} answer={answer} imported={imported} cluster={cluster} sort={sort} />
+        </>
+      )}
+    </>
+  );
+}
+
+function NoneFits({ result, limit }: { result: LayoutResult; limit: number }) {
+  return (
+    <section class="note error" role="alert">
+      <h2>No layout fits</h2>
+      <p>
+        Of {text.count(result.enumerated)} layouts the smallest needs {text.bytes(result.missingBytes)} more than the {text.bytes(limit)} of a GPU. More
+        GPUs, a higher ZeRO stage or computing more again take less.
+      </p>
+    </section>
+  );
+}
+
+const barLabel = (row: Row): string => `${row.rank}. ${degreesText(row.layout)}`;
+
+function MemoryBars({ rows, limit }: { rows: readonly Row[]; limit: number }) {
+  const known = limit > 0;
+  const bars = rows.map((row) => ({
+    key: row.rank,
+    label: barLabel(row),
+    value: row.memoryBytes,
+    valueText: known ? `${text.bytes(row.memoryBytes)}, ${text.bytes(limit - row.memoryBytes)} free` : text.bytes(row.memoryBytes),
+  }));
+  const least = Math.min(...rows.map(({ memoryBytes }) => memoryBytes));
+  const most = Math.max(...rows.map(({ memoryBytes }) => memoryBytes));
+  return (
+    <section class="card">
+      <h2>Memory of one GPU</h2>
+      <Bars
+        summary={`Peak memory of the ${rows.length} best layouts: ${text.bytes(least)} to ${text.bytes(most)}${known ? ` of ${text.bytes(limit)}` : ""}; the table below has each.`}
+        bars={bars}
+        {...(known ? { limit: { value: limit, text: `limit ${text.bytes(limit)}` } } : {})}
+      />
+      {!known && <p class="muted">The profile does not say how much memory a GPU has, so every layout counts as fitting.</p>}
+    </section>
+  );
+}
+
+function StepBars({ rows }: { rows: readonly Row[] }) {
+  const bars = rows.map((row) => ({ key: row.rank, label: barLabel(row), value: row.stepTimeS, valueText: text.seconds(row.stepTimeS) }));
+  return (
+    <section class="card">
+      <h2>Time of a training step</h2>
+      <Bars
+        summary={`Step time of the ${rows.length} best layouts: ${bars[0]!.valueText} to ${bars[bars.length - 1]!.valueText}; the table below has each.`}
+        bars={bars}
+      />
+    </section>
+  );
+}
+
+interface TableProps extends Props {
+  rows: readonly Row[];
+  limit: number;
+}
+
+function RankedTable({ rows, limit, request, answer, imported, cluster, sort }: TableProps) {
+  const curves = hrefOf("curves", { profile: answer.profileName, version: answer.profileVersion });
+  const degree = (id: string, head: string, of: (row: Row) => number | undefined): SortableColumn<Row> => ({
+    id, head, numeric: true, cell: (row) => of(row) ?? "–", sortKey: of,
+  });
+  const columns: SortableColumn<Row>[] = [
+    { id: "rank", head: "rank", cell: ({ rank, extrapolated }) => <span class="unbroken">{rank}{extrapolated && <> <span class="badge warn">extrapolated</span></>}</span>, sortKey: ({ rank }) => rank },
+    degree("tp", "TP", ({ layout }) => layout?.tensorParallel),
+    degree("ep", "EP", ({ layout }) => layout?.expertParallel),
+    degree("esp", "ESP", ({ layout }) => layout?.expertShardingParallel),
+    degree("cp", "CP", ({ layout }) => layout?.contextParallel),
+    degree("pp", "PP", ({ layout }) => layout?.pipelineParallel),
+    degree("dp", "DP", ({ layout }) => layout?.dataParallel),
+    degree("micro", "micro-batch", ({ microBatch }) => microBatch),
+    { id: "step", head: "step", numeric: true, cell: ({ stepTimeS }) => <a href={curves}>{text.seconds(stepTimeS)}</a>, sortKey: ({ stepTimeS }) => stepTimeS },
+    { id: "tokens", head: "tokens/s", numeric: true, cell: ({ tokensPerS }) => text.count(tokensPerS), sortKey: ({ tokensPerS }) => tokensPerS },
+    { id: "mfu", head: "MFU", numeric: true, cell: ({ mfu }) => text.percent(mfu), sortKey: ({ mfu }) => mfu },
+    { id: "memory", head: "memory", numeric: true, cell: ({ memoryBytes }) => text.bytes(memoryBytes), sortKey: ({ memoryBytes }) => memoryBytes },
+    ...(limit > 0 ? [{ id: "free", head: "free", numeric: true, cell: ({ memoryBytes }: Row) => text.bytes(limit - memoryBytes), sortKey: ({ memoryBytes }: Row) => limit - memoryBytes }] : []),
+    {
+      id: "network", head: "network scale", numeric: true,
+      cell: ({ networkScale, horizontalContexts }) => `${text.count(networkScale)} ranks${horizontalContexts ? ", horizontal" : ""}`,
+      sortKey: ({ networkScale }) => networkScale,
+    },
+    { id: "bubble", head: "bubble", numeric: true, cell: ({ pipelineBubble }) => text.percent(pipelineBubble), sortKey: ({ pipelineBubble }) => pipelineBubble },
+    { id: "gradients", head: "gradients alone", numeric: true, cell: ({ gradientS }) => text.seconds(gradientS), sortKey: ({ gradientS }) => gradientS },
+    {
+      id: "moe", head: "MoE layer",
+      cell: (row) => row.moeLayerS > 0 && (
+        <span class="unbroken">
+          <span class={`swatch ${familyClass(row.moeSchedule)}`} aria-hidden="true" />
+          {row.moeSchedule}{row.moePieces > 1 ? ` in ${row.moePieces}` : ""}, <a href={curves}>{text.seconds(row.moeLayerS)}</a>
+        </span>
+      ),
+      sortKey: ({ moeLayerS }) => (moeLayerS > 0 ? moeLayerS : undefined),
+    },
+    { id: "open", head: "look closer", cell: (row) => <Closer row={row} request={request} answer={answer} imported={imported} cluster={cluster} /> },
+  ];
+  return (
+    <PagedTable
+      caption="Layouts, fastest first unless sorted; the MoE layer is timed forward and backward on one micro-batch"
+      columns={columns}
+      rows={rows}
+      keyOf={({ rank }) => rank}
+      sort={sort}
+      onSort={(wanted) => setParams({ sort: wanted }, true)}
+    />
+  );
+}
+
+function Closer({ row, request, answer, imported, cluster }: Omit<Props, "sort"> & { row: Row }) {
+  if (row.moeLayerS <= 0 || imported?.workload === undefined || imported.moeLayers === 0) return null;
+  const workload = JSON.stringify(layerOf(imported.workload, row, request.sequenceLength));
+  const shared = { profile: answer.profileName, version: answer.profileVersion, workload, extrapolate: "1" };
+  const nodes = nodesAxis(request.gpus, cluster);
+  const axes = [nodes, batchAxis(row.microBatch)].filter((axis) => axis !== null);
+  const name = degreesText(row.layout);
+  return (
+    <>
+      {/* Over other nodes than the profile's, only a sweep of cluster.nodes can price the layer. */}
+      {nodes === null && <><a href={hrefOf("plan", shared)} aria-label={`Plan its MoE layer: ${name}`}>plan</a>, </>}
+      <a href={hrefOf("what-if", { ...shared, axis1: axes[0], axis2: axes[1] })} aria-label={`What if, of its MoE layer: ${name}`}>what-if</a>
+    </>
+  );
+}

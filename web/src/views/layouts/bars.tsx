@@ -1,0 +1,64 @@
+// A bar for each layout, its label above it: one that fits on narrow pages, too.
+import { useWidth } from "../../charts/frame";
+
+export interface LabelledBar {
+  key: number;
+  label: string;
+  value: number;
+  valueText: string;
+}
+
+interface Props {
+  /** The figure's name: what it shows, with its main numbers. */
+  summary: string;
+  bars: readonly LabelledBar[];
+  /** A line across all bars, with what it is. */
+  limit?: { value: number; text: string };
+}
+
+const lineHeight = 18;
+const barHeight = 12;
+const gap = 6;
+/** Below it a label and a value do not stand beside each other. */
+const narrow = 440;
+const limitRow = 20;
+
+export function Bars({ summary, bars, limit }: Props) {
+  const [ref, width] = useWidth();
+  const most = Math.max(limit?.value ?? 0, ...bars.map(({ value }) => value)) * 1.02;
+  const scale = (value: number): number => (most > 0 ? (value / most) * Math.max(0, width - 2) : 0);
+  const lines = width < narrow ? 2 : 1;
+  const barTop = lines * lineHeight;
+  const rowHeight = barTop + barHeight + gap;
+  const top = limit === undefined ? 0 : limitRow;
+  const height = top + bars.length * rowHeight;
+  const at = limit === undefined ? 0 : scale(limit.value);
+  return (
+    <div ref={ref} class="chart">
+      {width > 0 && (
+        <svg width={width} height={height} role="img" aria-label={summary}>
+          <g aria-hidden="true">
+            {bars.map(({ key, label, value, valueText }, index) => (
+              <g key={key} transform={`translate(0,${top + index * rowHeight})`}>
+                <text class="bar-label" y={13}>{label}</text>
+                {lines === 1
+                  ? <text class="bar-value" x={width - 2} y={13} text-anchor="end">{valueText}</text>
+                  : <text class="bar-value" y={13 + lineHeight}>{valueText}</text>}
+                <rect class="bar-ground" y={barTop} width={Math.max(0, width - 2)} height={barHeight} />
+                <rect class={limit !== undefined && value > limit.value ? "bar-mark over" : "bar-mark"} y={barTop} width={scale(value)} height={barHeight} />
+              </g>
+            ))}
+            {limit !== undefined && (
+              <>
+                <text class="bar-limit" x={Math.max(2, at - 4)} y={12} text-anchor={at > 80 ? "end" : "start"}>{limit.text}</text>
+                {bars.map(({ key }, index) => (
+                  <line key={key} class="limit" x1={at} x2={at} y1={top + index * rowHeight + barTop - 2} y2={top + index * rowHeight + barTop + barHeight + 2} />
+                ))}
+              </>
+            )}
+          </g>
+        </svg>
+      )}
+    </div>
+  );
+}

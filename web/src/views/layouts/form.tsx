@@ -1,0 +1,66 @@
+import { useState } from "preact/hooks";
+
+import mixtral from "../../../../deploy/examples/mixtral-8x7b.config.json?raw";
+import type { CallError } from "../../api/client";
+import { Choice, NumberField, TextArea } from "../../components/fields";
+import { ProfileField } from "../../components/profile_field";
+import { setParams, type Params } from "../../route";
+import { draftOf, fieldOf, paramsOf, parseModel, type Draft } from "./request";
+
+interface Props {
+  params: Params;
+  names: readonly string[];
+  /** What the planner refused of what the address asks. */
+  error: CallError | null;
+  loading: boolean;
+  onAgain: () => void;
+}
+
+const stages = ["0", "1", "2", "3"].map((value) => ({ value, text: value === "0" ? "0 (none)" : value }));
+const recomputes = [
+  { value: "NONE", text: "nothing" },
+  { value: "SELECTIVE", text: "attention scores" },
+  { value: "FULL", text: "all but the input" },
+];
+
+export function Form({ params, names, error, loading, onAgain }: Props) {
+  const [draft, setDraft] = useState<Draft>(() => draftOf(params));
+  const [problem, setProblem] = useState("");
+  const refused = error === null ? null : fieldOf(error);
+  const wrong = (field: keyof Draft): string => (refused === field ? error!.message : "");
+  const change = (field: keyof Draft) => (value: string) => setDraft((before) => ({ ...before, [field]: value }));
+
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    const parsed = parseModel(draft.model);
+    if ("problem" in parsed) return setProblem(parsed.problem);
+    setProblem("");
+    const before = location.hash;
+    setParams(paramsOf(draft, parsed.model));
+    if (location.hash === before) onAgain();
+  };
+
+  return (
+    <form class="card" onSubmit={submit} aria-label="What to rank" noValidate={false}>
+      <TextArea
+        label="Model: the config.json of Hugging Face"
+        value={draft.model}
+        onChange={(model) => { setProblem(""); change("model")(model); }}
+        placeholder={'{"model_type": …}'}
+        error={problem !== "" ? problem : wrong("model")}
+      />
+      <p class="example"><button type="button" onClick={() => { setProblem(""); change("model")(mixtral); }}>Example: Mixtral 8x7B</button></p>
+      <fieldset>
+        <legend>Training</legend>
+        <NumberField label="GPUs" value={draft.gpus} onChange={change("gpus")} min={1} required error={wrong("gpus")} />
+        <NumberField label="Global batch (samples)" value={draft.globalBatch} onChange={change("globalBatch")} min={1} required error={wrong("globalBatch")} />
+        <NumberField label="Sequence length (tokens)" value={draft.sequenceLength} onChange={change("sequenceLength")} min={1} required error={wrong("sequenceLength")} />
+        <Choice label="ZeRO stage" value={draft.zeroStage} onChange={change("zeroStage")} options={stages} error={wrong("zeroStage")} />
+        <Choice label="Compute again" value={draft.recompute} onChange={change("recompute")} options={recomputes} error={wrong("recompute")} />
+        <NumberField label="Layouts to show" value={draft.top} onChange={change("top")} min={1} max={1000} required error={wrong("top")} />
+        <ProfileField names={names} value={draft.profile} none="the newest" onChange={(profile) => setDraft((before) => ({ ...before, profile, version: "" }))} />
+      </fieldset>
+      <button type="submit" class="primary" disabled={loading}>Rank layouts</button>
+    </form>
+  );
+}

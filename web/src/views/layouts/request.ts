@@ -1,0 +1,100 @@
+// The form of this view, its place in the address, and what it asks the planner. Pure.
+import type { RankLayoutsRequest } from "../../../generated/moeplan/v1/planner_service";
+import type { Recompute_Kind } from "../../../generated/moeplan/v1/workload";
+import type { CallError } from "../../api/client";
+import type { Params } from "../../route";
+
+/** What the form holds, as it is typed. */
+export interface Draft {
+  model: string;
+  profile: string;
+  version: string;
+  gpus: string;
+  globalBatch: string;
+  sequenceLength: string;
+  zeroStage: string;
+  recompute: string;
+  top: string;
+}
+
+const defaults = { gpus: "64", globalBatch: "256", sequenceLength: "4096", zeroStage: "1", recompute: "NONE", top: "20" };
+
+export function draftOf(params: Params): Draft {
+  const model = params["model"] ?? "";
+  return {
+    model: indented(model),
+    profile: params["profile"] ?? "",
+    version: params["version"] ?? "",
+    gpus: params["gpus"] ?? defaults.gpus,
+    globalBatch: params["globalBatch"] ?? defaults.globalBatch,
+    sequenceLength: params["sequenceLength"] ?? defaults.sequenceLength,
+    zeroStage: params["zeroStage"] ?? defaults.zeroStage,
+    recompute: params["recompute"] ?? defaults.recompute,
+    top: params["top"] ?? defaults.top,
+  };
+}
+
+/** What is no JSON stays as it is. */
+function indented(json: string): string {
+  try {
+    return JSON.stringify(JSON.parse(json), null, 2);
+  } catch {
+    return json;
+  }
+}
+
+export type ParsedModel = { model: Record<string, unknown> } | { problem: string };
+
+/** A config.json is an object; what stands in it is the planner's to judge. */
+export function parseModel(json: string): ParsedModel {
+  if (json.trim() === "") return { problem: "Paste the model's config.json here" };
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(json);
+  } catch (problem) {
+    return { problem: `Not JSON: ${(problem as Error).message}` };
+  }
+  if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) return { problem: "Expected a JSON object, as config.json is" };
+  return { model: parsed as Record<string, unknown> };
+}
+
+/** The address of a draft whose model is sound. */
+export function paramsOf(draft: Draft, model: Record<string, unknown>): Record<string, string> {
+  return { ...draft, model: JSON.stringify(model) };
+}
+
+/** null: the address asks nothing, or nothing that could be asked. */
+export function requestOf(params: Params): RankLayoutsRequest | null {
+  const parsed = parseModel(params["model"] ?? "");
+  if ("problem" in parsed) return null;
+  const draft = draftOf(params);
+  return {
+    model: parsed.model,
+    profileName: draft.profile,
+    ...(draft.version === "" ? {} : { profileVersion: Number(draft.version) }),
+    gpus: Number(draft.gpus),
+    globalBatch: Number(draft.globalBatch),
+    sequenceLength: Number(draft.sequenceLength),
+    zeroStage: Number(draft.zeroStage),
+    recompute: draft.recompute as Recompute_Kind,
+    top: Number(draft.top),
+  };
+}
+
+const fields: Readonly<Record<string, keyof Draft>> = {
+  model: "model",
+  profileName: "profile",
+  profileVersion: "version",
+  gpus: "gpus",
+  globalBatch: "globalBatch",
+  sequenceLength: "sequenceLength",
+  zeroStage: "zeroStage",
+  recompute: "recompute",
+  top: "top",
+};
+
+/** The input that a refusal names: "model.hidden_size" is in the model. null: none of ours. */
+export function fieldOf(error: Pick<CallError, "field">): keyof Draft | null {
+  const first = error.field.split(/[.[]/)[0]!;
+  return Object.hasOwn(fields, first) ? fields[first]! : null;
+}

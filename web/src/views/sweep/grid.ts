@@ -1,0 +1,92 @@
+// What maps and charts of a sweep show. Pure.
+import type { SweepPoint } from "../../../generated/moeplan/v1/planner_service";
+import { familyClass } from "../../charts/colors";
+import type { HeatCell } from "../../charts/heat_grid";
+import { describePlan } from "../../describe";
+import * as text from "../../format";
+
+const shortNames: Readonly<Record<string, string>> = {
+  BASELINE: "B",
+  BASELINE_TP: "BT",
+  PARM_S1: "S1",
+  PARM_S2: "S2",
+  MONTA_O1: "O1",
+  MONTA_O2: "O2",
+  MONTA_O3: "O3",
+  PIPELINE: "P",
+};
+
+/** With what a cell has room for; schedules of extensions by their first letters. */
+export const shortFamily = (family: string): string => shortNames[family] ?? family.slice(0, 3);
+
+export const timeOf = (point: SweepPoint): number | undefined => point.row?.predictedTimeS ?? point.row?.best?.predictedTimeS;
+
+/** Families that are best somewhere, most points first. */
+export function familiesOf(points: readonly SweepPoint[]): { family: string; points: number }[] {
+  const counts = new Map<string, number>();
+  for (const { row } of points) {
+    if (row?.best !== undefined) counts.set(row.best.schedule, (counts.get(row.best.schedule) ?? 0) + 1);
+  }
+  return [...counts].map(([family, count]) => ({ family, points: count })).sort((a, b) => b.points - a.points || a.family.localeCompare(b.family));
+}
+
+/** null: no point has a time. */
+export function timeRange(points: readonly SweepPoint[]): { low: number; high: number } | null {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const point of points) {
+    const time = timeOf(point);
+    if (time === undefined || !(time > 0)) continue;
+    low = Math.min(low, time);
+    high = Math.max(high, time);
+  }
+  return low <= high ? { low, high } : null;
+}
+
+/** 0 at the shortest time, 1 at the longest, even steps for even factors. */
+export function shadeOf(time: number, { low, high }: { low: number; high: number }): number {
+  return high > low ? Math.log(time / low) / Math.log(high / low) : 0;
+}
+
+/** Whether measuring might well find the runner-up faster: the 90 % intervals meet. */
+export function isNearTie({ row, runnerUp }: SweepPoint): boolean {
+  return row?.best !== undefined && runnerUp !== undefined && runnerUp.lowS <= row.best.highS;
+}
+
+/** All there is to say of a point, in a sentence or three. */
+export function sentenceOf(point: SweepPoint): string {
+  const { row, runnerUp, baselineTimeS } = point;
+  const time = timeOf(point);
+  if (row?.best === undefined || time === undefined) return `no plan: ${row?.reason ?? "not known"}`;
+  const parts = [`${describePlan(row.best)} takes ${text.seconds(time)} (90 %: ${text.seconds(row.best.lowS)} to ${text.seconds(row.best.highS)})`];
+  if (runnerUp !== undefined) {
+    const margin = runnerUp.predictedTimeS / time - 1;
+    parts.push(`runner-up ${describePlan(runnerUp)}, ${text.percent(margin)} slower${isNearTie(point) ? ", which is within the intervals" : ""}`);
+  }
+  if (baselineTimeS !== undefined && time > 0) parts.push(`${text.factor(baselineTimeS / time)} as fast as the baseline`);
+  if (row.extrapolated === true) parts.push("some costs are extrapolated from links");
+  return parts.join("; ");
+}
+
+const missing = (point: SweepPoint): HeatCell => ({ label: "none", missing: true, says: sentenceOf(point) });
+
+export function bestCell(point: SweepPoint): HeatCell {
+  const best = point.row?.best;
+  if (best === undefined) return missing(point);
+  return { class: familyClass(best.schedule), label: shortFamily(best.schedule), hatched: isNearTie(point), says: sentenceOf(point) };
+}
+
+export function timeCell(point: SweepPoint, range: { low: number; high: number }): HeatCell {
+  const time = timeOf(point);
+  if (point.row?.best === undefined || time === undefined) return missing(point);
+  return { shade: shadeOf(time, range), label: text.seconds(time), says: sentenceOf(point) };
+}
+
+/** Values of an axis as numbers where all are, else as their places; `log2` where they span more than a factor of 8. */
+export function positionsOf(values: readonly string[]): { at: number[]; kind: "log2" | "linear"; numeric: boolean } {
+  const numbers = values.map((value) => (value === "" ? Number.NaN : Number(value)));
+  if (!numbers.every(Number.isFinite)) return { at: values.map((_, index) => index), kind: "linear", numeric: false };
+  const low = Math.min(...numbers);
+  const high = Math.max(...numbers);
+  return { at: numbers, kind: low > 0 && high / low > 8 ? "log2" : "linear", numeric: true };
+}

@@ -1,0 +1,100 @@
+// A sweep over one axis: the best time, coloured by its family, beside the runner-up and the baseline.
+import { useMemo, useRef, useState } from "preact/hooks";
+
+import type { SweepPoint } from "../../../generated/moeplan/v1/planner_service";
+import { familyClass } from "../../charts/colors";
+import { Frame, type Scales } from "../../charts/frame";
+import { extent, Line, type Point } from "../../charts/marks";
+import { nearest, shapeName, shapePath } from "../../charts/shapes";
+import { saveFile, svgFile } from "../../charts/svg_file";
+import * as text from "../../format";
+import type { Axis } from "./axes";
+import { familiesOf, positionsOf, sentenceOf, timeOf } from "./grid";
+
+interface Props {
+  axis: Axis;
+  points: readonly SweepPoint[];
+  onPick: (point: SweepPoint) => void;
+}
+
+const pointerReach = 40;
+
+export function LineChart({ axis, points, onPick }: Props) {
+  const box = useRef<HTMLElement>(null);
+  const [hovered, setHovered] = useState(-1);
+  const { at, kind, numeric } = useMemo(() => positionsOf(axis.values), [axis]);
+  const families = useMemo(() => familiesOf(points), [points]);
+  const series = useMemo(() => {
+    const of = (value: (point: SweepPoint) => number | undefined): Point[] =>
+      points
+        .map((point, index) => ({ x: at[index]!, y: value(point) ?? Number.NaN }))
+        .filter(({ y }) => y > 0)
+        .sort((a, b) => a.x - b.x);
+    return { best: of(timeOf), runnerUp: of(({ runnerUp }) => runnerUp?.predictedTimeS), baseline: of(({ baselineTimeS }) => baselineTimeS) };
+  }, [points, at]);
+  const times = [...series.best, ...series.runnerUp, ...series.baseline].map(({ y }) => y);
+  const yDomain = extent(times, "log", 0.1);
+  // One decade has too few ticks for a logarithm.
+  const yKind = yDomain[1] / yDomain[0] > 8 ? "log" : "linear";
+  const xDomain = kind === "log2" ? extent(at, "log", 0.05) : extent(at, "linear", 0.05);
+  const marks = families.map(({ family }) => ({
+    family,
+    places: points.flatMap((point, index) => (point.row?.best?.schedule === family ? [{ x: at[index]!, y: timeOf(point)! }] : [])),
+  }));
+  const hover = (where: { x: number; scales: Scales } | null): void => {
+    if (where === null) return setHovered(-1);
+    const places = points.map((_, index) => ({ x: where.scales.x(at[index]!), y: 0 }));
+    setHovered(nearest(places, where.scales.x(where.x), 0, pointerReach));
+  };
+  const shown = points[hovered];
+  const name = `Time of the best schedule over ${axis.path}`;
+  const format = (value: number): string => (numeric ? String(Number(value.toPrecision(6))) : axis.values[value] ?? "");
+  const save = (): void => {
+    const chart = box.current?.querySelector<SVGSVGElement>(".chart svg");
+    if (chart) saveFile("time.svg", "image/svg+xml", svgFile(chart, { title: name, notes: [`${families.map(({ family }) => `${shapeName(family)}: ${family} is best`).join(", ")}; dashes: baseline; dots: runner-up of another family`] }));
+  };
+  return (
+    <section class="card" ref={box}>
+      <div class="row figure-head">
+        <h2>Time by {axis.path}</h2>
+        <button type="button" class="quiet" onClick={save}>Save as SVG</button>
+      </div>
+      <ul class="legend">
+        {families.map(({ family }) => (
+          <li key={family}>
+            <svg class={`shape ${familyClass(family)}`} width="12" height="12" viewBox="-6 -6 12 12" aria-hidden="true"><path d={shapePath(family, [{ x: 0, y: 0 }], 4)} /></svg>
+            best: {family}
+          </li>
+        ))}
+        <li><svg width="24" height="10" aria-hidden="true"><path class="line second" d="M0,5h24" /></svg> baseline</li>
+        <li><svg width="24" height="10" aria-hidden="true"><path class="line summary" d="M0,5h24" /></svg> runner-up of another family</li>
+      </ul>
+      <div class={shown === undefined ? undefined : "clickable"} onClick={() => shown?.row?.best !== undefined && onPick(shown)}>
+        <Frame
+          summary={`${name}: ${families.map(({ family, points: count }) => `${family} is best at ${text.count(count)} of ${text.count(points.length)} points`).join(", ")}; the table below has each point.`}
+          x={{ label: axis.path, domain: xDomain, kind, format }}
+          y={{ label: "time", domain: yDomain, kind: yKind, format: text.seconds }}
+          height={340}
+          onHover={hover}
+        >
+          {(scales) => (
+            <>
+              <Line scales={scales} points={series.baseline} class="second" />
+              <Line scales={scales} points={series.runnerUp} class="summary" />
+              <Line scales={scales} points={series.best} class="best-time" />
+              {marks.map(({ family, places }) => (
+                <path key={family} class={`shape ${familyClass(family)}`} d={shapePath(family, places.map(({ x, y }) => ({ x: scales.x(x), y: scales.y(y) })), 5)} />
+              ))}
+              {shown !== undefined && <line class="cursor" x1={scales.x(at[hovered]!)} x2={scales.x(at[hovered]!)} y2={scales.height} />}
+            </>
+          )}
+        </Frame>
+      </div>
+      <p class="told">
+        {shown === undefined
+          ? <span class="muted">Point at a value; a click plans it. The table below has them all.</span>
+          : `${axis.path} ${axis.values[hovered]}: ${sentenceOf(shown)}`}
+      </p>
+    </section>
+  );
+}

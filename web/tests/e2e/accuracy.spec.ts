@@ -1,0 +1,198 @@
+// Predictions against the clock: runs as `moeplan run` and jobs report them.
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+import type { Page } from "@playwright/test";
+
+import type { Run } from "../../generated/moeplan/v1/planner_service";
+import { clusterFile, expect, expectAccessible, expectFits, hostileName, test, workloads } from "./fixtures";
+import { moeplan, type Planner, temporaryFolder } from "./planner";
+
+/** Plans of workloads, run on the simulated cluster and reported. */
+function reportRuns(planner: Planner, asked: readonly object[]): void {
+  const folder = temporaryFolder();
+  const workload = join(folder.path, "workload.json");
+  const plan = join(folder.path, "plan.json");
+  for (const one of asked) {
+    writeFileSync(workload, JSON.stringify(one));
+    writeFileSync(plan, moeplan("plan", "--planner", planner.grpcAddress, "--profile-name", "west", "--workload", workload, "--json"));
+    moeplan("run", "--plan", plan, "--simulated", clusterFile, "--planner", planner.grpcAddress, "--json");
+  }
+  folder.remove();
+}
+
+const runTable = (page: Page) => page.getByRole("region", { name: /^Runs,/ });
+
+async function openTable(page: Page): Promise<void> {
+  await page.getByText("As a table").click();
+  await expect(runTable(page)).toBeVisible();
+}
+
+test("an empty database says how to come by the first run", async ({ page, emptyPlanner }) => {
+  await page.goto(`${emptyPlanner.url}#/accuracy`);
+  await expect(page.getByRole("heading", { name: "No run is stored yet" })).toBeVisible();
+  await expect(page.getByText("moeplan run --local 4 --plan plan.json --planner HOST:PORT")).toBeVisible();
+  await expect(page.getByText("moeplan validate --workloads grid.json --local 4 --db moeplan.db")).toBeVisible();
+  await expectAccessible(page);
+});
+
+test("reported runs lie beside what was foretold, by schedule, by profile and each", async ({ page, planner }) => {
+  test.setTimeout(180_000);
+  reportRuns(planner, workloads.slice(0, 3));
+  const { runs } = await planner.call<{ runs: Run[] }>("PlannerService/ListRuns", {});
+  expect(runs).toHaveLength(3);
+
+  await page.goto(`${planner.url}#/accuracy`);
+  await expect(page.getByText(/^3 runs: median error/)).toBeVisible();
+  await expect(page.getByRole("img", { name: /^Measured over predicted time of 3 runs/ })).toBeVisible();
+  await expect(page.getByRole("img", { name: /^Error of 3 runs over the time/ })).toBeVisible();
+  await expect(page.getByRole("region", { name: /^Error by profile/ }).getByRole("row", { name: /west/ })).toContainText("3");
+  await openTable(page);
+  await expect(runTable(page).getByRole("row")).toHaveCount(4);
+  await expectAccessible(page);
+
+  // The error that the page shows is that of the times that the planner answers.
+  const last = runs[0]!;
+  const error = ((last.predictedTimeS - last.measuredTimeS) / last.measuredTimeS) * 100;
+  const row = runTable(page).getByRole("row").filter({ has: page.getByRole("rowheader", { name: String(last.run), exact: true }) });
+  await expect(row).toContainText(last.workloadName);
+  await expect(row).toContainText(`${error > 0 ? "+" : "−"}${Math.abs(Number(error.toPrecision(3)))} %`);
+  await expect(row.getByRole("link", { name: /^west \d+$/ })).toHaveAttribute("href", new RegExp(`^#/curves\\?profile=west&version=${last.profileVersion}$`));
+
+  await row.getByRole("link", { name: String(last.run), exact: true }).click();
+  const details = page.getByRole("region", { name: `Run ${last.run}` });
+  await expect(details).toContainText(last.workloadName);
+  const plan = await details.getByRole("link", { name: "Its plan and timelines" }).getAttribute("href");
+  const params = new URLSearchParams(plan!.split("?")[1]);
+  expect(params.get("run")).toBe(String(last.run));
+  expect((JSON.parse(params.get("workload")!) as { name: string }).name).toBe(last.workloadName);
+  await expectAccessible(page);
+
+  // The address holds it all.
+  await page.reload();
+  await expect(details).toContainText(last.workloadName);
+  await details.getByRole("button", { name: "Close" }).click();
+  await expect(details).toBeHidden();
+});
+
+test("runs are chosen by profile and schedule, and sorted, in the address", async ({ page, planner }) => {
+  test.setTimeout(180_000);
+  reportRuns(planner, workloads.slice(0, 2));
+  await page.goto(`${planner.url}#/accuracy`);
+  await expect(page.getByText(/^2 runs:/)).toBeVisible();
+  await page.getByLabel("Profile", { exact: true }).selectOption("west");
+  await expect(page).toHaveURL(/profile=west/);
+  await expect(page.getByText(/^2 runs:/)).toBeVisible();
+
+  await openTable(page);
+  const errors = async (): Promise<number[]> => {
+    const texts = await runTable(page).locator("tbody tr td:nth-child(8)").allTextContents();
+    return texts.map((text) => Number.parseFloat(text.replace("−", "-")));
+  };
+  await runTable(page).getByRole("button", { name: "error" }).click();
+  await expect(runTable(page).getByRole("columnheader", { name: "error" })).toHaveAttribute("aria-sort", "ascending");
+  const upwards = await errors();
+  expect(upwards).toEqual([...upwards].sort((a, b) => a - b));
+  await runTable(page).getByRole("button", { name: "error" }).click();
+  expect(await errors()).toEqual([...upwards].reverse());
+  await expect(page).toHaveURL(/sort=-error/);
+
+  await page.goto(`${planner.url}#/accuracy?profile=nobody`);
+  await expect(page.getByRole("heading", { name: "No run of a plan of nobody is stored" })).toBeVisible();
+  await page.goto(`${planner.url}#/accuracy?schedule=NOTHING`);
+  await expect(page.getByText("is of schedule NOTHING")).toBeVisible();
+  await page.getByRole("link", { name: "Show all schedules" }).click();
+  await expect(page.getByText(/^2 runs:/)).toBeVisible();
+});
+
+test("a hostile name is text", async ({ page, planner }) => {
+  reportRuns(planner, [{ ...workloads[0], name: hostileName }]);
+  await page.goto(`${planner.url}#/accuracy?run=1`);
+  await expect(page.getByRole("region", { name: "Run 1" })).toContainText(hostileName);
+  await openTable(page);
+  await expect(runTable(page)).toContainText(hostileName);
+  expect(await page.evaluate(() => "hacked" in window)).toBe(false);
+});
+
+test("a run that is not there is said", async ({ page, planner }) => {
+  await page.goto(`${planner.url}#/accuracy?run=77`);
+  await expect(page.getByRole("alert")).toContainText("77");
+  await page.goto(`${planner.url}#/accuracy?run=x`);
+  await expect(page.getByRole("alert")).toContainText(/at least 1/);
+});
+
+test("what was seen stays while the planner is away", async ({ page, planner }) => {
+  reportRuns(planner, workloads.slice(0, 1));
+  await page.goto(`${planner.url}#/accuracy`);
+  await expect(page.getByText(/^1 run:/)).toBeVisible();
+  await planner.stop("SIGKILL");
+  await page.getByRole("button", { name: "Load again" }).click();
+  await expect(page.getByText(/does not answer since/)).toBeVisible();
+  await expect(page.getByText(/^1 run:/)).toBeVisible();
+  await expectAccessible(page);
+  await planner.restart();
+  await expect(page.getByText(/does not answer since/)).toBeHidden();
+});
+
+/** As many runs as the view takes, which no test has the time to make; the planner's answers are checked above. */
+async function routeRuns(page: Page, count: number): Promise<void> {
+  const plan = {
+    chunks: 1, partitionDegree: 1, allToAll: "DIRECT", dispatchCodec: "NONE", combineCodec: "NONE", overlappedGather: false, chunkShares: [],
+    order: [], lowS: 1e-4, highS: 1e-1, timeline: [], communicationCtas: 0,
+  };
+  const families = ["BASELINE", "PARM_S1", "PARM_S2", "MONTA_O3", "PIPELINE"];
+  const runs = Array.from({ length: count }, (_, index) => ({
+    run: count - index,
+    createdAt: new Date(Date.UTC(2026, 0, 1) - index * 60_000).toISOString(),
+    profileName: index % 3 === 0 ? "east" : "west",
+    profileVersion: 1,
+    workloadName: `workload ${index}`,
+    plan: { ...plan, schedule: families[index % families.length] },
+    predictedTimeS: 1e-3 * (1 + (index % 97)),
+    measuredTimeS: 1e-3 * (1 + (index % 97)) * (0.9 + (index % 21) / 100),
+    requestId: "",
+  }));
+  await page.route(/PlannerService\/ListRuns$/, async (route) => {
+    const { pageSize, pageToken } = route.request().postDataJSON() as { pageSize: number; pageToken: string };
+    const from = Number(pageToken);
+    const next = from + pageSize;
+    await route.fulfill({ json: { runs: runs.slice(from, next), nextPageToken: next < count ? String(next) : "" } });
+  });
+}
+
+test("ten thousand runs answer the pointer, and a click opens one", async ({ page, emptyPlanner }) => {
+  await routeRuns(page, 12_000);
+  await page.goto(`${emptyPlanner.url}#/accuracy`);
+  await expect(page.getByText(/^10,000 runs \(the newest of them/)).toBeVisible();
+  expect(await page.locator("main *").count()).toBeLessThan(1500);
+  const chart = page.getByRole("img", { name: /^Measured over predicted/ });
+  const box = (await chart.boundingBox())!;
+  // From the move to the sentence in the document, in the page's own time.
+  await chart.evaluate((element) => {
+    const state = window as unknown as { movedAt: number; told: number[] };
+    state.told = [];
+    element.addEventListener("pointermove", () => (state.movedAt = performance.now()), true);
+    const card = element.closest("section")!;
+    new MutationObserver(() => state.told.push(performance.now() - state.movedAt)).observe(card.querySelector(".told")!, { childList: true, subtree: true, characterData: true });
+  });
+  for (let step = 0; step <= 60; ++step) await page.mouse.move(box.x + 68 + ((box.width - 84) * step) / 60, box.y + 10 + (310 * (60 - step)) / 60);
+  const told = await page.evaluate(() => (window as unknown as { told: number[] }).told);
+  expect(told.length).toBeGreaterThan(3);
+  expect([...told].sort((a, b) => a - b)[told.length >> 1]).toBeLessThan(100);
+
+  await openTable(page);
+  await expect(runTable(page).getByRole("row")).toHaveCount(101);
+  await page.getByRole("button", { name: "Next" }).click();
+  await expect(page.getByText("Rows 101 to 200 of 10000")).toBeVisible();
+});
+
+test("a narrow page and a dark one hold it all", async ({ page, emptyPlanner }) => {
+  await routeRuns(page, 300);
+  await page.setViewportSize({ width: 400, height: 800 });
+  await page.goto(`${emptyPlanner.url}#/accuracy?sort=error`);
+  await expect(page.getByText(/^300 runs:/)).toBeVisible();
+  await expectFits(page);
+  await expectAccessible(page);
+  await page.emulateMedia({ colorScheme: "dark" });
+  await expectAccessible(page);
+});

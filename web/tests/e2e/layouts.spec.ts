@@ -1,0 +1,136 @@
+// Layouts of a whole model, ranked by a real planner.
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+
+import type { Page } from "@playwright/test";
+
+import type { RankLayoutsResponse } from "../../generated/moeplan/v1/planner_service";
+import { expect, expectAccessible, expectFits, hostileName, test } from "./fixtures";
+import { root } from "./planner";
+
+const mixtral = JSON.parse(readFileSync(join(root, "deploy/examples/mixtral-8x7b.config.json"), "utf8")) as Record<string, unknown>;
+/** One that a few GPUs of 40 GB hold. */
+const small = { ...mixtral, hidden_size: 1024, intermediate_size: 2048, num_hidden_layers: 8, num_attention_heads: 16, num_key_value_heads: 8 };
+const request = { model: small, profileName: "west", gpus: 8, globalBatch: 32, sequenceLength: 1024 };
+
+const address = (changes: Record<string, string> = {}): string =>
+  `#/layouts?${new URLSearchParams({ model: JSON.stringify(small), profile: "west", gpus: "8", globalBatch: "32", sequenceLength: "1024", ...changes }).toString()}`;
+
+const ranking = (page: Page) => page.getByRole("region", { name: /^Layouts, fastest first/ });
+
+test("an empty database says what to measure", async ({ page, emptyPlanner }) => {
+  await page.goto(`${emptyPlanner.url}#/layouts`);
+  await expect(page.getByRole("heading", { name: "No profile is stored yet" })).toBeVisible();
+  await expect(page.getByText(/^moeplan calibrate --local/)).toBeVisible();
+  await expectAccessible(page);
+});
+
+test("a pasted model is ranked as the planner ranks it, and the address shows it again", async ({ page, planner }) => {
+  const answer = await planner.call<RankLayoutsResponse>("PlannerService/RankLayouts", request);
+  const layouts = answer.result!.layouts;
+  expect(layouts.length).toBeGreaterThan(1);
+
+  await page.goto(`${planner.url}#/layouts`);
+  await page.getByLabel(/^Model/).fill(JSON.stringify(small));
+  await page.getByLabel("GPUs").fill("8");
+  await page.getByLabel(/^Global batch/).fill("32");
+  await page.getByLabel(/^Sequence length/).fill("1024");
+  await page.getByLabel(/^Sequence length/).press("Enter");
+  await expect(ranking(page)).toBeVisible();
+  await expect(ranking(page).locator("tbody tr")).toHaveCount(layouts.length);
+  const degrees = await ranking(page).locator("tbody tr").first().locator("td").allTextContents();
+  const best = layouts[0]!.layout!;
+  expect(degrees.slice(0, 6).map(Number)).toEqual([
+    best.tensorParallel, best.expertParallel, best.expertShardingParallel, best.contextParallel, best.pipelineParallel, best.dataParallel,
+  ]);
+  await expect(page.getByText(`${answer.result!.enumerated.toLocaleString("en")} layouts and micro-batches looked at`)).toBeVisible();
+  await expect(page.getByRole("img", { name: /^Peak memory of the .* of 37.3 GiB/ })).toBeVisible();
+  await expect(page.getByText("limit 37.3 GiB")).toBeVisible();
+  await expect(page.getByRole("img", { name: /^Step time of the/ })).toBeVisible();
+  await expectAccessible(page);
+
+  await page.reload();
+  await expect(ranking(page).locator("tbody tr")).toHaveCount(layouts.length);
+  await expect(page.getByLabel("GPUs")).toHaveValue("8");
+});
+
+test("a layout's MoE layer opens in the other views", async ({ page, planner }) => {
+  await page.goto(`${planner.url}${address()}`);
+  const plan = ranking(page).getByRole("link", { name: /^Plan its MoE layer/ }).first();
+  await expect(plan).toBeVisible();
+  const params = new URLSearchParams((await plan.getAttribute("href"))!.split("?")[1]);
+  const workload = JSON.parse(params.get("workload")!) as { layer: { sequenceLength: number; experts: number }; phase: string };
+  expect(workload).toMatchObject({ layer: { sequenceLength: 1024, experts: 8 }, phase: "TRAINING" });
+  // The planner takes it.
+  await planner.call("PlannerService/Plan", { workload, profileName: "west", extrapolate: true, top: 1 });
+  await ranking(page).getByRole("link", { name: /^What if/ }).first().click();
+  await expect(page.getByRole("heading", { level: 1, name: "What-if" })).toBeVisible();
+  await expect(page.getByText(/^Swept \d+ points/)).toBeVisible();
+});
+
+test("the example is ranked over more GPUs than the profile has, in nodes like its own", async ({ page, planner }) => {
+  await page.goto(`${planner.url}#/layouts`);
+  await page.getByRole("button", { name: /^Example/ }).click();
+  await page.getByLabel("GPUs").fill("64");
+  await page.getByRole("button", { name: "Rank layouts" }).click();
+  await expect(ranking(page)).toBeVisible({ timeout: 30_000 });
+  await expect(page.getByText("extrapolated").first()).toBeVisible();
+  await ranking(page).getByRole("button", { name: "memory" }).click();
+  await expect(page).toHaveURL(/sort=memory/);
+  const href = await ranking(page).getByRole("link", { name: /^What if/ }).first().getAttribute("href");
+  expect(new URLSearchParams(href!.split("?")[1]).get("axis1")).toBe("cluster.nodes=16");
+});
+
+test("a model that fits nowhere is told how much is missing", async ({ page, planner }) => {
+  await page.goto(`${planner.url}${address({ model: JSON.stringify(mixtral) })}`);
+  await expect(page.getByRole("heading", { name: "No layout fits" })).toBeVisible();
+  await expect(page.getByText(/the smallest needs [\d.]+ GiB more than the 37.3 GiB/)).toBeVisible();
+  await expectAccessible(page);
+});
+
+test("what is refused is said at its field", async ({ page, planner }) => {
+  await page.goto(`${planner.url}#/layouts`);
+  const model = page.getByLabel(/^Model/);
+  await page.getByRole("button", { name: "Rank layouts" }).click();
+  await expect(model).toHaveAttribute("aria-invalid", "true");
+  await model.fill("{");
+  await page.getByRole("button", { name: "Rank layouts" }).click();
+  await expect(page.getByText(/^Not JSON/)).toBeVisible();
+
+  // Without its hidden size, which the planner misses.
+  await model.fill('{"model_type": "mixtral"}');
+  await page.getByRole("button", { name: "Rank layouts" }).click();
+  await expect(page.getByRole("alert")).toBeVisible();
+  await expect(model).toHaveAttribute("aria-invalid", "true");
+  await expectAccessible(page);
+
+  await page.goto(`${planner.url}${address({ gpus: "0" })}`);
+  await expect(page.getByRole("alert")).toContainText("gpus");
+  await expect(page.getByLabel("GPUs")).toHaveAttribute("aria-invalid", "true");
+
+  await page.goto(`${planner.url}${address({ profile: "nobody" })}`);
+  await expect(page.getByRole("alert")).toContainText("nobody");
+});
+
+test("a hostile model is text, and what was seen stays while the planner is away", async ({ page, planner }) => {
+  await page.goto(`${planner.url}${address({ model: JSON.stringify({ ...small, model_type: hostileName }) })}`);
+  await expect(page.getByLabel(/^Model/)).toHaveValue(new RegExp("<img src=x"));
+  expect(await page.evaluate(() => "hacked" in window)).toBe(false);
+  await page.goto(`${planner.url}${address()}`);
+  await expect(ranking(page)).toBeVisible();
+  await planner.stop("SIGKILL");
+  await page.getByRole("button", { name: "Rank layouts" }).click();
+  await expect(page.getByText(/does not answer since/)).toBeVisible();
+  await expect(ranking(page)).toBeVisible();
+  await planner.restart();
+  await expect(page.getByText(/does not answer since/)).toBeHidden();
+});
+
+test("a narrow page and a dark one hold it all", async ({ page, planner }) => {
+  await page.setViewportSize({ width: 400, height: 800 });
+  await page.emulateMedia({ colorScheme: "dark" });
+  await page.goto(`${planner.url}${address()}`);
+  await expect(ranking(page)).toBeVisible();
+  await expectFits(page);
+  await expectAccessible(page);
+});

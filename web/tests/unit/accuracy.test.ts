@@ -1,0 +1,99 @@
+import { describe, expect, it } from "vitest";
+
+import type { Plan } from "../../generated/moeplan/v1/plan";
+import type { Run } from "../../generated/moeplan/v1/planner_service";
+import { nearest, shapePath } from "../../src/charts/shapes";
+import { comparable, median, mediansOverTime, quantile, signedError, summariesBy, summarize } from "../../src/views/accuracy/statistics";
+import { timeAxis } from "../../src/views/accuracy/time_axis";
+
+function run(predictedTimeS: number, measuredTimeS: number, interval: [number, number] = [0, 0], schedule = "PARM_S1"): Run {
+  const plan = { schedule, lowS: interval[0], highS: interval[1] } as Plan;
+  return { run: 1, createdAt: "2026-01-01T00:00:00Z", profileName: "west", profileVersion: 1, workloadName: "", plan, predictedTimeS, measuredTimeS, requestId: "" };
+}
+
+describe("the error of a run", () => {
+  it("is above 0 where too much was foretold", () => {
+    expect(signedError(run(1.2, 1))).toBeCloseTo(0.2, 12);
+    expect(signedError(run(1, 2))).toBeCloseTo(-0.5, 12);
+  });
+
+  it("needs both times", () => {
+    expect(comparable([run(1, 1), run(0, 1), run(1, 0), run(Number.NaN, 1)])).toHaveLength(1);
+  });
+});
+
+describe("statistics", () => {
+  it("take the middle", () => {
+    expect(median([3, 1, 2])).toBe(2);
+    expect(median([4, 1, 2, 3])).toBe(2.5);
+    expect(median([])).toBeNaN();
+  });
+
+  it("take quantiles by nearest rank", () => {
+    const hundred = Array.from({ length: 100 }, (_, index) => 100 - index);
+    expect(quantile(hundred, 0.95)).toBe(95);
+    expect(quantile([7], 0.95)).toBe(7);
+    expect(quantile([1, 2], 0.5)).toBe(1);
+  });
+
+  it("sum up signed errors of 10, -20 and 30 %", () => {
+    // |error|: 0.1, 0.2, 0.3. The second has no interval; the first lies inside its own, the third does not.
+    const summary = summarize([run(1.1, 1, [0.9, 1.2]), run(0.8, 1), run(1.3, 1, [1.1, 1.5])]);
+    expect(summary.count).toBe(3);
+    expect(summary.absoluteP50).toBeCloseTo(0.2, 12);
+    expect(summary.absoluteP95).toBeCloseTo(0.3, 12);
+    expect(summary.bias).toBeCloseTo(0.1, 12);
+    expect([summary.inside, summary.withInterval]).toEqual([1, 2]);
+  });
+
+  it("count the ends of an interval as inside", () => {
+    expect(summarize([run(1, 1, [1, 2]), run(1, 2, [1, 2])]).inside).toBe(2);
+  });
+
+  it("group by what is asked, most runs first", () => {
+    const groups = summariesBy([run(1, 1, [0, 0], "BASELINE"), run(1, 1), run(1, 1)], ({ plan }) => plan!.schedule);
+    expect(groups.map(({ key, summary }) => [key, summary.count])).toEqual([["PARM_S1", 2], ["BASELINE", 1]]);
+  });
+
+  it("follow the median over time, whatever the order of the runs", () => {
+    // Ten runs in two groups of five: errors 0...4 and 5...9 have the medians 2 and 7, at the third and eighth run's time.
+    const errors = Array.from({ length: 10 }, (_, index) => ({ atMs: index * 1000, error: index })).reverse();
+    expect(mediansOverTime(errors, 2)).toEqual([{ atMs: 2000, error: 2 }, { atMs: 7000, error: 7 }]);
+    expect(mediansOverTime(errors.slice(0, 4), 2)).toEqual([]);
+  });
+});
+
+describe("an axis of time", () => {
+  it("counts days from the first day's start", () => {
+    const axis = timeAxis(Date.parse("2026-01-01T12:00:00Z"), Date.parse("2026-01-11T12:00:00Z"));
+    expect(axis.at(Date.parse("2026-01-03T00:00:00Z"))).toBe(2);
+    expect(axis.format(2)).toBe("2026-01-03");
+    expect(axis.domain[0]).toBeLessThan(0.5);
+    expect(axis.domain[1]).toBeGreaterThan(10.5);
+  });
+
+  it("counts minutes where the span is short, and has a width for one moment", () => {
+    const at = Date.parse("2026-01-01T00:30:00Z");
+    const axis = timeAxis(at, at);
+    expect(axis.at(at)).toBe(30);
+    expect(axis.format(30)).toBe("01-01 00:30");
+    expect(axis.domain[1]).toBeGreaterThan(axis.domain[0]);
+  });
+});
+
+describe("marks", () => {
+  it("give families of one chart different shapes", () => {
+    const families = ["BASELINE", "BASELINE_TP", "PARM_S1", "PARM_S2", "MONTA_O1", "MONTA_O2", "MONTA_O3", "PIPELINE", "OTHER"];
+    expect(new Set(families.map((family) => shapePath(family, [{ x: 0, y: 0 }]))).size).toBe(families.length);
+  });
+
+  it("are one path whatever their number", () => {
+    expect(shapePath("PARM_S1", [{ x: 1, y: 2 }, { x: 3, y: 4 }]).match(/M/g)).toHaveLength(2);
+  });
+
+  it("are found where they are near enough", () => {
+    const places = [{ x: 0, y: 0 }, { x: 10, y: 0 }, { x: Number.NaN, y: 0 }];
+    expect(nearest(places, 8, 1, 5)).toBe(1);
+    expect(nearest(places, 100, 0, 5)).toBe(-1);
+  });
+});

@@ -1,0 +1,72 @@
+import { describe, expect, it } from "vitest";
+
+import type { RankedLayout } from "../../generated/moeplan/v1/report";
+import type { Workload } from "../../generated/moeplan/v1/workload";
+import { batchAxis, degreesText, layerOf, nodesAxis } from "../../src/views/layouts/links";
+import { draftOf, fieldOf, paramsOf, parseModel, requestOf } from "../../src/views/layouts/request";
+
+const layout = { tensorParallel: 8, expertParallel: 4, expertShardingParallel: 1, contextParallel: 2, pipelineParallel: 1, dataParallel: 16 };
+const ranked = { layout, microBatch: 2 } as RankedLayout;
+
+describe("a request for layouts", () => {
+  const model = { hidden_size: 4096, model_type: "a&b" };
+
+  it("is in the address, and comes back", () => {
+    const draft = { ...draftOf({}), gpus: "128", recompute: "FULL", profile: "west" };
+    const request = requestOf(paramsOf(draft, model));
+    expect(request).toEqual({ model, profileName: "west", gpus: 128, globalBatch: 256, sequenceLength: 4096, zeroStage: 1, recompute: "FULL", top: 20 });
+    expect(JSON.parse(draftOf(paramsOf(draft, model)).model)).toEqual(model);
+  });
+
+  it("is none without a model", () => {
+    expect(requestOf({})).toBeNull();
+    expect(requestOf({ model: "{" })).toBeNull();
+  });
+
+  it("has a version where the address names one", () => {
+    expect(requestOf({ model: "{}", version: "3" })?.profileVersion).toBe(3);
+  });
+
+  it("takes objects alone for models", () => {
+    expect(parseModel("")).toEqual({ problem: "Paste the model's config.json here" });
+    expect(parseModel("[]")).toHaveProperty("problem");
+    expect(parseModel("{]")).toHaveProperty("problem");
+    expect(parseModel("{}")).toEqual({ model: {} });
+  });
+
+  it("is wrong where a refusal says", () => {
+    expect(fieldOf({ field: "model.hidden_size" })).toBe("model");
+    expect(fieldOf({ field: "profileName" })).toBe("profile");
+    expect(fieldOf({ field: "toString" })).toBeNull();
+    expect(fieldOf({ field: "" })).toBeNull();
+  });
+});
+
+describe("the layer of a layout", () => {
+  const imported = { name: "m", layer: { batch: 1, sequenceLength: 32768, experts: 8 }, layout: undefined, phase: "FORWARD" } as Workload;
+
+  it("has the layout's micro-batch and degrees, forward and backward", () => {
+    const workload = layerOf(imported, ranked, 4096);
+    expect(workload.layer).toEqual({ batch: 2, sequenceLength: 4096, experts: 8 });
+    expect(workload.layout).toEqual(layout);
+    expect(workload.phase).toBe("TRAINING");
+    expect(imported.layer?.batch).toBe(1);
+  });
+
+  it("is priced over as many nodes as the GPUs fill", () => {
+    const cluster = { nodes: 2, gpusPerNode: 8, peakFlopsPerS: 0, deviceMemoryBytes: 0 };
+    expect(nodesAxis(64, cluster)).toBe("cluster.nodes=8");
+    expect(nodesAxis(16, cluster)).toBeNull();
+    expect(nodesAxis(12, cluster)).toBeNull();
+    expect(nodesAxis(64, undefined)).toBeNull();
+  });
+
+  it("is looked at around its micro-batch", () => {
+    expect(batchAxis(1)).toBe("layer.batch=1,2,4");
+    expect(batchAxis(4)).toBe("layer.batch=2,4,8,16");
+  });
+
+  it("is named as the command does", () => {
+    expect(degreesText(layout)).toBe("TP 8, EP 4, ESP 1, CP 2, PP 1, DP 16");
+  });
+});
