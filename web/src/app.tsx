@@ -1,7 +1,8 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-import { useConnection, retryMs } from "./api/use_call";
+import { probeMs, watchConnection } from "./api/client";
+import { useConnection } from "./api/use_call";
 import { ErrorNote } from "./components/notes";
 import { TokenDialog } from "./components/token_dialog";
 import * as text from "./format";
@@ -56,7 +57,7 @@ function AwayBanner() {
       {awaySince !== null && (
         <p class="away">
           The planner does not answer since {new Date(awaySince).toLocaleTimeString()}. What you see is from before; asking again
-          every {text.seconds(retryMs / 1000)}.
+          every {text.seconds(probeMs / 1000)}.
         </p>
       )}
     </div>
@@ -68,6 +69,7 @@ export function App() {
   const { Shown, failed } = useView(view);
   const [theme, nextTheme] = useTheme();
 
+  useEffect(watchConnection, []);
   useEffect(() => {
     document.title = `${titles[view]} · moeplan`;
   }, [view]);

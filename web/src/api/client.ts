@@ -44,6 +44,21 @@ function setAway(away: boolean): void {
   connectionListeners.forEach((listener) => listener());
 }
 
+/** How often the planner is asked whether it is there, beside what views ask. */
+export const probeMs = 3000;
+
+/** Asks now and then until the returned function is called; not while nobody looks. */
+export function watchConnection(): () => void {
+  const timer = setInterval(() => {
+    if (document.hidden) return;
+    fetch("/healthz", { cache: "no-store" }).then(
+      (response) => setAway(!response.ok),
+      () => setAway(true),
+    );
+  }, probeMs);
+  return () => clearInterval(timer);
+}
+
 function setTokenWanted(wanted: boolean): void {
   if (tokenWanted === wanted) return;
   tokenWanted = wanted;
