@@ -137,6 +137,10 @@ Status CalibrationReused(std::string_view request_id) {
 
 Status NoSamples(const fs::path& path) { return NotFound(StrCat(path.string(), ": holds no such samples")); }
 
+Status NoSamplesNamed(const fs::path& path, std::string_view name) {
+  return NotFound(StrCat(path.string(), ": holds no samples named '", name, "'"));
+}
+
 Status BadPageSize(int found, int limit) {
   return InvalidInput(StrCat("pageSize: found ", found, ", expected 1 to ", limit));
 }
@@ -175,6 +179,8 @@ Status NoCalibration(const fs::path& path, std::int64_t id) {
 }
 
 Status NoPlan(const fs::path& path, std::int64_t id) { return NotFound(StrCat(path.string(), ": holds no plan ", id)); }
+
+Status NoRun(const fs::path& path, std::int64_t id) { return NotFound(StrCat(path.string(), ": holds no run ", id)); }
 
 Status TokenExists(std::string_view name) {
   return InvalidInput(StrCat("name: found '", name, "', which is in use, expected a new one; or revoke that first"));

@@ -40,6 +40,7 @@ Status CalibrationDiffers(std::string_view calibration);
 Status OtherCluster(std::string_view profile_name, const Cluster& found, const Cluster& expected);
 Status CalibrationReused(std::string_view request_id);
 Status NoSamples(const std::filesystem::path& path);
+Status NoSamplesNamed(const std::filesystem::path& path, std::string_view name);
 Status BadPageSize(int found, int limit);
 Status BadPageToken(std::string_view found);
 Status BadKeep(int found);
@@ -50,6 +51,7 @@ Status NoProfileNamed(const std::filesystem::path& path, std::string_view name);
 Status NoProfileVersion(const std::filesystem::path& path, std::string_view name, int version);
 Status NoCalibration(const std::filesystem::path& path, std::int64_t id);
 Status NoPlan(const std::filesystem::path& path, std::int64_t id);
+Status NoRun(const std::filesystem::path& path, std::int64_t id);
 Status TokenExists(std::string_view name);
 Status NoToken(const std::filesystem::path& path, std::string_view name);
 

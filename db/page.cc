@@ -12,8 +12,12 @@ constexpr int kLargestPage = 1000;
 
 }  // namespace
 
+Status CheckPageSize(int size) {
+  return size >= 1 && size <= kLargestPage ? OkStatus() : error::BadPageSize(size, kLargestPage);
+}
+
 StatusOr<std::int64_t> FirstIdAbove(const PageRequest& page) {
-  if (page.size < 1 || page.size > kLargestPage) return error::BadPageSize(page.size, kLargestPage);
+  RETURN_IF_ERROR(CheckPageSize(page.size));
   if (page.token.empty()) return std::numeric_limits<std::int64_t>::max();
   std::int64_t id = 0;
   const char* const end = page.token.data() + page.token.size();

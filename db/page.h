@@ -9,6 +9,9 @@
 
 namespace moeplan::db {
 
+// kInvalidInput: a size that was never right.
+Status CheckPageSize(int size);
+
 // Rows of a page have ids below this. kInvalidInput: a size or token that was never right.
 StatusOr<std::int64_t> FirstIdAbove(const PageRequest& page);
 

@@ -3,6 +3,8 @@
 #include <cstdint>
 
 #include "db/errors.h"
+#include "db/key_columns.h"
+#include "db/page.h"
 #include "db/profile_rows.h"
 #include "db/seal.h"
 
@@ -18,6 +20,10 @@ INSERT INTO run (plan_id, schedule, predicted_time_s, measured_time_s, report, c
 VALUES (?, ?, ?, ?, ?, ?, ?))sql";
 constexpr char kSelectRunOfRequest[] = "SELECT id FROM run WHERE request_id = ?";
 constexpr char kSelectRunsOfPlan[] = "SELECT id FROM run WHERE plan_id = ? ORDER BY id";
+constexpr char kSelectRunPage[] = R"sql(
+SELECT run.id FROM run JOIN plan ON plan.id = plan_id
+WHERE run.id < ?1 AND (?2 IS NULL OR profile_name = ?2)
+ORDER BY run.id DESC LIMIT ?3)sql";
 constexpr char kSelectRun[] = R"sql(
 SELECT plan_id, schedule, predicted_time_s, measured_time_s, report, created_at, request_id FROM run WHERE id = ?)sql";
 
@@ -117,6 +123,33 @@ StatusOr<std::vector<RunRecord>> SelectRuns(SQLite::Database& database, const st
   std::vector<RunRecord> runs;
   while (select.executeStep()) runs.push_back(SelectRun(database, select.getColumn(0).getInt64()));
   return runs;
+}
+
+StatusOr<StoredRun> SelectStoredRun(SQLite::Database& database, const std::filesystem::path& path, RunId id) {
+  SQLite::Statement select(database, kSelectRun);
+  select.bind(1, id.value);
+  if (!select.executeStep()) return error::NoRun(path, id.value);
+  StoredRun stored = {.id = id, .run = SelectRun(database, id.value)};
+  ASSIGN_OR_RETURN(stored.plan, SelectPlan(database, path, stored.run.plan));
+  return stored;
+}
+
+StatusOr<RunPage> SelectRunPage(SQLite::Database& database, const std::filesystem::path& path,
+                                const PageRequest& request, const std::optional<std::string>& profile_name) {
+  ASSIGN_OR_RETURN(const std::int64_t below, FirstIdAbove(request));
+  SQLite::Statement select(database, kSelectRunPage);
+  select.bind(1, below);
+  BindOptional(select, 2, profile_name);
+  select.bind(3, request.size + 1);
+  RunPage page;
+  page.next_token = ReadPage(select, request.size, [&](const SQLite::Statement& row) {
+    page.runs.push_back({{row.getColumn(0).getInt64()}, SelectRun(database, row.getColumn(0).getInt64())});
+  });
+  for (const RunPage::Row& row : page.runs) {
+    if (page.plans.contains(row.run.plan.value)) continue;
+    ASSIGN_OR_RETURN(page.plans[row.run.plan.value], SelectPlan(database, path, row.run.plan));
+  }
+  return page;
 }
 
 }  // namespace moeplan::db

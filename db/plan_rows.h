@@ -21,6 +21,9 @@ StatusOr<PlanRecord> SelectPlan(SQLite::Database& database, const std::filesyste
 StatusOr<RunId> InsertRun(SQLite::Database& database, const std::filesystem::path& path, const RunRecord& run,
                           const std::string& created_at);
 std::optional<RunId> SelectRunOfRequest(SQLite::Database& database, const std::string& request_id);
+StatusOr<RunPage> SelectRunPage(SQLite::Database& database, const std::filesystem::path& path, const PageRequest& page,
+                                const std::optional<std::string>& profile_name);
+StatusOr<StoredRun> SelectStoredRun(SQLite::Database& database, const std::filesystem::path& path, RunId id);
 StatusOr<std::vector<RunRecord>> SelectRuns(SQLite::Database& database, const std::filesystem::path& path, PlanId plan);
 
 }  // namespace moeplan::db

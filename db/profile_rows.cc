@@ -32,21 +32,11 @@ constexpr char kSelectPage[] =
 constexpr char kSelectNewestName[] = "SELECT name FROM profile ORDER BY id DESC LIMIT 1";
 constexpr char kSelectNewestVersion[] = "SELECT max(version) FROM profile WHERE name = ?";
 constexpr char kSelectProfileId[] = "SELECT id FROM profile WHERE name = ? AND version = ?";
-constexpr char kSelectProfile[] = R"sql(
-SELECT name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes, last_batch_id
-FROM profile WHERE id = ?)sql";
-constexpr char kSelectModels[] = R"sql(
-SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention, bytes_per_element,
-       kernel, model_dim, hidden_dim, model, ctas
-FROM cost_model WHERE profile_id = ? ORDER BY ordinal)sql";
-
 constexpr char kInsertRequest[] = "INSERT INTO profile_request (request_id, profile_id) VALUES (?, ?)";
 constexpr char kSelectVersionOfRequest[] = R"sql(
 SELECT name, version, created_at
 FROM profile_request JOIN profile ON profile.id = profile_id
 WHERE request_id = ?)sql";
-
-constexpr SealedThing kProfile = {.name = "profile", .head = kSelectProfile, .parts = kSelectModels};
 
 int NextVersion(SQLite::Database& database, const std::string& name) {
   SQLite::Statement select(database, kSelectNextVersion);
@@ -150,7 +140,7 @@ ProfileVersion InsertProfile(SQLite::Database& database, const Profile& profile,
       .name = profile.name, .version = NextVersion(database, profile.name), .created_at = created_at};
   const std::int64_t id = InsertProfileRow(database, version, profile.cluster);
   InsertModels(database, id, profile);
-  Seal(database, kProfile, id);
+  Seal(database, kSealedProfile, id);
   return version;
 }
 
@@ -171,7 +161,7 @@ StatusOr<ProfilePage> SelectProfilePage(SQLite::Database& database, const PageRe
 StatusOr<Profile> SelectProfile(SQLite::Database& database, const std::filesystem::path& path,
                                 const ProfileSelection& selection) {
   ASSIGN_OR_RETURN(const std::int64_t id, Resolve(database, path, selection));
-  CheckSeal(database, kProfile, id);
+  CheckSeal(database, kSealedProfile, id);
   Profile profile = SelectHead(database, id);
   SelectModels(database, id, profile);
   return profile;

@@ -7,10 +7,20 @@
 #include <optional>
 #include <string>
 
+#include "db/seal.h"
 #include "db/store.h"
 #include "models/status.h"
 
 namespace moeplan::db {
+
+inline constexpr char kSelectProfile[] = R"sql(
+SELECT name, version, created_at, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes, last_batch_id
+FROM profile WHERE id = ?)sql";
+inline constexpr char kSelectModels[] = R"sql(
+SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention, bytes_per_element,
+       kernel, model_dim, hidden_dim, model, ctas
+FROM cost_model WHERE profile_id = ? ORDER BY ordinal)sql";
+inline constexpr SealedThing kSealedProfile = {.name = "profile", .head = kSelectProfile, .parts = kSelectModels};
 
 // Requires a validated profile with a name.
 ProfileVersion InsertProfile(SQLite::Database& database, const Profile& profile, const std::string& created_at);

@@ -29,6 +29,9 @@ FROM rejected_sample
   JOIN calibration ON calibration.id = calibration_id
   LEFT JOIN provenance_text ON provenance_text.id = provenance_id
 WHERE rejected_sample.id < ?1 AND (?2 IS NULL OR profile_name = ?2)
+  AND (?4 OR collective IS ?5 AND algorithm IS ?6 AND group_size IS ?7 AND ranks_per_node IS ?8
+             AND gather_group_size IS ?9 AND shards IS ?10 AND contention IS ?11 AND bytes_per_element IS ?12
+             AND kernel IS ?13 AND model_dim IS ?14 AND hidden_dim IS ?15 AND ctas IS ?16)
 ORDER BY rejected_sample.id DESC LIMIT ?3)sql";
 
 constexpr SealedThing kRejected = {.name = "rejected_sample", .head = kSelectBatch, .parts = kSelectRejectedOfBatch};
@@ -69,12 +72,16 @@ std::map<int, Sample> SelectRejected(SQLite::Database& database, std::int64_t ba
 }
 
 StatusOr<RejectedPage> SelectRejectedPage(SQLite::Database& database, const PageRequest& request,
-                                          const std::optional<std::string>& profile_name) {
+                                          const std::optional<std::string>& profile_name,
+                                          const std::optional<OperationKey>& key) {
   ASSIGN_OR_RETURN(const std::int64_t below, FirstIdAbove(request));
   SQLite::Statement select(database, kSelectPage);
   select.bind(1, below);
   BindOptional(select, 2, profile_name);
   select.bind(3, request.size + 1);
+  constexpr int kFirstKeyParameter = 5;
+  select.bind(kFirstKeyParameter - 1, key ? 0 : 1);
+  if (key) BindKey(select, kFirstKeyParameter, /*ctas=*/kFirstKeyParameter + kKeyColumns, *key);
   RejectedPage page;
   std::set<std::int64_t> batches;
   page.next_token = ReadPage(select, request.size, [&](const SQLite::Statement& row) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "db/key_columns.h"
 #include "db/store.h"
 #include "models/status.h"
 
@@ -21,6 +22,7 @@ void InsertRejected(SQLite::Database& database, std::int64_t batch_id, const Sam
 std::map<int, Sample> SelectRejected(SQLite::Database& database, std::int64_t batch_id);
 
 StatusOr<RejectedPage> SelectRejectedPage(SQLite::Database& database, const PageRequest& page,
-                                          const std::optional<std::string>& profile_name);
+                                          const std::optional<std::string>& profile_name,
+                                          const std::optional<OperationKey>& key);
 
 }  // namespace moeplan::db

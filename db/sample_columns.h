@@ -8,6 +8,7 @@
 #include <string>
 
 #include "db/key_columns.h"
+#include "db/seal.h"
 #include "models/cost/samples.h"
 
 namespace moeplan::db {
@@ -17,6 +18,16 @@ inline constexpr char kSelectBatch[] = R"sql(
 SELECT request_id, received_at, calibration, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes
 FROM sample_batch JOIN calibration ON calibration.id = calibration_id
 WHERE sample_batch.id = ?)sql";
+
+// The samples of a batch that count, in order, as ReadSample reads them from column 0 on.
+inline constexpr char kSelectSamplesOfBatch[] = R"sql(
+SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention, bytes_per_element,
+       kernel, model_dim, hidden_dim, size, times_s, provenance, ctas, text
+FROM sample LEFT JOIN provenance_text ON provenance_text.id = provenance_id
+WHERE batch_id = ? ORDER BY ordinal)sql";
+
+inline constexpr SealedThing kSealedBatch = {
+    .name = "sample_batch", .head = kSelectBatch, .parts = kSelectSamplesOfBatch};
 
 // The ids of provenances, each distinct one kept once.
 class ProvenanceIds {

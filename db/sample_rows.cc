@@ -41,11 +41,6 @@ FROM calibration
 WHERE (?1 IS NULL OR profile_name = ?1) AND (?2 IS NULL OR calibration = ?2)
 ORDER BY id)sql";
 constexpr char kSelectBatchesOfCalibration[] = "SELECT id FROM sample_batch WHERE calibration_id = ? ORDER BY id";
-constexpr char kSelectSamplesOfBatch[] = R"sql(
-SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention, bytes_per_element,
-       kernel, model_dim, hidden_dim, size, times_s, provenance, ctas, text
-FROM sample LEFT JOIN provenance_text ON provenance_text.id = provenance_id
-WHERE batch_id = ? ORDER BY ordinal)sql";
 // The first cluster of the name that has samples which count.
 constexpr char kSelectClusterOfName[] = R"sql(
 SELECT nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes
@@ -53,8 +48,6 @@ FROM calibration
 WHERE profile_name = ? AND EXISTS (SELECT 1 FROM sample_batch JOIN sample ON batch_id = sample_batch.id
                                    WHERE calibration_id = calibration.id)
 ORDER BY id LIMIT 1)sql";
-
-constexpr SealedThing kBatch = {.name = "sample_batch", .head = kSelectBatch, .parts = kSelectSamplesOfBatch};
 
 // A session as its first batch describes it.
 struct CalibrationRow {
@@ -75,7 +68,7 @@ std::optional<std::int64_t> SelectBatchOfRequest(SQLite::Database& database, con
 }
 
 void SelectSamples(SQLite::Database& database, std::int64_t batch_id, std::vector<Sample>& samples) {
-  CheckSeal(database, kBatch, batch_id);
+  CheckSeal(database, kSealedBatch, batch_id);
   SQLite::Statement select(database, kSelectSamplesOfBatch);
   select.bind(1, batch_id);
   while (select.executeStep()) samples.push_back(ReadSample(select, 0));
@@ -195,7 +188,7 @@ BatchOutcome InsertNewBatch(SQLite::Database& database, std::int64_t calibration
                             const std::string& received_at) {
   const std::int64_t batch_id = InsertBatchRow(database, calibration_id, batch.request_id, received_at);
   InsertSamples(database, batch_id, batch);
-  Seal(database, kBatch, batch_id);
+  Seal(database, kSealedBatch, batch_id);
   if (!batch.rejected.empty()) InsertRejected(database, batch_id, batch);
   return {.stored_samples = static_cast<int>(batch.samples.samples.size() - batch.rejected.size()),
           .rejected_samples = static_cast<int>(batch.rejected.size())};

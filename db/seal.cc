@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <string_view>
+#include <utility>
 
 #include "db/guarded.h"
 #include "models/fnv1a.h"
@@ -47,35 +48,49 @@ class Digest {
   Fnv1a digest_;
 };
 
-void AddRows(Digest& digest, SQLite::Database& database, const char* query, std::int64_t id) {
-  SQLite::Statement rows(database, query);
+void AddRows(Digest& digest, SQLite::Statement& rows, std::int64_t id) {
+  rows.reset();
   rows.bind(1, id);
   while (rows.executeStep()) digest.AddRow(rows);
 }
 
-std::int64_t DigestOf(SQLite::Database& database, const SealedThing& thing, std::int64_t id) {
+std::int64_t DigestOf(SQLite::Statement& head, std::optional<SQLite::Statement>& parts, std::int64_t id) {
   Digest digest;
-  AddRows(digest, database, thing.head, id);
-  if (thing.parts != nullptr) AddRows(digest, database, thing.parts, id);
+  AddRows(digest, head, id);
+  if (parts) AddRows(digest, *parts, id);
   return digest.Value();
+}
+
+std::optional<SQLite::Statement> PartsOf(SQLite::Database& database, const SealedThing& thing) {
+  if (thing.parts == nullptr) return std::nullopt;
+  return std::optional<SQLite::Statement>(std::in_place, database, thing.parts);
 }
 
 }  // namespace
 
 void Seal(SQLite::Database& database, const SealedThing& thing, std::int64_t id) {
+  SQLite::Statement head(database, thing.head);
+  std::optional<SQLite::Statement> parts = PartsOf(database, thing);
   SQLite::Statement insert(database, kInsertSeal);
   insert.bind(1, thing.name);
   insert.bind(2, id);
-  insert.bind(3, DigestOf(database, thing, id));
+  insert.bind(3, DigestOf(head, parts, id));
   insert.exec();
 }
 
 void CheckSeal(SQLite::Database& database, const SealedThing& thing, std::int64_t id) {
-  SQLite::Statement select(database, kSelectSeal);
-  select.bind(1, thing.name);
-  select.bind(2, id);
-  if (select.executeStep() && select.getColumn(0).getInt64() == DigestOf(database, thing, id)) return;
-  throw DamagedRow(StrCat(thing.name, " ", id, " is not as it was stored"));
+  SealChecker(database, thing).Check(id);
+}
+
+SealChecker::SealChecker(SQLite::Database& database, const SealedThing& thing)
+    : thing_(thing), seal_(database, kSelectSeal), head_(database, thing.head), parts_(PartsOf(database, thing)) {}
+
+void SealChecker::Check(std::int64_t id) {
+  seal_.reset();
+  seal_.bind(1, thing_.name);
+  seal_.bind(2, id);
+  if (seal_.executeStep() && seal_.getColumn(0).getInt64() == DigestOf(head_, parts_, id)) return;
+  throw DamagedRow(StrCat(thing_.name, " ", id, " is not as it was stored"));
 }
 
 }  // namespace moeplan::db

@@ -10,6 +10,7 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace moeplan::db {
 
@@ -25,5 +26,18 @@ void Seal(SQLite::Database& database, const SealedThing& thing, std::int64_t id)
 
 // Throws DamagedRow, naming the thing, when the rows under `id` are not those that were sealed.
 void CheckSeal(SQLite::Database& database, const SealedThing& thing, std::int64_t id);
+
+// The same for many ids of one kind: its queries are prepared once.
+class SealChecker {
+ public:
+  SealChecker(SQLite::Database& database, const SealedThing& thing);
+
+  void Check(std::int64_t id);
+
+ private:
+  const SealedThing thing_;
+  SQLite::Statement seal_, head_;
+  std::optional<SQLite::Statement> parts_;  // Where the thing has any.
+};
 
 }  // namespace moeplan::db

@@ -11,12 +11,14 @@
 #include "db/connection.h"
 #include "db/errors.h"
 #include "db/guarded.h"
+#include "db/overview_rows.h"
 #include "db/plan_rows.h"
 #include "db/profile_rows.h"
 #include "db/prune_rows.h"
 #include "db/rejected_rows.h"
 #include "db/retired_rows.h"
 #include "db/sample_rows.h"
+#include "db/stored_sample_rows.h"
 #include "db/token_rows.h"
 #include "db/value_json.h"
 #include "models/check.h"
@@ -178,6 +180,20 @@ StatusOr<std::vector<Calibration>> Store::SamplesOf(const SampleFilter& filter) 
       [&](SQLite::Database& database) { return db::SelectCalibrations(database, impl_->path(), filter); });
 }
 
+StatusOr<SamplePage> Store::ListSamples(const PageRequest& page, const std::string& profile_name,
+                                        const std::optional<db::OperationKey>& key) const {
+  return impl_->Read([&](SQLite::Database& database) {
+    return db::SelectSamplePage(database, impl_->path(), page, profile_name, key);
+  });
+}
+
+StatusOr<std::vector<StoredSample>> Store::SamplesOfKey(const std::string& profile_name,
+                                                        const db::OperationKey& key) const {
+  return impl_->Read([&](SQLite::Database& database) -> StatusOr<std::vector<StoredSample>> {
+    return db::SelectSamplesOfKey(database, profile_name, key);
+  });
+}
+
 Status Store::RetireSamples(const std::string& profile_name, std::span<const db::OperationKey> keys,
                             const std::string& calibration) {
   return impl_->Write([&](SQLite::Database& database, const std::string& /*created_at*/) {
@@ -190,8 +206,10 @@ StatusOr<bool> Store::HasBatch(const std::string& request_id) const {
 }
 
 StatusOr<RejectedPage> Store::ListRejectedSamples(const PageRequest& page,
-                                                  const std::optional<std::string>& profile_name) const {
-  return impl_->Read([&](SQLite::Database& database) { return db::SelectRejectedPage(database, page, profile_name); });
+                                                  const std::optional<std::string>& profile_name,
+                                                  const std::optional<db::OperationKey>& key) const {
+  return impl_->Read(
+      [&](SQLite::Database& database) { return db::SelectRejectedPage(database, page, profile_name, key); });
 }
 
 StatusOr<ProfileVersion> Store::SaveProfile(const Profile& profile, const std::string& request_id) {
@@ -220,6 +238,10 @@ StatusOr<ProfilePage> Store::ListProfiles(const PageRequest& page) const {
   return impl_->Read([&](SQLite::Database& database) { return db::SelectProfilePage(database, page); });
 }
 
+StatusOr<OverviewPage> Store::ListOverviews(const PageRequest& page) const {
+  return impl_->Read([&](SQLite::Database& database) { return db::SelectOverviewPage(database, page); });
+}
+
 StatusOr<Profile> Store::LoadProfile(const ProfileSelection& selection) const {
   return impl_->Read([&](SQLite::Database& database) { return db::SelectProfile(database, impl_->path(), selection); });
 }
@@ -245,6 +267,15 @@ StatusOr<RunId> Store::SaveRun(const RunRecord& run) {
 
 StatusOr<std::vector<RunRecord>> Store::RunsOf(PlanId plan) const {
   return impl_->Read([&](SQLite::Database& database) { return db::SelectRuns(database, impl_->path(), plan); });
+}
+
+StatusOr<RunPage> Store::ListRuns(const PageRequest& page, const std::optional<std::string>& profile_name) const {
+  return impl_->Read(
+      [&](SQLite::Database& database) { return db::SelectRunPage(database, impl_->path(), page, profile_name); });
+}
+
+StatusOr<StoredRun> Store::LoadRun(RunId id) const {
+  return impl_->Read([&](SQLite::Database& database) { return db::SelectStoredRun(database, impl_->path(), id); });
 }
 
 Status Store::AddToken(const TokenRecord& token) {

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -108,8 +109,38 @@ struct ProfilePage {
   std::string next_token;  // Empty: this is the last page.
 };
 
+struct SamplePage {
+  std::vector<StoredSample> samples;
+  std::string next_token;  // Empty: this is the last page.
+};
+
 struct RejectedPage {
   std::vector<RejectedSample> samples;
+  std::string next_token;  // Empty: this is the last page.
+};
+
+// How well a cost was fitted.
+struct CostErrors {
+  std::variant<CollectiveKey, KernelKey> key;
+  double relative_error_p50 = 0;  // Cross-validated; may be infinite, as may the next.
+  double relative_error_p95 = 0;
+
+  friend bool operator==(const CostErrors&, const CostErrors&) = default;
+};
+
+// The newest version of a name and what there is beside it, in numbers.
+struct ProfileOverview {
+  ProfileVersion newest;
+  int versions = 0;
+  Cluster cluster;
+  int collectives = 0, kernels = 0;      // Costs.
+  int samples = 0, rejected_samples = 0;  // Under the name, whichever versions know them.
+  std::string last_sample_at;             // RFC 3339; empty: none is stored.
+  std::vector<CostErrors> errors;         // Of the costs that were fitted, in the profile's order.
+};
+
+struct OverviewPage {
+  std::vector<ProfileOverview> profiles;
   std::string next_token;  // Empty: this is the last page.
 };
 
@@ -152,6 +183,25 @@ struct RunRecord {
   std::string created_at;  // The store's; ignored by SaveRun.
 
   friend bool operator==(const RunRecord&, const RunRecord&) = default;
+};
+
+// A run beside its plan.
+struct StoredRun {
+  RunId id;
+  RunRecord run;
+  PlanRecord plan;
+
+  friend bool operator==(const StoredRun&, const StoredRun&) = default;
+};
+
+struct RunPage {
+  struct Row {
+    RunId id;
+    RunRecord run;
+  };
+  std::vector<Row> runs;
+  std::map<std::int64_t, PlanRecord> plans;  // Of the runs, each once, by the value of its id.
+  std::string next_token;                    // Empty: this is the last page.
 };
 
 // What lets somebody call a service. The token itself is not kept.
@@ -219,6 +269,14 @@ class Store {
   // and, but for one calibration that is asked for, without what was retired.
   StatusOr<std::vector<Calibration>> SamplesOf(const SampleFilter& filter) const;
 
+  // Samples stored under a name, of one key or of all, with those retired: first received first, in pages. kNotFound:
+  // there is none under the name.
+  StatusOr<SamplePage> ListSamples(const PageRequest& page, const std::string& profile_name,
+                                   const std::optional<std::variant<CollectiveKey, KernelKey>>& key = {}) const;
+  // All of one key, in that order; none is no error.
+  StatusOr<std::vector<StoredSample>> SamplesOfKey(const std::string& profile_name,
+                                                   const std::variant<CollectiveKey, KernelKey>& key) const;
+
   // Has samples under that name, of these keys, count no more if they came before the first of `calibration`: SamplesOf
   // leaves them out, for good. Keys that are retired there already change nothing. kNotFound: no such calibration.
   Status RetireSamples(const std::string& profile_name, std::span<const std::variant<CollectiveKey, KernelKey>> keys,
@@ -227,9 +285,10 @@ class Store {
   // Whether a batch of that request_id is there, be all of it rejected.
   StatusOr<bool> HasBatch(const std::string& request_id) const;
 
-  // What was rejected, last received first, of one name or of all.
-  StatusOr<RejectedPage> ListRejectedSamples(const PageRequest& page = {},
-                                             const std::optional<std::string>& profile_name = {}) const;
+  // What was rejected, last received first, of one name or of all, of one key or of all.
+  StatusOr<RejectedPage> ListRejectedSamples(
+      const PageRequest& page = {}, const std::optional<std::string>& profile_name = {},
+      const std::optional<std::variant<CollectiveKey, KernelKey>>& key = {}) const;
 
   // Stores `profile` as the next version of its name. Its own version and created_at are ignored. With a request_id,
   // new among those of profiles, VersionOfRequest will know the version by it.
@@ -241,6 +300,9 @@ class Store {
 
   // What is there, last saved first. Profiles saved between two pages do not disturb the pages that follow.
   StatusOr<ProfilePage> ListProfiles(const PageRequest& page = {}) const;
+
+  // The newest version of every name, last saved first. Counts in SQL: no curve and no sample is read.
+  StatusOr<OverviewPage> ListOverviews(const PageRequest& page = {}) const;
 
   // Equal to the profile that was saved, apart from version and created_at.
   StatusOr<Profile> LoadProfile(const ProfileSelection& selection = {}) const;
@@ -254,6 +316,10 @@ class Store {
   StatusOr<RunId> SaveRun(const RunRecord& run);
   // The runs of a plan in the order saved; kNotFound when there is no such plan.
   StatusOr<std::vector<RunRecord>> RunsOf(PlanId plan) const;
+
+  // Last saved first, of plans of one profile or of all.
+  StatusOr<RunPage> ListRuns(const PageRequest& page = {}, const std::optional<std::string>& profile_name = {}) const;
+  StatusOr<StoredRun> LoadRun(RunId id) const;
 
   // kInvalidInput when one of that name is not revoked.
   Status AddToken(const TokenRecord& token);

@@ -5,6 +5,8 @@
 // unknown enum names, two alternatives of one choice. null is the same as absent. Text that is not JSON is refused with
 // line and column. No exception leaves, whatever the bytes.
 //
+// A google.protobuf.Struct is any JSON object, as it stands.
+//
 // Printing gives every scalar and list, zeros and empty lists too, in the order of the .proto files; optional scalars,
 // messages and alternatives that are not set, and empty maps, are left out. Doubles are printed in the shortest form
 // that reads back to the same bits. Bytes that are not UTF-8 become U+FFFD.

@@ -194,8 +194,51 @@ Status FillAny(const Json& value, const std::string& path, google::protobuf::Val
   return OkStatus();
 }
 
+// Foreign JSON as it stands, lists and objects and null in it.
+void FillForeign(const Json& value, google::protobuf::Value& any) {
+  switch (value.type()) {
+    case Json::value_t::null: any.set_null_value(google::protobuf::NULL_VALUE); break;
+    case Json::value_t::string: any.set_string_value(value.get<std::string>()); break;
+    case Json::value_t::boolean: any.set_bool_value(value.get<bool>()); break;
+    case Json::value_t::array:
+      any.mutable_list_value();
+      for (const Json& item : value) FillForeign(item, *any.mutable_list_value()->add_values());
+      break;
+    case Json::value_t::object:
+      any.mutable_struct_value();
+      for (const auto& [key, item] : value.items())
+        FillForeign(item, (*any.mutable_struct_value()->mutable_fields())[key]);
+      break;
+    default: any.set_number_value(value.get<double>());
+  }
+}
+
+Status FillStruct(const Json& value, const std::string& path, google::protobuf::Struct& object) {
+  if (!value.is_object()) return error::Mismatch(path, Found(value), "an object");
+  for (const auto& [key, item] : value.items()) FillForeign(item, (*object.mutable_fields())[key]);
+  return OkStatus();
+}
+
+template <typename Known>
+bool IsA(const Message& message) {
+  return message.GetDescriptor()->full_name() == Known::descriptor()->full_name();
+}
+
+// Fills a message of that name, whether it is of the generated type or made of descriptors.
+template <typename Known>
+Status FillKnown(const Json& value, const std::string& path, Message& child,
+                 Status (*fill)(const Json&, const std::string&, Known&)) {
+  if (auto* known = dynamic_cast<Known*>(&child)) return fill(value, path, *known);
+  Known known;
+  RETURN_IF_ERROR(fill(value, path, known));
+  child.ParseFromString(known.SerializeAsString());
+  return OkStatus();
+}
+
 Status FillChild(const Json& value, const std::string& path, Message& child) {
-  if (auto* any = dynamic_cast<google::protobuf::Value*>(&child)) return FillAny(value, path, *any);
+  using google::protobuf::Struct, google::protobuf::Value;
+  if (IsA<Value>(child)) return FillKnown<Value>(value, path, child, FillAny);
+  if (IsA<Struct>(child)) return FillKnown<Struct>(value, path, child, FillStruct);
   return FillMessage(value, path, child);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "models/text.h"
@@ -129,8 +130,19 @@ class Writer {
   }
 
   void Child(const Message& child) {
-    if (const auto* any = dynamic_cast<const google::protobuf::Value*>(&child)) return Any(*any);
+    if (const auto any = As<google::protobuf::Value>(child)) return Any(*any);
+    if (const auto object = As<google::protobuf::Struct>(child)) return Foreign(*object);
     Object(child);
+  }
+
+  // The message as the generated type of that name; one that is made of descriptors is copied.
+  template <typename Known>
+  static std::optional<Known> As(const Message& message) {
+    if (message.GetDescriptor()->full_name() != Known::descriptor()->full_name()) return std::nullopt;
+    if (const auto* known = dynamic_cast<const Known*>(&message)) return *known;
+    Known known;
+    known.ParseFromString(message.SerializeAsString());
+    return known;
   }
 
   void Any(const google::protobuf::Value& any) {
@@ -138,8 +150,31 @@ class Writer {
       case google::protobuf::Value::kNumberValue: return AppendDouble(out_, any.number_value());
       case google::protobuf::Value::kStringValue: return AppendString(out_, any.string_value());
       case google::protobuf::Value::kBoolValue: return AppendPiece(out_, any.bool_value());
+      case google::protobuf::Value::kStructValue: return Foreign(any.struct_value());
+      case google::protobuf::Value::kListValue: return Foreign(any.list_value());
       default: out_ += "null";
     }
+  }
+
+  void Foreign(const google::protobuf::Struct& object) {
+    std::vector<const std::string*> keys;
+    for (const auto& [key, value] : object.fields()) keys.push_back(&key);
+    std::ranges::sort(keys, {}, [](const std::string* key) -> const std::string& { return *key; });
+    Open('{');
+    for (const std::string* key : keys) {
+      Key(*key);
+      Any(object.fields().at(*key));
+    }
+    Close('}');
+  }
+
+  void Foreign(const google::protobuf::ListValue& list) {
+    Open('[');
+    for (const google::protobuf::Value& value : list.values()) {
+      NextLine();
+      Any(value);
+    }
+    Close(']');
   }
 
   void Open(char bracket) {

@@ -31,6 +31,17 @@ struct SampleSet {
   friend bool operator==(const SampleSet&, const SampleSet&) = default;
 };
 
+// A sample that is stored, as it is listed.
+struct StoredSample {
+  Sample sample;
+  std::string request_id;   // That brought it.
+  std::string calibration;  // The measuring session.
+  std::string received_at;  // RFC 3339, UTC, to the second.
+  bool retired = false;     // Later ones of its key stand in its place: it counts no more.
+
+  friend bool operator==(const StoredSample&, const StoredSample&) = default;
+};
+
 // A sample that was set aside, as it is listed.
 struct RejectedSample {
   Sample sample;

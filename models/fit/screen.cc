@@ -204,4 +204,19 @@ Screened Screen(std::vector<SizedTimes> measurements) {
   return screened;
 }
 
+std::vector<int> OutliersOf(const std::vector<SizedTimes>& measurements) {
+  const Screened screened = Screen(measurements);
+  std::vector<int> outliers;
+  for (const SizedTimes& measurement : measurements) {
+    const auto believed = std::ranges::lower_bound(screened.sizes, measurement.size, {}, &ScreenedSize::size);
+    const bool known = believed != screened.sizes.end() && believed->size == measurement.size;
+    // What is believed of a size is a run of its sorted repeats.
+    outliers.push_back(static_cast<int>(std::ranges::count_if(measurement.times_s, [&](double time_s) {
+      const double log_time = std::log(time_s);
+      return !known || log_time < believed->log_times.front() || log_time > believed->log_times.back();
+    })));
+  }
+  return outliers;
+}
+
 }  // namespace moeplan

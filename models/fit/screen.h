@@ -38,4 +38,8 @@ struct Screened {
 // Requires one time at least, sizes and times finite and above 0.
 Screened Screen(std::vector<SizedTimes> measurements);
 
+// How many repeats of each measurement Screen does not believe, by the place of the measurement; they add up to
+// `outliers`. The same requirement.
+std::vector<int> OutliersOf(const std::vector<SizedTimes>& measurements);
+
 }  // namespace moeplan

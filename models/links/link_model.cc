@@ -10,6 +10,7 @@
 #include "models/fit/statistics.h"
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
+#include "models/thinned.h"
 
 namespace moeplan {
 namespace {
@@ -44,15 +45,6 @@ double Between(const CollectiveKey& a, const CollectiveKey& b) {
 double Weight(double doublings) { return 1 / (doublings * doublings + 0.05); }
 
 // ---- Curves.
-
-// At most `most` of them, both ends among them.
-template <typename Value>
-std::vector<Value> Thinned(std::vector<Value> values, size_t most) {
-  if (values.size() <= most) return values;
-  std::vector<Value> kept;
-  for (size_t i = 0; i < most; ++i) kept.push_back(values[i * (values.size() - 1) / (most - 1)]);
-  return kept;
-}
 
 // What a bare line is read at.
 std::vector<double> UsualSizes() {
@@ -210,14 +202,19 @@ Basis PointersTo(const std::vector<MeasuredCollective>& measured) {
 
 }  // namespace
 
-LinkModel::LinkModel(const Profile& profile) {
+std::vector<MeasuredCollective> CollectivesThatTeach(const Profile& profile) {
   std::vector<const CollectiveModel*> entries;
   for (const CollectiveModel& entry : profile.collectives) {
     if (Teaches(entry.key)) entries.push_back(&entry);
   }
-  for (const CollectiveModel* entry : Thinned(std::move(entries), kMostCurves)) {
-    if (std::optional<MeasuredCollective> measured = Read(*entry)) measured_.push_back(*std::move(measured));
+  std::vector<MeasuredCollective> all;
+  for (const CollectiveModel* entry : Thinned(std::move(entries), LinkModel::kMostCurves)) {
+    if (std::optional<MeasuredCollective> measured = Read(*entry)) all.push_back(*std::move(measured));
   }
+  return all;
+}
+
+LinkModel::LinkModel(const Profile& profile) : measured_(CollectivesThatTeach(profile)) {
   if (measured_.empty()) return;
   line_ = LineThrough(PointersTo(measured_), /*use=*/nullptr);
   for (const bool group : {false, true}) {

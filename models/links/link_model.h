@@ -42,6 +42,9 @@ struct MeasuredCollective {
   double interval_log = 0;  // Of the upper end of its 90 % interval.
 };
 
+// The uncontended entries that links are learnt from, in the profile's order, at most LinkModel::kMostCurves.
+std::vector<MeasuredCollective> CollectivesThatTeach(const Profile& profile);
+
 struct LinkPrediction {
   CollectiveModel model;  // Under the key that was asked for, without contention; a logLog curve with its FitQuality.
   bool tested = false;    // Whether its interval comes from curves that were held out.

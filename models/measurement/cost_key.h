@@ -4,7 +4,9 @@
 // Pure functions of their arguments.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -45,6 +47,9 @@ CostKey WithContention(CostKey key, Contention contention, int ctas_beside = 0);
 CostKey WithoutCtas(CostKey key);
 
 std::string Describe(const CostKey& key);
+
+// The key that Describe gives this text for; absent where it is no such text.
+std::optional<CostKey> NamedCost(std::string_view text);
 
 // "bytes", or "flops" where CountsFlops.
 std::string_view UnitOf(const CostKey& key);

@@ -37,11 +37,15 @@ bool IsKernelOf(const KernelKey& key, const Workload& resolved);
 // ESP, named "tp2-esp1-ep8", over a small layer of one expert for each EP rank.
 std::vector<Workload> DefaultWorkloads(const Cluster& cluster);
 
+// The messages that plans of usual layers ask for.
+inline constexpr double kLeastPlannedBytes = 1024, kMostPlannedBytes = 67108864;
+
 // The keys that DefaultWorkloads need, any element size and dimensions, each over a grid of sizes: bytes by powers of
 // four from `low_bytes` to `high_bytes`, both included; for EXPERT_GEMM the flops that 1024 × 1024 BF16 experts of two
 // matrices spend on rows of that many bytes, up to 20 ms at the cluster's peak (or 17 Gflop where that is unknown).
 // Most useful first: both ends of every key, then the middles, and so on halving; contended keys come two rounds later,
 // all-to-all algorithms other than DIRECT one round.
-std::vector<Need> NeedsOfLayouts(const Cluster& cluster, double low_bytes = 1024, double high_bytes = 67108864);
+std::vector<Need> NeedsOfLayouts(const Cluster& cluster, double low_bytes = kLeastPlannedBytes,
+                                double high_bytes = kMostPlannedBytes);
 
 }  // namespace moeplan

@@ -42,6 +42,16 @@ Profile OverItsGroups(const MoeQuestion& question, const Profile& profile) {
 
 }  // namespace
 
+Layer LayerOf(const ModelConfig& model) {
+  return {.model_dim = model.model_dim,
+          .hidden_dim = model.expert_hidden_dim,
+          .experts = model.experts,
+          .top_k = model.top_k,
+          .capacity_factor = 1,
+          .expert_matrices = model.ffn_matrices(),
+          .shared_hidden_dim = model.shared_hidden_dim};
+}
+
 MoeQuestion QuestionOf(const LayoutRequest& request, const LayoutPoint& point) {
   return {.tokens = static_cast<int>(TokensOf(point, request.sequence_length)),
           .tensor_parallel = point.layout.tensor_parallel,
@@ -50,18 +60,12 @@ MoeQuestion QuestionOf(const LayoutRequest& request, const LayoutPoint& point) {
 }
 
 Workload WorkloadOf(const LayoutRequest& request, const MoeQuestion& question) {
-  const ModelConfig& model = request.model;
   Workload workload;
-  workload.layer = {.batch = 1,
-                    .sequence_length = question.tokens,
-                    .model_dim = model.model_dim,
-                    .hidden_dim = model.expert_hidden_dim,
-                    .experts = model.experts,
-                    .top_k = model.top_k,
-                    .capacity_factor = request.capacity_factor,
-                    .bytes_per_element = request.bytes_per_element,
-                    .expert_matrices = model.ffn_matrices(),
-                    .shared_hidden_dim = model.shared_hidden_dim};
+  workload.layer = LayerOf(request.model);
+  workload.layer.batch = 1;
+  workload.layer.sequence_length = question.tokens;
+  workload.layer.capacity_factor = request.capacity_factor;
+  workload.layer.bytes_per_element = request.bytes_per_element;
   workload.layout = {.tensor_parallel = question.tensor_parallel,
                      .expert_parallel = question.expert_parallel,
                      .expert_sharding_parallel = question.expert_sharding_parallel};

@@ -47,6 +47,10 @@ MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, cons
 // No plan that PlanMoe answers takes less, forward and backward: LayerFloorS.
 double LeastMoeS(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile);
 
+// The layer of a model's experts, in the bytes and with the capacity factor of a plain request; without batch and
+// sequence, which no model has.
+Layer LayerOf(const ModelConfig& model);
+
 // The layer and the degrees that both ask about.
 Workload WorkloadOf(const LayoutRequest& request, const MoeQuestion& question);
 

@@ -3,7 +3,6 @@
 #include <array>
 
 #include "models/text.h"
-#include "models/timeline/pipeline_time.h"
 #include "planner/rules/rule_costs.h"
 
 namespace moeplan {
@@ -21,11 +20,11 @@ class Operations {
         copy_(costs.CopyKey()),
         copy_beside_(costs.CopyKey(Contention::kWithAllGather)) {}
 
-  double AA(double bytes) const { return costs_.TimeS(all_to_all_, bytes); }
-  double AG(double bytes) const { return costs_.TimeS(all_gather_, bytes); }
-  double D2D(double bytes) const { return costs_.TimeS(copy_, bytes); }
-  double AGBesideD2D(double bytes) const { return costs_.TimeS(gather_beside_, bytes); }
-  double D2DBesideAG(double bytes) const { return costs_.TimeS(copy_beside_, bytes); }
+  double AA(double bytes, const char* symbol) const { return costs_.TimeS(all_to_all_, bytes, symbol); }
+  double AG(double bytes, const char* symbol) const { return costs_.TimeS(all_gather_, bytes, symbol); }
+  double D2D(double bytes, const char* symbol) const { return costs_.TimeS(copy_, bytes, symbol); }
+  double AGBesideD2D(double bytes, const char* symbol) const { return costs_.TimeS(gather_beside_, bytes, symbol); }
+  double D2DBesideAG(double bytes, const char* symbol) const { return costs_.TimeS(copy_beside_, bytes, symbol); }
 
  private:
   RuleCosts& costs_;
@@ -47,20 +46,34 @@ std::optional<ChunkedTime> BestChunks(const Workload& workload, double I, TimeOf
 }
 
 // Algorithm 1: the gather and the copy of a chunk are one stage.
-std::optional<ChunkedTime> BestO2(const Workload& workload, double I, const Operations& run) {
-  const int t = workload.layout.tensor_parallel;
-  return BestChunks(workload, I, [&](int N) {
-    return PipelineTime(std::array{run.AA(I / N / t), run.AG(I / N) + run.D2D(I / N)}, N);
-  });
+double TimeOfO2(double I, int t, int N, const Operations& run, RuleCosts& costs) {
+  const double exchange_s = run.AA(I / N / t, "A2A_EP(I/(N·t))");
+  const double gather_s = run.AG(I / N, "AG_MP(I/N)"), copy_s = run.D2D(I / N, "COPY(I/N)");
+  return costs.PipelineS(std::array{exchange_s, gather_s + copy_s}, std::array{1, 2}, N);
 }
+constexpr char kO2[] =
+    "a pipeline of N chunks in two stages, A2A_EP(I/(N·t)) and AG_MP(I/N) + COPY(I/N): their sum + (N − 1) × the "
+    "longer";
 
 // Algorithm 2: they are two stages, run at the same time and so slow each other. As printed it takes the copy to be
 // never the longest of the three.
-std::optional<ChunkedTime> BestO3(const Workload& workload, double I, const Operations& run) {
-  const int t = workload.layout.tensor_parallel;
-  return BestChunks(workload, I, [&](int N) {
-    return PipelineTime(std::array{run.AA(I / N / t), run.AGBesideD2D(I / N), run.D2DBesideAG(I / N)}, N);
-  });
+double TimeOfO3(double I, int t, int N, const Operations& run, RuleCosts& costs) {
+  const double exchange_s = run.AA(I / N / t, "A2A_EP(I/(N·t))");
+  const double gather_s = run.AGBesideD2D(I / N, "AG_MP(I/N) beside COPY");
+  const double copy_s = run.D2DBesideAG(I / N, "COPY(I/N) beside AG_MP");
+  return costs.PipelineS(std::array{exchange_s, gather_s, copy_s}, std::array{1, 1, 1}, N);
+}
+constexpr char kO3[] =
+    "a pipeline of N chunks in three stages, A2A_EP(I/(N·t)), AG_MP(I/N) beside COPY and COPY(I/N) beside AG_MP: their "
+    "sum + (N − 1) × the longest";
+
+// The time of the best N once more, with what it is made of.
+template <typename TimeOfChunks>
+void Explain(const char* name, const char* formula, const std::optional<ChunkedTime>& best, TimeOfChunks time_s,
+             RuleCosts& costs) {
+  if (!costs.explains() || !best) return;
+  costs.Define(StrCat("N of ", name, " = ", best->chunks));
+  costs.Named(name, formula, [&] { return time_s(best->chunks); });
 }
 
 // Algorithm 3; ties go to the simpler strategy.
@@ -83,24 +96,42 @@ std::string CopyRemark(const Layout& layout) {
       MeasureCommand(layout));
 }
 
+const char* NameOf(Family choice) {
+  if (choice == Family::kMontaO2) return "O2";
+  return choice == Family::kMontaO3 ? "O3" : "O1";
+}
+
 }  // namespace
 
-StatusOr<MontaAnswer> MontaRule(const Workload& workload, const Profile& profile, PriceNotes& notes) {
-  RuleCosts costs(workload, profile);
+StatusOr<MontaAnswer> MontaRule(const Workload& workload, const Profile& profile, PriceNotes& notes,
+                                ExplainedRule* explained) {
+  RuleCosts costs(workload, profile, explained);
   const Operations run(costs);
   const double I = SizesOf(workload.layer, workload.layout).input_bytes;
   const int t = workload.layout.tensor_parallel;
   MontaAnswer answer;
-  answer.t_baseline_s = run.AA(I);
-  answer.o1_time_s = run.AA(I / t) + run.AG(I);
+  if (costs.explains()) {
+    costs.Define(StrCat("I = B·L·M·bpe = ", I, " bytes"));
+    costs.Define(StrCat("t = ", t));
+  }
+  answer.t_baseline_s = costs.Named("baseline", "A2A_EP(I)", [&] { return run.AA(I, "A2A_EP(I)"); });
+  answer.o1_time_s = costs.Named("O1", "A2A_EP(I/t) + AG_MP(I)", [&] {
+    const double exchange_s = run.AA(I / t, "A2A_EP(I/t)");
+    return exchange_s + run.AG(I, "AG_MP(I)");
+  });
   RETURN_IF_ERROR(costs.Missing());
   if (costs.HasCopy()) {
-    answer.o2 = BestO2(workload, I, run);
-    answer.o3 = BestO3(workload, I, run);
+    const auto o2_time_s = [&](int N) { return TimeOfO2(I, t, N, run, costs); };
+    const auto o3_time_s = [&](int N) { return TimeOfO3(I, t, N, run, costs); };
+    answer.o2 = BestChunks(workload, I, o2_time_s);
+    answer.o3 = BestChunks(workload, I, o3_time_s);
+    Explain("O2", kO2, answer.o2, o2_time_s, costs);
+    Explain("O3", kO3, answer.o3, o3_time_s, costs);
   } else {
     notes.remarks.insert(CopyRemark(workload.layout));
   }
   answer.choice = Select(answer);
+  costs.Choose(NameOf(answer.choice));
   notes.Merge(costs.notes());
   return answer;
 }

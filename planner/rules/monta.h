@@ -10,12 +10,15 @@
 #include "models/status.h"
 #include "models/timeline/pricer.h"
 #include "models/workload/workload.h"
+#include "planner/rules/explained_rule.h"
 
 namespace moeplan {
 
 // kNotFound when the profile lacks a collective that the rule needs: the keys and the command that would measure them.
 // O2 and O3 are absent when one chunk is already below min_chunk_bytes, and, with a remark, when DEVICE_COPY was not
-// measured. Adds to `notes` what had to be extrapolated. Requires a workload resolved against profile.cluster.
-StatusOr<MontaAnswer> MontaRule(const Workload& workload, const Profile& profile, PriceNotes& notes);
+// measured. Adds to `notes` what had to be extrapolated, and to `explained`, which may be null, definitions and times.
+// Requires a workload resolved against profile.cluster.
+StatusOr<MontaAnswer> MontaRule(const Workload& workload, const Profile& profile, PriceNotes& notes,
+                                ExplainedRule* explained = nullptr);
 
 }  // namespace moeplan

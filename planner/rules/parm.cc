@@ -1,5 +1,6 @@
 #include "planner/rules/parm.h"
 
+#include "models/text.h"
 #include "planner/rules/rule_costs.h"
 
 namespace moeplan {
@@ -25,15 +26,16 @@ Letters LettersOf(const Workload& workload) {
 
 // Equation 1.
 double TimeOfBaseline(const Letters& l, RuleCosts& costs) {
-  return costs.TimeS(Collective::kAllGather, Group::kShard, l.N_ESP * l.x) +
-         costs.TimeS(Collective::kAllReduce, Group::kShard, l.y) +
-         2 * costs.TimeS(Collective::kAllToAll, Group::kExpert, l.y);
+  const double gather_s = costs.TimeS(Collective::kAllGather, Group::kShard, l.N_ESP * l.x, "AG_ESP(N_ESP·x)");
+  const double reduce_s = costs.TimeS(Collective::kAllReduce, Group::kShard, l.y, "AR_ESP(y)");
+  return gather_s + reduce_s + costs.TimesS(2, Collective::kAllToAll, Group::kExpert, l.y, "A2A_EP(y)");
 }
 
 // Equation 11.
 double TimeOfS1(const Letters& l, RuleCosts& costs) {
-  return 2 * costs.TimeS(Collective::kAllToAll, Group::kExpertShard, l.y / l.N_MP) +
-         costs.TimeS(Collective::kAllGather, Group::kTensor, l.x);
+  const double exchange_s =
+      costs.TimesS(2, Collective::kAllToAll, Group::kExpertShard, l.y / l.N_MP, "A2A_EP&ESP(y/N_MP)");
+  return exchange_s + costs.TimeS(Collective::kAllGather, Group::kTensor, l.x, "AG_MP(x)");
 }
 
 // Whether the second all-to-all and the gather are one measured operation. Without tensor parallelism there is nothing
@@ -46,25 +48,46 @@ bool OverlapMeasured(const Letters& l, const RuleCosts& costs, const Workload& w
 // Equation 7: its Overlap is SAA, fitted as one operation on the payload y/N_MP. That settles line 5 of Algorithm 1,
 // which leaves y undivided, and equation 14, which adds a gather that Overlap already contains. Unmeasured, the bound
 // of equation 7 stands in: the same two collectives one after the other.
-double TimeOfS2(const Letters& l, RuleCosts& costs, const Workload& workload) {
-  const double all_to_all_s = costs.TimeS(Collective::kAllToAll, Group::kExpertShard, l.y / l.N_MP);
-  if (OverlapMeasured(l, costs, workload)) {
-    return all_to_all_s + costs.TimeS(Collective::kAllToAllAllGather, Group::kExpertShard, l.y / l.N_MP);
-  }
-  return 2 * all_to_all_s + costs.TimeS(Collective::kAllGather, Group::kTensor, l.etm);
+constexpr char kS2[] = "A2A_EP&ESP(y/N_MP) + SAA(y/N_MP)";
+double TimeOfS2(const Letters& l, RuleCosts& costs) {
+  const double exchange_s =
+      costs.TimeS(Collective::kAllToAll, Group::kExpertShard, l.y / l.N_MP, "A2A_EP&ESP(y/N_MP)");
+  return exchange_s + costs.TimeS(Collective::kAllToAllAllGather, Group::kExpertShard, l.y / l.N_MP, "SAA(y/N_MP)");
+}
+constexpr char kS2Apart[] = "2·A2A_EP&ESP(y/N_MP) + AG_MP(E·T·M·bpe)";
+double TimeOfS2Apart(const Letters& l, RuleCosts& costs) {
+  const double exchange_s =
+      costs.TimesS(2, Collective::kAllToAll, Group::kExpertShard, l.y / l.N_MP, "A2A_EP&ESP(y/N_MP)");
+  return exchange_s + costs.TimeS(Collective::kAllGather, Group::kTensor, l.etm, "AG_MP(E·T·M·bpe)");
+}
+
+void Define(const Letters& l, RuleCosts& costs) {
+  costs.Define(StrCat("N_MP = ", l.N_MP));
+  costs.Define(StrCat("N_ESP = ", l.N_ESP));
+  costs.Define(StrCat("x = B·L·M·bpe = ", l.x, " bytes"));
+  costs.Define(StrCat("E·T·M·bpe = k·f·x = ", l.etm, " bytes"));
+  costs.Define(StrCat("y = E·T·M·N_ESP·bpe = ", l.y, " bytes"));
 }
 
 }  // namespace
 
-StatusOr<ParmAnswer> ParmRule(const Workload& workload, const Profile& profile, PriceNotes& notes) {
-  RuleCosts costs(workload, profile);
+StatusOr<ParmAnswer> ParmRule(const Workload& workload, const Profile& profile, PriceNotes& notes,
+                              ExplainedRule* explained) {
+  RuleCosts costs(workload, profile, explained);
   const Letters letters = LettersOf(workload);
+  if (costs.explains()) Define(letters, costs);
   ParmAnswer answer;
-  answer.t_baseline_s = TimeOfBaseline(letters, costs);
-  answer.t_s1_s = TimeOfS1(letters, costs);
-  answer.t_s2_s = TimeOfS2(letters, costs, workload);
+  answer.t_baseline_s = costs.Named("t_B", "AG_ESP(N_ESP·x) + AR_ESP(y) + 2·A2A_EP(y)",
+                                    [&] { return TimeOfBaseline(letters, costs); });
+  answer.t_s1_s =
+      costs.Named("t_S1", "2·A2A_EP&ESP(y/N_MP) + AG_MP(x)", [&] { return TimeOfS1(letters, costs); });
+  const bool overlaps = OverlapMeasured(letters, costs, workload);
+  answer.t_s2_s = costs.Named("t_S2", overlaps ? kS2 : kS2Apart, [&] {
+    return overlaps ? TimeOfS2(letters, costs) : TimeOfS2Apart(letters, costs);
+  });
   RETURN_IF_ERROR(costs.Missing());
   answer.choice = answer.t_s1_s <= answer.t_s2_s ? Family::kParmS1 : Family::kParmS2;
+  costs.Choose(answer.choice == Family::kParmS1 ? "t_S1" : "t_S2");
   notes.Merge(costs.notes());
   return answer;
 }

@@ -23,12 +23,13 @@ std::vector<ChunkStage> ChunkStages(const Workload& workload, int r, RuleCosts& 
   const double flops = ExpertFlops(layer, /*shards=*/1, S / layer.bytes_per_element / layer.model_dim);
   std::vector<ChunkStage> stages;
   const auto compute = [&](const char* name, Kernel kernel, double size) {
-    stages.push_back({name, Lane::kCompute, costs.KernelS(kernel, size)});
+    stages.push_back({name, Lane::kCompute, costs.KernelS(kernel, size, name)});
   };
   const auto exchange = [&](const char* compress, const char* all_to_all, const char* decompress, Codec codec) {
     if (codec != Codec::kNone) compute(compress, EncodeKernel(codec), S / r);
     const double sent = S / r * CompressionRatio(codec, layer.model_dim, layer.bytes_per_element);
-    stages.push_back({all_to_all, Lane::kCommunication, costs.TimeS(Collective::kAllToAll, Group::kExpert, sent)});
+    stages.push_back(
+        {all_to_all, Lane::kCommunication, costs.TimeS(Collective::kAllToAll, Group::kExpert, sent, all_to_all)});
     if (codec != Codec::kNone) compute(decompress, DecodeKernel(codec), S / r);
   };
   exchange("C1", "A1", "D1", workload.dispatch_codec);
@@ -51,6 +52,31 @@ std::vector<std::string> NamesByStart(std::span<const ChunkStage> stages, int ch
 std::string UnfinishedRemark(const SchemoeAnswer& answer, const StageOrderOutcome& search) {
   return StrCat("rule schemoe: optimalTimeS is the best of ", search.nodes,
                 " partial orders at r = ", answer.partition_degree, "; no order is below ", search.time_floor_s, " s");
+}
+
+// The tasks and the ends of both orders, which are no sums.
+void Explain(const Workload& workload, const SchemoeAnswer& answer, RuleCosts& costs) {
+  const int r = answer.partition_degree;
+  const Layer& layer = workload.layer;
+  const double S = SizesOf(layer, workload.layout).dispatched_bytes;
+  costs.Define(StrCat("r = ", r, ", of the smallest OptSche time"));
+  costs.Define(StrCat("S = k·f·B·L·M·bpe = ", S, " bytes"));
+  costs.Define("A1, A2 = A2A_EP(S/r × the codec's ratio); E = the experts on 1/r of the rows");
+  if (workload.dispatch_codec != Codec::kNone) costs.Define("C1, D1 = the dispatch codec on S/r, and back");
+  if (workload.combine_codec != Codec::kNone) costs.Define("C2, D2 = the combine codec on S/r, and back");
+  const auto name = [&](const char* time_name, const char* formula, double time_s) {
+    costs.Named(time_name, formula, [&] {
+      ChunkStages(workload, r, costs);
+      costs.CountEach(r);
+      return time_s;
+    });
+  };
+  name("OptSche",
+       "a schedule's makespan: the end of the last of r tasks of each kind, in OptSche's order on one compute and one "
+       "communication stream",
+       answer.opt_sche_time_s);
+  name("optimum", "a schedule's makespan: the same tasks in the best of all orders", answer.optimal_time_s);
+  costs.Choose("OptSche");
 }
 
 }  // namespace
@@ -79,8 +105,9 @@ StageOrder OptSche(std::span<const ChunkStage> stages, int chunks) {
   return order;
 }
 
-StatusOr<SchemoeAnswer> SchemoeRule(const Workload& workload, const Profile& profile, PriceNotes& notes) {
-  RuleCosts costs(workload, profile);
+StatusOr<SchemoeAnswer> SchemoeRule(const Workload& workload, const Profile& profile, PriceNotes& notes,
+                                    ExplainedRule* explained) {
+  RuleCosts costs(workload, profile, explained);
   SchemoeAnswer answer;
   std::vector<ChunkStage> stages;
   for (int r = 1; r <= std::min(workload.max_partition_degree, kMostChunks); ++r) {
@@ -96,6 +123,7 @@ StatusOr<SchemoeAnswer> SchemoeRule(const Workload& workload, const Profile& pro
   const StageOrderOutcome search = SearchStageOrder(ChainOf(stages, r), OptSche(stages, r), kBudgetNodes);
   answer.optimal_time_s = search.time_s;
   answer.order = NamesByStart(stages, r, search.order);
+  if (costs.explains()) Explain(workload, answer, costs);
   notes.Merge(costs.notes());
   if (search.stop_reason != StopReason::kProvedBest) notes.remarks.insert(UnfinishedRemark(answer, search));
   return answer;

@@ -15,6 +15,7 @@
 #include "models/status.h"
 #include "models/timeline/pricer.h"
 #include "models/workload/workload.h"
+#include "planner/rules/explained_rule.h"
 #include "planner/search/stage_order.h"
 
 namespace moeplan {
@@ -39,8 +40,9 @@ StageOrder OptSche(std::span<const ChunkStage> stages, int chunks);
 // nothing, such as BF16 of BF16 elements; allow_lossy, min_chunk_bytes and the phase play no part.
 // kNotFound when the profile lacks a collective, EXPERT_GEMM or a codec kernel that the rule needs: the keys and the
 // command that would measure them. Adds to `notes` what had to be extrapolated, and, where the search for the best
-// order was not finished, a remark with the time that no order is below. Requires a workload resolved against
-// profile.cluster.
-StatusOr<SchemoeAnswer> SchemoeRule(const Workload& workload, const Profile& profile, PriceNotes& notes);
+// order was not finished, a remark with the time that no order is below; and to `explained`, which may be null,
+// definitions and times. Requires a workload resolved against profile.cluster.
+StatusOr<SchemoeAnswer> SchemoeRule(const Workload& workload, const Profile& profile, PriceNotes& notes,
+                                    ExplainedRule* explained = nullptr);
 
 }  // namespace moeplan

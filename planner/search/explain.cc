@@ -136,10 +136,10 @@ std::string FlipSentence(const Candidate& best, const Candidate& other) {
 
 std::string BaselineSentence(const std::vector<Candidate>& best_first) {
   const Candidate& best = best_first.front();
-  const auto baseline =
-      std::ranges::find_if(best_first, [](const Candidate& candidate) { return IsBaseline(candidate.knobs.family); });
-  if (baseline == best_first.end()) return " No baseline could be priced.";
-  if (baseline == best_first.begin())
+  const std::optional<size_t> place = FasterBaseline(best_first);
+  if (!place) return " No baseline could be priced.";
+  const Candidate* baseline = &best_first[*place];
+  if (place == 0u)
     return " It is the faster baseline: no other schedule beats it by more than measurements can tell.";
   return StrCat(" The faster baseline is ", Describe(baseline->knobs), " at ", Milliseconds(baseline->time_s()),
                 ": a speedup of ", ThreeDigits(baseline->time_s() / best.time_s()), ".");
@@ -155,6 +155,13 @@ std::optional<size_t> RunnerUp(const std::vector<Candidate>& best_first) {
     if (!same_family) same_family = i;
   }
   return same_family;
+}
+
+std::optional<size_t> FasterBaseline(const std::vector<Candidate>& best_first) {
+  const auto baseline =
+      std::ranges::find_if(best_first, [](const Candidate& candidate) { return IsBaseline(candidate.knobs.family); });
+  if (baseline == best_first.end()) return std::nullopt;
+  return baseline - best_first.begin();
 }
 
 std::optional<double> FlipFactor(const Candidate& best, const Candidate& other, const CostKey& key) {

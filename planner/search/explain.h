@@ -13,6 +13,9 @@ namespace moeplan {
 // all have the same tasks, or there are none.
 std::optional<size_t> RunnerUp(const std::vector<Candidate>& best_first);
 
+// The place of the fastest baseline; absent where none was priced.
+std::optional<size_t> FasterBaseline(const std::vector<Candidate>& best_first);
+
 // `best_first` are the candidates of an answer; not empty. Says the best's time and largest terms, how far behind the
 // runner-up is and whether their intervals meet, the faster baseline and the speedup over it, and where the answer
 // flips.

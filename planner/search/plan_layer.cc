@@ -100,6 +100,16 @@ std::string WhyNoCandidate(const FoundCandidates& found, const Layout& layout, c
   return StrCat("No candidate could be priced: ", first.what, ": ", first.reason, ". Only the rules answered.");
 }
 
+PlanComparison Compare(const std::vector<Candidate>& best_first) {
+  PlanComparison comparison;
+  const std::optional<size_t> other = RunnerUp(best_first);
+  if (other && best_first[*other].knobs.family != best_first.front().knobs.family)
+    comparison.runner_up = PlanOf(best_first[*other]);
+  if (const std::optional<size_t> baseline = FasterBaseline(best_first))
+    comparison.baseline_time_s = best_first[*baseline].time_s();
+  return comparison;
+}
+
 StatusOr<PlanAnswer> PlanResolved(PlanAnswer answer, const Profile& profile, PriceNotes notes,
                                   const PlanOptions& options) {
   if (options.rules) AskRules(answer.workload, profile, notes, answer);
@@ -116,6 +126,7 @@ StatusOr<PlanAnswer> PlanResolved(PlanAnswer answer, const Profile& profile, Pri
   const size_t answered = options.top > 0 ? std::min<size_t>(options.top, candidates.size()) : candidates.size();
   for (size_t i = 0; i < answered; ++i) AddInterval(candidates[i]);
   if (const std::optional<size_t> other = RunnerUp(candidates)) AddInterval(candidates[*other]);
+  if (options.comparison != nullptr) *options.comparison = Compare(candidates);
   answer.explanation =
       candidates.empty() ? WhyNoCandidate(found, answer.workload.layout, profile.cluster) : Explain(candidates);
   if (found.ruled_out > 0 && !candidates.empty()) {

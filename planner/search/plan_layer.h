@@ -10,6 +10,7 @@
 // pieces of whole eighths (planner/search/unequal_chunks.h), in the order that its schedule is written in.
 #pragma once
 
+#include <optional>
 #include <stop_token>
 
 #include "models/cost/profile.h"
@@ -25,6 +26,12 @@ class LinkModel;
 inline constexpr int kMostOrderedPieces = 8;
 inline constexpr int kDefaultBudgetNodes = 10000;
 
+// What the best plan is held against, whether it is among the candidates returned or not.
+struct PlanComparison {
+  std::optional<Plan> runner_up;          // The fastest of another family with other tasks; absent where there is none.
+  std::optional<double> baseline_time_s;  // Of the faster legal baseline; absent where none could be priced.
+};
+
 struct PlanOptions {
   int top = 0;                             // How many candidates to return; 0: all that are listed.
   bool rules = true;                       // Whether the papers' rules are asked, too.
@@ -33,6 +40,7 @@ struct PlanOptions {
   // Foretells the layer's collectives (LayerCollectives) that the profile lacks, each then named in the warnings with
   // its interval; it was fitted to that profile. Null: they are missing. Borrowed.
   const LinkModel* links = nullptr;
+  PlanComparison* comparison = nullptr;  // Filled in where it is set. Borrowed.
 };
 
 // Resolves the workload, asks the rules, prices the candidates. With gradient_bytes a candidate's time ends with the

@@ -92,6 +92,11 @@ Status MixedClusters(const std::string& profile_name, const std::string& calibra
                              "name"));
 }
 
+Status NoCost(const std::string& profile_name, int profile_version, const std::string& cost) {
+  return NotFound(StrCat("profile '", profile_name, "' version ", profile_version, ": holds no cost '", cost,
+                         "'; GetProfile tells what is there"));
+}
+
 Status RequestReused(const std::string& request_id) {
   return InvalidInput(
       StrCat("request '", request_id, "': brought another profile before; give every new profile a new request id"));

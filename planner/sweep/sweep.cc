@@ -28,7 +28,8 @@ class Sweep::Planner {
     const std::vector<size_t> point = sweep_.PointAt(index);
     SweepRow row;
     for (size_t i = 0; i < point.size(); ++i) row.values.push_back(sweep_.axes_[i].values()[point[i]]);
-    StatusOr<PlanAnswer> answer = Answer(point, std::move(cancelled));
+    StatusOr<PlanAnswer> answer =
+        Answer(point, std::move(cancelled), sweep_.options_.compare ? &row.comparison : nullptr);
     if (!answer.ok()) {
       const StatusCode code = answer.status().code();
       if (code != StatusCode::kInvalidInput && code != StatusCode::kNotFound) return answer.status();
@@ -45,7 +46,8 @@ class Sweep::Planner {
   }
 
  private:
-  StatusOr<PlanAnswer> Answer(const std::vector<size_t>& point, std::stop_token cancelled) {
+  StatusOr<PlanAnswer> Answer(const std::vector<size_t>& point, std::stop_token cancelled,
+                              PlanComparison* comparison) {
     v1::Workload workload_message = sweep_.workload_;
     v1::Profile cluster_message;
     *cluster_message.mutable_cluster() = sweep_.message_.cluster();
@@ -57,7 +59,10 @@ class Sweep::Planner {
     RETURN_IF_ERROR(ChangeCosts(point));
     ASSIGN_OR_RETURN(changed_.cluster, ClusterFromProto(cluster_message.cluster()));
     return PlanLayer(workload, changed_,
-                     {.top = 1, .cancelled = std::move(cancelled), .links = links_ ? &*links_ : nullptr});
+                     {.top = 1,
+                      .cancelled = std::move(cancelled),
+                      .links = links_ ? &*links_ : nullptr,
+                      .comparison = comparison});
   }
 
   // Scales multiply what fields are set to.
@@ -100,7 +105,7 @@ class Sweep::Planner {
   }
 
   void FitLinks() {
-    if (sweep_.extrapolate_) links_.emplace(changed_);
+    if (sweep_.options_.extrapolate) links_.emplace(changed_);
   }
 
   const Sweep& sweep_;
@@ -110,28 +115,29 @@ class Sweep::Planner {
 };
 
 StatusOr<Sweep> Sweep::Make(v1::Workload workload, Profile profile, const std::vector<std::string>& axes,
-                            bool extrapolate) {
+                            SweepOptions options) {
   Sweep sweep;
-  sweep.extrapolate_ = extrapolate;
+  sweep.options_ = std::move(options);
+  const std::string& what = sweep.options_.what;
   sweep.workload_ = std::move(workload);
   sweep.profile_ = std::move(profile);
   sweep.message_ = moeplan::ToProto(sweep.profile_);
   std::set<std::string> paths;
-  if (axes.empty()) return InvalidInput("--sweep: found none, expected at least one PATH=VALUE,VALUE,...");
+  if (axes.empty()) return InvalidInput(StrCat(what, ": found none, expected at least one PATH=VALUE,VALUE,..."));
   RETURN_IF_ERROR(WorkloadFromProto(sweep.workload_).status());
   for (const std::string& text : axes) {
-    ASSIGN_OR_RETURN(SweepAxis axis, SweepAxis::Parse(text, sweep.workload_, sweep.message_));
+    ASSIGN_OR_RETURN(SweepAxis axis, SweepAxis::Parse(text, sweep.workload_, sweep.message_, what));
     if (!paths.insert(axis.path()).second) {
-      return InvalidInput(StrCat("--sweep: found ", axis.path(), " twice, expected each path once"));
+      return InvalidInput(StrCat(what, ": found ", axis.path(), " twice, expected each path once"));
     }
     for (const SweepAxis& before : sweep.axes_) {
       if (!axis.Meets(before)) continue;
       return InvalidInput(
-          StrCat("--sweep: found ", before.path(), " and ", axis.path(), ", which set the same field, expected one"));
+          StrCat(what, ": found ", before.path(), " and ", axis.path(), ", which set the same field, expected one"));
     }
     sweep.rows_ *= static_cast<int64_t>(axis.values().size());
-    if (sweep.rows_ > kMaxRows) {
-      return InvalidInput(StrCat("--sweep: found at least ", sweep.rows_, " combinations, expected at most ", kMaxRows,
+    if (sweep.rows_ > sweep.options_.most_rows) {
+      return InvalidInput(StrCat(what, ": found at least ", sweep.rows_, " combinations, expected at most ", sweep.options_.most_rows,
                                  ": sweep fewer values at once"));
     }
     sweep.axes_.push_back(std::move(axis));

@@ -13,6 +13,7 @@
 #include "moeplan/v1/profile.pb.h"
 #include "moeplan/v1/report.pb.h"
 #include "moeplan/v1/workload.pb.h"
+#include "planner/search/plan_layer.h"
 #include "planner/sweep/sweep_axis.h"
 
 namespace moeplan {
@@ -25,20 +26,25 @@ struct SweepRow {
   bool refused = false;               // The point's workload is wrong, or nothing it needs is known.
   std::vector<std::string> warnings;  // Of its answer, such as what was asked outside the measured range.
   bool extrapolated = false;          // Some collective of its layer was foretold from links.
+  PlanComparison comparison;          // Of the best, where the sweep compares.
+};
+
+struct SweepOptions {
+  bool extrapolate = false;  // Collectives that the profile lacks at a point are foretold from links.
+  bool compare = false;      // Rows have a comparison.
+  int64_t most_rows = 1'000'000;
+  std::string what = "--sweep";  // Where the axes come from; begins every error about them.
 };
 
 class Sweep {
  public:
   // All combinations of the axes (sweep_axis.h), in the order given, the last fastest. `axes` has at least one. A path
-  // that stands twice, more than kMaxRows points, and what an axis refuses are kInvalidInput. With `extrapolate`,
-  // collectives that the profile lacks at a point are foretold from its links (PlanOptions::links).
+  // that stands twice, more than most_rows points, and what an axis refuses are kInvalidInput.
   static StatusOr<Sweep> Make(v1::Workload workload, Profile profile, const std::vector<std::string>& axes,
-                              bool extrapolate = false);
-
-  static constexpr int64_t kMaxRows = 1'000'000;
+                              SweepOptions options = {});
 
   int64_t rows() const { return rows_; }
-  bool extrapolates() const { return extrapolate_; }
+  bool extrapolates() const { return options_.extrapolate; }
   std::vector<std::string> paths() const;
   // On entries that an axis names but cannot set, a sentence an axis.
   std::vector<std::string> notes() const;
@@ -63,7 +69,7 @@ class Sweep {
   v1::Profile message_;  // Of profile_.
   std::vector<SweepAxis> axes_;
   int64_t rows_ = 1;
-  bool extrapolate_ = false;
+  SweepOptions options_;
 };
 
 }  // namespace moeplan

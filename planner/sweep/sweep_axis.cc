@@ -22,22 +22,22 @@ bool IsOneOf(std::string_view first_name, std::initializer_list<std::string_view
 }  // namespace
 
 StatusOr<SweepAxis> SweepAxis::Parse(const std::string& text, const v1::Workload& workload,
-                                     const v1::Profile& profile) {
+                                     const v1::Profile& profile, const std::string& what) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
-    return InvalidInput(StrCat("--sweep: found '", text, "', expected PATH=VALUE,VALUE,..."));
+    return InvalidInput(StrCat(what, ": found '", text, "', expected PATH=VALUE,VALUE,..."));
   }
   SweepAxis axis;
   axis.path_ = text.substr(0, equals);
-  RETURN_IF_ERROR(axis.ParsePath(workload, profile).Within("--sweep"));
+  RETURN_IF_ERROR(axis.ParsePath(workload, profile).Within(what));
   const std::vector<std::string> values = SplitAt(std::string_view(text).substr(equals + 1), ',');
   if (values.size() > kMaxValues) {
     return InvalidInput(
-        StrCat("--sweep: ", axis.path_, ": found ", values.size(), " values, expected at most ", kMaxValues));
+        StrCat(what, ": ", axis.path_, ": found ", values.size(), " values, expected at most ", kMaxValues));
   }
   for (const std::string& one : values) {
     StatusOr<SweepValue> value = axis.ParseValue(one);
-    if (!value.ok()) return value.status().Within("--sweep");
+    if (!value.ok()) return value.status().Within(what);
     axis.values_.push_back(*std::move(value));
   }
   return axis;

@@ -20,8 +20,9 @@ class SweepAxis {
  public:
   // kInvalidInput naming the path, what was found and what there is: an unknown path, one that is not a scalar, a value
   // of another type, none, more than kMaxValues, a scale that is not within a billion of 1, a name without entries in
-  // the profile.
-  static StatusOr<SweepAxis> Parse(const std::string& text, const v1::Workload& workload, const v1::Profile& profile);
+  // the profile. `what` begins the error.
+  static StatusOr<SweepAxis> Parse(const std::string& text, const v1::Workload& workload, const v1::Profile& profile,
+                                   const std::string& what = "--sweep");
 
   static constexpr size_t kMaxValues = 1'000'000;
 

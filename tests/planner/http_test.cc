@@ -376,6 +376,10 @@ TEST_F(HttpTest, TheOpenApiDocumentHasEveryMethodAndEverythingItRefersTo) {
   const json& layer = document.at("components").at("schemas").at("Layer").at("properties");
   EXPECT_EQ(layer.at("topK").at("type"), "integer");
   EXPECT_EQ(layer.at("gate").at("enum").front(), "TOP_K");
+  // What is no message of ours is any object, without the fields of the one that carries it.
+  const json& foreign = document.at("components").at("schemas").at("Struct");
+  EXPECT_EQ(foreign.at("additionalProperties"), true);
+  EXPECT_FALSE(foreign.contains("properties"));
 }
 
 }  // namespace

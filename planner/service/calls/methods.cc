@@ -9,13 +9,22 @@
 #include "planner/service/calls/method.h"
 #include "planner/service/handlers/agents.h"
 #include "planner/service/handlers/append_samples.h"
+#include "planner/service/handlers/clusters.h"
+#include "planner/service/handlers/curve.h"
+#include "planner/service/handlers/explain_rules.h"
 #include "planner/service/handlers/fit_profile.h"
+#include "planner/service/handlers/import_model.h"
+#include "planner/service/handlers/links.h"
 #include "planner/service/handlers/plan.h"
 #include "planner/service/handlers/profiles.h"
 #include "planner/service/handlers/put_profile.h"
 #include "planner/service/handlers/put_samples.h"
+#include "planner/service/handlers/rank_layouts.h"
 #include "planner/service/handlers/rejected_samples.h"
 #include "planner/service/handlers/report_run.h"
+#include "planner/service/handlers/runs.h"
+#include "planner/service/handlers/samples.h"
+#include "planner/service/handlers/sweep.h"
 
 namespace moeplan::service {
 namespace {
@@ -60,6 +69,12 @@ std::vector<Method> MakeMethods() {
       PlanMethod(),
       Unary("PlannerService/ReportRun", Role::kReport, &ReportRun),
       Unary("PlannerService/ListDrifts", Role::kRead, &ListDrifts),
+      Unary("PlannerService/ExplainRules", Role::kPlan, &ExplainRules),
+      Unary("PlannerService/Sweep", Role::kPlan, &Sweep),
+      Unary("PlannerService/RankLayouts", Role::kPlan, &RankLayouts),
+      Unary("PlannerService/ImportModel", Role::kPlan, &ImportModel),
+      Unary("PlannerService/ListRuns", Role::kRead, &ListRuns),
+      Unary("PlannerService/GetRun", Role::kRead, &GetRun),
       Unary("ProfileService/ListProfiles", Role::kRead, &ListProfiles),
       Unary("ProfileService/GetProfile", Role::kRead, &GetProfile),
       StoresProfiles(Unary("ProfileService/PutSamples", Role::kReport, &PutSamples)),
@@ -67,6 +82,10 @@ std::vector<Method> MakeMethods() {
       WaitsForDisk(Unary("ProfileService/AppendSamples", Role::kReport, &AppendSamples)),
       StoresProfiles(Unary("ProfileService/FitProfile", Role::kReport, &FitProfile)),
       Unary("ProfileService/ListRejectedSamples", Role::kRead, &ListRejectedSamples),
+      Unary("ProfileService/ListClusters", Role::kRead, &ListClusters),
+      Unary("ProfileService/GetLinks", Role::kRead, &GetLinks),
+      Unary("ProfileService/GetCurve", Role::kRead, &GetCurve),
+      Unary("ProfileService/ListSamples", Role::kRead, &ListSamples),
       Unary("AgentService/ListAgents", Role::kRead, &ListAgents),
       Unary("AgentService/StartCalibration", Role::kAdmin, &StartCalibration),
       Unary("AgentService/GetCalibration", Role::kRead, &GetCalibration),

@@ -43,12 +43,16 @@ std::string SchemaName(const Descriptor& message) {
 
 ordered_json Reference(const Descriptor& message) { return {{"$ref", "#/components/schemas/" + SchemaName(message)}}; }
 
+// JSON that is no message of ours: any object, or any value.
+bool IsForeign(const Descriptor& message) { return message.file()->name() == "google/protobuf/struct.proto"; }
+
 class Schemas {
  public:
   // Has the message, and all that it is made of, described.
   void Add(const Descriptor& message) {
     if (!seen_.insert(&message).second) return;
     messages_.push_back(&message);
+    if (IsForeign(message)) return;
     for (int i = 0; i < message.field_count(); ++i) {
       if (const Descriptor* const part = PartOf(*message.field(i))) Add(*part);
     }
@@ -92,6 +96,10 @@ class Schemas {
   }
 
   static ordered_json SchemaOf(const Descriptor& message) {
+    if (IsForeign(message) && message.name() == "Struct") {
+      return {{"type", "object"}, {"description", "Any JSON object."}, {"additionalProperties", true}};
+    }
+    if (IsForeign(message)) return {{"description", "Any JSON value."}};
     ordered_json properties = ordered_json::object();
     for (int i = 0; i < message.field_count(); ++i) {
       const FieldDescriptor& field = *message.field(i);

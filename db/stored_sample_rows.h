@@ -1,0 +1,26 @@
+// Stored samples as they are listed, one by one or those of one key. Call inside a transaction and inside Guarded:
+// SQLite's and nlohmann's exceptions pass through.
+#pragma once
+
+#include <SQLiteCpp/SQLiteCpp.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "db/key_columns.h"
+#include "db/store.h"
+#include "models/status.h"
+
+namespace moeplan::db {
+
+// A page's token is the batch and the place of its last sample.
+StatusOr<SamplePage> SelectSamplePage(SQLite::Database& database, const std::filesystem::path& path,
+                                      const PageRequest& page, const std::string& profile_name,
+                                      const std::optional<OperationKey>& key);
+
+std::vector<StoredSample> SelectSamplesOfKey(SQLite::Database& database, const std::string& profile_name,
+                                             const OperationKey& key);
+
+}  // namespace moeplan::db

@@ -1,0 +1,30 @@
+// The links of a cluster as its measured collectives tell of them: the line that LinkModel predicts with, by class.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "models/cost/profile.h"
+#include "models/links/link_fit.h"
+
+namespace moeplan {
+
+struct FittedLink {
+  LinkClass link = LinkClass::kIntraNode;
+  double alpha_s = 0;                 // Of each step over it.
+  std::optional<double> bytes_per_s;  // That one rank moves each way; absent: no byte costs anything that could be told.
+  std::vector<CollectiveKey> crossed_by;  // Those that were measured, uncontended; by rising key of the group.
+
+  friend bool operator==(const FittedLink&, const FittedLink&) = default;
+};
+
+struct FittedLinks {
+  std::vector<FittedLink> links;  // Inside a node first; those that something was measured over.
+  // Median of |line / measured - 1| over all points of all curves; absent where there are none.
+  std::optional<double> relative_error_p50;
+};
+
+// Entries without contention alone count, as for LinkModel; nothing is held out, so this takes milliseconds. Pure.
+FittedLinks FitLinks(const Profile& profile);
+
+}  // namespace moeplan

@@ -1,0 +1,250 @@
+#include "planner/service/handlers/curve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/cost/formula.h"
+#include "models/fit/screen.h"
+#include "models/fit/statistics.h"
+#include "models/measurement/cost_key.h"
+#include "models/measurement/needs.h"
+#include "models/measurement/next_sizes.h"
+#include "models/text.h"
+#include "models/thinned.h"
+#include "planner/service/errors.h"
+#include "planner/service/handlers/profile_selection.h"
+#include "proto/convert/profile.h"
+#include "proto/convert/samples.h"
+#include "proto/convert/stored_sample.h"
+#include "proto/errors.h"
+
+namespace moeplan::service {
+namespace {
+
+constexpr int kUsualSamples = 2000, kMostSamples = 10000;
+constexpr int kDrawnPoints = 96;
+
+StatusOr<size_t> MostSamplesOf(const v1::GetCurveRequest& request) {
+  if (request.max_samples() == 0) return kUsualSamples;
+  if (request.max_samples() < 1 || request.max_samples() > kMostSamples) {
+    return moeplan::error::Mismatch("maxSamples", StrCat(request.max_samples()), StrCat("1 to ", kMostSamples));
+  }
+  return static_cast<size_t>(request.max_samples());
+}
+
+// One entry of a profile; borrowed.
+struct Cost {
+  CostKey key;
+  const CostModel* model = nullptr;
+
+  double bus_factor() const {
+    const auto* collective = std::get_if<CollectiveKey>(&key);
+    return collective ? BusFactor(collective->collective, collective->group.size) : 1;
+  }
+};
+
+std::vector<Cost> CostsOf(const Profile& profile) {
+  std::vector<Cost> costs;
+  for (const CollectiveModel& entry : profile.collectives) costs.push_back({entry.key, &entry.model});
+  for (const KernelModel& entry : profile.kernels) costs.push_back({entry.key, &entry.model});
+  return costs;
+}
+
+// As it is named, or as messages do that leave out what it does not depend on.
+StatusOr<Cost> CostNamed(const std::string& name, const std::vector<Cost>& costs, const Profile& profile) {
+  if (name.empty() && !costs.empty()) return costs.front();
+  const auto exact = std::ranges::find(costs, name, [](const Cost& cost) { return Describe(cost.key); });
+  if (exact != costs.end()) return *exact;
+  const auto close = std::ranges::find(costs, name, [](const Cost& cost) { return Describe(Essential(cost.key)); });
+  if (close != costs.end()) return *close;
+  return error::NoCost(profile.name, profile.version, name);
+}
+
+double RateOf(double size, double bus_factor, double time_s) { return time_s > 0 ? size * bus_factor / time_s : 0; }
+
+// ---- The curve.
+
+std::vector<double> OwnSizes(const CostModel& model) {
+  std::vector<double> sizes;
+  std::visit(
+      [&](const auto& form) {
+        if constexpr (requires { form.points; }) {
+          for (const auto& point : form.points) sizes.push_back(point.size);
+        }
+      },
+      model.curve);
+  if (model.fit) sizes.insert(sizes.end(), model.fit->breakpoints.begin(), model.fit->breakpoints.end());
+  return sizes;
+}
+
+struct SizeRange {
+  double low = std::numeric_limits<double>::infinity(), high = 0;
+
+  void Take(double size) {
+    low = std::min(low, size);
+    high = std::max(high, size);
+  }
+};
+
+// Of the model, its points and all measured sizes; what plans usually ask where nothing says more.
+SizeRange DrawnRange(const Cost& cost, const std::vector<double>& own, const std::vector<double>& measured) {
+  SizeRange range;
+  for (const double size : own) range.Take(size);
+  for (const double size : measured) range.Take(size);
+  if (cost.model->size_low > 0) range.Take(cost.model->size_low);
+  if (std::isfinite(cost.model->size_high)) range.Take(cost.model->size_high);
+  if (range.low <= range.high) return range;
+  constexpr double kLeastFlops = 1e6, kMostFlops = 1e12;
+  if (UnitOf(cost.key) == "flops") return {kLeastFlops, kMostFlops};
+  return {kLeastPlannedBytes, kMostPlannedBytes};
+}
+
+std::set<double> DrawnSizes(const Cost& cost, const std::vector<double>& measured) {
+  const std::vector<double> own = OwnSizes(*cost.model);
+  const SizeRange range = DrawnRange(cost, own, measured);
+  std::set<double> sizes(own.begin(), own.end());
+  for (int i = 0; i < kDrawnPoints; ++i) {
+    // Both ends to the bit.
+    const double share = static_cast<double>(i) / (kDrawnPoints - 1);
+    sizes.insert(i == 0                  ? range.low
+                 : i == kDrawnPoints - 1 ? range.high
+                                         : range.low * std::pow(range.high / range.low, share));
+  }
+  return sizes;
+}
+
+std::optional<AlphaBeta> LineOf(const CostModel& model) {
+  if (const auto* line = std::get_if<AlphaBeta>(&model.curve)) return *line;
+  return model.summary;
+}
+
+v1::CurvePoint PointAt(const Cost& cost, double size) {
+  const PricedTime priced = Price(*cost.model, size, cost.bus_factor());
+  v1::CurvePoint point;
+  point.set_size(size);
+  point.set_time_s(priced.time_s);
+  point.set_low_s(priced.low_s);
+  point.set_high_s(priced.high_s);
+  point.set_rate_per_s(RateOf(size, cost.bus_factor(), priced.time_s));
+  if (const auto line = LineOf(*cost.model)) point.set_line_s(TimeS(*line, size, cost.bus_factor()));
+  return point;
+}
+
+double PeakOf(const Cost& cost, const Cluster& cluster, const v1::GetCurveResponse& drawn) {
+  if (const auto* form = std::get_if<Efficiency>(&cost.model->curve)) return form->peak_per_s;
+  if (UnitOf(cost.key) == "flops" && cluster.peak_flops_per_s > 0) return cluster.peak_flops_per_s;
+  double peak = 0;
+  for (const v1::CurvePoint& point : drawn.points()) peak = std::max(peak, point.rate_per_s());
+  return peak;
+}
+
+void SetModel(const Cost& cost, v1::GetCurveResponse& response) {
+  Profile alone;
+  if (const auto* key = std::get_if<CollectiveKey>(&cost.key)) {
+    alone.collectives.push_back({*key, *cost.model});
+    *response.mutable_collective() = moeplan::ToProto(alone).collectives(0);
+  } else {
+    alone.kernels.push_back({std::get<KernelKey>(cost.key), *cost.model});
+    *response.mutable_kernel() = moeplan::ToProto(alone).kernels(0);
+  }
+}
+
+// ---- The samples.
+
+struct JudgedSample {
+  StoredSample stored;
+  bool outlier = false;
+};
+
+std::vector<JudgedSample> Judged(std::vector<StoredSample> samples) {
+  std::vector<JudgedSample> judged;
+  std::vector<SizedTimes> counted;
+  for (StoredSample& stored : samples) {
+    if (!stored.retired) counted.push_back({stored.sample.size, stored.sample.times_s});
+    judged.push_back({std::move(stored)});
+  }
+  if (counted.empty()) return judged;
+  const std::vector<int> outliers = OutliersOf(counted);
+  auto of_sample = outliers.begin();
+  for (JudgedSample& one : judged) {
+    if (one.stored.retired) continue;
+    one.outlier = 2 * *of_sample > std::ssize(one.stored.sample.times_s);
+    ++of_sample;
+  }
+  return judged;
+}
+
+v1::CurveSample ToProto(const JudgedSample& judged, const Cost& cost) {
+  const Sample& sample = judged.stored.sample;
+  const double time_s = Median(sample.times_s);
+  v1::CurveSample message;
+  *message.mutable_stored() = moeplan::ToProto(judged.stored);
+  message.set_size(sample.size);
+  message.set_time_s(time_s);
+  message.set_predicted_s(Price(*cost.model, sample.size, cost.bus_factor()).time_s);
+  message.set_rate_per_s(RateOf(sample.size, cost.bus_factor(), time_s));
+  message.set_outlier(judged.outlier);
+  return message;
+}
+
+Status AddRejected(const Store& store, const Profile& profile, const CostKey& key, size_t most,
+                   v1::GetCurveResponse& response) {
+  constexpr size_t kLargestPage = 1000;
+  PageRequest next;
+  do {
+    next.size = static_cast<int>(std::min(kLargestPage, most - response.rejected_samples_size()));
+    ASSIGN_OR_RETURN(const RejectedPage page, store.ListRejectedSamples(next, profile.name, key));
+    for (const RejectedSample& rejected : page.samples)
+      *response.add_rejected_samples() = moeplan::ToProto(rejected);
+    next.token = page.next_token;
+  } while (!next.token.empty() && static_cast<size_t>(response.rejected_samples_size()) < most);
+  return OkStatus();
+}
+
+}  // namespace
+
+StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1::GetCurveRequest& request,
+                                        std::stop_token cancelled) {
+  ASSIGN_OR_RETURN(const size_t most_samples, MostSamplesOf(request));
+  ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
+  const std::vector<Cost> costs = CostsOf(profile);
+  ASSIGN_OR_RETURN(const Cost cost, CostNamed(request.cost(), costs, profile));
+  ASSIGN_OR_RETURN(std::vector<StoredSample> stored, environment.store.SamplesOfKey(profile.name, cost.key));
+  if (cancelled.stop_requested()) return error::CallerLeft();
+
+  v1::GetCurveResponse response;
+  response.set_profile_name(profile.name);
+  response.set_profile_version(profile.version);
+  response.set_created_at(profile.created_at);
+  response.set_cost(Describe(cost.key));
+  SetModel(cost, response);
+  response.set_unit(std::string(UnitOf(cost.key)));
+  response.set_bus_factor(cost.bus_factor());
+  response.set_formula(FormulaText(cost.model->curve, UnitOf(cost.key)));
+  std::vector<double> measured, counted;
+  for (const StoredSample& one : stored) {
+    measured.push_back(one.sample.size);
+    if (!one.retired) counted.push_back(one.sample.size);
+  }
+  for (const double size : DrawnSizes(cost, measured)) *response.add_points() = PointAt(cost, size);
+  response.set_peak_per_s(PeakOf(cost, profile.cluster, response));
+  response.set_total_samples(static_cast<int>(stored.size()));
+  for (const JudgedSample& one : Thinned(Judged(std::move(stored)), most_samples))
+    *response.add_samples() = ToProto(one, cost);
+  RETURN_IF_ERROR(AddRejected(environment.store, profile, cost.key, most_samples, response));
+  for (const NextSize& next : NextSizes(*cost.model, counted, UnitOf(cost.key))) {
+    v1::NextSize& message = *response.add_next_sizes();
+    message.set_size(next.size);
+    message.set_why(next.why);
+  }
+  for (const Cost& one : costs) response.add_costs(Describe(one.key));
+  return response;
+}
+
+}  // namespace moeplan::service

@@ -1,0 +1,56 @@
+#include "planner/service/handlers/explain_rules.h"
+
+#include "planner/rules/explain_rules.h"
+#include "planner/service/handlers/profile_selection.h"
+#include "proto/convert/workload.h"
+#include "proto/errors.h"
+
+namespace moeplan::service {
+namespace {
+
+v1::RuleTerm ToProto(const RuleTerm& term) {
+  v1::RuleTerm message;
+  message.set_symbol(term.symbol);
+  if (term.cost) message.set_cost(Describe(*term.cost));
+  message.set_size(term.size);
+  message.set_time_s(term.time_s);
+  message.set_count(term.count);
+  return message;
+}
+
+v1::RuleTime ToProto(const RuleTime& time) {
+  v1::RuleTime message;
+  message.set_name(time.name);
+  message.set_formula(time.formula);
+  for (const RuleTerm& term : time.terms) *message.add_terms() = ToProto(term);
+  message.set_time_s(time.time_s);
+  message.set_chosen(time.chosen);
+  return message;
+}
+
+v1::ExplainedRule ToProto(const ExplainedRule& rule) {
+  v1::ExplainedRule message;
+  message.set_rule(rule.rule);
+  message.set_source(rule.source);
+  for (const std::string& definition : rule.definitions) message.add_definitions(definition);
+  for (const RuleTime& time : rule.times) *message.add_times() = ToProto(time);
+  message.set_skipped(rule.skipped);
+  return message;
+}
+
+}  // namespace
+
+StatusOr<v1::ExplainRulesResponse> ExplainRules(const Environment& environment, const v1::ExplainRulesRequest& request,
+                                                std::stop_token /*cancelled*/) {
+  if (!request.has_workload()) return moeplan::error::Mismatch("workload", "nothing", "an object");
+  ASSIGN_OR_RETURN(const Workload asked, WorkloadFromProto(request.workload()));
+  ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
+  ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(asked, profile.cluster));
+  v1::ExplainRulesResponse response;
+  response.set_profile_name(profile.name);
+  response.set_profile_version(profile.version);
+  for (const ExplainedRule& rule : ExplainRulesOf(workload, profile)) *response.add_rules() = ToProto(rule);
+  return response;
+}
+
+}  // namespace moeplan::service

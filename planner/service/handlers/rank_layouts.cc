@@ -1,0 +1,51 @@
+#include "planner/service/handlers/rank_layouts.h"
+
+#include <utility>
+
+#include "models/model/hf_config.h"
+#include "models/text.h"
+#include "planner/layout/rank_layouts.h"
+#include "planner/service/handlers/profile_selection.h"
+#include "proto/convert/enums.h"
+#include "proto/convert/layouts.h"
+#include "proto/convert/struct_text.h"
+#include "proto/errors.h"
+
+namespace moeplan::service {
+namespace {
+
+constexpr int kUsualLayouts = 20, kMostLayouts = 1000;
+constexpr int kUsualZeroStage = 1;
+
+StatusOr<LayoutRequest> RequestOf(const v1::RankLayoutsRequest& request) {
+  if (!request.has_model()) return moeplan::error::Mismatch("model", "nothing", "an object");
+  if (request.top() < 0 || request.top() > kMostLayouts) {
+    return moeplan::error::Mismatch("top", StrCat(request.top()), StrCat("1 to ", kMostLayouts));
+  }
+  LayoutRequest asked = {.gpus = request.gpus(),
+                         .global_batch = request.global_batch(),
+                         .sequence_length = request.sequence_length(),
+                         .zero_stage = request.has_zero_stage() ? request.zero_stage() : kUsualZeroStage,
+                         .top = request.top() == 0 ? kUsualLayouts : request.top()};
+  ASSIGN_OR_RETURN(asked.model, ModelFromHfConfig(JsonTextOf(request.model()), "model"));
+  ASSIGN_OR_RETURN(asked.recompute, EnumFromProto<Recompute>(request.recompute(), "recompute"));
+  return asked;
+}
+
+}  // namespace
+
+StatusOr<v1::RankLayoutsResponse> RankLayouts(const Environment& environment, const v1::RankLayoutsRequest& request,
+                                              std::stop_token cancelled) {
+  ASSIGN_OR_RETURN(const LayoutRequest asked, RequestOf(request));
+  ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
+  ASSIGN_OR_RETURN(const LayoutAnswer answer,
+                   moeplan::RankLayouts(asked, profile, {.cancelled = std::move(cancelled)}));
+  v1::RankLayoutsResponse response;
+  response.set_profile_name(profile.name);
+  response.set_profile_version(profile.version);
+  *response.mutable_result() = moeplan::ToProto(answer);
+  response.set_device_memory_bytes(profile.cluster.device_memory_bytes);
+  return response;
+}
+
+}  // namespace moeplan::service

@@ -1,0 +1,405 @@
+// What a dashboard asks of the planner: ListRuns, GetRun, Sweep, ExplainRules, ImportModel, RankLayouts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "handlers_fixture.h"
+#include "models/text.h"
+#include "planner/client/call_method.h"
+#include "planner/layout/rank_layouts.h"
+#include "planner/search/plan_layer.h"
+#include "planner/service/calls/method.h"
+#include "planner/service/handlers/explain_rules.h"
+#include "planner/service/handlers/import_model.h"
+#include "planner/service/handlers/plan.h"
+#include "planner/service/handlers/rank_layouts.h"
+#include "planner/service/handlers/runs.h"
+#include "planner/service/handlers/sweep.h"
+#include "planner/service/plan_log.h"
+#include "proto/convert/layouts.h"
+#include "proto/convert/workload.h"
+
+namespace moeplan {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class DashboardPlansTest : public HandlersTest {
+ protected:
+  void SetUp() override {
+    HandlersTest::SetUp();
+    Put(ExamplePutProfile("a"));
+  }
+
+  v1::PlanResponse Answer() {
+    const auto answer = service::Plan(environment(), ExamplePlanRequest(), {});
+    EXPECT_TRUE(answer.ok()) << answer.status().message();
+    return *answer;
+  }
+
+  RunId Save(const v1::PlanResponse& answer, RunRecord run) {
+    run.plan = *store_->SavePlan(service::RecordOf(answer));
+    return *store_->SaveRun(run);
+  }
+
+  v1::Run RunOf(RunId id) {
+    v1::GetRunRequest request;
+    request.set_run(static_cast<int>(id.value));
+    const auto run = service::GetRun(environment(), request, {});
+    EXPECT_TRUE(run.ok()) << run.status().message();
+    return run->run();
+  }
+};
+
+// ---- ListRuns and GetRun.
+
+std::string WithoutTimeline(v1::Plan plan) {
+  plan.clear_order();
+  plan.clear_timeline();
+  return ToJson(plan);
+}
+
+TEST_F(DashboardPlansTest, ARunSaysWhatWasForetoldAndWhatRan) {
+  const v1::PlanResponse answer = Answer();
+  v1::RunReport report;
+  report.set_schedule(answer.best().schedule());
+  report.add_ranks()->set_rank(3);
+  *report.mutable_ranks(0)->mutable_timeline() = answer.best().timeline();
+  const RunId id = Save(answer, {.schedule = v1::Schedule::Family_Name(answer.best().schedule()),
+                                 .predicted_time_s = 2e-3,
+                                 .measured_time_s = 3e-3,
+                                 .report = ToJson(report, JsonStyle::kCompact),
+                                 .request_id = "step 7"});
+  v1::GetRunRequest request;
+  request.set_run(static_cast<int>(id.value));
+  const auto found = service::GetRun(environment(), request, {});
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  const v1::Run& run = found->run();
+  EXPECT_EQ(run.run(), id.value);
+  EXPECT_THAT(run.created_at(), SizeIs(20));
+  EXPECT_EQ(run.profile_name(), "two-nodes-of-eight");
+  EXPECT_EQ(run.profile_version(), 1);
+  EXPECT_EQ(run.workload_name(), answer.workload().name());
+  EXPECT_EQ(ToJson(run.plan()), WithoutTimeline(answer.best()));
+  EXPECT_EQ(run.predicted_time_s(), 2e-3);
+  EXPECT_EQ(run.measured_time_s(), 3e-3);
+  EXPECT_EQ(run.request_id(), "step 7");
+  EXPECT_EQ(ToJson(found->plan()), ToJson(answer));
+  ASSERT_THAT(found->ranks(), SizeIs(1));
+  EXPECT_EQ(found->ranks(0).rank(), 3);
+  EXPECT_EQ(found->ranks(0).timeline_size(), answer.best().timeline_size());
+  const auto listed = service::ListRuns(environment(), {}, {});
+  ASSERT_THAT(listed->runs(), SizeIs(1));
+  EXPECT_EQ(ToJson(listed->runs(0)), ToJson(run));
+  request.set_run(99);
+  EXPECT_THAT(service::GetRun(environment(), request, {}), IsError(StatusCode::kNotFound, "holds no run 99"));
+  request.set_run(0);
+  EXPECT_THAT(service::GetRun(environment(), request, {}), IsError(StatusCode::kInvalidInput, "run: found 0"));
+}
+
+TEST_F(DashboardPlansTest, AMeasuredCandidateIsFoundByItsKnobs) {
+  const v1::PlanResponse answer = Answer();
+  const v1::Plan& last = answer.candidates(answer.candidates_size() - 1);
+  v1::MeasuredCandidate measured;
+  measured.set_schedule(last.schedule());
+  measured.set_chunks(last.chunks());
+  measured.set_partition_degree(last.partition_degree());
+  measured.set_all_to_all(last.all_to_all());
+  measured.set_overlapped_gather(last.overlapped_gather());
+  *measured.mutable_chunk_shares() = last.chunk_shares();
+  measured.set_low_s(1e-3);
+  RunRecord record = {.schedule = v1::Schedule::Family_Name(last.schedule()),
+                      .report = ToJson(measured, JsonStyle::kCompact)};
+  EXPECT_EQ(ToJson(RunOf(Save(answer, record)).plan()), WithoutTimeline(last));
+  // One that was not answered says what it knows itself.
+  measured.set_chunks(77);
+  record.report = ToJson(measured, JsonStyle::kCompact);
+  const v1::Plan other = RunOf(Save(answer, record)).plan();
+  EXPECT_EQ(other.chunks(), 77);
+  EXPECT_EQ(other.low_s(), 1e-3);
+  EXPECT_EQ(other.schedule(), last.schedule());
+}
+
+TEST_F(DashboardPlansTest, WhatCannotBeReadFailsNoPage) {
+  const v1::PlanResponse answer = Answer();
+  const RunId no_report = Save(answer, {.schedule = "PARM_S2", .report = "{\"lost"});
+  const PlanId no_plan = *store_->SavePlan({.profile_name = "elsewhere", .workload = "?", .answer = "?"});
+  const RunId of_no_plan = *store_->SaveRun({.plan = no_plan, .schedule = "PIPELINE", .report = "{}"});
+  const RunId of_no_schedule = *store_->SaveRun({.plan = no_plan, .schedule = "WALTZ"});
+  EXPECT_EQ(ToJson(RunOf(no_report).plan(), JsonStyle::kCompact), [] {
+    v1::Plan plan;
+    plan.set_schedule(v1::Schedule::PARM_S2);
+    return ToJson(plan, JsonStyle::kCompact);
+  }());
+  EXPECT_EQ(RunOf(of_no_plan).plan().schedule(), v1::Schedule::PIPELINE);
+  EXPECT_EQ(RunOf(of_no_plan).profile_name(), "elsewhere");
+  EXPECT_EQ(RunOf(of_no_plan).profile_version(), 0);
+  EXPECT_EQ(RunOf(of_no_schedule).plan().schedule(), v1::Schedule::UNSPECIFIED);
+  v1::ListRunsRequest request;
+  EXPECT_THAT(service::ListRuns(environment(), request, {})->runs(), SizeIs(3));
+  request.set_profile_name("elsewhere");
+  request.set_page_size(1);
+  const auto first = service::ListRuns(environment(), request, {});
+  ASSERT_THAT(first->runs(), SizeIs(1));
+  EXPECT_EQ(first->runs(0).run(), of_no_schedule.value);
+  request.set_page_token(first->next_page_token());
+  EXPECT_EQ(service::ListRuns(environment(), request, {})->runs(0).run(), of_no_plan.value);
+}
+
+// ---- Sweep.
+
+v1::SweepRequest SweepOver(std::vector<std::string> axes) {
+  v1::SweepRequest request;
+  *request.mutable_workload() = ContractMessage<v1::Workload>("workload.example.json");
+  request.mutable_axes()->Assign(axes.begin(), axes.end());
+  return request;
+}
+
+TEST_F(DashboardPlansTest, APointIsWhatAPlanOfItsWorkloadSays) {
+  const auto swept =
+      service::Sweep(environment(), SweepOver({"layer.sequenceLength=1024,4096", "layer.topK=2,99"}), {});
+  ASSERT_TRUE(swept.ok()) << swept.status().message();
+  EXPECT_EQ(swept->profile_name(), "two-nodes-of-eight");
+  EXPECT_EQ(swept->profile_version(), 1);
+  EXPECT_THAT(swept->paths(), ElementsAre("layer.sequenceLength", "layer.topK"));
+  ASSERT_THAT(swept->points(), SizeIs(4));
+  const Profile profile = *store_->LoadProfile();
+  for (const int at : {0, 2}) {  // The last axis fastest.
+    const v1::SweepPoint& point = swept->points(at);
+    v1::PlanRequest request = ExamplePlanRequest();
+    request.mutable_workload()->mutable_layer()->set_sequence_length(at == 0 ? 1024 : 4096);
+    request.mutable_workload()->mutable_layer()->set_top_k(2);
+    const auto answer = service::Plan(environment(), request, {});
+    ASSERT_TRUE(answer.ok()) << answer.status().message();
+    EXPECT_EQ(ToJson(point.row().best()), WithoutTimeline(answer->best()));
+    EXPECT_EQ(point.row().fields().at("layer.topK").number_value(), 2);
+    EXPECT_EQ(point.row().predicted_time_s(), answer->best().predicted_time_s());
+    double baseline_s = 1e9;
+    for (const v1::Plan& candidate : answer->candidates()) {
+      if (candidate.schedule() == v1::Schedule::BASELINE || candidate.schedule() == v1::Schedule::BASELINE_TP)
+        baseline_s = std::min(baseline_s, candidate.predicted_time_s());
+    }
+    EXPECT_EQ(point.baseline_time_s(), baseline_s);
+    // The explanation names the runner-up; its family is not the best's.
+    ASSERT_TRUE(point.has_runner_up());
+    EXPECT_NE(point.runner_up().schedule(), point.row().best().schedule());
+    EXPECT_THAT(answer->explanation(),
+                HasSubstr(StrCat("Runner-up: ", v1::Schedule::Family_Name(point.runner_up().schedule()))));
+    EXPECT_THAT(point.runner_up().timeline(), IsEmpty());
+    EXPECT_GE(point.runner_up().high_s(), point.runner_up().low_s());
+  }
+  EXPECT_FALSE(swept->points(1).row().has_best());
+  EXPECT_THAT(swept->points(1).row().reason(), HasSubstr("topK"));
+  EXPECT_FALSE(swept->points(1).has_baseline_time_s());
+}
+
+TEST_F(DashboardPlansTest, AnAxisThatIsWrongIsNamed) {
+  const auto refused = [&](const std::vector<std::string>& axes) {
+    const auto answer = service::Sweep(environment(), SweepOver(axes), {});
+    EXPECT_EQ(answer.status().code(), StatusCode::kInvalidInput);
+    return answer.status().message();
+  };
+  EXPECT_EQ(refused({}), "axes: found none, expected 1 to 4");
+  EXPECT_THAT(refused({"maxChunks=1", "maxChunks=2", "maxChunks=3", "maxChunks=4", "maxChunks=5"}),
+              HasSubstr("axes[4]: found 5 axes, expected at most 4"));
+  EXPECT_THAT(refused({"maxChunks=1,2", "layer.bach=1"}),
+              HasSubstr("axes[1]: found 'layer.bach=1', expected an axis that can be swept"));
+  EXPECT_THAT(refused({"maxChunks=1,2", "maxChunks=3"}), HasSubstr("axes[1]: found 'maxChunks=3'"));
+  EXPECT_THAT(refused({"maxChunks=x"}), HasSubstr("axes[0]: found 'maxChunks=x'"));
+  std::string many = "layer.batch=1";
+  for (int batch = 2; batch <= 65; ++batch) many += StrCat(",", batch);
+  std::string chunks = "maxChunks=1";
+  for (int count = 2; count <= 64; ++count) chunks += StrCat(",", count);  // 65 x 64 = 4160.
+  EXPECT_THAT(refused({many, chunks}), HasSubstr("4160 combinations, expected at most 4096"));
+  v1::SweepRequest request = SweepOver({"maxChunks=1"});
+  request.mutable_workload()->mutable_layer()->set_batch(-1);
+  EXPECT_TRUE(service::Sweep(environment(), request, {}).ok() == false ||
+              !service::Sweep(environment(), request, {})->points(0).row().has_best());
+  request.clear_workload();
+  EXPECT_THAT(service::Sweep(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "workload: found nothing"));
+}
+
+TEST_F(DashboardPlansTest, ASweepWhoseCallerLeftEnds) {
+  std::stop_source left;
+  left.request_stop();
+  EXPECT_THAT(service::Sweep(environment(), SweepOver({"layer.batch=1,2,4,8,16"}), left.get_token()),
+              IsError(StatusCode::kCancelled, ""));
+}
+
+// ---- ExplainRules.
+
+TEST_F(DashboardPlansTest, RuleTimesAreThoseOfThePlan) {
+  const v1::PlanResponse answer = Answer();
+  v1::ExplainRulesRequest request;
+  *request.mutable_workload() = ContractMessage<v1::Workload>("workload.example.json");
+  const auto explained = service::ExplainRules(environment(), request, {});
+  ASSERT_TRUE(explained.ok()) << explained.status().message();
+  EXPECT_EQ(explained->profile_version(), 1);
+  ASSERT_THAT(explained->rules(), SizeIs(3));
+  EXPECT_EQ(explained->rules(0).rule(), "parm");
+  EXPECT_EQ(explained->rules(0).times(1).name(), "t_S1");
+  EXPECT_EQ(explained->rules(0).times(1).time_s(), answer.rules().parm().t_s1_s());
+  EXPECT_EQ(explained->rules(1).times(1).time_s(), answer.rules().monta().o1().time_s());
+  EXPECT_EQ(explained->rules(2).times(0).time_s(), answer.rules().schemoe().opt_sche_time_s());
+  // A term's cost is an entry of the profile.
+  const v1::RuleTerm& term = explained->rules(0).times(0).terms(0);
+  EXPECT_EQ(term.symbol(), "AG_ESP(N_ESP·x)");
+  const Profile profile = *store_->LoadProfile();
+  EXPECT_TRUE(std::ranges::any_of(profile.collectives, [&](const CollectiveModel& entry) {
+    return Describe(entry.key) == term.cost();
+  })) << term.cost();
+  request.mutable_workload()->mutable_layer()->set_top_k(99);
+  EXPECT_THAT(service::ExplainRules(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "layer.topK: found 99"));
+  request.clear_workload();
+  EXPECT_THAT(service::ExplainRules(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "workload: found nothing"));
+}
+
+// ---- ImportModel and RankLayouts.
+
+constexpr char kMixtral[] = R"({
+  "model_type": "mixtral", "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 14336,
+  "max_position_embeddings": 32768, "num_attention_heads": 32, "num_experts_per_tok": 2, "num_hidden_layers": 32,
+  "num_key_value_heads": 8, "num_local_experts": 8, "tie_word_embeddings": false, "vocab_size": 32000,
+  "rope_theta": 1e6, "sliding_window": null, "architectures": ["MixtralForCausalLM"], "rope_scaling": {"factor": 1.5}})";
+
+v1::ImportModelRequest Import(const std::string& config) {
+  const auto request = FromJson<v1::ImportModelRequest>(StrCat("{\"model\": ", config, "}"), "request");
+  EXPECT_TRUE(request.ok()) << request.status().message();
+  return *request;
+}
+
+TEST_F(DashboardPlansTest, AModelsLayerIsAWorkloadToPlan) {
+  const auto imported = service::ImportModel(environment(), Import(kMixtral), {});
+  ASSERT_TRUE(imported.ok()) << imported.status().message();
+  EXPECT_EQ(imported->layers(), 32);
+  EXPECT_EQ(imported->moe_layers(), 32);
+  const v1::Layer& layer = imported->workload().layer();
+  EXPECT_EQ(layer.batch(), 1);
+  EXPECT_EQ(layer.sequence_length(), 32768);
+  EXPECT_EQ(layer.model_dim(), 4096);
+  EXPECT_EQ(layer.hidden_dim(), 14336);
+  EXPECT_EQ(layer.experts(), 8);
+  EXPECT_EQ(layer.top_k(), 2);
+  EXPECT_EQ(layer.expert_matrices(), 3);
+  EXPECT_FALSE(imported->workload().has_layout());
+  v1::PlanRequest plan;
+  *plan.mutable_workload() = imported->workload();
+  plan.mutable_workload()->mutable_layout()->set_expert_parallel(2);
+  EXPECT_TRUE(WorkloadFromProto(plan.workload()).ok());
+  const auto dense = service::ImportModel(
+      environment(),
+      Import(
+          R"({"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 3, "vocab_size": 100})"),
+      {});
+  ASSERT_TRUE(dense.ok()) << dense.status().message();
+  EXPECT_EQ(dense->layers(), 3);
+  EXPECT_EQ(dense->moe_layers(), 0);
+  EXPECT_FALSE(dense->has_workload());
+  EXPECT_THAT(service::ImportModel(environment(), {}, {}), IsError(StatusCode::kInvalidInput, "model: found nothing"));
+  EXPECT_THAT(service::ImportModel(environment(), Import(R"({"hidden_size": "wide"})"), {}),
+              IsError(StatusCode::kInvalidInput, "model: "));
+}
+
+TEST_F(DashboardPlansTest, ForeignJsonReadsBackAsItCame) {
+  const v1::ImportModelRequest request = Import(kMixtral);
+  const auto again = FromJson<v1::ImportModelRequest>(ToJson(request), "again");
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(ToJson(*again), ToJson(request));
+  EXPECT_EQ(request.model().fields().at("architectures").list_value().values(0).string_value(), "MixtralForCausalLM");
+  EXPECT_EQ(request.model().fields().at("rope_scaling").struct_value().fields().at("factor").number_value(), 1.5);
+  EXPECT_EQ(FromJson<v1::ImportModelRequest>(R"({"model": 3})", "request").status().message(),
+            "request: model: found 3, expected an object");
+}
+
+v1::RankLayoutsRequest RankMixtral() {
+  v1::RankLayoutsRequest request;
+  *request.mutable_model() = Import(kMixtral).model();
+  request.set_gpus(16);
+  request.set_global_batch(16);
+  request.set_sequence_length(1024);
+  request.set_top(3);
+  return request;
+}
+
+TEST_F(DashboardPlansTest, LayoutsAreRankedAsTheCommandDoes) {
+  const auto ranked = service::RankLayouts(environment(), RankMixtral(), {});
+  ASSERT_TRUE(ranked.ok()) << ranked.status().message();
+  EXPECT_EQ(ranked->profile_version(), 1);
+  EXPECT_LE(ranked->result().layouts_size(), 3);
+  EXPECT_GT(ranked->result().enumerated(), 10);
+  const Profile profile = *store_->LoadProfile();
+  EXPECT_EQ(ranked->device_memory_bytes(), profile.cluster.device_memory_bytes);
+  for (int i = 1; i < ranked->result().layouts_size(); ++i) {
+    EXPECT_GE(ranked->result().layouts(i).step_time_s(), ranked->result().layouts(i - 1).step_time_s());
+  }
+  // Fewer bytes of states on a rank: the default stage is 1, not 0.
+  v1::RankLayoutsRequest stage_1 = RankMixtral();
+  stage_1.set_zero_stage(1);
+  EXPECT_EQ(ToJson(service::RankLayouts(environment(), stage_1, {})->result()), ToJson(ranked->result()));
+}
+
+TEST_F(DashboardPlansTest, WrongLayoutsAreRefusedByField) {
+  const auto refused = [&](const std::function<void(v1::RankLayoutsRequest&)>& spoil) {
+    v1::RankLayoutsRequest request = RankMixtral();
+    spoil(request);
+    const auto answer = service::RankLayouts(environment(), request, {});
+    EXPECT_EQ(answer.status().code(), StatusCode::kInvalidInput);
+    return answer.status().message();
+  };
+  EXPECT_THAT(refused([](auto& one) { one.clear_model(); }), HasSubstr("model: found nothing"));
+  EXPECT_THAT(refused([](auto& one) { one.clear_gpus(); }), HasSubstr("gpus: found 0"));
+  EXPECT_THAT(refused([](auto& one) { one.set_global_batch(-1); }), HasSubstr("globalBatch: found -1"));
+  EXPECT_THAT(refused([](auto& one) { one.set_sequence_length(0); }), HasSubstr("sequenceLength: found 0"));
+  EXPECT_THAT(refused([](auto& one) { one.set_zero_stage(4); }), HasSubstr("zeroStage: found 4"));
+  EXPECT_THAT(refused([](auto& one) { one.set_top(1001); }), HasSubstr("top: found 1001"));
+  std::stop_source left;
+  left.request_stop();
+  EXPECT_EQ(service::RankLayouts(environment(), RankMixtral(), left.get_token()).status().code(),
+            StatusCode::kCancelled);
+}
+
+// ---- All of them, asked as clients do.
+
+TEST_F(DashboardPlansTest, EveryMethodIsServedUnderItsRole) {
+  const auto server = Started();
+  const auto answers = [&](const std::string& method, const std::string& json) {
+    std::string answer;
+    const Status status = CallMethod({.address = server->grpc_address(), .deadline_s = 60}, method, json,
+                                     [&](const google::protobuf::Message& message, bool) {
+                                       answer = ToJson(message, JsonStyle::kCompact);
+                                       return true;
+                                     });
+    EXPECT_TRUE(status.ok()) << method << ": " << status.message();
+    return answer;
+  };
+  const std::string workload = ToJson(ExamplePlanRequest().workload(), JsonStyle::kCompact);
+  EXPECT_THAT(answers("ListClusters", "{}"), HasSubstr("two-nodes-of-eight"));
+  EXPECT_THAT(answers("GetLinks", "{}"), HasSubstr("INTER_NODE"));
+  EXPECT_THAT(answers("GetCurve", "{}"), HasSubstr("formula"));
+  EXPECT_THAT(answers("ListRuns", "{}"), HasSubstr("runs"));
+  EXPECT_THAT(answers("ExplainRules", StrCat("{\"workload\": ", workload, "}")), HasSubstr("t_S1"));
+  EXPECT_THAT(answers("Sweep", StrCat("{\"axes\": [\"maxChunks=1,2\"], \"workload\": ", workload, "}")),
+              testing::AllOf(HasSubstr("baselineTimeS"), HasSubstr("{\"maxChunks\":2}")));
+  EXPECT_THAT(answers("ImportModel", StrCat("{\"model\": ", kMixtral, "}")), HasSubstr("14336"));
+  const auto role_of = [](const std::string& path) { return service::FindMethod("/moeplan.v1." + path)->role; };
+  for (const char* path : {"ProfileService/ListClusters", "ProfileService/GetLinks", "ProfileService/GetCurve",
+                           "ProfileService/ListSamples", "PlannerService/ListRuns", "PlannerService/GetRun"}) {
+    EXPECT_EQ(role_of(path), service::Role::kRead) << path;
+  }
+  for (const char* path : {"PlannerService/ExplainRules", "PlannerService/Sweep", "PlannerService/RankLayouts",
+                           "PlannerService/ImportModel"}) {
+    EXPECT_EQ(role_of(path), service::Role::kPlan) << path;
+  }
+}
+
+}  // namespace
+}  // namespace moeplan
