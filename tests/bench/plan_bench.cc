@@ -45,7 +45,7 @@ template <typename Rule>
 void ReportRule(const char* name, int calls, const Workload& workload, const Profile& profile, Rule rule) {
   const double time_s = MedianS(calls, [&] {
     PriceNotes notes;
-    if (!rule(workload, profile, notes).ok()) std::abort();
+    if (!rule(workload, profile, notes, nullptr).ok()) std::abort();
   });
   std::printf("rule %-20s %8.2f µs  %9.0f a second\n", name, time_s * 1e6, 1 / time_s);
 }
