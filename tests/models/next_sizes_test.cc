@@ -74,7 +74,7 @@ TEST(NextSizesTest, AtMostFiveAreNamedAndSizesThatWereMeasuredSinceCloseAGap) {
   std::vector<double> measured;
   for (const NextSize& one : next) measured.push_back(one.size);
   for (const NextSize& one : NextSizes(Curved(points), measured, "bytes")) {
-    EXPECT_THAT(measured, Not(testing::Contains(one.size)));
+    EXPECT_THAT(measured, testing::Not(testing::Contains(one.size)));
   }
 }
 

@@ -87,9 +87,7 @@ void ExpectTheAnswers(const Workload& workload, const Profile& profile) {
   }
 }
 
-TEST(ExplainRulesTest, TimesAreThoseOfTheAnswerAndTermsAddUp) {
-  ExpectTheAnswers(ExampleWorkload(), ExampleProfile());
-}
+TEST(ExplainRulesTest, TimesAreThoseOfTheAnswerAndTermsAddUp) { ExpectTheAnswers(ExampleWorkload(), ExampleProfile()); }
 
 TEST(ExplainRulesTest, SoTheyAreWhateverTheLayer) {
   std::mt19937_64 random(TestSeed());
@@ -122,10 +120,9 @@ TEST(ExplainRulesTest, ParmsTermsAreItsFormulasWithNumbersFilledIn) {
                     .capacity_factor = 1.5};
   workload.layout = {.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2};
   Profile profile = {.cluster = {.nodes = 1, .gpus_per_node = 8}};
-  profile.collectives = {Line(Over(Collective::kAllGather, {2, 2}), 1, 1e-6),
-                         Line(Over(Collective::kAllReduce, {2, 2}), 10, 1e-6),
-                         Line(Over(Collective::kAllToAll, {2, 2}), 100, 1e-6),
-                         Line(Over(Collective::kAllToAll, {4, 4}), 1000, 1e-6)};
+  profile.collectives = {
+      Line(Over(Collective::kAllGather, {2, 2}), 1, 1e-6), Line(Over(Collective::kAllReduce, {2, 2}), 10, 1e-6),
+      Line(Over(Collective::kAllToAll, {2, 2}), 100, 1e-6), Line(Over(Collective::kAllToAll, {4, 4}), 1000, 1e-6)};
   const ExplainedRule parm = ExplainRulesOf(Resolved(workload, profile.cluster), profile)[0];
   const RuleTime& baseline = TimeNamed(parm, "t_B");
   ASSERT_THAT(baseline.terms, SizeIs(3));
@@ -143,6 +140,7 @@ TEST(ExplainRulesTest, ATermOverOneRankAsksNothing) {
   Workload workload = ExampleWorkload();
   const Profile profile = ExampleProfile();
   workload.layout.tensor_parallel = 1;
+  workload.layout.data_parallel = 0;  // Whatever fills the ranks.
   const std::vector<ExplainedRule> rules = ExplainRulesOf(Resolved(workload, profile.cluster), profile);
   const RuleTime o1 = TimeNamed(rules[1], "O1");
   ASSERT_THAT(o1.terms, SizeIs(2));
