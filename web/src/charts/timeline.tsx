@@ -76,7 +76,7 @@ export function Timeline({ summary, sections, more }: Props) {
   const [ref, outer] = useWidth();
   const hatch = useId();
   const hint = useId();
-  const endS = Math.max(...sections.map(({ tasks }) => endOf(tasks)), 1e-12);
+  const endS = useMemo(() => Math.max(...sections.map(({ tasks }) => endOf(tasks)), 1e-12), [sections]);
   const [view, setView] = useState<{ endS: number; window: Window } | null>(null);
   const [cursor, setCursor] = useState<Place | null>(null);
   const [pointed, setPointed] = useState<Place | null>(null);

@@ -31,12 +31,23 @@ export function united(spans: readonly Span[]): Span[] {
   return result;
 }
 
+function firstEndingAfter(spans: readonly Span[], timeS: number): number {
+  let low = 0;
+  let high = spans.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (spans[middle]!.endS <= timeS) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 /** What of a span is outside of the others, which are united. */
 function without(span: Span, others: readonly Span[]): Span[] {
   const parts: Span[] = [];
   let from = span.startS;
-  for (const other of others) {
-    if (other.endS <= from) continue;
+  for (let i = firstEndingAfter(others, from); i < others.length; ++i) {
+    const other = others[i]!;
     if (other.startS >= span.endS) break;
     if (other.startS > from) parts.push({ startS: from, endS: other.startS });
     from = Math.max(from, other.endS);

@@ -167,8 +167,9 @@ export function draw(sections: readonly Section[], facts: readonly SectionFacts[
       const task = tasks[index]!;
       if (before === undefined || before.stream === task.stream) return;
       const x = at(task.startS);
+      if (x < 0 || x > width || x - last < 0.5) return;
       const [from, to] = [topOf.get(`${section} ${before.stream}`), topOf.get(`${section} ${task.stream}`)];
-      if (x < 0 || x > width || from === undefined || to === undefined || x - last < 0.5) return;
+      if (from === undefined || to === undefined) return;
       last = x;
       drawn.handovers += `M${px(x)},${from + rowHeight / 2}V${to + rowHeight / 2}`;
     });

@@ -1,5 +1,5 @@
 // The answer in short: what to run, what it takes, how sure that is, and what was left out.
-import type { Plan, PlanResponse } from "../../../generated/moeplan/v1/plan";
+import type { Plan, PlanResponse, RoutingReport } from "../../../generated/moeplan/v1/plan";
 import { familyClass } from "../../charts/colors";
 import { WarningList } from "../../components/notes";
 import { describePlan, ratioOf } from "../../describe";
@@ -49,6 +49,33 @@ function Skipped({ answer, source }: { answer: PlanResponse; source: Source }) {
   );
 }
 
+const ratio = (value: number): string => `${text.factor(value)} the mean`;
+
+/** What uneven routing costs, and what balancing would gain. */
+function Routing({ routing }: { routing: RoutingReport }) {
+  const { capacity, placement, replicas } = routing;
+  const time = (timeS: number | null | undefined): string => (timeS === undefined || timeS === null ? "nothing fits or can be priced" : text.seconds(timeS));
+  return (
+    <details class="note">
+      <summary>Routing is uneven: the busiest expert gets {ratio(routing.busiestExpertRatio)}</summary>
+      <dl class="facts">
+        <dt>Busiest EP rank</dt>
+        <dd>{ratio(routing.busiestRankRatio)}</dd>
+        <dt>Pairs dropped</dt>
+        <dd>{text.percent(routing.droppedShare)}</dd>
+        {capacity && <><dt>With more slots</dt><dd>{time(capacity.predictedTimeS)} at capacity {Number(capacity.capacityFactor.toPrecision(4))} ({text.count(capacity.slots)} slots), nothing dropped</dd></>}
+        {placement && <><dt>With experts moved</dt><dd>{time(placement.predictedTimeS)}, busiest rank {ratio(placement.busiestRankRatio)} (at least {text.factor(placement.busiestRankRatioFloor)})</dd></>}
+        {replicas && (
+          <>
+            <dt>With copies</dt>
+            <dd>{time(replicas.predictedTimeS)}, {counted(replicas.extraExpertsPerRank, "more place", "more places")} and {text.bytes(replicas.extraWeightBytes)} of weights a rank, {text.percent(replicas.droppedShare)} dropped</dd>
+          </>
+        )}
+      </dl>
+    </details>
+  );
+}
+
 interface Props {
   answer: PlanResponse;
   source: Source;
@@ -71,6 +98,7 @@ export function Headline({ answer, source, loading }: Props) {
       </p>
       {best !== undefined && <Facts plan={best} baseline={baseline} />}
       {explanation !== "" && <p><TextWithCosts source={source} text={explanation} /></p>}
+      {answer.routing && <Routing routing={answer.routing} />}
       <WarningList warnings={warnings} />
       <Skipped answer={answer} source={source} />
       <Share answer={answer} />

@@ -137,7 +137,8 @@ export function MapSection({ workload, question, params }: Props) {
   const band: Band = { share: Number(bandText) >= 0 ? Number(bandText) / 100 : 0.05, intervals: params["ties"] !== "margin" };
   const xs = parseValues(xText, mostX);
   const ys = parseValues(yText, mostY);
-  const base = withValue(withValue(workload, xPath, undefined), isOfWorkload(yPath) ? yPath : "name", undefined);
+  const fixed = withValue(workload, xPath, undefined);
+  const base = isOfWorkload(yPath) ? withValue(fixed, yPath, undefined) : fixed;
   const key = JSON.stringify([question, base, yPath, xText, yText]);
   const [keptOpen, setOpen] = useState(params["mapY"] !== undefined || params["mapXs"] !== undefined || params["mapYs"] !== undefined);
 
@@ -145,12 +146,13 @@ export function MapSection({ workload, question, params }: Props) {
     event.preventDefault();
     if ("problem" in xs || "problem" in ys) return;
     const asked: Asked = { key, yPath, xValues: xs.values, yValues: ys.values };
+    setParams({ mapY: yPath, mapXs: xText, mapYs: yText }, true);
     start(asked, { ...question, workload, axes: [axisText(yPath, ys.values), axisText(xPath, xs.values)] });
   };
   const onPick = (x: number, y: number): void => {
     if (run.state !== "done") return;
     const point = { [xPath]: run.asked.xValues[x]!, [run.asked.yPath]: run.asked.yValues[y]! };
-    setParams({ workload: JSON.stringify(atPoint(workload, point)), candidate: undefined, run: undefined, mapY: run.asked.yPath, mapXs: run.asked.xValues.join(","), mapYs: run.asked.yValues.join(",") });
+    setParams({ workload: JSON.stringify(atPoint(workload, point)), candidate: undefined, run: undefined });
   };
   const axisError = (index: number): string => (run.state === "failed" && run.asked.key === key && run.error.field === `axes[${index}]` ? `found ${run.error.found}, expected ${run.error.expected}` : "");
   const problemX = "problem" in xs ? xs.problem : axisError(1);

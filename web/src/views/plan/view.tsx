@@ -28,19 +28,24 @@ import "./view.css";
 const noCosts: readonly string[] = [];
 
 function ProfileFields({ params, names }: { params: Params; names: readonly string[] }) {
+  const version = params["version"] ?? "";
+  const wrong = version !== "" && questionOf(params).profileVersion === undefined;
   return (
     <div class="card profile-fields">
       <ProfileField names={names} value={params["profile"] ?? ""} none="the newest of all" onChange={(profile) => setParams({ profile, version: undefined, candidate: undefined })} />
-      <label>
-        Version
+      <div class="field">
+        <label for="plan-version">Version</label>
         <input
+          id="plan-version"
           type="text"
           inputMode="numeric"
           placeholder="the newest"
-          value={params["version"] ?? ""}
+          value={version}
+          {...(wrong ? { "aria-invalid": true, "aria-describedby": "plan-version-problem" } : {})}
           onChange={(event) => setParams({ version: event.currentTarget.value.trim(), candidate: undefined })}
         />
-      </label>
+        {wrong && <span class="field-problem" id="plan-version-problem">not a version: a whole number of at least 1; the newest is asked</span>}
+      </div>
       <label class="check">
         <input type="checkbox" checked={params["extrapolate"] === "1"} onChange={(event) => setParams({ extrapolate: event.currentTarget.checked ? "1" : undefined, candidate: undefined })} />
         Foretell collectives that the profile lacks from its links
@@ -109,6 +114,7 @@ function RunNote({ run }: { run: GetRunResponse }) {
     <p class="note">
       Run {summary.run}: measured {text.seconds(summary.measuredTimeS)}, predicted {text.seconds(summary.predictedTimeS)} ({text.percent(error)} off) with profile{" "}
       {summary.profileName === "" ? "without a name" : summary.profileName} version {summary.profileVersion}.{" "}
+      {summary.profileVersion === 0 && "That profile came from a file; what stands below rests on a stored one. "}
       {run.ranks.length === 0 && "Its ranks' timelines were not kept. "}
       <a href={hrefOf("accuracy", { run: summary.run })}>Accuracy of all runs</a>
     </p>
