@@ -19,6 +19,7 @@
 #include "planner/service/errors.h"
 #include "planner/service/fleet/agent_stream.h"
 #include "planner/service/fleet/errors.h"
+#include "planner/service/stream_call.h"
 #include "planner/service/watch/watch_stream.h"
 #include "proto/descriptors.h"
 #include "proto/grpc_status.h"
@@ -38,13 +39,6 @@ constexpr int kMaxHeaderBytes = 16 << 10;
 constexpr int kHandshakeMs = 10'000;
 constexpr int kIdleMs = 5 * 60'000;  // Without a call; clients connect again with the next.
 constexpr size_t kMaxBytesInFlight = size_t{2} << 30;
-
-std::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
-
-std::string_view Header(const CallbackServerContext& context, const char* name) {
-  const auto found = context.client_metadata().find(name);
-  return found == context.client_metadata().end() ? std::string_view() : View(found->second);
-}
 
 // The message in one piece. It shares the memory of the buffer where that is one piece already.
 grpc::Slice WholeOf(const ByteBuffer& buffer) {
@@ -144,61 +138,41 @@ class RawService : public Base {
   }
 };
 
-// An agent that is told to leave at once.
-class RefusedAgent final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse> {
- public:
-  explicit RefusedAgent(const grpc::Status& why) { Finish(why); }
-  void OnDone() override { delete this; }
-};
-
 class AgentService final
     : public RawService<v1::AgentService, v1::AgentService::WithCallbackMethod_Attach<v1::AgentService::Service>> {
  public:
-  AgentService(const Dispatcher& dispatcher, AgentHub* hub)
-      : RawService(dispatcher), dispatcher_(dispatcher), hub_(hub) {}
+  explicit AgentService(const GrpcEndpoint::Uses& uses) : RawService(uses.dispatcher), uses_(uses) {}
 
-  grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(CallbackServerContext* context) override {
-    context->AddTrailingMetadata(kAnsweredByPlanner, "1");
-    const auto refused = dispatcher_.Refuse(BearerToken(Header(*context, "authorization")), Role::kReport,
-                                            "/moeplan.v1.AgentService/Attach", context->peer());
-    if (refused) return new RefusedAgent(*refused);
-    if (hub_ == nullptr) return new RefusedAgent(ToGrpc(error::NoDriver()));
-    return ServeAgent(*hub_, *context);
+  using Reactor = grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>;
+  Reactor* Attach(CallbackServerContext* context) override {
+    StreamCall call(uses_.dispatcher, uses_.streams, "/moeplan.v1.AgentService/Attach", *context);
+    if (const auto why = call.Refused()) return new RefusedStream<Reactor>(std::move(call), *why);
+    if (uses_.hub == nullptr) return new RefusedStream<Reactor>(std::move(call), ToGrpc(error::NoDriver()));
+    return ServeAgent(*uses_.hub, std::move(call), *context);
   }
 
  private:
-  const Dispatcher& dispatcher_;
-  AgentHub* const hub_;
-};
-
-// A watcher that is told to leave at once.
-class RefusedWatcher final : public grpc::ServerWriteReactor<v1::WatchPlanResponse> {
- public:
-  explicit RefusedWatcher(const grpc::Status& why) { Finish(why); }
-  void OnDone() override { delete this; }
+  const GrpcEndpoint::Uses& uses_;
 };
 
 class PlannerService final
     : public RawService<v1::PlannerService,
                         v1::PlannerService::WithCallbackMethod_WatchPlan<v1::PlannerService::Service>> {
  public:
-  PlannerService(const Dispatcher& dispatcher, PlanWatchers& watchers)
-      : RawService(dispatcher), dispatcher_(dispatcher), watchers_(watchers) {}
+  explicit PlannerService(const GrpcEndpoint::Uses& uses) : RawService(uses.dispatcher), uses_(uses) {}
 
-  grpc::ServerWriteReactor<v1::WatchPlanResponse>* WatchPlan(CallbackServerContext* context,
-                                                             const v1::WatchPlanRequest* request) override {
-    context->AddTrailingMetadata(kAnsweredByPlanner, "1");
-    const auto refused = dispatcher_.Refuse(BearerToken(Header(*context, "authorization")), Role::kPlan,
-                                            "/moeplan.v1.PlannerService/WatchPlan", context->peer());
-    if (refused) return new RefusedWatcher(*refused);
-    if (watchers_.count() >= PlanWatchers::kMost)
-      return new RefusedWatcher(error::TooManyWatchers(PlanWatchers::kMost));
-    return ServeWatcher(watchers_, *context, *request);
+  using Reactor = grpc::ServerWriteReactor<v1::WatchPlanResponse>;
+  Reactor* WatchPlan(CallbackServerContext* context, const v1::WatchPlanRequest* request) override {
+    StreamCall call(uses_.dispatcher, uses_.streams, "/moeplan.v1.PlannerService/WatchPlan", *context);
+    if (const auto why = call.Refused()) return new RefusedStream<Reactor>(std::move(call), *why);
+    if (uses_.watchers.count() >= PlanWatchers::kMost) {
+      return new RefusedStream<Reactor>(std::move(call), error::TooManyWatchers(PlanWatchers::kMost));
+    }
+    return ServeWatcher(uses_.watchers, std::move(call), *context, *request);
   }
 
  private:
-  const Dispatcher& dispatcher_;
-  PlanWatchers& watchers_;
+  const GrpcEndpoint::Uses& uses_;
 };
 
 // Switches of gRPC that hold for the whole process.
@@ -222,8 +196,8 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const Tls& tls) {
 
 class Endpoint final : public GrpcEndpoint {
  public:
-  Endpoint(const HostPort& address, const Dispatcher& dispatcher, PlanWatchers& watchers, AgentHub* hub)
-      : planner_(dispatcher, watchers), profiles_(dispatcher), agents_(dispatcher, hub), address_(address) {}
+  Endpoint(const HostPort& address, const Uses& uses)
+      : uses_(uses), planner_(uses_), profiles_(uses_.dispatcher), agents_(uses_), address_(address) {}
 
   ~Endpoint() override {
     if (server_) Shutdown(std::chrono::milliseconds(0));
@@ -279,6 +253,7 @@ class Endpoint final : public GrpcEndpoint {
     }
   }
 
+  const Uses uses_;
   PlannerService planner_;
   RawService<v1::ProfileService> profiles_;
   AgentService agents_;
@@ -288,10 +263,8 @@ class Endpoint final : public GrpcEndpoint {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<GrpcEndpoint>> GrpcEndpoint::Start(const HostPort& address, const Tls& tls,
-                                                            const Dispatcher& dispatcher, PlanWatchers& watchers,
-                                                            AgentHub* hub) {
-  auto endpoint = std::make_unique<Endpoint>(address, dispatcher, watchers, hub);
+StatusOr<std::unique_ptr<GrpcEndpoint>> GrpcEndpoint::Start(const HostPort& address, const Tls& tls, const Uses& uses) {
+  auto endpoint = std::make_unique<Endpoint>(address, uses);
   if (!endpoint->Start(tls)) return error::CannotListen("--grpc", ToString(address), "gRPC did not say why");
   return StatusOr<std::unique_ptr<GrpcEndpoint>>(std::move(endpoint));
 }
