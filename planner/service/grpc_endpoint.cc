@@ -16,6 +16,7 @@
 #include "moeplan/v1/planner_service.grpc.pb.h"
 #include "moeplan/v1/profile_service.grpc.pb.h"
 #include "planner/service/calls/request_id.h"
+#include "planner/service/connection_gate.h"
 #include "planner/service/errors.h"
 #include "planner/service/fleet/agent_stream.h"
 #include "planner/service/fleet/errors.h"
@@ -38,6 +39,8 @@ constexpr int kMaxStreamsOfConnection = 1000;
 constexpr int kMaxHeaderBytes = 16 << 10;
 constexpr int kHandshakeMs = 10'000;
 constexpr int kIdleMs = 5 * 60'000;  // Without a call; clients connect again with the next.
+constexpr int kKeepaliveMs = 60'000;
+constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr size_t kMaxBytesInFlight = size_t{2} << 30;
 
 // The message in one piece. It shares the memory of the buffer where that is one piece already.
@@ -196,47 +199,56 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const Tls& tls) {
 
 class Endpoint final : public GrpcEndpoint {
  public:
-  Endpoint(const HostPort& address, const Uses& uses)
-      : uses_(uses), planner_(uses_), profiles_(uses_.dispatcher), agents_(uses_), address_(address) {}
+  explicit Endpoint(const Uses& uses) : uses_(uses), planner_(uses_), profiles_(uses_.dispatcher), agents_(uses_) {}
 
   ~Endpoint() override {
     if (server_) Shutdown(std::chrono::milliseconds(0));
   }
 
-  bool Start(const Tls& tls) {
+  Status Start(const HostPort& address, const Tls& tls) {
     EnableHealthAndReflection();
+    ASSIGN_OR_RETURN(gate_, ConnectionGate::Listen(address));
+    address_ = gate_->address();
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(ToString(address_), CredentialsOf(tls), &port);
+    using FromOutside = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(FromOutside::FROM_FD, CredentialsOf(tls));
     SetLimits(builder);
     builder.RegisterService(&planner_);
     builder.RegisterService(&profiles_);
     builder.RegisterService(&agents_);
     server_ = builder.BuildAndStart();
-    if (!server_ || port == 0) return false;
-    address_.port = port;
+    if (!server_) return error::CannotListen("--grpc", ToString(address), "gRPC did not say why");
     SetServing(true);
-    return true;
+    gate_->Open({.most_connections = uses_.most_connections,
+                 .unacknowledged_ms = kKeepaliveTimeoutMs,
+                 .take = [this](int fd) { Take(fd); },
+                 .log = uses_.log});
+    return OkStatus();
   }
 
   HostPort address() const override { return address_; }
 
   void Shutdown(std::chrono::milliseconds grace) override {
     SetServing(false);
+    gate_.reset();
     server_->Shutdown(std::chrono::system_clock::now() + grace);
     server_.reset();
   }
 
  private:
+  void Take(int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    acceptor_->HandleNewConnection(&connection);
+  }
+
   static void SetLimits(grpc::ServerBuilder& builder) {
-    // Else a second server would silently share the port.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsOfConnection);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxHeaderBytes);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
     // Watchers and agents whose machine is gone do not stay; both sides may ask.
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
@@ -258,14 +270,16 @@ class Endpoint final : public GrpcEndpoint {
   RawService<v1::ProfileService> profiles_;
   AgentService agents_;
   HostPort address_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<ConnectionGate> gate_;  // Last: it gives connections to those above.
 };
 
 }  // namespace
 
 StatusOr<std::unique_ptr<GrpcEndpoint>> GrpcEndpoint::Start(const HostPort& address, const Tls& tls, const Uses& uses) {
-  auto endpoint = std::make_unique<Endpoint>(address, uses);
-  if (!endpoint->Start(tls)) return error::CannotListen("--grpc", ToString(address), "gRPC did not say why");
+  auto endpoint = std::make_unique<Endpoint>(uses);
+  RETURN_IF_ERROR(endpoint->Start(address, tls));
   return StatusOr<std::unique_ptr<GrpcEndpoint>>(std::move(endpoint));
 }
 

@@ -8,6 +8,7 @@
 #include "planner/service/access/open_streams.h"
 #include "planner/service/calls/dispatcher.h"
 #include "planner/service/fleet/agent_hub.h"
+#include "planner/service/log.h"
 #include "planner/service/tls.h"
 #include "planner/service/watch/plan_watchers.h"
 #include "proto/host_port.h"
@@ -21,7 +22,9 @@ class GrpcEndpoint {
     const Dispatcher& dispatcher;
     OpenStreams& streams;
     PlanWatchers& watchers;
-    AgentHub* hub = nullptr;  // Null: agents are refused.
+    AgentHub* hub = nullptr;   // Null: agents are refused.
+    int most_connections = 0;  // At once; beyond, new ones are closed.
+    LogSink log = [](const LogRecord&) {};
   };
 
   // Serves once it answers. kUnavailable when the address cannot be listened on.

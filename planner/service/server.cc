@@ -164,7 +164,9 @@ class Server::Impl {
     return {.dispatcher = dispatcher_,
             .streams = streams_,
             .watchers = watchers_,
-            .hub = environment_.agents};
+            .hub = environment_.agents,
+            .most_connections = options_.max_grpc_connections,
+            .log = options_.log};
   }
 
   service::http::Routes::Uses HttpUses(const HostPort& address) const {
