@@ -22,6 +22,7 @@ struct ServeOptions {
   std::string grpc = "127.0.0.1:7070", http = "127.0.0.1:7080";
   std::string tls_certificate, tls_key, tls_client_authority;
   bool insecure = false;
+  int max_grpc_connections = 4096;
   std::string heartbeat = "5s", between_reports = "5s";
   std::string log_format = "text", log_level = "info";
 };
@@ -59,6 +60,7 @@ Status Run(const ServeOptions& options) {
                    Server::Start({.store = options.db,
                                   .grpc_address = options.grpc,
                                   .http_address = options.http,
+                                  .max_grpc_connections = options.max_grpc_connections,
                                   .agents = {.heartbeat_s = heartbeat_s,
                                              .lost_after_s = kMissedHeartbeats * heartbeat_s,
                                              .driver = MakeCalibrationDriver(NowText)},
@@ -88,6 +90,11 @@ void AddServe(CLI::App& app, Invocation& invocation) {
   command->add_option("--db", options->db, "Database of profiles (made when absent)")->required();
   command->add_option("--grpc", options->grpc, "HOST:PORT for gRPC; port 0: a free one")->capture_default_str();
   command->add_option("--http", options->http, "HOST:PORT for HTTP; port 0: a free one")->capture_default_str();
+  command
+      ->add_option("--max-grpc-connections", options->max_grpc_connections,
+                   "gRPC connections at once: one for each agent and each job that asks or watches")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
   command->add_option("--agent-heartbeat", options->heartbeat, "How often agents and planner say that they live")
       ->capture_default_str();
   command

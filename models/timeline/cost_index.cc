@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "models/measurement/bus_factor.h"
+
 namespace moeplan {
 namespace {
 
@@ -14,11 +16,6 @@ const CostModel* FindAny(const Profile& profile, const CostKey& key) {
 
 const CostModel* FindAnyContended(const Profile& profile, const CostKey& key) {
   return std::visit([&](const auto& one) { return FindContended(profile, one); }, key);
-}
-
-double BusFactorOf(const CostKey& key) {
-  const auto* collective = std::get_if<CollectiveKey>(&key);
-  return collective ? BusFactor(collective->collective, collective->group.size) : 1;
 }
 
 // What may answer for a kernel, best first: a gradient's products are as large as the forward ones, and those of an own

@@ -10,6 +10,7 @@
 
 #include "models/fit/fit.h"
 #include "models/fit/statistics.h"
+#include "models/measurement/bus_factor.h"
 #include "models/measurement/needs.h"
 
 namespace moeplan {
@@ -40,14 +41,25 @@ std::vector<double> Thinned(const std::vector<double>& sizes) {
   return thinned;
 }
 
+struct SizeRange {
+  double low = 0, high = 0;
+};
+
+// What NeedsOfLayouts (models/measurement/needs.h) asks for.
+SizeRange UsualSizes(const CostKey& key, const Cluster& cluster) {
+  if (UnitOf(key) == "bytes") return {.low = 1024, .high = 67108864};
+  constexpr double kLongestS = 0.02;
+  return {.low = 2097152, .high = cluster.peak_flops_per_s > 0 ? kLongestS * cluster.peak_flops_per_s : 1.7e10};
+}
+
 // Where a line has no points, small, middling and large sizes.
-std::vector<double> SizesToMeasure(const CostModel& model) {
-  constexpr double kLeastBytes = 1024, kMostBytes = 67108864;
+std::vector<double> SizesToMeasure(const CostKey& key, const CostModel& model, const Cluster& cluster) {
   std::vector<double> sizes = PointsOf(model.curve);
   if (sizes.size() >= 2) return Thinned(sizes);
-  const double low = model.size_low > 0 ? model.size_low : kLeastBytes;
+  const SizeRange usual = UsualSizes(key, cluster);
+  const double low = model.size_low > 0 ? model.size_low : usual.low;
   const double high =
-      std::isfinite(model.size_high) && model.size_high > low ? model.size_high : std::max(low, kMostBytes);
+      std::isfinite(model.size_high) && model.size_high > low ? model.size_high : std::max(low, usual.high);
   sizes.clear();
   constexpr int kSizes = 5;
   for (int i = 0; i < kSizes; ++i) {
@@ -55,11 +67,6 @@ std::vector<double> SizesToMeasure(const CostModel& model) {
     if (sizes.empty() || size > sizes.back()) sizes.push_back(size);
   }
   return sizes;
-}
-
-double BusFactorOf(const CostKey& key) {
-  const auto* collective = std::get_if<CollectiveKey>(&key);
-  return collective == nullptr ? 1 : BusFactor(collective->collective, collective->group.size);
 }
 
 // Each entry of a profile, of both kinds.
@@ -70,9 +77,9 @@ void ForEachEntry(const Profile& profile, Visit visit) {
 }
 
 // How many times longer than foretold; absent where not all sizes were measured.
-std::optional<double> RatioOf(const CostKey& key, const CostModel& model,
+std::optional<double> RatioOf(const CostKey& key, const CostModel& model, const Cluster& cluster,
                               const std::map<double, std::vector<double>>& times_by_size) {
-  for (const double size : SizesToMeasure(model)) {
+  for (const double size : SizesToMeasure(key, model, cluster)) {
     if (!times_by_size.contains(size)) return std::nullopt;
   }
   std::vector<double> logs;
@@ -116,7 +123,9 @@ std::vector<Sample> OperationsOf(const Profile& profile, const CostKey& drifted,
     const auto* kernel = std::get_if<KernelKey>(&key);
     if (kernel != nullptr && !IsKernelOf(*kernel, workload)) return;
     const int urgency = key == drifted ? 0 : ContentionOf(key) == Contention::kNone ? 1 : 2;
-    for (const double size : SizesToMeasure(model)) by_urgency.at(urgency).push_back({.key = key, .size = size});
+    for (const double size : SizesToMeasure(key, model, profile.cluster)) {
+      by_urgency.at(urgency).push_back({.key = key, .size = size});
+    }
   });
   std::vector<Sample> operations;
   for (std::vector<Sample>& some : by_urgency) std::ranges::move(some, std::back_inserter(operations));
@@ -135,7 +144,7 @@ StatusOr<Remeasured> Renew(const Profile& before, const std::vector<Sample>& sam
   ForEachEntry(before, [&](const CostKey& key, const CostModel& model) {
     const auto found = times.find(key);
     if (found == times.end()) return;
-    const std::optional<double> ratio = RatioOf(key, model, found->second);
+    const std::optional<double> ratio = RatioOf(key, model, before.cluster, found->second);
     if (!ratio) return;
     renewed.judged.push_back(key);
     if (std::max(*ratio, 1 / *ratio) < kMovedRatio) return;

@@ -27,8 +27,9 @@ std::string_view Name(Resource resource);
 Resource ResourceOf(const CostKey& key);
 
 // Of every entry of the profile that lies on the resource of `drifted` the sizes that its curve has points at, both
-// ends and up to six between them; without times. Of kernels those that `workload` has the shapes of (IsKernelOf).
-// First those of `drifted`, then those without contention, then the others, at most `most` in all.
+// ends and up to six between them, of a line without points those that measuring begins with; without times. Of kernels
+// those that `workload` has the shapes of (IsKernelOf). First those of `drifted`, then those without contention, then
+// the others, at most `most` in all.
 std::vector<Sample> OperationsOf(const Profile& profile, const CostKey& drifted, const Workload& workload, size_t most);
 
 // A cost that is not what it was.

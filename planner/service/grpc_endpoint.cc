@@ -16,9 +16,11 @@
 #include "moeplan/v1/planner_service.grpc.pb.h"
 #include "moeplan/v1/profile_service.grpc.pb.h"
 #include "planner/service/calls/request_id.h"
+#include "planner/service/connection_gate.h"
 #include "planner/service/errors.h"
 #include "planner/service/fleet/agent_stream.h"
 #include "planner/service/fleet/errors.h"
+#include "planner/service/stream_call.h"
 #include "planner/service/watch/watch_stream.h"
 #include "proto/descriptors.h"
 #include "proto/grpc_status.h"
@@ -37,14 +39,9 @@ constexpr int kMaxStreamsOfConnection = 1000;
 constexpr int kMaxHeaderBytes = 16 << 10;
 constexpr int kHandshakeMs = 10'000;
 constexpr int kIdleMs = 5 * 60'000;  // Without a call; clients connect again with the next.
+constexpr int kKeepaliveMs = 60'000;
+constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr size_t kMaxBytesInFlight = size_t{2} << 30;
-
-std::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
-
-std::string_view Header(const CallbackServerContext& context, const char* name) {
-  const auto found = context.client_metadata().find(name);
-  return found == context.client_metadata().end() ? std::string_view() : View(found->second);
-}
 
 // The message in one piece. It shares the memory of the buffer where that is one piece already.
 grpc::Slice WholeOf(const ByteBuffer& buffer) {
@@ -144,61 +141,41 @@ class RawService : public Base {
   }
 };
 
-// An agent that is told to leave at once.
-class RefusedAgent final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse> {
- public:
-  explicit RefusedAgent(const grpc::Status& why) { Finish(why); }
-  void OnDone() override { delete this; }
-};
-
 class AgentService final
     : public RawService<v1::AgentService, v1::AgentService::WithCallbackMethod_Attach<v1::AgentService::Service>> {
  public:
-  AgentService(const Dispatcher& dispatcher, AgentHub* hub)
-      : RawService(dispatcher), dispatcher_(dispatcher), hub_(hub) {}
+  explicit AgentService(const GrpcEndpoint::Uses& uses) : RawService(uses.dispatcher), uses_(uses) {}
 
-  grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(CallbackServerContext* context) override {
-    context->AddTrailingMetadata(kAnsweredByPlanner, "1");
-    const auto refused = dispatcher_.Refuse(BearerToken(Header(*context, "authorization")), Role::kReport,
-                                            "/moeplan.v1.AgentService/Attach", context->peer());
-    if (refused) return new RefusedAgent(*refused);
-    if (hub_ == nullptr) return new RefusedAgent(ToGrpc(error::NoDriver()));
-    return ServeAgent(*hub_, *context);
+  using Reactor = grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>;
+  Reactor* Attach(CallbackServerContext* context) override {
+    StreamCall call(uses_.dispatcher, uses_.streams, "/moeplan.v1.AgentService/Attach", *context);
+    if (const auto why = call.Refused()) return new RefusedStream<Reactor>(std::move(call), *why);
+    if (uses_.hub == nullptr) return new RefusedStream<Reactor>(std::move(call), ToGrpc(error::NoDriver()));
+    return ServeAgent(*uses_.hub, std::move(call), *context);
   }
 
  private:
-  const Dispatcher& dispatcher_;
-  AgentHub* const hub_;
-};
-
-// A watcher that is told to leave at once.
-class RefusedWatcher final : public grpc::ServerWriteReactor<v1::WatchPlanResponse> {
- public:
-  explicit RefusedWatcher(const grpc::Status& why) { Finish(why); }
-  void OnDone() override { delete this; }
+  const GrpcEndpoint::Uses& uses_;
 };
 
 class PlannerService final
     : public RawService<v1::PlannerService,
                         v1::PlannerService::WithCallbackMethod_WatchPlan<v1::PlannerService::Service>> {
  public:
-  PlannerService(const Dispatcher& dispatcher, PlanWatchers& watchers)
-      : RawService(dispatcher), dispatcher_(dispatcher), watchers_(watchers) {}
+  explicit PlannerService(const GrpcEndpoint::Uses& uses) : RawService(uses.dispatcher), uses_(uses) {}
 
-  grpc::ServerWriteReactor<v1::WatchPlanResponse>* WatchPlan(CallbackServerContext* context,
-                                                             const v1::WatchPlanRequest* request) override {
-    context->AddTrailingMetadata(kAnsweredByPlanner, "1");
-    const auto refused = dispatcher_.Refuse(BearerToken(Header(*context, "authorization")), Role::kPlan,
-                                            "/moeplan.v1.PlannerService/WatchPlan", context->peer());
-    if (refused) return new RefusedWatcher(*refused);
-    if (watchers_.count() >= PlanWatchers::kMost)
-      return new RefusedWatcher(error::TooManyWatchers(PlanWatchers::kMost));
-    return ServeWatcher(watchers_, *context, *request);
+  using Reactor = grpc::ServerWriteReactor<v1::WatchPlanResponse>;
+  Reactor* WatchPlan(CallbackServerContext* context, const v1::WatchPlanRequest* request) override {
+    StreamCall call(uses_.dispatcher, uses_.streams, "/moeplan.v1.PlannerService/WatchPlan", *context);
+    if (const auto why = call.Refused()) return new RefusedStream<Reactor>(std::move(call), *why);
+    if (uses_.watchers.count() >= PlanWatchers::kMost) {
+      return new RefusedStream<Reactor>(std::move(call), error::TooManyWatchers(PlanWatchers::kMost));
+    }
+    return ServeWatcher(uses_.watchers, std::move(call), *context, *request);
   }
 
  private:
-  const Dispatcher& dispatcher_;
-  PlanWatchers& watchers_;
+  const GrpcEndpoint::Uses& uses_;
 };
 
 // Switches of gRPC that hold for the whole process.
@@ -222,47 +199,56 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const Tls& tls) {
 
 class Endpoint final : public GrpcEndpoint {
  public:
-  Endpoint(const HostPort& address, const Dispatcher& dispatcher, PlanWatchers& watchers, AgentHub* hub)
-      : planner_(dispatcher, watchers), profiles_(dispatcher), agents_(dispatcher, hub), address_(address) {}
+  explicit Endpoint(const Uses& uses) : uses_(uses), planner_(uses_), profiles_(uses_.dispatcher), agents_(uses_) {}
 
   ~Endpoint() override {
     if (server_) Shutdown(std::chrono::milliseconds(0));
   }
 
-  bool Start(const Tls& tls) {
+  Status Start(const HostPort& address, const Tls& tls) {
     EnableHealthAndReflection();
+    ASSIGN_OR_RETURN(gate_, ConnectionGate::Listen(address));
+    address_ = gate_->address();
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(ToString(address_), CredentialsOf(tls), &port);
+    using FromOutside = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(FromOutside::FROM_FD, CredentialsOf(tls));
     SetLimits(builder);
     builder.RegisterService(&planner_);
     builder.RegisterService(&profiles_);
     builder.RegisterService(&agents_);
     server_ = builder.BuildAndStart();
-    if (!server_ || port == 0) return false;
-    address_.port = port;
+    if (!server_) return error::CannotListen("--grpc", ToString(address), "gRPC did not say why");
     SetServing(true);
-    return true;
+    gate_->Open({.most_connections = uses_.most_connections,
+                 .unacknowledged_ms = kKeepaliveTimeoutMs,
+                 .take = [this](int fd) { Take(fd); },
+                 .log = uses_.log});
+    return OkStatus();
   }
 
   HostPort address() const override { return address_; }
 
   void Shutdown(std::chrono::milliseconds grace) override {
     SetServing(false);
+    gate_.reset();
     server_->Shutdown(std::chrono::system_clock::now() + grace);
     server_.reset();
   }
 
  private:
+  void Take(int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    acceptor_->HandleNewConnection(&connection);
+  }
+
   static void SetLimits(grpc::ServerBuilder& builder) {
-    // Else a second server would silently share the port.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsOfConnection);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxHeaderBytes);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
     // Watchers and agents whose machine is gone do not stay; both sides may ask.
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
@@ -279,20 +265,21 @@ class Endpoint final : public GrpcEndpoint {
     }
   }
 
+  const Uses uses_;
   PlannerService planner_;
   RawService<v1::ProfileService> profiles_;
   AgentService agents_;
   HostPort address_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<ConnectionGate> gate_;  // Last: it gives connections to those above.
 };
 
 }  // namespace
 
-StatusOr<std::unique_ptr<GrpcEndpoint>> GrpcEndpoint::Start(const HostPort& address, const Tls& tls,
-                                                            const Dispatcher& dispatcher, PlanWatchers& watchers,
-                                                            AgentHub* hub) {
-  auto endpoint = std::make_unique<Endpoint>(address, dispatcher, watchers, hub);
-  if (!endpoint->Start(tls)) return error::CannotListen("--grpc", ToString(address), "gRPC did not say why");
+StatusOr<std::unique_ptr<GrpcEndpoint>> GrpcEndpoint::Start(const HostPort& address, const Tls& tls, const Uses& uses) {
+  auto endpoint = std::make_unique<Endpoint>(uses);
+  RETURN_IF_ERROR(endpoint->Start(address, tls));
   return StatusOr<std::unique_ptr<GrpcEndpoint>>(std::move(endpoint));
 }
 

@@ -5,8 +5,10 @@
 #include <memory>
 
 #include "models/status.h"
+#include "planner/service/access/open_streams.h"
 #include "planner/service/calls/dispatcher.h"
 #include "planner/service/fleet/agent_hub.h"
+#include "planner/service/log.h"
 #include "planner/service/tls.h"
 #include "planner/service/watch/plan_watchers.h"
 #include "proto/host_port.h"
@@ -15,11 +17,18 @@ namespace moeplan::service {
 
 class GrpcEndpoint {
  public:
-  // Serves once it answers; the dispatcher, the watchers and the hub (null: agents are refused) are borrowed.
-  // kUnavailable when the address cannot be listened on.
-  static StatusOr<std::unique_ptr<GrpcEndpoint>> Start(const HostPort& address, const Tls& tls,
-                                                       const Dispatcher& dispatcher, PlanWatchers& watchers,
-                                                       AgentHub* hub);
+  // What it serves, borrowed for its life.
+  struct Uses {
+    const Dispatcher& dispatcher;
+    OpenStreams& streams;
+    PlanWatchers& watchers;
+    AgentHub* hub = nullptr;   // Null: agents are refused.
+    int most_connections = 0;  // At once; beyond, new ones are closed.
+    LogSink log = [](const LogRecord&) {};
+  };
+
+  // Serves once it answers. kUnavailable when the address cannot be listened on.
+  static StatusOr<std::unique_ptr<GrpcEndpoint>> Start(const HostPort& address, const Tls& tls, const Uses& uses);
 
   virtual ~GrpcEndpoint() = default;
 

@@ -69,15 +69,17 @@ double OpenFiles() {
 class Metrics::Impl {
  public:
   explicit Impl(std::function<Now()> now) : now_(std::move(now)) {
-    for (const Method& method : Methods()) AddMethod(method.path.substr(1));
+    for (const Method& method : Methods()) AddMethod(method);
+    for (const Method& stream : StreamMethods()) streams_.emplace_back().name = stream.path.substr(1);
     Gauge("moeplan_build_info", "The version that runs.", {{"version", MOEPLAN_VERSION}}).Set(1);
     Gauge("process_start_time_seconds", "When the process started, in seconds since 1970.").Set(StartTimeS());
   }
 
   void Count(const Method& of, std::string_view transport, int code, double seconds) {
-    PerMethod& method = methods_[static_cast<size_t>(&of - Methods().data())];
+    PerMethod& method = of.streams ? streams_[static_cast<size_t>(&of - StreamMethods().data())]
+                                   : methods_[static_cast<size_t>(&of - Methods().data())];
     CounterOf(method, transport == kTransports[0] ? 0 : 1, code).Increment();
-    method.duration->Observe(seconds);
+    if (method.duration != nullptr) method.duration->Observe(seconds);
   }
 
   void Answered(const Call& call, const Answer& answer) {
@@ -145,7 +147,7 @@ class Metrics::Impl {
  private:
   struct PerMethod {
     std::string name;
-    prometheus::Histogram* duration = nullptr;
+    prometheus::Histogram* duration = nullptr;  // Null: a stream's, which lasts as long as it is wanted.
     std::array<std::array<std::atomic<prometheus::Counter*>, kCodes>, 2> answered = {};  // Made when first needed.
   };
 
@@ -169,10 +171,10 @@ class Metrics::Impl {
     return *middle;
   }
 
-  void AddMethod(std::string name) {
+  void AddMethod(const Method& of) {
     PerMethod& method = methods_.emplace_back();
-    method.duration = &durations_.Add({{"method", name}}, kSeconds);
-    method.name = std::move(name);
+    method.name = of.path.substr(1);
+    method.duration = &durations_.Add({{"method", method.name}}, kSeconds);
   }
 
   prometheus::Counter& CounterOf(PerMethod& method, int transport, int code) {
@@ -242,6 +244,7 @@ class Metrics::Impl {
           .Register(registry_);
   std::mutex page_mutex_;
   std::deque<PerMethod> methods_;  // As in Methods().
+  std::deque<PerMethod> streams_;  // As in StreamMethods().
 };
 
 Metrics::Metrics(std::function<Now()> now) : impl_(std::make_unique<Impl>(std::move(now))) {}

@@ -11,6 +11,7 @@
 #include "moeplan/v1/planner_service.pb.h"
 #include "moeplan/v1/profile_service.pb.h"
 #include "planner/service/access/access.h"
+#include "planner/service/access/open_streams.h"
 #include "planner/service/calls/answer_cache.h"
 #include "planner/service/calls/dispatcher.h"
 #include "planner/service/calls/record.h"
@@ -106,15 +107,10 @@ class Server::Impl {
   ~Impl() { Shutdown(std::chrono::milliseconds(0)); }
 
   Status Start(const HostPort& grpc_address, const HostPort& http_address, const service::Tls& tls) {
-    ASSIGN_OR_RETURN(
-        upkeep_, service::Upkeep::Start(options_.store, access_, cache_, options_.log, [this](const Profile& newest) {
-          metrics_.Fitted(newest);
-          if (fleet_) fleet_->drift().Stored(newest.name, newest.version);
-          watchers_.ProfilesChanged();
-        }));
+    ASSIGN_OR_RETURN(upkeep_, service::Upkeep::Start(options_.store, access_, streams_, cache_, options_.log,
+                                                     [this](const Profile& newest) { Stored(newest); }));
     if (fleet_) RETURN_IF_ERROR(fleet_->Resume());
-    ASSIGN_OR_RETURN(grpc_,
-                     service::GrpcEndpoint::Start(grpc_address, tls, dispatcher_, watchers_, environment_.agents));
+    ASSIGN_OR_RETURN(grpc_, service::GrpcEndpoint::Start(grpc_address, tls, GrpcUses()));
     grpc_address_ = ToString(grpc_->address());
     ASSIGN_OR_RETURN(http_, service::http::Endpoint::Start(http_address, tls, HttpUses(http_address)));
     http_address_ = ToString(http_->address());
@@ -158,6 +154,21 @@ class Server::Impl {
  private:
   enum class State { kServing, kEnding, kEnded };
 
+  void Stored(const Profile& newest) {
+    metrics_.Fitted(newest);
+    if (fleet_) fleet_->drift().Stored(newest.name, newest.version);
+    watchers_.ProfilesChanged();
+  }
+
+  service::GrpcEndpoint::Uses GrpcUses() {
+    return {.dispatcher = dispatcher_,
+            .streams = streams_,
+            .watchers = watchers_,
+            .hub = environment_.agents,
+            .most_connections = options_.max_grpc_connections,
+            .log = options_.log};
+  }
+
   service::http::Routes::Uses HttpUses(const HostPort& address) const {
     return {.dispatcher = dispatcher_,
             .access = access_,
@@ -169,7 +180,7 @@ class Server::Impl {
 
   void Answered(const service::Call& call, const service::Answer& answer) {
     metrics_.Answered(call, answer);
-    if (service::LevelOf(answer) >= options_.log_level) options_.log(service::RecordOf(call, answer));
+    if (service::LevelOf(call.method(), answer) >= options_.log_level) options_.log(service::RecordOf(call, answer));
   }
 
   // At the level at which every call is logged, none is answered quietly.
@@ -256,6 +267,7 @@ class Server::Impl {
                                      options_.log({LogLevel::kInfo, std::string(line), {}});
                                    }}};
   service::Access access_;
+  service::OpenStreams streams_{access_};
   service::AnswerCache cache_{kKeptAnswersBytes};
   service::Metrics metrics_{[this] { return MetricsNow(); }};
   std::string grpc_address_, http_address_;

@@ -36,6 +36,7 @@ struct ServerOptions {
   std::string http_address = "127.0.0.1:7080";         // Likewise.
   int workers = 0;                                     // Calls that run at once; 0: one for each core.
   int queue_capacity = 64;                             // Calls that may wait for a worker. At least 0.
+  int max_grpc_connections = 4096;                     // At once; beyond, new ones are closed. At least 1.
   std::chrono::milliseconds store_busy_timeout{5000};  // How long a call waits for another process's write.
   AgentServiceOptions agents;                          // Of moeplan.v1.AgentService.
   DriftOptions drift;                                  // Of what jobs report.

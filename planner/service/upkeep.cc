@@ -14,8 +14,14 @@ namespace {
 
 class Watch final : public Upkeep {
  public:
-  Watch(Store store, Access& access, AnswerCache& cache, LogSink log, std::function<void(const Profile& newest)> saved)
-      : store_(std::move(store)), access_(access), cache_(cache), log_(std::move(log)), saved_(std::move(saved)) {}
+  Watch(Store store, Access& access, OpenStreams& streams, AnswerCache& cache, LogSink log,
+        std::function<void(const Profile& newest)> saved)
+      : store_(std::move(store)),
+        access_(access),
+        streams_(streams),
+        cache_(cache),
+        log_(std::move(log)),
+        saved_(std::move(saved)) {}
 
   Status Look() {
     ASSIGN_OR_RETURN(const std::int64_t latest, store_.LatestProfile());
@@ -28,6 +34,7 @@ class Watch final : public Upkeep {
     }
     ASSIGN_OR_RETURN(const std::vector<TokenRecord> tokens, store_.Tokens());
     access_.Set(tokens);
+    streams_.EndRefused();
     return OkStatus();
   }
 
@@ -51,6 +58,7 @@ class Watch final : public Upkeep {
 
   const Store store_;
   Access& access_;
+  OpenStreams& streams_;
   AnswerCache& cache_;
   const LogSink log_;
   const std::function<void(const Profile& newest)> saved_;
@@ -61,10 +69,11 @@ class Watch final : public Upkeep {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Upkeep>> Upkeep::Start(const std::filesystem::path& path, Access& access, AnswerCache& cache,
-                                                LogSink log, std::function<void(const Profile& newest)> saved) {
+StatusOr<std::unique_ptr<Upkeep>> Upkeep::Start(const std::filesystem::path& path, Access& access, OpenStreams& streams,
+                                                AnswerCache& cache, LogSink log,
+                                                std::function<void(const Profile& newest)> saved) {
   ASSIGN_OR_RETURN(Store store, Store::OpenReadOnly(path));
-  auto watch = std::make_unique<Watch>(std::move(store), access, cache, std::move(log), std::move(saved));
+  auto watch = std::make_unique<Watch>(std::move(store), access, streams, cache, std::move(log), std::move(saved));
   RETURN_IF_ERROR(watch->Look());
   watch->Begin();
   return std::unique_ptr<Upkeep>(std::move(watch));

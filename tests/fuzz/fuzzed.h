@@ -5,6 +5,8 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -24,18 +26,28 @@ inline void CheckRefusal(const Status& status) {
   MOEPLAN_CHECK(!status.message().empty());
 }
 
-// The text of a file as its message, read, printed and read again; `from` makes the value of it that our code works
-// with, which is turned into a message and back.
-template <typename Message, typename From>
-void FuzzJsonFile(std::string_view text, const From& from) {
+// The text of a file as its message, read, printed and read again; absent: it is none.
+template <typename Message>
+std::optional<Message> FuzzJsonMessage(std::string_view text) {
   const StatusOr<Message> message = FromJson<Message>(text, "file");
-  if (!message.ok()) return CheckRefusal(message.status());
+  if (!message.ok()) {
+    CheckRefusal(message.status());
+    return std::nullopt;
+  }
   const std::string printed = ToJson(*message);
   const StatusOr<Message> printed_message = FromJson<Message>(printed, "printed");
   MOEPLAN_CHECK(printed_message.ok());
   MOEPLAN_CHECK(ToJson(*printed_message) == printed);
   MOEPLAN_CHECK(FromJson<Message>(ToJson(*message, JsonStyle::kCompact), "compact").ok());
+  return *message;
+}
 
+// Likewise; `from` makes the value of it that our code works
+// with, which is turned into a message and back.
+template <typename Message, typename From>
+void FuzzJsonFile(std::string_view text, const From& from) {
+  const std::optional<Message> message = FuzzJsonMessage<Message>(text);
+  if (!message) return;
   const auto value = from(*message);
   if (!value.ok()) return CheckRefusal(value.status());
   const Message written = ToProto(*value);

@@ -35,13 +35,14 @@ seeds() {
 shopt -s nullglob
 seeds grid deploy/examples/grid*.json tests/fuzz/seeds/grid/*
 seeds hf_config deploy/examples/*.config.json deploy/examples/gpt2-*.json tests/fuzz/seeds/hf_config/*
+seeds hostfile tests/fuzz/seeds/hostfile/*
 seeds http tests/fuzz/seeds/http/*
 seeds nccl_tests tests/fuzz/seeds/nccl_tests/*
 seeds plan_response tests/fuzz/seeds/plan_response/*
 seeds profile deploy/examples/profile*.json tests/data/contract/profile*.json
 seeds router_trace deploy/examples/router-trace.jsonl tests/fuzz/seeds/router_trace/*
 seeds samples tests/fuzz/seeds/samples/*
-seeds simulated_cluster deploy/examples/cluster.json deploy/testbeds/*.json tests/data/contract/cluster*.json
+seeds simulated_cluster deploy/examples/cluster.json deploy/examples/emulated*.json deploy/testbeds/*.json tests/data/contract/cluster*.json
 seeds training_graph tests/fuzz/seeds/training_graph/*
 seeds workload deploy/examples/workload*.json deploy/examples/mixtral-layer.json \
   deploy/examples/mixtral-across-nodes.json tests/data/contract/workload*.json
@@ -56,7 +57,7 @@ dictionary=build-fuzz/words.dict
   printf '"%s\\x0d\\x0a"\n' 'HTTP/1.1' 'Host: localhost' 'Content-Type: application/json' 'Authorization: Bearer admin' \
     'Transfer-Encoding: chunked' 'Content-Length: 2' 'Connection: close' 'Expect: 100-continue' 'X-Request-Id: a' ''
   printf '"%s"\n' 'top_indices' 'routing_map' 'tokens_per_expert' 'num_local_experts' 'num_experts_per_tok' \
-    '# Rank' 'Group' 'Collective test starting: ' '1e308' '-0.0' 'null' 'true' '2147483648'
+    'slots=' 'max_slots=' '# Rank' 'Group' 'Collective test starting: ' '1e308' '-0.0' 'null' 'true' '2147483648'
 } | sort -u > "$dictionary"
 
 one() {

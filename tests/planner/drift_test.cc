@@ -203,6 +203,24 @@ TEST_F(DriftTest, AllOfAResourceIsMeasuredAgainAndNothingElse) {
   }
 }
 
+TEST_F(DriftTest, OfALineWithoutPointsItsUnitsUsualSizesAreMeasured) {
+  // From 1024 bytes of rows, which cost 2048 flop each, to 17 Gflop, or 20 ms at the peak; bytes up to 64 MiB.
+  Profile profile = profile_;
+  profile.kernels.resize(1);
+  profile.kernels[0].key = KeyOf(Kernel::kExpertGemm, workload_.layer, workload_.layout);
+  profile.kernels[0].model = {.curve = AlphaBeta{.alpha_s = 1e-5, .beta_s_per_unit = 1e-13}};
+  const auto ends = [&] {
+    const auto sizes = OperationsOf(profile, profile.kernels[0].key, workload_, 10000);
+    return sizes.empty() ? std::pair(0.0, 0.0) : std::pair(sizes.front().size, sizes.back().size);
+  };
+  profile.cluster.peak_flops_per_s = 0;
+  EXPECT_EQ(ends(), std::pair(1024.0 * 2048, 1.7e10));
+  profile.cluster.peak_flops_per_s = 1e12;
+  EXPECT_EQ(ends(), std::pair(1024.0 * 2048, 2e10));
+  profile.kernels[0].key = KeyOf(Kernel::kGate, workload_.layer, workload_.layout);
+  EXPECT_EQ(ends(), std::pair(1024.0, 67108864.0));
+}
+
 TEST_F(DriftTest, WhatMovedIsFittedAnewAndTheRestStays) {
   const auto slow = [](const CostKey& key) { return ResourceOf(key) == Resource::kInterNode ? 1.5 : 1.02; };
   std::vector<Sample> samples = Measured(profile_, Again(Resource::kInterNode), slow);

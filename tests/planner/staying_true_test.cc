@@ -305,8 +305,8 @@ TEST_F(WatchTest, AWatcherIsToldOfABetterPlanAndWhy) {
   EXPECT_NE(second->plan().best().partition_degree(), first->plan().best().partition_degree());
   EXPECT_NEAR(1 - second->plan().best().predicted_time_s() / second->held_time_s(), 0.082, 0.005);
   EXPECT_THAT(second->why(),
-              HasSubstr("version 2: PARM_S2 in 2 partitions of sizes 5:3 takes 58.4 ms, the held PARM_S2 in 4"));
-  EXPECT_THAT(second->why(), HasSubstr("63.5 ms; since version 1, ALL_TO_ALL_ALL_GATHER groupSize 16"));
+              HasSubstr("version 2: PARM_S2 in 2 partitions of sizes 5:3 takes 58.35 ms, the held PARM_S2 in 4"));
+  EXPECT_THAT(second->why(), HasSubstr("63.54 ms; since version 1, ALL_TO_ALL_ALL_GATHER groupSize 16"));
   EXPECT_THAT(second->why(), HasSubstr("takes 4.00 times as long"));
 
   // Back again: now both hold the best, and both were reconsidered when the eager one was told. The calm one never was.

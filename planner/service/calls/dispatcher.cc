@@ -63,11 +63,9 @@ std::shared_ptr<Call> Dispatcher::NewCall(const Method& method, std::string_view
 
 void Dispatcher::Serve(const std::shared_ptr<Call>& call) const {
   const Method& method = call->method();
-  if (uses_.access.asks_for_tokens()) {
-    if (const std::optional<grpc::Status> refused = uses_.access.Refuse(call->origin().token(), method.role)) {
-      call->Finish({.status = *refused});
-      return;
-    }
+  if (const std::optional<grpc::Status> refused = Refusal(*call)) {
+    call->Finish({.status = *refused});
+    return;
   }
   if (!method.may_repeat) return Work(call);
   if (Bytes kept = uses_.cache.Find(call->request())) {

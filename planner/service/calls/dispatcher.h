@@ -48,6 +48,12 @@ class Dispatcher {
   // when there is no room in the queue. Never blocks. Any thread.
   void Serve(const std::shared_ptr<Call>& call) const;
 
+  // Why the call may not be served: its token is not good enough. Absent: it may.
+  std::optional<grpc::Status> Refusal(const Call& call) const {
+    if (!uses_.access.asks_for_tokens()) return std::nullopt;
+    return uses_.access.Refuse(call.origin().token(), call.method().role);
+  }
+
   // For what is no call: why whoever brings `token` from `address` may not do what needs `role`, counted and logged;
   // absent: it may.
   std::optional<grpc::Status> Refuse(std::string_view token, Role role, std::string_view path,

@@ -33,10 +33,15 @@ struct Method {
   std::function<bool(const Message& answer)> may_repeat;
   bool stores_profiles = false;
   bool waits_for_disk = false;  // More than it works: many of them run at once.
+  bool streams = false;         // One of StreamMethods.
 };
 
 std::span<const Method> Methods();
 // Null when there is none of that path.
 const Method* FindMethod(std::string_view path);
+
+// What lasts until either side leaves, which gRPC alone carries: path and role, no messages and no handler.
+std::span<const Method> StreamMethods();
+const Method* FindStream(std::string_view path);
 
 }  // namespace moeplan::service

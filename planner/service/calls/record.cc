@@ -5,9 +5,19 @@
 
 namespace moeplan::service {
 
-LogLevel LevelOf(const Answer& answer) {
+namespace {
+
+std::string_view EventOf(const Method& method, const Answer& answer) {
+  if (method.streams) return "ended";
+  return answer.status.ok() ? "answered" : "refused";
+}
+
+}  // namespace
+
+LogLevel LevelOf(const Method& method, const Answer& answer) {
   switch (answer.status.error_code()) {
     case grpc::OK: return LogLevel::kDebug;
+    case grpc::CANCELLED: return method.streams ? LogLevel::kDebug : LogLevel::kInfo;
     case grpc::UNKNOWN:
     case grpc::INTERNAL:
     case grpc::DATA_LOSS: return LogLevel::kError;
@@ -17,8 +27,8 @@ LogLevel LevelOf(const Answer& answer) {
 
 LogRecord RecordOf(const Call& call, const Answer& answer) {
   const std::chrono::duration<double, std::milli> took = Call::Clock::now() - call.began();
-  LogRecord record = {.level = LevelOf(answer),
-                      .event = answer.status.ok() ? "answered" : "refused",
+  LogRecord record = {.level = LevelOf(call.method(), answer),
+                      .event = std::string(EventOf(call.method(), answer)),
                       .facts = {{"requestId", call.origin().request_id()},
                                 {"method", call.method().path},
                                 {"transport", std::string(call.transport())},

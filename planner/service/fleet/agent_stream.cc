@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "planner/service/errors.h"
 #include "planner/service/fleet/errors.h"
 #include "proto/grpc_status.h"
 
@@ -15,11 +16,14 @@ constexpr size_t kMostMessageBytes = size_t{16} << 20;
 constexpr size_t kMostQueued = 256;
 constexpr size_t kMostQueuedBytes = size_t{32} << 20;
 
-class AgentStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>, public AgentOutlet {
+class AgentStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>,
+                          public AgentOutlet,
+                          public RevocableStream {
  public:
-  static AgentStream* Make(AgentHub& hub, grpc::CallbackServerContext& context) {
-    const std::shared_ptr<AgentStream> stream(new AgentStream(hub, context));
+  static AgentStream* Make(AgentHub& hub, StreamCall call, grpc::CallbackServerContext& context) {
+    const std::shared_ptr<AgentStream> stream(new AgentStream(hub, std::move(call), context));
     stream->self_ = stream;
+    stream->call_.Opened(stream);
     stream->StartRead(&stream->incoming_);
     return stream.get();
   }
@@ -29,17 +33,27 @@ class AgentStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::
     if (ending_) return;
     queued_bytes_ += message.ByteSizeLong();
     queue_.push_back(std::move(message));
-    if (queue_.size() > kMostQueued || queued_bytes_ > kMostQueuedBytes) return EndLocked(error::QueueOverflow());
+    if (queue_.size() > kMostQueued || queued_bytes_ > kMostQueuedBytes)
+      return EndLocked(ToGrpc(error::QueueOverflow()));
     if (!writing_) WriteNext();
   }
 
   void End(const Status& why) override {
     const std::scoped_lock lock(mutex_);
-    EndLocked(why);
+    EndLocked(ToGrpc(why));
+  }
+
+  // The hub hears of it when the read ends.
+  void Revoke(const grpc::Status& why) override {
+    const std::scoped_lock lock(mutex_);
+    if (ending_ && writing_) return context_.TryCancel();
+    if (std::exchange(ending_, true)) return;
+    status_ = why;
+    if (!writing_) FinishOnce();
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return Leave(OkStatus());
+    if (!ok) return Leave(WhyNothingIsRead());
     const Status taken = Take();
     if (!taken.ok()) return Leave(taken);
     StartRead(&incoming_);
@@ -51,7 +65,7 @@ class AgentStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::
     queued_bytes_ -= queue_.front().ByteSizeLong();
     queue_.pop_front();
     if (ending_) return FinishOnce();
-    if (!ok) return EndLocked(OkStatus());
+    if (!ok) return EndLocked(ToGrpc(error::CallerLeft()));
     if (!queue_.empty()) WriteNext();
   }
 
@@ -59,7 +73,8 @@ class AgentStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::
   void OnDone() override { self_.reset(); }
 
  private:
-  AgentStream(AgentHub& hub, grpc::CallbackServerContext& context) : hub_(hub), context_(context) {}
+  AgentStream(AgentHub& hub, StreamCall call, grpc::CallbackServerContext& context)
+      : hub_(hub), call_(std::move(call)), context_(context) {}
 
   Status Take() {
     const size_t bytes = incoming_.ByteSizeLong();
@@ -70,9 +85,15 @@ class AgentStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::
     return OkStatus();
   }
 
+  Status WhyNothingIsRead() {
+    const std::scoped_lock lock(mutex_);
+    if (ending_) return FromGrpc(status_);
+    return context_.IsCancelled() ? error::CallerLeft() : OkStatus();
+  }
+
   // Nothing is read any more.
   void Leave(const Status& why) {
-    if (agent_ != 0) hub_.Detach(agent_, why);
+    if (agent_ != 0) hub_.Detach(agent_, why.code() == StatusCode::kCancelled ? OkStatus() : why);
     End(why);
   }
 
@@ -81,7 +102,7 @@ class AgentStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::
     StartWrite(&queue_.front());
   }
 
-  void EndLocked(const Status& why) {
+  void EndLocked(const grpc::Status& why) {
     if (ending_) return;
     ending_ = true;
     status_ = why;
@@ -91,10 +112,13 @@ class AgentStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::
   }
 
   void FinishOnce() {
-    if (!std::exchange(finished_, true)) Finish(ToGrpc(status_));
+    if (std::exchange(finished_, true)) return;
+    call_.Ended(status_);
+    Finish(status_);
   }
 
   AgentHub& hub_;
+  StreamCall call_;
   grpc::CallbackServerContext& context_;
   // Shared with the hub, which may still hold the outlet when gRPC is done; given up then.
   std::shared_ptr<AgentStream> self_;
@@ -107,14 +131,14 @@ class AgentStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::
   bool writing_ = false;
   bool ending_ = false;
   bool finished_ = false;
-  Status status_;
+  grpc::Status status_;
 };
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* ServeAgent(AgentHub& hub,
+grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* ServeAgent(AgentHub& hub, StreamCall call,
                                                                            grpc::CallbackServerContext& context) {
-  return AgentStream::Make(hub, context);
+  return AgentStream::Make(hub, std::move(call), context);
 }
 
 }  // namespace moeplan::service

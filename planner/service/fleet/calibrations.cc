@@ -27,7 +27,7 @@ Clock::time_point In(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-bool MayGoWellAgain(const Status& status) {
+bool MayGoWellWithNewRanks(const Status& status) {
   return status.code() == StatusCode::kPeerLost || status.code() == StatusCode::kDeadlineExceeded ||
          status.code() == StatusCode::kUnavailable;
 }
@@ -218,7 +218,7 @@ StatusOr<int> Calibrations::Calibrate(Running& running, const std::stop_token& s
     const Status measured = Measure(running, stop);
     if (stop.stop_requested()) return Cancelled("stopped");
     if (measured.ok()) break;
-    if (!MayGoWellAgain(measured)) return measured;
+    if (!MayGoWellWithNewRanks(measured)) return measured;
     const bool useful = running.job.newest.samples > before;
     failures = useful ? 1 : failures + 1;
     pause_s = useful ? kPauseS : 2 * pause_s;

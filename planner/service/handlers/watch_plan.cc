@@ -10,6 +10,7 @@
 #include "planner/search/price_plan.h"
 #include "planner/service/errors.h"
 #include "planner/service/handlers/held_plan.h"
+#include "planner/wording.h"
 #include "proto/errors.h"
 
 namespace moeplan::service {
@@ -19,12 +20,6 @@ constexpr double kDefaultMinGain = 0.05;
 
 double MinGainOf(const v1::WatchPlanRequest& request) {
   return request.has_min_gain() ? request.min_gain() : kDefaultMinGain;
-}
-
-std::string Milliseconds(double time_s) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g ms", 1e3 * time_s);
-  return text;
 }
 
 std::string NameOf(const v1::PlanResponse& answer) {

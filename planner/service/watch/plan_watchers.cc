@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::chrono::seconds kRetryAfter{1};
 
-bool MayGoWellAgain(const Status& status) {
+bool MayGoWellInAMoment(const Status& status) {
   return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded ||
          status.code() == StatusCode::kCancelled;
 }
@@ -122,7 +122,7 @@ StatusOr<v1::PlanResponse> PlanWatchers::Answer(const std::string& question, con
 void PlanWatchers::Tell(std::uint64_t id, const Watcher& watcher, const StatusOr<v1::PlanResponse>& fresh) {
   StatusOr<std::optional<v1::WatchPlanResponse>> told = fresh.status();
   if (fresh.ok()) told = Guard([&] { return Reconsider(uses_.environment, watcher.request, *fresh); });
-  if (!told.ok() && MayGoWellAgain(told.status())) {
+  if (!told.ok() && MayGoWellInAMoment(told.status())) {
     const std::scoped_lock lock(mutex_);
     const auto found = watchers_.find(id);
     if (found != watchers_.end()) found->second.due = any_failed_ = true;

@@ -11,12 +11,15 @@
 namespace moeplan::service {
 namespace {
 
-class WatchStream final : public grpc::ServerWriteReactor<v1::WatchPlanResponse>, public PlanOutlet {
+class WatchStream final : public grpc::ServerWriteReactor<v1::WatchPlanResponse>,
+                          public PlanOutlet,
+                          public RevocableStream {
  public:
-  static WatchStream* Make(PlanWatchers& watchers, grpc::CallbackServerContext& context,
+  static WatchStream* Make(PlanWatchers& watchers, StreamCall call, grpc::CallbackServerContext& context,
                            const v1::WatchPlanRequest& request) {
-    const std::shared_ptr<WatchStream> stream(new WatchStream(watchers, context));
+    const std::shared_ptr<WatchStream> stream(new WatchStream(watchers, std::move(call), context));
     stream->self_ = stream;
+    stream->call_.Opened(stream);
     const StatusOr<std::uint64_t> watcher = watchers.Add(request, stream);
     if (!watcher.ok()) {
       stream->End(watcher.status());
@@ -37,14 +40,27 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchPlanResponse>
 
   void End(const Status& why) override {
     const std::scoped_lock lock(mutex_);
-    EndLocked(why);
+    EndLocked(ToGrpc(why));
+  }
+
+  void Revoke(const grpc::Status& why) override {
+    std::uint64_t watcher = 0;
+    {
+      const std::scoped_lock lock(mutex_);
+      watcher = watcher_;
+      if (ending_ && writing_) return context_.TryCancel();
+      ending_ = true;
+      status_ = why;
+      if (!writing_) FinishOnce();
+    }
+    watchers_.Remove(watcher);
   }
 
   void OnWriteDone(bool ok) override {
     const std::scoped_lock lock(mutex_);
     writing_ = false;
     if (ending_) return FinishOnce();
-    if (!ok) return EndLocked(error::CallerLeft());
+    if (!ok) return EndLocked(ToGrpc(error::CallerLeft()));
     if (next_) WriteNext();
   }
 
@@ -53,7 +69,7 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchPlanResponse>
     {
       const std::scoped_lock lock(mutex_);
       watcher = watcher_;
-      EndLocked(error::CallerLeft());
+      EndLocked(ToGrpc(error::CallerLeft()));
     }
     watchers_.Remove(watcher);
   }
@@ -61,7 +77,8 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchPlanResponse>
   void OnDone() override { self_.reset(); }
 
  private:
-  WatchStream(PlanWatchers& watchers, grpc::CallbackServerContext& context) : watchers_(watchers), context_(context) {}
+  WatchStream(PlanWatchers& watchers, StreamCall call, grpc::CallbackServerContext& context)
+      : watchers_(watchers), call_(std::move(call)), context_(context) {}
 
   void WriteNext() {
     writing_ = true;
@@ -69,7 +86,7 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchPlanResponse>
     StartWrite(&current_);
   }
 
-  void EndLocked(const Status& why) {
+  void EndLocked(const grpc::Status& why) {
     if (std::exchange(ending_, true)) return;
     status_ = why;
     if (!writing_) return FinishOnce();
@@ -78,10 +95,13 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchPlanResponse>
   }
 
   void FinishOnce() {
-    if (!std::exchange(finished_, true)) Finish(ToGrpc(status_));
+    if (std::exchange(finished_, true)) return;
+    call_.Ended(status_);
+    Finish(status_);
   }
 
   PlanWatchers& watchers_;
+  StreamCall call_;
   grpc::CallbackServerContext& context_;
   // Shared with the watchers, who may still hold the outlet when gRPC is done; given up then.
   std::shared_ptr<WatchStream> self_;
@@ -90,15 +110,15 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchPlanResponse>
   v1::WatchPlanResponse current_;
   std::optional<v1::WatchPlanResponse> next_;
   bool writing_ = false, ending_ = false, finished_ = false;
-  Status status_;
+  grpc::Status status_;
 };
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::WatchPlanResponse>* ServeWatcher(PlanWatchers& watchers,
+grpc::ServerWriteReactor<v1::WatchPlanResponse>* ServeWatcher(PlanWatchers& watchers, StreamCall call,
                                                               grpc::CallbackServerContext& context,
                                                               const v1::WatchPlanRequest& request) {
-  return WatchStream::Make(watchers, context, request);
+  return WatchStream::Make(watchers, std::move(call), context, request);
 }
 
 }  // namespace moeplan::service

@@ -1,0 +1,207 @@
+#include "planner/service/connection_gate.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "models/text.h"
+#include "service_fixture.h"
+
+namespace moeplan {
+namespace {
+
+using service::ConnectionGate;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using testing::HasSubstr;
+
+constexpr std::chrono::seconds kSoon(30);
+
+class Caller {
+ public:
+  explicit Caller(int port = 0) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    if (port > 0) Connect(port);
+  }
+  ~Caller() { close(fd_); }
+  Caller(const Caller&) = delete;
+
+  void Connect(int port) const {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<in_port_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+
+  // Whether the other end closes it within the limit.
+  bool Closed(milliseconds limit) const {
+    pollfd readable = {.fd = fd_, .events = POLLIN, .revents = 0};
+    char byte = 0;
+    return poll(&readable, 1, static_cast<int>(limit.count())) > 0 && recv(fd_, &byte, 1, 0) <= 0;
+  }
+
+ private:
+  const int fd_;
+};
+
+// A gate whose connections stay open until they are told otherwise.
+class ConnectionGateTest : public testing::Test {
+ protected:
+  ~ConnectionGateTest() override {
+    gate_.reset();
+    for (const int fd : taken_) close(fd);
+  }
+
+  void Listen(const std::string& address, int most) {
+    auto gate = ConnectionGate::Listen(*ParseHostPort(address, "--grpc"));
+    ASSERT_TRUE(gate.ok()) << gate.status().message();
+    gate_ = *std::move(gate);
+    gate_->Open({.most_connections = most,
+                 .unacknowledged_ms = 20000,
+                 .take =
+                     [this](int fd) {
+                       const std::scoped_lock lock(mutex_);
+                       taken_.push_back(fd);
+                     },
+                 .log =
+                     [this](const LogRecord& record) {
+                       const std::scoped_lock lock(mutex_);
+                       records_.push_back(record);
+                     }});
+  }
+  int port() const { return gate_->address().port; }
+
+  size_t taken() {
+    const std::scoped_lock lock(mutex_);
+    return taken_.size();
+  }
+  bool AwaitTaken(size_t wanted) {
+    for (const auto limit = steady_clock::now() + kSoon; taken() < wanted && steady_clock::now() < limit;) {
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+    return taken() == wanted;
+  }
+  // Closes the first of those that were taken, and has `open` take its descriptor.
+  template <typename Open>
+  void Replace(const Open& open) {
+    const std::scoped_lock lock(mutex_);
+    const int old = taken_.front();
+    const int other = open();
+    dup3(other, old, O_CLOEXEC);
+    close(other);
+  }
+  // Whether a new caller is let in, given time to see that there is room.
+  bool LetsIn() {
+    const size_t before = taken();
+    for (const auto limit = steady_clock::now() + kSoon; steady_clock::now() < limit;) {
+      const Caller caller(port());
+      if (!caller.Closed(milliseconds(20)) && AwaitTaken(before + 1)) return true;
+    }
+    return false;
+  }
+
+  std::mutex mutex_;
+  std::vector<int> taken_;  // Guarded by mutex_, as is the next.
+  std::vector<LogRecord> records_;
+  std::unique_ptr<ConnectionGate> gate_;
+};
+
+TEST_F(ConnectionGateTest, BeyondTheLimitCallersAreTurnedAwayAtOnceAndWhoRunsThePlannerIsTold) {
+  Listen("127.0.0.1:0", 2);
+  const Caller first(port()), second(port());
+  ASSERT_TRUE(AwaitTaken(2));
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(Caller(port()).Closed(kSoon)) << i;
+  EXPECT_EQ(taken(), 2u);
+  EXPECT_FALSE(first.Closed(milliseconds(0)));
+  const std::scoped_lock lock(mutex_);
+  ASSERT_EQ(records_.size(), 1u);  // Once a minute.
+  EXPECT_THAT(records_[0].event, HasSubstr("--max-grpc-connections"));
+}
+
+TEST_F(ConnectionGateTest, ThereIsRoomAgainWhenAConnectionEnds) {
+  Listen("127.0.0.1:0", 2);
+  const Caller first(port()), second(port());
+  ASSERT_TRUE(AwaitTaken(2));
+  EXPECT_TRUE(Caller(port()).Closed(kSoon));
+  {
+    const std::scoped_lock lock(mutex_);
+    close(taken_.front());
+    taken_.front() = -1;
+  }
+  EXPECT_TRUE(LetsIn());
+}
+
+TEST_F(ConnectionGateTest, ADescriptorThatIsSomebodyElsesNowIsNoConnection) {
+  Listen("127.0.0.1:0", 1);
+  const Caller first(port());
+  ASSERT_TRUE(AwaitTaken(1));
+  Replace([] { return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); });
+  EXPECT_TRUE(LetsIn());
+}
+
+TEST_F(ConnectionGateTest, OutOfDescriptorsItGoesOnWhenThereAreSomeAgain) {
+  Listen("127.0.0.1:0", 100);
+  const Caller caller;
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  caller.Connect(port());
+  std::this_thread::sleep_for(milliseconds(200));
+  EXPECT_EQ(taken(), 0u);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(AwaitTaken(1));
+}
+
+TEST_F(ConnectionGateTest, WildcardsAndNamesAreReachedOverIpv4) {
+  for (const char* address : {"0.0.0.0:0", "[::]:0", "localhost:0"}) {
+    const size_t before = taken();
+    Listen(address, 100);
+    EXPECT_GT(port(), 0);
+    const Caller caller(port());
+    EXPECT_TRUE(AwaitTaken(before + 1)) << address;
+  }
+}
+
+TEST_F(ConnectionGateTest, AnAddressInUseAndOneOfAnotherMachineAreNamed) {
+  Listen("127.0.0.1:0", 1);
+  EXPECT_THAT(ConnectionGate::Listen({"127.0.0.1", port()}),
+              IsError(StatusCode::kUnavailable, "is in use; stop the server that listens there"));
+  EXPECT_THAT(ConnectionGate::Listen({"192.0.2.1", 0}), IsError(StatusCode::kUnavailable, "192.0.2.1:0"));
+}
+
+// Through a whole planner, where gRPC closes the sockets.
+TEST_F(ServiceTest, GrpcConnectionsBeyondTheLimitAreClosedAndThereIsRoomAgain) {
+  ServerOptions options = Options();
+  options.max_grpc_connections = 2;
+  const auto server = Started(std::move(options));
+  const auto answered = [&] {
+    const auto client = PlannerClient::Connect({.address = server->grpc_address(), .deadline_s = 5});
+    return client.ok() && (*client)->ListProfiles({}).ok();
+  };
+  // gRPC uses one connection for all clients of one address until the last of them is gone.
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(answered()) << i;
+  {
+    const int port = ParseHostPort(server->grpc_address(), "")->port;
+    const Caller first(port), second(port);
+    EXPECT_FALSE(first.Closed(milliseconds(100)));
+    EXPECT_FALSE(answered());
+    EXPECT_TRUE(Caller(port).Closed(kSoon));
+  }
+  bool again = false;
+  for (const auto limit = steady_clock::now() + kSoon; !again && steady_clock::now() < limit;) again = answered();
+  EXPECT_TRUE(again);
+}
+
+}  // namespace
+}  // namespace moeplan
