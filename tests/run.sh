@@ -8,7 +8,6 @@
 #   tests/run.sh --preset tsan            everything under ThreadSanitizer, in build-tsan/
 # The quick start builds into build/, so do the tests of --preset release. Missing packages: deploy/packages.sh.
 set -euo pipefail
-export LC_ALL=C
 
 fail() {
   printf 'tests: %s\n' "$*" >&2
@@ -45,6 +44,9 @@ done
 cmake --preset "$preset" -D MOEPLAN_BUILD_TESTS=ON > /dev/null ||
   fail "cmake could not configure $build/ (its message is above)"
 cmake --build --preset "$preset" --parallel "$(nproc)" || fail "the build in $build/ failed (the first error is above)"
+
+# For what is read below; the build keeps the locale, which is part of what ccache knows an object by.
+export LC_ALL=C
 
 report="$PWD/$build/tests.xml"
 rm -f "$report"
