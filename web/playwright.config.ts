@@ -5,7 +5,7 @@ export default defineConfig({
   outputDir: process.env["MOEPLAN_E2E_OUT"] ?? ".cache/e2e",
   fullyParallel: true,
   workers: 2,
-  timeout: 60_000,
+  timeout: 120_000,
   reporter: [["line"]],
   use: {
     viewport: { width: 1280, height: 900 },

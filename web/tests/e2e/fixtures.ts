@@ -51,7 +51,7 @@ function calibratedDatabase(): string {
   if (existsSync(file)) return file;
   mkdirSync(folder, { recursive: true });
   const mine = join(folder, `seed-${process.pid}.db`);
-  for (const budget of ["5s", "20s"]) {
+  for (const budget of ["60s", "120s"]) {
     moeplan("calibrate", "--simulated", clusterFile, "--layouts", gridFile, "--db", mine, "--profile-name", "west", "--budget", budget, "--json");
   }
   renameSync(mine, file);

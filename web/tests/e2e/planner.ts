@@ -14,7 +14,7 @@ export const program = process.env["MOEPLAN_BIN"] ?? join(root, "build-dev/bin/m
 
 /** Runs the command and returns what it prints. */
 export function moeplan(...args: string[]): string {
-  return execFileSync(program, args, { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"], timeout: 120_000 });
+  return execFileSync(program, args, { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"], timeout: 300_000 });
 }
 
 /** A folder that `remove` takes away again. */
