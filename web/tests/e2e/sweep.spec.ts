@@ -123,18 +123,18 @@ test("one axis is a line, beside the baseline and the runner-up", async ({ page,
 test("a third axis is chosen, and axes change places, in the address", async ({ page, planner }) => {
   await page.goto(`${planner.url}${address({ axis1: "layer.sequenceLength=256,512", axis3: "phase=FORWARD,TRAINING" })}`);
   await expect(page.getByText("Swept 12 points.")).toBeVisible();
-  await page.getByLabel("phase").selectOption("TRAINING");
+  await page.getByRole("combobox", { name: "phase", exact: true }).selectOption("TRAINING");
   await expect(page).toHaveURL(/at=1/);
   await bestMap(page).focus();
   const says = page.getByText(/layer.batch 1, layer.sequenceLength 256:/);
   const training = await says.textContent();
-  await page.getByLabel("phase").selectOption("FORWARD");
+  await page.getByRole("combobox", { name: "phase", exact: true }).selectOption("FORWARD");
   await bestMap(page).focus();
   await expect(says).toBeVisible();
   expect(await says.textContent()).not.toBe(training);
-  await page.getByLabel("Across").selectOption("phase");
+  await page.getByRole("combobox", { name: "Across", exact: true }).selectOption("phase");
   await expect(page.getByRole("application", { name: /^Best schedule over phase and layer.batch/ })).toBeVisible();
-  await page.getByLabel("Up").selectOption("phase");
+  await page.getByRole("combobox", { name: "Up", exact: true }).selectOption("phase");
   await expect(page.getByRole("application", { name: /^Best schedule over layer.batch and phase/ })).toBeVisible();
   await page.reload();
   await expect(page.getByRole("application", { name: /^Best schedule over layer.batch and phase/ })).toBeVisible();

@@ -35,10 +35,11 @@ describe("a request for layouts", () => {
   });
 
   it("is wrong where a refusal says", () => {
-    expect(fieldOf({ field: "model.hidden_size" })).toBe("model");
-    expect(fieldOf({ field: "profileName" })).toBe("profile");
-    expect(fieldOf({ field: "toString" })).toBeNull();
-    expect(fieldOf({ field: "" })).toBeNull();
+    expect(fieldOf({ field: "gpus", message: "gpus: found 0, expected a whole number" })).toBe("gpus");
+    expect(fieldOf({ field: "hidden_size or d_model", message: "model: hidden_size or d_model: found nothing" })).toBe("model");
+    expect(fieldOf({ field: "profileName", message: "" })).toBe("profile");
+    expect(fieldOf({ field: "toString", message: "" })).toBeNull();
+    expect(fieldOf({ field: "", message: "holds no profile named 'x'" })).toBeNull();
   });
 });
 

@@ -93,8 +93,11 @@ const fields: Readonly<Record<string, keyof Draft>> = {
   top: "top",
 };
 
-/** The input that a refusal names: "model.hidden_size" is in the model. null: none of ours. */
-export function fieldOf(error: Pick<CallError, "field">): keyof Draft | null {
-  const first = error.field.split(/[.[]/)[0]!;
-  return Object.hasOwn(fields, first) ? fields[first]! : null;
+/** The input that a refusal names. What is wrong inside of a model is named as config.json has it, after "model:". null: none of ours. */
+export function fieldOf({ field, message }: Pick<CallError, "field" | "message">): keyof Draft | null {
+  for (const text of [field, message]) {
+    const first = text.split(/[.[:]/)[0]!;
+    if (Object.hasOwn(fields, first)) return fields[first]!;
+  }
+  return null;
 }
