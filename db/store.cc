@@ -187,10 +187,10 @@ StatusOr<SamplePage> Store::ListSamples(const PageRequest& page, const std::stri
   });
 }
 
-StatusOr<std::vector<StoredSample>> Store::SamplesOfKey(const std::string& profile_name,
-                                                        const db::OperationKey& key) const {
-  return impl_->Read([&](SQLite::Database& database) -> StatusOr<std::vector<StoredSample>> {
-    return db::SelectSamplesOfKey(database, profile_name, key);
+StatusOr<KeySamples> Store::SamplesOfKey(const std::string& profile_name, const db::OperationKey& key,
+                                         std::optional<int> version) const {
+  return impl_->Read([&](SQLite::Database& database) -> StatusOr<KeySamples> {
+    return db::SelectSamplesOfKey(database, profile_name, key, version);
   });
 }
 

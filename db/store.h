@@ -99,6 +99,12 @@ struct ProfileVersion {
   friend bool operator==(const ProfileVersion&, const ProfileVersion&) = default;
 };
 
+// Stored samples of one key.
+struct KeySamples {
+  std::vector<StoredSample> samples;  // First received first.
+  int later = 0;                      // How many more came after the version.
+};
+
 struct PageRequest {
   int size = 100;     // 1 to 1000.
   std::string token;  // Empty: the first page; else next_token of the page before.
@@ -133,7 +139,7 @@ struct ProfileOverview {
   ProfileVersion newest;
   int versions = 0;
   Cluster cluster;
-  int collectives = 0, kernels = 0;      // Costs.
+  int collectives = 0, kernels = 0;       // Costs.
   int samples = 0, rejected_samples = 0;  // Under the name, whichever versions know them.
   std::string last_sample_at;             // RFC 3339; empty: none is stored.
   std::vector<CostErrors> errors;         // Of the costs that were fitted, in the profile's order.
@@ -273,9 +279,9 @@ class Store {
   // there is none under the name.
   StatusOr<SamplePage> ListSamples(const PageRequest& page, const std::string& profile_name,
                                    const std::optional<std::variant<CollectiveKey, KernelKey>>& key = {}) const;
-  // All of one key, in that order; none is no error.
-  StatusOr<std::vector<StoredSample>> SamplesOfKey(const std::string& profile_name,
-                                                   const std::variant<CollectiveKey, KernelKey>& key) const;
+  // All of one key, in that order; none is no error. With a version that is stored: as they were when it was saved.
+  StatusOr<KeySamples> SamplesOfKey(const std::string& profile_name, const std::variant<CollectiveKey, KernelKey>& key,
+                                    std::optional<int> version = {}) const;
 
   // Has samples under that name, of these keys, count no more if they came before the first of `calibration`: SamplesOf
   // leaves them out, for good. Keys that are retired there already change nothing. kNotFound: no such calibration.

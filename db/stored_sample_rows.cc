@@ -38,7 +38,10 @@ SELECT 1 FROM calibration
   JOIN sample ON batch_id = sample_batch.id
 WHERE profile_name = ? LIMIT 1)sql";
 
+constexpr char kSelectLastBatch[] = "SELECT last_batch_id FROM profile WHERE name = ? AND version = ?";
+
 constexpr int kFirstKeyParameter = 4;
+constexpr std::int64_t kEveryBatch = std::numeric_limits<std::int64_t>::max();
 
 struct Place {
   std::int64_t batch_id = 0;
@@ -56,10 +59,22 @@ StatusOr<Place> PlaceOf(const std::string& token) {
   return place;
 }
 
-// At most `most` samples behind a place, of batches that are as they were stored, and the place of the last where there
-// are more.
+// The last batch that there was when the version was saved; kEveryBatch where that is not known.
+std::int64_t LastBatchOf(SQLite::Database& database, const std::string& profile_name, std::optional<int> version) {
+  if (!version) return kEveryBatch;
+  SQLite::Statement select(database, kSelectLastBatch);
+  select.bind(1, profile_name);
+  select.bind(2, *version);
+  if (!select.executeStep() || select.getColumn(0).isNull()) return kEveryBatch;
+  return select.getColumn(0).getInt64();
+}
+
+// At most `most` samples behind a place, of batches up to `last_batch` that are as they were stored, and the place of
+// the last where there are more. Retired are those that were when `last_batch` was the last. What is in later batches
+// is counted in `later`.
 SamplePage SelectBehind(SQLite::Database& database, Place place, size_t most, const std::string& profile_name,
-                        const std::optional<OperationKey>& key) {
+                        const std::optional<OperationKey>& key, std::int64_t last_batch = kEveryBatch,
+                        int* later = nullptr) {
   const std::vector<RetiredKey> retired = SelectRetired(database, profile_name);
   SealChecker seals(database, kSealedBatch);
   SQLite::Statement select(database, kSelectSamples);
@@ -76,6 +91,10 @@ SamplePage SelectBehind(SQLite::Database& database, Place place, size_t most, co
     select.bind(2, batch_id == place.batch_id ? place.ordinal : -1);
     bool checked = false;
     while (select.executeStep()) {
+      if (batch_id > last_batch) {
+        ++*later;
+        continue;
+      }
       if (page.samples.size() == most) {
         page.next_token = StrCat(place.batch_id, ".", place.ordinal);
         return page;
@@ -89,7 +108,7 @@ SamplePage SelectBehind(SQLite::Database& database, Place place, size_t most, co
                 .calibration = batches.getColumn(2).getString(),
                 .received_at = batches.getColumn(3).getString()};
       stored.retired = std::ranges::any_of(retired, [&](const RetiredKey& one) {
-        return batch_id < one.before_batch_id && one.key == stored.sample.key;
+        return batch_id < one.before_batch_id && one.before_batch_id <= last_batch && one.key == stored.sample.key;
       });
     }
   }
@@ -113,9 +132,14 @@ StatusOr<SamplePage> SelectSamplePage(SQLite::Database& database, const std::fil
   return SelectBehind(database, place, static_cast<size_t>(page.size), profile_name, key);
 }
 
-std::vector<StoredSample> SelectSamplesOfKey(SQLite::Database& database, const std::string& profile_name,
-                                             const OperationKey& key) {
-  return SelectBehind(database, {}, std::numeric_limits<size_t>::max(), profile_name, key).samples;
+KeySamples SelectSamplesOfKey(SQLite::Database& database, const std::string& profile_name, const OperationKey& key,
+                              std::optional<int> version) {
+  KeySamples found;
+  const std::int64_t last_batch = LastBatchOf(database, profile_name, version);
+  found.samples =
+      SelectBehind(database, {}, std::numeric_limits<size_t>::max(), profile_name, key, last_batch, &found.later)
+          .samples;
+  return found;
 }
 
 }  // namespace moeplan::db

@@ -29,10 +29,11 @@ class ListingTest : public testing::Test {
  protected:
   void Append(const std::string& name, const std::string& request_id, const std::string& calibration,
               std::vector<Sample> samples, std::vector<Rejection> rejected = {}) {
-    const SampleBatch batch = {.request_id = request_id,
-                               .calibration = calibration,
-                               .samples = {.name = name, .cluster = {.nodes = 2, .gpus_per_node = 4}, .samples = samples},
-                               .rejected = std::move(rejected)};
+    const SampleBatch batch = {
+        .request_id = request_id,
+        .calibration = calibration,
+        .samples = {.name = name, .cluster = {.nodes = 2, .gpus_per_node = 4}, .samples = samples},
+        .rejected = std::move(rejected)};
     const auto outcome = store_.AppendSamples({&batch, 1});
     ASSERT_TRUE(outcome.ok()) << outcome.status().message();
     now_ += std::chrono::seconds(1);
@@ -51,9 +52,7 @@ class ListingTest : public testing::Test {
   }
 
   // As a disk that lies would.
-  void Spoil(const std::string& statement) {
-    SQLite::Database(path_.string(), SQLite::OPEN_READWRITE).exec(statement);
-  }
+  void Spoil(const std::string& statement) { SQLite::Database(path_.string(), SQLite::OPEN_READWRITE).exec(statement); }
 
   ScratchFolder folder_;
   const std::filesystem::path path_ = folder_ / "store.db";
@@ -83,13 +82,33 @@ TEST_F(ListingTest, SamplesOfAKeyAreAllOfItWithThoseRetired) {
   Append("a", "1", "monday", {Taken(kGate, 1), Taken(kCopy, 2)});
   Append("a", "2", "tuesday", {Taken(kGate, 3)});
   ASSERT_TRUE(store_.RetireSamples("a", {&kGate, 1}, "tuesday").ok());
-  const std::vector<StoredSample> gates = Must(store_.SamplesOfKey("a", kGate));
+  const std::vector<StoredSample> gates = Must(store_.SamplesOfKey("a", kGate)).samples;
   ASSERT_THAT(gates, SizeIs(2));
   EXPECT_TRUE(gates[0].retired);
   EXPECT_FALSE(gates[1].retired);
   EXPECT_EQ(gates[1].sample, Taken(kGate, 3));
-  EXPECT_FALSE(Must(store_.SamplesOfKey("a", kCopy)).at(0).retired);
-  EXPECT_THAT(Must(store_.SamplesOfKey("nobody", kGate)), IsEmpty());
+  EXPECT_FALSE(Must(store_.SamplesOfKey("a", kCopy)).samples.at(0).retired);
+  EXPECT_THAT(Must(store_.SamplesOfKey("nobody", kGate)).samples, IsEmpty());
+}
+
+TEST_F(ListingTest, SamplesOfAVersionAreThoseThatItsFitCouldKnow) {
+  Append("a", "1", "monday", {Taken(kGate, 1), Taken(kGate, 2)});
+  Must(store_.SaveProfile({.name = "a", .cluster = {.nodes = 2, .gpus_per_node = 4}}));
+  Append("a", "2", "tuesday", {Taken(kGate, 3)});
+  ASSERT_TRUE(store_.RetireSamples("a", {&kGate, 1}, "tuesday").ok());
+  Must(store_.SaveProfile({.name = "a", .cluster = {.nodes = 2, .gpus_per_node = 4}}));
+  Append("a", "3", "wednesday", {Taken(kGate, 4), Taken(kCopy, 5), Taken(kGate, 6)});
+
+  const KeySamples first = Must(store_.SamplesOfKey("a", kGate, 1));
+  ASSERT_THAT(first.samples, SizeIs(2));
+  EXPECT_FALSE(first.samples[0].retired);  // It was not yet.
+  EXPECT_EQ(first.later, 3);
+  const KeySamples second = Must(store_.SamplesOfKey("a", kGate, 2));
+  ASSERT_THAT(second.samples, SizeIs(3));
+  EXPECT_TRUE(second.samples[0].retired);
+  EXPECT_FALSE(second.samples[2].retired);
+  EXPECT_EQ(second.later, 2);
+  EXPECT_EQ(Must(store_.SamplesOfKey("a", kGate)).later, 0);
 }
 
 TEST_F(ListingTest, WrongPagesAndNamesOfSamplesAreRefused) {

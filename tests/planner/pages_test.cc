@@ -32,7 +32,9 @@ class PagesTest : public ServiceTest {
   }
 
   httplib::Result Get(const std::string& path, const httplib::Headers& headers = {}) const {
-    return httplib::Client("http://" + server_->http_address()).Get(path, headers);
+    httplib::Client client("http://" + server_->http_address());
+    client.set_decompress(false);
+    return client.Get(path, headers);
   }
 
   std::unique_ptr<Server> server_;

@@ -200,8 +200,7 @@ Status AddRejected(const Store& store, const Profile& profile, const CostKey& ke
   do {
     next.size = static_cast<int>(std::min(kLargestPage, most - response.rejected_samples_size()));
     ASSIGN_OR_RETURN(const RejectedPage page, store.ListRejectedSamples(next, profile.name, key));
-    for (const RejectedSample& rejected : page.samples)
-      *response.add_rejected_samples() = moeplan::ToProto(rejected);
+    for (const RejectedSample& rejected : page.samples) *response.add_rejected_samples() = moeplan::ToProto(rejected);
     next.token = page.next_token;
   } while (!next.token.empty() && static_cast<size_t>(response.rejected_samples_size()) < most);
   return OkStatus();
@@ -215,7 +214,8 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
   const std::vector<Cost> costs = CostsOf(profile);
   ASSIGN_OR_RETURN(const Cost cost, CostNamed(request.cost(), costs, profile));
-  ASSIGN_OR_RETURN(std::vector<StoredSample> stored, environment.store.SamplesOfKey(profile.name, cost.key));
+  ASSIGN_OR_RETURN(KeySamples of_key, environment.store.SamplesOfKey(profile.name, cost.key, profile.version));
+  std::vector<StoredSample> stored = std::move(of_key.samples);
   if (cancelled.stop_requested()) return error::CallerLeft();
 
   v1::GetCurveResponse response;
@@ -235,6 +235,7 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   for (const double size : DrawnSizes(cost, measured)) *response.add_points() = PointAt(cost, size);
   response.set_peak_per_s(PeakOf(cost, profile.cluster, response));
   response.set_total_samples(static_cast<int>(stored.size()));
+  response.set_later_samples(of_key.later);
   for (const JudgedSample& one : Thinned(Judged(std::move(stored)), most_samples))
     *response.add_samples() = ToProto(one, cost);
   RETURN_IF_ERROR(AddRejected(environment.store, profile, cost.key, most_samples, response));

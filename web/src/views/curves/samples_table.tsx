@@ -68,6 +68,7 @@ export function SamplesTable({ curve, items, params }: { curve: GetCurveResponse
         {stored < curve.totalSamples
           ? `${text.count(stored)} of ${text.count(curve.totalSamples)} stored samples shown, spread over all of them. `
           : `${text.count(stored)} stored. `}
+        {curve.laterSamples > 0 && `${text.count(curve.laterSamples)} more came after this version, whose fit does not know them. `}
         {counts.outlier > 0 && `${text.count(counts.outlier)} rejected by the fit as outliers. `}
         {counts.retired > 0 && `${text.count(counts.retired)} retired. `}
         {counts["set aside"] > 0 && `${text.count(counts["set aside"])} set aside on arrival.`}
