@@ -235,6 +235,28 @@ TEST_F(DashboardPlansTest, ASweepWhoseCallerLeftEnds) {
 
 // ---- ExplainRules.
 
+TEST_F(DashboardPlansTest, RulesOfForetoldCostsAreExplainedLikeThePlan) {
+  v1::PlanRequest asked = ExamplePlanRequest();
+  v1::Layout& layout = *asked.mutable_workload()->mutable_layout();
+  layout.set_tensor_parallel(2);
+  layout.set_expert_parallel(4);
+  layout.set_expert_sharding_parallel(2);
+  v1::ExplainRulesRequest request;
+  *request.mutable_workload() = asked.workload();
+  const auto lacking = service::ExplainRules(environment(), request, {});
+  ASSERT_TRUE(lacking.ok()) << lacking.status().message();
+  EXPECT_THAT(lacking->rules(0).skipped(), HasSubstr("the profile lacks"));
+  asked.set_extrapolate(true);
+  request.set_extrapolate(true);
+  const auto answer = service::Plan(environment(), asked, {});
+  const auto explained = service::ExplainRules(environment(), request, {});
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  ASSERT_TRUE(explained.ok()) << explained.status().message();
+  EXPECT_EQ(explained->rules(0).times(1).time_s(), answer->rules().parm().t_s1_s());
+  const auto& terms = explained->rules(0).times(1).terms();
+  EXPECT_TRUE(std::ranges::any_of(terms, [](const v1::RuleTerm& term) { return term.foretold(); }));
+}
+
 TEST_F(DashboardPlansTest, RuleTimesAreThoseOfThePlan) {
   const v1::PlanResponse answer = Answer();
   v1::ExplainRulesRequest request;
@@ -255,6 +277,7 @@ TEST_F(DashboardPlansTest, RuleTimesAreThoseOfThePlan) {
   EXPECT_TRUE(std::ranges::any_of(profile.collectives, [&](const CollectiveModel& entry) {
     return Describe(entry.key) == term.cost();
   })) << term.cost();
+  EXPECT_FALSE(term.foretold());
   request.mutable_workload()->mutable_layer()->set_top_k(99);
   EXPECT_THAT(service::ExplainRules(environment(), request, {}),
               IsError(StatusCode::kInvalidInput, "layer.topK: found 99"));

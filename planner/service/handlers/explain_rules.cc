@@ -1,6 +1,12 @@
 #include "planner/service/handlers/explain_rules.h"
 
+#include <set>
+#include <string>
+
+#include "models/links/link_model.h"
+#include "models/measurement/cost_key.h"
 #include "planner/rules/explain_rules.h"
+#include "planner/search/price_plan.h"
 #include "planner/service/handlers/profile_selection.h"
 #include "proto/convert/workload.h"
 #include "proto/errors.h"
@@ -8,32 +14,43 @@
 namespace moeplan::service {
 namespace {
 
-v1::RuleTerm ToProto(const RuleTerm& term) {
+// What was measured, as messages name it.
+using Measured = std::set<std::string>;
+
+Measured CostsOf(const Profile& profile) {
+  Measured costs;
+  for (const CollectiveModel& entry : profile.collectives) costs.insert(Describe(entry.key));
+  for (const KernelModel& entry : profile.kernels) costs.insert(Describe(entry.key));
+  return costs;
+}
+
+v1::RuleTerm ToProto(const RuleTerm& term, const Measured& measured) {
   v1::RuleTerm message;
   message.set_symbol(term.symbol);
   if (term.cost) message.set_cost(Describe(*term.cost));
+  message.set_foretold(term.cost && !measured.contains(message.cost()));
   message.set_size(term.size);
   message.set_time_s(term.time_s);
   message.set_count(term.count);
   return message;
 }
 
-v1::RuleTime ToProto(const RuleTime& time) {
+v1::RuleTime ToProto(const RuleTime& time, const Measured& measured) {
   v1::RuleTime message;
   message.set_name(time.name);
   message.set_formula(time.formula);
-  for (const RuleTerm& term : time.terms) *message.add_terms() = ToProto(term);
+  for (const RuleTerm& term : time.terms) *message.add_terms() = ToProto(term, measured);
   message.set_time_s(time.time_s);
   message.set_chosen(time.chosen);
   return message;
 }
 
-v1::ExplainedRule ToProto(const ExplainedRule& rule) {
+v1::ExplainedRule ToProto(const ExplainedRule& rule, const Measured& measured) {
   v1::ExplainedRule message;
   message.set_rule(rule.rule);
   message.set_source(rule.source);
   for (const std::string& definition : rule.definitions) message.add_definitions(definition);
-  for (const RuleTime& time : rule.times) *message.add_times() = ToProto(time);
+  for (const RuleTime& time : rule.times) *message.add_times() = ToProto(time, measured);
   message.set_skipped(rule.skipped);
   return message;
 }
@@ -44,12 +61,17 @@ StatusOr<v1::ExplainRulesResponse> ExplainRules(const Environment& environment, 
                                                 std::stop_token /*cancelled*/) {
   if (!request.has_workload()) return moeplan::error::Mismatch("workload", "nothing", "an object");
   ASSIGN_OR_RETURN(const Workload asked, WorkloadFromProto(request.workload()));
-  ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
+  ASSIGN_OR_RETURN(Profile profile, environment.store.LoadProfile(SelectionOf(request)));
   ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(asked, profile.cluster));
   v1::ExplainRulesResponse response;
   response.set_profile_name(profile.name);
   response.set_profile_version(profile.version);
-  for (const ExplainedRule& rule : ExplainRulesOf(workload, profile)) *response.add_rules() = ToProto(rule);
+  const Measured measured = CostsOf(profile);
+  if (request.extrapolate()) {
+    PriceNotes notes;
+    FillInFromLinks(LinkModel(profile), workload, profile, notes);
+  }
+  for (const ExplainedRule& rule : ExplainRulesOf(workload, profile)) *response.add_rules() = ToProto(rule, measured);
   return response;
 }
 

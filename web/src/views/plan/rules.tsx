@@ -15,6 +15,7 @@ export const ruleName = (rule: string): string => papers[rule] ?? rule;
 
 function Term({ term, source }: { term: RuleTerm; source: Source }) {
   if (term.cost === "") return <span class="muted">nothing is asked: a group of one rank</span>;
+  if (term.foretold) return <>{term.cost} <span class="muted">(foretold from links)</span></>;
   const entry = entryFor(term.cost, source.costs);
   return <CostLink source={source} cost={entry === "" ? term.cost : entry}>{term.cost}</CostLink>;
 }
