@@ -5,7 +5,7 @@ import type { SweepPoint } from "../../generated/moeplan/v1/planner_service";
 import { axisText, countOf, parseAxis, pointAt, slices, valuesAt, type Axis } from "../../src/views/sweep/axes";
 import { csvRecord, sweepCsv } from "../../src/views/sweep/csv";
 import { bestCell, familiesOf, isNearTie, positionsOf, shadeOf, timeCell, timeRange } from "../../src/views/sweep/grid";
-import { axisOf, draftOf, paramsOf, questionOf } from "../../src/views/sweep/question";
+import { askedOf, axisOf, draftOf, paramsOf, questionOf } from "../../src/views/sweep/question";
 import { fieldAt, isWorkloadPath, parseWorkload, withField, workloadAt } from "../../src/views/sweep/workload_text";
 
 const plan = (schedule: string, predictedTimeS: number, lowS = predictedTimeS, highS = predictedTimeS): Plan => ({
@@ -99,6 +99,13 @@ describe("the question in the address", () => {
       axes: ["layer.batch=1,2"],
       extrapolate: true,
     });
+  });
+
+  it("is the same however its answer is shown", () => {
+    const params = paramsOf(draft);
+    expect(askedOf({ ...params, x: "1", y: "0", at: "2", sort: "time" })).toBe(askedOf(params));
+    expect(askedOf({ ...params, axis2: "layer.topK=1" })).not.toBe(askedOf(params));
+    expect(askedOf({ ...params, extrapolate: undefined })).not.toBe(askedOf(params));
   });
 
   it("is none without a workload or an axis", () => {

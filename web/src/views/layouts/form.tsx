@@ -5,7 +5,7 @@ import type { CallError } from "../../api/client";
 import { Choice, NumberField, TextArea } from "../../components/fields";
 import { ProfileField } from "../../components/profile_field";
 import { setParams, type Params } from "../../route";
-import { draftOf, fieldOf, paramsOf, parseModel, type Draft } from "./request";
+import { draftOf, fieldOf, paramsOf, parseModel, requestOf, type Draft } from "./request";
 
 interface Props {
   params: Params;
@@ -35,13 +35,14 @@ export function Form({ params, names, error, loading, onAgain }: Props) {
     const parsed = parseModel(draft.model);
     if ("problem" in parsed) return setProblem(parsed.problem);
     setProblem("");
-    const before = location.hash;
-    setParams(paramsOf(draft, parsed.model));
-    if (location.hash === before) onAgain();
+    const wanted = paramsOf(draft, parsed.model);
+    setParams(wanted);
+    // The same question once more loads nothing by itself.
+    if (JSON.stringify(requestOf(wanted)) === JSON.stringify(requestOf(params))) onAgain();
   };
 
   return (
-    <form class="card" onSubmit={submit} aria-label="What to rank" noValidate={false}>
+    <form class="card" onSubmit={submit} aria-label="What to rank">
       <TextArea
         label="Model: the config.json of Hugging Face"
         value={draft.model}

@@ -7,7 +7,7 @@ import * as text from "../../format";
 import { setParams, type Params } from "../../route";
 import { countOf, splitValues, suggestions } from "./axes";
 import { example } from "./example";
-import { axisOf, draftOf, paramsOf, type Draft } from "./question";
+import { askedOf, axisOf, draftOf, paramsOf, type Draft } from "./question";
 import { fieldAt, parseWorkload, withField, type ParsedWorkload } from "./workload_text";
 
 interface Props {
@@ -44,9 +44,10 @@ export function Form({ params, names, error, onAgain }: Props) {
     event.preventDefault();
     setTried(true);
     if ("problem" in parsed || noAxis) return;
-    const before = location.hash;
-    setParams(paramsOf(draft));
-    if (location.hash === before) onAgain();
+    const wanted = paramsOf(draft);
+    setParams(wanted);
+    // The same question once more sweeps nothing by itself.
+    if (askedOf(wanted) === askedOf(params)) onAgain();
   };
   const changeAxis = (index: number, changes: Partial<Draft["axes"][number]>): void =>
     change({ axes: draft.axes.map((axis, other) => (other === index ? { ...axis, ...changes } : axis)) });

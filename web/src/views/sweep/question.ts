@@ -62,6 +62,11 @@ export function paramsOf(draft: Draft): Record<string, string | undefined> {
   };
 }
 
+/** Names the question of an address: what is shown of its answer is no part of it. */
+export function askedOf(params: Readonly<Record<string, string | undefined>>): string {
+  return JSON.stringify(["workload", ...axisKeys, "profile", "version", "extrapolate"].map((key) => params[key] ?? ""));
+}
+
 export interface Question {
   axes: Axis[];
   /** Of the whole grid. */

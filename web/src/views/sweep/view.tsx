@@ -14,7 +14,7 @@ import { sweepCsv } from "./csv";
 import { Form } from "./form";
 import { LineChart } from "./line_chart";
 import { AxisChoice, Maps } from "./maps";
-import { axisOf, questionOf } from "./question";
+import { askedOf, axisOf, questionOf } from "./question";
 import { PointTable } from "./table";
 import { useSweep, type Swept } from "./use_sweep";
 import "./view.css";
@@ -22,8 +22,7 @@ import { isWorkloadPath, parseWorkload, workloadAt, type Json } from "./workload
 
 export function SweepView({ params }: ViewProps) {
   const names = useProfileNames();
-  // What is shown of an answer changes nothing of the question.
-  const asked = JSON.stringify([params["workload"], params["axis1"], params["axis2"], params["axis3"], params["profile"], params["version"], params["extrapolate"]]);
+  const asked = askedOf(params);
   const question = useMemo(() => questionOf(params), [asked]);
   const { swept, again, cancel } = useSweep(question === null ? null : asked, question);
 
