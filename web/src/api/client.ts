@@ -165,7 +165,7 @@ export async function call<Answer>(method: string, request: unknown, signal?: Ab
   return body as Answer;
 }
 
-/** All pages of a listing, up to `most` items. */
+/** All pages of a listing, up to `most` items. Whole pages always: some listings take away from a page what was not asked for. */
 export async function callAll<Item, Answer extends { nextPageToken: string }>(
   method: string,
   request: object,
@@ -176,9 +176,9 @@ export async function callAll<Item, Answer extends { nextPageToken: string }>(
   const items: Item[] = [];
   let pageToken = "";
   do {
-    const answer: Answer = await call(method, { ...request, pageSize: Math.min(1000, most - items.length), pageToken }, signal);
+    const answer: Answer = await call(method, { ...request, pageSize: Math.min(1000, most), pageToken }, signal);
     items.push(...itemsOf(answer));
     pageToken = answer.nextPageToken;
   } while (pageToken !== "" && items.length < most);
-  return items;
+  return items.slice(0, most);
 }

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 
-import { call, CallError, callMs, currentConnection, currentTokenState, useToken, wantToken } from "../../src/api/client";
+import { call, callAll, CallError, callMs, currentConnection, currentTokenState, useToken, wantToken } from "../../src/api/client";
 
 const answering = (body: string, status = 200): void => void vi.stubGlobal("fetch", async () => new Response(body, { status }));
 
@@ -63,6 +63,22 @@ describe("a call", () => {
     caller.abort();
     expect(await asked).toMatchObject({ name: "AbortError" });
     expect(currentConnection().awaySince).toBeNull();
+  });
+});
+
+describe("all pages", () => {
+  it("are asked for as whole ones, the empty ones among them, until there are enough", async () => {
+    const pages: Record<string, { items: number[]; nextPageToken: string }> = {
+      "": { items: [1, 2], nextPageToken: "a" }, a: { items: [], nextPageToken: "b" }, b: { items: [3, 4], nextPageToken: "c" },
+    };
+    const sizes: number[] = [];
+    vi.stubGlobal("fetch", async (_: string, { body }: RequestInit) => {
+      const { pageSize, pageToken } = JSON.parse(body as string) as { pageSize: number; pageToken: string };
+      sizes.push(pageSize);
+      return new Response(JSON.stringify(pages[pageToken]));
+    });
+    expect(await callAll("A/B", {}, (answer: { items: number[]; nextPageToken: string }) => answer.items, 3)).toEqual([1, 2, 3]);
+    expect(sizes).toEqual([3, 3, 3]);
   });
 });
 
