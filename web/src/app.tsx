@@ -1,8 +1,8 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-import { probeMs, watchConnection } from "./api/client";
-import { useConnection } from "./api/use_call";
+import { probeMs, wantToken, watchConnection } from "./api/client";
+import { useConnection, useTokenState } from "./api/use_call";
 import { ErrorNote } from "./components/notes";
 import { TokenDialog } from "./components/token_dialog";
 import * as text from "./format";
@@ -68,6 +68,7 @@ export function App() {
   const { view, params } = useRoute();
   const { Shown, failed } = useView(view);
   const [theme, nextTheme] = useTheme();
+  const { wanted, refused, given } = useTokenState();
 
   useEffect(watchConnection, []);
   useEffect(() => {
@@ -90,15 +91,16 @@ export function App() {
             ))}
           </ul>
         </nav>
+        {refused && <button type="button" class="quiet" onClick={() => wantToken(true)}>Give a token</button>}
         <button type="button" class="quiet" onClick={nextTheme}>Theme: {theme}</button>
       </header>
       <AwayBanner />
       <main id="main" tabIndex={-1}>
         <h1>{titles[view]}</h1>
         {failed && <ErrorNote message="This part of the dashboard could not be loaded; reload the page once the planner answers." />}
-        {Shown !== null ? <Shown params={params} /> : !failed && <p class="muted" role="status">Loading …</p>}
+        {Shown !== null ? <Shown key={given} params={params} /> : !failed && <p class="muted" role="status">Loading …</p>}
       </main>
-      <TokenDialog />
+      {wanted && <TokenDialog />}
     </>
   );
 }

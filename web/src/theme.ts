@@ -1,13 +1,15 @@
 // Light, dark, or as the system has it. The choice outlives the page.
 import { useState } from "preact/hooks";
 
+import { ofBrowser } from "./storage";
+
 export type Theme = "system" | "light" | "dark";
 
 const key = "moeplan.theme";
 const themes: readonly Theme[] = ["system", "light", "dark"];
 
 function stored(): Theme {
-  const value = localStorage.getItem(key);
+  const value = ofBrowser.get(key);
   return themes.find((theme) => theme === value) ?? "system";
 }
 
@@ -22,7 +24,7 @@ export function useTheme(): [Theme, () => void] {
   const [theme, setTheme] = useState(stored());
   const next = (): void => {
     const following = themes[(themes.indexOf(theme) + 1) % themes.length]!;
-    localStorage.setItem(key, following);
+    ofBrowser.set(key, following);
     apply(following);
     setTheme(following);
   };

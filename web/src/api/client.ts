@@ -1,4 +1,5 @@
 // Calls of the planner's methods over its HTTP/JSON port, and what is known of its being there.
+import { ofTab } from "../storage";
 
 /** An error that the planner answered, or that kept it from answering. */
 export class CallError extends Error {
@@ -20,23 +21,33 @@ export interface Connection {
   awaySince: number | null;
 }
 
+/** What stands between the planner and a token. */
+export interface TokenState {
+  /** The dialog is to ask for one. */
+  wanted: boolean;
+  /** Calls are refused for lack of a good one. */
+  refused: boolean;
+  /** How many were given: whoever asked before has to ask again. */
+  given: number;
+}
+
 type Listener = () => void;
 
 const tokenKey = "moeplan.token";
 const connectionListeners = new Set<Listener>();
 const tokenListeners = new Set<Listener>();
 let connection: Connection = { awaySince: null };
-let tokenWanted = false;
+let tokenState: TokenState = { wanted: false, refused: false, given: 0 };
 
 export const currentConnection = (): Connection => connection;
-export const isTokenWanted = (): boolean => tokenWanted;
+export const currentTokenState = (): TokenState => tokenState;
 
 function listen(listeners: Set<Listener>, listener: Listener): () => void {
   listeners.add(listener);
   return () => listeners.delete(listener);
 }
 export const onConnection = (listener: Listener): (() => void) => listen(connectionListeners, listener);
-export const onTokenWanted = (listener: Listener): (() => void) => listen(tokenListeners, listener);
+export const onTokenState = (listener: Listener): (() => void) => listen(tokenListeners, listener);
 
 function setAway(away: boolean): void {
   if (away === (connection.awaySince !== null)) return;
@@ -44,34 +55,46 @@ function setAway(away: boolean): void {
   connectionListeners.forEach((listener) => listener());
 }
 
-/** How often the planner is asked whether it is there, beside what views ask. */
+/** How often the planner is asked whether it is there, beside what views ask, and how long it may take to say so. */
 export const probeMs = 3000;
+/** How long a call may take. */
+export const callMs = 65_000;
 
-/** Asks now and then until the returned function is called; not while nobody looks. */
+/** Asks now and then until the returned function is called; not while nobody looks, and never twice at a time. */
 export function watchConnection(): () => void {
-  const timer = setInterval(() => {
-    if (document.hidden) return;
-    fetch("/healthz", { cache: "no-store" }).then(
-      (response) => setAway(!response.ok),
-      () => setAway(true),
-    );
-  }, probeMs);
+  let asking = false;
+  const ask = async (): Promise<void> => {
+    if (document.hidden || asking) return;
+    asking = true;
+    try {
+      const { ok } = await fetch("/healthz", { cache: "no-store", signal: AbortSignal.timeout(probeMs) });
+      setAway(!ok);
+    } catch {
+      setAway(true);
+    }
+    asking = false;
+  };
+  const timer = setInterval(() => void ask(), probeMs);
   return () => clearInterval(timer);
 }
 
-function setTokenWanted(wanted: boolean): void {
-  if (tokenWanted === wanted) return;
-  tokenWanted = wanted;
+function setTokenState(changes: Partial<TokenState>): void {
+  const next = { ...tokenState, ...changes };
+  if (next.wanted === tokenState.wanted && next.refused === tokenState.refused && next.given === tokenState.given) return;
+  tokenState = next;
   tokenListeners.forEach((listener) => listener());
 }
 
-/** Keeps the token for as long as the browser's tab lives. */
+/** Opens the dialog, or closes it without a token. */
+export const wantToken = (wanted: boolean): void => setTokenState({ wanted });
+
+/** Keeps the token for as long as the browser's tab lives. Empty: none. */
 export function useToken(token: string): void {
-  if (token === "") sessionStorage.removeItem(tokenKey);
-  else sessionStorage.setItem(tokenKey, token);
-  setTokenWanted(false);
+  ofTab.set(tokenKey, token === "" ? null : token);
+  setTokenState({ wanted: false, refused: false, given: tokenState.given + 1 });
 }
-export const hasToken = (): boolean => sessionStorage.getItem(tokenKey) !== null;
+const tokenNow = (): string | null => ofTab.get(tokenKey);
+export const hasToken = (): boolean => tokenNow() !== null;
 
 interface ErrorBody {
   code?: string;
@@ -81,49 +104,68 @@ interface ErrorBody {
   expected?: string;
 }
 
-async function errorOf(response: Response): Promise<CallError> {
-  let body: ErrorBody = {};
+/** Nobody answers, or somebody else in the planner's place. */
+const unreachable = (message = "The planner does not answer."): CallError => new CallError(message, "UNREACHABLE");
+
+/** What a proxy says of a planner that it cannot reach. */
+const proxyStatuses: readonly number[] = [502, 503, 504];
+
+function errorOf(status: number, statusText: string, body: ErrorBody | null): CallError {
+  if (typeof body?.code !== "string" && proxyStatuses.includes(status)) return unreachable(`The planner does not answer, says a proxy: HTTP ${status}.`);
+  const message = body?.message ?? (statusText === "" ? `HTTP ${status}` : statusText);
+  return new CallError(message, body?.code ?? `HTTP ${status}`, body?.field, body?.found, body?.expected);
+}
+
+/** Null: it is cut, or not JSON. Throws where the call was called off. */
+async function objectOf(response: Response): Promise<object | null> {
   try {
-    body = (await response.json()) as ErrorBody;
-  } catch {
-    // A proxy between us and the planner answers what it likes.
+    const body: unknown = await response.json();
+    return typeof body === "object" ? body : null;
+  } catch (problem) {
+    if (problem instanceof DOMException) throw problem;
+    return null;
   }
-  const code = body.code ?? `HTTP ${response.status}`;
-  return new CallError(body.message ?? response.statusText, code, body.field, body.found, body.expected);
+}
+
+async function post(method: string, request: unknown, token: string | null, signal: AbortSignal): Promise<[Response, object | null]> {
+  const headers: Record<string, string> = { "Content-Type": "application/json" };
+  if (token !== null) headers["Authorization"] = `Bearer ${token}`;
+  const response = await fetch(`/moeplan.v1.${method}`, { method: "POST", headers, body: JSON.stringify(request), cache: "no-store", signal });
+  return [response, await objectOf(response)];
 }
 
 /**
  * Calls a method such as "ProfileService/ListProfiles". Throws CallError; an AbortError when `signal` says so.
  */
 export async function call<Answer>(method: string, request: unknown, signal?: AbortSignal): Promise<Answer> {
-  const headers: Record<string, string> = { "Content-Type": "application/json" };
-  const token = sessionStorage.getItem(tokenKey);
-  if (token !== null) headers["Authorization"] = `Bearer ${token}`;
+  const token = tokenNow();
+  const limit = AbortSignal.timeout(callMs);
   let response: Response;
+  let body: object | null;
   try {
-    response = await fetch(`/moeplan.v1.${method}`, {
-      method: "POST",
-      headers,
-      body: JSON.stringify(request),
-      cache: "no-store",
-      ...(signal === undefined ? {} : { signal }),
-    });
+    [response, body] = await post(method, request, token, signal === undefined ? limit : AbortSignal.any([signal, limit]));
   } catch (problem) {
-    if (problem instanceof DOMException && problem.name === "AbortError") throw problem;
+    if (signal?.aborted) throw problem;
     setAway(true);
-    throw new CallError("The planner does not answer.", "UNREACHABLE");
+    throw unreachable(limit.aborted ? `The planner did not answer within ${callMs / 1000} s.` : undefined);
   }
   if (!response.ok) {
-    const error = await errorOf(response);
-    setAway(error.code === "UNAVAILABLE");
-    if (error.code === "UNAUTHENTICATED") setTokenWanted(true);
+    const error = errorOf(response.status, response.statusText, body);
+    setAway(error.code === "UNAVAILABLE" || error.code === "UNREACHABLE");
+    // One that was given meanwhile is not the one that was refused.
+    if (error.code === "UNAUTHENTICATED" && token === tokenNow()) setTokenState({ wanted: true, refused: true });
     throw error;
   }
+  if (body === null) {
+    setAway(true);
+    throw unreachable("The planner does not answer: what came in its place cannot be read.");
+  }
   setAway(false);
-  return (await response.json()) as Answer;
+  setTokenState({ refused: false });
+  return body as Answer;
 }
 
-/** All pages of a listing, up to `most` items. */
+/** All pages of a listing, up to `most` items. Whole pages always: some listings take away from a page what was not asked for. */
 export async function callAll<Item, Answer extends { nextPageToken: string }>(
   method: string,
   request: object,
@@ -134,9 +176,9 @@ export async function callAll<Item, Answer extends { nextPageToken: string }>(
   const items: Item[] = [];
   let pageToken = "";
   do {
-    const answer: Answer = await call(method, { ...request, pageSize: Math.min(1000, most - items.length), pageToken }, signal);
+    const answer: Answer = await call(method, { ...request, pageSize: Math.min(1000, most), pageToken }, signal);
     items.push(...itemsOf(answer));
     pageToken = answer.nextPageToken;
   } while (pageToken !== "" && items.length < most);
-  return items;
+  return items.slice(0, most);
 }

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { CallError, onConnection, currentConnection } from "./client";
+import { CallError, currentConnection, currentTokenState, onConnection, onTokenState, type TokenState } from "./client";
 
 export interface Loaded<Answer> {
   /** The last answer; stays while the next one is awaited, and when it fails. */
@@ -14,8 +14,8 @@ export interface Loaded<Answer> {
 export const retryMs = 2000;
 
 /**
- * Loads with `load` now, whenever `key` changes, every `everyMs` (0: never), and once the planner is back. `key` null: nothing
- * to load. What is on its way when `key` changes, or when the component goes, is called off.
+ * Loads with `load` now, whenever `key` changes, every `everyMs` (0: never), and once the planner is back; not while nobody
+ * looks, nor until a token is given where one lacks. `key` null: nothing to load. What is on its way when `key` changes, or when the component goes, is called off.
  */
 export function useLoaded<Answer>(
   key: string | null,
@@ -40,7 +40,11 @@ export function useLoaded<Answer>(
     const controller = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const again = (ms: number): void => {
-      timer = setTimeout(() => setRound((value) => value + 1), ms);
+      const next = (): void => setRound((value) => value + 1);
+      timer = setTimeout(() => {
+        if (!document.hidden) next();
+        else document.addEventListener("visibilitychange", next, { once: true, signal: controller.signal });
+      }, ms);
     };
     setState((before) => ({ ...before, loading: true }));
     loadRef.current(controller.signal).then(
@@ -55,7 +59,8 @@ export function useLoaded<Answer>(
         // What belonged to another question must not stand under this one.
         setState((before) => ({ key, data: before.key === key ? before.data : null, error, loading: false }));
         const away = error.code === "UNREACHABLE" || error.code === "UNAVAILABLE";
-        if (away || everyMs > 0) again(away ? retryMs : everyMs);
+        const refused = error.code === "UNAUTHENTICATED";
+        if (away || (everyMs > 0 && !refused)) again(away ? retryMs : everyMs);
       },
     );
     return () => {
@@ -72,4 +77,11 @@ export function useConnection(): { awaySince: number | null } {
   const [connection, setConnection] = useState(currentConnection());
   useEffect(() => onConnection(() => setConnection(currentConnection())), []);
   return connection;
+}
+
+/** What is known of tokens, as components may ask. */
+export function useTokenState(): TokenState {
+  const [state, setState] = useState(currentTokenState());
+  useEffect(() => onTokenState(() => setState(currentTokenState())), []);
+  return state;
 }

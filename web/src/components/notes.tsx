@@ -1,4 +1,5 @@
 import type { ComponentChildren } from "preact";
+import { useRef, useState } from "preact/hooks";
 
 import type { CallError } from "../api/client";
 
@@ -38,10 +39,22 @@ export function WarningList({ warnings }: { warnings: readonly string[] }) {
 
 /** A command to be typed, with a button that copies it. */
 export function Command({ text }: { text: string }) {
+  const code = useRef<HTMLElement>(null);
+  const [said, setSaid] = useState("");
+  const select = (): void => {
+    if (code.current !== null) getSelection()?.selectAllChildren(code.current);
+    setSaid("Selected; copy it by keyboard.");
+  };
+  const copy = (): void => {
+    // Browsers have no clipboard for pages that came over plain HTTP from another machine.
+    if (navigator.clipboard === undefined) return select();
+    navigator.clipboard.writeText(text).then(() => setSaid("Copied."), select);
+  };
   return (
     <div class="command">
-      <pre tabIndex={0}><code>{text}</code></pre>
-      <button type="button" class="quiet" onClick={() => void navigator.clipboard?.writeText(text)}>Copy</button>
+      <pre tabIndex={0}><code ref={code}>{text}</code></pre>
+      <button type="button" class="quiet" onClick={copy}>Copy</button>
+      <span role="status" class="muted">{said}</span>
     </div>
   );
 }

@@ -1,19 +1,30 @@
 // Which stored profile a view asks about, and what to do where there is none.
 import type { ProfileSummary } from "../../generated/moeplan/v1/profile";
-import type { ListProfilesResponse } from "../../generated/moeplan/v1/profile_service";
-import { call } from "../api/client";
+import type { ClusterOverview, ListClustersResponse, ListProfilesResponse } from "../../generated/moeplan/v1/profile_service";
+import { callAll } from "../api/client";
 import { useLoaded, type Loaded } from "../api/use_call";
 import { Command, EmptyNote } from "./notes";
+
+const mostNames = 10_000;
+/** Of one profile. */
+export const mostVersions = 1000;
 
 /** Names of stored profiles, last stored first. */
 export function useProfileNames(): Loaded<string[]> {
   return useLoaded("profiles", async (signal) => {
-    const { profiles } = await call<ListProfilesResponse>("ProfileService/ListProfiles", { pageSize: 1000 }, signal);
-    return namesOf(profiles);
+    // Each name once, where ListProfiles has one entry a version.
+    const clusters = await callAll<ClusterOverview, ListClustersResponse>("ProfileService/ListClusters", {}, (answer) => answer.clusters, mostNames, signal);
+    return clusters.map(({ profileName }) => profileName);
   });
 }
 
-export const namesOf = (profiles: readonly ProfileSummary[]): string[] => [...new Set(profiles.map(({ name }) => name))];
+/** Versions of one profile, newest first. Empty: of none. */
+export function useVersions(profile: string): Loaded<ProfileSummary[]> {
+  return useLoaded(profile === "" ? null : `versions ${profile}`, (signal) =>
+    callAll<ProfileSummary, ListProfilesResponse>(
+      "ProfileService/ListProfiles", { profileName: profile }, ({ profiles }) => profiles, mostVersions, signal,
+    ));
+}
 
 interface Props {
   names: readonly string[];

@@ -1,24 +1,18 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { hasToken, isTokenWanted, onTokenWanted, useToken } from "../api/client";
+import { hasToken, useToken, wantToken } from "../api/client";
 
-/** Asks for a token once the planner has refused a call without a good one. */
+/** Asks for a token once the planner has refused a call without a good one; leaving it gives none. */
 export function TokenDialog() {
   const dialog = useRef<HTMLDialogElement>(null);
-  const [wanted, setWanted] = useState(isTokenWanted());
   const [token, setToken] = useState("");
-  useEffect(() => onTokenWanted(() => setWanted(isTokenWanted())), []);
-  useEffect(() => {
-    if (wanted && !dialog.current?.open) dialog.current?.showModal();
-  }, [wanted]);
-  if (!wanted) return null;
+  useEffect(() => dialog.current?.showModal(), []);
   return (
-    <dialog ref={dialog} aria-labelledby="token-title">
+    <dialog ref={dialog} aria-labelledby="token-title" onClose={() => wantToken(false)}>
       <form
-        method="dialog"
-        onSubmit={() => {
+        onSubmit={(event) => {
+          event.preventDefault();
           useToken(token.trim());
-          location.reload();
         }}
       >
         <h2 id="token-title">This planner asks for a token</h2>

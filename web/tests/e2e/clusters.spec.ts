@@ -67,7 +67,7 @@ test("a hostile name is text, and its links work", async ({ page, planner }) => 
   await page.goto(planner.url);
   await page.getByRole("link", { name: hostileName }).click();
   await expect(detail(page).getByRole("heading", { name: hostileName })).toBeVisible();
-  await expect(detail(page).locator("pre").filter({ hasText: "moeplan agent" })).toContainText(`--cluster '<img src=x onerror="window.hacked=1">&'\\''"'`);
+  await expect(detail(page).locator("pre").filter({ hasText: "moeplan agent" })).toContainText(`--cluster='<img src=x onerror="window.hacked=1">&'\\''"'`);
   await expectAccessible(page);
   await detail(page).getByRole("link", { name: /^version 1$/ }).click();
   await expect(page.getByRole("link", { name: hostileName, exact: true })).toBeVisible();

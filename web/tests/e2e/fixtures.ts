@@ -93,7 +93,7 @@ export const test = base.extend<Fixtures>({
   pages: [
     async ({ page }, use) => {
       if (otherPages !== "") {
-        await page.route(({ pathname }) => !pathname.startsWith("/moeplan.v1."), async (route) => {
+        await page.route(({ pathname }) => !pathname.startsWith("/moeplan.v1.") && pathname !== "/healthz", async (route) => {
           const { pathname } = new URL(route.request().url());
           const file = join(otherPages, pathname === "/" ? "index.html" : pathname);
           const headers = { "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'" };

@@ -62,8 +62,19 @@ export class Planner {
   async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
     if (this.process.exitCode !== null || this.process.signalCode !== null) return;
     const ended = new Promise((done) => this.process.once("exit", done));
+    this.resume();
     this.process.kill(signal);
     await ended;
+  }
+
+  /** It hangs: connections are taken, and nothing is answered. */
+  pause(): void {
+    this.process.kill("SIGSTOP");
+  }
+
+  /** It goes on where it was. */
+  resume(): void {
+    this.process.kill("SIGCONT");
   }
 
   /** Starts it once more on the same addresses. */

@@ -1,8 +1,23 @@
 // What every view shares: the frame around it, the address, the token, and a planner that comes and goes.
+import type { Locator, Page } from "@playwright/test";
+
 import { expect, expectAccessible, expectFits, test } from "./fixtures";
 import { moeplan } from "./planner";
 
 const views = ["Clusters", "Curves", "Plan", "What-if", "Layouts", "Accuracy"];
+
+/** Each view's own content, which comes after its heading. */
+const contentOf = (page: Page): Readonly<Record<string, Locator>> => {
+  const profileToChoose = page.getByRole("main").locator("option", { hasText: "west" });
+  return {
+    Clusters: page.getByRole("table", { name: /Links, fitted/ }),
+    Curves: page.getByRole("region", { name: "What to show" }),
+    Plan: profileToChoose,
+    "What-if": profileToChoose,
+    Layouts: profileToChoose,
+    Accuracy: page.getByRole("heading", { name: "No run is stored yet" }),
+  };
+};
 
 test("every view opens on an empty database, says what to do next, and breaks no rule of accessibility", async ({ page, emptyPlanner }) => {
   await page.goto(emptyPlanner.url);
@@ -32,6 +47,7 @@ test("a phone's width holds every view without scrolling sideways", async ({ pag
   for (const view of views) {
     await page.getByRole("link", { name: view, exact: true }).click();
     await expect(page.getByRole("heading", { level: 1, name: view })).toBeVisible();
+    await expect(contentOf(page)[view]!).toBeAttached();
     await expectFits(page);
   }
 });
@@ -72,6 +88,82 @@ test("a planner that goes away is said, what was seen stays, and it goes on by i
   await expectAccessible(page);
   await planner.restart();
   await expect(page.getByText(/does not answer since/)).toBeHidden();
+});
+
+test("a planner that hangs is said to be away, until it goes on", async ({ page, planner }) => {
+  await page.goto(planner.url);
+  await expect(page.getByText("west").first()).toBeVisible();
+  planner.pause();
+  await expect(page.getByText(/does not answer since/)).toBeVisible({ timeout: 15_000 });
+  await expect(page.getByText("west").first()).toBeVisible();
+  planner.resume();
+  await expect(page.getByText(/does not answer since/)).toBeHidden({ timeout: 15_000 });
+});
+
+test("a proxy that answers for the planner is no planner", async ({ page, planner }) => {
+  let status = 200;
+  await page.route("**/moeplan.v1.**", (route) => (status === 0 ? route.continue() : route.fulfill({ status, contentType: "text/html", body: "<html>" })));
+  await page.goto(planner.url);
+  await expect(page.getByRole("alert").first()).toContainText("does not answer");
+  status = 502;
+  await expect(page.getByRole("alert").first()).toContainText("HTTP 502");
+  status = 0;
+  await expect(page.getByRole("article").getByRole("heading", { name: "west" })).toBeVisible();
+  await expect(page.getByRole("alert")).toHaveCount(0);
+});
+
+test("a browser that blocks storage shows the page, and takes a token", async ({ page, planner }) => {
+  const token = moeplan("token", "create", "--db", planner.db, "--name", "eyes", "--role", "plan").trim();
+  await page.addInitScript(() => {
+    for (const name of ["localStorage", "sessionStorage"]) {
+      Object.defineProperty(window, name, { get: () => { throw new DOMException("blocked", "SecurityError"); } });
+    }
+  });
+  await page.goto(planner.url);
+  await page.getByRole("dialog").getByLabel("Token").fill(token);
+  await page.getByRole("dialog").getByRole("button", { name: "Go on" }).click();
+  await expect(page.getByRole("article").getByRole("heading", { name: "west" })).toBeVisible();
+  const theme = page.getByRole("button", { name: /Theme/ });
+  await theme.click();
+  await expect(theme).toHaveText("Theme: light");
+});
+
+test("whoever leaves the token's dialog is not pressed, and can give one later", async ({ page, planner }) => {
+  const token = moeplan("token", "create", "--db", planner.db, "--name", "eyes", "--role", "plan").trim();
+  await page.goto(planner.url);
+  const dialog = page.getByRole("dialog", { name: /asks for a token/ });
+  await expect(dialog).toBeVisible();
+  await page.keyboard.press("Escape");
+  await expect(dialog).toBeHidden();
+  await expectAccessible(page);
+  // Views that would ask again by themselves have had the time to.
+  await page.waitForTimeout(6000);
+  await expect(dialog).toBeHidden();
+  await page.getByRole("navigation", { name: "Views" }).getByRole("link", { name: "Accuracy" }).click();
+  await expect(dialog).toBeVisible();
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: "Give a token" }).click();
+  await dialog.getByLabel("Token").fill(token);
+  await dialog.getByRole("button", { name: "Go on" }).click();
+  await expect(page.getByRole("heading", { name: "No run is stored yet" })).toBeVisible();
+  await expect(page.getByRole("button", { name: "Give a token" })).toBeHidden();
+});
+
+test("nothing is asked while nobody looks", async ({ page, planner }) => {
+  await page.goto(planner.url);
+  await expect(page.getByRole("table", { name: /Links, fitted/ })).toBeVisible();
+  const show = (hidden: boolean): Promise<void> => page.evaluate((value) => {
+    Object.defineProperty(document, "hidden", { configurable: true, get: () => value });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, hidden);
+  await show(true);
+  await page.waitForTimeout(1000);
+  let asked = 0;
+  page.on("request", () => asked++);
+  await page.waitForTimeout(7000);
+  expect(asked).toBe(0);
+  await show(false);
+  await expect.poll(() => asked).toBeGreaterThan(0);
 });
 
 test("a planner with tokens is asked with one, which only this tab keeps", async ({ page, context, planner }) => {

@@ -46,6 +46,11 @@ describe("statistics", () => {
     expect([summary.inside, summary.withInterval]).toEqual([1, 2]);
   });
 
+  it("know no interval of a profile written by hand, whose ends are one", () => {
+    const summary = summarize([run(1, 1, [1, 1]), run(1, 2, [1, 1])]);
+    expect([summary.inside, summary.withInterval]).toEqual([0, 0]);
+  });
+
   it("count the ends of an interval as inside", () => {
     expect(summarize([run(1, 1, [1, 2]), run(1, 2, [1, 2])]).inside).toBe(2);
   });

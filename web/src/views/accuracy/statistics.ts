@@ -1,5 +1,6 @@
 // How far runs are from what was foretold of them. Pure.
 import type { Run } from "../../../generated/moeplan/v1/planner_service";
+import * as interval from "../../interval";
 
 /** (predicted − measured) / measured, as `moeplan validate` has it: above 0 where too much was foretold. */
 export const signedError = (run: Run): number => (run.predictedTimeS - run.measuredTimeS) / run.measuredTimeS;
@@ -25,12 +26,12 @@ export interface ErrorSummary {
   absoluteP95: number;
   /** Median of the signed error. */
   bias: number;
-  /** Of those whose interval was kept. */
+  /** Of those that have an interval. */
   inside: number;
   withInterval: number;
 }
 
-export const hasInterval = (run: Run): boolean => run.plan !== undefined && run.plan.highS > 0;
+export const hasInterval = (run: Run): boolean => run.plan !== undefined && interval.hasInterval(run.plan);
 
 export function isInside(run: Run): boolean {
   return hasInterval(run) && run.measuredTimeS >= run.plan!.lowS && run.measuredTimeS <= run.plan!.highS;

@@ -1,4 +1,4 @@
-// Predictions against the clock: every run that is stored.
+// Predictions against the clock: runs that are stored, which are not all that were reported.
 import { useMemo } from "preact/hooks";
 
 import type { ListRunsResponse, Run } from "../../../generated/moeplan/v1/planner_service";
@@ -80,6 +80,7 @@ function Shown({ all, chosen, schedule, params }: ShownProps) {
         in the 90 % interval {insideText(summary)}.
         {chosen.length > runs.length && ` ${text.count(chosen.length - runs.length)} more lack one of the two times.`}
       </p>
+      <p class="muted">Of the runs that are reported, the planner keeps one a minute of each plan, and 60 a minute in all; kept ones are what counts here.</p>
       <Legend schedules={summariesBy(runs, scheduleOf).map(({ key }) => key)} />
       <div class="pair">
         <PredictedAgainstMeasured runs={runs} summary={summary} current={current} />

@@ -30,7 +30,7 @@ export function Agents({ cluster, agents }: { cluster: string; agents: readonly 
     return (
       <>
         <p class="muted">No agent of this cluster is connected. On each of its nodes:</p>
-        <Command text={`moeplan agent --planner HOST:PORT --cluster ${shellWord(cluster)} --nodes N --node-rank K`} />
+        <Command text={`moeplan agent --planner HOST:PORT --cluster=${shellWord(cluster)} --nodes N --node-rank K`} />
       </>
     );
   }

@@ -46,7 +46,7 @@ function Refusal({ error }: { error: CallError }) {
         token for it.
       </p>
       {hasToken() && (
-        <button type="button" onClick={() => { useToken(""); location.reload(); }}>Use another token</button>
+        <button type="button" onClick={() => useToken("")}>Use another token</button>
       )}
     </div>
   );

@@ -1,7 +1,7 @@
 // One cluster in full.
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { call } from "../../api/client";
+import { call, callAll } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
 import { Command } from "../../components/notes";
 import { shellWord } from "../../components/shell_word";
@@ -17,10 +17,13 @@ import { Rejected, Versions } from "./stored";
 import { TopologyDrawing } from "./topology_drawing";
 
 import type { ListCalibrationsResponse } from "../../../generated/moeplan/v1/agent_service";
+import type { Drift, ListDriftsResponse } from "../../../generated/moeplan/v1/planner_service";
 import type { ClusterOverview } from "../../../generated/moeplan/v1/profile_service";
 
 const activeEveryMs = 1000;
 const idleEveryMs = 5000;
+const driftsEveryMs = 15_000;
+const mostDrifts = 1000;
 
 function FitError({ overview }: { overview: ClusterOverview }) {
   const { profileName: profile, profileVersion: version, relativeErrorP50, worstCost, worstRelativeErrorP95 } = overview;
@@ -72,7 +75,7 @@ function NotCalibrated({ name }: { name: string }) {
   return (
     <>
       <p>Nothing was measured on this cluster yet. Start a calibration below, or type:</p>
-      <Command text={`moeplan calibrate --planner HOST:PORT --cluster ${shellWord(name)}`} />
+      <Command text={`moeplan calibrate --planner HOST:PORT --cluster=${shellWord(name)}`} />
     </>
   );
 }
@@ -84,7 +87,7 @@ interface Props {
 }
 
 export function ClusterDetail({ entry, onProfileChanged }: Props) {
-  const { name, overview, agents, drifts } = entry;
+  const { name, overview, agents } = entry;
   const [everyMs, setEveryMs] = useState(idleEveryMs);
   const own = useLoaded(
     `calibrations of ${name}`,
@@ -100,12 +103,20 @@ export function ClusterDetail({ entry, onProfileChanged }: Props) {
     before.current = active;
   }, [active]);
 
+  // The list's page of drifts is one of all clusters.
+  const ownDrifts = useLoaded(
+    overview === null ? null : `drifts of ${name}`,
+    (signal) => callAll<Drift, ListDriftsResponse>("PlannerService/ListDrifts", { profileName: name }, (answer) => answer.drifts, mostDrifts, signal),
+    driftsEveryMs,
+  );
+  const drifts = ownDrifts.data ?? entry.drifts;
+
   const shape = shapeOf(entry);
   return (
     <article class="card cluster" aria-labelledby="cluster-name">
       <h2 id="cluster-name">
         {name}{" "}
-        {badgesOf({ ...entry, calibrations }).map(({ kind, text: words }) => <span key={words} class={`badge ${kind}`}>{words}</span>)}
+        {badgesOf({ ...entry, calibrations, drifts }).map(({ kind, text: words }) => <span key={words} class={`badge ${kind}`}>{words}</span>)}
       </h2>
       <div class="overview">
         {shape !== null && (

@@ -3,24 +3,24 @@ import { call } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
 import { AsTable } from "../../charts/as_table";
 import { ErrorNote } from "../../components/notes";
+import { mostVersions, useVersions } from "../../components/profile_field";
 import { Table } from "../../components/table";
 import * as text from "../../format";
 import { hrefOf } from "../../route";
 import { Age } from "./parts";
 
-import type { ListProfilesResponse, ListRejectedSamplesResponse } from "../../../generated/moeplan/v1/profile_service";
+import type { ListRejectedSamplesResponse } from "../../../generated/moeplan/v1/profile_service";
 import type { ProfileSummary } from "../../../generated/moeplan/v1/profile";
 import type { RejectedSample } from "../../../generated/moeplan/v1/samples";
 
 function VersionTable({ profile }: { profile: string }) {
-  const { data, error } = useLoaded(`versions ${profile}`, (signal) =>
-    call<ListProfilesResponse>("ProfileService/ListProfiles", { profileName: profile, pageSize: 100 }, signal));
+  const { data, error } = useVersions(profile);
   if (error !== null) return <ErrorNote error={error} />;
   if (data === null) return <p class="muted">Loading …</p>;
   return (
     <Table<ProfileSummary>
-      caption={data.nextPageToken === "" ? "All versions, newest first" : "The newest 100 versions"}
-      rows={data.profiles}
+      caption={data.length < mostVersions ? "All versions, newest first" : `The newest ${text.count(mostVersions)} versions`}
+      rows={data}
       keyOf={({ version }) => version}
       columns={[
         { head: "Version", cell: ({ version }) => <a href={hrefOf("curves", { profile, version })}>version {version}</a> },

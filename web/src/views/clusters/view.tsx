@@ -52,7 +52,7 @@ export function ClustersView({ params }: ViewProps) {
     (signal) => call<ListCalibrationsResponse>("AgentService/ListCalibrations", { pageSize: 100 }, signal),
     everyMs,
   );
-  const drifts = useLoaded("drifts", (signal) => call<ListDriftsResponse>("PlannerService/ListDrifts", { pageSize: 200 }, signal), slowEveryMs);
+  const drifts = useLoaded("drifts", (signal) => call<ListDriftsResponse>("PlannerService/ListDrifts", { pageSize: 1000 }, signal), slowEveryMs);
 
   const entries = useMemo(
     () => entriesOf(clusters.data ?? [], agents.data ?? [], calibrations.data?.calibrations ?? [], drifts.data?.drifts ?? []),

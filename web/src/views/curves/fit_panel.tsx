@@ -84,9 +84,9 @@ export function NextSizes({ curve }: { curve: GetCurveResponse }) {
         {curve.nextSizes.map(({ size, why }) => <li key={size}><strong>{text.sizeOf(curve.unit, size)}</strong>: {why}</li>)}
       </ol>
       <p>A calibration by the cluster's agents measures where it tells most:</p>
-      <Command text={`moeplan calibrate --planner HOST:PORT --cluster ${profile}`} />
+      <Command text={`moeplan calibrate --planner HOST:PORT --cluster=${profile}`} />
       <p>Or on this machine, into the planner's database:</p>
-      <Command text={`moeplan calibrate --local 4 --db moeplan.db --profile-name ${profile}`} />
+      <Command text={`moeplan calibrate --local 4 --db moeplan.db --profile-name=${profile}`} />
     </section>
   );
 }

@@ -1,24 +1,24 @@
 // Which profile, version and cost to show, and what to compare it with. What is chosen goes to the address.
 import { useMemo } from "preact/hooks";
 
+import { useVersions } from "../../components/profile_field";
 import { setParams, type Params } from "../../route";
 import { costGroups } from "./costs";
 
-import type { ProfileSummary } from "../../../generated/moeplan/v1/profile";
 import type { GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
 
 const rowsOfList = 14;
 
 interface VersionProps {
   label: string;
-  profiles: readonly ProfileSummary[];
   profile: string;
   value: string;
   onChange: (version: string | undefined) => void;
 }
 
-function VersionSelect({ label, profiles, profile, value, onChange }: VersionProps) {
-  const versions = profiles.filter(({ name }) => name === profile);
+function VersionSelect({ label, profile, value, onChange }: VersionProps) {
+  // Until the answer for another profile is there, the last one's is.
+  const versions = (useVersions(profile).data ?? []).filter(({ name }) => name === profile);
   const known = value === "" || versions.some(({ version }) => String(version) === value);
   return (
     <label>
@@ -74,13 +74,12 @@ function CostList({ costs, cost, filter }: { costs: readonly string[]; cost: str
 
 interface Props {
   params: Params;
-  profiles: readonly ProfileSummary[];
+  names: readonly string[];
   curve: GetCurveResponse;
   cost: string;
 }
 
-export function Picker({ params, profiles, curve, cost }: Props) {
-  const names = useMemo(() => [...new Set(profiles.map(({ name }) => name))], [profiles]);
+export function Picker({ params, names, curve, cost }: Props) {
   const profile = params["profile"] ?? curve.profileName;
   const second = params["profile2"] ?? "";
   return (
@@ -93,7 +92,6 @@ export function Picker({ params, profiles, curve, cost }: Props) {
       />
       <VersionSelect
         label="Version"
-        profiles={profiles}
         profile={profile}
         value={params["version"] ?? ""}
         onChange={(version) => setParams({ version, sample: undefined, page: undefined })}
@@ -109,7 +107,6 @@ export function Picker({ params, profiles, curve, cost }: Props) {
       {second !== "" && (
         <VersionSelect
           label="Its version"
-          profiles={profiles}
           profile={second}
           value={params["version2"] ?? ""}
           onChange={(version2) => setParams({ version2 })}

@@ -2,9 +2,10 @@
 import { useCallback, useMemo } from "preact/hooks";
 
 import type { ViewProps } from "../../app";
-import { call, callAll, type CallError } from "../../api/client";
+import { call, type CallError } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
 import { Command, EmptyNote, ErrorNote } from "../../components/notes";
+import { useProfileNames } from "../../components/profile_field";
 import * as text from "../../format";
 import { hrefOf, setParams, type Params } from "../../route";
 import { Charts } from "./charts";
@@ -16,10 +17,7 @@ import { itemsOf } from "./samples";
 import { SamplesTable } from "./samples_table";
 import "./view.css";
 
-import type { ProfileSummary } from "../../../generated/moeplan/v1/profile";
-import type { GetCurveResponse, ListProfilesResponse } from "../../../generated/moeplan/v1/profile_service";
-
-const mostProfiles = 5000;
+import type { GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
 
 function useCurve(profileName: string | undefined, version: string | undefined, cost: string | undefined, samples: string | undefined, wanted: boolean) {
   const request = { profileName: profileName ?? "", profileVersion: versionOf(version), cost: cost ?? "", maxSamples: versionOf(samples) };
@@ -62,8 +60,7 @@ function Shown({ curve, second, params }: { curve: GetCurveResponse; second: Get
 const isAway = ({ code }: CallError): boolean => code === "UNREACHABLE" || code === "UNAVAILABLE";
 
 export function CurvesView({ params }: ViewProps) {
-  const profiles = useLoaded("profiles", (signal) =>
-    callAll<ProfileSummary, ListProfilesResponse>("ProfileService/ListProfiles", {}, (answer) => answer.profiles, mostProfiles, signal));
+  const names = useProfileNames();
   const curve = useCurve(params["profile"], params["version"], params["cost"], params["samples"], true);
   // A profile that was chosen with another one's cost: its own first one stands in.
   const absent = curve.error?.code === "NOT_FOUND" && params["cost"] !== undefined;
@@ -73,21 +70,20 @@ export function CurvesView({ params }: ViewProps) {
   const cost = absent ? shown?.cost : (params["cost"] ?? shown?.cost);
   const second = useCurve(params["profile2"], params["version2"], cost, "1", comparing && cost !== undefined);
 
-  const all = profiles.data ?? [];
-  if (profiles.data?.length === 0 && shown === null) return <NoProfile />;
+  if (names.data?.length === 0 && shown === null) return <NoProfile />;
   const other = comparing && second.data?.cost === shown?.cost ? second.data : null;
-  const known = all.some(({ name }) => name === params["profile"]);
+  const known = params["profile"] !== undefined && names.data?.includes(params["profile"]);
   return (
     <>
       {curve.error !== null && (shown === null || !isAway(curve.error)) && <ErrorNote error={curve.error} />}
-      {profiles.error !== null && profiles.data === null && !isAway(profiles.error) && <ErrorNote error={profiles.error} />}
+      {names.error !== null && names.data === null && !isAway(names.error) && <ErrorNote error={names.error} />}
       {shown === null
         ? curve.error === null || first.loading
           ? <p class="muted" role="status">Loading the curve …</p>
           : <p><a href={hrefOf("curves", { profile: known ? params["profile"] : undefined })}>{known ? "Show the newest version" : "Show the newest profile"}</a></p>
         : (
           <div class="columns curves" aria-busy={curve.loading ? "true" : undefined}>
-            <Picker params={params} profiles={all} curve={shown} cost={cost ?? shown.cost} />
+            <Picker params={params} names={names.data ?? []} curve={shown} cost={cost ?? shown.cost} />
             <div class="curve">
               {absent && <p role="status">Shown instead: the first cost of this profile.</p>}
               {comparing && second.error !== null && other === null && (
