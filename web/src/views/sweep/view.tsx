@@ -30,7 +30,7 @@ export function SweepView({ params }: ViewProps) {
   if (names.data?.length === 0) return <NoProfiles />;
   return (
     <>
-      <Form key={asked} params={params} names={names.data ?? []} error={swept?.error ?? null} onAgain={again} />
+      <Form params={params} names={names.data ?? []} error={swept?.error ?? null} onAgain={again} />
       {names.error !== null && names.data === null && <ErrorNote error={names.error} />}
       {params["workload"] !== undefined && question === null && <ErrorNote message="The address asks for no sweep: its workload is not a JSON object, or no axis is named." />}
       {swept !== null && <Progress swept={swept} onCancel={cancel} onAgain={again} />}
