@@ -174,6 +174,10 @@ test.describe("the question", () => {
     await config.fill('{"architectures": ["LlamaForCausalLM"]}');
     await fill.click();
     await expect(page.getByRole("alert")).toBeVisible();
+    await page.route("**/PlannerService/ImportModel", (route) => route.fulfill({ json: { layers: 32, moeLayers: 0 } }));
+    await fill.click();
+    await expect(page.getByRole("alert")).toHaveText("This model is dense: none of its 32 layers has experts.");
+    await page.unroute("**/PlannerService/ImportModel");
     await config.fill(example("mixtral-8x7b.config.json"));
     await fill.click();
     await expect(page.getByText("32 of 32 layers of the model have experts")).toBeVisible();
