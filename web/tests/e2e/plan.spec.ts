@@ -308,7 +308,7 @@ test.describe("the map", () => {
     await answered(page);
     expect(asked).toBe(0);
     await page.getByRole("button", { name: "Draw the map" }).click();
-    const map = page.getByRole("application", { name: /^Fastest schedule over/ });
+    const map = page.getByRole("application", { name: /^Best schedule over/ });
     await map.focus();
     expect(asked).toBe(1);
     const { points } = await planner.call<SweepResponse>("PlannerService/Sweep", {
@@ -328,7 +328,7 @@ test.describe("the map", () => {
     await expect(page.locator(".headline")).toContainText(text.seconds(last.row!.best!.predictedTimeS));
     await expect(page.getByText("This map is of another question")).toHaveCount(0);
     await page.locator("section", { has: page.locator("#plan-map") }).getByText("As a table").click();
-    await expect(page.getByRole("region", { name: "Fastest schedule by point" }).getByRole("row")).toHaveCount(7);
+    await expect(page.getByRole("region", { name: "Best schedule by point" }).getByRole("row")).toHaveCount(7);
   });
 
   test("opens a point that is clicked", async ({ page, planner }) => {

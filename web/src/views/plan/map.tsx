@@ -10,9 +10,10 @@ import { Table } from "../../components/table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { setParams, type Params } from "../../route";
+import { shortFamily } from "../../short_family";
+import { type Band, defaultBand, isNearTie, marginOf } from "../../sweep/near_tie";
 import { atPoint, axisText, defaultValues, isOfWorkload, mostX, mostY, parseValues, xPath, yChoices } from "./map_axes";
-import { type Band, cellOf, isNearTie, marginOf, speedupOf, winners } from "./map_cells";
-import { shortFamily } from "./names";
+import { cellOf, speedupOf, winners } from "./map_cells";
 import type { Question } from "./question";
 import { valueAt, withValue, type WorkloadJson } from "./workload_form";
 
@@ -87,7 +88,7 @@ function Answer({ asked, answer, band, workload, onPick }: AnswerProps) {
     <>
       <Winners points={points} />
       <HeatMap
-        summary={`Fastest schedule over ${xPath} and ${yPath}: ${won.map(({ family, count }) => `${family} at ${count} of ${points.length} points`).join(", ")}.`}
+        summary={`Best schedule over ${xPath} and ${yPath}: ${won.map(({ family, count }) => `${family} at ${count} of ${points.length} points`).join(", ")}.`}
         xLabel={xPath}
         yLabel={yPath}
         xValues={xValues.map(String)}
@@ -101,7 +102,7 @@ function Answer({ asked, answer, band, workload, onPick }: AnswerProps) {
       <details>
         <summary>As a table</summary>
         <Table
-          caption="Fastest schedule by point"
+          caption="Best schedule by point"
           rows={points}
           keyOf={(_, index) => index}
           columns={[
@@ -126,15 +127,15 @@ interface Props {
   params: Params;
 }
 
-/** Of the address: `mapY` the field, `mapXs` and `mapYs` the values, `band` the per cent that count as a tie, `ties` "margin": they alone. */
+/** Of the address: `mapY` the field, `mapXs` and `mapYs` the values, `band` the per cent that count as a tie, `ties` "intervals": or intervals that meet. */
 export function MapSection({ workload, question, params }: Props) {
   const [run, start, cancel] = useRun();
   const id = useId();
   const yPath = params["mapY"] ?? "layer.batch";
   const xText = params["mapXs"] ?? defaultValues(workload, xPath).join(", ");
   const yText = params["mapYs"] ?? defaultValues(workload, yPath).join(", ");
-  const bandText = params["band"] ?? "5";
-  const band: Band = { share: Number(bandText) >= 0 ? Number(bandText) / 100 : 0.05, intervals: params["ties"] !== "margin" };
+  const bandText = params["band"] ?? String(defaultBand.share * 100);
+  const band: Band = { share: Number(bandText) >= 0 ? Number(bandText) / 100 : defaultBand.share, intervals: params["ties"] === "intervals" };
   const xs = parseValues(xText, mostX);
   const ys = parseValues(yText, mostY);
   const fixed = withValue(workload, xPath, undefined);
@@ -186,9 +187,9 @@ export function MapSection({ workload, question, params }: Props) {
             </select>
           </div>
           {input("mapYs", "Its values", yText, problemY, "y")}
-          {input("band", "Near a tie up to, %", bandText, Number(bandText) >= 0 ? "" : "not a number of at least 0", "band")}
+          {input("band", "Near a tie below, %", bandText, Number(bandText) >= 0 ? "" : "not a number of at least 0", "band")}
           <label class="check">
-            <input type="checkbox" checked={band.intervals} onChange={(event) => setParams({ ties: event.currentTarget.checked ? undefined : "margin" }, true)} />
+            <input type="checkbox" checked={band.intervals} onChange={(event) => setParams({ ties: event.currentTarget.checked ? "intervals" : undefined }, true)} />
             Also where 90 % intervals meet
           </label>
           <div class="row">
