@@ -56,8 +56,8 @@ test.describe("the answer", () => {
       await page.goto(addressOf(planner, { mapY: "layer.batch", mapXs: "256,512", mapYs: "1,2" }));
       await answered(page);
       await page.getByText("More fields").click();
-      await page.getByRole("button", { name: "Draw the map" }).click();
       await expect(page.locator(".heat-box")).toBeVisible();
+      await expect(page.getByText("Swept 4 points.")).toBeVisible();
       for (const details of await page.getByText("As a table").all()) await details.click();
       await page.locator(".timeline-box-area").focus();
       await expectAccessible(page);
@@ -68,8 +68,8 @@ test.describe("the answer", () => {
     await page.setViewportSize({ width: 400, height: 800 });
     await page.goto(addressOf(planner, { mapY: "layer.batch", mapXs: "256,512,1024", mapYs: "1,2" }));
     await answered(page);
-    await page.getByRole("button", { name: "Draw the map" }).click();
     await expect(page.locator(".heat-box")).toBeVisible();
+    await expect(page.getByText("Swept 6 points.")).toBeVisible();
     for (const details of await page.getByText("As a table").all()) await details.click();
     await page.getByText("More fields").click();
     await expectFits(page);
@@ -304,11 +304,16 @@ test.describe("the map", () => {
   test("is drawn when asked for, told by keyboard, and opens a point", async ({ page, planner }) => {
     let asked = 0;
     page.on("request", (request) => { if (request.url().endsWith("/Sweep")) ++asked; });
-    await page.goto(addressOf(planner, mapped));
+    await page.goto(addressOf(planner));
     await answered(page);
+    await page.getByText("Which schedule wins where").click();
+    await page.getByLabel("Sequence lengths, tokens").fill(mapped.mapXs);
+    await page.getByLabel("Its values").fill(mapped.mapYs);
+    await page.getByLabel("Its values").blur();
     expect(asked).toBe(0);
     await page.getByRole("button", { name: "Draw the map" }).click();
     const map = page.getByRole("application", { name: /^Best schedule over/ });
+    await expect(page.getByText("Swept 6 points.")).toBeVisible();
     await map.focus();
     expect(asked).toBe(1);
     const { points } = await planner.call<SweepResponse>("PlannerService/Sweep", {
@@ -326,30 +331,31 @@ test.describe("the map", () => {
     await expect(field(page, "layer.batch")).toHaveValue("2");
     await expect(field(page, "layer.sequenceLength")).toHaveValue("1024");
     await expect(page.locator(".headline")).toContainText(text.seconds(last.row!.best!.predictedTimeS));
-    await expect(page.getByText("This map is of another question")).toHaveCount(0);
+    expect(asked).toBe(1);
+    await page.reload();
+    await expect(page.getByText("Swept 6 points.")).toBeVisible();
+    expect(asked).toBe(2);
     await page.locator("section", { has: page.locator("#plan-map") }).getByText("As a table").click();
     await expect(page.getByRole("region", { name: "Best schedule by point" }).getByRole("row")).toHaveCount(7);
   });
 
   test("opens a point that is clicked", async ({ page, planner }) => {
     await page.goto(addressOf(planner, mapped));
-    await answered(page);
-    await page.getByRole("button", { name: "Draw the map" }).click();
+    await expect(page.getByText("Swept 6 points.")).toBeVisible();
     await page.locator(".heat-pickable").click({ position: { x: 10, y: 10 } });
     await expect(field(page, "layer.batch")).toHaveValue("2");
     await expect(field(page, "layer.sequenceLength")).toHaveValue("256");
   });
 
   test("is called off, and says which axis is wrong", async ({ page, planner }) => {
-    await page.goto(addressOf(planner, { ...mapped, mapXs: "256,512,1024,2048,4096,8192,16384", mapYs: "1,2,3,4,5,6,7,8" }));
-    await answered(page);
     await page.route("**/PlannerService/Sweep", async (route) => {
       await new Promise((done) => setTimeout(done, 1500));
       await route.continue().catch(() => undefined);
     });
-    await page.getByRole("button", { name: "Draw the map" }).click();
+    await page.goto(addressOf(planner, { ...mapped, mapXs: "256,512,1024,2048,4096,8192,16384", mapYs: "1,2,3,4,5,6,7,8" }));
+    await expect(page.getByText("Sweeping: 0 of 56 points …")).toBeVisible();
     await page.getByRole("button", { name: "Cancel" }).click();
-    await expect(page.getByText("Cancelled.")).toBeVisible();
+    await expect(page.getByText("Cancelled after 0 of 56 points.")).toBeVisible();
     await page.unroute("**/PlannerService/Sweep");
     await page.getByLabel("Its values").fill("1, x");
     await page.getByLabel("Its values").blur();
@@ -362,8 +368,6 @@ test.describe("the map", () => {
 
   test("does not open points of the profile", async ({ page, planner }) => {
     await page.goto(addressOf(planner, { mapY: "cluster.nic.scale", mapXs: "512", mapYs: "1,2" }));
-    await answered(page);
-    await page.getByRole("button", { name: "Draw the map" }).click();
     await expect(page.getByText("cluster.nic.scale belongs to the profile")).toBeVisible();
   });
 });
@@ -400,7 +404,6 @@ test.describe("when things are not as they should be", () => {
     await page.getByRole("button", { name: "Plan", exact: true }).click();
     await expect(page.getByText(/The planner does not answer since/)).toBeVisible();
     await expect(page.locator(".headline h2")).toHaveText(best);
-    await page.getByRole("button", { name: "Draw the map" }).or(page.getByText("Which schedule wins where")).first().click();
     await planner.restart();
     await expect(page.getByText(/The planner does not answer since/)).toBeHidden({ timeout: 15_000 });
     await expect(page.locator(".headline h2")).toHaveText(best);

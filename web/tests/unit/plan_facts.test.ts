@@ -4,7 +4,7 @@ import type { Plan, PlanResponse, Rules } from "../../generated/moeplan/v1/plan"
 import type { SweepPoint } from "../../generated/moeplan/v1/planner_service";
 import type { RankTimeline } from "../../generated/moeplan/v1/report";
 import { costsOf, entryFor, pieces } from "../../src/views/plan/costs";
-import { atPoint, axisText, defaultValues, isOfWorkload, mostX, mostY, parseValues, xPath, yChoices } from "../../src/views/plan/map_axes";
+import { atPoint, defaultValues, isOfWorkload, mostX, mostY, parseValues, xPath, yChoices } from "../../src/views/plan/map_axes";
 import { defaultBand, isNearTie, marginOf, runnerUpWords } from "../../src/sweep/near_tie";
 import { cellOf, speedupOf, winners } from "../../src/views/plan/map_cells";
 import { candidateOf, slowestFirst } from "../../src/views/plan/measured";
@@ -68,7 +68,6 @@ describe("axes of the map", () => {
     expect(parseValues(" ", 9)).toHaveProperty("problem");
     expect(parseValues("1 2 3", 2)).toHaveProperty("problem");
     expect(parseValues("1,1", 2)).toHaveProperty("problem");
-    expect(axisText("layer.batch", [1, 2])).toBe("layer.batch=1,2");
   });
 
   it("set what belongs to the workload at a point, and nothing else", () => {

@@ -2,10 +2,10 @@ import { describe, expect, it } from "vitest";
 
 import type { Plan } from "../../generated/moeplan/v1/plan";
 import type { SweepPoint } from "../../generated/moeplan/v1/planner_service";
-import { axisText, countOf, parseAxis, pointAt, slices, valuesAt, type Axis } from "../../src/views/sweep/axes";
+import { axisOf, axisText, countOf, parseAxis, pointAt, slices, valuesAt, type Axis } from "../../src/sweep/axes";
 import { csvRecord, sweepCsv } from "../../src/views/sweep/csv";
 import { bestCell, familiesOf, positionsOf, shadeOf, timeCell, timeRange } from "../../src/views/sweep/grid";
-import { axisOf, draftOf, paramsOf, questionOf } from "../../src/views/sweep/question";
+import { draftOf, paramsOf, questionOf } from "../../src/views/sweep/question";
 import { fieldAt, isWorkloadPath, parseWorkload, withField, workloadAt } from "../../src/views/sweep/workload_text";
 
 const plan = (schedule: string, predictedTimeS: number, lowS = predictedTimeS, highS = predictedTimeS): Plan => ({

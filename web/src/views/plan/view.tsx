@@ -101,7 +101,7 @@ function Answer({ answer, loading, question, workload, run, params }: AnswerProp
         </>
       )}
       <RulesSection answer={answer} explained={explained} source={source} />
-      <MapSection workload={workload} question={question} params={params} />
+      <MapSection workload={workload} question={{ ...pinned, extrapolate: question.extrapolate }} params={params} />
     </>
   );
 }

@@ -5,9 +5,9 @@ import { CheckBox, NumberField, TextArea, TextField } from "../../components/fie
 import { ProfileField } from "../../components/profile_field";
 import * as text from "../../format";
 import { setParams, type Params } from "../../route";
-import { countOf, splitValues, suggestions } from "./axes";
+import { axisOf, countOf, splitValues, suggestions } from "../../sweep/axes";
 import { example } from "./example";
-import { axisOf, draftOf, paramsOf, type Draft } from "./question";
+import { draftOf, paramsOf, type Draft } from "./question";
 import { fieldAt, parseWorkload, withField, type ParsedWorkload } from "./workload_text";
 
 interface Props {
