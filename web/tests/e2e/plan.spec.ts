@@ -107,6 +107,29 @@ test.describe("the question", () => {
     await expect(field(page, "layout.expertParallel")).toHaveValue("4");
   });
 
+  test("stands apart from the answer before while the next is awaited", async ({ page, planner }) => {
+    await page.goto(addressOf(planner));
+    await answered(page);
+    const explained: unknown[] = [];
+    page.on("request", (request) => { if (request.url().endsWith("/ExplainRules")) explained.push(request.postDataJSON()); });
+    let go = (): void => undefined;
+    const held = new Promise<void>((done) => { go = done; });
+    await page.route("**/PlannerService/Plan", async (route) => {
+      await held;
+      await route.continue();
+    });
+    await field(page, "layer.sequenceLength").fill("1024");
+    await page.keyboard.press("Enter");
+    await expect(page.getByRole("status").filter({ hasText: "Planning …" })).toBeVisible();
+    await expect(page.locator(".old-answer")).toHaveAttribute("aria-busy", "true");
+    expect(explained).toEqual([]);
+    go();
+    await expect(page.locator(".old-answer")).toHaveCount(0);
+    await expect.poll(() => explained.length).toBe(1);
+    expect(explained[0]).toMatchObject({ workload: { layer: { sequenceLength: 1024 } } });
+    await page.unroute("**/PlannerService/Plan");
+  });
+
   test("goes back with the browser", async ({ page, planner }) => {
     await page.goto(addressOf(planner));
     await answered(page);
