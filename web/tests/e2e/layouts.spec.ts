@@ -37,6 +37,7 @@ test("a pasted model is ranked as the planner ranks it, and the address shows it
   await page.getByLabel(/^Sequence length/).fill("1024");
   await page.getByLabel(/^Sequence length/).press("Enter");
   await expect(ranking(page)).toBeVisible();
+  await expect(page.getByLabel(/^Sequence length/)).toBeFocused();
   await expect(ranking(page).locator("tbody tr")).toHaveCount(layouts.length);
   const degrees = await ranking(page).locator("tbody tr").first().locator("td").allTextContents();
   const best = layouts[0]!.layout!;

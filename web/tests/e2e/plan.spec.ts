@@ -56,8 +56,8 @@ test.describe("the answer", () => {
       await page.goto(addressOf(planner, { mapY: "layer.batch", mapXs: "256,512", mapYs: "1,2" }));
       await answered(page);
       await page.getByText("More fields").click();
-      await page.getByRole("button", { name: "Draw the map" }).click();
       await expect(page.locator(".heat-box")).toBeVisible();
+      await expect(page.getByText("Swept 4 points.")).toBeVisible();
       for (const details of await page.getByText("As a table").all()) await details.click();
       await page.locator(".timeline-box-area").focus();
       await expectAccessible(page);
@@ -68,8 +68,8 @@ test.describe("the answer", () => {
     await page.setViewportSize({ width: 400, height: 800 });
     await page.goto(addressOf(planner, { mapY: "layer.batch", mapXs: "256,512,1024", mapYs: "1,2" }));
     await answered(page);
-    await page.getByRole("button", { name: "Draw the map" }).click();
     await expect(page.locator(".heat-box")).toBeVisible();
+    await expect(page.getByText("Swept 6 points.")).toBeVisible();
     for (const details of await page.getByText("As a table").all()) await details.click();
     await page.getByText("More fields").click();
     await expectFits(page);
@@ -105,6 +105,29 @@ test.describe("the question", () => {
     await page.reload();
     await answered(page);
     await expect(field(page, "layout.expertParallel")).toHaveValue("4");
+  });
+
+  test("stands apart from the answer before while the next is awaited", async ({ page, planner }) => {
+    await page.goto(addressOf(planner));
+    await answered(page);
+    const explained: unknown[] = [];
+    page.on("request", (request) => { if (request.url().endsWith("/ExplainRules")) explained.push(request.postDataJSON()); });
+    let go = (): void => undefined;
+    const held = new Promise<void>((done) => { go = done; });
+    await page.route("**/PlannerService/Plan", async (route) => {
+      await held;
+      await route.continue();
+    });
+    await field(page, "layer.sequenceLength").fill("1024");
+    await page.keyboard.press("Enter");
+    await expect(page.getByRole("status").filter({ hasText: "Planning …" })).toBeVisible();
+    await expect(page.locator(".old-answer")).toHaveAttribute("aria-busy", "true");
+    expect(explained).toEqual([]);
+    go();
+    await expect(page.locator(".old-answer")).toHaveCount(0);
+    await expect.poll(() => explained.length).toBe(1);
+    expect(explained[0]).toMatchObject({ workload: { layer: { sequenceLength: 1024 } } });
+    await page.unroute("**/PlannerService/Plan");
   });
 
   test("goes back with the browser", async ({ page, planner }) => {
@@ -174,6 +197,10 @@ test.describe("the question", () => {
     await config.fill('{"architectures": ["LlamaForCausalLM"]}');
     await fill.click();
     await expect(page.getByRole("alert")).toBeVisible();
+    await page.route("**/PlannerService/ImportModel", (route) => route.fulfill({ json: { layers: 32, moeLayers: 0 } }));
+    await fill.click();
+    await expect(page.getByRole("alert")).toHaveText("This model is dense: none of its 32 layers has experts.");
+    await page.unroute("**/PlannerService/ImportModel");
     await config.fill(example("mixtral-8x7b.config.json"));
     await fill.click();
     await expect(page.getByText("32 of 32 layers of the model have experts")).toBeVisible();
@@ -300,11 +327,16 @@ test.describe("the map", () => {
   test("is drawn when asked for, told by keyboard, and opens a point", async ({ page, planner }) => {
     let asked = 0;
     page.on("request", (request) => { if (request.url().endsWith("/Sweep")) ++asked; });
-    await page.goto(addressOf(planner, mapped));
+    await page.goto(addressOf(planner));
     await answered(page);
+    await page.getByText("Which schedule wins where").click();
+    await page.getByLabel("Sequence lengths, tokens").fill(mapped.mapXs);
+    await page.getByLabel("Its values").fill(mapped.mapYs);
+    await page.getByLabel("Its values").blur();
     expect(asked).toBe(0);
     await page.getByRole("button", { name: "Draw the map" }).click();
-    const map = page.getByRole("application", { name: /^Fastest schedule over/ });
+    const map = page.getByRole("application", { name: /^Best schedule over/ });
+    await expect(page.getByText("Swept 6 points.")).toBeVisible();
     await map.focus();
     expect(asked).toBe(1);
     const { points } = await planner.call<SweepResponse>("PlannerService/Sweep", {
@@ -322,30 +354,31 @@ test.describe("the map", () => {
     await expect(field(page, "layer.batch")).toHaveValue("2");
     await expect(field(page, "layer.sequenceLength")).toHaveValue("1024");
     await expect(page.locator(".headline")).toContainText(text.seconds(last.row!.best!.predictedTimeS));
-    await expect(page.getByText("This map is of another question")).toHaveCount(0);
+    expect(asked).toBe(1);
+    await page.reload();
+    await expect(page.getByText("Swept 6 points.")).toBeVisible();
+    expect(asked).toBe(2);
     await page.locator("section", { has: page.locator("#plan-map") }).getByText("As a table").click();
-    await expect(page.getByRole("region", { name: "Fastest schedule by point" }).getByRole("row")).toHaveCount(7);
+    await expect(page.getByRole("region", { name: "Best schedule by point" }).getByRole("row")).toHaveCount(7);
   });
 
   test("opens a point that is clicked", async ({ page, planner }) => {
     await page.goto(addressOf(planner, mapped));
-    await answered(page);
-    await page.getByRole("button", { name: "Draw the map" }).click();
+    await expect(page.getByText("Swept 6 points.")).toBeVisible();
     await page.locator(".heat-pickable").click({ position: { x: 10, y: 10 } });
     await expect(field(page, "layer.batch")).toHaveValue("2");
     await expect(field(page, "layer.sequenceLength")).toHaveValue("256");
   });
 
   test("is called off, and says which axis is wrong", async ({ page, planner }) => {
-    await page.goto(addressOf(planner, { ...mapped, mapXs: "256,512,1024,2048,4096,8192,16384", mapYs: "1,2,3,4,5,6,7,8" }));
-    await answered(page);
     await page.route("**/PlannerService/Sweep", async (route) => {
       await new Promise((done) => setTimeout(done, 1500));
       await route.continue().catch(() => undefined);
     });
-    await page.getByRole("button", { name: "Draw the map" }).click();
+    await page.goto(addressOf(planner, { ...mapped, mapXs: "256,512,1024,2048,4096,8192,16384", mapYs: "1,2,3,4,5,6,7,8" }));
+    await expect(page.getByText("Sweeping: 0 of 56 points …")).toBeVisible();
     await page.getByRole("button", { name: "Cancel" }).click();
-    await expect(page.getByText("Cancelled.")).toBeVisible();
+    await expect(page.getByText("Cancelled after 0 of 56 points.")).toBeVisible();
     await page.unroute("**/PlannerService/Sweep");
     await page.getByLabel("Its values").fill("1, x");
     await page.getByLabel("Its values").blur();
@@ -358,8 +391,6 @@ test.describe("the map", () => {
 
   test("does not open points of the profile", async ({ page, planner }) => {
     await page.goto(addressOf(planner, { mapY: "cluster.nic.scale", mapXs: "512", mapYs: "1,2" }));
-    await answered(page);
-    await page.getByRole("button", { name: "Draw the map" }).click();
     await expect(page.getByText("cluster.nic.scale belongs to the profile")).toBeVisible();
   });
 });
@@ -396,7 +427,6 @@ test.describe("when things are not as they should be", () => {
     await page.getByRole("button", { name: "Plan", exact: true }).click();
     await expect(page.getByText(/The planner does not answer since/)).toBeVisible();
     await expect(page.locator(".headline h2")).toHaveText(best);
-    await page.getByRole("button", { name: "Draw the map" }).or(page.getByText("Which schedule wins where")).first().click();
     await planner.restart();
     await expect(page.getByText(/The planner does not answer since/)).toBeHidden({ timeout: 15_000 });
     await expect(page.locator(".headline h2")).toHaveText(best);

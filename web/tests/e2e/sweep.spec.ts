@@ -70,6 +70,7 @@ test("two axes are typed and swept, and give what the command gives", async ({ p
   await expect(page.getByRole("button", { name: "Sweep 12 points" })).toBeVisible();
   await axis(2).getByLabel(/^Values/).press("Enter");
   await expect(page.getByText("Swept 12 points.")).toBeVisible();
+  await expect(axis(2).getByLabel(/^Values/)).toBeFocused();
   await expect(bestMap(page)).toBeVisible();
   await expect(page.getByRole("application", { name: /^Time of the best schedule over/ })).toBeVisible();
   await expectAccessible(page);

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import type { RankedLayout } from "../../generated/moeplan/v1/report";
 import type { Workload } from "../../generated/moeplan/v1/workload";
 import { batchAxis, degreesText, layerOf, nodesAxis } from "../../src/views/layouts/links";
-import { draftOf, fieldOf, paramsOf, parseModel, requestOf } from "../../src/views/layouts/request";
+import { draftOf, fieldOf, paramsOf, parseModel, requestOf, sameDraft } from "../../src/views/layouts/request";
 
 const layout = { tensorParallel: 8, expertParallel: 4, expertShardingParallel: 1, contextParallel: 2, pipelineParallel: 1, dataParallel: 16 };
 const ranked = { layout, microBatch: 2 } as RankedLayout;
@@ -16,6 +16,13 @@ describe("a request for layouts", () => {
     const request = requestOf(paramsOf(draft, model));
     expect(request).toEqual({ model, profileName: "west", gpus: 128, globalBatch: 256, sequenceLength: 4096, zeroStage: 1, recompute: "FULL", top: 20 });
     expect(JSON.parse(draftOf(paramsOf(draft, model)).model)).toEqual(model);
+  });
+
+  it("is the same however its model is spaced", () => {
+    const draft = draftOf({ model: '{"a":1}' });
+    expect(sameDraft(draft, { ...draft, model: '{ "a": 1 }' })).toBe(true);
+    expect(sameDraft(draft, { ...draft, model: '{"a":2}' })).toBe(false);
+    expect(sameDraft(draft, { ...draft, gpus: "8" })).toBe(false);
   });
 
   it("is none without a model", () => {

@@ -4,8 +4,9 @@ import type { Plan, PlanResponse, Rules } from "../../generated/moeplan/v1/plan"
 import type { SweepPoint } from "../../generated/moeplan/v1/planner_service";
 import type { RankTimeline } from "../../generated/moeplan/v1/report";
 import { costsOf, entryFor, pieces } from "../../src/views/plan/costs";
-import { atPoint, axisText, defaultValues, isOfWorkload, mostX, mostY, parseValues, xPath, yChoices } from "../../src/views/plan/map_axes";
-import { cellOf, isNearTie, marginOf, speedupOf, winners } from "../../src/views/plan/map_cells";
+import { atPoint, defaultValues, isOfWorkload, mostX, mostY, parseValues, xPath, yChoices } from "../../src/views/plan/map_axes";
+import { defaultBand, isNearTie, marginOf, runnerUpWords } from "../../src/sweep/near_tie";
+import { cellOf, speedupOf, winners } from "../../src/views/plan/map_cells";
 import { candidateOf, slowestFirst } from "../../src/views/plan/measured";
 import { choicesOf, fasterBaseline, fileNameOf, partsOf } from "../../src/views/plan/plan_facts";
 import { askedWorkload, countOf, questionOf } from "../../src/views/plan/question";
@@ -67,7 +68,6 @@ describe("axes of the map", () => {
     expect(parseValues(" ", 9)).toHaveProperty("problem");
     expect(parseValues("1 2 3", 2)).toHaveProperty("problem");
     expect(parseValues("1,1", 2)).toHaveProperty("problem");
-    expect(axisText("layer.batch", [1, 2])).toBe("layer.batch=1,2");
   });
 
   it("set what belongs to the workload at a point, and nothing else", () => {
@@ -89,10 +89,21 @@ describe("points of the map", () => {
     const meeting = point(apart.row!.best, plan({ predictedTimeS: 1.3, lowS: 1.04, highS: 1.6 }));
     expect(isNearTie(meeting, both)).toBe(true);
     expect(isNearTie(meeting, { share: 0.05, intervals: false })).toBe(false);
+    expect(isNearTie(meeting)).toBe(false);
     // Without a fit all ends are one: only the margin tells.
     const exact = point(plan({ predictedTimeS: 1, lowS: 1, highS: 1 }), plan({ predictedTimeS: 1, lowS: 1, highS: 1 }));
     expect(isNearTie(exact, { share: -1, intervals: true })).toBe(false);
     expect(isNearTie(point(plan({})), both)).toBe(false);
+  });
+
+  it("say of both signs how close the runner-up comes", () => {
+    const close = (predictedTimeS: number): SweepPoint => point(plan({}), plan({ schedule: "PIPELINE", predictedTimeS }));
+    expect([0.96, 0.98, 1, 1.02, 1.04].map((time) => isNearTie(close(time)))).toEqual([false, true, true, true, false]);
+    expect(defaultBand.share).toBe(0.03);
+    expect(runnerUpWords(close(0.992))).toBe("runner-up PIPELINE, 992 ms, 0.8 % faster by prediction, which measurements cannot tell apart");
+    expect(runnerUpWords(close(1.02))).toBe("runner-up PIPELINE, 1.02 s, 2 % slower, a near tie");
+    expect(runnerUpWords(close(1.04))).toBe("runner-up PIPELINE, 1.04 s, 4 % slower");
+    expect(runnerUpWords(point(plan({})))).toBe("no runner-up of another family");
   });
 
   it("say all there is, and why there is nothing", () => {

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 
 import { example } from "../../src/views/plan/example";
 import { fields } from "../../src/views/plan/fields";
-import { fieldOfError, parseWorkload, problemOf, textsOf, valueAt, withLayerOf, withValue, workloadOf, type WorkloadJson } from "../../src/views/plan/workload_form";
+import { fieldOfError, importedWorkload, parseWorkload, problemOf, textsOf, valueAt, withLayerOf, withValue, workloadOf, type WorkloadJson } from "../../src/views/plan/workload_form";
 
 const examples = ["workload", "workload-gradients", "mixtral-layer", "mixtral-across-nodes", "workload-ctas"].map(
   (name) => [name, JSON.parse(readFileSync(new URL(`../../../deploy/examples/${name}.json`, import.meta.url), "utf8")) as WorkloadJson] as const,
@@ -77,6 +77,11 @@ describe("form of a workload", () => {
   it("does not walk into what objects inherit", () => {
     expect(valueAt({}, "constructor.name")).toBeUndefined();
     expect(withValue(JSON.parse('{"__proto__":{"a":1}}') as WorkloadJson, "name", "x")["name"]).toBe("x");
+  });
+
+  it("says of a dense model that there is nothing to take", () => {
+    expect(importedWorkload({ layers: 16 })).toEqual({ problem: "This model is dense: none of its 16 layers has experts." });
+    expect(importedWorkload({ workload: { name: "mixtral" }, layers: 32 })).toEqual({ workload: { name: "mixtral" } });
   });
 
   it("takes the layer of a model and leaves how it runs", () => {

@@ -1,11 +1,11 @@
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 
 import mixtral from "../../../../deploy/examples/mixtral-8x7b.config.json?raw";
 import type { CallError } from "../../api/client";
 import { Choice, NumberField, TextArea } from "../../components/fields";
 import { ProfileField } from "../../components/profile_field";
 import { setParams, type Params } from "../../route";
-import { draftOf, fieldOf, paramsOf, parseModel, requestOf, type Draft } from "./request";
+import { draftOf, fieldOf, paramsOf, parseModel, requestOf, sameDraft, type Draft } from "./request";
 
 interface Props {
   params: Params;
@@ -26,6 +26,13 @@ const recomputes = [
 export function Form({ params, names, error, loading, onAgain }: Props) {
   const [draft, setDraft] = useState<Draft>(() => draftOf(params));
   const [problem, setProblem] = useState("");
+  // The address can change under the form: a step back in the history, a link. What it got from the form is the form's already.
+  const addressed = draftOf(params);
+  useEffect(() => {
+    if (sameDraft(addressed, draft)) return;
+    setDraft(addressed);
+    setProblem("");
+  }, [JSON.stringify(addressed)]);
   const refused = error === null ? null : fieldOf(error);
   const wrong = (field: keyof Draft): string => (refused === field ? error!.message : "");
   const change = (field: keyof Draft) => (value: string) => setDraft((before) => ({ ...before, [field]: value }));

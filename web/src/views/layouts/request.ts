@@ -34,6 +34,12 @@ export function draftOf(params: Params): Draft {
   };
 }
 
+/** Whether two drafts ask the same, however their models are spaced. */
+export function sameDraft(one: Draft, other: Draft): boolean {
+  const plain = (draft: Draft): string => JSON.stringify({ ...draft, model: indented(draft.model) }, Object.keys(one).sort());
+  return plain(one) === plain(other);
+}
+
 /** What is no JSON stays as it is. */
 function indented(json: string): string {
   try {

@@ -40,8 +40,7 @@ export function LayoutsView({ params }: ViewProps) {
   const { data, error, loading } = asked;
   return (
     <>
-      {/* Another address is another draft. */}
-      <Form key={JSON.stringify(request)} params={params} names={names.data ?? []} error={error} loading={loading} onAgain={asked.reload} />
+      <Form params={params} names={names.data ?? []} error={error} loading={loading} onAgain={asked.reload} />
       {names.error !== null && names.data === null && <ErrorNote error={names.error} />}
       {error !== null && (data === null || error.code !== "UNREACHABLE") && <ErrorNote error={error} />}
       {loading && <p class="muted" role="status">Ranking layouts …</p>}

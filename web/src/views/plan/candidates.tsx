@@ -7,6 +7,7 @@ import { familyClass } from "../../charts/colors";
 import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
+import { hasInterval } from "../../interval";
 import { isBaseline } from "./names";
 import { interval, partsOf } from "./plan_facts";
 
@@ -58,7 +59,7 @@ function columnsFor(shown: number, onShow: (index: number) => void): SortableCol
     { id: "place", head: "Place", numeric: true, cell: ({ index }) => index + 1, sortKey: ({ index }) => index },
     { id: "baseline", head: "Baseline", cell: ({ plan }) => (isBaseline(plan.schedule) ? <span class="badge">baseline</span> : ""), sortKey: ({ plan }) => (isBaseline(plan.schedule) ? 0 : 1) },
     time("time", "Predicted", (plan) => plan.predictedTimeS),
-    { id: "interval", head: "90 % interval", numeric: true, cell: ({ plan }) => (plan.highS > plan.lowS ? interval(plan) : "not known") },
+    { id: "interval", head: "90 % interval", numeric: true, cell: ({ plan }) => (hasInterval(plan) ? interval(plan) : "not known") },
     time("communication", "Communication", (plan) => plan.communicationTimeS),
     time("exposed", "Exposed", (plan) => plan.exposedCommunicationS),
     time("compute", "Compute", (plan) => plan.computeTimeS),
@@ -91,7 +92,7 @@ export function Candidates({ candidates, shown, onShow }: Props) {
         <li>whisker: 90 % interval, where one is known</li>
       </ul>
       <Bars
-        summary={`Predicted times of ${candidates.length} candidates; the fastest is ${describePlan(first)} with ${text.seconds(first.predictedTimeS)}.`}
+        summary={`Predicted times of ${candidates.length} candidates; the best is ${describePlan(first)} with ${text.seconds(first.predictedTimeS)}.`}
         bars={few}
         format={text.seconds}
         axisLabel="predicted time"

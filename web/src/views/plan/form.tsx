@@ -6,7 +6,7 @@ import { call, CallError } from "../../api/client";
 import { ErrorNote } from "../../components/notes";
 import { example } from "./example";
 import { fields, groups, type Field } from "./fields";
-import { fieldOfError, parseWorkload, problemOf, textsOf, withLayerOf, workloadOf, type Texts, type WorkloadJson } from "./workload_form";
+import { fieldOfError, importedWorkload, parseWorkload, problemOf, textsOf, withLayerOf, workloadOf, type Texts, type WorkloadJson } from "./workload_form";
 
 interface FieldProps {
   field: Field;
@@ -72,7 +72,12 @@ function Import({ onLayer }: { onLayer: (workload: WorkloadJson, told: string) =
     setAsking(true);
     try {
       const answer = await call<ImportModelResponse>("PlannerService/ImportModel", { model: model.workload });
-      onLayer(answer.workload as unknown as WorkloadJson, `Layer taken: ${answer.moeLayers} of ${answer.layers} layers of the model have experts.`);
+      const imported = importedWorkload(answer);
+      if ("problem" in imported) {
+        setProblem(new CallError(imported.problem, "INVALID_ARGUMENT"));
+        return;
+      }
+      onLayer(imported.workload, `Layer taken: ${answer.moeLayers} of ${answer.layers} layers of the model have experts.`);
     } catch (failure) {
       setProblem(failure instanceof CallError ? failure : new CallError(String(failure), "UNKNOWN"));
     } finally {

@@ -71,8 +71,6 @@ export function parseValues(text: string, most: number): { values: number[] } | 
   return { values: parts.map(Number) };
 }
 
-export const axisText = (path: string, values: readonly number[]): string => `${path}=${values.join(",")}`;
-
 /** The workload at a point; what does not belong to workloads is left out. */
 export function atPoint(workload: WorkloadJson, point: Readonly<Record<string, number>>): WorkloadJson {
   let result = workload;

@@ -1,21 +1,7 @@
 // What schedules and their parts are called. Pure.
 import type { Plan } from "../../../generated/moeplan/v1/plan";
 import { plainName } from "../../format";
-
-/** With what a cell of a map has room for. */
-const shortNames: Readonly<Record<string, string>> = {
-  BASELINE: "B",
-  BASELINE_TP: "BT",
-  PARM_S1: "S1",
-  PARM_S2: "S2",
-  MONTA_O1: "O1",
-  MONTA_O2: "O2",
-  MONTA_O3: "O3",
-  PIPELINE: "P",
-};
-
-/** Schedules of extensions are called as they call themselves. */
-export const shortFamily = (family: string): string => shortNames[family] ?? family.slice(0, 3);
+import { shortFamily } from "../../short_family";
 
 export const isBaseline = (family: string): boolean => family === "BASELINE" || family === "BASELINE_TP";
 

@@ -1,13 +1,14 @@
 // What an answer says beyond its fields. Pure.
 import type { Plan, PlanResponse, Rules } from "../../../generated/moeplan/v1/plan";
 import * as text from "../../format";
+import { hasInterval } from "../../interval";
 import { counted, isBaseline } from "./names";
 
 /** The faster legal baseline among candidates, which come best first. */
 export const fasterBaseline = (candidates: readonly Plan[]): Plan | undefined => candidates.find(({ schedule }) => isBaseline(schedule));
 
-export const interval = ({ lowS, highS }: Plan): string =>
-  highS > lowS ? `${text.seconds(lowS)} to ${text.seconds(highS)}` : "not known: the profile has no fit";
+export const interval = (plan: Plan): string =>
+  hasInterval(plan) ? `${text.seconds(plan.lowS)} to ${text.seconds(plan.highS)}` : "not known: the profile has no fit";
 
 /** What its predicted time is made of: computation, communication that nothing hides, and the rest. */
 export function partsOf(plan: Plan): { computeS: number; exposedS: number; restS: number } {

@@ -54,11 +54,17 @@ function ProfileFields({ params, names }: { params: Params; names: readonly stri
   );
 }
 
-interface AnswerProps {
-  answer: PlanResponse;
-  loading: boolean;
+/** What is asked, and its answer: together, since the answer stays while the next one is awaited. */
+interface Asked {
+  /** Question and workload as one text. */
+  asked: string;
   question: Question;
   workload: WorkloadJson;
+  answer: PlanResponse;
+}
+
+interface AnswerProps extends Omit<Asked, "asked"> {
+  loading: boolean;
   run: GetRunResponse | null;
   params: Params;
 }
@@ -70,7 +76,7 @@ function spokenOf(answer: PlanResponse, explained: ExplainRulesResponse | null, 
   return [...new Set([...texts, ...terms])];
 }
 
-function Answer({ answer, loading, question, workload, run, params }: AnswerProps) {
+function Answer({ answer, question, workload, loading, run, params }: AnswerProps) {
   // What was answered with the newest version stays with it, whatever is stored meanwhile.
   const pinned = { profileName: answer.profileName, ...(answer.profileVersion > 0 ? { profileVersion: answer.profileVersion } : {}) };
   const pinnedKey = JSON.stringify(pinned);
@@ -101,7 +107,7 @@ function Answer({ answer, loading, question, workload, run, params }: AnswerProp
         </>
       )}
       <RulesSection answer={answer} explained={explained} source={source} />
-      <MapSection workload={workload} question={question} params={params} />
+      <MapSection workload={workload} question={{ ...pinned, extrapolate: question.extrapolate }} params={params} />
     </>
   );
 }
@@ -135,7 +141,13 @@ export function PlanView({ params }: ViewProps) {
     ? { ...params, profile: runShown.run?.profileName ?? "", version: String(runShown.run?.profileVersion ?? "") }
     : params);
   const key = workload === null ? null : JSON.stringify({ ...question, workload });
-  const plan = useLoaded(key, (signal) => call<PlanResponse>("PlannerService/Plan", { ...question, workload, view: "FULL" }, signal));
+  const plan = useLoaded<Asked>(key, async (signal) => ({
+    asked: key!,
+    question,
+    workload: workload!,
+    answer: await call<PlanResponse>("PlannerService/Plan", { ...question, workload, view: "FULL" }, signal),
+  }));
+  const isOld = plan.data !== null && plan.data.asked !== key;
 
   if (names.data !== null && names.data.length === 0 && workload === null) return <NoProfiles />;
   return (
@@ -165,9 +177,11 @@ export function PlanView({ params }: ViewProps) {
         {workload === null && problem === "" && runNumber === null && (
           <p class="note empty">The form holds an example. Plan asks how its layer should run; the answer stands here.</p>
         )}
-        {plan.data === null && plan.loading && <p class="muted" role="status">Planning …</p>}
+        {(plan.data === null || isOld) && plan.loading && <p class="muted" role="status">Planning …</p>}
         {workload !== null && plan.data !== null && (
-          <Answer answer={plan.data} loading={plan.loading} question={question} workload={workload} run={runShown} params={params} />
+          <div class={isOld ? "old-answer" : undefined} aria-busy={isOld}>
+            <Answer answer={plan.data.answer} question={plan.data.question} workload={plan.data.workload} loading={plan.loading} run={runShown} params={params} />
+          </div>
         )}
       </div>
     </div>

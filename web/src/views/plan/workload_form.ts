@@ -101,6 +101,12 @@ export function fieldOfError(name: string): string {
   return fields.some((field) => field.path === path) ? path : "";
 }
 
+/** What an import answered: a model without experts has no workload. */
+export function importedWorkload(answer: { workload?: object | null | undefined; layers: number }): { workload: WorkloadJson } | { problem: string } {
+  if (answer.workload === undefined || answer.workload === null) return { problem: `This model is dense: none of its ${answer.layers} layers has experts.` };
+  return { workload: Object.fromEntries(Object.entries(answer.workload)) };
+}
+
 /** The layer and the name of an imported model in place of those of the workload; how it runs stays. */
 export function withLayerOf(workload: WorkloadJson, imported: WorkloadJson): WorkloadJson {
   const layer = imported["layer"];

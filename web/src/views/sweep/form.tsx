@@ -1,13 +1,13 @@
-import { useId, useState } from "preact/hooks";
+import { useEffect, useId, useState } from "preact/hooks";
 
 import type { CallError } from "../../api/client";
 import { CheckBox, NumberField, TextArea, TextField } from "../../components/fields";
 import { ProfileField } from "../../components/profile_field";
 import * as text from "../../format";
 import { setParams, type Params } from "../../route";
-import { countOf, splitValues, suggestions } from "./axes";
+import { axisOf, countOf, splitValues, suggestions } from "../../sweep/axes";
 import { example } from "./example";
-import { askedOf, axisOf, draftOf, paramsOf, type Draft } from "./question";
+import { askedOf, draftOf, paramsOf, type Draft } from "./question";
 import { fieldAt, parseWorkload, withField, type ParsedWorkload } from "./workload_text";
 
 interface Props {
@@ -34,6 +34,13 @@ const commonFields: readonly { path: string; label: string; step?: "any" }[] = [
 export function Form({ params, names, error, onAgain }: Props) {
   const [draft, setDraft] = useState<Draft>(() => draftOf(params, example));
   const [tried, setTried] = useState(false);
+  // The address can change under the form: a step back in the history, a link. What it got from the form is the form's already.
+  const addressed = JSON.stringify(paramsOf(draftOf(params, example)));
+  useEffect(() => {
+    if (addressed === JSON.stringify(paramsOf(draft))) return;
+    setDraft(draftOf(params, example));
+    setTried(false);
+  }, [addressed]);
   const parsed = parseWorkload(draft.workload);
   const refusedAxis = error === null ? null : axisOf(error.field);
   const change = (changes: Partial<Draft>): void => setDraft((before) => ({ ...before, ...changes }));

@@ -4,20 +4,9 @@ import { familyClass } from "../../charts/colors";
 import type { HeatCell } from "../../charts/heat_grid";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
-
-const shortNames: Readonly<Record<string, string>> = {
-  BASELINE: "B",
-  BASELINE_TP: "BT",
-  PARM_S1: "S1",
-  PARM_S2: "S2",
-  MONTA_O1: "O1",
-  MONTA_O2: "O2",
-  MONTA_O3: "O3",
-  PIPELINE: "P",
-};
-
-/** With what a cell has room for; schedules of extensions by their first letters. */
-export const shortFamily = (family: string): string => shortNames[family] ?? family.slice(0, 3);
+import { hasInterval } from "../../interval";
+import { shortFamily } from "../../short_family";
+import { isNearTie, runnerUpWords } from "../../sweep/near_tie";
 
 export const timeOf = (point: SweepPoint): number | undefined => point.row?.predictedTimeS ?? point.row?.best?.predictedTimeS;
 
@@ -48,23 +37,16 @@ export function shadeOf(time: number, { low, high }: { low: number; high: number
   return high > low ? Math.log(time / low) / Math.log(high / low) : 0;
 }
 
-/** Whether measuring might well find the runner-up faster: the 90 % intervals meet. */
-export function isNearTie({ row, runnerUp }: SweepPoint): boolean {
-  return row?.best !== undefined && runnerUp !== undefined && runnerUp.lowS <= row.best.highS;
-}
-
 /** All there is to say of a point, in a sentence or three. */
 export function sentenceOf(point: SweepPoint): string {
   const { row, runnerUp, baselineTimeS } = point;
+  const { best } = row ?? {};
   const time = timeOf(point);
-  if (row?.best === undefined || time === undefined) return `no plan: ${row?.reason ?? "not known"}`;
-  const parts = [`${describePlan(row.best)} takes ${text.seconds(time)} (90 %: ${text.seconds(row.best.lowS)} to ${text.seconds(row.best.highS)})`];
-  if (runnerUp !== undefined) {
-    const margin = runnerUp.predictedTimeS / time - 1;
-    parts.push(`runner-up ${describePlan(runnerUp)}, ${text.percent(margin)} slower${isNearTie(point) ? ", which is within the intervals" : ""}`);
-  }
+  if (best === undefined || time === undefined) return `no plan: ${row?.reason ?? "not known"}`;
+  const parts = [`${describePlan(best)} takes ${text.seconds(time)}${hasInterval(best) ? ` (90 %: ${text.seconds(best.lowS)} to ${text.seconds(best.highS)})` : ""}`];
+  if (runnerUp !== undefined) parts.push(runnerUpWords(point));
   if (baselineTimeS !== undefined && time > 0) parts.push(`${text.factor(baselineTimeS / time)} as fast as the baseline`);
-  if (row.extrapolated === true) parts.push("some costs are extrapolated from links");
+  if (row?.extrapolated === true) parts.push("some costs are extrapolated from links");
   return parts.join("; ");
 }
 

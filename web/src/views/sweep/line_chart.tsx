@@ -8,7 +8,7 @@ import { extent, Line, type Point } from "../../charts/marks";
 import { nearest, shapeName, shapePath } from "../../charts/shapes";
 import { saveFile, svgFile } from "../../charts/svg_file";
 import * as text from "../../format";
-import type { Axis } from "./axes";
+import type { Axis } from "../../sweep/axes";
 import { familiesOf, positionsOf, sentenceOf, timeOf } from "./grid";
 
 interface Props {

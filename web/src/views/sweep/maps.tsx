@@ -9,10 +9,12 @@ import { HeatMap, type HeatCell } from "../../charts/heat_map";
 import { saveFile, svgFile } from "../../charts/svg_file";
 import * as text from "../../format";
 import { setParams } from "../../route";
-import { pointAt, type Axis } from "./axes";
-import { bestCell, familiesOf, shortFamily, timeCell, timeRange } from "./grid";
+import { shortFamily } from "../../short_family";
+import { defaultBand } from "../../sweep/near_tie";
+import { pointAt, type Axis } from "../../sweep/axes";
+import { bestCell, familiesOf, timeCell, timeRange } from "./grid";
 
-const hatchedText = "hatched: the runner-up’s 90 % interval meets the best’s";
+const hatchedText = `hatched: a near tie, the runner-up within ${text.percent(defaultBand.share)} of the best`;
 
 interface Props {
   axes: readonly Axis[];

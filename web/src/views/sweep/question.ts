@@ -1,7 +1,8 @@
 // What the view asks: its form, its place in the address, and the request. Pure.
 import type { SweepRequest } from "../../../generated/moeplan/v1/planner_service";
 import type { Params } from "../../route";
-import { axisText, mostAxes, parseAxis, splitValues, type Axis } from "./axes";
+import { axisText, mostAxes, parseAxis, splitValues } from "../../sweep/axes";
+import type { Grid } from "../../sweep/use_sweep";
 import { parseWorkload } from "./workload_text";
 
 /** What the form holds, as it is typed. */
@@ -67,14 +68,8 @@ export function askedOf(params: Readonly<Record<string, string | undefined>>): s
   return JSON.stringify(["workload", ...axisKeys, "profile", "version", "extrapolate"].map((key) => params[key] ?? ""));
 }
 
-export interface Question {
-  axes: Axis[];
-  /** Of the whole grid. */
-  request: SweepRequest;
-}
-
 /** null: the address asks nothing that could be asked. */
-export function questionOf(params: Params): Question | null {
+export function questionOf(params: Params): Grid | null {
   const parsed = parseWorkload(params["workload"] ?? "");
   const texts = axisTexts(params);
   if ("problem" in parsed || texts.length === 0) return null;
@@ -89,10 +84,4 @@ export function questionOf(params: Params): Question | null {
       extrapolate: params["extrapolate"] === "1",
     },
   };
-}
-
-/** Which axis a refusal names: "axes[1]" is 1. null: none. */
-export function axisOf(field: string): number | null {
-  const match = /^axes\[(\d+)\]/.exec(field);
-  return match === null ? null : Number(match[1]);
 }

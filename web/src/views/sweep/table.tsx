@@ -3,6 +3,7 @@ import { familyClass } from "../../charts/colors";
 import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
+import { hasInterval } from "../../interval";
 import { hrefOf, setParams } from "../../route";
 import { timeOf } from "./grid";
 import type { Json } from "./workload_text";
@@ -46,7 +47,7 @@ export function PointTable({ paths, points, profile, version, sort, hrefOfPoint 
     { id: "time", head: "time", numeric: true, cell: (row) => <Time time={timeOf(row)} href={curves} />, sortKey: timeOf },
     {
       id: "interval", head: "90 % interval", numeric: true,
-      cell: ({ row }) => row?.best === undefined ? "–" : `${text.seconds(row.best.lowS)} to ${text.seconds(row.best.highS)}`,
+      cell: ({ row }) => row?.best === undefined ? "–" : hasInterval(row.best) ? `${text.seconds(row.best.lowS)} to ${text.seconds(row.best.highS)}` : "not known",
     },
     { id: "baseline", head: "baseline", numeric: true, cell: ({ baselineTimeS }) => <Time time={baselineTimeS} href={curves} />, sortKey: ({ baselineTimeS }) => baselineTimeS },
     { id: "speedup", head: "speedup", numeric: true, cell: (row) => (speedup(row) === undefined ? "–" : text.factor(speedup(row)!)), sortKey: speedup },

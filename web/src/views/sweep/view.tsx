@@ -8,15 +8,15 @@ import { saveFile } from "../../charts/svg_file";
 import { CopyLink } from "../../components/copy_link";
 import { ErrorNote, WarningList } from "../../components/notes";
 import { NoProfiles, useProfileNames } from "../../components/profile_field";
-import * as text from "../../format";
 import { hrefOf, type Params } from "../../route";
 import { sweepCsv } from "./csv";
 import { Form } from "./form";
 import { LineChart } from "./line_chart";
 import { AxisChoice, Maps } from "./maps";
-import { askedOf, axisOf, questionOf } from "./question";
+import { askedOf, questionOf } from "./question";
 import { PointTable } from "./table";
-import { useSweep, type Swept } from "./use_sweep";
+import { Progress } from "../../sweep/progress";
+import { useSweep, type Swept } from "../../sweep/use_sweep";
 import "./view.css";
 import { isWorkloadPath, parseWorkload, workloadAt, type Json } from "./workload_text";
 
@@ -29,37 +29,11 @@ export function SweepView({ params }: ViewProps) {
   if (names.data?.length === 0) return <NoProfiles />;
   return (
     <>
-      <Form key={asked} params={params} names={names.data ?? []} error={swept?.error ?? null} onAgain={again} />
+      <Form params={params} names={names.data ?? []} error={swept?.error ?? null} onAgain={again} />
       {names.error !== null && names.data === null && <ErrorNote error={names.error} />}
       {params["workload"] !== undefined && question === null && <ErrorNote message="The address asks for no sweep: its workload is not a JSON object, or no axis is named." />}
-      {swept !== null && <Progress swept={swept} onCancel={cancel} onAgain={again} />}
+      {swept !== null && <Progress swept={swept} cancel={cancel} again={again} />}
       {swept !== null && swept.points.length > 0 && <Shown swept={swept} params={params} />}
-    </>
-  );
-}
-
-function Progress({ swept, onCancel, onAgain }: { swept: Swept; onCancel: () => void; onAgain: () => void }) {
-  const { state, points, total, error } = swept;
-  const done = `${text.count(points.length)} of ${text.count(total)} points`;
-  return (
-    <>
-      {error !== null && <ErrorNote error={error} {...(axisOf(error.field) === null ? {} : { message: `Axis ${axisOf(error.field)! + 1}: ${error.message}` })} />}
-      <div class="row progress">
-        <p role="status">
-          {state === "running" && `Sweeping: ${done} …`}
-          {state === "waiting" && `${done}; going on once the planner is back.`}
-          {state === "cancelled" && `Cancelled after ${done}.`}
-          {state === "failed" && points.length > 0 && `Ended after ${done}.`}
-          {state === "done" && `Swept ${text.count(total)} points.`}
-        </p>
-        {(state === "running" || state === "waiting") && (
-          <>
-            <progress max={total} value={points.length} aria-label="Points that are planned" />
-            <button type="button" onClick={onCancel}>Cancel</button>
-          </>
-        )}
-        {(state === "cancelled" || state === "failed") && <button type="button" onClick={onAgain}>Sweep again</button>}
-      </div>
     </>
   );
 }

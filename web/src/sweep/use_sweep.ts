@@ -1,16 +1,22 @@
 // Sweeps in slices, so that it is known how far it is, and what is there can be seen; what is cancelled stops at the planner.
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import type { SweepPoint, SweepResponse } from "../../../generated/moeplan/v1/planner_service";
-import { call, CallError } from "../../api/client";
-import { retryMs } from "../../api/use_call";
-import { axisText, countOf, mostPoints, slices } from "./axes";
-import type { Question } from "./question";
+import type { SweepPoint, SweepRequest, SweepResponse } from "../../generated/moeplan/v1/planner_service";
+import { call, CallError } from "../api/client";
+import { retryMs } from "../api/use_call";
+import { axisText, countOf, mostPoints, slices, type Axis } from "./axes";
 
 const pointsOfCall = 32;
 
+/** What is swept. */
+export interface Grid {
+  axes: readonly Axis[];
+  /** Of the whole grid. */
+  request: SweepRequest;
+}
+
 export interface Swept {
-  question: Question;
+  question: Grid;
   /** Those that are there, in order. */
   points: readonly SweepPoint[];
   total: number;
@@ -53,7 +59,7 @@ async function patiently<Answer>(ask: () => Promise<Answer>, onAway: () => void,
   }
 }
 
-async function sweep(question: Question, tell: (changes: Partial<Swept>) => void, signal: AbortSignal): Promise<void> {
+async function sweep(question: Grid, tell: (changes: Partial<Swept>) => void, signal: AbortSignal): Promise<void> {
   const { axes, request } = question;
   // A grid that is too large is refused as a whole.
   const parts = countOf(axes) > mostPoints ? [axes] : slices(axes, pointsOfCall);
@@ -77,7 +83,7 @@ async function sweep(question: Question, tell: (changes: Partial<Swept>) => void
 }
 
 /** Sweeps when `key`, which names the question, changes; null: nothing is asked. */
-export function useSweep(key: string | null, question: Question | null): Sweeping {
+export function useSweep(key: string | null, question: Grid | null): Sweeping {
   const [swept, setSwept] = useState<Swept | null>(null);
   const [round, setRound] = useState(0);
   const controller = useRef<AbortController | null>(null);

@@ -57,6 +57,12 @@ export function valuesAt(axes: readonly Axis[], point: number): number[] {
   return at;
 }
 
+/** Which axis a refusal names: "axes[1]" is 1. null: none. */
+export function axisOf(field: string): number | null {
+  const match = /^axes\[(\d+)\]/.exec(field);
+  return match === null ? null : Number(match[1]);
+}
+
 /** What an axis may be, with values to begin with. */
 export const suggestions: readonly Axis[] = [
   { path: "layer.sequenceLength", values: ["1024", "2048", "4096", "8192", "16384"] },
