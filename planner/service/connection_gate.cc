@@ -15,6 +15,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -27,7 +28,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kPauseAfterFailedAcceptMs = 50;
-// To look which of 4096 are open takes about a millisecond; whoever knocks all the time must not have it done as often.
+// To look which of 4096 are open takes about a millisecond; whoever knocks when it is full must not have it done each
+// time.
 constexpr std::chrono::milliseconds kBetweenCounts{10};
 constexpr std::chrono::minutes kBetweenWarnings{1};
 
@@ -128,12 +130,6 @@ std::vector<Descriptor> ListenersOf(const addrinfo* addresses, int port) {
   return listeners;
 }
 
-// A socket that somebody else closes. Its descriptor is then free for another, which has another inode.
-struct Connection {
-  int fd = -1;
-  ino_t inode = 0;
-};
-
 ino_t InodeOf(int fd) {
   struct stat found = {};
   return fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode) ? found.st_ino : 0;
@@ -179,11 +175,12 @@ class Gate final : public ConnectionGate {
   bool AcceptOne(int listener) {
     Descriptor socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) return errno == EAGAIN || errno == ECONNABORTED || errno == EINTR;
+    connections_.erase(socket.get());  // What had this descriptor before has ended.
     if (!HasRoom()) {
       Refuse();
       return true;
     }
-    connections_.push_back({.fd = socket.get(), .inode = InodeOf(socket.get())});
+    connections_[socket.get()] = InodeOf(socket.get());
     uses_.take(socket.Release());
     return true;
   }
@@ -191,11 +188,11 @@ class Gate final : public ConnectionGate {
   bool HasRoom() {
     const auto most = static_cast<size_t>(uses_.most_connections);
     if (connections_.size() < most) return true;
-    const Clock::time_point now = Clock::now();
-    if (now < next_count_) return false;
-    next_count_ = now + kBetweenCounts;
-    std::erase_if(connections_, [](const Connection& one) { return InodeOf(one.fd) != one.inode; });
-    return connections_.size() < most;
+    if (Clock::now() < next_count_) return false;
+    std::erase_if(connections_, [](const auto& one) { return InodeOf(one.first) != one.second; });
+    if (connections_.size() < most) return true;
+    next_count_ = Clock::now() + kBetweenCounts;
+    return false;
   }
 
   void Refuse() {
@@ -212,8 +209,11 @@ class Gate final : public ConnectionGate {
   const std::vector<Descriptor> listeners_;
   const Descriptor ending_;
   Uses uses_;
-  std::vector<Connection> connections_;  // Of the thread, as is all below. Those that have ended go when it is full.
-  Clock::time_point next_count_, next_warning_;
+  // Inodes by descriptor. Somebody else closes the sockets, and what has the descriptor then has another inode; those
+  // that have ended go when it is full. Of the thread, as is all below.
+  std::unordered_map<int, ino_t> connections_;
+  Clock::time_point next_count_;  // Not to be asked again before: all of them were open.
+  Clock::time_point next_warning_;
   std::uint64_t refused_ = 0;  // Since the start.
   std::jthread thread_;        // Last: it uses all of the above.
 };

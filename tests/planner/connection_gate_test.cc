@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -26,6 +28,14 @@ using std::chrono::steady_clock;
 using testing::HasSubstr;
 
 constexpr std::chrono::seconds kSoon(30);
+
+template <typename Condition>
+bool Await(const Condition& condition) {
+  for (const auto limit = steady_clock::now() + kSoon; !condition(); std::this_thread::sleep_for(milliseconds(1))) {
+    if (steady_clock::now() > limit) return false;
+  }
+  return true;
+}
 
 class Caller {
  public:
@@ -86,10 +96,7 @@ class ConnectionGateTest : public testing::Test {
     return taken_.size();
   }
   bool AwaitTaken(size_t wanted) {
-    for (const auto limit = steady_clock::now() + kSoon; taken() < wanted && steady_clock::now() < limit;) {
-      std::this_thread::sleep_for(milliseconds(2));
-    }
-    return taken() == wanted;
+    return Await([&] { return taken() >= wanted; }) && taken() == wanted;
   }
   // Closes the first of those that were taken, and has `open` take its descriptor.
   template <typename Open>
@@ -149,6 +156,35 @@ TEST_F(ConnectionGateTest, ADescriptorThatIsSomebodyElsesNowIsNoConnection) {
   EXPECT_TRUE(LetsIn());
 }
 
+TEST_F(ConnectionGateTest, WhileThereIsRoomNobodyIsTurnedAwayHoweverManyCame) {
+  Listen("127.0.0.1:0", 2);
+  const Caller stays(port());
+  ASSERT_TRUE(AwaitTaken(1));
+  for (size_t i = 0; i < 100; ++i) {
+    const Caller comes(port());
+    ASSERT_TRUE(AwaitTaken(2 + i)) << i;
+    const std::scoped_lock lock(mutex_);
+    close(taken_.back());
+    // Every second time something else has its descriptor from then on.
+    taken_.back() = i % 2 == 0 ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);
+  }
+}
+
+TEST_F(ConnectionGateTest, WhoeverGetsTheDescriptorOfOneThatEndedIsLetInWithoutACount) {
+  Listen("127.0.0.1:0", 2);
+  const Caller first(port()), second(port());
+  ASSERT_TRUE(AwaitTaken(2));
+  const Caller next;
+  ASSERT_TRUE(Caller(port()).Closed(kSoon));  // It has just been counted.
+  {
+    const std::scoped_lock lock(mutex_);
+    close(taken_.front());
+    taken_.front() = -1;
+  }
+  next.Connect(port());
+  EXPECT_TRUE(AwaitTaken(3));
+}
+
 TEST_F(ConnectionGateTest, OutOfDescriptorsItGoesOnWhenThereAreSomeAgain) {
   Listen("127.0.0.1:0", 100);
   const Caller caller;
@@ -180,27 +216,45 @@ TEST_F(ConnectionGateTest, AnAddressInUseAndOneOfAnotherMachineAreNamed) {
   EXPECT_THAT(ConnectionGate::Listen({"192.0.2.1", 0}), IsError(StatusCode::kUnavailable, "192.0.2.1:0"));
 }
 
+// How many sockets of this process are accepted ones of that port.
+int AcceptedBy(int port) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename());
+    sockaddr_in address = {};
+    socklen_t size = sizeof address;
+    int listens = 0;
+    socklen_t listens_size = sizeof listens;
+    count += getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 && ntohs(address.sin_port) == port &&
+             getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_size) == 0 && listens == 0;
+  }
+  return count;
+}
+
 // Through a whole planner, where gRPC closes the sockets.
 TEST_F(ServiceTest, GrpcConnectionsBeyondTheLimitAreClosedAndThereIsRoomAgain) {
   ServerOptions options = Options();
   options.max_grpc_connections = 2;
   const auto server = Started(std::move(options));
+  const int port = ParseHostPort(server->grpc_address(), "")->port;
   const auto answered = [&] {
     const auto client = PlannerClient::Connect({.address = server->grpc_address(), .deadline_s = 5});
     return client.ok() && (*client)->ListProfiles({}).ok();
   };
-  // gRPC uses one connection for all clients of one address until the last of them is gone.
-  for (int i = 0; i < 10; ++i) EXPECT_TRUE(answered()) << i;
+  // Each client has a connection of its own, which gRPC closes some time after the client has.
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(answered()) << i;
+    ASSERT_TRUE(Await([&] { return AcceptedBy(port) == 0; })) << i;
+  }
   {
-    const int port = ParseHostPort(server->grpc_address(), "")->port;
     const Caller first(port), second(port);
-    EXPECT_FALSE(first.Closed(milliseconds(100)));
+    ASSERT_TRUE(Await([&] { return AcceptedBy(port) == 2; }));
     EXPECT_FALSE(answered());
     EXPECT_TRUE(Caller(port).Closed(kSoon));
+    EXPECT_FALSE(first.Closed(milliseconds(0)));
   }
-  bool again = false;
-  for (const auto limit = steady_clock::now() + kSoon; !again && steady_clock::now() < limit;) again = answered();
-  EXPECT_TRUE(again);
+  ASSERT_TRUE(Await([&] { return AcceptedBy(port) == 0; }));
+  EXPECT_TRUE(Await(answered));
 }
 
 }  // namespace
