@@ -186,9 +186,17 @@ test("what is not there is refused in the planner's words", async ({ page, plann
   await page.goto(link(planner, { version: "99" }));
   await expect(page.getByRole("alert")).toContainText("99");
   await expect(page.getByRole("link", { name: "Show the newest version" })).toBeVisible();
-  await page.goto(link(planner, { version: "x" }));
-  await expect(page.getByRole("alert")).toContainText(/profileVersion|profile_version/);
+  let asked = 0;
+  page.on("request", (request) => { if (request.url().endsWith("GetCurve")) asked++; });
+  await page.goto(link(planner, { version: "1x" }));
+  await expect(page.getByRole("alert")).toContainText('version: found "1x", expected a whole number of at least 1');
   await expectAccessible(page);
+  expect(asked).toBe(0);
+  await page.getByRole("link", { name: "Show the newest version" }).click();
+  await expect(page.getByText(/version 2, stored/)).toBeVisible();
+  await page.goto(link(planner, { profile2: "west", version2: "1x" }));
+  await expect(page.getByRole("alert")).toContainText("version2");
+  await expect(page.getByText(/version 2, stored/)).toBeVisible();
 });
 
 test("hostile names are text wherever they stand", async ({ page, planner }) => {

@@ -8,7 +8,7 @@ const views = ["Clusters", "Curves", "Plan", "What-if", "Layouts", "Accuracy"];
 
 /** Each view's own content, which comes after its heading. */
 const contentOf = (page: Page): Readonly<Record<string, Locator>> => {
-  const profileToChoose = page.getByRole("main").locator("option", { hasText: "west" });
+  const profileToChoose = page.getByRole("main").locator("option", { hasText: /^west$/ });
   return {
     Clusters: page.getByRole("table", { name: /Links, fitted/ }),
     Curves: page.getByRole("region", { name: "What to show" }),

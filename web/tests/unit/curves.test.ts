@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 
 import { nearestPoint } from "../../src/charts/nearest";
 import { compareCurves, readCurve } from "../../src/views/curves/compare";
-import { costGroups, versionOf } from "../../src/views/curves/costs";
+import { costGroups, numberOf } from "../../src/views/curves/costs";
 import { domainsOf, kept } from "../../src/views/curves/domains";
 import { isDrawn, itemsOf, kindCounts, residualsBySize, type Item } from "../../src/views/curves/samples";
 import { itemText, signedPercent, spreadText } from "../../src/views/curves/words";
@@ -161,8 +161,8 @@ describe("costs", () => {
     expect(costGroups(costs, "nothing")).toEqual([]);
   });
 
-  it("leave it to the planner to refuse what is no version", () => {
-    expect([undefined, "", "3", "x"].map(versionOf)).toEqual([undefined, undefined, 3, "x"]);
+  it("leave it to the planner to refuse what is no number", () => {
+    expect([undefined, "", "3", "x"].map(numberOf)).toEqual([undefined, undefined, 3, "x"]);
   });
 });
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { hrefOf, parseRoute } from "../../src/route";
+import { hrefOf, parseRoute, versionOf } from "../../src/route";
 
 describe("route", () => {
   it("restores every value it was made of", () => {
@@ -13,5 +13,15 @@ describe("route", () => {
   it("shows the first view for what it does not know", () => {
     expect(parseRoute("").view).toBe("clusters");
     expect(parseRoute("#/__proto__").view).toBe("clusters");
+  });
+});
+
+describe("a version of the address", () => {
+  it("is a whole number from 1, or the newest where there is none", () => {
+    expect([undefined, "", "1", "30"].map(versionOf)).toEqual([undefined, undefined, 1, 30]);
+  });
+
+  it.each(["1x", "x", "0", "-1", "1.5", "1e3", " 1", "NaN", "01"])("is not %j", (param) => {
+    expect(versionOf(param)).toBeNull();
   });
 });

@@ -20,8 +20,8 @@ export function costGroups(costs: readonly string[], filter: string): CostGroup[
   return [...groups.values()];
 }
 
-/** A parameter of the address as a request has a version: what is no number is the planner's to refuse. */
-export function versionOf(param: string | undefined): number | string | undefined {
+/** A parameter of the address as a request has a number: what is none is the planner's to refuse. */
+export function numberOf(param: string | undefined): number | string | undefined {
   if (param === undefined || param === "") return undefined;
   const value = Number(param);
   return Number.isFinite(value) ? value : param;

@@ -7,10 +7,11 @@ import { useLoaded } from "../../api/use_call";
 import { Command, EmptyNote, ErrorNote } from "../../components/notes";
 import { useProfileNames } from "../../components/profile_field";
 import * as text from "../../format";
-import { hrefOf, setParams, type Params } from "../../route";
+import { VersionNote } from "../../components/version_note";
+import { hrefOf, setParams, versionOf, type Params } from "../../route";
 import { Charts } from "./charts";
 import { Comparison } from "./comparison";
-import { versionOf } from "./costs";
+import { numberOf } from "./costs";
 import { FitPanel, NextSizes } from "./fit_panel";
 import { Picker } from "./picker";
 import { itemsOf } from "./samples";
@@ -20,8 +21,9 @@ import "./view.css";
 import type { GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
 
 function useCurve(profileName: string | undefined, version: string | undefined, cost: string | undefined, samples: string | undefined, wanted: boolean) {
-  const request = { profileName: profileName ?? "", profileVersion: versionOf(version), cost: cost ?? "", maxSamples: versionOf(samples) };
-  return useLoaded(wanted ? JSON.stringify(request) : null, (signal) => call<GetCurveResponse>("ProfileService/GetCurve", request, signal));
+  const profileVersion = versionOf(version);
+  const request = { profileName: profileName ?? "", profileVersion, cost: cost ?? "", maxSamples: numberOf(samples) };
+  return useLoaded(wanted && profileVersion !== null ? JSON.stringify(request) : null, (signal) => call<GetCurveResponse>("ProfileService/GetCurve", request, signal));
 }
 
 function NoProfile() {
@@ -70,6 +72,14 @@ export function CurvesView({ params }: ViewProps) {
   const cost = absent ? shown?.cost : (params["cost"] ?? shown?.cost);
   const second = useCurve(params["profile2"], params["version2"], cost, "1", comparing && cost !== undefined);
 
+  if (versionOf(params["version"]) === null) {
+    return (
+      <>
+        <VersionNote field="version" param={params["version"]} />
+        <p><a href={hrefOf("curves", { ...params, version: undefined })}>Show the newest version</a></p>
+      </>
+    );
+  }
   if (names.data?.length === 0 && shown === null) return <NoProfile />;
   const other = comparing && second.data?.cost === shown?.cost ? second.data : null;
   const known = params["profile"] !== undefined && names.data?.includes(params["profile"]);
@@ -86,6 +96,7 @@ export function CurvesView({ params }: ViewProps) {
             <Picker params={params} names={names.data ?? []} curve={shown} cost={cost ?? shown.cost} />
             <div class="curve">
               {absent && <p role="status">Shown instead: the first cost of this profile.</p>}
+              {comparing && <VersionNote field="version2" param={params["version2"]} />}
               {comparing && second.error !== null && other === null && (
                 <ErrorNote message={`Nothing to compare with: ${second.error.message}`} />
               )}
