@@ -106,7 +106,7 @@ function Answer({ answer, question, workload, loading, run, params }: AnswerProp
           <Candidates candidates={candidates} shown={shown} onShow={(index) => setParams({ candidate: index }, true)} />
         </>
       )}
-      <RulesSection answer={answer} explained={explained} source={source} />
+      <RulesSection answer={answer} explained={explained} source={source} extrapolate={question.extrapolate} />
       <MapSection workload={workload} question={{ ...pinned, extrapolate: question.extrapolate }} params={params} />
     </>
   );
