@@ -9,6 +9,7 @@ import { CopyLink } from "../../components/copy_link";
 import { ErrorNote, WarningList } from "../../components/notes";
 import { NoProfiles, useProfileNames } from "../../components/profile_field";
 import { hrefOf, type Params } from "../../route";
+import { versionOf, versionProblem } from "../../version";
 import { sweepCsv } from "./csv";
 import { Form } from "./form";
 import { LineChart } from "./line_chart";
@@ -32,7 +33,8 @@ export function SweepView({ params }: ViewProps) {
     <>
       <Form params={params} names={names.data ?? []} error={swept?.error ?? null} onAgain={again} />
       {names.error !== null && names.data === null && <ErrorNote error={names.error} />}
-      {params["workload"] !== undefined && question === null && <ErrorNote message="The address asks for no sweep: its workload is not a JSON object, or no axis is named." />}
+      {versionOf(params["version"]) === null && <ErrorNote message={versionProblem(params["version"]!)} />}
+      {params["workload"] !== undefined && question === null && versionOf(params["version"]) !== null && <ErrorNote message="The address asks for no sweep: its workload is not a JSON object, or no axis is named." />}
       {swept !== null && <Progress swept={swept} cancel={cancel} again={again} />}
       {swept !== null && swept.points.length > 0 && <Shown swept={swept} params={params} />}
     </>
