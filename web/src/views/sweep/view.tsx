@@ -99,7 +99,7 @@ function Shown({ swept, params }: { swept: Swept; params: Params }) {
       )}
       <details open={params["sort"] !== undefined}>
         <summary>As a table</summary>
-        <PointTable paths={paths} points={points} profile={profileName} version={profileVersion} sort={params["sort"] ?? ""} hrefOfPoint={(point) => planHref(swept, point)} />
+        <PointTable paths={paths} points={points} sort={params["sort"] ?? ""} hrefOfPoint={(point) => planHref(swept, point)} />
       </details>
     </>
   );
