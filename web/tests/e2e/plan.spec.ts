@@ -86,7 +86,7 @@ test.describe("the answer", () => {
     expect(saved).toEqual(await answerOf(planner));
     await page.getByRole("button", { name: "Copy link" }).click();
     await expect(page.getByText("Link copied.")).toBeVisible();
-    expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(page.url());
+    expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(`${page.url()}&version=2`);
   });
 });
 

@@ -2,6 +2,7 @@ import type { Cluster } from "../../../generated/moeplan/v1/cluster";
 import type { ImportModelResponse, RankLayoutsRequest, RankLayoutsResponse } from "../../../generated/moeplan/v1/planner_service";
 import type { LayoutResult, RankedLayout } from "../../../generated/moeplan/v1/report";
 import { familyClass } from "../../charts/colors";
+import { CopyLink } from "../../components/copy_link";
 import { WarningList } from "../../components/notes";
 import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import * as text from "../../format";
@@ -37,6 +38,7 @@ export function Answer({ request, answer, imported, cluster, sort }: Props) {
         {text.count(result.enumerated)} layouts and micro-batches looked at, {text.count(result.fitting)} fit{limit > 0 ? ` in ${text.bytes(limit)} of memory` : ""},{" "}
         {text.count(result.priced)} priced; the others cannot be faster.
       </p>
+      <p class="row"><CopyLink profile={answer.profileName} version={answer.profileVersion} /></p>
       <WarningList warnings={result.warnings} />
       {rows.length === 0 ? <NoneFits result={result} limit={limit} /> : (
         <>

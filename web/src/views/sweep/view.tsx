@@ -88,7 +88,7 @@ function Shown({ swept, params }: { swept: Swept; params: Params }) {
       </p>
       <div class="row exports">
         <button type="button" onClick={() => saveFile("what-if.csv", "text/csv;charset=utf-8", sweepCsv(paths, points, request.extrapolate))}>Save as CSV</button>
-        <CopyLink />
+        <CopyLink profile={profileName} version={profileVersion} />
       </div>
       <WarningList warnings={warnings} />
       {axes.length === 1 ? <LineChart axis={axes[0]!} points={points} onPick={open} /> : (
