@@ -32,6 +32,7 @@ describe("a request for layouts", () => {
 
   it("has a version where the address names one", () => {
     expect(requestOf({ model: "{}", version: "3" })?.profileVersion).toBe(3);
+    expect(["1x", "0", "-1", "1.5"].map((version) => requestOf({ model: "{}", version }))).toEqual([null, null, null, null]);
   });
 
   it("takes objects alone for models", () => {

@@ -2,6 +2,7 @@ import type { Cluster } from "../../../generated/moeplan/v1/cluster";
 import type { ImportModelResponse, RankLayoutsRequest, RankLayoutsResponse } from "../../../generated/moeplan/v1/planner_service";
 import type { LayoutResult, RankedLayout } from "../../../generated/moeplan/v1/report";
 import { familyClass } from "../../charts/colors";
+import { CopyLink } from "../../components/copy_link";
 import { WarningList } from "../../components/notes";
 import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import * as text from "../../format";
@@ -37,6 +38,7 @@ export function Answer({ request, answer, imported, cluster, sort }: Props) {
         {text.count(result.enumerated)} layouts and micro-batches looked at, {text.count(result.fitting)} fit{limit > 0 ? ` in ${text.bytes(limit)} of memory` : ""},{" "}
         {text.count(result.priced)} priced; the others cannot be faster.
       </p>
+      <p class="row"><CopyLink profile={answer.profileName} version={answer.profileVersion} /></p>
       <WarningList warnings={result.warnings} />
       {rows.length === 0 ? <NoneFits result={result} limit={limit} /> : (
         <>
@@ -107,7 +109,6 @@ interface TableProps extends Props {
 }
 
 function RankedTable({ rows, limit, request, answer, imported, cluster, sort }: TableProps) {
-  const curves = hrefOf("curves", { profile: answer.profileName, version: answer.profileVersion });
   const degree = (id: string, head: string, of: (row: Row) => number | undefined): SortableColumn<Row> => ({
     id, head, numeric: true, cell: (row) => of(row) ?? "–", sortKey: of,
   });
@@ -120,7 +121,7 @@ function RankedTable({ rows, limit, request, answer, imported, cluster, sort }: 
     degree("pp", "PP", ({ layout }) => layout?.pipelineParallel),
     degree("dp", "DP", ({ layout }) => layout?.dataParallel),
     degree("micro", "micro-batch", ({ microBatch }) => microBatch),
-    { id: "step", head: "step", numeric: true, cell: ({ stepTimeS }) => <a href={curves}>{text.seconds(stepTimeS)}</a>, sortKey: ({ stepTimeS }) => stepTimeS },
+    { id: "step", head: "step", numeric: true, cell: ({ stepTimeS }) => text.seconds(stepTimeS), sortKey: ({ stepTimeS }) => stepTimeS },
     { id: "tokens", head: "tokens/s", numeric: true, cell: ({ tokensPerS }) => text.count(tokensPerS), sortKey: ({ tokensPerS }) => tokensPerS },
     { id: "mfu", head: "MFU", numeric: true, cell: ({ mfu }) => text.percent(mfu), sortKey: ({ mfu }) => mfu },
     { id: "memory", head: "memory", numeric: true, cell: ({ memoryBytes }) => text.bytes(memoryBytes), sortKey: ({ memoryBytes }) => memoryBytes },
@@ -137,7 +138,7 @@ function RankedTable({ rows, limit, request, answer, imported, cluster, sort }: 
       cell: (row) => row.moeLayerS > 0 && (
         <span class="unbroken">
           <span class={`swatch ${familyClass(row.moeSchedule)}`} aria-hidden="true" />
-          {row.moeSchedule}{row.moePieces > 1 ? ` in ${row.moePieces}` : ""}, <a href={curves}>{text.seconds(row.moeLayerS)}</a>
+          {row.moeSchedule}{row.moePieces > 1 ? ` in ${row.moePieces}` : ""}, <LayerTime row={row} href={planHref(row, { request, answer, imported, cluster })} />
         </span>
       ),
       sortKey: ({ moeLayerS }) => (moeLayerS > 0 ? moeLayerS : undefined),
@@ -156,6 +157,20 @@ function RankedTable({ rows, limit, request, answer, imported, cluster, sort }: 
   );
 }
 
+/** The plan of a layout's MoE layer, whose times lead on to their costs; null: none can be asked. */
+function planHref(row: Row, { request, answer, imported, cluster }: Omit<Props, "sort">): string | null {
+  if (row.moeLayerS <= 0 || imported?.workload === undefined || imported.moeLayers === 0) return null;
+  // Over other nodes than the profile's, only a sweep of cluster.nodes can price the layer.
+  if (nodesAxis(request.gpus, cluster) !== null) return null;
+  const workload = JSON.stringify(layerOf(imported.workload, row, request.sequenceLength));
+  return hrefOf("plan", { profile: answer.profileName, version: answer.profileVersion, workload, extrapolate: "1" });
+}
+
+function LayerTime({ row, href }: { row: Row; href: string | null }) {
+  const time = text.seconds(row.moeLayerS);
+  return href === null ? <>{time}</> : <a href={href}>{time}</a>;
+}
+
 function Closer({ row, request, answer, imported, cluster }: Omit<Props, "sort"> & { row: Row }) {
   if (row.moeLayerS <= 0 || imported?.workload === undefined || imported.moeLayers === 0) return null;
   const workload = JSON.stringify(layerOf(imported.workload, row, request.sequenceLength));
@@ -163,10 +178,10 @@ function Closer({ row, request, answer, imported, cluster }: Omit<Props, "sort">
   const nodes = nodesAxis(request.gpus, cluster);
   const axes = [nodes, batchAxis(row.microBatch)].filter((axis) => axis !== null);
   const name = degreesText(row.layout);
+  const href = planHref(row, { request, answer, imported, cluster });
   return (
     <>
-      {/* Over other nodes than the profile's, only a sweep of cluster.nodes can price the layer. */}
-      {nodes === null && <><a href={hrefOf("plan", shared)} aria-label={`Plan its MoE layer: ${name}`}>plan</a>, </>}
+      {href !== null && <><a href={href} aria-label={`Plan its MoE layer: ${name}`}>plan</a>, </>}
       <a href={hrefOf("what-if", { ...shared, axis1: axes[0], axis2: axes[1] })} aria-label={`What if, of its MoE layer: ${name}`}>what-if</a>
     </>
   );

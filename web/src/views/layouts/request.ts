@@ -3,6 +3,7 @@ import type { RankLayoutsRequest } from "../../../generated/moeplan/v1/planner_s
 import type { Recompute_Kind } from "../../../generated/moeplan/v1/workload";
 import type { CallError } from "../../api/client";
 import type { Params } from "../../route";
+import { versionOf } from "../../version";
 
 /** What the form holds, as it is typed. */
 export interface Draft {
@@ -74,10 +75,12 @@ export function requestOf(params: Params): RankLayoutsRequest | null {
   const parsed = parseModel(params["model"] ?? "");
   if ("problem" in parsed) return null;
   const draft = draftOf(params);
+  const version = versionOf(draft.version);
+  if (version === null) return null;
   return {
     model: parsed.model,
     profileName: draft.profile,
-    ...(draft.version === "" ? {} : { profileVersion: Number(draft.version) }),
+    ...(version === undefined ? {} : { profileVersion: version }),
     gpus: Number(draft.gpus),
     globalBatch: Number(draft.globalBatch),
     sequenceLength: Number(draft.sequenceLength),

@@ -7,6 +7,7 @@ import { call, callAll } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
 import { ErrorNote } from "../../components/notes";
 import { NoProfiles, useProfileNames } from "../../components/profile_field";
+import { versionOf, versionProblem } from "../../version";
 import { Answer } from "./answer";
 import { Form } from "./form";
 import { requestOf } from "./request";
@@ -41,6 +42,7 @@ export function LayoutsView({ params }: ViewProps) {
   return (
     <>
       <Form params={params} names={names.data ?? []} error={error} loading={loading} onAgain={asked.reload} />
+      {versionOf(params["version"]) === null && <ErrorNote message={versionProblem(params["version"]!)} />}
       {names.error !== null && names.data === null && <ErrorNote error={names.error} />}
       {error !== null && (data === null || error.code !== "UNREACHABLE") && <ErrorNote error={error} />}
       {loading && <p class="muted" role="status">Ranking layouts …</p>}

@@ -11,6 +11,7 @@ import { ErrorNote } from "../../components/notes";
 import { NoProfiles, ProfileField, useProfileNames } from "../../components/profile_field";
 import * as text from "../../format";
 import { hrefOf, setParams, type Params } from "../../route";
+import { versionOf } from "../../version";
 import { Candidates } from "./candidates";
 import type { Source } from "./cost_links";
 import { pieces } from "./costs";
@@ -29,7 +30,7 @@ const noCosts: readonly string[] = [];
 
 function ProfileFields({ params, names }: { params: Params; names: readonly string[] }) {
   const version = params["version"] ?? "";
-  const wrong = version !== "" && questionOf(params).profileVersion === undefined;
+  const wrong = versionOf(version) === null;
   return (
     <div class="card profile-fields">
       <ProfileField names={names} value={params["profile"] ?? ""} none="the newest of all" onChange={(profile) => setParams({ profile, version: undefined, candidate: undefined })} />
@@ -44,7 +45,7 @@ function ProfileFields({ params, names }: { params: Params; names: readonly stri
           {...(wrong ? { "aria-invalid": true, "aria-describedby": "plan-version-problem" } : {})}
           onChange={(event) => setParams({ version: event.currentTarget.value.trim(), candidate: undefined })}
         />
-        {wrong && <span class="field-problem" id="plan-version-problem">not a version: a whole number of at least 1; the newest is asked</span>}
+        {wrong && <span class="field-problem" id="plan-version-problem">not a version: a whole number of at least 1; nothing is asked</span>}
       </div>
       <label class="check">
         <input type="checkbox" checked={params["extrapolate"] === "1"} onChange={(event) => setParams({ extrapolate: event.currentTarget.checked ? "1" : undefined, candidate: undefined })} />
@@ -106,7 +107,7 @@ function Answer({ answer, question, workload, loading, run, params }: AnswerProp
           <Candidates candidates={candidates} shown={shown} onShow={(index) => setParams({ candidate: index }, true)} />
         </>
       )}
-      <RulesSection answer={answer} explained={explained} source={source} />
+      <RulesSection answer={answer} explained={explained} source={source} extrapolate={question.extrapolate} />
       <MapSection workload={workload} question={{ ...pinned, extrapolate: question.extrapolate }} params={params} />
     </>
   );
@@ -140,7 +141,7 @@ export function PlanView({ params }: ViewProps) {
   const question = questionOf(ofRun !== null && runShown !== null && params["profile"] === undefined
     ? { ...params, profile: runShown.run?.profileName ?? "", version: String(runShown.run?.profileVersion ?? "") }
     : params);
-  const key = workload === null ? null : JSON.stringify({ ...question, workload });
+  const key = workload === null || (ofRun === null && versionOf(params["version"]) === null) ? null : JSON.stringify({ ...question, workload });
   const plan = useLoaded<Asked>(key, async (signal) => ({
     asked: key!,
     question,

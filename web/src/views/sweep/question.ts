@@ -3,6 +3,7 @@ import type { SweepRequest } from "../../../generated/moeplan/v1/planner_service
 import type { Params } from "../../route";
 import { axisText, mostAxes, parseAxis, splitValues } from "../../sweep/axes";
 import type { Grid } from "../../sweep/use_sweep";
+import { versionOf } from "../../version";
 import { parseWorkload } from "./workload_text";
 
 /** What the form holds, as it is typed. */
@@ -73,13 +74,14 @@ export function questionOf(params: Params): Grid | null {
   const parsed = parseWorkload(params["workload"] ?? "");
   const texts = axisTexts(params);
   if ("problem" in parsed || texts.length === 0) return null;
-  const version = params["version"] ?? "";
+  const version = versionOf(params["version"]);
+  if (version === null) return null;
   return {
     axes: texts.map(parseAxis),
     request: {
       workload: parsed.workload as unknown as SweepRequest["workload"],
       profileName: params["profile"] ?? "",
-      ...(version === "" ? {} : { profileVersion: Number(version) }),
+      ...(version === undefined ? {} : { profileVersion: version }),
       axes: texts,
       extrapolate: params["extrapolate"] === "1",
     },

@@ -4,16 +4,15 @@ import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { hasInterval } from "../../interval";
-import { hrefOf, setParams } from "../../route";
+import { setParams } from "../../route";
 import { timeOf } from "./grid";
 import type { Json } from "./workload_text";
 
 interface Props {
   paths: readonly string[];
   points: readonly SweepPoint[];
-  profile: string;
-  version: number;
   sort: string;
+  /** Its plan, whose times lead on to their costs. */
   hrefOfPoint: (point: SweepPoint) => string;
 }
 
@@ -24,8 +23,7 @@ const valueOf = (point: SweepPoint, path: string): number | string => {
   return typeof value === "number" ? value : String(value ?? "");
 };
 
-export function PointTable({ paths, points, profile, version, sort, hrefOfPoint }: Props) {
-  const curves = hrefOf("curves", { profile, version });
+export function PointTable({ paths, points, sort, hrefOfPoint }: Props) {
   const rows: Row[] = points.map((point, index) => ({ ...point, number: index + 1 }));
   const columns: SortableColumn<Row>[] = [
     { id: "point", head: "point", cell: ({ number }) => number, sortKey: ({ number }) => number },
@@ -44,15 +42,15 @@ export function PointTable({ paths, points, profile, version, sort, hrefOfPoint 
         ),
       sortKey: ({ row }) => row?.best?.schedule,
     },
-    { id: "time", head: "time", numeric: true, cell: (row) => <Time time={timeOf(row)} href={curves} />, sortKey: timeOf },
+    { id: "time", head: "time", numeric: true, cell: (row) => <Time time={timeOf(row)} href={hrefOfPoint(row)} />, sortKey: timeOf },
     {
       id: "interval", head: "90 % interval", numeric: true,
       cell: ({ row }) => row?.best === undefined ? "–" : hasInterval(row.best) ? `${text.seconds(row.best.lowS)} to ${text.seconds(row.best.highS)}` : "not known",
     },
-    { id: "baseline", head: "baseline", numeric: true, cell: ({ baselineTimeS }) => <Time time={baselineTimeS} href={curves} />, sortKey: ({ baselineTimeS }) => baselineTimeS },
+    { id: "baseline", head: "baseline", numeric: true, cell: (row) => <Time time={row.baselineTimeS} href={hrefOfPoint(row)} />, sortKey: ({ baselineTimeS }) => baselineTimeS },
     { id: "speedup", head: "speedup", numeric: true, cell: (row) => (speedup(row) === undefined ? "–" : text.factor(speedup(row)!)), sortKey: speedup },
     { id: "runnerUp", head: "runner-up", cell: ({ runnerUp }) => (runnerUp === undefined ? "none" : describePlan(runnerUp)), sortKey: ({ runnerUp }) => runnerUp?.schedule },
-    { id: "runnerUpTime", head: "its time", numeric: true, cell: ({ runnerUp }) => <Time time={runnerUp?.predictedTimeS} href={curves} />, sortKey: ({ runnerUp }) => runnerUp?.predictedTimeS },
+    { id: "runnerUpTime", head: "its time", numeric: true, cell: (row) => <Time time={row.runnerUp?.predictedTimeS} href={hrefOfPoint(row)} />, sortKey: ({ runnerUp }) => runnerUp?.predictedTimeS },
     { id: "exposed", head: "exposed communication", numeric: true, cell: ({ row }) => (row?.best === undefined ? "–" : text.seconds(row.best.exposedCommunicationS)), sortKey: ({ row }) => row?.best?.exposedCommunicationS },
     { id: "memory", head: "memory", numeric: true, cell: ({ row }) => (row?.best === undefined ? "–" : text.bytes(row.best.memoryBytes)), sortKey: ({ row }) => row?.best?.memoryBytes },
   ];

@@ -9,6 +9,7 @@ import { CopyLink } from "../../components/copy_link";
 import { ErrorNote, WarningList } from "../../components/notes";
 import { NoProfiles, useProfileNames } from "../../components/profile_field";
 import { hrefOf, type Params } from "../../route";
+import { versionOf, versionProblem } from "../../version";
 import { sweepCsv } from "./csv";
 import { Form } from "./form";
 import { LineChart } from "./line_chart";
@@ -31,7 +32,8 @@ export function SweepView({ params }: ViewProps) {
     <>
       <Form params={params} names={names.data ?? []} error={swept?.error ?? null} onAgain={again} />
       {names.error !== null && names.data === null && <ErrorNote error={names.error} />}
-      {params["workload"] !== undefined && question === null && <ErrorNote message="The address asks for no sweep: its workload is not a JSON object, or no axis is named." />}
+      {versionOf(params["version"]) === null && <ErrorNote message={versionProblem(params["version"]!)} />}
+      {params["workload"] !== undefined && question === null && versionOf(params["version"]) !== null && <ErrorNote message="The address asks for no sweep: its workload is not a JSON object, or no axis is named." />}
       {swept !== null && <Progress swept={swept} cancel={cancel} again={again} />}
       {swept !== null && swept.points.length > 0 && <Shown swept={swept} params={params} />}
     </>
@@ -85,7 +87,7 @@ function Shown({ swept, params }: { swept: Swept; params: Params }) {
       </p>
       <div class="row exports">
         <button type="button" onClick={() => saveFile("what-if.csv", "text/csv;charset=utf-8", sweepCsv(paths, points, request.extrapolate))}>Save as CSV</button>
-        <CopyLink />
+        <CopyLink profile={profileName} version={profileVersion} />
       </div>
       <WarningList warnings={warnings} />
       {axes.length === 1 ? <LineChart axis={axes[0]!} points={points} onPick={open} /> : (
@@ -96,7 +98,7 @@ function Shown({ swept, params }: { swept: Swept; params: Params }) {
       )}
       <details open={params["sort"] !== undefined}>
         <summary>As a table</summary>
-        <PointTable paths={paths} points={points} profile={profileName} version={profileVersion} sort={params["sort"] ?? ""} hrefOfPoint={(point) => planHref(swept, point)} />
+        <PointTable paths={paths} points={points} sort={params["sort"] ?? ""} hrefOfPoint={(point) => planHref(swept, point)} />
       </details>
     </>
   );
