@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -27,7 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kPauseAfterFailedAcceptMs = 50;
+constexpr std::chrono::milliseconds kPauseAfterFailure{50};
 // To look which of 4096 are open takes about a millisecond; whoever knocks when it is full must not have it done each
 // time.
 constexpr std::chrono::milliseconds kBetweenCounts{10};
@@ -135,12 +136,26 @@ ino_t InodeOf(int fd) {
   return fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode) ? found.st_ino : 0;
 }
 
+class OnceAMinute {
+ public:
+  bool MayTell() {
+    const Clock::time_point now = Clock::now();
+    if (now < next_) return false;
+    next_ = now + kBetweenWarnings;
+    return true;
+  }
+
+ private:
+  Clock::time_point next_;
+};
+
 class Gate final : public ConnectionGate {
  public:
   Gate(HostPort address, std::vector<Descriptor> listeners, Descriptor ending)
       : address_(std::move(address)), listeners_(std::move(listeners)), ending_(std::move(ending)) {}
 
   ~Gate() override {
+    thread_.request_stop();
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(ending_.get(), &one, sizeof one);
   }
@@ -152,26 +167,40 @@ class Gate final : public ConnectionGate {
     for (const Descriptor& listener : listeners_) {
       Set(listener, IPPROTO_TCP, TCP_USER_TIMEOUT, uses_.unacknowledged_ms);
     }
-    thread_ = std::jthread([this] { Run(); });
+    thread_ = std::jthread([this](const std::stop_token& ending) { Run(ending); });
   }
 
  private:
-  void Run() {
+  void Run(const std::stop_token& ending) {
     std::vector<pollfd> waits = {{.fd = ending_.get(), .events = POLLIN, .revents = 0}};
     for (const Descriptor& listener : listeners_) {
       waits.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
     }
-    while (true) {
-      if (poll(waits.data(), waits.size(), /*timeout=*/-1) < 0) continue;  // A signal.
-      if (waits.front().revents != 0) return;
-      bool failed = false;
-      for (size_t i = 1; i < waits.size(); ++i) failed |= waits[i].revents != 0 && !AcceptOne(waits[i].fd);
+    while (!ending.stop_requested()) {
+      int problem = 0;
+      if (poll(waits.data(), waits.size(), /*timeout=*/-1) < 0) {
+        if (errno == EINTR) continue;
+        problem = errno;
+      } else {
+        if (waits.front().revents != 0) return;
+        for (size_t i = 1; i < waits.size(); ++i) {
+          if (waits[i].revents != 0 && !AcceptOne(waits[i].fd)) problem = errno;
+        }
+      }
+      if (problem == 0) continue;
       // Out of file descriptors, most likely; others may end meanwhile.
-      if (failed) poll(waits.data(), 1, kPauseAfterFailedAcceptMs);
+      Tell(problem);
+      std::this_thread::sleep_for(kPauseAfterFailure);
     }
   }
 
-  // Whether to go on at once.
+  void Tell(int problem) {
+    if (!failures_.MayTell()) return;
+    uses_.log(
+        {LogLevel::kError, "connections to --grpc cannot be accepted for now", {{"reason", std::strerror(problem)}}});
+  }
+
+  // False, with errno: nothing can be accepted for now.
   bool AcceptOne(int listener) {
     Descriptor socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) return errno == EAGAIN || errno == ECONNABORTED || errno == EINTR;
@@ -197,9 +226,7 @@ class Gate final : public ConnectionGate {
 
   void Refuse() {
     ++refused_;
-    const Clock::time_point now = Clock::now();
-    if (now < next_warning_) return;
-    next_warning_ = now + kBetweenWarnings;
+    if (!refusals_.MayTell()) return;
     uses_.log({LogLevel::kWarning,
                "connections to --grpc are refused: there are --max-grpc-connections",
                {{"connections", StrCat(connections_.size())}, {"refused", StrCat(refused_)}}});
@@ -213,7 +240,7 @@ class Gate final : public ConnectionGate {
   // that have ended go when it is full. Of the thread, as is all below.
   std::unordered_map<int, ino_t> connections_;
   Clock::time_point next_count_;  // Not to be asked again before: all of them were open.
-  Clock::time_point next_warning_;
+  OnceAMinute failures_, refusals_;
   std::uint64_t refused_ = 0;  // Since the start.
   std::jthread thread_;        // Last: it uses all of the above.
 };

@@ -22,7 +22,7 @@ class ConnectionGate {
     int most_connections = 0;               // At least 1.
     int unacknowledged_ms = 0;              // What was sent and not acknowledged for so long ends a connection.
     std::function<void(int fd)> take;       // Is given a connected socket that does not block, and closes it.
-    LogSink log = [](const LogRecord&) {};  // Told at most once a minute that connections are refused.
+    LogSink log = [](const LogRecord&) {};  // Told at most once a minute of either: refused, not accepted.
   };
 
   // Listens on every address that the name has; of a wildcard, on IPv4 and IPv6. Callers wait until Open.

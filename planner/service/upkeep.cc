@@ -34,7 +34,6 @@ class Watch final : public Upkeep {
     }
     ASSIGN_OR_RETURN(const std::vector<TokenRecord> tokens, store_.Tokens());
     access_.Set(tokens);
-    streams_.EndRefused();
     return OkStatus();
   }
 
@@ -47,7 +46,10 @@ class Watch final : public Upkeep {
     std::mutex mutex;
     std::unique_lock lock(mutex);
     std::condition_variable_any never;
-    while (!never.wait_for(lock, ending, kPeriod, [&] { return ending.stop_requested(); })) Tell(Look());
+    while (!never.wait_for(lock, ending, kPeriod, [&] { return ending.stop_requested(); })) {
+      Tell(Look());
+      streams_.EndRefused();  // Tokens expire although the store cannot be read.
+    }
   }
 
   // Once for each trouble, not ten times a second.

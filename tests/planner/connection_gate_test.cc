@@ -98,6 +98,10 @@ class ConnectionGateTest : public testing::Test {
   bool AwaitTaken(size_t wanted) {
     return Await([&] { return taken() >= wanted; }) && taken() == wanted;
   }
+  size_t records() {
+    const std::scoped_lock lock(mutex_);
+    return records_.size();
+  }
   // Closes the first of those that were taken, and has `open` take its descriptor.
   template <typename Open>
   void Replace(const Open& open) {
@@ -185,18 +189,57 @@ TEST_F(ConnectionGateTest, WhoeverGetsTheDescriptorOfOneThatEndedIsLetInWithoutA
   EXPECT_TRUE(AwaitTaken(3));
 }
 
-TEST_F(ConnectionGateTest, OutOfDescriptorsItGoesOnWhenThereAreSomeAgain) {
+// While it lives, this process gets no descriptor of that number or above.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(int limit) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit lower = {.rlim_cur = static_cast<rlim_t>(limit), .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
+  }
+  ~DescriptorLimit() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+
+ private:
+  rlimit before_ = {};
+};
+
+int LowestFreeDescriptor() {
+  const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  close(fd);
+  return fd;
+}
+
+TEST_F(ConnectionGateTest, OutOfDescriptorsItSaysSoAndGoesOnWhenThereAreSomeAgain) {
   Listen("127.0.0.1:0", 100);
   const Caller caller;
-  rlimit before = {};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  caller.Connect(port());
-  std::this_thread::sleep_for(milliseconds(200));
-  EXPECT_EQ(taken(), 0u);
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  {
+    const DescriptorLimit none_left(LowestFreeDescriptor());
+    caller.Connect(port());
+    ASSERT_TRUE(Await([&] { return records() > 0; }));
+    EXPECT_EQ(taken(), 0u);
+  }
   EXPECT_TRUE(AwaitTaken(1));
+  const std::scoped_lock lock(mutex_);
+  ASSERT_EQ(records_.size(), 1u);  // Once a minute.
+  EXPECT_EQ(records_[0].facts.front().second, "Too many open files");
+}
+
+// Below the number of those waited for, the kernel does not even wait.
+TEST_F(ConnectionGateTest, WhereNothingCanBeWaitedForItPausesAndEndsAllTheSame) {
+  Listen("127.0.0.1:0", 100);
+  const Caller caller;
+  timespec before = {}, after = {};
+  {
+    const DescriptorLimit none(0);
+    caller.Connect(port());
+    ASSERT_TRUE(Await([&] { return records() > 0; }));
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    std::this_thread::sleep_for(milliseconds(500));
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    gate_.reset();
+  }
+  EXPECT_LT(after.tv_sec - before.tv_sec + (after.tv_nsec - before.tv_nsec) / 1e9, 0.1);
 }
 
 TEST_F(ConnectionGateTest, WildcardsAndNamesAreReachedOverIpv4) {
