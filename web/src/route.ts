@@ -27,12 +27,6 @@ export function hrefOf(view: View, params: Readonly<Record<string, string | numb
   return text === "" ? `#/${view}` : `#/${view}?${text}`;
 }
 
-/** A version of the address; undefined: the newest. null: what stands there is none, and must not pass for the newest. */
-export function versionOf(param: string | undefined): number | undefined | null {
-  if (param === undefined || param === "") return undefined;
-  return /^[1-9]\d*$/.test(param) ? Number(param) : null;
-}
-
 export function useRoute(): Route {
   const [route, setRoute] = useState(() => parseRoute(location.hash));
   useEffect(() => {

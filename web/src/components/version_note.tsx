@@ -1,5 +1,5 @@
 import { CallError } from "../api/client";
-import { versionOf } from "../route";
+import { versionOf } from "../version";
 import { ErrorNote } from "./notes";
 
 /** What is wrong with a version of the address, as the planner would say it; null: nothing. */

@@ -63,18 +63,18 @@ test("a cost shows its charts, its fit and its samples, for every eye and width"
 test("the cost is found by typing and chosen by keyboard, and the address restores it", async ({ page, planner }) => {
   await page.goto(link(planner));
   const { costs } = await planner.call<{ costs: string[] }>("ProfileService/GetCurve", { profileName: "west" });
-  const first = costs.find((cost) => cost.startsWith("ALL_GATHER"))!;
-  await page.getByLabel("Cost names contain").fill("all_gather groupSize");
+  const first = costs.find((cost) => cost.startsWith("ALL_REDUCE"))!;
+  await page.getByLabel("Cost names contain").fill("all_reduce groupSize");
   const list = page.locator("select.cost-list");
   await expect(list.locator("optgroup[label=ALL_TO_ALL]")).toHaveCount(0);
   await list.focus();
   await page.keyboard.press("Home");
-  await expect(title(page)).toHaveText(/ALL_GATHER/);
+  await expect(title(page)).toHaveText(/ALL_REDUCE/);
   await list.selectOption(first);
   await expect(title(page)).toHaveText(first);
   await page.reload();
   await expect(title(page)).toHaveText(first);
-  await expect(page.getByLabel("Cost names contain")).toHaveValue("all_gather groupSize");
+  await expect(page.getByLabel("Cost names contain")).toHaveValue("all_reduce groupSize");
   await page.getByLabel("Version", { exact: true }).selectOption("1");
   await expect(page.getByText(/version 1, stored/)).toBeVisible();
   await page.goBack();

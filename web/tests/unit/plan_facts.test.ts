@@ -8,7 +8,7 @@ import { atPoint, defaultValues, isOfWorkload, mostX, mostY, parseValues, xPath,
 import { defaultBand, isNearTie, marginOf, runnerUpWords } from "../../src/sweep/near_tie";
 import { cellOf, speedupOf, winners } from "../../src/views/plan/map_cells";
 import { candidateOf, slowestFirst } from "../../src/views/plan/measured";
-import { choicesOf, fasterBaseline, fileNameOf, hasAnswered, partsOf } from "../../src/views/plan/plan_facts";
+import { choicesOf, fasterBaseline, fileNameOf, partsOf } from "../../src/views/plan/plan_facts";
 import { askedWorkload, countOf, questionOf } from "../../src/views/plan/question";
 import { stopWords } from "../../src/views/plan/stop_reason";
 
@@ -140,8 +140,6 @@ describe("an answer", () => {
       { rule: "monta", choice: "MONTA_O2 with 4 chunks", timeS: 4 },
     ]);
     expect(choicesOf(undefined)).toEqual([]);
-    expect(["parm", "schemoe", "other"].map((rule) => hasAnswered({ rules }, rule))).toEqual([true, false, false]);
-    expect(hasAnswered({ rules: undefined }, "parm")).toBe(false);
   });
 
   it("is saved under a harmless name", () => {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import { hrefOf, parseRoute, versionOf } from "../../src/route";
+import { hrefOf, parseRoute } from "../../src/route";
+import { versionOf } from "../../src/version";
 
 describe("route", () => {
   it("restores every value it was made of", () => {

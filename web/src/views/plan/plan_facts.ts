@@ -31,10 +31,6 @@ export interface Choice {
   timeS: number;
 }
 
-/** Whether a rule is among those that the plan answered. */
-export const hasAnswered = ({ rules }: Pick<PlanResponse, "rules">, rule: string): boolean =>
-  Object.entries(rules ?? {}).some(([name, answer]) => name === rule && answer !== undefined && answer !== null);
-
 /** What each rule would do, by its own reckoning. */
 export function choicesOf(rules: Rules | undefined): Choice[] {
   const list: Choice[] = [];

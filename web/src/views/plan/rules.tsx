@@ -8,7 +8,7 @@ import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { CostLink, TextWithCosts, type Source } from "./cost_links";
 import { entryFor } from "./costs";
-import { choicesOf, hasAnswered, unitOf } from "./plan_facts";
+import { choicesOf, unitOf } from "./plan_facts";
 
 const papers: Readonly<Record<string, string>> = { parm: "Parm", monta: "MoNTA", schemoe: "ScheMoE", lancet: "Lancet" };
 export const ruleName = (rule: string): string => papers[rule] ?? rule;
@@ -48,17 +48,13 @@ function Time({ time, source }: { time: RuleTime; source: Source }) {
 interface RuleProps {
   rule: ExplainedRule;
   source: Source;
-  /** The plan answers this rule with costs that are foretold from links, which formulas are not filled in with. */
-  foretold: boolean;
 }
 
-function Rule({ rule, source, foretold }: RuleProps) {
+function Rule({ rule, source }: RuleProps) {
   return (
-    <details class="rule" open={rule.skipped === "" || foretold}>
+    <details class="rule" open={rule.skipped === ""}>
       <summary><h3>{ruleName(rule.rule)}</h3> <span class="muted">{rule.source}</span></summary>
-      {foretold ? (
-        <p>Its choice stands above. Formulas cannot be shown for costs that are foretold from links.</p>
-      ) : rule.skipped !== "" ? (
+      {rule.skipped !== "" ? (
         <p>Did not answer: <TextWithCosts source={source} text={rule.skipped} /></p>
       ) : (
         <>
@@ -74,11 +70,9 @@ interface Props {
   answer: PlanResponse;
   explained: Loaded<ExplainRulesResponse>;
   source: Source;
-  /** Whether the answer may rest on costs that are foretold. */
-  extrapolate: boolean;
 }
 
-export function RulesSection({ answer, explained, source, extrapolate }: Props) {
+export function RulesSection({ answer, explained, source }: Props) {
   const choices = choicesOf(answer.rules);
   const rows = [
     ...choices.map(({ rule, choice, timeS }) => ({ who: `${ruleName(rule)}'s rule`, choice, told: `${text.seconds(timeS)} by its own formula` })),
@@ -99,7 +93,7 @@ export function RulesSection({ answer, explained, source, extrapolate }: Props) 
       />
       {explained.error !== null && <ErrorNote error={explained.error} />}
       {explained.data === null && explained.loading && <p class="muted" role="status">Filling in the formulas …</p>}
-      {explained.data?.rules.map((rule) => <Rule key={rule.rule} rule={rule} source={source} foretold={extrapolate && rule.skipped !== "" && hasAnswered(answer, rule.rule)} />)}
+      {explained.data?.rules.map((rule) => <Rule key={rule.rule} rule={rule} source={source} />)}
     </section>
   );
 }

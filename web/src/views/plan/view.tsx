@@ -83,8 +83,8 @@ function Answer({ answer, question, workload, loading, run, params }: AnswerProp
   const pinnedKey = JSON.stringify(pinned);
   const curve = useLoaded(answer.profileVersion > 0 ? pinnedKey : null, (signal) =>
     call<GetCurveResponse>("ProfileService/GetCurve", { ...pinned, maxSamples: 1 }, signal));
-  const explained = useLoaded(`${pinnedKey} ${JSON.stringify(workload)}`, (signal) =>
-    call<ExplainRulesResponse>("PlannerService/ExplainRules", { ...pinned, workload }, signal));
+  const explained = useLoaded(`${pinnedKey} ${question.extrapolate} ${JSON.stringify(workload)}`, (signal) =>
+    call<ExplainRulesResponse>("PlannerService/ExplainRules", { ...pinned, workload, extrapolate: question.extrapolate }, signal));
   const costs = curve.data?.costs ?? noCosts;
   const source: Source = { profile: answer.profileName, version: answer.profileVersion, costs };
   const mentioned = useMemo(() => spokenOf(answer, explained.data, costs), [answer, explained.data, costs]);
@@ -107,7 +107,7 @@ function Answer({ answer, question, workload, loading, run, params }: AnswerProp
           <Candidates candidates={candidates} shown={shown} onShow={(index) => setParams({ candidate: index }, true)} />
         </>
       )}
-      <RulesSection answer={answer} explained={explained} source={source} extrapolate={question.extrapolate} />
+      <RulesSection answer={answer} explained={explained} source={source} />
       <MapSection workload={workload} question={{ ...pinned, extrapolate: question.extrapolate }} params={params} />
     </>
   );
