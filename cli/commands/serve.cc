@@ -1,6 +1,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 
@@ -9,6 +10,7 @@
 #include "cli/options.h"
 #include "cli/stop_signals.h"
 #include "models/text.h"
+#include "planner/service/descriptors.h"
 #include "planner/service/server.h"
 #include "web/pages.h"
 
@@ -46,6 +48,20 @@ void AwaitStop(const sigset_t& signals) {
   sigwait(&signals, &signal);
 }
 
+// As many as asked for, if this process may have the descriptors.
+int ConnectionsOf(const ServeOptions& options, const LogSink& log) {
+  const std::uint64_t descriptors = RaiseDescriptorLimit();
+  const int fit = GrpcConnectionsWithin(descriptors, options.max_grpc_connections);
+  if (fit < options.max_grpc_connections) {
+    log({LogLevel::kWarning,
+         "`ulimit -Hn` leaves room for fewer gRPC connections than --max-grpc-connections",
+         {{"asked", StrCat(options.max_grpc_connections)},
+          {"allowed", StrCat(fit)},
+          {"descriptors", StrCat(descriptors)}}});
+  }
+  return fit;
+}
+
 Status Run(const ServeOptions& options) {
   ASSIGN_OR_RETURN(const LogLevel level, LevelNamed(options.log_level));
   ASSIGN_OR_RETURN(const LineOf line_of, FormatNamed(options.log_format));
@@ -60,7 +76,7 @@ Status Run(const ServeOptions& options) {
                    Server::Start({.store = options.db,
                                   .grpc_address = options.grpc,
                                   .http_address = options.http,
-                                  .max_grpc_connections = options.max_grpc_connections,
+                                  .max_grpc_connections = ConnectionsOf(options, log),
                                   .agents = {.heartbeat_s = heartbeat_s,
                                              .lost_after_s = kMissedHeartbeats * heartbeat_s,
                                              .driver = MakeCalibrationDriver(NowText)},

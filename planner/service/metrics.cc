@@ -85,7 +85,7 @@ class Metrics::Impl {
   void Answered(const Call& call, const Answer& answer) {
     const int code = std::min<int>(answer.status.error_code(), kCodes - 1);
     Count(call.method(), call.transport(), code, SecondsSince(call.began()));
-    if (code == grpc::RESOURCE_EXHAUSTED) shed_.Increment();
+    if (code == grpc::RESOURCE_EXHAUSTED && !call.method().streams) shed_.Increment();
     if (code == grpc::UNAUTHENTICATED || code == grpc::PERMISSION_DENIED) CountRefusal(answer.status);
   }
 
