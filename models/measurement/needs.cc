@@ -247,12 +247,8 @@ std::vector<double> PowersOfFour(double low, double high) {
 }
 
 std::vector<double> GridOf(const CostKey& key, const Cluster& cluster, double low_bytes, double high_bytes) {
-  if (UnitOf(key) == "bytes") return PowersOfFour(low_bytes, high_bytes);
-  constexpr double kLongestS = 0.02, kMostFlops = 1.7e10;
-  constexpr double kFlopsPerByte = 2.0 * 2 * kDefaultDim / 2;  // 2 · matrices · H flops a row element, of two bytes.
-  const double most = cluster.peak_flops_per_s > 0 ? kLongestS * cluster.peak_flops_per_s : kMostFlops;
-  const double low = low_bytes * kFlopsPerByte;
-  return PowersOfFour(low, std::max(low, std::min(most, high_bytes * kFlopsPerByte)));
+  const SizeRange range = PlannedSizes(key, cluster, low_bytes, high_bytes);
+  return PowersOfFour(range.low, range.high);
 }
 
 // In which round of halving the i-th of `count` points is met: 0 for both ends, 1 for the middle, ...
@@ -317,6 +313,15 @@ std::vector<Workload> DefaultWorkloads(const Cluster& cluster) {
     }
   }
   return workloads;
+}
+
+SizeRange PlannedSizes(const CostKey& key, const Cluster& cluster, double low_bytes, double high_bytes) {
+  if (UnitOf(key) == "bytes") return {.low = low_bytes, .high = high_bytes};
+  constexpr double kLongestS = 0.02, kMostFlops = 1.7e10;
+  constexpr double kFlopsPerByte = 2.0 * 2 * kDefaultDim / 2;  // 2 · matrices · H flops a row element, of two bytes.
+  const double most = cluster.peak_flops_per_s > 0 ? kLongestS * cluster.peak_flops_per_s : kMostFlops;
+  const double low = low_bytes * kFlopsPerByte;
+  return {.low = low, .high = std::max(low, std::min(most, high_bytes * kFlopsPerByte))};
 }
 
 std::vector<Need> NeedsOfLayouts(const Cluster& cluster, double low_bytes, double high_bytes) {

@@ -29,8 +29,8 @@ struct Need {
 // Requires workloads resolved against `cluster`.
 std::vector<Need> NeedsOf(const std::vector<Workload>& resolved, const Cluster& cluster);
 
-// Whether a kernel of that key has the shapes, and the kind of expert, of the resolved workload's layer or of its shared
-// expert; fields that the key leaves open fit all.
+// Whether a kernel of that key has the shapes, and the kind of expert, of the resolved workload's layer or of its
+// shared expert; fields that the key leaves open fit all.
 bool IsKernelOf(const KernelKey& key, const Workload& resolved);
 
 // A resolved workload for each legal layout of the cluster with TP and ESP dividing the GPUs of a node and EP = ranks /
@@ -40,12 +40,20 @@ std::vector<Workload> DefaultWorkloads(const Cluster& cluster);
 // The messages that plans of usual layers ask for.
 inline constexpr double kLeastPlannedBytes = 1024, kMostPlannedBytes = 67108864;
 
+struct SizeRange {
+  double low = 0, high = 0;  // Bytes or flops, as UnitOf says.
+};
+
+// The sizes of such a key between `low_bytes` and `high_bytes`: bytes as they are; flops as NeedsOfLayouts says.
+SizeRange PlannedSizes(const CostKey& key, const Cluster& cluster, double low_bytes = kLeastPlannedBytes,
+                       double high_bytes = kMostPlannedBytes);
+
 // The keys that DefaultWorkloads need, any element size and dimensions, each over a grid of sizes: bytes by powers of
 // four from `low_bytes` to `high_bytes`, both included; for EXPERT_GEMM the flops that 1024 × 1024 BF16 experts of two
 // matrices spend on rows of that many bytes, up to 20 ms at the cluster's peak (or 17 Gflop where that is unknown).
 // Most useful first: both ends of every key, then the middles, and so on halving; contended keys come two rounds later,
 // all-to-all algorithms other than DIRECT one round.
 std::vector<Need> NeedsOfLayouts(const Cluster& cluster, double low_bytes = kLeastPlannedBytes,
-                                double high_bytes = kMostPlannedBytes);
+                                 double high_bytes = kMostPlannedBytes);
 
 }  // namespace moeplan

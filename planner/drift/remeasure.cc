@@ -41,22 +41,11 @@ std::vector<double> Thinned(const std::vector<double>& sizes) {
   return thinned;
 }
 
-struct SizeRange {
-  double low = 0, high = 0;
-};
-
-// What NeedsOfLayouts (models/measurement/needs.h) asks for.
-SizeRange UsualSizes(const CostKey& key, const Cluster& cluster) {
-  if (UnitOf(key) == "bytes") return {.low = 1024, .high = 67108864};
-  constexpr double kLongestS = 0.02;
-  return {.low = 2097152, .high = cluster.peak_flops_per_s > 0 ? kLongestS * cluster.peak_flops_per_s : 1.7e10};
-}
-
 // Where a line has no points, small, middling and large sizes.
 std::vector<double> SizesToMeasure(const CostKey& key, const CostModel& model, const Cluster& cluster) {
   std::vector<double> sizes = PointsOf(model.curve);
   if (sizes.size() >= 2) return Thinned(sizes);
-  const SizeRange usual = UsualSizes(key, cluster);
+  const SizeRange usual = PlannedSizes(key, cluster);
   const double low = model.size_low > 0 ? model.size_low : usual.low;
   const double high =
       std::isfinite(model.size_high) && model.size_high > low ? model.size_high : std::max(low, usual.high);

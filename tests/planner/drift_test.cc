@@ -217,6 +217,8 @@ TEST_F(DriftTest, OfALineWithoutPointsItsUnitsUsualSizesAreMeasured) {
   EXPECT_EQ(ends(), std::pair(1024.0 * 2048, 1.7e10));
   profile.cluster.peak_flops_per_s = 1e12;
   EXPECT_EQ(ends(), std::pair(1024.0 * 2048, 2e10));
+  profile.cluster.peak_flops_per_s = 1e15;  // Rows of 64 MiB are the most.
+  EXPECT_EQ(ends(), std::pair(1024.0 * 2048, 67108864.0 * 2048));
   profile.kernels[0].key = KeyOf(Kernel::kGate, workload_.layer, workload_.layout);
   EXPECT_EQ(ends(), std::pair(1024.0, 67108864.0));
 }
