@@ -75,7 +75,7 @@ test("the cost is found by typing and chosen by keyboard, and the address restor
   await page.reload();
   await expect(title(page)).toHaveText(first);
   await expect(page.getByLabel("Cost names contain")).toHaveValue("all_reduce groupSize");
-  await page.getByLabel("Version", { exact: true }).selectOption("1");
+  await page.getByRole("combobox", { name: "Version", exact: true }).selectOption("1");
   await expect(page.getByText(/version 1, stored/)).toBeVisible();
   await page.goBack();
   await expect(page.getByText(/version 2, stored/)).toBeVisible();
@@ -124,9 +124,9 @@ test("what does not count is told apart, with why", async ({ page, planner }) =>
   await page.goto(link(planner, { profile: "traced" }));
   await expect(page.locator("#samples-title + p")).toContainText("1 set aside on arrival");
   await expect(page.locator("#samples-title + p")).toContainText(/\d+ rejected by the fit as outliers/);
-  await page.getByLabel("Show", { exact: true }).selectOption("outlier");
+  await page.getByRole("combobox", { name: "Show", exact: true }).selectOption("outlier");
   await expect(samples(page).locator("tbody tr").first()).toContainText("outlier");
-  await page.getByLabel("Show", { exact: true }).selectOption("set aside");
+  await page.getByRole("combobox", { name: "Show", exact: true }).selectOption("set aside");
   await expect(samples(page).locator("tbody tr")).toHaveCount(1);
   await expect(samples(page).locator("tbody tr")).toContainText(/1 GiB.*set aside \S+/);
   await page.reload();

@@ -1,12 +1,11 @@
 // What tests of views share: planners over databases that the command made, and checks that hold for every page.
-import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync, statSync } from "node:fs";
 import { createRequire } from "node:module";
-import { tmpdir } from "node:os";
 import { extname, join } from "node:path";
 
 import { expect, test as base, type Page } from "@playwright/test";
 
-import { moeplan, Planner, root, temporaryFolder } from "./planner";
+import { moeplan, Planner, program, root, temporaryFolder } from "./planner";
 
 const axeSource = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
@@ -44,14 +43,14 @@ export const clusterFile = join(root, "web/tests/e2e/west.json");
 const gridFile = join(root, "deploy/examples/grid-2x4.json");
 export const workloads = (JSON.parse(readFileSync(gridFile, "utf8")) as { workloads: { name: string }[] }).workloads;
 
-/** A database as `moeplan calibrate` leaves it, made once for all workers: profile "west", in two versions. */
+/** A database as `moeplan calibrate` leaves it, made once for each build of the command: profile "west", in two versions. */
 function calibratedDatabase(): string {
-  const folder = join(tmpdir(), `moeplan-web-seed-${process.ppid}`);
-  const file = join(folder, "seed.db");
+  const folder = join(process.env["MOEPLAN_E2E_OUT"] ?? join(root, "web/.cache/e2e"), "../seeds");
+  const file = join(folder, `${statSync(program).mtimeMs}.db`);
   if (existsSync(file)) return file;
   mkdirSync(folder, { recursive: true });
-  const mine = join(folder, `seed-${process.pid}.db`);
-  for (const budget of ["60s", "120s"]) {
+  const mine = join(folder, `${process.pid}.db`);
+  for (const budget of ["10s", "30s"]) {
     moeplan("calibrate", "--simulated", clusterFile, "--layouts", gridFile, "--db", mine, "--profile-name", "west", "--budget", budget, "--json");
   }
   renameSync(mine, file);
