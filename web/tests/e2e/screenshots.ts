@@ -6,6 +6,7 @@ import { clusterFile, expect, test, workloads } from "./fixtures";
 import { moeplan, type Planner, root, temporaryFolder } from "./planner";
 
 const images = join(root, "docs/images");
+const others = join(root, "web/.cache/screenshots");
 const example = (name: string): string => join(root, "deploy/examples", name);
 const compact = (file: string): string => JSON.stringify(JSON.parse(readFileSync(file, "utf8")));
 
@@ -29,9 +30,9 @@ test("pictures", async ({ page, planner }) => {
   const shots: readonly [string, string][] = [
     ["clusters", "#/clusters?profile=west"],
     ["curves", "#/curves?profile=west"],
-    ["plan", `#/plan?${new URLSearchParams({ profile: "west", workload, run: "1" }).toString()}`],
+    ["plan", "#/plan?run=2"],
     ["what-if", `#/what-if?${new URLSearchParams({ profile: "west", workload, axis1: "layer.sequenceLength=256,512,1024,2048,4096", axis2: "layer.batch=1,2,4,8" }).toString()}`],
-    ["layouts", `#/layouts?${new URLSearchParams({ profile: "west", model: compact(example("mixtral-8x7b.config.json")), gpus: "8", globalBatch: "64", sequenceLength: "4096" }).toString()}`],
+    ["layouts", `#/layouts?${new URLSearchParams({ profile: "west", model: compact(example("mixtral-8x7b.config.json")), gpus: "64", zeroStage: "1", globalBatch: "64", sequenceLength: "4096" }).toString()}`],
     ["accuracy", "#/accuracy?profile=west"],
   ];
   for (const [name, address] of shots) {
@@ -43,7 +44,10 @@ test("pictures", async ({ page, planner }) => {
       await expect(page.getByRole("heading", { level: 1 })).toBeVisible();
       await page.waitForLoadState("networkidle");
       const suffix = width === 400 ? "-narrow" : theme === "dark" ? "-dark" : "";
-      await page.screenshot({ path: join(images, `${name}${suffix}.png`), fullPage: true });
+      // The docs show the top of a page in the light; the rest is there to be looked at.
+      const height = await page.evaluate(() => document.documentElement.scrollHeight);
+      const clip = { x: 0, y: 0, width, height: suffix === "" ? Math.min(height, 1400) : height };
+      await page.screenshot({ path: join(suffix === "" ? images : others, `${name}${suffix}.png`), fullPage: true, clip });
     }
   }
 });
