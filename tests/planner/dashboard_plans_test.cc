@@ -238,9 +238,9 @@ TEST_F(DashboardPlansTest, ASweepWhoseCallerLeftEnds) {
 TEST_F(DashboardPlansTest, RulesOfForetoldCostsAreExplainedLikeThePlan) {
   v1::PlanRequest asked = ExamplePlanRequest();
   v1::Layout& layout = *asked.mutable_workload()->mutable_layout();
-  layout.set_tensor_parallel(2);
-  layout.set_expert_parallel(4);
-  layout.set_expert_sharding_parallel(2);
+  layout.clear_data_parallel();
+  layout.set_tensor_parallel(4);
+  layout.set_expert_sharding_parallel(4);
   v1::ExplainRulesRequest request;
   *request.mutable_workload() = asked.workload();
   const auto lacking = service::ExplainRules(environment(), request, {});
