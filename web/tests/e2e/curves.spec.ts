@@ -171,7 +171,7 @@ test("where to measure next comes with the command", async ({ page, planner }) =
     const { nextSizes } = await planner.call<{ nextSizes: Json[] }>("ProfileService/GetCurve", { profileName: "west", cost });
     if (nextSizes.length > 0) found = cost;
   }
-  test.skip(found === "", "nothing is worth measuring in this profile");
+  expect(found, "a cost of which some size is worth measuring").not.toBe("");
   await page.goto(link(planner, { cost: found }));
   const next = page.getByRole("region", { name: "Measure here next" });
   await expect(next.getByRole("listitem").first()).toContainText(/(B|flop): \S+/);
