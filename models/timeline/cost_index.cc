@@ -84,6 +84,15 @@ const Entry* Known(const std::vector<size_t>& hashes, const std::vector<Entry>& 
   return nullptr;
 }
 
+// The key of the entry whose model this is.
+template <typename Entries>
+std::optional<CostKey> KeyOfModel(const Entries& entries, const CostModel* model) {
+  for (const auto& entry : entries) {
+    if (&entry.model == model) return entry.key;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool CostIndex::has_contention() {
@@ -93,6 +102,13 @@ bool CostIndex::has_contention() {
         std::ranges::any_of(profile_.collectives, contended) || std::ranges::any_of(profile_.kernels, contended);
   }
   return *has_contention_;
+}
+
+std::optional<CostKey> CostIndex::EntryOf(const CostKey& asked) {
+  const CostModel* const model = SourceOf(asked).model;
+  if (model == nullptr) return std::nullopt;
+  std::optional<CostKey> entry = KeyOfModel(profile_.collectives, model);
+  return entry ? entry : KeyOfModel(profile_.kernels, model);
 }
 
 CostKey CostIndex::Answering(const CostKey& key) const {

@@ -47,6 +47,9 @@ class CostIndex {
   // The key of the entry that answers for an uncontended `key`, or of the one that should.
   CostKey Answering(const CostKey& key) const;
 
+  // The profile's own key of the entry that answers, as SourceOf finds it; absent: none does.
+  std::optional<CostKey> EntryOf(const CostKey& asked);
+
  private:
   // For a source whose very key has no entry.
   void LookElsewhere(Source& source) const;

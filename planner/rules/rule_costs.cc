@@ -7,15 +7,6 @@
 namespace moeplan {
 namespace {
 
-// The key of the entry whose model this is.
-template <typename Entries>
-std::optional<CostKey> KeyOfModel(const Entries& entries, const CostModel* model) {
-  for (const auto& entry : entries) {
-    if (&entry.model == model) return entry.key;
-  }
-  return std::nullopt;
-}
-
 bool AsksNothing(const CostKey& key, double size) {
   const auto* collective = std::get_if<CollectiveKey>(&key);
   return size == 0 || (collective != nullptr && collective->group.size == 1);
@@ -25,12 +16,7 @@ bool AsksNothing(const CostKey& key, double size) {
 
 void RuleCosts::WriteDown(const char* symbol, const CostKey& key, double size, double time_s) {
   RuleTerm& term = writing_->terms.emplace_back(RuleTerm{.symbol = symbol, .size = size, .time_s = time_s});
-  if (AsksNothing(key, size)) return;
-  CostIndex index(profile_);
-  const CostModel* model = index.SourceOf(key).model;
-  if (model == nullptr) return;
-  term.cost = KeyOfModel(profile_.collectives, model);
-  if (!term.cost) term.cost = KeyOfModel(profile_.kernels, model);
+  if (!AsksNothing(key, size)) term.cost = CostIndex(profile_).EntryOf(key);
 }
 
 void RuleCosts::CountStages(std::span<const double> stage_s, std::span<const int> terms, int chunks) {

@@ -102,11 +102,13 @@ std::string WhyNoCandidate(const FoundCandidates& found, const Layout& layout, c
 
 PlanComparison Compare(const std::vector<Candidate>& best_first) {
   PlanComparison comparison;
+  if (best_first.empty()) return comparison;
   const std::optional<size_t> other = RunnerUp(best_first);
   if (other && best_first[*other].knobs.family != best_first.front().knobs.family)
     comparison.runner_up = PlanOf(best_first[*other]);
   if (const std::optional<size_t> baseline = FasterBaseline(best_first))
     comparison.baseline_time_s = best_first[*baseline].time_s();
+  comparison.indistinct_s = IndistinctGainS(best_first.front());
   return comparison;
 }
 

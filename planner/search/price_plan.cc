@@ -33,7 +33,9 @@ StatusOr<Candidate> PricePlanWithLinks(const Plan& plan, const Workload& resolve
   Profile filled = profile;
   PriceNotes notes;
   FillInFromLinks(LinkModel(profile), resolved, filled, notes);
-  return PricePlan(plan, resolved, filled);
+  ASSIGN_OR_RETURN(Candidate foretold, PricePlan(plan, resolved, filled));
+  foretold.prices.notes.Merge(notes);
+  return foretold;
 }
 
 }  // namespace moeplan

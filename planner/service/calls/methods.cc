@@ -11,6 +11,7 @@
 #include "planner/service/handlers/append_samples.h"
 #include "planner/service/handlers/clusters.h"
 #include "planner/service/handlers/curve.h"
+#include "planner/service/handlers/explain_plan.h"
 #include "planner/service/handlers/explain_rules.h"
 #include "planner/service/handlers/fit_profile.h"
 #include "planner/service/handlers/import_model.h"
@@ -70,6 +71,7 @@ std::vector<Method> MakeMethods() {
       Unary("PlannerService/ReportRun", Role::kReport, &ReportRun),
       Unary("PlannerService/ListDrifts", Role::kRead, &ListDrifts),
       Unary("PlannerService/ExplainRules", Role::kPlan, &ExplainRules),
+      Unary("PlannerService/ExplainPlan", Role::kPlan, &ExplainPlan),
       Unary("PlannerService/Sweep", Role::kPlan, &Sweep),
       Unary("PlannerService/RankLayouts", Role::kPlan, &RankLayouts),
       Unary("PlannerService/ImportModel", Role::kPlan, &ImportModel),

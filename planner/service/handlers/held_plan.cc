@@ -24,6 +24,11 @@ Status CheckSize(const v1::Plan& plan, const std::string& path) {
 
 }  // namespace
 
+StatusOr<moeplan::Plan> SizedPlanFromProto(const v1::Plan& plan, const std::string& path) {
+  RETURN_IF_ERROR(CheckSize(plan, path));
+  return PlanFromProto(plan, path);
+}
+
 v1::PlanResponse BriefOf(const v1::PlanResponse& answer) {
   v1::PlanResponse brief;
   if (answer.has_workload()) *brief.mutable_workload() = answer.workload();
@@ -41,10 +46,9 @@ StatusOr<HeldPlan> HeldPlanFromProto(const v1::PlanResponse& answer, const std::
     return moeplan::error::Mismatch(FieldPath(path, "workload"), "nothing", "the workload that was planned");
   }
   if (!answer.has_best()) return moeplan::error::Mismatch(FieldPath(path, "best"), "nothing", "the plan that runs");
-  RETURN_IF_ERROR(CheckSize(answer.best(), FieldPath(path, "best")));
   HeldPlan held = {.profile_name = answer.profile_name(), .profile_version = answer.profile_version()};
   ASSIGN_OR_RETURN(held.workload, WorkloadFromProto(answer.workload(), FieldPath(path, "workload")));
-  ASSIGN_OR_RETURN(held.plan, PlanFromProto(answer.best(), FieldPath(path, "best")));
+  ASSIGN_OR_RETURN(held.plan, SizedPlanFromProto(answer.best(), FieldPath(path, "best")));
   return held;
 }
 

@@ -10,6 +10,9 @@
 
 namespace moeplan::service {
 
+// kInvalidInput names the field, under `path`; so does a plan of more pieces, tasks or slices than searches answer.
+StatusOr<moeplan::Plan> SizedPlanFromProto(const v1::Plan& plan, const std::string& path);
+
 struct HeldPlan {
   Workload workload;   // As answered: resolved.
   moeplan::Plan plan;  // `best`.
@@ -17,8 +20,7 @@ struct HeldPlan {
   int profile_version = 0;
 };
 
-// Of an answer in any view. kInvalidInput names the field, under `path`: a training graph has no such plan, and nor has
-// one of more pieces, tasks or slices than searches answer.
+// Of an answer in any view. kInvalidInput names the field, under `path`: a training graph has no such plan.
 StatusOr<HeldPlan> HeldPlanFromProto(const v1::PlanResponse& answer, const std::string& path);
 
 // What there is in an answer of the plan that a job runs: workload, profile and `best` without its timeline.

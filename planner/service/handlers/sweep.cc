@@ -60,6 +60,7 @@ v1::SweepPoint ToProto(const moeplan::Sweep& sweep, const SweepRow& row) {
   if (row.best) *point.mutable_row()->mutable_best() = Brief(point.row().best());
   if (row.comparison.runner_up) *point.mutable_runner_up() = Brief(moeplan::ToProto(*row.comparison.runner_up));
   if (row.comparison.baseline_time_s) point.set_baseline_time_s(*row.comparison.baseline_time_s);
+  point.set_indistinct_s(row.comparison.indistinct_s);
   for (const std::string& warning : row.warnings) point.add_warnings(warning);
   return point;
 }

@@ -1,0 +1,36 @@
+// Where the time of a plan comes from: the entry of the profile behind each task, and the chain that decides the end.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/cost/profile.h"
+#include "models/measurement/cost_key.h"
+#include "models/plan/plan.h"
+#include "models/status.h"
+#include "models/timeline/critical_path.h"
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+struct ExplainedTask {
+  std::optional<CostKey> cost;  // The entry that answers; absent: the task is free, or nothing answers.
+  bool foretold = false;        // The entry was foretold from links.
+  double size = 0;              // Bytes or flops; 0: free.
+  double alone_s = 0;           // When nothing runs beside it.
+  TaskId released_by = kNothing;
+  bool critical = false;
+};
+
+struct ExplainedPlan {
+  Plan plan;                         // As priced, with its interval; memory_bytes and gradients as given.
+  std::vector<ExplainedTask> tasks;  // In the timeline's order.
+  std::vector<std::string> warnings;
+};
+
+// Costs that the profile lacks are foretold from links where they can be. Requirements and errors are those of PricePlan
+// (planner/search/price_plan.h).
+StatusOr<ExplainedPlan> ExplainPlan(const Plan& plan, const Workload& resolved, const Profile& profile);
+
+}  // namespace moeplan
