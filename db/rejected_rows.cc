@@ -33,6 +33,14 @@ WHERE rejected_sample.id < ?1 AND (?2 IS NULL OR profile_name = ?2)
              AND gather_group_size IS ?9 AND shards IS ?10 AND contention IS ?11 AND bytes_per_element IS ?12
              AND kernel IS ?13 AND model_dim IS ?14 AND hidden_dim IS ?15 AND ctas IS ?16)
 ORDER BY rejected_sample.id DESC LIMIT ?3)sql";
+constexpr char kCountOfKey[] = R"sql(
+SELECT count(*) FROM calibration
+  JOIN sample_batch ON calibration_id = calibration.id
+  JOIN rejected_sample ON batch_id = sample_batch.id
+WHERE profile_name = ?1
+  AND collective IS ?2 AND algorithm IS ?3 AND group_size IS ?4 AND ranks_per_node IS ?5 AND gather_group_size IS ?6
+  AND shards IS ?7 AND contention IS ?8 AND bytes_per_element IS ?9 AND kernel IS ?10 AND model_dim IS ?11
+  AND hidden_dim IS ?12 AND ctas IS ?13)sql";
 
 constexpr SealedThing kRejected = {.name = "rejected_sample", .head = kSelectBatch, .parts = kSelectRejectedOfBatch};
 
@@ -90,6 +98,15 @@ StatusOr<RejectedPage> SelectRejectedPage(SQLite::Database& database, const Page
   });
   for (const std::int64_t batch_id : batches) CheckSeal(database, kRejected, batch_id);
   return page;
+}
+
+int CountRejected(SQLite::Database& database, const std::string& profile_name, const OperationKey& key) {
+  SQLite::Statement count(database, kCountOfKey);
+  constexpr int kFirstKeyParameter = 2;
+  count.bind(1, profile_name);
+  BindKey(count, kFirstKeyParameter, /*ctas=*/kFirstKeyParameter + kKeyColumns, key);
+  count.executeStep();
+  return count.getColumn(0).getInt();
 }
 
 }  // namespace moeplan::db

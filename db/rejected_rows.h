@@ -25,4 +25,6 @@ StatusOr<RejectedPage> SelectRejectedPage(SQLite::Database& database, const Page
                                           const std::optional<std::string>& profile_name,
                                           const std::optional<OperationKey>& key);
 
+int CountRejected(SQLite::Database& database, const std::string& profile_name, const OperationKey& key);
+
 }  // namespace moeplan::db

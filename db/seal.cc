@@ -26,11 +26,16 @@ class Digest {
   std::int64_t Value() const { return static_cast<std::int64_t>(digest_.value()); }
 
  private:
+  // Each question about a column costs more than its digest does.
   void AddColumn(const SQLite::Column& column) {
-    AddByte(static_cast<unsigned char>(column.getType()));
-    if (column.isInteger()) AddWord(static_cast<std::uint64_t>(column.getInt64()));
-    if (column.isFloat()) AddWord(std::bit_cast<std::uint64_t>(column.getDouble()));
-    if (column.isText()) AddText({column.getText(), static_cast<size_t>(column.getBytes())});
+    const int type = column.getType();
+    AddByte(static_cast<unsigned char>(type));
+    if (type == SQLite::INTEGER) AddWord(static_cast<std::uint64_t>(column.getInt64()));
+    if (type == SQLite::FLOAT) AddWord(std::bit_cast<std::uint64_t>(column.getDouble()));
+    if (type == SQLite::TEXT) {
+      const char* const text = column.getText();
+      AddText({text, static_cast<size_t>(column.getBytes())});
+    }
   }
 
   // With its length, so that the borders between texts count.

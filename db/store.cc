@@ -212,6 +212,11 @@ StatusOr<RejectedPage> Store::ListRejectedSamples(const PageRequest& page,
       [&](SQLite::Database& database) { return db::SelectRejectedPage(database, page, profile_name, key); });
 }
 
+StatusOr<int> Store::CountRejectedSamples(const std::string& profile_name, const db::OperationKey& key) const {
+  return impl_->Read(
+      [&](SQLite::Database& database) -> StatusOr<int> { return db::CountRejected(database, profile_name, key); });
+}
+
 StatusOr<ProfileVersion> Store::SaveProfile(const Profile& profile, const std::string& request_id) {
   if (profile.name.empty()) return db::error::NothingGiven("name");
   RETURN_IF_ERROR(ValidateProfile(profile));

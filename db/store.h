@@ -296,6 +296,9 @@ class Store {
       const PageRequest& page = {}, const std::optional<std::string>& profile_name = {},
       const std::optional<std::variant<CollectiveKey, KernelKey>>& key = {}) const;
 
+  StatusOr<int> CountRejectedSamples(const std::string& profile_name,
+                                     const std::variant<CollectiveKey, KernelKey>& key) const;
+
   // Stores `profile` as the next version of its name. Its own version and created_at are ignored. With a request_id,
   // new among those of profiles, VersionOfRequest will know the version by it.
   StatusOr<ProfileVersion> SaveProfile(const Profile& profile, const std::string& request_id = "");

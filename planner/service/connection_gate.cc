@@ -164,9 +164,6 @@ class Gate final : public ConnectionGate {
 
   void Open(Uses uses) override {
     uses_ = std::move(uses);
-    for (const Descriptor& listener : listeners_) {
-      Set(listener, IPPROTO_TCP, TCP_USER_TIMEOUT, uses_.unacknowledged_ms);
-    }
     thread_ = std::jthread([this](const std::stop_token& ending) { Run(ending); });
   }
 
@@ -209,6 +206,7 @@ class Gate final : public ConnectionGate {
       Refuse();
       return true;
     }
+    Set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, uses_.unacknowledged_ms);
     connections_[socket.get()] = InodeOf(socket.get());
     uses_.take(socket.Release());
     return true;
@@ -226,6 +224,7 @@ class Gate final : public ConnectionGate {
 
   void Refuse() {
     ++refused_;
+    uses_.refused();
     if (!refusals_.MayTell()) return;
     uses_.log({LogLevel::kWarning,
                "connections to --grpc are refused: there are --max-grpc-connections",

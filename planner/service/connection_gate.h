@@ -22,6 +22,7 @@ class ConnectionGate {
     int most_connections = 0;               // At least 1.
     int unacknowledged_ms = 0;              // What was sent and not acknowledged for so long ends a connection.
     std::function<void(int fd)> take;       // Is given a connected socket that does not block, and closes it.
+    std::function<void()> refused = [] {};  // Called for each connection beyond the limit.
     LogSink log = [](const LogRecord&) {};  // Told at most once a minute of either: refused, not accepted.
   };
 

@@ -222,6 +222,7 @@ class Endpoint final : public GrpcEndpoint {
     gate_->Open({.most_connections = uses_.most_connections,
                  .unacknowledged_ms = kKeepaliveTimeoutMs,
                  .take = [this](int fd) { Take(fd); },
+                 .refused = uses_.refused,
                  .log = uses_.log});
     return OkStatus();
   }

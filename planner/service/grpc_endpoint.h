@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 
 #include "models/status.h"
@@ -24,6 +25,7 @@ class GrpcEndpoint {
     PlanWatchers& watchers;
     AgentHub* hub = nullptr;   // Null: agents are refused.
     int most_connections = 0;  // At once; beyond, new ones are closed.
+    std::function<void()> refused = [] {};  // Called for each connection that is one too many.
     LogSink log = [](const LogRecord&) {};
   };
 

@@ -96,6 +96,8 @@ class Metrics::Impl {
     refusals_.Add({{"reason", reason}}).Increment();
   }
 
+  void ConnectionRefused() { connections_refused_.Increment(); }
+
   void Searched(double seconds) { searches_.Observe(seconds); }
 
   void Acknowledged(int stored, int rejected) {
@@ -207,6 +209,8 @@ class Metrics::Impl {
                                                            .Help("Calls refused for want of a good token, by reason.")
                                                            .Register(registry_);
   prometheus::Counter& shed_ = Counter("moeplan_requests_shed_total", "Calls turned away because the queue was full.");
+  prometheus::Counter& connections_refused_ =
+      Counter("moeplan_grpc_connections_refused_total", "gRPC connections closed at once: there were too many.");
   prometheus::Counter& cache_hits_ = Counter("moeplan_plan_cache_hits_total", "Plans answered from memory.");
   prometheus::Counter& cache_misses_ = Counter("moeplan_plan_cache_misses_total", "Plans that were not in memory.");
   prometheus::Gauge& cache_bytes_ = Gauge("moeplan_plan_cache_bytes", "Memory of kept plans.");
@@ -254,6 +258,7 @@ void Metrics::AnsweredQuietly(const Method& method, std::string_view transport, 
   impl_->Count(method, transport, grpc::OK, seconds);
 }
 void Metrics::Refused(const grpc::Status& why) { impl_->CountRefusal(why); }
+void Metrics::ConnectionRefused() { impl_->ConnectionRefused(); }
 void Metrics::Searched(double seconds) { impl_->Searched(seconds); }
 void Metrics::Acknowledged(int stored, int rejected) { impl_->Acknowledged(stored, rejected); }
 void Metrics::Reported() { impl_->Reported(); }

@@ -36,6 +36,8 @@ class Metrics {
   void AnsweredQuietly(const Method& method, std::string_view transport, double seconds);
   // Somebody who was refused before a call was made of it.
   void Refused(const grpc::Status& why);
+  // A gRPC connection that was one too many.
+  void ConnectionRefused();
   // A search for a plan that has ended.
   void Searched(double seconds);
   // Samples that were brought and acknowledged.

@@ -166,6 +166,7 @@ class Server::Impl {
             .watchers = watchers_,
             .hub = environment_.agents,
             .most_connections = options_.max_grpc_connections,
+            .refused = [this] { metrics_.ConnectionRefused(); },
             .log = options_.log};
   }
 

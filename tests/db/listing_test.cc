@@ -128,6 +128,9 @@ TEST_F(ListingTest, RejectedSamplesOfOneKeyAreThoseAlone) {
   ASSERT_THAT(gates.samples, SizeIs(1));
   EXPECT_EQ(gates.samples[0].sample.size, 1);
   EXPECT_THAT(Must(store_.ListRejectedSamples({}, "a")).samples, SizeIs(2));
+  EXPECT_EQ(Must(store_.CountRejectedSamples("a", kGate)), 1);
+  EXPECT_EQ(Must(store_.CountRejectedSamples("a", kCopy)), 1);
+  EXPECT_EQ(Must(store_.CountRejectedSamples("b", kGate)), 0);
 }
 
 // ---- Overviews.

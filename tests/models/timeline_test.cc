@@ -7,8 +7,10 @@
 #include <array>
 #include <random>
 
+#include "models/timeline/critical_path.h"
 #include "models/timeline/pipeline_time.h"
 #include "tests/models/hand_made_graph.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -121,6 +123,35 @@ TEST(TimelineTest, NamesComeFromTheGraph) {
                                     TaskTiming{"EXPERT.1", TaskKind::kExpert, StreamKind::kCompute, 0, 0, 2}));
 }
 
+// ---- Why it ends when it does.
+
+TEST(CriticalPathTest, ATaskIsReleasedByTheLastOfWhatItWaitsFor) {
+  // The first graph above: 3 waits for the all-to-all (3 s), not for the expert before it on its stream (2 s); 4 for 3.
+  TwoStreams two;
+  two.graph.Add(TaskKind::kAllToAll, StreamKind::kInterNode);
+  two.graph.Add(TaskKind::kExpert, StreamKind::kCompute, {two.all_to_all});
+  two.graph.Add(TaskKind::kCombine, StreamKind::kCompute);
+  const PlayedGraph played = Play(two.graph.graph(), std::vector{Costs(3), Costs(2), Costs(1), Costs(5), Costs(1)});
+  const std::vector<TaskId> released_by = ReleasedBy(two.graph.graph(), played);
+  EXPECT_THAT(released_by, ElementsAre(kNothing, kNothing, 0, 0, 3));
+  EXPECT_THAT(CriticalPath(released_by, played), ElementsAre(0, 3, 4));
+}
+
+TEST(CriticalPathTest, TasksThatEndTogetherAreNotMixedUp) {
+  // Both first tasks end at 2, and only the all-to-all lets the combine start: whoever goes by times alone may take the
+  // other.
+  HandMadeGraph graph;
+  const TaskId all_to_all = graph.Add(TaskKind::kAllToAll, StreamKind::kInterNode);
+  graph.Add(TaskKind::kAllGather, StreamKind::kIntraNode);
+  graph.Add(TaskKind::kCombine, StreamKind::kCompute, {all_to_all});
+  const PlayedGraph played = Play(graph.graph(), std::vector{Costs(2), Costs(2), Costs(1)});
+  const std::vector<TaskId> released_by = ReleasedBy(graph.graph(), played);
+  EXPECT_THAT(released_by, ElementsAre(kNothing, kNothing, 0));
+  EXPECT_THAT(CriticalPath(released_by, played), ElementsAre(0, 2));
+}
+
+TEST(CriticalPathTest, AnEmptyGraphHasNone) { EXPECT_THAT(CriticalPath({}, {}), ElementsAre()); }
+
 // ---- Against independent references on random graphs.
 
 constexpr TaskKind kKinds[] = {TaskKind::kAllToAll, TaskKind::kAllGather, TaskKind::kCopy, TaskKind::kExpert,
@@ -227,6 +258,29 @@ TEST(TimelineTest, WithContentionEndsAgreeWithATimeStepper) {
       // A task is up to a step late in the stepper, and lateness is passed on, grown by at most the slowdowns.
       ASSERT_NEAR(played[i], stepped[i], 40 * kStepS) << "round " << round << ", task " << i;
     }
+  }
+}
+
+TEST(CriticalPathTest, ItLeadsWithoutAGapFromTheBeginningToTheEnd) {
+  const unsigned seed = TestSeed();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 300; ++round) {
+    const RandomCase given = MakeRandomCase(random, 1 + round % 30, /*contended=*/round % 2 == 0);
+    const PlayedGraph played = Play(given.graph, given.prices);
+    const std::vector<TaskId> path = CriticalPath(ReleasedBy(given.graph, played), played);
+    ASSERT_FALSE(path.empty());
+    double now_s = 0;
+    for (size_t i = 0; i < path.size(); ++i) {
+      const Task& task = given.graph.tasks[path[i]];
+      ASSERT_EQ(played.start_s[path[i]], now_s) << "round " << round;
+      now_s = played.end_s[path[i]];
+      if (i == 0) continue;
+      const TaskId before = path[i - 1];
+      const bool waits = std::ranges::count(task.dependencies, before) > 0;
+      ASSERT_TRUE(waits || given.graph.tasks[before].stream == task.stream) << "round " << round;
+    }
+    ASSERT_EQ(now_s, played.total_s) << "round " << round;
   }
 }
 

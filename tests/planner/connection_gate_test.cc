@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <httplib.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <mutex>
@@ -25,6 +27,7 @@ namespace {
 using service::ConnectionGate;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 constexpr std::chrono::seconds kSoon(30);
@@ -83,6 +86,7 @@ class ConnectionGateTest : public testing::Test {
                        const std::scoped_lock lock(mutex_);
                        taken_.push_back(fd);
                      },
+                 .refused = [this] { ++refused_; },
                  .log =
                      [this](const LogRecord& record) {
                        const std::scoped_lock lock(mutex_);
@@ -121,6 +125,7 @@ class ConnectionGateTest : public testing::Test {
     return false;
   }
 
+  std::atomic<int> refused_ = 0;
   std::mutex mutex_;
   std::vector<int> taken_;  // Guarded by mutex_, as is the next.
   std::vector<LogRecord> records_;
@@ -132,6 +137,7 @@ TEST_F(ConnectionGateTest, BeyondTheLimitCallersAreTurnedAwayAtOnceAndWhoRunsThe
   const Caller first(port()), second(port());
   ASSERT_TRUE(AwaitTaken(2));
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(Caller(port()).Closed(kSoon)) << i;
+  EXPECT_EQ(refused_, 20);
   EXPECT_EQ(taken(), 2u);
   EXPECT_FALSE(first.Closed(milliseconds(0)));
   const std::scoped_lock lock(mutex_);
@@ -298,6 +304,9 @@ TEST_F(ServiceTest, GrpcConnectionsBeyondTheLimitAreClosedAndThereIsRoomAgain) {
   }
   ASSERT_TRUE(Await([&] { return AcceptedBy(port) == 0; }));
   EXPECT_TRUE(Await(answered));
+  const auto page = httplib::Client("http://" + server->http_address()).Get("/metrics");
+  ASSERT_TRUE(page);
+  EXPECT_THAT(page->body, ContainsRegex("\nmoeplan_grpc_connections_refused_total [1-9]"));
 }
 
 }  // namespace

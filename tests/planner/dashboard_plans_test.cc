@@ -1,17 +1,21 @@
-// What a dashboard asks of the planner: ListRuns, GetRun, Sweep, ExplainRules, ImportModel, RankLayouts.
+// What a dashboard asks of the planner: ListRuns, GetRun, Sweep, ExplainRules, ExplainPlan, ImportModel, RankLayouts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "handlers_fixture.h"
+#include "models/measurement/bus_factor.h"
+#include "models/measurement/cost_key.h"
 #include "models/text.h"
 #include "planner/client/call_method.h"
 #include "planner/layout/rank_layouts.h"
 #include "planner/search/plan_layer.h"
 #include "planner/service/calls/method.h"
+#include "planner/service/handlers/explain_plan.h"
 #include "planner/service/handlers/explain_rules.h"
 #include "planner/service/handlers/import_model.h"
 #include "planner/service/handlers/plan.h"
@@ -193,10 +197,31 @@ TEST_F(DashboardPlansTest, APointIsWhatAPlanOfItsWorkloadSays) {
                 HasSubstr(StrCat("Runner-up: ", v1::Schedule::Family_Name(point.runner_up().schedule()))));
     EXPECT_THAT(point.runner_up().timeline(), IsEmpty());
     EXPECT_GE(point.runner_up().high_s(), point.runner_up().low_s());
+    EXPECT_EQ(point.indistinct_s(), 0);  // Written by hand: its costs have no interval.
   }
   EXPECT_FALSE(swept->points(1).row().has_best());
   EXPECT_THAT(swept->points(1).row().reason(), HasSubstr("topK"));
   EXPECT_FALSE(swept->points(1).has_baseline_time_s());
+}
+
+// docs/decisions/0005: the error of the plan's own costs, and no more than 3 % of it.
+TEST_F(DashboardPlansTest, APointSaysWhichTimesCannotBeToldApart) {
+  const auto indistinct_share = [&](double error) {
+    v1::PutProfileRequest uncertain = ExamplePutProfile(StrCat("uncertain ", error));
+    for (v1::CollectiveModel& entry : *uncertain.mutable_profile()->mutable_collectives()) {
+      entry.mutable_fit()->set_chosen(entry.has_efficiency() ? "efficiency" : entry.has_log_log() ? "logLog" : "alphaBeta");
+      entry.mutable_fit()->set_interval_low_ratio(1 - error);
+      entry.mutable_fit()->set_interval_high_ratio(1 + error);
+    }
+    Put(uncertain);
+    const auto swept = service::Sweep(environment(), SweepOver({"layer.sequenceLength=4096"}), {});
+    EXPECT_TRUE(swept.ok()) << swept.status().message();
+    return swept->points(0).indistinct_s() / swept->points(0).row().predicted_time_s();
+  };
+  EXPECT_NEAR(indistinct_share(0.5), 0.03, 1e-12);
+  const double share = indistinct_share(1e-3);
+  EXPECT_GT(share, 1e-5);
+  EXPECT_LT(share, 1e-3);
 }
 
 TEST_F(DashboardPlansTest, AnAxisThatIsWrongIsNamed) {
@@ -283,6 +308,118 @@ TEST_F(DashboardPlansTest, RuleTimesAreThoseOfThePlan) {
               IsError(StatusCode::kInvalidInput, "layer.topK: found 99"));
   request.clear_workload();
   EXPECT_THAT(service::ExplainRules(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "workload: found nothing"));
+}
+
+// ---- ExplainPlan.
+
+v1::ExplainPlanRequest Explaining(const v1::PlanResponse& answer, const v1::Plan& plan) {
+  v1::ExplainPlanRequest request;
+  *request.mutable_workload() = answer.workload();
+  *request.mutable_plan() = plan;
+  request.mutable_plan()->clear_timeline();
+  return request;
+}
+
+// Which task is listed first where two start together is not said.
+std::map<std::string, std::string> ByTask(const v1::Plan& plan) {
+  std::map<std::string, std::string> timings;
+  for (const v1::TaskTiming& timing : plan.timeline()) timings[timing.task()] = ToJson(timing);
+  return timings;
+}
+
+TEST_F(DashboardPlansTest, EveryTaskOfEveryCandidateNamesTheEntryThatItsTimeIsFrom) {
+  const v1::PlanResponse answer = Answer();
+  const Profile profile = *store_->LoadProfile();
+  for (const v1::Plan& plan : answer.candidates()) {
+    const auto explained = service::ExplainPlan(environment(), Explaining(answer, plan), {});
+    ASSERT_TRUE(explained.ok()) << explained.status().message();
+    EXPECT_EQ(explained->profile_name(), profile.name);
+    EXPECT_EQ(explained->profile_version(), 1);
+    EXPECT_EQ(ByTask(explained->plan()), ByTask(plan));
+    EXPECT_EQ(WithoutTimeline(explained->plan()), WithoutTimeline(plan));
+    ASSERT_EQ(explained->tasks_size(), plan.timeline_size());
+    double now_s = 0;
+    for (int i = 0; i < explained->tasks_size(); ++i) {
+      const v1::TaskTiming& timing = explained->plan().timeline(i);
+      const v1::ExplainedTask& task = explained->tasks(i);
+      SCOPED_TRACE(timing.task());
+      EXPECT_EQ(task.task(), timing.task());
+      EXPECT_LE(task.alone_s(), (timing.end_s() - timing.start_s()) * (1 + 1e-9));
+      EXPECT_FALSE(task.foretold());
+      // By hand: the entry's own curve at that size.
+      double time_s = 0;
+      for (const CollectiveModel& entry : profile.collectives) {
+        if (Describe(entry.key) == task.cost()) time_s = Price(entry.model, task.size(), BusFactorOf(entry.key)).time_s;
+      }
+      for (const KernelModel& entry : profile.kernels) {
+        if (Describe(entry.key) == task.cost()) time_s = Price(entry.model, task.size(), 1).time_s;
+      }
+      EXPECT_NEAR(task.alone_s(), time_s, 1e-12);
+      EXPECT_EQ(task.released_by().empty(), timing.start_s() == 0 && i == 0) << task.released_by();
+      if (!task.critical()) continue;
+      EXPECT_NEAR(timing.start_s(), now_s, 1e-12);
+      now_s = timing.end_s();
+    }
+    EXPECT_NEAR(now_s, plan.predicted_time_s(), 1e-12);
+  }
+}
+
+TEST_F(DashboardPlansTest, APlanOfAnotherVersionIsExplainedWithTheOneAskedFor) {
+  const v1::PlanResponse answer = Answer();
+  v1::PutProfileRequest slower = ExamplePutProfile("b");
+  for (v1::CollectiveModel& entry : *slower.mutable_profile()->mutable_collectives()) {
+    if (entry.has_alpha_beta()) entry.mutable_alpha_beta()->set_alpha_s(entry.alpha_beta().alpha_s() + 1e-3);
+  }
+  Put(slower);
+  v1::ExplainPlanRequest request = Explaining(answer, answer.best());
+  const auto newest = service::ExplainPlan(environment(), request, {});
+  request.set_profile_version(1);
+  const auto first = service::ExplainPlan(environment(), request, {});
+  ASSERT_TRUE(newest.ok() && first.ok());
+  EXPECT_EQ(newest->profile_version(), 2);
+  EXPECT_EQ(first->plan().predicted_time_s(), answer.best().predicted_time_s());
+  EXPECT_GT(newest->plan().predicted_time_s(), answer.best().predicted_time_s() + 1e-3);
+}
+
+TEST_F(DashboardPlansTest, TasksOfForetoldCostsSaySo) {
+  v1::PlanRequest asked = ExamplePlanRequest();
+  v1::Layout& layout = *asked.mutable_workload()->mutable_layout();
+  layout.clear_data_parallel();
+  layout.set_tensor_parallel(4);
+  layout.set_expert_sharding_parallel(4);
+  asked.set_extrapolate(true);
+  const auto answer = service::Plan(environment(), asked, {});
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  const auto explained = service::ExplainPlan(environment(), Explaining(*answer, answer->best()), {});
+  ASSERT_TRUE(explained.ok()) << explained.status().message();
+  EXPECT_EQ(explained->plan().predicted_time_s(), answer->best().predicted_time_s());
+  const auto foretold = std::ranges::find_if(explained->tasks(), &v1::ExplainedTask::foretold);
+  ASSERT_NE(foretold, explained->tasks().end());
+  EXPECT_EQ(foretold->cost(), "");
+  EXPECT_GT(foretold->alone_s(), 0);
+  EXPECT_FALSE(explained->warnings().empty());
+}
+
+TEST_F(DashboardPlansTest, APlanThatCannotBeExplainedIsRefusedByItsField) {
+  const v1::PlanResponse answer = Answer();
+  v1::ExplainPlanRequest request = Explaining(answer, answer.best());
+  request.mutable_plan()->set_chunks(1 << 20);
+  EXPECT_THAT(service::ExplainPlan(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "plan.chunks: found 1048576"));
+  *request.mutable_plan() = answer.best();
+  request.mutable_plan()->clear_timeline();
+  request.mutable_plan()->set_order(0, "no_such_task");
+  EXPECT_THAT(service::ExplainPlan(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "order: found no task"));
+  request.clear_plan();
+  EXPECT_THAT(service::ExplainPlan(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "plan: found nothing"));
+  *request.mutable_plan() = answer.best();
+  request.set_profile_version(9);
+  EXPECT_THAT(service::ExplainPlan(environment(), request, {}), IsError(StatusCode::kNotFound, "9"));
+  request.clear_workload();
+  EXPECT_THAT(service::ExplainPlan(environment(), request, {}),
               IsError(StatusCode::kInvalidInput, "workload: found nothing"));
 }
 

@@ -173,6 +173,7 @@ TEST_F(DashboardProfilesTest, ACurveIsItsModelBesideItsSamples) {
   EXPECT_THAT(third.stored().received_at(), SizeIs(20));
   ASSERT_THAT(curve->rejected_samples(), SizeIs(1));
   EXPECT_EQ(curve->rejected_samples(0).sample().bytes(), 2048);
+  EXPECT_EQ(curve->total_rejected(), 1);
   for (const v1::NextSize& next : curve->next_sizes()) EXPECT_GT(next.why().size(), 20u);
 }
 

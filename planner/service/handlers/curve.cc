@@ -203,6 +203,8 @@ Status AddRejected(const Store& store, const Profile& profile, const CostKey& ke
     for (const RejectedSample& rejected : page.samples) *response.add_rejected_samples() = moeplan::ToProto(rejected);
     next.token = page.next_token;
   } while (!next.token.empty() && static_cast<size_t>(response.rejected_samples_size()) < most);
+  ASSIGN_OR_RETURN(const int total, store.CountRejectedSamples(profile.name, key));
+  response.set_total_rejected(total);
   return OkStatus();
 }
 
