@@ -32,6 +32,7 @@ namespace {
 struct OpenedStore {
   Store store;
   std::optional<Store> sample_store;         // So that calls that read do not wait for syncs. Absent as below.
+  std::optional<Store> listing_store;        // So that plans do not wait for lists. Likewise.
   std::optional<service::PlanLog> plan_log;  // Absent: the store may only be read.
   std::optional<Store> fleet_store;          // Likewise.
 };
@@ -49,6 +50,8 @@ StatusOr<OpenedStore> OpenStore(const ServerOptions& options) {
   }
   RETURN_IF_ERROR(store.status());
   ASSIGN_OR_RETURN(Store sample_store, Store::Open(options.store, {.busy_timeout = options.store_busy_timeout}));
+  ASSIGN_OR_RETURN(Store listing_store,
+                   Store::OpenReadOnly(options.store, {.busy_timeout = options.store_busy_timeout}));
   const auto not_kept = [log = options.log](const Status& why) {
     log({LogLevel::kWarning, "a reported run was not kept", {{"reason", why.message()}}});
   };
@@ -57,6 +60,7 @@ StatusOr<OpenedStore> OpenStore(const ServerOptions& options) {
   ASSIGN_OR_RETURN(Store fleet_store, Store::Open(options.store, {.busy_timeout = options.store_busy_timeout}));
   return OpenedStore{.store = *std::move(store),
                      .sample_store = std::move(sample_store),
+                     .listing_store = std::move(listing_store),
                      .plan_log = std::move(plan_log),
                      .fleet_store = std::move(fleet_store)};
 }
@@ -99,6 +103,7 @@ class Server::Impl {
       : options_(std::move(options)),
         store_(std::move(opened.store)),
         sample_store_(std::move(opened.sample_store)),
+        listing_store_(std::move(opened.listing_store)),
         plan_log_(std::move(opened.plan_log)),
         fleet_(FleetOf(options_, std::move(opened.fleet_store), puts_)),
         workers_(std::make_unique<service::WorkerPool>(WorkersOf(options_), options_.queue_capacity)),
@@ -250,7 +255,7 @@ class Server::Impl {
 
   const ServerOptions options_;
   Store store_;
-  std::optional<Store> sample_store_;
+  std::optional<Store> sample_store_, listing_store_;
   std::optional<service::PlanLog> plan_log_;
   service::Puts puts_;
   const std::unique_ptr<service::FleetDesk> fleet_;  // Null: the store may only be read.
@@ -263,7 +268,8 @@ class Server::Impl {
       .agents = fleet_ ? &fleet_->hub() : nullptr,
       .calibrations = fleet_ ? &fleet_->calibrations() : nullptr,
       .drift = fleet_ ? &fleet_->drift() : nullptr,
-      .plan_log = plan_log_ ? &*plan_log_ : nullptr};
+      .plan_log = plan_log_ ? &*plan_log_ : nullptr,
+      .second_store = listing_store_ ? &*listing_store_ : nullptr};
   service::PlanWatchers watchers_{{.environment = environment_, .log = [this](std::string_view line) {
                                      options_.log({LogLevel::kInfo, std::string(line), {}});
                                    }}};

@@ -255,6 +255,25 @@ TEST_F(FleetTest, AKilledAgentLeavesNoRankAndAStoppedOneEndsWell) {
   for (const pid_t rank : others) EXPECT_TRUE(Await([&] { return !Alive(rank); }, seconds(20)));
 }
 
+TEST_F(FleetTest, AnAgentWhoseTokenIsRevokedEndsAndSaysWhy) {
+  const auto token = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "token");
+    arguments.insert(arguments.end(), {"--db", db_});
+    const Outcome outcome = RunMoeplan(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.out.substr(0, outcome.out.find('\n'));
+  };
+  const std::string secret = token({"create", "--name", "agents", "--role", "report"});
+  const Process server = Serve();
+  Process agent = Process::Start({"agent", "--planner", address_}, {{"MOEPLAN_TOKEN", secret}});
+  ASSERT_TRUE(Await([&] { return agent.ErrorsSoFar().find("connected") != std::string::npos; }, seconds(20)))
+      << agent.ErrorsSoFar();
+  token({"revoke", "--name", "agents"});
+  const Outcome ended = agent.Finish(seconds(30));
+  EXPECT_EQ(ended.exit_code, 3);
+  EXPECT_THAT(ended.err, HasSubstr("has been revoked"));
+}
+
 TEST_F(FleetTest, ASecondAgentOfANodeStandsByAndTakesOver) {
   const Process server = Serve();
   auto first = std::make_unique<Process>(Agent(0, "one"));

@@ -53,7 +53,7 @@ class AgentStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return Leave(WhyNothingIsRead());
+    if (!ok || Ending()) return Leave(WhyNothingIsRead());
     const Status taken = Take();
     if (!taken.ok()) return Leave(taken);
     StartRead(&incoming_);
@@ -83,6 +83,11 @@ class AgentStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::
     if (!incoming_.has_registration()) return error::NotRegistered();
     ASSIGN_OR_RETURN(agent_, hub_.Attach(incoming_.registration(), self_));
     return OkStatus();
+  }
+
+  bool Ending() {
+    const std::scoped_lock lock(mutex_);
+    return ending_;
   }
 
   Status WhyNothingIsRead() {

@@ -45,7 +45,7 @@ v1::ClusterOverview ToProto(const ProfileOverview& overview) {
 
 StatusOr<v1::ListClustersResponse> ListClusters(const Environment& environment, const v1::ListClustersRequest& request,
                                                 std::stop_token /*cancelled*/) {
-  ASSIGN_OR_RETURN(const OverviewPage page, environment.store.ListOverviews(PageOf(request)));
+  ASSIGN_OR_RETURN(const OverviewPage page, environment.listings().ListOverviews(PageOf(request)));
   v1::ListClustersResponse response;
   for (const ProfileOverview& overview : page.profiles) *response.add_clusters() = ToProto(overview);
   response.set_next_page_token(page.next_token);

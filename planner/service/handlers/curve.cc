@@ -213,10 +213,10 @@ Status AddRejected(const Store& store, const Profile& profile, const CostKey& ke
 StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1::GetCurveRequest& request,
                                         std::stop_token cancelled) {
   ASSIGN_OR_RETURN(const size_t most_samples, MostSamplesOf(request));
-  ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
+  ASSIGN_OR_RETURN(const Profile profile, environment.listings().LoadProfile(SelectionOf(request)));
   const std::vector<Cost> costs = CostsOf(profile);
   ASSIGN_OR_RETURN(const Cost cost, CostNamed(request.cost(), costs, profile));
-  ASSIGN_OR_RETURN(KeySamples of_key, environment.store.SamplesOfKey(profile.name, cost.key, profile.version));
+  ASSIGN_OR_RETURN(KeySamples of_key, environment.listings().SamplesOfKey(profile.name, cost.key, profile.version));
   std::vector<StoredSample> stored = std::move(of_key.samples);
   if (cancelled.stop_requested()) return error::CallerLeft();
 
@@ -240,7 +240,7 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   response.set_later_samples(of_key.later);
   for (const JudgedSample& one : Thinned(Judged(std::move(stored)), most_samples))
     *response.add_samples() = ToProto(one, cost);
-  RETURN_IF_ERROR(AddRejected(environment.store, profile, cost.key, most_samples, response));
+  RETURN_IF_ERROR(AddRejected(environment.listings(), profile, cost.key, most_samples, response));
   for (const NextSize& next : NextSizes(*cost.model, counted, UnitOf(cost.key))) {
     v1::NextSize& message = *response.add_next_sizes();
     message.set_size(next.size);

@@ -20,7 +20,7 @@ v1::FittedLink ToProto(const FittedLink& link) {
 
 StatusOr<v1::GetLinksResponse> GetLinks(const Environment& environment, const v1::GetLinksRequest& request,
                                         std::stop_token /*cancelled*/) {
-  ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
+  ASSIGN_OR_RETURN(const Profile profile, environment.listings().LoadProfile(SelectionOf(request)));
   const FittedLinks fitted = FitLinks(profile);
   v1::GetLinksResponse response;
   response.set_profile_name(profile.name);

@@ -14,7 +14,7 @@ StatusOr<v1::ListRejectedSamplesResponse> ListRejectedSamples(const Environment&
   if (request.page_size() != 0) wanted.size = request.page_size();
   std::optional<std::string> name;
   if (!request.profile_name().empty()) name = request.profile_name();
-  ASSIGN_OR_RETURN(const RejectedPage page, environment.store.ListRejectedSamples(wanted, name));
+  ASSIGN_OR_RETURN(const RejectedPage page, environment.listings().ListRejectedSamples(wanted, name));
   v1::ListRejectedSamplesResponse response;
   for (const RejectedSample& rejected : page.samples) *response.add_rejected_samples() = moeplan::ToProto(rejected);
   response.set_next_page_token(page.next_token);

@@ -128,7 +128,7 @@ StatusOr<v1::ListRunsResponse> ListRuns(const Environment& environment, const v1
                                         std::stop_token /*cancelled*/) {
   std::optional<std::string> name;
   if (!request.profile_name().empty()) name = request.profile_name();
-  ASSIGN_OR_RETURN(const RunPage page, environment.store.ListRuns(PageOf(request), name));
+  ASSIGN_OR_RETURN(const RunPage page, environment.listings().ListRuns(PageOf(request), name));
   std::map<std::int64_t, KeptAnswer> answers;  // Of one plan there may be many runs.
   for (const auto& [id, plan] : page.plans) answers.emplace(id, Read(plan));
   v1::ListRunsResponse response;
@@ -143,7 +143,7 @@ StatusOr<v1::ListRunsResponse> ListRuns(const Environment& environment, const v1
 StatusOr<v1::GetRunResponse> GetRun(const Environment& environment, const v1::GetRunRequest& request,
                                     std::stop_token /*cancelled*/) {
   if (request.run() < 1) return moeplan::error::Mismatch("run", StrCat(request.run()), "at least 1");
-  ASSIGN_OR_RETURN(const StoredRun stored, environment.store.LoadRun({request.run()}));
+  ASSIGN_OR_RETURN(const StoredRun stored, environment.listings().LoadRun({request.run()}));
   KeptAnswer kept = Read(stored.plan);
   const KeptReport report = ReadReport(stored.run.report);
   v1::GetRunResponse response;

@@ -23,7 +23,8 @@ StatusOr<v1::ListSamplesResponse> ListSamples(const Environment& environment, co
                                       "a cost such as 'ALL_TO_ALL groupSize 16 ranksPerNode 8'");
     }
   }
-  ASSIGN_OR_RETURN(const SamplePage page, environment.store.ListSamples(PageOf(request), request.profile_name(), key));
+  ASSIGN_OR_RETURN(const SamplePage page,
+                   environment.listings().ListSamples(PageOf(request), request.profile_name(), key));
   v1::ListSamplesResponse response;
   for (const StoredSample& stored : page.samples) *response.add_samples() = moeplan::ToProto(stored);
   response.set_next_page_token(page.next_token);
