@@ -32,7 +32,8 @@ constexpr char kCountTables[] = "SELECT count(*) FROM sqlite_schema";
 constexpr char kSelectSizeBytes[] = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
 constexpr char kCheckIntegrity[] = "PRAGMA integrity_check(1)";
 
-// Whoever has a connection locks it (Store); SQLite's own lock, at every look at a column, was a fifth of reading samples.
+// Whoever has a connection locks it (Store); SQLite's own lock, at every look at a column, was a fifth of reading
+// samples.
 constexpr int kRead = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX;
 constexpr int kWrite = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
 
@@ -131,8 +132,7 @@ SQLite::Database OpenReadable(const fs::path& path, milliseconds busy_timeout) {
 
 StatusOr<SQLite::Database> OpenForWriting(const fs::path& path, milliseconds busy_timeout) {
   if (path.empty()) return error::NoPath();
-  SQLite::Database database(path.string(), kWrite | SQLite::OPEN_CREATE,
-                            static_cast<int>(busy_timeout.count()));
+  SQLite::Database database(path.string(), kWrite | SQLite::OPEN_CREATE, static_cast<int>(busy_timeout.count()));
   if (sqlite3_db_readonly(database.getHandle(), "main") == 1) return ExplainCannotOpen(path, /*for_writing=*/true);
   database.exec(kCheckCells);
   RETURN_IF_ERROR(CheckIdentity(database, path));

@@ -44,9 +44,9 @@ WHERE profile_name = ?1
 
 constexpr SealedThing kRejected = {.name = "rejected_sample", .head = kSelectBatch, .parts = kSelectRejectedOfBatch};
 
-RejectedSample ReadRejected(const SQLite::Statement& row) {
+RejectedSample ReadRejected(const SQLite::Statement& row, Provenances& provenances) {
   constexpr int kBehind = 1 + kReadColumns;
-  return {.sample = ReadSample(row, 1),
+  return {.sample = ReadSample(row, 1, provenances),
           .reason = row.getColumn(kBehind).getString(),
           .request_id = row.getColumn(kBehind + 2).getString(),
           .profile_name = row.getColumn(kBehind + 3).getString(),
@@ -72,9 +72,10 @@ void InsertRejected(SQLite::Database& database, std::int64_t batch_id, const Sam
 
 std::map<int, Sample> SelectRejected(SQLite::Database& database, std::int64_t batch_id) {
   std::map<int, Sample> rejected;
+  Provenances provenances;
   SQLite::Statement select(database, kSelectRejectedOfBatch);
   select.bind(1, batch_id);
-  while (select.executeStep()) rejected.emplace(select.getColumn(0).getInt(), ReadSample(select, 1));
+  while (select.executeStep()) rejected.emplace(select.getColumn(0).getInt(), ReadSample(select, 1, provenances));
   if (!rejected.empty()) CheckSeal(database, kRejected, batch_id);
   return rejected;
 }
@@ -92,9 +93,10 @@ StatusOr<RejectedPage> SelectRejectedPage(SQLite::Database& database, const Page
   if (key) BindKey(select, kFirstKeyParameter, /*ctas=*/kFirstKeyParameter + kKeyColumns, *key);
   RejectedPage page;
   std::set<std::int64_t> batches;
+  Provenances provenances;
   page.next_token = ReadPage(select, request.size, [&](const SQLite::Statement& row) {
     batches.insert(row.getColumn(1 + kReadColumns + 1).getInt64());
-    page.samples.push_back(ReadRejected(row));
+    page.samples.push_back(ReadRejected(row, provenances));
   });
   for (const std::int64_t batch_id : batches) CheckSeal(database, kRejected, batch_id);
   return page;

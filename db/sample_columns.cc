@@ -51,12 +51,17 @@ void BindSample(SQLite::Statement& statement, const Sample& sample, std::int64_t
   statement.bind(kSize + 3, provenance_id);
 }
 
-Sample ReadSample(const SQLite::Statement& row, int first) {
+const Provenance& Provenances::Of(const std::string& text) {
+  const auto known = read_.find(text);
+  return known != read_.end() ? known->second : read_.emplace(text, ProvenanceOf(text)).first->second;
+}
+
+Sample ReadSample(const SQLite::Statement& row, int first, Provenances& provenances) {
   const int size = first + kKeyColumns;
   return {.key = ReadKey(row, first, /*ctas=*/size + 3),
           .size = NumberOrNaN(row.getColumn(size)),
           .times_s = TimesOf(row.getColumn(size + 1).getString()),
-          .provenance = ProvenanceOf(OwnOrShared(row.getColumn(size + 2), row.getColumn(size + 4)))};
+          .provenance = provenances.Of(OwnOrShared(row.getColumn(size + 2), row.getColumn(size + 4)))};
 }
 
 }  // namespace moeplan::db

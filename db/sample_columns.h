@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 
 #include "db/key_columns.h"
 #include "db/seal.h"
@@ -51,9 +52,18 @@ class ProvenanceIds {
 inline constexpr int kBoundColumns = 2 + kKeyColumns + 4;
 void BindSample(SQLite::Statement& statement, const Sample& sample, std::int64_t provenance_id);
 
+// Provenances as they are read: many samples share one, and each distinct text is parsed once.
+class Provenances {
+ public:
+  const Provenance& Of(const std::string& text);
+
+ private:
+  std::unordered_map<std::string, Provenance> read_;
+};
+
 // Reads the eleven columns of the key from number `first` on, then size, times_s, the row's own provenance, ctas, and
 // the text of its provenance_id (NULL: it has its own).
 inline constexpr int kReadColumns = kKeyColumns + 5;
-Sample ReadSample(const SQLite::Statement& row, int first);
+Sample ReadSample(const SQLite::Statement& row, int first, Provenances& provenances);
 
 }  // namespace moeplan::db

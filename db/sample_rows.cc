@@ -71,7 +71,8 @@ void SelectSamples(SQLite::Database& database, std::int64_t batch_id, std::vecto
   CheckSeal(database, kSealedBatch, batch_id);
   SQLite::Statement select(database, kSelectSamplesOfBatch);
   select.bind(1, batch_id);
-  while (select.executeStep()) samples.push_back(ReadSample(select, 0));
+  Provenances provenances;
+  while (select.executeStep()) samples.push_back(ReadSample(select, 0, provenances));
 }
 
 void SelectThoseThatCount(SQLite::Database& database, std::int64_t batch_id, const std::vector<RetiredKey>& retired,

@@ -10,7 +10,7 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 
 namespace moeplan::db {
 
@@ -27,17 +27,21 @@ void Seal(SQLite::Database& database, const SealedThing& thing, std::int64_t id)
 // Throws DamagedRow, naming the thing, when the rows under `id` are not those that were sealed.
 void CheckSeal(SQLite::Database& database, const SealedThing& thing, std::int64_t id);
 
+class SealedRows;
+
 // The same for many ids of one kind: its queries are prepared once.
 class SealChecker {
  public:
   SealChecker(SQLite::Database& database, const SealedThing& thing);
+  ~SealChecker();
 
   void Check(std::int64_t id);
 
  private:
   const SealedThing thing_;
-  SQLite::Statement seal_, head_;
-  std::optional<SQLite::Statement> parts_;  // Where the thing has any.
+  SQLite::Statement seal_;
+  const std::unique_ptr<SealedRows> head_;
+  const std::unique_ptr<SealedRows> parts_;  // Null: the thing has none.
 };
 
 }  // namespace moeplan::db

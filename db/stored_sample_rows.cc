@@ -84,6 +84,7 @@ SamplePage SelectBehind(SQLite::Database& database, Place place, size_t most, co
   batches.bind(1, profile_name);
   batches.bind(2, place.batch_id);
   SamplePage page;
+  Provenances provenances;
   while (batches.executeStep()) {
     const std::int64_t batch_id = batches.getColumn(0).getInt64();
     select.reset();
@@ -103,7 +104,7 @@ SamplePage SelectBehind(SQLite::Database& database, Place place, size_t most, co
       checked = true;
       place = {batch_id, select.getColumn(0).getInt()};
       StoredSample& stored = page.samples.emplace_back();
-      stored = {.sample = ReadSample(select, 1),
+      stored = {.sample = ReadSample(select, 1, provenances),
                 .request_id = batches.getColumn(1).getString(),
                 .calibration = batches.getColumn(2).getString(),
                 .received_at = batches.getColumn(3).getString()};

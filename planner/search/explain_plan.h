@@ -29,8 +29,8 @@ struct ExplainedPlan {
   std::vector<std::string> warnings;
 };
 
-// Costs that the profile lacks are foretold from links where they can be. Requirements and errors are those of PricePlan
-// (planner/search/price_plan.h).
+// Costs that the profile lacks are foretold from links where they can be. Requirements and errors are those of
+// PricePlan (planner/search/price_plan.h).
 StatusOr<ExplainedPlan> ExplainPlan(const Plan& plan, const Workload& resolved, const Profile& profile);
 
 }  // namespace moeplan

@@ -23,8 +23,8 @@ class GrpcEndpoint {
     const Dispatcher& dispatcher;
     OpenStreams& streams;
     PlanWatchers& watchers;
-    AgentHub* hub = nullptr;   // Null: agents are refused.
-    int most_connections = 0;  // At once; beyond, new ones are closed.
+    AgentHub* hub = nullptr;                // Null: agents are refused.
+    int most_connections = 0;               // At once; beyond, new ones are closed.
     std::function<void()> refused = [] {};  // Called for each connection that is one too many.
     LogSink log = [](const LogRecord&) {};
   };

@@ -209,7 +209,9 @@ TEST_F(DashboardPlansTest, APointSaysWhichTimesCannotBeToldApart) {
   const auto indistinct_share = [&](double error) {
     v1::PutProfileRequest uncertain = ExamplePutProfile(StrCat("uncertain ", error));
     for (v1::CollectiveModel& entry : *uncertain.mutable_profile()->mutable_collectives()) {
-      entry.mutable_fit()->set_chosen(entry.has_efficiency() ? "efficiency" : entry.has_log_log() ? "logLog" : "alphaBeta");
+      entry.mutable_fit()->set_chosen(entry.has_efficiency() ? "efficiency"
+                                      : entry.has_log_log()  ? "logLog"
+                                                             : "alphaBeta");
       entry.mutable_fit()->set_interval_low_ratio(1 - error);
       entry.mutable_fit()->set_interval_high_ratio(1 + error);
     }
