@@ -181,7 +181,7 @@ test.describe("the question", () => {
     const json = page.getByLabel(/^Workload, as/);
     await json.fill("{ nothing");
     await page.getByRole("button", { name: "Use this JSON" }).click();
-    await expect(json).toHaveAccessibleDescription(/not JSON/);
+    await expect(json).toHaveAccessibleDescription(/^Not JSON/);
     await json.fill(JSON.stringify({ ...workload, strange: 1 }));
     await page.getByRole("button", { name: "Use this JSON" }).click();
     await page.getByRole("button", { name: "Plan", exact: true }).click();

@@ -12,6 +12,7 @@ import { NoProfiles, ProfileField, useProfileNames } from "../../components/prof
 import * as text from "../../format";
 import { hrefOf, setParams, type Params } from "../../route";
 import { versionOf } from "../../version";
+import type { WorkloadJson } from "../../workload";
 import { Candidates } from "./candidates";
 import type { Source } from "./cost_links";
 import { pieces } from "./costs";
@@ -23,7 +24,6 @@ import { fasterBaseline } from "./plan_facts";
 import { askedWorkload, countOf, questionOf, type Question } from "./question";
 import { RulesSection } from "./rules";
 import { TimelineSection } from "./timeline_section";
-import type { WorkloadJson } from "./workload_form";
 import "./view.css";
 
 const noCosts: readonly string[] = [];

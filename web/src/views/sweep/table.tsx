@@ -5,8 +5,8 @@ import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { hasInterval } from "../../interval";
 import { setParams } from "../../route";
+import type { Json } from "../../workload";
 import { timeOf } from "./grid";
-import type { Json } from "./workload_text";
 
 interface Props {
   paths: readonly string[];
