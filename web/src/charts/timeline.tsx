@@ -9,7 +9,7 @@ import * as text from "../format";
 import { streamClass } from "./colors";
 import { useWidth } from "./frame";
 import { KeyBox, useReadout } from "./readout";
-import { endOf } from "./timeline_facts";
+import { endOf, lengthOf } from "./timeline_facts";
 import {
   boxHeight, draw, factsOf, moved, placeAt, revealing, rowHeight, stack, walk, zoomed, type Drawn, type Place, type Section, type Stack, type Window,
 } from "./timeline_layout";
@@ -193,7 +193,7 @@ export function Timeline({ summary, sections, more }: Props) {
             <strong>{task.task}</strong> ({sections[shownRow.section]!.title}): {text.plainName(task.kind)}, chunk {task.chunk}, {streamName(task.stream, false)};{" "}
             {text.seconds(task.startS)} to {text.seconds(task.endS)}, {text.seconds(task.endS - task.startS)} long
             {facts[shownRow.section]!.isCritical.has(index) ? "; on the critical path" : ""}
-            {exposedWords(facts[shownRow.section]!.exposed.parts[index]!)}.{" "}
+            {exposedWords(lengthOf(facts[shownRow.section]!.exposed[index]!))}.{" "}
             {more?.(task, shownRow.section)}
           </>
         )}
@@ -202,10 +202,7 @@ export function Timeline({ summary, sections, more }: Props) {
   );
 }
 
-function exposedWords(parts: readonly { startS: number; endS: number }[]): string {
-  const exposedS = parts.reduce((sum, { startS, endS }) => sum + endS - startS, 0);
-  return exposedS > 0 ? `; ${text.seconds(exposedS)} of it exposed` : "";
-}
+const exposedWords = (exposedS: number): string => (exposedS > 0 ? `; ${text.seconds(exposedS)} of it exposed` : "");
 
 /** What the looks mean. */
 export function TimelineLegend() {

@@ -1,13 +1,13 @@
 import { describe, expect, it } from "vitest";
 
 import type { Plan, PlanResponse, Rules } from "../../generated/moeplan/v1/plan";
-import type { SweepPoint } from "../../generated/moeplan/v1/planner_service";
+import type { GetRunResponse, SweepPoint } from "../../generated/moeplan/v1/planner_service";
 import type { RankTimeline } from "../../generated/moeplan/v1/report";
-import { costsOf, entryFor, pieces } from "../../src/views/plan/costs";
+import { entryFor, pieces } from "../../src/views/plan/costs";
 import { atPoint, defaultValues, mostX, mostY, parseValues, xPath, yChoices } from "../../src/views/plan/map_axes";
 import { isNearTie, marginOf, runnerUpWords } from "../../src/sweep/near_tie";
 import { cellOf, speedupOf, winners } from "../../src/views/plan/map_cells";
-import { candidateOf, slowestFirst } from "../../src/views/plan/measured";
+import { differences, planOfRun, slowestFirst } from "../../src/views/plan/measured";
 import { choicesOf, fasterBaseline, fileNameOf, partsOf } from "../../src/views/plan/plan_facts";
 import { askedWorkload, countOf, questionOf } from "../../src/views/plan/question";
 import { stopWords } from "../../src/views/plan/stop_reason";
@@ -38,13 +38,6 @@ describe("costs in texts", () => {
     expect(cut.flatMap(({ cost }) => cost ?? [])).toEqual(["ALL_TO_ALL groupSize 8 ranksPerNode 4", "PERMUTE"]);
     expect(pieces("nothing", costs)).toEqual([{ text: "nothing" }]);
     expect(pieces("", costs)).toEqual([]);
-  });
-
-  it("of a task are those of its operation, of them those spoken of", () => {
-    expect(costsOf({ kind: "ALL_TO_ALL" }, costs, [])).toEqual(costs.slice(0, 2));
-    expect(costsOf({ kind: "ALL_TO_ALL" }, costs, [costs[1]!, "PERMUTE"])).toEqual([costs[1]]);
-    expect(costsOf({ kind: "ENCODE" }, costs, [])).toEqual(["ENCODE_FP8"]);
-    expect(costsOf({ kind: "OTHER" }, costs, [])).toEqual([]);
   });
 });
 
@@ -165,11 +158,33 @@ describe("a measured run", () => {
     expect(slowestFirst([rank(0, 1), rank(1, 3), rank(2, 0), rank(3, 3)]).map((one) => one.rank)).toEqual([1, 3, 0]);
   });
 
-  it("belongs to the candidate with the same choices, else to the first of its schedule", () => {
-    const candidates = [plan({ schedule: "MONTA_O2", chunks: 2 }), plan({ schedule: "MONTA_O2", chunks: 4 }), plan({})];
-    expect(candidateOf(plan({ schedule: "MONTA_O2", chunks: 4 }), candidates)).toBe(1);
-    expect(candidateOf(plan({ schedule: "MONTA_O2", chunks: 9 }), candidates)).toBe(0);
-    expect(candidateOf(plan({ schedule: "PIPELINE" }), candidates)).toBe(-1);
+  it("ran what was answered with the same choices, whole; where there is none, what is known of it", () => {
+    const kept = (name: string, changes: Partial<Plan>): Plan => plan({ ...changes, order: [name], timeline: rank(0, 1).timeline });
+    const candidates = [kept("first", { schedule: "MONTA_O2", chunks: 2 }), kept("second", { schedule: "MONTA_O2", chunks: 4 })];
+    const ran = (one: Plan | undefined, answer: Partial<PlanResponse> | undefined): GetRunResponse =>
+      ({ run: { plan: one }, plan: answer === undefined ? undefined : { candidates: [], ...answer }, ranks: [] }) as unknown as GetRunResponse;
+    expect(planOfRun(ran(plan({ schedule: "MONTA_O2", chunks: 4 }), { best: candidates[0]!, candidates }))).toBe(candidates[1]);
+    // A job reports its best plan alone.
+    expect(planOfRun(ran(plan({ schedule: "MONTA_O2", chunks: 2 }), { best: candidates[0]! }))).toBe(candidates[0]);
+    const unknown = plan({ schedule: "MONTA_O2", chunks: 9 });
+    expect(planOfRun(ran(unknown, { best: candidates[0]!, candidates }))).toBe(unknown);
+    expect(planOfRun(ran(unknown, undefined))).toBe(unknown);
+    expect(planOfRun(ran(undefined, { candidates }))).toBeUndefined();
+  });
+
+  it("is of the workload that is typed where defaults are all that it leaves out", () => {
+    const typed = { layer: { batch: 1, sequenceLength: 512, modelDim: 256, hiddenDim: 512, experts: 8, topK: 2, capacityFactor: 1.25 }, layout: { expertParallel: 4 } };
+    const ran = {
+      name: "", layer: { ...typed.layer, bytesPerElement: 2, expertMatrices: 2, gate: "TOP_K", expertBias: false },
+      layout: { tensorParallel: 1, expertParallel: 4, expertShardingParallel: 1, contextParallel: 1, pipelineParallel: 1, dataParallel: 8 },
+      minChunkBytes: 1048576, maxChunks: 64, maxPartitionDegree: 8, dispatchCodec: "NONE", phase: "FORWARD", gradientBytes: 0,
+    };
+    expect(differences(ran, ran)).toEqual([]);
+    expect(differences(typed, ran)).toEqual([]);
+    expect(differences({ ...typed, layout: {} }, ran)).toEqual(["Expert (EP)"]);
+    // What is left out is the default, not what ran.
+    expect(differences(typed, { ...ran, maxChunks: 4, phase: "TRAINING" })).toEqual(["Phase", "Most chunks N"]);
+    expect(differences({ ...typed, layout: { expertParallel: 4, dataParallel: 4 }, name: "other" }, ran)).toEqual(["Data (DP)", "Name"]);
   });
 });
 
