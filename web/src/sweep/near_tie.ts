@@ -16,7 +16,7 @@ export function marginOf({ row, runnerUp }: SweepPoint): number | undefined {
 
 /** What counts as a near tie beyond the planner's own word. */
 export interface Band {
-  /** The margin, as a share of the best, below which two are alike as well, whichever is the faster. */
+  /** The margin, as a share of the best, below which two are alike as well. */
   share: number;
   /** Whether those are alike as well whose 90 % intervals meet; nearly all do. */
   intervals: boolean;
@@ -31,7 +31,8 @@ export function isNearTie(point: SweepPoint, band: Band = defaultBand): boolean 
   const best = point.row?.best;
   const { runnerUp, indistinctS } = point;
   if (margin === undefined || !best || !runnerUp) return false;
-  if (Math.abs(runnerUp.predictedTimeS - best.predictedTimeS) <= indistinctS || Math.abs(margin) < band.share) return true;
+  // A runner-up that is faster is a tie in any case: the planner puts a slower plan first nowhere else.
+  if (runnerUp.predictedTimeS - best.predictedTimeS <= indistinctS || margin < band.share) return true;
   return band.intervals && hasInterval(best) && hasInterval(runnerUp) && runnerUp.lowS <= best.highS && best.lowS <= runnerUp.highS;
 }
 
@@ -40,7 +41,6 @@ export function runnerUpWords(point: SweepPoint, band: Band = defaultBand): stri
   const margin = marginOf(point);
   if (margin === undefined || !point.runnerUp) return "no runner-up of another family";
   const name = `runner-up ${describePlan(point.runnerUp)}, ${text.seconds(point.runnerUp.predictedTimeS)}`;
-  const tie = isNearTie(point, band);
-  if (margin < 0) return `${name}, ${text.percent(-margin)} faster by prediction${tie ? ", which measurements cannot tell apart" : ""}`;
-  return `${name}, ${text.percent(margin)} slower${tie ? ", a near tie" : ""}`;
+  if (margin < 0) return `${name}, ${text.percent(-margin)} faster by prediction, which measurements cannot tell apart`;
+  return `${name}, ${text.percent(margin)} slower${isNearTie(point, band) ? ", a near tie" : ""}`;
 }
