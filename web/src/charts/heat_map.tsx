@@ -86,7 +86,7 @@ export function HeatMap({ summary, xLabel, yLabel, xValues, yValues, cell, picke
   const { columns, rows, cellWidth, cellHeight, left } = geometry;
   const layers = useMemo(() => heatLayers(geometry, cell), [cell, columns, rows, cellWidth, cellHeight]);
   const labels = useMemo(() => (width > 0 ? <Labels geometry={geometry} cell={cell} /> : null), [cell, columns, rows, cellWidth, cellHeight]);
-  const { shown, cursor, setCursor, setPointed } = useReadout<HeatPoint>(({ x, y }) => x < columns && y < rows);
+  const { shown, cursor, setCursor, setPointed, walkTo } = useReadout<HeatPoint>(({ x, y }) => x < columns && y < rows);
   const told = shown === null ? null : cell(shown.x, shown.y);
 
   const pointAt = (event: PointerEvent | MouseEvent): HeatPoint | null => {
@@ -105,8 +105,7 @@ export function HeatMap({ summary, xLabel, yLabel, xValues, yValues, cell, picke
     const next = moveCursor(at, event.key, columns, rows);
     if (next === null) return;
     event.preventDefault();
-    setPointed(null);
-    setCursor(next);
+    walkTo(next);
   };
 
   const outline = (at: HeatPoint, name: string) => {

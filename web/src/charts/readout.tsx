@@ -5,9 +5,12 @@ import { useState } from "preact/hooks";
 export interface Readout<At> {
   /** What is told of: where the pointer is, else where the keys are. They stay when the box is left: what is told may hold links. */
   shown: At | null;
+  pointed: At | null;
   cursor: At | null;
-  setCursor: (at: At | null) => void;
   setPointed: (at: At | null) => void;
+  setCursor: (at: At | null) => void;
+  /** By key: a pointer that rests on the chart no longer counts. */
+  walkTo: (at: At) => void;
 }
 
 /** Places that `exists` denies, such as those of the data before, are none. */
@@ -15,7 +18,11 @@ export function useReadout<At>(exists: (at: At) => boolean): Readout<At> {
   const [cursor, setCursor] = useState<At | null>(null);
   const [pointed, setPointed] = useState<At | null>(null);
   const there = (at: At | null): At | null => (at !== null && exists(at) ? at : null);
-  return { shown: there(pointed) ?? there(cursor), cursor: there(cursor), setCursor, setPointed };
+  const walkTo = (at: At): void => {
+    setPointed(null);
+    setCursor(at);
+  };
+  return { shown: there(pointed) ?? there(cursor), pointed: there(pointed), cursor: there(cursor), setPointed, setCursor, walkTo };
 }
 
 interface Props {

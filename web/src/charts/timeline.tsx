@@ -91,7 +91,7 @@ export function Timeline({ summary, sections, more }: Props) {
   const rows = useMemo(() => stack(sections), [sections]);
   const drawn = useMemo(() => draw(sections, facts, rows, window, width), [sections, facts, rows, window.fromS, window.toS, width]);
 
-  const { shown, cursor, setCursor, setPointed } = useReadout<Place>(({ row, place }) => rows.rows[row]?.tasks[place] !== undefined);
+  const { shown, pointed, cursor, setCursor, setPointed, walkTo } = useReadout<Place>(({ row, place }) => rows.rows[row]?.tasks[place] !== undefined);
   const shownRow = shown === null ? undefined : rows.rows[shown.row];
   const index = shown === null ? undefined : shownRow?.tasks[shown.place];
   const task = shownRow === undefined || index === undefined ? undefined : sections[shownRow.section]?.tasks[index];
@@ -109,8 +109,7 @@ export function Timeline({ summary, sections, more }: Props) {
     return row < 0 ? null : { row, place: 0 };
   };
   const moveTo = (next: Place): void => {
-    setPointed(null);
-    setCursor(next);
+    walkTo(next);
     const row = rows.rows[next.row]!;
     const chosen = sections[row.section]!.tasks[row.tasks[next.place]!]!;
     setWindow(revealing(window, chosen.startS, chosen.endS, endS));
@@ -179,7 +178,7 @@ export function Timeline({ summary, sections, more }: Props) {
                 onPointerUp={() => { drag.current = null; }}
                 onPointerMove={onPointerMove}
                 onPointerLeave={() => { drag.current = null; setPointed(null); }}
-                onClick={() => setCursor(shown)}
+                onClick={() => setCursor(pointed ?? cursor)}
               />
             </g>
           </svg>
