@@ -9,6 +9,7 @@ import type { ExplainPlanResponse, ExplainRulesResponse, GetRunResponse, ListRun
 import { describePlan } from "../../src/describe";
 import * as text from "../../src/format";
 import { hrefOf } from "../../src/route";
+import { signedError } from "../../src/signed_error";
 import { byTask, contentionOf, pathWords, taskWords } from "../../src/views/plan/explained";
 import { clusterFile, expect, expectAccessible, expectFits, hostileName, test, workloads } from "./fixtures";
 import { moeplan, type Planner, root, temporaryFolder } from "./planner";
@@ -372,7 +373,8 @@ test.describe("a run", () => {
     page.on("request", (request) => { if (request.url().endsWith("PlannerService/Plan")) planned.push(request.url()); });
     await page.goto(atRun(planner, { run: run.run }));
     const summary = section(page, `Run ${run.run}: ${describePlan(run.plan!)}`);
-    await expect(summary).toContainText(`measured ${text.seconds(run.measuredTimeS)}, predicted ${text.seconds(run.predictedTimeS)}`);
+    await expect(summary.locator("dd").nth(1)).toHaveText(text.seconds(run.measuredTimeS));
+    await expect(summary.locator("dd").nth(2)).toHaveText(`${text.seconds(run.predictedTimeS)} (${text.signedPercent(signedError(run))})`);
     await expect(summary.getByRole("link", { name: "west version 2" })).toBeVisible();
     await expect(titles(page)).toHaveText([`Planned, ${text.seconds(plan!.predictedTimeS)}: ${describePlan(plan!)}`, new RegExp(`^Measured, .*: rank \\d+ of run ${run.run}$`)]);
     await expect(page.locator("[data-fact=critical]")).toHaveText(pathWords(plan!.timeline, byTask(tasks)));

@@ -8,8 +8,9 @@ import { extent, Line, type Point } from "../../charts/marks";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { setParams } from "../../route";
+import { signedError } from "../../signed_error";
 import { nearest, shapePath, shapeName } from "../../charts/shapes";
-import { mediansOverTime, scheduleOf, signedError, type ErrorSummary } from "./statistics";
+import { mediansOverTime, scheduleOf, type ErrorSummary } from "./statistics";
 import { timeAxis } from "./time_axis";
 
 const tolerance = 0.1;

@@ -8,7 +8,8 @@ import { Table, type Column } from "../../components/table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { hrefOf, setParams } from "../../route";
-import { hasInterval, profileOf, signedError } from "./statistics";
+import { signedError } from "../../signed_error";
+import { hasInterval, profileOf } from "./statistics";
 
 const endOf = ({ timeline }: RankTimeline): number => timeline.reduce((last, { endS }) => Math.max(last, endS), 0);
 

@@ -4,7 +4,8 @@ import { Table, type Column } from "../../components/table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { hrefOf, setParams, type Params } from "../../route";
-import { hasInterval, isInside, profileOf, signedError, summariesBy, type ErrorSummary } from "./statistics";
+import { signedError } from "../../signed_error";
+import { hasInterval, isInside, profileOf, summariesBy, type ErrorSummary } from "./statistics";
 
 type Group = { key: string; summary: ErrorSummary };
 

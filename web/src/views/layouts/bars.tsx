@@ -42,6 +42,7 @@ export function Bars({ summary, bars, limit, onPick }: Props) {
           <g aria-hidden="true">
             {bars.map(({ key, label, value, valueText }, index) => (
               <g key={key} transform={`translate(0,${top + index * rowHeight})`} class={onPick === undefined ? "" : "bar-pickable"} onClick={() => onPick?.(key)}>
+                {onPick !== undefined && <rect class="bar-catch" width={Math.max(0, width - 2)} height={rowHeight} />}
                 <text class="bar-label" y={13}>{label}</text>
                 {lines === 1
                   ? <text class="bar-value" x={width - 2} y={13} text-anchor="end">{valueText}</text>

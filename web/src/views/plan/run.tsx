@@ -6,6 +6,7 @@ import type { GetRunResponse, Run } from "../../../generated/moeplan/v1/planner_
 import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { hrefOf } from "../../route";
+import { signedError } from "../../signed_error";
 import type { WorkloadJson } from "../../workload";
 import type { Source } from "./cost_links";
 import { differences, planOfRun } from "./measured";
@@ -33,8 +34,12 @@ function Summary({ answer, run, children }: SummaryProps) {
     <section class="card" aria-labelledby="plan-run">
       <h2 id="plan-run">Run {run.run}{run.plan && `: ${describePlan(run.plan)}`}</h2>
       <dl class="facts">
+        <dt>Layer</dt>
+        <dd>{run.workloadName === "" ? "without a name" : <q>{run.workloadName}</q>}</dd>
         <dt>Measured</dt>
-        <dd>measured {text.seconds(run.measuredTimeS)}, predicted {text.seconds(run.predictedTimeS)} when it was reported ({text.signedPercent((run.predictedTimeS - run.measuredTimeS) / run.measuredTimeS)})</dd>
+        <dd>{text.seconds(run.measuredTimeS)}</dd>
+        <dt>Predicted then</dt>
+        <dd>{text.seconds(run.predictedTimeS)} ({text.signedPercent(signedError(run))})</dd>
         <dt>Planned with</dt>
         <dd><ProfileOf run={run} /></dd>
         <dt>Stored at</dt>
