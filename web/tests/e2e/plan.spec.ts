@@ -459,6 +459,9 @@ test.describe("a run", () => {
     await page.goto(atRun(planner, { run: 999, workload: JSON.stringify(workload) }));
     await expect(page.getByRole("alert")).toContainText("999");
     await expect(section(page, "Candidates")).toHaveCount(0);
+    await page.goto(atRun(planner, { run: "x", workload: JSON.stringify(workload) }));
+    await expect(page.getByRole("alert")).toContainText("run x, which is no number");
+    await expect(section(page, "Candidates")).toHaveCount(0);
   });
 });
 

@@ -108,6 +108,7 @@ function Answer({ answer, question, workload, loading, params }: AnswerProps) {
 export function PlanView({ params }: ViewProps) {
   const names = useProfileNames();
   const { workload: asked, problem } = askedWorkload(params);
+  const ofRun = params["run"] !== undefined;
   const runNumber = countOf(params["run"]);
   const run = useLoaded(runNumber === null ? null : `run ${runNumber}`, (signal) => call<GetRunResponse>("PlannerService/GetRun", { run: runNumber }, signal));
   const runShown = runNumber !== null && run.data?.run?.run === runNumber ? run.data : null;
@@ -116,7 +117,7 @@ export function PlanView({ params }: ViewProps) {
 
   const question = questionOf(params);
   // What ran is stored; a search would say something else.
-  const key = runNumber !== null || asked === null || versionOf(params["version"]) === null ? null : JSON.stringify({ ...question, workload: asked });
+  const key = ofRun || asked === null || versionOf(params["version"]) === null ? null : JSON.stringify({ ...question, workload: asked });
   const plan = useLoaded<Asked>(key, async (signal) => ({
     asked: key!,
     question,
@@ -128,7 +129,7 @@ export function PlanView({ params }: ViewProps) {
   const ask = (changes: Readonly<Record<string, string | undefined>>): void =>
     setParams({ ...(ranWorkload === null ? {} : { workload: JSON.stringify(ranWorkload) }), ...changes, candidate: undefined, run: undefined });
 
-  const noProfiles = names.data !== null && names.data.length === 0 && runNumber === null;
+  const noProfiles = names.data !== null && names.data.length === 0 && !ofRun;
   if (noProfiles && asked === null) return <NoProfiles />;
   return (
     <div class="columns plan-columns">
@@ -151,11 +152,12 @@ export function PlanView({ params }: ViewProps) {
         {names.error !== null && names.data === null && <ErrorNote error={names.error} />}
         {noProfiles && <NoProfiles />}
         {problem !== "" && <ErrorNote message={`The workload of this address: ${problem}`} />}
+        {ofRun && runNumber === null && <ErrorNote message={`The address names run ${params["run"]}, which is no number. Nothing is planned in its place.`} />}
         {runNumber !== null && run.error !== null && <ErrorNote error={run.error} />}
         {runNumber !== null && runShown === null && run.loading && <p class="muted" role="status">Loading the run …</p>}
         {runShown !== null && <RunAnswer answer={runShown} asked={asked} />}
         {plan.error !== null && <ErrorNote error={plan.error} />}
-        {asked === null && problem === "" && runNumber === null && (
+        {asked === null && problem === "" && !ofRun && (
           <p class="note empty">The form holds an example. Plan asks how its layer should run; the answer stands here.</p>
         )}
         {(plan.data === null || isOld) && plan.loading && <p class="muted" role="status">Planning …</p>}
