@@ -39,6 +39,9 @@ export const rateOf = (unit: string, value: number): string => (unit === "flops"
 export const percent = (share: number): string =>
   Number.isFinite(share) ? `${threeDigits(share * 100)} %` : noNumber;
 
+/** The same with its sign, "+12.3 %": of what may lie on either side. */
+export const signedPercent = (share: number): string => `${share > 0 && Number.isFinite(share) ? "+" : ""}${percent(share)}`;
+
 /** A factor as "1.23×". */
 export const factor = (value: number): string => (Number.isFinite(value) ? `${format(".3~r")(value)}×` : noNumber);
 

@@ -8,6 +8,9 @@ export interface Loaded<Answer> {
   error: CallError | null;
   loading: boolean;
   reload: () => void;
+  /** Calls off what is on its way, at the planner, too; what was there before stays. */
+  cancel: () => void;
+  cancelled: boolean;
 }
 
 /** How long to wait before asking again a planner that does not answer. */
@@ -22,22 +25,25 @@ export function useLoaded<Answer>(
   load: (signal: AbortSignal) => Promise<Answer>,
   everyMs = 0,
 ): Loaded<Answer> {
-  const [state, setState] = useState<{ key: string | null; data: Answer | null; error: CallError | null; loading: boolean }>({
+  const [state, setState] = useState<{ key: string | null; data: Answer | null; error: CallError | null; loading: boolean; cancelled: boolean }>({
     key: null,
     data: null,
     error: null,
     loading: key !== null,
+    cancelled: false,
   });
   const [round, setRound] = useState(0);
   const loadRef = useRef(load);
   loadRef.current = load;
+  const running = useRef<AbortController | null>(null);
 
   useEffect(() => {
     if (key === null) {
-      setState({ key, data: null, error: null, loading: false });
+      setState({ key, data: null, error: null, loading: false, cancelled: false });
       return undefined;
     }
     const controller = new AbortController();
+    running.current = controller;
     let timer: ReturnType<typeof setTimeout> | undefined;
     const again = (ms: number): void => {
       const next = (): void => setRound((value) => value + 1);
@@ -46,18 +52,18 @@ export function useLoaded<Answer>(
         else document.addEventListener("visibilitychange", next, { once: true, signal: controller.signal });
       }, ms);
     };
-    setState((before) => ({ ...before, loading: true }));
+    setState((before) => ({ ...before, loading: true, cancelled: false }));
     loadRef.current(controller.signal).then(
       (data) => {
         if (controller.signal.aborted) return;
-        setState({ key, data, error: null, loading: false });
+        setState({ key, data, error: null, loading: false, cancelled: false });
         if (everyMs > 0) again(everyMs);
       },
       (problem: unknown) => {
         if (controller.signal.aborted) return;
         const error = problem instanceof CallError ? problem : new CallError(String(problem), "UNKNOWN");
         // What belonged to another question must not stand under this one.
-        setState((before) => ({ key, data: before.key === key ? before.data : null, error, loading: false }));
+        setState((before) => ({ key, data: before.key === key ? before.data : null, error, loading: false, cancelled: false }));
         const away = error.code === "UNREACHABLE" || error.code === "UNAVAILABLE";
         const refused = error.code === "UNAUTHENTICATED";
         if (away || (everyMs > 0 && !refused)) again(away ? retryMs : everyMs);
@@ -69,7 +75,12 @@ export function useLoaded<Answer>(
     };
   }, [key, round, everyMs]);
 
-  return { data: state.data, error: state.error, loading: state.loading, reload: () => setRound((value) => value + 1) };
+  const cancel = (): void => {
+    running.current?.abort();
+    setState((before) => ({ ...before, loading: false, cancelled: true }));
+  };
+  const { data, error, loading, cancelled } = state;
+  return { data, error, loading, cancelled, reload: () => setRound((value) => value + 1), cancel };
 }
 
 /** Whether the planner answers, as components may ask. */

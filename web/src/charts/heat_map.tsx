@@ -15,10 +15,11 @@
 // are drawn where there is room. `cell` is asked again for all cells when it is another function: keep it with useCallback.
 // The table alternative is the view's own: it knows what its columns are.
 import type { JSX } from "preact";
-import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
+import { useId, useMemo } from "preact/hooks";
 
 import { useWidth } from "./frame";
 import { cellBox, heatLayers, moveCursor, thinned, type HeatCell, type HeatGeometry } from "./heat_grid";
+import { KeyBox, useReadout } from "./readout";
 import "./heat_map.css";
 
 export type { HeatCell } from "./heat_grid";
@@ -81,17 +82,11 @@ export function HeatMap({ summary, xLabel, yLabel, xValues, yValues, cell, picke
   const [ref, width] = useWidth();
   const hatch = useId();
   const hint = useId();
-  const box = useRef<HTMLDivElement>(null);
-  const [pointed, setPointed] = useState<HeatPoint | null>(null);
-  const [cursor, setCursor] = useState<HeatPoint | null>(null);
-  const [focused, setFocused] = useState(false);
   const geometry = geometryOf(width, xValues, yValues);
   const { columns, rows, cellWidth, cellHeight, left } = geometry;
   const layers = useMemo(() => heatLayers(geometry, cell), [cell, columns, rows, cellWidth, cellHeight]);
   const labels = useMemo(() => (width > 0 ? <Labels geometry={geometry} cell={cell} /> : null), [cell, columns, rows, cellWidth, cellHeight]);
-  useEffect(() => setCursor(null), [columns, rows]);
-
-  const shown = pointed ?? (focused ? cursor : null);
+  const { shown, cursor, setCursor, setPointed, walkTo } = useReadout<HeatPoint>(({ x, y }) => x < columns && y < rows);
   const told = shown === null ? null : cell(shown.x, shown.y);
 
   const pointAt = (event: PointerEvent | MouseEvent): HeatPoint | null => {
@@ -108,10 +103,9 @@ export function HeatMap({ summary, xLabel, yLabel, xValues, yValues, cell, picke
       return;
     }
     const next = moveCursor(at, event.key, columns, rows);
-    if (next === null || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (next === null) return;
     event.preventDefault();
-    setPointed(null);
-    setCursor(next);
+    walkTo(next);
   };
 
   const outline = (at: HeatPoint, name: string) => {
@@ -122,18 +116,7 @@ export function HeatMap({ summary, xLabel, yLabel, xValues, yValues, cell, picke
 
   return (
     <div ref={ref} class="chart heat">
-      <div
-        ref={box}
-        class="heat-box"
-        role="application"
-        aria-roledescription="heat map"
-        aria-label={summary}
-        aria-describedby={hint}
-        tabIndex={0}
-        onKeyDown={onKeyDown}
-        onFocus={() => { setFocused(true); setCursor((before) => before ?? picked ?? { x: 0, y: 0 }); }}
-        onBlur={() => setFocused(false)}
-      >
+      <KeyBox class="heat-box" kind="heat map" summary={summary} told={hint} onKeyDown={onKeyDown} onFocus={() => setCursor(cursor ?? picked ?? { x: 0, y: 0 })}>
         {width > 0 && (
           <svg width={width} height={area.height + bottom} aria-hidden="true">
             <defs>
@@ -175,7 +158,7 @@ export function HeatMap({ summary, xLabel, yLabel, xValues, yValues, cell, picke
             </g>
           </svg>
         )}
-      </div>
+      </KeyBox>
       <p class="heat-says" aria-live="polite">
         {shown === null || told === null
           ? <span class="muted" id={hint}>Point at a cell, or walk with the arrow keys{onPick === undefined ? "" : "; Enter opens it"}.</span>

@@ -8,7 +8,8 @@ import type { TaskTiming } from "../../generated/moeplan/v1/plan";
 import * as text from "../format";
 import { streamClass } from "./colors";
 import { useWidth } from "./frame";
-import { endOf } from "./timeline_facts";
+import { KeyBox, useReadout } from "./readout";
+import { endOf, lengthOf } from "./timeline_facts";
 import {
   boxHeight, draw, factsOf, moved, placeAt, revealing, rowHeight, stack, walk, zoomed, type Drawn, type Place, type Section, type Stack, type Window,
 } from "./timeline_layout";
@@ -78,9 +79,6 @@ export function Timeline({ summary, sections, more }: Props) {
   const hint = useId();
   const endS = useMemo(() => Math.max(...sections.map(({ tasks }) => endOf(tasks)), 1e-12), [sections]);
   const [view, setView] = useState<{ endS: number; window: Window } | null>(null);
-  const [cursor, setCursor] = useState<Place | null>(null);
-  const [pointed, setPointed] = useState<Place | null>(null);
-  const [focused, setFocused] = useState(false);
   const drag = useRef<{ x: number; window: Window } | null>(null);
 
   const narrow = outer < 640;
@@ -93,16 +91,14 @@ export function Timeline({ summary, sections, more }: Props) {
   const rows = useMemo(() => stack(sections), [sections]);
   const drawn = useMemo(() => draw(sections, facts, rows, window, width), [sections, facts, rows, window.fromS, window.toS, width]);
 
-  const exists = (place: Place | null): place is Place => place !== null && rows.rows[place.row]?.tasks[place.place] !== undefined;
-  const kept = focused && exists(cursor) ? cursor : null;
-  const shown = exists(pointed) ? pointed : kept ?? (exists(cursor) ? cursor : null);
+  const { shown, pointed, cursor, setCursor, setPointed, walkTo } = useReadout<Place>(({ row, place }) => rows.rows[row]?.tasks[place] !== undefined);
   const shownRow = shown === null ? undefined : rows.rows[shown.row];
   const index = shown === null ? undefined : shownRow?.tasks[shown.place];
   const task = shownRow === undefined || index === undefined ? undefined : sections[shownRow.section]?.tasks[index];
 
   const middleS = (): number => (window.fromS + window.toS) / 2;
   const aroundS = (): number => {
-    const at = exists(cursor) ? rows.rows[cursor.row] : undefined;
+    const at = cursor === null ? undefined : rows.rows[cursor.row];
     const chosen = at === undefined ? undefined : sections[at.section]!.tasks[at.tasks[cursor!.place]!];
     return chosen !== undefined && chosen.endS >= window.fromS && chosen.startS <= window.toS ? (chosen.startS + chosen.endS) / 2 : middleS();
   };
@@ -113,17 +109,14 @@ export function Timeline({ summary, sections, more }: Props) {
     return row < 0 ? null : { row, place: 0 };
   };
   const moveTo = (next: Place): void => {
-    setPointed(null);
-    setCursor(next);
+    walkTo(next);
     const row = rows.rows[next.row]!;
     const chosen = sections[row.section]!.tasks[row.tasks[next.place]!]!;
     setWindow(revealing(window, chosen.startS, chosen.endS, endS));
   };
   const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.altKey || event.ctrlKey || event.metaKey) return;
     if (arrows.includes(event.key)) {
-      const from = exists(cursor) ? cursor : null;
-      const next = from === null ? first() : walk(sections, rows, from, event.key);
+      const next = cursor === null ? first() : walk(sections, rows, cursor, event.key);
       if (next !== null) moveTo(next);
     } else if (event.key === "+" || event.key === "=") zoom(0.5);
     else if (event.key === "-") zoom(2);
@@ -153,17 +146,7 @@ export function Timeline({ summary, sections, more }: Props) {
         <button type="button" class="quiet" onClick={() => setWindow({ fromS: 0, toS: endS })}>All</button>
         <span class="muted">{text.seconds(window.fromS)} to {text.seconds(window.toS)}</span>
       </div>
-      <div
-        class="timeline-box-area"
-        role="application"
-        aria-roledescription="timeline"
-        aria-label={summary}
-        aria-describedby={hint}
-        tabIndex={0}
-        onKeyDown={onKeyDown}
-        onFocus={() => { setFocused(true); setCursor((before) => (exists(before) ? before : first())); }}
-        onBlur={() => setFocused(false)}
-      >
+      <KeyBox class="timeline-box-area" kind="timeline" summary={summary} told={hint} onKeyDown={onKeyDown} onFocus={() => setCursor(cursor ?? first())}>
         {outer > 0 && (
           <svg width={outer} height={rows.height + axisHeight} aria-hidden="true">
             <defs>
@@ -195,12 +178,12 @@ export function Timeline({ summary, sections, more }: Props) {
                 onPointerUp={() => { drag.current = null; }}
                 onPointerMove={onPointerMove}
                 onPointerLeave={() => { drag.current = null; setPointed(null); }}
-                onClick={() => { if (exists(pointed)) setCursor(pointed); }}
+                onClick={() => setCursor(pointed ?? cursor)}
               />
             </g>
           </svg>
         )}
-      </div>
+      </KeyBox>
       <p class="timeline-says" id={hint} aria-live="polite">
         {task === undefined || shownRow === undefined || index === undefined ? (
           <span class="muted">Point at a task, or walk with the arrow keys; + and − zoom, Page Up and Page Down move, 0 shows all.</span>
@@ -209,7 +192,7 @@ export function Timeline({ summary, sections, more }: Props) {
             <strong>{task.task}</strong> ({sections[shownRow.section]!.title}): {text.plainName(task.kind)}, chunk {task.chunk}, {streamName(task.stream, false)};{" "}
             {text.seconds(task.startS)} to {text.seconds(task.endS)}, {text.seconds(task.endS - task.startS)} long
             {facts[shownRow.section]!.isCritical.has(index) ? "; on the critical path" : ""}
-            {exposedWords(facts[shownRow.section]!.exposed.parts[index]!)}.{" "}
+            {exposedWords(lengthOf(facts[shownRow.section]!.exposed[index]!))}.{" "}
             {more?.(task, shownRow.section)}
           </>
         )}
@@ -218,10 +201,7 @@ export function Timeline({ summary, sections, more }: Props) {
   );
 }
 
-function exposedWords(parts: readonly { startS: number; endS: number }[]): string {
-  const exposedS = parts.reduce((sum, { startS, endS }) => sum + endS - startS, 0);
-  return exposedS > 0 ? `; ${text.seconds(exposedS)} of it exposed` : "";
-}
+const exposedWords = (exposedS: number): string => (exposedS > 0 ? `; ${text.seconds(exposedS)} of it exposed` : "");
 
 /** What the looks mean. */
 export function TimelineLegend() {

@@ -1,5 +1,5 @@
-// What a timeline says beyond its bars: its critical path, the communication that nothing hides, and who is whose
-// neighbour. Pure; seconds throughout.
+// What a timeline says beyond its bars: the communication that nothing hides, and who is whose neighbour. Pure; seconds
+// throughout.
 import type { TaskTiming } from "../../generated/moeplan/v1/plan";
 
 /** Streams from top to bottom. */
@@ -56,80 +56,13 @@ function without(span: Span, others: readonly Span[]): Span[] {
   return parts;
 }
 
-export interface Exposure {
-  /** By task, as the timeline lists them: the parts of a collective during which nothing computes. */
-  parts: Span[][];
-  /** The time during which some collective runs and nothing computes. */
-  totalS: number;
-}
-
-/** What of the communication no computation hides. */
-export function exposedCommunication(tasks: readonly TaskTiming[]): Exposure {
+/** What of the communication no computation hides: by task, the parts of a collective during which nothing computes. */
+export function exposedCommunication(tasks: readonly TaskTiming[]): Span[][] {
   const computing = united(tasks.filter(computes));
-  const parts = tasks.map((task) => (communicates(task) ? without(task, computing) : []));
-  const totalS = united(parts.flat()).reduce((sum, { startS, endS }) => sum + endS - startS, 0);
-  return { parts, totalS };
+  return tasks.map((task) => (communicates(task) ? without(task, computing) : []));
 }
 
-export interface CriticalPath {
-  /** Indices into the timeline, first to last. */
-  tasks: number[];
-  /** Where nothing of the path runs: waiting that the timeline does not explain. */
-  gaps: Span[];
-  /** What its tasks take together. */
-  lengthS: number;
-}
-
-/**
- * The chain of tasks that ends last: from the last end back to a task that ends when this one starts, to a billionth of
- * the whole. Of several, one of the same stream, then the longest, then the first listed. Where none ends then, the
- * path goes on at the last end before, and the time between is a gap.
- */
-export function criticalPath(tasks: readonly TaskTiming[]): CriticalPath {
-  const tolerance = endOf(tasks) * 1e-9;
-  const onPath = new Set<number>();
-  const gaps: Span[] = [];
-  // In the order in which the walk back wants them: the last end first.
-  const byEnd = tasks.map((_, index) => index).sort((a, b) => tasks[b]!.endS - tasks[a]!.endS);
-  const better = (index: number, best: number, stream: string): boolean => {
-    const [one, other] = [tasks[index]!, tasks[best]!];
-    if ((one.stream === stream) !== (other.stream === stream)) return one.stream === stream;
-    const difference = one.endS - one.startS - (other.endS - other.startS);
-    return Math.abs(difference) > tolerance ? difference > 0 : index < best;
-  };
-  const endingAt = (timeS: number, stream: string, from: number): number => {
-    let best = -1;
-    for (let i = from; i < byEnd.length; ++i) {
-      const index = byEnd[i]!;
-      if (tasks[index]!.endS < timeS - tolerance) break;
-      if (!onPath.has(index) && tasks[index]!.endS <= timeS + tolerance && (best < 0 || better(index, best, stream))) best = index;
-    }
-    return best;
-  };
-
-  const path: number[] = [];
-  let current = tasks.length === 0 ? -1 : endingAt(endOf(tasks), "", 0);
-  let passed = 0;
-  while (current >= 0) {
-    path.push(current);
-    onPath.add(current);
-    const { startS, stream } = tasks[current]!;
-    while (passed < byEnd.length && tasks[byEnd[passed]!]!.endS > startS + tolerance) ++passed;
-    let next = endingAt(startS, stream, passed);
-    if (next < 0) {
-      let before = passed;
-      while (before < byEnd.length && onPath.has(byEnd[before]!)) ++before;
-      const last = byEnd[before];
-      const endS = last === undefined ? 0 : tasks[last]!.endS;
-      if (startS - endS > tolerance) gaps.push({ startS: endS, endS: startS });
-      next = last === undefined ? -1 : endingAt(endS, stream, passed);
-    }
-    current = next;
-  }
-  path.reverse();
-  gaps.reverse();
-  return { tasks: path, gaps, lengthS: path.reduce((sum, index) => sum + tasks[index]!.endS - tasks[index]!.startS, 0) };
-}
+export const lengthOf = (spans: readonly Span[]): number => spans.reduce((sum, { startS, endS }) => sum + endS - startS, 0);
 
 /** The tasks of each stream in order of their start, as indices; streams without tasks are empty. */
 export function byStream(tasks: readonly TaskTiming[]): Map<string, number[]> {

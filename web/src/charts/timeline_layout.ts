@@ -1,11 +1,13 @@
 // From timelines to what is drawn: rows, boxes gathered into one path for each look, labels where they fit. Pure.
 import type { TaskTiming } from "../../generated/moeplan/v1/plan";
-import { byStream, criticalPath, exposedCommunication, nearest, streams, type CriticalPath } from "./timeline_facts";
+import { byStream, exposedCommunication, nearest, streams, type Span } from "./timeline_facts";
 
 /** One timeline among those that share an axis. */
 export interface Section {
   title: string;
   tasks: readonly TaskTiming[];
+  /** Its critical path as places of `tasks`, first to last; empty: none is known. */
+  critical: readonly number[];
 }
 
 export interface Row {
@@ -62,15 +64,11 @@ export function stack(sections: readonly Section[]): Stack {
 }
 
 export interface SectionFacts {
-  critical: CriticalPath;
-  isCritical: Set<number>;
-  exposed: ReturnType<typeof exposedCommunication>;
+  isCritical: ReadonlySet<number>;
+  exposed: Span[][];
 }
 
-export function factsOf(section: Section): SectionFacts {
-  const critical = criticalPath(section.tasks);
-  return { critical, isCritical: new Set(critical.tasks), exposed: exposedCommunication(section.tasks) };
-}
+export const factsOf = ({ tasks, critical }: Section): SectionFacts => ({ isCritical: new Set(critical), exposed: exposedCommunication(tasks) });
 
 /** Boxes of one look. */
 export interface BoxLayer {
@@ -145,7 +143,7 @@ export function draw(sections: readonly Section[], facts: readonly SectionFacts[
         const inset = right - left > 3 ? 1 : 0;
         drawn.critical += `M${px(left + inset)},${top + 1}h${px(right - left - 2 * inset)}v${boxHeight - 2}h${px(left - right + 2 * inset)}z`;
       }
-      for (const part of exposed.parts[index]!) {
+      for (const part of exposed[index]!) {
         if (part.endS < window.fromS || part.startS > window.toS) continue;
         const from = Math.max(-2, at(part.startS));
         const to = Math.min(width + 2, at(part.endS));
@@ -159,11 +157,10 @@ export function draw(sections: readonly Section[], facts: readonly SectionFacts[
       }
     }
   }
-  sections.forEach(({ tasks }, section) => {
-    const path = facts[section]!.critical.tasks;
+  sections.forEach(({ tasks, critical }, section) => {
     let last = -Infinity;
-    path.forEach((index, place) => {
-      const before = tasks[path[place - 1] ?? -1];
+    critical.forEach((index, place) => {
+      const before = tasks[critical[place - 1] ?? -1];
       const task = tasks[index]!;
       if (before === undefined || before.stream === task.stream) return;
       const x = at(task.startS);

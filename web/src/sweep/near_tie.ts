@@ -14,23 +14,25 @@ export function marginOf({ row, runnerUp }: SweepPoint): number | undefined {
   return runnerUp.predictedTimeS / best.predictedTimeS - 1;
 }
 
+/** What counts as a near tie beyond the planner's own word. */
 export interface Band {
-  /** The margin, as a share of the best, below which two are alike, whichever is the faster. */
+  /** The margin, as a share of the best, below which two are alike as well. */
   share: number;
   /** Whether those are alike as well whose 90 % intervals meet; nearly all do. */
   intervals: boolean;
 }
 
-/** The planner itself holds plans for alike within 3 %, or its own error where that is less. */
-export const defaultBand: Band = { share: 0.03, intervals: false };
+/** What the planner itself cannot tell apart, and nothing more. */
+export const defaultBand: Band = { share: 0, intervals: false };
 
 /** Whether the runner-up may as well be the faster. */
 export function isNearTie(point: SweepPoint, band: Band = defaultBand): boolean {
   const margin = marginOf(point);
   const best = point.row?.best;
-  const { runnerUp } = point;
+  const { runnerUp, indistinctS } = point;
   if (margin === undefined || !best || !runnerUp) return false;
-  if (Math.abs(margin) < band.share) return true;
+  // A runner-up that is faster is a tie in any case: the planner puts a slower plan first nowhere else.
+  if (runnerUp.predictedTimeS - best.predictedTimeS <= indistinctS || margin < band.share) return true;
   return band.intervals && hasInterval(best) && hasInterval(runnerUp) && runnerUp.lowS <= best.highS && best.lowS <= runnerUp.highS;
 }
 

@@ -55,6 +55,47 @@ test("a pasted model is ranked as the planner ranks it, and the address shows it
   await expect(page.getByLabel("GPUs")).toHaveValue("8");
 });
 
+test("every time of a layout leads to the plan of its layer", async ({ page, planner }) => {
+  await page.goto(`${planner.url}${address()}`);
+  const plan = (await ranking(page).getByRole("link", { name: /^Plan its MoE layer/ }).nth(1).getAttribute("href"))!;
+  const row = ranking(page).locator("tbody tr").nth(1);
+  const times = await row.locator("td").evaluateAll((cells) => cells.filter((cell) => /\d [nµm]?s$/.test(cell.textContent!)).map((cell) => cell.querySelector("a")?.getAttribute("href")));
+  expect(times).toEqual([plan, plan, plan]);
+  await row.getByRole("link", { name: /s$/ }).first().press("Enter");
+  await expect(page.getByRole("heading", { level: 1, name: "Plan" })).toBeVisible();
+  // From there the curve is one click away.
+  await expect(page.locator("main a[href*='cost=']").first()).toBeVisible();
+  expect(decodeURIComponent(page.url())).toContain(new URLSearchParams(plan.split("?")[1]).get("workload")!.slice(0, 20));
+  await page.goBack();
+  const chart = page.getByRole("img", { name: /^Step time of the/ });
+  await expect(chart).toBeVisible();
+  await chart.locator(".bar-pickable").nth(1).click();
+  await expect(page.getByRole("heading", { level: 1, name: "Plan" })).toBeVisible();
+  expect(new URL(page.url()).hash).toBe(plan);
+});
+
+test("a ranking is called off, and asked for again", async ({ page, planner }) => {
+  let go = (): void => undefined;
+  const held = new Promise<void>((done) => { go = done; });
+  const failed: string[] = [];
+  page.on("requestfailed", (request) => failed.push(request.url()));
+  await page.route("**/*.PlannerService/RankLayouts", async (route) => {
+    await held;
+    await route.continue().catch(() => undefined);
+  });
+  await page.goto(`${planner.url}${address()}`);
+  await expect(page.getByText("Ranking layouts …")).toBeVisible();
+  await page.getByRole("button", { name: "Cancel" }).press("Enter");
+  await expect(page.getByText("Cancelled.")).toBeVisible();
+  await expect(page.getByRole("button", { name: "Cancel" })).toHaveCount(0);
+  await expect.poll(() => failed.filter((url) => url.endsWith("/RankLayouts")).length).toBe(1);
+  await expectAccessible(page);
+  go();
+  await page.getByRole("button", { name: "Rank layouts" }).click();
+  await expect(ranking(page)).toBeVisible();
+  await expect(page.getByText("Cancelled.")).toHaveCount(0);
+});
+
 test("a layout's MoE layer opens in the other views", async ({ page, planner }) => {
   await page.goto(`${planner.url}${address()}`);
   const plan = ranking(page).getByRole("link", { name: /^Plan its MoE layer/ }).first();
@@ -80,6 +121,8 @@ test("the example is ranked over more GPUs than the profile has, in nodes like i
   await expect(page).toHaveURL(/sort=memory/);
   const href = await ranking(page).getByRole("link", { name: /^What if/ }).first().getAttribute("href");
   expect(new URLSearchParams(href!.split("?")[1]).get("axis1")).toBe("cluster.nodes=16");
+  // Nothing but that sweep prices a layer over nodes that the profile does not have: its times lead there.
+  await expect(ranking(page).locator("tbody tr").first().getByRole("link", { name: /s$/ }).first()).toHaveAttribute("href", /^#\/what-if\?.*axis1=cluster.nodes/);
 });
 
 test("a model that fits nowhere is told how much is missing", async ({ page, planner }) => {

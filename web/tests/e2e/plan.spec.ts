@@ -5,10 +5,12 @@ import { join } from "node:path";
 import type { Locator, Page } from "@playwright/test";
 
 import type { Plan, PlanResponse } from "../../generated/moeplan/v1/plan";
-import type { ExplainRulesResponse, ListRunsResponse, SweepResponse } from "../../generated/moeplan/v1/planner_service";
+import type { ExplainPlanResponse, ExplainRulesResponse, GetRunResponse, ListRunsResponse, Run, SweepResponse } from "../../generated/moeplan/v1/planner_service";
 import { describePlan } from "../../src/describe";
 import * as text from "../../src/format";
 import { hrefOf } from "../../src/route";
+import { signedError } from "../../src/signed_error";
+import { byTask, contentionOf, pathWords, taskWords } from "../../src/views/plan/explained";
 import { clusterFile, expect, expectAccessible, expectFits, hostileName, test, workloads } from "./fixtures";
 import { moeplan, type Planner, root, temporaryFolder } from "./planner";
 
@@ -19,6 +21,8 @@ const addressOf = (planner: Planner, params: Record<string, string | number> = {
   `${planner.url}${hrefOf("plan", { profile: "west", workload: JSON.stringify(workload), ...params })}`;
 const answerOf = (planner: Planner, changes: object = {}): Promise<PlanResponse> =>
   planner.call<PlanResponse>("PlannerService/Plan", { workload, profileName: "west", ...changes });
+const explainedOf = (planner: Planner, plan: Plan, of: unknown = workload): Promise<ExplainPlanResponse> =>
+  planner.call<ExplainPlanResponse>("PlannerService/ExplainPlan", { workload: of, profileName: "west", plan });
 const section = (page: Page, name: string): Locator => page.getByRole("region", { name, exact: true });
 const answered = (page: Page): Promise<void> => expect(section(page, "Candidates")).toBeVisible();
 const field = (page: Page, name: string): Locator => page.locator(`[data-field="${name}"]`);
@@ -181,7 +185,7 @@ test.describe("the question", () => {
     const json = page.getByLabel(/^Workload, as/);
     await json.fill("{ nothing");
     await page.getByRole("button", { name: "Use this JSON" }).click();
-    await expect(json).toHaveAccessibleDescription(/not JSON/);
+    await expect(json).toHaveAccessibleDescription(/^Not JSON/);
     await json.fill(JSON.stringify({ ...workload, strange: 1 }));
     await page.getByRole("button", { name: "Use this JSON" }).click();
     await page.getByRole("button", { name: "Plan", exact: true }).click();
@@ -267,22 +271,197 @@ test.describe("the timeline", () => {
     await expect(rows).toHaveCount(1 + sections.reduce((sum, { timeline }) => sum + timeline.length, 0));
   });
 
-  test("stands over the ranks of a run", async ({ page, planner }) => {
+  test("says of each task what the planner says: its cost with its curve, its time alone, what released it, and the critical path", async ({ page, planner }) => {
+    const { candidates, profileVersion } = await answerOf(planner);
+    const explained = await Promise.all(candidates.map((plan) => explainedOf(planner, { ...plan, timeline: [] })));
+    const waits = (index: number): boolean => explained[index]!.tasks.some((task, at) => contentionOf(explained[index]!.plan!.timeline[at]!, task) > 0);
+    const index = candidates.findIndex(({ schedule }, at) => !schedule.startsWith("BASELINE") && waits(at));
+    expect(index).toBeGreaterThanOrEqual(0);
+    const baseline = candidates.findIndex(({ schedule }) => schedule.startsWith("BASELINE"));
+    const asked: { plan: Plan }[] = [];
+    page.on("request", (request) => { if (request.url().endsWith("/ExplainPlan")) asked.push(request.postDataJSON() as { plan: Plan }); });
+    await page.goto(addressOf(planner, { candidate: index }));
+    await answered(page);
+    const { plan, tasks } = explained[index]!;
+    await expect(page.locator("[data-fact=critical]")).toHaveText(pathWords(plan!.timeline, byTask(tasks)));
+    // What is known of a plan anyway is not sent.
+    expect(asked.map((one) => [one.plan.schedule, one.plan.order, one.plan.timeline])).toEqual(
+      [candidates[index]!, candidates[baseline]!].map(({ schedule, order }) => [schedule, order, []]));
+
+    await section(page, "Timeline").getByText("As a table").click();
+    const rows = await page.getByRole("region", { name: "Tasks by timeline" }).locator("tbody tr").evaluateAll((all) => all.map((row) => ({
+      cells: [...row.children].map((cell) => cell.textContent), href: row.querySelector("a")?.getAttribute("href") ?? null,
+    })));
+    const wanted = [explained[baseline]!, explained[index]!].flatMap((one) => one.tasks);
+    expect(rows.map(({ cells, href }) => [cells[0], cells[8], cells[10], cells[11], href])).toEqual(wanted.map((task) => [
+      task.task, text.seconds(task.aloneS), task.releasedBy, task.critical ? "yes" : "",
+      task.cost === "" ? null : hrefOf("curves", { profile: "west", version: profileVersion, cost: task.cost }),
+    ]));
+
+    // By keyboard: to the shown plan's first task, on to its cost, and to its curve.
+    const first = tasks.find(({ task }) => task === plan!.timeline.filter(({ stream }) => stream === "COMPUTE").sort((a, b) => a.startS - b.startS)[0]!.task)!;
+    await page.getByRole("application", { name: /^Tasks by stream/ }).focus();
+    const said = page.locator(".timeline-says");
+    while (!(await said.innerText()).includes("Shown")) await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Home");
+    while (!/chunk \d+, compute;/.test(await said.innerText())) await page.keyboard.press("ArrowUp");
+    await expect(said).toContainText(taskWords(plan!.timeline.find(({ task }) => task === first.task)!, first));
+    await page.keyboard.press("Tab");
+    await expect(said.getByRole("link", { name: first.cost })).toBeFocused();
+    await expect(said).toContainText(first.task);
+    await page.keyboard.press("Enter");
+    await expect(page.getByRole("heading", { level: 1, name: "Curves" })).toBeVisible();
+    await expect(page.locator("#curve-title")).toHaveText(first.cost);
+  });
+
+  test("is drawn while its costs are awaited, and when they do not come", async ({ page, planner }) => {
+    let go = (): void => undefined;
+    const held = new Promise<void>((done) => { go = done; });
+    await page.route("**/*.PlannerService/ExplainPlan", async (route) => {
+      await held;
+      await route.fulfill({ status: 500, json: { code: "INTERNAL", message: "nobody knows" } });
+    });
+    await page.goto(addressOf(planner));
+    await answered(page);
+    const timeline = section(page, "Timeline");
+    await expect(timeline.getByText("Asking what is behind the tasks …")).toBeVisible();
+    await expect(page.locator(".timeline-title").filter({ hasText: "Shown" })).toBeVisible();
+    go();
+    await expect(timeline.getByText("Without costs and critical path: nobody knows")).toBeVisible();
+    await expect(page.locator("[data-fact=critical]")).toHaveText("not known");
+    await page.getByRole("application", { name: /^Tasks by stream/ }).focus();
+    await expect(page.locator(".timeline-says")).toContainText("gate");
+    await expect(timeline.getByRole("link")).toHaveCount(0);
+    await expectAccessible(page);
+  });
+
+  test("leads from a foretold cost to no curve", async ({ page, planner }) => {
+    const unmeasured = { ...(workloads[1] as Record<string, unknown>), layout: { tensorParallel: 2, expertParallel: 2, expertShardingParallel: 2 } };
+    await page.goto(addressOf(planner, { workload: JSON.stringify(unmeasured), extrapolate: "1" }));
+    await answered(page);
+    await expect(page.locator("[data-fact=critical]")).toContainText("tasks");
+    await section(page, "Timeline").getByText("As a table").click();
+    const foretold = page.getByRole("region", { name: "Tasks by timeline" }).getByRole("row").filter({ hasText: "foretold from links at" });
+    expect(await foretold.count()).toBeGreaterThan(0);
+    await expect(foretold.getByRole("link")).toHaveCount(0);
+  });
+});
+
+test.describe("a run", () => {
+  /** Plans the workload with a source, runs it simulated, and keeps the run where `kept` says. */
+  function ran(source: readonly string[], kept: readonly string[], ...more: string[]): void {
     const folder = temporaryFolder();
     const [workloadFile, planFile] = [join(folder.path, "workload.json"), join(folder.path, "plan.json")];
     writeFileSync(workloadFile, JSON.stringify(workload));
-    writeFileSync(planFile, moeplan("plan", "--planner", planner.grpcAddress, "--profile-name", "west", "--workload", workloadFile, "--json"));
-    moeplan("run", "--plan", planFile, "--simulated", clusterFile, "--planner", planner.grpcAddress, "--json");
+    writeFileSync(planFile, moeplan("plan", ...source, "--workload", workloadFile, "--json"));
+    moeplan("run", "--plan", planFile, "--simulated", clusterFile, ...kept, "--json", ...more);
     folder.remove();
-    const { runs } = await planner.call<ListRunsResponse>("PlannerService/ListRuns", {});
-    const run = runs[0]!;
-    await page.goto(`${planner.url}${hrefOf("plan", { run: run.run })}`);
-    await expect(page.locator(".timeline-title").filter({ hasText: `of run ${run.run}` })).toContainText("Measured");
+  }
+  const lastRun = async (planner: Planner): Promise<Run> => (await planner.call<ListRunsResponse>("PlannerService/ListRuns", {})).runs[0]!;
+  const atRun = (planner: Planner, params: Record<string, string | number>): string => `${planner.url}${hrefOf("plan", params)}`;
+  const titles = (page: Page): Locator => page.locator(".timeline-title");
+
+  test("stands under the plan that ran, not under what a search finds today", async ({ page, planner }) => {
+    const { best } = await answerOf(planner);
+    ran(["--planner", planner.grpcAddress, "--profile-name", "west"], ["--planner", planner.grpcAddress], "--schedule", "PIPELINE");
+    const run = await lastRun(planner);
+    expect(run.plan!.schedule).toBe("PIPELINE");
+    expect(best!.schedule).not.toBe("PIPELINE");
+    const stored = (await planner.call<GetRunResponse>("PlannerService/GetRun", { run: run.run })).plan!;
+    const { plan, tasks } = await explainedOf(planner, stored.best!, stored.workload);
+    const planned: string[] = [];
+    page.on("request", (request) => { if (request.url().endsWith("PlannerService/Plan")) planned.push(request.url()); });
+    await page.goto(atRun(planner, { run: run.run }));
+    const summary = section(page, `Run ${run.run}: ${describePlan(run.plan!)}`);
+    await expect(summary.locator("dd").nth(1)).toHaveText(text.seconds(run.measuredTimeS));
+    await expect(summary.locator("dd").nth(2)).toHaveText(`${text.seconds(run.predictedTimeS)} (${text.signedPercent(signedError(run))})`);
+    await expect(summary.getByRole("link", { name: "west version 2" })).toBeVisible();
+    await expect(titles(page)).toHaveText([`Planned, ${text.seconds(plan!.predictedTimeS)}: ${describePlan(plan!)}`, new RegExp(`^Measured, .*: rank \\d+ of run ${run.run}$`)]);
+    await expect(page.locator("[data-fact=critical]")).toHaveText(pathWords(plan!.timeline, byTask(tasks)));
+    await expect(page.locator("[data-fact=measured]")).toContainText("no path of their own");
     await expect(page.getByLabel("Measured rank")).toContainText("slowest");
-    await expect(page.getByText(`measured ${text.seconds(run.measuredTimeS)}`)).toBeVisible();
+    await section(page, "Timeline").getByText("As a table").click();
+    await expect(page.getByRole("region", { name: "Tasks by timeline" }).locator("a[href*='cost=']")).toHaveCount(tasks.filter(({ cost }) => cost !== "").length);
     await expectAccessible(page);
-    await page.goto(`${planner.url}${hrefOf("plan", { run: 999 })}`);
+
+    // Another workload in the address is the form's, and is said to be another.
+    await page.goto(atRun(planner, { run: run.run, workload: JSON.stringify(workload) }));
+    await expect(titles(page)).toHaveCount(2);
+    await expect(summary.getByText(/^The workload of this address/)).toHaveCount(0);
+    await page.goto(atRun(planner, { run: run.run, workload: JSON.stringify({ ...workload, phase: "TRAINING" }) }));
+    await expect(summary.getByText(/^The workload of this address is another than the run's, in Phase:/)).toBeVisible();
+    await expect(titles(page).first()).toContainText("PIPELINE");
+    await expect(field(page, "phase")).toHaveValue("TRAINING");
+    expect(planned).toEqual([]);
+
+    // What is planned today is asked for in so many words.
+    await page.getByRole("link", { name: "what is planned for its layer today" }).click();
+    await answered(page);
+    await expect(page.locator(".headline h2")).toHaveText(describePlan(best!));
+    await page.goBack();
+    await page.getByRole("button", { name: "Plan", exact: true }).click();
+    await answered(page);
+    expect(page.url()).not.toContain("run=");
+    expect(workloadIn(page)).toMatchObject({ phase: "TRAINING" });
+  });
+
+  test("of a profile from a file is shown as it was planned, without costs", async ({ page, planner, emptyPlanner }) => {
+    const folder = temporaryFolder();
+    const file = join(folder.path, "profile.json");
+    const { profile } = await planner.call<{ profile: object }>("ProfileService/GetProfile", { profileName: "west" });
+    writeFileSync(file, JSON.stringify(profile));
+    ran(["--profile", file], ["--db", emptyPlanner.db]);
+    folder.remove();
+    const run = await lastRun(emptyPlanner);
+    expect(run.profileVersion).toBe(0);
+    const asked: string[] = [];
+    page.on("request", (request) => { if (/PlannerService\/(Plan|ExplainPlan)$/.test(request.url())) asked.push(request.url()); });
+    await page.goto(atRun(emptyPlanner, { run: run.run }));
+    await expect(page.getByText("Its profile came from a file and is not stored: there are no costs to show, and no critical path. The timeline below is the one that was answered then.")).toBeVisible();
+    await expect(titles(page).filter({ hasText: "Planned" })).toContainText(`${text.seconds(run.predictedTimeS)}: ${describePlan(run.plan!)}`);
+    await expect(titles(page).filter({ hasText: "Measured" })).toHaveCount(1);
+    await expect(page.locator("[data-fact=critical]")).toHaveText("not known");
+    await expect(section(page, "Timeline").getByRole("link")).toHaveCount(0);
+    expect(asked).toEqual([]);
+    await expect(page.getByRole("heading", { name: "No profile is stored yet" })).toHaveCount(0);
+    await expectAccessible(page);
+  });
+
+  test("of a version that is not stored says so, and keeps its timeline", async ({ page, planner }) => {
+    ran(["--planner", planner.grpcAddress, "--profile-name", "west"], ["--db", planner.db]);
+    const run = await lastRun(planner);
+    expect(run.profileVersion).toBe(2);
+    // The store keeps versions that plans refer to; another planner's database may have lost one.
+    await page.route("**/*.PlannerService/ExplainPlan", (route) => route.fulfill({ status: 404, json: { code: "NOT_FOUND", message: "holds no version 2 of profile 'west'" } }));
+    await page.goto(atRun(planner, { run: run.run }));
+    await expect(page.getByText(/^What it was planned with is not stored any more.* The timeline below is the one that was answered then\.$/)).toBeVisible();
+    await expect(page.getByText(/^Without costs and critical path: .*west/)).toBeVisible();
+    await expect(titles(page).filter({ hasText: "Planned" })).toContainText(describePlan(run.plan!));
+    await expect(section(page, "Timeline").getByRole("link")).toHaveCount(0);
+  });
+
+  test("of a training graph says what it is, and so does one that cannot be read", async ({ page, planner }) => {
+    const summary = { run: 7, createdAt: "2026-01-01T00:00:00Z", profileName: "", profileVersion: 0, workloadName: "", predictedTimeS: 2e-3, measuredTimeS: 3e-3, requestId: "" };
+    const answer = { profileName: "", profileVersion: 0, skippedRules: [], skippedCandidates: [], warnings: [], candidates: [], explanation: "" };
+    const lancet = { weightGradients: [], partitions: [], unscheduledTimeS: 4e-3, timeS: 2e-3, order: ["a", "b", "c"] };
+    await page.route("**/*.PlannerService/GetRun", (route) => route.fulfill({ json: { run: summary, plan: { ...answer, rules: { lancet } }, ranks: [] } }));
+    await page.goto(atRun(planner, { run: 7 }));
+    await expect(section(page, "Run 7")).toContainText("3 instructions in 2 ms rather than 4 ms as they were given");
+    await expect(page.getByRole("alert")).toHaveCount(0);
+    await page.unroute("**/*.PlannerService/GetRun");
+    await page.route("**/*.PlannerService/GetRun", (route) => route.fulfill({ json: { run: summary, ranks: [] } }));
+    await page.reload();
+    await expect(section(page, "Run 7")).toContainText("cannot be read");
+    await expectAccessible(page);
+  });
+
+  test("that is not there is said, and nothing else is planned in its place", async ({ page, planner }) => {
+    await page.goto(atRun(planner, { run: 999, workload: JSON.stringify(workload) }));
     await expect(page.getByRole("alert")).toContainText("999");
+    await expect(section(page, "Candidates")).toHaveCount(0);
+    await page.goto(atRun(planner, { run: "x", workload: JSON.stringify(workload) }));
+    await expect(page.getByRole("alert")).toContainText("run x, which is no number");
+    await expect(section(page, "Candidates")).toHaveCount(0);
   });
 });
 

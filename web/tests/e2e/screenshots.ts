@@ -30,7 +30,7 @@ test("pictures", async ({ page, planner }) => {
   const shots: readonly [string, string][] = [
     ["clusters", "#/clusters?profile=west"],
     ["curves", "#/curves?profile=west"],
-    ["plan", "#/plan?run=2"],
+    ["plan", `#/plan?${new URLSearchParams({ profile: "west", workload }).toString()}`],
     ["what-if", `#/what-if?${new URLSearchParams({ profile: "west", workload, axis1: "layer.sequenceLength=256,512,1024,2048,4096", axis2: "layer.batch=1,2,4,8" }).toString()}`],
     ["layouts", `#/layouts?${new URLSearchParams({ profile: "west", model: compact(example("mixtral-8x7b.config.json")), gpus: "64", zeroStage: "1", globalBatch: "64", sequenceLength: "4096" }).toString()}`],
     ["accuracy", "#/accuracy?profile=west"],

@@ -4,6 +4,7 @@ import { join } from "node:path";
 
 import type { Download, Page } from "@playwright/test";
 
+import type { SweepPoint, SweepResponse } from "../../generated/moeplan/v1/planner_service";
 import { expect, expectAccessible, expectFits, hostileName, test, workloads } from "./fixtures";
 import { moeplan, temporaryFolder } from "./planner";
 
@@ -92,6 +93,11 @@ test("two axes are typed and swept, and give what the command gives", async ({ p
   const href = await points(page).locator("tbody tr").nth(5).getByRole("link").first().getAttribute("href");
   const at = JSON.parse(new URLSearchParams(href!.split("?")[1]).get("workload")!) as Example;
   expect(at).toEqual({ ...workload, layer: { ...workload.layer, sequenceLength: 512, batch: 4 } });
+  // Every time there does.
+  const times = await points(page).locator("tbody tr").nth(5).locator("td").evaluateAll((cells) =>
+    cells.filter((cell) => /\d [nµm]?s$/.test(cell.textContent!)).map((cell) => cell.querySelector("a")?.getAttribute("href")));
+  expect(times.length).toBeGreaterThanOrEqual(4);
+  expect(new Set(times)).toEqual(new Set([href]));
 });
 
 test("the keyboard walks the map and opens a point", async ({ page, planner }) => {
@@ -109,11 +115,47 @@ test("the keyboard walks the map and opens a point", async ({ page, planner }) =
   await expect(page.getByText("Swept 12 points.")).toBeVisible();
 });
 
+test("near ties are the planner's own", async ({ page, planner }) => {
+  const sweep = { workload, profileName: "west", axes: ["layer.sequenceLength=512,1024,2048,4096", "layer.batch=1,2,4"] };
+  const answer = await planner.call<SweepResponse>("PlannerService/Sweep", sweep);
+  expect(answer.points.some(({ indistinctS }) => indistinctS > 0)).toBe(true);
+  // Another word of the planner's is another map: a second and nothing by turns, where all points take milliseconds at most.
+  const swept = answer.points.map((point, index) => ({ ...point, indistinctS: index % 2 }));
+  await page.route("**/*.PlannerService/Sweep", (route) => route.fulfill({ json: { ...answer, points: swept } }));
+  const isTie = ({ row, runnerUp, indistinctS }: SweepPoint): boolean => runnerUp !== undefined && runnerUp.predictedTimeS - row!.best!.predictedTimeS <= indistinctS;
+  expect(new Set(swept.map(isTie)).size).toBe(2);
+  await page.goto(`${planner.url}${address({ axis1: sweep.axes[0]!, axis2: sweep.axes[1]! })}`);
+  await expect(page.getByText("Swept 12 points.")).toBeVisible();
+  await bestMap(page).focus();
+  const said = page.locator(".heat-says").first();
+  for (const [index, point] of swept.entries()) {
+    if (index % 3 === 0) {
+      await page.keyboard.press("PageDown");
+      if (index > 0) await page.keyboard.press("ArrowRight");
+    } else {
+      await page.keyboard.press("ArrowUp");
+    }
+    await expect(said).toContainText(`layer.batch ${[1, 2, 4][index % 3]}, layer.sequenceLength ${[512, 1024, 2048, 4096][Math.floor(index / 3)]}:`);
+    expect(/near a tie|a near tie|cannot tell apart/.test(await said.innerText())).toBe(isTie(point));
+  }
+});
+
 test("one axis is a line, beside the baseline and the runner-up", async ({ page, planner }) => {
   await page.goto(`${planner.url}${address({ axis2: "" })}`);
   await expect(page.getByText("Swept 4 points.")).toBeVisible();
   await expect(page.getByRole("img", { name: /^Time of the best schedule over layer.sequenceLength: .* is best at/ })).toBeVisible();
   await expectAccessible(page);
+  // By keyboard to a value, and to its plan.
+  const chart = page.getByRole("application", { name: /^Time of the best schedule/ });
+  await chart.focus();
+  await expect(page.getByText(/^layer.sequenceLength 256: /)).toBeVisible();
+  await page.keyboard.press("ArrowRight");
+  await expect(page.getByText(/^layer.sequenceLength 512: /)).toBeVisible();
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("heading", { level: 1, name: "Plan" })).toBeVisible();
+  expect((JSON.parse(new URLSearchParams(new URL(page.url()).hash.split("?")[1]).get("workload")!) as Example).layer).toMatchObject({ sequenceLength: 512 });
+  await page.goBack();
+  await expect(page.getByText("Swept 4 points.")).toBeVisible();
   await openTable(page);
   await expect(points(page).locator("tbody tr")).toHaveCount(4);
   await points(page).getByRole("button", { name: "time", exact: true }).click();

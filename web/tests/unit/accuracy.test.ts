@@ -3,7 +3,8 @@ import { describe, expect, it } from "vitest";
 import type { Plan } from "../../generated/moeplan/v1/plan";
 import type { Run } from "../../generated/moeplan/v1/planner_service";
 import { nearest, shapePath } from "../../src/charts/shapes";
-import { comparable, median, mediansOverTime, quantile, signedError, summariesBy, summarize } from "../../src/views/accuracy/statistics";
+import { comparable, median, mediansOverTime, quantile, summariesBy, summarize } from "../../src/views/accuracy/statistics";
+import { signedError } from "../../src/signed_error";
 import { timeAxis } from "../../src/views/accuracy/time_axis";
 
 function run(predictedTimeS: number, measuredTimeS: number, interval: [number, number] = [0, 0], schedule = "PARM_S1"): Run {

@@ -11,12 +11,14 @@ describe("numbers with units", () => {
     expect(text.bytesPerS(46.1e9)).toBe("46.1 GB/s");
     expect(text.flopsPerS(312e12)).toBe("312 Tflop/s");
     expect(text.percent(0.1234)).toBe("12.3 %");
+    expect([0.02, 0, -0.02].map(text.signedPercent)).toEqual(["+2 %", "0 %", "−2 %"]);
     expect(text.count(1234567)).toBe("1,234,567");
   });
 
   it("do not pretend where there is no number", () => {
     expect(text.seconds(Number.NaN)).toBe("–");
     expect(text.percent(Infinity)).toBe("–");
+    expect(text.signedPercent(Infinity)).toBe("–");
     expect(text.age("not a time", 0)).toBe("–");
   });
 

@@ -6,8 +6,8 @@ import { draw, factsOf, moved, placeAt, revealing, rowHeight, stack, walk, zoome
 const timing = (task: string, stream: string, startS: number, endS: number, chunk = 0): TaskTiming =>
   ({ task, kind: stream === "COMPUTE" ? "EXPERT" : "ALL_TO_ALL", stream, chunk, startS, endS }) as TaskTiming;
 
-const plain: Section = { title: "plan", tasks: [timing("a", "COMPUTE", 0, 1), timing("b", "INTER_NODE", 1, 3), timing("c", "COMPUTE", 3, 4, 1)] };
-const other: Section = { title: "rank", tasks: [timing("a", "COMPUTE", 0, 2), timing("x", "COPY", 2, 4)] };
+const plain: Section = { title: "plan", tasks: [timing("a", "COMPUTE", 0, 1), timing("b", "INTER_NODE", 1, 3), timing("c", "COMPUTE", 3, 4, 1)], critical: [0, 1, 2] };
+const other: Section = { title: "rank", tasks: [timing("a", "COMPUTE", 0, 2), timing("x", "COPY", 2, 4)], critical: [] };
 const whole = { fromS: 0, toS: 4 };
 
 describe("layout of timelines", () => {
@@ -32,13 +32,20 @@ describe("layout of timelines", () => {
   });
 
   it("costs what its pixels cost, not what its tasks cost", () => {
-    const many: Section = { title: "many", tasks: Array.from({ length: 20_000 }, (_, i) => timing(`t${i}`, i % 3 === 0 ? "COPY" : "COMPUTE", i, i + 0.5)) };
+    const tasks = Array.from({ length: 20_000 }, (_, i) => timing(`t${i}`, i % 3 === 0 ? "COPY" : "COMPUTE", i, i + 0.5));
+    const many: Section = { title: "many", tasks, critical: tasks.map((_, index) => index) };
     const drawn = draw([many], [factsOf(many)], stack([many]), { fromS: 0, toS: 20_000 }, 800);
     const boxes = drawn.boxes.reduce((sum, { path }) => sum + path.split("M").length - 1, 0);
     expect(boxes).toBeLessThan(2 * 800 + 10);
     expect(drawn.critical.split("M").length).toBeLessThan(2 * 800 + 10);
     expect(drawn.handovers.split("M").length).toBeLessThan(2 * 800 + 10);
     expect(drawn.labels).toEqual([]);
+  });
+
+  it("outlines no path where none is known", () => {
+    const drawn = draw([other], [factsOf(other)], stack([other]), whole, 400);
+    expect([drawn.critical, drawn.handovers]).toEqual(["", ""]);
+    expect(drawn.boxes).toHaveLength(2);
   });
 
   it("draws only what the window shows", () => {

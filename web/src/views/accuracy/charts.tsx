@@ -8,8 +8,9 @@ import { extent, Line, type Point } from "../../charts/marks";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { setParams } from "../../route";
+import { signedError } from "../../signed_error";
 import { nearest, shapePath, shapeName } from "../../charts/shapes";
-import { mediansOverTime, scheduleOf, signedError, type ErrorSummary } from "./statistics";
+import { mediansOverTime, scheduleOf, type ErrorSummary } from "./statistics";
 import { timeAxis } from "./time_axis";
 
 const tolerance = 0.1;
@@ -17,11 +18,9 @@ const pointerReach = 14;
 /** So many marks lie on one another that their outlines would hide their colours. */
 const dense = 500;
 
-export const signedPercent = (share: number): string => `${share > 0 ? "+" : ""}${text.percent(share)}`;
-
 function sentence(run: Run): string {
   const plan = run.plan === undefined ? "" : describePlan(run.plan);
-  return `Run ${run.run}: ${plan}; predicted ${text.seconds(run.predictedTimeS)}, measured ${text.seconds(run.measuredTimeS)}, ${signedPercent(signedError(run))}`;
+  return `Run ${run.run}: ${plan}; predicted ${text.seconds(run.predictedTimeS)}, measured ${text.seconds(run.measuredTimeS)}, ${text.signedPercent(signedError(run))}`;
 }
 
 export function Legend({ schedules }: { schedules: readonly string[] }) {
@@ -147,7 +146,7 @@ export function ErrorOverTime({ runs, summary, current }: RunChartProps) {
       <h2>Error over time</h2>
       <div class={hovered === null ? undefined : "clickable"} onClick={() => hovered !== null && setParams({ run: hovered.run })}>
         <Frame
-          summary={`Error of ${text.count(timed.length)} runs over the time they were stored; its median over all is ${signedPercent(summary.bias)}.`}
+          summary={`Error of ${text.count(timed.length)} runs over the time they were stored; its median over all is ${text.signedPercent(summary.bias)}.`}
           x={{ label: axis.label, domain: axis.domain, kind: "linear", format: axis.format }}
           y={{ label: "(predicted − measured) / measured", domain, kind: "linear", format: text.percent }}
           height={360}

@@ -8,8 +8,8 @@ import { Table, type Column } from "../../components/table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { hrefOf, setParams } from "../../route";
-import { signedPercent } from "./charts";
-import { hasInterval, profileOf, signedError } from "./statistics";
+import { signedError } from "../../signed_error";
+import { hasInterval, profileOf } from "./statistics";
 
 const endOf = ({ timeline }: RankTimeline): number => timeline.reduce((last, { endS }) => Math.max(last, endS), 0);
 
@@ -53,7 +53,7 @@ function Shown({ answer, run }: { answer: GetRunResponse; run: NonNullable<GetRu
           {plan !== undefined && hasInterval(run) && ` (90 %: ${text.seconds(plan.lowS)} to ${text.seconds(plan.highS)})`}
         </dd>
         <dt>measured</dt>
-        <dd>{text.seconds(run.measuredTimeS)}, error {signedPercent(signedError(run))}</dd>
+        <dd>{text.seconds(run.measuredTimeS)}, error {text.signedPercent(signedError(run))}</dd>
         <dt>stored at</dt>
         <dd><time>{run.createdAt}</time></dd>
         {run.requestId !== "" && (

@@ -1,9 +1,7 @@
 // How far runs are from what was foretold of them. Pure.
 import type { Run } from "../../../generated/moeplan/v1/planner_service";
 import * as interval from "../../interval";
-
-/** (predicted − measured) / measured, as `moeplan validate` has it: above 0 where too much was foretold. */
-export const signedError = (run: Run): number => (run.predictedTimeS - run.measuredTimeS) / run.measuredTimeS;
+import { signedError } from "../../signed_error";
 
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);

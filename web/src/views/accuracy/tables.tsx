@@ -4,8 +4,8 @@ import { Table, type Column } from "../../components/table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { hrefOf, setParams, type Params } from "../../route";
-import { signedPercent } from "./charts";
-import { hasInterval, isInside, profileOf, signedError, summariesBy, type ErrorSummary } from "./statistics";
+import { signedError } from "../../signed_error";
+import { hasInterval, isInside, profileOf, summariesBy, type ErrorSummary } from "./statistics";
 
 type Group = { key: string; summary: ErrorSummary };
 
@@ -37,7 +37,7 @@ export function Groups({ caption, head, runs, keyOf, hrefOfKey }: GroupsProps) {
     { head: "runs", numeric: true, cell: ({ summary }) => text.count(summary.count) },
     { head: "median |error|", numeric: true, cell: ({ summary }) => <><Bar share={summary.absoluteP50} most={most} /> {text.percent(summary.absoluteP50)}</> },
     { head: "p95 |error|", numeric: true, cell: ({ summary }) => text.percent(summary.absoluteP95) },
-    { head: "bias", numeric: true, cell: ({ summary }) => signedPercent(summary.bias) },
+    { head: "bias", numeric: true, cell: ({ summary }) => text.signedPercent(summary.bias) },
     { head: "in interval", numeric: true, cell: ({ summary }) => insideText(summary) },
   ];
   return <Table caption={caption} columns={columns} rows={groups} keyOf={({ key }) => key} />;
@@ -70,7 +70,7 @@ export function RunTable({ runs, params }: RunTableProps) {
     { id: "schedule", head: "schedule", cell: ({ plan }) => (plan === undefined ? "" : describePlan(plan)), sortKey: ({ plan }) => plan?.schedule },
     { id: "predicted", head: "predicted", numeric: true, cell: ({ predictedTimeS }) => text.seconds(predictedTimeS), sortKey: ({ predictedTimeS }) => predictedTimeS },
     { id: "measured", head: "measured", numeric: true, cell: ({ measuredTimeS }) => text.seconds(measuredTimeS), sortKey: ({ measuredTimeS }) => measuredTimeS },
-    { id: "error", head: "error", numeric: true, cell: (run) => signedPercent(signedError(run)), sortKey: signedError },
+    { id: "error", head: "error", numeric: true, cell: (run) => text.signedPercent(signedError(run)), sortKey: signedError },
     { id: "inside", head: "in the interval", cell: (run) => (hasInterval(run) ? (isInside(run) ? "yes" : "no") : "not known"), sortKey: (run) => (hasInterval(run) ? Number(isInside(run)) : undefined) },
   ];
   return (

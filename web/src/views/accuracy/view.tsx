@@ -9,7 +9,7 @@ import { Command, EmptyNote, ErrorNote } from "../../components/notes";
 import { ProfileField, useProfileNames } from "../../components/profile_field";
 import * as text from "../../format";
 import { hrefOf, setParams, type Params } from "../../route";
-import { ErrorOverTime, Legend, PredictedAgainstMeasured, signedPercent } from "./charts";
+import { ErrorOverTime, Legend, PredictedAgainstMeasured } from "./charts";
 import { RunDetails } from "./run_details";
 import { comparable, profileOf, scheduleOf, summariesBy, summarize } from "./statistics";
 import { Groups, insideText, RunTable } from "./tables";
@@ -76,7 +76,7 @@ function Shown({ all, chosen, schedule, params }: ShownProps) {
     <>
       <p>
         {runs.length === 1 ? "1 run" : `${text.count(runs.length)} runs`}{all.length === mostRuns && " (the newest of them; older ones are left out)"}: median error{" "}
-        <strong>{text.percent(summary.absoluteP50)}</strong>, 95th percentile {text.percent(summary.absoluteP95)}, bias {signedPercent(summary.bias)},
+        <strong>{text.percent(summary.absoluteP50)}</strong>, 95th percentile {text.percent(summary.absoluteP95)}, bias {text.signedPercent(summary.bias)},
         in the 90 % interval {insideText(summary)}.
         {chosen.length > runs.length && ` ${text.count(chosen.length - runs.length)} more lack one of the two times.`}
       </p>

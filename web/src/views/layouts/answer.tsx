@@ -31,6 +31,7 @@ export function Answer({ request, answer, imported, cluster, sort }: Props) {
   const rows = result.layouts.map((layout, index) => ({ ...layout, rank: index + 1 }));
   const limit = answer.deviceMemoryBytes;
   const curves = hrefOf("curves", { profile: answer.profileName, version: answer.profileVersion });
+  const linksOf = (row: Row): Links | null => linksOfLayer(row, { request, answer, imported, cluster });
   return (
     <>
       <p>
@@ -44,9 +45,9 @@ export function Answer({ request, answer, imported, cluster, sort }: Props) {
         <>
           <div class="pair">
             <MemoryBars rows={rows.slice(0, mostBars)} limit={limit} />
-            <StepBars rows={rows.slice(0, mostBars)} />
+            <StepBars rows={rows.slice(0, mostBars)} linksOf={linksOf} />
           </div>
-          <RankedTable rows={rows} limit={limit} request={request} answer={answer} imported={imported} cluster={cluster} sort={sort} />
+          <RankedTable rows={rows} limit={limit} sort={sort} linksOf={linksOf} />
         </>
       )}
     </>
@@ -90,7 +91,12 @@ function MemoryBars({ rows, limit }: { rows: readonly Row[]; limit: number }) {
   );
 }
 
-function StepBars({ rows }: { rows: readonly Row[] }) {
+function StepBars({ rows, linksOf }: { rows: readonly Row[]; linksOf: LinksOf }) {
+  const links = rows.map(linksOf);
+  const open = (key: number): void => {
+    const found = links[rows.findIndex(({ rank }) => rank === key)];
+    if (found) location.hash = found.closest;
+  };
   const bars = rows.map((row) => ({ key: row.rank, label: barLabel(row), value: row.stepTimeS, valueText: text.seconds(row.stepTimeS) }));
   return (
     <section class="card">
@@ -98,17 +104,24 @@ function StepBars({ rows }: { rows: readonly Row[] }) {
       <Bars
         summary={`Step time of the ${rows.length} best layouts: ${bars[0]!.valueText} to ${bars[bars.length - 1]!.valueText}; the table below has each.`}
         bars={bars}
+        {...(links.some((one) => one !== null) ? { onPick: open } : {})}
       />
     </section>
   );
 }
 
-interface TableProps extends Props {
+interface TableProps {
   rows: readonly Row[];
   limit: number;
+  sort: string;
+  linksOf: LinksOf;
 }
 
-function RankedTable({ rows, limit, request, answer, imported, cluster, sort }: TableProps) {
+function RankedTable({ rows, limit, sort, linksOf }: TableProps) {
+  const time = (row: Row, timeS: number) => {
+    const links = linksOf(row);
+    return links === null ? text.seconds(timeS) : <a href={links.closest}>{text.seconds(timeS)}</a>;
+  };
   const degree = (id: string, head: string, of: (row: Row) => number | undefined): SortableColumn<Row> => ({
     id, head, numeric: true, cell: (row) => of(row) ?? "–", sortKey: of,
   });
@@ -121,7 +134,7 @@ function RankedTable({ rows, limit, request, answer, imported, cluster, sort }: 
     degree("pp", "PP", ({ layout }) => layout?.pipelineParallel),
     degree("dp", "DP", ({ layout }) => layout?.dataParallel),
     degree("micro", "micro-batch", ({ microBatch }) => microBatch),
-    { id: "step", head: "step", numeric: true, cell: ({ stepTimeS }) => text.seconds(stepTimeS), sortKey: ({ stepTimeS }) => stepTimeS },
+    { id: "step", head: "step", numeric: true, cell: (row) => time(row, row.stepTimeS), sortKey: ({ stepTimeS }) => stepTimeS },
     { id: "tokens", head: "tokens/s", numeric: true, cell: ({ tokensPerS }) => text.count(tokensPerS), sortKey: ({ tokensPerS }) => tokensPerS },
     { id: "mfu", head: "MFU", numeric: true, cell: ({ mfu }) => text.percent(mfu), sortKey: ({ mfu }) => mfu },
     { id: "memory", head: "memory", numeric: true, cell: ({ memoryBytes }) => text.bytes(memoryBytes), sortKey: ({ memoryBytes }) => memoryBytes },
@@ -132,22 +145,22 @@ function RankedTable({ rows, limit, request, answer, imported, cluster, sort }: 
       sortKey: ({ networkScale }) => networkScale,
     },
     { id: "bubble", head: "bubble", numeric: true, cell: ({ pipelineBubble }) => text.percent(pipelineBubble), sortKey: ({ pipelineBubble }) => pipelineBubble },
-    { id: "gradients", head: "gradients alone", numeric: true, cell: ({ gradientS }) => text.seconds(gradientS), sortKey: ({ gradientS }) => gradientS },
+    { id: "gradients", head: "gradients alone", numeric: true, cell: (row) => time(row, row.gradientS), sortKey: ({ gradientS }) => gradientS },
     {
       id: "moe", head: "MoE layer",
       cell: (row) => row.moeLayerS > 0 && (
         <span class="unbroken">
           <span class={`swatch ${familyClass(row.moeSchedule)}`} aria-hidden="true" />
-          {row.moeSchedule}{row.moePieces > 1 ? ` in ${row.moePieces}` : ""}, <LayerTime row={row} href={planHref(row, { request, answer, imported, cluster })} />
+          {row.moeSchedule}{row.moePieces > 1 ? ` in ${row.moePieces}` : ""}, {time(row, row.moeLayerS)}
         </span>
       ),
       sortKey: ({ moeLayerS }) => (moeLayerS > 0 ? moeLayerS : undefined),
     },
-    { id: "open", head: "look closer", cell: (row) => <Closer row={row} request={request} answer={answer} imported={imported} cluster={cluster} /> },
+    { id: "open", head: "look closer", cell: (row) => <Closer name={degreesText(row.layout)} links={linksOf(row)} /> },
   ];
   return (
     <PagedTable
-      caption="Layouts, fastest first unless sorted; the MoE layer is timed forward and backward on one micro-batch"
+      caption="Layouts, fastest first unless sorted; the MoE layer is timed forward and backward on one micro-batch, and each time leads to it"
       columns={columns}
       rows={rows}
       keyOf={({ rank }) => rank}
@@ -157,32 +170,34 @@ function RankedTable({ rows, limit, request, answer, imported, cluster, sort }: 
   );
 }
 
-/** The plan of a layout's MoE layer, whose times lead on to their costs; null: none can be asked. */
-function planHref(row: Row, { request, answer, imported, cluster }: Omit<Props, "sort">): string | null {
-  if (row.moeLayerS <= 0 || imported?.workload === undefined || imported.moeLayers === 0) return null;
-  // Over other nodes than the profile's, only a sweep of cluster.nodes can price the layer.
-  if (nodesAxis(request.gpus, cluster) !== null) return null;
-  const workload = JSON.stringify(layerOf(imported.workload, row, request.sequenceLength));
-  return hrefOf("plan", { profile: answer.profileName, version: answer.profileVersion, workload, extrapolate: "1" });
+/** Where a layout's MoE layer can be looked at closer. */
+interface Links {
+  /** null: over other nodes than the profile's, only a sweep of cluster.nodes can price the layer. */
+  plan: string | null;
+  whatIf: string;
+  /** The plan, or what leads to it. */
+  closest: string;
 }
+/** null: there is no such layer, or it is not known yet. */
+type LinksOf = (row: Row) => Links | null;
 
-function LayerTime({ row, href }: { row: Row; href: string | null }) {
-  const time = text.seconds(row.moeLayerS);
-  return href === null ? <>{time}</> : <a href={href}>{time}</a>;
-}
-
-function Closer({ row, request, answer, imported, cluster }: Omit<Props, "sort"> & { row: Row }) {
+function linksOfLayer(row: Row, { request, answer, imported, cluster }: Omit<Props, "sort">): Links | null {
   if (row.moeLayerS <= 0 || imported?.workload === undefined || imported.moeLayers === 0) return null;
   const workload = JSON.stringify(layerOf(imported.workload, row, request.sequenceLength));
   const shared = { profile: answer.profileName, version: answer.profileVersion, workload, extrapolate: "1" };
   const nodes = nodesAxis(request.gpus, cluster);
-  const axes = [nodes, batchAxis(row.microBatch)].filter((axis) => axis !== null);
-  const name = degreesText(row.layout);
-  const href = planHref(row, { request, answer, imported, cluster });
+  const [axis1, axis2] = [nodes, batchAxis(row.microBatch)].filter((axis) => axis !== null);
+  const whatIf = hrefOf("what-if", { ...shared, axis1, axis2 });
+  const plan = nodes === null ? hrefOf("plan", shared) : null;
+  return { plan, whatIf, closest: plan ?? whatIf };
+}
+
+function Closer({ name, links }: { name: string; links: Links | null }) {
+  if (links === null) return null;
   return (
     <>
-      {href !== null && <><a href={href} aria-label={`Plan its MoE layer: ${name}`}>plan</a>, </>}
-      <a href={hrefOf("what-if", { ...shared, axis1: axes[0], axis2: axes[1] })} aria-label={`What if, of its MoE layer: ${name}`}>what-if</a>
+      {links.plan !== null && <><a href={links.plan} aria-label={`Plan its MoE layer: ${name}`}>plan</a>, </>}
+      <a href={links.whatIf} aria-label={`What if, of its MoE layer: ${name}`}>what-if</a>
     </>
   );
 }

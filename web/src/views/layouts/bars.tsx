@@ -14,6 +14,8 @@ interface Props {
   bars: readonly LabelledBar[];
   /** A line across all bars, with what it is. */
   limit?: { value: number; text: string };
+  /** A click on a bar; who has no pointer has the table's links. */
+  onPick?: (key: number) => void;
 }
 
 const lineHeight = 18;
@@ -23,7 +25,7 @@ const gap = 6;
 const narrow = 440;
 const limitRow = 20;
 
-export function Bars({ summary, bars, limit }: Props) {
+export function Bars({ summary, bars, limit, onPick }: Props) {
   const [ref, width] = useWidth();
   const most = Math.max(limit?.value ?? 0, ...bars.map(({ value }) => value)) * 1.02;
   const scale = (value: number): number => (most > 0 ? (value / most) * Math.max(0, width - 2) : 0);
@@ -39,7 +41,8 @@ export function Bars({ summary, bars, limit }: Props) {
         <svg width={width} height={height} role="img" aria-label={summary}>
           <g aria-hidden="true">
             {bars.map(({ key, label, value, valueText }, index) => (
-              <g key={key} transform={`translate(0,${top + index * rowHeight})`}>
+              <g key={key} transform={`translate(0,${top + index * rowHeight})`} class={onPick === undefined ? "" : "bar-pickable"} onClick={() => onPick?.(key)}>
+                {onPick !== undefined && <rect class="bar-catch" width={Math.max(0, width - 2)} height={rowHeight} />}
                 <text class="bar-label" y={13}>{label}</text>
                 {lines === 1
                   ? <text class="bar-value" x={width - 2} y={13} text-anchor="end">{valueText}</text>

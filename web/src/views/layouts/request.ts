@@ -4,6 +4,7 @@ import type { Recompute_Kind } from "../../../generated/moeplan/v1/workload";
 import type { CallError } from "../../api/client";
 import type { Params } from "../../route";
 import { versionOf } from "../../version";
+import { parseObject } from "../../workload";
 
 /** What the form holds, as it is typed. */
 export interface Draft {
@@ -55,14 +56,8 @@ export type ParsedModel = { model: Record<string, unknown> } | { problem: string
 /** A config.json is an object; what stands in it is the planner's to judge. */
 export function parseModel(json: string): ParsedModel {
   if (json.trim() === "") return { problem: "Paste the model's config.json here" };
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(json);
-  } catch (problem) {
-    return { problem: `Not JSON: ${(problem as Error).message}` };
-  }
-  if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) return { problem: "Expected a JSON object, as config.json is" };
-  return { model: parsed as Record<string, unknown> };
+  const parsed = parseObject(json, "A config.json");
+  return "problem" in parsed ? parsed : { model: parsed.value };
 }
 
 /** The address of a draft whose model is sound. */

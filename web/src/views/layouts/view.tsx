@@ -38,14 +38,20 @@ export function LayoutsView({ params }: ViewProps) {
   const cluster = useClusterOf(asked.data?.answer.profileName);
 
   if (names.data?.length === 0) return <NoProfiles />;
-  const { data, error, loading } = asked;
+  const { data, error, loading, cancelled } = asked;
   return (
     <>
       <Form params={params} names={names.data ?? []} error={error} loading={loading} onAgain={asked.reload} />
       {versionOf(params["version"]) === null && <ErrorNote message={versionProblem(params["version"]!)} />}
       {names.error !== null && names.data === null && <ErrorNote error={names.error} />}
       {error !== null && (data === null || error.code !== "UNREACHABLE") && <ErrorNote error={error} />}
-      {loading && <p class="muted" role="status">Ranking layouts …</p>}
+      <div class="row ranking">
+        <p class="muted" role="status">
+          {loading && "Ranking layouts …"}
+          {cancelled && `Cancelled.${data === null ? "" : " What stands below was ranked before."}`}
+        </p>
+        {loading && <button type="button" onClick={asked.cancel}>Cancel</button>}
+      </div>
       {data !== null && <Answer request={data.request} answer={data.answer} imported={imported.data} cluster={cluster} sort={params["sort"] ?? ""} />}
     </>
   );

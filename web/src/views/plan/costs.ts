@@ -1,7 +1,5 @@
 // Costs as texts of the planner name them: "ALL_TO_ALL groupSize 16 ranksPerNode 8", and which entry of the profile
 // answers. Pure.
-import type { TaskTiming } from "../../../generated/moeplan/v1/plan";
-
 interface Parts {
   name: string;
   /** "groupSize 16". */
@@ -53,32 +51,4 @@ export function pieces(text: string, costs: readonly string[]): Piece[] {
   }
   if (from < text.length) result.push({ text: text.slice(from) });
   return result;
-}
-
-const costNames: Readonly<Record<string, readonly string[]>> = {
-  GATE: ["GATE"],
-  PERMUTE: ["PERMUTE"],
-  COMBINE: ["PERMUTE"],
-  COPY: ["DEVICE_COPY"],
-  EXPERT: ["EXPERT_GEMM", "EXPERT_INPUT_GRADIENT", "EXPERT_WEIGHT_GRADIENT"],
-  ALL_TO_ALL: ["ALL_TO_ALL"],
-  ALL_GATHER: ["ALL_GATHER", "ALL_TO_ALL_ALL_GATHER"],
-  REDUCE_SCATTER: ["REDUCE_SCATTER"],
-  ALL_REDUCE: ["ALL_REDUCE"],
-};
-
-/**
- * Which of `costs` a task of this kind can have been priced with: those of its operation, and of them those that the
- * answer itself speaks of (`mentioned`) where there are such.
- */
-export function costsOf(task: Pick<TaskTiming, "kind">, costs: readonly string[], mentioned: readonly string[]): string[] {
-  const names = costNames[task.kind] ?? [];
-  const codec = task.kind === "ENCODE" || task.kind === "DECODE" ? `${task.kind}_` : null;
-  const fits = (cost: string): boolean => {
-    const { name } = partsOf(cost);
-    return names.includes(name) || (codec !== null && name.startsWith(codec));
-  };
-  const all = costs.filter(fits);
-  const spoken = all.filter((cost) => mentioned.includes(cost));
-  return spoken.length > 0 ? spoken : all;
 }

@@ -4,9 +4,10 @@ import { useEffect, useId, useRef, useState } from "preact/hooks";
 import type { ImportModelResponse } from "../../../generated/moeplan/v1/planner_service";
 import { call, CallError } from "../../api/client";
 import { ErrorNote } from "../../components/notes";
+import { parseObject, parseWorkload, type WorkloadJson } from "../../workload";
 import { example } from "./example";
 import { fields, groups, type Field } from "./fields";
-import { fieldOfError, importedWorkload, parseWorkload, problemOf, textsOf, withLayerOf, workloadOf, type Texts, type WorkloadJson } from "./workload_form";
+import { fieldOfError, importedWorkload, problemOf, textsOf, withLayerOf, workloadOf, type Texts } from "./workload_form";
 
 interface FieldProps {
   field: Field;
@@ -64,14 +65,14 @@ function Import({ onLayer }: { onLayer: (workload: WorkloadJson, told: string) =
   const [asking, setAsking] = useState(false);
   const fill = async (): Promise<void> => {
     setProblem(null);
-    const model = parseWorkload(text);
+    const model = parseObject(text, "A config.json");
     if ("problem" in model) {
-      setProblem(new CallError(model.problem.replace("A workload is", "A config.json is").replace(", such as the example", ""), "INVALID_ARGUMENT"));
+      setProblem(new CallError(model.problem, "INVALID_ARGUMENT"));
       return;
     }
     setAsking(true);
     try {
-      const answer = await call<ImportModelResponse>("PlannerService/ImportModel", { model: model.workload });
+      const answer = await call<ImportModelResponse>("PlannerService/ImportModel", { model: model.value });
       const imported = importedWorkload(answer);
       if ("problem" in imported) {
         setProblem(new CallError(imported.problem, "INVALID_ARGUMENT"));

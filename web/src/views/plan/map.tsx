@@ -14,10 +14,11 @@ import { shortFamily } from "../../short_family";
 import { type Band, defaultBand, isNearTie, marginOf } from "../../sweep/near_tie";
 import { Progress } from "../../sweep/progress";
 import { useSweep, type Grid, type Swept } from "../../sweep/use_sweep";
-import { atPoint, defaultValues, isOfWorkload, mostX, mostY, parseValues, xPath, yChoices } from "./map_axes";
+import { isWorkloadPath, type WorkloadJson } from "../../workload";
+import { atPoint, defaultValues, mostX, mostY, parseValues, xPath, yChoices } from "./map_axes";
 import { cellOf, speedupOf, winners } from "./map_cells";
 import type { Question } from "./question";
-import { valueAt, withValue, type WorkloadJson } from "./workload_form";
+import { valueAt, withValue } from "./workload_form";
 
 function Winners({ points }: { points: readonly SweepPoint[] }) {
   return (
@@ -101,7 +102,7 @@ const parsed = ({ xText, yText }: Draft) => ({ xs: parseValues(xText, mostX), ys
 
 /**
  * Of the address: `mapY` the field, `mapXs` and `mapYs` the values, and where one of them is there the map is drawn; `band`
- * the per cent that count as a tie, `ties` "intervals": or intervals that meet.
+ * the per cent that count as a tie beyond what the planner holds for one, `ties` "intervals": or intervals that meet.
  */
 export function MapSection({ workload, question, params }: Props) {
   const id = useId();
@@ -114,12 +115,12 @@ export function MapSection({ workload, question, params }: Props) {
   const askedText = JSON.stringify(asked);
   const [draft, setDraft] = useState(asked);
   useEffect(() => setDraft(asked), [askedText]);
-  const bandText = params["band"] ?? String(defaultBand.share * 100);
+  const bandText = params["band"] ?? "";
   const band: Band = { share: Number(bandText) >= 0 ? Number(bandText) / 100 : defaultBand.share, intervals: params["ties"] === "intervals" };
 
   const { xs: askedXs, ys: askedYs } = parsed(asked);
   const fixed = withValue(workload, xPath, undefined);
-  const base = isOfWorkload(asked.yPath) ? withValue(fixed, asked.yPath, undefined) : fixed;
+  const base = isWorkloadPath(asked.yPath) ? withValue(fixed, asked.yPath, undefined) : fixed;
   // What the axes set is no part of the question: a point that is opened leaves the map as it is.
   const key = drawn && "values" in askedXs && "values" in askedYs ? JSON.stringify([question, base, asked]) : null;
   const grid = useMemo<Grid | null>(() => {
@@ -152,13 +153,14 @@ export function MapSection({ workload, question, params }: Props) {
   const problemY = "problem" in ys ? ys.problem : axisError(0);
   const running = swept?.state === "running" || swept?.state === "waiting";
   const options = yChoices.some(({ path }) => path === yPath) ? yChoices : [{ path: yPath, label: yPath }, ...yChoices];
-  const input = (label: string, value: string, problem: string, slug: string, onText: (typed: string) => void) => (
+  const input = (label: string, value: string, problem: string, slug: string, onText: (typed: string) => void, placeholder = "") => (
     <div class="field">
       <label for={`${id}-${slug}`}>{label}</label>
       <input
         id={`${id}-${slug}`}
         type="text"
         value={value}
+        placeholder={placeholder}
         spellcheck={false}
         {...(problem === "" ? {} : { "aria-invalid": true, "aria-describedby": `${id}-${slug}-problem` })}
         onChange={(event) => onText(event.currentTarget.value)}
@@ -180,7 +182,7 @@ export function MapSection({ workload, question, params }: Props) {
             </select>
           </div>
           {input("Its values", draft.yText, problemY, "y", (yText) => setDraft((before) => ({ ...before, yText })))}
-          {input("Near a tie below, %", bandText, Number(bandText) >= 0 ? "" : "not a number of at least 0", "band", (typed) => setParams({ band: typed }, true))}
+          {input("Also a tie below, %", bandText, Number(bandText) >= 0 ? "" : "not a number of at least 0", "band", (typed) => setParams({ band: typed }, true), "only what cannot be told apart")}
           <label class="check">
             <input type="checkbox" checked={band.intervals} onChange={(event) => setParams({ ties: event.currentTarget.checked ? "intervals" : undefined }, true)} />
             Also where 90 % intervals meet
@@ -193,7 +195,7 @@ export function MapSection({ workload, question, params }: Props) {
           ? <p class="muted">Each point is a search of its own: it is priced when you ask for it.</p>
           : <Progress swept={swept} cancel={cancel} again={again} />}
         {swept !== null && swept.points.length > 0 && (
-          <Answer swept={swept} band={band} workload={workload} onPick={isOfWorkload(swept.question.axes[0]!.path) ? onPick : undefined} />
+          <Answer swept={swept} band={band} workload={workload} onPick={isWorkloadPath(swept.question.axes[0]!.path) ? onPick : undefined} />
         )}
       </details>
     </section>

@@ -1,5 +1,6 @@
 // The axes of the map of winners: which fields, which values, and a point's workload. Pure.
-import { valueAt, withValue, type WorkloadJson } from "./workload_form";
+import { isWorkloadPath, type WorkloadJson } from "../../workload";
+import { valueAt, withValue } from "./workload_form";
 
 export const xPath = "layer.sequenceLength";
 export const mostX = 15;
@@ -27,9 +28,6 @@ export const yChoices: readonly Choice[] = [
   { path: "collectives[ALL_GATHER].timeScale", label: "all-gather time (collectives[ALL_GATHER].timeScale)" },
   { path: "kernels[EXPERT_GEMM].timeScale", label: "expert time (kernels[EXPERT_GEMM].timeScale)" },
 ];
-
-/** Whether a workload holds the field: others belong to the profile, which a plan's question cannot change. */
-export const isOfWorkload = (path: string): boolean => !/^(cluster\.|collectives\[|kernels\[)/.test(path);
 
 const numberAt = (workload: WorkloadJson, path: string, fallback: number): number => {
   const value = valueAt(workload, path);
@@ -75,7 +73,7 @@ export function parseValues(text: string, most: number): { values: number[] } | 
 export function atPoint(workload: WorkloadJson, point: Readonly<Record<string, number>>): WorkloadJson {
   let result = workload;
   for (const [path, value] of Object.entries(point)) {
-    if (isOfWorkload(path)) result = withValue(result, path, value);
+    if (isWorkloadPath(path)) result = withValue(result, path, value);
   }
   return result;
 }

@@ -1,6 +1,6 @@
 // What the view asks the planner, from the address. Pure.
 import type { Params } from "../../route";
-import { parseWorkload, type WorkloadJson } from "./workload_form";
+import { parseWorkload, type WorkloadJson } from "../../workload";
 
 /** Of every request: which profile, and whether what it lacks may be foretold. */
 export interface Question {

@@ -7,7 +7,6 @@ import { Table } from "../../components/table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { CostLink, TextWithCosts, type Source } from "./cost_links";
-import { entryFor } from "./costs";
 import { choicesOf, unitOf } from "./plan_facts";
 
 const papers: Readonly<Record<string, string>> = { parm: "Parm", monta: "MoNTA", schemoe: "ScheMoE", lancet: "Lancet" };
@@ -16,8 +15,7 @@ export const ruleName = (rule: string): string => papers[rule] ?? rule;
 function Term({ term, source }: { term: RuleTerm; source: Source }) {
   if (term.cost === "") return <span class="muted">nothing is asked: a group of one rank</span>;
   if (term.foretold) return <>{term.cost} <span class="muted">(foretold from links)</span></>;
-  const entry = entryFor(term.cost, source.costs);
-  return <CostLink source={source} cost={entry === "" ? term.cost : entry}>{term.cost}</CostLink>;
+  return <CostLink source={source} cost={term.cost} />;
 }
 
 function Time({ time, source }: { time: RuleTime; source: Source }) {

@@ -1,51 +1,69 @@
-// The shown candidate's timeline under the faster baseline's and over a measured rank's.
+// A plan's timeline under the faster baseline's and over a measured rank's.
 import { useMemo, useState } from "preact/hooks";
 
-import type { Plan, TaskTiming } from "../../../generated/moeplan/v1/plan";
-import type { GetRunResponse } from "../../../generated/moeplan/v1/planner_service";
+import type { TaskTiming } from "../../../generated/moeplan/v1/plan";
+import type { ExplainedTask, GetRunResponse } from "../../../generated/moeplan/v1/planner_service";
 import { Timeline, TimelineLegend } from "../../charts/timeline";
-import { communicates, criticalPath, exposedCommunication } from "../../charts/timeline_facts";
+import { communicates, exposedCommunication, lengthOf } from "../../charts/timeline_facts";
 import type { Section } from "../../charts/timeline_layout";
 import { Table } from "../../components/table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { CostLink, type Source } from "./cost_links";
-import { costsOf } from "./costs";
+import { criticalPath, pathOnRankWords, pathWords, taskWords, type Explained } from "./explained";
 import { slowestFirst } from "./measured";
+import { unitOf } from "./plan_facts";
+import type { ExplainedPlan } from "./use_explained";
 
 interface Props {
-  plan: Plan;
-  baseline: Plan | undefined;
+  /** What the plan is here: "Shown". */
+  name: string;
+  shown: ExplainedPlan;
+  baseline: ExplainedPlan | undefined;
   run: GetRunResponse | null;
   source: Source;
-  /** Costs that the answer and its rules speak of. */
-  mentioned: readonly string[];
+}
+
+interface ExplainedSection extends Section {
+  /** Of a plan's; null: a rank's, or not known. */
+  explained: Explained | null;
+}
+
+function sectionOf(name: string, { plan, tasks }: ExplainedPlan): ExplainedSection {
+  const title = `${name}, ${text.seconds(plan.predictedTimeS)}: ${describePlan(plan)}`;
+  return { title, tasks: plan.timeline, critical: criticalPath(plan.timeline, tasks), explained: tasks };
+}
+
+/** The entry of the profile behind a task. */
+function Cost({ task, source }: { task: ExplainedTask; source: Source }) {
+  const size = task.cost === "" ? text.bytes(task.size) : text.sizeOf(unitOf(task.cost), task.size);
+  if (task.cost !== "") return <><CostLink source={source} cost={task.cost} /> at {size}</>;
+  if (task.foretold) return <>foretold from links at {size}, no curve</>;
+  return <>{task.size > 0 ? "none in the profile, counted as free" : "free"}</>;
 }
 
 interface TableRow {
   section: string;
-  task: TaskTiming;
+  timing: TaskTiming;
+  task: ExplainedTask | undefined;
   critical: boolean;
   exposedS: number;
 }
 
 const mostRows = 2000;
 
-function tableRows(sections: readonly Section[]): TableRow[] {
-  return sections.flatMap(({ title, tasks }) => {
-    const critical = new Set(criticalPath(tasks).tasks);
-    const { parts } = exposedCommunication(tasks);
-    return tasks.map((task, index) => ({
-      section: title,
-      task,
-      critical: critical.has(index),
-      exposedS: parts[index]!.reduce((sum, { startS, endS }) => sum + endS - startS, 0),
+function tableRows(sections: readonly ExplainedSection[]): TableRow[] {
+  return sections.flatMap(({ title, tasks, critical, explained }) => {
+    const isCritical = new Set(critical);
+    const exposed = exposedCommunication(tasks);
+    return tasks.map((timing, index) => ({
+      section: title, timing, task: explained?.get(timing.task), critical: isCritical.has(index), exposedS: lengthOf(exposed[index]!),
     }));
   });
 }
 
 /** Only those that are opened are filled. */
-function AsTable({ sections }: { sections: readonly Section[] }) {
+function AsTable({ sections, source }: { sections: readonly ExplainedSection[]; source: Source }) {
   const [open, setOpen] = useState(false);
   const rows = useMemo(() => (open ? tableRows(sections) : []), [open, sections]);
   return (
@@ -57,16 +75,19 @@ function AsTable({ sections }: { sections: readonly Section[] }) {
           rows={rows.slice(0, mostRows)}
           keyOf={(_, index) => index}
           columns={[
-            { head: "Task", cell: ({ task }) => task.task },
+            { head: "Task", cell: ({ timing }) => timing.task },
             { head: "Timeline", cell: ({ section }) => section },
-            { head: "Kind", cell: ({ task }) => text.plainName(task.kind) },
-            { head: "Stream", cell: ({ task }) => text.plainName(task.stream) },
-            { head: "Chunk", numeric: true, cell: ({ task }) => task.chunk },
-            { head: "Start", numeric: true, cell: ({ task }) => text.seconds(task.startS) },
-            { head: "End", numeric: true, cell: ({ task }) => text.seconds(task.endS) },
-            { head: "Duration", numeric: true, cell: ({ task }) => text.seconds(task.endS - task.startS) },
-            { head: "Exposed", numeric: true, cell: ({ task, exposedS }) => (communicates(task) ? text.seconds(exposedS) : "") },
+            { head: "Kind", cell: ({ timing }) => text.plainName(timing.kind) },
+            { head: "Stream", cell: ({ timing }) => text.plainName(timing.stream) },
+            { head: "Chunk", numeric: true, cell: ({ timing }) => timing.chunk },
+            { head: "Start", numeric: true, cell: ({ timing }) => text.seconds(timing.startS) },
+            { head: "End", numeric: true, cell: ({ timing }) => text.seconds(timing.endS) },
+            { head: "Duration", numeric: true, cell: ({ timing }) => text.seconds(timing.endS - timing.startS) },
+            { head: "Alone", numeric: true, cell: ({ task }) => (task === undefined ? "" : text.seconds(task.aloneS)) },
+            { head: "Exposed", numeric: true, cell: ({ timing, exposedS }) => (communicates(timing) ? text.seconds(exposedS) : "") },
+            { head: "Released by", cell: ({ task }) => task?.releasedBy ?? "" },
             { head: "Critical path", cell: ({ critical }) => (critical ? "yes" : "") },
+            { head: "Cost", cell: ({ task }) => task !== undefined && <Cost task={task} source={source} /> },
           ]}
         />
       )}
@@ -74,50 +95,39 @@ function AsTable({ sections }: { sections: readonly Section[] }) {
   );
 }
 
-function pathWords(section: Section): string {
-  const { tasks, gaps, lengthS } = criticalPath(section.tasks);
-  const waitedS = gaps.reduce((sum, { startS, endS }) => sum + endS - startS, 0);
-  const steps = `${text.count(tasks.length)} tasks, ${text.seconds(lengthS)}`;
-  if (gaps.length === 0) return steps;
-  return `${steps}, and ${text.seconds(waitedS)} in ${gaps.length} ${gaps.length === 1 ? "gap" : "gaps"} that no task explains`;
+/** Why costs and critical path are not there. */
+function Unexplained({ plans }: { plans: readonly ExplainedPlan[] }) {
+  const error = plans.find((one) => one.error !== null)?.error;
+  if (error) return <p class="note warning">Without costs and critical path: {error.message}</p>;
+  return plans.some(({ loading }) => loading) ? <p class="muted" role="status">Asking what is behind the tasks …</p> : null;
 }
 
-function CostList({ costs, source }: { costs: readonly string[]; source: Source }) {
-  return (
-    <>
-      {costs.length === 1 ? "Cost: " : "Costs of its operation: "}
-      {costs.map((cost, index) => <span key={cost}>{index > 0 ? ", " : ""}<CostLink source={source} cost={cost} /></span>)}.
-    </>
-  );
-}
-
-export function TimelineSection({ plan, baseline, run, source, mentioned }: Props) {
+export function TimelineSection({ name, shown, baseline, run, source }: Props) {
   const [wantedRank, setRank] = useState<number | null>(null);
   const measured = useMemo(() => slowestFirst(run?.ranks ?? []), [run]);
   const rank = measured.find((one) => one.rank === wantedRank) ?? measured[0];
-  const rankTasks = run?.ranks.find((one) => one.rank === rank?.rank)?.timeline;
-  const sections = useMemo<Section[]>(() => {
-    const list: Section[] = [];
-    if (baseline !== undefined && baseline !== plan) list.push({ title: `Faster baseline, ${text.seconds(baseline.predictedTimeS)}: ${describePlan(baseline)}`, tasks: baseline.timeline });
-    list.push({ title: `Shown${baseline === plan ? ", the faster baseline" : ""}, ${text.seconds(plan.predictedTimeS)}: ${describePlan(plan)}`, tasks: plan.timeline });
-    if (rankTasks !== undefined && rank !== undefined) list.push({ title: `Measured, ${text.seconds(rank.endS)}: rank ${rank.rank} of run ${run?.run?.run ?? 0}`, tasks: rankTasks });
-    return list;
-  }, [plan, baseline, rankTasks, rank?.rank, run]);
-  const shownAt = baseline !== undefined && baseline !== plan ? 1 : 0;
-  const shown = sections[shownAt]!;
-  const measuredSection = sections[shownAt + 1];
-  const exposed = useMemo(() => exposedCommunication(shown.tasks).totalS, [shown]);
-  const path = useMemo(() => pathWords(shown), [shown]);
-  const measuredPath = useMemo(() => (measuredSection === undefined ? "" : pathWords(measuredSection)), [measuredSection]);
+  const sections = useMemo(() => {
+    const ranked = run?.ranks.find((one) => one.rank === rank?.rank)?.timeline;
+    return {
+      baseline: baseline && sectionOf("Faster baseline", baseline),
+      shown: sectionOf(name, shown),
+      rank: ranked && rank && { title: `Measured, ${text.seconds(rank.endS)}: rank ${rank.rank} of run ${run?.run?.run ?? 0}`, tasks: ranked, critical: [], explained: null },
+    };
+  }, [name, shown, baseline, run, rank?.rank]);
+  // A plan that was kept without its timeline has nothing to draw.
+  const drawn = useMemo(() => [sections.baseline, sections.shown, sections.rank].filter((section) => section !== undefined && section.tasks.length > 0) as ExplainedSection[], [sections]);
+  const { plan, tasks: explained } = shown;
+  const path = explained === null ? "not known" : pathWords(plan.timeline, explained);
 
-  const more = (task: TaskTiming, section: number) => {
-    const costs = costsOf(task, source.costs, mentioned).slice(0, 4);
-    const twin = section === shownAt ? measuredSection : section === shownAt + 1 ? shown : undefined;
-    const other = twin?.tasks.find((one) => one.task === task.task);
+  const more = (timing: TaskTiming, index: number) => {
+    const section = drawn[index]!;
+    const task = section.explained?.get(timing.task);
+    const twin = section === sections.shown ? sections.rank : section === sections.rank ? sections.shown : undefined;
+    const other = twin?.tasks.find((one) => one.task === timing.task);
     return (
       <>
-        {other !== undefined && `${section === shownAt ? "Measured" : "Predicted"}: ${text.seconds(other.endS - other.startS)}. `}
-        {costs.length > 0 && <CostList costs={costs} source={source} />}
+        {other !== undefined && `${section === sections.shown ? "Measured" : "Predicted"}: ${text.seconds(other.endS - other.startS)}. `}
+        {task !== undefined && <>{taskWords(timing, task)}. Cost: <Cost task={task} source={source} />.</>}
       </>
     );
   };
@@ -127,9 +137,13 @@ export function TimelineSection({ plan, baseline, run, source, mentioned }: Prop
       <dl class="facts">
         <dt>Critical path</dt>
         <dd data-fact="critical">{path}</dd>
-        {measuredPath !== "" && <><dt>Of the measured rank</dt><dd>{measuredPath}</dd></>}
-        <dt>Exposed communication</dt>
-        <dd data-fact="exposed">{text.seconds(exposed)} of {text.seconds(plan.communicationTimeS)} ({text.percent(plan.predictedTimeS > 0 ? exposed / plan.predictedTimeS : 0)} of the predicted time)</dd>
+        {explained !== null && sections.rank && <><dt>Its tasks on rank {rank!.rank}</dt><dd data-fact="measured">{pathOnRankWords(sections.rank.tasks, explained)}</dd></>}
+        {plan.communicationTimeS > 0 && (
+          <>
+            <dt>Exposed communication</dt>
+            <dd data-fact="exposed">{text.seconds(plan.exposedCommunicationS)} of {text.seconds(plan.communicationTimeS)} ({text.percent(plan.exposedCommunicationS / plan.predictedTimeS)} of the predicted time)</dd>
+          </>
+        )}
         {plan.gradients !== undefined && plan.gradients !== null && plan.gradients.slices.length > 0 && (
           <>
             <dt>Dense gradients</dt>
@@ -137,6 +151,7 @@ export function TimelineSection({ plan, baseline, run, source, mentioned }: Prop
           </>
         )}
       </dl>
+      <Unexplained plans={baseline === undefined ? [shown] : [shown, baseline]} />
       {measured.length > 0 && (
         <label class="rank-field">
           Measured rank
@@ -147,11 +162,11 @@ export function TimelineSection({ plan, baseline, run, source, mentioned }: Prop
       )}
       <TimelineLegend />
       <Timeline
-        summary={`Tasks by stream of ${sections.map(({ title }) => title).join("; ")}. Critical path of the shown one: ${path}.`}
-        sections={sections}
+        summary={`Tasks by stream of ${drawn.map(({ title }) => title).join("; ")}. Critical path of the plan: ${path}.`}
+        sections={drawn}
         more={more}
       />
-      <AsTable sections={sections} />
+      <AsTable sections={drawn} source={source} />
     </section>
   );
 }

@@ -1,14 +1,10 @@
 // Between a Workload's JSON and the texts of a form. What the form does not know stays as it is: the planner is the one
 // to refuse it. Pure.
+import { isObject, type Json, type WorkloadJson } from "../../workload";
 import { fields, type Field } from "./fields";
-
-export type Json = string | number | boolean | null | readonly Json[] | { readonly [key: string]: Json };
-export type WorkloadJson = { readonly [key: string]: Json };
 
 /** The texts of the form's fields by path; "true" and "false" of flags. */
 export type Texts = Readonly<Record<string, string>>;
-
-const isObject = (value: Json | undefined): value is WorkloadJson => typeof value === "object" && value !== null && !Array.isArray(value);
 
 export function valueAt(workload: WorkloadJson, path: string): Json | undefined {
   let value: Json | undefined = workload;
@@ -31,18 +27,6 @@ export function withValue(workload: WorkloadJson, path: string, value: Json | un
   if (next === undefined) delete copy[key];
   else copy[key] = next;
   return copy;
-}
-
-/** A workload's JSON text; an error says what it is instead. */
-export function parseWorkload(text: string): { workload: WorkloadJson } | { problem: string } {
-  let value: Json;
-  try {
-    value = JSON.parse(text) as Json;
-  } catch (problem) {
-    return { problem: `This is not JSON: ${problem instanceof Error ? problem.message : String(problem)}` };
-  }
-  if (!isObject(value)) return { problem: "A workload is a JSON object, such as the example." };
-  return { workload: value };
 }
 
 function textOf(field: Field, value: Json | undefined): string {

@@ -5,10 +5,11 @@ import { CheckBox, NumberField, TextArea, TextField } from "../../components/fie
 import { ProfileField } from "../../components/profile_field";
 import * as text from "../../format";
 import { setParams, type Params } from "../../route";
+import { parseWorkload, type ParsedWorkload } from "../../workload";
 import { axisOf, countOf, splitValues, suggestions } from "../../sweep/axes";
 import { example } from "./example";
 import { askedOf, draftOf, paramsOf, type Draft } from "./question";
-import { fieldAt, parseWorkload, withField, type ParsedWorkload } from "./workload_text";
+import { fieldAt, withField } from "./workload_text";
 
 interface Props {
   params: Params;

@@ -1,10 +1,12 @@
 // A sweep over one axis: the best time, coloured by its family, beside the runner-up and the baseline.
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useId, useMemo, useRef } from "preact/hooks";
 
 import type { SweepPoint } from "../../../generated/moeplan/v1/planner_service";
 import { familyClass } from "../../charts/colors";
 import { Frame, type Scales } from "../../charts/frame";
+import { moveCursor } from "../../charts/heat_grid";
 import { extent, Line, type Point } from "../../charts/marks";
+import { KeyBox, useReadout } from "../../charts/readout";
 import { nearest, shapeName, shapePath } from "../../charts/shapes";
 import { saveFile, svgFile } from "../../charts/svg_file";
 import * as text from "../../format";
@@ -21,7 +23,8 @@ const pointerReach = 40;
 
 export function LineChart({ axis, points, onPick }: Props) {
   const box = useRef<HTMLElement>(null);
-  const [hovered, setHovered] = useState(-1);
+  const hint = useId();
+  const { shown: told, pointed, cursor, setCursor, setPointed, walkTo } = useReadout<number>((index) => points[index] !== undefined);
   const { at, kind, numeric } = useMemo(() => positionsOf(axis.values), [axis]);
   const families = useMemo(() => familiesOf(points), [points]);
   const series = useMemo(() => {
@@ -42,11 +45,20 @@ export function LineChart({ axis, points, onPick }: Props) {
     places: points.flatMap((point, index) => (point.row?.best?.schedule === family ? [{ x: at[index]!, y: timeOf(point)! }] : [])),
   }));
   const hover = (where: { x: number; scales: Scales } | null): void => {
-    if (where === null) return setHovered(-1);
+    if (where === null) return setPointed(null);
     const places = points.map((_, index) => ({ x: where.scales.x(at[index]!), y: 0 }));
-    setHovered(nearest(places, where.scales.x(where.x), 0, pointerReach));
+    setPointed(nearest(places, where.scales.x(where.x), 0, pointerReach));
   };
-  const shown = points[hovered];
+  const open = (point: SweepPoint | undefined): void => {
+    if (point?.row?.best !== undefined) onPick(point);
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const next = moveCursor({ x: cursor ?? 0, y: 0 }, event.key, points.length, 1);
+    if (event.key === "Enter" || event.key === " ") open(points[cursor ?? 0]);
+    else if (next === null) return;
+    else walkTo(next.x);
+    event.preventDefault();
+  };
   const name = `Time of the best schedule over ${axis.path}`;
   const format = (value: number): string => (numeric ? String(Number(value.toPrecision(6))) : axis.values[value] ?? "");
   const save = (): void => {
@@ -69,31 +81,33 @@ export function LineChart({ axis, points, onPick }: Props) {
         <li><svg width="24" height="10" aria-hidden="true"><path class="line second" d="M0,5h24" /></svg> baseline</li>
         <li><svg width="24" height="10" aria-hidden="true"><path class="line summary" d="M0,5h24" /></svg> runner-up of another family</li>
       </ul>
-      <div class={shown === undefined ? undefined : "clickable"} onClick={() => shown?.row?.best !== undefined && onPick(shown)}>
-        <Frame
-          summary={`${name}: ${families.map(({ family, points: count }) => `${family} is best at ${text.count(count)} of ${text.count(points.length)} points`).join(", ")}; the table below has each point.`}
-          x={{ label: axis.path, domain: xDomain, kind, format }}
-          y={{ label: "time", domain: yDomain, kind: yKind, format: text.seconds }}
-          height={340}
-          onHover={hover}
-        >
-          {(scales) => (
-            <>
-              <Line scales={scales} points={series.baseline} class="second" />
-              <Line scales={scales} points={series.runnerUp} class="summary" />
-              <Line scales={scales} points={series.best} class="best-time" />
-              {marks.map(({ family, places }) => (
-                <path key={family} class={`shape ${familyClass(family)}`} d={shapePath(family, places.map(({ x, y }) => ({ x: scales.x(x), y: scales.y(y) })), 5)} />
-              ))}
-              {shown !== undefined && <line class="cursor" x1={scales.x(at[hovered]!)} x2={scales.x(at[hovered]!)} y2={scales.height} />}
-            </>
-          )}
-        </Frame>
+      <div class={pointed === null ? undefined : "clickable"} onClick={() => pointed !== null && open(points[pointed])}>
+        <KeyBox class="line-box" kind="line chart" summary={`${name}: arrow keys walk its values`} told={hint} onKeyDown={onKeyDown} onFocus={() => setCursor(cursor ?? 0)}>
+          <Frame
+            summary={`${name}: ${families.map(({ family, points: count }) => `${family} is best at ${text.count(count)} of ${text.count(points.length)} points`).join(", ")}; the table below has each point.`}
+            x={{ label: axis.path, domain: xDomain, kind, format }}
+            y={{ label: "time", domain: yDomain, kind: yKind, format: text.seconds }}
+            height={340}
+            onHover={hover}
+          >
+            {(scales) => (
+              <>
+                <Line scales={scales} points={series.baseline} class="second" />
+                <Line scales={scales} points={series.runnerUp} class="summary" />
+                <Line scales={scales} points={series.best} class="best-time" />
+                {marks.map(({ family, places }) => (
+                  <path key={family} class={`shape ${familyClass(family)}`} d={shapePath(family, places.map(({ x, y }) => ({ x: scales.x(x), y: scales.y(y) })), 5)} />
+                ))}
+                {told !== null && <line class="cursor" x1={scales.x(at[told]!)} x2={scales.x(at[told]!)} y2={scales.height} />}
+              </>
+            )}
+          </Frame>
+        </KeyBox>
       </div>
-      <p class="told">
-        {shown === undefined
-          ? <span class="muted">Point at a value; a click plans it. The table below has them all.</span>
-          : `${axis.path} ${axis.values[hovered]}: ${sentenceOf(shown)}`}
+      <p class="told" id={hint} aria-live="polite">
+        {told === null
+          ? <span class="muted">Point at a value, or walk them with the arrow keys; a click or Enter plans it. The table below has them all.</span>
+          : `${axis.path} ${axis.values[told]}: ${sentenceOf(points[told]!)}`}
       </p>
     </section>
   );

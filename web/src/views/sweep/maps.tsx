@@ -10,11 +10,10 @@ import { saveFile, svgFile } from "../../charts/svg_file";
 import * as text from "../../format";
 import { setParams } from "../../route";
 import { shortFamily } from "../../short_family";
-import { defaultBand } from "../../sweep/near_tie";
 import { pointAt, type Axis } from "../../sweep/axes";
 import { bestCell, familiesOf, timeCell, timeRange } from "./grid";
 
-const hatchedText = `hatched: a near tie, the runner-up within ${text.percent(defaultBand.share)} of the best`;
+const hatchedText = "hatched: a near tie, best and runner-up nearer than measurements tell apart";
 
 interface Props {
   axes: readonly Axis[];

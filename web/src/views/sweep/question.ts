@@ -4,7 +4,7 @@ import type { Params } from "../../route";
 import { axisText, mostAxes, parseAxis, splitValues } from "../../sweep/axes";
 import type { Grid } from "../../sweep/use_sweep";
 import { versionOf } from "../../version";
-import { parseWorkload } from "./workload_text";
+import { parseWorkload } from "../../workload";
 
 /** What the form holds, as it is typed. */
 export interface Draft {

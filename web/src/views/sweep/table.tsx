@@ -5,8 +5,8 @@ import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { hasInterval } from "../../interval";
 import { setParams } from "../../route";
+import type { Json } from "../../workload";
 import { timeOf } from "./grid";
-import type { Json } from "./workload_text";
 
 interface Props {
   paths: readonly string[];
@@ -45,13 +45,14 @@ export function PointTable({ paths, points, sort, hrefOfPoint }: Props) {
     { id: "time", head: "time", numeric: true, cell: (row) => <Time time={timeOf(row)} href={hrefOfPoint(row)} />, sortKey: timeOf },
     {
       id: "interval", head: "90 % interval", numeric: true,
-      cell: ({ row }) => row?.best === undefined ? "–" : hasInterval(row.best) ? `${text.seconds(row.best.lowS)} to ${text.seconds(row.best.highS)}` : "not known",
+      cell: ({ row, ...point }) => row?.best === undefined ? "–" : !hasInterval(row.best) ? "not known"
+        : <a href={hrefOfPoint({ row, ...point })}>{text.seconds(row.best.lowS)} to {text.seconds(row.best.highS)}</a>,
     },
     { id: "baseline", head: "baseline", numeric: true, cell: (row) => <Time time={row.baselineTimeS} href={hrefOfPoint(row)} />, sortKey: ({ baselineTimeS }) => baselineTimeS },
     { id: "speedup", head: "speedup", numeric: true, cell: (row) => (speedup(row) === undefined ? "–" : text.factor(speedup(row)!)), sortKey: speedup },
     { id: "runnerUp", head: "runner-up", cell: ({ runnerUp }) => (runnerUp === undefined ? "none" : describePlan(runnerUp)), sortKey: ({ runnerUp }) => runnerUp?.schedule },
     { id: "runnerUpTime", head: "its time", numeric: true, cell: (row) => <Time time={row.runnerUp?.predictedTimeS} href={hrefOfPoint(row)} />, sortKey: ({ runnerUp }) => runnerUp?.predictedTimeS },
-    { id: "exposed", head: "exposed communication", numeric: true, cell: ({ row }) => (row?.best === undefined ? "–" : text.seconds(row.best.exposedCommunicationS)), sortKey: ({ row }) => row?.best?.exposedCommunicationS },
+    { id: "exposed", head: "exposed communication", numeric: true, cell: (row) => <Time time={row.row?.best?.exposedCommunicationS} href={hrefOfPoint(row)} />, sortKey: ({ row }) => row?.best?.exposedCommunicationS },
     { id: "memory", head: "memory", numeric: true, cell: ({ row }) => (row?.best === undefined ? "–" : text.bytes(row.best.memoryBytes)), sortKey: ({ row }) => row?.best?.memoryBytes },
   ];
   return (

@@ -10,6 +10,7 @@ import { ErrorNote, WarningList } from "../../components/notes";
 import { NoProfiles, useProfileNames } from "../../components/profile_field";
 import { hrefOf, type Params } from "../../route";
 import { versionOf, versionProblem } from "../../version";
+import { isWorkloadPath, parseWorkload, type Json } from "../../workload";
 import { sweepCsv } from "./csv";
 import { Form } from "./form";
 import { LineChart } from "./line_chart";
@@ -19,7 +20,7 @@ import { PointTable } from "./table";
 import { Progress } from "../../sweep/progress";
 import { useSweep, type Swept } from "../../sweep/use_sweep";
 import "./view.css";
-import { isWorkloadPath, parseWorkload, workloadAt, type Json } from "./workload_text";
+import { workloadAt } from "./workload_text";
 
 export function SweepView({ params }: ViewProps) {
   const names = useProfileNames();

@@ -1,27 +1,5 @@
-// A workload as JSON text, and its fields by path. Pure.
-
-export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
-type JsonObject = { readonly [key: string]: Json };
-
-export type ParsedWorkload = { workload: JsonObject } | { problem: string };
-
-export function parseWorkload(text: string): ParsedWorkload {
-  let parsed: Json;
-  try {
-    parsed = JSON.parse(text) as Json;
-  } catch (problem) {
-    return { problem: `Not JSON: ${(problem as Error).message}` };
-  }
-  return isObject(parsed) ? { workload: parsed } : { problem: 'Expected a JSON object with "layer" and "layout"' };
-}
-
-export const isObject = (value: Json | undefined): value is JsonObject =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
-
-const profilePaths = /^(cluster|collectives|kernels)(\.|\[|$)/;
-
-/** Whether a swept path is a field of the workload rather than of the profile. */
-export const isWorkloadPath = (path: string): boolean => !profilePaths.test(path);
+// A workload's fields by path. Pure.
+import { isObject, isWorkloadPath, type Json, type WorkloadJson } from "../../workload";
 
 /** "routing.tokensPerExpert[2]" as its names and numbers. */
 function stepsOf(path: string): (string | number)[] {
@@ -42,11 +20,11 @@ function setAt(value: Json | undefined, steps: readonly (string | number)[], to:
 }
 
 /** The workload with one field changed. */
-export function withField(workload: JsonObject, path: string, value: Json): JsonObject {
-  return setAt(workload, stepsOf(path), value) as JsonObject;
+export function withField(workload: WorkloadJson, path: string, value: Json): WorkloadJson {
+  return setAt(workload, stepsOf(path), value) as WorkloadJson;
 }
 
-export function fieldAt(workload: JsonObject, path: string): Json | undefined {
+export function fieldAt(workload: WorkloadJson, path: string): Json | undefined {
   let value: Json | undefined = workload;
   for (const step of stepsOf(path)) {
     if (typeof step === "number") value = Array.isArray(value) ? (value as Json[])[step] : undefined;
@@ -56,13 +34,13 @@ export function fieldAt(workload: JsonObject, path: string): Json | undefined {
 }
 
 export interface WorkloadAtPoint {
-  workload: JsonObject;
+  workload: WorkloadJson;
   /** Paths of the profile, which no workload holds. */
   left: string[];
 }
 
 /** The workload of a swept point: what its fields say, set where they are the workload's. */
-export function workloadAt(workload: JsonObject, fields: Readonly<Record<string, Json>>): WorkloadAtPoint {
+export function workloadAt(workload: WorkloadJson, fields: Readonly<Record<string, Json>>): WorkloadAtPoint {
   let at = workload;
   const left: string[] = [];
   for (const [path, value] of Object.entries(fields)) {

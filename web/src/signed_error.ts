@@ -1,0 +1,5 @@
+// How far a run is from what was foretold of it. Pure.
+import type { Run } from "../generated/moeplan/v1/planner_service";
+
+/** (predicted − measured) / measured, as `moeplan validate` has it: above 0 where too much was foretold. */
+export const signedError = (run: Run): number => (run.predictedTimeS - run.measuredTimeS) / run.measuredTimeS;
