@@ -58,10 +58,9 @@ void SortBestFirst(std::vector<Candidate>& candidates, double fastest_s) {
 
 // A gain below what measurements can tell is none: of the candidates that close behind the fastest, the simplest is the
 // best.
-void PutSimplestOfTiesFirst(std::vector<Candidate>& best_first) {
+void PutSimplestOfTiesFirst(std::vector<Candidate>& best_first, double indistinct_s) {
   if (best_first.empty()) return;
-  const Candidate& fastest = best_first.front();
-  const double tied_s = fastest.time_s() + IndistinctGainS(fastest);
+  const double tied_s = best_first.front().time_s() + indistinct_s;
   const auto end =
       std::ranges::find_if(best_first, [&](const Candidate& candidate) { return candidate.time_s() > tied_s; });
   const auto simplicity = [](const Candidate& candidate) { return Simplicity(candidate.knobs); };
@@ -100,15 +99,13 @@ std::string WhyNoCandidate(const FoundCandidates& found, const Layout& layout, c
   return StrCat("No candidate could be priced: ", first.what, ": ", first.reason, ". Only the rules answered.");
 }
 
-PlanComparison Compare(const std::vector<Candidate>& best_first) {
-  PlanComparison comparison;
-  if (best_first.empty()) return comparison;
+PlanComparison Compare(const std::vector<Candidate>& best_first, double indistinct_s) {
+  PlanComparison comparison = {.indistinct_s = indistinct_s};
   const std::optional<size_t> other = RunnerUp(best_first);
   if (other && best_first[*other].knobs.family != best_first.front().knobs.family)
     comparison.runner_up = PlanOf(best_first[*other]);
   if (const std::optional<size_t> baseline = FasterBaseline(best_first))
     comparison.baseline_time_s = best_first[*baseline].time_s();
-  comparison.indistinct_s = IndistinctGainS(best_first.front());
   return comparison;
 }
 
@@ -124,11 +121,12 @@ StatusOr<PlanAnswer> PlanResolved(PlanAnswer answer, const Profile& profile, Pri
 
   SortBestFirst(candidates, found.fastest_s);
   if (!candidates.empty()) AddInterval(candidates.front());
-  PutSimplestOfTiesFirst(candidates);
+  const double indistinct_s = candidates.empty() ? 0 : IndistinctGainS(candidates.front());
+  PutSimplestOfTiesFirst(candidates, indistinct_s);
   const size_t answered = options.top > 0 ? std::min<size_t>(options.top, candidates.size()) : candidates.size();
   for (size_t i = 0; i < answered; ++i) AddInterval(candidates[i]);
   if (const std::optional<size_t> other = RunnerUp(candidates)) AddInterval(candidates[*other]);
-  if (options.comparison != nullptr) *options.comparison = Compare(candidates);
+  if (options.comparison != nullptr) *options.comparison = Compare(candidates, indistinct_s);
   answer.explanation =
       candidates.empty() ? WhyNoCandidate(found, answer.workload.layout, profile.cluster) : Explain(candidates);
   if (found.ruled_out > 0 && !candidates.empty()) {

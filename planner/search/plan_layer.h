@@ -30,7 +30,7 @@ inline constexpr int kDefaultBudgetNodes = 10000;
 struct PlanComparison {
   std::optional<Plan> runner_up;          // The fastest of another family with other tasks; absent where there is none.
   std::optional<double> baseline_time_s;  // Of the faster legal baseline; absent where none could be priced.
-  double indistinct_s = 0;                // Times that differ by no more cannot be told apart (IndistinctGainS).
+  double indistinct_s = 0;                // IndistinctGainS of the fastest: what differs by no more is alike.
 };
 
 struct PlanOptions {

@@ -204,14 +204,16 @@ TEST_F(DashboardPlansTest, APointIsWhatAPlanOfItsWorkloadSays) {
   EXPECT_FALSE(swept->points(1).has_baseline_time_s());
 }
 
+const char* FormOf(const v1::CollectiveModel& entry) {
+  return entry.has_efficiency() ? "efficiency" : entry.has_log_log() ? "logLog" : "alphaBeta";
+}
+
 // docs/decisions/0005: the error of the plan's own costs, and no more than 3 % of it.
 TEST_F(DashboardPlansTest, APointSaysWhichTimesCannotBeToldApart) {
   const auto indistinct_share = [&](double error) {
     v1::PutProfileRequest uncertain = ExamplePutProfile(StrCat("uncertain ", error));
     for (v1::CollectiveModel& entry : *uncertain.mutable_profile()->mutable_collectives()) {
-      entry.mutable_fit()->set_chosen(entry.has_efficiency() ? "efficiency"
-                                      : entry.has_log_log()  ? "logLog"
-                                                             : "alphaBeta");
+      entry.mutable_fit()->set_chosen(FormOf(entry));
       entry.mutable_fit()->set_interval_low_ratio(1 - error);
       entry.mutable_fit()->set_interval_high_ratio(1 + error);
     }

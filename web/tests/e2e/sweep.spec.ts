@@ -119,6 +119,8 @@ test("near ties are the planner's own", async ({ page, planner }) => {
   const sweep = { workload, profileName: "west", axes: ["layer.sequenceLength=512,1024,2048,4096", "layer.batch=1,2,4"] };
   const answer = await planner.call<SweepResponse>("PlannerService/Sweep", sweep);
   expect(answer.points.some(({ indistinctS }) => indistinctS > 0)).toBe(true);
+  // A simpler plan stands before a faster one only where the two cannot be told apart.
+  for (const { row, runnerUp, indistinctS } of answer.points) expect(row!.best!.predictedTimeS - (runnerUp?.predictedTimeS ?? Infinity)).toBeLessThanOrEqual(indistinctS);
   // Another word of the planner's is another map: a second and nothing by turns, where all points take milliseconds at most.
   const swept = answer.points.map((point, index) => ({ ...point, indistinctS: index % 2 }));
   await page.route("**/*.PlannerService/Sweep", (route) => route.fulfill({ json: { ...answer, points: swept } }));
