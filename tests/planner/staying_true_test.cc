@@ -247,6 +247,16 @@ TEST_F(ReportTest, ANewVersionBeginsAnew) {
   EXPECT_EQ(client_->ListDrifts({})->drifts_size(), 0);
 }
 
+TEST_F(ReportTest, AKeptRunHasThePredictionOfTheVersionThatMadeItsPlan) {
+  ASSERT_TRUE(client_->PutProfile(WithSlowAllToAlls("b", 1.5)).ok());
+  const auto answer = client_->ReportRun(Report("r"));
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  EXPECT_EQ(answer->profile_version(), 2);
+  EXPECT_GT(answer->predicted_time_s(), 1.01 * plan_.best().predicted_time_s());
+  ASSERT_THAT(Runs(), SizeIs(1));
+  EXPECT_NEAR(Runs()[0].predicted_time_s, plan_.best().predicted_time_s(), 1e-12);
+}
+
 TEST_F(HandlersTest, RunsOfAPlanAreKeptAMinuteApart) {
   Put(ExamplePutProfile("a"));
   const v1::PlanResponse answer = *service::Plan(environment(), ExamplePlanRequest(), {});

@@ -9,6 +9,7 @@
 #include "models/text.h"
 #include "moeplan/v1/report.pb.h"
 #include "planner/drift/run_ratios.h"
+#include "planner/search/price_plan.h"
 #include "planner/service/drift/drift_desk.h"
 #include "planner/service/errors.h"
 #include "planner/service/handlers/held_plan.h"
@@ -43,19 +44,30 @@ StatusOr<std::vector<Timeline>> TimelinesOf(const v1::ReportRunRequest& request)
   return ranks;
 }
 
+// What the version that made the plan foretells of it; where that cannot be said, what the newest does.
+double ForetoldS(const Store& store, const HeldPlan& held, const Workload& resolved, const Profile& newest,
+                 double newest_s) {
+  if (held.profile_version == newest.version) return newest_s;
+  const StatusOr<Profile> own = store.LoadProfile({.name = held.profile_name, .version = held.profile_version});
+  if (!own.ok()) return newest_s;
+  const StatusOr<Candidate> priced = PricePlanWithLinks(held.plan, resolved, *own);
+  return priced.ok() ? priced->time_s() : newest_s;
+}
+
 // With the timeline of the rank that ended last: the others' would fill the disk.
-RunRecord RecordOf(const v1::ReportRunRequest& request, const RunRatios& run, const std::vector<Timeline>& ranks) {
+RunRecord RecordOf(const v1::ReportRunRequest& request, double predicted_s, const RunRatios& run,
+                   const std::vector<Timeline>& ranks) {
   const auto end_s = [](const Timeline& rank) {
     return rank.empty() ? 0 : std::ranges::max(rank, {}, &TaskTiming::end_s).end_s;
   };
   const auto slowest = std::ranges::max_element(ranks, {}, end_s) - ranks.begin();
   v1::RunReport report;
   report.set_schedule(request.plan().best().schedule());
-  report.set_predicted_time_s(run.predicted_s);
+  report.set_predicted_time_s(predicted_s);
   report.set_measured_time_s(run.measured_s);
   *report.add_ranks() = request.ranks(static_cast<int>(slowest));
   return {.schedule = EnumNameOf(report.schedule()),
-          .predicted_time_s = run.predicted_s,
+          .predicted_time_s = predicted_s,
           .measured_time_s = run.measured_s,
           .report = ToJson(report, JsonStyle::kCompact),
           .request_id = request.request_id()};
@@ -83,7 +95,8 @@ StatusOr<v1::ReportRunResponse> ReportRun(const Environment& environment, const 
   response.set_predicted_time_s(run.predicted_s);
   response.set_measured_time_s(run.measured_s);
   response.set_profile_version(profile.version);
-  if (!environment.plan_log->KeepRun(request.plan(), RecordOf(request, run, ranks))) return response;
+  const double predicted_s = ForetoldS(environment.store, held, *resolved, profile, run.predicted_s);
+  if (!environment.plan_log->KeepRun(request.plan(), RecordOf(request, predicted_s, run, ranks))) return response;
   const std::vector<bool> drifted = environment.drift->Observe(profile, *resolved, run.ratios);
   for (size_t i = 0; i < run.ratios.size(); ++i) {
     v1::CostRatio& cost = *response.add_costs();
