@@ -33,7 +33,7 @@ function NoProfile() {
       <p>A curve needs a calibrated cluster. Measure this machine, or a simulated cluster, into the planner's database:</p>
       <Command text="moeplan calibrate --local 4 --db moeplan.db" />
       <Command text="moeplan calibrate --simulated deploy/examples/cluster.json --db moeplan.db" />
-      <p><a href={hrefOf("clusters")}>Clusters</a> shows the other ways.</p>
+      <p><a href={hrefOf("clusters")}>Clusters</a> shows the other ways. <span class="muted">This page fills by itself.</span></p>
     </EmptyNote>
   );
 }
@@ -64,7 +64,8 @@ const isAway = ({ code }: CallError): boolean => code === "UNREACHABLE" || code 
 
 export function CurvesView({ params }: ViewProps) {
   const names = useProfileNames();
-  const curve = useCurve(params["profile"], params["version"], params["cost"], params["samples"], true);
+  const none = names.data?.length === 0;
+  const curve = useCurve(params["profile"], params["version"], params["cost"], params["samples"], !none);
   // A profile that was chosen with another one's cost: its own first one stands in.
   const absent = curve.error?.code === "NOT_FOUND" && params["cost"] !== undefined;
   const first = useCurve(params["profile"], params["version"], undefined, params["samples"], absent);
@@ -81,7 +82,7 @@ export function CurvesView({ params }: ViewProps) {
       </>
     );
   }
-  if (names.data?.length === 0 && shown === null) return <NoProfile />;
+  if (none) return <NoProfile />;
   const other = comparing && second.data?.cost === shown?.cost ? second.data : null;
   const known = params["profile"] !== undefined && names.data?.includes(params["profile"]);
   return (
