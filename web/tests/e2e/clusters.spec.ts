@@ -170,6 +170,15 @@ test("samples that were set aside are told with why", async ({ page, planner }) 
   await expect(row).toContainText("too fast");
 });
 
+test("of many samples that were set aside the last are told, and how many there are", async ({ page, planner }) => {
+  const { profile } = await planner.call<{ profile: { cluster: Json } }>("ProfileService/GetProfile", { profileName: "west" });
+  const sample = { collective: "ALL_TO_ALL", groupSize: 8, ranksPerNode: 4, bytes: 2 ** 30, timeS: [1e-6], provenance: { linkBytesPerS: "1e9" } };
+  await planner.call("ProfileService/AppendSamples", { requestId: "too fast", samples: { name: "west", cluster: profile.cluster, samples: Array.from({ length: 101 }, () => sample) } });
+  await page.goto(planner.url);
+  await detail(page).getByText("101 set aside").click();
+  await expect(table(page, /^100 of 101 samples that were set aside, the last received$/).locator("tbody tr")).toHaveCount(100);
+});
+
 test("drifts lead to their cost, and a renewed one to both versions", async ({ page, planner }) => {
   const { costs } = await planner.call<{ costs: string[] }>("ProfileService/GetCurve", { profileName: "west" });
   // What the planner finds takes many runs; how it is shown takes one answer.

@@ -6,7 +6,7 @@ import { nearestPoint } from "../../src/charts/nearest";
 import { compareCurves, readCurve } from "../../src/views/curves/compare";
 import { costGroups, numberOf } from "../../src/views/curves/costs";
 import { domainsOf, kept } from "../../src/views/curves/domains";
-import { isDrawn, itemsOf, kindCounts, residualsBySize, type Item } from "../../src/views/curves/samples";
+import { identityOf, indexOf, isDrawn, itemsOf, kindCounts, residualsBySize, type Item } from "../../src/views/curves/samples";
 import { itemText, signedPercent, spreadText } from "../../src/views/curves/words";
 
 import type { CurvePoint, CurveSample } from "../../generated/moeplan/v1/profile_service";
@@ -92,6 +92,31 @@ describe("samples of a curve", () => {
     const items = itemsOf({ samples, rejectedSamples: [] });
     expect(items).toHaveLength(10_000);
     expect(items.every((item, index) => index === 0 || items[index - 1]!.size <= item.size)).toBe(true);
+  });
+
+  it("have an identity that newer samples, another fit and being retired leave as it is", () => {
+    const own = curveSample(2048, 2e-3);
+    const before = itemsOf({ samples: [own], rejectedSamples: [] });
+    const identity = identityOf(before, 0);
+    expect(identity).toMatch(/^[0-9a-z]{1,7}$/);
+    const retired = curveSample(2048, 2e-3, { predictedS: 9e-3 }, true);
+    const after = itemsOf({ samples: [curveSample(1024, 1e-3), curveSample(2048, 1.9e-3), retired], rejectedSamples: [rejected(sample(8, [2e-3]))] });
+    expect(indexOf(after, identity)).toBe(3);
+    expect(after[3]!.kind).toBe("retired");
+    expect(indexOf(after, "0")).toBe(-1);
+  });
+
+  it("that are equal have an identity each", () => {
+    const items = itemsOf({ samples: [curveSample(8, 1e-3), curveSample(8, 1e-3), curveSample(8, 1e-3), curveSample(16, 1e-3)], rejectedSamples: [] });
+    const identities = items.map((_, index) => identityOf(items, index));
+    expect(new Set(identities).size).toBe(4);
+    expect(identities.map((identity) => indexOf(items, identity))).toEqual([0, 1, 2, 3]);
+  });
+
+  it("without a size or a time can be found again, too", () => {
+    const broken = { ...sample(0, []), bytes: null, timeS: [null] } as unknown as Sample;
+    const items = itemsOf({ samples: [], rejectedSamples: [rejected(broken), rejected(broken)] });
+    expect([0, 1].map((index) => indexOf(items, identityOf(items, index)))).toEqual([0, 1]);
   });
 
   it("are summed up by size, those that count alone", () => {

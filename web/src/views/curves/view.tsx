@@ -15,7 +15,7 @@ import { Comparison } from "./comparison";
 import { numberOf } from "./costs";
 import { FitPanel, NextSizes } from "./fit_panel";
 import { Picker } from "./picker";
-import { itemsOf } from "./samples";
+import { identityOf, itemsOf } from "./samples";
 import { SamplesTable } from "./samples_table";
 import "./view.css";
 
@@ -40,7 +40,7 @@ function NoProfile() {
 
 function Shown({ curve, second, params }: { curve: GetCurveResponse; second: GetCurveResponse | null; params: Params }) {
   const items = useMemo(() => itemsOf(curve), [curve]);
-  const choose = useCallback((index: number) => setParams({ sample: index, page: undefined, kind: undefined }), []);
+  const choose = useCallback((index: number) => setParams({ sample: identityOf(items, index), page: undefined, kind: undefined }), [items]);
   return (
     <>
       <section class="card" aria-labelledby="curve-title">
