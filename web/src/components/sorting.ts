@@ -3,7 +3,7 @@
 /** undefined: has none, and comes last whichever way is sorted. */
 export type SortKey = number | string | undefined;
 
-// One for all: String.localeCompare makes its own for each pair, and takes 16 times as long for ten thousand rows.
+// One for all: String.localeCompare looks for its own at each pair, which ten thousand rows feel.
 const { compare: compareTexts } = new Intl.Collator("en", { numeric: true });
 
 function compare(a: number | string, b: number | string): number {
