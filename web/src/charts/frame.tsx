@@ -1,4 +1,5 @@
 // A chart's frame: scales, axes, grid and a name for those who do not see it. What stands inside is drawn by its children.
+import { range, ticks } from "d3-array";
 import { scaleLinear, scaleLog, type ScaleContinuousNumeric } from "d3-scale";
 import type { ComponentChildren, RefObject } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
@@ -40,16 +41,32 @@ function scaleOf({ kind, domain }: Axis, range: [number, number]): Scale {
   return scaleLog(domain, range).base(kind === "log2" ? 2 : 10);
 }
 
-/** At most about `wanted` of a scale's ticks, evenly thinned: those of logarithmic scales come in powers of the base. */
+const leastBetween = 4;
+
+/** Where fewer than two powers of the base lie: 1, 2 and 5 of each, else even steps. Two at least. */
+function ticksBetween(low: number, high: number, base: number, wanted: number): number[] {
+  // Steps of so small a share of the domain that two lie in it, wherever it begins.
+  const count = Math.max(leastBetween, wanted);
+  if (base === 2) {
+    const step = 2 ** Math.ceil(Math.log2((high - low) / count));
+    return range(Math.ceil(low / step), Math.floor(high / step) + 1).map((multiple) => multiple * step);
+  }
+  const decade = Math.floor(Math.log10(low));
+  const round = [decade, decade + 1].flatMap((power) => [1, 2, 5].map((digit) => Number(`${digit}e${power}`))).filter((tick) => tick >= low && tick <= high);
+  return round.length < 2 ? ticks(low, high, count) : round;
+}
+
+/** At most about `wanted` of a scale's ticks, evenly thinned, but two: those of logarithmic scales come in powers of the base. */
 export function ticksOf(scale: Scale, kind: Axis["kind"], wanted: number): number[] {
   if (kind === "linear") return scale.ticks(wanted);
   const base = kind === "log2" ? 2 : 10;
   const [low, high] = scale.domain() as [number, number];
   const powers: number[] = [];
   for (let power = Math.ceil(Math.log(low) / Math.log(base) - 1e-9); base ** power <= high * (1 + 1e-9); ++power) powers.push(power);
-  if (powers.length < 2) return scale.ticks(wanted).filter((_, index, all) => index % Math.ceil(all.length / wanted) === 0);
+  if (powers.length < 2) return ticksBetween(low, high, base, wanted);
   const step = Math.ceil(powers.length / wanted);
-  return powers.filter((power) => power % step === 0).map((power) => base ** power);
+  const even = powers.filter((power) => power % step === 0);
+  return (even.length < 2 ? powers.filter((_, index) => index % step === 0) : even).map((power) => base ** power);
 }
 
 /** The width of an element in px, as it changes. */

@@ -24,20 +24,33 @@ interface Props<Row> {
   sort: string;
   onSort: (sort: string) => void;
   isCurrent?: (row: Row) => boolean;
+  /** Where the page is kept; absent: here, while the table is there. */
+  paging?: Paging;
 }
 
-const pageSize = 100;
+export interface Paging {
+  /** Rows of a page. */
+  size: number;
+  /** From 1; undefined: that of the current row, else the first. */
+  page: number | undefined;
+  onPage: (page: number) => void;
+}
 
-export function PagedTable<Row>({ caption, columns, rows, keyOf, sort, onSort, isCurrent }: Props<Row>) {
-  const [wantedPage, setPage] = useState(0);
+const usualSize = 100;
+
+export function PagedTable<Row>({ caption, columns, rows, keyOf, sort, onSort, isCurrent, paging }: Props<Row>) {
+  const [kept, keep] = useState(1);
+  const { size: pageSize, page: wanted, onPage } = paging ?? { size: usualSize, page: kept, onPage: keep };
   const down = sort.startsWith("-");
   const id = down ? sort.slice(1) : sort;
   const sortKey = columns.find((column) => column.id === id)?.sortKey;
   // Callers make their columns anew each time; the id tells whether the order changes.
   const inOrder = useMemo(() => (sortKey === undefined ? rows : sorted(rows, sortKey, down)), [rows, id, down]);
   const pages = Math.max(1, Math.ceil(rows.length / pageSize));
-  const page = Math.min(wantedPage, pages - 1);
-  const shown = inOrder.slice(page * pageSize, (page + 1) * pageSize);
+  const current = isCurrent === undefined ? -1 : inOrder.findIndex(isCurrent);
+  const page = Math.min(pages, Math.max(1, wanted ?? Math.floor(current / pageSize) + 1));
+  const first = (page - 1) * pageSize;
+  const shown = inOrder.slice(first, first + pageSize);
 
   return (
     <>
@@ -65,9 +78,9 @@ export function PagedTable<Row>({ caption, columns, rows, keyOf, sort, onSort, i
       </div>
       {pages > 1 && (
         <nav class="row pages" aria-label={`Pages of: ${caption}`}>
-          <button type="button" disabled={page === 0} onClick={() => setPage(page - 1)}>Previous</button>
-          <span>Rows {page * pageSize + 1} to {Math.min(rows.length, (page + 1) * pageSize)} of {rows.length}</span>
-          <button type="button" disabled={page === pages - 1} onClick={() => setPage(page + 1)}>Next</button>
+          <button type="button" disabled={page === 1} onClick={() => onPage(page - 1)}>Previous</button>
+          <span>Rows {first + 1} to {first + shown.length} of {rows.length}</span>
+          <button type="button" disabled={page === pages} onClick={() => onPage(page + 1)}>Next</button>
         </nav>
       )}
     </>

@@ -1,4 +1,6 @@
 // Which stored profile a view asks about, and what to do where there is none.
+import { useEffect, useState } from "preact/hooks";
+
 import type { ProfileSummary } from "../../generated/moeplan/v1/profile";
 import type { ClusterOverview, ListClustersResponse, ListProfilesResponse } from "../../generated/moeplan/v1/profile_service";
 import { callAll } from "../api/client";
@@ -6,16 +8,21 @@ import { useLoaded, type Loaded } from "../api/use_call";
 import { Command, EmptyNote } from "./notes";
 
 const mostNames = 10_000;
+const everyMsWhileEmpty = 5000;
 /** Of one profile. */
 export const mostVersions = 1000;
 
-/** Names of stored profiles, last stored first. */
+/** Names of stored profiles, last stored first; asked for now and then until there is one. */
 export function useProfileNames(): Loaded<string[]> {
-  return useLoaded("profiles", async (signal) => {
+  const [everyMs, setEveryMs] = useState(0);
+  const names = useLoaded("profiles", async (signal) => {
     // Each name once, where ListProfiles has one entry a version.
     const clusters = await callAll<ClusterOverview, ListClustersResponse>("ProfileService/ListClusters", {}, (answer) => answer.clusters, mostNames, signal);
     return clusters.map(({ profileName }) => profileName);
-  });
+  }, everyMs);
+  const empty = names.data?.length === 0;
+  useEffect(() => setEveryMs(empty ? everyMsWhileEmpty : 0), [empty]);
+  return names;
 }
 
 /** Versions of one profile, newest first. Empty: of none. */
@@ -55,7 +62,7 @@ export function NoProfiles() {
       <Command text="moeplan calibrate --local 4 --db moeplan.db --profile-name here" />
       <p>Or let the simulator play a cluster that is only on paper:</p>
       <Command text="moeplan calibrate --simulated deploy/examples/cluster.json --db moeplan.db --profile-name west" />
-      <p>Name the database that this planner was started with, then load this page again.</p>
+      <p class="muted"><code>--db</code> is the database that this planner serves. This page fills by itself.</p>
     </EmptyNote>
   );
 }

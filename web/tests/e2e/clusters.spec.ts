@@ -2,8 +2,11 @@
 import type { Page } from "@playwright/test";
 
 import { Agent } from "./agent";
-import { expect, expectAccessible, expectFits, hostileName, test } from "./fixtures";
+import { expect, expectAccessible, expectFits, hostileName, test, workloads } from "./fixtures";
 import { moeplan, Planner } from "./planner";
+
+import type { PlanResponse } from "../../generated/moeplan/v1/plan";
+import type { ListDriftsResponse } from "../../generated/moeplan/v1/planner_service";
 
 type Json = Record<string, unknown>;
 
@@ -170,20 +173,51 @@ test("samples that were set aside are told with why", async ({ page, planner }) 
   await expect(row).toContainText("too fast");
 });
 
-test("drifts lead to their cost, and a renewed one to both versions", async ({ page, planner }) => {
+test("of many samples that were set aside the last are told, and how many there are", async ({ page, planner }) => {
+  const { profile } = await planner.call<{ profile: { cluster: Json } }>("ProfileService/GetProfile", { profileName: "west" });
+  const sample = { collective: "ALL_TO_ALL", groupSize: 8, ranksPerNode: 4, bytes: 2 ** 30, timeS: [1e-6], provenance: { linkBytesPerS: "1e9" } };
+  await planner.call("ProfileService/AppendSamples", { requestId: "too fast", samples: { name: "west", cluster: profile.cluster, samples: Array.from({ length: 101 }, () => sample) } });
+  await page.goto(planner.url);
+  await detail(page).getByText("101 set aside").click();
+  await expect(table(page, /^100 of 101 samples that were set aside, the last received$/).locator("tbody tr")).toHaveCount(100);
+});
+
+test("a drift that runs show leads to its cost, and says why it could not be measured again", async ({ page, planner }) => {
+  await planner.stop();
+  const quick = await Planner.start(planner.db, "--report-interval", "1ms");
+  try {
+    const plan = await quick.call<PlanResponse>("PlannerService/Plan", { workload: workloads[1], profileName: "west" });
+    const { timeline } = plan.best!;
+    const slow = timeline.map((task) => (task.kind.startsWith("ALL_TO_ALL") ? { ...task, endS: task.startS + 1.5 * (task.endS - task.startS) } : task));
+    // A shift that every report shows is found with the 25th (docs/operations.md).
+    for (let report = 1; report <= 25; ++report) {
+      await quick.call("PlannerService/ReportRun", { requestId: `report ${report}`, plan: { ...plan, candidates: [] }, ranks: [{ rank: 0, timeline: slow }] });
+    }
+    const { drifts } = await quick.call<ListDriftsResponse>("PlannerService/ListDrifts", {});
+    expect(drifts.length).toBeGreaterThan(0);
+    await page.goto(quick.url);
+    const row = table(page, /did not find as foretold/).getByRole("row", { name: drifts[0]!.cost });
+    await expect(row).toContainText("1.5× in 25 runs");
+    await expect(row).toContainText("could not be measured again");
+    await expect(row).toContainText(drifts[0]!.detail);
+    await expect(detail(page).getByRole("heading", { level: 2 })).toContainText(drifts.length === 1 ? "1 drift" : `${drifts.length} drifts`);
+    await expectAccessible(page);
+    await row.getByRole("link", { name: drifts[0]!.cost }).click();
+    await expect(page.getByRole("heading", { level: 2, name: drifts[0]!.cost, exact: true })).toBeVisible();
+  } finally {
+    await quick.stop();
+  }
+});
+
+test("a renewed drift leads to both versions", async ({ page, planner }) => {
   const { costs } = await planner.call<{ costs: string[] }>("ProfileService/GetCurve", { profileName: "west" });
-  // What the planner finds takes many runs; how it is shown takes one answer.
-  const common = { profileName: "west", profileVersion: 1, cost: costs[0], runs: 9, calibration: 3, foundAt: "2026-01-01T00:00:00Z" };
-  await page.route("**/moeplan.v1.PlannerService/ListDrifts", (route) =>
-    route.fulfill({ json: { drifts: [
-      { ...common, ratio: 1.4, state: "RENEWED", renewedVersion: 2, detail: "1.38 times as long" },
-      { ...common, ratio: 0.7, state: "FAILED", renewedVersion: 0, detail: hostileName },
-    ], nextPageToken: "" } }));
+  // To come by one takes agents that calibrated the cluster, and again once its network is slower: tests/e2e/drift_test.cc.
+  const drift = { profileName: "west", profileVersion: 1, cost: costs[0], runs: 9, calibration: 3, foundAt: "2026-01-01T00:00:00Z", ratio: 1.4, state: "RENEWED", renewedVersion: 2, detail: hostileName };
+  await page.route("**/moeplan.v1.PlannerService/ListDrifts", (route) => route.fulfill({ json: { drifts: [drift], nextPageToken: "" } }));
   await page.goto(planner.url);
   const drifts = table(page, /did not find as foretold/);
   await expect(drifts.getByRole("row", { name: /1.4× in 9 runs/ })).toContainText("renewed");
-  await expect(drifts.getByRole("row", { name: /0.7×/ })).toContainText(hostileName);
-  await expectAccessible(page);
+  await expect(drifts).toContainText(hostileName);
   await drifts.getByRole("link", { name: "version 2, beside 1" }).click();
   await expect(page.getByRole("heading", { name: "west, version 2, beside west, version 1" })).toBeVisible();
 });

@@ -8,7 +8,7 @@ import { type Planner } from "./planner";
 type Json = Record<string, unknown>;
 
 const title = (page: Page) => page.locator("#curve-title");
-const samples = (page: Page) => page.getByRole("region", { name: /By size; page/ });
+const samples = (page: Page) => page.getByRole("region", { name: /^Samples of this cost/ });
 const charts = (page: Page) => page.locator(".sample-chart svg");
 const link = (planner: Planner, params: Readonly<Record<string, string>> = {}): string =>
   `${planner.url}#/curves?${new URLSearchParams({ profile: "west", ...params }).toString()}`;
@@ -31,11 +31,23 @@ async function putSamples(planner: Planner, name: string, requestId = "put by ha
   await agent.kill();
 }
 
-test("an empty database is answered with the command that fills it", async ({ page, emptyPlanner }) => {
+/** Of nobody in particular, under one name. */
+async function appendSamples(planner: Planner, name: string, requestId: string, measured: readonly { bytes: number; timeS: number; provenance?: Json }[]): Promise<void> {
+  const { profile } = await planner.call<{ profile: { cluster: Json } }>("ProfileService/GetProfile", { profileName: "west" });
+  const all = measured.map(({ bytes, timeS, provenance = {} }) => ({ collective: "ALL_TO_ALL", groupSize: 8, ranksPerNode: 4, bytes, timeS: [timeS], provenance }));
+  await planner.call("ProfileService/AppendSamples", { requestId, samples: { name, cluster: profile.cluster, samples: all } });
+  await planner.call("ProfileService/FitProfile", { requestId, profileName: name });
+}
+
+test("an empty database is answered with the command that fills it, and the page fills by itself", async ({ page, emptyPlanner, planner }) => {
   await page.goto(`${emptyPlanner.url}#/curves`);
   await expect(page.getByRole("heading", { name: "No profile is stored yet" })).toBeVisible();
   await expect(page.locator("main pre").first()).toContainText("moeplan calibrate --local 4 --db");
   await expectAccessible(page);
+  const { profile } = await planner.call<{ profile: Json }>("ProfileService/GetProfile", { profileName: "west" });
+  await emptyPlanner.call("ProfileService/PutProfile", { requestId: "filled", profile });
+  await expect(charts(page)).toHaveCount(3, { timeout: 15_000 });
+  await expect(page.getByRole("combobox", { name: "Profile", exact: true })).toHaveValue("west");
 });
 
 test("a cost shows its charts, its fit and its samples, for every eye and width", async ({ page, planner }) => {
@@ -117,6 +129,54 @@ test("samples tell where they come from: by pointer, and by keyboard alone", asy
   await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
   await expect(page.locator(".tooltip")).toContainText("agent-7");
   await expect(readout).toHaveAttribute("aria-live", "off");
+});
+
+test("the address keeps the page and the order of the samples, and which one was chosen, whatever comes in later", async ({ page, planner }) => {
+  // 60 of 4 KiB, each 1 µs longer than the one before, on three pages.
+  await appendSamples(planner, "kept", "first", Array.from({ length: 60 }, (_, index) => ({ bytes: 4096, timeS: (100 + index) * 1e-6 })));
+  await page.goto(link(planner, { profile: "kept" }));
+  const params = () => new URLSearchParams(new URL(page.url()).hash.split("?")[1]);
+  const firstRow = samples(page).locator("tbody tr").first();
+  await samples(page).getByRole("button", { name: "Median" }).click();
+  await samples(page).getByRole("button", { name: "Median" }).click();
+  await expect(samples(page).getByRole("columnheader", { name: "Median" })).toHaveAttribute("aria-sort", "descending");
+  await expect(firstRow).toContainText("159 µs");
+  await page.getByRole("button", { name: "Next", exact: true }).click();
+  await expect(page.getByText("Rows 26 to 50 of 60")).toBeVisible();
+  expect([params().get("sort"), params().get("page")]).toEqual(["-median", "2"]);
+  await page.reload();
+  await expect(page.getByText("Rows 26 to 50 of 60")).toBeVisible();
+  await expect(firstRow).toContainText("134 µs");
+
+  // The second by size, and within one size by time; by falling time it stands on the last page.
+  const chosen = samples(page).locator('tr[aria-current="true"]');
+  await page.getByLabel(/Walk the samples/).focus();
+  await page.keyboard.press("Home");
+  await page.keyboard.press("ArrowRight");
+  await page.keyboard.press("Enter");
+  await expect(chosen).toContainText("101 µs");
+  await expect(page.getByText("Rows 51 to 60 of 60")).toBeVisible();
+  await appendSamples(planner, "kept", "second", Array.from({ length: 30 }, (_, index) => ({ bytes: 1024, timeS: (40 + index) * 1e-6 })));
+  await page.reload();
+  await expect(page.getByText(/version 2, stored/)).toBeVisible();
+  await expect(page.getByText("Rows 51 to 75 of 90")).toBeVisible();
+  await expect(chosen).toContainText("101 µs");
+  await expect(chosen).toContainText("first");
+
+  await page.goto(link(planner, { profile: "kept", sample: "none" }));
+  await expect(page.getByText("The sample of this address is not among those shown.")).toBeVisible();
+  await expectAccessible(page);
+});
+
+test("of samples that were set aside, too, more than are asked for are said to be more", async ({ page, planner }) => {
+  const apart = Array.from({ length: 5 }, () => ({ bytes: 2 ** 30, timeS: 1e-6, provenance: { linkBytesPerS: "1e9" } }));
+  await appendSamples(planner, "apart", "first", [...Array.from({ length: 6 }, (_, index) => ({ bytes: 2 ** (12 + index), timeS: 1e-3 })), ...apart]);
+  await page.goto(link(planner, { profile: "apart", samples: "3" }));
+  const said = page.locator("#samples-title + p");
+  await expect(said).toContainText("3 of 6 stored samples shown, spread over all of them.");
+  await expect(said).toContainText("3 of 5 that were set aside on arrival shown, the last received.");
+  await said.getByRole("button", { name: /Show up to/ }).click();
+  await expect(said).toContainText(/^6 stored\. .*5 set aside on arrival\.$/);
 });
 
 test("what does not count is told apart, with why", async ({ page, planner }) => {

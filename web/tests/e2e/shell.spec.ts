@@ -52,22 +52,32 @@ test("a phone's width holds every view without scrolling sideways", async ({ pag
   }
 });
 
-test("light and dark are chosen by keyboard and kept", async ({ page, emptyPlanner }) => {
-  await page.emulateMedia({ colorScheme: "light" });
+test("light and dark are the system's, or chosen by keyboard and kept", async ({ page, emptyPlanner }) => {
+  const look = (): Promise<unknown> => page.evaluate(() => {
+    const { backgroundColor, color, colorScheme } = getComputedStyle(document.documentElement);
+    return { backgroundColor, color, colorScheme };
+  });
+  const looksOf = async (system: "light" | "dark"): Promise<unknown> => {
+    await page.emulateMedia({ colorScheme: system });
+    return look();
+  };
   await page.goto(emptyPlanner.url);
-  const ground = (): Promise<string> => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
-  const light = await ground();
   const button = page.getByRole("button", { name: /Theme/ });
+  await expect(button).toHaveText("Theme: system");
+  const ofSystem = { light: await looksOf("light"), dark: await looksOf("dark") };
+  expect(ofSystem.light).toEqual({ backgroundColor: "rgb(251, 251, 250)", color: "rgb(28, 32, 36)", colorScheme: "light dark" });
+  expect(ofSystem.dark).toEqual({ backgroundColor: "rgb(21, 24, 27)", color: "rgb(230, 232, 234)", colorScheme: "light dark" });
+
   await button.focus();
-  await page.keyboard.press("Enter");
-  await page.keyboard.press("Enter");
-  await expect(button).toHaveText("Theme: dark");
-  const dark = await ground();
-  expect(dark).not.toBe(light);
-  await expectAccessible(page);
+  for (const theme of ["light", "dark"] as const) {
+    await page.keyboard.press("Enter");
+    await expect(button).toHaveText(`Theme: ${theme}`);
+    for (const system of ["light", "dark"] as const) expect(await looksOf(system)).toEqual({ ...ofSystem[theme] as object, colorScheme: theme });
+    await expectAccessible(page);
+  }
   await page.reload();
   await expect(button).toHaveText("Theme: dark");
-  expect(await ground()).toBe(dark);
+  expect(await look()).toEqual({ ...ofSystem.dark as object, colorScheme: "dark" });
 });
 
 test("the keyboard skips to the content", async ({ page, emptyPlanner }) => {

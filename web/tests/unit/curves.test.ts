@@ -1,11 +1,12 @@
-import { scaleLinear } from "d3-scale";
+import { scaleLinear, scaleLog } from "d3-scale";
 import { describe, expect, it } from "vitest";
 
+import { ticksOf } from "../../src/charts/frame";
 import { nearestPoint } from "../../src/charts/nearest";
 import { compareCurves, readCurve } from "../../src/views/curves/compare";
 import { costGroups, numberOf } from "../../src/views/curves/costs";
 import { domainsOf, kept } from "../../src/views/curves/domains";
-import { isDrawn, itemsOf, kindCounts, residualsBySize, type Item } from "../../src/views/curves/samples";
+import { identityOf, indexOf, isDrawn, itemsOf, kindCounts, residualsBySize, type Item } from "../../src/views/curves/samples";
 import { itemText, signedPercent, spreadText } from "../../src/views/curves/words";
 
 import type { CurvePoint, CurveSample } from "../../generated/moeplan/v1/profile_service";
@@ -91,6 +92,31 @@ describe("samples of a curve", () => {
     const items = itemsOf({ samples, rejectedSamples: [] });
     expect(items).toHaveLength(10_000);
     expect(items.every((item, index) => index === 0 || items[index - 1]!.size <= item.size)).toBe(true);
+  });
+
+  it("have an identity that newer samples, another fit and being retired leave as it is", () => {
+    const own = curveSample(2048, 2e-3);
+    const before = itemsOf({ samples: [own], rejectedSamples: [] });
+    const identity = identityOf(before, 0);
+    expect(identity).toMatch(/^[0-9a-z]{1,7}$/);
+    const retired = curveSample(2048, 2e-3, { predictedS: 9e-3 }, true);
+    const after = itemsOf({ samples: [curveSample(1024, 1e-3), curveSample(2048, 1.9e-3), retired], rejectedSamples: [rejected(sample(8, [2e-3]))] });
+    expect(indexOf(after, identity)).toBe(3);
+    expect(after[3]!.kind).toBe("retired");
+    expect(indexOf(after, "0")).toBe(-1);
+  });
+
+  it("that are equal have an identity each", () => {
+    const items = itemsOf({ samples: [curveSample(8, 1e-3), curveSample(8, 1e-3), curveSample(8, 1e-3), curveSample(16, 1e-3)], rejectedSamples: [] });
+    const identities = items.map((_, index) => identityOf(items, index));
+    expect(new Set(identities).size).toBe(4);
+    expect(identities.map((identity) => indexOf(items, identity))).toEqual([0, 1, 2, 3]);
+  });
+
+  it("without a size or a time can be found again, too", () => {
+    const broken = { ...sample(0, []), bytes: null, timeS: [null] } as unknown as Sample;
+    const items = itemsOf({ samples: [], rejectedSamples: [rejected(broken), rejected(broken)] });
+    expect([0, 1].map((index) => indexOf(items, identityOf(items, index)))).toEqual([0, 1]);
   });
 
   it("are summed up by size, those that count alone", () => {
@@ -190,6 +216,40 @@ describe("axes", () => {
     expect(kept(-1, [0, 10], "linear")).toBeCloseTo(0.3, 12);
     expect(kept(1000, [1, 100], "log")).toBeCloseTo(100 / 100 ** 0.03, 9);
     expect(kept(Number.NaN, [1, 100], "log")).toBeNaN();
+  });
+});
+
+describe("ticks", () => {
+  const of = (domain: [number, number], kind: "log" | "log2", wanted: number): number[] => ticksOf(scaleLog(domain, [0, 100]).base(kind === "log" ? 10 : 2), kind, wanted);
+
+  it("are powers of the base, thinned evenly", () => {
+    expect(of([0.9, 110], "log", 4)).toEqual([1, 10, 100]);
+    expect(of([2 ** 10, 2 ** 20], "log2", 4)).toEqual([2 ** 12, 2 ** 15, 2 ** 18]);
+    // Every second power alone would leave one of 10, 100 and 1000.
+    expect(of([9, 1100], "log", 2)).toEqual([10, 1000]);
+  });
+
+  it("are round numbers in between where a decade or an octave holds fewer than two powers", () => {
+    expect(of([1.5e-3, 2.4e-2], "log", 4)).toEqual([2e-3, 5e-3, 1e-2, 2e-2]);
+    // Only 2 of 1, 2 and 5: steps of a tenth of the decade.
+    expect(of([1.8, 2.4], "log", 4)).toEqual([1.8, 2, 2.2, 2.4]);
+    // 7, 8 and 9 eighths of 2^20.
+    expect(of([0.87 * 2 ** 20, 1.15 * 2 ** 20], "log2", 4)).toEqual([7 * 2 ** 17, 2 ** 20, 9 * 2 ** 17]);
+  });
+
+  it("are two at least, wherever an axis begins and however short it is", () => {
+    for (const kind of ["log", "log2"] as const) {
+      for (let low = 1e-6; low < 1e9; low *= 1.37) {
+        for (const factor of [1.32, 1.5, 1.9, 2.1, 3, 9.9, 11, 150]) {
+          for (const wanted of [2, 3.4, 15]) {
+            const found = of([low, low * factor], kind, wanted);
+            expect(found.length, `${kind} ${low} ${factor} ${wanted}: ${found.join(" ")}`).toBeGreaterThan(1);
+            expect(found.length).toBeLessThanOrEqual(2 * Math.max(4, wanted));
+            expect(found.every((tick) => tick >= low * (1 - 1e-8) && tick <= low * factor * (1 + 1e-8))).toBe(true);
+          }
+        }
+      }
+    }
   });
 });
 

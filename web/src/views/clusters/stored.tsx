@@ -46,14 +46,16 @@ function sizeText({ sample }: RejectedSample): string {
   return typeof sample?.bytes === "number" ? text.bytes(sample.bytes) : "–";
 }
 
-function RejectedTable({ profile }: { profile: string }) {
+function RejectedTable({ profile, rejected }: { profile: string; rejected: number }) {
   const { data, error } = useLoaded(`rejected ${profile}`, (signal) =>
     call<ListRejectedSamplesResponse>("ProfileService/ListRejectedSamples", { profileName: profile, pageSize: 100 }, signal));
   if (error !== null) return <ErrorNote error={error} />;
   if (data === null) return <p class="muted">Loading …</p>;
   return (
     <Table<RejectedSample>
-      caption={data.nextPageToken === "" ? "Samples set aside, last received first" : "The last 100 samples that were set aside"}
+      caption={data.nextPageToken === ""
+        ? "Samples set aside, last received first"
+        : `${text.count(data.rejectedSamples.length)} of ${text.count(rejected)} samples that were set aside, the last received`}
       rows={data.rejectedSamples}
       keyOf={(_, index) => index}
       columns={[
@@ -74,5 +76,5 @@ export function Versions({ profile, versions }: { profile: string; versions: num
 
 export function Rejected({ profile, rejected }: { profile: string; rejected: number }) {
   if (rejected === 0) return <>none</>;
-  return <AsTable summary={`${text.count(rejected)} set aside`}>{() => <RejectedTable profile={profile} />}</AsTable>;
+  return <AsTable summary={`${text.count(rejected)} set aside`}>{() => <RejectedTable profile={profile} rejected={rejected} />}</AsTable>;
 }

@@ -94,7 +94,7 @@ export function Picker({ params, names, curve, cost }: Props) {
         label="Version"
         profile={profile}
         value={params["version"] ?? ""}
-        onChange={(version) => setParams({ version, sample: undefined, page: undefined })}
+        onChange={(version) => setParams({ version, page: undefined })}
       />
       <CostList costs={curve.costs} cost={cost} filter={params["filter"] ?? ""} />
       <ProfileSelect

@@ -91,6 +91,31 @@ export function itemsOf({ samples, rejectedSamples }: Pick<GetCurveResponse, "sa
   );
 }
 
+/** FNV-1a, of 32 bits. */
+function digest(text: string): string {
+  let hash = 0x811c9dc5;
+  for (let index = 0; index < text.length; ++index) hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193);
+  return (hash >>> 0).toString(36);
+}
+
+/** Of what a sample brought, which neither newer samples nor another fit change. */
+const digestOf = ({ requestId, receivedAt, size, repeats }: Item): string => digest(JSON.stringify([requestId, receivedAt, size, repeats]));
+
+/** What an address calls a sample; of equal ones the later has its number among them behind a dot. */
+export function identityOf(items: readonly Item[], index: number): string {
+  const item = items[index]!;
+  const own = digestOf(item);
+  const before = items.slice(0, index).filter((one) => Object.is(one.timeS, item.timeS) && digestOf(one) === own).length;
+  return before === 0 ? own : `${own}.${before + 1}`;
+}
+
+/** Where the sample of that identity is; -1: not among these. */
+export function indexOf(items: readonly Item[], identity: string): number {
+  const [own, number = "1"] = identity.split(".");
+  let met = 0;
+  return items.findIndex((item) => digestOf(item) === own && ++met === Number(number));
+}
+
 export const isDrawn = ({ size, timeS }: Item): boolean => size > 0 && timeS > 0 && Number.isFinite(size) && Number.isFinite(timeS);
 
 export const agentOf = ({ provenance }: Item): string => provenance["agent"] ?? "–";

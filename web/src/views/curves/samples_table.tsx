@@ -1,10 +1,10 @@
 // Every sample of the curve with where it comes from, in pages.
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
-import { Table } from "../../components/table";
+import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import * as text from "../../format";
 import { setParams, type Params } from "../../route";
-import { agentOf, deviceOf, hostOf, kindCounts, sampleKinds, takenAtOf, type Item } from "./samples";
+import { agentOf, deviceOf, hostOf, indexOf, kindCounts, sampleKinds, takenAtOf, type Item } from "./samples";
 import { signedPercent, spreadText } from "./words";
 
 import type { GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
@@ -35,32 +35,62 @@ interface Row {
   index: number;
 }
 
+const columnsOf = (unit: string): SortableColumn<Row>[] => [
+  { id: "size", head: "Size", numeric: true, cell: ({ item }) => (Number.isNaN(item.size) ? "–" : text.sizeOf(unit, item.size)), sortKey: ({ item }) => item.size },
+  { id: "median", head: "Median", numeric: true, cell: ({ item }) => text.seconds(item.timeS), sortKey: ({ item }) => item.timeS },
+  { id: "repeats", head: "Repeats", cell: ({ item }) => spreadText(item), sortKey: ({ item }) => item.repeats.length },
+  {
+    id: "predicted", head: "Predicted", numeric: true,
+    cell: ({ item }) => (item.predictedS === null ? "–" : text.seconds(item.predictedS)),
+    sortKey: ({ item }) => item.predictedS ?? undefined,
+  },
+  {
+    id: "residual", head: "Residual", numeric: true,
+    cell: ({ item }) => (item.residual === null ? "–" : signedPercent(item.residual)),
+    sortKey: ({ item }) => item.residual ?? undefined,
+  },
+  {
+    id: "state", head: "State",
+    cell: ({ item }) => <><span class={`badge ${stateClass[item.kind]}`}>{item.kind}</span>{item.kind === "set aside" && ` ${item.reason}`}</>,
+    sortKey: ({ item }) => sampleKinds.indexOf(item.kind),
+  },
+  { id: "agent", head: "Agent", cell: ({ item }) => agentOf(item), sortKey: ({ item }) => agentOf(item) },
+  { id: "host", head: "Host", cell: ({ item }) => hostOf(item), sortKey: ({ item }) => hostOf(item) },
+  { id: "device", head: "Device", cell: ({ item }) => deviceOf(item), sortKey: ({ item }) => deviceOf(item) },
+  { id: "taken", head: "Taken at", cell: ({ item }) => <time dateTime={takenAtOf(item)}>{takenAtOf(item)}</time>, sortKey: ({ item }) => takenAtOf(item) },
+  { id: "request", head: "Request", cell: ({ item }) => <code>{item.requestId}</code>, sortKey: ({ item }) => item.requestId },
+  {
+    id: "calibration", head: "Calibration",
+    cell: ({ item }) => (item.calibration === "" ? "–" : <code>{item.calibration}</code>),
+    sortKey: ({ item }) => (item.calibration === "" ? undefined : item.calibration),
+  },
+  { id: "provenance", head: "Provenance", cell: ({ item }) => <Provenance item={item} /> },
+];
+
 export function SamplesTable({ curve, items, params }: { curve: GetCurveResponse; items: readonly Item[]; params: Params }) {
   const section = useRef<HTMLElement>(null);
   const counts = useMemo(() => kindCounts(items), [items]);
   const kind = sampleKinds.find((name) => name === params["kind"]);
-  const chosen = params["sample"] === undefined ? -1 : Number(params["sample"]);
+  const identity = params["sample"];
+  const chosen = useMemo(() => (identity === undefined ? -1 : indexOf(items, identity)), [items, identity]);
   const rows = useMemo(
     () => items.map((item, index): Row => ({ item, index })).filter(({ item }) => kind === undefined || item.kind === kind),
     [items, kind],
   );
-  const pages = Math.max(1, Math.ceil(rows.length / pageSize));
-  const ofChosen = Math.floor(rows.findIndex(({ index }) => index === chosen) / pageSize) + 1;
-  const wanted = params["page"] === undefined ? ofChosen : Math.trunc(Number(params["page"])) || 1;
-  const page = Math.min(pages, Math.max(1, wanted));
-  const shown = rows.slice((page - 1) * pageSize, page * pageSize);
+  const page = params["page"] === undefined ? undefined : Math.trunc(Number(params["page"])) || 1;
 
-  const before = useRef(chosen);
+  const before = useRef(identity);
   useEffect(() => {
     const row = chosen < 0 ? null : section.current?.querySelector('tr[aria-current="true"]');
     row?.querySelector("th")?.scrollIntoView({ block: "center" });
     // Where it was chosen here, what follows is its provenance.
-    if (chosen !== before.current) row?.querySelector("summary")?.focus({ preventScroll: true });
-    before.current = chosen;
-  }, [chosen]);
+    if (identity !== before.current) row?.querySelector("summary")?.focus({ preventScroll: true });
+    before.current = identity;
+  }, [chosen, identity]);
 
-  const unit = curve.unit;
+  const columns = useMemo(() => columnsOf(curve.unit), [curve.unit]);
   const stored = curve.samples.length;
+  const cut = stored < curve.totalSamples || counts["set aside"] < curve.totalRejected;
   return (
     <section ref={section} class="card" aria-labelledby="samples-title">
       <h2 id="samples-title">Samples</h2>
@@ -71,11 +101,14 @@ export function SamplesTable({ curve, items, params }: { curve: GetCurveResponse
         {curve.laterSamples > 0 && `${text.count(curve.laterSamples)} more came after this version, whose fit does not know them. `}
         {counts.outlier > 0 && `${text.count(counts.outlier)} rejected by the fit as outliers. `}
         {counts.retired > 0 && `${text.count(counts.retired)} retired. `}
-        {counts["set aside"] > 0 && `${text.count(counts["set aside"])} set aside on arrival.`}
-        {stored < curve.totalSamples && stored < most && (
-          <>{" "}<button type="button" onClick={() => setParams({ samples: most, sample: undefined, page: undefined })}>Show up to {text.count(most)}</button></>
+        {counts["set aside"] < curve.totalRejected
+          ? `${text.count(counts["set aside"])} of ${text.count(curve.totalRejected)} that were set aside on arrival shown, the last received.`
+          : counts["set aside"] > 0 && `${text.count(counts["set aside"])} set aside on arrival.`}
+        {cut && Math.max(stored, counts["set aside"]) < most && (
+          <>{" "}<button type="button" onClick={() => setParams({ samples: most, page: undefined })}>Show up to {text.count(most)}</button></>
         )}
       </p>
+      {identity !== undefined && chosen < 0 && <p class="note warning">The sample of this address is not among those shown.</p>}
       {items.length === 0
         ? <p class="muted">No sample of this cost is stored: the profile was fitted elsewhere, or its samples were removed.</p>
         : (
@@ -87,37 +120,16 @@ export function SamplesTable({ curve, items, params }: { curve: GetCurveResponse
                 {sampleKinds.map((name) => <option key={name} value={name}>{name} ({text.count(counts[name])})</option>)}
               </select>
             </label>
-            <Table<Row>
-              caption={`By size; page ${page} of ${pages}`}
-              rows={shown}
+            <PagedTable
+              caption="Samples of this cost, by size unless sorted"
+              columns={columns}
+              rows={rows}
               keyOf={({ index }) => index}
               isCurrent={({ index }) => index === chosen}
-              columns={[
-                { head: "Size", numeric: true, cell: ({ item }) => (Number.isNaN(item.size) ? "–" : text.sizeOf(unit, item.size)) },
-                { head: "Median", numeric: true, cell: ({ item }) => text.seconds(item.timeS) },
-                { head: "Repeats", cell: ({ item }) => spreadText(item) },
-                { head: "Predicted", numeric: true, cell: ({ item }) => (item.predictedS === null ? "–" : text.seconds(item.predictedS)) },
-                { head: "Residual", numeric: true, cell: ({ item }) => (item.residual === null ? "–" : signedPercent(item.residual)) },
-                {
-                  head: "State",
-                  cell: ({ item }) => <><span class={`badge ${stateClass[item.kind]}`}>{item.kind}</span>{item.kind === "set aside" && ` ${item.reason}`}</>,
-                },
-                { head: "Agent", cell: ({ item }) => agentOf(item) },
-                { head: "Host", cell: ({ item }) => hostOf(item) },
-                { head: "Device", cell: ({ item }) => deviceOf(item) },
-                { head: "Taken at", cell: ({ item }) => <time dateTime={takenAtOf(item)}>{takenAtOf(item)}</time> },
-                { head: "Request", cell: ({ item }) => <code>{item.requestId}</code> },
-                { head: "Calibration", cell: ({ item }) => (item.calibration === "" ? "–" : <code>{item.calibration}</code>) },
-                { head: "Provenance", cell: ({ item }) => <Provenance item={item} /> },
-              ]}
+              sort={params["sort"] ?? "size"}
+              onSort={(sort) => setParams({ sort, page: undefined }, true)}
+              paging={{ size: pageSize, page, onPage: (next) => setParams({ page: next }, true) }}
             />
-            {pages > 1 && (
-              <div class="row pager">
-                <button type="button" disabled={page === 1} onClick={() => setParams({ page: page - 1 }, true)}>Previous samples</button>
-                <span>Page {page} of {pages}</span>
-                <button type="button" disabled={page === pages} onClick={() => setParams({ page: page + 1 }, true)}>Next samples</button>
-              </div>
-            )}
           </>
         )}
     </section>

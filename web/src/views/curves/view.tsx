@@ -15,7 +15,7 @@ import { Comparison } from "./comparison";
 import { numberOf } from "./costs";
 import { FitPanel, NextSizes } from "./fit_panel";
 import { Picker } from "./picker";
-import { itemsOf } from "./samples";
+import { identityOf, itemsOf } from "./samples";
 import { SamplesTable } from "./samples_table";
 import "./view.css";
 
@@ -33,14 +33,14 @@ function NoProfile() {
       <p>A curve needs a calibrated cluster. Measure this machine, or a simulated cluster, into the planner's database:</p>
       <Command text="moeplan calibrate --local 4 --db moeplan.db" />
       <Command text="moeplan calibrate --simulated deploy/examples/cluster.json --db moeplan.db" />
-      <p><a href={hrefOf("clusters")}>Clusters</a> shows the other ways.</p>
+      <p><a href={hrefOf("clusters")}>Clusters</a> shows the other ways. <span class="muted">This page fills by itself.</span></p>
     </EmptyNote>
   );
 }
 
 function Shown({ curve, second, params }: { curve: GetCurveResponse; second: GetCurveResponse | null; params: Params }) {
   const items = useMemo(() => itemsOf(curve), [curve]);
-  const choose = useCallback((index: number) => setParams({ sample: index, page: undefined, kind: undefined }), []);
+  const choose = useCallback((index: number) => setParams({ sample: identityOf(items, index), page: undefined, kind: undefined }), [items]);
   return (
     <>
       <section class="card" aria-labelledby="curve-title">
@@ -64,7 +64,8 @@ const isAway = ({ code }: CallError): boolean => code === "UNREACHABLE" || code 
 
 export function CurvesView({ params }: ViewProps) {
   const names = useProfileNames();
-  const curve = useCurve(params["profile"], params["version"], params["cost"], params["samples"], true);
+  const none = names.data?.length === 0;
+  const curve = useCurve(params["profile"], params["version"], params["cost"], params["samples"], !none);
   // A profile that was chosen with another one's cost: its own first one stands in.
   const absent = curve.error?.code === "NOT_FOUND" && params["cost"] !== undefined;
   const first = useCurve(params["profile"], params["version"], undefined, params["samples"], absent);
@@ -81,7 +82,7 @@ export function CurvesView({ params }: ViewProps) {
       </>
     );
   }
-  if (names.data?.length === 0 && shown === null) return <NoProfile />;
+  if (none) return <NoProfile />;
   const other = comparing && second.data?.cost === shown?.cost ? second.data : null;
   const known = params["profile"] !== undefined && names.data?.includes(params["profile"]);
   return (
