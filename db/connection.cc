@@ -114,21 +114,43 @@ SQLite::Database CopyOfWholeFile(const fs::path& path) {
 // Reading in WAL mode takes two side files. A connection that may write the database removes them when it is the last
 // to close, so we open for writing where we may, and leave no files of ours to bar other users. Where we may not and
 // nobody has the database open, the file alone is all of it.
-SQLite::Database OpenReadable(const fs::path& path, milliseconds busy_timeout) {
+Readable OpenReadable(const fs::path& path, milliseconds busy_timeout) {
   const int timeout_ms = static_cast<int>(busy_timeout.count());
   if (MayWrite(path) && MayWrite(FolderOf(path))) {
     SQLite::Database database(path.string(), kWrite, timeout_ms);
     database.exec(kRefuseChanges);
-    return database;
+    return {.database = std::move(database), .copied = std::nullopt};
   }
   if (!HasWriteAheadLog(path)) {
+    const FileState before = StateOf(path);
     SQLite::Database copy = CopyOfWholeFile(path);
-    if (!HasWriteAheadLog(path)) return copy;  // Else a writer came, and the copy may be of two moments.
+    // Else a writer came, and the copy may be of two moments.
+    if (!HasWriteAheadLog(path)) return {.database = std::move(copy), .copied = before};
   }
-  return SQLite::Database(path.string(), kRead, timeout_ms);
+  return {.database = SQLite::Database(path.string(), kRead, timeout_ms), .copied = std::nullopt};
+}
+
+// SQLite keeps what it writes beside a file beside the file itself, not beside a link to it.
+fs::path BehindLinks(const fs::path& path) {
+  std::error_code unknown;
+  const fs::path behind = fs::canonical(path, unknown);
+  return unknown ? path : behind;
+}
+
+std::optional<FileState::One> StateOfOne(const fs::path& path) {
+  std::error_code absent;
+  FileState::One state = {.bytes = fs::file_size(path, absent), .changed = {}};
+  if (absent) return std::nullopt;
+  state.changed = fs::last_write_time(path, absent);
+  return absent ? std::nullopt : std::optional(state);
 }
 
 }  // namespace
+
+FileState StateOf(const fs::path& path) {
+  const fs::path file = BehindLinks(path);
+  return {.file = StateOfOne(file), .log = StateOfOne(file.string() + "-wal")};
+}
 
 StatusOr<SQLite::Database> OpenForWriting(const fs::path& path, milliseconds busy_timeout) {
   if (path.empty()) return error::NoPath();
@@ -142,20 +164,22 @@ StatusOr<SQLite::Database> OpenForWriting(const fs::path& path, milliseconds bus
   return database;
 }
 
-StatusOr<SQLite::Database> OpenForReading(const fs::path& path, milliseconds busy_timeout) {
+StatusOr<Readable> OpenForReading(const fs::path& path, milliseconds busy_timeout) {
   if (path.empty()) return error::NoPath();
   // SQLite's own error for an absent file reads like one of permission.
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return ExplainCannotOpen(path, /*for_writing=*/false);
-  SQLite::Database database = OpenReadable(path, busy_timeout);
+  const FileState before = StateOf(path);
+  Readable opened = OpenReadable(BehindLinks(path), busy_timeout);
+  SQLite::Database& database = opened.database;
   database.exec(kCheckCells);
   RETURN_IF_ERROR(CheckIdentity(database, path));
   if (IsEmpty(database)) return error::EmptyFile(path);
   RETURN_IF_ERROR(CheckIntegrity(database, path));
-  if (SchemaVersion(database) == kSchemaVersion) return database;
+  if (SchemaVersion(database) == kSchemaVersion) return opened;
   SQLite::Database copy = CopyInMemory(database);
   Migrate(copy, kSchemaVersion);
-  return copy;
+  return Readable{.database = std::move(copy), .copied = before};
 }
 
 }  // namespace moeplan::db

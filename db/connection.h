@@ -4,7 +4,9 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 
 #include "models/status.h"
 
@@ -12,6 +14,27 @@ namespace moeplan::db {
 
 // Both throw what SQLite throws: call them inside Guarded.
 StatusOr<SQLite::Database> OpenForWriting(const std::filesystem::path& path, std::chrono::milliseconds busy_timeout);
-StatusOr<SQLite::Database> OpenForReading(const std::filesystem::path& path, std::chrono::milliseconds busy_timeout);
+
+// What tells a file, and what is written beside it, from the same file later.
+struct FileState {
+  struct One {
+    std::uintmax_t bytes = 0;
+    std::filesystem::file_time_type changed;
+
+    friend bool operator==(const One&, const One&) = default;
+  };
+  std::optional<One> file, log;  // Absent: there is none.
+
+  friend bool operator==(const FileState&, const FileState&) = default;
+};
+// Of the file that the path leads to. Never throws.
+FileState StateOf(const std::filesystem::path& path);
+
+struct Readable {
+  SQLite::Database database;
+  // Where `database` is a copy in memory, what the file was like before it was copied.
+  std::optional<FileState> copied;
+};
+StatusOr<Readable> OpenForReading(const std::filesystem::path& path, std::chrono::milliseconds busy_timeout);
 
 }  // namespace moeplan::db

@@ -17,7 +17,7 @@ constexpr char kSelectSeal[] = "SELECT digest FROM seal WHERE thing = ? AND id =
 
 class Digest {
  public:
-  void AddNull() { AddType(SQLITE_NULL); }
+  void AddTypeAlone(int type) { AddType(type); }
   void Add(std::int64_t number) { AddType(SQLITE_INTEGER).AddWord(static_cast<std::uint64_t>(number)); }
   void Add(double number) { AddType(SQLITE_FLOAT).AddWord(std::bit_cast<std::uint64_t>(number)); }
   // With its length, so that the borders between texts count.
@@ -71,14 +71,14 @@ class SealedRows {
   }
 
   void AddColumn(Digest& digest, int column) {
-    switch (sqlite3_column_type(select_, column)) {
+    switch (const int type = sqlite3_column_type(select_, column)) {
       case SQLITE_INTEGER: return digest.Add(std::int64_t{sqlite3_column_int64(select_, column)});
       case SQLITE_FLOAT: return digest.Add(sqlite3_column_double(select_, column));
       case SQLITE_TEXT: {
         const auto* const text = reinterpret_cast<const char*>(sqlite3_column_text(select_, column));
         return digest.Add(std::string_view(text, static_cast<size_t>(sqlite3_column_bytes(select_, column))));
       }
-      default: return digest.AddNull();
+      default: return digest.AddTypeAlone(type);
     }
   }
 

@@ -73,8 +73,8 @@ Status ValidateTime(std::string_view field, double time_s) {
 
 class Store::Impl {
  public:
-  Impl(fs::path path, StoreOptions options, SQLite::Database database, bool read_only)
-      : path_(std::move(path)), options_(std::move(options)), database_(std::move(database)), read_only_(read_only) {}
+  Impl(fs::path path, StoreOptions options, db::Readable readable, bool read_only)
+      : path_(std::move(path)), options_(std::move(options)), readable_(std::move(readable)), read_only_(read_only) {}
 
   const fs::path& path() const { return path_; }
 
@@ -93,7 +93,7 @@ class Store::Impl {
   template <typename Operation>
   auto Alone(const Operation& operation) -> decltype(operation(std::declval<SQLite::Database&>())) {
     const std::scoped_lock lock(mutex_);
-    return db::Guarded(path_, [&] { return operation(database_); });
+    return db::Guarded(path_, [&] { return operation(database()); });
   }
 
   bool read_only() const { return read_only_; }
@@ -103,21 +103,31 @@ class Store::Impl {
   template <typename Operation>
   auto Read(const Operation& operation) -> decltype(operation(std::declval<SQLite::Database&>())) {
     const std::scoped_lock lock(mutex_);
-    return db::Guarded(path_, [&] {
-      SQLite::Transaction snapshot(database_);
-      return operation(database_);
+    return db::Guarded(path_, [&]() -> decltype(operation(database())) {
+      RETURN_IF_ERROR(CopyAnew());
+      SQLite::Transaction snapshot(database());
+      return operation(database());
     });
   }
 
  private:
+  SQLite::Database& database() { return readable_.database; }
+
+  // A copy is made again when the file is another than the one that was copied. Under the lock.
+  Status CopyAnew() {
+    if (!readable_.copied || db::StateOf(path_) == *readable_.copied) return OkStatus();
+    ASSIGN_OR_RETURN(readable_, db::OpenForReading(path_, options_.busy_timeout));
+    return OkStatus();
+  }
+
   template <typename Operation>
   auto Transact(const Operation& operation, bool commits)
       -> decltype(operation(std::declval<SQLite::Database&>(), std::string())) {
     const std::scoped_lock lock(mutex_);
     if (read_only_) return db::error::OpenedForReading(path_);
-    return db::Guarded(path_, [&]() -> decltype(operation(database_, std::string())) {
-      SQLite::Transaction transaction(database_, SQLite::TransactionBehavior::IMMEDIATE);
-      auto answer = operation(database_, Rfc3339(options_.now()));
+    return db::Guarded(path_, [&]() -> decltype(operation(database(), std::string())) {
+      SQLite::Transaction transaction(database(), SQLite::TransactionBehavior::IMMEDIATE);
+      auto answer = operation(database(), Rfc3339(options_.now()));
       if (answer.ok() && commits) transaction.commit();
       return answer;
     });
@@ -126,7 +136,7 @@ class Store::Impl {
   const fs::path path_;
   const StoreOptions options_;
   std::mutex mutex_;
-  SQLite::Database database_;  // Guarded by mutex_.
+  db::Readable readable_;  // Guarded by mutex_.
   const bool read_only_;
 };
 
@@ -138,13 +148,15 @@ Store::~Store() = default;
 StatusOr<Store> Store::Open(const fs::path& path, StoreOptions options) {
   ASSIGN_OR_RETURN(SQLite::Database database,
                    db::Guarded(path, [&] { return db::OpenForWriting(path, options.busy_timeout); }));
-  return Store(std::make_unique<Impl>(path, std::move(options), std::move(database), /*read_only=*/false));
+  return Store(std::make_unique<Impl>(path, std::move(options),
+                                      db::Readable{.database = std::move(database), .copied = {}},
+                                      /*read_only=*/false));
 }
 
 StatusOr<Store> Store::OpenReadOnly(const fs::path& path, StoreOptions options) {
-  ASSIGN_OR_RETURN(SQLite::Database database,
+  ASSIGN_OR_RETURN(db::Readable readable,
                    db::Guarded(path, [&] { return db::OpenForReading(path, options.busy_timeout); }));
-  return Store(std::make_unique<Impl>(path, std::move(options), std::move(database), /*read_only=*/true));
+  return Store(std::make_unique<Impl>(path, std::move(options), std::move(readable), /*read_only=*/true));
 }
 
 StatusOr<AppendOutcome> Store::AppendSamples(std::span<const SampleBatch> group) {

@@ -253,7 +253,7 @@ class Store {
 
   // Opens `path` for reading and leaves its contents as they are: an absent file is kNotFound and stays absent, and
   // what writes answers kPermissionDenied. Needs no permission to write. A file of an older moeplan, and one that may
-  // not be written and that nobody has open, is read as it was at this moment, from a copy in memory.
+  // not be written and that nobody has open, is read from a copy in memory, which is made again when the file changes.
   static StatusOr<Store> OpenReadOnly(const std::filesystem::path& path, StoreOptions options = {});
 
   Store(Store&&) noexcept;

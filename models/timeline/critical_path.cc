@@ -9,12 +9,12 @@ namespace moeplan {
 std::vector<TaskId> ReleasedBy(const TaskGraph& graph, const PlayedGraph& played) {
   std::vector<TaskId> released_by;
   std::array<TaskId, kStreamKinds> last_on;
-  last_on.fill(kNothing);
+  last_on.fill(kNoTask);
   for (TaskId task = 0; task < static_cast<TaskId>(graph.tasks.size()); ++task) {
-    TaskId last = kNothing;
+    TaskId last = kNoTask;
     const auto consider = [&](TaskId before) {
-      if (before == kNothing) return;
-      const bool later = last == kNothing || played.end_s[before] > played.end_s[last] ||
+      if (before == kNoTask) return;
+      const bool later = last == kNoTask || played.end_s[before] > played.end_s[last] ||
                          (played.end_s[before] == played.end_s[last] && before > last);
       if (later) last = before;
     };
@@ -31,7 +31,7 @@ std::vector<TaskId> CriticalPath(const std::vector<TaskId>& released_by, const P
   std::vector<TaskId> path;
   if (released_by.empty()) return path;
   const auto last = std::max_element(played.end_s.rbegin(), played.end_s.rend());
-  for (auto task = static_cast<TaskId>(std::distance(last, played.end_s.rend()) - 1); task != kNothing;
+  for (auto task = static_cast<TaskId>(std::distance(last, played.end_s.rend()) - 1); task != kNoTask;
        task = released_by[task]) {
     path.push_back(task);
   }

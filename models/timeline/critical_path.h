@@ -10,10 +10,8 @@
 
 namespace moeplan {
 
-inline constexpr TaskId kNothing = -1;
-
 // For each task, the one at whose end it starts: of those that it depends on and the one before it on its stream, the
-// last to end, of several the last launched; kNothing for those that wait for nothing.
+// last to end, of several the last launched; kNoTask for those that wait for nothing.
 std::vector<TaskId> ReleasedBy(const TaskGraph& graph, const PlayedGraph& played);
 
 // The last task to end (of several the last launched), what released it, and so on, from the first to the last.

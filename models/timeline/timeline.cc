@@ -9,8 +9,6 @@
 namespace moeplan {
 namespace {
 
-constexpr TaskId kNoTask = -1;
-
 class Player {
  public:
   Player(const TaskGraph& graph, std::span<const TaskPrice> prices)

@@ -15,6 +15,8 @@
 
 namespace moeplan {
 
+inline constexpr TaskId kNoTask = -1;
+
 struct PlayedGraph {
   std::vector<double> start_s;  // Of each task, in graph order, since the graph began.
   std::vector<double> end_s;

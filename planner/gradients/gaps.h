@@ -13,8 +13,6 @@
 
 namespace moeplan {
 
-inline constexpr TaskId kNoTask = -1;
-
 struct Gap {
   // In which what runs beside stays the same; each begins where the one before ends.
   struct Part {

@@ -19,7 +19,7 @@ struct ExplainedTask {
   bool foretold = false;        // The entry was foretold from links.
   double size = 0;              // Bytes or flops; 0: free.
   double alone_s = 0;           // When nothing runs beside it.
-  TaskId released_by = kNothing;
+  TaskId released_by = kNoTask;
   bool critical = false;
 };
 

@@ -31,10 +31,15 @@ StatusOr<Candidate> PricePlanWithLinks(const Plan& plan, const Workload& resolve
   StatusOr<Candidate> measured = PricePlan(plan, resolved, profile);
   if (measured.ok() || measured.status().code() != StatusCode::kNotFound) return measured;
   Profile filled = profile;
-  PriceNotes notes;
-  FillInFromLinks(LinkModel(profile), resolved, filled, notes);
+  PriceNotes of_the_layer;
+  const LinkModel links(profile);
+  FillInFromLinks(links, resolved, filled, of_the_layer);
   ASSIGN_OR_RETURN(Candidate foretold, PricePlan(plan, resolved, filled));
-  foretold.prices.notes.Merge(notes);
+  for (const CostKey& key : foretold.prices.keys) {
+    const auto* const collective = std::get_if<CollectiveKey>(&key);
+    if (collective == nullptr || Find(profile, *collective) != nullptr) continue;
+    if (const auto prediction = links.Predict(*collective)) foretold.prices.notes.remarks.insert(Describe(*prediction));
+  }
   return foretold;
 }
 

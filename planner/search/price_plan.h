@@ -18,7 +18,8 @@ void FillInFromLinks(const LinkModel& links, const Workload& resolved, Profile& 
 // Requires a workload resolved against profile.cluster and a validated profile. kInvalidInput or kInfeasible: the plan
 // is none of that workload. kNotFound: the profile lacks a cost (the message names the key and how to measure it).
 StatusOr<Candidate> PricePlan(const Plan& plan, const Workload& resolved, const Profile& profile);
-// The same where links may foretell what the profile lacks; the notes of the prices then name it.
+// The same where links may foretell what the profile lacks; the notes of the prices then name what of it the plan asks
+// for.
 StatusOr<Candidate> PricePlanWithLinks(const Plan& plan, const Workload& resolved, const Profile& profile);
 
 }  // namespace moeplan

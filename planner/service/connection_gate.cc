@@ -206,6 +206,7 @@ class Gate final : public ConnectionGate {
       Refuse();
       return true;
     }
+    // Not on the listener: connections that wait for Open were made before it is known.
     Set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, uses_.unacknowledged_ms);
     connections_[socket.get()] = InodeOf(socket.get());
     uses_.take(socket.Release());

@@ -210,7 +210,8 @@ class Metrics::Impl {
                                                            .Register(registry_);
   prometheus::Counter& shed_ = Counter("moeplan_requests_shed_total", "Calls turned away because the queue was full.");
   prometheus::Counter& connections_refused_ =
-      Counter("moeplan_grpc_connections_refused_total", "gRPC connections closed at once: there were too many.");
+      Counter("moeplan_grpc_connections_refused_total",
+              "gRPC connections closed at once, as there were --max-grpc-connections.");
   prometheus::Counter& cache_hits_ = Counter("moeplan_plan_cache_hits_total", "Plans answered from memory.");
   prometheus::Counter& cache_misses_ = Counter("moeplan_plan_cache_misses_total", "Plans that were not in memory.");
   prometheus::Gauge& cache_bytes_ = Gauge("moeplan_plan_cache_bytes", "Memory of kept plans.");

@@ -269,7 +269,7 @@ class Server::Impl {
       .calibrations = fleet_ ? &fleet_->calibrations() : nullptr,
       .drift = fleet_ ? &fleet_->drift() : nullptr,
       .plan_log = plan_log_ ? &*plan_log_ : nullptr,
-      .second_store = listing_store_ ? &*listing_store_ : nullptr};
+      .listing_store = listing_store_ ? &*listing_store_ : nullptr};
   service::PlanWatchers watchers_{{.environment = environment_, .log = [this](std::string_view line) {
                                      options_.log({LogLevel::kInfo, std::string(line), {}});
                                    }}};

@@ -211,6 +211,59 @@ TEST(OpenPermissionTest, AReaderWithoutPermissionToWriteSeesWhatAnOpenWriterHasC
             0);
 }
 
+// One end each for a process and its child.
+class Turn {
+ public:
+  Turn() { EXPECT_EQ(pipe(ends_), 0); }
+  void Give() { EXPECT_EQ(write(ends_[1], "x", 1), 1); }
+  void Await() {
+    char ignored = 0;
+    EXPECT_EQ(read(ends_[0], &ignored, 1), 1);
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
+// A planner that may only read learns of tokens that are revoked, and of profiles.
+TEST(OpenPermissionTest, AReaderWithoutPermissionToWriteSeesWhatIsWrittenLater) {
+  const ScratchFolder folder;
+  MakeDatabase(folder / "store.db");
+  fs::create_directory(folder / "links");
+  fs::create_symlink(folder / "store.db", folder / "links/store.db");
+  fs::permissions(folder / "links", fs::perms(0555));
+  for (const auto permissions : {fs::perms(0555), fs::perms(0777)}) {
+    fs::permissions(folder.path(), permissions);
+    for (const char* path : {"store.db", "links/store.db"}) {
+      SCOPED_TRACE(path);
+      Turn parents, childs;
+      const pid_t child = Fork([&] {
+        BecomeNobody();
+        const StatusOr<Store> store = Store::OpenReadOnly(folder / path);
+        if (!store.ok()) return 2;
+        const auto versions = [&] { return Must(store->ListProfiles()).profiles.size(); };
+        const size_t before = versions();
+        for (const size_t more : {1, 2}) {
+          parents.Give();
+          childs.Await();
+          if (versions() != before + more) return 1;
+        }
+        return 0;
+      });
+      parents.Await();
+      {
+        Store writer = MustOpen(folder / "store.db");
+        (void)Must(writer.SaveProfile(SmallProfile("b")));
+        childs.Give();  // Who has it open,
+        parents.Await();
+      }
+      (void)Must(MustOpen(folder / "store.db").SaveProfile(SmallProfile("c")));  // and nobody any more.
+      childs.Give();
+      EXPECT_EQ(WaitFor(child), 0);
+    }
+  }
+}
+
 TEST(OpenPermissionTest, AFolderThatMayNotBeWrittenIsNamed) {
   const ScratchFolder folder;
   fs::permissions(folder.path(), fs::perms(0555));

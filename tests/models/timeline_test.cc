@@ -133,7 +133,7 @@ TEST(CriticalPathTest, ATaskIsReleasedByTheLastOfWhatItWaitsFor) {
   two.graph.Add(TaskKind::kCombine, StreamKind::kCompute);
   const PlayedGraph played = Play(two.graph.graph(), std::vector{Costs(3), Costs(2), Costs(1), Costs(5), Costs(1)});
   const std::vector<TaskId> released_by = ReleasedBy(two.graph.graph(), played);
-  EXPECT_THAT(released_by, ElementsAre(kNothing, kNothing, 0, 0, 3));
+  EXPECT_THAT(released_by, ElementsAre(kNoTask, kNoTask, 0, 0, 3));
   EXPECT_THAT(CriticalPath(released_by, played), ElementsAre(0, 3, 4));
 }
 
@@ -146,7 +146,7 @@ TEST(CriticalPathTest, TasksThatEndTogetherAreNotMixedUp) {
   graph.Add(TaskKind::kCombine, StreamKind::kCompute, {all_to_all});
   const PlayedGraph played = Play(graph.graph(), std::vector{Costs(2), Costs(2), Costs(1)});
   const std::vector<TaskId> released_by = ReleasedBy(graph.graph(), played);
-  EXPECT_THAT(released_by, ElementsAre(kNothing, kNothing, 0));
+  EXPECT_THAT(released_by, ElementsAre(kNoTask, kNoTask, 0));
   EXPECT_THAT(CriticalPath(released_by, played), ElementsAre(0, 2));
 }
 

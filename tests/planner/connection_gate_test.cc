@@ -309,5 +309,13 @@ TEST_F(ServiceTest, GrpcConnectionsBeyondTheLimitAreClosedAndThereIsRoomAgain) {
   EXPECT_THAT(page->body, ContainsRegex("\nmoeplan_grpc_connections_refused_total [1-9]"));
 }
 
+TEST_F(ServiceTest, AGrpcConnectionThatSaysNothingIsEndedAndHoldsUpNobody) {
+  const auto server = Started();
+  const Caller silent(ParseHostPort(server->grpc_address(), "")->port);
+  EXPECT_TRUE(ClientOf(*server)->ListProfiles({}).ok());
+  EXPECT_FALSE(silent.Closed(milliseconds(0)));
+  EXPECT_TRUE(silent.Closed(kSoon));  // After the ten seconds that a handshake has.
+}
+
 }  // namespace
 }  // namespace moeplan

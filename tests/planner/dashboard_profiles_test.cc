@@ -177,6 +177,18 @@ TEST_F(DashboardProfilesTest, ACurveIsItsModelBesideItsSamples) {
   for (const v1::NextSize& next : curve->next_sizes()) EXPECT_GT(next.why().size(), 20u);
 }
 
+TEST_F(DashboardProfilesTest, ListsAreReadThroughAConnectionOfTheirOwn) {
+  Put(Gates("a", 8));
+  auto other = Store::Open(db().string() + ".other");
+  ASSERT_TRUE(other.ok()) << other.status().message();
+  service::Environment environment = this->environment();
+  environment.listing_store = &*other;
+  EXPECT_EQ(service::GetCurve(environment, {}, {}).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(service::GetLinks(environment, {}, {}).status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(service::ListClusters(environment, {}, {})->clusters(), IsEmpty());
+  EXPECT_THAT(service::ListClusters(this->environment(), {}, {})->clusters(), SizeIs(1));
+}
+
 TEST_F(DashboardProfilesTest, RetiredSamplesAreShownAndJudgeNothing) {
   Put(Gates("a", 8));
   v1::PutSamplesRequest again = Gates("b", 8);

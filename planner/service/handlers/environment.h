@@ -27,10 +27,10 @@ struct Environment {
   Calibrations* calibrations = nullptr;  // Likewise.
   DriftDesk* drift = nullptr;            // Likewise.
   PlanLog* plan_log = nullptr;           // Null: the store may only be read.
-  const Store* second_store = nullptr;   // Of the same file, only read; null: there is none.
+  const Store* listing_store = nullptr;  // Of the same file, only read; null: there is none.
 
-  // For what reads many rows, so that nobody waits for it who wants a profile.
-  const Store& listings() const { return second_store != nullptr ? *second_store : store; }
+  // For what a dashboard asks, which may read many rows: whoever wants a profile does not wait for it.
+  const Store& listings() const { return listing_store != nullptr ? *listing_store : store; }
 };
 
 }  // namespace moeplan::service

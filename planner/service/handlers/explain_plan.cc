@@ -2,6 +2,7 @@
 
 #include "models/measurement/cost_key.h"
 #include "planner/search/explain_plan.h"
+#include "planner/service/errors.h"
 #include "planner/service/handlers/held_plan.h"
 #include "planner/service/handlers/profile_selection.h"
 #include "proto/convert/plan.h"
@@ -11,30 +12,33 @@
 namespace moeplan::service {
 
 StatusOr<v1::ExplainPlanResponse> ExplainPlan(const Environment& environment, const v1::ExplainPlanRequest& request,
-                                              std::stop_token /*cancelled*/) {
+                                              std::stop_token cancelled) {
   if (!request.has_workload()) return moeplan::error::Mismatch("workload", "nothing", "an object");
   if (!request.has_plan()) return moeplan::error::Mismatch("plan", "nothing", "an object");
   ASSIGN_OR_RETURN(const Workload asked, WorkloadFromProto(request.workload()));
   ASSIGN_OR_RETURN(const moeplan::Plan plan, SizedPlanFromProto(request.plan(), "plan"));
   ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
   ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(asked, profile.cluster));
-  ASSIGN_OR_RETURN(const ExplainedPlan explained, moeplan::ExplainPlan(plan, workload, profile));
+  if (cancelled.stop_requested()) return error::CallerLeft();
+  const StatusOr<ExplainedPlan> explained = moeplan::ExplainPlan(plan, workload, profile);
+  if (explained.status().code() == StatusCode::kInvalidInput) return explained.status().Within("plan");
+  RETURN_IF_ERROR(explained.status());
   v1::ExplainPlanResponse response;
   response.set_profile_name(profile.name);
   response.set_profile_version(profile.version);
-  *response.mutable_plan() = moeplan::ToProto(explained.plan);
-  for (size_t i = 0; i < explained.tasks.size(); ++i) {
-    const ExplainedTask& task = explained.tasks[i];
+  *response.mutable_plan() = moeplan::ToProto(explained->plan);
+  for (size_t i = 0; i < explained->tasks.size(); ++i) {
+    const ExplainedTask& task = explained->tasks[i];
     v1::ExplainedTask& message = *response.add_tasks();
-    message.set_task(explained.plan.timeline[i].task);
+    message.set_task(explained->plan.timeline[i].task);
     if (task.cost) message.set_cost(Describe(*task.cost));
     message.set_foretold(task.foretold);
     message.set_size(task.size);
     message.set_alone_s(task.alone_s);
-    if (task.released_by != kNothing) message.set_released_by(explained.plan.timeline[task.released_by].task);
+    if (task.released_by != kNoTask) message.set_released_by(explained->plan.timeline[task.released_by].task);
     message.set_critical(task.critical);
   }
-  for (const std::string& warning : explained.warnings) response.add_warnings(warning);
+  for (const std::string& warning : explained->warnings) response.add_warnings(warning);
   return response;
 }
 
