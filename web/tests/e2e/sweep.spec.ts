@@ -109,9 +109,9 @@ test("the keyboard walks the map and opens a point", async ({ page, planner }) =
   await expect(page.getByText(/layer.batch 2, layer.sequenceLength 512:.* takes /)).toBeVisible();
   // What is told stays when the map is left, so that nothing below moves under a click.
   const says = page.locator(".heat-says").first();
-  const { height } = (await says.boundingBox())!;
+  const before = { words: await says.innerText(), ...(await says.boundingBox())! };
   await bestMap(page).blur();
-  expect((await says.boundingBox())!.height).toBe(height);
+  expect({ words: await says.innerText(), ...(await says.boundingBox())! }).toEqual(before);
   await bestMap(page).focus();
   await page.keyboard.press("Enter");
   await expect(page.getByRole("heading", { level: 1, name: "Plan" })).toBeVisible();
@@ -119,6 +119,13 @@ test("the keyboard walks the map and opens a point", async ({ page, planner }) =
   expect(opened.layer).toMatchObject({ sequenceLength: 512, batch: 2 });
   await page.goBack();
   await expect(page.getByText("Swept 12 points.")).toBeVisible();
+  // Enter opens what is told: the cell under the pointer before the keyboard's.
+  await bestMap(page).focus();
+  await page.locator(".heat-pickable").first().hover({ position: { x: 10, y: 10 } });
+  await expect(says).toContainText("layer.batch 4, layer.sequenceLength 256:");
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("heading", { level: 1, name: "Plan" })).toBeVisible();
+  expect(new URLSearchParams(new URL(page.url()).hash.split("?")[1]).get("workload")).toMatch(/"sequenceLength":256\b.*/);
 });
 
 test("near ties are the planner's own", async ({ page, planner }) => {
