@@ -125,7 +125,7 @@ test("the keyboard walks the map and opens a point", async ({ page, planner }) =
   await expect(says).toContainText("layer.batch 4, layer.sequenceLength 256:");
   await page.keyboard.press("Enter");
   await expect(page.getByRole("heading", { level: 1, name: "Plan" })).toBeVisible();
-  expect(new URLSearchParams(new URL(page.url()).hash.split("?")[1]).get("workload")).toMatch(/"sequenceLength":256\b.*/);
+  expect((JSON.parse(new URLSearchParams(new URL(page.url()).hash.split("?")[1]).get("workload")!) as Example).layer).toMatchObject({ sequenceLength: 256, batch: 4 });
 });
 
 test("near ties are the planner's own", async ({ page, planner }) => {
