@@ -20,6 +20,8 @@ export interface Axis {
   domain: readonly [number, number];
   kind: "log" | "log2" | "linear";
   format: (value: number) => string;
+  /** About how much room a tick of the x axis takes, in px; that of short numbers if absent. */
+  tickPx?: number;
 }
 
 interface Props {
@@ -117,7 +119,7 @@ export function Frame({ summary, x, y, height = 300, onHover, children }: Props)
                 <text class="tick" x={-8} dy="0.32em" text-anchor="end">{y.format(tick)}</text>
               </g>
             ))}
-            {ticksOf(scales.x, x.kind, Math.max(2, width / 80)).map((tick) => (
+            {ticksOf(scales.x, x.kind, Math.max(2, width / (x.tickPx ?? 80))).map((tick) => (
               <g key={tick} transform={`translate(${scales.x(tick)},0)`}>
                 <line class="grid" y2={inner} />
                 <text class="tick" y={inner + 16} text-anchor="middle">{x.format(tick)}</text>

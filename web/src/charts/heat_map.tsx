@@ -99,7 +99,9 @@ export function HeatMap({ summary, xLabel, yLabel, xValues, yValues, cell, picke
     const at = cursor ?? picked ?? { x: 0, y: 0 };
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      onPick?.(at.x, at.y);
+      // What is told, be it by the pointer, is what is opened.
+      const { x, y } = shown ?? at;
+      onPick?.(x, y);
       return;
     }
     const next = moveCursor(at, event.key, columns, rows);

@@ -6,10 +6,12 @@ import type { Locator, Page } from "@playwright/test";
 
 import type { Plan, PlanResponse } from "../../generated/moeplan/v1/plan";
 import type { ExplainPlanResponse, ExplainRulesResponse, GetRunResponse, ListRunsResponse, Run, SweepResponse } from "../../generated/moeplan/v1/planner_service";
+import type { GetCurveResponse } from "../../generated/moeplan/v1/profile_service";
 import { describePlan } from "../../src/describe";
 import * as text from "../../src/format";
 import { hrefOf } from "../../src/route";
 import { signedError } from "../../src/signed_error";
+import { pieces } from "../../src/views/plan/costs";
 import { byTask, contentionOf, pathWords, taskWords } from "../../src/views/plan/explained";
 import { clusterFile, expect, expectAccessible, expectFits, hostileName, test, workloads } from "./fixtures";
 import { moeplan, type Planner, root, temporaryFolder } from "./planner";
@@ -44,6 +46,20 @@ test.describe("the answer", () => {
     for (const { rule } of answer.skippedRules) await expect(headline).toContainText(rule);
     const versionless = await headline.getByRole("link").evaluateAll((links) => links.map((link) => link.getAttribute("href")!).filter((href) => !href.includes("version=")));
     expect(versionless).toEqual([]);
+  });
+
+  test("links the costs that its words name, whichever candidate is shown, and asks for no curve", async ({ page, planner }) => {
+    const { explanation, candidates } = await answerOf(planner);
+    const { costs } = await planner.call<GetCurveResponse>("ProfileService/GetCurve", { profileName: "west", maxSamples: 1 });
+    const named = pieces(explanation, costs).filter(({ cost }) => cost !== undefined).map((piece) => piece.text);
+    expect(named.length).toBeGreaterThan(2);
+    const asked: string[] = [];
+    page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+    for (const candidate of [0, candidates.length - 1]) {
+      await page.goto(addressOf(planner, { candidate }));
+      await expect(page.locator(".headline > p a[href*='cost=']")).toHaveText(named);
+    }
+    expect(asked.filter((path) => path.endsWith("GetCurve"))).toEqual([]);
   });
 
   test("leads from a term to its curve", async ({ page, planner }) => {
@@ -286,7 +302,7 @@ test.describe("the timeline", () => {
     await expect(page.locator("[data-fact=critical]")).toHaveText(pathWords(plan!.timeline, byTask(tasks)));
     // What is known of a plan anyway is not sent.
     expect(asked.map((one) => [one.plan.schedule, one.plan.order, one.plan.timeline])).toEqual(
-      [candidates[index]!, candidates[baseline]!].map(({ schedule, order }) => [schedule, order, []]));
+      [candidates[index]!, candidates[baseline]!, ...(index === 0 ? [] : [candidates[0]!])].map(({ schedule, order }) => [schedule, order, []]));
 
     await section(page, "Timeline").getByText("As a table").click();
     const rows = await page.getByRole("region", { name: "Tasks by timeline" }).locator("tbody tr").evaluateAll((all) => all.map((row) => ({
@@ -369,6 +385,9 @@ test.describe("a run", () => {
     expect(best!.schedule).not.toBe("PIPELINE");
     const stored = (await planner.call<GetRunResponse>("PlannerService/GetRun", { run: run.run })).plan!;
     const { plan, tasks } = await explainedOf(planner, stored.best!, stored.workload);
+    const plain = await Promise.all((["BASELINE", "BASELINE_TP"] as const).map((schedule) =>
+      explainedOf(planner, { schedule, chunks: 1, partitionDegree: 1 } as Plan, stored.workload)));
+    const baseline = plain[0]!.plan!.predictedTimeS <= plain[1]!.plan!.predictedTimeS ? plain[0]! : plain[1]!;
     const planned: string[] = [];
     page.on("request", (request) => { if (request.url().endsWith("PlannerService/Plan")) planned.push(request.url()); });
     await page.goto(atRun(planner, { run: run.run }));
@@ -376,21 +395,37 @@ test.describe("a run", () => {
     await expect(summary.locator("dd").nth(1)).toHaveText(text.seconds(run.measuredTimeS));
     await expect(summary.locator("dd").nth(2)).toHaveText(`${text.seconds(run.predictedTimeS)} (${text.signedPercent(signedError(run))})`);
     await expect(summary.getByRole("link", { name: "west version 2" })).toBeVisible();
-    await expect(titles(page)).toHaveText([`Planned, ${text.seconds(plan!.predictedTimeS)}: ${describePlan(plan!)}`, new RegExp(`^Measured, .*: rank \\d+ of run ${run.run}$`)]);
+    await expect(titles(page)).toHaveText([
+      `Faster plain baseline, ${text.seconds(baseline.plan!.predictedTimeS)}: ${describePlan(baseline.plan!)}`,
+      `Planned, ${text.seconds(plan!.predictedTimeS)}: ${describePlan(plan!)}`, new RegExp(`^Measured, .*: rank \\d+ of run ${run.run}$`),
+    ]);
     await expect(page.locator("[data-fact=critical]")).toHaveText(pathWords(plan!.timeline, byTask(tasks)));
     await expect(page.locator("[data-fact=measured]")).toContainText("no path of their own");
     await expect(page.getByLabel("Measured rank")).toContainText("slowest");
     await section(page, "Timeline").getByText("As a table").click();
-    await expect(page.getByRole("region", { name: "Tasks by timeline" }).locator("a[href*='cost=']")).toHaveCount(tasks.filter(({ cost }) => cost !== "").length);
+    await expect(page.getByRole("region", { name: "Tasks by timeline" }).locator("a[href*='cost=']")).toHaveCount(
+      [...baseline.tasks, ...tasks, ...tasks].filter(({ cost }) => cost !== "").length);
     await expectAccessible(page);
+
+    // A rank's tasks lead to the costs of those that were planned.
+    const rows = page.getByRole("region", { name: "Tasks by timeline" }).locator("tbody tr");
+    const costs = (all: Element[]): string[] => all.map((row) => `${row.children[0]!.textContent}: ${row.querySelector("a")?.textContent ?? ""}`);
+    const wanted = new Map(tasks.map(({ task, cost }) => [task, `${task}: ${cost}`]));
+    const onRank = await rows.filter({ hasText: "Measured" }).evaluateAll(costs);
+    expect(onRank).toEqual(onRank.map((one) => wanted.get(one.split(":")[0]!)));
+    expect(onRank.some((one) => !one.endsWith(": "))).toBe(true);
+    await page.getByRole("application", { name: /^Tasks by stream/ }).focus();
+    const said = page.locator(".timeline-says");
+    while (!(await said.innerText()).includes("Measured")) await page.keyboard.press("ArrowDown");
+    await expect(said.getByRole("link")).toHaveAttribute("href", /version=2.*cost=/);
 
     // Another workload in the address is the form's, and is said to be another.
     await page.goto(atRun(planner, { run: run.run, workload: JSON.stringify(workload) }));
-    await expect(titles(page)).toHaveCount(2);
+    await expect(titles(page)).toHaveCount(3);
     await expect(summary.getByText(/^The workload of this address/)).toHaveCount(0);
     await page.goto(atRun(planner, { run: run.run, workload: JSON.stringify({ ...workload, phase: "TRAINING" }) }));
     await expect(summary.getByText(/^The workload of this address is another than the run's, in Phase:/)).toBeVisible();
-    await expect(titles(page).first()).toContainText("PIPELINE");
+    await expect(titles(page).nth(1)).toContainText("PIPELINE");
     await expect(field(page, "phase")).toHaveValue("TRAINING");
     expect(planned).toEqual([]);
 
@@ -403,6 +438,26 @@ test.describe("a run", () => {
     await answered(page);
     expect(page.url()).not.toContain("run=");
     expect(workloadIn(page)).toMatchObject({ phase: "TRAINING" });
+  });
+
+  test("says what of its costs was extrapolated, and what is asked from there is asked of its profile", async ({ page, planner }) => {
+    const long = { ...workload, layer: { ...workload.layer, sequenceLength: 131_072 } };
+    const answer = await answerOf(planner, { workload: long, view: "FULL" });
+    await planner.call("PlannerService/ReportRun", { requestId: "long", plan: { ...answer, candidates: [], warnings: [] }, ranks: [{ rank: 0, timeline: answer.best!.timeline }] });
+    const run = await lastRun(planner);
+    const { profile } = await planner.call<{ profile: object }>("ProfileService/GetProfile", { profileName: "west" });
+    await planner.call("ProfileService/PutProfile", { requestId: "newer", profile: { ...profile, name: "newer" } });
+    await page.goto(atRun(planner, { run: run.run }));
+    const { warnings } = await explainedOf(planner, answer.best!, long);
+    expect(warnings.some((warning) => warning.includes("extrapolated"))).toBe(true);
+    await section(page, "Timeline").locator("summary", { hasText: /warnings?$/ }).click();
+    for (const warning of warnings) await expect(section(page, "Timeline")).toContainText(warning);
+
+    await expect(page.getByRole("combobox", { name: "Profile" })).toHaveValue("west");
+    await page.getByLabel("Version").fill("1");
+    await page.getByLabel("Version").blur();
+    await answered(page);
+    await expect(page.locator(".headline")).toContainText("west version 1");
   });
 
   test("of a profile from a file is shown as it was planned, without costs", async ({ page, planner, emptyPlanner }) => {
@@ -590,6 +645,16 @@ test.describe("when things are not as they should be", () => {
     await expectAccessible(page);
     await page.goto(addressOf(emptyPlanner, { profile: "" }));
     await expect(page.getByRole("alert")).toBeVisible();
+  });
+
+  test("what an empty database could not plan is planned once a profile is stored", async ({ page, planner, emptyPlanner }) => {
+    await page.goto(addressOf(emptyPlanner));
+    await expect(page.getByRole("alert")).toBeVisible();
+    await expect(page.getByRole("heading", { name: "No profile is stored yet" })).toBeVisible();
+    const { profile } = await planner.call<{ profile: object }>("ProfileService/GetProfile", { profileName: "west" });
+    await emptyPlanner.call("ProfileService/PutProfile", { requestId: "first", profile });
+    await expect(section(page, "Candidates")).toBeVisible({ timeout: 15_000 });
+    await expect(page.getByRole("alert")).toHaveCount(0);
   });
 
   test("hostile names are text", async ({ page, planner }) => {

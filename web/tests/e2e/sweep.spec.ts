@@ -107,12 +107,25 @@ test("the keyboard walks the map and opens a point", async ({ page, planner }) =
   await page.keyboard.press("ArrowRight");
   await page.keyboard.press("ArrowUp");
   await expect(page.getByText(/layer.batch 2, layer.sequenceLength 512:.* takes /)).toBeVisible();
+  // What is told stays when the map is left, so that nothing below moves under a click.
+  const says = page.locator(".heat-says").first();
+  const before = { words: await says.innerText(), ...(await says.boundingBox())! };
+  await bestMap(page).blur();
+  expect({ words: await says.innerText(), ...(await says.boundingBox())! }).toEqual(before);
+  await bestMap(page).focus();
   await page.keyboard.press("Enter");
   await expect(page.getByRole("heading", { level: 1, name: "Plan" })).toBeVisible();
   const opened = JSON.parse(new URLSearchParams(new URL(page.url()).hash.split("?")[1]).get("workload")!) as Example;
   expect(opened.layer).toMatchObject({ sequenceLength: 512, batch: 2 });
   await page.goBack();
   await expect(page.getByText("Swept 12 points.")).toBeVisible();
+  // Enter opens what is told: the cell under the pointer before the keyboard's.
+  await bestMap(page).focus();
+  await page.locator(".heat-pickable").first().hover({ position: { x: 10, y: 10 } });
+  await expect(says).toContainText("layer.batch 4, layer.sequenceLength 256:");
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("heading", { level: 1, name: "Plan" })).toBeVisible();
+  expect((JSON.parse(new URLSearchParams(new URL(page.url()).hash.split("?")[1]).get("workload")!) as Example).layer).toMatchObject({ sequenceLength: 256, batch: 4 });
 });
 
 test("near ties are the planner's own", async ({ page, planner }) => {
@@ -156,6 +169,17 @@ test("one axis is a line, beside the baseline and the runner-up", async ({ page,
   await page.keyboard.press("Enter");
   await expect(page.getByRole("heading", { level: 1, name: "Plan" })).toBeVisible();
   expect((JSON.parse(new URLSearchParams(new URL(page.url()).hash.split("?")[1]).get("workload")!) as Example).layer).toMatchObject({ sequenceLength: 512 });
+  await page.goBack();
+  await expect(page.getByText("Swept 4 points.")).toBeVisible();
+
+  // Enter opens what is told, be it by the pointer that rests on the chart.
+  await chart.focus();
+  const { x, y, width } = (await chart.boundingBox())!;
+  for (let across = width - 20; across > 0 && !(await page.getByText(/^layer.sequenceLength 2048: /).isVisible()); across -= 15) await page.mouse.move(x + across, y + 100);
+  await expect(page.getByText(/^layer.sequenceLength 2048: /)).toBeVisible();
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("heading", { level: 1, name: "Plan" })).toBeVisible();
+  expect((JSON.parse(new URLSearchParams(new URL(page.url()).hash.split("?")[1]).get("workload")!) as Example).layer).toMatchObject({ sequenceLength: 2048 });
   await page.goBack();
   await expect(page.getByText("Swept 4 points.")).toBeVisible();
   await openTable(page);

@@ -1,7 +1,9 @@
+import { scaleLinear } from "d3-scale";
 import { describe, expect, it } from "vitest";
 
 import type { Plan } from "../../generated/moeplan/v1/plan";
 import type { Run } from "../../generated/moeplan/v1/planner_service";
+import { ticksOf } from "../../src/charts/frame";
 import { nearest, shapePath } from "../../src/charts/shapes";
 import { comparable, median, mediansOverTime, quantile, summariesBy, summarize } from "../../src/views/accuracy/statistics";
 import { signedError } from "../../src/signed_error";
@@ -78,12 +80,27 @@ describe("an axis of time", () => {
     expect(axis.domain[1]).toBeGreaterThan(10.5);
   });
 
-  it("counts minutes where the span is short, and has a width for one moment", () => {
+  it("counts seconds where the span is short, and is a minute wide for one moment", () => {
     const at = Date.parse("2026-01-01T00:30:00Z");
     const axis = timeAxis(at, at);
-    expect(axis.at(at)).toBe(30);
-    expect(axis.format(30)).toBe("01-01 00:30");
-    expect(axis.domain[1]).toBeGreaterThan(axis.domain[0]);
+    expect(axis.at(at)).toBe(1800);
+    expect(axis.domain).toEqual([1770, 1830]);
+    expect([1800, 1805].map(axis.format)).toEqual(["01-01 00:30", "01-01 00:30:05"]);
+  });
+
+  it("tells its ticks apart, whatever the span, in labels that have room", () => {
+    const low = Date.parse("2026-01-01T11:59:50.123Z");
+    for (const spanS of [0, 0.2, 20, 59, 61, 179, 181, 600, 3600, 10_000, 12_000, 86_400, 250_000, 270_000, 1e6, 1e7]) {
+      const axis = timeAxis(low, low + spanS * 1000);
+      for (const widthPx of [300, 600, 1200, 2400]) {
+        const scale = scaleLinear(axis.domain, [0, widthPx]);
+        const ticks = ticksOf(scale, "linear", Math.max(2, widthPx / axis.tickPx));
+        const labels = ticks.map(axis.format);
+        expect(new Set(labels).size).toBe(labels.length);
+        // A character takes at most 6 px of a tick's 11.
+        for (let i = 1; i < ticks.length; ++i) expect(scale(ticks[i]!) - scale(ticks[i - 1]!)).toBeGreaterThan(6 * (labels[i - 1]!.length + labels[i]!.length) / 2);
+      }
+    }
   });
 });
 

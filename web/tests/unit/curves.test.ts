@@ -7,7 +7,7 @@ import { compareCurves, readCurve } from "../../src/views/curves/compare";
 import { costGroups, numberOf } from "../../src/views/curves/costs";
 import { domainsOf, kept } from "../../src/views/curves/domains";
 import { identityOf, indexOf, isDrawn, itemsOf, kindCounts, residualsBySize, type Item } from "../../src/views/curves/samples";
-import { itemText, signedPercent, spreadText } from "../../src/views/curves/words";
+import { itemText, spreadText } from "../../src/views/curves/words";
 
 import type { CurvePoint, CurveSample } from "../../generated/moeplan/v1/profile_service";
 import type { RejectedSample, Sample } from "../../generated/moeplan/v1/samples";
@@ -137,10 +137,6 @@ describe("words", () => {
     const [item] = itemsOf({ samples: [curveSample(1024, 1.25e-3)], rejectedSamples: [] });
     expect(itemText(item!, "bytes")).toBe("1 KiB, median 1.25 ms of 1, predicted 1 ms, residual +25 %; agent node-1, host a.example, host");
     expect(spreadText({ ...item!, repeats: [2e-3, 1e-3, 3e-3] })).toBe("1 ms to 3 ms, 3 repeats");
-  });
-
-  it("give shares their sign", () => {
-    expect([0.5, -0.021, 0, Number.NaN].map(signedPercent)).toEqual(["+50 %", "−2.1 %", "0 %", "–"]);
   });
 });
 

@@ -147,7 +147,7 @@ export function ErrorOverTime({ runs, summary, current }: RunChartProps) {
       <div class={hovered === null ? undefined : "clickable"} onClick={() => hovered !== null && setParams({ run: hovered.run })}>
         <Frame
           summary={`Error of ${text.count(timed.length)} runs over the time they were stored; its median over all is ${text.signedPercent(summary.bias)}.`}
-          x={{ label: axis.label, domain: axis.domain, kind: "linear", format: axis.format }}
+          x={{ label: axis.label, domain: axis.domain, kind: "linear", format: axis.format, tickPx: axis.tickPx }}
           y={{ label: "(predicted − measured) / measured", domain, kind: "linear", format: text.percent }}
           height={360}
           onHover={onHover}

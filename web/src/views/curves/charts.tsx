@@ -12,7 +12,7 @@ import * as text from "../../format";
 import { domainsOf, kept } from "./domains";
 import { isDrawn, residualsBySize, type Item, type SampleKind } from "./samples";
 import { SampleChart } from "./sample_chart";
-import { itemText, signedPercent } from "./words";
+import { itemText } from "./words";
 
 import type { CurvePoint, GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
 
@@ -120,7 +120,7 @@ export function Charts({ curve, second, items, onChoose }: Props) {
     const size = (value: number): string => text.sizeOf(unit, value);
     const x: Axis = { label: unit === "flops" ? "Size in flops" : "Size in bytes", domain: domains.size, kind: unit === "flops" ? "log" : "log2", format: size };
     const timeY: Axis = { label: "Time", domain: domains.timeS, kind: "log", format: text.seconds };
-    const residualY: Axis = { label: "Residual", domain: domains.residual, kind: "linear", format: signedPercent };
+    const residualY: Axis = { label: "Residual", domain: domains.residual, kind: "linear", format: text.signedPercent };
     const rateY: Axis = { label: unit === "flops" ? "Rate" : "Bus bandwidth", domain: domains.ratePerS, kind: "linear", format: (value) => text.rateOf(unit, value) };
     const all = items.reduce((count, { repeats }) => count + repeats.length, 0) <= mostRepeats;
     const inTime = (time: number): number => kept(time, domains.timeS, "log");
@@ -235,9 +235,9 @@ function ResidualTable({ items, unit }: { items: readonly Item[]; unit: string }
       columns={[
         { head: "Size", numeric: true, cell: ({ size }) => text.sizeOf(unit, size) },
         { head: "Samples", numeric: true, cell: ({ samples }) => text.count(samples) },
-        { head: "Lowest", numeric: true, cell: ({ lowest }) => signedPercent(lowest) },
-        { head: "Median", numeric: true, cell: ({ median }) => signedPercent(median) },
-        { head: "Highest", numeric: true, cell: ({ highest }) => signedPercent(highest) },
+        { head: "Lowest", numeric: true, cell: ({ lowest }) => text.signedPercent(lowest) },
+        { head: "Median", numeric: true, cell: ({ median }) => text.signedPercent(median) },
+        { head: "Highest", numeric: true, cell: ({ highest }) => text.signedPercent(highest) },
       ]}
     />
   );

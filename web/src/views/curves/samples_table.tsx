@@ -5,7 +5,7 @@ import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import * as text from "../../format";
 import { setParams, type Params } from "../../route";
 import { agentOf, deviceOf, hostOf, indexOf, kindCounts, sampleKinds, takenAtOf, type Item } from "./samples";
-import { signedPercent, spreadText } from "./words";
+import { spreadText } from "./words";
 
 import type { GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
 
@@ -46,7 +46,7 @@ const columnsOf = (unit: string): SortableColumn<Row>[] => [
   },
   {
     id: "residual", head: "Residual", numeric: true,
-    cell: ({ item }) => (item.residual === null ? "–" : signedPercent(item.residual)),
+    cell: ({ item }) => (item.residual === null ? "–" : text.signedPercent(item.residual)),
     sortKey: ({ item }) => item.residual ?? undefined,
   },
   {

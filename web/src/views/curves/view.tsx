@@ -21,9 +21,12 @@ import "./view.css";
 
 import type { GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
 
+/** As many as a chart of its width tells apart; the table offers all. */
+const usualSamples = 1000;
+
 function useCurve(profileName: string | undefined, version: string | undefined, cost: string | undefined, samples: string | undefined, wanted: boolean) {
   const profileVersion = versionOf(version);
-  const request = { profileName: profileName ?? "", profileVersion, cost: cost ?? "", maxSamples: numberOf(samples) };
+  const request = { profileName: profileName ?? "", profileVersion, cost: cost ?? "", maxSamples: numberOf(samples) ?? usualSamples };
   return useLoaded(wanted && profileVersion !== null ? JSON.stringify(request) : null, (signal) => call<GetCurveResponse>("ProfileService/GetCurve", request, signal));
 }
 

@@ -2,13 +2,6 @@
 import * as text from "../../format";
 import { agentOf, deviceOf, hostOf, type Item } from "./samples";
 
-/** "+2.1 %". */
-export function signedPercent(share: number): string {
-  if (!Number.isFinite(share)) return "–";
-  if (share === 0) return text.percent(0);
-  return share < 0 ? `−${text.percent(-share)}` : `+${text.percent(share)}`;
-}
-
 export function formName(chosen: string): string {
   switch (chosen) {
     case "logLog": return "logLog: log time linear in log size between its points";
@@ -23,7 +16,7 @@ export function formName(chosen: string): string {
 export function itemText(item: Item, unit: string): string {
   const predicted = item.predictedS === null || item.residual === null
     ? ""
-    : `, predicted ${text.seconds(item.predictedS)}, residual ${signedPercent(item.residual)}`;
+    : `, predicted ${text.seconds(item.predictedS)}, residual ${text.signedPercent(item.residual)}`;
   const reason = item.reason === "" ? "" : `; ${item.kind}: ${item.reason}`;
   return `${text.sizeOf(unit, item.size)}, median ${text.seconds(item.timeS)} of ${item.repeats.length}${predicted}; agent ${agentOf(item)}, host ${hostOf(item)}, ${deviceOf(item)}${reason}`;
 }

@@ -7,7 +7,7 @@ export interface Source {
   profile: string;
   /** 0: from a file. */
   version: number;
-  /** All costs of it. */
+  /** Those of its costs that texts of the answer may name. */
   costs: readonly string[];
 }
 

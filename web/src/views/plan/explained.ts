@@ -1,6 +1,6 @@
 // What the planner says of a plan's tasks, beside the times of its timeline. Pure.
 import type { TaskTiming } from "../../../generated/moeplan/v1/plan";
-import type { ExplainedTask } from "../../../generated/moeplan/v1/planner_service";
+import type { ExplainedTask, ExplainRulesResponse } from "../../../generated/moeplan/v1/planner_service";
 import { lengthOf } from "../../charts/timeline_facts";
 import * as text from "../../format";
 import { counted } from "./names";
@@ -9,6 +9,13 @@ import { counted } from "./names";
 export type Explained = ReadonlyMap<string, ExplainedTask>;
 
 export const byTask = (tasks: readonly ExplainedTask[]): Explained => new Map(tasks.map((task) => [task.task, task]));
+
+/** The entries of the profile that answer for tasks and for terms of rules: those that have a curve. */
+export function costsNamed(explained: readonly (Explained | null | undefined)[], rules: ExplainRulesResponse | null): string[] {
+  const ofTasks = explained.flatMap((tasks) => [...(tasks?.values() ?? [])].map(({ cost }) => cost));
+  const ofTerms = (rules?.rules ?? []).flatMap(({ times }) => times).flatMap(({ terms }) => terms).flatMap(({ cost, foretold }) => (foretold ? [] : [cost]));
+  return [...new Set([...ofTasks, ...ofTerms])].filter((cost) => cost !== "");
+}
 
 /** Into the timeline, first to last. */
 export const criticalPath = (timeline: readonly TaskTiming[], explained: Explained | null): number[] =>

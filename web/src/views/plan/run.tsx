@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 
 import type { GetRunResponse, Run } from "../../../generated/moeplan/v1/planner_service";
+import { WarningList } from "../../components/notes";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
 import { hrefOf } from "../../route";
@@ -10,11 +11,11 @@ import { signedError } from "../../signed_error";
 import type { WorkloadJson } from "../../workload";
 import type { Source } from "./cost_links";
 import { differences, planOfRun } from "./measured";
-import { fasterBaseline } from "./plan_facts";
 import { TimelineSection } from "./timeline_section";
-import { useExplained, type ExplainedPlan } from "./use_explained";
+import { useBaselines, useExplained, type ExplainedPlan } from "./use_explained";
 
 const noCosts: readonly string[] = [];
+const noWarnings: readonly string[] = [];
 
 function ProfileOf({ run }: { run: Run }) {
   if (run.profileVersion === 0) return <>{run.profileName === "" ? "a file without a name" : `${run.profileName}, from a file`}</>;
@@ -66,10 +67,13 @@ function lacks(run: Run, { plan, error }: ExplainedPlan): string {
 
 function PlanThatRan({ answer, run, workload, asked }: { answer: GetRunResponse; run: Run; workload: WorkloadJson; asked: WorkloadJson | null }) {
   const ran = useMemo(() => planOfRun(answer), [answer]);
-  const baseline = useMemo(() => fasterBaseline(answer.plan?.candidates ?? []), [answer]);
   const pinned = run.profileVersion > 0 && ran !== undefined && ran.chunks > 0 ? { profileName: run.profileName, profileVersion: run.profileVersion } : null;
   const plan = useExplained(pinned, workload, ran);
-  const under = useExplained(pinned, workload, baseline === ran ? undefined : baseline);
+  // What is kept of a run has no candidates.
+  const baselines = useBaselines(pinned, workload);
+  const faster = baselines.data?.[0];
+  const baseline = useExplained(pinned, workload, ran !== undefined && faster !== undefined && describePlan(faster) === describePlan(ran) ? undefined : faster);
+  const warnings = answer.plan?.warnings ?? noWarnings;
   const source: Source = { profile: run.profileName, version: run.profileVersion, costs: noCosts };
   const others = asked === null ? [] : differences(asked, workload);
   const why = plan === undefined ? "" : lacks(run, plan);
@@ -78,8 +82,10 @@ function PlanThatRan({ answer, run, workload, asked }: { answer: GetRunResponse;
       <Summary answer={answer} run={run}>
         {others.length > 0 && <p class="note warning">The workload of this address is another than the run's, in {others.join(", ")}: the form holds it, and Plan asks for it. What stands here is the run's.</p>}
         {why !== "" && <p class="note warning">{why}</p>}
+        {baselines.error !== null && <p class="note warning">Without a baseline: {baselines.error.message}</p>}
+        <WarningList warnings={warnings} />
       </Summary>
-      {plan !== undefined && <TimelineSection name="Planned" shown={plan} baseline={under} run={answer} source={source} />}
+      {plan !== undefined && <TimelineSection name="Planned" shown={plan} baselineName="Faster plain baseline" baseline={baseline} run={answer} source={source} said={warnings} />}
     </>
   );
 }

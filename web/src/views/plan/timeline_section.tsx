@@ -6,9 +6,11 @@ import type { ExplainedTask, GetRunResponse } from "../../../generated/moeplan/v
 import { Timeline, TimelineLegend } from "../../charts/timeline";
 import { communicates, exposedCommunication, lengthOf } from "../../charts/timeline_facts";
 import type { Section } from "../../charts/timeline_layout";
+import { WarningList } from "../../components/notes";
 import { Table } from "../../components/table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
+import { unsaid } from "../../warnings";
 import { CostLink, type Source } from "./cost_links";
 import { criticalPath, pathOnRankWords, pathWords, taskWords, type Explained } from "./explained";
 import { slowestFirst } from "./measured";
@@ -19,19 +21,25 @@ interface Props {
   /** What the plan is here: "Shown". */
   name: string;
   shown: ExplainedPlan;
+  /** What the baseline is. */
+  baselineName: string;
   baseline: ExplainedPlan | undefined;
   run: GetRunResponse | null;
   source: Source;
+  /** Warnings that stand elsewhere. */
+  said: readonly string[];
 }
 
 interface ExplainedSection extends Section {
   /** Of a plan's; null: a rank's, or not known. */
   explained: Explained | null;
+  /** What its tasks cost by the plan; a rank's likewise. */
+  planned: Explained | null;
 }
 
 function sectionOf(name: string, { plan, tasks }: ExplainedPlan): ExplainedSection {
   const title = `${name}, ${text.seconds(plan.predictedTimeS)}: ${describePlan(plan)}`;
-  return { title, tasks: plan.timeline, critical: criticalPath(plan.timeline, tasks), explained: tasks };
+  return { title, tasks: plan.timeline, critical: criticalPath(plan.timeline, tasks), explained: tasks, planned: tasks };
 }
 
 /** The entry of the profile behind a task. */
@@ -46,6 +54,8 @@ interface TableRow {
   section: string;
   timing: TaskTiming;
   task: ExplainedTask | undefined;
+  /** Whose cost it has. */
+  planned: ExplainedTask | undefined;
   critical: boolean;
   exposedS: number;
 }
@@ -53,11 +63,11 @@ interface TableRow {
 const mostRows = 2000;
 
 function tableRows(sections: readonly ExplainedSection[]): TableRow[] {
-  return sections.flatMap(({ title, tasks, critical, explained }) => {
+  return sections.flatMap(({ title, tasks, critical, explained, planned }) => {
     const isCritical = new Set(critical);
     const exposed = exposedCommunication(tasks);
     return tasks.map((timing, index) => ({
-      section: title, timing, task: explained?.get(timing.task), critical: isCritical.has(index), exposedS: lengthOf(exposed[index]!),
+      section: title, timing, task: explained?.get(timing.task), planned: planned?.get(timing.task), critical: isCritical.has(index), exposedS: lengthOf(exposed[index]!),
     }));
   });
 }
@@ -87,7 +97,7 @@ function AsTable({ sections, source }: { sections: readonly ExplainedSection[]; 
             { head: "Exposed", numeric: true, cell: ({ timing, exposedS }) => (communicates(timing) ? text.seconds(exposedS) : "") },
             { head: "Released by", cell: ({ task }) => task?.releasedBy ?? "" },
             { head: "Critical path", cell: ({ critical }) => (critical ? "yes" : "") },
-            { head: "Cost", cell: ({ task }) => task !== undefined && <Cost task={task} source={source} /> },
+            { head: "Cost", cell: ({ planned }) => planned !== undefined && <Cost task={planned} source={source} /> },
           ]}
         />
       )}
@@ -102,18 +112,18 @@ function Unexplained({ plans }: { plans: readonly ExplainedPlan[] }) {
   return plans.some(({ loading }) => loading) ? <p class="muted" role="status">Asking what is behind the tasks …</p> : null;
 }
 
-export function TimelineSection({ name, shown, baseline, run, source }: Props) {
+export function TimelineSection({ name, shown, baselineName, baseline, run, source, said }: Props) {
   const [wantedRank, setRank] = useState<number | null>(null);
   const measured = useMemo(() => slowestFirst(run?.ranks ?? []), [run]);
   const rank = measured.find((one) => one.rank === wantedRank) ?? measured[0];
   const sections = useMemo(() => {
     const ranked = run?.ranks.find((one) => one.rank === rank?.rank)?.timeline;
     return {
-      baseline: baseline && sectionOf("Faster baseline", baseline),
+      baseline: baseline && sectionOf(baselineName, baseline),
       shown: sectionOf(name, shown),
-      rank: ranked && rank && { title: `Measured, ${text.seconds(rank.endS)}: rank ${rank.rank} of run ${run?.run?.run ?? 0}`, tasks: ranked, critical: [], explained: null },
+      rank: ranked && rank && { title: `Measured, ${text.seconds(rank.endS)}: rank ${rank.rank} of run ${run?.run?.run ?? 0}`, tasks: ranked, critical: [], explained: null, planned: shown.tasks },
     };
-  }, [name, shown, baseline, run, rank?.rank]);
+  }, [name, shown, baselineName, baseline, run, rank?.rank]);
   // A plan that was kept without its timeline has nothing to draw.
   const drawn = useMemo(() => [sections.baseline, sections.shown, sections.rank].filter((section) => section !== undefined && section.tasks.length > 0) as ExplainedSection[], [sections]);
   const { plan, tasks: explained } = shown;
@@ -122,12 +132,14 @@ export function TimelineSection({ name, shown, baseline, run, source }: Props) {
   const more = (timing: TaskTiming, index: number) => {
     const section = drawn[index]!;
     const task = section.explained?.get(timing.task);
+    const planned = section.planned?.get(timing.task);
     const twin = section === sections.shown ? sections.rank : section === sections.rank ? sections.shown : undefined;
     const other = twin?.tasks.find((one) => one.task === timing.task);
     return (
       <>
         {other !== undefined && `${section === sections.shown ? "Measured" : "Predicted"}: ${text.seconds(other.endS - other.startS)}. `}
-        {task !== undefined && <>{taskWords(timing, task)}. Cost: <Cost task={task} source={source} />.</>}
+        {task !== undefined && <>{taskWords(timing, task)}. </>}
+        {planned !== undefined && <>Cost: <Cost task={planned} source={source} />.</>}
       </>
     );
   };
@@ -151,6 +163,7 @@ export function TimelineSection({ name, shown, baseline, run, source }: Props) {
           </>
         )}
       </dl>
+      <WarningList warnings={unsaid([shown, ...(baseline === undefined ? [] : [baseline])].flatMap(({ warnings }) => warnings), said)} />
       <Unexplained plans={baseline === undefined ? [shown] : [shown, baseline]} />
       {measured.length > 0 && (
         <label class="rank-field">

@@ -1,7 +1,8 @@
 // How one layer should run: the question as a form, and the planner's answer with its reasons.
+import { useMemo } from "preact/hooks";
+
 import type { PlanResponse } from "../../../generated/moeplan/v1/plan";
 import type { ExplainRulesResponse, GetRunResponse } from "../../../generated/moeplan/v1/planner_service";
-import type { GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
 import { call } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
 import type { ViewProps } from "../../app";
@@ -12,6 +13,7 @@ import { versionOf } from "../../version";
 import type { WorkloadJson } from "../../workload";
 import { Candidates } from "./candidates";
 import type { Source } from "./cost_links";
+import { costsNamed } from "./explained";
 import { WorkloadForm } from "./form";
 import { Headline } from "./headline";
 import { MapSection } from "./map";
@@ -76,26 +78,25 @@ function Answer({ answer, question, workload, loading, params }: AnswerProps) {
   // What was answered with the newest version stays with it, whatever is stored meanwhile.
   const pinned = { profileName: answer.profileName, profileVersion: answer.profileVersion };
   const pinnedKey = JSON.stringify(pinned);
-  const curve = useLoaded(pinnedKey, (signal) =>
-    call<GetCurveResponse>("ProfileService/GetCurve", { ...pinned, maxSamples: 1 }, signal));
   const explained = useLoaded(`${pinnedKey} ${question.extrapolate} ${JSON.stringify(workload)}`, (signal) =>
     call<ExplainRulesResponse>("PlannerService/ExplainRules", { ...pinned, workload, extrapolate: question.extrapolate }, signal));
-  const costs = curve.data?.costs ?? noCosts;
-  const source: Source = { profile: answer.profileName, version: answer.profileVersion, costs };
-
   const { candidates } = answer;
   const shown = Math.min(countOf(params["candidate"]) ?? 0, candidates.length - 1);
   const baseline = fasterBaseline(candidates);
   const isBaseline = candidates[shown] === baseline;
   const plan = useExplained(pinned, workload, candidates[shown]);
   const under = useExplained(pinned, workload, isBaseline ? undefined : baseline);
+  // Texts name costs of the best, whichever is shown.
+  const best = useExplained(pinned, workload, shown === 0 ? undefined : candidates[0]);
+  const costs = useMemo(() => costsNamed([plan, under, best].map((one) => one?.tasks), explained.data), [plan?.tasks, under?.tasks, best?.tasks, explained.data]);
+  const source: Source = { profile: answer.profileName, version: answer.profileVersion, costs };
 
   return (
     <>
       <Headline answer={answer} source={source} loading={loading} />
       {plan !== undefined && (
         <>
-          <TimelineSection name={isBaseline ? "Shown, the faster baseline" : "Shown"} shown={plan} baseline={under} run={null} source={source} />
+          <TimelineSection name={isBaseline ? "Shown, the faster baseline" : "Shown"} shown={plan} baselineName="Faster baseline" baseline={under} run={null} source={source} said={answer.warnings} />
           <Candidates candidates={candidates} shown={shown} onShow={(index) => setParams({ candidate: index }, true)} />
         </>
       )}
@@ -109,15 +110,21 @@ export function PlanView({ params }: ViewProps) {
   const names = useProfileNames();
   const { workload: asked, problem } = askedWorkload(params);
   const ofRun = params["run"] !== undefined;
+  const noProfiles = names.data !== null && names.data.length === 0 && !ofRun;
   const runNumber = countOf(params["run"]);
   const run = useLoaded(runNumber === null ? null : `run ${runNumber}`, (signal) => call<GetRunResponse>("PlannerService/GetRun", { run: runNumber }, signal));
   const runShown = runNumber !== null && run.data?.run?.run === runNumber ? run.data : null;
 
   const ranWorkload = asked === null && runShown?.plan?.workload ? (runShown.plan.workload as unknown as WorkloadJson) : null;
 
+  // Of a run its own profile is asked, where it is stored and the address names no other.
+  const ranProfile = runShown?.run && runShown.run.profileVersion > 0 ? runShown.run.profileName : undefined;
+  const profileAsked: Params = params["profile"] === undefined && ranProfile !== undefined ? { profile: ranProfile } : {};
+
   const question = questionOf(params);
   // What ran is stored; a search would say something else.
-  const key = ofRun || asked === null || versionOf(params["version"]) === null ? null : JSON.stringify({ ...question, workload: asked });
+  // A profile that is stored meanwhile may answer what could not be answered before.
+  const key = ofRun || asked === null || versionOf(params["version"]) === null ? null : JSON.stringify({ ...question, workload: asked, noProfiles });
   const plan = useLoaded<Asked>(key, async (signal) => ({
     asked: key!,
     question,
@@ -127,14 +134,13 @@ export function PlanView({ params }: ViewProps) {
   const isOld = plan.data !== null && plan.data.asked !== key;
   /** Asks anew, which is no longer about a run; but its workload stays. */
   const ask = (changes: Readonly<Record<string, string | undefined>>): void =>
-    setParams({ ...(ranWorkload === null ? {} : { workload: JSON.stringify(ranWorkload) }), ...changes, candidate: undefined, run: undefined });
+    setParams({ ...(ranWorkload === null ? {} : { workload: JSON.stringify(ranWorkload) }), ...profileAsked, ...changes, candidate: undefined, run: undefined });
 
-  const noProfiles = names.data !== null && names.data.length === 0 && !ofRun;
   if (noProfiles && asked === null) return <NoProfiles />;
   return (
     <div class="columns plan-columns">
       <div class="plan-question">
-        <ProfileFields params={params} names={names.data ?? noCosts} onChange={ask} />
+        <ProfileFields params={{ ...params, ...profileAsked }} names={names.data ?? noCosts} onChange={ask} />
         <div class="card">
           <WorkloadForm
             asked={asked ?? ranWorkload}

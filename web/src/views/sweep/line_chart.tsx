@@ -54,7 +54,7 @@ export function LineChart({ axis, points, onPick }: Props) {
   };
   const onKeyDown = (event: KeyboardEvent): void => {
     const next = moveCursor({ x: cursor ?? 0, y: 0 }, event.key, points.length, 1);
-    if (event.key === "Enter" || event.key === " ") open(points[cursor ?? 0]);
+    if (event.key === "Enter" || event.key === " ") open(points[told ?? 0]);
     else if (next === null) return;
     else walkTo(next.x);
     event.preventDefault();

@@ -10,6 +10,7 @@ import { ErrorNote, WarningList } from "../../components/notes";
 import { NoProfiles, useProfileNames } from "../../components/profile_field";
 import { hrefOf, type Params } from "../../route";
 import { versionOf, versionProblem } from "../../version";
+import { unsaid } from "../../warnings";
 import { isWorkloadPath, parseWorkload, type Json } from "../../workload";
 import { sweepCsv } from "./csv";
 import { Form } from "./form";
@@ -55,16 +56,6 @@ function planHref(swept: Swept, point: SweepPoint): string {
   });
 }
 
-function warningsOf(points: readonly SweepPoint[]): string[] {
-  // Points warn of the same cost at many sizes: the first of each counts, as `moeplan what-if` has it.
-  const first = new Map<string, string>();
-  for (const warning of points.flatMap(({ warnings }) => warnings)) {
-    const cost = warning.split(": asked at")[0]!;
-    if (!first.has(cost)) first.set(cost, warning);
-  }
-  return [...first.values()];
-}
-
 const inRange = (value: string | undefined, count: number, otherwise: number): number => {
   const index = Number(value ?? otherwise);
   return Number.isInteger(index) && index >= 0 && index < count ? index : otherwise;
@@ -72,7 +63,7 @@ const inRange = (value: string | undefined, count: number, otherwise: number): n
 
 function Shown({ swept, params }: { swept: Swept; params: Params }) {
   const { question: { axes, request }, points, profileName, profileVersion, notes } = swept;
-  const warnings = useMemo(() => [...notes, ...warningsOf(points)], [notes, points]);
+  const warnings = useMemo(() => [...notes, ...unsaid(points.flatMap((point) => point.warnings))], [notes, points]);
   const paths = axes.map(({ path }) => path);
   const outside = paths.filter((path) => !isWorkloadPath(path));
   const x = inRange(params["x"], axes.length, 0);
