@@ -91,6 +91,17 @@ Status RunWithAgents(const CalibrateOptions& options) {
   return OkStatus();
 }
 
+// A profile is of one cluster: a version of another would be planned with by jobs that name it.
+Status CheckCluster(const Store& store, const std::string& name, const Cluster& cluster) {
+  const StatusOr<Profile> newest = store.LoadProfile({.name = name});
+  if (!newest.ok()) return newest.status().code() == StatusCode::kNotFound ? OkStatus() : newest.status();
+  const Cluster& known = newest->cluster;
+  if (known.nodes == cluster.nodes && known.gpus_per_node == cluster.gpus_per_node) return OkStatus();
+  return InvalidInput(StrCat("--profile-name: found ", name, ", which is of ", known.nodes, " nodes of ",
+                             known.gpus_per_node, " GPUs, for ", cluster.nodes, " of ", cluster.gpus_per_node,
+                             "; give another cluster another name"));
+}
+
 Status Run(const CalibrateOptions& options) {
   if (options.planner.given()) return RunWithAgents(options);
   if (options.db.empty()) return InvalidInput("--db is required; see moeplan calibrate --help, or give --planner");
@@ -114,6 +125,7 @@ Status Run(const CalibrateOptions& options) {
   const std::string taken_at = NowText();
   const std::string name = options.profile_name.empty() ? options.cluster.DefaultName(*fleet) : options.profile_name;
   const Cluster cluster = fleet->cluster();
+  RETURN_IF_ERROR(CheckCluster(store, name, cluster));
   std::vector<Sample> implausible;
   ProgressBar bar("calibrating");
   ASSIGN_OR_RETURN(

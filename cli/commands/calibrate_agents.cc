@@ -34,6 +34,9 @@ bool HasEnded(const v1::CalibrationStatus& status) {
   return status.state() != v1::CalibrationStatus::WAITING && status.state() != v1::CalibrationStatus::RUNNING;
 }
 
+// A planner that ends cancels the calls that it does not answer in time.
+bool MayGoOn(StatusCode code) { return code == StatusCode::kUnavailable || code == StatusCode::kCancelled; }
+
 // Asks until it has ended. The planner may be restarted meanwhile: the calibration goes on by itself, and so does this.
 StatusOr<v1::CalibrationStatus> AwaitEnd(const PlannerClient& client, int calibration, double patience_s) {
   ProgressBar bar("calibrating");
@@ -47,8 +50,7 @@ StatusOr<v1::CalibrationStatus> AwaitEnd(const PlannerClient& client, int calibr
       heard = now;
       if (HasEnded(answer->status())) return answer->status();
       bar.Show(answer->status().done(), answer->status().detail());
-    } else if (answer.status().code() != StatusCode::kUnavailable ||
-               now - heard > std::chrono::duration<double>(patience_s)) {
+    } else if (!MayGoOn(answer.status().code()) || now - heard > std::chrono::duration<double>(patience_s)) {
       return answer.status().Within(StrCat("calibration ", calibration));
     }
     std::this_thread::sleep_for(kAskEvery);

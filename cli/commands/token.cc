@@ -65,6 +65,7 @@ Status List(const TokenOptions& options) {
 }
 
 Status Revoke(const TokenOptions& options) {
+  RETURN_IF_ERROR(Store::OpenReadOnly(options.db).status());  // One that is not there is not made.
   ASSIGN_OR_RETURN(Store store, Store::Open(options.db));
   return store.RevokeToken(options.name);
 }

@@ -185,9 +185,8 @@ Status Run(const WhatIfOptions& options) {
   ASSIGN_OR_RETURN(v1::Workload workload, ReadJsonFile<v1::Workload>(options.workload));
   RETURN_IF_ERROR(WorkloadFromProto(workload).status().Within(options.workload));
   ASSIGN_OR_RETURN(Profile profile, options.source.LoadProfile());
-  ASSIGN_OR_RETURN(const Sweep sweep,
-                   Sweep::Make(std::move(workload), std::move(profile), options.sweep,
-                               {.extrapolate = options.extrapolate}));
+  ASSIGN_OR_RETURN(const Sweep sweep, Sweep::Make(std::move(workload), std::move(profile), options.sweep,
+                                                  {.extrapolate = options.extrapolate}));
   for (const std::string& note : sweep.notes()) std::fprintf(stderr, "moeplan: --sweep: %s\n", note.c_str());
   const std::unique_ptr<RowPrinter> printer = PrinterFor(options, sweep);
   int64_t feasible = 0;

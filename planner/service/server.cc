@@ -120,6 +120,11 @@ class Server::Impl {
     ASSIGN_OR_RETURN(http_, service::http::Endpoint::Start(http_address, tls, HttpUses(http_address)));
     http_address_ = ToString(http_->address());
     WarnIfOpen(tls);
+    if (read_only()) {
+      options_.log({LogLevel::kWarning,
+                    "the database may only be read: nothing is kept, and nothing can be calibrated",
+                    {{"store", options_.store.string()}}});
+    }
     return OkStatus();
   }
 

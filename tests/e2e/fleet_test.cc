@@ -332,6 +332,16 @@ TEST_F(FleetTest, WhatDoesNotFitIsSaid) {
   const Outcome both = RunMoeplan({"calibrate", "--planner", address_, "--local", "2"});
   EXPECT_EQ(both.exit_code, 2);
   EXPECT_THAT(both.err, HasSubstr("--planner: found beside"));
+  // A name is of one cluster, and a database that is not there is not made to take a token from it.
+  Profile other = {.name = "west", .cluster = {.nodes = 8, .gpus_per_node = 4}};
+  other.kernels.push_back({{.kernel = Kernel::kGate}, MakeCostModel(AlphaBeta{1e-6, 1e-12})});
+  ASSERT_TRUE(Store::Open(db_)->SaveProfile(other).ok());
+  const Outcome onto = RunMoeplan({"calibrate", "--local", "2", "--db", db_, "--profile-name", "west"});
+  EXPECT_EQ(onto.exit_code, 2);
+  EXPECT_THAT(onto.err, HasSubstr("--profile-name: found west, which is of 8 nodes of 4 GPUs, for 1 of 2"));
+  const std::string absent = folder_ / "absent.db";
+  EXPECT_EQ(RunMoeplan({"token", "revoke", "--db", absent, "--name", "a"}).exit_code, 2);
+  EXPECT_FALSE(std::filesystem::exists(absent));
   const Outcome nowhere = RunMoeplan({"calibrate", "--local", "2"});
   EXPECT_EQ(nowhere.exit_code, 2);
   EXPECT_THAT(nowhere.err, HasSubstr("--db is required"));

@@ -161,6 +161,8 @@ TEST_F(HttpTest, ErrorsSayWhichFieldIsWrong) {
   const auto [status, body] = Post(kPlan, R"({"workload": {"layer": {"topk": 2}}})");
   EXPECT_EQ(status, 400);
   EXPECT_EQ(body.at("code"), "INVALID_ARGUMENT");
+  // Though no call was made of it.
+  EXPECT_THAT(Client().Get("/metrics")->body, HasSubstr("code=\"INVALID_ARGUMENT\",method=\"moeplan.v1."));
   EXPECT_EQ(body.at("reason"), "INVALID_INPUT");
   EXPECT_EQ(body.at("field"), "workload.layer.topk");
   EXPECT_EQ(Post(kPlan, "{").first, 400);

@@ -62,16 +62,17 @@ class Listener final : public Endpoint {
 
   void Shutdown(std::chrono::milliseconds grace) override {
     if (threads_.empty()) return;
+    // Whoever comes meanwhile is told that it is ending.
+    const auto limit = std::chrono::steady_clock::now() + grace;
+    while (traffic_->answering > 0 && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
     ending_ = true;
     asio::post(io_, [this] {
       boost::system::error_code ignored;
       acceptor_.close(ignored);
       pause_.cancel();
     });
-    const auto limit = std::chrono::steady_clock::now() + grace;
-    while (traffic_->answering > 0 && std::chrono::steady_clock::now() < limit) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
     // Those that are left are told to stop, and get a moment to say so.
     traffic_->ending.request_stop();
     const auto moment = std::chrono::steady_clock::now() + kMomentToEnd;

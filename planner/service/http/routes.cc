@@ -167,10 +167,13 @@ std::unique_ptr<Response> Routes::Refuse(const Request& request) const {
   }
   const auto refused = uses_.access.Refuse(BearerToken(request.authorization), method->role);
   if (!refused) return nullptr;
-  // Counted and logged like every call, though its message stays unread.
-  const HttpOrigin origin(std::make_shared<const Request>(request), "");
-  uses_.dispatcher.NewCall(*method, "http", "", origin, [](const Answer&) {})->Finish({.status = *refused});
+  FinishUnread(*method, request, *refused);
   return refuse(ErrorResponse(*refused));
+}
+
+void Routes::FinishUnread(const Method& method, const Request& request, const grpc::Status& why) const {
+  const HttpOrigin origin(std::make_shared<const Request>(request), "");
+  uses_.dispatcher.NewCall(method, "http", "", origin, [](const Answer&) {})->Finish({.status = why});
 }
 
 std::shared_ptr<Call> Routes::Serve(std::shared_ptr<const Request> request, Respond respond) const {
@@ -185,6 +188,7 @@ std::shared_ptr<Call> Routes::Serve(std::shared_ptr<const Request> request, Resp
   }
   const std::unique_ptr<google::protobuf::Message> message(method.request->New());
   if (const Status parsed = ParseJson(request->body, "request", *message); !parsed.ok()) {
+    FinishUnread(method, *request, ToGrpc(parsed));
     respond(ErrorResponse(ToGrpc(parsed)));
     return nullptr;
   }

@@ -52,6 +52,8 @@ class Routes {
   Response Root(const Request& request) const;
   const Page* FindPage(std::string_view path) const;
   Response MetricsPage(const Request& request) const;
+  // Counted and logged like every call, though its message was not read.
+  void FinishUnread(const Method& method, const Request& request, const grpc::Status& why) const;
 
   const Uses uses_;
   std::atomic<bool> serving_ = true;

@@ -239,7 +239,7 @@ test("where to measure next comes with the command", async ({ page, planner }) =
   await page.goto(link(planner, { cost: found }));
   const next = page.getByRole("region", { name: "Measure here next" });
   await expect(next.getByRole("listitem").first()).toContainText(/(B|flop): \S+/);
-  await expect(next.locator("pre").first()).toHaveText("moeplan calibrate --planner HOST:PORT --cluster=west");
+  await expect(next.locator("pre").first()).toHaveText("moeplan calibrate CLUSTER --db moeplan.db --profile-name=west");
 });
 
 test("what is not there is refused in the planner's words", async ({ page, planner }) => {

@@ -34,15 +34,16 @@ describe("clusters", () => {
   it("are profiles first, then what only agents or a calibration under way tell of", () => {
     const entries = entriesOf(
       [overview("west"), overview("east")],
-      [agent("west", 0, "LIVE"), agent("new", 0, "LIVE")],
+      [agent("west", 0, "LIVE"), agent("new", 0, "LIVE"), agent("default", 0, "LIVE")],
       [calibration(3, "later", "WAITING"), calibration(2, "gone", "DONE"), calibration(1, "default", "DONE", "east")],
       [drift("west", "RENEWED")],
     );
     expect(entries.map(({ name }) => name)).toEqual(["west", "east", "later", "new"]);
     expect(entries[0]!.agents).toHaveLength(1);
     expect(entries[0]!.drifts).toHaveLength(1);
-    // A calibration of another cluster for this profile is this profile's, too.
+    // A calibration of another cluster for this profile is this profile's, too, and so are that cluster's agents.
     expect(entries[1]!.calibrations.map((one) => one.calibration)).toEqual([1]);
+    expect(entries[1]!.agents.map(({ registration }) => registration?.cluster)).toEqual(["default"]);
     expect(entries[3]!.overview).toBeNull();
   });
 

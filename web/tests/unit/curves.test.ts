@@ -6,7 +6,7 @@ import { nearestPoint } from "../../src/charts/nearest";
 import { compareCurves, readCurve } from "../../src/views/curves/compare";
 import { costGroups, numberOf } from "../../src/views/curves/costs";
 import { domainsOf, kept } from "../../src/views/curves/domains";
-import { identityOf, indexOf, isDrawn, itemsOf, kindCounts, residualsBySize, type Item } from "../../src/views/curves/samples";
+import { agentOf, identityOf, indexOf, isDrawn, itemsOf, kindCounts, residualsBySize, type Item } from "../../src/views/curves/samples";
 import { itemText, spreadText } from "../../src/views/curves/words";
 
 import type { CurvePoint, CurveSample } from "../../generated/moeplan/v1/profile_service";
@@ -74,6 +74,9 @@ describe("samples of a curve", () => {
   it("have a residual of measured over predicted less one", () => {
     // 1.25 ms measured, 1 ms predicted.
     const [item] = itemsOf({ samples: [curveSample(1024, 1.25e-3)], rejectedSamples: [] });
+    expect(agentOf(item!)).toBe("node-1");
+    expect(agentOf({ ...item!, provenance: { fleet: "west" } })).toBe("those of west");
+    expect(agentOf({ ...item!, provenance: {} })).toBe("–");
     expect(item!.residual).toBeCloseTo(0.25, 12);
   });
 

@@ -4,7 +4,7 @@ import type { AgentStatus, CalibrationStatus } from "../../../generated/moeplan/
 import type { Drift } from "../../../generated/moeplan/v1/planner_service";
 import type { ClusterOverview } from "../../../generated/moeplan/v1/profile_service";
 
-/** A profile and the agents' cluster of the same name; one of the two may be missing. */
+/** A profile and the agents of the clusters that are calibrated into it; one of the two may be missing. */
 export interface ClusterEntry {
   name: string;
   overview: ClusterOverview | null;
@@ -35,11 +35,14 @@ export function entriesOf(
 ): ClusterEntry[] {
   const overviewOf = new Map(overviews.map((overview) => [overview.profileName, overview]));
   const others = [...agents.map(agentsCluster), ...calibrations.filter(isActive).map(({ cluster }) => cluster)];
-  const unprofiled = [...new Set(others)].filter((name) => name !== "" && !overviewOf.has(name)).sort();
+  const profiled = new Set(calibrations.filter(({ profileName }) => overviewOf.has(profileName)).map(({ cluster }) => cluster));
+  const unprofiled = [...new Set(others)].filter((name) => name !== "" && !overviewOf.has(name) && !profiled.has(name)).sort();
+  const isMeasuredBy = (name: string, cluster: string): boolean =>
+    cluster === name || calibrations.some((calibration) => calibration.profileName === name && calibration.cluster === cluster);
   return [...overviewOf.keys(), ...unprofiled].map((name) => ({
     name,
     overview: overviewOf.get(name) ?? null,
-    agents: agents.filter((agent) => agentsCluster(agent) === name),
+    agents: agents.filter((agent) => isMeasuredBy(name, agentsCluster(agent))),
     calibrations: calibrations.filter((calibration) => isOfName(calibration, name)),
     drifts: drifts.filter((drift) => drift.profileName === name),
   }));

@@ -74,19 +74,31 @@ export function FitPanel({ curve }: { curve: GetCurveResponse }) {
   );
 }
 
+/** The agents' cluster that took the last of the samples that agents took; empty: agents took none. */
+const fleetOf = ({ samples }: GetCurveResponse): string =>
+  samples.reduce((last, { stored }) => stored?.sample?.provenance["fleet"] ?? last, "");
+
 export function NextSizes({ curve }: { curve: GetCurveResponse }) {
   if (curve.nextSizes.length === 0) return null;
   const profile = shellWord(curve.profileName);
+  const fleet = fleetOf(curve);
   return (
     <section class="card" aria-labelledby="next-title">
       <h2 id="next-title">Measure here next</h2>
       <ol class="next-sizes">
         {curve.nextSizes.map(({ size, why }) => <li key={size}><strong>{text.sizeOf(curve.unit, size)}</strong>: {why}</li>)}
       </ol>
-      <p>A calibration by the cluster's agents measures where it tells most:</p>
-      <Command text={`moeplan calibrate --planner HOST:PORT --cluster=${profile}`} />
-      <p>Or on this machine, into the planner's database:</p>
-      <Command text={`moeplan calibrate --local 4 --db moeplan.db --profile-name=${profile}`} />
+      {fleet !== "" ? (
+        <>
+          <p>A calibration by the cluster's agents measures where it tells most:</p>
+          <Command text={`moeplan calibrate --planner HOST:PORT --cluster=${shellWord(fleet)} --profile-name=${profile}`} />
+        </>
+      ) : (
+        <>
+          <p>A calibration measures where it tells most. CLUSTER: whichever of --local, --hostfile, --launched or --simulated this profile was measured with.</p>
+          <Command text={`moeplan calibrate CLUSTER --db moeplan.db --profile-name=${profile}`} />
+        </>
+      )}
     </section>
   );
 }

@@ -118,7 +118,9 @@ export function indexOf(items: readonly Item[], identity: string): number {
 
 export const isDrawn = ({ size, timeS }: Item): boolean => size > 0 && timeS > 0 && Number.isFinite(size) && Number.isFinite(timeS);
 
-export const agentOf = ({ provenance }: Item): string => provenance["agent"] ?? "–";
+/** What many agents measure together is of their cluster. */
+export const agentOf = ({ provenance }: Item): string =>
+  provenance["agent"] ?? (provenance["fleet"] === undefined ? "–" : `those of ${provenance["fleet"]}`);
 export const hostOf = ({ provenance }: Item): string => provenance["hostname"] ?? "–";
 export const deviceOf = ({ provenance }: Item): string => provenance["device"] ?? provenance["backend"] ?? "–";
 export const takenAtOf = ({ provenance, receivedAt }: Item): string => provenance["takenAt"] ?? receivedAt;
