@@ -96,6 +96,9 @@ class Store::Impl {
     return db::Guarded(path_, [&] { return operation(database()); });
   }
 
+  // Under the lock alone.
+  db::SoundBatches& sound_batches() { return sound_batches_; }
+
   bool read_only() const { return read_only_; }
   std::string TimeBefore(std::chrono::seconds age) const { return Rfc3339(options_.now() - age); }
 
@@ -117,6 +120,7 @@ class Store::Impl {
   Status CopyAnew() {
     if (!readable_.copied || db::StateOf(path_) == *readable_.copied) return OkStatus();
     ASSIGN_OR_RETURN(readable_, db::OpenForReading(path_, options_.busy_timeout));
+    sound_batches_ = {};
     return OkStatus();
   }
 
@@ -136,7 +140,8 @@ class Store::Impl {
   const fs::path path_;
   const StoreOptions options_;
   std::mutex mutex_;
-  db::Readable readable_;  // Guarded by mutex_.
+  db::Readable readable_;           // Guarded by mutex_, as is the next.
+  db::SoundBatches sound_batches_;  // Of `readable_`.
   const bool read_only_;
 };
 
@@ -195,14 +200,15 @@ StatusOr<std::vector<Calibration>> Store::SamplesOf(const SampleFilter& filter) 
 StatusOr<SamplePage> Store::ListSamples(const PageRequest& page, const std::string& profile_name,
                                         const std::optional<db::OperationKey>& key) const {
   return impl_->Read([&](SQLite::Database& database) {
-    return db::SelectSamplePage(database, impl_->path(), page, profile_name, key);
+    db::SoundBatches none;
+    return db::SelectSamplePage(database, impl_->path(), page, profile_name, key, none);
   });
 }
 
 StatusOr<KeySamples> Store::SamplesOfKey(const std::string& profile_name, const db::OperationKey& key,
                                          std::optional<int> version) const {
   return impl_->Read([&](SQLite::Database& database) -> StatusOr<KeySamples> {
-    return db::SelectSamplesOfKey(database, profile_name, key, version);
+    return db::SelectSamplesOfKey(database, profile_name, key, version, impl_->sound_batches());
   });
 }
 

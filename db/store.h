@@ -280,6 +280,7 @@ class Store {
   StatusOr<SamplePage> ListSamples(const PageRequest& page, const std::string& profile_name,
                                    const std::optional<std::variant<CollectiveKey, KernelKey>>& key = {}) const;
   // All of one key, in that order; none is no error. With a version that is stored: as they were when it was saved.
+  // What was held against its digest by this verb within the last half minute is not again.
   StatusOr<KeySamples> SamplesOfKey(const std::string& profile_name, const std::variant<CollectiveKey, KernelKey>& key,
                                     std::optional<int> version = {}) const;
 

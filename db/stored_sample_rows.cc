@@ -73,8 +73,8 @@ std::int64_t LastBatchOf(SQLite::Database& database, const std::string& profile_
 // the last where there are more. Retired are those that were when `last_batch` was the last. What is in later batches
 // is counted in `later`.
 SamplePage SelectBehind(SQLite::Database& database, Place place, size_t most, const std::string& profile_name,
-                        const std::optional<OperationKey>& key, std::int64_t last_batch = kEveryBatch,
-                        int* later = nullptr) {
+                        const std::optional<OperationKey>& key, SoundBatches& sound,
+                        std::int64_t last_batch = kEveryBatch, int* later = nullptr) {
   const std::vector<RetiredKey> retired = SelectRetired(database, profile_name);
   SealChecker seals(database, kSealedBatch);
   SQLite::Statement select(database, kSelectSamples);
@@ -100,7 +100,7 @@ SamplePage SelectBehind(SQLite::Database& database, Place place, size_t most, co
         page.next_token = StrCat(place.batch_id, ".", place.ordinal);
         return page;
       }
-      if (!checked) seals.Check(batch_id);
+      if (!checked) sound.Check(seals, batch_id);
       checked = true;
       place = {batch_id, select.getColumn(0).getInt()};
       StoredSample& stored = page.samples.emplace_back();
@@ -124,21 +124,32 @@ bool HasSamples(SQLite::Database& database, const std::string& profile_name) {
 
 }  // namespace
 
+void SoundBatches::Check(SealChecker& seals, std::int64_t batch_id) {
+  constexpr std::chrono::seconds kSoundFor(30);
+  constexpr size_t kMostRemembered = 100'000;
+  const auto now = std::chrono::steady_clock::now();
+  const auto known = checked_.find(batch_id);
+  if (known != checked_.end() && now - known->second < kSoundFor) return;
+  seals.Check(batch_id);
+  if (checked_.size() >= kMostRemembered) checked_.clear();
+  checked_[batch_id] = now;
+}
+
 StatusOr<SamplePage> SelectSamplePage(SQLite::Database& database, const std::filesystem::path& path,
                                       const PageRequest& page, const std::string& profile_name,
-                                      const std::optional<OperationKey>& key) {
+                                      const std::optional<OperationKey>& key, SoundBatches& sound) {
   RETURN_IF_ERROR(CheckPageSize(page.size));
   ASSIGN_OR_RETURN(const Place place, PlaceOf(page.token));
   if (!HasSamples(database, profile_name)) return error::NoSamplesNamed(path, profile_name);
-  return SelectBehind(database, place, static_cast<size_t>(page.size), profile_name, key);
+  return SelectBehind(database, place, static_cast<size_t>(page.size), profile_name, key, sound);
 }
 
 KeySamples SelectSamplesOfKey(SQLite::Database& database, const std::string& profile_name, const OperationKey& key,
-                              std::optional<int> version) {
+                              std::optional<int> version, SoundBatches& sound) {
   KeySamples found;
   const std::int64_t last_batch = LastBatchOf(database, profile_name, version);
   found.samples =
-      SelectBehind(database, {}, std::numeric_limits<size_t>::max(), profile_name, key, last_batch, &found.later)
+      SelectBehind(database, {}, std::numeric_limits<size_t>::max(), profile_name, key, sound, last_batch, &found.later)
           .samples;
   return found;
 }
