@@ -180,7 +180,7 @@ async function onCurves(page: Page, url: string): Promise<Measured[]> {
     }),
     await repeat(page, {
       what: `Curves: where one ${all} comes from`, eventType: "keydown", shown: table,
-      before: (round) => walk.fill(String((round * 1237) % samplesOfCost)), act: () => walk.press("Enter"),
+      before: (round) => walk.fill(String(((round + 1) * 1237) % samplesOfCost)), act: () => walk.press("Enter"),
     }),
     await repeat(page, {
       what: `Curves: the next page ${all}`, eventType: "click", shown: `${table} tbody`,
