@@ -51,7 +51,8 @@ class SourceOption {
 
 // Of --extrapolate.
 inline constexpr const char* kExtrapolateHelp =
-    "Foretell collectives that were not measured from the links of those that were; warnings name them";
+    "Take costs that were not measured from those that were (collectives by their links, products by the nearest "
+    "dimensions); warnings name them";
 
 // "60s", "2m", "500ms", "90d", "60": seconds.
 StatusOr<double> ParseSeconds(const std::string& option, const std::string& text);

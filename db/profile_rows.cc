@@ -27,8 +27,12 @@ INSERT INTO cost_model (profile_id, ordinal, collective, algorithm, group_size, 
                         shards, contention, bytes_per_element, kernel, model_dim, hidden_dim, model, ctas)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))sql";
 
-constexpr char kSelectPage[] =
-    "SELECT id, name, version, created_at FROM profile WHERE id < ? ORDER BY id DESC LIMIT ?";
+constexpr char kSelectPage[] = R"sql(
+SELECT id, name, version, created_at
+FROM profile
+WHERE id < ?1 AND (?3 IS NULL OR name = ?3)
+  AND (NOT ?4 OR version = (SELECT max(version) FROM profile AS other WHERE other.name = profile.name))
+ORDER BY id DESC LIMIT ?2)sql";
 constexpr char kSelectNewestName[] = "SELECT name FROM profile ORDER BY id DESC LIMIT 1";
 constexpr char kSelectNewestVersion[] = "SELECT max(version) FROM profile WHERE name = ?";
 constexpr char kSelectProfileId[] = "SELECT id FROM profile WHERE name = ? AND version = ?";
@@ -144,11 +148,14 @@ ProfileVersion InsertProfile(SQLite::Database& database, const Profile& profile,
   return version;
 }
 
-StatusOr<ProfilePage> SelectProfilePage(SQLite::Database& database, const PageRequest& request) {
+StatusOr<ProfilePage> SelectProfilePage(SQLite::Database& database, const PageRequest& request,
+                                        const ProfileFilter& filter) {
   ASSIGN_OR_RETURN(const std::int64_t below, FirstIdAbove(request));
   SQLite::Statement select(database, kSelectPage);
   select.bind(1, below);
   select.bind(2, request.size + 1);
+  if (filter.name) select.bind(3, *filter.name);
+  select.bind(4, filter.newest ? 1 : 0);
   ProfilePage page;
   page.next_token = ReadPage(select, request.size, [&page](const SQLite::Statement& row) {
     page.profiles.push_back({.name = row.getColumn(1).getString(),

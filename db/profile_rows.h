@@ -25,7 +25,8 @@ inline constexpr SealedThing kSealedProfile = {.name = "profile", .head = kSelec
 // Requires a validated profile with a name.
 ProfileVersion InsertProfile(SQLite::Database& database, const Profile& profile, const std::string& created_at);
 
-StatusOr<ProfilePage> SelectProfilePage(SQLite::Database& database, const PageRequest& page);
+StatusOr<ProfilePage> SelectProfilePage(SQLite::Database& database, const PageRequest& page,
+                                        const ProfileFilter& filter);
 
 StatusOr<Profile> SelectProfile(SQLite::Database& database, const std::filesystem::path& path,
                                 const ProfileSelection& selection);

@@ -200,15 +200,14 @@ StatusOr<std::vector<Calibration>> Store::SamplesOf(const SampleFilter& filter) 
 StatusOr<SamplePage> Store::ListSamples(const PageRequest& page, const std::string& profile_name,
                                         const std::optional<db::OperationKey>& key) const {
   return impl_->Read([&](SQLite::Database& database) {
-    db::SoundBatches none;
-    return db::SelectSamplePage(database, impl_->path(), page, profile_name, key, none);
+    return db::SelectSamplePage(database, impl_->path(), page, profile_name, key);
   });
 }
 
 StatusOr<KeySamples> Store::SamplesOfKey(const std::string& profile_name, const db::OperationKey& key,
-                                         std::optional<int> version) const {
+                                         std::optional<int> version, size_t most) const {
   return impl_->Read([&](SQLite::Database& database) -> StatusOr<KeySamples> {
-    return db::SelectSamplesOfKey(database, profile_name, key, version, impl_->sound_batches());
+    return db::SelectSamplesOfKey(database, profile_name, key, version, most, impl_->sound_batches());
   });
 }
 
@@ -257,8 +256,8 @@ StatusOr<std::optional<ProfileVersion>> Store::VersionOfRequest(const std::strin
   });
 }
 
-StatusOr<ProfilePage> Store::ListProfiles(const PageRequest& page) const {
-  return impl_->Read([&](SQLite::Database& database) { return db::SelectProfilePage(database, page); });
+StatusOr<ProfilePage> Store::ListProfiles(const PageRequest& page, const ProfileFilter& filter) const {
+  return impl_->Read([&](SQLite::Database& database) { return db::SelectProfilePage(database, page, filter); });
 }
 
 StatusOr<OverviewPage> Store::ListOverviews(const PageRequest& page) const {

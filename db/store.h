@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -99,15 +100,28 @@ struct ProfileVersion {
   friend bool operator==(const ProfileVersion&, const ProfileVersion&) = default;
 };
 
-// Stored samples of one key.
+// Stored samples of one key, first received first.
 struct KeySamples {
-  std::vector<StoredSample> samples;  // First received first.
+  struct Times {
+    double size = 0;
+    std::vector<double> times_s;
+    bool retired = false;
+  };
+  std::vector<Times> times;           // Of every one.
+  std::vector<StoredSample> samples;  // As many as were asked for, evenly chosen,
+  std::vector<size_t> places;         // and which of `times` each is.
   int later = 0;                      // How many more came after the version.
 };
 
 struct PageRequest {
   int size = 100;     // 1 to 1000.
   std::string token;  // Empty: the first page; else next_token of the page before.
+};
+
+// Which versions: those that meet every field that is set.
+struct ProfileFilter {
+  std::optional<std::string> name;
+  bool newest = false;  // Of its name.
 };
 
 struct ProfilePage {
@@ -279,10 +293,12 @@ class Store {
   // there is none under the name.
   StatusOr<SamplePage> ListSamples(const PageRequest& page, const std::string& profile_name,
                                    const std::optional<std::variant<CollectiveKey, KernelKey>>& key = {}) const;
-  // All of one key, in that order; none is no error. With a version that is stored: as they were when it was saved.
-  // What was held against its digest by this verb within the last half minute is not again.
+  // All of one key, in that order, at most `most` of them in full; none is no error. With a version that is stored: as
+  // they were when it was saved. What was held against its digest by this verb within the last half minute is not
+  // again.
   StatusOr<KeySamples> SamplesOfKey(const std::string& profile_name, const std::variant<CollectiveKey, KernelKey>& key,
-                                    std::optional<int> version = {}) const;
+                                    std::optional<int> version = {},
+                                    size_t most = std::numeric_limits<size_t>::max()) const;
 
   // Has samples under that name, of these keys, count no more if they came before the first of `calibration`: SamplesOf
   // leaves them out, for good. Keys that are retired there already change nothing. kNotFound: no such calibration.
@@ -309,7 +325,7 @@ class Store {
   StatusOr<std::optional<ProfileVersion>> VersionOfRequest(const std::string& request_id) const;
 
   // What is there, last saved first. Profiles saved between two pages do not disturb the pages that follow.
-  StatusOr<ProfilePage> ListProfiles(const PageRequest& page = {}) const;
+  StatusOr<ProfilePage> ListProfiles(const PageRequest& page = {}, const ProfileFilter& filter = {}) const;
 
   // The newest version of every name, last saved first. Counts in SQL: no curve and no sample is read.
   StatusOr<OverviewPage> ListOverviews(const PageRequest& page = {}) const;

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "db/errors.h"
@@ -11,7 +12,9 @@
 #include "db/retired_rows.h"
 #include "db/sample_columns.h"
 #include "db/seal.h"
+#include "db/value_json.h"
 #include "models/text.h"
+#include "models/thinned.h"
 
 namespace moeplan::db {
 namespace {
@@ -22,16 +25,23 @@ SELECT sample_batch.id, request_id, calibration, received_at
 FROM calibration JOIN sample_batch ON calibration_id = calibration.id
 WHERE profile_name = ?1 AND sample_batch.id >= ?2
 ORDER BY sample_batch.id)sql";
-// ?2 is the place before the first; ?3 whether every key is wanted, else that of ?4 to ?15.
+// As kSelectBatchesOfName, of one.
+constexpr char kSelectBatchHead[] = R"sql(
+SELECT sample_batch.id, request_id, calibration, received_at
+FROM sample_batch JOIN calibration ON calibration.id = calibration_id
+WHERE sample_batch.id = ?)sql";
+// As ReadSample reads them from the second on.
 constexpr char kSelectSamples[] = R"sql(
 SELECT ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention,
        bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, provenance, ctas, text
 FROM sample LEFT JOIN provenance_text ON provenance_text.id = provenance_id
-WHERE batch_id = ?1 AND ordinal > ?2
-  AND (?3 OR collective IS ?4 AND algorithm IS ?5 AND group_size IS ?6 AND ranks_per_node IS ?7
-             AND gather_group_size IS ?8 AND shards IS ?9 AND contention IS ?10 AND bytes_per_element IS ?11
-             AND kernel IS ?12 AND model_dim IS ?13 AND hidden_dim IS ?14 AND ctas IS ?15)
-ORDER BY ordinal)sql";
+WHERE batch_id = ?1 AND )sql";
+constexpr char kSelectTimes[] = "SELECT ordinal, size, times_s FROM sample WHERE batch_id = ?1 AND ";
+// ?4 to ?15 are the key; what tells keys apart soonest, and cheapest, first.
+constexpr char kOfKey[] = R"sql(group_size IS ?6 AND ranks_per_node IS ?7 AND collective IS ?4 AND algorithm IS ?5
+  AND gather_group_size IS ?8 AND shards IS ?9 AND contention IS ?10 AND bytes_per_element IS ?11
+  AND kernel IS ?12 AND model_dim IS ?13 AND hidden_dim IS ?14 AND ctas IS ?15)sql";
+constexpr char kInOrder[] = " ORDER BY ordinal";
 constexpr char kSelectAnySampleOfName[] = R"sql(
 SELECT 1 FROM calibration
   JOIN sample_batch ON calibration_id = calibration.id
@@ -69,15 +79,38 @@ std::int64_t LastBatchOf(SQLite::Database& database, const std::string& profile_
   return select.getColumn(0).getInt64();
 }
 
-// At most `most` samples behind a place, of batches up to `last_batch` that are as they were stored, and the place of
-// the last where there are more. Retired are those that were when `last_batch` was the last. What is in later batches
-// is counted in `later`.
+// Of which batches samples of a key are retired: those that were when `last_batch` was the last.
+class Retirements {
+ public:
+  Retirements(SQLite::Database& database, const std::string& profile_name, std::int64_t last_batch = kEveryBatch)
+      : retired_(SelectRetired(database, profile_name)), last_batch_(last_batch) {}
+
+  bool Has(std::int64_t batch_id, const OperationKey& key) const {
+    return std::ranges::any_of(retired_, [&](const RetiredKey& one) {
+      return batch_id < one.before_batch_id && one.before_batch_id <= last_batch_ && one.key == key;
+    });
+  }
+
+ private:
+  const std::vector<RetiredKey> retired_;
+  const std::int64_t last_batch_;
+};
+
+// Of rows of kSelectSamples and the row of kSelectBatchesOfName that they belong to.
+StoredSample ReadStored(const SQLite::Statement& row, const SQLite::Statement& batch, Provenances& provenances) {
+  return {.sample = ReadSample(row, 1, provenances),
+          .request_id = batch.getColumn(1).getString(),
+          .calibration = batch.getColumn(2).getString(),
+          .received_at = batch.getColumn(3).getString()};
+}
+
+// At most `most` samples behind a place, of batches that are as they were stored, and the place of the last where there
+// are more.
 SamplePage SelectBehind(SQLite::Database& database, Place place, size_t most, const std::string& profile_name,
-                        const std::optional<OperationKey>& key, SoundBatches& sound,
-                        std::int64_t last_batch = kEveryBatch, int* later = nullptr) {
-  const std::vector<RetiredKey> retired = SelectRetired(database, profile_name);
+                        const std::optional<OperationKey>& key) {
+  const Retirements retirements(database, profile_name);
   SealChecker seals(database, kSealedBatch);
-  SQLite::Statement select(database, kSelectSamples);
+  SQLite::Statement select(database, StrCat(kSelectSamples, "ordinal > ?2 AND (?3 OR ", kOfKey, ")", kInOrder));
   select.bind(3, key ? 0 : 1);
   if (key) BindKey(select, kFirstKeyParameter, /*ctas=*/kFirstKeyParameter + kKeyColumns, *key);
   SQLite::Statement batches(database, kSelectBatchesOfName);
@@ -92,28 +125,77 @@ SamplePage SelectBehind(SQLite::Database& database, Place place, size_t most, co
     select.bind(2, batch_id == place.batch_id ? place.ordinal : -1);
     bool checked = false;
     while (select.executeStep()) {
-      if (batch_id > last_batch) {
-        ++*later;
-        continue;
-      }
       if (page.samples.size() == most) {
         page.next_token = StrCat(place.batch_id, ".", place.ordinal);
         return page;
       }
-      if (!checked) sound.Check(seals, batch_id);
-      checked = true;
+      if (!std::exchange(checked, true)) seals.Check(batch_id);
       place = {batch_id, select.getColumn(0).getInt()};
-      StoredSample& stored = page.samples.emplace_back();
-      stored = {.sample = ReadSample(select, 1, provenances),
-                .request_id = batches.getColumn(1).getString(),
-                .calibration = batches.getColumn(2).getString(),
-                .received_at = batches.getColumn(3).getString()};
-      stored.retired = std::ranges::any_of(retired, [&](const RetiredKey& one) {
-        return batch_id < one.before_batch_id && one.before_batch_id <= last_batch && one.key == stored.sample.key;
-      });
+      StoredSample& stored = page.samples.emplace_back(ReadStored(select, batches, provenances));
+      stored.retired = retirements.Has(batch_id, stored.sample.key);
     }
   }
   return page;
+}
+
+// Sizes and times of a key, and the place of each.
+struct PlacedTimes {
+  std::vector<KeySamples::Times> times;
+  std::vector<Place> places;
+  int later = 0;
+};
+
+PlacedTimes SelectTimes(SQLite::Database& database, const std::string& profile_name, const OperationKey& key,
+                        std::int64_t last_batch, SoundBatches& sound) {
+  const Retirements retirements(database, profile_name, last_batch);
+  SealChecker seals(database, kSealedBatch);
+  SQLite::Statement select(database, StrCat(kSelectTimes, kOfKey, kInOrder));
+  BindKey(select, kFirstKeyParameter, /*ctas=*/kFirstKeyParameter + kKeyColumns, key);
+  SQLite::Statement batches(database, kSelectBatchesOfName);
+  batches.bind(1, profile_name);
+  batches.bind(2, 0);
+  PlacedTimes found;
+  while (batches.executeStep()) {
+    const std::int64_t batch_id = batches.getColumn(0).getInt64();
+    const bool retired = retirements.Has(batch_id, key);
+    select.reset();
+    select.bind(1, batch_id);
+    bool checked = false;
+    while (select.executeStep()) {
+      if (batch_id > last_batch) {
+        ++found.later;
+        continue;
+      }
+      if (!std::exchange(checked, true)) sound.Check(seals, batch_id);
+      found.times.push_back({.size = select.getColumn(1).getDouble(),
+                             .times_s = TimesOf(select.getColumn(2).getString()),
+                             .retired = retired});
+      found.places.push_back({batch_id, select.getColumn(0).getInt()});
+    }
+  }
+  return found;
+}
+
+// What stands at places, which rise.
+std::vector<StoredSample> SelectAt(SQLite::Database& database, const std::vector<Place>& places) {
+  SQLite::Statement select(database, StrCat(kSelectSamples, "ordinal = ?2")), batch(database, kSelectBatchHead);
+  Provenances provenances;
+  std::vector<StoredSample> samples;
+  std::int64_t batch_id = 0;
+  for (const Place& place : places) {
+    if (place.batch_id != batch_id) {
+      batch_id = place.batch_id;
+      batch.reset();
+      batch.bind(1, batch_id);
+      batch.executeStep();
+    }
+    select.reset();
+    select.bind(1, place.batch_id);
+    select.bind(2, place.ordinal);
+    select.executeStep();
+    samples.push_back(ReadStored(select, batch, provenances));
+  }
+  return samples;
 }
 
 bool HasSamples(SQLite::Database& database, const std::string& profile_name) {
@@ -137,20 +219,22 @@ void SoundBatches::Check(SealChecker& seals, std::int64_t batch_id) {
 
 StatusOr<SamplePage> SelectSamplePage(SQLite::Database& database, const std::filesystem::path& path,
                                       const PageRequest& page, const std::string& profile_name,
-                                      const std::optional<OperationKey>& key, SoundBatches& sound) {
+                                      const std::optional<OperationKey>& key) {
   RETURN_IF_ERROR(CheckPageSize(page.size));
   ASSIGN_OR_RETURN(const Place place, PlaceOf(page.token));
   if (!HasSamples(database, profile_name)) return error::NoSamplesNamed(path, profile_name);
-  return SelectBehind(database, place, static_cast<size_t>(page.size), profile_name, key, sound);
+  return SelectBehind(database, place, static_cast<size_t>(page.size), profile_name, key);
 }
 
 KeySamples SelectSamplesOfKey(SQLite::Database& database, const std::string& profile_name, const OperationKey& key,
-                              std::optional<int> version, SoundBatches& sound) {
-  KeySamples found;
-  const std::int64_t last_batch = LastBatchOf(database, profile_name, version);
-  found.samples =
-      SelectBehind(database, {}, std::numeric_limits<size_t>::max(), profile_name, key, sound, last_batch, &found.later)
-          .samples;
+                              std::optional<int> version, size_t most, SoundBatches& sound) {
+  PlacedTimes placed = SelectTimes(database, profile_name, key, LastBatchOf(database, profile_name, version), sound);
+  KeySamples found = {.times = std::move(placed.times), .later = placed.later};
+  found.places.resize(found.times.size());
+  std::iota(found.places.begin(), found.places.end(), size_t{0});
+  found.places = Thinned(std::move(found.places), most);
+  found.samples = SelectAt(database, Thinned(std::move(placed.places), most));
+  for (size_t i = 0; i < found.samples.size(); ++i) found.samples[i].retired = found.times[found.places[i]].retired;
   return found;
 }
 

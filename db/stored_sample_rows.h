@@ -34,10 +34,10 @@ class SoundBatches {
 // A page's token is the batch and the place of its last sample.
 StatusOr<SamplePage> SelectSamplePage(SQLite::Database& database, const std::filesystem::path& path,
                                       const PageRequest& page, const std::string& profile_name,
-                                      const std::optional<OperationKey>& key, SoundBatches& sound);
+                                      const std::optional<OperationKey>& key);
 
-// With a version: as they were when it was saved; all of them where that is not known.
+// At most `most` in full. With a version: as they were when it was saved; all of them where that is not known.
 KeySamples SelectSamplesOfKey(SQLite::Database& database, const std::string& profile_name, const OperationKey& key,
-                              std::optional<int> version, SoundBatches& sound);
+                              std::optional<int> version, size_t most, SoundBatches& sound);
 
 }  // namespace moeplan::db

@@ -17,7 +17,16 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
+// As it stands between quotes.
+bool IsPlain(char letter) { return letter >= ' ' && letter <= '~' && letter != '"' && letter != '\\'; }
+
 void AppendString(std::string& out, const std::string& text) {
+  if (std::ranges::all_of(text, IsPlain)) {
+    out += '"';
+    out += text;
+    out += '"';
+    return;
+  }
   out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -101,7 +110,8 @@ class Writer {
       case FieldDescriptor::CPPTYPE_DOUBLE: return AppendDouble(out_, reflection.GetDouble(message, &field));
       case FieldDescriptor::CPPTYPE_INT32: return AppendPiece(out_, reflection.GetInt32(message, &field));
       case FieldDescriptor::CPPTYPE_BOOL: return AppendPiece(out_, reflection.GetBool(message, &field));
-      case FieldDescriptor::CPPTYPE_STRING: return AppendString(out_, reflection.GetString(message, &field));
+      case FieldDescriptor::CPPTYPE_STRING:
+        return AppendString(out_, reflection.GetStringReference(message, &field, &scratch_));
       case FieldDescriptor::CPPTYPE_ENUM: return Enum(field, reflection.GetEnumValue(message, &field));
       case FieldDescriptor::CPPTYPE_MESSAGE: return Child(reflection.GetMessage(message, &field));
       default: out_ += "null";  // The lint refuses such fields.
@@ -114,7 +124,8 @@ class Writer {
       case FieldDescriptor::CPPTYPE_DOUBLE: return AppendDouble(out_, reflection.GetRepeatedDouble(message, &field, i));
       case FieldDescriptor::CPPTYPE_INT32: return AppendPiece(out_, reflection.GetRepeatedInt32(message, &field, i));
       case FieldDescriptor::CPPTYPE_BOOL: return AppendPiece(out_, reflection.GetRepeatedBool(message, &field, i));
-      case FieldDescriptor::CPPTYPE_STRING: return AppendString(out_, reflection.GetRepeatedString(message, &field, i));
+      case FieldDescriptor::CPPTYPE_STRING:
+        return AppendString(out_, reflection.GetRepeatedStringReference(message, &field, i, &scratch_));
       case FieldDescriptor::CPPTYPE_ENUM: return Enum(field, reflection.GetRepeatedEnumValue(message, &field, i));
       case FieldDescriptor::CPPTYPE_MESSAGE: return Child(reflection.GetRepeatedMessage(message, &field, i));
       default: out_ += "null";  // The lint refuses such fields.
@@ -214,7 +225,7 @@ class Writer {
   }
 
   const bool pretty_;
-  std::string out_;
+  std::string out_, scratch_;
   size_t depth_ = 0;
   bool is_first_ = true;
 };

@@ -132,7 +132,7 @@ class TablePrinter final : public RowPrinter {
   }
   void End() override {
     Put(Table(rows_));
-    if (extrapolated_) Put("* some collective of the layer was not measured; extrapolated from links\n");
+    if (extrapolated_) Put("* some cost of the layer was not measured; taken from those that were\n");
   }
 
  private:

@@ -46,7 +46,7 @@ double SpanS(const Timeline& timeline) {
 
 StatusOr<RunRatios> CompareRun(const Plan& plan, const Workload& resolved, const Profile& profile,
                                std::span<const Timeline> ranks) {
-  ASSIGN_OR_RETURN(const Candidate candidate, PricePlanWithLinks(plan, resolved, profile));
+  ASSIGN_OR_RETURN(const Candidate candidate, PriceFilledIn(plan, resolved, profile));
   ASSIGN_OR_RETURN(const auto measured, MeasuredS(candidate.graph, ranks));
   RunRatios run = {.predicted_s = candidate.time_s()};
   for (const Timeline& timeline : ranks) {

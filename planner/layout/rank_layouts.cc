@@ -15,6 +15,7 @@
 #include <tuple>
 #include <utility>
 
+#include "models/measurement/cost_key.h"
 #include "models/text.h"
 #include "planner/layout/cost_book.h"
 #include "planner/layout/layout_space.h"
@@ -302,6 +303,10 @@ class LayoutSearch {
     if (request_.top > 0 && order.size() > static_cast<size_t>(request_.top)) order.resize(request_.top);
     std::set<std::string> warnings;
     for (const Ranked* ranked : order) answer_.layouts.push_back(Describe(*ranked, warnings));
+    if (std::ranges::any_of(answer_.layouts, [](const RankedLayout& layout) { return layout.mfu > 1; })) {
+      warnings.insert(StrCat("MFU above 1: cluster.peakFlopsPerS is ", BriefNumber(profile_.cluster.peak_flops_per_s),
+                             ", less than the rate that products of these sizes are priced at; set it to the GPU's"));
+    }
     answer_.warnings.assign(warnings.begin(), warnings.end());
     return std::move(answer_);
   }

@@ -1,7 +1,9 @@
 #include "planner/search/explain_plan.h"
 
 #include <utility>
+#include <variant>
 
+#include "models/cost/nearest_gemm.h"
 #include "models/timeline/cost_index.h"
 #include "models/timeline/task_cost.h"
 #include "planner/search/candidate.h"
@@ -10,20 +12,31 @@
 namespace moeplan {
 namespace {
 
+// What FillIn takes for a product that was not measured.
+const KernelModel* NearestProduct(const CostKey& key, const Profile& profile) {
+  const auto* kernel = std::get_if<KernelKey>(&key);
+  return kernel != nullptr && CountsFlops(kernel->kernel) ? NearestGemm(profile, *kernel) : nullptr;
+}
+
 ExplainedTask Explained(const Task& task, const TaskGraph& graph, double alone_s, CostIndex& index) {
   ExplainedTask explained = {.alone_s = alone_s};
   const std::optional<TaskCost> cost = CostOf(task, graph);
   if (!cost) return explained;
   explained.size = cost->size;
   explained.cost = index.EntryOf(cost->key);
-  explained.foretold = !explained.cost && alone_s > 0;
+  if (explained.cost || alone_s == 0) return explained;
+  if (const KernelModel* nearest = NearestProduct(cost->key, index.profile())) {
+    explained.cost = nearest->key;
+  } else {
+    explained.foretold = true;
+  }
   return explained;
 }
 
 }  // namespace
 
 StatusOr<ExplainedPlan> ExplainPlan(const Plan& plan, const Workload& resolved, const Profile& profile) {
-  ASSIGN_OR_RETURN(Candidate candidate, PricePlanWithLinks(plan, resolved, profile));
+  ASSIGN_OR_RETURN(Candidate candidate, PriceFilledIn(plan, resolved, profile));
   candidate.memory_bytes = plan.memory_bytes;
   candidate.gradients = plan.gradients;
   AddInterval(candidate);

@@ -37,6 +37,7 @@ class Search {
   FoundCandidates Run() {
     std::vector<Knobs> variants;
     for (const Family family : Families()) {
+      if (options_.baselines_only && !IsBaseline(family)) continue;
       if (const Status allowed = FamilyAllowed(family, workload_); !allowed.ok()) {
         Skip(Knobs{.family = family}, allowed.message());
         continue;

@@ -154,8 +154,20 @@ StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile,
   if (options.links == nullptr) return PlanResolved(std::move(answer), profile, /*notes=*/{}, options);
   Profile filled = profile;
   PriceNotes notes;
-  FillInFromLinks(*options.links, answer.workload, filled, notes);
+  FillIn(*options.links, answer.workload, filled, notes);
   return PlanResolved(std::move(answer), filled, std::move(notes), options);
+}
+
+StatusOr<Plan> PlanBaseline(const Workload& workload, const Profile& profile, std::stop_token cancelled) {
+  PlanOptions options = {.top = 1, .rules = false, .baselines_only = true, .cancelled = std::move(cancelled)};
+  StatusOr<PlanAnswer> answer = PlanLayer(workload, profile, options);
+  if (answer.status().code() == StatusCode::kInvalidInput) {
+    const LinkModel links(profile);
+    options.links = &links;
+    answer = PlanLayer(workload, profile, options);
+  }
+  RETURN_IF_ERROR(answer.status());
+  return std::move(answer->candidates.front());
 }
 
 double LayerFloorS(const Workload& workload, const Profile& profile) {

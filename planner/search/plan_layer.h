@@ -36,10 +36,11 @@ struct PlanComparison {
 struct PlanOptions {
   int top = 0;                             // How many candidates to return; 0: all that are listed.
   bool rules = true;                       // Whether the papers' rules are asked, too.
+  bool baselines_only = false;             // Of the families, only IsBaseline's.
   int budget_nodes = kDefaultBudgetNodes;  // States of launch orders that may be visited in all; at least 1.
   std::stop_token cancelled, out_of_time;  // Asked before each graph.
-  // Foretells the layer's collectives (LayerCollectives) that the profile lacks, each then named in the warnings with
-  // its interval; it was fitted to that profile. Null: they are missing. Borrowed.
+  // For what the profile lacks others stand in (FillIn in price_plan.h), each then named in the warnings; it was fitted
+  // to that profile. Null: what it lacks is missing. Borrowed.
   const LinkModel* links = nullptr;
   PlanComparison* comparison = nullptr;  // Filled in where it is set. Borrowed.
 };
@@ -70,6 +71,10 @@ struct PlanOptions {
 // first rule lacks). kCancelled: stopped before anything was answered.
 // Requires a validated profile. Pure: the same arguments give the same answer, unless stopped.
 StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options = {});
+
+// The best of the baselines alone, as PlanLayer answers it; costs that the profile lacks are foretold from links where
+// no baseline is priced without. Errors and requirements are PlanLayer's.
+StatusOr<Plan> PlanBaseline(const Workload& workload, const Profile& profile, std::stop_token cancelled = {});
 
 // What PlanLayer's search.time_floor_s comes to without a search of launch orders: no candidate of any answer to the
 // workload ends earlier. 0 where nothing can be priced, which PlanLayer tells the reason of. Takes a fraction of its

@@ -10,6 +10,7 @@
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
 #include "planner/search/plan_layer.h"
+#include "planner/search/price_plan.h"
 #include "planner/sweep/ordered_rows.h"
 #include "proto/convert/cluster.h"
 #include "proto/convert/plan.h"
@@ -46,8 +47,7 @@ class Sweep::Planner {
   }
 
  private:
-  StatusOr<PlanAnswer> Answer(const std::vector<size_t>& point, std::stop_token cancelled,
-                              PlanComparison* comparison) {
+  StatusOr<PlanAnswer> Answer(const std::vector<size_t>& point, std::stop_token cancelled, PlanComparison* comparison) {
     v1::Workload workload_message = sweep_.workload_;
     v1::Profile cluster_message;
     *cluster_message.mutable_cluster() = sweep_.message_.cluster();
@@ -58,11 +58,9 @@ class Sweep::Planner {
     ASSIGN_OR_RETURN(const Workload workload, WorkloadFromProto(workload_message));
     RETURN_IF_ERROR(ChangeCosts(point));
     ASSIGN_OR_RETURN(changed_.cluster, ClusterFromProto(cluster_message.cluster()));
-    return PlanLayer(workload, changed_,
-                     {.top = 1,
-                      .cancelled = std::move(cancelled),
-                      .links = links_ ? &*links_ : nullptr,
-                      .comparison = comparison});
+    return PlanLayer(
+        workload, changed_,
+        {.top = 1, .cancelled = std::move(cancelled), .links = links_ ? &*links_ : nullptr, .comparison = comparison});
   }
 
   // Scales multiply what fields are set to.
@@ -97,11 +95,7 @@ class Sweep::Planner {
   }
 
   bool Extrapolated(const Workload& workload) const {
-    if (!links_) return false;
-    const std::vector<CollectiveKey> keys = LayerCollectives(workload, changed_.cluster.gpus_per_node);
-    return std::ranges::any_of(keys, [&](const CollectiveKey& key) {
-      return Find(changed_, key) == nullptr && links_->Predict(key).has_value();
-    });
+    return links_ && LacksWhatOthersTell(*links_, workload, changed_);
   }
 
   void FitLinks() {
@@ -137,8 +131,8 @@ StatusOr<Sweep> Sweep::Make(v1::Workload workload, Profile profile, const std::v
     }
     sweep.rows_ *= static_cast<int64_t>(axis.values().size());
     if (sweep.rows_ > sweep.options_.most_rows) {
-      return InvalidInput(StrCat(what, ": found at least ", sweep.rows_, " combinations, expected at most ", sweep.options_.most_rows,
-                                 ": sweep fewer values at once"));
+      return InvalidInput(StrCat(what, ": found at least ", sweep.rows_, " combinations, expected at most ",
+                                 sweep.options_.most_rows, ": sweep fewer values at once"));
     }
     sweep.axes_.push_back(std::move(axis));
   }

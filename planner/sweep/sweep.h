@@ -25,12 +25,12 @@ struct SweepRow {
   std::string reason;                 // Why not; empty when there is a best.
   bool refused = false;               // The point's workload is wrong, or nothing it needs is known.
   std::vector<std::string> warnings;  // Of its answer, such as what was asked outside the measured range.
-  bool extrapolated = false;          // Some collective of its layer was foretold from links.
+  bool extrapolated = false;          // Others stand in for a cost that its layer lacks.
   PlanComparison comparison;          // Of the best, where the sweep compares.
 };
 
 struct SweepOptions {
-  bool extrapolate = false;  // Collectives that the profile lacks at a point are foretold from links.
+  bool extrapolate = false;  // Others stand in for costs that the profile lacks at a point.
   bool compare = false;      // Rows have a comparison.
   int64_t most_rows = 1'000'000;
   std::string what = "--sweep";  // Where the axes come from; begins every error about them.

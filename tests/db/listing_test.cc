@@ -91,6 +91,25 @@ TEST_F(ListingTest, SamplesOfAKeyAreAllOfItWithThoseRetired) {
   EXPECT_THAT(Must(store_.SamplesOfKey("nobody", kGate)).samples, IsEmpty());
 }
 
+TEST_F(ListingTest, OfManySamplesOfAKeyAFewAreGivenInFull) {
+  for (int batch = 0; batch < 4; ++batch) {
+    Append("a", StrCat("batch ", batch), "monday",
+           {Taken(kGate, 2 * batch + 1), Taken(kCopy, 100), Taken(kGate, 2 * batch + 2)});
+  }
+  const Key key = kGate;
+  const KeySamples few = Must(store_.SamplesOfKey("a", key, {}, 3));
+  ASSERT_THAT(few.times, SizeIs(8));
+  for (size_t i = 0; i < few.times.size(); ++i) {
+    EXPECT_EQ(few.times[i].size, static_cast<double>(i + 1));
+    EXPECT_EQ(few.times[i].times_s, Taken(key, few.times[i].size).times_s);
+  }
+  EXPECT_THAT(few.places, ElementsAre(0, 3, 7));
+  const std::vector<StoredSample> every = Must(store_.SamplesOfKey("a", key)).samples;
+  ASSERT_THAT(every, SizeIs(8));
+  EXPECT_THAT(few.samples, ElementsAre(every[0], every[3], every[7]));
+  EXPECT_EQ(few.samples[1].request_id, "batch 1");
+}
+
 TEST_F(ListingTest, SamplesOfAVersionAreThoseThatItsFitCouldKnow) {
   Append("a", "1", "monday", {Taken(kGate, 1), Taken(kGate, 2)});
   Must(store_.SaveProfile({.name = "a", .cluster = {.nodes = 2, .gpus_per_node = 4}}));
@@ -231,6 +250,12 @@ TEST_F(ListingTest, ValuesThatChangedAreReportedAndNotListed) {
   EXPECT_TRUE(is_damaged(store_.ListSamples({}, "a")));
   EXPECT_TRUE(is_damaged(store_.SamplesOfKey("a", kGate)));
   EXPECT_TRUE(store_.SamplesOfKey("a", kCopy).ok());  // Of the sound batch.
+  // What was held against its digest lately is shown as it stands, and refused to whoever lists or fits.
+  EXPECT_TRUE(store_.SamplesOfKey("a", kCopy).ok());
+  Spoil("UPDATE sample SET size = 5 WHERE batch_id = 1");
+  EXPECT_TRUE(store_.SamplesOfKey("a", kCopy).ok());
+  EXPECT_TRUE(is_damaged(store_.ListSamples({}, "a")));
+  EXPECT_TRUE(is_damaged(store_.SamplesOf({.profile_name = "a"})));
   Spoil("UPDATE cost_model SET model = replace(model, '1e-05', '2e-05')");
   EXPECT_TRUE(is_damaged(store_.ListOverviews()));
   Spoil("UPDATE plan SET answer = 'y'");

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include "db/migrations.h"
 #include "db/store.h"
@@ -215,13 +216,26 @@ TEST(OpenPermissionTest, AReaderWithoutPermissionToWriteSeesWhatAnOpenWriterHasC
 class Turn {
  public:
   Turn() { EXPECT_EQ(pipe(ends_), 0); }
-  void Give() { EXPECT_EQ(write(ends_[1], "x", 1), 1); }
-  void Await() {
+  ~Turn() {
+    Close(0);
+    Close(1);
+  }
+  // Each first lets go of the other's end, so that nobody awaits who has left.
+  void Give() {
+    Close(0);
+    EXPECT_EQ(write(ends_[1], "x", 1), 1);
+  }
+  bool Await() {
+    Close(1);
     char ignored = 0;
-    EXPECT_EQ(read(ends_[0], &ignored, 1), 1);
+    return read(ends_[0], &ignored, 1) == 1;
   }
 
  private:
+  void Close(int end) {
+    if (ends_[end] >= 0) close(std::exchange(ends_[end], -1));
+  }
+
   int ends_[2] = {-1, -1};
 };
 
@@ -245,20 +259,23 @@ TEST(OpenPermissionTest, AReaderWithoutPermissionToWriteSeesWhatIsWrittenLater) 
         const size_t before = versions();
         for (const size_t more : {1, 2}) {
           parents.Give();
-          childs.Await();
+          if (!childs.Await()) return 3;
           if (versions() != before + more) return 1;
         }
         return 0;
       });
-      parents.Await();
-      {
+      bool there = parents.Await();
+      if (there) {
         Store writer = MustOpen(folder / "store.db");
         (void)Must(writer.SaveProfile(SmallProfile("b")));
         childs.Give();  // Who has it open,
-        parents.Await();
+        there = parents.Await();
       }
-      (void)Must(MustOpen(folder / "store.db").SaveProfile(SmallProfile("c")));  // and nobody any more.
-      childs.Give();
+      if (there) {
+        (void)Must(MustOpen(folder / "store.db").SaveProfile(SmallProfile("c")));  // and nobody any more.
+        childs.Give();
+      }
+      EXPECT_TRUE(there);
       EXPECT_EQ(WaitFor(child), 0);
     }
   }

@@ -228,8 +228,12 @@ TEST_F(HandlersTest, PagesListEveryVersionOnceNewestFirst) {
   request.set_page_size(2);
   EXPECT_THAT(all_pages(request), ElementsAre("even3", "odd2", "even2", "odd1", "even1"));
   request.set_profile_name("odd");
-  request.set_page_size(1);  // Pages of the store without an odd one are passed over.
+  request.set_page_size(1);
   EXPECT_THAT(all_pages(request), ElementsAre("odd2", "odd1"));
+  request.set_newest(true);
+  EXPECT_THAT(all_pages(request), ElementsAre("odd2"));
+  request.clear_profile_name();
+  EXPECT_THAT(all_pages(request), ElementsAre("even3", "odd2"));
   request.set_profile_name("none");
   EXPECT_THAT(all_pages(request), IsEmpty());
 }

@@ -501,6 +501,15 @@ TEST(RankLayoutsTest, TheFirstIsTheBestOfEverything) {
   EXPECT_EQ(best.moe_layer_s, 0);
 }
 
+TEST(RankLayoutsTest, APeakBelowWhatProductsReachIsNamed) {
+  EXPECT_THAT(Answer(SmallRequest(), SmallProfile()).warnings, Not(Contains(HasSubstr("MFU"))));
+  Profile slow = SmallProfile();
+  slow.cluster.peak_flops_per_s = 1;
+  const LayoutAnswer answer = Answer(SmallRequest(), slow);
+  EXPECT_GT(answer.layouts.front().mfu, 1);
+  EXPECT_THAT(answer.warnings, Contains(HasSubstr("MFU above 1: cluster.peakFlopsPerS is 1, ")));
+}
+
 TEST(RankLayoutsTest, WhereNothingFitsTheAnswerSaysHowMuchIsMissing) {
   Profile profile = SmallProfile();
   profile.cluster.device_memory_bytes = 1;

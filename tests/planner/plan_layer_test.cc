@@ -15,8 +15,10 @@
 #include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
 #include "models/schedule/schedules.h"
+#include "models/text.h"
 #include "planner/search/candidate.h"
 #include "planner/search/explain.h"
+#include "planner/search/price_plan.h"
 #include "tests/planner/by_hand.h"
 #include "tests/planner/contract_files.h"
 
@@ -294,6 +296,40 @@ TEST(PlanLayerTest, CollectivesThatWereNotMeasuredAreForetoldFromTheLinks) {
     // Of what was measured exactly, nothing else is uncertain.
     EXPECT_EQ(plan.low_s < plan.predicted_time_s && plan.predicted_time_s < plan.high_s,
               plan.knobs.family == Family::kBaseline || plan.knobs.family == Family::kBaselineTp);
+  }
+}
+
+TEST(PlanLayerTest, ProductsOfOtherDimensionsArePricedAsTheNearestMeasured) {
+  const auto gemm_of = [](int model_dim, int hidden_dim, double seconds_a_flop) {
+    return KernelModel{
+        {.kernel = Kernel::kExpertGemm, .bytes_per_element = 2, .model_dim = model_dim, .hidden_dim = hidden_dim},
+        MakeCostModel(AlphaBeta{1e-5, seconds_a_flop})};
+  };
+  const Workload workload = SmallWorkload();
+  const Layer& layer = workload.layer;
+  Profile near = SmallProfile(), both = SmallProfile();
+  near.kernels[0] = gemm_of(layer.model_dim * 2, layer.hidden_dim, 3e-13);
+  both.kernels[0] = near.kernels[0];
+  both.kernels.push_back(gemm_of(layer.model_dim * 16, layer.hidden_dim, 1e-13));
+  EXPECT_THAT(Answer(workload, both).candidates, IsEmpty());  // Only the rules that need no product answer.
+
+  const LinkModel links(both);
+  const PlanAnswer answer = Answer(workload, both, {.links = &links});
+  ASSERT_FALSE(answer.candidates.empty());
+  EXPECT_THAT(answer.warnings,
+              Contains(AllOf(HasSubstr(StrCat("modelDim ", layer.model_dim)), HasSubstr(": not measured; priced as "),
+                             HasSubstr(StrCat("modelDim ", layer.model_dim * 2)))));
+  // By hand: as if that curve had been measured with these dimensions.
+  Profile exact = SmallProfile();
+  exact.kernels[0] = {{.kernel = Kernel::kExpertGemm}, near.kernels[0].model};
+  EXPECT_EQ(answer.candidates, Answer(workload, exact).candidates);
+  // Who prices one plan takes the same, and says so of the plans that ask for it.
+  const Workload resolved = Resolved(workload, both.cluster);
+  for (const Plan& plan : answer.candidates) {
+    const auto priced = PriceFilledIn(plan, resolved, both);
+    ASSERT_TRUE(priced.ok()) << priced.status().message();
+    EXPECT_EQ(priced->time_s(), plan.predicted_time_s);
+    EXPECT_THAT(priced->prices.notes.Warnings(), Contains(HasSubstr(": not measured; priced as ")));
   }
 }
 

@@ -349,6 +349,35 @@ TEST_F(ServerTest, ShutdownLetsCallsInProgressEnd) {
   EXPECT_EQ(Store::OpenReadOnly(db())->LoadProfile()->version, 1);
 }
 
+TEST_F(ServerTest, WhileCallsOverHttpEndOthersHearThatItIsNotServing) {
+  ServerOptions options = Options();
+  options.store_busy_timeout = std::chrono::minutes(2);
+  auto server = Started(options);
+  const std::string address = "http://" + server->http_address();
+  auto held = std::make_unique<HeldStore>(db());
+  auto put = Async([&] {
+    httplib::Client client(address);
+    client.set_read_timeout(std::chrono::minutes(2));
+    const auto response =
+        client.Post("/moeplan.v1.ProfileService/PutProfile", ToJson(ExamplePutProfile("a")), "application/json");
+    return response ? response->status : 0;
+  });
+  ASSERT_TRUE(Eventually([&] { return server->calls_in_progress() == 1; }));
+  auto ended = Async([&] { server->Shutdown(std::chrono::minutes(2)); });
+  const auto health = [&] {
+    const auto response = httplib::Client(address).Get("/healthz");
+    return response ? response->status : 0;
+  };
+  EXPECT_TRUE(Eventually([&] { return health() == 503; }));
+  EXPECT_TRUE(
+      Eventually([&] { return !PlannerClient::Connect({.address = server->grpc_address(), .deadline_s = 5}).ok(); }));
+  EXPECT_EQ(health(), 503);  // Over HTTP, with nothing left of gRPC.
+  held.reset();
+  EXPECT_EQ(put.get(), 200);
+  ended.get();
+  EXPECT_EQ(health(), 0);
+}
+
 TEST_F(ServerTest, ShutdownCancelsWhatOutlivesTheGrace) {
   ServerOptions options = Options();
   options.store_busy_timeout = std::chrono::minutes(2);

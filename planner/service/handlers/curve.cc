@@ -16,7 +16,6 @@
 #include "models/measurement/needs.h"
 #include "models/measurement/next_sizes.h"
 #include "models/text.h"
-#include "models/thinned.h"
 #include "planner/service/errors.h"
 #include "planner/service/handlers/profile_selection.h"
 #include "proto/convert/profile.h"
@@ -157,39 +156,32 @@ void SetModel(const Cost& cost, v1::GetCurveResponse& response) {
 
 // ---- The samples.
 
-struct JudgedSample {
-  StoredSample stored;
-  bool outlier = false;
-};
-
-std::vector<JudgedSample> Judged(std::vector<StoredSample> samples) {
-  std::vector<JudgedSample> judged;
+// By place: whether most repeats of a sample that counts are outliers.
+std::vector<bool> Outliers(const std::vector<KeySamples::Times>& all) {
   std::vector<SizedTimes> counted;
-  for (StoredSample& stored : samples) {
-    if (!stored.retired) counted.push_back({stored.sample.size, stored.sample.times_s});
-    judged.push_back({std::move(stored)});
+  std::vector<size_t> places;
+  for (size_t place = 0; place < all.size(); ++place) {
+    if (all[place].retired) continue;
+    counted.push_back({all[place].size, all[place].times_s});
+    places.push_back(place);
   }
-  if (counted.empty()) return judged;
-  const std::vector<int> outliers = OutliersOf(counted);
-  auto of_sample = outliers.begin();
-  for (JudgedSample& one : judged) {
-    if (one.stored.retired) continue;
-    one.outlier = 2 * *of_sample > std::ssize(one.stored.sample.times_s);
-    ++of_sample;
-  }
-  return judged;
+  std::vector<bool> outliers(all.size());
+  if (counted.empty()) return outliers;
+  const std::vector<int> repeats = OutliersOf(counted);
+  for (size_t i = 0; i < counted.size(); ++i) outliers[places[i]] = 2 * repeats[i] > std::ssize(counted[i].times_s);
+  return outliers;
 }
 
-v1::CurveSample ToProto(const JudgedSample& judged, const Cost& cost) {
-  const Sample& sample = judged.stored.sample;
+v1::CurveSample ToProto(const StoredSample& stored, bool outlier, const Cost& cost) {
+  const Sample& sample = stored.sample;
   const double time_s = Median(sample.times_s);
   v1::CurveSample message;
-  *message.mutable_stored() = moeplan::ToProto(judged.stored);
+  *message.mutable_stored() = moeplan::ToProto(stored);
   message.set_size(sample.size);
   message.set_time_s(time_s);
   message.set_predicted_s(Price(*cost.model, sample.size, cost.bus_factor()).time_s);
   message.set_rate_per_s(RateOf(sample.size, cost.bus_factor(), time_s));
-  message.set_outlier(judged.outlier);
+  message.set_outlier(outlier);
   return message;
 }
 
@@ -216,8 +208,8 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   ASSIGN_OR_RETURN(const Profile profile, environment.listings().LoadProfile(SelectionOf(request)));
   const std::vector<Cost> costs = CostsOf(profile);
   ASSIGN_OR_RETURN(const Cost cost, CostNamed(request.cost(), costs, profile));
-  ASSIGN_OR_RETURN(KeySamples of_key, environment.listings().SamplesOfKey(profile.name, cost.key, profile.version));
-  std::vector<StoredSample> stored = std::move(of_key.samples);
+  ASSIGN_OR_RETURN(const KeySamples of_key,
+                   environment.listings().SamplesOfKey(profile.name, cost.key, profile.version, most_samples));
   if (cancelled.stop_requested()) return error::CallerLeft();
 
   v1::GetCurveResponse response;
@@ -230,16 +222,17 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   response.set_bus_factor(cost.bus_factor());
   response.set_formula(FormulaText(cost.model->curve, UnitOf(cost.key)));
   std::vector<double> measured, counted;
-  for (const StoredSample& one : stored) {
-    measured.push_back(one.sample.size);
-    if (!one.retired) counted.push_back(one.sample.size);
+  for (const KeySamples::Times& one : of_key.times) {
+    measured.push_back(one.size);
+    if (!one.retired) counted.push_back(one.size);
   }
   for (const double size : DrawnSizes(cost, measured)) *response.add_points() = PointAt(cost, size);
   response.set_peak_per_s(PeakOf(cost, profile.cluster, response));
-  response.set_total_samples(static_cast<int>(stored.size()));
+  response.set_total_samples(static_cast<int>(of_key.times.size()));
   response.set_later_samples(of_key.later);
-  for (const JudgedSample& one : Thinned(Judged(std::move(stored)), most_samples))
-    *response.add_samples() = ToProto(one, cost);
+  const std::vector<bool> outliers = Outliers(of_key.times);
+  for (size_t i = 0; i < of_key.samples.size(); ++i)
+    *response.add_samples() = ToProto(of_key.samples[i], outliers[of_key.places[i]], cost);
   RETURN_IF_ERROR(AddRejected(environment.listings(), profile, cost.key, most_samples, response));
   for (const NextSize& next : NextSizes(*cost.model, counted, UnitOf(cost.key))) {
     v1::NextSize& message = *response.add_next_sizes();

@@ -1,7 +1,10 @@
 #include "planner/service/handlers/explain_plan.h"
 
+#include <utility>
+
 #include "models/measurement/cost_key.h"
 #include "planner/search/explain_plan.h"
+#include "planner/search/plan_layer.h"
 #include "planner/service/errors.h"
 #include "planner/service/handlers/held_plan.h"
 #include "planner/service/handlers/profile_selection.h"
@@ -10,15 +13,23 @@
 #include "proto/errors.h"
 
 namespace moeplan::service {
+namespace {
+
+StatusOr<moeplan::Plan> PlanToExplain(const v1::ExplainPlanRequest& request, const Workload& workload,
+                                      const Profile& profile, std::stop_token cancelled) {
+  if (!request.has_plan()) return PlanBaseline(workload, profile, std::move(cancelled));
+  return SizedPlanFromProto(request.plan(), "plan");
+}
+
+}  // namespace
 
 StatusOr<v1::ExplainPlanResponse> ExplainPlan(const Environment& environment, const v1::ExplainPlanRequest& request,
                                               std::stop_token cancelled) {
   if (!request.has_workload()) return moeplan::error::Mismatch("workload", "nothing", "an object");
-  if (!request.has_plan()) return moeplan::error::Mismatch("plan", "nothing", "an object");
   ASSIGN_OR_RETURN(const Workload asked, WorkloadFromProto(request.workload()));
-  ASSIGN_OR_RETURN(const moeplan::Plan plan, SizedPlanFromProto(request.plan(), "plan"));
   ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
   ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(asked, profile.cluster));
+  ASSIGN_OR_RETURN(const moeplan::Plan plan, PlanToExplain(request, workload, profile, cancelled));
   if (cancelled.stop_requested()) return error::CallerLeft();
   const StatusOr<ExplainedPlan> explained = moeplan::ExplainPlan(plan, workload, profile);
   if (explained.status().code() == StatusCode::kInvalidInput) return explained.status().Within("plan");

@@ -69,7 +69,7 @@ StatusOr<v1::ExplainRulesResponse> ExplainRules(const Environment& environment, 
   const Measured measured = CostsOf(profile);
   if (request.extrapolate()) {
     PriceNotes notes;
-    FillInFromLinks(LinkModel(profile), workload, profile, notes);
+    FillIn(LinkModel(profile), workload, profile, notes);
   }
   for (const ExplainedRule& rule : ExplainRulesOf(workload, profile)) *response.add_rules() = ToProto(rule, measured);
   return response;

@@ -1,8 +1,6 @@
 #include "planner/service/handlers/profiles.h"
 
-#include <utility>
-
-#include "planner/service/errors.h"
+#include "planner/service/handlers/page_of.h"
 #include "planner/service/handlers/profile_selection.h"
 #include "proto/convert/profile.h"
 
@@ -17,29 +15,16 @@ v1::ProfileSummary ToProto(const ProfileVersion& profile) {
   return summary;
 }
 
-PageRequest FirstPageOf(const v1::ListProfilesRequest& request) {
-  PageRequest page = {.token = request.page_token()};
-  if (request.page_size() != 0) page.size = request.page_size();
-  return page;
-}
-
 }  // namespace
 
 StatusOr<v1::ListProfilesResponse> ListProfiles(const Environment& environment, const v1::ListProfilesRequest& request,
-                                                std::stop_token cancelled) {
+                                                std::stop_token /*cancelled*/) {
+  ProfileFilter filter = {.newest = request.newest()};
+  if (!request.profile_name().empty()) filter.name = request.profile_name();
+  ASSIGN_OR_RETURN(const ProfilePage page, environment.listings().ListProfiles(PageOf(request), filter));
   v1::ListProfilesResponse response;
-  PageRequest next = FirstPageOf(request);
-  // The store pages over all names, so pages without one of this name are passed over.
-  do {
-    if (cancelled.stop_requested()) return error::CallerLeft();
-    ASSIGN_OR_RETURN(ProfilePage page, environment.store.ListProfiles(next));
-    for (const ProfileVersion& profile : page.profiles) {
-      const bool wanted = request.profile_name().empty() || profile.name == request.profile_name();
-      if (wanted) *response.add_profiles() = ToProto(profile);
-    }
-    next.token = std::move(page.next_token);
-  } while (response.profiles().empty() && !next.token.empty());
-  response.set_next_page_token(next.token);
+  for (const ProfileVersion& profile : page.profiles) *response.add_profiles() = ToProto(profile);
+  response.set_next_page_token(page.next_token);
   return response;
 }
 

@@ -50,7 +50,7 @@ double ForetoldS(const Store& store, const HeldPlan& held, const Workload& resol
   if (held.profile_version == newest.version) return newest_s;
   const StatusOr<Profile> own = store.LoadProfile({.name = held.profile_name, .version = held.profile_version});
   if (!own.ok()) return newest_s;
-  const StatusOr<Candidate> priced = PricePlanWithLinks(held.plan, resolved, *own);
+  const StatusOr<Candidate> priced = PriceFilledIn(held.plan, resolved, *own);
   return priced.ok() ? priced->time_s() : newest_s;
 }
 

@@ -43,7 +43,7 @@ std::string WhatChanged(const Store& store, const HeldPlan& held, const Workload
   if (held.profile_version < 1 || held.profile_name != profile.name) return "";
   const StatusOr<Profile> old = store.LoadProfile({.name = held.profile_name, .version = held.profile_version});
   if (!old.ok()) return "";
-  const StatusOr<Candidate> then = PricePlanWithLinks(held.plan, resolved, *old);
+  const StatusOr<Candidate> then = PriceFilledIn(held.plan, resolved, *old);
   if (!then.ok()) return "";
   const std::map<CostKey, double> before = CostsOf(*then);
   double most_s = 0, ratio = 1;
@@ -95,7 +95,7 @@ StatusOr<std::optional<v1::WatchPlanResponse>> Reconsider(const Environment& env
   ASSIGN_OR_RETURN(const Profile profile,
                    environment.store.LoadProfile({.name = fresh.profile_name(), .version = fresh.profile_version()}));
   ASSIGN_OR_RETURN(const Workload resolved, ResolveWorkload(best.workload, profile.cluster));
-  const StatusOr<Candidate> now = PricePlanWithLinks(held.plan, resolved, profile);
+  const StatusOr<Candidate> now = PriceFilledIn(held.plan, resolved, profile);
   if (!now.ok()) {
     return ResponseOf(fresh, StrCat("the best plan of ", NameOf(fresh),
                                     ", which cannot price the held one: ", now.status().message()));

@@ -1,5 +1,7 @@
 #include "planner/service/http/routes.h"
 
+#include <google/protobuf/arena.h>
+
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
@@ -133,7 +135,8 @@ Response PageResponse(const Page& page, const Request& request) {
 
 Response AnswerResponse(const Method& method, const Answer& answer) {
   if (!answer.status.ok()) return ErrorResponse(answer.status);
-  const std::unique_ptr<google::protobuf::Message> message(method.response->New());
+  google::protobuf::Arena arena;
+  google::protobuf::Message* const message = method.response->New(&arena);
   if (!message->ParseFromString(*answer.message)) return ErrorResponse(ToGrpc(error::Unexpected("its own answer")));
   return {.body = ToJson(*message, JsonStyle::kCompact) + "\n"};
 }

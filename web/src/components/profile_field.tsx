@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 
 import type { ProfileSummary } from "../../generated/moeplan/v1/profile";
-import type { ClusterOverview, ListClustersResponse, ListProfilesResponse } from "../../generated/moeplan/v1/profile_service";
+import type { ListProfilesResponse } from "../../generated/moeplan/v1/profile_service";
 import { callAll } from "../api/client";
 import { useLoaded, type Loaded } from "../api/use_call";
 import { Command, EmptyNote } from "./notes";
@@ -16,9 +16,8 @@ export const mostVersions = 1000;
 export function useProfileNames(): Loaded<string[]> {
   const [everyMs, setEveryMs] = useState(0);
   const names = useLoaded("profiles", async (signal) => {
-    // Each name once, where ListProfiles has one entry a version.
-    const clusters = await callAll<ClusterOverview, ListClustersResponse>("ProfileService/ListClusters", {}, (answer) => answer.clusters, mostNames, signal);
-    return clusters.map(({ profileName }) => profileName);
+    const newest = await callAll<ProfileSummary, ListProfilesResponse>("ProfileService/ListProfiles", { newest: true }, ({ profiles }) => profiles, mostNames, signal);
+    return newest.map(({ name }) => name);
   }, everyMs);
   const empty = names.data?.length === 0;
   useEffect(() => setEveryMs(empty ? everyMsWhileEmpty : 0), [empty]);

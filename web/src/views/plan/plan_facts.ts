@@ -7,12 +7,6 @@ import { counted, isBaseline } from "./names";
 /** The faster legal baseline among candidates, which come best first. */
 export const fasterBaseline = (candidates: readonly Plan[]): Plan | undefined => candidates.find(({ schedule }) => isBaseline(schedule));
 
-/** Baselines as they are without anything added. */
-export const plainBaselines: readonly Partial<Plan>[] = [
-  { schedule: "BASELINE", chunks: 1, partitionDegree: 1 },
-  { schedule: "BASELINE_TP", chunks: 1, partitionDegree: 1 },
-];
-
 export const interval = (plan: Plan): string =>
   hasInterval(plan) ? `${text.seconds(plan.lowS)} to ${text.seconds(plan.highS)}` : "not known: the profile has no fit";
 

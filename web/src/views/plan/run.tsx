@@ -12,7 +12,7 @@ import type { WorkloadJson } from "../../workload";
 import type { Source } from "./cost_links";
 import { differences, planOfRun } from "./measured";
 import { TimelineSection } from "./timeline_section";
-import { useBaselines, useExplained, type ExplainedPlan } from "./use_explained";
+import { useBaseline, useExplained, type ExplainedPlan } from "./use_explained";
 
 const noCosts: readonly string[] = [];
 const noWarnings: readonly string[] = [];
@@ -70,9 +70,8 @@ function PlanThatRan({ answer, run, workload, asked }: { answer: GetRunResponse;
   const pinned = run.profileVersion > 0 && ran !== undefined && ran.chunks > 0 ? { profileName: run.profileName, profileVersion: run.profileVersion } : null;
   const plan = useExplained(pinned, workload, ran);
   // What is kept of a run has no candidates.
-  const baselines = useBaselines(pinned, workload);
-  const faster = baselines.data?.[0];
-  const baseline = useExplained(pinned, workload, ran !== undefined && faster !== undefined && describePlan(faster) === describePlan(ran) ? undefined : faster);
+  const { baseline: faster, error } = useBaseline(pinned, workload);
+  const baseline = ran !== undefined && faster !== undefined && describePlan(faster.plan) === describePlan(ran) ? undefined : faster;
   const warnings = answer.plan?.warnings ?? noWarnings;
   const source: Source = { profile: run.profileName, version: run.profileVersion, costs: noCosts };
   const others = asked === null ? [] : differences(asked, workload);
@@ -82,10 +81,10 @@ function PlanThatRan({ answer, run, workload, asked }: { answer: GetRunResponse;
       <Summary answer={answer} run={run}>
         {others.length > 0 && <p class="note warning">The workload of this address is another than the run's, in {others.join(", ")}: the form holds it, and Plan asks for it. What stands here is the run's.</p>}
         {why !== "" && <p class="note warning">{why}</p>}
-        {baselines.error !== null && <p class="note warning">Without a baseline: {baselines.error.message}</p>}
+        {error !== null && error.code !== "NOT_FOUND" && <p class="note">Without a baseline above it: {error.message}</p>}
         <WarningList warnings={warnings} />
       </Summary>
-      {plan !== undefined && <TimelineSection name="Planned" shown={plan} baselineName="Faster plain baseline" baseline={baseline} run={answer} source={source} said={warnings} />}
+      {plan !== undefined && <TimelineSection name="Planned" shown={plan} baselineName="Faster baseline" baseline={baseline} run={answer} source={source} said={warnings} />}
     </>
   );
 }

@@ -4,10 +4,9 @@ import { useMemo } from "preact/hooks";
 import type { Plan } from "../../../generated/moeplan/v1/plan";
 import type { ExplainPlanResponse } from "../../../generated/moeplan/v1/planner_service";
 import { call, CallError } from "../../api/client";
-import { useLoaded, type Loaded } from "../../api/use_call";
+import { useLoaded } from "../../api/use_call";
 import type { WorkloadJson } from "../../workload";
 import { byTask, type Explained } from "./explained";
-import { plainBaselines } from "./plan_facts";
 
 export interface ExplainedPlan {
   /** As the planner times it; until it does, as it was given. */
@@ -48,24 +47,13 @@ export function useExplained(pinned: Pinned | null, workload: WorkloadJson, plan
   }, [plan, data, key, error, loading]);
 }
 
-/** The workload rules the plan out, or the profile lacks one of its costs. */
-const notThere: readonly string[] = ["FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND"];
-
-/** The plain baselines that are legal for the workload and that the profile prices, the fastest first. */
-export function useBaselines(pinned: Pinned | null, workload: WorkloadJson): Loaded<Plan[]> {
-  const keys = useMemo(
-    () => (pinned === null ? null : plainBaselines.map((plan) => requestOf(pinned, workload, plan))),
-    [pinned?.profileName, pinned?.profileVersion, workload],
+/** The faster baseline that is legal for the workload, as the planner finds and times it. */
+export function useBaseline(pinned: Pinned | null, workload: WorkloadJson): { baseline: ExplainedPlan | undefined; error: CallError | null } {
+  const key = useMemo(() => (pinned === null ? null : JSON.stringify({ ...pinned, workload })), [pinned?.profileName, pinned?.profileVersion, workload]);
+  const { data, error, loading } = useLoaded(key, (signal) => call<ExplainPlanResponse>("PlannerService/ExplainPlan", JSON.parse(key!), signal));
+  const baseline = useMemo(
+    () => (data?.plan === undefined ? undefined : { plan: data.plan, tasks: byTask(data.tasks), warnings: data.warnings, error: null, loading: false }),
+    [data],
   );
-  return useLoaded(keys === null ? null : JSON.stringify(keys), async (signal) => {
-    const priced = await Promise.all(keys!.map(async (key): Promise<Plan | undefined> => {
-      try {
-        return (await call<ExplainPlanResponse>("PlannerService/ExplainPlan", JSON.parse(key), signal)).plan;
-      } catch (problem) {
-        if (problem instanceof CallError && notThere.includes(problem.code)) return undefined;
-        throw problem;
-      }
-    }));
-    return priced.filter((plan) => plan !== undefined).sort((a, b) => a.predictedTimeS - b.predictedTimeS);
-  });
+  return { baseline, error: loading ? null : error };
 }
