@@ -95,9 +95,9 @@ double JumpCost(const std::vector<Repeats>& sizes, const Cluster& from, const Cl
 
 // What it costs to believe nothing of a size where `log_time` was to be expected.
 double SkipCost(const Repeats& repeats, double log_time) {
-  double cost = 0;
-  for (const double slow_or_fast : repeats.log_times) cost += slow_or_fast < log_time ? kFastCost : kSlowCost;
-  return cost;
+  const auto slow = std::ranges::lower_bound(repeats.log_times, log_time);
+  return static_cast<double>(slow - repeats.log_times.begin()) * kFastCost +
+         static_cast<double>(repeats.log_times.end() - slow) * kSlowCost;
 }
 
 // The sizes between two believed ones, expected on the chord.

@@ -177,6 +177,24 @@ TEST_F(DashboardProfilesTest, ACurveIsItsModelBesideItsSamples) {
   for (const v1::NextSize& next : curve->next_sizes()) EXPECT_GT(next.why().size(), 20u);
 }
 
+TEST_F(DashboardProfilesTest, WhereSamplesOfACurveComeFromIsSaidOnce) {
+  v1::PutSamplesRequest put = Gates("a", 6);
+  const std::vector<std::string> hosts = {"one", "two", "one", "", "two", "one"};
+  for (int i = 0; i < 6; ++i) {
+    if (!hosts[i].empty()) (*put.mutable_samples()->mutable_samples(i)->mutable_provenance())["hostname"] = hosts[i];
+  }
+  Put(put);
+  const auto curve = service::GetCurve(environment(), {}, {});
+  ASSERT_TRUE(curve.ok()) << curve.status().message();
+  EXPECT_THAT(curve->provenances(), SizeIs(3));
+  ASSERT_THAT(curve->samples(), SizeIs(6));
+  for (int i = 0; i < 6; ++i) {
+    const auto& facts = curve->provenances(curve->samples(i).provenance()).facts();
+    EXPECT_EQ(facts.contains("hostname") ? facts.at("hostname") : "", hosts[i]) << i;
+    EXPECT_THAT(curve->samples(i).stored().sample().provenance(), IsEmpty());
+  }
+}
+
 TEST_F(DashboardProfilesTest, ListsAreReadThroughAConnectionOfTheirOwn) {
   Put(Gates("a", 8));
   auto other = Store::Open(db().string() + ".other");

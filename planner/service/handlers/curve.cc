@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -172,6 +173,22 @@ std::vector<bool> Outliers(const std::vector<KeySamples::Times>& all) {
   return outliers;
 }
 
+// The provenances of an answer, each once.
+class SharedProvenances {
+ public:
+  explicit SharedProvenances(v1::GetCurveResponse& response) : response_(response) {}
+
+  int PlaceOf(Provenance provenance) {
+    const auto [known, is_new] = places_.try_emplace(std::move(provenance), response_.provenances_size());
+    if (is_new) response_.add_provenances()->mutable_facts()->insert(known->first.begin(), known->first.end());
+    return known->second;
+  }
+
+ private:
+  v1::GetCurveResponse& response_;
+  std::map<Provenance, int> places_;
+};
+
 v1::CurveSample ToProto(const StoredSample& stored, bool outlier, const Cost& cost) {
   const Sample& sample = stored.sample;
   const double time_s = Median(sample.times_s);
@@ -208,7 +225,7 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   ASSIGN_OR_RETURN(const Profile profile, environment.listings().LoadProfile(SelectionOf(request)));
   const std::vector<Cost> costs = CostsOf(profile);
   ASSIGN_OR_RETURN(const Cost cost, CostNamed(request.cost(), costs, profile));
-  ASSIGN_OR_RETURN(const KeySamples of_key,
+  ASSIGN_OR_RETURN(KeySamples of_key,
                    environment.listings().SamplesOfKey(profile.name, cost.key, profile.version, most_samples));
   if (cancelled.stop_requested()) return error::CallerLeft();
 
@@ -231,8 +248,14 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   response.set_total_samples(static_cast<int>(of_key.times.size()));
   response.set_later_samples(of_key.later);
   const std::vector<bool> outliers = Outliers(of_key.times);
-  for (size_t i = 0; i < of_key.samples.size(); ++i)
-    *response.add_samples() = ToProto(of_key.samples[i], outliers[of_key.places[i]], cost);
+  SharedProvenances provenances(response);
+  for (size_t i = 0; i < of_key.samples.size(); ++i) {
+    StoredSample& stored = of_key.samples[i];
+    const int provenance = provenances.PlaceOf(std::exchange(stored.sample.provenance, {}));
+    v1::CurveSample& message = *response.add_samples();
+    message = ToProto(stored, outliers[of_key.places[i]], cost);
+    message.set_provenance(provenance);
+  }
   RETURN_IF_ERROR(AddRejected(environment.listings(), profile, cost.key, most_samples, response));
   for (const NextSize& next : NextSizes(*cost.model, counted, UnitOf(cost.key))) {
     v1::NextSize& message = *response.add_next_sizes();

@@ -1,7 +1,7 @@
 // The samples of a curve as charts and tables want them: one list by rising size, with those that were set aside. Pure.
 import { median } from "d3-array";
 
-import type { CurveSample, GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
+import type { CurveSample, GetCurveResponse, Provenance } from "../../../generated/moeplan/v1/profile_service";
 import type { RejectedSample } from "../../../generated/moeplan/v1/samples";
 
 export const sampleKinds = ["counted", "outlier", "retired", "set aside"] as const;
@@ -42,7 +42,7 @@ function reasonOf(kind: SampleKind): string {
   }
 }
 
-function storedItem(one: CurveSample): Item {
+function storedItem(one: CurveSample, provenances: readonly Provenance[]): Item {
   const kind = kindOf(one);
   const sample = one.stored?.sample;
   return {
@@ -57,7 +57,7 @@ function storedItem(one: CurveSample): Item {
     requestId: one.stored?.requestId ?? "",
     calibration: one.stored?.calibration ?? "",
     receivedAt: one.stored?.receivedAt ?? "",
-    provenance: sample?.provenance ?? {},
+    provenance: provenances[one.provenance]?.facts ?? {},
   };
 }
 
@@ -83,10 +83,10 @@ function setAsideItem({ sample, reason, requestId, receivedAt }: RejectedSample)
 }
 
 /** By rising size, then time; what has no size comes last. */
-export function itemsOf({ samples, rejectedSamples }: Pick<GetCurveResponse, "samples" | "rejectedSamples">): Item[] {
+export function itemsOf({ samples, rejectedSamples, provenances }: Pick<GetCurveResponse, "samples" | "rejectedSamples" | "provenances">): Item[] {
   const last = (value: number): number => (Number.isNaN(value) ? Infinity : value);
   const order = (a: number, b: number): number => (a === b ? 0 : a - b);
-  return [...samples.map(storedItem), ...rejectedSamples.map(setAsideItem)].sort(
+  return [...samples.map((one) => storedItem(one, provenances)), ...rejectedSamples.map(setAsideItem)].sort(
     (a, b) => order(last(a.size), last(b.size)) || order(last(a.timeS), last(b.timeS)),
   );
 }
