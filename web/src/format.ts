@@ -35,12 +35,15 @@ export const flopsPerS = (value: number): string =>
 export const sizeOf = (unit: string, value: number): string => (unit === "flops" ? flops(value) : bytes(value));
 export const rateOf = (unit: string, value: number): string => (unit === "flops" ? flopsPerS(value) : bytesPerS(value));
 
+/** Sums of times differ in the last bit: what is less than a thousandth of a percent is none. */
+const leastShare = 1e-5;
+
 /** A share as "12.3 %". */
 export const percent = (share: number): string =>
-  Number.isFinite(share) ? `${threeDigits(share * 100)} %` : noNumber;
+  !Number.isFinite(share) ? noNumber : Math.abs(share) < leastShare ? "0 %" : `${threeDigits(share * 100)} %`;
 
 /** The same with its sign, "+12.3 %": of what may lie on either side. */
-export const signedPercent = (share: number): string => `${share > 0 && Number.isFinite(share) ? "+" : ""}${percent(share)}`;
+export const signedPercent = (share: number): string => `${share >= leastShare && Number.isFinite(share) ? "+" : ""}${percent(share)}`;
 
 /** A factor as "1.23×". */
 export const factor = (value: number): string => (Number.isFinite(value) ? `${format(".3~r")(value)}×` : noNumber);

@@ -56,7 +56,7 @@ export function PagedTable<Row>({ caption, columns, rows, keyOf, sort, onSort, i
     <>
       <div class="table-scroll" tabIndex={0} role="region" aria-label={caption}>
         <table>
-          <caption>{caption}</caption>
+          <caption><span>{caption}</span></caption>
           <thead>
             <tr>
               {columns.map((column) => (

@@ -21,7 +21,7 @@ export function Table<Row>({ caption, columns, rows, keyOf, isCurrent }: Props<R
   return (
     <div class="table-scroll" tabIndex={0} role="region" aria-label={caption}>
       <table>
-        <caption>{caption}</caption>
+        <caption><span>{caption}</span></caption>
         <thead>
           <tr>{columns.map(({ head, numeric }) => <th key={head} scope="col" class={numeric ? "number" : undefined}>{head}</th>)}</tr>
         </thead>

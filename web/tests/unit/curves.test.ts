@@ -199,7 +199,7 @@ describe("costs", () => {
 });
 
 describe("axes", () => {
-  const shown = (items: Item[]) => domainsOf({ points: [point(1024, 1e-3), point(2048, 2e-3)], items, second: [], peakPerS: 2e6, nextSizes: [4096] });
+  const shown = (items: Item[]) => domainsOf({ points: [point(1024, 1e-3), point(2048, 2e-3)], items, second: [], peakPerS: 2e6, marked: [4096] });
 
   it("are not stretched by what was set aside", () => {
     const [apart] = itemsOf({ provenances, samples: [], rejectedSamples: [rejected(sample(1e12, [1e6]))] });

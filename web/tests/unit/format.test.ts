@@ -12,6 +12,8 @@ describe("numbers with units", () => {
     expect(text.flopsPerS(312e12)).toBe("312 Tflop/s");
     expect(text.percent(0.1234)).toBe("12.3 %");
     expect([0.02, 0, -0.02].map(text.signedPercent)).toEqual(["+2 %", "0 %", "−2 %"]);
+    expect([2e-5, 9e-6, -1.6e-15].map(text.percent)).toEqual(["0.002 %", "0 %", "0 %"]);
+    expect([2e-5, 9e-6, -1.6e-15].map(text.signedPercent)).toEqual(["+0.002 %", "0 %", "0 %"]);
     expect(text.count(1234567)).toBe("1,234,567");
   });
 

@@ -40,7 +40,7 @@ export function Links({ overview: { profileName, profileVersion } }: { overview:
           head: "Link",
           cell: ({ stream }) => <><span class={`swatch ${stream === "INTRA_NODE" ? "stream-intra" : "stream-inter"}`} />{linkName(stream)}</>,
         },
-        { head: "α of a step", numeric: true, cell: ({ alphaS }) => text.seconds(alphaS) },
+        { head: "α of a step", numeric: true, cell: ({ alphaS }) => (alphaS > 0 ? text.seconds(alphaS) : "not told by these sizes") },
         {
           head: "Bandwidth of a rank, each way",
           numeric: true,

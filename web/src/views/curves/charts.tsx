@@ -9,6 +9,8 @@ import { HorizontalRule, VerticalRule } from "../../charts/rule";
 import { AxisMarks, Crosses } from "../../charts/symbols";
 import { Table } from "../../components/table";
 import * as text from "../../format";
+import { hasInterval } from "../../interval";
+import { readCurve } from "./compare";
 import { domainsOf, kept } from "./domains";
 import { isDrawn, residualsBySize, type Item, type SampleKind } from "./samples";
 import { SampleChart } from "./sample_chart";
@@ -23,6 +25,8 @@ interface Props {
   curve: GetCurveResponse;
   second: GetCurveResponse | null;
   items: readonly Item[];
+  /** A size that the address asks about. */
+  asked: number | null;
   onChoose: (index: number) => void;
 }
 
@@ -93,7 +97,7 @@ function Walk({ items, current, onChoose }: { items: readonly Item[]; current: C
   );
 }
 
-function Legend({ curve, second, items }: Omit<Props, "onChoose">) {
+function Legend({ curve, second, items, asked }: Omit<Props, "onChoose">) {
   const present = new Set(items.map(({ kind }) => kind));
   const { alphaBeta, fit } = (curve.collective ?? curve.kernel) ?? {};
   return (
@@ -106,17 +110,29 @@ function Legend({ curve, second, items }: Omit<Props, "onChoose">) {
       {present.has("retired") && <li><i class="key dot retired" />retired</li>}
       {present.has("set aside") && <li><b class="key left-out">×</b>set aside</li>}
       {(fit?.breakpointsBytes.length ?? 0) > 0 && <li><i class="key break" />breakpoint</li>}
+      {asked !== null && <li><i class="key asked" />{text.sizeOf(curve.unit, asked)}</li>}
       {curve.nextSizes.length > 0 && <li><b class="key next">▼</b>measure here next</li>}
     </ul>
   );
 }
 
-export function Charts({ curve, second, items, onChoose }: Props) {
+function AskedSize({ curve: { points, unit }, size }: { curve: GetCurveResponse; size: number }) {
+  const read = readCurve(points, size);
+  return (
+    <p>
+      {read === null
+        ? <>{text.sizeOf(unit, size)} lies outside of all that was measured; plans extrapolate the curve to it.</>
+        : <>At {text.sizeOf(unit, size)} the curve says <strong>{text.seconds(read.timeS)}</strong>{hasInterval(read) && `, 90 %: ${text.seconds(read.lowS)} to ${text.seconds(read.highS)}`}.</>}
+    </p>
+  );
+}
+
+export function Charts({ curve, second, items, asked, onChoose }: Props) {
   const current = useMemo(() => new CurrentItem(), [items]);
   const { unit, points, peakPerS } = curve;
   const drawn = useMemo(() => {
     const nextSizes = curve.nextSizes.map(({ size }) => size);
-    const domains = domainsOf({ points, items, second: second?.points ?? [], peakPerS, nextSizes });
+    const domains = domainsOf({ points, items, second: second?.points ?? [], peakPerS, marked: asked === null ? nextSizes : [...nextSizes, asked] });
     const size = (value: number): string => text.sizeOf(unit, value);
     const x: Axis = { label: unit === "flops" ? "Size in flops" : "Size in bytes", domain: domains.size, kind: unit === "flops" ? "log" : "log2", format: size };
     const timeY: Axis = { label: "Time", domain: domains.timeS, kind: "log", format: text.seconds };
@@ -148,6 +164,7 @@ export function Charts({ curve, second, items, onChoose }: Props) {
           <Line scales={scales} points={lineOf(points, ({ lineS }) => lineS)} class="summary" />
           {second !== null && <Line scales={scales} points={lineOf(second.points, ({ timeS }) => timeS)} class="second" />}
           <Line scales={scales} points={lineOf(points, ({ timeS }) => timeS)} class="" />
+          {asked !== null && <VerticalRule scales={scales} at={asked} class="asked" />}
           <AxisMarks scales={scales} sizes={nextSizes} class="next" />
         </>
       ),
@@ -168,7 +185,7 @@ export function Charts({ curve, second, items, onChoose }: Props) {
         </>
       ),
     };
-  }, [curve, second, items]);
+  }, [curve, second, items, asked]);
 
   const { x, timeY, residualY, rateY } = drawn;
   const first = points[0];
@@ -188,8 +205,9 @@ export function Charts({ curve, second, items, onChoose }: Props) {
 
   return (
     <>
-      <Legend curve={curve} second={second} items={items} />
+      <Legend curve={curve} second={second} items={items} asked={asked} />
       <h3>Time over size</h3>
+      {asked !== null && <AskedSize curve={curve} size={asked} />}
       <SampleChart name="time" summary={`Time over size: ${range}; ${items.length} samples`} y={timeY} height={360} points={drawn.timeAt} marks={drawn.timeMarks} {...shared} />
       {items.length > 0 && (
         <>
@@ -218,8 +236,8 @@ function PointTable({ caption, curve: { points, unit } }: { caption: string; cur
       columns={[
         { head: "Size", numeric: true, cell: ({ size }) => text.sizeOf(unit, size) },
         { head: "Time", numeric: true, cell: ({ timeS }) => text.seconds(timeS) },
-        { head: "90 % from", numeric: true, cell: ({ lowS }) => text.seconds(lowS) },
-        { head: "to", numeric: true, cell: ({ highS }) => text.seconds(highS) },
+        { head: "90 % from", numeric: true, cell: (point) => (hasInterval(point) ? text.seconds(point.lowS) : "not known") },
+        { head: "to", numeric: true, cell: (point) => (hasInterval(point) ? text.seconds(point.highS) : "not known") },
         { head: "Line α + β·size", numeric: true, cell: ({ lineS }) => (lineS === undefined ? "–" : text.seconds(lineS)) },
       ]}
     />

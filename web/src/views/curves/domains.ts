@@ -18,7 +18,7 @@ interface Shown {
   items: readonly Item[];
   second: readonly CurvePoint[];
   peakPerS: number;
-  nextSizes: readonly number[];
+  marked: readonly number[];
 }
 
 /** At least this wide on each side, so that noise of a perfect fit does not fill the chart. */
@@ -35,7 +35,7 @@ export function kept(value: number, [low, high]: readonly [number, number], kind
 }
 
 /** What was set aside may lie anywhere: it stands at the charts' edges where it would stretch them. */
-export function domainsOf({ points, items, second, peakPerS, nextSizes }: Shown): Domains {
+export function domainsOf({ points, items, second, peakPerS, marked }: Shown): Domains {
   const stored = items.filter((item) => item.kind !== "set aside" && isDrawn(item));
   const counted = stored.filter(({ kind }) => kind === "counted");
   const residuals = [
@@ -45,7 +45,7 @@ export function domainsOf({ points, items, second, peakPerS, nextSizes }: Shown)
   const widest = Math.max(leastResidual, max(residuals, Math.abs) ?? 0) * 1.1;
   const curves = [...points, ...second];
   return {
-    size: extent([...stored, ...curves].map(({ size }) => size).concat(nextSizes), "log", 0.15),
+    size: extent([...stored, ...curves].map(({ size }) => size).concat(marked), "log", 0.15),
     timeS: extent([...stored.map(({ timeS }) => timeS), ...curves.flatMap(({ lowS, timeS, highS }) => [lowS, timeS, highS])], "log", 0.15),
     residual: [Math.max(-1, -widest), widest],
     ratePerS: [0, Math.max(peakPerS, max(curves, ({ ratePerS }) => ratePerS) ?? 0, max(counted, ({ ratePerS }) => ratePerS ?? 0) ?? 0) * 1.06 || 1],

@@ -51,7 +51,7 @@ function CostList({ costs, cost, filter }: { costs: readonly string[]; cost: str
   const groups = useMemo(() => costGroups(costs, filter), [costs, filter]);
   const shown = groups.reduce((count, group) => count + group.costs.length, 0);
   // Nothing else can be told apart by hand: what was pointed at belongs to one cost.
-  const choose = (value: string): void => setParams({ cost: value, sample: undefined, page: undefined });
+  const choose = (value: string): void => setParams({ cost: value, size: undefined, sample: undefined, page: undefined });
   return (
     <>
       <label>

@@ -41,6 +41,9 @@ function NoProfile() {
   );
 }
 
+/** Of the address; null: none, or no size. */
+const sizeOf = (param: string | undefined): number | null => (Number(param) > 0 && Number.isFinite(Number(param)) ? Number(param) : null);
+
 function Shown({ curve, second, params }: { curve: GetCurveResponse; second: GetCurveResponse | null; params: Params }) {
   const items = useMemo(() => itemsOf(curve), [curve]);
   const choose = useCallback((index: number) => setParams({ sample: identityOf(items, index), page: undefined, kind: undefined }), [items]);
@@ -52,7 +55,7 @@ function Shown({ curve, second, params }: { curve: GetCurveResponse; second: Get
           <a href={hrefOf("clusters", { profile: curve.profileName })}>{curve.profileName}</a>, version {curve.profileVersion}, stored{" "}
           <time dateTime={curve.createdAt} title={curve.createdAt}>{text.age(curve.createdAt, Date.now())}</time>
         </p>
-        <Charts curve={curve} second={second} items={items} onChoose={choose} />
+        <Charts curve={curve} second={second} items={items} asked={sizeOf(params["size"])} onChoose={choose} />
       </section>
       {second !== null && <Comparison first={curve} second={second} />}
       <FitPanel curve={curve} />

@@ -37,7 +37,7 @@ export function Answer({ request, answer, imported, cluster, sort }: Props) {
       <p>
         Priced with profile <a href={curves}>{answer.profileName} version {answer.profileVersion}</a>.{" "}
         {text.count(result.enumerated)} layouts and micro-batches looked at, {text.count(result.fitting)} fit{limit > 0 ? ` in ${text.bytes(limit)} of memory` : ""},{" "}
-        {text.count(result.priced)} priced; the others cannot be faster.
+        {text.count(result.priced)} priced{result.priced < result.fitting && "; the others cannot be faster"}.
       </p>
       <p class="row"><CopyLink profile={answer.profileName} version={answer.profileVersion} /></p>
       <WarningList warnings={result.warnings} />

@@ -1,9 +1,9 @@
 // Which layout of a whole model over GPUs trains fastest, and what of their memory it takes.
 import type { Cluster } from "../../../generated/moeplan/v1/cluster";
 import type { ImportModelResponse, RankLayoutsRequest, RankLayoutsResponse } from "../../../generated/moeplan/v1/planner_service";
-import type { ClusterOverview, ListClustersResponse } from "../../../generated/moeplan/v1/profile_service";
+import type { GetLinksResponse } from "../../../generated/moeplan/v1/profile_service";
 import type { ViewProps } from "../../app";
-import { call, callAll } from "../../api/client";
+import { call } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
 import { ErrorNote } from "../../components/notes";
 import { NoProfiles, useProfileNames } from "../../components/profile_field";
@@ -20,24 +20,26 @@ interface Asked {
   answer: RankLayoutsResponse;
 }
 
-function useClusterOf(profile: string | undefined): Cluster | undefined {
-  const { data } = useLoaded(profile === undefined ? null : `cluster ${profile}`, (signal) =>
-    callAll<ClusterOverview, ListClustersResponse>("ProfileService/ListClusters", {}, ({ clusters }) => clusters, 1000, signal));
-  return data?.find(({ profileName }) => profileName === profile)?.cluster;
+function useClusterOf(answer: RankLayoutsResponse | undefined): Cluster | undefined {
+  const asked = answer && { profileName: answer.profileName, profileVersion: answer.profileVersion };
+  const { data } = useLoaded(asked === undefined ? null : JSON.stringify(asked), (signal) => call<GetLinksResponse>("ProfileService/GetLinks", asked!, signal));
+  return data?.cluster;
 }
 
 export function LayoutsView({ params }: ViewProps) {
   const names = useProfileNames();
   const request = requestOf(params);
-  const asked = useLoaded<Asked>(request === null ? null : JSON.stringify(request), async (signal) => ({
+  const noProfiles = names.data?.length === 0;
+  // A profile that is stored meanwhile may answer what could not be answered before.
+  const asked = useLoaded<Asked>(request === null ? null : `${JSON.stringify(request)} ${noProfiles}`, async (signal) => ({
     request: request!,
     answer: await call<RankLayoutsResponse>("PlannerService/RankLayouts", request, signal),
   }));
   const model = asked.data === null ? null : JSON.stringify(asked.data.request.model);
   const imported = useLoaded(model, (signal) => call<ImportModelResponse>("PlannerService/ImportModel", { model: asked.data!.request.model }, signal));
-  const cluster = useClusterOf(asked.data?.answer.profileName);
+  const cluster = useClusterOf(asked.data?.answer);
 
-  if (names.data?.length === 0) return <NoProfiles />;
+  if (noProfiles) return <NoProfiles />;
   const { data, error, loading, cancelled } = asked;
   return (
     <>

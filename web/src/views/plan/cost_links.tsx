@@ -11,8 +11,9 @@ export interface Source {
   costs: readonly string[];
 }
 
-export function CostLink({ source, cost, children }: { source: Source; cost: string; children?: string }) {
-  const href = hrefOf("curves", { profile: source.profile, version: source.version > 0 ? source.version : undefined, cost });
+/** `size`: where on the curve. */
+export function CostLink({ source, cost, size, children }: { source: Source; cost: string; size?: number; children?: string }) {
+  const href = hrefOf("curves", { profile: source.profile, version: source.version > 0 ? source.version : undefined, cost, size });
   return <a href={href}>{children ?? cost}</a>;
 }
 

@@ -49,11 +49,11 @@ export function PointTable({ paths, points, sort, hrefOfPoint }: Props) {
         : <a href={hrefOfPoint({ row, ...point })}>{text.seconds(row.best.lowS)} to {text.seconds(row.best.highS)}</a>,
     },
     { id: "baseline", head: "baseline", numeric: true, cell: (row) => <Time time={row.baselineTimeS} href={hrefOfPoint(row)} />, sortKey: ({ baselineTimeS }) => baselineTimeS },
-    { id: "speedup", head: "speedup", numeric: true, cell: (row) => (speedup(row) === undefined ? "–" : text.factor(speedup(row)!)), sortKey: speedup },
+    { id: "speedup", head: "speedup", numeric: true, cell: (row) => (speedup(row) === undefined ? "–" : <a href={hrefOfPoint(row)}>{text.factor(speedup(row)!)}</a>), sortKey: speedup },
     { id: "runnerUp", head: "runner-up", cell: ({ runnerUp }) => (runnerUp === undefined ? "none" : describePlan(runnerUp)), sortKey: ({ runnerUp }) => runnerUp?.schedule },
     { id: "runnerUpTime", head: "its time", numeric: true, cell: (row) => <Time time={row.runnerUp?.predictedTimeS} href={hrefOfPoint(row)} />, sortKey: ({ runnerUp }) => runnerUp?.predictedTimeS },
     { id: "exposed", head: "exposed communication", numeric: true, cell: (row) => <Time time={row.row?.best?.exposedCommunicationS} href={hrefOfPoint(row)} />, sortKey: ({ row }) => row?.best?.exposedCommunicationS },
-    { id: "memory", head: "memory", numeric: true, cell: ({ row }) => (row?.best === undefined ? "–" : text.bytes(row.best.memoryBytes)), sortKey: ({ row }) => row?.best?.memoryBytes },
+    { id: "memory", head: "memory", numeric: true, cell: (row) => (row.row?.best === undefined ? "–" : <a href={hrefOfPoint(row)}>{text.bytes(row.row.best.memoryBytes)}</a>), sortKey: ({ row }) => row?.best?.memoryBytes },
   ];
   return (
     <PagedTable

@@ -27,9 +27,11 @@ export function SweepView({ params }: ViewProps) {
   const names = useProfileNames();
   const asked = askedOf(params);
   const question = useMemo(() => questionOf(params), [asked]);
-  const { swept, again, cancel } = useSweep(question === null ? null : asked, question);
+  const noProfiles = names.data?.length === 0;
+  // A profile that is stored meanwhile may answer what could not be answered before.
+  const { swept, again, cancel } = useSweep(question === null ? null : `${asked} ${noProfiles}`, question);
 
-  if (names.data?.length === 0) return <NoProfiles />;
+  if (noProfiles) return <NoProfiles />;
   return (
     <>
       <Form params={params} names={names.data ?? []} error={swept?.error ?? null} onAgain={again} />
