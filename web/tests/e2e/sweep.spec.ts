@@ -60,6 +60,15 @@ test("an empty database says what to measure", async ({ page, emptyPlanner }) =>
   await expectAccessible(page);
 });
 
+test("what an empty database could not answer is asked again once a profile is stored", async ({ page, planner, emptyPlanner }) => {
+  await page.goto(`${emptyPlanner.url}${address()}`);
+  await expect(page.getByRole("heading", { name: "No profile is stored yet" })).toBeVisible();
+  const { profile } = await planner.call<{ profile: object }>("ProfileService/GetProfile", { profileName: "west" });
+  await emptyPlanner.call("ProfileService/PutProfile", { requestId: "first", profile });
+  await expect(bestMap(page)).toBeVisible({ timeout: 15_000 });
+  await expect(page.getByRole("alert")).toHaveCount(0);
+});
+
 test("two axes are typed and swept, and give what the command gives", async ({ page, planner }) => {
   await page.goto(`${planner.url}#/what-if`);
   await page.getByLabel("Workload (JSON)").fill(JSON.stringify(workload));
