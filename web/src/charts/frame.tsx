@@ -86,6 +86,14 @@ export function useWidth(): [RefObject<HTMLDivElement | null>, number] {
   return [ref, width];
 }
 
+const tickCharacterPx = 6.5;
+
+/** Below its tick, and to the left where the chart ends: `room` px are to the right of it. */
+function XLabel({ label, room, y }: { label: string; room: number; y: number }) {
+  const beyond = Math.max(0, (label.length * tickCharacterPx) / 2 - room);
+  return <text class="tick" x={-beyond} y={y} text-anchor="middle">{label}</text>;
+}
+
 export function Frame({ summary, x, y, height = 300, onHover, children }: Props) {
   const [ref, outer] = useWidth();
   const clip = useId();
@@ -122,7 +130,7 @@ export function Frame({ summary, x, y, height = 300, onHover, children }: Props)
             {ticksOf(scales.x, x.kind, Math.max(2, width / (x.tickPx ?? 80))).map((tick) => (
               <g key={tick} transform={`translate(${scales.x(tick)},0)`}>
                 <line class="grid" y2={inner} />
-                <text class="tick" y={inner + 16} text-anchor="middle">{x.format(tick)}</text>
+                <XLabel label={x.format(tick)} room={width + margin.right - scales.x(tick)} y={inner + 16} />
               </g>
             ))}
             <text class="axis-label" x={width / 2} y={inner + 34} text-anchor="middle">{x.label}</text>
