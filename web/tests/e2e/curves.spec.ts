@@ -221,7 +221,7 @@ test("more samples than are asked for are said to be more", async ({ page, plann
   // More than a chart tells apart are not asked for at first.
   const asked = page.waitForRequest("**/*.ProfileService/GetCurve");
   await page.goto(link(planner));
-  expect((await asked).postDataJSON()).toMatchObject({ maxSamples: 1000 });
+  expect((await asked).postDataJSON()).toMatchObject({ maxSamples: 500 });
   await page.goto(link(planner, { samples: "3" }));
   await expect(page.locator("#samples-title + p")).toContainText(/3 of \d+ stored samples shown/);
   await page.getByRole("button", { name: /Show up to/ }).click();

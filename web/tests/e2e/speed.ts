@@ -301,6 +301,17 @@ function print(title: string, judge: (values: readonly number[]) => number, judg
   return missed;
 }
 
+/** So that figures of two machines, or of a quiet and a busy one, can be compared. */
+async function printYardstick(page: Page): Promise<void> {
+  const ms = await page.evaluate(() => Array.from({ length: 9 }, () => {
+    const numbers = Array.from({ length: 200_000 }, (_, index) => Math.sin(index));
+    const began = performance.now();
+    numbers.sort((a, b) => a - b);
+    return performance.now() - began;
+  }));
+  console.log(`\nHere the browser sorts 200,000 numbers in ${median(ms).toFixed(0)} ms, at most ${Math.max(...ms).toFixed(0)} ms of ${ms.length} times.\n`);
+}
+
 test("speed", async ({}, info) => {
   const folder = temporaryFolder();
   const kept = process.env["MOEPLAN_SPEED_DB"];
@@ -327,6 +338,7 @@ test("speed", async ({}, info) => {
     const missed = print(`First views, ${firstViews} of each: ${ofWhat}`, median, "median", first);
     const page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
     page.setDefaultTimeout(patienceMs);
+    await printYardstick(page);
     for (const [view, measure] of Object.entries({ Clusters: onClusters, Curves: onCurves, Plan: onPlan, "What-if": onSweep, Layouts: onLayouts, Accuracy: onAccuracy })) {
       missed.push(...print(`${view}, interactions, ${repetitions} of each: ${ofWhat}`, percentile95, "p95", await measure(page, url)));
     }

@@ -22,7 +22,7 @@ import "./view.css";
 import type { GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
 
 /** As many as a chart of its width tells apart; the table offers all. */
-const usualSamples = 1000;
+const usualSamples = 500;
 
 function useCurve(profileName: string | undefined, version: string | undefined, cost: string | undefined, samples: string | undefined, wanted: boolean) {
   const profileVersion = versionOf(version);
