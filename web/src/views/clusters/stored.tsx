@@ -46,9 +46,12 @@ function sizeText({ sample }: RejectedSample): string {
   return typeof sample?.bytes === "number" ? text.bytes(sample.bytes) : "–";
 }
 
+/** The curve of each cost lists all of its own. */
+const mostRejected = 25;
+
 function RejectedTable({ profile, rejected }: { profile: string; rejected: number }) {
   const { data, error } = useLoaded(`rejected ${profile}`, (signal) =>
-    call<ListRejectedSamplesResponse>("ProfileService/ListRejectedSamples", { profileName: profile, pageSize: 100 }, signal));
+    call<ListRejectedSamplesResponse>("ProfileService/ListRejectedSamples", { profileName: profile, pageSize: mostRejected }, signal));
   if (error !== null) return <ErrorNote error={error} />;
   if (data === null) return <p class="muted">Loading …</p>;
   return (
@@ -62,7 +65,7 @@ function RejectedTable({ profile, rejected }: { profile: string; rejected: numbe
         { head: "Operation", cell: operation },
         { head: "Size", numeric: true, cell: sizeText },
         { head: "Why", cell: ({ reason }) => reason },
-        { head: "Agent", cell: ({ sample }) => sample?.provenance["agent"] ?? "–" },
+        { head: "Agent", cell: ({ sample }) => (sample?.provenance ?? {})["agent"] ?? "–" },
         { head: "Received", cell: ({ receivedAt }) => <Age time={receivedAt} /> },
         { head: "Request", cell: ({ requestId }) => <code>{requestId}</code> },
       ]}
