@@ -1,6 +1,7 @@
 // Every sample of the curve with where it comes from, in pages.
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
+import { AsTable } from "../../charts/as_table";
 import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import * as text from "../../format";
 import { setParams, type Params } from "../../route";
@@ -16,16 +17,13 @@ const stateClass = { counted: "good", outlier: "bad", retired: "warn", "set asid
 
 function Provenance({ item }: { item: Item }) {
   return (
-    <details>
-      <summary>All</summary>
-      <dl class="facts">
-        {Object.entries(item.provenance).map(([key, value]) => [<dt key={`${key} name`}>{key}</dt>, <dd key={key}>{value}</dd>])}
-        <dt>received</dt>
-        <dd>{item.receivedAt}</dd>
-        <dt>repeats</dt>
-        <dd>{item.repeats.map(text.seconds).join(", ")}</dd>
-      </dl>
-    </details>
+    <dl class="facts">
+      {Object.entries(item.provenance).map(([key, value]) => [<dt key={`${key} name`}>{key}</dt>, <dd key={key}>{value}</dd>])}
+      <dt>received</dt>
+      <dd>{item.receivedAt}</dd>
+      <dt>repeats</dt>
+      <dd>{item.repeats.map(text.seconds).join(", ")}</dd>
+    </dl>
   );
 }
 
@@ -64,7 +62,7 @@ const columnsOf = (unit: string): SortableColumn<Row>[] => [
     cell: ({ item }) => (item.calibration === "" ? "–" : <code>{item.calibration}</code>),
     sortKey: ({ item }) => (item.calibration === "" ? undefined : item.calibration),
   },
-  { id: "provenance", head: "Provenance", cell: ({ item }) => <Provenance item={item} /> },
+  { id: "provenance", head: "Provenance", cell: ({ item }) => <AsTable summary="All">{() => <Provenance item={item} />}</AsTable> },
 ];
 
 export function SamplesTable({ curve, items, params }: { curve: GetCurveResponse; items: readonly Item[]; params: Params }) {
