@@ -27,8 +27,8 @@ struct RunRatios {
 
 // Tasks are told by their names. A collective takes what the rank took that was in it for the shortest time: the others
 // waited for that one. Other tasks take the median over ranks. What a task is expected to take counts what runs beside
-// it. Costs without a task that was measured are left out, as are tasks that cost nothing. What the profile lacks is
-// foretold from links where they can (models/links/link_model.h), and has no ratio.
+// it. Costs without a task that was measured are left out, as are tasks that cost nothing. For what the profile lacks
+// others stand in where they can (FillIn in planner/search/price_plan.h); it has no ratio.
 //
 // Requires a resolved workload. kInvalidInput names a task that the plan does not have, as "ranks[0].timeline[3]", or
 // says that nothing was measured; other errors are those of PricePlan.

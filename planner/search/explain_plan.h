@@ -29,7 +29,7 @@ struct ExplainedPlan {
   std::vector<std::string> warnings;
 };
 
-// Costs that the profile lacks are foretold from links where they can be. Requirements and errors are those of
+// Others stand in for costs that the profile lacks (FillIn in price_plan.h), where they can. Requirements and errors are those of
 // PricePlan (planner/search/price_plan.h).
 StatusOr<ExplainedPlan> ExplainPlan(const Plan& plan, const Workload& resolved, const Profile& profile);
 

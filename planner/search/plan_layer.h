@@ -72,8 +72,8 @@ struct PlanOptions {
 // Requires a validated profile. Pure: the same arguments give the same answer, unless stopped.
 StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options = {});
 
-// The best of the baselines alone, as PlanLayer answers it; costs that the profile lacks are foretold from links where
-// no baseline is priced without. Errors and requirements are PlanLayer's.
+// The best of the baselines alone, as PlanLayer answers it; others stand in for costs that the profile lacks where no
+// baseline is priced without. Errors and requirements are PlanLayer's.
 StatusOr<Plan> PlanBaseline(const Workload& workload, const Profile& profile, std::stop_token cancelled = {});
 
 // What PlanLayer's search.time_floor_s comes to without a search of launch orders: no candidate of any answer to the

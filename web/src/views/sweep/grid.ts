@@ -46,7 +46,7 @@ export function sentenceOf(point: SweepPoint): string {
   const parts = [`${describePlan(best)} takes ${text.seconds(time)}${hasInterval(best) ? ` (90 %: ${text.seconds(best.lowS)} to ${text.seconds(best.highS)})` : ""}`];
   if (runnerUp !== undefined) parts.push(runnerUpWords(point));
   if (baselineTimeS !== undefined && time > 0) parts.push(`${text.factor(baselineTimeS / time)} as fast as the baseline`);
-  if (row?.extrapolated === true) parts.push("some costs are extrapolated from links");
+  if (row?.extrapolated === true) parts.push("some of its costs were not measured but taken from others");
   return parts.join("; ");
 }
 
