@@ -26,8 +26,6 @@ constexpr char kUseWriteAheadLog[] = "PRAGMA journal_mode = WAL";
 constexpr char kSyncEveryCommit[] = "PRAGMA synchronous = FULL";
 constexpr char kEnforceForeignKeys[] = "PRAGMA foreign_keys = ON";
 constexpr char kCheckCells[] = "PRAGMA cell_size_check = ON";
-// Who looks at one cost after the other reads the same pages of a large profile.
-constexpr char kKeepPages[] = "PRAGMA cache_size = -32768";  // KiB.
 constexpr char kRefuseChanges[] = "PRAGMA query_only = ON";
 constexpr char kSelectApplicationId[] = "PRAGMA application_id";
 constexpr char kCountTables[] = "SELECT count(*) FROM sqlite_schema";
@@ -159,7 +157,6 @@ StatusOr<SQLite::Database> OpenForWriting(const fs::path& path, milliseconds bus
   SQLite::Database database(path.string(), kWrite | SQLite::OPEN_CREATE, static_cast<int>(busy_timeout.count()));
   if (sqlite3_db_readonly(database.getHandle(), "main") == 1) return ExplainCannotOpen(path, /*for_writing=*/true);
   database.exec(kCheckCells);
-  database.exec(kKeepPages);
   RETURN_IF_ERROR(CheckIdentity(database, path));
   RETURN_IF_ERROR(CheckIntegrity(database, path));
   Configure(database, busy_timeout);
@@ -176,7 +173,6 @@ StatusOr<Readable> OpenForReading(const fs::path& path, milliseconds busy_timeou
   Readable opened = OpenReadable(BehindLinks(path), busy_timeout);
   SQLite::Database& database = opened.database;
   database.exec(kCheckCells);
-  database.exec(kKeepPages);
   RETURN_IF_ERROR(CheckIdentity(database, path));
   if (IsEmpty(database)) return error::EmptyFile(path);
   RETURN_IF_ERROR(CheckIntegrity(database, path));

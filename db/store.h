@@ -121,7 +121,7 @@ struct PageRequest {
 // Which versions: those that meet every field that is set.
 struct ProfileFilter {
   std::optional<std::string> name;
-  bool newest = false;  // Of its name.
+  bool newest = false;  // Of its name. One that is saved again between two pages is missed.
 };
 
 struct ProfilePage {

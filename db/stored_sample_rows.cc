@@ -233,7 +233,9 @@ KeySamples SelectSamplesOfKey(SQLite::Database& database, const std::string& pro
   found.places.resize(found.times.size());
   std::iota(found.places.begin(), found.places.end(), size_t{0});
   found.places = Thinned(std::move(found.places), most);
-  found.samples = SelectAt(database, Thinned(std::move(placed.places), most));
+  std::vector<Place> shown;
+  for (const size_t place : found.places) shown.push_back(placed.places[place]);
+  found.samples = SelectAt(database, shown);
   for (size_t i = 0; i < found.samples.size(); ++i) found.samples[i].retired = found.times[found.places[i]].retired;
   return found;
 }

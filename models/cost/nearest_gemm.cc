@@ -28,4 +28,11 @@ const KernelModel* NearestGemm(const Profile& profile, const KernelKey& key) {
   return nearest;
 }
 
+KernelKey WithDimensionsOf(KernelKey key, const KernelKey& other) {
+  key.bytes_per_element = other.bytes_per_element;
+  key.model_dim = other.model_dim;
+  key.hidden_dim = other.hidden_dim;
+  return key;
+}
+
 }  // namespace moeplan

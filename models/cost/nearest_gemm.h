@@ -9,4 +9,7 @@ namespace moeplan {
 // before that), for products of other dimensions; null where the profile has none. Pure.
 const KernelModel* NearestGemm(const Profile& profile, const KernelKey& key);
 
+// `key` with the element size and the dimensions of `other`.
+KernelKey WithDimensionsOf(KernelKey key, const KernelKey& other);
+
 }  // namespace moeplan

@@ -12,10 +12,12 @@
 namespace moeplan {
 namespace {
 
-// What FillIn takes for a product that was not measured.
-const KernelModel* NearestProduct(const CostKey& key, const Profile& profile) {
+// The entry that FillIn takes for a product that was not measured.
+std::optional<CostKey> StandInFor(const CostKey& key, CostIndex& index) {
   const auto* kernel = std::get_if<KernelKey>(&key);
-  return kernel != nullptr && CountsFlops(kernel->kernel) ? NearestGemm(profile, *kernel) : nullptr;
+  if (kernel == nullptr || !CountsFlops(kernel->kernel)) return std::nullopt;
+  const KernelModel* nearest = NearestGemm(index.profile(), *kernel);
+  return nearest == nullptr ? std::nullopt : index.EntryOf(WithDimensionsOf(*kernel, nearest->key));
 }
 
 ExplainedTask Explained(const Task& task, const TaskGraph& graph, double alone_s, CostIndex& index) {
@@ -25,11 +27,8 @@ ExplainedTask Explained(const Task& task, const TaskGraph& graph, double alone_s
   explained.size = cost->size;
   explained.cost = index.EntryOf(cost->key);
   if (explained.cost || alone_s == 0) return explained;
-  if (const KernelModel* nearest = NearestProduct(cost->key, index.profile())) {
-    explained.cost = nearest->key;
-  } else {
-    explained.foretold = true;
-  }
+  explained.foretold = true;
+  explained.cost = StandInFor(cost->key, index);
   return explained;
 }
 

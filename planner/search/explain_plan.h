@@ -15,8 +15,8 @@
 namespace moeplan {
 
 struct ExplainedTask {
-  std::optional<CostKey> cost;  // The entry that answers; absent: the task is free, or nothing answers.
-  bool foretold = false;        // The entry was foretold from links.
+  std::optional<CostKey> cost;  // The entry that answers or stands in; absent: the task is free, or there is none.
+  bool foretold = false;        // Its own cost is not in the profile: `cost` stands in, else links foretell it.
   double size = 0;              // Bytes or flops; 0: free.
   double alone_s = 0;           // When nothing runs beside it.
   TaskId released_by = kNoTask;
@@ -29,8 +29,8 @@ struct ExplainedPlan {
   std::vector<std::string> warnings;
 };
 
-// Others stand in for costs that the profile lacks (FillIn in price_plan.h), where they can. Requirements and errors are those of
-// PricePlan (planner/search/price_plan.h).
+// Others stand in for costs that the profile lacks (FillIn in price_plan.h), where they can. Requirements and errors
+// are those of PricePlan (planner/search/price_plan.h).
 StatusOr<ExplainedPlan> ExplainPlan(const Plan& plan, const Workload& resolved, const Profile& profile);
 
 }  // namespace moeplan

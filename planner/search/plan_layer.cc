@@ -72,12 +72,13 @@ void PutSimplestOfTiesFirst(std::vector<Candidate>& best_first, double indistinc
 
 bool HasRule(const RuleAnswers& rules) { return rules.parm || rules.monta || rules.schemoe; }
 
-Status NothingLeft(const PlanAnswer& answer) {
+Status NothingLeft(const PlanAnswer& answer, const PlanOptions& options) {
   if (answer.search.stop_reason == StopReason::kCancelled || answer.search.stop_reason == StopReason::kOutOfTime) {
     return Cancelled("planning was stopped before anything was answered");
   }
   const std::vector<Skipped>& why = answer.skipped_rules.empty() ? answer.skipped_candidates : answer.skipped_rules;
-  return InvalidInput(StrCat("no rule and no candidate is left: ", why.front().reason));
+  return InvalidInput(StrCat(options.baselines_only ? "no baseline is left: " : "no rule and no candidate is left: ",
+                             why.front().reason));
 }
 
 // What keeps every schedule from being a candidate, and what to do about it.
@@ -117,12 +118,12 @@ StatusOr<PlanAnswer> PlanResolved(PlanAnswer answer, const Profile& profile, Pri
   std::vector<Candidate>& candidates = found.listed;
   answer.search = found.outcome;
   answer.skipped_candidates = found.skipped;
-  if (candidates.empty() && !HasRule(answer.rules)) return NothingLeft(answer);
+  if (candidates.empty() && !HasRule(answer.rules)) return NothingLeft(answer, options);
 
   SortBestFirst(candidates, found.fastest_s);
   if (!candidates.empty()) AddInterval(candidates.front());
   const double indistinct_s = candidates.empty() ? 0 : IndistinctGainS(candidates.front());
-  PutSimplestOfTiesFirst(candidates, indistinct_s);
+  if (!options.baselines_only) PutSimplestOfTiesFirst(candidates, indistinct_s);
   const size_t answered = options.top > 0 ? std::min<size_t>(options.top, candidates.size()) : candidates.size();
   for (size_t i = 0; i < answered; ++i) AddInterval(candidates[i]);
   if (const std::optional<size_t> other = RunnerUp(candidates)) AddInterval(candidates[*other]);
@@ -159,7 +160,8 @@ StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile,
 }
 
 StatusOr<Plan> PlanBaseline(const Workload& workload, const Profile& profile, std::stop_token cancelled) {
-  PlanOptions options = {.top = 1, .rules = false, .baselines_only = true, .cancelled = std::move(cancelled)};
+  PlanOptions options = {
+      .top = 1, .rules = false, .baselines_only = true, .budget_nodes = 0, .cancelled = std::move(cancelled)};
   StatusOr<PlanAnswer> answer = PlanLayer(workload, profile, options);
   if (answer.status().code() == StatusCode::kInvalidInput) {
     const LinkModel links(profile);

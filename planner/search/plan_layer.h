@@ -36,7 +36,7 @@ struct PlanComparison {
 struct PlanOptions {
   int top = 0;                             // How many candidates to return; 0: all that are listed.
   bool rules = true;                       // Whether the papers' rules are asked, too.
-  bool baselines_only = false;             // Of the families, only IsBaseline's.
+  bool baselines_only = false;             // Of the families only IsBaseline's, the fastest first.
   int budget_nodes = kDefaultBudgetNodes;  // States of launch orders that may be visited in all; at least 1.
   std::stop_token cancelled, out_of_time;  // Asked before each graph.
   // For what the profile lacks others stand in (FillIn in price_plan.h), each then named in the warnings; it was fitted
@@ -72,8 +72,9 @@ struct PlanOptions {
 // Requires a validated profile. Pure: the same arguments give the same answer, unless stopped.
 StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options = {});
 
-// The best of the baselines alone, as PlanLayer answers it; others stand in for costs that the profile lacks where no
-// baseline is priced without. Errors and requirements are PlanLayer's.
+// The fastest of the baselines, in the order that it is written in: PlanComparison's, unless a search of launch orders
+// made that faster. Others stand in for costs that the profile lacks where no baseline is priced without. Errors and
+// requirements are PlanLayer's.
 StatusOr<Plan> PlanBaseline(const Workload& workload, const Profile& profile, std::stop_token cancelled = {});
 
 // What PlanLayer's search.time_floor_s comes to without a search of launch orders: no candidate of any answer to the

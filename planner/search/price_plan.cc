@@ -1,5 +1,6 @@
 #include "planner/search/price_plan.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,63 +20,79 @@ namespace {
 
 // What stands in for one cost, and what to say of it.
 struct StandIn {
-  CostKey key;
-  CostModel model;
+  CostKey key;  // That was asked for.
+  std::vector<CollectiveModel> collectives;
+  std::vector<KernelModel> kernels;
   std::string remark;
 };
 
-// How what is said of a stand-in begins.
-std::string RemarkOf(const CostKey& key) { return StrCat(Describe(Essential(key)), ": not measured; "); }
-
-std::optional<StandIn> StandInFor(const CollectiveKey& key, const LinkModel& links) {
-  std::optional<LinkPrediction> prediction = links.Predict(key);
-  if (!prediction) return std::nullopt;
-  return StandIn{prediction->model.key, std::move(prediction->model.model), Describe(*prediction)};
+std::vector<CollectiveKey> LackingCollectives(const Workload& workload, const Profile& profile) {
+  std::vector<CollectiveKey> keys = LayerCollectives(workload, profile.cluster.gpus_per_node);
+  std::erase_if(keys, [&](const CollectiveKey& key) { return Find(profile, key) != nullptr; });
+  return keys;
 }
 
-std::optional<StandIn> StandInFor(KernelKey product, const Profile& profile) {
-  const KernelModel* nearest = NearestGemm(profile, product);
-  if (nearest == nullptr) return std::nullopt;
-  product.kernel = nearest->key.kernel;
-  return StandIn{product, nearest->model, StrCat(RemarkOf(product), "priced as ", Describe(CostKey(nearest->key)))};
-}
-
-std::vector<KernelKey> ProductsOf(const Workload& workload) {
-  std::vector<KernelKey> products = {KeyOf(Kernel::kExpertGemm, workload.layer, workload.layout)};
+std::vector<KernelKey> LackingProducts(const Workload& workload, const Profile& profile) {
+  std::vector<KernelKey> keys = {KeyOf(Kernel::kExpertGemm, workload.layer, workload.layout)};
   if (workload.layer.shared_hidden_dim > 0)
-    products.push_back(SharedExpertKey(Kernel::kExpertGemm, workload.layer, workload.layout));
-  return products;
+    keys.push_back(SharedExpertKey(Kernel::kExpertGemm, workload.layer, workload.layout));
+  CostIndex index(profile);
+  std::erase_if(keys, [&](const KernelKey& key) { return index.EntryOf(key).has_value(); });
+  return keys;
+}
+
+// All that was measured of the nearest dimensions, beside other things and of gradients, too, as if of those asked for.
+StandIn StandInFor(const KernelKey& product, const KernelKey& nearest, const Profile& profile) {
+  StandIn found = {.key = product};
+  for (const KernelModel& entry : profile.kernels) {
+    if (!CountsFlops(entry.key.kernel) || WithDimensionsOf(entry.key, nearest) != entry.key) continue;
+    const KernelKey key = WithDimensionsOf(entry.key, product);
+    if (Find(profile, key) == nullptr) found.kernels.push_back({key, entry.model});
+  }
+  found.remark = StrCat(Describe(CostKey(product)), ": not measured; priced as ", Describe(CostKey(nearest)));
+  return found;
 }
 
 std::vector<StandIn> StandInsFor(const LinkModel& links, const Workload& resolved, const Profile& profile) {
   std::vector<StandIn> found;
-  const auto take = [&found](std::optional<StandIn> one) {
-    if (one) found.push_back(*std::move(one));
-  };
-  for (const CollectiveKey& key : LayerCollectives(resolved, profile.cluster.gpus_per_node)) {
-    if (Find(profile, key) == nullptr) take(StandInFor(key, links));
+  for (const CollectiveKey& key : LackingCollectives(resolved, profile)) {
+    std::optional<LinkPrediction> prediction = links.Predict(key);
+    if (!prediction) continue;
+    std::string remark = Describe(*prediction);
+    found.push_back({.key = key, .collectives = {std::move(prediction->model)}, .remark = std::move(remark)});
   }
-  CostIndex index(profile);
-  for (const KernelKey& key : ProductsOf(resolved)) {
-    if (!index.EntryOf(key)) take(StandInFor(key, profile));
+  for (const KernelKey& key : LackingProducts(resolved, profile)) {
+    const KernelModel* nearest = NearestGemm(profile, key);
+    if (nearest != nullptr) found.push_back(StandInFor(key, nearest->key, profile));
   }
   return found;
 }
 
+void Add(const StandIn& one, Profile& profile) {
+  profile.collectives.insert(profile.collectives.end(), one.collectives.begin(), one.collectives.end());
+  profile.kernels.insert(profile.kernels.end(), one.kernels.begin(), one.kernels.end());
+}
+
+bool Answers(const StandIn& one, const CostKey& entry) {
+  const auto* collective = std::get_if<CollectiveKey>(&entry);
+  if (collective != nullptr)
+    return std::ranges::find(one.collectives, *collective, &CollectiveModel::key) != one.collectives.end();
+  return std::ranges::find(one.kernels, std::get<KernelKey>(entry), &KernelModel::key) != one.kernels.end();
+}
+
 }  // namespace
 
-bool LacksWhatOthersTell(const LinkModel& links, const Workload& resolved, const Profile& profile) {
-  return !StandInsFor(links, resolved, profile).empty();
+bool NeedsStandIns(const LinkModel& links, const Workload& resolved, const Profile& profile) {
+  const auto can_be_foretold = [&](const CollectiveKey& key) { return links.Predict(key).has_value(); };
+  const auto has_nearest = [&](const KernelKey& key) { return NearestGemm(profile, key) != nullptr; };
+  return std::ranges::any_of(LackingProducts(resolved, profile), has_nearest) ||
+         std::ranges::any_of(LackingCollectives(resolved, profile), can_be_foretold);
 }
 
 void FillIn(const LinkModel& links, const Workload& resolved, Profile& profile, PriceNotes& notes) {
-  for (StandIn& one : StandInsFor(links, resolved, profile)) {
-    notes.remarks.insert(std::move(one.remark));
-    if (const auto* collective = std::get_if<CollectiveKey>(&one.key)) {
-      profile.collectives.push_back({*collective, std::move(one.model)});
-    } else {
-      profile.kernels.push_back({std::get<KernelKey>(one.key), std::move(one.model)});
-    }
+  for (const StandIn& one : StandInsFor(links, resolved, profile)) {
+    Add(one, profile);
+    notes.remarks.insert(one.remark);
   }
 }
 
@@ -90,17 +107,15 @@ StatusOr<Candidate> PricePlan(const Plan& plan, const Workload& resolved, const 
 StatusOr<Candidate> PriceFilledIn(const Plan& plan, const Workload& resolved, const Profile& profile) {
   StatusOr<Candidate> measured = PricePlan(plan, resolved, profile);
   if (measured.ok() || measured.status().code() != StatusCode::kNotFound) return measured;
+  const std::vector<StandIn> stand_ins = StandInsFor(LinkModel(profile), resolved, profile);
   Profile filled = profile;
-  PriceNotes of_the_layer;
-  FillIn(LinkModel(profile), resolved, filled, of_the_layer);
+  for (const StandIn& one : stand_ins) Add(one, filled);
   ASSIGN_OR_RETURN(Candidate priced, PricePlan(plan, resolved, filled));
-  // Of what stands in, what this plan asks for.
   CostIndex index(filled);
   for (const CostKey& key : priced.prices.keys) {
     const std::optional<CostKey> entry = index.EntryOf(key);
-    if (!entry) continue;
-    for (const std::string& remark : of_the_layer.remarks) {
-      if (remark.starts_with(RemarkOf(*entry))) priced.prices.notes.remarks.insert(remark);
+    for (const StandIn& one : stand_ins) {
+      if (entry && Answers(one, *entry)) priced.prices.notes.remarks.insert(one.remark);
     }
   }
   return priced;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "models/links/link_model.h"
-#include "models/measurement/cost_key.h"
 #include "models/text.h"
 #include "planner/search/plan_layer.h"
 #include "planner/search/price_plan.h"
@@ -94,9 +93,7 @@ class Sweep::Planner {
     for (size_t i = 0; i < point.size(); ++i) use(sweep_.axes_[i], point[i]);
   }
 
-  bool Extrapolated(const Workload& workload) const {
-    return links_ && LacksWhatOthersTell(*links_, workload, changed_);
-  }
+  bool Extrapolated(const Workload& workload) const { return links_ && NeedsStandIns(*links_, workload, changed_); }
 
   void FitLinks() {
     if (sweep_.options_.extrapolate) links_.emplace(changed_);

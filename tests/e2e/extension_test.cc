@@ -20,7 +20,7 @@ constexpr const char* kWorkload = R"({"name": "sharded", "layer": {"batch": 1, "
     "hiddenDim": 32, "experts": 2, "topK": 1, "capacityFactor": 1.0, "bytesPerElement": 4, "expertKind": "SQUARED_RELU"},
     "layout": {"expertParallel": 2, "expertShardingParallel": 2}, "maxPartitionDegree": 1})";
 // Small enough that wires, not processors, are what takes time.
-constexpr const char* kCluster = R"({"nodes": 2, "gpusPerNode": 2, "nic": {"bytesPerS": 4e6}})";
+constexpr const char* kCluster = R"({"nodes": 2, "gpusPerNode": 2, "nic": {"bytesPerS": 1e6}})";
 
 Outcome RunExtended(std::vector<std::string> arguments) {
   arguments.insert(arguments.end(), {"--extension", MOEPLAN_EXAMPLE_EXTENSION});

@@ -437,7 +437,8 @@ TEST_F(DashboardPlansTest, WithoutABaselineThatFitsTheReasonIsSaid) {
   Put(small);
   v1::ExplainPlanRequest request;
   *request.mutable_workload() = ExamplePlanRequest().workload();
-  EXPECT_THAT(service::ExplainPlan(environment(), request, {}), IsError(StatusCode::kInvalidInput, "needs at least"));
+  EXPECT_THAT(service::ExplainPlan(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "no baseline is left: needs at least"));
 }
 
 TEST_F(DashboardPlansTest, TasksOfForetoldCostsSaySo) {

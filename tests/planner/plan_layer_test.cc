@@ -18,6 +18,7 @@
 #include "models/text.h"
 #include "planner/search/candidate.h"
 #include "planner/search/explain.h"
+#include "planner/search/explain_plan.h"
 #include "planner/search/price_plan.h"
 #include "tests/planner/by_hand.h"
 #include "tests/planner/contract_files.h"
@@ -305,32 +306,67 @@ TEST(PlanLayerTest, ProductsOfOtherDimensionsArePricedAsTheNearestMeasured) {
         {.kernel = Kernel::kExpertGemm, .bytes_per_element = 2, .model_dim = model_dim, .hidden_dim = hidden_dim},
         MakeCostModel(AlphaBeta{1e-5, seconds_a_flop})};
   };
-  const Workload workload = SmallWorkload();
+  Workload workload = SmallWorkload();
+  workload.phase = Phase::kTraining;
   const Layer& layer = workload.layer;
-  Profile near = SmallProfile(), both = SmallProfile();
-  near.kernels[0] = gemm_of(layer.model_dim * 2, layer.hidden_dim, 3e-13);
-  both.kernels[0] = near.kernels[0];
-  both.kernels.push_back(gemm_of(layer.model_dim * 16, layer.hidden_dim, 1e-13));
-  EXPECT_THAT(Answer(workload, both).candidates, IsEmpty());  // Only the rules that need no product answer.
+  const KernelModel near = gemm_of(layer.model_dim * 2, layer.hidden_dim, 3e-13);
+  KernelModel beside = gemm_of(layer.model_dim * 2, layer.hidden_dim, 9e-13);
+  beside.key.contention = Contention::kWithAllToAll;
+  KernelModel gradient = gemm_of(layer.model_dim * 2, layer.hidden_dim, 4e-13);
+  gradient.key.kernel = Kernel::kExpertInputGradient;
+  Profile profile = SmallProfile();
+  profile.kernels[0] = near;
+  for (const KernelModel& entry : {beside, gradient, gemm_of(layer.model_dim * 16, layer.hidden_dim, 1e-13)})
+    profile.kernels.push_back(entry);
+  EXPECT_THAT(Answer(workload, profile).candidates, IsEmpty());  // Only the rules that need no product answer.
 
-  const LinkModel links(both);
-  const PlanAnswer answer = Answer(workload, both, {.links = &links});
+  const LinkModel links(profile);
+  const PlanAnswer answer = Answer(workload, profile, {.links = &links});
   ASSERT_FALSE(answer.candidates.empty());
   EXPECT_THAT(answer.warnings,
               Contains(AllOf(HasSubstr(StrCat("modelDim ", layer.model_dim)), HasSubstr(": not measured; priced as "),
                              HasSubstr(StrCat("modelDim ", layer.model_dim * 2)))));
-  // By hand: as if that curve had been measured with these dimensions.
+  // By hand: as if all of that had been measured whatever the dimensions.
   Profile exact = SmallProfile();
-  exact.kernels[0] = {{.kernel = Kernel::kExpertGemm}, near.kernels[0].model};
+  exact.kernels[0].model = near.model;
+  exact.kernels.push_back({{.kernel = Kernel::kExpertGemm, .contention = Contention::kWithAllToAll}, beside.model});
+  exact.kernels.push_back({{.kernel = Kernel::kExpertInputGradient}, gradient.model});
   EXPECT_EQ(answer.candidates, Answer(workload, exact).candidates);
-  // Who prices one plan takes the same, and says so of the plans that ask for it.
-  const Workload resolved = Resolved(workload, both.cluster);
+  // Who prices one plan takes the same, and says so.
+  const Workload resolved = Resolved(workload, profile.cluster);
   for (const Plan& plan : answer.candidates) {
-    const auto priced = PriceFilledIn(plan, resolved, both);
+    const auto priced = PriceFilledIn(plan, resolved, profile);
     ASSERT_TRUE(priced.ok()) << priced.status().message();
     EXPECT_EQ(priced->time_s(), plan.predicted_time_s);
     EXPECT_THAT(priced->prices.notes.Warnings(), Contains(HasSubstr(": not measured; priced as ")));
   }
+  const auto explained = ExplainPlan(answer.candidates.front(), resolved, profile);
+  ASSERT_TRUE(explained.ok()) << explained.status().message();
+  std::set<CostKey> costs;
+  for (const ExplainedTask& task : explained->tasks) {
+    if (task.foretold) costs.insert(*task.cost);
+  }
+  EXPECT_THAT(costs, testing::UnorderedElementsAre(CostKey(near.key), CostKey(gradient.key)));
+}
+
+TEST(PlanLayerTest, TheBaselineAloneIsTheOneThatPlansAreHeldAgainst) {
+  Profile profile = SmallProfile();
+  // Fewer CTAs are a little faster, by less than measurements tell from none, and less simple.
+  for (CollectiveModel entry : std::vector(profile.collectives)) {
+    entry.key.ctas = 8;
+    if (entry.key.group.size == 2 && entry.key.collective == Collective::kAllToAll)
+      entry.model = MakeCostModel(AlphaBeta{2e-5, 0.99e-9});
+    profile.collectives.push_back(entry);
+  }
+  for (CollectiveModel& entry : profile.collectives)
+    entry.model.fit = FitQuality{.interval_low_ratio = 0.9, .interval_high_ratio = 1.1};
+  PlanComparison comparison;
+  Answer(SmallWorkload(), profile, {.comparison = &comparison});
+  const auto baseline = PlanBaseline(SmallWorkload(), profile);
+  ASSERT_TRUE(baseline.ok()) << baseline.status().message();
+  EXPECT_TRUE(IsBaseline(baseline->knobs.family));
+  EXPECT_EQ(baseline->knobs.communication_ctas, 8);
+  EXPECT_EQ(baseline->predicted_time_s, *comparison.baseline_time_s);
 }
 
 TEST(PlanLayerTest, WhatWasMeasuredIsNeverForetold) {

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 
-/** What a chart shows, as a table for who asks: drawn once opened. */
+/** What is drawn once it is opened; usually what a chart shows, as a table. */
 export function AsTable({ summary = "As a table", children }: { summary?: string; children: () => ComponentChildren }) {
   const [open, setOpen] = useState(false);
   return (

@@ -386,7 +386,7 @@ test.describe("rules", () => {
     const unmeasured = { ...(workloads[1] as Record<string, unknown>), layout: { tensorParallel: 2, expertParallel: 2, expertShardingParallel: 2 } };
     await page.goto(addressOf(planner, { workload: JSON.stringify(unmeasured), extrapolate: "1" }));
     const rules = section(page, "What each paper's rule says");
-    await expect(rules).toContainText("(not in the profile: taken from what is)");
+    await expect(rules).toContainText("(not measured: estimated from other costs)");
     await expect(rules).not.toContainText("Did not answer");
   });
 });

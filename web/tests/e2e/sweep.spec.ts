@@ -65,7 +65,7 @@ test("what an empty database could not answer is asked again once a profile is s
   await expect(page.getByRole("heading", { name: "No profile is stored yet" })).toBeVisible();
   const { profile } = await planner.call<{ profile: object }>("ProfileService/GetProfile", { profileName: "west" });
   await emptyPlanner.call("ProfileService/PutProfile", { requestId: "first", profile });
-  await expect(bestMap(page)).toBeVisible({ timeout: 15_000 });
+  await expect(bestMap(page)).toBeVisible({ timeout: 60_000 });
   await expect(page.getByRole("alert")).toHaveCount(0);
 });
 

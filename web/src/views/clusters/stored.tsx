@@ -46,7 +46,7 @@ function sizeText({ sample }: RejectedSample): string {
   return typeof sample?.bytes === "number" ? text.bytes(sample.bytes) : "–";
 }
 
-/** The curve of each cost lists all of its own. */
+/** Curves list more of their costs, `moeplan profile rejected` all. */
 const mostRejected = 25;
 
 function RejectedTable({ profile, rejected }: { profile: string; rejected: number }) {

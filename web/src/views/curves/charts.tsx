@@ -121,7 +121,7 @@ function AskedSize({ curve: { points, unit }, size }: { curve: GetCurveResponse;
   return (
     <p>
       {read === null
-        ? <>{text.sizeOf(unit, size)} lies outside of all that was measured; plans extrapolate the curve to it.</>
+        ? <>{text.sizeOf(unit, size)} lies outside of what is drawn.</>
         : <>At {text.sizeOf(unit, size)} the curve says <strong>{text.seconds(read.timeS)}</strong>{hasInterval(read) && `, 90 %: ${text.seconds(read.lowS)} to ${text.seconds(read.highS)}`}.</>}
     </p>
   );

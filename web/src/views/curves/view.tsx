@@ -41,10 +41,13 @@ function NoProfile() {
   );
 }
 
-/** Of the address; null: none, or no size. */
-const sizeOf = (param: string | undefined): number | null => (Number(param) > 0 && Number.isFinite(Number(param)) ? Number(param) : null);
+const largestSize = 1e30;
 
-function Shown({ curve, second, params }: { curve: GetCurveResponse; second: GetCurveResponse | null; params: Params }) {
+/** Of the address; null: none, or no size. */
+const askedSize = (param: string | undefined): number | null => (Number(param) > 0 && Number(param) <= largestSize ? Number(param) : null);
+
+/** `asked`: a size to mark; null: none. */
+function Shown({ curve, second, asked, params }: { curve: GetCurveResponse; second: GetCurveResponse | null; asked: number | null; params: Params }) {
   const items = useMemo(() => itemsOf(curve), [curve]);
   const choose = useCallback((index: number) => setParams({ sample: identityOf(items, index), page: undefined, kind: undefined }), [items]);
   return (
@@ -55,7 +58,7 @@ function Shown({ curve, second, params }: { curve: GetCurveResponse; second: Get
           <a href={hrefOf("clusters", { profile: curve.profileName })}>{curve.profileName}</a>, version {curve.profileVersion}, stored{" "}
           <time dateTime={curve.createdAt} title={curve.createdAt}>{text.age(curve.createdAt, Date.now())}</time>
         </p>
-        <Charts curve={curve} second={second} items={items} asked={sizeOf(params["size"])} onChoose={choose} />
+        <Charts curve={curve} second={second} items={items} asked={asked} onChoose={choose} />
       </section>
       {second !== null && <Comparison first={curve} second={second} />}
       <FitPanel curve={curve} />
@@ -108,7 +111,7 @@ export function CurvesView({ params }: ViewProps) {
               {comparing && second.error !== null && other === null && (
                 <ErrorNote message={`Nothing to compare with: ${second.error.message}`} />
               )}
-              <Shown curve={shown} second={other} params={params} />
+              <Shown curve={shown} second={other} asked={absent ? null : askedSize(params["size"])} params={params} />
             </div>
           </div>
         )}

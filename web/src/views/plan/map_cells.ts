@@ -20,7 +20,7 @@ export function cellOf(point: SweepPoint, band: Band): HeatCell {
   const speedup = speedupOf(point);
   const words = [`${describePlan(best)}, ${text.seconds(best.predictedTimeS)}`, runnerUpWords(point, band)];
   words.push(speedup === undefined ? "no baseline" : `${text.factor(speedup)} as fast as the faster baseline`);
-  if (point.row?.extrapolated) words.push("partly of costs that were not measured");
+  if (point.row?.extrapolated) words.push("some of its costs were not measured");
   return { class: familyClass(best.schedule), label: shortFamily(best.schedule), hatched: isNearTie(point, band), says: words.join("; ") };
 }
 

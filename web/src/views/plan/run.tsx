@@ -81,7 +81,7 @@ function PlanThatRan({ answer, run, workload, asked }: { answer: GetRunResponse;
       <Summary answer={answer} run={run}>
         {others.length > 0 && <p class="note warning">The workload of this address is another than the run's, in {others.join(", ")}: the form holds it, and Plan asks for it. What stands here is the run's.</p>}
         {why !== "" && <p class="note warning">{why}</p>}
-        {error !== null && error.code !== "NOT_FOUND" && <p class="note">Without a baseline above it: {error.message}</p>}
+        {error !== null && error.code !== "NOT_FOUND" && <p class="note">No baseline to compare with: {error.message}</p>}
         <WarningList warnings={warnings} />
       </Summary>
       {plan !== undefined && <TimelineSection name="Planned" shown={plan} baselineName="Faster baseline" baseline={baseline} run={answer} source={source} said={warnings} />}

@@ -54,7 +54,7 @@ function ProfileFields({ params, names, onChange }: ProfileProps) {
       </div>
       <label class="check">
         <input type="checkbox" checked={params["extrapolate"] === "1"} onChange={(event) => onChange({ extrapolate: event.currentTarget.checked ? "1" : undefined })} />
-        Take what the profile lacks from what it has
+        Estimate costs that were not measured
       </label>
     </div>
   );

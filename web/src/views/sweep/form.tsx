@@ -81,7 +81,7 @@ export function Form({ params, names, error, onAgain }: Props) {
       <div class="row">
         <ProfileField names={names} value={draft.profile} none="the newest" onChange={(profile) => change({ profile, version: "" })} />
         <CheckBox checked={draft.extrapolate} onChange={(extrapolate) => change({ extrapolate })}>
-          Take what was not measured from what was
+          Estimate costs that were not measured
         </CheckBox>
         <button type="submit" class="primary">Sweep {text.count(pointsOf(draft))} points</button>
       </div>
