@@ -6,6 +6,7 @@ export default defineConfig({
   fullyParallel: true,
   workers: 2,
   timeout: 120_000,
+  expect: { timeout: 20_000 },
   reporter: [["line"]],
   use: {
     viewport: { width: 1280, height: 900 },
