@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { CallError, currentConnection, currentTokenState, onConnection, onTokenState, type TokenState } from "./client";
 
@@ -37,7 +37,8 @@ export function useLoaded<Answer>(
   loadRef.current = load;
   const running = useRef<AbortController | null>(null);
 
-  useEffect(() => {
+  // Not useEffect, which asks a frame later.
+  useLayoutEffect(() => {
     if (key === null) {
       setState({ key, data: null, error: null, loading: false, cancelled: false });
       return undefined;

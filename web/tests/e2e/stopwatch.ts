@@ -5,6 +5,8 @@ export interface Timed {
   wholeMs: number;
   /** Of it, what came after the planner's answer had arrived; null: it takes none. */
   ownMs: number | null;
+  /** How long that answer took; null likewise. */
+  answerMs: number | null;
 }
 
 /** The last of the planner's methods that it takes, such as "GetCurve"; null: none. */
@@ -31,19 +33,20 @@ function watch({ selectors, eventType, method, patienceMs: patience }: Watch): v
   const before = eventType === null ? null : look();
   performance.clearResourceTimings();
   performance.setResourceTimingBufferSize(10_000);
-  const answered = (): number =>
-    performance.getEntriesByType("resource").reduce((last, entry) => (entry.name.endsWith(`/${method}`) ? Math.max(last, (entry as PerformanceResourceTiming).responseEnd) : last), -Infinity);
+  const answers = (): PerformanceResourceTiming[] =>
+    (performance.getEntriesByType("resource") as PerformanceResourceTiming[]).filter(({ name }) => name.endsWith(`/${method}`)).sort((a, b) => a.responseEnd - b.responseEnd);
   const timed = new Promise<Timed>((done, failed) => {
     setTimeout(() => failed(new Error(`nothing came of it: ${eventType ?? "navigation"}, ${selectors.join(", ")}`)), patience);
     const begin = (startMs: number): void => {
       const next = (): void => {
         const now = look();
-        const shown = now !== null && now !== before && (method === null || answered() > startMs);
+        const shown = now !== null && now !== before && (method === null || (answers().at(-1)?.responseEnd ?? 0) > startMs);
         if (!shown) return void requestAnimationFrame(next);
         // A timer's turn comes once this frame is painted.
         setTimeout(() => {
           const endMs = performance.now();
-          done({ wholeMs: endMs - startMs, ownMs: method === null ? null : endMs - answered() });
+          const last = answers().at(-1);
+          done({ wholeMs: endMs - startMs, ownMs: last === undefined ? null : endMs - last.responseEnd, answerMs: last === undefined ? null : last.duration });
         });
       };
       requestAnimationFrame(next);

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { AsTable } from "../../charts/as_table";
 import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import * as text from "../../format";
-import { setParams, type Params } from "../../route";
+import { setParams } from "../../route";
 import { agentOf, deviceOf, hostOf, indexOf, kindCounts, sampleKinds, takenAtOf, type Item } from "./samples";
 import { spreadText } from "./words";
 
@@ -65,17 +65,24 @@ const columnsOf = (unit: string): SortableColumn<Row>[] => [
   { id: "provenance", head: "Provenance", cell: ({ item }) => <AsTable summary="All">{() => <Provenance item={item} />}</AsTable> },
 ];
 
-export function SamplesTable({ curve, items, params }: { curve: GetCurveResponse; items: readonly Item[]; params: Params }) {
+interface Props {
+  curve: GetCurveResponse;
+  items: readonly Item[];
+  /** Of the address, what it is about. */
+  shown: Readonly<Record<"sample" | "kind" | "sort" | "page", string | undefined>>;
+}
+
+export function SamplesTable({ curve, items, shown }: Props) {
   const section = useRef<HTMLElement>(null);
   const counts = useMemo(() => kindCounts(items), [items]);
-  const kind = sampleKinds.find((name) => name === params["kind"]);
-  const identity = params["sample"];
+  const kind = sampleKinds.find((name) => name === shown.kind);
+  const identity = shown.sample;
   const chosen = useMemo(() => (identity === undefined ? -1 : indexOf(items, identity)), [items, identity]);
   const rows = useMemo(
     () => items.map((item, index): Row => ({ item, index })).filter(({ item }) => kind === undefined || item.kind === kind),
     [items, kind],
   );
-  const page = params["page"] === undefined ? undefined : Math.trunc(Number(params["page"])) || 1;
+  const page = shown.page === undefined ? undefined : Math.trunc(Number(shown.page)) || 1;
 
   const before = useRef(identity);
   useEffect(() => {
@@ -124,7 +131,7 @@ export function SamplesTable({ curve, items, params }: { curve: GetCurveResponse
               rows={rows}
               keyOf={({ index }) => index}
               isCurrent={({ index }) => index === chosen}
-              sort={params["sort"] ?? "size"}
+              sort={shown.sort ?? "size"}
               onSort={(sort) => setParams({ sort, page: undefined }, true)}
               paging={{ size: pageSize, page, onPage: (next) => setParams({ page: next }, true) }}
             />

@@ -50,20 +50,32 @@ const askedSize = (param: string | undefined): number | null => (Number(param) >
 function Shown({ curve, second, asked, params }: { curve: GetCurveResponse; second: GetCurveResponse | null; asked: number | null; params: Params }) {
   const items = useMemo(() => itemsOf(curve), [curve]);
   const choose = useCallback((index: number) => setParams({ sample: identityOf(items, index), page: undefined, kind: undefined }), [items]);
+  // Of much that is drawn, what an address or an answer leaves as it is stays as it is.
+  const charts = useMemo(() => <Charts curve={curve} second={second} items={items} asked={asked} onChoose={choose} />, [curve, second, items, asked, choose]);
+  const panels = useMemo(
+    () => (
+      <>
+        {second !== null && <Comparison first={curve} second={second} />}
+        <FitPanel curve={curve} />
+        <NextSizes curve={curve} />
+      </>
+    ),
+    [curve, second],
+  );
+  const { sample, kind, sort, page } = params;
+  const table = useMemo(() => <SamplesTable curve={curve} items={items} shown={{ sample, kind, sort, page }} />, [curve, items, sample, kind, sort, page]);
   return (
     <>
       <section class="card" aria-labelledby="curve-title">
         <h2 id="curve-title">{curve.cost}</h2>
         <p>
-          <a href={hrefOf("clusters", { profile: curve.profileName })}>{curve.profileName}</a>, version {curve.profileVersion}, stored{" "}
+          <a href={hrefOf("curves", { profile: curve.profileName })}>{curve.profileName}</a>, version {curve.profileVersion}, stored{" "}
           <time dateTime={curve.createdAt} title={curve.createdAt}>{text.age(curve.createdAt, Date.now())}</time>
         </p>
-        <Charts curve={curve} second={second} items={items} asked={asked} onChoose={choose} />
+        {charts}
       </section>
-      {second !== null && <Comparison first={curve} second={second} />}
-      <FitPanel curve={curve} />
-      <NextSizes curve={curve} />
-      <SamplesTable curve={curve} items={items} params={params} />
+      {panels}
+      {table}
     </>
   );
 }
