@@ -25,6 +25,7 @@ namespace moeplan {
 namespace {
 
 using testing::ElementsAre;
+using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -168,9 +169,10 @@ TEST_F(DashboardProfilesTest, ACurveIsItsModelBesideItsSamples) {
   EXPECT_EQ(third.time_s(), first.samples().samples(2).time_s(1));
   EXPECT_EQ(third.predicted_s(), Price(model, 4096, 1).time_s);
   EXPECT_EQ(third.rate_per_s(), 4096 / third.time_s());
-  EXPECT_EQ(third.stored().cost(), "GATE");
-  EXPECT_EQ(third.stored().request_id(), "a");
-  EXPECT_THAT(third.stored().received_at(), SizeIs(20));
+  EXPECT_THAT(third.repeats_s(), ElementsAreArray(first.samples().samples(2).time_s()));
+  const v1::SampleOrigin& origin = curve->origins(third.origin());
+  EXPECT_EQ(origin.request_id(), "a");
+  EXPECT_THAT(origin.received_at(), SizeIs(20));
   ASSERT_THAT(curve->rejected_samples(), SizeIs(1));
   EXPECT_EQ(curve->rejected_samples(0).sample().bytes(), 2048);
   EXPECT_EQ(curve->total_rejected(), 1);
@@ -186,12 +188,11 @@ TEST_F(DashboardProfilesTest, WhereSamplesOfACurveComeFromIsSaidOnce) {
   Put(put);
   const auto curve = service::GetCurve(environment(), {}, {});
   ASSERT_TRUE(curve.ok()) << curve.status().message();
-  EXPECT_THAT(curve->provenances(), SizeIs(3));
+  EXPECT_THAT(curve->origins(), SizeIs(3));
   ASSERT_THAT(curve->samples(), SizeIs(6));
   for (int i = 0; i < 6; ++i) {
-    const auto& facts = curve->provenances(curve->samples(i).provenance()).facts();
+    const auto& facts = curve->origins(curve->samples(i).origin()).provenance();
     EXPECT_EQ(facts.contains("hostname") ? facts.at("hostname") : "", hosts[i]) << i;
-    EXPECT_THAT(curve->samples(i).stored().sample().provenance(), IsEmpty());
   }
 }
 
@@ -220,7 +221,7 @@ TEST_F(DashboardProfilesTest, RetiredSamplesAreShownAndJudgeNothing) {
   const auto curve = service::GetCurve(environment(), {}, {});
   ASSERT_THAT(curve->samples(), SizeIs(16));
   for (int i = 0; i < 16; ++i) {
-    EXPECT_EQ(curve->samples(i).stored().retired(), i < 8);
+    EXPECT_EQ(curve->samples(i).retired(), i < 8);
     EXPECT_FALSE(curve->samples(i).outlier());
   }
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,7 +22,6 @@
 #include "planner/service/handlers/profile_selection.h"
 #include "proto/convert/profile.h"
 #include "proto/convert/samples.h"
-#include "proto/convert/stored_sample.h"
 #include "proto/errors.h"
 
 namespace moeplan::service {
@@ -173,33 +173,50 @@ std::vector<bool> Outliers(const std::vector<KeySamples::Times>& all) {
   return outliers;
 }
 
-// The provenances of an answer, each once.
-class SharedProvenances {
+// The origins of an answer, each once.
+class SharedOrigins {
  public:
-  explicit SharedProvenances(v1::GetCurveResponse& response) : response_(response) {}
+  explicit SharedOrigins(v1::GetCurveResponse& response) : response_(response) {}
 
-  int PlaceOf(Provenance provenance) {
-    const auto [known, is_new] = places_.try_emplace(std::move(provenance), response_.provenances_size());
-    if (is_new) response_.add_provenances()->mutable_facts()->insert(known->first.begin(), known->first.end());
+  int PlaceOf(StoredSample& stored) {
+    const auto [known, is_new] =
+        places_.try_emplace(Origin(std::move(stored.request_id), std::move(stored.calibration),
+                                   std::move(stored.received_at), std::move(stored.sample.provenance)),
+                            response_.origins_size());
+    if (is_new) Add(known->first);
     return known->second;
   }
 
  private:
+  // Request, calibration, when it was received, provenance.
+  using Origin = std::tuple<std::string, std::string, std::string, Provenance>;
+
+  void Add(const Origin& origin) {
+    const auto& [request_id, calibration, received_at, provenance] = origin;
+    v1::SampleOrigin& message = *response_.add_origins();
+    message.set_request_id(request_id);
+    message.set_calibration(calibration);
+    message.set_received_at(received_at);
+    message.mutable_provenance()->insert(provenance.begin(), provenance.end());
+  }
+
   v1::GetCurveResponse& response_;
-  std::map<Provenance, int> places_;
+  std::map<Origin, int> places_;
 };
 
-v1::CurveSample ToProto(const StoredSample& stored, bool outlier, const Cost& cost) {
+void AddSample(StoredSample stored, bool outlier, const Cost& cost, SharedOrigins& origins,
+               v1::GetCurveResponse& response) {
   const Sample& sample = stored.sample;
   const double time_s = Median(sample.times_s);
-  v1::CurveSample message;
-  *message.mutable_stored() = moeplan::ToProto(stored);
+  v1::CurveSample& message = *response.add_samples();
   message.set_size(sample.size);
+  message.mutable_repeats_s()->Add(sample.times_s.begin(), sample.times_s.end());
   message.set_time_s(time_s);
   message.set_predicted_s(Price(*cost.model, sample.size, cost.bus_factor()).time_s);
   message.set_rate_per_s(RateOf(sample.size, cost.bus_factor(), time_s));
   message.set_outlier(outlier);
-  return message;
+  message.set_retired(stored.retired);
+  message.set_origin(origins.PlaceOf(stored));
 }
 
 Status AddRejected(const Store& store, const Profile& profile, const CostKey& key, size_t most,
@@ -248,14 +265,9 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   response.set_total_samples(static_cast<int>(of_key.times.size()));
   response.set_later_samples(of_key.later);
   const std::vector<bool> outliers = Outliers(of_key.times);
-  SharedProvenances provenances(response);
-  for (size_t i = 0; i < of_key.samples.size(); ++i) {
-    StoredSample& stored = of_key.samples[i];
-    const int provenance = provenances.PlaceOf(std::exchange(stored.sample.provenance, {}));
-    v1::CurveSample& message = *response.add_samples();
-    message = ToProto(stored, outliers[of_key.places[i]], cost);
-    message.set_provenance(provenance);
-  }
+  SharedOrigins origins(response);
+  for (size_t i = 0; i < of_key.samples.size(); ++i)
+    AddSample(std::move(of_key.samples[i]), outliers[of_key.places[i]], cost, origins, response);
   RETURN_IF_ERROR(AddRejected(environment.listings(), profile, cost.key, most_samples, response));
   for (const NextSize& next : NextSizes(*cost.model, counted, UnitOf(cost.key))) {
     v1::NextSize& message = *response.add_next_sizes();

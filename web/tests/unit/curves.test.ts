@@ -13,7 +13,10 @@ import type { CurvePoint, CurveSample } from "../../generated/moeplan/v1/profile
 import type { RejectedSample, Sample } from "../../generated/moeplan/v1/samples";
 
 const facts = { agent: "node-1", hostname: "a.example", backend: "host", takenAt: "2026-01-01T00:00:00Z" };
-const provenances = [{ facts: { hostname: "elsewhere" } }, { facts }];
+const origins = [
+  { requestId: "request 0", calibration: "", receivedAt: "2025-01-01T00:00:00Z", provenance: { hostname: "elsewhere" } },
+  { requestId: "request 1", calibration: "calibration 1", receivedAt: "2026-01-01T00:00:09Z", provenance: facts },
+];
 
 const sample = (bytes: number, timeS: number[]): Sample => ({
   collective: "ALL_TO_ALL",
@@ -25,21 +28,15 @@ const sample = (bytes: number, timeS: number[]): Sample => ({
   provenance: facts,
 });
 
-const curveSample = (bytes: number, timeS: number, changes: Partial<CurveSample> = {}, retired = false): CurveSample => ({
-  stored: {
-    sample: { ...sample(bytes, [timeS]), provenance: {} },
-    cost: "ALL_TO_ALL groupSize 8 ranksPerNode 4",
-    requestId: "request 1",
-    calibration: "calibration 1",
-    receivedAt: "2026-01-01T00:00:09Z",
-    retired,
-  },
+const curveSample = (bytes: number, timeS: number, changes: Partial<CurveSample> = {}): CurveSample => ({
   size: bytes,
+  repeatsS: [timeS],
   timeS,
   predictedS: 1e-3,
   ratePerS: bytes / timeS,
   outlier: false,
-  provenance: 1,
+  retired: false,
+  origin: 1,
   ...changes,
 });
 
@@ -58,7 +55,7 @@ const point = (size: number, timeS: number, changes: Partial<CurvePoint> = {}): 
 describe("samples of a curve", () => {
   it("stand by rising size, then time, whatever order they came in", () => {
     const items = itemsOf({
-      provenances,
+      origins,
       samples: [curveSample(4096, 3e-3), curveSample(1024, 2e-3), curveSample(1024, 1e-3)],
       rejectedSamples: [rejected(sample(2048, [5e-3]))],
     });
@@ -67,8 +64,8 @@ describe("samples of a curve", () => {
 
   it("say why they do not count; retired before outlier, as a retired one is in no fit", () => {
     const items = itemsOf({
-      provenances,
-      samples: [curveSample(1, 1e-3), curveSample(2, 1e-3, { outlier: true }), curveSample(3, 1e-3, { outlier: true }, true)],
+      origins,
+      samples: [curveSample(1, 1e-3), curveSample(2, 1e-3, { outlier: true }), curveSample(3, 1e-3, { outlier: true, retired: true })],
       rejectedSamples: [rejected(sample(4, [1e-3]))],
     });
     expect(items.map(({ kind }) => kind)).toEqual(["counted", "outlier", "retired", "set aside"]);
@@ -79,7 +76,7 @@ describe("samples of a curve", () => {
 
   it("have a residual of measured over predicted less one", () => {
     // 1.25 ms measured, 1 ms predicted.
-    const [item] = itemsOf({ provenances, samples: [curveSample(1024, 1.25e-3)], rejectedSamples: [] });
+    const [item] = itemsOf({ origins, samples: [curveSample(1024, 1.25e-3)], rejectedSamples: [] });
     expect(agentOf(item!)).toBe("node-1");
     expect(agentOf({ ...item!, provenance: { fleet: "west" } })).toBe("those of west");
     expect(agentOf({ ...item!, provenance: {} })).toBe("–");
@@ -88,7 +85,7 @@ describe("samples of a curve", () => {
 
   it("that were set aside may lack size and times", () => {
     const broken = { ...sample(0, []), bytes: null, timeS: [null, -1, 2, 4] } as unknown as Sample;
-    const [item] = itemsOf({ provenances, samples: [], rejectedSamples: [rejected(broken)] });
+    const [item] = itemsOf({ origins, samples: [], rejectedSamples: [rejected(broken)] });
     expect(item!.size).toBeNaN();
     // The median of 2 and 4: what is not above 0 cannot be drawn, and is told.
     expect(item!.timeS).toBe(3);
@@ -98,25 +95,25 @@ describe("samples of a curve", () => {
 
   it("of ten thousand stand in order", () => {
     const samples = Array.from({ length: 10_000 }, (_, index) => curveSample(2 ** (index % 20), 1e-3 + index * 1e-9));
-    const items = itemsOf({ provenances, samples, rejectedSamples: [] });
+    const items = itemsOf({ origins, samples, rejectedSamples: [] });
     expect(items).toHaveLength(10_000);
     expect(items.every((item, index) => index === 0 || items[index - 1]!.size <= item.size)).toBe(true);
   });
 
   it("have an identity that newer samples, another fit and being retired leave as it is", () => {
     const own = curveSample(2048, 2e-3);
-    const before = itemsOf({ provenances, samples: [own], rejectedSamples: [] });
+    const before = itemsOf({ origins, samples: [own], rejectedSamples: [] });
     const identity = identityOf(before, 0);
     expect(identity).toMatch(/^[0-9a-z]{1,7}$/);
-    const retired = curveSample(2048, 2e-3, { predictedS: 9e-3 }, true);
-    const after = itemsOf({ provenances, samples: [curveSample(1024, 1e-3), curveSample(2048, 1.9e-3), retired], rejectedSamples: [rejected(sample(8, [2e-3]))] });
+    const retired = curveSample(2048, 2e-3, { predictedS: 9e-3, retired: true });
+    const after = itemsOf({ origins, samples: [curveSample(1024, 1e-3), curveSample(2048, 1.9e-3), retired], rejectedSamples: [rejected(sample(8, [2e-3]))] });
     expect(indexOf(after, identity)).toBe(3);
     expect(after[3]!.kind).toBe("retired");
     expect(indexOf(after, "0")).toBe(-1);
   });
 
   it("that are equal have an identity each", () => {
-    const items = itemsOf({ provenances, samples: [curveSample(8, 1e-3), curveSample(8, 1e-3), curveSample(8, 1e-3), curveSample(16, 1e-3)], rejectedSamples: [] });
+    const items = itemsOf({ origins, samples: [curveSample(8, 1e-3), curveSample(8, 1e-3), curveSample(8, 1e-3), curveSample(16, 1e-3)], rejectedSamples: [] });
     const identities = items.map((_, index) => identityOf(items, index));
     expect(new Set(identities).size).toBe(4);
     expect(identities.map((identity) => indexOf(items, identity))).toEqual([0, 1, 2, 3]);
@@ -124,13 +121,13 @@ describe("samples of a curve", () => {
 
   it("without a size or a time can be found again, too", () => {
     const broken = { ...sample(0, []), bytes: null, timeS: [null] } as unknown as Sample;
-    const items = itemsOf({ provenances, samples: [], rejectedSamples: [rejected(broken), rejected(broken)] });
+    const items = itemsOf({ origins, samples: [], rejectedSamples: [rejected(broken), rejected(broken)] });
     expect([0, 1].map((index) => indexOf(items, identityOf(items, index)))).toEqual([0, 1]);
   });
 
   it("are summed up by size, those that count alone", () => {
     const items = itemsOf({
-      provenances,
+      origins,
       samples: [curveSample(8, 0.9e-3), curveSample(8, 1.2e-3), curveSample(8, 1.1e-3), curveSample(8, 9e-3, { outlier: true })],
       rejectedSamples: [],
     });
@@ -144,7 +141,7 @@ describe("samples of a curve", () => {
 
 describe("words", () => {
   it("tell one sample with its units and where it comes from", () => {
-    const [item] = itemsOf({ provenances, samples: [curveSample(1024, 1.25e-3)], rejectedSamples: [] });
+    const [item] = itemsOf({ origins, samples: [curveSample(1024, 1.25e-3)], rejectedSamples: [] });
     expect(itemText(item!, "bytes")).toBe("1 KiB, median 1.25 ms of 1, predicted 1 ms, residual +25 %; agent node-1, host a.example, host");
     expect(spreadText({ ...item!, repeats: [2e-3, 1e-3, 3e-3] })).toBe("1 ms to 3 ms, 3 repeats");
   });
@@ -202,7 +199,7 @@ describe("axes", () => {
   const shown = (items: Item[]) => domainsOf({ points: [point(1024, 1e-3), point(2048, 2e-3)], items, second: [], peakPerS: 2e6, marked: [4096] });
 
   it("are not stretched by what was set aside", () => {
-    const [apart] = itemsOf({ provenances, samples: [], rejectedSamples: [rejected(sample(1e12, [1e6]))] });
+    const [apart] = itemsOf({ origins, samples: [], rejectedSamples: [rejected(sample(1e12, [1e6]))] });
     expect(shown([apart!])).toEqual(shown([]));
   });
 

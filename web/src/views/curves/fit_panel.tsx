@@ -75,8 +75,8 @@ export function FitPanel({ curve }: { curve: GetCurveResponse }) {
 }
 
 /** The agents' cluster that took the last of the samples that agents took; empty: agents took none. */
-const fleetOf = ({ samples, provenances }: GetCurveResponse): string =>
-  samples.reduce((last, { provenance }) => (provenances[provenance]?.facts ?? {})["fleet"] ?? last, "");
+const fleetOf = ({ samples, origins }: GetCurveResponse): string =>
+  samples.reduce((last, { origin }) => (origins[origin]?.provenance ?? {})["fleet"] ?? last, "");
 
 export function NextSizes({ curve }: { curve: GetCurveResponse }) {
   if (curve.nextSizes.length === 0) return null;

@@ -1,7 +1,7 @@
 // The samples of a curve as charts and tables want them: one list by rising size, with those that were set aside. Pure.
 import { median } from "d3-array";
 
-import type { CurveSample, GetCurveResponse, Provenance } from "../../../generated/moeplan/v1/profile_service";
+import type { CurveSample, GetCurveResponse, SampleOrigin } from "../../../generated/moeplan/v1/profile_service";
 import type { RejectedSample } from "../../../generated/moeplan/v1/samples";
 
 export const sampleKinds = ["counted", "outlier", "retired", "set aside"] as const;
@@ -28,8 +28,8 @@ export interface Item {
   provenance: Readonly<Record<string, string>>;
 }
 
-function kindOf({ outlier, stored }: CurveSample): SampleKind {
-  if (stored?.retired === true) return "retired";
+function kindOf({ outlier, retired }: CurveSample): SampleKind {
+  if (retired) return "retired";
   return outlier ? "outlier" : "counted";
 }
 
@@ -42,22 +42,22 @@ function reasonOf(kind: SampleKind): string {
   }
 }
 
-function storedItem(one: CurveSample, provenances: readonly Provenance[]): Item {
+function storedItem(one: CurveSample, origins: readonly SampleOrigin[]): Item {
   const kind = kindOf(one);
-  const sample = one.stored?.sample;
+  const origin = origins[one.origin];
   return {
     kind,
     size: one.size,
     timeS: one.timeS,
-    repeats: sample?.timeS ?? [],
+    repeats: one.repeatsS,
     predictedS: one.predictedS,
     residual: one.predictedS > 0 ? one.timeS / one.predictedS - 1 : null,
     ratePerS: one.ratePerS,
     reason: reasonOf(kind),
-    requestId: one.stored?.requestId ?? "",
-    calibration: one.stored?.calibration ?? "",
-    receivedAt: one.stored?.receivedAt ?? "",
-    provenance: provenances[one.provenance]?.facts ?? {},
+    requestId: origin?.requestId ?? "",
+    calibration: origin?.calibration ?? "",
+    receivedAt: origin?.receivedAt ?? "",
+    provenance: origin?.provenance ?? {},
   };
 }
 
@@ -83,10 +83,10 @@ function setAsideItem({ sample, reason, requestId, receivedAt }: RejectedSample)
 }
 
 /** By rising size, then time; what has no size comes last. */
-export function itemsOf({ samples, rejectedSamples, provenances }: Pick<GetCurveResponse, "samples" | "rejectedSamples" | "provenances">): Item[] {
+export function itemsOf({ samples, rejectedSamples, origins }: Pick<GetCurveResponse, "samples" | "rejectedSamples" | "origins">): Item[] {
   const last = (value: number): number => (Number.isNaN(value) ? Infinity : value);
   const order = (a: number, b: number): number => (a === b ? 0 : a - b);
-  return [...samples.map((one) => storedItem(one, provenances)), ...rejectedSamples.map(setAsideItem)].sort(
+  return [...samples.map((one) => storedItem(one, origins)), ...rejectedSamples.map(setAsideItem)].sort(
     (a, b) => order(last(a.size), last(b.size)) || order(last(a.timeS), last(b.timeS)),
   );
 }
