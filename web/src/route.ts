@@ -41,10 +41,9 @@ export function useRoute(): Route {
 export function setParams(changes: Readonly<Record<string, string | number | undefined>>, replace = false): void {
   const { view, params } = parseRoute(location.hash);
   const href = hrefOf(view, { ...params, ...changes });
-  if (!replace) {
-    location.hash = href;
-    return;
-  }
-  history.replaceState(null, "", href);
+  if (href === location.hash) return;
+  if (replace) history.replaceState(null, "", href);
+  else history.pushState(null, "", href);
+  // At once, where one of the browser's own comes a turn later.
   dispatchEvent(new HashChangeEvent("hashchange"));
 }

@@ -158,12 +158,12 @@ void SetModel(const Cost& cost, v1::GetCurveResponse& response) {
 // ---- The samples.
 
 // By place: whether most repeats of a sample that counts are outliers.
-std::vector<bool> Outliers(const std::vector<KeySamples::Times>& all) {
+std::vector<bool> Outliers(std::vector<KeySamples::Times> all) {
   std::vector<SizedTimes> counted;
   std::vector<size_t> places;
   for (size_t place = 0; place < all.size(); ++place) {
     if (all[place].retired) continue;
-    counted.push_back({all[place].size, all[place].times_s});
+    counted.push_back({all[place].size, std::move(all[place].times_s)});
     places.push_back(place);
   }
   std::vector<bool> outliers(all.size());
@@ -264,7 +264,7 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   response.set_peak_per_s(PeakOf(cost, profile.cluster, response));
   response.set_total_samples(static_cast<int>(of_key.times.size()));
   response.set_later_samples(of_key.later);
-  const std::vector<bool> outliers = Outliers(of_key.times);
+  const std::vector<bool> outliers = Outliers(std::move(of_key.times));
   SharedOrigins origins(response);
   for (size_t i = 0; i < of_key.samples.size(); ++i)
     AddSample(std::move(of_key.samples[i]), outliers[of_key.places[i]], cost, origins, response);
