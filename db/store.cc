@@ -205,9 +205,9 @@ StatusOr<SamplePage> Store::ListSamples(const PageRequest& page, const std::stri
 }
 
 StatusOr<KeySamples> Store::SamplesOfKey(const std::string& profile_name, const db::OperationKey& key,
-                                         std::optional<int> version, size_t most) const {
+                                         std::optional<int> version, const ChoosePlaces& choose) const {
   return impl_->Read([&](SQLite::Database& database) -> StatusOr<KeySamples> {
-    return db::SelectSamplesOfKey(database, profile_name, key, version, most, impl_->sound_batches());
+    return db::SelectSamplesOfKey(database, profile_name, key, version, choose, impl_->sound_batches());
   });
 }
 

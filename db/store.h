@@ -108,10 +108,13 @@ struct KeySamples {
     bool retired = false;
   };
   std::vector<Times> times;           // Of every one.
-  std::vector<StoredSample> samples;  // As many as were asked for, evenly chosen,
+  std::vector<StoredSample> samples;  // Those that were chosen,
   std::vector<size_t> places;         // and which of `times` each is.
   int later = 0;                      // How many more came after the version.
 };
+
+// Which of them are wanted in full: places, rising. Must not call the store.
+using ChoosePlaces = std::function<std::vector<size_t>(const std::vector<KeySamples::Times>& times)>;
 
 struct PageRequest {
   int size = 100;     // 1 to 1000.
@@ -293,12 +296,11 @@ class Store {
   // there is none under the name.
   StatusOr<SamplePage> ListSamples(const PageRequest& page, const std::string& profile_name,
                                    const std::optional<std::variant<CollectiveKey, KernelKey>>& key = {}) const;
-  // All of one key, in that order, at most `most` of them in full; none is no error. With a version that is stored: as
+  // All of one key, in that order, those chosen in full (none given: all); none is no error. With a version that is stored: as
   // they were when it was saved. What was held against its digest by this verb within the last half minute is not
   // again.
   StatusOr<KeySamples> SamplesOfKey(const std::string& profile_name, const std::variant<CollectiveKey, KernelKey>& key,
-                                    std::optional<int> version = {},
-                                    size_t most = std::numeric_limits<size_t>::max()) const;
+                                    std::optional<int> version = {}, const ChoosePlaces& choose = {}) const;
 
   // Has samples under that name, of these keys, count no more if they came before the first of `calibration`: SamplesOf
   // leaves them out, for good. Keys that are retired there already change nothing. kNotFound: no such calibration.

@@ -14,7 +14,6 @@
 #include "db/seal.h"
 #include "db/value_json.h"
 #include "models/text.h"
-#include "models/thinned.h"
 
 namespace moeplan::db {
 namespace {
@@ -227,12 +226,15 @@ StatusOr<SamplePage> SelectSamplePage(SQLite::Database& database, const std::fil
 }
 
 KeySamples SelectSamplesOfKey(SQLite::Database& database, const std::string& profile_name, const OperationKey& key,
-                              std::optional<int> version, size_t most, SoundBatches& sound) {
+                              std::optional<int> version, const ChoosePlaces& choose, SoundBatches& sound) {
   PlacedTimes placed = SelectTimes(database, profile_name, key, LastBatchOf(database, profile_name, version), sound);
   KeySamples found = {.times = std::move(placed.times), .later = placed.later};
-  found.places.resize(found.times.size());
-  std::iota(found.places.begin(), found.places.end(), size_t{0});
-  found.places = Thinned(std::move(found.places), most);
+  if (choose) {
+    found.places = choose(found.times);
+  } else {
+    found.places.resize(found.times.size());
+    std::iota(found.places.begin(), found.places.end(), size_t{0});
+  }
   std::vector<Place> shown;
   for (const size_t place : found.places) shown.push_back(placed.places[place]);
   found.samples = SelectAt(database, shown);

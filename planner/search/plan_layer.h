@@ -37,7 +37,7 @@ struct PlanOptions {
   int top = 0;                             // How many candidates to return; 0: all that are listed.
   bool rules = true;                       // Whether the papers' rules are asked, too.
   bool baselines_only = false;             // Of the families only IsBaseline's, the fastest first.
-  int budget_nodes = kDefaultBudgetNodes;  // States of launch orders that may be visited in all; at least 1.
+  int budget_nodes = kDefaultBudgetNodes;  // States of launch orders that may be visited in all; 0: no search.
   std::stop_token cancelled, out_of_time;  // Asked before each graph.
   // For what the profile lacks others stand in (FillIn in price_plan.h), each then named in the warnings; it was fitted
   // to that profile. Null: what it lacks is missing. Borrowed.
@@ -73,7 +73,7 @@ struct PlanOptions {
 StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options = {});
 
 // The fastest of the baselines, in the order that it is written in: PlanComparison's, unless a search of launch orders
-// made that faster. Others stand in for costs that the profile lacks where no baseline is priced without. Errors and
+// made that faster, or that is the simplest of what measurements cannot tell apart. Others stand in for costs that the profile lacks where no baseline is priced without. Errors and
 // requirements are PlanLayer's.
 StatusOr<Plan> PlanBaseline(const Workload& workload, const Profile& profile, std::stop_token cancelled = {});
 

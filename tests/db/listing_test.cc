@@ -97,7 +97,8 @@ TEST_F(ListingTest, OfManySamplesOfAKeyAFewAreGivenInFull) {
            {Taken(kGate, 2 * batch + 1), Taken(kCopy, 100), Taken(kGate, 2 * batch + 2)});
   }
   const Key key = kGate;
-  const KeySamples few = Must(store_.SamplesOfKey("a", key, {}, 3));
+  const auto choose = [](const auto& /*times*/) { return std::vector<size_t>{0, 3, 7}; };
+  const KeySamples few = Must(store_.SamplesOfKey("a", key, {}, choose));
   ASSERT_THAT(few.times, SizeIs(8));
   for (size_t i = 0; i < few.times.size(); ++i) {
     EXPECT_EQ(few.times[i].size, static_cast<double>(i + 1));

@@ -18,6 +18,7 @@
 #include "models/measurement/needs.h"
 #include "models/measurement/next_sizes.h"
 #include "models/text.h"
+#include "models/thinned.h"
 #include "planner/service/errors.h"
 #include "planner/service/handlers/profile_selection.h"
 #include "proto/convert/profile.h"
@@ -139,7 +140,10 @@ v1::CurvePoint PointAt(const Cost& cost, double size) {
 double PeakOf(const Cost& cost, const Cluster& cluster, const v1::GetCurveResponse& drawn) {
   if (const auto* form = std::get_if<Efficiency>(&cost.model->curve)) return form->peak_per_s;
   if (UnitOf(cost.key) == "flops" && cluster.peak_flops_per_s > 0) return cluster.peak_flops_per_s;
+  constexpr double kWithoutLatency = 1e30;
+  const auto line = LineOf(*cost.model);
   double peak = 0;
+  if (line) peak = RateOf(kWithoutLatency, cost.bus_factor(), TimeS(*line, kWithoutLatency, cost.bus_factor()));
   for (const v1::CurvePoint& point : drawn.points()) peak = std::max(peak, point.rate_per_s());
   return peak;
 }
@@ -158,12 +162,12 @@ void SetModel(const Cost& cost, v1::GetCurveResponse& response) {
 // ---- The samples.
 
 // By place: whether most repeats of a sample that counts are outliers.
-std::vector<bool> Outliers(std::vector<KeySamples::Times> all) {
+std::vector<bool> Outliers(const std::vector<KeySamples::Times>& all) {
   std::vector<SizedTimes> counted;
   std::vector<size_t> places;
   for (size_t place = 0; place < all.size(); ++place) {
     if (all[place].retired) continue;
-    counted.push_back({all[place].size, std::move(all[place].times_s)});
+    counted.push_back({all[place].size, all[place].times_s});
     places.push_back(place);
   }
   std::vector<bool> outliers(all.size());
@@ -171,6 +175,38 @@ std::vector<bool> Outliers(std::vector<KeySamples::Times> all) {
   const std::vector<int> repeats = OutliersOf(counted);
   for (size_t i = 0; i < counted.size(); ++i) outliers[places[i]] = 2 * repeats[i] > std::ssize(counted[i].times_s);
   return outliers;
+}
+
+// At most `most` of them, of each size as many as of the others, where it has them; first received first within a size.
+std::vector<size_t> SpreadOverSizes(const std::vector<KeySamples::Times>& all, const std::vector<size_t>& places,
+                                    size_t most) {
+  std::map<double, std::vector<size_t>> by_size;
+  for (const size_t place : places) by_size[all[place].size].push_back(place);
+  std::vector<std::vector<size_t>> groups;
+  for (auto& [size, group] : by_size) groups.push_back(std::move(group));
+  groups = Thinned(std::move(groups), most);
+  // What a small one leaves, the larger ones share.
+  std::ranges::stable_sort(groups, {}, &std::vector<size_t>::size);
+  std::vector<size_t> chosen;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const std::vector<size_t> kept = Thinned(std::move(groups[i]), (most - chosen.size()) / (groups.size() - i));
+    chosen.insert(chosen.end(), kept.begin(), kept.end());
+  }
+  return chosen;
+}
+
+// Rising.
+std::vector<size_t> ShownPlaces(const std::vector<KeySamples::Times>& all, const std::vector<bool>& outliers,
+                                size_t most) {
+  std::vector<size_t> rejected, others;
+  for (size_t place = 0; place < all.size(); ++place) (outliers[place] ? rejected : others).push_back(place);
+  const size_t least_of_others = std::min(others.size(), most - most / 2);
+  std::vector<size_t> shown;
+  if (most > least_of_others) shown = SpreadOverSizes(all, rejected, most - least_of_others);
+  const std::vector<size_t> rest = SpreadOverSizes(all, others, most - shown.size());
+  shown.insert(shown.end(), rest.begin(), rest.end());
+  std::ranges::sort(shown);
+  return shown;
 }
 
 // The origins of an answer, each once.
@@ -242,8 +278,13 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   ASSIGN_OR_RETURN(const Profile profile, environment.listings().LoadProfile(SelectionOf(request)));
   const std::vector<Cost> costs = CostsOf(profile);
   ASSIGN_OR_RETURN(const Cost cost, CostNamed(request.cost(), costs, profile));
+  std::vector<bool> outliers;
+  const auto choose = [&](const std::vector<KeySamples::Times>& all) {
+    outliers = Outliers(all);
+    return ShownPlaces(all, outliers, most_samples);
+  };
   ASSIGN_OR_RETURN(KeySamples of_key,
-                   environment.listings().SamplesOfKey(profile.name, cost.key, profile.version, most_samples));
+                   environment.listings().SamplesOfKey(profile.name, cost.key, profile.version, choose));
   if (cancelled.stop_requested()) return error::CallerLeft();
 
   v1::GetCurveResponse response;
@@ -264,7 +305,8 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   response.set_peak_per_s(PeakOf(cost, profile.cluster, response));
   response.set_total_samples(static_cast<int>(of_key.times.size()));
   response.set_later_samples(of_key.later);
-  const std::vector<bool> outliers = Outliers(std::move(of_key.times));
+  response.set_total_outliers(static_cast<int>(std::ranges::count(outliers, true)));
+  response.set_total_retired(static_cast<int>(std::ranges::count(of_key.times, true, &KeySamples::Times::retired)));
   SharedOrigins origins(response);
   for (size_t i = 0; i < of_key.samples.size(); ++i)
     AddSample(std::move(of_key.samples[i]), outliers[of_key.places[i]], cost, origins, response);

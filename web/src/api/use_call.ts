@@ -5,6 +5,8 @@ import { CallError, currentConnection, currentTokenState, onConnection, onTokenS
 export interface Loaded<Answer> {
   /** The last answer; stays while the next one is awaited, and when it fails. */
   data: Answer | null;
+  /** Whether that is of another key than now. */
+  isOld: boolean;
   error: CallError | null;
   loading: boolean;
   reload: () => void;
@@ -81,7 +83,7 @@ export function useLoaded<Answer>(
     setState((before) => ({ ...before, loading: false, cancelled: true }));
   };
   const { data, error, loading, cancelled } = state;
-  return { data, error, loading, cancelled, reload: () => setRound((value) => value + 1), cancel };
+  return { data, isOld: data !== null && state.key !== key, error, loading, cancelled, reload: () => setRound((value) => value + 1), cancel };
 }
 
 /** Whether the planner answers, as components may ask. */

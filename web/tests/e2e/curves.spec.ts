@@ -60,6 +60,7 @@ test("a cost shows its charts, its fit and its samples, for every eye and width"
   await expect(fit).toContainText("90 %");
   await expect(fit.locator("dd").nth(1)).not.toBeEmpty();
   await expect(samples(page).getByRole("row")).not.toHaveCount(1);
+  await expect(page.locator("#curve-title + p a")).toHaveAttribute("href", "#/clusters?profile=west");
   for (const tables of await page.getByText("As a table").all()) await tables.click();
   await expect(page.getByRole("table", { name: "The fit over size" })).toContainText("µs");
   await expect(page.getByRole("table", { name: /Residuals of the samples/ })).toContainText("%");

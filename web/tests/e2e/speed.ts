@@ -195,7 +195,7 @@ async function onCurves(page: Page, url: string): Promise<Measured[]> {
   await page.evaluate(() => { location.hash = location.hash.replace(/&(samples|sort|page|sample|kind)=[^&]*/g, ""); });
   await page.waitForTimeout(loadedMs);
   measured.push(
-    await another(`Curves: another cost, one ${all} among them`, (round) => (round % 2 === 0 ? others[0]! : largeCost)),
+    await another(`Curves: another cost, one ${all} among them, 500 of them drawn`, (round) => (round % 2 === 0 ? others[0]! : largeCost)),
     await another("Curves: another cost, each of 600 to 2,000 samples", (round) => others[1 + (round % 5)]!),
     await repeat(page, {
       what: "Curves: comparing with another profile", eventType: "change", shown: "#compare-title", method: "GetCurve",

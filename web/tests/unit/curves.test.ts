@@ -165,6 +165,12 @@ describe("comparison", () => {
     ]);
   });
 
+  it("says nothing of intervals that are not known", () => {
+    const byHand = { lowS: 2, highS: 2 };
+    expect(compareCurves([point(10, 2, byHand)], [point(10, 2.1)], 10)[0]!.overlap).toBeNull();
+    expect(compareCurves([point(10, 2)], [point(10, 2, byHand)], 10)[0]!.overlap).toBeNull();
+  });
+
   it("keeps both ends when it is thinned", () => {
     const points = Array.from({ length: 101 }, (_, index) => point(2 ** (index / 5), 1));
     const rows = compareCurves(points, points, 5);

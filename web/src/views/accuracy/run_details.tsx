@@ -14,7 +14,8 @@ import { hasInterval, profileOf } from "./statistics";
 const endOf = ({ timeline }: RankTimeline): number => timeline.reduce((last, { endS }) => Math.max(last, endS), 0);
 
 export function RunDetails({ number }: { number: string }) {
-  const { data, error, loading } = useLoaded(`run ${number}`, (signal) => call<GetRunResponse>("PlannerService/GetRun", { run: Number(number) }, signal));
+  const { data: last, isOld, error, loading } = useLoaded(`run ${number}`, (signal) => call<GetRunResponse>("PlannerService/GetRun", { run: Number(number) }, signal));
+  const data = isOld ? null : last;
   const run = data?.run;
   return (
     <section class="card" aria-labelledby="run-title">

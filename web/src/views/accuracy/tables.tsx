@@ -1,3 +1,5 @@
+import type { ComponentChildren } from "preact";
+
 import type { Run } from "../../../generated/moeplan/v1/planner_service";
 import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import { Table, type Column } from "../../components/table";
@@ -48,6 +50,11 @@ export function insideText({ inside, withInterval }: ErrorSummary): string {
   return withInterval === 0 ? "not known" : `${text.percent(inside / withInterval)} of ${text.count(withInterval)}`;
 }
 
+/** Leads to its timelines, whose tasks lead to their costs. */
+function AtPlan({ run, children }: { run: Run; children: ComponentChildren }) {
+  return <a href={hrefOf("plan", { run: run.run })}>{children}</a>;
+}
+
 interface RunTableProps {
   runs: readonly Run[];
   params: Params;
@@ -68,9 +75,9 @@ export function RunTable({ runs, params }: RunTableProps) {
     },
     { id: "workload", head: "workload", cell: ({ workloadName }) => workloadName, sortKey: ({ workloadName }) => workloadName },
     { id: "schedule", head: "schedule", cell: ({ plan }) => (plan === undefined ? "" : describePlan(plan)), sortKey: ({ plan }) => plan?.schedule },
-    { id: "predicted", head: "predicted", numeric: true, cell: ({ predictedTimeS }) => text.seconds(predictedTimeS), sortKey: ({ predictedTimeS }) => predictedTimeS },
-    { id: "measured", head: "measured", numeric: true, cell: ({ measuredTimeS }) => text.seconds(measuredTimeS), sortKey: ({ measuredTimeS }) => measuredTimeS },
-    { id: "error", head: "error", numeric: true, cell: (run) => text.signedPercent(signedError(run)), sortKey: signedError },
+    { id: "predicted", head: "predicted", numeric: true, cell: (run) => <AtPlan run={run}>{text.seconds(run.predictedTimeS)}</AtPlan>, sortKey: ({ predictedTimeS }) => predictedTimeS },
+    { id: "measured", head: "measured", numeric: true, cell: (run) => <AtPlan run={run}>{text.seconds(run.measuredTimeS)}</AtPlan>, sortKey: ({ measuredTimeS }) => measuredTimeS },
+    { id: "error", head: "error", numeric: true, cell: (run) => <AtPlan run={run}>{text.signedPercent(signedError(run))}</AtPlan>, sortKey: signedError },
     { id: "inside", head: "in the interval", cell: (run) => (hasInterval(run) ? (isInside(run) ? "yes" : "no") : "not known"), sortKey: (run) => (hasInterval(run) ? Number(isInside(run)) : undefined) },
   ];
   return (

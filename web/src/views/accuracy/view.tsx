@@ -23,8 +23,9 @@ export function AccuracyView({ params }: ViewProps) {
   const profile = params["profile"] ?? "";
   const schedule = params["schedule"] ?? "";
   const names = useProfileNames();
-  const { data, error, loading, reload } = useLoaded(`runs ${profile}`, (signal) =>
+  const { data: last, isOld, error, loading, reload } = useLoaded(`runs ${profile}`, (signal) =>
     callAll<Run, ListRunsResponse>("PlannerService/ListRuns", { profileName: profile }, ({ runs }) => runs, mostRuns, signal));
+  const data = isOld ? null : last;
   const schedules = useMemo(() => summariesBy(data ?? [], scheduleOf).map(({ key }) => key), [data]);
   const chosen = useMemo(() => (data ?? []).filter((run) => schedule === "" || scheduleOf(run) === schedule), [data, schedule]);
   // A link may name what is not among the runs now.

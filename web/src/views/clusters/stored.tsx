@@ -50,7 +50,7 @@ function sizeText({ sample }: RejectedSample): string {
 const mostRejected = 25;
 
 function RejectedTable({ profile, rejected }: { profile: string; rejected: number }) {
-  const { data, error } = useLoaded(`rejected ${profile}`, (signal) =>
+  const { data, error } = useLoaded(`rejected ${rejected} ${profile}`, (signal) =>
     call<ListRejectedSamplesResponse>("ProfileService/ListRejectedSamples", { profileName: profile, pageSize: mostRejected }, signal));
   if (error !== null) return <ErrorNote error={error} />;
   if (data === null) return <p class="muted">Loading …</p>;

@@ -195,7 +195,8 @@ export function Charts({ curve, second, items, asked, onChoose }: Props) {
     ? "no point"
     : `${text.seconds(first.timeS)} at ${text.sizeOf(unit, first.size)} to ${text.seconds(last.timeS)} at ${text.sizeOf(unit, last.size)}`;
   const rateName = unit === "flops" ? "Rate" : "Bus bandwidth";
-  const share = peakPerS > 0 ? `, ${text.percent(best / peakPerS)} of the peak of ${text.rateOf(unit, peakPerS)}` : "";
+  // Where nothing else tells the peak it is the best of the curve itself.
+  const share = peakPerS > best ? `, ${text.percent(best / peakPerS)} of the peak of ${text.rateOf(unit, peakPerS)}` : "";
   const words = useMemo(() => (index: number) => {
     const item = items[index]!;
     const rate = item.ratePerS === null ? "" : `; ${text.rateOf(unit, item.ratePerS)}${peakPerS > 0 ? `, ${text.percent(item.ratePerS / peakPerS)} of the peak` : ""}`;

@@ -1,4 +1,6 @@
 // Two curves beside each other. Pure.
+import { hasInterval } from "../../interval";
+
 import type { CurvePoint } from "../../../generated/moeplan/v1/profile_service";
 
 export interface ComparedSize {
@@ -7,8 +9,8 @@ export interface ComparedSize {
   secondS: number;
   /** second/first. */
   ratio: number;
-  /** Whether the two 90 % intervals meet. */
-  overlap: boolean;
+  /** Whether the two 90 % intervals meet; null: one of them is not known. */
+  overlap: boolean | null;
 }
 
 type Read = Pick<CurvePoint, "timeS" | "lowS" | "highS">;
@@ -40,7 +42,7 @@ export function compareCurves(first: readonly CurvePoint[], second: readonly Cur
       firstS: point.timeS,
       secondS: other.timeS,
       ratio: other.timeS / point.timeS,
-      overlap: other.lowS <= point.highS && point.lowS <= other.highS,
+      overlap: hasInterval(point) && hasInterval(other) ? other.lowS <= point.highS && point.lowS <= other.highS : null,
     }];
   });
   if (rows.length <= most) return rows;

@@ -25,7 +25,7 @@ export function Comparison({ first, second }: { first: GetCurveResponse; second:
               { head: `First: ${labelOf(first)}`, numeric: true, cell: ({ firstS }) => text.seconds(firstS) },
               { head: `Second: ${labelOf(second)}`, numeric: true, cell: ({ secondS }) => text.seconds(secondS) },
               { head: "Ratio", numeric: true, cell: ({ ratio }) => text.factor(ratio) },
-              { head: "90 % intervals", cell: ({ overlap }) => (overlap ? "overlap" : "apart") },
+              { head: "90 % intervals", cell: ({ overlap }) => (overlap === null ? "not known" : overlap ? "overlap" : "apart") },
             ]}
           />
         )}

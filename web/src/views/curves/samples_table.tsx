@@ -13,6 +13,8 @@ import type { GetCurveResponse } from "../../../generated/moeplan/v1/profile_ser
 const pageSize = 25;
 const most = 10_000;
 
+const ofAll = (shown: number, all: number): string => (shown < all ? `${text.count(shown)} of ${text.count(all)}` : text.count(all));
+
 const stateClass = { counted: "good", outlier: "bad", retired: "warn", "set aside": "bad" } as const;
 
 function Provenance({ item }: { item: Item }) {
@@ -101,11 +103,11 @@ export function SamplesTable({ curve, items, shown }: Props) {
       <h2 id="samples-title">Samples</h2>
       <p>
         {stored < curve.totalSamples
-          ? `${text.count(stored)} of ${text.count(curve.totalSamples)} stored samples shown, spread over all of them. `
+          ? `${text.count(stored)} of ${text.count(curve.totalSamples)} stored samples shown, spread over all sizes. `
           : `${text.count(stored)} stored. `}
         {curve.laterSamples > 0 && `${text.count(curve.laterSamples)} more came after this version, whose fit does not know them. `}
-        {counts.outlier > 0 && `${text.count(counts.outlier)} rejected by the fit as outliers. `}
-        {counts.retired > 0 && `${text.count(counts.retired)} retired. `}
+        {curve.totalOutliers > 0 && `${ofAll(counts.outlier, curve.totalOutliers)} rejected by the fit as outliers. `}
+        {curve.totalRetired > 0 && `${ofAll(counts.retired, curve.totalRetired)} retired. `}
         {counts["set aside"] < curve.totalRejected
           ? `${text.count(counts["set aside"])} of ${text.count(curve.totalRejected)} that were set aside on arrival shown, the last received.`
           : counts["set aside"] > 0 && `${text.count(counts["set aside"])} set aside on arrival.`}

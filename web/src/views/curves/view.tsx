@@ -21,7 +21,7 @@ import "./view.css";
 
 import type { GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
 
-/** As many as a chart of its width tells apart; the table offers all. */
+/** At first: of each size as many as its column of the chart shows apart, and outliers; the table offers more. */
 const usualSamples = 500;
 
 function useCurve(profileName: string | undefined, version: string | undefined, cost: string | undefined, samples: string | undefined, wanted: boolean) {
@@ -69,7 +69,7 @@ function Shown({ curve, second, asked, params }: { curve: GetCurveResponse; seco
       <section class="card" aria-labelledby="curve-title">
         <h2 id="curve-title">{curve.cost}</h2>
         <p>
-          <a href={hrefOf("curves", { profile: curve.profileName })}>{curve.profileName}</a>, version {curve.profileVersion}, stored{" "}
+          <a href={hrefOf("clusters", { profile: curve.profileName })}>{curve.profileName}</a>, version {curve.profileVersion}, stored{" "}
           <time dateTime={curve.createdAt} title={curve.createdAt}>{text.age(curve.createdAt, Date.now())}</time>
         </p>
         {charts}

@@ -22,8 +22,8 @@ interface Asked {
 
 function useClusterOf(answer: RankLayoutsResponse | undefined): Cluster | undefined {
   const asked = answer && { profileName: answer.profileName, profileVersion: answer.profileVersion };
-  const { data } = useLoaded(asked === undefined ? null : JSON.stringify(asked), (signal) => call<GetLinksResponse>("ProfileService/GetLinks", asked!, signal));
-  return data?.cluster;
+  const { data, isOld } = useLoaded(asked === undefined ? null : JSON.stringify(asked), (signal) => call<GetLinksResponse>("ProfileService/GetLinks", asked!, signal));
+  return isOld ? undefined : data?.cluster;
 }
 
 export function LayoutsView({ params }: ViewProps) {
@@ -54,7 +54,7 @@ export function LayoutsView({ params }: ViewProps) {
         </p>
         {loading && <button type="button" onClick={asked.cancel}>Cancel</button>}
       </div>
-      {data !== null && <Answer request={data.request} answer={data.answer} imported={imported.data} cluster={cluster} sort={params["sort"] ?? ""} />}
+      {data !== null && <Answer request={data.request} answer={data.answer} imported={imported.isOld ? null : imported.data} cluster={cluster} sort={params["sort"] ?? ""} />}
     </>
   );
 }

@@ -35,25 +35,21 @@ export function useExplained(pinned: Pinned | null, workload: WorkloadJson, plan
     () => (pinned === null || plan === undefined ? null : requestOf(pinned, workload, plan)),
     [pinned?.profileName, pinned?.profileVersion, workload, plan],
   );
-  const { data, error, loading } = useLoaded(key, async (signal) => ({
-    key,
-    answer: await call<ExplainPlanResponse>("PlannerService/ExplainPlan", JSON.parse(key!), signal),
-  }));
+  const { data, isOld, error, loading } = useLoaded(key, (signal) => call<ExplainPlanResponse>("PlannerService/ExplainPlan", JSON.parse(key!), signal));
   return useMemo(() => {
     if (plan === undefined) return undefined;
-    // The answer before stays until the next one is there: of another plan it is none of this one's.
-    const answer = data?.key === key ? data?.answer : undefined;
-    return { plan: answer?.plan ?? plan, tasks: answer === undefined ? null : byTask(answer.tasks), warnings: answer?.warnings ?? [], error: loading ? null : error, loading };
-  }, [plan, data, key, error, loading]);
+    const answer = isOld ? null : data;
+    return { plan: answer?.plan ?? plan, tasks: answer === null ? null : byTask(answer.tasks), warnings: answer?.warnings ?? [], error: loading ? null : error, loading };
+  }, [plan, data, isOld, error, loading]);
 }
 
 /** The faster baseline that is legal for the workload, as the planner finds and times it. */
 export function useBaseline(pinned: Pinned | null, workload: WorkloadJson): { baseline: ExplainedPlan | undefined; error: CallError | null } {
   const key = useMemo(() => (pinned === null ? null : JSON.stringify({ ...pinned, workload })), [pinned?.profileName, pinned?.profileVersion, workload]);
-  const { data, error, loading } = useLoaded(key, (signal) => call<ExplainPlanResponse>("PlannerService/ExplainPlan", JSON.parse(key!), signal));
+  const { data, isOld, error, loading } = useLoaded(key, (signal) => call<ExplainPlanResponse>("PlannerService/ExplainPlan", JSON.parse(key!), signal));
   const baseline = useMemo(
-    () => (data?.plan === undefined ? undefined : { plan: data.plan, tasks: byTask(data.tasks), warnings: data.warnings, error: null, loading: false }),
-    [data],
+    () => (isOld || data?.plan === undefined ? undefined : { plan: data.plan, tasks: byTask(data.tasks), warnings: data.warnings, error: null, loading: false }),
+    [data, isOld],
   );
   return { baseline, error: loading ? null : error };
 }

@@ -78,8 +78,9 @@ function Answer({ answer, question, workload, loading, params }: AnswerProps) {
   // What was answered with the newest version stays with it, whatever is stored meanwhile.
   const pinned = { profileName: answer.profileName, profileVersion: answer.profileVersion };
   const pinnedKey = JSON.stringify(pinned);
-  const explained = useLoaded(`${pinnedKey} ${question.extrapolate} ${JSON.stringify(workload)}`, (signal) =>
+  const rules = useLoaded(`${pinnedKey} ${question.extrapolate} ${JSON.stringify(workload)}`, (signal) =>
     call<ExplainRulesResponse>("PlannerService/ExplainRules", { ...pinned, workload, extrapolate: question.extrapolate }, signal));
+  const explained = rules.isOld ? { ...rules, data: null } : rules;
   const { candidates } = answer;
   const shown = Math.min(countOf(params["candidate"]) ?? 0, candidates.length - 1);
   const baseline = fasterBaseline(candidates);
@@ -162,7 +163,7 @@ export function PlanView({ params }: ViewProps) {
         {runNumber !== null && run.error !== null && <ErrorNote error={run.error} />}
         {runNumber !== null && runShown === null && run.loading && <p class="muted" role="status">Loading the run …</p>}
         {runShown !== null && <RunAnswer answer={runShown} asked={asked} />}
-        {plan.error !== null && <ErrorNote error={plan.error} />}
+        {plan.error !== null && !plan.loading && <ErrorNote error={plan.error} />}
         {asked === null && problem === "" && !ofRun && (
           <p class="note empty">The form holds an example. Plan asks how its layer should run; the answer stands here.</p>
         )}
