@@ -174,7 +174,7 @@ test("of samples that were set aside, too, more than are asked for are said to b
   await appendSamples(planner, "apart", "first", [...Array.from({ length: 6 }, (_, index) => ({ bytes: 2 ** (12 + index), timeS: 1e-3 })), ...apart]);
   await page.goto(link(planner, { profile: "apart", samples: "3" }));
   const said = page.locator("#samples-title + p");
-  await expect(said).toContainText("3 of 6 stored samples shown, spread over all of them.");
+  await expect(said).toContainText("3 of 6 stored samples shown, spread over all sizes.");
   await expect(said).toContainText("3 of 5 that were set aside on arrival shown, the last received.");
   await said.getByRole("button", { name: /Show up to/ }).click();
   await expect(said).toContainText(/^6 stored\. .*5 set aside on arrival\.$/);
