@@ -68,10 +68,12 @@ class LightAgent {
   void FallSilentAfter(std::optional<int> answers) {
     const std::scoped_lock lock(log_);
     left_ = answers;
+    silent_ = false;
   }
+  // Whether a command came that it did not answer: by then the planner has all that it answered before.
   bool silent() const {
     const std::scoped_lock lock(log_);
-    return left_ && *left_ == 0;
+    return silent_;
   }
   // All that it has answered, in order.
   std::vector<LightMeasure> measured() const {
@@ -108,10 +110,11 @@ class LightAgent {
     if (command.has_connect()) reply.mutable_connected();
     if (!command.has_measure()) return true;
     const std::scoped_lock lock(log_);
-    if (left_ && (*left_)-- <= 0) {
-      left_ = 0;
+    if (left_ && *left_ == 0) {
+      silent_ = true;
       return false;
     }
+    if (left_) --*left_;
     const v1::RankCommand::Measure& measure = command.measure();
     LightMeasure& done = measured_.emplace_back();
     done.bytes = measure.what().bytes();
@@ -124,8 +127,9 @@ class LightAgent {
   const Times times_;
   v1::AgentRegistration registration_;
   mutable std::mutex log_;
-  std::vector<LightMeasure> measured_;  // Guarded by log_, as are the next two.
+  std::vector<LightMeasure> measured_;  // Guarded by log_, as are the next three.
   std::optional<int> left_;
+  bool silent_ = false;
   std::optional<Status> ended_;
   std::mutex connecting_;
   std::unique_ptr<AgentConnection> connection_;  // Guarded by connecting_.
