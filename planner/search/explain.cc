@@ -138,11 +138,13 @@ std::string BaselineSentence(const std::vector<Candidate>& best_first) {
   const Candidate& best = best_first.front();
   const std::optional<size_t> place = FasterBaseline(best_first);
   if (!place) return " No baseline could be priced.";
-  const Candidate* baseline = &best_first[*place];
-  if (place == 0u)
-    return " It is the faster baseline: no other schedule beats it by more than measurements can tell.";
-  return StrCat(" The faster baseline is ", Describe(baseline->knobs), " at ", Milliseconds(baseline->time_s()),
-                ": a speedup of ", ThreeDigits(baseline->time_s() / best.time_s()), ".");
+  if (IsBaseline(best.knobs.family)) {
+    return StrCat(" It is ", place == 0u ? "the faster" : "a",
+                  " baseline: no other schedule beats it by more than measurements can tell.");
+  }
+  const Candidate& baseline = best_first[*place];
+  return StrCat(" The faster baseline is ", Describe(baseline.knobs), " at ", Milliseconds(baseline.time_s()),
+                ": a speedup of ", ThreeDigits(baseline.time_s() / best.time_s()), ".");
 }
 
 }  // namespace
@@ -158,10 +160,13 @@ std::optional<size_t> RunnerUp(const std::vector<Candidate>& best_first) {
 }
 
 std::optional<size_t> FasterBaseline(const std::vector<Candidate>& best_first) {
-  const auto baseline =
-      std::ranges::find_if(best_first, [](const Candidate& candidate) { return IsBaseline(candidate.knobs.family); });
-  if (baseline == best_first.end()) return std::nullopt;
-  return baseline - best_first.begin();
+  // Not the first of them: of ties the simplest stands in front.
+  std::optional<size_t> fastest;
+  for (size_t i = 0; i < best_first.size(); ++i) {
+    if (!IsBaseline(best_first[i].knobs.family)) continue;
+    if (!fastest || best_first[i].time_s() < best_first[*fastest].time_s()) fastest = i;
+  }
+  return fastest;
 }
 
 std::optional<double> FlipFactor(const Candidate& best, const Candidate& other, const CostKey& key) {

@@ -73,7 +73,7 @@ struct PlanOptions {
 StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options = {});
 
 // The fastest of the baselines, in the order that it is written in: PlanComparison's, unless a search of launch orders
-// made that faster, or that is the simplest of what measurements cannot tell apart. Others stand in for costs that the profile lacks where no baseline is priced without. Errors and
+// made that faster. Others stand in for costs that the profile lacks where no baseline is priced without. Errors and
 // requirements are PlanLayer's.
 StatusOr<Plan> PlanBaseline(const Workload& workload, const Profile& profile, std::stop_token cancelled = {});
 

@@ -858,6 +858,18 @@ Candidate RowOf(int tasks, const Knobs& knobs, const CostKey& key, double time_s
   return row;
 }
 
+// A tie's simplest stands in front, though the other baseline is the faster.
+TEST(ExplainTest, TheFasterBaselineIsTheFasterOneOfATie) {
+  const CostKey all_to_all = Over(Collective::kAllToAll, {2, 1});
+  const Candidate simple = RowOf(1, {.family = Family::kBaseline}, all_to_all, 1.001);
+  const Candidate fast = RowOf(1, {.family = Family::kBaselineTp}, all_to_all, 1);
+  EXPECT_EQ(FasterBaseline({simple, fast}), 1u);
+  EXPECT_EQ(FasterBaseline({fast, simple}), 0u);
+  EXPECT_EQ(FasterBaseline({RowOf(1, {.family = Family::kPipeline}, all_to_all, 1)}), std::nullopt);
+  EXPECT_THAT(Explain({simple, fast}), HasSubstr(" It is a baseline: no other schedule beats it"));
+  EXPECT_THAT(Explain({fast, simple}), HasSubstr(" It is the faster baseline: no other schedule beats it"));
+}
+
 // One all-to-all of 1 s against three gathers of 0.5 s: at 1.5 times the all-to-all's time they tie.
 TEST(ExplainTest, FlipFactorIsWhereTheTimesMeet) {
   const CostKey all_to_all = Over(Collective::kAllToAll, {2, 1}), gather = Over(Collective::kAllGather, {2, 2});

@@ -115,9 +115,10 @@ describe("an answer", () => {
     expect(partsOf(plan({ predictedTimeS: 1, computeTimeS: 0.7, exposedCommunicationS: 0.3000001 })).restS).toBe(0);
   });
 
-  it("names the first baseline as the faster", () => {
-    const candidates = [plan({}), plan({ schedule: "BASELINE_TP", predictedTimeS: 2 }), plan({ schedule: "BASELINE", predictedTimeS: 3 })];
-    expect(fasterBaseline(candidates)?.schedule).toBe("BASELINE_TP");
+  it("names the faster baseline, though the simpler one of a tie comes first", () => {
+    const tied = [plan({ schedule: "BASELINE", predictedTimeS: 2.01 }), plan({ schedule: "BASELINE_TP", predictedTimeS: 2 }), plan({})];
+    expect(fasterBaseline(tied)?.schedule).toBe("BASELINE_TP");
+    expect(fasterBaseline(tied.map((one) => ({ ...one, predictedTimeS: 2 })))?.schedule).toBe("BASELINE");
     expect(fasterBaseline([plan({})])).toBeUndefined();
   });
 

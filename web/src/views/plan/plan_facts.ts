@@ -4,8 +4,9 @@ import * as text from "../../format";
 import { hasInterval } from "../../interval";
 import { counted, isBaseline } from "./names";
 
-/** The faster legal baseline among candidates, which come best first. */
-export const fasterBaseline = (candidates: readonly Plan[]): Plan | undefined => candidates.find(({ schedule }) => isBaseline(schedule));
+/** The faster legal baseline among candidates; of ties the simplest comes before it. */
+export const fasterBaseline = (candidates: readonly Plan[]): Plan | undefined =>
+  candidates.filter(({ schedule }) => isBaseline(schedule)).reduce<Plan | undefined>((fastest, plan) => (fastest && fastest.predictedTimeS <= plan.predictedTimeS ? fastest : plan), undefined);
 
 export const interval = (plan: Plan): string =>
   hasInterval(plan) ? `${text.seconds(plan.lowS)} to ${text.seconds(plan.highS)}` : "not known: the profile has no fit";
