@@ -97,7 +97,7 @@ class Store::Impl {
   }
 
   // Under the lock alone.
-  db::SoundBatches& sound_batches() { return sound_batches_; }
+  db::KnownBatches& known_batches() { return known_batches_; }
 
   bool read_only() const { return read_only_; }
   std::string TimeBefore(std::chrono::seconds age) const { return Rfc3339(options_.now() - age); }
@@ -120,7 +120,7 @@ class Store::Impl {
   Status CopyAnew() {
     if (!readable_.copied || db::StateOf(path_) == *readable_.copied) return OkStatus();
     ASSIGN_OR_RETURN(readable_, db::OpenForReading(path_, options_.busy_timeout));
-    sound_batches_ = {};
+    known_batches_ = {};
     return OkStatus();
   }
 
@@ -141,7 +141,7 @@ class Store::Impl {
   const StoreOptions options_;
   std::mutex mutex_;
   db::Readable readable_;           // Guarded by mutex_, as is the next.
-  db::SoundBatches sound_batches_;  // Of `readable_`.
+  db::KnownBatches known_batches_;  // Of `readable_`.
   const bool read_only_;
 };
 
@@ -207,7 +207,7 @@ StatusOr<SamplePage> Store::ListSamples(const PageRequest& page, const std::stri
 StatusOr<KeySamples> Store::SamplesOfKey(const std::string& profile_name, const db::OperationKey& key,
                                          std::optional<int> version, const ChoosePlaces& choose) const {
   return impl_->Read([&](SQLite::Database& database) -> StatusOr<KeySamples> {
-    return db::SelectSamplesOfKey(database, profile_name, key, version, choose, impl_->sound_batches());
+    return db::SelectSamplesOfKey(database, profile_name, key, version, choose, impl_->known_batches());
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "db/errors.h"
@@ -35,7 +36,8 @@ SELECT ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_
        bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, provenance, ctas, text
 FROM sample LEFT JOIN provenance_text ON provenance_text.id = provenance_id
 WHERE batch_id = ?1 AND )sql";
-constexpr char kSelectTimes[] = "SELECT ordinal, size, times_s FROM sample WHERE batch_id = ?1 AND ";
+constexpr char kSelectTimes[] =
+    "SELECT ordinal, size, times_s FROM sample WHERE batch_id = ?1 AND ordinal BETWEEN ?2 AND ?3 ORDER BY ordinal";
 // ?4 to ?15 are the key; what tells keys apart soonest, and cheapest, first.
 constexpr char kOfKey[] = R"sql(group_size IS ?6 AND ranks_per_node IS ?7 AND collective IS ?4 AND algorithm IS ?5
   AND gather_group_size IS ?8 AND shards IS ?9 AND contention IS ?10 AND bytes_per_element IS ?11
@@ -145,31 +147,36 @@ struct PlacedTimes {
 };
 
 PlacedTimes SelectTimes(SQLite::Database& database, const std::string& profile_name, const OperationKey& key,
-                        std::int64_t last_batch, SoundBatches& sound) {
+                        std::int64_t last_batch, KnownBatches& known) {
   const Retirements retirements(database, profile_name, last_batch);
+  const int number = known.NumberOf(database, key);
   SealChecker seals(database, kSealedBatch);
-  SQLite::Statement select(database, StrCat(kSelectTimes, kOfKey, kInOrder));
-  BindKey(select, kFirstKeyParameter, /*ctas=*/kFirstKeyParameter + kKeyColumns, key);
+  SQLite::Statement select(database, kSelectTimes);
   SQLite::Statement batches(database, kSelectBatchesOfName);
   batches.bind(1, profile_name);
   batches.bind(2, 0);
   PlacedTimes found;
   while (batches.executeStep()) {
     const std::int64_t batch_id = batches.getColumn(0).getInt64();
+    const std::span<const KnownBatches::Run> runs = known.Find(database, batch_id, number);
+    if (runs.empty()) continue;
+    if (batch_id > last_batch) {
+      for (const KnownBatches::Run& run : runs) found.later += run.size();
+      continue;
+    }
+    known.Check(seals, batch_id);
     const bool retired = retirements.Has(batch_id, key);
-    select.reset();
-    select.bind(1, batch_id);
-    bool checked = false;
-    while (select.executeStep()) {
-      if (batch_id > last_batch) {
-        ++found.later;
-        continue;
+    for (const KnownBatches::Run& run : runs) {
+      select.reset();
+      select.bind(1, batch_id);
+      select.bind(2, run.first);
+      select.bind(3, run.last);
+      while (select.executeStep()) {
+        found.times.push_back({.size = select.getColumn(1).getDouble(),
+                               .times_s = TimesOf(select.getColumn(2).getString()),
+                               .retired = retired});
+        found.places.push_back({batch_id, select.getColumn(0).getInt()});
       }
-      if (!std::exchange(checked, true)) sound.Check(seals, batch_id);
-      found.times.push_back({.size = select.getColumn(1).getDouble(),
-                             .times_s = TimesOf(select.getColumn(2).getString()),
-                             .retired = retired});
-      found.places.push_back({batch_id, select.getColumn(0).getInt()});
     }
   }
   return found;
@@ -205,17 +212,6 @@ bool HasSamples(SQLite::Database& database, const std::string& profile_name) {
 
 }  // namespace
 
-void SoundBatches::Check(SealChecker& seals, std::int64_t batch_id) {
-  constexpr std::chrono::seconds kSoundFor(30);
-  constexpr size_t kMostRemembered = 100'000;
-  const auto now = std::chrono::steady_clock::now();
-  const auto known = checked_.find(batch_id);
-  if (known != checked_.end() && now - known->second < kSoundFor) return;
-  seals.Check(batch_id);
-  if (checked_.size() >= kMostRemembered) checked_.clear();
-  checked_[batch_id] = now;
-}
-
 StatusOr<SamplePage> SelectSamplePage(SQLite::Database& database, const std::filesystem::path& path,
                                       const PageRequest& page, const std::string& profile_name,
                                       const std::optional<OperationKey>& key) {
@@ -226,8 +222,8 @@ StatusOr<SamplePage> SelectSamplePage(SQLite::Database& database, const std::fil
 }
 
 KeySamples SelectSamplesOfKey(SQLite::Database& database, const std::string& profile_name, const OperationKey& key,
-                              std::optional<int> version, const ChoosePlaces& choose, SoundBatches& sound) {
-  PlacedTimes placed = SelectTimes(database, profile_name, key, LastBatchOf(database, profile_name, version), sound);
+                              std::optional<int> version, const ChoosePlaces& choose, KnownBatches& known) {
+  PlacedTimes placed = SelectTimes(database, profile_name, key, LastBatchOf(database, profile_name, version), known);
   KeySamples found = {.times = std::move(placed.times), .later = placed.later};
   if (choose) {
     found.places = choose(found.times);

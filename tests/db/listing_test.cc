@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <random>
 
 #include "db/store.h"
 #include "models/text.h"
 #include "tests/db/scratch.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -109,6 +111,33 @@ TEST_F(ListingTest, OfManySamplesOfAKeyAFewAreGivenInFull) {
   ASSERT_THAT(every, SizeIs(8));
   EXPECT_THAT(few.samples, ElementsAre(every[0], every[3], every[7]));
   EXPECT_EQ(few.samples[1].request_id, "batch 1");
+}
+
+// What is remembered of batches is what they hold, whatever comes and goes between two looks.
+TEST_F(ListingTest, EveryLookAtAKeyFindsTheSamplesListedOfIt) {
+  std::mt19937_64 random(TestSeed());
+  const std::vector<Key> keys = {kGate, kCopy, kCopyOf2, CollectiveKey{.group = {2, 1}},
+                                 CollectiveKey{.group = {2, 1}, .ctas = 4}};
+  const auto below = [&](int end) { return std::uniform_int_distribution<int>(0, end - 1)(random); };
+  for (int round = 0; round < 30; ++round) {
+    std::vector<Sample> samples;
+    for (int i = below(12); i >= 0; --i) {
+      // Side by side as often as not.
+      const Key& key = samples.empty() || below(2) == 0 ? keys[below(std::ssize(keys))] : samples.back().key;
+      samples.push_back(Taken(key, 1 + below(1000)));
+    }
+    Append("a", StrCat("round ", round), "monday", samples);
+    if (round % 7 == 6) {
+      for (int version = 0; version < 2; ++version) (void)Must(store_.SaveProfile(SmallProfile("a")));
+      EXPECT_GT(Must(store_.PruneProfiles({.keep = 1, .profile_name = "a", .samples = true})).samples, 0);
+      Append("a", StrCat("again ", round), "tuesday", {Taken(keys[below(std::ssize(keys))], 7)});
+    }
+    for (const Key& key : keys) {
+      std::vector<double> found;
+      for (const auto& one : Must(store_.SamplesOfKey("a", key)).times) found.push_back(one.size);
+      EXPECT_EQ(found, SizesOfPages(1000, key));
+    }
+  }
 }
 
 TEST_F(ListingTest, SamplesOfAVersionAreThoseThatItsFitCouldKnow) {

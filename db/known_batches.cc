@@ -1,0 +1,80 @@
+#include "db/known_batches.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace moeplan::db {
+namespace {
+
+// All twelve columns of a key, in BindKey's order.
+constexpr char kSelectKeysOfBatch[] = R"sql(
+SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention, bytes_per_element,
+       kernel, model_dim, hidden_dim, ctas, ordinal
+FROM sample WHERE batch_id = ? ORDER BY ordinal)sql";
+constexpr char kSelectKey[] = "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12";
+constexpr int kAllKeyColumns = kKeyColumns + 1;
+
+}  // namespace
+
+void KnownBatches::Check(SealChecker& seals, std::int64_t batch_id) {
+  constexpr std::chrono::seconds kSoundFor(30);
+  constexpr size_t kMostRemembered = 100'000;
+  const auto now = std::chrono::steady_clock::now();
+  const auto known = sound_since_.find(batch_id);
+  if (known != sound_since_.end() && now - known->second < kSoundFor) return;
+  seals.Check(batch_id);
+  if (sound_since_.size() >= kMostRemembered) sound_since_.clear();
+  sound_since_[batch_id] = now;
+}
+
+int KnownBatches::NumberOf(SQLite::Database& database, const OperationKey& key) {
+  SQLite::Statement select(database, kSelectKey);
+  BindKey(select, 1, kAllKeyColumns, key);
+  select.executeStep();
+  return NumberOf(select);
+}
+
+std::span<const KnownBatches::Run> KnownBatches::Find(SQLite::Database& database, std::int64_t batch_id, int key) {
+  constexpr size_t kMostRuns = 2'000'000;  // 24 MB.
+  auto known = batches_.find(batch_id);
+  if (known == batches_.end()) {
+    if (runs_ > kMostRuns) {
+      batches_.clear();
+      runs_ = 0;
+    }
+    known = batches_.emplace(batch_id, Read(database, batch_id)).first;
+    runs_ += known->second.size();
+  }
+  return std::ranges::equal_range(known->second, key, {}, &Run::key);
+}
+
+int KnownBatches::NumberOf(const SQLite::Statement& row) {
+  columns_.clear();
+  for (int column = 0; column < kAllKeyColumns; ++column) {
+    const SQLite::Column value = row.getColumn(column);
+    // NULL is no text, not the empty one.
+    columns_ += value.isNull() ? '\1' : '\0';
+    columns_.append(value.getText(), static_cast<size_t>(value.getBytes()));
+  }
+  return numbers_.try_emplace(columns_, static_cast<int>(numbers_.size())).first->second;
+}
+
+std::vector<KnownBatches::Run> KnownBatches::Read(SQLite::Database& database, std::int64_t batch_id) {
+  SQLite::Statement select(database, kSelectKeysOfBatch);
+  select.bind(1, batch_id);
+  std::vector<Run> runs;
+  while (select.executeStep()) {
+    const int key = NumberOf(select), ordinal = select.getColumn(kAllKeyColumns).getInt();
+    if (!runs.empty() && runs.back().key == key && runs.back().last + 1 == ordinal) {
+      runs.back().last = ordinal;
+    } else {
+      runs.push_back({key, ordinal, ordinal});
+    }
+  }
+  std::ranges::sort(runs, {}, [](const Run& run) { return std::tuple(run.key, run.first); });
+  runs.shrink_to_fit();
+  return runs;
+}
+
+}  // namespace moeplan::db
