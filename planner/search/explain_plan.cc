@@ -1,9 +1,7 @@
 #include "planner/search/explain_plan.h"
 
 #include <utility>
-#include <variant>
 
-#include "models/cost/nearest_gemm.h"
 #include "models/timeline/cost_index.h"
 #include "models/timeline/task_cost.h"
 #include "planner/search/candidate.h"
@@ -11,14 +9,6 @@
 
 namespace moeplan {
 namespace {
-
-// The entry that FillIn takes for a product that was not measured.
-std::optional<CostKey> StandInFor(const CostKey& key, CostIndex& index) {
-  const auto* kernel = std::get_if<KernelKey>(&key);
-  if (kernel == nullptr || !CountsFlops(kernel->kernel)) return std::nullopt;
-  const KernelModel* nearest = NearestGemm(index.profile(), *kernel);
-  return nearest == nullptr ? std::nullopt : index.EntryOf(WithDimensionsOf(*kernel, nearest->key));
-}
 
 ExplainedTask Explained(const Task& task, const TaskGraph& graph, double alone_s, CostIndex& index) {
   ExplainedTask explained = {.alone_s = alone_s};
@@ -28,7 +18,7 @@ ExplainedTask Explained(const Task& task, const TaskGraph& graph, double alone_s
   explained.cost = index.EntryOf(cost->key);
   if (explained.cost || alone_s == 0) return explained;
   explained.foretold = true;
-  explained.cost = StandInFor(cost->key, index);
+  explained.cost = StandInOf(cost->key, index);
   return explained;
 }
 

@@ -96,6 +96,13 @@ void FillIn(const LinkModel& links, const Workload& resolved, Profile& profile, 
   }
 }
 
+std::optional<CostKey> StandInOf(const CostKey& key, CostIndex& measured) {
+  const auto* kernel = std::get_if<KernelKey>(&key);
+  if (kernel == nullptr || !CountsFlops(kernel->kernel)) return std::nullopt;
+  const KernelModel* nearest = NearestGemm(measured.profile(), *kernel);
+  return nearest == nullptr ? std::nullopt : measured.EntryOf(WithDimensionsOf(*kernel, nearest->key));
+}
+
 StatusOr<Candidate> PricePlan(const Plan& plan, const Workload& resolved, const Profile& profile) {
   ASSIGN_OR_RETURN(TaskGraph whole, BuildPlan(plan, resolved, profile.cluster));
   TaskGraph graph = PartOf(std::move(whole), resolved.phase);

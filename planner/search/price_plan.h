@@ -1,7 +1,10 @@
 // What a plan that somebody has costs under a profile, whichever it was made with, and what a profile lacks of a layer.
 #pragma once
 
+#include <optional>
+
 #include "models/cost/profile.h"
+#include "models/measurement/cost_key.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
 #include "models/workload/workload.h"
@@ -9,6 +12,7 @@
 
 namespace moeplan {
 
+class CostIndex;
 class LinkModel;
 
 // Whether the layer asks for costs that the profile lacks and that others can stand in for: for collectives
@@ -17,6 +21,9 @@ class LinkModel;
 bool NeedsStandIns(const LinkModel& links, const Workload& resolved, const Profile& profile);
 // Adds them; each cost is noted.
 void FillIn(const LinkModel& links, const Workload& resolved, Profile& profile, PriceNotes& notes);
+// The measured entry whose times FillIn gives to a product that the profile of `measured` lacks; absent: links foretell
+// the cost, or nothing does.
+std::optional<CostKey> StandInOf(const CostKey& key, CostIndex& measured);
 
 // The plan's graph (its knobs, its order, its slices of gradients), priced and played; without its interval and memory.
 // Requires a workload resolved against profile.cluster and a validated profile. kInvalidInput or kInfeasible: the plan

@@ -284,6 +284,37 @@ TEST_F(DashboardPlansTest, RulesOfForetoldCostsAreExplainedLikeThePlan) {
   EXPECT_EQ(explained->rules(0).times(1).time_s(), answer->rules().parm().t_s1_s());
   const auto& terms = explained->rules(0).times(1).terms();
   EXPECT_TRUE(std::ranges::any_of(terms, [](const v1::RuleTerm& term) { return term.foretold(); }));
+  EXPECT_TRUE(std::ranges::all_of(terms, [](const v1::RuleTerm& term) { return term.stand_in().empty(); }));
+}
+
+TEST_F(DashboardPlansTest, ATermOfAnUnmeasuredProductNamesTheMeasuredOne) {
+  v1::ExplainRulesRequest request;
+  *request.mutable_workload() = ContractMessage<v1::Workload>("workload.example.json");
+  request.set_extrapolate(true);
+  Profile profile = *store_->LoadProfile();
+  const v1::Layer& layer = request.workload().layer();
+  for (KernelModel& entry : profile.kernels) {
+    if (!CountsFlops(entry.key.kernel)) continue;
+    entry.key.model_dim = layer.model_dim();
+    entry.key.hidden_dim = 2 * layer.hidden_dim();
+  }
+  ASSERT_TRUE(store_->SaveProfile(profile).ok());
+  const auto explained = service::ExplainRules(environment(), request, {});
+  ASSERT_TRUE(explained.ok()) << explained.status().message();
+  int products = 0;
+  for (const v1::ExplainedRule& rule : explained->rules()) {
+    for (const v1::RuleTime& time : rule.times()) {
+      for (const v1::RuleTerm& term : time.terms()) {
+        if (!term.cost().starts_with("EXPERT_GEMM")) continue;
+        ++products;
+        EXPECT_TRUE(term.foretold());
+        EXPECT_TRUE(std::ranges::any_of(profile.kernels, [&](const KernelModel& entry) {
+          return Describe(entry.key) == term.stand_in();
+        })) << term.stand_in();
+      }
+    }
+  }
+  EXPECT_GT(products, 0);
 }
 
 TEST_F(DashboardPlansTest, RuleTimesAreThoseOfThePlan) {

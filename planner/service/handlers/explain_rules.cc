@@ -1,10 +1,11 @@
 #include "planner/service/handlers/explain_rules.h"
 
-#include <set>
-#include <string>
+#include <optional>
+#include <variant>
 
 #include "models/links/link_model.h"
 #include "models/measurement/cost_key.h"
+#include "models/timeline/cost_index.h"
 #include "planner/rules/explain_rules.h"
 #include "planner/search/price_plan.h"
 #include "planner/service/handlers/profile_selection.h"
@@ -14,28 +15,26 @@
 namespace moeplan::service {
 namespace {
 
-// What was measured, as messages name it.
-using Measured = std::set<std::string>;
-
-Measured CostsOf(const Profile& profile) {
-  Measured costs;
-  for (const CollectiveModel& entry : profile.collectives) costs.insert(Describe(entry.key));
-  for (const KernelModel& entry : profile.kernels) costs.insert(Describe(entry.key));
-  return costs;
+bool Has(const Profile& profile, const CostKey& key) {
+  return std::visit([&](const auto& one) { return Find(profile, one) != nullptr; }, key);
 }
 
-v1::RuleTerm ToProto(const RuleTerm& term, const Measured& measured) {
+v1::RuleTerm ToProto(const RuleTerm& term, CostIndex& measured) {
   v1::RuleTerm message;
   message.set_symbol(term.symbol);
-  if (term.cost) message.set_cost(Describe(*term.cost));
-  message.set_foretold(term.cost && !measured.contains(message.cost()));
+  if (term.cost) {
+    message.set_cost(Describe(*term.cost));
+    message.set_foretold(!Has(measured.profile(), *term.cost));
+    if (const auto stand_in = message.foretold() ? StandInOf(*term.cost, measured) : std::nullopt)
+      message.set_stand_in(Describe(*stand_in));
+  }
   message.set_size(term.size);
   message.set_time_s(term.time_s);
   message.set_count(term.count);
   return message;
 }
 
-v1::RuleTime ToProto(const RuleTime& time, const Measured& measured) {
+v1::RuleTime ToProto(const RuleTime& time, CostIndex& measured) {
   v1::RuleTime message;
   message.set_name(time.name);
   message.set_formula(time.formula);
@@ -45,7 +44,7 @@ v1::RuleTime ToProto(const RuleTime& time, const Measured& measured) {
   return message;
 }
 
-v1::ExplainedRule ToProto(const ExplainedRule& rule, const Measured& measured) {
+v1::ExplainedRule ToProto(const ExplainedRule& rule, CostIndex& measured) {
   v1::ExplainedRule message;
   message.set_rule(rule.rule);
   message.set_source(rule.source);
@@ -61,17 +60,18 @@ StatusOr<v1::ExplainRulesResponse> ExplainRules(const Environment& environment, 
                                                 std::stop_token /*cancelled*/) {
   if (!request.has_workload()) return moeplan::error::Mismatch("workload", "nothing", "an object");
   ASSIGN_OR_RETURN(const Workload asked, WorkloadFromProto(request.workload()));
-  ASSIGN_OR_RETURN(Profile profile, environment.store.LoadProfile(SelectionOf(request)));
+  ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
   ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(asked, profile.cluster));
   v1::ExplainRulesResponse response;
   response.set_profile_name(profile.name);
   response.set_profile_version(profile.version);
-  const Measured measured = CostsOf(profile);
+  Profile filled = profile;
   if (request.extrapolate()) {
     PriceNotes notes;
-    FillIn(LinkModel(profile), workload, profile, notes);
+    FillIn(LinkModel(profile), workload, filled, notes);
   }
-  for (const ExplainedRule& rule : ExplainRulesOf(workload, profile)) *response.add_rules() = ToProto(rule, measured);
+  CostIndex measured(profile);
+  for (const ExplainedRule& rule : ExplainRulesOf(workload, filled)) *response.add_rules() = ToProto(rule, measured);
   return response;
 }
 

@@ -8,7 +8,7 @@ import { describePlan } from "../../src/describe";
 import * as text from "../../src/format";
 import { hrefOf } from "../../src/route";
 import { pieces } from "../../src/views/plan/costs";
-import { byTask, contentionOf, pathWords, taskWords } from "../../src/views/plan/explained";
+import { byTask, contentionOf, dearestCosts, pathWords, taskWords } from "../../src/views/plan/explained";
 import { unitOf } from "../../src/views/plan/plan_facts";
 import { expect, expectAccessible, expectFits, hostileName, test, workloads } from "./fixtures";
 import { addressOf, answered, answerOf, example, explainedOf, field, section, workload, workloadIn } from "./plan_page";
@@ -50,6 +50,22 @@ test.describe("the answer", () => {
     await page.locator(".headline a[href*='cost=']").first().click();
     await expect(page.getByRole("heading", { level: 1, name: "Curves" })).toBeVisible();
     expect(new URLSearchParams(new URL(page.url()).hash.split("?")[1]).get("profile")).toBe("west");
+  });
+
+  test("names the costs that its time is made of, the dearest first, which lead to samples, fit, version and agent", async ({ page, planner }) => {
+    const answer = await answerOf(planner);
+    const { plan, tasks } = await explainedOf(planner, answer.best);
+    const costs = dearestCosts(plan!.timeline, byTask(tasks));
+    expect(costs.length).toBeGreaterThan(2);
+    await page.goto(addressOf(planner));
+    await answered(page);
+    const links = page.locator(".priced-from a");
+    await expect(links).toHaveText(costs.map(({ cost }) => cost));
+    await links.first().click();
+    await expect(page.locator("#curve-title")).toContainText(costs[0]!.cost);
+    await expect(page.locator(".curve")).toContainText("version 2");
+    await expect(page.locator("#samples-title ~ .table-scroll thead")).toContainText(/agent/i);
+    await expect(page.locator("#samples-title ~ .table-scroll tbody tr").first()).toBeVisible();
   });
 
   for (const scheme of ["light", "dark"] as const) {
@@ -386,7 +402,7 @@ test.describe("rules", () => {
     const unmeasured = { ...(workloads[1] as Record<string, unknown>), layout: { tensorParallel: 2, expertParallel: 2, expertShardingParallel: 2 } };
     await page.goto(addressOf(planner, { workload: JSON.stringify(unmeasured), extrapolate: "1" }));
     const rules = section(page, "What each paper's rule says");
-    await expect(rules).toContainText("(not measured: estimated from other costs)");
+    await expect(rules).toContainText("(not measured: estimated from the links)");
     await expect(rules).not.toContainText("Did not answer");
   });
 });

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { TaskTiming } from "../../generated/moeplan/v1/plan";
 import type { ExplainedTask } from "../../generated/moeplan/v1/planner_service";
-import { byTask, contentionOf, criticalPath, pathOnRankWords, pathWords, taskWords } from "../../src/views/plan/explained";
+import { byTask, contentionOf, criticalPath, dearestCosts, pathOnRankWords, pathWords, taskWords } from "../../src/views/plan/explained";
 
 const timing = (task: string, stream: string, startS: number, endS: number): TaskTiming =>
   ({ task, kind: stream === "COMPUTE" ? "EXPERT" : "ALL_TO_ALL", stream, chunk: 0, startS, endS }) as TaskTiming;
@@ -25,6 +25,13 @@ describe("what the planner says of tasks", () => {
   it("adds up: 1 + 2.5 + 0 + 2.5 = 6 s, of which the all-to-all waits 0.5 s for its neighbour", () => {
     expect(pathWords(timeline, explained)).toBe("4 tasks, 6 s, 500 ms of it contention");
     expect(pathWords([timing("gate", "COMPUTE", 0, 1)], byTask([told("gate", 1, "", true)]))).toBe("1 task, 1 s");
+  });
+
+  it("sums what a plan spends on each cost that has a curve, the dearest first", () => {
+    const of = (task: string, cost: string): ExplainedTask => ({ ...told(task, 1, "", false), cost });
+    const spent = dearestCosts(timeline, byTask([of("gate", "GATE"), of("a2a", "ALL_TO_ALL"), of("expert", "GATE"), of("beside", "")]));
+    expect(spent).toEqual([{ cost: "GATE", tasks: 2, timeS: 3.5 }, { cost: "ALL_TO_ALL", tasks: 1, timeS: 2.5 }]);
+    expect(dearestCosts(timeline, null)).toEqual([]);
   });
 
   it("tells contention from rounding", () => {

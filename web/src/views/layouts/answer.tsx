@@ -118,9 +118,10 @@ interface TableProps {
 }
 
 function RankedTable({ rows, limit, sort, linksOf }: TableProps) {
-  const time = (row: Row, timeS: number) => {
+  /** To the plan that the number is computed from. */
+  const planned = (row: Row, words: string) => {
     const links = linksOf(row);
-    return links === null ? text.seconds(timeS) : <a href={links.closest}>{text.seconds(timeS)}</a>;
+    return links === null ? words : <a href={links.closest}>{words}</a>;
   };
   const degree = (id: string, head: string, of: (row: Row) => number | undefined): SortableColumn<Row> => ({
     id, head, numeric: true, cell: (row) => of(row) ?? "–", sortKey: of,
@@ -134,9 +135,9 @@ function RankedTable({ rows, limit, sort, linksOf }: TableProps) {
     degree("pp", "PP", ({ layout }) => layout?.pipelineParallel),
     degree("dp", "DP", ({ layout }) => layout?.dataParallel),
     degree("micro", "micro-batch", ({ microBatch }) => microBatch),
-    { id: "step", head: "step", numeric: true, cell: (row) => time(row, row.stepTimeS), sortKey: ({ stepTimeS }) => stepTimeS },
-    { id: "tokens", head: "tokens/s", numeric: true, cell: ({ tokensPerS }) => text.count(tokensPerS), sortKey: ({ tokensPerS }) => tokensPerS },
-    { id: "mfu", head: "MFU", numeric: true, cell: ({ mfu }) => text.percent(mfu), sortKey: ({ mfu }) => mfu },
+    { id: "step", head: "step", numeric: true, cell: (row) => planned(row, text.seconds(row.stepTimeS)), sortKey: ({ stepTimeS }) => stepTimeS },
+    { id: "tokens", head: "tokens/s", numeric: true, cell: (row) => planned(row, text.count(row.tokensPerS)), sortKey: ({ tokensPerS }) => tokensPerS },
+    { id: "mfu", head: "MFU", numeric: true, cell: (row) => planned(row, text.percent(row.mfu)), sortKey: ({ mfu }) => mfu },
     { id: "memory", head: "memory", numeric: true, cell: ({ memoryBytes }) => text.bytes(memoryBytes), sortKey: ({ memoryBytes }) => memoryBytes },
     ...(limit > 0 ? [{ id: "free", head: "free", numeric: true, cell: ({ memoryBytes }: Row) => text.bytes(limit - memoryBytes), sortKey: ({ memoryBytes }: Row) => limit - memoryBytes }] : []),
     {
@@ -145,13 +146,13 @@ function RankedTable({ rows, limit, sort, linksOf }: TableProps) {
       sortKey: ({ networkScale }) => networkScale,
     },
     { id: "bubble", head: "bubble", numeric: true, cell: ({ pipelineBubble }) => text.percent(pipelineBubble), sortKey: ({ pipelineBubble }) => pipelineBubble },
-    { id: "gradients", head: "gradients alone", numeric: true, cell: (row) => time(row, row.gradientS), sortKey: ({ gradientS }) => gradientS },
+    { id: "gradients", head: "gradients alone", numeric: true, cell: (row) => planned(row, text.seconds(row.gradientS)), sortKey: ({ gradientS }) => gradientS },
     {
       id: "moe", head: "MoE layer",
       cell: (row) => row.moeLayerS > 0 && (
         <span class="unbroken">
           <span class={`swatch ${familyClass(row.moeSchedule)}`} aria-hidden="true" />
-          {row.moeSchedule}{row.moePieces > 1 ? ` in ${row.moePieces}` : ""}, {time(row, row.moeLayerS)}
+          {row.moeSchedule}{row.moePieces > 1 ? ` in ${row.moePieces}` : ""}, {planned(row, text.seconds(row.moeLayerS))}
         </span>
       ),
       sortKey: ({ moeLayerS }) => (moeLayerS > 0 ? moeLayerS : undefined),

@@ -13,8 +13,20 @@ export const byTask = (tasks: readonly ExplainedTask[]): Explained => new Map(ta
 /** The entries of the profile that answer for tasks and for terms of rules: those that have a curve. */
 export function costsNamed(explained: readonly (Explained | null | undefined)[], rules: ExplainRulesResponse | null): string[] {
   const ofTasks = explained.flatMap((tasks) => [...(tasks?.values() ?? [])].map(({ cost }) => cost));
-  const ofTerms = (rules?.rules ?? []).flatMap(({ times }) => times).flatMap(({ terms }) => terms).flatMap(({ cost, foretold }) => (foretold ? [] : [cost]));
+  const ofTerms = (rules?.rules ?? []).flatMap(({ times }) => times).flatMap(({ terms }) => terms).map(({ cost, foretold, standIn }) => (foretold ? standIn : cost));
   return [...new Set([...ofTasks, ...ofTerms])].filter((cost) => cost !== "");
+}
+
+/** What a plan spends on each cost, the dearest first, tasks side by side each counted in full. */
+export function dearestCosts(timeline: readonly TaskTiming[], explained: Explained | null): { cost: string; tasks: number; timeS: number }[] {
+  const spent = new Map<string, { tasks: number; timeS: number }>();
+  for (const { task, startS, endS } of timeline) {
+    const cost = explained?.get(task)?.cost ?? "";
+    if (cost === "") continue;
+    const { tasks, timeS } = spent.get(cost) ?? { tasks: 0, timeS: 0 };
+    spent.set(cost, { tasks: tasks + 1, timeS: timeS + endS - startS });
+  }
+  return [...spent].map(([cost, sums]) => ({ cost, ...sums })).sort((a, b) => b.timeS - a.timeS);
 }
 
 /** Into the timeline, first to last. */

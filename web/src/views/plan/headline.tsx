@@ -5,13 +5,39 @@ import { WarningList } from "../../components/notes";
 import { describePlan, ratioOf } from "../../describe";
 import * as text from "../../format";
 import { hrefOf } from "../../route";
-import { TextWithCosts, type Source } from "./cost_links";
+import { CostLink, TextWithCosts, type Source } from "./cost_links";
+import { dearestCosts } from "./explained";
 import { algorithmName, codecName, counted } from "./names";
 import { fasterBaseline, interval } from "./plan_facts";
 import { Share } from "./share";
 import { stopWords } from "./stop_reason";
+import type { ExplainedPlan } from "./use_explained";
 
-function Facts({ plan, baseline }: { plan: Plan; baseline: Plan | undefined }) {
+/** The entries whose times make up the plan's, the dearest first. */
+function PricedFrom({ explained, source }: { explained: ExplainedPlan | undefined; source: Source }) {
+  if (explained === undefined) return null;
+  const costs = dearestCosts(explained.plan.timeline, explained.tasks);
+  if (costs.length === 0) return null;
+  return (
+    <>
+      <dt>Priced from</dt>
+      <dd>
+        <ul class="priced-from">
+          {costs.map(({ cost, tasks, timeS }) => <li key={cost}><CostLink source={source} cost={cost} />: {counted(tasks, "task")}, {text.seconds(timeS)} in all</li>)}
+        </ul>
+      </dd>
+    </>
+  );
+}
+
+interface FactsProps {
+  plan: Plan;
+  baseline: Plan | undefined;
+  explained: ExplainedPlan | undefined;
+  source: Source;
+}
+
+function Facts({ plan, baseline, explained, source }: FactsProps) {
   return (
     <dl class="facts">
       <dt>Predicted time</dt>
@@ -30,6 +56,7 @@ function Facts({ plan, baseline }: { plan: Plan; baseline: Plan | undefined }) {
       <dd>{codecName(plan.dispatchCodec)}, {codecName(plan.combineCodec)}</dd>
       <dt>Memory of a rank</dt>
       <dd>{text.bytes(plan.memoryBytes)}</dd>
+      <PricedFrom explained={explained} source={source} />
     </dl>
   );
 }
@@ -78,11 +105,13 @@ function Routing({ routing }: { routing: RoutingReport }) {
 
 interface Props {
   answer: PlanResponse;
+  /** The best of it; undefined: there is none. */
+  explained: ExplainedPlan | undefined;
   source: Source;
   loading: boolean;
 }
 
-export function Headline({ answer, source, loading }: Props) {
+export function Headline({ answer, explained, source, loading }: Props) {
   const { best, search, explanation, warnings } = answer;
   const baseline = fasterBaseline(answer.candidates);
   const name = answer.workload?.name ?? "";
@@ -96,7 +125,7 @@ export function Headline({ answer, source, loading }: Props) {
         <a href={hrefOf("curves", { profile: source.profile, version: source.version > 0 ? source.version : undefined })}>{source.profile === "" ? "without a name" : source.profile} version {source.version}</a>
         {search !== undefined && <>; {stopWords(search)}; none can be faster than {text.seconds(search.timeFloorS)}</>}.
       </p>
-      {best !== undefined && <Facts plan={best} baseline={baseline} />}
+      {best !== undefined && <Facts plan={best} baseline={baseline} explained={explained} source={source} />}
       {explanation !== "" && <p><TextWithCosts source={source} text={explanation} /></p>}
       {answer.routing && <Routing routing={answer.routing} />}
       <WarningList warnings={warnings} />

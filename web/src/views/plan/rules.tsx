@@ -14,7 +14,8 @@ export const ruleName = (rule: string): string => papers[rule] ?? rule;
 
 function Term({ term, source }: { term: RuleTerm; source: Source }) {
   if (term.cost === "") return <span class="muted">nothing is asked: a group of one rank</span>;
-  if (term.foretold) return <>{term.cost} <span class="muted">(not measured: estimated from other costs)</span></>;
+  if (term.standIn !== "") return <>{term.cost}, not measured, priced as <CostLink source={source} cost={term.standIn} size={term.size} /></>;
+  if (term.foretold) return <>{term.cost} <span class="muted">(not measured: estimated from the links)</span></>;
   return <CostLink source={source} cost={term.cost} size={term.size} />;
 }
 

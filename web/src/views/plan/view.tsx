@@ -94,7 +94,7 @@ function Answer({ answer, question, workload, loading, params }: AnswerProps) {
 
   return (
     <>
-      <Headline answer={answer} source={source} loading={loading} />
+      <Headline answer={answer} explained={shown === 0 ? plan : best} source={source} loading={loading} />
       {plan !== undefined && (
         <>
           <TimelineSection name={isBaseline ? "Shown, the faster baseline" : "Shown"} shown={plan} baselineName="Faster baseline" baseline={under} run={null} source={source} said={answer.warnings} />
