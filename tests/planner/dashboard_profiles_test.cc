@@ -176,7 +176,9 @@ TEST_F(DashboardProfilesTest, ACurveIsItsModelBesideItsSamples) {
   EXPECT_EQ(origin.request_id(), "a");
   EXPECT_THAT(origin.received_at(), SizeIs(20));
   ASSERT_THAT(curve->rejected_samples(), SizeIs(1));
-  EXPECT_EQ(curve->rejected_samples(0).sample().bytes(), 2048);
+  EXPECT_EQ(curve->rejected_samples(0).size(), 2048);
+  EXPECT_THAT(curve->rejected_samples(0).repeats_s(), ElementsAre(-1));
+  EXPECT_EQ(curve->origins(curve->rejected_samples(0).origin()).request_id(), "a");
   EXPECT_EQ(curve->total_rejected(), 1);
   for (const v1::NextSize& next : curve->next_sizes()) EXPECT_GT(next.why().size(), 20u);
 }

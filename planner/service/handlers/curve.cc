@@ -22,7 +22,6 @@
 #include "planner/service/errors.h"
 #include "planner/service/handlers/profile_selection.h"
 #include "proto/convert/profile.h"
-#include "proto/convert/samples.h"
 #include "proto/errors.h"
 
 namespace moeplan::service {
@@ -215,17 +214,23 @@ class SharedOrigins {
   explicit SharedOrigins(v1::GetCurveResponse& response) : response_(response) {}
 
   int PlaceOf(StoredSample& stored) {
-    const auto [known, is_new] =
-        places_.try_emplace(Origin(std::move(stored.request_id), std::move(stored.calibration),
-                                   std::move(stored.received_at), std::move(stored.sample.provenance)),
-                            response_.origins_size());
-    if (is_new) Add(known->first);
-    return known->second;
+    return PlaceOf({std::move(stored.request_id), std::move(stored.calibration), std::move(stored.received_at),
+                    std::move(stored.sample.provenance)});
+  }
+  int PlaceOf(RejectedSample& rejected) {
+    return PlaceOf({std::move(rejected.request_id), /*calibration=*/"", std::move(rejected.received_at),
+                    std::move(rejected.sample.provenance)});
   }
 
  private:
   // Request, calibration, when it was received, provenance.
   using Origin = std::tuple<std::string, std::string, std::string, Provenance>;
+
+  int PlaceOf(Origin origin) {
+    const auto [known, is_new] = places_.try_emplace(std::move(origin), response_.origins_size());
+    if (is_new) Add(known->first);
+    return known->second;
+  }
 
   void Add(const Origin& origin) {
     const auto& [request_id, calibration, received_at, provenance] = origin;
@@ -255,14 +260,20 @@ void AddSample(StoredSample stored, bool outlier, const Cost& cost, SharedOrigin
   message.set_origin(origins.PlaceOf(stored));
 }
 
-Status AddRejected(const Store& store, const Profile& profile, const CostKey& key, size_t most,
+Status AddRejected(const Store& store, const Profile& profile, const CostKey& key, size_t most, SharedOrigins& origins,
                    v1::GetCurveResponse& response) {
   constexpr size_t kLargestPage = 1000;
   PageRequest next;
   do {
     next.size = static_cast<int>(std::min(kLargestPage, most - response.rejected_samples_size()));
-    ASSIGN_OR_RETURN(const RejectedPage page, store.ListRejectedSamples(next, profile.name, key));
-    for (const RejectedSample& rejected : page.samples) *response.add_rejected_samples() = moeplan::ToProto(rejected);
+    ASSIGN_OR_RETURN(RejectedPage page, store.ListRejectedSamples(next, profile.name, key));
+    for (RejectedSample& rejected : page.samples) {
+      v1::RejectedCurveSample& message = *response.add_rejected_samples();
+      message.set_size(rejected.sample.size);
+      message.mutable_repeats_s()->Add(rejected.sample.times_s.begin(), rejected.sample.times_s.end());
+      message.set_reason(std::move(rejected.reason));
+      message.set_origin(origins.PlaceOf(rejected));
+    }
     next.token = page.next_token;
   } while (!next.token.empty() && static_cast<size_t>(response.rejected_samples_size()) < most);
   ASSIGN_OR_RETURN(const int total, store.CountRejectedSamples(profile.name, key));
@@ -310,7 +321,7 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   SharedOrigins origins(response);
   for (size_t i = 0; i < of_key.samples.size(); ++i)
     AddSample(std::move(of_key.samples[i]), outliers[of_key.places[i]], cost, origins, response);
-  RETURN_IF_ERROR(AddRejected(environment.listings(), profile, cost.key, most_samples, response));
+  RETURN_IF_ERROR(AddRejected(environment.listings(), profile, cost.key, most_samples, origins, response));
   for (const NextSize& next : NextSizes(*cost.model, counted, UnitOf(cost.key))) {
     v1::NextSize& message = *response.add_next_sizes();
     message.set_size(next.size);

@@ -9,24 +9,14 @@ import { domainsOf, kept } from "../../src/views/curves/domains";
 import { agentOf, identityOf, indexOf, isDrawn, itemsOf, kindCounts, residualsBySize, type Item } from "../../src/views/curves/samples";
 import { itemText, spreadText } from "../../src/views/curves/words";
 
-import type { CurvePoint, CurveSample } from "../../generated/moeplan/v1/profile_service";
-import type { RejectedSample, Sample } from "../../generated/moeplan/v1/samples";
+import type { CurvePoint, CurveSample, RejectedCurveSample } from "../../generated/moeplan/v1/profile_service";
 
 const facts = { agent: "node-1", hostname: "a.example", backend: "host", takenAt: "2026-01-01T00:00:00Z" };
 const origins = [
   { requestId: "request 0", calibration: "", receivedAt: "2025-01-01T00:00:00Z", provenance: { hostname: "elsewhere" } },
   { requestId: "request 1", calibration: "calibration 1", receivedAt: "2026-01-01T00:00:09Z", provenance: facts },
+  { requestId: "request 2", calibration: "", receivedAt: "2026-01-02T00:00:00Z", provenance: facts },
 ];
-
-const sample = (bytes: number, timeS: number[]): Sample => ({
-  collective: "ALL_TO_ALL",
-  groupSize: 8,
-  ranksPerNode: 4,
-  contention: "NONE",
-  bytes,
-  timeS,
-  provenance: facts,
-});
 
 const curveSample = (bytes: number, timeS: number, changes: Partial<CurveSample> = {}): CurveSample => ({
   size: bytes,
@@ -40,13 +30,7 @@ const curveSample = (bytes: number, timeS: number, changes: Partial<CurveSample>
   ...changes,
 });
 
-const rejected = (one: Sample): RejectedSample => ({
-  sample: one,
-  reason: "faster than its links",
-  requestId: "request 2",
-  profileName: "west",
-  receivedAt: "2026-01-02T00:00:00Z",
-});
+const rejected = (size: number, repeatsS: number[]): RejectedCurveSample => ({ size, repeatsS, reason: "faster than its links", origin: 2 });
 
 const point = (size: number, timeS: number, changes: Partial<CurvePoint> = {}): CurvePoint => ({
   size, timeS, lowS: timeS * 0.9, highS: timeS * 1.1, ratePerS: size / timeS, lineS: undefined, ...changes,
@@ -57,7 +41,7 @@ describe("samples of a curve", () => {
     const items = itemsOf({
       origins,
       samples: [curveSample(4096, 3e-3), curveSample(1024, 2e-3), curveSample(1024, 1e-3)],
-      rejectedSamples: [rejected(sample(2048, [5e-3]))],
+      rejectedSamples: [rejected(2048, [5e-3])],
     });
     expect(items.map(({ size, timeS }) => [size, timeS])).toEqual([[1024, 1e-3], [1024, 2e-3], [2048, 5e-3], [4096, 3e-3]]);
   });
@@ -66,11 +50,12 @@ describe("samples of a curve", () => {
     const items = itemsOf({
       origins,
       samples: [curveSample(1, 1e-3), curveSample(2, 1e-3, { outlier: true }), curveSample(3, 1e-3, { outlier: true, retired: true })],
-      rejectedSamples: [rejected(sample(4, [1e-3]))],
+      rejectedSamples: [rejected(4, [1e-3])],
     });
     expect(items.map(({ kind }) => kind)).toEqual(["counted", "outlier", "retired", "set aside"]);
     expect(items[0]!.reason).toBe("");
     expect(items[3]!.reason).toBe("faster than its links");
+    expect([items[3]!.requestId, agentOf(items[3]!)]).toEqual(["request 2", "node-1"]);
     expect(kindCounts(items)).toEqual({ counted: 1, outlier: 1, retired: 1, "set aside": 1 });
   });
 
@@ -84,8 +69,8 @@ describe("samples of a curve", () => {
   });
 
   it("that were set aside may lack size and times", () => {
-    const broken = { ...sample(0, []), bytes: null, timeS: [null, -1, 2, 4] } as unknown as Sample;
-    const [item] = itemsOf({ origins, samples: [], rejectedSamples: [rejected(broken)] });
+    const broken = { ...rejected(0, []), size: null, repeatsS: [null, -1, 2, 4] } as unknown as RejectedCurveSample;
+    const [item] = itemsOf({ origins, samples: [], rejectedSamples: [broken] });
     expect(item!.size).toBeNaN();
     // The median of 2 and 4: what is not above 0 cannot be drawn, and is told.
     expect(item!.timeS).toBe(3);
@@ -106,7 +91,7 @@ describe("samples of a curve", () => {
     const identity = identityOf(before, 0);
     expect(identity).toMatch(/^[0-9a-z]{1,7}$/);
     const retired = curveSample(2048, 2e-3, { predictedS: 9e-3, retired: true });
-    const after = itemsOf({ origins, samples: [curveSample(1024, 1e-3), curveSample(2048, 1.9e-3), retired], rejectedSamples: [rejected(sample(8, [2e-3]))] });
+    const after = itemsOf({ origins, samples: [curveSample(1024, 1e-3), curveSample(2048, 1.9e-3), retired], rejectedSamples: [rejected(8, [2e-3])] });
     expect(indexOf(after, identity)).toBe(3);
     expect(after[3]!.kind).toBe("retired");
     expect(indexOf(after, "0")).toBe(-1);
@@ -120,8 +105,8 @@ describe("samples of a curve", () => {
   });
 
   it("without a size or a time can be found again, too", () => {
-    const broken = { ...sample(0, []), bytes: null, timeS: [null] } as unknown as Sample;
-    const items = itemsOf({ origins, samples: [], rejectedSamples: [rejected(broken), rejected(broken)] });
+    const broken = { ...rejected(0, []), size: null, repeatsS: [null] } as unknown as RejectedCurveSample;
+    const items = itemsOf({ origins, samples: [], rejectedSamples: [broken, { ...broken }] });
     expect([0, 1].map((index) => indexOf(items, identityOf(items, index)))).toEqual([0, 1]);
   });
 
@@ -205,7 +190,7 @@ describe("axes", () => {
   const shown = (items: Item[]) => domainsOf({ points: [point(1024, 1e-3), point(2048, 2e-3)], items, second: [], peakPerS: 2e6, marked: [4096] });
 
   it("are not stretched by what was set aside", () => {
-    const [apart] = itemsOf({ origins, samples: [], rejectedSamples: [rejected(sample(1e12, [1e6]))] });
+    const [apart] = itemsOf({ origins, samples: [], rejectedSamples: [rejected(1e12, [1e6])] });
     expect(shown([apart!])).toEqual(shown([]));
   });
 

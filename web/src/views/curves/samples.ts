@@ -1,8 +1,7 @@
 // The samples of a curve as charts and tables want them: one list by rising size, with those that were set aside. Pure.
 import { median } from "d3-array";
 
-import type { CurveSample, GetCurveResponse, SampleOrigin } from "../../../generated/moeplan/v1/profile_service";
-import type { RejectedSample } from "../../../generated/moeplan/v1/samples";
+import type { CurveSample, GetCurveResponse, RejectedCurveSample, SampleOrigin } from "../../../generated/moeplan/v1/profile_service";
 
 export const sampleKinds = ["counted", "outlier", "retired", "set aside"] as const;
 export type SampleKind = (typeof sampleKinds)[number];
@@ -42,9 +41,17 @@ function reasonOf(kind: SampleKind): string {
   }
 }
 
+type Origin = Pick<Item, "requestId" | "calibration" | "receivedAt" | "provenance">;
+
+const originOf = (origin: SampleOrigin | undefined): Origin => ({
+  requestId: origin?.requestId ?? "",
+  calibration: origin?.calibration ?? "",
+  receivedAt: origin?.receivedAt ?? "",
+  provenance: origin?.provenance ?? {},
+});
+
 function storedItem(one: CurveSample, origins: readonly SampleOrigin[]): Item {
   const kind = kindOf(one);
-  const origin = origins[one.origin];
   return {
     kind,
     size: one.size,
@@ -54,18 +61,15 @@ function storedItem(one: CurveSample, origins: readonly SampleOrigin[]): Item {
     residual: one.predictedS > 0 ? one.timeS / one.predictedS - 1 : null,
     ratePerS: one.ratePerS,
     reason: reasonOf(kind),
-    requestId: origin?.requestId ?? "",
-    calibration: origin?.calibration ?? "",
-    receivedAt: origin?.receivedAt ?? "",
-    provenance: origin?.provenance ?? {},
+    ...originOf(origins[one.origin]),
   };
 }
 
 /** What cannot be right may lack what every other sample has: a size, a time. */
-function setAsideItem({ sample, reason, requestId, receivedAt }: RejectedSample): Item {
-  const repeats = ((sample?.timeS ?? []) as readonly unknown[]).filter((time): time is number => typeof time === "number");
+function setAsideItem({ size: told, repeatsS, reason, origin }: RejectedCurveSample, origins: readonly SampleOrigin[]): Item {
+  const repeats = (repeatsS as readonly unknown[]).filter((time): time is number => typeof time === "number");
   const positive = repeats.filter((time) => time > 0);
-  const size: unknown = sample?.flops ?? sample?.bytes;
+  const size: unknown = told;
   return {
     kind: "set aside",
     size: typeof size === "number" && size > 0 ? size : Number.NaN,
@@ -75,10 +79,7 @@ function setAsideItem({ sample, reason, requestId, receivedAt }: RejectedSample)
     residual: null,
     ratePerS: null,
     reason,
-    requestId,
-    calibration: "",
-    receivedAt,
-    provenance: sample?.provenance ?? {},
+    ...originOf(origins[origin]),
   };
 }
 
@@ -86,7 +87,7 @@ function setAsideItem({ sample, reason, requestId, receivedAt }: RejectedSample)
 export function itemsOf({ samples, rejectedSamples, origins }: Pick<GetCurveResponse, "samples" | "rejectedSamples" | "origins">): Item[] {
   const last = (value: number): number => (Number.isNaN(value) ? Infinity : value);
   const order = (a: number, b: number): number => (a === b ? 0 : a - b);
-  return [...samples.map((one) => storedItem(one, origins)), ...rejectedSamples.map(setAsideItem)].sort(
+  return [...samples.map((one) => storedItem(one, origins)), ...rejectedSamples.map((one) => setAsideItem(one, origins))].sort(
     (a, b) => order(last(a.size), last(b.size)) || order(last(a.timeS), last(b.timeS)),
   );
 }
