@@ -94,7 +94,7 @@ test("runs are chosen by profile and schedule, and sorted, in the address", asyn
   const upwards = await errors();
   expect(upwards).toEqual([...upwards].sort((a, b) => a - b));
   await runTable(page).getByRole("button", { name: "error" }).click();
-  expect(await errors()).toEqual([...upwards].reverse());
+  await expect.poll(errors).toEqual([...upwards].reverse());
   await expect(page).toHaveURL(/sort=-error/);
 
   await page.goto(`${planner.url}#/accuracy?profile=nobody`);
@@ -183,6 +183,7 @@ test("ten thousand runs answer the pointer, and a click opens one", async ({ pag
   const sentence = page.locator("section", { has: chart }).locator(".told");
   for (let step = 20; step <= 60 && !/^Run/.test((await sentence.textContent())!); ++step) {
     await page.mouse.move(box.x + 68 + ((box.width - 84) * step) / 60, box.y + 10 + (310 * (60 - step)) / 60);
+    await page.evaluate(() => new Promise(requestAnimationFrame));
   }
   const number = /^Run (\d+):/.exec((await sentence.textContent())!)![1]!;
   await page.mouse.down();

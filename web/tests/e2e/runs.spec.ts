@@ -90,7 +90,7 @@ test.describe("a run", () => {
     await page.goBack();
     await page.getByRole("button", { name: "Plan", exact: true }).click();
     await answered(page);
-    expect(page.url()).not.toContain("run=");
+    await expect(page).not.toHaveURL(/run=/);
     expect(workloadIn(page)).toMatchObject({ phase: "TRAINING" });
   });
 

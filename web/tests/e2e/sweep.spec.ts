@@ -205,11 +205,11 @@ test("a third axis is chosen, and axes change places, in the address", async ({ 
   await expect(page).toHaveURL(/at=1/);
   await bestMap(page).focus();
   const says = page.getByText(/layer.batch 1, layer.sequenceLength 256:/);
-  const training = await says.textContent();
+  const training = await says.innerText();
   await page.getByRole("combobox", { name: "phase", exact: true }).selectOption("FORWARD");
   await bestMap(page).focus();
   await expect(says).toBeVisible();
-  expect(await says.textContent()).not.toBe(training);
+  await expect(says).not.toHaveText(training, { useInnerText: true });
   await page.getByRole("combobox", { name: "Across", exact: true }).selectOption("phase");
   await expect(page.getByRole("application", { name: /^Best schedule over phase and layer.batch/ })).toBeVisible();
   await page.getByRole("combobox", { name: "Up", exact: true }).selectOption("phase");
