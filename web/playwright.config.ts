@@ -11,6 +11,8 @@ export default defineConfig({
   use: {
     viewport: { width: 1280, height: 900 },
     trace: "retain-on-failure",
+    // What is asked of a page is asked of it at rest, not on the way between two colours.
+    contextOptions: { reducedMotion: "reduce" },
     launchOptions: {
       executablePath: process.env["CHROMIUM"] ?? "/usr/bin/chromium",
       // Chromium's sandbox refuses root, which is what containers run as.
