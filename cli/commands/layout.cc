@@ -65,7 +65,7 @@ void PrintAnswer(const LayoutAnswer& answer) {
     const bool moe = ranked.moe_layer_s > 0;
     rows.push_back({DegreesText(ranked.layout), StrCat(ranked.micro_batch), Duration(ranked.step_time_s),
                     Number("%.3g", ranked.tokens_per_s), Percent(ranked.mfu),
-                    Number("%.1f GB", ranked.memory_bytes / 1e9),
+                    Number("%.1f GB", ranked.memory.total_bytes() / 1e9),
                     StrCat(ranked.network_scale, ranked.horizontal_contexts ? " (horizontal)" : ""),
                     Percent(ranked.pipeline_bubble),
                     moe ? StrCat(Name(ranked.moe.family), " ", Duration(ranked.moe_layer_s)) : ""});

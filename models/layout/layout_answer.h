@@ -26,13 +26,24 @@ struct LayoutRequest {
   int top = 10;  // Layouts to answer; 0: all that fit.
 };
 
+// Device memory of one rank, by what takes it (planner/layout/rank_memory.h).
+struct RankMemory {
+  double state_bytes = 0;    // Weights, gradients and optimizer states.
+  double kept_bytes = 0;     // Activations kept for the backward pass, of all micro-batches on their way.
+  double running_bytes = 0;  // Of the layer that runs, beyond what it keeps.
+  double logit_bytes = 0;    // On the last stage alone.
+
+  double total_bytes() const { return state_bytes + kept_bytes + running_bytes + logit_bytes; }
+  friend bool operator==(const RankMemory&, const RankMemory&) = default;
+};
+
 struct RankedLayout {
   Layout layout;        // Every degree.
   int micro_batch = 1;  // Samples that a tensor-parallel group takes at once.
   double step_time_s = 0;
   double tokens_per_s = 0;
   double mfu = 0;  // 0: the profile does not know the peak.
-  double memory_bytes = 0;
+  RankMemory memory;
   int network_scale = 1;
   bool horizontal_contexts = false;  // CP across EP rather than along it.
   double pipeline_bubble = 0;        // Share of the pipeline's time in which the slowest stage waits.

@@ -80,7 +80,7 @@ struct Candidate {
 struct Ranked {
   LayoutPoint point;
   StepTime time;
-  double memory_bytes = 0;
+  RankMemory memory;
   MoePlan moe;
 };
 
@@ -128,7 +128,7 @@ class LayoutSearch {
   std::vector<Candidate> Fitting(const std::vector<LayoutPoint>& points) {
     std::vector<Candidate> fitting;
     for (const LayoutPoint& point : points) {
-      const double bytes = RankMemoryBytes(request_, point, {});
+      const double bytes = RankMemoryOf(request_, point, {}).total_bytes();
       if (bytes > device_bytes()) {
         least_bytes_ = std::min(least_bytes_, bytes);
         continue;
@@ -247,13 +247,13 @@ class LayoutSearch {
   std::optional<Ranked> Fit(const Candidate& candidate) {
     const LayoutPoint& point = candidate.point;
     if (request_.model.moe_layers() == 0)
-      return Ranked{.point = point, .memory_bytes = RankMemoryBytes(request_, point, {})};
+      return Ranked{.point = point, .memory = RankMemoryOf(request_, point, {})};
     const MoePlans& plans = moe_.at(QuestionOf(request_, point));
     if (plans.plans.empty()) NotPriced(candidate, plans.reason);
     for (const MoePlan& plan : plans.plans) {
-      const double bytes = RankMemoryBytes(request_, point, plan.memory);
-      if (bytes <= device_bytes()) return Ranked{.point = point, .memory_bytes = bytes, .moe = plan};
-      least_bytes_ = std::min(least_bytes_, bytes);
+      const RankMemory memory = RankMemoryOf(request_, point, plan.memory);
+      if (memory.total_bytes() <= device_bytes()) return Ranked{.point = point, .memory = memory, .moe = plan};
+      least_bytes_ = std::min(least_bytes_, memory.total_bytes());
     }
     return std::nullopt;
   }
@@ -315,7 +315,7 @@ class LayoutSearch {
     RankedLayout layout = {.layout = ranked.point.layout,
                            .micro_batch = ranked.point.micro_batch,
                            .step_time_s = ranked.time.step_s,
-                           .memory_bytes = ranked.memory_bytes,
+                           .memory = ranked.memory,
                            .network_scale = ranked.point.network_scale,
                            .horizontal_contexts = ranked.point.horizontal_contexts,
                            .pipeline_bubble = ranked.time.bubble,

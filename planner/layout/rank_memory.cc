@@ -9,9 +9,9 @@
 namespace moeplan {
 namespace {
 
-class RankMemory {
+class StageMemory {
  public:
-  RankMemory(const LayoutRequest& request, const LayoutPoint& point, const MoeMemory& moe)
+  StageMemory(const LayoutRequest& request, const LayoutPoint& point, const MoeMemory& moe)
       : request_(request),
         model_(request.model),
         point_(point),
@@ -23,11 +23,14 @@ class RankMemory {
                 .recompute = request.recompute,
                 .bytes_per_element = request.bytes_per_element} {}
 
-  double Bytes(const Stage& stage) const {
+  RankMemory Of(const Stage& stage) const {
     const double on_their_way = std::min(point_.micro_batches, layout_.pipeline_parallel - stage.index);
     const double kept = stage.layers * AttentionBytes(saving_) + stage.dense_layers() * DenseBytes(saving_) +
                         stage.moe_layers * MoeBytes(saving_);
-    return StateBytes(stage) + on_their_way * kept + RunningBytes(stage) + LogitBytes(stage);
+    return {.state_bytes = StateBytes(stage),
+            .kept_bytes = on_their_way * kept,
+            .running_bytes = RunningBytes(stage),
+            .logit_bytes = LogitBytes(stage)};
   }
 
  private:
@@ -98,11 +101,12 @@ class RankMemory {
 
 }  // namespace
 
-double RankMemoryBytes(const LayoutRequest& request, const LayoutPoint& point, const MoeMemory& moe) {
-  const RankMemory memory(request, point, moe);
-  double most = 0;
+RankMemory RankMemoryOf(const LayoutRequest& request, const LayoutPoint& point, const MoeMemory& moe) {
+  const StageMemory memory(request, point, moe);
+  RankMemory most;
   for (const Stage& stage : StagesOf(request.model, point.layout.pipeline_parallel)) {
-    most = std::max(most, memory.Bytes(stage));
+    const RankMemory of_stage = memory.Of(stage);
+    if (of_stage.total_bytes() > most.total_bytes()) most = of_stage;
   }
   return most;
 }

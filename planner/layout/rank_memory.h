@@ -13,13 +13,13 @@ struct MoeMemory {
   double copies = -1;       // Rows for each token (ExpertCopies); below 0: k, or k·f where f is less than 1.
 };
 
-// The largest over the stages of
-//   weights, gradients and optimizer states of its dense layers and experts; with ZeRO-3 also what other
-//   replicas hold of one layer;
-//   what its layers keep of as many micro-batches as are on their way in 1F1B, min(m, PP - stage);
-//   buffers of the MoE layer that runs, beyond what it keeps; of recomputation, attention of the layer that runs;
-//   FP32 logits of a micro-batch on the last stage.
+// Of the stage that needs most, the first of equal ones:
+//   state_bytes    of its dense layers and experts; with ZeRO-3 also what other replicas hold of one layer
+//   kept_bytes     what its layers keep of as many micro-batches as are on their way in 1F1B, min(m, PP - stage)
+//   running_bytes  buffers of the MoE layer that runs, beyond what it keeps; of recomputation, attention of the layer
+//                  that runs
+//   logit_bytes    FP32 logits of a micro-batch on the last stage
 // Workspace of dense kernels, of collectives and of the allocator is not counted.
-double RankMemoryBytes(const LayoutRequest& request, const LayoutPoint& point, const MoeMemory& moe);
+RankMemory RankMemoryOf(const LayoutRequest& request, const LayoutPoint& point, const MoeMemory& moe);
 
 }  // namespace moeplan

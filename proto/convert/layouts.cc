@@ -6,13 +6,22 @@
 namespace moeplan {
 namespace {
 
+v1::RankMemory ToProto(const RankMemory& memory) {
+  v1::RankMemory message;
+  message.set_state_bytes(memory.state_bytes);
+  message.set_kept_bytes(memory.kept_bytes);
+  message.set_running_bytes(memory.running_bytes);
+  message.set_logit_bytes(memory.logit_bytes);
+  return message;
+}
+
 v1::RankedLayout ToProto(const RankedLayout& ranked) {
   v1::RankedLayout message;
   *message.mutable_layout() = moeplan::ToProto(ranked.layout);
   message.set_step_time_s(ranked.step_time_s);
   message.set_tokens_per_s(ranked.tokens_per_s);
   message.set_mfu(ranked.mfu);
-  message.set_memory_bytes(ranked.memory_bytes);
+  message.set_memory_bytes(ranked.memory.total_bytes());
   message.set_network_scale(ranked.network_scale);
   message.set_micro_batch(ranked.micro_batch);
   message.set_horizontal_contexts(ranked.horizontal_contexts);
@@ -22,6 +31,7 @@ v1::RankedLayout ToProto(const RankedLayout& ranked) {
   if (ranked.moe_layer_s > 0) message.set_moe_schedule(EnumToProto<v1::Schedule::Family>(ranked.moe.family));
   message.set_moe_pieces(ranked.moe.chunks * ranked.moe.partition_degree);
   message.set_extrapolated(ranked.extrapolated);
+  *message.mutable_memory() = ToProto(ranked.memory);
   return message;
 }
 

@@ -215,6 +215,10 @@ TEST(LayoutSpaceTest, GroupsLieWhereTheOrderOfTheRanksPutsThem) {
 
 // ---- Memory.
 
+double MemoryBytes(const LayoutRequest& request, const LayoutPoint& point, const MoeMemory& moe) {
+  return RankMemoryOf(request, point, moe).total_bytes();
+}
+
 TEST(RankMemoryTest, ByHand) {
   // TP 2, EP 4, PP 2, DP 2 on 8 ranks: 4 a stage; ESP 1, so experts have no replica.
   LayoutRequest request = SmallRequest();
@@ -228,12 +232,20 @@ TEST(RankMemoryTest, ByHand) {
   // Last stage: 2 MoE layers, 1 micro-batch; 2.5 rows a token; logits; buffers beyond what one layer keeps.
   const MoeMemory moe = {.buffer_bytes = 1e6, .copies = 2.5};
   const double experts = tokens * 2.5 * (5.0 * 32 + 4.0 * 48) / 2;
-  const double last = (4 + 12.0 / 2) * (2 * kAttention + 2 * kRouter + kVocabulary) / 2 + 16 * 2 * 8 * kExpert / 4 +
-                      2 * (attention + experts) + (1e6 - experts) + 4 * tokens * 100 / 2;
-  EXPECT_DOUBLE_EQ(RankMemoryBytes(request, point, moe), std::max(first, last));
-  EXPECT_GT(last, first);
-  EXPECT_DOUBLE_EQ(RankMemoryBytes(request, point, {.buffer_bytes = 0, .copies = 0}),
-                   std::max(first, last - 2 * experts - (1e6 - experts)));
+  const RankMemory last = {
+      .state_bytes =
+          (4 + 12.0 / 2) * (2 * kAttention + 2 * kRouter + kVocabulary) / 2 + 16 * 2 * 8 * kExpert / 4,
+      .kept_bytes = 2 * (attention + experts),
+      .running_bytes = 1e6 - experts,
+      .logit_bytes = 4 * tokens * 100 / 2};
+  EXPECT_GT(last.total_bytes(), first);
+  const RankMemory found = RankMemoryOf(request, point, moe);
+  EXPECT_DOUBLE_EQ(found.state_bytes, last.state_bytes);
+  EXPECT_DOUBLE_EQ(found.kept_bytes, last.kept_bytes);
+  EXPECT_DOUBLE_EQ(found.running_bytes, last.running_bytes);
+  EXPECT_DOUBLE_EQ(found.logit_bytes, last.logit_bytes);
+  EXPECT_DOUBLE_EQ(MemoryBytes(request, point, {.buffer_bytes = 0, .copies = 0}),
+                   std::max(first, last.total_bytes() - 2 * experts - (1e6 - experts)));
 }
 
 TEST(RankMemoryTest, FallsWithTheZeroStageAndWithRecomputationAndTheLeastIsLeast) {
@@ -242,18 +254,18 @@ TEST(RankMemoryTest, FallsWithTheZeroStageAndWithRecomputationAndTheLeastIsLeast
     const MoeMemory moe = {.buffer_bytes = 1e5, .copies = 2};
     double before = std::numeric_limits<double>::infinity();
     for (request.zero_stage = 0; request.zero_stage <= kMaxZeroStage; ++request.zero_stage) {
-      const double bytes = RankMemoryBytes(request, point, moe);
+      const double bytes = MemoryBytes(request, point, moe);
       EXPECT_LE(bytes, before * (1 + 1e-12));
-      EXPECT_LE(RankMemoryBytes(request, point, {}), bytes);
+      EXPECT_LE(MemoryBytes(request, point, {}), bytes);
       before = bytes;
     }
     request.zero_stage = 0;
     request.recompute = Recompute::kSelective;
-    const double selective = RankMemoryBytes(request, point, moe);
+    const double selective = MemoryBytes(request, point, moe);
     request.recompute = Recompute::kFull;
-    EXPECT_LE(RankMemoryBytes(request, point, moe), selective + 1e5);  // The running layer's buffers are whole.
+    EXPECT_LE(MemoryBytes(request, point, moe), selective + 1e5);  // The running layer's buffers are whole.
     request.recompute = Recompute::kNone;
-    EXPECT_LE(selective, RankMemoryBytes(request, point, moe));
+    EXPECT_LE(selective, MemoryBytes(request, point, moe));
   }
 }
 
@@ -425,7 +437,7 @@ int ExpectPruningChangesNothing(AnyCase any, const std::string& which) {
   }
   for (const RankedLayout& layout : whole.layouts) {
     EXPECT_TRUE(any.profile.cluster.device_memory_bytes == 0 ||
-                layout.memory_bytes <= any.profile.cluster.device_memory_bytes);
+                layout.memory.total_bytes() <= any.profile.cluster.device_memory_bytes);
   }
   EXPECT_TRUE(std::ranges::is_sorted(whole.layouts, {}, &RankedLayout::step_time_s));
   return left_out;
@@ -518,7 +530,7 @@ TEST(RankLayoutsTest, WhereNothingFitsTheAnswerSaysHowMuchIsMissing) {
   EXPECT_EQ(none.fitting, 0);
   double least = std::numeric_limits<double>::infinity();
   for (const LayoutPoint& point : AllLayoutPoints(SmallRequest(), profile.cluster)) {
-    least = std::min(least, RankMemoryBytes(SmallRequest(), point, {}));
+    least = std::min(least, MemoryBytes(SmallRequest(), point, {}));
   }
   EXPECT_EQ(none.least_missing_bytes, least - 1);
 }

@@ -17,8 +17,10 @@ export function parseRoute(hash: string): Route {
   return { view, params: Object.fromEntries(new URLSearchParams(query)) };
 }
 
+type Changes = Readonly<Record<string, string | number | undefined>>;
+
 /** Leaves out what is undefined or empty. */
-export function hrefOf(view: View, params: Readonly<Record<string, string | number | undefined>> = {}): string {
+export function hrefOf(view: View, params: Changes = {}): string {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(params)) {
     if (value !== undefined && value !== "") query.set(key, String(value));
@@ -37,10 +39,15 @@ export function useRoute(): Route {
   return route;
 }
 
-/** Changes some of the view's parameters; undefined or empty takes one away. `replace`: without an entry in the history. */
-export function setParams(changes: Readonly<Record<string, string | number | undefined>>, replace = false): void {
+/** The address now, with some of the view's parameters changed; undefined or empty takes one away. */
+export function hrefWith(changes: Changes): string {
   const { view, params } = parseRoute(location.hash);
-  const href = hrefOf(view, { ...params, ...changes });
+  return hrefOf(view, { ...params, ...changes });
+}
+
+/** Goes to what hrefWith says. `replace`: without an entry in the history. */
+export function setParams(changes: Changes, replace = false): void {
+  const href = hrefWith(changes);
   if (href === location.hash) return;
   if (replace) history.replaceState(null, "", href);
   else history.pushState(null, "", href);

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { Page } from "@playwright/test";
 
 import type { Run } from "../../generated/moeplan/v1/planner_service";
-import { clusterFile, expect, expectAccessible, expectFits, hostileName, test, workloads } from "./fixtures";
+import { clusterFile, expect, expectAccessible, expectFits, hold, hostileName, test, workloads } from "./fixtures";
 import { moeplan, type Planner, temporaryFolder } from "./planner";
 
 /** Plans of workloads, run on the simulated cluster and reported. */
@@ -103,6 +103,41 @@ test("runs are chosen by profile and schedule, and sorted, in the address", asyn
   await expect(page.getByText("is of schedule NOTHING")).toBeVisible();
   await page.getByRole("link", { name: "Show all schedules" }).click();
   await expect(page.getByText(/^2 runs:/)).toBeVisible();
+});
+
+test("figures of many runs lead to the run that they are of, and what is awaited shows no other", async ({ page, planner }) => {
+  test.setTimeout(180_000);
+  reportRuns(planner, workloads.slice(0, 3));
+  const { runs } = await planner.call<{ runs: Run[] }>("PlannerService/ListRuns", {});
+  const errorOf = ({ predictedTimeS, measuredTimeS }: Run): number => (predictedTimeS - measuredTimeS) / measuredTimeS;
+  const byError = [...runs].sort((a, b) => Math.abs(errorOf(a)) - Math.abs(errorOf(b)));
+  await page.goto(`${planner.url}#/accuracy`);
+  const summary = page.getByText(/^3 runs: median error/);
+  // Of three the middle one, and by nearest rank the last.
+  await summary.getByRole("link").nth(1).click();
+  await expect(page.getByRole("region", { name: `Run ${byError[2]!.run}`, exact: true })).toContainText(byError[2]!.workloadName);
+  const goRun = await hold(page, "GetRun");
+  await summary.getByRole("link").first().press("Enter");
+  const middle = page.getByRole("region", { name: `Run ${byError[1]!.run}`, exact: true });
+  await expect(middle).toHaveText(/Loading …$/);
+  await goRun();
+  await expect(middle).toContainText(byError[1]!.workloadName);
+  // From there the profile's version is one click away: its samples, fits and agents.
+  await expect(middle.getByRole("link", { name: /^west version \d+$/ })).toHaveAttribute("href", /^#\/curves\?profile=west&version=\d+$/);
+
+  // Each row of the two tables has the same of its own runs.
+  const ofSchedule = page.getByRole("region", { name: /^Error by schedule/ }).locator("tbody tr").first();
+  await expect(ofSchedule.getByRole("link")).toHaveCount(5);
+  await ofSchedule.getByRole("link", { name: /^\d+ % of \d+$/ }).click();
+  await expect(page).toHaveURL(/schedule=[A-Z0-9_]+.*sort=inside/);
+  await expect(runTable(page)).toBeVisible();
+
+  const goRuns = await hold(page, "ListRuns");
+  await page.getByRole("combobox", { name: "Profile", exact: true }).selectOption("west");
+  await expect(page.getByText("Loading runs …")).toBeVisible();
+  await expect(runTable(page)).toHaveCount(0);
+  await goRuns();
+  await expect(runTable(page)).toBeVisible();
 });
 
 test("a hostile name is text", async ({ page, planner }) => {

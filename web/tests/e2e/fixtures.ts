@@ -38,6 +38,22 @@ export async function expectFits(page: Page): Promise<void> {
   expect(wide).toBeLessThanOrEqual(window);
 }
 
+/** Keeps back the planner's answers of a method, such as "Plan", until the returned function is called. */
+export async function hold(page: Page, method: string): Promise<() => Promise<void>> {
+  let go = (): void => undefined;
+  const held = new Promise<void>((done) => { go = done; });
+  const methods = `**/moeplan.v1.*/${method}`;
+  await page.route(methods, async (route) => {
+    await held;
+    // The page may have called it off meanwhile.
+    await route.continue().catch(() => undefined);
+  });
+  return async () => {
+    go();
+    await page.unroute(methods);
+  };
+}
+
 /** A simulated cluster of 2 nodes of 4 GPUs, and the workloads whose layouts were measured on it. */
 export const clusterFile = join(root, "web/tests/e2e/west.json");
 const gridFile = join(root, "deploy/examples/grid-2x4.json");

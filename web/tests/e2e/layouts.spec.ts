@@ -5,7 +5,8 @@ import { join } from "node:path";
 import type { Page } from "@playwright/test";
 
 import type { RankLayoutsResponse } from "../../generated/moeplan/v1/planner_service";
-import { expect, expectAccessible, expectFits, hostileName, test } from "./fixtures";
+import * as text from "../../src/format";
+import { expect, expectAccessible, expectFits, hold, hostileName, test } from "./fixtures";
 import { root } from "./planner";
 
 const mixtral = JSON.parse(readFileSync(join(root, "deploy/examples/mixtral-8x7b.config.json"), "utf8")) as Record<string, unknown>;
@@ -83,15 +84,56 @@ test("every time of a layout leads to the plan of its layer", async ({ page, pla
   expect(new URL(page.url()).hash).toBe(plan);
 });
 
+test("the memory of a layout leads to what it is the sum of, and the address keeps which", async ({ page, planner }) => {
+  const { result } = await planner.call<RankLayoutsResponse>("PlannerService/RankLayouts", request);
+  const { memoryBytes, memory } = result!.layouts[1]!;
+  const parts = [memory!.stateBytes, memory!.keptBytes, memory!.runningBytes, memory!.logitBytes];
+  expect(parts.every((bytes) => bytes >= 0)).toBe(true);
+  expect(parts.reduce((sum, bytes) => sum + bytes, 0) / memoryBytes).toBeCloseTo(1, 12);
+
+  await page.goto(`${planner.url}${address()}`);
+  await ranking(page).locator("tbody tr").nth(1).getByRole("link", { name: text.bytes(memoryBytes), exact: true }).press("Enter");
+  const details = page.getByRole("region", { name: /^Layout 2: TP / });
+  for (const bytes of parts) await expect(details).toContainText(`${text.bytes(bytes)}, ${text.percent(bytes / memoryBytes)}`);
+  await expect(details.getByRole("link", { name: "37.3 GiB of a GPU" })).toHaveAttribute("href", "#/clusters?profile=west");
+  await expect(ranking(page).locator("tr[aria-current=true]")).toContainText("2");
+  await expectAccessible(page);
+  await page.reload();
+  await expect(details).toBeVisible();
+  await details.getByRole("button", { name: "Close" }).press("Enter");
+  await expect(details).toHaveCount(0);
+
+  const bars = page.getByRole("img", { name: /^Peak memory of the/ });
+  await bars.locator(".bar-pickable").first().click();
+  await expect(page.getByRole("region", { name: /^Layout 1: TP / })).toBeVisible();
+  // The bar is as long as its parts together.
+  const widths = await bars.locator(".bar-pickable").first().locator(".bar-mark").evaluateAll((marks) => marks.map((mark) => mark.getBoundingClientRect().width));
+  const first = result!.layouts[0]!.memory!;
+  expect(widths).toHaveLength(4);
+  expect(widths[0]! / widths[1]!).toBeCloseTo(first.stateBytes / first.keptBytes, 1);
+  // Another question is of other layouts.
+  await page.getByLabel(/^Global batch/).fill("64");
+  await page.getByLabel(/^Global batch/).press("Enter");
+  await expect(page.getByRole("region", { name: /^Layout 1: TP / })).toHaveCount(0);
+});
+
+test("a layout leads to no other model's layer while its own is awaited", async ({ page, planner }) => {
+  await page.goto(`${planner.url}${address()}`);
+  await expect(ranking(page).getByRole("link", { name: /^Plan its MoE layer/ }).first()).toBeVisible();
+  const go = await hold(page, "ImportModel");
+  await page.getByLabel(/^Model/).fill(JSON.stringify({ ...small, intermediate_size: 4096 }));
+  await page.getByRole("button", { name: "Rank layouts" }).click();
+  await expect(page.getByText("Ranking layouts …")).toBeHidden();
+  await expect(ranking(page).locator("tbody tr").first()).toBeVisible();
+  await expect(ranking(page).getByRole("link", { name: /^Plan its MoE layer/ })).toHaveCount(0);
+  await go();
+  await expect(ranking(page).getByRole("link", { name: /^Plan its MoE layer/ }).first()).toHaveAttribute("href", /hiddenDim%22%3A4096/);
+});
+
 test("a ranking is called off, and asked for again", async ({ page, planner }) => {
-  let go = (): void => undefined;
-  const held = new Promise<void>((done) => { go = done; });
   const failed: string[] = [];
   page.on("requestfailed", (request) => failed.push(request.url()));
-  await page.route("**/*.PlannerService/RankLayouts", async (route) => {
-    await held;
-    await route.continue().catch(() => undefined);
-  });
+  const go = await hold(page, "RankLayouts");
   await page.goto(`${planner.url}${address()}`);
   await expect(page.getByText("Ranking layouts …")).toBeVisible();
   await page.getByRole("button", { name: "Cancel" }).press("Enter");
@@ -99,7 +141,7 @@ test("a ranking is called off, and asked for again", async ({ page, planner }) =
   await expect(page.getByRole("button", { name: "Cancel" })).toHaveCount(0);
   await expect.poll(() => failed.filter((url) => url.endsWith("/RankLayouts")).length).toBe(1);
   await expectAccessible(page);
-  go();
+  await go();
   await page.getByRole("button", { name: "Rank layouts" }).click();
   await expect(ranking(page)).toBeVisible();
   await expect(page.getByText("Cancelled.")).toHaveCount(0);

@@ -10,7 +10,7 @@ import { hrefOf } from "../../src/route";
 import { pieces } from "../../src/views/plan/costs";
 import { byTask, contentionOf, dearestCosts, pathWords, taskWords } from "../../src/views/plan/explained";
 import { unitOf } from "../../src/views/plan/plan_facts";
-import { expect, expectAccessible, expectFits, hostileName, test, workloads } from "./fixtures";
+import { expect, expectAccessible, expectFits, hold, hostileName, test, workloads } from "./fixtures";
 import { addressOf, answered, answerOf, example, explainedOf, field, section, workload, workloadIn } from "./plan_page";
 
 test.describe("the answer", () => {
@@ -130,22 +130,16 @@ test.describe("the question", () => {
     await answered(page);
     const explained: unknown[] = [];
     page.on("request", (request) => { if (request.url().endsWith("/ExplainRules")) explained.push(request.postDataJSON()); });
-    let go = (): void => undefined;
-    const held = new Promise<void>((done) => { go = done; });
-    await page.route("**/*.PlannerService/Plan", async (route) => {
-      await held;
-      await route.continue();
-    });
+    const go = await hold(page, "Plan");
     await field(page, "layer.sequenceLength").fill("1024");
     await page.keyboard.press("Enter");
     await expect(page.getByRole("status").filter({ hasText: "Planning …" })).toBeVisible();
     await expect(page.locator(".old-answer")).toHaveAttribute("aria-busy", "true");
     expect(explained).toEqual([]);
-    go();
+    await go();
     await expect(page.locator(".old-answer")).toHaveCount(0);
     await expect.poll(() => explained.length).toBe(1);
     expect(explained[0]).toMatchObject({ workload: { layer: { sequenceLength: 1024 } } });
-    await page.unroute("**/*.PlannerService/Plan");
   });
 
   test("goes back with the browser", async ({ page, planner }) => {
@@ -225,6 +219,20 @@ test.describe("the question", () => {
     await expect(field(page, "layer.hiddenDim")).toHaveValue("14336");
     await expect(field(page, "layout.tensorParallel")).toHaveValue("2");
     await expect(page.getByRole("alert")).toHaveCount(0);
+  });
+
+  test("takes a model's layer into the form as it is by then", async ({ page, planner }) => {
+    await page.goto(addressOf(planner));
+    await answered(page);
+    const go = await hold(page, "ImportModel");
+    await page.getByText("From a Hugging Face config.json").click();
+    await page.getByLabel("config.json of a model with experts").fill(example("mixtral-8x7b.config.json"));
+    await page.getByRole("button", { name: "Fill in its layer" }).click();
+    await expect(page.getByRole("button", { name: "Asking …" })).toBeDisabled();
+    await field(page, "layout.tensorParallel").fill("4");
+    await go();
+    await expect(field(page, "layer.hiddenDim")).toHaveValue("14336");
+    await expect(field(page, "layout.tensorParallel")).toHaveValue("4");
   });
 
   test("says which profile is missing, and that an address holds no workload", async ({ page, planner }) => {
@@ -386,6 +394,19 @@ test.describe("candidates", () => {
 });
 
 test.describe("rules", () => {
+  test("hold no number of the question before while those of the next are awaited", async ({ page, planner }) => {
+    await page.goto(addressOf(planner));
+    await expect(page.locator(".rule").first()).toBeVisible();
+    const go = await hold(page, "ExplainRules");
+    await field(page, "layer.sequenceLength").fill("1024");
+    await page.keyboard.press("Enter");
+    await expect(page.locator(".old-answer")).toHaveCount(0);
+    await expect(page.getByText("Filling in the formulas …")).toBeVisible();
+    await expect(page.locator(".rule")).toHaveCount(0);
+    await go();
+    await expect(page.locator(".rule").first()).toBeVisible();
+  });
+
   test("stand with their numbers, beside the search", async ({ page, planner }) => {
     const explained = await planner.call<ExplainRulesResponse>("PlannerService/ExplainRules", { workload, profileName: "west" });
     const answer = await answerOf(planner);

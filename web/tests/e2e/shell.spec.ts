@@ -100,13 +100,35 @@ test("a planner that goes away is said, what was seen stays, and it goes on by i
   await expect(page.getByText(/does not answer since/)).toBeHidden();
 });
 
-test("a planner that hangs is said to be away, until it goes on", async ({ page, planner }) => {
-  await page.goto(planner.url);
-  await expect(page.getByText("west").first()).toBeVisible();
+test("a planner that hangs is said to be away in every view, which keeps what it shows until it goes on", async ({ page, context, planner }) => {
+  const tabs = [page, ...await Promise.all(views.slice(1).map(() => context.newPage()))];
+  const away = (tab: Page): Locator => tab.getByText(/does not answer since/);
+  for (const [index, tab] of tabs.entries()) {
+    await tab.goto(planner.url);
+    await tab.getByRole("link", { name: views[index]!, exact: true }).click();
+    await expect(contentOf(tab)[views[index]!]!).toBeAttached();
+  }
   planner.pause();
-  await expect(page.getByText(/does not answer since/)).toBeVisible({ timeout: 15_000 });
-  await expect(page.getByText("west").first()).toBeVisible();
+  for (const [index, tab] of tabs.entries()) {
+    await expect(away(tab)).toBeVisible({ timeout: 15_000 });
+    await expect(contentOf(tab)[views[index]!]!).toBeAttached();
+  }
   planner.resume();
+  for (const tab of tabs) await expect(away(tab)).toBeHidden({ timeout: 15_000 });
+});
+
+test("what is asked of a planner that hangs is answered once it goes on, and nothing old stands under a new name", async ({ page, planner }) => {
+  await page.goto(`${planner.url}#/curves?profile=west`);
+  const costs = page.locator("select.cost-list");
+  await expect(costs).toBeVisible();
+  const [first, other] = await Promise.all([0, 3].map(async (index) => (await costs.locator("option").nth(index).getAttribute("value"))!));
+  planner.pause();
+  await costs.selectOption(other!);
+  await expect(page.locator(".curves[aria-busy=true]")).toBeVisible();
+  await expect(page.getByText(/does not answer since/)).toBeVisible({ timeout: 15_000 });
+  await expect(page.locator("#curve-title")).toHaveText(first!);
+  planner.resume();
+  await expect(page.locator("#curve-title")).toHaveText(other!, { timeout: 15_000 });
   await expect(page.getByText(/does not answer since/)).toBeHidden({ timeout: 15_000 });
 });
 

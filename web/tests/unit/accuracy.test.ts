@@ -49,6 +49,13 @@ describe("statistics", () => {
     expect([summary.inside, summary.withInterval]).toEqual([1, 2]);
   });
 
+  it("name the runs that they are of: of four the second, in the order of each figure", () => {
+    // Errors of 10, -20, 30 and -40 %: by |error| 1, 2, 3, 4; signed 4, 2, 1, 3.
+    const runs = [run(1.1, 1), run(0.8, 1), run(1.3, 1), run(0.6, 1)].map((one, index) => ({ ...one, run: index + 1 }));
+    expect(summarize(runs).runOf).toEqual({ absoluteP50: 2, absoluteP95: 4, bias: 2 });
+    expect(summarize([]).runOf).toEqual({ absoluteP50: null, absoluteP95: null, bias: null });
+  });
+
   it("know no interval of a profile written by hand, whose ends are one", () => {
     const summary = summarize([run(1, 1, [1, 1]), run(1, 2, [1, 1])]);
     expect([summary.inside, summary.withInterval]).toEqual([0, 0]);

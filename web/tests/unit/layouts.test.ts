@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import type { RankedLayout } from "../../generated/moeplan/v1/report";
 import type { Workload } from "../../generated/moeplan/v1/workload";
 import { batchAxis, degreesText, layerOf, nodesAxis } from "../../src/views/layouts/links";
+import { chosenOf, memoryParts } from "../../src/views/layouts/memory";
 import { draftOf, fieldOf, paramsOf, parseModel, requestOf, sameDraft } from "../../src/views/layouts/request";
 
 const layout = { tensorParallel: 8, expertParallel: 4, expertShardingParallel: 1, contextParallel: 2, pipelineParallel: 1, dataParallel: 16 };
@@ -48,6 +49,20 @@ describe("a request for layouts", () => {
     expect(fieldOf({ field: "profileName", message: "" })).toBe("profile");
     expect(fieldOf({ field: "toString", message: "" })).toBeNull();
     expect(fieldOf({ field: "", message: "holds no profile named 'x'" })).toBeNull();
+  });
+});
+
+describe("the memory of a layout", () => {
+  it("comes in parts that add up, also where a planner does not tell them", () => {
+    const memory = { stateBytes: 8, keptBytes: 4, runningBytes: 2, logitBytes: 1 };
+    expect(memoryParts({ memory }).map(({ bytes }) => bytes)).toEqual([8, 4, 2, 1]);
+    expect(memoryParts({ memory: undefined }).map(({ bytes }) => bytes)).toEqual([0, 0, 0, 0]);
+  });
+
+  it("is shown of the layout that the address names", () => {
+    const rows = [{ rank: 1 }, { rank: 2 }];
+    expect(chosenOf(rows, "2")).toBe(rows[1]);
+    expect([undefined, "3", "02", "x"].map((param) => chosenOf(rows, param))).toEqual([null, null, null, null]);
   });
 });
 

@@ -10,11 +10,19 @@ export function median(values: readonly number[]): number {
   return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
 }
 
+/** Of rising values, the place of that below which `share` of them lie, by nearest rank. */
+const placeOf = (share: number, count: number): number => Math.min(count - 1, Math.max(0, Math.ceil(share * count) - 1));
+
 /** The value below which `share` of the values lie, by nearest rank. */
 export function quantile(values: readonly number[], share: number): number {
   const sorted = [...values].sort((a, b) => a - b);
-  if (sorted.length === 0) return Number.NaN;
-  return sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(share * sorted.length) - 1))]!;
+  return sorted.length === 0 ? Number.NaN : sorted[placeOf(share, sorted.length)]!;
+}
+
+/** The run whose value is that quantile: of a median of two values, the smaller one's. null: there is no run. */
+function runAt(runs: readonly Run[], valueOf: (run: Run) => number, share: number): number | null {
+  const sorted = [...runs].sort((a, b) => valueOf(a) - valueOf(b));
+  return sorted[placeOf(share, sorted.length)]?.run ?? null;
 }
 
 export interface ErrorSummary {
@@ -27,6 +35,8 @@ export interface ErrorSummary {
   /** Of those that have an interval. */
   inside: number;
   withInterval: number;
+  /** The runs that those figures are of. */
+  runOf: { absoluteP50: number | null; absoluteP95: number | null; bias: number | null };
 }
 
 export const hasInterval = (run: Run): boolean => run.plan !== undefined && interval.hasInterval(run.plan);
@@ -41,6 +51,7 @@ export const comparable = (runs: readonly Run[]): Run[] => runs.filter(({ predic
 export function summarize(runs: readonly Run[]): ErrorSummary {
   const signed = runs.map(signedError);
   const absolute = signed.map(Math.abs);
+  const absoluteError = (run: Run): number => Math.abs(signedError(run));
   return {
     count: runs.length,
     absoluteP50: median(absolute),
@@ -48,6 +59,7 @@ export function summarize(runs: readonly Run[]): ErrorSummary {
     bias: median(signed),
     inside: runs.filter(isInside).length,
     withInterval: runs.filter(hasInterval).length,
+    runOf: { absoluteP50: runAt(runs, absoluteError, 0.5), absoluteP95: runAt(runs, absoluteError, 0.95), bias: runAt(runs, signedError, 0.5) },
   };
 }
 

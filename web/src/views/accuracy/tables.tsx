@@ -5,7 +5,7 @@ import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import { Table, type Column } from "../../components/table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
-import { hrefOf, setParams, type Params } from "../../route";
+import { hrefOf, hrefWith, setParams, type Params } from "../../route";
 import { signedError } from "../../signed_error";
 import { hasInterval, isInside, profileOf, summariesBy, type ErrorSummary } from "./statistics";
 
@@ -28,26 +28,33 @@ interface GroupsProps {
   head: string;
   runs: readonly Run[];
   keyOf: (run: Run) => string;
-  hrefOfKey: (key: string) => string;
+  /** What narrows the address to the runs of a key. */
+  paramsOfKey: (key: string) => Params;
 }
 
-export function Groups({ caption, head, runs, keyOf, hrefOfKey }: GroupsProps) {
+export function Groups({ caption, head, runs, keyOf, paramsOfKey }: GroupsProps) {
   const groups = summariesBy(runs, keyOf);
   const most = Math.max(...groups.map(({ summary }) => summary.absoluteP50));
   const columns: Column<Group>[] = [
-    { head, cell: ({ key }) => <a href={hrefOfKey(key)}>{key}</a> },
+    { head, cell: ({ key }) => <a href={hrefWith(paramsOfKey(key))}>{key}</a> },
     { head: "runs", numeric: true, cell: ({ summary }) => text.count(summary.count) },
-    { head: "median |error|", numeric: true, cell: ({ summary }) => <><Bar share={summary.absoluteP50} most={most} /> {text.percent(summary.absoluteP50)}</> },
-    { head: "p95 |error|", numeric: true, cell: ({ summary }) => text.percent(summary.absoluteP95) },
-    { head: "bias", numeric: true, cell: ({ summary }) => text.signedPercent(summary.bias) },
-    { head: "in interval", numeric: true, cell: ({ summary }) => insideText(summary) },
+    { head: "median |error|", numeric: true, cell: ({ summary }) => <><Bar share={summary.absoluteP50} most={most} /> <OfRun run={summary.runOf.absoluteP50}>{text.percent(summary.absoluteP50)}</OfRun></> },
+    { head: "p95 |error|", numeric: true, cell: ({ summary }) => <OfRun run={summary.runOf.absoluteP95}>{text.percent(summary.absoluteP95)}</OfRun> },
+    { head: "bias", numeric: true, cell: ({ summary }) => <OfRun run={summary.runOf.bias}>{text.signedPercent(summary.bias)}</OfRun> },
+    { head: "in interval", numeric: true, cell: ({ key, summary }) => <Inside summary={summary} narrowed={paramsOfKey(key)} /> },
   ];
   return <Table caption={caption} columns={columns} rows={groups} keyOf={({ key }) => key} />;
 }
 
-/** "92 % of 240". */
-export function insideText({ inside, withInterval }: ErrorSummary): string {
-  return withInterval === 0 ? "not known" : `${text.percent(inside / withInterval)} of ${text.count(withInterval)}`;
+/** Leads to the run that a figure of several is of; it stands above. */
+export function OfRun({ run, children }: { run: number | null; children: ComponentChildren }) {
+  return run === null ? <>{children}</> : <a href={hrefWith({ run })} title={`Run ${run}`}>{children}</a>;
+}
+
+/** "92 % of 240", which leads to the table of them, those outside first. */
+export function Inside({ summary: { inside, withInterval }, narrowed }: { summary: ErrorSummary; narrowed: Params }) {
+  if (withInterval === 0) return <>not known</>;
+  return <a href={hrefWith({ ...narrowed, sort: "inside" })}>{text.percent(inside / withInterval)} of {text.count(withInterval)}</a>;
 }
 
 /** Leads to its timelines, whose tasks lead to their costs. */

@@ -12,7 +12,7 @@ import { hrefOf, setParams, type Params } from "../../route";
 import { ErrorOverTime, Legend, PredictedAgainstMeasured } from "./charts";
 import { RunDetails } from "./run_details";
 import { comparable, profileOf, scheduleOf, summariesBy, summarize } from "./statistics";
-import { Groups, insideText, RunTable } from "./tables";
+import { Groups, Inside, OfRun, RunTable } from "./tables";
 import "../../charts/shapes.css";
 import "./view.css";
 
@@ -77,11 +77,12 @@ function Shown({ all, chosen, schedule, params }: ShownProps) {
     <>
       <p>
         {runs.length === 1 ? "1 run" : `${text.count(runs.length)} runs`}{all.length === mostRuns && " (the newest of them; older ones are left out)"}: median error{" "}
-        <strong>{text.percent(summary.absoluteP50)}</strong>, 95th percentile {text.percent(summary.absoluteP95)}, bias {text.signedPercent(summary.bias)},
-        in the 90 % interval {insideText(summary)}.
+        <strong><OfRun run={summary.runOf.absoluteP50}>{text.percent(summary.absoluteP50)}</OfRun></strong>, 95th percentile{" "}
+        <OfRun run={summary.runOf.absoluteP95}>{text.percent(summary.absoluteP95)}</OfRun>, bias{" "}
+        <OfRun run={summary.runOf.bias}>{text.signedPercent(summary.bias)}</OfRun>, in the 90 % interval <Inside summary={summary} narrowed={{}} />.
         {chosen.length > runs.length && ` ${text.count(chosen.length - runs.length)} more lack one of the two times.`}
       </p>
-      <p class="muted">Of the runs that are reported, the planner keeps one a minute of each plan, and 60 a minute in all; kept ones are what counts here.</p>
+      <p class="muted">Each figure leads to the run that it is of. Of the runs that are reported, the planner keeps one a minute of each plan, and 60 a minute in all; kept ones are what counts here.</p>
       <Legend schedules={summariesBy(runs, scheduleOf).map(({ key }) => key)} />
       <div class="pair">
         <PredictedAgainstMeasured runs={runs} summary={summary} current={current} />
@@ -90,7 +91,7 @@ function Shown({ all, chosen, schedule, params }: ShownProps) {
       <div class="pair">
         <section class="card">
           <h2>By schedule</h2>
-          <Groups caption={`Error by schedule; ${legend}`} head="schedule" runs={runs} keyOf={scheduleOf} hrefOfKey={(key) => hrefOf("accuracy", { ...params, schedule: key })} />
+          <Groups caption={`Error by schedule; ${legend}`} head="schedule" runs={runs} keyOf={scheduleOf} paramsOfKey={(key) => ({ schedule: key })} />
         </section>
         <section class="card">
           <h2>By profile</h2>
@@ -99,7 +100,7 @@ function Shown({ all, chosen, schedule, params }: ShownProps) {
             head="profile"
             runs={runs}
             keyOf={profileOf}
-            hrefOfKey={(key) => hrefOf("accuracy", { ...params, profile: runs.find((run) => profileOf(run) === key)?.profileName })}
+            paramsOfKey={(key) => ({ profile: runs.find((run) => profileOf(run) === key)?.profileName ?? "" })}
           />
         </section>
       </div>

@@ -6,9 +6,11 @@ import { CopyLink } from "../../components/copy_link";
 import { WarningList } from "../../components/notes";
 import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import * as text from "../../format";
-import { hrefOf, setParams } from "../../route";
+import { hrefOf, hrefWith, setParams } from "../../route";
 import { Bars } from "./bars";
+import { LayoutDetails } from "./details";
 import { batchAxis, degreesText, layerOf, nodesAxis } from "./links";
+import { chosenOf, memoryParts } from "./memory";
 
 interface Props {
   request: RankLayoutsRequest;
@@ -18,6 +20,8 @@ interface Props {
   /** The machines of the profile that was used. */
   cluster: Cluster | undefined;
   sort: string;
+  /** Which layout the address asks about, by its rank. */
+  chosen: string | undefined;
 }
 
 const mostBars = 20;
@@ -25,13 +29,14 @@ const mostBars = 20;
 /** A layout with its place among them. */
 type Row = RankedLayout & { rank: number };
 
-export function Answer({ request, answer, imported, cluster, sort }: Props) {
+export function Answer({ request, answer, imported, cluster, sort, chosen: param }: Props) {
   const result = answer.result;
   if (result === undefined) return null;
   const rows = result.layouts.map((layout, index) => ({ ...layout, rank: index + 1 }));
   const limit = answer.deviceMemoryBytes;
   const curves = hrefOf("curves", { profile: answer.profileName, version: answer.profileVersion });
   const linksOf = (row: Row): Links | null => linksOfLayer(row, { request, answer, imported, cluster });
+  const chosen = chosenOf(rows, param);
   return (
     <>
       <p>
@@ -47,7 +52,8 @@ export function Answer({ request, answer, imported, cluster, sort }: Props) {
             <MemoryBars rows={rows.slice(0, mostBars)} limit={limit} />
             <StepBars rows={rows.slice(0, mostBars)} linksOf={linksOf} />
           </div>
-          <RankedTable rows={rows} limit={limit} sort={sort} linksOf={linksOf} />
+          {chosen !== null && <LayoutDetails row={chosen} profile={answer.profileName} limit={limit} plan={linksOf(chosen)?.closest ?? null} />}
+          <RankedTable rows={rows} limit={limit} sort={sort} chosen={chosen} linksOf={linksOf} />
         </>
       )}
     </>
@@ -66,6 +72,8 @@ function NoneFits({ result, limit }: { result: LayoutResult; limit: number }) {
   );
 }
 
+const choose = (rank: number): void => setParams({ layout: rank });
+
 const barLabel = (row: Row): string => `${row.rank}. ${degreesText(row.layout)}`;
 
 function MemoryBars({ rows, limit }: { rows: readonly Row[]; limit: number }) {
@@ -74,6 +82,7 @@ function MemoryBars({ rows, limit }: { rows: readonly Row[]; limit: number }) {
     key: row.rank,
     label: barLabel(row),
     value: row.memoryBytes,
+    parts: memoryParts(row).map(({ class: part, bytes }) => ({ class: part, value: bytes })),
     valueText: known ? `${text.bytes(row.memoryBytes)}, ${text.bytes(limit - row.memoryBytes)} free` : text.bytes(row.memoryBytes),
   }));
   const least = Math.min(...rows.map(({ memoryBytes }) => memoryBytes));
@@ -81,9 +90,13 @@ function MemoryBars({ rows, limit }: { rows: readonly Row[]; limit: number }) {
   return (
     <section class="card">
       <h2>Memory of one GPU</h2>
+      <ul class="legend">
+        {memoryParts(rows[0]!).map(({ name, class: part }) => <li key={name}><span class={`swatch ${part}`} aria-hidden="true" />{name}</li>)}
+      </ul>
       <Bars
         summary={`Peak memory of the ${rows.length} best layouts: ${text.bytes(least)} to ${text.bytes(most)}${known ? ` of ${text.bytes(limit)}` : ""}; the table below has each.`}
         bars={bars}
+        onPick={choose}
         {...(known ? { limit: { value: limit, text: `limit ${text.bytes(limit)}` } } : {})}
       />
       {!known && <p class="muted">The profile does not say how much memory a GPU has, so every layout counts as fitting.</p>}
@@ -114,15 +127,18 @@ interface TableProps {
   rows: readonly Row[];
   limit: number;
   sort: string;
+  chosen: Row | null;
   linksOf: LinksOf;
 }
 
-function RankedTable({ rows, limit, sort, linksOf }: TableProps) {
+function RankedTable({ rows, limit, sort, chosen, linksOf }: TableProps) {
   /** To the plan that the number is computed from. */
   const planned = (row: Row, words: string) => {
     const links = linksOf(row);
     return links === null ? words : <a href={links.closest}>{words}</a>;
   };
+  /** To what the number is the sum of. */
+  const detailed = ({ rank }: Row, words: string) => <a href={hrefWith({ layout: rank })}>{words}</a>;
   const degree = (id: string, head: string, of: (row: Row) => number | undefined): SortableColumn<Row> => ({
     id, head, numeric: true, cell: (row) => of(row) ?? "–", sortKey: of,
   });
@@ -138,8 +154,8 @@ function RankedTable({ rows, limit, sort, linksOf }: TableProps) {
     { id: "step", head: "step", numeric: true, cell: (row) => planned(row, text.seconds(row.stepTimeS)), sortKey: ({ stepTimeS }) => stepTimeS },
     { id: "tokens", head: "tokens/s", numeric: true, cell: (row) => planned(row, text.count(row.tokensPerS)), sortKey: ({ tokensPerS }) => tokensPerS },
     { id: "mfu", head: "MFU", numeric: true, cell: (row) => planned(row, text.percent(row.mfu)), sortKey: ({ mfu }) => mfu },
-    { id: "memory", head: "memory", numeric: true, cell: ({ memoryBytes }) => text.bytes(memoryBytes), sortKey: ({ memoryBytes }) => memoryBytes },
-    ...(limit > 0 ? [{ id: "free", head: "free", numeric: true, cell: ({ memoryBytes }: Row) => text.bytes(limit - memoryBytes), sortKey: ({ memoryBytes }: Row) => limit - memoryBytes }] : []),
+    { id: "memory", head: "memory", numeric: true, cell: (row) => detailed(row, text.bytes(row.memoryBytes)), sortKey: ({ memoryBytes }) => memoryBytes },
+    ...(limit > 0 ? [{ id: "free", head: "free", numeric: true, cell: (row: Row) => detailed(row, text.bytes(limit - row.memoryBytes)), sortKey: ({ memoryBytes }: Row) => limit - memoryBytes }] : []),
     {
       id: "network", head: "network scale", numeric: true,
       cell: ({ networkScale, horizontalContexts }) => `${text.count(networkScale)} ranks${horizontalContexts ? ", horizontal" : ""}`,
@@ -165,6 +181,7 @@ function RankedTable({ rows, limit, sort, linksOf }: TableProps) {
       columns={columns}
       rows={rows}
       keyOf={({ rank }) => rank}
+      isCurrent={(row) => row === chosen}
       sort={sort}
       onSort={(wanted) => setParams({ sort: wanted }, true)}
     />
@@ -182,7 +199,7 @@ interface Links {
 /** null: there is no such layer, or it is not known yet. */
 type LinksOf = (row: Row) => Links | null;
 
-function linksOfLayer(row: Row, { request, answer, imported, cluster }: Omit<Props, "sort">): Links | null {
+function linksOfLayer(row: Row, { request, answer, imported, cluster }: Omit<Props, "sort" | "chosen">): Links | null {
   if (row.moeLayerS <= 0 || imported?.workload === undefined || imported.moeLayers === 0) return null;
   const workload = JSON.stringify(layerOf(imported.workload, row, request.sequenceLength));
   const shared = { profile: answer.profileName, version: answer.profileVersion, workload, extrapolate: "1" };

@@ -5,6 +5,8 @@ export interface LabelledBar {
   key: number;
   label: string;
   value: number;
+  /** What `value` is the sum of, each with the class that sets its --c; absent: not told apart. */
+  parts?: readonly { class: string; value: number }[];
   valueText: string;
 }
 
@@ -25,6 +27,18 @@ const gap = 6;
 const narrow = 440;
 const limitRow = 20;
 
+interface Segment {
+  class: string;
+  from: number;
+  to: number;
+}
+
+function segmentsOf(value: number, parts: LabelledBar["parts"]): Segment[] {
+  if (parts === undefined) return [{ class: "", from: 0, to: value }];
+  let from = 0;
+  return parts.map((part) => ({ class: part.class, from, to: (from += part.value) }));
+}
+
 export function Bars({ summary, bars, limit, onPick }: Props) {
   const [ref, width] = useWidth();
   const most = Math.max(limit?.value ?? 0, ...bars.map(({ value }) => value)) * 1.02;
@@ -40,7 +54,7 @@ export function Bars({ summary, bars, limit, onPick }: Props) {
       {width > 0 && (
         <svg width={width} height={height} role="img" aria-label={summary}>
           <g aria-hidden="true">
-            {bars.map(({ key, label, value, valueText }, index) => (
+            {bars.map(({ key, label, value, parts, valueText }, index) => (
               <g key={key} transform={`translate(0,${top + index * rowHeight})`} class={onPick === undefined ? "" : "bar-pickable"} onClick={() => onPick?.(key)}>
                 {onPick !== undefined && <rect class="bar-catch" width={Math.max(0, width - 2)} height={rowHeight} />}
                 <text class="bar-label" y={13}>{label}</text>
@@ -48,7 +62,9 @@ export function Bars({ summary, bars, limit, onPick }: Props) {
                   ? <text class="bar-value" x={width - 2} y={13} text-anchor="end">{valueText}</text>
                   : <text class="bar-value" y={13 + lineHeight}>{valueText}</text>}
                 <rect class="bar-ground" y={barTop} width={Math.max(0, width - 2)} height={barHeight} />
-                <rect class={limit !== undefined && value > limit.value ? "bar-mark over" : "bar-mark"} y={barTop} width={scale(value)} height={barHeight} />
+                {segmentsOf(value, parts).map(({ from, to, class: part }) => (
+                  <rect key={part} class={`bar-mark ${part}`} x={scale(from)} y={barTop} width={scale(to) - scale(from)} height={barHeight} />
+                ))}
               </g>
             ))}
             {limit !== undefined && (

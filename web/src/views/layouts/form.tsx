@@ -43,7 +43,7 @@ export function Form({ params, names, error, loading, onAgain }: Props) {
     if ("problem" in parsed) return setProblem(parsed.problem);
     setProblem("");
     const wanted = paramsOf(draft, parsed.model);
-    setParams(wanted);
+    setParams({ ...wanted, layout: undefined });
     // The same question once more loads nothing by itself.
     if (JSON.stringify(requestOf(wanted)) === JSON.stringify(requestOf(params))) onAgain();
   };

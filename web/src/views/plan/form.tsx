@@ -63,6 +63,9 @@ function Import({ onLayer }: { onLayer: (workload: WorkloadJson, told: string) =
   const [text, setText] = useState("");
   const [problem, setProblem] = useState<CallError | null>(null);
   const [asking, setAsking] = useState(false);
+  // What is typed into the form while the planner is asked stays.
+  const onLayerNow = useRef(onLayer);
+  onLayerNow.current = onLayer;
   const fill = async (): Promise<void> => {
     setProblem(null);
     const model = parseObject(text, "A config.json");
@@ -78,7 +81,7 @@ function Import({ onLayer }: { onLayer: (workload: WorkloadJson, told: string) =
         setProblem(new CallError(imported.problem, "INVALID_ARGUMENT"));
         return;
       }
-      onLayer(imported.workload, `Layer taken: ${answer.moeLayers} of ${answer.layers} layers of the model have experts.`);
+      onLayerNow.current(imported.workload, `Layer taken: ${answer.moeLayers} of ${answer.layers} layers of the model have experts.`);
     } catch (failure) {
       setProblem(failure instanceof CallError ? failure : new CallError(String(failure), "UNKNOWN"));
     } finally {

@@ -1,0 +1,52 @@
+// One layout: what its memory is the sum of, and where its times come from.
+import type { RankedLayout } from "../../../generated/moeplan/v1/report";
+import * as text from "../../format";
+import { hrefOf, setParams } from "../../route";
+import { degreesText } from "./links";
+import { memoryParts } from "./memory";
+
+interface Props {
+  row: RankedLayout & { rank: number };
+  profile: string;
+  /** Memory of a GPU; 0: not known. */
+  limit: number;
+  /** To the plan of its MoE layer, or what leads to it; null: it has none. */
+  plan: string | null;
+}
+
+export function LayoutDetails({ row, profile, limit, plan }: Props) {
+  const toPlan = (words: string) => (plan === null ? words : <a href={plan}>{words}</a>);
+  return (
+    <section class="card" aria-labelledby="layout-title">
+      <div class="row">
+        <h2 id="layout-title">Layout {row.rank}: {degreesText(row.layout)}</h2>
+        <button type="button" class="quiet" onClick={() => setParams({ layout: undefined })}>Close</button>
+      </div>
+      <dl class="facts">
+        <dt>memory</dt>
+        <dd>
+          {text.bytes(row.memoryBytes)}
+          {limit > 0 && <> of the <a href={hrefOf("clusters", { profile })}>{text.bytes(limit)} of a GPU</a></>}
+          , on a rank of the pipeline's stage that needs most
+        </dd>
+        {memoryParts(row).map(({ name, class: part, bytes }) => [
+          <dt key={`${name} name`}><span class={`swatch ${part}`} aria-hidden="true" />{name}</dt>,
+          <dd key={name}>{text.bytes(bytes)}, {text.percent(bytes / row.memoryBytes)}</dd>,
+        ])}
+        <dt>step</dt>
+        <dd>{toPlan(text.seconds(row.stepTimeS))}, {text.count(row.tokensPerS)} tokens/s</dd>
+        {row.moeLayerS > 0 && (
+          <>
+            <dt>MoE layer</dt>
+            <dd>{toPlan(text.seconds(row.moeLayerS))} forward and backward on one micro-batch, {row.moeSchedule}</dd>
+          </>
+        )}
+        <dt>pipeline</dt>
+        <dd>its slowest stage waits {text.percent(row.pipelineBubble)} of the time</dd>
+        <dt>network</dt>
+        <dd>joins {text.count(row.networkScale)} ranks at full rate{row.horizontalContexts && "; contexts lie across the experts' ranks"}</dd>
+      </dl>
+      <p class="muted">Memory is computed from the model and the layout, nothing of it is measured; workspace of kernels, collectives and the allocator is not counted.</p>
+    </section>
+  );
+}
