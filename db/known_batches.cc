@@ -4,6 +4,8 @@
 #include <tuple>
 #include <utility>
 
+#include "db/value_json.h"
+
 namespace moeplan::db {
 namespace {
 
@@ -12,8 +14,37 @@ constexpr char kSelectKeysOfBatch[] = R"sql(
 SELECT collective, algorithm, group_size, ranks_per_node, gather_group_size, shards, contention, bytes_per_element,
        kernel, model_dim, hidden_dim, ctas, ordinal
 FROM sample WHERE batch_id = ? ORDER BY ordinal)sql";
+constexpr char kSelectTimes[] = R"sql(
+SELECT ordinal, size, times_s, provenance_id
+FROM sample WHERE batch_id = ?1 AND ordinal BETWEEN ?2 AND ?3 ORDER BY ordinal)sql";
 constexpr char kSelectKey[] = "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12";
 constexpr int kAllKeyColumns = kKeyColumns + 1;
+
+size_t BytesOf(const BatchTimes& times) {
+  constexpr size_t kBesides = 200;  // Of the map and the two vectors.
+  return kBesides + times.samples.size() * sizeof(BatchTimes::Sample) + times.times_s.size() * sizeof(double);
+}
+
+BatchTimes ReadTimes(SQLite::Statement& select, std::int64_t batch_id, std::span<const KnownBatches::Run> runs) {
+  BatchTimes read;
+  for (const KnownBatches::Run& run : runs) {
+    select.reset();
+    select.bind(1, batch_id);
+    select.bind(2, run.first);
+    select.bind(3, run.last);
+    while (select.executeStep()) {
+      BatchTimes::Sample& sample = read.samples.emplace_back();
+      sample.ordinal = select.getColumn(0).getInt();
+      sample.size = select.getColumn(1).getDouble();
+      sample.first = read.times_s.size();
+      const std::vector<double> times_s = TimesOf(select.getColumn(2).getString());
+      read.times_s.insert(read.times_s.end(), times_s.begin(), times_s.end());
+      sample.last = read.times_s.size();
+      if (const SQLite::Column shared = select.getColumn(3); !shared.isNull()) sample.provenance_id = shared.getInt64();
+    }
+  }
+  return read;
+}
 
 }  // namespace
 
@@ -47,6 +78,24 @@ std::span<const KnownBatches::Run> KnownBatches::Find(SQLite::Database& database
     runs_ += known->second.size();
   }
   return std::ranges::equal_range(known->second, key, {}, &Run::key);
+}
+
+SQLite::Statement KnownBatches::SelectTimes(SQLite::Database& database) {
+  return SQLite::Statement(database, kSelectTimes);
+}
+
+std::shared_ptr<const BatchTimes> KnownBatches::Times(SQLite::Statement& select_times, std::int64_t batch_id, int key,
+                                                      std::span<const Run> runs) {
+  constexpr size_t kMostBytes = 40'000'000;
+  const auto known = times_.find({batch_id, key});
+  if (known != times_.end()) return known->second;
+  if (times_bytes_ > kMostBytes) {
+    times_.clear();
+    times_bytes_ = 0;
+  }
+  auto times = std::make_shared<const BatchTimes>(ReadTimes(select_times, batch_id, runs));
+  times_bytes_ += BytesOf(*times);
+  return times_.emplace(std::pair(batch_id, key), std::move(times)).first->second;
 }
 
 int KnownBatches::NumberOf(const SQLite::Statement& row) {

@@ -7,15 +7,30 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "db/key_columns.h"
 #include "db/seal.h"
 
 namespace moeplan::db {
+
+// Samples of one key in one batch, by rising ordinal.
+struct BatchTimes {
+  struct Sample {
+    int ordinal = 0;
+    std::int64_t provenance_id = 0;  // 0: its row has a text of its own.
+    double size = 0;
+    size_t first = 0, last = 0;  // Its repeats are times_s[first] to times_s[last - 1].
+  };
+  std::vector<Sample> samples;
+  std::vector<double> times_s;
+};
 
 // Not thread-safe.
 class KnownBatches {
@@ -36,15 +51,23 @@ class KnownBatches {
   // Where a batch has samples of the key of that number, rising. Valid until the next call.
   std::span<const Run> Find(SQLite::Database& database, std::int64_t batch_id, int key);
 
+  // What is read of one of those; make it once for many calls of Times.
+  static SQLite::Statement SelectTimes(SQLite::Database& database);
+  // Of the key of that number, which the batch has at `runs`.
+  std::shared_ptr<const BatchTimes> Times(SQLite::Statement& select_times, std::int64_t batch_id, int key,
+                                          std::span<const Run> runs);
+
  private:
   int NumberOf(const SQLite::Statement& row);
   std::vector<Run> Read(SQLite::Database& database, std::int64_t batch_id);
 
   std::unordered_map<std::int64_t, std::chrono::steady_clock::time_point> sound_since_;
-  std::unordered_map<std::int64_t, std::vector<Run>> batches_;  // By key, then ordinal.
-  std::unordered_map<std::string, int> numbers_;                // By the bytes of a key's columns.
-  size_t runs_ = 0;                                             // Of all batches.
-  std::string columns_;                                         // Scratch.
+  std::unordered_map<std::int64_t, std::vector<Run>> batches_;                       // By key, then ordinal.
+  std::unordered_map<std::string, int> numbers_;                                     // By the bytes of a key's columns.
+  size_t runs_ = 0;                                                                  // Of all batches.
+  std::map<std::pair<std::int64_t, int>, std::shared_ptr<const BatchTimes>> times_;  // By batch and key.
+  size_t times_bytes_ = 0;                                                           // Of all of them.
+  std::string columns_;                                                              // Scratch.
 };
 
 }  // namespace moeplan::db

@@ -104,17 +104,35 @@ struct ProfileVersion {
 struct KeySamples {
   struct Times {
     double size = 0;
-    std::vector<double> times_s;
+    std::span<const double> times_s;  // Borrowed from `parts`.
     bool retired = false;
   };
-  std::vector<Times> times;           // Of every one.
-  std::vector<StoredSample> samples;  // Those that were chosen,
-  std::vector<size_t> places;         // and which of `times` each is.
-  int later = 0;                      // How many more came after the version.
+  struct Origin {
+    std::string request_id;
+    std::string calibration;
+    std::string received_at;  // RFC 3339 in UTC.
+    Provenance provenance;
+
+    friend auto operator<=>(const Origin&, const Origin&) = default;
+  };
+  // Those of one batch. Equal parts hold equal times; the same times asked for again are usually an equal part.
+  struct Part {
+    std::shared_ptr<const void> times;
+    bool retired = false;
+
+    friend bool operator==(const Part&, const Part&) = default;
+  };
+  std::vector<Times> times;     // Of every one.
+  std::vector<Part> parts;      // Of all of `times`, in that order.
+  std::vector<size_t> places;   // Which of `times` were chosen,
+  std::vector<int> origin_of;   // and which of `origins` each of these is of.
+  std::vector<Origin> origins;  // Each once.
+  int later = 0;                // How many more came after the version.
 };
 
-// Which of them are wanted in full: places, rising. Must not call the store.
-using ChoosePlaces = std::function<std::vector<size_t>(const std::vector<KeySamples::Times>& times)>;
+// Which of `times` are wanted with their origins: places, rising. Is given `times` and `parts`; must not call the
+// store.
+using ChoosePlaces = std::function<std::vector<size_t>(const KeySamples& all)>;
 
 struct PageRequest {
   int size = 100;     // 1 to 1000.
@@ -296,9 +314,9 @@ class Store {
   // there is none under the name.
   StatusOr<SamplePage> ListSamples(const PageRequest& page, const std::string& profile_name,
                                    const std::optional<std::variant<CollectiveKey, KernelKey>>& key = {}) const;
-  // All of one key, in that order, those chosen in full (none given: all); none is no error. With a version that is stored: as
-  // they were when it was saved. What was held against its digest by this verb within the last half minute is not
-  // again.
+  // All of one key, in that order, those chosen with their origins (none given: all); none is no error. With a version
+  // that is stored: as they were when it was saved. What was held against its digest by this verb within the last half
+  // minute is not again.
   StatusOr<KeySamples> SamplesOfKey(const std::string& profile_name, const std::variant<CollectiveKey, KernelKey>& key,
                                     std::optional<int> version = {}, const ChoosePlaces& choose = {}) const;
 

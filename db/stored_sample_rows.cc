@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -36,8 +38,8 @@ SELECT ordinal, collective, algorithm, group_size, ranks_per_node, gather_group_
        bytes_per_element, kernel, model_dim, hidden_dim, size, times_s, provenance, ctas, text
 FROM sample LEFT JOIN provenance_text ON provenance_text.id = provenance_id
 WHERE batch_id = ?1 AND )sql";
-constexpr char kSelectTimes[] =
-    "SELECT ordinal, size, times_s FROM sample WHERE batch_id = ?1 AND ordinal BETWEEN ?2 AND ?3 ORDER BY ordinal";
+constexpr char kSelectOwnProvenance[] = "SELECT provenance FROM sample WHERE batch_id = ? AND ordinal = ?";
+constexpr char kSelectSharedProvenance[] = "SELECT text FROM provenance_text WHERE id = ?";
 // ?4 to ?15 are the key; what tells keys apart soonest, and cheapest, first.
 constexpr char kOfKey[] = R"sql(group_size IS ?6 AND ranks_per_node IS ?7 AND collective IS ?4 AND algorithm IS ?5
   AND gather_group_size IS ?8 AND shards IS ?9 AND contention IS ?10 AND bytes_per_element IS ?11
@@ -139,23 +141,26 @@ SamplePage SelectBehind(SQLite::Database& database, Place place, size_t most, co
   return page;
 }
 
-// Sizes and times of a key, and the place of each.
-struct PlacedTimes {
-  std::vector<KeySamples::Times> times;
-  std::vector<Place> places;
-  int later = 0;
+// Where each of `times` of a key stands, and where its provenance does.
+struct Row {
+  std::int64_t batch_id = 0;
+  int ordinal = 0;
+  std::int64_t provenance_id = 0;  // 0: with the row.
 };
 
-PlacedTimes SelectTimes(SQLite::Database& database, const std::string& profile_name, const OperationKey& key,
-                        std::int64_t last_batch, KnownBatches& known) {
+// `times`, `parts` and `later`, and the row of each of `times`.
+std::pair<KeySamples, std::vector<Row>> SelectTimes(SQLite::Database& database, const std::string& profile_name,
+                                                    const OperationKey& key, std::int64_t last_batch,
+                                                    KnownBatches& known) {
   const Retirements retirements(database, profile_name, last_batch);
   const int number = known.NumberOf(database, key);
   SealChecker seals(database, kSealedBatch);
-  SQLite::Statement select(database, kSelectTimes);
+  SQLite::Statement select = KnownBatches::SelectTimes(database);
   SQLite::Statement batches(database, kSelectBatchesOfName);
   batches.bind(1, profile_name);
   batches.bind(2, 0);
-  PlacedTimes found;
+  KeySamples found;
+  std::vector<Row> rows;
   while (batches.executeStep()) {
     const std::int64_t batch_id = batches.getColumn(0).getInt64();
     const std::span<const KnownBatches::Run> runs = known.Find(database, batch_id, number);
@@ -165,44 +170,65 @@ PlacedTimes SelectTimes(SQLite::Database& database, const std::string& profile_n
       continue;
     }
     known.Check(seals, batch_id);
+    const std::shared_ptr<const BatchTimes> times = known.Times(select, batch_id, number, runs);
     const bool retired = retirements.Has(batch_id, key);
-    for (const KnownBatches::Run& run : runs) {
-      select.reset();
-      select.bind(1, batch_id);
-      select.bind(2, run.first);
-      select.bind(3, run.last);
-      while (select.executeStep()) {
-        found.times.push_back({.size = select.getColumn(1).getDouble(),
-                               .times_s = TimesOf(select.getColumn(2).getString()),
-                               .retired = retired});
-        found.places.push_back({batch_id, select.getColumn(0).getInt()});
-      }
+    for (const BatchTimes::Sample& one : times->samples) {
+      const std::span<const double> times_s = std::span(times->times_s).subspan(one.first, one.last - one.first);
+      found.times.push_back({.size = one.size, .times_s = times_s, .retired = retired});
+      rows.push_back({batch_id, one.ordinal, one.provenance_id});
     }
+    found.parts.push_back({times, retired});
   }
-  return found;
+  return {std::move(found), std::move(rows)};
 }
 
-// What stands at places, which rise.
-std::vector<StoredSample> SelectAt(SQLite::Database& database, const std::vector<Place>& places) {
-  SQLite::Statement select(database, StrCat(kSelectSamples, "ordinal = ?2")), batch(database, kSelectBatchHead);
-  Provenances provenances;
-  std::vector<StoredSample> samples;
-  std::int64_t batch_id = 0;
-  for (const Place& place : places) {
-    if (place.batch_id != batch_id) {
-      batch_id = place.batch_id;
-      batch.reset();
-      batch.bind(1, batch_id);
-      batch.executeStep();
-    }
-    select.reset();
-    select.bind(1, place.batch_id);
-    select.bind(2, place.ordinal);
-    select.executeStep();
-    samples.push_back(ReadStored(select, batch, provenances));
+// Reads origins, each once: samples of a batch with the same provenance are of one.
+class OriginReader {
+ public:
+  OriginReader(SQLite::Database& database, std::vector<KeySamples::Origin>& origins)
+      : origins_(origins),
+        batch_(database, kSelectBatchHead),
+        own_(database, kSelectOwnProvenance),
+        shared_(database, kSelectSharedProvenance) {}
+
+  int PlaceOf(const Row& row) {
+    if (row.provenance_id == 0) return PlaceOf(row.batch_id, TextAt(own_, row.batch_id, row.ordinal));
+    const auto [known, is_new] = by_id_.try_emplace({row.batch_id, row.provenance_id}, 0);
+    if (is_new) known->second = PlaceOf(row.batch_id, TextAt(shared_, row.provenance_id));
+    return known->second;
   }
-  return samples;
-}
+
+ private:
+  template <typename... Values>
+  static std::string TextAt(SQLite::Statement& select, Values... values) {
+    select.reset();
+    int index = 0;
+    (select.bind(++index, values), ...);
+    select.executeStep();
+    return select.getColumn(0).getString();
+  }
+
+  int PlaceOf(std::int64_t batch_id, const std::string& provenance) {
+    const auto [known, is_new] = by_text_.try_emplace({batch_id, provenance}, static_cast<int>(origins_.size()));
+    if (is_new) Add(batch_id, provenance);
+    return known->second;
+  }
+
+  void Add(std::int64_t batch_id, const std::string& provenance) {
+    batch_.reset();
+    batch_.bind(1, batch_id);
+    batch_.executeStep();
+    origins_.push_back({.request_id = batch_.getColumn(1).getString(),
+                        .calibration = batch_.getColumn(2).getString(),
+                        .received_at = batch_.getColumn(3).getString(),
+                        .provenance = ProvenanceOf(provenance)});
+  }
+
+  std::vector<KeySamples::Origin>& origins_;
+  SQLite::Statement batch_, own_, shared_;
+  std::map<std::pair<std::int64_t, std::int64_t>, int> by_id_;  // By batch and provenance.
+  std::map<std::pair<std::int64_t, std::string>, int> by_text_;
+};
 
 bool HasSamples(SQLite::Database& database, const std::string& profile_name) {
   SQLite::Statement select(database, kSelectAnySampleOfName);
@@ -223,19 +249,16 @@ StatusOr<SamplePage> SelectSamplePage(SQLite::Database& database, const std::fil
 
 KeySamples SelectSamplesOfKey(SQLite::Database& database, const std::string& profile_name, const OperationKey& key,
                               std::optional<int> version, const ChoosePlaces& choose, KnownBatches& known) {
-  PlacedTimes placed = SelectTimes(database, profile_name, key, LastBatchOf(database, profile_name, version), known);
-  KeySamples found = {.times = std::move(placed.times), .later = placed.later};
+  auto [found, rows] = SelectTimes(database, profile_name, key, LastBatchOf(database, profile_name, version), known);
   if (choose) {
-    found.places = choose(found.times);
+    found.places = choose(found);
   } else {
     found.places.resize(found.times.size());
     std::iota(found.places.begin(), found.places.end(), size_t{0});
   }
-  std::vector<Place> shown;
-  for (const size_t place : found.places) shown.push_back(placed.places[place]);
-  found.samples = SelectAt(database, shown);
-  for (size_t i = 0; i < found.samples.size(); ++i) found.samples[i].retired = found.times[found.places[i]].retired;
-  return found;
+  OriginReader origins(database, found.origins);
+  for (const size_t place : found.places) found.origin_of.push_back(origins.PlaceOf(rows[place]));
+  return std::move(found);
 }
 
 }  // namespace moeplan::db

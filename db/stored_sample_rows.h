@@ -20,8 +20,8 @@ StatusOr<SamplePage> SelectSamplePage(SQLite::Database& database, const std::fil
                                       const PageRequest& page, const std::string& profile_name,
                                       const std::optional<OperationKey>& key);
 
-// Those chosen in full, where nothing chooses all. With a version: as they were when it was saved; all of them where
-// that is not known.
+// Those chosen with their origins, where nothing chooses all. With a version: as they were when it was saved; all of
+// them where that is not known.
 KeySamples SelectSamplesOfKey(SQLite::Database& database, const std::string& profile_name, const OperationKey& key,
                               std::optional<int> version, const ChoosePlaces& choose, KnownBatches& known);
 

@@ -91,16 +91,16 @@ template <typename Key>
 using MeasurementsByKey = std::map<Key, std::vector<SizedTimes>>;
 
 template <typename Entries, typename Key>
-void AppendFits(Entries& entries, MeasurementsByKey<Key> by_key) {
-  for (auto& [key, measurements] : by_key) entries.push_back({key, FitCurve(std::move(measurements))});
+void AppendFits(Entries& entries, const MeasurementsByKey<Key>& by_key) {
+  for (const auto& [key, measurements] : by_key) entries.push_back({key, FitCurve(measurements)});
 }
 
 }  // namespace
 
-LineFit FitLine(std::vector<SizedTimes> measurements) { return FitRobustLine(Screen(std::move(measurements))); }
+LineFit FitLine(const std::vector<SizedTimes>& measurements) { return FitRobustLine(Screen(SpansOf(measurements))); }
 
-CostModel FitCurve(std::vector<SizedTimes> measurements) {
-  const Screened screened = Screen(std::move(measurements));
+CostModel FitCurve(const std::vector<SizedTimes>& measurements) {
+  const Screened screened = Screen(SpansOf(measurements));
   const LineFit line = FitRobustLine(screened);
   std::vector<double> breakpoints = FindBreakpoints(screened);
   const Candidate chosen = ChooseForm(screened, line.line, breakpoints.empty());
@@ -124,8 +124,8 @@ StatusOr<Profile> FitProfile(const SampleSet& samples) {
   Profile profile;
   profile.name = samples.name;
   profile.cluster = samples.cluster;
-  AppendFits(profile.collectives, std::move(collectives));
-  AppendFits(profile.kernels, std::move(kernels));
+  AppendFits(profile.collectives, collectives);
+  AppendFits(profile.kernels, kernels);
   return profile;
 }
 

@@ -19,7 +19,7 @@ namespace moeplan {
 
 // The robust line: alpha, beta >= 0, relative residuals; a third of the measurements ten times too slow move neither
 // by more than a few per cent. With 90 % intervals. Requires one time at least.
-LineFit FitLine(std::vector<SizedTimes> measurements);
+LineFit FitLine(const std::vector<SizedTimes>& measurements);
 
 // The model that plans, with its FitQuality. Requires one time at least.
 //
@@ -29,7 +29,7 @@ LineFit FitLine(std::vector<SizedTimes> measurements);
 // interpolated are the medians of the repeats that were not rejected, so a lone sound measurement is a point as it
 // stands. The summary is FitLine's, unless the curve is that line itself. A breakpoint is the first measured size of
 // the new regime.
-CostModel FitCurve(std::vector<SizedTimes> measurements);
+CostModel FitCurve(const std::vector<SizedTimes>& measurements);
 
 // One model for each key of `samples` (merged over equal keys), sorted by key; name and cluster are copied.
 StatusOr<Profile> FitProfile(const SampleSet& samples);

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "models/check.h"
 
@@ -25,16 +27,18 @@ const double kSmallestSplit = std::log(1.1);
 
 using Repeats = ScreenedSize;  // All repeats of one size, before the choice.
 
-std::vector<Repeats> MergeSizes(std::vector<SizedTimes> measurements) {
-  std::stable_sort(measurements.begin(), measurements.end(),
-                   [](const SizedTimes& a, const SizedTimes& b) { return a.size < b.size; });
-  std::vector<Repeats> merged;
-  for (const SizedTimes& measurement : measurements) {
-    if (measurement.times_s.empty()) continue;
-    if (merged.empty() || merged.back().size != measurement.size) merged.push_back({measurement.size, {}});
-    for (const double time_s : measurement.times_s) merged.back().log_times.push_back(std::log(time_s));
+std::vector<Repeats> MergeSizes(std::span<const SizedSpan> measurements) {
+  std::map<double, std::vector<double>> log_times;
+  for (const auto& [size, times_s] : measurements) {
+    if (times_s.empty()) continue;
+    std::vector<double>& of_size = log_times[size];
+    for (const double time_s : times_s) of_size.push_back(std::log(time_s));
   }
-  for (Repeats& repeats : merged) std::sort(repeats.log_times.begin(), repeats.log_times.end());
+  std::vector<Repeats> merged;
+  for (auto& [size, of_size] : log_times) {
+    std::sort(of_size.begin(), of_size.end());
+    merged.push_back({size, std::move(of_size)});
+  }
   return merged;
 }
 
@@ -191,8 +195,14 @@ double ScreenedSize::LogMean() const {
   return std::accumulate(log_times.begin(), log_times.end(), 0.0) / static_cast<double>(log_times.size());
 }
 
-Screened Screen(std::vector<SizedTimes> measurements) {
-  const std::vector<Repeats> sizes = MergeSizes(std::move(measurements));
+std::vector<SizedSpan> SpansOf(const std::vector<SizedTimes>& measurements) {
+  std::vector<SizedSpan> spans;
+  for (const SizedTimes& measurement : measurements) spans.push_back({measurement.size, measurement.times_s});
+  return spans;
+}
+
+Screened Screen(std::span<const SizedSpan> measurements) {
+  const std::vector<Repeats> sizes = MergeSizes(measurements);
   MOEPLAN_CHECK(!sizes.empty());
   // The rough noise is too large where there are outliers; the noise of what it believes is not.
   const double noise = NoiseOf(Believed(sizes, RoughNoise(sizes)));
@@ -204,10 +214,10 @@ Screened Screen(std::vector<SizedTimes> measurements) {
   return screened;
 }
 
-std::vector<int> OutliersOf(const std::vector<SizedTimes>& measurements) {
+std::vector<int> OutliersOf(std::span<const SizedSpan> measurements) {
   const Screened screened = Screen(measurements);
   std::vector<int> outliers;
-  for (const SizedTimes& measurement : measurements) {
+  for (const SizedSpan& measurement : measurements) {
     const auto believed = std::ranges::lower_bound(screened.sizes, measurement.size, {}, &ScreenedSize::size);
     const bool known = believed != screened.sizes.end() && believed->size == measurement.size;
     // What is believed of a size is a run of its sorted repeats.

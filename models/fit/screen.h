@@ -10,6 +10,7 @@
 // Everything outside the believed clusters is an outlier. Pure.
 #pragma once
 
+#include <span>
 #include <vector>
 
 namespace moeplan {
@@ -18,6 +19,12 @@ struct SizedTimes {
   double size = 0;
   std::vector<double> times_s;  // Repeats.
 };
+// The same, borrowed.
+struct SizedSpan {
+  double size = 0;
+  std::span<const double> times_s;
+};
+std::vector<SizedSpan> SpansOf(const std::vector<SizedTimes>& measurements);
 
 // The believed repeats of one size.
 struct ScreenedSize {
@@ -36,10 +43,10 @@ struct Screened {
 };
 
 // Requires one time at least, sizes and times finite and above 0.
-Screened Screen(std::vector<SizedTimes> measurements);
+Screened Screen(std::span<const SizedSpan> measurements);
 
 // How many repeats of each measurement Screen does not believe, by the place of the measurement; they add up to
 // `outliers`. The same requirement.
-std::vector<int> OutliersOf(const std::vector<SizedTimes>& measurements);
+std::vector<int> OutliersOf(std::span<const SizedSpan> measurements);
 
 }  // namespace moeplan

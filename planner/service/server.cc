@@ -18,6 +18,7 @@
 #include "planner/service/fleet_desk.h"
 #include "planner/service/grpc_endpoint.h"
 #include "planner/service/handlers/environment.h"
+#include "planner/service/handlers/outlier_memory.h"
 #include "planner/service/http/endpoint.h"
 #include "planner/service/listen.h"
 #include "planner/service/metrics.h"
@@ -265,6 +266,7 @@ class Server::Impl {
   service::Puts puts_;
   const std::unique_ptr<service::FleetDesk> fleet_;  // Null: the store may only be read.
   service::SampleWriter sample_writer_{sample_store_ ? *sample_store_ : store_};
+  service::OutlierMemory outliers_;
   const service::Environment environment_ = {
       .store = store_,
       .puts = puts_,
@@ -274,6 +276,7 @@ class Server::Impl {
       .calibrations = fleet_ ? &fleet_->calibrations() : nullptr,
       .drift = fleet_ ? &fleet_->drift() : nullptr,
       .plan_log = plan_log_ ? &*plan_log_ : nullptr,
+      .outliers = &outliers_,
       .listing_store = listing_store_ ? &*listing_store_ : nullptr};
   service::PlanWatchers watchers_{{.environment = environment_, .log = [this](std::string_view line) {
                                      options_.log({LogLevel::kInfo, std::string(line), {}});

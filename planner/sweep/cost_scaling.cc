@@ -35,7 +35,7 @@ double LatencyOf(const CostModel& model, double bus_factor) {
   if (model.summary) return model.summary->alpha_s;
   std::vector<SizedTimes> points;
   for (const double size : SizesOf(model.curve)) points.push_back({size, {TimeS(model.curve, size, bus_factor)}});
-  return FitLine(std::move(points)).line.alpha_s;
+  return FitLine(points).line.alpha_s;
 }
 
 // A time whose part above the latency is divided by `speed`.

@@ -16,6 +16,7 @@ namespace moeplan {
 namespace {
 
 using testing::ElementsAre;
+using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -84,33 +85,51 @@ TEST_F(ListingTest, SamplesOfAKeyAreAllOfItWithThoseRetired) {
   Append("a", "1", "monday", {Taken(kGate, 1), Taken(kCopy, 2)});
   Append("a", "2", "tuesday", {Taken(kGate, 3)});
   ASSERT_TRUE(store_.RetireSamples("a", {&kGate, 1}, "tuesday").ok());
-  const std::vector<StoredSample> gates = Must(store_.SamplesOfKey("a", kGate)).samples;
-  ASSERT_THAT(gates, SizeIs(2));
-  EXPECT_TRUE(gates[0].retired);
-  EXPECT_FALSE(gates[1].retired);
-  EXPECT_EQ(gates[1].sample, Taken(kGate, 3));
-  EXPECT_FALSE(Must(store_.SamplesOfKey("a", kCopy)).samples.at(0).retired);
-  EXPECT_THAT(Must(store_.SamplesOfKey("nobody", kGate)).samples, IsEmpty());
+  const KeySamples gates = Must(store_.SamplesOfKey("a", kGate));
+  ASSERT_THAT(gates.times, SizeIs(2));
+  EXPECT_TRUE(gates.times[0].retired);
+  EXPECT_FALSE(gates.times[1].retired);
+  EXPECT_EQ(gates.times[1].size, 3);
+  EXPECT_THAT(gates.times[1].times_s, ElementsAreArray(Taken(kGate, 3).times_s));
+  EXPECT_FALSE(Must(store_.SamplesOfKey("a", kCopy)).times.at(0).retired);
+  EXPECT_THAT(Must(store_.SamplesOfKey("nobody", kGate)).times, IsEmpty());
 }
 
-TEST_F(ListingTest, OfManySamplesOfAKeyAFewAreGivenInFull) {
+TEST_F(ListingTest, OfManySamplesOfAKeyAFewAreGivenWithTheirOriginsEachOnce) {
+  const auto taken_on = [](const char* host, const Key& key, double size) {
+    Sample sample = Taken(key, size);
+    sample.provenance["hostname"] = host;
+    return sample;
+  };
   for (int batch = 0; batch < 4; ++batch) {
     Append("a", StrCat("batch ", batch), "monday",
-           {Taken(kGate, 2 * batch + 1), Taken(kCopy, 100), Taken(kGate, 2 * batch + 2)});
+           {taken_on("x", kGate, 3 * batch + 1), Taken(kCopy, 100), taken_on("x", kGate, 3 * batch + 2),
+            taken_on("y", kGate, 3 * batch + 3)});
   }
   const Key key = kGate;
-  const auto choose = [](const auto& /*times*/) { return std::vector<size_t>{0, 3, 7}; };
-  const KeySamples few = Must(store_.SamplesOfKey("a", key, {}, choose));
-  ASSERT_THAT(few.times, SizeIs(8));
-  for (size_t i = 0; i < few.times.size(); ++i) {
-    EXPECT_EQ(few.times[i].size, static_cast<double>(i + 1));
-    EXPECT_EQ(few.times[i].times_s, Taken(key, few.times[i].size).times_s);
+  const KeySamples every = Must(store_.SamplesOfKey("a", key));
+  ASSERT_THAT(every.times, SizeIs(12));
+  for (size_t i = 0; i < every.times.size(); ++i) {
+    EXPECT_EQ(every.times[i].size, static_cast<double>(i + 1));
+    EXPECT_THAT(every.times[i].times_s, ElementsAreArray(Taken(key, every.times[i].size).times_s));
+    const KeySamples::Origin& origin = every.origins.at(every.origin_of.at(i));
+    EXPECT_EQ(origin.request_id, StrCat("batch ", i / 3));
+    EXPECT_EQ(origin.calibration, "monday");
+    EXPECT_EQ(origin.provenance.at("hostname"), i % 3 == 2 ? "y" : "x");
   }
-  EXPECT_THAT(few.places, ElementsAre(0, 3, 7));
-  const std::vector<StoredSample> every = Must(store_.SamplesOfKey("a", key)).samples;
-  ASSERT_THAT(every, SizeIs(8));
-  EXPECT_THAT(few.samples, ElementsAre(every[0], every[3], every[7]));
-  EXPECT_EQ(few.samples[1].request_id, "batch 1");
+  EXPECT_THAT(every.origins, SizeIs(8));
+  EXPECT_EQ(every.origins[2].received_at, Must(store_.ListSamples({}, "a", key)).samples.at(3).received_at);
+
+  const auto choose = [](const KeySamples& /*all*/) { return std::vector<size_t>{0, 1, 11}; };
+  const KeySamples few = Must(store_.SamplesOfKey("a", key, {}, choose));
+  ASSERT_THAT(few.times, SizeIs(12));
+  EXPECT_THAT(few.places, ElementsAre(0, 1, 11));
+  EXPECT_THAT(few.origin_of, ElementsAre(0, 0, 1));
+  EXPECT_THAT(few.origins, ElementsAre(every.origins[0], every.origins[7]));
+  // Nothing has come between.
+  EXPECT_EQ(few.parts, every.parts);
+  Append("a", "later", "monday", {Taken(kGate, 13)});
+  EXPECT_NE(Must(store_.SamplesOfKey("a", key)).parts, every.parts);
 }
 
 // What is remembered of batches is what they hold, whatever comes and goes between two looks.
@@ -133,8 +152,12 @@ TEST_F(ListingTest, EveryLookAtAKeyFindsTheSamplesListedOfIt) {
       Append("a", StrCat("again ", round), "tuesday", {Taken(keys[below(std::ssize(keys))], 7)});
     }
     for (const Key& key : keys) {
+      const KeySamples of_key = Must(store_.SamplesOfKey("a", key));
       std::vector<double> found;
-      for (const auto& one : Must(store_.SamplesOfKey("a", key)).times) found.push_back(one.size);
+      for (const auto& one : of_key.times) {
+        found.push_back(one.size);
+        EXPECT_THAT(one.times_s, ElementsAreArray(Taken(key, one.size).times_s));
+      }
       EXPECT_EQ(found, SizesOfPages(1000, key));
     }
   }
@@ -149,13 +172,13 @@ TEST_F(ListingTest, SamplesOfAVersionAreThoseThatItsFitCouldKnow) {
   Append("a", "3", "wednesday", {Taken(kGate, 4), Taken(kCopy, 5), Taken(kGate, 6)});
 
   const KeySamples first = Must(store_.SamplesOfKey("a", kGate, 1));
-  ASSERT_THAT(first.samples, SizeIs(2));
-  EXPECT_FALSE(first.samples[0].retired);  // It was not yet.
+  ASSERT_THAT(first.times, SizeIs(2));
+  EXPECT_FALSE(first.times[0].retired);  // It was not yet.
   EXPECT_EQ(first.later, 3);
   const KeySamples second = Must(store_.SamplesOfKey("a", kGate, 2));
-  ASSERT_THAT(second.samples, SizeIs(3));
-  EXPECT_TRUE(second.samples[0].retired);
-  EXPECT_FALSE(second.samples[2].retired);
+  ASSERT_THAT(second.times, SizeIs(3));
+  EXPECT_TRUE(second.times[0].retired);
+  EXPECT_FALSE(second.times[2].retired);
   EXPECT_EQ(second.later, 2);
   EXPECT_EQ(Must(store_.SamplesOfKey("a", kGate)).later, 0);
 }

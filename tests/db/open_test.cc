@@ -405,6 +405,17 @@ TEST_F(MigrationTest, Version2KnowsNoCtasAndItsSealsHold) {
   EXPECT_EQ(Must(store.LoadProfile({.version = 1})), Expected());
 }
 
+TEST_F(MigrationTest, Version2HasAProvenanceInEachSamplesRow) {
+  MakeVersion2();
+  const Store store = MustOpen(path_);
+  const KeySamples old = Must(store.SamplesOfKey("cluster a", SmallBatch("1", 1e-3).samples.samples.at(0).key));
+  ASSERT_EQ(old.origin_of, std::vector<int>{0});
+  EXPECT_EQ(old.origins.at(0), (KeySamples::Origin{.request_id = "1",
+                                                   .calibration = "monday",
+                                                   .received_at = "2025-01-01T00:00:00Z",
+                                                   .provenance = {{"hostname", "1"}}}));
+}
+
 TEST_F(MigrationTest, Version6KnowsNoRequestsOfRunsAndTheirSealsHold) {
   PlanId plan;
   const SampleBatch batch = SmallBatch("1", 1e-3);

@@ -124,8 +124,8 @@ TEST(StatisticsTest, TheNextMagnitudeExceedsTheBoundOneTimeInTen) {
 }
 
 TEST(ScreenTest, SixSlowRepeatsOfNineDoNotWinAgainstTheirNeighbours) {
-  const Screened screened = Screen(
-      {{1, {1.00, 1.02, 0.98}}, {2, {1.01, 0.99, 1.00, 10.1, 9.9, 10.0, 10.2, 9.8, 10.0}}, {4, {1.02, 1.00, 0.99}}});
+  const Screened screened = Screen(SpansOf(
+      {{1, {1.00, 1.02, 0.98}}, {2, {1.01, 0.99, 1.00, 10.1, 9.9, 10.0, 10.2, 9.8, 10.0}}, {4, {1.02, 1.00, 0.99}}}));
   EXPECT_EQ(screened.outliers, 6);
   EXPECT_EQ(screened.points, 3);
   ASSERT_EQ(screened.sizes.size(), 3u);
@@ -134,13 +134,13 @@ TEST(ScreenTest, SixSlowRepeatsOfNineDoNotWinAgainstTheirNeighbours) {
 }
 
 TEST(ScreenTest, ALoneFastRepeatIsAnOutlierToo) {
-  const Screened screened = Screen({{1, {1, 1, 1, 1, 1}}, {2, {0.1, 1, 1, 1, 1}}, {4, {1, 1, 1, 1, 1}}});
+  const Screened screened = Screen(SpansOf({{1, {1, 1, 1, 1, 1}}, {2, {0.1, 1, 1, 1, 1}}, {4, {1, 1, 1, 1, 1}}}));
   EXPECT_EQ(screened.outliers, 1);
   EXPECT_EQ(screened.sizes[1].LogMedian(), 0);
 }
 
 TEST(ScreenTest, ASizeThatWasAlwaysSlowIsLeftOut) {
-  const Screened screened = Screen({{1, {1}}, {2, {1}}, {4, {10}}, {8, {1}}, {16, {1}}});
+  const Screened screened = Screen(SpansOf({{1, {1}}, {2, {1}}, {4, {10}}, {8, {1}}, {16, {1}}}));
   EXPECT_EQ(screened.outliers, 1);
   EXPECT_EQ(screened.points, 5);
   EXPECT_EQ(screened.sizes.size(), 4u);
@@ -148,13 +148,13 @@ TEST(ScreenTest, ASizeThatWasAlwaysSlowIsLeftOut) {
 
 TEST(ScreenTest, AProtocolSwitchIsNoOutlier) {
   // Threefold up and down again, as low-latency protocols do on real links.
-  const Screened screened = Screen({{1, {1}}, {2, {3}}, {4, {1}}, {8, {3}}, {16, {3.2}}, {32, {1.5}}});
+  const Screened screened = Screen(SpansOf({{1, {1}}, {2, {3}}, {4, {1}}, {8, {3}}, {16, {3.2}}, {32, {1.5}}}));
   EXPECT_EQ(screened.outliers, 0);
   EXPECT_EQ(screened.sizes.size(), 6u);
 }
 
 TEST(ScreenTest, MergesSizesInAnyOrder) {
-  const Screened screened = Screen({{2, {1.2}}, {1, {1.1, 1.0}}, {2, {1.3}}});
+  const Screened screened = Screen(SpansOf({{2, {1.2}}, {1, {1.1, 1.0}}, {2, {1.3}}}));
   ASSERT_EQ(screened.sizes.size(), 2u);
   EXPECT_THAT(screened.sizes[0].log_times, ElementsAre(std::log(1.0), std::log(1.1)));
   EXPECT_THAT(screened.sizes[1].log_times, ElementsAre(std::log(1.2), std::log(1.3)));

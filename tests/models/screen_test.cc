@@ -22,7 +22,7 @@ TEST(ScreenTest, OutliersAreThoseOfEachMeasurementInItsPlace) {
                                                 {1024, {1.02e-6, 1.03e-6, 1.03e-5}},
                                                 {2048, {2.04e-6, 2.05e-6, 2.06e-6}},
                                                 {4096, {4.1e-5, 4.2e-5}}};
-  EXPECT_THAT(OutliersOf(measurements), ElementsAre(0, 1, 0, 2));
+  EXPECT_THAT(OutliersOf(SpansOf(measurements)), ElementsAre(0, 1, 0, 2));
   EXPECT_EQ(FitCurve(measurements).fit->outliers, 3);
 }
 
@@ -40,9 +40,9 @@ TEST(ScreenTest, TheyAddUpToWhatTheFitCounts) {
         one.times_s.push_back((1e-5 + one.size * 1e-9) * std::exp(0.02 * noise(random)) * slow);
       }
     }
-    const std::vector<int> outliers = OutliersOf(measurements);
+    const std::vector<int> outliers = OutliersOf(SpansOf(measurements));
     ASSERT_EQ(outliers.size(), measurements.size());
-    EXPECT_EQ(std::accumulate(outliers.begin(), outliers.end(), 0), Screen(measurements).outliers);
+    EXPECT_EQ(std::accumulate(outliers.begin(), outliers.end(), 0), Screen(SpansOf(measurements)).outliers);
   }
 }
 

@@ -4,15 +4,14 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "models/cost/formula.h"
-#include "models/fit/screen.h"
 #include "models/fit/statistics.h"
 #include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
@@ -20,6 +19,7 @@
 #include "models/text.h"
 #include "models/thinned.h"
 #include "planner/service/errors.h"
+#include "planner/service/handlers/outlier_memory.h"
 #include "planner/service/handlers/profile_selection.h"
 #include "proto/convert/profile.h"
 #include "proto/errors.h"
@@ -160,22 +160,6 @@ void SetModel(const Cost& cost, v1::GetCurveResponse& response) {
 
 // ---- The samples.
 
-// By place: whether most repeats of a sample that counts are outliers.
-std::vector<bool> Outliers(const std::vector<KeySamples::Times>& all) {
-  std::vector<SizedTimes> counted;
-  std::vector<size_t> places;
-  for (size_t place = 0; place < all.size(); ++place) {
-    if (all[place].retired) continue;
-    counted.push_back({all[place].size, all[place].times_s});
-    places.push_back(place);
-  }
-  std::vector<bool> outliers(all.size());
-  if (counted.empty()) return outliers;
-  const std::vector<int> repeats = OutliersOf(counted);
-  for (size_t i = 0; i < counted.size(); ++i) outliers[places[i]] = 2 * repeats[i] > std::ssize(counted[i].times_s);
-  return outliers;
-}
-
 // At most `most` of them, of each size as many as of the others, where it has them; first received first within a size.
 std::vector<size_t> SpreadOverSizes(const std::vector<KeySamples::Times>& all, const std::vector<size_t>& places,
                                     size_t most) {
@@ -208,47 +192,17 @@ std::vector<size_t> ShownPlaces(const std::vector<KeySamples::Times>& all, const
   return shown;
 }
 
-// The origins of an answer, each once.
-class SharedOrigins {
- public:
-  explicit SharedOrigins(v1::GetCurveResponse& response) : response_(response) {}
+void AddOrigin(const KeySamples::Origin& origin, v1::GetCurveResponse& response) {
+  v1::SampleOrigin& message = *response.add_origins();
+  message.set_request_id(origin.request_id);
+  message.set_calibration(origin.calibration);
+  message.set_received_at(origin.received_at);
+  message.mutable_provenance()->insert(origin.provenance.begin(), origin.provenance.end());
+}
 
-  int PlaceOf(StoredSample& stored) {
-    return PlaceOf({std::move(stored.request_id), std::move(stored.calibration), std::move(stored.received_at),
-                    std::move(stored.sample.provenance)});
-  }
-  int PlaceOf(RejectedSample& rejected) {
-    return PlaceOf({std::move(rejected.request_id), /*calibration=*/"", std::move(rejected.received_at),
-                    std::move(rejected.sample.provenance)});
-  }
-
- private:
-  // Request, calibration, when it was received, provenance.
-  using Origin = std::tuple<std::string, std::string, std::string, Provenance>;
-
-  int PlaceOf(Origin origin) {
-    const auto [known, is_new] = places_.try_emplace(std::move(origin), response_.origins_size());
-    if (is_new) Add(known->first);
-    return known->second;
-  }
-
-  void Add(const Origin& origin) {
-    const auto& [request_id, calibration, received_at, provenance] = origin;
-    v1::SampleOrigin& message = *response_.add_origins();
-    message.set_request_id(request_id);
-    message.set_calibration(calibration);
-    message.set_received_at(received_at);
-    message.mutable_provenance()->insert(provenance.begin(), provenance.end());
-  }
-
-  v1::GetCurveResponse& response_;
-  std::map<Origin, int> places_;
-};
-
-void AddSample(StoredSample stored, bool outlier, const Cost& cost, SharedOrigins& origins,
+void AddSample(const KeySamples::Times& sample, bool outlier, int origin, const Cost& cost,
                v1::GetCurveResponse& response) {
-  const Sample& sample = stored.sample;
-  const double time_s = Median(sample.times_s);
+  const double time_s = Median({sample.times_s.begin(), sample.times_s.end()});
   v1::CurveSample& message = *response.add_samples();
   message.set_size(sample.size);
   message.mutable_repeats_s()->Add(sample.times_s.begin(), sample.times_s.end());
@@ -256,12 +210,21 @@ void AddSample(StoredSample stored, bool outlier, const Cost& cost, SharedOrigin
   message.set_predicted_s(Price(*cost.model, sample.size, cost.bus_factor()).time_s);
   message.set_rate_per_s(RateOf(sample.size, cost.bus_factor(), time_s));
   message.set_outlier(outlier);
-  message.set_retired(stored.retired);
-  message.set_origin(origins.PlaceOf(stored));
+  message.set_retired(sample.retired);
+  message.set_origin(origin);
 }
 
-Status AddRejected(const Store& store, const Profile& profile, const CostKey& key, size_t most, SharedOrigins& origins,
+Status AddRejected(const Store& store, const Profile& profile, const CostKey& key, size_t most,
                    v1::GetCurveResponse& response) {
+  std::map<KeySamples::Origin, int> origins;
+  const auto origin_of = [&](RejectedSample& rejected) {
+    const auto [known, is_new] = origins.try_emplace({.request_id = std::move(rejected.request_id),
+                                                      .received_at = std::move(rejected.received_at),
+                                                      .provenance = std::move(rejected.sample.provenance)},
+                                                     response.origins_size());
+    if (is_new) AddOrigin(known->first, response);
+    return known->second;
+  };
   constexpr size_t kLargestPage = 1000;
   PageRequest next;
   do {
@@ -272,7 +235,7 @@ Status AddRejected(const Store& store, const Profile& profile, const CostKey& ke
       message.set_size(rejected.sample.size);
       message.mutable_repeats_s()->Add(rejected.sample.times_s.begin(), rejected.sample.times_s.end());
       message.set_reason(std::move(rejected.reason));
-      message.set_origin(origins.PlaceOf(rejected));
+      message.set_origin(origin_of(rejected));
     }
     next.token = page.next_token;
   } while (!next.token.empty() && static_cast<size_t>(response.rejected_samples_size()) < most);
@@ -289,12 +252,14 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   ASSIGN_OR_RETURN(const Profile profile, environment.listings().LoadProfile(SelectionOf(request)));
   const std::vector<Cost> costs = CostsOf(profile);
   ASSIGN_OR_RETURN(const Cost cost, CostNamed(request.cost(), costs, profile));
-  std::vector<bool> outliers;
-  const auto choose = [&](const std::vector<KeySamples::Times>& all) {
-    outliers = Outliers(all);
-    return ShownPlaces(all, outliers, most_samples);
+  std::shared_ptr<const std::vector<bool>> outliers;
+  OutlierMemory none;
+  OutlierMemory& memory = environment.outliers != nullptr ? *environment.outliers : none;
+  const auto choose = [&](const KeySamples& all) {
+    outliers = memory.Of(all);
+    return ShownPlaces(all.times, *outliers, most_samples);
   };
-  ASSIGN_OR_RETURN(KeySamples of_key,
+  ASSIGN_OR_RETURN(const KeySamples of_key,
                    environment.listings().SamplesOfKey(profile.name, cost.key, profile.version, choose));
   if (cancelled.stop_requested()) return error::CallerLeft();
 
@@ -316,12 +281,14 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   response.set_peak_per_s(PeakOf(cost, profile.cluster, response));
   response.set_total_samples(static_cast<int>(of_key.times.size()));
   response.set_later_samples(of_key.later);
-  response.set_total_outliers(static_cast<int>(std::ranges::count(outliers, true)));
+  response.set_total_outliers(static_cast<int>(std::ranges::count(*outliers, true)));
   response.set_total_retired(static_cast<int>(std::ranges::count(of_key.times, true, &KeySamples::Times::retired)));
-  SharedOrigins origins(response);
-  for (size_t i = 0; i < of_key.samples.size(); ++i)
-    AddSample(std::move(of_key.samples[i]), outliers[of_key.places[i]], cost, origins, response);
-  RETURN_IF_ERROR(AddRejected(environment.listings(), profile, cost.key, most_samples, origins, response));
+  for (const KeySamples::Origin& origin : of_key.origins) AddOrigin(origin, response);
+  for (size_t i = 0; i < of_key.places.size(); ++i) {
+    const size_t place = of_key.places[i];
+    AddSample(of_key.times[place], (*outliers)[place], of_key.origin_of[i], cost, response);
+  }
+  RETURN_IF_ERROR(AddRejected(environment.listings(), profile, cost.key, most_samples, response));
   for (const NextSize& next : NextSizes(*cost.model, counted, UnitOf(cost.key))) {
     v1::NextSize& message = *response.add_next_sizes();
     message.set_size(next.size);

@@ -15,6 +15,7 @@ namespace moeplan::service {
 class AgentHub;
 class Calibrations;
 class DriftDesk;
+class OutlierMemory;
 class PlanLog;
 
 struct Environment {
@@ -27,6 +28,7 @@ struct Environment {
   Calibrations* calibrations = nullptr;  // Likewise.
   DriftDesk* drift = nullptr;            // Likewise.
   PlanLog* plan_log = nullptr;           // Null: the store may only be read.
+  OutlierMemory* outliers = nullptr;     // Null: curves' samples are screened each time.
   const Store* listing_store = nullptr;  // Of the same file, only read; null: there is none.
 
   // For what a dashboard asks, which may read many rows: whoever wants a profile does not wait for it.

@@ -202,6 +202,18 @@ async function onCurves(page: Page, url: string): Promise<Measured[]> {
       act: (round) => page.getByLabel("Compare with").selectOption(otherProfile(round + 1)),
     }),
   );
+  await open(page, url, address("curves", large), ".sample-chart svg");
+  measured.push(
+    await repeat(page, {
+      what: `Curves: showing ${all.replace("of ", "all of ")}, not 500`, eventType: "click", shown: "#samples-title ~ p", method: "GetCurve",
+      before: async (round) => {
+        if (round > 0) await page.goBack();
+        await page.waitForTimeout(loadedMs / 4);
+      },
+      act: () => page.getByRole("button", { name: /^Show up to/ }).click(),
+    }),
+    await another(`Curves: another cost, one ${all} among them, all of them drawn`, (round) => (round % 2 === 0 ? others[0]! : largeCost)),
+  );
   return measured;
 }
 
