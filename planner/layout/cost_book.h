@@ -31,6 +31,9 @@ class CostBook {
   // No products of at least `flops` in all take less, however they are cut.
   double ProductsAtLeastS(double flops) const { return flops * least_per_flop_s_; }
 
+  // What no product is faster than, in flop/s; 0: not known.
+  double FastestFlopsPerS() const { return least_per_flop_s_ > 0 ? 1 / least_per_flop_s_ : 0; }
+
   // The profile for PlanLayer on a layer over `layout`: the entries of its groups, what stands in for those that it
   // lacks, and kernels that match any dimensions where none matches the layer's. Other groups are left out.
   Profile ForLayer(const Layer& layer, const Layout& layout);

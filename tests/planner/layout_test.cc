@@ -233,8 +233,7 @@ TEST(RankMemoryTest, ByHand) {
   const MoeMemory moe = {.buffer_bytes = 1e6, .copies = 2.5};
   const double experts = tokens * 2.5 * (5.0 * 32 + 4.0 * 48) / 2;
   const RankMemory last = {
-      .state_bytes =
-          (4 + 12.0 / 2) * (2 * kAttention + 2 * kRouter + kVocabulary) / 2 + 16 * 2 * 8 * kExpert / 4,
+      .state_bytes = (4 + 12.0 / 2) * (2 * kAttention + 2 * kRouter + kVocabulary) / 2 + 16 * 2 * 8 * kExpert / 4,
       .kept_bytes = 2 * (attention + experts),
       .running_bytes = 1e6 - experts,
       .logit_bytes = 4 * tokens * 100 / 2};
@@ -513,13 +512,18 @@ TEST(RankLayoutsTest, TheFirstIsTheBestOfEverything) {
   EXPECT_EQ(best.moe_layer_s, 0);
 }
 
-TEST(RankLayoutsTest, APeakBelowWhatProductsReachIsNamed) {
-  EXPECT_THAT(Answer(SmallRequest(), SmallProfile()).warnings, Not(Contains(HasSubstr("MFU"))));
+TEST(RankLayoutsTest, APeakBelowWhatProductsReachIsNamedAndNotCounted) {
+  const LayoutRequest request = SmallRequest();
+  EXPECT_THAT(Answer(request, SmallProfile()).warnings, Not(Contains(HasSubstr("MFU"))));
   Profile slow = SmallProfile();
   slow.cluster.peak_flops_per_s = 1;
-  const LayoutAnswer answer = Answer(SmallRequest(), slow);
-  EXPECT_GT(answer.layouts.front().mfu, 1);
-  EXPECT_THAT(answer.warnings, Contains(HasSubstr("MFU above 1: cluster.peakFlopsPerS is 1, ")));
+  const LayoutAnswer answer = Answer(request, slow);
+  const RankedLayout& best = answer.layouts.front();
+  const double fastest = CostBook(slow, request.model.model_dim, request.bytes_per_element).FastestFlopsPerS();
+  EXPECT_DOUBLE_EQ(best.mfu, ModelFlopsUtilisation(request, best.step_time_s, fastest));
+  EXPECT_GT(best.mfu, 0);
+  EXPECT_LE(best.mfu, 1);
+  EXPECT_THAT(answer.warnings, Contains(HasSubstr("which products reach: cluster.peakFlopsPerS is 1, ")));
 }
 
 TEST(RankLayoutsTest, WhereNothingFitsTheAnswerSaysHowMuchIsMissing) {

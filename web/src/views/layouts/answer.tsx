@@ -153,7 +153,7 @@ function RankedTable({ rows, limit, sort, chosen, linksOf }: TableProps) {
     degree("micro", "micro-batch", ({ microBatch }) => microBatch),
     { id: "step", head: "step", numeric: true, cell: (row) => planned(row, text.seconds(row.stepTimeS)), sortKey: ({ stepTimeS }) => stepTimeS },
     { id: "tokens", head: "tokens/s", numeric: true, cell: (row) => planned(row, text.count(row.tokensPerS)), sortKey: ({ tokensPerS }) => tokensPerS },
-    { id: "mfu", head: "MFU", numeric: true, cell: (row) => planned(row, text.percent(row.mfu)), sortKey: ({ mfu }) => mfu },
+    { id: "mfu", head: "MFU", numeric: true, cell: (row) => (row.mfu > 0 ? planned(row, text.percent(row.mfu)) : "not known"), sortKey: ({ mfu }) => mfu },
     { id: "memory", head: "memory", numeric: true, cell: (row) => detailed(row, text.bytes(row.memoryBytes)), sortKey: ({ memoryBytes }) => memoryBytes },
     ...(limit > 0 ? [{ id: "free", head: "free", numeric: true, cell: (row: Row) => detailed(row, text.bytes(limit - row.memoryBytes)), sortKey: ({ memoryBytes }: Row) => limit - memoryBytes }] : []),
     {
