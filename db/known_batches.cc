@@ -43,6 +43,8 @@ BatchTimes ReadTimes(SQLite::Statement& select, std::int64_t batch_id, std::span
       if (const SQLite::Column shared = select.getColumn(3); !shared.isNull()) sample.provenance_id = shared.getInt64();
     }
   }
+  read.samples.shrink_to_fit();
+  read.times_s.shrink_to_fit();
   return read;
 }
 

@@ -48,7 +48,7 @@ class KnownBatches {
 
   // What Find calls the key.
   int NumberOf(SQLite::Database& database, const OperationKey& key);
-  // Where a batch has samples of the key of that number, rising. Valid until the next call.
+  // Where a batch has samples of the key of that number, rising. Valid until the next Find.
   std::span<const Run> Find(SQLite::Database& database, std::int64_t batch_id, int key);
 
   // What is read of one of those; make it once for many calls of Times.

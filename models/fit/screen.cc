@@ -214,17 +214,19 @@ Screened Screen(std::span<const SizedSpan> measurements) {
   return screened;
 }
 
-std::vector<int> OutliersOf(std::span<const SizedSpan> measurements) {
+std::vector<std::vector<int>> OutliersOf(std::span<const SizedSpan> measurements) {
   const Screened screened = Screen(measurements);
-  std::vector<int> outliers;
-  for (const SizedSpan& measurement : measurements) {
-    const auto believed = std::ranges::lower_bound(screened.sizes, measurement.size, {}, &ScreenedSize::size);
-    const bool known = believed != screened.sizes.end() && believed->size == measurement.size;
-    // What is believed of a size is a run of its sorted repeats.
-    outliers.push_back(static_cast<int>(std::ranges::count_if(measurement.times_s, [&](double time_s) {
-      const double log_time = std::log(time_s);
-      return !known || log_time < believed->log_times.front() || log_time > believed->log_times.back();
-    })));
+  std::vector<std::vector<int>> outliers(measurements.size());
+  for (size_t i = 0; i < measurements.size(); ++i) {
+    const auto& [size, times_s] = measurements[i];
+    const auto believed = std::ranges::lower_bound(screened.sizes, size, {}, &ScreenedSize::size);
+    const bool known = believed != screened.sizes.end() && believed->size == size;
+    for (size_t repeat = 0; repeat < times_s.size(); ++repeat) {
+      // What is believed of a size is a run of its sorted repeats.
+      const double log_time = std::log(times_s[repeat]);
+      if (known && believed->log_times.front() <= log_time && log_time <= believed->log_times.back()) continue;
+      outliers[i].push_back(static_cast<int>(repeat));
+    }
   }
   return outliers;
 }

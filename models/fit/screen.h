@@ -45,8 +45,8 @@ struct Screened {
 // Requires one time at least, sizes and times finite and above 0.
 Screened Screen(std::span<const SizedSpan> measurements);
 
-// How many repeats of each measurement Screen does not believe, by the place of the measurement; they add up to
-// `outliers`. The same requirement.
-std::vector<int> OutliersOf(std::span<const SizedSpan> measurements);
+// Which repeats of each measurement Screen does not believe, rising, by the place of the measurement; they are
+// `outliers` in all. The same requirement.
+std::vector<std::vector<int>> OutliersOf(std::span<const SizedSpan> measurements);
 
 }  // namespace moeplan

@@ -10,8 +10,9 @@
 namespace moeplan {
 namespace {
 
-bool IsProduct(const KernelKey& key) {
-  return CountsFlops(key.kernel) && key.contention == Contention::kNone && BuiltInLike(key.kernel) == key.kernel;
+bool IsProduct(const KernelKey& key, int bytes_per_element) {
+  return CountsFlops(key.kernel) && key.contention == Contention::kNone && BuiltInLike(key.kernel) == key.kernel &&
+         key.bytes_per_element.value_or(bytes_per_element) == bytes_per_element;
 }
 
 }  // namespace
@@ -33,7 +34,7 @@ CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element)
   }
   if (product_.model) least_per_flop_s_ = LeastPerUnitS(product_.model->curve, /*bus_factor=*/1);
   for (const KernelModel& entry : profile.kernels) {
-    if (IsProduct(entry.key))
+    if (IsProduct(entry.key, bytes_per_element))
       least_per_flop_s_ = std::min(least_per_flop_s_, LeastPerUnitS(entry.model.curve, /*bus_factor=*/1));
   }
 }

@@ -285,6 +285,28 @@ TEST_F(DashboardProfilesTest, OfFewSamplesNoSizeAndNoOutlierIsMissing) {
   EXPECT_EQ(two->samples(0).outlier() + two->samples(1).outlier(), 1);
 }
 
+TEST_F(DashboardProfilesTest, RepeatsThatTheFitRejectsAreNamedOneByOne) {
+  v1::PutSamplesRequest put = Gates("a", 10);
+  for (v1::Sample& sample : *put.mutable_samples()->mutable_samples()) {
+    const double time_s = sample.time_s(1);
+    sample.clear_time_s();
+    for (int repeat = 0; repeat < 9; ++repeat)
+      sample.add_time_s(time_s * (1 + 0.001 * repeat) * (repeat == 2 || repeat == 7 ? 9 : 1));
+  }
+  Put(put);
+  v1::GetCurveRequest request;
+  const auto curve = service::GetCurve(environment(), request, {});
+  ASSERT_TRUE(curve.ok()) << curve.status().message();
+  ASSERT_THAT(curve->samples(), SizeIs(10));
+  for (const v1::CurveSample& sample : curve->samples()) {
+    EXPECT_THAT(sample.outlier_repeats(), ElementsAre(2, 7));
+    EXPECT_FALSE(sample.outlier());
+  }
+  EXPECT_EQ(curve->total_outliers(), 0);
+  EXPECT_EQ(curve->total_outlier_repeats(), 20);
+  EXPECT_EQ(curve->kernel().fit().outliers(), 20);
+}
+
 TEST_F(DashboardProfilesTest, ACostIsFoundByItsNameAndAPeakIsWhatItIsHeldAgainst) {
   Put(ExamplePutProfile("a"));
   const Profile profile = *store_->LoadProfile();

@@ -179,10 +179,10 @@ std::vector<size_t> SpreadOverSizes(const std::vector<KeySamples::Times>& all, c
 }
 
 // Rising.
-std::vector<size_t> ShownPlaces(const std::vector<KeySamples::Times>& all, const std::vector<bool>& outliers,
+std::vector<size_t> ShownPlaces(const std::vector<KeySamples::Times>& all, const OutlierMemory::Outliers& outliers,
                                 size_t most) {
   std::vector<size_t> rejected, others;
-  for (size_t place = 0; place < all.size(); ++place) (outliers[place] ? rejected : others).push_back(place);
+  for (size_t place = 0; place < all.size(); ++place) (outliers[place].empty() ? others : rejected).push_back(place);
   const size_t least_of_others = std::min(others.size(), most - most / 2);
   std::vector<size_t> shown;
   if (most > least_of_others) shown = SpreadOverSizes(all, rejected, most - least_of_others);
@@ -200,7 +200,12 @@ void AddOrigin(const KeySamples::Origin& origin, v1::GetCurveResponse& response)
   message.mutable_provenance()->insert(origin.provenance.begin(), origin.provenance.end());
 }
 
-void AddSample(const KeySamples::Times& sample, bool outlier, int origin, const Cost& cost,
+// Where most of its repeats are.
+bool IsOutlier(const KeySamples::Times& sample, const std::vector<int>& outliers) {
+  return 2 * outliers.size() > sample.times_s.size();
+}
+
+void AddSample(const KeySamples::Times& sample, const std::vector<int>& outliers, int origin, const Cost& cost,
                v1::GetCurveResponse& response) {
   const double time_s = Median({sample.times_s.begin(), sample.times_s.end()});
   v1::CurveSample& message = *response.add_samples();
@@ -209,7 +214,8 @@ void AddSample(const KeySamples::Times& sample, bool outlier, int origin, const 
   message.set_time_s(time_s);
   message.set_predicted_s(Price(*cost.model, sample.size, cost.bus_factor()).time_s);
   message.set_rate_per_s(RateOf(sample.size, cost.bus_factor(), time_s));
-  message.set_outlier(outlier);
+  message.set_outlier(IsOutlier(sample, outliers));
+  message.mutable_outlier_repeats()->Add(outliers.begin(), outliers.end());
   message.set_retired(sample.retired);
   message.set_origin(origin);
 }
@@ -252,7 +258,7 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   ASSIGN_OR_RETURN(const Profile profile, environment.listings().LoadProfile(SelectionOf(request)));
   const std::vector<Cost> costs = CostsOf(profile);
   ASSIGN_OR_RETURN(const Cost cost, CostNamed(request.cost(), costs, profile));
-  std::shared_ptr<const std::vector<bool>> outliers;
+  std::shared_ptr<const OutlierMemory::Outliers> outliers;
   OutlierMemory none;
   OutlierMemory& memory = environment.outliers != nullptr ? *environment.outliers : none;
   const auto choose = [&](const KeySamples& all) {
@@ -281,7 +287,13 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   response.set_peak_per_s(PeakOf(cost, profile.cluster, response));
   response.set_total_samples(static_cast<int>(of_key.times.size()));
   response.set_later_samples(of_key.later);
-  response.set_total_outliers(static_cast<int>(std::ranges::count(*outliers, true)));
+  int outlier_samples = 0, outlier_repeats = 0;
+  for (size_t place = 0; place < of_key.times.size(); ++place) {
+    outlier_samples += IsOutlier(of_key.times[place], (*outliers)[place]) ? 1 : 0;
+    outlier_repeats += static_cast<int>((*outliers)[place].size());
+  }
+  response.set_total_outliers(outlier_samples);
+  response.set_total_outlier_repeats(outlier_repeats);
   response.set_total_retired(static_cast<int>(std::ranges::count(of_key.times, true, &KeySamples::Times::retired)));
   for (const KeySamples::Origin& origin : of_key.origins) AddOrigin(origin, response);
   for (size_t i = 0; i < of_key.places.size(); ++i) {

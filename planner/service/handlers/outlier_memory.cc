@@ -1,7 +1,7 @@
 #include "planner/service/handlers/outlier_memory.h"
 
 #include <algorithm>
-#include <iterator>
+#include <utility>
 
 #include "models/fit/screen.h"
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMostCurves = 64;  // Each is compared with.
 
-std::vector<bool> Outliers(const std::vector<KeySamples::Times>& all) {
+OutlierMemory::Outliers Screen(const std::vector<KeySamples::Times>& all) {
   std::vector<SizedSpan> counted;
   std::vector<size_t> places;
   for (size_t place = 0; place < all.size(); ++place) {
@@ -18,35 +18,43 @@ std::vector<bool> Outliers(const std::vector<KeySamples::Times>& all) {
     counted.push_back({all[place].size, all[place].times_s});
     places.push_back(place);
   }
-  std::vector<bool> outliers(all.size());
+  OutlierMemory::Outliers outliers(all.size());
   if (counted.empty()) return outliers;
-  const std::vector<int> repeats = OutliersOf(counted);
-  for (size_t i = 0; i < counted.size(); ++i) outliers[places[i]] = 2 * repeats[i] > std::ssize(counted[i].times_s);
+  OutlierMemory::Outliers of_counted = OutliersOf(counted);
+  for (size_t i = 0; i < places.size(); ++i) outliers[places[i]] = std::move(of_counted[i]);
   return outliers;
+}
+
+// With what the parts hold of each sample and batch (db/known_batches.h).
+size_t BytesOf(const KeySamples& samples, const OutlierMemory::Outliers& outliers) {
+  constexpr size_t kOfSample = sizeof(std::vector<int>) + 40, kOfPart = 200;
+  size_t bytes = samples.times.size() * kOfSample + samples.parts.size() * kOfPart;
+  for (const KeySamples::Times& one : samples.times) bytes += one.times_s.size_bytes();
+  for (const std::vector<int>& of_one : outliers) bytes += of_one.size() * sizeof(int);
+  return bytes;
 }
 
 }  // namespace
 
-std::shared_ptr<const std::vector<bool>> OutlierMemory::Of(const KeySamples& samples) {
+std::shared_ptr<const OutlierMemory::Outliers> OutlierMemory::Of(const KeySamples& samples) {
   if (auto known = Find(samples.parts)) return known;
-  auto outliers = std::make_shared<const std::vector<bool>>(Outliers(samples.times));
-  constexpr size_t kMostRepeats = 2'000'000;  // 16 MB.
-  size_t repeats = 0;
-  for (const KeySamples::Times& one : samples.times) repeats += one.times_s.size();
-  if (repeats > kMostRepeats) return outliers;
+  auto outliers = std::make_shared<const Outliers>(Screen(samples.times));
+  constexpr size_t kMostBytes = 20'000'000;
+  const size_t bytes = BytesOf(samples, *outliers);
+  if (bytes > kMostBytes) return outliers;
   const std::scoped_lock lock(mutex_);
-  last_.push_front({samples.parts, outliers, repeats});
-  repeats_ += repeats;
-  while (repeats_ > kMostRepeats || last_.size() > kMostCurves) {
-    repeats_ -= last_.back().repeats;
+  last_.push_front({samples.parts, outliers, bytes});
+  bytes_ += bytes;
+  while (bytes_ > kMostBytes || last_.size() > kMostCurves) {
+    bytes_ -= last_.back().bytes;
     last_.pop_back();
   }
   return outliers;
 }
 
-std::shared_ptr<const std::vector<bool>> OutlierMemory::Find(const std::vector<KeySamples::Part>& parts) {
+std::shared_ptr<const OutlierMemory::Outliers> OutlierMemory::Find(const std::vector<KeySamples::Part>& parts) {
   const std::scoped_lock lock(mutex_);
-  const auto known = std::ranges::find(last_, parts, &Screened::parts);
+  const auto known = std::ranges::find(last_, parts, &Known::parts);
   if (known == last_.end()) return nullptr;
   last_.splice(last_.begin(), last_, known);
   return known->outliers;

@@ -14,22 +14,25 @@ namespace moeplan::service {
 
 class OutlierMemory {
  public:
-  // By place in `times`: whether most repeats of a sample that counts are outliers (models/fit/screen.h). Any thread.
-  std::shared_ptr<const std::vector<bool>> Of(const KeySamples& samples);
+  // By place in `times`: which repeats of a sample that counts are outliers, rising (models/fit/screen.h).
+  using Outliers = std::vector<std::vector<int>>;
+
+  // Any thread.
+  std::shared_ptr<const Outliers> Of(const KeySamples& samples);
 
  private:
   // Holds the times that `outliers` is of, so that no other times are taken for them.
-  struct Screened {
+  struct Known {
     std::vector<KeySamples::Part> parts;
-    std::shared_ptr<const std::vector<bool>> outliers;
-    size_t repeats = 0;
+    std::shared_ptr<const Outliers> outliers;
+    size_t bytes = 0;
   };
 
-  std::shared_ptr<const std::vector<bool>> Find(const std::vector<KeySamples::Part>& parts);
+  std::shared_ptr<const Outliers> Find(const std::vector<KeySamples::Part>& parts);
 
   std::mutex mutex_;
-  std::list<Screened> last_;  // Last used first. Guarded by mutex_, as is the next.
-  size_t repeats_ = 0;        // Of all of them.
+  std::list<Known> last_;  // Last used first. Guarded by mutex_, as is the next.
+  size_t bytes_ = 0;       // Of all of them.
 };
 
 }  // namespace moeplan::service

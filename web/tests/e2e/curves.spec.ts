@@ -184,14 +184,34 @@ test("what does not count is told apart, with why", async ({ page, planner }) =>
   await putSamples(planner, "traced");
   await page.goto(link(planner, { profile: "traced" }));
   await expect(page.locator("#samples-title + p")).toContainText("1 set aside on arrival");
-  await expect(page.locator("#samples-title + p")).toContainText(/\d+ rejected by the fit as outliers/);
+  await expect(page.locator("#samples-title + p")).toContainText(/The fit rejects \d+ of all their repeats as outliers, most repeats of \d+ of them\./);
   await page.getByRole("combobox", { name: "Show", exact: true }).selectOption("outlier");
-  await expect(samples(page).locator("tbody tr").first()).toContainText("outlier");
+  await expect(samples(page).locator("tbody tr").first()).toContainText(/outlier 3 of its 3 repeats lie outside of what the fit believes of this size; its median is [\d.]+× the fit/);
   await page.getByRole("combobox", { name: "Show", exact: true }).selectOption("set aside");
   await expect(samples(page).locator("tbody tr")).toHaveCount(1);
   await expect(samples(page).locator("tbody tr")).toContainText(/1 GiB.*set aside \S+/);
   await page.reload();
   await expect(samples(page).locator("tbody tr")).toHaveCount(1);
+  await expectAccessible(page);
+});
+
+test("single repeats that the fit rejects are told apart from their sample, in the chart and in numbers", async ({ page, planner }) => {
+  const { profile } = await planner.call<{ profile: { cluster: Json } }>("ProfileService/GetProfile", { profileName: "west" });
+  const measured = Array.from({ length: 15 }, (_, index) => 2 ** (10 + index)).map((bytes): Json => ({
+    collective: "ALL_TO_ALL", groupSize: 8, ranksPerNode: 4, bytes, provenance: {},
+    // Two of nine ten times too slow.
+    timeS: Array.from({ length: 9 }, (_, repeat) => (1e-5 + bytes / 1e9) * (1 + 0.002 * repeat) * (repeat === 3 || repeat === 8 ? 10 : 1)),
+  }));
+  await planner.call("ProfileService/PutSamples", { requestId: "repeats", samples: { name: "repeats", cluster: profile.cluster, samples: measured } });
+  await page.goto(link(planner, { profile: "repeats" }));
+  await expect(page.locator("[aria-labelledby=fit-title]")).toContainText("30 repeats rejected as outliers");
+  await expect(page.locator("#samples-title + p")).toContainText("15 stored. The fit rejects 30 of all their repeats as outliers.");
+  await expect(samples(page).locator("tbody tr").first()).toContainText("9 repeats, 2 of them rejected");
+  const chart = charts(page).first();
+  const marks = (kind: string): Promise<number> => chart.locator(kind).evaluate((path) => path.getAttribute("d")!.match(/M/g)!.length);
+  expect([await marks(".dots"), await marks(".crosses.outlier")]).toEqual([15 * 7, 30]);
+  // None of them stands anywhere but at its own time.
+  await expect(chart.locator(".arrows")).toHaveCount(0);
   await expectAccessible(page);
 });
 

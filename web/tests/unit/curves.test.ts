@@ -6,6 +6,7 @@ import { nearestPoint } from "../../src/charts/nearest";
 import { compareCurves, readCurve } from "../../src/views/curves/compare";
 import { costGroups, numberOf } from "../../src/views/curves/costs";
 import { domainsOf, kept } from "../../src/views/curves/domains";
+import { placed, timeMarks, type Mark } from "../../src/views/curves/places";
 import { agentOf, identityOf, indexOf, isDrawn, itemsOf, kindCounts, residualsBySize, type Item } from "../../src/views/curves/samples";
 import { itemText, spreadText } from "../../src/views/curves/words";
 
@@ -27,6 +28,7 @@ const curveSample = (bytes: number, timeS: number, changes: Partial<CurveSample>
   outlier: false,
   retired: false,
   origin: 1,
+  outlierRepeats: [],
   ...changes,
 });
 
@@ -54,9 +56,16 @@ describe("samples of a curve", () => {
     });
     expect(items.map(({ kind }) => kind)).toEqual(["counted", "outlier", "retired", "set aside"]);
     expect(items[0]!.reason).toBe("");
+    expect(items[2]!.reason).toBe("later samples of this cost stand in its place");
     expect(items[3]!.reason).toBe("faster than its links");
     expect([items[3]!.requestId, agentOf(items[3]!)]).toEqual(["request 2", "node-1"]);
     expect(kindCounts(items)).toEqual({ counted: 1, outlier: 1, retired: 1, "set aside": 1 });
+  });
+
+  it("are outliers by how far the repeats are off that the fit rejects", () => {
+    const [item] = itemsOf({ origins, samples: [curveSample(2, 8e-3, { repeatsS: [1e-3, 8e-3, 9e-3], outlier: true, outlierRepeats: [1, 2] })], rejectedSamples: [] });
+    expect(item!.reason).toBe("2 of its 3 repeats lie outside of what the fit believes of this size; its median is 8× the fit");
+    expect(spreadText(item!)).toBe("1 ms to 9 ms, 3 repeats, 2 of them rejected");
   });
 
   it("have a residual of measured over predicted less one", () => {
@@ -121,6 +130,39 @@ describe("samples of a curve", () => {
     expect(row!.lowest).toBeCloseTo(-0.1, 12);
     expect(row!.median).toBeCloseTo(0.1, 12);
     expect(row!.highest).toBeCloseTo(0.2, 12);
+  });
+});
+
+describe("marks", () => {
+  const counted = curveSample(1024, 1e-3, { repeatsS: [1e-3, 9e-3, 1.1e-3], outlierRepeats: [1] });
+  const outlier = curveSample(2048, 8e-3, { repeatsS: [8e-3, 7e-3, 2e-3], outlier: true, outlierRepeats: [0, 1] });
+  const retired = curveSample(4096, 3e-3, { repeatsS: [3e-3, 2e-3], outlier: true, outlierRepeats: [0], retired: true });
+  const items = itemsOf({ origins, samples: [counted, outlier, retired], rejectedSamples: [rejected(8192, [4e-3, -1])] });
+  const told = (marks: readonly Mark[]) => marks.map(({ kind, x, y }) => `${kind} ${x} ${y}`);
+
+  it("are of each repeat, those that the fit rejects apart", () => {
+    expect(told(timeMarks(items, true))).toEqual([
+      "counted 1024 0.001", "outlier 1024 0.009", "counted 1024 0.0011", "outlier 2048 0.008", "outlier 2048 0.007", "counted 2048 0.002",
+      "retired 4096 0.003", "retired 4096 0.002", "set aside 8192 0.004",
+    ]);
+  });
+
+  it("are of many samples their medians, and what the fit rejects beside them", () => {
+    expect(told(timeMarks(items, false))).toEqual(["counted 1024 0.001", "outlier 1024 0.009", "outlier 2048 0.008", "retired 4096 0.003", "set aside 8192 0.004"]);
+  });
+
+  it("that lie beyond the axes point at where they are", () => {
+    const at = (x: number, y: number): Mark => ({ kind: "counted", x, y });
+    const { marks, beyond } = placed([at(10, 10), at(10, 1000), at(10, 0.1), at(1000, 10), at(0.1, 10), at(0.1, 0.1)], [1, 100], [1, 100], "log");
+    expect(marks.counted).toEqual([{ x: 10, y: 10 }]);
+    expect(beyond.map(({ toward }) => toward)).toEqual(["up", "down", "right", "left", "down"]);
+    expect(beyond.every(({ x, y }) => x >= 1 && x <= 100 && y >= 1 && y <= 100)).toBe(true);
+  });
+
+  it("of stored samples lie on the axis of time, each repeat of them", () => {
+    const { timeS, size } = domainsOf({ points: [], items, second: [], peakPerS: 1, marked: [] });
+    const { beyond } = placed(timeMarks(items, true).filter(({ kind }) => kind !== "set aside"), size, timeS, "log");
+    expect(beyond).toEqual([]);
   });
 });
 

@@ -6,19 +6,20 @@ import { CurrentItem, useCurrent } from "../../charts/current";
 import type { Axis, Scales } from "../../charts/frame";
 import { Band, Dots, Line, type Point } from "../../charts/marks";
 import { HorizontalRule, VerticalRule } from "../../charts/rule";
-import { AxisMarks, Crosses } from "../../charts/symbols";
+import { Arrows, AxisMarks, Crosses } from "../../charts/symbols";
 import { Table } from "../../components/table";
 import * as text from "../../format";
 import { hasInterval } from "../../interval";
 import { readCurve } from "./compare";
 import { domainsOf, kept } from "./domains";
+import { kindsOf, placed, timeMarks, type Mark, type Placed } from "./places";
 import { isDrawn, residualsBySize, type Item, type SampleKind } from "./samples";
 import { SampleChart } from "./sample_chart";
 import { itemText } from "./words";
 
 import type { CurvePoint, GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
 
-/** More repeats than these are drawn as their medians. */
+/** More repeats than these are drawn as their medians, beside those that the fit rejects. */
 const mostRepeats = 6000;
 
 interface Props {
@@ -30,21 +31,14 @@ interface Props {
   onChoose: (index: number) => void;
 }
 
-type PointsOf = Record<SampleKind, Point[]>;
-
-function byKind(items: readonly Item[], pointsOf: (item: Item) => Point[]): PointsOf {
-  const points: PointsOf = { counted: [], outlier: [], retired: [], "set aside": [] };
-  for (const item of items) if (isDrawn(item)) points[item.kind].push(...pointsOf(item));
-  return points;
-}
-
-function SampleMarks({ points, scales }: { points: PointsOf; scales: Scales }) {
+function SampleMarks({ placed: { marks, beyond }, scales }: { placed: Placed; scales: Scales }) {
   return (
     <>
-      <Crosses scales={scales} points={points["set aside"]} class="left-out" />
-      <Dots scales={scales} points={points.retired} class="retired" />
-      <Dots scales={scales} points={points.counted} class="" />
-      <Crosses scales={scales} points={points.outlier} class="outlier" />
+      <Crosses scales={scales} points={marks["set aside"]} class="left-out" />
+      <Dots scales={scales} points={marks.retired} class="retired" />
+      <Dots scales={scales} points={marks.counted} class="" />
+      <Crosses scales={scales} points={marks.outlier} class="outlier" />
+      <Arrows scales={scales} points={beyond} class="beyond" />
     </>
   );
 }
@@ -97,8 +91,7 @@ function Walk({ items, current, onChoose }: { items: readonly Item[]; current: C
   );
 }
 
-function Legend({ curve, second, items, asked }: Omit<Props, "onChoose">) {
-  const present = new Set(items.map(({ kind }) => kind));
+function Legend({ curve, second, asked, present, beyond }: Omit<Props, "onChoose" | "items"> & { present: ReadonlySet<SampleKind>; beyond: boolean }) {
   const { alphaBeta, fit } = (curve.collective ?? curve.kernel) ?? {};
   return (
     <ul class="legend curve-legend">
@@ -106,9 +99,10 @@ function Legend({ curve, second, items, asked }: Omit<Props, "onChoose">) {
       {alphaBeta !== undefined && <li><i class="key summary" />line α + β·size</li>}
       {second !== null && <li><i class="key second" />{labelOf(second)}</li>}
       {present.has("counted") && <li><i class="key dot" />sample</li>}
-      {present.has("outlier") && <li><b class="key outlier">×</b>outlier</li>}
+      {present.has("outlier") && <li><b class="key outlier">×</b>outlier: the fit rejects it</li>}
       {present.has("retired") && <li><i class="key dot retired" />retired</li>}
       {present.has("set aside") && <li><b class="key left-out">×</b>set aside</li>}
+      {beyond && <li><b class="key beyond">▲</b>beyond the axis</li>}
       {(fit?.breakpointsBytes.length ?? 0) > 0 && <li><i class="key break" />breakpoint</li>}
       {asked !== null && <li><i class="key asked" />{text.sizeOf(curve.unit, asked)}</li>}
       {curve.nextSizes.length > 0 && <li><b class="key next">▼</b>measure here next</li>}
@@ -143,15 +137,20 @@ export function Charts({ curve, second, items, asked, onChoose }: Props) {
     const inSize = (value: number): number => kept(value, domains.size, "log");
     const inResidual = (residual: number): number => kept(residual, domains.residual, "linear");
     const inRate = (rate: number): number => kept(rate, domains.ratePerS, "linear");
-    const times = byKind(items, (item) =>
-      (all ? item.repeats.filter((time) => time > 0) : [item.timeS]).map((time) => ({ x: inSize(item.size), y: inTime(time) })));
-    const residuals = byKind(items, ({ size: at, residual }) => (residual === null ? [] : [{ x: inSize(at), y: inResidual(residual) }]));
-    const rates = byKind(items, ({ size: at, ratePerS }) => (ratePerS === null ? [] : [{ x: inSize(at), y: inRate(ratePerS) }]));
+    const marksOf = (valueOf: (item: Item) => number | null): Mark[] => items.filter(isDrawn).flatMap((item) => {
+      const y = valueOf(item);
+      return y === null ? [] : [{ kind: item.kind, x: item.size, y }];
+    });
+    const times = placed(timeMarks(items, all), domains.size, domains.timeS, "log");
+    const residuals = placed(marksOf(({ residual }) => residual), domains.size, domains.residual, "linear");
+    const rates = placed(marksOf(({ ratePerS }) => ratePerS), domains.size, domains.ratePerS, "linear");
     const breakpoints = (curve.collective ?? curve.kernel)?.fit?.breakpointsBytes ?? [];
     const residualBand = points.filter(({ timeS }) => timeS > 0).map(({ size: at, timeS, lowS, highS }) => ({ x: at, low: lowS / timeS - 1, high: highS / timeS - 1 }));
     const floor = domains.timeS[0];
     return {
       x, timeY, residualY, rateY,
+      present: kindsOf([times, residuals, rates]),
+      beyond: [times, residuals, rates].some(({ beyond }) => beyond.length > 0),
       timeAt: items.map(({ size: at, timeS }) => ({ x: inSize(at), y: inTime(timeS) })),
       residualAt: items.map(({ size: at, residual }) => ({ x: inSize(at), y: inResidual(residual ?? Number.NaN) })),
       rateAt: items.map(({ size: at, ratePerS }) => ({ x: inSize(at), y: inRate(ratePerS ?? Number.NaN) })),
@@ -160,7 +159,7 @@ export function Charts({ curve, second, items, asked, onChoose }: Props) {
           {breakpoints.map((at) => <VerticalRule key={at} scales={scales} at={at} class="break" />)}
           {second !== null && <Band scales={scales} points={bandOf(second.points, floor)} class="second" />}
           <Band scales={scales} points={bandOf(points, floor)} class="" />
-          <SampleMarks scales={scales} points={times} />
+          <SampleMarks scales={scales} placed={times} />
           <Line scales={scales} points={lineOf(points, ({ lineS }) => lineS)} class="summary" />
           {second !== null && <Line scales={scales} points={lineOf(second.points, ({ timeS }) => timeS)} class="second" />}
           <Line scales={scales} points={lineOf(points, ({ timeS }) => timeS)} class="" />
@@ -173,13 +172,13 @@ export function Charts({ curve, second, items, asked, onChoose }: Props) {
           {breakpoints.map((at) => <VerticalRule key={at} scales={scales} at={at} class="break" />)}
           <Band scales={scales} points={residualBand} class="" />
           <HorizontalRule scales={scales} at={0} />
-          <SampleMarks scales={scales} points={residuals} />
+          <SampleMarks scales={scales} placed={residuals} />
         </>
       ),
       rateMarks: (scales: Scales) => (
         <>
           <HorizontalRule scales={scales} at={peakPerS} class="peak" />
-          <SampleMarks scales={scales} points={rates} />
+          <SampleMarks scales={scales} placed={rates} />
           {second !== null && <Line scales={scales} points={lineOf(second.points, ({ ratePerS }) => ratePerS)} class="second" />}
           <Line scales={scales} points={lineOf(points, ({ ratePerS }) => ratePerS)} class="" />
         </>
@@ -206,7 +205,7 @@ export function Charts({ curve, second, items, asked, onChoose }: Props) {
 
   return (
     <>
-      <Legend curve={curve} second={second} items={items} asked={asked} />
+      <Legend curve={curve} second={second} asked={asked} present={drawn.present} beyond={drawn.beyond} />
       <h3>Time over size</h3>
       {asked !== null && <AskedSize curve={curve} size={asked} />}
       <SampleChart name="time" summary={`Time over size: ${range}; ${items.length} samples`} y={timeY} height={360} points={drawn.timeAt} marks={drawn.timeMarks} {...shared} />

@@ -34,7 +34,7 @@ export function kept(value: number, [low, high]: readonly [number, number], kind
   return value;
 }
 
-/** What was set aside may lie anywhere: it stands at the charts' edges where it would stretch them. */
+/** All times of stored samples are in; what was set aside, and outliers' residuals and rates, may lie beyond. */
 export function domainsOf({ points, items, second, peakPerS, marked }: Shown): Domains {
   const stored = items.filter((item) => item.kind !== "set aside" && isDrawn(item));
   const counted = stored.filter(({ kind }) => kind === "counted");
@@ -44,9 +44,10 @@ export function domainsOf({ points, items, second, peakPerS, marked }: Shown): D
   ];
   const widest = Math.max(leastResidual, max(residuals, Math.abs) ?? 0) * 1.1;
   const curves = [...points, ...second];
+  const times = stored.flatMap(({ timeS, repeats }) => [timeS, ...repeats]);
   return {
     size: extent([...stored, ...curves].map(({ size }) => size).concat(marked), "log", 0.15),
-    timeS: extent([...stored.map(({ timeS }) => timeS), ...curves.flatMap(({ lowS, timeS, highS }) => [lowS, timeS, highS])], "log", 0.15),
+    timeS: extent([...times, ...curves.flatMap(({ lowS, timeS, highS }) => [lowS, timeS, highS])], "log", 0.15),
     residual: [Math.max(-1, -widest), widest],
     ratePerS: [0, Math.max(peakPerS, max(curves, ({ ratePerS }) => ratePerS) ?? 0, max(counted, ({ ratePerS }) => ratePerS ?? 0) ?? 0) * 1.06 || 1],
   };

@@ -49,7 +49,7 @@ function FitFacts({ fit, unit }: { fit: Fit; unit: string }) {
         </>
       )}
       <dt>Fitted to</dt>
-      <dd>{text.count(fit.points)} sizes; {fit.outliers === 0 ? "no outlier" : `${text.count(fit.outliers)} ${fit.outliers === 1 ? "outlier" : "outliers"} rejected`}</dd>
+      <dd>{text.count(fit.points)} sizes; {fit.outliers === 0 ? "no repeat rejected" : `${text.count(fit.outliers)} ${fit.outliers === 1 ? "repeat" : "repeats"} rejected as ${fit.outliers === 1 ? "an outlier" : "outliers"}`}</dd>
       <dt>Breakpoints</dt>
       <dd>{fit.breakpointsBytes.length === 0 ? "none" : fit.breakpointsBytes.map((size) => text.sizeOf(unit, size)).join(", ")}</dd>
     </>

@@ -1,6 +1,8 @@
 // The samples of a curve as charts and tables want them: one list by rising size, with those that were set aside. Pure.
 import { median } from "d3-array";
 
+import * as text from "../../format";
+
 import type { CurveSample, GetCurveResponse, RejectedCurveSample, SampleOrigin } from "../../../generated/moeplan/v1/profile_service";
 
 export const sampleKinds = ["counted", "outlier", "retired", "set aside"] as const;
@@ -14,6 +16,8 @@ export interface Item {
   timeS: number;
   /** In the order taken. */
   repeats: readonly number[];
+  /** Which of them the fit rejects as outliers, rising. */
+  rejected: readonly number[];
   /** Of the model at this size, in seconds; null: it was not asked. */
   predictedS: number | null;
   /** measured/predicted − 1. */
@@ -32,10 +36,13 @@ function kindOf({ outlier, retired }: CurveSample): SampleKind {
   return outlier ? "outlier" : "counted";
 }
 
-function reasonOf(kind: SampleKind): string {
+function reasonOf(kind: SampleKind, { outlierRepeats: { length }, repeatsS, timeS, predictedS }: CurveSample): string {
   switch (kind) {
     case "counted": return "";
-    case "outlier": return "the fit rejects it as an outlier";
+    case "outlier": {
+      const many = `${length} of its ${repeatsS.length} ${repeatsS.length === 1 ? "repeat" : "repeats"} ${length === 1 ? "lies" : "lie"} outside of what the fit believes of this size`;
+      return predictedS > 0 ? `${many}; its median is ${text.factor(timeS / predictedS)} the fit` : many;
+    }
     case "retired": return "later samples of this cost stand in its place";
     case "set aside": return "";
   }
@@ -57,10 +64,11 @@ function storedItem(one: CurveSample, origins: readonly SampleOrigin[]): Item {
     size: one.size,
     timeS: one.timeS,
     repeats: one.repeatsS,
+    rejected: one.outlierRepeats,
     predictedS: one.predictedS,
     residual: one.predictedS > 0 ? one.timeS / one.predictedS - 1 : null,
     ratePerS: one.ratePerS,
-    reason: reasonOf(kind),
+    reason: reasonOf(kind, one),
     ...originOf(origins[one.origin]),
   };
 }
@@ -75,6 +83,7 @@ function setAsideItem({ size: told, repeatsS, reason, origin }: RejectedCurveSam
     size: typeof size === "number" && size > 0 ? size : Number.NaN,
     timeS: median(positive) ?? Number.NaN,
     repeats,
+    rejected: [],
     predictedS: null,
     residual: null,
     ratePerS: null,

@@ -24,7 +24,7 @@ function Provenance({ item }: { item: Item }) {
       <dt>received</dt>
       <dd>{item.receivedAt}</dd>
       <dt>repeats</dt>
-      <dd>{item.repeats.map(text.seconds).join(", ")}</dd>
+      <dd>{item.repeats.map((time, repeat) => `${text.seconds(time)}${item.rejected.includes(repeat) ? " (rejected)" : ""}`).join(", ")}</dd>
     </dl>
   );
 }
@@ -51,7 +51,7 @@ const columnsOf = (unit: string): SortableColumn<Row>[] => [
   },
   {
     id: "state", head: "State",
-    cell: ({ item }) => <><span class={`badge ${stateClass[item.kind]}`}>{item.kind}</span>{item.kind === "set aside" && ` ${item.reason}`}</>,
+    cell: ({ item }) => <><span class={`badge ${stateClass[item.kind]}`}>{item.kind}</span>{(item.kind === "set aside" || item.kind === "outlier") && ` ${item.reason}`}</>,
     sortKey: ({ item }) => sampleKinds.indexOf(item.kind),
   },
   { id: "agent", head: "Agent", cell: ({ item }) => agentOf(item), sortKey: ({ item }) => agentOf(item) },
@@ -106,7 +106,8 @@ export function SamplesTable({ curve, items, shown }: Props) {
           ? `${text.count(stored)} of ${text.count(curve.totalSamples)} stored samples shown, spread over all sizes. `
           : `${text.count(stored)} stored. `}
         {curve.laterSamples > 0 && `${text.count(curve.laterSamples)} more came after this version, whose fit does not know them. `}
-        {curve.totalOutliers > 0 && `${ofAll(counts.outlier, curve.totalOutliers)} rejected by the fit as outliers. `}
+        {curve.totalOutlierRepeats > 0 && `The fit rejects ${text.count(curve.totalOutlierRepeats)} of all their repeats as outliers`}
+        {curve.totalOutlierRepeats > 0 && (curve.totalOutliers > 0 ? `, most repeats of ${ofAll(counts.outlier, curve.totalOutliers)} of them. ` : ". ")}
         {curve.totalRetired > 0 && `${ofAll(counts.retired, curve.totalRetired)} retired. `}
         {counts["set aside"] < curve.totalRejected
           ? `${text.count(counts["set aside"])} of ${text.count(curve.totalRejected)} that were set aside on arrival shown, the last received.`

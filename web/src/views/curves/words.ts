@@ -21,9 +21,10 @@ export function itemText(item: Item, unit: string): string {
   return `${text.sizeOf(unit, item.size)}, median ${text.seconds(item.timeS)} of ${item.repeats.length}${predicted}; agent ${agentOf(item)}, host ${hostOf(item)}, ${deviceOf(item)}${reason}`;
 }
 
-/** The repeats' span: "118 µs to 131 µs, 5 repeats". */
-export function spreadText({ repeats }: Item): string {
+/** The repeats' span: "118 µs to 1.1 ms, 5 repeats, 1 of them rejected". */
+export function spreadText({ repeats, rejected }: Item): string {
   if (repeats.length === 0) return "no repeat";
-  if (repeats.length === 1) return "1 repeat";
-  return `${text.seconds(Math.min(...repeats))} to ${text.seconds(Math.max(...repeats))}, ${repeats.length} repeats`;
+  if (repeats.length === 1) return rejected.length === 0 ? "1 repeat" : "1 repeat, rejected";
+  const some = rejected.length === 0 ? "" : `, ${rejected.length} of them rejected`;
+  return `${text.seconds(Math.min(...repeats))} to ${text.seconds(Math.max(...repeats))}, ${repeats.length} repeats${some}`;
 }
