@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "models/measurement/cost_key.h"
 #include "models/model/model_config.h"
 #include "models/plan/plan.h"
 #include "models/workload/workload.h"
@@ -51,6 +52,8 @@ struct RankedLayout {
   double moe_layer_s = 0;            // One MoE layer on one micro-batch, forward and backward.
   Knobs moe;                         // Its schedule; nothing where no layer has experts.
   bool extrapolated = false;         // Some group was not measured.
+  // Entries of the profile that its times are priced from: those of the MoE layer, the dearest first, then the others.
+  std::vector<CostKey> priced_from;
 
   friend bool operator==(const RankedLayout&, const RankedLayout&) = default;
 };

@@ -24,6 +24,7 @@ CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element)
   square.model_dim = square.hidden_dim = model_dim;
   product_.key = any;
   if (const KernelModel* nearest = NearestGemm(profile, square)) {
+    product_.key = nearest->key;
     product_.model = nearest->model;
     if (nearest->key.model_dim || nearest->key.hidden_dim) {
       product_.stand_in = StrCat("products of dense layers: priced as ", Describe(CostKey(nearest->key)));
@@ -61,6 +62,7 @@ double CostBook::TimeOf(const Entry& entry, double size, double bus_factor) {
     missing_.insert(entry.key);
     return 0;
   }
+  asked_.insert(entry.key);
   if (!entry.stand_in.empty()) notes_.remarks.insert(entry.stand_in);
   const PricedTime price = Price(*entry.model, size, bus_factor);
   if (price.extrapolated) {
@@ -117,6 +119,7 @@ void CostBook::Forget() {
   missing_.clear();
   extrapolated_ = false;
   notes_ = {};
+  asked_.clear();
 }
 
 }  // namespace moeplan

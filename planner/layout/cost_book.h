@@ -44,6 +44,8 @@ class CostBook {
   const std::set<CostKey>& missing() const { return missing_; }
   bool extrapolated() const { return extrapolated_; }  // Whether a group was.
   const PriceNotes& notes() const { return notes_; }
+  // What was priced, whether measured or not; of products the entry that answers or stands in.
+  const std::set<CostKey>& asked() const { return asked_; }
   void Forget();
 
  private:
@@ -64,6 +66,7 @@ class CostBook {
   std::set<CostKey> missing_;
   bool extrapolated_ = false;
   PriceNotes notes_;
+  std::set<CostKey> asked_;
 };
 
 }  // namespace moeplan

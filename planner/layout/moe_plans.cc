@@ -89,8 +89,10 @@ MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, cons
     if (plan.memory_bytes >= least_bytes) continue;
     least_bytes = plan.memory_bytes;
     const StatusOr<TaskGraph> graph = BuildSchedule(plan.knobs, answer->workload, groups.cluster);
-    MOEPLAN_CHECK(graph.ok());
-    result.plans.push_back({plan.knobs, TimeOf(plan, *graph), {BufferBytes(*graph), ExpertCopies(*graph)}});
+    StatusOr<std::vector<KeyTime>> times = TimesByKey(plan, answer->workload, groups.cluster);
+    MOEPLAN_CHECK(graph.ok() && times.ok());
+    result.plans.push_back(
+        {plan.knobs, TimeOf(plan, *graph), {BufferBytes(*graph), ExpertCopies(*graph)}, *std::move(times)});
   }
   return result;
 }

@@ -10,6 +10,7 @@
 #include "planner/layout/layout_space.h"
 #include "planner/layout/rank_memory.h"
 #include "planner/layout/step_time.h"
+#include "planner/search/explain_plan.h"
 
 namespace moeplan {
 
@@ -29,6 +30,7 @@ struct MoePlan {
   Knobs knobs;
   MoeTime time;
   MoeMemory memory;
+  std::vector<KeyTime> times;  // Of what it asks for.
 };
 
 struct MoePlans {

@@ -335,6 +335,9 @@ class LayoutSearch {
     book_.Forget();
     PriceStep(request_, ranked.point, ranked.moe.time, book_);
     layout.extrapolated = book_.extrapolated();
+    std::vector<KeyTime> times = ranked.moe.times;
+    for (const CostKey& key : book_.asked()) times.push_back({.key = key});
+    layout.priced_from = DearestEntries(times, profile_);
     const std::vector<std::string> notes = book_.notes().Warnings();
     warnings.insert(notes.begin(), notes.end());
     if (request_.model.moe_layers() > 0) {

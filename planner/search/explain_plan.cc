@@ -1,7 +1,13 @@
 #include "planner/search/explain_plan.h"
 
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string_view>
 #include <utility>
 
+#include "models/check.h"
+#include "models/schedule/gradient_slices.h"
 #include "models/timeline/cost_index.h"
 #include "models/timeline/task_cost.h"
 #include "planner/search/candidate.h"
@@ -40,6 +46,41 @@ StatusOr<ExplainedPlan> ExplainPlan(const Plan& plan, const Workload& resolved, 
   for (const TaskId task : CriticalPath(released_by, candidate.played)) explained.tasks[task].critical = true;
   explained.plan = PlanOf(candidate);
   return explained;
+}
+
+StatusOr<std::vector<KeyTime>> TimesByKey(const Plan& plan, const Workload& resolved, const Cluster& cluster) {
+  ASSIGN_OR_RETURN(TaskGraph whole, BuildPlan(plan, resolved, cluster));
+  const TaskGraph graph = PartOf(std::move(whole), resolved.phase);
+  MOEPLAN_CHECK(graph.tasks.size() == plan.timeline.size());
+  std::map<std::string_view, double> length_s;
+  for (const TaskTiming& timing : plan.timeline) length_s[timing.task] = timing.end_s - timing.start_s;
+  std::map<CostKey, double> time_s;
+  for (const Task& task : graph.tasks) {
+    if (const std::optional<TaskCost> cost = CostOf(task, graph)) time_s[cost->key] += length_s.at(task.name);
+  }
+  std::vector<KeyTime> times;
+  for (const auto& [key, of_key_s] : time_s) times.push_back({key, of_key_s});
+  return times;
+}
+
+std::vector<CostKey> DearestEntries(const std::vector<KeyTime>& times, const Profile& profile) {
+  CostIndex index(profile);
+  std::vector<KeyTime> entries;
+  for (const auto& [key, time_s] : times) {
+    std::optional<CostKey> entry = index.EntryOf(key);
+    if (!entry) entry = StandInOf(key, index);
+    if (!entry) continue;
+    const auto known = std::ranges::find(entries, *entry, &KeyTime::key);
+    if (known != entries.end()) {
+      known->time_s += time_s;
+    } else {
+      entries.push_back({*entry, time_s});
+    }
+  }
+  std::ranges::stable_sort(entries, std::greater(), &KeyTime::time_s);
+  std::vector<CostKey> keys;
+  for (KeyTime& entry : entries) keys.push_back(std::move(entry.key));
+  return keys;
 }
 
 }  // namespace moeplan

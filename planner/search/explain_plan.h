@@ -33,4 +33,14 @@ struct ExplainedPlan {
 // are those of PricePlan (planner/search/price_plan.h).
 StatusOr<ExplainedPlan> ExplainPlan(const Plan& plan, const Workload& resolved, const Profile& profile);
 
+struct KeyTime {
+  CostKey key;
+  double time_s = 0;  // Of all tasks of the plan that ask for it.
+};
+// What the plan's tasks ask for, each key once. Errors are those of PricePlan.
+StatusOr<std::vector<KeyTime>> TimesByKey(const Plan& plan, const Workload& resolved, const Cluster& cluster);
+// The entries of the profile that answer or stand in (StandInOf), each once, that with most time first; equal ones as
+// they come. What links foretell has none.
+std::vector<CostKey> DearestEntries(const std::vector<KeyTime>& times, const Profile& profile);
+
 }  // namespace moeplan

@@ -8,6 +8,7 @@
 
 #include "models/links/link_model.h"
 #include "models/text.h"
+#include "planner/search/explain_plan.h"
 #include "planner/search/plan_layer.h"
 #include "planner/search/price_plan.h"
 #include "planner/sweep/ordered_rows.h"
@@ -40,6 +41,10 @@ class Sweep::Planner {
     } else {
       row.best = std::move(answer->candidates.front());
       row.warnings = std::move(answer->warnings);
+      if (sweep_.options_.compare) {
+        ASSIGN_OR_RETURN(const auto times, TimesByKey(*row.best, answer->workload, changed_.cluster));
+        row.priced_from = DearestEntries(times, changed_);
+      }
     }
     row.extrapolated = answer.ok() && Extrapolated(answer->workload);
     return row;

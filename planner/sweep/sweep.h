@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/cost/profile.h"
+#include "models/measurement/cost_key.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
 #include "moeplan/v1/profile.pb.h"
@@ -26,7 +27,8 @@ struct SweepRow {
   bool refused = false;               // The point's workload is wrong, or nothing it needs is known.
   std::vector<std::string> warnings;  // Of its answer, such as what was asked outside the measured range.
   bool extrapolated = false;          // Others stand in for a cost that its layer lacks.
-  PlanComparison comparison;          // Of the best, where the sweep compares.
+  PlanComparison comparison;          // Of the best, where the sweep compares, as is the next.
+  std::vector<CostKey> priced_from;   // Entries of the profile, before they are changed; what takes most time first.
 };
 
 struct SweepOptions {

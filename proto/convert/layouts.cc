@@ -1,5 +1,6 @@
 #include "proto/convert/layouts.h"
 
+#include "models/measurement/cost_key.h"
 #include "proto/convert/enums.h"
 #include "proto/convert/workload.h"
 
@@ -32,6 +33,7 @@ v1::RankedLayout ToProto(const RankedLayout& ranked) {
   message.set_moe_pieces(ranked.moe.chunks * ranked.moe.partition_degree);
   message.set_extrapolated(ranked.extrapolated);
   *message.mutable_memory() = ToProto(ranked.memory);
+  for (const CostKey& key : ranked.priced_from) message.add_costs(Describe(key));
   return message;
 }
 

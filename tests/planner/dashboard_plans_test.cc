@@ -190,6 +190,25 @@ TEST_F(DashboardPlansTest, APointIsWhatAPlanOfItsWorkloadSays) {
         baseline_s = std::min(baseline_s, candidate.predicted_time_s());
     }
     EXPECT_EQ(point.baseline_time_s(), baseline_s);
+    // What its tasks are priced from, by the time they take.
+    v1::ExplainPlanRequest explaining;
+    *explaining.mutable_workload() = answer->workload();
+    *explaining.mutable_plan() = answer->best();
+    const auto explained = service::ExplainPlan(environment(), explaining, {});
+    ASSERT_TRUE(explained.ok()) << explained.status().message();
+    std::map<std::string, double> spent_s;
+    for (int i = 0; i < explained->tasks_size(); ++i) {
+      const v1::TaskTiming& timing = explained->plan().timeline(i);
+      if (!explained->tasks(i).cost().empty()) spent_s[explained->tasks(i).cost()] += timing.end_s() - timing.start_s();
+    }
+    EXPECT_EQ(static_cast<size_t>(point.costs_size()), spent_s.size());
+    EXPECT_GT(point.costs_size(), 2);
+    for (int i = 0; i < point.costs_size(); ++i) {
+      ASSERT_TRUE(spent_s.contains(point.costs(i))) << point.costs(i);
+      if (i > 0) {
+        EXPECT_GE(spent_s[point.costs(i - 1)], spent_s[point.costs(i)] * (1 - 1e-9));
+      }
+    }
     // The explanation names the runner-up; its family is not the best's.
     ASSERT_TRUE(point.has_runner_up());
     EXPECT_NE(point.runner_up().schedule(), point.row().best().schedule());

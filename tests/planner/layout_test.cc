@@ -512,6 +512,49 @@ TEST(RankLayoutsTest, TheFirstIsTheBestOfEverything) {
   EXPECT_EQ(best.moe_layer_s, 0);
 }
 
+// What a layout names is what its times hang on: anything else may take twice as long.
+TEST(RankLayoutsTest, TimesArePricedFromTheEntriesThatAreNamed) {
+  LayoutRequest request = SmallRequest();
+  request.top = 0;
+  Profile profile = SmallProfile();
+  profile.collectives.clear();  // Nothing is foretold: that hangs on all entries.
+  for (const Collective collective :
+       {Collective::kAllToAll, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {
+    for (const GroupShape group : {GroupShape{2, 1}, {2, 2}, {4, 2}, {4, 4}, {8, 4}}) {
+      const double slower = 1 + group.size / 8.0 + (group.size > group.ranks_per_node ? 1 : 0);
+      profile.collectives.push_back(Line(Over(collective, group), 1e-5 * slower, 2e-10 * slower));
+    }
+  }
+  const LayoutAnswer answer = Answer(request, profile);
+  const auto twice = [&](const auto& is_slowed) {
+    Profile slowed = profile;
+    const auto slow = [&](auto& entry) {
+      auto& line = std::get<AlphaBeta>(entry.model.curve);
+      if (is_slowed(CostKey(entry.key))) line = {2 * line.alpha_s, 2 * line.beta_s_per_unit};
+    };
+    std::ranges::for_each(slowed.collectives, slow);
+    std::ranges::for_each(slowed.kernels, slow);
+    return Answer(request, slowed);
+  };
+  const auto step_of = [](const LayoutAnswer& of, const Layout& layout) {
+    const auto found = std::ranges::find(of.layouts, layout, &RankedLayout::layout);
+    return found == of.layouts.end() ? 0 : found->step_time_s;
+  };
+  ASSERT_GT(answer.layouts.size(), 5u);
+  int unnamed = 0;
+  for (size_t i = 0; i < answer.layouts.size(); i += 1 + answer.layouts.size() / 8) {
+    const RankedLayout& layout = answer.layouts[i];
+    ASSERT_FALSE(layout.extrapolated);
+    EXPECT_THAT(layout.priced_from, Contains(CostKey(KernelKey{.kernel = Kernel::kExpertGemm})));
+    const auto is_named = [&](const CostKey& key) { return std::ranges::count(layout.priced_from, key) == 1; };
+    const auto is_other = [&](const CostKey& key) { return !is_named(key); };
+    unnamed += static_cast<int>(profile.collectives.size() + profile.kernels.size() - layout.priced_from.size());
+    EXPECT_EQ(step_of(twice(is_other), layout.layout), layout.step_time_s);
+    EXPECT_GT(step_of(twice(is_named), layout.layout), 1.5 * layout.step_time_s);
+  }
+  EXPECT_GT(unnamed, 0);
+}
+
 TEST(RankLayoutsTest, APeakBelowWhatProductsReachIsNamedAndNotCounted) {
   const LayoutRequest request = SmallRequest();
   EXPECT_THAT(Answer(request, SmallProfile()).warnings, Not(Contains(HasSubstr("MFU"))));

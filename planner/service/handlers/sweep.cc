@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/measurement/cost_key.h"
 #include "models/text.h"
 #include "planner/service/errors.h"
 #include "planner/service/handlers/profile_selection.h"
@@ -62,6 +63,7 @@ v1::SweepPoint ToProto(const moeplan::Sweep& sweep, const SweepRow& row) {
   if (row.comparison.baseline_time_s) point.set_baseline_time_s(*row.comparison.baseline_time_s);
   point.set_indistinct_s(row.comparison.indistinct_s);
   for (const std::string& warning : row.warnings) point.add_warnings(warning);
+  for (const CostKey& key : row.priced_from) point.add_costs(Describe(key));
   return point;
 }
 

@@ -18,7 +18,7 @@ const plan = (changes: Partial<Plan>): Plan => ({
   timeline: [], gradients: undefined, communicationCtas: 0, ...changes,
 });
 const point = (best: Plan | undefined, runnerUp?: Plan, baselineTimeS?: number, reason?: string, indistinctS = 0): SweepPoint => ({
-  row: { fields: {}, best, predictedTimeS: best?.predictedTimeS, reason, extrapolated: undefined }, runnerUp, baselineTimeS, warnings: [], indistinctS,
+  row: { fields: {}, best, predictedTimeS: best?.predictedTimeS, reason, extrapolated: undefined }, runnerUp, baselineTimeS, warnings: [], costs: [], indistinctS,
 });
 
 const costs = ["ALL_TO_ALL groupSize 8 ranksPerNode 4", "ALL_TO_ALL groupSize 8 ranksPerNode 4 algorithm PIPE", "EXPERT_GEMM", "EXPERT_GEMM modelDim 256 hiddenDim 32", "PERMUTE", "ENCODE_FP8", "ALL_TO_ALL_ALL_GATHER groupSize 8 ranksPerNode 4 gatherGroupSize 2 shards 2"];

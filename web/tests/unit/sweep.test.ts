@@ -33,7 +33,7 @@ const plan = (schedule: string, predictedTimeS: number, lowS = predictedTimeS, h
 const point = (fields: Record<string, unknown>, best: Plan | undefined, more: Partial<SweepPoint> = {}): SweepPoint => ({
   row: { fields, best, ...(best === undefined ? { reason: "too large" } : { predictedTimeS: best.predictedTimeS }) },
   runnerUp: undefined,
-  warnings: [],
+  warnings: [], costs: [],
   indistinctS: 0,
   ...more,
 });

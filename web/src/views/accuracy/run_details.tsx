@@ -1,4 +1,6 @@
 // One run: what ran, what was foretold, what ranks recorded, and the way to its timeline.
+import type { RefObject } from "preact";
+
 import type { GetRunResponse } from "../../../generated/moeplan/v1/planner_service";
 import type { RankTimeline } from "../../../generated/moeplan/v1/report";
 import { call } from "../../api/client";
@@ -13,14 +15,14 @@ import { hasInterval, profileOf } from "./statistics";
 
 const endOf = ({ timeline }: RankTimeline): number => timeline.reduce((last, { endS }) => Math.max(last, endS), 0);
 
-export function RunDetails({ number }: { number: string }) {
+export function RunDetails({ number, heading }: { number: string; heading: RefObject<HTMLHeadingElement | null> }) {
   const { data: last, isOld, error, loading } = useLoaded(`run ${number}`, (signal) => call<GetRunResponse>("PlannerService/GetRun", { run: Number(number) }, signal));
   const data = isOld ? null : last;
   const run = data?.run;
   return (
     <section class="card" aria-labelledby="run-title">
       <div class="row">
-        <h2 id="run-title">Run {number}</h2>
+        <h2 id="run-title" ref={heading} tabIndex={-1}>Run {number}</h2>
         <button type="button" class="quiet" onClick={() => setParams({ run: undefined })}>Close</button>
       </div>
       {error !== null && data === null && <ErrorNote error={error} />}

@@ -1,10 +1,11 @@
 // Predictions against the clock: runs that are stored, which are not all that were reported.
-import { useMemo } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 
 import type { ListRunsResponse, Run } from "../../../generated/moeplan/v1/planner_service";
 import type { ViewProps } from "../../app";
 import { callAll } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
+import { useArrival } from "../../components/arrival";
 import { Command, EmptyNote, ErrorNote } from "../../components/notes";
 import { ProfileField, useProfileNames } from "../../components/profile_field";
 import * as text from "../../format";
@@ -28,6 +29,8 @@ export function AccuracyView({ params }: ViewProps) {
   const data = isOld ? null : last;
   const schedules = useMemo(() => summariesBy(data ?? [], scheduleOf).map(({ key }) => key), [data]);
   const chosen = useMemo(() => (data ?? []).filter((run) => schedule === "" || scheduleOf(run) === schedule), [data, schedule]);
+  const heading = useRef<HTMLHeadingElement>(null);
+  useArrival(params["run"] ?? null, () => heading.current);
   // A link may name what is not among the runs now.
   const options = schedule === "" || schedules.includes(schedule) ? schedules : [schedule, ...schedules];
 
@@ -46,7 +49,7 @@ export function AccuracyView({ params }: ViewProps) {
       </div>
       {error !== null && (data === null || error.code !== "UNREACHABLE") && <ErrorNote error={error} />}
       {data === null && loading && <p class="muted" role="status">Loading runs …</p>}
-      {params["run"] !== undefined && <RunDetails number={params["run"]} />}
+      {params["run"] !== undefined && <RunDetails number={params["run"]} heading={heading} />}
       {data !== null && (data.length === 0 ? <NoRuns profile={profile} /> : <Shown all={data} chosen={chosen} schedule={schedule} params={params} />)}
     </>
   );
@@ -63,6 +66,8 @@ function Shown({ all, chosen, schedule, params }: ShownProps) {
   const runs = useMemo(() => comparable(chosen), [chosen]);
   const summary = useMemo(() => summarize(runs), [runs]);
   const current = params["run"] === undefined ? null : Number(params["run"]);
+  const table = useRef<HTMLDetailsElement>(null);
+  useArrival(params["sort"] === undefined ? null : "table", () => table.current?.querySelector("summary"));
   if (runs.length === 0) {
     return (
       <EmptyNote title="No run to compare">
@@ -82,7 +87,7 @@ function Shown({ all, chosen, schedule, params }: ShownProps) {
         <OfRun run={summary.runOf.bias}>{text.signedPercent(summary.bias)}</OfRun>, in the 90 % interval <Inside summary={summary} narrowed={{}} />.
         {chosen.length > runs.length && ` ${text.count(chosen.length - runs.length)} more lack one of the two times.`}
       </p>
-      <p class="muted">Each figure leads to the run that it is of. Of the runs that are reported, the planner keeps one a minute of each plan, and 60 a minute in all; kept ones are what counts here.</p>
+      <p class="muted">Each figure leads to the run that it is of, a median of an even number to the lower of the two in the middle. Of the runs that are reported, the planner keeps one a minute of each plan, and 60 a minute in all; kept ones are what counts here.</p>
       <Legend schedules={summariesBy(runs, scheduleOf).map(({ key }) => key)} />
       <div class="pair">
         <PredictedAgainstMeasured runs={runs} summary={summary} current={current} />
@@ -104,7 +109,7 @@ function Shown({ all, chosen, schedule, params }: ShownProps) {
           />
         </section>
       </div>
-      <details open={params["sort"] !== undefined}>
+      <details ref={table} open={params["sort"] !== undefined}>
         <summary>As a table</summary>
         <RunTable runs={runs} params={params} />
       </details>

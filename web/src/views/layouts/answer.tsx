@@ -1,7 +1,10 @@
+import { useRef } from "preact/hooks";
+
 import type { Cluster } from "../../../generated/moeplan/v1/cluster";
 import type { ImportModelResponse, RankLayoutsRequest, RankLayoutsResponse } from "../../../generated/moeplan/v1/planner_service";
 import type { LayoutResult, RankedLayout } from "../../../generated/moeplan/v1/report";
 import { familyClass } from "../../charts/colors";
+import { useArrival } from "../../components/arrival";
 import { CopyLink } from "../../components/copy_link";
 import { WarningList } from "../../components/notes";
 import { PagedTable, type SortableColumn } from "../../components/paged_table";
@@ -17,11 +20,13 @@ interface Props {
   answer: RankLayoutsResponse;
   /** What the model's MoE layer is; null: not known yet. */
   imported: ImportModelResponse | null;
-  /** The machines of the profile that was used. */
+  /** The machines of the profile that was used; undefined: not known yet. */
   cluster: Cluster | undefined;
   sort: string;
   /** Which layout the address asks about, by its rank. */
   chosen: string | undefined;
+  /** Whether it answers what was asked before. */
+  isOld: boolean;
 }
 
 const mostBars = 20;
@@ -29,7 +34,9 @@ const mostBars = 20;
 /** A layout with its place among them. */
 type Row = RankedLayout & { rank: number };
 
-export function Answer({ request, answer, imported, cluster, sort, chosen: param }: Props) {
+export function Answer({ request, answer, imported, cluster, sort, chosen: param, isOld }: Props) {
+  const heading = useRef<HTMLHeadingElement>(null);
+  useArrival(param ?? null, () => heading.current);
   const result = answer.result;
   if (result === undefined) return null;
   const rows = result.layouts.map((layout, index) => ({ ...layout, rank: index + 1 }));
@@ -38,25 +45,25 @@ export function Answer({ request, answer, imported, cluster, sort, chosen: param
   const linksOf = (row: Row): Links | null => linksOfLayer(row, { request, answer, imported, cluster });
   const chosen = chosenOf(rows, param);
   return (
-    <>
+    <div class={isOld ? "old-answer" : undefined} aria-busy={isOld}>
       <p>
         Priced with profile <a href={curves}>{answer.profileName} version {answer.profileVersion}</a>.{" "}
         {text.count(result.enumerated)} layouts and micro-batches looked at, {text.count(result.fitting)} fit{limit > 0 ? ` in ${text.bytes(limit)} of memory` : ""},{" "}
         {text.count(result.priced)} priced{result.priced < result.fitting && "; the others cannot be faster"}.
       </p>
-      <p class="row"><CopyLink profile={answer.profileName} version={answer.profileVersion} /></p>
+      {!isOld && <p class="row"><CopyLink profile={answer.profileName} version={answer.profileVersion} /></p>}
       <WarningList warnings={result.warnings} />
       {rows.length === 0 ? <NoneFits result={result} limit={limit} /> : (
         <>
           <div class="pair">
             <MemoryBars rows={rows.slice(0, mostBars)} limit={limit} />
-            <StepBars rows={rows.slice(0, mostBars)} linksOf={linksOf} />
+            <StepBars rows={rows.slice(0, mostBars)} />
           </div>
-          {chosen !== null && <LayoutDetails row={chosen} profile={answer.profileName} limit={limit} plan={linksOf(chosen)?.closest ?? null} />}
+          {chosen !== null && <LayoutDetails row={chosen} source={{ profile: answer.profileName, version: answer.profileVersion }} limit={limit} plan={linksOf(chosen)?.closest ?? null} heading={heading} />}
           <RankedTable rows={rows} limit={limit} sort={sort} chosen={chosen} linksOf={linksOf} />
         </>
       )}
-    </>
+    </div>
   );
 }
 
@@ -104,12 +111,7 @@ function MemoryBars({ rows, limit }: { rows: readonly Row[]; limit: number }) {
   );
 }
 
-function StepBars({ rows, linksOf }: { rows: readonly Row[]; linksOf: LinksOf }) {
-  const links = rows.map(linksOf);
-  const open = (key: number): void => {
-    const found = links[rows.findIndex(({ rank }) => rank === key)];
-    if (found) location.hash = found.closest;
-  };
+function StepBars({ rows }: { rows: readonly Row[] }) {
   const bars = rows.map((row) => ({ key: row.rank, label: barLabel(row), value: row.stepTimeS, valueText: text.seconds(row.stepTimeS) }));
   return (
     <section class="card">
@@ -117,7 +119,7 @@ function StepBars({ rows, linksOf }: { rows: readonly Row[]; linksOf: LinksOf })
       <Bars
         summary={`Step time of the ${rows.length} best layouts: ${bars[0]!.valueText} to ${bars[bars.length - 1]!.valueText}; the table below has each.`}
         bars={bars}
-        {...(links.some((one) => one !== null) ? { onPick: open } : {})}
+        onPick={choose}
       />
     </section>
   );
@@ -132,12 +134,12 @@ interface TableProps {
 }
 
 function RankedTable({ rows, limit, sort, chosen, linksOf }: TableProps) {
-  /** To the plan that the number is computed from. */
+  /** To the plan of the MoE layer. */
   const planned = (row: Row, words: string) => {
     const links = linksOf(row);
     return links === null ? words : <a href={links.closest}>{words}</a>;
   };
-  /** To what the number is the sum of. */
+  /** To what the number is made of. */
   const detailed = ({ rank }: Row, words: string) => <a href={hrefWith({ layout: rank })}>{words}</a>;
   const degree = (id: string, head: string, of: (row: Row) => number | undefined): SortableColumn<Row> => ({
     id, head, numeric: true, cell: (row) => of(row) ?? "–", sortKey: of,
@@ -151,18 +153,18 @@ function RankedTable({ rows, limit, sort, chosen, linksOf }: TableProps) {
     degree("pp", "PP", ({ layout }) => layout?.pipelineParallel),
     degree("dp", "DP", ({ layout }) => layout?.dataParallel),
     degree("micro", "micro-batch", ({ microBatch }) => microBatch),
-    { id: "step", head: "step", numeric: true, cell: (row) => planned(row, text.seconds(row.stepTimeS)), sortKey: ({ stepTimeS }) => stepTimeS },
-    { id: "tokens", head: "tokens/s", numeric: true, cell: (row) => planned(row, text.count(row.tokensPerS)), sortKey: ({ tokensPerS }) => tokensPerS },
-    { id: "mfu", head: "MFU", numeric: true, cell: (row) => (row.mfu > 0 ? planned(row, text.percent(row.mfu)) : "not known"), sortKey: ({ mfu }) => mfu },
+    { id: "step", head: "step", numeric: true, cell: (row) => detailed(row, text.seconds(row.stepTimeS)), sortKey: ({ stepTimeS }) => stepTimeS },
+    { id: "tokens", head: "tokens/s", numeric: true, cell: (row) => detailed(row, text.count(row.tokensPerS)), sortKey: ({ tokensPerS }) => tokensPerS },
+    { id: "mfu", head: "MFU", numeric: true, cell: (row) => (row.mfu > 0 ? detailed(row, text.percent(row.mfu)) : "not known"), sortKey: ({ mfu }) => mfu },
     { id: "memory", head: "memory", numeric: true, cell: (row) => detailed(row, text.bytes(row.memoryBytes)), sortKey: ({ memoryBytes }) => memoryBytes },
     ...(limit > 0 ? [{ id: "free", head: "free", numeric: true, cell: (row: Row) => detailed(row, text.bytes(limit - row.memoryBytes)), sortKey: ({ memoryBytes }: Row) => limit - memoryBytes }] : []),
     {
       id: "network", head: "network scale", numeric: true,
-      cell: ({ networkScale, horizontalContexts }) => `${text.count(networkScale)} ranks${horizontalContexts ? ", horizontal" : ""}`,
+      cell: (row) => detailed(row, `${text.count(row.networkScale)} ranks${row.horizontalContexts ? ", horizontal" : ""}`),
       sortKey: ({ networkScale }) => networkScale,
     },
-    { id: "bubble", head: "bubble", numeric: true, cell: ({ pipelineBubble }) => text.percent(pipelineBubble), sortKey: ({ pipelineBubble }) => pipelineBubble },
-    { id: "gradients", head: "gradients alone", numeric: true, cell: (row) => planned(row, text.seconds(row.gradientS)), sortKey: ({ gradientS }) => gradientS },
+    { id: "bubble", head: "bubble", numeric: true, cell: (row) => detailed(row, text.percent(row.pipelineBubble)), sortKey: ({ pipelineBubble }) => pipelineBubble },
+    { id: "gradients", head: "gradients alone", numeric: true, cell: (row) => detailed(row, text.seconds(row.gradientS)), sortKey: ({ gradientS }) => gradientS },
     {
       id: "moe", head: "MoE layer",
       cell: (row) => row.moeLayerS > 0 && (
@@ -177,7 +179,7 @@ function RankedTable({ rows, limit, sort, chosen, linksOf }: TableProps) {
   ];
   return (
     <PagedTable
-      caption="Layouts, fastest first unless sorted; the MoE layer is timed forward and backward on one micro-batch, and each time leads to it"
+      caption="Layouts, fastest first unless sorted; the MoE layer is timed forward and backward on one micro-batch; each figure leads to what it is made of"
       columns={columns}
       rows={rows}
       keyOf={({ rank }) => rank}
@@ -199,8 +201,9 @@ interface Links {
 /** null: there is no such layer, or it is not known yet. */
 type LinksOf = (row: Row) => Links | null;
 
-function linksOfLayer(row: Row, { request, answer, imported, cluster }: Omit<Props, "sort" | "chosen">): Links | null {
-  if (row.moeLayerS <= 0 || imported?.workload === undefined || imported.moeLayers === 0) return null;
+function linksOfLayer(row: Row, { request, answer, imported, cluster }: Pick<Props, "request" | "answer" | "imported" | "cluster">): Links | null {
+  // Over how many nodes the profile's cluster is tells whether a plan can price the layer.
+  if (row.moeLayerS <= 0 || imported?.workload === undefined || imported.moeLayers === 0 || cluster === undefined) return null;
   const workload = JSON.stringify(layerOf(imported.workload, row, request.sequenceLength));
   const shared = { profile: answer.profileName, version: answer.profileVersion, workload, extrapolate: "1" };
   const nodes = nodesAxis(request.gpus, cluster);

@@ -1,5 +1,8 @@
-// One layout: what its memory is the sum of, and where its times come from.
+// One layout: what its memory is the sum of, and what its times are priced from.
+import type { RefObject } from "preact";
+
 import type { RankedLayout } from "../../../generated/moeplan/v1/report";
+import { CostList, type PricedWith } from "../../components/cost_link";
 import * as text from "../../format";
 import { hrefOf, setParams } from "../../route";
 import { degreesText } from "./links";
@@ -7,26 +10,27 @@ import { memoryParts } from "./memory";
 
 interface Props {
   row: RankedLayout & { rank: number };
-  profile: string;
+  source: PricedWith;
   /** Memory of a GPU; 0: not known. */
   limit: number;
   /** To the plan of its MoE layer, or what leads to it; null: it has none. */
   plan: string | null;
+  heading: RefObject<HTMLHeadingElement | null>;
 }
 
-export function LayoutDetails({ row, profile, limit, plan }: Props) {
+export function LayoutDetails({ row, source, limit, plan, heading }: Props) {
   const toPlan = (words: string) => (plan === null ? words : <a href={plan}>{words}</a>);
   return (
     <section class="card" aria-labelledby="layout-title">
       <div class="row">
-        <h2 id="layout-title">Layout {row.rank}: {degreesText(row.layout)}</h2>
+        <h2 id="layout-title" ref={heading} tabIndex={-1}>Layout {row.rank}: {degreesText(row.layout)}</h2>
         <button type="button" class="quiet" onClick={() => setParams({ layout: undefined })}>Close</button>
       </div>
       <dl class="facts">
         <dt>memory</dt>
         <dd>
           {text.bytes(row.memoryBytes)}
-          {limit > 0 && <> of the <a href={hrefOf("clusters", { profile })}>{text.bytes(limit)} of a GPU</a></>}
+          {limit > 0 && <> of the <a href={hrefOf("clusters", { profile: source.profile })}>{text.bytes(limit)} of a GPU</a></>}
           , on a rank of the pipeline's stage that needs most
         </dd>
         {memoryParts(row).map(({ name, class: part, bytes }) => [
@@ -34,13 +38,18 @@ export function LayoutDetails({ row, profile, limit, plan }: Props) {
           <dd key={name}>{text.bytes(bytes)}, {text.percent(bytes / row.memoryBytes)}</dd>,
         ])}
         <dt>step</dt>
-        <dd>{toPlan(text.seconds(row.stepTimeS))}, {text.count(row.tokensPerS)} tokens/s</dd>
+        <dd>{text.seconds(row.stepTimeS)}, {text.count(row.tokensPerS)} tokens/s{row.mfu > 0 && `, MFU ${text.percent(row.mfu)}`}; {text.seconds(row.gradientS)} of it gradients alone</dd>
         {row.moeLayerS > 0 && (
           <>
             <dt>MoE layer</dt>
             <dd>{toPlan(text.seconds(row.moeLayerS))} forward and backward on one micro-batch, {row.moeSchedule}</dd>
           </>
         )}
+        <dt>priced from</dt>
+        <dd>
+          {row.costs.length === 0 ? "costs that links foretell alone" : <CostList source={source} costs={row.costs} />}
+          {row.moeLayerS > 0 && "the MoE layer's first, what takes most of its time in front"}
+        </dd>
         <dt>pipeline</dt>
         <dd>its slowest stage waits {text.percent(row.pipelineBubble)} of the time</dd>
         <dt>network</dt>

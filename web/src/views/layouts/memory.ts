@@ -17,7 +17,7 @@ const parts: readonly { of: keyof RankMemory; class: string; name: string }[] = 
 
 /** All of them, in the order in which bars stack them. */
 export const memoryParts = ({ memory }: Pick<RankedLayout, "memory">): MemoryPart[] =>
-  parts.map(({ of, ...part }) => ({ ...part, bytes: memory?.[of] ?? 0 }));
+  parts.map(({ of, ...part }) => ({ ...part, bytes: memory![of] }));
 
 /** The layout of that rank, from 1 on; null: the address names none, or none of these. */
 export function chosenOf<Row extends { rank: number }>(rows: readonly Row[], param: string | undefined): Row | null {

@@ -54,7 +54,7 @@ export function LayoutsView({ params }: ViewProps) {
         </p>
         {loading && <button type="button" onClick={asked.cancel}>Cancel</button>}
       </div>
-      {data !== null && <Answer request={data.request} answer={data.answer} imported={imported.isOld ? null : imported.data} cluster={cluster} sort={params["sort"] ?? ""} chosen={params["layout"]} />}
+      {data !== null && <Answer request={data.request} answer={data.answer} imported={imported.isOld ? null : imported.data} cluster={cluster} sort={params["sort"] ?? ""} chosen={params["layout"]} isOld={asked.isOld} />}
     </>
   );
 }

@@ -71,10 +71,12 @@ interface Props {
   candidates: readonly Plan[];
   shown: number;
   onShow: (index: number) => void;
+  /** Of the table; empty: best first. */
+  sort: string;
+  onSort: (sort: string) => void;
 }
 
-export function Candidates({ candidates, shown, onShow }: Props) {
-  const [sort, setSort] = useState("");
+export function Candidates({ candidates, shown, onShow, sort, onSort }: Props) {
   const [all, setAll] = useState(false);
   const ranked = useMemo(() => candidates.map((plan, index) => ({ plan, index })), [candidates]);
   const bars = useMemo(() => candidates.map(barOf), [candidates]);
@@ -108,7 +110,7 @@ export function Candidates({ candidates, shown, onShow }: Props) {
         rows={ranked}
         keyOf={({ index }) => index}
         sort={sort}
-        onSort={setSort}
+        onSort={onSort}
         isCurrent={({ index }) => index === shown}
       />
     </section>

@@ -8,7 +8,7 @@ import { WarningList } from "../../components/notes";
 import { Table } from "../../components/table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
-import { setParams, type Params } from "../../route";
+import { hrefOf, setParams, type Params } from "../../route";
 import { axisText } from "../../sweep/axes";
 import { shortFamily } from "../../short_family";
 import { type Band, defaultBand, isNearTie, marginOf } from "../../sweep/near_tie";
@@ -47,6 +47,14 @@ function Answer({ swept, band, workload, onPick }: AnswerProps) {
   }, [points, xValues, band.share, band.intervals]);
   const [x, y] = [xValues.indexOf(String(valueAt(workload, xPath))), yValues.indexOf(String(valueAt(workload, yPath)))];
   const won = winners(points);
+  const whatIf = hrefOf("what-if", {
+    profile: swept.profileName,
+    version: swept.profileVersion,
+    workload: JSON.stringify(workload),
+    axis1: axisText(axes[1]!),
+    axis2: axisText(axes[0]!),
+    extrapolate: swept.question.request.extrapolate ? "1" : undefined,
+  });
   return (
     <>
       <Winners points={points} />
@@ -60,7 +68,9 @@ function Answer({ swept, band, workload, onPick }: AnswerProps) {
         picked={x >= 0 && y >= 0 ? { x, y } : null}
         {...(onPick === undefined ? {} : { onPick })}
       />
-      {onPick === undefined && <p class="muted">{yPath} belongs to the profile, not to the workload: its points cannot be opened as a plan.</p>}
+      {onPick === undefined && (
+        <p class="muted">{yPath} belongs to the profile, not to the workload: its points cannot be opened as a plan. <a href={whatIf}>What-if</a> says what each is priced from.</p>
+      )}
       <WarningList warnings={notes} />
       <details>
         <summary>As a table</summary>

@@ -6,7 +6,8 @@ import { ErrorNote } from "../../components/notes";
 import { Table } from "../../components/table";
 import { describePlan } from "../../describe";
 import * as text from "../../format";
-import { CostLink, TextWithCosts, type Source } from "./cost_links";
+import { CostLink } from "../../components/cost_link";
+import { TextWithCosts, type Source } from "./cost_links";
 import { choicesOf, unitOf } from "./plan_facts";
 
 const papers: Readonly<Record<string, string>> = { parm: "Parm", monta: "MoNTA", schemoe: "ScheMoE", lancet: "Lancet" };

@@ -98,7 +98,13 @@ function Answer({ answer, question, workload, loading, params }: AnswerProps) {
       {plan !== undefined && (
         <>
           <TimelineSection name={isBaseline ? "Shown, the faster baseline" : "Shown"} shown={plan} baselineName="Faster baseline" baseline={under} run={null} source={source} said={answer.warnings} />
-          <Candidates candidates={candidates} shown={shown} onShow={(index) => setParams({ candidate: index }, true)} />
+          <Candidates
+            candidates={candidates}
+            shown={shown}
+            onShow={(index) => setParams({ candidate: index }, true)}
+            sort={params["sort"] ?? ""}
+            onSort={(sort) => setParams({ sort }, true)}
+          />
         </>
       )}
       <RulesSection answer={answer} explained={explained} source={source} />

@@ -61,6 +61,7 @@ export function paramsOf(draft: Draft): Record<string, string | undefined> {
     y: undefined,
     at: undefined,
     sort: undefined,
+    point: undefined,
   };
 }
 

@@ -12,8 +12,8 @@ interface Props {
   paths: readonly string[];
   points: readonly SweepPoint[];
   sort: string;
-  /** Its plan, whose times lead on to their costs. */
-  hrefOfPoint: (point: SweepPoint) => string;
+  /** To what leads on to the point's costs. */
+  hrefOfPoint: (point: SweepPoint, index: number) => string;
 }
 
 type Row = SweepPoint & { number: number };
@@ -23,7 +23,8 @@ const valueOf = (point: SweepPoint, path: string): number | string => {
   return typeof value === "number" ? value : String(value ?? "");
 };
 
-export function PointTable({ paths, points, sort, hrefOfPoint }: Props) {
+export function PointTable({ paths, points, sort, hrefOfPoint: hrefOfAny }: Props) {
+  const hrefOfPoint = (row: Row): string => hrefOfAny(row, row.number - 1);
   const rows: Row[] = points.map((point, index) => ({ ...point, number: index + 1 }));
   const columns: SortableColumn<Row>[] = [
     { id: "point", head: "point", cell: ({ number }) => number, sortKey: ({ number }) => number },

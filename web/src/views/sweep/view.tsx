@@ -1,14 +1,15 @@
 // What if: the best plan at every point of a grid of changed fields.
-import { useMemo } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 
 import type { SweepPoint } from "../../../generated/moeplan/v1/planner_service";
 import type { ViewProps } from "../../app";
 import "../../charts/shapes.css";
 import { saveFile } from "../../charts/svg_file";
+import { useArrival } from "../../components/arrival";
 import { CopyLink } from "../../components/copy_link";
 import { ErrorNote, WarningList } from "../../components/notes";
 import { NoProfiles, useProfileNames } from "../../components/profile_field";
-import { hrefOf, type Params } from "../../route";
+import { hrefOf, hrefWith, type Params } from "../../route";
 import { versionOf, versionProblem } from "../../version";
 import { unsaid } from "../../warnings";
 import { isWorkloadPath, parseWorkload, type Json } from "../../workload";
@@ -17,6 +18,7 @@ import { Form } from "./form";
 import { LineChart } from "./line_chart";
 import { AxisChoice, Maps } from "./maps";
 import { askedOf, questionOf } from "./question";
+import { PointDetails } from "./point";
 import { PointTable } from "./table";
 import { Progress } from "../../sweep/progress";
 import { useSweep, type Swept } from "../../sweep/use_sweep";
@@ -72,12 +74,18 @@ function Shown({ swept, params }: { swept: Swept; params: Params }) {
   const y = axes.length < 2 ? x : inRange(params["y"], axes.length, x === 0 ? 1 : 0);
   const upward = y === x && axes.length > 1 ? (x + 1) % axes.length : y;
   const at = axes.map(({ values }) => inRange(params["at"], values.length, 0));
-  const open = (point: SweepPoint): void => { location.hash = planHref(swept, point); };
+  // What changes the profile is in no plan: such a point says what it is priced from.
+  const hrefOfPoint = (point: SweepPoint, index: number): string => (outside.length > 0 ? hrefWith({ point: index + 1 }) : planHref(swept, point));
+  const open = (point: SweepPoint): void => { location.hash = hrefOfPoint(point, points.indexOf(point)); };
+  const heading = useRef<HTMLHeadingElement>(null);
+  useArrival(params["point"] ?? null, () => heading.current);
+  const number = Number(params["point"]);
+  const chosen = points[number - 1];
   return (
     <>
       <p>
         Priced with profile <a href={hrefOf("curves", { profile: profileName, version: profileVersion })}>{profileName} version {profileVersion}</a>.{" "}
-        A point opens in the Plan view{outside.length > 0 && `, there without ${outside.join(" and ")}, which no workload holds`}.
+        {outside.length === 0 ? "A point opens in the Plan view." : `A point says what it is priced from: no plan holds ${outside.join(" and ")}, which no workload has.`}
       </p>
       <div class="row exports">
         <button type="button" onClick={() => saveFile("what-if.csv", "text/csv;charset=utf-8", sweepCsv(paths, points, request.extrapolate))}>Save as CSV</button>
@@ -90,9 +98,20 @@ function Shown({ swept, params }: { swept: Swept; params: Params }) {
           <Maps axes={axes} points={points} x={x} y={upward} at={at} onPick={open} />
         </>
       )}
+      {chosen !== undefined && (
+        <PointDetails
+          number={number}
+          point={chosen}
+          paths={paths}
+          outside={outside}
+          source={{ profile: profileName, version: profileVersion }}
+          plan={planHref(swept, chosen)}
+          heading={heading}
+        />
+      )}
       <details open={params["sort"] !== undefined}>
         <summary>As a table</summary>
-        <PointTable paths={paths} points={points} sort={params["sort"] ?? ""} hrefOfPoint={(point) => planHref(swept, point)} />
+        <PointTable paths={paths} points={points} sort={params["sort"] ?? ""} hrefOfPoint={hrefOfPoint} />
       </details>
     </>
   );
