@@ -119,6 +119,7 @@ test("figures of many runs lead to the run that they are of, and what is awaited
   const goRun = await hold(page, "GetRun");
   await summary.getByRole("link").first().press("Enter");
   const middle = page.getByRole("region", { name: `Run ${byError[1]!.run}`, exact: true });
+  await expect(page.locator("#run-title")).toBeFocused();
   await expect(middle).toHaveText(/Loading …$/);
   await goRun();
   await expect(middle).toContainText(byError[1]!.workloadName);
@@ -131,6 +132,8 @@ test("figures of many runs lead to the run that they are of, and what is awaited
   await ofSchedule.getByRole("link", { name: /^\d+ % of \d+$/ }).click();
   await expect(page).toHaveURL(/schedule=[A-Z0-9_]+.*sort=inside/);
   await expect(runTable(page)).toBeVisible();
+  await expect(page.locator("summary", { hasText: "As a table" })).toBeFocused();
+  await expect(runTable(page).getByRole("columnheader", { name: "in the interval" })).toHaveAttribute("aria-sort", "ascending");
 
   const goRuns = await hold(page, "ListRuns");
   await page.getByRole("combobox", { name: "Profile", exact: true }).selectOption("west");

@@ -65,23 +65,46 @@ test("a pasted model is ranked as the planner ranks it, and the address shows it
   await expect(page.getByLabel("GPUs")).toHaveValue("8");
 });
 
-test("every time of a layout leads to the plan of its layer", async ({ page, planner }) => {
+test("every figure of a layout leads to what it is priced from, and that to samples, fit, version and agent", async ({ page, planner }) => {
+  const { result } = await planner.call<RankLayoutsResponse>("PlannerService/RankLayouts", request);
+  const { costs } = result!.layouts[1]!;
+  expect(costs.length).toBeGreaterThan(3);
   await page.goto(`${planner.url}${address()}`);
   const plan = (await ranking(page).getByRole("link", { name: /^Plan its MoE layer/ }).nth(1).getAttribute("href"))!;
   const row = ranking(page).locator("tbody tr").nth(1);
-  const times = await row.locator("td").evaluateAll((cells) => cells.filter((cell) => /\d [nµm]?s$/.test(cell.textContent!)).map((cell) => cell.querySelector("a")?.getAttribute("href")));
-  expect(times).toEqual([plan, plan, plan]);
+  // All but the degrees, which are the layout.
+  const figures = row.locator("td:nth-child(n+9)");
+  const hrefs = await figures.evaluateAll((cells) => cells.map((cell) => cell.querySelector("a")?.getAttribute("href") ?? ""));
+  const heads = await ranking(page).locator("thead th:nth-child(n+9)").allTextContents();
+  expect(heads).toEqual(["step", "tokens/s", "MFU", "memory", "free", "network scale", "bubble", "gradients alone", "MoE layer", "look closer"]);
+  expect(hrefs.slice(0, 8).every((href) => /[?&]layout=2$/.test(href))).toBe(true);
+  expect(hrefs[8]).toBe(plan);
+
   await row.getByRole("link", { name: /s$/ }).first().press("Enter");
-  await expect(page.getByRole("heading", { level: 1, name: "Plan" })).toBeVisible();
-  // From there the curve is one click away.
-  await expect(page.locator("main a[href*='cost=']").first()).toBeVisible();
-  expect(decodeURIComponent(page.url())).toContain(new URLSearchParams(plan.split("?")[1]).get("workload")!.slice(0, 20));
+  const details = page.getByRole("region", { name: /^Layout 2: TP / });
+  await expect(page.locator("#layout-title")).toBeFocused();
+  await expect(details.locator(".priced-from a")).toHaveText(costs);
+  await details.locator(".priced-from a").first().click();
+  await expect(page.locator("#curve-title")).toHaveText(costs[0]!);
+  await expect(page.locator(".curve")).toContainText("version 2");
+  await expect(page.locator("#samples-title ~ .table-scroll thead")).toContainText("Agent");
   await page.goBack();
   const chart = page.getByRole("img", { name: /^Step time of the/ });
-  await expect(chart).toBeVisible();
-  await chart.locator(".bar-pickable").nth(1).click();
-  await expect(page.getByRole("heading", { level: 1, name: "Plan" })).toBeVisible();
-  expect(new URL(page.url()).hash).toBe(plan);
+  await chart.locator(".bar-pickable").first().click();
+  await expect(page.getByRole("region", { name: /^Layout 1: TP / })).toBeVisible();
+});
+
+test("a layout before the answer to the next question is said to be of the one before", async ({ page, planner }) => {
+  await page.goto(`${planner.url}${address({ layout: "2" })}`);
+  await expect(page.locator("#layout-title")).toBeVisible();
+  const go = await hold(page, "RankLayouts");
+  await page.goto(`${planner.url}${address({ globalBatch: "64", layout: "2" })}`);
+  await expect(page.getByText("Ranking layouts …")).toBeVisible();
+  await expect(page.locator(".old-answer[aria-busy=true] #layout-title")).toBeVisible();
+  await expect(page.getByRole("button", { name: "Copy link" })).toHaveCount(0);
+  await go();
+  await expect(page.locator(".old-answer")).toHaveCount(0);
+  await expect(page.getByRole("button", { name: "Copy link" })).toBeVisible();
 });
 
 test("the memory of a layout leads to what it is the sum of, and the address keeps which", async ({ page, planner }) => {
@@ -106,11 +129,18 @@ test("the memory of a layout leads to what it is the sum of, and the address kee
   const bars = page.getByRole("img", { name: /^Peak memory of the/ });
   await bars.locator(".bar-pickable").first().click();
   await expect(page.getByRole("region", { name: /^Layout 1: TP / })).toBeVisible();
-  // The bar is as long as its parts together.
-  const widths = await bars.locator(".bar-pickable").first().locator(".bar-mark").evaluateAll((marks) => marks.map((mark) => mark.getBoundingClientRect().width));
-  const first = result!.layouts[0]!.memory!;
-  expect(widths).toHaveLength(4);
-  expect(widths[0]! / widths[1]!).toBeCloseTo(first.stateBytes / first.keptBytes, 1);
+  // Each part begins where the one before ends, and is as long as its bytes.
+  const [first, ...rest] = await bars.locator(".bar-pickable").first().locator(".bar-mark").evaluateAll((marks) => marks.map((mark) => {
+    const { left, right } = mark.getBoundingClientRect();
+    return { left, right };
+  }));
+  const of = result!.layouts[0]!;
+  const whole = rest[rest.length - 1]!.right - first!.left;
+  [of.memory!.stateBytes, of.memory!.keptBytes, of.memory!.runningBytes, of.memory!.logitBytes].forEach((bytes, part) => {
+    const { left, right } = [first!, ...rest][part]!;
+    expect(Math.abs((right - left) / whole - bytes / of.memoryBytes)).toBeLessThan(0.005);
+    if (part > 0) expect(Math.abs(left - [first!, ...rest][part - 1]!.right)).toBeLessThan(0.5);
+  });
   // Another question is of other layouts.
   await page.getByLabel(/^Global batch/).fill("64");
   await page.getByLabel(/^Global batch/).press("Enter");
@@ -128,6 +158,15 @@ test("a layout leads to no other model's layer while its own is awaited", async 
   await expect(ranking(page).getByRole("link", { name: /^Plan its MoE layer/ })).toHaveCount(0);
   await go();
   await expect(ranking(page).getByRole("link", { name: /^Plan its MoE layer/ }).first()).toHaveAttribute("href", /hiddenDim%22%3A4096/);
+});
+
+test("a layer whose cluster is not known yet has no plan to lead to", async ({ page, planner }) => {
+  const go = await hold(page, "GetLinks");
+  await page.goto(`${planner.url}${address()}`);
+  await expect(ranking(page).locator("tbody tr").first()).toBeVisible();
+  await expect(ranking(page).getByRole("link", { name: /^Plan its MoE layer/ })).toHaveCount(0);
+  await go();
+  await expect(ranking(page).getByRole("link", { name: /^Plan its MoE layer/ }).first()).toBeVisible();
 });
 
 test("a ranking is called off, and asked for again", async ({ page, planner }) => {
@@ -172,8 +211,17 @@ test("the example is ranked over more GPUs than the profile has, in nodes like i
   await expect(page).toHaveURL(/sort=memory/);
   const href = await ranking(page).getByRole("link", { name: /^What if/ }).first().getAttribute("href");
   expect(new URLSearchParams(href!.split("?")[1]).get("axis1")).toBe("cluster.nodes=16");
-  // Nothing but that sweep prices a layer over nodes that the profile does not have: its times lead there.
-  await expect(ranking(page).locator("tbody tr").first().getByRole("link", { name: /s$/ }).first()).toHaveAttribute("href", /^#\/what-if\?.*axis1=cluster.nodes/);
+  // Nothing but that sweep prices a layer over nodes that the profile does not have: its time leads there, and on to curves.
+  await expect(ranking(page).getByRole("link", { name: /^Plan its MoE layer/ })).toHaveCount(0);
+  const time = ranking(page).locator("tbody tr").first().locator("td:nth-child(17) a");
+  await expect(time).toHaveAttribute("href", /^#\/what-if\?.*axis1=cluster.nodes/);
+  await time.click();
+  await page.getByText("As a table").click();
+  await page.getByRole("region", { name: /^Points of the sweep/ }).locator("tbody tr").first().getByRole("link").first().click();
+  const point = page.getByRole("region", { name: "Point 1", exact: true });
+  await expect(point).toContainText("cluster.nodes");
+  await point.locator(".priced-from a").first().click();
+  await expect(page.locator("#curve-title")).toBeVisible();
 });
 
 test("a model that fits nowhere is told how much is missing", async ({ page, planner }) => {

@@ -502,6 +502,21 @@ test.describe("the map", () => {
   test("does not open points of the profile", async ({ page, planner }) => {
     await page.goto(addressOf(planner, { mapY: "cluster.nic.scale", mapXs: "512", mapYs: "1,2" }));
     await expect(page.getByText("cluster.nic.scale belongs to the profile")).toBeVisible();
+    await page.getByRole("link", { name: "What-if", exact: true }).last().click();
+    await expect(page.getByRole("heading", { level: 1, name: "What-if" })).toBeVisible();
+    await expect(page.getByText("Swept 2 points.")).toBeVisible();
+  });
+});
+
+test.describe("the candidates' table", () => {
+  test("is sorted by its heads, and the address keeps how", async ({ page, planner }) => {
+    await page.goto(addressOf(planner));
+    await answered(page);
+    const head = page.locator(".candidates").getByRole("columnheader", { name: "Memory" });
+    await head.getByRole("button").click();
+    await expect(page).toHaveURL(/sort=memory/);
+    await page.reload();
+    await expect(head).toHaveAttribute("aria-sort", "ascending");
   });
 });
 

@@ -1,6 +1,6 @@
 // How fast the dashboard is over 100 profiles and 100,000 samples: `npm run speed`. What they are is in speed_database.ts.
 //
-// First views count from the start of the navigation, with nothing cached, to the frame that shows the view's content; their
+// First views count from the start of the navigation, with nothing cached by the browser, to the frame that shows the view's content; their
 // median is held against 1 s. Interactions count from the input event to the end of the frame that shows what came of it,
 // the planner's answer among it where it takes one; their 95th percentile is held against 100 ms. Planning, sweeping and
 // ranking are computation, whose time depends on what is asked: of first views all but the wait for it is held against the aim,

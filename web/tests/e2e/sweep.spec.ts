@@ -5,6 +5,7 @@ import { join } from "node:path";
 import type { Download, Page } from "@playwright/test";
 
 import type { SweepPoint, SweepResponse } from "../../generated/moeplan/v1/planner_service";
+import * as text from "../../src/format";
 import { expect, expectAccessible, expectFits, hostileName, test, workloads } from "./fixtures";
 import { moeplan, temporaryFolder } from "./planner";
 
@@ -218,10 +219,30 @@ test("a third axis is chosen, and axes change places, in the address", async ({ 
   await expect(page.getByRole("application", { name: /^Best schedule over layer.batch and phase/ })).toBeVisible();
 });
 
-test("fields of the profile are swept, and the page says that no workload holds them", async ({ page, planner }) => {
-  await page.goto(`${planner.url}${address({ axis2: "cluster.nic.scale=0.5,1,2" })}`);
+test("a point that changes the profile, which no plan holds, says what it is priced from", async ({ page, planner }) => {
+  const axis2 = "cluster.nic.scale=0.25,1,2";
+  const { points: answered } = await planner.call<SweepResponse>("PlannerService/Sweep", { workload, profileName: "west", axes: [lengths, axis2] });
+  await page.goto(`${planner.url}${address({ axis2 })}`);
   await expect(page.getByText("Swept 12 points.")).toBeVisible();
-  await expect(page.getByText("there without cluster.nic.scale, which no workload holds")).toBeVisible();
+  await expect(page.getByText("no plan holds cluster.nic.scale, which no workload has")).toBeVisible();
+  await page.getByText("As a table").click();
+  const { row, costs } = answered[3]!;
+  const time = page.getByRole("region", { name: /^Points of the sweep/ }).locator("tbody tr").nth(3).getByRole("link", { name: text.seconds(row!.predictedTimeS!), exact: true });
+  await time.press("Enter");
+  const point = page.getByRole("region", { name: "Point 4", exact: true });
+  await expect(page.locator("#point-title")).toBeFocused();
+  await expect(point).toContainText("0.25");
+  await expect(point).toContainText(text.seconds(row!.predictedTimeS!));
+  await expect(point.locator(".priced-from a")).toHaveText(costs);
+  await expectAccessible(page);
+  await page.reload();
+  await expect(point.locator(".priced-from a")).toHaveText(costs);
+  await point.locator(".priced-from a").first().click();
+  await expect(page.locator("#curve-title")).toHaveText(costs[0]!);
+  await page.goBack();
+  // Another question has other points.
+  await page.getByRole("button", { name: "Sweep 12 points" }).click();
+  await expect(point).toHaveCount(0);
 });
 
 test("a refused axis is marked, and so is a workload", async ({ page, planner }) => {
