@@ -1,12 +1,14 @@
 // What is known of each cluster, from an empty database to a hundred profiles, with agents that come and go.
 import type { Page } from "@playwright/test";
 
+import * as text from "../../src/format";
 import { Agent } from "./agent";
 import { expect, expectAccessible, expectFits, hostileName, test, workloads } from "./fixtures";
 import { moeplan, Planner } from "./planner";
 
 import type { PlanResponse } from "../../generated/moeplan/v1/plan";
 import type { ListDriftsResponse } from "../../generated/moeplan/v1/planner_service";
+import type { GetLinksResponse } from "../../generated/moeplan/v1/profile_service";
 
 type Json = Record<string, unknown>;
 
@@ -42,6 +44,12 @@ test("a calibrated cluster shows its shape, its links and how well it is known",
   const links = table(page, /Links, fitted/);
   await expect(links.getByRole("row", { name: /inside a node/ })).toContainText(/(ns|µs|ms)/);
   await expect(links.getByRole("row", { name: /between nodes/ })).toContainText(/B\/s/);
+  // The drawing says the same of them.
+  const { links: fitted } = await planner.call<GetLinksResponse>("ProfileService/GetLinks", { profileName: "west" });
+  const [inside, between] = ["INTRA_NODE", "INTER_NODE"].map((stream) => fitted.find((link) => link.stream === stream)!);
+  const key = detail(page).locator("figcaption");
+  await expect(key).toContainText(`inside a node: ${text.bytesPerS(inside!.bytesPerS!)}, α ${text.seconds(inside!.alphaS)}`);
+  await expect(key).toContainText(`between nodes: ${text.bytesPerS(between!.bytesPerS!)}`);
   await expect(detail(page).locator("dl").first()).toContainText(/% median, cross-validated/);
   for (const colorScheme of ["light", "dark"] as const) {
     await page.emulateMedia({ colorScheme });

@@ -10,7 +10,7 @@ import { hrefOf } from "../../route";
 import { Agents } from "./agents";
 import { Calibrations } from "./calibrations";
 import { Drifts } from "./drifts";
-import { Links } from "./links";
+import { Links, useLinks } from "./links";
 import { badgesOf, isActive, mergedCalibrations, shapeOf, shapeText, type ClusterEntry } from "./model";
 import { Age, CostLink } from "./parts";
 import { Rejected, Versions } from "./stored";
@@ -111,6 +111,7 @@ export function ClusterDetail({ entry, onProfileChanged }: Props) {
   );
   const drifts = ownDrifts.data ?? entry.drifts;
 
+  const links = useLinks(overview);
   const shape = shapeOf(entry);
   return (
     <article class="card cluster" aria-labelledby="cluster-name">
@@ -122,13 +123,13 @@ export function ClusterDetail({ entry, onProfileChanged }: Props) {
         {shape !== null && (
           <div>
             <p>{shapeText(shape)}, {text.count(shape.nodes * shape.gpusPerNode)} GPUs</p>
-            <TopologyDrawing shape={shape} agents={agents} />
+            <TopologyDrawing shape={shape} agents={agents} links={links.data?.links ?? []} />
           </div>
         )}
         {overview === null ? <div><NotCalibrated name={name} /></div> : <Facts overview={overview} />}
       </div>
       {overview !== null && (
-        <section aria-labelledby="links-title"><h3 id="links-title">Links</h3><Links overview={overview} /></section>
+        <section aria-labelledby="links-title"><h3 id="links-title">Links</h3><Links overview={overview} links={links} /></section>
       )}
       <section aria-labelledby="drifts-title"><h3 id="drifts-title">Drift</h3><Drifts drifts={drifts} /></section>
       <section aria-labelledby="agents-title"><h3 id="agents-title">Agents</h3><Agents cluster={name} agents={agents} /></section>

@@ -1,6 +1,6 @@
 // The links of a cluster: what the common fit to all of its collectives says of each class.
 import { call } from "../../api/client";
-import { useLoaded } from "../../api/use_call";
+import { useLoaded, type Loaded } from "../../api/use_call";
 import { ErrorNote } from "../../components/notes";
 import { Table } from "../../components/table";
 import * as text from "../../format";
@@ -23,9 +23,20 @@ function Costs({ profile, version, costs }: { profile: string; version: number; 
   );
 }
 
-export function Links({ overview: { profileName, profileVersion } }: { overview: ClusterOverview }) {
-  const { data, error } = useLoaded(`links ${profileName} ${profileVersion}`, (signal) =>
-    call<GetLinksResponse>("ProfileService/GetLinks", { profileName, profileVersion }, signal));
+/** Of the overview's version; null: there is none. */
+export function useLinks(overview: ClusterOverview | null): Loaded<GetLinksResponse> {
+  const asked = overview && { profileName: overview.profileName, profileVersion: overview.profileVersion };
+  const links = useLoaded(asked && JSON.stringify(asked), (signal) => call<GetLinksResponse>("ProfileService/GetLinks", asked, signal));
+  return links.isOld ? { ...links, data: null } : links;
+}
+
+/** "227 GB/s, α 2.35 µs", what is known of it. */
+export function linkText({ alphaS, bytesPerS }: FittedLink): string {
+  const known = [...(bytesPerS === undefined ? [] : [text.bytesPerS(bytesPerS)]), ...(alphaS > 0 ? [`α ${text.seconds(alphaS)}`] : [])];
+  return known.length === 0 ? "not told by what was measured" : known.join(", ");
+}
+
+export function Links({ overview: { profileName, profileVersion }, links: { data, error } }: { overview: ClusterOverview; links: Loaded<GetLinksResponse> }) {
   if (error !== null && data === null) return <ErrorNote error={error} />;
   if (data === null) return <p class="muted">Loading the links …</p>;
   if (data.links.length === 0) return <p class="muted">No collective was measured over a link yet.</p>;

@@ -1,7 +1,9 @@
+import { linkText } from "./links";
 import { nodeState, shapeText, type Shape } from "./model";
 import { topologyOf, type DrawnNode, type Topology } from "./topology";
 
 import type { AgentStatus } from "../../../generated/moeplan/v1/agent_service";
+import type { FittedLink } from "../../../generated/moeplan/v1/profile_service";
 
 function Node({ drawn, topology, state }: { drawn: DrawnNode; topology: Topology; state: string }) {
   const { bar, uplink } = drawn;
@@ -26,8 +28,24 @@ function Node({ drawn, topology, state }: { drawn: DrawnNode; topology: Topology
   );
 }
 
+interface Props {
+  shape: Shape;
+  agents: readonly AgentStatus[];
+  /** Empty: not known. */
+  links: readonly FittedLink[];
+}
+
+function LinkKey({ stream, name, links }: { stream: string; name: string; links: readonly FittedLink[] }) {
+  const link = links.find((one) => one.stream === stream);
+  return (
+    <span class="key">
+      <span class={`swatch ${stream === "INTRA_NODE" ? "stream-intra" : "stream-inter"}`} />{name}{link !== undefined && `: ${linkText(link)}`}
+    </span>
+  );
+}
+
 /** The cluster as a drawing; what it tells is in its name, and in the tables beside it. */
-export function TopologyDrawing({ shape, agents }: { shape: Shape; agents: readonly AgentStatus[] }) {
+export function TopologyDrawing({ shape, agents, links }: Props) {
   const topology = topologyOf(shape.nodes, shape.gpusPerNode);
   const { network } = topology;
   const more = [
@@ -43,8 +61,8 @@ export function TopologyDrawing({ shape, agents }: { shape: Shape; agents: reado
         ))}
       </svg>
       <figcaption class="muted">
-        <span class="key"><span class="swatch stream-intra" />inside a node</span>{" "}
-        {shape.nodes > 1 && <span class="key"><span class="swatch stream-inter" />between nodes</span>}
+        <LinkKey stream="INTRA_NODE" name="inside a node" links={links} />{" "}
+        {shape.nodes > 1 && <LinkKey stream="INTER_NODE" name="between nodes" links={links} />}
         {more.length > 0 && <span> Not drawn: {more.join(" and ")}.</span>}
       </figcaption>
     </figure>
