@@ -63,6 +63,7 @@ struct LayoutAnswer {
   int enumerated = 0;                 // Layouts × micro-batches that the model's and the cluster's numbers allow.
   int fitting = 0;                    // Of them, those whose weights, states and kept activations fit.
   int priced = 0;                     // Of them, those that a bound did not rule out.
+  int most_pieces = 0;                // Chunks or partitions that MoE layers were planned with, at most.
   double least_missing_bytes = 0;     // Where none fits: of the smallest, what a GPU lacks.
   std::vector<std::string> warnings;
 

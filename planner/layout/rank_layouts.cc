@@ -104,6 +104,7 @@ class LayoutSearch {
   StatusOr<LayoutAnswer> Run() {
     const std::vector<LayoutPoint> points = AllLayoutPoints(request_, profile_.cluster);
     answer_.enumerated = static_cast<int>(points.size());
+    answer_.most_pieces = kMostPieces;
     if (points.empty()) return NothingDivides();
     by_first_bound_ = Fitting(points);
     answer_.fitting = static_cast<int>(by_first_bound_.size());

@@ -45,6 +45,7 @@ v1::LayoutResult ToProto(const LayoutAnswer& answer) {
   message.set_enumerated(answer.enumerated);
   message.set_fitting(answer.fitting);
   message.set_priced(answer.priced);
+  message.set_most_pieces(answer.most_pieces);
   message.set_missing_bytes(answer.least_missing_bytes);
   for (const std::string& warning : answer.warnings) message.add_warnings(warning);
   return message;

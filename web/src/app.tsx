@@ -2,7 +2,7 @@ import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import { probeMs, wantToken, watchConnection } from "./api/client";
-import { useConnection, useTokenState } from "./api/use_call";
+import { retryMs, useConnection, useTokenState } from "./api/use_call";
 import { ErrorNote } from "./components/notes";
 import { TokenDialog } from "./components/token_dialog";
 import * as text from "./format";
@@ -35,19 +35,27 @@ const titles: Record<View, string> = {
 
 function useView(view: View): { Shown: ViewComponent | null; failed: boolean } {
   const [loaded, setLoaded] = useState<{ view: View; Shown: ViewComponent } | null>(null);
-  const [failed, setFailed] = useState(false);
+  const [failed, setFailed] = useState<View | null>(null);
   useEffect(() => {
     let wanted = true;
-    setFailed(false);
-    loaders[view]().then(
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const load = (): void => void loaders[view]().then(
       (Shown) => wanted && setLoaded({ view, Shown }),
-      () => wanted && setFailed(true),
+      () => {
+        if (!wanted) return;
+        setFailed(view);
+        // From a planner that is away, which may come back.
+        timer = setTimeout(load, retryMs);
+      },
     );
+    load();
     return () => {
       wanted = false;
+      clearTimeout(timer);
     };
   }, [view]);
-  return { Shown: loaded?.view === view ? loaded.Shown : null, failed };
+  const Shown = loaded?.view === view ? loaded.Shown : null;
+  return { Shown, failed: Shown === null && failed === view };
 }
 
 function AwayBanner() {
@@ -97,7 +105,7 @@ export function App() {
       <AwayBanner />
       <main id="main" tabIndex={-1}>
         <h1>{titles[view]}</h1>
-        {failed && <ErrorNote message="This part of the dashboard could not be loaded; reload the page once the planner answers." />}
+        {failed && <ErrorNote message="This part of the dashboard could not be loaded; it comes by itself once the planner answers." />}
         {Shown !== null ? <Shown key={given} params={params} /> : !failed && <p class="muted" role="status">Loading …</p>}
       </main>
       {wanted && <TokenDialog />}

@@ -159,6 +159,13 @@ test("a run that is not there is said", async ({ page, planner }) => {
   await expect(page.getByRole("alert")).toContainText(/at least 1/);
 });
 
+test("an address whose run is no number is told so", async ({ page, emptyPlanner }) => {
+  for (const run of ["zzz", "0", "1.5"]) {
+    await page.goto(`${emptyPlanner.url}#/accuracy?run=${run}`);
+    await expect(page.getByRole("alert")).toHaveText(`The address names run ${run}, which is no number.`);
+  }
+});
+
 test("what was seen stays while the planner is away", async ({ page, planner }) => {
   reportRuns(planner, workloads.slice(0, 1));
   await page.goto(`${planner.url}#/accuracy`);

@@ -273,8 +273,11 @@ test("a hostile model is text, and what was seen stays while the planner is away
 test("a narrow page and a dark one hold it all", async ({ page, planner }) => {
   await page.setViewportSize({ width: 400, height: 800 });
   await page.emulateMedia({ colorScheme: "dark" });
-  await page.goto(`${planner.url}${address()}`);
+  await page.goto(`${planner.url}${address({ layout: "1" })}`);
   await expect(ranking(page)).toBeVisible();
+  // Words have room beside what they are of.
+  const widths = await page.getByRole("region", { name: /^Layout 1: TP / }).locator("dd").evaluateAll((all) => all.map((one) => one.getBoundingClientRect().width));
+  expect(Math.min(...widths)).toBeGreaterThan(150);
   await expectFits(page);
   await expectAccessible(page);
 });

@@ -235,6 +235,15 @@ test.describe("the question", () => {
     await expect(field(page, "layout.tensorParallel")).toHaveValue("4");
   });
 
+  test("offers estimates where a cost was not measured", async ({ page, planner }) => {
+    const unmeasured = { ...workload, layout: { tensorParallel: 1, expertParallel: 2, expertShardingParallel: 1 } };
+    await page.goto(addressOf(planner, { workload: JSON.stringify(unmeasured) }));
+    await expect(page.getByRole("alert").first()).toContainText("lacks");
+    await page.getByRole("link", { name: "plan with estimates" }).click();
+    await answered(page);
+    await expect(page.getByLabel("Estimate costs that were not measured")).toBeChecked();
+  });
+
   test("says which profile is missing, and that an address holds no workload", async ({ page, planner }) => {
     await page.goto(addressOf(planner, { profile: "nowhere" }));
     await expect(page.getByRole("alert").first()).toContainText("nowhere");

@@ -154,6 +154,17 @@ test("what is asked of a planner that hangs is answered once it goes on, and not
   await expect(page.getByText(/does not answer since/)).toBeHidden({ timeout: 15_000 });
 });
 
+test("a view that could not be had from a planner that was away comes once it is back", async ({ page, planner }) => {
+  await page.goto(planner.url);
+  await expect(contentOf(page)["Clusters"]!).toBeVisible();
+  await planner.stop("SIGKILL");
+  await page.getByRole("link", { name: "Accuracy", exact: true }).click();
+  await expect(page.getByText("This part of the dashboard could not be loaded")).toBeVisible();
+  await planner.restart();
+  await expect(contentOf(page)["Accuracy"]!).toBeVisible({ timeout: 15_000 });
+  await expect(page.getByText("This part of the dashboard could not be loaded")).toHaveCount(0);
+});
+
 test("a proxy that answers for the planner is no planner", async ({ page, planner }) => {
   let status = 200;
   await page.route("**/moeplan.v1.**", (route) => (status === 0 ? route.continue() : route.fulfill({ status, contentType: "text/html", body: "<html>" })));

@@ -276,6 +276,17 @@ test("points without a plan say why", async ({ page, planner }) => {
   await expect(points(page).getByText(/^none: .*64/).first()).toBeVisible();
 });
 
+test("where nothing was measured that a point needs, the page says so and offers estimates", async ({ page, planner }) => {
+  // 4 ranks of 2 experts each were not measured.
+  const unmeasured = { ...workload, layout: { tensorParallel: 1, expertParallel: 2, expertShardingParallel: 1 } };
+  await page.goto(`${planner.url}${address({ workload: JSON.stringify(unmeasured), axis2: "" })}`);
+  await expect(page.getByText(/^No point has a plan\. The first: .*lacks/)).toBeVisible();
+  await expectAccessible(page);
+  await page.getByRole("link", { name: "Estimate costs that were not measured" }).click();
+  await expect(page.getByText(/^Swept 4 points/)).toBeVisible();
+  await expect(page.getByText(/^No point has a plan/)).toHaveCount(0);
+});
+
 test("numbers beside the workload change it", async ({ page, planner }) => {
   await page.goto(`${planner.url}${address()}`);
   await page.getByLabel("Top-k").fill("1");

@@ -69,10 +69,11 @@ describe("the layer of a layout", () => {
   const imported = { name: "m", layer: { batch: 1, sequenceLength: 32768, experts: 8 }, layout: undefined, phase: "FORWARD" } as Workload;
 
   it("has the layout's micro-batch and degrees, forward and backward", () => {
-    const workload = layerOf(imported, ranked, 4096);
+    const request = { ...requestOf({ model: "{}", sequenceLength: "4096", zeroStage: "3", recompute: "FULL" })! };
+    const workload = layerOf(imported, ranked, request, 4);
     expect(workload.layer).toEqual({ batch: 2, sequenceLength: 4096, experts: 8 });
     expect(workload.layout).toEqual(layout);
-    expect(workload.phase).toBe("TRAINING");
+    expect(workload).toMatchObject({ phase: "TRAINING", zeroStage: 3, recompute: "FULL", maxChunks: 4, maxPartitionDegree: 4 });
     expect(imported.layer?.batch).toBe(1);
   });
 

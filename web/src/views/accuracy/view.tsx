@@ -49,7 +49,9 @@ export function AccuracyView({ params }: ViewProps) {
       </div>
       {error !== null && (data === null || error.code !== "UNREACHABLE") && <ErrorNote error={error} />}
       {data === null && loading && <p class="muted" role="status">Loading runs …</p>}
-      {params["run"] !== undefined && <RunDetails number={params["run"]} heading={heading} />}
+      {params["run"] !== undefined && (/^[1-9]\d*$/.test(params["run"])
+        ? <RunDetails number={params["run"]} heading={heading} />
+        : <ErrorNote message={`The address names run ${params["run"]}, which is no number.`} />)}
       {data !== null && (data.length === 0 ? <NoRuns profile={profile} /> : <Shown all={data} chosen={chosen} schedule={schedule} params={params} />)}
     </>
   );

@@ -62,7 +62,7 @@ function Facts({ overview }: { overview: ClusterOverview }) {
         <>
           <dt>A GPU</dt>
           <dd>
-            {cluster.peakFlopsPerS > 0 ? `${text.flopsPerS(cluster.peakFlopsPerS)} peak` : "peak unknown"},{" "}
+            {cluster.peakFlopsPerS > 0 ? `${text.flopsPerS(cluster.peakFlopsPerS)} peak (as told, else the fastest product measured)` : "peak unknown"},{" "}
             {cluster.deviceMemoryBytes > 0 ? `${text.bytes(cluster.deviceMemoryBytes)} memory` : "memory unknown"}
           </dd>
         </>

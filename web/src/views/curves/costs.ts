@@ -15,7 +15,8 @@ export function costGroups(costs: readonly string[], filter: string): CostGroup[
     const [, operation = cost, shape = ""] = /^(\S+)\s*(.*)$/.exec(cost) ?? [];
     const group = groups.get(operation) ?? { operation, costs: [] };
     groups.set(operation, group);
-    group.costs.push({ cost, shape: shape === "" ? operation : shape });
+    // What tells two costs apart stands last, and the list is narrow.
+    group.costs.push({ cost, shape: shape === "" ? operation : shape.replace("contention WITH_", "beside ") });
   }
   return [...groups.values()];
 }

@@ -7,7 +7,13 @@ import { formName } from "./words";
 import type { AlphaBeta, Fit } from "../../../generated/moeplan/v1/profile";
 import type { GetCurveResponse } from "../../../generated/moeplan/v1/profile_service";
 
-const scientific = (value: number): string => (value === 0 ? "0" : value.toExponential(2).replace("e", "·10^").replace("+", ""));
+const superscripts: Readonly<Record<string, string>> = { "-": "⁻", "+": "", "0": "⁰", "1": "¹", "2": "²", "3": "³", "4": "⁴", "5": "⁵", "6": "⁶", "7": "⁷", "8": "⁸", "9": "⁹" };
+
+/** "2.80·10⁻¹⁰". */
+function scientific(value: number): string {
+  const [digits = "", power = ""] = value.toExponential(2).split("e");
+  return value === 0 ? "0" : `${digits}·10${[...power].map((sign) => superscripts[sign] ?? sign).join("")}`;
+}
 
 /** β as it is, and as the rate that it is the reciprocal of. */
 function betaText(value: number, unit: string): string {
@@ -21,12 +27,12 @@ function Line({ line, fit, unit }: { line: AlphaBeta; fit: Fit | undefined; unit
   const high = fit?.betaHighSPerByte ?? fit?.betaHighSPerFlop;
   return (
     <>
-      <dt>α</dt>
+      <dt>α of the line</dt>
       <dd>
         {text.seconds(line.alphaS)}
         {fit !== undefined && <span class="muted">, 90 %: {text.seconds(fit.alphaLowS)} to {text.seconds(fit.alphaHighS)}</span>}
       </dd>
-      <dt>β</dt>
+      <dt>β of the line</dt>
       <dd>
         {betaText(beta, unit)}
         {low !== undefined && high !== undefined && <span class="muted">, 90 %: {betaText(low, unit)} to {betaText(high, unit)}</span>}

@@ -204,7 +204,7 @@ type LinksOf = (row: Row) => Links | null;
 function linksOfLayer(row: Row, { request, answer, imported, cluster }: Pick<Props, "request" | "answer" | "imported" | "cluster">): Links | null {
   // Over how many nodes the profile's cluster is tells whether a plan can price the layer.
   if (row.moeLayerS <= 0 || imported?.workload === undefined || imported.moeLayers === 0 || cluster === undefined) return null;
-  const workload = JSON.stringify(layerOf(imported.workload, row, request.sequenceLength));
+  const workload = JSON.stringify(layerOf(imported.workload, row, request, answer.result?.mostPieces ?? 1));
   const shared = { profile: answer.profileName, version: answer.profileVersion, workload, extrapolate: "1" };
   const nodes = nodesAxis(request.gpus, cluster);
   const [axis1, axis2] = [nodes, batchAxis(row.microBatch)].filter((axis) => axis !== null);

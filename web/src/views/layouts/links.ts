@@ -1,5 +1,6 @@
 // From a ranked layout to the question how its MoE layer runs. Pure.
 import type { Cluster } from "../../../generated/moeplan/v1/cluster";
+import type { RankLayoutsRequest } from "../../../generated/moeplan/v1/planner_service";
 import type { RankedLayout } from "../../../generated/moeplan/v1/report";
 import type { Layout, Workload } from "../../../generated/moeplan/v1/workload";
 
@@ -9,13 +10,17 @@ export function degreesText(layout: Layout | undefined): string {
   return `TP ${layout.tensorParallel}, EP ${layout.expertParallel}, ESP ${layout.expertShardingParallel}, CP ${layout.contextParallel}, PP ${layout.pipelineParallel}, DP ${layout.dataParallel}`;
 }
 
-/** The model's MoE layer as this layout runs it: forward and backward, on one micro-batch. */
-export function layerOf(imported: Workload, ranked: RankedLayout, sequenceLength: number): Workload {
+/** The model's MoE layer as this layout runs it: forward and backward, on one micro-batch, in as many pieces as layouts were ranked with. */
+export function layerOf(imported: Workload, ranked: RankedLayout, { sequenceLength, zeroStage, recompute }: RankLayoutsRequest, mostPieces: number): Workload {
   return {
     ...imported,
     ...(imported.layer === undefined ? {} : { layer: { ...imported.layer, batch: ranked.microBatch, sequenceLength } }),
     layout: ranked.layout,
     phase: "TRAINING",
+    zeroStage,
+    recompute,
+    maxChunks: mostPieces,
+    maxPartitionDegree: mostPieces,
   };
 }
 

@@ -8,7 +8,7 @@ import { useLoaded } from "../../api/use_call";
 import type { ViewProps } from "../../app";
 import { ErrorNote } from "../../components/notes";
 import { NoProfiles, ProfileField, useProfileNames } from "../../components/profile_field";
-import { setParams, type Params } from "../../route";
+import { hrefWith, setParams, type Params } from "../../route";
 import { versionOf } from "../../version";
 import type { WorkloadJson } from "../../workload";
 import { Candidates } from "./candidates";
@@ -170,6 +170,9 @@ export function PlanView({ params }: ViewProps) {
         {runNumber !== null && runShown === null && run.loading && <p class="muted" role="status">Loading the run …</p>}
         {runShown !== null && <RunAnswer answer={runShown} asked={asked} />}
         {plan.error !== null && !plan.loading && <ErrorNote error={plan.error} />}
+        {plan.error !== null && !plan.loading && plan.error.code === "INVALID_ARGUMENT" && plan.error.field === "" && params["extrapolate"] !== "1" && (
+          <p>What was not measured can be estimated, where it was measured nearby: <a href={hrefWith({ extrapolate: "1" })}>plan with estimates</a>.</p>
+        )}
         {asked === null && problem === "" && !ofRun && (
           <p class="note empty">The form holds an example. Plan asks how its layer should run; the answer stands here.</p>
         )}

@@ -91,6 +91,12 @@ function Shown({ swept, params }: { swept: Swept; params: Params }) {
         <button type="button" onClick={() => saveFile("what-if.csv", "text/csv;charset=utf-8", sweepCsv(paths, points, request.extrapolate))}>Save as CSV</button>
         <CopyLink profile={profileName} version={profileVersion} />
       </div>
+      {points.every(({ row }) => row?.best === undefined) && (
+        <p class="note warning">
+          No point has a plan. The first: {points[0]?.row?.reason}
+          {!request.extrapolate && <>. <a href={hrefWith({ extrapolate: "1" })}>Estimate costs that were not measured</a></>}
+        </p>
+      )}
       <WarningList warnings={warnings} />
       {axes.length === 1 ? <LineChart axis={axes[0]!} points={points} onPick={open} /> : (
         <>
