@@ -220,6 +220,8 @@ test("the example is ranked over more GPUs than the profile has, in nodes like i
   await page.getByRole("region", { name: /^Points of the sweep/ }).locator("tbody tr").first().getByRole("link").first().click();
   const point = page.getByRole("region", { name: "Point 1", exact: true });
   await expect(point).toContainText("cluster.nodes");
+  // Under the profile's own cluster its layout is refused.
+  await expect(point.getByRole("link", { name: /^Plan of its workload/ })).toHaveCount(0);
   await point.locator(".priced-from a").first().click();
   await expect(page.locator("#curve-title")).toBeVisible();
 });

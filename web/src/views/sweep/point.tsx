@@ -16,8 +16,8 @@ interface Props {
   /** Those of them that are no part of a workload. */
   outside: readonly string[];
   source: PricedWith;
-  /** To the plan of its workload under the profile as it is stored. */
-  plan: string;
+  /** To the plan of its workload under the profile as it is stored; null: its layout is of another cluster. */
+  plan: string | null;
   heading: RefObject<HTMLHeadingElement | null>;
 }
 
@@ -45,13 +45,17 @@ export function PointDetails({ number, point: { row, baselineTimeS, costs }, pat
             )}
             <dt>priced from</dt>
             <dd>
-              {costs.length === 0 ? "costs that links foretell alone" : <CostList source={source} costs={costs} />}
-              as stored, before {outside.join(" and ")} {outside.length === 1 ? "is" : "are"} set; what takes most of the time first
+              {costs.length === 0 ? "costs that links foretell alone" : (
+                <>
+                  <CostList source={source} costs={costs} />
+                  as stored, before {outside.join(" and ")} {outside.length === 1 ? "is" : "are"} set; what takes most of the time first
+                </>
+              )}
             </dd>
           </>
         )}
       </dl>
-      {best !== undefined && <p><a href={plan}>Plan of its workload, under the profile as stored</a></p>}
+      {best !== undefined && plan !== null && <p><a href={plan}>Plan of its workload, under the profile as stored</a></p>}
     </section>
   );
 }

@@ -60,6 +60,9 @@ function planHref(swept: Swept, point: SweepPoint): string {
   });
 }
 
+/** Whether a field says how many machines there are, which a layout has to fill. */
+const isOfMachines = (path: string): boolean => path === "cluster.nodes" || path === "cluster.gpusPerNode";
+
 const inRange = (value: string | undefined, count: number, otherwise: number): number => {
   const index = Number(value ?? otherwise);
   return Number.isInteger(index) && index >= 0 && index < count ? index : otherwise;
@@ -111,7 +114,7 @@ function Shown({ swept, params }: { swept: Swept; params: Params }) {
           paths={paths}
           outside={outside}
           source={{ profile: profileName, version: profileVersion }}
-          plan={planHref(swept, chosen)}
+          plan={outside.some(isOfMachines) ? null : planHref(swept, chosen)}
           heading={heading}
         />
       )}
