@@ -51,7 +51,7 @@ export function AccuracyView({ params }: ViewProps) {
       {data === null && loading && <p class="muted" role="status">Loading runs …</p>}
       {params["run"] !== undefined && (/^[1-9]\d*$/.test(params["run"])
         ? <RunDetails number={params["run"]} heading={heading} />
-        : <ErrorNote message={`The address names run ${params["run"]}, which is no number.`} />)}
+        : <ErrorNote message={`The address names run ${params["run"]}, which is no run's number.`} />)}
       {data !== null && (data.length === 0 ? <NoRuns profile={profile} /> : <Shown all={data} chosen={chosen} schedule={schedule} params={params} />)}
     </>
   );
