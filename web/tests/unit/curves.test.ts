@@ -160,7 +160,7 @@ describe("marks", () => {
   });
 
   it("of stored samples lie on the axis of time, each repeat of them", () => {
-    const { timeS, size } = domainsOf({ points: [], items, second: [], peakPerS: 1, marked: [] });
+    const { timeS, size } = domainsOf({ points: [], items, times: timeMarks(items, true), second: [], peakPerS: 1, marked: [] });
     const { beyond } = placed(timeMarks(items, true).filter(({ kind }) => kind !== "set aside"), size, timeS, "log");
     expect(beyond).toEqual([]);
   });
@@ -229,7 +229,7 @@ describe("costs", () => {
 });
 
 describe("axes", () => {
-  const shown = (items: Item[]) => domainsOf({ points: [point(1024, 1e-3), point(2048, 2e-3)], items, second: [], peakPerS: 2e6, marked: [4096] });
+  const shown = (items: Item[]) => domainsOf({ points: [point(1024, 1e-3), point(2048, 2e-3)], items, times: timeMarks(items, true), second: [], peakPerS: 2e6, marked: [4096] });
 
   it("are not stretched by what was set aside", () => {
     const [apart] = itemsOf({ origins, samples: [], rejectedSamples: [rejected(1e12, [1e6])] });

@@ -126,13 +126,14 @@ export function Charts({ curve, second, items, asked, onChoose }: Props) {
   const { unit, points, peakPerS } = curve;
   const drawn = useMemo(() => {
     const nextSizes = curve.nextSizes.map(({ size }) => size);
-    const domains = domainsOf({ points, items, second: second?.points ?? [], peakPerS, marked: asked === null ? nextSizes : [...nextSizes, asked] });
+    const all = items.reduce((count, { repeats }) => count + repeats.length, 0) <= mostRepeats;
+    const marks = timeMarks(items, all);
+    const domains = domainsOf({ points, items, times: marks, second: second?.points ?? [], peakPerS, marked: asked === null ? nextSizes : [...nextSizes, asked] });
     const size = (value: number): string => text.sizeOf(unit, value);
     const x: Axis = { label: unit === "flops" ? "Size in flops" : "Size in bytes", domain: domains.size, kind: unit === "flops" ? "log" : "log2", format: size };
     const timeY: Axis = { label: "Time", domain: domains.timeS, kind: "log", format: text.seconds };
     const residualY: Axis = { label: "Residual", domain: domains.residual, kind: "linear", format: text.signedPercent };
     const rateY: Axis = { label: unit === "flops" ? "Rate" : "Bus bandwidth", domain: domains.ratePerS, kind: "linear", format: (value) => text.rateOf(unit, value) };
-    const all = items.reduce((count, { repeats }) => count + repeats.length, 0) <= mostRepeats;
     const inTime = (time: number): number => kept(time, domains.timeS, "log");
     const inSize = (value: number): number => kept(value, domains.size, "log");
     const inResidual = (residual: number): number => kept(residual, domains.residual, "linear");
@@ -141,7 +142,7 @@ export function Charts({ curve, second, items, asked, onChoose }: Props) {
       const y = valueOf(item);
       return y === null ? [] : [{ kind: item.kind, x: item.size, y }];
     });
-    const times = placed(timeMarks(items, all), domains.size, domains.timeS, "log");
+    const times = placed(marks, domains.size, domains.timeS, "log");
     const residuals = placed(marksOf(({ residual }) => residual), domains.size, domains.residual, "linear");
     const rates = placed(marksOf(({ ratePerS }) => ratePerS), domains.size, domains.ratePerS, "linear");
     const breakpoints = (curve.collective ?? curve.kernel)?.fit?.breakpointsBytes ?? [];

@@ -2,6 +2,7 @@
 import { max } from "d3-array";
 
 import { extent } from "../../charts/marks";
+import type { Mark } from "./places";
 import { isDrawn, type Item } from "./samples";
 
 import type { CurvePoint } from "../../../generated/moeplan/v1/profile_service";
@@ -16,6 +17,8 @@ export interface Domains {
 interface Shown {
   points: readonly CurvePoint[];
   items: readonly Item[];
+  /** What the chart of times draws of them. */
+  times: readonly Mark[];
   second: readonly CurvePoint[];
   peakPerS: number;
   marked: readonly number[];
@@ -34,8 +37,8 @@ export function kept(value: number, [low, high]: readonly [number, number], kind
   return value;
 }
 
-/** All times of stored samples are in; what was set aside, and outliers' residuals and rates, may lie beyond. */
-export function domainsOf({ points, items, second, peakPerS, marked }: Shown): Domains {
+/** All drawn times of stored samples are in; what was set aside, and outliers' residuals and rates, may lie beyond. */
+export function domainsOf({ points, items, times, second, peakPerS, marked }: Shown): Domains {
   const stored = items.filter((item) => item.kind !== "set aside" && isDrawn(item));
   const counted = stored.filter(({ kind }) => kind === "counted");
   const residuals = [
@@ -44,10 +47,9 @@ export function domainsOf({ points, items, second, peakPerS, marked }: Shown): D
   ];
   const widest = Math.max(leastResidual, max(residuals, Math.abs) ?? 0) * 1.1;
   const curves = [...points, ...second];
-  const times = stored.flatMap(({ timeS, repeats }) => [timeS, ...repeats]);
   return {
     size: extent([...stored, ...curves].map(({ size }) => size).concat(marked), "log", 0.15),
-    timeS: extent([...times, ...curves.flatMap(({ lowS, timeS, highS }) => [lowS, timeS, highS])], "log", 0.15),
+    timeS: extent([...times.flatMap(({ kind, y }) => (kind === "set aside" ? [] : y)), ...curves.flatMap(({ lowS, timeS, highS }) => [lowS, timeS, highS])], "log", 0.15),
     residual: [Math.max(-1, -widest), widest],
     ratePerS: [0, Math.max(peakPerS, max(curves, ({ ratePerS }) => ratePerS) ?? 0, max(counted, ({ ratePerS }) => ratePerS ?? 0) ?? 0) * 1.06 || 1],
   };
