@@ -37,7 +37,7 @@ struct KeyTime {
   CostKey key;
   double time_s = 0;  // Of all tasks of the plan that ask for it.
 };
-// What the plan's tasks ask for, each key once. Errors are those of PricePlan.
+// What the plan's tasks ask for, each key once. Requires the plan's own timeline; errors are those of PricePlan.
 StatusOr<std::vector<KeyTime>> TimesByKey(const Plan& plan, const Workload& resolved, const Cluster& cluster);
 // The entries of the profile that answer or stand in (StandInOf), each once, that with most time first; equal ones as
 // they come. What links foretell has none.

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMostCurves = 64;  // Each is compared with.
 
-OutlierMemory::Outliers Screen(const std::vector<KeySamples::Times>& all) {
+OutlierMemory::Outliers OutliersAmong(const std::vector<KeySamples::Times>& all) {
   std::vector<SizedSpan> counted;
   std::vector<size_t> places;
   for (size_t place = 0; place < all.size(); ++place) {
@@ -38,7 +38,7 @@ size_t BytesOf(const KeySamples& samples, const OutlierMemory::Outliers& outlier
 
 std::shared_ptr<const OutlierMemory::Outliers> OutlierMemory::Of(const KeySamples& samples) {
   if (auto known = Find(samples.parts)) return known;
-  auto outliers = std::make_shared<const Outliers>(Screen(samples.times));
+  auto outliers = std::make_shared<const Outliers>(OutliersAmong(samples.times));
   constexpr size_t kMostBytes = 20'000'000;
   const size_t bytes = BytesOf(samples, *outliers);
   if (bytes > kMostBytes) return outliers;

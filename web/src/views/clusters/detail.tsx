@@ -3,16 +3,18 @@ import { useEffect, useRef, useState } from "preact/hooks";
 
 import { call, callAll } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
+import { CostLink } from "../../components/cost_link";
 import { Command } from "../../components/notes";
 import { shellWord } from "../../components/shell_word";
+import { useLinks } from "../../components/use_links";
 import * as text from "../../format";
 import { hrefOf } from "../../route";
 import { Agents } from "./agents";
 import { Calibrations } from "./calibrations";
 import { Drifts } from "./drifts";
-import { Links, useLinks } from "./links";
+import { Links } from "./links";
 import { badgesOf, isActive, mergedCalibrations, shapeOf, shapeText, type ClusterEntry } from "./model";
-import { Age, CostLink } from "./parts";
+import { Age } from "./parts";
 import { Rejected, Versions } from "./stored";
 import { TopologyDrawing } from "./topology_drawing";
 
@@ -32,7 +34,7 @@ function FitError({ overview }: { overview: ClusterOverview }) {
     <>
       {text.percent(relativeErrorP50)} median, cross-validated
       {worstCost !== "" && worstRelativeErrorP95 !== undefined && (
-        <>; worst: <CostLink profile={profile} version={version} cost={worstCost} />, {text.percent(worstRelativeErrorP95)} at the 95th percentile</>
+        <>; worst: <CostLink source={{ profile, version }} cost={worstCost} />, {text.percent(worstRelativeErrorP95)} at the 95th percentile</>
       )}
     </>
   );

@@ -2,7 +2,8 @@
 import { Table } from "../../components/table";
 import * as text from "../../format";
 import { hrefOf } from "../../route";
-import { Age, CostLink } from "./parts";
+import { CostLink } from "../../components/cost_link";
+import { Age } from "./parts";
 
 import type { Drift, Drift_State } from "../../../generated/moeplan/v1/planner_service";
 
@@ -24,7 +25,7 @@ export function Drifts({ drifts }: { drifts: readonly Drift[] }) {
       rows={drifts}
       keyOf={({ cost, foundAt }, index) => `${cost} ${foundAt} ${index}`}
       columns={[
-        { head: "Cost", cell: ({ profileName, profileVersion, cost }) => <CostLink profile={profileName} version={profileVersion} cost={cost} /> },
+        { head: "Cost", cell: ({ profileName, profileVersion, cost }) => <CostLink source={{ profile: profileName, version: profileVersion }} cost={cost} /> },
         {
           head: "State",
           cell: ({ state }) => {

@@ -1,33 +1,28 @@
 // The links of a cluster: what the common fit to all of its collectives says of each class.
-import { call } from "../../api/client";
-import { useLoaded, type Loaded } from "../../api/use_call";
+import type { Loaded } from "../../api/use_call";
+import { streamClass } from "../../charts/colors";
+import { CostLink, type PricedWith } from "../../components/cost_link";
 import { ErrorNote } from "../../components/notes";
 import { Table } from "../../components/table";
 import * as text from "../../format";
-import { CostLink } from "./parts";
 
 import type { ClusterOverview, FittedLink, GetLinksResponse } from "../../../generated/moeplan/v1/profile_service";
 
 const linkName = (stream: string): string =>
   stream === "INTRA_NODE" ? "inside a node" : stream === "INTER_NODE" ? "between nodes" : text.plainName(stream);
 
-function Costs({ profile, version, costs }: { profile: string; version: number; costs: readonly string[] }) {
+export const LinkName = ({ stream }: { stream: string }) => <><span class={`swatch ${streamClass[stream] ?? ""}`} />{linkName(stream)}</>;
+
+function Costs({ source, costs }: { source: PricedWith; costs: readonly string[] }) {
   const [first] = costs;
   if (first === undefined) return <>–</>;
-  if (costs.length === 1) return <CostLink profile={profile} version={version} cost={first} />;
+  if (costs.length === 1) return <CostLink source={source} cost={first} />;
   return (
     <details>
       <summary>{costs.length} costs</summary>
-      <ul class="plain">{costs.map((cost) => <li key={cost}><CostLink profile={profile} version={version} cost={cost} /></li>)}</ul>
+      <ul class="plain">{costs.map((cost) => <li key={cost}><CostLink source={source} cost={cost} /></li>)}</ul>
     </details>
   );
-}
-
-/** Of the overview's version; null: there is none. */
-export function useLinks(overview: ClusterOverview | null): Loaded<GetLinksResponse> {
-  const asked = overview && { profileName: overview.profileName, profileVersion: overview.profileVersion };
-  const links = useLoaded(asked && JSON.stringify(asked), (signal) => call<GetLinksResponse>("ProfileService/GetLinks", asked, signal));
-  return links.isOld ? { ...links, data: null } : links;
 }
 
 /** "227 GB/s, α 2.35 µs", what is known of it. */
@@ -49,7 +44,7 @@ export function Links({ overview: { profileName, profileVersion }, links: { data
       columns={[
         {
           head: "Link",
-          cell: ({ stream }) => <><span class={`swatch ${stream === "INTRA_NODE" ? "stream-intra" : "stream-inter"}`} />{linkName(stream)}</>,
+          cell: ({ stream }) => <LinkName stream={stream} />,
         },
         { head: "α of a step", numeric: true, cell: ({ alphaS }) => (alphaS > 0 ? text.seconds(alphaS) : "not told by these sizes") },
         {
@@ -57,7 +52,7 @@ export function Links({ overview: { profileName, profileVersion }, links: { data
           numeric: true,
           cell: ({ bytesPerS }) => (bytesPerS === undefined ? "not told by these sizes" : text.bytesPerS(bytesPerS)),
         },
-        { head: "Measured by", cell: ({ costs }) => <Costs profile={profileName} version={profileVersion} costs={costs} /> },
+        { head: "Measured by", cell: ({ costs }) => <Costs source={{ profile: profileName, version: profileVersion }} costs={costs} /> },
       ]}
     />
   );

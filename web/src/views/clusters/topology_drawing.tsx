@@ -1,4 +1,4 @@
-import { linkText } from "./links";
+import { LinkName, linkText } from "./links";
 import { nodeState, shapeText, type Shape } from "./model";
 import { topologyOf, type DrawnNode, type Topology } from "./topology";
 
@@ -35,13 +35,9 @@ interface Props {
   links: readonly FittedLink[];
 }
 
-function LinkKey({ stream, name, links }: { stream: string; name: string; links: readonly FittedLink[] }) {
+function LinkKey({ stream, links }: { stream: string; links: readonly FittedLink[] }) {
   const link = links.find((one) => one.stream === stream);
-  return (
-    <span class="key">
-      <span class={`swatch ${stream === "INTRA_NODE" ? "stream-intra" : "stream-inter"}`} />{name}{link !== undefined && `: ${linkText(link)}`}
-    </span>
-  );
+  return <span class="key"><LinkName stream={stream} />{link !== undefined && `: ${linkText(link)}`}</span>;
 }
 
 /** The cluster as a drawing; what it tells is in its name, and in the tables beside it. */
@@ -61,8 +57,8 @@ export function TopologyDrawing({ shape, agents, links }: Props) {
         ))}
       </svg>
       <figcaption class="muted">
-        <LinkKey stream="INTRA_NODE" name="inside a node" links={links} />{" "}
-        {shape.nodes > 1 && <LinkKey stream="INTER_NODE" name="between nodes" links={links} />}
+        <LinkKey stream="INTRA_NODE" links={links} />{" "}
+        {shape.nodes > 1 && <LinkKey stream="INTER_NODE" links={links} />}
         {more.length > 0 && <span> Not drawn: {more.join(" and ")}.</span>}
       </figcaption>
     </figure>

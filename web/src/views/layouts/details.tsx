@@ -47,8 +47,12 @@ export function LayoutDetails({ row, source, limit, plan, heading }: Props) {
         )}
         <dt>priced from</dt>
         <dd>
-          {row.costs.length === 0 ? "costs that links foretell alone" : <CostList source={source} costs={row.costs} />}
-          {row.moeLayerS > 0 && "the MoE layer's first, what takes most of its time in front"}
+          {row.costs.length === 0 ? "costs that links foretell alone" : (
+            <>
+              <CostList source={source} costs={row.costs} />
+              {row.moeLayerS > 0 && "the MoE layer's first, what takes most of its time in front"}
+            </>
+          )}
         </dd>
         <dt>pipeline</dt>
         <dd>its slowest stage waits {text.percent(row.pipelineBubble)} of the time</dd>

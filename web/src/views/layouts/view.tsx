@@ -1,12 +1,11 @@
 // Which layout of a whole model over GPUs trains fastest, and what of their memory it takes.
-import type { Cluster } from "../../../generated/moeplan/v1/cluster";
 import type { ImportModelResponse, RankLayoutsRequest, RankLayoutsResponse } from "../../../generated/moeplan/v1/planner_service";
-import type { GetLinksResponse } from "../../../generated/moeplan/v1/profile_service";
 import type { ViewProps } from "../../app";
 import { call } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
 import { ErrorNote } from "../../components/notes";
 import { NoProfiles, useProfileNames } from "../../components/profile_field";
+import { useLinks } from "../../components/use_links";
 import { versionOf, versionProblem } from "../../version";
 import { Answer } from "./answer";
 import { Form } from "./form";
@@ -20,12 +19,6 @@ interface Asked {
   answer: RankLayoutsResponse;
 }
 
-function useClusterOf(answer: RankLayoutsResponse | undefined): Cluster | undefined {
-  const asked = answer && { profileName: answer.profileName, profileVersion: answer.profileVersion };
-  const { data, isOld } = useLoaded(asked === undefined ? null : JSON.stringify(asked), (signal) => call<GetLinksResponse>("ProfileService/GetLinks", asked!, signal));
-  return isOld ? undefined : data?.cluster;
-}
-
 export function LayoutsView({ params }: ViewProps) {
   const names = useProfileNames();
   const request = requestOf(params);
@@ -37,7 +30,7 @@ export function LayoutsView({ params }: ViewProps) {
   }));
   const model = asked.data === null ? null : JSON.stringify(asked.data.request.model);
   const imported = useLoaded(model, (signal) => call<ImportModelResponse>("PlannerService/ImportModel", { model: asked.data!.request.model }, signal));
-  const cluster = useClusterOf(asked.data?.answer);
+  const cluster = useLinks(asked.data?.answer).data?.cluster;
 
   if (noProfiles) return <NoProfiles />;
   const { data, error, loading, cancelled } = asked;
