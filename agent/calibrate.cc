@@ -10,6 +10,7 @@
 #include "models/cost/plausible.h"
 #include "models/fit/peak_flops.h"
 #include "models/fit/statistics.h"
+#include "models/measurement/cost_key.h"
 #include "models/text.h"
 #include "proto/convert/samples.h"
 #include "proto/convert/workload.h"

@@ -8,7 +8,7 @@
 #include "executor/codec/codec.h"
 #include "executor/host/elements.h"
 #include "models/all_to_all/algorithm.h"
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
 #include "models/text.h"
 
 namespace moeplan {

@@ -7,6 +7,7 @@
 #include "executor/kernels.h"
 #include "executor/router_statistics.h"
 #include "models/all_to_all/algorithm.h"
+#include "models/measurement/cost_key.h"
 #include "models/workload/codec.h"
 
 namespace moeplan {

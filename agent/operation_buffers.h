@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "executor/layer/layer_weights.h"
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
 #include "models/workload/workload.h"
 
 namespace moeplan {

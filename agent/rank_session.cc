@@ -14,7 +14,7 @@
 #include "executor/reference/reference_gradients.h"
 #include "executor/runtime/graph_runner.h"
 #include "models/all_to_all/algorithm.h"
-#include "models/schedule/gradient_slices.h"
+#include "models/plan/build_plan.h"
 #include "models/text.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/samples.h"

@@ -9,11 +9,12 @@
 #include <string>
 #include <variant>
 
-#include "models/cost/profile.h"
+#include "models/cost/operation.h"
+
 
 namespace moeplan::db {
 
-using OperationKey = std::variant<CollectiveKey, KernelKey>;
+using OperationKey = CostKey;
 
 inline constexpr int kKeyColumns = 11;
 

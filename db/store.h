@@ -162,7 +162,7 @@ struct RejectedPage {
 
 // How well a cost was fitted.
 struct CostErrors {
-  std::variant<CollectiveKey, KernelKey> key;
+  CostKey key;
   double relative_error_p50 = 0;  // Cross-validated; may be infinite, as may the next.
   double relative_error_p95 = 0;
 
@@ -313,16 +313,16 @@ class Store {
   // Samples stored under a name, of one key or of all, with those retired: first received first, in pages. kNotFound:
   // there is none under the name.
   StatusOr<SamplePage> ListSamples(const PageRequest& page, const std::string& profile_name,
-                                   const std::optional<std::variant<CollectiveKey, KernelKey>>& key = {}) const;
+                                   const std::optional<CostKey>& key = {}) const;
   // All of one key, in that order, those chosen with their origins (none given: all); none is no error. With a version
   // that is stored: as they were when it was saved. What was held against its digest by this verb within the last half
   // minute is not again.
-  StatusOr<KeySamples> SamplesOfKey(const std::string& profile_name, const std::variant<CollectiveKey, KernelKey>& key,
+  StatusOr<KeySamples> SamplesOfKey(const std::string& profile_name, const CostKey& key,
                                     std::optional<int> version = {}, const ChoosePlaces& choose = {}) const;
 
   // Has samples under that name, of these keys, count no more if they came before the first of `calibration`: SamplesOf
   // leaves them out, for good. Keys that are retired there already change nothing. kNotFound: no such calibration.
-  Status RetireSamples(const std::string& profile_name, std::span<const std::variant<CollectiveKey, KernelKey>> keys,
+  Status RetireSamples(const std::string& profile_name, std::span<const CostKey> keys,
                        const std::string& calibration);
 
   // Whether a batch of that request_id is there, be all of it rejected.
@@ -331,10 +331,10 @@ class Store {
   // What was rejected, last received first, of one name or of all, of one key or of all.
   StatusOr<RejectedPage> ListRejectedSamples(
       const PageRequest& page = {}, const std::optional<std::string>& profile_name = {},
-      const std::optional<std::variant<CollectiveKey, KernelKey>>& key = {}) const;
+      const std::optional<CostKey>& key = {}) const;
 
   StatusOr<int> CountRejectedSamples(const std::string& profile_name,
-                                     const std::variant<CollectiveKey, KernelKey>& key) const;
+                                     const CostKey& key) const;
 
   // Stores `profile` as the next version of its name. Its own version and created_at are ignored. With a request_id,
   // new among those of profiles, VersionOfRequest will know the version by it.

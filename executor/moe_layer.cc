@@ -1,7 +1,7 @@
 #include "executor/moe_layer.h"
 
 #include "executor/errors.h"
-#include "models/schedule/gradient_slices.h"
+#include "models/plan/build_plan.h"
 
 namespace moeplan {
 namespace {

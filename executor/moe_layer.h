@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "executor/runtime/rank_runtime.h"
-#include "models/plan/plan.h"
+#include "models/schedule/gradient_slices.h"
+#include "models/schedule/knobs.h"
+#include "models/timeline/task_timing.h"
 #include "models/workload/workload.h"
 
 namespace moeplan {

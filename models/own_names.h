@@ -2,16 +2,16 @@
 // (models/extension/extension.h).
 //
 // An own enumerator follows the built-in ones, in the order in which names are added. An enum that is open to own names
-// runs from 0 without gaps, specialises kBuiltIn, and its Name(value) is "?" beyond the last. Add names at the start of
-// a program, before any other thread reads them; they are never removed, and views of them stay valid.
+// runs from 0 without gaps, specialises kBuiltIn, and its Name(value) is "?" beyond the last. Names are added at the
+// start of a program and frozen once read (models/registry.h); views of them stay valid.
 #pragma once
 
-#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "models/registry.h"
 #include "models/status.h"
 #include "models/text.h"
 
@@ -30,9 +30,9 @@ Status CheckOwnName(std::string_view name);
 template <typename Enum>
 class OwnNames {
  public:
-  // Requires a name that CheckOwnName and NamedValue<Enum> have let pass.
+  // Requires RegistriesOpen, and a name that CheckOwnName and NamedValue<Enum> have let pass.
   static Enum Add(std::string name) {
-    names().push_back(std::move(name));
+    names().Add(std::move(name));
     return static_cast<Enum>(kBuiltIn<Enum> + count() - 1);
   }
 
@@ -44,12 +44,12 @@ class OwnNames {
   // "?" unless `value` is an own one.
   static std::string_view NameOf(Enum value) {
     const int index = IndexOf(value);
-    return index >= 0 && index < count() ? std::string_view(names()[index]) : "?";
+    return index >= 0 && index < count() ? std::string_view(names().At(index)) : "?";
   }
 
  private:
-  static std::deque<std::string>& names() {
-    static std::deque<std::string> own;
+  static Registry<std::string>& names() {
+    static Registry<std::string> own;
     return own;
   }
 };
@@ -73,13 +73,15 @@ std::optional<Enum> NamedValue(std::string_view name) {
   return std::nullopt;
 }
 
-// Adds `name`; kInvalidInput, with `what` the name is of ("codec"), when it is none or is taken.
+// Adds `name`; kInvalidInput, with `what` the name is of ("codec"), when it is none or is taken, or
+// when registries are frozen. Call it within a Registration.
 template <typename Enum>
 StatusOr<Enum> AddOwnName(const std::string& name, std::string_view what) {
   RETURN_IF_ERROR(CheckOwnName(name).Within(what));
   if (NamedValue<Enum>(name)) {
     return InvalidInput(StrCat(what, ": found ", name, " a second time, expected a name of its own"));
   }
+  RETURN_IF_ERROR(RegistriesOpen(StrCat(what, " ", name)));
   return OwnNames<Enum>::Add(name);
 }
 

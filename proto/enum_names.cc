@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <map>
 
+#include "models/cost/operation.h"
 #include "models/fnv1a.h"
-#include "models/plan/plan.h"
+#include "models/schedule/knobs.h"
 #include "moeplan/v1/plan.pb.h"
 #include "moeplan/v1/profile.pb.h"
 #include "moeplan/v1/workload.pb.h"

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "models/text.h"
+#include "models/timeline/task_timing.h"
 
 namespace moeplan {
 namespace {

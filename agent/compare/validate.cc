@@ -6,7 +6,7 @@
 #include "agent/compare/run_plan.h"
 #include "agent/compare/settle.h"
 #include "models/fit/statistics.h"
-#include "models/schedule/gradient_slices.h"
+#include "models/plan/build_plan.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 

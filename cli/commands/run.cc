@@ -11,7 +11,7 @@
 #include "cli/options.h"
 #include "cli/planner_option.h"
 #include "cli/run_log.h"
-#include "models/schedule/gradient_slices.h"
+#include "models/plan/build_plan.h"
 #include "models/text.h"
 #include "planner/client/planner_client.h"
 #include "proto/convert/plan.h"

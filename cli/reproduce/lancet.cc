@@ -11,6 +11,7 @@
 
 #include "cli/reproduce/papers.h"
 #include "cli/reproduce/rows.h"
+#include "models/measurement/cost_key.h"
 #include "models/model/model_config.h"
 #include "models/text.h"
 #include "models/training/model_graph.h"

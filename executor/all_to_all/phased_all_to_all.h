@@ -19,7 +19,8 @@
 #include "executor/communicator.h"
 #include "executor/device.h"
 #include "models/all_to_all/phases.h"
-#include "models/cost/profile.h"
+#include "models/cost/collective.h"
+#include "models/workload/groups.h"
 
 namespace moeplan {
 

@@ -52,12 +52,12 @@ class ThreadStream final : public HostStream {
   void Enqueue(Work work) override {
     if (Tape* tape = shared_->tape; tape != nullptr) {
       tape->works.push_back(std::move(work));
-      return Push(Step::Run(&tape->works.back(), /*owned=*/false));
+      return Push(CrewStep::Run(&tape->works.back(), /*owned=*/false));
     }
-    Push(Step::Run(new Work(std::move(work)), /*owned=*/true));
+    Push(CrewStep::Run(new Work(std::move(work)), /*owned=*/true));
   }
 
-  void Push(const Step& step) {
+  void Push(const CrewStep& step) {
     const QueuedStep queued{&queue_, step};
     if (shared_->tape != nullptr) return shared_->tape->steps.push_back(queued);
     shared_->crew.Queue({&queued, 1});
@@ -103,11 +103,11 @@ class ThreadedDevice final : public HostDevice {
   std::unique_ptr<Event> MakeEvent() override { return std::make_unique<CrewEvent>(); }
 
   void Record(Event& event, Stream& stream) override {
-    static_cast<ThreadStream&>(stream).Push(Step::Record(static_cast<CrewEvent&>(event)));
+    static_cast<ThreadStream&>(stream).Push(CrewStep::Record(static_cast<CrewEvent&>(event)));
   }
 
   void Wait(Stream& stream, Event& event) override {
-    static_cast<ThreadStream&>(stream).Push(Step::Wait(static_cast<CrewEvent&>(event)));
+    static_cast<ThreadStream&>(stream).Push(CrewStep::Wait(static_cast<CrewEvent&>(event)));
   }
 
   void Copy(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) override {

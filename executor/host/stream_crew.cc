@@ -48,8 +48,8 @@ void StreamCrew::Queue(std::span<const QueuedStep> steps) {
   {
     const std::lock_guard lock(mutex_);
     for (auto [stream, step] : steps) {
-      if (step.kind == Step::Kind::kRecord) ++step.event->announced_;
-      if (step.kind == Step::Kind::kWait) step.marks = step.event->announced_;
+      if (step.kind == CrewStep::Kind::kRecord) ++step.event->announced_;
+      if (step.kind == CrewStep::Kind::kWait) step.marks = step.event->announced_;
       stream->incoming_.push_back(step);
       if (std::exchange(stream->busy_, true)) continue;
       ++busy_;
@@ -108,17 +108,17 @@ CrewStream* StreamCrew::NextReady(Watch& watch) {
 
 void StreamCrew::Run(CrewStream& stream) {
   while (stream.next_step_ < stream.running_.size() || Refill(stream)) {
-    const Step step = stream.running_[stream.next_step_++];
+    const CrewStep step = stream.running_[stream.next_step_++];
     switch (step.kind) {
-      case Step::Kind::kRecord: Pass(*step.event); break;
-      case Step::Kind::kWait:
+      case CrewStep::Kind::kRecord: Pass(*step.event); break;
+      case CrewStep::Kind::kWait:
         if (!step.event->HasPassed(step.marks) && PutAside(stream, *step.event, step.marks)) return;
         break;
-      case Step::Kind::kWork:
-      case Step::Kind::kOwnedWork:
+      case CrewStep::Kind::kWork:
+      case CrewStep::Kind::kOwnedWork:
         CallHelpers();  // Work may take long: other streams should not wait for this thread.
         run_work_(*step.work);
-        if (step.kind == Step::Kind::kOwnedWork) delete step.work;
+        if (step.kind == CrewStep::Kind::kOwnedWork) delete step.work;
         break;
     }
   }

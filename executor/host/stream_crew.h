@@ -47,7 +47,7 @@ class CrewEvent final : public Event {
   std::atomic<CrewStream*> waiting_ = nullptr;  // Streams put aside; changed under the crew's lock.
 };
 
-struct Step {
+struct CrewStep {
   enum class Kind : uint32_t { kRecord, kWait, kWork, kOwnedWork };
   Kind kind;
   uint32_t marks = 0;  // Of a wait: as many have to pass.
@@ -56,16 +56,16 @@ struct Step {
     const HostStream::Work* work;  // kOwnedWork is deleted once it has run.
   };
 
-  static Step Record(CrewEvent& event) { return {.kind = Kind::kRecord, .event = &event}; }
-  static Step Wait(CrewEvent& event) { return {.kind = Kind::kWait, .event = &event}; }
-  static Step Run(const HostStream::Work* work, bool owned) {
+  static CrewStep Record(CrewEvent& event) { return {.kind = Kind::kRecord, .event = &event}; }
+  static CrewStep Wait(CrewEvent& event) { return {.kind = Kind::kWait, .event = &event}; }
+  static CrewStep Run(const HostStream::Work* work, bool owned) {
     return {.kind = owned ? Kind::kOwnedWork : Kind::kWork, .work = work};
   }
 };
 
 struct QueuedStep {
   CrewStream* stream;
-  Step step;
+  CrewStep step;
 };
 
 class StreamCrew {
@@ -126,13 +126,13 @@ class CrewStream {
   friend class StreamCrew;
   StreamCrew::Watch* watch_ = nullptr;
   // Under the crew's lock.
-  std::vector<Step> incoming_;
+  std::vector<CrewStep> incoming_;
   size_t reserved_ = 0;
   bool busy_ = false;
   CrewStream* next_ = nullptr;  // In the list of those that can run, or that wait for an event.
   uint32_t awaited_marks_ = 0;
   // Of the thread that runs it.
-  std::vector<Step> running_;
+  std::vector<CrewStep> running_;
   size_t next_step_ = 0;
 };
 

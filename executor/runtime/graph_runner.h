@@ -19,8 +19,8 @@
 #include "executor/communicator.h"
 #include "executor/device.h"
 #include "executor/kernels.h"
-#include "models/plan/plan.h"
 #include "models/schedule/task_graph.h"
+#include "models/timeline/task_timing.h"
 
 namespace moeplan {
 

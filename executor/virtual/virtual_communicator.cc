@@ -119,7 +119,7 @@ class Group {
 };
 
 // A member's turn in an operation of its group.
-class GroupStep final : public Step {
+class GroupStep final : public VirtualStep {
  public:
   GroupStep(Member& member, StepQueue& queue, QueuedTask task, Operation operation)
       : member_(member), queue_(queue), task_(std::move(task)), operation_(std::move(operation)) {}

@@ -11,7 +11,7 @@
 namespace moeplan {
 namespace {
 
-class WorkStep final : public Step {
+class WorkStep final : public VirtualStep {
  public:
   WorkStep(StepQueue& queue, QueuedTask task, HostStream::Work work)
       : queue_(queue), task_(std::move(task)), work_(std::move(work)) {}
@@ -60,7 +60,7 @@ struct VirtualEvent final : Event {
   std::shared_ptr<EventState> state = std::make_shared<EventState>();
 };
 
-class RecordStep final : public Step {
+class RecordStep final : public VirtualStep {
  public:
   RecordStep(StepQueue& queue, std::shared_ptr<EventState> event)
       : queue_(queue), event_(std::move(event)), pass_(++event_->announced) {}
@@ -80,7 +80,7 @@ class RecordStep final : public Step {
   const uint64_t pass_;
 };
 
-class WaitStep final : public Step {
+class WaitStep final : public VirtualStep {
  public:
   WaitStep(StepQueue& queue, std::shared_ptr<EventState> event)
       : queue_(queue), event_(std::move(event)), pass_(event_->announced), recorded_by_(event_->recorded_by) {}
@@ -146,7 +146,7 @@ StepQueue& QueueOf(Stream& stream) { return Virtual(stream).queue(); }
 QueuedTask TakeTask(Stream& stream) { return Virtual(stream).TakeTask(); }
 void SetWorkSize(Stream& stream, std::function<WorkSize()> size) { Virtual(stream).SetWorkSize(std::move(size)); }
 
-void StepQueue::Push(std::string task, std::unique_ptr<Step> step) {
+void StepQueue::Push(std::string task, std::unique_ptr<VirtualStep> step) {
   steps_.push_back({std::move(task), std::move(step)});
   if (steps_.size() > 1) return;
   ++device_.busy_queues_;

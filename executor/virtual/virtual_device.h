@@ -19,9 +19,9 @@ namespace moeplan {
 class VirtualDevice;
 
 // One entry of a stream's queue.
-class Step {
+class VirtualStep {
  public:
-  virtual ~Step() = default;
+  virtual ~VirtualStep() = default;
   // Whether the stream may go past. Asked when the stream gets here, which starts the step, and after every Wake until
   // it is true. On a failed device it is true at once, but for work under way.
   virtual bool Pass() = 0;
@@ -35,7 +35,7 @@ class StepQueue {
   StepQueue(VirtualDevice& device, std::string name) : device_(device), name_(std::move(name)) {}
 
   // `task`: who the step belongs to; empty: the step after it.
-  void Push(std::string task, std::unique_ptr<Step> step);
+  void Push(std::string task, std::unique_ptr<VirtualStep> step);
   // Asks the first step again, at this instant but not from inside this call.
   void Wake();
 
@@ -48,7 +48,7 @@ class StepQueue {
  private:
   struct Entry {
     std::string task;
-    std::unique_ptr<Step> step;
+    std::unique_ptr<VirtualStep> step;
   };
   void Advance();
   void PopFront();

@@ -1,8 +1,7 @@
 #include "models/all_to_all/algorithm.h"
 
-#include <deque>
-
 #include "models/check.h"
+#include "models/registry.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -15,9 +14,9 @@ Status NeedsTwoLevels(const GroupShape& group) {
 
 int BlocksAway(const GroupShape& group) { return group.size - group.ranks_per_node; }
 
-// In the order of AllToAllAlgorithm, DIRECT aside; own ones, which alone carry their names, follow.
-std::deque<AllToAllDefinition>& Definitions() {
-  static std::deque<AllToAllDefinition> definitions = {
+// Stand in the order of AllToAllAlgorithm, DIRECT aside; registered ones, which alone carry their names, follow.
+Registry<AllToAllDefinition>& Definitions() {
+  static Registry<AllToAllDefinition> definitions({
       {.allowed = NeedsTwoLevels,
        .phases =
            [](const GroupShape&) {
@@ -46,7 +45,7 @@ std::deque<AllToAllDefinition>& Definitions() {
            },
        .first_beside_others = true,
        .messages = ListPipe},
-  };
+  });
   return definitions;
 }
 
@@ -58,13 +57,13 @@ StatusOr<AllToAllAlgorithm> AddAllToAll(AllToAllDefinition algorithm) {
         StrCat("all-to-all ", algorithm.name, ": found no allowed, phases or messages, expected all three"));
   }
   ASSIGN_OR_RETURN(const auto added, AddOwnName<AllToAllAlgorithm>(algorithm.name, "all-to-all"));
-  Definitions().push_back(std::move(algorithm));
+  Definitions().Add(std::move(algorithm));
   return added;
 }
 
 const AllToAllDefinition& DefinitionOf(AllToAllAlgorithm algorithm) {
   MOEPLAN_CHECK(algorithm != AllToAllAlgorithm::kDirect);
-  return Definitions().at(static_cast<size_t>(algorithm) - 1);
+  return Definitions().At(static_cast<size_t>(algorithm) - 1);
 }
 
 Status AlgorithmAllowed(AllToAllAlgorithm algorithm, const GroupShape& group) {

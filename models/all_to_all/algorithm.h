@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "models/all_to_all/phases.h"
-#include "models/cost/profile.h"
+#include "models/cost/collective.h"
 #include "models/status.h"
 #include "models/workload/groups.h"
 

@@ -6,7 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "models/cost/profile.h"
+#include "models/cost/operation.h"
+#include "models/workload/workload.h"
 
 namespace moeplan {
 
@@ -15,7 +16,7 @@ using Provenance = std::map<std::string, std::string>;
 
 // The same operation at one size, repeated.
 struct Sample {
-  std::variant<CollectiveKey, KernelKey> key;
+  CostKey key;
   double size = 0;              // Bytes, or flops where CountsFlops.
   std::vector<double> times_s;  // One for each repeat, in the order taken.
   Provenance provenance;

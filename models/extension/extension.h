@@ -3,9 +3,9 @@
 //
 // What is added is then like what is built in: calibrations measure it, the planner weighs it against the rest, the
 // executor runs it, and its name stands in files, messages and databases. Every process that meets the name must have
-// added it. Add at the start of a program, before any other thread runs; nothing is ever removed. A training job calls
-// these functions; the `moeplan` command and its ranks load them from a library (`moeplan COMMAND --extension FILE`)
-// that says
+// added it. Names are registered at the start of a program, before the first of them is read (models/registry.h), and
+// are never removed. A training job calls these functions; the `moeplan` command and its ranks load them from a library
+// (`moeplan COMMAND --extension FILE`) that says
 //
 //   moeplan::Status Extend() { return moeplan::RegisterCodec({...}).status(); }
 //   MOEPLAN_EXTENSION(Extend)
@@ -21,7 +21,8 @@
 
 namespace moeplan {
 
-// Each is kInvalidInput, and adds nothing, for a name that is none or is taken, and for a part that is missing.
+// Each is kInvalidInput, and adds nothing, for a name that is none or is taken, for a part that is missing, and once
+// registered names have been read.
 StatusOr<AllToAllAlgorithm> RegisterAllToAll(AllToAllDefinition algorithm);
 StatusOr<Codec> RegisterCodec(OwnCodec codec);
 StatusOr<Family> RegisterSchedule(ScheduleDefinition schedule);

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
 #include "models/model/model_config.h"
-#include "models/plan/plan.h"
+#include "models/schedule/knobs.h"
 #include "models/workload/workload.h"
 
 namespace moeplan {

@@ -24,7 +24,9 @@
 #include <array>
 #include <optional>
 
-#include "models/cost/profile.h"
+#include "models/cost/operation.h"
+#include "models/workload/groups.h"
+
 
 namespace moeplan {
 

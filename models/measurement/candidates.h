@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "models/plan/plan.h"
+#include "models/schedule/knobs.h"
 #include "models/workload/workload.h"
 
 namespace moeplan {

@@ -1,12 +1,9 @@
 #include "models/measurement/cost_key.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <set>
-#include <sstream>
-#include <utility>
 
 #include "models/all_to_all/algorithm.h"
 #include "models/check.h"
@@ -66,134 +63,6 @@ KernelKey SharedExpertKey(Kernel kernel, const Layer& layer, const Layout& layou
   KernelKey key = KeyOf(kernel, layer, layout);
   key.hidden_dim = layer.shared_hidden_dim / layout.tensor_parallel;
   return key;
-}
-
-namespace {
-
-CollectiveKey EssentialOf(CollectiveKey key) {
-  key.bytes_per_element.reset();
-  return key;
-}
-
-KernelKey EssentialOf(KernelKey key) {
-  if (CountsFlops(key.kernel)) return key;
-  key.hidden_dim.reset();
-  if (key.kernel == Kernel::kGate || key.kernel == Kernel::kPermute || CodecOf(key.kernel) != Codec::kNone) return key;
-  key.bytes_per_element.reset();
-  key.model_dim.reset();
-  return key;
-}
-
-}  // namespace
-
-CostKey Essential(const CostKey& key) {
-  return std::visit([](const auto& one) -> CostKey { return EssentialOf(one); }, key);
-}
-
-Contention ContentionOf(const CostKey& key) {
-  return std::visit([](const auto& one) { return one.contention; }, key);
-}
-
-int CtasOf(const CostKey& key) {
-  return std::visit([](const auto& one) { return one.ctas; }, key);
-}
-
-CostKey WithContention(CostKey key, Contention contention, int ctas_beside) {
-  std::visit([&](auto& one) { one.contention = contention; }, key);
-  if (auto* kernel = std::get_if<KernelKey>(&key)) kernel->ctas = IsCommunication(contention) ? ctas_beside : 0;
-  return key;
-}
-
-CostKey WithoutCtas(CostKey key) {
-  std::visit([](auto& one) { one.ctas = 0; }, key);
-  return key;
-}
-
-std::string Describe(const CostKey& key) {
-  return std::visit([](const auto& one) { return Describe(one); }, key);
-}
-
-namespace {
-
-// "NAME value NAME value ..." behind the operation's own name; absent where a name has no value.
-std::optional<std::vector<std::pair<std::string, std::string>>> FieldsOf(std::string_view text) {
-  std::vector<std::pair<std::string, std::string>> fields;
-  std::istringstream words{std::string(text)};
-  for (std::string name, value; words >> name; fields.emplace_back(name, value)) {
-    if (!(words >> value)) return std::nullopt;
-  }
-  return fields;
-}
-
-std::optional<int> WholeNumber(const std::string& text) {
-  int number = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-bool SetField(const std::string& name, const std::string& value, CollectiveKey& key) {
-  if (name == "algorithm") {
-    const auto algorithm = NamedValue<AllToAllAlgorithm>(value);
-    key.algorithm = algorithm.value_or(AllToAllAlgorithm::kDirect);
-    return algorithm.has_value();
-  }
-  const std::optional<int> number = WholeNumber(value);
-  if (!number) return false;
-  if (name == "groupSize") return (key.group.size = *number, true);
-  if (name == "ranksPerNode") return (key.group.ranks_per_node = *number, true);
-  if (name == "gatherGroupSize") return (key.gather_group_size = *number, true);
-  if (name == "shards") return (key.shards = *number, true);
-  return false;
-}
-
-bool SetField(const std::string& name, const std::string& value, KernelKey& key) {
-  const std::optional<int> number = WholeNumber(value);
-  if (name == "modelDim") key.model_dim = number;
-  if (name == "hiddenDim") key.hidden_dim = number;
-  return number && (name == "modelDim" || name == "hiddenDim");
-}
-
-template <typename Key>
-std::optional<CostKey> WithFields(Key key, std::string_view text) {
-  const auto fields = FieldsOf(text);
-  if (!fields) return std::nullopt;
-  for (const auto& [name, value] : *fields) {
-    const std::optional<int> number = WholeNumber(value);
-    if (name == "contention") {
-      const auto contention = NamedValue<Contention>(value);
-      if (!contention) return std::nullopt;
-      key.contention = *contention;
-    } else if (name == "bytesPerElement" && number) {
-      key.bytes_per_element = number;
-    } else if (name == "ctas" && number) {
-      key.ctas = *number;
-    } else if (!SetField(name, value, key)) {
-      return std::nullopt;
-    }
-  }
-  return key;
-}
-
-}  // namespace
-
-std::optional<CostKey> NamedCost(std::string_view text) {
-  const size_t end = std::min(text.find(' '), text.size());
-  const std::string name(text.substr(0, end));
-  std::optional<CostKey> key;
-  if (const auto collective = NamedValue<Collective>(name)) {
-    key = WithFields(CollectiveKey{.collective = *collective}, text.substr(end));
-  } else if (const auto kernel = NamedValue<Kernel>(name)) {
-    key = WithFields(KernelKey{.kernel = *kernel}, text.substr(end));
-  }
-  // Whatever is missing, twice or in another order: there is one text for a key.
-  if (!key || Describe(*key) != text) return std::nullopt;
-  return key;
-}
-
-std::string_view UnitOf(const CostKey& key) {
-  const auto* kernel = std::get_if<KernelKey>(&key);
-  return kernel && CountsFlops(kernel->kernel) ? "flops" : "bytes";
 }
 
 std::string BriefNumber(double value) {

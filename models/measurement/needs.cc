@@ -6,6 +6,7 @@
 
 #include "models/check.h"
 #include "models/measurement/candidates.h"
+#include "models/measurement/cost_key.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "models/timeline/task_cost.h"

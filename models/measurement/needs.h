@@ -6,7 +6,8 @@
 
 #include <vector>
 
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
+
 
 namespace moeplan {
 

@@ -6,77 +6,15 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "models/cost/profile.h"
 #include "models/routing/routing_report.h"
-#include "models/schedule/task_graph.h"
+#include "models/schedule/gradient_slices.h"
+#include "models/schedule/knobs.h"
+#include "models/timeline/task_timing.h"
 #include "models/workload/workload.h"
 
 namespace moeplan {
-
-// And own ones.
-enum class Family {
-  kBaseline,    // DeepSpeed-MoE as Parm §II describes it.
-  kBaselineTp,  // ESP = MP without the all-gather, MoNTA's baseline.
-  kParmS1,
-  kParmS2,
-  kMontaO1,
-  kMontaO2,
-  kMontaO3,
-  kPipeline,
-};
-template <>
-inline constexpr int kBuiltIn<Family> = 8;
-std::string_view Name(Family family);
-
-// What distinguishes one candidate from another.
-struct Knobs {
-  Family family = Family::kBaseline;
-  int chunks = 1;            // N
-  int partition_degree = 1;  // r
-  AllToAllAlgorithm all_to_all = AllToAllAlgorithm::kDirect;
-  Codec dispatch_codec = Codec::kNone;
-  Codec combine_codec = Codec::kNone;
-  bool overlapped_gather = false;    // S2: SAA rather than AAS.
-  std::vector<double> chunk_shares;  // Empty: equal.
-  int communication_ctas = 0;        // The most that any of its collectives may use; 0: the library's own choice.
-
-  friend bool operator==(const Knobs&, const Knobs&) = default;
-};
-
-struct TaskTiming {
-  std::string task;
-  TaskKind kind = TaskKind::kOther;
-  StreamKind stream = StreamKind::kCompute;
-  int chunk = 0;
-  double start_s = 0;
-  double end_s = 0;
-
-  friend bool operator==(const TaskTiming&, const TaskTiming&) = default;
-};
-using Timeline = std::vector<TaskTiming>;
-
-// A piece of the all-reduce of dense gradients, on the stream of its group.
-struct GradientSlice {
-  std::string after_task;   // Whose end starts it; empty: it waits for nothing but its stream.
-  std::string before_task;  // What its stream runs next; empty: nothing but later slices.
-  double start_s = 0;
-  double end_s = 0;
-  double bytes = 0;
-
-  friend bool operator==(const GradientSlice&, const GradientSlice&) = default;
-};
-
-// How gradient_bytes are exchanged beside a layer. Empty and 0 where there are none, or nobody to exchange them with.
-struct GradientExchange {
-  std::vector<GradientSlice> slices;  // In launch order, whole elements each, gradient_bytes in all.
-  double hidden_s = 0;                // Of the time that slices run, what passes before the layer ends,
-  double exposed_s = 0;               // and what passes after.
-
-  friend bool operator==(const GradientExchange&, const GradientExchange&) = default;
-};
 
 struct Plan {
   Knobs knobs;

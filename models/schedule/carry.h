@@ -3,7 +3,7 @@
 // Graphs of knobs that differ in these alone are one graph to draw, which then becomes each of them. Pure.
 #pragma once
 
-#include "models/plan/plan.h"
+#include "models/schedule/knobs.h"
 #include "models/schedule/task_graph.h"
 
 namespace moeplan {

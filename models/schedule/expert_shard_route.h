@@ -2,7 +2,7 @@
 // the pipeline have in common.
 #pragma once
 
-#include "models/plan/plan.h"
+#include "models/schedule/knobs.h"
 #include "models/schedule/route.h"
 
 namespace moeplan {

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "models/plan/plan.h"
 #include "models/schedule/graph_builder.h"
+#include "models/schedule/knobs.h"
 
 namespace moeplan {
 

@@ -1,5 +1,4 @@
 #include "models/schedule/gradient_slices.h"
-#include "models/schedule/streams.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "models/schedule/launch_order.h"
+#include "models/schedule/streams.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -16,8 +15,6 @@ namespace {
 Status BadSlice(size_t slice, const char* field, const std::string& found, const std::string& expected) {
   return InvalidInput(StrCat("gradients.slices[", slice, "].", field, ": found ", found, ", expected ", expected));
 }
-
-std::string NameOf(size_t slice) { return StrCat("dense_gradients.", slice + 1); }
 
 class SliceInsertion {
  public:
@@ -92,7 +89,7 @@ class SliceInsertion {
   }
 
   Task TaskOf(size_t slice, const std::vector<TaskId>& moved) {
-    const std::string name = NameOf(slice);
+    const std::string name = SliceName(slice);
     const double bytes = slices_[slice].bytes;
     const BufferId buffer = static_cast<BufferId>(graph_.buffers.size());
     graph_.buffers.push_back({.name = name, .rows_per_cell = 1, .expected_rows_per_cell = 1, .row_bytes = bytes});
@@ -116,25 +113,11 @@ class SliceInsertion {
 
 }  // namespace
 
+std::string SliceName(size_t slice) { return StrCat("dense_gradients.", slice + 1); }
+
 StatusOr<TaskGraph> WithGradientSlices(TaskGraph graph, std::span<const GradientSlice> slices) {
   if (slices.empty()) return graph;
   return SliceInsertion(std::move(graph), slices).Run();
-}
-
-StatusOr<TaskGraph> BuildPlan(const Plan& plan, const Workload& workload, const Cluster& cluster) {
-  std::vector<std::string> order = plan.order;
-  double bytes = 0;
-  for (size_t slice = 0; slice < plan.gradients.slices.size(); ++slice) {
-    bytes += plan.gradients.slices[slice].bytes;
-    std::erase(order, NameOf(slice));
-  }
-  const double expected = GroupSize(Group::kDenseReplicas, workload.layout) > 1 ? workload.gradient_bytes : 0;
-  if (bytes != expected) {
-    return InvalidInput(StrCat("gradients.slices: found ", bytes, " bytes in all, expected ", expected,
-                               ", which is what the workload's gradientBytes have to exchange"));
-  }
-  ASSIGN_OR_RETURN(TaskGraph graph, BuildPlanned(plan.knobs, order, workload, cluster));
-  return WithGradientSlices(std::move(graph), plan.gradients.slices);
 }
 
 }  // namespace moeplan

@@ -7,12 +7,36 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <vector>
 
-#include "models/plan/plan.h"
 #include "models/schedule/task_graph.h"
 #include "models/status.h"
 
 namespace moeplan {
+
+// A piece of the all-reduce of dense gradients, on the stream of its group.
+struct GradientSlice {
+  std::string after_task;   // Whose end starts it; empty: it waits for nothing but its stream.
+  std::string before_task;  // What its stream runs next; empty: nothing but later slices.
+  double start_s = 0;
+  double end_s = 0;
+  double bytes = 0;
+
+  friend bool operator==(const GradientSlice&, const GradientSlice&) = default;
+};
+
+// How gradient_bytes are exchanged beside a layer. Empty and 0 where there are none, or nobody to exchange them with.
+struct GradientExchange {
+  std::vector<GradientSlice> slices;  // In launch order, whole elements each, gradient_bytes in all.
+  double hidden_s = 0;                // Of the time that slices run, what passes before the layer ends,
+  double exposed_s = 0;               // and what passes after.
+
+  friend bool operator==(const GradientExchange&, const GradientExchange&) = default;
+};
+
+// The name of the task of slice `slice`, counted from 0: "dense_gradients.1" for the first.
+std::string SliceName(size_t slice);
 
 // `graph` with a task for each slice, among its backward tasks. A slice is launched just before its before_task, or
 // after everything else, and depends on its after_task; start_s and end_s are not read. Without slices, `graph` as it
@@ -20,10 +44,5 @@ namespace moeplan {
 // backward tasks on the slice's stream, an after_task launched later, a graph without backward tasks, and slices out of
 // launch order.
 StatusOr<TaskGraph> WithGradientSlices(TaskGraph graph, std::span<const GradientSlice> slices);
-
-// The graph that a plan stands for: its schedule in its order (BuildPlanned), with the slices of its gradients where
-// they say, whose names in the order play no part. kInvalidInput also when the slices are not the workload's
-// gradient_bytes.
-StatusOr<TaskGraph> BuildPlan(const Plan& plan, const Workload& workload, const Cluster& cluster);
 
 }  // namespace moeplan

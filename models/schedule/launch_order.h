@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/cost/profile.h"
-#include "models/plan/plan.h"
+#include "models/schedule/knobs.h"
 #include "models/schedule/task_graph.h"
 #include "models/status.h"
 #include "models/workload/workload.h"

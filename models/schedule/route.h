@@ -17,8 +17,6 @@
 
 namespace moeplan {
 
-enum class Pass { kForward, kBackward };
-
 // Which tokens a rank gates, dispatches and combines.
 enum class TokenShare {
   kBatch,    // The source batch of its MP group, like every other rank of the group.

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <map>
 #include <numeric>
 
 #include "models/all_to_all/algorithm.h"
 #include "models/check.h"
+#include "models/registry.h"
 #include "models/schedule/carry.h"
 #include "models/schedule/chunk_units.h"
 #include "models/schedule/families.h"
@@ -39,9 +39,9 @@ ScheduleDefinition MontaDefinition(int Knobs::*pieces) {
           .unequal_pieces = true};
 }
 
-// In the order of Family; own ones, which alone carry their names, follow.
-std::deque<ScheduleDefinition>& Definitions() {
-  static std::deque<ScheduleDefinition> definitions = {
+// Stand in the order of Family; registered ones, which alone carry their names, follow.
+Registry<ScheduleDefinition>& Definitions() {
+  static Registry<ScheduleDefinition> definitions({
       {.build = BuildBaseline, .exchange_group = Group::kExpert, .baseline = true},
       {.build = BuildBaselineTp, .allowed = NeedsShardsEqualTensor, .exchange_group = Group::kExpert, .baseline = true},
       {.build = BuildParmS1, .allowed = NeedsGateOfSlices, .pieces = &Knobs::partition_degree, .unequal_pieces = true},
@@ -53,11 +53,11 @@ std::deque<ScheduleDefinition>& Definitions() {
        .pieces = &Knobs::partition_degree,
        .unequal_pieces = true,
        .tensor_ranks_share_slots = false},
-  };
+  });
   return definitions;
 }
 
-const ScheduleDefinition& DefinitionOf(Family family) { return Definitions().at(static_cast<size_t>(family)); }
+const ScheduleDefinition& DefinitionOf(Family family) { return Definitions().At(static_cast<size_t>(family)); }
 
 Status CheckPieces(const char* field, int Knobs::*knob, const Knobs& knobs, const Workload& workload) {
   const int most = DefinitionOf(knobs.family).pieces == knob ? MaxPieces(knobs.family, workload) : 1;
@@ -131,7 +131,7 @@ bool SameShape(const TaskGraph& a, const TaskGraph& b) {
 StatusOr<Family> AddSchedule(ScheduleDefinition schedule) {
   if (!schedule.build) return InvalidInput(StrCat("schedule ", schedule.name, ": found no build, expected one"));
   ASSIGN_OR_RETURN(const Family added, AddOwnName<Family>(schedule.name, "schedule"));
-  Definitions().push_back(std::move(schedule));
+  Definitions().Add(std::move(schedule));
   return added;
 }
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "models/plan/plan.h"
+#include "models/schedule/knobs.h"
 #include "models/schedule/task_graph.h"
 #include "models/status.h"
 

@@ -25,7 +25,7 @@
 #include <variant>
 #include <vector>
 
-#include "models/cost/profile.h"
+#include "models/cost/collective.h"
 #include "models/workload/groups.h"
 #include "models/workload/workload.h"
 

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <utility>
 
-#include "models/measurement/bus_factor.h"
 
 namespace moeplan {
 namespace {

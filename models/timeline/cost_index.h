@@ -8,7 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
+#include "models/cost/profile.h"
+
 
 namespace moeplan {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/measurement/cost_key.h"
 #include "models/text.h"
 
 namespace moeplan {

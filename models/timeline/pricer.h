@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
 #include "models/timeline/cost_index.h"
 
 namespace moeplan {

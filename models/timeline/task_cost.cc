@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "models/measurement/cost_key.h"
+
 namespace moeplan {
 namespace {
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
 #include "models/schedule/task_graph.h"
 
 namespace moeplan {

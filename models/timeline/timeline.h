@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "models/plan/plan.h"
 #include "models/schedule/task_graph.h"
 #include "models/timeline/price.h"
+#include "models/timeline/task_timing.h"
 
 namespace moeplan {
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "models/measurement/cost_key.h"
 #include "models/text.h"
 
 namespace moeplan {

@@ -31,8 +31,6 @@ enum class InstructionOp {
 // The name of the contract, such as "LAYER_NORM".
 std::string_view Name(InstructionOp op);
 
-enum class Pass { kForward, kBackward };
-
 struct Instruction {
   std::string id;
   InstructionOp op = InstructionOp::kOther;

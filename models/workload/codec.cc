@@ -1,9 +1,9 @@
 #include "models/workload/codec.h"
 
 #include <cmath>
-#include <deque>
 
 #include "models/check.h"
+#include "models/registry.h"
 
 namespace moeplan {
 namespace {
@@ -31,8 +31,8 @@ constexpr double kZfpRelative = 7.0 / 16.0;
 // Half a unit in the last of BF16's 8 digits.
 const double kHalfBf16Digit = PowerOfTwo(-8);
 
-std::deque<OwnCodec>& OwnCodecs() {
-  static std::deque<OwnCodec> own;
+Registry<OwnCodec>& OwnCodecs() {
+  static Registry<OwnCodec> own;
   return own;
 }
 
@@ -56,13 +56,13 @@ StatusOr<Codec> AddCodec(OwnCodec codec) {
                                codec.error_bound.absolute, ", expected finite numbers of at least 0"));
   }
   ASSIGN_OR_RETURN(const Codec added, AddOwnName<Codec>(codec.name, "codec"));
-  OwnCodecs().push_back(std::move(codec));
+  OwnCodecs().Add(std::move(codec));
   return added;
 }
 
 const OwnCodec& OwnCodecOf(Codec codec) {
   MOEPLAN_CHECK(OwnNames<Codec>::IndexOf(codec) >= 0);
-  return OwnCodecs().at(OwnNames<Codec>::IndexOf(codec));
+  return OwnCodecs().At(OwnNames<Codec>::IndexOf(codec));
 }
 
 std::string_view Name(Codec codec) {

@@ -1,15 +1,14 @@
 #include "models/workload/expert.h"
 
-#include <deque>
-
 #include "models/check.h"
+#include "models/registry.h"
 #include "models/workload/expert_functions.h"
 
 namespace moeplan {
 namespace {
 
-std::deque<OwnExpert>& OwnExperts() {
-  static std::deque<OwnExpert> own;
+Registry<OwnExpert>& OwnExperts() {
+  static Registry<OwnExpert> own;
   return own;
 }
 
@@ -24,13 +23,13 @@ StatusOr<ExpertKind> AddExpert(OwnExpert expert) {
     return InvalidInput(StrCat("expert ", expert.name, ": found ", expert.matrices, " matrices, expected 2 or 3"));
   }
   ASSIGN_OR_RETURN(const ExpertKind added, AddOwnName<ExpertKind>(expert.name, "expert"));
-  OwnExperts().push_back(std::move(expert));
+  OwnExperts().Add(std::move(expert));
   return added;
 }
 
 const OwnExpert& OwnExpertOf(ExpertKind kind) {
   MOEPLAN_CHECK(OwnNames<ExpertKind>::IndexOf(kind) >= 0);
-  return OwnExperts().at(OwnNames<ExpertKind>::IndexOf(kind));
+  return OwnExperts().At(OwnNames<ExpertKind>::IndexOf(kind));
 }
 
 ExpertFunction FunctionOf(const Layer& layer) {

@@ -22,7 +22,10 @@ inline constexpr int kBuiltIn<Codec> = 6;
 enum class ExpertKind { kFfn };
 template <>
 inline constexpr int kBuiltIn<ExpertKind> = 1;
+// What of a step a question is about: one pass, or both.
 enum class Phase { kForward, kBackward, kTraining };
+// One of the two passes of a training step.
+enum class Pass { kForward, kBackward };
 // How a slice of a source batch learns which slots it owns: exactly, by a prefix sum of counts, or by a fixed share.
 enum class CapacityPassing { kExact, kPadded };
 // What of a layer is computed again in the backward pass rather than kept: nothing, the attention scores, or all.

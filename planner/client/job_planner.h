@@ -14,8 +14,8 @@
 #include <memory>
 #include <string>
 
-#include "models/cost/profile.h"
 #include "models/status.h"
+#include "models/workload/workload.h"
 #include "moeplan/v1/plan.pb.h"
 #include "planner/client/connect_options.h"
 

@@ -10,7 +10,6 @@
 
 #include "models/fit/fit.h"
 #include "models/fit/statistics.h"
-#include "models/measurement/bus_factor.h"
 #include "models/measurement/needs.h"
 
 namespace moeplan {

@@ -12,7 +12,6 @@
 
 #include "models/cost/profile.h"
 #include "models/cost/samples.h"
-#include "models/measurement/cost_key.h"
 #include "models/workload/workload.h"
 
 namespace moeplan {

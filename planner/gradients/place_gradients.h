@@ -21,7 +21,7 @@
 #pragma once
 
 #include "models/cost/profile.h"
-#include "models/plan/plan.h"
+#include "models/schedule/gradient_slices.h"
 #include "models/schedule/task_graph.h"
 #include "models/status.h"
 #include "models/timeline/price.h"

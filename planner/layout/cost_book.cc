@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "models/cost/nearest_gemm.h"
+#include "models/measurement/cost_key.h"
 #include "models/text.h"
 
 namespace moeplan {

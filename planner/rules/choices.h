@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "models/cost/profile.h"
-#include "models/plan/plan.h"
+#include "models/schedule/knobs.h"
 #include "models/workload/workload.h"
 
 namespace moeplan {

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
+
 
 namespace moeplan {
 

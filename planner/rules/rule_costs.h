@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/cost/profile.h"
+#include "models/measurement/cost_key.h"
 #include "models/status.h"
 #include "models/timeline/pipeline_time.h"
 #include "models/timeline/pricer.h"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "models/plan/plan.h"
+#include "models/schedule/knobs.h"
 #include "models/schedule/task_graph.h"
 #include "models/status.h"
 #include "models/timeline/price.h"

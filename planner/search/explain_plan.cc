@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "models/check.h"
-#include "models/schedule/gradient_slices.h"
+#include "models/plan/build_plan.h"
 #include "models/timeline/cost_index.h"
 #include "models/timeline/task_cost.h"
 #include "planner/search/candidate.h"

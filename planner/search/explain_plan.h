@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "models/cost/profile.h"
-#include "models/measurement/cost_key.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
 #include "models/timeline/critical_path.h"

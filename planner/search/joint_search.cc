@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "models/measurement/candidates.h"
+#include "models/measurement/cost_key.h"
 #include "models/memory/graph_memory.h"
 #include "models/schedule/carry.h"
 #include "models/schedule/launch_order.h"

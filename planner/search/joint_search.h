@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "models/cost/profile.h"
-#include "models/measurement/cost_key.h"
 #include "models/plan/plan.h"
 #include "models/workload/workload.h"
 #include "planner/search/candidate.h"

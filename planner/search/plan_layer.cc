@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/links/link_model.h"
+#include "models/measurement/cost_key.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "planner/rules/monta.h"

@@ -10,7 +10,7 @@
 #include "models/cost/nearest_gemm.h"
 #include "models/links/link_model.h"
 #include "models/measurement/cost_key.h"
-#include "models/schedule/gradient_slices.h"
+#include "models/plan/build_plan.h"
 #include "models/text.h"
 #include "models/timeline/cost_index.h"
 

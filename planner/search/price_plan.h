@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "models/cost/profile.h"
-#include "models/measurement/cost_key.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
 #include "models/workload/workload.h"

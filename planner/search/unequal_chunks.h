@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "models/plan/plan.h"
+#include "models/schedule/knobs.h"
 #include "models/timeline/cost_index.h"
 #include "models/workload/workload.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "models/cost/profile.h"
+#include "models/cost/operation.h"
 #include "models/status.h"
 #include "moeplan/v1/profile.pb.h"
 #include "proto/convert/enums.h"

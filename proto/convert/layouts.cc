@@ -1,6 +1,6 @@
 #include "proto/convert/layouts.h"
 
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
 #include "proto/convert/enums.h"
 #include "proto/convert/workload.h"
 

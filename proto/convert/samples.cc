@@ -21,7 +21,7 @@ Status CheckNoDims(const v1::Sample& message, const std::string& path) {
   return error::Mismatch(path, "a collective with modelDim or hiddenDim", "these of a kernel alone");
 }
 
-StatusOr<std::variant<CollectiveKey, KernelKey>> KeyFromProto(const v1::Sample& message, const std::string& path) {
+StatusOr<CostKey> KeyFromProto(const v1::Sample& message, const std::string& path) {
   if (message.has_collective()) {
     RETURN_IF_ERROR(CheckNoDims(message, path));
     return CollectiveKeyFromProto(message, path);

@@ -1,6 +1,6 @@
 #include "proto/convert/stored_sample.h"
 
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
 #include "proto/convert/samples.h"
 
 namespace moeplan {

@@ -10,6 +10,7 @@
 #include "agent/operation_buffers.h"
 #include "executor/host/host_rank.h"
 #include "executor/router_statistics.h"
+#include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
 
 namespace moeplan {

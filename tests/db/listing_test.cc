@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-using Key = std::variant<CollectiveKey, KernelKey>;
+using Key = CostKey;
 const Key kGate = KernelKey{.kernel = Kernel::kGate};
 const Key kCopy = KernelKey{.kernel = Kernel::kDeviceCopy};
 const Key kCopyOf2 = KernelKey{.kernel = Kernel::kDeviceCopy, .bytes_per_element = 2};

@@ -46,7 +46,7 @@ TEST_F(RetiredTest, EarlierSamplesOfTheKeyCountNoMoreAndAllOthersDo) {
   Append("old", {first_, other});
   Append("new", {WithTime(first_, 5)});
   Append("newer", {WithTime(first_, 6)});
-  const std::variant<CollectiveKey, KernelKey> key = first_.key;
+  const CostKey key = first_.key;
   ASSERT_TRUE(store_.RetireSamples(name_, {&key, 1}, "new").ok());
   EXPECT_THAT(Counting(), ElementsAre(other, WithTime(first_, 5), WithTime(first_, 6)));
   ASSERT_TRUE(store_.RetireSamples(name_, {&key, 1}, "new").ok());
@@ -66,14 +66,14 @@ TEST_F(RetiredTest, OtherNamesKeepTheirs) {
   other.samples.name = "another name";
   ASSERT_TRUE(store_.AppendSamples({&other, 1}).ok());
   Append("new", {first_});
-  const std::variant<CollectiveKey, KernelKey> key = first_.key;
+  const CostKey key = first_.key;
   ASSERT_TRUE(store_.RetireSamples(name_, {&key, 1}, "new").ok());
   EXPECT_THAT(Must(store_.SamplesOf({.profile_name = "another name"})), SizeIs(1));
 }
 
 TEST_F(RetiredTest, ACalibrationThatIsNotThereRetiresNothing) {
   Append("old", {first_});
-  const std::variant<CollectiveKey, KernelKey> key = first_.key;
+  const CostKey key = first_.key;
   EXPECT_EQ(store_.RetireSamples(name_, {&key, 1}, "nothing").code(), StatusCode::kNotFound);
   EXPECT_THAT(Counting(), SizeIs(1));
 }

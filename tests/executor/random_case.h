@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/plan/plan.h"
+#include "models/schedule/knobs.h"
 #include "models/workload/workload.h"
 
 namespace moeplan::testing {

@@ -32,12 +32,12 @@ class StreamCrewTest : public ::testing::TestWithParam<bool> {
     for (CrewStream& stream : streams_) crew_.Leave(stream);
   }
 
-  void Queue(int stream, Step step) {
+  void Queue(int stream, CrewStep step) {
     const QueuedStep queued{&streams_[stream], step};
     crew_.Queue({&queued, 1});
   }
   void Work(int stream, std::function<void()> work) {
-    Queue(stream, Step::Run(new HostStream::Work([work = std::move(work)] {
+    Queue(stream, CrewStep::Run(new HostStream::Work([work = std::move(work)] {
                               work();
                               return OkStatus();
                             }),
@@ -84,8 +84,8 @@ TEST_P(StreamCrewTest, WorkThatBlocksHoldsUpNoStreamOfEitherPriority) {
   for (int round = 0; round < 200; ++round) {
     std::latch all(kStreams);
     for (int i = 0; i < kStreams; ++i) {
-      if (i > 0) Queue(i, Step::Wait(marks[i - 1]));
-      Queue(i, Step::Record(marks[i]));
+      if (i > 0) Queue(i, CrewStep::Wait(marks[i - 1]));
+      Queue(i, CrewStep::Record(marks[i]));
       Work(i, [&all] { all.arrive_and_wait(); });
     }
     crew_.AwaitIdle();
@@ -104,14 +104,14 @@ TEST_P(StreamCrewTest, RandomWaitsAcrossPrioritiesAreAllKept) {
       std::vector<int> before;
       for (int wait = static_cast<int>(random() % 3); wait > 0 && i > 0; --wait) {
         before.push_back(static_cast<int>(random() % i));
-        Queue(stream, Step::Wait(marks[before.back()]));
+        Queue(stream, CrewStep::Wait(marks[before.back()]));
       }
       expected[i] = static_cast<int>(before.size());
       Work(stream, [&done, &seen, i, before] {
         for (const int other : before) seen[i] += done[other];
         done[i] = 1;
       });
-      Queue(stream, Step::Record(marks[i]));
+      Queue(stream, CrewStep::Record(marks[i]));
     }
     crew_.AwaitIdle();
     ASSERT_EQ(seen, expected) << "round " << round;

@@ -10,8 +10,8 @@
 
 #include "examples.h"
 #include "executor/codec/codec.h"
+#include "models/cost/operation.h"
 #include "models/measurement/candidates.h"
-#include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
 #include "models/own_names.h"
 #include "models/timeline/pricer.h"

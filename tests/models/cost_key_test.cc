@@ -1,9 +1,9 @@
-#include "models/measurement/cost_key.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
+#include "models/cost/operation.h"
 #include "tests/test_seed.h"
 
 namespace moeplan {

@@ -1,3 +1,4 @@
+#include "models/plan/build_plan.h"
 #include "models/schedule/gradient_slices.h"
 
 #include <gmock/gmock.h>

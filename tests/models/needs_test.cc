@@ -1,3 +1,4 @@
+#include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+#include "models/measurement/cost_key.h"
 #include "models/timeline/price.h"
 
 #include <gmock/gmock.h>

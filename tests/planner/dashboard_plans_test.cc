@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "handlers_fixture.h"
-#include "models/measurement/bus_factor.h"
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
 #include "models/text.h"
 #include "planner/client/call_method.h"
 #include "planner/layout/rank_layouts.h"

@@ -219,7 +219,7 @@ TEST_F(DashboardProfilesTest, RetiredSamplesAreShownAndJudgeNothing) {
     for (double& time_s : *sample.mutable_time_s()) time_s *= 8;  // The machine is another.
   }
   ASSERT_TRUE(Append(again).ok());
-  const std::variant<CollectiveKey, KernelKey> gate = KernelKey{.kernel = Kernel::kGate};
+  const CostKey gate = KernelKey{.kernel = Kernel::kGate};
   ASSERT_TRUE(store_->RetireSamples("gates", {&gate, 1}, "b").ok());
   ASSERT_TRUE(store_->SaveProfile(*store_->LoadProfile()).ok());  // The first version's samples are as they were.
   const auto curve = service::GetCurve(environment(), {}, {});

@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "models/plan/build_plan.h"
 #include "models/schedule/gradient_slices.h"
 #include "models/schedule/schedules.h"
 #include "models/schedule/streams.h"

@@ -1,3 +1,4 @@
+#include "models/cost/operation.h"
 #include "planner/search/plan_layer.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +13,6 @@
 #include "models/all_to_all/algorithm.h"
 #include "models/links/link_model.h"
 #include "models/measurement/candidates.h"
-#include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"

@@ -10,7 +10,7 @@
 #include <set>
 #include <utility>
 
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
 #include "models/text.h"
 #include "models/time_text.h"
 #include "planner/service/calls/request_id.h"

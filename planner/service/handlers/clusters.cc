@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "models/cost/operation.h"
 #include "models/fit/statistics.h"
-#include "models/measurement/cost_key.h"
 #include "planner/service/handlers/page_of.h"
 #include "proto/convert/cluster.h"
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "models/cost/formula.h"
+#include "models/cost/operation.h"
 #include "models/fit/statistics.h"
-#include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
 #include "models/measurement/next_sizes.h"
 #include "models/text.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
 #include "planner/search/explain_plan.h"
 #include "planner/search/plan_layer.h"
 #include "planner/service/errors.h"

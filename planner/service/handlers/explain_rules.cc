@@ -3,8 +3,8 @@
 #include <optional>
 #include <variant>
 
+#include "models/cost/operation.h"
 #include "models/links/link_model.h"
-#include "models/measurement/cost_key.h"
 #include "models/timeline/cost_index.h"
 #include "planner/rules/explain_rules.h"
 #include "planner/search/price_plan.h"

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
 #include "models/text.h"
 #include "planner/service/handlers/page_of.h"
 #include "proto/convert/stored_sample.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
 #include "models/text.h"
 #include "planner/service/errors.h"
 #include "planner/service/handlers/profile_selection.h"

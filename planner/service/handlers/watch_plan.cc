@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "models/measurement/cost_key.h"
+#include "models/cost/operation.h"
 #include "models/text.h"
 #include "planner/search/price_plan.h"
 #include "planner/service/errors.h"

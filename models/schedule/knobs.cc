@@ -1,4 +1,4 @@
-#include "models/plan/plan.h"
+#include "models/schedule/knobs.h"
 
 namespace moeplan {
 

@@ -1,0 +1,131 @@
+// What can be measured and looked up: a collective over a group, or a kernel, each under a key.
+//
+// A change of keys changes this header; cost models and profiles under the keys are models/cost/profile.h. Keys follow
+// contract and design.md §3: a group is its (size, ranks per node). Values only; any thread may call the functions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "models/cost/collective.h"
+#include "models/status.h"
+#include "models/workload/groups.h"
+#include "models/workload/workload.h"
+
+namespace moeplan {
+
+// What else runs at the same time.
+enum class Contention { kNone, kWithCopy, kWithAllGather, kWithAllToAll, kWithExpertGemm };
+// And those of own codecs and experts.
+enum class Kernel {
+  kDeviceCopy,
+  kExpertGemm,
+  kGate,
+  kPermute,
+  kEncodeFp16,
+  kEncodeBf16,
+  kEncodeFp8,
+  kEncodeInt8,
+  kEncodeZfp,
+  kDecodeFp16,
+  kDecodeBf16,
+  kDecodeFp8,
+  kDecodeInt8,
+  kDecodeZfp,
+  kExpertInputGradient,
+  kExpertWeightGradient,
+};
+template <>
+inline constexpr int kBuiltIn<Kernel> = 16;
+
+// The names of the contract, such as "ALL_TO_ALL".
+std::string_view Name(Contention contention);
+std::string_view Name(Kernel kernel);
+
+// The kernels of a codec. Requires one.
+Kernel EncodeKernel(Codec codec);
+Kernel DecodeKernel(Codec codec);
+// The codec of such a kernel; kNone for others.
+Codec CodecOf(Kernel kernel);
+
+// The kernel that computes a product (EXPERT_GEMM, EXPERT_INPUT_GRADIENT or EXPERT_WEIGHT_GRADIENT, built in) of
+// experts of that kind. And back: the kind of a kernel's experts, FFN for what is of no expert, and the built-in kernel
+// that an own one is like, itself for a built-in one.
+Kernel KernelOf(ExpertKind kind, Kernel product);
+ExpertKind ExpertKindOf(Kernel kernel);
+Kernel BuiltInLike(Kernel kernel);
+
+// The kernels of an own codec or expert, named after it. For RegisterCodec and RegisterExpert (models/extension).
+void AddKernelsOf(Codec codec);
+void AddKernelsOf(ExpertKind kind);
+
+// Whether it is a collective that runs beside.
+inline bool IsCommunication(Contention contention) {
+  return contention == Contention::kWithAllToAll || contention == Contention::kWithAllGather;
+}
+
+// Kernels whose size is flops, the matrix products of experts; all others count bytes.
+bool CountsFlops(Kernel kernel);
+
+struct CollectiveKey {
+  Collective collective = Collective::kAllToAll;
+  AllToAllAlgorithm algorithm = AllToAllAlgorithm::kDirect;
+  GroupShape group;
+  int gather_group_size = 0;  // N_MP, of kAllToAllAllGather alone.
+  int shards = 0;             // N_ESP, likewise.
+  Contention contention = Contention::kNone;
+  std::optional<int> bytes_per_element;  // Absent: any.
+  int ctas = 0;                          // That it was limited to, and any collective beside it.
+
+  friend auto operator<=>(const CollectiveKey&, const CollectiveKey&) = default;
+};
+
+struct KernelKey {
+  Kernel kernel = Kernel::kDeviceCopy;
+  Contention contention = Contention::kNone;
+  std::optional<int> bytes_per_element;  // Absent: any.
+  std::optional<int> model_dim;
+  std::optional<int> hidden_dim;
+  int ctas = 0;  // That the communication beside it was limited to; of kWithAllToAll and kWithAllGather alone.
+
+  friend auto operator<=>(const KernelKey&, const KernelKey&) = default;
+};
+
+// "ALL_TO_ALL groupSize 2 ranksPerNode 1", for messages.
+std::string Describe(const CollectiveKey& key);
+std::string Describe(const KernelKey& key);
+
+// What one cost is measured and looked up by.
+using CostKey = std::variant<CollectiveKey, KernelKey>;
+
+std::string Describe(const CostKey& key);
+
+// `key` with only the fields that what it measures depends on: none of the optional ones for collectives and copies,
+// element and model dimension for GATE, PERMUTE and codecs, all for EXPERT_GEMM; the CTAs always. What measurements and
+// messages use.
+CostKey Essential(const CostKey& key);
+
+Contention ContentionOf(const CostKey& key);
+int CtasOf(const CostKey& key);
+// Communication beside a kernel is limited to `ctas_beside`; a collective keeps its own limit.
+CostKey WithContention(CostKey key, Contention contention, int ctas_beside = 0);
+CostKey WithoutCtas(CostKey key);
+
+// The key that Describe gives this text for; absent where it is no such text.
+std::optional<CostKey> NamedCost(std::string_view text);
+
+// "bytes", or "flops" where CountsFlops.
+std::string_view UnitOf(const CostKey& key);
+
+// BusFactor of a collective; 1 for a kernel.
+double BusFactorOf(const CostKey& key);
+
+// Checks the group of a key, its CTAs, and that gather_group_size and shards stand with kAllToAllAllGather alone.
+Status ValidateCollectiveKey(const CollectiveKey& key, const std::string& path);
+
+// Checks that CTAs stand with communication beside the kernel alone.
+Status ValidateKernelKey(const KernelKey& key, const std::string& path);
+
+}  // namespace moeplan
