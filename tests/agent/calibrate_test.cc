@@ -32,9 +32,10 @@ struct Cubed {
   }
 };
 
+const StatusOr<ExpertKind> kCubed = RegisterExpert<Cubed>("CUBED");
+
 TEST(CalibrateTest, ExpertsOfTwoKindsAreMeasuredEachOnItsOwn) {
-  const auto cubed = RegisterExpert<Cubed>("CUBED");
-  ASSERT_TRUE(cubed.ok()) << cubed.status().message();
+  ASSERT_TRUE(kCubed.ok()) << kCubed.status().message();
   const Cluster cluster = {.nodes = 1, .gpus_per_node = 2};
   Workload workload;
   workload.layer = {.batch = 1,
@@ -48,7 +49,7 @@ TEST(CalibrateTest, ExpertsOfTwoKindsAreMeasuredEachOnItsOwn) {
   workload.layout = {.expert_parallel = 2};
   workload.phase = Phase::kTraining;
   const Workload ffn = *ResolveWorkload(workload, cluster);
-  workload.layer.expert_kind = *cubed;
+  workload.layer.expert_kind = *kCubed;
   const Workload own = *ResolveWorkload(workload, cluster);
 
   std::set<std::string> measured;

@@ -97,6 +97,24 @@ TEST(ExtensionTest, BadNamesAndMissingPartsAreRefused) {
   EXPECT_FALSE(NamedValue<Codec>("HALF"));
 }
 
+// A name that came later would be seen by some of the threads that read names, and not by others.
+TEST(ExtensionTest, NamesThatComeAfterOthersWereReadAreRefused) {
+  OwnCodec late = OwnCodecOf(Named<Codec>("FP4"));
+  late.name = "LATE";
+  const auto refused = [](const std::string& what) {
+    return what +
+           ": found a registration after registered names were read, expected all of them at the start of the program";
+  };
+  EXPECT_EQ(RegisterCodec(late).status().message(), refused("codec LATE"));
+  EXPECT_FALSE(NamedValue<Codec>("LATE"));
+  OwnExpert expert = OwnExpertOf(Named<ExpertKind>("SQUARED_RELU"));
+  expert.name = "LATE";
+  EXPECT_EQ(RegisterExpert(expert).status().message(), refused("expert LATE"));
+  AllToAllDefinition exchange = DefinitionOf(Named<AllToAllAlgorithm>("RELAY"));
+  exchange.name = "LATE";
+  EXPECT_EQ(RegisterAllToAll(exchange).status().message(), refused("all-to-all LATE"));
+}
+
 TEST(ExtensionTest, Fp4KeepsToItsErrorBound) {
   std::mt19937_64 random(TestSeed());
   const auto codec = Named<Codec>("FP4");

@@ -5,7 +5,6 @@
 #include <functional>
 #include <limits>
 
-#include "models/extension/extension.h"
 #include "models/text.h"
 #include "proto/convert/cluster.h"
 #include "proto/convert/enums.h"
@@ -60,30 +59,6 @@ void ExpectSameNames(int count) {
     ASSERT_TRUE(back.ok());
     EXPECT_EQ(*back, value);
   }
-}
-
-// The wire constants of own names may never change: files of other processes hold them.
-TEST(EnumTest, OwnNamesTravelUnderNumbersOfTheirOwn) {
-  EXPECT_EQ(OwnNumber("FP4"), 129226925);
-  const auto codec = RegisterCodec({.name = "TEST_CODEC",
-                                    .row_bytes = [](int columns) { return static_cast<size_t>(columns); },
-                                    .encode = [](auto, auto) {},
-                                    .decode = [](auto, auto) {}});
-  ASSERT_TRUE(codec.ok()) << codec.status().message();
-  const auto number = EnumToProto<v1::Codec::Kind>(*codec);
-  EXPECT_EQ(static_cast<int>(number), OwnNumber("TEST_CODEC"));
-  EXPECT_EQ(EnumFromProto<Codec>(number, "path"), *codec);
-  v1::Workload message;
-  message.set_dispatch_codec(number);
-  const std::string text = ToJson(message);
-  EXPECT_THAT(text, HasSubstr("\"TEST_CODEC\""));
-  EXPECT_EQ(Parsed<v1::Workload>(text).dispatch_codec(), number);
-  const auto strange = static_cast<v1::Codec::Kind>(OwnNumber("NOBODY_ADDED_THIS"));
-  EXPECT_THAT(ErrorOf(EnumFromProto<Codec>(strange, "path")), HasSubstr("expected one of NONE, FP16"));
-  EXPECT_EQ(RegisterCodec({.name = "UNSPECIFIED"}).status().code(), StatusCode::kInvalidInput);
-  const auto kernel = NamedValue<Kernel>("ENCODE_TEST_CODEC");
-  ASSERT_TRUE(kernel);
-  EXPECT_EQ(EnumFromProto<Kernel>(EnumToProto<v1::Kernel::Kind>(*kernel), "path"), *kernel);
 }
 
 TEST(EnumTest, DomainAndMessagesNameTheSameThings) {
