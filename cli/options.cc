@@ -9,9 +9,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "cli/output.h"
 #include "db/store.h"
 #include "models/links/link_model.h"
 #include "models/text.h"
@@ -144,21 +146,18 @@ StatusOr<std::vector<Workload>> ReadGrid(const std::string& path) {
   return workloads;
 }
 
-void PrintJson(const google::protobuf::Message& message) {
-  const std::string text = ToJson(message) + "\n";
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
+void PrintJson(const google::protobuf::Message& message) { Print(ToJson(message) + "\n"); }
 
 Status WriteFile(const std::string& path, const std::string& text) {
-  const std::string partial = StrCat(path, ".", static_cast<int>(getpid()), ".partial");
-  std::ofstream file(partial, std::ios::binary);
+  std::error_code ignored;
+  const bool in_place = std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
+  const std::string written = in_place ? path : StrCat(path, ".", static_cast<int>(getpid()), ".partial");
+  std::ofstream file(written, std::ios::binary);
   file << text;
   file.close();
-  if (!file || std::rename(partial.c_str(), path.c_str()) != 0) {
-    std::remove(partial.c_str());
-    return Unavailable(StrCat(path, ": cannot be written; check that its folder exists, is writable and has room"));
-  }
-  return OkStatus();
+  if (file && (in_place || std::rename(written.c_str(), path.c_str()) == 0)) return OkStatus();
+  if (!in_place) std::remove(written.c_str());
+  return Unavailable(StrCat(path, ": cannot be written; check that its folder exists, is writable and has room"));
 }
 
 std::string NowText() { return Rfc3339(std::chrono::system_clock::now()); }

@@ -63,7 +63,7 @@ StatusOr<std::vector<Workload>> ReadGrid(const std::string& path);
 // Prints the message as the contract's JSON object on standard output.
 void PrintJson(const google::protobuf::Message& message);
 
-// Writes a whole file or none: under another name first.
+// Writes a whole file or none, under another name first. A device or a pipe is written into, never replaced.
 Status WriteFile(const std::string& path, const std::string& text);
 
 // The moment as RFC 3339 in UTC.

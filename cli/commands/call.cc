@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/planner_option.h"
 #include "planner/client/call_method.h"
 #include "proto/json.h"
@@ -33,7 +34,7 @@ Status Run(const CallOptions& options) {
   return CallMethod(connect, options.method, json, [](const google::protobuf::Message& answer, bool streamed) {
     const std::string text = ToJson(answer, streamed ? JsonStyle::kCompact : JsonStyle::kPretty);
     std::printf("%s%s", text.c_str(), streamed ? "\n" : "");
-    return std::fflush(stdout) == 0;
+    return FlushOutput().ok();
   });
 }
 
