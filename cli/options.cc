@@ -15,15 +15,13 @@
 
 #include "cli/output.h"
 #include "db/store.h"
-#include "models/links/link_model.h"
 #include "models/text.h"
 #include "models/time_text.h"
+#include "planner/client/answer_printer.h"
 #include "planner/client/planner_client.h"
-#include "planner/routing/plan_routed_layer.h"
-#include "planner/rules/lancet.h"
+#include "planner/service/handlers/plan_question.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/profile.h"
-#include "proto/convert/training_graph.h"
 #include "proto/convert/workload.h"
 #include "proto/json.h"
 
@@ -74,44 +72,37 @@ StatusOr<Profile> SourceOption::LoadProfile() const {
   return store.LoadProfile(selection);
 }
 
-StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::string& origin,
-                                        const CandidateOptions& options) const {
-  RETURN_IF_ERROR(CheckOne());
-  if (!planner_.given()) {
-    ASSIGN_OR_RETURN(const Profile profile, LoadProfile());
-    std::optional<LinkModel> links;
-    if (options.extrapolate) links.emplace(profile);
-    StatusOr<PlanAnswer> answer = PlanRoutedLayer(workload, profile,
-                                                  {.top = options.top,
-                                                   .budget_nodes = options.budget_nodes.value_or(kDefaultBudgetNodes),
-                                                   .links = links ? &*links : nullptr});
-    if (!answer.ok()) return answer.status().Within(origin);
-    return answer;
-  }
-  v1::PlanRequest request;
-  *request.mutable_workload() = ToProto(workload);
-  if (options.top > 0) request.set_top(options.top);
-  request.set_extrapolate(options.extrapolate);
-  if (options.budget_nodes) request.set_budget_nodes(*options.budget_nodes);
-  ASSIGN_OR_RETURN(const v1::PlanResponse response, AskPlanner(std::move(request), origin));
-  return PlanAnswerFromProto(response);
-}
-
-StatusOr<GraphPlanAnswer> SourceOption::Plan(const TrainingGraph& graph, const std::string& origin) const {
-  if (given() || !profile_name_.empty()) RETURN_IF_ERROR(CheckOne());
-  if (planner_.given()) {
-    v1::PlanRequest request;
-    *request.mutable_graph() = ToProto(graph);
-    ASSIGN_OR_RETURN(const v1::PlanResponse response, AskPlanner(std::move(request), origin));
-    return GraphPlanAnswerFromProto(response);
-  }
+StatusOr<v1::PlanResponse> SourceOption::Answer(const v1::PlanRequest& request, const std::string& origin) const {
+  ASSIGN_OR_RETURN(const service::PlanQuestion question, service::QuestionOf(request));
+  const bool any_source = request.has_workload() || given() || !profile_name_.empty();
+  if (any_source) RETURN_IF_ERROR(CheckOne());
+  if (planner_.given()) return AskPlanner(request, origin);
   std::optional<Profile> profile;
-  if (given()) {
+  if (any_source) {
     ASSIGN_OR_RETURN(profile, LoadProfile());
   }
-  StatusOr<GraphPlanAnswer> answer = PlanGraph(graph, profile ? &*profile : nullptr);
+  StatusOr<v1::PlanResponse> answer = service::AnswerTo(question, profile ? &*profile : nullptr);
   if (!answer.ok()) return answer.status().Within(origin);
   return answer;
+}
+
+StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::string& origin) const {
+  v1::PlanRequest request;
+  *request.mutable_workload() = ToProto(workload);
+  ASSIGN_OR_RETURN(const v1::PlanResponse answer, Answer(request, origin));
+  return PlanAnswerFromProto(answer);
+}
+
+Status SourceOption::PrintAnswer(const v1::PlanResponse& answer) const {
+  if (!planner_.given()) {
+    PrintJson(answer);
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(const ConnectOptions connect, planner_.Connect(kPlannerDeadlineS));
+  AnswerPrinter printer(connect);
+  Print(printer.Json(answer, JsonStyle::kPretty) + "\n");
+  WarnOfLeftOut(printer);
+  return OkStatus();
 }
 
 StatusOr<v1::PlanResponse> SourceOption::AskPlanner(v1::PlanRequest request, const std::string& origin) const {
@@ -184,7 +175,7 @@ int DefaultThreads() { return std::max(1, static_cast<int>(std::thread::hardware
 
 namespace {
 
-// Characters, not bytes: "µ" is one column wide.
+// Counts characters, not bytes: "µ" is one column wide.
 size_t Width(const std::string& text) {
   return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
