@@ -16,8 +16,8 @@ Clock::time_point In(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-constexpr double kSettleS = 1;  // From the first rank that fails to the last one that notices.
-// `rank` alone.
+constexpr double kSettleS = 1;  // The last rank notices a failure so much later than the first.
+// Wants `rank` alone.
 std::vector<bool> Only(int rank, int ranks) {
   std::vector<bool> wanted(ranks, false);
   wanted[rank] = true;
@@ -32,7 +32,7 @@ std::string Listed(const std::vector<bool>& ranks) {
   return text;
 }
 
-// The host names of the ranks, each once; empty where all are on one.
+// Lists the host names of the ranks, each once; empty where all are on one.
 std::string SeveralHosts(const std::vector<v1::RankReply>& started) {
   std::vector<std::string> names;
   for (const v1::RankReply& reply : started) {
@@ -55,7 +55,7 @@ StatusOr<Fleet> Fleet::Start(std::unique_ptr<Launch> launch, const FleetOptions&
 StatusOr<Fleet> Fleet::Start(std::unique_ptr<RankLinks> ranks, const FleetOptions& options) {
   Fleet fleet(std::move(ranks), options);
   ASSIGN_OR_RETURN(const std::vector<v1::RankReply> started, fleet.Connect());
-  // What connecting told comes on top of what was known before.
+  // Connect has filled in provenance_, which counts more than what was known before.
   Provenance known = options.provenance;
   for (const auto& [name, value] : started.front().started().provenance()) known[name] = value;
   fleet.provenance_.merge(known);
@@ -123,7 +123,7 @@ StatusOr<std::vector<v1::RankReply>> Fleet::CallEach(std::span<const v1::RankCom
   for (int count = ranks(); count > 0;) {
     const std::vector<int> ready = ranks_->Await(missing, deadline);
     if (ready.empty()) {
-      // Of those that are late one may hold up the others, which are about to say so.
+      // One late rank may hold up the others, which are about to say so.
       if (!std::exchange(settling, true)) {
         deadline = In(kSettleS);
         continue;
@@ -151,7 +151,7 @@ StatusOr<std::vector<v1::RankReply>> Fleet::CallEach(std::span<const v1::RankCom
 
 std::optional<RankLinks::Unsent> Fleet::Send(std::span<const v1::RankCommand> commands) {
   std::optional<RankLinks::Unsent> unsent = ranks_->Send(commands);
-  const int sent = unsent ? unsent->rank : ranks();
+  const int sent = unsent ? unsent->reached : ranks();
   for (int rank = 0; rank < sent; ++rank) ++streams_[rank].unanswered;
   if (unsent) streams_[unsent->rank].broken = unsent->why;
   return unsent;
@@ -181,8 +181,8 @@ Status Fleet::DropAnswers(int rank, Clock::time_point deadline) {
 Status Fleet::RootCause(int rank, const Status& first, std::vector<bool> answered) {
   const bool network = first.code() == StatusCode::kPeerLost || first.code() == StatusCode::kDeadlineExceeded;
   if (!network) return first.Within(StrCat("rank ", rank));
-  // The process that ended may be noticed by its peers before it is by us. One that hangs holds up others, which are
-  // blamed in their turn: but those still answer.
+  // The peers of a process may notice its end before this one does. A rank that hangs holds up others, which their own
+  // peers then blame, but the ranks that are held up still answer.
   std::vector<bool> silent = std::move(answered);
   silent.flip();
   silent[rank] = false;

@@ -20,7 +20,6 @@
 #include "executor/owned_fd.h"
 #include "models/check.h"
 #include "models/text.h"
-#include "planner/client/agent_connection.h"
 
 namespace moeplan {
 namespace {
@@ -28,19 +27,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostInbox = 4096;
-constexpr std::chrono::seconds kWholeAnswer{5};  // From the first byte of an answer to its last.
+constexpr std::chrono::seconds kWholeAnswer{5};  // The whole answer follows its first byte within this time.
 
 Clock::time_point In(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// Whether the same agent will never be taken.
+// Tells whether the planner will never take this agent, however often it connects.
 bool IsFinal(const Status& why) {
   return why.code() == StatusCode::kInfeasible || why.code() == StatusCode::kInvalidInput ||
          why.code() == StatusCode::kPermissionDenied || why.code() == StatusCode::kUnimplemented;
 }
 
-// What came in on threads of gRPC, for the agent's own.
+// Hands what came in on threads of the transport to the agent's thread.
 class Inbox {
  public:
   using Item = std::variant<v1::AttachResponse, Status>;  // A message, or the end of the connection.
@@ -49,7 +48,7 @@ class Inbox {
 
   int wake_fd() const { return wake_.get(); }
 
-  // False when there is no room.
+  // Returns false when there is no room.
   bool Add(Item item) {
     const std::scoped_lock lock(mutex_);
     if (items_.size() == kMostInbox && std::holds_alternative<v1::AttachResponse>(item)) return false;
@@ -103,10 +102,10 @@ class NodeAgent {
  private:
   static constexpr uint32_t kStop = 0xffffffff, kInbox = 0xfffffffe;  // Above all ranks.
 
-  // One rank of ours.
+  // What this agent knows of one of its ranks.
   struct HeldRank {
-    int owed = 0;     // Answers.
-    int dropped = 0;  // Of them, those that nobody waits for any more: the oldest.
+    int owed = 0;     // Answers that have not come.
+    int dropped = 0;  // As many of them, the oldest, belong to sessions that have ended.
     bool lost = false;
   };
 
@@ -119,7 +118,7 @@ class NodeAgent {
   bool keeps_ranks() const { return options_.launch == nullptr; }
   int first_rank() const { return options_.registration.node() * options_.registration.ranks_per_node(); }
 
-  // Until the next thing to do that nobody announces.
+  // How long to wait, at most, when no descriptor becomes readable.
   int WaitMs() const {
     const Clock::time_point until = connection_ == nullptr ? next_try_ : next_beat_;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
@@ -127,13 +126,13 @@ class NodeAgent {
   }
 
   Status Connect() {
-    auto connection = AgentConnection::Open(options_.planner, options_.registration,
-                                            {.received =
-                                                 [this](v1::AttachResponse message) {
-                                                   if (!inbox_.Add(std::move(message)))
-                                                     (void)inbox_.Add(Unavailable("more was asked than can be done"));
-                                                 },
-                                             .ended = [this](const Status& why) { (void)inbox_.Add(why); }});
+    auto connection = options_.connect(options_.registration,
+                                       {.received =
+                                            [this](v1::AttachResponse message) {
+                                              if (!inbox_.Add(std::move(message)))
+                                                (void)inbox_.Add(Unavailable("more was asked than can be done"));
+                                            },
+                                        .ended = [this](const Status& why) { (void)inbox_.Add(why); }});
     if (!connection.ok()) return Disconnected(connection.status());
     connection_ = *std::move(connection);
     next_beat_ = In(kFirstWelcomeS);
@@ -144,7 +143,7 @@ class NodeAgent {
 
   Status Disconnected(const Status& why) {
     connection_.reset();
-    (void)inbox_.TakeAll();  // Of the old connection, which can add nothing any more.
+    (void)inbox_.TakeAll();  // The old connection can add nothing any more.
     EndSession();
     if (IsFinal(why)) return why;
     pause_s_ = std::clamp(2 * pause_s_, options_.first_pause_s, options_.longest_pause_s);
@@ -187,13 +186,13 @@ class NodeAgent {
     welcomed_ = true;
     pause_s_ = 0;
     said_.clear();
-    options_.log(StrCat("connected to the planner at ", options_.planner.address));
+    options_.log(StrCat("connected to the planner at ", options_.planner));
   }
 
   void Beat() {
     if (connection_ == nullptr || Clock::now() < next_beat_) return;
     if (Clock::now() >= silent_until_) {
-      connection_->End();  // Its end comes in by the inbox.
+      connection_->End();  // That it has ended is told by the inbox.
       next_beat_ = In(kFirstWelcomeS);
       return;
     }
@@ -223,7 +222,7 @@ class NodeAgent {
       return;
     }
     held_.clear();
-    ranks_.reset();  // Closes the descriptors, which are watched no more then.
+    ranks_.reset();  // A descriptor that is closed is no longer watched.
   }
 
   void Hold(std::unique_ptr<Launch> ranks) {
@@ -289,7 +288,8 @@ class NodeAgent {
     (void)connection_->Send(std::move(message));
   }
 
-  static constexpr double kFirstWelcomeS = 10;  // From the connection to the planner's first word.
+  static constexpr double kFirstWelcomeS =
+      10;  // The planner's first message comes this long after the connection, at most.
 
   NodeAgentOptions options_;
   std::mt19937_64 random_;
@@ -302,8 +302,8 @@ class NodeAgent {
   Clock::time_point next_try_, next_beat_, silent_until_;
   double pause_s_ = 0, beat_s_ = 5, lost_after_s_ = 15;
   bool welcomed_ = false;
-  std::string said_;                             // What is wrong, as it was said last.
-  std::unique_ptr<AgentConnection> connection_;  // Last: gone before what its callbacks touch.
+  std::string said_;                             // The last error that was logged.
+  std::unique_ptr<AgentConnection> connection_;  // The last member, so that its callbacks end before what they use.
 };
 
 }  // namespace

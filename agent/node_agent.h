@@ -1,8 +1,8 @@
-// An agent: holds the ranks of a machine for a planner, for as long as it is not told to stop.
+// An agent holds the ranks of a machine for a planner until it is told to stop.
 //
 // It connects, registers, starts and ends ranks as the planner says, and passes commands and answers on. Whenever the
-// connection goes it ends its ranks, waits a little (longer each time, never the same) and connects again, for ever;
-// what is wrong is said once, not each time. The planner's silence counts as a lost connection. The ranks end with the
+// connection is lost it ends its ranks, waits a little (longer each time, never the same) and connects again, for ever;
+// it logs an error once, not each time. The planner's silence counts as a lost connection. The ranks end with the
 // agent, however it ends (executor/launch/launch.h).
 #pragma once
 
@@ -15,26 +15,27 @@
 #include "executor/launch/launch.h"
 #include "models/status.h"
 #include "moeplan/v1/agent_service.pb.h"
-#include "planner/client/connect_options.h"
+#include "proto/agent_connection.h"
 
 namespace moeplan {
 
 struct NodeAgentOptions {
-  ConnectOptions planner;
+  ConnectAgent connect;                // Connects to the planner.
+  std::string planner;                 // The address of the planner, for the log.
   v1::AgentRegistration registration;  // Complete.
   // Starts all ranks of the agent. Called on the thread of RunNodeAgent.
   std::function<StatusOr<std::unique_ptr<Launch>>()> launch;
-  // Ranks that are there already and serve one session after the other, for a launch that is not to be repeated beside
-  // other threads; instead of `launch`. Every one of them answers every command in the end.
+  // Ranks that run already and serve one session after the other. They stand in the place of `launch` where a launch
+  // must not be repeated beside other threads. Every one of them answers every command in the end.
   std::unique_ptr<Launch> kept_ranks;
   int stop_fd = -1;        // Readable: time to stop.
-  std::uint64_t seed = 0;  // Of the pauses before it connects again.
+  std::uint64_t seed = 0;  // The seed of the pauses before it connects again.
   double first_pause_s = 0.2, longest_pause_s = 10;
   std::function<void(std::string_view line)> log = [](std::string_view) {};
 };
 
-// OK when told to stop. Else what connecting again cannot mend: the planner's refusal (kInfeasible another version,
-// kInvalidInput a wrong registration, ...), or kPeerLost when kept ranks have ended.
+// Runs until it is told to stop: OK. An error is one that connecting again cannot mend: the planner's refusal
+// (kInfeasible another version, kInvalidInput a wrong registration, ...), or kPeerLost when kept ranks have ended.
 Status RunNodeAgent(NodeAgentOptions options);
 
 }  // namespace moeplan

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "executor/launch/frames.h"
@@ -15,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kWholeAnswer{5};  // From the first byte of an answer to its last.
+constexpr std::chrono::seconds kWholeAnswer{5};  // The whole answer follows its first byte within this time.
 
 class LaunchLinks final : public RankLinks {
  public:
@@ -33,7 +34,8 @@ class LaunchLinks final : public RankLinks {
     std::string frame = commands.front().SerializeAsString();
     for (int rank = 0; rank < ranks(); ++rank) {
       if (!one_for_all) frame = commands[rank].SerializeAsString();
-      if (Status sent = WriteFrame(launch_->WriteFd(rank), frame); !sent.ok()) return Unsent{rank, std::move(sent)};
+      if (Status sent = WriteFrame(launch_->WriteFd(rank), frame); !sent.ok())
+        return Unsent{.rank = rank, .why = std::move(sent), .reached = rank};
     }
     return std::nullopt;
   }

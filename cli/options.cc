@@ -9,19 +9,19 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "cli/output.h"
 #include "db/store.h"
-#include "models/links/link_model.h"
 #include "models/text.h"
 #include "models/time_text.h"
+#include "planner/client/answer_printer.h"
 #include "planner/client/planner_client.h"
-#include "planner/routing/plan_routed_layer.h"
-#include "planner/rules/lancet.h"
+#include "planner/service/handlers/plan_question.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/profile.h"
-#include "proto/convert/training_graph.h"
 #include "proto/convert/workload.h"
 #include "proto/json.h"
 
@@ -72,44 +72,37 @@ StatusOr<Profile> SourceOption::LoadProfile() const {
   return store.LoadProfile(selection);
 }
 
-StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::string& origin,
-                                        const CandidateOptions& options) const {
-  RETURN_IF_ERROR(CheckOne());
-  if (!planner_.given()) {
-    ASSIGN_OR_RETURN(const Profile profile, LoadProfile());
-    std::optional<LinkModel> links;
-    if (options.extrapolate) links.emplace(profile);
-    StatusOr<PlanAnswer> answer = PlanRoutedLayer(workload, profile,
-                                                  {.top = options.top,
-                                                   .budget_nodes = options.budget_nodes.value_or(kDefaultBudgetNodes),
-                                                   .links = links ? &*links : nullptr});
-    if (!answer.ok()) return answer.status().Within(origin);
-    return answer;
-  }
-  v1::PlanRequest request;
-  *request.mutable_workload() = ToProto(workload);
-  if (options.top > 0) request.set_top(options.top);
-  request.set_extrapolate(options.extrapolate);
-  if (options.budget_nodes) request.set_budget_nodes(*options.budget_nodes);
-  ASSIGN_OR_RETURN(const v1::PlanResponse response, AskPlanner(std::move(request), origin));
-  return PlanAnswerFromProto(response);
-}
-
-StatusOr<GraphPlanAnswer> SourceOption::Plan(const TrainingGraph& graph, const std::string& origin) const {
-  if (given() || !profile_name_.empty()) RETURN_IF_ERROR(CheckOne());
-  if (planner_.given()) {
-    v1::PlanRequest request;
-    *request.mutable_graph() = ToProto(graph);
-    ASSIGN_OR_RETURN(const v1::PlanResponse response, AskPlanner(std::move(request), origin));
-    return GraphPlanAnswerFromProto(response);
-  }
+StatusOr<v1::PlanResponse> SourceOption::Answer(const v1::PlanRequest& request, const std::string& origin) const {
+  ASSIGN_OR_RETURN(const service::PlanQuestion question, service::QuestionOf(request));
+  const bool any_source = request.has_workload() || given() || !profile_name_.empty();
+  if (any_source) RETURN_IF_ERROR(CheckOne());
+  if (planner_.given()) return AskPlanner(request, origin);
   std::optional<Profile> profile;
-  if (given()) {
+  if (any_source) {
     ASSIGN_OR_RETURN(profile, LoadProfile());
   }
-  StatusOr<GraphPlanAnswer> answer = PlanGraph(graph, profile ? &*profile : nullptr);
+  StatusOr<v1::PlanResponse> answer = service::AnswerTo(question, profile ? &*profile : nullptr);
   if (!answer.ok()) return answer.status().Within(origin);
   return answer;
+}
+
+StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::string& origin) const {
+  v1::PlanRequest request;
+  *request.mutable_workload() = ToProto(workload);
+  ASSIGN_OR_RETURN(const v1::PlanResponse answer, Answer(request, origin));
+  return PlanAnswerFromProto(answer);
+}
+
+Status SourceOption::PrintAnswer(const v1::PlanResponse& answer) const {
+  if (!planner_.given()) {
+    PrintJson(answer);
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(const ConnectOptions connect, planner_.Connect(kPlannerDeadlineS));
+  AnswerPrinter printer(connect);
+  Print(printer.Json(answer, JsonStyle::kPretty) + "\n");
+  WarnOfLeftOut(printer);
+  return OkStatus();
 }
 
 StatusOr<v1::PlanResponse> SourceOption::AskPlanner(v1::PlanRequest request, const std::string& origin) const {
@@ -144,21 +137,18 @@ StatusOr<std::vector<Workload>> ReadGrid(const std::string& path) {
   return workloads;
 }
 
-void PrintJson(const google::protobuf::Message& message) {
-  const std::string text = ToJson(message) + "\n";
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
+void PrintJson(const google::protobuf::Message& message) { Print(ToJson(message) + "\n"); }
 
 Status WriteFile(const std::string& path, const std::string& text) {
-  const std::string partial = StrCat(path, ".", static_cast<int>(getpid()), ".partial");
-  std::ofstream file(partial, std::ios::binary);
+  std::error_code ignored;
+  const bool in_place = std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
+  const std::string written = in_place ? path : StrCat(path, ".", static_cast<int>(getpid()), ".partial");
+  std::ofstream file(written, std::ios::binary);
   file << text;
   file.close();
-  if (!file || std::rename(partial.c_str(), path.c_str()) != 0) {
-    std::remove(partial.c_str());
-    return Unavailable(StrCat(path, ": cannot be written; check that its folder exists, is writable and has room"));
-  }
-  return OkStatus();
+  if (file && (in_place || std::rename(written.c_str(), path.c_str()) == 0)) return OkStatus();
+  if (!in_place) std::remove(written.c_str());
+  return Unavailable(StrCat(path, ": cannot be written; check that its folder exists, is writable and has room"));
 }
 
 std::string NowText() { return Rfc3339(std::chrono::system_clock::now()); }
@@ -185,7 +175,7 @@ int DefaultThreads() { return std::max(1, static_cast<int>(std::thread::hardware
 
 namespace {
 
-// Characters, not bytes: "µ" is one column wide.
+// Counts characters, not bytes: "µ" is one column wide.
 size_t Width(const std::string& text) {
   return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }

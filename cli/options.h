@@ -1,5 +1,5 @@
-// Options that several commands take: SOURCE, numbers with units, files, and how results are printed. CLUSTER is in
-// cluster_option.h.
+// These options are taken by several commands: SOURCE, numbers with units, and files. CLUSTER is in cluster_option.h.
+// How results are printed is here, too.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -14,32 +14,28 @@
 #include "models/cost/profile.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
-#include "models/training/training_graph.h"
 #include "models/workload/workload.h"
 #include "moeplan/v1/plan.pb.h"
+#include "moeplan/v1/planner_service.pb.h"
 
 namespace moeplan::cli {
 
-// What is asked of the candidates of a layer, as in PlanOptions.
-struct CandidateOptions {
-  int top = 0;               // 0: all.
-  bool extrapolate = false;  // From the profile's links (models/links/link_model.h).
-  std::optional<int> budget_nodes;
-};
-
-// One of --profile, --db, --planner, with --profile-name.
+// SOURCE is one of --profile, --db and --planner, with --profile-name: where costs come from.
 class SourceOption {
  public:
   void Add(CLI::App& command);
   bool given() const { return !profile_file_.empty() || !db_.empty() || planner_.given(); }
-  const std::string& db() const { return db_; }  // Empty: another source.
-  // The profile, from wherever the source is.
+  const std::string& db() const { return db_; }  // Empty where the source is another.
+  // Loads the profile, from wherever the source is.
   StatusOr<Profile> LoadProfile() const;
-  // The answer for one workload, from wherever the source is; `origin` (its file) begins errors about the workload.
-  StatusOr<PlanAnswer> Plan(const Workload& workload, const std::string& origin,
-                            const CandidateOptions& options = {}) const;
-  // Likewise for a validated training graph; no source need be given where it has every time.
-  StatusOr<GraphPlanAnswer> Plan(const TrainingGraph& graph, const std::string& origin) const;
+  // Answers a request that names no profile, from wherever the source is; no source need be given for a training graph
+  // that has every time. `origin` (the file of the workload or graph) begins the errors about it; those about
+  // another field of the request begin with the field.
+  StatusOr<v1::PlanResponse> Answer(const v1::PlanRequest& request, const std::string& origin) const;
+  // Answers for one workload.
+  StatusOr<PlanAnswer> Plan(const Workload& workload, const std::string& origin) const;
+  // Prints an answer of the source as JSON, with the fields of a newer planner that this program does not know.
+  Status PrintAnswer(const v1::PlanResponse& answer) const;
 
  private:
   Status CheckOne() const;
@@ -49,38 +45,38 @@ class SourceOption {
   PlannerOption planner_;
 };
 
-// Of --extrapolate.
+// The help of --extrapolate.
 inline constexpr const char* kExtrapolateHelp =
     "Take costs that were not measured from those that were (collectives by their links, products by the nearest "
     "dimensions); warnings name them";
 
-// "60s", "2m", "500ms", "90d", "60": seconds.
+// Reads "60s", "2m", "500ms", "90d" or "60" as seconds; `option` begins the error.
 StatusOr<double> ParseSeconds(const std::string& option, const std::string& text);
 
-// The workloads of a GRID.json, each with a name ("workload 1" where it has none).
+// Reads the workloads of a GRID.json, each with a name ("workload 1" where it has none).
 StatusOr<std::vector<Workload>> ReadGrid(const std::string& path);
 
 // Prints the message as the contract's JSON object on standard output.
 void PrintJson(const google::protobuf::Message& message);
 
-// Writes a whole file or none: under another name first.
+// Writes a whole file or none, under another name first. A device or a pipe is written into, never replaced.
 Status WriteFile(const std::string& path, const std::string& text);
 
-// The moment as RFC 3339 in UTC.
+// Writes the moment as RFC 3339 in UTC.
 std::string NowText();
 
-// "1.23 ms", "4.5 s".
+// Writes a time as "1.23 ms" or "4.50 s".
 std::string Duration(double seconds);
-// 0.123: "12.3 %".
+// Writes 0.123 as "12.3 %".
 std::string Percent(double share);
 
-// Threads for work that can be split, where nobody says: one for each processor.
+// How many threads share work that can be split, where nobody says: one for each processor.
 int DefaultThreads();
 
-// A table with aligned columns, the first to the left, the rest to the right.
+// Lays out a table with aligned columns, the first to the left, the rest to the right.
 std::string Table(const std::vector<std::vector<std::string>>& rows);
 
-// A bar on standard error while that is a terminal; silent otherwise.
+// Shows progress as a bar on standard error while that is a terminal; silent otherwise.
 class ProgressBar {
  public:
   explicit ProgressBar(std::string title);

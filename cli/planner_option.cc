@@ -1,5 +1,6 @@
 #include "cli/planner_option.h"
 
+#include <cstdio>
 #include <cstdlib>
 
 #include "models/text.h"
@@ -42,6 +43,13 @@ StatusOr<ConnectOptions> PlannerOption::Connect(double deadline_s) const {
     options.token = Trimmed(token);
   }
   return options;
+}
+
+void WarnOfLeftOut(const AnswerPrinter& printer) {
+  if (printer.left_out().ok()) return;
+  std::fprintf(stderr,
+               "moeplan: the planner is newer, and fields of its answer that are not known here were left out: %s\n",
+               printer.left_out().message().c_str());
 }
 
 }  // namespace moeplan::cli

@@ -1,4 +1,4 @@
-// --planner and how it is reached: certificates and the token.
+// This option is --planner, with how it is reached: certificates and the token.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,6 +6,7 @@
 #include <string>
 
 #include "models/status.h"
+#include "planner/client/answer_printer.h"
 #include "planner/client/connect_options.h"
 
 namespace moeplan::cli {
@@ -24,5 +25,8 @@ class PlannerOption {
   ConnectOptions options_;
   std::string token_file_;
 };
+
+// Says on standard error when answers were printed without some of their fields.
+void WarnOfLeftOut(const AnswerPrinter& printer);
 
 }  // namespace moeplan::cli

@@ -72,6 +72,9 @@ endif()
 set(CPACK_DEBIAN_MOEPLAN_PACKAGE_NAME moeplan)
 set(CPACK_DEBIAN_MOEPLAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_MOEPLAN_PACKAGE_DEPENDS "adduser, init-system-helpers (>= 1.54~)")
+if(MOEPLAN_OPENBLAS_INCLUDE)
+  string(APPEND CPACK_DEBIAN_MOEPLAN_PACKAGE_DEPENDS ", libopenblas0")  # Opened at run time.
+endif()
 set(CPACK_DEBIAN_MOEPLAN_PACKAGE_SUGGESTS "moeplan-cuda, prometheus, slurm-client, iproute2")
 set(CPACK_DEBIAN_MOEPLAN_PACKAGE_CONTROL_EXTRA
     "${packaging}/conffiles;${packaging}/postinst;${packaging}/prerm;${packaging}/postrm")
@@ -91,6 +94,9 @@ set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libexpected-dev")
 foreach(library IN LISTS MOEPLAN_OPTIONAL_LIBRARIES)
   string(APPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS ", lib${library}-dev")
 endforeach()
+if(MOEPLAN_OPENBLAS_INCLUDE)
+  string(APPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS ", libopenblas0")  # Opened at run time.
+endif()
 set(CPACK_DEBIAN_DEV_DESCRIPTION
 "executor of Mixture-of-Experts training schedules (development)
 What a training job links to run the plans of moeplan: headers, static

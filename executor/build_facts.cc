@@ -3,12 +3,8 @@
 #ifdef MOEPLAN_HAVE_GLOO
 #include <gloo/config.h>
 #endif
-#ifdef MOEPLAN_HAVE_OPENBLAS
-#include <cblas.h>
-#else
-#include <Eigen/Core>
-#endif
 
+#include "executor/host/gemm.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -23,11 +19,7 @@ std::map<std::string, std::string> BuildFacts() {
 #ifdef MOEPLAN_HAVE_GLOO
   facts["gloo"] = StrCat(GLOO_VERSION_MAJOR, ".", GLOO_VERSION_MINOR, ".", GLOO_VERSION_PATCH);
 #endif
-#ifdef MOEPLAN_HAVE_OPENBLAS
-  facts["gemm"] = openblas_get_config();
-#else
-  facts["gemm"] = StrCat("Eigen ", EIGEN_WORLD_VERSION, ".", EIGEN_MAJOR_VERSION, ".", EIGEN_MINOR_VERSION);
-#endif
+  if (LoadGemm().ok()) facts["gemm"] = GemmName();
   return facts;
 }
 

@@ -1,4 +1,4 @@
-// What this build measures with, for the provenance of samples.
+// These facts say what this build measures with, for the provenance of samples.
 #pragma once
 
 #include <map>
@@ -6,8 +6,8 @@
 
 namespace moeplan {
 
-// "moeplan" and "compiler": their versions. "gloo": its version, absent where it was not found. "gemm": the library
-// that multiplies matrices, its version and, of OpenBLAS, its settings and the kernels it chose on this processor.
+// Lists "moeplan" and "compiler" with their versions; "gloo" with its version, absent where it was not found; and
+// "gemm", GemmName of executor/host/gemm.h, absent where it cannot be loaded.
 std::map<std::string, std::string> BuildFacts();
 
 }  // namespace moeplan

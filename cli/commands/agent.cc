@@ -22,6 +22,7 @@
 #include "executor/owned_fd.h"
 #include "models/text.h"
 #include "moeplan/v1/cluster.pb.h"
+#include "planner/client/agent_connection.h"
 #include "proto/convert/simulated_cluster.h"
 #include "proto/host_port.h"
 #include "proto/json.h"
@@ -41,7 +42,7 @@ std::string HostName() {
   return name;
 }
 
-// 16 hexadecimal digits.
+// Makes 16 random hexadecimal digits.
 std::string RandomInstance() {
   std::random_device random;
   char text[20];
@@ -49,11 +50,11 @@ std::string RandomInstance() {
   return text;
 }
 
-// The address of this machine that packets to the planner leave from: others can reach it where the planner can.
+// Finds the address of this machine that packets to the planner leave from: others can reach it where the planner can.
 StatusOr<std::string> AddressTowards(const HostPort& planner) {
   addrinfo hints{};
   hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_DGRAM;  // To connect one sends nothing.
+  hints.ai_socktype = SOCK_DGRAM;  // To connect a datagram socket sends nothing.
   addrinfo* found = nullptr;
   const int problem = getaddrinfo(planner.host.c_str(), StrCat(planner.port).c_str(), &hints, &found);
   if (problem != 0) {
@@ -73,7 +74,7 @@ StatusOr<std::string> AddressTowards(const HostPort& planner) {
   return std::string(text);
 }
 
-// Of the interface with this address, as the kernel knows it; 0: it does not.
+// Returns the rate of the interface with this address, as the kernel knows it; 0: it does not.
 double NicBytesPerS(const std::string& address) {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return 0;
@@ -90,7 +91,7 @@ double NicBytesPerS(const std::string& address) {
   return 0;
 }
 
-// Cards that the driver shows.
+// Counts the cards that the driver shows.
 int CountCards() {
   int cards = 0;
   while (std::filesystem::exists(StrCat("/dev/nvidia", cards))) ++cards;
@@ -115,7 +116,7 @@ v1::AgentRegistration RegistrationOf(const AgentOptions& options) {
   return registration;
 }
 
-// One agent for all nodes of a cluster that is simulated. Before any thread is started.
+// Makes one agent hold all nodes of a simulated cluster. Called before any thread is started.
 Status HoldSimulated(const AgentOptions& options, NodeAgentOptions& agent) {
   ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::SimulatedCluster>(options.simulated_file));
   const StatusOr<SimulatedCluster> cluster = SimulatedClusterFromProto(message);
@@ -157,7 +158,8 @@ Status Run(const AgentOptions& options) {
   ASSIGN_OR_RETURN(const HostPort planner, ParseHostPort(connect.address, "--planner"));
   const sigset_t signals = BlockStopSignals();
   const OwnedFd stop(signalfd(-1, &signals, SFD_CLOEXEC));
-  NodeAgentOptions agent = {.planner = connect,
+  NodeAgentOptions agent = {.connect = ConnectAgentWith(connect),
+                            .planner = connect.address,
                             .registration = RegistrationOf(options),
                             .stop_fd = stop.get(),
                             .seed = std::random_device()(),

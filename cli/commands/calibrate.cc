@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "agent/calibrate.h"
+#include "agent/what_to_measure.h"
 #include "cli/cluster_option.h"
 #include "cli/command.h"
 #include "cli/commands/calibrate_agents.h"
@@ -13,7 +14,6 @@
 #include "models/cost/plausible.h"
 #include "models/fit/fit.h"
 #include "models/text.h"
-#include "models/workload/resolve_grid.h"
 #include "proto/convert/profile.h"
 
 namespace moeplan::cli {
@@ -47,14 +47,6 @@ void PrintSummary(const Profile& profile, const std::string& where) {
   for (const KernelModel& entry : profile.kernels) add(Describe(entry.key), entry.model, 1);
   std::fputs(Table(rows).c_str(), stdout);
   std::printf("profile %s, version %d, in %s\n", profile.name.c_str(), profile.version, where.c_str());
-}
-
-StatusOr<std::vector<Measurement>> WhatToMeasure(const CalibrateOptions& options, const Cluster& cluster) {
-  if (options.layouts.empty()) return MeasurementsOfLayouts(cluster);
-  ASSIGN_OR_RETURN(const std::vector<Workload> grid, ReadGrid(options.layouts));
-  StatusOr<std::vector<Workload>> resolved = ResolveGrid(grid, cluster);
-  if (!resolved.ok()) return resolved.status().Within(options.layouts);
-  return MeasurementsOf(*resolved, cluster);
 }
 
 // With those beside them that cannot be right.
@@ -106,7 +98,10 @@ Status Run(const CalibrateOptions& options) {
   if (options.planner.given()) return RunWithAgents(options);
   if (options.db.empty()) return InvalidInput("--db is required; see moeplan calibrate --help, or give --planner");
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
-  if (!options.layouts.empty()) RETURN_IF_ERROR(ReadGrid(options.layouts).status());
+  CalibrationRequest request = {.grid_origin = options.layouts};
+  if (!options.layouts.empty()) {
+    ASSIGN_OR_RETURN(request.grid, ReadGrid(options.layouts));
+  }
   for (const int limit : options.ctas) {
     if (limit < 1 || !ValidateCtas(limit, "--ctas").ok()) {
       return InvalidInput(StrCat("--ctas: found ", limit, ", expected limits from 1 to ", kMostCtas));
@@ -120,7 +115,7 @@ Status Run(const CalibrateOptions& options) {
   if (!options.ctas.empty() && !fleet->limits_ctas()) return CannotLimitCtas(options.ctas.front());
   // Now that there are ranks to measure, and before time is spent on it.
   ASSIGN_OR_RETURN(Store store, Store::Open(options.db));
-  ASSIGN_OR_RETURN(std::vector<Measurement> measurements, WhatToMeasure(options, fleet->cluster()));
+  ASSIGN_OR_RETURN(std::vector<Measurement> measurements, WhatToMeasure(request, fleet->cluster()));
   measurements = WithCtaLimits(measurements, options.ctas);
   const std::string taken_at = NowText();
   const std::string name = options.profile_name.empty() ? options.cluster.DefaultName(*fleet) : options.profile_name;

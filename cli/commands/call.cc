@@ -5,7 +5,9 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/planner_option.h"
+#include "planner/client/answer_printer.h"
 #include "planner/client/call_method.h"
 #include "proto/json.h"
 
@@ -16,10 +18,10 @@ struct CallOptions {
   std::string method, json = "{}";
   PlannerOption planner;
   std::string deadline = "60s";
-  bool as_json = false;  // What it prints is JSON anyway.
+  bool as_json = false;  // Changes nothing: what it prints is JSON anyway.
 };
 
-// The text itself, "@FILE", or "-" for standard input.
+// Reads what is named by "@FILE", by "-" (standard input), or else the text itself.
 StatusOr<std::string> TextOf(const std::string& json) {
   if (json.starts_with('@')) return ReadTextFile(json.substr(1));
   if (json == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
@@ -30,11 +32,15 @@ Status Run(const CallOptions& options) {
   ASSIGN_OR_RETURN(const double deadline_s, ParseSeconds("--deadline", options.deadline));
   ASSIGN_OR_RETURN(const std::string json, TextOf(options.json));
   ASSIGN_OR_RETURN(const ConnectOptions connect, options.planner.Connect(deadline_s));
-  return CallMethod(connect, options.method, json, [](const google::protobuf::Message& answer, bool streamed) {
-    const std::string text = ToJson(answer, streamed ? JsonStyle::kCompact : JsonStyle::kPretty);
-    std::printf("%s%s", text.c_str(), streamed ? "\n" : "");
-    return std::fflush(stdout) == 0;
-  });
+  AnswerPrinter printer(connect);
+  const Status called =
+      CallMethod(connect, options.method, json, [&](const google::protobuf::Message& answer, bool streamed) {
+        Print(printer.Json(answer, streamed ? JsonStyle::kCompact : JsonStyle::kPretty));
+        if (streamed) Print("\n");
+        return FlushOutput().ok();
+      });
+  WarnOfLeftOut(printer);
+  return called;
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ struct PlanCommandOptions {
   std::string workload, graph;
   std::vector<std::string> router_traces;
   std::optional<int> router_layer;
-  CandidateOptions candidates;
-  bool top_given = false;
+  std::optional<int> top, budget_nodes;
+  bool extrapolate = false;
   bool json = false;
 };
 
@@ -153,11 +153,38 @@ StatusOr<Workload> ReadWorkload(const PlanCommandOptions& options) {
   return workload;
 }
 
-// An answer of "no": candidates were priced and none fits. The answer was printed all the same. Where none could be
+// Makes the request, but for the workload or graph that is planned.
+v1::PlanRequest RequestOf(const PlanCommandOptions& options) {
+  v1::PlanRequest request;
+  if (options.top) request.set_top(*options.top);
+  if (options.budget_nodes) request.set_budget_nodes(*options.budget_nodes);
+  request.set_extrapolate(options.extrapolate);
+  return request;
+}
+
+// Names the option in an error about the field of the request that it sets.
+Status InOptions(const Status& status) {
+  constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
+      {"top: ", "--top: "}, {"budgetNodes: ", "--budget-nodes: "}, {"extrapolate: ", "--extrapolate: "}};
+  for (const auto& [field, option] : kOptions) {
+    if (!status.message().starts_with(field)) continue;
+    return {status.code(), StrCat(option, status.message().substr(field.size()))};
+  }
+  return status;
+}
+
+StatusOr<v1::PlanResponse> Ask(const PlanCommandOptions& options, const v1::PlanRequest& request,
+                               const std::string& origin) {
+  StatusOr<v1::PlanResponse> answer = options.source.Answer(request, origin);
+  if (!answer.ok()) return InOptions(answer.status());
+  return answer;
+}
+
+// The answer is "no" where candidates were priced and none fits. It was printed all the same. Where none could be
 // priced, what the rules say is the answer.
-Status CheckFeasible(const PlanCommandOptions& options, const PlanAnswer& answer) {
-  if (!answer.candidates.empty() || answer.search.evaluated == 0) return OkStatus();
-  return Infeasible(StrCat(options.workload, ": ", answer.explanation));
+Status CheckFeasible(const PlanCommandOptions& options, const v1::PlanResponse& answer) {
+  if (answer.candidates_size() > 0 || answer.search().evaluated() == 0) return OkStatus();
+  return Infeasible(StrCat(options.workload, ": ", answer.explanation()));
 }
 
 StatusOr<TrainingGraph> ReadGraph(const std::string& path) {
@@ -185,23 +212,16 @@ void PrintGraphAnswer(const GraphPlanAnswer& answer) {
 }
 
 Status RunGraph(const PlanCommandOptions& options) {
-  if (options.top_given) return InvalidInput("--top: found beside --graph, expected with --workload");
   if (!options.router_traces.empty()) {
     return InvalidInput("--router-trace: found beside --graph, expected with --workload");
   }
-  if (options.candidates.extrapolate) {
-    return InvalidInput("--extrapolate: found beside --graph, expected with --workload");
-  }
-  if (options.candidates.budget_nodes) {
-    return InvalidInput("--budget-nodes: found beside --graph, expected with --workload");
-  }
   ASSIGN_OR_RETURN(const TrainingGraph graph, ReadGraph(options.graph));
-  ASSIGN_OR_RETURN(const GraphPlanAnswer answer, options.source.Plan(graph, options.graph));
-  if (options.json) {
-    PrintJson(ToProto(answer));
-  } else {
-    PrintGraphAnswer(answer);
-  }
+  v1::PlanRequest request = RequestOf(options);
+  *request.mutable_graph() = ToProto(graph);
+  ASSIGN_OR_RETURN(const v1::PlanResponse response, Ask(options, request, options.graph));
+  if (options.json) return options.source.PrintAnswer(response);
+  ASSIGN_OR_RETURN(const GraphPlanAnswer answer, GraphPlanAnswerFromProto(response));
+  PrintGraphAnswer(answer);
   return OkStatus();
 }
 
@@ -214,18 +234,17 @@ Status Run(const PlanCommandOptions& options) {
     return InvalidInput("--router-layer: found alone, expected beside --router-trace");
   }
   if (!options.graph.empty()) return RunGraph(options);
-  if (options.top_given && options.candidates.top < 1)
-    return InvalidInput(StrCat("--top: found ", options.candidates.top, ", expected at least 1"));
-  if (const auto nodes = options.candidates.budget_nodes; nodes && *nodes < 1)
-    return InvalidInput(StrCat("--budget-nodes: found ", *nodes, ", expected at least 1"));
   ASSIGN_OR_RETURN(const Workload workload, ReadWorkload(options));
-  ASSIGN_OR_RETURN(const PlanAnswer answer, options.source.Plan(workload, options.workload, options.candidates));
+  v1::PlanRequest request = RequestOf(options);
+  *request.mutable_workload() = ToProto(workload);
+  ASSIGN_OR_RETURN(const v1::PlanResponse response, Ask(options, request, options.workload));
   if (options.json) {
-    PrintJson(ToProto(answer));
+    RETURN_IF_ERROR(options.source.PrintAnswer(response));
   } else {
+    ASSIGN_OR_RETURN(const PlanAnswer answer, PlanAnswerFromProto(response));
     PrintAnswer(answer);
   }
-  return CheckFeasible(options, answer);
+  return CheckFeasible(options, response);
 }
 
 }  // namespace
@@ -242,10 +261,9 @@ void AddPlan(CLI::App& app, Invocation& invocation) {
   command->add_option("--router-trace", options->router_traces,
                       "Router traces, JSON lines: how often each expert is chosen; several are taken together");
   command->add_option("--router-layer", options->router_layer, "The layer whose records count (default: all)");
-  command->add_option("--top", options->candidates.top, "How many candidates to print (default: all)")
-      ->each([options](const std::string&) { options->top_given = true; });
-  command->add_flag("--extrapolate", options->candidates.extrapolate, kExtrapolateHelp);
-  command->add_option("--budget-nodes", options->candidates.budget_nodes,
+  command->add_option("--top", options->top, "How many candidates to print (default: all)");
+  command->add_flag("--extrapolate", options->extrapolate, kExtrapolateHelp);
+  command->add_option("--budget-nodes", options->budget_nodes,
                       "How many states of launch orders may be searched; more take longer, and may find faster plans "
                       "or prove the best (default: 10000)");
   command->add_flag("--json", options->json, "Print the whole answer as JSON");

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/reproduce/papers.h"
 #include "cli/reproduce/rows.h"
 #include "models/text.h"
@@ -51,7 +52,7 @@ Status Run(const ReproduceOptions& options) {
       *reproduction.add_tables() = table;
       if (options.json) continue;
       std::fputs(Text(table).c_str(), stdout);
-      std::fflush(stdout);  // The next paper may take minutes.
+      RETURN_IF_ERROR(FlushOutput());  // The next paper may take minutes.
     }
   }
   Summarise(reproduction);

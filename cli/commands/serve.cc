@@ -8,6 +8,7 @@
 #include "cli/calibration_driver.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/stop_signals.h"
 #include "models/text.h"
 #include "planner/service/descriptors.h"
@@ -17,7 +18,7 @@
 namespace moeplan::cli {
 namespace {
 
-constexpr double kMissedHeartbeats = 3;  // Then an agent is taken for dead.
+constexpr double kMissedHeartbeats = 3;  // After so many an agent is taken for dead.
 
 struct ServeOptions {
   std::string db;
@@ -48,7 +49,7 @@ void AwaitStop(const sigset_t& signals) {
   sigwait(&signals, &signal);
 }
 
-// As many as asked for, if this process may have the descriptors.
+// Returns the connections asked for, or as many as this process may have descriptors for.
 int ConnectionsOf(const ServeOptions& options, const LogSink& log) {
   const std::uint64_t descriptors = RaiseDescriptorLimit();
   const int fit = GrpcConnectionsWithin(descriptors, options.max_grpc_connections);
@@ -90,7 +91,7 @@ Status Run(const ServeOptions& options) {
                                   .log_level = level}));
   std::printf("serving %s: gRPC on %s, HTTP on %s://%s\n", options.db.c_str(), server->grpc_address().c_str(),
               options.tls_certificate.empty() ? "http" : "https", server->http_address().c_str());
-  std::fflush(stdout);
+  RETURN_IF_ERROR(FlushOutput());
   AwaitStop(signals);
   server->Shutdown();
   return OkStatus();

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/csv.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "models/text.h"
 #include "planner/search/candidate.h"
 #include "planner/sweep/sweep.h"
@@ -24,7 +25,7 @@ struct WhatIfOptions {
   bool json = false, jsonl = false, csv = false;
 };
 
-// ---- Where rows go as they are found.
+// ---- Printers take the rows as they are found.
 
 class RowPrinter {
  public:
@@ -34,9 +35,7 @@ class RowPrinter {
   virtual void End() {}
 };
 
-void Put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
-
-// One object, as PrintJson would print it, once it is whole.
+// Prints one object, as PrintJson would, once it is whole.
 class JsonPrinter final : public RowPrinter {
  public:
   explicit JsonPrinter(const Sweep& sweep) : sweep_(sweep) {}
@@ -44,12 +43,12 @@ class JsonPrinter final : public RowPrinter {
   void Print(const SweepRow& row) override {
     rows_ += rows_.empty() ? "\n    " : ",\n    ";
     std::string text = ToJson(sweep_.ToProto(row));
-    text.pop_back();  // The line break at its end.
+    text.pop_back();  // Takes the line break at its end away.
     for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 1))
       text.insert(at + 1, "    ");
     rows_ += text;
   }
-  void End() override { Put(StrCat("{\n  \"rows\": [", rows_, "\n  ]\n}\n")); }
+  void End() override { cli::Print(StrCat("{\n  \"rows\": [", rows_, "\n  ]\n}\n")); }
 
  private:
   const Sweep& sweep_;
@@ -60,13 +59,13 @@ class JsonLinesPrinter final : public RowPrinter {
  public:
   explicit JsonLinesPrinter(const Sweep& sweep) : sweep_(sweep) {}
 
-  void Print(const SweepRow& row) override { Put(ToJson(sweep_.ToProto(row), JsonStyle::kCompact) + "\n"); }
+  void Print(const SweepRow& row) override { cli::Print(ToJson(sweep_.ToProto(row), JsonStyle::kCompact) + "\n"); }
 
  private:
   const Sweep& sweep_;
 };
 
-// "0.25;0.5;0.25".
+// Writes shares as "0.25;0.5;0.25".
 std::string SharesText(const std::vector<double>& shares) {
   std::string text;
   for (const double share : shares) text += StrCat(text.empty() ? "" : ";", share);
@@ -85,7 +84,7 @@ class CsvPrinter final : public RowPrinter {
       header_.emplace_back(column);
     }
     if (extrapolates_) header_.emplace_back("extrapolated");
-    Put(CsvRecord(header_));
+    cli::Print(CsvRecord(header_));
   }
   void Print(const SweepRow& row) override {
     std::vector<std::string> cells;
@@ -94,7 +93,7 @@ class CsvPrinter final : public RowPrinter {
     cells.resize(header_.size() - (extrapolates_ ? 2 : 1));
     cells.push_back(row.reason);
     if (extrapolates_) cells.push_back(StrCat(row.extrapolated));
-    Put(CsvRecord(cells));
+    cli::Print(CsvRecord(cells));
   }
 
  private:
@@ -115,7 +114,7 @@ class CsvPrinter final : public RowPrinter {
   const bool extrapolates_;
 };
 
-// For people: the whole table at the end.
+// Prints the whole table at the end, for people.
 class TablePrinter final : public RowPrinter {
  public:
   explicit TablePrinter(const Sweep& sweep) : rows_{sweep.paths()} {
@@ -131,8 +130,8 @@ class TablePrinter final : public RowPrinter {
     extrapolated_ = extrapolated_ || row.extrapolated;
   }
   void End() override {
-    Put(Table(rows_));
-    if (extrapolated_) Put("* some cost of the layer was not measured; taken from those that were\n");
+    cli::Print(Table(rows_));
+    if (extrapolated_) cli::Print("* some cost of the layer was not measured; taken from those that were\n");
   }
 
  private:
@@ -158,7 +157,7 @@ Status CheckOptions(const WhatIfOptions& options) {
   return OkStatus();
 }
 
-// The warnings of all points, each once, with the first sizes that it was about.
+// Collects the warnings of all points, each once, with the first sizes that it was about.
 class Warnings {
  public:
   void Add(const SweepRow& row) {
@@ -212,7 +211,7 @@ Status Run(const WhatIfOptions& options) {
     }
     if (!begun) begin();
     printer->Print(row);
-    return std::fflush(stdout) == 0 ? OkStatus() : Unavailable("standard output cannot be written");
+    return FlushOutput();
   }));
   if (!begun) {
     return InvalidInput(

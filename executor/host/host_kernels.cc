@@ -10,6 +10,7 @@
 #include "executor/host/expert_ffn.h"
 #include "executor/host/first_rows.h"
 #include "executor/host/gating.h"
+#include "executor/host/gemm.h"
 #include "executor/host/host_gate.h"
 #include "executor/host/host_stream.h"
 
@@ -407,7 +408,9 @@ class HostKernels final : public Kernels {
 
 }  // namespace
 
-std::unique_ptr<Kernels> MakeHostKernels(const Layer& layer, const LayerWeights& weights, LayerGradients* gradients) {
+StatusOr<std::unique_ptr<Kernels>> MakeHostKernels(const Layer& layer, const LayerWeights& weights,
+                                                   LayerGradients* gradients) {
+  RETURN_IF_ERROR(LoadGemm());
   return std::make_unique<HostKernels>(layer, weights, gradients);
 }
 

@@ -4,12 +4,14 @@
 #include <memory>
 
 #include "executor/kernels.h"
+#include "models/status.h"
 
 namespace moeplan {
 
 // `weights` and `gradients` must outlive the kernels and everything queued through them. `gradients` collects those of
-// the expert weights; null where no graph with backward tasks is run. One object per rank.
-std::unique_ptr<Kernels> MakeHostKernels(const Layer& layer, const LayerWeights& weights,
-                                         LayerGradients* gradients = nullptr);
+// the expert weights; null where no graph with backward tasks is run. One object per rank. Errors are those of
+// LoadGemm.
+StatusOr<std::unique_ptr<Kernels>> MakeHostKernels(const Layer& layer, const LayerWeights& weights,
+                                                   LayerGradients* gradients = nullptr);
 
 }  // namespace moeplan

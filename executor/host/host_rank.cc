@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "executor/host/gemm.h"
 #include "executor/host/gloo_mesh.h"
 #include "executor/host/host_kernels.h"
 #include "executor/host/mesh_communicator.h"
@@ -44,6 +45,7 @@ class HostBackendOfProcesses final : public RankBackend {
   }
 
   StatusOr<std::unique_ptr<RankJoin>> Join(const RankPlace& place) const override {
+    RETURN_IF_ERROR(LoadGemm());  // Before others wait for this rank.
     ASSIGN_OR_RETURN(std::unique_ptr<GlooJoin> join, StartGlooJoin(place.rank, place.ranks, place.host_address));
     return std::make_unique<HostJoin>(std::move(join), place.deadline_s);
   }

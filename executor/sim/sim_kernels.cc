@@ -14,11 +14,9 @@ namespace {
 
 class SimKernels final : public Kernels {
  public:
-  SimKernels(const SimulatedGpu& gpu, bool data, const Layer& layer, const LayerWeights& weights,
-             LayerGradients* gradients)
-      : sizes_(gpu, layer, weights.experts.shard, weights.shared.shard),
-        gate_(layer),
-        host_(data ? MakeHostKernels(layer, weights, gradients) : nullptr) {}
+  // `host` computes the values; null without data.
+  SimKernels(const SimulatedGpu& gpu, const Layer& layer, const LayerWeights& weights, std::unique_ptr<Kernels> host)
+      : sizes_(gpu, layer, weights.experts.shard, weights.shared.shard), gate_(layer), host_(std::move(host)) {}
 
   Status CheckCodec(Codec codec) const override { return moeplan::CheckCodec(codec); }
 
@@ -41,88 +39,78 @@ class SimKernels final : public Kernels {
     });
   }
   void Dispatch(const TokenRows& tokens, const Routing& routing, const SlotRows& out, Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.Move(out.cells); });
-    if (host_ != nullptr) return host_->Dispatch(tokens, routing, out, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.Move(out.cells); }, &Kernels::Dispatch, tokens, routing, out);
   }
   void Encode(Codec codec, const SlotRows& in, std::byte* out, Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.Code(codec, in.cells); });
-    if (host_ != nullptr) return host_->Encode(codec, in, out, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.Code(codec, in.cells); }, &Kernels::Encode, codec, in, out);
   }
   void Decode(Codec codec, const std::byte* in, const SlotRows& out, Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.Code(codec, out.cells); });
-    if (host_ != nullptr) return host_->Decode(codec, in, out, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.Code(codec, out.cells); }, &Kernels::Decode, codec, in, out);
   }
   void CopyCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.Move(in.cells, pairs); });
-    if (host_ != nullptr) return host_->CopyCells(in, out, pairs, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.Move(in.cells, pairs); }, &Kernels::CopyCells, in, out, pairs);
   }
   void Expert(const SlotRows& in, const SlotRows& out, std::byte* hidden, std::span<const std::vector<CellPair>> pairs,
               Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.Experts(in.cells, pairs); });
-    if (host_ != nullptr) return host_->Expert(in, out, hidden, pairs, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.Experts(in.cells, pairs); }, &Kernels::Expert, in, out, hidden, pairs);
   }
   void SharedExpert(const TokenRows& in, const TokenRows& out, std::byte* hidden, Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.SharedExpert(in); });
-    if (host_ != nullptr) return host_->SharedExpert(in, out, hidden, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.SharedExpert(in); }, &Kernels::SharedExpert, in, out, hidden);
   }
   void SumCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.Sum(in.cells, out.cells); });
-    if (host_ != nullptr) return host_->SumCells(in, out, pairs, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.Sum(in.cells, out.cells); }, &Kernels::SumCells, in, out, pairs);
   }
   void Combine(const CombineArgs& args, Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.Merge(args.slots.cells, args.out, args.addend == nullptr ? 0 : 1); });
-    if (host_ != nullptr) return host_->Combine(args, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.Merge(args.slots.cells, args.out, args.addend == nullptr ? 0 : 1); },
+        &Kernels::Combine, args);
   }
   void CombineGradient(const TokenRows& out_gradient, const Routing& routing, const SlotRows& slots_gradient,
                        Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.Move(slots_gradient.cells); });
-    if (host_ != nullptr) return host_->CombineGradient(out_gradient, routing, slots_gradient, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.Move(slots_gradient.cells); }, &Kernels::CombineGradient, out_gradient,
+        routing, slots_gradient);
   }
   void RoutingGradient(const TokenRows& out_gradient, const SlotRows& slots, const Routing& routing, float* gradient,
                        Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.Merge(slots.cells, out_gradient, /*more=*/0); });
-    if (host_ != nullptr) return host_->RoutingGradient(out_gradient, slots, routing, gradient, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.Merge(slots.cells, out_gradient, /*more=*/0); }, &Kernels::RoutingGradient,
+        out_gradient, slots, routing, gradient);
   }
   void ExpertInputGradient(const ExpertInputGradientArgs& args, Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.Experts(args.out_gradient.cells, args.pairs); });
-    if (host_ != nullptr) return host_->ExpertInputGradient(args, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.Experts(args.out_gradient.cells, args.pairs); },
+        &Kernels::ExpertInputGradient, args);
   }
   void SharedInputGradient(const SharedInputGradientArgs& args, Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.SharedExpert(args.out_gradient); });
-    if (host_ != nullptr) return host_->SharedInputGradient(args, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.SharedExpert(args.out_gradient); }, &Kernels::SharedInputGradient, args);
   }
   void ExpertWeightGradient(const ExpertWeightGradientArgs& args, Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.ExpertWeightGradients(args.in.cells, args.pairs); });
-    if (host_ != nullptr) return host_->ExpertWeightGradient(args, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.ExpertWeightGradients(args.in.cells, args.pairs); },
+        &Kernels::ExpertWeightGradient, args);
   }
   void SharedWeightGradient(const SharedWeightGradientArgs& args, Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.SharedWeightGradient(args.in); });
-    if (host_ != nullptr) return host_->SharedWeightGradient(args, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.SharedWeightGradient(args.in); }, &Kernels::SharedWeightGradient, args);
   }
   void DispatchGradient(const SlotRows& slots_gradient, const Routing& routing, const TokenRows& tokens_gradient,
                         Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.Merge(slots_gradient.cells, tokens_gradient, /*more=*/0); });
-    if (host_ != nullptr) return host_->DispatchGradient(slots_gradient, routing, tokens_gradient, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.Merge(slots_gradient.cells, tokens_gradient, /*more=*/0); },
+        &Kernels::DispatchGradient, slots_gradient, routing, tokens_gradient);
   }
   void GateGradient(const GateGradientArgs& args, Stream& stream) override {
-    SetWorkSize(stream, [=, this] { return sizes_.GateGradient(args.tokens); });
-    if (host_ != nullptr) return host_->GateGradient(args, stream);
-    StandIn(stream);
+    Play(
+        stream, [=, this] { return sizes_.GateGradient(args.tokens); }, &Kernels::GateGradient, args);
   }
 
  private:
@@ -133,9 +121,16 @@ class SimKernels final : public Kernels {
     if (place != nullptr) machine.SetHoldsData(reinterpret_cast<const std::byte*>(place));
   }
 
-  // What runs where there is no data.
-  static void StandIn(
-      Stream& stream, std::function<void()> work = [] {}) {
+  // Queues a kernel that takes what `size` answers when the stream gets there: the host's, or nothing without data.
+  template <typename Size, typename... Parameters, typename... Arguments>
+  void Play(Stream& stream, Size size, void (Kernels::*kernel)(Parameters...), const Arguments&... arguments) {
+    SetWorkSize(stream, std::move(size));
+    if (host_ != nullptr) return (host_.get()->*kernel)(arguments..., stream);
+    StandIn(stream, [] {});
+  }
+
+  // Queues what the host reads of a kernel's values, where there is no data.
+  static void StandIn(Stream& stream, std::function<void()> work) {
     HostStream::Of(stream).Enqueue([work = std::move(work)] {
       work();
       return OkStatus();
@@ -149,9 +144,13 @@ class SimKernels final : public Kernels {
 
 }  // namespace
 
-std::unique_ptr<Kernels> MakeSimKernels(const SimulatedGpu& gpu, bool data, const Layer& layer,
-                                        const LayerWeights& weights, LayerGradients* gradients) {
-  return std::make_unique<SimKernels>(gpu, data, layer, weights, gradients);
+StatusOr<std::unique_ptr<Kernels>> MakeSimKernels(const SimulatedGpu& gpu, bool data, const Layer& layer,
+                                                  const LayerWeights& weights, LayerGradients* gradients) {
+  std::unique_ptr<Kernels> host;
+  if (data) {
+    ASSIGN_OR_RETURN(host, MakeHostKernels(layer, weights, gradients));
+  }
+  return std::make_unique<SimKernels>(gpu, layer, weights, std::move(host));
 }
 
 }  // namespace moeplan

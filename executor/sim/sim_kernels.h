@@ -30,11 +30,13 @@
 
 #include "executor/kernels.h"
 #include "models/cluster/simulated_cluster.h"
+#include "models/status.h"
 
 namespace moeplan {
 
-// For streams of a virtual device (executor/virtual). `weights` and `gradients` as for MakeHostKernels.
-std::unique_ptr<Kernels> MakeSimKernels(const SimulatedGpu& gpu, bool data, const Layer& layer,
-                                        const LayerWeights& weights, LayerGradients* gradients = nullptr);
+// Makes kernels for streams of a virtual device (executor/virtual). `weights` and `gradients` as for MakeHostKernels,
+// whose errors come with `data`.
+StatusOr<std::unique_ptr<Kernels>> MakeSimKernels(const SimulatedGpu& gpu, bool data, const Layer& layer,
+                                                  const LayerWeights& weights, LayerGradients* gradients = nullptr);
 
 }  // namespace moeplan

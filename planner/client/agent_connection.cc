@@ -15,7 +15,7 @@
 namespace moeplan {
 namespace {
 
-constexpr size_t kMostQueued = 4096;  // Of an agent with many ranks, each answer is one.
+constexpr size_t kMostQueued = 4096;  // Each answer of each rank is one message.
 
 class Connection final : public AgentConnection, public grpc::ClientBidiReactor<v1::AttachRequest, v1::AttachResponse> {
  public:
@@ -125,13 +125,14 @@ class Connection final : public AgentConnection, public grpc::ClientBidiReactor<
 
 }  // namespace
 
-StatusOr<std::unique_ptr<AgentConnection>> AgentConnection::Open(const ConnectOptions& options,
-                                                                 const v1::AgentRegistration& registration,
-                                                                 Callbacks callbacks) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, client::OpenChannel(options));
-  auto connection = std::make_unique<Connection>(options, channel, std::move(callbacks));
-  connection->Begin(registration);
-  return StatusOr<std::unique_ptr<AgentConnection>>(std::move(connection));
+ConnectAgent ConnectAgentWith(const ConnectOptions& options) {
+  return [options](const v1::AgentRegistration& registration,
+                   AgentConnection::Callbacks callbacks) -> StatusOr<std::unique_ptr<AgentConnection>> {
+    ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, client::OpenChannel(options));
+    auto connection = std::make_unique<Connection>(options, channel, std::move(callbacks));
+    connection->Begin(registration);
+    return connection;
+  };
 }
 
 }  // namespace moeplan

@@ -1,8 +1,6 @@
 #include "planner/client/call_method.h"
 
 #include <google/protobuf/dynamic_message.h>
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/grpcpp.h>
 
 #include <algorithm>
 #include <memory>
@@ -11,6 +9,7 @@
 #include "models/text.h"
 #include "planner/client/channel.h"
 #include "planner/client/errors.h"
+#include "planner/client/exchange.h"
 #include "proto/descriptors.h"
 #include "proto/errors.h"
 #include "proto/grpc_status.h"
@@ -22,10 +21,10 @@ namespace {
 using google::protobuf::Message;
 using google::protobuf::MethodDescriptor;
 
-// "moeplan.v1.PlannerService/Plan".
+// Names the method as gRPC does, such as "moeplan.v1.PlannerService/Plan".
 std::string NameOf(const MethodDescriptor& method) { return StrCat(method.service()->full_name(), "/", method.name()); }
 
-// Whether `given` is the name, or its end after a '.' or '/'.
+// Tells whether `given` is the name, or its end after a '.' or '/'.
 bool Names(std::string_view given, const std::string& name) {
   if (given.starts_with('/')) given.remove_prefix(1);
   if (given.empty() || given.size() > name.size() || !std::string_view(name).ends_with(given)) return false;
@@ -45,61 +44,6 @@ StatusOr<const MethodDescriptor*> FindMethod(std::string_view given) {
   return found.front();
 }
 
-grpc::ByteBuffer Bytes(const Message& message) {
-  const grpc::Slice slice(message.SerializeAsString());
-  return grpc::ByteBuffer(&slice, 1);
-}
-
-bool Parse(const grpc::ByteBuffer& buffer, Message& message) {
-  grpc::Slice slice;
-  if (!buffer.TrySingleSlice(&slice).ok() && !buffer.DumpToSingleSlice(&slice).ok()) return false;
-  return message.ParseFromArray(slice.begin(), static_cast<int>(slice.size()));
-}
-
-// One call, in steps that each wait for their end.
-class Exchange {
- public:
-  Exchange(const std::shared_ptr<grpc::Channel>& channel, const ConnectOptions& options, const std::string& path)
-      : stub_(channel) {
-    client::SetUp(context_, options);
-    call_ = stub_.PrepareCall(&context_, path, &queue_);
-    call_->StartCall(nullptr);
-    Next();
-  }
-  ~Exchange() {
-    context_.TryCancel();
-    queue_.Shutdown();
-    while (queue_.Next(&tag_, &ok_)) continue;
-  }
-
-  // A failure shows in Finish.
-  void Send(const Message& request) {
-    call_->WriteLast(Bytes(request), {}, nullptr);
-    Next();
-  }
-  bool Receive(grpc::ByteBuffer& answer) {
-    call_->Read(&answer, nullptr);
-    return Next();
-  }
-  void Cancel() { context_.TryCancel(); }
-  grpc::Status Finish() {
-    grpc::Status status;
-    call_->Finish(&status, nullptr);
-    Next();
-    return status;
-  }
-
- private:
-  bool Next() { return queue_.Next(&tag_, &ok_) && ok_; }
-
-  grpc::GenericStub stub_;
-  grpc::ClientContext context_;
-  grpc::CompletionQueue queue_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-  void* tag_ = nullptr;
-  bool ok_ = false;
-};
-
 }  // namespace
 
 Status CallMethod(const ConnectOptions& options, std::string_view name, std::string_view json,
@@ -109,11 +53,11 @@ Status CallMethod(const ConnectOptions& options, std::string_view name, std::str
   const std::unique_ptr<Message> request(factory.GetPrototype(method->input_type())->New());
   RETURN_IF_ERROR(ParseJson(json, "JSON", *request));
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, client::OpenChannel(options));
-  Exchange exchange(channel, options, "/" + NameOf(*method));
+  client::Exchange exchange(channel, options, "/" + NameOf(*method));
   exchange.Send(*request);
   const std::unique_ptr<Message> received(factory.GetPrototype(method->output_type())->New());
   for (grpc::ByteBuffer bytes; exchange.Receive(bytes);) {
-    if (!Parse(bytes, *received))
+    if (!client::Parse(bytes, *received))
       return InternalError(StrCat(options.address, " answered with what is no ", method->output_type()->full_name()));
     if (answer(*received, method->server_streaming())) continue;
     exchange.Cancel();

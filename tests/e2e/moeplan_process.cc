@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,8 +38,8 @@ bool Await(Condition condition, std::chrono::seconds limit) {
 
 }  // namespace
 
-Process Process::Start(const std::vector<std::string>& arguments,
-                       const std::map<std::string, std::string>& environment) {
+Process Process::Start(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment,
+                       const Confinement& confinement) {
   Process process;
   process.out_path_ = TemporaryPath("out");
   process.err_path_ = TemporaryPath("err");
@@ -49,8 +50,13 @@ Process Process::Start(const std::vector<std::string>& arguments,
   if (process.pid_ == 0) {
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
     dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
-    dup2(open(process.out_path_.c_str(), O_WRONLY | O_TRUNC), STDOUT_FILENO);
+    dup2(confinement.out >= 0 ? confinement.out : open(process.out_path_.c_str(), O_WRONLY | O_TRUNC), STDOUT_FILENO);
     dup2(open(process.err_path_.c_str(), O_WRONLY | O_TRUNC), STDERR_FILENO);
+    if (confinement.out == Confinement::kClosed) close(STDOUT_FILENO);
+    if (confinement.address_space_bytes > 0) {
+      const rlimit limit = {.rlim_cur = confinement.address_space_bytes, .rlim_max = confinement.address_space_bytes};
+      setrlimit(RLIMIT_AS, &limit);
+    }
     execv(MOEPLAN_PROGRAM, words.data());
     _exit(127);
   }

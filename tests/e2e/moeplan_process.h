@@ -16,12 +16,19 @@ struct Outcome {
   std::string out, err;
 };
 
+// What a process gets that differs from what it would inherit.
+struct Confinement {
+  static constexpr int kClosed = -2;
+  int out = -1;                    // Descriptor that its standard output is; -1: Outcome::out; kClosed: none.
+  size_t address_space_bytes = 0;  // As `ulimit -v` sets, in bytes; 0: no limit.
+};
+
 // A running `moeplan`; killed with its owner.
 class Process {
  public:
-  // `environment` is added to the own one.
+  // `environment` is added to this process's.
   static Process Start(const std::vector<std::string>& arguments,
-                       const std::map<std::string, std::string>& environment = {});
+                       const std::map<std::string, std::string>& environment = {}, const Confinement& confinement = {});
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
   ~Process();

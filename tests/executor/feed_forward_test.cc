@@ -50,7 +50,7 @@ class ShardRun {
         weights_(MakeWeights(layer, ShardOf(layer, layout, rank), seed)),
         device_(MakeHostDevice()),
         stream_(device_->MakeStream("experts", StreamPriority::kNormal)),
-        kernels_(MakeHostKernels(layer, weights_)) {}
+        kernels_(MakeHostKernels(layer, weights_).value()) {}
 
   std::vector<float> Experts(std::vector<float> input, int rows) {
     std::vector<float> output(input.size());

@@ -1,6 +1,7 @@
 // The gate kernel of a backend against each gate's definition, written out in the slowest way.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -69,7 +70,7 @@ Routed RouteSlice(const Batch& batch, int first, int count) {
   const size_t pairs = static_cast<size_t>(count) * RoutingWidth(layer);
   const std::unique_ptr<HostDevice> device = MakeHostDevice();
   const auto stream = device->MakeStream("gate", StreamPriority::kNormal);
-  const auto kernels = MakeHostKernels(layer, batch.weights);
+  const auto kernels = MakeHostKernels(layer, batch.weights).value();
   Routed routed{std::vector<int32_t>(pairs), std::vector<int32_t>(pairs), std::vector<float>(pairs), {}};
   std::vector<double> sums(RouterSums::Count(layer.experts), -1);
   const auto row_at = [&](int token) { return batch.input.begin() + static_cast<int64_t>(token) * layer.model_dim; };

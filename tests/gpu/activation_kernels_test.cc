@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "models/workload/expert.h"
 #include "tests/gpu/on_device.h"

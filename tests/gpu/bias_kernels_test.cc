@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <random>
 
 #include "executor/cuda/cell_groups.h"
 #include "executor/cuda/row_kernels.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
+#include <random>
 
 #include "executor/cuda/cell_groups.h"
 #include "executor/cuda/row_kernels.h"

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 
 #include "executor/codec/codec.h"
 #include "executor/codec/zfp_block.h"

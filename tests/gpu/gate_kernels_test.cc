@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <random>
 
 #include "executor/host/gating.h"
 #include "tests/gpu/on_device.h"

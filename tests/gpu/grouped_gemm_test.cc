@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "tests/gpu/on_device.h"
 #include "tests/test_seed.h"

@@ -114,7 +114,7 @@ class HostReference {
       : weights_(std::move(weights)),
         device_(MakeHostDevice()),
         stream_(device_->MakeStream("reference", StreamPriority::kNormal)),
-        kernels_(MakeHostKernels(layer, weights_)) {}
+        kernels_(MakeHostKernels(layer, weights_).value()) {}
 
   Kernels& kernels() { return *kernels_; }
   Stream& stream() { return *stream_; }

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <random>
 
 #include "tests/gpu/on_device.h"
 #include "tests/test_seed.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "models/fit/fit.h"
 #include "tests/models/synthetic_links.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <random>
 
 #include "models/fit/fit.h"
 #include "models/fit/statistics.h"

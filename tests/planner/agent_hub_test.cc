@@ -83,26 +83,26 @@ TEST_F(AgentHubTest, CommandsGoToEachAgentForItsRanksAndAnswersComeBackByRank) {
   const Connected first = Connect(0), second = Connect(1);
   auto ranks = hub_.StartRanks("c");
   ASSERT_TRUE(ranks.ok()) << ranks.status().message();
-  EXPECT_EQ((*ranks)->nodes() * (*ranks)->ranks_per_node(), 4);
+  EXPECT_EQ(ranks->links->nodes() * ranks->links->ranks_per_node(), 4);
   std::vector<v1::RankCommand> commands(4);
   for (int rank = 0; rank < 4; ++rank) commands[rank].mutable_start()->set_rank(rank);
-  EXPECT_EQ((*ranks)->Send(commands), std::nullopt);
-  EXPECT_EQ((*ranks)->Send({commands.data(), 1}), std::nullopt);
+  EXPECT_FALSE(ranks->links->Send(commands));
+  EXPECT_FALSE(ranks->links->Send({commands.data(), 1}));
   ASSERT_THAT(second.outlet->sent, SizeIs(4));  // Welcome, start, one for each, one for all.
   const int session = second.outlet->sent[1].start_ranks().session();
   ASSERT_EQ(second.outlet->sent[2].order().commands_size(), 2);
   EXPECT_EQ(second.outlet->sent[2].order().commands(1).start().rank(), 3);
   EXPECT_EQ(second.outlet->sent[3].order().commands_size(), 1);
 
-  EXPECT_THAT((*ranks)->Await(std::vector<bool>(4, true), {}), IsEmpty());
+  EXPECT_THAT(ranks->links->Await(std::vector<bool>(4, true), {}), IsEmpty());
   EXPECT_TRUE(hub_.Receive(second.agent, Answer(session, 3, 0.5)).ok());
   EXPECT_TRUE(hub_.Receive(first.agent, Answer(session, 1, 0.25)).ok());
-  EXPECT_THAT((*ranks)->Await(std::vector<bool>(4, true), {}), ElementsAre(1, 3));
-  EXPECT_THAT((*ranks)->Await({true, false, true, true}, {}), ElementsAre(3));
-  EXPECT_EQ((*ranks)->Take(3)->measured().time_s(0), 0.5);
-  EXPECT_EQ((*ranks)->Take(3).status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(ranks->links->Await(std::vector<bool>(4, true), {}), ElementsAre(1, 3));
+  EXPECT_THAT(ranks->links->Await({true, false, true, true}, {}), ElementsAre(3));
+  EXPECT_EQ(ranks->links->Receive(3)->measured().time_s(0), 0.5);
+  EXPECT_EQ(ranks->links->Receive(3).status().code(), StatusCode::kUnavailable);
 
-  ranks->reset();
+  ranks->links.reset();
   EXPECT_EQ(second.outlet->sent.back().stop_ranks().session(), session);
 }
 
@@ -120,9 +120,9 @@ TEST_F(AgentHubTest, AnswersOfAnEarlierSessionAreDropped) {
   const auto ranks = hub_.StartRanks("c");
   ASSERT_TRUE(ranks.ok());
   EXPECT_TRUE(hub_.Receive(first.agent, Answer(1, 0, 1)).ok());
-  EXPECT_THAT((*ranks)->Await(std::vector<bool>(4, true), {}), IsEmpty());
+  EXPECT_THAT(ranks->links->Await(std::vector<bool>(4, true), {}), IsEmpty());
   EXPECT_TRUE(hub_.Receive(first.agent, Answer(2, 0, 1)).ok());
-  EXPECT_THAT((*ranks)->Await(std::vector<bool>(4, true), {}), ElementsAre(0));
+  EXPECT_THAT(ranks->links->Await(std::vector<bool>(4, true), {}), ElementsAre(0));
 }
 
 TEST_F(AgentHubTest, AnAgentOfAnotherClusterHasNoSayInASession) {
@@ -138,7 +138,7 @@ TEST_F(AgentHubTest, AnAgentOfAnotherClusterHasNoSayInASession) {
   lost.mutable_ranks_lost()->set_session(1);
   lost.mutable_ranks_lost()->set_rank(-1);
   EXPECT_TRUE(hub_.Receive(*stranger, lost).ok());
-  EXPECT_THAT((*ranks)->Await(std::vector<bool>(4, true), {}), IsEmpty());
+  EXPECT_THAT(ranks->links->Await(std::vector<bool>(4, true), {}), IsEmpty());
 }
 
 TEST_F(AgentHubTest, RanksAreLostWithTheirAgentAndOnTheirOwn) {
@@ -150,13 +150,17 @@ TEST_F(AgentHubTest, RanksAreLostWithTheirAgentAndOnTheirOwn) {
   killed.mutable_ranks_lost()->set_rank(1);
   killed.mutable_ranks_lost()->set_how("killed by signal 9");
   EXPECT_TRUE(hub_.Receive(first.agent, killed).ok());
-  EXPECT_EQ((*ranks)->EndOf(1), "killed by signal 9 at agent host-0 (cluster c, node 0)");
-  EXPECT_EQ((*ranks)->EndOf(0), "");
+  EXPECT_EQ(ranks->links->EndOf(1), "killed by signal 9 at agent host-0 (cluster c, node 0)");
+  EXPECT_EQ(ranks->links->EndOf(0), "");
   hub_.Detach(second.agent, OkStatus());
-  EXPECT_THAT((*ranks)->Await(std::vector<bool>(4, true), {}), ElementsAre(1, 2, 3));
-  EXPECT_EQ((*ranks)->EndOf(3), "lost with agent host-1 (cluster c, node 1): it has disconnected");
-  EXPECT_EQ((*ranks)->Take(3).status().code(), StatusCode::kPeerLost);
-  EXPECT_EQ((*ranks)->Send(std::vector<v1::RankCommand>(1)), std::optional(1));
+  EXPECT_THAT(ranks->links->Await(std::vector<bool>(4, true), {}), ElementsAre(1, 2, 3));
+  EXPECT_EQ(ranks->links->EndOf(3), "lost with agent host-1 (cluster c, node 1): it has disconnected");
+  EXPECT_EQ(ranks->links->Receive(3).status().code(), StatusCode::kPeerLost);
+  const auto unsent = ranks->links->Send(std::vector<v1::RankCommand>(1));
+  ASSERT_TRUE(unsent.has_value());
+  EXPECT_EQ(unsent->rank, 1);
+  EXPECT_EQ(unsent->reached, 0) << "rank 0 owes no answer";
+  EXPECT_EQ(unsent->why, PeerLost("its process was killed by signal 9 at agent host-0 (cluster c, node 0)"));
   EXPECT_EQ(hub_.StartRanks("c").status(), Unavailable("cluster c: node 1 has no agent"));
 }
 
@@ -180,7 +184,7 @@ TEST_F(AgentHubTest, ASilentAgentIsGivenUpByTheClockThatDoesNotJump) {
   ASSERT_TRUE(first.outlet->ended.has_value());
   EXPECT_EQ(first.outlet->ended->message(), "nothing was heard of the agent for 15 s");
   EXPECT_FALSE(second.outlet->ended.has_value());
-  EXPECT_THAT((*ranks)->EndOf(0), HasSubstr("nothing was heard of the agent for 15 s"));
+  EXPECT_THAT(ranks->links->EndOf(0), HasSubstr("nothing was heard of the agent for 15 s"));
   EXPECT_EQ(hub_.Missing("c"), "cluster c: node 0 has no agent");
   EXPECT_THAT(log_.back(), HasSubstr("agent host-0 (cluster c, node 0) is lost"));
 }
@@ -191,8 +195,8 @@ TEST_F(AgentHubTest, AnAgentThatConnectsAnewEndsItsOldConnectionAndItsRanks) {
   ASSERT_TRUE(ranks.ok());
   const Connected after = Connect(0);
   ASSERT_TRUE(before.outlet->ended.has_value());
-  EXPECT_THAT((*ranks)->EndOf(1), HasSubstr("the agent has connected anew"));
-  EXPECT_EQ((*ranks)->EndOf(2), "");
+  EXPECT_THAT(ranks->links->EndOf(1), HasSubstr("the agent has connected anew"));
+  EXPECT_EQ(ranks->links->EndOf(2), "");
   hub_.Detach(before.agent, OkStatus());  // Late news.
   EXPECT_EQ(hub_.Missing("c"), "");
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/text.h"
+#include "tests/test_seed.h"
 
 namespace moeplan::service {
 namespace {
@@ -138,8 +139,7 @@ TEST(AnswerCacheTest, TheLastUsedAreKeptWithinTheLimit) {
 
 // Every call is answered exactly once, whoever leaves, asks or stores a profile meanwhile.
 TEST(AnswerCacheTest, ManyThreadsAnswerEveryCallOnce) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE(StrCat("seed ", seed));
+  const uint64_t seed = TestSeed();
   AnswerCache cache(200);
   std::atomic<int> answered = 0;
   constexpr int kThreads = 4, kCalls = 2000;

@@ -40,7 +40,7 @@ class CalibrationsTest : public ServiceTest {
   void Serve(Script script) {
     ServerOptions options = Options();
     if (!address_.empty()) options.grpc_address = address_;
-    options.agents.driver = [this, script = std::move(script)](RelayedRanks&, const CalibrationWork& work) {
+    options.agents.driver = [this, script = std::move(script)](const RelayedRanks&, const CalibrationWork& work) {
       return script(work, sessions_++);
     };
     server_ = Started(options);

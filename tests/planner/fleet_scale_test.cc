@@ -247,8 +247,8 @@ TEST_F(FleetScaleTest, ADuplicateAndAStrangerAreRefusedByName) {
   v1::AgentRegistration other = client->ListAgents({})->agents(0).registration();
   const auto end_of = [&](const v1::AgentRegistration& registration) {
     std::promise<Status> ended;
-    const auto connection = AgentConnection::Open(
-        {.address = server->grpc_address()}, registration,
+    const auto connection = ConnectAgentWith({.address = server->grpc_address()})(
+        registration,
         {.received = [](const v1::AttachResponse&) {}, .ended = [&](const Status& why) { ended.set_value(why); }});
     EXPECT_TRUE(connection.ok());
     return StatusOr<int>(ended.get_future().get());

@@ -44,13 +44,13 @@ class LightAgent {
   Status Connect() {
     const std::scoped_lock lock(connecting_);
     ended_.reset();
-    auto connection = AgentConnection::Open({.address = planner_}, registration_,
-                                            {.received = [this](v1::AttachResponse message) { Answer(message); },
-                                             .ended =
-                                                 [this](const Status& why) {
-                                                   const std::scoped_lock log(log_);
-                                                   ended_ = why;
-                                                 }});
+    auto connection = ConnectAgentWith({.address = planner_})(
+        registration_, {.received = [this](v1::AttachResponse message) { Answer(message); },
+                        .ended =
+                            [this](const Status& why) {
+                              const std::scoped_lock log(log_);
+                              ended_ = why;
+                            }});
     if (!connection.ok()) return connection.status();
     connection_ = *std::move(connection);
     return OkStatus();

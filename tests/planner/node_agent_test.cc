@@ -16,6 +16,7 @@
 #include "executor/launch/frames.h"
 #include "executor/owned_fd.h"
 #include "models/text.h"
+#include "planner/client/agent_connection.h"
 #include "service_fixture.h"
 
 namespace moeplan {
@@ -57,7 +58,8 @@ class ScriptedLaunch final : public Launch {
 class NodeAgentTest : public ServiceTest {
  protected:
   NodeAgentOptions Agent(const std::string& planner) {
-    NodeAgentOptions options = {.planner = {.address = planner},
+    NodeAgentOptions options = {.connect = ConnectAgentWith({.address = planner}),
+                                .planner = planner,
                                 .stop_fd = stop_.get(),
                                 .first_pause_s = 0.01,
                                 .longest_pause_s = 0.05,
@@ -124,12 +126,12 @@ TEST_F(NodeAgentTest, WhatKeptRanksStillOweToAnEndedSessionIsNotForTheNext) {
   std::promise<double> answered;
   std::atomic<int> sessions = 0;
   ServerOptions options = Options();
-  options.agents.driver = [&](RelayedRanks& ranks, const CalibrationWork&) -> Status {
+  options.agents.driver = [&](const RelayedRanks& ranks, const CalibrationWork&) -> Status {
     const bool first = sessions++ == 0;
-    (void)ranks.Send(std::vector{Command(first ? 1 : 2)});
+    (void)ranks.links->Send(std::vector{Command(first ? 1 : 2)});
     if (first) return Unavailable("again");  // Without waiting for what it has asked.
-    EXPECT_THAT(ranks.Await({true}, Soon()), SizeIs(1));
-    const auto reply = ranks.Take(0);
+    EXPECT_THAT(ranks.links->Await({true}, Soon()), SizeIs(1));
+    const auto reply = ranks.links->Receive(0);
     answered.set_value(reply.ok() ? reply->measured().time_s(0) : -1);
     return Infeasible("enough");
   };
@@ -158,9 +160,9 @@ TEST_F(NodeAgentTest, WhatKeptRanksStillOweToAnEndedSessionIsNotForTheNext) {
 TEST_F(NodeAgentTest, RanksThatCannotBeStartedAreSaidWhereTheyAreWaitedFor) {
   std::promise<std::string> end;
   ServerOptions options = Options();
-  options.agents.driver = [&](RelayedRanks& ranks, const CalibrationWork&) -> Status {
-    EXPECT_THAT(ranks.Await({true}, Soon()), SizeIs(1));
-    end.set_value(ranks.EndOf(0));
+  options.agents.driver = [&](const RelayedRanks& ranks, const CalibrationWork&) -> Status {
+    EXPECT_THAT(ranks.links->Await({true}, Soon()), SizeIs(1));
+    end.set_value(ranks.links->EndOf(0));
     return Infeasible("enough");
   };
   const auto server = Started(options);

@@ -239,12 +239,12 @@ TEST_F(StreamsTest, AnAgentWhoseTokenIsRevokedIsAttachedNoMore) {
   AwaitAccepted("agents");
   std::promise<void> welcomed;
   std::promise<Status> ended;
-  const auto agent = AgentConnection::Open({.address = server_->grpc_address(), .token = "agents"}, Registration(),
-                                           {.received =
-                                                [&](const v1::AttachResponse& message) {
-                                                  if (message.has_welcome()) welcomed.set_value();
-                                                },
-                                            .ended = [&](const Status& why) { ended.set_value(why); }});
+  const auto agent = ConnectAgentWith({.address = server_->grpc_address(), .token = "agents"})(
+      Registration(), {.received =
+                           [&](const v1::AttachResponse& message) {
+                             if (message.has_welcome()) welcomed.set_value();
+                           },
+                       .ended = [&](const Status& why) { ended.set_value(why); }});
   ASSERT_TRUE(agent.ok());
   ASSERT_EQ(welcomed.get_future().wait_for(kSoon), std::future_status::ready);
   EXPECT_THAT(Page(), HasSubstr("moeplan_agents{state=\"attached\"} 1"));
@@ -297,9 +297,8 @@ TEST_F(StreamsTest, AnAgentsConnectionIsCountedWhenItEnds) {
   std::promise<Status> ended;
   v1::AgentRegistration other = Registration();
   other.set_version("0.0.0-other");
-  const auto agent = AgentConnection::Open(
-      {.address = server_->grpc_address()}, other,
-      {.received = [](const v1::AttachResponse&) {}, .ended = [&](const Status& why) { ended.set_value(why); }});
+  const auto agent = ConnectAgentWith({.address = server_->grpc_address()})(
+      other, {.received = [](const v1::AttachResponse&) {}, .ended = [&](const Status& why) { ended.set_value(why); }});
   ASSERT_TRUE(agent.ok());
   EXPECT_THAT(ended.get_future().get(), IsError(StatusCode::kInfeasible, "0.0.0-other"));
   EXPECT_THAT(Page(), HasSubstr(Counted("FAILED_PRECONDITION", "AgentService/Attach", 1)));

@@ -6,12 +6,9 @@ import { retryMs, useConnection, useTokenState } from "./api/use_call";
 import { ErrorNote } from "./components/notes";
 import { TokenDialog } from "./components/token_dialog";
 import * as text from "./format";
-import { hrefOf, useRoute, views, type Params, type View } from "./route";
+import { hrefOf, useRoute, views, type View, type ViewProps } from "./route";
 import { useTheme } from "./theme";
 
-export interface ViewProps {
-  params: Params;
-}
 type ViewComponent = ComponentType<ViewProps>;
 
 // Each view is a script of its own, so that the first one does not wait for the others.

@@ -6,6 +6,11 @@ export const views = ["clusters", "curves", "plan", "what-if", "layouts", "accur
 export type View = (typeof views)[number];
 export type Params = Readonly<Record<string, string>>;
 
+// Every view is drawn from the parameters of its address alone.
+export interface ViewProps {
+  params: Params;
+}
+
 export interface Route {
   view: View;
   params: Params;

@@ -40,36 +40,24 @@ v1::Heartbeat HeartbeatNow() {
 }
 
 // A session as its user holds it.
-class AgentHub::Ranks final : public RelayedRanks {
+class AgentHub::Ranks final : public RankLinks {
  public:
   struct Member {
     v1::AgentRegistration registration;
     std::shared_ptr<AgentOutlet> outlet;  // Shared with the hub.
   };
 
-  Ranks(AgentHub& hub, int session, std::shared_ptr<Mailbox> mailbox, std::vector<Member> members,
-        std::map<std::string, std::string> provenance)
-      : hub_(hub),
-        session_(session),
-        mailbox_(std::move(mailbox)),
-        members_(std::move(members)),
-        provenance_(std::move(provenance)) {}
+  Ranks(AgentHub& hub, int session, std::shared_ptr<Mailbox> mailbox, std::vector<Member> members)
+      : hub_(hub), session_(session), mailbox_(std::move(mailbox)), members_(std::move(members)) {}
   ~Ranks() override { hub_.EndSession(session_); }
 
   int nodes() const override { return first().nodes(); }
   int ranks_per_node() const override { return first().ranks_per_node(); }
-  const std::string& backend() const override { return first().backend(); }
-  const std::map<std::string, std::string>& provenance() const override { return provenance_; }
-  double collective_deadline_s() const override {
-    double deadline_s = 0;
-    for (const Member& member : members_) {
-      deadline_s = std::max(deadline_s, member.registration.collective_deadline_s());
-    }
-    return deadline_s;
-  }
 
-  std::optional<int> Send(std::span<const v1::RankCommand> commands) override {
-    if (const int lost = mailbox_->FirstLost(); lost >= 0) return lost;
+  std::optional<Unsent> Send(std::span<const v1::RankCommand> commands) override {
+    if (const int lost = mailbox_->FirstLost(); lost >= 0) {
+      return Unsent{.rank = lost, .why = PeerLost(StrCat("its process was ", mailbox_->EndOf(lost)))};
+    }
     for (const Member& member : members_) member.outlet->Send(OrderFor(member.registration, commands));
     return std::nullopt;
   }
@@ -77,8 +65,9 @@ class AgentHub::Ranks final : public RelayedRanks {
   std::vector<int> Await(const std::vector<bool>& wanted, Moment until) override {
     return mailbox_->Await(wanted, until);
   }
-  StatusOr<v1::RankReply> Take(int rank) override { return mailbox_->Take(rank); }
+  StatusOr<v1::RankReply> Receive(int rank) override { return mailbox_->Take(rank); }
   std::string EndOf(int rank) override { return mailbox_->EndOf(rank); }
+  int ProcessOf(int /*rank*/) const override { return 0; }
 
  private:
   const v1::AgentRegistration& first() const { return members_.front().registration; }
@@ -97,7 +86,6 @@ class AgentHub::Ranks final : public RelayedRanks {
   const int session_;
   const std::shared_ptr<Mailbox> mailbox_;
   const std::vector<Member> members_;
-  const std::map<std::string, std::string> provenance_;
 };
 
 AgentHub::AgentHub(HubOptions options) : options_(std::move(options)), registry_(options_.registry) {}
@@ -247,9 +235,9 @@ void AgentHub::AwaitChange(int seen, AgentRegistry::Moment until, std::stop_toke
   changed_.wait_until(lock, std::move(stop), until, [&] { return changes_ != seen; });
 }
 
-StatusOr<std::unique_ptr<RelayedRanks>> AgentHub::StartRanks(const std::string& cluster) {
+StatusOr<RelayedRanks> AgentHub::StartRanks(const std::string& cluster) {
+  RelayedRanks started;
   std::vector<Ranks::Member> members;
-  std::map<std::string, std::string> provenance;
   std::shared_ptr<Mailbox> mailbox;
   int session = 0;
   {
@@ -259,7 +247,8 @@ StatusOr<std::unique_ptr<RelayedRanks>> AgentHub::StartRanks(const std::string& 
       if (other.cluster == cluster) return error::ClusterIsBusy(cluster);
     }
     const std::vector<const AgentRegistry::Agent*> agents = registry_.LiveOf(cluster);
-    provenance = ProvenanceOf(agents);
+    started.backend = agents.front()->registration.backend();
+    started.provenance = ProvenanceOf(agents);
     session = ++last_session_;
     const v1::AgentRegistration& first = agents.front()->registration;
     mailbox = std::make_shared<Mailbox>(first.nodes() * first.ranks_per_node());
@@ -268,12 +257,15 @@ StatusOr<std::unique_ptr<RelayedRanks>> AgentHub::StartRanks(const std::string& 
       Connection& connection = connections_.at(agent->number);
       connection.session = session;
       members.push_back({.registration = agent->registration, .outlet = connection.outlet});
+      started.collective_deadline_s =
+          std::max(started.collective_deadline_s, agent->registration.collective_deadline_s());
     }
   }
   v1::AttachResponse start;
   start.mutable_start_ranks()->set_session(session);
   for (const Ranks::Member& member : members) member.outlet->Send(start);
-  return std::make_unique<Ranks>(*this, session, std::move(mailbox), std::move(members), std::move(provenance));
+  started.links = std::make_unique<Ranks>(*this, session, std::move(mailbox), std::move(members));
+  return started;
 }
 
 void AgentHub::Interrupt(const std::string& cluster, const std::string& why) {

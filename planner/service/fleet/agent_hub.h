@@ -76,7 +76,7 @@ class AgentHub {
   // Returns once changes() is not `seen`, at `until`, or when asked to stop.
   void AwaitChange(int seen, AgentRegistry::Moment until, std::stop_token stop) const;
   // Starts the ranks of a whole cluster. kUnavailable: it is not whole, or has a session.
-  StatusOr<std::unique_ptr<RelayedRanks>> StartRanks(const std::string& cluster);
+  StatusOr<RelayedRanks> StartRanks(const std::string& cluster);
   // Makes every rank of the cluster's session count as lost, so that who waits for them returns.
   void Interrupt(const std::string& cluster, const std::string& why);
 

@@ -29,8 +29,8 @@ struct CalibrationWork {
   std::stop_token stop;  // Ranks are lost as well, so that it need not be looked at while one is waited for.
 };
 
-// Measures with `ranks`, which are to be started. OK: all is measured, or the budget is spent. kPeerLost,
-// kDeadlineExceeded and kUnavailable may go well with new ranks. Called on a thread of its own.
-using CalibrationDriver = std::function<Status(RelayedRanks& ranks, const CalibrationWork& work)>;
+// A driver measures with `ranks`, which it starts and ends. OK: all is measured, or the budget is spent.
+// kPeerLost, kDeadlineExceeded and kUnavailable may go well with new ranks. Called on a thread of its own.
+using CalibrationDriver = std::function<Status(RelayedRanks ranks, const CalibrationWork& work)>;
 
 }  // namespace moeplan

@@ -290,10 +290,10 @@ StatusOr<CalibrationWork> Calibrations::WorkOf(Running& running, const std::stop
 
 Status Calibrations::Measure(Running& running, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const CalibrationWork work, WorkOf(running, stop));
-  ASSIGN_OR_RETURN(const std::unique_ptr<RelayedRanks> ranks, uses_.hub.StartRanks(running.job.cluster));
+  ASSIGN_OR_RETURN(RelayedRanks ranks, uses_.hub.StartRanks(running.job.cluster));
   Note(running, v1::CalibrationStatus::RUNNING, "starts ranks");
   if (stop.stop_requested()) return Cancelled("stopped");  // It may have been asked for before there were ranks.
-  const Status measured = uses_.driver(*ranks, work);
+  const Status measured = uses_.driver(std::move(ranks), work);
   if (running.set_aside > 0) {
     uses_.log(StrCat("calibration ", running.job.id, " of cluster ", running.job.cluster, ": ", running.set_aside,
                      " samples were set aside; `moeplan profile rejected` tells why"));

@@ -1,4 +1,4 @@
-// What came in from the ranks of a session and was not taken yet. Any thread.
+// A Mailbox holds what came in from the ranks of a session and was not taken yet. Any thread.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ class Mailbox {
   // The first end counts.
   void Lose(int first_rank, int count, const std::string& how);
 
-  // As in RelayedRanks.
+  // These are as in RankLinks. Take is Receive, but kUnavailable while nothing has come.
   std::vector<int> Await(const std::vector<bool>& wanted, Moment until);
   StatusOr<v1::RankReply> Take(int rank);
   std::string EndOf(int rank) const;

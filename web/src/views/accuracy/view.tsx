@@ -2,14 +2,13 @@
 import { useMemo, useRef } from "preact/hooks";
 
 import type { ListRunsResponse, Run } from "../../../generated/moeplan/v1/planner_service";
-import type { ViewProps } from "../../app";
 import { callAll } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
 import { useArrival } from "../../components/arrival";
 import { Command, EmptyNote, ErrorNote } from "../../components/notes";
 import { ProfileField, useProfileNames } from "../../components/profile_field";
 import * as text from "../../format";
-import { hrefOf, setParams, type Params } from "../../route";
+import { hrefOf, setParams, type Params, type ViewProps } from "../../route";
 import { ErrorOverTime, Legend, PredictedAgainstMeasured } from "./charts";
 import { RunDetails } from "./run_details";
 import { comparable, profileOf, scheduleOf, summariesBy, summarize } from "./statistics";

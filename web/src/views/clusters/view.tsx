@@ -1,10 +1,10 @@
 // What is there: every cluster that has a profile or agents, and one of them in full.
 import { useMemo } from "preact/hooks";
 
-import type { ViewProps } from "../../app";
 import { call, callAll } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
 import { Command, EmptyNote, ErrorNote } from "../../components/notes";
+import type { ViewProps } from "../../route";
 import { ClusterDetail } from "./detail";
 import { ClusterList } from "./list";
 import { entriesOf } from "./model";

@@ -1,14 +1,13 @@
 // One cost of a profile: its samples, the fit, how far the two are apart, and what another profile says of it.
 import { useCallback, useMemo } from "preact/hooks";
 
-import type { ViewProps } from "../../app";
 import { call, type CallError } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
 import { Command, EmptyNote, ErrorNote } from "../../components/notes";
 import { useProfileNames } from "../../components/profile_field";
 import * as text from "../../format";
 import { VersionNote } from "../../components/version_note";
-import { hrefOf, setParams, type Params } from "../../route";
+import { hrefOf, setParams, type Params, type ViewProps } from "../../route";
 import { versionOf } from "../../version";
 import { Charts } from "./charts";
 import { Comparison } from "./comparison";

@@ -1,11 +1,11 @@
 // Which layout of a whole model over GPUs trains fastest, and what of their memory it takes.
 import type { ImportModelResponse, RankLayoutsRequest, RankLayoutsResponse } from "../../../generated/moeplan/v1/planner_service";
-import type { ViewProps } from "../../app";
 import { call } from "../../api/client";
 import { useLoaded } from "../../api/use_call";
 import { ErrorNote } from "../../components/notes";
 import { NoProfiles, useProfileNames } from "../../components/profile_field";
 import { useLinks } from "../../components/use_links";
+import type { ViewProps } from "../../route";
 import { versionOf, versionProblem } from "../../version";
 import { Answer } from "./answer";
 import { Form } from "./form";

@@ -2,14 +2,13 @@
 import { useMemo, useRef } from "preact/hooks";
 
 import type { SweepPoint } from "../../../generated/moeplan/v1/planner_service";
-import type { ViewProps } from "../../app";
 import "../../charts/shapes.css";
 import { saveFile } from "../../charts/svg_file";
 import { useArrival } from "../../components/arrival";
 import { CopyLink } from "../../components/copy_link";
 import { ErrorNote, WarningList } from "../../components/notes";
 import { NoProfiles, useProfileNames } from "../../components/profile_field";
-import { hrefOf, hrefWith, type Params } from "../../route";
+import { hrefOf, hrefWith, type Params, type ViewProps } from "../../route";
 import { versionOf, versionProblem } from "../../version";
 import { unsaid } from "../../warnings";
 import { isWorkloadPath, parseWorkload, type Json } from "../../workload";

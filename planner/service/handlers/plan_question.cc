@@ -1,0 +1,117 @@
+#include "planner/service/handlers/plan_question.h"
+
+#include <utility>
+
+#include "models/check.h"
+#include "models/links/link_model.h"
+#include "models/text.h"
+#include "planner/routing/plan_routed_layer.h"
+#include "planner/rules/lancet.h"
+#include "planner/service/deadline.h"
+#include "planner/service/errors.h"
+#include "proto/convert/plan.h"
+#include "proto/convert/training_graph.h"
+#include "proto/convert/workload.h"
+#include "proto/errors.h"
+
+namespace moeplan::service {
+namespace {
+
+constexpr double kLongestTimeLimitS = 86400;
+
+Status CheckSubject(const v1::PlanRequest& request) {
+  if (request.has_graph() && request.has_workload()) return error::BothAlternatives("workload", "graph");
+  if (!request.has_workload() && !request.has_graph()) {
+    return moeplan::error::Mismatch("workload", "nothing", "an object, or a graph");
+  }
+  return OkStatus();
+}
+
+// Refuses what is asked of the candidates of a layer beside a training graph, which has none.
+Status CheckBesideGraph(const v1::PlanRequest& request) {
+  const std::pair<const char*, bool> asked[] = {{"top", request.has_top()},
+                                                {"budgetNodes", request.has_budget_nodes()},
+                                                {"timeLimitS", request.has_time_limit_s()},
+                                                {"extrapolate", request.extrapolate()},
+                                                {"view", request.view() != v1::PlanRequest::FULL}};
+  for (const auto& [field, given] : asked) {
+    if (given) return moeplan::error::Mismatch(field, "a value", "none beside graph, which has no candidates");
+  }
+  return OkStatus();
+}
+
+StatusOr<int> TopOf(const v1::PlanRequest& request) {
+  if (!request.has_top()) return 0;
+  if (request.top() < 1) return moeplan::error::Mismatch("top", StrCat(request.top()), "at least 1, or absent for all");
+  return request.top();
+}
+
+StatusOr<PlanOptions> OptionsOf(const v1::PlanRequest& request) {
+  PlanOptions options;
+  ASSIGN_OR_RETURN(options.top, TopOf(request));
+  if (request.has_budget_nodes()) options.budget_nodes = request.budget_nodes();
+  if (options.budget_nodes < 1) {
+    return moeplan::error::Mismatch("budgetNodes", StrCat(request.budget_nodes()), "at least 1, or absent");
+  }
+  return options;
+}
+
+StatusOr<std::optional<double>> TimeLimitOf(const v1::PlanRequest& request) {
+  if (!request.has_time_limit_s()) return std::optional<double>();
+  if (request.time_limit_s() > 0 && request.time_limit_s() <= kLongestTimeLimitS) {
+    return std::optional<double>(request.time_limit_s());
+  }
+  return moeplan::error::Mismatch("timeLimitS", StrCat(request.time_limit_s()),
+                                  StrCat("above 0 and at most ", kLongestTimeLimitS, ", or absent"));
+}
+
+StatusOr<PlanQuestion> QuestionAboutGraph(const v1::PlanRequest& request) {
+  RETURN_IF_ERROR(CheckBesideGraph(request));
+  ASSIGN_OR_RETURN(TrainingGraph graph, TrainingGraphFromProto(request.graph()));
+  RETURN_IF_ERROR(ValidateTrainingGraph(graph));
+  return PlanQuestion{.about = std::move(graph)};
+}
+
+StatusOr<v1::PlanResponse> AnswerAbout(const TrainingGraph& graph, const Profile* profile, std::stop_token cancelled) {
+  ASSIGN_OR_RETURN(const GraphPlanAnswer answer, PlanGraph(graph, profile, std::move(cancelled)));
+  return ToProto(answer);
+}
+
+StatusOr<v1::PlanResponse> AnswerAbout(const Workload& workload, const PlanQuestion& question, const Profile& profile,
+                                       std::stop_token cancelled) {
+  PlanOptions options = question.options;
+  std::optional<Deadline> deadline;
+  if (question.time_limit_s) options.out_of_time = deadline.emplace(*question.time_limit_s).token();
+  options.cancelled = std::move(cancelled);
+  std::optional<LinkModel> links;
+  if (question.extrapolate) options.links = &links.emplace(profile);
+  ASSIGN_OR_RETURN(const PlanAnswer answer, PlanRoutedLayer(workload, profile, options));
+  return ToProto(answer);
+}
+
+}  // namespace
+
+StatusOr<PlanQuestion> QuestionOf(const v1::PlanRequest& request) {
+  RETURN_IF_ERROR(CheckSubject(request));
+  if (request.has_graph()) return QuestionAboutGraph(request);
+  PlanQuestion question = {.extrapolate = request.extrapolate()};
+  ASSIGN_OR_RETURN(question.options, OptionsOf(request));
+  ASSIGN_OR_RETURN(question.time_limit_s, TimeLimitOf(request));
+  ASSIGN_OR_RETURN(question.about, WorkloadFromProto(request.workload()));
+  return question;
+}
+
+bool NeedsProfile(const PlanQuestion& question) {
+  const auto* const graph = std::get_if<TrainingGraph>(&question.about);
+  return graph == nullptr || moeplan::NeedsProfile(*graph);
+}
+
+StatusOr<v1::PlanResponse> AnswerTo(const PlanQuestion& question, const Profile* profile, std::stop_token cancelled) {
+  if (const auto* const graph = std::get_if<TrainingGraph>(&question.about)) {
+    return AnswerAbout(*graph, profile, std::move(cancelled));
+  }
+  MOEPLAN_CHECK(profile != nullptr);
+  return AnswerAbout(std::get<Workload>(question.about), question, *profile, std::move(cancelled));
+}
+
+}  // namespace moeplan::service

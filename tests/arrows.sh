@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Each room includes only what docs/design.md §1 lets it ("Arrows").
+#
+# Usage: arrows.sh SOURCE_DIR
+set -euo pipefail
+export LC_ALL=C
+cd "$1"
+
+# ROOM: what its files may include, as the beginning of a path. Rooms inside another one come first, and count alone.
+readonly arrows='
+planner/client: planner/client/ proto/ models/ moeplan/
+planner/service: planner/ db/ proto/ models/ moeplan/
+planner/sweep: planner/ proto/ models/ moeplan/
+planner: planner/ models/
+models: models/
+executor: executor/ models/
+proto: proto/ models/ moeplan/
+db: db/ models/
+agent: agent/ executor/ proto/ models/ moeplan/
+'
+
+broken=0
+seen=()
+while IFS=: read -r room allowed; do
+  [[ -n "$room" ]] || continue
+  pattern="$(tr -s ' ' '\n' <<< "$allowed" | sed '/^$/d' | paste -sd '|')"
+  others=()
+  for inner in ${seen[@]+"${seen[@]}"}; do
+    [[ "$inner" != "$room"/* ]] || others+=(--exclude-dir="${inner#"$room"/}")
+  done
+  seen+=("$room")
+  while IFS= read -r line; do
+    printf 'arrows: %s; %s may include %s\n' "$line" "$room/" "${allowed# }"
+    broken=1
+  done < <(grep -rnE '^#include "' "$room" --include='*.h' --include='*.cc' --include='*.cu' ${others[@]+"${others[@]}"} |
+    grep -vE "#include \"($pattern)" || true)
+done <<< "$arrows"
+((broken == 0)) && printf 'arrows: every include goes one way\n'
+exit "$broken"
