@@ -80,9 +80,8 @@ StatusOr<PlanAnswer> SourceOption::Plan(const Workload& workload, const std::str
     std::optional<LinkModel> links;
     if (options.extrapolate) links.emplace(profile);
     StatusOr<PlanAnswer> answer = PlanRoutedLayer(workload, profile,
-                                                  {.top = options.top,
-                                                   .budget_nodes = options.budget_nodes.value_or(kDefaultBudgetNodes),
-                                                   .links = links ? &*links : nullptr});
+                                                  {.top = options.top, .links = links ? &*links : nullptr},
+                                                  {.nodes = options.budget_nodes.value_or(kDefaultBudgetNodes)});
     if (!answer.ok()) return answer.status().Within(origin);
     return answer;
   }

@@ -46,18 +46,17 @@ StatusOr<int> TopOf(const v1::PlanRequest& request) {
 
 constexpr double kLongestTimeLimitS = 86400;
 
-StatusOr<PlanOptions> OptionsOf(const v1::PlanRequest& request) {
-  PlanOptions options;
-  ASSIGN_OR_RETURN(options.top, TopOf(request));
-  if (request.has_budget_nodes()) options.budget_nodes = request.budget_nodes();
-  if (options.budget_nodes < 1) {
+StatusOr<PlanBudget> BudgetOf(const v1::PlanRequest& request) {
+  PlanBudget budget;
+  if (request.has_budget_nodes()) budget.nodes = request.budget_nodes();
+  if (budget.nodes < 1) {
     return moeplan::error::Mismatch("budgetNodes", StrCat(request.budget_nodes()), "at least 1, or absent");
   }
   if (request.has_time_limit_s() && !(request.time_limit_s() > 0 && request.time_limit_s() <= kLongestTimeLimitS)) {
     return moeplan::error::Mismatch("timeLimitS", StrCat(request.time_limit_s()),
                                     StrCat("above 0 and at most ", kLongestTimeLimitS, ", or absent"));
   }
-  return options;
+  return budget;
 }
 
 // What is asked of the candidates of a layer; a training graph has none.
@@ -109,15 +108,17 @@ StatusOr<v1::PlanResponse> Plan(const Environment& environment, const v1::PlanRe
     RETURN_IF_ERROR(CheckBesideGraph(request));
     return PlanTrainingGraph(environment, request, std::move(cancelled));
   }
-  ASSIGN_OR_RETURN(PlanOptions options, OptionsOf(request));
+  PlanOptions options;
+  ASSIGN_OR_RETURN(options.top, TopOf(request));
+  ASSIGN_OR_RETURN(PlanBudget budget, BudgetOf(request));
   ASSIGN_OR_RETURN(const Workload workload, WorkloadFromProto(request.workload()));
   ASSIGN_OR_RETURN(const Profile profile, ProfileFor(environment, request));
   std::optional<Deadline> deadline;
-  if (request.has_time_limit_s()) options.out_of_time = deadline.emplace(request.time_limit_s()).token();
-  options.cancelled = std::move(cancelled);
+  if (request.has_time_limit_s()) budget.stop.out_of_time = deadline.emplace(request.time_limit_s()).token();
+  budget.stop.cancelled = std::move(cancelled);
   std::optional<LinkModel> links;
   if (request.extrapolate()) options.links = &links.emplace(profile);
-  ASSIGN_OR_RETURN(const PlanAnswer answer, PlanRoutedLayer(workload, profile, options));
+  ASSIGN_OR_RETURN(const PlanAnswer answer, PlanRoutedLayer(workload, profile, options, budget));
   if (request.view() == v1::PlanRequest::BEST) return BestOf(ToProto(answer));
   return ToProto(answer);
 }
