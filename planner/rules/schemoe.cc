@@ -108,17 +108,18 @@ StageOrder OptSche(std::span<const ChunkStage> stages, int chunks) {
 StatusOr<SchemoeAnswer> SchemoeRule(const Workload& workload, const Profile& profile, PriceNotes& notes,
                                     ExplainedRule* explained, const StopSignals& stop) {
   RuleCosts costs(workload, profile, explained);
-  std::vector<double> opt_sche_s;  // opt_sche_s[r - 1] is the time of r partitions.
+  std::vector<std::vector<ChunkStage>> stages_of;  // stages_of[r - 1] are those of r partitions,
+  std::vector<double> opt_sche_s;                  // and opt_sche_s[r - 1] is their time.
   for (int r = 1; r <= std::min(workload.max_partition_degree, kMostChunks); ++r) {
     if (stop.Requested()) return StoppedBeforeAnswer("schemoe");
-    const std::vector<ChunkStage> stages = ChunkStages(workload, r, costs);
+    const std::vector<ChunkStage>& stages = stages_of.emplace_back(ChunkStages(workload, r, costs));
     opt_sche_s.push_back(PlayStages(ChainOf(stages, r), OptSche(stages, r)).time_s);
   }
   RETURN_IF_ERROR(costs.Missing());
   const size_t fastest = FirstOfSmallest(opt_sche_s);
   const int r = static_cast<int>(fastest) + 1;
   SchemoeAnswer answer = {.partition_degree = r, .opt_sche_time_s = opt_sche_s[fastest]};
-  const std::vector<ChunkStage> stages = ChunkStages(workload, r, costs);
+  const std::vector<ChunkStage>& stages = stages_of[fastest];
   const StageOrderOutcome search = SearchStageOrder(ChainOf(stages, r), OptSche(stages, r), kBudgetNodes, stop);
   answer.optimal_time_s = search.time_s;
   answer.order = NamesByStart(stages, r, search.order);
