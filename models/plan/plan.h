@@ -104,10 +104,11 @@ struct Skipped {
   friend bool operator==(const Skipped&, const Skipped&) = default;
 };
 
-enum class StopReason { kProvedBest, kOutOfBudget, kOutOfTime, kCancelled };
+// Why a search ended. What was not searched, or is being searched still, has no reason yet.
+enum class StopReason { kNotSearched = -1, kProvedBest, kOutOfBudget, kOutOfTime, kCancelled };
 
 struct SearchOutcome {
-  StopReason stop_reason = StopReason::kProvedBest;
+  StopReason stop_reason = StopReason::kNotSearched;
   double time_floor_s = 0;  // No candidate of the searched space is faster.
   int evaluated = 0;        // Graphs priced, or found too large for the device.
 

@@ -103,15 +103,12 @@ class BufferMatch {
   std::map<BufferId, BufferId> b_of_a_;
 };
 
-// Groups of different names may be the same ranks, such as EP and EP&ESP without expert sharding.
-bool SameRanks(Group a, Group b, const Layout& layout) { return MembersOf(a, layout, 0) == MembersOf(b, layout, 0); }
-
 bool SameOperation(const TaskOp& a, const TaskOp& b, const Layout& layout) {
   if (a.index() != b.index()) return false;
   const auto* left = std::get_if<CollectiveOp>(&a);
   const auto* right = std::get_if<CollectiveOp>(&b);
   return left == nullptr || (left->collective == right->collective && left->algorithm == right->algorithm &&
-                             SameRanks(left->group, right->group, layout));
+                             SameMembers(left->group, right->group, layout));
 }
 
 bool SameShape(const TaskGraph& a, const TaskGraph& b) {

@@ -87,7 +87,9 @@ std::vector<StreamCost> StreamCosts(const TaskGraph& graph);
 // takes less: the graph of the same schedule in so many pieces does not end earlier. Missing costs count as none.
 double WorkInPiecesAtLeastS(const std::vector<StreamCost>& whole, CostIndex& index, int pieces);
 
-// The same for pieces of any sizes that are multiples of 1/units.
+// The same for pieces of any sizes that are multiples of 1/units; equal pieces are among them only where `pieces` divides
+// `units`. Thirds are no multiples of an eighth, and the graph in thirds can end before the bound of eighths. So this
+// rules out unequal pieces alone, and nothing about equal ones follows from it.
 double WorkInUnequalPiecesAtLeastS(const std::vector<StreamCost>& whole, CostIndex& index, int pieces, int units);
 
 }  // namespace moeplan

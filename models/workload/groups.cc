@@ -54,9 +54,14 @@ std::vector<int> MembersOf(Group group, const Layout& layout, int rank) {
   return members;
 }
 
+bool SameMembers(Group a, Group b, const Layout& layout) {
+  const int size = GroupSize(a, layout);
+  return size == GroupSize(b, layout) && (size == 1 || StrideOf(a, layout) == StrideOf(b, layout));
+}
+
 int IndexIn(Group group, const Layout& layout, int rank) {
-  const std::vector<int> members = MembersOf(group, layout, rank);
-  return static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
+  const int stride = StrideOf(group, layout);
+  return rank % (GroupSize(group, layout) * stride) / stride;
 }
 
 }  // namespace moeplan

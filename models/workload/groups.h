@@ -43,4 +43,7 @@ GroupShape ShapeOf(Group group, const Layout& layout, int gpus_per_node);
 std::vector<int> MembersOf(Group group, const Layout& layout, int rank);
 int IndexIn(Group group, const Layout& layout, int rank);
 
+// Whether two groups are the same ranks, as EP and EP&ESP are without expert sharding.
+bool SameMembers(Group a, Group b, const Layout& layout);
+
 }  // namespace moeplan

@@ -20,6 +20,11 @@ Status AtLeastOne(const std::string& path, int value) {
   return value >= 1 ? OkStatus() : BadField(path, StrCat(value), "a whole number of at least 1");
 }
 
+Status CheckPieces(const std::string& path, int value) {
+  RETURN_IF_ERROR(AtLeastOne(path, value));
+  return value <= kMostPiecesAsked ? OkStatus() : BadField(path, StrCat(value), StrCat("at most ", kMostPiecesAsked));
+}
+
 Status FiniteAtLeast(const std::string& path, double value, double least) {
   if (std::isfinite(value) && value >= least) return OkStatus();
   return BadField(path, StrCat(value), StrCat("a finite number of at least ", least));
@@ -200,8 +205,8 @@ StatusOr<Workload> ResolveWorkload(const Workload& workload, const Cluster& clus
   RETURN_IF_ERROR(CheckLayer(workload.layer));
   RETURN_IF_ERROR(CheckDegrees(workload.layout));
   RETURN_IF_ERROR(Positive("minChunkBytes", workload.min_chunk_bytes));
-  RETURN_IF_ERROR(AtLeastOne("maxChunks", workload.max_chunks));
-  RETURN_IF_ERROR(AtLeastOne("maxPartitionDegree", workload.max_partition_degree));
+  RETURN_IF_ERROR(CheckPieces("maxChunks", workload.max_chunks));
+  RETURN_IF_ERROR(CheckPieces("maxPartitionDegree", workload.max_partition_degree));
   if (workload.zero_stage && (*workload.zero_stage < 0 || *workload.zero_stage > kMaxZeroStage)) {
     return BadField("zeroStage", StrCat(*workload.zero_stage), StrCat("0 to ", kMaxZeroStage, ", or absent"));
   }

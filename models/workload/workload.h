@@ -76,12 +76,15 @@ struct ExpertRouting {
 // More experts than that have no routing.
 inline constexpr int kMaxRoutedExperts = 1 << 16;
 
+// The most that max_chunks and max_partition_degree may be: MoNTA's rule tries every chunk count up to the former.
+inline constexpr int kMostPiecesAsked = 1 << 16;
+
 struct Workload {
   std::string name;
   Layer layer;
   Layout layout;
   double min_chunk_bytes = 1048576;
-  int max_chunks = 64;
+  int max_chunks = 64;           // At most kMostPiecesAsked, as is the next.
   int max_partition_degree = 8;
   Codec dispatch_codec = Codec::kNone;
   Codec combine_codec = Codec::kNone;

@@ -102,10 +102,11 @@ struct Piece {
 class Division {
  public:
   Division(const std::vector<Gap>& gaps, double total_s, const TaskGraph& graph, const Workload& workload,
-           SliceTimes& times)
+           SliceTimes& times, const StopSignals& stop)
       : gaps_(gaps),
         total_s_(total_s),
         times_(times),
+        stop_(stop),
         element_(graph.layer.bytes_per_element),
         bytes_(workload.gradient_bytes),
         least_(std::min(std::ceil(workload.min_chunk_bytes / element_) * element_, bytes_)) {}
@@ -129,7 +130,7 @@ class Division {
  private:
   // What fits into each gap but the last, largest first.
   void MeasureGaps() {
-    for (size_t i = 0; i + 1 < gaps_.size(); ++i) {
+    for (size_t i = 0; i + 1 < gaps_.size() && !stop_.Requested(); ++i) {
       if (const double most = MostIn(gaps_[i]); most > 0) inside_.push_back({&gaps_[i], most});
     }
     std::ranges::stable_sort(inside_, std::greater(), &Piece::bytes);
@@ -151,7 +152,7 @@ class Division {
   // With the `count` roomiest gaps, the rest in the last one: the more bytes they take, the shorter the rest.
   void Choose() {
     double room = 0, least_exposed_s = 0;
-    for (size_t count = 0; count <= inside_.size(); ++count) {
+    for (size_t count = 0; count <= inside_.size() && !stop_.Requested(); ++count) {
       if (count > 0) room += inside_[count - 1].bytes;
       const double at_least = static_cast<double>(count) * least_;
       const bool all = count > 0 && (count == 1 || at_least <= bytes_) && room >= bytes_;
@@ -169,6 +170,7 @@ class Division {
   const std::vector<Gap>& gaps_;
   const double total_s_;
   SliceTimes& times_;
+  const StopSignals& stop_;
   const double element_, bytes_, least_;
   std::vector<Piece> inside_;
   size_t chosen_count_ = 0;
@@ -234,7 +236,7 @@ Gap AfterAll(const PlayedGraph& played) {
 }  // namespace
 
 StatusOr<PlacedGradients> PlaceGradients(TaskGraph graph, GraphPrices prices, const Workload& workload,
-                                         const Profile& profile) {
+                                         const Profile& profile, const StopSignals& stop) {
   if (workload.gradient_bytes == 0 || GroupSize(Group::kDenseReplicas, graph.layout) == 1) {
     return PlacedGradients{.graph = std::move(graph), .prices = std::move(prices)};
   }
@@ -246,7 +248,8 @@ StatusOr<PlacedGradients> PlaceGradients(TaskGraph graph, GraphPrices prices, co
   const std::vector<Gap> gaps =
       GapsOf(graph, prices.tasks, played, stream, [&](TaskId task) { return sensitivity.Of(task); });
   PlacedGradients placed;
-  const std::vector<Piece> pieces = Division(gaps, played.total_s, graph, workload, times).Run();
+  const std::vector<Piece> pieces = Division(gaps, played.total_s, graph, workload, times, stop).Run();
+  if (stop.Requested()) return Cancelled("placing gradients was stopped");
   if (!Apply(pieces, graph, played, profile, placed)) {
     const Gap after_all = AfterAll(played);
     Apply({{&after_all, workload.gradient_bytes}}, graph, played, profile, placed);

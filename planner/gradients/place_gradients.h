@@ -26,6 +26,7 @@
 #include "models/status.h"
 #include "models/timeline/price.h"
 #include "models/workload/workload.h"
+#include "planner/stop_signals.h"
 
 namespace moeplan {
 
@@ -38,8 +39,9 @@ struct PlacedGradients {
 // Places workload.gradient_bytes beside `graph`, which is the part of a schedule that the workload's phase is about,
 // and whose prices under `profile` miss nothing. Without gradients, or replicas to exchange them with, the graph stays
 // as it is. kNotFound when the profile lacks the all-reduce: the key and the command that would measure it.
+// kCancelled: stopped before it had placed them.
 // Pure: the same arguments give the same slices. Requires a resolved workload.
 StatusOr<PlacedGradients> PlaceGradients(TaskGraph graph, GraphPrices prices, const Workload& workload,
-                                         const Profile& profile);
+                                         const Profile& profile, const StopSignals& stop = {});
 
 }  // namespace moeplan

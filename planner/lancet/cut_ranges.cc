@@ -211,14 +211,14 @@ CutSearchOutcome ChooseRanges(const TimedGraph& graph, double budget_launches, s
   return outcome;
 }
 
-std::vector<CutRange> AllRanges(const TimedGraph& graph, size_t most) {
+std::vector<CutRange> AllRanges(const TimedGraph& graph, size_t most, const std::stop_token& cancelled) {
   std::vector<CutRange> ranges;
   Reach reach(graph);
   for (const std::vector<int>& borders : GroupBorders(graph)) {
     for (size_t from = 0; from + 1 < borders.size(); ++from) {
       for (const int end : reach.Ends(borders, from)) {
         for (int parts = 2; parts <= graph.max_parts; ++parts) {
-          if (ranges.size() == most) return {};
+          if (ranges.size() == most || cancelled.stop_requested()) return {};
           ranges.push_back({borders[from], end - 1, parts, RangeS(graph, borders[from], end - 1, parts)});
         }
       }

@@ -66,7 +66,7 @@ class Chooser {
     size_t borders = 0;
     for (const std::vector<int>& run : GroupBorders(graph_)) borders += run.size();
     if (borders > kMostBorders) return;
-    candidates_ = AllRanges(graph_, kMostRefined);
+    candidates_ = AllRanges(graph_, kMostRefined, cancelled_);
     if (candidates_.empty()) return;
     end_ = candidates_.back().first;
     for (const CutRange& range : candidates_) end_ = std::max(end_, range.last);
@@ -133,11 +133,12 @@ class Chooser {
   }
 
   void PlaceGradients() {
-    best_.problem = LabelWeightGradients(graph_);
+    if (Stopped()) return;
+    best_.problem = LabelWeightGradients(graph_, cancelled_);
     const OverlapProblem& problem = best_.problem;
-    const OverlapChoice greedy = BestFitGreedy(problem);
+    const OverlapChoice greedy = BestFitGreedy(problem, cancelled_);
     best_.greedy_s = OverlapS(problem, greedy);
-    best_.overlap = ImproveOverlap(problem, greedy, budget_.overlap_nodes);
+    best_.overlap = ImproveOverlap(problem, greedy, budget_.overlap_nodes, cancelled_);
     if (problem.gradients.empty()) return;
     // Of what ends at the same time, that which covers more: it has more to give where times were misjudged.
     Try(best_.ranges, PlacesOf(problem, best_.overlap.choice), /*ties=*/true);

@@ -39,10 +39,11 @@ std::vector<double> ResidualS(const OverlapProblem& problem, std::span<const int
 
 class Improvement {
  public:
-  Improvement(const OverlapProblem& problem, const OverlapChoice& known, int budget_nodes)
-      : problem_(problem), budget_nodes_(budget_nodes), best_(known), choice_(known) {
+  Improvement(const OverlapProblem& problem, const OverlapChoice& known, int budget_nodes,
+              const std::stop_token& cancelled)
+      : problem_(problem), budget_nodes_(budget_nodes), cancelled_(cancelled), best_(known), choice_(known) {
     best_s_ = OverlapS(problem, known);
-    bound_s_ = OverlapBoundS(problem);
+    bound_s_ = OverlapBoundS(problem, cancelled);
   }
 
   OverlapOutcome Run() {
@@ -58,7 +59,7 @@ class Improvement {
 
  private:
   bool AtBound() const { return best_s_ >= bound_s_ * (1 - kNoGain); }
-  bool Spent() const { return nodes_ >= budget_nodes_; }
+  bool Spent() const { return nodes_ >= budget_nodes_ || cancelled_.stop_requested(); }
   bool Better(double overlap_s) const { return overlap_s > best_s_ * (1 + kNoGain); }
 
   static double CoveredS(double time_s, double residual_s) { return time_s - std::max(residual_s, 0.0); }
@@ -72,7 +73,7 @@ class Improvement {
   }
 
   bool MoveOne() {
-    for (int i = 0; i < static_cast<int>(choice_.size()); ++i) {
+    for (int i = 0; i < static_cast<int>(choice_.size()) && !Spent(); ++i) {
       const int before = choice_[i];
       for (const int place : problem_.fits[i]) {
         if (place == before || Spent()) continue;
@@ -85,7 +86,7 @@ class Improvement {
   }
 
   bool SwapTwo() {
-    for (int i = 0; i < static_cast<int>(choice_.size()); ++i) {
+    for (int i = 0; i < static_cast<int>(choice_.size()) && !Spent(); ++i) {
       for (int j = i + 1; j < static_cast<int>(choice_.size()); ++j) {
         const int of_i = choice_[i], of_j = choice_[j];
         if (of_i == of_j || !Fits(i, of_j) || !Fits(j, of_i) || Spent()) continue;
@@ -171,6 +172,7 @@ class Improvement {
 
   const OverlapProblem& problem_;
   const int budget_nodes_;
+  const std::stop_token& cancelled_;
   OverlapChoice best_, choice_;
   double best_s_ = 0, bound_s_ = 0;
   std::vector<double> residual_s_;  // Of each all-to-all: what nothing covers yet; negative while climbing.
@@ -195,7 +197,7 @@ double CutS(const OverlapProblem& problem, const std::vector<bool>& uncut) {
 
 }  // namespace
 
-OverlapProblem LabelWeightGradients(const TimedGraph& graph) {
+OverlapProblem LabelWeightGradients(const TimedGraph& graph, const std::stop_token& cancelled) {
   std::vector<std::vector<int>> producers(graph.size()), consumers(graph.size());
   for (int i = 0; i < graph.size(); ++i) {
     producers[i] = graph.instructions[i].producers;
@@ -203,7 +205,7 @@ OverlapProblem LabelWeightGradients(const TimedGraph& graph) {
   }
   OverlapProblem problem;
   std::vector<std::vector<int>> fits(graph.size());
-  for (int i = 0; i < graph.size(); ++i) {
+  for (int i = 0; i < graph.size() && !cancelled.stop_requested(); ++i) {
     const TimedInstruction& exchange = graph.instructions[i];
     if (!exchange.exchanges() || exchange.phase != Pass::kBackward) continue;
     const std::vector<bool> before = Reached(producers, i), after = Reached(consumers, i);
@@ -231,11 +233,11 @@ double OverlapS(const OverlapProblem& problem, std::span<const int> choice) {
   return overlap_s;
 }
 
-OverlapChoice BestFitGreedy(const OverlapProblem& problem) {
+OverlapChoice BestFitGreedy(const OverlapProblem& problem, const std::stop_token& cancelled) {
   OverlapChoice choice(problem.gradients.size(), kUnassigned);
   for (int place = 0; place < static_cast<int>(problem.exchanges.size()); ++place) {
     double open_s = problem.exchange_s[place];
-    while (open_s > 0) {
+    while (open_s > 0 && !cancelled.stop_requested()) {
       int best = kUnassigned;
       for (int i = 0; i < static_cast<int>(choice.size()); ++i) {
         if (choice[i] != kUnassigned || !std::ranges::binary_search(problem.fits[i], place)) continue;
@@ -250,12 +252,12 @@ OverlapChoice BestFitGreedy(const OverlapProblem& problem) {
   return choice;
 }
 
-double OverlapBoundS(const OverlapProblem& problem) {
+double OverlapBoundS(const OverlapProblem& problem, const std::stop_token& cancelled) {
   const int count = static_cast<int>(problem.exchanges.size());
   std::vector<bool> uncut(count, false);
   double bound_s = CutS(problem, uncut);
   if (count <= kMostCutsOneByOne) {
-    for (unsigned subset = 1; subset < 1u << count; ++subset) {
+    for (unsigned subset = 1; subset < 1u << count && !cancelled.stop_requested(); ++subset) {
       for (int j = 0; j < count; ++j) uncut[j] = subset >> j & 1;
       bound_s = std::min(bound_s, CutS(problem, uncut));
     }
@@ -286,8 +288,9 @@ double OverlapBoundS(const OverlapProblem& problem) {
   return bound_s;
 }
 
-OverlapOutcome ImproveOverlap(const OverlapProblem& problem, const OverlapChoice& known, int budget_nodes) {
-  return Improvement(problem, known, budget_nodes).Run();
+OverlapOutcome ImproveOverlap(const OverlapProblem& problem, const OverlapChoice& known, int budget_nodes,
+                              const std::stop_token& cancelled) {
+  return Improvement(problem, known, budget_nodes, cancelled).Run();
 }
 
 }  // namespace moeplan

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "models/plan/plan.h"
@@ -26,18 +27,19 @@ struct OverlapProblem {
 using OverlapChoice = std::vector<int>;
 inline constexpr int kUnassigned = -1;
 
-// Algorithm 1, lines 1 to 9.
-OverlapProblem LabelWeightGradients(const TimedGraph& graph);
+// Algorithm 1, lines 1 to 9. When cancelled, of the all-to-alls that were looked at by then.
+OverlapProblem LabelWeightGradients(const TimedGraph& graph, const std::stop_token& cancelled = {});
 
 // The sum above.
 double OverlapS(const OverlapProblem& problem, std::span<const int> choice);
 
-// Algorithm 1, lines 12 to 23; the earlier one of equally good gradients.
-OverlapChoice BestFitGreedy(const OverlapProblem& problem);
+// Algorithm 1, lines 12 to 23; the earlier one of equally good gradients. When cancelled, what it has assigned by then.
+OverlapChoice BestFitGreedy(const OverlapProblem& problem, const std::stop_token& cancelled = {});
 
 // No choice overlaps more: the smallest cut that is tried between gradients and all-to-alls. The minimum cut where the
-// sets of gradients that fit are nested, as they are in a backward pass, and for up to 12 all-to-alls.
-double OverlapBoundS(const OverlapProblem& problem);
+// sets of gradients that fit are nested, as they are in a backward pass, and for up to 12 all-to-alls. When cancelled,
+// the smallest of the cuts that were tried, which is a bound too.
+double OverlapBoundS(const OverlapProblem& problem, const std::stop_token& cancelled = {});
 
 struct OverlapOutcome {
   StopReason stop_reason = StopReason::kProvedBest;  // Or out of budget.
@@ -47,7 +49,9 @@ struct OverlapOutcome {
   int nodes = 0;
 };
 
-// Moves and swaps, then branch and bound. Deterministic; proved best is so up to 1e-12 of it.
-OverlapOutcome ImproveOverlap(const OverlapProblem& problem, const OverlapChoice& known, int budget_nodes);
+// Moves and swaps, then branch and bound. Deterministic; proved best is so up to 1e-12 of it. A cancellation counts as a
+// spent budget.
+OverlapOutcome ImproveOverlap(const OverlapProblem& problem, const OverlapChoice& known, int budget_nodes,
+                              const std::stop_token& cancelled = {});
 
 }  // namespace moeplan

@@ -30,7 +30,8 @@ int BlockReplicas(const Layout& layout) {
 
 class Enumeration {
  public:
-  Enumeration(const LayoutRequest& request, const Cluster& cluster) : request_(request), cluster_(cluster) {}
+  Enumeration(const LayoutRequest& request, const Cluster& cluster)
+      : request_(request), cluster_(cluster), expert_divisors_(DivisorsOf(request.model.experts)) {}
 
   std::vector<LayoutPoint> Run() {
     for (const int pipeline : DivisorsOf(request_.gpus)) {
@@ -73,7 +74,7 @@ class Enumeration {
     if (request_.model.moe_layers() == 0) return AddMicroBatches(dense);
     for (const int sharding : DivisorsOf(cluster_.gpus_per_node)) {
       if (request_.model.expert_hidden_dim % sharding != 0) continue;
-      for (const int experts : DivisorsOf(request_.model.experts)) {
+      for (const int experts : expert_divisors_) {
         const long long both = static_cast<long long>(sharding) * experts;
         const int node = cluster_.gpus_per_node;
         if (stage_ranks % both != 0 || (node % both != 0 && both % node != 0)) continue;
@@ -108,6 +109,7 @@ class Enumeration {
 
   const LayoutRequest& request_;
   const Cluster& cluster_;
+  const std::vector<int> expert_divisors_;  // Worked out once: a request can name two thousand million experts.
   std::vector<LayoutPoint> points_;
 };
 

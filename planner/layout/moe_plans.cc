@@ -75,10 +75,11 @@ Workload WorkloadOf(const LayoutRequest& request, const MoeQuestion& question) {
   return workload;
 }
 
-MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile) {
+MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,
+                 const StopSignals& stop) {
   const Profile groups = OverItsGroups(question, profile);
   MoePlans result;
-  const StatusOr<PlanAnswer> answer = PlanLayer(WorkloadOf(request, question), groups, {.rules = false});
+  const StatusOr<PlanAnswer> answer = PlanLayer(WorkloadOf(request, question), groups, {.rules = false}, {.stop = stop});
   if (!answer.ok()) {
     result.reason = answer.status().message();
     return result;
@@ -97,8 +98,9 @@ MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, cons
   return result;
 }
 
-double LeastMoeS(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile) {
-  return LayerFloorS(WorkloadOf(request, question), OverItsGroups(question, profile));
+double LeastMoeS(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,
+                 const StopSignals& stop) {
+  return LayerFloorS(WorkloadOf(request, question), OverItsGroups(question, profile), stop);
 }
 
 }  // namespace moeplan

@@ -11,6 +11,7 @@
 #include "planner/layout/rank_memory.h"
 #include "planner/layout/step_time.h"
 #include "planner/search/explain_plan.h"
+#include "planner/stop_signals.h"
 
 namespace moeplan {
 
@@ -44,10 +45,12 @@ struct MoePlans {
 // Plans forward and backward as one, since they share a schedule, with at most kMostPieces chunks or partitions: a
 // ranking of layouts needs no finer cut. `profile` is CostBook::ForLayer's. Pure; any thread.
 inline constexpr int kMostPieces = 4;
-MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile);
+MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,
+                 const StopSignals& stop = {});
 
 // No plan that PlanMoe answers takes less, forward and backward: LayerFloorS.
-double LeastMoeS(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile);
+double LeastMoeS(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,
+                 const StopSignals& stop = {});
 
 // The layer of a model's experts, in the bytes and with the capacity factor of a plain request; without batch and
 // sequence, which no model has.

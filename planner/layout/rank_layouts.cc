@@ -97,6 +97,7 @@ class LayoutSearch {
       : request_(request),
         profile_(profile),
         options_(options),
+        stop_{.cancelled = options.cancelled, .out_of_time = {}},
         book_(profile_, request.model.model_dim, request.bytes_per_element) {
     profile_.cluster = ClusterOf(request, profile.cluster);
   }
@@ -110,13 +111,14 @@ class LayoutSearch {
     answer_.fitting = static_cast<int>(by_first_bound_.size());
     for (double last_step_s = kInfinity; MayEnter(std::min(NextFirstS(), NextRaisedS()), last_step_s);
          last_step_s = LastStepS()) {
-      if (options_.cancelled.stop_requested()) return Cancelled("ranking layouts was cancelled");
+      if (stop_.Requested()) break;
       if (NextFirstS() <= NextRaisedS()) {
         RaiseBounds(last_step_s);
       } else {
         PriceRaised(last_step_s);
       }
     }
+    if (stop_.Requested()) return Cancelled("ranking layouts was cancelled");
     return Answer();
   }
 
@@ -136,6 +138,7 @@ class LayoutSearch {
   std::vector<Candidate> Fitting(const std::vector<LayoutPoint>& points) {
     std::vector<Candidate> fitting;
     for (const LayoutPoint& point : points) {
+      if (stop_.Requested()) break;
       const double bytes = RankMemoryOf(request_, point, {}).total_bytes();
       if (bytes > device_bytes()) {
         least_bytes_ = std::min(least_bytes_, bytes);
@@ -216,6 +219,7 @@ class LayoutSearch {
       plans.warnings.insert(plans.warnings.end(), planned[i].warnings.begin(), planned[i].warnings.end());
     }
     for (const Candidate& candidate : batch) {
+      if (stop_.Requested()) return;
       if (MayEnter(candidate.least_step_s, LastStepS())) PriceCandidate(candidate);
     }
   }
@@ -238,11 +242,13 @@ class LayoutSearch {
 
   template <typename Found>
   std::vector<Found> Ask(const std::vector<MoeQuestion>& questions, const std::vector<Profile>& profiles,
-                         Found (*ask)(const LayoutRequest&, const MoeQuestion&, const Profile&)) {
+                         Found (*ask)(const LayoutRequest&, const MoeQuestion&, const Profile&, const StopSignals&)) {
     std::vector<Found> answers(questions.size());
     std::atomic<size_t> next = 0;
     const auto work = [&] {
-      for (size_t i = next++; i < questions.size(); i = next++) answers[i] = ask(request_, questions[i], profiles[i]);
+      for (size_t i = next++; i < questions.size(); i = next++) {
+        answers[i] = ask(request_, questions[i], profiles[i], stop_);
+      }
     };
     std::vector<std::jthread> threads;
     for (int i = 1; i < options_.threads; ++i) threads.emplace_back(work);
@@ -352,6 +358,7 @@ class LayoutSearch {
   const LayoutRequest& request_;
   Profile profile_;
   const LayoutOptions& options_;
+  const StopSignals stop_;
   CostBook book_;
   std::vector<Candidate> by_first_bound_;
   size_t next_ = 0;  // Of them; those before it are raised, or were.

@@ -18,7 +18,7 @@ namespace moeplan {
 struct LayoutOptions {
   int threads = 1;            // That plan MoE layers. Changes nothing of the answer.
   bool prune = true;          // False: price everything, for tests of the bounds.
-  std::stop_token cancelled;  // Asked before each batch of layers.
+  std::stop_token cancelled;
 };
 
 // Best first, each layout with its best micro-batch; ties go to smaller degrees, TP before CP, PP, ESP and EP. A layout

@@ -16,8 +16,8 @@ constexpr double kSame = 1e-12;
 
 class Placer {
  public:
-  Placer(std::span<const double> loads, int ranks)
-      : loads_(loads), ranks_(ranks), room_(static_cast<int>(loads.size()) / ranks), busiest_first_(loads.size()) {
+  Placer(std::span<const double> loads, int ranks, const StopSignals& stop)
+      : loads_(loads), ranks_(ranks), stop_(stop), room_(static_cast<int>(loads.size()) / ranks), busiest_first_(loads.size()) {
     std::iota(busiest_first_.begin(), busiest_first_.end(), 0);
     std::ranges::stable_sort(busiest_first_, std::greater(), [this](int expert) { return loads_[expert]; });
     floor_ = Floor();
@@ -93,7 +93,7 @@ class Placer {
     int64_t steps = 0;
     std::vector<double> rank_loads;
     for (const std::vector<int>& experts : held_) rank_loads.push_back(LoadOf(experts));
-    while (steps < kMostSteps) {
+    while (steps < kMostSteps && !stop_.Requested()) {
       const int busiest = static_cast<int>(std::ranges::max_element(rank_loads) - rank_loads.begin());
       struct {
         double busier_load;
@@ -137,6 +137,7 @@ class Placer {
   }
 
   void Branch(size_t next, double busiest) {
+    if (stop_.Requested()) nodes_left_ = 0;
     if (nodes_left_ <= 0 || --nodes_left_ <= 0) return;
     if (next == busiest_first_.size()) {
       best_load_ = busiest;
@@ -168,7 +169,9 @@ class Placer {
   }
 
   const std::span<const double> loads_;
-  const int ranks_, room_;
+  const int ranks_;
+  const StopSignals& stop_;
+  const int room_;
   std::vector<int> busiest_first_;
   double floor_ = 0;
   Held held_, partial_;
@@ -179,9 +182,9 @@ class Placer {
 
 }  // namespace
 
-Placement PlaceExperts(std::span<const double> loads, int ranks, int budget_nodes) {
+Placement PlaceExperts(std::span<const double> loads, int ranks, int budget_nodes, const StopSignals& stop) {
   MOEPLAN_CHECK(ranks >= 1 && !loads.empty() && loads.size() % ranks == 0);
-  return Placer(loads, ranks).Place(budget_nodes);
+  return Placer(loads, ranks, stop).Place(budget_nodes);
 }
 
 std::vector<int> CopiesOfExperts(std::span<const double> loads, int extra, int most) {

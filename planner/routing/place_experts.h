@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "planner/stop_signals.h"
+
 namespace moeplan {
 
 struct Placement {
@@ -16,8 +18,11 @@ struct Placement {
   double busiest_load_floor = 0;  // No placement has less; equal to busiest_load: proved best.
 };
 
-// `loads` by expert, finite and at least 0. Requires ranks >= 1 to divide their number.
-Placement PlaceExperts(std::span<const double> loads, int ranks, int budget_nodes = 1 << 18);
+inline constexpr int kPlacementNodes = 1 << 18;
+
+// `loads` by expert, finite and at least 0. A stop counts as a spent budget. Requires ranks >= 1 to divide their number.
+Placement PlaceExperts(std::span<const double> loads, int ranks, int budget_nodes = kPlacementNodes,
+                       const StopSignals& stop = {});
 
 // How many copies each expert has when `extra` copies are added to one of each, so that the busiest copy, where copies
 // share their expert's load evenly, has as little to do as possible; ties go to the lower expert. Giving one more copy

@@ -39,10 +39,10 @@ void RaiseCapacity(const Workload& workload, Remedies& remedies) {
                               .predicted_time_s = {}};
 }
 
-void MoveExperts(const Workload& workload, Remedies& remedies) {
+void MoveExperts(const Workload& workload, const StopSignals& stop, Remedies& remedies) {
   const int ranks = workload.layout.expert_parallel;
   const std::vector<double> filled = FilledSlots(workload);
-  Placement placement = PlaceExperts(filled, ranks);
+  Placement placement = PlaceExperts(filled, ranks, kPlacementNodes, stop);
   remedies.placement = WithRouting(workload, InOrder(ExpertPairs(workload), placement.physical_to_logical));
   const double ratio = RankRatio(*remedies.placement);
   remedies.report.placement =
@@ -63,7 +63,7 @@ double DroppedShareOfCopies(const Workload& workload, const std::vector<int>& co
   return std::max(0.0, 1 - kept / (workload.layer.top_k * sizes.tokens));
 }
 
-void CopyExperts(const Workload& workload, Remedies& remedies) {
+void CopyExperts(const Workload& workload, const StopSignals& stop, Remedies& remedies) {
   const int ranks = workload.layout.expert_parallel, extra = kExtraExpertsPerRank * ranks;
   const int experts = workload.layer.experts;
   const std::vector<double> pairs = ExpertPairs(workload);
@@ -77,7 +77,7 @@ void CopyExperts(const Workload& workload, Remedies& remedies) {
   Workload copied = WithRouting(workload, copy_pairs);
   copied.layer.experts = experts + extra;
   copied.layer.capacity_factor *= static_cast<double>(copied.layer.experts) / experts;
-  Placement placement = PlaceExperts(FilledSlots(copied), ranks);
+  Placement placement = PlaceExperts(FilledSlots(copied), ranks, kPlacementNodes, stop);
   copied.routing->tokens_per_expert = InOrder(copy_pairs, placement.physical_to_logical);
   for (int& copy : placement.physical_to_logical) copy = logical[copy];
   remedies.report.replicas = ReplicaBalancing{.extra_experts_per_rank = kExtraExpertsPerRank,
@@ -103,7 +103,7 @@ void WarnOfTooLargeShares(const Workload& workload, std::vector<std::string>& wa
 
 }  // namespace
 
-Remedies RemediedWorkloads(const Workload& workload) {
+Remedies RemediedWorkloads(const Workload& workload, const StopSignals& stop) {
   const std::vector<double> pairs = ExpertPairs(workload);
   Remedies remedies;
   remedies.report.busiest_expert_ratio = BusiestRatio(pairs);
@@ -111,14 +111,17 @@ Remedies RemediedWorkloads(const Workload& workload) {
   remedies.report.dropped_share = DroppedShare(workload);
   RaiseCapacity(workload, remedies);
   if (const int ranks = workload.layout.expert_parallel; ranks > 1) {
-    MoveExperts(workload, remedies);
-    if (workload.layer.experts <= kMaxRoutedExperts - kExtraExpertsPerRank * ranks) CopyExperts(workload, remedies);
+    MoveExperts(workload, stop, remedies);
+    if (workload.layer.experts <= kMaxRoutedExperts - kExtraExpertsPerRank * ranks) {
+      CopyExperts(workload, stop, remedies);
+    }
   }
   return remedies;
 }
 
-StatusOr<PlanAnswer> PlanRoutedLayer(const Workload& workload, const Profile& profile, const PlanOptions& options) {
-  ASSIGN_OR_RETURN(PlanAnswer answer, PlanLayer(workload, profile, options));
+StatusOr<PlanAnswer> PlanRoutedLayer(const Workload& workload, const Profile& profile, const PlanOptions& options,
+                                     const PlanBudget& budget) {
+  ASSIGN_OR_RETURN(PlanAnswer answer, PlanLayer(workload, profile, options, budget));
   if (!answer.workload.routing) return answer;
   WarnOfTooLargeShares(answer.workload, answer.warnings);
   std::vector<std::string> warnings;
@@ -126,7 +129,7 @@ StatusOr<PlanAnswer> PlanRoutedLayer(const Workload& workload, const Profile& pr
   again.top = 1;
   again.rules = false;
   const auto best_time_s = [&](const char* remedy, const Workload& remedied) -> std::optional<double> {
-    const StatusOr<PlanAnswer> plan = PlanLayer(remedied, profile, again);
+    const StatusOr<PlanAnswer> plan = PlanLayer(remedied, profile, again, budget);
     if (!plan.ok() || plan->candidates.empty()) return std::nullopt;
     const StopReason stop = plan->search.stop_reason;
     if (stop == StopReason::kCancelled || stop == StopReason::kOutOfTime) return std::nullopt;
@@ -136,7 +139,7 @@ StatusOr<PlanAnswer> PlanRoutedLayer(const Workload& workload, const Profile& pr
     }
     return plan->candidates.front().predicted_time_s;
   };
-  Remedies remedies = RemediedWorkloads(answer.workload);
+  Remedies remedies = RemediedWorkloads(answer.workload, budget.stop);
   remedies.report.capacity.predicted_time_s = best_time_s("capacity", remedies.capacity);
   if (remedies.placement) remedies.report.placement->predicted_time_s = best_time_s("placement", *remedies.placement);
   if (remedies.replicas) remedies.report.replicas->predicted_time_s = best_time_s("replicas", *remedies.replicas);

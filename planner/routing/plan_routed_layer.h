@@ -10,7 +10,8 @@ namespace moeplan {
 // The answer of PlanLayer and, where the workload has a routing, `routing`: each remedy's time is that of the best plan
 // of a changed workload, which RemediedWorkloads gives, so that anyone can ask for it again; absent where that search
 // was stopped. Errors and requirements are PlanLayer's.
-StatusOr<PlanAnswer> PlanRoutedLayer(const Workload& workload, const Profile& profile, const PlanOptions& options = {});
+StatusOr<PlanAnswer> PlanRoutedLayer(const Workload& workload, const Profile& profile, const PlanOptions& options = {},
+                                     const PlanBudget& budget = {});
 
 // What RoutingReport says but for the times, and the workloads whose plans they are.
 struct Remedies {
@@ -24,7 +25,8 @@ struct Remedies {
 //   placement  tokens_per_expert in the order of the placement
 //   replicas   one more expert on each EP rank: E + N_EP experts, tokens_per_expert those of the copies, and a
 //              capacity_factor that leaves each the T slots of before
-// With one EP rank, or without room for N_EP experts more, there are no replicas.
-Remedies RemediedWorkloads(const Workload& workload);
+// With one EP rank, or without room for N_EP experts more, there are no replicas. Stopped, placements are the best that
+// were found by then.
+Remedies RemediedWorkloads(const Workload& workload, const StopSignals& stop = {});
 
 }  // namespace moeplan

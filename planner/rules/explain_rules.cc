@@ -7,12 +7,11 @@
 namespace moeplan {
 namespace {
 
-template <typename Rule>
-ExplainedRule Explained(const char* name, const char* source, const Rule& rule, const Workload& workload,
-                        const Profile& profile) {
+template <typename Ask>
+ExplainedRule Explained(const char* name, const char* source, const Ask& ask) {
   ExplainedRule explained = {.rule = name, .source = source};
   PriceNotes notes;
-  const auto answer = rule(workload, profile, notes, &explained);
+  const auto answer = ask(notes, &explained);
   if (answer.ok()) return explained;
   explained.times.clear();
   explained.skipped = answer.status().message();
@@ -21,10 +20,18 @@ ExplainedRule Explained(const char* name, const char* source, const Rule& rule, 
 
 }  // namespace
 
-std::vector<ExplainedRule> ExplainRulesOf(const Workload& workload, const Profile& profile) {
-  return {Explained("parm", "Parm, Algorithm 1", ParmRule, workload, profile),
-          Explained("monta", "MoNTA, Algorithms 1 to 3", MontaRule, workload, profile),
-          Explained("schemoe", "ScheMoE, Theorem 1 (OptSche)", SchemoeRule, workload, profile)};
+std::vector<ExplainedRule> ExplainRulesOf(const Workload& workload, const Profile& profile, const StopSignals& stop) {
+  return {Explained("parm", "Parm, Algorithm 1",
+                    [&](PriceNotes& notes, ExplainedRule* explained) {
+                      return ParmRule(workload, profile, notes, explained);
+                    }),
+          Explained("monta", "MoNTA, Algorithms 1 to 3",
+                    [&](PriceNotes& notes, ExplainedRule* explained) {
+                      return MontaRule(workload, profile, notes, explained, stop);
+                    }),
+          Explained("schemoe", "ScheMoE, Theorem 1 (OptSche)", [&](PriceNotes& notes, ExplainedRule* explained) {
+            return SchemoeRule(workload, profile, notes, explained, stop);
+          })};
 }
 
 }  // namespace moeplan

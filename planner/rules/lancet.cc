@@ -78,11 +78,16 @@ std::string ForwardGradients(const TrainingGraph& graph) {
 }  // namespace
 
 StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* profile, std::stop_token cancelled) {
+  const auto check_cancelled = [&] {
+    return cancelled.stop_requested() ? Cancelled("planning was cancelled before it was done") : OkStatus();
+  };
   RETURN_IF_ERROR(ValidateTrainingGraph(graph));
+  RETURN_IF_ERROR(check_cancelled());
   PriceNotes notes;
   ASSIGN_OR_RETURN(const TimedGraph timed, TimeGraph(graph, profile, notes));
+  RETURN_IF_ERROR(check_cancelled());
   const LancetSchedule schedule = ChooseSchedule(timed, {}, cancelled);
-  if (cancelled.stop_requested()) return Cancelled("planning was cancelled before it was done");
+  RETURN_IF_ERROR(check_cancelled());
   GraphPlanAnswer answer;
   if (profile != nullptr) {
     answer.profile_name = profile->name;

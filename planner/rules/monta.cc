@@ -1,9 +1,11 @@
 #include "planner/rules/monta.h"
 
 #include <array>
+#include <vector>
 
 #include "models/text.h"
 #include "planner/rules/rule_costs.h"
+#include "planner/ties.h"
 
 namespace moeplan {
 namespace {
@@ -34,15 +36,18 @@ class Operations {
 // The loop of Algorithms 1 and 2. Lines 18–20 as printed assign T and T_min the wrong way round and return the last N;
 // meant is the N of the smallest T, the smaller N on a tie.
 template <typename TimeOfChunks>
-std::optional<ChunkedTime> BestChunks(const Workload& workload, double I, TimeOfChunks time_s) {
+StatusOr<std::optional<ChunkedTime>> BestChunks(const Workload& workload, double I, TimeOfChunks time_s,
+                                                const StopSignals& stop) {
   const int t = workload.layout.tensor_parallel;
-  std::optional<ChunkedTime> best;
+  std::vector<double> T;  // T[N - 1] is the time of N chunks.
   for (int N = 1; N <= workload.max_chunks; ++N) {
     if (I / N / t < workload.min_chunk_bytes || I / N < workload.min_chunk_bytes) break;
-    const double T = time_s(N);
-    if (!best || T < best->time_s) best = ChunkedTime{N, T};
+    if (stop.Requested()) return StoppedBeforeAnswer("monta");
+    T.push_back(time_s(N));
   }
-  return best;
+  if (T.empty()) return std::optional<ChunkedTime>();
+  const size_t best = FirstOfSmallest(T);
+  return std::optional(ChunkedTime{static_cast<int>(best) + 1, T[best]});
 }
 
 // Algorithm 1: the gather and the copy of a chunk are one stage.
@@ -78,16 +83,16 @@ void Explain(const char* name, const char* formula, const std::optional<ChunkedT
 
 // Algorithm 3; ties go to the simpler strategy.
 Family Select(const MontaAnswer& answer) {
-  Family choice = Family::kMontaO1;
-  double T_min = answer.o1_time_s;
+  std::vector<Family> strategies = {Family::kMontaO1};
+  std::vector<double> T = {answer.o1_time_s};
   const auto consider = [&](Family family, const std::optional<ChunkedTime>& chunked) {
-    if (!chunked || chunked->time_s >= T_min) return;
-    choice = family;
-    T_min = chunked->time_s;
+    if (!chunked) return;
+    strategies.push_back(family);
+    T.push_back(chunked->time_s);
   };
   consider(Family::kMontaO2, answer.o2);
   consider(Family::kMontaO3, answer.o3);
-  return choice;
+  return strategies[FirstOfSmallest(T)];
 }
 
 std::string CopyRemark(const Layout& layout) {
@@ -104,7 +109,7 @@ const char* NameOf(Family choice) {
 }  // namespace
 
 StatusOr<MontaAnswer> MontaRule(const Workload& workload, const Profile& profile, PriceNotes& notes,
-                                ExplainedRule* explained) {
+                                ExplainedRule* explained, const StopSignals& stop) {
   RuleCosts costs(workload, profile, explained);
   const Operations run(costs);
   const double I = SizesOf(workload.layer, workload.layout).input_bytes;
@@ -123,8 +128,8 @@ StatusOr<MontaAnswer> MontaRule(const Workload& workload, const Profile& profile
   if (costs.HasCopy()) {
     const auto o2_time_s = [&](int N) { return TimeOfO2(I, t, N, run, costs); };
     const auto o3_time_s = [&](int N) { return TimeOfO3(I, t, N, run, costs); };
-    answer.o2 = BestChunks(workload, I, o2_time_s);
-    answer.o3 = BestChunks(workload, I, o3_time_s);
+    ASSIGN_OR_RETURN(answer.o2, BestChunks(workload, I, o2_time_s, stop));
+    ASSIGN_OR_RETURN(answer.o3, BestChunks(workload, I, o3_time_s, stop));
     Explain("O2", kO2, answer.o2, o2_time_s, costs);
     Explain("O3", kO3, answer.o3, o3_time_s, costs);
   } else {

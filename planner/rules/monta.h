@@ -11,14 +11,15 @@
 #include "models/timeline/pricer.h"
 #include "models/workload/workload.h"
 #include "planner/rules/explained_rule.h"
+#include "planner/stop_signals.h"
 
 namespace moeplan {
 
 // kNotFound when the profile lacks a collective that the rule needs: the keys and the command that would measure them.
 // O2 and O3 are absent when one chunk is already below min_chunk_bytes, and, with a remark, when DEVICE_COPY was not
-// measured. Adds to `notes` what had to be extrapolated, and to `explained`, which may be null, definitions and times.
-// Requires a workload resolved against profile.cluster.
+// measured. kCancelled: stopped before it had an answer. Adds to `notes` what had to be extrapolated, and to `explained`,
+// which may be null, definitions and times. Requires a workload resolved against profile.cluster.
 StatusOr<MontaAnswer> MontaRule(const Workload& workload, const Profile& profile, PriceNotes& notes,
-                                ExplainedRule* explained = nullptr);
+                                ExplainedRule* explained = nullptr, const StopSignals& stop = {});
 
 }  // namespace moeplan

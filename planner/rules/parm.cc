@@ -1,7 +1,10 @@
 #include "planner/rules/parm.h"
 
+#include <array>
+
 #include "models/text.h"
 #include "planner/rules/rule_costs.h"
+#include "planner/ties.h"
 
 namespace moeplan {
 namespace {
@@ -86,7 +89,8 @@ StatusOr<ParmAnswer> ParmRule(const Workload& workload, const Profile& profile, 
     return overlaps ? TimeOfS2(letters, costs) : TimeOfS2Apart(letters, costs);
   });
   RETURN_IF_ERROR(costs.Missing());
-  answer.choice = answer.t_s1_s <= answer.t_s2_s ? Family::kParmS1 : Family::kParmS2;
+  const size_t choice = FirstOfSmallest(std::array{answer.t_s1_s, answer.t_s2_s});
+  answer.choice = choice == 0 ? Family::kParmS1 : Family::kParmS2;
   costs.Choose(answer.choice == Family::kParmS1 ? "t_S1" : "t_S2");
   notes.Merge(costs.notes());
   return answer;

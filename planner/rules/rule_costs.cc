@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/text.h"
 #include "models/timeline/cost_index.h"
 
 namespace moeplan {
@@ -13,6 +14,10 @@ bool AsksNothing(const CostKey& key, double size) {
 }
 
 }  // namespace
+
+Status StoppedBeforeAnswer(std::string_view rule) {
+  return Cancelled(StrCat("planning was stopped before rule ", rule, " had an answer"));
+}
 
 void RuleCosts::WriteDown(const char* symbol, const CostKey& key, double size, double time_s) {
   RuleTerm& term = writing_->terms.emplace_back(RuleTerm{.symbol = symbol, .size = size, .time_s = time_s});

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "models/cost/profile.h"
@@ -16,6 +17,9 @@
 #include "planner/rules/explained_rule.h"
 
 namespace moeplan {
+
+// What a rule answers that was asked to stop.
+Status StoppedBeforeAnswer(std::string_view rule);
 
 class RuleCosts {
  public:

@@ -9,12 +9,12 @@
 #include "models/text.h"
 #include "models/workload/codec.h"
 #include "planner/rules/rule_costs.h"
+#include "planner/ties.h"
 
 namespace moeplan {
 namespace {
 
 constexpr int kBudgetNodes = 1000000;
-constexpr double kNoGain = 1e-12;  // Of two times; less is rounding.
 
 // The tasks of equation 3 for one chunk of r, those of codec NONE left out.
 std::vector<ChunkStage> ChunkStages(const Workload& workload, int r, RuleCosts& costs) {
@@ -106,21 +106,21 @@ StageOrder OptSche(std::span<const ChunkStage> stages, int chunks) {
 }
 
 StatusOr<SchemoeAnswer> SchemoeRule(const Workload& workload, const Profile& profile, PriceNotes& notes,
-                                    ExplainedRule* explained) {
+                                    ExplainedRule* explained, const StopSignals& stop) {
   RuleCosts costs(workload, profile, explained);
-  SchemoeAnswer answer;
-  std::vector<ChunkStage> stages;
+  std::vector<std::vector<ChunkStage>> stages_of;  // stages_of[r - 1] are those of r partitions,
+  std::vector<double> opt_sche_s;                  // and opt_sche_s[r - 1] is their time.
   for (int r = 1; r <= std::min(workload.max_partition_degree, kMostChunks); ++r) {
-    std::vector<ChunkStage> stages_of_r = ChunkStages(workload, r, costs);
-    const double time_s = PlayStages(ChainOf(stages_of_r, r), OptSche(stages_of_r, r)).time_s;
-    if (!stages.empty() && time_s >= answer.opt_sche_time_s * (1 - kNoGain)) continue;
-    answer.partition_degree = r;
-    answer.opt_sche_time_s = time_s;
-    stages = std::move(stages_of_r);
+    if (stop.Requested()) return StoppedBeforeAnswer("schemoe");
+    const std::vector<ChunkStage>& stages = stages_of.emplace_back(ChunkStages(workload, r, costs));
+    opt_sche_s.push_back(PlayStages(ChainOf(stages, r), OptSche(stages, r)).time_s);
   }
   RETURN_IF_ERROR(costs.Missing());
-  const int r = answer.partition_degree;
-  const StageOrderOutcome search = SearchStageOrder(ChainOf(stages, r), OptSche(stages, r), kBudgetNodes);
+  const size_t fastest = FirstOfSmallest(opt_sche_s);
+  const int r = static_cast<int>(fastest) + 1;
+  SchemoeAnswer answer = {.partition_degree = r, .opt_sche_time_s = opt_sche_s[fastest]};
+  const std::vector<ChunkStage>& stages = stages_of[fastest];
+  const StageOrderOutcome search = SearchStageOrder(ChainOf(stages, r), OptSche(stages, r), kBudgetNodes, stop);
   answer.optimal_time_s = search.time_s;
   answer.order = NamesByStart(stages, r, search.order);
   if (costs.explains()) Explain(workload, answer, costs);

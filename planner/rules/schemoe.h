@@ -35,14 +35,15 @@ std::vector<OrderedStage> ChainOf(std::span<const ChunkStage> stages, int chunks
 // The order of equations 12 to 14 for stages that are called C1, A1, D1, E, C2, A2, D2 or a part of these.
 StageOrder OptSche(std::span<const ChunkStage> stages, int chunks);
 
-// The r in 1 ... max_partition_degree (1024 at most) of the smallest OptSche time, the smaller one where two differ by
-// less than 1e-12 of it, and the best order at that r. A codec counts as the request says it, even one that changes
+// The r in 1 ... max_partition_degree (1024 at most) of the smallest OptSche time, the smaller one of two that tie
+// (planner/ties.h), and the best order at that r. A codec counts as the request says it, even one that changes
 // nothing, such as BF16 of BF16 elements; allow_lossy, min_chunk_bytes and the phase play no part.
 // kNotFound when the profile lacks a collective, EXPERT_GEMM or a codec kernel that the rule needs: the keys and the
 // command that would measure them. Adds to `notes` what had to be extrapolated, and, where the search for the best
 // order was not finished, a remark with the time that no order is below; and to `explained`, which may be null,
-// definitions and times. Requires a workload resolved against profile.cluster.
+// definitions and times. kCancelled: stopped before r was known; a search for the best order that is stopped was not
+// finished. Requires a workload resolved against profile.cluster.
 StatusOr<SchemoeAnswer> SchemoeRule(const Workload& workload, const Profile& profile, PriceNotes& notes,
-                                    ExplainedRule* explained = nullptr);
+                                    ExplainedRule* explained = nullptr, const StopSignals& stop = {});
 
 }  // namespace moeplan

@@ -40,7 +40,7 @@ double LaterBy(const Candidate& candidate, int key, Change change) {
 
 }  // namespace
 
-void AddInterval(Candidate& candidate) {
+void AddInterval(Candidate& candidate, const StopSignals& stop) {
   double earlier_s = 0, later_s = 0;
   bool measured = false;
   // Shorter tasks can meet contention that longer ones miss, so that a graph of them may even end later.
@@ -48,7 +48,7 @@ void AddInterval(Candidate& candidate) {
     double& sum_s = change_s < 0 ? earlier_s : later_s;
     sum_s = std::hypot(sum_s, change_s);
   };
-  for (int key = 0; key < static_cast<int>(candidate.prices.keys.size()); ++key) {
+  for (int key = 0; key < static_cast<int>(candidate.prices.keys.size()) && !stop.Requested(); ++key) {
     const auto any = [&](auto uncertain) {
       const bool found = std::ranges::any_of(
           candidate.prices.tasks, [&](const TaskPrice& price) { return price.key == key && uncertain(price); });

@@ -5,6 +5,7 @@
 #include "models/schedule/task_graph.h"
 #include "models/timeline/price.h"
 #include "models/timeline/timeline.h"
+#include "planner/stop_signals.h"
 
 namespace moeplan {
 
@@ -30,8 +31,8 @@ Candidate MakeCandidate(const Knobs& knobs, TaskGraph graph, GraphPrices prices,
 // Works out the 90 % interval. Costs, and how contention slows each, are taken to err one from the other independently,
 // but alike wherever the graph asks for them: the ends of the graph with one at a time at the low, or the high, end of
 // its interval differ from the mid by what adds up in squares, with what machines differ by from one hour to another
-// (docs/decisions/0010). Without any interval of a cost there is none.
-void AddInterval(Candidate& candidate);
+// (docs/decisions/0010). Without any interval of a cost there is none. Stopped, it leaves out the costs that are left.
+void AddInterval(Candidate& candidate, const StopSignals& stop = {});
 
 // What measurements cannot tell from none, of a candidate with its interval (docs/decisions/0005). Where no interval is
 // known, times are taken at their word.

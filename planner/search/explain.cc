@@ -5,6 +5,7 @@
 
 #include "models/schedule/schedules.h"
 #include "models/text.h"
+#include "planner/ties.h"
 #include "planner/wording.h"
 
 namespace moeplan {
@@ -84,11 +85,11 @@ std::string BestSentence(const Candidate& best) {
 
 std::string Behind(const Candidate& best, const Candidate& other) {
   const double behind_s = other.time_s() - best.time_s();
-  if (behind_s < -1e-9 * best.time_s()) {
+  if (behind_s < -kTie * best.time_s()) {
     return StrCat(ThreeDigits(-100 * behind_s / best.time_s()),
                   " % faster, which measurements cannot tell, but less simple");
   }
-  if (behind_s <= 1e-9 * best.time_s()) return "just as fast but less simple";
+  if (behind_s <= kTie * best.time_s()) return "just as fast but less simple";
   return StrCat(ThreeDigits(100 * behind_s / best.time_s()), " % slower");
 }
 
@@ -121,10 +122,11 @@ std::optional<CostKey> DominatingKey(const Candidate& best) {
   return best.prices.keys[terms.front().key];
 }
 
-std::string FlipSentence(const Candidate& best, const Candidate& other) {
+std::string FlipSentence(const Candidate& best, const Candidate& other, const StopSignals& stop) {
   const std::optional<CostKey> key = DominatingKey(best);
   if (!key || other.time_s() < best.time_s()) return "";  // It wins already, by less than counts.
-  const std::optional<double> factor = FlipFactor(best, other, *key);
+  const std::optional<double> factor = FlipFactor(best, other, *key, stop);
+  if (stop.Requested()) return "";
   if (!factor) {
     return StrCat(" No speed of ", Describe(*key), " within a factor of 1000 lets ", Describe(other.knobs), " win.");
   }
@@ -169,7 +171,8 @@ std::optional<size_t> FasterBaseline(const std::vector<Candidate>& best_first) {
   return fastest;
 }
 
-std::optional<double> FlipFactor(const Candidate& best, const Candidate& other, const CostKey& key) {
+std::optional<double> FlipFactor(const Candidate& best, const Candidate& other, const CostKey& key,
+                                 const StopSignals& stop) {
   const auto other_wins = [&](double factor) {
     return Play(other.graph, Scaled(other.prices, key, factor)).total_s <
            Play(best.graph, Scaled(best.prices, key, factor)).total_s;
@@ -177,21 +180,22 @@ std::optional<double> FlipFactor(const Candidate& best, const Candidate& other, 
   constexpr double kStep = 1.1, kFarthest = 1000;
   for (const double step : {kStep, 1 / kStep}) {
     for (double factor = step; std::abs(std::log(factor)) <= std::log(kFarthest); factor *= step) {
+      if (stop.Requested()) return std::nullopt;
       if (!other_wins(factor)) continue;
       double keeps = factor / step, flips = factor;
-      for (int i = 0; i < 50; ++i) (other_wins(std::sqrt(keeps * flips)) ? flips : keeps) = std::sqrt(keeps * flips);
+      for (int i = 0; i < 50 && !stop.Requested(); ++i) (other_wins(std::sqrt(keeps * flips)) ? flips : keeps) = std::sqrt(keeps * flips);
       return flips;
     }
   }
   return std::nullopt;
 }
 
-std::string Explain(const std::vector<Candidate>& best_first) {
+std::string Explain(const std::vector<Candidate>& best_first, const StopSignals& stop) {
   const Candidate& best = best_first.front();
   std::string text = BestSentence(best);
   if (const std::optional<size_t> runner_up = RunnerUp(best_first)) {
     const Candidate& other = best_first[*runner_up];
-    text += StrCat(" ", RunnerUpSentence(best, other), FlipSentence(best, other));
+    text += StrCat(" ", RunnerUpSentence(best, other), FlipSentence(best, other, stop));
   } else {
     text += " No candidate has other tasks.";
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "planner/search/candidate.h"
+#include "planner/stop_signals.h"
 
 namespace moeplan {
 
@@ -18,12 +19,13 @@ std::optional<size_t> FasterBaseline(const std::vector<Candidate>& best_first);
 
 // `best_first` are the candidates of an answer; not empty. Says the best's time and largest terms, how far behind the
 // runner-up is and whether their intervals meet, the faster baseline and the speedup over it, and where the answer
-// flips.
-std::string Explain(const std::vector<Candidate>& best_first);
+// flips; stopped, it leaves out the last.
+std::string Explain(const std::vector<Candidate>& best_first, const StopSignals& stop = {});
 
 // By how much every use of `key`, contended or not, must be slowed (above 1) or sped up (below 1) in both candidates
 // for `other` to end before `best`: the nearest factor to 1 up to a thousandfold either way, slower first. Absent when
-// there is none.
-std::optional<double> FlipFactor(const Candidate& best, const Candidate& other, const CostKey& key);
+// there is none, or none was found before a stop.
+std::optional<double> FlipFactor(const Candidate& best, const Candidate& other, const CostKey& key,
+                                 const StopSignals& stop = {});
 
 }  // namespace moeplan

@@ -30,11 +30,12 @@ ExplainedTask Explained(const Task& task, const TaskGraph& graph, double alone_s
 
 }  // namespace
 
-StatusOr<ExplainedPlan> ExplainPlan(const Plan& plan, const Workload& resolved, const Profile& profile) {
+StatusOr<ExplainedPlan> ExplainPlan(const Plan& plan, const Workload& resolved, const Profile& profile,
+                                    const StopSignals& stop) {
   ASSIGN_OR_RETURN(Candidate candidate, PriceFilledIn(plan, resolved, profile));
   candidate.memory_bytes = plan.memory_bytes;
   candidate.gradients = plan.gradients;
-  AddInterval(candidate);
+  AddInterval(candidate, stop);
   ExplainedPlan explained = {.warnings = candidate.prices.notes.Warnings()};
   const std::vector<TaskId> released_by = ReleasedBy(candidate.graph, candidate.played);
   CostIndex index(profile);

@@ -10,6 +10,7 @@
 #include "models/status.h"
 #include "models/timeline/critical_path.h"
 #include "models/workload/workload.h"
+#include "planner/stop_signals.h"
 
 namespace moeplan {
 
@@ -28,9 +29,10 @@ struct ExplainedPlan {
   std::vector<std::string> warnings;
 };
 
-// Others stand in for costs that the profile lacks (FillIn in price_plan.h), where they can. Requirements and errors
-// are those of PricePlan (planner/search/price_plan.h).
-StatusOr<ExplainedPlan> ExplainPlan(const Plan& plan, const Workload& resolved, const Profile& profile);
+// Others stand in for costs that the profile lacks (FillIn in price_plan.h), where they can. Stopped, its interval leaves
+// out what was left to work out. Requirements and errors are those of PricePlan (planner/search/price_plan.h).
+StatusOr<ExplainedPlan> ExplainPlan(const Plan& plan, const Workload& resolved, const Profile& profile,
+                                    const StopSignals& stop = {});
 
 struct KeyTime {
   CostKey key;

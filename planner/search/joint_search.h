@@ -1,8 +1,11 @@
 // The candidates of a layer: which are tried, what they cost, and a floor under what was left out. What space is
 // searched, and what is promised of it, is PlanLayer's to say (planner/search/plan_layer.h).
+//
+// One search goes through its steps in order, each in a file of its own: variants (variants.h) are priced in equal
+// pieces (graph_pricing.h), what cannot be priced or does not fit is refused (refusals.h), the fastest are cut in
+// unequal chunks (unequal_candidates.h), and launch orders are searched (launch_orders.h).
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "models/cost/profile.h"
@@ -23,10 +26,8 @@ struct FoundCandidates {
   int ruled_out = 0;             // Variants with codecs that a bound puts behind the fastest.
 };
 
-// Requires a resolved workload and a validated profile of its cluster.
-FoundCandidates SearchCandidates(const Workload& workload, const Profile& profile, const PlanOptions& options);
-
-// "needs at least 2000 bytes on a GPU, 500 more than cluster.deviceMemoryBytes, which is 1500".
-std::string TooLarge(double bytes, const Cluster& cluster);
+// Requires a resolved workload and a validated profile of its cluster. Of `options` it reads baselines_only alone.
+FoundCandidates SearchCandidates(const Workload& workload, const Profile& profile, const PlanOptions& options,
+                                 const PlanBudget& budget);
 
 }  // namespace moeplan

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "models/check.h"
 #include "models/links/link_model.h"
 #include "models/measurement/cost_key.h"
 #include "models/schedule/schedules.h"
@@ -17,6 +18,8 @@
 #include "planner/search/explain.h"
 #include "planner/search/joint_search.h"
 #include "planner/search/price_plan.h"
+#include "planner/search/refusals.h"
+#include "planner/ties.h"
 
 namespace moeplan {
 namespace {
@@ -32,10 +35,12 @@ void Record(StatusOr<Answer> answer, const char* rule, std::optional<Answer>& in
   }
 }
 
-void AskRules(const Workload& workload, const Profile& profile, PriceNotes& notes, PlanAnswer& answer) {
+void AskRules(const Workload& workload, const Profile& profile, const StopSignals& stop, PriceNotes& notes,
+              PlanAnswer& answer) {
   Record(ParmRule(workload, profile, notes), "parm", answer.rules.parm, answer.skipped_rules);
-  Record(MontaRule(workload, profile, notes), "monta", answer.rules.monta, answer.skipped_rules);
-  Record(SchemoeRule(workload, profile, notes), "schemoe", answer.rules.schemoe, answer.skipped_rules);
+  Record(MontaRule(workload, profile, notes, /*explained=*/nullptr, stop), "monta", answer.rules.monta, answer.skipped_rules);
+  Record(SchemoeRule(workload, profile, notes, /*explained=*/nullptr, stop), "schemoe", answer.rules.schemoe,
+         answer.skipped_rules);
   answer.skipped_rules.push_back({"lancet", "asks for a training graph: moeplan plan --graph GRAPH.json"});
 }
 
@@ -51,7 +56,7 @@ auto Simplicity(const Knobs& knobs) {
 // Sums in another order differ in the last bit, so times are compared in billionths of the fastest.
 void SortBestFirst(std::vector<Candidate>& candidates, double fastest_s) {
   const auto rank = [&](const Candidate& candidate) {
-    const double billionths = fastest_s > 0 ? std::nearbyint(candidate.time_s() / fastest_s * 1e9) : candidate.time_s();
+    const double billionths = fastest_s > 0 ? std::nearbyint(candidate.time_s() / fastest_s / kTie) : candidate.time_s();
     return std::pair(billionths, Simplicity(candidate.knobs));
   };
   std::ranges::stable_sort(candidates, {}, rank);
@@ -111,26 +116,27 @@ PlanComparison Compare(const std::vector<Candidate>& best_first, double indistin
   return comparison;
 }
 
-StatusOr<PlanAnswer> PlanResolved(PlanAnswer answer, const Profile& profile, PriceNotes notes,
-                                  const PlanOptions& options) {
-  if (options.rules) AskRules(answer.workload, profile, notes, answer);
+StatusOr<ComparedAnswer> PlanResolved(PlanAnswer answer, const Profile& profile, PriceNotes notes,
+                                      const PlanOptions& options, const PlanBudget& budget) {
+  if (options.rules) AskRules(answer.workload, profile, budget.stop, notes, answer);
 
-  FoundCandidates found = SearchCandidates(answer.workload, profile, options);
+  FoundCandidates found = SearchCandidates(answer.workload, profile, options, budget);
   std::vector<Candidate>& candidates = found.listed;
   answer.search = found.outcome;
   answer.skipped_candidates = found.skipped;
   if (candidates.empty() && !HasRule(answer.rules)) return NothingLeft(answer, options);
 
+  const StopSignals cancelled = {.cancelled = budget.stop.cancelled, .out_of_time = {}};
   SortBestFirst(candidates, found.fastest_s);
-  if (!candidates.empty()) AddInterval(candidates.front());
+  if (!candidates.empty()) AddInterval(candidates.front(), cancelled);
   const double indistinct_s = candidates.empty() ? 0 : IndistinctGainS(candidates.front());
   if (!options.baselines_only) PutSimplestOfTiesFirst(candidates, indistinct_s);
   const size_t answered = options.top > 0 ? std::min<size_t>(options.top, candidates.size()) : candidates.size();
-  for (size_t i = 0; i < answered; ++i) AddInterval(candidates[i]);
-  if (const std::optional<size_t> other = RunnerUp(candidates)) AddInterval(candidates[*other]);
-  if (options.comparison != nullptr) *options.comparison = Compare(candidates, indistinct_s);
-  answer.explanation =
-      candidates.empty() ? WhyNoCandidate(found, answer.workload.layout, profile.cluster) : Explain(candidates);
+  for (size_t i = 0; i < answered; ++i) AddInterval(candidates[i], cancelled);
+  if (const std::optional<size_t> other = RunnerUp(candidates)) AddInterval(candidates[*other], cancelled);
+  ComparedAnswer compared = {.answer = {}, .comparison = Compare(candidates, indistinct_s)};
+  answer.explanation = candidates.empty() ? WhyNoCandidate(found, answer.workload.layout, profile.cluster)
+                                          : Explain(candidates, budget.stop);
   if (found.ruled_out > 0 && !candidates.empty()) {
     answer.explanation += StrCat(" Not listed: ", found.ruled_out,
                                  " variants with codecs, whose longest path or busiest stream alone takes longer than "
@@ -143,40 +149,55 @@ StatusOr<PlanAnswer> PlanResolved(PlanAnswer answer, const Profile& profile, Pri
   answer.warnings = notes.Warnings();
   candidates.resize(answered);
   for (const Candidate& candidate : candidates) answer.candidates.push_back(PlanOf(candidate));
-  return answer;
+  compared.answer = std::move(answer);
+  return compared;
+}
+
+Status CheckBudget(const PlanBudget& budget) {
+  MOEPLAN_CHECK(budget.nodes >= 0);
+  if (budget.nodes <= kMostBudgetNodes) return OkStatus();
+  return InvalidInput(StrCat("budgetNodes: found ", budget.nodes, ", expected at most ", kMostBudgetNodes));
 }
 
 }  // namespace
 
-StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options) {
+StatusOr<ComparedAnswer> PlanAndCompare(const Workload& workload, const Profile& profile, const PlanOptions& options,
+                                        const PlanBudget& budget) {
+  RETURN_IF_ERROR(CheckBudget(budget));
   PlanAnswer answer;
   ASSIGN_OR_RETURN(answer.workload, ResolveWorkload(workload, profile.cluster));
   answer.profile_name = profile.name;
   answer.profile_version = profile.version;
-  if (options.links == nullptr) return PlanResolved(std::move(answer), profile, /*notes=*/{}, options);
+  if (options.links == nullptr) return PlanResolved(std::move(answer), profile, /*notes=*/{}, options, budget);
   Profile filled = profile;
   PriceNotes notes;
   FillIn(*options.links, answer.workload, filled, notes);
-  return PlanResolved(std::move(answer), filled, std::move(notes), options);
+  return PlanResolved(std::move(answer), filled, std::move(notes), options, budget);
 }
 
-StatusOr<Plan> PlanBaseline(const Workload& workload, const Profile& profile, std::stop_token cancelled) {
-  PlanOptions options = {
-      .top = 1, .rules = false, .baselines_only = true, .budget_nodes = 0, .cancelled = std::move(cancelled)};
-  StatusOr<PlanAnswer> answer = PlanLayer(workload, profile, options);
+StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options,
+                               const PlanBudget& budget) {
+  ASSIGN_OR_RETURN(ComparedAnswer compared, PlanAndCompare(workload, profile, options, budget));
+  return std::move(compared.answer);
+}
+
+StatusOr<Plan> PlanBaseline(const Workload& workload, const Profile& profile, const StopSignals& stop) {
+  PlanOptions options = {.top = 1, .rules = false, .baselines_only = true};
+  const PlanBudget budget = {.nodes = 0, .stop = stop};
+  StatusOr<PlanAnswer> answer = PlanLayer(workload, profile, options, budget);
   if (answer.status().code() == StatusCode::kInvalidInput) {
     const LinkModel links(profile);
     options.links = &links;
-    answer = PlanLayer(workload, profile, options);
+    answer = PlanLayer(workload, profile, options, budget);
   }
   RETURN_IF_ERROR(answer.status());
   return std::move(answer->candidates.front());
 }
 
-double LayerFloorS(const Workload& workload, const Profile& profile) {
+double LayerFloorS(const Workload& workload, const Profile& profile, const StopSignals& stop) {
   const StatusOr<Workload> resolved = ResolveWorkload(workload, profile.cluster);
   if (!resolved.ok()) return 0;
-  return SearchCandidates(*resolved, profile, {.budget_nodes = 0}).outcome.time_floor_s;
+  return SearchCandidates(*resolved, profile, {}, {.nodes = 0, .stop = stop}).outcome.time_floor_s;
 }
 
 }  // namespace moeplan

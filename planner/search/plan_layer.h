@@ -11,12 +11,12 @@
 #pragma once
 
 #include <optional>
-#include <stop_token>
 
 #include "models/cost/profile.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
 #include "models/workload/workload.h"
+#include "planner/stop_signals.h"
 
 namespace moeplan {
 
@@ -25,6 +25,7 @@ class LinkModel;
 // Beyond, a pipeline's own order is close to the best and the number of orders is not.
 inline constexpr int kMostOrderedPieces = 8;
 inline constexpr int kDefaultBudgetNodes = 10000;
+inline constexpr int kMostBudgetNodes = 10'000'000;
 
 // What the best plan is held against, whether it is among the candidates returned or not.
 struct PlanComparison {
@@ -33,16 +34,21 @@ struct PlanComparison {
   double indistinct_s = 0;                // IndistinctGainS of the fastest: what differs by no more is alike.
 };
 
+// What is asked of a layer's plan.
 struct PlanOptions {
-  int top = 0;                             // How many candidates to return; 0: all that are listed.
-  bool rules = true;                       // Whether the papers' rules are asked, too.
-  bool baselines_only = false;             // Of the families only IsBaseline's, the fastest first.
-  int budget_nodes = kDefaultBudgetNodes;  // States of launch orders that may be visited in all; 0: no search.
-  std::stop_token cancelled, out_of_time;  // Asked before each graph.
+  int top = 0;                  // How many candidates to return; 0: all that are listed.
+  bool rules = true;            // Whether the papers' rules are asked, too.
+  bool baselines_only = false;  // Of the families only IsBaseline's, the fastest first.
   // For what the profile lacks others stand in (FillIn in price_plan.h), each then named in the warnings; it was fitted
   // to that profile. Null: what it lacks is missing. Borrowed.
   const LinkModel* links = nullptr;
-  PlanComparison* comparison = nullptr;  // Filled in where it is set. Borrowed.
+};
+
+// What the answer may take.
+struct PlanBudget {
+  // States of launch orders that may be visited in all, at most kMostBudgetNodes; 0: orders are not searched.
+  int nodes = kDefaultBudgetNodes;
+  StopSignals stop;
 };
 
 // Resolves the workload, asks the rules, prices the candidates. With gradient_bytes a candidate's time ends with the
@@ -67,19 +73,31 @@ struct PlanOptions {
 // with gradient_bytes the gradients, so that there a gap may stay whatever the budget. Stopped before that, the floor
 // is 0, and what was priced until then is answered.
 //
-// kInvalidInput: the workload is wrong, or neither a rule nor a candidate could be answered (the message names what the
-// first rule lacks). kCancelled: stopped before anything was answered.
+// A cancelled answer leaves out what would take long to say: intervals, and where the answer flips; one that is out of
+// time only the latter.
+//
+// kInvalidInput: the workload or the budget is wrong, or neither a rule nor a candidate could be answered (the message
+// names what the first rule lacks). kCancelled: stopped before anything was answered.
 // Requires a validated profile. Pure: the same arguments give the same answer, unless stopped.
-StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options = {});
+StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options = {},
+                               const PlanBudget& budget = {});
+
+// The answer of PlanLayer, and what its best plan is held against.
+struct ComparedAnswer {
+  PlanAnswer answer;
+  PlanComparison comparison;
+};
+StatusOr<ComparedAnswer> PlanAndCompare(const Workload& workload, const Profile& profile, const PlanOptions& options = {},
+                                        const PlanBudget& budget = {});
 
 // The fastest of the baselines, in the order that it is written in: PlanComparison's, unless a search of launch orders
 // made that faster. Others stand in for costs that the profile lacks where no baseline is priced without. Errors and
 // requirements are PlanLayer's.
-StatusOr<Plan> PlanBaseline(const Workload& workload, const Profile& profile, std::stop_token cancelled = {});
+StatusOr<Plan> PlanBaseline(const Workload& workload, const Profile& profile, const StopSignals& stop = {});
 
 // What PlanLayer's search.time_floor_s comes to without a search of launch orders: no candidate of any answer to the
 // workload ends earlier. 0 where nothing can be priced, which PlanLayer tells the reason of. Takes a fraction of its
-// time. Requires what it requires; pure.
-double LayerFloorS(const Workload& workload, const Profile& profile);
+// time. Stopped, 0. Requires what it requires; pure.
+double LayerFloorS(const Workload& workload, const Profile& profile, const StopSignals& stop = {});
 
 }  // namespace moeplan

@@ -47,7 +47,8 @@ struct Step {
 
 class StageOrderSearch {
  public:
-  explicit StageOrderSearch(std::span<const OrderedStage> stages) : stages_(stages), after_s_(stages.size(), 0) {
+  StageOrderSearch(std::span<const OrderedStage> stages, const StopSignals& stop)
+      : stages_(stages), stop_(stop), after_s_(stages.size(), 0) {
     for (const OrderedStage& stage : stages) tasks_ += stage.tasks;
     std::mt19937_64 any(0);  // Where kinds meet by chance, states are compared whole.
     for (std::uint64_t& kind : kinds_) kind = any();
@@ -90,7 +91,12 @@ class StageOrderSearch {
     std::vector<State> layer;
     if (Improves(FloorS(State{}))) layer.push_back({});
     for (int started = 0; started < tasks_ && !layer.empty(); ++started) {
-      layer = Narrowed(Undominated(Children(layer)), width);
+      std::vector<State> next = Undominated(Children(layer));
+      if (stop_.Requested()) {  // What was to follow the layer may be missing from `next`.
+        Drop(layer);
+        return;
+      }
+      layer = Narrowed(std::move(next), width);
       for (State& state : layer) {
         steps_.push_back({state.step, state.stage});
         state.step = static_cast<int>(steps_.size()) - 1;
@@ -98,6 +104,10 @@ class StageOrderSearch {
       nodes_ += static_cast<int>(layer.size());
     }
     if (!layer.empty()) Take(*std::ranges::min_element(layer, {}, &State::floor_s));
+  }
+
+  void Drop(const std::vector<State>& states) {
+    for (const State& state : states) dropped_floor_s_ = std::min(dropped_floor_s_, state.floor_s);
   }
 
   void Take(const State& complete) {
@@ -119,6 +129,7 @@ class StageOrderSearch {
   std::vector<State> Children(const std::vector<State>& layer) const {
     std::vector<State> children;
     for (const State& state : layer) {
+      if (stop_.Requested()) break;
       for (int stage = 0; stage < Count(); ++stage) {
         if (!Released(state, stage) || LeavesRoom(state, stage)) continue;
         const State child = Started(state, stage);
@@ -218,18 +229,38 @@ class StageOrderSearch {
     return a.kind == b.kind && a.last == b.last && a.started == b.started;
   }
 
-  static std::vector<State> Undominated(const std::vector<State>& states) {
-    std::vector<const State*> by_kind;
-    by_kind.reserve(states.size());
-    for (const State& state : states) by_kind.push_back(&state);
-    std::ranges::sort(by_kind, [](const State* a, const State* b) {
-      if (a->kind != b->kind) return a->kind < b->kind;
-      return std::tie(a->started, a->last, a->free_s, a->step, a->stage) <
-             std::tie(b->started, b->last, b->free_s, b->step, b->stage);
-    });
+  static bool KindFirst(const State* a, const State* b) {
+    if (a->kind != b->kind) return a->kind < b->kind;
+    return std::tie(a->started, a->last, a->free_s, a->step, a->stage) <
+           std::tie(b->started, b->last, b->free_s, b->step, b->stage);
+  }
+
+  // By KindFirst. A stop leaves them in any order.
+  std::vector<const State*> SortedByKind(const std::vector<State>& states) const {
+    constexpr int kPartBits = 8;
+    constexpr size_t kSortedWhole = 4096;
+    std::vector<const State*> sorted;
+    sorted.reserve(states.size());
+    if (states.size() <= kSortedWhole) {
+      for (const State& state : states) sorted.push_back(&state);
+      std::ranges::sort(sorted, KindFirst);
+      return sorted;
+    }
+    // To sort a large layer takes longer than a stop may wait, so it is sorted part by part.
+    std::vector<std::vector<const State*>> parts(1 << kPartBits);
+    for (const State& state : states) parts[state.kind >> (64 - kPartBits)].push_back(&state);
+    for (std::vector<const State*>& part : parts) {
+      if (!stop_.Requested()) std::ranges::sort(part, KindFirst);
+      sorted.insert(sorted.end(), part.begin(), part.end());
+    }
+    return sorted;
+  }
+
+  std::vector<State> Undominated(const std::vector<State>& states) const {
     std::vector<State> kept;
     size_t first_alike = 0;
-    for (const State* state : by_kind) {
+    for (const State* state : SortedByKind(states)) {
+      if (stop_.Requested()) return kept;
       if (!kept.empty() && !Alike(kept.back(), *state)) first_alike = kept.size();
       const bool dominated = std::any_of(
           kept.begin() + static_cast<std::ptrdiff_t>(first_alike), kept.end(),
@@ -248,6 +279,7 @@ class StageOrderSearch {
   }
 
   std::span<const OrderedStage> stages_;
+  const StopSignals& stop_;
   std::vector<double> after_s_;  // By stage: the least time from the end of its last task to the end of all.
   int tasks_ = 0;
   std::array<std::uint64_t, kMostOrderedStages> kinds_;
@@ -298,10 +330,11 @@ PlayedStages PlayStages(std::span<const OrderedStage> stages, const StageOrder& 
   return played;
 }
 
-StageOrderOutcome SearchStageOrder(std::span<const OrderedStage> stages, const StageOrder& known, int budget_nodes) {
+StageOrderOutcome SearchStageOrder(std::span<const OrderedStage> stages, const StageOrder& known, int budget_nodes,
+                                   const StopSignals& stop) {
   CheckStages(stages);
   MOEPLAN_CHECK(budget_nodes >= 1);
-  return StageOrderSearch(stages).Run(known, budget_nodes);
+  return StageOrderSearch(stages, stop).Run(known, budget_nodes);
 }
 
 }  // namespace moeplan

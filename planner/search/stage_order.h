@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/plan/plan.h"
+#include "planner/stop_signals.h"
 
 namespace moeplan {
 
@@ -59,8 +60,9 @@ struct StageOrderOutcome {
 
 // Branch and bound over all orders, with `known` as the first to beat. What is proved best is so up to 1e-12 of it. The
 // nodes are shared out evenly over the starts of tasks; where more states are left than that, only the most promising
-// are followed, and the floor is the lowest bound of the others. The same arguments give the same order.
-// Requires 1 to kMostOrderedStages stages, `known` an order of them, and at least one node.
-StageOrderOutcome SearchStageOrder(std::span<const OrderedStage> stages, const StageOrder& known, int budget_nodes);
+// are followed, and the floor is the lowest bound of the others. The same arguments give the same order; a stop counts
+// as a spent budget. Requires 1 to kMostOrderedStages stages, `known` an order of them, and at least one node.
+StageOrderOutcome SearchStageOrder(std::span<const OrderedStage> stages, const StageOrder& known, int budget_nodes,
+                                   const StopSignals& stop = {});
 
 }  // namespace moeplan

@@ -12,11 +12,10 @@
 #include "models/text.h"
 #include "planner/search/overlap_floor.h"
 #include "planner/search/stage_order.h"
+#include "planner/ties.h"
 
 namespace moeplan {
 namespace {
-
-constexpr double kNoGain = 1e-9;  // Less than this share of a time is rounding.
 
 // The tasks of a graph as stages of tasks alike.
 struct StagedGraph {
@@ -182,10 +181,10 @@ double TaskOrderFloorS(const TaskGraph& graph, std::span<const TaskPrice> prices
 }
 
 TaskOrderOutcome SearchTaskOrder(const TaskGraph& graph, std::span<const TaskPrice> prices, const PlayedGraph& played,
-                                 CostIndex& index, int budget_nodes) {
+                                 CostIndex& index, int budget_nodes, const StopSignals& stop) {
   const std::vector<double> times_s = TimesAlone(prices);
   TaskOrderOutcome outcome = {.time_s = played.total_s, .time_floor_s = TaskOrderFloorS(graph, prices)};
-  const auto improves = [&](double time_s) { return time_s < outcome.time_s * (1 - kNoGain); };
+  const auto improves = [&](double time_s) { return time_s < outcome.time_s * (1 - kTie); };
   std::optional<StagedGraph> staged = Staging(graph, times_s).Run();
   if (!staged || !improves(outcome.time_floor_s)) return outcome;
 
@@ -198,17 +197,17 @@ TaskOrderOutcome SearchTaskOrder(const TaskGraph& graph, std::span<const TaskPri
     outcome.order = std::move(tasks);
   };
   const StageOrder own = OwnOrder(*staged);
-  const StageOrderOutcome alone = SearchStageOrder(staged->stages, own, budget_nodes);
+  const StageOrderOutcome alone = SearchStageOrder(staged->stages, own, budget_nodes, stop);
   outcome.time_floor_s = std::max(outcome.time_floor_s, alone.time_floor_s);
   outcome.nodes = alone.nodes;
   if (alone.order != own) try_order(alone.order);
-  if (!improves(outcome.time_floor_s) || outcome.nodes >= budget_nodes) return outcome;
+  if (!improves(outcome.time_floor_s) || outcome.nodes >= budget_nodes || stop.Requested()) return outcome;
 
   const std::vector<double> contended_s = TimesPlayed(*staged, played);
   for (size_t stage = 0; stage < staged->stages.size(); ++stage) {
     staged->stages[stage].time_s = contended_s[staged->tasks[stage][0]];
   }
-  const StageOrderOutcome contended = SearchStageOrder(staged->stages, own, budget_nodes - outcome.nodes);
+  const StageOrderOutcome contended = SearchStageOrder(staged->stages, own, budget_nodes - outcome.nodes, stop);
   outcome.nodes += contended.nodes;
   if (contended.order != own && contended.order != alone.order) try_order(contended.order);
   return outcome;

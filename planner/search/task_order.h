@@ -10,6 +10,7 @@
 #include "models/schedule/task_graph.h"
 #include "models/timeline/price.h"
 #include "models/timeline/timeline.h"
+#include "planner/stop_signals.h"
 
 namespace moeplan {
 
@@ -29,8 +30,8 @@ struct TaskOrderOutcome {
 // by Play. Without contention the answer is exact unless the nodes run out. Chunks count as alike where their tasks
 // take the same time and depend on the same; a graph of more kinds of tasks than kMostOrderedStages keeps its order,
 // and its floor is all that is answered. Requires prices of the graph under `index` that miss nothing, `played` =
-// Play(graph, prices), at least one node.
+// Play(graph, prices), at least one node. A stop counts as a spent budget.
 TaskOrderOutcome SearchTaskOrder(const TaskGraph& graph, std::span<const TaskPrice> prices, const PlayedGraph& played,
-                                 CostIndex& index, int budget_nodes);
+                                 CostIndex& index, int budget_nodes, const StopSignals& stop = {});
 
 }  // namespace moeplan

@@ -20,10 +20,11 @@ void OrderedRows::Put(int64_t index, StatusOr<SweepRow> row) {
   ready_.notify_one();
 }
 
-StatusOr<SweepRow> OrderedRows::Next() {
+std::optional<StatusOr<SweepRow>> OrderedRows::Next() {
   std::unique_lock lock(mutex_);
   auto& slot = slots_[read_ % slots_.size()];
-  ready_.wait(lock, [&] { return slot.has_value(); });
+  ready_.wait(lock, [&] { return stop_.stop_requested() || slot.has_value(); });
+  if (stop_.stop_requested()) return std::nullopt;
   StatusOr<SweepRow> row = *std::exchange(slot, std::nullopt);
   ++read_;
   room_.notify_all();
@@ -34,6 +35,7 @@ void OrderedRows::Stop() {
   const std::lock_guard lock(mutex_);
   stop_.request_stop();
   room_.notify_all();
+  ready_.notify_all();
 }
 
 }  // namespace moeplan

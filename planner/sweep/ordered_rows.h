@@ -24,9 +24,9 @@ class OrderedRows {
   // The result for an index that was taken. Any thread.
   void Put(int64_t index, StatusOr<SweepRow> row);
 
-  // The result of the next index, from 0 on. Blocks. One thread, at most `rows` times.
-  StatusOr<SweepRow> Next();
-  // No further index is handed out. Any thread.
+  // The result of the next index, from 0 on; nothing after Stop. Blocks. One thread, at most `rows` times.
+  std::optional<StatusOr<SweepRow>> Next();
+  // No further index and no further result is handed out. Any thread.
   void Stop();
   std::stop_token stopped() const { return stop_.get_token(); }
 

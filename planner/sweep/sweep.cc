@@ -29,29 +29,32 @@ class Sweep::Planner {
     const std::vector<size_t> point = sweep_.PointAt(index);
     SweepRow row;
     for (size_t i = 0; i < point.size(); ++i) row.values.push_back(sweep_.axes_[i].values()[point[i]]);
-    StatusOr<PlanAnswer> answer =
-        Answer(point, std::move(cancelled), sweep_.options_.compare ? &row.comparison : nullptr);
-    if (!answer.ok()) {
-      const StatusCode code = answer.status().code();
-      if (code != StatusCode::kInvalidInput && code != StatusCode::kNotFound) return answer.status();
-      row.reason = answer.status().message();
+    StatusOr<ComparedAnswer> compared = Answer(point, std::move(cancelled));
+    if (!compared.ok()) {
+      const StatusCode code = compared.status().code();
+      if (code != StatusCode::kInvalidInput && code != StatusCode::kNotFound) return compared.status();
+      row.reason = compared.status().message();
       row.refused = true;
-    } else if (answer->candidates.empty()) {
-      row.reason = std::move(answer->explanation);
-    } else {
-      row.best = std::move(answer->candidates.front());
-      row.warnings = std::move(answer->warnings);
-      if (sweep_.options_.compare) {
-        ASSIGN_OR_RETURN(const auto times, TimesByKey(*row.best, answer->workload, changed_.cluster));
-        row.priced_from = DearestEntries(times, changed_);
-      }
+      return row;
     }
-    row.extrapolated = answer.ok() && Extrapolated(answer->workload);
+    PlanAnswer& answer = compared->answer;
+    if (answer.candidates.empty()) {
+      row.reason = std::move(answer.explanation);
+    } else {
+      row.best = std::move(answer.candidates.front());
+      row.warnings = std::move(answer.warnings);
+    }
+    if (row.best && sweep_.options_.compare) {
+      ASSIGN_OR_RETURN(const auto times, TimesByKey(*row.best, answer.workload, changed_.cluster));
+      row.priced_from = DearestEntries(times, changed_);
+      row.comparison = std::move(compared->comparison);
+    }
+    row.extrapolated = Extrapolated(answer.workload);
     return row;
   }
 
  private:
-  StatusOr<PlanAnswer> Answer(const std::vector<size_t>& point, std::stop_token cancelled, PlanComparison* comparison) {
+  StatusOr<ComparedAnswer> Answer(const std::vector<size_t>& point, std::stop_token cancelled) {
     v1::Workload workload_message = sweep_.workload_;
     v1::Profile cluster_message;
     *cluster_message.mutable_cluster() = sweep_.message_.cluster();
@@ -62,9 +65,8 @@ class Sweep::Planner {
     ASSIGN_OR_RETURN(const Workload workload, WorkloadFromProto(workload_message));
     RETURN_IF_ERROR(ChangeCosts(point));
     ASSIGN_OR_RETURN(changed_.cluster, ClusterFromProto(cluster_message.cluster()));
-    return PlanLayer(
-        workload, changed_,
-        {.top = 1, .cancelled = std::move(cancelled), .links = links_ ? &*links_ : nullptr, .comparison = comparison});
+    return PlanAndCompare(workload, changed_, {.top = 1, .links = links_ ? &*links_ : nullptr},
+                          {.stop = {.cancelled = std::move(cancelled), .out_of_time = {}}});
   }
 
   // Scales multiply what fields are set to.
@@ -165,9 +167,11 @@ std::vector<size_t> Sweep::PointAt(int64_t row) const {
   return point;
 }
 
-Status Sweep::Run(int threads, const std::function<Status(const SweepRow&)>& emit) const {
+Status Sweep::Run(int threads, const std::function<Status(const SweepRow&)>& emit,
+                  const std::stop_token& cancelled) const {
   constexpr int kRowsPerThread = 16;
   OrderedRows rows(rows_, kRowsPerThread * std::max(threads, 1));
+  const std::stop_callback stop_rows(cancelled, [&] { rows.Stop(); });
   std::vector<std::jthread> workers;
   for (int i = 0; i < std::max(threads, 1); ++i) {
     workers.emplace_back([&] {
@@ -177,8 +181,9 @@ Status Sweep::Run(int threads, const std::function<Status(const SweepRow&)>& emi
   }
   Status status;
   for (int64_t i = 0; i < rows_ && status.ok(); ++i) {
-    const StatusOr<SweepRow> row = rows.Next();
-    status = row.ok() ? emit(*row) : row.status();
+    const std::optional<StatusOr<SweepRow>> row = rows.Next();
+    if (!row) return Cancelled("the sweep was cancelled");
+    status = row->ok() ? emit(**row) : row->status();
   }
   rows.Stop();
   return status;

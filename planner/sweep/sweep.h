@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -53,8 +54,9 @@ class Sweep {
   // Plans every point on `threads` threads, at least 1, and gives the rows in order to `emit`, on the calling thread,
   // as soon as they and all before them are there. A point whose workload is wrong or does not fit is a row without
   // `best`. What is held at once does not grow with the number of rows. Ends early with what `emit` returns when that
-  // is an error. The rows are the same for every number of threads.
-  Status Run(int threads, const std::function<Status(const SweepRow&)>& emit) const;
+  // is an error. The rows are the same for every number of threads. kCancelled: cancelled before the last row.
+  Status Run(int threads, const std::function<Status(const SweepRow&)>& emit,
+             const std::stop_token& cancelled = {}) const;
 
   v1::WhatIfRow ToProto(const SweepRow& row) const;
 

@@ -45,7 +45,7 @@ template <typename Rule>
 void ReportRule(const char* name, int calls, const Workload& workload, const Profile& profile, Rule rule) {
   const double time_s = MedianS(calls, [&] {
     PriceNotes notes;
-    if (!rule(workload, profile, notes, nullptr).ok()) std::abort();
+    if (!rule(workload, profile, notes).ok()) std::abort();
   });
   std::printf("rule %-20s %8.2f µs  %9.0f a second\n", name, time_s * 1e6, 1 / time_s);
 }
@@ -91,9 +91,14 @@ void ReportRules(const Workload& workload, const Profile& profile) {
   Workload long_loop = workload;
   long_loop.max_chunks = 64;
   long_loop.min_chunk_bytes = 1;
-  ReportRule("parm", 20000, workload, profile, ParmRule);
-  ReportRule("monta, 64 chunks", 2000, long_loop, profile, MontaRule);
-  ReportRule("schemoe", 200, workload, profile, SchemoeRule);
+  ReportRule("parm", 20000, workload, profile, [](const Workload& layer, const Profile& costs, PriceNotes& notes) {
+    return ParmRule(layer, costs, notes);
+  });
+  ReportRule("monta, 64 chunks", 2000, long_loop, profile,
+             [](const Workload& layer, const Profile& costs, PriceNotes& notes) { return MontaRule(layer, costs, notes); });
+  ReportRule("schemoe", 200, workload, profile, [](const Workload& layer, const Profile& costs, PriceNotes& notes) {
+    return SchemoeRule(layer, costs, notes);
+  });
 }
 
 Status Report(int plans, std::string_view only) {

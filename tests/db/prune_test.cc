@@ -116,6 +116,19 @@ TEST_F(PruneTest, AVersionThatAPlanRefersToStaysUntilThePlanIsOldEnough) {
   EXPECT_EQ(Must(store_.LoadPlan(new_plan)).profile_version, 2);
 }
 
+TEST_F(PruneTest, APlanExactlyAsOldAsTheLimitKeepsItsVersion) {
+  Save("a", 2);
+  (void)SavePlan("a", 1);
+  *now_ += hours(24 * 9);
+  PruneOutcome outcome = Must(store_.PruneProfiles({.keep = 1, .plans_older_than = hours(24 * 9)}));
+  EXPECT_THAT(outcome.removed, IsEmpty());
+  EXPECT_THAT(Names(outcome.in_use), ElementsAre("a1"));
+  *now_ += seconds(1);
+  outcome = Must(store_.PruneProfiles({.keep = 1, .plans_older_than = hours(24 * 9)}));
+  EXPECT_THAT(Names(outcome.removed), ElementsAre("a1"));
+  EXPECT_EQ(outcome.plans, 1);
+}
+
 TEST_F(PruneTest, APlanOfAVersionThatStaysStaysHoweverOld) {
   Save("a", 2);
   const PlanId plan = SavePlan("a", 2);
@@ -190,6 +203,30 @@ TEST_F(PruneTest, NothingThatIsLeftRefersToWhatWentAndNoSealIsLeftBehind) {
     EXPECT_EQ(database.execAndGet(StrCat("SELECT count(*) FROM ", table)).getInt(), 1) << table;
   }
   EXPECT_EQ(database.execAndGet("SELECT count(*) FROM seal").getInt(), 4);
+}
+
+TEST_F(PruneTest, NoSealIsLeftWithoutItsRowsWhateverABatchHeld) {
+  for (const bool rejects : {false, true}) {
+    for (const bool keeps : {false, true}) {
+      SampleBatch batch = SmallBatch(StrCat(rejects, keeps));
+      batch.samples.name = "a";
+      batch.samples.samples.resize(2, batch.samples.samples[0]);
+      if (rejects) batch.rejected.push_back({.sample = 0, .reason = "too fast"});
+      if (rejects && !keeps) batch.rejected.push_back({.sample = 1, .reason = "too fast"});
+      (void)Must(store_.AppendSamples({&batch, 1}));
+    }
+  }
+  Save("a", 2);
+  SQLite::Database database((folder_ / "store.db").string());
+  const auto seals = [&](const char* thing) {
+    return database.execAndGet(StrCat("SELECT count(*) FROM seal WHERE thing = '", thing, "'")).getInt();
+  };
+  ASSERT_EQ(seals("sample_batch"), 4);
+  ASSERT_GT(seals("rejected_sample"), 0);
+  (void)Must(store_.PruneProfiles({.keep = 1, .samples = true}));
+  EXPECT_EQ(seals("sample_batch"), 0);
+  EXPECT_EQ(seals("rejected_sample"), 0);
+  EXPECT_EQ(seals("profile"), 1);
 }
 
 TEST_F(PruneTest, FreedSpaceLeavesTheFile) {

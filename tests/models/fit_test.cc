@@ -236,6 +236,46 @@ TEST(FitLineTest, TwoSizesGiveTheLineThroughThemAndAllThatSignsAllow) {
   EXPECT_NEAR(fit.beta_high_s_per_unit, 1.75, 1e-9);
 }
 
+TEST(FitLineTest, RepeatsOfASizeCountAsTheirGeometricMean) {
+  // Logarithms of 0, 0, 0, 0.02 and 0.08 above the line: their mean is 0.02, their median 0.
+  const AlphaBeta planted = {2e-5, 3e-11};
+  std::vector<SizedTimes> measurements;
+  for (double size = kSmallest; size <= kLargest; size *= 4) {
+    const double time_s = Times(planted)(size);
+    measurements.push_back({size, {}});
+    for (const double skew : {0.0, 0.0, 0.0, 0.02, 0.08}) measurements.back().times_s.push_back(time_s * std::exp(skew));
+  }
+  const LineFit fit = FitLine(measurements);
+  EXPECT_NEAR(fit.line.alpha_s, planted.alpha_s * std::exp(0.02), 1e-3 * planted.alpha_s);
+  EXPECT_NEAR(fit.line.beta_s_per_unit, planted.beta_s_per_unit * std::exp(0.02), 1e-3 * planted.beta_s_per_unit);
+}
+
+// A line has two parameters, so that few sizes leave few degrees of freedom: n - 2.
+TEST(FitLineTest, IntervalsOfFewSizesHoldTheTruthNineTimesOfTen) {
+  constexpr int kLines = 4000;
+  for (const int sizes : {3, 4}) {
+    Machine machine(kSeed);
+    int held_alpha = 0, held_beta = 0;
+    for (int i = 0; i < kLines; ++i) {
+      const AlphaBeta planted = {1, 1};
+      std::vector<SizedTimes> measurements;
+      for (int at = 0; at < sizes; ++at) {
+        const double size = 1 + 2.0 * at / (sizes - 1);
+        measurements.push_back({size, {}});
+        for (int repeat = 0; repeat < 9; ++repeat) {
+          measurements.back().times_s.push_back(machine.MeasureOnce(Times(planted)(size), 0.03));
+        }
+      }
+      const LineFit fit = FitLine(measurements);
+      held_alpha += fit.alpha_low_s <= planted.alpha_s && planted.alpha_s <= fit.alpha_high_s;
+      held_beta += fit.beta_low_s_per_unit <= planted.beta_s_per_unit &&
+                   planted.beta_s_per_unit <= fit.beta_high_s_per_unit;
+    }
+    EXPECT_NEAR(held_alpha, 0.9 * kLines, 0.02 * kLines) << sizes << " sizes";
+    EXPECT_NEAR(held_beta, 0.9 * kLines, 0.02 * kLines) << sizes << " sizes";
+  }
+}
+
 // Two regimes that meet at sizes[at].
 struct Switch {
   const char* name;

@@ -44,6 +44,21 @@ TEST(LinkLoadTest, GathersOnOneNodeAreAlikeByEveryRoute) {
   }
 }
 
+TEST(LinkLoadTest, AnAllReduceIsOneCallByEveryRoute) {
+  for (const GatherRoute route : kGatherRoutes) {
+    for (const auto& [size, ranks_per_node] : {std::pair(8, 8), std::pair(4, 1), std::pair(16, 8)}) {
+      const LinkLoad reduced = Load(Over(Collective::kAllReduce, size, ranks_per_node), route);
+      const LinkLoad gathered = Load(Over(Collective::kAllGather, size, ranks_per_node), route);
+      EXPECT_EQ(reduced.starts, 1);
+      EXPECT_EQ(reduced.local_share, gathered.local_share);
+      for (const size_t link : {kIntra, kInter}) {
+        EXPECT_DOUBLE_EQ(reduced.steps[link], 2 * gathered.steps[link]);
+        EXPECT_DOUBLE_EQ(reduced.shares[link], 2 * gathered.shares[link]);
+      }
+    }
+  }
+}
+
 TEST(LinkLoadTest, GathersOverNodesByRoute) {
   const CollectiveKey key = Over(Collective::kAllGather, 16, 8);
   ExpectLoad(Load(key, GatherRoute::kDirect), 7, 7.0 / 16, 8, 8.0 / 16);

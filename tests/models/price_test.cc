@@ -148,6 +148,22 @@ TEST(PriceTest, IntervalsOfTheFitAreCarriedOver) {
   EXPECT_EQ(price.high_s, 4);  // and doubled.
 }
 
+TEST(PriceTest, TheErrorOfAFitReachesFurtherUpThanDown) {
+  // |predicted / measured - 1| <= 0.5: what is predicted as 2 s was measured between 2 / 1.5 and 2 / 0.5 s.
+  Profile profile = HandMadeProfile();
+  profile.collectives[0].model.fit =
+      FitQuality{.relative_error_p95 = 0.5, .interval_low_ratio = 0.1, .interval_high_ratio = 10, .points = 3};
+  HandMadeGraph graph(kLayer, kLayout, kGpus);
+  graph.AllToAll(Group::kExpert, 1000);
+  TaskPrice price = PriceGraph(graph.graph(), profile).tasks[0];
+  EXPECT_DOUBLE_EQ(price.low_s, 2 / 1.5);
+  EXPECT_DOUBLE_EQ(price.high_s, 4);
+  profile.collectives[0].model.fit->points = 2;  // Too few to have left one out: single measurements' interval.
+  price = PriceGraph(graph.graph(), profile).tasks[0];
+  EXPECT_DOUBLE_EQ(price.low_s, 0.2);
+  EXPECT_DOUBLE_EQ(price.high_s, 20);
+}
+
 // ---- SAA.
 
 TEST(PriceTest, SaaIsKeyedByGatherGroupAndShardsAndPricedOnItsPayload) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <set>
 #include <stop_token>
 #include <string>
@@ -171,6 +172,9 @@ TEST_F(HandlersTest, BudgetAndTimeLimitAreChecked) {
   request.set_budget_nodes(0);
   EXPECT_THAT(service::Plan(environment(), request, {}),
               IsError(StatusCode::kInvalidInput, "budgetNodes: found 0, expected at least 1"));
+  request.set_budget_nodes(std::numeric_limits<int>::max());
+  EXPECT_THAT(service::Plan(environment(), request, {}),
+              IsError(StatusCode::kInvalidInput, "budgetNodes: found 2147483647, expected at most 10000000"));
   request.set_budget_nodes(1);
   for (const double limit_s : {0.0, -1.0, std::nan(""), 1e9}) {
     request.set_time_limit_s(limit_s);

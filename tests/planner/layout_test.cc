@@ -342,6 +342,28 @@ TEST(StepTimeTest, ExpertsCommunicationKeepsGradientsWaiting) {
               0.75 * 2 * 4e6, 1);
 }
 
+TEST(StepTimeTest, CommunicationThatIsDoneAgainKeepsGradientsWaiting) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};
+  request.model.vocab = 0;
+  request.recompute = Recompute::kFull;
+  request.sequence_parallel = false;
+  Profile profile = ComputeProfile();
+  const LayoutPoint point = PointOf(request, {2, 1, 1, 1, 1, 4});
+  // One of two tensor ranks: half the flops of a layer, at 2 s each. Four backward passes of three times that.
+  const double forward_s = 2 * 64.0 * (2 * (kAttention + kDense) + 2 * 64 * 64) / 2;
+  const double window_s = 4 * 3 * forward_s, slice_s = window_s;
+  const auto gradient_s = [&](double tensor_s) {
+    profile.collectives = {Line(Over(Collective::kAllReduce, {4, 2}), slice_s, 0),
+                           Line(Over(Collective::kAllReduce, {2, 2}), tensor_s, 0)};
+    CostBook book(profile, 32, 2);
+    return PriceStep(request, point, {}, book).gradient_s;
+  };
+  // All-reduces over TP, those of the forward pass that is computed again too, take time in which no gradient is sent.
+  EXPECT_NEAR(gradient_s(kTiny), 4 * slice_s - 0.75 * window_s, 1e-9 * slice_s);
+  EXPECT_NEAR(gradient_s(forward_s), 4 * slice_s - 0.75 * window_s, 1e-9 * slice_s);
+}
+
 TEST(StepTimeTest, KeysAndValuesHideBehindTheScores) {
   LayoutRequest request = SmallRequest();
   request.model.moe_layer = {false, false, false, false};

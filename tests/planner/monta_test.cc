@@ -3,8 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
+#include <random>
+
+#include "planner/ties.h"
 #include "tests/planner/by_hand.h"
 #include "tests/planner/contract_files.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -140,6 +146,30 @@ TEST(MontaTest, TiesKeepFewerChunksAndTheSimplerStrategy) {
   EXPECT_EQ(answer->o1_time_s, 2000);
   EXPECT_EQ(answer->o2->time_s, 2000);
   EXPECT_EQ(answer->choice, Family::kMontaO1);
+}
+
+TEST(MontaTest, TimesThatDifferInTheirLastDigitsTie) {
+  // As above, O2 and O3 are N · AA(I/N) = I for every N, but sums of rounded parts come out a little above or below.
+  std::mt19937_64 engine(TestSeed());
+  for (int i = 0; i < 1000; ++i) {
+    Workload workload = SmallWorkload();
+    workload.layout = {.tensor_parallel = 1, .expert_parallel = 2, .expert_sharding_parallel = 1};
+    workload.layer.sequence_length = std::uniform_int_distribution(64, 100000)(engine);
+    workload.max_chunks = 64;
+    const double s_per_byte = std::exp(std::uniform_real_distribution(-30.0, -10.0)(engine));
+    const auto answer = Answer(workload, SmallProfile({0, s_per_byte}, {0, 1}, {0, 1e-30}));
+    ASSERT_TRUE(answer.ok()) << answer.status().message();
+    ASSERT_EQ(answer->o2->chunks, 1) << "case " << i;
+    ASSERT_EQ(answer->o3->chunks, 1) << "case " << i;
+    ASSERT_EQ(answer->choice, Family::kMontaO1) << "case " << i;
+  }
+}
+
+TEST(TiesTest, TheFirstOfThoseThatTieWithTheSmallestWins) {
+  EXPECT_EQ(FirstOfSmallest(std::array{1.0 + 2e-9, 1.0 + 1e-10, 1.0}), 1u);
+  EXPECT_EQ(FirstOfSmallest(std::array{1.0 + 1e-10, 1.0}), 0u);
+  EXPECT_EQ(FirstOfSmallest(std::array{0.0, 0.0}), 0u);
+  EXPECT_EQ(FirstOfSmallest(std::array{3.0, 2.0, 1.0}), 2u);
 }
 
 TEST(MontaTest, O3CopesWithACopyThatIsTheLongestStage) {

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <random>
 
 #include "tests/planner/by_hand.h"
 #include "tests/planner/contract_files.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -139,6 +142,29 @@ TEST(ParmTest, LookUpsOutsideTheMeasuredRangeAreNoted) {
   ASSERT_TRUE(ParmRule(Resolved(SmallWorkload(), kOneNode), profile, notes).ok());
   EXPECT_THAT(notes.Warnings(), testing::ElementsAre("ALL_REDUCE groupSize 2 ranksPerNode 2: asked at 12000 bytes, "
                                                      "measured 1024 to 2048; extrapolated"));
+}
+
+TEST(ParmTest, TimesThatDifferInTheirLastDigitsTie) {
+  // SAA takes what the second all-to-all and S1's gather take: t_S1 = t_S2, summed up in another way.
+  std::mt19937_64 engine(TestSeed());
+  for (int i = 0; i < 1000; ++i) {
+    Workload workload = SmallWorkload();
+    workload.layer.sequence_length = std::uniform_int_distribution(64, 100000)(engine);
+    const auto s_per_byte = [&] { return std::exp(std::uniform_real_distribution(-30.0, -20.0)(engine)); };
+    const double exchange_s = s_per_byte(), gather_s = s_per_byte();
+    const double x = workload.layer.sequence_length * 20.0, payload = 3 * x;
+    Profile profile = SmallProfile();
+    profile.collectives = {
+        Line(Over(Collective::kAllGather, {2, 2}), 0, gather_s), Line(Over(Collective::kAllReduce, {2, 2}), 0, 1e-6),
+        Line(Over(Collective::kAllToAll, {2, 2}), 0, 1e-6), Line(Over(Collective::kAllToAll, {4, 4}), 0, exchange_s),
+        Line(OverlappedGather({4, 4}, /*gather_group_size=*/2, /*shards=*/2), 0,
+             (exchange_s * payload + gather_s * x) / payload)};
+    PriceNotes notes;
+    const auto answer = ParmRule(Resolved(workload, profile.cluster), profile, notes);
+    ASSERT_TRUE(answer.ok()) << answer.status().message();
+    ASSERT_NEAR(answer->t_s1_s, answer->t_s2_s, 1e-12 * answer->t_s1_s);
+    ASSERT_EQ(answer->choice, Family::kParmS1) << "case " << i;
+  }
 }
 
 }  // namespace

@@ -76,8 +76,9 @@ Profile SmallProfile() {
   return profile;
 }
 
-PlanAnswer Answer(const Workload& workload, const Profile& profile, const PlanOptions& options = {}) {
-  auto answer = PlanLayer(workload, profile, options);
+PlanAnswer Answer(const Workload& workload, const Profile& profile, const PlanOptions& options = {},
+                  const PlanBudget& budget = {}) {
+  auto answer = PlanLayer(workload, profile, options, budget);
   EXPECT_TRUE(answer.ok()) << answer.status().message();
   return answer.ok() ? *answer : PlanAnswer{};
 }
@@ -360,13 +361,14 @@ TEST(PlanLayerTest, TheBaselineAloneIsTheOneThatPlansAreHeldAgainst) {
   }
   for (CollectiveModel& entry : profile.collectives)
     entry.model.fit = FitQuality{.interval_low_ratio = 0.9, .interval_high_ratio = 1.1};
-  PlanComparison comparison;
-  Answer(SmallWorkload(), profile, {.comparison = &comparison});
+  const auto compared = PlanAndCompare(SmallWorkload(), profile);
+  ASSERT_TRUE(compared.ok()) << compared.status().message();
+  EXPECT_EQ(compared->answer, Answer(SmallWorkload(), profile));
   const auto baseline = PlanBaseline(SmallWorkload(), profile);
   ASSERT_TRUE(baseline.ok()) << baseline.status().message();
   EXPECT_TRUE(IsBaseline(baseline->knobs.family));
   EXPECT_EQ(baseline->knobs.communication_ctas, 8);
-  EXPECT_EQ(baseline->predicted_time_s, *comparison.baseline_time_s);
+  EXPECT_EQ(baseline->predicted_time_s, *compared->comparison.baseline_time_s);
 }
 
 TEST(PlanLayerTest, WhatWasMeasuredIsNeverForetold) {
@@ -761,7 +763,7 @@ TEST(PlanLayerTest, TheSameInputsGiveTheSameAnswer) {
 TEST(PlanLayerTest, ACancelledSearchAnswersTheRulesAndClaimsNoFloor) {
   std::stop_source stop;
   stop.request_stop();
-  const PlanAnswer answer = Answer(SmallWorkload(), SmallProfile(), {.cancelled = stop.get_token()});
+  const PlanAnswer answer = Answer(SmallWorkload(), SmallProfile(), {}, {.stop = {.cancelled = stop.get_token()}});
   EXPECT_EQ(answer.search.stop_reason, StopReason::kCancelled);
   EXPECT_EQ(answer.search.time_floor_s, 0);
   EXPECT_EQ(answer.search.evaluated, 0);
@@ -769,9 +771,10 @@ TEST(PlanLayerTest, ACancelledSearchAnswersTheRulesAndClaimsNoFloor) {
   EXPECT_TRUE(answer.rules.parm.has_value());
   Profile empty = SmallProfile();
   empty.collectives.clear();
-  EXPECT_EQ(PlanLayer(SmallWorkload(), empty, {.cancelled = stop.get_token()}).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(PlanLayer(SmallWorkload(), empty, {}, {.stop = {.cancelled = stop.get_token()}}).status().code(),
+            StatusCode::kCancelled);
 
-  const PlanAnswer late = Answer(SmallWorkload(), SmallProfile(), {.out_of_time = stop.get_token()});
+  const PlanAnswer late = Answer(SmallWorkload(), SmallProfile(), {}, {.stop = {.out_of_time = stop.get_token()}});
   EXPECT_EQ(late.search.stop_reason, StopReason::kOutOfTime);
   EXPECT_EQ(late.search.time_floor_s, 0);
   EXPECT_TRUE(late.rules.parm.has_value());

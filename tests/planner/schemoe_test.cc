@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <random>
 
 #include "tests/planner/by_hand.h"
 #include "tests/planner/chunk_order.h"
 #include "tests/planner/contract_files.h"
+#include "tests/test_seed.h"
 
 namespace moeplan {
 namespace {
@@ -175,6 +178,28 @@ TEST(SchemoeTest, TiesKeepTheSmallerDegree) {
   EXPECT_EQ(answer->partition_degree, 1);
   EXPECT_NEAR(answer->optimal_time_s, 80, 1e-9);
   EXPECT_THAT(answer->order, ElementsAre("E.1", "A1.1", "A2.1"));  // The first two start at 0: compute first.
+}
+
+TEST(SchemoeTest, TimesThatDifferInTheirLastDigitsTie) {
+  // The same with any layer, and a start-up time that gains by less than a thousand millionth of it.
+  std::mt19937_64 engine(TestSeed());
+  for (int i = 0; i < 200; ++i) {
+    Workload workload = SmallWorkload(/*bytes_per_element=*/4);
+    workload.layout.expert_parallel = 1;
+    workload.layer.sequence_length = std::uniform_int_distribution(64, 100000)(engine);
+    workload.max_partition_degree = 8;
+    LogLog curve;  // Times fall by 1e-11 of them from a whole layer to its eighths.
+    const double least = 1e3, most = 1e15;
+    for (double flops = least; flops <= most; flops *= 2) {
+      curve.points.push_back({flops, flops * 1e-9 * (1 + 1e-11 * std::log(flops))});
+    }
+    Profile profile = SmallProfile({0, 1}, {0, 1e-3});
+    profile.collectives.clear();
+    for (KernelModel& entry : profile.kernels) entry.model = MakeCostModel(curve);
+    const auto answer = Answer(workload, profile);
+    ASSERT_TRUE(answer.ok()) << answer.status().message();
+    ASSERT_EQ(answer->partition_degree, 1) << "case " << i;
+  }
 }
 
 TEST(SchemoeTest, TheBestOrderStandsBesideOptSche) {

@@ -237,6 +237,25 @@ TEST(SweepTest, AnEmitThatFailsEndsTheSweep) {
   EXPECT_EQ(emitted, 3);
 }
 
+TEST(SweepTest, ACancelledSweepDoesNotWaitForItsRows) {
+  const auto sweep = SweepOf({"maxChunks=1,2,3,4,5,6,7,8,9", "layer.batch=1,2,3,4,5,6,7,8,9"});
+  ASSERT_TRUE(sweep.ok());
+  for (const int last : {0, 1, 40}) {
+    std::stop_source stop;
+    if (last == 0) stop.request_stop();
+    int emitted = 0;
+    const Status status = sweep->Run(
+        3,
+        [&](const SweepRow&) {
+          if (++emitted == last) stop.request_stop();
+          return OkStatus();
+        },
+        stop.get_token());
+    EXPECT_EQ(status.code(), StatusCode::kCancelled);
+    EXPECT_EQ(emitted, last);
+  }
+}
+
 TEST(SweepTest, WhatIsSweptIsInTheMessageByPath) {
   const auto sweep =
       SweepOf({"layer.gate=TOP_K,BATCH_PRIORITIZED", "allowLossy=true", "layer.capacityFactor=1.5", "layer.topK=2,9"});
@@ -391,7 +410,7 @@ TEST(OrderedRowsTest, WorkersWaitForTheReaderAndResultsComeInOrder) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_FALSE(third);
   rows.Put(0, SweepRow{.reason = "0"});
-  for (const char* reason : {"0", "1", "2"}) EXPECT_EQ(rows.Next()->reason, reason);
+  for (const char* reason : {"0", "1", "2"}) EXPECT_EQ(rows.Next().value()->reason, reason);
   EXPECT_TRUE(third);
 }
 

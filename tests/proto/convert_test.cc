@@ -182,6 +182,12 @@ TEST(WorkloadConversionTest, ExplicitZerosAreRefused) {
   EXPECT_THAT(ErrorOf(Resolved("", "", R"(, "minChunkBytes": 0)")), StartsWith("minChunkBytes: found 0"));
   EXPECT_THAT(ErrorOf(Resolved("", "", R"(, "maxChunks": 0)")), StartsWith("maxChunks: found 0"));
   EXPECT_THAT(ErrorOf(Resolved("", "", R"(, "maxPartitionDegree": 0)")), StartsWith("maxPartitionDegree: found 0"));
+  // Rules try one count after the other, so that a count without a ceiling is a loop without an end.
+  EXPECT_EQ(ErrorOf(Resolved("", "", R"(, "maxChunks": 2147483647, "minChunkBytes": 1e-9)")),
+            "maxChunks: found 2147483647, expected at most 65536");
+  EXPECT_EQ(ErrorOf(Resolved("", "", R"(, "maxPartitionDegree": 65537)")),
+            "maxPartitionDegree: found 65537, expected at most 65536");
+  EXPECT_EQ(ErrorOf(Resolved("", "", R"(, "maxChunks": 65536, "maxPartitionDegree": 65536)")), "accepted");
 }
 
 TEST(WorkloadConversionTest, AWorkloadHasALayer) {

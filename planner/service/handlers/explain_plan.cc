@@ -17,7 +17,7 @@ namespace {
 
 StatusOr<moeplan::Plan> PlanToExplain(const v1::ExplainPlanRequest& request, const Workload& workload,
                                       const Profile& profile, std::stop_token cancelled) {
-  if (!request.has_plan()) return PlanBaseline(workload, profile, std::move(cancelled));
+  if (!request.has_plan()) return PlanBaseline(workload, profile, {.cancelled = std::move(cancelled), .out_of_time = {}});
   return SizedPlanFromProto(request.plan(), "plan");
 }
 
@@ -31,7 +31,9 @@ StatusOr<v1::ExplainPlanResponse> ExplainPlan(const Environment& environment, co
   ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(asked, profile.cluster));
   ASSIGN_OR_RETURN(const moeplan::Plan plan, PlanToExplain(request, workload, profile, cancelled));
   if (cancelled.stop_requested()) return error::CallerLeft();
-  const StatusOr<ExplainedPlan> explained = moeplan::ExplainPlan(plan, workload, profile);
+  const StatusOr<ExplainedPlan> explained =
+      moeplan::ExplainPlan(plan, workload, profile, {.cancelled = cancelled, .out_of_time = {}});
+  if (cancelled.stop_requested()) return error::CallerLeft();
   if (explained.status().code() == StatusCode::kInvalidInput) return explained.status().Within("plan");
   RETURN_IF_ERROR(explained.status());
   v1::ExplainPlanResponse response;

@@ -57,7 +57,7 @@ v1::ExplainedRule ToProto(const ExplainedRule& rule, CostIndex& measured) {
 }  // namespace
 
 StatusOr<v1::ExplainRulesResponse> ExplainRules(const Environment& environment, const v1::ExplainRulesRequest& request,
-                                                std::stop_token /*cancelled*/) {
+                                                std::stop_token cancelled) {
   if (!request.has_workload()) return moeplan::error::Mismatch("workload", "nothing", "an object");
   ASSIGN_OR_RETURN(const Workload asked, WorkloadFromProto(request.workload()));
   ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
@@ -71,7 +71,8 @@ StatusOr<v1::ExplainRulesResponse> ExplainRules(const Environment& environment, 
     FillIn(LinkModel(profile), workload, filled, notes);
   }
   CostIndex measured(profile);
-  for (const ExplainedRule& rule : ExplainRulesOf(workload, filled)) *response.add_rules() = ToProto(rule, measured);
+  const StopSignals stop = {.cancelled = std::move(cancelled), .out_of_time = {}};
+  for (const ExplainedRule& rule : ExplainRulesOf(workload, filled, stop)) *response.add_rules() = ToProto(rule, measured);
   return response;
 }
 

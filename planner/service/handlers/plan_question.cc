@@ -46,14 +46,10 @@ StatusOr<int> TopOf(const v1::PlanRequest& request) {
   return request.top();
 }
 
-StatusOr<PlanOptions> OptionsOf(const v1::PlanRequest& request) {
-  PlanOptions options;
-  ASSIGN_OR_RETURN(options.top, TopOf(request));
-  if (request.has_budget_nodes()) options.budget_nodes = request.budget_nodes();
-  if (options.budget_nodes < 1) {
-    return moeplan::error::Mismatch("budgetNodes", StrCat(request.budget_nodes()), "at least 1, or absent");
-  }
-  return options;
+StatusOr<int> BudgetNodesOf(const v1::PlanRequest& request) {
+  if (!request.has_budget_nodes()) return kDefaultBudgetNodes;
+  if (request.budget_nodes() >= 1) return request.budget_nodes();
+  return moeplan::error::Mismatch("budgetNodes", StrCat(request.budget_nodes()), "at least 1, or absent");
 }
 
 StatusOr<std::optional<double>> TimeLimitOf(const v1::PlanRequest& request) {
@@ -81,11 +77,11 @@ StatusOr<v1::PlanResponse> AnswerAbout(const Workload& workload, const PlanQuest
                                        std::stop_token cancelled) {
   PlanOptions options = question.options;
   std::optional<Deadline> deadline;
-  if (question.time_limit_s) options.out_of_time = deadline.emplace(*question.time_limit_s).token();
-  options.cancelled = std::move(cancelled);
+  PlanBudget budget = {.nodes = question.budget_nodes, .stop = {.cancelled = std::move(cancelled)}};
+  if (question.time_limit_s) budget.stop.out_of_time = deadline.emplace(*question.time_limit_s).token();
   std::optional<LinkModel> links;
   if (question.extrapolate) options.links = &links.emplace(profile);
-  ASSIGN_OR_RETURN(const PlanAnswer answer, PlanRoutedLayer(workload, profile, options));
+  ASSIGN_OR_RETURN(const PlanAnswer answer, PlanRoutedLayer(workload, profile, options, budget));
   return ToProto(answer);
 }
 
@@ -95,7 +91,8 @@ StatusOr<PlanQuestion> QuestionOf(const v1::PlanRequest& request) {
   RETURN_IF_ERROR(CheckSubject(request));
   if (request.has_graph()) return QuestionAboutGraph(request);
   PlanQuestion question = {.extrapolate = request.extrapolate()};
-  ASSIGN_OR_RETURN(question.options, OptionsOf(request));
+  ASSIGN_OR_RETURN(question.options.top, TopOf(request));
+  ASSIGN_OR_RETURN(question.budget_nodes, BudgetNodesOf(request));
   ASSIGN_OR_RETURN(question.time_limit_s, TimeLimitOf(request));
   ASSIGN_OR_RETURN(question.about, WorkloadFromProto(request.workload()));
   return question;

@@ -17,8 +17,9 @@ namespace moeplan::service {
 // What a request asks, but for the profile; it was checked.
 struct PlanQuestion {
   std::variant<Workload, TrainingGraph> about;
-  // These three are for a workload alone.
+  // What follows is for a workload alone.
   PlanOptions options;
+  int budget_nodes = kDefaultBudgetNodes;
   std::optional<double> time_limit_s;
   bool extrapolate = false;
 };

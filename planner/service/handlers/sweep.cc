@@ -79,11 +79,15 @@ StatusOr<v1::SweepResponse> Sweep(const Environment& environment, const v1::Swee
   response.set_profile_version(profile.version);
   for (const std::string& path : sweep.paths()) response.add_paths(path);
   for (const std::string& note : sweep.notes()) response.add_notes(note);
-  RETURN_IF_ERROR(sweep.Run(PoliteThreads(), [&](const SweepRow& row) {
-    if (cancelled.stop_requested()) return error::CallerLeft();
-    *response.add_points() = ToProto(sweep, row);
-    return OkStatus();
-  }));
+  const Status swept = sweep.Run(
+      PoliteThreads(),
+      [&](const SweepRow& row) {
+        *response.add_points() = ToProto(sweep, row);
+        return OkStatus();
+      },
+      cancelled);
+  if (cancelled.stop_requested()) return error::CallerLeft();
+  RETURN_IF_ERROR(swept);
   return response;
 }
 
