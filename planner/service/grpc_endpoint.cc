@@ -1,5 +1,6 @@
 #include "planner/service/grpc_endpoint.h"
 
+#include <grpc/compression.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -213,6 +214,7 @@ class Endpoint final : public GrpcEndpoint {
     using FromOutside = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(FromOutside::FROM_FD, CredentialsOf(tls));
     SetLimits(builder);
+    RefuseCompression(builder);
     builder.RegisterService(&planner_);
     builder.RegisterService(&profiles_);
     builder.RegisterService(&agents_);
@@ -255,6 +257,16 @@ class Endpoint final : public GrpcEndpoint {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
     builder.SetMaxReceiveMessageSize(kMaxGrpcMessageBytes);
     builder.SetResourceQuota(grpc::ResourceQuota("moeplan").Resize(kMaxBytesInFlight));
+  }
+
+  // gRPC 1.51 unpacks a compressed message before anything looks at its size or at the caller's token, so that a
+  // mebibyte on the wire takes a gibibyte of memory. Without the filter that unpacks nothing does, for health checks and
+  // reflection either, and a call whose headers name an algorithm is answered UNIMPLEMENTED. Our clients never compress.
+  static void RefuseCompression(grpc::ServerBuilder& builder) {
+    builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+    for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+      builder.SetCompressionAlgorithmSupportStatus(algorithm, /*enabled=*/false);
+    }
   }
 
   void SetServing(bool serving) {

@@ -39,10 +39,15 @@ bool Await(Condition condition, std::chrono::seconds limit) {
 
 Process Process::Start(const std::vector<std::string>& arguments,
                        const std::map<std::string, std::string>& environment) {
+  return StartProgram(MOEPLAN_PROGRAM, arguments, environment);
+}
+
+Process Process::StartProgram(const std::string& program, const std::vector<std::string>& arguments,
+                              const std::map<std::string, std::string>& environment) {
   Process process;
   process.out_path_ = TemporaryPath("out");
   process.err_path_ = TemporaryPath("err");
-  std::vector<char*> words = {const_cast<char*>(MOEPLAN_PROGRAM)};
+  std::vector<char*> words = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
   process.pid_ = fork();
@@ -51,7 +56,7 @@ Process Process::Start(const std::vector<std::string>& arguments,
     dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
     dup2(open(process.out_path_.c_str(), O_WRONLY | O_TRUNC), STDOUT_FILENO);
     dup2(open(process.err_path_.c_str(), O_WRONLY | O_TRUNC), STDERR_FILENO);
-    execv(MOEPLAN_PROGRAM, words.data());
+    execvp(program.c_str(), words.data());
     _exit(127);
   }
   return process;

@@ -19,9 +19,12 @@ struct Outcome {
 // A running `moeplan`; killed with its owner.
 class Process {
  public:
-  // `environment` is added to the own one.
+  // `environment` is added to that of the test.
   static Process Start(const std::vector<std::string>& arguments,
                        const std::map<std::string, std::string>& environment = {});
+  // Another program, looked up as a shell does.
+  static Process StartProgram(const std::string& program, const std::vector<std::string>& arguments,
+                              const std::map<std::string, std::string>& environment = {});
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
   ~Process();

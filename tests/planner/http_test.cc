@@ -124,6 +124,14 @@ TEST_F(HttpTest, MethodsTakeAndGiveJson) {
   EXPECT_EQ(plan, expected);
 }
 
+TEST_F(HttpTest, ACompressedBodyIsRefusedUnread) {
+  Start();
+  const auto [status, error] = Post(kPlan, "\x1f\x8b", {{"Content-Encoding", "gzip"}});
+  EXPECT_EQ(status, 415);
+  EXPECT_EQ(error["code"], "UNIMPLEMENTED");
+  EXPECT_EQ(error["message"], "Content-Encoding: found 'gzip', expected none: bodies come unpacked");
+}
+
 // What is read already may be told of a moment later, and is not the end of the connection.
 TEST_F(HttpTest, WhoeverWaitsIsNotTakenToHaveLeft) {
   Start();

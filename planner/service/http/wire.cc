@@ -34,6 +34,8 @@ Request HeadOf(const RequestParser& parser, std::string peer) {
           .accept = header("Accept"),
           .accept_encoding = header("Accept-Encoding"),
           .if_none_match = header("If-None-Match"),
+          .content_encoding = header("Content-Encoding"),
+          .forwarded_for = header("X-Forwarded-For"),
           .request_id = RequestId(header("X-Request-Id")),
           .peer = std::move(peer)};
 }
