@@ -20,6 +20,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "models/status.h"
 #include "planner/service/drift/drift_options.h"
@@ -71,9 +72,17 @@ class Server {
   // Returns when Shutdown has finished.
   void Wait();
 
-  // Takes no new calls, lets those in progress end, and after `grace` cancels what is left. Returns when all are
-  // answered and both addresses are free. A second call waits for the first.
+  // Takes no new calls, lets those in progress end, and after `grace` cancels what is left: by then, or half a second
+  // later, all are answered and both addresses are free. Returns when all work has ended, too, which work that does not
+  // look whether it was told to stop may put off for good. A second call waits for the first.
   void Shutdown(std::chrono::milliseconds grace = std::chrono::seconds(10));
+
+  // The calls that workers work on now, whether somebody still waits for the answer or not.
+  struct Work {
+    std::string method, request_id;
+    double seconds = 0;  // Since it began.
+  };
+  std::vector<Work> work_in_progress() const;
 
  private:
   class Impl;

@@ -76,7 +76,7 @@ class HttpTest : public ServiceTest {
         .refused = [this](std::string_view, const std::string&, const grpc::Status& why) { metrics_.Refused(why); },
         .answered = [this](const Call& call, const Answer& answer) { metrics_.Answered(call, answer); },
         .searched = [](double) {},
-        .worked_out = [](const google::protobuf::Message&) {}});
+        .worked_out = [](const Method&, const google::protobuf::Message&) {}});
     auto endpoint = Endpoint::Start(
         {.host = "127.0.0.1"}, {},
         {.dispatcher = *dispatcher_, .access = access_, .metrics = metrics_, .grpc_address = grpc_address_}, limits);
