@@ -31,7 +31,7 @@ struct ServeOptions {
   std::string db;
   std::string grpc = "127.0.0.1:7070", http = "127.0.0.1:7080";
   std::string tls_certificate, tls_key, tls_client_authority;
-  bool insecure = false;
+  bool insecure = false, exposed_http2 = false;
   int max_grpc_connections = 4096;
   std::string heartbeat = "5s", between_reports = "5s";
   std::string log_format = "text", log_level = "info";
@@ -138,6 +138,7 @@ Status Run(const ServeOptions& options) {
                                           .key = options.tls_key,
                                           .client_authority = options.tls_client_authority},
                                   .insecure = options.insecure,
+                                  .exposed_http2 = options.exposed_http2,
                                   .pages = web::DashboardPages(),
                                   .log = log,
                                   .log_level = level}));
@@ -175,6 +176,8 @@ void AddServe(CLI::App& app, Invocation& invocation) {
   command->add_option("--tls-client-ca", options->tls_client_authority,
                       "Authority (PEM) that clients need a certificate of");
   command->add_flag("--insecure", options->insecure, "Let other machines reach it without TLS");
+  command->add_flag("--exposed-http2", options->exposed_http2,
+                    "Let strangers speak HTTP/2 with gRPC: no front, no --tls-client-ca");
   command->add_option("--log-format", options->log_format, "text or json, on standard error")->capture_default_str();
   command->add_option("--log-level", options->log_level, "debug (every call), info, warning or error")
       ->capture_default_str();

@@ -15,6 +15,7 @@
 #include "planner/service/calls/dispatcher.h"
 #include "planner/service/calls/method.h"
 #include "planner/service/calls/record.h"
+#include "planner/service/errors.h"
 #include "planner/service/fleet_desk.h"
 #include "planner/service/grpc_endpoint.h"
 #include "planner/service/handlers/environment.h"
@@ -121,6 +122,7 @@ class Server::Impl final : private service::Aftermath {
     ASSIGN_OR_RETURN(http_, service::http::Endpoint::Start(http_address, tls, HttpUses(http_address)));
     http_address_ = ToString(http_->address());
     WarnIfOpen(tls);
+    WarnIfExposed(grpc_address, tls);
     if (read_only()) {
       options_.log({LogLevel::kWarning,
                     "the database may only be read: nothing is kept, and nothing can be calibrated",
@@ -255,6 +257,14 @@ class Server::Impl final : private service::Aftermath {
                   {{"grpc", grpc_address_}, {"http", http_address_}}});
   }
 
+  void WarnIfExposed(const HostPort& grpc_address, const service::Tls& tls) const {
+    if (IsLoopback(grpc_address) || !tls.client_authority.empty()) return;
+    options_.log({LogLevel::kWarning,
+                  "strangers may speak HTTP/2 with gRPC, whose known weaknesses need no token; see Trust in "
+                  "docs/operations.md",
+                  {{"grpc", grpc_address_}}});
+  }
+
   // Whether the caller is the first.
   bool BeginShutdown() {
     const std::scoped_lock lock(mutex_);
@@ -326,6 +336,9 @@ Server::~Server() = default;
 StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   const bool trusted = options.insecure || options.tls.any();
   ASSIGN_OR_RETURN(const HostPort grpc_address, service::AddressToListenOn(options.grpc_address, "--grpc", trusted));
+  if (!IsLoopback(grpc_address) && options.tls.client_authority.empty() && !options.exposed_http2) {
+    return service::error::ExposedHttp2("--grpc", ToString(grpc_address));
+  }
   ASSIGN_OR_RETURN(const HostPort http_address, service::AddressToListenOn(options.http_address, "--http", trusted));
   ASSIGN_OR_RETURN(const service::Tls tls, service::ReadTls(options.tls));
   ASSIGN_OR_RETURN(OpenedStore opened, OpenStore(options));

@@ -35,6 +35,14 @@ bool Await(Condition condition, std::chrono::seconds limit) {
   return false;
 }
 
+// What the group in `line` matches of what it prints; empty: nothing in time.
+std::string AwaitPrinted(const Process& server, const char* line) {
+  std::smatch match;
+  std::string text;
+  const auto printed = [&] { return std::regex_search(text = server.PrintedSoFar(), match, std::regex(line)); };
+  return Await(printed, std::chrono::seconds(10)) ? match[1].str() : "";
+}
+
 }  // namespace
 
 Process Process::Start(const std::vector<std::string>& arguments,
@@ -111,13 +119,8 @@ std::vector<pid_t> Process::AwaitChildren(size_t count, std::chrono::seconds lim
 std::string Process::PrintedSoFar() const { return ReadFile(out_path_); }
 std::string Process::ErrorsSoFar() const { return ReadFile(err_path_); }
 
-std::string AwaitAddress(const Process& server) {
-  const std::regex line("gRPC on ([0-9.:]+),");
-  std::smatch match;
-  std::string text;
-  const auto printed = [&] { return std::regex_search(text = server.PrintedSoFar(), match, line); };
-  return Await(printed, std::chrono::seconds(10)) ? match[1].str() : "";
-}
+std::string AwaitAddress(const Process& server) { return AwaitPrinted(server, "gRPC on ([0-9.:]+),"); }
+std::string AwaitHttpAddress(const Process& server) { return AwaitPrinted(server, "HTTP on https?://([0-9.:]+)\n"); }
 
 Outcome RunMoeplan(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment) {
   return Process::Start(arguments, environment).Finish();

@@ -53,6 +53,8 @@ Outcome RunMoeplan(const std::vector<std::string>& arguments,
 
 // The gRPC address that a `moeplan serve` says it listens on; empty when it does not in time.
 std::string AwaitAddress(const Process& server);
+// And its HTTP address, likewise.
+std::string AwaitHttpAddress(const Process& server);
 
 // Whether a process is there and no zombie.
 bool Alive(pid_t pid);

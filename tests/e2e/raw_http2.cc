@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <utility>
 
 namespace moeplan::testing {
@@ -33,12 +35,16 @@ class Tcp : public RawHttp2 {
   std::string Receive() override {
     std::string bytes(kMostReadBytes, '\0');
     const ssize_t received = recv(fd_, bytes.data(), bytes.size(), 0);
+    ended_ = received == 0 || (received < 0 && errno != EAGAIN);
     bytes.resize(received > 0 ? static_cast<size_t>(received) : 0);
     return bytes;
   }
 
+  bool ended() const override { return ended_; }
+
  protected:
   int fd() const { return fd_; }
+  bool ended_ = false;
 
  private:
   const int fd_;
@@ -74,7 +80,11 @@ class Tls final : public Tcp {
   std::string Receive() override {
     std::string bytes(kMostReadBytes, '\0');
     size_t received = 0;
-    if (SSL_read_ex(session_, bytes.data(), bytes.size(), &received) != 1) received = 0;
+    errno = 0;
+    if (SSL_read_ex(session_, bytes.data(), bytes.size(), &received) != 1) {
+      received = 0;
+      ended_ = errno != EAGAIN;
+    }
     bytes.resize(received);
     return bytes;
   }
@@ -104,6 +114,8 @@ std::unique_ptr<RawHttp2> RawHttp2::Connect(int port, const TlsClient* tls) {
   const int fd = ConnectedSocket(port);
   if (fd < 0) return nullptr;
   if (tls == nullptr) return std::make_unique<Tcp>(fd);
+  // OpenSSL writes to a connection that the other end has closed as anybody does.
+  std::signal(SIGPIPE, SIG_IGN);
   auto encrypted = std::make_unique<Tls>(fd);
   if (!encrypted->Handshake(*tls)) return nullptr;
   return encrypted;

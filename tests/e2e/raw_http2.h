@@ -14,8 +14,8 @@ struct TlsClient {
   std::string authority, certificate, key;
 };
 
-// A connection to a port of this machine, over TCP or, with `tls`, over TLS with the protocol "h2". No call waits longer
-// than ten seconds.
+// A connection to a port of this machine, over TCP or, with `tls`, over TLS with the protocol "h2". No call waits
+// longer than ten seconds.
 class RawHttp2 {
  public:
   // Null: the connection or its handshake failed.
@@ -26,6 +26,8 @@ class RawHttp2 {
   virtual bool Send(std::string_view bytes) = 0;
   // What came, at least a byte; empty: the end, or nothing within the ten seconds.
   virtual std::string Receive() = 0;
+  // Whether the other end has closed the connection, as far as Receive has seen.
+  virtual bool ended() const = 0;
 };
 
 // What every connection begins with: the preface and empty settings.

@@ -8,7 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "proto/host_port.h"
+#include "tests/e2e/attacks.h"
+#include "tests/e2e/certificates.h"
 #include "tests/e2e/moeplan_process.h"
+#include "tests/e2e/raw_http2.h"
 #include "tests/e2e/usage.h"
 
 namespace moeplan::testing {
@@ -81,6 +85,35 @@ TEST_F(StrangerTest, CompressedMessagesAreRefusedAndNotUnpacked) {
   const double grown = PeakMemoryBytes(server_->pid()) - before;
   std::printf("ten compressed messages of 256 MiB took %.1f MiB of the planner's memory\n", grown / kMebibyte);
   EXPECT_LT(grown, 32 * kMebibyte);
+}
+
+// With mutual TLS whoever has no certificate of the authority never gets to speak HTTP/2.
+TEST_F(StrangerTest, WithoutACertificateThereIsNoHttp2) {
+  for (const char* name : {"planners", "clients", "strangers"}) MakeAuthority(folder_, name);
+  MakeCertificate(folder_, "planner", "planners");
+  MakeCertificate(folder_, "client", "clients");
+  MakeCertificate(folder_, "stranger", "strangers");
+  const Process server = Process::Start({"serve", "--db", folder_ / "m.db", "--grpc", "127.0.0.1:0", "--http",
+                                         "127.0.0.1:0", "--tls-cert", folder_ / "planner.crt", "--tls-key",
+                                         folder_ / "planner.key", "--tls-client-ca", folder_ / "clients.crt"});
+  const std::string address = AwaitAddress(server);
+  ASSERT_FALSE(address.empty()) << server.ErrorsSoFar();
+  const int port = ParseHostPort(address, "planner")->port;
+  const TlsClient honest = {folder_ / "planners.crt", folder_ / "client.crt", folder_ / "client.key"};
+  const TlsClient nobody = {.authority = folder_ / "planners.crt"};
+  const TlsClient stranger = {folder_ / "planners.crt", folder_ / "stranger.crt", folder_ / "stranger.key"};
+  const double memory = PeakMemoryBytes(server.pid()), time = ProcessorTimeS(server.pid());
+  for (const TlsClient& tls : {nobody, stranger}) {
+    for (const Attack& attack : AttacksOnHeaders(/*bytes=*/size_t{16} << 20)) {
+      EXPECT_NE(Play(attack, port, &tls), AttackEnd::kTaken) << attack.name;
+    }
+  }
+  EXPECT_LT(PeakMemoryBytes(server.pid()) - memory, 8 * kMebibyte);
+  EXPECT_LT(ProcessorTimeS(server.pid()) - time, 1);
+  const auto connection = RawHttp2::Connect(port, &honest);
+  ASSERT_TRUE(connection);
+  EXPECT_TRUE(connection->Send(Http2Beginning()));
+  EXPECT_FALSE(connection->Receive().empty()) << "the planner's settings";
 }
 
 }  // namespace
