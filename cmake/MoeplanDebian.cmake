@@ -19,14 +19,15 @@ endif()
 
 file(GLOB pages CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/*.md")
 install(FILES README.md CHANGELOG.md ${pages} DESTINATION share/doc/moeplan COMPONENT command)
-install(DIRECTORY deploy/examples deploy/kubernetes deploy/monitoring deploy/slurm deploy/testbeds
+install(DIRECTORY deploy/examples deploy/front deploy/kubernetes deploy/monitoring deploy/slurm deploy/testbeds
         DESTINATION share/moeplan USE_SOURCE_PERMISSIONS COMPONENT command)
 install(FILES "${packaging}/moeplan.1" DESTINATION share/man/man1 COMPONENT command)
 
 # Absolute paths and Debian's own files: in the packages only, not with `cmake --install`.
-install(FILES deploy/systemd/moeplan-planner.service deploy/systemd/moeplan-agent.service
+install(FILES deploy/systemd/moeplan-planner.service deploy/systemd/moeplan-front.service
+              deploy/systemd/moeplan-agent.service
         DESTINATION /lib/systemd/system COMPONENT debian EXCLUDE_FROM_ALL)
-install(FILES deploy/systemd/moeplan-planner deploy/systemd/moeplan-agent
+install(FILES deploy/systemd/moeplan-planner deploy/systemd/moeplan-front deploy/systemd/moeplan-agent
         DESTINATION /etc/default COMPONENT debian EXCLUDE_FROM_ALL)
 string(TIMESTAMP MOEPLAN_PACKAGE_DATE "%a, %d %b %Y %H:%M:%S +0000" UTC)  # SOURCE_DATE_EPOCH where that is set.
 foreach(part IN ITEMS debian:moeplan debian-dev:libmoeplan-dev debian-cuda:moeplan-cuda)
@@ -75,7 +76,7 @@ set(CPACK_DEBIAN_MOEPLAN_PACKAGE_DEPENDS "adduser, init-system-helpers (>= 1.54~
 if(MOEPLAN_OPENBLAS_INCLUDE)
   string(APPEND CPACK_DEBIAN_MOEPLAN_PACKAGE_DEPENDS ", libopenblas0")  # Opened at run time.
 endif()
-set(CPACK_DEBIAN_MOEPLAN_PACKAGE_SUGGESTS "moeplan-cuda, prometheus, slurm-client, iproute2")
+set(CPACK_DEBIAN_MOEPLAN_PACKAGE_SUGGESTS "moeplan-cuda, haproxy, prometheus, slurm-client, iproute2")
 set(CPACK_DEBIAN_MOEPLAN_PACKAGE_CONTROL_EXTRA
     "${packaging}/conffiles;${packaging}/postinst;${packaging}/prerm;${packaging}/postrm")
 set(CPACK_DEBIAN_MOEPLAN_DESCRIPTION
@@ -85,7 +86,8 @@ Mixture-of-Experts training job how to run each MoE layer: which schedule,
 how many chunks, which all-to-all, on which layout.
 .
 This package has the command, the simulator of clusters, and units of the
-planner service and of the agent that measures a node.")
+planner service, of the front that other machines reach it through (with
+haproxy), and of the agent that measures a node.")
 
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libmoeplan-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)

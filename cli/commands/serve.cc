@@ -1,15 +1,23 @@
+#include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 #include <memory>
+#include <thread>
+#include <vector>
 
 #include "cli/calibration_driver.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/stop_signals.h"
+#include "executor/owned_fd.h"
 #include "models/text.h"
 #include "planner/service/descriptors.h"
 #include "planner/service/server.h"
@@ -24,7 +32,7 @@ struct ServeOptions {
   std::string db;
   std::string grpc = "127.0.0.1:7070", http = "127.0.0.1:7080";
   std::string tls_certificate, tls_key, tls_client_authority;
-  bool insecure = false;
+  bool insecure = false, exposed_http2 = false;
   int max_grpc_connections = 4096;
   std::string heartbeat = "5s", between_reports = "5s";
   std::string log_format = "text", log_level = "info";
@@ -47,6 +55,51 @@ StatusOr<LineOf> FormatNamed(const std::string& name) {
 void AwaitStop(const sigset_t& signals) {
   int signal = 0;
   sigwait(&signals, &signal);
+}
+
+// What a planner that was told to end has for the calls in progress, and then for work to notice that it was cancelled.
+constexpr std::chrono::seconds kGrace{10}, kToNotice{2};
+
+// By the signal itself, as whoever sent it twice expects.
+[[noreturn]] void EndBy(int number) {
+  signal(number, SIG_DFL);
+  sigset_t again;
+  sigemptyset(&again);
+  sigaddset(&again, number);
+  raise(number);
+  pthread_sigmask(SIG_UNBLOCK, &again, nullptr);
+  _exit(128 + number);
+}
+
+// Leaves threads behind that still use the store, which is safe as being killed is: a transaction is in SQLite's log as
+// a whole or not at all, what was acknowledged was synced before, and who opens the database next takes the locks of a
+// process that is gone for free (tests/planner/crash_test.cc kills a planner at any moment). Destructors must not run,
+// since those threads use what they would destroy.
+[[noreturn]] void EndDespite(const std::vector<Server::Work>& work, const LogSink& log) {
+  for (const Server::Work& one : work) {
+    log({LogLevel::kError,
+         "does not stop although it was cancelled",
+         {{"method", one.method}, {"requestId", one.request_id}, {"s", StrCat(one.seconds)}}});
+  }
+  log({LogLevel::kError, "the planner ends without waiting any longer", {{"calls", StrCat(work.size())}}});
+  _exit(ExitCode(InternalError("")));
+}
+
+// Shuts the server down. Ends the process at once when a signal comes meanwhile, and when work goes on past its time.
+void ShutDown(Server& server, const sigset_t& signals, const LogSink& log) {
+  const OwnedFd ended(eventfd(0, EFD_CLOEXEC)), again(signalfd(-1, &signals, SFD_CLOEXEC));
+  const std::jthread shutting_down([&] {
+    server.Shutdown(kGrace);
+    eventfd_write(ended.get(), 1);
+  });
+  pollfd waits[] = {{.fd = ended.get(), .events = POLLIN, .revents = 0},
+                    {.fd = again.get(), .events = POLLIN, .revents = 0}};
+  constexpr std::chrono::milliseconds kLimit = kGrace + kToNotice;
+  const int came = poll(waits, std::size(waits), static_cast<int>(kLimit.count()));
+  if (waits[0].revents != 0) return;
+  signalfd_siginfo signal = {};
+  if (came > 0 && read(again.get(), &signal, sizeof signal) == sizeof signal) EndBy(static_cast<int>(signal.ssi_signo));
+  EndDespite(server.work_in_progress(), log);
 }
 
 // Returns the connections asked for, or as many as this process may have descriptors for.
@@ -86,6 +139,7 @@ Status Run(const ServeOptions& options) {
                                           .key = options.tls_key,
                                           .client_authority = options.tls_client_authority},
                                   .insecure = options.insecure,
+                                  .exposed_http2 = options.exposed_http2,
                                   .pages = web::DashboardPages(),
                                   .log = log,
                                   .log_level = level}));
@@ -93,7 +147,7 @@ Status Run(const ServeOptions& options) {
               options.tls_certificate.empty() ? "http" : "https", server->http_address().c_str());
   RETURN_IF_ERROR(FlushOutput());
   AwaitStop(signals);
-  server->Shutdown();
+  ShutDown(*server, signals, log);
   return OkStatus();
 }
 
@@ -123,6 +177,8 @@ void AddServe(CLI::App& app, Invocation& invocation) {
   command->add_option("--tls-client-ca", options->tls_client_authority,
                       "Authority (PEM) that clients need a certificate of");
   command->add_flag("--insecure", options->insecure, "Let other machines reach it without TLS");
+  command->add_flag("--exposed-http2", options->exposed_http2,
+                    "Let strangers speak HTTP/2 with gRPC: no front, no --tls-client-ca");
   command->add_option("--log-format", options->log_format, "text or json, on standard error")->capture_default_str();
   command->add_option("--log-level", options->log_level, "debug (every call), info, warning or error")
       ->capture_default_str();

@@ -1,5 +1,6 @@
 #include "planner/client/channel.h"
 
+#include <grpc/compression.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -43,6 +44,10 @@ std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address,
                                          const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxGrpcMessageBytes);
+  // gRPC 1.51 unpacks a compressed message before it looks at its size. A planner never compresses, and whoever poses
+  // as one must not fill this process's memory: nothing is unpacked, and an answer that names an algorithm is an error.
+  arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  arguments.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
   // A planner whose machine is gone says nothing; streams would wait for it for good.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);

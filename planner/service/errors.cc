@@ -10,6 +10,13 @@ Status NotLoopback(std::string_view field, const std::string& address) {
                              "this machine such as 127.0.0.1:7070, or --insecure"));
 }
 
+Status ExposedHttp2(std::string_view field, const std::string& address) {
+  return InvalidInput(StrCat(field, ": found ", address,
+                             ", where strangers reach gRPC's HTTP/2 before any token is asked for, expected an address "
+                             "of this machine such as 127.0.0.1:7071 behind a front (docs/operations.md), "
+                             "--tls-client-ca beside it, or --exposed-http2"));
+}
+
 Status AddressInUse(std::string_view field, const std::string& address) {
   return Unavailable(StrCat(field, ": ", address,
                             " is in use; stop the server that listens there or give another port (0: any free one)"));

@@ -12,6 +12,7 @@ namespace moeplan::service::error {
 
 // Addresses. `field` is where the address comes from ("--grpc").
 Status NotLoopback(std::string_view field, const std::string& address);
+Status ExposedHttp2(std::string_view field, const std::string& address);
 Status AddressInUse(std::string_view field, const std::string& address);
 Status CannotListen(std::string_view field, const std::string& address, std::string_view reason);
 Status MayNotListen(std::string_view field, const std::string& address);

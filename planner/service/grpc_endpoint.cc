@@ -1,5 +1,6 @@
 #include "planner/service/grpc_endpoint.h"
 
+#include <grpc/compression.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -20,6 +21,7 @@
 #include "planner/service/errors.h"
 #include "planner/service/fleet/agent_stream.h"
 #include "planner/service/fleet/errors.h"
+#include "planner/service/peer.h"
 #include "planner/service/stream_call.h"
 #include "planner/service/watch/watch_stream.h"
 #include "proto/descriptors.h"
@@ -84,7 +86,7 @@ class UnaryCall final : public ServerUnaryReactor, private Origin {
   void OnDone() override { delete this; }
 
  private:
-  std::string address() const override { return context_.peer(); }
+  std::string address() const override { return PeerName(context_.peer(), Header(context_, kForwardedForHeader)); }
   std::string token() const override { return std::string(BearerToken(Header(context_, "authorization"))); }
   std::string request_id() const override {
     if (id_.empty()) id_ = RequestId(Header(context_, kRequestIdHeader));
@@ -213,6 +215,7 @@ class Endpoint final : public GrpcEndpoint {
     using FromOutside = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(FromOutside::FROM_FD, CredentialsOf(tls));
     SetLimits(builder);
+    RefuseCompression(builder);
     builder.RegisterService(&planner_);
     builder.RegisterService(&profiles_);
     builder.RegisterService(&agents_);
@@ -255,6 +258,17 @@ class Endpoint final : public GrpcEndpoint {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
     builder.SetMaxReceiveMessageSize(kMaxGrpcMessageBytes);
     builder.SetResourceQuota(grpc::ResourceQuota("moeplan").Resize(kMaxBytesInFlight));
+  }
+
+  // gRPC 1.51 unpacks a compressed message before anything looks at its size or at the caller's token, so that a
+  // mebibyte on the wire takes a gibibyte of memory. Without the filter that unpacks nothing does, for health checks
+  // and reflection either, and a call whose headers name an algorithm is answered UNIMPLEMENTED. Our clients never
+  // compress.
+  static void RefuseCompression(grpc::ServerBuilder& builder) {
+    builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+    for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+      builder.SetCompressionAlgorithmSupportStatus(algorithm, /*enabled=*/false);
+    }
   }
 
   void SetServing(bool serving) {

@@ -9,12 +9,13 @@
 
 #include "db/store.h"
 #include "moeplan/v1/planner_service.pb.h"
-#include "moeplan/v1/profile_service.pb.h"
 #include "planner/service/access/access.h"
 #include "planner/service/access/open_streams.h"
 #include "planner/service/calls/answer_cache.h"
 #include "planner/service/calls/dispatcher.h"
+#include "planner/service/calls/method.h"
 #include "planner/service/calls/record.h"
+#include "planner/service/errors.h"
 #include "planner/service/fleet_desk.h"
 #include "planner/service/grpc_endpoint.h"
 #include "planner/service/handlers/environment.h"
@@ -98,7 +99,7 @@ double BytesOf(const std::filesystem::path& store) {
 
 }  // namespace
 
-class Server::Impl {
+class Server::Impl final : private service::Aftermath {
  public:
   Impl(ServerOptions options, OpenedStore opened)
       : options_(std::move(options)),
@@ -107,10 +108,10 @@ class Server::Impl {
         listing_store_(std::move(opened.listing_store)),
         plan_log_(std::move(opened.plan_log)),
         fleet_(FleetOf(options_, std::move(opened.fleet_store), puts_)),
-        workers_(std::make_unique<service::WorkerPool>(WorkersOf(options_), options_.queue_capacity)),
-        appenders_(std::make_unique<service::WorkerPool>(kAppenders, options_.queue_capacity)) {}
+        workers_(WorkersOf(options_), options_.queue_capacity),
+        appenders_(kAppenders, options_.queue_capacity) {}
 
-  ~Impl() { Shutdown(std::chrono::milliseconds(0)); }
+  ~Impl() override { Shutdown(std::chrono::milliseconds(0)); }
 
   Status Start(const HostPort& grpc_address, const HostPort& http_address, const service::Tls& tls) {
     ASSIGN_OR_RETURN(upkeep_, service::Upkeep::Start(options_.store, access_, streams_, cache_, options_.log,
@@ -121,6 +122,7 @@ class Server::Impl {
     ASSIGN_OR_RETURN(http_, service::http::Endpoint::Start(http_address, tls, HttpUses(http_address)));
     http_address_ = ToString(http_->address());
     WarnIfOpen(tls);
+    WarnIfExposed(grpc_address, tls);
     if (read_only()) {
       options_.log({LogLevel::kWarning,
                     "the database may only be read: nothing is kept, and nothing can be calibrated",
@@ -133,9 +135,19 @@ class Server::Impl {
   const std::string& http_address() const { return http_address_; }
   bool read_only() const { return !plan_log_; }
 
-  int calls_in_progress() const {
-    const std::scoped_lock lock(mutex_);
-    return workers_ ? workers_->in_progress() + appenders_->in_progress() : 0;
+  int calls_in_progress() const { return workers_.in_progress() + appenders_.in_progress(); }
+
+  std::vector<Work> work_in_progress() const {
+    std::vector<Work> work;
+    const auto now = std::chrono::steady_clock::now();
+    for (const service::WorkerPool* const pool : {&workers_, &appenders_}) {
+      for (const service::WorkerPool::RunningJob& job : pool->running()) {
+        work.push_back({.method = job.name.method,
+                        .request_id = job.name.request_id,
+                        .seconds = std::chrono::duration<double>(now - job.began).count()});
+      }
+    }
+    return work;
   }
 
   void Wait() {
@@ -146,14 +158,22 @@ class Server::Impl {
   void Shutdown(std::chrono::milliseconds grace) {
     if (!BeginShutdown()) return Wait();
     if (http_) http_->SetNotServing();
-    if (fleet_) fleet_->Shutdown();
+    // Calibrations and watched plans are told to stop now. That they do is waited for last: neither holds up what calls
+    // are promised.
+    std::jthread fleet_ends([this] {
+      if (fleet_) fleet_->Shutdown();
+    });
     watchers_.Shutdown();
     const auto until = std::chrono::steady_clock::now() + grace;
     if (grpc_) grpc_->Shutdown(grace);
     if (http_)
       http_->Shutdown(std::chrono::duration_cast<std::chrono::milliseconds>(
           std::max(std::chrono::steady_clock::duration(0), until - std::chrono::steady_clock::now())));
-    EndWorkers();
+    // Waits for what they still keep of answered plans, too.
+    workers_.End();
+    appenders_.End();
+    watchers_.Join();
+    fleet_ends.join();
     grpc_.reset();
     http_.reset();
     upkeep_.reset();
@@ -203,16 +223,11 @@ class Server::Impl {
     };
   }
 
-  void WorkedOut(const google::protobuf::Message& answer) {
-    if (const auto* const put = dynamic_cast<const v1::PutSamplesResponse*>(&answer)) {
-      metrics_.Acknowledged(put->stored_samples(), put->rejected_samples());
-    } else if (const auto* const appended = dynamic_cast<const v1::AppendSamplesResponse*>(&answer)) {
-      metrics_.Acknowledged(appended->stored_samples(), appended->rejected_samples());
-    }
-    if (dynamic_cast<const v1::ReportRunResponse*>(&answer) != nullptr) metrics_.Reported();
-    const auto* const plan = dynamic_cast<const v1::PlanResponse*>(&answer);
-    if (plan == nullptr || !plan_log_ || !plan->has_workload()) return;  // Plans of graphs are not run.
-    const Status kept = plan_log_->Keep(*plan).status();
+  void AcknowledgedSamples(int stored, int rejected) override { metrics_.Acknowledged(stored, rejected); }
+  void TookReport() override { metrics_.Reported(); }
+  void AnsweredPlan(const v1::PlanResponse& plan) override {
+    if (!plan_log_ || !plan.has_workload()) return;  // Plans of graphs are not run.
+    const Status kept = plan_log_->Keep(plan).status();
     if (!kept.ok()) options_.log({LogLevel::kWarning, "an answered plan was not kept", {{"reason", kept.message()}}});
   }
 
@@ -242,21 +257,20 @@ class Server::Impl {
                   {{"grpc", grpc_address_}, {"http", http_address_}}});
   }
 
+  void WarnIfExposed(const HostPort& grpc_address, const service::Tls& tls) const {
+    if (IsLoopback(grpc_address) || !tls.client_authority.empty()) return;
+    options_.log({LogLevel::kWarning,
+                  "strangers may speak HTTP/2 with gRPC, whose known weaknesses need no token; see Trust in "
+                  "docs/operations.md",
+                  {{"grpc", grpc_address_}}});
+  }
+
   // Whether the caller is the first.
   bool BeginShutdown() {
     const std::scoped_lock lock(mutex_);
     if (state_ != State::kServing) return false;
     state_ = State::kEnding;
     return true;
-  }
-
-  // Waits for what they still keep of answered plans, without the lock.
-  void EndWorkers() {
-    std::unique_lock lock(mutex_);
-    std::unique_ptr<service::WorkerPool> workers = std::move(workers_), appenders = std::move(appenders_);
-    lock.unlock();
-    workers.reset();
-    appenders.reset();
   }
 
   const ServerOptions options_;
@@ -289,13 +303,12 @@ class Server::Impl {
 
   mutable std::mutex mutex_;
   std::condition_variable ended_;
-  State state_ = State::kServing;                 // Guarded by mutex_.
-  std::unique_ptr<service::WorkerPool> workers_;  // Set and cleared under mutex_, as is the next.
-  std::unique_ptr<service::WorkerPool> appenders_;
+  State state_ = State::kServing;  // Guarded by mutex_.
+  service::WorkerPool workers_, appenders_;
   const service::Dispatcher dispatcher_{
       {.environment = environment_,
-       .workers = *workers_,
-       .appenders = *appenders_,
+       .workers = workers_,
+       .appenders = appenders_,
        .access = access_,
        .cache = cache_,
        .answered_quietly = Quietly(),
@@ -308,7 +321,10 @@ class Server::Impl {
            },
        .answered = [this](const service::Call& call, const service::Answer& answer) { Answered(call, answer); },
        .searched = [this](double seconds) { metrics_.Searched(seconds); },
-       .worked_out = [this](const google::protobuf::Message& answer) { WorkedOut(answer); }}};
+       .worked_out =
+           [this](const service::Method& method, const google::protobuf::Message& answer) {
+             if (method.afterwards) method.afterwards(answer, *this);
+           }}};
   std::unique_ptr<service::Upkeep> upkeep_;
   std::unique_ptr<service::GrpcEndpoint> grpc_;
   std::unique_ptr<service::http::Endpoint> http_;
@@ -320,6 +336,9 @@ Server::~Server() = default;
 StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   const bool trusted = options.insecure || options.tls.any();
   ASSIGN_OR_RETURN(const HostPort grpc_address, service::AddressToListenOn(options.grpc_address, "--grpc", trusted));
+  if (!IsLoopback(grpc_address) && options.tls.client_authority.empty() && !options.exposed_http2) {
+    return service::error::ExposedHttp2("--grpc", ToString(grpc_address));
+  }
   ASSIGN_OR_RETURN(const HostPort http_address, service::AddressToListenOn(options.http_address, "--http", trusted));
   ASSIGN_OR_RETURN(const service::Tls tls, service::ReadTls(options.tls));
   ASSIGN_OR_RETURN(OpenedStore opened, OpenStore(options));
@@ -332,6 +351,7 @@ const std::string& Server::grpc_address() const { return impl_->grpc_address(); 
 const std::string& Server::http_address() const { return impl_->http_address(); }
 bool Server::read_only() const { return impl_->read_only(); }
 int Server::calls_in_progress() const { return impl_->calls_in_progress(); }
+std::vector<Server::Work> Server::work_in_progress() const { return impl_->work_in_progress(); }
 void Server::Wait() { impl_->Wait(); }
 void Server::Shutdown(std::chrono::milliseconds grace) { impl_->Shutdown(grace); }
 

@@ -10,7 +10,9 @@
 // that had not ended when the store was last served go on (fleet/calibrations.h). A store that may only be read is
 // served all the same; puts then answer PERMISSION_DENIED.
 //
-// Trust: an address that other machines reach needs TLS, or `insecure`. Once the store has had a token
+// Trust: an address that other machines reach needs TLS, or `insecure`. A gRPC address that they reach also needs a
+// client authority, so that who has no certificate never gets to speak HTTP/2, or `exposed_http2` (decisions/0022).
+// Once the store has had a token
 // (`moeplan token create`), every call needs one (access/access.h); /healthz and gRPC's health checks do not.
 //
 // Threads: any thread may call any method. Catch no signals here: whoever owns the process calls Shutdown.
@@ -20,6 +22,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "models/status.h"
 #include "planner/service/drift/drift_options.h"
@@ -42,6 +45,7 @@ struct ServerOptions {
   DriftOptions drift;                                  // Of what jobs report.
   TlsFiles tls;                                        // Of both addresses.
   bool insecure = false;                               // Whether other machines may reach it without TLS.
+  bool exposed_http2 = false;                          // Whether strangers may speak HTTP/2 with gRPC.
   service::http::Pages pages;                          // What GET answers beside its own; they outlive the server.
   LogSink log = [](const LogRecord&) {};               // Told what happens.
   LogLevel log_level = LogLevel::kInfo;                // The least that is worth telling; answered calls are kDebug.
@@ -49,10 +53,9 @@ struct ServerOptions {
 
 class Server {
  public:
-  // Answers once both addresses are served. kInvalidInput: an address is wrong, or other machines reach it and there is
-  // no TLS, or the TLS files are wrong. kUnavailable:
-  // an address is in use (the message names it and what to do). Errors of the store as in db/store.h. After an error
-  // nothing is left running.
+  // Answers once both addresses are served. kInvalidInput: an address is wrong, or other machines reach it without what
+  // Trust above asks for, or the TLS files are wrong. kUnavailable: an address is in use (the message names it and what
+  // to do). Errors of the store as in db/store.h. After an error nothing is left running.
   static StatusOr<std::unique_ptr<Server>> Start(ServerOptions options);
 
   // Shuts down without mercy if that has not been done.
@@ -71,9 +74,17 @@ class Server {
   // Returns when Shutdown has finished.
   void Wait();
 
-  // Takes no new calls, lets those in progress end, and after `grace` cancels what is left. Returns when all are
-  // answered and both addresses are free. A second call waits for the first.
+  // Takes no new calls, lets those in progress end, and after `grace` cancels what is left: by then, or half a second
+  // later, all are answered and both addresses are free. Returns when all work has ended, too, which work that does not
+  // look whether it was told to stop may put off for good. A second call waits for the first.
   void Shutdown(std::chrono::milliseconds grace = std::chrono::seconds(10));
+
+  // The calls that workers work on now, whether somebody still waits for the answer or not.
+  struct Work {
+    std::string method, request_id;
+    double seconds = 0;  // Since it began.
+  };
+  std::vector<Work> work_in_progress() const;
 
  private:
   class Impl;

@@ -6,6 +6,7 @@
 #include "models/check.h"
 #include "planner/service/calls/method.h"
 #include "planner/service/calls/request_id.h"
+#include "planner/service/peer.h"
 #include "proto/grpc_status.h"
 
 namespace moeplan::service {
@@ -19,7 +20,7 @@ std::string_view Header(const grpc::CallbackServerContext& context, const char* 
 // Copies: gRPC may be done with the stream before everybody else is.
 struct StreamCall::Caller final : Origin {
   explicit Caller(const grpc::CallbackServerContext& context)
-      : from(context.peer()),
+      : from(PeerName(context.peer(), Header(context, kForwardedForHeader))),
         bearer(BearerToken(Header(context, "authorization"))),
         id(RequestId(Header(context, kRequestIdHeader))) {}
 

@@ -6,12 +6,15 @@
 
 namespace moeplan::service {
 
-WorkerPool::WorkerPool(int workers, int queue_capacity) : limit_(workers + queue_capacity) {
+WorkerPool::WorkerPool(int workers, int queue_capacity)
+    : limit_(workers + queue_capacity), running_(static_cast<size_t>(workers)) {
   MOEPLAN_CHECK(workers >= 1 && queue_capacity >= 0);
-  for (int i = 0; i < workers; ++i) workers_.emplace_back([this] { Work(); });
+  for (size_t worker = 0; worker < running_.size(); ++worker) {
+    workers_.emplace_back([this, worker] { Work(worker); });
+  }
 }
 
-WorkerPool::~WorkerPool() {
+void WorkerPool::End() {
   {
     const std::scoped_lock lock(mutex_);
     closing_ = true;
@@ -20,12 +23,12 @@ WorkerPool::~WorkerPool() {
   workers_.clear();  // Joins, while the rest of the pool still stands.
 }
 
-bool WorkerPool::TrySubmit(std::function<void()> job) {
+bool WorkerPool::TrySubmit(std::function<void()> job, JobName name) {
   {
     const std::scoped_lock lock(mutex_);
     if (in_progress_ == limit_ || closing_) return false;
     ++in_progress_;
-    waiting_.push_back(std::move(job));
+    waiting_.push_back({.run = std::move(job), .name = std::move(name)});
   }
   changed_.notify_one();
   return true;
@@ -36,21 +39,32 @@ int WorkerPool::in_progress() const {
   return in_progress_;
 }
 
-void WorkerPool::Work() {
-  while (const std::function<void()> job = Next()) {
+std::vector<WorkerPool::RunningJob> WorkerPool::running() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<RunningJob> jobs;
+  for (const std::optional<RunningJob>& job : running_) {
+    if (job) jobs.push_back(*job);
+  }
+  return jobs;
+}
+
+void WorkerPool::Work(size_t worker) {
+  while (const std::function<void()> job = Next(worker)) {
     job();
     const std::scoped_lock lock(mutex_);
+    running_[worker].reset();
     --in_progress_;
   }
 }
 
-std::function<void()> WorkerPool::Next() {
+std::function<void()> WorkerPool::Next(size_t worker) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
   if (waiting_.empty()) return nullptr;
-  std::function<void()> job = std::move(waiting_.front());
+  Job job = std::move(waiting_.front());
   waiting_.pop_front();
-  return job;
+  running_[worker] = {.name = std::move(job.name), .began = std::chrono::steady_clock::now()};
+  return std::move(job.run);
 }
 
 }  // namespace moeplan::service

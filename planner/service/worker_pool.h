@@ -1,41 +1,67 @@
 // A few threads that run jobs in the order in which they came, and a queue that is never longer than it may be.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 namespace moeplan::service {
+
+// What a job works for.
+struct JobName {
+  std::string method, request_id;
+};
 
 class WorkerPool {
  public:
   // At least one worker. Up to workers + queue_capacity jobs are taken before one is done.
   WorkerPool(int workers, int queue_capacity);
 
-  // Runs what was taken to its end.
-  ~WorkerPool();
+  // Ends the pool.
+  ~WorkerPool() { End(); }
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // False, and the job is dropped, when there is no room. Never waits. Jobs must not throw. Any thread.
-  [[nodiscard]] bool TrySubmit(std::function<void()> job);
+  // False, and the job is dropped, when there is no room or the pool has ended. Never waits. Jobs must not throw. Any
+  // thread.
+  [[nodiscard]] bool TrySubmit(std::function<void()> job, JobName name = {});
 
-  // Jobs taken and not yet done.
+  // Takes no more jobs and returns when those that were taken are done. One thread at a time.
+  void End();
+
+  // Jobs taken and not yet done. Any thread, as of the next.
   int in_progress() const;
 
+  // The jobs that run now.
+  struct RunningJob {
+    JobName name;
+    std::chrono::steady_clock::time_point began;
+  };
+  std::vector<RunningJob> running() const;
+
  private:
-  void Work();
-  // The next job; empty when there is none and none will come.
-  std::function<void()> Next();
+  struct Job {
+    std::function<void()> run;
+    JobName name;
+  };
+
+  // On the thread of that worker.
+  void Work(size_t worker);
+  // The next job, which `worker` runs from now on; empty when there is none and none will come.
+  std::function<void()> Next(size_t worker);
 
   const int limit_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> waiting_;  // Guarded by mutex_, as are the next two.
+  std::deque<Job> waiting_;                         // Guarded by mutex_, as are the next three.
+  std::vector<std::optional<RunningJob>> running_;  // By worker.
   int in_progress_ = 0;
   bool closing_ = false;
   std::vector<std::jthread> workers_;

@@ -70,7 +70,10 @@ check_installed() {
   [[ "$(inside stat -c '%U:%G %a' /var/lib/moeplan)" == "moeplan:moeplan 750" ]] || fail "/var/lib/moeplan: wrong owner or mode"
   [[ "$(inside stat -c '%U:%G %a' /etc/moeplan)" == "root:moeplan 750" ]] || fail "/etc/moeplan: wrong owner or mode"
   [[ "$(inside getent passwd moeplan)" == *:/var/lib/moeplan:/usr/sbin/nologin ]] || fail "user moeplan: expected no login"
-  inside systemd-analyze verify moeplan-planner.service moeplan-agent.service 2>&1 | (! grep .) ||
+  local units=(moeplan-planner.service moeplan-agent.service)
+  # Without Debian's haproxy, which the package only suggests, there is no program for the front.
+  [[ ! -x "$root/usr/sbin/haproxy" ]] || units+=(moeplan-front.service)
+  inside systemd-analyze verify "${units[@]}" 2>&1 | (! grep .) ||
     fail "the installed units: systemd-analyze verify has complaints (above)"
 }
 
@@ -197,7 +200,28 @@ check_units() {
       fail "no calibration through the units: $(tail -n 1 "$overlay/calibration"); $(why_ended moeplan-agent.service)"
     stop_unit moeplan-agent.service
   fi
+  check_front
   stop_unit moeplan-planner.service
+}
+
+# The front before the planner of the unit, on ports beside its own and without TLS.
+check_front() {
+  [[ -x "$root/usr/sbin/haproxy" ]] || {
+    printf 'debian: moeplan-front.service was not started: haproxy is not here (Debian: haproxy)\n'
+    return
+  }
+  ((by_systemd)) || {
+    printf 'debian: moeplan-front.service was not started: it tells a systemd when it is ready\n'
+    return
+  }
+  inside sh -c 'openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
+    -addext subjectAltName=IP:127.0.0.1 -keyout /etc/moeplan/tls.key -out /etc/moeplan/tls.crt 2> /dev/null &&
+    chown root:moeplan /etc/moeplan/tls.* && chmod 640 /etc/moeplan/tls.* &&
+    sed -i -e "s/0:7070/0:7170/" -e "s/0:7080/0:7180/" -e "s/1:7071/1:7070/" -e "s/1:7081/1:7080/" /etc/default/moeplan-front'
+  start_unit moeplan-front.service
+  inside moeplan call ListProfiles '{}' --planner 127.0.0.1:7170 --tls-ca /etc/moeplan/tls.crt > "$overlay/front" 2>&1 ||
+    fail "no call through the front: $(tail -n 1 "$overlay/front"); $(why_ended moeplan-front.service)"
+  stop_unit moeplan-front.service
 }
 
 # ---- Coming and going ------------------------------------------------------------------------------------------------

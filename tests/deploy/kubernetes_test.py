@@ -31,7 +31,8 @@ VARIANTS = ('base', 'overlays/production')
 # values of any kind; a dictionary: fields within; a list of one: each item so; ANY: not looked into.
 ANY = object()
 METADATA = {'name': ANY, 'namespace': ANY, 'labels': ANY}
-PROBE = {'grpc': {'port': ANY, 'service': ANY}, 'httpGet': {'path': ANY, 'port': ANY, 'scheme': ANY}, 'periodSeconds': ANY,
+PROBE = {'grpc': {'port': ANY, 'service': ANY}, 'httpGet': {'path': ANY, 'port': ANY, 'scheme': ANY}, 'tcpSocket': {'port': ANY},
+         'periodSeconds': ANY,
          'timeoutSeconds': ANY, 'failureThreshold': ANY}
 RESOURCES = {'requests': {'cpu': ANY, 'memory': ANY, 'storage': ANY}, 'limits': {'memory': ANY}}
 CONTAINER = {
@@ -98,17 +99,29 @@ def workloads(variant):
     return of_kind(variant, 'StatefulSet', 'DaemonSet')
 
 
-def container_of(workload):
-    [container] = workload['spec']['template']['spec']['containers']
-    return container
+def containers_of(workload):
+    return workload['spec']['template']['spec']['containers']
+
+
+def container(variant, workload, name):
+    pod = next(item for item in workloads(variant) if item['metadata']['name'] == workload)
+    return next(item for item in containers_of(pod) if item['name'] == name)
 
 
 def planner(variant):
-    return container_of(next(item for item in workloads(variant) if item['metadata']['name'] == 'moeplan-planner'))
+    return container(variant, 'moeplan-planner', 'planner')
+
+
+def front(variant):
+    return container(variant, 'moeplan-planner', 'front')
 
 
 def agent(variant):
-    return container_of(next(item for item in workloads(variant) if item['metadata']['name'] == 'moeplan-agent'))
+    return container(variant, 'moeplan-agent', 'agent')
+
+
+def environment_of(item):
+    return {variable['name']: variable.get('value') for variable in item.get('env', [])}
 
 
 def options_of_planner(variant):
@@ -154,9 +167,19 @@ class KubernetesTest(unittest.TestCase):
 
     def test_ports_agree_from_the_option_to_the_probe(self):
         def check(variant):
-            ports = ports_of(planner(variant))
-            options = options_of_planner(variant)
-            self.assertEqual({name: int(options['--' + name].split(':')[1]) for name in ports}, ports)
+            # The pod is reached through its front alone, and the front reaches the planner where it listens.
+            ports = ports_of(front(variant))
+            self.assertEqual(ports_of(planner(variant)), {})
+            options, passed_on = options_of_planner(variant), environment_of(front(variant))
+            for name, port in ports.items():
+                self.assertEqual(passed_on['MOEPLAN_FRONT_' + name.upper()], f'0.0.0.0:{port}')
+                self.assertEqual(passed_on['MOEPLAN_' + name.upper()], options['--' + name])
+                self.assertRegex(options['--' + name], r'^127\.0\.0\.1:\d+$')
+                self.assertNotIn(int(options['--' + name].split(':')[1]), ports.values())
+            # And it is configured by nothing else than the configuration reads.
+            configuration = (SOURCE / 'deploy/front/haproxy.cfg').read_text()
+            for name in passed_on:
+                self.assertIn(name, configuration)
             [service] = of_kind(variant, 'Service')
             self.assertEqual({port['name']: port['port'] for port in service['spec']['ports']}, ports)
             self.assertTrue(all(port['targetPort'] == port['name'] for port in service['spec']['ports']))
@@ -164,32 +187,33 @@ class KubernetesTest(unittest.TestCase):
             self.assertEqual({port['port'] for rule in policy['spec']['ingress'] for port in rule['ports']}, set(ports))
             for item in of_kind(variant, 'ServiceMonitor'):
                 self.assertTrue(all(endpoint['port'] in ports for endpoint in item['spec']['endpoints']))
-            environment = {variable['name']: variable.get('value') for variable in agent(variant)['env']}
-            self.assertEqual(environment['PLANNER'], f'moeplan-planner.moeplan.svc.cluster.local:{ports["grpc"]}')
+            self.assertEqual(environment_of(agent(variant))['PLANNER'], f'moeplan-planner.moeplan.svc.cluster.local:{ports["grpc"]}')
             for probe in ('startupProbe', 'readinessProbe', 'livenessProbe'):
                 asked = planner(variant)[probe]
-                self.assertIn(asked['grpc']['port'] if 'grpc' in asked else ports[asked['httpGet']['port']], ports.values())
+                self.assertIn((asked.get('grpc') or asked['httpGet'])['port'], ports.values())
+            self.assertIn(front(variant)['livenessProbe']['tcpSocket']['port'], ports)
         self.in_each_variant(check)
 
     def test_the_base_is_probed_by_grpc_and_production_speaks_tls(self):
         for probe in ('startupProbe', 'readinessProbe', 'livenessProbe'):
             self.assertEqual(planner('base')[probe]['grpc'], {'port': 7070})
             self.assertNotIn('httpGet', planner('base')[probe])
-            self.assertEqual(planner('overlays/production')[probe]['httpGet'], {'path': '/healthz', 'port': 'http', 'scheme': 'HTTPS'})
+            self.assertEqual(planner('overlays/production')[probe]['httpGet'], {'path': '/healthz', 'port': 7080, 'scheme': 'HTTPS'})
             self.assertNotIn('grpc', planner('overlays/production')[probe])
-        self.assertIn('--insecure', options_of_planner('base'))
-        options = options_of_planner('overlays/production')
-        self.assertNotIn('--insecure', options)
-        mounts = {mount['mountPath']: mount['name'] for mount in planner('overlays/production')['volumeMounts']}
-        for option, file in (('--tls-cert', 'tls.crt'), ('--tls-key', 'tls.key')):
-            folder, name = options[option].rsplit('/', 1)
-            self.assertEqual((mounts[folder], name), ('tls', file))
+        # Behind the front nothing has to be allowed.
+        for variant in VARIANTS:
+            self.assertEqual({'--insecure', '--exposed-http2'} & options_of_planner(variant).keys(), set())
+        self.assertNotIn('MOEPLAN_FRONT_CERTIFICATE', environment_of(front('base')))
+        mounts = {mount['mountPath']: mount['name'] for mount in front('overlays/production')['volumeMounts']}
+        folder, name = environment_of(front('overlays/production'))['MOEPLAN_FRONT_CERTIFICATE'].rsplit('/', 1)
+        self.assertEqual((mounts[folder], name), ('tls', 'tls.crt'))
         [monitor] = of_kind('overlays/production', 'ServiceMonitor')
         self.assertEqual({endpoint['scheme'] for endpoint in monitor['spec']['endpoints']}, {'https'})
 
     def test_images_carry_the_version_of_this_tree(self):
         def check(variant):
             self.assertEqual(planner(variant)['image'], f'moeplan:{VERSION}')
+            self.assertEqual(front(variant)['image'], f'moeplan-front:{VERSION}')
             self.assertEqual(agent(variant)['image'], f'moeplan-cuda:{VERSION}')
         self.in_each_variant(check)
         dockerfile = (SOURCE / 'deploy/Dockerfile').read_text()
@@ -220,13 +244,13 @@ class KubernetesTest(unittest.TestCase):
                 self.assertGreater(pod['securityContext']['runAsUser'], 0)
                 self.assertEqual(pod['securityContext']['seccompProfile'], {'type': 'RuntimeDefault'})
                 self.assertEqual(pod['automountServiceAccountToken'], False)
-                container = container_of(item)
-                self.assertEqual(container['securityContext'], {
-                    'allowPrivilegeEscalation': False, 'readOnlyRootFilesystem': True, 'capabilities': {'drop': ['ALL']}})
-                for limits in container['resources'].values():
-                    for quantity in limits.values():
-                        self.assertRegex(quantity, r'^\d+(m|Mi|Gi)?$')
-                self.assertIn('memory', container['resources']['limits'])
+                for one in containers_of(item):
+                    self.assertEqual(one['securityContext'], {
+                        'allowPrivilegeEscalation': False, 'readOnlyRootFilesystem': True, 'capabilities': {'drop': ['ALL']}})
+                    for limits in one['resources'].values():
+                        for quantity in limits.values():
+                            self.assertRegex(quantity, r'^\d+(m|Mi|Gi)?$')
+                    self.assertIn('memory', one['resources']['limits'])
             statefulset = next(item for item in workloads(variant) if item['kind'] == 'StatefulSet')
             self.assertEqual(statefulset['spec']['replicas'], 1)  # SQLite.
             self.assertNotIn('hostNetwork', statefulset['spec']['template']['spec'])
@@ -239,7 +263,8 @@ class KubernetesTest(unittest.TestCase):
             for item in workloads(variant):
                 volumes = {volume['name']: volume for volume in item['spec']['template']['spec']['volumes']}
                 claims = {claim['metadata']['name'] for claim in item['spec'].get('volumeClaimTemplates', [])}
-                self.assertEqual({mount['name'] for mount in container_of(item)['volumeMounts']}, volumes.keys() | claims)
+                mounted = {mount['name'] for one in containers_of(item) for mount in one.get('volumeMounts', [])}
+                self.assertEqual(mounted, volumes.keys() | claims)
                 for volume in volumes.values():
                     if 'configMap' in volume:
                         self.assertIn((item['metadata']['namespace'], volume['configMap']['name']), config_maps)
@@ -248,10 +273,8 @@ class KubernetesTest(unittest.TestCase):
             for item in of_kind(variant, 'ServiceMonitor'):
                 for endpoint in item['spec']['endpoints']:
                     self.assertIn(endpoint['authorization']['credentials']['name'], pages)
-            for item in workloads(variant):
-                if '--db' in ' '.join(container_of(item)['args']):
-                    folder = options_of_planner(variant)['--db'].rsplit('/', 1)[0]
-                    self.assertIn({'name': 'database', 'mountPath': folder}, container_of(item)['volumeMounts'])
+            folder = options_of_planner(variant)['--db'].rsplit('/', 1)[0]
+            self.assertIn({'name': 'database', 'mountPath': folder}, planner(variant)['volumeMounts'])
         self.in_each_variant(check)
 
     def test_no_secret_is_kept_here(self):
@@ -269,11 +292,11 @@ class KubernetesTest(unittest.TestCase):
             program = pathlib.Path(scratch, 'moeplan')
             program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
             program.chmod(0o755)
-            container = agent('overlays/production')
-            script = container['args'][0].replace('cluster=/etc/moeplan/cluster', f'cluster={scratch}')
-            environment = {variable['name']: variable.get('value', '') for variable in container['env']}
+            one = agent('overlays/production')
+            script = one['args'][0].replace('cluster=/etc/moeplan/cluster', f'cluster={scratch}')
+            environment = {variable['name']: variable.get('value', '') for variable in one['env']}
             return subprocess.run(
-                [*container['command'], script], capture_output=True, text=True, check=False,
+                [*one['command'], script], capture_output=True, text=True, check=False,
                 env=environment | {'PATH': f'{scratch}:{os.environ["PATH"]}', 'NODE_NAME': node, 'NODE_ADDRESS': '10.1.2.3'})
 
     def test_an_agent_finds_the_rank_of_its_node(self):

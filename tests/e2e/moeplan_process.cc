@@ -36,14 +36,27 @@ bool Await(Condition condition, std::chrono::seconds limit) {
   return false;
 }
 
+// What the group in `line` matches of what it prints; empty: nothing in time.
+std::string AwaitPrinted(const Process& server, const char* line) {
+  std::smatch match;
+  std::string text;
+  const auto printed = [&] { return std::regex_search(text = server.PrintedSoFar(), match, std::regex(line)); };
+  return Await(printed, std::chrono::seconds(10)) ? match[1].str() : "";
+}
+
 }  // namespace
 
 Process Process::Start(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment,
                        const Confinement& confinement) {
+  return StartProgram(MOEPLAN_PROGRAM, arguments, environment, confinement);
+}
+
+Process Process::StartProgram(const std::string& program, const std::vector<std::string>& arguments,
+                              const std::map<std::string, std::string>& environment, const Confinement& confinement) {
   Process process;
   process.out_path_ = TemporaryPath("out");
   process.err_path_ = TemporaryPath("err");
-  std::vector<char*> words = {const_cast<char*>(MOEPLAN_PROGRAM)};
+  std::vector<char*> words = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
   process.pid_ = fork();
@@ -57,7 +70,7 @@ Process Process::Start(const std::vector<std::string>& arguments, const std::map
       const rlimit limit = {.rlim_cur = confinement.address_space_bytes, .rlim_max = confinement.address_space_bytes};
       setrlimit(RLIMIT_AS, &limit);
     }
-    execv(MOEPLAN_PROGRAM, words.data());
+    execvp(program.c_str(), words.data());
     _exit(127);
   }
   return process;
@@ -112,13 +125,8 @@ std::vector<pid_t> Process::AwaitChildren(size_t count, std::chrono::seconds lim
 std::string Process::PrintedSoFar() const { return ReadFile(out_path_); }
 std::string Process::ErrorsSoFar() const { return ReadFile(err_path_); }
 
-std::string AwaitAddress(const Process& server) {
-  const std::regex line("gRPC on ([0-9.:]+),");
-  std::smatch match;
-  std::string text;
-  const auto printed = [&] { return std::regex_search(text = server.PrintedSoFar(), match, line); };
-  return Await(printed, std::chrono::seconds(10)) ? match[1].str() : "";
-}
+std::string AwaitAddress(const Process& server) { return AwaitPrinted(server, "gRPC on ([0-9.:]+),"); }
+std::string AwaitHttpAddress(const Process& server) { return AwaitPrinted(server, "HTTP on https?://([0-9.:]+)\n"); }
 
 Outcome RunMoeplan(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment) {
   return Process::Start(arguments, environment).Finish();

@@ -26,9 +26,13 @@ struct Confinement {
 // A running `moeplan`; killed with its owner.
 class Process {
  public:
-  // `environment` is added to this process's.
+  // `environment` is added to that of the test.
   static Process Start(const std::vector<std::string>& arguments,
                        const std::map<std::string, std::string>& environment = {}, const Confinement& confinement = {});
+  // Another program, looked up as a shell does.
+  static Process StartProgram(const std::string& program, const std::vector<std::string>& arguments,
+                              const std::map<std::string, std::string>& environment = {},
+                              const Confinement& confinement = {});
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
   ~Process();
@@ -57,6 +61,8 @@ Outcome RunMoeplan(const std::vector<std::string>& arguments,
 
 // The gRPC address that a `moeplan serve` says it listens on; empty when it does not in time.
 std::string AwaitAddress(const Process& server);
+// And its HTTP address, likewise.
+std::string AwaitHttpAddress(const Process& server);
 
 // Whether a process is there and no zombie.
 bool Alive(pid_t pid);

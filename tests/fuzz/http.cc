@@ -272,7 +272,7 @@ class Planner {
              (void)RecordOf(call, answer);
            },
        .searched = [](double) {},
-       .worked_out = [](const Message&) {}}};
+       .worked_out = [](const Method&, const Message&) {}}};
   const Routes routes_;
 };
 

@@ -76,7 +76,7 @@ class HttpTest : public ServiceTest {
         .refused = [this](std::string_view, const std::string&, const grpc::Status& why) { metrics_.Refused(why); },
         .answered = [this](const Call& call, const Answer& answer) { metrics_.Answered(call, answer); },
         .searched = [](double) {},
-        .worked_out = [](const google::protobuf::Message&) {}});
+        .worked_out = [](const Method&, const google::protobuf::Message&) {}});
     auto endpoint = Endpoint::Start(
         {.host = "127.0.0.1"}, {},
         {.dispatcher = *dispatcher_, .access = access_, .metrics = metrics_, .grpc_address = grpc_address_}, limits);
@@ -122,6 +122,14 @@ TEST_F(HttpTest, MethodsTakeAndGiveJson) {
   const auto expected =
       json::parse(ToJson(*service::Plan(*environment_, ExamplePlanRequest(), {}), JsonStyle::kCompact));
   EXPECT_EQ(plan, expected);
+}
+
+TEST_F(HttpTest, ACompressedBodyIsRefusedUnread) {
+  Start();
+  const auto [status, error] = Post(kPlan, "\x1f\x8b", {{"Content-Encoding", "gzip"}});
+  EXPECT_EQ(status, 415);
+  EXPECT_EQ(error["code"], "UNIMPLEMENTED");
+  EXPECT_EQ(error["message"], "Content-Encoding: found 'gzip', expected none: bodies come unpacked");
 }
 
 // What is read already may be told of a moment later, and is not the end of the connection.

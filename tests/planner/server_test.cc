@@ -236,6 +236,26 @@ TEST_F(ServerTest, ACallWhoseDeadlinePassedInTheQueueIsNotCarriedOut) {
   for (const Calibration& calibration : *calibrations) EXPECT_NE(calibration.calibration, "late");
 }
 
+// Over HTTP, where no client of ours looks at the clock by itself.
+TEST_F(ServerTest, AWorkerThatDoesNotLookHoldsUpNoCallerPastItsDeadline) {
+  ServerOptions options = Options();
+  options.store_busy_timeout = std::chrono::minutes(2);
+  const auto server = Started(options);
+  const HeldStore held(db());
+  httplib::Client client("http://" + server->http_address());
+  client.set_read_timeout(std::chrono::minutes(1));
+  const auto began = std::chrono::steady_clock::now();
+  const auto response = client.Post("/moeplan.v1.ProfileService/PutProfile", {{"X-Timeout-Ms", "200"}},
+                                    ToJson(ExamplePutProfile("a")), "application/json");
+  ASSERT_TRUE(response) << httplib::to_string(response.error());
+  EXPECT_EQ(response->status, 504) << response->body;
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
+  const auto work = server->work_in_progress();  // It goes on, and whoever ends the planner can say what it is.
+  ASSERT_THAT(work, SizeIs(1));
+  EXPECT_EQ(work.front().method, "/moeplan.v1.ProfileService/PutProfile");
+  EXPECT_EQ(work.front().request_id, response->get_header_value("x-request-id"));
+}
+
 TEST_F(ServerTest, AFullQueueIsSaidAtOnce) {
   ServerOptions options = Options();
   options.workers = 1;

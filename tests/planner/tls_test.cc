@@ -112,10 +112,39 @@ TEST_F(TlsTest, WithTlsOtherMachinesMayReachItAndWithoutOnlyWhenToldSo) {
               IsError(StatusCode::kInvalidInput, "--grpc: found 0.0.0.0:0, which other machines"));
   std::vector<std::string> lines;
   options.log = [&](const LogRecord& record) { lines.push_back(record.event); };
-  options.insecure = true;
+  options.insecure = options.exposed_http2 = true;
   Started(options);
   EXPECT_THAT(lines, testing::Contains(testing::HasSubstr("whoever reaches the planner may do everything")));
   options.insecure = false;
+  options.tls = Files();
+  Started(options);
+}
+
+TEST_F(TlsTest, StrangersSpeakHttp2WithGrpcOnlyWhereThatIsAskedFor) {
+  MakeAuthority("clients");
+  const auto refused =
+      IsError(StatusCode::kInvalidInput, "--grpc: found 0.0.0.0:0, where strangers reach gRPC's HTTP/2");
+  ServerOptions options = Options();
+  options.grpc_address = "0.0.0.0:0";
+  options.insecure = true;
+  EXPECT_THAT(Server::Start(options), refused);
+  options.insecure = false;
+  options.tls = Files();
+  EXPECT_THAT(Server::Start(options), refused);
+  std::vector<std::string> lines;
+  options.log = [&](const LogRecord& record) { lines.push_back(record.event); };
+  const auto warned = testing::Contains(testing::HasSubstr("strangers may speak HTTP/2 with gRPC"));
+  options.exposed_http2 = true;
+  Started(options);
+  EXPECT_THAT(lines, warned);
+  lines.clear();
+  options.exposed_http2 = false;
+  options.tls.client_authority = File("clients.pem");
+  Started(options);
+  EXPECT_THAT(lines, testing::Not(warned));
+  // HTTP/1 is not gRPC's.
+  options = Options();
+  options.http_address = "0.0.0.0:0";
   options.tls = Files();
   Started(options);
 }

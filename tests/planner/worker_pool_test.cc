@@ -5,6 +5,8 @@
 #include <atomic>
 #include <latch>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace moeplan::service {
@@ -39,6 +41,26 @@ TEST(WorkerPoolTest, RunsInTheOrderTakenAndMakesRoomAgain) {
   }
   ASSERT_EQ(order.size(), 100u);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[i], i);
+}
+
+TEST(WorkerPoolTest, WhatRunsHasAName) {
+  std::latch begun(2), go(1);
+  WorkerPool pool(/*workers=*/2, /*queue_capacity=*/1);
+  const auto job = [&] {
+    begun.count_down();
+    go.wait();
+  };
+  ASSERT_TRUE(pool.TrySubmit(job, {.method = "/a", .request_id = "1"}));
+  ASSERT_TRUE(pool.TrySubmit(job, {.method = "/b", .request_id = "2"}));
+  begun.wait();
+  ASSERT_TRUE(pool.TrySubmit([] {}, {.method = "/waits", .request_id = "3"}));
+  std::set<std::string> names;
+  for (const WorkerPool::RunningJob& running : pool.running()) names.insert(running.name.method);
+  EXPECT_EQ(names, (std::set<std::string>{"/a", "/b"}));
+  go.count_down();
+  pool.End();
+  EXPECT_TRUE(pool.running().empty());
+  EXPECT_FALSE(pool.TrySubmit([] {}));
 }
 
 TEST(WorkerPoolTest, WorkersRunAtTheSameTime) {

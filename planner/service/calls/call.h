@@ -41,7 +41,8 @@ class Call {
   using Done = std::function<void(const Answer&)>;
   using Observer = std::function<void(const Call&, const Answer&)>;
 
-  // `request` are the message's bytes; they and `origin` must stay until `done` is called, once, on any thread.
+  // `request` are the message's bytes; they and `origin` must stay until `done` is called, once, on any thread: at the
+  // latest when the call is cancelled, though whoever works on its answer may not have stopped yet.
   // `observer` is told before; it outlives the call.
   Call(const Method& method, std::string_view transport, std::string_view request, const Origin& origin, Done done,
        const Observer& observer)

@@ -14,6 +14,8 @@ namespace {
 
 using Message = google::protobuf::Message;
 
+JobName NameOf(const Call& call) { return {.method = call.method().path, .request_id = call.origin().request_id()}; }
+
 using Response = StatusOr<std::unique_ptr<Message>>;
 
 struct Worked {
@@ -78,29 +80,39 @@ void Dispatcher::Serve(const std::shared_ptr<Call>& call) const {
 void Dispatcher::Search(const std::shared_ptr<Call>& call) const {
   const std::shared_ptr<AnswerCache::Search> search = uses_.cache.Wait(std::string(call->request()), call);
   if (!search) return;
-  const bool taken = uses_.workers.TrySubmit([this, search, &method = call->method()] {
-    const Call::Clock::time_point began = Call::Clock::now();
-    const Worked worked =
-        Answered(method, uses_.environment, AnswerCache::question(*search), AnswerCache::cancelled(*search));
-    const bool ok = worked.response.ok();
-    uses_.searched(std::chrono::duration<double>(Call::Clock::now() - began).count());
-    uses_.cache.Settle(*search, worked.answer, ok && method.may_repeat(**worked.response));
-    if (ok) uses_.worked_out(**worked.response);
-  });
+  const bool taken = uses_.workers.TrySubmit(
+      [this, search, &method = call->method()] {
+        const Call::Clock::time_point began = Call::Clock::now();
+        const Worked worked =
+            Answered(method, uses_.environment, AnswerCache::question(*search), AnswerCache::cancelled(*search));
+        const bool ok = worked.response.ok();
+        uses_.searched(std::chrono::duration<double>(Call::Clock::now() - began).count());
+        uses_.cache.Settle(*search, worked.answer, ok && method.may_repeat(**worked.response));
+        if (ok) uses_.worked_out(method, **worked.response);
+      },
+      NameOf(*call));
   if (!taken) uses_.cache.Settle(*search, {.status = error::QueueFull()}, /*keep=*/false);
 }
 
 void Dispatcher::Work(const std::shared_ptr<Call>& call) const {
   WorkerPool& pool = call->method().waits_for_disk ? uses_.appenders : uses_.workers;
-  const bool taken = pool.TrySubmit([this, call] {
-    const Method& method = call->method();
-    const Worked worked = Answered(method, uses_.environment, call->request(), call->cancelled());
-    const bool ok = worked.response.ok();
-    if (ok && method.stores_profiles) uses_.cache.Clear();
-    call->Finish(worked.answer);
-    if (ok) uses_.worked_out(**worked.response);
-  });
-  if (!taken) call->Finish({.status = error::QueueFull()});
+  // A copy of the request: a caller that leaves is answered at once, and its bytes go while the worker may read them.
+  const bool taken = pool.TrySubmit(
+      [this, call, request = std::string(call->request())] {
+        const Method& method = call->method();
+        const Worked worked = Answered(method, uses_.environment, request, call->cancelled());
+        const bool ok = worked.response.ok();
+        if (ok && method.stores_profiles) uses_.cache.Clear();
+        call->Finish(worked.answer);
+        if (ok) uses_.worked_out(method, **worked.response);
+      },
+      NameOf(*call));
+  if (!taken) {
+    call->Finish({.status = error::QueueFull()});
+    return;
+  }
+  // Whoever left, or whose deadline has passed, does not wait for a worker that does not look.
+  call->WhenCancelled([left = call.get()] { left->Finish({.status = ToGrpc(error::CallerLeft())}); });
 }
 
 }  // namespace moeplan::service

@@ -31,7 +31,7 @@ class Dispatcher {
     std::function<void(const Call& call, const Answer& answer)> answered;
     std::function<void(double seconds)> searched;  // Told how long each search took.
     // Told each answer that was worked out, after it was given, on a worker.
-    std::function<void(const google::protobuf::Message& answer)> worked_out;
+    std::function<void(const Method& method, const google::protobuf::Message& answer)> worked_out;
   };
 
   explicit Dispatcher(Uses uses) : uses_(std::move(uses)) {}

@@ -17,7 +17,20 @@
 #include "planner/service/access/role.h"
 #include "planner/service/handlers/environment.h"
 
+namespace moeplan::v1 {
+class PlanResponse;
+}
+
 namespace moeplan::service {
+
+// Hears of answers that something follows from, after they were given. Any thread.
+class Aftermath {
+ public:
+  virtual ~Aftermath() = default;
+  virtual void AnsweredPlan(const v1::PlanResponse& plan) = 0;
+  virtual void AcknowledgedSamples(int stored, int rejected) = 0;
+  virtual void TookReport() = 0;
+};
 
 struct Method {
   using Message = google::protobuf::Message;
@@ -31,6 +44,8 @@ struct Method {
   // Of a method whose equal requests have equal answers for as long as no profile is stored: whether this answer may be
   // given again. Null: a method of another kind.
   std::function<bool(const Message& answer)> may_repeat;
+  // Says what follows from an answer of this method. Null: nothing does.
+  std::function<void(const Message& answer, Aftermath& aftermath)> afterwards;
   bool stores_profiles = false;
   bool waits_for_disk = false;  // More than it works: many of them run at once.
   bool streams = false;         // One of StreamMethods.

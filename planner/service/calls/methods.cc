@@ -52,6 +52,27 @@ Method PlanMethod() {
     const v1::Search::StopReason reason = static_cast<const v1::PlanResponse&>(answer).search().stop_reason();
     return reason != v1::Search::OUT_OF_TIME && reason != v1::Search::CANCELLED;
   };
+  method.afterwards = [](const google::protobuf::Message& answer, Aftermath& aftermath) {
+    aftermath.AnsweredPlan(static_cast<const v1::PlanResponse&>(answer));
+  };
+  return method;
+}
+
+Method ReportMethod() {
+  Method method = Unary("PlannerService/ReportRun", Role::kReport, &ReportRun);
+  method.afterwards = [](const google::protobuf::Message&, Aftermath& aftermath) { aftermath.TookReport(); };
+  return method;
+}
+
+// A method that stores samples and answers how many.
+template <typename Request, typename Response>
+Method TakesSamples(std::string_view path,
+                    StatusOr<Response> (*handler)(const Environment&, const Request&, std::stop_token)) {
+  Method method = Unary(path, Role::kReport, handler);
+  method.afterwards = [](const google::protobuf::Message& answer, Aftermath& aftermath) {
+    const auto& response = static_cast<const Response&>(answer);
+    aftermath.AcknowledgedSamples(response.stored_samples(), response.rejected_samples());
+  };
   return method;
 }
 
@@ -68,7 +89,7 @@ Method WaitsForDisk(Method method) {
 std::vector<Method> MakeMethods() {
   return {
       PlanMethod(),
-      Unary("PlannerService/ReportRun", Role::kReport, &ReportRun),
+      ReportMethod(),
       Unary("PlannerService/ListDrifts", Role::kRead, &ListDrifts),
       Unary("PlannerService/ExplainRules", Role::kPlan, &ExplainRules),
       Unary("PlannerService/ExplainPlan", Role::kPlan, &ExplainPlan),
@@ -79,9 +100,9 @@ std::vector<Method> MakeMethods() {
       Unary("PlannerService/GetRun", Role::kRead, &GetRun),
       Unary("ProfileService/ListProfiles", Role::kRead, &ListProfiles),
       Unary("ProfileService/GetProfile", Role::kRead, &GetProfile),
-      StoresProfiles(Unary("ProfileService/PutSamples", Role::kReport, &PutSamples)),
+      StoresProfiles(TakesSamples("ProfileService/PutSamples", &PutSamples)),
       StoresProfiles(Unary("ProfileService/PutProfile", Role::kAdmin, &PutProfile)),
-      WaitsForDisk(Unary("ProfileService/AppendSamples", Role::kReport, &AppendSamples)),
+      WaitsForDisk(TakesSamples("ProfileService/AppendSamples", &AppendSamples)),
       StoresProfiles(Unary("ProfileService/FitProfile", Role::kReport, &FitProfile)),
       Unary("ProfileService/ListRejectedSamples", Role::kRead, &ListRejectedSamples),
       Unary("ProfileService/ListClusters", Role::kRead, &ListClusters),

@@ -13,6 +13,7 @@ struct Request {
   std::string target;                                         // Path and query, as sent.
   std::string host, authorization, content_type, timeout_ms;  // Headers; empty when absent.
   std::string accept, accept_encoding, if_none_match;         // Likewise.
+  std::string content_encoding;                               // Likewise.
   std::string request_id;                                     // The caller's own or a new one.
   std::string body;
   std::string peer;  // Address of the other end.

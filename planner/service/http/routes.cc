@@ -168,6 +168,12 @@ std::unique_ptr<Response> Routes::Refuse(const Request& request) const {
     return refuse(ErrorResponse(415, grpc::INVALID_ARGUMENT, "INVALID_INPUT",
                                 StrCat("Content-Type: found '", request.content_type, "', expected application/json")));
   }
+  // Nothing is unpacked here; without this a packed body would be refused as unreadable JSON.
+  if (!request.content_encoding.empty() && request.content_encoding != "identity") {
+    return refuse(ErrorResponse(
+        415, grpc::UNIMPLEMENTED, "INVALID_INPUT",
+        StrCat("Content-Encoding: found '", request.content_encoding, "', expected none: bodies come unpacked")));
+  }
   const auto refused = uses_.access.Refuse(BearerToken(request.authorization), method->role);
   if (!refused) return nullptr;
   FinishUnread(*method, request, *refused);

@@ -7,6 +7,7 @@
 #include "models/text.h"
 #include "planner/service/calls/request_id.h"
 #include "planner/service/http/routes.h"
+#include "planner/service/peer.h"
 
 namespace moeplan::service::http {
 namespace {
@@ -34,8 +35,9 @@ Request HeadOf(const RequestParser& parser, std::string peer) {
           .accept = header("Accept"),
           .accept_encoding = header("Accept-Encoding"),
           .if_none_match = header("If-None-Match"),
+          .content_encoding = header("Content-Encoding"),
           .request_id = RequestId(header("X-Request-Id")),
-          .peer = std::move(peer)};
+          .peer = PeerName(std::move(peer), header(kForwardedForHeader))};
 }
 
 std::optional<Response> ErrorAfter(const boost::system::error_code& problem, const Limits& limits) {

@@ -72,6 +72,10 @@ void PlanWatchers::Shutdown() {
   }
   thread_.request_stop();
   for (const auto& [id, watcher] : all) watcher.outlet->End(error::WatchEnds());
+}
+
+void PlanWatchers::Join() {
+  Shutdown();
   if (thread_.joinable()) thread_.join();
 }
 

@@ -47,7 +47,7 @@ class PlanWatchers {
   static constexpr double kLongestSearchS = 30;
 
   explicit PlanWatchers(Uses uses);
-  ~PlanWatchers() { Shutdown(); }
+  ~PlanWatchers() { Join(); }
   PlanWatchers(const PlanWatchers&) = delete;
 
   // Tells `outlet` what the request asks for until it is removed. kInvalidInput as of ValidateWatch; kUnavailable:
@@ -59,8 +59,10 @@ class PlanWatchers {
   // A profile was stored.
   void ProfilesChanged();
 
-  // Ends all outlets with kUnavailable.
+  // Ends all outlets with kUnavailable and tells the search that goes on to stop, without waiting for it.
   void Shutdown();
+  // The same, and waits.
+  void Join();
 
  private:
   struct Watcher {
