@@ -10,6 +10,7 @@
 #include <string>
 #include <system_error>
 
+#include "db/connection.h"
 #include "db/errors.h"
 #include "db/guarded.h"
 #include "models/text.h"
@@ -60,7 +61,8 @@ void CopyAll(SQLite::Database& source, SQLite::Database& copy) {
 }
 
 Status WriteChecked(SQLite::Database& source, const fs::path& path) {
-  SQLite::Database copy(path.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+  MakePrivate(path);
+  SQLite::Database copy(NameForSqlite(path), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
   CopyAll(source, copy);
   copy.exec(kUseOneFile);
   const std::string verdict = copy.execAndGet(kCheckIntegrity).getString();

@@ -3,6 +3,7 @@
 #include <SQLiteCpp/Backup.h>
 #include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -117,7 +118,7 @@ SQLite::Database CopyOfWholeFile(const fs::path& path) {
 Readable OpenReadable(const fs::path& path, milliseconds busy_timeout) {
   const int timeout_ms = static_cast<int>(busy_timeout.count());
   if (MayWrite(path) && MayWrite(FolderOf(path))) {
-    SQLite::Database database(path.string(), kWrite, timeout_ms);
+    SQLite::Database database(NameForSqlite(path), kWrite, timeout_ms);
     database.exec(kRefuseChanges);
     return {.database = std::move(database), .copied = std::nullopt};
   }
@@ -127,7 +128,7 @@ Readable OpenReadable(const fs::path& path, milliseconds busy_timeout) {
     // Else a writer came, and the copy may be of two moments.
     if (!HasWriteAheadLog(path)) return {.database = std::move(copy), .copied = before};
   }
-  return {.database = SQLite::Database(path.string(), kRead, timeout_ms), .copied = std::nullopt};
+  return {.database = SQLite::Database(NameForSqlite(path), kRead, timeout_ms), .copied = std::nullopt};
 }
 
 // SQLite keeps what it writes beside a file beside the file itself, not beside a link to it.
@@ -147,6 +148,23 @@ std::optional<FileState::One> StateOfOne(const fs::path& path) {
 
 }  // namespace
 
+std::string NameForSqlite(const fs::path& path) {
+  const std::string name = path.string();
+  return name.starts_with(':') || name.starts_with("file:") ? "./" + name : name;
+}
+
+void MakePrivate(const fs::path& path) {
+  constexpr int kMostLinks = 40;
+  fs::path file = path;
+  std::error_code absent;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(fs::symlink_status(file, absent)); ++i) {
+    file = FolderOf(file) / fs::read_symlink(file, absent);
+  }
+  // Exclusively: closing a file that is there would give up the locks that this process has on it (POSIX).
+  const int made = open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+  if (made >= 0) close(made);
+}
+
 FileState StateOf(const fs::path& path) {
   const fs::path file = BehindLinks(path);
   return {.file = StateOfOne(file), .log = StateOfOne(file.string() + "-wal")};
@@ -154,7 +172,8 @@ FileState StateOf(const fs::path& path) {
 
 StatusOr<SQLite::Database> OpenForWriting(const fs::path& path, milliseconds busy_timeout) {
   if (path.empty()) return error::NoPath();
-  SQLite::Database database(path.string(), kWrite | SQLite::OPEN_CREATE, static_cast<int>(busy_timeout.count()));
+  MakePrivate(path);
+  SQLite::Database database(NameForSqlite(path), kWrite | SQLite::OPEN_CREATE, static_cast<int>(busy_timeout.count()));
   if (sqlite3_db_readonly(database.getHandle(), "main") == 1) return ExplainCannotOpen(path, /*for_writing=*/true);
   database.exec(kCheckCells);
   RETURN_IF_ERROR(CheckIdentity(database, path));

@@ -7,10 +7,19 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "models/status.h"
 
 namespace moeplan::db {
+
+// The name by which SQLite opens exactly that file: by themselves, ":memory:" and "file:x.db" would be no files to it.
+std::string NameForSqlite(const std::filesystem::path& path);
+
+// Makes an empty file that its owner alone may read and write, where there is none; SQLite gives the files that it
+// writes beside it the same mode. A file that is there is not touched, and one that cannot be made is left to SQLite,
+// whose errors say why.
+void MakePrivate(const std::filesystem::path& path);
 
 // Both throw what SQLite throws: call them inside Guarded.
 StatusOr<SQLite::Database> OpenForWriting(const std::filesystem::path& path, std::chrono::milliseconds busy_timeout);

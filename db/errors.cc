@@ -137,6 +137,12 @@ Status CalibrationReused(std::string_view request_id) {
 
 Status NoSamples(const fs::path& path) { return NotFound(StrCat(path.string(), ": holds no such samples")); }
 
+Status NotOneSelector(int found) {
+  return InvalidInput(StrCat("found ", found, " of requestId, agent and since, expected exactly one"));
+}
+
+Status WithdrawnMeanwhile() { return Unavailable("samples were withdrawn while they were fitted; fit again"); }
+
 Status NoSamplesNamed(const fs::path& path, std::string_view name) {
   return NotFound(StrCat(path.string(), ": holds no samples named '", name, "'"));
 }

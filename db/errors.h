@@ -40,6 +40,8 @@ Status CalibrationDiffers(std::string_view calibration);
 Status OtherCluster(std::string_view profile_name, const Cluster& found, const Cluster& expected);
 Status CalibrationReused(std::string_view request_id);
 Status NoSamples(const std::filesystem::path& path);
+Status NotOneSelector(int found);
+Status WithdrawnMeanwhile();
 Status NoSamplesNamed(const std::filesystem::path& path, std::string_view name);
 Status BadPageSize(int found, int limit);
 Status BadPageToken(std::string_view found);

@@ -50,6 +50,12 @@ BatchTimes ReadTimes(SQLite::Statement& select, std::int64_t batch_id, std::span
 
 }  // namespace
 
+void KnownBatches::ForgetBefore(std::int64_t latest_withdrawal) {
+  if (latest_withdrawal == latest_withdrawal_) return;
+  *this = {};
+  latest_withdrawal_ = latest_withdrawal;
+}
+
 void KnownBatches::Check(SealChecker& seals, std::int64_t batch_id) {
   constexpr std::chrono::seconds kSoundFor(30);
   constexpr size_t kMostRemembered = 100'000;

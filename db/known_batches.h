@@ -1,6 +1,6 @@
 // What is remembered of batches of samples, so that who looks at one cost after the other does not have all batches of
-// the name read each time: a stored batch does not change, and no other gets its number (db/sample_rows.cc). For what
-// is shown alone: fits read and check everything. Call inside a transaction.
+// the name read each time: a stored batch changes only when samples are withdrawn, and no other gets its number
+// (db/sample_rows.cc). For what is shown alone: fits read and check everything. Call inside a transaction.
 #pragma once
 
 #include <SQLiteCpp/SQLiteCpp.h>
@@ -43,6 +43,9 @@ class KnownBatches {
     int size() const { return last - first + 1; }
   };
 
+  // Forgets everything where samples were withdrawn since the last call: their batches are not as they were.
+  void ForgetBefore(std::int64_t latest_withdrawal);
+
   // Throws as SealChecker::Check, which it asks again half a minute after a batch was found to be as it was stored.
   void Check(SealChecker& seals, std::int64_t batch_id);
 
@@ -61,6 +64,7 @@ class KnownBatches {
   int NumberOf(const SQLite::Statement& row);
   std::vector<Run> Read(SQLite::Database& database, std::int64_t batch_id);
 
+  std::int64_t latest_withdrawal_ = 0;
   std::unordered_map<std::int64_t, std::chrono::steady_clock::time_point> sound_since_;
   std::unordered_map<std::int64_t, std::vector<Run>> batches_;                       // By key, then ordinal.
   std::unordered_map<std::string, int> numbers_;                                     // By the bytes of a key's columns.

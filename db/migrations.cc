@@ -237,11 +237,42 @@ PRAGMA user_version = 7;
 )sql");
 }
 
+// withdrawal: each time samples were taken out of the fits of a name (Store::WithdrawSamples), and by what they were
+// chosen. The number of the newest tells whoever remembers batches that they are not as they were.
+std::string RememberWithdrawals() {
+  return R"sql(
+CREATE TABLE withdrawal (
+  id INTEGER PRIMARY KEY,
+  profile_name TEXT NOT NULL,
+  selector TEXT NOT NULL,
+  samples INTEGER NOT NULL,
+  created_at TEXT NOT NULL
+) STRICT;
+
+PRAGMA user_version = 8;
+)sql";
+}
+
+// agent_name: whose the name of an agent is; the newest row of a name counts.
+std::string RememberAgentNames() {
+  return R"sql(
+CREATE TABLE agent_name (
+  id INTEGER PRIMARY KEY,
+  name TEXT NOT NULL,
+  caller TEXT NOT NULL,
+  bound_at TEXT NOT NULL
+) STRICT;
+CREATE INDEX agent_name_by_name ON agent_name (name);
+
+PRAGMA user_version = 9;
+)sql";
+}
+
 // Step i leads from version i to i + 1.
 constexpr std::string (*kSteps[])() = {
     RememberSamplesAndProfiles,         RememberPlansAndRuns, RememberCtas,
     RememberRejectedSamplesAndRequests, RememberTokens,       RememberCalibrationJobs,
-    RememberRetiredKeysAndReports};
+    RememberRetiredKeysAndReports,      RememberWithdrawals,  RememberAgentNames};
 static_assert(std::size(kSteps) == kSchemaVersion);
 
 }  // namespace

@@ -53,19 +53,40 @@ RejectedSample ReadRejected(const SQLite::Statement& row, Provenances& provenanc
           .received_at = row.getColumn(kBehind + 4).getString()};
 }
 
+// Inserts rejected samples of one batch.
+class RejectedInserter {
+ public:
+  RejectedInserter(SQLite::Database& database, std::int64_t batch_id)
+      : provenances_(database), insert_(database, kInsertRejected) {
+    insert_.bind(1, batch_id);
+  }
+
+  void Insert(int place, const Sample& sample, const std::string& reason) {
+    insert_.bind(2, place);
+    BindSample(insert_, sample, provenances_.Of(sample.provenance));
+    insert_.bind(kBoundColumns + 1, reason);
+    insert_.exec();
+    insert_.reset();
+  }
+
+ private:
+  ProvenanceIds provenances_;
+  SQLite::Statement insert_;
+};
+
 }  // namespace
 
+void AddRejected(SQLite::Database& database, std::int64_t batch_id, const std::vector<PlacedSample>& samples,
+                 const std::string& reason) {
+  RejectedInserter inserter(database, batch_id);
+  for (const PlacedSample& one : samples) inserter.Insert(one.place, one.sample, reason);
+  Reseal(database, kRejected, batch_id);
+}
+
 void InsertRejected(SQLite::Database& database, std::int64_t batch_id, const SampleBatch& batch) {
-  ProvenanceIds provenances(database);
-  SQLite::Statement insert(database, kInsertRejected);
-  insert.bind(1, batch_id);
+  RejectedInserter inserter(database, batch_id);
   for (const Rejection& rejection : batch.rejected) {
-    const Sample& sample = batch.samples.samples[static_cast<size_t>(rejection.sample)];
-    insert.bind(2, rejection.sample);
-    BindSample(insert, sample, provenances.Of(sample.provenance));
-    insert.bind(kBoundColumns + 1, rejection.reason);
-    insert.exec();
-    insert.reset();
+    inserter.Insert(rejection.sample, batch.samples.samples[static_cast<size_t>(rejection.sample)], rejection.reason);
   }
   Seal(database, kRejected, batch_id);
 }

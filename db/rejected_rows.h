@@ -8,12 +8,22 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "db/key_columns.h"
 #include "db/store.h"
 #include "models/status.h"
 
 namespace moeplan::db {
+
+// A sample and its place among all that its request brought.
+struct PlacedSample {
+  int place = 0;
+  Sample sample;
+};
+// Adds to the rejected samples of a stored batch, which may have none, and seals them anew.
+void AddRejected(SQLite::Database& database, std::int64_t batch_id, const std::vector<PlacedSample>& samples,
+                 const std::string& reason);
 
 // Requires a rejection.
 void InsertRejected(SQLite::Database& database, std::int64_t batch_id, const SampleBatch& batch);

@@ -13,6 +13,7 @@ namespace moeplan::db {
 namespace {
 
 constexpr char kInsertSeal[] = "INSERT INTO seal (thing, id, digest) VALUES (?, ?, ?)";
+constexpr char kDeleteSeal[] = "DELETE FROM seal WHERE thing = ? AND id = ?";
 constexpr char kSelectSeal[] = "SELECT digest FROM seal WHERE thing = ? AND id = ?";
 
 class Digest {
@@ -109,6 +110,14 @@ void Seal(SQLite::Database& database, const SealedThing& thing, std::int64_t id)
   insert.bind(2, id);
   insert.bind(3, DigestOf(head, parts.get(), id));
   insert.exec();
+}
+
+void Reseal(SQLite::Database& database, const SealedThing& thing, std::int64_t id) {
+  SQLite::Statement remove(database, kDeleteSeal);
+  remove.bind(1, thing.name);
+  remove.bind(2, id);
+  remove.exec();
+  Seal(database, thing, id);
 }
 
 void CheckSeal(SQLite::Database& database, const SealedThing& thing, std::int64_t id) {

@@ -24,6 +24,9 @@ struct SealedThing {
 // Seals what is stored under `id`. Call it last, in the transaction that inserted.
 void Seal(SQLite::Database& database, const SealedThing& thing, std::int64_t id);
 
+// Seals anew what was changed on purpose. Check the seal before the change: a value that flipped must not be sealed.
+void Reseal(SQLite::Database& database, const SealedThing& thing, std::int64_t id);
+
 // Throws DamagedRow, naming the thing, when the rows under `id` are not those that were sealed.
 void CheckSeal(SQLite::Database& database, const SealedThing& thing, std::int64_t id);
 

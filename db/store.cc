@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "db/agent_name_rows.h"
 #include "db/backup.h"
 #include "db/calibration_job_rows.h"
 #include "db/connection.h"
@@ -21,6 +22,7 @@
 #include "db/stored_sample_rows.h"
 #include "db/token_rows.h"
 #include "db/value_json.h"
+#include "db/withdrawn_rows.h"
 #include "models/check.h"
 #include "models/text.h"
 #include "models/time_text.h"
@@ -207,6 +209,7 @@ StatusOr<SamplePage> Store::ListSamples(const PageRequest& page, const std::stri
 StatusOr<KeySamples> Store::SamplesOfKey(const std::string& profile_name, const db::OperationKey& key,
                                          std::optional<int> version, const ChoosePlaces& choose) const {
   return impl_->Read([&](SQLite::Database& database) -> StatusOr<KeySamples> {
+    impl_->known_batches().ForgetBefore(db::SelectLatestWithdrawal(database));
     return db::SelectSamplesOfKey(database, profile_name, key, version, choose, impl_->known_batches());
   });
 }
@@ -216,6 +219,32 @@ Status Store::RetireSamples(const std::string& profile_name, std::span<const db:
   return impl_->Write([&](SQLite::Database& database, const std::string& /*created_at*/) {
     return db::RetireKeys(database, impl_->path(), profile_name, keys, calibration);
   });
+}
+
+StatusOr<WithdrawOutcome> Store::WithdrawSamples(const WithdrawRequest& request, const FitSamples& fit) {
+  if (request.profile_name.empty()) return db::error::NothingGiven("profileName");
+  const int selectors = request.request_id.has_value() + request.agent.has_value() + request.since.has_value();
+  if (selectors != 1) return db::error::NotOneSelector(selectors);
+  const auto withdraw = [&](SQLite::Database& database, const std::string& now) -> StatusOr<WithdrawOutcome> {
+    ASSIGN_OR_RETURN(WithdrawOutcome outcome, db::MoveWithdrawn(database, impl_->path(), request, now));
+    if (outcome.samples == 0) return outcome;
+    const StatusOr<std::vector<Calibration>> left =
+        db::SelectCalibrations(database, impl_->path(), {.profile_name = request.profile_name});
+    if (!left.ok() && left.status().code() == StatusCode::kNotFound) return outcome;  // Nothing is left to fit.
+    RETURN_IF_ERROR(left.status());
+    StatusOr<Profile> fitted = fit(*left);
+    if (!fitted.ok() && fitted.status().code() == StatusCode::kInfeasible) return outcome;  // Likewise.
+    ASSIGN_OR_RETURN(const Profile profile, std::move(fitted));
+    RETURN_IF_ERROR(ValidateProfile(profile));
+    if (!request.dry_run) outcome.version = db::InsertProfile(database, profile, now);
+    return outcome;
+  };
+  return request.dry_run ? impl_->Rehearse(withdraw) : impl_->Write(withdraw);
+}
+
+StatusOr<std::int64_t> Store::LatestWithdrawal() const {
+  return impl_->Read(
+      [](SQLite::Database& database) -> StatusOr<std::int64_t> { return db::SelectLatestWithdrawal(database); });
 }
 
 StatusOr<bool> Store::HasBatch(const std::string& request_id) const {
@@ -234,10 +263,12 @@ StatusOr<int> Store::CountRejectedSamples(const std::string& profile_name, const
       [&](SQLite::Database& database) -> StatusOr<int> { return db::CountRejected(database, profile_name, key); });
 }
 
-StatusOr<ProfileVersion> Store::SaveProfile(const Profile& profile, const std::string& request_id) {
+StatusOr<ProfileVersion> Store::SaveProfile(const Profile& profile, const std::string& request_id,
+                                            std::optional<std::int64_t> withdrawal) {
   if (profile.name.empty()) return db::error::NothingGiven("name");
   RETURN_IF_ERROR(ValidateProfile(profile));
   return impl_->Write([&](SQLite::Database& database, const std::string& created_at) -> StatusOr<ProfileVersion> {
+    if (withdrawal && *withdrawal != db::SelectLatestWithdrawal(database)) return db::error::WithdrawnMeanwhile();
     const ProfileVersion version = db::InsertProfile(database, profile, created_at);
     if (!request_id.empty()) RETURN_IF_ERROR(db::InsertRequest(database, impl_->path(), request_id, version));
     return version;
@@ -314,6 +345,20 @@ StatusOr<std::vector<TokenRecord>> Store::Tokens() const {
 Status Store::RevokeToken(const std::string& name) {
   return impl_->Write([&](SQLite::Database& database, const std::string& revoked_at) {
     return db::UpdateTokenRevoked(database, impl_->path(), name, revoked_at);
+  });
+}
+
+Status Store::BindAgentName(const AgentNameRecord& record) {
+  if (record.name.empty()) return db::error::NothingGiven("name");
+  return impl_->Write([&](SQLite::Database& database, const std::string& bound_at) {
+    db::InsertAgentName(database, record, bound_at);
+    return OkStatus();
+  });
+}
+
+StatusOr<std::vector<AgentNameRecord>> Store::AgentNames() const {
+  return impl_->Read([](SQLite::Database& database) -> StatusOr<std::vector<AgentNameRecord>> {
+    return db::SelectAgentNames(database);
   });
 }
 

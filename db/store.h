@@ -3,7 +3,7 @@
 //
 // Durability: a verb that answers OK has been committed and synced; neither kill -9 nor a power cut takes it back. A
 // verb that answers an error has changed nothing. Nothing is ever overwritten: a refit is a new version, and old
-// versions stay for the plans that refer to them. Nothing is removed but by PruneProfiles.
+// versions stay for the plans that refer to them. Nothing is removed but by PruneProfiles; WithdrawSamples moves.
 //
 // Threads: a Store locks internally, so any thread may call any verb; verbs of one Store run one after the other.
 // Processes: several may have the same file open; a writer waits up to StoreOptions::busy_timeout for another one.
@@ -257,6 +257,14 @@ struct TokenRecord {
   friend bool operator==(const TokenRecord&, const TokenRecord&) = default;
 };
 
+// Whose the name of an agent is. The text of the caller is the service's, never read here.
+struct AgentNameRecord {
+  std::string name;
+  std::string caller;
+
+  friend bool operator==(const AgentNameRecord&, const AgentNameRecord&) = default;
+};
+
 // Which versions PruneProfiles removes.
 struct PruneRequest {
   int keep = 1;                             // The newest so many of each name stay. At least 1.
@@ -280,9 +288,33 @@ struct PruneOutcome {
   friend bool operator==(const PruneOutcome&, const PruneOutcome&) = default;
 };
 
+// Which samples of a name WithdrawSamples takes out of its fits: exactly one of the last three is set.
+struct WithdrawRequest {
+  std::string profile_name;
+  std::optional<std::string> request_id;  // Those that this request, or the calibration of this name, brought.
+  std::optional<std::string> agent;       // Those whose provenance names this agent.
+  std::optional<std::string> since;       // Those received at this moment (RFC 3339, UTC, to the second) or later.
+  bool dry_run = false;                   // Only says what it would take out.
+};
+
+// What was taken out, or would have been.
+struct WithdrawOutcome {
+  int samples = 0;
+  int requests = 0;                       // That had brought them.
+  int left = 0;                           // Samples of the name that still count, retired ones too.
+  std::optional<ProfileVersion> version;  // What the fit of those left was saved as; absent: none was saved.
+
+  friend bool operator==(const WithdrawOutcome&, const WithdrawOutcome&) = default;
+};
+
+// Fits the calibrations of a name; kInfeasible: none of their samples can be fitted. It is called inside a transaction,
+// so it must not call the store.
+using FitSamples = std::function<StatusOr<Profile>(std::span<const Calibration> calibrations)>;
+
 class Store {
  public:
-  // Opens `path` for reading and writing; creates the file (not its folder) and brings an older one up to date.
+  // Opens `path` for reading and writing; creates the file (not its folder), for its owner alone (mode 0600), and
+  // brings an older one up to date. `path` is the name of a file, also where SQLite would see something else in it.
   // Files up to 64 MiB are checked in full for damage first, by OpenReadOnly too.
   static StatusOr<Store> Open(const std::filesystem::path& path, StoreOptions options = {});
 
@@ -325,6 +357,15 @@ class Store {
   Status RetireSamples(const std::string& profile_name, std::span<const CostKey> keys,
                        const std::string& calibration);
 
+  // Moves the samples that the request selects to those that were rejected, with the reason "withdrawn", and saves the
+  // fit of what is left of the name as its next version, all in one transaction; what is asked for again changes
+  // nothing more. A request that brought them stays known, so that repeating it stores nothing. No version is saved
+  // when nothing was selected, or nothing is left to fit. An error of `fit` undoes all of it. kNotFound: no samples
+  // were ever stored under the name; kInvalidInput: not exactly one selector is set.
+  StatusOr<WithdrawOutcome> WithdrawSamples(const WithdrawRequest& request, const FitSamples& fit);
+  // Changes whenever samples are withdrawn, by whomever. Cheap.
+  StatusOr<std::int64_t> LatestWithdrawal() const;
+
   // Whether a batch of that request_id is there, be all of it rejected.
   StatusOr<bool> HasBatch(const std::string& request_id) const;
 
@@ -337,8 +378,11 @@ class Store {
                                      const CostKey& key) const;
 
   // Stores `profile` as the next version of its name. Its own version and created_at are ignored. With a request_id,
-  // new among those of profiles, VersionOfRequest will know the version by it.
-  StatusOr<ProfileVersion> SaveProfile(const Profile& profile, const std::string& request_id = "");
+  // new among those of profiles, VersionOfRequest will know the version by it. Where `withdrawal` is given and is no
+  // longer LatestWithdrawal, the profile may be a fit of samples that do not count any more, and is refused:
+  // kUnavailable.
+  StatusOr<ProfileVersion> SaveProfile(const Profile& profile, const std::string& request_id = "",
+                                       std::optional<std::int64_t> withdrawal = {});
 
   // Makes VersionOfRequest know a version that is stored by one more request_id, new among those of profiles.
   Status RememberRequest(const std::string& request_id, const ProfileVersion& version);
@@ -373,6 +417,11 @@ class Store {
   StatusOr<std::vector<TokenRecord>> Tokens() const;
   // kNotFound when none of that name is not revoked.
   Status RevokeToken(const std::string& name);
+
+  // Keeps that the name is that caller's from now on.
+  Status BindAgentName(const AgentNameRecord& record);
+  // The last of each name, by name.
+  StatusOr<std::vector<AgentNameRecord>> AgentNames() const;
 
   // Changes whenever a profile is saved, by whomever. Cheap.
   StatusOr<std::int64_t> LatestProfile() const;

@@ -44,7 +44,7 @@ std::optional<std::string> WhyTooFast(const Sample& sample, const KernelKey& key
 }  // namespace
 
 std::optional<std::string> WhyImplausible(const Sample& sample, const Cluster& cluster) {
-  if (const Status sound = ValidateSizeAndTimes(sample, ""); !sound.ok()) return sound.message();
+  if (const Status sound = ValidatePossible(sample, ""); !sound.ok()) return sound.message();
   if (const auto* key = std::get_if<CollectiveKey>(&sample.key)) return WhyTooFast(sample, *key);
   return WhyTooFast(sample, std::get<KernelKey>(sample.key), cluster);
 }

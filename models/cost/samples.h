@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -54,13 +55,30 @@ struct RejectedSample {
   friend bool operator==(const RejectedSample&, const RejectedSample&) = default;
 };
 
+// No repeat on any machine lies outside these bounds; a size counts bytes or flops. They are generous, so that they
+// never need to follow the hardware: a processor's clock ticks in about a nanosecond; a repeat of a day fits into no
+// budget; 2^60 bytes are a million times the memory of a GPU; the fastest GPUs do some 2e16 flops, and move some 1e13
+// bytes, a second. Inside the bounds, the squares and ratios that fits work with (models/fit) stay far from the ends of
+// a double.
+inline constexpr double kShortestRepeatS = 1e-9, kLongestRepeatS = 86400;
+inline constexpr double kSmallestSize = 1, kLargestSize = 0x1p60;
+inline constexpr double kHighestRatePerS = 1e18;
+
 // Checks that size and times are finite and above 0, and that there is a time. `path` begins the error; may be empty.
 Status ValidateSizeAndTimes(const Sample& sample, const std::string& path);
 
-// Checks its key, too.
+// The same, and that size, times and rate are within the bounds above.
+Status ValidatePossible(const Sample& sample, const std::string& path);
+// Whether ValidatePossible passes a sample of that size and those times.
+bool IsPossible(double size, std::span<const double> times_s);
+// Removes those that are not, and says how many they were. A database may hold some that a moeplan without bounds has
+// stored, so whoever works with stored samples calls this first.
+int DropImpossible(std::vector<Sample>& samples);
+
+// Checks the key, and size and times as ValidateSizeAndTimes.
 Status ValidateSample(const Sample& sample, const std::string& path);
 
-// Checks the cluster and every sample.
+// Checks the cluster, and every sample's key, size and times as ValidatePossible.
 Status ValidateSamples(const SampleSet& samples);
 
 }  // namespace moeplan

@@ -2,8 +2,9 @@
 //
 // FitCurve turns all repeats of one key, over sizes, into a CostModel whose form was chosen by cross-validated error,
 // with intervals, breakpoints and the count of rejected measurements. FitProfile does so for every key of a set.
-// Pure and deterministic: the same samples give the same profile to the bit. Sizes and times are finite and above 0;
-// sizes may come in any order and more than once, and repeats of one size are merged.
+// Pure and deterministic: the same samples give the same profile to the bit. Sizes and times are possible ones
+// (IsPossible, models/cost/samples.h), and every number of a fit is then finite and not negative. Sizes may come in any
+// order and more than once, and repeats of one size are merged.
 #pragma once
 
 #include <vector>
@@ -31,7 +32,8 @@ LineFit FitLine(const std::vector<SizedTimes>& measurements);
 // the new regime.
 CostModel FitCurve(const std::vector<SizedTimes>& measurements);
 
-// One model for each key of `samples` (merged over equal keys), sorted by key; name and cluster are copied.
+// One model for each key of `samples` (merged over equal keys), sorted by key; name and cluster are copied. Samples
+// that ValidateSamples refuses are kInvalidInput.
 StatusOr<Profile> FitProfile(const SampleSet& samples);
 
 }  // namespace moeplan

@@ -100,8 +100,9 @@ std::vector<double> RobustWeights(const AlphaBeta& line, const Points& points, d
 }
 
 // One step of least squares in relative error. Dividing by the line's own times, not the measured ones, keeps noise
-// from pulling the line down.
+// from pulling the line down. A line that no size is trusted to belong to stays as it is.
 AlphaBeta Refitted(const AlphaBeta& line, const std::vector<TimePoint>& points, std::vector<double> relative_weights) {
+  if (std::ranges::all_of(relative_weights, [](double weight) { return weight <= 0; })) return line;
   for (size_t i = 0; i < points.size(); ++i) relative_weights[i] /= std::pow(At(line, points[i].size), 2);
   return WeightedLine(points, relative_weights);
 }
@@ -143,23 +144,6 @@ void SetInterval(double value, double deviation, double& low, double& high) {
   high = value + deviation;
 }
 
-LineFit WithIntervals(const Points& points, const WeightedFit& fit) {
-  const double unit = points.means.back().size;  // Sizes as shares of the largest: a well-conditioned matrix.
-  Eigen::Matrix2d information = Eigen::Matrix2d::Zero();
-  for (size_t i = 0; i < points.means.size(); ++i) {
-    const double time_s = At(fit.line, points.means[i].size);
-    const Eigen::Vector2d gradient(1 / time_s, points.means[i].size / unit / time_s);
-    information += gradient * gradient.transpose() / Variance(points, i, fit.misfit_variance);
-  }
-  const Eigen::Matrix2d covariance = information.inverse() * VarianceFactor(fit, points);
-  const double reach = StudentQuantile95(static_cast<double>(points.means.size()) - 2);
-  LineFit result = {.line = fit.line};
-  SetInterval(fit.line.alpha_s, reach * std::sqrt(covariance(0, 0)), result.alpha_low_s, result.alpha_high_s);
-  SetInterval(fit.line.beta_s_per_unit, reach * std::sqrt(covariance(1, 1)) / unit, result.beta_low_s_per_unit,
-              result.beta_high_s_per_unit);
-  return result;
-}
-
 // All that alpha, beta >= 0 allow below the measured points.
 LineFit WithWidestIntervals(const std::vector<TimePoint>& points, const AlphaBeta& line) {
   LineFit result = {.line = line,
@@ -169,6 +153,27 @@ LineFit WithWidestIntervals(const std::vector<TimePoint>& points, const AlphaBet
     result.alpha_high_s = std::min(result.alpha_high_s, point.time_s);
     result.beta_high_s_per_unit = std::min(result.beta_high_s_per_unit, point.time_s / point.size);
   }
+  return result;
+}
+
+LineFit WithIntervals(const Points& points, const WeightedFit& fit) {
+  const double unit = points.means.back().size;  // Sizes as shares of the largest: a well-conditioned matrix.
+  Eigen::Matrix2d information = Eigen::Matrix2d::Zero();
+  for (size_t i = 0; i < points.means.size(); ++i) {
+    const double time_s = At(fit.line, points.means[i].size);
+    const Eigen::Vector2d gradient(1 / time_s, points.means[i].size / unit / time_s);
+    information += gradient * gradient.transpose() / Variance(points, i, fit.misfit_variance);
+  }
+  const Eigen::Matrix2d covariance = information.inverse() * VarianceFactor(fit, points);
+  // Sizes that differ by little more than rounding tell alpha from beta as badly as one size does.
+  if (!covariance.allFinite() || covariance(0, 0) < 0 || covariance(1, 1) < 0) {
+    return WithWidestIntervals(points.means, fit.line);
+  }
+  const double reach = StudentQuantile95(static_cast<double>(points.means.size()) - 2);
+  LineFit result = {.line = fit.line};
+  SetInterval(fit.line.alpha_s, reach * std::sqrt(covariance(0, 0)), result.alpha_low_s, result.alpha_high_s);
+  SetInterval(fit.line.beta_s_per_unit, reach * std::sqrt(covariance(1, 1)) / unit, result.beta_low_s_per_unit,
+              result.beta_high_s_per_unit);
   return result;
 }
 

@@ -428,7 +428,7 @@ TEST_F(MigrationTest, Version6KnowsNoRequestsOfRunsAndTheirSealsHold) {
   SQLite::Database(path_.string(), SQLite::OPEN_READWRITE)
       .exec(
           "DROP INDEX run_by_request; ALTER TABLE run DROP COLUMN request_id; DROP TABLE retired_key;"
-          "PRAGMA user_version = 6");
+          "DROP TABLE withdrawal; DROP TABLE agent_name; PRAGMA user_version = 6");
   Store store = MustOpen(path_);
   ASSERT_EQ(Must(store.RunsOf(plan)).size(), 1U);
   EXPECT_EQ(Must(store.RunsOf(plan))[0].request_id, "");

@@ -30,7 +30,7 @@ Sample OverLink(Collective collective, double time_s, const std::string& link_by
           .provenance = {{kLinkBytesPerSKey, link_bytes_per_s}}};
 }
 
-TEST(PlausibleTest, SoundTimesPass) { EXPECT_EQ(Why(Gate({1e-9, 1, 1e6})), std::nullopt); }
+TEST(PlausibleTest, SoundTimesPass) { EXPECT_EQ(Why(Gate({1.1e-9, 1, 86400})), std::nullopt); }
 
 TEST(PlausibleTest, EveryTimeIsAFiniteNumberAboveZero) {
   for (const double time_s : {0.0, -0.0, -1e-6, kNaN, kInfinity, -kInfinity}) {
@@ -45,6 +45,42 @@ TEST(PlausibleTest, TheSizeIsAFiniteNumberAboveZero) {
     sample.size = size;
     EXPECT_THAT(Why(sample), Optional(HasSubstr("found size "))) << size;
   }
+}
+
+TEST(PlausibleTest, ARepeatLastsFromANanosecondToADay) {
+  for (const double time_s : {1e-300, 5e-324, 0.99e-9, 86401.0, 1e300}) {
+    EXPECT_THAT(Why(Gate({1e-3, time_s})), Optional(HasSubstr("expected 1e-09 to 86400 s"))) << time_s;
+  }
+  Sample tick = Gate({1e-9});
+  tick.size = 1;
+  EXPECT_EQ(Why(tick), std::nullopt);
+}
+
+TEST(PlausibleTest, ASizeIsFromOneToTwoToTheSixtieth) {
+  Sample sample = Gate({1000});
+  for (const double size : {5e-324, 0.5, 0x1.0001p60, 1e300}) {
+    sample.size = size;
+    EXPECT_THAT(Why(sample), Optional(HasSubstr("expected 1 to 1152921504606846976"))) << size;
+  }
+  for (const double size : {1.0, 0x1p60}) {
+    sample.size = size;
+    EXPECT_EQ(Why(sample), std::nullopt) << size;
+  }
+}
+
+TEST(PlausibleTest, NoMachineIsFasterThanABillionBillionASecond) {
+  // 1e12 bytes in a microsecond are 1e18 a second.
+  Sample sample = Gate({1, 1e-6});
+  sample.size = 1e12;
+  EXPECT_EQ(Why(sample), std::nullopt);
+  sample.size = 1.01e12;
+  EXPECT_THAT(Why(sample), Optional(HasSubstr("timeS[1]: found 1e-06 s, which is 1.01e+18 per second")));
+}
+
+TEST(PlausibleTest, ImpossibleSamplesAreDroppedAndCounted) {
+  std::vector<Sample> samples = {Gate({1e-3}), Gate({1e300}), Gate({1e-300}), Gate({2e-3})};
+  EXPECT_EQ(DropImpossible(samples), 2);
+  EXPECT_EQ(samples, (std::vector{Gate({1e-3}), Gate({2e-3})}));
 }
 
 TEST(PlausibleTest, NothingCrossesALinkFasterThanItsPeak) {
@@ -64,7 +100,7 @@ TEST(PlausibleTest, ASwitchMayReduceForTheRanks) {
 }
 
 TEST(PlausibleTest, LinksThatAreNotKnownAreNotAsked) {
-  Sample sample = OverLink(Collective::kAllToAll, 1e-12, "100e9");
+  Sample sample = OverLink(Collective::kAllToAll, 5e-9, "100e9");
   sample.provenance.clear();
   EXPECT_EQ(Why(sample), std::nullopt);
 }
