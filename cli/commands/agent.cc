@@ -41,11 +41,11 @@ std::string HostName() {
   return name;
 }
 
-// 16 hexadecimal digits.
+// 32 hexadecimal digits, so that nobody guesses them.
 std::string RandomInstance() {
   std::random_device random;
-  char text[20];
-  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+  char text[40];
+  std::snprintf(text, sizeof text, "%08x%08x%08x%08x", random(), random(), random(), random());
   return text;
 }
 

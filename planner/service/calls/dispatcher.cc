@@ -94,7 +94,9 @@ void Dispatcher::Work(const std::shared_ptr<Call>& call) const {
   WorkerPool& pool = call->method().waits_for_disk ? uses_.appenders : uses_.workers;
   const bool taken = pool.TrySubmit([this, call] {
     const Method& method = call->method();
-    const Worked worked = Answered(method, uses_.environment, call->request(), call->cancelled());
+    Environment environment = uses_.environment;
+    environment.caller = CallerOf(call->origin());
+    const Worked worked = Answered(method, environment, call->request(), call->cancelled());
     const bool ok = worked.response.ok();
     if (ok && method.stores_profiles) uses_.cache.Clear();
     call->Finish(worked.answer);

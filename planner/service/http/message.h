@@ -15,7 +15,8 @@ struct Request {
   std::string accept, accept_encoding, if_none_match;         // Likewise.
   std::string request_id;                                     // The caller's own or a new one.
   std::string body;
-  std::string peer;  // Address of the other end.
+  std::string peer;         // Address of the other end.
+  std::string certificate;  // The subject of its certificate (access/caller.h); empty: it brought none.
 };
 
 struct Response {
