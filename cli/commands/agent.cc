@@ -42,11 +42,11 @@ std::string HostName() {
   return name;
 }
 
-// Makes 16 random hexadecimal digits.
+// Makes 32 random hexadecimal digits, so that nobody guesses them.
 std::string RandomInstance() {
   std::random_device random;
-  char text[20];
-  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+  char text[40];
+  std::snprintf(text, sizeof text, "%08x%08x%08x%08x", random(), random(), random(), random());
   return text;
 }
 

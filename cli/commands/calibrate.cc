@@ -1,19 +1,26 @@
+#include <string.h>
+
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include "agent/calibrate.h"
 #include "agent/what_to_measure.h"
 #include "cli/cluster_option.h"
 #include "cli/command.h"
 #include "cli/commands/calibrate_agents.h"
+#include "cli/commands/calibrate_session.h"
 #include "cli/options.h"
 #include "cli/planner_option.h"
+#include "cli/stop_signals.h"
 #include "db/store.h"
-#include "models/cost/plausible.h"
-#include "models/fit/fit.h"
 #include "models/text.h"
+#include "planner/service/samples/fit_together.h"
+#include "planner/service/samples/sample_session.h"
 #include "proto/convert/profile.h"
 
 namespace moeplan::cli {
@@ -49,17 +56,6 @@ void PrintSummary(const Profile& profile, const std::string& where) {
   std::printf("profile %s, version %d, in %s\n", profile.name.c_str(), profile.version, where.c_str());
 }
 
-// With those beside them that cannot be right.
-SampleBatch BatchOf(const std::string& request_id, const SampleSet& samples, const std::vector<Sample>& implausible) {
-  SampleBatch batch = {.request_id = request_id, .calibration = "", .samples = samples};
-  for (const Sample& sample : implausible) {
-    batch.rejected.push_back({.sample = static_cast<int>(batch.samples.samples.size()),
-                              .reason = WhyImplausible(sample, samples.cluster).value_or("")});
-    batch.samples.samples.push_back(sample);
-  }
-  return batch;
-}
-
 Status RunWithAgents(const CalibrateOptions& options) {
   if (options.cluster.given() || !options.db.empty() || !options.ctas.empty()) {
     return InvalidInput(
@@ -83,15 +79,96 @@ Status RunWithAgents(const CalibrateOptions& options) {
   return OkStatus();
 }
 
-// A profile is of one cluster: a version of another would be planned with by jobs that name it.
-Status CheckCluster(const Store& store, const std::string& name, const Cluster& cluster) {
-  const StatusOr<Profile> newest = store.LoadProfile({.name = name});
-  if (!newest.ok()) return newest.status().code() == StatusCode::kNotFound ? OkStatus() : newest.status();
-  const Cluster& known = newest->cluster;
+// A profile is of one cluster: a version, or samples, of another would be planned with by jobs that name it.
+Status CheckSameCluster(const std::string& name, const Cluster& known, const Cluster& cluster) {
   if (known.nodes == cluster.nodes && known.gpus_per_node == cluster.gpus_per_node) return OkStatus();
   return InvalidInput(StrCat("--profile-name: found ", name, ", which is of ", known.nodes, " nodes of ",
                              known.gpus_per_node, " GPUs, for ", cluster.nodes, " of ", cluster.gpus_per_node,
                              "; give another cluster another name"));
+}
+
+Status CheckCluster(const Store& store, const std::string& name, const Cluster& cluster) {
+  const StatusOr<Profile> newest = store.LoadProfile({.name = name});
+  if (newest.ok()) return CheckSameCluster(name, newest->cluster, cluster);
+  if (newest.status().code() != StatusCode::kNotFound) return newest.status();
+  // A calibration that was interrupted before its first profile has left samples.
+  const StatusOr<std::vector<Calibration>> found = store.SamplesOf({.profile_name = name});
+  if (found.ok()) return CheckSameCluster(name, found->front().samples.cluster, cluster);
+  return found.status().code() == StatusCode::kNotFound ? OkStatus() : found.status();
+}
+
+// A word as a shell reads it back.
+std::string ShellWord(const std::string& word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%+,-./:=@_";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char letter : word) quoted += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return quoted + "'";
+}
+
+// This command as it was typed.
+std::string ThisCommand() {
+  std::ifstream words("/proc/self/cmdline", std::ios::binary);
+  std::string command;
+  for (std::string word; std::getline(words, word, '\0');) {
+    command += StrCat(command.empty() ? "" : " ", ShellWord(word));
+  }
+  return command;
+}
+
+StatusOr<service::SampleSession> SessionFor(Store& store, const std::string& name, const Cluster& cluster,
+                                            const std::string& taken_at) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> interrupted, InterruptedSession(store, name, cluster));
+  return service::SampleSession(store, interrupted.value_or(NewSession(name, taken_at)), name);
+}
+
+// Keeps every sample as it is taken; what cuts it short is told with what is kept and how to go on.
+Status Measure(const CalibrateOptions& options, Fleet& fleet, const std::vector<Measurement>& measurements,
+               CalibrationOptions calibration, service::SampleSession& session) {
+  ASSIGN_OR_RETURN(calibration.taken, session.Resume());
+  if (session.kept() > 0) {
+    std::fprintf(stderr, "moeplan: goes on with the calibration that was interrupted: %d samples are kept\n",
+                 session.kept());
+  }
+  const StopOnSignal stop("moeplan: samples kept: ", StrCat(", of profile ", calibration.name, " in ", options.db,
+                                                            "; go on with: ", ThisCommand(), "\n"));
+  StopOnSignal::SetCount(session.kept());
+  calibration.keep = [&](const Sample& sample) -> Status {
+    RETURN_IF_ERROR(session.Keep(fleet.cluster(), sample));
+    StopOnSignal::SetCount(session.kept());
+    const int signal = StopOnSignal::signal();
+    return signal == 0 ? OkStatus() : Cancelled(StrCat("stopped by SIG", sigabbrev_np(signal)));
+  };
+  std::optional<ProgressBar> bar("calibrating");
+  calibration.progress = [&bar](const CalibrationProgress& progress) { bar->Show(progress.done, progress.what); };
+  calibration.left_out = [](const std::string& what) { std::fprintf(stderr, "moeplan: %s\n", what.c_str()); };
+  const Status measured = Calibrate(fleet, measurements, calibration).status();
+  bar.reset();
+  if (session.set_aside() > 0) {
+    std::fprintf(stderr,
+                 "moeplan: %d samples cannot be right and were set aside; see moeplan profile rejected --db %s\n",
+                 session.set_aside(), options.db.c_str());
+  }
+  if (!measured.ok()) StopOnSignal::SayLastWords();
+  return measured;
+}
+
+// The profile of all samples of the name, once `fleet` has measured those of this calibration.
+StatusOr<Profile> CalibrateInto(Store& store, const CalibrateOptions& options, const CalibrationRequest& request,
+                                double budget_s, Fleet& fleet) {
+  const Cluster cluster = fleet.cluster();
+  ASSIGN_OR_RETURN(const std::vector<Measurement> measurements, WhatToMeasure(request, cluster));
+  const std::string name = options.profile_name.empty() ? options.cluster.DefaultName(fleet) : options.profile_name;
+  RETURN_IF_ERROR(CheckCluster(store, name, cluster));
+  const std::string taken_at = NowText();
+  ASSIGN_OR_RETURN(service::SampleSession session, SessionFor(store, name, cluster, taken_at));
+  RETURN_IF_ERROR(Measure(options, fleet, WithCtaLimits(measurements, options.ctas),
+                          {.budget_s = budget_s, .name = name, .taken_at = taken_at}, session));
+  if (session.kept() == 0) {
+    return InvalidInput(
+        StrCat("--budget: found ", options.budget, ", in which no sample was taken that counts; give more"));
+  }
+  return service::FitStored(store, RequestOfSession(session.session()), name, service::UnknownPeak::kFastestProduct);
 }
 
 Status Run(const CalibrateOptions& options) {
@@ -115,40 +192,8 @@ Status Run(const CalibrateOptions& options) {
   if (!options.ctas.empty() && !fleet->limits_ctas()) return CannotLimitCtas(options.ctas.front());
   // Now that there are ranks to measure, and before time is spent on it.
   ASSIGN_OR_RETURN(Store store, Store::Open(options.db));
-  ASSIGN_OR_RETURN(std::vector<Measurement> measurements, WhatToMeasure(request, fleet->cluster()));
-  measurements = WithCtaLimits(measurements, options.ctas);
-  const std::string taken_at = NowText();
-  const std::string name = options.profile_name.empty() ? options.cluster.DefaultName(*fleet) : options.profile_name;
-  const Cluster cluster = fleet->cluster();
-  RETURN_IF_ERROR(CheckCluster(store, name, cluster));
-  std::vector<Sample> implausible;
-  ProgressBar bar("calibrating");
-  ASSIGN_OR_RETURN(
-      const SampleSet samples,
-      Calibrate(*fleet, measurements,
-                {.budget_s = budget_s,
-                 .name = name,
-                 .taken_at = taken_at,
-                 .keep =
-                     [&](const Sample& sample) {
-                       if (WhyImplausible(sample, cluster)) implausible.push_back(sample);
-                       return OkStatus();
-                     },
-                 .progress = [&bar](const CalibrationProgress& progress) { bar.Show(progress.done, progress.what); },
-                 .left_out = [](const std::string& what) { std::fprintf(stderr, "moeplan: %s\n", what.c_str()); }}));
+  ASSIGN_OR_RETURN(const Profile profile, CalibrateInto(store, options, request, budget_s, *fleet));
   fleet.reset();
-  const SampleBatch batch =
-      BatchOf(StrCat("calibrate ", name, " ", taken_at, " ", static_cast<int>(getpid())), samples, implausible);
-  RETURN_IF_ERROR(store.AppendSamples({&batch, 1}).status());
-  if (!implausible.empty()) {
-    std::fprintf(stderr,
-                 "moeplan: %zu samples cannot be right and were set aside; see moeplan profile rejected --db %s\n",
-                 implausible.size(), options.db.c_str());
-  }
-  ASSIGN_OR_RETURN(Profile profile, FitProfile(samples));
-  ASSIGN_OR_RETURN(const ProfileVersion saved, store.SaveProfile(profile));
-  profile.version = saved.version;
-  profile.created_at = saved.created_at;
   if (options.json) {
     PrintJson(ToProto(profile));
   } else {

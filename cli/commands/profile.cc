@@ -10,8 +10,10 @@
 #include "cli/options.h"
 #include "db/store.h"
 #include "models/text.h"
+#include "models/time_text.h"
 #include "moeplan/v1/profile.pb.h"
 #include "moeplan/v1/samples.pb.h"
+#include "planner/service/samples/withdraw.h"
 #include "proto/convert/profile.h"
 #include "proto/convert/samples.h"
 
@@ -29,6 +31,12 @@ struct PruneOptions {
   std::string db, name, older_than;
   int keep = 0;
   bool samples = false, dry_run = false;
+  bool json = false;
+};
+
+struct WithdrawOptions {
+  std::string db, name, request_id, agent, since;
+  bool dry_run = false;
   bool json = false;
 };
 
@@ -155,6 +163,58 @@ Status Prune(const PruneOptions& options) {
   return OkStatus();
 }
 
+StatusOr<std::string> ParseMoment(const std::string& option, const std::string& text) {
+  const auto moment = ParseRfc3339(text);
+  if (moment) return Rfc3339(*moment);
+  return InvalidInput(StrCat(option, ": found '", text, "', expected a moment such as 2026-01-31T12:00:00Z"));
+}
+
+StatusOr<WithdrawRequest> RequestOf(const WithdrawOptions& options) {
+  const int selectors = !options.request_id.empty() + !options.agent.empty() + !options.since.empty();
+  if (selectors != 1) {
+    return InvalidInput(StrCat("found ", selectors, " of --request-id, --agent and --since, expected exactly one"));
+  }
+  WithdrawRequest request = {.profile_name = options.name,
+                             .request_id = NameOf(options.request_id),
+                             .agent = NameOf(options.agent),
+                             .dry_run = options.dry_run};
+  if (!options.since.empty()) {
+    ASSIGN_OR_RETURN(request.since, ParseMoment("--since", options.since));
+  }
+  return request;
+}
+
+void PrintReport(const v1::WithdrawReport& report) {
+  std::printf("%s%d samples of %d requests; %d are left", report.dry_run() ? "would withdraw " : "withdrew ",
+              report.samples(), report.requests(), report.left_samples());
+  if (report.profile_version() > 0) {
+    std::printf(", now profile %s, version %d", report.profile_name().c_str(), report.profile_version());
+  }
+  std::fputs("\n", stdout);
+}
+
+Status Withdraw(const WithdrawOptions& options) {
+  ASSIGN_OR_RETURN(const WithdrawRequest request, RequestOf(options));
+  // There is nothing to withdraw in a file that is not there, and none to be made.
+  RETURN_IF_ERROR(Store::OpenReadOnly(options.db).status());
+  ASSIGN_OR_RETURN(Store store, Store::Open(options.db));
+  ASSIGN_OR_RETURN(const WithdrawOutcome outcome, service::Withdraw(store, request));
+  v1::WithdrawReport report;
+  report.set_profile_name(options.name);
+  report.set_profile_version(outcome.version ? outcome.version->version : 0);
+  report.set_samples(outcome.samples);
+  report.set_requests(outcome.requests);
+  report.set_left_samples(outcome.left);
+  report.set_dry_run(options.dry_run);
+  if (options.json) {
+    PrintJson(report);
+  } else {
+    PrintReport(report);
+  }
+  if (outcome.samples == 0) return Infeasible(StrCat("no sample of profile ", options.name, " was selected"));
+  return OkStatus();
+}
+
 Status BackUp(const BackUpOptions& options) {
   ASSIGN_OR_RETURN(const Store store, Store::OpenReadOnly(options.db));
   ASSIGN_OR_RETURN(const std::int64_t bytes, store.BackUp(options.to));
@@ -181,6 +241,21 @@ void AddPrune(CLI::App& profile, Invocation& invocation) {
                       "Plans stored longer ago than that, such as 90d, no longer keep their version, and go with it");
   command->add_flag("--samples", options->samples, "Remove the samples of removed versions, too");
   command->add_flag("--dry-run", options->dry_run, "Only say what would be removed");
+  command->add_flag("--json", options->json, "Print JSON");
+}
+
+void AddWithdraw(CLI::App& profile, Invocation& invocation) {
+  const auto options = std::make_shared<WithdrawOptions>();
+  CLI::App* command =
+      AddCommand(profile, invocation, "withdraw", "Take samples out of a profile and fit the rest again",
+                 "moeplan profile withdraw --db moeplan.db --profile-name gates --request-id job-17",
+                 [options] { return Withdraw(*options); });
+  command->add_option("--db", options->db, "Database")->required();
+  command->add_option("--profile-name", options->name, "Whose samples")->required();
+  command->add_option("--request-id", options->request_id, "Those that this request, or this calibration, brought");
+  command->add_option("--agent", options->agent, "Those whose provenance names this agent");
+  command->add_option("--since", options->since, "Those received at this moment or later, as 2026-01-31T12:00:00Z");
+  command->add_flag("--dry-run", options->dry_run, "Only say what would be taken out");
   command->add_flag("--json", options->json, "Print JSON");
 }
 
@@ -217,6 +292,7 @@ void AddProfile(CLI::App& app, Invocation& invocation) {
   show->add_option("--profile-version", options->version, "Which version (default: the newest)")
       ->each([options](const std::string&) { options->version_given = true; });
   AddPrune(*profile, invocation);
+  AddWithdraw(*profile, invocation);
   AddBackUp(*profile, invocation);
 }
 

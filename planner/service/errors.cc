@@ -99,6 +99,12 @@ Status MixedClusters(const std::string& profile_name, const std::string& calibra
                              "name"));
 }
 
+Status NothingPossible(const std::string& profile_name, int samples) {
+  return Infeasible(StrCat("samples named '", profile_name, "': found ", samples,
+                           " of sizes, times or rates that no machine has, expected one that is possible; "
+                           "`moeplan profile withdraw` takes them out"));
+}
+
 Status NoCost(const std::string& profile_name, int profile_version, const std::string& cost) {
   return NotFound(StrCat("profile '", profile_name, "' version ", profile_version, ": holds no cost '", cost,
                          "'; GetProfile tells what is there"));

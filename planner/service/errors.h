@@ -38,6 +38,7 @@ Status BothAlternatives(std::string_view first, std::string_view second);
 Status BadRequestId(size_t found_bytes, size_t limit_bytes);
 Status BadCalibration(size_t found_bytes, size_t limit_bytes);
 Status MixedClusters(const std::string& profile_name, const std::string& calibration);
+Status NothingPossible(const std::string& profile_name, int samples);
 Status NoCost(const std::string& profile_name, int profile_version, const std::string& cost);
 Status RequestReused(const std::string& request_id);
 

@@ -9,9 +9,11 @@
 namespace moeplan::service {
 namespace {
 
-HubOptions HubOptionsOf(const AgentServiceOptions& options, const std::function<void(std::string_view line)>& log) {
+HubOptions HubOptionsOf(const AgentServiceOptions& options, AgentNames& names,
+                        const std::function<void(std::string_view line)>& log) {
   HubOptions hub = {.registry = {.version = options.version, .lost_after_s = options.lost_after_s},
                     .heartbeat_s = options.heartbeat_s};
+  hub.claim = [&names](const std::string& name, const std::string& caller) { return names.Claim(name, caller); };
   if (log) hub.log = log;
   return hub;
 }
@@ -27,8 +29,9 @@ void Beat(AgentHub& hub, double period_s, const std::stop_token& stop) {
 }  // namespace
 
 FleetDesk::FleetDesk(AgentServiceOptions options, Store store, Puts& puts, DriftOptions drift_options,
-                     std::function<void(std::string_view line)> log)
-    : store_(std::move(store)), hub_(HubOptionsOf(options, log)) {
+                     std::function<void(std::string_view line)> log,
+                     std::function<bool(const std::string& token)> is_token)
+    : store_(std::move(store)), names_(store_, std::move(is_token)), hub_(HubOptionsOf(options, names_, log)) {
   Calibrations::Uses uses = {.store = store_, .puts = puts, .hub = hub_, .driver = std::move(options.driver)};
   if (log) uses.log = log;
   uses.ended = [this](const CalibrationJob& job) { drift_->Ended(job); };
@@ -44,6 +47,7 @@ FleetDesk::FleetDesk(AgentServiceOptions options, Store store, Puts& puts, Drift
 FleetDesk::~FleetDesk() { Shutdown(); }
 
 Status FleetDesk::Resume() {
+  RETURN_IF_ERROR(names_.Load());
   RETURN_IF_ERROR(drift_->Resume());
   return calibrations_->Resume();
 }

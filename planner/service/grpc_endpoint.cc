@@ -88,6 +88,7 @@ class UnaryCall final : public ServerUnaryReactor, private Origin {
  private:
   std::string address() const override { return PeerName(context_.peer(), Header(context_, kForwardedForHeader)); }
   std::string token() const override { return std::string(BearerToken(Header(context_, "authorization"))); }
+  std::string certificate() const override { return CertificateOf(context_); }
   std::string request_id() const override {
     if (id_.empty()) id_ = RequestId(Header(context_, kRequestIdHeader));
     return id_;

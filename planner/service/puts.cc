@@ -19,10 +19,11 @@ Status ValidateCalibration(const std::string& calibration) {
   return calibration.size() <= kMaxIdBytes ? OkStatus() : error::BadCalibration(calibration.size(), kMaxIdBytes);
 }
 
-StatusOr<ProfileVersion> SaveOnce(Store& store, const std::string& request, const Profile& profile) {
+StatusOr<ProfileVersion> SaveOnce(Store& store, const std::string& request, const Profile& profile,
+                                  std::optional<std::int64_t> withdrawal) {
   const StatusOr<Profile> newest = store.LoadProfile({.name = profile.name});
   if (!newest.ok() && newest.status().code() != StatusCode::kNotFound) return newest.status();
-  if (!newest.ok() || !SameModels(*newest, profile)) return store.SaveProfile(profile, request);
+  if (!newest.ok() || !SameModels(*newest, profile)) return store.SaveProfile(profile, request, withdrawal);
   const ProfileVersion version = {.name = newest->name, .version = newest->version, .created_at = newest->created_at};
   RETURN_IF_ERROR(store.RememberRequest(request, version));
   return version;

@@ -71,12 +71,15 @@ StatusOr<OpenedStore> OpenStore(const ServerOptions& options) {
 constexpr int kAppenders = 32;
 
 std::unique_ptr<service::FleetDesk> FleetOf(const ServerOptions& options, std::optional<Store> store,
-                                            service::Puts& puts) {
+                                            service::Puts& puts,
+                                            std::function<bool(const std::string& token)> is_token) {
   if (!store) return nullptr;
-  return std::make_unique<service::FleetDesk>(options.agents, *std::move(store), puts, options.drift,
-                                              [log = options.log](std::string_view line) {
-                                                log({LogLevel::kInfo, std::string(line), {}});
-                                              });
+  return std::make_unique<service::FleetDesk>(
+      options.agents, *std::move(store), puts, options.drift,
+      [log = options.log](std::string_view line) {
+        log({LogLevel::kInfo, std::string(line), {}});
+      },
+      std::move(is_token));
 }
 
 int WorkersOf(const ServerOptions& options) {
@@ -107,7 +110,8 @@ class Server::Impl final : private service::Aftermath {
         sample_store_(std::move(opened.sample_store)),
         listing_store_(std::move(opened.listing_store)),
         plan_log_(std::move(opened.plan_log)),
-        fleet_(FleetOf(options_, std::move(opened.fleet_store), puts_)),
+        fleet_(FleetOf(options_, std::move(opened.fleet_store), puts_,
+                       [this](const std::string& token) { return access_.HasToken(token); })),
         workers_(WorkersOf(options_), options_.queue_capacity),
         appenders_(kAppenders, options_.queue_capacity) {}
 
@@ -285,7 +289,8 @@ class Server::Impl final : private service::Aftermath {
       .store = store_,
       .puts = puts_,
       .sample_writer = sample_writer_,
-      .knows_agent = [this](const std::string& agent) { return fleet_ && fleet_->hub().Knows(agent); },
+      .may_name_agent = [this](const std::string& agent,
+                               const std::string& caller) { return fleet_ && fleet_->MayName(agent, caller); },
       .agents = fleet_ ? &fleet_->hub() : nullptr,
       .calibrations = fleet_ ? &fleet_->calibrations() : nullptr,
       .drift = fleet_ ? &fleet_->drift() : nullptr,

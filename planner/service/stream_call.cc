@@ -2,8 +2,10 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "models/check.h"
+#include "planner/service/access/caller.h"
 #include "planner/service/calls/method.h"
 #include "planner/service/calls/request_id.h"
 #include "planner/service/peer.h"
@@ -17,18 +19,27 @@ std::string_view Header(const grpc::CallbackServerContext& context, const char* 
   return {found->second.data(), found->second.size()};
 }
 
+std::string CertificateOf(const grpc::CallbackServerContext& context) {
+  const auto authenticated = context.auth_context();
+  if (!authenticated || !authenticated->IsPeerAuthenticated()) return "";
+  const std::vector<grpc::string_ref> pem = authenticated->FindPropertyValues("x509_pem_cert");
+  return pem.empty() ? "" : SubjectOfPem({pem.front().data(), pem.front().size()});
+}
+
 // Copies: gRPC may be done with the stream before everybody else is.
 struct StreamCall::Caller final : Origin {
   explicit Caller(const grpc::CallbackServerContext& context)
       : from(PeerName(context.peer(), Header(context, kForwardedForHeader))),
         bearer(BearerToken(Header(context, "authorization"))),
+        subject(CertificateOf(context)),
         id(RequestId(Header(context, kRequestIdHeader))) {}
 
   std::string address() const override { return from; }
   std::string token() const override { return bearer; }
+  std::string certificate() const override { return subject; }
   std::string request_id() const override { return id; }
 
-  const std::string from, bearer, id;
+  const std::string from, bearer, subject, id;
 };
 
 StreamCall::StreamCall(const Dispatcher& dispatcher, OpenStreams& open, std::string_view path,
@@ -44,6 +55,8 @@ StreamCall::StreamCall(const Dispatcher& dispatcher, OpenStreams& open, std::str
 
 StreamCall::~StreamCall() = default;
 StreamCall::StreamCall(StreamCall&&) noexcept = default;
+
+std::string StreamCall::caller() const { return dispatcher_->CallerOf(*caller_); }
 
 std::optional<grpc::Status> StreamCall::Refused() { return dispatcher_->Refusal(*call_); }
 

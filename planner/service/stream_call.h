@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "planner/service/access/open_streams.h"
@@ -16,6 +17,9 @@ namespace moeplan::service {
 // The header of that name; empty where there is none.
 std::string_view Header(const grpc::CallbackServerContext& context, const char* name);
 
+// The subject of the client's certificate (access/caller.h); empty where none was asked for.
+std::string CertificateOf(const grpc::CallbackServerContext& context);
+
 class StreamCall {
  public:
   // The stream of that path (StreamMethods). Tells its caller the request id, first and last.
@@ -23,6 +27,9 @@ class StreamCall {
              grpc::CallbackServerContext& context);
   ~StreamCall();
   StreamCall(StreamCall&&) noexcept;
+
+  // Who opened it (access/caller.h).
+  std::string caller() const;
 
   // Why it may not begin, counted; absent: it may.
   std::optional<grpc::Status> Refused();

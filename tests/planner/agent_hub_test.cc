@@ -43,9 +43,9 @@ class AgentHubTest : public testing::Test {
     agent.set_backend("host");
     return agent;
   }
-  Connected Connect(int node, const std::string& instance = "one") {
+  Connected Connect(int node, const std::string& instance = "one", const std::string& caller = "") {
     Connected connected;
-    const auto agent = hub_.Attach(Registration(node, instance), connected.outlet);
+    const auto agent = hub_.Attach(Registration(node, instance), caller, connected.outlet);
     EXPECT_TRUE(agent.ok()) << agent.status().message();
     if (agent.ok()) connected.agent = *agent;
     return connected;
@@ -129,7 +129,7 @@ TEST_F(AgentHubTest, AnAgentOfAnotherClusterHasNoSayInASession) {
   const Connected first = Connect(0), second = Connect(1);
   v1::AgentRegistration other = Registration(0, "one");
   other.set_cluster("d");
-  const auto stranger = hub_.Attach(other, std::make_shared<Outlet>());
+  const auto stranger = hub_.Attach(other, "", std::make_shared<Outlet>());
   ASSERT_TRUE(stranger.ok());
   const auto ranks = hub_.StartRanks("c");
   ASSERT_TRUE(ranks.ok());
@@ -217,7 +217,7 @@ TEST_F(AgentHubTest, AShutdownEndsAllAndTakesNoMore) {
   const Connected agent = Connect(0);
   hub_.Shutdown();
   EXPECT_EQ(agent.outlet->ended->message(), "the planner shuts down");
-  EXPECT_THAT(hub_.Attach(Registration(1, "x"), std::make_shared<Outlet>()),
+  EXPECT_THAT(hub_.Attach(Registration(1, "x"), "", std::make_shared<Outlet>()),
               IsError(StatusCode::kUnavailable, "shuts down"));
 }
 

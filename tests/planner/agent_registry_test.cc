@@ -38,7 +38,7 @@ v1::AgentRegistration AgentOn(int node, const std::string& instance, int nodes =
 class AgentRegistryTest : public testing::Test {
  protected:
   AgentNumber Register(const v1::AgentRegistration& agent, double time_s = 0) {
-    const auto registered = registry_.Register(agent, At(time_s));
+    const auto registered = registry_.Register(agent, caller_, At(time_s));
     EXPECT_TRUE(registered.ok()) << registered.status().message();
     return registered.ok() ? registered->agent : 0;
   }
@@ -57,6 +57,7 @@ class AgentRegistryTest : public testing::Test {
     return registry_.Heartbeat(agent, heartbeat);
   }
 
+  std::string caller_;
   AgentRegistry registry_{{.version = "1.0.0", .lost_after_s = 15, .clock_jump_s = 2, .most_agents = 3}};
 };
 
@@ -77,33 +78,50 @@ TEST_F(AgentRegistryTest, AnAgentMayHoldSeveralNodes) {
   agent.set_held_nodes(2);
   (void)Register(agent);
   EXPECT_EQ(registry_.Missing("c"), "cluster c: nodes 0, 3 have no agent");
-  EXPECT_THAT(registry_.Register(AgentOn(2, "b", 4), At(0)), IsError(StatusCode::kUnavailable, "host-2"));
+  EXPECT_THAT(registry_.Register(AgentOn(2, "b", 4), caller_, At(0)), IsError(StatusCode::kUnavailable, "host-2"));
 }
 
 TEST_F(AgentRegistryTest, ASecondLiveAgentOfANodeIsRefusedAndBothAreNamed) {
   (void)Register(AgentOn(0, "one"));
   v1::AgentRegistration second = AgentOn(0, "two");
   second.set_name("other");
-  EXPECT_THAT(registry_.Register(second, At(1)),
-              IsError(StatusCode::kUnavailable,
-                      "cluster c: found agent other (instance two, node 0) beside agent "
-                      "host-0 (instance one, node 0), which is live"));
-  EXPECT_EQ(StatusOf(0).registration().instance(), "one");
+  EXPECT_THAT(registry_.Register(second, caller_, At(1)), IsError(StatusCode::kUnavailable,
+                                                                  "cluster c: found agent other (node 0) beside agent "
+                                                                  "host-0 (node 0), which is live"));
+}
+
+TEST_F(AgentRegistryTest, AnotherCallerTakesNoPlaceThoughItKnowsTheInstance) {
+  caller_ = "token west";
+  const AgentNumber agent = Register(AgentOn(0, "one"));
+  caller_ = "token thief";
+  EXPECT_THAT(registry_.Register(AgentOn(0, "one"), caller_, At(1)),
+              IsError(StatusCode::kUnavailable, "beside agent host-0 (node 0), which is live"));
+  caller_ = "";
+  EXPECT_FALSE(registry_.Register(AgentOn(0, "one"), caller_, At(1)).ok());
+  EXPECT_NE(registry_.Find(agent), nullptr);
+  caller_ = "token west";
+  EXPECT_NE(Register(AgentOn(0, "one")), agent);
+}
+
+TEST_F(AgentRegistryTest, NobodyIsToldAnInstance) {
+  (void)Register(AgentOn(0, "secret"));
+  EXPECT_EQ(StatusOf(0).registration().instance(), "");
+  const auto refused = registry_.Register(AgentOn(0, "other"), caller_, At(1));
+  EXPECT_EQ(refused.status().message().find("secret"), std::string::npos) << refused.status().message();
 }
 
 TEST_F(AgentRegistryTest, ARestartedAgentTakesThePlaceOfItsDeadPredecessor) {
   const AgentNumber dead = Register(AgentOn(0, "one"));
   registry_.Lose(dead, "gone");
-  const auto registered = registry_.Register(AgentOn(0, "two"), At(1));
+  const auto registered = registry_.Register(AgentOn(0, "two"), caller_, At(1));
   ASSERT_TRUE(registered.ok()) << registered.status().message();
   EXPECT_EQ(registered->replaced, 0);
-  EXPECT_EQ(StatusOf(0).registration().instance(), "two");
   EXPECT_EQ(registry_.Find(dead), nullptr);
 }
 
 TEST_F(AgentRegistryTest, AnAgentThatConnectsAgainTakesItsOwnPlace) {
   const AgentNumber before = Register(AgentOn(0, "one"));
-  const auto registered = registry_.Register(AgentOn(0, "one"), At(1));
+  const auto registered = registry_.Register(AgentOn(0, "one"), caller_, At(1));
   ASSERT_TRUE(registered.ok()) << registered.status().message();
   EXPECT_EQ(registered->replaced, before);
   EXPECT_NE(registered->agent, before);
@@ -114,7 +132,7 @@ TEST_F(AgentRegistryTest, AnAgentThatConnectsAgainTakesItsOwnPlace) {
 TEST_F(AgentRegistryTest, AnotherVersionIsRefusedWithBoth) {
   v1::AgentRegistration agent = AgentOn(0, "a");
   agent.set_version("0.9.0");
-  EXPECT_THAT(registry_.Register(agent, At(0)),
+  EXPECT_THAT(registry_.Register(agent, caller_, At(0)),
               IsError(StatusCode::kInfeasible, "agent host-0 is of version 0.9.0 and this planner of version 1.0.0"));
 }
 
@@ -122,7 +140,7 @@ TEST_F(AgentRegistryTest, AgentsOfAClusterAgreeOnItsShape) {
   const AgentNumber first = Register(AgentOn(0, "a"));
   v1::AgentRegistration other = AgentOn(1, "b");
   other.set_ranks_per_node(8);
-  EXPECT_THAT(registry_.Register(other, At(0)),
+  EXPECT_THAT(registry_.Register(other, caller_, At(0)),
               IsError(StatusCode::kUnavailable,
                       "found 2 nodes of 8 ranks on backend host at agent host-1, expected 2 "
                       "nodes of 4 ranks on backend host as at the live agent host-0"));
@@ -169,7 +187,8 @@ TEST_F(AgentRegistryTest, TheOldestLostAgentMakesRoom) {
   registry_.Lose(lost, "gone");
   for (const int node : {1, 2, 3}) (void)Register(AgentOn(node, "x", 9), 2);
   EXPECT_EQ(registry_.Find(lost), nullptr);
-  EXPECT_THAT(registry_.Register(AgentOn(4, "x", 9), At(3)), IsError(StatusCode::kUnavailable, "has 3 agents"));
+  EXPECT_THAT(registry_.Register(AgentOn(4, "x", 9), caller_, At(3)),
+              IsError(StatusCode::kUnavailable, "has 3 agents"));
 }
 
 TEST_F(AgentRegistryTest, PagesGoOnWhereTheyEnded) {

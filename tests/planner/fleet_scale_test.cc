@@ -256,8 +256,8 @@ TEST_F(FleetScaleTest, ADuplicateAndAStrangerAreRefusedByName) {
   other.set_name("twin");
   other.set_instance("other");
   EXPECT_THAT(end_of(other), IsError(StatusCode::kUnavailable,
-                                     "found agent twin (instance other, node 0) beside agent "
-                                     "light-0 (instance i0, node 0)"));
+                                     "found agent twin (node 0) beside agent "
+                                     "light-0 (node 0)"));
   other.set_version("0.0.1");
   EXPECT_THAT(end_of(other), IsError(StatusCode::kInfeasible,
                                      "agent twin is of version 0.0.1 and this planner of "

@@ -36,7 +36,13 @@ class HandlersTest : public ServiceTest {
   }
 
   service::Environment environment() {
-    return {.store = *store_, .puts = *puts_, .sample_writer = *sample_writer_, .knows_agent = knows_agent_};
+    service::Environment environment = {.store = *store_, .puts = *puts_, .sample_writer = *sample_writer_};
+    if (knows_agent_) {
+      environment.may_name_agent = [this](const std::string& agent, const std::string& /*caller*/) {
+        return knows_agent_(agent);
+      };
+    }
+    return environment;
   }
 
   int Put(const v1::PutSamplesRequest& request) {

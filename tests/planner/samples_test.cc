@@ -18,6 +18,7 @@
 #include "models/text.h"
 #include "planner/service/handlers/fit_profile.h"
 #include "planner/service/handlers/rejected_samples.h"
+#include "planner/service/samples/withdraw.h"
 
 namespace moeplan {
 namespace {
@@ -271,6 +272,75 @@ TEST_F(SamplesTest, SamplesOfMixedClustersAreNotFitted) {
   ASSERT_TRUE(store_->AppendSamples(both).ok());  // As two `calibrate` of one name leave them.
   EXPECT_THAT(service::FitProfile(environment(), FitOf("1"), {}),
               IsError(StatusCode::kInvalidInput, "calibration 'b' to be of another cluster"));
+}
+
+// ---- Samples that no machine takes.
+
+// A request with a sample that was finite and above 0, and broke every later fit of its name.
+v1::PutSamplesRequest Attack(const std::string& id, double size, double time_s) {
+  v1::PutSamplesRequest request = GateSamples(id, 1e-3);
+  v1::Sample& sample = *request.mutable_samples()->mutable_samples(0);
+  sample.set_bytes(size);
+  sample.clear_time_s();
+  sample.add_time_s(time_s);
+  return request;
+}
+
+TEST_F(SamplesTest, AnAttackWithTimesOfNoMachineBreaksNoProfile) {
+  EXPECT_EQ(Put(GateSamples("before", 1e-3)), 1);
+  int number = 0;
+  for (const auto& [size, time_s] : {std::pair(1e6, 1e-300), std::pair(1e6, 1e300), std::pair(1e6, 5e-324),
+                                     std::pair(1e300, 1.0), std::pair(1e-300, 1.0), std::pair(1e18, 1e-9)}) {
+    const std::string id = StrCat("attack ", ++number);
+    const auto put = service::PutSamples(environment(), Attack(id, size, time_s), {});
+    ASSERT_TRUE(put.ok()) << put.status().message();
+    EXPECT_EQ(put->rejected_samples(), 1);
+    EXPECT_EQ(put->stored_samples(), 1);
+    const auto appended = service::AppendSamples(environment(), AppendOf(Attack(id + "b", size, time_s)), {});
+    ASSERT_TRUE(appended.ok()) << appended.status().message();
+    EXPECT_EQ(appended->rejected_samples(), 1);
+  }
+  EXPECT_GT(Put(GateSamples("after", 1e-3)), 1);
+}
+
+TEST_F(SamplesTest, ANameThatHoldsSuchSamplesFitsAgain) {
+  // As a moeplan without bounds has stored them: the store keeps any finite number above 0.
+  ASSERT_TRUE(Append(GateSamples("sound", 1e-3)).ok());
+  int number = 0;
+  for (const double time_s : {1e-300, 1e300, 5e-324}) {
+    SampleBatch batch = {.request_id = StrCat("attack ", ++number),
+                         .samples = *SamplesFromProto(GateSamples("", 1e-3).samples())};
+    for (Sample& sample : batch.samples.samples) sample.times_s = {time_s, 2 * time_s};
+    ASSERT_TRUE(store_->AppendSamples({&batch, 1}).ok());
+  }
+  const auto fitted = service::FitProfile(environment(), FitOf("1"), {});
+  ASSERT_TRUE(fitted.ok()) << fitted.status().message();
+  const SampleSet sound = *SamplesFromProto(GateSamples("", 1e-3).samples());
+  EXPECT_EQ(store_->LoadProfile({.name = "gates"})->kernels, FitProfile(sound)->kernels);
+}
+
+TEST_F(SamplesTest, ANameWithNothingElseSaysHowToTakeThemOut) {
+  SampleBatch batch = {.request_id = "attack", .samples = *SamplesFromProto(GateSamples("", 1e-3).samples())};
+  for (Sample& sample : batch.samples.samples) sample.times_s = {1e300};
+  ASSERT_TRUE(store_->AppendSamples({&batch, 1}).ok());
+  EXPECT_THAT(service::FitProfile(environment(), FitOf("1"), {}),
+              IsError(StatusCode::kInfeasible, "`moeplan profile withdraw` takes them out"));
+  const auto withdrawn = service::Withdraw(*store_, {.profile_name = "gates", .request_id = "attack"});
+  ASSERT_TRUE(withdrawn.ok()) << withdrawn.status().message();
+  EXPECT_EQ(withdrawn->samples, 2);
+  EXPECT_EQ(withdrawn->version, std::nullopt);
+}
+
+TEST_F(SamplesTest, WithdrawnSamplesAreInNoLaterFit) {
+  EXPECT_EQ(Put(GateSamples("good", 1e-3)), 1);
+  EXPECT_EQ(Put(GateSamples("bad", 9e-3)), 2);
+  const auto withdrawn = service::Withdraw(*store_, {.profile_name = "gates", .request_id = "bad"});
+  ASSERT_TRUE(withdrawn.ok()) << withdrawn.status().message();
+  ASSERT_TRUE(withdrawn->version.has_value());
+  EXPECT_EQ(withdrawn->version->version, 3);
+  EXPECT_EQ(store_->LoadProfile({.name = "gates"})->kernels,
+            store_->LoadProfile({.name = "gates", .version = 1})->kernels);
+  EXPECT_EQ(service::FitProfile(environment(), FitOf("1"), {})->profile_version(), 3);  // Nothing new to say.
 }
 
 // ---- The writer.

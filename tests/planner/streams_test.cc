@@ -261,6 +261,128 @@ TEST_F(StreamsTest, AnAgentWhoseTokenIsRevokedIsAttachedNoMore) {
                                                                          HasSubstr("has been revoked")))));
 }
 
+// An agent's connection and what became of it.
+class Attached {
+ public:
+  Attached(const Server& server, const std::string& token, const v1::AgentRegistration& registration) {
+    auto opened = AgentConnection::Open({.address = server.grpc_address(), .token = token}, registration,
+                                        {.received =
+                                             [this](const v1::AttachResponse& message) {
+                                               if (message.has_welcome()) Settle(OkStatus());
+                                             },
+                                         .ended = [this](const Status& why) { Settle(why); }});
+    if (opened.ok()) {
+      connection_ = *std::move(opened);
+    } else {
+      Settle(opened.status());
+    }
+  }
+
+  // OK: it was welcomed.
+  Status Outcome() { return outcome_.get_future().get(); }
+
+ private:
+  void Settle(const Status& status) {
+    if (!std::exchange(settled_, true)) outcome_.set_value(status);
+  }
+
+  std::promise<Status> outcome_;
+  bool settled_ = false;  // Callbacks come one at a time.
+  std::unique_ptr<AgentConnection> connection_;
+};
+
+class TakeoverTest : public StreamsTest {
+ protected:
+  // A planner with two tokens that may report, and an agent "alone" of the token "west".
+  void SetUp() override {
+    StreamsTest::SetUp();
+    Start();
+    AddToken("west", "report");
+    AddToken("thief", "report");
+    AwaitAccepted("thief");
+    victim_.emplace(*server_, "west", Registration());
+    ASSERT_EQ(victim_->Outcome(), OkStatus());
+  }
+  void TearDown() override {
+    victim_.reset();
+    server_.reset();
+    StreamsTest::TearDown();
+  }
+
+  std::unique_ptr<PlannerClient> Client(const std::string& token) const {
+    auto client = PlannerClient::Connect({.address = server_->grpc_address(), .deadline_s = 30, .token = token});
+    EXPECT_TRUE(client.ok()) << client.status().message();
+    return *std::move(client);
+  }
+  v1::AgentStatus Listed() const {
+    const auto listed = Client("thief")->ListAgents({});
+    EXPECT_TRUE(listed.ok()) << listed.status().message();
+    return listed.ok() && listed->agents_size() == 1 ? listed->agents(0) : v1::AgentStatus();
+  }
+  // How many of two samples that name the agent are set aside.
+  int RejectedOf(const std::string& token, const std::string& id) const {
+    v1::PutSamplesRequest request = GateSamples(id, 1e-3);
+    for (v1::Sample& sample : *request.mutable_samples()->mutable_samples()) {
+      (*sample.mutable_provenance())["agent"] = "alone";
+    }
+    const auto put = Client(token)->PutSamples(request);
+    EXPECT_TRUE(put.ok()) << put.status().message();
+    return put.ok() ? put->rejected_samples() : -1;
+  }
+
+  std::optional<Attached> victim_;
+};
+
+TEST_F(TakeoverTest, AnotherTokenTakesNoAgentOverWhateverItKnows) {
+  EXPECT_EQ(Listed().registration().name(), "alone");
+  EXPECT_EQ(Listed().registration().instance(), "") << "whoever lists agents learns what proves who they are";
+  // With its name and its instance, as they were listed once.
+  Attached thief(*server_, "thief", Registration());
+  EXPECT_THAT(thief.Outcome(), IsError(StatusCode::kPermissionDenied, "attached with another token"));
+  // With its instance and place alone.
+  v1::AgentRegistration renamed = Registration();
+  renamed.set_name("somebody");
+  Attached disguised(*server_, "thief", renamed);
+  EXPECT_THAT(disguised.Outcome(), IsError(StatusCode::kUnavailable, "beside agent alone (node 0), which is live"));
+  EXPECT_EQ(Listed().state(), v1::AgentStatus::LIVE);
+  EXPECT_EQ(Listed().registration().name(), "alone");
+}
+
+TEST_F(TakeoverTest, AnAgentKeepsItsNameAcrossRestartsOfThePlannerAndOfItself) {
+  victim_.reset();
+  server_.reset();
+  server_ = Started();
+  Attached thief(*server_, "thief", Registration());
+  EXPECT_THAT(thief.Outcome(), IsError(StatusCode::kPermissionDenied, "attached with another token"));
+  v1::AgentRegistration restarted = Registration();
+  restarted.set_instance("another");
+  victim_.emplace(*server_, "west", restarted);
+  EXPECT_EQ(victim_->Outcome(), OkStatus());
+}
+
+TEST_F(TakeoverTest, SamplesThatNameAnothersAgentAreSetAside) {
+  EXPECT_EQ(RejectedOf("thief", "forged"), 2);
+  EXPECT_EQ(RejectedOf("west", "true"), 0);
+  victim_.reset();
+  server_.reset();
+  server_ = Started();  // Where nobody is attached.
+  EXPECT_EQ(RejectedOf("thief", "forged again"), 2);
+  EXPECT_EQ(RejectedOf("west", "true again"), 0);
+}
+
+TEST_F(TakeoverTest, ARevokedTokensAgentsMayHaveNewOnes) {
+  Revoke("west");
+  AddToken("east", "report");
+  AwaitAccepted("east");
+  Attached heir(*server_, "east", [] {
+    v1::AgentRegistration registration = Registration();
+    registration.set_cluster("two");  // The old connection may still be about to end.
+    return registration;
+  }());
+  EXPECT_EQ(heir.Outcome(), OkStatus());
+  EXPECT_EQ(RejectedOf("east", "heir's"), 0);
+}
+
 TEST_F(StreamsTest, AWatchIsCountedWhenItEndsAndFoundByItsRequestId) {
   Start();
   RawWatch watch(*server_, "", "my-watch");

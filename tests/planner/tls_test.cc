@@ -7,10 +7,14 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <future>
+#include <mutex>
 
 #include "models/text.h"
+#include "planner/client/agent_connection.h"
 #include "planner/service/access/token.h"
 #include "proto/host_port.h"
+#include "proto/json.h"
 #include "service_fixture.h"
 
 namespace moeplan {
@@ -103,6 +107,55 @@ TEST_F(TlsTest, WithAClientAuthorityOthersAreNotLetIn) {
   EXPECT_EQ(get("trainer"), 200);
   EXPECT_EQ(get("stranger"), 0);
   EXPECT_EQ(get(""), 0);
+}
+
+// Whatever carries them: what one certificate attached, another may not name.
+TEST_F(TlsTest, AnAgentsNameIsItsCertificates) {
+  TlsFiles files = Files();
+  files.client_authority = File("ca.pem");
+  for (const char* name : {"one", "two"}) MakeCertificate(name, "ca");
+  const auto server = StartedWith(files);
+  v1::AgentRegistration registration;
+  registration.set_name("alone");
+  registration.set_version(MOEPLAN_VERSION);
+  registration.set_instance("i");
+  registration.set_cluster("c");
+  registration.set_nodes(1);
+  registration.set_held_nodes(1);
+  registration.set_ranks_per_node(1);
+  registration.set_backend("light");
+  const auto outcome_of = [&](const std::string& identity) {
+    std::promise<Status> outcome;
+    std::once_flag once;
+    const auto settle = [&](const Status& status) { std::call_once(once, [&] { outcome.set_value(status); }); };
+    const auto agent =
+        AgentConnection::Open(Connect(*server, "ca", identity), registration,
+                              {.received = [&](const v1::AttachResponse&) { settle(OkStatus()); }, .ended = settle});
+    return agent.ok() ? outcome.get_future().get() : agent.status();
+  };
+  EXPECT_EQ(outcome_of("one"), OkStatus());
+  EXPECT_THAT(outcome_of("two"), IsError(StatusCode::kPermissionDenied, "another token or certificate"));
+
+  const auto request = [](const std::string& id) {
+    v1::PutSamplesRequest samples = GateSamples(id, 1e-3);
+    for (v1::Sample& sample : *samples.mutable_samples()->mutable_samples()) {
+      (*sample.mutable_provenance())["agent"] = "alone";
+    }
+    return samples;
+  };
+  const HostPort http = *ParseHostPort(server->http_address(), "http");
+  for (const auto& [identity, rejected] : {std::pair("one", 0), std::pair("two", 2)}) {
+    const auto put = (*PlannerClient::Connect(Connect(*server, "ca", identity)))->PutSamples(request(identity));
+    ASSERT_TRUE(put.ok()) << put.status().message();
+    EXPECT_EQ(put->rejected_samples(), rejected) << identity;
+    httplib::SSLClient client(http.host, http.port, File(StrCat(identity, ".pem")), File(StrCat(identity, ".key")));
+    client.set_ca_cert_path(File("ca.pem").c_str());
+    const auto posted =
+        client.Post("/moeplan.v1.ProfileService/PutSamples",
+                    ToJson(request(StrCat("http ", identity)), JsonStyle::kCompact), "application/json");
+    ASSERT_TRUE(posted);
+    EXPECT_THAT(posted->body, testing::ContainsRegex(StrCat("\"rejectedSamples\": ?", rejected))) << identity;
+  }
 }
 
 TEST_F(TlsTest, WithTlsOtherMachinesMayReachItAndWithoutOnlyWhenToldSo) {

@@ -1,5 +1,6 @@
 #include "planner/service/access/access.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -43,6 +44,18 @@ void Access::Set(const std::vector<TokenRecord>& records) {
 std::shared_ptr<const Access::Tokens> Access::tokens() const {
   const std::scoped_lock lock(mutex_);
   return tokens_;
+}
+
+std::string Access::NameOf(std::string_view token) const {
+  const std::shared_ptr<const Tokens> known = tokens();
+  if (token.empty() || !known->ever) return "";
+  const auto found = known->by_digest.find(HexDigestOf(token));
+  return found == known->by_digest.end() ? "" : found->second.name;
+}
+
+bool Access::HasToken(const std::string& name) const {
+  const std::shared_ptr<const Tokens> known = tokens();
+  return std::ranges::any_of(known->by_digest, [&](const auto& entry) { return entry.second.name == name; });
 }
 
 std::optional<grpc::Status> Access::Refuse(std::string_view token, Role role) const {

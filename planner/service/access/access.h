@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,11 @@ class Access {
   void Set(const std::vector<TokenRecord>& tokens);
   // Whether calls need a token.
   bool asks_for_tokens() const { return asks_for_tokens_; }
+
+  // The name of the token; empty: no calls need one, or it is unknown. Any thread.
+  std::string NameOf(std::string_view token) const;
+  // Whether there is a token of that name that is not revoked. Any thread.
+  bool HasToken(const std::string& name) const;
 
   // Why whoever brings `token` (empty: none) may not do what needs `role`; absent: it may. UNAUTHENTICATED with the
   // reason NO_TOKEN, UNKNOWN_TOKEN or TOKEN_EXPIRED, or PERMISSION_DENIED with ROLE_TOO_LOW. Any thread.

@@ -30,9 +30,10 @@ struct Answer {
 class Origin {
  public:
   virtual ~Origin() = default;
-  virtual std::string address() const = 0;     // Of the other end.
-  virtual std::string token() const = 0;       // What it brought as "authorization: Bearer TOKEN"; empty: nothing.
-  virtual std::string request_id() const = 0;  // The caller's own, or a new one; the same every time.
+  virtual std::string address() const = 0;  // Of the other end.
+  virtual std::string token() const = 0;    // What it brought as "authorization: Bearer TOKEN"; empty: nothing.
+  virtual std::string certificate() const { return {}; }  // The subject of its certificate; empty: it brought none.
+  virtual std::string request_id() const = 0;             // The caller's own, or a new one; the same every time.
 };
 
 class Call {

@@ -96,11 +96,14 @@ void Dispatcher::Search(const std::shared_ptr<Call>& call) const {
 
 void Dispatcher::Work(const std::shared_ptr<Call>& call) const {
   WorkerPool& pool = call->method().waits_for_disk ? uses_.appenders : uses_.workers;
-  // A copy of the request: a caller that leaves is answered at once, and its bytes go while the worker may read them.
+  // Copies of the request and of who calls: a caller that leaves is answered at once, and what it brought goes while the
+  // worker may read it.
   const bool taken = pool.TrySubmit(
-      [this, call, request = std::string(call->request())] {
+      [this, call, request = std::string(call->request()), caller = CallerOf(call->origin())] {
         const Method& method = call->method();
-        const Worked worked = Answered(method, uses_.environment, request, call->cancelled());
+        Environment environment = uses_.environment;
+        environment.caller = caller;
+        const Worked worked = Answered(method, environment, request, call->cancelled());
         const bool ok = worked.response.ok();
         if (ok && method.stores_profiles) uses_.cache.Clear();
         call->Finish(worked.answer);

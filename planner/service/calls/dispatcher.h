@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "planner/service/access/access.h"
+#include "planner/service/access/caller.h"
 #include "planner/service/calls/answer_cache.h"
 #include "planner/service/calls/call.h"
 #include "planner/service/handlers/environment.h"
@@ -52,6 +53,11 @@ class Dispatcher {
   std::optional<grpc::Status> Refusal(const Call& call) const {
     if (!uses_.access.asks_for_tokens()) return std::nullopt;
     return uses_.access.Refuse(call.origin().token(), call.method().role);
+  }
+
+  // Who calls (access/caller.h).
+  std::string CallerOf(const Origin& origin) const {
+    return CallerText(uses_.access.NameOf(origin.token()), origin.certificate());
   }
 
   // For what is no call: why whoever brings `token` from `address` may not do what needs `role`, counted and logged;

@@ -257,6 +257,7 @@ StatusOr<DriftDesk::Judged> DriftDesk::Judge(const CalibrationJob& job) {
   ASSIGN_OR_RETURN(const std::vector<Calibration> found,
                    uses_.store.SamplesOf({.calibration = Calibrations::SessionOf(job)}));
   std::vector<Sample> samples = found.front().samples.samples;
+  DropImpossible(samples);
   // What was renewed meanwhile, as another resource may have been, is newer than these or at least as new.
   std::erase_if(samples, [&](const Sample& sample) { return !SameEntry(sample.key, drifted, profile); });
   if (samples.empty()) return error::StoredMeanwhile(name, VersionOf(job), profile.version);

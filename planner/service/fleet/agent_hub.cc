@@ -5,6 +5,7 @@
 
 #include "models/text.h"
 #include "planner/service/fleet/errors.h"
+#include "planner/service/samples/screen.h"
 
 namespace moeplan::service {
 namespace {
@@ -21,6 +22,7 @@ std::map<std::string, std::string> ProvenanceOf(const std::vector<const AgentReg
   const v1::AgentRegistration& first = agents.front()->registration;
   std::map<std::string, std::string> provenance = {{"launch", "agents"}, {"fleet", first.cluster()}};
   for (const auto& [name, value] : first.hardware()) provenance[name] = value;
+  provenance.erase(kAgentKey);  // A fact of the machine is no agent's word for who took a sample.
   double nic_bytes_per_s = first.nic_bytes_per_s();
   for (const AgentRegistry::Agent* agent : agents) {
     nic_bytes_per_s = std::min(nic_bytes_per_s, agent->registration.nic_bytes_per_s());
@@ -100,7 +102,10 @@ void AgentHub::Changed() {
   changed_.notify_all();
 }
 
-StatusOr<AgentNumber> AgentHub::Attach(const v1::AgentRegistration& registration, std::shared_ptr<AgentOutlet> outlet) {
+StatusOr<AgentNumber> AgentHub::Attach(const v1::AgentRegistration& registration, const std::string& caller,
+                                       std::shared_ptr<AgentOutlet> outlet) {
+  RETURN_IF_ERROR(ValidateRegistration(registration));
+  RETURN_IF_ERROR(options_.claim(registration.name(), caller));
   v1::AttachResponse welcome;
   welcome.mutable_welcome()->set_heartbeat_s(options_.heartbeat_s);
   welcome.mutable_welcome()->set_lost_after_s(options_.registry.lost_after_s);
@@ -109,7 +114,7 @@ StatusOr<AgentNumber> AgentHub::Attach(const v1::AgentRegistration& registration
   {
     const std::scoped_lock lock(mutex_);
     if (ending_) return error::ShuttingDown();
-    ASSIGN_OR_RETURN(registered, registry_.Register(registration, options_.now()));
+    ASSIGN_OR_RETURN(registered, registry_.Register(registration, caller, options_.now()));
     if (const auto before = connections_.find(registered.replaced); before != connections_.end()) {
       replaced = before->second.outlet;
       // The registry knows the old one no more, but its ranks are those of the same places.

@@ -40,6 +40,10 @@ struct HubOptions {
   double heartbeat_s = 5;
   std::function<void(std::string_view line)> log = [](std::string_view) {};
   std::function<AgentRegistry::Moment()> now = std::chrono::steady_clock::now;
+  // Takes the name of an agent for whoever attaches it (agent_names.h). Called without a lock held; may wait for the
+  // disk.
+  std::function<Status(const std::string& name, const std::string& caller)> claim =
+      [](const std::string&, const std::string&) { return OkStatus(); };
 };
 
 class AgentHub {
@@ -50,8 +54,10 @@ class AgentHub {
 
   // From connections.
 
-  // Registers an agent and welcomes it. Errors of AgentRegistry::Register; kUnavailable during a shutdown.
-  StatusOr<AgentNumber> Attach(const v1::AgentRegistration& registration, std::shared_ptr<AgentOutlet> outlet);
+  // Registers the agent of a caller (access/caller.h) and welcomes it. Errors of HubOptions::claim and of
+  // AgentRegistry::Register; kUnavailable during a shutdown.
+  StatusOr<AgentNumber> Attach(const v1::AgentRegistration& registration, const std::string& caller,
+                               std::shared_ptr<AgentOutlet> outlet);
   // An error ends the connection.
   Status Receive(AgentNumber agent, v1::AttachRequest message);
   // The connection has ended.

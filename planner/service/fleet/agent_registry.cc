@@ -58,14 +58,15 @@ Status ValidateRegistration(const v1::AgentRegistration& registration) {
   return OkStatus();
 }
 
-StatusOr<AgentRegistry::Registered> AgentRegistry::Register(const v1::AgentRegistration& registration, Moment now) {
+StatusOr<AgentRegistry::Registered> AgentRegistry::Register(const v1::AgentRegistration& registration,
+                                                            const std::string& caller, Moment now) {
   RETURN_IF_ERROR(ValidateRegistration(registration));
   if (registration.version() != options_.version) return error::OtherVersion(registration, options_.version);
-  Agent agent = {.number = last_number_ + 1, .registration = registration, .heard = now};
+  Agent agent = {.number = last_number_ + 1, .registration = registration, .caller = caller, .heard = now};
   Registered registered = {.agent = agent.number};
   if (const Agent* rival = Rival(registration)) {
-    const bool same =
-        rival->registration.instance() == registration.instance() && rival->registration.node() == registration.node();
+    const bool same = rival->registration.instance() == registration.instance() &&
+                      rival->registration.node() == registration.node() && rival->caller == caller;
     if (!same) return error::NodeIsHeld(registration, rival->registration);
     registered.replaced = rival->number;
     Lose(rival->number, error::TakenOver().message());
@@ -230,6 +231,7 @@ StatusOr<v1::ListAgentsResponse> AgentRegistry::List(const v1::ListAgentsRequest
     }
     v1::AgentStatus& status = *response.add_agents();
     *status.mutable_registration() = agent.registration;
+    status.mutable_registration()->clear_instance();
     status.set_state(agent.live ? v1::AgentStatus::LIVE : v1::AgentStatus::LOST);
     status.set_silent_s(std::max(0.0, std::chrono::duration<double>(now - agent.heard).count()));
     status.set_clock_jumps(agent.clock_jumps);

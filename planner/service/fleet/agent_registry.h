@@ -1,8 +1,9 @@
 // Which agents there are: who holds which node of which cluster, who was heard of when, whose clock jumped.
 //
-// A node has one live agent at most. An agent that connects again (the same instance) takes its own place, one that was
-// restarted the place of its dead predecessor; beside a live one it is refused, and both are named. Agents of a cluster
-// agree on its shape and backend. Lost agents stay listed until their node is taken or room is needed.
+// A node has one live agent at most. An agent that connects again (the same instance, from the same caller) takes its
+// own place, one that was restarted the place of its dead predecessor; beside a live one it is refused, and both are
+// named. An instance is a secret between an agent and this planner: nothing here says it to anybody. Agents of a
+// cluster agree on its shape and backend. Lost agents stay listed until their node is taken or room is needed.
 //
 // Pure: moments come in, nothing is locked. Liveness rests on the moments alone, never on anybody's wall clock.
 #pragma once
@@ -35,6 +36,7 @@ class AgentRegistry {
   struct Agent {
     AgentNumber number = 0;
     v1::AgentRegistration registration;
+    std::string caller;  // Who registered it (access/caller.h).
     bool live = true;
     Moment heard;
     std::optional<double> wall_ahead_s;  // Of its steady clock, by the last heartbeat.
@@ -53,7 +55,7 @@ class AgentRegistry {
 
   // kInvalidInput names the field; kInfeasible: another version. kUnavailable, as it may pass: another live agent,
   // another shape of the cluster, too many agents.
-  StatusOr<Registered> Register(const v1::AgentRegistration& registration, Moment now);
+  StatusOr<Registered> Register(const v1::AgentRegistration& registration, const std::string& caller, Moment now);
 
   // That something came from it. Unknown and lost agents are ignored, here and below.
   void Heard(AgentNumber agent, Moment now);

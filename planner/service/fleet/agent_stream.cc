@@ -81,7 +81,7 @@ class AgentStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1::
     if (bytes > kMostMessageBytes) return error::MessageTooLarge(bytes, kMostMessageBytes);
     if (agent_ != 0) return hub_.Receive(agent_, std::move(incoming_));
     if (!incoming_.has_registration()) return error::NotRegistered();
-    ASSIGN_OR_RETURN(agent_, hub_.Attach(incoming_.registration(), self_));
+    ASSIGN_OR_RETURN(agent_, hub_.Attach(incoming_.registration(), call_.caller(), self_));
     return OkStatus();
   }
 

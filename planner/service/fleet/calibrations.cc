@@ -4,12 +4,10 @@
 #include <chrono>
 #include <utility>
 
-#include "models/fit/peak_flops.h"
 #include "models/text.h"
 #include "planner/service/fleet/calibration_request.h"
 #include "planner/service/fleet/errors.h"
-#include "planner/service/handlers/fit_profile.h"
-#include "planner/service/handlers/sample_batch.h"
+#include "planner/service/samples/fit_together.h"
 #include "proto/json.h"
 
 namespace moeplan::service {
@@ -259,24 +257,17 @@ Status Calibrations::AwaitAgents(Running& running, const std::stop_token& stop) 
   }
 }
 
-StatusOr<std::vector<Sample>> Calibrations::Taken(const Running& running) const {
-  const StatusOr<std::vector<Calibration>> found = uses_.store.SamplesOf({.calibration = SessionOf(running.job)});
-  if (found.ok()) return found->front().samples.samples;
-  if (found.status().code() == StatusCode::kNotFound) return std::vector<Sample>();
-  return found.status();
-}
-
 StatusOr<CalibrationWork> Calibrations::WorkOf(Running& running, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(CalibrationWork work, WorkOfRequest(running.request));
-  ASSIGN_OR_RETURN(work.taken, Taken(running));
+  running.session.emplace(uses_.store, SessionOf(running.job), running.request.profile_name(),
+                          [this](const std::string& agent) { return uses_.hub.Knows(agent); });
+  ASSIGN_OR_RETURN(work.taken, running.session->Resume());
   const double spent_s = running.job.newest.spent_s;
   work.budget_s = std::max(kFewestBudgetS, running.request.budget_s() - spent_s);
   {
     const std::scoped_lock lock(mutex_);
-    running.job.newest.samples = static_cast<int>(work.taken.size());
+    running.job.newest.samples = running.session->kept();
   }
-  running.place = static_cast<int>(work.taken.size());
-  running.set_aside = 0;
   work.keep = [this, &running](const Cluster& cluster, const Sample& sample) { return Keep(running, cluster, sample); };
   work.progress = [this, &running, spent_s, budget_s = work.budget_s](double done, const std::string& what) {
     Spend(running, spent_s + done * budget_s, what);
@@ -294,35 +285,17 @@ Status Calibrations::Measure(Running& running, const std::stop_token& stop) {
   Note(running, v1::CalibrationStatus::RUNNING, "starts ranks");
   if (stop.stop_requested()) return Cancelled("stopped");  // It may have been asked for before there were ranks.
   const Status measured = uses_.driver(std::move(ranks), work);
-  if (running.set_aside > 0) {
-    uses_.log(StrCat("calibration ", running.job.id, " of cluster ", running.job.cluster, ": ", running.set_aside,
+  if (const int set_aside = running.session->set_aside(); set_aside > 0) {
+    uses_.log(StrCat("calibration ", running.job.id, " of cluster ", running.job.cluster, ": ", set_aside,
                      " samples were set aside; `moeplan profile rejected` tells why"));
   }
   return measured;
 }
 
-// Those set aside are not among the samples taken, and some may have been pruned, so that a place is looked for.
-StatusOr<std::string> Calibrations::NextRequestId(Running& running) const {
-  for (;; ++running.place) {
-    std::string id = StrCat(SessionOf(running.job), " sample ", running.place);
-    ASSIGN_OR_RETURN(const bool used, uses_.store.HasBatch(id));
-    if (!used) return id;
-  }
-}
-
 Status Calibrations::Keep(Running& running, const Cluster& cluster, const Sample& sample) {
-  ASSIGN_OR_RETURN(const std::string request_id, NextRequestId(running));
-  SampleBatch batch = {.request_id = request_id,
-                       .calibration = SessionOf(running.job),
-                       .samples = {.name = running.request.profile_name(), .cluster = cluster, .samples = {sample}}};
-  batch.rejected = Screen(batch.samples, [this](const std::string& agent) { return uses_.hub.Knows(agent); });
-  RETURN_IF_ERROR(uses_.store.AppendSamples({&batch, 1}).status());
-  if (!batch.rejected.empty()) {
-    ++running.set_aside;
-    return OkStatus();
-  }
+  RETURN_IF_ERROR(running.session->Keep(cluster, sample));
   const std::scoped_lock lock(mutex_);
-  ++running.job.newest.samples;
+  running.job.newest.samples = running.session->kept();
   return OkStatus();
 }
 
@@ -330,22 +303,14 @@ StatusOr<int> Calibrations::Fit(const Running& running) {
   const std::scoped_lock in_turn(uses_.puts.in_turn);
   const std::string request = StrCat("Calibration ", running.job.request_id);
   // A planner that was killed between storing the profile and noting it comes here again.
-  ASSIGN_OR_RETURN(const std::optional<ProfileVersion> before, uses_.store.VersionOfRequest(request));
-  if (before) return before->version;
-  StatusOr<std::vector<Calibration>> found = uses_.store.SamplesOf({.profile_name = running.request.profile_name()});
-  if (!found.ok() && found.status().code() == StatusCode::kNotFound) {
-    return running.set_aside > 0 ? error::NothingCounts(running.set_aside) : error::NothingMeasured();
+  const StatusOr<Profile> profile =
+      FitStored(uses_.store, request, running.request.profile_name(), UnknownPeak::kFastestProduct);
+  if (!profile.ok() && profile.status().code() == StatusCode::kNotFound) {
+    const int set_aside = running.session ? running.session->set_aside() : 0;
+    return set_aside > 0 ? error::NothingCounts(set_aside) : error::NothingMeasured();
   }
-  ASSIGN_OR_RETURN(std::vector<Calibration> calibrations, std::move(found));
-  if (calibrations.front().samples.cluster.peak_flops_per_s == 0) {
-    double fastest = 0;
-    for (const Calibration& each : calibrations)
-      fastest = std::max(fastest, FastestGemmFlopsPerS(each.samples.samples));
-    for (Calibration& each : calibrations) each.samples.cluster.peak_flops_per_s = fastest;
-  }
-  ASSIGN_OR_RETURN(const Profile profile, FitTogether(calibrations));
-  ASSIGN_OR_RETURN(const ProfileVersion version, SaveOnce(uses_.store, request, profile));
-  return version.version;
+  RETURN_IF_ERROR(profile.status());
+  return profile->version;
 }
 
 void Calibrations::Note(Running& running, v1::CalibrationStatus::State state, const std::string& detail,

@@ -1,10 +1,8 @@
 // The calibrations that were asked for: each waits for the agents of its cluster, measures with their ranks, keeps
-// every sample as it is taken, and ends with a profile.
+// every sample as it is taken (samples/sample_session.h), and ends with a profile.
 //
 // What was asked for and how far it is stands in the store, so that a planner that is started again goes on by itself
-// with what is left of the budget. A sample is one batch of the calibration, with the calibration and its place in it
-// as its request id: none is stored twice, and what is stored is not measured anew. One that must not count
-// (handlers/sample_batch.h) is set aside with the reason, and takes a place like any other. When agents are
+// with what is left of the budget: no sample is stored twice, and what is stored is not measured anew. When agents are
 // lost the calibration waits for them, or for others in their places, and goes on with new ranks. Calibrations of one
 // cluster happen one after another, in the order in which they were asked for.
 //
@@ -17,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -28,6 +27,7 @@
 #include "planner/service/fleet/agent_hub.h"
 #include "planner/service/fleet/calibration_driver.h"
 #include "planner/service/puts.h"
+#include "planner/service/samples/sample_session.h"
 
 namespace moeplan::service {
 
@@ -74,9 +74,8 @@ class Calibrations {
   struct Running {
     CalibrationJob job;  // `newest` is how far it is now.
     v1::StartCalibrationRequest request;
-    double kept_spent_s = 0;  // What of the spent time the store knows.
-    int place = 0;            // Of the next sample, or before it; of the thread alone, as is the next.
-    int set_aside = 0;        // Since the ranks were started.
+    double kept_spent_s = 0;               // What of the spent time the store knows.
+    std::optional<SampleSession> session;  // Made anew whenever ranks are started; the thread's alone.
     bool cancelled = false;
     bool ended = false;
     std::jthread thread;
@@ -92,13 +91,11 @@ class Calibrations {
   Status AwaitAgents(Running& running, const std::stop_token& stop);
   Status Measure(Running& running, const std::stop_token& stop);
   StatusOr<CalibrationWork> WorkOf(Running& running, const std::stop_token& stop);
-  StatusOr<std::string> NextRequestId(Running& running) const;
   Status Keep(Running& running, const Cluster& cluster, const Sample& sample);
   StatusOr<int> Fit(const Running& running);
   // Notes how far it is; a change of state, and the spent time every now and then, goes into the store.
   void Note(Running& running, v1::CalibrationStatus::State state, const std::string& detail, int profile_version = 0);
   void Spend(Running& running, double spent_s, const std::string& what);
-  StatusOr<std::vector<Sample>> Taken(const Running& running) const;
 
   const Uses uses_;
   mutable std::mutex mutex_;

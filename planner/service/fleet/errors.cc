@@ -9,7 +9,7 @@ std::string Describe(const v1::AgentRegistration& agent) {
   const int last = agent.node() + agent.held_nodes() - 1;
   const std::string nodes =
       agent.held_nodes() == 1 ? StrCat("node ", agent.node()) : StrCat("nodes ", agent.node(), " to ", last);
-  return StrCat("agent ", agent.name(), " (instance ", agent.instance(), ", ", nodes, ")");
+  return StrCat("agent ", agent.name(), " (", nodes, ")");
 }
 
 std::string Shape(const v1::AgentRegistration& agent) {
@@ -44,6 +44,12 @@ Status OtherVersion(const v1::AgentRegistration& agent, std::string_view planner
 Status NodeIsHeld(const v1::AgentRegistration& found, const v1::AgentRegistration& holder) {
   return Unavailable(StrCat("cluster ", found.cluster(), ": found ", Describe(found), " beside ", Describe(holder),
                             ", which is live; end one of them, or give it a --node-rank of its own"));
+}
+
+Status NameOfAnother(const std::string& name) {
+  return PermissionDenied(StrCat("name: found ", name,
+                                 ", which attached with another token or certificate before, expected a name of one's "
+                                 "own; give --name, or revoke the token that had it"));
 }
 
 Status OtherShape(const v1::AgentRegistration& found, const v1::AgentRegistration& earlier) {

@@ -16,6 +16,7 @@ Status TooMuchHardware(int entries, int most);
 Status LongHardware(const std::string& name, size_t most_bytes);
 Status OtherVersion(const v1::AgentRegistration& agent, std::string_view planner);
 Status NodeIsHeld(const v1::AgentRegistration& found, const v1::AgentRegistration& holder);
+Status NameOfAnother(const std::string& name);
 Status OtherShape(const v1::AgentRegistration& found, const v1::AgentRegistration& earlier);
 Status TooManyAgents(int most);
 

@@ -280,6 +280,7 @@ StatusOr<v1::GetCurveResponse> GetCurve(const Environment& environment, const v1
   response.set_formula(FormulaText(cost.model->curve, UnitOf(cost.key)));
   std::vector<double> measured, counted;
   for (const KeySamples::Times& one : of_key.times) {
+    if (!IsPossible(one.size, one.times_s)) continue;
     measured.push_back(one.size);
     if (!one.retired) counted.push_back(one.size);
   }

@@ -22,8 +22,9 @@ struct Environment {
   Store& store;
   Puts& puts;
   SampleWriter& sample_writer;  // Of the same file.
-  // Whether samples of the agent of that name (provenance "agent") may count. Default: all. Any thread.
-  std::function<bool(const std::string& agent)> knows_agent = nullptr;
+  // Whether that caller may bring samples of the agent of that name (provenance "agent"). Default: all may. Any thread.
+  std::function<bool(const std::string& agent, const std::string& caller)> may_name_agent = nullptr;
+  std::string caller = {};               // Who calls (access/caller.h); empty: nobody is told from anybody.
   AgentHub* agents = nullptr;            // Null: there is no fleet.
   Calibrations* calibrations = nullptr;  // Likewise.
   DriftDesk* drift = nullptr;            // Likewise.

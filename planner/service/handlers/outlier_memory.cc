@@ -1,8 +1,10 @@
 #include "planner/service/handlers/outlier_memory.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
+#include "models/cost/samples.h"
 #include "models/fit/screen.h"
 
 namespace moeplan::service {
@@ -12,13 +14,22 @@ constexpr size_t kMostCurves = 64;  // Each is compared with.
 
 OutlierMemory::Outliers OutliersAmong(const std::vector<KeySamples::Times>& all) {
   std::vector<SizedSpan> counted;
-  std::vector<size_t> places;
+  std::vector<size_t> places, impossible;
   for (size_t place = 0; place < all.size(); ++place) {
     if (all[place].retired) continue;
+    if (!IsPossible(all[place].size, all[place].times_s)) {
+      impossible.push_back(place);
+      continue;
+    }
     counted.push_back({all[place].size, all[place].times_s});
     places.push_back(place);
   }
   OutlierMemory::Outliers outliers(all.size());
+  // Fits leave impossible samples out, so every repeat of one is an outlier.
+  for (const size_t place : impossible) {
+    outliers[place].resize(all[place].times_s.size());
+    std::iota(outliers[place].begin(), outliers[place].end(), 0);
+  }
   if (counted.empty()) return outliers;
   OutlierMemory::Outliers of_counted = OutliersOf(counted);
   for (size_t i = 0; i < places.size(); ++i) outliers[places[i]] = std::move(of_counted[i]);

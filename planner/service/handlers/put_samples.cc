@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "planner/service/errors.h"
-#include "planner/service/handlers/fit_profile.h"
 #include "planner/service/handlers/sample_batch.h"
+#include "planner/service/samples/fit_together.h"
 
 namespace moeplan::service {
 
@@ -20,9 +20,9 @@ StatusOr<v1::PutSamplesResponse> PutSamples(const Environment& environment, cons
   response.set_stored_samples(outcome.stored_samples);
   response.set_rejected_samples(outcome.rejected_samples);
   if (outcome.stored_samples == 0) return response;
-  ASSIGN_OR_RETURN(const ProfileVersion version,
-                   FitStored(environment, "PutSamples " + request.request_id(), request.samples().name()));
-  response.set_profile_version(version.version);
+  ASSIGN_OR_RETURN(const Profile profile, FitStored(environment.store, "PutSamples " + request.request_id(),
+                                                    request.samples().name(), UnknownPeak::kStaysUnknown));
+  response.set_profile_version(profile.version);
   return response;
 }
 

@@ -1,19 +1,15 @@
 #include "planner/service/handlers/sample_batch.h"
 
-#include <optional>
 #include <utility>
 
-#include "models/cost/plausible.h"
-#include "models/text.h"
 #include "planner/service/errors.h"
 #include "planner/service/puts.h"
+#include "planner/service/samples/screen.h"
 #include "proto/convert/samples.h"
 #include "proto/errors.h"
 
 namespace moeplan::service {
 namespace {
-
-constexpr char kAgentKey[] = "agent";
 
 StatusOr<SampleSet> SamplesOf(const v1::Samples& message) {
   if (message.name().empty()) return moeplan::error::Mismatch("samples.name", "nothing", "a text that is not empty");
@@ -24,26 +20,7 @@ StatusOr<SampleSet> SamplesOf(const v1::Samples& message) {
   return samples.ok() ? std::move(samples) : samples.status().Within("samples");
 }
 
-std::optional<std::string> WhyFromNobody(const std::function<bool(const std::string&)>& knows_agent,
-                                         const Sample& sample) {
-  const auto agent = sample.provenance.find(kAgentKey);
-  if (agent == sample.provenance.end() || !knows_agent || knows_agent(agent->second)) return std::nullopt;
-  return StrCat("provenance.", kAgentKey, ": found '", agent->second, "', expected an agent that this planner knows");
-}
-
 }  // namespace
-
-std::vector<Rejection> Screen(const SampleSet& samples,
-                              const std::function<bool(const std::string& agent)>& knows_agent) {
-  std::vector<Rejection> rejected;
-  for (int i = 0; i < std::ssize(samples.samples); ++i) {
-    const Sample& sample = samples.samples[static_cast<size_t>(i)];
-    std::optional<std::string> reason = WhyFromNobody(knows_agent, sample);
-    if (!reason) reason = WhyImplausible(sample, samples.cluster);
-    if (reason) rejected.push_back({.sample = i, .reason = *std::move(reason)});
-  }
-  return rejected;
-}
 
 StatusOr<SampleBatch> BatchOf(const Environment& environment, const std::string& request_id,
                               const std::string& calibration, const v1::Samples& message) {
@@ -51,7 +28,11 @@ StatusOr<SampleBatch> BatchOf(const Environment& environment, const std::string&
   RETURN_IF_ERROR(ValidateCalibration(calibration));
   SampleBatch batch = {.request_id = request_id, .calibration = calibration};
   ASSIGN_OR_RETURN(batch.samples, SamplesOf(message));
-  batch.rejected = Screen(batch.samples, environment.knows_agent);
+  MayNameAgent may_name_agent;
+  if (environment.may_name_agent) {
+    may_name_agent = [&](const std::string& agent) { return environment.may_name_agent(agent, environment.caller); };
+  }
+  batch.rejected = Screen(batch.samples, may_name_agent);
   return batch;
 }
 

@@ -16,7 +16,8 @@ struct Request {
   std::string content_encoding;                               // Likewise.
   std::string request_id;                                     // The caller's own or a new one.
   std::string body;
-  std::string peer;  // Address of the other end.
+  std::string peer;         // Address of the other end.
+  std::string certificate;  // The subject of its certificate (access/caller.h); empty: it brought none.
 };
 
 struct Response {

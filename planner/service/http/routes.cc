@@ -87,6 +87,7 @@ class HttpOrigin final : public Origin {
 
   std::string address() const override { return request_->peer; }
   std::string token() const override { return std::string(BearerToken(request_->authorization)); }
+  std::string certificate() const override { return request_->certificate; }
   std::string request_id() const override { return request_->request_id; }
   const std::string& message() const { return message_; }
 

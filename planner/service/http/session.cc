@@ -10,12 +10,14 @@
 #include <boost/beast/ssl.hpp>
 #include <cerrno>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <type_traits>
 #include <utility>
 
+#include "planner/service/access/caller.h"
 #include "planner/service/http/wire.h"
 
 namespace moeplan::service::http {
@@ -88,6 +90,15 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
  private:
   beast::tcp_stream& Tcp() { return beast::get_lowest_layer(stream_); }
 
+  std::string CertificateOfPeer() {
+    if constexpr (std::is_same_v<Stream, Encrypted>) {
+      const std::unique_ptr<X509, decltype(&X509_free)> certificate(SSL_get1_peer_certificate(stream_.native_handle()),
+                                                                    X509_free);
+      return SubjectOf(certificate.get());
+    }
+    return "";
+  }
+
   // A handler that keeps the session alive.
   template <typename Function>
   auto Then(Function function) {
@@ -109,6 +120,7 @@ class Session final : public std::enable_shared_from_this<Session<Stream>> {
     answering_.emplace(uses_.traffic, &Traffic::answering);
     auto request = std::make_shared<Request>(HeadOf(*parser_, peer_));
     request_id_ = request->request_id;
+    request->certificate = CertificateOfPeer();
     // The body stays unread, so the connection cannot go on.
     if (const auto refused = uses_.routes.Refuse(*request)) return Write(std::move(*refused), /*keep_alive=*/false);
     if (beast::iequals(parser_->get()["Expect"], "100-continue")) return WriteContinue(std::move(request));

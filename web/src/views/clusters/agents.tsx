@@ -39,7 +39,7 @@ export function Agents({ cluster, agents }: { cluster: string; agents: readonly 
     <Table<AgentStatus>
       caption={`${live} of ${agents.length} ${agents.length === 1 ? "agent" : "agents"} live`}
       rows={agents}
-      keyOf={({ registration }, index) => registration?.instance ?? index}
+      keyOf={({ registration }, index) => registration?.node ?? index}
       columns={[
         { head: "Agent", cell: ({ registration }) => registration?.name ?? "–" },
         { head: "Holds", cell: (agent) => `${nodesText(agent)}, ${agent.registration?.ranksPerNode ?? 0} ranks each` },

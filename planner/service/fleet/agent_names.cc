@@ -1,0 +1,46 @@
+#include "planner/service/fleet/agent_names.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "planner/service/access/caller.h"
+#include "planner/service/fleet/errors.h"
+
+namespace moeplan::service {
+
+AgentNames::AgentNames(Store& store, std::function<bool(const std::string& token)> is_token)
+    : store_(store), is_token_(std::move(is_token)) {}
+
+Status AgentNames::Load() {
+  ASSIGN_OR_RETURN(const std::vector<AgentNameRecord> records, store_.AgentNames());
+  const std::scoped_lock lock(mutex_);
+  for (const AgentNameRecord& record : records) callers_[record.name] = record.caller;
+  return OkStatus();
+}
+
+bool AgentNames::IsFree(const std::string& owner) const {
+  const std::optional<std::string> token = TokenNameOf(owner);
+  return token && !is_token_(*token);
+}
+
+Status AgentNames::Claim(const std::string& name, const std::string& caller) {
+  if (caller.empty()) return OkStatus();
+  const std::scoped_lock lock(mutex_);
+  const auto owner = callers_.find(name);
+  if (owner != callers_.end()) {
+    if (owner->second == caller) return OkStatus();
+    if (!IsFree(owner->second)) return error::NameOfAnother(name);
+  }
+  RETURN_IF_ERROR(store_.BindAgentName({.name = name, .caller = caller}));
+  callers_[name] = caller;
+  return OkStatus();
+}
+
+bool AgentNames::Has(const std::string& name, const std::string& caller) const {
+  const std::scoped_lock lock(mutex_);
+  const auto owner = callers_.find(name);
+  return owner != callers_.end() && owner->second == caller;
+}
+
+}  // namespace moeplan::service
