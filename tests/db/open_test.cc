@@ -172,10 +172,19 @@ TEST(OpenTest, OpeningALockedNewFileIsUnavailable) {
   EXPECT_TRUE(Is(status, StatusCode::kUnavailable, "locked by another process"));
 }
 
+// Lets everybody read a database, as an owner may who shares it: it was made for the owner alone.
+void ShareForReading(const fs::path& path) {
+  for (const char* file : {"", "-wal", "-shm"}) {
+    const fs::path one = path.string() + file;
+    if (fs::exists(one)) fs::permissions(one, fs::perms(0644));
+  }
+}
+
 TEST(OpenPermissionTest, APathMayHoldAnyLetter) {
   const ScratchFolder folder;
   const fs::path path = folder / "a b?mode=rw#100%20é'.db";
   MakeDatabase(path);
+  ShareForReading(path);
   fs::permissions(folder.path(), fs::perms(0555));
   EXPECT_EQ(AsNobody([&] { return Must(Store::OpenReadOnly(path)->LoadProfile()).name == "a"; }), 0);
 }
@@ -204,6 +213,7 @@ TEST(OpenPermissionTest, AReaderWithoutPermissionToWriteSeesWhatAnOpenWriterHasC
   const ScratchFolder folder;
   Store writer = MustOpen(folder / "store.db");
   (void)Must(writer.SaveProfile(SmallProfile("a")));
+  ShareForReading(folder / "store.db");
   fs::permissions(folder.path(), fs::perms(0555));
   EXPECT_EQ(AsNobody([&] {
               const StatusOr<Store> store = Store::OpenReadOnly(folder / "store.db");
@@ -243,6 +253,7 @@ class Turn {
 TEST(OpenPermissionTest, AReaderWithoutPermissionToWriteSeesWhatIsWrittenLater) {
   const ScratchFolder folder;
   MakeDatabase(folder / "store.db");
+  ShareForReading(folder / "store.db");
   fs::create_directory(folder / "links");
   fs::create_symlink(folder / "store.db", folder / "links/store.db");
   fs::permissions(folder / "links", fs::perms(0555));

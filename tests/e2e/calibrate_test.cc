@@ -33,7 +33,8 @@ class CalibrateTest : public ::testing::Test {
   std::vector<Calibration> Stored() const {
     const auto store = Store::OpenReadOnly(db_);
     if (!store.ok()) return {};
-    return store->SamplesOf({}).value_or({});
+    StatusOr<std::vector<Calibration>> samples = store->SamplesOf({});
+    return samples.ok() ? *std::move(samples) : std::vector<Calibration>();
   }
   size_t Samples() const {
     size_t samples = 0;

@@ -265,12 +265,12 @@ TEST_F(StreamsTest, AnAgentWhoseTokenIsRevokedIsAttachedNoMore) {
 class Attached {
  public:
   Attached(const Server& server, const std::string& token, const v1::AgentRegistration& registration) {
-    auto opened = AgentConnection::Open({.address = server.grpc_address(), .token = token}, registration,
-                                        {.received =
-                                             [this](const v1::AttachResponse& message) {
-                                               if (message.has_welcome()) Settle(OkStatus());
-                                             },
-                                         .ended = [this](const Status& why) { Settle(why); }});
+    auto opened = ConnectAgentWith({.address = server.grpc_address(), .token = token})(
+        registration, {.received =
+                           [this](const v1::AttachResponse& message) {
+                             if (message.has_welcome()) Settle(OkStatus());
+                           },
+                       .ended = [this](const Status& why) { Settle(why); }});
     if (opened.ok()) {
       connection_ = *std::move(opened);
     } else {

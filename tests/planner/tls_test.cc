@@ -128,9 +128,8 @@ TEST_F(TlsTest, AnAgentsNameIsItsCertificates) {
     std::promise<Status> outcome;
     std::once_flag once;
     const auto settle = [&](const Status& status) { std::call_once(once, [&] { outcome.set_value(status); }); };
-    const auto agent =
-        AgentConnection::Open(Connect(*server, "ca", identity), registration,
-                              {.received = [&](const v1::AttachResponse&) { settle(OkStatus()); }, .ended = settle});
+    const auto agent = ConnectAgentWith(Connect(*server, "ca", identity))(
+        registration, {.received = [&](const v1::AttachResponse&) { settle(OkStatus()); }, .ended = settle});
     return agent.ok() ? outcome.get_future().get() : agent.status();
   };
   EXPECT_EQ(outcome_of("one"), OkStatus());
