@@ -144,7 +144,7 @@ TEST_F(HandlersTest, ExtrapolateForetellsWhatTheProfileLacks) {
   v1::PlanRequest graph = GraphRequest();
   graph.set_extrapolate(true);
   EXPECT_THAT(service::Plan(environment(), graph, {}),
-              IsError(StatusCode::kInvalidInput, "graph: found beside extrapolate"));
+              IsError(StatusCode::kInvalidInput, "extrapolate: found a value, expected none beside graph"));
 }
 
 TEST_F(HandlersTest, AWrongGraphIsRefusedByInstruction) {
