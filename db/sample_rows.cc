@@ -17,6 +17,14 @@
 namespace moeplan::db {
 namespace {
 
+// Whether two descriptions may be of one cluster: a peak or a memory that one of them does not know (0) is no difference.
+bool MayBeOne(const Cluster& one, const Cluster& other) {
+  const auto alike = [](double a, double b) { return a == b || a == 0 || b == 0; };
+  return one.nodes == other.nodes && one.gpus_per_node == other.gpus_per_node &&
+         alike(one.peak_flops_per_s, other.peak_flops_per_s) &&
+         alike(one.device_memory_bytes, other.device_memory_bytes);
+}
+
 constexpr char kSelectBatchOfRequest[] = "SELECT id FROM sample_batch WHERE request_id = ?";
 constexpr char kSelectCalibrationOf[] = R"sql(
 SELECT id, profile_name, nodes, gpus_per_node, peak_flops_per_s, device_memory_bytes
@@ -212,7 +220,7 @@ Status CheckClusterOfName(SQLite::Database& database, const SampleSet& samples) 
   select.bind(1, samples.name);
   if (!select.executeStep()) return OkStatus();
   const Cluster cluster = ReadCluster(select, 0);
-  return cluster == samples.cluster ? OkStatus() : error::OtherCluster(samples.name, samples.cluster, cluster);
+  return MayBeOne(cluster, samples.cluster) ? OkStatus() : error::OtherCluster(samples.name, samples.cluster, cluster);
 }
 
 StatusOr<std::vector<Calibration>> SelectCalibrations(SQLite::Database& database, const std::filesystem::path& path,
