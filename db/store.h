@@ -257,7 +257,7 @@ struct TokenRecord {
   friend bool operator==(const TokenRecord&, const TokenRecord&) = default;
 };
 
-// Whose the name of an agent is. The text of the caller is the service's, never read here.
+// The caller to whom the name of an agent belongs. The text of the caller is the service's, never read here.
 struct AgentNameRecord {
   std::string name;
   std::string caller;
@@ -297,7 +297,7 @@ struct WithdrawRequest {
   bool dry_run = false;                   // Only says what it would take out.
 };
 
-// What was taken out, or would have been.
+// Counts what WithdrawSamples took out, or would have taken out.
 struct WithdrawOutcome {
   int samples = 0;
   int requests = 0;                       // That had brought them.
