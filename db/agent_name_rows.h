@@ -1,4 +1,5 @@
-// These rows say to which caller the name of an agent belongs. Call inside a transaction and inside Guarded: SQLite's exceptions pass through.
+// These rows say to which caller the name of an agent belongs. Call inside a transaction and inside Guarded: SQLite's
+// exceptions pass through.
 #pragma once
 
 #include <SQLiteCpp/SQLiteCpp.h>
