@@ -1,6 +1,8 @@
 #include "db/key_columns.h"
 
+#include <string>
 #include <string_view>
+#include <variant>
 
 #include "db/guarded.h"
 #include "models/text.h"
@@ -82,7 +84,7 @@ KernelKey ReadKernelKey(const SQLite::Statement& row, int first, int ctas) {
 
 }  // namespace
 
-void BindKey(SQLite::Statement& statement, int first, int ctas, const OperationKey& operation) {
+void BindKey(SQLite::Statement& statement, int first, int ctas, const CostKey& operation) {
   BindNulls(statement, first);
   std::visit(
       [&](const auto& key) {
@@ -94,13 +96,9 @@ void BindKey(SQLite::Statement& statement, int first, int ctas, const OperationK
       operation);
 }
 
-OperationKey ReadKey(const SQLite::Statement& row, int first, int ctas) {
+CostKey ReadKey(const SQLite::Statement& row, int first, int ctas) {
   if (row.getColumn(first + kCollective).isNull()) return ReadKernelKey(row, first, ctas);
   return ReadCollectiveKey(row, first, ctas);
-}
-
-std::string DescribeKey(const OperationKey& operation) {
-  return std::visit([](const auto& key) { return Describe(key); }, operation);
 }
 
 }  // namespace moeplan::db

@@ -6,15 +6,10 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 
 #include <optional>
-#include <string>
-#include <variant>
 
 #include "models/cost/operation.h"
 
-
 namespace moeplan::db {
-
-using OperationKey = CostKey;
 
 inline constexpr int kKeyColumns = 11;
 
@@ -29,12 +24,10 @@ void BindOptional(SQLite::Statement& statement, int index, const std::optional<V
 }
 
 // Binds the eleven parameters from number `first` on, and number `ctas`; what the key lacks is NULL.
-void BindKey(SQLite::Statement& statement, int first, int ctas, const OperationKey& key);
+void BindKey(SQLite::Statement& statement, int first, int ctas, const CostKey& key);
 
 // Reads the eleven columns from number `first` on, and number `ctas`. Throws DamagedRow for a name that is none of
 // ours.
-OperationKey ReadKey(const SQLite::Statement& statement, int first, int ctas);
-
-std::string DescribeKey(const OperationKey& key);
+CostKey ReadKey(const SQLite::Statement& statement, int first, int ctas);
 
 }  // namespace moeplan::db

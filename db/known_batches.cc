@@ -67,7 +67,7 @@ void KnownBatches::Check(SealChecker& seals, std::int64_t batch_id) {
   sound_since_[batch_id] = now;
 }
 
-int KnownBatches::NumberOf(SQLite::Database& database, const OperationKey& key) {
+int KnownBatches::NumberOf(SQLite::Database& database, const CostKey& key) {
   SQLite::Statement select(database, kSelectKey);
   BindKey(select, 1, kAllKeyColumns, key);
   select.executeStep();

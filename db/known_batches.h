@@ -50,7 +50,7 @@ class KnownBatches {
   void Check(SealChecker& seals, std::int64_t batch_id);
 
   // What Find calls the key.
-  int NumberOf(SQLite::Database& database, const OperationKey& key);
+  int NumberOf(SQLite::Database& database, const CostKey& key);
   // Where a batch has samples of the key of that number, rising. Valid until the next Find.
   std::span<const Run> Find(SQLite::Database& database, std::int64_t batch_id, int key);
 

@@ -48,7 +48,7 @@ void AddErrors(SQLite::Statement& select, std::int64_t profile_id, ProfileOvervi
   select.reset();
   select.bind(1, profile_id);
   while (select.executeStep()) {
-    const OperationKey key = ReadKey(select, 0, kCtas);
+    const CostKey key = ReadKey(select, 0, kCtas);
     ++(std::holds_alternative<CollectiveKey>(key) ? overview.collectives : overview.kernels);
     if (select.isColumnNull(kP50)) continue;
     overview.errors.push_back({.key = key,

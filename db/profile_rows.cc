@@ -59,7 +59,7 @@ std::int64_t InsertProfileRow(SQLite::Database& database, const ProfileVersion& 
   return database.getLastInsertRowid();
 }
 
-void InsertModel(SQLite::Statement& insert, int ordinal, const OperationKey& key, const CostModel& model) {
+void InsertModel(SQLite::Statement& insert, int ordinal, const CostKey& key, const CostModel& model) {
   insert.bind(2, ordinal);
   BindKey(insert, 3, /*ctas=*/4 + kKeyColumns, key);
   insert.bind(3 + kKeyColumns, CostModelText(model));
@@ -120,7 +120,7 @@ Profile SelectHead(SQLite::Database& database, std::int64_t id) {
           .cluster = ReadCluster(select, 3)};
 }
 
-void AddModel(Profile& profile, const OperationKey& operation, CostModel model) {
+void AddModel(Profile& profile, const CostKey& operation, CostModel model) {
   if (const auto* key = std::get_if<CollectiveKey>(&operation)) {
     profile.collectives.push_back({*key, std::move(model)});
   } else {

@@ -103,7 +103,7 @@ std::map<int, Sample> SelectRejected(SQLite::Database& database, std::int64_t ba
 
 StatusOr<RejectedPage> SelectRejectedPage(SQLite::Database& database, const PageRequest& request,
                                           const std::optional<std::string>& profile_name,
-                                          const std::optional<OperationKey>& key) {
+                                          const std::optional<CostKey>& key) {
   ASSIGN_OR_RETURN(const std::int64_t below, FirstIdAbove(request));
   SQLite::Statement select(database, kSelectPage);
   select.bind(1, below);
@@ -123,7 +123,7 @@ StatusOr<RejectedPage> SelectRejectedPage(SQLite::Database& database, const Page
   return page;
 }
 
-int CountRejected(SQLite::Database& database, const std::string& profile_name, const OperationKey& key) {
+int CountRejected(SQLite::Database& database, const std::string& profile_name, const CostKey& key) {
   SQLite::Statement count(database, kCountOfKey);
   constexpr int kFirstKeyParameter = 2;
   count.bind(1, profile_name);

@@ -33,8 +33,8 @@ std::map<int, Sample> SelectRejected(SQLite::Database& database, std::int64_t ba
 
 StatusOr<RejectedPage> SelectRejectedPage(SQLite::Database& database, const PageRequest& page,
                                           const std::optional<std::string>& profile_name,
-                                          const std::optional<OperationKey>& key);
+                                          const std::optional<CostKey>& key);
 
-int CountRejected(SQLite::Database& database, const std::string& profile_name, const OperationKey& key);
+int CountRejected(SQLite::Database& database, const std::string& profile_name, const CostKey& key);
 
 }  // namespace moeplan::db

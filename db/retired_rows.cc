@@ -27,13 +27,13 @@ constexpr SealedThing kRetiredKey = {.name = "retired_key", .head = kSelectOne};
 }  // namespace
 
 Status RetireKeys(SQLite::Database& database, const std::filesystem::path& path, const std::string& profile_name,
-                  std::span<const OperationKey> keys, const std::string& calibration) {
+                  std::span<const CostKey> keys, const std::string& calibration) {
   SQLite::Statement first(database, kSelectFirstBatch);
   first.bind(1, calibration);
   if (!first.executeStep() || first.isColumnNull(0)) return error::NoSamples(path);
   const std::int64_t before_batch_id = first.getColumn(0).getInt64();
   const std::vector<RetiredKey> known = SelectRetired(database, profile_name);
-  for (const OperationKey& key : keys) {
+  for (const CostKey& key : keys) {
     const bool retired = std::ranges::any_of(
         known, [&](const RetiredKey& one) { return one.key == key && one.before_batch_id >= before_batch_id; });
     if (retired) continue;

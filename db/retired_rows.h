@@ -15,13 +15,13 @@
 namespace moeplan::db {
 
 struct RetiredKey {
-  OperationKey key;
+  CostKey key;
   std::int64_t before_batch_id = 0;  // Samples of earlier batches are retired.
 };
 
 // As Store::RetireSamples.
 Status RetireKeys(SQLite::Database& database, const std::filesystem::path& path, const std::string& profile_name,
-                  std::span<const OperationKey> keys, const std::string& calibration);
+                  std::span<const CostKey> keys, const std::string& calibration);
 
 std::vector<RetiredKey> SelectRetired(SQLite::Database& database, const std::string& profile_name);
 

@@ -200,13 +200,13 @@ StatusOr<std::vector<Calibration>> Store::SamplesOf(const SampleFilter& filter) 
 }
 
 StatusOr<SamplePage> Store::ListSamples(const PageRequest& page, const std::string& profile_name,
-                                        const std::optional<db::OperationKey>& key) const {
+                                        const std::optional<CostKey>& key) const {
   return impl_->Read([&](SQLite::Database& database) {
     return db::SelectSamplePage(database, impl_->path(), page, profile_name, key);
   });
 }
 
-StatusOr<KeySamples> Store::SamplesOfKey(const std::string& profile_name, const db::OperationKey& key,
+StatusOr<KeySamples> Store::SamplesOfKey(const std::string& profile_name, const CostKey& key,
                                          std::optional<int> version, const ChoosePlaces& choose) const {
   return impl_->Read([&](SQLite::Database& database) -> StatusOr<KeySamples> {
     impl_->known_batches().ForgetBefore(db::SelectLatestWithdrawal(database));
@@ -214,7 +214,7 @@ StatusOr<KeySamples> Store::SamplesOfKey(const std::string& profile_name, const 
   });
 }
 
-Status Store::RetireSamples(const std::string& profile_name, std::span<const db::OperationKey> keys,
+Status Store::RetireSamples(const std::string& profile_name, std::span<const CostKey> keys,
                             const std::string& calibration) {
   return impl_->Write([&](SQLite::Database& database, const std::string& /*created_at*/) {
     return db::RetireKeys(database, impl_->path(), profile_name, keys, calibration);
@@ -253,12 +253,12 @@ StatusOr<bool> Store::HasBatch(const std::string& request_id) const {
 
 StatusOr<RejectedPage> Store::ListRejectedSamples(const PageRequest& page,
                                                   const std::optional<std::string>& profile_name,
-                                                  const std::optional<db::OperationKey>& key) const {
+                                                  const std::optional<CostKey>& key) const {
   return impl_->Read(
       [&](SQLite::Database& database) { return db::SelectRejectedPage(database, page, profile_name, key); });
 }
 
-StatusOr<int> Store::CountRejectedSamples(const std::string& profile_name, const db::OperationKey& key) const {
+StatusOr<int> Store::CountRejectedSamples(const std::string& profile_name, const CostKey& key) const {
   return impl_->Read(
       [&](SQLite::Database& database) -> StatusOr<int> { return db::CountRejected(database, profile_name, key); });
 }

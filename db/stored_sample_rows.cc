@@ -88,7 +88,7 @@ class Retirements {
   Retirements(SQLite::Database& database, const std::string& profile_name, std::int64_t last_batch = kEveryBatch)
       : retired_(SelectRetired(database, profile_name)), last_batch_(last_batch) {}
 
-  bool Has(std::int64_t batch_id, const OperationKey& key) const {
+  bool Has(std::int64_t batch_id, const CostKey& key) const {
     return std::ranges::any_of(retired_, [&](const RetiredKey& one) {
       return batch_id < one.before_batch_id && one.before_batch_id <= last_batch_ && one.key == key;
     });
@@ -110,7 +110,7 @@ StoredSample ReadStored(const SQLite::Statement& row, const SQLite::Statement& b
 // At most `most` samples behind a place, of batches that are as they were stored, and the place of the last where there
 // are more.
 SamplePage SelectBehind(SQLite::Database& database, Place place, size_t most, const std::string& profile_name,
-                        const std::optional<OperationKey>& key) {
+                        const std::optional<CostKey>& key) {
   const Retirements retirements(database, profile_name);
   SealChecker seals(database, kSealedBatch);
   SQLite::Statement select(database, StrCat(kSelectSamples, "ordinal > ?2 AND (?3 OR ", kOfKey, ")", kInOrder));
@@ -150,7 +150,7 @@ struct Row {
 
 // `times`, `parts` and `later`, and the row of each of `times`.
 std::pair<KeySamples, std::vector<Row>> SelectTimes(SQLite::Database& database, const std::string& profile_name,
-                                                    const OperationKey& key, std::int64_t last_batch,
+                                                    const CostKey& key, std::int64_t last_batch,
                                                     KnownBatches& known) {
   const Retirements retirements(database, profile_name, last_batch);
   const int number = known.NumberOf(database, key);
@@ -240,14 +240,14 @@ bool HasSamples(SQLite::Database& database, const std::string& profile_name) {
 
 StatusOr<SamplePage> SelectSamplePage(SQLite::Database& database, const std::filesystem::path& path,
                                       const PageRequest& page, const std::string& profile_name,
-                                      const std::optional<OperationKey>& key) {
+                                      const std::optional<CostKey>& key) {
   RETURN_IF_ERROR(CheckPageSize(page.size));
   ASSIGN_OR_RETURN(const Place place, PlaceOf(page.token));
   if (!HasSamples(database, profile_name)) return error::NoSamplesNamed(path, profile_name);
   return SelectBehind(database, place, static_cast<size_t>(page.size), profile_name, key);
 }
 
-KeySamples SelectSamplesOfKey(SQLite::Database& database, const std::string& profile_name, const OperationKey& key,
+KeySamples SelectSamplesOfKey(SQLite::Database& database, const std::string& profile_name, const CostKey& key,
                               std::optional<int> version, const ChoosePlaces& choose, KnownBatches& known) {
   auto [found, rows] = SelectTimes(database, profile_name, key, LastBatchOf(database, profile_name, version), known);
   if (choose) {
