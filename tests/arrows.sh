@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Each room includes only what docs/design.md §1 lets it ("Arrows").
+# Each room includes only what docs/design.md §1 lets it ("Arrows"), and names only what is in its own namespace.
 #
 # Usage: arrows.sh SOURCE_DIR
 set -euo pipefail
@@ -35,5 +35,26 @@ while IFS=: read -r room allowed; do
   done < <(grep -rnE '^#include "' "$room" --include='*.h' --include='*.cc' --include='*.cu' ${others[@]+"${others[@]}"} |
     grep -vE "#include \"($pattern)" || true)
 done <<< "$arrows"
-((broken == 0)) && printf 'arrows: every include goes one way\n'
+
+# ROOM: its namespace below moeplan. A message that is only declared stands in v1.
+readonly namespaces='
+planner/client: client
+planner/service: service
+planner: planner
+executor: executor
+agent: agent
+cli: cli
+'
+while IFS=: read -r room namespace; do
+  [[ -n "$room" ]] || continue
+  others=()
+  if [[ "$room" == planner ]]; then others=(--exclude-dir=client --exclude-dir=service); fi
+  while IFS= read -r line; do
+    printf 'arrows: %s; what %s/ defines is in namespace moeplan::%s\n' "$line" "$room" "${namespace# }"
+    broken=1
+  done < <(grep -rnE '^namespace moeplan( |::)' "$room" --include='*.h' --include='*.cc' --include='*.cu' --include='*.cuh' \
+    ${others[@]+"${others[@]}"} | grep -vE "namespace moeplan::(${namespace# }(::[a-z_:]+)?|v1) \{" || true)
+done <<< "$namespaces"
+
+((broken == 0)) && printf 'arrows: every include goes one way, every room has its namespace\n'
 exit "$broken"
