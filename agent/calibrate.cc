@@ -15,7 +15,7 @@
 #include "proto/convert/samples.h"
 #include "proto/convert/workload.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 constexpr int kEnoughRepeats = 15;
@@ -467,4 +467,4 @@ StatusOr<std::vector<Drift>> DriftSince(Fleet& fleet, const std::vector<Measurem
   return drifts;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

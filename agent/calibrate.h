@@ -15,7 +15,7 @@
 #include "models/measurement/needs.h"
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 struct Measurement {
   Need need;
@@ -77,4 +77,4 @@ struct Drift {
 StatusOr<std::vector<Drift>> DriftSince(Fleet& fleet, const std::vector<Measurement>& measurements,
                                         const SampleSet& before);
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

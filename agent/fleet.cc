@@ -7,7 +7,7 @@
 
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -48,7 +48,7 @@ std::string SeveralHosts(const std::vector<v1::RankReply>& started) {
 
 }  // namespace
 
-StatusOr<Fleet> Fleet::Start(std::unique_ptr<Launch> launch, const FleetOptions& options) {
+StatusOr<Fleet> Fleet::Start(std::unique_ptr<executor::Launch> launch, const FleetOptions& options) {
   return Start(LinksOf(std::move(launch)), options);
 }
 
@@ -201,4 +201,4 @@ Status Fleet::RootCause(int rank, const Status& first, std::vector<bool> answere
                 StrCat("no answer from rank ", Listed(silent), " (rank ", rank, ": ", first.message(), ")"));
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

@@ -19,7 +19,7 @@
 #include "models/workload/workload.h"
 #include "moeplan/v1/rank_control.pb.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 struct FleetOptions {
   double collective_deadline_s = 30;  // Of one collective on a rank.
@@ -31,7 +31,7 @@ struct FleetOptions {
 class Fleet {
  public:
   // Takes over the launched ranks and connects them.
-  static StatusOr<Fleet> Start(std::unique_ptr<Launch> launch, const FleetOptions& options = {});
+  static StatusOr<Fleet> Start(std::unique_ptr<executor::Launch> launch, const FleetOptions& options = {});
   static StatusOr<Fleet> Start(std::unique_ptr<RankLinks> ranks, const FleetOptions& options = {});
 
   // Connects the ranks anew, whatever state a failed call left them in; graphs must be prepared again. Waits
@@ -101,4 +101,4 @@ class Fleet {
   double device_memory_bytes_ = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

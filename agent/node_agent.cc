@@ -21,7 +21,7 @@
 #include "models/check.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -66,7 +66,7 @@ class Inbox {
   }
 
  private:
-  const OwnedFd wake_;
+  const executor::OwnedFd wake_;
   std::mutex mutex_;
   std::deque<Item> items_;  // Guarded by mutex_.
 };
@@ -210,7 +210,7 @@ class NodeAgent {
     EndSession();
     session_ = session;
     if (keeps_ranks()) return;
-    StatusOr<std::unique_ptr<Launch>> launched = options_.launch();
+    StatusOr<std::unique_ptr<executor::Launch>> launched = options_.launch();
     if (launched.ok()) return Hold(*std::move(launched));
     SayLost(/*rank=*/-1, StrCat("not started: ", launched.status().message()));
   }
@@ -225,7 +225,7 @@ class NodeAgent {
     ranks_.reset();  // A descriptor that is closed is no longer watched.
   }
 
-  void Hold(std::unique_ptr<Launch> ranks) {
+  void Hold(std::unique_ptr<executor::Launch> ranks) {
     ranks_ = std::move(ranks);
     held_.assign(ranks_->ranks(), {});
     for (int rank = 0; rank < ranks_->ranks(); ++rank) Watch(ranks_->ReadFd(rank), static_cast<uint32_t>(rank));
@@ -241,14 +241,14 @@ class NodeAgent {
       if (held_[rank].lost) continue;
       ++held_[rank].owed;
       // That it could not be written is known by the end of the other stream.
-      (void)WriteFrame(ranks_->WriteFd(rank), command.SerializeAsString());
+      (void)executor::WriteFrame(ranks_->WriteFd(rank), command.SerializeAsString());
     }
   }
 
   Status ReadAnswer(int rank) {
     HeldRank& held = held_[rank];
     if (held.lost) return OkStatus();
-    const StatusOr<std::string> frame = ReadFrame(ranks_->ReadFd(rank), Clock::now() + kWholeAnswer);
+    const StatusOr<std::string> frame = executor::ReadFrame(ranks_->ReadFd(rank), Clock::now() + kWholeAnswer);
     if (!frame.ok()) return Lost(rank, frame.status());
     held.owed = std::max(0, held.owed - 1);
     if (held.dropped > 0) {
@@ -294,8 +294,8 @@ class NodeAgent {
   NodeAgentOptions options_;
   std::mt19937_64 random_;
   Inbox inbox_;
-  const OwnedFd epoll_;
-  std::unique_ptr<Launch> ranks_;
+  const executor::OwnedFd epoll_;
+  std::unique_ptr<executor::Launch> ranks_;
   std::vector<HeldRank> held_;
   int session_ = 0;  // 0: none.
 
@@ -310,4 +310,4 @@ class NodeAgent {
 
 Status RunNodeAgent(NodeAgentOptions options) { return NodeAgent(std::move(options)).Run(); }
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

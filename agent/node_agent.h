@@ -17,17 +17,17 @@
 #include "moeplan/v1/agent_service.pb.h"
 #include "proto/agent_connection.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 struct NodeAgentOptions {
   ConnectAgent connect;                // Connects to the planner.
   std::string planner;                 // The address of the planner, for the log.
   v1::AgentRegistration registration;  // Complete.
   // Starts all ranks of the agent. Called on the thread of RunNodeAgent.
-  std::function<StatusOr<std::unique_ptr<Launch>>()> launch;
+  std::function<StatusOr<std::unique_ptr<executor::Launch>>()> launch;
   // Ranks that run already and serve one session after the other. They stand in the place of `launch` where a launch
   // must not be repeated beside other threads. Every one of them answers every command in the end.
-  std::unique_ptr<Launch> kept_ranks;
+  std::unique_ptr<executor::Launch> kept_ranks;
   int stop_fd = -1;        // Readable: time to stop.
   std::uint64_t seed = 0;  // The seed of the pauses before it connects again.
   double first_pause_s = 0.2, longest_pause_s = 10;
@@ -38,4 +38,4 @@ struct NodeAgentOptions {
 // (kInfeasible another version, kInvalidInput a wrong registration, ...), or kPeerLost when kept ranks have ended.
 Status RunNodeAgent(NodeAgentOptions options);
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

@@ -11,7 +11,7 @@
 #include "models/cost/operation.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 class CollectiveOperation final : public Operation {
@@ -20,7 +20,7 @@ class CollectiveOperation final : public Operation {
       : key_(key), context_(context), group_(context.group), gather_(context.gather) {}
 
   Status Allocate(double bytes) {
-    Device& device = context_.device;
+    executor::Device& device = context_.device;
     const CollectiveBuffers buffers = BuffersOf(key_, bytes, group_.rank());
     bytes_ = buffers.bytes;
     ASSIGN_OR_RETURN(send_, device.Allocate(bytes_));
@@ -33,7 +33,7 @@ class CollectiveOperation final : public Operation {
     return PreparePhases();
   }
 
-  void Enqueue(Stream& stream) override {
+  void Enqueue(executor::Stream& stream) override {
     const size_t share = bytes_ / group_.size();
     const std::span<std::byte> send(send_.data(), bytes_), receive(receive_.data(), bytes_);
     switch (key_.collective) {
@@ -43,56 +43,56 @@ class CollectiveOperation final : public Operation {
         return;
       case Collective::kAllGather: group_.AllGather(send.first(share), receive, stream); return;
       case Collective::kReduceScatter:
-        group_.ReduceScatter(send, receive.first(share), ElementType::kFloat32, stream);
+        group_.ReduceScatter(send, receive.first(share), executor::ElementType::kFloat32, stream);
         return;
-      case Collective::kAllReduce: group_.AllReduce(send, receive, ElementType::kFloat32, stream); return;
+      case Collective::kAllReduce: group_.AllReduce(send, receive, executor::ElementType::kFloat32, stream); return;
       case Collective::kAllToAllAllGather:
         group_.AllToAllAllGather(Peers(send_), Peers(receive_), key_.shards, {gathered_.data(), gathered_.bytes()},
-                                 ElementType::kFloat32, *gather_, stream);
+                                 executor::ElementType::kFloat32, *gather_, stream);
         return;
     }
   }
 
  private:
-  PeerRows Peers(const DeviceMemory& memory) const {
+  executor::PeerRows Peers(const executor::DeviceMemory& memory) const {
     return {.data = memory.data(),
             .row_bytes = bytes_ / group_.size(),
             .cells = {.blocks = group_.size(), .cells_per_block = 1, .rows_per_cell = 1}};
   }
 
   Status PreparePhases() {
-    const PhasedExchange exchange = {.algorithm = key_.algorithm,
-                                     .group = key_.group,
-                                     .rank = group_.rank(),
-                                     .send = Peers(send_),
-                                     .recv = Peers(receive_),
-                                     .scratch = {scratch_.data(), scratch_.bytes()}};
-    ASSIGN_OR_RETURN(phased_,
-                     PhasedAllToAll::Prepare(exchange, context_.device, *context_.teams, *context_.inside_nodes));
+    const executor::PhasedExchange exchange = {.algorithm = key_.algorithm,
+                                               .group = key_.group,
+                                               .rank = group_.rank(),
+                                               .send = Peers(send_),
+                                               .recv = Peers(receive_),
+                                               .scratch = {scratch_.data(), scratch_.bytes()}};
+    ASSIGN_OR_RETURN(
+        phased_, executor::PhasedAllToAll::Prepare(exchange, context_.device, *context_.teams, *context_.inside_nodes));
     return OkStatus();
   }
 
   CollectiveKey key_;
   CollectiveContext context_;
-  Communicator& group_;
-  Communicator* gather_;
+  executor::Communicator& group_;
+  executor::Communicator* gather_;
   size_t bytes_ = 0;
-  DeviceMemory send_, receive_, gathered_, scratch_;
-  std::unique_ptr<PhasedAllToAll> phased_;  // Of an all-to-all that is not DIRECT.
+  executor::DeviceMemory send_, receive_, gathered_, scratch_;
+  std::unique_ptr<executor::PhasedAllToAll> phased_;  // Of an all-to-all that is not DIRECT.
 };
 
 // The kernels of one rank on made-up tokens: rows spread evenly over the rank's experts.
 class KernelOperation final : public Operation {
  public:
-  KernelOperation(const KernelKey& key, const Workload& workload, const Rank& rank)
+  KernelOperation(const KernelKey& key, const Workload& workload, const executor::Rank& rank)
       : key_(key),
         kernel_(key.kernel),
         layer_(workload.layer),
         shared_(IsSharedExpert(key, workload)),
         weights_(WeightsOn(rank, layer_, NeededShard(kernel_, workload), /*seed=*/1)),
-        gradients_(ZeroGradients(weights_)) {}
+        gradients_(executor::ZeroGradients(weights_)) {}
 
-  Status Prepare(double size, const Workload& workload, Rank& rank) {
+  Status Prepare(double size, const Workload& workload, executor::Rank& rank) {
     ASSIGN_OR_RETURN(kernels_, rank.runtime().make_kernels()(layer_, weights_, &gradients_));
     RETURN_IF_ERROR(kernels_->CheckCodec(CodecOf(kernel_)));
     RETURN_IF_ERROR(Allocate(size, workload, rank.device()));
@@ -101,7 +101,7 @@ class KernelOperation final : public Operation {
     return rank.computes() ? Fill(rank.device()) : OkStatus();
   }
 
-  void Enqueue(Stream& stream) override {
+  void Enqueue(executor::Stream& stream) override {
     switch (BuiltInLike(kernel_)) {
       case Kernel::kExpertGemm: return EnqueueExpert(/*hidden=*/nullptr, stream);
       case Kernel::kExpertInputGradient: return EnqueueInputGradient(stream);
@@ -110,7 +110,7 @@ class KernelOperation final : public Operation {
         kernels_->Gate({.tokens = Rows(token_data_, tokens_),
                         .routing = RoutingHere(),
                         .capacity = std::max(1, tokens_ * layer_.top_k / layer_.experts),
-                        .sums = RouterSums::At(reinterpret_cast<double*>(sums_.data()), layer_.experts)},
+                        .sums = executor::RouterSums::At(reinterpret_cast<double*>(sums_.data()), layer_.experts)},
                        stream);
         return;
       case Kernel::kPermute:
@@ -122,7 +122,7 @@ class KernelOperation final : public Operation {
       default: {
         if (const Codec codec = CodecOf(kernel_); codec != Codec::kNone)
           return EnqueueCodec(codec, EncodeKernel(codec) == kernel_, stream);
-        SlotRows from = Slots(slots_), to = Slots(output_);
+        executor::SlotRows from = Slots(slots_), to = Slots(output_);
         from.cells = to.cells = {.blocks = 1, .cells_per_block = 1, .rows_per_cell = rows_};
         kernels_->CopyCells(from, to, whole_, stream);
       }
@@ -132,7 +132,7 @@ class KernelOperation final : public Operation {
   double share() const override { return kernel_ == Kernel::kPermute ? 0.5 : 1; }
 
  private:
-  Status Allocate(double size, const Workload& workload, Device& device) {
+  Status Allocate(double size, const Workload& workload, executor::Device& device) {
     if (RowsOf(key_, size, workload) > kMostRows)
       return InvalidInput(StrCat(Name(kernel_), ": found size ", size, ", expected one that fits in memory"));
     const KernelBuffers buffers = BuffersOf(key_, size, workload);
@@ -152,13 +152,13 @@ class KernelOperation final : public Operation {
     return OkStatus();
   }
 
-  static LayerShard NeededShard(Kernel kernel, const Workload& workload) {
-    LayerShard shard = ShardOf(workload.layer, workload.layout, 0);
+  static executor::LayerShard NeededShard(Kernel kernel, const Workload& workload) {
+    executor::LayerShard shard = executor::ShardOf(workload.layer, workload.layout, 0);
     if (!CountsFlops(kernel)) shard = {};
     return shard;
   }
 
-  void EnqueueExpert(std::byte* hidden, Stream& stream) {
+  void EnqueueExpert(std::byte* hidden, executor::Stream& stream) {
     if (shared_) {
       kernels_->SharedExpert(Rows(slots_, rows_), Rows(output_, rows_), hidden, stream);
     } else {
@@ -168,8 +168,8 @@ class KernelOperation final : public Operation {
 
   // What is measured reads what a layer would have left: the slope of the nonlinearity at zero, say, takes a fraction
   // of the time that it takes elsewhere, and codes that no encoder made may not decode.
-  Status Fill(Device& device) {
-    const std::unique_ptr<Stream> stream = device.MakeStream("FILL", StreamPriority::kNormal);
+  Status Fill(executor::Device& device) {
+    const std::unique_ptr<executor::Stream> stream = device.MakeStream("FILL", executor::StreamPriority::kNormal);
     device.Label(*stream, "fill");
     const std::vector<std::byte> rows = MakeRows(std::max(tokens_, rows_)), routing = MakeRouting();
     device.Copy(token_data_.data(), rows.data(), token_data_.bytes(), *stream);
@@ -182,7 +182,7 @@ class KernelOperation final : public Operation {
   }
 
   // What comes back has the values of slots_: products take as long whatever they are.
-  void EnqueueInputGradient(Stream& stream) {
+  void EnqueueInputGradient(executor::Stream& stream) {
     if (shared_) {
       kernels_->SharedInputGradient({.out_gradient = Rows(slots_, rows_),
                                      .hidden = hidden_.data(),
@@ -199,7 +199,7 @@ class KernelOperation final : public Operation {
     }
   }
 
-  void EnqueueWeightGradient(Stream& stream) {
+  void EnqueueWeightGradient(executor::Stream& stream) {
     if (shared_) {
       kernels_->SharedWeightGradient({.in = Rows(slots_, rows_),
                                       .hidden = hidden_.data(),
@@ -216,8 +216,8 @@ class KernelOperation final : public Operation {
     }
   }
 
-  void EnqueueCodec(Codec codec, bool encode, Stream& stream) {
-    SlotRows rows = Slots(slots_);
+  void EnqueueCodec(Codec codec, bool encode, executor::Stream& stream) {
+    executor::SlotRows rows = Slots(slots_);
     rows.cells = {.blocks = 1, .cells_per_block = 1, .rows_per_cell = rows_};
     if (encode) {
       kernels_->Encode(codec, rows, output_.data(), stream);
@@ -229,14 +229,14 @@ class KernelOperation final : public Operation {
   // Values as a layer sees them: the nonlinearity's time depends on them. They begin again after a while.
   std::vector<std::byte> MakeRows(int count) const {
     constexpr int kDifferentRows = 4096;
-    const ElementType type = ElementTypeOf(layer_.bytes_per_element);
-    const size_t row_bytes = static_cast<size_t>(layer_.model_dim) * BytesOf(type);
+    const executor::ElementType type = executor::ElementTypeOf(layer_.bytes_per_element);
+    const size_t row_bytes = static_cast<size_t>(layer_.model_dim) * executor::BytesOf(type);
     Layer made = layer_;
     made.batch = 1;
     made.sequence_length = std::min(count, kDifferentRows);
-    const std::vector<float> values = MakeInput(made, {}, /*batch=*/0, /*seed=*/1);
+    const std::vector<float> values = executor::MakeInput(made, {}, /*batch=*/0, /*seed=*/1);
     std::vector<std::byte> rows(count * row_bytes);
-    Store(values.data(), type, values.size(), rows.data());
+    executor::Store(values.data(), type, values.size(), rows.data());
     for (size_t done = made.sequence_length * row_bytes; done < rows.size();) {
       const size_t next = std::min(done, rows.size() - done);
       std::memcpy(rows.data() + done, rows.data(), next);
@@ -246,8 +246,8 @@ class KernelOperation final : public Operation {
   }
 
   std::vector<std::byte> MakeRouting() const {
-    std::vector<std::byte> bytes(Routing::Bytes(Pairs()));
-    const Routing routing = Routing::At(bytes.data(), Pairs());
+    std::vector<std::byte> bytes(executor::Routing::Bytes(Pairs()));
+    const executor::Routing routing = executor::Routing::At(bytes.data(), Pairs());
     for (int pair = 0; pair < static_cast<int>(Pairs()); ++pair) {
       routing.expert[pair] = pair % layer_.experts;
       const int slot = pair / layer_.experts;
@@ -257,12 +257,12 @@ class KernelOperation final : public Operation {
     return bytes;
   }
 
-  static TokenRows Rows(const DeviceMemory& memory, int rows) {
+  static executor::TokenRows Rows(const executor::DeviceMemory& memory, int rows) {
     return {.data = memory.data(), .rows_per_block = rows, .valid_rows = rows};
   }
   size_t Pairs() const { return static_cast<size_t>(tokens_) * RoutingWidth(layer_); }
-  Routing RoutingHere() const { return Routing::At(routing_.data(), Pairs()); }
-  SlotRows Slots(const DeviceMemory& memory) const {
+  executor::Routing RoutingHere() const { return executor::Routing::At(routing_.data(), Pairs()); }
+  executor::SlotRows Slots(const executor::DeviceMemory& memory) const {
     return {.data = memory.data(),
             .cells = {.blocks = 1, .cells_per_block = experts_, .rows_per_cell = rows_per_expert_},
             .address = {.experts_per_rank = layer_.experts, .expert_stride = 1}};
@@ -272,14 +272,14 @@ class KernelOperation final : public Operation {
   Kernel kernel_;
   Layer layer_;
   bool shared_;
-  LayerWeights weights_;
-  LayerGradients gradients_;
-  std::unique_ptr<Kernels> kernels_;
+  executor::LayerWeights weights_;
+  executor::LayerGradients gradients_;
+  std::unique_ptr<executor::Kernels> kernels_;
   int experts_ = 1, rows_per_expert_ = 1, rows_ = 1, tokens_ = 1;
-  DeviceMemory hidden_, hidden_gradient_;
-  DeviceMemory slots_, output_, token_data_, routing_, sums_;
-  std::vector<std::vector<CellPair>> pairs_;
-  const std::vector<CellPair> whole_ = {{0, 0}};
+  executor::DeviceMemory hidden_, hidden_gradient_;
+  executor::DeviceMemory slots_, output_, token_data_, routing_, sums_;
+  std::vector<std::vector<executor::CellPair>> pairs_;
+  const std::vector<executor::CellPair> whole_ = {{0, 0}};
 };
 
 }  // namespace
@@ -313,19 +313,20 @@ StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, do
   return operation;
 }
 
-LayerWeights WeightsOn(const Rank& rank, const Layer& layer, const LayerShard& shard, uint64_t seed) {
-  if (rank.computes()) return MakeWeights(layer, shard, seed);
-  LayerWeights weights;
+executor::LayerWeights WeightsOn(const executor::Rank& rank, const Layer& layer, const executor::LayerShard& shard,
+                                 uint64_t seed) {
+  if (rank.computes()) return executor::MakeWeights(layer, shard, seed);
+  executor::LayerWeights weights;
   weights.experts.shard = shard.experts;
   weights.shared.shard = shard.shared;
   return weights;
 }
 
-StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Rank& rank,
+StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, executor::Rank& rank,
                                                 const Workload& workload) {
   auto operation = std::make_unique<KernelOperation>(key, workload, rank);
   RETURN_IF_ERROR(operation->Prepare(size, workload, rank));
   return operation;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

@@ -13,7 +13,7 @@
 #include "models/cost/samples.h"
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 // How the groups of a collective lie over the ranks: a layout whose groups have the key's shape, and which of them.
 struct GroupPlacement {
@@ -26,28 +26,29 @@ StatusOr<GroupPlacement> PlacementOf(const CollectiveKey& key, int ranks, int ra
 class Operation {
  public:
   virtual ~Operation() = default;
-  virtual void Enqueue(Stream& stream) = 0;
+  virtual void Enqueue(executor::Stream& stream) = 0;
   // What part of an Enqueue's time the key is charged.
   virtual double share() const { return 1; }
 };
 
 // What a collective runs on; borrowed.
 struct CollectiveContext {
-  Device& device;
-  Communicator& group;
-  Communicator* gather = nullptr;  // The MP group of an ALL_TO_ALL_ALL_GATHER.
-  AllToAllTeams* teams = nullptr;  // Of an all-to-all that is not DIRECT; so is `inside_nodes`.
-  Stream* inside_nodes = nullptr;
+  executor::Device& device;
+  executor::Communicator& group;
+  executor::Communicator* gather = nullptr;  // The MP group of an ALL_TO_ALL_ALL_GATHER.
+  executor::AllToAllTeams* teams = nullptr;  // Of an all-to-all that is not DIRECT; so is `inside_nodes`.
+  executor::Stream* inside_nodes = nullptr;
 };
 // `bytes` is rounded up to what the group divides.
 StatusOr<std::unique_ptr<Operation>> MakeCollective(const CollectiveKey& key, double bytes,
                                                     const CollectiveContext& context);
 
 // Those of `seed`; without values where the rank does not compute.
-LayerWeights WeightsOn(const Rank& rank, const Layer& layer, const LayerShard& shard, uint64_t seed);
+executor::LayerWeights WeightsOn(const executor::Rank& rank, const Layer& layer, const executor::LayerShard& shard,
+                                 uint64_t seed);
 
 // A kernel of the rank's backend on the shapes of `workload`, as one rank of its layout runs it. Blocks.
-StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, Rank& rank,
+StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, executor::Rank& rank,
                                                 const Workload& workload);
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

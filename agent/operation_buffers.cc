@@ -10,7 +10,7 @@
 #include "models/measurement/cost_key.h"
 #include "models/workload/codec.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 size_t RoundUp(double bytes, size_t unit) {
@@ -38,9 +38,9 @@ bool IsSharedExpert(const KernelKey& key, const Workload& workload) {
          key.hidden_dim != KeyOf(key.kernel, workload.layer, workload.layout).hidden_dim;
 }
 
-ExpertShard ExpertsOf(const KernelKey& key, const Workload& workload) {
+executor::ExpertShard ExpertsOf(const KernelKey& key, const Workload& workload) {
   if (!CountsFlops(key.kernel)) return {};
-  const LayerShard shard = ShardOf(workload.layer, workload.layout, /*stage_rank=*/0);
+  const executor::LayerShard shard = executor::ShardOf(workload.layer, workload.layout, /*stage_rank=*/0);
   return IsSharedExpert(key, workload) ? shard.shared : shard.experts;
 }
 
@@ -54,7 +54,7 @@ KernelBuffers BuffersOf(const KernelKey& key, double size, const Workload& workl
   const Layer& layer = workload.layer;
   const size_t row_bytes = RowBytes(layer);
   const bool products = CountsFlops(key.kernel);
-  const ExpertShard shard = ExpertsOf(key, workload);
+  const executor::ExpertShard shard = ExpertsOf(key, workload);
   const double rows = RowsOf(key, size, workload);
   KernelBuffers buffers = {.experts = products ? shard.experts : layer.experts};
   buffers.rows_per_expert = std::max(1, static_cast<int>(std::llround(rows / buffers.experts)));
@@ -70,8 +70,8 @@ KernelBuffers BuffersOf(const KernelKey& key, double size, const Workload& workl
                            static_cast<size_t>(layer.bytes_per_element);
   }
   buffers.token_bytes = buffers.tokens * row_bytes;
-  buffers.routing_bytes = Routing::Bytes(static_cast<size_t>(buffers.tokens) * RoutingWidth(layer));
-  buffers.sum_bytes = RouterSums::Count(layer.experts) * sizeof(double);
+  buffers.routing_bytes = executor::Routing::Bytes(static_cast<size_t>(buffers.tokens) * RoutingWidth(layer));
+  buffers.sum_bytes = executor::RouterSums::Count(layer.experts) * sizeof(double);
   return buffers;
 }
 
@@ -87,4 +87,4 @@ double OperationBytes(const CostKey& key, double size, const Workload& workload)
                              buffers.token_bytes + buffers.routing_bytes + buffers.sum_bytes);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

@@ -8,7 +8,7 @@
 #include "models/cost/operation.h"
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 struct CollectiveBuffers {
   size_t bytes = 0;  // Of what is sent and of what is received, each.
@@ -22,7 +22,7 @@ CollectiveBuffers BuffersOf(const CollectiveKey& key, double bytes, int group_ra
 // experts', one measurement serves both.
 bool IsSharedExpert(const KernelKey& key, const Workload& workload);
 // Of the experts whose product the kernel is; none for another kernel.
-ExpertShard ExpertsOf(const KernelKey& key, const Workload& workload);
+executor::ExpertShard ExpertsOf(const KernelKey& key, const Workload& workload);
 
 // Rows spread evenly over the experts.
 struct KernelBuffers {
@@ -39,4 +39,4 @@ double RowsOf(const KernelKey& key, double size, const Workload& workload);
 // All of them together on the first rank, without weights and what runs beside; infinity for more than kMostRows.
 double OperationBytes(const CostKey& key, double size, const Workload& workload);
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

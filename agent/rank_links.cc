@@ -11,7 +11,7 @@
 #include "executor/owned_fd.h"
 #include "models/check.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kWholeAnswer{5};  // The whole answer follows its
 
 class LaunchLinks final : public RankLinks {
  public:
-  explicit LaunchLinks(std::unique_ptr<Launch> launch)
+  explicit LaunchLinks(std::unique_ptr<executor::Launch> launch)
       : launch_(std::move(launch)), epoll_(epoll_create1(EPOLL_CLOEXEC)), armed_(launch_->ranks(), false) {
     MOEPLAN_CHECK(epoll_.get() >= 0);
     for (int rank = 0; rank < ranks(); ++rank) Control(EPOLL_CTL_ADD, rank, /*events=*/0);
@@ -34,7 +34,7 @@ class LaunchLinks final : public RankLinks {
     std::string frame = commands.front().SerializeAsString();
     for (int rank = 0; rank < ranks(); ++rank) {
       if (!one_for_all) frame = commands[rank].SerializeAsString();
-      if (Status sent = WriteFrame(launch_->WriteFd(rank), frame); !sent.ok())
+      if (Status sent = executor::WriteFrame(launch_->WriteFd(rank), frame); !sent.ok())
         return Unsent{.rank = rank, .why = std::move(sent), .reached = rank};
     }
     return std::nullopt;
@@ -60,7 +60,7 @@ class LaunchLinks final : public RankLinks {
   }
 
   StatusOr<v1::RankReply> Receive(int rank) override {
-    ASSIGN_OR_RETURN(const std::string frame, ReadFrame(launch_->ReadFd(rank), Clock::now() + kWholeAnswer));
+    ASSIGN_OR_RETURN(const std::string frame, executor::ReadFrame(launch_->ReadFd(rank), Clock::now() + kWholeAnswer));
     v1::RankReply reply;
     if (reply.ParseFromString(frame)) return reply;
     return InternalError("an answer that cannot be read; is every rank of the same build?");
@@ -81,15 +81,15 @@ class LaunchLinks final : public RankLinks {
     MOEPLAN_CHECK(done == 0);
   }
 
-  const std::unique_ptr<Launch> launch_;
-  const OwnedFd epoll_;
+  const std::unique_ptr<executor::Launch> launch_;
+  const executor::OwnedFd epoll_;
   std::vector<bool> armed_;  // By rank: whether its stream tells when something comes in.
 };
 
 }  // namespace
 
-std::unique_ptr<RankLinks> LinksOf(std::unique_ptr<Launch> launch) {
+std::unique_ptr<RankLinks> LinksOf(std::unique_ptr<executor::Launch> launch) {
   return std::make_unique<LaunchLinks>(std::move(launch));
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

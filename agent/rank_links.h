@@ -6,9 +6,9 @@
 #include "executor/launch/launch.h"
 #include "proto/rank_links.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 // Sends and receives frames over the byte streams of a launch. One thread.
-std::unique_ptr<RankLinks> LinksOf(std::unique_ptr<Launch> launch);
+std::unique_ptr<RankLinks> LinksOf(std::unique_ptr<executor::Launch> launch);
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

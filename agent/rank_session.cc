@@ -20,14 +20,14 @@
 #include "proto/convert/samples.h"
 #include "proto/convert/workload.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 constexpr uint64_t kWeightSeed = 20240501;
 
 // Of this build and machine.
 std::map<std::string, std::string> OwnFacts() {
-  std::map<std::string, std::string> facts = BuildFacts();
+  std::map<std::string, std::string> facts = executor::BuildFacts();
   char host[256] = "";
   if (gethostname(host, sizeof host - 1) == 0) facts["hostname"] = host;
   utsname system{};
@@ -64,15 +64,15 @@ class BackendRankSession final : public RankSession {
   struct ReadyGraph {
     Workload workload;
     TaskGraph graph;
-    std::unique_ptr<GraphRunner> runner;
+    std::unique_ptr<executor::GraphRunner> runner;
   };
 
   // The layer's weights on this rank; kept while graphs of the same layer and layout come in.
   struct ReadyLayer {
     Workload workload;
-    LayerWeights weights;
-    std::unique_ptr<Kernels> kernels;
-    LayerGradients gradients;
+    executor::LayerWeights weights;
+    std::unique_ptr<executor::Kernels> kernels;
+    executor::LayerGradients gradients;
     std::vector<float> input, output_gradient;
   };
 
@@ -97,12 +97,12 @@ class BackendRankSession final : public RankSession {
     Disconnect();
     rank_ = start.rank();
     cluster_ = {.nodes = start.nodes(), .gpus_per_node = start.ranks_per_node()};
-    const RankPlace place = {.rank = rank_,
-                             .ranks = Ranks(cluster_),
-                             .ranks_per_node = cluster_.gpus_per_node,
-                             .host_address = host_address_,
-                             .deadline_s = start.deadline_s()};
-    ASSIGN_OR_RETURN(const RankBackend* const backend, find_backend_(start.backend()));
+    const executor::RankPlace place = {.rank = rank_,
+                                       .ranks = Ranks(cluster_),
+                                       .ranks_per_node = cluster_.gpus_per_node,
+                                       .host_address = host_address_,
+                                       .deadline_s = start.deadline_s()};
+    ASSIGN_OR_RETURN(const executor::RankBackend* const backend, find_backend_(start.backend()));
     ASSIGN_OR_RETURN(join_, backend->Join(place));
     started.set_address(join_->address());
     auto& provenance = *started.mutable_provenance();
@@ -137,15 +137,15 @@ class BackendRankSession final : public RankSession {
     failure_ = OkStatus();
   }
 
-  Device& device() { return connected_->device(); }
-  RankRuntime& runtime() { return connected_->runtime(); }
-  RankStreams& streams() { return runtime().streams(); }
+  executor::Device& device() { return connected_->device(); }
+  executor::RankRuntime& runtime() { return connected_->runtime(); }
+  executor::RankStreams& streams() { return runtime().streams(); }
 
   // An operation on the stream that has such work in a layer. Of two collectives, the one beside has the other
   // network's.
   struct QueuedOperation {
     std::unique_ptr<Operation> operation;
-    Stream* stream = nullptr;
+    executor::Stream* stream = nullptr;
   };
   StatusOr<QueuedOperation> MakeOperation(const v1::Sample& sample, const Workload& context, GroupSet set) {
     ASSIGN_OR_RETURN(const Sample what, SampleFromProto(sample, "what"));
@@ -158,7 +158,7 @@ class BackendRankSession final : public RankSession {
     queued.stream = &streams()[set == kMain ? StreamKind::kInterNode : StreamKind::kIntraNode];
     const auto& key = std::get<CollectiveKey>(what.key);
     ASSIGN_OR_RETURN(const GroupPlacement placement, PlacementOf(key, Ranks(cluster_), cluster_.gpus_per_node));
-    ASSIGN_OR_RETURN(GroupCommunicators * groups, runtime().GroupsOf(placement.layout, set, key.ctas));
+    ASSIGN_OR_RETURN(executor::GroupCommunicators * groups, runtime().GroupsOf(placement.layout, set, key.ctas));
     CollectiveContext on = {.device = device(), .group = (*groups)[placement.group]};
     if (key.collective == Collective::kAllToAllAllGather) on.gather = &(*groups)[Group::kTensor];
     if (key.collective == Collective::kAllToAll && key.algorithm != AllToAllAlgorithm::kDirect) {
@@ -194,8 +194,8 @@ class BackendRankSession final : public RankSession {
   // Marks, on the inter-node stream, where all ranks have come. Not on the compute stream: where ranks share a
   // processor, one would note it when its neighbour's experts are done, and the time that they took from its own would
   // be lost.
-  void BeginTogether(Event& start) {
-    Stream& stream = streams()[StreamKind::kInterNode];
+  void BeginTogether(executor::Event& start) {
+    executor::Stream& stream = streams()[StreamKind::kInterNode];
     device().Label(stream, "barrier");
     connected_->world().Barrier(stream);
     device().Record(start, stream);
@@ -203,7 +203,7 @@ class BackendRankSession final : public RankSession {
 
   // From the barrier to the end, on this rank.
   StatusOr<double> TimeOnce(const QueuedOperation& what, const QueuedOperation& beside, int beside_count) {
-    const std::unique_ptr<Event> start = device().MakeEvent(), end = device().MakeEvent();
+    const std::unique_ptr<executor::Event> start = device().MakeEvent(), end = device().MakeEvent();
     BeginTogether(*start);
     device().Label(*what.stream, "measure");
     device().Wait(*what.stream, *start);
@@ -231,18 +231,19 @@ class BackendRankSession final : public RankSession {
     }
     RETURN_IF_ERROR(Release());
     const int stage_rank = runtime().StageRank(workload.layout);
-    layer_.emplace(ReadyLayer{.workload = workload,
-                              .weights = WeightsOn(*connected_, workload.layer,
-                                                   ShardOf(workload.layer, workload.layout, stage_rank), kWeightSeed)});
-    if (trains) layer_->gradients = ZeroGradients(layer_->weights);
+    layer_.emplace(
+        ReadyLayer{.workload = workload,
+                   .weights = WeightsOn(*connected_, workload.layer,
+                                        executor::ShardOf(workload.layer, workload.layout, stage_rank), kWeightSeed)});
+    if (trains) layer_->gradients = executor::ZeroGradients(layer_->weights);
     ASSIGN_OR_RETURN(layer_->kernels,
                      runtime().make_kernels()(workload.layer, layer_->weights, trains ? &layer_->gradients : nullptr));
     layer_->kernels->TakeWeights(streams()[StreamKind::kCompute]);
     streams().Fork();
     if (!connected_->computes()) return OkStatus();
     const int batch = stage_rank / workload.layout.tensor_parallel;
-    layer_->input = MakeInput(workload.layer, workload.layout, batch, kWeightSeed);
-    layer_->output_gradient = MakeOutputGradient(workload.layer, workload.layout, batch, kWeightSeed);
+    layer_->input = executor::MakeInput(workload.layer, workload.layout, batch, kWeightSeed);
+    layer_->output_gradient = executor::MakeOutputGradient(workload.layer, workload.layout, batch, kWeightSeed);
     return OkStatus();
   }
 
@@ -253,9 +254,9 @@ class BackendRankSession final : public RankSession {
     ReadyGraph ready{.workload = workload};
     ASSIGN_OR_RETURN(ready.graph, BuildPlan(plan, workload, cluster_));
     RETURN_IF_ERROR(LoadLayer(workload));
-    ASSIGN_OR_RETURN(const RankContext context,
+    ASSIGN_OR_RETURN(const executor::RankContext context,
                      runtime().ContextOf(workload.layout, *layer_->kernels, plan.knobs.communication_ctas));
-    ASSIGN_OR_RETURN(ready.runner, GraphRunner::Prepare(ready.graph, context));
+    ASSIGN_OR_RETURN(ready.runner, executor::GraphRunner::Prepare(ready.graph, context));
     if (connected_->computes()) {
       RETURN_IF_ERROR(Write(layer_->input, ready.runner->input()));
       if (workload.phase != Phase::kForward) {
@@ -277,7 +278,7 @@ class BackendRankSession final : public RankSession {
     ASSIGN_OR_RETURN(ReadyGraph * ready, GraphOf(run.graph()));
     const Phase phase = ready->workload.phase;
     if (phase == Phase::kBackward) ready->runner->Enqueue(Phase::kForward);
-    const std::unique_ptr<Event> start = device().MakeEvent();
+    const std::unique_ptr<executor::Event> start = device().MakeEvent();
     streams().Join();
     streams().Fork();
     BeginTogether(*start);
@@ -307,14 +308,14 @@ class BackendRankSession final : public RankSession {
     const bool sliced = ready->graph.buffers[ready->graph.output].cells.size() == 1 &&
                         workload.capacity_passing == CapacityPassing::kPadded;
     const int slices = sliced ? workload.layout.tensor_parallel : 1;
-    const LayerWeights full = MakeWeights(layer, ShardOf(layer, {}, 0), kWeightSeed);
-    const ReferenceOutput reference =
-        ComputeReference(layer, full, layer_->input, (sizes.slots + slices - 1) / slices, slices);
+    const executor::LayerWeights full = executor::MakeWeights(layer, executor::ShardOf(layer, {}, 0), kWeightSeed);
+    const executor::ReferenceOutput reference =
+        executor::ComputeReference(layer, full, layer_->input, (sizes.slots + slices - 1) / slices, slices);
     ASSIGN_OR_RETURN(const std::vector<float> output, Read(ready->runner->output()));
     AddDeviation(output, reference.output, checked);
     if (workload.phase == Phase::kForward) return OkStatus();
-    const ReferenceGradients gradients =
-        ComputeReferenceGradients(layer, full, layer_->input, layer_->output_gradient, reference);
+    const executor::ReferenceGradients gradients =
+        executor::ComputeReferenceGradients(layer, full, layer_->input, layer_->output_gradient, reference);
     ASSIGN_OR_RETURN(const std::vector<float> input_gradient, Read(ready->runner->input_gradient()));
     AddDeviation(input_gradient, gradients.input.values, checked);
     std::vector<float> gate_gradient(full.gate.size());
@@ -327,22 +328,22 @@ class BackendRankSession final : public RankSession {
 
   // Values to rows of the layer's elements on the device, and back; B·L rows.
   Status Write(const std::vector<float>& values, std::byte* to) {
-    std::vector<std::byte> rows(values.size() * BytesOf(type()));
-    Store(values.data(), type(), values.size(), rows.data());
+    std::vector<std::byte> rows(values.size() * executor::BytesOf(type()));
+    executor::Store(values.data(), type(), values.size(), rows.data());
     return Copy(to, rows.data(), rows.size());
   }
   StatusOr<std::vector<float>> Read(const std::byte* from) {
     std::vector<float> values(layer_->input.size());
-    std::vector<std::byte> rows(values.size() * BytesOf(type()));
+    std::vector<std::byte> rows(values.size() * executor::BytesOf(type()));
     RETURN_IF_ERROR(Copy(rows.data(), from, rows.size()));
-    Load(rows.data(), type(), values.size(), values.data());
+    executor::Load(rows.data(), type(), values.size(), values.data());
     return values;
   }
   Status Copy(std::byte* to, const std::byte* from, size_t bytes) {
     device().Copy(to, from, bytes, streams()[StreamKind::kCompute]);
     return Synchronize();
   }
-  ElementType type() const { return ElementTypeOf(layer_->workload.layer.bytes_per_element); }
+  executor::ElementType type() const { return executor::ElementTypeOf(layer_->workload.layer.bytes_per_element); }
 
   static void AddDeviation(std::span<const float> values, const std::vector<double>& reference,
                            v1::RankReply::Checked& checked) {
@@ -360,12 +361,12 @@ class BackendRankSession final : public RankSession {
 
   // Pairs that this rank answers for: its slice, or, where every MP rank gates alike, the first rank's.
   int DroppedHere(const ReadyGraph& ready) {
-    const GraphRunner::RoutedRows rows = ready.runner->routed_rows();
+    const executor::GraphRunner::RoutedRows rows = ready.runner->routed_rows();
     const Layout& layout = ready.workload.layout;
     const int tokens = static_cast<int>(SizesOf(ready.workload.layer, layout).tokens);
     const bool whole_batch = rows.count == tokens;
     if (whole_batch && IndexIn(Group::kTensor, layout, connected_->runtime().StageRank(layout)) != 0) return 0;
-    return static_cast<int>(DroppedPairs(ready.runner->router_statistics()));
+    return static_cast<int>(executor::DroppedPairs(ready.runner->router_statistics()));
   }
 
   Status Release() {
@@ -380,8 +381,8 @@ class BackendRankSession final : public RankSession {
   int rank_ = 0;
   Cluster cluster_;
   Status failure_;
-  std::unique_ptr<RankJoin> join_;
-  std::unique_ptr<Rank> connected_;
+  std::unique_ptr<executor::RankJoin> join_;
+  std::unique_ptr<executor::Rank> connected_;
   std::optional<ReadyLayer> layer_;
   std::map<int, ReadyGraph> graphs_;
 };
@@ -403,10 +404,10 @@ std::string AnswerFrame(RankSession& session, const std::string& command) {
 
 void ServeRank(RankSession& session, int read_fd, int write_fd) {
   while (true) {
-    const StatusOr<std::string> frame = ReadFrame(read_fd, Deadline::max());
+    const StatusOr<std::string> frame = executor::ReadFrame(read_fd, executor::Deadline::max());
     if (!frame.ok()) return;
-    if (!WriteFrame(write_fd, AnswerFrame(session, *frame)).ok()) return;
+    if (!executor::WriteFrame(write_fd, AnswerFrame(session, *frame)).ok()) return;
   }
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

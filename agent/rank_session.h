@@ -12,10 +12,10 @@
 #include "executor/rank_backend.h"
 #include "moeplan/v1/rank_control.pb.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 // By name; an error says what to do.
-using BackendFinder = std::function<StatusOr<const RankBackend*>(const std::string& name)>;
+using BackendFinder = std::function<StatusOr<const executor::RankBackend*>(const std::string& name)>;
 
 class RankSession {
  public:
@@ -32,4 +32,4 @@ std::string AnswerFrame(RankSession& session, const std::string& command);
 // Reads commands and writes replies until the coordinator closes its stream; then returns.
 void ServeRank(RankSession& session, int read_fd, int write_fd);
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

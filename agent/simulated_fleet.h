@@ -7,7 +7,7 @@
 #include "models/cluster/simulated_cluster.h"
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 struct SimulatedFleetOptions {
   bool values = false;               // Whether ranks compute values, which takes long.
@@ -18,7 +18,7 @@ struct SimulatedFleetOptions {
 inline constexpr double kSimulatedDeadlineS = 600;
 
 // All ranks of the cluster, not yet connected; errors as below.
-StatusOr<std::unique_ptr<Launch>> LaunchSimulatedRanks(const SimulatedCluster& cluster, bool values);
+StatusOr<std::unique_ptr<executor::Launch>> LaunchSimulatedRanks(const SimulatedCluster& cluster, bool values);
 // That samples come from it.
 Provenance SimulatedProvenance(const SimulatedCluster& cluster);
 
@@ -26,4 +26,4 @@ Provenance SimulatedProvenance(const SimulatedCluster& cluster);
 // no other thread holds a lock: several fleets are best started by one thread before others drive them.
 StatusOr<Fleet> StartSimulated(const SimulatedCluster& cluster, const SimulatedFleetOptions& options = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

@@ -2,7 +2,7 @@
 
 #include "models/workload/resolve_grid.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 StatusOr<std::vector<Measurement>> WhatToMeasure(const CalibrationRequest& request, const Cluster& cluster) {
   StatusOr<std::vector<Workload>> resolved = ResolveGrid(request.grid, cluster);
@@ -11,4 +11,4 @@ StatusOr<std::vector<Measurement>> WhatToMeasure(const CalibrationRequest& reque
   return resolved->empty() ? MeasurementsOfLayouts(cluster) : MeasurementsOf(*resolved, cluster);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

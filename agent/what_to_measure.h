@@ -9,7 +9,7 @@
 #include "models/status.h"
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 struct CalibrationRequest {
   // Where there are some, these are measured at their sizes, and nothing else.
@@ -23,4 +23,4 @@ struct CalibrationRequest {
 // cluster, or no workload has the shapes of an operation.
 StatusOr<std::vector<Measurement>> WhatToMeasure(const CalibrationRequest& request, const Cluster& cluster);
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

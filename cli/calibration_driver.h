@@ -10,6 +10,6 @@
 namespace moeplan::cli {
 
 // `now_text`: the moment as RFC 3339, for the provenance of samples.
-CalibrationDriver MakeCalibrationDriver(std::function<std::string()> now_text);
+service::CalibrationDriver MakeCalibrationDriver(std::function<std::string()> now_text);
 
 }  // namespace moeplan::cli

@@ -23,46 +23,47 @@ namespace {
 
 constexpr double kJoinS = 60;
 
-RankProgram RankWorkerOf(const std::string& program) {
-  RankProgram worker = {.program = program, .arguments = {"rank-worker"}};
+executor::RankProgram RankWorkerOf(const std::string& program) {
+  executor::RankProgram worker = {.program = program, .arguments = {"rank-worker"}};
   for (const std::string& path : LoadedExtensions()) {
     worker.arguments.insert(worker.arguments.end(), {"--extension", path});
   }
   return worker;
 }
 
-StatusOr<std::unique_ptr<Launch>> LaunchFromEmulatedFile(const std::string& path, Provenance& facts) {
+StatusOr<std::unique_ptr<executor::Launch>> LaunchFromEmulatedFile(const std::string& path, Provenance& facts) {
   ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::EmulatedCluster>(path));
-  const EmulatedNodes nodes = {.nodes = message.nodes(),
-                               .ranks_per_node = message.gpus_per_node(),
-                               .nic_bytes_per_s = message.nic().bytes_per_s()};
+  const executor::EmulatedNodes nodes = {.nodes = message.nodes(),
+                                         .ranks_per_node = message.gpus_per_node(),
+                                         .nic_bytes_per_s = message.nic().bytes_per_s()};
   facts["nicBytesPerS"] = StrCat(nodes.nic_bytes_per_s);
-  StatusOr<std::unique_ptr<Launch>> launch = LaunchEmulated(nodes, OwnRankProgram());
+  StatusOr<std::unique_ptr<executor::Launch>> launch = executor::LaunchEmulated(nodes, OwnRankProgram());
   if (!launch.ok() && launch.status().code() == StatusCode::kInvalidInput) return launch.status().Within(path);
   return launch;
 }
 
-StatusOr<Fleet> StartFromSimulatedFile(const std::string& path, const SimulatedFleetOptions& options) {
+StatusOr<agent::Fleet> StartFromSimulatedFile(const std::string& path, const agent::SimulatedFleetOptions& options) {
   ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::SimulatedCluster>(path));
   const StatusOr<SimulatedCluster> cluster = SimulatedClusterFromProto(message);
   if (!cluster.ok()) return cluster.status().Within(path);
-  return StartSimulated(*cluster, options);
+  return agent::StartSimulated(*cluster, options);
 }
 
-StatusOr<std::unique_ptr<Launch>> LaunchFromHostfile(const std::string& path) {
+StatusOr<std::unique_ptr<executor::Launch>> LaunchFromHostfile(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
-  ASSIGN_OR_RETURN(const std::vector<Host> hosts, ParseHostfile(text, path));
+  ASSIGN_OR_RETURN(const std::vector<executor::Host> hosts, executor::ParseHostfile(text, path));
   // On other hosts this program is wherever it is here.
   char own[4096];
   const ssize_t length = readlink("/proc/self/exe", own, sizeof own);
   if (length <= 0) return InternalError("cannot find the own program");
-  return LaunchHosts(hosts, RankWorkerOf(std::string(own, length)));
+  return executor::LaunchHosts(hosts, RankWorkerOf(std::string(own, length)));
 }
 
 // The launch of a rank 0 that serves itself from a thread of its own.
-class RankZeroLaunch final : public Launch {
+class RankZeroLaunch final : public executor::Launch {
  public:
-  RankZeroLaunch(std::jthread thread, std::unique_ptr<Launch> all) : thread_(std::move(thread)), all_(std::move(all)) {}
+  RankZeroLaunch(std::jthread thread, std::unique_ptr<executor::Launch> all)
+      : thread_(std::move(thread)), all_(std::move(all)) {}
 
   int nodes() const override { return all_->nodes(); }
   int ranks_per_node() const override { return all_->ranks_per_node(); }
@@ -73,33 +74,33 @@ class RankZeroLaunch final : public Launch {
 
  private:
   std::jthread thread_;  // Ends when `all_` closes its stream, and goes after it.
-  std::unique_ptr<Launch> all_;
+  std::unique_ptr<executor::Launch> all_;
 };
 
 // Rank 0 serves itself over a socket pair.
-StatusOr<std::unique_ptr<Launch>> LaunchAsRankZero(const LaunchedRank& self) {
+StatusOr<std::unique_ptr<executor::Launch>> LaunchAsRankZero(const executor::LaunchedRank& self) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return InternalError("socketpair failed");
   std::jthread thread([fd = ends[1], address = self.master_address] {
-    const std::unique_ptr<RankSession> session = RankSession::Make(address, FindBackend);
-    ServeRank(*session, fd, fd);
+    const std::unique_ptr<agent::RankSession> session = agent::RankSession::Make(address, executor::FindBackend);
+    agent::ServeRank(*session, fd, fd);
     close(fd);
   });
-  ASSIGN_OR_RETURN(std::unique_ptr<Launch> all, GatherLaunched(self, ends[0], kJoinS));
+  ASSIGN_OR_RETURN(std::unique_ptr<executor::Launch> all, executor::GatherLaunched(self, ends[0], kJoinS));
   return std::make_unique<RankZeroLaunch>(std::move(thread), std::move(all));
 }
 
-Status ServeAsLaunchedRank(const LaunchedRank& self) {
-  ASSIGN_OR_RETURN(const JoinedLaunch joined, JoinLaunched(self, kJoinS));
-  const std::unique_ptr<RankSession> session = RankSession::Make(joined.address, FindBackend);
-  ServeRank(*session, joined.fd, joined.fd);
+Status ServeAsLaunchedRank(const executor::LaunchedRank& self) {
+  ASSIGN_OR_RETURN(const executor::JoinedLaunch joined, executor::JoinLaunched(self, kJoinS));
+  const std::unique_ptr<agent::RankSession> session = agent::RankSession::Make(joined.address, executor::FindBackend);
+  agent::ServeRank(*session, joined.fd, joined.fd);
   close(joined.fd);
   return OkStatus();
 }
 
 }  // namespace
 
-RankProgram OwnRankProgram() { return RankWorkerOf("/proc/self/exe"); }
+executor::RankProgram OwnRankProgram() { return RankWorkerOf("/proc/self/exe"); }
 
 void ClusterOption::Add(CLI::App& command) {
   CLI::Option_group* group = command.add_option_group("CLUSTER", "Where the ranks run; exactly one of");
@@ -128,27 +129,27 @@ Status ClusterOption::CheckOne() const {
       StrCat("found ", given, " of --local, --emulated, --hostfile, --launched, --simulated, expected exactly one"));
 }
 
-StatusOr<std::optional<Fleet>> ClusterOption::Start(bool values) const {
+StatusOr<std::optional<agent::Fleet>> ClusterOption::Start(bool values) const {
   RETURN_IF_ERROR(CheckOne());
   if (simulated() && backend_option_->count() > 0) {
     return InvalidInput("--backend: found beside --simulated, whose ranks run on the simulator, expected one of them");
   }
   ASSIGN_OR_RETURN(const double deadline_s, ParseSeconds("--deadline", deadline_));
   if (simulated()) {
-    ASSIGN_OR_RETURN(Fleet fleet,
+    ASSIGN_OR_RETURN(agent::Fleet fleet,
                      StartFromSimulatedFile(simulated_file_, {.values = values, .collective_deadline_s = deadline_s}));
-    return std::optional<Fleet>(std::move(fleet));
+    return std::optional<agent::Fleet>(std::move(fleet));
   }
-  if (!launched_ && hostfile_.empty()) RETURN_IF_ERROR(FindBackend(backend_).status());
-  StatusOr<std::unique_ptr<Launch>> launch = InternalError("no launch");
+  if (!launched_ && hostfile_.empty()) RETURN_IF_ERROR(executor::FindBackend(backend_).status());
+  StatusOr<std::unique_ptr<executor::Launch>> launch = InternalError("no launch");
   Provenance facts;
   if (launched_) {
     facts["launch"] = "launched";
-    ASSIGN_OR_RETURN(const LaunchedRank self,
-                     ReadLaunchedRank([](const char* name) -> const char* { return std::getenv(name); }));
+    ASSIGN_OR_RETURN(const executor::LaunchedRank self,
+                     executor::ReadLaunchedRank([](const char* name) -> const char* { return std::getenv(name); }));
     if (self.rank != 0) {
       RETURN_IF_ERROR(ServeAsLaunchedRank(self));
-      return std::optional<Fleet>();
+      return std::optional<agent::Fleet>();
     }
     launch = LaunchAsRankZero(self);
   } else if (!emulated_file_.empty()) {
@@ -159,16 +160,16 @@ StatusOr<std::optional<Fleet>> ClusterOption::Start(bool values) const {
     launch = LaunchFromHostfile(hostfile_);
   } else {
     facts["launch"] = "local";
-    launch = LaunchLocal(local_ranks_, OwnRankProgram());
+    launch = executor::LaunchLocal(local_ranks_, OwnRankProgram());
   }
   if (!launch.ok()) return launch.status();
-  ASSIGN_OR_RETURN(Fleet fleet, Fleet::Start(*std::move(launch), {.collective_deadline_s = deadline_s,
-                                                                  .backend = backend_,
-                                                                  .provenance = std::move(facts)}));
-  return std::optional<Fleet>(std::move(fleet));
+  ASSIGN_OR_RETURN(agent::Fleet fleet, agent::Fleet::Start(*std::move(launch), {.collective_deadline_s = deadline_s,
+                                                                                .backend = backend_,
+                                                                                .provenance = std::move(facts)}));
+  return std::optional<agent::Fleet>(std::move(fleet));
 }
 
-std::string ClusterOption::DefaultName(const Fleet& fleet) const {
+std::string ClusterOption::DefaultName(const agent::Fleet& fleet) const {
   const Cluster cluster = fleet.cluster();
   const std::string size = StrCat(cluster.nodes, "x", cluster.gpus_per_node);
   const std::string backend = backend_ == "host" ? "" : StrCat("-", backend_);

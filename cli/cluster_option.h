@@ -12,7 +12,7 @@
 namespace moeplan::cli {
 
 // This program as a rank of a job on this machine.
-RankProgram OwnRankProgram();
+executor::RankProgram OwnRankProgram();
 
 // One of --local, --emulated, --hostfile, --launched, --simulated.
 class ClusterOption {
@@ -20,12 +20,12 @@ class ClusterOption {
   void Add(CLI::App& command);
   // A fleet of running ranks; absent when this process was a launched rank other than 0 and has served to its end.
   // `values`: whether ranks of a simulated cluster compute values, which takes long; all others do.
-  StatusOr<std::optional<Fleet>> Start(bool values = false) const;
+  StatusOr<std::optional<agent::Fleet>> Start(bool values = false) const;
   const std::string& backend() const { return backend_; }
   bool given() const;
   bool simulated() const { return !simulated_file_.empty(); }
   // What a profile of this cluster is called when nobody says.
-  std::string DefaultName(const Fleet& fleet) const;
+  std::string DefaultName(const agent::Fleet& fleet) const;
 
  private:
   Status CheckOne() const;

@@ -52,8 +52,8 @@ Status SourceOption::CheckOne() const {
 StatusOr<Profile> SourceOption::LoadProfile() const {
   RETURN_IF_ERROR(CheckOne());
   if (planner_.given()) {
-    ASSIGN_OR_RETURN(const ConnectOptions connect, planner_.Connect(kPlannerDeadlineS));
-    ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(connect));
+    ASSIGN_OR_RETURN(const client::ConnectOptions connect, planner_.Connect(kPlannerDeadlineS));
+    ASSIGN_OR_RETURN(const auto client, client::PlannerClient::Connect(connect));
     v1::GetProfileRequest request;
     request.set_profile_name(profile_name_);
     ASSIGN_OR_RETURN(const v1::GetProfileResponse response, client->GetProfile(request));
@@ -98,16 +98,16 @@ Status SourceOption::PrintAnswer(const v1::PlanResponse& answer) const {
     PrintJson(answer);
     return OkStatus();
   }
-  ASSIGN_OR_RETURN(const ConnectOptions connect, planner_.Connect(kPlannerDeadlineS));
-  AnswerPrinter printer(connect);
+  ASSIGN_OR_RETURN(const client::ConnectOptions connect, planner_.Connect(kPlannerDeadlineS));
+  client::AnswerPrinter printer(connect);
   Print(printer.Json(answer, JsonStyle::kPretty) + "\n");
   WarnOfLeftOut(printer);
   return OkStatus();
 }
 
 StatusOr<v1::PlanResponse> SourceOption::AskPlanner(v1::PlanRequest request, const std::string& origin) const {
-  ASSIGN_OR_RETURN(const ConnectOptions connect, planner_.Connect(kPlannerDeadlineS));
-  ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(connect));
+  ASSIGN_OR_RETURN(const client::ConnectOptions connect, planner_.Connect(kPlannerDeadlineS));
+  ASSIGN_OR_RETURN(const auto client, client::PlannerClient::Connect(connect));
   request.set_profile_name(profile_name_);
   StatusOr<v1::PlanResponse> response = client->Plan(request);
   if (!response.ok() && response.status().code() == StatusCode::kInvalidInput) return response.status().Within(origin);

@@ -33,8 +33,8 @@ void PlannerOption::Add(CLI::App& where, CLI::App& command, const std::string& h
   command.add_flag("--insecure", options_.insecure, "Send the token to another machine without TLS");
 }
 
-StatusOr<ConnectOptions> PlannerOption::Connect(double deadline_s) const {
-  ConnectOptions options = options_;
+StatusOr<client::ConnectOptions> PlannerOption::Connect(double deadline_s) const {
+  client::ConnectOptions options = options_;
   if (options.address.empty()) options.address = kDefault;
   options.deadline_s = deadline_s;
   if (!token_file_.empty()) {
@@ -45,7 +45,7 @@ StatusOr<ConnectOptions> PlannerOption::Connect(double deadline_s) const {
   return options;
 }
 
-void WarnOfLeftOut(const AnswerPrinter& printer) {
+void WarnOfLeftOut(const client::AnswerPrinter& printer) {
   if (printer.left_out().ok()) return;
   std::fprintf(stderr,
                "moeplan: the planner is newer, and fields of its answer that are not known here were left out: %s\n",

@@ -17,16 +17,16 @@ class PlannerOption {
   void Add(CLI::App& where, CLI::App& command, const std::string& help = "HOST:PORT of a planner");
   bool given() const { return !options_.address.empty(); }
   // The default address is kDefault. Reads the token from --token-file, else from MOEPLAN_TOKEN.
-  StatusOr<ConnectOptions> Connect(double deadline_s) const;
+  StatusOr<client::ConnectOptions> Connect(double deadline_s) const;
 
   static constexpr char kDefault[] = "127.0.0.1:7070";
 
  private:
-  ConnectOptions options_;
+  client::ConnectOptions options_;
   std::string token_file_;
 };
 
 // Says on standard error when answers were printed without some of their fields.
-void WarnOfLeftOut(const AnswerPrinter& printer);
+void WarnOfLeftOut(const client::AnswerPrinter& printer);
 
 }  // namespace moeplan::cli

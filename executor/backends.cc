@@ -8,7 +8,7 @@
 #include "executor/host/host_rank.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 struct BackendLibrary {
@@ -69,4 +69,4 @@ StatusOr<Simulator*> FindSimulator() {
   return simulator;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -11,7 +11,7 @@
 #include "executor/rank_backend.h"
 #include "executor/sim/launch_simulated.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // "host" and "cuda", for processes that are ranks; kInvalidInput for another name.
 StatusOr<const RankBackend*> FindBackend(const std::string& name);
@@ -19,4 +19,4 @@ StatusOr<const RankBackend*> FindBackend(const std::string& name);
 // LaunchSimulated.
 StatusOr<Simulator*> FindSimulator();
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

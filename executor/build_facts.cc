@@ -7,7 +7,7 @@
 #include "executor/host/gemm.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 std::map<std::string, std::string> BuildFacts() {
   std::map<std::string, std::string> facts = {{"moeplan", MOEPLAN_VERSION}};
@@ -23,4 +23,4 @@ std::map<std::string, std::string> BuildFacts() {
   return facts;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -4,10 +4,10 @@
 #include <map>
 #include <string>
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // Lists "moeplan" and "compiler" with their versions; "gloo" with its version, absent where it was not found; and
 // "gemm", GemmName of executor/host/gemm.h, absent where it cannot be loaded.
 std::map<std::string, std::string> BuildFacts();
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -2,7 +2,7 @@
 
 #include "executor/errors.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 StatusOr<std::unique_ptr<Communicator>> Communicator::SplitLimited(int /*color*/, int ctas) {
   return error::CannotLimitCtas(ctas);
@@ -10,4 +10,4 @@ StatusOr<std::unique_ptr<Communicator>> Communicator::SplitLimited(int /*color*/
 
 std::shared_ptr<void> Communicator::Register(std::span<std::byte> /*memory*/) { return nullptr; }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

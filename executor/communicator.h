@@ -14,7 +14,7 @@
 #include "executor/device.h"
 #include "executor/rows.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // Rows for each peer. With fewer blocks than ranks, each block goes to that many consecutive ranks ("dump").
 struct PeerRows {
@@ -79,4 +79,4 @@ class Communicator {
   virtual void Abort(const Status& why) = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

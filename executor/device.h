@@ -15,7 +15,7 @@
 
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class Stream {
  public:
@@ -89,4 +89,4 @@ class Device {
   virtual double TimeS(const Event& event) const = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

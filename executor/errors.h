@@ -5,7 +5,7 @@
 #include "models/text.h"
 #include "models/workload/workload.h"
 
-namespace moeplan::error {
+namespace moeplan::executor::error {
 
 inline Status MissedDeadline(int peer, const std::string& task, double bytes) {
   return DeadlineExceeded(StrCat("rank ", peer, " did not answer in time: task ", task, ", ", bytes, " bytes"));
@@ -54,4 +54,4 @@ inline Status BackwardBeforeForward() {
   return InvalidInput("Backward: no Forward to go back through; call Forward first, once for each Backward");
 }
 
-}  // namespace moeplan::error
+}  // namespace moeplan::executor::error

@@ -8,7 +8,7 @@
 
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class FirstFailure {
  public:
@@ -44,4 +44,4 @@ class FirstFailure {
   std::function<void(const Status&)> on_failure_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -8,7 +8,7 @@
 #include "executor/layer/mix.h"
 #include "models/host_and_device.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 inline constexpr uint64_t kDrawSeed = 0x6d6f65706c616e;
 
@@ -41,4 +41,4 @@ MOEPLAN_HD inline uint32_t OrderOf(float score) {
   return bits >> 31 == 0 ? bits | 0x80000000 : ~bits;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -10,7 +10,7 @@
 
 #include "models/host_and_device.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // sum + a · b, rounded twice: device compilers would fuse it.
 MOEPLAN_HD inline float AddProduct(float sum, float a, float b) {
@@ -157,4 +157,4 @@ MOEPLAN_HD inline void AddLossGradients(const float* probabilities, int experts,
   }
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -13,7 +13,7 @@
 #include "executor/router_statistics.h"
 #include "executor/rows.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // Of row i and choice c: [i * RoutingWidth(layer) + c]. A slot of -1 is a dropped pair, or, with EXPERT_CHOICE, where
 // choice c is expert c, one that the expert did not take.
@@ -167,4 +167,4 @@ class Kernels {
   virtual void GateGradient(const GateGradientArgs& args, Stream& stream) = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -3,7 +3,7 @@
 #include "executor/errors.h"
 #include "models/plan/build_plan.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 // Tensors of one kind by name, such as "weights.experts.up", and the sizes that a shard gives them.
@@ -144,4 +144,4 @@ Status MoeLayer::CheckRows(const char* name, size_t bytes) const {
   return bytes == expected ? OkStatus() : error::WrongRows(name, bytes, expected, workload_.layer);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -19,7 +19,7 @@
 #include "models/timeline/task_timing.h"
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // What runs and where: of a PlanAnswer the workload, and the knobs, the order and the gradients of one of its
 // candidates, or all made by hand.
@@ -95,4 +95,4 @@ class MoeLayer {
   bool backward_due_ = false;  // A Forward has no Backward yet.
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

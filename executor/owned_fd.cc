@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace moeplan {
+namespace moeplan::executor {
 
 OwnedFd& OwnedFd::operator=(OwnedFd&& other) noexcept {
   if (this != &other) {
@@ -18,4 +18,4 @@ OwnedFd::~OwnedFd() {
 }
 int OwnedFd::release() { return std::exchange(fd_, -1); }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -1,7 +1,7 @@
 // A descriptor closed with its owner.
 #pragma once
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class OwnedFd {
  public:
@@ -18,4 +18,4 @@ class OwnedFd {
   int fd_ = -1;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

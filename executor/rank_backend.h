@@ -14,7 +14,7 @@
 #include "executor/device.h"
 #include "executor/runtime/rank_runtime.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // A connected rank. After an error of the network it is spent: everything queued answers the first error. One thread,
 // but for what Device and Communicator say.
@@ -71,4 +71,4 @@ class RankBackend {
   virtual StatusOr<std::unique_ptr<RankJoin>> Join(const RankPlace& place) const = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -6,7 +6,7 @@
 
 #include "models/check.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 template <typename Number>
@@ -77,4 +77,4 @@ RouterStatistics StatisticsOf(std::span<const double> sums, int experts) {
           .entropy_sum = sums[2]};
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // Values only; any thread may read.
 struct RouterStatistics {
@@ -56,4 +56,4 @@ struct RouterSums {
 // Of sums that lie in host memory, as At lays them out.
 RouterStatistics StatisticsOf(std::span<const double> sums, int experts);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -7,7 +7,7 @@
 
 #include "models/host_and_device.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 enum class ElementType { kFloat32, kBfloat16 };
 
@@ -143,4 +143,4 @@ struct CellPair {
   int32_t to = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

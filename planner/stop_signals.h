@@ -6,7 +6,7 @@
 
 #include <stop_token>
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct StopSignals {
   std::stop_token cancelled;    // Nobody waits for the answer any more.
@@ -15,4 +15,4 @@ struct StopSignals {
   bool Requested() const { return cancelled.stop_requested() || out_of_time.stop_requested(); }
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

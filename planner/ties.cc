@@ -4,7 +4,7 @@
 
 #include "models/check.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 size_t FirstOfSmallest(std::span<const double> times_s) {
   MOEPLAN_CHECK(!times_s.empty());
@@ -12,4 +12,4 @@ size_t FirstOfSmallest(std::span<const double> times_s) {
   return std::ranges::find_if(times_s, [&](double time_s) { return time_s <= tied_s; }) - times_s.begin();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <span>
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // Two times tie when they differ by less than this share of them.
 inline constexpr double kTie = 1e-9;
@@ -16,4 +16,4 @@ inline constexpr double kTie = 1e-9;
 // involved, this gives ties to the simplest. Requires at least one time, none negative.
 size_t FirstOfSmallest(std::span<const double> times_s);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-namespace moeplan {
+namespace moeplan::planner {
 
 std::string Milliseconds(double time_s) {
   char text[32];
@@ -16,4 +16,4 @@ std::string ThreeDigits(double value) {
   return text;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -8,7 +8,7 @@
 #include "models/schedule/schedules.h"
 #include "proto/convert/plan.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 std::vector<double> Medians(const Times& times_s) {
@@ -124,4 +124,4 @@ void Summarise(v1::ValidationReport& report) {
   report.set_speedup_over_baseline_mean(with_baseline > 0 ? std::exp(log_speedups / with_baseline) : 0);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

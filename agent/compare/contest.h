@@ -10,7 +10,7 @@
 #include "models/schedule/task_graph.h"
 #include "moeplan/v1/report.pb.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 // Candidates whose task graphs are the same run as one.
 struct Contender {
@@ -51,4 +51,4 @@ v1::MeasuredCandidate ToMessage(const Contender& contender);
 // Fills in all but the workloads, of which there is at least one.
 void Summarise(v1::ValidationReport& report);
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

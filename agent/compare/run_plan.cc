@@ -8,7 +8,7 @@
 #include "proto/convert/plan.h"
 #include "proto/convert/workload.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 // A run holds up to this many collectives in a row, each with its own deadline.
@@ -163,4 +163,4 @@ StatusOr<v1::RunReport> RunPlan(Fleet& fleet, const Workload& workload, const Pl
   return report;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

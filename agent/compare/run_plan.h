@@ -7,7 +7,7 @@
 #include "models/plan/plan.h"
 #include "moeplan/v1/report.pb.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 // The contract's measure of a plan: runs before the ones that count, and those.
 inline constexpr int kWarmUpRuns = 2;
@@ -67,4 +67,4 @@ class Bench {
 // repeat (Fleet::repeats_times), one run and no warm-up.
 StatusOr<v1::RunReport> RunPlan(Fleet& fleet, const Workload& workload, const Plan& plan);
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

@@ -11,7 +11,7 @@
 #include "models/text.h"
 #include "proto/enum_names.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 // Where times repeat, they differ by what rounding the clock leaves.
@@ -114,4 +114,4 @@ std::string SettlementSentence(const v1::ValidatedWorkload& workload) {
                 ", ahead of ", other, " by ", Percent(settlement.lead()), " (", interval, ")");
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

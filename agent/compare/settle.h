@@ -7,7 +7,7 @@
 
 #include "agent/compare/contest.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 // Of the contenders with another graph than the chosen's the first of another family, else the first: the runner-up of
 // the explanation, where it runs. Absent where there is none, or the 90 % intervals do not meet or are not known.
@@ -23,4 +23,4 @@ std::string Label(const v1::MeasuredCandidate& candidate);
 // "PARM_S1 was predicted too close to PARM_S2 to tell: ..."; empty where there was nothing to settle.
 std::string SettlementSentence(const v1::ValidatedWorkload& workload);
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

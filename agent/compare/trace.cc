@@ -7,7 +7,7 @@
 #include "models/text.h"
 #include "models/timeline/task_timing.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -97,4 +97,4 @@ std::string ChromeTrace(const TaskGraph& graph, const v1::Plan& plan, const v1::
   return trace.Text();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

@@ -7,11 +7,11 @@
 #include "moeplan/v1/plan.pb.h"
 #include "moeplan/v1/report.pb.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 // JSON in the Trace Event Format: process "predicted" and a process for each rank, a thread for each stream, the same
 // task names in all, and an arrow for every dependency; microseconds. `graph` holds the tasks that plan and report tell
 // the times of.
 std::string ChromeTrace(const TaskGraph& graph, const v1::Plan& plan, const v1::RunReport& report);
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

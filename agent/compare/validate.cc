@@ -10,7 +10,7 @@
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 StatusOr<std::vector<Contender>> ContendersOf(const PlanAnswer& answer, const Cluster& cluster, int top) {
@@ -129,4 +129,4 @@ StatusOr<v1::ValidationReport> Validate(Fleet& fleet, const std::vector<Workload
   return report;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

@@ -9,7 +9,7 @@
 #include "models/plan/plan.h"
 #include "moeplan/v1/report.pb.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 
 struct ValidationOptions {
   int top = 0;  // Only so many best candidates run, and the baselines; 0: all.
@@ -24,4 +24,4 @@ using PlanFunction = std::function<StatusOr<PlanAnswer>(const Workload&)>;
 StatusOr<v1::ValidationReport> Validate(Fleet& fleet, const std::vector<Workload>& workloads, const PlanFunction& plan,
                                         const ValidationOptions& options);
 
-}  // namespace moeplan
+}  // namespace moeplan::agent

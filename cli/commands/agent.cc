@@ -62,7 +62,7 @@ StatusOr<std::string> AddressTowards(const HostPort& planner) {
                               gai_strerror(problem), "; --address says which of this machine others can reach"));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
-  const OwnedFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const executor::OwnedFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_in self{};
   socklen_t length = sizeof self;
   if (connect(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0 ||
@@ -117,23 +117,24 @@ v1::AgentRegistration RegistrationOf(const AgentOptions& options) {
 }
 
 // Makes one agent hold all nodes of a simulated cluster. Called before any thread is started.
-Status HoldSimulated(const AgentOptions& options, NodeAgentOptions& agent) {
+Status HoldSimulated(const AgentOptions& options, agent::NodeAgentOptions& agent) {
   ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::SimulatedCluster>(options.simulated_file));
   const StatusOr<SimulatedCluster> cluster = SimulatedClusterFromProto(message);
   if (!cluster.ok()) return cluster.status().Within(options.simulated_file);
-  ASSIGN_OR_RETURN(agent.kept_ranks, LaunchSimulatedRanks(*cluster, /*values=*/false));
+  ASSIGN_OR_RETURN(agent.kept_ranks, agent::LaunchSimulatedRanks(*cluster, /*values=*/false));
   v1::AgentRegistration& registration = agent.registration;
   registration.set_nodes(cluster->nodes);
   registration.set_held_nodes(cluster->nodes);
   registration.set_ranks_per_node(cluster->gpus_per_node);
   registration.set_backend("sim");
-  registration.set_collective_deadline_s(kSimulatedDeadlineS);
-  for (const auto& [name, value] : SimulatedProvenance(*cluster)) (*registration.mutable_hardware())[name] = value;
+  registration.set_collective_deadline_s(agent::kSimulatedDeadlineS);
+  for (const auto& [name, value] : agent::SimulatedProvenance(*cluster))
+    (*registration.mutable_hardware())[name] = value;
   return OkStatus();
 }
 
-Status HoldNode(const AgentOptions& options, const HostPort& planner, NodeAgentOptions& agent) {
-  RETURN_IF_ERROR(FindBackend(options.backend).status());
+Status HoldNode(const AgentOptions& options, const HostPort& planner, agent::NodeAgentOptions& agent) {
+  RETURN_IF_ERROR(executor::FindBackend(options.backend).status());
   ASSIGN_OR_RETURN(const int ranks, RanksOf(options));
   std::string address = options.address;
   if (address.empty()) {
@@ -148,26 +149,27 @@ Status HoldNode(const AgentOptions& options, const HostPort& planner, NodeAgentO
   registration.set_backend(options.backend);
   registration.set_collective_deadline_s(deadline_s);
   registration.set_nic_bytes_per_s(NicBytesPerS(address));
-  agent.launch = [ranks, address] { return LaunchLocal(ranks, OwnRankProgram(), address); };
+  agent.launch = [ranks, address] { return executor::LaunchLocal(ranks, OwnRankProgram(), address); };
   return OkStatus();
 }
 
 Status Run(const AgentOptions& options) {
   constexpr double kConnectDeadlineS = 5;
-  ASSIGN_OR_RETURN(const ConnectOptions connect, options.planner.Connect(kConnectDeadlineS));
+  ASSIGN_OR_RETURN(const client::ConnectOptions connect, options.planner.Connect(kConnectDeadlineS));
   ASSIGN_OR_RETURN(const HostPort planner, ParseHostPort(connect.address, "--planner"));
   const sigset_t signals = BlockStopSignals();
-  const OwnedFd stop(signalfd(-1, &signals, SFD_CLOEXEC));
-  NodeAgentOptions agent = {.connect = ConnectAgentWith(connect),
-                            .planner = connect.address,
-                            .registration = RegistrationOf(options),
-                            .stop_fd = stop.get(),
-                            .seed = std::random_device()(),
-                            .log = [](std::string_view line) {
-                              std::fprintf(stderr, "moeplan agent: %.*s\n", static_cast<int>(line.size()), line.data());
-                            }};
+  const executor::OwnedFd stop(signalfd(-1, &signals, SFD_CLOEXEC));
+  agent::NodeAgentOptions agent = {.connect = client::ConnectAgentWith(connect),
+                                   .planner = connect.address,
+                                   .registration = RegistrationOf(options),
+                                   .stop_fd = stop.get(),
+                                   .seed = std::random_device()(),
+                                   .log = [](std::string_view line) {
+                                     std::fprintf(stderr, "moeplan agent: %.*s\n", static_cast<int>(line.size()),
+                                                  line.data());
+                                   }};
   RETURN_IF_ERROR(options.simulated_file.empty() ? HoldNode(options, planner, agent) : HoldSimulated(options, agent));
-  return RunNodeAgent(std::move(agent));
+  return agent::RunNodeAgent(std::move(agent));
 }
 
 }  // namespace

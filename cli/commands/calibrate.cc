@@ -64,7 +64,7 @@ Status RunWithAgents(const CalibrateOptions& options) {
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
   ASSIGN_OR_RETURN(const double wait_limit_s, ParseSeconds("--wait", options.wait));
   constexpr double kPlannerDeadlineS = 30;
-  ASSIGN_OR_RETURN(const ConnectOptions planner, options.planner.Connect(kPlannerDeadlineS));
+  ASSIGN_OR_RETURN(const client::ConnectOptions planner, options.planner.Connect(kPlannerDeadlineS));
   ASSIGN_OR_RETURN(const Profile profile, CalibrateWithAgents({.planner = planner,
                                                                .cluster = options.agents_cluster,
                                                                .profile_name = options.profile_name,
@@ -123,8 +123,9 @@ StatusOr<service::SampleSession> SessionFor(Store& store, const std::string& nam
 }
 
 // Keeps every sample as it is taken; what cuts it short is told with what is kept and how to go on.
-Status Measure(const CalibrateOptions& options, Fleet& fleet, const std::vector<Measurement>& measurements,
-               CalibrationOptions calibration, service::SampleSession& session) {
+Status Measure(const CalibrateOptions& options, agent::Fleet& fleet,
+               const std::vector<agent::Measurement>& measurements, agent::CalibrationOptions calibration,
+               service::SampleSession& session) {
   ASSIGN_OR_RETURN(calibration.taken, session.Resume());
   if (session.kept() > 0) {
     std::fprintf(stderr, "moeplan: goes on with the calibration that was interrupted: %d samples are kept\n",
@@ -140,9 +141,11 @@ Status Measure(const CalibrateOptions& options, Fleet& fleet, const std::vector<
     return signal == 0 ? OkStatus() : Cancelled(StrCat("stopped by SIG", sigabbrev_np(signal)));
   };
   std::optional<ProgressBar> bar("calibrating");
-  calibration.progress = [&bar](const CalibrationProgress& progress) { bar->Show(progress.done, progress.what); };
+  calibration.progress = [&bar](const agent::CalibrationProgress& progress) {
+    bar->Show(progress.done, progress.what);
+  };
   calibration.left_out = [](const std::string& what) { std::fprintf(stderr, "moeplan: %s\n", what.c_str()); };
-  const Status measured = Calibrate(fleet, measurements, calibration).status();
+  const Status measured = agent::Calibrate(fleet, measurements, calibration).status();
   bar.reset();
   if (session.set_aside() > 0) {
     std::fprintf(stderr,
@@ -154,15 +157,15 @@ Status Measure(const CalibrateOptions& options, Fleet& fleet, const std::vector<
 }
 
 // The profile of all samples of the name, once `fleet` has measured those of this calibration.
-StatusOr<Profile> CalibrateInto(Store& store, const CalibrateOptions& options, const CalibrationRequest& request,
-                                double budget_s, Fleet& fleet) {
+StatusOr<Profile> CalibrateInto(Store& store, const CalibrateOptions& options, const agent::CalibrationRequest& request,
+                                double budget_s, agent::Fleet& fleet) {
   const Cluster cluster = fleet.cluster();
-  ASSIGN_OR_RETURN(const std::vector<Measurement> measurements, WhatToMeasure(request, cluster));
+  ASSIGN_OR_RETURN(const std::vector<agent::Measurement> measurements, agent::WhatToMeasure(request, cluster));
   const std::string name = options.profile_name.empty() ? options.cluster.DefaultName(fleet) : options.profile_name;
   RETURN_IF_ERROR(CheckCluster(store, name, cluster));
   const std::string taken_at = NowText();
   ASSIGN_OR_RETURN(service::SampleSession session, SessionFor(store, name, cluster, taken_at));
-  RETURN_IF_ERROR(Measure(options, fleet, WithCtaLimits(measurements, options.ctas),
+  RETURN_IF_ERROR(Measure(options, fleet, agent::WithCtaLimits(measurements, options.ctas),
                           {.budget_s = budget_s, .name = name, .taken_at = taken_at}, session));
   if (session.kept() == 0) {
     return InvalidInput(
@@ -175,7 +178,7 @@ Status Run(const CalibrateOptions& options) {
   if (options.planner.given()) return RunWithAgents(options);
   if (options.db.empty()) return InvalidInput("--db is required; see moeplan calibrate --help, or give --planner");
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
-  CalibrationRequest request = {.grid_origin = options.layouts};
+  agent::CalibrationRequest request = {.grid_origin = options.layouts};
   if (!options.layouts.empty()) {
     ASSIGN_OR_RETURN(request.grid, ReadGrid(options.layouts));
   }
@@ -184,12 +187,12 @@ Status Run(const CalibrateOptions& options) {
       return InvalidInput(StrCat("--ctas: found ", limit, ", expected limits from 1 to ", kMostCtas));
     }
   }
-  ASSIGN_OR_RETURN(std::optional<Fleet> fleet, options.cluster.Start());
+  ASSIGN_OR_RETURN(std::optional<agent::Fleet> fleet, options.cluster.Start());
   if (!fleet) return OkStatus();
   if (options.cluster.backend() == "host" && !options.cluster.simulated() && std::filesystem::exists("/dev/nvidia0")) {
     std::fputs("moeplan: there are GPUs here, and processors are measured; --backend cuda measures the GPUs\n", stderr);
   }
-  if (!options.ctas.empty() && !fleet->limits_ctas()) return CannotLimitCtas(options.ctas.front());
+  if (!options.ctas.empty() && !fleet->limits_ctas()) return agent::CannotLimitCtas(options.ctas.front());
   // Now that there are ranks to measure, and before time is spent on it.
   ASSIGN_OR_RETURN(Store store, Store::Open(options.db));
   ASSIGN_OR_RETURN(const Profile profile, CalibrateInto(store, options, request, budget_s, *fleet));

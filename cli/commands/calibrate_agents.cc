@@ -38,7 +38,7 @@ bool HasEnded(const v1::CalibrationStatus& status) {
 bool MayGoOn(StatusCode code) { return code == StatusCode::kUnavailable || code == StatusCode::kCancelled; }
 
 // Asks until it has ended. The planner may be restarted meanwhile: the calibration goes on by itself, and so does this.
-StatusOr<v1::CalibrationStatus> AwaitEnd(const PlannerClient& client, int calibration, double patience_s) {
+StatusOr<v1::CalibrationStatus> AwaitEnd(const client::PlannerClient& client, int calibration, double patience_s) {
   ProgressBar bar("calibrating");
   v1::GetCalibrationRequest request;
   request.set_calibration(calibration);
@@ -62,7 +62,7 @@ StatusOr<v1::CalibrationStatus> AwaitEnd(const PlannerClient& client, int calibr
 StatusOr<Profile> CalibrateWithAgents(const AgentCalibration& wanted) {
   constexpr double kPatienceS = 120;
   ASSIGN_OR_RETURN(const v1::StartCalibrationRequest request, RequestOf(wanted));
-  ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(wanted.planner));
+  ASSIGN_OR_RETURN(const auto client, client::PlannerClient::Connect(wanted.planner));
   ASSIGN_OR_RETURN(const v1::StartCalibrationResponse started, client->StartCalibration(request));
   std::fprintf(stderr, "moeplan: calibration %d of cluster %s; it goes on without this command\n",
                started.calibration(), wanted.cluster.c_str());

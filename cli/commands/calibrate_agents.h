@@ -10,7 +10,7 @@
 namespace moeplan::cli {
 
 struct AgentCalibration {
-  ConnectOptions planner;
+  client::ConnectOptions planner;
   std::string cluster, profile_name;
   std::string layouts;  // GRID.json; empty: what the cluster's layouts need.
   double budget_s = 60;

@@ -31,10 +31,10 @@ StatusOr<std::string> TextOf(const std::string& json) {
 Status Run(const CallOptions& options) {
   ASSIGN_OR_RETURN(const double deadline_s, ParseSeconds("--deadline", options.deadline));
   ASSIGN_OR_RETURN(const std::string json, TextOf(options.json));
-  ASSIGN_OR_RETURN(const ConnectOptions connect, options.planner.Connect(deadline_s));
-  AnswerPrinter printer(connect);
+  ASSIGN_OR_RETURN(const client::ConnectOptions connect, options.planner.Connect(deadline_s));
+  client::AnswerPrinter printer(connect);
   const Status called =
-      CallMethod(connect, options.method, json, [&](const google::protobuf::Message& answer, bool streamed) {
+      client::CallMethod(connect, options.method, json, [&](const google::protobuf::Message& answer, bool streamed) {
         Print(printer.Json(answer, streamed ? JsonStyle::kCompact : JsonStyle::kPretty));
         if (streamed) Print("\n");
         return FlushOutput().ok();

@@ -86,7 +86,7 @@ Status CheckFeasible(const LayoutCommandOptions& options, const LayoutAnswer& an
 Status Run(const LayoutCommandOptions& options) {
   ASSIGN_OR_RETURN(const LayoutRequest request, RequestOf(options));
   ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfile());
-  ASSIGN_OR_RETURN(const LayoutAnswer answer, RankLayouts(request, profile, {.threads = DefaultThreads()}));
+  ASSIGN_OR_RETURN(const LayoutAnswer answer, planner::RankLayouts(request, profile, {.threads = DefaultThreads()}));
   if (options.json) {
     PrintJson(ToProto(answer));
   } else {

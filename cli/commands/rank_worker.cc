@@ -15,8 +15,9 @@ void AddRankWorker(CLI::App& app, Invocation& invocation) {
   };
   const auto options = std::make_shared<Options>();
   CLI::App* command = AddCommand(app, invocation, "rank-worker", "One rank of a job", "", [options] {
-    const std::unique_ptr<RankSession> session = RankSession::Make(options->address, FindBackend);
-    ServeRank(*session, STDIN_FILENO, STDOUT_FILENO);
+    const std::unique_ptr<agent::RankSession> session =
+        agent::RankSession::Make(options->address, executor::FindBackend);
+    agent::ServeRank(*session, STDIN_FILENO, STDOUT_FILENO);
     return OkStatus();
   });
   command->group("");  // Not in the help.

@@ -72,8 +72,8 @@ bool IsSmall(const Workload& workload) {
 
 // What ran, for the planner that watches whether its profile still holds.
 Status Report(const RunOptions& options, const PlanAnswer& answer, const Plan& plan, const v1::RunReport& report) {
-  ASSIGN_OR_RETURN(const ConnectOptions connect, options.planner.Connect(kReportDeadlineS));
-  ASSIGN_OR_RETURN(const auto client, PlannerClient::Connect(connect));
+  ASSIGN_OR_RETURN(const client::ConnectOptions connect, options.planner.Connect(kReportDeadlineS));
+  ASSIGN_OR_RETURN(const auto client, client::PlannerClient::Connect(connect));
   v1::ReportRunRequest request;
   request.set_request_id(StrCat("moeplan run ", getpid(), " ", std::random_device{}(), " ", std::random_device{}()));
   PlanAnswer ran = answer;
@@ -96,7 +96,7 @@ Status Run(const RunOptions& options) {
   ASSIGN_OR_RETURN(const PlanAnswer answer, ReadAnswer(options.plan));
   if (options.planner.given()) RETURN_IF_ERROR(CheckReport(options, answer));
   ASSIGN_OR_RETURN(const Plan plan, PickPlan(answer, options));
-  ASSIGN_OR_RETURN(std::optional<Fleet> fleet, options.cluster.Start(IsSmall(answer.workload)));
+  ASSIGN_OR_RETURN(std::optional<agent::Fleet> fleet, options.cluster.Start(IsSmall(answer.workload)));
   if (!fleet) return OkStatus();
   const StatusOr<Workload> resolved = ResolveWorkload(answer.workload, fleet->cluster());
   if (!resolved.ok()) return resolved.status().Within(StrCat(options.plan, ": workload"));
@@ -110,10 +110,10 @@ Status Run(const RunOptions& options) {
     ASSIGN_OR_RETURN(store, Store::Open(options.db));
     ASSIGN_OR_RETURN(kept, SavePlan(*store, answer));
   }
-  ASSIGN_OR_RETURN(const v1::RunReport report, RunPlan(*fleet, *resolved, plan));
+  ASSIGN_OR_RETURN(const v1::RunReport report, agent::RunPlan(*fleet, *resolved, plan));
   fleet.reset();
   if (!options.trace.empty()) {
-    const std::string trace = ChromeTrace(PartOf(graph, resolved->phase), ToProto(plan), report);
+    const std::string trace = agent::ChromeTrace(PartOf(graph, resolved->phase), ToProto(plan), report);
     RETURN_IF_ERROR(WriteFile(options.trace, trace));
   }
   if (options.json) {

@@ -38,17 +38,18 @@ struct ServeOptions {
   std::string log_format = "text", log_level = "info";
 };
 
-StatusOr<LogLevel> LevelNamed(const std::string& name) {
-  for (const LogLevel level : {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError}) {
-    if (Name(level) == name) return level;
+StatusOr<service::LogLevel> LevelNamed(const std::string& name) {
+  for (const service::LogLevel level :
+       {service::LogLevel::kDebug, service::LogLevel::kInfo, service::LogLevel::kWarning, service::LogLevel::kError}) {
+    if (service::Name(level) == name) return level;
   }
   return InvalidInput(StrCat("--log-level: found ", name, ", expected debug, info, warning or error"));
 }
 
-using LineOf = std::string (*)(const LogRecord&, std::chrono::system_clock::time_point);
+using LineOf = std::string (*)(const service::LogRecord&, std::chrono::system_clock::time_point);
 StatusOr<LineOf> FormatNamed(const std::string& name) {
-  if (name == "text") return &ToTextLine;
-  if (name == "json") return &ToJsonLine;
+  if (name == "text") return &service::ToTextLine;
+  if (name == "json") return &service::ToJsonLine;
   return InvalidInput(StrCat("--log-format: found ", name, ", expected text or json"));
 }
 
@@ -75,19 +76,19 @@ constexpr std::chrono::seconds kGrace{10}, kToNotice{2};
 // a whole or not at all, what was acknowledged was synced before, and who opens the database next takes the locks of a
 // process that is gone for free (tests/planner/crash_test.cc kills a planner at any moment). Destructors must not run,
 // since those threads use what they would destroy.
-[[noreturn]] void EndDespite(const std::vector<Server::Work>& work, const LogSink& log) {
-  for (const Server::Work& one : work) {
-    log({LogLevel::kError,
+[[noreturn]] void EndDespite(const std::vector<service::Server::Work>& work, const service::LogSink& log) {
+  for (const service::Server::Work& one : work) {
+    log({service::LogLevel::kError,
          "does not stop although it was cancelled",
          {{"method", one.method}, {"requestId", one.request_id}, {"s", StrCat(one.seconds)}}});
   }
-  log({LogLevel::kError, "the planner ends without waiting any longer", {{"calls", StrCat(work.size())}}});
+  log({service::LogLevel::kError, "the planner ends without waiting any longer", {{"calls", StrCat(work.size())}}});
   _exit(ExitCode(InternalError("")));
 }
 
 // Shuts the server down. Ends the process at once when a signal comes meanwhile, and when work goes on past its time.
-void ShutDown(Server& server, const sigset_t& signals, const LogSink& log) {
-  const OwnedFd ended(eventfd(0, EFD_CLOEXEC)), again(signalfd(-1, &signals, SFD_CLOEXEC));
+void ShutDown(service::Server& server, const sigset_t& signals, const service::LogSink& log) {
+  const executor::OwnedFd ended(eventfd(0, EFD_CLOEXEC)), again(signalfd(-1, &signals, SFD_CLOEXEC));
   const std::jthread shutting_down([&] {
     server.Shutdown(kGrace);
     eventfd_write(ended.get(), 1);
@@ -103,11 +104,11 @@ void ShutDown(Server& server, const sigset_t& signals, const LogSink& log) {
 }
 
 // Returns the connections asked for, or as many as this process may have descriptors for.
-int ConnectionsOf(const ServeOptions& options, const LogSink& log) {
-  const std::uint64_t descriptors = RaiseDescriptorLimit();
-  const int fit = GrpcConnectionsWithin(descriptors, options.max_grpc_connections);
+int ConnectionsOf(const ServeOptions& options, const service::LogSink& log) {
+  const std::uint64_t descriptors = service::RaiseDescriptorLimit();
+  const int fit = service::GrpcConnectionsWithin(descriptors, options.max_grpc_connections);
   if (fit < options.max_grpc_connections) {
-    log({LogLevel::kWarning,
+    log({service::LogLevel::kWarning,
          "`ulimit -Hn` leaves room for fewer gRPC connections than --max-grpc-connections",
          {{"asked", StrCat(options.max_grpc_connections)},
           {"allowed", StrCat(fit)},
@@ -117,32 +118,32 @@ int ConnectionsOf(const ServeOptions& options, const LogSink& log) {
 }
 
 Status Run(const ServeOptions& options) {
-  ASSIGN_OR_RETURN(const LogLevel level, LevelNamed(options.log_level));
+  ASSIGN_OR_RETURN(const service::LogLevel level, LevelNamed(options.log_level));
   ASSIGN_OR_RETURN(const LineOf line_of, FormatNamed(options.log_format));
   const sigset_t signals = BlockStopSignals();
   ASSIGN_OR_RETURN(const double heartbeat_s, ParseSeconds("--agent-heartbeat", options.heartbeat));
   ASSIGN_OR_RETURN(const double between_reports_s, ParseSeconds("--report-interval", options.between_reports));
-  const auto log = [level, line_of](const LogRecord& record) {
+  const auto log = [level, line_of](const service::LogRecord& record) {
     if (record.level < level) return;
     std::fprintf(stderr, "%s\n", line_of(record, std::chrono::system_clock::now()).c_str());
   };
-  ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
-                   Server::Start({.store = options.db,
-                                  .grpc_address = options.grpc,
-                                  .http_address = options.http,
-                                  .max_grpc_connections = ConnectionsOf(options, log),
-                                  .agents = {.heartbeat_s = heartbeat_s,
-                                             .lost_after_s = kMissedHeartbeats * heartbeat_s,
-                                             .driver = MakeCalibrationDriver(NowText)},
-                                  .drift = {.between_reports_s = between_reports_s},
-                                  .tls = {.certificate = options.tls_certificate,
-                                          .key = options.tls_key,
-                                          .client_authority = options.tls_client_authority},
-                                  .insecure = options.insecure,
-                                  .exposed_http2 = options.exposed_http2,
-                                  .pages = web::DashboardPages(),
-                                  .log = log,
-                                  .log_level = level}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<service::Server> server,
+                   service::Server::Start({.store = options.db,
+                                           .grpc_address = options.grpc,
+                                           .http_address = options.http,
+                                           .max_grpc_connections = ConnectionsOf(options, log),
+                                           .agents = {.heartbeat_s = heartbeat_s,
+                                                      .lost_after_s = kMissedHeartbeats * heartbeat_s,
+                                                      .driver = MakeCalibrationDriver(NowText)},
+                                           .drift = {.between_reports_s = between_reports_s},
+                                           .tls = {.certificate = options.tls_certificate,
+                                                   .key = options.tls_key,
+                                                   .client_authority = options.tls_client_authority},
+                                           .insecure = options.insecure,
+                                           .exposed_http2 = options.exposed_http2,
+                                           .pages = web::DashboardPages(),
+                                           .log = log,
+                                           .log_level = level}));
   std::printf("serving %s: gRPC on %s, HTTP on %s://%s\n", options.db.c_str(), server->grpc_address().c_str(),
               options.tls_certificate.empty() ? "http" : "https", server->http_address().c_str());
   RETURN_IF_ERROR(FlushOutput());

@@ -43,8 +43,8 @@ Status Create(const TokenOptions& options) {
     record.expires_at = Rfc3339(std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::seconds>(
                                                                        std::chrono::duration<double>(seconds)));
   }
-  ASSIGN_OR_RETURN(const std::string token, NewToken());
-  record.sha256 = HexDigestOf(token);
+  ASSIGN_OR_RETURN(const std::string token, service::NewToken());
+  record.sha256 = service::HexDigestOf(token);
   ASSIGN_OR_RETURN(Store store, Store::Open(options.db));
   RETURN_IF_ERROR(store.AddToken(record));
   std::fprintf(stderr, "the token of %s (role %s), shown this once:\n", options.name.c_str(), options.role.c_str());

@@ -35,40 +35,44 @@ struct Calibration {
   Profile profile;
 };
 
-StatusOr<Calibration> CalibrateGrid(Fleet& fleet, const std::vector<Workload>& resolved) {
+StatusOr<Calibration> CalibrateGrid(agent::Fleet& fleet, const std::vector<Workload>& resolved) {
   ProgressBar bar("calibrating");
   ASSIGN_OR_RETURN(
       SampleSet samples,
-      Calibrate(fleet, MeasurementsOf(resolved, fleet.cluster()),
-                {.budget_s = kCalibrationS,
-                 .name = "validate",
-                 .taken_at = NowText(),
-                 .progress = [&bar](const CalibrationProgress& progress) { bar.Show(progress.done, progress.what); },
-                 .left_out = [](const std::string& what) { std::fprintf(stderr, "moeplan: %s\n", what.c_str()); }}));
+      agent::Calibrate(
+          fleet, agent::MeasurementsOf(resolved, fleet.cluster()),
+          {.budget_s = kCalibrationS,
+           .name = "validate",
+           .taken_at = NowText(),
+           .progress = [&bar](const agent::CalibrationProgress& progress) { bar.Show(progress.done, progress.what); },
+           .left_out = [](const std::string& what) { std::fprintf(stderr, "moeplan: %s\n", what.c_str()); }}));
   ASSIGN_OR_RETURN(Profile profile, FitProfile(samples));
   return Calibration{std::move(samples), std::move(profile)};
 }
 
 // Without a source the grid is calibrated; `calibrated` gets what was found.
-StatusOr<PlanFunction> MakePlanner(const ValidateOptions& options, Fleet& fleet, const std::vector<Workload>& resolved,
-                                   std::optional<Calibration>& calibrated) {
+StatusOr<agent::PlanFunction> MakePlanner(const ValidateOptions& options, agent::Fleet& fleet,
+                                          const std::vector<Workload>& resolved,
+                                          std::optional<Calibration>& calibrated) {
   if (options.source.given()) {
-    return PlanFunction([&options](const Workload& workload) { return options.source.Plan(workload, workload.name); });
+    return agent::PlanFunction(
+        [&options](const Workload& workload) { return options.source.Plan(workload, workload.name); });
   }
   ASSIGN_OR_RETURN(calibrated, CalibrateGrid(fleet, resolved));
-  return PlanFunction(
-      [&profile = calibrated->profile](const Workload& workload) { return PlanLayer(workload, profile); });
+  return agent::PlanFunction(
+      [&profile = calibrated->profile](const Workload& workload) { return planner::PlanLayer(workload, profile); });
 }
 
 // Errors of predictions are those of models only while the machine stays the one that was measured.
-void WarnOfDrift(Fleet& fleet, const std::vector<Workload>& resolved, const SampleSet& before) {
+void WarnOfDrift(agent::Fleet& fleet, const std::vector<Workload>& resolved, const SampleSet& before) {
   constexpr double kNotable = 0.1;
-  const StatusOr<std::vector<Drift>> drifts = DriftSince(fleet, MeasurementsOf(resolved, fleet.cluster()), before);
+  const StatusOr<std::vector<agent::Drift>> drifts =
+      agent::DriftSince(fleet, agent::MeasurementsOf(resolved, fleet.cluster()), before);
   if (!drifts.ok()) {  // The report is worth having all the same.
     std::fprintf(stderr, "moeplan: whether the machine changed is not known: %s\n", drifts.status().message().c_str());
     return;
   }
-  for (const Drift& drift : *drifts) {
+  for (const agent::Drift& drift : *drifts) {
     if (std::abs(drift.ratio - 1) < kNotable) continue;
     std::fprintf(stderr,
                  "moeplan: %s now takes %.2f times as long as when it was calibrated; the errors include that\n",
@@ -90,7 +94,7 @@ StatusOr<std::optional<Store>> StoreForRuns(const ValidateOptions& options) {
 }
 
 // Plans, and keeps every plan; `kept` gets their numbers.
-PlanFunction Keeping(const PlanFunction& plan, Store& store, std::vector<PlanId>& kept) {
+agent::PlanFunction Keeping(const agent::PlanFunction& plan, Store& store, std::vector<PlanId>& kept) {
   return [plan, &store, &kept](const Workload& workload) -> StatusOr<PlanAnswer> {
     ASSIGN_OR_RETURN(PlanAnswer answer, plan(workload));
     ASSIGN_OR_RETURN(kept.emplace_back(), SavePlan(store, answer));
@@ -108,13 +112,13 @@ void PrintReport(const v1::ValidationReport& report) {
   std::vector<std::vector<std::string>> rows = {
       {"workload", "chosen", "predicted", "measured", "error", "regret", "speedup"}};
   for (const v1::ValidatedWorkload& workload : report.workloads()) {
-    rows.push_back({workload.name(), Label(workload.chosen()), Duration(workload.chosen().predicted_time_s()),
+    rows.push_back({workload.name(), agent::Label(workload.chosen()), Duration(workload.chosen().predicted_time_s()),
                     Duration(workload.chosen().measured_time_s()), Percent(workload.prediction_error()),
                     Percent(workload.regret()), Factor(workload.speedup_over_baseline())});
   }
   std::fputs(Table(rows).c_str(), stdout);
   for (const v1::ValidatedWorkload& workload : report.workloads()) {
-    if (const std::string text = SettlementSentence(workload); !text.empty()) std::printf("%s\n", text.c_str());
+    if (const std::string text = agent::SettlementSentence(workload); !text.empty()) std::printf("%s\n", text.c_str());
   }
   std::printf(
       "prediction error: median %s, 95th percentile %s; regret: mean %s, largest %s; in the 90 %% interval: %s; "
@@ -150,21 +154,21 @@ Status CheckOptions(const ValidateOptions& options) {
 Status Run(const ValidateOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const std::vector<Workload> grid, ReadGrid(options.workloads));
-  ASSIGN_OR_RETURN(std::optional<Fleet> fleet, options.cluster.Start());
+  ASSIGN_OR_RETURN(std::optional<agent::Fleet> fleet, options.cluster.Start());
   if (!fleet) return OkStatus();
   const StatusOr<std::vector<Workload>> resolved = ResolveGrid(grid, fleet->cluster());
   if (!resolved.ok()) return resolved.status().Within(options.workloads);
   ASSIGN_OR_RETURN(std::optional<Store> store, StoreForRuns(options));
   std::optional<Calibration> calibrated;
-  ASSIGN_OR_RETURN(PlanFunction plan, MakePlanner(options, *fleet, *resolved, calibrated));
+  ASSIGN_OR_RETURN(agent::PlanFunction plan, MakePlanner(options, *fleet, *resolved, calibrated));
   std::vector<PlanId> kept;
   if (store) plan = Keeping(plan, *store, kept);
   ProgressBar bar("validating");
-  ASSIGN_OR_RETURN(
-      const v1::ValidationReport report,
-      Validate(*fleet, *resolved, plan, {.top = options.top, .progress = [&bar](double done, const std::string& what) {
-                                           bar.Show(done, what);
-                                         }}));
+  ASSIGN_OR_RETURN(const v1::ValidationReport report,
+                   agent::Validate(*fleet, *resolved, plan,
+                                   {.top = options.top, .progress = [&bar](double done, const std::string& what) {
+                                      bar.Show(done, what);
+                                    }}));
   if (calibrated) WarnOfDrift(*fleet, *resolved, calibrated->samples);
   fleet.reset();
   if (options.json) {

@@ -31,16 +31,16 @@ class RowPrinter {
  public:
   virtual ~RowPrinter() = default;
   virtual void Begin() {}
-  virtual void Print(const SweepRow& row) = 0;
+  virtual void Print(const planner::SweepRow& row) = 0;
   virtual void End() {}
 };
 
 // Prints one object, as PrintJson would, once it is whole.
 class JsonPrinter final : public RowPrinter {
  public:
-  explicit JsonPrinter(const Sweep& sweep) : sweep_(sweep) {}
+  explicit JsonPrinter(const planner::Sweep& sweep) : sweep_(sweep) {}
 
-  void Print(const SweepRow& row) override {
+  void Print(const planner::SweepRow& row) override {
     rows_ += rows_.empty() ? "\n    " : ",\n    ";
     std::string text = ToJson(sweep_.ToProto(row));
     text.pop_back();  // Takes the line break at its end away.
@@ -51,18 +51,20 @@ class JsonPrinter final : public RowPrinter {
   void End() override { cli::Print(StrCat("{\n  \"rows\": [", rows_, "\n  ]\n}\n")); }
 
  private:
-  const Sweep& sweep_;
+  const planner::Sweep& sweep_;
   std::string rows_;
 };
 
 class JsonLinesPrinter final : public RowPrinter {
  public:
-  explicit JsonLinesPrinter(const Sweep& sweep) : sweep_(sweep) {}
+  explicit JsonLinesPrinter(const planner::Sweep& sweep) : sweep_(sweep) {}
 
-  void Print(const SweepRow& row) override { cli::Print(ToJson(sweep_.ToProto(row), JsonStyle::kCompact) + "\n"); }
+  void Print(const planner::SweepRow& row) override {
+    cli::Print(ToJson(sweep_.ToProto(row), JsonStyle::kCompact) + "\n");
+  }
 
  private:
-  const Sweep& sweep_;
+  const planner::Sweep& sweep_;
 };
 
 // Writes shares as "0.25;0.5;0.25".
@@ -74,7 +76,7 @@ std::string SharesText(const std::vector<double>& shares) {
 
 class CsvPrinter final : public RowPrinter {
  public:
-  explicit CsvPrinter(const Sweep& sweep) : header_(sweep.paths()), extrapolates_(sweep.extrapolates()) {}
+  explicit CsvPrinter(const planner::Sweep& sweep) : header_(sweep.paths()), extrapolates_(sweep.extrapolates()) {}
 
   void Begin() override {
     for (const char* column :
@@ -86,9 +88,9 @@ class CsvPrinter final : public RowPrinter {
     if (extrapolates_) header_.emplace_back("extrapolated");
     cli::Print(CsvRecord(header_));
   }
-  void Print(const SweepRow& row) override {
+  void Print(const planner::SweepRow& row) override {
     std::vector<std::string> cells;
-    for (const SweepValue& value : row.values) cells.push_back(TextOf(value));
+    for (const planner::SweepValue& value : row.values) cells.push_back(planner::TextOf(value));
     if (row.best) AddPlan(*row.best, cells);
     cells.resize(header_.size() - (extrapolates_ ? 2 : 1));
     cells.push_back(row.reason);
@@ -117,16 +119,16 @@ class CsvPrinter final : public RowPrinter {
 // Prints the whole table at the end, for people.
 class TablePrinter final : public RowPrinter {
  public:
-  explicit TablePrinter(const Sweep& sweep) : rows_{sweep.paths()} {
+  explicit TablePrinter(const planner::Sweep& sweep) : rows_{sweep.paths()} {
     rows_.front().insert(rows_.front().end(), {"predicted", "best"});
   }
 
-  void Print(const SweepRow& row) override {
+  void Print(const planner::SweepRow& row) override {
     std::vector<std::string>& cells = rows_.emplace_back();
-    for (const SweepValue& value : row.values) cells.push_back(TextOf(value));
+    for (const planner::SweepValue& value : row.values) cells.push_back(planner::TextOf(value));
     const std::string mark = row.extrapolated ? "*" : "";
     cells.push_back(row.best ? Duration(row.best->predicted_time_s) + mark : "-");
-    cells.push_back(row.best ? Describe(row.best->knobs) : row.reason);
+    cells.push_back(row.best ? planner::Describe(row.best->knobs) : row.reason);
     extrapolated_ = extrapolated_ || row.extrapolated;
   }
   void End() override {
@@ -139,7 +141,7 @@ class TablePrinter final : public RowPrinter {
   bool extrapolated_ = false;
 };
 
-std::unique_ptr<RowPrinter> PrinterFor(const WhatIfOptions& options, const Sweep& sweep) {
+std::unique_ptr<RowPrinter> PrinterFor(const WhatIfOptions& options, const planner::Sweep& sweep) {
   if (options.json) return std::make_unique<JsonPrinter>(sweep);
   if (options.jsonl) return std::make_unique<JsonLinesPrinter>(sweep);
   if (options.csv) return std::make_unique<CsvPrinter>(sweep);
@@ -160,7 +162,7 @@ Status CheckOptions(const WhatIfOptions& options) {
 // Collects the warnings of all points, each once, with the first sizes that it was about.
 class Warnings {
  public:
-  void Add(const SweepRow& row) {
+  void Add(const planner::SweepRow& row) {
     for (const std::string& warning : row.warnings) {
       auto& [first, points] = by_cost_[warning.substr(0, warning.find(": asked at"))];
       if (points++ == 0) first = warning;
@@ -184,8 +186,9 @@ Status Run(const WhatIfOptions& options) {
   ASSIGN_OR_RETURN(v1::Workload workload, ReadJsonFile<v1::Workload>(options.workload));
   RETURN_IF_ERROR(WorkloadFromProto(workload).status().Within(options.workload));
   ASSIGN_OR_RETURN(Profile profile, options.source.LoadProfile());
-  ASSIGN_OR_RETURN(const Sweep sweep, Sweep::Make(std::move(workload), std::move(profile), options.sweep,
-                                                  {.extrapolate = options.extrapolate}));
+  ASSIGN_OR_RETURN(const planner::Sweep sweep,
+                   planner::Sweep::Make(std::move(workload), std::move(profile), options.sweep,
+                                        {.extrapolate = options.extrapolate}));
   for (const std::string& note : sweep.notes()) std::fprintf(stderr, "moeplan: --sweep: %s\n", note.c_str());
   const std::unique_ptr<RowPrinter> printer = PrinterFor(options, sweep);
   int64_t feasible = 0;
@@ -193,26 +196,27 @@ Status Run(const WhatIfOptions& options) {
   Warnings warnings;
   // Nothing is printed where every point is refused, as `plan` would refuse it: wrong input is no answer.
   constexpr size_t kMostHeld = 10000;
-  std::vector<SweepRow> held;
+  std::vector<planner::SweepRow> held;
   bool begun = false;
   const auto begin = [&] {
     begun = true;
     printer->Begin();
-    for (const SweepRow& row : held) printer->Print(row);
+    for (const planner::SweepRow& row : held) printer->Print(row);
     held = {};
   };
-  RETURN_IF_ERROR(sweep.Run(options.threads_given ? options.threads : DefaultThreads(), [&](const SweepRow& row) {
-    feasible += row.best.has_value();
-    warnings.Add(row);
-    if (first_reason.empty()) first_reason = row.reason;
-    if (!begun && row.refused && held.size() < kMostHeld) {
-      held.push_back(row);
-      return OkStatus();
-    }
-    if (!begun) begin();
-    printer->Print(row);
-    return FlushOutput();
-  }));
+  RETURN_IF_ERROR(
+      sweep.Run(options.threads_given ? options.threads : DefaultThreads(), [&](const planner::SweepRow& row) {
+        feasible += row.best.has_value();
+        warnings.Add(row);
+        if (first_reason.empty()) first_reason = row.reason;
+        if (!begun && row.refused && held.size() < kMostHeld) {
+          held.push_back(row);
+          return OkStatus();
+        }
+        if (!begun) begin();
+        printer->Print(row);
+        return FlushOutput();
+      }));
   if (!begun) {
     return InvalidInput(
         StrCat("--sweep: none of the ", sweep.rows(), " points can be planned; the first: ", first_reason));

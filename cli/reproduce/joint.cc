@@ -37,24 +37,24 @@ struct Outcome {
 // The jobs of one layer: the first is the joint search's choice, the last are the papers'.
 struct LayerJobs {
   PlanAnswer answer;
-  std::vector<PaperChoice> papers;
+  std::vector<planner::PaperChoice> papers;
   size_t first = 0, end = 0;
 };
 
 StatusOr<std::vector<Outcome>> RunGrid(Testbed& testbed, const std::vector<Workload>& grid) {
   ASSIGN_OR_RETURN(const std::vector<Workload> resolved, ResolveGrid(grid, testbed.cluster()));
-  ASSIGN_OR_RETURN(const Profile profile, testbed.Calibrate(MeasurementsOf(resolved, testbed.cluster())));
+  ASSIGN_OR_RETURN(const Profile profile, testbed.Calibrate(agent::MeasurementsOf(resolved, testbed.cluster())));
   std::vector<Job> jobs;
   std::vector<LayerJobs> layers;
   for (const Workload& workload : resolved) {
     LayerJobs& layer = layers.emplace_back();
-    StatusOr<PlanAnswer> answer = PlanLayer(workload, profile, {.top = kTop, .rules = false});
+    StatusOr<PlanAnswer> answer = planner::PlanLayer(workload, profile, {.top = kTop, .rules = false});
     if (!answer.ok()) return answer.status().Within(workload.name);
     layer.answer = *std::move(answer);
-    layer.papers = ChoicesOfPapers(workload, profile);
+    layer.papers = planner::ChoicesOfPapers(workload, profile);
     layer.first = jobs.size();
     for (const Plan& plan : layer.answer.candidates) jobs.push_back({.workload = workload, .plan = plan});
-    for (const PaperChoice& choice : layer.papers) {
+    for (const planner::PaperChoice& choice : layer.papers) {
       jobs.push_back({.workload = workload, .plan = {.knobs = choice.knobs}});
     }
     layer.end = jobs.size();

@@ -97,8 +97,8 @@ Workload LayerOf(const Model& model, int batch, int gpus) {
 
 // What the times of the model's instructions and of their parts are looked up from: powers of two from the smallest
 // part to what is largest, the product with the vocabulary.
-std::vector<Measurement> NeedsOfModel(const Workload& layer, const ModelConfig& model, int ranks_per_node) {
-  std::vector<Measurement> needs;
+std::vector<agent::Measurement> NeedsOfModel(const Workload& layer, const ModelConfig& model, int ranks_per_node) {
+  std::vector<agent::Measurement> needs;
   const auto add = [&](const CostKey& key, double smallest, double largest) {
     for (double size = smallest; size < 2 * largest; size *= 2) {
       needs.push_back({.need = {.key = Essential(key), .size = size}, .context = layer});
@@ -126,15 +126,15 @@ struct Iteration {
   double exposed_s = 0;  // While an all-to-all runs and the compute stream does not.
 };
 
-Iteration Play(const TimedGraph& graph, std::span<const PartLaunch> order) {
+Iteration Play(const planner::TimedGraph& graph, std::span<const planner::PartLaunch> order) {
   struct Interval {
     double start_s, end_s;
   };
   std::vector<Interval> exchanges, computes;  // Each ascending.
-  TwoStreamTimeline timeline(graph);
-  for (const PartLaunch& launch : order) {
+  planner::TwoStreamTimeline timeline(graph);
+  for (const planner::PartLaunch& launch : order) {
     timeline.Run(launch);
-    const TimedInstruction& one = graph.instructions[launch.instruction];
+    const planner::TimedInstruction& one = graph.instructions[launch.instruction];
     const double end_s = one.exchanges() ? timeline.streams().exchange_s : timeline.streams().compute_s;
     (one.exchanges() ? exchanges : computes).push_back({end_s - one.part_s[launch.parts - 1], end_s});
   }
@@ -153,8 +153,8 @@ Iteration Play(const TimedGraph& graph, std::span<const PartLaunch> order) {
 // ---- The stand-in for Tutel: all-to-alls and experts in parts, forward and backward, and nothing else moved.
 
 // From the first to the second all-to-all of each layer of experts, there and back.
-std::vector<CutRange> TutelRanges(const TimedGraph& graph, int parts) {
-  std::vector<CutRange> ranges;
+std::vector<planner::CutRange> TutelRanges(const planner::TimedGraph& graph, int parts) {
+  std::vector<planner::CutRange> ranges;
   bool inside = false;
   for (int i = 0; i < graph.size(); ++i) {
     if (!graph.instructions[i].exchanges()) continue;
@@ -170,15 +170,15 @@ std::vector<CutRange> TutelRanges(const TimedGraph& graph, int parts) {
 
 // With times of parts for the backward pass, too: all-to-alls send what they sent forward, and parts of the experts'
 // gradients take the share of the whole that parts of the experts take.
-TimedGraph WithBackwardParts(TimedGraph graph) {
-  std::map<InstructionOp, const TimedInstruction*> forward;
-  for (TimedInstruction& one : graph.instructions) {
+planner::TimedGraph WithBackwardParts(planner::TimedGraph graph) {
+  std::map<InstructionOp, const planner::TimedInstruction*> forward;
+  for (planner::TimedInstruction& one : graph.instructions) {
     if (one.op != InstructionOp::kAllToAll && one.op != InstructionOp::kExpert) continue;
     if (one.phase == Pass::kForward) {
       forward.emplace(one.op, &one);
       continue;
     }
-    const TimedInstruction& like = *forward.at(one.op);
+    const planner::TimedInstruction& like = *forward.at(one.op);
     const double whole_s = one.whole_s();
     one.part_s = like.part_s;
     for (double& part_s : one.part_s) part_s *= whole_s / like.whole_s();
@@ -186,18 +186,18 @@ TimedGraph WithBackwardParts(TimedGraph graph) {
   return graph;
 }
 
-Iteration Tutel(const TimedGraph& without_parts) {
-  const TimedGraph graph = WithBackwardParts(without_parts);
+Iteration Tutel(const planner::TimedGraph& without_parts) {
+  const planner::TimedGraph graph = WithBackwardParts(without_parts);
   Iteration best;
   for (const int degree : {1, 2, 4, 8}) {
-    std::vector<PartLaunch> order;
+    std::vector<planner::PartLaunch> order;
     int next = 0;
     const auto whole_until = [&](int end) {
       for (; next < end; ++next) order.push_back({.instruction = next});
     };
-    for (const CutRange& range : TutelRanges(graph, degree)) {
+    for (const planner::CutRange& range : TutelRanges(graph, degree)) {
       whole_until(range.first);
-      AppendRange(graph, range, order);
+      planner::AppendRange(graph, range, order);
       next = range.last + 1;
     }
     whole_until(graph.size());
@@ -220,24 +220,24 @@ struct Outcome {
   double CutOver(const Iteration& other) const { return 1 - lancet.exposed_s / other.exposed_s; }
 };
 
-double SumOf(const TimedGraph& graph, InstructionOp op) {
+double SumOf(const planner::TimedGraph& graph, InstructionOp op) {
   double sum_s = 0;
-  for (const TimedInstruction& one : graph.instructions) sum_s += one.op == op ? one.whole_s() : 0;
+  for (const planner::TimedInstruction& one : graph.instructions) sum_s += one.op == op ? one.whole_s() : 0;
   return sum_s;
 }
 
 StatusOr<Outcome> PlanModel(const ModelConfig& model, const ModelGraphOptions& options, const Profile& profile) {
   PriceNotes notes;
   ASSIGN_OR_RETURN(const TrainingGraph graph, TrainingGraphOf(model, options, profile, notes));
-  ASSIGN_OR_RETURN(const TimedGraph timed, TimeGraph(graph, &profile, notes));
-  const LancetSchedule schedule = ChooseSchedule(timed);
-  std::vector<PartLaunch> given;
+  ASSIGN_OR_RETURN(const planner::TimedGraph timed, planner::TimeGraph(graph, &profile, notes));
+  const planner::LancetSchedule schedule = planner::ChooseSchedule(timed);
+  std::vector<planner::PartLaunch> given;
   for (int i = 0; i < timed.size(); ++i) given.push_back({.instruction = i});
   Outcome outcome = {.raf = Play(timed, given), .tutel = Tutel(timed), .lancet = Play(timed, schedule.order)};
-  TimedGraph in_paper_parts = timed;
+  planner::TimedGraph in_paper_parts = timed;
   in_paper_parts.max_parts = kPaperParts;
-  outcome.in_paper_parts_s = ChooseSchedule(in_paper_parts).time_s;
-  for (const CutRange& range : schedule.ranges) outcome.most_parts = std::max(outcome.most_parts, range.parts);
+  outcome.in_paper_parts_s = planner::ChooseSchedule(in_paper_parts).time_s;
+  for (const planner::CutRange& range : schedule.ranges) outcome.most_parts = std::max(outcome.most_parts, range.parts);
   outcome.exchanges_over_experts = SumOf(timed, InstructionOp::kAllToAll) / SumOf(timed, InstructionOp::kExpert);
   return outcome;
 }
@@ -255,8 +255,8 @@ struct Results {
 
 // |predicted − simulated| / simulated of the layer as the joint search plans it.
 StatusOr<double> ErrorOf(Testbed& testbed, const Workload& layer) {
-  ASSIGN_OR_RETURN(const Profile profile, testbed.Calibrate(MeasurementsOf({layer}, testbed.cluster())));
-  ASSIGN_OR_RETURN(const PlanAnswer answer, PlanLayer(layer, profile, {.top = 1, .rules = false}));
+  ASSIGN_OR_RETURN(const Profile profile, testbed.Calibrate(agent::MeasurementsOf({layer}, testbed.cluster())));
+  ASSIGN_OR_RETURN(const PlanAnswer answer, planner::PlanLayer(layer, profile, {.top = 1, .rules = false}));
   const Plan& plan = answer.candidates.front();
   ASSIGN_OR_RETURN(const std::vector<double> times_s, testbed.TimesS({{.workload = layer, .plan = plan}}));
   return std::abs(plan.predicted_time_s - times_s.front()) / times_s.front();

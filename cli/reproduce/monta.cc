@@ -89,10 +89,10 @@ Job JobOf(const Workload& workload, Family family) {
 }
 
 // What Algorithms 1 to 3 look up for these layers: the two collectives and the copy, no larger than a whole buffer.
-std::vector<Measurement> NeedsOfRule(const std::vector<Workload>& workloads, const Cluster& cluster) {
-  std::vector<Measurement> needs = MeasurementsOf(workloads, cluster);
+std::vector<agent::Measurement> NeedsOfRule(const std::vector<Workload>& workloads, const Cluster& cluster) {
+  std::vector<agent::Measurement> needs = agent::MeasurementsOf(workloads, cluster);
   const double largest = SizesOf(workloads.back().layer, workloads.back().layout).input_bytes;
-  std::erase_if(needs, [&](const Measurement& one) {
+  std::erase_if(needs, [&](const agent::Measurement& one) {
     const CostKey plain = Essential(WithContention(one.need.key, Contention::kNone));
     return one.need.size > largest ||
            (plain != CostKey(kAllToAllBetweenNodes) && plain != CostKey(kAllGatherInNode) && plain != CostKey(kCopy));
@@ -184,7 +184,7 @@ StatusOr<v1::ReproducedTable> ByTheRule(const std::vector<Workload>& workloads, 
   double fastest = 0;
   for (size_t i = 0; i < workloads.size(); ++i) {
     PriceNotes notes;
-    ASSIGN_OR_RETURN(const MontaAnswer answer, MontaRule(workloads[i], profile, notes));
+    ASSIGN_OR_RETURN(const MontaAnswer answer, planner::MontaRule(workloads[i], profile, notes));
     fastest += dispatches[i].IsFastest(answer.choice);
     Choice choice{.name = workloads[i].name, .paper = kLengths[i].paper, .ours = std::string(Name(answer.choice))};
     if (!choice.paper.empty()) choice.why = choice.paper == "MONTA_O1" ? kWhyO1Choice : kWhyChoice;
@@ -239,7 +239,7 @@ StatusOr<Tables> ReproduceMonta(const ShowProgress& progress) {
     ASSIGN_OR_RETURN(workloads.emplace_back(),
                      ResolveWorkload(LayerOf(length.kilo_tokens, kNarrow), testbed.cluster()));
   }
-  std::vector<Measurement> measurements = NeedsOfRule(workloads, testbed.cluster());
+  std::vector<agent::Measurement> measurements = NeedsOfRule(workloads, testbed.cluster());
   const auto also = [&](const CostKey& key, double bytes) {
     measurements.push_back({.need = {.key = key, .size = bytes}, .context = workloads.front()});
   };

@@ -211,9 +211,9 @@ class Grid {
 };
 
 // What Algorithm 1 looks up.
-std::vector<Measurement> NeedsOfRule(const std::vector<Workload>& layers, const Cluster& cluster) {
-  std::vector<Measurement> needs = MeasurementsOf(layers, cluster);
-  std::erase_if(needs, [](const Measurement& one) {
+std::vector<agent::Measurement> NeedsOfRule(const std::vector<Workload>& layers, const Cluster& cluster) {
+  std::vector<agent::Measurement> needs = agent::MeasurementsOf(layers, cluster);
+  std::erase_if(needs, [](const agent::Measurement& one) {
     const auto* collective = std::get_if<CollectiveKey>(&one.need.key);
     return collective == nullptr || collective->contention != Contention::kNone ||
            collective->algorithm != AllToAllAlgorithm::kDirect;
@@ -281,7 +281,7 @@ StatusOr<SettingResult> RunSetting(const Setting& setting, const ShowProgress& p
     std::copy_n(times_s.begin() + i * kRuns, kRuns, result.times_s.begin());
     result.communication_share = CommunicationShare(timelines[i]);
     PriceNotes notes;
-    ASSIGN_OR_RETURN(const ParmAnswer answer, ParmRule(layer, profile, notes));
+    ASSIGN_OR_RETURN(const ParmAnswer answer, planner::ParmRule(layer, profile, notes));
     result.rule = answer.choice;
   }
   return SettingResult{grid.ForEachLayer(results)};

@@ -272,7 +272,7 @@ StatusOr<v1::ReproducedTable> Table4Of(Testbed& testbed) {
 constexpr int kMostDegree = 8;
 
 // What the rule looks up of these layers: DIRECT all-to-alls, experts and ZFP.
-std::vector<Measurement> NeedsOfRule(const std::vector<Workload>& layers, const Cluster& cluster) {
+std::vector<agent::Measurement> NeedsOfRule(const std::vector<Workload>& layers, const Cluster& cluster) {
   const auto is_asked = [](const CostKey& key) {
     if (ContentionOf(key) != Contention::kNone) return false;
     if (const auto* collective = std::get_if<CollectiveKey>(&key)) {
@@ -281,8 +281,8 @@ std::vector<Measurement> NeedsOfRule(const std::vector<Workload>& layers, const 
     const Kernel kernel = std::get<KernelKey>(key).kernel;
     return kernel == Kernel::kExpertGemm || kernel == EncodeKernel(Codec::kZfp) || kernel == DecodeKernel(Codec::kZfp);
   };
-  std::vector<Measurement> needs = MeasurementsOf(layers, cluster);
-  std::erase_if(needs, [&](const Measurement& one) { return !is_asked(one.need.key); });
+  std::vector<agent::Measurement> needs = agent::MeasurementsOf(layers, cluster);
+  std::erase_if(needs, [&](const agent::Measurement& one) { return !is_asked(one.need.key); });
   return needs;
 }
 
@@ -304,7 +304,7 @@ StatusOr<v1::ReproducedTable> RuleOf(Testbed& testbed) {
   std::vector<double> fastest, lost;
   for (size_t i = 0; i < layers.size(); ++i) {
     PriceNotes notes;
-    ASSIGN_OR_RETURN(const SchemoeAnswer answer, SchemoeRule(layers[i], profile, notes));
+    ASSIGN_OR_RETURN(const SchemoeAnswer answer, planner::SchemoeRule(layers[i], profile, notes));
     lost.push_back(runs[i][answer.partition_degree - 1] / *std::ranges::min_element(runs[i]) - 1);
     fastest.push_back(lost.back() < kTied);
   }
@@ -332,7 +332,7 @@ StatusOr<v1::ReproducedTable> PipeOf(Testbed& testbed) {
   ASSIGN_OR_RETURN(const Workload context, ResolveWorkload(LayerOf(8, 2048, 1024, 1024, 1.0), testbed.cluster()));
   std::vector<double> sizes(std::begin(kSmallBytes), std::end(kSmallBytes));
   sizes.insert(sizes.end(), std::begin(kLargeBytes), std::end(kLargeBytes));
-  std::vector<Measurement> measurements;
+  std::vector<agent::Measurement> measurements;
   for (const AllToAllAlgorithm algorithm :
        {AllToAllAlgorithm::kDirect, AllToAllAlgorithm::kHier1d, AllToAllAlgorithm::kHier2d, AllToAllAlgorithm::kPipe}) {
     for (const double bytes : sizes) {

@@ -23,21 +23,22 @@ constexpr double kUnlimitedS = 1e6;  // Of wall time: what is measured must not 
 }  // namespace
 
 StatusOr<Testbed> Testbed::Start(const SimulatedCluster& cluster, ShowProgress progress) {
-  std::vector<Fleet> fleets;
+  std::vector<agent::Fleet> fleets;
   // All are forked before any thread runs.
   const int count = std::clamp(kMostRanks / Gpus(cluster), 1, DefaultThreads());
   for (int i = 0; i < count; ++i) {
-    ASSIGN_OR_RETURN(Fleet fleet, StartSimulated(cluster));
+    ASSIGN_OR_RETURN(agent::Fleet fleet, agent::StartSimulated(cluster));
     fleets.push_back(std::move(fleet));
   }
   return Testbed(cluster.name, std::move(fleets), std::move(progress));
 }
 
-Status Testbed::ForEach(size_t count, const std::string& what, const std::function<Status(Fleet&, size_t)>& do_one) {
+Status Testbed::ForEach(size_t count, const std::string& what,
+                        const std::function<Status(agent::Fleet&, size_t)>& do_one) {
   std::mutex mutex;  // Of what follows.
   size_t next = 0, failed = count;
   Status first;
-  const auto drive = [&](Fleet& fleet) {
+  const auto drive = [&](agent::Fleet& fleet) {
     for (;;) {
       std::unique_lock lock(mutex);
       if (next >= count || failed < count) return;
@@ -53,22 +54,22 @@ Status Testbed::ForEach(size_t count, const std::string& what, const std::functi
   };
   {
     std::vector<std::jthread> threads;
-    for (Fleet& fleet : fleets_) threads.emplace_back([&] { drive(fleet); });
+    for (agent::Fleet& fleet : fleets_) threads.emplace_back([&] { drive(fleet); });
   }
   return first.Within(name_);
 }
 
-StatusOr<SampleSet> Testbed::Measure(const std::vector<Measurement>& measurements) {
+StatusOr<SampleSet> Testbed::Measure(const std::vector<agent::Measurement>& measurements) {
   // A contended measurement needs to know how long the plain one takes, so that both are one share of the work.
-  std::map<std::pair<CostKey, double>, std::vector<Measurement>> shares;
-  for (const Measurement& one : measurements) {
+  std::map<std::pair<CostKey, double>, std::vector<agent::Measurement>> shares;
+  for (const agent::Measurement& one : measurements) {
     shares[{WithContention(one.need.key, Contention::kNone), one.need.size}].push_back(one);
   }
-  std::vector<std::vector<Measurement>> work;
+  std::vector<std::vector<agent::Measurement>> work;
   for (auto& [key, share] : shares) work.push_back(std::move(share));
   std::vector<SampleSet> parts(work.size());
-  RETURN_IF_ERROR(ForEach(work.size(), "calibrating", [&](Fleet& fleet, size_t i) -> Status {
-    StatusOr<SampleSet> part = moeplan::Calibrate(fleet, work[i], {.budget_s = kUnlimitedS, .name = name_});
+  RETURN_IF_ERROR(ForEach(work.size(), "calibrating", [&](agent::Fleet& fleet, size_t i) -> Status {
+    StatusOr<SampleSet> part = agent::Calibrate(fleet, work[i], {.budget_s = kUnlimitedS, .name = name_});
     if (part.status().code() == StatusCode::kInfeasible) return OkStatus();  // No device holds any of it.
     ASSIGN_OR_RETURN(parts[i], std::move(part));
     return OkStatus();
@@ -88,15 +89,15 @@ std::optional<double> MeasuredS(const SampleSet& samples, const CostKey& key, do
   return Median(found->times_s);
 }
 
-StatusOr<Profile> Testbed::Calibrate(const std::vector<Measurement>& measurements) {
+StatusOr<Profile> Testbed::Calibrate(const std::vector<agent::Measurement>& measurements) {
   ASSIGN_OR_RETURN(const SampleSet samples, Measure(measurements));
   return FitProfile(samples);
 }
 
 StatusOr<std::vector<double>> Testbed::TimesS(const std::vector<Job>& jobs) {
   std::vector<double> times_s(jobs.size());
-  RETURN_IF_ERROR(ForEach(jobs.size(), "running", [&](Fleet& fleet, size_t i) -> Status {
-    Bench bench(fleet, jobs[i].workload);
+  RETURN_IF_ERROR(ForEach(jobs.size(), "running", [&](agent::Fleet& fleet, size_t i) -> Status {
+    agent::Bench bench(fleet, jobs[i].workload);
     ASSIGN_OR_RETURN(const int graph, bench.Add(jobs[i].plan));
     ASSIGN_OR_RETURN(times_s[i], bench.TimeOnceS(graph));
     return bench.Release();
@@ -106,10 +107,10 @@ StatusOr<std::vector<double>> Testbed::TimesS(const std::vector<Job>& jobs) {
 
 StatusOr<std::vector<v1::RankTimeline>> Testbed::Timelines(const std::vector<Job>& jobs) {
   std::vector<v1::RankTimeline> timelines(jobs.size());
-  RETURN_IF_ERROR(ForEach(jobs.size(), "running", [&](Fleet& fleet, size_t i) -> Status {
-    Bench bench(fleet, jobs[i].workload);
+  RETURN_IF_ERROR(ForEach(jobs.size(), "running", [&](agent::Fleet& fleet, size_t i) -> Status {
+    agent::Bench bench(fleet, jobs[i].workload);
     ASSIGN_OR_RETURN(const int graph, bench.Add(jobs[i].plan));
-    ASSIGN_OR_RETURN(Bench::TimedRun run, bench.RunWithTimelines(graph));
+    ASSIGN_OR_RETURN(agent::Bench::TimedRun run, bench.RunWithTimelines(graph));
     timelines[i] = std::move(run.ranks.front());
     return bench.Release();
   }));

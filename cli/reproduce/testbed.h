@@ -43,9 +43,9 @@ class Testbed {
   Cluster cluster() const { return fleets_.front().cluster(); }
 
   // All of them that fit a device, however long it takes.
-  StatusOr<SampleSet> Measure(const std::vector<Measurement>& measurements);
+  StatusOr<SampleSet> Measure(const std::vector<agent::Measurement>& measurements);
   // Those, fitted.
-  StatusOr<Profile> Calibrate(const std::vector<Measurement>& measurements);
+  StatusOr<Profile> Calibrate(const std::vector<agent::Measurement>& measurements);
 
   // How long each job takes on its slowest rank.
   StatusOr<std::vector<double>> TimesS(const std::vector<Job>& jobs);
@@ -53,14 +53,14 @@ class Testbed {
   StatusOr<std::vector<v1::RankTimeline>> Timelines(const std::vector<Job>& jobs);
 
  private:
-  Testbed(std::string name, std::vector<Fleet> fleets, ShowProgress progress)
+  Testbed(std::string name, std::vector<agent::Fleet> fleets, ShowProgress progress)
       : name_(std::move(name)), fleets_(std::move(fleets)), progress_(std::move(progress)) {}
 
   // do_one(fleet, i) for every i below `count`, on as many threads as there are fleets; the error of the lowest i.
-  Status ForEach(size_t count, const std::string& what, const std::function<Status(Fleet&, size_t)>& do_one);
+  Status ForEach(size_t count, const std::string& what, const std::function<Status(agent::Fleet&, size_t)>& do_one);
 
   std::string name_;
-  std::vector<Fleet> fleets_;  // All of the same cluster.
+  std::vector<agent::Fleet> fleets_;  // All of the same cluster.
   ShowProgress progress_;
 };
 

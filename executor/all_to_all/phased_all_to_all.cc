@@ -6,7 +6,7 @@
 #include "models/check.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 // Counts where lists of transfers are made: on the host, which may have to copy them.
@@ -271,4 +271,4 @@ StatusOr<std::unique_ptr<PhasedAllToAll>> PhasedAllToAll::Prepare(const PhasedEx
   return runner;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

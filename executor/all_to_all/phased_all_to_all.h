@@ -22,7 +22,7 @@
 #include "models/cost/collective.h"
 #include "models/workload/groups.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // What follows the task's name in the label of a phase that runs beside the others.
 inline constexpr std::string_view kInsideNodes = " (inside nodes)";
@@ -62,4 +62,4 @@ class PhasedAllToAll {
   virtual void Enqueue(const std::string& task, Stream& stream) = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

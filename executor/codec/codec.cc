@@ -9,7 +9,7 @@
 #include "executor/codec/zfp_rows.h"
 #include "executor/host/elements.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 constexpr size_t kScaleBytes = sizeof(float);
@@ -155,4 +155,4 @@ Status Decode(Codec codec, const ElementRowsShape& shape, const std::byte* encod
   return OkStatus();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -14,7 +14,7 @@
 #include "models/status.h"
 #include "models/workload/codec.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 struct ElementRowsShape {
   ElementType type = ElementType::kFloat32;
@@ -33,4 +33,4 @@ size_t EncodedRowBytes(Codec codec, const ElementRowsShape& shape);
 Status Encode(Codec codec, const ElementRowsShape& shape, const std::byte* elements, std::byte* encoded);
 Status Decode(Codec codec, const ElementRowsShape& shape, const std::byte* encoded, std::byte* elements);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -8,7 +8,7 @@
 
 #include "models/host_and_device.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // FP8 and INT8 rows are scaled so that their largest magnitude becomes this.
 inline constexpr float kLargestFp8 = 448;
@@ -85,4 +85,4 @@ MOEPLAN_HD inline float RowScale(uint32_t largest_magnitude_bits, float largest_
   return scale < 0x1p-126F ? 0x1p-126F : scale;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

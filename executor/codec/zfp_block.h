@@ -15,7 +15,7 @@
 #include "models/host_and_device.h"
 #include "models/workload/codec.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // A block whose first bit is 0 is all zeros, and libzfp leaves the other bits 0 too: room to say "not finite".
 inline constexpr uint32_t kZfpNotFinite = 0xfffffffe;
@@ -222,4 +222,4 @@ MOEPLAN_HD inline void ZfpValuesOf(uint32_t code, float (&values)[kZfpBlock]) {
   for (int i = 0; i < kZfpBlock; ++i) values[i] = static_cast<float>(scaled[i]) * scale;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -14,7 +14,7 @@
 #include "models/check.h"
 #include "models/workload/codec.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 constexpr size_t kBlockBytes = 4;
@@ -92,16 +92,16 @@ class LibraryRows final : public ZfpRows {
 
 StatusOr<std::unique_ptr<ZfpRows>> ZfpRows::Make(int columns) { return std::make_unique<LibraryRows>(columns); }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor
 
 #else
 
-namespace moeplan {
+namespace moeplan::executor {
 
 StatusOr<std::unique_ptr<ZfpRows>> ZfpRows::Make(int) {
   return Unimplemented("codec ZFP: this build has no libzfp; install libzfp-dev and build again");
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor
 
 #endif

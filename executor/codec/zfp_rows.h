@@ -7,7 +7,7 @@
 
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // A stream of libzfp, set up once for many rows of the same length. One thread.
 class ZfpRows {
@@ -21,4 +21,4 @@ class ZfpRows {
   virtual void Decode(const std::byte* encoded, float* row) = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

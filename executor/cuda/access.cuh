@@ -9,7 +9,7 @@
 #include "executor/codec/values.h"
 #include "executor/rows.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 struct Bfloat16 {
   uint16_t bits;
@@ -79,4 +79,4 @@ void ForElements(ElementType type, int elements_per_access, Function function) {
   }
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -5,7 +5,7 @@
 #include "executor/cuda/start.cuh"
 #include "models/workload/expert_functions.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // Calls visit(expert, row, first column) for every access of `kCount` columns of "up".
@@ -109,4 +109,4 @@ Status ActivationGradient(const ActivationRows& args, const std::byte* out_gradi
   return LaunchStatus("the gradient of the activation");
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -9,7 +9,7 @@
 #include "executor/cuda/placed_rows.h"
 #include "models/status.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 struct ActivationRows {
   ElementType type = ElementType::kFloat32;
@@ -37,4 +37,4 @@ Status Activate(const ActivationRows& args, const ActivationBiases& biases, std:
 Status ActivationGradient(const ActivationRows& args, const std::byte* out_gradient, std::byte* in_gradient,
                           cudaStream_t stream);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

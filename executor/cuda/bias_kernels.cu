@@ -7,7 +7,7 @@
 #include "executor/cuda/launch.h"
 #include "executor/cuda/start.cuh"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // A block has so many columns and as many threads for each of them as are left, which share out rows.
@@ -100,4 +100,4 @@ Status StoreElements(ElementType type, const float* values, int64_t count, std::
   return LaunchStatus("the weights of experts");
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -9,7 +9,7 @@
 
 #include "executor/cuda/cell_kernels.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 struct BiasRows {
   ElementType type = ElementType::kFloat32;
@@ -31,4 +31,4 @@ Status AddBiasGradient(const BiasRows& args, float scale, float* gradients, cuda
 // Values to elements, each rounded.
 Status StoreElements(ElementType type, const float* values, int64_t count, std::byte* elements, cudaStream_t stream);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 template <typename Stream, typename Event>
 class CaptureScope {
@@ -40,4 +40,4 @@ class CaptureScope {
   std::string refusal_;
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

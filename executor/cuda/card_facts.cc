@@ -7,7 +7,7 @@
 #include "executor/cuda/errors.h"
 #include "executor/cuda/settle_watch.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -117,4 +117,4 @@ Status SettleClocks(CudaDevice& device, double limit_s, const std::string& nvml_
   return OkStatus();
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

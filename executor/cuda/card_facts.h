@@ -8,7 +8,7 @@
 #include "executor/cuda/cuda_device.h"
 #include "executor/cuda/nvml.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // "device" (the card's name), "computeCapability", "cudaRuntime" and "cudaDriver" (versions of CUDA), "memoryBytes",
 // "multiprocessors", "l2Bytes", "pciBus", "uuid", and what Nvml::FactsOf tells; "nvml" is "not found" where there is no
@@ -19,4 +19,4 @@ std::map<std::string, std::string> CardFacts(int card, const std::string& nvml_l
 // until the time of equal work does; `limit_s` at most. Blocks. Takes 64 MiB of device memory meanwhile.
 Status SettleClocks(CudaDevice& device, double limit_s = 1, const std::string& nvml_library = kNvmlLibrary);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

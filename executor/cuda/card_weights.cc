@@ -8,7 +8,7 @@
 #include "executor/host/host_stream.h"
 #include "models/check.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 constexpr size_t kUnroundedValues = size_t{1} << 20;  // Of which so many are rounded at a time.
@@ -126,4 +126,4 @@ Status GradientSums::HandBack(Stream& stream) {
   return StatusOf(cudaMemsetAsync(sums_.data(), 0, sums_.bytes(), StreamOf(stream)), "gradients set to zero");
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -11,7 +11,7 @@
 #include "executor/layer/layer_weights.h"
 #include "executor/rows.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // The experts of a shard on the card, in the shapes of ExpertWeights; null where the shard has none.
 struct CardExperts {
@@ -86,4 +86,4 @@ class GradientSums {
   std::vector<float> on_host_;
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

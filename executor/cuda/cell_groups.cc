@@ -1,6 +1,6 @@
 #include "executor/cuda/cell_groups.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 std::vector<int32_t> FirstPairsOf(std::span<const CellPair> pairs) {
   std::vector<int32_t> first;
@@ -11,4 +11,4 @@ std::vector<int32_t> FirstPairsOf(std::span<const CellPair> pairs) {
   return first;
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

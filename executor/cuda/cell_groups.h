@@ -7,10 +7,10 @@
 
 #include "executor/rows.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // Where each run of pairs with the same `to` begins, and behind them the number of pairs. Requires pairs grouped by
 // `to`.
 std::vector<int32_t> FirstPairsOf(std::span<const CellPair> pairs);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -4,7 +4,7 @@
 #include "executor/cuda/launch.h"
 #include "executor/cuda/start.cuh"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 template <typename Element, int kCount>
@@ -80,4 +80,4 @@ Status SumCells(const RowShape& shape, const PlacedRows& in, const PlacedRows& o
   return LaunchStatus("the sum of cells");
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

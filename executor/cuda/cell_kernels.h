@@ -9,7 +9,7 @@
 #include "executor/cuda/placed_rows.h"
 #include "models/status.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // Each pair's cell of `in` to its cell of `out`, which has as many rows.
 Status CopyCells(const RowShape& shape, const PlacedRows& in, const PlacedRows& out, const CellPair* pairs, int count,
@@ -25,4 +25,4 @@ struct CellGroups {
 Status SumCells(const RowShape& shape, const PlacedRows& in, const PlacedRows& out, const CellGroups& groups,
                 cudaStream_t stream);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -4,7 +4,7 @@
 
 #include "executor/cuda/cell_groups.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 StatusOr<const CellPair*> CellLists::Find(std::span<const CellPair> pairs) {
   ASSIGN_OR_RETURN(const std::byte* const list, FindBytes(std::as_bytes(pairs)));
@@ -27,4 +27,4 @@ StatusOr<const std::byte*> CellLists::FindBytes(std::span<const std::byte> bytes
   return lists_.emplace(content, std::move(memory)).first->second.data();
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

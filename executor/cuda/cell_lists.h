@@ -8,7 +8,7 @@
 #include "executor/cuda/cell_kernels.h"
 #include "executor/cuda/cuda_device.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // What is handed out lives as long as this: recordings may have it. One thread, that of the device.
 class CellLists {
@@ -27,4 +27,4 @@ class CellLists {
   std::map<std::string, DeviceMemory, std::less<>> lists_;  // By content.
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

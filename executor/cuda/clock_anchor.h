@@ -4,7 +4,7 @@
 // anchor are exact to the card's resolution; those of two, and of two devices, to what dropping one takes. Pure.
 #pragma once
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // When the host asked an idle card for the anchor's event and when it saw it passed, in seconds on the host's clock.
 struct AnchorTimes {
@@ -21,4 +21,4 @@ inline double TimeBehindS(const AnchorTimes& anchor, float elapsed_ms) {
 // Past this age of the newest anchor the next Synchronize drops another: a float still tells 0.06 µs there.
 inline constexpr double kAnchorAgeS = 0.5;
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -5,7 +5,7 @@
 
 #include "executor/codec/values.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // Four codes of one byte each, the first in the lowest byte. For finite values alone.
 struct Fp8Code {
@@ -48,4 +48,4 @@ struct Bf16Code {
   __device__ static float ValueOf(uint16_t code) { return FloatFromBf16(code); }
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -9,7 +9,7 @@
 #include "executor/cuda/launch.h"
 #include "executor/cuda/start.cuh"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 constexpr int kScaleBytes = sizeof(float);
@@ -289,7 +289,8 @@ CodedRows RowsOf(Codec codec, const RowShape& shape, const PlacedRows& elements,
 
 Status CheckCodec(Codec codec) {
   if (codec <= Codec::kZfp) return OkStatus();
-  return Unimplemented(StrCat("codec ", Name(codec), ": found one that a program adds, expected one with a CUDA kernel ",
+  return Unimplemented(StrCat("codec ", Name(codec),
+                              ": found one that a program adds, expected one with a CUDA kernel ",
                               "(NONE, FP16, BF16, FP8, INT8, ZFP); plan with one of these, or use the host backend"));
 }
 
@@ -301,4 +302,4 @@ Status Decode(Codec codec, const RowShape& shape, const std::byte* in, const Pla
   return StartCodec(codec, shape, RowsOf(codec, shape, out, const_cast<std::byte*>(in)), /*encodes=*/false, stream);
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

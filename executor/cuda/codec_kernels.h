@@ -10,7 +10,7 @@
 #include "models/status.h"
 #include "models/workload/codec.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // kUnimplemented for codecs that a program adds, which have host functions alone.
 Status CheckCodec(Codec codec);
@@ -19,4 +19,4 @@ Status CheckCodec(Codec codec);
 Status Encode(Codec codec, const RowShape& shape, const PlacedRows& in, std::byte* out, cudaStream_t stream);
 Status Decode(Codec codec, const RowShape& shape, const std::byte* in, const PlacedRows& out, cudaStream_t stream);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

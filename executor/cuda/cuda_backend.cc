@@ -20,7 +20,7 @@
 #include "executor/cuda/nccl_exchange.h"
 #endif
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 constexpr std::chrono::seconds kConnectTimeout{30};
@@ -161,7 +161,7 @@ const RankBackend& CudaBackend() {
   return backend;
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda
 
 const char* const moeplan_library_version = MOEPLAN_VERSION;
-const moeplan::RankBackend* moeplan_cuda_backend() { return &moeplan::cuda::CudaBackend(); }
+const moeplan::executor::RankBackend* moeplan_cuda_backend() { return &moeplan::executor::cuda::CudaBackend(); }

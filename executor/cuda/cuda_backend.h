@@ -6,12 +6,12 @@
 
 #include "executor/rank_backend.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 const RankBackend& CudaBackend();
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda
 
 // By which the command finds the backend in its library (executor/backends.h).
 extern "C" const char* const moeplan_library_version;
-extern "C" const moeplan::RankBackend* moeplan_cuda_backend();
+extern "C" const moeplan::executor::RankBackend* moeplan_cuda_backend();

@@ -7,7 +7,7 @@
 #include "executor/host/host_stream.h"
 #include "models/check.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 class CudaCommunicator final : public Communicator {
@@ -135,4 +135,4 @@ std::unique_ptr<Communicator> MakeCudaCommunicator(std::unique_ptr<PartExchange>
   return std::make_unique<CudaCommunicator>(std::move(exchange), device);
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -13,9 +13,9 @@
 #include "executor/cuda/cuda_device.h"
 #include "executor/cuda/part_exchange.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // `device` is borrowed.
 std::unique_ptr<Communicator> MakeCudaCommunicator(std::unique_ptr<PartExchange> exchange, CudaDevice& device);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -13,7 +13,7 @@
 #include "executor/cuda/task_range.h"
 #include "models/check.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -274,4 +274,4 @@ StatusOr<std::unique_ptr<CudaDevice>> MakeCudaDevice(const CudaDeviceOptions& op
   return device;
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -22,7 +22,7 @@
 #include "executor/device.h"
 #include "models/status.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // kManaged: the host may read and write it, too, while the card is idle. For tests, and at the price of page faults.
 enum class MemoryKind { kDevice, kManaged };
@@ -67,4 +67,4 @@ cudaStream_t StreamOf(Stream& stream);
 // Fails the device of `stream` with an error of what was launched on it, naming the task. OK: nothing.
 void Report(Stream& stream, const Status& launched);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -2,7 +2,7 @@
 
 #include "executor/host/elements.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using Kind = ProductShape::Kind;
@@ -178,4 +178,4 @@ StatusOr<ActivationRows> CudaFfn::KeptRows(const FfnTask& task, const std::byte*
   return rows;
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

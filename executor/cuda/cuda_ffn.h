@@ -16,7 +16,7 @@
 #include "executor/cuda/scratch.h"
 #include "models/workload/workload.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // The cells of a buffer as kernels and as the host find them.
 struct FfnCells {
@@ -89,4 +89,4 @@ class CudaFfn {
   std::vector<Product> products_;
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -14,7 +14,7 @@
 #include "executor/host/host_stream.h"
 #include "models/workload/expert.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 GateShape ShapeOf(const Layer& layer) {
@@ -361,4 +361,4 @@ StatusOr<std::unique_ptr<Kernels>> CudaKernelMaker::Make(const Layer& layer, con
                                        gradients == nullptr ? CardLayerGradients() : *gradients, /*copy=*/nullptr);
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

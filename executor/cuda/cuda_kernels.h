@@ -15,7 +15,7 @@
 #include "executor/cuda/grouped_gemm.h"
 #include "executor/kernels.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // kUnimplemented or kInvalidInput, naming the field, for a layer that has no kernels here.
 Status CheckLayer(const Layer& layer);
@@ -40,4 +40,4 @@ class CudaKernelMaker {
   std::shared_ptr<GroupedGemm> gemm_;
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

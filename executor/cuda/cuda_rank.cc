@@ -7,7 +7,7 @@
 #include "executor/cuda/errors.h"
 #include "models/text.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 CudaRank::CudaRank(std::unique_ptr<CudaDevice> device, std::unique_ptr<Communicator> world)
     : device_(std::move(device)),
@@ -55,4 +55,4 @@ StatusOr<std::unique_ptr<CudaRank>> MakeCudaRank(const CudaDeviceOptions& option
   return std::make_unique<CudaRank>(std::move(device), std::move(world));
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

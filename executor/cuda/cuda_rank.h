@@ -20,7 +20,7 @@
 #include "executor/rank_backend.h"
 #include "executor/runtime/rank_runtime.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 class CudaRank final : public Rank {
  public:
@@ -59,4 +59,4 @@ using Connect = std::function<StatusOr<std::unique_ptr<PartExchange>>(CudaDevice
 
 StatusOr<std::unique_ptr<CudaRank>> MakeCudaRank(const CudaDeviceOptions& options, const Connect& connect);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 using HostTime = std::chrono::steady_clock::time_point;
 
@@ -33,4 +33,4 @@ class DeadlineWatch {
   uint64_t run_ = 0;
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -8,7 +8,7 @@
 #include "models/status.h"
 #include "models/text.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 inline Status StatusOf(cudaError_t error, const std::string& what) {
   if (error == cudaSuccess) return OkStatus();
@@ -18,4 +18,4 @@ inline Status StatusOf(cudaError_t error, const std::string& what) {
 // Of the kernels launched since the last call, as far as a launch alone can tell.
 inline Status LaunchStatus(const std::string& what) { return StatusOf(cudaGetLastError(), what); }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

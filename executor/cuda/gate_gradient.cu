@@ -7,7 +7,7 @@
 #include "executor/cuda/launch.h"
 #include "executor/cuda/start.cuh"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // Rows of the gradient of the gate's weights are summed up in at most so many parts, of at least so many tokens.
@@ -204,4 +204,4 @@ Status GateGradient(const GateShape& shape, WeightKind weights, const RouterLoss
   return LaunchStatus("the gradient of the gate");
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

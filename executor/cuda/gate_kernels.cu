@@ -11,7 +11,7 @@
 #include "executor/cuda/start.cuh"
 #include "executor/gate_draws.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // What a thread block of ChooseKernel is about.
@@ -375,4 +375,4 @@ Status AssignSlots(const GateShape& shape, const AssignSlotsArgs& args, cudaStre
   return LaunchStatus("the slots of a slice");
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -14,7 +14,7 @@
 #include "models/status.h"
 #include "models/workload/workload.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 struct GateShape {
   RowShape rows;
@@ -73,4 +73,4 @@ struct GateGradientScratch {
 Status GateGradient(const GateShape& shape, WeightKind weights, const RouterLosses& losses, const float* gate_weight,
                     const GateGradientArgs& args, const GateGradientScratch& scratch, cudaStream_t stream);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

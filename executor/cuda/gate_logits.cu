@@ -5,7 +5,7 @@
 #include "executor/cuda/start.cuh"
 #include "executor/gate_scores.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // A thread has one lane of the running sums of 8 tokens and kExperts experts; a block 8 lanes of 4 · 8 tokens and
@@ -95,4 +95,4 @@ void StartLogits(ElementType type, const std::byte* tokens, const float* gate_we
   type == ElementType::kFloat32 ? start_of(float{}) : start_of(Bfloat16{});
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -7,10 +7,10 @@
 
 #include "executor/rows.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // logits[rows][experts] of tokens one after the other, with gate_weight[experts][columns].
 void StartLogits(ElementType type, const std::byte* tokens, const float* gate_weight, float* logits, int rows,
                  int experts, int columns, cudaStream_t stream);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -5,7 +5,7 @@
 #include "executor/cuda/launch.h"
 #include "executor/cuda/start.cuh"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 constexpr int kDigitBits = 8, kDigits = 1 << kDigitBits;
@@ -108,4 +108,4 @@ void StartTaken(const OrderedLists& lists, int taken, const Places& places, cons
   Start(TakenKernel, GridOf(lists, taken), stream, lists, taken, places, scratch);
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

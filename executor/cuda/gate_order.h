@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // Lists that lie so far apart, of numbers in the order of scores.
 struct OrderedLists {
@@ -35,4 +35,4 @@ struct TakenScratch {
 void StartTaken(const OrderedLists& lists, int taken, const Places& places, const TakenScratch& scratch,
                 cudaStream_t stream);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

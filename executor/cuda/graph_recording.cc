@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 class GraphRecording final : public Recording {
@@ -83,4 +83,4 @@ std::unique_ptr<Recording> MakeGraphRecording(std::shared_ptr<SharedCard> card, 
   return std::make_unique<GraphRecording>(std::move(card), std::move(queue));
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -7,10 +7,10 @@
 #include "executor/cuda/shared_card.h"
 #include "executor/device.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // Calls `queue` now. What cannot be a graph, because something in it needs the host or CUDA refuses it, is queued anew
 // at each Enqueue.
 std::unique_ptr<Recording> MakeGraphRecording(std::shared_ptr<SharedCard> card, std::function<void()> queue);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -9,7 +9,7 @@
 #include "executor/cuda/errors.h"
 #include "executor/cuda/start.cuh"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // What cuBLAS advises for Hopper.
@@ -231,4 +231,4 @@ StatusOr<std::unique_ptr<GroupedGemm>> GroupedGemm::Make() {
   return made;
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

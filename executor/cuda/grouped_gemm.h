@@ -11,7 +11,7 @@
 #include "executor/cuda/placed_rows.h"
 #include "models/status.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // Of one expert's rows in one cell; device memory.
 struct Product {
@@ -54,4 +54,4 @@ class GroupedGemm {
                           cudaStream_t stream) = 0;
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -5,7 +5,7 @@
 #include "executor/cuda/errors.h"
 #include "executor/cuda/pinned_memory.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 StatusOr<HostCounts::Rows> HostCounts::Read(const PeerRows& send, const PeerRows& recv, Stream& stream) {
   Rows rows = {send, recv};
@@ -35,4 +35,4 @@ Status HostCounts::Reserve(size_t counts) {
   return OkStatus();
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -6,7 +6,7 @@
 #include "executor/communicator.h"
 #include "executor/cuda/cuda_device.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 class HostCounts {
  public:
@@ -25,4 +25,4 @@ class HostCounts {
   DeviceMemory pinned_;
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

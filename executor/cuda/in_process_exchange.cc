@@ -11,7 +11,7 @@
 #include "executor/errors.h"
 #include "models/check.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // What a rank shows the others of its group. Shared: they still wait for `done` when the rank may have gone.
@@ -214,4 +214,4 @@ std::unique_ptr<PartExchange> MakeInProcessExchange(std::unique_ptr<Mesh> mesh, 
   return std::make_unique<InProcessExchange>(std::move(mesh), device, deadline_s);
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

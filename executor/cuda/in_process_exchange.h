@@ -12,9 +12,9 @@
 #include "executor/cuda/part_exchange.h"
 #include "executor/host/mesh.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // `mesh`: of MakeInProcessMeshes or made from one of these. `device` is borrowed.
 std::unique_ptr<PartExchange> MakeInProcessExchange(std::unique_ptr<Mesh> mesh, CudaDevice& device, double deadline_s);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -5,7 +5,7 @@
 
 #include "models/check.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 constexpr int kWarp = 32;
@@ -64,4 +64,4 @@ TileLaunch LaunchOfTiles(int64_t rows, int columns, int tile_rows, int tile_colu
   return {.blocks_x = BlocksFor(rows, tile_rows), .blocks_y = static_cast<unsigned>(blocks_y)};
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -10,7 +10,7 @@
 
 #include "models/host_and_device.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // Of every card that there is: the largest grid in x, and in y and z.
 inline constexpr int64_t kMaxGridX = 2147483647;
@@ -78,4 +78,4 @@ struct TileLaunch {
 // Requires that the columns need no more than kMaxGridY tiles.
 TileLaunch LaunchOfTiles(int64_t rows, int columns, int tile_rows, int tile_columns);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -7,7 +7,7 @@
 #include "models/status.h"
 #include "models/text.h"
 
-namespace moeplan::error {
+namespace moeplan::executor::error {
 
 inline Status NoCard(int card, int found, const std::string& cuda_says) {
   return Unavailable(StrCat("found ", found, " CUDA cards, expected card ", card, " (", cuda_says,
@@ -75,4 +75,4 @@ inline Status WithRasFindings(const Status& status, const std::string& findings)
   return Status(status.code(), StrCat(status.message(), "; NCCL's RAS service says: ", findings));
 }
 
-}  // namespace moeplan::error
+}  // namespace moeplan::executor::error

@@ -12,7 +12,7 @@
 #include "executor/cuda/nccl_operations.h"
 #include "executor/cuda/patience.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // Why a group may no longer be used, set by any thread; those split from it are as lost.
@@ -266,4 +266,4 @@ StatusOr<std::unique_ptr<PartExchange>> MakeNcclExchange(int rank, int size, con
   return world;
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -17,7 +17,7 @@
 #include "executor/cuda/share_bytes.h"
 #include "executor/host/abort_line.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // Such as "NCCL 2.28.3".
 std::string NcclVersion();
@@ -34,4 +34,4 @@ struct NcclOptions {
 StatusOr<std::unique_ptr<PartExchange>> MakeNcclExchange(int rank, int size, const ShareBytes& share,
                                                          CudaDevice& device, const NcclOptions& options);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

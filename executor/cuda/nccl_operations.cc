@@ -2,7 +2,7 @@
 
 #include "executor/cuda/errors.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // An event of a card that has failed has passed: nobody will come.
@@ -74,4 +74,4 @@ void NcclOperations::DropEnded() {
   }
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

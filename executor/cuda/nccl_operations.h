@@ -11,7 +11,7 @@
 #include "executor/cuda/deadline_watch.h"
 #include "models/status.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 class NcclOperations {
  public:
@@ -46,4 +46,4 @@ class NcclOperations {
   std::vector<cudaEvent_t> spare_events_;
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

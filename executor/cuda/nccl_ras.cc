@@ -14,7 +14,7 @@
 #include "executor/owned_fd.h"
 #include "models/text.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -133,4 +133,4 @@ std::string RasFindings(std::string_view status) {
   return Joined(findings);
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

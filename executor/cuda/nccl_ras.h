@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // "HOST:PORT" of this process's environment, NCCL_RAS_ADDR, or NCCL's default.
 std::string RasAddress();
@@ -18,4 +18,4 @@ std::string AskRas(const std::string& address, double limit_s = 2);
 // The same of a status that the service has printed; of text that is none, its first lines. Pure.
 std::string RasFindings(std::string_view status);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -7,7 +7,7 @@
 
 #include "models/text.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // ---- The library's C interface, as far as it is asked. Its header is not needed to build; a function
@@ -168,4 +168,4 @@ std::unique_ptr<Nvml> Nvml::Open(const std::string& library) {
   return nvml;
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

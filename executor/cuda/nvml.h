@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 inline constexpr char kNvmlLibrary[] = "libnvidia-ml.so.1";
 
@@ -27,4 +27,4 @@ class Nvml {
   virtual std::optional<double> SmClockHz(const std::string& pci_bus) const = 0;
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -4,7 +4,7 @@
 
 #include "models/check.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 Moves MovesOf(std::span<const Part> sends, std::span<const Part> receives, int rank) {
   Moves moves;
@@ -25,4 +25,4 @@ Moves MovesOf(std::span<const Part> sends, std::span<const Part> receives, int r
   return moves;
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -11,7 +11,7 @@
 #include "executor/host/parts.h"
 #include "models/status.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 class PartExchange {
  public:
@@ -49,4 +49,4 @@ struct Moves {
 };
 Moves MovesOf(std::span<const Part> sends, std::span<const Part> receives, int rank);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

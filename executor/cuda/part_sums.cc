@@ -8,7 +8,7 @@
 #include "executor/host/elements.h"
 #include "models/text.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 Status PartSums::Add(std::span<const std::byte> in, std::span<std::byte> out, int groups, int terms, ElementType type,
                      Stream& stream) {
@@ -50,4 +50,4 @@ StatusOr<const DeviceMemory*> PartSums::PairsOf(const Shape& shape) {
   return &pairs_.emplace(shape, std::move(memory)).first->second;
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

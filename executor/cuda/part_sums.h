@@ -8,7 +8,7 @@
 #include "executor/cuda/cuda_device.h"
 #include "executor/rows.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 class PartSums {
  public:
@@ -33,4 +33,4 @@ class PartSums {
   std::vector<DeviceMemory> scratch_;
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

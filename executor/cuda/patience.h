@@ -6,7 +6,7 @@
 
 #include "executor/host/spin.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 class Patience {
  public:
@@ -20,4 +20,4 @@ class Patience {
   int looks_ = 0;
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -6,7 +6,7 @@
 #include "executor/cuda/machine_errors.h"
 #include "executor/device.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // Not set to zero. May wait for the card, there as where it is freed.
 inline StatusOr<DeviceMemory> AllocatePinned(size_t bytes) {
@@ -19,4 +19,4 @@ inline StatusOr<DeviceMemory> AllocatePinned(size_t bytes) {
   return DeviceMemory(static_cast<std::byte*>(data), bytes, [](std::byte* gone) { cudaFreeHost(gone); });
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -5,7 +5,7 @@
 
 #include "executor/kernels.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // What rows of tokens and slots are made of.
 struct RowShape {
@@ -33,4 +33,4 @@ struct PlacedRows {
   MOEPLAN_HD int64_t Rows() const { return FirstRowOf(CellCount(cells)); }
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -6,7 +6,7 @@
 #include "executor/cuda/start.cuh"
 #include "executor/gate_scores.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // A block for each piece: a running sum over its cells, kThreads of them at a time.
@@ -194,4 +194,4 @@ Status RoutingGradient(const TokensAndSlots& rows, float* gradient, cudaStream_t
   return LaunchStatus("the gradient of a routing");
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -12,7 +12,7 @@
 #include "executor/cuda/placed_rows.h"
 #include "models/status.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // first_rows[CellCount(cells) + 1], from the counts.
 Status FindFirstRows(const CellLayout& cells, int64_t* first_rows, cudaStream_t stream);
@@ -56,4 +56,4 @@ Status GatherRows(const TokensAndSlots& rows, bool weighted, const std::byte* ad
 // gradient[i]: the product of the token and the slot of the i-th pair, 0 where it has no slot here.
 Status RoutingGradient(const TokensAndSlots& rows, float* gradient, cudaStream_t stream);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

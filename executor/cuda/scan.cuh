@@ -5,7 +5,7 @@
 
 #include "executor/cuda/launch.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // The sum of the values of this thread and all before it; sums[kThreads - 1] is that of all, until the block meets
 // again. For all threads of a block together.
@@ -22,4 +22,4 @@ __device__ Number SumUpToHere(Number value, Number* sums) {
   return sums[threadIdx.x];
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

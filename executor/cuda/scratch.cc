@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 constexpr size_t kAlignment = 256, kLeastPiece = size_t{1} << 16;
@@ -26,4 +26,4 @@ StatusOr<std::byte*> Scratch::Take(size_t bytes) {
   return taken;
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

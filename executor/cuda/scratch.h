@@ -5,7 +5,7 @@
 
 #include "executor/device.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // For the tasks of one stream, one after the other. What was ever handed out is kept, because recordings may have it;
 // a task that takes what it took before gets the same memory, so that only first runs allocate.
@@ -29,4 +29,4 @@ class Scratch {
   size_t piece_ = 0, used_ = 0;  // The piece that is being handed out, and how much of it is gone.
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 class SettleWatch {
  public:
@@ -25,4 +25,4 @@ class SettleWatch {
   int steady_ = 0;
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

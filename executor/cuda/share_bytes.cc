@@ -7,7 +7,7 @@
 
 #include "models/text.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 Status WriteAtOnce(const std::string& path, const std::vector<std::byte>& bytes) {
@@ -58,4 +58,4 @@ ShareBytes ShareThroughFile(std::string path, int rank, double deadline_s) {
   };
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -10,7 +10,7 @@
 #include "executor/communicator.h"
 #include "executor/device.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // `own` counts on rank 0 alone and has the same length on all ranks; the answer is rank 0's. Collective; blocks.
 using ShareBytes = std::function<StatusOr<std::vector<std::byte>>(std::vector<std::byte> own)>;
@@ -22,4 +22,4 @@ ShareBytes ShareOver(Communicator& world, Device& device);
 // Through a file that all ranks see, by a name that no other job has had. It stays.
 ShareBytes ShareThroughFile(std::string path, int rank, double deadline_s);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

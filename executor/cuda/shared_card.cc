@@ -6,7 +6,7 @@
 #include "executor/cuda/errors.h"
 #include "executor/cuda/pinned_memory.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // Extensions run here, too (models/extension/extension.h).
@@ -102,4 +102,4 @@ void Report(Stream& stream, const Status& launched) {
   card.scope != nullptr ? card.scope->Refuse(status.message()) : card.failure.Set(status);
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

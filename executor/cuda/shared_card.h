@@ -16,7 +16,7 @@
 #include "executor/first_failure.h"
 #include "executor/host/host_stream.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // An event of the card whose time the host's clock knows.
 struct Anchor {
@@ -111,4 +111,4 @@ class CudaStream final : public HostStream {
 // How much of a copy goes through pinned memory at a time.
 inline constexpr size_t kStagingBytes = size_t{4} << 20;
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

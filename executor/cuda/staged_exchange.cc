@@ -13,7 +13,7 @@
 #include "executor/cuda/stream_gate.h"
 #include "executor/host/mesh_operation.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // A thread that does what it is given, in order.
@@ -281,4 +281,4 @@ StatusOr<std::unique_ptr<PartExchange>> MakeStagedExchange(std::unique_ptr<Mesh>
   return made;
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

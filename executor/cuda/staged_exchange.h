@@ -16,7 +16,7 @@
 #include "executor/cuda/part_exchange.h"
 #include "executor/host/mesh.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 struct StagedOptions {
   double deadline_s = 30;
@@ -30,4 +30,4 @@ struct StagedOptions {
 StatusOr<std::unique_ptr<PartExchange>> MakeStagedExchange(std::unique_ptr<Mesh> mesh, CudaDevice& device,
                                                            StagedOptions options);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 struct Grid {
   dim3 blocks;
@@ -34,4 +34,4 @@ __device__ inline std::byte* DynamicSharedMemory() {
 inline std::byte* DynamicSharedMemory() { return on_cpu::DynamicSharedMemory(); }
 #endif
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

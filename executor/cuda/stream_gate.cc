@@ -7,7 +7,7 @@
 #include "executor/cuda/errors.h"
 #include "executor/cuda/pinned_memory.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using WaitForValue = decltype(&cuStreamWaitValue32);
@@ -55,4 +55,4 @@ void StreamGate::Raise(uint32_t number) {
   std::atomic_ref(*NumberIn(memory_)).store(number, std::memory_order_release);
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

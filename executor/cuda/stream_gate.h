@@ -8,7 +8,7 @@
 
 #include "executor/device.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 class StreamGate {
  public:
@@ -26,4 +26,4 @@ class StreamGate {
   void* wait_ = nullptr;  // The driver's function.
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

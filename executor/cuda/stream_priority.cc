@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 int PriorityOf(Traffic traffic, const PriorityRange& range) {
   const int before_compute = std::max(range.greatest, range.least - 1);
@@ -18,4 +18,4 @@ int PriorityOf(StreamPriority priority, const PriorityRange& range) {
   return range.least;
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

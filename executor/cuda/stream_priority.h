@@ -4,7 +4,7 @@
 
 #include "executor/device.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // Highest first. What the layer itself talks over is kExpert: compute waits for all of it.
 enum class Traffic { kExpert, kPipeline, kContext, kData };
@@ -19,4 +19,4 @@ int PriorityOf(Traffic traffic, const PriorityRange& range);
 // kHigh: as for kExpert, whose waits are the longest; kNormal: compute's.
 int PriorityOf(StreamPriority priority, const PriorityRange& range);
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

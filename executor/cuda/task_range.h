@@ -9,7 +9,7 @@
 #define MOEPLAN_HAVE_NVTX
 #endif
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 class TaskRange {
  public:
@@ -38,4 +38,4 @@ class TaskRange {
   bool begun_ = false;
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -20,7 +20,7 @@
 #include "executor/owned_fd.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -250,4 +250,4 @@ StatusOr<std::unique_ptr<AbortLine>> AbortLine::Listen(int rank, int size, const
   return std::make_unique<SocketLine>(rank, size, std::move(listener), std::move(address), std::move(wake));
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

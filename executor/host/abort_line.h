@@ -14,7 +14,7 @@
 
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class AbortLine {
  public:
@@ -39,4 +39,4 @@ class AbortLine {
   virtual Status AwaitNews(const std::string& group, int peer, std::chrono::milliseconds timeout) = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -9,7 +9,7 @@
 #include "executor/layer/layer_weights.h"
 #include "executor/rows.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 inline size_t BytesOf(ElementType type) { return type == ElementType::kFloat32 ? 4 : 2; }
 inline ElementType ElementTypeOf(int bytes_per_element) {
@@ -48,4 +48,4 @@ inline void Accumulate(const std::byte* from, ElementType type, size_t count, fl
   for (size_t i = 0; i < count; ++i) to[i] += FloatFromBf16(half[i]);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

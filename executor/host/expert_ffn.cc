@@ -5,7 +5,7 @@
 #include "executor/host/gemm.h"
 #include "models/check.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 ExpertFfn::ExpertFfn(const Layer& layer, const ExpertWeights& weights, ExpertGradients* gradients)
     : layer_(layer), function_(FunctionOf(layer)), weights_(weights), gradients_(gradients) {}
 
@@ -100,4 +100,4 @@ void ExpertFfn::WeightGradient(int expert, int rows, const float* in, const floa
   AddTransposedProduct(scale, up_.data(), out_gradient, gradients_->down.data() + at, hidden, rows, layer_.model_dim);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -11,7 +11,7 @@
 #include "executor/layer/layer_weights.h"
 #include "models/workload/expert.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class ExpertFfn {
  public:
@@ -48,4 +48,4 @@ class ExpertFfn {
   std::vector<float> up_, gate_up_, hidden_gradient_, up_gradient_, gate_up_gradient_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -6,7 +6,7 @@
 
 #include "executor/rows.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // The first row of every cell, and behind them the end of the last. Worked out once where no counts change it. Counts
 // must be where the host can read them.
@@ -34,4 +34,4 @@ class FirstRows {
   std::vector<int64_t> first_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

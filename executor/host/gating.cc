@@ -6,7 +6,7 @@
 #include "executor/gate_draws.h"
 #include "models/check.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 float Dot(const float* a, const float* b, size_t count) {
@@ -90,4 +90,4 @@ void AddRouterLossGradients(const RouterLossSlopes& slopes, const GateScore& sco
                    slopes.log_sum_exp, static_cast<float>(score.log_sum_exp), logit_gradients.data());
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

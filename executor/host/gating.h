@@ -9,7 +9,7 @@
 #include "executor/gate_scores.h"
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // The scores of one token row: dot products in a fixed order, the same bits whatever else is in the batch.
 void GateLogits(std::span<const float> token, std::span<const float> gate_weight, std::span<float> logits);
@@ -56,4 +56,4 @@ void FindSlopes(const Layer& layer, std::span<const int32_t> pair_counts, int to
 void AddRouterLossGradients(const RouterLossSlopes& slopes, const GateScore& score,
                             std::span<const float> probabilities, std::span<float> logit_gradients);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -15,7 +15,7 @@
 
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 #ifdef MOEPLAN_HAVE_OPENBLAS
 namespace {
@@ -135,4 +135,4 @@ void AddTransposedProduct(float scale, const float* a, const float* b, float* c,
 }
 #endif
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -8,7 +8,7 @@
 
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // Opens what multiplies, once in a process; every product below requires it. kUnavailable, saying what to do, where
 // OpenBLAS is not on this machine or the process may not have the memory that its first product takes. Any thread.
@@ -27,4 +27,4 @@ void MultiplyByTransposed(const float* a, const float* b, float add, float* c, i
 // c[rows][columns] += scale · aᵀ · b, with a[inner][rows] and b[inner][columns].
 void AddTransposedProduct(float scale, const float* a, const float* b, float* c, int rows, int inner, int columns);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

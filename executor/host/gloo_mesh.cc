@@ -24,7 +24,7 @@
 #include "executor/host/thread_priority.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using std::chrono::milliseconds;
@@ -539,16 +539,16 @@ StatusOr<std::unique_ptr<GlooJoin>> StartGlooJoin(int rank, int size, const std:
   return std::make_unique<TcpJoin>(std::move(thread), std::move(links), std::move(line));
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor
 
 #else
 
-namespace moeplan {
+namespace moeplan::executor {
 
 StatusOr<std::unique_ptr<GlooJoin>> StartGlooJoin(int, int, const std::string&) {
   return Unimplemented("this build has no Gloo, so ranks cannot be processes; install libgloo-dev and build again");
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "executor/host/mesh.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class GlooJoin {
  public:
@@ -24,4 +24,4 @@ class GlooJoin {
 // kUnimplemented.
 StatusOr<std::unique_ptr<GlooJoin>> StartGlooJoin(int rank, int size, const std::string& host_address);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -14,7 +14,7 @@
 #include "executor/host/stream_crew.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 // Steps taken down instead of being run, in the order they came.
@@ -152,4 +152,4 @@ StatusOr<DeviceMemory> AllocateHostMemory(size_t bytes) {
   return DeviceMemory(data, bytes, [](std::byte* memory) { std::free(memory); });
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -10,7 +10,7 @@
 
 #include "executor/device.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class HostDevice : public Device {
  public:
@@ -25,4 +25,4 @@ std::unique_ptr<HostDevice> MakeHostDevice();
 // Heap memory, zeroed, aligned to 64 bytes.
 StatusOr<DeviceMemory> AllocateHostMemory(size_t bytes);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -8,7 +8,7 @@
 #include "executor/host/elements.h"
 #include "executor/host/gating.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 HostGate::HostGate(const Layer& layer, const std::vector<float>& gate_weight)
     : layer_(layer),
@@ -144,4 +144,4 @@ void HostGate::AssignSlots(const AssignSlotsArgs& args) {
   }
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

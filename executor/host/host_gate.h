@@ -6,7 +6,7 @@
 
 #include "executor/kernels.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class HostGate {
  public:
@@ -44,4 +44,4 @@ class HostGate {
   } sums_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

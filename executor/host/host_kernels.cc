@@ -14,7 +14,7 @@
 #include "executor/host/host_gate.h"
 #include "executor/host/host_stream.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 class HostKernels final : public Kernels {
@@ -29,7 +29,7 @@ class HostKernels final : public Kernels {
         ffn_(layer, weights.experts, gradients == nullptr ? nullptr : &gradients->experts),
         shared_ffn_(layer, weights.shared, gradients == nullptr ? nullptr : &gradients->shared) {}
 
-  Status CheckCodec(Codec codec) const override { return moeplan::CheckCodec(codec); }
+  Status CheckCodec(Codec codec) const override { return executor::CheckCodec(codec); }
 
   void Gate(const GateArgs& args, Stream& stream) override {
     Run(stream, [this, args] { gate_.Route(args); });
@@ -42,12 +42,12 @@ class HostKernels final : public Kernels {
   }
   void Encode(Codec codec, const SlotRows& in, std::byte* out, Stream& stream) override {
     HostStream::Of(stream).Enqueue([=, this, rows = FirstRows(in.cells)]() mutable {
-      return moeplan::Encode(codec, ShapeOf(rows.Now()), in.data, out);
+      return executor::Encode(codec, ShapeOf(rows.Now()), in.data, out);
     });
   }
   void Decode(Codec codec, const std::byte* in, const SlotRows& out, Stream& stream) override {
     HostStream::Of(stream).Enqueue([=, this, rows = FirstRows(out.cells)]() mutable {
-      return moeplan::Decode(codec, ShapeOf(rows.Now()), in, out.data);
+      return executor::Decode(codec, ShapeOf(rows.Now()), in, out.data);
     });
   }
   void CopyCells(const SlotRows& in, const SlotRows& out, std::span<const CellPair> pairs, Stream& stream) override {
@@ -214,7 +214,7 @@ class HostKernels final : public Kernels {
       float* next = rows.data();
       for (const CellPair& pair : pairs_) {
         const size_t count = RowsOf(pair) * columns;
-        moeplan::Load(from + FirstOf(pair) * columns * BytesOf(type), type, count, next);
+        executor::Load(from + FirstOf(pair) * columns * BytesOf(type), type, count, next);
         next += count;
       }
     }
@@ -222,7 +222,7 @@ class HostKernels final : public Kernels {
       const float* next = rows.data();
       for (const CellPair& pair : pairs_) {
         const size_t count = RowsOf(pair) * columns;
-        moeplan::Store(next, type, count, to + FirstOf(pair) * columns * BytesOf(type));
+        executor::Store(next, type, count, to + FirstOf(pair) * columns * BytesOf(type));
         next += count;
       }
     }
@@ -414,4 +414,4 @@ StatusOr<std::unique_ptr<Kernels>> MakeHostKernels(const Layer& layer, const Lay
   return std::make_unique<HostKernels>(layer, weights, gradients);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

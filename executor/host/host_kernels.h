@@ -6,7 +6,7 @@
 #include "executor/kernels.h"
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // `weights` and `gradients` must outlive the kernels and everything queued through them. `gradients` collects those of
 // the expert weights; null where no graph with backward tasks is run. One object per rank. Errors are those of
@@ -14,4 +14,4 @@ namespace moeplan {
 StatusOr<std::unique_ptr<Kernels>> MakeHostKernels(const Layer& layer, const LayerWeights& weights,
                                                    LayerGradients* gradients = nullptr);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

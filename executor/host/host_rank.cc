@@ -10,7 +10,7 @@
 #include "executor/host/mesh_communicator.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 class HostJoin final : public RankJoin {
@@ -73,4 +73,4 @@ const RankBackend& HostBackend() {
   return backend;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

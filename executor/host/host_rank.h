@@ -13,7 +13,7 @@
 #include "executor/rank_backend.h"
 #include "executor/runtime/rank_runtime.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class HostRank final : public Rank {
  public:
@@ -37,4 +37,4 @@ class HostRank final : public Rank {
 // Rank processes connected by Gloo; without it in the build, Join answers kUnimplemented.
 const RankBackend& HostBackend();
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

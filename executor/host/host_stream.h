@@ -6,7 +6,7 @@
 
 #include "executor/device.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class HostStream : public Stream {
  public:
@@ -25,4 +25,4 @@ class HostStream : public Stream {
   std::string label_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -11,7 +11,7 @@
 #include "executor/host/spin.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 constexpr uint64_t kSignal = ~uint64_t{0};
@@ -224,4 +224,4 @@ std::vector<std::unique_ptr<Mesh>> MakeInProcessMeshes(int size) {
   return meshes;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

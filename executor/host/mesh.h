@@ -14,7 +14,7 @@
 
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
@@ -54,4 +54,4 @@ class Mesh {
 // Ranks as threads of this process; element i is for rank i.
 std::vector<std::unique_ptr<Mesh>> MakeInProcessMeshes(int size);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

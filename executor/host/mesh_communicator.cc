@@ -5,7 +5,7 @@
 #include "executor/host/parts.h"
 #include "models/check.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 class MeshCommunicator final : public Communicator {
@@ -178,4 +178,4 @@ std::unique_ptr<Communicator> MakeMeshCommunicator(std::unique_ptr<Mesh> mesh, d
   return std::make_unique<MeshCommunicator>(std::move(mesh), deadline_s);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

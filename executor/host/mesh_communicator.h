@@ -9,9 +9,9 @@
 #include "executor/communicator.h"
 #include "executor/host/mesh.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // Operations on HostStreams; each must finish within `deadline_s` seconds.
 std::unique_ptr<Communicator> MakeMeshCommunicator(std::unique_ptr<Mesh> mesh, double deadline_s);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -4,7 +4,7 @@
 
 #include "executor/errors.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 Deadline DeadlineIn(double seconds) {
   return std::chrono::steady_clock::now() +
@@ -135,4 +135,4 @@ StatusOr<std::unique_ptr<Mesh>> SplitMesh(Mesh& mesh, int color, uint64_t sequen
   return sub_mesh;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

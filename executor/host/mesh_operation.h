@@ -12,7 +12,7 @@
 #include "executor/host/mesh.h"
 #include "executor/host/parts.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 Deadline DeadlineIn(double seconds);
 
@@ -80,4 +80,4 @@ class MeshOperation {
 // twice `deadline_s`.
 StatusOr<std::unique_ptr<Mesh>> SplitMesh(Mesh& mesh, int color, uint64_t sequence, double deadline_s);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -5,7 +5,7 @@
 
 #include "executor/host/elements.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 std::span<std::byte> Writable(std::span<const std::byte> bytes) {
   return {const_cast<std::byte*>(bytes.data()), bytes.size()};
@@ -78,4 +78,4 @@ void SumParts(std::span<const Part> parts, std::span<std::byte> out, ElementType
   }
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -10,7 +10,7 @@
 #include "executor/communicator.h"
 #include "executor/rows.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 struct Part {
   int peer;
@@ -43,4 +43,4 @@ std::vector<Part> ElementParts(std::span<std::byte> bytes, ElementType type, int
 // out = the sum of `parts`, each as long as `out`: added in float in their order, rounded once. `out` may be a part.
 void SumParts(std::span<const Part> parts, std::span<std::byte> out, ElementType type);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

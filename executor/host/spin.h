@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-namespace moeplan {
+namespace moeplan::executor {
 
 inline void PauseProcessor() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -40,4 +40,4 @@ void SpinUntil(Condition done) {
   } while (std::chrono::steady_clock::now() < end);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

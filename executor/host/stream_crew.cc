@@ -7,7 +7,7 @@
 #include "executor/host/thread_priority.h"
 #include "models/check.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 double NowS() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -188,4 +188,4 @@ void StreamCrew::CallHelpers(const Watch* but_of) {
   }
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -26,7 +26,7 @@
 #include "executor/host/host_stream.h"
 #include "executor/host/spin.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class CrewStream;
 
@@ -136,4 +136,4 @@ class CrewStream {
   size_t next_step_ = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

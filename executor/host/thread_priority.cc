@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 sched_attr Attributes(unsigned policy) {
@@ -44,16 +44,16 @@ void RunPromptly() {
   if (!Set(attributes)) AskForShortSlices();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor
 
 #else
 
-namespace moeplan {
+namespace moeplan::executor {
 
 void RunAfterOthers() {}
 void AskForShortSlices() {}
 void RunPromptly() {}
 
-}  // namespace moeplan
+}  // namespace moeplan::executor
 
 #endif

@@ -2,7 +2,7 @@
 // changes.
 #pragma once
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // The calling thread comes after the rank's others: experts after what moves bytes.
 void RunAfterOthers();
@@ -16,4 +16,4 @@ void AskForShortSlices();
 // that spins for what another holds: that one may never get to let go.
 void RunPromptly();
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

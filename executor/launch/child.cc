@@ -13,7 +13,7 @@
 
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 struct Pipe {
@@ -137,4 +137,4 @@ Status RunCommand(const std::vector<std::string>& command, const std::string& in
   return Unavailable(StrCat(command[0], " ", EndText(status), text.empty() ? "" : ": ", text));
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -9,7 +9,7 @@
 #include "executor/owned_fd.h"
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // Where a child runs.
 struct ChildPlace {
@@ -45,4 +45,4 @@ std::string EndText(int status);
 // Runs a command to its end with `input` on its standard input; its standard error becomes part of the error.
 Status RunCommand(const std::vector<std::string>& command, const std::string& input, int network_namespace);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -7,7 +7,7 @@
 #include "executor/launch/child.h"
 #include "executor/launch/launch.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class ChildLaunch final : public Launch {
  public:
@@ -33,4 +33,4 @@ class ChildLaunch final : public Launch {
 
 std::vector<std::string> CommandOf(const RankProgram& program, int rank, const std::string& address);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

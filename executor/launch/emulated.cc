@@ -11,7 +11,7 @@
 #include "executor/launch/child_launch.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 constexpr int kMaxEmulatedRanks = 64;
@@ -155,4 +155,4 @@ StatusOr<std::unique_ptr<Launch>> LaunchEmulated(const EmulatedNodes& cluster, c
   return launch;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -10,7 +10,7 @@
 
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -64,4 +64,4 @@ StatusOr<std::string> ReadFrame(int fd, Clock::time_point deadline) {
   return frame;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

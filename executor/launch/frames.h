@@ -6,7 +6,7 @@
 
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 inline constexpr size_t kMaxFrameBytes = size_t{256} << 20;
 
@@ -16,4 +16,4 @@ Status WriteFrame(int fd, const std::string& frame);
 // The next message; kPeerLost at the end of the stream, kDeadlineExceeded when it is not whole in time.
 StatusOr<std::string> ReadFrame(int fd, std::chrono::steady_clock::time_point deadline);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

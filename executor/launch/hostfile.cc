@@ -6,7 +6,7 @@
 #include "executor/launch/launch.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 constexpr int kMostSlots = 1024;  // As of an agent.
@@ -56,4 +56,4 @@ StatusOr<std::vector<Host>> ParseHostfile(const std::string& text, const std::st
   return hosts;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

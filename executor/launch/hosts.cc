@@ -1,7 +1,7 @@
 #include "executor/launch/child_launch.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 std::string ShellQuoted(const std::string& word) {
@@ -27,4 +27,4 @@ StatusOr<std::unique_ptr<Launch>> LaunchHosts(const std::vector<Host>& hosts, co
   return launch;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

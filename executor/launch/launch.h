@@ -11,7 +11,7 @@
 
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class Launch {
  public:
@@ -83,4 +83,4 @@ struct JoinedLaunch {
 };
 StatusOr<JoinedLaunch> JoinLaunched(const LaunchedRank& self, double timeout_s);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -17,7 +17,7 @@
 #include "executor/launch/launch.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -183,4 +183,4 @@ StatusOr<JoinedLaunch> JoinLaunched(const LaunchedRank& self, double timeout_s) 
   }
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

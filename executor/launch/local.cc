@@ -4,7 +4,7 @@
 #include "executor/launch/child_launch.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 std::vector<std::string> CommandOf(const RankProgram& program, int rank, const std::string& address) {
   std::vector<std::string> command = {program.program};
@@ -24,4 +24,4 @@ StatusOr<std::unique_ptr<Launch>> LaunchLocal(int ranks, const RankProgram& prog
   return launch;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

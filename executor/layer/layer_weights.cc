@@ -7,7 +7,7 @@
 
 #include "executor/layer/mix.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 enum Tensor : uint64_t { kInput = 1, kGate, kUp, kGateUp, kDown, kUpBias, kGateUpBias, kDownBias, kOutputGradient };
@@ -160,4 +160,4 @@ std::vector<float> MakeOutputGradient(const Layer& layer, const Layout& layout, 
   return TokenRowsOf(layer, layout, batch, Source(layer, seed, kOutputGradient, std::sqrt(3.0)));
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -10,7 +10,7 @@
 
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // Experts [first_expert, first_expert + experts) cut to hidden columns [first_hidden, first_hidden + hidden).
 struct ExpertShard {
@@ -67,4 +67,4 @@ std::vector<float> MakeOutputGradient(const Layer& layer, const Layout& layout, 
 // Rounds to the nearest BF16, ties to even; the identity on infinities; NaN stays NaN.
 float RoundToBfloat16(float value);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

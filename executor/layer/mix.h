@@ -5,7 +5,7 @@
 
 #include "models/host_and_device.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // splitmix64's finaliser: neighbouring values give independent-looking ones.
 MOEPLAN_HD inline uint64_t Mix(uint64_t value) {
@@ -15,4 +15,4 @@ MOEPLAN_HD inline uint64_t Mix(uint64_t value) {
   return value ^ (value >> 31);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -6,7 +6,7 @@
 
 #include "models/workload/expert.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -309,4 +309,4 @@ ReferenceGradients ComputeReferenceGradients(const Layer& layer, const LayerWeig
   return Backward(layer, full, input, output_gradient, forward).Compute();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -10,7 +10,7 @@
 
 #include "executor/reference/reference_layer.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // A gradient, and how large its largest element would be if none of its terms cancelled: what rounding errors are small
 // against.
@@ -39,4 +39,4 @@ ReferenceGradients ComputeReferenceGradients(const Layer& layer, const LayerWeig
                                              const std::vector<float>& input, const std::vector<float>& output_gradient,
                                              const ReferenceOutput& forward);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -8,7 +8,7 @@
 #include "executor/host/gating.h"
 #include "models/workload/expert.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -131,4 +131,4 @@ ReferenceOutput ComputeReference(const Layer& layer, const LayerWeights& full, c
   return result;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

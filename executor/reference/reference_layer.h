@@ -11,7 +11,7 @@
 #include "executor/layer/layer_weights.h"
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 struct ReferenceOutput {
   std::vector<double> output;  // [B·L][M]
@@ -28,4 +28,4 @@ struct ReferenceOutput {
 ReferenceOutput ComputeReference(const Layer& layer, const LayerWeights& full, const std::vector<float>& input,
                                  int capacity, int slices);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

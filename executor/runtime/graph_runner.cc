@@ -12,7 +12,7 @@
 #include "models/check.h"
 #include "models/schedule/chunk_units.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 constexpr size_t kPhases = static_cast<size_t>(Phase::kTraining) + 1;
@@ -599,4 +599,4 @@ StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& gra
   return runner;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -22,7 +22,7 @@
 #include "models/schedule/task_graph.h"
 #include "models/timeline/task_timing.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // The streams and groups of a rank; shared by all its runners, which run one after the other.
 class RankStreams {
@@ -117,4 +117,4 @@ class GraphRunner {
   virtual RouterStatistics router_statistics() const = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -1,6 +1,6 @@
 #include "executor/runtime/rank_runtime.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 RankRuntime::RankRuntime(Device& device, Communicator& world, KernelsFactory make_kernels)
     : device_(device), world_(world), make_kernels_(std::move(make_kernels)) {}
@@ -43,4 +43,4 @@ StatusOr<Communicator*> RankRuntime::StageOf(const Layout& layout) {
   return stage.get();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -16,12 +16,12 @@
 #include "executor/runtime/graph_runner.h"
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
-// Kernels of a layer on this backend, such as MakeHostKernels, whose contract they have. kUnimplemented for a layer that
-// the backend has no kernels for.
-using KernelsFactory = std::function<StatusOr<std::unique_ptr<Kernels>>(
-    const Layer& layer, const LayerWeights& weights, LayerGradients* gradients)>;
+// Kernels of a layer on this backend, such as MakeHostKernels, whose contract they have. kUnimplemented for a layer
+// that the backend has no kernels for.
+using KernelsFactory = std::function<StatusOr<std::unique_ptr<Kernels>>(const Layer& layer, const LayerWeights& weights,
+                                                                        LayerGradients* gradients)>;
 
 class RankRuntime {
  public:
@@ -57,4 +57,4 @@ class RankRuntime {
   std::optional<RankStreams> streams_;  // Last, so that their threads end before what they use goes.
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

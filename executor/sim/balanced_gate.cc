@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 // How many of 0 ... end-1 leave `remainder` when divided by `divisor`.
@@ -33,4 +33,4 @@ void BalancedGate::AssignSlots(const AssignSlotsArgs& args) {
   gate_.AssignSlots(counts_alone);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

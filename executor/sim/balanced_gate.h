@@ -7,7 +7,7 @@
 #include "executor/host/host_gate.h"
 #include "executor/kernels.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class BalancedGate {
  public:
@@ -25,4 +25,4 @@ class BalancedGate {
   HostGate gate_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -7,7 +7,7 @@
 #include "models/status.h"
 #include "models/text.h"
 
-namespace moeplan::error {
+namespace moeplan::executor::error {
 
 inline Status SecondSimulation() {
   return Unavailable("a simulated cluster: this process has had one, and SimGrid plays one a process; fork first");
@@ -40,4 +40,4 @@ inline Status CannotStartThread(int rank, const std::string& why) {
   return Unavailable(StrCat("cannot start a thread for rank ", rank, " (", why, "); see ulimit -u"));
 }
 
-}  // namespace moeplan::error
+}  // namespace moeplan::executor::error

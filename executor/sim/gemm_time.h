@@ -8,7 +8,7 @@
 
 #include "models/cluster/simulated_cluster.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 inline constexpr double kHalfEfficientDim = 128;
 
@@ -22,4 +22,4 @@ inline double GemmS(const SimulatedGpu& gpu, double m, double n, double k) {
   return 2 * m * n * k / (gpu.peak_flops_per_s * GemmEfficiency(gpu, m, n, k));
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

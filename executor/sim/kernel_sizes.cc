@@ -5,7 +5,7 @@
 #include "executor/sim/gemm_time.h"
 #include "models/workload/codec.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 constexpr int kFfnLaunches = 2;
@@ -119,4 +119,4 @@ WorkSize KernelSizes::FfnWeightGradient(double rows, int hidden) const {
               2 * RowBytes(rows) + 2 * ElementBytes(rows * kept) + 2 * 4 * layer_.expert_matrices * model * hidden};
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -9,7 +9,7 @@
 #include "executor/virtual/virtual_machine.h"
 #include "models/cluster/simulated_cluster.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class KernelSizes {
  public:
@@ -44,4 +44,4 @@ class KernelSizes {
   const int hidden_, shared_hidden_;  // Columns of the shard.
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -23,7 +23,7 @@
 #include "executor/sim/errors.h"
 #include "executor/sim/network.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 // That who launches may open later.
@@ -142,4 +142,4 @@ StatusOr<std::unique_ptr<Launch>> LaunchSimulated(const SimulatedCluster& cluste
   return std::make_unique<SimulatedLaunch>(cluster, child, std::move(streams.ours));
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -12,7 +12,7 @@
 #include "models/cluster/simulated_cluster.h"
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // Answers a command of a rank. Called on the rank's thread, and destroyed there.
 using RankHandler = std::function<std::string(const std::string& command)>;
@@ -31,4 +31,4 @@ StatusOr<std::unique_ptr<Launch>> LaunchSimulated(const SimulatedCluster& cluste
 
 using Simulator = decltype(LaunchSimulated);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

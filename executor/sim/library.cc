@@ -4,6 +4,6 @@
 extern "C" {
 extern const char* const moeplan_library_version;
 const char* const moeplan_library_version = MOEPLAN_VERSION;
-moeplan::Simulator* moeplan_simulator();
+moeplan::executor::Simulator* moeplan_simulator();
 }
-moeplan::Simulator* moeplan_simulator() { return &moeplan::LaunchSimulated; }
+moeplan::executor::Simulator* moeplan_simulator() { return &moeplan::executor::LaunchSimulated; }

@@ -19,7 +19,7 @@
 #include "models/check.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 namespace {
 
@@ -400,4 +400,4 @@ StatusOr<std::unique_ptr<Network>> Network::Make(const SimulatedCluster& cluster
   return std::make_unique<SimGridNetwork>(cluster, options);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

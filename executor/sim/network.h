@@ -33,7 +33,7 @@
 #include "models/cluster/simulated_cluster.h"
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // Between GPUs, or, where both are the same, within one.
 struct Traffic {
@@ -68,4 +68,4 @@ class Network : public Agenda {
   virtual double LatencyS(int from, int to) const = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

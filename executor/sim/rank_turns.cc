@@ -5,7 +5,7 @@
 
 #include "models/check.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 RankTurns::RankTurns(int ranks) : ranks_(ranks) {}
 
@@ -115,4 +115,4 @@ void RankTurns::FailAll(const Play& play) const {
   play.fail_all(waiting);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

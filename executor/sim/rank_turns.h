@@ -19,7 +19,7 @@
 
 #include "executor/virtual/virtual_device.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class RankTurns final : public VirtualConductor {
  public:
@@ -82,4 +82,4 @@ class RankTurns final : public VirtualConductor {
   bool woken_ = false;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -9,7 +9,7 @@
 #include "executor/sim/kernel_sizes.h"
 #include "executor/virtual/virtual_device.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 class SimKernels final : public Kernels {
@@ -18,7 +18,7 @@ class SimKernels final : public Kernels {
   SimKernels(const SimulatedGpu& gpu, const Layer& layer, const LayerWeights& weights, std::unique_ptr<Kernels> host)
       : sizes_(gpu, layer, weights.experts.shard, weights.shared.shard), gate_(layer), host_(std::move(host)) {}
 
-  Status CheckCodec(Codec codec) const override { return moeplan::CheckCodec(codec); }
+  Status CheckCodec(Codec codec) const override { return executor::CheckCodec(codec); }
 
   void Gate(const GateArgs& args, Stream& stream) override {
     SetWorkSize(stream, [=, this] { return sizes_.Gate(args.tokens); });
@@ -153,4 +153,4 @@ StatusOr<std::unique_ptr<Kernels>> MakeSimKernels(const SimulatedGpu& gpu, bool 
   return std::make_unique<SimKernels>(gpu, layer, weights, std::move(host));
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -32,11 +32,11 @@
 #include "models/cluster/simulated_cluster.h"
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // Makes kernels for streams of a virtual device (executor/virtual). `weights` and `gradients` as for MakeHostKernels,
 // whose errors come with `data`.
 StatusOr<std::unique_ptr<Kernels>> MakeSimKernels(const SimulatedGpu& gpu, bool data, const Layer& layer,
                                                   const LayerWeights& weights, LayerGradients* gradients = nullptr);
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 std::vector<int> RanksOf(const GroupWork& work) {
@@ -79,4 +79,4 @@ double SimMachine::BarrierS(const std::vector<int>& ranks) const {
   return std::bit_width(ranks.size() - 1) * longest_s;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -24,7 +24,7 @@
 #include "executor/sim/sim_memory.h"
 #include "executor/virtual/virtual_machine.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class SimMachine final : public VirtualMachine {
  public:
@@ -52,4 +52,4 @@ class SimMachine final : public VirtualMachine {
   SimMemory memory_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

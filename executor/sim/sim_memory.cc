@@ -8,7 +8,7 @@
 #include "executor/host/host_device.h"
 #include "executor/sim/errors.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 // The system grants only so many mappings; below, the heap costs less.
@@ -61,4 +61,4 @@ SimMemory::Region* SimMemory::RegionOf(const std::byte* place) const {
   return place < begin + std::max<size_t>(region.bytes, 1) ? &region : nullptr;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

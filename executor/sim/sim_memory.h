@@ -11,7 +11,7 @@
 #include "executor/device.h"
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class SimMemory {
  public:
@@ -40,4 +40,4 @@ class SimMemory {
   const std::shared_ptr<Books> books_ = std::make_shared<Books>();
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -14,7 +14,7 @@
 #include "executor/virtual/virtual_communicator.h"
 #include "executor/virtual/virtual_device.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 // Address space; a thread has as much of it in memory as it has used.
@@ -206,4 +206,4 @@ StatusOr<std::unique_ptr<SimWorld>> SimWorld::Make(Network& network, const SimOp
   return std::make_unique<ConductedWorld>(network, ranks, options.data);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -20,7 +20,7 @@
 #include "executor/sim/network.h"
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 struct SimOptions {
   int ranks = 0;  // 0: as many as GPUs.
@@ -47,4 +47,4 @@ class SimWorld {
   virtual void Outside(int rank, const std::function<void()>& function) = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

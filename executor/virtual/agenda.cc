@@ -4,7 +4,7 @@
 
 #include "models/check.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 void Agenda::After(double delay_s, Action action) {
   MOEPLAN_CHECK(delay_s >= 0);
@@ -28,4 +28,4 @@ void Agenda::MoveTo(double now_s) {
   now_s_ = now_s;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -10,7 +10,7 @@
 #include <map>
 #include <utility>
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class Agenda {
  public:
@@ -38,4 +38,4 @@ class Agenda {
   std::map<std::pair<double, uint64_t>, Action> actions_;  // By time, then order of adding.
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

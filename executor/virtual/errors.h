@@ -7,7 +7,7 @@
 #include "models/status.h"
 #include "models/text.h"
 
-namespace moeplan::error {
+namespace moeplan::executor::error {
 
 // `blocked`: one clause for each stream that waits, such as "rank 0, stream COMPUTE, task a waits for ...". Only the
 // first few are told.
@@ -39,4 +39,4 @@ inline Status StreamGoneEarly(const std::string& stream) {
   return Cancelled(StrCat("stream ", stream, " was destroyed before its work had passed"));
 }
 
-}  // namespace moeplan::error
+}  // namespace moeplan::executor::error

@@ -7,7 +7,7 @@
 #include "executor/virtual/virtual_communicator.h"
 #include "executor/virtual/virtual_device.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 // Every task takes what a function says.
@@ -72,4 +72,4 @@ std::unique_ptr<VirtualClock> VirtualClock::Make(int ranks, TaskTime task_time) 
   return std::make_unique<JobClock>(ranks, std::move(task_time));
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -34,7 +34,7 @@
 #include "executor/communicator.h"
 #include "executor/device.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // Seconds, at least 0, that `task` takes on `rank`; asked once for each task, when it starts.
 using TaskTime = std::function<double(int rank, std::string_view task)>;
@@ -54,4 +54,4 @@ class VirtualClock {
   virtual double now_s() const = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -15,7 +15,7 @@
 #include "executor/virtual/errors.h"
 #include "models/check.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 class Group;
@@ -522,4 +522,4 @@ std::vector<std::unique_ptr<Communicator>> Groups::MakeWorld(VirtualJob& job) {
 
 std::unique_ptr<VirtualGroups> MakeVirtualGroups() { return std::make_unique<Groups>(); }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -9,7 +9,7 @@
 #include "executor/communicator.h"
 #include "executor/virtual/virtual_device.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // Owns every group of a job, so that communicators may be dropped while work on them is queued.
 class VirtualGroups {
@@ -21,4 +21,4 @@ class VirtualGroups {
 
 std::unique_ptr<VirtualGroups> MakeVirtualGroups();
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

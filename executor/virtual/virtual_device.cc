@@ -8,7 +8,7 @@
 #include "executor/virtual/errors.h"
 #include "models/check.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 class WorkStep final : public VirtualStep {
@@ -263,4 +263,4 @@ int FailDeadlocked(VirtualJob& job, std::vector<std::string> waits) {
   return failed;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

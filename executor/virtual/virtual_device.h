@@ -14,7 +14,7 @@
 #include "executor/virtual/agenda.h"
 #include "executor/virtual/virtual_machine.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 class VirtualDevice;
 
@@ -138,4 +138,4 @@ void PlayOn(VirtualJob& job);
 // else waits.
 int FailDeadlocked(VirtualJob& job, std::vector<std::string> waits = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -14,7 +14,7 @@
 #include "executor/virtual/agenda.h"
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 
 // What a piece of work asks of its rank.
 struct WorkSize {
@@ -76,4 +76,4 @@ class VirtualMachine {
   virtual void SetHoldsData(const std::byte* place) = 0;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::executor

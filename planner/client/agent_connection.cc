@@ -12,7 +12,7 @@
 #include "planner/client/errors.h"
 #include "proto/grpc_status.h"
 
-namespace moeplan {
+namespace moeplan::client {
 namespace {
 
 constexpr size_t kMostQueued = 4096;  // Each answer of each rank is one message.
@@ -135,4 +135,4 @@ ConnectAgent ConnectAgentWith(const ConnectOptions& options) {
   };
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::client

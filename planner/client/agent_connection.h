@@ -4,9 +4,9 @@
 #include "planner/client/connect_options.h"
 #include "proto/agent_connection.h"
 
-namespace moeplan {
+namespace moeplan::client {
 
 // Makes connections, each within the options' deadline.
 ConnectAgent ConnectAgentWith(const ConnectOptions& options);
 
-}  // namespace moeplan
+}  // namespace moeplan::client

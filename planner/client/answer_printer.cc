@@ -14,7 +14,7 @@
 #include "planner/client/exchange.h"
 #include "proto/grpc_status.h"
 
-namespace moeplan {
+namespace moeplan::client {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -105,4 +105,4 @@ Status AnswerPrinter::LearnTypes(const std::string& type) {
   return OkStatus();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::client

@@ -14,7 +14,7 @@
 #include "planner/client/connect_options.h"
 #include "proto/json.h"
 
-namespace moeplan {
+namespace moeplan::client {
 
 class AnswerPrinter {
  public:
@@ -40,4 +40,4 @@ class AnswerPrinter {
   Status left_out_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::client

@@ -15,7 +15,7 @@
 #include "proto/grpc_status.h"
 #include "proto/json.h"
 
-namespace moeplan {
+namespace moeplan::client {
 namespace {
 
 using google::protobuf::Message;
@@ -67,4 +67,4 @@ Status CallMethod(const ConnectOptions& options, std::string_view name, std::str
   return ended.ok() ? OkStatus() : FromGrpc(ended);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::client

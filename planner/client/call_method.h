@@ -10,7 +10,7 @@
 #include "models/status.h"
 #include "planner/client/connect_options.h"
 
-namespace moeplan {
+namespace moeplan::client {
 
 // Calls `method`, "moeplan.v1.PlannerService/Plan", "PlannerService/Plan" or, where one service alone has it, "Plan",
 // with an object as JSON, and hands over each answer as JSON: one, or those of a stream as they come, until `answer`
@@ -18,4 +18,4 @@ namespace moeplan {
 Status CallMethod(const ConnectOptions& options, std::string_view method, std::string_view json,
                   const std::function<bool(const google::protobuf::Message& answer, bool streamed)>& answer);
 
-}  // namespace moeplan
+}  // namespace moeplan::client

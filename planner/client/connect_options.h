@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace moeplan {
+namespace moeplan::client {
 
 struct ConnectOptions {
   std::string address;    // "HOST:PORT".
@@ -16,4 +16,4 @@ struct ConnectOptions {
   bool insecure = false;  // Or to others, too.
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::client

@@ -22,7 +22,7 @@
 #include "proto/convert/workload.h"
 #include "proto/json.h"
 
-namespace moeplan {
+namespace moeplan::client {
 namespace {
 
 namespace fs = std::filesystem;
@@ -169,4 +169,4 @@ JobPlanner::JobPlanner(JobPlannerOptions options) : impl_(std::make_unique<Impl>
 JobPlanner::~JobPlanner() = default;
 StatusOr<JobPlan> JobPlanner::Plan(const v1::PlanRequest& request) { return impl_->Plan(request); }
 
-}  // namespace moeplan
+}  // namespace moeplan::client

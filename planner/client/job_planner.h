@@ -19,7 +19,7 @@
 #include "moeplan/v1/plan.pb.h"
 #include "planner/client/connect_options.h"
 
-namespace moeplan {
+namespace moeplan::client {
 
 enum class PlanOrigin {
   kPlanner,   // Answered just now.
@@ -56,4 +56,4 @@ class JobPlanner {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::client

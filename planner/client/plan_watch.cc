@@ -16,7 +16,7 @@
 #include "planner/client/errors.h"
 #include "proto/grpc_status.h"
 
-namespace moeplan {
+namespace moeplan::client {
 namespace {
 
 constexpr double kLongestPauseS = 30;
@@ -83,4 +83,4 @@ class PlanWatch::Impl {
 PlanWatch::PlanWatch(PlanWatchOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 PlanWatch::~PlanWatch() = default;
 
-}  // namespace moeplan
+}  // namespace moeplan::client

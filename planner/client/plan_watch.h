@@ -14,7 +14,7 @@
 #include "moeplan/v1/planner_service.pb.h"
 #include "planner/client/connect_options.h"
 
-namespace moeplan {
+namespace moeplan::client {
 
 struct PlanWatchOptions {
   ConnectOptions planner;        // Its deadline bounds connecting; the watch has none.
@@ -38,4 +38,4 @@ class PlanWatch {
   const std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::client

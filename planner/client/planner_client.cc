@@ -11,7 +11,7 @@
 #include "planner/client/errors.h"
 #include "proto/grpc_status.h"
 
-namespace moeplan {
+namespace moeplan::client {
 class PlannerClient::Impl {
  public:
   Impl(ConnectOptions options, const std::shared_ptr<grpc::Channel>& channel)
@@ -129,4 +129,4 @@ StatusOr<v1::CancelCalibrationResponse> PlannerClient::CancelCalibration(
   return impl_->Call(*impl_->agents, &v1::AgentService::Stub::CancelCalibration, request, impl_->options());
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::client

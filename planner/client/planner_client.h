@@ -18,7 +18,7 @@
 #include "moeplan/v1/profile_service.pb.h"
 #include "planner/client/connect_options.h"
 
-namespace moeplan {
+namespace moeplan::client {
 
 class PlannerClient {
  public:
@@ -57,4 +57,4 @@ class PlannerClient {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::client

@@ -7,7 +7,7 @@
 
 #include "models/fit/statistics.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr double kUsual = 0.5, kShifted = 0.9;  // Shares beyond the band: p0 and p1.
@@ -41,4 +41,4 @@ void LevelTest::MoveTo(double level_log) {
   level_log_ = level_log;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -17,7 +17,7 @@
 #include <deque>
 #include <optional>
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct LevelShift {
   double log_ratio = 0;  // The median of the observations that found it, of the last 64 if they are more.
@@ -55,4 +55,4 @@ class LevelTest {
   static constexpr size_t kKept = 64;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -12,7 +12,7 @@
 #include "models/fit/statistics.h"
 #include "models/measurement/needs.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr size_t kMostSizes = 8;
@@ -149,4 +149,4 @@ StatusOr<Remeasured> Renew(const Profile& before, const std::vector<Sample>& sam
   return renewed;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

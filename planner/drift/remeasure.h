@@ -14,7 +14,7 @@
 #include "models/cost/samples.h"
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 enum class Resource {
   kInterNode,  // Collectives over several nodes.
@@ -52,4 +52,4 @@ inline constexpr double kMovedRatio = 1.10;
 // asks for is not judged. kInvalidInput as of FitProfile.
 StatusOr<Remeasured> Renew(const Profile& before, const std::vector<Sample>& samples);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

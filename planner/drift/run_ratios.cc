@@ -11,7 +11,7 @@
 #include "models/timeline/timeline.h"
 #include "planner/search/price_plan.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 // Of each task, what every rank took that reports it.
@@ -83,4 +83,4 @@ StatusOr<RunRatios> CompareRun(const Plan& plan, const Workload& resolved, const
   return run;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

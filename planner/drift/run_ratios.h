@@ -9,7 +9,7 @@
 #include "models/status.h"
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct CostRatio {
   CostKey key;           // Of the profile's entry that answers for the cost.
@@ -34,4 +34,4 @@ struct RunRatios {
 StatusOr<RunRatios> CompareRun(const Plan& plan, const Workload& resolved, const Profile& profile,
                                std::span<const Timeline> ranks);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

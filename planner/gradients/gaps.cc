@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -144,4 +144,4 @@ double EndIn(const Gap& gap, double time_s, const std::function<double(const Con
   return kInfinity;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

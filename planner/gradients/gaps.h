@@ -11,7 +11,7 @@
 #include "models/timeline/task_cost.h"
 #include "models/timeline/timeline.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct Gap {
   // In which what runs beside stays the same; each begins where the one before ends.
@@ -37,4 +37,4 @@ std::vector<Gap> GapsOf(const TaskGraph& graph, std::span<const TaskPrice> price
 // longer it takes: the arithmetic of Play. Infinity when that is after the gap.
 double EndIn(const Gap& gap, double time_s, const std::function<double(const ContentionSet&)>& slowdown);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -18,7 +18,7 @@
 #include "models/timeline/timeline.h"
 #include "planner/gradients/gaps.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 // What an all-reduce of the gradients is looked up by.
@@ -62,7 +62,7 @@ class SliceTimes {
       }
       return most;
     };
-    return moeplan::EndIn(gap, pricer_.Price(key_, bytes).time_s, slowdown);
+    return planner::EndIn(gap, pricer_.Price(key_, bytes).time_s, slowdown);
   }
 
  private:
@@ -257,4 +257,4 @@ StatusOr<PlacedGradients> PlaceGradients(TaskGraph graph, GraphPrices prices, co
   return placed;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -28,7 +28,7 @@
 #include "models/workload/workload.h"
 #include "planner/stop_signals.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct PlacedGradients {
   TaskGraph graph;     // With the slices (models/schedule/gradient_slices.h).
@@ -44,4 +44,4 @@ struct PlacedGradients {
 StatusOr<PlacedGradients> PlaceGradients(TaskGraph graph, GraphPrices prices, const Workload& workload,
                                          const Profile& profile, const StopSignals& stop = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

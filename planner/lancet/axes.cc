@@ -1,6 +1,6 @@
 #include "planner/lancet/axes.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 bool KeepsIrregular(InstructionOp op) { return op == InstructionOp::kAllToAll || op == InstructionOp::kExpert; }
@@ -49,4 +49,4 @@ bool RangeAxes::CarriesOn(int i) {
   return false;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

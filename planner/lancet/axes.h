@@ -14,7 +14,7 @@
 
 #include "planner/lancet/timed_graph.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 class RangeAxes {
  public:
@@ -35,4 +35,4 @@ class RangeAxes {
   bool along_capacity_ = true, along_samples_ = true;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -5,7 +5,7 @@
 
 #include "planner/lancet/axes.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr double kRounding = 1e-12;  // Of a sum of times.
@@ -227,4 +227,4 @@ std::vector<CutRange> AllRanges(const TimedGraph& graph, size_t most, const std:
   return ranges;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

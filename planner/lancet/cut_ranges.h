@@ -13,7 +13,7 @@
 #include "planner/lancet/timed_graph.h"
 #include "planner/lancet/timeline.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // A cut of some groups, not necessarily a good one.
 using Cuts = std::vector<CutRange>;
@@ -35,4 +35,4 @@ std::vector<std::vector<int>> GroupBorders(const TimedGraph& graph);
 // and when cancelled.
 std::vector<CutRange> AllRanges(const TimedGraph& graph, size_t most, const std::stop_token& cancelled = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -5,7 +5,7 @@
 #include <queue>
 #include <tuple>
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 // Smaller is launched earlier, where dependencies leave a choice.
@@ -99,4 +99,4 @@ std::optional<std::vector<PartLaunch>> LaunchOrder(const TimedGraph& graph, std:
   return Sorter(graph, ranges, places).Sort();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

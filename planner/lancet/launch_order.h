@@ -11,7 +11,7 @@
 
 #include "planner/lancet/timeline.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct GradientPlace {
   int gradient = 0, exchange = 0;  // Instructions.
@@ -24,4 +24,4 @@ struct GradientPlace {
 std::optional<std::vector<PartLaunch>> LaunchOrder(const TimedGraph& graph, std::span<const CutRange> ranges,
                                                    std::span<const GradientPlace> places);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

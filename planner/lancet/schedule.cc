@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr double kNoGain = 1e-12;       // Of two times; less is rounding.
@@ -202,4 +202,4 @@ LancetSchedule ChooseSchedule(const TimedGraph& graph, const LancetBudget& budge
   return Chooser(graph, budget, std::move(cancelled)).Run();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -12,7 +12,7 @@
 #include "planner/lancet/launch_order.h"
 #include "planner/lancet/weight_gradients.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // What each search may spend. The defaults leave a training step of 24 layers below 50 ms, with the paper's groups and
 // without any (tests/bench/lancet_bench.cc).
@@ -38,4 +38,4 @@ struct LancetSchedule {
 // Deterministic. When cancelled, the best of what was tried.
 LancetSchedule ChooseSchedule(const TimedGraph& graph, const LancetBudget& budget = {}, std::stop_token cancelled = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -5,7 +5,7 @@
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 // Time of one part of k where the file says it or arithmetic does.
@@ -105,4 +105,4 @@ StatusOr<TimedGraph> TimeGraph(const TrainingGraph& graph, const Profile* profil
   return timed;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -12,7 +12,7 @@
 #include "models/timeline/pricer.h"
 #include "models/training/training_graph.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct TimedInstruction {
   InstructionOp op = InstructionOp::kOther;
@@ -43,4 +43,4 @@ bool NeedsProfile(const TrainingGraph& graph);
 // Requires a validated graph.
 StatusOr<TimedGraph> TimeGraph(const TrainingGraph& graph, const Profile* profile, PriceNotes& notes);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -1,6 +1,6 @@
 #include "planner/lancet/timeline.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 double EndS(const TimedGraph& graph, std::span<const PartLaunch> order) {
   TwoStreamTimeline timeline(graph);
@@ -18,4 +18,4 @@ void AppendRange(const TimedGraph& graph, const CutRange& range, std::vector<Par
   }
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -14,7 +14,7 @@
 
 #include "planner/lancet/timed_graph.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // Consecutive instructions of the given order that are cut in the same number of parts.
 struct CutRange {
@@ -78,4 +78,4 @@ double EndS(const TimedGraph& graph, std::span<const PartLaunch> order);
 // §5.3, figure 9). Appended to `order`.
 void AppendRange(const TimedGraph& graph, const CutRange& range, std::vector<PartLaunch>& order);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr double kNoGain = 1e-12;      // Of two times; less is rounding.
@@ -293,4 +293,4 @@ OverlapOutcome ImproveOverlap(const OverlapProblem& problem, const OverlapChoice
   return Improvement(problem, known, budget_nodes, cancelled).Run();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

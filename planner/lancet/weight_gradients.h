@@ -13,7 +13,7 @@
 #include "models/plan/plan.h"
 #include "planner/lancet/timed_graph.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct OverlapProblem {
   std::vector<int> exchanges;  // Backward all-to-alls, in the given order.
@@ -49,9 +49,9 @@ struct OverlapOutcome {
   int nodes = 0;
 };
 
-// Moves and swaps, then branch and bound. Deterministic; proved best is so up to 1e-12 of it. A cancellation counts as a
-// spent budget.
+// Moves and swaps, then branch and bound. Deterministic; proved best is so up to 1e-12 of it. A cancellation counts as
+// a spent budget.
 OverlapOutcome ImproveOverlap(const OverlapProblem& problem, const OverlapChoice& known, int budget_nodes,
                               const std::stop_token& cancelled = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

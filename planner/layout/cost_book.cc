@@ -8,7 +8,7 @@
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 bool IsProduct(const KernelKey& key, int bytes_per_element) {
@@ -123,4 +123,4 @@ void CostBook::Forget() {
   asked_.clear();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -15,7 +15,7 @@
 #include "models/timeline/pricer.h"
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 class CostBook {
  public:
@@ -69,4 +69,4 @@ class CostBook {
   std::set<CostKey> asked_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr int kMostMicroBatch = 64;
@@ -147,4 +147,4 @@ std::vector<LayoutPoint> AllLayoutPoints(const LayoutRequest& request, const Clu
   return Enumeration(request, cluster).Run();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -6,7 +6,7 @@
 #include "models/layout/layout_answer.h"
 #include "models/workload/groups.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // One point: degrees, how many samples run at once, and where contexts lie.
 struct LayoutPoint {
@@ -40,4 +40,4 @@ GroupShape NeighbourStages(const LayoutPoint& point, int gpus_per_node);
 // Requires a checked request.
 std::vector<LayoutPoint> AllLayoutPoints(const LayoutRequest& request, const Cluster& cluster);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

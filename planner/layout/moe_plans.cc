@@ -11,7 +11,7 @@
 #include "models/timeline/timeline.h"
 #include "planner/search/plan_layer.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 MoeTime TimeOf(const Plan& plan, const TaskGraph& graph) {
@@ -79,7 +79,8 @@ MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, cons
                  const StopSignals& stop) {
   const Profile groups = OverItsGroups(question, profile);
   MoePlans result;
-  const StatusOr<PlanAnswer> answer = PlanLayer(WorkloadOf(request, question), groups, {.rules = false}, {.stop = stop});
+  const StatusOr<PlanAnswer> answer =
+      PlanLayer(WorkloadOf(request, question), groups, {.rules = false}, {.stop = stop});
   if (!answer.ok()) {
     result.reason = answer.status().message();
     return result;
@@ -103,4 +104,4 @@ double LeastMoeS(const LayoutRequest& request, const MoeQuestion& question, cons
   return LayerFloorS(WorkloadOf(request, question), OverItsGroups(question, profile), stop);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

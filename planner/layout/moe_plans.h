@@ -13,7 +13,7 @@
 #include "planner/search/explain_plan.h"
 #include "planner/stop_signals.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // What the question depends on: the tokens of a tensor-parallel group and the degrees. Where the groups lie in the
 // cluster, and how often, changes nothing.
@@ -59,4 +59,4 @@ Layer LayerOf(const ModelConfig& model);
 // The layer and the degrees that both ask about.
 Workload WorkloadOf(const LayoutRequest& request, const MoeQuestion& question);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

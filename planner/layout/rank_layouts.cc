@@ -23,7 +23,7 @@
 #include "planner/layout/rank_memory.h"
 #include "planner/layout/step_time.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -379,4 +379,4 @@ StatusOr<LayoutAnswer> RankLayouts(const LayoutRequest& request, const Profile& 
   return LayoutSearch(request, profile, options).Run();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -13,11 +13,11 @@
 #include "models/layout/layout_answer.h"
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct LayoutOptions {
-  int threads = 1;            // That plan MoE layers. Changes nothing of the answer.
-  bool prune = true;          // False: price everything, for tests of the bounds.
+  int threads = 1;    // That plan MoE layers. Changes nothing of the answer.
+  bool prune = true;  // False: price everything, for tests of the bounds.
   std::stop_token cancelled;
 };
 
@@ -30,4 +30,4 @@ struct LayoutOptions {
 StatusOr<LayoutAnswer> RankLayouts(const LayoutRequest& request, const Profile& profile,
                                    const LayoutOptions& options = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -6,7 +6,7 @@
 #include "models/memory/weights.h"
 #include "planner/layout/stages.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 class StageMemory {
@@ -111,4 +111,4 @@ RankMemory RankMemoryOf(const LayoutRequest& request, const LayoutPoint& point, 
   return most;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -5,7 +5,7 @@
 #include "models/layout/layout_answer.h"
 #include "planner/layout/layout_space.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // What the MoE layer's schedule adds. The defaults are the least that any schedule can need.
 struct MoeMemory {
@@ -22,4 +22,4 @@ struct MoeMemory {
 // Workspace of dense kernels, of collectives and of the allocator is not counted.
 RankMemory RankMemoryOf(const LayoutRequest& request, const LayoutPoint& point, const MoeMemory& moe);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -5,7 +5,7 @@
 
 #include "models/check.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 double Vocabulary(const ModelConfig& model) { return static_cast<double>(model.vocab) * model.model_dim; }
@@ -59,4 +59,4 @@ double ModelFlopsPerToken(const ModelConfig& model, int sequence_length) {
   return 2 * visited + 2.0 * model.layers() * sequence_length * (widths.query_key + widths.value);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -5,7 +5,7 @@
 
 #include "models/model/model_config.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // Layers are dealt to stages in equal runs; the embedding goes to the first, the logits to the last.
 struct Stage {
@@ -40,4 +40,4 @@ AttentionWidths WidthsOf(const ModelConfig& model);
 // given: two for each parameter that the token visits, and 2·s·(query_key + value) for each attention.
 double ModelFlopsPerToken(const ModelConfig& model, int sequence_length);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

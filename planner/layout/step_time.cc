@@ -6,7 +6,7 @@
 
 #include "planner/layout/stages.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 // What is taken to hide behind compute as far as it ever can, for bounds.
@@ -217,4 +217,4 @@ double ModelFlopsUtilisation(const LayoutRequest& request, double step_s, double
   return flops / (step_s * request.gpus * peak_flops_per_s);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

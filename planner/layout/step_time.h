@@ -24,7 +24,7 @@
 #include "planner/layout/cost_book.h"
 #include "planner/layout/layout_space.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // Of one MoE layer on one micro-batch.
 struct MoeTime {
@@ -50,4 +50,4 @@ double LeastStepS(const LayoutRequest& request, const LayoutPoint& point, double
 // what the GPUs could do in that time. 0 where the peak is unknown.
 double ModelFlopsUtilisation(const LayoutRequest& request, double step_s, double peak_flops_per_s);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -8,7 +8,7 @@
 
 #include "models/check.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 // Sums in another order differ in the last bits.
@@ -17,7 +17,11 @@ constexpr double kSame = 1e-12;
 class Placer {
  public:
   Placer(std::span<const double> loads, int ranks, const StopSignals& stop)
-      : loads_(loads), ranks_(ranks), stop_(stop), room_(static_cast<int>(loads.size()) / ranks), busiest_first_(loads.size()) {
+      : loads_(loads),
+        ranks_(ranks),
+        stop_(stop),
+        room_(static_cast<int>(loads.size()) / ranks),
+        busiest_first_(loads.size()) {
     std::iota(busiest_first_.begin(), busiest_first_.end(), 0);
     std::ranges::stable_sort(busiest_first_, std::greater(), [this](int expert) { return loads_[expert]; });
     floor_ = Floor();
@@ -204,4 +208,4 @@ std::vector<int> CopiesOfExperts(std::span<const double> loads, int extra, int m
   return copies;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

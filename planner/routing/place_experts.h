@@ -10,7 +10,7 @@
 
 #include "planner/stop_signals.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct Placement {
   std::vector<int> physical_to_logical;  // Experts in the order in which ranks hold them, ascending on each rank.
@@ -20,7 +20,8 @@ struct Placement {
 
 inline constexpr int kPlacementNodes = 1 << 18;
 
-// `loads` by expert, finite and at least 0. A stop counts as a spent budget. Requires ranks >= 1 to divide their number.
+// `loads` by expert, finite and at least 0. A stop counts as a spent budget. Requires ranks >= 1 to divide their
+// number.
 Placement PlaceExperts(std::span<const double> loads, int ranks, int budget_nodes = kPlacementNodes,
                        const StopSignals& stop = {});
 
@@ -30,4 +31,4 @@ Placement PlaceExperts(std::span<const double> loads, int ranks, int budget_node
 // Requires extra <= (most - 1)·experts.
 std::vector<int> CopiesOfExperts(std::span<const double> loads, int extra, int most);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -9,7 +9,7 @@
 #include "planner/routing/place_experts.h"
 #include "planner/wording.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr int kExtraExpertsPerRank = 1;
@@ -148,4 +148,4 @@ StatusOr<PlanAnswer> PlanRoutedLayer(const Workload& workload, const Profile& pr
   return answer;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

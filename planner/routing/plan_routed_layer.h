@@ -5,7 +5,7 @@
 
 #include "planner/search/plan_layer.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // The answer of PlanLayer and, where the workload has a routing, `routing`: each remedy's time is that of the best plan
 // of a changed workload, which RemediedWorkloads gives, so that anyone can ask for it again; absent where that search
@@ -29,4 +29,4 @@ struct Remedies {
 // were found by then.
 Remedies RemediedWorkloads(const Workload& workload, const StopSignals& stop = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

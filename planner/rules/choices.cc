@@ -13,7 +13,7 @@
 #include "planner/rules/parm.h"
 #include "planner/rules/schemoe.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 std::optional<Knobs> Parm(const Workload& workload, const Profile& profile) {
@@ -113,4 +113,4 @@ std::vector<PaperChoice> ChoicesOfPapers(const Workload& workload, const Profile
   return choices;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

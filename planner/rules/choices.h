@@ -9,7 +9,7 @@
 #include "models/schedule/knobs.h"
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // By paper, in this order, those that apply: whose rule could be answered, whose schedule is allowed and, where it is
 // known what a device holds, fits it.
@@ -27,4 +27,4 @@ struct PaperChoice {
 // Requires a workload resolved against profile.cluster, and a validated profile. Pure.
 std::vector<PaperChoice> ChoicesOfPapers(const Workload& workload, const Profile& profile);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -4,7 +4,7 @@
 #include "planner/rules/parm.h"
 #include "planner/rules/schemoe.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 template <typename Ask>
@@ -34,4 +34,4 @@ std::vector<ExplainedRule> ExplainRulesOf(const Workload& workload, const Profil
           })};
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

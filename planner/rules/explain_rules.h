@@ -8,7 +8,7 @@
 #include "planner/rules/explained_rule.h"
 #include "planner/stop_signals.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // Of the rules of layers, in the order of RuleAnswers. The times are those that the rules answer, and their terms were
 // written down by the same look-ups: where a formula is a sum, counts times times add up to it. A rule that is stopped
@@ -16,4 +16,4 @@ namespace moeplan {
 std::vector<ExplainedRule> ExplainRulesOf(const Workload& workload, const Profile& profile,
                                           const StopSignals& stop = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

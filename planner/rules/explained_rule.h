@@ -7,8 +7,7 @@
 
 #include "models/cost/operation.h"
 
-
-namespace moeplan {
+namespace moeplan::planner {
 
 // A cost inside a formula.
 struct RuleTerm {
@@ -16,7 +15,7 @@ struct RuleTerm {
   std::optional<CostKey> cost;  // The profile's entry that answered; absent: nothing was asked, a group of one rank.
   double size = 0;              // Bytes or flops.
   double time_s = 0;
-  double count = 1;             // How often it counts.
+  double count = 1;  // How often it counts.
 };
 
 struct RuleTime {
@@ -35,4 +34,4 @@ struct ExplainedRule {
   std::string skipped;                   // Why it did not; empty: it did.
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

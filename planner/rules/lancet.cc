@@ -6,7 +6,7 @@
 #include "planner/lancet/schedule.h"
 #include "planner/wording.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 std::string Percent(double share) { return StrCat(ThreeDigits(100 * share), " %"); }
@@ -103,4 +103,4 @@ StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* p
   return answer;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -14,7 +14,7 @@
 #include "models/training/training_graph.h"
 #include "planner/lancet/timed_graph.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // `profile` may be null where every time is in the graph (NeedsProfile). The explanation says what was gained, what the
 // weight gradients cover, what greedy would, and the bound that no assignment passes.
@@ -22,4 +22,4 @@ namespace moeplan {
 // kCancelled. Pure: the same arguments give the same answer, unless cancelled.
 StatusOr<GraphPlanAnswer> PlanGraph(const TrainingGraph& graph, const Profile* profile, std::stop_token cancelled = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -7,7 +7,7 @@
 #include "planner/rules/rule_costs.h"
 #include "planner/ties.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 // MoNTA's operations on one chunk, equations 8–10: AA over the expert group, AG over the tensor group, D2D; the latter
@@ -141,4 +141,4 @@ StatusOr<MontaAnswer> MontaRule(const Workload& workload, const Profile& profile
   return answer;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

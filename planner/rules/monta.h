@@ -13,13 +13,13 @@
 #include "planner/rules/explained_rule.h"
 #include "planner/stop_signals.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // kNotFound when the profile lacks a collective that the rule needs: the keys and the command that would measure them.
 // O2 and O3 are absent when one chunk is already below min_chunk_bytes, and, with a remark, when DEVICE_COPY was not
-// measured. kCancelled: stopped before it had an answer. Adds to `notes` what had to be extrapolated, and to `explained`,
-// which may be null, definitions and times. Requires a workload resolved against profile.cluster.
+// measured. kCancelled: stopped before it had an answer. Adds to `notes` what had to be extrapolated, and to
+// `explained`, which may be null, definitions and times. Requires a workload resolved against profile.cluster.
 StatusOr<MontaAnswer> MontaRule(const Workload& workload, const Profile& profile, PriceNotes& notes,
                                 ExplainedRule* explained = nullptr, const StopSignals& stop = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -6,7 +6,7 @@
 #include "planner/rules/rule_costs.h"
 #include "planner/ties.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 // The letters of Parm §IV. Line 2 of Algorithm 1 prints T with a stray factor M; equation 13 drops N_ESP from y.
@@ -53,8 +53,7 @@ bool OverlapMeasured(const Letters& l, const RuleCosts& costs, const Workload& w
 // of equation 7 stands in: the same two collectives one after the other.
 constexpr char kS2[] = "A2A_EP&ESP(y/N_MP) + SAA(y/N_MP)";
 double TimeOfS2(const Letters& l, RuleCosts& costs) {
-  const double exchange_s =
-      costs.TimeS(Collective::kAllToAll, Group::kExpertShard, l.y / l.N_MP, "A2A_EP&ESP(y/N_MP)");
+  const double exchange_s = costs.TimeS(Collective::kAllToAll, Group::kExpertShard, l.y / l.N_MP, "A2A_EP&ESP(y/N_MP)");
   return exchange_s + costs.TimeS(Collective::kAllToAllAllGather, Group::kExpertShard, l.y / l.N_MP, "SAA(y/N_MP)");
 }
 constexpr char kS2Apart[] = "2·A2A_EP&ESP(y/N_MP) + AG_MP(E·T·M·bpe)";
@@ -80,14 +79,12 @@ StatusOr<ParmAnswer> ParmRule(const Workload& workload, const Profile& profile, 
   const Letters letters = LettersOf(workload);
   if (costs.explains()) Define(letters, costs);
   ParmAnswer answer;
-  answer.t_baseline_s = costs.Named("t_B", "AG_ESP(N_ESP·x) + AR_ESP(y) + 2·A2A_EP(y)",
-                                    [&] { return TimeOfBaseline(letters, costs); });
-  answer.t_s1_s =
-      costs.Named("t_S1", "2·A2A_EP&ESP(y/N_MP) + AG_MP(x)", [&] { return TimeOfS1(letters, costs); });
+  answer.t_baseline_s =
+      costs.Named("t_B", "AG_ESP(N_ESP·x) + AR_ESP(y) + 2·A2A_EP(y)", [&] { return TimeOfBaseline(letters, costs); });
+  answer.t_s1_s = costs.Named("t_S1", "2·A2A_EP&ESP(y/N_MP) + AG_MP(x)", [&] { return TimeOfS1(letters, costs); });
   const bool overlaps = OverlapMeasured(letters, costs, workload);
-  answer.t_s2_s = costs.Named("t_S2", overlaps ? kS2 : kS2Apart, [&] {
-    return overlaps ? TimeOfS2(letters, costs) : TimeOfS2Apart(letters, costs);
-  });
+  answer.t_s2_s = costs.Named("t_S2", overlaps ? kS2 : kS2Apart,
+                              [&] { return overlaps ? TimeOfS2(letters, costs) : TimeOfS2Apart(letters, costs); });
   RETURN_IF_ERROR(costs.Missing());
   const size_t choice = FirstOfSmallest(std::array{answer.t_s1_s, answer.t_s2_s});
   answer.choice = choice == 0 ? Family::kParmS1 : Family::kParmS2;
@@ -96,4 +93,4 @@ StatusOr<ParmAnswer> ParmRule(const Workload& workload, const Profile& profile, 
   return answer;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -11,7 +11,7 @@
 #include "models/workload/workload.h"
 #include "planner/rules/explained_rule.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // kNotFound when the profile lacks a collective that the rule needs: the keys and the command that would measure them.
 // Adds to `notes` what had to be extrapolated, and to `explained`, which may be null, definitions and times. Requires a
@@ -19,4 +19,4 @@ namespace moeplan {
 StatusOr<ParmAnswer> ParmRule(const Workload& workload, const Profile& profile, PriceNotes& notes,
                               ExplainedRule* explained = nullptr);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -5,7 +5,7 @@
 #include "models/text.h"
 #include "models/timeline/cost_index.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 bool AsksNothing(const CostKey& key, double size) {
@@ -32,4 +32,4 @@ void RuleCosts::CountStages(std::span<const double> stage_s, std::span<const int
   }
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

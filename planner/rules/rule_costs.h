@@ -16,7 +16,7 @@
 #include "models/workload/workload.h"
 #include "planner/rules/explained_rule.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // What a rule answers that was asked to stop.
 Status StoppedBeforeAnswer(std::string_view rule);
@@ -132,4 +132,4 @@ class RuleCosts {
   RuleTime* writing_ = nullptr;  // The time whose terms are being asked; null: none is explained.
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -11,7 +11,7 @@
 #include "planner/rules/rule_costs.h"
 #include "planner/ties.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr int kBudgetNodes = 1000000;
@@ -129,4 +129,4 @@ StatusOr<SchemoeAnswer> SchemoeRule(const Workload& workload, const Profile& pro
   return answer;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -18,7 +18,7 @@
 #include "planner/rules/explained_rule.h"
 #include "planner/search/stage_order.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 enum class Lane { kCompute, kCommunication };
 
@@ -46,4 +46,4 @@ StageOrder OptSche(std::span<const ChunkStage> stages, int chunks);
 StatusOr<SchemoeAnswer> SchemoeRule(const Workload& workload, const Profile& profile, PriceNotes& notes,
                                     ExplainedRule* explained = nullptr, const StopSignals& stop = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -9,7 +9,7 @@
 #include "models/schedule/chunk_units.h"
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 Candidate MakeCandidate(const Knobs& knobs, TaskGraph graph, GraphPrices prices, double memory_bytes) {
   Candidate candidate;
@@ -120,4 +120,4 @@ std::string Describe(const Knobs& knobs) {
   return text;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -7,7 +7,7 @@
 #include "models/timeline/timeline.h"
 #include "planner/stop_signals.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct Candidate {
   Knobs knobs;
@@ -44,4 +44,4 @@ Plan PlanOf(const Candidate& candidate);
 // "MONTA_O2 with 4 chunks", "PARM_S2 with the overlapped gather", "PARM_S1 with HIER_2D with 8 CTAs".
 std::string Describe(const Knobs& knobs);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

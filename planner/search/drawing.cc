@@ -5,7 +5,7 @@
 #include "models/schedule/carry.h"
 #include "models/schedule/schedules.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 Status Drawing::Draw(const Knobs& knobs) {
   const Cluster& cluster = index_.profile().cluster;
@@ -21,4 +21,4 @@ Status Drawing::Draw(const Knobs& knobs) {
   return OkStatus();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -9,7 +9,7 @@
 #include "models/status.h"
 #include "models/timeline/price.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // Not thread-safe. Workload and index are borrowed and must outlive it.
 class Drawing {
@@ -33,4 +33,4 @@ class Drawing {
   std::vector<ContentionSet> beside_;  // Of the tasks that are priced.
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -8,7 +8,7 @@
 #include "planner/ties.h"
 #include "planner/wording.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 // ---- Terms.
@@ -183,7 +183,8 @@ std::optional<double> FlipFactor(const Candidate& best, const Candidate& other, 
       if (stop.Requested()) return std::nullopt;
       if (!other_wins(factor)) continue;
       double keeps = factor / step, flips = factor;
-      for (int i = 0; i < 50 && !stop.Requested(); ++i) (other_wins(std::sqrt(keeps * flips)) ? flips : keeps) = std::sqrt(keeps * flips);
+      for (int i = 0; i < 50 && !stop.Requested(); ++i)
+        (other_wins(std::sqrt(keeps * flips)) ? flips : keeps) = std::sqrt(keeps * flips);
       return flips;
     }
   }
@@ -202,4 +203,4 @@ std::string Explain(const std::vector<Candidate>& best_first, const StopSignals&
   return text + BaselineSentence(best_first);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

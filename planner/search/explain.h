@@ -8,7 +8,7 @@
 #include "planner/search/candidate.h"
 #include "planner/stop_signals.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // The place of the fastest of another family than the first's with other tasks; else of the same family. Absent where
 // all have the same tasks, or there are none.
@@ -28,4 +28,4 @@ std::string Explain(const std::vector<Candidate>& best_first, const StopSignals&
 std::optional<double> FlipFactor(const Candidate& best, const Candidate& other, const CostKey& key,
                                  const StopSignals& stop = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -13,7 +13,7 @@
 #include "planner/search/candidate.h"
 #include "planner/search/price_plan.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 ExplainedTask Explained(const Task& task, const TaskGraph& graph, double alone_s, CostIndex& index) {
@@ -84,4 +84,4 @@ std::vector<CostKey> DearestEntries(const std::vector<KeyTime>& times, const Pro
   return keys;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -12,7 +12,7 @@
 #include "models/workload/workload.h"
 #include "planner/stop_signals.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct ExplainedTask {
   std::optional<CostKey> cost;  // The entry that answers or stands in; absent: the task is free, or there is none.
@@ -29,8 +29,8 @@ struct ExplainedPlan {
   std::vector<std::string> warnings;
 };
 
-// Others stand in for costs that the profile lacks (FillIn in price_plan.h), where they can. Stopped, its interval leaves
-// out what was left to work out. Requirements and errors are those of PricePlan (planner/search/price_plan.h).
+// Others stand in for costs that the profile lacks (FillIn in price_plan.h), where they can. Stopped, its interval
+// leaves out what was left to work out. Requirements and errors are those of PricePlan (planner/search/price_plan.h).
 StatusOr<ExplainedPlan> ExplainPlan(const Plan& plan, const Workload& resolved, const Profile& profile,
                                     const StopSignals& stop = {});
 
@@ -44,4 +44,4 @@ StatusOr<std::vector<KeyTime>> TimesByKey(const Plan& plan, const Workload& reso
 // they come. What links foretell has none.
 std::vector<CostKey> DearestEntries(const std::vector<KeyTime>& times, const Profile& profile);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

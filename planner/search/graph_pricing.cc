@@ -5,7 +5,7 @@
 
 #include "models/memory/graph_memory.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 StatusOr<std::optional<PricedGraph>> GraphPricing::Price(const Knobs& knobs, Tried& tried) {
   RETURN_IF_ERROR(drawing_.Draw(knobs));
@@ -30,4 +30,4 @@ void GraphPricing::NoteMissing(const GraphPrices& prices) {
   missing_.insert(prices.missing.begin(), prices.missing.end());
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

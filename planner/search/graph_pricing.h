@@ -12,7 +12,7 @@
 #include "planner/search/drawing.h"
 #include "planner/search/tried.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct PricedGraph {
   const TaskGraph& graph;  // Valid until the next graph is priced.
@@ -45,4 +45,4 @@ class GraphPricing {
   std::set<CostKey> missing_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

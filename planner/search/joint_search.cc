@@ -21,7 +21,7 @@
 #include "planner/search/variants.h"
 #include "planner/ties.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 // Groups of variants that differ in how their exchanges are carried alone, so that each group's graphs are one graph.
@@ -239,8 +239,8 @@ class Search {
   GraphPricing pricing_;
   StopWatch watch_;
 
-  std::deque<Tried> tried_;     // Candidates stay where they are.
-  double fastest_s_ = kNever;   // Of the candidates by now.
+  std::deque<Tried> tried_;       // Candidates stay where they are.
+  double fastest_s_ = kNever;     // Of the candidates by now.
   double time_floor_s_ = kNever;  // Under every launch order.
 
   Refusals refusals_;
@@ -255,4 +255,4 @@ FoundCandidates SearchCandidates(const Workload& workload, const Profile& profil
   return Search(workload, profile, options, budget).Run();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -14,7 +14,7 @@
 #include "planner/search/candidate.h"
 #include "planner/search/plan_layer.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct FoundCandidates {
   std::vector<Candidate> listed;
@@ -30,4 +30,4 @@ struct FoundCandidates {
 FoundCandidates SearchCandidates(const Workload& workload, const Profile& profile, const PlanOptions& options,
                                  const PlanBudget& budget);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -9,7 +9,7 @@
 #include "planner/search/tried.h"
 #include "planner/ties.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr int kFirstLookNodes = 250;
@@ -101,4 +101,4 @@ LaunchOrders SearchLaunchOrders(const std::vector<Candidate*>& candidates, doubl
   return OrderSearch(fastest_s, nodes, index, watch).Run(candidates);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -8,7 +8,7 @@
 #include "planner/search/candidate.h"
 #include "planner/search/stop_watch.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct LaunchOrders {
   double fastest_s = 0;     // Of all candidates of the search, after the orders that were found.
@@ -22,4 +22,4 @@ struct LaunchOrders {
 LaunchOrders SearchLaunchOrders(const std::vector<Candidate*>& candidates, double fastest_s, int nodes,
                                 CostIndex& index, StopWatch& watch);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

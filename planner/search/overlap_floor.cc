@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 struct Work {
@@ -92,4 +92,4 @@ double OverlapFloorS(const TaskGraph& graph, std::span<const TaskPrice> prices) 
   return Overlap(graph, prices).FloorS();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -6,7 +6,7 @@
 #include "models/schedule/task_graph.h"
 #include "models/timeline/price.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // The graph does not end earlier in any launch order: of each two streams, the work of both, less the most that running
 // beside each other can save. A task beside any of the other stream progresses at no more than 1/slowdown, the least of
@@ -14,4 +14,4 @@ namespace moeplan {
 // where that is negative, it saves nothing. At least the work of the busiest stream.
 double OverlapFloorS(const TaskGraph& graph, std::span<const TaskPrice> prices);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

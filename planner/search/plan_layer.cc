@@ -21,7 +21,7 @@
 #include "planner/search/refusals.h"
 #include "planner/ties.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 // ---- Rules.
@@ -38,7 +38,8 @@ void Record(StatusOr<Answer> answer, const char* rule, std::optional<Answer>& in
 void AskRules(const Workload& workload, const Profile& profile, const StopSignals& stop, PriceNotes& notes,
               PlanAnswer& answer) {
   Record(ParmRule(workload, profile, notes), "parm", answer.rules.parm, answer.skipped_rules);
-  Record(MontaRule(workload, profile, notes, /*explained=*/nullptr, stop), "monta", answer.rules.monta, answer.skipped_rules);
+  Record(MontaRule(workload, profile, notes, /*explained=*/nullptr, stop), "monta", answer.rules.monta,
+         answer.skipped_rules);
   Record(SchemoeRule(workload, profile, notes, /*explained=*/nullptr, stop), "schemoe", answer.rules.schemoe,
          answer.skipped_rules);
   answer.skipped_rules.push_back({"lancet", "asks for a training graph: moeplan plan --graph GRAPH.json"});
@@ -56,7 +57,8 @@ auto Simplicity(const Knobs& knobs) {
 // Sums in another order differ in the last bit, so times are compared in billionths of the fastest.
 void SortBestFirst(std::vector<Candidate>& candidates, double fastest_s) {
   const auto rank = [&](const Candidate& candidate) {
-    const double billionths = fastest_s > 0 ? std::nearbyint(candidate.time_s() / fastest_s / kTie) : candidate.time_s();
+    const double billionths =
+        fastest_s > 0 ? std::nearbyint(candidate.time_s() / fastest_s / kTie) : candidate.time_s();
     return std::pair(billionths, Simplicity(candidate.knobs));
   };
   std::ranges::stable_sort(candidates, {}, rank);
@@ -200,4 +202,4 @@ double LayerFloorS(const Workload& workload, const Profile& profile, const StopS
   return SearchCandidates(*resolved, profile, {}, {.nodes = 0, .stop = stop}).outcome.time_floor_s;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

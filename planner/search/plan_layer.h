@@ -19,8 +19,10 @@
 #include "planner/stop_signals.h"
 
 namespace moeplan {
-
 class LinkModel;
+}  // namespace moeplan
+
+namespace moeplan::planner {
 
 // Beyond, a pipeline's own order is close to the best and the number of orders is not.
 inline constexpr int kMostOrderedPieces = 8;
@@ -67,8 +69,9 @@ struct PlanBudget {
 // Variants with codecs are tried last and listed only where no bound puts them behind the fastest; the explanation
 // counts the others.
 //
-// search.time_floor_s: no graph of the space ends earlier, in no launch order (of unequal chunks: in their schedule's).
-// PROVED_BEST: nor than the fastest. OUT_OF_BUDGET: that was not proved; all graphs were priced, and the floor counts
+// search.time_floor_s: no graph of the space ends earlier, whatever its launch order. Unequal chunks are in the space as
+// docs/decisions/0011 says: in their schedule's order, of one variant a family, and only where they gain more than
+// IndistinctGainS. PROVED_BEST: nor does any end earlier than the fastest. OUT_OF_BUDGET: that was not proved; all graphs were priced, and the floor counts
 // the orders that were left. Bounds of orders take contention as what two streams cannot avoid, and those of a layer
 // with gradient_bytes the gradients, so that there a gap may stay whatever the budget. Stopped before that, the floor
 // is 0, and what was priced until then is answered.
@@ -87,8 +90,8 @@ struct ComparedAnswer {
   PlanAnswer answer;
   PlanComparison comparison;
 };
-StatusOr<ComparedAnswer> PlanAndCompare(const Workload& workload, const Profile& profile, const PlanOptions& options = {},
-                                        const PlanBudget& budget = {});
+StatusOr<ComparedAnswer> PlanAndCompare(const Workload& workload, const Profile& profile,
+                                        const PlanOptions& options = {}, const PlanBudget& budget = {});
 
 // The fastest of the baselines, in the order that it is written in: PlanComparison's, unless a search of launch orders
 // made that faster. Others stand in for costs that the profile lacks where no baseline is priced without. Errors and
@@ -100,4 +103,4 @@ StatusOr<Plan> PlanBaseline(const Workload& workload, const Profile& profile, co
 // time. Stopped, 0. Requires what it requires; pure.
 double LayerFloorS(const Workload& workload, const Profile& profile, const StopSignals& stop = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -14,7 +14,7 @@
 #include "models/text.h"
 #include "models/timeline/cost_index.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 namespace {
 
@@ -128,4 +128,4 @@ StatusOr<Candidate> PriceFilledIn(const Plan& plan, const Workload& resolved, co
   return priced;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

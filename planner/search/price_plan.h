@@ -10,9 +10,11 @@
 #include "planner/search/candidate.h"
 
 namespace moeplan {
-
 class CostIndex;
 class LinkModel;
+}  // namespace moeplan
+
+namespace moeplan::planner {
 
 // Whether the layer asks for costs that the profile lacks and that others can stand in for: for collectives
 // (LayerCollectives) what the links say, for the experts' products those of the nearest dimensions that were measured
@@ -32,4 +34,4 @@ StatusOr<Candidate> PricePlan(const Plan& plan, const Workload& resolved, const 
 // for.
 StatusOr<Candidate> PriceFilledIn(const Plan& plan, const Workload& resolved, const Profile& profile);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

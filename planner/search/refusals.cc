@@ -6,7 +6,7 @@
 
 #include "models/text.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 std::string TooLarge(double bytes, const Cluster& cluster) {
   const auto whole = [](double number) { return static_cast<int64_t>(std::ceil(number)); };
@@ -40,4 +40,4 @@ std::vector<Skipped> Refusals::Take() && {
   return skipped;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -11,7 +11,7 @@
 #include "models/workload/workload.h"
 #include "planner/search/tried.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // "needs at least 2000 bytes on a GPU, 500 more than cluster.deviceMemoryBytes, which is 1500".
 std::string TooLarge(double bytes, const Cluster& cluster);
@@ -31,4 +31,4 @@ class Refusals {
   std::set<std::pair<Family, std::string>> told_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -21,7 +21,7 @@
 
 #include "models/check.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr int kNarrowWidth = 64;   // Of the first pass, whose order lets the second drop more.
@@ -337,4 +337,4 @@ StageOrderOutcome SearchStageOrder(std::span<const OrderedStage> stages, const S
   return StageOrderSearch(stages, stop).Run(known, budget_nodes);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -13,7 +13,7 @@
 #include "models/plan/plan.h"
 #include "planner/stop_signals.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // What the search takes at most.
 inline constexpr int kMostOrderedLanes = 4;
@@ -65,4 +65,4 @@ struct StageOrderOutcome {
 StageOrderOutcome SearchStageOrder(std::span<const OrderedStage> stages, const StageOrder& known, int budget_nodes,
                                    const StopSignals& stop = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -1,11 +1,11 @@
-// Looks at the stop signals of one search and remembers the first that it saw: a search that was stopped says so, and one
-// that was done by then does not.
+// Looks at the stop signals of one search and remembers the first that it saw: a search that was stopped says so, and
+// one that was done by then does not.
 #pragma once
 
 #include "models/plan/plan.h"
 #include "planner/stop_signals.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 class StopWatch {
  public:
@@ -28,4 +28,4 @@ class StopWatch {
   StopReason reason_ = StopReason::kNotSearched;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -14,7 +14,7 @@
 #include "planner/search/stage_order.h"
 #include "planner/ties.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 // The tasks of a graph as stages of tasks alike.
@@ -213,4 +213,4 @@ TaskOrderOutcome SearchTaskOrder(const TaskGraph& graph, std::span<const TaskPri
   return outcome;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

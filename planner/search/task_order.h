@@ -12,7 +12,7 @@
 #include "models/timeline/timeline.h"
 #include "planner/stop_signals.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // No launch order of the graph ends earlier under these prices: the longest path, and what the streams' work leaves of
 // overlap (planner/search/overlap_floor.h).
@@ -34,4 +34,4 @@ struct TaskOrderOutcome {
 TaskOrderOutcome SearchTaskOrder(const TaskGraph& graph, std::span<const TaskPrice> prices, const PlayedGraph& played,
                                  CostIndex& index, int budget_nodes, const StopSignals& stop = {});
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

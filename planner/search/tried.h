@@ -9,7 +9,7 @@
 #include "models/timeline/price.h"
 #include "planner/search/candidate.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // The time of what has no price.
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -30,4 +30,4 @@ struct Tried {
   std::optional<std::vector<StreamCost>> whole;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -8,7 +8,7 @@
 #include "models/schedule/schedules.h"
 #include "planner/search/unequal_chunks.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 Candidate* FastestOf(Tried& tried) {
@@ -94,4 +94,4 @@ UnequalCandidates TryUnequalChunks(std::deque<Tried>& tried, const Workload& wor
   return UnequalSearch(workload, index, pricing, watch).Run(tried);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

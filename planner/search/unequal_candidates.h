@@ -10,11 +10,11 @@
 #include "planner/search/stop_watch.h"
 #include "planner/search/tried.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct UnequalCandidates {
-  std::optional<double> fastest_s;    // Of the candidate that was found; absent: none was.
-  int priced = 0, too_large = 0;      // Graphs.
+  std::optional<double> fastest_s;  // Of the candidate that was found; absent: none was.
+  int priced = 0, too_large = 0;    // Graphs.
 };
 
 // Weighs the unequal splits (planner/search/unequal_chunks.h) of each family's variant that is fastest in equal chunks,
@@ -23,4 +23,4 @@ struct UnequalCandidates {
 UnequalCandidates TryUnequalChunks(std::deque<Tried>& tried, const Workload& workload, CostIndex& index,
                                    GraphPricing& pricing, StopWatch& watch);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

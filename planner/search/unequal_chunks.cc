@@ -14,7 +14,7 @@
 #include "models/timeline/timeline.h"
 #include "planner/search/overlap_floor.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using Units = std::vector<int>;
@@ -167,4 +167,4 @@ int WeighUnequalChunks(const Knobs& knobs, const Workload& workload, CostIndex& 
   return Weighing(knobs, workload, index).Weigh(to_beat_s, improved);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

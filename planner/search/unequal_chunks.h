@@ -11,7 +11,7 @@
 #include "models/timeline/cost_index.h"
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // Weighs every split (UnequalSplits) of the knobs' pieces that the workload allows, in the order the schedule is
 // written in, and calls improved(knobs with chunk_shares) for each that ends before `to_beat_s`, which falls as it
@@ -22,4 +22,4 @@ namespace moeplan {
 int WeighUnequalChunks(const Knobs& knobs, const Workload& workload, CostIndex& index, double to_beat_s,
                        const std::function<double(const Knobs& improved)>& improved);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

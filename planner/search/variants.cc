@@ -4,7 +4,7 @@
 #include "models/schedule/schedules.h"
 #include "models/workload/codec.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 std::set<int, std::greater<>> LimitsOf(const Profile& profile) {
@@ -72,4 +72,4 @@ CollectiveKey Variants::ExchangeKey(const Knobs& knobs) const {
   return key;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -10,7 +10,7 @@
 #include "models/plan/plan.h"
 #include "models/workload/workload.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // Whether the variant encodes what it exchanges, in either direction.
 bool HasCodec(const Knobs& knobs);
@@ -42,4 +42,4 @@ class Variants {
   const std::set<int, std::greater<>> limits_;  // On CTAs, that some collective was measured with.
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

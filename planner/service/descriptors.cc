@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 constexpr std::uint64_t kOfHttp = 512;  // Its connections (http/endpoint.cc).
@@ -25,4 +25,4 @@ int GrpcConnectionsWithin(std::uint64_t descriptors, int asked) {
   return static_cast<int>(std::min<std::uint64_t>(fit, asked));
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace moeplan {
+namespace moeplan::service {
 
 // Raises the limit to the highest that this process may set by itself (`ulimit -Hn`); the limit from then on.
 std::uint64_t RaiseDescriptorLimit();
@@ -12,4 +12,4 @@ std::uint64_t RaiseDescriptorLimit();
 // the rest. At least 1.
 int GrpcConnectionsWithin(std::uint64_t descriptors, int asked);
 
-}  // namespace moeplan
+}  // namespace moeplan::service

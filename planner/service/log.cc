@@ -5,7 +5,7 @@
 
 #include "models/time_text.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 using std::chrono::system_clock;
@@ -46,4 +46,4 @@ std::string ToJsonLine(const LogRecord& record, system_clock::time_point at) {
   return line.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace moeplan {
+namespace moeplan::service {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
@@ -30,4 +30,4 @@ std::string ToTextLine(const LogRecord& record, std::chrono::system_clock::time_
 // The same as a JSON object: "time", "level", "event" and the facts.
 std::string ToJsonLine(const LogRecord& record, std::chrono::system_clock::time_point at);
 
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -28,15 +28,15 @@
 #include "planner/service/watch/plan_watchers.h"
 #include "planner/service/worker_pool.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 struct OpenedStore {
   Store store;
-  std::optional<Store> sample_store;         // So that calls that read do not wait for syncs. Absent as below.
-  std::optional<Store> listing_store;        // So that plans do not wait for lists. Likewise.
-  std::optional<service::PlanLog> plan_log;  // Absent: the store may only be read.
-  std::optional<Store> fleet_store;          // Likewise.
+  std::optional<Store> sample_store;   // So that calls that read do not wait for syncs. Absent as below.
+  std::optional<Store> listing_store;  // So that plans do not wait for lists. Likewise.
+  std::optional<PlanLog> plan_log;     // Absent: the store may only be read.
+  std::optional<Store> fleet_store;    // Likewise.
 };
 
 StatusOr<OpenedStore> OpenForReading(const ServerOptions& options, const Status& why_not_writing) {
@@ -57,8 +57,7 @@ StatusOr<OpenedStore> OpenStore(const ServerOptions& options) {
   const auto not_kept = [log = options.log](const Status& why) {
     log({LogLevel::kWarning, "a reported run was not kept", {{"reason", why.message()}}});
   };
-  ASSIGN_OR_RETURN(service::PlanLog plan_log,
-                   service::PlanLog::Open(options.store, service::PlanLog::Clock::now, not_kept));
+  ASSIGN_OR_RETURN(PlanLog plan_log, PlanLog::Open(options.store, PlanLog::Clock::now, not_kept));
   ASSIGN_OR_RETURN(Store fleet_store, Store::Open(options.store, {.busy_timeout = options.store_busy_timeout}));
   return OpenedStore{.store = *std::move(store),
                      .sample_store = std::move(sample_store),
@@ -70,11 +69,10 @@ StatusOr<OpenedStore> OpenStore(const ServerOptions& options) {
 // Calls that wait for the same sync; they cost a thread each and no time.
 constexpr int kAppenders = 32;
 
-std::unique_ptr<service::FleetDesk> FleetOf(const ServerOptions& options, std::optional<Store> store,
-                                            service::Puts& puts,
-                                            std::function<bool(const std::string& token)> is_token) {
+std::unique_ptr<FleetDesk> FleetOf(const ServerOptions& options, std::optional<Store> store, Puts& puts,
+                                   std::function<bool(const std::string& token)> is_token) {
   if (!store) return nullptr;
-  return std::make_unique<service::FleetDesk>(
+  return std::make_unique<FleetDesk>(
       options.agents, *std::move(store), puts, options.drift,
       [log = options.log](std::string_view line) {
         log({LogLevel::kInfo, std::string(line), {}});
@@ -102,7 +100,7 @@ double BytesOf(const std::filesystem::path& store) {
 
 }  // namespace
 
-class Server::Impl final : private service::Aftermath {
+class Server::Impl final : private Aftermath {
  public:
   Impl(ServerOptions options, OpenedStore opened)
       : options_(std::move(options)),
@@ -117,13 +115,13 @@ class Server::Impl final : private service::Aftermath {
 
   ~Impl() override { Shutdown(std::chrono::milliseconds(0)); }
 
-  Status Start(const HostPort& grpc_address, const HostPort& http_address, const service::Tls& tls) {
-    ASSIGN_OR_RETURN(upkeep_, service::Upkeep::Start(options_.store, access_, streams_, cache_, options_.log,
-                                                     [this](const Profile& newest) { Stored(newest); }));
+  Status Start(const HostPort& grpc_address, const HostPort& http_address, const Tls& tls) {
+    ASSIGN_OR_RETURN(upkeep_, Upkeep::Start(options_.store, access_, streams_, cache_, options_.log,
+                                            [this](const Profile& newest) { Stored(newest); }));
     if (fleet_) RETURN_IF_ERROR(fleet_->Resume());
-    ASSIGN_OR_RETURN(grpc_, service::GrpcEndpoint::Start(grpc_address, tls, GrpcUses()));
+    ASSIGN_OR_RETURN(grpc_, GrpcEndpoint::Start(grpc_address, tls, GrpcUses()));
     grpc_address_ = ToString(grpc_->address());
-    ASSIGN_OR_RETURN(http_, service::http::Endpoint::Start(http_address, tls, HttpUses(http_address)));
+    ASSIGN_OR_RETURN(http_, http::Endpoint::Start(http_address, tls, HttpUses(http_address)));
     http_address_ = ToString(http_->address());
     WarnIfOpen(tls);
     WarnIfExposed(grpc_address, tls);
@@ -144,8 +142,8 @@ class Server::Impl final : private service::Aftermath {
   std::vector<Work> work_in_progress() const {
     std::vector<Work> work;
     const auto now = std::chrono::steady_clock::now();
-    for (const service::WorkerPool* const pool : {&workers_, &appenders_}) {
-      for (const service::WorkerPool::RunningJob& job : pool->running()) {
+    for (const WorkerPool* const pool : {&workers_, &appenders_}) {
+      for (const WorkerPool::RunningJob& job : pool->running()) {
         work.push_back({.method = job.name.method,
                         .request_id = job.name.request_id,
                         .seconds = std::chrono::duration<double>(now - job.began).count()});
@@ -195,7 +193,7 @@ class Server::Impl final : private service::Aftermath {
     watchers_.ProfilesChanged();
   }
 
-  service::GrpcEndpoint::Uses GrpcUses() {
+  GrpcEndpoint::Uses GrpcUses() {
     return {.dispatcher = dispatcher_,
             .streams = streams_,
             .watchers = watchers_,
@@ -205,7 +203,7 @@ class Server::Impl final : private service::Aftermath {
             .log = options_.log};
   }
 
-  service::http::Routes::Uses HttpUses(const HostPort& address) const {
+  http::Routes::Uses HttpUses(const HostPort& address) const {
     return {.dispatcher = dispatcher_,
             .access = access_,
             .metrics = metrics_,
@@ -214,15 +212,15 @@ class Server::Impl final : private service::Aftermath {
             .loopback = IsLoopback(address)};
   }
 
-  void Answered(const service::Call& call, const service::Answer& answer) {
+  void Answered(const Call& call, const Answer& answer) {
     metrics_.Answered(call, answer);
-    if (service::LevelOf(call.method(), answer) >= options_.log_level) options_.log(service::RecordOf(call, answer));
+    if (LevelOf(call.method(), answer) >= options_.log_level) options_.log(RecordOf(call, answer));
   }
 
   // At the level at which every call is logged, none is answered quietly.
-  std::function<void(const service::Method&, std::string_view, double)> Quietly() {
+  std::function<void(const Method&, std::string_view, double)> Quietly() {
     if (options_.log_level == LogLevel::kDebug) return nullptr;
-    return [this](const service::Method& method, std::string_view transport, double seconds) {
+    return [this](const Method& method, std::string_view transport, double seconds) {
       metrics_.AnsweredQuietly(method, transport, seconds);
     };
   }
@@ -235,10 +233,10 @@ class Server::Impl final : private service::Aftermath {
     if (!kept.ok()) options_.log({LogLevel::kWarning, "an answered plan was not kept", {{"reason", kept.message()}}});
   }
 
-  service::Metrics::Now MetricsNow() const {
-    const service::AnswerCache::Statistics cache = cache_.statistics();
-    const service::AgentHub::Counts agents = fleet_ ? fleet_->hub().counts() : service::AgentHub::Counts();
-    const auto calibrations = fleet_ ? fleet_->calibrations().ended() : service::Calibrations::Ended();
+  Metrics::Now MetricsNow() const {
+    const AnswerCache::Statistics cache = cache_.statistics();
+    const AgentHub::Counts agents = fleet_ ? fleet_->hub().counts() : AgentHub::Counts();
+    const auto calibrations = fleet_ ? fleet_->calibrations().ended() : Calibrations::Ended();
     return {.calls_in_progress = calls_in_progress(),
             .cache_hits = cache.hits,
             .cache_misses = cache.misses,
@@ -250,10 +248,10 @@ class Server::Impl final : private service::Aftermath {
             .calibrations_failed = calibrations.failed,
             .calibrations_cancelled = calibrations.cancelled,
             .watchers = watchers_.count(),
-            .drifts = fleet_ ? fleet_->drift().counts() : decltype(service::Metrics::Now::drifts)()};
+            .drifts = fleet_ ? fleet_->drift().counts() : decltype(Metrics::Now::drifts)()};
   }
 
-  void WarnIfOpen(const service::Tls& tls) const {
+  void WarnIfOpen(const Tls& tls) const {
     const bool reachable = options_.insecure || !tls.certificate.empty();
     if (!reachable || !tls.client_authority.empty() || access_.asks_for_tokens()) return;
     options_.log({LogLevel::kWarning,
@@ -261,7 +259,7 @@ class Server::Impl final : private service::Aftermath {
                   {{"grpc", grpc_address_}, {"http", http_address_}}});
   }
 
-  void WarnIfExposed(const HostPort& grpc_address, const service::Tls& tls) const {
+  void WarnIfExposed(const HostPort& grpc_address, const Tls& tls) const {
     if (IsLoopback(grpc_address) || !tls.client_authority.empty()) return;
     options_.log({LogLevel::kWarning,
                   "strangers may speak HTTP/2 with gRPC, whose known weaknesses need no token; see Trust in "
@@ -280,12 +278,12 @@ class Server::Impl final : private service::Aftermath {
   const ServerOptions options_;
   Store store_;
   std::optional<Store> sample_store_, listing_store_;
-  std::optional<service::PlanLog> plan_log_;
-  service::Puts puts_;
-  const std::unique_ptr<service::FleetDesk> fleet_;  // Null: the store may only be read.
-  service::SampleWriter sample_writer_{sample_store_ ? *sample_store_ : store_};
-  service::OutlierMemory outliers_;
-  const service::Environment environment_ = {
+  std::optional<PlanLog> plan_log_;
+  Puts puts_;
+  const std::unique_ptr<FleetDesk> fleet_;  // Null: the store may only be read.
+  SampleWriter sample_writer_{sample_store_ ? *sample_store_ : store_};
+  OutlierMemory outliers_;
+  const Environment environment_ = {
       .store = store_,
       .puts = puts_,
       .sample_writer = sample_writer_,
@@ -297,20 +295,20 @@ class Server::Impl final : private service::Aftermath {
       .plan_log = plan_log_ ? &*plan_log_ : nullptr,
       .outliers = &outliers_,
       .listing_store = listing_store_ ? &*listing_store_ : nullptr};
-  service::PlanWatchers watchers_{{.environment = environment_, .log = [this](std::string_view line) {
-                                     options_.log({LogLevel::kInfo, std::string(line), {}});
-                                   }}};
-  service::Access access_;
-  service::OpenStreams streams_{access_};
-  service::AnswerCache cache_{kKeptAnswersBytes};
-  service::Metrics metrics_{[this] { return MetricsNow(); }};
+  PlanWatchers watchers_{{.environment = environment_, .log = [this](std::string_view line) {
+                            options_.log({LogLevel::kInfo, std::string(line), {}});
+                          }}};
+  Access access_;
+  OpenStreams streams_{access_};
+  AnswerCache cache_{kKeptAnswersBytes};
+  Metrics metrics_{[this] { return MetricsNow(); }};
   std::string grpc_address_, http_address_;
 
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   State state_ = State::kServing;  // Guarded by mutex_.
-  service::WorkerPool workers_, appenders_;
-  const service::Dispatcher dispatcher_{
+  WorkerPool workers_, appenders_;
+  const Dispatcher dispatcher_{
       {.environment = environment_,
        .workers = workers_,
        .appenders = appenders_,
@@ -324,15 +322,15 @@ class Server::Impl final : private service::Aftermath {
                            "refused",
                            {{"method", std::string(path)}, {"peer", address}, {"message", why.error_message()}}});
            },
-       .answered = [this](const service::Call& call, const service::Answer& answer) { Answered(call, answer); },
+       .answered = [this](const Call& call, const Answer& answer) { Answered(call, answer); },
        .searched = [this](double seconds) { metrics_.Searched(seconds); },
        .worked_out =
-           [this](const service::Method& method, const google::protobuf::Message& answer) {
+           [this](const Method& method, const google::protobuf::Message& answer) {
              if (method.afterwards) method.afterwards(answer, *this);
            }}};
-  std::unique_ptr<service::Upkeep> upkeep_;
-  std::unique_ptr<service::GrpcEndpoint> grpc_;
-  std::unique_ptr<service::http::Endpoint> http_;
+  std::unique_ptr<Upkeep> upkeep_;
+  std::unique_ptr<GrpcEndpoint> grpc_;
+  std::unique_ptr<http::Endpoint> http_;
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -340,12 +338,12 @@ Server::~Server() = default;
 
 StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   const bool trusted = options.insecure || options.tls.any();
-  ASSIGN_OR_RETURN(const HostPort grpc_address, service::AddressToListenOn(options.grpc_address, "--grpc", trusted));
+  ASSIGN_OR_RETURN(const HostPort grpc_address, AddressToListenOn(options.grpc_address, "--grpc", trusted));
   if (!IsLoopback(grpc_address) && options.tls.client_authority.empty() && !options.exposed_http2) {
-    return service::error::ExposedHttp2("--grpc", ToString(grpc_address));
+    return error::ExposedHttp2("--grpc", ToString(grpc_address));
   }
-  ASSIGN_OR_RETURN(const HostPort http_address, service::AddressToListenOn(options.http_address, "--http", trusted));
-  ASSIGN_OR_RETURN(const service::Tls tls, service::ReadTls(options.tls));
+  ASSIGN_OR_RETURN(const HostPort http_address, AddressToListenOn(options.http_address, "--http", trusted));
+  ASSIGN_OR_RETURN(const Tls tls, ReadTls(options.tls));
   ASSIGN_OR_RETURN(OpenedStore opened, OpenStore(options));
   auto impl = std::make_unique<Impl>(std::move(options), std::move(opened));
   RETURN_IF_ERROR(impl->Start(grpc_address, http_address, tls));
@@ -360,4 +358,4 @@ std::vector<Server::Work> Server::work_in_progress() const { return impl_->work_
 void Server::Wait() { impl_->Wait(); }
 void Server::Shutdown(std::chrono::milliseconds grace) { impl_->Shutdown(grace); }
 
-}  // namespace moeplan
+}  // namespace moeplan::service

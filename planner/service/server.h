@@ -31,7 +31,7 @@
 #include "planner/service/log.h"
 #include "planner/service/tls.h"
 
-namespace moeplan {
+namespace moeplan::service {
 
 struct ServerOptions {
   std::filesystem::path store;                         // The database; made when absent.
@@ -46,7 +46,7 @@ struct ServerOptions {
   TlsFiles tls;                                        // Of both addresses.
   bool insecure = false;                               // Whether other machines may reach it without TLS.
   bool exposed_http2 = false;                          // Whether strangers may speak HTTP/2 with gRPC.
-  service::http::Pages pages;                          // What GET answers beside its own; they outlive the server.
+  http::Pages pages;                                   // What GET answers beside its own; they outlive the server.
   LogSink log = [](const LogRecord&) {};               // Told what happens.
   LogLevel log_level = LogLevel::kInfo;                // The least that is worth telling; answered calls are kDebug.
 };
@@ -93,4 +93,4 @@ class Server {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::service

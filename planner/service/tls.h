@@ -6,7 +6,7 @@
 
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::service {
 
 // PEM files. Neither: no encryption.
 struct TlsFiles {
@@ -17,8 +17,6 @@ struct TlsFiles {
   bool any() const { return !certificate.empty() || !key.empty() || !client_authority.empty(); }
 };
 
-namespace service {
-
 // The same as texts.
 struct Tls {
   std::string certificate, key, client_authority;
@@ -28,5 +26,4 @@ struct Tls {
 // together; the message names the option.
 StatusOr<Tls> ReadTls(const TlsFiles& files);
 
-}  // namespace service
-}  // namespace moeplan
+}  // namespace moeplan::service

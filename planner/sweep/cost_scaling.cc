@@ -5,7 +5,7 @@
 
 #include "models/fit/fit.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 void ScaleTimes(std::vector<TimePoint>& points, double factor) {
@@ -91,4 +91,4 @@ void ScaleNic(Profile& profile, double speed) {
   }
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -3,7 +3,7 @@
 
 #include "models/cost/profile.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // Every time times `factor`, the latency too.
 void ScaleTime(CostModel& model, double factor);
@@ -18,4 +18,4 @@ void ScaleRate(CostModel& model, double speed, double bus_factor);
 // and where they become the narrow place, no profile says. Large speeds are therefore optimistic.
 void ScaleNic(Profile& profile, double speed);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace moeplan {
+namespace moeplan::planner {
 
 OrderedRows::OrderedRows(int64_t rows, int window) : rows_(rows), slots_(window) {}
 
@@ -38,4 +38,4 @@ void OrderedRows::Stop() {
   ready_.notify_all();
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -11,7 +11,7 @@
 
 #include "planner/sweep/sweep.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 class OrderedRows {
  public:
@@ -40,4 +40,4 @@ class OrderedRows {
   std::stop_source stop_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -14,7 +14,7 @@
 #include "proto/errors.h"
 #include "proto/json.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -314,4 +314,4 @@ void ScalarPath::Set(Message& root, const SweepValue& value) const {
   }
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -15,7 +15,7 @@
 
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // A number, a truth value, or a text: the name of an enum value too.
 using SweepValue = std::variant<double, bool, std::string>;
@@ -60,4 +60,4 @@ class ScalarPath {
 StatusOr<std::vector<int>> NamedEntries(const std::string& path, const google::protobuf::FieldDescriptor& list,
                                         const std::string& selector, const google::protobuf::Message& profile);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

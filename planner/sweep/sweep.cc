@@ -17,7 +17,7 @@
 #include "proto/convert/profile.h"
 #include "proto/convert/workload.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // Plans points one after the other, on one thread, and keeps the changed profile of the last.
 class Sweep::Planner {
@@ -207,4 +207,4 @@ v1::WhatIfRow Sweep::ToProto(const SweepRow& row) const {
   return message;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

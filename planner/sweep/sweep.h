@@ -17,7 +17,7 @@
 #include "planner/search/plan_layer.h"
 #include "planner/sweep/sweep_axis.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // One point.
 struct SweepRow {
@@ -75,4 +75,4 @@ class Sweep {
   SweepOptions options_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

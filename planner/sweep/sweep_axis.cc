@@ -9,7 +9,7 @@
 #include "planner/sweep/texts.h"
 #include "proto/errors.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr std::string_view kNicScale = "cluster.nic.scale";
@@ -21,8 +21,8 @@ bool IsOneOf(std::string_view first_name, std::initializer_list<std::string_view
 
 }  // namespace
 
-StatusOr<SweepAxis> SweepAxis::Parse(const std::string& text, const v1::Workload& workload,
-                                     const v1::Profile& profile, const std::string& what) {
+StatusOr<SweepAxis> SweepAxis::Parse(const std::string& text, const v1::Workload& workload, const v1::Profile& profile,
+                                     const std::string& what) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     return InvalidInput(StrCat(what, ": found '", text, "', expected PATH=VALUE,VALUE,..."));
@@ -108,4 +108,4 @@ void SweepAxis::Scale(size_t index, Profile& profile) const {
   }
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

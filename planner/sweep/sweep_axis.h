@@ -14,7 +14,7 @@
 #include "moeplan/v1/workload.pb.h"
 #include "planner/sweep/scalar_path.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 class SweepAxis {
  public:
@@ -60,4 +60,4 @@ class SweepAxis {
   std::vector<SweepValue> values_;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace moeplan {
+namespace moeplan::planner {
 
 std::vector<std::string> SplitAt(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -14,4 +14,4 @@ std::vector<std::string> SplitAt(std::string_view text, char separator) {
   return parts;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace moeplan {
+namespace moeplan::planner {
 
 // The whole of `text` as a number.
 template <typename Number>
@@ -21,4 +21,4 @@ std::optional<Number> NumberOf(const std::string& text) {
 // "a,,b" at ',' to "a", "" and "b"; an empty text is one empty part.
 std::vector<std::string> SplitAt(std::string_view text, char separator);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

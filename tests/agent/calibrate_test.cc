@@ -13,7 +13,7 @@
 
 #include "models/extension/extension.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 struct Cubed {
@@ -189,4 +189,4 @@ TEST(CalibrateTest, ARankThatAnswersTooFewTimesIsNamed) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::agent

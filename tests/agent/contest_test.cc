@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 Contender ContenderOf(Family family, int graph, double predicted_s, double measured_s) {
@@ -100,4 +100,4 @@ TEST(ContestTest, AGridIsSummedUpOverWorkloadsAndCoverageOverCandidates) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::agent

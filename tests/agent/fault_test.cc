@@ -21,7 +21,7 @@
 #include "models/text.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 using std::chrono::microseconds;
@@ -57,7 +57,7 @@ Plan AnyPlan(std::mt19937_64& random) {
 }
 
 Fleet StartFleet(double deadline_s) {
-  auto launch = LaunchLocal(kRanks, {.program = RANK_PROGRAM});
+  auto launch = executor::LaunchLocal(kRanks, {.program = RANK_PROGRAM});
   EXPECT_TRUE(launch.ok()) << launch.status().message();
   auto fleet = Fleet::Start(*std::move(launch), {.collective_deadline_s = deadline_s, .start_timeout_s = 20});
   EXPECT_TRUE(fleet.ok()) << fleet.status().message();
@@ -224,4 +224,4 @@ TEST_F(ProcessFaultTest, ARankThatIsStoppedForLessThanTheDeadlineIsOnlySlow) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::agent

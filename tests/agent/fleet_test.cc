@@ -8,7 +8,7 @@
 #include "executor/backends.h"
 #include "executor/launch/frames.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 using ::testing::ElementsAre;
@@ -27,15 +27,15 @@ struct Pipe {
 };
 
 // Ranks that have answered Start and Connect before they are asked.
-class ScriptedLaunch final : public Launch {
+class ScriptedLaunch final : public executor::Launch {
  public:
   explicit ScriptedLaunch(const std::vector<std::string>& host_of_rank)
       : commands_(host_of_rank.size()), replies_(host_of_rank.size()) {
     for (size_t rank = 0; rank < host_of_rank.size(); ++rank) {
       v1::RankReply started;
       (*started.mutable_started()->mutable_provenance())["hostname"] = host_of_rank[rank];
-      EXPECT_TRUE(WriteFrame(replies_[rank].ends[1], started.SerializeAsString()).ok());
-      EXPECT_TRUE(WriteFrame(replies_[rank].ends[1], v1::RankReply().SerializeAsString()).ok());
+      EXPECT_TRUE(executor::WriteFrame(replies_[rank].ends[1], started.SerializeAsString()).ok());
+      EXPECT_TRUE(executor::WriteFrame(replies_[rank].ends[1], v1::RankReply().SerializeAsString()).ok());
     }
   }
 
@@ -44,7 +44,7 @@ class ScriptedLaunch final : public Launch {
   int WriteFd(int rank) const override { return commands_[rank].ends[1]; }
   int ReadFd(int rank) const override { return replies_[rank].ends[0]; }
   void Answer(int rank, const v1::RankReply& reply = {}) {
-    EXPECT_TRUE(WriteFrame(replies_[rank].ends[1], reply.SerializeAsString()).ok());
+    EXPECT_TRUE(executor::WriteFrame(replies_[rank].ends[1], reply.SerializeAsString()).ok());
   }
   std::string EndOf(int) override { return ""; }
   int ProcessOf(int) const override { return 0; }
@@ -109,7 +109,7 @@ TEST(RankSessionTest, ARankSaysWhereItRunsAndWhatItIsBuiltOf) {
   command.mutable_start()->set_ranks_per_node(1);
   command.mutable_start()->set_deadline_s(5);
   command.mutable_start()->set_backend("host");
-  const v1::RankReply reply = RankSession::Make("127.0.0.1", FindBackend)->Handle(command);
+  const v1::RankReply reply = RankSession::Make("127.0.0.1", executor::FindBackend)->Handle(command);
   ASSERT_TRUE(reply.has_started()) << reply.error().message();
   const auto& sent = reply.started().provenance();
   const Provenance facts(sent.begin(), sent.end());
@@ -125,10 +125,10 @@ TEST(RankSessionTest, AnUnknownBackendIsRefusedByName) {
   command.mutable_start()->set_nodes(1);
   command.mutable_start()->set_ranks_per_node(1);
   command.mutable_start()->set_backend("abacus");
-  const v1::RankReply reply = RankSession::Make("127.0.0.1", FindBackend)->Handle(command);
+  const v1::RankReply reply = RankSession::Make("127.0.0.1", executor::FindBackend)->Handle(command);
   EXPECT_EQ(reply.error().code(), static_cast<int>(StatusCode::kInvalidInput));
   EXPECT_EQ(reply.error().message(), "backend: found abacus, expected host or cuda");
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::agent

@@ -13,7 +13,7 @@
 #include "models/measurement/cost_key.h"
 #include "models/measurement/needs.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 constexpr Cluster kTwoRanks = {.nodes = 1, .gpus_per_node = 2};
@@ -39,8 +39,8 @@ TEST(OperationTest, EveryKernelThatALayerNeedsCanBeMeasured) {
     const Workload workload = WithSharedExpert(gate);
     const std::vector<Measurement> measurements = MeasurementsOf({workload}, kTwoRanks);
     EXPECT_EQ(measurements.size(), NeedsOf({workload}, kTwoRanks).size());
-    HostRank rank(std::move(MakeInProcessMeshes(1)[0]), /*deadline_s=*/10);
-    const auto stream = rank.device().MakeStream("measure", StreamPriority::kNormal);
+    executor::HostRank rank(std::move(executor::MakeInProcessMeshes(1)[0]), /*deadline_s=*/10);
+    const auto stream = rank.device().MakeStream("measure", executor::StreamPriority::kNormal);
     std::map<int, int> gemms_by_hidden;
     for (const Measurement& one : measurements) {
       const auto* key = std::get_if<KernelKey>(&one.need.key);
@@ -69,7 +69,7 @@ TEST(OperationTest, BuffersAreKnownBeforehand) {
   // by k = 2, with 12 bytes for each of their 24 pairs, and the sums of 4 experts. Back also 24 · 16 columns, twice.
   const Workload workload = WithSharedExpert(GateKind::kTopK);
   KernelKey gemm = KeyOf(Kernel::kExpertGemm, workload.layer, workload.layout);
-  const double sums_bytes = RouterSums::Count(4) * sizeof(double);
+  const double sums_bytes = executor::RouterSums::Count(4) * sizeof(double);
   const double forward_bytes = 2 * 24 * 16 + 12 * 16 + 24 * 12 + sums_bytes;
   EXPECT_EQ(OperationBytes(gemm, 24.0 * 2 * 2 * 8 * 16, workload), forward_bytes);
   gemm.kernel = Kernel::kExpertInputGradient;
@@ -78,4 +78,4 @@ TEST(OperationTest, BuffersAreKnownBeforehand) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::agent

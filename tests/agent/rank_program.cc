@@ -8,7 +8,7 @@
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
-  const auto session = moeplan::RankSession::Make(argv[argc - 1], moeplan::FindBackend);
-  moeplan::ServeRank(*session, STDIN_FILENO, STDOUT_FILENO);
+  const auto session = moeplan::agent::RankSession::Make(argv[argc - 1], moeplan::executor::FindBackend);
+  moeplan::agent::ServeRank(*session, STDIN_FILENO, STDOUT_FILENO);
   return 0;
 }

@@ -13,7 +13,7 @@
 #include "proto/convert/samples.h"
 #include "proto/convert/workload.h"
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 using ::testing::HasSubstr;
@@ -23,7 +23,8 @@ constexpr int kNodes = 2, kRanksPerNode = 2, kRanks = kNodes * kRanksPerNode;
 class TwoNodesTest : public ::testing::Test {
  protected:
   TwoNodesTest() {
-    for (int rank = 0; rank < kRanks; ++rank) sessions_.push_back(RankSession::Make("127.0.0.1", FindBackend));
+    for (int rank = 0; rank < kRanks; ++rank)
+      sessions_.push_back(RankSession::Make("127.0.0.1", executor::FindBackend));
     const std::vector<v1::RankReply> started = Call([](int rank, v1::RankCommand& command) {
       command.mutable_start()->set_rank(rank);
       command.mutable_start()->set_nodes(kNodes);
@@ -140,4 +141,4 @@ TEST_F(TwoNodesTest, RefusesAPlansAlgorithmWhereItIsDirect) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::agent

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace moeplan {
+namespace moeplan::agent {
 namespace {
 
 using ::testing::HasSubstr;
@@ -155,4 +155,4 @@ TEST(SettleTest, LabelsTellCandidatesApart) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::agent

@@ -64,7 +64,7 @@ struct Row {
 };
 
 std::vector<double> Call(const std::string& address, const std::string& name, int batch, double time_s) {
-  const auto client = PlannerClient::Connect({.address = address});
+  const auto client = client::PlannerClient::Connect({.address = address});
   MOEPLAN_CHECK(client.ok());
   v1::AppendSamplesRequest request;
   *request.mutable_samples() = MakeSamples(batch);
@@ -110,7 +110,8 @@ void Run(const fs::path& folder, double time_s) {
     const fs::path db = folder / StrCat("append_bench_", getpid(), "_", batch, ".db");
     Row row;
     {
-      const auto server = Server::Start({.store = db, .grpc_address = "127.0.0.1:0", .http_address = "127.0.0.1:0"});
+      const auto server =
+          service::Server::Start({.store = db, .grpc_address = "127.0.0.1:0", .http_address = "127.0.0.1:0"});
       MOEPLAN_CHECK(server.ok());
       row = Measure((*server)->grpc_address(), batch, time_s);
     }

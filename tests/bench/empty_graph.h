@@ -15,37 +15,62 @@
 
 namespace moeplan::bench {
 
-class EmptyKernels final : public Kernels {
+class EmptyKernels final : public executor::Kernels {
  public:
   Status CheckCodec(Codec) const override { return OkStatus(); }
-  void Gate(const GateArgs&, Stream& stream) override { Queue(stream); }
-  void AssignSlots(const AssignSlotsArgs&, Stream& stream) override { Queue(stream); }
-  void Dispatch(const TokenRows&, const Routing&, const SlotRows&, Stream& stream) override { Queue(stream); }
-  void Encode(Codec, const SlotRows&, std::byte*, Stream& stream) override { Queue(stream); }
-  void Decode(Codec, const std::byte*, const SlotRows&, Stream& stream) override { Queue(stream); }
-  void CopyCells(const SlotRows&, const SlotRows&, std::span<const CellPair>, Stream& stream) override {
+  void Gate(const executor::GateArgs&, executor::Stream& stream) override { Queue(stream); }
+  void AssignSlots(const executor::AssignSlotsArgs&, executor::Stream& stream) override { Queue(stream); }
+  void Dispatch(const executor::TokenRows&, const executor::Routing&, const executor::SlotRows&,
+                executor::Stream& stream) override {
     Queue(stream);
   }
-  void Expert(const SlotRows&, const SlotRows&, std::byte*, std::span<const std::vector<CellPair>>,
-              Stream& stream) override {
+  void Encode(Codec, const executor::SlotRows&, std::byte*, executor::Stream& stream) override { Queue(stream); }
+  void Decode(Codec, const std::byte*, const executor::SlotRows&, executor::Stream& stream) override { Queue(stream); }
+  void CopyCells(const executor::SlotRows&, const executor::SlotRows&, std::span<const executor::CellPair>,
+                 executor::Stream& stream) override {
     Queue(stream);
   }
-  void SharedExpert(const TokenRows&, const TokenRows&, std::byte*, Stream& stream) override { Queue(stream); }
-  void SumCells(const SlotRows&, const SlotRows&, std::span<const CellPair>, Stream& stream) override { Queue(stream); }
-  void Combine(const CombineArgs&, Stream& stream) override { Queue(stream); }
-  void CombineGradient(const TokenRows&, const Routing&, const SlotRows&, Stream& stream) override { Queue(stream); }
-  void RoutingGradient(const TokenRows&, const SlotRows&, const Routing&, float*, Stream& stream) override {
+  void Expert(const executor::SlotRows&, const executor::SlotRows&, std::byte*,
+              std::span<const std::vector<executor::CellPair>>, executor::Stream& stream) override {
     Queue(stream);
   }
-  void ExpertInputGradient(const ExpertInputGradientArgs&, Stream& stream) override { Queue(stream); }
-  void SharedInputGradient(const SharedInputGradientArgs&, Stream& stream) override { Queue(stream); }
-  void ExpertWeightGradient(const ExpertWeightGradientArgs&, Stream& stream) override { Queue(stream); }
-  void SharedWeightGradient(const SharedWeightGradientArgs&, Stream& stream) override { Queue(stream); }
-  void DispatchGradient(const SlotRows&, const Routing&, const TokenRows&, Stream& stream) override { Queue(stream); }
-  void GateGradient(const GateGradientArgs&, Stream& stream) override { Queue(stream); }
+  void SharedExpert(const executor::TokenRows&, const executor::TokenRows&, std::byte*,
+                    executor::Stream& stream) override {
+    Queue(stream);
+  }
+  void SumCells(const executor::SlotRows&, const executor::SlotRows&, std::span<const executor::CellPair>,
+                executor::Stream& stream) override {
+    Queue(stream);
+  }
+  void Combine(const executor::CombineArgs&, executor::Stream& stream) override { Queue(stream); }
+  void CombineGradient(const executor::TokenRows&, const executor::Routing&, const executor::SlotRows&,
+                       executor::Stream& stream) override {
+    Queue(stream);
+  }
+  void RoutingGradient(const executor::TokenRows&, const executor::SlotRows&, const executor::Routing&, float*,
+                       executor::Stream& stream) override {
+    Queue(stream);
+  }
+  void ExpertInputGradient(const executor::ExpertInputGradientArgs&, executor::Stream& stream) override {
+    Queue(stream);
+  }
+  void SharedInputGradient(const executor::SharedInputGradientArgs&, executor::Stream& stream) override {
+    Queue(stream);
+  }
+  void ExpertWeightGradient(const executor::ExpertWeightGradientArgs&, executor::Stream& stream) override {
+    Queue(stream);
+  }
+  void SharedWeightGradient(const executor::SharedWeightGradientArgs&, executor::Stream& stream) override {
+    Queue(stream);
+  }
+  void DispatchGradient(const executor::SlotRows&, const executor::Routing&, const executor::TokenRows&,
+                        executor::Stream& stream) override {
+    Queue(stream);
+  }
+  void GateGradient(const executor::GateGradientArgs&, executor::Stream& stream) override { Queue(stream); }
 
  private:
-  static void Queue(Stream& stream) { HostStream::Of(stream).Enqueue(OkStatus); }
+  static void Queue(executor::Stream& stream) { executor::HostStream::Of(stream).Enqueue(OkStatus); }
 };
 
 enum class Shape {
@@ -73,10 +98,10 @@ inline TaskGraph MakeEmptyGraph(Shape shape, int tasks) {
 class EmptyRun {
  public:
   EmptyRun(Shape shape, int tasks) : tasks_(tasks), streams_(*device_) {
-    auto groups = GroupCommunicators::Make(*world_, {});
+    auto groups = executor::GroupCommunicators::Make(*world_, {});
     MOEPLAN_CHECK(groups.ok());
     groups_ = *std::move(groups);
-    auto runner = GraphRunner::Prepare(
+    auto runner = executor::GraphRunner::Prepare(
         MakeEmptyGraph(shape, tasks),
         {.rank = 0, .device = *device_, .streams = streams_, .groups = groups_, .kernels = kernels_});
     MOEPLAN_CHECK(runner.ok());
@@ -102,12 +127,13 @@ class EmptyRun {
 
  private:
   const int tasks_;
-  const std::unique_ptr<HostDevice> device_ = MakeHostDevice();
-  const std::unique_ptr<Communicator> world_ = MakeMeshCommunicator(std::move(MakeInProcessMeshes(1)[0]), 20);
-  RankStreams streams_;
-  GroupCommunicators groups_;
+  const std::unique_ptr<executor::HostDevice> device_ = executor::MakeHostDevice();
+  const std::unique_ptr<executor::Communicator> world_ =
+      executor::MakeMeshCommunicator(std::move(executor::MakeInProcessMeshes(1)[0]), 20);
+  executor::RankStreams streams_;
+  executor::GroupCommunicators groups_;
   EmptyKernels kernels_;
-  std::unique_ptr<GraphRunner> runner_;
+  std::unique_ptr<executor::GraphRunner> runner_;
 };
 
 }  // namespace moeplan::bench

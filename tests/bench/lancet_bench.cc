@@ -42,7 +42,7 @@ void Measure(const char* name, const TrainingGraph& graph) {
   LancetAnswer answer;
   for (int run = 0; run < 50; ++run) {
     const auto start = std::chrono::steady_clock::now();
-    answer = PlanGraph(graph, nullptr)->lancet;
+    answer = planner::PlanGraph(graph, nullptr)->lancet;
     times_ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   }
   std::ranges::sort(times_ms);

@@ -59,7 +59,7 @@ void Report(const char* name, const ModelConfig& model, int runs) {
   StatusOr<LayoutAnswer> answer = LayoutAnswer{};
   for (int run = 0; run < runs; ++run) {
     const auto start = std::chrono::steady_clock::now();
-    answer = RankLayouts(request, profile, {.threads = threads});
+    answer = planner::RankLayouts(request, profile, {.threads = threads});
     times_s.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     if (!answer.ok()) {
       std::printf("%s: %s\n", name, answer.status().message().c_str());

@@ -52,7 +52,7 @@ void ReportRule(const char* name, int calls, const Workload& workload, const Pro
 
 void ReportSearch(const char* name, int calls, const Workload& workload, const Profile& profile) {
   PlanAnswer answer;
-  const double time_s = MedianS(calls, [&] { answer = *PlanLayer(workload, profile, {.rules = false}); });
+  const double time_s = MedianS(calls, [&] { answer = *planner::PlanLayer(workload, profile, {.rules = false}); });
   std::printf("search %-18s %8.2f ms  %6d graphs, %zu candidates, stop reason %d, floor %.4f of the best\n", name,
               time_s * 1e3, answer.search.evaluated, answer.candidates.size(),
               static_cast<int>(answer.search.stop_reason),
@@ -61,9 +61,9 @@ void ReportSearch(const char* name, int calls, const Workload& workload, const P
 
 void ReportMemory(const Workload& workload, const Profile& profile, int plans) {
   const auto in_use = [] { return mallinfo2().uordblks; };
-  for (int i = 0; i < 1000; ++i) (void)PlanLayer(workload, profile, {.top = 1});
+  for (int i = 0; i < 1000; ++i) (void)planner::PlanLayer(workload, profile, {.top = 1});
   const size_t before = in_use();
-  for (int i = 0; i < plans; ++i) (void)PlanLayer(workload, profile, {.top = 1});
+  for (int i = 0; i < plans; ++i) (void)planner::PlanLayer(workload, profile, {.top = 1});
   std::printf("memory after %d plans: %+lld bytes\n", plans, static_cast<long long>(in_use() - before));
 }
 
@@ -92,12 +92,14 @@ void ReportRules(const Workload& workload, const Profile& profile) {
   long_loop.max_chunks = 64;
   long_loop.min_chunk_bytes = 1;
   ReportRule("parm", 20000, workload, profile, [](const Workload& layer, const Profile& costs, PriceNotes& notes) {
-    return ParmRule(layer, costs, notes);
+    return planner::ParmRule(layer, costs, notes);
   });
   ReportRule("monta, 64 chunks", 2000, long_loop, profile,
-             [](const Workload& layer, const Profile& costs, PriceNotes& notes) { return MontaRule(layer, costs, notes); });
+             [](const Workload& layer, const Profile& costs, PriceNotes& notes) {
+               return planner::MontaRule(layer, costs, notes);
+             });
   ReportRule("schemoe", 200, workload, profile, [](const Workload& layer, const Profile& costs, PriceNotes& notes) {
-    return SchemoeRule(layer, costs, notes);
+    return planner::SchemoeRule(layer, costs, notes);
   });
 }
 

@@ -40,13 +40,13 @@ Asked AskedAfterTheFirstRun(const Case& test, const TaskGraph& graph) {
   const int ranks = Ranks(test.cluster);
   std::barrier ready(ranks), done(ranks);
   Asked before{}, after{};
-  testing::RunRanks(ranks, [&](const Rank& rank) {
+  testing::RunRanks(ranks, [&](const testing::Rank& rank) {
     LayerOnRank layer(test, rank);
-    const std::unique_ptr<GraphRunner> runner = layer.Prepare(graph);
-    const ElementType type = ElementTypeOf(layer.layer.bytes_per_element);
-    Store(layer.input.data(), type, layer.input.size(), runner->input());
+    const std::unique_ptr<executor::GraphRunner> runner = layer.Prepare(graph);
+    const executor::ElementType type = executor::ElementTypeOf(layer.layer.bytes_per_element);
+    executor::Store(layer.input.data(), type, layer.input.size(), runner->input());
     if (phase != Phase::kForward) {
-      Store(layer.output_gradient.data(), type, layer.output_gradient.size(), runner->output_gradient());
+      executor::Store(layer.output_gradient.data(), type, layer.output_gradient.size(), runner->output_gradient());
     }
     const auto run = [&] {
       runner->Enqueue(phase);

@@ -97,7 +97,7 @@ Message Example(const std::string& name) {
 class Question {
  public:
   explicit Question(const std::string& address) {
-    const auto client = PlannerClient::Connect({.address = address, .deadline_s = 60});
+    const auto client = client::PlannerClient::Connect({.address = address, .deadline_s = 60});
     MOEPLAN_CHECK(client.ok());
     v1::PutProfileRequest put;
     put.set_request_id("bench");
@@ -179,8 +179,8 @@ int Run(int rounds, int calls) {
   std::filesystem::create_directories(folder);
   const Served nothing(&ServeNothing);
   const Served planner([&](int say_fd) {
-    static const auto server =
-        Server::Start({.store = folder / "bench.db", .grpc_address = "127.0.0.1:0", .http_address = "127.0.0.1:0"});
+    static const auto server = service::Server::Start(
+        {.store = folder / "bench.db", .grpc_address = "127.0.0.1:0", .http_address = "127.0.0.1:0"});
     MOEPLAN_CHECK(server.ok());
     Say(say_fd, (*server)->grpc_address());
   });

@@ -46,9 +46,9 @@ void InChild(const std::function<void()>& body) {
 
 void TimeAllToAll(const SimulatedCluster& cluster, size_t exact_transfers) {
   InChild([&] {
-    const auto network = Network::Make(cluster, {.exact_transfers = exact_transfers});
+    const auto network = executor::Network::Make(cluster, {.exact_transfers = exact_transfers});
     if (!network.ok()) return std::puts(network.status().message().c_str()), void();
-    std::vector<Traffic> transfers;
+    std::vector<executor::Traffic> transfers;
     for (int from = 0; from < Gpus(cluster); ++from) {
       for (int to = 0; to < Gpus(cluster); ++to) {
         if (from != to) transfers.push_back({from, to, 1e5});
@@ -81,15 +81,15 @@ void TimeLayer(const SimulatedCluster& simulated, int expert_parallel, const Kno
                              .layout = {.expert_parallel = expert_parallel},
                              .phase = Phase::kTraining};
   InChild([&] {
-    const auto network = Network::Make(simulated);
-    const auto world = SimWorld::Make(**network, {.data = false});
+    const auto network = executor::Network::Make(simulated);
+    const auto world = executor::SimWorld::Make(**network, {.data = false});
     const auto resolved = ResolveWorkload(workload, cluster);
     if (!resolved.ok()) return std::puts(resolved.status().message().c_str()), void();
     double time_s = 0, begin_s = WallS(), first_s = 0;
     testing::SimLayer layer = {.workload = *resolved, .knobs = knobs, .runs = runs};
     const Status status = testing::RunLayer(
         **world, layer, cluster,
-        [&](int rank, Device&, GraphRunner& runner) {
+        [&](int rank, executor::Device&, executor::GraphRunner& runner) {
           if (rank > 0) return;
           const Timeline timeline = runner.LastTimeline(Phase::kTraining);
           for (const TaskTiming& task : timeline) time_s = std::max(time_s, task.end_s - timeline[0].start_s);
@@ -114,7 +114,7 @@ int main() {
   for (const GpuLinkKind kind : {GpuLinkKind::kSharedBus, GpuLinkKind::kSwitched, GpuLinkKind::kMesh}) {
     TimeAllToAll(ClusterOf(8, 4, kind), 1000);
     TimeAllToAll(ClusterOf(8, 4, kind), 0);
-    TimeAllToAll(ClusterOf(128, 8, kind), NetworkOptions().exact_transfers);
+    TimeAllToAll(ClusterOf(128, 8, kind), executor::NetworkOptions().exact_transfers);
   }
   for (const GpuLinkKind kind : {GpuLinkKind::kSharedBus, GpuLinkKind::kSwitched}) {
     for (const int partition_degree : {1, 4}) {

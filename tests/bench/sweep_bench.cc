@@ -22,18 +22,18 @@ const std::vector<std::string> kAxes = {"layer.sequenceLength=1024,2048,4096,819
                                         "layer.capacityFactor=1,1.25,1.5,2", "minChunkBytes=262144,1048576,4194304",
                                         "cluster.nic.scale=0.5,1,2,4"};
 
-StatusOr<Sweep> ReadSweep(const std::string& profile_path, const std::string& workload_path) {
+StatusOr<planner::Sweep> ReadSweep(const std::string& profile_path, const std::string& workload_path) {
   ASSIGN_OR_RETURN(const auto profile_message, ReadJsonFile<v1::Profile>(profile_path));
   ASSIGN_OR_RETURN(Profile profile, ProfileFromProto(profile_message));
   ASSIGN_OR_RETURN(auto workload, ReadJsonFile<v1::Workload>(workload_path));
-  return Sweep::Make(std::move(workload), std::move(profile), kAxes);
+  return planner::Sweep::Make(std::move(workload), std::move(profile), kAxes);
 }
 
-StatusOr<double> PlansPerSecond(const Sweep& sweep, int threads) {
+StatusOr<double> PlansPerSecond(const planner::Sweep& sweep, int threads) {
   std::vector<double> rates;
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
     const auto start = std::chrono::steady_clock::now();
-    RETURN_IF_ERROR(sweep.Run(threads, [](const SweepRow&) { return OkStatus(); }));
+    RETURN_IF_ERROR(sweep.Run(threads, [](const planner::SweepRow&) { return OkStatus(); }));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     rates.push_back(static_cast<double>(sweep.rows()) / took.count());
   }
@@ -42,7 +42,7 @@ StatusOr<double> PlansPerSecond(const Sweep& sweep, int threads) {
 }
 
 Status PrintRates(const std::string& profile, const std::string& workload) {
-  ASSIGN_OR_RETURN(const Sweep sweep, ReadSweep(profile, workload));
+  ASSIGN_OR_RETURN(const planner::Sweep sweep, ReadSweep(profile, workload));
   const int processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   std::printf("%lld points on %d processors\n", static_cast<long long>(sweep.rows()), processors);
   double alone = 0;

@@ -46,7 +46,7 @@ class DriftTest : public ::testing::Test {
                                      "--agent-heartbeat", "500ms", "--report-interval", "1ms"});
     address_ = AwaitAddress(server);
     EXPECT_NE(address_, "") << server.ErrorsSoFar();
-    auto client = PlannerClient::Connect({.address = address_, .deadline_s = 60});
+    auto client = client::PlannerClient::Connect({.address = address_, .deadline_s = 60});
     EXPECT_TRUE(client.ok()) << client.status().message();
     if (client.ok()) client_ = *std::move(client);
     return server;
@@ -60,12 +60,12 @@ class DriftTest : public ::testing::Test {
         RunMoeplan({"calibrate", "--planner", address_, "--cluster", "west", "--layouts", grid_, "--budget", "60s"});
     ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
   }
-  std::unique_ptr<PlanWatch> Watch(Told& told, const v1::PlanResponse* held = nullptr) const {
-    PlanWatchOptions options = {.planner = {.address = address_}, .first_pause_s = 0.1};
+  std::unique_ptr<client::PlanWatch> Watch(Told& told, const v1::PlanResponse* held = nullptr) const {
+    client::PlanWatchOptions options = {.planner = {.address = address_}, .first_pause_s = 0.1};
     told.Listen(options);
     *options.request.mutable_request() = request_;
     if (held != nullptr) *options.request.mutable_held() = *held;
-    return std::make_unique<PlanWatch>(std::move(options));
+    return std::make_unique<client::PlanWatch>(std::move(options));
   }
 
   // Runs the plan on the cluster, as a job would.
@@ -105,7 +105,7 @@ class DriftTest : public ::testing::Test {
                     workload_ = folder_.Write("workload.json", kWorkload),
                     grid_ = folder_.Write("grid.json", StrCat(R"({"workloads": [)", kWorkload, "]}"));
   std::string address_ = "127.0.0.1:0";
-  std::unique_ptr<PlannerClient> client_;
+  std::unique_ptr<client::PlannerClient> client_;
   v1::PlanRequest request_ = [] {
     v1::PlanRequest request;
     *request.mutable_workload() = *FromJson<v1::Workload>(kWorkload, "workload");

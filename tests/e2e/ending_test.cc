@@ -38,8 +38,8 @@ class EndingTest : public ::testing::Test {
     ASSERT_TRUE(Client(60)->PutProfile(put).ok());
   }
 
-  std::unique_ptr<PlannerClient> Client(double deadline_s) const {
-    auto client = PlannerClient::Connect({.address = address_, .deadline_s = deadline_s});
+  std::unique_ptr<client::PlannerClient> Client(double deadline_s) const {
+    auto client = client::PlannerClient::Connect({.address = address_, .deadline_s = deadline_s});
     EXPECT_TRUE(client.ok()) << client.status().message();
     return client.ok() ? *std::move(client) : nullptr;
   }
@@ -96,7 +96,7 @@ TEST_F(EndingTest, ASecondSignalEndsItAtOnce) {
   std::future<Status> asked = Ask(60);
   ASSERT_TRUE(Begun());
   kill(server_->pid(), SIGTERM);
-  const auto refuses = [&] { return !PlannerClient::Connect({.address = address_, .deadline_s = 1}).ok(); };
+  const auto refuses = [&] { return !client::PlannerClient::Connect({.address = address_, .deadline_s = 1}).ok(); };
   const auto limit = steady_clock::now() + seconds(8);
   while (!refuses() && steady_clock::now() < limit) continue;  // So it has heard the first.
   const auto told = steady_clock::now();

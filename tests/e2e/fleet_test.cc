@@ -81,7 +81,7 @@ class FleetTest : public ::testing::Test {
     return job.ok() ? job->newest : CalibrationEvent();
   }
   v1::CalibrationStatus Now() const {
-    const auto client = PlannerClient::Connect({.address = address_});
+    const auto client = client::PlannerClient::Connect({.address = address_});
     v1::GetCalibrationRequest request;
     request.set_calibration(1);
     const auto answer = client.ok() ? (*client)->GetCalibration(request) : client.status();
@@ -200,7 +200,7 @@ TEST_F(FleetTest, APlannerThatIsKilledAgainAndAgainLosesAndDoublesNoSample) {
     operation.add_time_s(1);
   }
   {
-    const auto client = PlannerClient::Connect({.address = address_});
+    const auto client = client::PlannerClient::Connect({.address = address_});
     ASSERT_TRUE(client.ok()) << client.status().message();
     ASSERT_TRUE((*client)->StartCalibration(request).ok());
   }
@@ -296,7 +296,7 @@ TEST_F(FleetTest, AnAgentOfASimulatedClusterHoldsAllItsNodesForOneCalibrationAft
   const Process agent = Process::Start({"agent", "--planner", address_, "--cluster", "sim", "--simulated", cluster});
   // One is cancelled while its ranks are at work: what they still answer is not for the next.
   {
-    const auto client = PlannerClient::Connect({.address = address_});
+    const auto client = client::PlannerClient::Connect({.address = address_});
     ASSERT_TRUE(client.ok()) << client.status().message();
     v1::StartCalibrationRequest request;
     request.set_request_id("cancelled");

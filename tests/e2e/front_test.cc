@@ -128,14 +128,14 @@ class FrontTest : public ::testing::TestWithParam<bool> {
   }
 
   std::string address() const { return StrCat("127.0.0.1:", grpc_port_); }
-  ConnectOptions Options(double deadline_s = 60) const {
-    ConnectOptions options = {.address = address(), .deadline_s = deadline_s, .token = token_};
+  client::ConnectOptions Options(double deadline_s = 60) const {
+    client::ConnectOptions options = {.address = address(), .deadline_s = deadline_s, .token = token_};
     if (encrypted()) options.tls_authority = folder_ / "ca.crt";
     return options;
   }
   // Null: there is no way to the planner.
-  std::unique_ptr<PlannerClient> Client(double deadline_s = 60) const {
-    auto client = PlannerClient::Connect(Options(deadline_s));
+  std::unique_ptr<client::PlannerClient> Client(double deadline_s = 60) const {
+    auto client = client::PlannerClient::Connect(Options(deadline_s));
     if (!client.ok() || !(*client)->ListProfiles({}).ok()) return nullptr;
     return *std::move(client);
   }
@@ -274,18 +274,18 @@ TEST_P(FrontTest, AWatchIsToldOfABetterPlan) {
   v1::WatchPlanRequest request;
   *request.mutable_request() = Question();
   request.set_min_gain(0.01);
-  const PlanWatch watch({.planner = Options(),
-                         .request = request,
-                         .changed =
-                             [&](const v1::WatchPlanResponse& response) {
-                               const std::scoped_lock lock(mutex);
-                               versions.push_back(response.plan().profile_version());
-                             },
-                         .away =
-                             [&](const Status& why) {
-                               const std::scoped_lock lock(mutex);
-                               away = why.message();
-                             }});
+  const client::PlanWatch watch({.planner = Options(),
+                                 .request = request,
+                                 .changed =
+                                     [&](const v1::WatchPlanResponse& response) {
+                                       const std::scoped_lock lock(mutex);
+                                       versions.push_back(response.plan().profile_version());
+                                     },
+                                 .away =
+                                     [&](const Status& why) {
+                                       const std::scoped_lock lock(mutex);
+                                       away = why.message();
+                                     }});
   const auto told = [&](size_t times) {
     return Eventually([&] {
       const std::scoped_lock lock(mutex);

@@ -17,7 +17,7 @@
 #include "tests/executor/job_runner.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using testing::Program;
@@ -417,4 +417,4 @@ TEST(PipeTest, NamesTheTaskAndTheLinkThatItWaitsOn) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 // The processors that this process may use, in order.
@@ -50,4 +50,4 @@ TEST(ChildTest, OneRankAProcessorWhereThereAreEnough) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -17,7 +17,7 @@
 #include "tests/executor/job_runner.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using Row = std::vector<float>;
@@ -407,4 +407,4 @@ TEST(CodecTest, OnlyBf16OfBf16LosesNothing) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

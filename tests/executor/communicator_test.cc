@@ -20,7 +20,7 @@
 #include "tests/executor/job_runner.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using testing::Program;
@@ -482,4 +482,4 @@ INSTANTIATE_TEST_SUITE_P(Backends, CommunicatorTest, ::testing::ValuesIn(testing
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -10,7 +10,7 @@
 #include "executor/cuda/cell_groups.h"
 #include "tests/test_seed.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // How often each access of each row is taken when every thread of the launch has run.
@@ -142,4 +142,4 @@ TEST(CudaCellGroupsTest, RunsOfTheSameTargetAreGroups) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -16,7 +16,7 @@
 #include "tests/executor/rank_threads.h"
 #include "tests/test_seed.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using std::chrono::seconds;
@@ -223,4 +223,4 @@ TEST(ShareBytesTest, AFileThatDoesNotComeOrIsOfAnotherLengthIsAnError) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

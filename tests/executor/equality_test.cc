@@ -18,7 +18,7 @@
 #include "tests/executor/random_case.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using testing::Case;
@@ -328,4 +328,4 @@ INSTANTIATE_TEST_SUITE_P(Backends, EqualityTest, ::testing::ValuesIn(testing::Ba
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

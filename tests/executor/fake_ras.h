@@ -44,7 +44,7 @@ class FakeRas {
  private:
   void Serve() {
     while (true) {
-      const OwnedFd client(accept(listener_.get(), nullptr, nullptr));
+      const executor::OwnedFd client(accept(listener_.get(), nullptr, nullptr));
       if (client.get() < 0) return;
       std::string question;
       char bytes[256];
@@ -58,7 +58,7 @@ class FakeRas {
   }
 
   const Answer answer_;
-  const OwnedFd listener_{socket(AF_INET, SOCK_STREAM, 0)};
+  const executor::OwnedFd listener_{socket(AF_INET, SOCK_STREAM, 0)};
   std::string address_;
   std::thread thread_;
 };

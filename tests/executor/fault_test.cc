@@ -22,7 +22,7 @@
 #include "tests/executor/random_case.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using std::chrono::milliseconds;
@@ -238,4 +238,4 @@ TEST(RankFaultTest, OthersLeaveInTimeNothingStaysBehindAndTheLayerRunsAgain) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -9,7 +9,7 @@
 #include "executor/host/host_kernels.h"
 #include "tests/executor/job_runner.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 double BiasAt(const std::vector<float>& biases, int expert, int columns, int column) {
@@ -156,4 +156,4 @@ INSTANTIATE_TEST_SUITE_P(Variants, FeedForwardTest,
                          ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -19,7 +19,7 @@
 #include "tests/executor/job_runner.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 // Tokens with equal rows among them, so that there are ties to settle.
@@ -379,4 +379,4 @@ TEST_F(GateTest, NoTokensNoLoss) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

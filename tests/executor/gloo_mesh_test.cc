@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using std::chrono::seconds;
@@ -59,4 +59,4 @@ TEST(GlooMeshTest, ADeadlineThatHasPassedEndsTheWait) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -26,10 +26,10 @@ class GlooRunner final : public JobRunner {
 
 class VirtualRunner final : public JobRunner {
  public:
-  explicit VirtualRunner(TaskTime task_time) : task_time_(std::move(task_time)) {}
+  explicit VirtualRunner(executor::TaskTime task_time) : task_time_(std::move(task_time)) {}
 
   void Run(int ranks, const Program& program) override {
-    const auto clock = VirtualClock::Make(ranks, task_time_);
+    const auto clock = executor::VirtualClock::Make(ranks, task_time_);
     std::vector<std::vector<Round>> rounds;
     for (int rank = 0; rank < ranks; ++rank) {
       rounds.push_back(program({rank, clock->device(rank), clock->world(rank)}));
@@ -41,7 +41,7 @@ class VirtualRunner final : public JobRunner {
   }
 
  private:
-  TaskTime task_time_;
+  executor::TaskTime task_time_;
 };
 
 }  // namespace
@@ -58,10 +58,10 @@ std::unique_ptr<JobRunner> MakeThreadRunner() { return std::make_unique<ThreadRu
 std::unique_ptr<JobRunner> MakeGlooRunner() { return std::make_unique<GlooRunner>(); }
 
 MakeMesh MakeGlooMeshes(int ranks) {
-  const auto joins = std::make_shared<std::vector<std::unique_ptr<GlooJoin>>>();
+  const auto joins = std::make_shared<std::vector<std::unique_ptr<executor::GlooJoin>>>();
   std::vector<std::string> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
-    auto join = StartGlooJoin(rank, ranks, "127.0.0.1");
+    auto join = executor::StartGlooJoin(rank, ranks, "127.0.0.1");
     if (!join.ok()) throw std::runtime_error(join.status().message());
     addresses.push_back((*join)->address());
     joins->push_back(*std::move(join));
@@ -73,11 +73,11 @@ MakeMesh MakeGlooMeshes(int ranks) {
   };
 }
 
-std::unique_ptr<JobRunner> MakeVirtualRunner(TaskTime task_time) {
+std::unique_ptr<JobRunner> MakeVirtualRunner(executor::TaskTime task_time) {
   return std::make_unique<VirtualRunner>(std::move(task_time));
 }
 
-TaskTime ScatteredTimes(uint64_t seed) {
+executor::TaskTime ScatteredTimes(uint64_t seed) {
   return [seed](int rank, std::string_view task) {
     std::seed_seq mixed{seed, static_cast<uint64_t>(rank), static_cast<uint64_t>(std::hash<std::string_view>()(task))};
     uint32_t value = 0;

@@ -42,10 +42,10 @@ std::unique_ptr<JobRunner> MakeGlooRunner();
 MakeMesh MakeGlooMeshes(int ranks);
 
 // On a clock of its own for each Run.
-std::unique_ptr<JobRunner> MakeVirtualRunner(TaskTime task_time);
+std::unique_ptr<JobRunner> MakeVirtualRunner(executor::TaskTime task_time);
 
 // A time that looks random for each rank and task, one in four of them 0, and is the same for the same seed.
-TaskTime ScatteredTimes(uint64_t seed);
+executor::TaskTime ScatteredTimes(uint64_t seed);
 
 // A backend as a test parameter.
 struct Backend {

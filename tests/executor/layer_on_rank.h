@@ -16,11 +16,11 @@ struct LayerOnRank {
   LayerOnRank(const Case& test, const Rank& rank)
       : rank(rank),
         layer(test.workload.layer),
-        weights(MakeWeights(layer, ShardOf(layer, test.workload.layout, rank.rank), kWeightSeed)),
+        weights(executor::MakeWeights(layer, executor::ShardOf(layer, test.workload.layout, rank.rank), kWeightSeed)),
         input(InputOf(test, rank.rank / test.workload.layout.tensor_parallel)),
-        output_gradient(MakeOutputGradient(layer, test.workload.layout,
-                                           rank.rank / test.workload.layout.tensor_parallel, kWeightSeed)),
-        gradients(ZeroGradients(weights)),
+        output_gradient(executor::MakeOutputGradient(layer, test.workload.layout,
+                                                     rank.rank / test.workload.layout.tensor_parallel, kWeightSeed)),
+        gradients(executor::ZeroGradients(weights)),
         kernels(*rank.make_kernels(layer, weights, &gradients)),
         runtime(rank.device, rank.world, rank.make_kernels) {
     const auto groups = runtime.GroupsOf(test.workload.layout);
@@ -30,8 +30,8 @@ struct LayerOnRank {
     runtime.streams().Fork();
   }
 
-  std::unique_ptr<GraphRunner> Prepare(const TaskGraph& graph) {
-    auto runner = GraphRunner::Prepare(graph, *runtime.ContextOf(graph.layout, *kernels));
+  std::unique_ptr<executor::GraphRunner> Prepare(const TaskGraph& graph) {
+    auto runner = executor::GraphRunner::Prepare(graph, *runtime.ContextOf(graph.layout, *kernels));
     MOEPLAN_CHECK(runner.ok());
     return *std::move(runner);
   }
@@ -44,11 +44,11 @@ struct LayerOnRank {
 
   const Rank rank;
   const Layer layer;
-  const LayerWeights weights;
+  const executor::LayerWeights weights;
   const std::vector<float> input, output_gradient;
-  LayerGradients gradients;
-  const std::unique_ptr<Kernels> kernels;
-  RankRuntime runtime;
+  executor::LayerGradients gradients;
+  const std::unique_ptr<executor::Kernels> kernels;
+  executor::RankRuntime runtime;
 };
 
 }  // namespace moeplan::testing

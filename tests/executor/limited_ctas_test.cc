@@ -5,7 +5,7 @@
 #include "executor/moe_layer.h"
 #include "tests/executor/rank_threads.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 // The host's communicator, said to limit CTAs. Counts collectives that are not limited to `expected_ctas`.
@@ -115,4 +115,4 @@ TEST(LimitedCtasTest, ElsewhereItIsRefusedAndOneWithoutRuns) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

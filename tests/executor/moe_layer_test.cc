@@ -16,7 +16,7 @@
 #include "models/text.h"
 #include "tests/executor/rank_threads.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 constexpr int kRanks = 4;
@@ -447,4 +447,4 @@ TEST(MoeLayerTest, SlicesThatAreNotTheGradientsAreRefused) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

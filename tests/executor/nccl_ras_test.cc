@@ -9,7 +9,7 @@
 
 #include "tests/executor/fake_ras.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using testing::FakeRas;
@@ -92,4 +92,4 @@ TEST(NcclRasTest, TheEnvironmentMayNameAnotherAddress) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -7,7 +7,7 @@
 
 #include "executor/cuda/settle_watch.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using ::testing::ElementsAre;
@@ -77,4 +77,4 @@ TEST(SettleWatchTest, ReadingsOfNothingNeverSettle) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

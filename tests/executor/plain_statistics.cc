@@ -4,12 +4,12 @@
 
 namespace moeplan::testing {
 
-RouterStatistics PlainStatistics(const Layer& layer, const std::vector<float>& input, const std::vector<float>& gate,
-                                 const ReferenceOutput& reference) {
-  RouterStatistics plain{.tokens = static_cast<int64_t>(input.size()) / layer.model_dim,
-                         .pairs = std::vector<int64_t>(layer.experts, 0),
-                         .kept = std::vector<int64_t>(layer.experts, 0),
-                         .probability_sum = std::vector<double>(layer.experts, 0)};
+executor::RouterStatistics PlainStatistics(const Layer& layer, const std::vector<float>& input,
+                                           const std::vector<float>& gate, const executor::ReferenceOutput& reference) {
+  executor::RouterStatistics plain{.tokens = static_cast<int64_t>(input.size()) / layer.model_dim,
+                                   .pairs = std::vector<int64_t>(layer.experts, 0),
+                                   .kept = std::vector<int64_t>(layer.experts, 0),
+                                   .probability_sum = std::vector<double>(layer.experts, 0)};
   for (int64_t token = 0; token < plain.tokens; ++token) {
     std::vector<double> logits(layer.experts, 0);
     double all = 0;

@@ -44,13 +44,13 @@ std::string Describe(const Knobs& knobs) {
 
 std::vector<float> InputOf(const Case& test, int batch) {
   const Layer& layer = test.workload.layer;
-  std::vector<float> input = MakeInput(layer, test.workload.layout, batch, kWeightSeed);
+  std::vector<float> input = executor::MakeInput(layer, test.workload.layout, batch, kWeightSeed);
   if (test.hot_expert < 0) return input;
-  const LayerWeights weights = MakeWeights(layer, ShardOf(layer, {}, 0), kWeightSeed);
+  const executor::LayerWeights weights = executor::MakeWeights(layer, executor::ShardOf(layer, {}, 0), kWeightSeed);
   const float* favoured = weights.gate.data() + static_cast<size_t>(test.hot_expert) * layer.model_dim;
   for (size_t i = 0; i < input.size(); ++i) {
     const float leaning = 0.25F * input[i] + favoured[i % layer.model_dim];
-    input[i] = layer.bytes_per_element == 2 ? RoundToBfloat16(leaning) : leaning;
+    input[i] = layer.bytes_per_element == 2 ? executor::RoundToBfloat16(leaning) : leaning;
   }
   return input;
 }

@@ -10,7 +10,7 @@
 #include "executor/host/host_stream.h"
 #include "executor/runtime/graph_runner.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 constexpr StreamKind kOthers[] = {StreamKind::kIntraNode, StreamKind::kInterNode, StreamKind::kCopy};
@@ -65,4 +65,4 @@ TEST(RankStreamsTest, ForkHoldsTheOthersForTheComputeStream) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -9,7 +9,7 @@
 #include "models/text.h"
 #include "tests/executor/job_runner.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using ::testing::ElementsAre;
@@ -184,4 +184,4 @@ TEST(HostDeviceTest, ManyStreamsThatWaitForOneAnotherAllGetThere) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -10,7 +10,7 @@
 #include "tests/executor/plain_statistics.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 struct Problem {
@@ -118,4 +118,4 @@ TEST(ReferenceGradientsTest, AreTheSlopesOfTheOutput) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -10,7 +10,7 @@
 #include "models/workload/groups.h"
 #include "tests/executor/rank_threads.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 constexpr int kRanks = 4;
@@ -104,4 +104,4 @@ TEST_P(RoutedRowsTest, TheBusiestRankHasTheRowsThatArePriced) {
 INSTANTIATE_TEST_SUITE_P(CapacityFactors, RoutedRowsTest, ::testing::Values(4.0, 1.0, 0.4));
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

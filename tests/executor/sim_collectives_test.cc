@@ -12,7 +12,7 @@
 #include "tests/executor/sim_cluster.h"
 #include "tests/executor/sim_layer.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using testing::InChild;
@@ -139,4 +139,4 @@ TEST(RankTurnsTest, WhoStepsBackInWaitsForTheOthers) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -15,7 +15,7 @@
 #include "tests/executor/sim_cluster.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using testing::SmallCluster;
@@ -141,4 +141,4 @@ TEST(SimLaunchTest, ABadClusterIsRefused) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -11,7 +11,7 @@
 #include "tests/executor/sim_cluster.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using ::testing::ElementsAre;
@@ -317,4 +317,4 @@ TEST(SimNetworkTest, TheClockGoesOnWithAndWithoutTransfers) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -11,7 +11,7 @@
 #include "tests/executor/sim_cluster.h"
 #include "tests/executor/sim_layer.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using ::testing::HasSubstr;
@@ -270,4 +270,4 @@ TEST(SimWorldTest, MoreRanksThanGpusAreRefused) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

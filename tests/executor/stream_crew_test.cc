@@ -15,7 +15,7 @@
 
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 class StreamCrewTest : public ::testing::TestWithParam<bool> {
@@ -38,10 +38,10 @@ class StreamCrewTest : public ::testing::TestWithParam<bool> {
   }
   void Work(int stream, std::function<void()> work) {
     Queue(stream, CrewStep::Run(new HostStream::Work([work = std::move(work)] {
-                              work();
-                              return OkStatus();
-                            }),
-                            /*owned=*/true));
+                                  work();
+                                  return OkStatus();
+                                }),
+                                /*owned=*/true));
   }
 
   StreamCrew crew_{[](const HostStream::Work& work) { (void)work(); }, /*priorities_apart=*/GetParam()};
@@ -122,4 +122,4 @@ INSTANTIATE_TEST_SUITE_P(Apart, StreamCrewTest, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "PrioritiesApart" : "TogetherAsOne"; });
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

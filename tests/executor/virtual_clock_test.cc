@@ -10,7 +10,7 @@
 
 #include "executor/host/host_stream.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using ::testing::AllOf;
@@ -420,4 +420,4 @@ TEST_F(VirtualJobTest, WorkOfADestroyedStreamNeverRuns) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

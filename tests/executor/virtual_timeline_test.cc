@@ -18,7 +18,7 @@
 #include "tests/executor/layer_on_rank.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using testing::Case;
@@ -154,4 +154,4 @@ TEST(VirtualTimelineTest, ATaskByPipeEndsWithTheSlowerOfItsTwoLinks) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -17,7 +17,7 @@
 #include "executor/codec/zfp_rows.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 using Block = std::array<float, kZfpBlock>;
@@ -168,4 +168,4 @@ TEST_F(ZfpBlockTest, CommittedBlocksHaveTheCodesThatTheLibraryGaveThem) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

@@ -119,13 +119,13 @@ TEST(ExtensionTest, Fp4KeepsToItsErrorBound) {
   std::mt19937_64 random(TestSeed());
   const auto codec = Named<Codec>("FP4");
   for (const int columns : {1, 2, 7, 64, 1001}) {
-    const ElementRowsShape shape = {.type = ElementType::kFloat32, .rows = 3, .columns = columns};
+    const executor::ElementRowsShape shape = {.type = executor::ElementType::kFloat32, .rows = 3, .columns = columns};
     std::vector<float> row(static_cast<size_t>(3) * columns), decoded(row.size());
     for (float& value : row) value = std::uniform_real_distribution<float>(-5, 5)(random);
-    std::vector<std::byte> code(3 * EncodedRowBytes(codec, shape));
-    EXPECT_EQ(EncodedRowBytes(codec, shape), (4 + (columns + 1) / 2 + 3) / 4 * 4);
-    ASSERT_TRUE(Encode(codec, shape, reinterpret_cast<std::byte*>(row.data()), code.data()).ok());
-    ASSERT_TRUE(Decode(codec, shape, code.data(), reinterpret_cast<std::byte*>(decoded.data())).ok());
+    std::vector<std::byte> code(3 * executor::EncodedRowBytes(codec, shape));
+    EXPECT_EQ(executor::EncodedRowBytes(codec, shape), (4 + (columns + 1) / 2 + 3) / 4 * 4);
+    ASSERT_TRUE(executor::Encode(codec, shape, reinterpret_cast<std::byte*>(row.data()), code.data()).ok());
+    ASSERT_TRUE(executor::Decode(codec, shape, code.data(), reinterpret_cast<std::byte*>(decoded.data())).ok());
     const CodecErrorBound bound = ErrorBoundOf(codec, 4);
     double worst = 0;
     for (int start = 0; start < 3 * columns; start += columns) {

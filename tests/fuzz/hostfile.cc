@@ -5,6 +5,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace moeplan;
+  using executor::Host;
+  using executor::ParseHostfile;
   const StatusOr<std::vector<Host>> hosts = ParseHostfile(std::string(TextOf(data, size)), "hosts");
   if (!hosts.ok()) {
     CheckRefusal(hosts.status());

@@ -10,7 +10,7 @@
 #include "tests/gpu/on_device.h"
 #include "tests/test_seed.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // Rows of full cells; every second cell is somebody else's.
@@ -140,4 +140,4 @@ TEST_F(ActivationKernelsTest, GradientIsTheSlopeTimesTheGradient) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -12,7 +12,7 @@
 #include "tests/gpu/on_device.h"
 #include "tests/test_seed.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // Experts with a few cells each and some that are nobody's; full cells, or as many rows as counts say, packed. Rows lie
@@ -158,4 +158,4 @@ TEST_F(BiasKernelsTest, WeightsAreRoundedAsOnTheHost) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -13,7 +13,7 @@
 #include "tests/gpu/on_device.h"
 #include "tests/test_seed.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // Cells of a buffer, full ones or as many rows as counts say, on the host and on the device.
@@ -131,4 +131,4 @@ TEST_F(CellKernelsTest, CellsAreSummedInTheOrderOfTheHost) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

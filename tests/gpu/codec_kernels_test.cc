@@ -13,7 +13,7 @@
 #include "tests/gpu/on_device.h"
 #include "tests/test_seed.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -41,7 +41,7 @@ class CodecKernelsTest : public DeviceTest, public ::testing::WithParamInterface
  protected:
   void SetUp() override {
     if (!HasDevice()) GTEST_SKIP() << "no GPU";
-    const Status host = moeplan::CheckCodec(GetParam());
+    const Status host = executor::CheckCodec(GetParam());
     if (!host.ok()) GTEST_SKIP() << host.message();
   }
 };
@@ -83,8 +83,8 @@ TEST_P(CodecKernelsTest, CodesAndValuesAreThoseOfTheHost) {
     const ElementRowsShape host_shape = {.type = shape.type, .rows = rows, .columns = shape.columns};
     const ByteVector elements = ElementBytes(RandomRows(random, rows, shape.columns), shape.type);
     ByteVector codes = Poisoned(rows * EncodedRowBytes(GetParam(), host_shape)), decoded = Poisoned(elements.size());
-    ASSERT_EQ(moeplan::Encode(GetParam(), host_shape, elements.data(), codes.data()), OkStatus());
-    ASSERT_EQ(moeplan::Decode(GetParam(), host_shape, codes.data(), decoded.data()), OkStatus());
+    ASSERT_EQ(executor::Encode(GetParam(), host_shape, elements.data(), codes.data()), OkStatus());
+    ASSERT_EQ(executor::Decode(GetParam(), host_shape, codes.data(), decoded.data()), OkStatus());
 
     const CellLayout layout = {.cells_per_block = cells, .rows_per_cell = rows_per_cell};
     const OnDevice<std::byte> in(elements), out(Poisoned(codes.size())), back(Poisoned(elements.size()));
@@ -142,4 +142,4 @@ TEST_F(ZfpKernelsTest, BlocksAreTheHeadersWhereThereIsNoLibrary) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

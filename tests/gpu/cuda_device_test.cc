@@ -11,7 +11,7 @@
 #include "executor/host/host_stream.h"
 #include "models/text.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using ::testing::HasSubstr;
@@ -198,4 +198,4 @@ TEST(NoCardTest, ACardThatIsNotThereIsNamed) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

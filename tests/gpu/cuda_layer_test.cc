@@ -12,7 +12,7 @@
 #include "executor/moe_layer.h"
 #include "models/text.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using ::testing::HasSubstr;
@@ -251,4 +251,4 @@ TEST(CudaLayerTest, WhatHasNoKernelIsRefusedWithWhatToUse) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

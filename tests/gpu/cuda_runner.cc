@@ -19,8 +19,8 @@ class NeedsCard : public ::testing::Environment {
 };
 [[maybe_unused]] const auto* const needs_card = ::testing::AddGlobalTestEnvironment(new NeedsCard);
 
-std::shared_ptr<std::vector<std::unique_ptr<Mesh>>> SharedMeshes(int ranks) {
-  return std::make_shared<std::vector<std::unique_ptr<Mesh>>>(MakeInProcessMeshes(ranks));
+std::shared_ptr<std::vector<std::unique_ptr<executor::Mesh>>> SharedMeshes(int ranks) {
+  return std::make_shared<std::vector<std::unique_ptr<executor::Mesh>>>(executor::MakeInProcessMeshes(ranks));
 }
 
 }  // namespace
@@ -28,10 +28,10 @@ std::shared_ptr<std::vector<std::unique_ptr<Mesh>>> SharedMeshes(int ranks) {
 std::unique_ptr<JobRunner> MakeStagedRunner(bool meets) {
   return std::make_unique<CudaRunner>([meets](int ranks) -> ConnectRank {
     const auto meshes = SharedMeshes(ranks), meetings = SharedMeshes(meets ? ranks : 0);
-    return [=](int rank, cuda::CudaDevice& device) {
-      cuda::StagedOptions options = {.deadline_s = kCudaDeadlineS};
+    return [=](int rank, executor::cuda::CudaDevice& device) {
+      executor::cuda::StagedOptions options = {.deadline_s = kCudaDeadlineS};
       if (meets) options.meeting = std::move((*meetings)[rank]);
-      return cuda::MakeStagedExchange(std::move((*meshes)[rank]), device, std::move(options));
+      return executor::cuda::MakeStagedExchange(std::move((*meshes)[rank]), device, std::move(options));
     };
   });
 }
@@ -39,8 +39,8 @@ std::unique_ptr<JobRunner> MakeStagedRunner(bool meets) {
 std::unique_ptr<JobRunner> MakeSharedCardRunner() {
   return std::make_unique<CudaRunner>([](int ranks) -> ConnectRank {
     const auto meshes = SharedMeshes(ranks);
-    return [meshes](int rank, cuda::CudaDevice& device) {
-      return cuda::MakeInProcessExchange(std::move((*meshes)[rank]), device, kCudaDeadlineS);
+    return [meshes](int rank, executor::cuda::CudaDevice& device) {
+      return executor::cuda::MakeInProcessExchange(std::move((*meshes)[rank]), device, kCudaDeadlineS);
     };
   });
 }

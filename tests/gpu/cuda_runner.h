@@ -37,7 +37,8 @@ class ManagedMemory final : public std::pmr::memory_resource {
 };
 
 // How each rank of a job of some size is connected with the others; called on the rank's thread.
-using ConnectRank = std::function<StatusOr<std::unique_ptr<cuda::PartExchange>>(int rank, cuda::CudaDevice& device)>;
+using ConnectRank = std::function<StatusOr<std::unique_ptr<executor::cuda::PartExchange>>(
+    int rank, executor::cuda::CudaDevice& device)>;
 
 class CudaRunner final : public JobRunner {
  public:
@@ -52,8 +53,9 @@ class CudaRunner final : public JobRunner {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
-        const auto made = cuda::MakeCudaRank({.memory = cuda::MemoryKind::kManaged},
-                                             [&](cuda::CudaDevice& device) { return connect(rank, device); });
+        const auto made =
+            executor::cuda::MakeCudaRank({.memory = executor::cuda::MemoryKind::kManaged},
+                                         [&](executor::cuda::CudaDevice& device) { return connect(rank, device); });
         if (!made.ok()) throw std::runtime_error(made.status().message());
         connected.arrive_and_wait();
         RunRounds({rank, (*made)->device(), (*made)->world(), (*made)->runtime().make_kernels()}, program);

@@ -14,7 +14,7 @@
 #include "tests/gpu/on_device.h"
 #include "tests/test_seed.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 struct GateCase {
@@ -262,4 +262,4 @@ TEST_F(GateKernelsTest, MoreExpertsThanABlockHasRoomForAreRefused) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

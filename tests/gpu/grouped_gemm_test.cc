@@ -9,7 +9,7 @@
 #include "tests/gpu/on_device.h"
 #include "tests/test_seed.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using Kind = ProductShape::Kind;
@@ -142,4 +142,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, GroupedGemmTest,
                                             ::testing::Values(GroupedMethod::kGrouped, GroupedMethod::kOneByOne)));
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -8,7 +8,7 @@
 #include "executor/cuda/nccl_exchange.h"
 #include "models/text.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 class NcclAloneTest : public ::testing::Test {
@@ -84,4 +84,4 @@ TEST_F(NcclAloneTest, GroupsSplitOffWork) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

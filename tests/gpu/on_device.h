@@ -15,7 +15,7 @@
 #include "executor/host/host_device.h"
 #include "executor/host/host_kernels.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 inline bool HasDevice() {
   int count = 0;
@@ -127,4 +127,4 @@ class HostReference {
   std::unique_ptr<Kernels> kernels_;
 };
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -13,7 +13,7 @@
 #include "tests/gpu/on_device.h"
 #include "tests/test_seed.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 struct RowsCase {
@@ -313,4 +313,4 @@ TEST_F(RowKernelsTest, FirstRowsOfManyCellsAreTheirRunningSum) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

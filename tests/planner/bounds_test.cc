@@ -22,7 +22,7 @@
 #include "tests/planner/by_hand.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr double kRounding = 1e-9;
@@ -208,8 +208,8 @@ TEST(OverlapFloorTest, TwoTasksThatSlowEachOtherDownEndNoEarlier) {
   HandMadeGraph graph;
   graph.Expert(1);
   graph.AllToAll(Group::kExpert, 1);
-  // Beside each other they save 1/2 + 1/1.25 - 1 = 0.3 of the time that both run. The exchange takes 6 · 1.25 = 7.5 s of
-  // that, so of 10 + 6 s there are 7.5 · 0.3 saved: 13.75 s. So it is played: at 7.5 s, 3.75 of the 10 s are done.
+  // Beside each other they save 1/2 + 1/1.25 - 1 = 0.3 of the time that both run. The exchange takes 6 · 1.25 = 7.5 s
+  // of that, so of 10 + 6 s there are 7.5 · 0.3 saved: 13.75 s. So it is played: at 7.5 s, 3.75 of the 10 s are done.
   const std::vector<TaskPrice> prices = {Contended(10, Contention::kWithExpertGemm, Contention::kWithAllToAll, 2),
                                          Contended(6, Contention::kWithAllToAll, Contention::kWithExpertGemm, 1.25)};
   EXPECT_NEAR(OverlapFloorS(graph.graph(), prices), 13.75, 1e-12);
@@ -221,8 +221,8 @@ TEST(OverlapFloorTest, TheLeastSlowedTaskRunsBesideTheOtherStreamFirst) {
   graph.Expert(1);
   graph.Expert(1);
   graph.AllToAll(Group::kExpert, 1);
-  // 4 · 1.5 = 6 s beside the exchange save 1/1.5 + 1/1.2 - 1 = 0.5 each. 1.2 s of the exchange's 6 · 1.2 are left for the
-  // other, and save 1/2 + 1/1.2 - 1 = 1/3 each: 4 + 10 + 6 - 3 - 0.4 = 16.6 s.
+  // 4 · 1.5 = 6 s beside the exchange save 1/1.5 + 1/1.2 - 1 = 0.5 each. 1.2 s of the exchange's 6 · 1.2 are left for
+  // the other, and save 1/2 + 1/1.2 - 1 = 1/3 each: 4 + 10 + 6 - 3 - 0.4 = 16.6 s.
   const std::vector<TaskPrice> prices = {Contended(4, Contention::kWithExpertGemm, Contention::kWithAllToAll, 1.5),
                                          Contended(10, Contention::kWithExpertGemm, Contention::kWithAllToAll, 2),
                                          Contended(6, Contention::kWithAllToAll, Contention::kWithExpertGemm, 1.2)};
@@ -244,9 +244,10 @@ TEST(OverlapFloorTest, OfSeveralContentionsTheLeastCounts) {
   graph.Add(TaskKind::kAllGather, StreamKind::kInterNode, 1, CollectiveOp{.collective = Collective::kAllGather});
   TaskPrice expert = Contended(10, Contention::kWithExpertGemm, Contention::kWithAllToAll, 4);
   expert.slowdown[static_cast<size_t>(Contention::kWithAllGather)] = 2;
-  // The expert is slowed twofold or fourfold; the floor takes it to be twofold: 10 + 2 + 3 s less half an hour an hour of
-  // the 5 s that the other stream takes.
-  const std::vector<TaskPrice> prices = {expert, {.time_s = 2, .imposes = Contention::kWithAllToAll},
+  // The expert is slowed twofold or fourfold; the floor takes it to be twofold: 10 + 2 + 3 s less half an hour an hour
+  // of the 5 s that the other stream takes.
+  const std::vector<TaskPrice> prices = {expert,
+                                         {.time_s = 2, .imposes = Contention::kWithAllToAll},
                                          {.time_s = 3, .imposes = Contention::kWithAllGather}};
   EXPECT_NEAR(OverlapFloorS(graph.graph(), prices), 15 - 5 * 0.5, 1e-12);
 }
@@ -500,4 +501,4 @@ TEST(BoundsTest, NoChunkCountIsFasterThanTheOneThatIsListed) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -13,7 +13,7 @@
 #include "models/cost/plausible.h"
 #include "service_fixture.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 using testing::AllOf;
@@ -173,4 +173,4 @@ TEST_F(CalibrationsTest, WhereNothingCountsItFailsAndSaysWhereToLook) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -17,7 +17,7 @@
 #include "tests/planner/by_hand.h"
 #include "tests/planner/contract_files.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 std::optional<Knobs> Of(const std::vector<PaperChoice>& choices, const std::string& paper) {
@@ -125,4 +125,4 @@ TEST(ChoicesTest, WhatDoesNotFitIsNotThere) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -8,13 +8,14 @@
 
 namespace moeplan {
 
-inline PlayedStages PlayOrder(const std::vector<ChunkStage>& stages, int chunks, const StageOrder& order) {
-  return PlayStages(ChainOf(stages, chunks), order);
+inline planner::PlayedStages PlayOrder(const std::vector<planner::ChunkStage>& stages, int chunks,
+                                       const planner::StageOrder& order) {
+  return planner::PlayStages(planner::ChainOf(stages, chunks), order);
 }
 
-inline StageOrderOutcome SearchOrder(const std::vector<ChunkStage>& stages, int chunks, const StageOrder& known,
-                                     int budget_nodes) {
-  return SearchStageOrder(ChainOf(stages, chunks), known, budget_nodes);
+inline planner::StageOrderOutcome SearchOrder(const std::vector<planner::ChunkStage>& stages, int chunks,
+                                              const planner::StageOrder& known, int budget_nodes) {
+  return planner::SearchStageOrder(planner::ChainOf(stages, chunks), known, budget_nodes);
 }
 
 }  // namespace moeplan

@@ -11,7 +11,7 @@
 #include "models/text.h"
 #include "service_fixture.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 constexpr double kMebibyte = 1 << 20;
@@ -64,7 +64,7 @@ double PeakMemoryBytes() {
 
 TEST(CompressedAnswerTest, AnAnswerIsNotUnpacked) {
   const Impostor impostor;
-  const auto client = PlannerClient::Connect({.address = impostor.address(), .deadline_s = 60});
+  const auto client = client::PlannerClient::Connect({.address = impostor.address(), .deadline_s = 60});
   ASSERT_TRUE(client.ok()) << client.status().message();
   ForgetPeakMemory();
   const double before = PeakMemoryBytes();
@@ -76,4 +76,4 @@ TEST(CompressedAnswerTest, AnAnswerIsNotUnpacked) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -21,10 +21,9 @@
 #include "models/text.h"
 #include "service_fixture.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
-using service::ConnectionGate;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using testing::ContainsRegex;
@@ -297,7 +296,7 @@ TEST_F(ServiceTest, GrpcConnectionsBeyondTheLimitAreClosedAndThereIsRoomAgain) {
   const auto server = Started(std::move(options));
   const int port = ParseHostPort(server->grpc_address(), "")->port;
   const auto answered = [&] {
-    const auto client = PlannerClient::Connect({.address = server->grpc_address(), .deadline_s = 5});
+    const auto client = client::PlannerClient::Connect({.address = server->grpc_address(), .deadline_s = 5});
     return client.ok() && (*client)->ListProfiles({}).ok();
   };
   // Each client has a connection of its own, which gRPC closes some time after the client has.
@@ -327,4 +326,4 @@ TEST_F(ServiceTest, AGrpcConnectionThatSaysNothingIsEndedAndHoldsUpNobody) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -4,7 +4,7 @@
 
 #include "planner/sweep/cost_scaling.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 CollectiveModel Entry(GroupShape group, CostModel model) {
@@ -87,4 +87,4 @@ TEST(CostScalingTest, TimeScalesWholeTimes) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   const auto server =
-      moeplan::Server::Start({.store = argv[1], .grpc_address = "127.0.0.1:0", .http_address = "127.0.0.1:0"});
+      moeplan::service::Server::Start({.store = argv[1], .grpc_address = "127.0.0.1:0", .http_address = "127.0.0.1:0"});
   if (!server.ok()) {
     std::fprintf(stderr, "%s\n", server.status().message().c_str());
     return 3;

@@ -20,7 +20,7 @@
 
 extern char** environ;
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 using std::chrono::microseconds;
@@ -83,7 +83,7 @@ class Caller {
 
   // Until the planner is gone.
   void Send(const std::string& address, std::atomic<int>& acknowledged_by_all) {
-    const auto client = PlannerClient::Connect({.address = address, .deadline_s = 30});
+    const auto client = client::PlannerClient::Connect({.address = address, .deadline_s = 30});
     if (!client.ok()) return;
     for (;;) {
       if (pending_.id.empty()) pending_ = NextRequest();
@@ -130,16 +130,16 @@ class Caller {
   }
 
   // Whether it was acknowledged; an answer must be the right one, an error that the planner is gone.
-  static bool Answered(const PlannerClient& client, const Request& request) {
+  static bool Answered(const client::PlannerClient& client, const Request& request) {
     return request.put ? Acknowledged(Put(client, request), request) : Acknowledged(Append(client, request), request);
   }
-  static StatusOr<v1::PutSamplesResponse> Put(const PlannerClient& client, const Request& request) {
+  static StatusOr<v1::PutSamplesResponse> Put(const client::PlannerClient& client, const Request& request) {
     v1::PutSamplesRequest message;
     message.set_request_id(request.id);
     *message.mutable_samples() = SamplesOf(request);
     return client.PutSamples(message);
   }
-  static StatusOr<v1::AppendSamplesResponse> Append(const PlannerClient& client, const Request& request) {
+  static StatusOr<v1::AppendSamplesResponse> Append(const client::PlannerClient& client, const Request& request) {
     v1::AppendSamplesRequest message;
     message.set_request_id(request.id);
     *message.mutable_samples() = SamplesOf(request);
@@ -238,4 +238,4 @@ TEST_F(CrashTest, AcknowledgedSamplesOutliveFiftyKillsOfThePlannerUnderLoad) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -25,7 +25,7 @@
 #include "proto/convert/layouts.h"
 #include "proto/convert/workload.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 using testing::ElementsAre;
@@ -41,20 +41,20 @@ class DashboardPlansTest : public HandlersTest {
   }
 
   v1::PlanResponse Answer() {
-    const auto answer = service::Plan(environment(), ExamplePlanRequest(), {});
+    const auto answer = Plan(environment(), ExamplePlanRequest(), {});
     EXPECT_TRUE(answer.ok()) << answer.status().message();
     return *answer;
   }
 
   RunId Save(const v1::PlanResponse& answer, RunRecord run) {
-    run.plan = *store_->SavePlan(service::RecordOf(answer));
+    run.plan = *store_->SavePlan(RecordOf(answer));
     return *store_->SaveRun(run);
   }
 
   v1::Run RunOf(RunId id) {
     v1::GetRunRequest request;
     request.set_run(static_cast<int>(id.value));
-    const auto run = service::GetRun(environment(), request, {});
+    const auto run = GetRun(environment(), request, {});
     EXPECT_TRUE(run.ok()) << run.status().message();
     return run->run();
   }
@@ -81,7 +81,7 @@ TEST_F(DashboardPlansTest, ARunSaysWhatWasForetoldAndWhatRan) {
                                  .request_id = "step 7"});
   v1::GetRunRequest request;
   request.set_run(static_cast<int>(id.value));
-  const auto found = service::GetRun(environment(), request, {});
+  const auto found = GetRun(environment(), request, {});
   ASSERT_TRUE(found.ok()) << found.status().message();
   const v1::Run& run = found->run();
   EXPECT_EQ(run.run(), id.value);
@@ -97,13 +97,13 @@ TEST_F(DashboardPlansTest, ARunSaysWhatWasForetoldAndWhatRan) {
   ASSERT_THAT(found->ranks(), SizeIs(1));
   EXPECT_EQ(found->ranks(0).rank(), 3);
   EXPECT_EQ(found->ranks(0).timeline_size(), answer.best().timeline_size());
-  const auto listed = service::ListRuns(environment(), {}, {});
+  const auto listed = ListRuns(environment(), {}, {});
   ASSERT_THAT(listed->runs(), SizeIs(1));
   EXPECT_EQ(ToJson(listed->runs(0)), ToJson(run));
   request.set_run(99);
-  EXPECT_THAT(service::GetRun(environment(), request, {}), IsError(StatusCode::kNotFound, "holds no run 99"));
+  EXPECT_THAT(GetRun(environment(), request, {}), IsError(StatusCode::kNotFound, "holds no run 99"));
   request.set_run(0);
-  EXPECT_THAT(service::GetRun(environment(), request, {}), IsError(StatusCode::kInvalidInput, "run: found 0"));
+  EXPECT_THAT(GetRun(environment(), request, {}), IsError(StatusCode::kInvalidInput, "run: found 0"));
 }
 
 TEST_F(DashboardPlansTest, AMeasuredCandidateIsFoundByItsKnobs) {
@@ -145,14 +145,14 @@ TEST_F(DashboardPlansTest, WhatCannotBeReadFailsNoPage) {
   EXPECT_EQ(RunOf(of_no_plan).profile_version(), 0);
   EXPECT_EQ(RunOf(of_no_schedule).plan().schedule(), v1::Schedule::UNSPECIFIED);
   v1::ListRunsRequest request;
-  EXPECT_THAT(service::ListRuns(environment(), request, {})->runs(), SizeIs(3));
+  EXPECT_THAT(ListRuns(environment(), request, {})->runs(), SizeIs(3));
   request.set_profile_name("elsewhere");
   request.set_page_size(1);
-  const auto first = service::ListRuns(environment(), request, {});
+  const auto first = ListRuns(environment(), request, {});
   ASSERT_THAT(first->runs(), SizeIs(1));
   EXPECT_EQ(first->runs(0).run(), of_no_schedule.value);
   request.set_page_token(first->next_page_token());
-  EXPECT_EQ(service::ListRuns(environment(), request, {})->runs(0).run(), of_no_plan.value);
+  EXPECT_EQ(ListRuns(environment(), request, {})->runs(0).run(), of_no_plan.value);
 }
 
 // ---- Sweep.
@@ -165,8 +165,7 @@ v1::SweepRequest SweepOver(std::vector<std::string> axes) {
 }
 
 TEST_F(DashboardPlansTest, APointIsWhatAPlanOfItsWorkloadSays) {
-  const auto swept =
-      service::Sweep(environment(), SweepOver({"layer.sequenceLength=1024,4096", "layer.topK=2,99"}), {});
+  const auto swept = Sweep(environment(), SweepOver({"layer.sequenceLength=1024,4096", "layer.topK=2,99"}), {});
   ASSERT_TRUE(swept.ok()) << swept.status().message();
   EXPECT_EQ(swept->profile_name(), "two-nodes-of-eight");
   EXPECT_EQ(swept->profile_version(), 1);
@@ -178,7 +177,7 @@ TEST_F(DashboardPlansTest, APointIsWhatAPlanOfItsWorkloadSays) {
     v1::PlanRequest request = ExamplePlanRequest();
     request.mutable_workload()->mutable_layer()->set_sequence_length(at == 0 ? 1024 : 4096);
     request.mutable_workload()->mutable_layer()->set_top_k(2);
-    const auto answer = service::Plan(environment(), request, {});
+    const auto answer = Plan(environment(), request, {});
     ASSERT_TRUE(answer.ok()) << answer.status().message();
     EXPECT_EQ(ToJson(point.row().best()), WithoutTimeline(answer->best()));
     EXPECT_EQ(point.row().fields().at("layer.topK").number_value(), 2);
@@ -193,7 +192,7 @@ TEST_F(DashboardPlansTest, APointIsWhatAPlanOfItsWorkloadSays) {
     v1::ExplainPlanRequest explaining;
     *explaining.mutable_workload() = answer->workload();
     *explaining.mutable_plan() = answer->best();
-    const auto explained = service::ExplainPlan(environment(), explaining, {});
+    const auto explained = ExplainPlan(environment(), explaining, {});
     ASSERT_TRUE(explained.ok()) << explained.status().message();
     std::map<std::string, double> spent_s;
     for (int i = 0; i < explained->tasks_size(); ++i) {
@@ -236,7 +235,7 @@ TEST_F(DashboardPlansTest, APointSaysWhichTimesCannotBeToldApart) {
       entry.mutable_fit()->set_interval_high_ratio(1 + error);
     }
     Put(uncertain);
-    const auto swept = service::Sweep(environment(), SweepOver({"layer.sequenceLength=4096"}), {});
+    const auto swept = Sweep(environment(), SweepOver({"layer.sequenceLength=4096"}), {});
     EXPECT_TRUE(swept.ok()) << swept.status().message();
     return swept->points(0).indistinct_s() / swept->points(0).row().predicted_time_s();
   };
@@ -248,7 +247,7 @@ TEST_F(DashboardPlansTest, APointSaysWhichTimesCannotBeToldApart) {
 
 TEST_F(DashboardPlansTest, AnAxisThatIsWrongIsNamed) {
   const auto refused = [&](const std::vector<std::string>& axes) {
-    const auto answer = service::Sweep(environment(), SweepOver(axes), {});
+    const auto answer = Sweep(environment(), SweepOver(axes), {});
     EXPECT_EQ(answer.status().code(), StatusCode::kInvalidInput);
     return answer.status().message();
   };
@@ -266,17 +265,16 @@ TEST_F(DashboardPlansTest, AnAxisThatIsWrongIsNamed) {
   EXPECT_THAT(refused({many, chunks}), HasSubstr("4160 combinations, expected at most 4096"));
   v1::SweepRequest request = SweepOver({"maxChunks=1"});
   request.mutable_workload()->mutable_layer()->set_batch(-1);
-  EXPECT_TRUE(service::Sweep(environment(), request, {}).ok() == false ||
-              !service::Sweep(environment(), request, {})->points(0).row().has_best());
+  EXPECT_TRUE(Sweep(environment(), request, {}).ok() == false ||
+              !Sweep(environment(), request, {})->points(0).row().has_best());
   request.clear_workload();
-  EXPECT_THAT(service::Sweep(environment(), request, {}),
-              IsError(StatusCode::kInvalidInput, "workload: found nothing"));
+  EXPECT_THAT(Sweep(environment(), request, {}), IsError(StatusCode::kInvalidInput, "workload: found nothing"));
 }
 
 TEST_F(DashboardPlansTest, ASweepWhoseCallerLeftEnds) {
   std::stop_source left;
   left.request_stop();
-  EXPECT_THAT(service::Sweep(environment(), SweepOver({"layer.batch=1,2,4,8,16"}), left.get_token()),
+  EXPECT_THAT(Sweep(environment(), SweepOver({"layer.batch=1,2,4,8,16"}), left.get_token()),
               IsError(StatusCode::kCancelled, ""));
 }
 
@@ -290,13 +288,13 @@ TEST_F(DashboardPlansTest, RulesOfForetoldCostsAreExplainedLikeThePlan) {
   layout.set_expert_sharding_parallel(4);
   v1::ExplainRulesRequest request;
   *request.mutable_workload() = asked.workload();
-  const auto lacking = service::ExplainRules(environment(), request, {});
+  const auto lacking = ExplainRules(environment(), request, {});
   ASSERT_TRUE(lacking.ok()) << lacking.status().message();
   EXPECT_THAT(lacking->rules(0).skipped(), HasSubstr("the profile lacks"));
   asked.set_extrapolate(true);
   request.set_extrapolate(true);
-  const auto answer = service::Plan(environment(), asked, {});
-  const auto explained = service::ExplainRules(environment(), request, {});
+  const auto answer = Plan(environment(), asked, {});
+  const auto explained = ExplainRules(environment(), request, {});
   ASSERT_TRUE(answer.ok()) << answer.status().message();
   ASSERT_TRUE(explained.ok()) << explained.status().message();
   EXPECT_EQ(explained->rules(0).times(1).time_s(), answer->rules().parm().t_s1_s());
@@ -317,7 +315,7 @@ TEST_F(DashboardPlansTest, ATermOfAnUnmeasuredProductNamesTheMeasuredOne) {
     entry.key.hidden_dim = 2 * layer.hidden_dim();
   }
   ASSERT_TRUE(store_->SaveProfile(profile).ok());
-  const auto explained = service::ExplainRules(environment(), request, {});
+  const auto explained = ExplainRules(environment(), request, {});
   ASSERT_TRUE(explained.ok()) << explained.status().message();
   int products = 0;
   for (const v1::ExplainedRule& rule : explained->rules()) {
@@ -339,7 +337,7 @@ TEST_F(DashboardPlansTest, RuleTimesAreThoseOfThePlan) {
   const v1::PlanResponse answer = Answer();
   v1::ExplainRulesRequest request;
   *request.mutable_workload() = ContractMessage<v1::Workload>("workload.example.json");
-  const auto explained = service::ExplainRules(environment(), request, {});
+  const auto explained = ExplainRules(environment(), request, {});
   ASSERT_TRUE(explained.ok()) << explained.status().message();
   EXPECT_EQ(explained->profile_version(), 1);
   ASSERT_THAT(explained->rules(), SizeIs(3));
@@ -357,11 +355,9 @@ TEST_F(DashboardPlansTest, RuleTimesAreThoseOfThePlan) {
   })) << term.cost();
   EXPECT_FALSE(term.foretold());
   request.mutable_workload()->mutable_layer()->set_top_k(99);
-  EXPECT_THAT(service::ExplainRules(environment(), request, {}),
-              IsError(StatusCode::kInvalidInput, "layer.topK: found 99"));
+  EXPECT_THAT(ExplainRules(environment(), request, {}), IsError(StatusCode::kInvalidInput, "layer.topK: found 99"));
   request.clear_workload();
-  EXPECT_THAT(service::ExplainRules(environment(), request, {}),
-              IsError(StatusCode::kInvalidInput, "workload: found nothing"));
+  EXPECT_THAT(ExplainRules(environment(), request, {}), IsError(StatusCode::kInvalidInput, "workload: found nothing"));
 }
 
 // ---- ExplainPlan.
@@ -385,7 +381,7 @@ TEST_F(DashboardPlansTest, EveryTaskOfEveryCandidateNamesTheEntryThatItsTimeIsFr
   const v1::PlanResponse answer = Answer();
   const Profile profile = *store_->LoadProfile();
   for (const v1::Plan& plan : answer.candidates()) {
-    const auto explained = service::ExplainPlan(environment(), Explaining(answer, plan), {});
+    const auto explained = ExplainPlan(environment(), Explaining(answer, plan), {});
     ASSERT_TRUE(explained.ok()) << explained.status().message();
     EXPECT_EQ(explained->profile_name(), profile.name);
     EXPECT_EQ(explained->profile_version(), 1);
@@ -426,9 +422,9 @@ TEST_F(DashboardPlansTest, APlanOfAnotherVersionIsExplainedWithTheOneAskedFor) {
   }
   Put(slower);
   v1::ExplainPlanRequest request = Explaining(answer, answer.best());
-  const auto newest = service::ExplainPlan(environment(), request, {});
+  const auto newest = ExplainPlan(environment(), request, {});
   request.set_profile_version(1);
-  const auto first = service::ExplainPlan(environment(), request, {});
+  const auto first = ExplainPlan(environment(), request, {});
   ASSERT_TRUE(newest.ok() && first.ok());
   EXPECT_EQ(newest->profile_version(), 2);
   EXPECT_EQ(first->plan().predicted_time_s(), answer.best().predicted_time_s());
@@ -451,13 +447,13 @@ TEST_F(DashboardPlansTest, WithoutAPlanTheFasterBaselineIsExplained) {
     asked.mutable_workload()->set_gradient_bytes(gradient_bytes);
     if (gradient_bytes > 0) asked.mutable_workload()->set_phase(v1::Phase::BACKWARD);
     asked.set_extrapolate(gradient_bytes > 0);
-    const auto answer = service::Plan(environment(), asked, {});
+    const auto answer = Plan(environment(), asked, {});
     ASSERT_TRUE(answer.ok()) << answer.status().message();
     const v1::Plan baseline = FasterBaselineOf(*answer);
     EXPECT_EQ(baseline.gradients().slices_size() > 0, gradient_bytes > 0);
     v1::ExplainPlanRequest request = Explaining(*answer, baseline);
     request.clear_plan();
-    const auto explained = service::ExplainPlan(environment(), request, {});
+    const auto explained = ExplainPlan(environment(), request, {});
     ASSERT_TRUE(explained.ok()) << explained.status().message();
     EXPECT_EQ(ByTask(explained->plan()), ByTask(baseline));
     EXPECT_EQ(WithoutTimeline(explained->plan()), WithoutTimeline(baseline));
@@ -471,11 +467,11 @@ TEST_F(DashboardPlansTest, ABaselineWhoseCostsTheProfileLacksIsForetold) {
   layout.set_tensor_parallel(4);
   layout.set_expert_sharding_parallel(4);
   asked.set_extrapolate(true);
-  const auto answer = service::Plan(environment(), asked, {});
+  const auto answer = Plan(environment(), asked, {});
   ASSERT_TRUE(answer.ok()) << answer.status().message();
   v1::ExplainPlanRequest request = Explaining(*answer, {});
   request.clear_plan();
-  const auto explained = service::ExplainPlan(environment(), request, {});
+  const auto explained = ExplainPlan(environment(), request, {});
   ASSERT_TRUE(explained.ok()) << explained.status().message();
   EXPECT_EQ(explained->plan().predicted_time_s(), FasterBaselineOf(*answer).predicted_time_s());
   EXPECT_FALSE(explained->warnings().empty());
@@ -487,7 +483,7 @@ TEST_F(DashboardPlansTest, WithoutABaselineThatFitsTheReasonIsSaid) {
   Put(small);
   v1::ExplainPlanRequest request;
   *request.mutable_workload() = ExamplePlanRequest().workload();
-  EXPECT_THAT(service::ExplainPlan(environment(), request, {}),
+  EXPECT_THAT(ExplainPlan(environment(), request, {}),
               IsError(StatusCode::kInvalidInput, "no baseline is left: needs at least"));
 }
 
@@ -498,11 +494,11 @@ TEST_F(DashboardPlansTest, TasksOfForetoldCostsSaySo) {
   layout.set_tensor_parallel(4);
   layout.set_expert_sharding_parallel(4);
   asked.set_extrapolate(true);
-  const auto answer = service::Plan(environment(), asked, {});
+  const auto answer = Plan(environment(), asked, {});
   ASSERT_TRUE(answer.ok()) << answer.status().message();
   const auto plain = std::ranges::find(answer->candidates(), v1::AllToAll::DIRECT, &v1::Plan::all_to_all);
   ASSERT_NE(plain, answer->candidates().end());
-  const auto explained = service::ExplainPlan(environment(), Explaining(*answer, *plain), {});
+  const auto explained = ExplainPlan(environment(), Explaining(*answer, *plain), {});
   ASSERT_TRUE(explained.ok()) << explained.status().message();
   EXPECT_EQ(explained->plan().predicted_time_s(), plain->predicted_time_s());
   const auto foretold = std::ranges::find_if(explained->tasks(), &v1::ExplainedTask::foretold);
@@ -525,19 +521,18 @@ TEST_F(DashboardPlansTest, APlanThatCannotBeExplainedIsRefusedByItsField) {
   const v1::PlanResponse answer = Answer();
   v1::ExplainPlanRequest request = Explaining(answer, answer.best());
   request.mutable_plan()->set_chunks(1 << 20);
-  EXPECT_THAT(service::ExplainPlan(environment(), request, {}),
+  EXPECT_THAT(ExplainPlan(environment(), request, {}),
               IsError(StatusCode::kInvalidInput, "plan.chunks: found 1048576"));
   *request.mutable_plan() = answer.best();
   request.mutable_plan()->clear_timeline();
   request.mutable_plan()->set_order(0, "no_such_task");
-  EXPECT_THAT(service::ExplainPlan(environment(), request, {}),
+  EXPECT_THAT(ExplainPlan(environment(), request, {}),
               IsError(StatusCode::kInvalidInput, "plan: order: found no task"));
   *request.mutable_plan() = answer.best();
   request.set_profile_version(9);
-  EXPECT_THAT(service::ExplainPlan(environment(), request, {}), IsError(StatusCode::kNotFound, "9"));
+  EXPECT_THAT(ExplainPlan(environment(), request, {}), IsError(StatusCode::kNotFound, "9"));
   request.clear_workload();
-  EXPECT_THAT(service::ExplainPlan(environment(), request, {}),
-              IsError(StatusCode::kInvalidInput, "workload: found nothing"));
+  EXPECT_THAT(ExplainPlan(environment(), request, {}), IsError(StatusCode::kInvalidInput, "workload: found nothing"));
 }
 
 // ---- ImportModel and RankLayouts.
@@ -555,7 +550,7 @@ v1::ImportModelRequest Import(const std::string& config) {
 }
 
 TEST_F(DashboardPlansTest, AModelsLayerIsAWorkloadToPlan) {
-  const auto imported = service::ImportModel(environment(), Import(kMixtral), {});
+  const auto imported = ImportModel(environment(), Import(kMixtral), {});
   ASSERT_TRUE(imported.ok()) << imported.status().message();
   EXPECT_EQ(imported->layers(), 32);
   EXPECT_EQ(imported->moe_layers(), 32);
@@ -572,7 +567,7 @@ TEST_F(DashboardPlansTest, AModelsLayerIsAWorkloadToPlan) {
   *plan.mutable_workload() = imported->workload();
   plan.mutable_workload()->mutable_layout()->set_expert_parallel(2);
   EXPECT_TRUE(WorkloadFromProto(plan.workload()).ok());
-  const auto dense = service::ImportModel(
+  const auto dense = ImportModel(
       environment(),
       Import(
           R"({"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 3, "vocab_size": 100})"),
@@ -581,8 +576,8 @@ TEST_F(DashboardPlansTest, AModelsLayerIsAWorkloadToPlan) {
   EXPECT_EQ(dense->layers(), 3);
   EXPECT_EQ(dense->moe_layers(), 0);
   EXPECT_FALSE(dense->has_workload());
-  EXPECT_THAT(service::ImportModel(environment(), {}, {}), IsError(StatusCode::kInvalidInput, "model: found nothing"));
-  EXPECT_THAT(service::ImportModel(environment(), Import(R"({"hidden_size": "wide"})"), {}),
+  EXPECT_THAT(ImportModel(environment(), {}, {}), IsError(StatusCode::kInvalidInput, "model: found nothing"));
+  EXPECT_THAT(ImportModel(environment(), Import(R"({"hidden_size": "wide"})"), {}),
               IsError(StatusCode::kInvalidInput, "model: "));
 }
 
@@ -608,7 +603,7 @@ v1::RankLayoutsRequest RankMixtral() {
 }
 
 TEST_F(DashboardPlansTest, LayoutsAreRankedAsTheCommandDoes) {
-  const auto ranked = service::RankLayouts(environment(), RankMixtral(), {});
+  const auto ranked = RankLayouts(environment(), RankMixtral(), {});
   ASSERT_TRUE(ranked.ok()) << ranked.status().message();
   EXPECT_EQ(ranked->profile_version(), 1);
   EXPECT_LE(ranked->result().layouts_size(), 3);
@@ -621,14 +616,14 @@ TEST_F(DashboardPlansTest, LayoutsAreRankedAsTheCommandDoes) {
   // Fewer bytes of states on a rank: the default stage is 1, not 0.
   v1::RankLayoutsRequest stage_1 = RankMixtral();
   stage_1.set_zero_stage(1);
-  EXPECT_EQ(ToJson(service::RankLayouts(environment(), stage_1, {})->result()), ToJson(ranked->result()));
+  EXPECT_EQ(ToJson(RankLayouts(environment(), stage_1, {})->result()), ToJson(ranked->result()));
 }
 
 TEST_F(DashboardPlansTest, WrongLayoutsAreRefusedByField) {
   const auto refused = [&](const std::function<void(v1::RankLayoutsRequest&)>& spoil) {
     v1::RankLayoutsRequest request = RankMixtral();
     spoil(request);
-    const auto answer = service::RankLayouts(environment(), request, {});
+    const auto answer = RankLayouts(environment(), request, {});
     EXPECT_EQ(answer.status().code(), StatusCode::kInvalidInput);
     return answer.status().message();
   };
@@ -640,8 +635,7 @@ TEST_F(DashboardPlansTest, WrongLayoutsAreRefusedByField) {
   EXPECT_THAT(refused([](auto& one) { one.set_top(1001); }), HasSubstr("top: found 1001"));
   std::stop_source left;
   left.request_stop();
-  EXPECT_EQ(service::RankLayouts(environment(), RankMixtral(), left.get_token()).status().code(),
-            StatusCode::kCancelled);
+  EXPECT_EQ(RankLayouts(environment(), RankMixtral(), left.get_token()).status().code(), StatusCode::kCancelled);
 }
 
 // ---- All of them, asked as clients do.
@@ -650,11 +644,11 @@ TEST_F(DashboardPlansTest, EveryMethodIsServedUnderItsRole) {
   const auto server = Started();
   const auto answers = [&](const std::string& method, const std::string& json) {
     std::string answer;
-    const Status status = CallMethod({.address = server->grpc_address(), .deadline_s = 60}, method, json,
-                                     [&](const google::protobuf::Message& message, bool) {
-                                       answer = ToJson(message, JsonStyle::kCompact);
-                                       return true;
-                                     });
+    const Status status = client::CallMethod({.address = server->grpc_address(), .deadline_s = 60}, method, json,
+                                             [&](const google::protobuf::Message& message, bool) {
+                                               answer = ToJson(message, JsonStyle::kCompact);
+                                               return true;
+                                             });
     EXPECT_TRUE(status.ok()) << method << ": " << status.message();
     return answer;
   };
@@ -667,16 +661,16 @@ TEST_F(DashboardPlansTest, EveryMethodIsServedUnderItsRole) {
   EXPECT_THAT(answers("Sweep", StrCat("{\"axes\": [\"maxChunks=1,2\"], \"workload\": ", workload, "}")),
               testing::AllOf(HasSubstr("baselineTimeS"), HasSubstr("{\"maxChunks\":2}")));
   EXPECT_THAT(answers("ImportModel", StrCat("{\"model\": ", kMixtral, "}")), HasSubstr("14336"));
-  const auto role_of = [](const std::string& path) { return service::FindMethod("/moeplan.v1." + path)->role; };
+  const auto role_of = [](const std::string& path) { return FindMethod("/moeplan.v1." + path)->role; };
   for (const char* path : {"ProfileService/ListClusters", "ProfileService/GetLinks", "ProfileService/GetCurve",
                            "ProfileService/ListSamples", "PlannerService/ListRuns", "PlannerService/GetRun"}) {
-    EXPECT_EQ(role_of(path), service::Role::kRead) << path;
+    EXPECT_EQ(role_of(path), Role::kRead) << path;
   }
   for (const char* path : {"PlannerService/ExplainRules", "PlannerService/Sweep", "PlannerService/RankLayouts",
                            "PlannerService/ImportModel"}) {
-    EXPECT_EQ(role_of(path), service::Role::kPlan) << path;
+    EXPECT_EQ(role_of(path), Role::kPlan) << path;
   }
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -22,7 +22,7 @@
 #include "planner/service/handlers/links.h"
 #include "planner/service/handlers/samples.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 using testing::ElementsAre;
@@ -61,7 +61,7 @@ TEST_F(DashboardProfilesTest, AClusterIsItsNewestProfileInNumbers) {
   *more.mutable_samples()->add_samples() = GateSample(4096, {-1});
   more.mutable_samples()->mutable_samples(0)->set_contention(v1::Contention::WITH_COPY);
   EXPECT_EQ(Put(more), 2);
-  const auto clusters = service::ListClusters(environment(), {}, {});
+  const auto clusters = ListClusters(environment(), {}, {});
   ASSERT_TRUE(clusters.ok()) << clusters.status().message();
   ASSERT_THAT(clusters->clusters(), SizeIs(2));
   const v1::ClusterOverview& gates = clusters->clusters(0);
@@ -88,12 +88,12 @@ TEST_F(DashboardProfilesTest, AClusterIsItsNewestProfileInNumbers) {
 
   v1::ListClustersRequest page;
   page.set_page_size(1);
-  const auto first = service::ListClusters(environment(), page, {});
+  const auto first = ListClusters(environment(), page, {});
   ASSERT_THAT(first->clusters(), SizeIs(1));
   page.set_page_token(first->next_page_token());
-  EXPECT_EQ(service::ListClusters(environment(), page, {})->clusters(0).profile_name(), "two-nodes-of-eight");
+  EXPECT_EQ(ListClusters(environment(), page, {})->clusters(0).profile_name(), "two-nodes-of-eight");
   page.set_page_size(-1);
-  EXPECT_THAT(service::ListClusters(environment(), page, {}),
+  EXPECT_THAT(ListClusters(environment(), page, {}),
               IsError(StatusCode::kInvalidInput, "pageSize: found -1, expected 1 to 1000"));
 }
 
@@ -102,7 +102,7 @@ TEST_F(DashboardProfilesTest, AClusterIsItsNewestProfileInNumbers) {
 TEST_F(DashboardProfilesTest, LinksAreThoseOfTheStoredProfile) {
   Put(ExamplePutProfile("a"));
   const Profile profile = *store_->LoadProfile();
-  const auto links = service::GetLinks(environment(), {}, {});
+  const auto links = GetLinks(environment(), {}, {});
   ASSERT_TRUE(links.ok()) << links.status().message();
   EXPECT_EQ(links->profile_name(), "two-nodes-of-eight");
   EXPECT_EQ(links->profile_version(), 1);
@@ -117,7 +117,7 @@ TEST_F(DashboardProfilesTest, LinksAreThoseOfTheStoredProfile) {
   EXPECT_THAT(links->links(1).costs(), testing::Contains(Describe(fitted.links[1].crossed_by[0])));
   v1::GetLinksRequest request;
   request.set_profile_name("nobody");
-  EXPECT_THAT(service::GetLinks(environment(), request, {}), IsError(StatusCode::kNotFound, "nobody"));
+  EXPECT_THAT(GetLinks(environment(), request, {}), IsError(StatusCode::kNotFound, "nobody"));
 }
 
 // ---- GetCurve.
@@ -131,7 +131,7 @@ TEST_F(DashboardProfilesTest, ACurveIsItsModelBesideItsSamples) {
   ASSERT_TRUE(Append(GateSamples("b", 1.1e-3)).ok());  // After the version.
   const Profile profile = *store_->LoadProfile();
   const CostModel& model = profile.kernels[0].model;
-  const auto curve = service::GetCurve(environment(), {}, {});
+  const auto curve = GetCurve(environment(), {}, {});
   ASSERT_TRUE(curve.ok()) << curve.status().message();
   EXPECT_EQ(curve->profile_name(), "gates");
   EXPECT_EQ(curve->profile_version(), 1);
@@ -190,7 +190,7 @@ TEST_F(DashboardProfilesTest, WhereSamplesOfACurveComeFromIsSaidOnce) {
     if (!hosts[i].empty()) (*put.mutable_samples()->mutable_samples(i)->mutable_provenance())["hostname"] = hosts[i];
   }
   Put(put);
-  const auto curve = service::GetCurve(environment(), {}, {});
+  const auto curve = GetCurve(environment(), {}, {});
   ASSERT_TRUE(curve.ok()) << curve.status().message();
   EXPECT_THAT(curve->origins(), SizeIs(3));
   ASSERT_THAT(curve->samples(), SizeIs(6));
@@ -204,12 +204,12 @@ TEST_F(DashboardProfilesTest, ListsAreReadThroughAConnectionOfTheirOwn) {
   Put(Gates("a", 8));
   auto other = Store::Open(db().string() + ".other");
   ASSERT_TRUE(other.ok()) << other.status().message();
-  service::Environment environment = this->environment();
+  Environment environment = this->environment();
   environment.listing_store = &*other;
-  EXPECT_EQ(service::GetCurve(environment, {}, {}).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(service::GetLinks(environment, {}, {}).status().code(), StatusCode::kNotFound);
-  EXPECT_THAT(service::ListClusters(environment, {}, {})->clusters(), IsEmpty());
-  EXPECT_THAT(service::ListClusters(this->environment(), {}, {})->clusters(), SizeIs(1));
+  EXPECT_EQ(GetCurve(environment, {}, {}).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(GetLinks(environment, {}, {}).status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(ListClusters(environment, {}, {})->clusters(), IsEmpty());
+  EXPECT_THAT(ListClusters(this->environment(), {}, {})->clusters(), SizeIs(1));
 }
 
 TEST_F(DashboardProfilesTest, RetiredSamplesAreShownAndJudgeNothing) {
@@ -222,7 +222,7 @@ TEST_F(DashboardProfilesTest, RetiredSamplesAreShownAndJudgeNothing) {
   const CostKey gate = KernelKey{.kernel = Kernel::kGate};
   ASSERT_TRUE(store_->RetireSamples("gates", {&gate, 1}, "b").ok());
   ASSERT_TRUE(store_->SaveProfile(*store_->LoadProfile()).ok());  // The first version's samples are as they were.
-  const auto curve = service::GetCurve(environment(), {}, {});
+  const auto curve = GetCurve(environment(), {}, {});
   ASSERT_THAT(curve->samples(), SizeIs(16));
   for (int i = 0; i < 16; ++i) {
     EXPECT_EQ(curve->samples(i).retired(), i < 8);
@@ -234,14 +234,14 @@ TEST_F(DashboardProfilesTest, MostSamplesAreSpreadOverAllOfThem) {
   Put(Gates("a", 10));
   v1::GetCurveRequest request;
   request.set_max_samples(4);
-  const auto curve = service::GetCurve(environment(), request, {});
+  const auto curve = GetCurve(environment(), request, {});
   EXPECT_EQ(curve->total_samples(), 10);
   std::vector<double> sizes;
   for (const v1::CurveSample& sample : curve->samples()) sizes.push_back(std::log2(sample.size()) - 10);
   EXPECT_THAT(sizes, ElementsAre(0, 3, 6, 9));
   for (const int wrong : {-1, 10001}) {
     request.set_max_samples(wrong);
-    EXPECT_THAT(service::GetCurve(environment(), request, {}), IsError(StatusCode::kInvalidInput, "maxSamples: found"));
+    EXPECT_THAT(GetCurve(environment(), request, {}), IsError(StatusCode::kInvalidInput, "maxSamples: found"));
   }
 }
 
@@ -260,7 +260,7 @@ TEST_F(DashboardProfilesTest, OfFewSamplesNoSizeAndNoOutlierIsMissing) {
   v1::GetCurveRequest request;
   for (const int most : {400, 200, 40, 22}) {
     request.set_max_samples(most);
-    const auto curve = service::GetCurve(environment(), request, {});
+    const auto curve = GetCurve(environment(), request, {});
     ASSERT_TRUE(curve.ok()) << curve.status().message();
     EXPECT_EQ(curve->total_outliers(), 3);
     EXPECT_EQ(curve->total_retired(), 0);
@@ -280,7 +280,7 @@ TEST_F(DashboardProfilesTest, OfFewSamplesNoSizeAndNoOutlierIsMissing) {
     }
   }
   request.set_max_samples(2);
-  const auto two = service::GetCurve(environment(), request, {});
+  const auto two = GetCurve(environment(), request, {});
   ASSERT_THAT(two->samples(), SizeIs(2));
   EXPECT_EQ(two->samples(0).outlier() + two->samples(1).outlier(), 1);
 }
@@ -295,7 +295,7 @@ TEST_F(DashboardProfilesTest, RepeatsThatTheFitRejectsAreNamedOneByOne) {
   }
   Put(put);
   v1::GetCurveRequest request;
-  const auto curve = service::GetCurve(environment(), request, {});
+  const auto curve = GetCurve(environment(), request, {});
   ASSERT_TRUE(curve.ok()) << curve.status().message();
   ASSERT_THAT(curve->samples(), SizeIs(10));
   for (const v1::CurveSample& sample : curve->samples()) {
@@ -310,13 +310,13 @@ TEST_F(DashboardProfilesTest, RepeatsThatTheFitRejectsAreNamedOneByOne) {
 TEST_F(DashboardProfilesTest, ACostIsFoundByItsNameAndAPeakIsWhatItIsHeldAgainst) {
   Put(ExamplePutProfile("a"));
   const Profile profile = *store_->LoadProfile();
-  const auto all = service::GetCurve(environment(), {}, {});
+  const auto all = GetCurve(environment(), {}, {});
   ASSERT_EQ(all->costs_size(), static_cast<int>(profile.collectives.size() + profile.kernels.size()));
   EXPECT_EQ(all->cost(), all->costs(0));
   v1::GetCurveRequest request;
   for (int i = 0; i < all->costs_size(); ++i) {
     request.set_cost(all->costs(i));
-    const auto curve = service::GetCurve(environment(), request, {});
+    const auto curve = GetCurve(environment(), request, {});
     ASSERT_TRUE(curve.ok()) << curve.status().message();
     EXPECT_EQ(curve->cost(), all->costs(i));
     EXPECT_THAT(curve->samples(), IsEmpty());
@@ -328,10 +328,10 @@ TEST_F(DashboardProfilesTest, ACostIsFoundByItsNameAndAPeakIsWhatItIsHeldAgainst
     EXPECT_EQ(curve->peak_per_s(), form ? form->peak_per_s : curve->peak_per_s());
   }
   request.set_cost("ALL_TO_ALL groupSize 3 ranksPerNode 1");
-  EXPECT_THAT(service::GetCurve(environment(), request, {}),
+  EXPECT_THAT(GetCurve(environment(), request, {}),
               IsError(StatusCode::kNotFound, "holds no cost 'ALL_TO_ALL groupSize 3 ranksPerNode 1'"));
   request.set_profile_name("nobody");
-  EXPECT_THAT(service::GetCurve(environment(), request, {}), IsError(StatusCode::kNotFound, "nobody"));
+  EXPECT_THAT(GetCurve(environment(), request, {}), IsError(StatusCode::kNotFound, "nobody"));
 }
 
 // ---- ListSamples.
@@ -343,30 +343,30 @@ TEST_F(DashboardProfilesTest, SamplesAreListedByNameAndCost) {
   for (v1::Sample& sample : *copies.mutable_samples()->mutable_samples()) sample.set_kernel(v1::Kernel::DEVICE_COPY);
   Put(copies);
   v1::ListSamplesRequest request;
-  EXPECT_THAT(service::ListSamples(environment(), request, {}),
+  EXPECT_THAT(ListSamples(environment(), request, {}),
               IsError(StatusCode::kInvalidInput, "profileName: found nothing"));
   request.set_profile_name("gates");
-  const auto all = service::ListSamples(environment(), request, {});
+  const auto all = ListSamples(environment(), request, {});
   ASSERT_THAT(all->samples(), SizeIs(5));
   EXPECT_EQ(all->samples(0).cost(), "GATE");
   EXPECT_EQ(all->samples(4).cost(), "DEVICE_COPY");
   EXPECT_EQ(all->samples(4).request_id(), "c");
   request.set_cost("DEVICE_COPY");
   request.set_page_size(1);
-  const auto first = service::ListSamples(environment(), request, {});
+  const auto first = ListSamples(environment(), request, {});
   ASSERT_THAT(first->samples(), SizeIs(1));
   request.set_page_token(first->next_page_token());
-  const auto second = service::ListSamples(environment(), request, {});
+  const auto second = ListSamples(environment(), request, {});
   ASSERT_THAT(second->samples(), SizeIs(1));
   EXPECT_EQ(second->samples(0).sample().bytes(), 2048);
   EXPECT_EQ(second->next_page_token(), "");
   request.set_cost("COPY");
-  EXPECT_THAT(service::ListSamples(environment(), request, {}),
+  EXPECT_THAT(ListSamples(environment(), request, {}),
               IsError(StatusCode::kInvalidInput, "cost: found 'COPY', expected a cost"));
   request.set_cost("");
   request.set_page_token("");
   request.set_profile_name("nobody");
-  EXPECT_THAT(service::ListSamples(environment(), request, {}), IsError(StatusCode::kNotFound, "nobody"));
+  EXPECT_THAT(ListSamples(environment(), request, {}), IsError(StatusCode::kNotFound, "nobody"));
 }
 
 // ---- How long they take.
@@ -409,15 +409,15 @@ TEST_F(DashboardProfilesTest, AHundredProfilesAreListedAndDrawnSoon) {
     ASSERT_TRUE(store_->SaveProfile(*FitProfile(all)).ok());
   }
   const double clusters_s = SecondsOf([&] {
-    const auto clusters = service::ListClusters(environment(), {}, {});
+    const auto clusters = ListClusters(environment(), {}, {});
     ASSERT_THAT(clusters->clusters(), SizeIs(100));
     ASSERT_EQ(clusters->clusters(7).samples(), 1000);
   });
-  const double curve_s = SecondsOf([&] { ASSERT_EQ(service::GetCurve(environment(), {}, {})->total_samples(), 50); });
+  const double curve_s = SecondsOf([&] { ASSERT_EQ(GetCurve(environment(), {}, {})->total_samples(), 50); });
   v1::ListSamplesRequest samples;
   samples.set_profile_name("cluster 50");
   const double samples_s =
-      SecondsOf([&] { ASSERT_THAT(service::ListSamples(environment(), samples, {})->samples(), SizeIs(100)); });
+      SecondsOf([&] { ASSERT_THAT(ListSamples(environment(), samples, {})->samples(), SizeIs(100)); });
   std::cout << "100 clusters " << 1e3 * clusters_s << " ms, a curve " << 1e3 * curve_s << " ms, a page of samples "
             << 1e3 * samples_s << " ms\n";
   EXPECT_LT(clusters_s, 2);
@@ -426,4 +426,4 @@ TEST_F(DashboardProfilesTest, AHundredProfilesAreListedAndDrawnSoon) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

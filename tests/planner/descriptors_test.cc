@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 TEST(DescriptorsTest, ConnectionsLeaveRoomForHttpAndTheStore) {
@@ -31,4 +31,4 @@ TEST(DescriptorsTest, TheLimitIsRaisedToWhatThisProcessMaySet) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -18,7 +18,7 @@
 #include "planner/search/plan_layer.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using testing::HasSubstr;
@@ -272,4 +272,4 @@ TEST_F(DriftTest, WhatIsAsBeforeStays) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

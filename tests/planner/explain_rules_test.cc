@@ -13,7 +13,7 @@
 #include "tests/planner/contract_files.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using testing::HasSubstr;
@@ -161,4 +161,4 @@ TEST(ExplainRulesTest, ARuleThatCannotAnswerSaysWhyAndHasNoTimes) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -11,7 +11,7 @@
 #include "light_agent.h"
 #include "service_fixture.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -72,14 +72,14 @@ class FleetScaleTest : public ServiceTest {
     return request;
   }
 
-  static v1::CalibrationStatus StatusOf(const PlannerClient& client, int calibration) {
+  static v1::CalibrationStatus StatusOf(const client::PlannerClient& client, int calibration) {
     v1::GetCalibrationRequest request;
     request.set_calibration(calibration);
     const auto answer = client.GetCalibration(request);
     EXPECT_TRUE(answer.ok()) << answer.status().message();
     return answer.ok() ? answer->status() : v1::CalibrationStatus();
   }
-  static v1::CalibrationStatus AwaitEnd(const PlannerClient& client, int calibration, double limit_s) {
+  static v1::CalibrationStatus AwaitEnd(const client::PlannerClient& client, int calibration, double limit_s) {
     const bool ended = Await(
         [&] {
           const auto state = StatusOf(client, calibration).state();
@@ -247,7 +247,7 @@ TEST_F(FleetScaleTest, ADuplicateAndAStrangerAreRefusedByName) {
   v1::AgentRegistration other = client->ListAgents({})->agents(0).registration();
   const auto end_of = [&](const v1::AgentRegistration& registration) {
     std::promise<Status> ended;
-    const auto connection = ConnectAgentWith({.address = server->grpc_address()})(
+    const auto connection = client::ConnectAgentWith({.address = server->grpc_address()})(
         registration,
         {.received = [](const v1::AttachResponse&) {}, .ended = [&](const Status& why) { ended.set_value(why); }});
     EXPECT_TRUE(connection.ok());
@@ -268,4 +268,4 @@ TEST_F(FleetScaleTest, ADuplicateAndAStrangerAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

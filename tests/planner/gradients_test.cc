@@ -18,7 +18,7 @@
 #include "tests/planner/by_hand.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using ::testing::AllOf;
@@ -539,4 +539,4 @@ TEST(PlanLayerGradientsTest, AForwardPassHasNoGradientsToExchange) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -119,8 +119,7 @@ TEST_F(HttpTest, MethodsTakeAndGiveJson) {
   EXPECT_EQ(version, json({{"profileName", "two-nodes-of-eight"}, {"profileVersion", 1}}));
   const auto [planned, plan] = Post(kPlan, ToJson(ExamplePlanRequest()));
   EXPECT_EQ(planned, 200);
-  const auto expected =
-      json::parse(ToJson(*service::Plan(*environment_, ExamplePlanRequest(), {}), JsonStyle::kCompact));
+  const auto expected = json::parse(ToJson(*Plan(*environment_, ExamplePlanRequest(), {}), JsonStyle::kCompact));
   EXPECT_EQ(plan, expected);
 }
 

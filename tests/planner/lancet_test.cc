@@ -20,7 +20,7 @@
 #include "tests/planner/lancet_checker.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using nlohmann::json;
@@ -584,4 +584,4 @@ TEST(LancetTest, TheLargestGraphsEnd) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

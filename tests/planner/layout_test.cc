@@ -20,7 +20,7 @@
 #include "tests/planner/by_hand.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using ::testing::AllOf;
@@ -647,4 +647,4 @@ TEST(RankLayoutsTest, WrongRequestsAreRefused) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

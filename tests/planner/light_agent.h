@@ -44,7 +44,7 @@ class LightAgent {
   Status Connect() {
     const std::scoped_lock lock(connecting_);
     ended_.reset();
-    auto connection = ConnectAgentWith({.address = planner_})(
+    auto connection = client::ConnectAgentWith({.address = planner_})(
         registration_, {.received = [this](v1::AttachResponse message) { Answer(message); },
                         .ended =
                             [this](const Status& why) {

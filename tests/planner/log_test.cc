@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 using std::chrono::system_clock;
@@ -25,4 +25,4 @@ TEST(LogTest, ARecordIsOneLineWhateverItsFactsAre) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

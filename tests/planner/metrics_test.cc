@@ -13,7 +13,7 @@
 #include "models/text.h"
 #include "service_fixture.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 using testing::HasSubstr;
@@ -100,4 +100,4 @@ TEST_F(MetricsTest, CallsPlansAndSamplesAreCounted) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

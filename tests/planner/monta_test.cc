@@ -12,7 +12,7 @@
 #include "tests/planner/contract_files.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using ::testing::ElementsAre;
@@ -239,4 +239,4 @@ TEST(MontaTest, ASkippedRuleNamesTheMissingKey) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -19,7 +19,7 @@
 #include "planner/client/agent_connection.h"
 #include "service_fixture.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 using std::chrono::seconds;
@@ -29,18 +29,18 @@ using testing::SizeIs;
 std::chrono::steady_clock::time_point Soon() { return std::chrono::steady_clock::now() + seconds(20); }
 
 // One rank, played by the test.
-class ScriptedLaunch final : public Launch {
+class ScriptedLaunch final : public executor::Launch {
  public:
   struct Ends {
-    OwnedFd commands, answers;  // To read, to write.
+    executor::OwnedFd commands, answers;  // To read, to write.
   };
 
   explicit ScriptedLaunch(Ends& ends) {
     for (auto [read, write] : {std::pair(&ends.commands, &write_), std::pair(&read_, &ends.answers)}) {
       int fds[2] = {-1, -1};
       EXPECT_EQ(pipe(fds), 0);
-      *read = OwnedFd(fds[0]);
-      *write = OwnedFd(fds[1]);
+      *read = executor::OwnedFd(fds[0]);
+      *write = executor::OwnedFd(fds[1]);
     }
   }
 
@@ -52,21 +52,21 @@ class ScriptedLaunch final : public Launch {
   int ProcessOf(int) const override { return 0; }
 
  private:
-  OwnedFd read_, write_;
+  executor::OwnedFd read_, write_;
 };
 
 class NodeAgentTest : public ServiceTest {
  protected:
-  NodeAgentOptions Agent(const std::string& planner) {
-    NodeAgentOptions options = {.connect = ConnectAgentWith({.address = planner}),
-                                .planner = planner,
-                                .stop_fd = stop_.get(),
-                                .first_pause_s = 0.01,
-                                .longest_pause_s = 0.05,
-                                .log = [this](std::string_view line) {
-                                  const std::scoped_lock lock(log_mutex_);
-                                  log_.emplace_back(line);
-                                }};
+  agent::NodeAgentOptions Agent(const std::string& planner) {
+    agent::NodeAgentOptions options = {.connect = client::ConnectAgentWith({.address = planner}),
+                                       .planner = planner,
+                                       .stop_fd = stop_.get(),
+                                       .first_pause_s = 0.01,
+                                       .longest_pause_s = 0.05,
+                                       .log = [this](std::string_view line) {
+                                         const std::scoped_lock lock(log_mutex_);
+                                         log_.emplace_back(line);
+                                       }};
     v1::AgentRegistration& agent = options.registration;
     agent.set_name("a");
     agent.set_version(MOEPLAN_VERSION);
@@ -81,9 +81,9 @@ class NodeAgentTest : public ServiceTest {
   // An agent on a thread of its own; told to stop with its owner, also when a test gives up.
   class Running {
    public:
-    Running(NodeAgentOptions options, int stop_fd)
+    Running(agent::NodeAgentOptions options, int stop_fd)
         : stop_fd_(stop_fd), end_(std::async(std::launch::async, [given = std::move(options)]() mutable {
-            return RunNodeAgent(std::move(given));
+            return agent::RunNodeAgent(std::move(given));
           })) {}
     Running(const Running&) = delete;
     ~Running() { (void)Stop(); }
@@ -117,7 +117,7 @@ class NodeAgentTest : public ServiceTest {
     return command;
   }
 
-  OwnedFd stop_ = OwnedFd(eventfd(0, EFD_CLOEXEC));
+  executor::OwnedFd stop_ = executor::OwnedFd(eventfd(0, EFD_CLOEXEC));
   std::mutex log_mutex_;
   std::vector<std::string> log_;  // Guarded by log_mutex_.
 };
@@ -137,12 +137,12 @@ TEST_F(NodeAgentTest, WhatKeptRanksStillOweToAnEndedSessionIsNotForTheNext) {
   };
   const auto server = Started(options);
   ScriptedLaunch::Ends rank;
-  NodeAgentOptions agent = Agent(server->grpc_address());
+  agent::NodeAgentOptions agent = Agent(server->grpc_address());
   agent.kept_ranks = std::make_unique<ScriptedLaunch>(rank);
   Running running(std::move(agent), stop_.get());
   (void)StartCalibration(*server);
   for (const int repeats : {1, 2}) {
-    const auto frame = ReadFrame(rank.commands.get(), Soon());
+    const auto frame = executor::ReadFrame(rank.commands.get(), Soon());
     ASSERT_TRUE(frame.ok()) << frame.status().message();
     v1::RankCommand command;
     ASSERT_TRUE(command.ParseFromString(*frame));
@@ -151,7 +151,7 @@ TEST_F(NodeAgentTest, WhatKeptRanksStillOweToAnEndedSessionIsNotForTheNext) {
   for (const double time_s : {1.0, 2.0}) {
     v1::RankReply reply;
     reply.mutable_measured()->add_time_s(time_s);
-    ASSERT_TRUE(WriteFrame(rank.answers.get(), reply.SerializeAsString()).ok());
+    ASSERT_TRUE(executor::WriteFrame(rank.answers.get(), reply.SerializeAsString()).ok());
   }
   EXPECT_EQ(answered.get_future().get(), 2.0);
   EXPECT_EQ(running.Stop(), OkStatus());
@@ -166,8 +166,8 @@ TEST_F(NodeAgentTest, RanksThatCannotBeStartedAreSaidWhereTheyAreWaitedFor) {
     return Infeasible("enough");
   };
   const auto server = Started(options);
-  NodeAgentOptions agent = Agent(server->grpc_address());
-  agent.launch = []() -> StatusOr<std::unique_ptr<Launch>> { return Unavailable("no program"); };
+  agent::NodeAgentOptions agent = Agent(server->grpc_address());
+  agent.launch = []() -> StatusOr<std::unique_ptr<executor::Launch>> { return Unavailable("no program"); };
   Running running(std::move(agent), stop_.get());
   (void)StartCalibration(*server);
   EXPECT_EQ(end.get_future().get(), "not started: no program at agent a (cluster c, node 0)");
@@ -180,8 +180,8 @@ TEST_F(NodeAgentTest, ItTriesForEverAndSaysWhatIsWrongOnce) {
     const auto server = Started();
     address = server->grpc_address();
   }
-  NodeAgentOptions agent = Agent(address);
-  agent.launch = []() -> StatusOr<std::unique_ptr<Launch>> { return Unavailable("not asked for"); };
+  agent::NodeAgentOptions agent = Agent(address);
+  agent.launch = []() -> StatusOr<std::unique_ptr<executor::Launch>> { return Unavailable("not asked for"); };
   Running running(std::move(agent), stop_.get());
   // Some twenty tries.
   std::this_thread::sleep_for(seconds(1));
@@ -201,13 +201,13 @@ TEST_F(NodeAgentTest, AnotherVersionEndsIt) {
   ServerOptions options = Options();
   options.agents.version = "9.9.9";
   const auto server = Started(options);
-  NodeAgentOptions agent = Agent(server->grpc_address());
-  agent.launch = []() -> StatusOr<std::unique_ptr<Launch>> { return Unavailable("not asked for"); };
-  const Status refused = RunNodeAgent(std::move(agent));
+  agent::NodeAgentOptions agent = Agent(server->grpc_address());
+  agent.launch = []() -> StatusOr<std::unique_ptr<executor::Launch>> { return Unavailable("not asked for"); };
+  const Status refused = agent::RunNodeAgent(std::move(agent));
   EXPECT_EQ(refused.code(), StatusCode::kInfeasible);
   EXPECT_THAT(refused.message(), HasSubstr("agent a is of version " MOEPLAN_VERSION
                                            " and this planner of version 9.9.9; install the same version"));
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -10,10 +10,10 @@
 #include "planner/service/http/page.h"
 #include "service_fixture.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
-constexpr service::http::Page kPages[] = {
+constexpr http::Page kPages[] = {
     {.path = "/", .content_type = "text/html", .etag = "\"1\"", .plain = "<p>page</p>", .gzip = "zipped page"},
     {.path = "/assets/a.js",
      .content_type = "text/javascript",
@@ -83,4 +83,4 @@ TEST_F(PagesTest, NothingButItsOwnFilesIsFound) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -11,7 +11,7 @@
 #include "tests/planner/contract_files.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using ::testing::HasSubstr;
@@ -168,4 +168,4 @@ TEST(ParmTest, TimesThatDifferInTheirLastDigitsTie) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -1,5 +1,5 @@
-#include "models/cost/operation.h"
 #include "planner/search/plan_layer.h"
+#include "models/cost/operation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 #include "tests/planner/by_hand.h"
 #include "tests/planner/contract_files.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using ::testing::AllOf;
@@ -949,4 +949,4 @@ TEST(PlanLayerTest, AProfileOfTheNeedsAnswersEverything) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -16,7 +16,7 @@
 #include "tests/planner/by_hand.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using ::testing::Contains;
@@ -378,4 +378,4 @@ TEST(PlanRoutedLayerTest, RandomHistogramsAreReportedInBounds) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

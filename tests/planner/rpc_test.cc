@@ -9,7 +9,7 @@
 #include "proto/host_port.h"
 #include "service_fixture.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 TEST(GrpcStatusTest, EveryCodeThatCrossesComesBack) {
@@ -99,4 +99,4 @@ TEST(HostPortTest, LoopbackIsThisMachineAlone) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -20,7 +20,7 @@
 #include "planner/service/handlers/rejected_samples.h"
 #include "planner/service/samples/withdraw.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 using testing::HasSubstr;
@@ -33,7 +33,7 @@ using SamplesTest = HandlersTest;
 
 TEST_F(SamplesTest, PutSamplesFitsAllSamplesOfTheName) {
   const v1::PutSamplesRequest first = GateSamples("a", 1e-3), second = GateSamples("b", 2e-3);
-  const auto response = service::PutSamples(environment(), first, {});
+  const auto response = PutSamples(environment(), first, {});
   ASSERT_TRUE(response.ok()) << response.status().message();
   EXPECT_EQ(response->profile_name(), "gates");
   EXPECT_EQ(response->profile_version(), 1);
@@ -65,7 +65,7 @@ TEST_F(SamplesTest, ARetriedPutSamplesAnswersTheSameAlsoAfterARestart) {
 
 TEST_F(SamplesTest, ARequestIdOfOtherSamplesIsRefused) {
   Put(GateSamples("a", 1e-3));
-  EXPECT_THAT(service::PutSamples(environment(), GateSamples("a", 2e-3), {}),
+  EXPECT_THAT(PutSamples(environment(), GateSamples("a", 2e-3), {}),
               IsError(StatusCode::kInvalidInput, "request 'a': was stored before with other samples"));
 }
 
@@ -88,7 +88,7 @@ TEST_F(SamplesTest, SamplesOfAnotherClusterAreRefusedBeforeTheyAreStored) {
   Put(GateSamples("a", 1e-3));
   v1::PutSamplesRequest other = GateSamples("b", 2e-3);
   other.mutable_samples()->mutable_cluster()->set_nodes(2);
-  EXPECT_THAT(service::PutSamples(environment(), other, {}),
+  EXPECT_THAT(PutSamples(environment(), other, {}),
               IsError(StatusCode::kInvalidInput, "samples.cluster: found nodes 2, gpusPerNode 1"));
   EXPECT_THAT(*store_->SamplesOf({}), SizeIs(1));
 }
@@ -96,13 +96,12 @@ TEST_F(SamplesTest, SamplesOfAnotherClusterAreRefusedBeforeTheyAreStored) {
 TEST_F(SamplesTest, RequestsThatAreNoSamplesAreRefusedByField) {
   v1::PutSamplesRequest request = GateSamples("a", 1e-3);
   request.mutable_samples()->mutable_samples(1)->set_ctas(-1);
-  EXPECT_THAT(service::PutSamples(environment(), request, {}),
-              IsError(StatusCode::kInvalidInput, "samples: samples[1]"));
+  EXPECT_THAT(PutSamples(environment(), request, {}), IsError(StatusCode::kInvalidInput, "samples: samples[1]"));
   request.mutable_samples()->mutable_samples(1)->Clear();
-  EXPECT_THAT(service::PutSamples(environment(), request, {}),
+  EXPECT_THAT(PutSamples(environment(), request, {}),
               IsError(StatusCode::kInvalidInput, "samples: samples[1]: found no operation"));
   request.mutable_samples()->clear_samples();
-  EXPECT_THAT(service::PutSamples(environment(), request, {}),
+  EXPECT_THAT(PutSamples(environment(), request, {}),
               IsError(StatusCode::kInvalidInput, "samples.samples: found nothing"));
   EXPECT_EQ(store_->SamplesOf({}).status().code(), StatusCode::kNotFound);
 }
@@ -147,7 +146,7 @@ TEST_F(SamplesTest, WhatCannotBeRightIsSetAsideAndTheRestIsFitted) {
     v1::PutSamplesRequest request = OneWrong(id, wrong);
     request.mutable_samples()->set_name(id);
     for (int attempt = 0; attempt < 2; ++attempt) {
-      const auto response = service::PutSamples(environment(), request, {});
+      const auto response = PutSamples(environment(), request, {});
       ASSERT_TRUE(response.ok()) << response.status().message();
       EXPECT_EQ(response->stored_samples(), 2);
       EXPECT_EQ(response->rejected_samples(), 1);
@@ -156,7 +155,7 @@ TEST_F(SamplesTest, WhatCannotBeRightIsSetAsideAndTheRestIsFitted) {
     EXPECT_EQ(store_->LoadProfile({.name = id})->kernels, sound);
     v1::ListRejectedSamplesRequest list;
     list.set_profile_name(id);
-    const auto listed = service::ListRejectedSamples(environment(), list, {});
+    const auto listed = ListRejectedSamples(environment(), list, {});
     ASSERT_TRUE(listed.ok()) << listed.status().message();
     ASSERT_THAT(listed->rejected_samples(), SizeIs(1));  // Once, though it came twice.
     EXPECT_EQ(listed->rejected_samples(0).request_id(), id);
@@ -168,15 +167,15 @@ TEST_F(SamplesTest, WhatCannotBeRightIsSetAsideAndTheRestIsFitted) {
 TEST_F(SamplesTest, AnAgentThatIsKnownMayBringSamples) {
   v1::PutSamplesRequest request =
       OneWrong("a", [](v1::Sample& sample) { (*sample.mutable_provenance())["agent"] = "node 1"; });
-  EXPECT_EQ(service::PutSamples(environment(), request, {})->rejected_samples(), 0);  // All are known by default.
+  EXPECT_EQ(PutSamples(environment(), request, {})->rejected_samples(), 0);  // All are known by default.
   knows_agent_ = [](const std::string& agent) { return agent == "node 1"; };
   request.set_request_id("b");
-  EXPECT_EQ(service::PutSamples(environment(), request, {})->rejected_samples(), 0);
+  EXPECT_EQ(PutSamples(environment(), request, {})->rejected_samples(), 0);
   knows_agent_ = [](const std::string& agent) { return agent == "node 2"; };
   request.set_request_id("c");
-  EXPECT_EQ(service::PutSamples(environment(), request, {})->rejected_samples(), 1);
+  EXPECT_EQ(PutSamples(environment(), request, {})->rejected_samples(), 1);
   request.set_request_id("b");  // A retry answers as before, whoever is known by now.
-  EXPECT_EQ(service::PutSamples(environment(), request, {})->rejected_samples(), 0);
+  EXPECT_EQ(PutSamples(environment(), request, {})->rejected_samples(), 0);
 }
 
 TEST_F(SamplesTest, ARequestWithoutASoundSampleChangesNoProfile) {
@@ -184,7 +183,7 @@ TEST_F(SamplesTest, ARequestWithoutASoundSampleChangesNoProfile) {
   v1::PutSamplesRequest request = GateSamples("b", 1e-3);
   for (v1::Sample& sample : *request.mutable_samples()->mutable_samples()) sample.add_time_s(0);
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const auto response = service::PutSamples(environment(), request, {});
+    const auto response = PutSamples(environment(), request, {});
     ASSERT_TRUE(response.ok()) << response.status().message();
     EXPECT_EQ(response->stored_samples(), 0);
     EXPECT_EQ(response->rejected_samples(), 2);
@@ -212,14 +211,14 @@ v1::FitProfileRequest FitOf(const std::string& request_id, const std::string& na
 
 TEST_F(SamplesTest, WhatIsAppendedIsFittedWhenAsked) {
   for (const char* id : {"a", "b"}) {
-    const auto appended = service::AppendSamples(environment(), AppendOf(GateSamples(id, 1e-3), "monday"), {});
+    const auto appended = AppendSamples(environment(), AppendOf(GateSamples(id, 1e-3), "monday"), {});
     ASSERT_TRUE(appended.ok()) << appended.status().message();
     EXPECT_EQ(appended->stored_samples(), 2);
     EXPECT_EQ(appended->rejected_samples(), 0);
   }
   EXPECT_EQ(Versions(), 0);
   EXPECT_THAT(*store_->SamplesOf({.calibration = "monday"}), SizeIs(1));
-  const auto fitted = service::FitProfile(environment(), FitOf("fit 1"), {});
+  const auto fitted = FitProfile(environment(), FitOf("fit 1"), {});
   ASSERT_TRUE(fitted.ok()) << fitted.status().message();
   EXPECT_EQ(fitted->profile_name(), "gates");
   EXPECT_EQ(fitted->profile_version(), 1);
@@ -228,39 +227,39 @@ TEST_F(SamplesTest, WhatIsAppendedIsFittedWhenAsked) {
 }
 
 TEST_F(SamplesTest, AFitIsAsSafeToRetryAsAnAppend) {
-  ASSERT_TRUE(service::AppendSamples(environment(), AppendOf(GateSamples("a", 1e-3)), {}).ok());
-  ASSERT_TRUE(service::AppendSamples(environment(), AppendOf(GateSamples("a", 1e-3)), {}).ok());
-  EXPECT_EQ(service::FitProfile(environment(), FitOf("1"), {})->profile_version(), 1);
-  ASSERT_TRUE(service::AppendSamples(environment(), AppendOf(GateSamples("b", 2e-3)), {}).ok());
-  EXPECT_EQ(service::FitProfile(environment(), FitOf("1"), {})->profile_version(), 1);
-  EXPECT_EQ(service::FitProfile(environment(), FitOf("2"), {})->profile_version(), 2);
+  ASSERT_TRUE(AppendSamples(environment(), AppendOf(GateSamples("a", 1e-3)), {}).ok());
+  ASSERT_TRUE(AppendSamples(environment(), AppendOf(GateSamples("a", 1e-3)), {}).ok());
+  EXPECT_EQ(FitProfile(environment(), FitOf("1"), {})->profile_version(), 1);
+  ASSERT_TRUE(AppendSamples(environment(), AppendOf(GateSamples("b", 2e-3)), {}).ok());
+  EXPECT_EQ(FitProfile(environment(), FitOf("1"), {})->profile_version(), 1);
+  EXPECT_EQ(FitProfile(environment(), FitOf("2"), {})->profile_version(), 2);
   Reopen();
-  EXPECT_EQ(service::FitProfile(environment(), FitOf("1"), {})->profile_version(), 1);
-  EXPECT_EQ(service::FitProfile(environment(), FitOf("3"), {})->profile_version(), 2);  // Nothing new to say.
+  EXPECT_EQ(FitProfile(environment(), FitOf("1"), {})->profile_version(), 1);
+  EXPECT_EQ(FitProfile(environment(), FitOf("3"), {})->profile_version(), 2);  // Nothing new to say.
   EXPECT_EQ(Versions(), 2);
-  ASSERT_TRUE(service::AppendSamples(environment(), AppendOf(GateSamples("c", 2e-3, "other")), {}).ok());
-  EXPECT_THAT(service::FitProfile(environment(), FitOf("1", "other"), {}),
+  ASSERT_TRUE(AppendSamples(environment(), AppendOf(GateSamples("c", 2e-3, "other")), {}).ok());
+  EXPECT_THAT(FitProfile(environment(), FitOf("1", "other"), {}),
               IsError(StatusCode::kInvalidInput, "brought another profile before"));
 }
 
 // With a version each: the samples of a put in an earlier calibration do not change what it became.
 TEST_F(SamplesTest, AnAppendToAnEarlierCalibrationLeavesTheVersionsOfPuts) {
-  ASSERT_TRUE(service::AppendSamples(environment(), AppendOf(GateSamples("a", 1e-3), "early"), {}).ok());
+  ASSERT_TRUE(AppendSamples(environment(), AppendOf(GateSamples("a", 1e-3), "early"), {}).ok());
   EXPECT_EQ(Put(GateSamples("b", 2e-3)), 1);
-  ASSERT_TRUE(service::AppendSamples(environment(), AppendOf(GateSamples("c", 3e-3), "early"), {}).ok());
+  ASSERT_TRUE(AppendSamples(environment(), AppendOf(GateSamples("c", 3e-3), "early"), {}).ok());
   EXPECT_EQ(Put(GateSamples("d", 4e-3)), 2);
   EXPECT_EQ(Put(GateSamples("b", 2e-3)), 1);
 }
 
 TEST_F(SamplesTest, WrongAppendsAndFitsAreRefusedByField) {
-  EXPECT_THAT(service::AppendSamples(environment(), AppendOf(GateSamples("", 1e-3)), {}),
+  EXPECT_THAT(AppendSamples(environment(), AppendOf(GateSamples("", 1e-3)), {}),
               IsError(StatusCode::kInvalidInput, "requestId: found 0 bytes"));
-  EXPECT_THAT(service::AppendSamples(environment(), AppendOf(GateSamples("a", 1e-3), std::string(129, 'x')), {}),
+  EXPECT_THAT(AppendSamples(environment(), AppendOf(GateSamples("a", 1e-3), std::string(129, 'x')), {}),
               IsError(StatusCode::kInvalidInput, "calibration: found 129 bytes, expected at most 128"));
-  EXPECT_THAT(service::FitProfile(environment(), FitOf(""), {}), IsError(StatusCode::kInvalidInput, "requestId"));
-  EXPECT_THAT(service::FitProfile(environment(), FitOf("1", ""), {}),
+  EXPECT_THAT(FitProfile(environment(), FitOf(""), {}), IsError(StatusCode::kInvalidInput, "requestId"));
+  EXPECT_THAT(FitProfile(environment(), FitOf("1", ""), {}),
               IsError(StatusCode::kInvalidInput, "profileName: found nothing"));
-  EXPECT_THAT(service::FitProfile(environment(), FitOf("1"), {}), IsError(StatusCode::kNotFound, "no such samples"));
+  EXPECT_THAT(FitProfile(environment(), FitOf("1"), {}), IsError(StatusCode::kNotFound, "no such samples"));
 }
 
 TEST_F(SamplesTest, SamplesOfMixedClustersAreNotFitted) {
@@ -270,7 +269,7 @@ TEST_F(SamplesTest, SamplesOfMixedClustersAreNotFitted) {
   second.samples.cluster.nodes = 2;
   const std::vector both = {first, second};
   ASSERT_TRUE(store_->AppendSamples(both).ok());  // As two `calibrate` of one name leave them.
-  EXPECT_THAT(service::FitProfile(environment(), FitOf("1"), {}),
+  EXPECT_THAT(FitProfile(environment(), FitOf("1"), {}),
               IsError(StatusCode::kInvalidInput, "calibration 'b' to be of another cluster"));
 }
 
@@ -292,11 +291,11 @@ TEST_F(SamplesTest, AnAttackWithTimesOfNoMachineBreaksNoProfile) {
   for (const auto& [size, time_s] : {std::pair(1e6, 1e-300), std::pair(1e6, 1e300), std::pair(1e6, 5e-324),
                                      std::pair(1e300, 1.0), std::pair(1e-300, 1.0), std::pair(1e18, 1e-9)}) {
     const std::string id = StrCat("attack ", ++number);
-    const auto put = service::PutSamples(environment(), Attack(id, size, time_s), {});
+    const auto put = PutSamples(environment(), Attack(id, size, time_s), {});
     ASSERT_TRUE(put.ok()) << put.status().message();
     EXPECT_EQ(put->rejected_samples(), 1);
     EXPECT_EQ(put->stored_samples(), 1);
-    const auto appended = service::AppendSamples(environment(), AppendOf(Attack(id + "b", size, time_s)), {});
+    const auto appended = AppendSamples(environment(), AppendOf(Attack(id + "b", size, time_s)), {});
     ASSERT_TRUE(appended.ok()) << appended.status().message();
     EXPECT_EQ(appended->rejected_samples(), 1);
   }
@@ -313,7 +312,7 @@ TEST_F(SamplesTest, ANameThatHoldsSuchSamplesFitsAgain) {
     for (Sample& sample : batch.samples.samples) sample.times_s = {time_s, 2 * time_s};
     ASSERT_TRUE(store_->AppendSamples({&batch, 1}).ok());
   }
-  const auto fitted = service::FitProfile(environment(), FitOf("1"), {});
+  const auto fitted = FitProfile(environment(), FitOf("1"), {});
   ASSERT_TRUE(fitted.ok()) << fitted.status().message();
   const SampleSet sound = *SamplesFromProto(GateSamples("", 1e-3).samples());
   EXPECT_EQ(store_->LoadProfile({.name = "gates"})->kernels, FitProfile(sound)->kernels);
@@ -323,9 +322,9 @@ TEST_F(SamplesTest, ANameWithNothingElseSaysHowToTakeThemOut) {
   SampleBatch batch = {.request_id = "attack", .samples = *SamplesFromProto(GateSamples("", 1e-3).samples())};
   for (Sample& sample : batch.samples.samples) sample.times_s = {1e300};
   ASSERT_TRUE(store_->AppendSamples({&batch, 1}).ok());
-  EXPECT_THAT(service::FitProfile(environment(), FitOf("1"), {}),
+  EXPECT_THAT(FitProfile(environment(), FitOf("1"), {}),
               IsError(StatusCode::kInfeasible, "`moeplan profile withdraw` takes them out"));
-  const auto withdrawn = service::Withdraw(*store_, {.profile_name = "gates", .request_id = "attack"});
+  const auto withdrawn = Withdraw(*store_, {.profile_name = "gates", .request_id = "attack"});
   ASSERT_TRUE(withdrawn.ok()) << withdrawn.status().message();
   EXPECT_EQ(withdrawn->samples, 2);
   EXPECT_EQ(withdrawn->version, std::nullopt);
@@ -334,13 +333,13 @@ TEST_F(SamplesTest, ANameWithNothingElseSaysHowToTakeThemOut) {
 TEST_F(SamplesTest, WithdrawnSamplesAreInNoLaterFit) {
   EXPECT_EQ(Put(GateSamples("good", 1e-3)), 1);
   EXPECT_EQ(Put(GateSamples("bad", 9e-3)), 2);
-  const auto withdrawn = service::Withdraw(*store_, {.profile_name = "gates", .request_id = "bad"});
+  const auto withdrawn = Withdraw(*store_, {.profile_name = "gates", .request_id = "bad"});
   ASSERT_TRUE(withdrawn.ok()) << withdrawn.status().message();
   ASSERT_TRUE(withdrawn->version.has_value());
   EXPECT_EQ(withdrawn->version->version, 3);
   EXPECT_EQ(store_->LoadProfile({.name = "gates"})->kernels,
             store_->LoadProfile({.name = "gates", .version = 1})->kernels);
-  EXPECT_EQ(service::FitProfile(environment(), FitOf("1"), {})->profile_version(), 3);  // Nothing new to say.
+  EXPECT_EQ(FitProfile(environment(), FitOf("1"), {})->profile_version(), 3);  // Nothing new to say.
 }
 
 // ---- The writer.
@@ -390,7 +389,7 @@ TEST_F(SamplesTest, OthersGetToWriteWhileManyAppend) {
 }
 
 TEST_F(SamplesTest, ABatchThatFindsTheQueueFullIsRefusedAtOnce) {
-  service::SampleWriter writer(*store_, /*queue_capacity=*/1);
+  SampleWriter writer(*store_, /*queue_capacity=*/1);
   std::vector<std::future<StatusOr<BatchOutcome>>> waiting;
   {
     const HeldStore held(db());  // Nothing is committed meanwhile: one batch is being stored, one waits.
@@ -415,4 +414,4 @@ TEST_F(SamplesTest, ABatchThatFindsTheQueueFullIsRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

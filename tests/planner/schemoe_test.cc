@@ -13,7 +13,7 @@
 #include "tests/planner/contract_files.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using ::testing::AllOf;
@@ -260,4 +260,4 @@ TEST(SchemoeTest, WhatIsExtrapolatedIsNoted) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -28,7 +28,7 @@
 #include "proto/host_port.h"
 #include "service_fixture.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 using testing::AllOf;
@@ -68,7 +68,7 @@ TEST_F(ServerTest, AnswersWhatPlanLayerAnswersByteForByte) {
 
   Profile profile = *ProfileFromProto(ExamplePutProfile("a").profile());
   profile.version = 1;
-  const auto direct = PlanLayer(*WorkloadFromProto(ExamplePlanRequest().workload()), profile);
+  const auto direct = planner::PlanLayer(*WorkloadFromProto(ExamplePlanRequest().workload()), profile);
   ASSERT_TRUE(direct.ok());
   EXPECT_EQ(ToJson(*answer), ToJson(ToProto(*direct)));
   EXPECT_GT(answer->candidates_size(), 1);
@@ -358,7 +358,7 @@ TEST_F(ServerTest, ShutdownLetsCallsInProgressEnd) {
   ASSERT_TRUE(Eventually([&] { return server->calls_in_progress() == 1; }));
   auto ended = Async([&] { server->Shutdown(std::chrono::minutes(2)); });
   const auto nobody_answers = [&] {
-    return !PlannerClient::Connect({.address = server->grpc_address(), .deadline_s = 5}).ok();
+    return !client::PlannerClient::Connect({.address = server->grpc_address(), .deadline_s = 5}).ok();
   };
   ASSERT_TRUE(Eventually(nobody_answers));  // So the shutdown has begun.
   held.reset();
@@ -389,8 +389,8 @@ TEST_F(ServerTest, WhileCallsOverHttpEndOthersHearThatItIsNotServing) {
     return response ? response->status : 0;
   };
   EXPECT_TRUE(Eventually([&] { return health() == 503; }));
-  EXPECT_TRUE(
-      Eventually([&] { return !PlannerClient::Connect({.address = server->grpc_address(), .deadline_s = 5}).ok(); }));
+  EXPECT_TRUE(Eventually(
+      [&] { return !client::PlannerClient::Connect({.address = server->grpc_address(), .deadline_s = 5}).ok(); }));
   EXPECT_EQ(health(), 503);  // Over HTTP, with nothing left of gRPC.
   held.reset();
   EXPECT_EQ(put.get(), 200);
@@ -417,7 +417,7 @@ TEST_F(ServerTest, WaitReturnsWhenAnotherThreadShutsDown) {
   auto waiting = Async([&] { server->Wait(); });
   server->Shutdown();
   waiting.get();
-  EXPECT_THAT(PlannerClient::Connect({.address = server->grpc_address(), .deadline_s = 5}),
+  EXPECT_THAT(client::PlannerClient::Connect({.address = server->grpc_address(), .deadline_s = 5}),
               IsError(StatusCode::kUnavailable, "no planner"));
   EXPECT_FALSE(httplib::Client("http://" + server->http_address()).Get("/healthz"));
 }
@@ -431,12 +431,12 @@ TEST_F(ServerTest, NoPlannerIsSaidWithWhatToDo) {
     address = server->grpc_address();
   }
   EXPECT_THAT(
-      PlannerClient::Connect({.address = address, .deadline_s = 60}),
+      client::PlannerClient::Connect({.address = address, .deadline_s = 60}),
       IsError(StatusCode::kUnavailable, StrCat("no planner answers at ", address, "; start one with `moeplan serve ")));
-  EXPECT_THAT(PlannerClient::Connect({.address = "planner", .deadline_s = 1}),
+  EXPECT_THAT(client::PlannerClient::Connect({.address = "planner", .deadline_s = 1}),
               IsError(StatusCode::kInvalidInput, "planner: found 'planner'"));
   for (const double deadline_s : {0.0, -1.0, std::nan("")}) {
-    EXPECT_THAT(PlannerClient::Connect({.address = address, .deadline_s = deadline_s}),
+    EXPECT_THAT(client::PlannerClient::Connect({.address = address, .deadline_s = deadline_s}),
                 IsError(StatusCode::kInvalidInput, "deadline: found"));
   }
 }
@@ -629,4 +629,4 @@ TEST_F(ServerTest, HealthzSaysWhenServingEnds) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -82,22 +82,22 @@ class ServiceTest : public testing::Test {
   std::filesystem::path db() const { return folder_ / "moeplan.db"; }
 
   // On free ports.
-  ServerOptions Options() const {
+  service::ServerOptions Options() const {
     return {.store = db(), .grpc_address = "127.0.0.1:0", .http_address = "127.0.0.1:0"};
   }
 
-  static std::unique_ptr<Server> Started(ServerOptions options) {
-    auto server = Server::Start(std::move(options));
+  static std::unique_ptr<service::Server> Started(service::ServerOptions options) {
+    auto server = service::Server::Start(std::move(options));
     if (!server.ok()) {
       ADD_FAILURE() << server.status().message();
       std::abort();  // Nothing after this would mean anything.
     }
     return *std::move(server);
   }
-  std::unique_ptr<Server> Started() const { return Started(Options()); }
+  std::unique_ptr<service::Server> Started() const { return Started(Options()); }
 
-  static std::unique_ptr<PlannerClient> ClientOf(const Server& server, double deadline_s = 120) {
-    auto client = PlannerClient::Connect({.address = server.grpc_address(), .deadline_s = deadline_s});
+  static std::unique_ptr<client::PlannerClient> ClientOf(const service::Server& server, double deadline_s = 120) {
+    auto client = client::PlannerClient::Connect({.address = server.grpc_address(), .deadline_s = deadline_s});
     if (!client.ok()) {
       ADD_FAILURE() << client.status().message();
       std::abort();

@@ -14,7 +14,7 @@
 #include "tests/planner/chunk_order.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using ::testing::ElementsAre;
@@ -330,4 +330,4 @@ TEST(SearchOrderTest, TheSameArgumentsGiveTheSameOrder) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

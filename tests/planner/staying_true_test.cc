@@ -19,7 +19,7 @@
 #include "service_fixture.h"
 #include "tests/planner/told.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 using std::chrono::seconds;
@@ -100,7 +100,7 @@ class ReportTest : public ServiceTest {
 
   std::atomic<std::chrono::steady_clock::time_point> now_{std::chrono::steady_clock::time_point(seconds(1000))};
   std::unique_ptr<Server> server_;
-  std::unique_ptr<PlannerClient> client_;
+  std::unique_ptr<client::PlannerClient> client_;
   v1::PlanResponse plan_;
   int steps_ = 0;
 };
@@ -259,9 +259,9 @@ TEST_F(ReportTest, AKeptRunHasThePredictionOfTheVersionThatMadeItsPlan) {
 
 TEST_F(HandlersTest, RunsOfAPlanAreKeptAMinuteApart) {
   Put(ExamplePutProfile("a"));
-  const v1::PlanResponse answer = *service::Plan(environment(), ExamplePlanRequest(), {});
-  service::PlanLog::Clock::time_point now{std::chrono::hours(1)};
-  auto log = service::PlanLog::Open(db(), [&] { return now; });
+  const v1::PlanResponse answer = *Plan(environment(), ExamplePlanRequest(), {});
+  PlanLog::Clock::time_point now{std::chrono::hours(1)};
+  auto log = PlanLog::Open(db(), [&] { return now; });
   ASSERT_TRUE(log.ok());
   const auto keep = [&](const std::string& request_id) {
     return log->KeepRun(answer, {.schedule = "BASELINE", .request_id = request_id});
@@ -285,8 +285,8 @@ constexpr seconds kSoon(30);
 
 class WatchTest : public ServiceTest {
  protected:
-  static PlanWatchOptions OptionsOf(const Server& server, Told& told, double min_gain) {
-    PlanWatchOptions options = {.planner = {.address = server.grpc_address()}, .first_pause_s = 0.05};
+  static client::PlanWatchOptions OptionsOf(const Server& server, Told& told, double min_gain) {
+    client::PlanWatchOptions options = {.planner = {.address = server.grpc_address()}, .first_pause_s = 0.05};
     told.Listen(options);
     *options.request.mutable_request() = ExamplePlanRequest();
     options.request.set_min_gain(min_gain);
@@ -299,7 +299,7 @@ TEST_F(WatchTest, AWatcherIsToldOfABetterPlanAndWhy) {
   const auto client = ClientOf(*server);
   ASSERT_TRUE(client->PutProfile(ExamplePutProfile("a")).ok());
   Told eager, calm;
-  const PlanWatch eager_watch(OptionsOf(*server, eager, 0.01)), calm_watch(OptionsOf(*server, calm, 0.2));
+  const client::PlanWatch eager_watch(OptionsOf(*server, eager, 0.01)), calm_watch(OptionsOf(*server, calm, 0.2));
   const auto first = eager.Next(kSoon);
   ASSERT_TRUE(first);
   EXPECT_THAT(first->why(), HasSubstr("the best plan of profile"));
@@ -330,7 +330,7 @@ TEST_F(WatchTest, APlannerThatShutsDownSaysSoAndTheNextOneIsFound) {
   const std::string address = server->grpc_address();
   ASSERT_TRUE(ClientOf(*server)->PutProfile(ExamplePutProfile("a")).ok());
   Told told;
-  const PlanWatch watch(OptionsOf(*server, told, 0.01));
+  const client::PlanWatch watch(OptionsOf(*server, told, 0.01));
   ASSERT_TRUE(told.Next(kSoon));
   const auto began = std::chrono::steady_clock::now();
   server->Shutdown(seconds(60));
@@ -355,7 +355,7 @@ TEST_F(WatchTest, APlannerThatShutsDownSaysSoAndTheNextOneIsFound) {
 TEST_F(WatchTest, WithoutAProfileTheWatchEndsWithWhatToDo) {
   const auto server = Started();
   Told told;
-  const PlanWatch watch(OptionsOf(*server, told, 0.01));
+  const client::PlanWatch watch(OptionsOf(*server, told, 0.01));
   EXPECT_THAT(told.AwaitAway(kSoon), IsError(StatusCode::kNotFound, "profile"));
 }
 
@@ -367,11 +367,11 @@ TEST_F(WatchTest, WhoeverMayNotPlanMayNotWatch) {
     ASSERT_TRUE(store->AddToken({.name = "eyes", .role = "read", .sha256 = HexDigestOf("secret")}).ok());
   }
   Told told;
-  PlanWatchOptions options = OptionsOf(*server, told, 0.01);
+  client::PlanWatchOptions options = OptionsOf(*server, told, 0.01);
   options.planner.token = "secret";
   // Tokens count within a tenth of a second; until then there is no profile.
   options.first_pause_s = 0.2;
-  const PlanWatch watch(std::move(options));
+  const client::PlanWatch watch(std::move(options));
   const auto until = std::chrono::steady_clock::now() + seconds(30);
   while (told.AwaitAway(kSoon).code() != StatusCode::kPermissionDenied && std::chrono::steady_clock::now() < until)
     continue;
@@ -381,11 +381,11 @@ TEST_F(WatchTest, WhoeverMayNotPlanMayNotWatch) {
 TEST(ValidateWatchTest, NamesTheFieldThatCannotBeWatched) {
   v1::WatchPlanRequest good;
   *good.mutable_request() = ExamplePlanRequest();
-  EXPECT_TRUE(service::ValidateWatch(good).ok());
+  EXPECT_TRUE(ValidateWatch(good).ok());
   const auto refused = [&](const std::function<void(v1::WatchPlanRequest&)>& spoil) {
     v1::WatchPlanRequest request = good;
     spoil(request);
-    return service::ValidateWatch(request);
+    return ValidateWatch(request);
   };
   EXPECT_THAT(refused([](auto& request) { request.clear_request(); }),
               IsError(StatusCode::kInvalidInput, "request.workload"));
@@ -404,4 +404,4 @@ TEST(ValidateWatchTest, NamesTheFieldThatCannotBeWatched) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

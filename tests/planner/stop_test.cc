@@ -28,7 +28,7 @@
 #include "tests/planner/by_hand.h"
 #include "tests/planner/chunk_order.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using Seconds = std::chrono::duration<double>;
@@ -266,4 +266,4 @@ TEST(StopTest, RankingLayoutsStopsAtOnce) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -21,7 +21,7 @@
 #include "proto/grpc_status.h"
 #include "service_fixture.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 using std::chrono::seconds;
@@ -57,7 +57,8 @@ class StreamsTest : public ServiceTest {
   }
   // Until a call is refused without a token and not with this one. Refusals on the way are counted as any.
   void AwaitAccepted(const std::string& token) const {
-    const auto client = PlannerClient::Connect({.address = server_->grpc_address(), .deadline_s = 30, .token = token});
+    const auto client =
+        client::PlannerClient::Connect({.address = server_->grpc_address(), .deadline_s = 30, .token = token});
     ASSERT_TRUE(client.ok()) << client.status().message();
     const auto nobody = ClientOf(*server_);
     Status refused;
@@ -239,7 +240,7 @@ TEST_F(StreamsTest, AnAgentWhoseTokenIsRevokedIsAttachedNoMore) {
   AwaitAccepted("agents");
   std::promise<void> welcomed;
   std::promise<Status> ended;
-  const auto agent = ConnectAgentWith({.address = server_->grpc_address(), .token = "agents"})(
+  const auto agent = client::ConnectAgentWith({.address = server_->grpc_address(), .token = "agents"})(
       Registration(), {.received =
                            [&](const v1::AttachResponse& message) {
                              if (message.has_welcome()) welcomed.set_value();
@@ -265,7 +266,7 @@ TEST_F(StreamsTest, AnAgentWhoseTokenIsRevokedIsAttachedNoMore) {
 class Attached {
  public:
   Attached(const Server& server, const std::string& token, const v1::AgentRegistration& registration) {
-    auto opened = ConnectAgentWith({.address = server.grpc_address(), .token = token})(
+    auto opened = client::ConnectAgentWith({.address = server.grpc_address(), .token = token})(
         registration, {.received =
                            [this](const v1::AttachResponse& message) {
                              if (message.has_welcome()) Settle(OkStatus());
@@ -309,8 +310,9 @@ class TakeoverTest : public StreamsTest {
     StreamsTest::TearDown();
   }
 
-  std::unique_ptr<PlannerClient> Client(const std::string& token) const {
-    auto client = PlannerClient::Connect({.address = server_->grpc_address(), .deadline_s = 30, .token = token});
+  std::unique_ptr<client::PlannerClient> Client(const std::string& token) const {
+    auto client =
+        client::PlannerClient::Connect({.address = server_->grpc_address(), .deadline_s = 30, .token = token});
     EXPECT_TRUE(client.ok()) << client.status().message();
     return *std::move(client);
   }
@@ -419,27 +421,27 @@ TEST_F(StreamsTest, AnAgentsConnectionIsCountedWhenItEnds) {
   std::promise<Status> ended;
   v1::AgentRegistration other = Registration();
   other.set_version("0.0.0-other");
-  const auto agent = ConnectAgentWith({.address = server_->grpc_address()})(
+  const auto agent = client::ConnectAgentWith({.address = server_->grpc_address()})(
       other, {.received = [](const v1::AttachResponse&) {}, .ended = [&](const Status& why) { ended.set_value(why); }});
   ASSERT_TRUE(agent.ok());
   EXPECT_THAT(ended.get_future().get(), IsError(StatusCode::kInfeasible, "0.0.0-other"));
   EXPECT_THAT(Page(), HasSubstr(Counted("FAILED_PRECONDITION", "AgentService/Attach", 1)));
 }
 
-class ToldStream : public service::RevocableStream {
+class ToldStream : public RevocableStream {
  public:
   void Revoke(const grpc::Status& why) override { told.push_back(why); }
   std::vector<grpc::Status> told;
 };
 
 TEST(OpenStreamsTest, AStreamIsToldUntilItIsGone) {
-  service::Access access;
+  Access access;
   access.Set({{.name = "t", .role = "plan", .sha256 = HexDigestOf("secret")}});
-  service::OpenStreams streams(access);
+  OpenStreams streams(access);
   const auto plans = std::make_shared<ToldStream>();
   auto reports = std::make_shared<ToldStream>();
-  streams.Add("secret", service::Role::kPlan, plans);
-  streams.Add("secret", service::Role::kReport, reports);
+  streams.Add("secret", Role::kPlan, plans);
+  streams.Add("secret", Role::kReport, reports);
   streams.EndRefused();
   streams.EndRefused();
   EXPECT_TRUE(plans->told.empty());
@@ -451,4 +453,4 @@ TEST(OpenStreamsTest, AStreamIsToldUntilItIsGone) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -20,7 +20,7 @@
 #include "tests/planner/contract_files.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using ::testing::AllOf;
@@ -305,8 +305,9 @@ TEST(SweepTest, WhatCannotBeSweptIsRefusedWithWhatCan) {
   expect_refused({"cluster.nic.rate=2"}, HasSubstr("cluster.nic"));
   expect_refused({"collectives[REDUCE_SCATTER].timeScale=2"},
                  AllOf(HasSubstr("found REDUCE_SCATTER"), HasSubstr("ALL_GATHER, ALL_REDUCE, ALL_TO_ALL")));
-  expect_refused({"collectives[ALL_TO_ALL].scale=2"}, AllOf(HasSubstr("collectives[ALL_TO_ALL].scale: found an unknown field"),
-                                                            HasSubstr("or collectives[NAME].timeScale")));
+  expect_refused({"collectives[ALL_TO_ALL].scale=2"},
+                 AllOf(HasSubstr("collectives[ALL_TO_ALL].scale: found an unknown field"),
+                       HasSubstr("or collectives[NAME].timeScale")));
   expect_refused({"collectives.timeScale=2"}, HasSubstr("expected collectives[NUMBER] or collectives[NAME]"));
   expect_refused({"kernels[GEMM].timeScale=2"}, HasSubstr("EXPERT_GEMM"));
   expect_refused({"collectives[99].timeScale=2"}, HasSubstr("collectives[99], expected an item from 0 to"));
@@ -415,4 +416,4 @@ TEST(OrderedRowsTest, WorkersWaitForTheReaderAndResultsComeInOrder) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

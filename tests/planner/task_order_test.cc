@@ -11,7 +11,7 @@
 #include "tests/models/hand_made_graph.h"
 #include "tests/test_seed.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 constexpr int kPlenty = 1000000;
@@ -175,4 +175,4 @@ TEST(LaunchedByTest, ForwardTasksStayBeforeBackwardOnes) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -17,7 +17,7 @@
 #include "proto/json.h"
 #include "service_fixture.h"
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 // Keys and certificates by `openssl`, as an administrator makes them.
@@ -52,9 +52,9 @@ class TlsTest : public ServiceTest {
     options.tls = tls;
     return Started(options);
   }
-  ConnectOptions Connect(const Server& server, const std::string& authority = "ca",
-                         const std::string& identity = "") const {
-    ConnectOptions options = {.address = server.grpc_address(), .deadline_s = 5};
+  client::ConnectOptions Connect(const Server& server, const std::string& authority = "ca",
+                                 const std::string& identity = "") const {
+    client::ConnectOptions options = {.address = server.grpc_address(), .deadline_s = 5};
     if (!authority.empty()) options.tls_authority = File(authority + ".pem");
     if (!identity.empty()) {
       options.tls_certificate = File(identity + ".pem");
@@ -63,8 +63,8 @@ class TlsTest : public ServiceTest {
     return options;
   }
   // Whether a call is answered.
-  static bool Answers(const ConnectOptions& options) {
-    const auto client = PlannerClient::Connect(options);
+  static bool Answers(const client::ConnectOptions& options) {
+    const auto client = client::PlannerClient::Connect(options);
     return client.ok() && (*client)->ListProfiles({}).ok();
   }
 };
@@ -128,7 +128,7 @@ TEST_F(TlsTest, AnAgentsNameIsItsCertificates) {
     std::promise<Status> outcome;
     std::once_flag once;
     const auto settle = [&](const Status& status) { std::call_once(once, [&] { outcome.set_value(status); }); };
-    const auto agent = ConnectAgentWith(Connect(*server, "ca", identity))(
+    const auto agent = client::ConnectAgentWith(Connect(*server, "ca", identity))(
         registration, {.received = [&](const v1::AttachResponse&) { settle(OkStatus()); }, .ended = settle});
     return agent.ok() ? outcome.get_future().get() : agent.status();
   };
@@ -144,7 +144,7 @@ TEST_F(TlsTest, AnAgentsNameIsItsCertificates) {
   };
   const HostPort http = *ParseHostPort(server->http_address(), "http");
   for (const auto& [identity, rejected] : {std::pair("one", 0), std::pair("two", 2)}) {
-    const auto put = (*PlannerClient::Connect(Connect(*server, "ca", identity)))->PutSamples(request(identity));
+    const auto put = (*client::PlannerClient::Connect(Connect(*server, "ca", identity)))->PutSamples(request(identity));
     ASSERT_TRUE(put.ok()) << put.status().message();
     EXPECT_EQ(put->rejected_samples(), rejected) << identity;
     httplib::SSLClient client(http.host, http.port, File(StrCat(identity, ".pem")), File(StrCat(identity, ".key")));
@@ -202,18 +202,18 @@ TEST_F(TlsTest, StrangersSpeakHttp2WithGrpcOnlyWhereThatIsAskedFor) {
 }
 
 TEST_F(TlsTest, ATokenIsNotSentToOthersInTheClear) {
-  EXPECT_THAT(PlannerClient::Connect({.address = "planner.example:7070", .token = "secret"}),
+  EXPECT_THAT(client::PlannerClient::Connect({.address = "planner.example:7070", .token = "secret"}),
               IsError(StatusCode::kInvalidInput, "without TLS"));
 }
 
 TEST_F(TlsTest, ATokenWithALineBreakIsRefusedBeforeGrpcSeesIt) {
-  EXPECT_THAT(PlannerClient::Connect({.address = "127.0.0.1:1", .token = "secret\n"}),
+  EXPECT_THAT(client::PlannerClient::Connect({.address = "127.0.0.1:1", .token = "secret\n"}),
               IsError(StatusCode::kInvalidInput, "token: found a space, line break"));
 }
 
 TEST_F(TlsTest, ANewAndARevokedTokenCountWithoutARestart) {
   const auto server = StartedWith(Files());
-  ConnectOptions options = Connect(*server);
+  client::ConnectOptions options = Connect(*server);
   EXPECT_TRUE(Answers(options));
   Store store = *Store::Open(db());
   ASSERT_TRUE(store.AddToken({.name = "t", .role = "read", .sha256 = HexDigestOf("secret")}).ok());
@@ -225,7 +225,7 @@ TEST_F(TlsTest, ANewAndARevokedTokenCountWithoutARestart) {
   EXPECT_TRUE(eventually(false));
   options.token = "secret";
   EXPECT_TRUE(Answers(options));
-  const auto client = PlannerClient::Connect(options);
+  const auto client = client::PlannerClient::Connect(options);
   EXPECT_THAT((*client)->PutProfile(ExamplePutProfile("a")),
               IsError(StatusCode::kPermissionDenied, "needs the role admin"));
   ASSERT_TRUE(store.RevokeToken("t").ok());
@@ -234,8 +234,8 @@ TEST_F(TlsTest, ANewAndARevokedTokenCountWithoutARestart) {
 }
 
 TEST_F(TlsTest, WrongFilesAreNamed) {
-  const auto error = [&](const TlsFiles& files) { return service::ReadTls(files).status().message(); };
-  EXPECT_TRUE(service::ReadTls({}).ok());
+  const auto error = [&](const TlsFiles& files) { return ReadTls(files).status().message(); };
+  EXPECT_TRUE(ReadTls({}).ok());
   EXPECT_THAT(error({.key = File("server.key")}), testing::HasSubstr("--tls-cert: found none"));
   EXPECT_THAT(error({.certificate = File("server.pem")}), testing::HasSubstr("--tls-key: found none"));
   EXPECT_THAT(error({.certificate = File("absent.pem"), .key = File("server.key")}),
@@ -252,4 +252,4 @@ TEST_F(TlsTest, WrongFilesAreNamed) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::service

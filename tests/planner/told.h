@@ -15,7 +15,7 @@ namespace moeplan {
 class Told {
  public:
   // Has a watch with these options tell it; it must outlive the watch.
-  void Listen(PlanWatchOptions& options) {
+  void Listen(client::PlanWatchOptions& options) {
     options.changed = [this](const v1::WatchPlanResponse& response) {
       const std::scoped_lock lock(mutex_);
       all_.push_back(response);

@@ -10,7 +10,7 @@
 #include <iostream>
 #include <random>
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using ::testing::ElementsAre;
@@ -185,4 +185,4 @@ TEST(WeightGradientsTest, LabelsFollowPathsNotPlaces) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -3,7 +3,7 @@
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 
-namespace moeplan {
+namespace moeplan::service {
 namespace {
 
 constexpr std::string_view kPrefix = "mpt_";
@@ -38,4 +38,4 @@ std::string HexDigestOf(std::string_view token) {
   return text;
 }
 
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -8,7 +8,7 @@
 
 #include "models/status.h"
 
-namespace moeplan {
+namespace moeplan::service {
 
 // A new token of 256 random bits, such as "mpt_" and 43 letters, digits, '-' and '_'.
 StatusOr<std::string> NewToken();
@@ -19,4 +19,4 @@ TokenDigest DigestOf(std::string_view token);
 // In hexadecimal, as the store keeps it.
 std::string HexDigestOf(std::string_view token);
 
-}  // namespace moeplan
+}  // namespace moeplan::service

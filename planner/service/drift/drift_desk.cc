@@ -37,7 +37,7 @@ std::string Times(double ratio) {
 }
 
 // "ALL_TO_ALL groupSize 4 ranksPerNode 2 takes 1.50 times as long as foretold".
-std::string Sentence(const MovedCost& moved) {
+std::string Sentence(const planner::MovedCost& moved) {
   return StrCat(Describe(moved.key), " takes ", Times(moved.ratio), " as long as foretold");
 }
 
@@ -77,25 +77,25 @@ bool DriftDesk::IsResting(const ResourceOfProfile& resource, Clock::time_point n
 }
 
 std::vector<bool> DriftDesk::Observe(const Profile& profile, const Workload& workload,
-                                     const std::vector<CostRatio>& ratios) {
+                                     const std::vector<planner::CostRatio>& ratios) {
   const Clock::time_point now = uses_.options.now();
   const std::chrono::duration<double> between(uses_.options.between_reports_s);
   std::vector<bool> drifted(ratios.size());
-  std::map<Resource, std::vector<Shifted>> shifted;
+  std::map<planner::Resource, std::vector<Shifted>> shifted;
   {
     const std::scoped_lock lock(mutex_);
     WatchedProfile& watched = watched_[profile.name];
     if (profile.version < watched.version) return drifted;  // It began before the new version was stored.
     if (profile.version > watched.version) Begin(profile.name, profile.version);
     for (size_t i = 0; i < ratios.size(); ++i) {
-      const Resource resource = ResourceOf(ratios[i].key);
+      const planner::Resource resource = planner::ResourceOf(ratios[i].key);
       if (!std::isfinite(ratios[i].log_ratio) || IsResting({profile.name, resource}, now)) continue;
       Watched& cost = watched.costs[ratios[i].key];
       if (cost.last && now < *cost.last + between) continue;
       cost.last = now;
-      const std::optional<LevelShift> shift = cost.test.Observe(ratios[i].log_ratio);
+      const std::optional<planner::LevelShift> shift = cost.test.Observe(ratios[i].log_ratio);
       if (!shift) continue;
-      if (std::abs(shift->log_ratio) <= std::log(LevelTest::kBandRatio)) {
+      if (std::abs(shift->log_ratio) <= std::log(planner::LevelTest::kBandRatio)) {
         Return(profile.name, ratios[i].key, cost.test);
         continue;
       }
@@ -113,7 +113,7 @@ void DriftDesk::MeasureAgain(const Profile& profile, const Workload& workload, c
   const std::scoped_lock starting(starting_);
   const StatusOr<std::int64_t> calibration = Guard([&] { return StartCalibration(profile, workload, first); });
   const std::scoped_lock lock(mutex_);
-  const ResourceOfProfile resource = {profile.name, ResourceOf(first)};
+  const ResourceOfProfile resource = {profile.name, planner::ResourceOf(first)};
   if (calibration.ok()) {
     measuring_[resource] = *calibration;
   } else {
@@ -136,7 +136,8 @@ void DriftDesk::Note(const Profile& profile, const Shifted& shifted, const Statu
   if (calibration.ok()) {
     drift.set_state(v1::Drift::MEASURING);
     drift.set_calibration(static_cast<int>(*calibration));
-    then = StrCat("calibration ", *calibration, " measures again what lies on ", Name(ResourceOf(shifted.key)));
+    then = StrCat("calibration ", *calibration, " measures again what lies on ",
+                  planner::Name(planner::ResourceOf(shifted.key)));
   } else {
     drift.set_state(v1::Drift::FAILED);
     drift.set_detail(calibration.status().message());
@@ -159,7 +160,7 @@ StatusOr<std::int64_t> DriftDesk::StartCalibration(const Profile& profile, const
   request.set_wait_limit_s(kWaitLimitS);
   request.set_samples_only(true);
   *request.mutable_grid() = ToProto(std::vector<Workload>{workload});
-  for (const Sample& operation : OperationsOf(profile, drifted, workload, kMostOperations)) {
+  for (const Sample& operation : planner::OperationsOf(profile, drifted, workload, kMostOperations)) {
     *request.add_operations() = ToProto(operation);
   }
   return uses_.calibrations.Start(request);
@@ -191,7 +192,7 @@ void DriftDesk::Begin(const std::string& profile_name, int version) {
   std::erase_if(rests_until_, [&](const auto& one) { return one.first.first == profile_name; });
 }
 
-void DriftDesk::Return(const std::string& profile_name, const CostKey& key, LevelTest& test) {
+void DriftDesk::Return(const std::string& profile_name, const CostKey& key, planner::LevelTest& test) {
   test.MoveTo(0);
   for (Found& found : found_) {
     if (found.drift.profile_name() != profile_name || found.key != key || found.over) continue;
@@ -227,7 +228,7 @@ void DriftDesk::Conclude(Found& found, const StatusOr<Judged>& judged) {
     drift.set_detail(why);
   };
   if (!judged.ok()) return fail(judged.status().message());
-  const auto moved = std::ranges::find(judged->moved, found.key, &MovedCost::key);
+  const auto moved = std::ranges::find(judged->moved, found.key, &planner::MovedCost::key);
   if (moved != judged->moved.end()) {
     drift.set_state(v1::Drift::RENEWED);
     drift.set_renewed_version(judged->version);
@@ -236,7 +237,7 @@ void DriftDesk::Conclude(Found& found, const StatusOr<Judged>& judged) {
   }
   if (std::ranges::find(judged->judged, found.key) == judged->judged.end()) {
     if (judged->version == 0) {
-      rests_until_[{drift.profile_name(), ResourceOf(found.key)}] = uses_.options.now() + kRest;
+      rests_until_[{drift.profile_name(), planner::ResourceOf(found.key)}] = uses_.options.now() + kRest;
     }
     return fail("it was not measured at all of its sizes before the time was spent");
   }
@@ -261,7 +262,7 @@ StatusOr<DriftDesk::Judged> DriftDesk::Judge(const CalibrationJob& job) {
   // What was renewed meanwhile, as another resource may have been, is newer than these or at least as new.
   std::erase_if(samples, [&](const Sample& sample) { return !SameEntry(sample.key, drifted, profile); });
   if (samples.empty()) return error::StoredMeanwhile(name, VersionOf(job), profile.version);
-  ASSIGN_OR_RETURN(Remeasured renewed, Renew(profile, samples));
+  ASSIGN_OR_RETURN(planner::Remeasured renewed, planner::Renew(profile, samples));
   if (renewed.moved.empty()) {
     RETURN_IF_ERROR(uses_.store.RememberRequest(
         JudgementOf(job), {.name = name, .version = profile.version, .created_at = profile.created_at}));
@@ -271,7 +272,7 @@ StatusOr<DriftDesk::Judged> DriftDesk::Judge(const CalibrationJob& job) {
   }
   // Before the version that no longer knows them, so that whoever is killed between the two does it again.
   std::vector<CostKey> keys;
-  for (const MovedCost& moved : renewed.moved) keys.push_back(moved.key);
+  for (const planner::MovedCost& moved : renewed.moved) keys.push_back(moved.key);
   RETURN_IF_ERROR(uses_.store.RetireSamples(name, keys, Calibrations::SessionOf(job)));
   ASSIGN_OR_RETURN(const ProfileVersion version, SaveOnce(uses_.store, JudgementOf(job), renewed.profile));
   uses_.log(StrCat("profile ", name, " version ", version.version, ": calibration ", job.id, " renewed ", keys.size(),
@@ -291,7 +292,7 @@ Status DriftDesk::Resume() {
     const auto operation = SampleFromProto(request->operations(0), "operations[0]");
     if (!operation.ok()) continue;
     const std::scoped_lock lock(mutex_);
-    measuring_[{request->profile_name(), ResourceOf(operation->key)}] = job.id;
+    measuring_[{request->profile_name(), planner::ResourceOf(operation->key)}] = job.id;
   }
   // Older ones are of versions that are no longer the newest.
   ASSIGN_OR_RETURN(const CalibrationJobPage jobs, uses_.store.ListCalibrationJobs({.size = 100}));

@@ -54,7 +54,8 @@ class DriftDesk {
 
   // What one run of a plan of `workload` (resolved) said beside `profile`, the newest version of its name; whether each
   // ratio made its test find a drift. Begins to measure again where one did.
-  std::vector<bool> Observe(const Profile& profile, const Workload& workload, const std::vector<CostRatio>& ratios);
+  std::vector<bool> Observe(const Profile& profile, const Workload& workload,
+                            const std::vector<planner::CostRatio>& ratios);
 
   // A version was stored, by whomever.
   void Stored(const std::string& profile_name, int version);
@@ -77,10 +78,10 @@ class DriftDesk {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using ResourceOfProfile = std::pair<std::string, Resource>;  // By the profile's name.
+  using ResourceOfProfile = std::pair<std::string, planner::Resource>;  // By the profile's name.
 
   struct Watched {
-    LevelTest test;
+    planner::LevelTest test;
     std::optional<Clock::time_point> last;  // That counted.
   };
   struct WatchedProfile {
@@ -89,7 +90,7 @@ class DriftDesk {
   };
   struct Shifted {
     CostKey key;
-    LevelShift shift;
+    planner::LevelShift shift;
   };
   struct Found {
     std::int64_t number = 0;  // From 1 on.
@@ -103,12 +104,12 @@ class DriftDesk {
     int version = 0;  // Of the profile; 0: nothing moved.
     int against = 0;  // The newest version now.
     std::vector<CostKey> judged;
-    std::vector<MovedCost> moved;
+    std::vector<planner::MovedCost> moved;
   };
 
   // These require the lock. A version's tests begin; a cost that was known to be off is no more.
   void Begin(const std::string& profile_name, int version);
-  void Return(const std::string& profile_name, const CostKey& key, LevelTest& test);
+  void Return(const std::string& profile_name, const CostKey& key, planner::LevelTest& test);
   bool IsResting(const ResourceOfProfile& resource, Clock::time_point now) const;
   void MeasureAgain(const Profile& profile, const Workload& workload, const std::vector<Shifted>& shifted);
   StatusOr<std::int64_t> StartCalibration(const Profile& profile, const Workload& workload, const CostKey& drifted);

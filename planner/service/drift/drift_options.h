@@ -4,7 +4,7 @@
 #include <chrono>
 #include <functional>
 
-namespace moeplan {
+namespace moeplan::service {
 
 struct DriftOptions {
   // Reports that follow one another faster share a slow moment of the machine: of those that speak of one cost the test
@@ -13,4 +13,4 @@ struct DriftOptions {
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::service

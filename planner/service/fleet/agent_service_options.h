@@ -5,7 +5,7 @@
 
 #include "planner/service/fleet/calibration_driver.h"
 
-namespace moeplan {
+namespace moeplan::service {
 
 struct AgentServiceOptions {
   double heartbeat_s = 5;    // How often both sides say that they live. Above 0.
@@ -14,4 +14,4 @@ struct AgentServiceOptions {
   CalibrationDriver driver;  // Empty: calibrations are refused.
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::service

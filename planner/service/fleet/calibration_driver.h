@@ -12,7 +12,7 @@
 #include "models/workload/workload.h"
 #include "planner/service/fleet/relayed_ranks.h"
 
-namespace moeplan {
+namespace moeplan::service {
 
 struct CalibrationWork {
   std::string name;                // Of the samples.
@@ -33,4 +33,4 @@ struct CalibrationWork {
 // kPeerLost, kDeadlineExceeded and kUnavailable may go well with new ranks. Called on a thread of its own.
 using CalibrationDriver = std::function<Status(RelayedRanks ranks, const CalibrationWork& work)>;
 
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -7,7 +7,7 @@
 
 #include "proto/rank_links.h"
 
-namespace moeplan {
+namespace moeplan::service {
 
 struct RelayedRanks {
   // A rank is also lost with its agent. The links must go before the AgentHub does.
@@ -17,4 +17,4 @@ struct RelayedRanks {
   double collective_deadline_s = 0;               // 0: the agents asked for none.
 };
 
-}  // namespace moeplan
+}  // namespace moeplan::service

@@ -17,7 +17,8 @@ namespace {
 
 StatusOr<moeplan::Plan> PlanToExplain(const v1::ExplainPlanRequest& request, const Workload& workload,
                                       const Profile& profile, std::stop_token cancelled) {
-  if (!request.has_plan()) return PlanBaseline(workload, profile, {.cancelled = std::move(cancelled), .out_of_time = {}});
+  if (!request.has_plan())
+    return planner::PlanBaseline(workload, profile, {.cancelled = std::move(cancelled), .out_of_time = {}});
   return SizedPlanFromProto(request.plan(), "plan");
 }
 
@@ -31,8 +32,8 @@ StatusOr<v1::ExplainPlanResponse> ExplainPlan(const Environment& environment, co
   ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(asked, profile.cluster));
   ASSIGN_OR_RETURN(const moeplan::Plan plan, PlanToExplain(request, workload, profile, cancelled));
   if (cancelled.stop_requested()) return error::CallerLeft();
-  const StatusOr<ExplainedPlan> explained =
-      moeplan::ExplainPlan(plan, workload, profile, {.cancelled = cancelled, .out_of_time = {}});
+  const StatusOr<planner::ExplainedPlan> explained =
+      planner::ExplainPlan(plan, workload, profile, {.cancelled = cancelled, .out_of_time = {}});
   if (cancelled.stop_requested()) return error::CallerLeft();
   if (explained.status().code() == StatusCode::kInvalidInput) return explained.status().Within("plan");
   RETURN_IF_ERROR(explained.status());
@@ -41,7 +42,7 @@ StatusOr<v1::ExplainPlanResponse> ExplainPlan(const Environment& environment, co
   response.set_profile_version(profile.version);
   *response.mutable_plan() = moeplan::ToProto(explained->plan);
   for (size_t i = 0; i < explained->tasks.size(); ++i) {
-    const ExplainedTask& task = explained->tasks[i];
+    const planner::ExplainedTask& task = explained->tasks[i];
     v1::ExplainedTask& message = *response.add_tasks();
     message.set_task(explained->plan.timeline[i].task);
     if (task.cost) message.set_cost(Describe(*task.cost));

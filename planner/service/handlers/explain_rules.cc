@@ -19,13 +19,13 @@ bool Has(const Profile& profile, const CostKey& key) {
   return std::visit([&](const auto& one) { return Find(profile, one) != nullptr; }, key);
 }
 
-v1::RuleTerm ToProto(const RuleTerm& term, CostIndex& measured) {
+v1::RuleTerm ToProto(const planner::RuleTerm& term, CostIndex& measured) {
   v1::RuleTerm message;
   message.set_symbol(term.symbol);
   if (term.cost) {
     message.set_cost(Describe(*term.cost));
     message.set_foretold(!Has(measured.profile(), *term.cost));
-    if (const auto stand_in = message.foretold() ? StandInOf(*term.cost, measured) : std::nullopt)
+    if (const auto stand_in = message.foretold() ? planner::StandInOf(*term.cost, measured) : std::nullopt)
       message.set_stand_in(Describe(*stand_in));
   }
   message.set_size(term.size);
@@ -34,22 +34,22 @@ v1::RuleTerm ToProto(const RuleTerm& term, CostIndex& measured) {
   return message;
 }
 
-v1::RuleTime ToProto(const RuleTime& time, CostIndex& measured) {
+v1::RuleTime ToProto(const planner::RuleTime& time, CostIndex& measured) {
   v1::RuleTime message;
   message.set_name(time.name);
   message.set_formula(time.formula);
-  for (const RuleTerm& term : time.terms) *message.add_terms() = ToProto(term, measured);
+  for (const planner::RuleTerm& term : time.terms) *message.add_terms() = ToProto(term, measured);
   message.set_time_s(time.time_s);
   message.set_chosen(time.chosen);
   return message;
 }
 
-v1::ExplainedRule ToProto(const ExplainedRule& rule, CostIndex& measured) {
+v1::ExplainedRule ToProto(const planner::ExplainedRule& rule, CostIndex& measured) {
   v1::ExplainedRule message;
   message.set_rule(rule.rule);
   message.set_source(rule.source);
   for (const std::string& definition : rule.definitions) message.add_definitions(definition);
-  for (const RuleTime& time : rule.times) *message.add_times() = ToProto(time, measured);
+  for (const planner::RuleTime& time : rule.times) *message.add_times() = ToProto(time, measured);
   message.set_skipped(rule.skipped);
   return message;
 }
@@ -68,11 +68,12 @@ StatusOr<v1::ExplainRulesResponse> ExplainRules(const Environment& environment, 
   Profile filled = profile;
   if (request.extrapolate()) {
     PriceNotes notes;
-    FillIn(LinkModel(profile), workload, filled, notes);
+    planner::FillIn(LinkModel(profile), workload, filled, notes);
   }
   CostIndex measured(profile);
-  const StopSignals stop = {.cancelled = std::move(cancelled), .out_of_time = {}};
-  for (const ExplainedRule& rule : ExplainRulesOf(workload, filled, stop)) *response.add_rules() = ToProto(rule, measured);
+  const planner::StopSignals stop = {.cancelled = std::move(cancelled), .out_of_time = {}};
+  for (const planner::ExplainedRule& rule : planner::ExplainRulesOf(workload, filled, stop))
+    *response.add_rules() = ToProto(rule, measured);
   return response;
 }
 

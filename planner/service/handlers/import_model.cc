@@ -14,7 +14,7 @@ constexpr int kUsualPositions = 4096;
 Workload LayerAlone(const ModelConfig& model) {
   Workload workload;
   workload.name = model.model_type;
-  workload.layer = LayerOf(model);
+  workload.layer = planner::LayerOf(model);
   workload.layer.batch = 1;
   workload.layer.sequence_length = model.max_positions > 0 ? model.max_positions : kUsualPositions;
   return workload;
@@ -22,8 +22,8 @@ Workload LayerAlone(const ModelConfig& model) {
 
 }  // namespace
 
-StatusOr<v1::ImportModelResponse> ImportModel(const Environment& /*environment*/,
-                                              const v1::ImportModelRequest& request, std::stop_token /*cancelled*/) {
+StatusOr<v1::ImportModelResponse> ImportModel(const Environment& /*environment*/, const v1::ImportModelRequest& request,
+                                              std::stop_token /*cancelled*/) {
   if (!request.has_model()) return moeplan::error::Mismatch("model", "nothing", "an object");
   ASSIGN_OR_RETURN(const ModelConfig model, ModelFromHfConfig(JsonTextOf(request.model()), "model"));
   v1::ImportModelResponse response;

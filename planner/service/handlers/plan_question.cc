@@ -47,7 +47,7 @@ StatusOr<int> TopOf(const v1::PlanRequest& request) {
 }
 
 StatusOr<int> BudgetNodesOf(const v1::PlanRequest& request) {
-  if (!request.has_budget_nodes()) return kDefaultBudgetNodes;
+  if (!request.has_budget_nodes()) return planner::kDefaultBudgetNodes;
   if (request.budget_nodes() >= 1) return request.budget_nodes();
   return moeplan::error::Mismatch("budgetNodes", StrCat(request.budget_nodes()), "at least 1, or absent");
 }
@@ -69,19 +69,19 @@ StatusOr<PlanQuestion> QuestionAboutGraph(const v1::PlanRequest& request) {
 }
 
 StatusOr<v1::PlanResponse> AnswerAbout(const TrainingGraph& graph, const Profile* profile, std::stop_token cancelled) {
-  ASSIGN_OR_RETURN(const GraphPlanAnswer answer, PlanGraph(graph, profile, std::move(cancelled)));
+  ASSIGN_OR_RETURN(const GraphPlanAnswer answer, planner::PlanGraph(graph, profile, std::move(cancelled)));
   return ToProto(answer);
 }
 
 StatusOr<v1::PlanResponse> AnswerAbout(const Workload& workload, const PlanQuestion& question, const Profile& profile,
                                        std::stop_token cancelled) {
-  PlanOptions options = question.options;
+  planner::PlanOptions options = question.options;
   std::optional<Deadline> deadline;
-  PlanBudget budget = {.nodes = question.budget_nodes, .stop = {.cancelled = std::move(cancelled)}};
+  planner::PlanBudget budget = {.nodes = question.budget_nodes, .stop = {.cancelled = std::move(cancelled)}};
   if (question.time_limit_s) budget.stop.out_of_time = deadline.emplace(*question.time_limit_s).token();
   std::optional<LinkModel> links;
   if (question.extrapolate) options.links = &links.emplace(profile);
-  ASSIGN_OR_RETURN(const PlanAnswer answer, PlanRoutedLayer(workload, profile, options, budget));
+  ASSIGN_OR_RETURN(const PlanAnswer answer, planner::PlanRoutedLayer(workload, profile, options, budget));
   return ToProto(answer);
 }
 
@@ -100,7 +100,7 @@ StatusOr<PlanQuestion> QuestionOf(const v1::PlanRequest& request) {
 
 bool NeedsProfile(const PlanQuestion& question) {
   const auto* const graph = std::get_if<TrainingGraph>(&question.about);
-  return graph == nullptr || moeplan::NeedsProfile(*graph);
+  return graph == nullptr || planner::NeedsProfile(*graph);
 }
 
 StatusOr<v1::PlanResponse> AnswerTo(const PlanQuestion& question, const Profile* profile, std::stop_token cancelled) {

@@ -18,8 +18,8 @@ namespace moeplan::service {
 struct PlanQuestion {
   std::variant<Workload, TrainingGraph> about;
   // What follows is for a workload alone.
-  PlanOptions options;
-  int budget_nodes = kDefaultBudgetNodes;
+  planner::PlanOptions options;
+  int budget_nodes = planner::kDefaultBudgetNodes;
   std::optional<double> time_limit_s;
   bool extrapolate = false;
 };

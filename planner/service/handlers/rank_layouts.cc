@@ -39,7 +39,7 @@ StatusOr<v1::RankLayoutsResponse> RankLayouts(const Environment& environment, co
   ASSIGN_OR_RETURN(const LayoutRequest asked, RequestOf(request));
   ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
   ASSIGN_OR_RETURN(const LayoutAnswer answer,
-                   moeplan::RankLayouts(asked, profile, {.cancelled = std::move(cancelled)}));
+                   planner::RankLayouts(asked, profile, {.cancelled = std::move(cancelled)}));
   v1::RankLayoutsResponse response;
   response.set_profile_name(profile.name);
   response.set_profile_version(profile.version);

@@ -50,12 +50,12 @@ double ForetoldS(const Store& store, const HeldPlan& held, const Workload& resol
   if (held.profile_version == newest.version) return newest_s;
   const StatusOr<Profile> own = store.LoadProfile({.name = held.profile_name, .version = held.profile_version});
   if (!own.ok()) return newest_s;
-  const StatusOr<Candidate> priced = PriceFilledIn(held.plan, resolved, *own);
+  const StatusOr<planner::Candidate> priced = planner::PriceFilledIn(held.plan, resolved, *own);
   return priced.ok() ? priced->time_s() : newest_s;
 }
 
 // With the timeline of the rank that ended last: the others' would fill the disk.
-RunRecord RecordOf(const v1::ReportRunRequest& request, double predicted_s, const RunRatios& run,
+RunRecord RecordOf(const v1::ReportRunRequest& request, double predicted_s, const planner::RunRatios& run,
                    const std::vector<Timeline>& ranks) {
   const auto end_s = [](const Timeline& rank) {
     return rank.empty() ? 0 : std::ranges::max(rank, {}, &TaskTiming::end_s).end_s;
@@ -89,7 +89,7 @@ StatusOr<v1::ReportRunResponse> ReportRun(const Environment& environment, const 
   StatusOr<Workload> resolved = ResolveWorkload(held.workload, profile.cluster);
   if (!resolved.ok()) return resolved.status().Within("plan.workload");
   if (cancelled.stop_requested()) return error::CallerLeft();
-  ASSIGN_OR_RETURN(const RunRatios run, CompareRun(held.plan, *resolved, profile, ranks));
+  ASSIGN_OR_RETURN(const planner::RunRatios run, planner::CompareRun(held.plan, *resolved, profile, ranks));
 
   v1::ReportRunResponse response;
   response.set_predicted_time_s(run.predicted_s);

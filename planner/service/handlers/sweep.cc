@@ -33,14 +33,14 @@ Status CheckAxes(const v1::SweepRequest& request) {
 }
 
 // An error names the first axis that does not go with those before it.
-StatusOr<moeplan::Sweep> SweepOf(const v1::SweepRequest& request, const Profile& profile) {
+StatusOr<planner::Sweep> SweepOf(const v1::SweepRequest& request, const Profile& profile) {
   std::vector<std::string> axes;
-  const SweepOptions options = {
+  const planner::SweepOptions options = {
       .extrapolate = request.extrapolate(), .compare = true, .most_rows = kMostPoints, .what = "axes"};
   RETURN_IF_ERROR(WorkloadFromProto(request.workload()).status());
   for (const std::string& axis : request.axes()) {
     axes.push_back(axis);
-    StatusOr<moeplan::Sweep> sweep = moeplan::Sweep::Make(request.workload(), profile, axes, options);
+    StatusOr<planner::Sweep> sweep = planner::Sweep::Make(request.workload(), profile, axes, options);
     if (sweep.ok() && axes.size() == static_cast<size_t>(request.axes_size())) return sweep;
     if (sweep.ok()) continue;
     return moeplan::error::Mismatch(ItemPath("axes", axes.size() - 1), StrCat("'", axis, "'"),
@@ -55,7 +55,7 @@ v1::Plan Brief(v1::Plan plan) {
   return plan;
 }
 
-v1::SweepPoint ToProto(const moeplan::Sweep& sweep, const SweepRow& row) {
+v1::SweepPoint ToProto(const planner::Sweep& sweep, const planner::SweepRow& row) {
   v1::SweepPoint point;
   *point.mutable_row() = sweep.ToProto(row);
   if (row.best) *point.mutable_row()->mutable_best() = Brief(point.row().best());
@@ -73,7 +73,7 @@ StatusOr<v1::SweepResponse> Sweep(const Environment& environment, const v1::Swee
                                   std::stop_token cancelled) {
   RETURN_IF_ERROR(CheckAxes(request));
   ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
-  ASSIGN_OR_RETURN(const moeplan::Sweep sweep, SweepOf(request, profile));
+  ASSIGN_OR_RETURN(const planner::Sweep sweep, SweepOf(request, profile));
   v1::SweepResponse response;
   response.set_profile_name(profile.name);
   response.set_profile_version(profile.version);
@@ -81,7 +81,7 @@ StatusOr<v1::SweepResponse> Sweep(const Environment& environment, const v1::Swee
   for (const std::string& note : sweep.notes()) response.add_notes(note);
   const Status swept = sweep.Run(
       PoliteThreads(),
-      [&](const SweepRow& row) {
+      [&](const planner::SweepRow& row) {
         *response.add_points() = ToProto(sweep, row);
         return OkStatus();
       },

@@ -27,7 +27,7 @@ std::string NameOf(const v1::PlanResponse& answer) {
 }
 
 // What each cost of the plan takes by itself, all of its tasks together.
-std::map<CostKey, double> CostsOf(const Candidate& candidate) {
+std::map<CostKey, double> CostsOf(const planner::Candidate& candidate) {
   std::map<CostKey, double> costs;
   for (const TaskPrice& price : candidate.prices.tasks) {
     if (price.key >= 0) costs[candidate.prices.keys[price.key]] += price.time_s;
@@ -38,12 +38,12 @@ std::map<CostKey, double> CostsOf(const Candidate& candidate) {
 // "; since version 3, ALL_TO_ALL groupSize 4 ranksPerNode 2 takes 1.50 times as long": the cost of the held plan that
 // has changed by most seconds. Empty where none has by a hundredth, or the old version is not known.
 std::string WhatChanged(const Store& store, const HeldPlan& held, const Workload& resolved, const Profile& profile,
-                        const Candidate& now) {
+                        const planner::Candidate& now) {
   constexpr double kLeastChange = 0.01;
   if (held.profile_version < 1 || held.profile_name != profile.name) return "";
   const StatusOr<Profile> old = store.LoadProfile({.name = held.profile_name, .version = held.profile_version});
   if (!old.ok()) return "";
-  const StatusOr<Candidate> then = PriceFilledIn(held.plan, resolved, *old);
+  const StatusOr<planner::Candidate> then = planner::PriceFilledIn(held.plan, resolved, *old);
   if (!then.ok()) return "";
   const std::map<CostKey, double> before = CostsOf(*then);
   double most_s = 0, ratio = 1;
@@ -95,7 +95,7 @@ StatusOr<std::optional<v1::WatchPlanResponse>> Reconsider(const Environment& env
   ASSIGN_OR_RETURN(const Profile profile,
                    environment.store.LoadProfile({.name = fresh.profile_name(), .version = fresh.profile_version()}));
   ASSIGN_OR_RETURN(const Workload resolved, ResolveWorkload(best.workload, profile.cluster));
-  const StatusOr<Candidate> now = PriceFilledIn(held.plan, resolved, profile);
+  const StatusOr<planner::Candidate> now = planner::PriceFilledIn(held.plan, resolved, profile);
   if (!now.ok()) {
     return ResponseOf(fresh, StrCat("the best plan of ", NameOf(fresh),
                                     ", which cannot price the held one: ", now.status().message()));
@@ -103,10 +103,10 @@ StatusOr<std::optional<v1::WatchPlanResponse>> Reconsider(const Environment& env
   const double held_s = now->time_s(), best_s = best.plan.predicted_time_s;
   const double gain = 1 - best_s / held_s;
   if (!(gain > 0 && gain >= MinGainOf(request))) return std::nullopt;
-  v1::WatchPlanResponse response =
-      ResponseOf(fresh, StrCat(NameOf(fresh), ": ", Describe(best.plan.knobs), " takes ", Milliseconds(best_s),
-                               ", the held ", Describe(held.plan.knobs), " ", Milliseconds(held_s),
-                               WhatChanged(environment.store, held, resolved, profile, *now)));
+  v1::WatchPlanResponse response = ResponseOf(
+      fresh, StrCat(NameOf(fresh), ": ", planner::Describe(best.plan.knobs), " takes ", planner::Milliseconds(best_s),
+                    ", the held ", planner::Describe(held.plan.knobs), " ", planner::Milliseconds(held_s),
+                    WhatChanged(environment.store, held, resolved, profile, *now)));
   response.set_held_time_s(held_s);
   return response;
 }

@@ -3,7 +3,7 @@
 #include "tests/gpu/bench/patterns.h"
 #include "tests/gpu/bench/timing.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 void MeasureCodecs(double copy_bytes_per_s, std::vector<Measured>& results) {
   constexpr int kRows = 32768, kColumns = 4096;
@@ -26,4 +26,4 @@ void MeasureCodecs(double copy_bytes_per_s, std::vector<Measured>& results) {
   }
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

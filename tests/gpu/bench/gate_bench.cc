@@ -3,7 +3,7 @@
 #include "tests/gpu/bench/patterns.h"
 #include "tests/gpu/bench/timing.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 void MeasureGate(double copy_bytes_per_s, std::vector<Measured>& results) {
   constexpr int kColumns = 4096;
@@ -39,4 +39,4 @@ void MeasureGate(double copy_bytes_per_s, std::vector<Measured>& results) {
   }
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

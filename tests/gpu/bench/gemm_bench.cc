@@ -5,7 +5,7 @@
 #include "tests/gpu/bench/patterns.h"
 #include "tests/gpu/bench/timing.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 constexpr int kInner = 4096, kColumns = 8192, kExperts = 16;
@@ -70,4 +70,4 @@ void MeasureGemm(std::vector<Measured>& results) {
   }
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -8,7 +8,7 @@
 #include "executor/cuda/errors.h"
 #include "tests/gpu/bench/timing.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 // Read and written, each once.
@@ -83,8 +83,8 @@ int Main(bool only_names_card) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda
 
 int main(int count, char** arguments) {
-  return moeplan::cuda::Main(count > 1 && std::string_view(arguments[1]) == "--card");
+  return moeplan::executor::cuda::Main(count > 1 && std::string_view(arguments[1]) == "--card");
 }

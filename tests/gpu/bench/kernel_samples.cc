@@ -18,7 +18,7 @@
 #include "models/cost/samples.h"
 #include "models/measurement/needs.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 constexpr int kWarmUps = 3, kRepeats = 9;
@@ -72,7 +72,7 @@ std::vector<Workload> WorkloadsOf(const std::vector<ModelLayer>& models, int tok
 }
 
 std::vector<double> Time(const KernelKey& key, double size, CudaRank& rank, const Workload& workload) {
-  const std::unique_ptr<Operation> operation = ValueOf(MakeKernel(key, size, rank, workload));
+  const std::unique_ptr<agent::Operation> operation = ValueOf(agent::MakeKernel(key, size, rank, workload));
   CheckOk(rank.SettleClocks());  // The card was idle while weights were made.
   CudaDevice& device = rank.device();
   Stream& stream = rank.runtime().streams()[StreamKind::kCompute];
@@ -157,10 +157,10 @@ void Main(const std::vector<Workload>& workloads) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda
 
 int main(int count, char** arguments) {
-  using namespace moeplan::cuda;  // NOLINT
+  using namespace moeplan::executor::cuda;  // NOLINT
   const bool small = count > 1 && std::string_view(arguments[1]) == "--small";
   const moeplan::Layer tiny = {.model_dim = 16, .hidden_dim = 16, .experts = 8, .top_k = 2};
   Main(small ? WorkloadsOf({{tiny, 8}}, /*tokens=*/16) : WorkloadsOf(LayersOfModels(), /*tokens=*/4096));

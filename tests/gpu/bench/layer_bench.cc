@@ -9,7 +9,7 @@
 #include "tests/gpu/bench/patterns.h"
 #include "tests/gpu/bench/timing.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 template <typename T>
@@ -76,4 +76,4 @@ LayerReplay MeasureLayerReplay() {
   return {.seconds = Median(seconds), .busiest_stream_s = Median(busy_s), .is_graph = device.replays() > 0};
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

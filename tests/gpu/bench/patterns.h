@@ -8,7 +8,7 @@
 #include "executor/codec/values.h"
 #include "executor/cuda/placed_rows.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 // A prime number of values, so that rows differ.
 inline constexpr size_t kPatternValues = 1000003;
@@ -30,4 +30,4 @@ void FillElements(const Memory& memory, ElementType type) {
 }
 inline const char* NameOf(ElementType type) { return type == ElementType::kFloat32 ? "fp32" : "bf16"; }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

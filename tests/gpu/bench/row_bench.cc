@@ -5,7 +5,7 @@
 #include "tests/gpu/bench/patterns.h"
 #include "tests/gpu/bench/timing.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 constexpr int kTokens = 16384, kColumns = 4096, kExperts = 64, kChoices = 2;
@@ -118,4 +118,4 @@ void MeasureRows(double copy_bytes_per_s, std::vector<Measured>& results) {
   }
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

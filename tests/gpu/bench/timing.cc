@@ -6,7 +6,7 @@
 
 #include "executor/cuda/errors.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 void Check(cudaError_t error, const char* what) { CheckOk(StatusOf(error, what)); }
@@ -56,4 +56,4 @@ double MedianSeconds(const std::function<void()>& run) {
   return seconds[kRuns / 2];
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

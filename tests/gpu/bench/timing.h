@@ -10,7 +10,7 @@
 
 #include "models/status.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 
 void CheckOk(const Status& status);
 
@@ -72,4 +72,4 @@ inline Measured OfCopy(const std::string& name, double seconds, double bytes, do
       .name = name, .seconds = seconds, .bytes = bytes, .share = bytes / seconds / copy_bytes_per_s, .target = target};
 }
 
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

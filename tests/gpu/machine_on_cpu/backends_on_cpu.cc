@@ -12,14 +12,14 @@ class Meeting {
  public:
   explicit Meeting(int ranks) : lines_(ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
-      auto line = AbortLine::Listen(rank, ranks, "127.0.0.1");
+      auto line = executor::AbortLine::Listen(rank, ranks, "127.0.0.1");
       if (!line.ok()) throw std::runtime_error(line.status().message());
       lines_[rank] = *std::move(line);
       addresses_.push_back(lines_[rank]->address());
     }
   }
 
-  AbortLine& Line(int rank) {
+  executor::AbortLine& Line(int rank) {
     const Status connected = lines_[rank]->Connect(addresses_, std::chrono::seconds(10));
     if (!connected.ok()) throw std::runtime_error(connected.message());
     return *lines_[rank];
@@ -34,7 +34,7 @@ class Meeting {
   }
 
  private:
-  std::vector<std::unique_ptr<AbortLine>> lines_;
+  std::vector<std::unique_ptr<executor::AbortLine>> lines_;
   std::vector<std::string> addresses_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -44,12 +44,12 @@ class Meeting {
 std::unique_ptr<JobRunner> MakeNcclRunner() {
   return std::make_unique<CudaRunner>([](int ranks) -> ConnectRank {
     const auto meeting = std::make_shared<Meeting>(ranks);
-    return [=](int rank, cuda::CudaDevice& device) {
+    return [=](int rank, executor::cuda::CudaDevice& device) {
       const auto share = [=](std::vector<std::byte> own) -> StatusOr<std::vector<std::byte>> {
         return meeting->Share(rank, std::move(own));
       };
-      return cuda::MakeNcclExchange(rank, ranks, share, device,
-                                    {.deadline_s = kCudaDeadlineS, .aborts = &meeting->Line(rank)});
+      return executor::cuda::MakeNcclExchange(rank, ranks, share, device,
+                                              {.deadline_s = kCudaDeadlineS, .aborts = &meeting->Line(rank)});
     };
   });
 }

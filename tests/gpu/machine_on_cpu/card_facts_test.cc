@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using ::testing::AllOf;
@@ -50,4 +50,4 @@ TEST(CardFactsTest, SettlingTakesNoLongerThanItsLimit) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -8,7 +8,7 @@
 #include <latch>
 #include <thread>
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using ::testing::HasSubstr;
@@ -104,4 +104,4 @@ TEST(CudaBackendTest, RanksThatShareACardShareItsMemory) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -8,7 +8,7 @@
 #include "tests/executor/layer_on_rank.h"
 #include "tests/gpu/cuda_runner.h"
 
-namespace moeplan {
+namespace moeplan::executor {
 namespace {
 
 constexpr int kRanks = 4, kRuns = 12;
@@ -68,4 +68,4 @@ TEST(LayerMemoryTest, LaterRunsAllocateNothing) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::executor

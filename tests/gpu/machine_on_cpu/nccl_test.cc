@@ -15,7 +15,7 @@
 #include "models/text.h"
 #include "tests/executor/fake_ras.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using ::testing::HasSubstr;
@@ -203,4 +203,4 @@ TEST_F(NcclTest, ColorsMayBeAnyNumbers) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

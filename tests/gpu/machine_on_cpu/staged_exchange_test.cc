@@ -14,7 +14,7 @@
 #include "executor/host/host_stream.h"
 #include "models/text.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 using ::testing::HasSubstr;
@@ -169,4 +169,4 @@ TEST(StagedExchangeTest, RanksOfOneProcessMayMeet) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

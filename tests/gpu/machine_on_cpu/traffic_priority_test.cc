@@ -12,7 +12,7 @@
 #include "executor/moe_layer.h"
 #include "models/schedule/schedules.h"
 
-namespace moeplan::cuda {
+namespace moeplan::executor::cuda {
 namespace {
 
 constexpr int kRanks = 4;
@@ -136,4 +136,4 @@ TEST(TrafficPriorityTest, GradientsOfDenseLayersGoBehindTheLayersOwnTraffic) {
 }
 
 }  // namespace
-}  // namespace moeplan::cuda
+}  // namespace moeplan::executor::cuda

@@ -23,7 +23,7 @@ struct PreferenceOnCpu {
 
 namespace {
 
-using moeplan::ElementType;
+using moeplan::executor::ElementType;
 
 // A matrix column by column, and what is done to it first.
 struct Factor {
@@ -34,11 +34,11 @@ struct Factor {
   ElementType type() const { return matrix.type == CUDA_R_32F ? ElementType::kFloat32 : ElementType::kBfloat16; }
   std::byte* At(int row, int column) const {
     if (operation == CUBLAS_OP_T) std::swap(row, column);
-    return data + (column * matrix.stride + row) * moeplan::BytesOf(type());
+    return data + (column * matrix.stride + row) * moeplan::executor::BytesOf(type());
   }
   float Value(int row, int column) const {
     float value = 0;
-    moeplan::Load(At(row, column), type(), 1, &value);
+    moeplan::executor::Load(At(row, column), type(), 1, &value);
     return value;
   }
   bool StrideHoldsRows() const { return matrix.stride >= static_cast<int64_t>(matrix.rows); }
@@ -60,7 +60,7 @@ struct Gemm {
         sum *= alpha;
         if (beta != 0) sum += static_cast<double>(beta) * result.Value(row, column);
         const auto value = static_cast<float>(sum);
-        moeplan::Store(&value, result.type(), 1, result.At(row, column));
+        moeplan::executor::Store(&value, result.type(), 1, result.At(row, column));
       }
     }
   }

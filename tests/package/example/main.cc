@@ -7,6 +7,7 @@
 #include "executor/moe_layer.h"
 
 using namespace moeplan;
+using namespace moeplan::executor;
 
 const Layer kLayer{.batch = 2,
                    .sequence_length = 32,
