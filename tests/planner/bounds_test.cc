@@ -156,6 +156,35 @@ TEST(BoundsTest, NoNumberOfPiecesEndsBeforeTheBoundOfOne) {
   EXPECT_GT(closest, 0.8) << "a bound that is never near says nothing";
 }
 
+// Where n units take n² seconds, pieces are cheaper than the whole, and bounds of pieces are what pieces take.
+TEST(BoundsTest, OfPiecesThatAreCheaperThanTheWholeBoundsAreWhatTheyTake) {
+  const KernelKey square = {.kernel = Kernel::kExpertGemm}, line = {.kernel = Kernel::kGate};
+  Profile profile{.cluster = kTwoByTwo};
+  profile.kernels = {{square, MakeCostModel(LogLog{{{1.0 / 8, 1.0 / 64}, {8, 64}}})},
+                     {line, MakeCostModel(AlphaBeta{0, 1})}};
+  CostIndex index(profile);
+  constexpr double kShaved = 1e-7;  // What bounds leave for rounding.
+  const std::vector<StreamCost> eight = {{{square, 8}, StreamKind::kCompute}};
+  EXPECT_NEAR(WorkInPiecesAtLeastS(eight, index, 1), 64, 64 * kShaved);
+  EXPECT_NEAR(WorkInPiecesAtLeastS(eight, index, 2), 2 * 4 * 4, 32 * kShaved);
+  EXPECT_NEAR(WorkInPiecesAtLeastS(eight, index, 4), 4 * 2 * 2, 16 * kShaved);
+  // Two and four divide eight eighths evenly; of three pieces the most even are 3, 3 and 2, which take more than thirds.
+  EXPECT_NEAR(WorkInUnequalPiecesAtLeastS(eight, index, 2, 8), 2 * 4 * 4, 32 * kShaved);
+  EXPECT_NEAR(WorkInUnequalPiecesAtLeastS(eight, index, 4, 8), 4 * 2 * 2, 16 * kShaved);
+  EXPECT_NEAR(WorkInUnequalPiecesAtLeastS(eight, index, 3, 8), 3 * 3 + 3 * 3 + 2 * 2, 22 * kShaved);
+  EXPECT_NEAR(WorkInPiecesAtLeastS(eight, index, 3), 3 * (8.0 / 3) * (8.0 / 3), 22 * kShaved);
+
+  // What a stream runs adds up, and the busiest counts: 16 s and 10 s in four pieces, beside 25 s.
+  std::vector<StreamCost> several = eight;
+  several.push_back({{line, 10}, StreamKind::kCompute});
+  several.push_back({{line, 25}, StreamKind::kInterNode});
+  EXPECT_NEAR(WorkInPiecesAtLeastS(several, index, 4), 16 + 10, 26 * kShaved);
+  EXPECT_NEAR(WorkInUnequalPiecesAtLeastS(several, index, 4, 8), 16 + 10, 26 * kShaved);
+  several.back().cost.size = 27;
+  EXPECT_NEAR(WorkInPiecesAtLeastS(several, index, 4), 27, 27 * kShaved);
+  EXPECT_NEAR(WorkInUnequalPiecesAtLeastS(several, index, 4, 8), 27, 27 * kShaved);
+}
+
 // A bound that is a little too high would be above the time of this.
 TEST(BoundsTest, EveryBoundIsReachedWhereOneKernelTakesAllTheTime) {
   Workload workload;

@@ -310,6 +310,27 @@ TEST(StepTimeTest, UnequalStagesCountOnceAndTheSlowestForEveryFurtherMicroBatch)
   EXPECT_NEAR(PriceStep(request, point, moe, book).step_s, first_s * 4 / 3 + 4 * (last_s + again_s), 1e-9 * last_s);
 }
 
+TEST(StepTimeTest, WhereProductsTakeAllTheTimeTheStepIsAsLongAsItsBound) {
+  const LayoutRequest request = SmallRequest();
+  const Profile profile = ComputeProfile();
+  CostBook book(profile, 32, 2);
+  const LayoutPoint point = PointOf(request, {1, 1, 1, 1, 1, 8});  // One stage, two micro-batches.
+  const double attention_s = 2 * 3 * 64.0 * (2 * kAttention + 2 * 64 * 64), dense_s = 2 * 3 * 64.0 * 2 * kDense;
+  const double logits_s = 2 * 3 * 64.0 * 2 * kVocabulary;
+  const double experts_s = 2 * 3 * 64.0 * 2 * (2 * kExpert);  // Each token visits two.
+  const auto step_s = [&](double moe_s) { return 2 * (4 * attention_s + 2 * dense_s + logits_s + 2 * moe_s); };
+  const auto priced_s = [&](double moe_s) {
+    return PriceStep(request, point, {.forward_s = moe_s / 3, .backward_s = moe_s * 2 / 3}, book).step_s;
+  };
+  // A MoE layer takes at least what its experts' products do.
+  EXPECT_NEAR(LeastStepS(request, point, /*least_moe_s=*/0, book), step_s(experts_s), 1e-9 * step_s(experts_s));
+  EXPECT_NEAR(priced_s(experts_s), step_s(experts_s), 1e-9 * step_s(experts_s));
+  // More where more is known of it.
+  const double known_s = 1.5 * experts_s;
+  EXPECT_NEAR(LeastStepS(request, point, known_s, book), step_s(known_s), 1e-9 * step_s(known_s));
+  EXPECT_NEAR(priced_s(known_s), step_s(known_s), 1e-9 * step_s(known_s));
+}
+
 TEST(StepTimeTest, GradientsHideBehindAllLayersButTheLast) {
   LayoutRequest request = SmallRequest();
   request.model.moe_layer = {false, false, false, false};

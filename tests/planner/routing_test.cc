@@ -85,6 +85,32 @@ TEST(PlaceExpertsTest, TheBusiestExpertsGoToDifferentRanks) {
   EXPECT_THAT(placement.physical_to_logical, UnorderedElementsAre(0, 1, 2, 3, 4, 5));
 }
 
+// Nobody is less busy than the bound; with few steps a placement stays just above it, and more find one that reaches it.
+void ExpectBoundReached(const std::vector<double>& loads, int ranks, double bound, double with_few_steps) {
+  ASSERT_EQ(LeastBusiestLoad(loads, ranks), bound);
+  ASSERT_LT(std::accumulate(loads.begin(), loads.end(), 0.0) / ranks, bound) << "the mean is not what counts here";
+  const Placement few = PlaceExperts(loads, ranks, /*budget_nodes=*/1);
+  EXPECT_EQ(few.busiest_load, with_few_steps);
+  EXPECT_EQ(few.busiest_load_floor, bound);
+  const Placement many = PlaceExperts(loads, ranks);
+  EXPECT_EQ(many.busiest_load, bound);
+  EXPECT_EQ(many.busiest_load_floor, bound);
+}
+
+TEST(PlaceExpertsTest, TheBusiestExpertBesideTheIdlestReachesTheBound) {
+  // Three experts on each rank, so that the busiest, 102, has at least 0 and 5 beside it: 107. The others fit below:
+  // 71 + 6 + 6 = 83 and 38 + 35 + 32 = 105. Busiest first, 6 goes to the 102 and 5 to 71 + 32: 108 on both.
+  ExpectBoundReached({71, 0, 6, 102, 38, 5, 6, 32, 35}, 3, /*bound=*/102 + 0 + 5, /*with_few_steps=*/108);
+}
+
+TEST(PlaceExpertsTest, TwoOfTheBusyExpertsOnOneRankReachTheBound) {
+  // Four ranks of four. One of them holds two of the five busiest, 157, 137, 125, 118 and 85: at least 118 + 85 = 203,
+  // with nothing but experts of no load beside them. The others fit below: 157 + 27 + 8 + 8 = 200,
+  // 137 + 62 + 1 + 1 = 201, 125 + 49 + 20 + 0 = 194. Busiest first, the 157 gets 27 and 20: 204.
+  ExpectBoundReached({0, 137, 85, 1, 118, 0, 27, 125, 8, 8, 0, 49, 157, 20, 1, 62}, 4, /*bound=*/118 + 85,
+                     /*with_few_steps=*/204);
+}
+
 TEST(PlaceExpertsTest, NoAssignmentHasALessBusyRank) {
   std::mt19937_64 random(TestSeed());
   for (int i = 0; i < 20000; ++i) {
