@@ -323,6 +323,136 @@ TEST(BoundsTest, NoOrderEndsBeforeTheFloorThatContentionLeaves) {
   EXPECT_GT(gained, 1.05) << "contention adds nothing to it";
 }
 
+// ---- What is faster by less than 1 %. A floor that is 1 % too high would rule it out.
+
+// A forward pass over four ranks of one expert each in which all-to-alls take all the time: each of the whole layer's has
+// kExchangeBytes.
+constexpr double kExchangeBytes = 512 * 2 * 64 * 4;  // Tokens, experts of a token, elements, bytes.
+Workload ExchangesAlone() {
+  Workload workload;
+  workload.layer = {.batch = 1,
+                    .sequence_length = 512,
+                    .model_dim = 64,
+                    .hidden_dim = 256,
+                    .experts = 4,
+                    .top_k = 2,
+                    .capacity_factor = 1,
+                    .bytes_per_element = 4};
+  workload.layout = {.expert_parallel = 4};
+  workload.min_chunk_bytes = 64;
+  workload.max_chunks = workload.max_partition_degree = 2;
+  workload.phase = Phase::kForward;
+  return Resolved(workload, kTwoByTwo);
+}
+
+// The curve of an all-to-all: what a share of those bytes takes. All else takes no time to speak of; of codecs there is
+// only BF16.
+struct ExchangeTime {
+  double share = 0, time_s = 0;
+};
+Profile OfExchangeTimes(Workload workload, const std::vector<ExchangeTime>& times) {
+  LogLog curve;
+  for (const auto& [share, time_s] : times) curve.points.push_back({share * kExchangeBytes, time_s});
+  const CostModel quick = MakeCostModel(AlphaBeta{1e-12, 0});
+  workload.allow_lossy = false;
+  Profile profile{.cluster = kTwoByTwo};
+  std::set<CostKey> keys;
+  for (const Need& need : NeedsOf({workload}, profile.cluster)) keys.insert(need.key);
+  for (const CostKey& key : keys) {
+    if (const auto* kernel = std::get_if<KernelKey>(&key)) {
+      profile.kernels.push_back({*kernel, quick});
+    } else if (const auto& one = std::get<CollectiveKey>(key); one.algorithm == AllToAllAlgorithm::kDirect) {
+      profile.collectives.push_back({one, MakeCostModel(curve)});
+    }
+  }
+  for (const Kernel kernel : {EncodeKernel(Codec::kBf16), DecodeKernel(Codec::kBf16)}) {
+    profile.kernels.push_back({{.kernel = kernel}, quick});
+  }
+  return profile;
+}
+
+// The best plan, whose two all-to-alls take 1.99 s; what is not of its kind takes 2 s or longer.
+Plan PlanOfLessThanTwoSeconds(const Workload& workload, const std::vector<ExchangeTime>& times) {
+  const auto answer = PlanLayer(workload, OfExchangeTimes(workload, times), {.rules = false});
+  EXPECT_TRUE(answer.ok()) << answer.status().message();
+  if (!answer.ok()) return {};
+  EXPECT_EQ(answer->search.stop_reason, StopReason::kProvedBest);
+  EXPECT_NEAR(answer->search.time_floor_s, 1.99, 1e-6);
+  EXPECT_NEAR(answer->candidates.front().predicted_time_s, 1.99, 1e-6);
+  return answer->candidates.front();
+}
+
+TEST(NearTiesTest, ACodecThatGainsHalfAPercentIsFound) {
+  Workload workload = ExchangesAlone();
+  workload.allow_lossy = true;
+  // Whole, two all-to-alls take 2 s. In BF16 of four-byte elements they have half the bytes, 2 · 0.995 s. Halves of them
+  // take longer.
+  const Plan plan = PlanOfLessThanTwoSeconds(workload, {{0.25, 3}, {0.5, 0.995}, {1, 1}});
+  EXPECT_EQ(plan.knobs.dispatch_codec, Codec::kBf16);
+  EXPECT_EQ(plan.knobs.combine_codec, Codec::kBf16);
+  EXPECT_EQ(PiecesOf(plan.knobs), 1);
+}
+
+TEST(NearTiesTest, ACodecThatGainsHalfAPercentInTwoPiecesIsFound) {
+  Workload workload = ExchangesAlone();
+  workload.allow_lossy = true;
+  // Half of the bytes take longer than all of them, so that neither a codec nor two pieces alone are of use; both leave
+  // four all-to-alls of a quarter.
+  const Plan plan = PlanOfLessThanTwoSeconds(workload, {{0.25, 1.99 / 4}, {0.5, 2}, {1, 1}});
+  EXPECT_EQ(plan.knobs.dispatch_codec, Codec::kBf16);
+  EXPECT_EQ(plan.knobs.combine_codec, Codec::kBf16);
+  EXPECT_EQ(PiecesOf(plan.knobs), 2);
+}
+
+TEST(NearTiesTest, UnequalChunksThatGainHalfAPercentAreFound) {
+  // Three and five eighths take 0.995 s together, halves 2 · 0.7 s, and less than three eighths as long as the whole.
+  const Plan plan = PlanOfLessThanTwoSeconds(
+      ExchangesAlone(), {{0.25, 1}, {0.375, 0.4}, {0.5, 0.7}, {0.625, 0.595}, {0.75, 1}, {1, 1}});
+  EXPECT_THAT(plan.knobs.chunk_shares, ::testing::UnorderedElementsAre(0.375, 0.625));
+}
+
+// Without contention a search of one candidate's orders that ends knows the best of them.
+TEST(NearTiesTest, NoOrderOfAnyCandidateIsFasterThanTheAnswerNorThanTheFloorOfAShorterSearch) {
+  std::mt19937_64 engine(TestSeed());
+  int reordered = 0, cut_short = 0;
+  for (int i = 0; i < 1000; ++i) {
+    Workload workload = AnyWorkload(engine);
+    workload.allow_lossy = false;
+    workload.max_chunks = workload.max_partition_degree = 2;
+    Profile profile = AnyProfile(engine, workload);
+    std::erase_if(profile.collectives, [](const CollectiveModel& entry) {
+      return entry.key.algorithm != AllToAllAlgorithm::kDirect || entry.key.contention != Contention::kNone;
+    });
+    std::erase_if(profile.kernels, [](const KernelModel& entry) { return entry.key.contention != Contention::kNone; });
+    CostIndex index(profile);
+    double fastest_s = std::numeric_limits<double>::infinity(), as_written_s = fastest_s;
+    for (const Knobs& variant : EveryVariant(workload)) {
+      if (variant.all_to_all != AllToAllAlgorithm::kDirect) continue;
+      for (int pieces = 1; pieces <= MaxPieces(variant.family, workload); ++pieces) {
+        const TaskGraph graph = GraphOf(WithPieces(variant, pieces), workload);
+        const std::vector<TaskPrice> prices = PriceGraph(graph, profile).tasks;
+        const PlayedGraph played = Play(graph, prices);
+        const TaskOrderOutcome order = SearchTaskOrder(graph, prices, played, index, /*budget_nodes=*/100000, {});
+        ASSERT_NEAR(order.time_floor_s, order.time_s, kRounding * order.time_s) << "the search did not end";
+        fastest_s = std::min(fastest_s, order.time_s);
+        as_written_s = std::min(as_written_s, played.total_s);
+      }
+    }
+    const auto answer = PlanLayer(workload, profile, {.rules = false}, {.nodes = 1000000});
+    ASSERT_TRUE(answer.ok()) << answer.status().message();
+    ASSERT_LE(answer->candidates.front().predicted_time_s, fastest_s * (1 + kRounding)) << "case " << i;
+    ASSERT_EQ(answer->search.stop_reason, StopReason::kProvedBest) << "case " << i;
+    const auto shorter = PlanLayer(workload, profile, {.rules = false}, {.nodes = 1});
+    ASSERT_TRUE(shorter.ok()) << shorter.status().message();
+    ASSERT_LE(shorter->search.time_floor_s, answer->candidates.front().predicted_time_s * (1 + kRounding))
+        << "case " << i;
+    if (fastest_s < as_written_s * (1 - kRounding)) ++reordered;
+    if (shorter->search.stop_reason == StopReason::kOutOfBudget) ++cut_short;
+  }
+  EXPECT_GT(reordered, 20) << "schedules are in their best orders";
+  EXPECT_GT(cut_short, 20) << "floors are reached without a search";
+}
+
 // What plain enumeration knows of the splits of one variant in so many pieces. Infinity where none is allowed.
 struct Enumerated {
   double equal_s = 0;

@@ -612,6 +612,22 @@ TEST(RankLayoutsTest, APeakBelowWhatProductsReachIsNamedAndNotCounted) {
   EXPECT_THAT(answer.warnings, Contains(HasSubstr("which products reach: cluster.peakFlopsPerS is 1, ")));
 }
 
+TEST(RankLayoutsTest, WhatFillsTheMemoryToTheLastByteFits) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};  // So that nothing is added to the least.
+  Profile profile = SmallProfile();
+  double least = std::numeric_limits<double>::infinity();
+  for (const LayoutPoint& point : AllLayoutPoints(request, profile.cluster)) {
+    least = std::min(least, MemoryBytes(request, point, {}));
+  }
+  profile.cluster.device_memory_bytes = least;
+  const LayoutAnswer full = Answer(request, profile);
+  ASSERT_GE(full.layouts.size(), 1u);
+  EXPECT_EQ(full.layouts.front().memory.total_bytes(), least);
+  profile.cluster.device_memory_bytes = least - 1;
+  EXPECT_THAT(Answer(request, profile).layouts, IsEmpty());
+}
+
 TEST(RankLayoutsTest, WhereNothingFitsTheAnswerSaysHowMuchIsMissing) {
   Profile profile = SmallProfile();
   profile.cluster.device_memory_bytes = 1;
