@@ -325,8 +325,8 @@ TEST(BoundsTest, NoOrderEndsBeforeTheFloorThatContentionLeaves) {
 
 // ---- What is faster by less than 1 %. A floor that is 1 % too high would rule it out.
 
-// A forward pass over four ranks of one expert each in which all-to-alls take all the time: each of the whole layer's has
-// kExchangeBytes.
+// A forward pass over four ranks of one expert each in which all-to-alls take all the time: each of the whole layer's
+// has kExchangeBytes.
 constexpr double kExchangeBytes = 512 * 2 * 64 * 4;  // Tokens, experts of a token, elements, bytes.
 Workload ExchangesAlone() {
   Workload workload;
@@ -385,8 +385,8 @@ Plan PlanOfLessThanTwoSeconds(const Workload& workload, const std::vector<Exchan
 TEST(NearTiesTest, ACodecThatGainsHalfAPercentIsFound) {
   Workload workload = ExchangesAlone();
   workload.allow_lossy = true;
-  // Whole, two all-to-alls take 2 s. In BF16 of four-byte elements they have half the bytes, 2 · 0.995 s. Halves of them
-  // take longer.
+  // Whole, two all-to-alls take 2 s. In BF16 of four-byte elements they have half the bytes, 2 · 0.995 s. Halves of
+  // them take longer.
   const Plan plan = PlanOfLessThanTwoSeconds(workload, {{0.25, 3}, {0.5, 0.995}, {1, 1}});
   EXPECT_EQ(plan.knobs.dispatch_codec, Codec::kBf16);
   EXPECT_EQ(plan.knobs.combine_codec, Codec::kBf16);
@@ -406,8 +406,8 @@ TEST(NearTiesTest, ACodecThatGainsHalfAPercentInTwoPiecesIsFound) {
 
 TEST(NearTiesTest, UnequalChunksThatGainHalfAPercentAreFound) {
   // Three and five eighths take 0.995 s together, halves 2 · 0.7 s, and less than three eighths as long as the whole.
-  const Plan plan = PlanOfLessThanTwoSeconds(
-      ExchangesAlone(), {{0.25, 1}, {0.375, 0.4}, {0.5, 0.7}, {0.625, 0.595}, {0.75, 1}, {1, 1}});
+  const Plan plan = PlanOfLessThanTwoSeconds(ExchangesAlone(),
+                                             {{0.25, 1}, {0.375, 0.4}, {0.5, 0.7}, {0.625, 0.595}, {0.75, 1}, {1, 1}});
   EXPECT_THAT(plan.knobs.chunk_shares, ::testing::UnorderedElementsAre(0.375, 0.625));
 }
 
@@ -530,7 +530,8 @@ TEST(BoundsTest, UnequalChunksAreThoseThatPlainEnumerationFinds) {
   EXPECT_GT(seen.faster, seen.cases / 10);
 }
 
-// The bound is of the work of one stream, so it is near where the others' hardly counts and nothing slows this one down.
+// The bound is of the work of one stream, so it is near where the others' hardly counts and nothing slows this one
+// down.
 TEST(BoundsTest, OfUnequalChunksOfNearlyFreeExchangesTheBoundIsNear) {
   UnequalCases seen;
   CheckUnequalChunks(TestSeed(), seen, [](Profile& profile) {

@@ -85,7 +85,8 @@ TEST(PlaceExpertsTest, TheBusiestExpertsGoToDifferentRanks) {
   EXPECT_THAT(placement.physical_to_logical, UnorderedElementsAre(0, 1, 2, 3, 4, 5));
 }
 
-// Nobody is less busy than the bound; with few steps a placement stays just above it, and more find one that reaches it.
+// Nobody is less busy than the bound; with few steps a placement stays just above it, and more find one that reaches
+// it.
 void ExpectBoundReached(const std::vector<double>& loads, int ranks, double bound, double with_few_steps) {
   ASSERT_EQ(LeastBusiestLoad(loads, ranks), bound);
   ASSERT_LT(std::accumulate(loads.begin(), loads.end(), 0.0) / ranks, bound) << "the mean is not what counts here";
