@@ -102,7 +102,7 @@ class NodeAgent {
  private:
   static constexpr uint32_t kStop = 0xffffffff, kInbox = 0xfffffffe;  // Above all ranks.
 
-  // What this agent knows of one of its ranks.
+  // The agent's account of one of its ranks.
   struct HeldRank {
     int owed = 0;     // Answers that have not come.
     int dropped = 0;  // As many of them, the oldest, belong to sessions that have ended.

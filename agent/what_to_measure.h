@@ -12,9 +12,9 @@
 namespace moeplan::agent {
 
 struct CalibrationRequest {
-  // Where there are some, these are measured at their sizes, and nothing else.
+  // If there are any, they are measured at their sizes, and nothing else is.
   std::vector<Sample> operations;
-  // Else what these workloads need is measured, or, without any, what every legal layout needs. They are not resolved.
+  // Otherwise the needs of these workloads are measured; without workloads, those of every legal layout. Not resolved.
   std::vector<Workload> grid;
   std::string grid_origin;  // Begins the errors about the grid, such as its file.
 };

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kStopSignals[] = {SIGINT, SIGTERM};
 
-// What a handler of signals may touch: lock-free atomics, and texts that do not change while it is installed.
+// A signal handler touches these alone: lock-free atomics, and texts that do not change while it is installed.
 std::atomic<int> first_signal = 0;
 std::atomic<int> kept_count = 0;
 std::string before_count, behind_count;

@@ -58,10 +58,10 @@ void AwaitStop(const sigset_t& signals) {
   sigwait(&signals, &signal);
 }
 
-// What a planner that was told to end has for the calls in progress, and then for work to notice that it was cancelled.
+// A planner that is told to end waits kGrace for the calls in progress; then it cancels them, and they have kToNotice.
 constexpr std::chrono::seconds kGrace{10}, kToNotice{2};
 
-// By the signal itself, as whoever sent it twice expects.
+// Ends the process by the signal itself, as whoever sent it twice expects.
 [[noreturn]] void EndBy(int number) {
   signal(number, SIG_DFL);
   sigset_t again;

@@ -47,14 +47,14 @@ std::string_view Name(Kernel kernel) {
 }
 
 namespace {
-// In the order of Codec, kNone aside.
+// Both in the order of the codecs behind Codec::kNone.
 constexpr Kernel kEncodeKernels[] = {Kernel::kEncodeFp16, Kernel::kEncodeBf16, Kernel::kEncodeFp8, Kernel::kEncodeInt8,
                                      Kernel::kEncodeZfp};
 constexpr Kernel kDecodeKernels[] = {Kernel::kDecodeFp16, Kernel::kDecodeBf16, Kernel::kDecodeFp8, Kernel::kDecodeInt8,
                                      Kernel::kDecodeZfp};
 constexpr Kernel kProducts[] = {Kernel::kExpertGemm, Kernel::kExpertInputGradient, Kernel::kExpertWeightGradient};
 
-// What is known of registered kernels, codecs and experts, by the number of each.
+// The kernels of registered codecs and experts, looked up by the number that each got when it was registered.
 struct OwnKernels {
   Registry<std::pair<Kernel, ExpertKind>> built_in_like;
   Registry<std::pair<Kernel, Kernel>> of_codec;

@@ -16,9 +16,9 @@
 
 namespace moeplan {
 
-// What else runs at the same time.
+// The kind of task that runs beside the one that is timed.
 enum class Contention { kNone, kWithCopy, kWithAllGather, kWithAllToAll, kWithExpertGemm };
-// And those of own codecs and experts.
+// Registered codecs and experts add kernels of their own behind these.
 enum class Kernel {
   kDeviceCopy,
   kExpertGemm,
@@ -61,7 +61,7 @@ Kernel BuiltInLike(Kernel kernel);
 void AddKernelsOf(Codec codec);
 void AddKernelsOf(ExpertKind kind);
 
-// Whether it is a collective that runs beside.
+// Whether the task that runs beside is a collective.
 inline bool IsCommunication(Contention contention) {
   return contention == Contention::kWithAllToAll || contention == Contention::kWithAllGather;
 }

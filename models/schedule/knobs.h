@@ -28,7 +28,7 @@ template <>
 inline constexpr int kBuiltIn<Family> = 8;
 std::string_view Name(Family family);
 
-// What distinguishes one candidate from another.
+// One candidate: two that agree in all of these are the same plan.
 struct Knobs {
   Family family = Family::kBaseline;
   int chunks = 1;            // N

@@ -18,7 +18,7 @@
 
 namespace moeplan::planner {
 
-// What a rule answers that was asked to stop.
+// The error of a rule that was asked to stop.
 Status StoppedBeforeAnswer(std::string_view rule);
 
 class RuleCosts {

@@ -75,7 +75,7 @@ class OrderSearch {
     return std::move(found.order);
   }
 
-  // By more than measurements can tell.
+  // Only a gain that measurements can tell from none is taken.
   void TakeIfFaster(const std::vector<TaskId>& order, Candidate& candidate) {
     TaskGraph graph = Relaunched(candidate.graph, order);
     GraphPrices prices = PriceGraph(graph, index_);

@@ -36,7 +36,7 @@ struct PlanComparison {
   double indistinct_s = 0;                // IndistinctGainS of the fastest: what differs by no more is alike.
 };
 
-// What is asked of a layer's plan.
+// The question: which candidates to try and to list.
 struct PlanOptions {
   int top = 0;                  // How many candidates to return; 0: all that are listed.
   bool rules = true;            // Whether the papers' rules are asked, too.
@@ -46,7 +46,7 @@ struct PlanOptions {
   const LinkModel* links = nullptr;
 };
 
-// What the answer may take.
+// The work and the time that an answer may take.
 struct PlanBudget {
   // States of launch orders that may be visited in all, at most kMostBudgetNodes; 0: orders are not searched.
   int nodes = kDefaultBudgetNodes;
@@ -69,12 +69,12 @@ struct PlanBudget {
 // Variants with codecs are tried last and listed only where no bound puts them behind the fastest; the explanation
 // counts the others.
 //
-// search.time_floor_s: no graph of the space ends earlier, whatever its launch order. Unequal chunks are in the space as
-// docs/decisions/0011 says: in their schedule's order, of one variant a family, and only where they gain more than
-// IndistinctGainS. PROVED_BEST: nor does any end earlier than the fastest. OUT_OF_BUDGET: that was not proved; all graphs were priced, and the floor counts
-// the orders that were left. Bounds of orders take contention as what two streams cannot avoid, and those of a layer
-// with gradient_bytes the gradients, so that there a gap may stay whatever the budget. Stopped before that, the floor
-// is 0, and what was priced until then is answered.
+// search.time_floor_s: no graph of the space ends earlier, whatever its launch order. Unequal chunks are in the space
+// as docs/decisions/0011 says: in their schedule's order, of one variant a family, and only where they gain more than
+// IndistinctGainS. PROVED_BEST: nor does any end earlier than the fastest. OUT_OF_BUDGET: that was not proved; all
+// graphs were priced, and the floor counts the orders that were left. Bounds of orders take contention as what two
+// streams cannot avoid, and those of a layer with gradient_bytes the gradients, so that there a gap may stay whatever
+// the budget. Stopped before that, the floor is 0, and what was priced until then is answered.
 //
 // A cancelled answer leaves out what would take long to say: intervals, and where the answer flips; one that is out of
 // time only the latter.

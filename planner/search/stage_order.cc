@@ -235,7 +235,7 @@ class StageOrderSearch {
            std::tie(b->started, b->last, b->free_s, b->step, b->stage);
   }
 
-  // By KindFirst. A stop leaves them in any order.
+  // Sorted by KindFirst; a search that is stopped leaves them in any order.
   std::vector<const State*> SortedByKind(const std::vector<State>& states) const {
     constexpr int kPartBits = 8;
     constexpr size_t kSortedWhole = 4096;

@@ -26,7 +26,7 @@ struct Tried {
   bool given_up = false;                // It cannot be built or priced.
   double fastest_s = kNever;            // Of `priced`.
 
-  // What its graph in one piece costs, once that was asked for: bounds are worked out from it.
+  // The costs of its graph in one piece, from which bounds follow; absent until a bound is asked for.
   std::optional<std::vector<StreamCost>> whole;
 };
 

@@ -14,7 +14,7 @@
 
 namespace moeplan::service {
 
-// What a job works for.
+// The call that a job works for, as messages name it.
 struct JobName {
   std::string method, request_id;
 };
@@ -52,7 +52,7 @@ class WorkerPool {
     JobName name;
   };
 
-  // On the thread of that worker.
+  // The loop of that worker's thread.
   void Work(size_t worker);
   // The next job, which `worker` runs from now on; empty when there is none and none will come.
   std::function<void()> Next(size_t worker);

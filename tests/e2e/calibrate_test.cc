@@ -50,7 +50,7 @@ class CalibrateTest : public ::testing::Test {
     return false;
   }
   int Versions() const { return static_cast<int>(Store::OpenReadOnly(db_)->ListProfiles()->profiles.size()); }
-  // What was said of samples that are kept is what is there.
+  // The message counts the samples that the database holds, and gives a command that goes on.
   void ExpectToldOfAll(const Outcome& outcome) const {
     EXPECT_THAT(outcome.err,
                 HasSubstr(StrCat("moeplan: samples kept: ", Samples(), ", of profile two in ", db_, "; go on with: ")));

@@ -24,7 +24,7 @@ class RawHttp2 {
 
   // False: the other end has closed the connection, or takes nothing any more.
   virtual bool Send(std::string_view bytes) = 0;
-  // What came, at least a byte; empty: the end, or nothing within the ten seconds.
+  // Waits ten seconds for at least a byte. Empty: the connection ended, or nothing came.
   virtual std::string Receive() = 0;
   // Whether the other end has closed the connection, as far as Receive has seen.
   virtual bool ended() const = 0;

@@ -303,7 +303,7 @@ TEST_F(SamplesTest, AnAttackWithTimesOfNoMachineBreaksNoProfile) {
 }
 
 TEST_F(SamplesTest, ANameThatHoldsSuchSamplesFitsAgain) {
-  // As a moeplan without bounds has stored them: the store keeps any finite number above 0.
+  // A moeplan without bounds could have stored these: the store keeps any finite number above 0.
   ASSERT_TRUE(Append(GateSamples("sound", 1e-3)).ok());
   int number = 0;
   for (const double time_s : {1e-300, 1e300, 5e-324}) {

@@ -79,7 +79,7 @@ void ExpectPrompt(const char* what, const std::function<void(const StopSignals&)
   }
 }
 
-// What is refused at the gate would stop at once, too.
+// A call may also be answered before it notices the stop; nothing else is right.
 void ExpectAnswerOrCancelled(const Status& status) {
   EXPECT_TRUE(status.ok() || status.code() == StatusCode::kCancelled) << status.message();
 }

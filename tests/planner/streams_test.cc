@@ -338,10 +338,10 @@ class TakeoverTest : public StreamsTest {
 TEST_F(TakeoverTest, AnotherTokenTakesNoAgentOverWhateverItKnows) {
   EXPECT_EQ(Listed().registration().name(), "alone");
   EXPECT_EQ(Listed().registration().instance(), "") << "whoever lists agents learns what proves who they are";
-  // With its name and its instance, as they were listed once.
+  // The thief knows the name and the instance, as ListAgents once published them.
   Attached thief(*server_, "thief", Registration());
   EXPECT_THAT(thief.Outcome(), IsError(StatusCode::kPermissionDenied, "attached with another token"));
-  // With its instance and place alone.
+  // This one knows the instance and the place alone.
   v1::AgentRegistration renamed = Registration();
   renamed.set_name("somebody");
   Attached disguised(*server_, "thief", renamed);

@@ -17,7 +17,7 @@ namespace moeplan::service {
 // What a request asks, but for the profile; it was checked.
 struct PlanQuestion {
   std::variant<Workload, TrainingGraph> about;
-  // What follows is for a workload alone.
+  // The rest is asked of workloads; a training graph leaves it as it is.
   planner::PlanOptions options;
   int budget_nodes = planner::kDefaultBudgetNodes;
   std::optional<double> time_limit_s;

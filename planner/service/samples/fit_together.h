@@ -9,7 +9,7 @@
 
 namespace moeplan::service {
 
-// What a cluster's peak is where a calibration does not know it.
+// How a fit treats a peak rate (cluster.peakFlops) that the calibration does not know.
 enum class UnknownPeak {
   kStaysUnknown,
   kFastestProduct,  // What the fastest product of experts reached, of all samples (models/fit/peak_flops.h).

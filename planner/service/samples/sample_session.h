@@ -24,7 +24,7 @@ class SampleSession {
         profile_name_(std::move(profile_name)),
         may_name_agent_(std::move(may_name_agent)) {}
 
-  // What was stored earlier and counts. The next sample's place comes behind it.
+  // The samples of this session that are stored already, in their places; the next sample's place is behind them.
   StatusOr<std::vector<Sample>> Resume();
 
   // Returns once the sample is stored and synced.
