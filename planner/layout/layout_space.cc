@@ -109,7 +109,7 @@ class Enumeration {
 
   const LayoutRequest& request_;
   const Cluster& cluster_;
-  const std::vector<int> expert_divisors_;  // Worked out once: a request can name two thousand million experts.
+  const std::vector<int> expert_divisors_;  // Worked out once for all points.
   std::vector<LayoutPoint> points_;
 };
 
