@@ -30,22 +30,26 @@ int BlockReplicas(const Layout& layout) {
 
 class Enumeration {
  public:
-  Enumeration(const LayoutRequest& request, const Cluster& cluster)
-      : request_(request), cluster_(cluster), expert_divisors_(DivisorsOf(request.model.experts)) {}
+  Enumeration(const LayoutRequest& request, const Cluster& cluster, const StopSignals& stop)
+      : request_(request), cluster_(cluster), stop_(stop), expert_divisors_(DivisorsOf(request.model.experts)) {}
 
   std::vector<LayoutPoint> Run() {
     for (const int pipeline : DivisorsOf(request_.gpus)) {
       if (request_.model.layers() % pipeline == 0) AddStage(pipeline);
+      if (Ends()) break;
     }
     return std::move(points_);
   }
 
  private:
+  bool Ends() const { return stop_.Requested() || points_.size() > kMostLayoutPoints; }
+
   void AddStage(int pipeline) {
     const int stage_ranks = request_.gpus / pipeline;
     for (const int tensor : DivisorsOf(cluster_.gpus_per_node)) {
       if (stage_ranks % tensor != 0 || !TensorDivides(tensor)) continue;
       for (const int contexts : DivisorsOf(stage_ranks / tensor)) {
+        if (Ends()) return;
         const int data = stage_ranks / tensor / contexts;
         if (request_.global_batch % data != 0 || !ContextsDivide(contexts, tensor)) continue;
         AddExperts({.tensor_parallel = tensor,
@@ -73,6 +77,7 @@ class Enumeration {
   void AddExperts(const Layout& dense, int stage_ranks) {
     if (request_.model.moe_layers() == 0) return AddMicroBatches(dense);
     for (const int sharding : DivisorsOf(cluster_.gpus_per_node)) {
+      if (Ends()) return;
       if (request_.model.expert_hidden_dim % sharding != 0) continue;
       for (const int experts : expert_divisors_) {
         const long long both = static_cast<long long>(sharding) * experts;
@@ -109,6 +114,7 @@ class Enumeration {
 
   const LayoutRequest& request_;
   const Cluster& cluster_;
+  const StopSignals& stop_;
   const std::vector<int> expert_divisors_;  // Worked out once for all points.
   std::vector<LayoutPoint> points_;
 };
@@ -143,8 +149,9 @@ GroupShape NeighbourStages(const LayoutPoint& point, int gpus_per_node) {
   return {2, ranks > gpus_per_node ? 1 : 2};
 }
 
-std::vector<LayoutPoint> AllLayoutPoints(const LayoutRequest& request, const Cluster& cluster) {
-  return Enumeration(request, cluster).Run();
+std::vector<LayoutPoint> AllLayoutPoints(const LayoutRequest& request, const Cluster& cluster,
+                                         const StopSignals& stop) {
+  return Enumeration(request, cluster, stop).Run();
 }
 
 }  // namespace moeplan::planner

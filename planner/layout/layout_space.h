@@ -1,10 +1,12 @@
 // Which layouts a model can take on a cluster, before anyone prices them.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "models/layout/layout_answer.h"
 #include "models/workload/groups.h"
+#include "planner/stop_signals.h"
 
 namespace moeplan::planner {
 
@@ -37,7 +39,13 @@ GroupShape NeighbourStages(const LayoutPoint& point, int gpus_per_node);
 // TP the rest; DP divides the global batch; micro-batches are powers of two up to 64 samples. Contexts are horizontal
 // where MoNTA's rule has them (cp < ep, and the network joins ep·cp ranks) and the ranks of EP beside TP divide DP,
 // else vertical.
+// Stopped, or where there are more than kMostLayoutPoints, it ends early, in the latter case with more than those.
 // Requires a checked request.
-std::vector<LayoutPoint> AllLayoutPoints(const LayoutRequest& request, const Cluster& cluster);
+std::vector<LayoutPoint> AllLayoutPoints(const LayoutRequest& request, const Cluster& cluster,
+                                         const StopSignals& stop = {});
+
+// Models and clusters whose numbers have many divisors have more points than anybody can price; the layouts that a
+// model of today has on a cluster of today are some thousands.
+inline constexpr size_t kMostLayoutPoints = 1 << 20;
 
 }  // namespace moeplan::planner

@@ -91,6 +91,12 @@ auto IdentityOf(const Layout& layout) {
 }
 using Identity = decltype(IdentityOf(Layout()));
 
+Status TooManyPoints() {
+  return InvalidInput(StrCat("gpus: the model has more than ", kMostLayoutPoints,
+                             " layouts on so many GPUs, expected at most as many; ask for fewer GPUs, a smaller "
+                             "globalBatch, or a model of fewer experts or layers"));
+}
+
 class LayoutSearch {
  public:
   LayoutSearch(const LayoutRequest& request, const Profile& profile, const LayoutOptions& options)
@@ -103,7 +109,8 @@ class LayoutSearch {
   }
 
   StatusOr<LayoutAnswer> Run() {
-    const std::vector<LayoutPoint> points = AllLayoutPoints(request_, profile_.cluster);
+    const std::vector<LayoutPoint> points = AllLayoutPoints(request_, profile_.cluster, stop_);
+    if (points.size() > kMostLayoutPoints) return TooManyPoints();
     answer_.enumerated = static_cast<int>(points.size());
     answer_.most_pieces = kMostPieces;
     if (points.empty()) return NothingDivides();

@@ -1,4 +1,5 @@
 // Whoever asks the planner to stop gets it back at once, wherever it is: what a request makes long looks at the signal.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <time.h>
@@ -17,6 +18,7 @@
 #include "models/text.h"
 #include "planner/gradients/place_gradients.h"
 #include "planner/lancet/schedule.h"
+#include "planner/layout/layout_space.h"
 #include "planner/layout/rank_layouts.h"
 #include "planner/routing/place_experts.h"
 #include "planner/routing/plan_routed_layer.h"
@@ -238,6 +240,38 @@ TEST(StopTest, PlanningATrainingGraphStopsAtOnce) {
 }
 
 // ---- Layouts.
+
+// Everything here is within the bounds of a request, and has many divisors: 720720 GPUs of one node, 55440 experts.
+LayoutRequest RequestOfManyDivisors() {
+  LayoutRequest request;
+  request.model = {.model_dim = 720720, .heads = 720720, .kv_heads = 720720, .head_dim = 1};
+  request.model.expert_hidden_dim = 720720;
+  request.model.experts = 55440;
+  request.model.top_k = 2;
+  request.model.vocab = 32000;
+  request.model.moe_layer.assign(2520, true);
+  request.gpus = 720720;
+  request.global_batch = 720720 * 16;
+  request.sequence_length = 720720;
+  request.top = 10;
+  return request;
+}
+
+TEST(StopTest, CountingLayoutsStopsAtOnce) {
+  const LayoutRequest request = RequestOfManyDivisors();
+  const Cluster cluster = {.nodes = 1, .gpus_per_node = request.gpus};
+  ExpectPrompt("all layout points", [&](const StopSignals& stop) { AllLayoutPoints(request, cluster, stop); });
+}
+
+TEST(StopTest, MoreLayoutsThanCanBePricedAreRefused) {
+  const LayoutRequest request = RequestOfManyDivisors();
+  Profile profile;
+  profile.cluster = {.nodes = 1, .gpus_per_node = request.gpus};
+  const auto answer = RankLayouts(request, profile);
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.status().code(), StatusCode::kInvalidInput);
+  EXPECT_THAT(answer.status().message(), ::testing::StartsWith("gpus: the model has more than 1048576 layouts"));
+}
 
 TEST(StopTest, RankingLayoutsStopsAtOnce) {
   LayoutRequest request;
