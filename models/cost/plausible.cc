@@ -41,7 +41,32 @@ std::optional<std::string> WhyTooFast(const Sample& sample, const KernelKey& key
   return WhyTooFast(sample, sample.size, cluster.peak_flops_per_s, "cluster.peakFlopsPerS");
 }
 
+bool IsPossiblePeak(double flops_per_s) {
+  return flops_per_s == 0 || (kLowestPeakFlopsPerS <= flops_per_s && flops_per_s <= kHighestRatePerS);
+}
+
+bool IsPossibleMemory(double bytes) { return bytes == 0 || (kSmallestDeviceBytes <= bytes && bytes <= kLargestSize); }
+
+Status Impossible(const std::string& path, double found, double least, double most) {
+  return InvalidInput(StrCat(path, ": found ", found, ", expected 0 (not known) or ", least, " to ", most));
+}
+
 }  // namespace
+
+Status ValidatePossible(const Cluster& cluster, const std::string& path) {
+  if (!IsPossiblePeak(cluster.peak_flops_per_s)) {
+    return Impossible(path + ".peakFlopsPerS", cluster.peak_flops_per_s, kLowestPeakFlopsPerS, kHighestRatePerS);
+  }
+  if (!IsPossibleMemory(cluster.device_memory_bytes)) {
+    return Impossible(path + ".deviceMemoryBytes", cluster.device_memory_bytes, kSmallestDeviceBytes, kLargestSize);
+  }
+  return OkStatus();
+}
+
+void ForgetImpossible(Cluster& cluster) {
+  if (!IsPossiblePeak(cluster.peak_flops_per_s)) cluster.peak_flops_per_s = 0;
+  if (!IsPossibleMemory(cluster.device_memory_bytes)) cluster.device_memory_bytes = 0;
+}
 
 std::optional<std::string> WhyImplausible(const Sample& sample, const Cluster& cluster) {
   if (const Status sound = ValidatePossible(sample, ""); !sound.ok()) return sound.message();

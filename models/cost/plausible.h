@@ -15,11 +15,23 @@
 #include <vector>
 
 #include "models/cost/samples.h"
+#include "models/status.h"
+#include "models/workload/workload.h"
 
 namespace moeplan {
 
 inline constexpr char kLinkBytesPerSKey[] = "linkBytesPerS";
 inline constexpr double kPeakSlack = 1.05;
+
+// The slowest peak and the smallest memory that a device may be said to have; their upper bounds are kHighestRatePerS
+// and kLargestSize of models/cost/samples.h. They are as generous as those.
+inline constexpr double kLowestPeakFlopsPerS = 1e6, kSmallestDeviceBytes = 1 << 20;
+
+// kInvalidInput: the peak or the memory is known (not 0) and outside the bounds above; `path` names the cluster.
+Status ValidatePossible(const Cluster& cluster, const std::string& path);
+
+// Forgets (sets to 0) a peak or a memory that ValidatePossible refuses: a moeplan without bounds may have stored it.
+void ForgetImpossible(Cluster& cluster);
 
 // What is wrong with the sample, in one sentence; absent: nothing that can be seen. Its key must be valid.
 std::optional<std::string> WhyImplausible(const Sample& sample, const Cluster& cluster);

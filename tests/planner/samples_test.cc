@@ -302,6 +302,37 @@ TEST_F(SamplesTest, AnAttackWithTimesOfNoMachineBreaksNoProfile) {
   EXPECT_GT(Put(GateSamples("after", 1e-3)), 1);
 }
 
+TEST_F(SamplesTest, AnAttackWithAClusterOfNoMachineBreaksNoProfile) {
+  EXPECT_EQ(Put(GateSamples("before", 1e-3)), 1);
+  struct Fact {
+    double peak_flops_per_s, memory_bytes;
+    const char* field;
+  };
+  for (const Fact& fact :
+       {Fact{0, 1, "samples.cluster.deviceMemoryBytes: found 1"}, Fact{0, 1e300, "samples.cluster.deviceMemoryBytes"},
+        Fact{1e300, 0, "samples.cluster.peakFlopsPerS"}, Fact{1e-300, 0, "samples.cluster.peakFlopsPerS"}}) {
+    v1::PutSamplesRequest attack = GateSamples("attack", 1e-3);
+    attack.mutable_samples()->mutable_cluster()->set_peak_flops_per_s(fact.peak_flops_per_s);
+    attack.mutable_samples()->mutable_cluster()->set_device_memory_bytes(fact.memory_bytes);
+    EXPECT_THAT(service::PutSamples(environment(), attack, {}), IsError(StatusCode::kInvalidInput, fact.field));
+    EXPECT_THAT(service::AppendSamples(environment(), AppendOf(attack), {}),
+                IsError(StatusCode::kInvalidInput, fact.field));
+  }
+  EXPECT_EQ(store_->LoadProfile({.name = "gates"})->cluster.device_memory_bytes, 0);
+}
+
+TEST_F(SamplesTest, AFitForgetsFactsOfNoMachine) {
+  SampleBatch batch = {.request_id = "attack", .samples = *SamplesFromProto(GateSamples("", 1e-3).samples())};
+  batch.samples.cluster.peak_flops_per_s = 1e300;
+  batch.samples.cluster.device_memory_bytes = 1;
+  ASSERT_TRUE(store_->AppendSamples({&batch, 1}).ok());
+  const auto fitted = service::FitProfile(environment(), FitOf("1"), {});
+  ASSERT_TRUE(fitted.ok()) << fitted.status().message();
+  const Cluster cluster = store_->LoadProfile({.name = "gates"})->cluster;
+  EXPECT_EQ(cluster.device_memory_bytes, 0);
+  EXPECT_LT(cluster.peak_flops_per_s, 1e18);
+}
+
 TEST_F(SamplesTest, ANameThatHoldsSuchSamplesFitsAgain) {
   // A moeplan without bounds could have stored these: the store keeps any finite number above 0.
   ASSERT_TRUE(Append(GateSamples("sound", 1e-3)).ok());

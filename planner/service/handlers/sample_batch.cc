@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "models/cost/plausible.h"
 #include "planner/service/errors.h"
 #include "planner/service/puts.h"
 #include "planner/service/samples/screen.h"
@@ -17,7 +18,9 @@ StatusOr<SampleSet> SamplesOf(const v1::Samples& message) {
     return moeplan::error::Mismatch("samples.samples", "nothing", "at least one sample");
   }
   StatusOr<SampleSet> samples = UncheckedSamplesFromProto(message);
-  return samples.ok() ? std::move(samples) : samples.status().Within("samples");
+  if (!samples.ok()) return samples.status().Within("samples");
+  RETURN_IF_ERROR(ValidatePossible(samples->cluster, "samples.cluster"));
+  return samples;
 }
 
 }  // namespace

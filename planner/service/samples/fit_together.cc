@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "models/cost/plausible.h"
 #include "models/fit/fit.h"
 #include "models/fit/peak_flops.h"
 #include "planner/service/errors.h"
@@ -21,9 +22,11 @@ bool SameCluster(const Cluster& one, const Cluster& other) {
 
 StatusOr<Profile> FitTogether(std::span<const Calibration> calibrations, UnknownPeak unknown_peak) {
   SampleSet all = {.name = calibrations.front().samples.name, .cluster = calibrations.front().samples.cluster};
+  ForgetImpossible(all.cluster);
   bool knows_peak = true;
   for (const Calibration& calibration : calibrations) {
-    const Cluster& cluster = calibration.samples.cluster;
+    Cluster cluster = calibration.samples.cluster;
+    ForgetImpossible(cluster);
     // Commands that write to the database themselves may have mixed them.
     if (!SameCluster(cluster, all.cluster)) return error::MixedClusters(all.name, calibration.calibration);
     all.cluster.peak_flops_per_s = std::max(all.cluster.peak_flops_per_s, cluster.peak_flops_per_s);
