@@ -51,11 +51,11 @@ struct PlayedStages {
 PlayedStages PlayStages(std::span<const OrderedStage> stages, const StageOrder& order);
 
 struct StageOrderOutcome {
-  StopReason stop_reason = StopReason::kProvedBest;  // Or out of budget.
-  StageOrder order;                                  // The best found, never worse than the one given.
-  double time_s = 0;                                 // When it ends.
-  double time_floor_s = 0;                           // No order ends earlier; proved best: time_s.
-  int nodes = 0;                                     // States visited.
+  StopReason stop_reason = StopReason::kNotSearched;
+  StageOrder order;         // The best found, never worse than the one given.
+  double time_s = 0;        // When it ends.
+  double time_floor_s = 0;  // No order ends earlier; proved best: time_s.
+  int nodes = 0;            // States visited.
 };
 
 // Branch and bound over all orders, with `known` as the first to beat. What is proved best is so up to 1e-12 of it. The

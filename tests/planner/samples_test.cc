@@ -314,9 +314,8 @@ TEST_F(SamplesTest, AnAttackWithAClusterOfNoMachineBreaksNoProfile) {
     v1::PutSamplesRequest attack = GateSamples("attack", 1e-3);
     attack.mutable_samples()->mutable_cluster()->set_peak_flops_per_s(fact.peak_flops_per_s);
     attack.mutable_samples()->mutable_cluster()->set_device_memory_bytes(fact.memory_bytes);
-    EXPECT_THAT(service::PutSamples(environment(), attack, {}), IsError(StatusCode::kInvalidInput, fact.field));
-    EXPECT_THAT(service::AppendSamples(environment(), AppendOf(attack), {}),
-                IsError(StatusCode::kInvalidInput, fact.field));
+    EXPECT_THAT(PutSamples(environment(), attack, {}), IsError(StatusCode::kInvalidInput, fact.field));
+    EXPECT_THAT(AppendSamples(environment(), AppendOf(attack), {}), IsError(StatusCode::kInvalidInput, fact.field));
   }
   EXPECT_EQ(store_->LoadProfile({.name = "gates"})->cluster.device_memory_bytes, 0);
 }
@@ -326,7 +325,7 @@ TEST_F(SamplesTest, AFitForgetsFactsOfNoMachine) {
   batch.samples.cluster.peak_flops_per_s = 1e300;
   batch.samples.cluster.device_memory_bytes = 1;
   ASSERT_TRUE(store_->AppendSamples({&batch, 1}).ok());
-  const auto fitted = service::FitProfile(environment(), FitOf("1"), {});
+  const auto fitted = FitProfile(environment(), FitOf("1"), {});
   ASSERT_TRUE(fitted.ok()) << fitted.status().message();
   const Cluster cluster = store_->LoadProfile({.name = "gates"})->cluster;
   EXPECT_EQ(cluster.device_memory_bytes, 0);
