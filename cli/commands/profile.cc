@@ -193,6 +193,17 @@ void PrintReport(const v1::WithdrawReport& report) {
   std::fputs("\n", stdout);
 }
 
+// A fit of nothing is no profile, so the last version stays although its samples are gone.
+void WarnOfVersionThatStays(const Store& store, const std::string& name) {
+  const StatusOr<Profile> newest = store.LoadProfile({.name = name});
+  if (!newest.ok()) return;
+  std::fprintf(
+      stderr,
+      "warning: nothing is left to fit, so version %d of profile %s still answers, which was fitted to what was "
+      "withdrawn; calibrate again, or put another profile, to replace it\n",
+      newest->version, name.c_str());
+}
+
 Status Withdraw(const WithdrawOptions& options) {
   ASSIGN_OR_RETURN(const WithdrawRequest request, RequestOf(options));
   // There is nothing to withdraw in a file that is not there, and none to be made.
@@ -212,6 +223,7 @@ Status Withdraw(const WithdrawOptions& options) {
     PrintReport(report);
   }
   if (outcome.samples == 0) return Infeasible(StrCat("no sample of profile ", options.name, " was selected"));
+  if (outcome.left == 0 && !options.dry_run) WarnOfVersionThatStays(store, options.name);
   return OkStatus();
 }
 

@@ -37,6 +37,19 @@ Json JsonOf(const Outcome& outcome) {
   return Json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
 }
 
+TEST(UpkeepTest, WithdrawingEverythingSaysWhichVersionStays) {
+  const TemporaryFolder folder;
+  const std::string db = folder / "m.db";
+  Fill(db);
+  const Outcome one = RunMoeplan({"profile", "withdraw", "--db", db, "--profile-name", "a", "--request-id", "1"});
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_EQ(one.err, "");
+  const Outcome all =
+      RunMoeplan({"profile", "withdraw", "--db", db, "--profile-name", "a", "--since", "2020-01-01T00:00:00Z"});
+  EXPECT_EQ(all.exit_code, 0) << all.err;
+  EXPECT_THAT(all.err, HasSubstr("warning: nothing is left to fit, so version 4 of profile a still answers"));
+}
+
 TEST(UpkeepTest, PruneRemovesOldVersionsAndSaysWhich) {
   const TemporaryFolder folder;
   const std::string db = folder / "m.db";
