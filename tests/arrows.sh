@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Each room includes only what docs/design.md §1 lets it ("Arrows"), and names only what is in its own namespace.
+# Each room includes only what docs/design.md §1 lets it ("Arrows"), and defines things in its own namespace alone.
 #
 # Usage: arrows.sh SOURCE_DIR
 set -euo pipefail

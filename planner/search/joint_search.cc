@@ -171,8 +171,8 @@ class Search {
     ++(priced ? priced_ : too_large_);
     if (!priced) return OkStatus();
     auto& [graph, prices, bytes] = *priced;
-    // Of a variant whose fastest graph alone is listed, a graph that cannot be it need not be played. Codecs are tried
-    // last and are the least simple, so theirs must beat the fastest of all.
+    // Where only a variant's fastest graph is listed, one that cannot be the fastest is not played. Codecs are tried
+    // last and are the least simple, so their graphs must beat the fastest of all.
     const double to_beat_s = tried.has_codec ? fastest_s_ : tried.fastest_s;
     if (tried.has_codec && PiecesOf(knobs) == 1) tried.whole = StreamCosts(graph);
     if (BoundsHold() && tried.fastest_alone && TaskOrderFloorS(graph, prices.tasks) >= to_beat_s) return OkStatus();
