@@ -7,12 +7,12 @@
 #include "db/rejected_rows.h"
 #include "db/sample_columns.h"
 #include "db/seal.h"
+#include "models/cost/plausible.h"
 #include "models/text.h"
 
 namespace moeplan::db {
 namespace {
 
-constexpr char kAgentKey[] = "agent";
 constexpr char kReason[] = "withdrawn";
 
 constexpr char kSelectAnyCalibration[] = "SELECT 1 FROM calibration WHERE profile_name = ? LIMIT 1";

@@ -59,7 +59,9 @@ void AwaitStop(const sigset_t& signals) {
 }
 
 // A planner that is told to end waits kGrace for the calls in progress; then it cancels them, and they have kToNotice.
+// What did not end is then logged, for kToSay at most.
 constexpr std::chrono::seconds kGrace{10}, kToNotice{2};
+constexpr std::chrono::duration<unsigned> kToSay{1};
 
 // Ends the process by the signal itself, as whoever sent it twice expects.
 [[noreturn]] void EndBy(int number) {
@@ -72,11 +74,41 @@ constexpr std::chrono::seconds kGrace{10}, kToNotice{2};
   _exit(128 + number);
 }
 
+// The same with the signal that can be read there, if one can.
+void EndBySignalOf(int signal_fd) {
+  signalfd_siginfo signal = {};
+  if (read(signal_fd, &signal, sizeof signal) == sizeof signal) EndBy(static_cast<int>(signal.ssi_signo));
+}
+
+// A signal that comes while the planner starts, as while another process holds the database, ends it at once, which is
+// as safe as EndDespite: nothing was promised to anybody yet.
+class EndedWhileStarting {
+ public:
+  explicit EndedWhileStarting(const sigset_t& signals)
+      : started_(eventfd(0, EFD_CLOEXEC)), signal_(signalfd(-1, &signals, SFD_CLOEXEC)), watch_([this] { Watch(); }) {}
+  // From here on signals are whose who waits for them.
+  ~EndedWhileStarting() { eventfd_write(started_.get(), 1); }
+
+ private:
+  void Watch() const {
+    pollfd waits[] = {{.fd = started_.get(), .events = POLLIN, .revents = 0},
+                      {.fd = signal_.get(), .events = POLLIN, .revents = 0}};
+    poll(waits, std::size(waits), -1);
+    if (waits[0].revents == 0) EndBySignalOf(signal_.get());
+  }
+
+  const executor::OwnedFd started_, signal_;
+  const std::jthread watch_;
+};
+
 // Leaves threads behind that still use the store, which is safe as being killed is: a transaction is in SQLite's log as
 // a whole or not at all, what was acknowledged was synced before, and who opens the database next takes the locks of a
 // process that is gone for free (tests/planner/crash_test.cc kills a planner at any moment). Destructors must not run,
 // since those threads use what they would destroy.
 [[noreturn]] void EndDespite(const std::vector<service::Server::Work>& work, const service::LogSink& log) {
+  // Nobody may read the log, and writing to it waits then.
+  signal(SIGALRM, SIG_DFL);
+  alarm(kToSay.count());
   for (const service::Server::Work& one : work) {
     log({service::LogLevel::kError,
          "does not stop although it was cancelled",
@@ -98,8 +130,7 @@ void ShutDown(service::Server& server, const sigset_t& signals, const service::L
   constexpr std::chrono::milliseconds kLimit = kGrace + kToNotice;
   const int came = poll(waits, std::size(waits), static_cast<int>(kLimit.count()));
   if (waits[0].revents != 0) return;
-  signalfd_siginfo signal = {};
-  if (came > 0 && read(again.get(), &signal, sizeof signal) == sizeof signal) EndBy(static_cast<int>(signal.ssi_signo));
+  if (came > 0) EndBySignalOf(again.get());
   EndDespite(server.work_in_progress(), log);
 }
 
@@ -117,33 +148,38 @@ int ConnectionsOf(const ServeOptions& options, const service::LogSink& log) {
   return fit;
 }
 
+StatusOr<std::unique_ptr<service::Server>> Start(const ServeOptions& options, const sigset_t& signals,
+                                                 service::LogLevel level, const service::LogSink& log) {
+  ASSIGN_OR_RETURN(const double heartbeat_s, ParseSeconds("--agent-heartbeat", options.heartbeat));
+  ASSIGN_OR_RETURN(const double between_reports_s, ParseSeconds("--report-interval", options.between_reports));
+  const EndedWhileStarting watch(signals);
+  return service::Server::Start({.store = options.db,
+                                 .grpc_address = options.grpc,
+                                 .http_address = options.http,
+                                 .max_grpc_connections = ConnectionsOf(options, log),
+                                 .agents = {.heartbeat_s = heartbeat_s,
+                                            .lost_after_s = kMissedHeartbeats * heartbeat_s,
+                                            .driver = MakeCalibrationDriver(NowText)},
+                                 .drift = {.between_reports_s = between_reports_s},
+                                 .tls = {.certificate = options.tls_certificate,
+                                         .key = options.tls_key,
+                                         .client_authority = options.tls_client_authority},
+                                 .insecure = options.insecure,
+                                 .exposed_http2 = options.exposed_http2,
+                                 .pages = web::DashboardPages(),
+                                 .log = log,
+                                 .log_level = level});
+}
+
 Status Run(const ServeOptions& options) {
   ASSIGN_OR_RETURN(const service::LogLevel level, LevelNamed(options.log_level));
   ASSIGN_OR_RETURN(const LineOf line_of, FormatNamed(options.log_format));
-  const sigset_t signals = BlockStopSignals();
-  ASSIGN_OR_RETURN(const double heartbeat_s, ParseSeconds("--agent-heartbeat", options.heartbeat));
-  ASSIGN_OR_RETURN(const double between_reports_s, ParseSeconds("--report-interval", options.between_reports));
   const auto log = [level, line_of](const service::LogRecord& record) {
     if (record.level < level) return;
     std::fprintf(stderr, "%s\n", line_of(record, std::chrono::system_clock::now()).c_str());
   };
-  ASSIGN_OR_RETURN(const std::unique_ptr<service::Server> server,
-                   service::Server::Start({.store = options.db,
-                                           .grpc_address = options.grpc,
-                                           .http_address = options.http,
-                                           .max_grpc_connections = ConnectionsOf(options, log),
-                                           .agents = {.heartbeat_s = heartbeat_s,
-                                                      .lost_after_s = kMissedHeartbeats * heartbeat_s,
-                                                      .driver = MakeCalibrationDriver(NowText)},
-                                           .drift = {.between_reports_s = between_reports_s},
-                                           .tls = {.certificate = options.tls_certificate,
-                                                   .key = options.tls_key,
-                                                   .client_authority = options.tls_client_authority},
-                                           .insecure = options.insecure,
-                                           .exposed_http2 = options.exposed_http2,
-                                           .pages = web::DashboardPages(),
-                                           .log = log,
-                                           .log_level = level}));
+  const sigset_t signals = BlockStopSignals();
+  ASSIGN_OR_RETURN(const std::unique_ptr<service::Server> server, Start(options, signals, level, log));
   std::printf("serving %s: gRPC on %s, HTTP on %s://%s\n", options.db.c_str(), server->grpc_address().c_str(),
               options.tls_certificate.empty() ? "http" : "https", server->http_address().c_str());
   RETURN_IF_ERROR(FlushOutput());

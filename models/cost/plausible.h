@@ -20,6 +20,8 @@
 
 namespace moeplan {
 
+// Names in a sample's provenance that moeplan reads: who took it, and the links of a rank.
+inline constexpr char kAgentKey[] = "agent";
 inline constexpr char kLinkBytesPerSKey[] = "linkBytesPerS";
 inline constexpr double kPeakSlack = 1.05;
 

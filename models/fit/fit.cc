@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "models/fit/breakpoints.h"
@@ -87,20 +88,52 @@ FitQuality QualityOf(const Screened& screened, const LineFit& line, const Candid
   return quality;
 }
 
+// The place of a size among so many equal steps of log size from low to high.
+int StepOf(double size, double low, double high, int steps) {
+  const double share = std::log(size / low) / std::log(high / low);
+  return std::clamp(static_cast<int>(share * steps), 0, steps - 1);
+}
+
+// At most kMostFittedSizes, as fit.h says.
+std::vector<SizedSpan> FittedSizes(const std::vector<SizedTimes>& measurements) {
+  std::map<double, size_t> repeats;
+  for (const SizedTimes& measurement : measurements) repeats[measurement.size] += measurement.times_s.size();
+  std::vector<SizedSpan> spans = SpansOf(measurements);
+  if (std::ssize(repeats) <= kMostFittedSizes) return spans;
+  const double low = repeats.begin()->first, high = repeats.rbegin()->first;
+  constexpr int kSteps = kMostFittedSizes - 2;
+  std::vector<std::pair<size_t, double>> best(kSteps);  // Repeats and size.
+  for (const auto& [size, count] : repeats) {
+    std::pair<size_t, double>& of_step = best[static_cast<size_t>(StepOf(size, low, high, kSteps))];
+    if (count > of_step.first) of_step = {count, size};
+  }
+  std::set<double> taken = {low, high};
+  for (const auto& [count, size] : best) {
+    if (count > 0) taken.insert(size);
+  }
+  std::erase_if(spans, [&](const SizedSpan& span) { return !taken.contains(span.size); });
+  return spans;
+}
+
 template <typename Key>
 using MeasurementsByKey = std::map<Key, std::vector<SizedTimes>>;
 
 template <typename Entries, typename Key>
-void AppendFits(Entries& entries, const MeasurementsByKey<Key>& by_key) {
-  for (const auto& [key, measurements] : by_key) entries.push_back({key, FitCurve(measurements)});
+void AppendFits(Entries& entries, const MeasurementsByKey<Key>& by_key, const std::stop_token& stop) {
+  for (const auto& [key, measurements] : by_key) {
+    if (stop.stop_requested()) return;
+    entries.push_back({key, FitCurve(measurements)});
+  }
 }
 
 }  // namespace
 
-LineFit FitLine(const std::vector<SizedTimes>& measurements) { return FitRobustLine(Screen(SpansOf(measurements))); }
+LineFit FitLine(const std::vector<SizedTimes>& measurements) {
+  return FitRobustLine(Screen(FittedSizes(measurements)));
+}
 
 CostModel FitCurve(const std::vector<SizedTimes>& measurements) {
-  const Screened screened = Screen(SpansOf(measurements));
+  const Screened screened = Screen(FittedSizes(measurements));
   const LineFit line = FitRobustLine(screened);
   std::vector<double> breakpoints = FindBreakpoints(screened);
   const Candidate chosen = ChooseForm(screened, line.line, breakpoints.empty());
@@ -112,7 +145,7 @@ CostModel FitCurve(const std::vector<SizedTimes>& measurements) {
   return model;
 }
 
-StatusOr<Profile> FitProfile(const SampleSet& samples) {
+StatusOr<Profile> FitProfile(const SampleSet& samples, const std::stop_token& stop) {
   RETURN_IF_ERROR(ValidateSamples(samples));
   MeasurementsByKey<CollectiveKey> collectives;
   MeasurementsByKey<KernelKey> kernels;
@@ -124,8 +157,9 @@ StatusOr<Profile> FitProfile(const SampleSet& samples) {
   Profile profile;
   profile.name = samples.name;
   profile.cluster = samples.cluster;
-  AppendFits(profile.collectives, collectives);
-  AppendFits(profile.kernels, kernels);
+  AppendFits(profile.collectives, collectives, stop);
+  AppendFits(profile.kernels, kernels, stop);
+  if (stop.stop_requested()) return Cancelled("the fit was stopped");
   return profile;
 }
 

@@ -5,8 +5,13 @@
 // Pure and deterministic: the same samples give the same profile to the bit. Sizes and times are possible ones
 // (IsPossible, models/cost/samples.h), and every number of a fit is then finite and not negative. Sizes may come in any
 // order and more than once, and repeats of one size are merged.
+//
+// Finding breakpoints takes the cube of a curve's sizes. Of a curve with more than kMostFittedSizes, FitCurve and
+// FitLine take the smallest, the largest, and from each of equal steps of log size between them the size with the most
+// repeats (of several the smallest); the others count neither as points nor as outliers.
 #pragma once
 
+#include <stop_token>
 #include <vector>
 
 #include "models/cost/cost_model.h"
@@ -17,6 +22,8 @@
 #include "models/status.h"
 
 namespace moeplan {
+
+inline constexpr int kMostFittedSizes = 512;
 
 // The robust line: alpha, beta >= 0, relative residuals; a third of the measurements ten times too slow move neither
 // by more than a few per cent. With 90 % intervals. Requires one time at least.
@@ -33,7 +40,7 @@ LineFit FitLine(const std::vector<SizedTimes>& measurements);
 CostModel FitCurve(const std::vector<SizedTimes>& measurements);
 
 // One model for each key of `samples` (merged over equal keys), sorted by key; name and cluster are copied. Samples
-// that ValidateSamples refuses are kInvalidInput.
-StatusOr<Profile> FitProfile(const SampleSet& samples);
+// that ValidateSamples refuses are kInvalidInput; kCancelled: `stop` was requested before the last key was fitted.
+StatusOr<Profile> FitProfile(const SampleSet& samples, const std::stop_token& stop = {});
 
 }  // namespace moeplan

@@ -97,6 +97,8 @@ Status TooManyPoints() {
                              "globalBatch, or a model of fewer experts or layers"));
 }
 
+Status Stopped() { return Cancelled("ranking layouts was cancelled"); }
+
 class LayoutSearch {
  public:
   LayoutSearch(const LayoutRequest& request, const Profile& profile, const LayoutOptions& options)
@@ -110,6 +112,8 @@ class LayoutSearch {
 
   StatusOr<LayoutAnswer> Run() {
     const std::vector<LayoutPoint> points = AllLayoutPoints(request_, profile_.cluster, stop_);
+    // Points of an enumeration that was stopped say nothing about the request.
+    if (stop_.Requested()) return Stopped();
     if (points.size() > kMostLayoutPoints) return TooManyPoints();
     answer_.enumerated = static_cast<int>(points.size());
     answer_.most_pieces = kMostPieces;
@@ -125,7 +129,7 @@ class LayoutSearch {
         PriceRaised(last_step_s);
       }
     }
-    if (stop_.Requested()) return Cancelled("ranking layouts was cancelled");
+    if (stop_.Requested()) return Stopped();
     return Answer();
   }
 

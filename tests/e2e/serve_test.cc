@@ -1,7 +1,13 @@
 // `moeplan serve` and those who ask it.
+#include <SQLiteCpp/SQLiteCpp.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <thread>
 
 #include "tests/e2e/moeplan_process.h"
 
@@ -45,6 +51,33 @@ TEST(ServeTest, AnswersLikeTheDatabaseItServesAndEndsOnSigterm) {
   EXPECT_EQ(wrong.exit_code, 2) << "a layout of 16 ranks on a profile of 2";
   kill(server.pid(), SIGTERM);
   EXPECT_EQ(server.Finish().exit_code, 0);
+}
+
+// Whether the process has SIGTERM blocked, so that it ends only by its own doing.
+bool BlocksSigterm(const Process& process) {
+  std::ifstream status("/proc/" + std::to_string(process.pid()) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("SigBlk:")) return (std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1) & 1) != 0;
+  }
+  return false;
+}
+
+TEST(ServeTest, ASignalEndsItAlsoWhileItStarts) {
+  const TemporaryFolder folder;
+  {
+    Process server = StartServer(folder);
+    ASSERT_FALSE(AwaitAddress(server).empty());
+    kill(server.pid(), SIGTERM);
+    ASSERT_EQ(server.Finish().exit_code, 0);
+  }
+  SQLite::Database database(folder / "m.db", SQLite::OPEN_READWRITE);
+  database.exec("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE;");
+  Process server = StartServer(folder);  // Waits five seconds for the database.
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!BlocksSigterm(server) && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  ASSERT_TRUE(BlocksSigterm(server));
+  kill(server.pid(), SIGTERM);
+  EXPECT_EQ(server.Finish().exit_code, -1) << "by the signal";
 }
 
 TEST(ServeTest, APortInUseIsNamed) {

@@ -62,11 +62,16 @@ class AgentHubTest : public testing::Test {
   }
 
   AgentRegistry::Moment now_;
-  std::vector<std::string> log_;
+  std::vector<std::string> log_, claimed_;
   AgentHub hub_{{.registry = {.lost_after_s = 15},
                  .heartbeat_s = 5,
                  .log = [this](std::string_view line) { log_.emplace_back(line); },
-                 .now = [this] { return now_; }}};
+                 .now = [this] { return now_; },
+                 .claim =
+                     [this](const std::string& name, const std::string&) {
+                       claimed_.push_back(name);
+                       return OkStatus();
+                     }}};
 };
 
 TEST_F(AgentHubTest, AnAgentIsWelcomedAndToldHowOftenToBeat) {
@@ -162,6 +167,32 @@ TEST_F(AgentHubTest, RanksAreLostWithTheirAgentAndOnTheirOwn) {
   EXPECT_EQ(unsent->reached, 0) << "rank 0 owes no answer";
   EXPECT_EQ(unsent->why, PeerLost("its process was killed by signal 9 at agent host-0 (cluster c, node 0)"));
   EXPECT_EQ(hub_.StartRanks("c").status(), Unavailable("cluster c: node 1 has no agent"));
+}
+
+TEST_F(AgentHubTest, WhoIsRefusedAPlaceTakesNoName) {
+  const Connected first = Connect(0);
+  for (const auto& spoil : std::vector<std::function<void(v1::AgentRegistration&)>>{
+           [](auto& agent) { agent.set_version("0"); }, [](auto& agent) { agent.set_node(0); },
+           [](auto& agent) { agent.set_ranks_per_node(3); }, [](auto& agent) { agent.set_cluster("not a name"); }}) {
+    v1::AgentRegistration refused = Registration(1, "two");
+    spoil(refused);
+    EXPECT_FALSE(hub_.Attach(refused, "", std::make_shared<Outlet>()).ok());
+  }
+  EXPECT_THAT(claimed_, ElementsAre("host-0"));
+}
+
+TEST_F(AgentHubTest, FactsOfAMachineAreNotTakenForThoseThatMoeplanReads) {
+  v1::AgentRegistration agent = Registration(0, "one");
+  agent.set_nodes(1);
+  for (const char* const name : {"gpu", "agent", "linkBytesPerS", "nicBytesPerS", "launch", "fleet"}) {
+    (*agent.mutable_hardware())[name] = "said";
+  }
+  ASSERT_TRUE(hub_.Attach(agent, "", std::make_shared<Outlet>()).ok());
+  const auto ranks = hub_.StartRanks("c");
+  ASSERT_TRUE(ranks.ok());
+  EXPECT_THAT(ranks->provenance,
+              testing::UnorderedElementsAre(testing::Pair("gpu", "said"), testing::Pair("launch", "agents"),
+                                            testing::Pair("fleet", "c")));
 }
 
 TEST_F(AgentHubTest, AClusterHasOneSessionAtATime) {

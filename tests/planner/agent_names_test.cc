@@ -66,6 +66,17 @@ TEST_F(AgentNamesTest, ACertificateKeepsItsNames) {
   EXPECT_FALSE(names_->Claim("b", "token west, certificate CN=a").ok());
 }
 
+TEST_F(AgentNamesTest, NobodyTakesAllNames) {
+  names_ = std::make_unique<AgentNames>(
+      *store_, [](const std::string&) { return true; }, /*most_names=*/2);
+  ASSERT_TRUE(names_->Load().ok());
+  EXPECT_TRUE(names_->Claim("a", "token west").ok());
+  EXPECT_TRUE(names_->Claim("b", "token west").ok());
+  EXPECT_THAT(names_->Claim("c", "token west"), IsError(StatusCode::kPermissionDenied, "name: found c after 2 others"));
+  EXPECT_TRUE(names_->Claim("b", "token west").ok());
+  EXPECT_TRUE(names_->Claim("c", "token thief").ok());
+}
+
 TEST_F(AgentNamesTest, WithoutTokensAndCertificatesEverybodyIsTheSame) {
   EXPECT_TRUE(names_->Claim("a", "").ok());
   EXPECT_TRUE(names_->Claim("a", "token west").ok());  // The planner asks for tokens from now on.

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/cost/plausible.h"
 #include "models/text.h"
 #include "planner/service/fleet/errors.h"
-#include "planner/service/samples/screen.h"
 
 namespace moeplan::service {
 namespace {
@@ -17,12 +17,14 @@ std::string Described(const v1::AgentRegistration& agent) {
 int FirstRank(const v1::AgentRegistration& agent) { return agent.node() * agent.ranks_per_node(); }
 int RanksOf(const v1::AgentRegistration& agent) { return agent.held_nodes() * agent.ranks_per_node(); }
 
-// What the agents of a cluster say of it together.
+// What the agents of a cluster say of it together. A fact of the machine may not pass for one that moeplan reads: who
+// took a sample, how fast its links are, or what is known of the launch.
 std::map<std::string, std::string> ProvenanceOf(const std::vector<const AgentRegistry::Agent*>& agents) {
   const v1::AgentRegistration& first = agents.front()->registration;
-  std::map<std::string, std::string> provenance = {{"launch", "agents"}, {"fleet", first.cluster()}};
-  for (const auto& [name, value] : first.hardware()) provenance[name] = value;
-  provenance.erase(kAgentKey);  // A fact of the machine is no agent's word for who took a sample.
+  std::map<std::string, std::string> provenance(first.hardware().begin(), first.hardware().end());
+  for (const char* const reserved : {kAgentKey, kLinkBytesPerSKey, "nicBytesPerS"}) provenance.erase(reserved);
+  provenance["launch"] = "agents";
+  provenance["fleet"] = first.cluster();
   double nic_bytes_per_s = first.nic_bytes_per_s();
   for (const AgentRegistry::Agent* agent : agents) {
     nic_bytes_per_s = std::min(nic_bytes_per_s, agent->registration.nic_bytes_per_s());
@@ -104,7 +106,11 @@ void AgentHub::Changed() {
 
 StatusOr<AgentNumber> AgentHub::Attach(const v1::AgentRegistration& registration, const std::string& caller,
                                        std::shared_ptr<AgentOutlet> outlet) {
-  RETURN_IF_ERROR(ValidateRegistration(registration));
+  {
+    // Whoever would be refused takes no name.
+    const std::scoped_lock lock(mutex_);
+    RETURN_IF_ERROR(registry_.MayRegister(registration, caller));
+  }
   RETURN_IF_ERROR(options_.claim(registration.name(), caller));
   v1::AttachResponse welcome;
   welcome.mutable_welcome()->set_heartbeat_s(options_.heartbeat_s);

@@ -40,8 +40,8 @@ struct HubOptions {
   double heartbeat_s = 5;
   std::function<void(std::string_view line)> log = [](std::string_view) {};
   std::function<AgentRegistry::Moment()> now = std::chrono::steady_clock::now;
-  // Takes the name of an agent for whoever attaches it (agent_names.h). Called without a lock held; may wait for the
-  // disk.
+  // Takes the name of an agent for whoever attaches it (agent_names.h), once nothing else speaks against it. Called
+  // without a lock held; may wait for the disk.
   std::function<Status(const std::string& name, const std::string& caller)> claim =
       [](const std::string&, const std::string&) { return OkStatus(); };
 };

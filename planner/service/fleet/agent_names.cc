@@ -9,14 +9,21 @@
 
 namespace moeplan::service {
 
-AgentNames::AgentNames(Store& store, std::function<bool(const std::string& token)> is_token)
-    : store_(store), is_token_(std::move(is_token)) {}
+AgentNames::AgentNames(Store& store, std::function<bool(const std::string& token)> is_token, int most_names)
+    : store_(store), is_token_(std::move(is_token)), most_names_(most_names) {}
 
 Status AgentNames::Load() {
   ASSIGN_OR_RETURN(const std::vector<AgentNameRecord> records, store_.AgentNames());
   const std::scoped_lock lock(mutex_);
-  for (const AgentNameRecord& record : records) callers_[record.name] = record.caller;
+  for (const AgentNameRecord& record : records) Give(record.name, record.caller);
   return OkStatus();
+}
+
+void AgentNames::Give(const std::string& name, const std::string& caller) {
+  std::string& owner = callers_[name];
+  if (!owner.empty()) --counts_[owner];
+  owner = caller;
+  ++counts_[caller];
 }
 
 bool AgentNames::IsFree(const std::string& owner) const {
@@ -32,8 +39,11 @@ Status AgentNames::Claim(const std::string& name, const std::string& caller) {
     if (owner->second == caller) return OkStatus();
     if (!IsFree(owner->second)) return error::NameOfAnother(name);
   }
+  if (const auto has = counts_.find(caller); has != counts_.end() && has->second >= most_names_) {
+    return error::TooManyNames(name, most_names_);
+  }
   RETURN_IF_ERROR(store_.BindAgentName({.name = name, .caller = caller}));
-  callers_[name] = caller;
+  Give(name, caller);
   return OkStatus();
 }
 

@@ -3,6 +3,9 @@
 // provenance of samples. A name is free again once the token that had it is revoked and none of that token's name has
 // taken its place.
 //
+// A caller who attached under kMostNamesOfACaller names gets no more, so that nobody takes them all: a fleet of many
+// clusters gives each a token.
+//
 // Where the planner cannot tell callers from each other (it asks for no tokens and no certificates), everybody may
 // attach under every name.
 //
@@ -19,15 +22,19 @@
 
 namespace moeplan::service {
 
+inline constexpr int kMostNamesOfACaller = 65536;
+
 class AgentNames {
  public:
   // `store` is borrowed. `is_token` tells whether there is a token of that name that is not revoked.
-  AgentNames(Store& store, std::function<bool(const std::string& token)> is_token);
+  AgentNames(Store& store, std::function<bool(const std::string& token)> is_token,
+             int most_names = kMostNamesOfACaller);
 
   // Reads what the store knows; before the first call of the others.
   Status Load();
 
-  // Takes the name for the caller, for good, unless it has it. kPermissionDenied: another has it. Errors of the store.
+  // Takes the name for the caller, for good, unless it has it. kPermissionDenied: another has it, or the caller has as
+  // many as one may have. Errors of the store.
   Status Claim(const std::string& name, const std::string& caller);
 
   // Whether the caller has the name. Requires a caller who can be told from others.
@@ -35,11 +42,14 @@ class AgentNames {
 
  private:
   bool IsFree(const std::string& owner) const;
+  void Give(const std::string& name, const std::string& caller);
 
   Store& store_;
   const std::function<bool(const std::string& token)> is_token_;
+  const int most_names_;
   mutable std::mutex mutex_;
-  std::map<std::string, std::string> callers_;  // By name. Guarded by mutex_.
+  std::map<std::string, std::string> callers_;  // By name. Guarded by mutex_, as below.
+  std::map<std::string, int> counts_;           // How many names each caller has.
 };
 
 }  // namespace moeplan::service

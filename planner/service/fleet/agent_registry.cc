@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "models/check.h"
 #include "models/text.h"
 #include "planner/service/fleet/errors.h"
 #include "proto/errors.h"
@@ -58,20 +59,26 @@ Status ValidateRegistration(const v1::AgentRegistration& registration) {
   return OkStatus();
 }
 
-StatusOr<AgentRegistry::Registered> AgentRegistry::Register(const v1::AgentRegistration& registration,
-                                                            const std::string& caller, Moment now) {
+Status AgentRegistry::MayRegister(const v1::AgentRegistration& registration, const std::string& caller) const {
   RETURN_IF_ERROR(ValidateRegistration(registration));
   if (registration.version() != options_.version) return error::OtherVersion(registration, options_.version);
+  const Agent* const rival = Rival(registration);
+  const bool same = rival == nullptr || (rival->registration.instance() == registration.instance() &&
+                                         rival->registration.node() == registration.node() && rival->caller == caller);
+  if (!same) return error::NodeIsHeld(registration, rival->registration);
+  RETURN_IF_ERROR(CheckShape(registration, rival));
+  return rival == nullptr && live() >= options_.most_agents ? error::TooManyAgents(options_.most_agents) : OkStatus();
+}
+
+StatusOr<AgentRegistry::Registered> AgentRegistry::Register(const v1::AgentRegistration& registration,
+                                                            const std::string& caller, Moment now) {
+  RETURN_IF_ERROR(MayRegister(registration, caller));
   Agent agent = {.number = last_number_ + 1, .registration = registration, .caller = caller, .heard = now};
   Registered registered = {.agent = agent.number};
   if (const Agent* rival = Rival(registration)) {
-    const bool same = rival->registration.instance() == registration.instance() &&
-                      rival->registration.node() == registration.node() && rival->caller == caller;
-    if (!same) return error::NodeIsHeld(registration, rival->registration);
     registered.replaced = rival->number;
     Lose(rival->number, error::TakenOver().message());
   }
-  RETURN_IF_ERROR(CheckShape(registration));
   const Place place = {registration.cluster(), registration.node()};
   if (const auto before = agents_.find(place);
       before != agents_.end() && before->second.registration.instance() == registration.instance()) {
@@ -80,15 +87,16 @@ StatusOr<AgentRegistry::Registered> AgentRegistry::Register(const v1::AgentRegis
     agent.wall_ahead_s = before->second.wall_ahead_s;
   }
   DropLost(registration);
-  RETURN_IF_ERROR(MakeRoom());
+  MakeRoom();
   last_number_ = agent.number;
   numbers_[agent.number] = place;
   agents_[place] = std::move(agent);
   return registered;
 }
 
-Status AgentRegistry::CheckShape(const v1::AgentRegistration& registration) const {
-  const std::vector<const Agent*> live = LiveOf(registration.cluster());
+Status AgentRegistry::CheckShape(const v1::AgentRegistration& registration, const Agent* leaving) const {
+  std::vector<const Agent*> live = LiveOf(registration.cluster());
+  std::erase(live, leaving);
   if (live.empty()) return OkStatus();
   const v1::AgentRegistration& earlier = live.front()->registration;
   const bool alike = earlier.nodes() == registration.nodes() &&
@@ -112,17 +120,16 @@ void AgentRegistry::DropLost(const v1::AgentRegistration& registration) {
   });
 }
 
-Status AgentRegistry::MakeRoom() {
-  if (static_cast<int>(agents_.size()) < options_.most_agents) return OkStatus();
+void AgentRegistry::MakeRoom() {
+  if (static_cast<int>(agents_.size()) < options_.most_agents) return;
   auto oldest = agents_.end();
   for (auto entry = agents_.begin(); entry != agents_.end(); ++entry) {
     if (entry->second.live) continue;
     if (oldest == agents_.end() || entry->second.heard < oldest->second.heard) oldest = entry;
   }
-  if (oldest == agents_.end()) return error::TooManyAgents(options_.most_agents);
+  MOEPLAN_CHECK(oldest != agents_.end());
   numbers_.erase(oldest->second.number);
   agents_.erase(oldest);
-  return OkStatus();
 }
 
 const AgentRegistry::Agent* AgentRegistry::Find(AgentNumber agent) const {

@@ -53,8 +53,10 @@ class AgentRegistry {
 
   explicit AgentRegistry(RegistryOptions options) : options_(std::move(options)) {}
 
-  // kInvalidInput names the field; kInfeasible: another version. kUnavailable, as it may pass: another live agent,
-  // another shape of the cluster, too many agents.
+  // Whether Register would take the agent. kInvalidInput names the field; kInfeasible: another version. kUnavailable,
+  // as it may pass: another live agent, another shape of the cluster, too many agents.
+  Status MayRegister(const v1::AgentRegistration& registration, const std::string& caller) const;
+  // The same errors.
   StatusOr<Registered> Register(const v1::AgentRegistration& registration, const std::string& caller, Moment now);
 
   // That something came from it. Unknown and lost agents are ignored, here and below.
@@ -87,11 +89,12 @@ class AgentRegistry {
     friend auto operator<=>(const Place&, const Place&) = default;
   };
 
-  Status CheckShape(const v1::AgentRegistration& registration) const;
+  // Whether it has the shape of the live agents of its cluster but `leaving` (may be null).
+  Status CheckShape(const v1::AgentRegistration& registration, const Agent* leaving) const;
   // The live agent that holds one of its nodes; null: none.
   const Agent* Rival(const v1::AgentRegistration& registration) const;
   void DropLost(const v1::AgentRegistration& registration);
-  Status MakeRoom();
+  void MakeRoom();  // For one more; requires that fewer than most_agents are live.
   Agent* Live(AgentNumber agent);
 
   const RegistryOptions options_;

@@ -228,7 +228,7 @@ StatusOr<int> Calibrations::Calibrate(Running& running, const std::stop_token& s
     std::unique_lock lock(mutex_);
     turns_.wait_until(lock, stop, In(pause_s), [] { return false; });
   }
-  return running.request.samples_only() ? 0 : Fit(running);
+  return running.request.samples_only() ? 0 : Fit(running, stop);
 }
 
 Status Calibrations::AwaitTurn(Running& running, const std::stop_token& stop) {
@@ -299,12 +299,12 @@ Status Calibrations::Keep(Running& running, const Cluster& cluster, const Sample
   return OkStatus();
 }
 
-StatusOr<int> Calibrations::Fit(const Running& running) {
+StatusOr<int> Calibrations::Fit(const Running& running, const std::stop_token& stop) {
   const std::scoped_lock in_turn(uses_.puts.in_turn);
   const std::string request = StrCat("Calibration ", running.job.request_id);
   // A planner that was killed between storing the profile and noting it comes here again.
   const StatusOr<Profile> profile =
-      FitStored(uses_.store, request, running.request.profile_name(), UnknownPeak::kFastestProduct);
+      FitStored(uses_.store, request, running.request.profile_name(), UnknownPeak::kFastestProduct, stop);
   if (!profile.ok() && profile.status().code() == StatusCode::kNotFound) {
     const int set_aside = running.session ? running.session->set_aside() : 0;
     return set_aside > 0 ? error::NothingCounts(set_aside) : error::NothingMeasured();

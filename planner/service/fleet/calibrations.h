@@ -92,7 +92,7 @@ class Calibrations {
   Status Measure(Running& running, const std::stop_token& stop);
   StatusOr<CalibrationWork> WorkOf(Running& running, const std::stop_token& stop);
   Status Keep(Running& running, const Cluster& cluster, const Sample& sample);
-  StatusOr<int> Fit(const Running& running);
+  StatusOr<int> Fit(const Running& running, const std::stop_token& stop);
   // Notes how far it is; a change of state, and the spent time every now and then, goes into the store.
   void Note(Running& running, v1::CalibrationStatus::State state, const std::string& detail, int profile_version = 0);
   void Spend(Running& running, double spent_s, const std::string& what);

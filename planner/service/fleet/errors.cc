@@ -49,7 +49,13 @@ Status NodeIsHeld(const v1::AgentRegistration& found, const v1::AgentRegistratio
 Status NameOfAnother(const std::string& name) {
   return PermissionDenied(StrCat("name: found ", name,
                                  ", which attached with another token or certificate before, expected a name of one's "
-                                 "own; give --name, or revoke the token that had it"));
+                                 "own; give --name"));
+}
+
+Status TooManyNames(const std::string& name, int most) {
+  return PermissionDenied(StrCat("name: found ", name, " after ", most,
+                                 " others that this token or certificate has attached under, expected at most as many; "
+                                 "give each cluster a token of its own, and its agents names that stay"));
 }
 
 Status OtherShape(const v1::AgentRegistration& found, const v1::AgentRegistration& earlier) {

@@ -17,6 +17,7 @@ Status LongHardware(const std::string& name, size_t most_bytes);
 Status OtherVersion(const v1::AgentRegistration& agent, std::string_view planner);
 Status NodeIsHeld(const v1::AgentRegistration& found, const v1::AgentRegistration& holder);
 Status NameOfAnother(const std::string& name);
+Status TooManyNames(const std::string& name, int most);
 Status OtherShape(const v1::AgentRegistration& found, const v1::AgentRegistration& earlier);
 Status TooManyAgents(int most);
 

@@ -16,7 +16,7 @@ StatusOr<v1::FitProfileResponse> FitProfile(const Environment& environment, cons
   const std::scoped_lock in_turn(environment.puts.in_turn);
   if (cancelled.stop_requested()) return error::CallerLeft();
   ASSIGN_OR_RETURN(const Profile profile, FitStored(environment.store, "FitProfile " + request.request_id(),
-                                                    request.profile_name(), UnknownPeak::kStaysUnknown));
+                                                    request.profile_name(), UnknownPeak::kStaysUnknown, cancelled));
   v1::FitProfileResponse response;
   response.set_profile_name(profile.name);
   response.set_profile_version(profile.version);

@@ -21,7 +21,7 @@ StatusOr<v1::PutSamplesResponse> PutSamples(const Environment& environment, cons
   response.set_rejected_samples(outcome.rejected_samples);
   if (outcome.stored_samples == 0) return response;
   ASSIGN_OR_RETURN(const Profile profile, FitStored(environment.store, "PutSamples " + request.request_id(),
-                                                    request.samples().name(), UnknownPeak::kStaysUnknown));
+                                                    request.samples().name(), UnknownPeak::kStaysUnknown, cancelled));
   response.set_profile_version(profile.version);
   return response;
 }

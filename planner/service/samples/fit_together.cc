@@ -20,7 +20,8 @@ bool SameCluster(const Cluster& one, const Cluster& other) {
 
 }  // namespace
 
-StatusOr<Profile> FitTogether(std::span<const Calibration> calibrations, UnknownPeak unknown_peak) {
+StatusOr<Profile> FitTogether(std::span<const Calibration> calibrations, UnknownPeak unknown_peak,
+                              const std::stop_token& stop) {
   SampleSet all = {.name = calibrations.front().samples.name, .cluster = calibrations.front().samples.cluster};
   ForgetImpossible(all.cluster);
   bool knows_peak = true;
@@ -39,18 +40,18 @@ StatusOr<Profile> FitTogether(std::span<const Calibration> calibrations, Unknown
   if (!knows_peak && unknown_peak == UnknownPeak::kFastestProduct) {
     all.cluster.peak_flops_per_s = std::max(all.cluster.peak_flops_per_s, FastestGemmFlopsPerS(all.samples));
   }
-  return moeplan::FitProfile(all);
+  return moeplan::FitProfile(all, stop);
 }
 
 StatusOr<Profile> FitStored(Store& store, const std::string& request, const std::string& profile_name,
-                            UnknownPeak unknown_peak) {
+                            UnknownPeak unknown_peak, const std::stop_token& stop) {
   for (;;) {
     ASSIGN_OR_RETURN(const std::optional<ProfileVersion> before, store.VersionOfRequest(request));
     if (before && before->name != profile_name) return error::RequestReused(request);
     if (before) return store.LoadProfile({.name = before->name, .version = before->version});
     ASSIGN_OR_RETURN(const std::int64_t withdrawal, store.LatestWithdrawal());
     ASSIGN_OR_RETURN(const std::vector<Calibration> calibrations, store.SamplesOf({.profile_name = profile_name}));
-    ASSIGN_OR_RETURN(Profile profile, FitTogether(calibrations, unknown_peak));
+    ASSIGN_OR_RETURN(Profile profile, FitTogether(calibrations, unknown_peak, stop));
     const StatusOr<ProfileVersion> saved = SaveOnce(store, request, profile, withdrawal);
     if (saved.ok()) {
       profile.version = saved->version;

@@ -38,6 +38,8 @@ const connectionListeners = new Set<Listener>();
 const tokenListeners = new Set<Listener>();
 let connection: Connection = { awaySince: null };
 let tokenState: TokenState = { wanted: false, refused: false, given: 0 };
+/** How often the dialog was left without a token. */
+let timesLeft = 0;
 
 export const currentConnection = (): Connection => connection;
 export const currentTokenState = (): TokenState => tokenState;
@@ -86,7 +88,10 @@ function setTokenState(changes: Partial<TokenState>): void {
 }
 
 /** Opens the dialog, or closes it without a token. */
-export const wantToken = (wanted: boolean): void => setTokenState({ wanted });
+export function wantToken(wanted: boolean): void {
+  if (!wanted && tokenState.wanted) ++timesLeft;
+  setTokenState({ wanted });
+}
 
 /** Keeps the token for as long as the browser's tab lives. Empty: none. */
 export function useToken(token: string): void {
@@ -139,6 +144,7 @@ async function post(method: string, request: unknown, token: string | null, sign
  */
 export async function call<Answer>(method: string, request: unknown, signal?: AbortSignal): Promise<Answer> {
   const token = tokenNow();
+  const timesLeftBefore = timesLeft;
   const limit = AbortSignal.timeout(callMs);
   let response: Response;
   let body: object | null;
@@ -152,8 +158,10 @@ export async function call<Answer>(method: string, request: unknown, signal?: Ab
   if (!response.ok) {
     const error = errorOf(response.status, response.statusText, body);
     setAway(error.code === "UNAVAILABLE" || error.code === "UNREACHABLE");
-    // One that was given meanwhile is not the one that was refused.
-    if (error.code === "UNAUTHENTICATED" && token === tokenNow()) setTokenState({ wanted: true, refused: true });
+    // One that was given meanwhile is not the one that was refused, and whoever left the dialog meanwhile has answered it.
+    if (error.code === "UNAUTHENTICATED" && token === tokenNow()) {
+      setTokenState({ wanted: tokenState.wanted || timesLeft === timesLeftBefore, refused: true });
+    }
     throw error;
   }
   if (body === null) {

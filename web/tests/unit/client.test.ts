@@ -106,4 +106,15 @@ describe("a token", () => {
     await refused(call("A/B", {}));
     expect(currentTokenState().wanted).toBe(false);
   });
+
+  it("is not wanted again for a call that was sent before the dialog was left", async () => {
+    let answer: (response: Response) => void = () => undefined;
+    vi.stubGlobal("fetch", () => new Promise<Response>((found) => { answer = found; }));
+    const early = refused(call("A/B", {}));
+    wantToken(true);
+    wantToken(false);
+    answer(new Response(unauthenticated, { status: 401 }));
+    await early;
+    expect(currentTokenState()).toMatchObject({ wanted: false, refused: true });
+  });
 });
