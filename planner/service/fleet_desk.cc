@@ -13,6 +13,7 @@ HubOptions HubOptionsOf(const AgentServiceOptions& options, AgentNames& names,
                         const std::function<void(std::string_view line)>& log) {
   HubOptions hub = {.registry = {.version = options.version, .lost_after_s = options.lost_after_s},
                     .heartbeat_s = options.heartbeat_s};
+  hub.may_claim = [&names](const std::string& name, const std::string& caller) { return names.MayClaim(name, caller); };
   hub.claim = [&names](const std::string& name, const std::string& caller) { return names.Claim(name, caller); };
   if (log) hub.log = log;
   return hub;

@@ -5,6 +5,7 @@
 namespace moeplan::service {
 namespace {
 
+constexpr char kThrough[] = " through ";
 constexpr size_t kLongestAddress = 45;  // An IPv4 address written as one of IPv6.
 
 bool IsFromThisMachine(std::string_view peer) {
@@ -23,7 +24,9 @@ bool MayBeAddress(std::string_view text) {
 
 std::string PeerName(std::string peer, std::string_view forwarded_for) {
   if (!MayBeAddress(forwarded_for) || !IsFromThisMachine(peer)) return peer;
-  return StrCat(forwarded_for, " through ", peer);
+  return StrCat(forwarded_for, kThrough, peer);
 }
+
+bool IsPassedOn(std::string_view peer_name) { return peer_name.find(kThrough) != std::string_view::npos; }
 
 }  // namespace moeplan::service

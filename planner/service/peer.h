@@ -14,4 +14,7 @@ inline constexpr char kForwardedForHeader[] = "x-forwarded-for";
 // only claims something. No decision rests on it: a user of this machine may claim something, too.
 std::string PeerName(std::string peer, std::string_view forwarded_for);
 
+// Whether a PeerName says that a front passed the call on.
+bool IsPassedOn(std::string_view peer_name);
+
 }  // namespace moeplan::service

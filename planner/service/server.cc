@@ -1,6 +1,7 @@
 #include "planner/service/server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -23,6 +24,7 @@
 #include "planner/service/http/endpoint.h"
 #include "planner/service/listen.h"
 #include "planner/service/metrics.h"
+#include "planner/service/peer.h"
 #include "planner/service/plan_log.h"
 #include "planner/service/upkeep.h"
 #include "planner/service/watch/plan_watchers.h"
@@ -215,6 +217,18 @@ class Server::Impl final : private Aftermath {
   void Answered(const Call& call, const Answer& answer) {
     metrics_.Answered(call, answer);
     if (LevelOf(call.method(), answer) >= options_.log_level) options_.log(RecordOf(call, answer));
+    WarnIfPassedOn(call.origin());
+  }
+
+  // Once: behind a front the planner's own address, of this machine alone, says nothing of who reaches it.
+  void WarnIfPassedOn(const Origin& origin) {
+    if (access_.asks_for_tokens() || warned_of_front_) return;
+    const std::string from = origin.address();
+    if (!IsPassedOn(from) || warned_of_front_.exchange(true)) return;
+    options_.log({LogLevel::kWarning,
+                  "a front passes calls on, and whoever it lets in may do everything; `moeplan token create` makes the "
+                  "planner ask for tokens",
+                  {{"from", from}}});
   }
 
   // At the level at which every call is logged, none is answered quietly.
@@ -303,6 +317,7 @@ class Server::Impl final : private Aftermath {
   AnswerCache cache_{kKeptAnswersBytes};
   Metrics metrics_{[this] { return MetricsNow(); }};
   std::string grpc_address_, http_address_;
+  std::atomic<bool> warned_of_front_ = false;
 
   mutable std::mutex mutex_;
   std::condition_variable ended_;

@@ -531,6 +531,7 @@ TEST(FitCurveTest, OfVeryManySizesSomeAreFittedAndTheCurveIsTheSame) {
 
 TEST(FitCurveTest, AllSizesCountUpToTheCeiling) {
   EXPECT_EQ(FitCurve(ManySizes(kMostFittedSizes)).fit->points, kMostFittedSizes);
+  EXPECT_LT(FitCurve(ManySizes(kMostFittedSizes + 1)).fit->points, kMostFittedSizes + 1);
 }
 
 }  // namespace

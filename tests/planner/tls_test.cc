@@ -172,6 +172,30 @@ TEST_F(TlsTest, WithTlsOtherMachinesMayReachItAndWithoutOnlyWhenToldSo) {
   Started(options);
 }
 
+// Its own address says nothing of who reaches it there.
+TEST_F(TlsTest, AFrontInFrontOfAPlannerWithoutTokensIsWarnedOfOnce) {
+  ServerOptions options = Options();
+  options.tls = {};
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  options.log = [&](const LogRecord& record) {
+    const std::scoped_lock lock(mutex);
+    lines.push_back(record.event);
+  };
+  const auto server = Started(options);
+  const auto post = [&](const httplib::Headers& headers) {
+    const auto posted = httplib::Client("http://" + server->http_address())
+                            .Post("/moeplan.v1.ProfileService/ListProfiles", headers, "{}", "application/json");
+    return posted ? posted->status : 0;
+  };
+  const auto warned = testing::Contains(testing::HasSubstr("a front passes calls on"));
+  EXPECT_EQ(post({}), 200);
+  EXPECT_THAT(lines, testing::Not(warned));
+  EXPECT_EQ(post({{"X-Forwarded-For", "10.1.2.3"}}), 200);
+  EXPECT_EQ(post({{"X-Forwarded-For", "10.1.2.3"}}), 200);
+  EXPECT_THAT(lines, warned.Times(1));
+}
+
 TEST_F(TlsTest, StrangersSpeakHttp2WithGrpcOnlyWhereThatIsAskedFor) {
   MakeAuthority("clients");
   const auto refused =

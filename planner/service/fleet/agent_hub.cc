@@ -106,8 +106,10 @@ void AgentHub::Changed() {
 
 StatusOr<AgentNumber> AgentHub::Attach(const v1::AgentRegistration& registration, const std::string& caller,
                                        std::shared_ptr<AgentOutlet> outlet) {
+  RETURN_IF_ERROR(ValidateRegistration(registration));
+  // Another's name is refused for good, a place that is held may become free.
+  RETURN_IF_ERROR(options_.may_claim(registration.name(), caller));
   {
-    // Whoever would be refused takes no name.
     const std::scoped_lock lock(mutex_);
     RETURN_IF_ERROR(registry_.MayRegister(registration, caller));
   }

@@ -40,10 +40,11 @@ struct HubOptions {
   double heartbeat_s = 5;
   std::function<void(std::string_view line)> log = [](std::string_view) {};
   std::function<AgentRegistry::Moment()> now = std::chrono::steady_clock::now;
-  // Takes the name of an agent for whoever attaches it (agent_names.h), once nothing else speaks against it. Called
-  // without a lock held; may wait for the disk.
-  std::function<Status(const std::string& name, const std::string& caller)> claim =
-      [](const std::string&, const std::string&) { return OkStatus(); };
+  // Whether the name of an agent may be taken for whoever attaches it, and takes it once nothing else speaks against
+  // the agent (agent_names.h). Called without a lock held; taking may wait for the disk.
+  using OfName = std::function<Status(const std::string& name, const std::string& caller)>;
+  OfName may_claim = [](const std::string&, const std::string&) { return OkStatus(); };
+  OfName claim = [](const std::string&, const std::string&) { return OkStatus(); };
 };
 
 class AgentHub {

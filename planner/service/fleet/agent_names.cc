@@ -31,17 +31,24 @@ bool AgentNames::IsFree(const std::string& owner) const {
   return token && !is_token_(*token);
 }
 
-Status AgentNames::Claim(const std::string& name, const std::string& caller) {
-  if (caller.empty()) return OkStatus();
-  const std::scoped_lock lock(mutex_);
+Status AgentNames::MayClaimLocked(const std::string& name, const std::string& caller) const {
   const auto owner = callers_.find(name);
-  if (owner != callers_.end()) {
-    if (owner->second == caller) return OkStatus();
-    if (!IsFree(owner->second)) return error::NameOfAnother(name);
-  }
-  if (const auto has = counts_.find(caller); has != counts_.end() && has->second >= most_names_) {
-    return error::TooManyNames(name, most_names_);
-  }
+  if (caller.empty() || (owner != callers_.end() && owner->second == caller)) return OkStatus();
+  if (owner != callers_.end() && !IsFree(owner->second)) return error::NameOfAnother(name);
+  const auto has = counts_.find(caller);
+  return has != counts_.end() && has->second >= most_names_ ? error::TooManyNames(name, most_names_) : OkStatus();
+}
+
+Status AgentNames::MayClaim(const std::string& name, const std::string& caller) const {
+  const std::scoped_lock lock(mutex_);
+  return MayClaimLocked(name, caller);
+}
+
+Status AgentNames::Claim(const std::string& name, const std::string& caller) {
+  const std::scoped_lock lock(mutex_);
+  RETURN_IF_ERROR(MayClaimLocked(name, caller));
+  const auto owner = callers_.find(name);
+  if (caller.empty() || (owner != callers_.end() && owner->second == caller)) return OkStatus();
   RETURN_IF_ERROR(store_.BindAgentName({.name = name, .caller = caller}));
   Give(name, caller);
   return OkStatus();

@@ -33,6 +33,9 @@ class AgentNames {
   // Reads what the store knows; before the first call of the others.
   Status Load();
 
+  // The errors of Claim but those of the store; takes nothing.
+  Status MayClaim(const std::string& name, const std::string& caller) const;
+
   // Takes the name for the caller, for good, unless it has it. kPermissionDenied: another has it, or the caller has as
   // many as one may have. Errors of the store.
   Status Claim(const std::string& name, const std::string& caller);
@@ -42,6 +45,7 @@ class AgentNames {
 
  private:
   bool IsFree(const std::string& owner) const;
+  Status MayClaimLocked(const std::string& name, const std::string& caller) const;
   void Give(const std::string& name, const std::string& caller);
 
   Store& store_;
