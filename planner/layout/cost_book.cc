@@ -86,19 +86,9 @@ double CostBook::ProductS(double flops) { return flops <= 0 ? 0 : TimeOf(product
 Profile CostBook::ForLayer(const Layer& layer, const Layout& layout) {
   Profile profile = {.name = profile_.name, .version = profile_.version, .cluster = profile_.cluster};
   profile.kernels = profile_.kernels;
-  const KernelKey product = {.kernel = Kernel::kExpertGemm,
-                             .bytes_per_element = layer.bytes_per_element,
-                             .model_dim = layer.model_dim,
-                             .hidden_dim = layer.hidden_dim / layout.expert_sharding_parallel};
-  if (moeplan::Find(profile_, product) == nullptr) {
-    const KernelModel* nearest = NearestGemm(profile_, product);
-    if (nearest != nullptr) {
-      profile.kernels.push_back({{.kernel = Kernel::kExpertGemm}, nearest->model});
-      notes_.remarks.insert(StrCat("products of experts: priced as ", Describe(CostKey(nearest->key))));
-    } else if (product_.model) {
-      profile.kernels.push_back({{.kernel = Kernel::kExpertGemm}, *product_.model});
-      notes_.remarks.insert(product_.stand_in);
-    }
+  StandInFor(KeyOf(Kernel::kExpertGemm, layer, layout), "products of experts", profile);
+  if (layer.shared_hidden_dim > 0) {
+    StandInFor(SharedExpertKey(Kernel::kExpertGemm, layer, layout), "products of shared experts", profile);
   }
   std::set<GroupShape> shapes;
   for (const Group group : kGroups) shapes.insert(ShapeOf(group, layout, profile_.cluster.gpus_per_node));
@@ -114,6 +104,17 @@ Profile CostBook::ForLayer(const Layer& layer, const Layout& layout) {
     extrapolated_ = true;
   }
   return profile;
+}
+
+void CostBook::StandInFor(const KernelKey& product, const char* what, Profile& profile) {
+  if (moeplan::Find(profile_, product) != nullptr) return;
+  if (const KernelModel* nearest = NearestGemm(profile_, product)) {
+    profile.kernels.push_back({product, nearest->model});
+    notes_.remarks.insert(StrCat(what, ": priced as ", Describe(CostKey(nearest->key))));
+  } else if (product_.model) {
+    profile.kernels.push_back({product, *product_.model});
+    notes_.remarks.insert(product_.stand_in);
+  }
 }
 
 void CostBook::Forget() {

@@ -35,7 +35,8 @@ class CostBook {
   double FastestFlopsPerS() const { return least_per_flop_s_ > 0 ? 1 / least_per_flop_s_ : 0; }
 
   // The profile for PlanLayer on a layer over `layout`: the entries of its groups, what stands in for those that it
-  // lacks, and kernels that match any dimensions where none matches the layer's. Other groups are left out.
+  // lacks, and products of the nearest dimensions where none has the experts' or the shared experts'. Other groups are
+  // left out.
   Profile ForLayer(const Layer& layer, const Layout& layout);
 
   int gpus_per_node() const { return profile_.cluster.gpus_per_node; }
@@ -55,6 +56,8 @@ class CostBook {
     std::string stand_in;            // Empty: measured.
   };
   const Entry& Find(const CollectiveKey& key);
+  // Gives the layer's profile what the product is priced as, where it was not measured: the nearest, else the peak.
+  void StandInFor(const KernelKey& product, const char* what, Profile& profile);
   double TimeOf(const Entry& entry, double size, double bus_factor);
 
   const Profile& profile_;

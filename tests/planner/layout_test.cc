@@ -665,6 +665,28 @@ TEST(RankLayoutsTest, WithoutProductsTheClustersPeakServes) {
               Contains("EXPERT_GEMM: not in the profile; products are priced at cluster.peakFlopsPerS"));
 }
 
+// A layer whose routed experts were measured and whose shared expert was not lost every layout that asks for just these
+// experts.
+TEST(RankLayoutsTest, ASharedExpertThatWasNotMeasuredIsPricedAsTheNearest) {
+  LayoutRequest request = SmallRequest();
+  request.top = 1000;
+  request.model.shared_hidden_dim = 3 * request.model.expert_hidden_dim;
+  Profile profile = SmallProfile();
+  const auto layouts = [&] {
+    std::vector<Layout> layouts;
+    for (const RankedLayout& ranked : Answer(request, profile).layouts) layouts.push_back(ranked.layout);
+    return layouts;
+  };
+  const std::vector<Layout> all = layouts();  // Its products match any dimensions.
+  for (KernelModel& entry : profile.kernels) {
+    if (entry.key.kernel != Kernel::kExpertGemm) continue;
+    entry.key.model_dim = request.model.model_dim;
+    entry.key.hidden_dim = request.model.expert_hidden_dim;
+  }
+  EXPECT_THAT(layouts(), testing::UnorderedElementsAreArray(all));
+  EXPECT_THAT(Answer(request, profile).warnings, Contains(HasSubstr("products of shared experts: priced as ")));
+}
+
 TEST(RankLayoutsTest, WrongRequestsAreRefused) {
   const auto error = [](auto change) {
     LayoutRequest request = SmallRequest();
