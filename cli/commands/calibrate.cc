@@ -1,12 +1,15 @@
 #include <string.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string_view>
+#include <thread>
 
 #include "agent/calibrate.h"
 #include "agent/what_to_measure.h"
@@ -122,6 +125,8 @@ StatusOr<service::SampleSession> SessionFor(Store& store, const std::string& nam
   return service::SampleSession(store, interrupted.value_or(NewSession(name, taken_at)), name);
 }
 
+Status StoppedBySignal() { return Cancelled(StrCat("stopped by SIG", sigabbrev_np(StopOnSignal::signal()))); }
+
 // Keeps every sample as it is taken; what cuts it short is told with what is kept and how to go on.
 Status Measure(const CalibrateOptions& options, agent::Fleet& fleet,
                const std::vector<agent::Measurement>& measurements, agent::CalibrationOptions calibration,
@@ -131,14 +136,11 @@ Status Measure(const CalibrateOptions& options, agent::Fleet& fleet,
     std::fprintf(stderr, "moeplan: goes on with the calibration that was interrupted: %d samples are kept\n",
                  session.kept());
   }
-  const StopOnSignal stop("moeplan: samples kept: ", StrCat(", of profile ", calibration.name, " in ", options.db,
-                                                            "; go on with: ", ThisCommand(), "\n"));
   StopOnSignal::SetCount(session.kept());
   calibration.keep = [&](const Sample& sample) -> Status {
     RETURN_IF_ERROR(session.Keep(fleet.cluster(), sample));
     StopOnSignal::SetCount(session.kept());
-    const int signal = StopOnSignal::signal();
-    return signal == 0 ? OkStatus() : Cancelled(StrCat("stopped by SIG", sigabbrev_np(signal)));
+    return StopOnSignal::signal() == 0 ? OkStatus() : StoppedBySignal();
   };
   std::optional<ProgressBar> bar("calibrating");
   calibration.progress = [&bar](const agent::CalibrationProgress& progress) {
@@ -156,6 +158,21 @@ Status Measure(const CalibrateOptions& options, agent::Fleet& fleet,
   return measured;
 }
 
+// The fit of all samples of the name; a signal stops it between two curves.
+StatusOr<Profile> FitKept(Store& store, const service::SampleSession& session, const std::string& name) {
+  constexpr std::chrono::milliseconds kLookEvery{20};
+  std::stop_source stop;
+  const std::jthread watch([&](const std::stop_token& fitted) {
+    while (!fitted.stop_requested() && StopOnSignal::signal() == 0) std::this_thread::sleep_for(kLookEvery);
+    if (StopOnSignal::signal() != 0) stop.request_stop();
+  });
+  StatusOr<Profile> profile = service::FitStored(store, RequestOfSession(session.session()), name,
+                                                 service::UnknownPeak::kFastestProduct, {.stop = stop.get_token()});
+  if (profile.ok() || profile.status().code() != StatusCode::kCancelled) return profile;
+  StopOnSignal::SayLastWords();
+  return StoppedBySignal();
+}
+
 // The profile of all samples of the name, once `fleet` has measured those of this calibration.
 StatusOr<Profile> CalibrateInto(Store& store, const CalibrateOptions& options, const agent::CalibrationRequest& request,
                                 double budget_s, agent::Fleet& fleet) {
@@ -165,13 +182,16 @@ StatusOr<Profile> CalibrateInto(Store& store, const CalibrateOptions& options, c
   RETURN_IF_ERROR(CheckCluster(store, name, cluster));
   const std::string taken_at = NowText();
   ASSIGN_OR_RETURN(service::SampleSession session, SessionFor(store, name, cluster, taken_at));
+  // While samples are taken and while they are fitted.
+  const StopOnSignal stop("moeplan: samples kept: ",
+                          StrCat(", of profile ", name, " in ", options.db, "; go on with: ", ThisCommand(), "\n"));
   RETURN_IF_ERROR(Measure(options, fleet, agent::WithCtaLimits(measurements, options.ctas),
                           {.budget_s = budget_s, .name = name, .taken_at = taken_at}, session));
   if (session.kept() == 0) {
     return InvalidInput(
         StrCat("--budget: found ", options.budget, ", in which no sample was taken that counts; give more"));
   }
-  return service::FitStored(store, RequestOfSession(session.session()), name, service::UnknownPeak::kFastestProduct);
+  return FitKept(store, session, name);
 }
 
 Status Run(const CalibrateOptions& options) {

@@ -62,6 +62,7 @@ void AwaitStop(const sigset_t& signals) {
 // What did not end is then logged, for kToSay at most.
 constexpr std::chrono::seconds kGrace{10}, kToNotice{2};
 constexpr std::chrono::duration<unsigned> kToSay{1};
+constexpr int kAnythingElse = 3;  // The contract's exit code.
 
 // Ends the process by the signal itself, as whoever sent it twice expects.
 [[noreturn]] void EndBy(int number) {
@@ -80,8 +81,8 @@ void EndBySignalOf(int signal_fd) {
   if (read(signal_fd, &signal, sizeof signal) == sizeof signal) EndBy(static_cast<int>(signal.ssi_signo));
 }
 
-// A signal that comes while the planner starts, as while another process holds the database, ends it at once, which is
-// as safe as EndDespite: nothing was promised to anybody yet.
+// A signal that comes while the planner starts, as while another process holds the database, ends it at once. That is as
+// safe as EndDespite, for its reasons.
 class EndedWhileStarting {
  public:
   explicit EndedWhileStarting(const sigset_t& signals)
@@ -106,8 +107,9 @@ class EndedWhileStarting {
 // process that is gone for free (tests/planner/crash_test.cc kills a planner at any moment). Destructors must not run,
 // since those threads use what they would destroy.
 [[noreturn]] void EndDespite(const std::vector<service::Server::Work>& work, const service::LogSink& log) {
-  // Nobody may read the log, and writing to it waits then.
-  signal(SIGALRM, SIG_DFL);
+  // Nobody may read the log, and writing to it waits then. A handler, since a container's first process takes no notice
+  // of signals without one.
+  signal(SIGALRM, [](int) { _exit(kAnythingElse); });
   alarm(kToSay.count());
   for (const service::Server::Work& one : work) {
     log({service::LogLevel::kError,
@@ -115,7 +117,7 @@ class EndedWhileStarting {
          {{"method", one.method}, {"requestId", one.request_id}, {"s", StrCat(one.seconds)}}});
   }
   log({service::LogLevel::kError, "the planner ends without waiting any longer", {{"calls", StrCat(work.size())}}});
-  _exit(ExitCode(InternalError("")));
+  _exit(kAnythingElse);
 }
 
 // Shuts the server down. Ends the process at once when a signal comes meanwhile, and when work goes on past its time.

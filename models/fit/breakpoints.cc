@@ -4,9 +4,8 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <span>
 
-#include "models/fit/robust_line.h"
+#include "models/cost/cost_model.h"
 #include "models/fit/statistics.h"
 
 namespace moeplan {
@@ -47,20 +46,39 @@ MeasuredCurve CurveOf(const Screened& screened) {
   return curve;
 }
 
-// Squared relative residuals, in variances, of the best line through points first .. last - 1.
-double Misfit(const MeasuredCurve& curve, size_t first, size_t last) {
-  const std::span points(curve.points.data() + first, last - first);
-  std::vector<double> weights;
-  for (size_t i = first; i < last; ++i) {
-    weights.push_back(1 / (curve.variances[i] * curve.points[i].time_s * curve.points[i].time_s));
+// The best line through a run of points (alpha, beta >= 0, as WeightedLine), from sums that a further point is added to
+// in constant time. About the means, since weights in relative error span ten decades, in which raw moments cancel.
+class RunningLine {
+ public:
+  // `weight` of the squared residual in seconds.
+  void Add(const TimePoint& point, double weight) {
+    weight_ += weight;
+    const double share = weight / weight_;
+    const double size_step = point.size - mean_size_, time_step = point.time_s - mean_time_;
+    mean_size_ += share * size_step;
+    mean_time_ += share * time_step;
+    size_size_ += weight * size_step * (point.size - mean_size_);
+    size_time_ += weight * size_step * (point.time_s - mean_time_);
+    time_time_ += weight * time_step * (point.time_s - mean_time_);
   }
-  const AlphaBeta line = WeightedLine(points, weights);
-  double sum = 0;
-  for (size_t i = 0; i < points.size(); ++i) {
-    sum += weights[i] * std::pow(points[i].time_s - line.alpha_s - line.beta_s_per_unit * points[i].size, 2);
+
+  // Weighted squared residuals.
+  double Misfit() const {
+    const double beta = size_size_ > 0 ? size_time_ / size_size_ : 0;
+    const bool through_origin = mean_time_ - beta * mean_size_ < 0 || size_size_ == 0;
+    if (through_origin) {
+      const double raw_size_size = size_size_ + weight_ * mean_size_ * mean_size_;
+      const double raw_size_time = size_time_ + weight_ * mean_size_ * mean_time_;
+      const double rate = raw_size_time / raw_size_size, offset = mean_time_ - rate * mean_size_;
+      return std::max(0.0, time_time_ - 2 * rate * size_time_ + rate * rate * size_size_ + weight_ * offset * offset);
+    }
+    return std::max(0.0, beta < 0 ? time_time_ : time_time_ - beta * size_time_);
   }
-  return sum;
-}
+
+ private:
+  double weight_ = 0, mean_size_ = 0, mean_time_ = 0;
+  double size_size_ = 0, size_time_ = 0, time_time_ = 0;
+};
 
 }  // namespace
 
@@ -72,9 +90,13 @@ std::vector<double> FindBreakpoints(const Screened& screened) {
   std::vector<size_t> start(count + 1, 0);
   cost[0] = 0;
   for (size_t last = kShortestRun; last <= count; ++last) {
-    for (size_t first = 0; first + kShortestRun <= last; ++first) {
-      const double through = cost[first] + kRunCost + Misfit(curve, first, last);
-      if (through < cost[last]) cost[last] = through, start[last] = first;
+    RunningLine line;
+    for (size_t first = last; first-- > 0;) {
+      const TimePoint& point = curve.points[first];
+      line.Add(point, 1 / (curve.variances[first] * point.time_s * point.time_s));
+      if (last - first < kShortestRun) continue;
+      const double through = cost[first] + kRunCost + line.Misfit();
+      if (through <= cost[last]) cost[last] = through, start[last] = first;
     }
   }
   std::vector<double> breakpoints;

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "models/fit/breakpoints.h"
 #include "models/fit/cross_validation.h"
+#include "models/fit/fitted_sizes.h"
 #include "models/fit/statistics.h"
 
 namespace moeplan {
@@ -88,30 +88,13 @@ FitQuality QualityOf(const Screened& screened, const LineFit& line, const Candid
   return quality;
 }
 
-// The place of a size among so many equal steps of log size from low to high.
-int StepOf(double size, double low, double high, int steps) {
-  const double share = std::log(size / low) / std::log(high / low);
-  return std::clamp(static_cast<int>(share * steps), 0, steps - 1);
-}
-
-// At most kMostFittedSizes, as fit.h says.
-std::vector<SizedSpan> FittedSizes(const std::vector<SizedTimes>& measurements) {
-  std::map<double, size_t> repeats;
-  for (const SizedTimes& measurement : measurements) repeats[measurement.size] += measurement.times_s.size();
-  std::vector<SizedSpan> spans = SpansOf(measurements);
-  if (std::ssize(repeats) <= kMostFittedSizes) return spans;
-  const double low = repeats.begin()->first, high = repeats.rbegin()->first;
-  constexpr int kSteps = kMostFittedSizes - 2;
-  std::vector<std::pair<size_t, double>> best(kSteps);  // Repeats and size.
-  for (const auto& [size, count] : repeats) {
-    std::pair<size_t, double>& of_step = best[static_cast<size_t>(StepOf(size, low, high, kSteps))];
-    if (count > of_step.first) of_step = {count, size};
+std::vector<SizedSpan> FittedSpans(const std::vector<SizedTimes>& measurements) {
+  const std::vector<SizedSpan> all = SpansOf(measurements);
+  const std::vector<bool> fitted = AreFitted(all);
+  std::vector<SizedSpan> spans;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (fitted[i]) spans.push_back(all[i]);
   }
-  std::set<double> taken = {low, high};
-  for (const auto& [count, size] : best) {
-    if (count > 0) taken.insert(size);
-  }
-  std::erase_if(spans, [&](const SizedSpan& span) { return !taken.contains(span.size); });
   return spans;
 }
 
@@ -119,21 +102,22 @@ template <typename Key>
 using MeasurementsByKey = std::map<Key, std::vector<SizedTimes>>;
 
 template <typename Entries, typename Key>
-void AppendFits(Entries& entries, const MeasurementsByKey<Key>& by_key, const std::stop_token& stop) {
+void AppendFits(Entries& entries, const MeasurementsByKey<Key>& by_key, const std::stop_token& stop,
+                const CurveFit& fit_curve) {
   for (const auto& [key, measurements] : by_key) {
     if (stop.stop_requested()) return;
-    entries.push_back({key, FitCurve(measurements)});
+    entries.push_back({key, fit_curve ? fit_curve(key, measurements) : FitCurve(measurements)});
   }
 }
 
 }  // namespace
 
 LineFit FitLine(const std::vector<SizedTimes>& measurements) {
-  return FitRobustLine(Screen(FittedSizes(measurements)));
+  return FitRobustLine(Screen(FittedSpans(measurements)));
 }
 
 CostModel FitCurve(const std::vector<SizedTimes>& measurements) {
-  const Screened screened = Screen(FittedSizes(measurements));
+  const Screened screened = Screen(FittedSpans(measurements));
   const LineFit line = FitRobustLine(screened);
   std::vector<double> breakpoints = FindBreakpoints(screened);
   const Candidate chosen = ChooseForm(screened, line.line, breakpoints.empty());
@@ -145,7 +129,7 @@ CostModel FitCurve(const std::vector<SizedTimes>& measurements) {
   return model;
 }
 
-StatusOr<Profile> FitProfile(const SampleSet& samples, const std::stop_token& stop) {
+StatusOr<Profile> FitProfile(const SampleSet& samples, const std::stop_token& stop, const CurveFit& fit_curve) {
   RETURN_IF_ERROR(ValidateSamples(samples));
   MeasurementsByKey<CollectiveKey> collectives;
   MeasurementsByKey<KernelKey> kernels;
@@ -157,8 +141,8 @@ StatusOr<Profile> FitProfile(const SampleSet& samples, const std::stop_token& st
   Profile profile;
   profile.name = samples.name;
   profile.cluster = samples.cluster;
-  AppendFits(profile.collectives, collectives, stop);
-  AppendFits(profile.kernels, kernels, stop);
+  AppendFits(profile.collectives, collectives, stop, fit_curve);
+  AppendFits(profile.kernels, kernels, stop, fit_curve);
   if (stop.stop_requested()) return Cancelled("the fit was stopped");
   return profile;
 }

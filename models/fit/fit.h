@@ -5,12 +5,10 @@
 // Pure and deterministic: the same samples give the same profile to the bit. Sizes and times are possible ones
 // (IsPossible, models/cost/samples.h), and every number of a fit is then finite and not negative. Sizes may come in any
 // order and more than once, and repeats of one size are merged.
-//
-// Finding breakpoints takes the cube of a curve's sizes. Of a curve with more than kMostFittedSizes, FitCurve and
-// FitLine take the smallest, the largest, and from each of equal steps of log size between them the size with the most
-// repeats (of several the smallest); the others count neither as points nor as outliers.
+// Of a curve of very many sizes, FitCurve and FitLine take some (fitted_sizes.h).
 #pragma once
 
+#include <functional>
 #include <stop_token>
 #include <vector>
 
@@ -22,8 +20,6 @@
 #include "models/status.h"
 
 namespace moeplan {
-
-inline constexpr int kMostFittedSizes = 512;
 
 // The robust line: alpha, beta >= 0, relative residuals; a third of the measurements ten times too slow move neither
 // by more than a few per cent. With 90 % intervals. Requires one time at least.
@@ -41,6 +37,9 @@ CostModel FitCurve(const std::vector<SizedTimes>& measurements);
 
 // One model for each key of `samples` (merged over equal keys), sorted by key; name and cluster are copied. Samples
 // that ValidateSamples refuses are kInvalidInput; kCancelled: `stop` was requested before the last key was fitted.
-StatusOr<Profile> FitProfile(const SampleSet& samples, const std::stop_token& stop = {});
+// `fit_curve`, where it is given, answers what FitCurve would, such as from memory.
+using CurveFit = std::function<CostModel(const CostKey& key, const std::vector<SizedTimes>& measurements)>;
+StatusOr<Profile> FitProfile(const SampleSet& samples, const std::stop_token& stop = {},
+                             const CurveFit& fit_curve = nullptr);
 
 }  // namespace moeplan

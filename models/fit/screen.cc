@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "models/check.h"
+#include "models/fit/fitted_sizes.h"
 
 namespace moeplan {
 namespace {
@@ -19,6 +21,7 @@ const double kFastCost = std::log(1e3);
 const double kLargestSwitch = std::log(4.0);
 constexpr double kJumpCost = 8;
 constexpr size_t kMostPaired = 100;
+constexpr size_t kMostClusters = 16;  // Of one size.
 // Sizes in a row of which nothing is believed; more are no accident.
 constexpr size_t kMostSkipped = 8;
 // A gap between repeats that splits them: in standard deviations of the noise, and at least 10 %.
@@ -78,6 +81,15 @@ struct Cluster {
   double cost = 0;
 };
 
+// Real repeats gather in a few clusters. Those of a stranger may all lie apart, and the choice below takes the square
+// of their number: of more than kMostClusters the largest, of equal ones the faster.
+void KeepLargest(std::vector<Cluster>& clusters) {
+  if (clusters.size() <= kMostClusters) return;
+  std::ranges::stable_sort(clusters, std::greater(), [](const Cluster& one) { return one.last - one.first; });
+  clusters.resize(kMostClusters);
+  std::ranges::sort(clusters, {}, &Cluster::first);
+}
+
 std::vector<Cluster> ClustersOf(const Repeats& repeats, size_t size_index, double split) {
   const auto& log_times = repeats.log_times;
   std::vector<Cluster> clusters;
@@ -88,6 +100,7 @@ std::vector<Cluster> ClustersOf(const Repeats& repeats, size_t size_index, doubl
                         fast * kFastCost + slow * kSlowCost});
     first = i;
   }
+  KeepLargest(clusters);
   return clusters;
 }
 
@@ -215,9 +228,15 @@ Screened Screen(std::span<const SizedSpan> measurements) {
 }
 
 std::vector<std::vector<int>> OutliersOf(std::span<const SizedSpan> measurements) {
-  const Screened screened = Screen(measurements);
+  const std::vector<bool> fitted = AreFitted(measurements);
+  std::vector<SizedSpan> screened_ones;
+  for (size_t i = 0; i < measurements.size(); ++i) {
+    if (fitted[i]) screened_ones.push_back(measurements[i]);
+  }
+  const Screened screened = Screen(screened_ones);
   std::vector<std::vector<int>> outliers(measurements.size());
   for (size_t i = 0; i < measurements.size(); ++i) {
+    if (!fitted[i]) continue;
     const auto& [size, times_s] = measurements[i];
     const auto believed = std::ranges::lower_bound(screened.sizes, size, {}, &ScreenedSize::size);
     const bool known = believed != screened.sizes.end() && believed->size == size;

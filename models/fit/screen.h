@@ -46,7 +46,7 @@ struct Screened {
 Screened Screen(std::span<const SizedSpan> measurements);
 
 // Which repeats of each measurement Screen does not believe, rising, by the place of the measurement; they are
-// `outliers` in all. The same requirement.
+// `outliers` in all; none of those whose size is not fitted (fitted_sizes.h). The same requirement.
 std::vector<std::vector<int>> OutliersOf(std::span<const SizedSpan> measurements);
 
 }  // namespace moeplan

@@ -42,8 +42,8 @@ OverlapChoice BestFitGreedy(const OverlapProblem& problem, const std::stop_token
 double OverlapBoundS(const OverlapProblem& problem, const std::stop_token& cancelled = {});
 
 struct OverlapOutcome {
-  StopReason stop_reason = StopReason::kProvedBest;  // Or out of budget.
-  OverlapChoice choice;                              // Never overlaps less than the one given.
+  StopReason stop_reason = StopReason::kNotSearched;  // Proved best or out of budget.
+  OverlapChoice choice;                               // Never overlaps less than the one given.
   double overlap_s = 0;
   double bound_s = 0;  // No choice overlaps more; proved best: overlap_s.
   int nodes = 0;

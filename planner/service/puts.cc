@@ -29,4 +29,21 @@ StatusOr<ProfileVersion> SaveOnce(Store& store, const std::string& request, cons
   return version;
 }
 
+Puts::Turn::~Turn() {
+  if (puts_ == nullptr) return;
+  {
+    const std::scoped_lock lock(puts_->mutex_);
+    puts_->taken_.erase(name_);
+  }
+  puts_->released_.notify_all();
+}
+
+StatusOr<Puts::Turn> Puts::TakeTurn(const std::string& profile_name, std::stop_token stop) {
+  std::unique_lock lock(mutex_);
+  const auto is_free = [&] { return !taken_.contains(profile_name); };
+  if (!released_.wait(lock, stop, is_free) || stop.stop_requested()) return error::CallerLeft();
+  taken_.insert(profile_name);
+  return Turn(*this, profile_name);
+}
+
 }  // namespace moeplan::service

@@ -1,8 +1,11 @@
 // A planner that is told to end, while work goes on that does not look whether it was told to stop.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <future>
@@ -90,6 +93,44 @@ TEST_F(EndingTest, WhatDoesNotStopIsNamedAndLeftBehind) {
   // What was stored is there.
   const Outcome listed = RunMoeplan({"profile", "list", "--db", folder_ / "m.db", "--json"});
   EXPECT_THAT(listed.out, HasSubstr("two-nodes-of-eight"));
+}
+
+// A pipe that is full and that nobody reads.
+class FullPipe {
+ public:
+  explicit FullPipe(const std::string& path) {
+    EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
+    ends_ = open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    const std::string block(4096, '.');
+    while (write(ends_, block.data(), block.size()) > 0) continue;
+    while (write(ends_, block.data(), 1) > 0) continue;
+  }
+  ~FullPipe() { close(ends_); }
+  FullPipe(const FullPipe&) = delete;
+
+ private:
+  int ends_ = -1;
+};
+
+TEST_F(EndingTest, ALogThatNobodyReadsDoesNotHoldItUp) {
+  const FullPipe log(folder_ / "log");
+  const std::string serve = StrCat("exec \"$@\" 2> ", folder_ / "log");
+  server_ = std::make_unique<Process>(Process::StartProgram(
+      "/bin/sh", {"-c", serve, "sh", MOEPLAN_PROGRAM, "serve", "--db", folder_ / "n.db", "--grpc", "127.0.0.1:0",
+                  "--http", "127.0.0.1:0", "--log-level", "error", "--extension", MOEPLAN_STUCK_EXTENSION}));
+  address_ = AwaitAddress(*server_);
+  ASSERT_FALSE(address_.empty());
+  v1::PutProfileRequest put;
+  put.set_request_id("a");
+  *put.mutable_profile() = *ReadJsonFile<v1::Profile>(kContract + "profile.example.json");
+  ASSERT_TRUE(Client(60)->PutProfile(put).ok());
+  std::future<Status> asked = Ask(60);
+  ASSERT_TRUE(Begun());
+  const auto told = steady_clock::now();
+  kill(server_->pid(), SIGTERM);
+  EXPECT_EQ(server_->Finish().exit_code, 3);
+  EXPECT_LT(steady_clock::now() - told, seconds(15));
+  EXPECT_FALSE(asked.get().ok());
 }
 
 TEST_F(EndingTest, ASecondSignalEndsItAtOnce) {

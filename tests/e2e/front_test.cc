@@ -316,6 +316,57 @@ TEST_P(FrontTest, ACallerThatLeavesIsNoticedAndNamedByItsAddress) {
   EXPECT_THAT(planner_->ErrorsSoFar(), HasSubstr("127.0.0.1 through "));
 }
 
+// gRPC 1.51 aborts, or ends the connection, at these (CVE-2023-1428, CVE-2023-32732): the front takes them away.
+TEST_P(FrontTest, HeadersThatGrpcStumblesOverDoNotArrive) {
+  const std::optional<TlsClient> tls = Encryption();
+  const auto client = Client();
+  ASSERT_TRUE(client);
+  const std::string fields = CallFields("/moeplan.v1.ProfileService/ListProfiles");
+  for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{
+           {"grpclb_client_stats", "x"}, {"stats-bin", "not base64 ?"}, {"te", std::string(100, 't')}}) {
+    const auto connection = RawHttp2::Connect(grpc_port_, tls ? &*tls : nullptr);
+    ASSERT_TRUE(connection) << name;
+    connection->Send(Http2Beginning() +
+                     Frame(FrameType::kHeaders, kEndHeaders | kEndStream, 1, fields + HeaderField(name, value)));
+    EXPECT_NE(connection->Receive(), "") << name;
+    EXPECT_TRUE(client->ListProfiles({}).ok()) << name;
+  }
+  EXPECT_TRUE(Client() != nullptr);
+}
+
+// Rapid reset (CVE-2023-44487): streams that are begun and reset at once, ever new ones.
+TEST_P(FrontTest, StreamsThatAreResetAtOnceCostThePlannerLittle) {
+  const std::optional<TlsClient> tls = Encryption();
+  const double planner_memory = PeakMemoryBytes(planner_->pid()), planner_time = ProcessorTimeS(planner_->pid());
+  constexpr std::uint32_t kStreams = 10'000;
+  const std::string fields = CallFields("/moeplan.v1.ProfileService/ListProfiles");
+  const auto connection = RawHttp2::Connect(grpc_port_, tls ? &*tls : nullptr);
+  ASSERT_TRUE(connection);
+  connection->Send(Http2Beginning());
+  for (std::uint32_t stream = 1; stream < 2 * kStreams; stream += 2) {
+    const std::string reset = Frame(FrameType::kReset, 0, stream, std::string("\0\0\0\x08", 4));
+    if (!connection->Send(Frame(FrameType::kHeaders, kEndHeaders, stream, fields) + reset)) break;
+  }
+  EXPECT_TRUE(Client() != nullptr);
+  std::printf("%.2f s of the planner\n", ProcessorTimeS(planner_->pid()) - planner_time);
+  EXPECT_LT(PeakMemoryBytes(planner_->pid()) - planner_memory, 64 * kMebibyte);
+  EXPECT_LT(ProcessorTimeS(planner_->pid()) - planner_time, 10);
+}
+
+// Without TLS nobody can be asked for a certificate.
+TEST(FrontConfigurationTest, AnAuthorityOfClientsWithoutACertificateIsRefused) {
+  if (std::string_view(MOEPLAN_HAPROXY).empty()) GTEST_SKIP() << "haproxy is not installed";
+  const Outcome checked = Process::StartProgram(MOEPLAN_HAPROXY, {"-c", "-f", MOEPLAN_FRONT_CONFIGURATION},
+                                                {{"MOEPLAN_FRONT_GRPC", "127.0.0.1:7070"},
+                                                 {"MOEPLAN_FRONT_HTTP", "127.0.0.1:7080"},
+                                                 {"MOEPLAN_GRPC", "127.0.0.1:7071"},
+                                                 {"MOEPLAN_HTTP", "127.0.0.1:7081"},
+                                                 {"MOEPLAN_FRONT_CLIENT_CA", "/nowhere/ca.crt"}})
+                              .Finish();
+  EXPECT_EQ(checked.exit_code, 1);
+  EXPECT_THAT(checked.err, HasSubstr("MOEPLAN_FRONT_CLIENT_CA is set and MOEPLAN_FRONT_CERTIFICATE is not"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Plain, FrontTest, ::testing::Values(false));
 INSTANTIATE_TEST_SUITE_P(Encrypted, FrontTest, ::testing::Values(true));
 

@@ -33,7 +33,7 @@ class RawHttp2 {
 // What every connection begins with: the preface and empty settings.
 std::string Http2Beginning();
 
-enum class FrameType : std::uint8_t { kData = 0, kHeaders = 1, kSettings = 4, kContinuation = 9 };
+enum class FrameType : std::uint8_t { kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kContinuation = 9 };
 inline constexpr std::uint8_t kEndStream = 0x1, kEndHeaders = 0x4;
 
 std::string Frame(FrameType type, std::uint8_t flags, std::uint32_t stream, std::string_view payload);

@@ -63,10 +63,12 @@ class AgentHubTest : public testing::Test {
 
   AgentRegistry::Moment now_;
   std::vector<std::string> log_, claimed_;
+  Status may_claim_;
   AgentHub hub_{{.registry = {.lost_after_s = 15},
                  .heartbeat_s = 5,
                  .log = [this](std::string_view line) { log_.emplace_back(line); },
                  .now = [this] { return now_; },
+                 .may_claim = [this](const std::string&, const std::string&) { return may_claim_; },
                  .claim =
                      [this](const std::string& name, const std::string&) {
                        claimed_.push_back(name);
@@ -179,6 +181,27 @@ TEST_F(AgentHubTest, WhoIsRefusedAPlaceTakesNoName) {
     EXPECT_FALSE(hub_.Attach(refused, "", std::make_shared<Outlet>()).ok());
   }
   EXPECT_THAT(claimed_, ElementsAre("host-0"));
+}
+
+// That it is another's stays so, while a place may become free: an agent would try again for ever.
+TEST_F(AgentHubTest, ANameOfAnotherIsRefusedBeforeItsPlace) {
+  const Connected first = Connect(0);
+  may_claim_ = PermissionDenied("another's");
+  EXPECT_EQ(hub_.Attach(Registration(0, "two"), "", std::make_shared<Outlet>()).status().code(),
+            StatusCode::kPermissionDenied);
+}
+
+TEST_F(AgentHubTest, WhoComesToAHubThatEndsTakesNoName) {
+  hub_.Shutdown();
+  EXPECT_FALSE(hub_.Attach(Registration(0, "one"), "", std::make_shared<Outlet>()).ok());
+  EXPECT_THAT(claimed_, IsEmpty());
+}
+
+TEST_F(AgentHubTest, WhatTheHubStatesIsToldByNobodyElse) {
+  const Provenance of_hub = {{"launch", "agents"}, {"fleet", "c"}};
+  EXPECT_THAT(WithFactsOfHub({{"launch", "own"}, {"nicBytesPerS", "1e30"}, {"gpu", "b"}}, of_hub),
+              testing::UnorderedElementsAre(testing::Pair("launch", "agents"), testing::Pair("fleet", "c"),
+                                            testing::Pair("gpu", "b")));
 }
 
 TEST_F(AgentHubTest, FactsOfAMachineAreNotTakenForThoseThatMoeplanReads) {

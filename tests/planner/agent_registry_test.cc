@@ -103,6 +103,19 @@ TEST_F(AgentRegistryTest, AnotherCallerTakesNoPlaceThoughItKnowsTheInstance) {
   EXPECT_NE(Register(AgentOn(0, "one")), agent);
 }
 
+TEST_F(AgentRegistryTest, AnotherCallerTakesNoPlaceBySayingThatItHoldsSeveralNodes) {
+  caller_ = "token west";
+  const AgentNumber agent = Register(AgentOn(1, "one"));
+  caller_ = "token thief";
+  Register(AgentOn(0, "two"));
+  v1::AgentRegistration wide = AgentOn(0, "two");
+  wide.set_held_nodes(2);
+  EXPECT_THAT(registry_.Register(wide, caller_, At(1)),
+              IsError(StatusCode::kUnavailable, "beside agent host-1 (node 1), which is live"));
+  ASSERT_NE(registry_.Find(agent), nullptr);
+  EXPECT_TRUE(registry_.Find(agent)->live);
+}
+
 TEST_F(AgentRegistryTest, NobodyIsToldAnInstance) {
   (void)Register(AgentOn(0, "secret"));
   EXPECT_EQ(StatusOf(0).registration().instance(), "");

@@ -8,6 +8,7 @@
 #include <future>
 #include <iostream>
 #include <limits>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -224,6 +225,52 @@ TEST_F(SamplesTest, WhatIsAppendedIsFittedWhenAsked) {
   EXPECT_EQ(fitted->profile_version(), 1);
   Profile stored = *store_->LoadProfile({.name = "gates"});
   EXPECT_EQ(stored.kernels, FitProfile(store_->SamplesOf({})->at(0).samples)->kernels);
+}
+
+// Of a profile with very many curves: a caller's deadline may be shorter than the fit.
+TEST_F(SamplesTest, AFitThatIsCutGoesOnWhereItWas) {
+  constexpr int kCurves = 3000;
+  v1::AppendSamplesRequest append = AppendOf(GateSamples("a", 1e-3));
+  const v1::Sample pattern = append.samples().samples(0);
+  append.mutable_samples()->clear_samples();
+  for (int curve = 0; curve < kCurves; ++curve) {
+    for (int i = 0; i < 8; ++i) {
+      v1::Sample& sample = *append.mutable_samples()->add_samples() = pattern;
+      sample.set_model_dim(curve + 1);
+      sample.set_bytes(1024 << i);
+    }
+  }
+  const auto appended = AppendSamples(environment(), append, {});
+  ASSERT_TRUE(appended.ok()) << appended.status().message();
+  ASSERT_EQ(appended->stored_samples(), 8 * kCurves);
+  std::stop_source left;
+  std::jthread caller([&] {
+    while (puts_->fits().fitted() == 0) std::this_thread::yield();
+    left.request_stop();
+  });
+  EXPECT_EQ(FitProfile(environment(), FitOf("1"), left.get_token()).status().code(), StatusCode::kCancelled);
+  caller.join();
+  EXPECT_LT(puts_->fits().fitted(), kCurves);
+  EXPECT_EQ(Versions(), 0);
+  const auto fitted = FitProfile(environment(), FitOf("1"), {});
+  ASSERT_TRUE(fitted.ok()) << fitted.status().message();
+  EXPECT_EQ(puts_->fits().fitted(), kCurves) << "each curve once";
+  EXPECT_EQ(store_->LoadProfile({.name = "gates"})->kernels, FitProfile(store_->SamplesOf({})->at(0).samples)->kernels);
+}
+
+TEST_F(SamplesTest, PutsOfOneProfileDoNotWaitForOthersAndNoLongerThanTheirCallers) {
+  std::optional<StatusOr<Puts::Turn>> slow = puts_->TakeTurn("gates", {});
+  ASSERT_TRUE((*slow).ok());
+  EXPECT_EQ(Put(GateSamples("a", 1e-3, "other name")), 1);
+  std::stop_source left;
+  auto waiting = std::async(
+      std::launch::async, [&] { return PutSamples(environment(), GateSamples("b", 1e-3), left.get_token()).status(); });
+  EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  left.request_stop();
+  EXPECT_EQ(waiting.get().code(), StatusCode::kCancelled);
+  EXPECT_EQ(store_->SamplesOf({.profile_name = "gates"}).status().code(), StatusCode::kNotFound);
+  slow.reset();
+  EXPECT_EQ(Put(GateSamples("c", 1e-3)), 1);
 }
 
 TEST_F(SamplesTest, AFitIsAsSafeToRetryAsAnAppend) {

@@ -96,8 +96,8 @@ void Dispatcher::Search(const std::shared_ptr<Call>& call) const {
 
 void Dispatcher::Work(const std::shared_ptr<Call>& call) const {
   WorkerPool& pool = call->method().waits_for_disk ? uses_.appenders : uses_.workers;
-  // Copies of the request and of who calls: a caller that leaves is answered at once, and what it brought goes while the
-  // worker may read it.
+  // Copies of the request and of who calls: a caller that leaves is answered at once, and what it brought goes while
+  // the worker may read it.
   const bool taken = pool.TrySubmit(
       [this, call, request = std::string(call->request()), caller = CallerOf(call->origin())] {
         const Method& method = call->method();

@@ -250,7 +250,7 @@ void DriftDesk::Conclude(Found& found, const StatusOr<Judged>& judged) {
 StatusOr<DriftDesk::Judged> DriftDesk::Judge(const CalibrationJob& job) {
   ASSIGN_OR_RETURN(const auto request, RequestOf(job));
   const std::string& name = request.profile_name();
-  const std::scoped_lock in_turn(uses_.puts.in_turn);
+  ASSIGN_OR_RETURN(const Puts::Turn turn, uses_.puts.TakeTurn(name, {}));
   ASSIGN_OR_RETURN(const std::optional<ProfileVersion> before, uses_.store.VersionOfRequest(JudgementOf(job)));
   if (before) return Judged{.version = before->version};
   ASSIGN_OR_RETURN(const Profile profile, uses_.store.LoadProfile({.name = name}));

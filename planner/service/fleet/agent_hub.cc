@@ -10,6 +10,8 @@
 namespace moeplan::service {
 namespace {
 
+constexpr char kLaunchKey[] = "launch", kFleetKey[] = "fleet", kNicKey[] = "nicBytesPerS";
+
 std::string Described(const v1::AgentRegistration& agent) {
   return StrCat("agent ", agent.name(), " (cluster ", agent.cluster(), ", node ", agent.node(), ")");
 }
@@ -17,23 +19,29 @@ std::string Described(const v1::AgentRegistration& agent) {
 int FirstRank(const v1::AgentRegistration& agent) { return agent.node() * agent.ranks_per_node(); }
 int RanksOf(const v1::AgentRegistration& agent) { return agent.held_nodes() * agent.ranks_per_node(); }
 
-// What the agents of a cluster say of it together. A fact of the machine may not pass for one that moeplan reads: who
-// took a sample, how fast its links are, or what is known of the launch.
-std::map<std::string, std::string> ProvenanceOf(const std::vector<const AgentRegistry::Agent*>& agents) {
+// What the agents of a cluster say of it together.
+Provenance ProvenanceOf(const std::vector<const AgentRegistry::Agent*>& agents) {
   const v1::AgentRegistration& first = agents.front()->registration;
-  std::map<std::string, std::string> provenance(first.hardware().begin(), first.hardware().end());
-  for (const char* const reserved : {kAgentKey, kLinkBytesPerSKey, "nicBytesPerS"}) provenance.erase(reserved);
-  provenance["launch"] = "agents";
-  provenance["fleet"] = first.cluster();
+  Provenance of_hub = {{kLaunchKey, "agents"}, {kFleetKey, first.cluster()}};
   double nic_bytes_per_s = first.nic_bytes_per_s();
   for (const AgentRegistry::Agent* agent : agents) {
     nic_bytes_per_s = std::min(nic_bytes_per_s, agent->registration.nic_bytes_per_s());
   }
-  if (nic_bytes_per_s > 0) provenance["nicBytesPerS"] = StrCat(nic_bytes_per_s);
-  return provenance;
+  if (nic_bytes_per_s > 0) of_hub[kNicKey] = StrCat(nic_bytes_per_s);
+  Provenance facts(first.hardware().begin(), first.hardware().end());
+  for (const char* const read : {kAgentKey, kLinkBytesPerSKey}) facts.erase(read);  // By moeplan, of samples.
+  return WithFactsOfHub(std::move(facts), of_hub);
 }
 
 }  // namespace
+
+Provenance WithFactsOfHub(Provenance told, const Provenance& of_hub) {
+  for (const char* const name : {kLaunchKey, kFleetKey, kNicKey}) {
+    told.erase(name);
+    if (const auto fact = of_hub.find(name); fact != of_hub.end()) told.insert(*fact);
+  }
+  return told;
+}
 
 v1::Heartbeat HeartbeatNow() {
   const auto seconds = [](auto moment) { return std::chrono::duration<double>(moment.time_since_epoch()).count(); };
@@ -111,6 +119,7 @@ StatusOr<AgentNumber> AgentHub::Attach(const v1::AgentRegistration& registration
   RETURN_IF_ERROR(options_.may_claim(registration.name(), caller));
   {
     const std::scoped_lock lock(mutex_);
+    if (ending_) return error::ShuttingDown();
     RETURN_IF_ERROR(registry_.MayRegister(registration, caller));
   }
   RETURN_IF_ERROR(options_.claim(registration.name(), caller));
@@ -216,6 +225,12 @@ void AgentHub::Detach(AgentNumber agent, const Status& why) {
     Lost(agent, why.ok() ? "it has disconnected" : why.message(), lines);
   }
   Log(lines);
+}
+
+bool AgentHub::Holds(const std::string& cluster, const std::string& name) const {
+  const std::scoped_lock lock(mutex_);
+  return std::ranges::any_of(registry_.LiveOf(cluster),
+                             [&](const AgentRegistry::Agent* agent) { return agent->registration.name() == name; });
 }
 
 bool AgentHub::Knows(const std::string& name) const {

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/cost/samples.h"
 #include "models/status.h"
 #include "moeplan/v1/agent_service.pb.h"
 #include "planner/service/fleet/agent_registry.h"
@@ -67,6 +68,8 @@ class AgentHub {
   // For handlers.
 
   StatusOr<v1::ListAgentsResponse> List(const v1::ListAgentsRequest& request) const;
+  // Whether a live agent of the cluster has that name.
+  bool Holds(const std::string& cluster, const std::string& name) const;
   // Whether an agent of that name is, or was, of a cluster here.
   bool Knows(const std::string& name) const;
   struct Counts {
@@ -127,5 +130,9 @@ class AgentHub {
 
 // What the clocks of this machine say.
 v1::Heartbeat HeartbeatNow();
+
+// `told`, of a sample or by a rank, with what the hub alone states of a launch (its kind, the cluster, the network
+// card) as it states it: whoever runs ranks may tell anything.
+Provenance WithFactsOfHub(Provenance told, const Provenance& of_hub);
 
 }  // namespace moeplan::service

@@ -62,12 +62,15 @@ Status ValidateRegistration(const v1::AgentRegistration& registration) {
 Status AgentRegistry::MayRegister(const v1::AgentRegistration& registration, const std::string& caller) const {
   RETURN_IF_ERROR(ValidateRegistration(registration));
   if (registration.version() != options_.version) return error::OtherVersion(registration, options_.version);
-  const Agent* const rival = Rival(registration);
-  const bool same = rival == nullptr || (rival->registration.instance() == registration.instance() &&
-                                         rival->registration.node() == registration.node() && rival->caller == caller);
-  if (!same) return error::NodeIsHeld(registration, rival->registration);
-  RETURN_IF_ERROR(CheckShape(registration, rival));
-  return rival == nullptr && live() >= options_.most_agents ? error::TooManyAgents(options_.most_agents) : OkStatus();
+  const Agent* own = nullptr;
+  for (const Agent* const rival : Rivals(registration)) {
+    const bool same = rival->registration.instance() == registration.instance() &&
+                      rival->registration.node() == registration.node() && rival->caller == caller;
+    if (!same) return error::NodeIsHeld(registration, rival->registration);
+    own = rival;
+  }
+  RETURN_IF_ERROR(CheckShape(registration, own));
+  return own == nullptr && live() >= options_.most_agents ? error::TooManyAgents(options_.most_agents) : OkStatus();
 }
 
 StatusOr<AgentRegistry::Registered> AgentRegistry::Register(const v1::AgentRegistration& registration,
@@ -75,7 +78,8 @@ StatusOr<AgentRegistry::Registered> AgentRegistry::Register(const v1::AgentRegis
   RETURN_IF_ERROR(MayRegister(registration, caller));
   Agent agent = {.number = last_number_ + 1, .registration = registration, .caller = caller, .heard = now};
   Registered registered = {.agent = agent.number};
-  if (const Agent* rival = Rival(registration)) {
+  // One at most, and the agent's own: MayRegister has looked.
+  for (const Agent* const rival : Rivals(registration)) {
     registered.replaced = rival->number;
     Lose(rival->number, error::TakenOver().message());
   }
@@ -105,11 +109,10 @@ Status AgentRegistry::CheckShape(const v1::AgentRegistration& registration, cons
   return alike ? OkStatus() : error::OtherShape(registration, earlier);
 }
 
-const AgentRegistry::Agent* AgentRegistry::Rival(const v1::AgentRegistration& registration) const {
-  for (const Agent* agent : LiveOf(registration.cluster())) {
-    if (Overlap(agent->registration, registration)) return agent;
-  }
-  return nullptr;
+std::vector<const AgentRegistry::Agent*> AgentRegistry::Rivals(const v1::AgentRegistration& registration) const {
+  std::vector<const Agent*> rivals = LiveOf(registration.cluster());
+  std::erase_if(rivals, [&](const Agent* agent) { return !Overlap(agent->registration, registration); });
+  return rivals;
 }
 
 void AgentRegistry::DropLost(const v1::AgentRegistration& registration) {

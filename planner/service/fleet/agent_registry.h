@@ -91,8 +91,8 @@ class AgentRegistry {
 
   // Whether it has the shape of the live agents of its cluster but `leaving` (may be null).
   Status CheckShape(const v1::AgentRegistration& registration, const Agent* leaving) const;
-  // The live agent that holds one of its nodes; null: none.
-  const Agent* Rival(const v1::AgentRegistration& registration) const;
+  // The live agents that hold one of its nodes.
+  std::vector<const Agent*> Rivals(const v1::AgentRegistration& registration) const;
   void DropLost(const v1::AgentRegistration& registration);
   void MakeRoom();  // For one more; requires that fewer than most_agents are live.
   Agent* Live(AgentNumber agent);

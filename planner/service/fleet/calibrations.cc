@@ -259,8 +259,9 @@ Status Calibrations::AwaitAgents(Running& running, const std::stop_token& stop) 
 
 StatusOr<CalibrationWork> Calibrations::WorkOf(Running& running, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(CalibrationWork work, WorkOfRequest(running.request));
-  running.session.emplace(uses_.store, SessionOf(running.job), running.request.profile_name(),
-                          [this](const std::string& agent) { return uses_.hub.Knows(agent); });
+  running.session.emplace(
+      uses_.store, SessionOf(running.job), running.request.profile_name(),
+      [this, cluster = running.job.cluster](const std::string& agent) { return uses_.hub.Holds(cluster, agent); });
   ASSIGN_OR_RETURN(work.taken, running.session->Resume());
   const double spent_s = running.job.newest.spent_s;
   work.budget_s = std::max(kFewestBudgetS, running.request.budget_s() - spent_s);
@@ -282,6 +283,7 @@ StatusOr<CalibrationWork> Calibrations::WorkOf(Running& running, const std::stop
 Status Calibrations::Measure(Running& running, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const CalibrationWork work, WorkOf(running, stop));
   ASSIGN_OR_RETURN(RelayedRanks ranks, uses_.hub.StartRanks(running.job.cluster));
+  running.facts = ranks.provenance;
   Note(running, v1::CalibrationStatus::RUNNING, "starts ranks");
   if (stop.stop_requested()) return Cancelled("stopped");  // It may have been asked for before there were ranks.
   const Status measured = uses_.driver(std::move(ranks), work);
@@ -293,18 +295,21 @@ Status Calibrations::Measure(Running& running, const std::stop_token& stop) {
 }
 
 Status Calibrations::Keep(Running& running, const Cluster& cluster, const Sample& sample) {
-  RETURN_IF_ERROR(running.session->Keep(cluster, sample));
+  Sample kept = sample;
+  kept.provenance = WithFactsOfHub(std::move(kept.provenance), running.facts);
+  RETURN_IF_ERROR(running.session->Keep(cluster, kept));
   const std::scoped_lock lock(mutex_);
   running.job.newest.samples = running.session->kept();
   return OkStatus();
 }
 
 StatusOr<int> Calibrations::Fit(const Running& running, const std::stop_token& stop) {
-  const std::scoped_lock in_turn(uses_.puts.in_turn);
+  ASSIGN_OR_RETURN(const Puts::Turn turn, uses_.puts.TakeTurn(running.request.profile_name(), stop));
   const std::string request = StrCat("Calibration ", running.job.request_id);
   // A planner that was killed between storing the profile and noting it comes here again.
   const StatusOr<Profile> profile =
-      FitStored(uses_.store, request, running.request.profile_name(), UnknownPeak::kFastestProduct, stop);
+      FitStored(uses_.store, request, running.request.profile_name(), UnknownPeak::kFastestProduct,
+                {.stop = stop, .memory = &uses_.puts.fits()});
   if (!profile.ok() && profile.status().code() == StatusCode::kNotFound) {
     const int set_aside = running.session ? running.session->set_aside() : 0;
     return set_aside > 0 ? error::NothingCounts(set_aside) : error::NothingMeasured();

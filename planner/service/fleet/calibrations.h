@@ -75,6 +75,7 @@ class Calibrations {
     CalibrationJob job;  // `newest` is how far it is now.
     v1::StartCalibrationRequest request;
     double kept_spent_s = 0;               // What of the spent time the store knows.
+    Provenance facts;                      // What the hub says of the launch; the thread's alone, as below.
     std::optional<SampleSession> session;  // Made anew whenever ranks are started; the thread's alone.
     bool cancelled = false;
     bool ended = false;

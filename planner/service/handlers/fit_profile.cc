@@ -13,10 +13,10 @@ StatusOr<v1::FitProfileResponse> FitProfile(const Environment& environment, cons
   if (request.profile_name().empty()) {
     return moeplan::error::Mismatch("profileName", "nothing", "a text that is not empty");
   }
-  const std::scoped_lock in_turn(environment.puts.in_turn);
-  if (cancelled.stop_requested()) return error::CallerLeft();
-  ASSIGN_OR_RETURN(const Profile profile, FitStored(environment.store, "FitProfile " + request.request_id(),
-                                                    request.profile_name(), UnknownPeak::kStaysUnknown, cancelled));
+  ASSIGN_OR_RETURN(const Puts::Turn turn, environment.puts.TakeTurn(request.profile_name(), cancelled));
+  ASSIGN_OR_RETURN(const Profile profile,
+                   FitStored(environment.store, "FitProfile " + request.request_id(), request.profile_name(),
+                             UnknownPeak::kStaysUnknown, {.stop = cancelled, .memory = &environment.puts.fits()}));
   v1::FitProfileResponse response;
   response.set_profile_name(profile.name);
   response.set_profile_version(profile.version);

@@ -37,8 +37,7 @@ StatusOr<v1::PutProfileResponse> PutProfile(const Environment& environment, cons
                                             std::stop_token cancelled) {
   RETURN_IF_ERROR(ValidateRequestId(request.request_id()));
   ASSIGN_OR_RETURN(const Profile profile, ProfileOf(request));
-  const std::scoped_lock in_turn(environment.puts.in_turn);
-  if (cancelled.stop_requested()) return error::CallerLeft();
+  ASSIGN_OR_RETURN(const Puts::Turn turn, environment.puts.TakeTurn(profile.name, cancelled));
   ASSIGN_OR_RETURN(const ProfileVersion version, Put(environment.store, request, profile));
   v1::PutProfileResponse response;
   response.set_profile_name(version.name);

@@ -21,7 +21,7 @@ bool SameCluster(const Cluster& one, const Cluster& other) {
 }  // namespace
 
 StatusOr<Profile> FitTogether(std::span<const Calibration> calibrations, UnknownPeak unknown_peak,
-                              const std::stop_token& stop) {
+                              const FitUses& uses) {
   SampleSet all = {.name = calibrations.front().samples.name, .cluster = calibrations.front().samples.cluster};
   ForgetImpossible(all.cluster);
   bool knows_peak = true;
@@ -40,18 +40,24 @@ StatusOr<Profile> FitTogether(std::span<const Calibration> calibrations, Unknown
   if (!knows_peak && unknown_peak == UnknownPeak::kFastestProduct) {
     all.cluster.peak_flops_per_s = std::max(all.cluster.peak_flops_per_s, FastestGemmFlopsPerS(all.samples));
   }
-  return moeplan::FitProfile(all, stop);
+  CurveFit fit_curve;
+  if (uses.memory != nullptr) {
+    fit_curve = [memory = uses.memory](const CostKey& key, const std::vector<SizedTimes>& measurements) {
+      return memory->Fit(key, measurements);
+    };
+  }
+  return moeplan::FitProfile(all, uses.stop, fit_curve);
 }
 
 StatusOr<Profile> FitStored(Store& store, const std::string& request, const std::string& profile_name,
-                            UnknownPeak unknown_peak, const std::stop_token& stop) {
+                            UnknownPeak unknown_peak, const FitUses& uses) {
   for (;;) {
     ASSIGN_OR_RETURN(const std::optional<ProfileVersion> before, store.VersionOfRequest(request));
     if (before && before->name != profile_name) return error::RequestReused(request);
     if (before) return store.LoadProfile({.name = before->name, .version = before->version});
     ASSIGN_OR_RETURN(const std::int64_t withdrawal, store.LatestWithdrawal());
     ASSIGN_OR_RETURN(const std::vector<Calibration> calibrations, store.SamplesOf({.profile_name = profile_name}));
-    ASSIGN_OR_RETURN(Profile profile, FitTogether(calibrations, unknown_peak, stop));
+    ASSIGN_OR_RETURN(Profile profile, FitTogether(calibrations, unknown_peak, uses));
     const StatusOr<ProfileVersion> saved = SaveOnce(store, request, profile, withdrawal);
     if (saved.ok()) {
       profile.version = saved->version;
