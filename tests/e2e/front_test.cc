@@ -316,24 +316,6 @@ TEST_P(FrontTest, ACallerThatLeavesIsNoticedAndNamedByItsAddress) {
   EXPECT_THAT(planner_->ErrorsSoFar(), HasSubstr("127.0.0.1 through "));
 }
 
-// gRPC 1.51 aborts, or ends the connection, at these (CVE-2023-1428, CVE-2023-32732): the front takes them away.
-TEST_P(FrontTest, HeadersThatGrpcStumblesOverDoNotArrive) {
-  const std::optional<TlsClient> tls = Encryption();
-  const auto client = Client();
-  ASSERT_TRUE(client);
-  const std::string fields = CallFields("/moeplan.v1.ProfileService/ListProfiles");
-  for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{
-           {"grpclb_client_stats", "x"}, {"stats-bin", "not base64 ?"}, {"te", std::string(100, 't')}}) {
-    const auto connection = RawHttp2::Connect(grpc_port_, tls ? &*tls : nullptr);
-    ASSERT_TRUE(connection) << name;
-    connection->Send(Http2Beginning() +
-                     Frame(FrameType::kHeaders, kEndHeaders | kEndStream, 1, fields + HeaderField(name, value)));
-    EXPECT_NE(connection->Receive(), "") << name;
-    EXPECT_TRUE(client->ListProfiles({}).ok()) << name;
-  }
-  EXPECT_TRUE(Client() != nullptr);
-}
-
 // Rapid reset (CVE-2023-44487): streams that are begun and reset at once, ever new ones.
 TEST_P(FrontTest, StreamsThatAreResetAtOnceCostThePlannerLittle) {
   const std::optional<TlsClient> tls = Encryption();
@@ -350,7 +332,40 @@ TEST_P(FrontTest, StreamsThatAreResetAtOnceCostThePlannerLittle) {
   EXPECT_TRUE(Client() != nullptr);
   std::printf("%.2f s of the planner\n", ProcessorTimeS(planner_->pid()) - planner_time);
   EXPECT_LT(PeakMemoryBytes(planner_->pid()) - planner_memory, 64 * kMebibyte);
-  EXPECT_LT(ProcessorTimeS(planner_->pid()) - planner_time, 10);
+  EXPECT_LT(ProcessorTimeS(planner_->pid()) - planner_time, 2);
+}
+
+// gRPC 1.51 aborts, or ends the connection, at these (CVE-2023-1428, CVE-2023-32732). In a planner's place stands a
+// server that prints what arrives.
+TEST(FrontConfigurationTest, HeadersThatGrpcStumblesOverDoNotArrive) {
+  if (std::string_view(MOEPLAN_HAPROXY).empty() || std::string_view(MOEPLAN_NGHTTPD).empty()) {
+    GTEST_SKIP() << "haproxy or nghttpd is not here (Debian: haproxy, nghttp2-server)";
+  }
+  const std::string backend = std::to_string(ListeningSocket().port());
+  const Process printing =
+      Process::StartProgram(MOEPLAN_NGHTTPD, {"--no-tls", "--verbose", "--address=127.0.0.1", backend});
+  const ListeningSocket grpc, http;
+  const Process front = Process::StartProgram(MOEPLAN_HAPROXY, {"-db", "-f", MOEPLAN_FRONT_CONFIGURATION},
+                                              {{"MOEPLAN_FRONT_GRPC", grpc.address()},
+                                               {"MOEPLAN_FRONT_HTTP", http.address()},
+                                               {"MOEPLAN_GRPC", "127.0.0.1:" + backend},
+                                               {"MOEPLAN_HTTP", "127.0.0.1:1"}});
+  // HAProxy itself refuses a `te` of anything but trailers.
+  const std::string fields = HeaderField(":method", "POST") + HeaderField(":scheme", "http") +
+                             HeaderField(":path", "/any") + HeaderField(":authority", "localhost") +
+                             HeaderField("grpclb_client_stats", "x") + HeaderField("own-bin", "not base64 ?") +
+                             HeaderField("own", "arrives");
+  const auto arrived = [&] {
+    const auto connection = RawHttp2::Connect(grpc.port());
+    if (connection) {
+      connection->Send(Http2Beginning() + Frame(FrameType::kHeaders, kEndHeaders | kEndStream, 1, fields));
+      connection->Receive();
+    }
+    return printing.PrintedSoFar().find("own: arrives") != std::string::npos;
+  };
+  ASSERT_TRUE(Eventually(arrived)) << front.ErrorsSoFar() << printing.PrintedSoFar() << printing.ErrorsSoFar();
+  EXPECT_THAT(printing.PrintedSoFar(), AllOf(HasSubstr("te: trailers"), HasSubstr("x-forwarded-for: 127.0.0.1"),
+                                             Not(HasSubstr("grpclb_client_stats")), Not(HasSubstr("own-bin"))));
 }
 
 // Without TLS nobody can be asked for a certificate.

@@ -616,6 +616,11 @@ TEST(FitCurveTest, ACurveOfRepeatsThatAllLieApartTakesNoLongTime) {
   EXPECT_LT(cpu_s, 3);
 }
 
+TEST(FitCurveTest, RepeatsOfSizesThatAreNotFittedAreNoOutliers) {
+  const std::vector<SizedTimes> many = ManySizes(2 * kMostFittedSizes);
+  EXPECT_THAT(OutliersOf(SpansOf(many)), testing::Each(IsEmpty()));
+}
+
 TEST(FitCurveTest, AllSizesCountUpToTheCeiling) {
   EXPECT_EQ(FitCurve(ManySizes(kMostFittedSizes)).fit->points, kMostFittedSizes);
   EXPECT_LT(FitCurve(ManySizes(kMostFittedSizes + 1)).fit->points, kMostFittedSizes + 1);

@@ -22,10 +22,10 @@ TEST(FitMemoryTest, AnyOtherCurveIsFittedAnew) {
   FitMemory memory;
   const std::vector<SizedTimes> curve = {{1024, {1e-6, 2e-6}}, {2048, {3e-6}}};
   memory.Fit(kGate, curve);
-  memory.Fit(kCopy, curve);                                      // Another key,
-  memory.Fit(kGate, {{1024, {1e-6, 2e-6}}, {2049, {3e-6}}});     // size,
-  memory.Fit(kGate, {{1024, {1e-6, 2e-6}}, {2048, {3.1e-6}}});   // time,
-  memory.Fit(kGate, {{1024, {1e-6, 2e-6, 2048}}, {1, {3e-6}}});  // and the same numbers in other places.
+  memory.Fit(kCopy, curve);                                     // Another key,
+  memory.Fit(kGate, {{1024, {1e-6, 2e-6}}, {2049, {3e-6}}});    // size,
+  memory.Fit(kGate, {{1024, {1e-6, 2e-6}}, {2048, {3.1e-6}}});  // time,
+  memory.Fit(kGate, {{1024, {1e-6}}, {2e-6, {2048, 3e-6}}});    // and the same numbers in other places.
   memory.Fit(kGate, {{1024, {1e-6}}, {2048, {2e-6}}, {2048, {3e-6}}});
   EXPECT_EQ(memory.fitted(), 6);
 }

@@ -1,7 +1,7 @@
 // Whose the names of agents are. The first caller (access/caller.h) that attaches an agent under a name has it from
 // then on, across connections and restarts of the planner: nobody else may attach under it, or name it in the
-// provenance of samples. A name is free again once the token that had it is revoked and none of that token's name has
-// taken its place.
+// provenance of samples. A name is free again once the token that had it is revoked (that its time is over is not
+// enough) and none of that token's name has taken its place.
 //
 // A caller who attached under kMostNamesOfACaller names gets no more, so that nobody takes them all: a fleet of many
 // clusters gives each a token.
