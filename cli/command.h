@@ -42,6 +42,7 @@ void AddCall(CLI::App& app, Invocation& invocation);
 void AddToken(CLI::App& app, Invocation& invocation);
 void AddServe(CLI::App& app, Invocation& invocation);
 void AddLayout(CLI::App& app, Invocation& invocation);
+void AddStep(CLI::App& app, Invocation& invocation);
 // The process of one rank; started by other commands, not shown.
 void AddRankWorker(CLI::App& app, Invocation& invocation);
 // Commands of the contract that this version does not have answer so.

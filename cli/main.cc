@@ -90,6 +90,7 @@ int Main(int argc, char** argv) {
   AddServe(app, invocation);
   AddAgent(app, invocation);
   AddLayout(app, invocation);
+  AddStep(app, invocation);
   AddLater(app, invocation);
   AddRankWorker(app, invocation);
   try {

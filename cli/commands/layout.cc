@@ -15,7 +15,7 @@ namespace {
 
 struct LayoutCommandOptions {
   SourceOption source;
-  std::string model, recompute = "none";
+  std::string model, recompute = "none", attention = "flash";
   LayoutRequest request;
   bool whole_rows = false;
   bool json = false;
@@ -25,17 +25,17 @@ StatusOr<LayoutRequest> RequestOf(const LayoutCommandOptions& options) {
   LayoutRequest request = options.request;
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.model));
   ASSIGN_OR_RETURN(request.model, ModelFromHfConfig(text, options.model));
-  constexpr std::pair<std::string_view, Recompute> kWays[] = {
-      {"none", Recompute::kNone}, {"selective", Recompute::kSelective}, {"full", Recompute::kFull}};
-  bool known = false;
-  for (const auto& [name, way] : kWays) {
-    if (options.recompute != name) continue;
-    request.recompute = way;
-    known = true;
-  }
-  if (!known) {
+  if (options.recompute == "selective") {
+    request.recompute = Recompute::kSelective;
+  } else if (options.recompute == "full") {
+    request.recompute = Recompute::kFull;
+  } else if (options.recompute != "none") {
     return InvalidInput(StrCat("--recompute: found '", options.recompute, "', expected none, selective or full"));
   }
+  if (options.attention != "flash" && options.attention != "stored") {
+    return InvalidInput(StrCat("--attention: found '", options.attention, "', expected flash or stored"));
+  }
+  request.attention = options.attention == "flash" ? AttentionKernel::kFlash : AttentionKernel::kStored;
   if (request.top < 1) return InvalidInput(StrCat("--top: found ", request.top, ", expected at least 1"));
   if (request.max_network_scale < 0) {
     return InvalidInput(
@@ -88,7 +88,7 @@ Status Run(const LayoutCommandOptions& options) {
   ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfile());
   ASSIGN_OR_RETURN(const LayoutAnswer answer, planner::RankLayouts(request, profile, {.threads = DefaultThreads()}));
   if (options.json) {
-    PrintJson(ToProto(answer));
+    PrintJson(ToProto(answer, request));
   } else {
     PrintAnswer(answer);
   }
@@ -111,6 +111,10 @@ void AddLayout(CLI::App& app, Invocation& invocation) {
   command->add_option("--sequence-length", request.sequence_length, "Tokens of a sample")->required();
   command->add_option("--zero", request.zero_stage, "Stage of ZeRO, 0 to 3")->capture_default_str();
   command->add_option("--recompute", options->recompute, "none, selective (attention scores) or full")
+      ->capture_default_str();
+  command
+      ->add_option("--attention", options->attention,
+                   "What attention keeps of its scores: flash (nothing) or stored (all)")
       ->capture_default_str();
   command->add_flag("--no-sequence-parallel", options->whole_rows,
                     "Tensor-parallel ranks keep whole rows and all-reduce them");

@@ -81,8 +81,8 @@ void EndBySignalOf(int signal_fd) {
   if (read(signal_fd, &signal, sizeof signal) == sizeof signal) EndBy(static_cast<int>(signal.ssi_signo));
 }
 
-// A signal that comes while the planner starts, as while another process holds the database, ends it at once. That is as
-// safe as EndDespite, for its reasons.
+// A signal that comes while the planner starts, as while another process holds the database, ends it at once. That is
+// as safe as EndDespite, for its reasons.
 class EndedWhileStarting {
  public:
   explicit EndedWhileStarting(const sigset_t& signals)

@@ -12,6 +12,10 @@
 
 namespace moeplan {
 
+// Whether the backward pass of attention finds the scores stored, or computes them again block by block
+// (FlashAttention).
+enum class AttentionKernel { kFlash, kStored };
+
 struct LayoutRequest {
   ModelConfig model;
   int gpus = 0;             // As many as a node has or a divisor of that, or whole nodes.
@@ -19,6 +23,7 @@ struct LayoutRequest {
   int sequence_length = 0;  // Tokens of a sample.
   int zero_stage = 0;
   Recompute recompute = Recompute::kNone;
+  AttentionKernel attention = AttentionKernel::kFlash;
   bool sequence_parallel = true;
   double capacity_factor = 1;
   int bytes_per_element = 2;
@@ -29,12 +34,15 @@ struct LayoutRequest {
 
 // Device memory of one rank, by what takes it (planner/layout/rank_memory.h).
 struct RankMemory {
-  double state_bytes = 0;    // Weights, gradients and optimizer states.
+  double weight_bytes = 0;  // With ZeRO-3 also what other replicas hold of the layer that runs.
+  double gradient_bytes = 0;
+  double optimizer_bytes = 0;
   double kept_bytes = 0;     // Activations kept for the backward pass, of all micro-batches on their way.
   double running_bytes = 0;  // Of the layer that runs, beyond what it keeps.
   double logit_bytes = 0;    // On the last stage alone.
 
-  double total_bytes() const { return state_bytes + kept_bytes + running_bytes + logit_bytes; }
+  double state_bytes() const { return weight_bytes + gradient_bytes + optimizer_bytes; }
+  double total_bytes() const { return state_bytes() + kept_bytes + running_bytes + logit_bytes; }
   friend bool operator==(const RankMemory&, const RankMemory&) = default;
 };
 

@@ -4,6 +4,7 @@ namespace moeplan {
 namespace {
 
 constexpr double kMaskBytes = 1;
+constexpr double kLogSumBytes = 4;  // FlashAttention, Algorithm 1: the logarithm of a row's sum.
 
 double WholeRowBytes(const ActivationSaving& saving) { return 2 * saving.bytes_per_element + kMaskBytes; }
 
@@ -14,9 +15,9 @@ double AttentionActivationBytes(const AttentionShape& shape, const ActivationSav
   if (saving.recompute == Recompute::kFull) return shape.tokens * saving.bytes_per_element * shape.model_dim / rows;
   const double whole = WholeRowBytes(saving) * shape.model_dim / rows;
   const double cut = saving.bytes_per_element * shape.projected_dim / tensor;
-  const double scores =
-      saving.recompute == Recompute::kNone ? WholeRowBytes(saving) * shape.heads * shape.keys / tensor : 0;
-  return shape.tokens * (whole + cut + scores);
+  if (saving.recompute == Recompute::kSelective) return shape.tokens * (whole + cut);
+  const double of_a_query = saving.stores_scores ? WholeRowBytes(saving) * shape.keys : kLogSumBytes;
+  return shape.tokens * (whole + cut + of_a_query * shape.heads / tensor);
 }
 
 double FeedForwardActivationBytes(const FeedForwardShape& shape, const ActivationSaving& saving) {

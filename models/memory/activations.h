@@ -20,6 +20,7 @@ struct ActivationSaving {
   int tensor_parallel = 1;  // t
   bool sequence_parallel = false;
   Recompute recompute = Recompute::kNone;
+  bool stores_scores = true;  // False: FlashAttention, which keeps one FP32 number for each query and head instead.
   int bytes_per_element = 2;
 };
 

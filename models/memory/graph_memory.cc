@@ -73,8 +73,10 @@ double MemoryBytes(const TaskGraph& graph, const Workload& workload) {
       dense_replicas * layout.tensor_parallel / (layout.expert_parallel * layout.expert_sharding_parallel);
   const bool keeps = graph.first_backward == static_cast<TaskId>(graph.tasks.size());
   return BufferBytes(graph) +
-         TrainingStateBytes(ExpertParameters(layer, layout), expert_replicas, *workload.zero_stage, bytes_per_element) +
-         TrainingStateBytes(DenseParameters(layer, layout), dense_replicas, *workload.zero_stage, bytes_per_element) +
+         TrainingStateOf(ExpertParameters(layer, layout), expert_replicas, *workload.zero_stage, bytes_per_element)
+             .total_bytes() +
+         TrainingStateOf(DenseParameters(layer, layout), dense_replicas, *workload.zero_stage, bytes_per_element)
+             .total_bytes() +
          (keeps ? KeptBytes(graph, workload) : 0);
 }
 

@@ -4,13 +4,15 @@
 
 namespace moeplan {
 
-double TrainingStateBytes(double parameters, double replicas, int zero_stage, int bytes_per_element) {
+TrainingState TrainingStateOf(double parameters, double replicas, int zero_stage, int bytes_per_element) {
   MOEPLAN_CHECK(zero_stage >= 0 && zero_stage <= kMaxZeroStage && replicas >= 1);
   constexpr double kMoments = 4 + 4;
   const double weight = bytes_per_element, gradient = bytes_per_element;
   const double states = kMoments + (bytes_per_element < 4 ? 4 : 0);
   const auto cut_from = [&](int stage, double bytes) { return zero_stage >= stage ? bytes / replicas : bytes; };
-  return parameters * (cut_from(3, weight) + cut_from(2, gradient) + cut_from(1, states));
+  return {.weight_bytes = parameters * cut_from(3, weight),
+          .gradient_bytes = parameters * cut_from(2, gradient),
+          .optimizer_bytes = parameters * cut_from(1, states)};
 }
 
 }  // namespace moeplan

@@ -15,6 +15,13 @@ namespace moeplan {
 //   dense layers   ψ = P1 / (PP·t),          d' = P / (PP·t)
 //   experts        ψ = P2 / (PP·N_ESP·N_EP), d' = P / (PP·N_ESP·N_EP)
 // Requires a stage of 0 to kMaxZeroStage, replicas >= 1, 2 or 4 bytes.
-double TrainingStateBytes(double parameters, double replicas, int zero_stage, int bytes_per_element);
+struct TrainingState {
+  double weight_bytes = 0;
+  double gradient_bytes = 0;
+  double optimizer_bytes = 0;  // The FP32 copy where there is one, momentum and variance.
+
+  double total_bytes() const { return weight_bytes + gradient_bytes + optimizer_bytes; }
+};
+TrainingState TrainingStateOf(double parameters, double replicas, int zero_stage, int bytes_per_element);
 
 }  // namespace moeplan

@@ -71,7 +71,8 @@ double CostBook::TimeOf(const Entry& entry, double size, double bus_factor) {
     one.extrapolated[entry.key] = {size, size, entry.model->size_low, entry.model->size_high};
     notes_.Merge(one);
   }
-  return price.time_s;
+  if (!lean_ || lean_->key != entry.key) return price.time_s;
+  return lean_->end == End::kLow ? price.low_s : price.high_s;
 }
 
 double CostBook::CollectiveS(Collective collective, const GroupShape& group, double bytes) {

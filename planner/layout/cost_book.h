@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/cost/profile.h"
@@ -38,6 +39,14 @@ class CostBook {
   // lacks, and products of the nearest dimensions where none has the experts' or the shared experts'. Other groups are
   // left out.
   Profile ForLayer(const Layer& layer, const Layout& layout);
+
+  // From here on what the key prices is taken at this end of its 90 % interval; absent: nothing is.
+  enum class End { kLow, kHigh };
+  struct Lean {
+    CostKey key;
+    End end = End::kLow;
+  };
+  void LeanOn(std::optional<Lean> lean) { lean_ = std::move(lean); }
 
   int gpus_per_node() const { return profile_.cluster.gpus_per_node; }
 
@@ -70,6 +79,7 @@ class CostBook {
   bool extrapolated_ = false;
   PriceNotes notes_;
   std::set<CostKey> asked_;
+  std::optional<Lean> lean_;
 };
 
 }  // namespace moeplan::planner

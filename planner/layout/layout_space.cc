@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "models/text.h"
+#include "planner/layout/layout_rules.h"
+
 namespace moeplan::planner {
 namespace {
 
@@ -28,14 +31,38 @@ int BlockReplicas(const Layout& layout) {
   return std::max(1, layout.expert_parallel * layout.expert_sharding_parallel / layout.tensor_parallel);
 }
 
+// MoNTA's rule, as AllLayoutPoints says.
+void PlaceContexts(const LayoutRequest& request, LayoutPoint& point) {
+  const int experts = point.layout.expert_parallel, contexts = point.layout.context_parallel;
+  const double scale = static_cast<double>(experts) * contexts;
+  const bool joins = request.max_network_scale == 0 || scale <= request.max_network_scale;
+  const int block = experts * point.layout.expert_sharding_parallel, tensor = point.layout.tensor_parallel;
+  const bool divides =
+      (block % tensor == 0 || tensor % block == 0) && point.layout.data_parallel % BlockReplicas(point.layout) == 0;
+  point.horizontal_contexts = contexts > 1 && contexts < experts && joins && divides;
+  point.network_scale = point.horizontal_contexts ? static_cast<int>(scale) : std::max(experts, contexts);
+}
+
+LayoutPoint PlacedPoint(const LayoutRequest& request, const Layout& layout, int micro_batch) {
+  LayoutPoint point = {.layout = layout,
+                       .micro_batch = micro_batch,
+                       .micro_batches = request.global_batch / layout.data_parallel / micro_batch};
+  PlaceContexts(request, point);
+  return point;
+}
+
 class Enumeration {
  public:
   Enumeration(const LayoutRequest& request, const Cluster& cluster, const StopSignals& stop)
-      : request_(request), cluster_(cluster), stop_(stop), expert_divisors_(DivisorsOf(request.model.experts)) {}
+      : request_(request),
+        cluster_(cluster),
+        stop_(stop),
+        rules_(request, cluster),
+        expert_divisors_(DivisorsOf(request.model.experts)) {}
 
   std::vector<LayoutPoint> Run() {
     for (const int pipeline : DivisorsOf(request_.gpus)) {
-      if (request_.model.layers() % pipeline == 0) AddStage(pipeline);
+      if (rules_.PipelineDivides(pipeline)) AddStage(pipeline);
       if (Ends()) break;
     }
     return std::move(points_);
@@ -47,11 +74,11 @@ class Enumeration {
   void AddStage(int pipeline) {
     const int stage_ranks = request_.gpus / pipeline;
     for (const int tensor : DivisorsOf(cluster_.gpus_per_node)) {
-      if (stage_ranks % tensor != 0 || !TensorDivides(tensor)) continue;
+      if (!rules_.TensorDivides(tensor, stage_ranks)) continue;
       for (const int contexts : DivisorsOf(stage_ranks / tensor)) {
         if (Ends()) return;
         const int data = stage_ranks / tensor / contexts;
-        if (request_.global_batch % data != 0 || !ContextsDivide(contexts, tensor)) continue;
+        if (!rules_.DataDivides(data) || !rules_.ContextsDivide(contexts, tensor)) continue;
         AddExperts({.tensor_parallel = tensor,
                     .context_parallel = contexts,
                     .pipeline_parallel = pipeline,
@@ -61,28 +88,13 @@ class Enumeration {
     }
   }
 
-  bool TensorDivides(int tensor) const {
-    const ModelConfig& model = request_.model;
-    const bool any_dense = model.moe_layers() < model.layers();
-    return model.heads % tensor == 0 && model.model_dim % tensor == 0 &&
-           (!any_dense || model.dense_hidden_dim % tensor == 0) && model.shared_hidden_dim % tensor == 0;
-  }
-
-  bool ContextsDivide(int contexts, int tensor) const {
-    const long long parts = static_cast<long long>(contexts > 1 ? 2 : 1) * contexts;
-    if (request_.sequence_length % parts != 0) return false;
-    return !request_.sequence_parallel || request_.sequence_length / contexts % tensor == 0;
-  }
-
   void AddExperts(const Layout& dense, int stage_ranks) {
     if (request_.model.moe_layers() == 0) return AddMicroBatches(dense);
     for (const int sharding : DivisorsOf(cluster_.gpus_per_node)) {
       if (Ends()) return;
-      if (request_.model.expert_hidden_dim % sharding != 0) continue;
+      if (!rules_.ShardingDivides(sharding)) continue;
       for (const int experts : expert_divisors_) {
-        const long long both = static_cast<long long>(sharding) * experts;
-        const int node = cluster_.gpus_per_node;
-        if (stage_ranks % both != 0 || (node % both != 0 && both % node != 0)) continue;
+        if (!rules_.ExpertsDivide(experts, sharding, stage_ranks)) continue;
         Layout layout = dense;
         layout.expert_parallel = experts;
         layout.expert_sharding_parallel = sharding;
@@ -94,27 +106,16 @@ class Enumeration {
   void AddMicroBatches(const Layout& layout) {
     const int samples = request_.global_batch / layout.data_parallel;
     for (int micro_batch = 1; micro_batch <= kMostMicroBatch && samples % micro_batch == 0; micro_batch *= 2) {
-      LayoutPoint point = {.layout = layout, .micro_batch = micro_batch, .micro_batches = samples / micro_batch};
+      const LayoutPoint point = PlacedPoint(request_, layout, micro_batch);
       if (TokensOf(point, request_.sequence_length) > kMostTokens) break;
-      PlaceContexts(point);
       points_.push_back(point);
     }
-  }
-
-  void PlaceContexts(LayoutPoint& point) const {
-    const int experts = point.layout.expert_parallel, contexts = point.layout.context_parallel;
-    const double scale = static_cast<double>(experts) * contexts;
-    const bool joins = request_.max_network_scale == 0 || scale <= request_.max_network_scale;
-    const int block = experts * point.layout.expert_sharding_parallel, tensor = point.layout.tensor_parallel;
-    const bool divides =
-        (block % tensor == 0 || tensor % block == 0) && point.layout.data_parallel % BlockReplicas(point.layout) == 0;
-    point.horizontal_contexts = contexts > 1 && contexts < experts && joins && divides;
-    point.network_scale = point.horizontal_contexts ? static_cast<int>(scale) : std::max(experts, contexts);
   }
 
   const LayoutRequest& request_;
   const Cluster& cluster_;
   const StopSignals& stop_;
+  const LayoutRules rules_;
   const std::vector<int> expert_divisors_;  // Worked out once for all points.
   std::vector<LayoutPoint> points_;
 };
@@ -147,6 +148,18 @@ GroupShape NeighbourStages(const LayoutPoint& point, int gpus_per_node) {
   const double ranks = static_cast<double>(layout.tensor_parallel) * layout.context_parallel * layout.data_parallel *
                        layout.pipeline_parallel;
   return {2, ranks > gpus_per_node ? 1 : 2};
+}
+
+StatusOr<LayoutPoint> PointOf(const LayoutRequest& request, const Cluster& cluster, const Layout& layout,
+                              int micro_batch) {
+  RETURN_IF_ERROR(LayoutRules(request, cluster).Check(layout, micro_batch));
+  Layout whole = layout;
+  whole.data_parallel = request.gpus / (layout.pipeline_parallel * layout.tensor_parallel * layout.context_parallel);
+  LayoutPoint point = PlacedPoint(request, whole, micro_batch);
+  const double tokens = TokensOf(point, request.sequence_length);
+  if (tokens <= kMostTokens) return point;
+  return InvalidInput(StrCat("layout.microBatch: found ", micro_batch, ", which is ", tokens,
+                             " tokens of a tensor-parallel group, expected at most ", kMostTokens));
 }
 
 std::vector<LayoutPoint> AllLayoutPoints(const LayoutRequest& request, const Cluster& cluster,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/layout/layout_answer.h"
+#include "models/status.h"
 #include "models/workload/groups.h"
 #include "planner/stop_signals.h"
 
@@ -33,14 +34,15 @@ GroupShape ExpertReplicas(const LayoutPoint& point, int gpus_per_node);  // EDP:
 // The slowest pair: where there are several nodes, some stages lie on different ones.
 GroupShape NeighbourStages(const LayoutPoint& point, int gpus_per_node);
 
-// Every point, in a fixed order: TP and ESP divide the GPUs of a node; TP divides heads and hidden dimensions, ESP that
-// of the experts, EP the experts, PP the layers; EP·ESP divides the ranks of a stage and divides or is a multiple of
-// those of a node; 2·CP divides the sequence (so that causal work can be shared evenly), and with sequence parallelism
-// TP the rest; DP divides the global batch; micro-batches are powers of two up to 64 samples. Contexts are horizontal
-// where MoNTA's rule has them (cp < ep, and the network joins ep·cp ranks) and the ranks of EP beside TP divide DP,
-// else vertical.
-// Stopped, or where there are more than kMostLayoutPoints, it ends early, in the latter case with more than those.
-// Requires a checked request.
+// The point of a layout, DP filled in where it is 0. kInvalidInput: it breaks a rule (layout_rules.h), or a micro-batch
+// has too many tokens. Requires a checked request.
+StatusOr<LayoutPoint> PointOf(const LayoutRequest& request, const Cluster& cluster, const Layout& layout,
+                              int micro_batch);
+
+// Every point that the rules allow, in a fixed order; micro-batches are powers of two up to 64 samples. Contexts are
+// horizontal where MoNTA's rule has them (cp < ep, and the network joins ep·cp ranks) and the ranks of EP beside TP
+// divide DP, else vertical. Stopped, or where there are more than kMostLayoutPoints, it ends early, in the latter case
+// with more than those. Requires a checked request.
 std::vector<LayoutPoint> AllLayoutPoints(const LayoutRequest& request, const Cluster& cluster,
                                          const StopSignals& stop = {});
 

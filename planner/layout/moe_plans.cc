@@ -8,6 +8,7 @@
 #include "models/check.h"
 #include "models/memory/graph_memory.h"
 #include "models/schedule/schedules.h"
+#include "models/text.h"
 #include "models/timeline/timeline.h"
 #include "planner/search/plan_layer.h"
 
@@ -38,6 +39,43 @@ Profile OverItsGroups(const MoeQuestion& question, const Profile& profile) {
                     .gpus_per_node = cluster.gpus_per_node,
                     .peak_flops_per_s = cluster.peak_flops_per_s};
   return groups;
+}
+
+bool IsChosen(const Knobs& knobs, const MoeChoice& choice) {
+  return knobs.family == choice.family && (choice.chunks == 0 || knobs.chunks == choice.chunks) &&
+         (choice.partition_degree == 0 || knobs.partition_degree == choice.partition_degree);
+}
+
+// Null: all plans.
+MoePlans PlansOf(const Workload& workload, const Profile& groups, const MoeChoice* choice, const StopSignals& stop) {
+  MoePlans result;
+  const StatusOr<PlanAnswer> answer = PlanLayer(workload, groups, {.rules = false}, {.stop = stop});
+  if (!answer.ok()) {
+    result.reason = answer.status().message();
+    return result;
+  }
+  result.warnings = answer->warnings;
+  double least_bytes = std::numeric_limits<double>::infinity();
+  for (const Plan& plan : answer->candidates) {
+    if (choice != nullptr && !IsChosen(plan.knobs, *choice)) continue;
+    if (plan.memory_bytes >= least_bytes) continue;
+    least_bytes = plan.memory_bytes;
+    const StatusOr<TaskGraph> graph = BuildSchedule(plan.knobs, answer->workload, groups.cluster);
+    StatusOr<std::vector<KeyTime>> times = TimesByKey(plan, answer->workload, groups.cluster);
+    MOEPLAN_CHECK(graph.ok() && times.ok());
+    result.plans.push_back({.knobs = plan.knobs,
+                            .time = TimeOf(plan, *graph),
+                            .low_s = plan.low_s,
+                            .high_s = plan.high_s,
+                            .memory = {BufferBytes(*graph), ExpertCopies(*graph)},
+                            .times = *std::move(times)});
+  }
+  if (result.plans.empty()) {
+    result.reason = StrCat("schedule: found ", Name(choice->family),
+                           ", of which no plan with such a number of chunks and "
+                           "partitions was priced for this layer; moeplan plan says why it skips one");
+  }
+  return result;
 }
 
 }  // namespace
@@ -77,26 +115,15 @@ Workload WorkloadOf(const LayoutRequest& request, const MoeQuestion& question) {
 
 MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,
                  const StopSignals& stop) {
-  const Profile groups = OverItsGroups(question, profile);
-  MoePlans result;
-  const StatusOr<PlanAnswer> answer =
-      PlanLayer(WorkloadOf(request, question), groups, {.rules = false}, {.stop = stop});
-  if (!answer.ok()) {
-    result.reason = answer.status().message();
-    return result;
-  }
-  result.warnings = answer->warnings;
-  double least_bytes = std::numeric_limits<double>::infinity();
-  for (const Plan& plan : answer->candidates) {
-    if (plan.memory_bytes >= least_bytes) continue;
-    least_bytes = plan.memory_bytes;
-    const StatusOr<TaskGraph> graph = BuildSchedule(plan.knobs, answer->workload, groups.cluster);
-    StatusOr<std::vector<KeyTime>> times = TimesByKey(plan, answer->workload, groups.cluster);
-    MOEPLAN_CHECK(graph.ok() && times.ok());
-    result.plans.push_back(
-        {plan.knobs, TimeOf(plan, *graph), {BufferBytes(*graph), ExpertCopies(*graph)}, *std::move(times)});
-  }
-  return result;
+  return PlansOf(WorkloadOf(request, question), OverItsGroups(question, profile), nullptr, stop);
+}
+
+MoePlans PlanMoeAs(const MoeChoice& choice, const LayoutRequest& request, const MoeQuestion& question,
+                   const Profile& profile, const StopSignals& stop) {
+  Workload workload = WorkloadOf(request, question);
+  workload.max_chunks = std::max(workload.max_chunks, choice.chunks);
+  workload.max_partition_degree = std::max(workload.max_partition_degree, choice.partition_degree);
+  return PlansOf(workload, OverItsGroups(question, profile), &choice, stop);
 }
 
 double LeastMoeS(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,

@@ -30,6 +30,7 @@ MoeQuestion QuestionOf(const LayoutRequest& request, const LayoutPoint& point);
 struct MoePlan {
   Knobs knobs;
   MoeTime time;
+  double low_s = 0, high_s = 0;  // 90 % interval of forward and backward together.
   MoeMemory memory;
   std::vector<KeyTime> times;  // Of what it asks for.
 };
@@ -47,6 +48,14 @@ struct MoePlans {
 inline constexpr int kMostPieces = 4;
 MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,
                  const StopSignals& stop = {});
+
+// The same of the plans of one family alone, with so many chunks and partitions where they are not 0.
+struct MoeChoice {
+  Family family = Family::kBaseline;
+  int chunks = 0, partition_degree = 0;
+};
+MoePlans PlanMoeAs(const MoeChoice& choice, const LayoutRequest& request, const MoeQuestion& question,
+                   const Profile& profile, const StopSignals& stop = {});
 
 // No plan that PlanMoe answers takes less, forward and backward: LayerFloorS.
 double LeastMoeS(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,

@@ -18,8 +18,10 @@
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
 #include "planner/layout/cost_book.h"
+#include "planner/layout/layout_rules.h"
 #include "planner/layout/layout_space.h"
 #include "planner/layout/moe_plans.h"
+#include "planner/layout/priced_layout.h"
 #include "planner/layout/rank_memory.h"
 #include "planner/layout/step_time.h"
 
@@ -27,45 +29,9 @@ namespace moeplan::planner {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr int kMostGpus = 1 << 20;
-constexpr int kMostSamples = 1 << 24;
-constexpr int kMostSequence = 1 << 24;
 // Questions at once: enough for the threads, few enough that a bound gets to rule the rest out.
 constexpr size_t kBoundedAtOnce = 32;
 constexpr size_t kPlannedAtOnce = 8;
-
-Status OutOfRange(const char* field, int found, int least, int most) {
-  return InvalidInput(StrCat(field, ": found ", found, ", expected a whole number of ", least, " to ", most));
-}
-
-Status CheckRequest(const LayoutRequest& request, const Cluster& cluster) {
-  if (request.gpus < 1 || request.gpus > kMostGpus) return OutOfRange("gpus", request.gpus, 1, kMostGpus);
-  if (request.gpus % cluster.gpus_per_node != 0 && cluster.gpus_per_node % request.gpus != 0) {
-    return InvalidInput(StrCat("gpus: found ", request.gpus, ", expected whole nodes of the profile's ",
-                               cluster.gpus_per_node, " GPUs, or a divisor of them"));
-  }
-  if (request.global_batch < 1 || request.global_batch > kMostSamples)
-    return OutOfRange("globalBatch", request.global_batch, 1, kMostSamples);
-  if (request.sequence_length < 1 || request.sequence_length > kMostSequence)
-    return OutOfRange("sequenceLength", request.sequence_length, 1, kMostSequence);
-  if (request.zero_stage < 0 || request.zero_stage > kMaxZeroStage)
-    return OutOfRange("zeroStage", request.zero_stage, 0, kMaxZeroStage);
-  if (!std::isfinite(request.capacity_factor) || request.capacity_factor <= 0) {
-    return InvalidInput(
-        StrCat("capacityFactor: found ", request.capacity_factor, ", expected a finite number above 0"));
-  }
-  if (request.model.encoder_layers > 0) {
-    return Unimplemented("layouts of a model with an encoder are not there yet; expected a model of decoder layers");
-  }
-  return OkStatus();
-}
-
-Cluster ClusterOf(const LayoutRequest& request, const Cluster& measured) {
-  Cluster cluster = measured;
-  cluster.gpus_per_node = std::min(measured.gpus_per_node, request.gpus);
-  cluster.nodes = request.gpus / cluster.gpus_per_node;
-  return cluster;
-}
 
 struct Candidate {
   LayoutPoint point;
@@ -75,13 +41,6 @@ struct Candidate {
   friend bool operator>(const Candidate& a, const Candidate& b) {
     return std::pair(a.least_step_s, a.place) > std::pair(b.least_step_s, b.place);
   }
-};
-
-struct Ranked {
-  LayoutPoint point;
-  StepTime time;
-  RankMemory memory;
-  MoePlan moe;
 };
 
 // Layouts that are told apart in an answer.
@@ -134,16 +93,7 @@ class LayoutSearch {
   }
 
  private:
-  double device_bytes() const {
-    return profile_.cluster.device_memory_bytes > 0 ? profile_.cluster.device_memory_bytes : kInfinity;
-  }
-
-  // The cluster's, but for one that its own products exceed: a peak that nobody told is the fastest of those measured,
-  // and larger ones are faster. 0: not known.
-  double PeakFlopsPerS() const {
-    const double told = profile_.cluster.peak_flops_per_s;
-    return told > 0 ? std::max(told, book_.FastestFlopsPerS()) : 0;
-  }
+  double device_bytes() const { return DeviceBytes(profile_); }
 
   // Memory first: the least that a point needs. What is left, by rising bound.
   std::vector<Candidate> Fitting(const std::vector<LayoutPoint>& points) {
@@ -268,18 +218,11 @@ class LayoutSearch {
     return answers;
   }
 
-  // The best schedule that leaves room for everything else.
-  std::optional<Ranked> Fit(const Candidate& candidate) {
-    const LayoutPoint& point = candidate.point;
-    if (request_.model.moe_layers() == 0) return Ranked{.point = point, .memory = RankMemoryOf(request_, point, {})};
-    const MoePlans& plans = moe_.at(QuestionOf(request_, point));
+  std::optional<PricedLayout> Fit(const Candidate& candidate) {
+    if (request_.model.moe_layers() == 0) return WithoutExperts(request_, candidate.point);
+    const MoePlans& plans = moe_.at(QuestionOf(request_, candidate.point));
     if (plans.plans.empty()) NotPriced(candidate, plans.reason);
-    for (const MoePlan& plan : plans.plans) {
-      const RankMemory memory = RankMemoryOf(request_, point, plan.memory);
-      if (memory.total_bytes() <= device_bytes()) return Ranked{.point = point, .memory = memory, .moe = plan};
-      least_bytes_ = std::min(least_bytes_, memory.total_bytes());
-    }
-    return std::nullopt;
+    return BestThatFits(request_, candidate.point, plans, device_bytes(), least_bytes_);
   }
 
   // The first that could not be priced tells why.
@@ -290,7 +233,7 @@ class LayoutSearch {
   }
 
   void PriceCandidate(const Candidate& candidate) {
-    std::optional<Ranked> ranked = Fit(candidate);
+    std::optional<PricedLayout> ranked = Fit(candidate);
     if (!ranked) return;
     const LayoutPoint& point = candidate.point;
     book_.Forget();
@@ -304,7 +247,7 @@ class LayoutSearch {
   }
 
   // Equal steps: smaller micro-batches, which need less memory.
-  static bool Better(const Ranked& a, const Ranked& b) {
+  static bool Better(const PricedLayout& a, const PricedLayout& b) {
     return std::pair(a.time.step_s, a.point.micro_batch) < std::pair(b.time.step_s, b.point.micro_batch);
   }
 
@@ -321,49 +264,21 @@ class LayoutSearch {
       return InvalidInput(StrCat("no layout can be priced: ", reason_));
     if (best_.empty() && !reason_.empty()) return InvalidInput(StrCat("no layout that fits can be priced: ", reason_));
     if (best_.empty()) answer_.least_missing_bytes = least_bytes_ - device_bytes();
-    std::vector<const Ranked*> order;
+    std::vector<const PricedLayout*> order;
     for (const auto& [identity, ranked] : best_) order.push_back(&ranked);
-    std::ranges::stable_sort(order, {}, [](const Ranked* ranked) { return ranked->time.step_s; });
+    std::ranges::stable_sort(order, {}, [](const PricedLayout* ranked) { return ranked->time.step_s; });
     if (request_.top > 0 && order.size() > static_cast<size_t>(request_.top)) order.resize(request_.top);
     std::set<std::string> warnings;
-    for (const Ranked* ranked : order) answer_.layouts.push_back(Describe(*ranked, warnings));
-    if (profile_.cluster.peak_flops_per_s > 0 && PeakFlopsPerS() > profile_.cluster.peak_flops_per_s) {
-      warnings.insert(StrCat("MFU is over ", BriefNumber(PeakFlopsPerS()),
-                             " flop/s, which products reach: ", "cluster.peakFlopsPerS is ",
-                             BriefNumber(profile_.cluster.peak_flops_per_s), ", less than that; set it to the GPU's"));
-    }
+    for (const PricedLayout* ranked : order) answer_.layouts.push_back(Describe(*ranked, warnings));
+    WarnOfPeak(profile_, book_, warnings);
     answer_.warnings.assign(warnings.begin(), warnings.end());
     return std::move(answer_);
   }
 
-  RankedLayout Describe(const Ranked& ranked, std::set<std::string>& warnings) {
-    RankedLayout layout = {.layout = ranked.point.layout,
-                           .micro_batch = ranked.point.micro_batch,
-                           .step_time_s = ranked.time.step_s,
-                           .memory = ranked.memory,
-                           .network_scale = ranked.point.network_scale,
-                           .horizontal_contexts = ranked.point.horizontal_contexts,
-                           .pipeline_bubble = ranked.time.bubble,
-                           .gradient_s = ranked.time.gradient_s,
-                           .moe_layer_s = ranked.moe.time.forward_s + ranked.moe.time.backward_s,
-                           .moe = ranked.moe.knobs};
-    layout.tokens_per_s = static_cast<double>(request_.global_batch) * request_.sequence_length / ranked.time.step_s;
-    layout.mfu = ModelFlopsUtilisation(request_, ranked.time.step_s, PeakFlopsPerS());
-    // Priced once more, for what this layout alone asked.
-    book_.Forget();
-    PriceStep(request_, ranked.point, ranked.moe.time, book_);
-    layout.extrapolated = book_.extrapolated();
-    std::vector<KeyTime> times = ranked.moe.times;
-    for (const CostKey& key : book_.asked()) times.push_back({.key = key});
-    layout.priced_from = DearestEntries(times, profile_);
-    const std::vector<std::string> notes = book_.notes().Warnings();
-    warnings.insert(notes.begin(), notes.end());
-    if (request_.model.moe_layers() > 0) {
-      const MoePlans& plans = moe_.at(QuestionOf(request_, ranked.point));
-      layout.extrapolated = layout.extrapolated || plans.extrapolated;
-      warnings.insert(plans.warnings.begin(), plans.warnings.end());
-    }
-    return layout;
+  RankedLayout Describe(const PricedLayout& ranked, std::set<std::string>& warnings) {
+    const MoePlans* const plans =
+        request_.model.moe_layers() > 0 ? &moe_.at(QuestionOf(request_, ranked.point)) : nullptr;
+    return planner::Describe(request_, profile_, ranked, plans, book_, warnings);
   }
 
   const LayoutRequest& request_;
@@ -376,7 +291,7 @@ class LayoutSearch {
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> raised_;
   std::map<MoeQuestion, double> least_moe_s_;
   std::map<MoeQuestion, MoePlans> moe_;
-  std::map<Identity, Ranked> best_;
+  std::map<Identity, PricedLayout> best_;
   double least_bytes_ = kInfinity;  // Of the points that do not fit.
   std::string reason_;
   size_t reason_place_ = std::numeric_limits<size_t>::max();
@@ -386,7 +301,7 @@ class LayoutSearch {
 }  // namespace
 
 StatusOr<LayoutAnswer> RankLayouts(const LayoutRequest& request, const Profile& profile, const LayoutOptions& options) {
-  RETURN_IF_ERROR(CheckRequest(request, profile.cluster));
+  RETURN_IF_ERROR(CheckLayoutRequest(request, profile.cluster));
   return LayoutSearch(request, profile, options).Run();
 }
 

@@ -21,31 +21,36 @@ class StageMemory {
         saving_{.tensor_parallel = layout_.tensor_parallel,
                 .sequence_parallel = request.sequence_parallel,
                 .recompute = request.recompute,
+                .stores_scores = request.attention == AttentionKernel::kStored,
                 .bytes_per_element = request.bytes_per_element} {}
 
   RankMemory Of(const Stage& stage) const {
     const double on_their_way = std::min(point_.micro_batches, layout_.pipeline_parallel - stage.index);
     const double kept = stage.layers * AttentionBytes(saving_) + stage.dense_layers() * DenseBytes(saving_) +
                         stage.moe_layers * MoeBytes(saving_);
-    return {.state_bytes = StateBytes(stage),
-            .kept_bytes = on_their_way * kept,
-            .running_bytes = RunningBytes(stage),
-            .logit_bytes = LogitBytes(stage)};
+    RankMemory memory = {
+        .kept_bytes = on_their_way * kept, .running_bytes = RunningBytes(stage), .logit_bytes = LogitBytes(stage)};
+    AddStates(stage, memory);
+    return memory;
   }
 
  private:
-  int dense_replicas() const { return layout_.context_parallel * layout_.data_parallel; }
+  double dense_replicas() const { return 1.0 * layout_.context_parallel * layout_.data_parallel; }
   int expert_ranks() const { return layout_.expert_parallel * layout_.expert_sharding_parallel; }
 
-  double StateBytes(const Stage& stage) const {
+  void AddStates(const Stage& stage, RankMemory& memory) const {
     const double dense = StageDenseParameters(model_, stage) / layout_.tensor_parallel;
     const double experts = StageExpertParameters(model_, stage) / expert_ranks();
-    const double expert_replicas = static_cast<double>(dense_replicas()) * layout_.tensor_parallel / expert_ranks();
-    const double others = dense * (1 - 1.0 / dense_replicas()) + experts * (1 - 1 / expert_replicas);
-    const double gathered =
-        request_.zero_stage == kMaxZeroStage ? request_.bytes_per_element * others / stage.layers : 0;
-    return gathered + TrainingStateBytes(dense, dense_replicas(), request_.zero_stage, request_.bytes_per_element) +
-           TrainingStateBytes(experts, expert_replicas, request_.zero_stage, request_.bytes_per_element);
+    const double expert_replicas = dense_replicas() * layout_.tensor_parallel / expert_ranks();
+    for (const auto& [parameters, replicas] : {std::pair(dense, dense_replicas()), {experts, expert_replicas}}) {
+      const TrainingState state =
+          TrainingStateOf(parameters, replicas, request_.zero_stage, request_.bytes_per_element);
+      memory.weight_bytes += state.weight_bytes;
+      memory.gradient_bytes += state.gradient_bytes;
+      memory.optimizer_bytes += state.optimizer_bytes;
+      if (request_.zero_stage < kMaxZeroStage) continue;
+      memory.weight_bytes += request_.bytes_per_element * parameters * (1 - 1 / replicas) / stage.layers;
+    }
   }
 
   double AttentionBytes(const ActivationSaving& saving) const {

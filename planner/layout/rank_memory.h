@@ -14,7 +14,8 @@ struct MoeMemory {
 };
 
 // Of the stage that needs most, the first of equal ones:
-//   state_bytes    of its dense layers and experts; with ZeRO-3 also what other replicas hold of one layer
+//   weight_bytes, gradient_bytes, optimizer_bytes
+//                  of its dense layers and experts; with ZeRO-3 also what other replicas hold of one layer
 //   kept_bytes     what its layers keep of as many micro-batches as are on their way in 1F1B, min(m, PP - stage)
 //   running_bytes  buffers of the MoE layer that runs, beyond what it keeps; of recomputation, attention of the layer
 //                  that runs

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <vector>
 
 #include "planner/layout/stages.h"
 
@@ -12,19 +13,42 @@ namespace {
 // What is taken to hide behind compute as far as it ever can, for bounds.
 enum class Hides { kAsItDoes, kGradients, kGradientsAndWeights };
 
-// Of a part of a layer, or a stage, on one micro-batch.
+// One pass, forward or backward, of a part of a layer on one micro-batch. Its length is compute_s + tensor_s + wait_s.
 struct PassTime {
-  double forward_s = 0;
-  double backward_s = 0;
-  double backward_communication_s = 0;  // Part of backward_s.
+  double compute_s = 0;        // A MoE layer's as a whole.
+  double tensor_s = 0;         // Exchanges over TP, with nothing beside them.
+  double wait_s = 0;           // For other exchanges, beyond what they hide behind.
+  double exchange_s = 0;       // These exchanges, hidden or not.
+  double communication_s = 0;  // All communication, that inside a MoE layer too: when no gradient is sent.
 
+  double length_s() const { return compute_s + tensor_s + wait_s; }
   PassTime& Add(const PassTime& other, double times) {
-    forward_s += times * other.forward_s;
-    backward_s += times * other.backward_s;
-    backward_communication_s += times * other.backward_communication_s;
+    compute_s += times * other.compute_s;
+    tensor_s += times * other.tensor_s;
+    wait_s += times * other.wait_s;
+    exchange_s += times * other.exchange_s;
+    communication_s += times * other.communication_s;
     return *this;
   }
-  double total_s() const { return forward_s + backward_s; }
+};
+
+struct LayerTime {
+  PassTime forward, backward;
+
+  double length_s() const { return forward.length_s() + backward.length_s(); }
+  LayerTime& Add(const LayerTime& other, double times) {
+    forward.Add(other.forward, times);
+    backward.Add(other.backward, times);
+    return *this;
+  }
+};
+
+// So many times the same in a stage, and what its compute and its exchanges other than over TP are called.
+struct Share {
+  StepPart compute = StepPart::kBubble;
+  StepPart exchange = StepPart::kBubble;
+  LayerTime time;
+  double times = 1;
 };
 
 class StepPricer {
@@ -42,28 +66,93 @@ class StepPricer {
 
   // What hides all but one slice of it does.
   StepTime Price(Hides hides) {
-    const PassTime attention = Attention(), dense = Dense(), moe = Moe(), neighbours = Neighbours();
+    PriceLayers();
     StepTime time;
-    double slowest_s = 0, once_s = 0;
-    for (const Stage& stage : StagesOf(model_, layout_.pipeline_parallel)) {
-      PassTime pass;
-      pass.Add(attention, stage.layers).Add(dense, stage.dense_layers()).Add(moe, stage.moe_layers);
-      if (stage.predicts) pass.Add(Logits(), 1);
-      pass.Add(neighbours, 1);
-      if (request_.zero_stage == kMaxZeroStage) AddGathers(stage, hides == Hides::kGradientsAndWeights, pass);
-      slowest_s = std::max(slowest_s, pass.total_s());
-      once_s += pass.total_s();
-      const double window_s = hides == Hides::kAsItDoes ? std::max(0.0, pass.backward_s - pass.backward_communication_s)
-                                                        : std::numeric_limits<double>::infinity();
-      time.gradient_s = std::max(time.gradient_s, GradientS(stage, window_s));
+    double slowest_s = 0, once_s = 0, stage_s = 0;
+    const std::vector<Stage> stages = StagesOf(model_, layout_.pipeline_parallel);
+    for (size_t i = 0; i < stages.size(); ++i) {
+      const Stage& stage = stages[i];
+      // Most stages are like the one before them.
+      if (i == 0 || !IsLike(stage, stages[i - 1])) {
+        const LayerTime pass = Whole(stage, hides);
+        stage_s = pass.length_s();
+        if (stage_s > slowest_s) slowest_s = stage_s, slowest_ = stage;
+        const double window_s = hides == Hides::kAsItDoes
+                                    ? std::max(0.0, pass.backward.length_s() - pass.backward.communication_s)
+                                    : std::numeric_limits<double>::infinity();
+        const GradientTime gradient = GradientsOf(stage, window_s);
+        if (gradient.exposed_s > gradient_.exposed_s) gradient_ = gradient;
+      }
+      once_s += stage_s;
     }
     const double pipeline_s = (point_.micro_batches - 1) * slowest_s + once_s;
+    time.gradient_s = gradient_.exposed_s;
     time.step_s = pipeline_s + time.gradient_s;
     time.bubble = pipeline_s > 0 ? std::max(0.0, 1 - point_.micro_batches * slowest_s / pipeline_s) : 0;
     return time;
   }
 
+  // After Price.
+  PartTimes Parts(const StepTime& time) {
+    PartTimes parts = {};
+    double working_s = 0;
+    for (const Share& share : SharesOf(slowest_, Hides::kAsItDoes)) {
+      const double times = share.times * point_.micro_batches;
+      const PassTime &forward = share.time.forward, &backward = share.time.backward;
+      parts[share.compute].Add(forward.compute_s, backward.compute_s, forward.compute_s + backward.compute_s, times);
+      parts[StepPart::kTensorExchange].Add(forward.tensor_s, backward.tensor_s, forward.tensor_s + backward.tensor_s,
+                                           times);
+      parts[share.exchange].Add(forward.exchange_s, backward.exchange_s, forward.wait_s + backward.wait_s, times);
+      working_s += times * share.time.length_s();
+    }
+    parts[StepPart::kGradients] = {.backward_s = gradient_.busy_s, .exposed_s = gradient_.exposed_s};
+    parts[StepPart::kBubble].exposed_s = time.step_s - gradient_.exposed_s - working_s;
+    return parts;
+  }
+
  private:
+  struct GradientTime {
+    double busy_s = 0;
+    double exposed_s = 0;
+  };
+
+  static bool IsLike(Stage one, const Stage& other) {
+    one.index = other.index;
+    return one == other;
+  }
+
+  // Looks up what the stages consist of.
+  void PriceLayers() {
+    attention_ = Attention();
+    dense_ = Dense();
+    moe_layer_ = Moe();
+    logits_ = Logits();
+    neighbours_ = Neighbours();
+  }
+
+  // What a stage does for one micro-batch.
+  std::vector<Share> SharesOf(const Stage& stage, Hides hides) {
+    std::vector<Share> shares = {
+        {StepPart::kAttention, StepPart::kContextExchange, attention_, static_cast<double>(stage.layers)},
+        {StepPart::kDenseNetworks, StepPart::kContextExchange, dense_, static_cast<double>(stage.dense_layers())},
+        {StepPart::kMoeLayers, StepPart::kContextExchange, moe_layer_, static_cast<double>(stage.moe_layers)},
+        {StepPart::kLogits, StepPart::kContextExchange, logits_, stage.predicts ? 1.0 : 0.0},
+        {StepPart::kNeighbours, StepPart::kNeighbours, neighbours_, 1}};
+    if (request_.zero_stage == kMaxZeroStage) {
+      LayerTime pass;
+      for (const Share& share : shares) pass.Add(share.time, share.times);
+      shares.push_back(
+          {StepPart::kWeights, StepPart::kWeights, Gathers(stage, hides == Hides::kGradientsAndWeights, pass), 1});
+    }
+    return shares;
+  }
+
+  LayerTime Whole(const Stage& stage, Hides hides) {
+    LayerTime pass;
+    for (const Share& share : SharesOf(stage, hides)) pass.Add(share.time, share.times);
+    return pass;
+  }
+
   GroupShape TensorGroup() const { return ShapeOf(Group::kTensor, layout_, gpus_per_node_); }
 
   // Both collectives over TP that a layer's part has in a pass.
@@ -75,23 +164,24 @@ class StepPricer {
     return (backward ? 2 : 1) * gather_s + scatter_s;
   }
 
-  PassTime Pass(double compute_s, double scores_s, double forward_exchange_s, double backward_exchange_s) {
-    PassTime pass;
-    const double forward_tensor_s = TensorS(/*backward=*/false);
-    const double forward_wait_s = std::max(0.0, forward_exchange_s - scores_s);
-    pass.forward_s = compute_s + scores_s + forward_tensor_s + forward_wait_s;
-    const double backward_wait_s = std::max(0.0, backward_exchange_s - 2 * scores_s);
-    pass.backward_communication_s = TensorS(/*backward=*/true) + std::max(backward_exchange_s, 0.0);
-    pass.backward_s = 2 * (compute_s + scores_s) + TensorS(/*backward=*/true) + backward_wait_s;
-    if (request_.recompute == Recompute::kSelective) pass.backward_s += scores_s;
-    if (request_.recompute == Recompute::kFull) {
-      pass.backward_s += pass.forward_s;
-      pass.backward_communication_s += forward_tensor_s + forward_exchange_s;
-    }
-    return pass;
+  LayerTime Layer(double compute_s, double scores_s, double forward_exchange_s, double backward_exchange_s) {
+    LayerTime time;
+    time.forward = {.compute_s = compute_s + scores_s,
+                    .tensor_s = TensorS(/*backward=*/false),
+                    .wait_s = std::max(0.0, forward_exchange_s - scores_s),
+                    .exchange_s = forward_exchange_s};
+    time.forward.communication_s = time.forward.tensor_s + forward_exchange_s;
+    time.backward = {.compute_s = 2 * (compute_s + scores_s),
+                     .tensor_s = TensorS(/*backward=*/true),
+                     .wait_s = std::max(0.0, backward_exchange_s - 2 * scores_s),
+                     .exchange_s = backward_exchange_s};
+    time.backward.communication_s = time.backward.tensor_s + backward_exchange_s;
+    if (request_.recompute == Recompute::kSelective) time.backward.compute_s += scores_s;
+    if (request_.recompute == Recompute::kFull) time.backward.Add(time.forward, 1);
+    return time;
   }
 
-  PassTime Attention() {
+  LayerTime Attention() {
     const AttentionWidths widths = WidthsOf(model_);
     const double tensor = layout_.tensor_parallel;
     const double compute_s = book_.ProductS(2 * tokens_ * AttentionParameters(model_) / tensor);
@@ -104,32 +194,34 @@ class StepPricer {
     const GroupShape contexts = ContextGroup(point_, gpus_per_node_);
     const double there_s = book_.CollectiveS(Collective::kAllGather, contexts, all_keys_bytes);
     const double back_s = book_.CollectiveS(Collective::kReduceScatter, contexts, all_keys_bytes);
-    return Pass(compute_s, scores_s, there_s, there_s + back_s);
+    return Layer(compute_s, scores_s, there_s, there_s + back_s);
   }
 
-  PassTime Dense() {
+  LayerTime Dense() {
     if (model_.moe_layers() == model_.layers()) return {};
-    return Pass(book_.ProductS(2 * tokens_ * DenseFfnParameters(model_) / layout_.tensor_parallel), 0, 0, 0);
+    return Layer(book_.ProductS(2 * tokens_ * DenseFfnParameters(model_) / layout_.tensor_parallel), 0, 0, 0);
   }
 
-  PassTime Moe() const {
-    PassTime pass = {moe_.forward_s, moe_.backward_s, moe_.backward_communication_s};
-    if (request_.recompute == Recompute::kFull) pass.backward_s += moe_.forward_s;
-    return pass;
+  LayerTime Moe() const {
+    LayerTime time = {.forward = {.compute_s = moe_.forward_s},
+                      .backward = {.compute_s = moe_.backward_s, .communication_s = moe_.backward_communication_s}};
+    if (request_.recompute == Recompute::kFull) time.backward.compute_s += moe_.forward_s;
+    return time;
   }
 
-  PassTime Logits() {
+  LayerTime Logits() {
     const double flops = 2 * tokens_ * model_.vocab * model_.model_dim / layout_.tensor_parallel;
     const double forward_s = book_.ProductS(flops);
-    return {.forward_s = forward_s, .backward_s = 2 * forward_s};
+    return {.forward = {.compute_s = forward_s}, .backward = {.compute_s = 2 * forward_s}};
   }
 
   // Half of an all-to-all between two ranks stays where it is, so passing n bytes on is one of 2n.
-  PassTime Neighbours() {
+  LayerTime Neighbours() {
     if (layout_.pipeline_parallel == 1) return {};
     const double bytes = token_bytes_ / (request_.sequence_parallel ? layout_.tensor_parallel : 1);
     const double pass_s = book_.CollectiveS(Collective::kAllToAll, NeighbourStages(point_, gpus_per_node_), 2 * bytes);
-    return {.forward_s = pass_s, .backward_s = pass_s, .backward_communication_s = pass_s};
+    const PassTime pass = {.wait_s = pass_s, .exchange_s = pass_s, .communication_s = pass_s};
+    return {.forward = pass, .backward = pass};
   }
 
   struct Replicated {
@@ -153,25 +245,26 @@ class StepPricer {
     return slice_s;
   }
 
-  double GradientS(const Stage& stage, double window_s) {
+  GradientTime GradientsOf(const Stage& stage, double window_s) {
     const bool cuts = request_.zero_stage > 0;
     const double slice_s = SliceS(cuts ? Collective::kReduceScatter : Collective::kAllReduce, stage);
     const double hidden_s = stage.layers > 1 ? window_s * (stage.layers - 1) / stage.layers : 0;
-    const double after_s = std::max(slice_s, stage.layers * slice_s - hidden_s);
+    const double all_s = stage.layers * slice_s;
     const bool gathers_after = cuts && request_.zero_stage < kMaxZeroStage;
-    return after_s + (gathers_after ? stage.layers * SliceS(Collective::kAllGather, stage) : 0);
+    const double gathers_s = gathers_after ? stage.layers * SliceS(Collective::kAllGather, stage) : 0;
+    return {.busy_s = all_s + gathers_s, .exposed_s = std::max(slice_s, all_s - hidden_s) + gathers_s};
   }
 
   // ZeRO-3: each pass gathers a layer's weights while the one before it runs.
-  void AddGathers(const Stage& stage, bool hides, PassTime& pass) {
-    const double slice_s = SliceS(Collective::kAllGather, stage);
-    const auto wait_s = [&](double beside_s) {
-      return hides ? slice_s : std::max(slice_s, stage.layers * slice_s - beside_s);
+  LayerTime Gathers(const Stage& stage, bool hides, const LayerTime& pass) {
+    const double slice_s = SliceS(Collective::kAllGather, stage), all_s = stage.layers * slice_s;
+    const auto beside = [&](double beside_s) {
+      return PassTime{.wait_s = hides ? slice_s : std::max(slice_s, all_s - beside_s),
+                      .exchange_s = all_s,
+                      .communication_s = all_s};
     };
-    const double backward_compute_s = std::max(0.0, pass.backward_s - pass.backward_communication_s);
-    pass.forward_s += wait_s(pass.forward_s);
-    pass.backward_s += wait_s(backward_compute_s);
-    pass.backward_communication_s += stage.layers * slice_s;
+    return {.forward = beside(pass.forward.length_s()),
+            .backward = beside(std::max(0.0, pass.backward.length_s() - pass.backward.communication_s))};
   }
 
   const LayoutRequest& request_;
@@ -182,6 +275,9 @@ class StepPricer {
   CostBook& book_;
   int gpus_per_node_;
   double tokens_, token_bytes_;
+  LayerTime attention_, dense_, moe_layer_, logits_, neighbours_;
+  Stage slowest_;
+  GradientTime gradient_;
 };
 
 MoeTime ExpertFlopsTime(const LayoutRequest& request, const LayoutPoint& point, const CostBook& book) {
@@ -197,8 +293,21 @@ MoeTime ExpertFlopsTime(const LayoutRequest& request, const LayoutPoint& point, 
 
 }  // namespace
 
+std::string_view Name(StepPart part) {
+  constexpr std::string_view kNames[kStepParts] = {"attention",      "denseNetworks",   "moeLayers",        "logits",
+                                                   "tensorExchange", "contextExchange", "pipelineExchange", "weights",
+                                                   "gradients",      "bubble"};
+  return kNames[static_cast<size_t>(part)];
+}
+
 StepTime PriceStep(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book) {
   return StepPricer(request, point, moe, book).Price(Hides::kAsItDoes);
+}
+
+StepParts PriceStepParts(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book) {
+  StepPricer pricer(request, point, moe, book);
+  const StepTime time = pricer.Price(Hides::kAsItDoes);
+  return {time, pricer.Parts(time)};
 }
 
 double LeastStepS(const LayoutRequest& request, const LayoutPoint& point, double least_moe_s, CostBook& book) {

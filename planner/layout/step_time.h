@@ -20,6 +20,10 @@
 // max(slice, all - window·(layers - 1)/layers). The optimizer's own time is not counted.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <string_view>
+
 #include "models/layout/layout_answer.h"
 #include "planner/layout/cost_book.h"
 #include "planner/layout/layout_space.h"
@@ -39,8 +43,50 @@ struct StepTime {
   double gradient_s = 0;
 };
 
+// What takes the time of a step.
+enum class StepPart {
+  kAttention,        // Projections and scores.
+  kDenseNetworks,    // Feed-forward networks without experts.
+  kMoeLayers,        // As planned, their exchanges with them.
+  kLogits,           // The last product, on the last stage.
+  kTensorExchange,   // Over TP, around attention and dense networks.
+  kContextExchange,  // Keys and values over CP.
+  kNeighbours,       // Between pipeline stages.
+  kWeights,          // Gathered before each pass (ZeRO-3).
+  kGradients,        // Summed over replicas, and the weights gathered after the step (ZeRO-1 and -2).
+  kBubble,           // Waiting for other stages.
+};
+inline constexpr int kStepParts = 10;
+std::string_view Name(StepPart part);  // "attention", "denseNetworks", ...
+
+// Of one part in a step.
+struct PartTime {
+  double forward_s = 0, backward_s = 0;  // How long a rank of the slowest stage is at it, hidden or not.
+  double exposed_s = 0;                  // How much longer the step is for it.
+
+  void Add(double forward, double backward, double exposed, double times) {
+    forward_s += times * forward, backward_s += times * backward, exposed_s += times * exposed;
+  }
+};
+
+class PartTimes {
+ public:
+  PartTime& operator[](StepPart part) { return times_[static_cast<size_t>(part)]; }
+  const PartTime& operator[](StepPart part) const { return times_[static_cast<size_t>(part)]; }
+
+ private:
+  std::array<PartTime, kStepParts> times_ = {};
+};
+
+// A step and what it consists of: all exposed_s sum to step_s.
+struct StepParts {
+  StepTime time;
+  PartTimes parts;
+};
+
 // What `book` lacks counts 0 and is missing there.
 StepTime PriceStep(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book);
+StepParts PriceStepParts(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book);
 
 // No step takes less when a MoE layer, forward and backward, takes at least `least_moe_s`; of that only compute is sure
 // without being told: its experts' flops at the best rate of any size.

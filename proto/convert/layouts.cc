@@ -2,6 +2,7 @@
 
 #include "models/cost/operation.h"
 #include "proto/convert/enums.h"
+#include "proto/convert/step.h"
 #include "proto/convert/workload.h"
 
 namespace moeplan {
@@ -9,14 +10,14 @@ namespace {
 
 v1::RankMemory ToProto(const RankMemory& memory) {
   v1::RankMemory message;
-  message.set_state_bytes(memory.state_bytes);
+  message.set_state_bytes(memory.state_bytes());
   message.set_kept_bytes(memory.kept_bytes);
   message.set_running_bytes(memory.running_bytes);
   message.set_logit_bytes(memory.logit_bytes);
   return message;
 }
 
-v1::RankedLayout ToProto(const RankedLayout& ranked) {
+v1::RankedLayout ToProto(const RankedLayout& ranked, const LayoutRequest& request) {
   v1::RankedLayout message;
   *message.mutable_layout() = moeplan::ToProto(ranked.layout);
   message.set_step_time_s(ranked.step_time_s);
@@ -34,14 +35,15 @@ v1::RankedLayout ToProto(const RankedLayout& ranked) {
   message.set_extrapolated(ranked.extrapolated);
   *message.mutable_memory() = ToProto(ranked.memory);
   for (const CostKey& key : ranked.priced_from) message.add_costs(Describe(key));
+  SetSettings(request, ranked, message);
   return message;
 }
 
 }  // namespace
 
-v1::LayoutResult ToProto(const LayoutAnswer& answer) {
+v1::LayoutResult ToProto(const LayoutAnswer& answer, const LayoutRequest& request) {
   v1::LayoutResult message;
-  for (const RankedLayout& ranked : answer.layouts) *message.add_layouts() = ToProto(ranked);
+  for (const RankedLayout& ranked : answer.layouts) *message.add_layouts() = ToProto(ranked, request);
   message.set_enumerated(answer.enumerated);
   message.set_fitting(answer.fitting);
   message.set_priced(answer.priced);

@@ -6,7 +6,7 @@
 
 namespace moeplan {
 
-// Every field set.
-v1::LayoutResult ToProto(const LayoutAnswer& answer);
+// Every field set; `request` is what was answered.
+v1::LayoutResult ToProto(const LayoutAnswer& answer, const LayoutRequest& request);
 
 }  // namespace moeplan

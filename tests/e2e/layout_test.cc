@@ -51,6 +51,40 @@ TEST(LayoutCommandTest, AnswersForAThousandGpus) {
   EXPECT_EQ(outcome.out, RunMoeplan(Command(kProfile, {"--zero", "1", "--top", "4"})).out);
 }
 
+// `moeplan step` of each row as it stands.
+TEST(LayoutCommandTest, ARowIsALayoutThatTakesAsLongAlone) {
+  const TemporaryFolder folder;
+  const Outcome ranked = RunMoeplan(Command(kProfile, {"--zero", "1", "--top", "3"}));
+  ASSERT_EQ(ranked.exit_code, 0) << ranked.err;
+  const auto step = [&](const std::string& layout) {
+    return RunMoeplan({"step", "--profile", kProfile, "--model", kModel, "--gpus", "1024", "--global-batch", "2048",
+                       "--sequence-length", "4096", "--layout", layout, "--json"});
+  };
+  for (const Json& row : Json::parse(ranked.out).at("layouts")) {
+    for (const std::string& layout : {row.dump(), folder.Write("row.json", row.dump())}) {
+      const Outcome alone = step(layout);
+      ASSERT_EQ(alone.exit_code, 0) << alone.err;
+      const Json answer = Json::parse(alone.out);
+      const double step_s = row.at("stepTimeS");
+      EXPECT_NEAR(answer.at("stepTimeS").get<double>(), step_s, 1e-9 * step_s);
+      EXPECT_EQ(answer.at("memoryBytes"), row.at("memoryBytes"));
+      double exposed_s = 0, bytes = 0;
+      for (const Json& part : answer.at("parts")) exposed_s += part.at("exposedS").get<double>();
+      for (const auto& [kind, of_kind] : answer.at("memory").items()) bytes += of_kind.get<double>();
+      EXPECT_NEAR(exposed_s, step_s, 1e-9 * step_s);
+      EXPECT_NEAR(bytes, row.at("memoryBytes").get<double>(), 1);
+      EXPECT_LT(answer.at("lowS"), step_s);
+      EXPECT_GT(answer.at("highS"), step_s);
+    }
+  }
+  const Outcome large = step(R"({"expertParallel": 8, "microBatch": 2})");
+  EXPECT_EQ(large.exit_code, 1) << large.out;
+  EXPECT_GT(Json::parse(large.out).at("missingBytes"), 0);
+  const Outcome illegal = step(R"({"expertParallel": 3})");
+  EXPECT_EQ(illegal.exit_code, 2);
+  EXPECT_THAT(illegal.err, HasSubstr("layout.expertParallel: found 3, expected a divisor of 8 experts"));
+}
+
 TEST(LayoutCommandTest, WhatCannotFitIsANoWithTheMissingBytes) {
   const TemporaryFolder folder;
   Json profile = Json::parse(ReadFile(kProfile));
@@ -72,6 +106,7 @@ TEST(LayoutCommandTest, WrongInputEndsWithTwo) {
   };
   expect_refused(Command(kProfile, {"--recompute", "some"}),
                  "--recompute: found 'some', expected none, selective or full");
+  expect_refused(Command(kProfile, {"--attention", "some"}), "--attention: found 'some', expected flash or stored");
   expect_refused(Command(kProfile, {"--zero", "4"}), "zeroStage: found 4");
   expect_refused(Command(kProfile, {"--top", "0"}), "--top: found 0");
   expect_refused(Command("absent.json"), "absent.json");

@@ -19,17 +19,17 @@ namespace {
 
 TEST(TrainingStateTest, EachStageCutsOneMoreThirdOverTheReplicas) {
   // 1000 parameters on 8 replicas: 16ψ, 4ψ + 12ψ/8, 2ψ + 14ψ/8, 16ψ/8.
-  EXPECT_DOUBLE_EQ(TrainingStateBytes(1000, 8, 0, 2), 16000);
-  EXPECT_DOUBLE_EQ(TrainingStateBytes(1000, 8, 1, 2), 4000 + 1500);
-  EXPECT_DOUBLE_EQ(TrainingStateBytes(1000, 8, 2, 2), 2000 + 1750);
-  EXPECT_DOUBLE_EQ(TrainingStateBytes(1000, 8, 3, 2), 2000);
+  EXPECT_DOUBLE_EQ(TrainingStateOf(1000, 8, 0, 2).total_bytes(), 16000);
+  EXPECT_DOUBLE_EQ(TrainingStateOf(1000, 8, 1, 2).total_bytes(), 4000 + 1500);
+  EXPECT_DOUBLE_EQ(TrainingStateOf(1000, 8, 2, 2).total_bytes(), 2000 + 1750);
+  EXPECT_DOUBLE_EQ(TrainingStateOf(1000, 8, 3, 2).total_bytes(), 2000);
 }
 
 TEST(TrainingStateTest, FullPrecisionWeightsNeedNoCopy) {
-  EXPECT_DOUBLE_EQ(TrainingStateBytes(1000, 8, 0, 4), 16000);
-  EXPECT_DOUBLE_EQ(TrainingStateBytes(1000, 8, 1, 4), 8000 + 1000);
-  EXPECT_DOUBLE_EQ(TrainingStateBytes(1000, 8, 2, 4), 4000 + 1500);
-  EXPECT_DOUBLE_EQ(TrainingStateBytes(1000, 8, 3, 4), 2000);
+  EXPECT_DOUBLE_EQ(TrainingStateOf(1000, 8, 0, 4).total_bytes(), 16000);
+  EXPECT_DOUBLE_EQ(TrainingStateOf(1000, 8, 1, 4).total_bytes(), 8000 + 1000);
+  EXPECT_DOUBLE_EQ(TrainingStateOf(1000, 8, 2, 4).total_bytes(), 4000 + 1500);
+  EXPECT_DOUBLE_EQ(TrainingStateOf(1000, 8, 3, 4).total_bytes(), 2000);
 }
 
 // ---- Activations, Table 4, with the coefficients as design.md §4 prints them.

@@ -660,6 +660,9 @@ TEST_F(DashboardPlansTest, EveryMethodIsServedUnderItsRole) {
   EXPECT_THAT(answers("ExplainRules", StrCat("{\"workload\": ", workload, "}")), HasSubstr("t_S1"));
   EXPECT_THAT(answers("Sweep", StrCat("{\"axes\": [\"maxChunks=1,2\"], \"workload\": ", workload, "}")),
               testing::AllOf(HasSubstr("baselineTimeS"), HasSubstr("{\"maxChunks\":2}")));
+  EXPECT_THAT(
+      answers("Step", StrCat("{\"gpus\": 16, \"globalBatch\": 16, \"sequenceLength\": 64, \"model\": ", kMixtral, "}")),
+      HasSubstr("exposedS"));
   EXPECT_THAT(answers("ImportModel", StrCat("{\"model\": ", kMixtral, "}")), HasSubstr("14336"));
   const auto role_of = [](const std::string& path) { return FindMethod("/moeplan.v1." + path)->role; };
   for (const char* path : {"ProfileService/ListClusters", "ProfileService/GetLinks", "ProfileService/GetCurve",

@@ -18,6 +18,7 @@
 #include "planner/layout/stages.h"
 #include "planner/layout/step_time.h"
 #include "tests/planner/by_hand.h"
+#include "tests/planner/small_layouts.h"
 #include "tests/test_seed.h"
 
 namespace moeplan::planner {
@@ -28,52 +29,6 @@ using ::testing::Contains;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// ---- A model of 4 layers, the last two with experts: M 32, 4 heads of 8, 2 of keys; H 64, 8 experts of 48, k 2.
-
-ModelConfig SmallModel() {
-  ModelConfig model;
-  model.moe_layer = {false, false, true, true};
-  model.model_dim = 32;
-  model.dense_hidden_dim = 64;
-  model.heads = 4;
-  model.kv_heads = 2;
-  model.head_dim = 8;
-  model.experts = 8;
-  model.top_k = 2;
-  model.expert_hidden_dim = 48;
-  model.vocab = 100;
-  model.tied_embeddings = false;
-  return model;
-}
-
-constexpr double kAttention = 32 * 8 * (4 + 2 + 2 + 4);  // Query, key, value, output: 3072 parameters.
-constexpr double kDense = 2 * 32 * 64;                   // 4096
-constexpr double kExpert = 2 * 32 * 48;                  // 3072
-constexpr double kRouter = 32 * 8;                       // 256
-constexpr double kVocabulary = 100 * 32;                 // 3200
-
-LayoutRequest SmallRequest() {
-  return {.model = SmallModel(), .gpus = 8, .global_batch = 16, .sequence_length = 64, .top = 5};
-}
-
-// 2 nodes of 4; links of 1 GB/s between nodes and 4 inside, some groups measured.
-Profile SmallProfile() {
-  Profile profile;
-  profile.cluster = {.nodes = 2, .gpus_per_node = 4, .peak_flops_per_s = 1e12};
-  profile.collectives = {
-      Line(Over(Collective::kAllToAll, {2, 1}), 2e-5, 5e-10),
-      Line(Over(Collective::kAllToAll, {8, 4}), 3e-5, 9e-10),
-      Line(Over(Collective::kAllToAll, {4, 4}), 1e-5, 2e-10),
-      Line(Over(Collective::kAllGather, {4, 4}), 1e-5, 2e-10),
-      Line(Over(Collective::kAllGather, {2, 1}), 2e-5, 5e-10),
-      Line(Over(Collective::kReduceScatter, {4, 4}), 1e-5, 2e-10),
-      Line(Over(Collective::kAllReduce, {2, 1}), 2e-5, 1e-9),
-  };
-  profile.kernels = {Line(Kernel::kExpertGemm, 1e-5, 2e-12), Line(Kernel::kGate, 5e-6, 1e-11),
-                     Line(Kernel::kPermute, 5e-6, 1e-11), Line(Kernel::kDeviceCopy, 5e-6, 1e-11)};
-  return profile;
-}
 
 LayoutPoint PointOf(const LayoutRequest& request, const Layout& layout, int micro_batch = 1) {
   return {.layout = layout,
@@ -223,6 +178,7 @@ TEST(RankMemoryTest, ByHand) {
   // TP 2, EP 4, PP 2, DP 2 on 8 ranks: 4 a stage; ESP 1, so experts have no replica.
   LayoutRequest request = SmallRequest();
   request.zero_stage = 1;
+  request.attention = AttentionKernel::kStored;
   const LayoutPoint point = PointOf(request, {2, 4, 1, 1, 2, 2}, /*micro_batch=*/2);  // m = 4.
   const double tokens = 128;
   // First stage: 2 dense layers, embedding; 2 micro-batches on their way. A = 2 · 32 + 2 · 16 = 96.
@@ -232,19 +188,39 @@ TEST(RankMemoryTest, ByHand) {
   // Last stage: 2 MoE layers, 1 micro-batch; 2.5 rows a token; logits; buffers beyond what one layer keeps.
   const MoeMemory moe = {.buffer_bytes = 1e6, .copies = 2.5};
   const double experts = tokens * 2.5 * (5.0 * 32 + 4.0 * 48) / 2;
-  const RankMemory last = {
-      .state_bytes = (4 + 12.0 / 2) * (2 * kAttention + 2 * kRouter + kVocabulary) / 2 + 16 * 2 * 8 * kExpert / 4,
-      .kept_bytes = 2 * (attention + experts),
-      .running_bytes = 1e6 - experts,
-      .logit_bytes = 4 * tokens * 100 / 2};
+  const double shared = (2 * kAttention + 2 * kRouter + kVocabulary) / 2, own = 2 * 8 * kExpert / 4;
+  const RankMemory last = {.weight_bytes = 2 * (shared + own),
+                           .gradient_bytes = 2 * (shared + own),
+                           .optimizer_bytes = 12.0 / 2 * shared + 12 * own,
+                           .kept_bytes = 2 * (attention + experts),
+                           .running_bytes = 1e6 - experts,
+                           .logit_bytes = 4 * tokens * 100 / 2};
   EXPECT_GT(last.total_bytes(), first);
   const RankMemory found = RankMemoryOf(request, point, moe);
-  EXPECT_DOUBLE_EQ(found.state_bytes, last.state_bytes);
+  EXPECT_DOUBLE_EQ(found.weight_bytes, last.weight_bytes);
+  EXPECT_DOUBLE_EQ(found.gradient_bytes, last.gradient_bytes);
+  EXPECT_DOUBLE_EQ(found.optimizer_bytes, last.optimizer_bytes);
   EXPECT_DOUBLE_EQ(found.kept_bytes, last.kept_bytes);
   EXPECT_DOUBLE_EQ(found.running_bytes, last.running_bytes);
   EXPECT_DOUBLE_EQ(found.logit_bytes, last.logit_bytes);
   EXPECT_DOUBLE_EQ(MemoryBytes(request, point, {.buffer_bytes = 0, .copies = 0}),
                    std::max(first, last.total_bytes() - 2 * experts - (1e6 - experts)));
+}
+
+TEST(RankMemoryTest, FlashAttentionKeepsANumberForEachQueryAndHead) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};
+  const LayoutPoint point = PointOf(request, {2, 1, 1, 1, 1, 4});
+  const auto kept = [&](AttentionKernel attention, Recompute recompute) {
+    request.attention = attention;
+    request.recompute = recompute;
+    return RankMemoryOf(request, point, {}).kept_bytes;
+  };
+  const double without = kept(AttentionKernel::kStored, Recompute::kSelective);
+  // 64 tokens, 4 heads, 4 layers, TP 2: scores, their mask and what is left of it are 5 bytes a key, a sum is 4.
+  EXPECT_DOUBLE_EQ(kept(AttentionKernel::kStored, Recompute::kNone) - without, 4 * 64 * 5.0 * 4 * 64 / 2);
+  EXPECT_DOUBLE_EQ(kept(AttentionKernel::kFlash, Recompute::kNone) - without, 4 * 64 * 4.0 * 4 / 2);
+  EXPECT_DOUBLE_EQ(kept(AttentionKernel::kFlash, Recompute::kSelective), without);
 }
 
 TEST(RankMemoryTest, FallsWithTheZeroStageAndWithRecomputationAndTheLeastIsLeast) {

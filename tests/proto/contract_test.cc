@@ -237,6 +237,17 @@ TEST(ContractTest, ReportKeys) {
     "predictedTimeS": 1}]})");
   ExpectKeys<v1::LayoutResult>(R"({"layouts": [{"layout": {"tensorParallel": 8}, "stepTimeS": 1, "tokensPerS": 2,
     "mfu": 3, "memoryBytes": 4, "networkScale": 5}]})");
+  ExpectKeys<v1::StepResult>(
+      R"({"stepTimeS": 1, "lowS": 2, "highS": 3, "tokensPerS": 4, "tokensPerSPerGpu": 5, "mfu": 6,
+    "memoryBytes": 7, "memory": {"weights": 1, "gradients": 2, "optimizer": 3, "activations": 4, "buffers": 5,
+    "logits": 6, "other": 7}, "parts": [{"part": "bubble", "forwardS": 1, "backwardS": 2, "exposedS": 3}],
+    "costs": ["a"], "warnings": ["b"], "extrapolated": true, "missingBytes": 8})");
+  ExpectKeys<v1::StepLayout>(R"({"tensorParallel": 1, "expertParallel": 2, "expertShardingParallel": 3,
+    "contextParallel": 4, "pipelineParallel": 5, "dataParallel": 6, "microBatch": 7, "virtualStages": 8, "stages": [9],
+    "recompute": "FULL", "zeroStage": 10, "sequenceParallel": true, "attention": "STORED",
+    "contextExchange": "ALL_TO_ALL", "dispatcher": "HYBRID_EP", "transport": "NVSHMEM", "overlapExpertParallel": true,
+    "delayWeightGradients": true, "schedule": "PARM_S1", "plan": {"chunks": 2}, "precision": "NVFP4",
+    "capacityFactor": 11})");
   ExpectKeys<v1::ProfileList>(R"({"profiles": [{"name": "p", "version": 1, "createdAt": "2025-01-02T03:04:05Z"}]})");
 }
 

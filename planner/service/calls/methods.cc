@@ -25,6 +25,7 @@
 #include "planner/service/handlers/report_run.h"
 #include "planner/service/handlers/runs.h"
 #include "planner/service/handlers/samples.h"
+#include "planner/service/handlers/step.h"
 #include "planner/service/handlers/sweep.h"
 
 namespace moeplan::service {
@@ -95,6 +96,7 @@ std::vector<Method> MakeMethods() {
       Unary("PlannerService/ExplainPlan", Role::kPlan, &ExplainPlan),
       Unary("PlannerService/Sweep", Role::kPlan, &Sweep),
       Unary("PlannerService/RankLayouts", Role::kPlan, &RankLayouts),
+      Unary("PlannerService/Step", Role::kPlan, &Step),
       Unary("PlannerService/ImportModel", Role::kPlan, &ImportModel),
       Unary("PlannerService/ListRuns", Role::kRead, &ListRuns),
       Unary("PlannerService/GetRun", Role::kRead, &GetRun),

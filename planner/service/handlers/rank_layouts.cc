@@ -29,6 +29,7 @@ StatusOr<LayoutRequest> RequestOf(const v1::RankLayoutsRequest& request) {
                          .top = request.top() == 0 ? kUsualLayouts : request.top()};
   ASSIGN_OR_RETURN(asked.model, ModelFromHfConfig(JsonTextOf(request.model()), "model"));
   ASSIGN_OR_RETURN(asked.recompute, EnumFromProto<Recompute>(request.recompute(), "recompute"));
+  ASSIGN_OR_RETURN(asked.attention, EnumFromProto<AttentionKernel>(request.attention(), "attention"));
   return asked;
 }
 
@@ -43,7 +44,7 @@ StatusOr<v1::RankLayoutsResponse> RankLayouts(const Environment& environment, co
   v1::RankLayoutsResponse response;
   response.set_profile_name(profile.name);
   response.set_profile_version(profile.version);
-  *response.mutable_result() = moeplan::ToProto(answer);
+  *response.mutable_result() = moeplan::ToProto(answer, asked);
   response.set_device_memory_bytes(profile.cluster.device_memory_bytes);
   return response;
 }

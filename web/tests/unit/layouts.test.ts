@@ -15,7 +15,7 @@ describe("a request for layouts", () => {
   it("is in the address, and comes back", () => {
     const draft = { ...draftOf({}), gpus: "128", recompute: "FULL", profile: "west" };
     const request = requestOf(paramsOf(draft, model));
-    expect(request).toEqual({ model, profileName: "west", gpus: 128, globalBatch: 256, sequenceLength: 4096, zeroStage: 1, recompute: "FULL", top: 20 });
+    expect(request).toEqual({ model, profileName: "west", gpus: 128, globalBatch: 256, sequenceLength: 4096, zeroStage: 1, recompute: "FULL", attention: "FLASH", top: 20 });
     expect(JSON.parse(draftOf(paramsOf(draft, model)).model)).toEqual(model);
   });
 

@@ -1,5 +1,6 @@
 // The form of this view, its place in the address, and what it asks the planner. Pure.
 import type { RankLayoutsRequest } from "../../../generated/moeplan/v1/planner_service";
+import type { AttentionKernel_Kind } from "../../../generated/moeplan/v1/step";
 import type { Recompute_Kind } from "../../../generated/moeplan/v1/workload";
 import type { CallError } from "../../api/client";
 import type { Params } from "../../route";
@@ -81,6 +82,7 @@ export function requestOf(params: Params): RankLayoutsRequest | null {
     sequenceLength: Number(draft.sequenceLength),
     zeroStage: Number(draft.zeroStage),
     recompute: draft.recompute as Recompute_Kind,
+    attention: "FLASH" as AttentionKernel_Kind,
     top: Number(draft.top),
   };
 }

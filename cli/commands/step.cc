@@ -1,0 +1,114 @@
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "models/measurement/cost_key.h"
+#include "models/model/hf_config.h"
+#include "models/text.h"
+#include "planner/layout/price_layout.h"
+#include "proto/convert/step.h"
+#include "proto/json.h"
+
+namespace moeplan::cli {
+namespace {
+
+struct StepCommandOptions {
+  SourceOption source;
+  std::string model, layout;
+  int gpus = 0, global_batch = 0, sequence_length = 0;
+  bool json = false;
+};
+
+// JSON as it stands, or the file of that name.
+StatusOr<v1::StepLayout> ReadLayout(const std::string& option) {
+  const size_t first = option.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && option[first] == '{') return StepLayoutFromJson(option, "--layout");
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(option, "a layout as JSON"));
+  return StepLayoutFromJson(text, option);
+}
+
+StatusOr<StepQuestion> QuestionOf(const StepCommandOptions& options) {
+  StepQuestion question;
+  question.request.gpus = options.gpus;
+  question.request.global_batch = options.global_batch;
+  question.request.sequence_length = options.sequence_length;
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.model));
+  ASSIGN_OR_RETURN(question.request.model, ModelFromHfConfig(text, options.model));
+  ASSIGN_OR_RETURN(const v1::StepLayout layout, ReadLayout(options.layout));
+  RETURN_IF_ERROR(ReadStepLayout(layout, "layout", question));
+  return question;
+}
+
+std::string Gigabytes(double bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f GB", bytes / 1e9);
+  return text;
+}
+
+void PrintAnswer(const v1::StepResult& step) {
+  std::printf("step %s (90 %%: %s to %s), %.3g tokens/s, %.3g for each GPU%s\n\n", Duration(step.step_time_s()).c_str(),
+              Duration(step.low_s()).c_str(), Duration(step.high_s()).c_str(), step.tokens_per_s(),
+              step.tokens_per_s_per_gpu(), step.mfu() > 0 ? StrCat(", MFU ", Percent(step.mfu())).c_str() : "");
+  std::vector<std::vector<std::string>> parts = {{"part", "forward", "backward", "of the step"}};
+  for (const v1::StepPart& part : step.parts()) {
+    parts.push_back({part.part(), part.forward_s() > 0 ? Duration(part.forward_s()) : "",
+                     part.backward_s() > 0 ? Duration(part.backward_s()) : "",
+                     Percent(part.exposed_s() / step.step_time_s())});
+  }
+  std::printf("%s\n", Table(parts).c_str());
+  const v1::StepMemory& memory = step.memory();
+  std::printf("memory %s: weights %s, gradients %s, optimizer %s, activations %s, buffers %s, logits %s\n",
+              Gigabytes(step.memory_bytes()).c_str(), Gigabytes(memory.weights()).c_str(),
+              Gigabytes(memory.gradients()).c_str(), Gigabytes(memory.optimizer()).c_str(),
+              Gigabytes(memory.activations()).c_str(), Gigabytes(memory.buffers()).c_str(),
+              Gigabytes(memory.logits()).c_str());
+}
+
+void PrintWarnings(const v1::StepResult& step) {
+  constexpr int kMostLines = 10;
+  const int count = step.warnings_size(), shown = count > kMostLines ? kMostLines - 1 : count;
+  for (int i = 0; i < shown; ++i) std::fprintf(stderr, "warning: %s\n", step.warnings(i).c_str());
+  if (shown < count) std::fprintf(stderr, "warning: %d more, which --json lists\n", count - shown);
+}
+
+Status Run(const StepCommandOptions& options) {
+  ASSIGN_OR_RETURN(const StepQuestion question, QuestionOf(options));
+  ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfile());
+  ASSIGN_OR_RETURN(const StepAnswer answer, planner::PriceLayout(question, profile));
+  const v1::StepResult step = ToProto(answer, options.gpus);
+  if (options.json) {
+    PrintJson(step);
+  } else {
+    PrintAnswer(step);
+    PrintWarnings(step);
+  }
+  if (answer.missing_bytes == 0) return OkStatus();
+  return Infeasible(
+      StrCat("the layout does not fit: a GPU lacks ", BriefNumber(answer.missing_bytes),
+             " bytes; give it more pipeline or tensor parallelism, a higher zeroStage or recompute FULL"));
+}
+
+}  // namespace
+
+void AddStep(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<StepCommandOptions>();
+  CLI::App* command =
+      AddCommand(app, invocation, "step", "Foretell one training step of a model in one layout, in parts",
+                 "moeplan step --db moeplan.db --model config.json --gpus 64 --global-batch 256 "
+                 "--sequence-length 4096 --layout '{\"expertParallel\": 8}'",
+                 [options] { return Run(*options); });
+  options->source.Add(*command);
+  command->add_option("--model", options->model, "config.json of a Hugging Face model")->required();
+  command->add_option("--gpus", options->gpus, "How many GPUs, in nodes such as the profile's")->required();
+  command->add_option("--global-batch", options->global_batch, "Samples of a training step")->required();
+  command->add_option("--sequence-length", options->sequence_length, "Tokens of a sample")->required();
+  command
+      ->add_option("--layout", options->layout, "JSON, or its file: degrees and how the step runs, or a row of layout")
+      ->required();
+  command->add_flag("--json", options->json, "Print JSON");
+}
+
+}  // namespace moeplan::cli

@@ -1,0 +1,41 @@
+// The question "how long does one step of this layout take" and its answer. Values only; the answer is mirrored by
+// moeplan.v1.StepResult (contract).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/layout/layout_answer.h"
+
+namespace moeplan {
+
+struct StepQuestion {
+  LayoutRequest request;  // `top` is not read.
+  Layout layout;          // DP 0: whatever fills the GPUs.
+  int micro_batch = 1;
+  // How the MoE layers run: of the plans of this family, and with so many chunks and partitions where they are given,
+  // the best that fits; absent: of all plans.
+  std::optional<Family> schedule;
+  std::optional<int> chunks, partition_degree;
+};
+
+struct StepPartTime {
+  std::string part;
+  double forward_s = 0, backward_s = 0;  // How long a rank is at it in a step, hidden or not.
+  double exposed_s = 0;                  // How much longer the step is for it.
+
+  friend bool operator==(const StepPartTime&, const StepPartTime&) = default;
+};
+
+struct StepAnswer {
+  RankedLayout layout;              // As a ranking lists it.
+  double low_s = 0, high_s = 0;     // 90 % interval of the step.
+  std::vector<StepPartTime> parts;  // All exposed_s sum to the step. Parts that the layout does not have are left out.
+  double missing_bytes = 0;         // What a GPU lacks; 0: it fits, or the memory of a GPU is not known.
+  std::vector<std::string> warnings;
+
+  friend bool operator==(const StepAnswer&, const StepAnswer&) = default;
+};
+
+}  // namespace moeplan

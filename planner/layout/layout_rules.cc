@@ -1,0 +1,145 @@
+#include "planner/layout/layout_rules.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "models/text.h"
+
+namespace moeplan::planner {
+namespace {
+
+constexpr int kMostGpus = 1 << 20;
+constexpr int kMostSamples = 1 << 24;
+constexpr int kMostSequence = 1 << 24;
+
+Status OutOfRange(const char* field, int found, int least, int most) {
+  return InvalidInput(StrCat(field, ": found ", found, ", expected a whole number of ", least, " to ", most));
+}
+
+Status Broken(const char* field, int found, const std::string& expected) {
+  return InvalidInput(StrCat("layout.", field, ": found ", found, ", expected ", expected));
+}
+
+Status CheckAtLeastOne(const Layout& layout, int micro_batch) {
+  const std::pair<const char*, int> fields[] = {{"tensorParallel", layout.tensor_parallel},
+                                                {"expertParallel", layout.expert_parallel},
+                                                {"expertShardingParallel", layout.expert_sharding_parallel},
+                                                {"contextParallel", layout.context_parallel},
+                                                {"pipelineParallel", layout.pipeline_parallel},
+                                                {"microBatch", micro_batch}};
+  for (const auto& [field, found] : fields) {
+    if (found < 1) return Broken(field, found, "at least 1");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status CheckLayoutRequest(const LayoutRequest& request, const Cluster& cluster) {
+  if (request.gpus < 1 || request.gpus > kMostGpus) return OutOfRange("gpus", request.gpus, 1, kMostGpus);
+  if (request.gpus % cluster.gpus_per_node != 0 && cluster.gpus_per_node % request.gpus != 0) {
+    return InvalidInput(StrCat("gpus: found ", request.gpus, ", expected whole nodes of the profile's ",
+                               cluster.gpus_per_node, " GPUs, or a divisor of them"));
+  }
+  if (request.global_batch < 1 || request.global_batch > kMostSamples)
+    return OutOfRange("globalBatch", request.global_batch, 1, kMostSamples);
+  if (request.sequence_length < 1 || request.sequence_length > kMostSequence)
+    return OutOfRange("sequenceLength", request.sequence_length, 1, kMostSequence);
+  if (request.zero_stage < 0 || request.zero_stage > kMaxZeroStage)
+    return OutOfRange("zeroStage", request.zero_stage, 0, kMaxZeroStage);
+  if (!std::isfinite(request.capacity_factor) || request.capacity_factor <= 0) {
+    return InvalidInput(
+        StrCat("capacityFactor: found ", request.capacity_factor, ", expected a finite number above 0"));
+  }
+  if (request.model.encoder_layers > 0) {
+    return Unimplemented("layouts of a model with an encoder are not there yet; expected a model of decoder layers");
+  }
+  return OkStatus();
+}
+
+Cluster ClusterOf(const LayoutRequest& request, const Cluster& measured) {
+  Cluster cluster = measured;
+  cluster.gpus_per_node = std::min(measured.gpus_per_node, request.gpus);
+  cluster.nodes = request.gpus / cluster.gpus_per_node;
+  return cluster;
+}
+
+bool LayoutRules::PipelineDivides(int pipeline) const {
+  return request_.gpus % pipeline == 0 && request_.model.layers() % pipeline == 0;
+}
+
+bool LayoutRules::TensorDivides(int tensor, int stage_ranks) const {
+  const ModelConfig& model = request_.model;
+  const bool any_dense = model.moe_layers() < model.layers();
+  return cluster_.gpus_per_node % tensor == 0 && stage_ranks % tensor == 0 && model.heads % tensor == 0 &&
+         model.model_dim % tensor == 0 && (!any_dense || model.dense_hidden_dim % tensor == 0) &&
+         model.shared_hidden_dim % tensor == 0;
+}
+
+bool LayoutRules::ContextsDivide(int contexts, int tensor) const {
+  const long long parts = static_cast<long long>(contexts > 1 ? 2 : 1) * contexts;
+  if (request_.sequence_length % parts != 0) return false;
+  return !request_.sequence_parallel || request_.sequence_length / contexts % tensor == 0;
+}
+
+bool LayoutRules::ShardingDivides(int sharding) const {
+  return cluster_.gpus_per_node % sharding == 0 && request_.model.expert_hidden_dim % sharding == 0;
+}
+
+bool LayoutRules::ExpertsDivide(int experts, int sharding, int stage_ranks) const {
+  const long long both = static_cast<long long>(sharding) * experts;
+  const int node = cluster_.gpus_per_node;
+  return request_.model.experts % experts == 0 && stage_ranks % both == 0 && (node % both == 0 || both % node == 0);
+}
+
+Status LayoutRules::Check(const Layout& layout, int micro_batch) const {
+  RETURN_IF_ERROR(CheckAtLeastOne(layout, micro_batch));
+  const ModelConfig& model = request_.model;
+  if (!PipelineDivides(layout.pipeline_parallel)) {
+    return Broken("pipelineParallel", layout.pipeline_parallel,
+                  StrCat("a divisor of ", request_.gpus, " GPUs and of ", model.layers(), " layers"));
+  }
+  const int stage_ranks = request_.gpus / layout.pipeline_parallel;
+  if (!TensorDivides(layout.tensor_parallel, stage_ranks)) {
+    return Broken("tensorParallel", layout.tensor_parallel,
+                  StrCat("a divisor of the ", cluster_.gpus_per_node, " GPUs of a node, the ", stage_ranks,
+                         " ranks of a stage, ", model.heads, " heads and the model's dimensions"));
+  }
+  const int replicas = stage_ranks / layout.tensor_parallel;
+  if (replicas % layout.context_parallel != 0 || !ContextsDivide(layout.context_parallel, layout.tensor_parallel)) {
+    return Broken("contextParallel", layout.context_parallel,
+                  StrCat("a divisor of the ", replicas, " ranks of a stage beside TP, twice of which divides ",
+                         request_.sequence_length, " tokens, TP the rest with sequence parallelism"));
+  }
+  const int data = replicas / layout.context_parallel;
+  if (layout.data_parallel != 0 && layout.data_parallel != data) {
+    return Broken("dataParallel", layout.data_parallel, StrCat(data, ", which fills ", request_.gpus, " GPUs"));
+  }
+  const int samples = request_.global_batch / data;
+  if (!DataDivides(data) || samples % micro_batch != 0) {
+    return Broken("microBatch", micro_batch,
+                  StrCat("a divisor of the ", request_.global_batch, " samples of ", data, " replicas"));
+  }
+  if (model.moe_layers() == 0) {
+    const bool without = layout.expert_parallel == 1 && layout.expert_sharding_parallel == 1;
+    return without ? OkStatus() : Broken("expertParallel", layout.expert_parallel, "1 of a model without experts");
+  }
+  if (!ShardingDivides(layout.expert_sharding_parallel)) {
+    return Broken("expertShardingParallel", layout.expert_sharding_parallel,
+                  StrCat("a divisor of the ", cluster_.gpus_per_node,
+                         " GPUs of a node and of an expert's hidden "
+                         "dimension ",
+                         model.expert_hidden_dim));
+  }
+  if (!ExpertsDivide(layout.expert_parallel, layout.expert_sharding_parallel, stage_ranks)) {
+    return Broken(
+        "expertParallel", layout.expert_parallel,
+        StrCat("a divisor of ", model.experts, " experts, so that EP·ESP divides the ", stage_ranks,
+               " ranks of a stage, and divides or is a multiple of the ", cluster_.gpus_per_node, " GPUs of a node"));
+  }
+  return OkStatus();
+}
+
+}  // namespace moeplan::planner

@@ -1,0 +1,133 @@
+#include "planner/layout/price_layout.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "models/measurement/cost_key.h"
+#include "planner/layout/cost_book.h"
+#include "planner/layout/layout_rules.h"
+#include "planner/layout/layout_space.h"
+#include "planner/layout/moe_plans.h"
+#include "planner/layout/priced_layout.h"
+
+namespace moeplan::planner {
+namespace {
+
+class StepSearch {
+ public:
+  StepSearch(const StepQuestion& question, const Profile& profile, const StopSignals& stop)
+      : question_(question),
+        request_(question.request),
+        profile_(profile),
+        stop_(stop),
+        book_(profile_, request_.model.model_dim, request_.bytes_per_element) {
+    profile_.cluster = ClusterOf(request_, profile.cluster);
+  }
+
+  StatusOr<StepAnswer> Run() {
+    ASSIGN_OR_RETURN(const LayoutPoint point,
+                     PointOf(request_, profile_.cluster, question_.layout, question_.micro_batch));
+    ASSIGN_OR_RETURN(PricedLayout priced, WithExperts(point));
+    book_.Forget();
+    const StepParts step = PriceStepParts(request_, point, priced.moe.time, book_);
+    if (!book_.missing().empty()) {
+      return InvalidInput(MissingReason({book_.missing().begin(), book_.missing().end()}, point.layout));
+    }
+    priced.time = step.time;
+    StepAnswer answer;
+    SetInterval(priced, answer);
+    answer.parts = Named(step.parts);
+    answer.missing_bytes = std::max(0.0, priced.memory.total_bytes() - DeviceBytes(profile_));
+    std::set<std::string> warnings;
+    answer.layout = Describe(request_, profile_, priced, has_experts() ? &plans_ : nullptr, book_, warnings);
+    WarnOfPeak(profile_, book_, warnings);
+    answer.warnings.assign(warnings.begin(), warnings.end());
+    return answer;
+  }
+
+ private:
+  bool has_experts() const { return request_.model.moe_layers() > 0; }
+
+  StatusOr<PricedLayout> WithExperts(const LayoutPoint& point) {
+    if (!has_experts()) return WithoutExperts(request_, point);
+    const MoeQuestion question = QuestionOf(request_, point);
+    const Workload workload = WorkloadOf(request_, question);
+    book_.Forget();
+    const Profile of_layer = book_.ForLayer(workload.layer, workload.layout);
+    plans_ = question_.schedule ? PlanMoeAs({.family = *question_.schedule,
+                                             .chunks = question_.chunks.value_or(0),
+                                             .partition_degree = question_.partition_degree.value_or(0)},
+                                            request_, question, of_layer, stop_)
+                                : PlanMoe(request_, question, of_layer, stop_);
+    if (stop_.Requested()) return Cancelled("pricing a step was cancelled");
+    if (plans_.plans.empty()) return InvalidInput(plans_.reason);
+    plans_.extrapolated = book_.extrapolated();
+    const std::vector<std::string> notes = book_.notes().Warnings();
+    plans_.warnings.insert(plans_.warnings.end(), notes.begin(), notes.end());
+    double least_bytes = std::numeric_limits<double>::infinity();
+    if (auto fits = BestThatFits(request_, point, plans_, DeviceBytes(profile_), least_bytes)) return *std::move(fits);
+    const MoePlan& smallest = plans_.plans.back();
+    return PricedLayout{.point = point, .memory = RankMemoryOf(request_, point, smallest.memory), .moe = smallest};
+  }
+
+  double StepS(const PricedLayout& priced, const MoeTime& moe) {
+    return PriceStep(request_, priced.point, moe, book_).step_s;
+  }
+
+  void SetInterval(const PricedLayout& priced, StepAnswer& answer) {
+    const double step_s = priced.time.step_s;
+    const std::set<CostKey> asked = book_.asked();
+    for (const CostBook::End end : {CostBook::End::kLow, CostBook::End::kHigh}) {
+      const bool low = end == CostBook::End::kLow;
+      double squares = 0;
+      for (const CostKey& key : asked) {
+        book_.LeanOn(CostBook::Lean{key, end});
+        squares += std::pow(StepS(priced, priced.moe.time) - step_s, 2);
+      }
+      book_.LeanOn(std::nullopt);
+      squares += std::pow(StepS(priced, Scaled(priced.moe, low ? priced.moe.low_s : priced.moe.high_s)) - step_s, 2);
+      (low ? answer.low_s : answer.high_s) =
+          low ? std::max(0.0, step_s - std::sqrt(squares)) : step_s + std::sqrt(squares);
+    }
+  }
+
+  // The plan's times, stretched so that both passes take so long together.
+  static MoeTime Scaled(const MoePlan& plan, double both_s) {
+    const double known_s = plan.time.forward_s + plan.time.backward_s;
+    const double factor = known_s > 0 ? both_s / known_s : 1;
+    return {.forward_s = factor * plan.time.forward_s,
+            .backward_s = factor * plan.time.backward_s,
+            .backward_communication_s = factor * plan.time.backward_communication_s};
+  }
+
+  static std::vector<StepPartTime> Named(const PartTimes& parts) {
+    std::vector<StepPartTime> named;
+    for (int i = 0; i < kStepParts; ++i) {
+      const StepPart part = static_cast<StepPart>(i);
+      const PartTime& time = parts[part];
+      if (time.forward_s == 0 && time.backward_s == 0 && time.exposed_s == 0) continue;
+      named.push_back({std::string(Name(part)), time.forward_s, time.backward_s, time.exposed_s});
+    }
+    return named;
+  }
+
+  const StepQuestion& question_;
+  const LayoutRequest& request_;
+  Profile profile_;
+  const StopSignals& stop_;
+  CostBook book_;
+  MoePlans plans_;
+};
+
+}  // namespace
+
+StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& profile, const StopSignals& stop) {
+  RETURN_IF_ERROR(CheckLayoutRequest(question.request, profile.cluster));
+  return StepSearch(question, profile, stop).Run();
+}
+
+}  // namespace moeplan::planner

@@ -1,0 +1,22 @@
+// Prices one step of a given layout, as a ranking of layouts prices each.
+#pragma once
+
+#include "models/cost/profile.h"
+#include "models/layout/step_answer.h"
+#include "models/status.h"
+#include "planner/stop_signals.h"
+
+namespace moeplan::planner {
+
+// The MoE layers run as the best plan that leaves room for the rest, of those that the question allows; where none
+// does, as the one that needs least, and missing_bytes says what a GPU lacks.
+//
+// The interval takes the errors of different costs (a group of ranks, products, the MoE layer as planned) for
+// independent and those of one cost for the same wherever it is asked: the step's changes with each cost at the end of
+// its own interval are added in squares.
+//
+// kInvalidInput: the request is wrong, the layout breaks a rule (layout_rules.h), or it has no price (the message names
+// what the profile lacks). kUnimplemented: a model with an encoder. kCancelled. Requires a validated profile. Pure.
+StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& profile, const StopSignals& stop = {});
+
+}  // namespace moeplan::planner

@@ -1,0 +1,162 @@
+#include "proto/convert/step.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "models/measurement/cost_key.h"
+#include "models/text.h"
+#include "proto/convert/enums.h"
+#include "proto/errors.h"
+#include "proto/json.h"
+
+namespace moeplan {
+namespace {
+
+constexpr int kUsualZeroStage = 1;
+
+Status NotPriced(std::string_view path, std::string_view field, const std::string& found, std::string_view expected) {
+  return Unimplemented(
+      StrCat(FieldPath(path, field), ": found ", found, ", which is not priced yet; expected ", expected));
+}
+
+template <typename Kind>
+Status CheckFirst(Kind kind, std::string_view path, std::string_view field) {
+  if (kind == static_cast<Kind>(0)) return OkStatus();
+  return NotPriced(path, field, EnumNameOf(kind), EnumNameOf(static_cast<Kind>(0)));
+}
+
+Status CheckPriced(const v1::StepLayout& message, std::string_view path) {
+  if (message.has_virtual_stages() && message.virtual_stages() != 1) {
+    return NotPriced(path, "virtualStages", StrCat(message.virtual_stages()), "1");
+  }
+  if (!message.stages().empty()) return NotPriced(path, "stages", StrCat(message.stages_size(), " stages"), "none");
+  RETURN_IF_ERROR(CheckFirst(message.context_exchange(), path, "contextExchange"));
+  RETURN_IF_ERROR(CheckFirst(message.dispatcher(), path, "dispatcher"));
+  RETURN_IF_ERROR(CheckFirst(message.transport(), path, "transport"));
+  if (message.overlap_expert_parallel()) return NotPriced(path, "overlapExpertParallel", "true", "false");
+  if (message.delay_weight_gradients()) return NotPriced(path, "delayWeightGradients", "true", "false");
+  return CheckFirst(message.precision(), path, "precision");
+}
+
+// What is wrong with the text is told by whoever reads it as a message.
+bool IsRow(std::string_view text) {
+  if (text.size() > kMaxJsonBytes) return false;
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.contains("layout");
+}
+
+int OneUnlessGiven(bool given, int value) { return given ? value : 1; }
+
+v1::StepLayout FromRow(const v1::RankedLayout& row) {
+  v1::StepLayout layout;
+  const v1::Layout& degrees = row.layout();
+  if (degrees.has_tensor_parallel()) layout.set_tensor_parallel(degrees.tensor_parallel());
+  if (degrees.has_expert_parallel()) layout.set_expert_parallel(degrees.expert_parallel());
+  if (degrees.has_expert_sharding_parallel()) layout.set_expert_sharding_parallel(degrees.expert_sharding_parallel());
+  if (degrees.has_context_parallel()) layout.set_context_parallel(degrees.context_parallel());
+  if (degrees.has_pipeline_parallel()) layout.set_pipeline_parallel(degrees.pipeline_parallel());
+  if (degrees.has_data_parallel()) layout.set_data_parallel(degrees.data_parallel());
+  if (row.micro_batch() != 0) layout.set_micro_batch(row.micro_batch());
+  if (row.has_zero_stage()) layout.set_zero_stage(row.zero_stage());
+  layout.set_recompute(row.recompute());
+  if (row.has_sequence_parallel()) layout.set_sequence_parallel(row.sequence_parallel());
+  layout.set_attention(row.attention());
+  layout.set_capacity_factor(row.capacity_factor());
+  layout.set_schedule(row.schedule());
+  if (row.has_plan()) *layout.mutable_plan() = row.plan();
+  return layout;
+}
+
+v1::StepMemory ToProto(const RankMemory& memory) {
+  v1::StepMemory message;
+  message.set_weights(memory.weight_bytes);
+  message.set_gradients(memory.gradient_bytes);
+  message.set_optimizer(memory.optimizer_bytes);
+  message.set_activations(memory.kept_bytes);
+  message.set_buffers(memory.running_bytes);
+  message.set_logits(memory.logit_bytes);
+  return message;
+}
+
+}  // namespace
+
+Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, StepQuestion& question) {
+  RETURN_IF_ERROR(CheckPriced(message, path));
+  question.layout = {.tensor_parallel = OneUnlessGiven(message.has_tensor_parallel(), message.tensor_parallel()),
+                     .expert_parallel = OneUnlessGiven(message.has_expert_parallel(), message.expert_parallel()),
+                     .expert_sharding_parallel =
+                         OneUnlessGiven(message.has_expert_sharding_parallel(), message.expert_sharding_parallel()),
+                     .context_parallel = OneUnlessGiven(message.has_context_parallel(), message.context_parallel()),
+                     .pipeline_parallel = OneUnlessGiven(message.has_pipeline_parallel(), message.pipeline_parallel()),
+                     .data_parallel = message.data_parallel()};
+  if (message.has_data_parallel() && message.data_parallel() < 1) {
+    return error::Mismatch(FieldPath(path, "dataParallel"), StrCat(message.data_parallel()), "at least 1");
+  }
+  question.micro_batch = OneUnlessGiven(message.has_micro_batch(), message.micro_batch());
+  LayoutRequest& request = question.request;
+  request.zero_stage = message.has_zero_stage() ? message.zero_stage() : kUsualZeroStage;
+  ASSIGN_OR_RETURN(request.recompute, EnumFromProto<Recompute>(message.recompute(), FieldPath(path, "recompute")));
+  ASSIGN_OR_RETURN(request.attention,
+                   EnumFromProto<AttentionKernel>(message.attention(), FieldPath(path, "attention")));
+  request.sequence_parallel = !message.has_sequence_parallel() || message.sequence_parallel();
+  const double factor = message.capacity_factor();
+  if (!std::isfinite(factor) || factor < 0) {
+    return error::Mismatch(FieldPath(path, "capacityFactor"), StrCat(factor), "a finite number of at least 0");
+  }
+  request.capacity_factor = factor == 0 ? 1 : factor;
+  if (message.schedule() == v1::Schedule::UNSPECIFIED) return OkStatus();
+  ASSIGN_OR_RETURN(question.schedule, EnumFromProto<Family>(message.schedule(), FieldPath(path, "schedule")));
+  if (message.plan().chunks() != 0) question.chunks = message.plan().chunks();
+  if (message.plan().partition_degree() != 0) question.partition_degree = message.plan().partition_degree();
+  return OkStatus();
+}
+
+StatusOr<v1::StepLayout> StepLayoutFromJson(std::string_view text, std::string_view source_name) {
+  if (!IsRow(text)) return FromJson<v1::StepLayout>(text, source_name);
+  ASSIGN_OR_RETURN(const v1::RankedLayout row, FromJson<v1::RankedLayout>(text, source_name));
+  return FromRow(row);
+}
+
+void SetSettings(const LayoutRequest& request, const RankedLayout& ranked, v1::RankedLayout& message) {
+  message.set_zero_stage(request.zero_stage);
+  message.set_recompute(EnumToProto<v1::Recompute::Kind>(request.recompute));
+  message.set_sequence_parallel(request.sequence_parallel);
+  message.set_attention(EnumToProto<v1::AttentionKernel::Kind>(request.attention));
+  message.set_capacity_factor(request.capacity_factor);
+  if (ranked.moe_layer_s <= 0) return;
+  message.set_schedule(EnumToProto<v1::Schedule::Family>(ranked.moe.family));
+  message.mutable_plan()->set_schedule(message.schedule());
+  message.mutable_plan()->set_chunks(ranked.moe.chunks);
+  message.mutable_plan()->set_partition_degree(ranked.moe.partition_degree);
+}
+
+v1::StepResult ToProto(const StepAnswer& answer, int gpus) {
+  const RankedLayout& layout = answer.layout;
+  v1::StepResult message;
+  message.set_step_time_s(layout.step_time_s);
+  message.set_low_s(answer.low_s);
+  message.set_high_s(answer.high_s);
+  message.set_tokens_per_s(layout.tokens_per_s);
+  message.set_tokens_per_s_per_gpu(layout.tokens_per_s / gpus);
+  message.set_mfu(layout.mfu);
+  message.set_memory_bytes(layout.memory.total_bytes());
+  *message.mutable_memory() = ToProto(layout.memory);
+  for (const StepPartTime& part : answer.parts) {
+    v1::StepPart& one = *message.add_parts();
+    one.set_part(part.part);
+    one.set_forward_s(part.forward_s);
+    one.set_backward_s(part.backward_s);
+    one.set_exposed_s(part.exposed_s);
+  }
+  for (const CostKey& key : layout.priced_from) message.add_costs(Describe(key));
+  for (const std::string& warning : answer.warnings) message.add_warnings(warning);
+  message.set_extrapolated(layout.extrapolated);
+  message.set_missing_bytes(answer.missing_bytes);
+  if (layout.moe_layer_s > 0) message.set_moe_schedule(EnumToProto<v1::Schedule::Family>(layout.moe.family));
+  message.set_moe_pieces(layout.moe.chunks * layout.moe.partition_degree);
+  return message;
+}
+
+}  // namespace moeplan

@@ -1,0 +1,27 @@
+// A step's layout from messages and its answer to them. Pure.
+#pragma once
+
+#include <string_view>
+
+#include "models/layout/step_answer.h"
+#include "models/status.h"
+#include "moeplan/v1/report.pb.h"
+#include "moeplan/v1/step.pb.h"
+
+namespace moeplan {
+
+// Sets what the message says of the layout and of how the step runs; the model, the GPUs and the batch stay. A capacity
+// factor of 0 is dropless: under an even spread as many rows are sent as with a factor of 1. `path` names the message
+// in errors. kInvalidInput: a value is wrong; kUnimplemented: it is not priced yet.
+Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, StepQuestion& question);
+
+// A StepLayout as JSON, or a row of `moeplan layout --json` as it stands. kInvalidInput, with `source_name` in front:
+// it is neither.
+StatusOr<v1::StepLayout> StepLayoutFromJson(std::string_view text, std::string_view source_name);
+
+// What a row of a ranking says of how its step runs.
+void SetSettings(const LayoutRequest& request, const RankedLayout& ranked, v1::RankedLayout& message);
+
+v1::StepResult ToProto(const StepAnswer& answer, int gpus);
+
+}  // namespace moeplan

@@ -1,0 +1,218 @@
+#include "planner/layout/price_layout.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "planner/layout/layout_rules.h"
+#include "planner/layout/layout_space.h"
+#include "planner/layout/rank_layouts.h"
+#include "tests/planner/by_hand.h"
+#include "tests/planner/small_layouts.h"
+
+namespace moeplan::planner {
+namespace {
+
+using ::testing::HasSubstr;
+
+StepQuestion QuestionOf(const LayoutRequest& request, const Layout& layout, int micro_batch = 1) {
+  return {.request = request,
+          .layout = layout,
+          .micro_batch = micro_batch,
+          .schedule = {},
+          .chunks = {},
+          .partition_degree = {}};
+}
+
+double SumOf(const StepAnswer& answer, double StepPartTime::*field) {
+  double sum = 0;
+  for (const StepPartTime& part : answer.parts) sum += part.*field;
+  return sum;
+}
+
+const StepPartTime* Find(const StepAnswer& answer, const std::string& part) {
+  const auto found = std::ranges::find(answer.parts, part, &StepPartTime::part);
+  return found == answer.parts.end() ? nullptr : &*found;
+}
+
+TEST(PriceLayoutTest, EveryLayoutThatIsRankedTakesAsLongAskedAlone) {
+  for (const int zero_stage : {0, 1, 3}) {
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      LayoutRequest request = SmallRequest();
+      request.top = 0;
+      request.zero_stage = zero_stage;
+      request.recompute = recompute;
+      const auto ranked = RankLayouts(request, SmallProfile());
+      ASSERT_TRUE(ranked.ok());
+      for (const RankedLayout& row : ranked->layouts) {
+        StepQuestion question = QuestionOf(request, row.layout, row.micro_batch);
+        question.schedule = row.moe.family;
+        question.chunks = row.moe.chunks;
+        question.partition_degree = row.moe.partition_degree;
+        const auto answer = PriceLayout(question, SmallProfile());
+        ASSERT_TRUE(answer.ok()) << answer.status().message();
+        EXPECT_EQ(answer->layout, row);
+        EXPECT_EQ(answer->missing_bytes, 0);
+      }
+      ASSERT_GT(ranked->layouts.size(), 20u);
+    }
+  }
+}
+
+TEST(PriceLayoutTest, PartsSumToTheStepAndNothingIsExposedThatNobodyIsAt) {
+  std::set<std::string> seen;
+  for (const int zero_stage : {0, 2, 3}) {
+    LayoutRequest request = SmallRequest();
+    request.zero_stage = zero_stage;
+    for (const LayoutPoint& point : AllLayoutPoints(request, SmallProfile().cluster)) {
+      const auto answer = PriceLayout(QuestionOf(request, point.layout, point.micro_batch), SmallProfile());
+      ASSERT_TRUE(answer.ok()) << answer.status().message();
+      const double step_s = answer->layout.step_time_s;
+      EXPECT_NEAR(SumOf(*answer, &StepPartTime::exposed_s), step_s, 1e-9 * step_s);
+      for (const StepPartTime& part : answer->parts) {
+        seen.insert(part.part);
+        EXPECT_GE(part.exposed_s, -1e-12 * step_s) << part.part;
+        if (part.part == "bubble") continue;
+        EXPECT_LE(part.exposed_s, (part.forward_s + part.backward_s) * (1 + 1e-9)) << part.part;
+      }
+      const StepPartTime* bubble = Find(*answer, "bubble");
+      EXPECT_EQ(bubble != nullptr && bubble->exposed_s > 1e-9 * step_s, answer->layout.pipeline_bubble > 1e-9);
+    }
+  }
+  EXPECT_THAT(seen,
+              testing::UnorderedElementsAre("attention", "denseNetworks", "moeLayers", "logits", "tensorExchange",
+                                            "contextExchange", "pipelineExchange", "weights", "gradients", "bubble"));
+}
+
+TEST(PriceLayoutTest, PartsAreThoseOfAllMicroBatchesOfTheSlowestStage) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};
+  Profile profile = SmallProfile();
+  for (CollectiveModel& entry : profile.collectives) entry.model = MakeCostModel(AlphaBeta{1e-30, 0});
+  profile.kernels = {Line(Kernel::kExpertGemm, 0, 2)};  // 2 s a flop.
+  const auto answer = PriceLayout(QuestionOf(request, {.pipeline_parallel = 2, .data_parallel = 4}), profile);
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  // Four micro-batches of 64 tokens; the last stage has two layers and the logits.
+  const double attention_s = 4 * 2 * 2 * 64.0 * (2 * kAttention + 2 * 64 * 64) / 1;
+  EXPECT_NEAR(Find(*answer, "attention")->forward_s, attention_s, 1e-9 * attention_s);
+  EXPECT_NEAR(Find(*answer, "attention")->backward_s, 2 * attention_s, 1e-9 * attention_s);
+  EXPECT_NEAR(Find(*answer, "denseNetworks")->exposed_s, 3 * 4 * 2 * 2 * 64.0 * 2 * kDense, 1);
+  EXPECT_NEAR(Find(*answer, "logits")->exposed_s, 3 * 4 * 2 * 64.0 * 2 * kVocabulary, 1);
+  EXPECT_EQ(Find(*answer, "moeLayers"), nullptr);
+  // The other stage once: two layers without the logits.
+  const double bubble_s = 3 * 2 * 2 * 64.0 * (2 * kAttention + 2 * 64 * 64 + 2 * kDense);
+  EXPECT_NEAR(Find(*answer, "bubble")->exposed_s, bubble_s, 1e-6 * bubble_s);
+}
+
+TEST(PriceLayoutTest, TheIntervalAddsIndependentErrorsInSquares) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};
+  const auto with_errors = [&](double products, double sums) {
+    Profile profile = SmallProfile();
+    profile.kernels = {Line(Kernel::kExpertGemm, 0, 1e-9)};
+    profile.collectives = {Line(Over(Collective::kAllReduce, {8, 4}), 1, 0)};  // A second for each slice of gradients.
+    const auto err = [](CostModel& model, double ratio) {
+      model.fit = FitQuality{.interval_low_ratio = 1 / ratio, .interval_high_ratio = ratio};
+    };
+    err(profile.kernels[0].model, products);
+    err(profile.collectives[0].model, sums);
+    const auto answer = PriceLayout(QuestionOf(request, {}), profile);
+    EXPECT_TRUE(answer.ok()) << answer.status().message();
+    return *answer;
+  };
+  const StepAnswer exact = with_errors(1, 1);
+  const double step_s = exact.layout.step_time_s, compute_s = step_s - exact.layout.gradient_s;
+  EXPECT_DOUBLE_EQ(exact.low_s, step_s);
+  EXPECT_DOUBLE_EQ(exact.high_s, step_s);
+  ASSERT_GT(exact.layout.gradient_s, 3);
+  // Longer products hide more of the gradients.
+  const StepAnswer of_sums = with_errors(1, 1.5);
+  EXPECT_NEAR(of_sums.high_s - step_s, 0.5 * 4, 1e-6);
+  const StepAnswer of_products = with_errors(1.1, 1), both = with_errors(1.1, 1.5);
+  EXPECT_GT(of_products.high_s, step_s);
+  EXPECT_LE(of_products.high_s, step_s + 0.1 * compute_s * (1 + 1e-9));
+  EXPECT_NEAR(both.high_s - step_s, std::hypot(of_sums.high_s - step_s, of_products.high_s - step_s), 1e-9 * step_s);
+  EXPECT_NEAR(step_s - both.low_s, std::hypot(step_s - of_sums.low_s, step_s - of_products.low_s), 1e-9 * step_s);
+}
+
+TEST(PriceLayoutTest, WhatDoesNotFitIsPricedAndSaysHowMuchIsMissing) {
+  Profile profile = SmallProfile();
+  const StepQuestion question = QuestionOf(SmallRequest(), {.expert_parallel = 4, .data_parallel = 8});
+  const auto fits = PriceLayout(question, profile);
+  ASSERT_TRUE(fits.ok()) << fits.status().message();
+  profile.cluster.device_memory_bytes = 1000;
+  const auto answer = PriceLayout(question, profile);
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  EXPECT_EQ(answer->missing_bytes, answer->layout.memory.total_bytes() - 1000);
+  EXPECT_LE(answer->layout.memory.total_bytes(), fits->layout.memory.total_bytes());
+  EXPECT_GT(answer->layout.step_time_s, 0);
+}
+
+TEST(PriceLayoutTest, AScheduleIsThatOneOrRefused) {
+  StepQuestion question = QuestionOf(SmallRequest(), {.expert_parallel = 4, .data_parallel = 8});
+  for (const Family family : {Family::kBaseline, Family::kPipeline, Family::kMontaO2}) {
+    question.schedule = family;
+    const auto answer = PriceLayout(question, SmallProfile());
+    ASSERT_TRUE(answer.ok()) << answer.status().message();
+    EXPECT_EQ(answer->layout.moe.family, family);
+  }
+  question.chunks = 3;  // Too small a layer to be cut.
+  EXPECT_THAT(PriceLayout(question, SmallProfile()).status().message(),
+              HasSubstr("schedule: found MONTA_O2, of which no plan with such a number of chunks"));
+}
+
+// All degrees up to 8 of a model whose numbers have several divisors: those that are refused are those that the
+// enumeration leaves out.
+TEST(LayoutRulesTest, TheEnumerationLeavesOutWhatIsRefused) {
+  LayoutRequest request = SmallRequest();
+  const Cluster cluster = SmallProfile().cluster;
+  using Degrees = std::tuple<int, int, int, int, int, int>;
+  std::set<Degrees> enumerated, allowed;
+  for (const LayoutPoint& point : AllLayoutPoints(request, cluster)) {
+    const Layout& at = point.layout;
+    enumerated.emplace(at.tensor_parallel, at.expert_parallel, at.expert_sharding_parallel, at.context_parallel,
+                       at.pipeline_parallel, point.micro_batch);
+    const auto same = PointOf(request, cluster, at, point.micro_batch);
+    ASSERT_TRUE(same.ok()) << same.status().message();
+    EXPECT_EQ(*same, point);
+  }
+  for (int tensor = 1; tensor <= 8; ++tensor)
+    for (int experts = 1; experts <= 8; ++experts)
+      for (int sharding = 1; sharding <= 8; ++sharding)
+        for (int contexts = 1; contexts <= 8; ++contexts)
+          for (int pipeline = 1; pipeline <= 8; ++pipeline)
+            for (const int micro_batch : {1, 2, 4, 8, 16}) {
+              const Layout layout = {tensor, experts, sharding, contexts, pipeline};
+              if (!PointOf(request, cluster, layout, micro_batch).ok()) continue;
+              allowed.emplace(tensor, experts, sharding, contexts, pipeline, micro_batch);
+            }
+  EXPECT_EQ(allowed, enumerated);
+  EXPECT_GT(allowed.size(), 50u);
+}
+
+TEST(LayoutRulesTest, TheRuleThatIsBrokenIsNamed) {
+  const auto error = [](const Layout& layout, int micro_batch = 1) {
+    return PriceLayout(QuestionOf(SmallRequest(), layout, micro_batch), SmallProfile()).status().message();
+  };
+  EXPECT_THAT(error({.pipeline_parallel = 3}),
+              HasSubstr("layout.pipelineParallel: found 3, expected a divisor of 8 GPUs and of 4 layers"));
+  EXPECT_THAT(error({.tensor_parallel = 8}),
+              HasSubstr("layout.tensorParallel: found 8, expected a divisor of the 4 GPUs"));
+  EXPECT_THAT(error({.context_parallel = 3}), HasSubstr("layout.contextParallel: found 3"));
+  EXPECT_THAT(error({.expert_parallel = 3}),
+              HasSubstr("layout.expertParallel: found 3, expected a divisor of 8 experts"));
+  EXPECT_THAT(error({.expert_sharding_parallel = 3}), HasSubstr("layout.expertShardingParallel: found 3"));
+  EXPECT_THAT(error({.data_parallel = 4}), HasSubstr("layout.dataParallel: found 4, expected 8, which fills 8 GPUs"));
+  EXPECT_THAT(error({}, 3),
+              HasSubstr("layout.microBatch: found 3, expected a divisor of the 16 samples of 8 replicas"));
+  EXPECT_THAT(error({.tensor_parallel = 0}), HasSubstr("layout.tensorParallel: found 0, expected at least 1"));
+}
+
+}  // namespace
+}  // namespace moeplan::planner

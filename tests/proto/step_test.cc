@@ -1,0 +1,110 @@
+#include "proto/convert/step.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "proto/convert/layouts.h"
+#include "proto/json.h"
+
+namespace moeplan {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+StatusOr<StepQuestion> Read(const std::string& json) {
+  ASSIGN_OR_RETURN(const v1::StepLayout layout, StepLayoutFromJson(json, "x"));
+  StepQuestion question;
+  RETURN_IF_ERROR(ReadStepLayout(layout, "layout", question));
+  return question;
+}
+
+TEST(StepLayoutTest, WhatIsAbsentIsAsTheContractSays) {
+  const auto question = Read("{}");
+  ASSERT_TRUE(question.ok()) << question.status().message();
+  EXPECT_EQ(question->layout, Layout());
+  EXPECT_EQ(question->micro_batch, 1);
+  EXPECT_EQ(question->request.zero_stage, 1);
+  EXPECT_EQ(question->request.recompute, Recompute::kNone);
+  EXPECT_EQ(question->request.attention, AttentionKernel::kFlash);
+  EXPECT_TRUE(question->request.sequence_parallel);
+  EXPECT_EQ(question->request.capacity_factor, 1) << "dropless";
+  EXPECT_EQ(question->schedule, std::nullopt);
+}
+
+TEST(StepLayoutTest, EveryFieldIsRead) {
+  const auto question = Read(R"({"tensorParallel": 2, "expertParallel": 3, "expertShardingParallel": 4,
+    "contextParallel": 5, "pipelineParallel": 6, "dataParallel": 7, "microBatch": 8, "recompute": "SELECTIVE",
+    "zeroStage": 2, "sequenceParallel": false, "attention": "STORED", "schedule": "MONTA_O2",
+    "plan": {"chunks": 4, "partitionDegree": 1}, "capacityFactor": 1.25, "virtualStages": 1, "dispatcher": "ALL_TO_ALL",
+    "precision": "BF16"})");
+  ASSERT_TRUE(question.ok()) << question.status().message();
+  EXPECT_EQ(question->layout, (Layout{2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(question->micro_batch, 8);
+  EXPECT_EQ(question->request.zero_stage, 2);
+  EXPECT_EQ(question->request.recompute, Recompute::kSelective);
+  EXPECT_EQ(question->request.attention, AttentionKernel::kStored);
+  EXPECT_FALSE(question->request.sequence_parallel);
+  EXPECT_EQ(question->request.capacity_factor, 1.25);
+  EXPECT_EQ(question->schedule, Family::kMontaO2);
+  EXPECT_EQ(question->chunks, 4);
+  EXPECT_EQ(question->partition_degree, 1);
+}
+
+TEST(StepLayoutTest, WhatIsNotPricedYetIsRefusedByName) {
+  for (const auto& [json, message] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"virtualStages": 2})", "layout.virtualStages: found 2, which is not priced yet; expected 1"},
+           {R"({"stages": [1, 3]})", "layout.stages: found 2 stages"},
+           {R"({"contextExchange": "ALL_TO_ALL"})",
+            "layout.contextExchange: found ALL_TO_ALL, which is not priced yet; expected KEYS_VALUES"},
+           {R"({"dispatcher": "DEEPEP"})", "layout.dispatcher: found DEEPEP"},
+           {R"({"transport": "UCCL"})", "layout.transport: found UCCL"},
+           {R"({"overlapExpertParallel": true})", "layout.overlapExpertParallel: found true"},
+           {R"({"delayWeightGradients": true})", "layout.delayWeightGradients: found true"},
+           {R"({"precision": "FP8"})", "layout.precision: found FP8, which is not priced yet; expected BF16"}}) {
+    const Status refused = Read(json).status();
+    EXPECT_EQ(refused.code(), StatusCode::kUnimplemented) << json;
+    EXPECT_THAT(refused.message(), StartsWith(message));
+  }
+}
+
+TEST(StepLayoutTest, WhatIsWrongIsNamed) {
+  EXPECT_THAT(Read(R"({"capacityFactor": -1})").status().message(), HasSubstr("layout.capacityFactor: found -1"));
+  EXPECT_THAT(Read(R"({"dataParallel": 0})").status().message(), HasSubstr("layout.dataParallel: found 0"));
+  EXPECT_THAT(Read(R"({"tensorParalel": 1})").status().message(), HasSubstr("x: tensorParalel"));
+  EXPECT_THAT(Read(R"({"attention": "FLSH"})").status().message(), HasSubstr("attention"));
+  EXPECT_THAT(Read("[]").status().message(), StartsWith("x"));
+}
+
+// Whatever a row says is read again.
+TEST(StepLayoutTest, ARowOfARankingIsALayout) {
+  LayoutRequest request = {.gpus = 64, .zero_stage = 3, .recompute = Recompute::kFull};
+  request.attention = AttentionKernel::kStored;
+  request.sequence_parallel = false;
+  request.capacity_factor = 1.5;
+  for (const double moe_layer_s : {0.0, 1e-3}) {
+    RankedLayout ranked = {
+        .layout = {2, 4, 1, 2, 2, 8}, .micro_batch = 4, .step_time_s = 1, .moe_layer_s = moe_layer_s};
+    ranked.moe = {.family = Family::kParmS2, .chunks = 1, .partition_degree = 2};
+    const v1::LayoutResult result = ToProto(LayoutAnswer{.layouts = {ranked}}, request);
+    const auto question = Read(ToJson(result.layouts(0)));
+    ASSERT_TRUE(question.ok()) << question.status().message();
+    EXPECT_EQ(question->layout, ranked.layout);
+    EXPECT_EQ(question->micro_batch, 4);
+    EXPECT_EQ(question->request.zero_stage, 3);
+    EXPECT_EQ(question->request.recompute, Recompute::kFull);
+    EXPECT_EQ(question->request.attention, AttentionKernel::kStored);
+    EXPECT_FALSE(question->request.sequence_parallel);
+    EXPECT_EQ(question->request.capacity_factor, 1.5);
+    EXPECT_EQ(question->schedule.has_value(), moe_layer_s > 0);
+    if (moe_layer_s == 0) continue;
+    EXPECT_EQ(question->schedule, Family::kParmS2);
+    EXPECT_EQ(question->chunks, 1);
+    EXPECT_EQ(question->partition_degree, 2);
+  }
+}
+
+}  // namespace
+}  // namespace moeplan
