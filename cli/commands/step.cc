@@ -9,6 +9,7 @@
 #include "models/model/hf_config.h"
 #include "models/text.h"
 #include "planner/layout/price_layout.h"
+#include "proto/convert/enums.h"
 #include "proto/convert/step.h"
 #include "proto/json.h"
 
@@ -48,10 +49,18 @@ std::string Gigabytes(double bytes) {
   return text;
 }
 
-void PrintAnswer(const v1::StepResult& step) {
-  std::printf("step %s (90 %%: %s to %s), %.3g tokens/s, %.3g for each GPU%s\n\n", Duration(step.step_time_s()).c_str(),
+void PrintAnswer(const StepQuestion& question, const v1::StepResult& step) {
+  const LayoutRequest& request = question.request;
+  std::printf("step %s (90 %%: %s to %s), %.3g tokens/s, %.3g for each GPU%s\n", Duration(step.step_time_s()).c_str(),
               Duration(step.low_s()).c_str(), Duration(step.high_s()).c_str(), step.tokens_per_s(),
-              step.tokens_per_s_per_gpu(), step.mfu() > 0 ? StrCat(", MFU ", Percent(step.mfu())).c_str() : "");
+              step.tokens_per_s_per_gpu(), step.mfu() > 0 ? StrCat("\nMFU ", Percent(step.mfu())).c_str() : "");
+  const std::string moe = step.moe_schedule() == v1::Schedule::UNSPECIFIED
+                              ? ""
+                              : StrCat(", MoE layers as ", v1::Schedule::Family_Name(step.moe_schedule()));
+  std::printf("ZeRO %d, recompute %s, attention %s%s\n\n", request.zero_stage,
+              v1::Recompute::Kind_Name(EnumToProto<v1::Recompute::Kind>(request.recompute)).c_str(),
+              v1::AttentionKernel::Kind_Name(EnumToProto<v1::AttentionKernel::Kind>(request.attention)).c_str(),
+              moe.c_str());
   std::vector<std::vector<std::string>> parts = {{"part", "forward", "backward", "of the step"}};
   for (const v1::StepPart& part : step.parts()) {
     parts.push_back({part.part(), part.forward_s() > 0 ? Duration(part.forward_s()) : "",
@@ -60,11 +69,14 @@ void PrintAnswer(const v1::StepResult& step) {
   }
   std::printf("%s\n", Table(parts).c_str());
   const v1::StepMemory& memory = step.memory();
-  std::printf("memory %s: weights %s, gradients %s, optimizer %s, activations %s, buffers %s, logits %s\n",
-              Gigabytes(step.memory_bytes()).c_str(), Gigabytes(memory.weights()).c_str(),
-              Gigabytes(memory.gradients()).c_str(), Gigabytes(memory.optimizer()).c_str(),
-              Gigabytes(memory.activations()).c_str(), Gigabytes(memory.buffers()).c_str(),
-              Gigabytes(memory.logits()).c_str());
+  const std::vector<std::vector<std::string>> bytes = {{"memory", Gigabytes(step.memory_bytes())},
+                                                       {"weights", Gigabytes(memory.weights())},
+                                                       {"gradients", Gigabytes(memory.gradients())},
+                                                       {"optimizer", Gigabytes(memory.optimizer())},
+                                                       {"activations", Gigabytes(memory.activations())},
+                                                       {"buffers", Gigabytes(memory.buffers())},
+                                                       {"logits", Gigabytes(memory.logits())}};
+  std::fputs(Table(bytes).c_str(), stdout);
 }
 
 void PrintWarnings(const v1::StepResult& step) {
@@ -82,13 +94,13 @@ Status Run(const StepCommandOptions& options) {
   if (options.json) {
     PrintJson(step);
   } else {
-    PrintAnswer(step);
+    PrintAnswer(question, step);
     PrintWarnings(step);
   }
   if (answer.missing_bytes == 0) return OkStatus();
   return Infeasible(
       StrCat("the layout does not fit: a GPU lacks ", BriefNumber(answer.missing_bytes),
-             " bytes; give it more pipeline or tensor parallelism, a higher zeroStage or recompute FULL"));
+             " bytes; give it more expert, pipeline or tensor parallelism, a higher zeroStage or recompute FULL"));
 }
 
 }  // namespace

@@ -40,11 +40,14 @@ class StepSearch {
     priced.time = step.time;
     StepAnswer answer;
     SetInterval(priced, answer);
-    answer.parts = Named(step.parts);
+    answer.parts = Named(step);
     answer.missing_bytes = std::max(0.0, priced.memory.total_bytes() - DeviceBytes(profile_));
     std::set<std::string> warnings;
     answer.layout = Describe(request_, profile_, priced, has_experts() ? &plans_ : nullptr, book_, warnings);
     WarnOfPeak(profile_, book_, warnings);
+    if (!std::isfinite(DeviceBytes(profile_))) {
+      warnings.insert("whether it fits was not checked: cluster.deviceMemoryBytes is not known");
+    }
     answer.warnings.assign(warnings.begin(), warnings.end());
     return answer;
   }
@@ -104,12 +107,14 @@ class StepSearch {
             .backward_communication_s = factor * plan.time.backward_communication_s};
   }
 
-  static std::vector<StepPartTime> Named(const PartTimes& parts) {
+  static std::vector<StepPartTime> Named(const StepParts& step) {
+    constexpr double kRounding = 1e-12;
     std::vector<StepPartTime> named;
     for (int i = 0; i < kStepParts; ++i) {
       const StepPart part = static_cast<StepPart>(i);
-      const PartTime& time = parts[part];
-      if (time.forward_s == 0 && time.backward_s == 0 && time.exposed_s == 0) continue;
+      const PartTime& time = step.parts[part];
+      const double sum_s = time.forward_s + time.backward_s + std::abs(time.exposed_s);
+      if (sum_s <= kRounding * step.time.step_s) continue;
       named.push_back({std::string(Name(part)), time.forward_s, time.backward_s, time.exposed_s});
     }
     return named;

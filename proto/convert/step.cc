@@ -106,7 +106,13 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
     return error::Mismatch(FieldPath(path, "capacityFactor"), StrCat(factor), "a finite number of at least 0");
   }
   request.capacity_factor = factor == 0 ? 1 : factor;
-  if (message.schedule() == v1::Schedule::UNSPECIFIED) return OkStatus();
+  const bool chosen = message.schedule() != v1::Schedule::UNSPECIFIED;
+  const v1::Schedule::Family of_plan = message.plan().schedule();
+  if (message.has_plan() && (!chosen || (of_plan != v1::Schedule::UNSPECIFIED && of_plan != message.schedule()))) {
+    return error::Mismatch(FieldPath(path, "plan"), StrCat("a plan of ", EnumNameOf(of_plan)),
+                           "one of the family that schedule names");
+  }
+  if (!chosen) return OkStatus();
   ASSIGN_OR_RETURN(question.schedule, EnumFromProto<Family>(message.schedule(), FieldPath(path, "schedule")));
   if (message.plan().chunks() != 0) question.chunks = message.plan().chunks();
   if (message.plan().partition_degree() != 0) question.partition_degree = message.plan().partition_degree();

@@ -75,6 +75,9 @@ TEST(StepLayoutTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(Read(R"({"dataParallel": 0})").status().message(), HasSubstr("layout.dataParallel: found 0"));
   EXPECT_THAT(Read(R"({"tensorParalel": 1})").status().message(), HasSubstr("x: tensorParalel"));
   EXPECT_THAT(Read(R"({"attention": "FLSH"})").status().message(), HasSubstr("attention"));
+  EXPECT_THAT(Read(R"({"plan": {"chunks": 2}})").status().message(), HasSubstr("layout.plan: found a plan of"));
+  EXPECT_THAT(Read(R"({"schedule": "PARM_S1", "plan": {"schedule": "BASELINE"}})").status().message(),
+              HasSubstr("layout.plan: found a plan of BASELINE, expected one of the family that schedule names"));
   EXPECT_THAT(Read("[]").status().message(), StartsWith("x"));
 }
 
