@@ -62,7 +62,6 @@ void AwaitStop(const sigset_t& signals) {
 // What did not end is then logged, for kToSay at most.
 constexpr std::chrono::seconds kGrace{10}, kToNotice{2};
 constexpr std::chrono::duration<unsigned> kToSay{1};
-constexpr int kAnythingElse = 3;  // The contract's exit code.
 
 // Ends the process by the signal itself, as whoever sent it twice expects.
 [[noreturn]] void EndBy(int number) {
@@ -109,7 +108,8 @@ class EndedWhileStarting {
 [[noreturn]] void EndDespite(const std::vector<service::Server::Work>& work, const service::LogSink& log) {
   // Nobody may read the log, and writing to it waits then. A handler, since a container's first process takes no notice
   // of signals without one.
-  signal(SIGALRM, [](int) { _exit(kAnythingElse); });
+  static const int code = ExitCode(InternalError(""));
+  signal(SIGALRM, [](int) { _exit(code); });
   alarm(kToSay.count());
   for (const service::Server::Work& one : work) {
     log({service::LogLevel::kError,
@@ -117,7 +117,7 @@ class EndedWhileStarting {
          {{"method", one.method}, {"requestId", one.request_id}, {"s", StrCat(one.seconds)}}});
   }
   log({service::LogLevel::kError, "the planner ends without waiting any longer", {{"calls", StrCat(work.size())}}});
-  _exit(kAnythingElse);
+  _exit(code);
 }
 
 // Shuts the server down. Ends the process at once when a signal comes meanwhile, and when work goes on past its time.

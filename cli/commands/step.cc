@@ -56,7 +56,7 @@ void PrintAnswer(const StepQuestion& question, const v1::StepResult& step) {
               step.tokens_per_s_per_gpu(), step.mfu() > 0 ? StrCat("\nMFU ", Percent(step.mfu())).c_str() : "");
   const std::string moe = step.moe_schedule() == v1::Schedule::UNSPECIFIED
                               ? ""
-                              : StrCat(", MoE layers as ", v1::Schedule::Family_Name(step.moe_schedule()));
+                              : StrCat(", MoE layers as ", EnumNameOf(step.moe_schedule()));
   std::printf("ZeRO %d, recompute %s, attention %s%s\n\n", request.zero_stage,
               v1::Recompute::Kind_Name(EnumToProto<v1::Recompute::Kind>(request.recompute)).c_str(),
               v1::AttentionKernel::Kind_Name(EnumToProto<v1::AttentionKernel::Kind>(request.attention)).c_str(),

@@ -70,7 +70,7 @@ MoePlans PlansOf(const Workload& workload, const Profile& groups, const MoeChoic
                             .memory = {BufferBytes(*graph), ExpertCopies(*graph)},
                             .times = *std::move(times)});
   }
-  if (result.plans.empty()) {
+  if (choice != nullptr && result.plans.empty()) {
     result.reason = StrCat("schedule: found ", Name(choice->family),
                            ", of which no plan with such a number of chunks and "
                            "partitions was priced for this layer; moeplan plan says why it skips one");

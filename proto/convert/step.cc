@@ -14,8 +14,6 @@
 namespace moeplan {
 namespace {
 
-constexpr int kUsualZeroStage = 1;
-
 Status NotPriced(std::string_view path, std::string_view field, const std::string& found, std::string_view expected) {
   return Unimplemented(
       StrCat(FieldPath(path, field), ": found ", found, ", which is not priced yet; expected ", expected));

@@ -10,6 +10,9 @@
 
 namespace moeplan {
 
+// The stage of ZeRO where a request names none.
+inline constexpr int kUsualZeroStage = 1;
+
 // Sets what the message says of the layout and of how the step runs; the model, the GPUs and the batch stay. A capacity
 // factor of 0 is dropless: under an even spread as many rows are sent as with a factor of 1. `path` names the message
 // in errors. kInvalidInput: a value is wrong; kUnimplemented: it is not priced yet.

@@ -317,7 +317,8 @@ TEST_P(FrontTest, ACallerThatLeavesIsNoticedAndNamedByItsAddress) {
 }
 
 // Rapid reset (CVE-2023-44487): streams that are begun and reset at once, ever new ones. Each is a connection to the
-// planner, which takes 4,096 at a time (serve --max-grpc-connections) of 0.1 MB or so, as it would of callers who stay.
+// planner for a moment, which takes 4,096 at a time (serve --max-grpc-connections). With a call each, callers who stay
+// cost it 0.035 MiB a connection (900 of them, by VmRSS): 142 MiB. Resetting gains nothing beyond that.
 TEST_P(FrontTest, StreamsThatAreResetAtOnceCostNoMoreThanConnectionsThatStay) {
   const std::optional<TlsClient> tls = Encryption();
   const double planner_memory = PeakMemoryBytes(planner_->pid()), planner_time = ProcessorTimeS(planner_->pid());
@@ -332,7 +333,7 @@ TEST_P(FrontTest, StreamsThatAreResetAtOnceCostNoMoreThanConnectionsThatStay) {
   }
   EXPECT_TRUE(Client() != nullptr);
   std::printf("%.2f s of the planner\n", ProcessorTimeS(planner_->pid()) - planner_time);
-  EXPECT_LT(PeakMemoryBytes(planner_->pid()) - planner_memory, 640 * kMebibyte);
+  EXPECT_LT(PeakMemoryBytes(planner_->pid()) - planner_memory, 200 * kMebibyte);
   EXPECT_LT(ProcessorTimeS(planner_->pid()) - planner_time, 2);
 }
 

@@ -8,6 +8,7 @@
 #include "planner/service/handlers/profile_selection.h"
 #include "proto/convert/enums.h"
 #include "proto/convert/layouts.h"
+#include "proto/convert/step.h"
 #include "proto/convert/struct_text.h"
 #include "proto/errors.h"
 
@@ -15,7 +16,6 @@ namespace moeplan::service {
 namespace {
 
 constexpr int kUsualLayouts = 20, kMostLayouts = 1000;
-constexpr int kUsualZeroStage = 1;
 
 StatusOr<LayoutRequest> RequestOf(const v1::RankLayoutsRequest& request) {
   if (!request.has_model()) return moeplan::error::Mismatch("model", "nothing", "an object");
