@@ -324,6 +324,9 @@ executor::LayerWeights WeightsOn(const executor::Rank& rank, const Layer& layer,
 
 StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, executor::Rank& rank,
                                                 const Workload& workload) {
+  if (IsOfTheRestOfAStep(key.kernel)) {
+    return Unimplemented(StrCat(Name(key.kernel), ": agents measure no such kernel; expected one of a MoE layer"));
+  }
   auto operation = std::make_unique<KernelOperation>(key, workload, rank);
   RETURN_IF_ERROR(operation->Prepare(size, workload, rank));
   return operation;

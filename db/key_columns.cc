@@ -1,5 +1,7 @@
 #include "db/key_columns.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -30,12 +32,25 @@ void BindName(SQLite::Statement& statement, int index, Enum value) {
   statement.bind(index, std::string(Name(value)));
 }
 
+// Two columns hold more than a name, so that databases of every version have the same columns: behind a collective's
+// name stands its stride where it has one ("ALL_GATHER stride 4"), behind a kernel's its shape, as Describe writes it.
+constexpr std::string_view kStride = " stride ";
+
+std::string NameAndStride(const CollectiveKey& key) {
+  return StrCat(Name(key.collective), key.stride != 0 ? StrCat(kStride, key.stride) : "");
+}
+std::string NameAndShape(const KernelKey& key) { return Describe(KernelKey{.kernel = key.kernel, .shape = key.shape}); }
+
+[[noreturn]] void ThrowUnknownName(const std::string& found) {
+  throw DamagedRow(StrCat("found the name '", found, "' in a key, which no extension that is loaded adds"));
+}
+
 void BindNulls(SQLite::Statement& statement, int first) {
   for (int column = 0; column < kKeyColumns; ++column) statement.bind(first + column);
 }
 
 void BindFields(SQLite::Statement& statement, int first, const CollectiveKey& key) {
-  BindName(statement, first + kCollective, key.collective);
+  statement.bind(first + kCollective, NameAndStride(key));
   BindName(statement, first + kAlgorithm, key.algorithm);
   statement.bind(first + kGroupSize, key.group.size);
   statement.bind(first + kRanksPerNode, key.group.ranks_per_node);
@@ -44,7 +59,7 @@ void BindFields(SQLite::Statement& statement, int first, const CollectiveKey& ke
 }
 
 void BindFields(SQLite::Statement& statement, int first, const KernelKey& key) {
-  BindName(statement, first + kKernel, key.kernel);
+  statement.bind(first + kKernel, NameAndShape(key));
   BindOptional(statement, first + kModelDim, key.model_dim);
   BindOptional(statement, first + kHiddenDim, key.hidden_dim);
 }
@@ -53,7 +68,27 @@ template <typename Enum>
 Enum ReadName(const SQLite::Column& column) {
   const std::string found = column.getString();
   if (const auto value = NamedValue<Enum>(found)) return *value;
-  throw DamagedRow(StrCat("found the name '", found, "' in a key, which no extension that is loaded adds"));
+  ThrowUnknownName(found);
+}
+
+// The collective and the stride alone.
+CollectiveKey ReadNameAndStride(const SQLite::Column& column) {
+  const std::string found = column.getString();
+  const size_t end = std::min(found.find(kStride), found.size());
+  CollectiveKey key;
+  const auto collective = NamedValue<Collective>(found.substr(0, end));
+  if (end < found.size()) key.stride = std::atoi(found.c_str() + end + kStride.size());
+  if (collective) key.collective = *collective;
+  if (!collective || NameAndStride(key) != found) ThrowUnknownName(found);
+  return key;
+}
+
+// The kernel and the shape alone.
+KernelKey ReadNameAndShape(const SQLite::Column& column) {
+  const std::string found = column.getString();
+  const auto key = NamedCost(found);
+  if (!key || !std::holds_alternative<KernelKey>(*key)) ThrowUnknownName(found);
+  return std::get<KernelKey>(*key);
 }
 
 std::optional<int> ReadOptional(const SQLite::Column& column) {
@@ -62,24 +97,26 @@ std::optional<int> ReadOptional(const SQLite::Column& column) {
 }
 
 CollectiveKey ReadCollectiveKey(const SQLite::Statement& row, int first, int ctas) {
-  return {.collective = ReadName<Collective>(row.getColumn(first + kCollective)),
-          .algorithm = ReadName<AllToAllAlgorithm>(row.getColumn(first + kAlgorithm)),
-          .group = {.size = row.getColumn(first + kGroupSize).getInt(),
-                    .ranks_per_node = row.getColumn(first + kRanksPerNode).getInt()},
-          .gather_group_size = row.getColumn(first + kGatherGroupSize).getInt(),
-          .shards = row.getColumn(first + kShards).getInt(),
-          .contention = ReadName<Contention>(row.getColumn(first + kContention)),
-          .bytes_per_element = ReadOptional(row.getColumn(first + kBytesPerElement)),
-          .ctas = row.getColumn(ctas).getInt()};  // NULL reads as 0.
+  CollectiveKey key = ReadNameAndStride(row.getColumn(first + kCollective));
+  key.algorithm = ReadName<AllToAllAlgorithm>(row.getColumn(first + kAlgorithm));
+  key.group = {.size = row.getColumn(first + kGroupSize).getInt(),
+               .ranks_per_node = row.getColumn(first + kRanksPerNode).getInt()};
+  key.gather_group_size = row.getColumn(first + kGatherGroupSize).getInt();
+  key.shards = row.getColumn(first + kShards).getInt();
+  key.contention = ReadName<Contention>(row.getColumn(first + kContention));
+  key.bytes_per_element = ReadOptional(row.getColumn(first + kBytesPerElement));
+  key.ctas = row.getColumn(ctas).getInt();  // NULL reads as 0.
+  return key;
 }
 
 KernelKey ReadKernelKey(const SQLite::Statement& row, int first, int ctas) {
-  return {.kernel = ReadName<Kernel>(row.getColumn(first + kKernel)),
-          .contention = ReadName<Contention>(row.getColumn(first + kContention)),
-          .bytes_per_element = ReadOptional(row.getColumn(first + kBytesPerElement)),
-          .model_dim = ReadOptional(row.getColumn(first + kModelDim)),
-          .hidden_dim = ReadOptional(row.getColumn(first + kHiddenDim)),
-          .ctas = row.getColumn(ctas).getInt()};
+  KernelKey key = ReadNameAndShape(row.getColumn(first + kKernel));
+  key.contention = ReadName<Contention>(row.getColumn(first + kContention));
+  key.bytes_per_element = ReadOptional(row.getColumn(first + kBytesPerElement));
+  key.model_dim = ReadOptional(row.getColumn(first + kModelDim));
+  key.hidden_dim = ReadOptional(row.getColumn(first + kHiddenDim));
+  key.ctas = row.getColumn(ctas).getInt();
+  return key;
 }
 
 }  // namespace

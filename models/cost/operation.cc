@@ -42,6 +42,18 @@ std::string_view Name(Kernel kernel) {
     case Kernel::kDecodeZfp: return "DECODE_ZFP";
     case Kernel::kExpertInputGradient: return "EXPERT_INPUT_GRADIENT";
     case Kernel::kExpertWeightGradient: return "EXPERT_WEIGHT_GRADIENT";
+    case Kernel::kLinear: return "LINEAR";
+    case Kernel::kLinearInputGradient: return "LINEAR_INPUT_GRADIENT";
+    case Kernel::kLinearWeightGradient: return "LINEAR_WEIGHT_GRADIENT";
+    case Kernel::kAttention: return "ATTENTION";
+    case Kernel::kAttentionGradient: return "ATTENTION_GRADIENT";
+    case Kernel::kNorm: return "NORM";
+    case Kernel::kRotary: return "ROTARY";
+    case Kernel::kActivation: return "ACTIVATION";
+    case Kernel::kResidual: return "RESIDUAL";
+    case Kernel::kEmbedding: return "EMBEDDING";
+    case Kernel::kCrossEntropy: return "CROSS_ENTROPY";
+    case Kernel::kOptimizer: return "OPTIMIZER";
   }
   return OwnNames<Kernel>::NameOf(kernel);
 }
@@ -124,7 +136,39 @@ Codec CodecOf(Kernel kernel) {
   return Codec::kNone;
 }
 
-bool CountsFlops(Kernel kernel) { return std::ranges::find(kProducts, BuiltInLike(kernel)) != std::end(kProducts); }
+bool IsExpertProduct(Kernel kernel) { return std::ranges::find(kProducts, BuiltInLike(kernel)) != std::end(kProducts); }
+
+bool IsLinear(Kernel kernel) {
+  return kernel == Kernel::kLinear || kernel == Kernel::kLinearInputGradient || kernel == Kernel::kLinearWeightGradient;
+}
+
+bool IsAttention(Kernel kernel) { return kernel == Kernel::kAttention || kernel == Kernel::kAttentionGradient; }
+
+bool CountsFlops(Kernel kernel) { return IsExpertProduct(kernel) || IsLinear(kernel) || IsAttention(kernel); }
+
+bool IsOfTheRestOfAStep(Kernel kernel) {
+  return kernel >= Kernel::kLinear && static_cast<int>(kernel) < kBuiltIn<Kernel>;
+}
+
+std::span<const KernelShapeField> KernelShapeFields() {
+  static constexpr KernelShapeField kFields[] = {
+      {"inFeatures", &KernelShape::in_features}, {"outFeatures", &KernelShape::out_features},
+      {"experts", &KernelShape::experts},        {"heads", &KernelShape::heads},
+      {"kvHeads", &KernelShape::kv_heads},       {"queryKeyDim", &KernelShape::query_key_dim},
+      {"valueDim", &KernelShape::value_dim},     {"sequence", &KernelShape::sequence}};
+  return kFields;
+}
+
+namespace {
+// Of a linear layer, then of attention.
+constexpr size_t kLinearFields = 3;
+
+std::span<const KernelShapeField> FieldsOf(Kernel kernel) {
+  if (IsLinear(kernel)) return KernelShapeFields().first(kLinearFields);
+  if (IsAttention(kernel)) return KernelShapeFields().subspan(kLinearFields);
+  return {};
+}
+}  // namespace
 
 std::string Describe(const CollectiveKey& key) {
   std::string text =
@@ -136,6 +180,7 @@ std::string Describe(const CollectiveKey& key) {
   if (key.contention != Contention::kNone) text += StrCat(" contention ", Name(key.contention));
   if (key.bytes_per_element) text += StrCat(" bytesPerElement ", *key.bytes_per_element);
   if (key.ctas != 0) text += StrCat(" ctas ", key.ctas);
+  if (key.stride != 0) text += StrCat(" stride ", key.stride);
   return text;
 }
 
@@ -145,6 +190,9 @@ std::string Describe(const KernelKey& key) {
   if (key.bytes_per_element) text += StrCat(" bytesPerElement ", *key.bytes_per_element);
   if (key.model_dim) text += StrCat(" modelDim ", *key.model_dim);
   if (key.hidden_dim) text += StrCat(" hiddenDim ", *key.hidden_dim);
+  for (const auto& [name, value] : KernelShapeFields()) {
+    if (key.shape.*value != 0) text += StrCat(" ", name, " ", key.shape.*value);
+  }
   if (key.ctas != 0) text += StrCat(" ctas ", key.ctas);
   return text;
 }
@@ -157,8 +205,9 @@ CollectiveKey EssentialOf(CollectiveKey key) {
 }
 
 KernelKey EssentialOf(KernelKey key) {
-  if (CountsFlops(key.kernel)) return key;
+  if (IsExpertProduct(key.kernel)) return key;
   key.hidden_dim.reset();
+  if (IsLinear(key.kernel) || IsAttention(key.kernel)) return (key.model_dim.reset(), key);
   if (key.kernel == Kernel::kGate || key.kernel == Kernel::kPermute || CodecOf(key.kernel) != Codec::kNone) return key;
   key.bytes_per_element.reset();
   key.model_dim.reset();
@@ -225,6 +274,7 @@ bool SetField(const std::string& name, const std::string& value, CollectiveKey& 
   if (name == "ranksPerNode") return (key.group.ranks_per_node = *number, true);
   if (name == "gatherGroupSize") return (key.gather_group_size = *number, true);
   if (name == "shards") return (key.shards = *number, true);
+  if (name == "stride") return (key.stride = *number, true);
   return false;
 }
 
@@ -232,7 +282,11 @@ bool SetField(const std::string& name, const std::string& value, KernelKey& key)
   const std::optional<int> number = WholeNumber(value);
   if (name == "modelDim") key.model_dim = number;
   if (name == "hiddenDim") key.hidden_dim = number;
-  return number && (name == "modelDim" || name == "hiddenDim");
+  if (number && (name == "modelDim" || name == "hiddenDim")) return true;
+  for (const auto& [field, place] : KernelShapeFields()) {
+    if (number && name == field) return (key.shape.*place = *number, true);
+  }
+  return false;
 }
 
 template <typename Key>
@@ -290,6 +344,7 @@ Status ValidateCollectiveKey(const CollectiveKey& key, const std::string& path) 
     return InvalidInput(StrCat(path, ".ranksPerNode: found ", key.group.ranks_per_node,
                                ", expected 1 to groupSize, which is ", key.group.size));
   }
+  if (key.stride < 0) return InvalidInput(StrCat(path, ".stride: found ", key.stride, ", expected at least 0"));
   const bool gathers = key.collective == Collective::kAllToAllAllGather;
   if (gathers && (key.gather_group_size < 1 || key.shards < 1)) {
     return InvalidInput(StrCat(path, ": found gatherGroupSize ", key.gather_group_size, " and shards ", key.shards,
@@ -302,7 +357,28 @@ Status ValidateCollectiveKey(const CollectiveKey& key, const std::string& path) 
   return OkStatus();
 }
 
+namespace {
+Status ValidateShape(const KernelKey& key, const std::string& path) {
+  const auto expected = FieldsOf(key.kernel);
+  for (const KernelShapeField& field : KernelShapeFields()) {
+    const int found = key.shape.*field.value;
+    const bool belongs =
+        std::ranges::any_of(expected, [&](const KernelShapeField& one) { return one.value == field.value; });
+    if (belongs && found < 1) {
+      return InvalidInput(
+          StrCat(path, ".shape.", field.name, ": found ", found, ", expected at least 1 for ", Name(key.kernel)));
+    }
+    if (!belongs && found != 0) {
+      return InvalidInput(StrCat(path, ".shape.", field.name, ": found ", found, " for ", Name(key.kernel),
+                                 ", expected it for a linear layer or attention alone"));
+    }
+  }
+  return OkStatus();
+}
+}  // namespace
+
 Status ValidateKernelKey(const KernelKey& key, const std::string& path) {
+  RETURN_IF_ERROR(ValidateShape(key, path));
   RETURN_IF_ERROR(ValidateCtas(key.ctas, path + ".ctas"));
   if (key.ctas == 0 || IsCommunication(key.contention)) return OkStatus();
   return InvalidInput(StrCat(path, ".ctas: found ", key.ctas, " with contention ", Name(key.contention),

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -36,9 +37,22 @@ enum class Kernel {
   kDecodeZfp,
   kExpertInputGradient,
   kExpertWeightGradient,
+  // What the rest of a training step consists of (models/step).
+  kLinear,
+  kLinearInputGradient,
+  kLinearWeightGradient,
+  kAttention,
+  kAttentionGradient,
+  kNorm,
+  kRotary,
+  kActivation,
+  kResidual,
+  kEmbedding,
+  kCrossEntropy,
+  kOptimizer,
 };
 template <>
-inline constexpr int kBuiltIn<Kernel> = 16;
+inline constexpr int kBuiltIn<Kernel> = 28;
 
 // The names of the contract, such as "ALL_TO_ALL".
 std::string_view Name(Contention contention);
@@ -66,8 +80,40 @@ inline bool IsCommunication(Contention contention) {
   return contention == Contention::kWithAllToAll || contention == Contention::kWithAllGather;
 }
 
-// Kernels whose size is flops, the matrix products of experts; all others count bytes.
+// Kernels whose size is flops: the matrix products of experts and of linear layers, and attention. All others count
+// bytes: a codec's and a permutation's as KernelKey's user says, those of kNorm and after it what they read and write.
 bool CountsFlops(Kernel kernel);
+// The products of experts alone (kExpertGemm and its gradients, own kinds too).
+bool IsExpertProduct(Kernel kernel);
+// A product of a linear layer, forward or to a gradient; attention, either pass.
+bool IsLinear(Kernel kernel);
+bool IsAttention(Kernel kernel);
+
+// kLinear and all built-in ones behind it: what a step has beside its MoE layers.
+bool IsOfTheRestOfAStep(Kernel kernel);
+
+// The shape of a kernel whose time is no function of its size alone. A field is 0 where the kernel has none of it.
+//
+// Linear layers: one sample is (rows × in_features) · (in_features × out_features) forward and the products of the same
+// sizes backward, of `experts` layers of equal rows in one grouped call; the weight gradient is accumulated in FP32.
+// Its size is 2·experts·rows·in_features·out_features flops, so a curve over flops is a curve over rows. Attention: one
+// sample is whole sequences under a causal mask. Its size is 2·batch·sequence²·heads·(query_key_dim + value_dim) flops
+// of the forward pass for both passes, the masked half counted, so a curve over flops is one over batches.
+struct KernelShape {
+  int in_features = 0, out_features = 0;
+  int experts = 0;  // In a grouped product; 1: a plain one.
+  int heads = 0, kv_heads = 0;
+  int query_key_dim = 0, value_dim = 0;  // Of one head.
+  int sequence = 0;
+
+  friend auto operator<=>(const KernelShape&, const KernelShape&) = default;
+};
+// The name and place of each field, in the order of messages: "inFeatures", ...
+struct KernelShapeField {
+  std::string_view name;
+  int KernelShape::*value;
+};
+std::span<const KernelShapeField> KernelShapeFields();
 
 struct CollectiveKey {
   Collective collective = Collective::kAllToAll;
@@ -78,6 +124,9 @@ struct CollectiveKey {
   Contention contention = Contention::kNone;
   std::optional<int> bytes_per_element;  // Absent: any.
   int ctas = 0;                          // That it was limited to, and any collective beside it.
+  // How far apart neighbours of the group are in rank order, where that was measured: inside a node whose links are
+  // shared, groups of every second rank cross them side by side. 0: any.
+  int stride = 0;
 
   friend auto operator<=>(const CollectiveKey&, const CollectiveKey&) = default;
 };
@@ -88,7 +137,8 @@ struct KernelKey {
   std::optional<int> bytes_per_element;  // Absent: any.
   std::optional<int> model_dim;
   std::optional<int> hidden_dim;
-  int ctas = 0;  // That the communication beside it was limited to; of kWithAllToAll and kWithAllGather alone.
+  int ctas = 0;       // That the communication beside it was limited to; of kWithAllToAll and kWithAllGather alone.
+  KernelShape shape;  // Of linear layers and attention alone.
 
   friend auto operator<=>(const KernelKey&, const KernelKey&) = default;
 };
@@ -103,8 +153,8 @@ using CostKey = std::variant<CollectiveKey, KernelKey>;
 std::string Describe(const CostKey& key);
 
 // `key` with only the fields that what it measures depends on: none of the optional ones for collectives and copies,
-// element and model dimension for GATE, PERMUTE and codecs, all for EXPERT_GEMM; the CTAs always. What measurements and
-// messages use.
+// element and model dimension for GATE, PERMUTE and codecs, all for EXPERT_GEMM, element and shape for linear layers
+// and attention; the CTAs and the stride always. What measurements and messages use.
 CostKey Essential(const CostKey& key);
 
 Contention ContentionOf(const CostKey& key);
@@ -125,7 +175,8 @@ double BusFactorOf(const CostKey& key);
 // Checks the group of a key, its CTAs, and that gather_group_size and shards stand with kAllToAllAllGather alone.
 Status ValidateCollectiveKey(const CollectiveKey& key, const std::string& path);
 
-// Checks that CTAs stand with communication beside the kernel alone.
+// Checks that CTAs stand with communication beside the kernel alone, and that linear layers and attention, and only
+// they, have a shape, whole.
 Status ValidateKernelKey(const KernelKey& key, const std::string& path);
 
 }  // namespace moeplan

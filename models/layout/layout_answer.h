@@ -16,6 +16,10 @@ namespace moeplan {
 // (FlashAttention).
 enum class AttentionKernel { kFlash, kStored };
 
+// How attention sees the tokens of other contexts: keys and values go round, or each context gets whole sequences of
+// some heads (DeepSpeed-Ulysses).
+enum class ContextExchange { kKeysValues, kAllToAll };
+
 struct LayoutRequest {
   ModelConfig model;
   int gpus = 0;             // As many as a node has or a divisor of that, or whole nodes.
@@ -24,6 +28,9 @@ struct LayoutRequest {
   int zero_stage = 0;
   Recompute recompute = Recompute::kNone;
   AttentionKernel attention = AttentionKernel::kFlash;
+  ContextExchange context_exchange = ContextExchange::kKeysValues;
+  bool overlaps_gradients = true;       // Gradients are summed while the last backward pass runs, or after it.
+  bool overlaps_shared_experts = true;  // Shared experts run beside the exchange of the routed ones, or after them.
   bool sequence_parallel = true;
   double capacity_factor = 1;
   int bytes_per_element = 2;

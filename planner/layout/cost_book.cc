@@ -12,14 +12,18 @@ namespace moeplan::planner {
 namespace {
 
 bool IsProduct(const KernelKey& key, int bytes_per_element) {
-  return CountsFlops(key.kernel) && key.contention == Contention::kNone && BuiltInLike(key.kernel) == key.kernel &&
+  return (IsExpertProduct(key.kernel) || IsLinear(key.kernel)) && key.contention == Contention::kNone &&
+         BuiltInLike(key.kernel) == key.kernel &&
          key.bytes_per_element.value_or(bytes_per_element) == bytes_per_element;
 }
+
+// The error that all kernels of the kind have together.
+KernelKey CommonKey(Kernel kernel) { return {.kernel = IsLinear(kernel) ? Kernel::kLinear : Kernel::kAttention}; }
 
 }  // namespace
 
 CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element)
-    : profile_(profile), bytes_per_element_(bytes_per_element) {
+    : profile_(profile), bytes_per_element_(bytes_per_element), surface_(profile, bytes_per_element) {
   const KernelKey any = {.kernel = Kernel::kExpertGemm, .bytes_per_element = bytes_per_element};
   KernelKey square = any;
   square.model_dim = square.hidden_dim = model_dim;
@@ -64,6 +68,7 @@ double CostBook::TimeOf(const Entry& entry, double size, double bus_factor) {
     return 0;
   }
   asked_.insert(entry.key);
+  sources_.insert(entry.key);
   if (!entry.stand_in.empty()) notes_.remarks.insert(entry.stand_in);
   const PricedTime price = Price(*entry.model, size, bus_factor);
   if (price.extrapolated) {
@@ -75,18 +80,121 @@ double CostBook::TimeOf(const Entry& entry, double size, double bus_factor) {
   return lean_->end == End::kLow ? price.low_s : price.high_s;
 }
 
-double CostBook::CollectiveS(Collective collective, const GroupShape& group, double bytes) {
+double CostBook::CollectiveS(Collective collective, const GroupShape& group, double bytes, int stride) {
   if (group.size == 1 || bytes <= 0) return 0;
-  const Entry& entry = Find({.collective = collective, .group = group, .bytes_per_element = bytes_per_element_});
+  const Entry& entry =
+      Find({.collective = collective, .group = group, .bytes_per_element = bytes_per_element_, .stride = stride});
   extrapolated_ = extrapolated_ || !entry.stand_in.empty();
   return TimeOf(entry, bytes, BusFactor(collective, group.size));
 }
 
 double CostBook::ProductS(double flops) { return flops <= 0 ? 0 : TimeOf(product_, flops, /*bus_factor=*/1); }
 
+double CostBook::LinearS(Kernel product, const LinearWork& work) {
+  if (work.rows <= 0) return 0;
+  const auto time_s = ShapedS(product, work.shape(), work.flops());
+  return time_s ? *time_s : ProductS(work.flops());
+}
+
+double CostBook::AttentionS(Kernel pass, const AttentionWork& work) {
+  if (work.flops <= 0) return 0;
+  if (const auto time_s = ShapedS(pass, work.shape, work.flops)) return *time_s;
+  return (pass == Kernel::kAttentionGradient ? 2 : 1) * ProductS(work.flops);
+}
+
+std::optional<double> CostBook::ShapedS(Kernel kernel, const KernelShape& shape, double flops) {
+  const auto [known, fresh] = shaped_.try_emplace({kernel, shape, flops});
+  if (fresh) {
+    const auto time = surface_.Time(kernel, shape, flops);
+    if (!time) return (shaped_.erase(known), std::nullopt);
+    known->second = *time;
+  }
+  const ShapedTime& time = known->second;
+  const KernelKey key = {.kernel = kernel, .bytes_per_element = bytes_per_element_, .shape = shape};
+  asked_.insert(CommonKey(kernel));
+  if (!time.measured) asked_.insert(key);
+  sources_.insert(time.nearest);
+  if (time.is_far) {
+    notes_.remarks.insert(
+        StrCat(Describe(CostKey(key)), ": not measured near; priced from ", Describe(CostKey(time.nearest))));
+  }
+  return Lent(time, key);
+}
+
+double CostBook::Lent(const ShapedTime& time, const KernelKey& key) const {
+  if (!lean_) return time.time_s;
+  double ratio = 1;
+  if (lean_->key == CostKey(CommonKey(key.kernel))) ratio = surface_.common_error_ratio();
+  if (lean_->key == CostKey(key)) ratio = time.own_error_ratio;
+  return lean_->end == End::kLow ? time.time_s / ratio : time.time_s * ratio;
+}
+
+const CostBook::Entry& CostBook::Find(Kernel kernel) {
+  const auto [place, fresh] = kernels_.try_emplace(kernel);
+  Entry& entry = place->second;
+  if (!fresh) return entry;
+  const KernelKey key = {.kernel = kernel, .bytes_per_element = bytes_per_element_};
+  entry.key = Essential(key);
+  if (const CostModel* model = moeplan::Find(profile_, key)) entry.model = *model;
+  return entry;
+}
+
+double CostBook::MovedS(Kernel kernel, double bytes, int launches) {
+  if (bytes <= 0) return 0;
+  const Entry& entry = Find(kernel);
+  if (entry.model) return launches * TimeOf(entry, bytes / launches, /*bus_factor=*/1);
+  const Entry& copies = Find(Kernel::kDeviceCopy);
+  notes_.remarks.insert(
+      StrCat("norms, rotary embedding, activations, residuals, embedding, loss and optimizer: those that the profile "
+             "lacks are ",
+             copies.model ? "priced as DEVICE_COPY" : "counted as nothing"));
+  if (!copies.model) return 0;
+  // A copy of n bytes reads and writes 2n.
+  return launches * TimeOf(copies, bytes / 2 / launches, /*bus_factor=*/1);
+}
+
+void CostBook::AddExperts(const KernelKey& product, double rows, int experts, int matrices, bool sorts,
+                          Profile& profile) {
+  if (moeplan::Find(profile_, product) != nullptr || !surface_.Has(Kernel::kLinear) || rows <= 0) return;
+  constexpr double kFewest = 1.0 / 256, kMost = 8;  // Chunks of a layer, and the busiest rank of a skewed one.
+  const double row_bytes = 1.0 * *product.model_dim * bytes_per_element_;
+  LogLog forward, input_gradient, weight_gradient;
+  for (double part = kFewest; part <= kMost; part *= 2) {
+    const auto linears = ExpertLinears(*product.model_dim, *product.hidden_dim, matrices, part * rows, experts);
+    const MovedWork activation = ActivationWork(part * rows, *product.hidden_dim, matrices, bytes_per_element_);
+    double flops = 0, there_s = MovedS(activation.kernel, activation.forward_bytes, 1);
+    double back_s = MovedS(activation.kernel, activation.backward_bytes, 1), weights_s = 0;
+    // Rows arrive by rank; they are sorted by local expert, and back.
+    const double sort_s = sorts ? 2 * MovedS(Kernel::kDeviceCopy, part * rows * row_bytes, 1) : 0;
+    for (const LinearWork& linear : linears) {
+      flops += linear.flops();
+      there_s += LinearS(Kernel::kLinear, linear);
+      back_s += LinearS(Kernel::kLinearInputGradient, linear);
+      weights_s += LinearS(Kernel::kLinearWeightGradient, linear);
+    }
+    forward.points.push_back({flops, there_s + sort_s});
+    input_gradient.points.push_back({flops, back_s + sort_s});
+    weight_gradient.points.push_back({flops, weights_s});
+  }
+  const double ratio = surface_.common_error_ratio();
+  const auto add = [&](Kernel kernel, LogLog curve) {
+    KernelKey key = product;
+    key.kernel = kernel;
+    CostModel model = MakeCostModel(std::move(curve));
+    model.fit = FitQuality{.interval_low_ratio = 1 / ratio, .interval_high_ratio = ratio};
+    profile.kernels.push_back({key, std::move(model)});
+  };
+  add(Kernel::kExpertGemm, std::move(forward));
+  add(Kernel::kExpertInputGradient, std::move(input_gradient));
+  add(Kernel::kExpertWeightGradient, std::move(weight_gradient));
+}
+
 Profile CostBook::ForLayer(const Layer& layer, const Layout& layout) {
   Profile profile = {.name = profile_.name, .version = profile_.version, .cluster = profile_.cluster};
-  profile.kernels = profile_.kernels;
+  for (const KernelModel& entry : profile_.kernels) {
+    if (entry.key.shape == KernelShape{}) profile.kernels.push_back(entry);
+  }
+  AddLinearExperts(layer, layout, profile);
   StandInFor(KeyOf(Kernel::kExpertGemm, layer, layout), "products of experts", profile);
   if (layer.shared_hidden_dim > 0) {
     StandInFor(SharedExpertKey(Kernel::kExpertGemm, layer, layout), "products of shared experts", profile);
@@ -107,8 +215,21 @@ Profile CostBook::ForLayer(const Layer& layer, const Layout& layout) {
   return profile;
 }
 
+void CostBook::AddLinearExperts(const Layer& layer, const Layout& layout, Profile& profile) {
+  const double tokens = 1.0 * layer.batch * layer.sequence_length / layout.context_parallel;
+  const int expert_ranks = layout.expert_parallel, experts = layer.experts / expert_ranks;
+  const KernelKey product = KeyOf(Kernel::kExpertGemm, layer, layout);
+  const double rows = tokens * layer.top_k * std::max(layer.capacity_factor, 1.0);
+  if (layer.expert_kind == ExpertKind::kFfn) {
+    AddExperts(product, rows, experts, layer.expert_matrices, expert_ranks > 1 && experts > 1, profile);
+  }
+  if (layer.shared_hidden_dim > 0) {
+    AddExperts(SharedExpertKey(Kernel::kExpertGemm, layer, layout), tokens, 1, layer.expert_matrices, false, profile);
+  }
+}
+
 void CostBook::StandInFor(const KernelKey& product, const char* what, Profile& profile) {
-  if (moeplan::Find(profile_, product) != nullptr) return;
+  if (moeplan::Find(profile, product) != nullptr) return;
   if (const KernelModel* nearest = NearestGemm(profile_, product)) {
     profile.kernels.push_back({product, nearest->model});
     notes_.remarks.insert(StrCat(what, ": priced as ", Describe(CostKey(nearest->key))));
@@ -123,6 +244,7 @@ void CostBook::Forget() {
   extrapolated_ = false;
   notes_ = {};
   asked_.clear();
+  sources_.clear();
 }
 
 }  // namespace moeplan::planner

@@ -8,11 +8,14 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "models/cost/profile.h"
+#include "models/cost/shape_surface.h"
 #include "models/links/link_model.h"
+#include "models/step/layer_work.h"
 #include "models/timeline/pricer.h"
 #include "models/workload/workload.h"
 
@@ -24,8 +27,16 @@ class CostBook {
   CostBook(const Profile& profile, int model_dim, int bytes_per_element);
 
   // Seconds of a collective on `bytes` as nccl-tests counts them; 0 for none and for a group of one. A group that was
-  // not measured is extrapolated (models/links/link_model.h); where that fails, 0, and the key is missing.
-  double CollectiveS(Collective collective, const GroupShape& group, double bytes);
+  // not measured is extrapolated (models/links/link_model.h); where that fails, 0, and the key is missing. `stride`:
+  // how far apart neighbours of the group are in rank order, for profiles that tell such groups apart; 0: not told.
+  double CollectiveS(Collective collective, const GroupShape& group, double bytes, int stride = 0);
+
+  // Seconds of a linear layer's product (IsLinear), of attention (IsAttention) and of what moves memory. Where the
+  // profile has no linear layers or attention at all, they are products of their flops, attention's gradient two; a
+  // kernel that moves memory and is not there is a copy of half the bytes, and nothing where there are no copies.
+  double LinearS(Kernel product, const LinearWork& work);
+  double AttentionS(Kernel pass, const AttentionWork& work);
+  double MovedS(Kernel kernel, double bytes, int launches);
 
   // Seconds of a matrix product: EXPERT_GEMM of the nearest dimensions, else the cluster's peak, else missing.
   double ProductS(double flops);
@@ -54,8 +65,12 @@ class CostBook {
   const std::set<CostKey>& missing() const { return missing_; }
   bool extrapolated() const { return extrapolated_; }  // Whether a group was.
   const PriceNotes& notes() const { return notes_; }
-  // What was priced, whether measured or not; of products the entry that answers or stands in.
+  // What was priced, whether measured or not, each the key of an error of its own: of products the entry that answers
+  // or stands in; of linear layers and attention their kernel without a shape, for what moves all of them together, and
+  // each shape that nobody measured.
   const std::set<CostKey>& asked() const { return asked_; }
+  // Entries of the profile that answered or stood in.
+  const std::set<CostKey>& sources() const { return sources_; }
   void Forget();
 
  private:
@@ -68,17 +83,29 @@ class CostBook {
   // Gives the layer's profile what the product is priced as, where it was not measured: the nearest, else the peak.
   void StandInFor(const KernelKey& product, const char* what, Profile& profile);
   double TimeOf(const Entry& entry, double size, double bus_factor);
+  const Entry& Find(Kernel moves_memory);
+  // Absent where the profile has no such kernel.
+  std::optional<double> ShapedS(Kernel kernel, const KernelShape& shape, double flops);
+  // At the end of the interval that is leant on.
+  double Lent(const ShapedTime& time, const KernelKey& key) const;
+  // Gives the layer's profile its experts' products, from linear layers and activations, where the profile measured
+  // those and not these.
+  void AddLinearExperts(const Layer& layer, const Layout& layout, Profile& profile);
+  void AddExperts(const KernelKey& product, double rows, int experts, int matrices, bool sorts, Profile& profile);
 
   const Profile& profile_;
   int bytes_per_element_;
   std::optional<LinkModel> links_;  // Fitted when it is first asked.
   std::map<CollectiveKey, Entry> collectives_;
+  std::map<Kernel, Entry> kernels_;  // That move memory.
+  ShapeSurface surface_;
+  std::map<std::tuple<Kernel, KernelShape, double>, ShapedTime> shaped_;
   Entry product_;
   double least_per_flop_s_ = 0;
   std::set<CostKey> missing_;
   bool extrapolated_ = false;
   PriceNotes notes_;
-  std::set<CostKey> asked_;
+  std::set<CostKey> asked_, sources_;
   std::optional<Lean> lean_;
 };
 

@@ -104,6 +104,7 @@ Workload WorkloadOf(const LayoutRequest& request, const MoeQuestion& question) {
   workload.layer.sequence_length = question.tokens;
   workload.layer.capacity_factor = request.capacity_factor;
   workload.layer.bytes_per_element = request.bytes_per_element;
+  if (!request.overlaps_shared_experts) workload.layer.shared_hidden_dim = 0;
   workload.layout = {.tensor_parallel = question.tensor_parallel,
                      .expert_parallel = question.expert_parallel,
                      .expert_sharding_parallel = question.expert_sharding_parallel};

@@ -59,7 +59,7 @@ RankedLayout Describe(const LayoutRequest& request, const Profile& profile, cons
   PriceStep(request, priced.point, priced.moe.time, book);
   layout.extrapolated = book.extrapolated();
   std::vector<KeyTime> times = priced.moe.times;
-  for (const CostKey& key : book.asked()) times.push_back({.key = key});
+  for (const CostKey& key : book.sources()) times.push_back({.key = key});
   layout.priced_from = DearestEntries(times, profile);
   const std::vector<std::string> notes = book.notes().Warnings();
   warnings.insert(notes.begin(), notes.end());

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "models/step/layer_work.h"
 #include "planner/layout/stages.h"
 
 namespace moeplan::planner {
@@ -62,7 +63,14 @@ class StepPricer {
         book_(book),
         gpus_per_node_(book.gpus_per_node()),
         tokens_(TokensOf(point, request.sequence_length)),
-        token_bytes_(tokens_ * model_.model_dim * request.bytes_per_element) {}
+        token_bytes_(tokens_ * model_.model_dim * request.bytes_per_element),
+        slice_{.tokens = tokens_,
+               .tensor_parallel = layout_.tensor_parallel,
+               .sequence_parallel = request.sequence_parallel,
+               .context_parallel = layout_.context_parallel,
+               .exchanges_heads = request.context_exchange == ContextExchange::kAllToAll,
+               .sequence_length = request.sequence_length,
+               .bytes_per_element = request.bytes_per_element} {}
 
   // What hides all but one slice of it does.
   StepTime Price(Hides hides) {
@@ -80,14 +88,14 @@ class StepPricer {
         const double window_s = hides == Hides::kAsItDoes
                                     ? std::max(0.0, pass.backward.length_s() - pass.backward.communication_s)
                                     : std::numeric_limits<double>::infinity();
-        const GradientTime gradient = GradientsOf(stage, window_s);
-        if (gradient.exposed_s > gradient_.exposed_s) gradient_ = gradient;
+        const UpdateTime update = {.gradients = GradientsOf(stage, window_s), .optimizer_s = OptimizerS(stage)};
+        if (update.exposed_s() > update_.exposed_s()) update_ = update;
       }
       once_s += stage_s;
     }
     const double pipeline_s = (point_.micro_batches - 1) * slowest_s + once_s;
-    time.gradient_s = gradient_.exposed_s;
-    time.step_s = pipeline_s + time.gradient_s;
+    time.gradient_s = update_.gradients.exposed_s;
+    time.step_s = pipeline_s + update_.exposed_s();
     time.bubble = pipeline_s > 0 ? std::max(0.0, 1 - point_.micro_batches * slowest_s / pipeline_s) : 0;
     return time;
   }
@@ -105,8 +113,9 @@ class StepPricer {
       parts[share.exchange].Add(forward.exchange_s, backward.exchange_s, forward.wait_s + backward.wait_s, times);
       working_s += times * share.time.length_s();
     }
-    parts[StepPart::kGradients] = {.backward_s = gradient_.busy_s, .exposed_s = gradient_.exposed_s};
-    parts[StepPart::kBubble].exposed_s = time.step_s - gradient_.exposed_s - working_s;
+    parts[StepPart::kGradients] = {.backward_s = update_.gradients.busy_s, .exposed_s = update_.gradients.exposed_s};
+    parts[StepPart::kOptimizer] = {.backward_s = update_.optimizer_s, .exposed_s = update_.optimizer_s};
+    parts[StepPart::kBubble].exposed_s = time.step_s - update_.exposed_s() - working_s;
     return parts;
   }
 
@@ -114,6 +123,12 @@ class StepPricer {
   struct GradientTime {
     double busy_s = 0;
     double exposed_s = 0;
+  };
+  // After the last backward pass.
+  struct UpdateTime {
+    GradientTime gradients;
+    double optimizer_s = 0;
+    double exposed_s() const { return gradients.exposed_s + optimizer_s; }
   };
 
   static bool IsLike(Stage one, const Stage& other) {
@@ -123,21 +138,77 @@ class StepPricer {
 
   // Looks up what the stages consist of.
   void PriceLayers() {
-    attention_ = Attention();
-    dense_ = Dense();
+    attention_ = Block(StepPart::kAttention, AttentionBlockWork(model_, slice_));
+    AddTensorExchange(attention_.compute);
+    AddContextExchange();
+    if (model_.moe_layers() < model_.layers()) {
+      dense_ = Block(StepPart::kDenseNetworks, DenseBlockWork(model_, slice_));
+      AddTensorExchange(dense_.compute);
+    }
+    if (model_.moe_layers() > 0) {
+      around_experts_ = Block(StepPart::kElementwise, AroundExpertsWork(model_, slice_));
+      if (model_.shared_hidden_dim > 0 && !request_.overlaps_shared_experts) {
+        shared_experts_ = Block(StepPart::kSharedExperts, SharedExpertWork(model_, slice_));
+        AddTensorExchange(shared_experts_.compute);
+      }
+    }
     moe_layer_ = Moe();
-    logits_ = Logits();
+    embedding_ = Block(StepPart::kElementwise, EmbeddingWork(model_, slice_));
+    head_ = Block(StepPart::kLogits, HeadWork(model_, slice_));
+    AddVocabularyExchanges();
     neighbours_ = Neighbours();
+  }
+
+  // A block's products, and what moves memory around them.
+  struct BlockTime {
+    StepPart part = StepPart::kAttention;
+    LayerTime compute, moved, loss;
+    double scores_forward_s = 0, scores_backward_s = 0;
+  };
+
+  BlockTime Block(StepPart part, const BlockWork& work) {
+    BlockTime time = {.part = part};
+    for (const LinearWork& linear : work.linears) {
+      time.compute.forward.compute_s += book_.LinearS(Kernel::kLinear, linear);
+      time.compute.backward.compute_s += book_.LinearS(Kernel::kLinearInputGradient, linear);
+      time.compute.backward.compute_s += book_.LinearS(Kernel::kLinearWeightGradient, linear);
+    }
+    if (work.attention) {
+      time.scores_forward_s = book_.AttentionS(Kernel::kAttention, *work.attention);
+      time.scores_backward_s = book_.AttentionS(Kernel::kAttentionGradient, *work.attention);
+      time.compute.forward.compute_s += time.scores_forward_s;
+      time.compute.backward.compute_s += time.scores_backward_s;
+      if (request_.recompute == Recompute::kSelective) time.compute.backward.compute_s += time.scores_forward_s;
+    }
+    for (const MovedWork& moved : work.moved) {
+      LayerTime& into = moved.kernel == Kernel::kCrossEntropy ? time.loss : time.moved;
+      into.forward.compute_s += book_.MovedS(moved.kernel, moved.forward_bytes, moved.forward_launches);
+      into.backward.compute_s += book_.MovedS(moved.kernel, moved.backward_bytes, moved.backward_launches);
+    }
+    return time;
+  }
+
+  static void AddShares(const BlockTime& block, double times, std::vector<Share>& shares) {
+    shares.push_back({block.part, StepPart::kContextExchange, block.compute, times});
+    shares.push_back({StepPart::kElementwise, StepPart::kElementwise, block.moved, times});
+    shares.push_back({StepPart::kLoss, StepPart::kLoss, block.loss, times});
   }
 
   // What a stage does for one micro-batch.
   std::vector<Share> SharesOf(const Stage& stage, Hides hides) {
-    std::vector<Share> shares = {
-        {StepPart::kAttention, StepPart::kContextExchange, attention_, static_cast<double>(stage.layers)},
-        {StepPart::kDenseNetworks, StepPart::kContextExchange, dense_, static_cast<double>(stage.dense_layers())},
-        {StepPart::kMoeLayers, StepPart::kContextExchange, moe_layer_, static_cast<double>(stage.moe_layers)},
-        {StepPart::kLogits, StepPart::kContextExchange, logits_, stage.predicts ? 1.0 : 0.0},
-        {StepPart::kNeighbours, StepPart::kNeighbours, neighbours_, 1}};
+    std::vector<Share> shares;
+    AddShares(attention_, stage.layers, shares);
+    AddShares(dense_, stage.dense_layers(), shares);
+    AddShares(around_experts_, stage.moe_layers, shares);
+    AddShares(shared_experts_, stage.moe_layers, shares);
+    shares.push_back(
+        {StepPart::kMoeLayers, StepPart::kContextExchange, moe_layer_, static_cast<double>(stage.moe_layers)});
+    if (request_.recompute == Recompute::kFull) {
+      for (Share& share : shares) share.time.backward.Add(share.time.forward, 1);
+    }
+    AddShares(embedding_, stage.embeds ? 1.0 : 0.0, shares);
+    AddShares(head_, stage.predicts ? 1.0 : 0.0, shares);
+    shares.push_back({StepPart::kNeighbours, StepPart::kNeighbours, neighbours_, 1});
     if (request_.zero_stage == kMaxZeroStage) {
       LayerTime pass;
       for (const Share& share : shares) pass.Add(share.time, share.times);
@@ -155,64 +226,77 @@ class StepPricer {
 
   GroupShape TensorGroup() const { return ShapeOf(Group::kTensor, layout_, gpus_per_node_); }
 
-  // Both collectives over TP that a layer's part has in a pass.
-  double TensorS(bool backward) {
-    const GroupShape group = TensorGroup();
-    if (!request_.sequence_parallel) return book_.CollectiveS(Collective::kAllReduce, group, token_bytes_);
-    const double gather_s = book_.CollectiveS(Collective::kAllGather, group, token_bytes_);
-    const double scatter_s = book_.CollectiveS(Collective::kReduceScatter, group, token_bytes_);
-    return (backward ? 2 : 1) * gather_s + scatter_s;
+  double OverTensorS(Collective collective) {
+    return book_.CollectiveS(collective, TensorGroup(), token_bytes_, /*stride=*/1);
   }
 
-  LayerTime Layer(double compute_s, double scores_s, double forward_exchange_s, double backward_exchange_s) {
-    LayerTime time;
-    time.forward = {.compute_s = compute_s + scores_s,
-                    .tensor_s = TensorS(/*backward=*/false),
-                    .wait_s = std::max(0.0, forward_exchange_s - scores_s),
-                    .exchange_s = forward_exchange_s};
-    time.forward.communication_s = time.forward.tensor_s + forward_exchange_s;
-    time.backward = {.compute_s = 2 * (compute_s + scores_s),
-                     .tensor_s = TensorS(/*backward=*/true),
-                     .wait_s = std::max(0.0, backward_exchange_s - 2 * scores_s),
-                     .exchange_s = backward_exchange_s};
-    time.backward.communication_s = time.backward.tensor_s + backward_exchange_s;
-    if (request_.recompute == Recompute::kSelective) time.backward.compute_s += scores_s;
-    if (request_.recompute == Recompute::kFull) time.backward.Add(time.forward, 1);
-    return time;
+  static void AddTensor(double time_s, PassTime& pass) { pass.tensor_s += time_s, pass.communication_s += time_s; }
+
+  // Both collectives over TP that a block has in a pass; backward gathers the input once more.
+  void AddTensorExchange(LayerTime& time) {
+    if (!request_.sequence_parallel) {
+      const double sum_s = OverTensorS(Collective::kAllReduce);
+      AddTensor(sum_s, time.forward), AddTensor(sum_s, time.backward);
+      return;
+    }
+    const double gather_s = OverTensorS(Collective::kAllGather);
+    const double scatter_s = OverTensorS(Collective::kReduceScatter);
+    AddTensor(gather_s + scatter_s, time.forward), AddTensor(2 * gather_s + scatter_s, time.backward);
   }
 
-  LayerTime Attention() {
+  // The embedding is cut over the vocabulary, so that each rank knows some of the tokens' rows; and the last product
+  // reads all rows.
+  void AddVocabularyExchanges() {
+    PassTime &looked_up = embedding_.compute.forward, &scattered = embedding_.compute.backward;
+    PassTime &read = head_.compute.forward, &returned = head_.compute.backward;
+    if (!request_.sequence_parallel) {
+      const double sum_s = OverTensorS(Collective::kAllReduce);
+      AddTensor(sum_s, looked_up), AddTensor(sum_s, returned);
+      return;
+    }
+    const double gather_s = OverTensorS(Collective::kAllGather);
+    const double scatter_s = OverTensorS(Collective::kReduceScatter);
+    AddTensor(scatter_s, looked_up), AddTensor(gather_s, scattered);
+    AddTensor(gather_s, read), AddTensor(gather_s + scatter_s, returned);
+  }
+
+  void AddContextExchange() {
+    const GroupShape contexts = ContextGroup(point_, gpus_per_node_);
+    if (contexts.size == 1) return;
     const AttentionWidths widths = WidthsOf(model_);
-    const double tensor = layout_.tensor_parallel;
-    const double compute_s = book_.ProductS(2 * tokens_ * AttentionParameters(model_) / tensor);
-    const double scores_s =
-        book_.ProductS(2 * tokens_ * request_.sequence_length * (widths.query_key + widths.value) / tensor);
+    const double tensor = layout_.tensor_parallel, row_bytes = tokens_ * request_.bytes_per_element;
+    const int stride = layout_.tensor_parallel;
     // A tensor-parallel rank has at least one head's keys and values.
     const double ranks = model_.latent_attention.kv_rank > 0 ? tensor : std::min<double>(tensor, model_.kv_heads);
-    const double all_keys_bytes =
-        tokens_ * layout_.context_parallel * widths.passed / ranks * request_.bytes_per_element;
-    const GroupShape contexts = ContextGroup(point_, gpus_per_node_);
-    const double there_s = book_.CollectiveS(Collective::kAllGather, contexts, all_keys_bytes);
-    const double back_s = book_.CollectiveS(Collective::kReduceScatter, contexts, all_keys_bytes);
-    return Layer(compute_s, scores_s, there_s, there_s + back_s);
-  }
-
-  LayerTime Dense() {
-    if (model_.moe_layers() == model_.layers()) return {};
-    return Layer(book_.ProductS(2 * tokens_ * DenseFfnParameters(model_) / layout_.tensor_parallel), 0, 0, 0);
+    const double passed_bytes = row_bytes * widths.passed / ranks;
+    PassTime &forward = attention_.compute.forward, &backward = attention_.compute.backward;
+    const auto add = [](double exchange_s, double beside_s, PassTime& pass) {
+      pass.wait_s += std::max(0.0, exchange_s - beside_s);
+      pass.exchange_s += exchange_s;
+      pass.communication_s += exchange_s;
+    };
+    if (request_.context_exchange == ContextExchange::kAllToAll) {
+      const auto exchange_s = [&](double bytes) {
+        return book_.CollectiveS(Collective::kAllToAll, contexts, bytes, stride);
+      };
+      // Queries, keys and values there, outputs back; keys are as wide as queries' share of them.
+      const double key = widths.passed * widths.query_key / (widths.query_key + widths.value);
+      const double all_s = exchange_s(row_bytes * widths.query_key / tensor) + exchange_s(row_bytes * key / ranks) +
+                           exchange_s(row_bytes * (widths.passed - key) / ranks) +
+                           exchange_s(row_bytes * widths.value / tensor);
+      add(all_s, /*beside_s=*/0, forward), add(all_s, /*beside_s=*/0, backward);
+      return;
+    }
+    const double all_bytes = passed_bytes * layout_.context_parallel;
+    const double there_s = book_.CollectiveS(Collective::kAllGather, contexts, all_bytes, stride);
+    const double back_s = book_.CollectiveS(Collective::kReduceScatter, contexts, all_bytes, stride);
+    add(there_s, attention_.scores_forward_s, forward);
+    add(there_s + back_s, attention_.scores_backward_s, backward);
   }
 
   LayerTime Moe() const {
-    LayerTime time = {.forward = {.compute_s = moe_.forward_s},
-                      .backward = {.compute_s = moe_.backward_s, .communication_s = moe_.backward_communication_s}};
-    if (request_.recompute == Recompute::kFull) time.backward.compute_s += moe_.forward_s;
-    return time;
-  }
-
-  LayerTime Logits() {
-    const double flops = 2 * tokens_ * model_.vocab * model_.model_dim / layout_.tensor_parallel;
-    const double forward_s = book_.ProductS(flops);
-    return {.forward = {.compute_s = forward_s}, .backward = {.compute_s = 2 * forward_s}};
+    return {.forward = {.compute_s = moe_.forward_s},
+            .backward = {.compute_s = moe_.backward_s, .communication_s = moe_.backward_communication_s}};
   }
 
   // Half of an all-to-all between two ranks stays where it is, so passing n bytes on is one of 2n.
@@ -224,40 +308,55 @@ class StepPricer {
     return {.forward = pass, .backward = pass};
   }
 
+  // A rank's share of the stage's parameters, and who has the same.
   struct Replicated {
-    double bytes = 0;
+    double parameters = 0;
     GroupShape replicas;
+    int stride = 1;
   };
-  // Weights, or gradients, of a rank's share of the stage.
   std::array<Replicated, 2> Shares(const Stage& stage) const {
-    const double element = request_.bytes_per_element;
-    const double expert_ranks = static_cast<double>(layout_.expert_parallel) * layout_.expert_sharding_parallel;
-    return {{{StageDenseParameters(model_, stage) / layout_.tensor_parallel * element,
-              DenseReplicas(point_, gpus_per_node_)},
-             {StageExpertParameters(model_, stage) / expert_ranks * element, ExpertReplicas(point_, gpus_per_node_)}}};
+    const int expert_ranks = layout_.expert_parallel * layout_.expert_sharding_parallel;
+    return {
+        {{StageDenseParameters(model_, stage) / layout_.tensor_parallel, DenseReplicas(point_, gpus_per_node_),
+          layout_.tensor_parallel},
+         {StageExpertParameters(model_, stage) / expert_ranks, ExpertReplicas(point_, gpus_per_node_), expert_ranks}}};
   }
-  // Of one slice a layer.
-  double SliceS(Collective collective, const Stage& stage) {
+  // Of one of so many equal slices of both.
+  double SliceS(Collective collective, const Stage& stage, double slices, double bytes_per_parameter) {
     double slice_s = 0;
     for (const Replicated& share : Shares(stage)) {
-      slice_s += book_.CollectiveS(collective, share.replicas, share.bytes / stage.layers);
+      slice_s +=
+          book_.CollectiveS(collective, share.replicas, share.parameters * bytes_per_parameter / slices, share.stride);
     }
     return slice_s;
   }
 
   GradientTime GradientsOf(const Stage& stage, double window_s) {
+    constexpr double kFp32 = 4;
     const bool cuts = request_.zero_stage > 0;
-    const double slice_s = SliceS(cuts ? Collective::kReduceScatter : Collective::kAllReduce, stage);
-    const double hidden_s = stage.layers > 1 ? window_s * (stage.layers - 1) / stage.layers : 0;
-    const double all_s = stage.layers * slice_s;
+    const int slices = request_.overlaps_gradients ? stage.layers : 1;
+    const double slice_s = SliceS(cuts ? Collective::kReduceScatter : Collective::kAllReduce, stage, slices, kFp32);
+    const double hidden_s = slices > 1 ? window_s * (slices - 1) / slices : 0;
+    const double all_s = slices * slice_s;
     const bool gathers_after = cuts && request_.zero_stage < kMaxZeroStage;
-    const double gathers_s = gathers_after ? stage.layers * SliceS(Collective::kAllGather, stage) : 0;
+    const double gathers_s =
+        gathers_after ? slices * SliceS(Collective::kAllGather, stage, slices, request_.bytes_per_element) : 0;
     return {.busy_s = all_s + gathers_s, .exposed_s = std::max(slice_s, all_s - hidden_s) + gathers_s};
+  }
+
+  double OptimizerS(const Stage& stage) {
+    double bytes = 0;
+    for (const Replicated& share : Shares(stage)) {
+      bytes += OptimizerBytes(share.parameters, request_.zero_stage > 0 ? share.replicas.size : 1,
+                              request_.bytes_per_element);
+    }
+    return book_.MovedS(Kernel::kOptimizer, bytes, /*launches=*/2);
   }
 
   // ZeRO-3: each pass gathers a layer's weights while the one before it runs.
   LayerTime Gathers(const Stage& stage, bool hides, const LayerTime& pass) {
-    const double slice_s = SliceS(Collective::kAllGather, stage), all_s = stage.layers * slice_s;
+    const double slice_s = SliceS(Collective::kAllGather, stage, stage.layers, request_.bytes_per_element);
+    const double all_s = stage.layers * slice_s;
     const auto beside = [&](double beside_s) {
       return PassTime{.wait_s = hides ? slice_s : std::max(slice_s, all_s - beside_s),
                       .exchange_s = all_s,
@@ -275,9 +374,11 @@ class StepPricer {
   CostBook& book_;
   int gpus_per_node_;
   double tokens_, token_bytes_;
-  LayerTime attention_, dense_, moe_layer_, logits_, neighbours_;
+  RankSlice slice_;
+  BlockTime attention_, dense_, around_experts_, shared_experts_, embedding_, head_;
+  LayerTime moe_layer_, neighbours_;
   Stage slowest_;
-  GradientTime gradient_;
+  UpdateTime update_;
 };
 
 MoeTime ExpertFlopsTime(const LayoutRequest& request, const LayoutPoint& point, const CostBook& book) {
@@ -294,9 +395,9 @@ MoeTime ExpertFlopsTime(const LayoutRequest& request, const LayoutPoint& point, 
 }  // namespace
 
 std::string_view Name(StepPart part) {
-  constexpr std::string_view kNames[kStepParts] = {"attention",      "denseNetworks",   "moeLayers",        "logits",
-                                                   "tensorExchange", "contextExchange", "pipelineExchange", "weights",
-                                                   "gradients",      "bubble"};
+  constexpr std::string_view kNames[kStepParts] = {
+      "attention",      "denseNetworks",   "moeLayers",        "sharedExperts", "elementwise", "logits",    "loss",
+      "tensorExchange", "contextExchange", "pipelineExchange", "weights",       "gradients",   "optimizer", "bubble"};
   return kNames[static_cast<size_t>(part)];
 }
 

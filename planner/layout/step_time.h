@@ -1,23 +1,27 @@
-// The time of one training step of a layout: dense layers from their flops and groups, MoE layers as they were planned,
-// stages one after the other in 1F1B.
+// The time of one training step of a layout: blocks of layers from what they consist of (models/step), MoE layers as
+// they were planned, stages one after the other in 1F1B.
 //
 // Per micro-batch and stage, forward:
-//   attention     projections and scores as EXPERT_GEMM of their flops / (t·CP); with sequence parallelism an
-//                 all-gather and a reduce-scatter of the tokens over TP, else an all-reduce; keys and values go round
-//                 the contexts (as an all-gather over CP) while the scores are computed, and only what is longer counts
+//   attention     projections and scores; with sequence parallelism an all-gather and a reduce-scatter of the tokens
+//                 over TP, else an all-reduce. Contexts: keys and values go round (as an all-gather over CP) while the
+//                 scores are computed, and only what is longer counts; or queries, keys, values and outputs are
+//                 exchanged by all-to-all, with nothing beside it
 //   dense network the same without scores
-//   MoE layer     what PlanLayer's best candidate takes, its gathers over TP included
-//   logits        on the last stage
+//   MoE layer     what PlanLayer's best candidate takes, its gathers over TP included; the shared expert is in it where
+//                 it may run beside the exchange, else a part of its own
+//   elementwise   what moves memory around all these
+//   embedding     on the first stage, summed over TP; logits and loss on the last, whose input is gathered over TP
 //   neighbours    with PP, the tokens are passed on and their gradients back, with nothing beside them
-// Backward, compute twice; sequence parallelism gathers its input once more; keys and values go round again and their
-// gradients back. Selective recomputation adds the scores, full the whole forward pass. Scores are not halved for
-// causal masks.
-// Step = pipeline + gradients. Pipeline: (m - 1) times the slowest stage, and every stage once; for equal stages
-// (m + p - 1)·t, whose bubble is (p - 1)/(m + p - 1). Gradients of dense layers over CP·DP and of experts over their
-// replicas (all-reduce; with ZeRO reduce-scatter, and all-gather of the weights, after the step or, ZeRO-3, before each
-// pass of each micro-batch) are cut into one slice a layer. They have the lowest priority, EP > PP > CP > DP, so they
-// hide only behind that part of the last backward pass in which nothing else communicates, one slice late:
-// max(slice, all - window·(layers - 1)/layers). The optimizer's own time is not counted.
+// Backward, each linear layer has two products, and attention its own kernel; where the profile has neither, compute
+// twice. Sequence parallelism gathers its input once more; what contexts exchanged goes back the same way, keys and
+// values once more before. Selective recomputation adds the scores, full the whole forward pass. Masks are causal; a
+// profile without attention prices all scores.
+// Step = pipeline + gradients + optimizer. Pipeline: (m - 1) times the slowest stage, and every stage once; for equal
+// stages (m + p - 1)·t, whose bubble is (p - 1)/(m + p - 1). FP32 gradients of dense layers over CP·DP and of experts
+// over their replicas (all-reduce; with ZeRO reduce-scatter, and all-gather of the weights, after the step or, ZeRO-3,
+// before each pass of each micro-batch). Where they may run beside the last backward pass, they are cut into one slice
+// a layer and have the lowest priority, EP > PP > CP > DP, so they hide only behind that part of it in which nothing
+// else communicates, one slice late: max(slice, all - window·(layers - 1)/layers). Else they follow it whole.
 #pragma once
 
 #include <array>
@@ -40,23 +44,27 @@ struct MoeTime {
 struct StepTime {
   double step_s = 0;
   double bubble = 0;
-  double gradient_s = 0;
+  double gradient_s = 0;  // Exchanged with nothing beside it.
 };
 
 // What takes the time of a step.
 enum class StepPart {
-  kAttention,        // Projections and scores.
-  kDenseNetworks,    // Feed-forward networks without experts.
-  kMoeLayers,        // As planned, their exchanges with them.
-  kLogits,           // The last product, on the last stage.
+  kAttention,      // Projections and scores.
+  kDenseNetworks,  // Products of feed-forward networks without experts.
+  kMoeLayers,      // As planned, their exchanges with them.
+  kSharedExperts,  // Where they run after the routed ones.
+  kElementwise,    // Norms, rotary embedding, activations, residuals, the embedding.
+  kLogits,         // The last product, on the last stage.
+  kLoss,
   kTensorExchange,   // Over TP, around attention and dense networks.
   kContextExchange,  // Keys and values over CP.
   kNeighbours,       // Between pipeline stages.
   kWeights,          // Gathered before each pass (ZeRO-3).
   kGradients,        // Summed over replicas, and the weights gathered after the step (ZeRO-1 and -2).
-  kBubble,           // Waiting for other stages.
+  kOptimizer,
+  kBubble,  // Waiting for other stages.
 };
-inline constexpr int kStepParts = 10;
+inline constexpr int kStepParts = 14;
 std::string_view Name(StepPart part);  // "attention", "denseNetworks", ...
 
 // Of one part in a step.

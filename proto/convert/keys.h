@@ -68,6 +68,28 @@ inline StatusOr<std::optional<int>> AnyOrAtLeastOne(bool is_set, int value, std:
   return std::optional<int>(value);
 }
 
+inline KernelShape ShapeFromProto(const v1::KernelShape& message) {
+  return {.in_features = message.in_features(),
+          .out_features = message.out_features(),
+          .experts = message.experts(),
+          .heads = message.heads(),
+          .kv_heads = message.kv_heads(),
+          .query_key_dim = message.query_key_dim(),
+          .value_dim = message.value_dim(),
+          .sequence = message.sequence()};
+}
+
+inline void SetShape(const KernelShape& shape, v1::KernelShape& message) {
+  message.set_in_features(shape.in_features);
+  message.set_out_features(shape.out_features);
+  message.set_experts(shape.experts);
+  message.set_heads(shape.heads);
+  message.set_kv_heads(shape.kv_heads);
+  message.set_query_key_dim(shape.query_key_dim);
+  message.set_value_dim(shape.value_dim);
+  message.set_sequence(shape.sequence);
+}
+
 template <typename Message>
 StatusOr<CollectiveKey> CollectiveKeyFromProto(const Message& message, std::string_view path) {
   CollectiveKey key;
@@ -80,6 +102,7 @@ StatusOr<CollectiveKey> CollectiveKeyFromProto(const Message& message, std::stri
   key.gather_group_size = message.gather_group_size();
   key.shards = message.shards();
   key.ctas = message.ctas();
+  key.stride = message.stride();
   RETURN_IF_ERROR(ValidateCollectiveKey(key, std::string(path)));
   return key;
 }
@@ -96,6 +119,7 @@ StatusOr<KernelKey> KernelKeyFromProto(const Message& message, std::string_view 
   ASSIGN_OR_RETURN(key.hidden_dim,
                    AnyOrAtLeastOne(message.has_hidden_dim(), message.hidden_dim(), FieldPath(path, "hiddenDim")));
   key.ctas = message.ctas();
+  key.shape = ShapeFromProto(message.shape());
   RETURN_IF_ERROR(ValidateKernelKey(key, std::string(path)));
   return key;
 }
@@ -113,6 +137,7 @@ void SetKey(const CollectiveKey& key, Message& message) {
   message.set_contention(EnumToProto<v1::Contention::Kind>(key.contention));
   if (key.bytes_per_element) message.set_bytes_per_element(*key.bytes_per_element);
   if (key.ctas != 0) message.set_ctas(key.ctas);
+  if (key.stride != 0) message.set_stride(key.stride);
 }
 
 template <typename Message>
@@ -123,6 +148,7 @@ void SetKey(const KernelKey& key, Message& message) {
   if (key.model_dim) message.set_model_dim(*key.model_dim);
   if (key.hidden_dim) message.set_hidden_dim(*key.hidden_dim);
   if (key.ctas != 0) message.set_ctas(key.ctas);
+  if (key.shape != KernelShape{}) SetShape(key.shape, *message.mutable_shape());
 }
 
 }  // namespace moeplan

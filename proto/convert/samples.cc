@@ -9,16 +9,16 @@ namespace {
 
 Status CheckNoGroup(const v1::Sample& message, const std::string& path) {
   if (!message.has_algorithm() && !message.has_group_size() && !message.has_ranks_per_node() &&
-      !message.has_gather_group_size() && !message.has_shards()) {
+      !message.has_gather_group_size() && !message.has_shards() && !message.has_stride()) {
     return OkStatus();
   }
-  return error::Mismatch(path, "a kernel with algorithm, groupSize, ranksPerNode, gatherGroupSize or shards",
+  return error::Mismatch(path, "a kernel with algorithm, groupSize, ranksPerNode, gatherGroupSize, shards or stride",
                          "these of a collective alone");
 }
 
 Status CheckNoDims(const v1::Sample& message, const std::string& path) {
-  if (!message.has_model_dim() && !message.has_hidden_dim()) return OkStatus();
-  return error::Mismatch(path, "a collective with modelDim or hiddenDim", "these of a kernel alone");
+  if (!message.has_model_dim() && !message.has_hidden_dim() && !message.has_shape()) return OkStatus();
+  return error::Mismatch(path, "a collective with modelDim, hiddenDim or shape", "these of a kernel alone");
 }
 
 StatusOr<CostKey> KeyFromProto(const v1::Sample& message, const std::string& path) {

@@ -30,7 +30,6 @@ Status CheckPriced(const v1::StepLayout& message, std::string_view path) {
     return NotPriced(path, "virtualStages", StrCat(message.virtual_stages()), "1");
   }
   if (!message.stages().empty()) return NotPriced(path, "stages", StrCat(message.stages_size(), " stages"), "none");
-  RETURN_IF_ERROR(CheckFirst(message.context_exchange(), path, "contextExchange"));
   RETURN_IF_ERROR(CheckFirst(message.dispatcher(), path, "dispatcher"));
   RETURN_IF_ERROR(CheckFirst(message.transport(), path, "transport"));
   if (message.overlap_expert_parallel()) return NotPriced(path, "overlapExpertParallel", "true", "false");
@@ -62,6 +61,9 @@ v1::StepLayout FromRow(const v1::RankedLayout& row) {
   if (row.has_sequence_parallel()) layout.set_sequence_parallel(row.sequence_parallel());
   layout.set_attention(row.attention());
   layout.set_capacity_factor(row.capacity_factor());
+  layout.set_context_exchange(row.context_exchange());
+  if (row.has_overlap_gradients()) layout.set_overlap_gradients(row.overlap_gradients());
+  if (row.has_overlap_shared_experts()) layout.set_overlap_shared_experts(row.overlap_shared_experts());
   layout.set_schedule(row.schedule());
   if (row.has_plan()) *layout.mutable_plan() = row.plan();
   return layout;
@@ -98,6 +100,10 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
   ASSIGN_OR_RETURN(request.recompute, EnumFromProto<Recompute>(message.recompute(), FieldPath(path, "recompute")));
   ASSIGN_OR_RETURN(request.attention,
                    EnumFromProto<AttentionKernel>(message.attention(), FieldPath(path, "attention")));
+  ASSIGN_OR_RETURN(request.context_exchange,
+                   EnumFromProto<ContextExchange>(message.context_exchange(), FieldPath(path, "contextExchange")));
+  request.overlaps_gradients = !message.has_overlap_gradients() || message.overlap_gradients();
+  request.overlaps_shared_experts = !message.has_overlap_shared_experts() || message.overlap_shared_experts();
   request.sequence_parallel = !message.has_sequence_parallel() || message.sequence_parallel();
   const double factor = message.capacity_factor();
   if (!std::isfinite(factor) || factor < 0) {
@@ -129,6 +135,9 @@ void SetSettings(const LayoutRequest& request, const RankedLayout& ranked, v1::R
   message.set_sequence_parallel(request.sequence_parallel);
   message.set_attention(EnumToProto<v1::AttentionKernel::Kind>(request.attention));
   message.set_capacity_factor(request.capacity_factor);
+  message.set_context_exchange(EnumToProto<v1::ContextExchange::Kind>(request.context_exchange));
+  message.set_overlap_gradients(request.overlaps_gradients);
+  message.set_overlap_shared_experts(request.overlaps_shared_experts);
   if (ranked.moe_layer_s <= 0) return;
   message.set_schedule(EnumToProto<v1::Schedule::Family>(ranked.moe.family));
   message.mutable_plan()->set_schedule(message.schedule());

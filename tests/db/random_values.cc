@@ -65,15 +65,21 @@ CollectiveKey RandomValues::AnyCollectiveKey() {
   key.contention = Pick(Contention::kWithExpertGemm);
   if (Coin()) key.bytes_per_element = Int(1, 8);
   if (Coin()) key.ctas = Int(1, kMostCtas);
+  if (Coin()) key.stride = Int(1, 1 << 20);
   return key;
 }
 
 KernelKey RandomValues::AnyKernelKey() {
-  KernelKey key = {.kernel = Pick(Kernel::kDecodeZfp), .contention = Pick(Contention::kWithExpertGemm)};
+  KernelKey key = {.kernel = Pick(Kernel::kOptimizer), .contention = Pick(Contention::kWithExpertGemm)};
   if (Coin()) key.bytes_per_element = Int(1, 8);
   if (Coin()) key.model_dim = Int(0, std::numeric_limits<int>::max());
   if (Coin()) key.hidden_dim = Int(0, std::numeric_limits<int>::max());
   if (Coin() && IsCommunication(key.contention)) key.ctas = Int(1, kMostCtas);
+  const auto any = [&] { return Int(1, std::numeric_limits<int>::max()); };
+  if (IsLinear(key.kernel)) key.shape = {.in_features = any(), .out_features = any(), .experts = any()};
+  if (IsAttention(key.kernel)) {
+    key.shape = {.heads = any(), .kv_heads = any(), .query_key_dim = any(), .value_dim = any(), .sequence = any()};
+  }
   return key;
 }
 

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "models/cost/operation.h"
+#include "models/cost/profile.h"
 #include "tests/test_seed.h"
 
 namespace moeplan {
@@ -19,26 +20,61 @@ TEST(CostKeyTest, TheTextOfAKeyNamesIt) {
                                 .group = {1 + any(100), 1 + any(7)},
                                 .contention = static_cast<Contention>(any(4)),
                                 .bytes_per_element = maybe(8),
-                                .ctas = any(32)};
+                                .ctas = any(32),
+                                .stride = any(3)};
     if (collective.collective == Collective::kAllToAllAllGather) {
       collective.gather_group_size = 1 + any(7);
       collective.shards = 1 + any(7);
     }
     EXPECT_EQ(NamedCost(Describe(collective)), CostKey(collective)) << Describe(collective);
-    const KernelKey kernel = {.kernel = static_cast<Kernel>(any(15)),
-                              .contention = static_cast<Contention>(any(4)),
-                              .bytes_per_element = maybe(8),
-                              .model_dim = maybe(9000),
-                              .hidden_dim = maybe(9000),
-                              .ctas = any(32)};
+    KernelKey kernel = {.kernel = static_cast<Kernel>(any(27)),
+                        .contention = static_cast<Contention>(any(4)),
+                        .bytes_per_element = maybe(8),
+                        .model_dim = maybe(9000),
+                        .hidden_dim = maybe(9000),
+                        .ctas = any(32)};
+    for (const KernelShapeField& field : KernelShapeFields()) kernel.shape.*field.value = any(9000);
     EXPECT_EQ(NamedCost(Describe(kernel)), CostKey(kernel)) << Describe(kernel);
   }
 }
 
+TEST(CostKeyTest, LinearLayersAndAttentionAndNothingElseHaveAShapeAndAWholeOne) {
+  const KernelShape linear = {.in_features = 8, .out_features = 4, .experts = 1};
+  const KernelShape attention = {.heads = 2, .kv_heads = 1, .query_key_dim = 8, .value_dim = 8, .sequence = 16};
+  EXPECT_TRUE(ValidateKernelKey({.kernel = Kernel::kLinearWeightGradient, .shape = linear}, "k").ok());
+  EXPECT_TRUE(ValidateKernelKey({.kernel = Kernel::kAttention, .shape = attention}, "k").ok());
+  EXPECT_TRUE(ValidateKernelKey({.kernel = Kernel::kNorm}, "k").ok());
+  EXPECT_EQ(ValidateKernelKey({.kernel = Kernel::kLinear}, "k").message(),
+            "k.shape.inFeatures: found 0, expected at least 1 for LINEAR");
+  EXPECT_EQ(ValidateKernelKey({.kernel = Kernel::kLinear, .shape = attention}, "k").message(),
+            "k.shape.inFeatures: found 0, expected at least 1 for LINEAR");
+  EXPECT_EQ(ValidateKernelKey({.kernel = Kernel::kNorm, .shape = linear}, "k").message(),
+            "k.shape.inFeatures: found 8 for NORM, expected it for a linear layer or attention alone");
+  EXPECT_EQ(ValidateCollectiveKey({.group = {2, 2}, .stride = -1}, "c").message(),
+            "c.stride: found -1, expected at least 0");
+}
+
+TEST(CostKeyTest, AnEntryOfAStrideAnswersForItAloneAndBeforeOneOfAny) {
+  const CollectiveKey any = {.collective = Collective::kAllGather, .group = {4, 4}};
+  CollectiveKey apart = any;
+  apart.stride = 2;
+  Profile profile;
+  profile.collectives = {{any, MakeCostModel(AlphaBeta{1, 0})}, {apart, MakeCostModel(AlphaBeta{2, 0})}};
+  const auto alpha = [&](int stride) {
+    CollectiveKey key = any;
+    key.stride = stride;
+    return std::get<AlphaBeta>(Find(profile, key)->curve).alpha_s;
+  };
+  EXPECT_EQ(alpha(0), 1);
+  EXPECT_EQ(alpha(1), 1);
+  EXPECT_EQ(alpha(2), 2);
+}
+
 TEST(CostKeyTest, OtherTextsNameNone) {
   for (const char* text :
-       {"", " ", "GATES", "ALL_TO_ALL", "ALL_TO_ALL groupSize", "ALL_TO_ALL groupSize 4", "ALL_TO_ALL groupSize 4 ranks 2",
-        "ALL_TO_ALL ranksPerNode 2 groupSize 4", "ALL_TO_ALL groupSize 4 ranksPerNode 2 ", "GATE groupSize 4",
+       {"", " ", "GATES", "ALL_TO_ALL", "ALL_TO_ALL groupSize", "ALL_TO_ALL groupSize 4",
+        "ALL_TO_ALL groupSize 4 ranks 2", "ALL_TO_ALL ranksPerNode 2 groupSize 4",
+        "ALL_TO_ALL groupSize 4 ranksPerNode 2 ", "GATE groupSize 4",
         "ALL_TO_ALL groupSize 4 ranksPerNode 2 algorithm DIRECT", "ALL_TO_ALL groupSize x ranksPerNode 2",
         "GATE contention NONE", "GATE contention LOUD", "GATE modelDim 99999999999", "GATE GATE"}) {
     EXPECT_FALSE(NamedCost(text).has_value()) << text;

@@ -85,9 +85,9 @@ TEST(PriceLayoutTest, PartsSumToTheStepAndNothingIsExposedThatNobodyIsAt) {
       EXPECT_EQ(bubble != nullptr && bubble->exposed_s > 1e-9 * step_s, answer->layout.pipeline_bubble > 1e-9);
     }
   }
-  EXPECT_THAT(seen,
-              testing::UnorderedElementsAre("attention", "denseNetworks", "moeLayers", "logits", "tensorExchange",
-                                            "contextExchange", "pipelineExchange", "weights", "gradients", "bubble"));
+  EXPECT_THAT(seen, testing::UnorderedElementsAre("attention", "denseNetworks", "moeLayers", "elementwise", "logits",
+                                                  "loss", "tensorExchange", "contextExchange", "pipelineExchange",
+                                                  "weights", "gradients", "optimizer", "bubble"));
 }
 
 TEST(PriceLayoutTest, PartsAreThoseOfAllMicroBatchesOfTheSlowestStage) {
@@ -139,6 +139,122 @@ TEST(PriceLayoutTest, TheIntervalAddsIndependentErrorsInSquares) {
   EXPECT_LE(of_products.high_s, step_s + 0.1 * compute_s * (1 + 1e-9));
   EXPECT_NEAR(both.high_s - step_s, std::hypot(of_sums.high_s - step_s, of_products.high_s - step_s), 1e-9 * step_s);
   EXPECT_NEAR(step_s - both.low_s, std::hypot(step_s - of_sums.low_s, step_s - of_products.low_s), 1e-9 * step_s);
+}
+
+// A profile that measured what a step consists of: products at 1e12 flop/s forward and half of that to each gradient,
+// attention at 5e11 and its gradient at 1e11 of the forward flops, and what moves memory at 1 s a byte, each kernel
+// once.
+Profile ProfileOfTheWholeStep() {
+  Profile profile = SmallProfile();
+  for (CollectiveModel& entry : profile.collectives) entry.model = MakeCostModel(AlphaBeta{1e-30, 0});
+  const auto add = [&](Kernel kernel, const KernelShape& shape, double flops_per_s) {
+    // From less than a row on, so that no product is below what was measured, and none so long that it bounds the
+    // others.
+    LogLog curve;
+    for (double flops = 1; flops < 5e8; flops *= 2) curve.points.push_back({flops, flops / flops_per_s});
+    profile.kernels.push_back({{.kernel = kernel, .shape = shape}, MakeCostModel(curve)});
+  };
+  const KernelShape linear = {.in_features = 32, .out_features = 32, .experts = 1};
+  const KernelShape scores = {.heads = 4, .kv_heads = 2, .query_key_dim = 8, .value_dim = 8, .sequence = 64};
+  profile.kernels = {};
+  add(Kernel::kLinear, linear, 1e12);
+  add(Kernel::kLinearInputGradient, linear, 5e11);
+  add(Kernel::kLinearWeightGradient, linear, 5e11);
+  add(Kernel::kAttention, scores, 5e11);
+  add(Kernel::kAttentionGradient, scores, 1e11);
+  return profile;
+}
+
+TEST(PriceLayoutTest, AStepIsPricedFromWhatItConsistsOf) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};
+  Profile profile = ProfileOfTheWholeStep();
+  const auto products = PriceLayout(QuestionOf(request, {}), profile);
+  ASSERT_TRUE(products.ok()) << products.status().message();
+  // Two micro-batches of 64 tokens a GPU, four layers.
+  const double tokens = 2 * 4 * 64.0, scores = 2 * 64 * 4 * 16.0;
+  const auto near = [&](const StepAnswer& answer, const char* part, double forward_s, double backward_s) {
+    ASSERT_NE(Find(answer, part), nullptr) << part;
+    EXPECT_NEAR(Find(answer, part)->forward_s, forward_s, 1e-9 * forward_s) << part;
+    EXPECT_NEAR(Find(answer, part)->backward_s, backward_s, 1e-9 * backward_s) << part;
+  };
+  near(*products, "attention", tokens * (2 * kAttention / 1e12 + scores / 5e11),
+       tokens * (2 * 2 * kAttention / 5e11 + scores / 1e11));
+  near(*products, "denseNetworks", tokens * 2 * kDense / 1e12, tokens * 2 * 2 * kDense / 5e11);
+  near(*products, "logits", 2 * 64.0 * 2 * kVocabulary / 1e12, 2 * 64.0 * 2 * 2 * kVocabulary / 5e11);
+  EXPECT_EQ(Find(*products, "elementwise"), nullptr);
+  EXPECT_THAT(products->warnings, testing::Contains(HasSubstr("those that the profile lacks are counted as nothing")));
+
+  // Each kernel that moves memory alone: what it adds.
+  const double layer_rows = tokens * 32 * 2, rows = 2 * 64.0 * 32 * 2;
+  const auto with = [&](Kernel kernel, double alpha_s, double beta_s) {
+    Profile one = profile;
+    one.kernels.push_back({{.kernel = kernel}, MakeCostModel(AlphaBeta{alpha_s, beta_s})});
+    return *PriceLayout(QuestionOf(request, {}), one);
+  };
+  near(with(Kernel::kNorm, 0, 1), "elementwise", 2 * (2 * layer_rows + rows), 3 * (2 * layer_rows + rows));
+  near(with(Kernel::kResidual, 0, 1), "elementwise", 3 * 2 * layer_rows, 3 * 2 * layer_rows);
+  near(with(Kernel::kActivation, 0, 1), "elementwise", 2 * 2 * layer_rows, 3 * 2 * layer_rows);
+  near(with(Kernel::kEmbedding, 0, 1), "elementwise", 2 * rows, 5 * rows);
+  near(with(Kernel::kRotary, 1, 0), "elementwise", 2 * 4 * 2, 2 * 4 * 2);  // Two launches a layer, in seconds.
+  near(with(Kernel::kCrossEntropy, 0, 1), "loss", 2 * 2 * 64 * 100 * 2, 2 * 2 * 64 * 100 * 2);
+  const double parameters = 4 * (kAttention + kDense) + 2 * kVocabulary;
+  EXPECT_NEAR(Find(with(Kernel::kOptimizer, 0, 1), "optimizer")->exposed_s, parameters * (12 + 34), 1e-3);
+}
+
+TEST(PriceLayoutTest, GradientsThatMayNotOverlapFollowTheBackwardPassWhole) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};
+  request.overlaps_gradients = false;
+  Profile profile = ProfileOfTheWholeStep();
+  profile.collectives = {Line(Over(Collective::kAllReduce, {8, 4}), 7, 1)};
+  const auto answer = PriceLayout(QuestionOf(request, {}), profile);
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  // One call of FP32 gradients.
+  const double parameters = 4 * (kAttention + kDense) + 2 * kVocabulary;
+  EXPECT_NEAR(answer->layout.gradient_s, 7 + 4 * parameters, 1e-6);
+}
+
+TEST(PriceLayoutTest, SharedExpertsThatMayNotOverlapAreAPartOfTheirOwn) {
+  LayoutRequest request = SmallRequest();
+  request.model.shared_hidden_dim = 64;
+  StepQuestion question = QuestionOf(request, {.expert_parallel = 4, .data_parallel = 8});
+  const auto beside = PriceLayout(question, SmallProfile());
+  question.request.overlaps_shared_experts = false;
+  const auto after = PriceLayout(question, SmallProfile());
+  ASSERT_TRUE(beside.ok() && after.ok());
+  EXPECT_EQ(Find(*beside, "sharedExperts"), nullptr);
+  ASSERT_NE(Find(*after, "sharedExperts"), nullptr);
+  EXPECT_GT(Find(*after, "sharedExperts")->exposed_s, 0);
+  EXPECT_LT(Find(*after, "moeLayers")->exposed_s, Find(*beside, "moeLayers")->exposed_s);
+}
+
+TEST(PriceLayoutTest, ContextsThatExchangeHeadsSendQueriesKeysValuesAndOutputs) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};
+  request.context_exchange = ContextExchange::kAllToAll;
+  Profile profile = ProfileOfTheWholeStep();
+  profile.collectives = {Line(Over(Collective::kAllToAll, {2, 2}), 1, 1),
+                         Line(Over(Collective::kAllReduce, {8, 4}), 1e-30, 0)};
+  const auto answer = PriceLayout(QuestionOf(request, {.context_parallel = 2, .data_parallel = 4}), profile);
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  // Four micro-batches of 32 tokens, four layers; queries and outputs of 32 elements, keys and values of 16.
+  const double pass_s = 4 * 4 * (4 + 32.0 * 2 * (32 + 16 + 16 + 32));
+  EXPECT_NEAR(Find(*answer, "contextExchange")->forward_s, pass_s, 1e-6 * pass_s);
+  EXPECT_NEAR(Find(*answer, "contextExchange")->exposed_s, 2 * pass_s, 1e-6 * pass_s);
+}
+
+// Local experts as linear layers: a profile without EXPERT_GEMM prices MoE layers, and the schedule stays what it was.
+TEST(PriceLayoutTest, ExpertsArePricedAsGroupedLinearLayersWhereThoseWereMeasured) {
+  Profile profile = ProfileOfTheWholeStep();
+  StepQuestion question = QuestionOf(SmallRequest(), {});
+  question.schedule = Family::kBaseline;
+  const auto answer = PriceLayout(question, profile);
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  // Two micro-batches, two layers, 64 tokens of two experts each; two products back for each there, half as fast.
+  const double flops = 2 * 2 * 64.0 * 2 * 2 * kExpert;
+  EXPECT_NEAR(Find(*answer, "moeLayers")->forward_s, flops / 1e12, 1e-6 * flops / 1e12);
+  EXPECT_NEAR(Find(*answer, "moeLayers")->backward_s, 2 * flops / 5e11, 1e-6 * flops / 5e11);
 }
 
 TEST(PriceLayoutTest, WhatDoesNotFitIsPricedAndSaysHowMuchIsMissing) {

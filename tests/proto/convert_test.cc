@@ -66,7 +66,7 @@ TEST(EnumTest, DomainAndMessagesNameTheSameThings) {
   ExpectSameNames<Collective, v1::Collective::Kind>(5);
   ExpectSameNames<AllToAllAlgorithm, v1::AllToAll::Algorithm>(4);
   ExpectSameNames<Contention, v1::Contention::Kind>(5);
-  ExpectSameNames<Kernel, v1::Kernel::Kind>(16);
+  ExpectSameNames<Kernel, v1::Kernel::Kind>(kBuiltIn<Kernel>);
   ExpectSameNames<Family, v1::Schedule::Family>(8);
   ExpectSameNames<TaskKind, v1::Task::Kind>(13);
   ExpectSameNames<StreamKind, v1::Stream::Kind>(4);
@@ -309,12 +309,18 @@ Profile FullProfile() {
                            .contention = Contention::kWithCopy},
                           MakeCostModel(Interpolated{{{1, 2}, {3, 4}}})},
                          {{.collective = Collective::kAllToAll, .group = {8, 4}}, MakeCostModel(line)},
-                         {{.collective = Collective::kAllToAll, .group = {8, 4}, .ctas = 1024}, MakeCostModel(line)}};
+                         {{.collective = Collective::kAllToAll, .group = {8, 4}, .ctas = 1024}, MakeCostModel(line)},
+                         {{.collective = Collective::kAllToAll, .group = {8, 4}, .stride = 2}, MakeCostModel(line)}};
   profile.kernels = {
       {{.kernel = Kernel::kExpertGemm, .bytes_per_element = 4, .model_dim = 8, .hidden_dim = 16}, efficiency},
       {{.kernel = Kernel::kExpertGemm}, log_log},
       {{.kernel = Kernel::kGate, .contention = Contention::kWithAllToAll}, MakeCostModel(line)},
-      {{.kernel = Kernel::kGate, .contention = Contention::kWithAllToAll, .ctas = 4}, MakeCostModel(line)}};
+      {{.kernel = Kernel::kGate, .contention = Contention::kWithAllToAll, .ctas = 4}, MakeCostModel(line)},
+      {{.kernel = Kernel::kLinearWeightGradient, .shape = {.in_features = 1, .out_features = 2, .experts = 3}},
+       log_log},
+      {{.kernel = Kernel::kAttention,
+        .shape = {.heads = 4, .kv_heads = 5, .query_key_dim = 6, .value_dim = 7, .sequence = 8}},
+       log_log}};
   return profile;
 }
 

@@ -31,6 +31,9 @@ TEST(StepLayoutTest, WhatIsAbsentIsAsTheContractSays) {
   EXPECT_EQ(question->request.attention, AttentionKernel::kFlash);
   EXPECT_TRUE(question->request.sequence_parallel);
   EXPECT_EQ(question->request.capacity_factor, 1) << "dropless";
+  EXPECT_EQ(question->request.context_exchange, ContextExchange::kKeysValues);
+  EXPECT_TRUE(question->request.overlaps_gradients);
+  EXPECT_TRUE(question->request.overlaps_shared_experts);
   EXPECT_EQ(question->schedule, std::nullopt);
 }
 
@@ -39,7 +42,8 @@ TEST(StepLayoutTest, EveryFieldIsRead) {
     "contextParallel": 5, "pipelineParallel": 6, "dataParallel": 7, "microBatch": 8, "recompute": "SELECTIVE",
     "zeroStage": 2, "sequenceParallel": false, "attention": "STORED", "schedule": "MONTA_O2",
     "plan": {"chunks": 4, "partitionDegree": 1}, "capacityFactor": 1.25, "virtualStages": 1, "dispatcher": "ALL_TO_ALL",
-    "precision": "BF16"})");
+    "precision": "BF16", "contextExchange": "ALL_TO_ALL", "overlapGradients": false,
+    "overlapSharedExperts": false})");
   ASSERT_TRUE(question.ok()) << question.status().message();
   EXPECT_EQ(question->layout, (Layout{2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(question->micro_batch, 8);
@@ -48,6 +52,9 @@ TEST(StepLayoutTest, EveryFieldIsRead) {
   EXPECT_EQ(question->request.attention, AttentionKernel::kStored);
   EXPECT_FALSE(question->request.sequence_parallel);
   EXPECT_EQ(question->request.capacity_factor, 1.25);
+  EXPECT_EQ(question->request.context_exchange, ContextExchange::kAllToAll);
+  EXPECT_FALSE(question->request.overlaps_gradients);
+  EXPECT_FALSE(question->request.overlaps_shared_experts);
   EXPECT_EQ(question->schedule, Family::kMontaO2);
   EXPECT_EQ(question->chunks, 4);
   EXPECT_EQ(question->partition_degree, 1);
@@ -57,8 +64,6 @@ TEST(StepLayoutTest, WhatIsNotPricedYetIsRefusedByName) {
   for (const auto& [json, message] : std::vector<std::pair<std::string, std::string>>{
            {R"({"virtualStages": 2})", "layout.virtualStages: found 2, which is not priced yet; expected 1"},
            {R"({"stages": [1, 3]})", "layout.stages: found 2 stages"},
-           {R"({"contextExchange": "ALL_TO_ALL"})",
-            "layout.contextExchange: found ALL_TO_ALL, which is not priced yet; expected KEYS_VALUES"},
            {R"({"dispatcher": "DEEPEP"})", "layout.dispatcher: found DEEPEP"},
            {R"({"transport": "UCCL"})", "layout.transport: found UCCL"},
            {R"({"overlapExpertParallel": true})", "layout.overlapExpertParallel: found true"},
@@ -85,6 +90,8 @@ TEST(StepLayoutTest, WhatIsWrongIsNamed) {
 TEST(StepLayoutTest, ARowOfARankingIsALayout) {
   LayoutRequest request = {.gpus = 64, .zero_stage = 3, .recompute = Recompute::kFull};
   request.attention = AttentionKernel::kStored;
+  request.context_exchange = ContextExchange::kAllToAll;
+  request.overlaps_gradients = request.overlaps_shared_experts = false;
   request.sequence_parallel = false;
   request.capacity_factor = 1.5;
   for (const double moe_layer_s : {0.0, 1e-3}) {
@@ -99,6 +106,9 @@ TEST(StepLayoutTest, ARowOfARankingIsALayout) {
     EXPECT_EQ(question->request.zero_stage, 3);
     EXPECT_EQ(question->request.recompute, Recompute::kFull);
     EXPECT_EQ(question->request.attention, AttentionKernel::kStored);
+    EXPECT_EQ(question->request.context_exchange, ContextExchange::kAllToAll);
+    EXPECT_FALSE(question->request.overlaps_gradients);
+    EXPECT_FALSE(question->request.overlaps_shared_experts);
     EXPECT_FALSE(question->request.sequence_parallel);
     EXPECT_EQ(question->request.capacity_factor, 1.5);
     EXPECT_EQ(question->schedule.has_value(), moe_layer_s > 0);

@@ -1,0 +1,81 @@
+// What kernels of a shape take at shapes that nobody measured, from those that somebody did: a surface over shapes.
+//
+// A point is a kernel of one shape at one size: a knot of an entry's curve. Its rate is flops over time. Between points
+// the logarithm of the rate is the mean over the nearest four, weighted by the inverse square of their distances; a
+// distance is the sum of the differences of log2 of rows, features and local experts (of linear layers), or of
+// sequences times heads, tokens of a sequence and dimensions of a head (of attention). A shape that was measured takes
+// what was measured. No call takes less than the shortest of its kernel: launch-bound.
+//
+// Sustained rate. A card whose products run one after the other reaches its power limit and lowers its clock; a table
+// of kernels, each timed alone for a moment, has short products at the clock of a cool card. Products that take long
+// are timed at the clock that a training step runs at, so where there are enough of them, nothing is priced faster than
+// their median rate (docs/decisions/0028).
+//
+// Pure once built; the profile may go.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "models/cost/profile.h"
+
+namespace moeplan {
+
+struct ShapedTime {
+  double time_s = 0;
+  KernelKey nearest;      // The measured shape that counts most.
+  bool measured = false;  // It is the shape that was asked for.
+  bool is_far = false;    // More than a factor of four lies between, over all axes.
+  // Between points: 90 % of the measured ones, each left out in turn, lie within time × [1 / ratio, ratio] of what the
+  // others say. 1 where the shape was measured.
+  double own_error_ratio = 1;
+};
+
+class ShapeSurface {
+ public:
+  // From the entries of that element size (or of any) that ran alone.
+  ShapeSurface(const Profile& profile, int bytes_per_element);
+
+  // A kernel with a shape (IsLinear or IsAttention) on `flops`, as KernelShape counts them. Absent: the profile has no
+  // point of that kernel. Requires a validated key and flops above 0.
+  std::optional<ShapedTime> Time(Kernel kernel, const KernelShape& shape, double flops) const;
+
+  bool Has(Kernel kernel) const { return points_.contains(kernel); }
+  // What long products hold, in flop/s; 0: too few were measured.
+  double sustained_flops_per_s() const { return sustained_flops_per_s_; }
+  // How far all times may be off together, because another card, day or neighbour moves the clock: 90 % of long
+  // products lie within [1 / ratio, ratio] of the sustained rate. 1: too few were measured.
+  double common_error_ratio() const { return common_error_ratio_; }
+
+ private:
+  static constexpr int kAxes = 4;
+  using Place = std::array<double, kAxes>;  // log2 of what distances are counted in.
+  struct Point {
+    KernelKey key;
+    double flops = 0;
+    double log_rate = 0;
+    Place place = {};
+  };
+
+  static Place PlaceOf(Kernel kernel, const KernelShape& shape, double flops);
+  // Finds it, and lets no point be faster.
+  void SustainRates();
+  void FindErrors();
+  // At `place`, from all points but `left_out`.
+  struct Rate {
+    double log_rate = 0;
+    const Point* nearest = nullptr;  // Null: there was no other point.
+    double distance = 0;             // To the nearest.
+  };
+  static Rate RateAt(const std::vector<Point>& points, const Place& place, const Point* left_out);
+
+  std::map<Kernel, std::vector<Point>> points_;
+  std::map<Kernel, double> least_s_;
+  std::map<Kernel, double> own_error_ratio_;
+  double sustained_flops_per_s_ = 0;
+  double common_error_ratio_ = 1;
+};
+
+}  // namespace moeplan

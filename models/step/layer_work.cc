@@ -1,0 +1,195 @@
+#include "models/step/layer_work.h"
+
+#include <algorithm>
+
+namespace moeplan {
+namespace {
+
+// Passes over a tensor: a norm reads and writes, backward reads two and writes one; a sum reads two and writes one.
+MovedWork Norm(double bytes) {
+  return {.kernel = Kernel::kNorm, .forward_bytes = 2 * bytes, .backward_bytes = 3 * bytes};
+}
+MovedWork Residual(double bytes) {
+  return {.kernel = Kernel::kResidual, .forward_bytes = 3 * bytes, .backward_bytes = 3 * bytes};
+}
+
+// Read and written once each pass, in one launch a tensor.
+MovedWork InPlace(Kernel kernel, double bytes, int launches) {
+  return {.kernel = kernel,
+          .forward_bytes = 2 * bytes,
+          .backward_bytes = 2 * bytes,
+          .forward_launches = launches,
+          .backward_launches = launches};
+}
+
+// A copy counts what it copies once.
+MovedWork Copies(double bytes, int launches) {
+  return {.kernel = Kernel::kDeviceCopy,
+          .forward_bytes = bytes,
+          .backward_bytes = bytes,
+          .forward_launches = launches,
+          .backward_launches = launches};
+}
+
+class AttentionBlock {
+ public:
+  AttentionBlock(const ModelConfig& model, const RankSlice& slice)
+      : model_(model),
+        slice_(slice),
+        tensor_(slice.tensor_parallel),
+        heads_(std::max(1, model.heads / tensor_)),
+        kv_heads_(std::max(1, model.kv_heads / tensor_)),
+        row_bytes_(slice.tokens * slice.bytes_per_element) {}
+
+  BlockWork Work() {
+    const double own_bytes = slice_.own_tokens() * model_.model_dim * slice_.bytes_per_element;
+    work_.moved = {Norm(own_bytes), Residual(own_bytes)};
+    model_.latent_attention.kv_rank > 0 ? AddLatent() : AddGrouped();
+    return std::move(work_);
+  }
+
+ private:
+  void AddLinear(int in_features, int out_features) {
+    work_.linears.push_back({.rows = slice_.tokens, .in_features = in_features, .out_features = out_features});
+  }
+
+  void AddGrouped() {
+    const int dim = model_.head_dim;
+    AddLinear(model_.model_dim, (heads_ + 2 * kv_heads_) * dim);
+    AddLinear(heads_ * dim, model_.model_dim);
+    work_.moved.push_back(InPlace(Kernel::kRotary, row_bytes_ * (heads_ + kv_heads_) * dim, /*launches=*/2));
+    AddScores(kv_heads_, dim, dim);
+  }
+
+  // DeepSeek-V2 §2.1: down to the latent vectors, their norms, up to heads; position on a part of each head alone,
+  // which is copied beside the rest.
+  void AddLatent() {
+    const LatentAttention& latent = model_.latent_attention;
+    const int query_key = latent.nope_head_dim + latent.rope_head_dim, value = latent.value_head_dim;
+    if (latent.q_rank > 0) {
+      AddLinear(model_.model_dim, latent.q_rank);
+      AddLinear(latent.q_rank, heads_ * query_key);
+      work_.moved.push_back(Norm(row_bytes_ * latent.q_rank));
+    } else {
+      AddLinear(model_.model_dim, heads_ * query_key);
+    }
+    AddLinear(model_.model_dim, latent.kv_rank + latent.rope_head_dim);
+    AddLinear(latent.kv_rank, heads_ * (latent.nope_head_dim + value));
+    work_.moved.push_back(Norm(row_bytes_ * latent.kv_rank));
+    AddLinear(heads_ * value, model_.model_dim);
+    work_.moved.push_back(InPlace(Kernel::kRotary, row_bytes_ * heads_ * latent.rope_head_dim, /*launches=*/2));
+    work_.moved.push_back(Copies(2 * row_bytes_ * heads_ * query_key, /*launches=*/2));
+    AddScores(heads_, query_key, value);
+  }
+
+  void AddScores(int kv_heads, int query_key, int value) {
+    const int cut = slice_.exchanges_heads ? slice_.context_parallel : 1;
+    const double flops = 2 * slice_.tokens * slice_.sequence_length * heads_ * (query_key + value);
+    work_.attention = {.shape = {.heads = std::max(1, heads_ / cut),
+                                 .kv_heads = std::max(1, kv_heads / cut),
+                                 .query_key_dim = query_key,
+                                 .value_dim = value,
+                                 .sequence = slice_.sequence_length},
+                       .flops = flops};
+    if (cut == 1) return;
+    constexpr int kTensors = 4, kCopies = 2;  // Before and after each exchange.
+    const double elements = heads_ * (query_key + value) + kv_heads * (query_key + value);
+    work_.moved.push_back(Copies(kCopies * row_bytes_ * elements, kTensors * kCopies));
+  }
+
+  const ModelConfig& model_;
+  const RankSlice& slice_;
+  int tensor_, heads_, kv_heads_;
+  double row_bytes_;
+  BlockWork work_;
+};
+
+}  // namespace
+
+KernelShape LinearWork::shape() const {
+  return {.in_features = in_features, .out_features = out_features, .experts = experts};
+}
+
+double LinearWork::flops() const { return 2 * rows * in_features * out_features; }
+
+MovedWork ActivationWork(double rows, double hidden_dim, int matrices, int bytes_per_element) {
+  const double bytes = rows * hidden_dim * bytes_per_element;
+  const int inputs = matrices - 1;
+  return {
+      .kernel = Kernel::kActivation, .forward_bytes = (inputs + 1) * bytes, .backward_bytes = (2 * inputs + 1) * bytes};
+}
+
+std::vector<LinearWork> ExpertLinears(int model_dim, int hidden_dim, int matrices, double rows, int experts) {
+  return {{.rows = rows, .in_features = model_dim, .out_features = (matrices - 1) * hidden_dim, .experts = experts},
+          {.rows = rows, .in_features = hidden_dim, .out_features = model_dim, .experts = experts}};
+}
+
+BlockWork AttentionBlockWork(const ModelConfig& model, const RankSlice& slice) {
+  return AttentionBlock(model, slice).Work();
+}
+
+namespace {
+
+BlockWork FeedForward(const ModelConfig& model, const RankSlice& slice, int hidden_dim) {
+  const int own_hidden = std::max(1, hidden_dim / slice.tensor_parallel);
+  return {.linears = ExpertLinears(model.model_dim, own_hidden, model.ffn_matrices(), slice.tokens, /*experts=*/1),
+          .attention = {},
+          .moved = {ActivationWork(slice.tokens, own_hidden, model.ffn_matrices(), slice.bytes_per_element)}};
+}
+
+double OwnRowBytes(const ModelConfig& model, const RankSlice& slice) {
+  return slice.own_tokens() * model.model_dim * slice.bytes_per_element;
+}
+
+}  // namespace
+
+BlockWork DenseBlockWork(const ModelConfig& model, const RankSlice& slice) {
+  BlockWork work = FeedForward(model, slice, model.dense_hidden_dim);
+  for (const MovedWork& moved : AroundExpertsWork(model, slice).moved) work.moved.push_back(moved);
+  return work;
+}
+
+BlockWork AroundExpertsWork(const ModelConfig& model, const RankSlice& slice) {
+  const double bytes = OwnRowBytes(model, slice);
+  return {.linears = {}, .attention = {}, .moved = {Norm(bytes), Residual(bytes)}};
+}
+
+BlockWork SharedExpertWork(const ModelConfig& model, const RankSlice& slice) {
+  BlockWork work = FeedForward(model, slice, model.shared_hidden_dim);
+  work.moved.push_back(Residual(OwnRowBytes(model, slice)));
+  return work;
+}
+
+BlockWork EmbeddingWork(const ModelConfig& model, const RankSlice& slice) {
+  constexpr double kFp32 = 4;
+  const double elements = slice.tokens * model.model_dim;
+  return {.linears = {},
+          .attention = {},
+          .moved = {{.kernel = Kernel::kEmbedding,
+                     .forward_bytes = 2 * elements * slice.bytes_per_element,
+                     .backward_bytes = elements * (slice.bytes_per_element + 2 * kFp32),
+                     .backward_launches = 2}}};
+}
+
+BlockWork HeadWork(const ModelConfig& model, const RankSlice& slice) {
+  const int own_vocab = (model.vocab + slice.tensor_parallel - 1) / slice.tensor_parallel;
+  const double logit_bytes = slice.tokens * own_vocab * slice.bytes_per_element;
+  BlockWork work = {
+      .linears = {},
+      .attention = {},
+      .moved = {Norm(OwnRowBytes(model, slice)), InPlace(Kernel::kCrossEntropy, logit_bytes, /*launches=*/1)}};
+  if (own_vocab > 0) {
+    work.linears = {{.rows = slice.tokens, .in_features = model.model_dim, .out_features = own_vocab}};
+  }
+  return work;
+}
+
+double OptimizerBytes(double parameters, double shards, int bytes_per_element) {
+  constexpr double kFp32 = 4;
+  constexpr double kCleared = kFp32, kScaled = 2 * kFp32, kNorm = kFp32, kAdamReads = 4 * kFp32,
+                   kAdamWrites = 3 * kFp32;
+  return parameters * (kCleared + kScaled) +
+         parameters / shards * (kNorm + kAdamReads + kAdamWrites + bytes_per_element);
+}
+
+}  // namespace moeplan

@@ -1,0 +1,83 @@
+// What one rank does for one micro-batch in each part of a transformer: linear layers, attention, and the kernels that
+// only move memory. What a layer sends is not here (planner/layout/step_time), nor are experts, which a schedule runs.
+//
+// The lists are those of Megatron Core with Transformer Engine's kernels: RMSNorm before attention and before the
+// feed-forward network, a fused sum with the residual after each, rotary embedding of queries and keys, SwiGLU in one
+// kernel, FlashAttention. Weights of linear layers get their gradients accumulated in FP32. Values only; pure.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "models/cost/operation.h"
+#include "models/model/model_config.h"
+
+namespace moeplan {
+
+// What of a micro-batch and of a layer's weights a rank has.
+struct RankSlice {
+  double tokens = 0;  // Of a micro-batch that a tensor-parallel group holds.
+  int tensor_parallel = 1;
+  bool sequence_parallel = false;  // Between blocks each rank has tokens / tensor_parallel of them.
+  int context_parallel = 1;
+  bool exchanges_heads = false;  // Contexts by all-to-all: whole sequences of some heads, not a part of all heads.
+  int sequence_length = 0;
+  int bytes_per_element = 2;
+
+  // Tokens of a rank between blocks.
+  double own_tokens() const { return sequence_parallel ? tokens / tensor_parallel : tokens; }
+};
+
+struct LinearWork {
+  double rows = 0;
+  int in_features = 0, out_features = 0;
+  int experts = 1;
+
+  KernelShape shape() const;
+  double flops() const;  // Of one of its three products.
+};
+
+struct AttentionWork {
+  KernelShape shape;
+  double flops = 0;  // As KernelShape counts them.
+};
+
+// A kernel that moves memory: what it reads and writes in each pass, in how many launches.
+struct MovedWork {
+  Kernel kernel = Kernel::kNorm;
+  double forward_bytes = 0, backward_bytes = 0;
+  int forward_launches = 1, backward_launches = 1;
+};
+
+struct BlockWork {
+  std::vector<LinearWork> linears;
+  std::optional<AttentionWork> attention;
+  std::vector<MovedWork> moved;
+};
+
+// Norm, projections, rotary embedding, scores and values, the sum with the residual. With exchanges_heads also the
+// copies that lay heads and tokens out for the exchange and back (4 passes over queries, keys, values and outputs).
+BlockWork AttentionBlockWork(const ModelConfig& model, const RankSlice& slice);
+// Norm, the matrices of a dense network, its activation, the sum with the residual.
+BlockWork DenseBlockWork(const ModelConfig& model, const RankSlice& slice);
+// What is around the experts in a layer that has some: norm, and the sum with the residual.
+BlockWork AroundExpertsWork(const ModelConfig& model, const RankSlice& slice);
+// The shared expert, and the sum of its output with the routed ones'. Requires a model that has one.
+BlockWork SharedExpertWork(const ModelConfig& model, const RankSlice& slice);
+// Of the first stage: the lookup of the tokens, and the FP32 scatter of their gradients.
+BlockWork EmbeddingWork(const ModelConfig& model, const RankSlice& slice);
+// Of the last stage: norm and the product with the vocabulary; and the loss, as kCrossEntropy on logits that each pass
+// reads and writes once, whatever more an implementation that is not fused does.
+BlockWork HeadWork(const ModelConfig& model, const RankSlice& slice);
+
+// What the optimizer's step passes over in bytes: `parameters` of a rank, whose states are cut over `shards` ranks (1:
+// each has all). Gradients are FP32: cleared, scaled before they are summed, read for their norm and by Adam beside the
+// FP32 copy and both moments, which are written with the weights.
+double OptimizerBytes(double parameters, double shards, int bytes_per_element);
+
+// The expert products of a MoE layer as linear layers: `rows` in all over `experts` local ones, each cut to hidden_dim.
+std::vector<LinearWork> ExpertLinears(int model_dim, int hidden_dim, int matrices, double rows, int experts);
+// The activation between them, of `rows` in all.
+MovedWork ActivationWork(double rows, double hidden_dim, int matrices, int bytes_per_element);
+
+}  // namespace moeplan
