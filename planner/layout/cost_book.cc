@@ -24,6 +24,8 @@ KernelKey CommonKey(Kernel kernel) { return {.kernel = IsLinear(kernel) ? Kernel
 
 CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element)
     : profile_(profile), bytes_per_element_(bytes_per_element), surface_(profile, bytes_per_element) {
+  tells_strides_ =
+      std::ranges::any_of(profile.collectives, [](const CollectiveModel& entry) { return entry.key.stride != 0; });
   const KernelKey any = {.kernel = Kernel::kExpertGemm, .bytes_per_element = bytes_per_element};
   KernelKey square = any;
   square.model_dim = square.hidden_dim = model_dim;
@@ -82,8 +84,10 @@ double CostBook::TimeOf(const Entry& entry, double size, double bus_factor) {
 
 double CostBook::CollectiveS(Collective collective, const GroupShape& group, double bytes, int stride) {
   if (group.size == 1 || bytes <= 0) return 0;
-  const Entry& entry =
-      Find({.collective = collective, .group = group, .bytes_per_element = bytes_per_element_, .stride = stride});
+  const Entry& entry = Find({.collective = collective,
+                             .group = group,
+                             .bytes_per_element = bytes_per_element_,
+                             .stride = tells_strides_ ? stride : 0});
   extrapolated_ = extrapolated_ || !entry.stand_in.empty();
   return TimeOf(entry, bytes, BusFactor(collective, group.size));
 }

@@ -95,6 +95,7 @@ class CostBook {
 
   const Profile& profile_;
   int bytes_per_element_;
+  bool tells_strides_ = false;  // Some entry is of groups of one stride alone.
   std::optional<LinkModel> links_;  // Fitted when it is first asked.
   std::map<CollectiveKey, Entry> collectives_;
   std::map<Kernel, Entry> kernels_;  // That move memory.
