@@ -86,6 +86,7 @@ CollectiveKey ReadNameAndStride(const SQLite::Column& column) {
 // The kernel and the shape alone.
 KernelKey ReadNameAndShape(const SQLite::Column& column) {
   const std::string found = column.getString();
+  if (const auto kernel = NamedValue<Kernel>(found)) return {.kernel = *kernel};  // Most have no shape.
   const auto key = NamedCost(found);
   if (!key || !std::holds_alternative<KernelKey>(*key)) ThrowUnknownName(found);
   return std::get<KernelKey>(*key);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <variant>
 
+#include "models/cost/shape_surface.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -38,7 +39,8 @@ std::optional<std::string> WhyTooFast(const Sample& sample, const CollectiveKey&
 
 std::optional<std::string> WhyTooFast(const Sample& sample, const KernelKey& key, const Cluster& cluster) {
   if (!CountsFlops(key.kernel) || cluster.peak_flops_per_s <= 0) return std::nullopt;
-  return WhyTooFast(sample, sample.size, cluster.peak_flops_per_s, "cluster.peakFlopsPerS");
+  const double computed = IsAttention(key.kernel) ? sample.size / kCountedPerComputed : sample.size;
+  return WhyTooFast(sample, computed, cluster.peak_flops_per_s, "cluster.peakFlopsPerS");
 }
 
 bool IsPossiblePeak(double flops_per_s) {

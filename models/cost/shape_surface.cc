@@ -15,8 +15,6 @@ constexpr int kNeighbours = 4;
 // Leaving out every one of some thousand points would take longer than all else in a question.
 constexpr size_t kMostLeftOut = 64;
 constexpr double kMedian = 0.5, kErrorQuantile = 0.9;
-// The masked half of the scores is counted in an attention's flops and not computed.
-constexpr double kCountedPerComputed = 2;
 
 // Flops and seconds of what an entry was measured at.
 std::vector<TimePoint> KnotsOf(const CostModel& model) {

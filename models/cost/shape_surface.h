@@ -1,4 +1,4 @@
-// What kernels of a shape take at shapes that nobody measured, from those that somebody did: a surface over shapes.
+// A ShapeSurface predicts what a kernel takes at a shape that nobody measured, from the shapes that somebody did.
 //
 // A point is a kernel of one shape at one size: a knot of an entry's curve. Its rate is flops over time. Between points
 // the logarithm of the rate is the mean over the nearest four, weighted by the inverse square of their distances; a
@@ -22,6 +22,9 @@
 #include "models/cost/profile.h"
 
 namespace moeplan {
+
+// The flops that attention counts (KernelShape) over those that it computes: the masked half is left out.
+inline constexpr double kCountedPerComputed = 2;
 
 struct ShapedTime {
   double time_s = 0;

@@ -1,5 +1,6 @@
-// What one rank does for one micro-batch in each part of a transformer: linear layers, attention, and the kernels that
-// only move memory. What a layer sends is not here (planner/layout/step_time), nor are experts, which a schedule runs.
+// Each function lists what one rank computes for one micro-batch in one part of a transformer: linear layers, attention,
+// and the kernels that only move memory. What a layer sends is priced by planner/layout/step_time; a schedule runs the
+// experts.
 //
 // The lists are those of Megatron Core with Transformer Engine's kernels: RMSNorm before attention and before the
 // feed-forward network, a fused sum with the residual after each, rotary embedding of queries and keys, SwiGLU in one
@@ -14,7 +15,7 @@
 
 namespace moeplan {
 
-// What of a micro-batch and of a layer's weights a rank has.
+// A rank holds this part of a micro-batch and of a layer's weights.
 struct RankSlice {
   double tokens = 0;  // Of a micro-batch that a tensor-parallel group holds.
   int tensor_parallel = 1;
@@ -64,9 +65,9 @@ BlockWork DenseBlockWork(const ModelConfig& model, const RankSlice& slice);
 BlockWork AroundExpertsWork(const ModelConfig& model, const RankSlice& slice);
 // The shared expert, and the sum of its output with the routed ones'. Requires a model that has one.
 BlockWork SharedExpertWork(const ModelConfig& model, const RankSlice& slice);
-// Of the first stage: the lookup of the tokens, and the FP32 scatter of their gradients.
+// The first stage looks up the tokens, and scatters their gradients in FP32.
 BlockWork EmbeddingWork(const ModelConfig& model, const RankSlice& slice);
-// Of the last stage: norm and the product with the vocabulary; and the loss, as kCrossEntropy on logits that each pass
+// The last stage has a norm, the product with the vocabulary, and the loss, as kCrossEntropy on logits that each pass
 // reads and writes once, whatever more an implementation that is not fused does.
 BlockWork HeadWork(const ModelConfig& model, const RankSlice& slice);
 

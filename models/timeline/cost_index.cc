@@ -22,7 +22,7 @@ const CostModel* FindAnyContended(const Profile& profile, const CostKey& key) {
 std::vector<CostKey> Alike(const CostKey& key) {
   std::vector<CostKey> alike = {key};
   const auto* kernel = std::get_if<KernelKey>(&key);
-  if (kernel == nullptr || !CountsFlops(kernel->kernel)) return alike;
+  if (kernel == nullptr || !IsExpertProduct(kernel->kernel)) return alike;
   const Kernel product = BuiltInLike(kernel->kernel);
   for (const ExpertKind kind : {ExpertKindOf(kernel->kernel), ExpertKind::kFfn}) {
     for (const Kernel like : {product, Kernel::kExpertGemm}) {

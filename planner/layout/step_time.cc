@@ -385,8 +385,9 @@ MoeTime ExpertFlopsTime(const LayoutRequest& request, const LayoutPoint& point, 
   const ModelConfig& model = request.model;
   if (model.moe_layers() == 0) return {};
   const double copies = model.top_k * std::min(1.0, request.capacity_factor);
-  const double flops = 2 * TokensOf(point, request.sequence_length) *
-                       (copies * ExpertParameters(model) + SharedExpertParameters(model)) /
+  // Elsewhere they are a part of their own, which is priced exactly.
+  const double shared = request.overlaps_shared_experts ? SharedExpertParameters(model) : 0;
+  const double flops = 2 * TokensOf(point, request.sequence_length) * (copies * ExpertParameters(model) + shared) /
                        point.layout.tensor_parallel;
   const double forward_s = book.ProductsAtLeastS(flops);
   return {.forward_s = forward_s, .backward_s = 2 * forward_s};

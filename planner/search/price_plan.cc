@@ -45,7 +45,7 @@ std::vector<KernelKey> LackingProducts(const Workload& workload, const Profile& 
 StandIn StandInFor(const KernelKey& product, const KernelKey& nearest, const Profile& profile) {
   StandIn found = {.key = product};
   for (const KernelModel& entry : profile.kernels) {
-    if (!CountsFlops(entry.key.kernel) || WithDimensionsOf(entry.key, nearest) != entry.key) continue;
+    if (!IsExpertProduct(entry.key.kernel) || WithDimensionsOf(entry.key, nearest) != entry.key) continue;
     const KernelKey key = WithDimensionsOf(entry.key, product);
     if (Find(profile, key) == nullptr) found.kernels.push_back({key, entry.model});
   }
@@ -98,7 +98,7 @@ void FillIn(const LinkModel& links, const Workload& resolved, Profile& profile, 
 
 std::optional<CostKey> StandInOf(const CostKey& key, CostIndex& measured) {
   const auto* kernel = std::get_if<KernelKey>(&key);
-  if (kernel == nullptr || !CountsFlops(kernel->kernel)) return std::nullopt;
+  if (kernel == nullptr || !IsExpertProduct(kernel->kernel)) return std::nullopt;
   const KernelModel* nearest = NearestGemm(measured.profile(), *kernel);
   return nearest == nullptr ? std::nullopt : measured.EntryOf(WithDimensionsOf(*kernel, nearest->key));
 }

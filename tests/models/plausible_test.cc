@@ -112,6 +112,15 @@ TEST(PlausibleTest, APeakThatIsNoNumberIsNamed) {
   }
 }
 
+TEST(PlausibleTest, AttentionCountsItsMaskedHalfAndMayComeToTwiceThePeak) {
+  const KernelShape shape = {.heads = 8, .kv_heads = 8, .query_key_dim = 64, .value_dim = 64, .sequence = 1024};
+  const auto attention = [&](double time_s) {
+    return Sample{.key = KernelKey{.kernel = Kernel::kAttention, .shape = shape}, .size = 1e12, .times_s = {time_s}};
+  };
+  EXPECT_EQ(Why(attention(1e12 / 1.9e15)), std::nullopt);
+  EXPECT_THAT(Why(attention(1e12 / 2.5e15)), Optional(HasSubstr("cluster.peakFlopsPerS")));
+}
+
 TEST(PlausibleTest, NoProductIsFasterThanTheGpu) {
   // 1e12 flops at 1e15 flops/s take 1 ms.
   Sample sample = {.key = KernelKey{.kernel = Kernel::kExpertGemm}, .size = 1e12, .times_s = {1e-3}};

@@ -10,9 +10,11 @@
 #include <string>
 #include <tuple>
 
+#include "planner/layout/cost_book.h"
 #include "planner/layout/layout_rules.h"
 #include "planner/layout/layout_space.h"
 #include "planner/layout/rank_layouts.h"
+#include "planner/layout/step_time.h"
 #include "tests/planner/by_hand.h"
 #include "tests/planner/small_layouts.h"
 
@@ -227,6 +229,16 @@ TEST(PriceLayoutTest, SharedExpertsThatMayNotOverlapAreAPartOfTheirOwn) {
   ASSERT_NE(Find(*after, "sharedExperts"), nullptr);
   EXPECT_GT(Find(*after, "sharedExperts")->exposed_s, 0);
   EXPECT_LT(Find(*after, "moeLayers")->exposed_s, Find(*beside, "moeLayers")->exposed_s);
+  // A bound of the experts' flops alone: what comes after them is not counted twice.
+  Profile products = SmallProfile();
+  for (CollectiveModel& entry : products.collectives) entry.model = MakeCostModel(AlphaBeta{1e-30, 0});
+  products.kernels = {Line(Kernel::kExpertGemm, 0, 2)};
+  question.schedule = Family::kBaseline;
+  const auto exact = PriceLayout(question, products);
+  ASSERT_TRUE(exact.ok());
+  CostBook book(products, 32, 2);
+  const LayoutPoint point = *PointOf(question.request, products.cluster, question.layout, 1);
+  EXPECT_LE(LeastStepS(question.request, point, 0, book), exact->layout.step_time_s * (1 + 1e-9));
 }
 
 TEST(PriceLayoutTest, ContextsThatExchangeHeadsSendQueriesKeysValuesAndOutputs) {
