@@ -9,13 +9,18 @@
 #include "cli/output.h"
 #include "cli/reproduce/papers.h"
 #include "cli/reproduce/rows.h"
+#include "cli/reproduce/steps/reproduce_steps.h"
+#include "cli/reproduce/steps/steps_text.h"
 #include "models/text.h"
 
 namespace moeplan::cli {
 namespace {
 
+constexpr const char* kSteps = "steps";
+
 struct ReproduceOptions {
-  std::string paper;
+  std::string paper, data;
+  bool perturb = false;
   bool json = false;
 };
 
@@ -34,7 +39,24 @@ Status CheckPaper(const std::string& name) {
     if (name.empty() || name == paper.name) return OkStatus();
     names += StrCat(names.empty() ? "" : ", ", paper.name);
   }
-  return InvalidInput(StrCat("found '", name, "', expected one of ", names, ", or nothing for all of them"));
+  return InvalidInput(
+      StrCat("found '", name, "', expected one of ", names, ", or nothing for all of them, or ", kSteps));
+}
+
+Status RunSteps(const ReproduceOptions& options) {
+  if (options.data.empty()) {
+    return InvalidInput("--data: found nothing, expected the folder with measurements of training steps");
+  }
+  ASSIGN_OR_RETURN(const DataFolder folder, DataFolder::Open(options.data));
+  Constants constants;
+  ASSIGN_OR_RETURN(v1::ReproducedSteps reproduced, ReproduceSteps(folder, constants));
+  if (options.perturb) RETURN_IF_ERROR(Perturb(folder, constants, reproduced));
+  if (options.json) {
+    PrintJson(reproduced);
+  } else {
+    std::fputs(Text(reproduced).c_str(), stdout);
+  }
+  return OkStatus();
 }
 
 StatusOr<Tables> TablesOf(const Paper& paper) {
@@ -43,6 +65,11 @@ StatusOr<Tables> TablesOf(const Paper& paper) {
 }
 
 Status Run(const ReproduceOptions& options) {
+  if (options.paper == kSteps) return RunSteps(options);
+  if (!options.data.empty() || options.perturb) {
+    return InvalidInput(
+        StrCat("found --", options.perturb ? "perturb" : "data", ", expected it with '", kSteps, "' alone"));
+  }
   RETURN_IF_ERROR(CheckPaper(options.paper));
   v1::Reproduction reproduction;
   for (const Paper& paper : kPapers) {
@@ -72,7 +99,10 @@ void AddReproduce(CLI::App& app, Invocation& invocation) {
                                  "Print the papers' figures beside ours, from simulations of their testbeds",
                                  "moeplan reproduce monta", [options] { return Run(*options); });
   command->add_option("paper", options->paper,
-                      "parm, monta, schemoe, lancet, or joint: the search of all four against each (default: all)");
+                      "parm, monta, schemoe, lancet, or joint: the search of all four against each (default: all); "
+                      "or steps: training steps that others measured");
+  command->add_option("--data", options->data, "With steps: the folder with their measurements");
+  command->add_flag("--perturb", options->perturb, "With steps: what a tenth of each constant moves");
   command->add_flag("--json", options->json, "Print the tables as JSON");
 }
 

@@ -8,10 +8,7 @@
 namespace moeplan {
 namespace {
 
-// Long enough for a clock to settle: fifty calls, which is what is usual, take 75 ms.
-constexpr double kLongProductS = 1.5e-3;
 constexpr size_t kFewestLongProducts = 8;
-constexpr int kNeighbours = 4;
 // Leaving out every one of some thousand points would take longer than all else in a question.
 constexpr size_t kMostLeftOut = 64;
 constexpr double kMedian = 0.5, kErrorQuantile = 0.9;
@@ -48,7 +45,7 @@ double Quantile(std::vector<double>& values, double share) {
 
 }  // namespace
 
-ShapeSurface::ShapeSurface(const Profile& profile, int bytes_per_element) {
+ShapeSurface::ShapeSurface(const Profile& profile, int bytes_per_element, const SurfaceRules& rules) : rules_(rules) {
   for (const KernelModel& entry : profile.kernels) {
     const KernelKey& key = entry.key;
     if (!IsLinear(key.kernel) && !IsAttention(key.kernel)) continue;
@@ -88,7 +85,7 @@ void ShapeSurface::SustainRates() {
     if (!IsLinear(kernel)) continue;
     for (const Point& point : points) {
       const double rate = std::exp(point.log_rate);
-      if (point.key.shape.experts == 1 && point.flops / rate >= kLongProductS) rates.push_back(rate);
+      if (point.key.shape.experts == 1 && point.flops / rate >= rules_.long_product_s) rates.push_back(rate);
     }
   }
   if (rates.size() < kFewestLongProducts) return;
@@ -114,12 +111,13 @@ void ShapeSurface::FindErrors() {
   }
 }
 
-ShapeSurface::Rate ShapeSurface::RateAt(const std::vector<Point>& points, const Place& place, const Point* left_out) {
+ShapeSurface::Rate ShapeSurface::RateAt(const std::vector<Point>& points, const Place& place,
+                                        const Point* left_out) const {
   struct Neighbour {
     double distance = std::numeric_limits<double>::infinity();
     const Point* point = nullptr;
   };
-  std::array<Neighbour, kNeighbours> best;  // Nearest first.
+  std::vector<Neighbour> best(static_cast<size_t>(std::max(1, rules_.neighbours)));  // Nearest first.
   for (const Point& point : points) {
     if (&point == left_out) continue;
     Neighbour next = {Distance(point.place, place), &point};
@@ -133,7 +131,7 @@ ShapeSurface::Rate ShapeSurface::RateAt(const std::vector<Point>& points, const 
   for (const Neighbour& neighbour : best) {
     if (neighbour.point == nullptr) break;
     const double distance = std::max(neighbour.distance, kSamePlace);
-    const double weight = 1 / (distance * distance);
+    const double weight = std::pow(distance, -rules_.exponent);
     weights += weight, sum += weight * neighbour.point->log_rate;
   }
   return {.log_rate = sum / weights, .nearest = best[0].point, .distance = best[0].distance};

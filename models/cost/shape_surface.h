@@ -36,10 +36,18 @@ struct ShapedTime {
   double own_error_ratio = 1;
 };
 
+// How shapes are priced from others.
+struct SurfaceRules {
+  int neighbours = 4;   // The nearest points that count; at least 1.
+  double exponent = 2;  // A point counts by its distance to the power of minus this.
+  // From which on a product is long enough for a clock to settle: fifty calls, which is what is usual, take 75 ms.
+  double long_product_s = 1.5e-3;
+};
+
 class ShapeSurface {
  public:
   // From the entries of that element size (or of any) that ran alone.
-  ShapeSurface(const Profile& profile, int bytes_per_element);
+  ShapeSurface(const Profile& profile, int bytes_per_element, const SurfaceRules& rules = {});
 
   // A kernel with a shape (IsLinear or IsAttention) on `flops`, as KernelShape counts them. Absent: the profile has no
   // point of that kernel. Requires a validated key and flops above 0.
@@ -72,8 +80,9 @@ class ShapeSurface {
     const Point* nearest = nullptr;  // Null: there was no other point.
     double distance = 0;             // To the nearest.
   };
-  static Rate RateAt(const std::vector<Point>& points, const Place& place, const Point* left_out);
+  Rate RateAt(const std::vector<Point>& points, const Place& place, const Point* left_out) const;
 
+  SurfaceRules rules_;
   std::map<Kernel, std::vector<Point>> points_;
   std::map<Kernel, double> least_s_;
   std::map<Kernel, double> own_error_ratio_;

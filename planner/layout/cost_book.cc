@@ -22,8 +22,8 @@ KernelKey CommonKey(Kernel kernel) { return {.kernel = IsLinear(kernel) ? Kernel
 
 }  // namespace
 
-CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element)
-    : profile_(profile), bytes_per_element_(bytes_per_element), surface_(profile, bytes_per_element) {
+CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element, const SurfaceRules& rules)
+    : profile_(profile), bytes_per_element_(bytes_per_element), surface_(profile, bytes_per_element, rules) {
   tells_strides_ =
       std::ranges::any_of(profile.collectives, [](const CollectiveModel& entry) { return entry.key.stride != 0; });
   const KernelKey any = {.kernel = Kernel::kExpertGemm, .bytes_per_element = bytes_per_element};

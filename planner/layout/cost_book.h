@@ -24,7 +24,7 @@ namespace moeplan::planner {
 class CostBook {
  public:
   // Of products of a model of this dimension and element size.
-  CostBook(const Profile& profile, int model_dim, int bytes_per_element);
+  CostBook(const Profile& profile, int model_dim, int bytes_per_element, const SurfaceRules& rules = {});
 
   // Seconds of a collective on `bytes` as nccl-tests counts them; 0 for none and for a group of one. A group that was
   // not measured is extrapolated (models/links/link_model.h); where that fails, 0, and the key is missing. `stride`:
@@ -95,7 +95,7 @@ class CostBook {
 
   const Profile& profile_;
   int bytes_per_element_;
-  bool tells_strides_ = false;  // Some entry is of groups of one stride alone.
+  bool tells_strides_ = false;      // Some entry is of groups of one stride alone.
   std::optional<LinkModel> links_;  // Fitted when it is first asked.
   std::map<CollectiveKey, Entry> collectives_;
   std::map<Kernel, Entry> kernels_;  // That move memory.

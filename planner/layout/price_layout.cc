@@ -19,12 +19,12 @@ namespace {
 
 class StepSearch {
  public:
-  StepSearch(const StepQuestion& question, const Profile& profile, const StopSignals& stop)
+  StepSearch(const StepQuestion& question, const Profile& profile, const StopSignals& stop, const SurfaceRules& rules)
       : question_(question),
         request_(question.request),
         profile_(profile),
         stop_(stop),
-        book_(profile_, request_.model.model_dim, request_.bytes_per_element) {
+        book_(profile_, request_.model.model_dim, request_.bytes_per_element, rules) {
     profile_.cluster = ClusterOf(request_, profile.cluster);
   }
 
@@ -130,9 +130,10 @@ class StepSearch {
 
 }  // namespace
 
-StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& profile, const StopSignals& stop) {
+StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& profile, const StopSignals& stop,
+                                 const SurfaceRules& rules) {
   RETURN_IF_ERROR(CheckLayoutRequest(question.request, profile.cluster));
-  return StepSearch(question, profile, stop).Run();
+  return StepSearch(question, profile, stop, rules).Run();
 }
 
 }  // namespace moeplan::planner

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "models/cost/profile.h"
+#include "models/cost/shape_surface.h"
 #include "models/layout/step_answer.h"
 #include "models/status.h"
 #include "planner/stop_signals.h"
@@ -17,6 +18,7 @@ namespace moeplan::planner {
 //
 // kInvalidInput: the request is wrong, the layout breaks a rule (layout_rules.h), or it has no price (the message names
 // what the profile lacks). kUnimplemented: a model with an encoder. kCancelled. Requires a validated profile. Pure.
-StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& profile, const StopSignals& stop = {});
+StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& profile, const StopSignals& stop = {},
+                                 const SurfaceRules& rules = {});
 
 }  // namespace moeplan::planner

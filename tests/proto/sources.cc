@@ -15,6 +15,7 @@
 #include "moeplan/v1/profile_service.pb.h"
 #include "moeplan/v1/rank_control.pb.h"
 #include "moeplan/v1/report.pb.h"
+#include "moeplan/v1/reproduced_steps.pb.h"
 #include "moeplan/v1/samples.pb.h"
 #include "moeplan/v1/step.pb.h"
 #include "moeplan/v1/training_graph.pb.h"
@@ -71,9 +72,10 @@ std::vector<const FileDescriptor*> GeneratedFiles() {
   return {v1::AttachRequest::descriptor()->file(), v1::Cluster::descriptor()->file(),
           v1::PlanResponse::descriptor()->file(),  v1::KeptPlan::descriptor()->file(),
           v1::Profile::descriptor()->file(),       v1::GetProfileRequest::descriptor()->file(),
-          v1::RankCommand::descriptor()->file(),   v1::RunReport::descriptor()->file(),
-          v1::Samples::descriptor()->file(),       v1::StepResult::descriptor()->file(),
-          v1::TrainingGraph::descriptor()->file(), v1::Workload::descriptor()->file()};
+          v1::RankCommand::descriptor()->file(),   v1::ReproducedSteps::descriptor()->file(),
+          v1::RunReport::descriptor()->file(),     v1::Samples::descriptor()->file(),
+          v1::StepResult::descriptor()->file(),    v1::TrainingGraph::descriptor()->file(),
+          v1::Workload::descriptor()->file()};
 }
 
 std::vector<const Descriptor*> AllMessages(const std::vector<const FileDescriptor*>& files) {

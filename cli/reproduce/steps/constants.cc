@@ -1,0 +1,13 @@
+#include "cli/reproduce/steps/constants.h"
+
+namespace moeplan::cli {
+
+double Constants::Use(std::string_view name, double value, const Constant& constant) {
+  used_.try_emplace(std::string(name), constant);
+  if (name != changed_) return value;
+  constexpr double kChange = 0.1;
+  const double sign = change_ == Change::kLess ? -1 : 1;
+  return constant.whole ? value + sign : value * (1 + sign * kChange);
+}
+
+}  // namespace moeplan::cli

@@ -1,0 +1,31 @@
+// A training step that somebody measured, as our predictions are asked for it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/cost/profile.h"
+#include "models/layout/step_answer.h"
+
+namespace moeplan::cli {
+
+struct MeasuredStep {
+  std::string set, name;
+  // Rows alike in both can be copied from each other.
+  std::string model, system;
+  // Rows of a set alike in this ask the same and differ in their layout alone.
+  std::string question;
+  // What rows differ in, as logarithms of degrees and sizes; always as many. The nearest is the one with the least sum
+  // of differences.
+  std::vector<double> place;
+  double tokens_per_gpu = 0;  // Of a step.
+  std::optional<double> measured_s, measured_memory_bytes, peer_s;
+
+  std::optional<StepQuestion> asks;  // Absent: it has no price, and `reason` says why.
+  std::shared_ptr<const Profile> profile;
+  std::string reason;
+};
+
+}  // namespace moeplan::cli

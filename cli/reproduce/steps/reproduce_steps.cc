@@ -1,0 +1,149 @@
+#include "cli/reproduce/steps/reproduce_steps.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cli/reproduce/steps/figures.h"
+#include "cli/reproduce/steps/measured_step.h"
+#include "cli/reproduce/steps/simumax.h"
+#include "models/measurement/cost_key.h"
+#include "models/text.h"
+#include "planner/layout/price_layout.h"
+
+namespace moeplan::cli {
+namespace {
+
+// The files of steps, and who reads them.
+struct Source {
+  const char* begin;  // Names of its files begin and end so.
+  const char* end;
+  StatusOr<std::vector<MeasuredStep>> (*read)(const DataFolder& folder, Constants& constants);
+};
+constexpr Source kSources[] = {
+    {kSimumaxSteps, "", SimumaxSteps},
+};
+
+StatusOr<std::vector<MeasuredStep>> ReadSteps(const DataFolder& folder, Constants& constants) {
+  std::vector<MeasuredStep> steps;
+  bool found = false;
+  std::string names;
+  for (const Source& source : kSources) {
+    names += StrCat(names.empty() ? "" : ", ", source.begin, *source.end == '\0' ? "" : "*", source.end);
+    if (folder.Names(source.begin, source.end).empty()) continue;
+    found = true;
+    ASSIGN_OR_RETURN(std::vector<MeasuredStep> more, source.read(folder, constants));
+    std::ranges::move(more, std::back_inserter(steps));
+  }
+  if (!found) return NotFound(StrCat("--data: found none of ", names, " in the folder, expected one of them"));
+  return steps;
+}
+
+SurfaceRules RulesOf(Constants& constants) {
+  const std::string source = "docs/decisions/0028, of kernels timed alone, 2026-11-24";
+  SurfaceRules rules;
+  rules.neighbours = static_cast<int>(constants.Use("shapes that one not measured is priced from", rules.neighbours,
+                                                    {.source = source, .whole = true}));
+  rules.exponent = constants.Use("exponent of the distance between shapes", rules.exponent, {.source = source});
+  rules.long_product_s =
+      constants.Use("seconds from which a product shows the sustained rate", rules.long_product_s, {.source = source});
+  return rules;
+}
+
+// The nearest other measured row of the same model on the same machine.
+const MeasuredStep* NearestOther(const std::vector<MeasuredStep>& steps, const MeasuredStep& step) {
+  const MeasuredStep* nearest = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  for (const MeasuredStep& other : steps) {
+    if (&other == &step || other.model != step.model || other.system != step.system || !other.measured_s ||
+        other.place.size() != step.place.size()) {
+      continue;
+    }
+    double distance = 0;
+    for (size_t i = 0; i < step.place.size(); ++i) distance += std::abs(step.place[i] - other.place[i]);
+    if (distance < least) least = distance, nearest = &other;
+  }
+  return nearest;
+}
+
+void Foretell(const MeasuredStep& step, const SurfaceRules& rules, v1::ReproducedStep& row) {
+  if (!step.asks) return;
+  const StatusOr<StepAnswer> answer = planner::PriceLayout(*step.asks, *step.profile, {}, rules);
+  if (!answer.ok()) {
+    row.set_reason(answer.status().message());
+    return;
+  }
+  row.set_predicted_s(answer->layout.step_time_s);
+  row.set_low_s(answer->low_s);
+  row.set_high_s(answer->high_s);
+  if (step.measured_s) row.set_error(row.predicted_s() / *step.measured_s - 1);
+  if (step.measured_memory_bytes) row.set_predicted_memory_bytes(answer->layout.memory.total_bytes());
+  if (answer->missing_bytes > 0) {
+    row.set_reason(StrCat("called unfit: a GPU lacks ", BriefNumber(answer->missing_bytes), " bytes"));
+  }
+}
+
+void Compare(const std::vector<MeasuredStep>& steps, const MeasuredStep& step, v1::ReproducedStep& row) {
+  row.set_set(step.set);
+  row.set_case_(step.name);
+  row.set_reason(step.reason);
+  if (step.measured_s) row.set_measured_s(*step.measured_s);
+  if (step.measured_memory_bytes) row.set_measured_memory_bytes(*step.measured_memory_bytes);
+  if (step.peer_s) row.set_peer_s(*step.peer_s);
+  const MeasuredStep* nearest = NearestOther(steps, step);
+  if (nearest != nullptr && nearest->tokens_per_gpu > 0) {
+    row.set_trivial_s(*nearest->measured_s * step.tokens_per_gpu / nearest->tokens_per_gpu);
+  }
+}
+
+void AddSets(const std::vector<MeasuredStep>& steps, v1::ReproducedSteps& reproduced) {
+  std::map<std::string, std::vector<JudgedStep>> sets;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    sets[steps[i].set].push_back({&reproduced.rows(static_cast<int>(i)), steps[i].question, steps[i].tokens_per_gpu});
+  }
+  for (const auto& [set, judged] : sets) *reproduced.add_sets() = FiguresOf(set, judged);
+}
+
+}  // namespace
+
+StatusOr<v1::ReproducedSteps> ReproduceSteps(const DataFolder& folder, Constants& constants) {
+  ASSIGN_OR_RETURN(const std::vector<MeasuredStep> steps, ReadSteps(folder, constants));
+  const SurfaceRules rules = RulesOf(constants);
+  v1::ReproducedSteps reproduced;
+  for (const MeasuredStep& step : steps) {
+    v1::ReproducedStep& row = *reproduced.add_rows();
+    Compare(steps, step, row);
+    Foretell(step, rules, row);
+  }
+  AddSets(steps, reproduced);
+  return reproduced;
+}
+
+Status Perturb(const DataFolder& folder, const Constants& constants, v1::ReproducedSteps& reproduced) {
+  for (const auto& [name, constant] : constants.used()) {
+    v1::PerturbedConstant& perturbed = *reproduced.add_perturbed();
+    perturbed.set_constant(name);
+    perturbed.set_source(constant.source);
+    perturbed.set_outside_steps(constant.outside_steps);
+    for (const Constants::Change change : {Constants::Change::kLess, Constants::Change::kMore}) {
+      Constants changed(name, change);
+      ASSIGN_OR_RETURN(const v1::ReproducedSteps other, ReproduceSteps(folder, changed));
+      for (int i = 0; i < reproduced.sets_size(); ++i) {
+        const double moves = std::abs(other.sets(i).mean_absolute_error() - reproduced.sets(i).mean_absolute_error());
+        if (moves <= perturbed.moves()) continue;
+        perturbed.set_moves(moves);
+        perturbed.set_set(reproduced.sets(i).set());
+      }
+    }
+  }
+  std::ranges::sort(*reproduced.mutable_perturbed(), [](const auto& a, const auto& b) {
+    return std::tuple(-a.moves(), a.constant()) < std::tuple(-b.moves(), b.constant());
+  });
+  return OkStatus();
+}
+
+}  // namespace moeplan::cli

@@ -1,0 +1,204 @@
+#include "cli/reproduce/steps/simumax.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "cli/reproduce/steps/simumax_profile.h"
+#include "models/text.h"
+#include "moeplan/v1/step.pb.h"
+#include "proto/convert/step.h"
+
+namespace moeplan::cli {
+namespace {
+
+constexpr double kGibi = 1 << 30, kMilli = 1e-3;
+// Megatron pads the vocabulary so that each tensor-parallel rank has whole blocks of it.
+constexpr int kVocabularyBlock = 128;
+
+bool Begins(const std::string& text, const char* word) { return text.empty() || text.starts_with(word); }
+
+ModelConfig ModelOf(CsvRow& row) {
+  ModelConfig model = {.model_type = row.Text("model"),
+                       .model_dim = row.Count("hidden"),
+                       .dense_hidden_dim = row.Count("ffn"),
+                       .heads = row.Count("heads"),
+                       .kv_heads = row.Count("kv_heads", row.Count("heads")),
+                       .head_dim = row.Count("head_dim"),
+                       .gated_mlp = true,
+                       .tied_embeddings = false};
+  const bool has_experts = row.Has("experts");
+  const int layers = row.Count("layers"), dense = has_experts ? row.Count("dense_layers") : layers;
+  for (int i = 0; i < layers; ++i) model.moe_layer.push_back(i >= dense);
+  if (has_experts) {
+    model.experts = row.Count("experts"), model.top_k = row.Count("topk");
+    model.expert_hidden_dim = row.Count("moe_ffn"), model.shared_hidden_dim = row.Count("shared_expert_ffn");
+  }
+  if (row.Text("attention") == "mla") {
+    model.latent_attention = {.q_rank = row.Count("q_lora_rank"),
+                              .kv_rank = row.Count("kv_lora_rank"),
+                              .nope_head_dim = row.Count("qk_nope_dim"),
+                              .rope_head_dim = row.Count("qk_rope_dim"),
+                              .value_head_dim = row.Count("v_head_dim")};
+  }
+  const int block = kVocabularyBlock * std::max(1, row.Count("tp", 1));
+  model.vocab = (row.Count("vocab") + block - 1) / block * block;
+  return model;
+}
+
+// What a cell says in a word of its own, as a value of the contract.
+struct Word {
+  const char* begins;
+  int value;
+};
+template <typename Kind, size_t kWords>
+StatusOr<Kind> Named(const CsvRow& row, const char* column, const Word (&words)[kWords]) {
+  const std::string text = row.Text(column);
+  for (const auto& [begins, value] : words) {
+    if (text.empty() ? *begins == '\0' : (*begins != '\0' && text.starts_with(begins))) return static_cast<Kind>(value);
+  }
+  return Unimplemented(StrCat(column, ": found '", text, "', which is not priced"));
+}
+
+StatusOr<v1::StepLayout> LayoutOf(CsvRow& row) {
+  v1::StepLayout layout;
+  const int tensor = row.Count("tp", 1);
+  layout.set_tensor_parallel(tensor);
+  layout.set_pipeline_parallel(row.Count("pp", 1));
+  layout.set_context_parallel(row.Count("cp", 1));
+  layout.set_expert_parallel(row.Count("ep", 1));
+  layout.set_expert_sharding_parallel(row.Has("experts") ? row.Count("etp", 1) : 1);
+  layout.set_data_parallel(row.Count("dp", 1));
+  layout.set_micro_batch(row.Count("mbs", 1));
+  layout.set_virtual_stages(row.Count("vp", 1));
+  layout.set_zero_stage(row.Count("zero"));
+  layout.set_sequence_parallel(row.Count("sp") > 0);
+  layout.set_capacity_factor(row.Number("capacity_factor"));
+  constexpr Word kRecompute[] = {{"", v1::Recompute::NONE},
+                                 {"none", v1::Recompute::NONE},
+                                 {"selective", v1::Recompute::SELECTIVE},
+                                 {"full", v1::Recompute::FULL}};
+  ASSIGN_OR_RETURN(const auto recompute, Named<v1::Recompute::Kind>(row, "recompute", kRecompute));
+  layout.set_recompute(recompute);
+  constexpr Word kContexts[] = {{"", v1::ContextExchange::KEYS_VALUES},
+                                {"p2p", v1::ContextExchange::KEYS_VALUES},
+                                {"a2a", v1::ContextExchange::ALL_TO_ALL}};
+  ASSIGN_OR_RETURN(const auto contexts, Named<v1::ContextExchange::Kind>(row, "cp_comm", kContexts));
+  layout.set_context_exchange(contexts);
+  constexpr Word kDispatchers[] = {{"", v1::Dispatcher::ALL_TO_ALL},
+                                   {"alltoall", v1::Dispatcher::ALL_TO_ALL},
+                                   {"allgather", v1::Dispatcher::ALL_GATHER},
+                                   {"deepep", v1::Dispatcher::DEEPEP}};
+  ASSIGN_OR_RETURN(const auto dispatcher, Named<v1::Dispatcher::Kind>(row, "dispatcher", kDispatchers));
+  layout.set_dispatcher(dispatcher);
+  const bool overlaps = !Begins(row.Text("overlap"), "none");
+  layout.set_overlap_gradients(overlaps);
+  layout.set_overlap_shared_experts(overlaps);
+  if (row.Has("experts")) {
+    // With sequence parallelism each rank dispatches its own tokens, as Parm's S1 does.
+    layout.set_schedule(tensor > 1 ? v1::Schedule::PARM_S1 : v1::Schedule::BASELINE);
+  }
+  return layout;
+}
+
+StatusOr<StepQuestion> QuestionOf(CsvRow& row) {
+  if (!Begins(row.Text("precision"), "bf16")) {
+    return Unimplemented(StrCat("precision: found '", row.Text("precision"), "', which is not priced"));
+  }
+  StepQuestion question;
+  ASSIGN_OR_RETURN(const v1::StepLayout layout, LayoutOf(row));
+  RETURN_IF_ERROR(ReadStepLayout(layout, "", question));
+  question.request.model = ModelOf(row);
+  question.request.gpus = row.Count("gpus");
+  question.request.global_batch = row.Count("gbs");
+  question.request.sequence_length = row.Count("seq");
+  return question;
+}
+
+std::vector<double> PlaceOf(CsvRow& row) {
+  std::vector<double> place;
+  for (const char* column : {"tp", "pp", "cp", "ep", "etp", "dp", "vp", "mbs", "micro_batches", "seq", "layers"}) {
+    place.push_back(std::log2(std::max(1, row.Count(column, 1))));
+  }
+  return place;
+}
+
+std::string SetOf(CsvRow& row, const std::string& machine) {
+  return StrCat("simumax-", machine, "-", row.Count("cp", 1) > 1 ? "cp" : row.Text("kind"));
+}
+
+class Profiles {
+ public:
+  Profiles(const DataFolder& folder, Constants& constants) : folder_(folder), constants_(constants) {}
+
+  StatusOr<std::shared_ptr<const Profile>> Of(CsvRow& row, const std::string& machine) {
+    const SimumaxUse use = {.fused_loss = row.Text("ce_fusion") == "1",
+                            .model_dim = row.Count("hidden"),
+                            .experts = row.Count("experts"),
+                            .top_k = std::max(1, row.Count("topk")),
+                            .gpus_per_node = row.Count("gpus", 1) / std::max(1, row.Count("nodes", 1))};
+    std::shared_ptr<const Profile>& known = known_[{machine, use}];
+    if (known == nullptr) {
+      ASSIGN_OR_RETURN(Profile profile, SimumaxProfile(folder_, machine, use, constants_));
+      known = std::make_shared<const Profile>(std::move(profile));
+    }
+    return known;
+  }
+
+ private:
+  const DataFolder& folder_;
+  Constants& constants_;
+  std::map<std::pair<std::string, SimumaxUse>, std::shared_ptr<const Profile>> known_;
+};
+
+StatusOr<MeasuredStep> StepOf(CsvRow row, Profiles& profiles) {
+  const std::string machine = MachineOf(row.Text("gpu"));
+  MeasuredStep step = {.set = SetOf(row, machine),
+                       .name = row.Text("case"),
+                       .model = row.Text("model"),
+                       .system = row.Text("gpu"),
+                       .question = StrCat(row.Text("model"), " ", row.Text("layers"), " ", row.Text("gpus"), " ",
+                                          row.Text("seq"), " ", row.Text("micro_batches")),
+                       .place = PlaceOf(row)};
+  step.tokens_per_gpu = row.Number("gbs") * row.Number("seq") / std::max(1.0, row.Number("gpus"));
+  if (row.Has("measured_ms")) step.measured_s = row.Number("measured_ms") * kMilli;
+  if (row.Has("simumax_ms")) {
+    step.peer_s = row.Number("simumax_ms") * kMilli;
+  } else if (row.Has("simumax_err_pct") && step.measured_s) {
+    step.peer_s = *step.measured_s * (1 + row.Number("simumax_err_pct") / 100);
+  }
+  if (row.Has("measured_alloc_gib")) step.measured_memory_bytes = row.Number("measured_alloc_gib") * kGibi;
+  StatusOr<StepQuestion> question = QuestionOf(row);
+  RETURN_IF_ERROR(row.status());
+  if (!question.ok()) {
+    step.reason = question.status().message();
+    return step;
+  }
+  auto profile = profiles.Of(row, machine);
+  if (profile.status().code() == StatusCode::kNotFound) {
+    step.reason = profile.status().message();
+    return step;
+  }
+  RETURN_IF_ERROR(profile.status());
+  step.asks = *std::move(question);
+  step.profile = *std::move(profile);
+  return step;
+}
+
+}  // namespace
+
+StatusOr<std::vector<MeasuredStep>> SimumaxSteps(const DataFolder& folder, Constants& constants) {
+  ASSIGN_OR_RETURN(const CsvTable table, folder.Table(kSimumaxSteps));
+  Profiles profiles(folder, constants);
+  std::vector<MeasuredStep> steps;
+  for (size_t i = 0; i < table.rows(); ++i) {
+    ASSIGN_OR_RETURN(MeasuredStep step, StepOf(CsvRow(table, i), profiles));
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+}  // namespace moeplan::cli
