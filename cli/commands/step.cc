@@ -69,13 +69,11 @@ void PrintAnswer(const StepQuestion& question, const v1::StepResult& step) {
   }
   std::printf("%s\n", Table(parts).c_str());
   const v1::StepMemory& memory = step.memory();
-  const std::vector<std::vector<std::string>> bytes = {{"memory", Gigabytes(step.memory_bytes())},
-                                                       {"weights", Gigabytes(memory.weights())},
-                                                       {"gradients", Gigabytes(memory.gradients())},
-                                                       {"optimizer", Gigabytes(memory.optimizer())},
-                                                       {"activations", Gigabytes(memory.activations())},
-                                                       {"buffers", Gigabytes(memory.buffers())},
-                                                       {"logits", Gigabytes(memory.logits())}};
+  const std::vector<std::vector<std::string>> bytes = {
+      {"memory", Gigabytes(step.memory_bytes())},       {"weights", Gigabytes(memory.weights())},
+      {"gradients", Gigabytes(memory.gradients())},     {"optimizer", Gigabytes(memory.optimizer())},
+      {"activations", Gigabytes(memory.activations())}, {"buffers", Gigabytes(memory.buffers())},
+      {"logits", Gigabytes(memory.logits())},           {"other", Gigabytes(memory.other())}};
   std::fputs(Table(bytes).c_str(), stdout);
 }
 

@@ -45,11 +45,12 @@ struct RankMemory {
   double gradient_bytes = 0;
   double optimizer_bytes = 0;
   double kept_bytes = 0;     // Activations kept for the backward pass, of all micro-batches on their way.
-  double running_bytes = 0;  // Of the layer that runs, beyond what it keeps.
-  double logit_bytes = 0;    // On the last stage alone.
+  double running_bytes = 0;  // Of the layer that runs, beyond what it keeps and beyond logit_bytes.
+  double logit_bytes = 0;    // While the loss is computed; on the last stage alone.
+  double other_bytes = 0;    // What autograd is handed instead of the gradients of weights.
 
   double state_bytes() const { return weight_bytes + gradient_bytes + optimizer_bytes; }
-  double total_bytes() const { return state_bytes() + kept_bytes + running_bytes + logit_bytes; }
+  double total_bytes() const { return state_bytes() + kept_bytes + running_bytes + logit_bytes + other_bytes; }
   friend bool operator==(const RankMemory&, const RankMemory&) = default;
 };
 

@@ -14,6 +14,7 @@ namespace moeplan {
 // 16ψ, 4ψ + 12ψ/d', 2ψ + 14ψ/d', 16ψ/d'.
 //   dense layers   ψ = P1 / (PP·t),          d' = P / (PP·t)
 //   experts        ψ = P2 / (PP·N_ESP·N_EP), d' = P / (PP·N_ESP·N_EP)
+// `gradient_bytes` of each: 4 where gradients are summed in FP32, as frameworks do; 0: as many as of a weight.
 // Requires a stage of 0 to kMaxZeroStage, replicas >= 1, 2 or 4 bytes.
 struct TrainingState {
   double weight_bytes = 0;
@@ -22,6 +23,7 @@ struct TrainingState {
 
   double total_bytes() const { return weight_bytes + gradient_bytes + optimizer_bytes; }
 };
-TrainingState TrainingStateOf(double parameters, double replicas, int zero_stage, int bytes_per_element);
+TrainingState TrainingStateOf(double parameters, double replicas, int zero_stage, int bytes_per_element,
+                              int gradient_bytes = 0);
 
 }  // namespace moeplan

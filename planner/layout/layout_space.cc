@@ -126,6 +126,16 @@ double TokensOf(const LayoutPoint& point, int sequence_length) {
   return static_cast<double>(point.micro_batch) * (sequence_length / point.layout.context_parallel);
 }
 
+RankSlice SliceOf(const LayoutRequest& request, const LayoutPoint& point) {
+  return {.tokens = TokensOf(point, request.sequence_length),
+          .tensor_parallel = point.layout.tensor_parallel,
+          .sequence_parallel = request.sequence_parallel,
+          .context_parallel = point.layout.context_parallel,
+          .exchanges_heads = request.context_exchange == ContextExchange::kAllToAll,
+          .sequence_length = request.sequence_length,
+          .bytes_per_element = request.bytes_per_element};
+}
+
 GroupShape ContextGroup(const LayoutPoint& point, int gpus_per_node) {
   const Layout& layout = point.layout;
   const int between = point.horizontal_contexts ? BlockReplicas(layout) : 1;

@@ -6,6 +6,7 @@
 
 #include "models/layout/layout_answer.h"
 #include "models/status.h"
+#include "models/step/layer_work.h"
 #include "models/workload/groups.h"
 #include "planner/stop_signals.h"
 
@@ -25,6 +26,9 @@ struct LayoutPoint {
 // Tokens of a micro-batch that a tensor-parallel group holds. Points with more than this are left out.
 double TokensOf(const LayoutPoint& point, int sequence_length);
 inline constexpr double kMostTokens = 1 << 24;
+
+// What a rank holds of a micro-batch and of a layer.
+RankSlice SliceOf(const LayoutRequest& request, const LayoutPoint& point);
 
 // Groups of the dense layers that models/workload/groups.h does not name. Dense ranks lie as [TP, CP, DP] (vertical) or
 // [TP, EP inside DP, CP, DP/EP] (horizontal) in a stage, stages are consecutive.

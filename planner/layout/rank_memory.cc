@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "models/memory/activations.h"
 #include "models/memory/weights.h"
+#include "models/step/kept_memory.h"
 #include "planner/layout/stages.h"
 
 namespace moeplan::planner {
@@ -17,19 +17,19 @@ class StageMemory {
         point_(point),
         layout_(point.layout),
         moe_(moe),
-        tokens_(TokensOf(point, request.sequence_length)),
-        saving_{.tensor_parallel = layout_.tensor_parallel,
-                .sequence_parallel = request.sequence_parallel,
-                .recompute = request.recompute,
-                .stores_scores = request.attention == AttentionKernel::kStored,
-                .bytes_per_element = request.bytes_per_element} {}
+        slice_(SliceOf(request, point)),
+        keeping_{.recompute = request.recompute, .stores_scores = request.attention == AttentionKernel::kStored} {}
 
   RankMemory Of(const Stage& stage) const {
     const double on_their_way = std::min(point_.micro_batches, layout_.pipeline_parallel - stage.index);
-    const double kept = stage.layers * AttentionBytes(saving_) + stage.dense_layers() * DenseBytes(saving_) +
-                        stage.moe_layers * MoeBytes(saving_);
-    RankMemory memory = {
-        .kept_bytes = on_their_way * kept, .running_bytes = RunningBytes(stage), .logit_bytes = LogitBytes(stage)};
+    const double kept = stage.layers * AttentionKeptBytes(model_, slice_, keeping_) +
+                        stage.dense_layers() * DenseKeptBytes(model_, slice_, keeping_) +
+                        stage.moe_layers * MoeBytes(keeping_);
+    RankMemory memory = {.kept_bytes = on_their_way * kept,
+                         .logit_bytes = stage.predicts ? HeadBytes(model_, slice_) : 0,
+                         .other_bytes = SpareGradientBytes(model_, slice_, stage.dense_layers() > 0,
+                                                           stage.moe_layers > 0, layout_.expert_sharding_parallel)};
+    memory.running_bytes = std::max(0.0, RunningBytes(stage) - memory.logit_bytes);
     AddStates(stage, memory);
     return memory;
   }
@@ -39,12 +39,13 @@ class StageMemory {
   int expert_ranks() const { return layout_.expert_parallel * layout_.expert_sharding_parallel; }
 
   void AddStates(const Stage& stage, RankMemory& memory) const {
+    constexpr int kGradientBytes = 4;  // They are summed in FP32.
     const double dense = StageDenseParameters(model_, stage) / layout_.tensor_parallel;
     const double experts = StageExpertParameters(model_, stage) / expert_ranks();
     const double expert_replicas = dense_replicas() * layout_.tensor_parallel / expert_ranks();
     for (const auto& [parameters, replicas] : {std::pair(dense, dense_replicas()), {experts, expert_replicas}}) {
       const TrainingState state =
-          TrainingStateOf(parameters, replicas, request_.zero_stage, request_.bytes_per_element);
+          TrainingStateOf(parameters, replicas, request_.zero_stage, request_.bytes_per_element, kGradientBytes);
       memory.weight_bytes += state.weight_bytes;
       memory.gradient_bytes += state.gradient_bytes;
       memory.optimizer_bytes += state.optimizer_bytes;
@@ -53,46 +54,24 @@ class StageMemory {
     }
   }
 
-  double AttentionBytes(const ActivationSaving& saving) const {
-    return AttentionActivationBytes({.tokens = tokens_,
-                                     .keys = static_cast<double>(request_.sequence_length),
-                                     .model_dim = model_.model_dim,
-                                     .heads = model_.heads,
-                                     .projected_dim = WidthsOf(model_).projected},
-                                    saving);
-  }
-
-  double FeedForward(double copies, int shards, double hidden_dim, const ActivationSaving& saving) const {
-    return FeedForwardActivationBytes({.tokens = tokens_,
-                                       .copies = copies,
-                                       .shards = shards,
-                                       .model_dim = model_.model_dim,
-                                       .hidden_dim = hidden_dim,
-                                       .matrices = model_.ffn_matrices()},
-                                      saving);
-  }
-  double DenseBytes(const ActivationSaving& saving) const {
-    return FeedForward(1, layout_.tensor_parallel, model_.dense_hidden_dim, saving);
-  }
-  double MoeBytes(const ActivationSaving& saving) const {
+  double MoeBytes(const Keeping& keeping) const {
     const double least = model_.top_k * std::min(1.0, request_.capacity_factor);
-    const double routed = FeedForward(moe_.copies < 0 ? least : moe_.copies, layout_.expert_sharding_parallel,
-                                      model_.expert_hidden_dim, saving);
-    const double shared =
-        model_.shared_hidden_dim > 0 ? FeedForward(1, layout_.tensor_parallel, model_.shared_hidden_dim, saving) : 0;
-    return routed + shared;
+    return MoeKeptBytes(model_, slice_, moe_.copies < 0 ? least : moe_.copies, layout_.expert_sharding_parallel,
+                        keeping);
   }
 
+  // Beyond what the layers keep.
   double RunningBytes(const Stage& stage) const {
-    ActivationSaving all = saving_;
-    all.recompute = Recompute::kNone;
-    const double attention = AttentionBytes(all) - AttentionBytes(saving_);
-    const double buffers = stage.moe_layers > 0 ? std::max(0.0, moe_.buffer_bytes - MoeBytes(saving_)) : 0;
-    return attention + buffers;
-  }
-
-  double LogitBytes(const Stage& stage) const {
-    return stage.predicts ? 4.0 * tokens_ * model_.vocab / layout_.tensor_parallel : 0;
+    const Keeping all = {.recompute = Recompute::kNone, .stores_scores = keeping_.stores_scores};
+    const double moe = stage.moe_layers > 0 ? MoeBytes(all) - MoeBytes(keeping_) : 0;
+    const double dense =
+        stage.dense_layers() > 0 ? DenseKeptBytes(model_, slice_, all) - DenseKeptBytes(model_, slice_, keeping_) : 0;
+    const double again =
+        AttentionKeptBytes(model_, slice_, all) - AttentionKeptBytes(model_, slice_, keeping_) + std::max(moe, dense);
+    const double buffers = stage.moe_layers > 0 ? std::max(0.0, moe_.buffer_bytes - MoeBytes(all)) : 0;
+    const bool gathers = slice_.sequence_parallel && slice_.tensor_parallel > 1;
+    const double row_bytes = slice_.tokens * model_.model_dim * slice_.bytes_per_element;
+    return again + std::max(buffers, gathers ? 2 * row_bytes : 0);
   }
 
   const LayoutRequest& request_;
@@ -100,8 +79,8 @@ class StageMemory {
   const LayoutPoint& point_;
   const Layout& layout_;
   const MoeMemory& moe_;
-  double tokens_;
-  ActivationSaving saving_;
+  RankSlice slice_;
+  Keeping keeping_;
 };
 
 }  // namespace

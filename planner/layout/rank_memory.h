@@ -1,5 +1,5 @@
-// Device memory of the fullest rank of a layout: MoNTA's weights and activations (models/memory) and the buffers of the
-// schedule, summed over what a pipeline stage holds.
+// Device memory of the fullest rank of a layout: weights and states (models/memory), what Megatron Core keeps of a
+// forward pass (models/step/kept_memory) and the buffers of the schedule, summed over what a pipeline stage holds.
 #pragma once
 
 #include "models/layout/layout_answer.h"
@@ -15,12 +15,16 @@ struct MoeMemory {
 
 // Of the stage that needs most, the first of equal ones:
 //   weight_bytes, gradient_bytes, optimizer_bytes
-//                  of its dense layers and experts; with ZeRO-3 also what other replicas hold of one layer
+//                  of its dense layers and experts, gradients in FP32; with ZeRO-3 also what other replicas hold of one
+//                  layer's weights
 //   kept_bytes     what its layers keep of as many micro-batches as are on their way in 1F1B, min(m, PP - stage)
-//   running_bytes  buffers of the MoE layer that runs, beyond what it keeps; of recomputation, attention of the layer
-//                  that runs
-//   logit_bytes    FP32 logits of a micro-batch on the last stage
-// Workspace of dense kernels, of collectives and of the allocator is not counted.
+//   logit_bytes    HeadBytes, on the last stage
+//   running_bytes  of the layer that runs, beyond what it keeps and, since no layer runs while the loss is computed,
+//                  beyond logit_bytes: what is computed again, and the longer of the buffers of its schedule and of the
+//                  rows that sequence parallelism gathers
+//   other_bytes    SpareGradientBytes
+// What the allocator cannot use, 1 to 8 % in the steps of docs/truth.md, and the context of CUDA and of collectives are
+// not counted.
 RankMemory RankMemoryOf(const LayoutRequest& request, const LayoutPoint& point, const MoeMemory& moe);
 
 }  // namespace moeplan::planner

@@ -64,13 +64,7 @@ class StepPricer {
         gpus_per_node_(book.gpus_per_node()),
         tokens_(TokensOf(point, request.sequence_length)),
         token_bytes_(tokens_ * model_.model_dim * request.bytes_per_element),
-        slice_{.tokens = tokens_,
-               .tensor_parallel = layout_.tensor_parallel,
-               .sequence_parallel = request.sequence_parallel,
-               .context_parallel = layout_.context_parallel,
-               .exchanges_heads = request.context_exchange == ContextExchange::kAllToAll,
-               .sequence_length = request.sequence_length,
-               .bytes_per_element = request.bytes_per_element} {}
+        slice_(SliceOf(request, point)) {}
 
   // What hides all but one slice of it does.
   StepTime Price(Hides hides) {

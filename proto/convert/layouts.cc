@@ -14,6 +14,7 @@ v1::RankMemory ToProto(const RankMemory& memory) {
   message.set_kept_bytes(memory.kept_bytes);
   message.set_running_bytes(memory.running_bytes);
   message.set_logit_bytes(memory.logit_bytes);
+  message.set_other_bytes(memory.other_bytes);
   return message;
 }
 

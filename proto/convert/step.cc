@@ -77,6 +77,7 @@ v1::StepMemory ToProto(const RankMemory& memory) {
   message.set_activations(memory.kept_bytes);
   message.set_buffers(memory.running_bytes);
   message.set_logits(memory.logit_bytes);
+  message.set_other(memory.other_bytes);
   return message;
 }
 

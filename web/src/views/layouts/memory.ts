@@ -12,7 +12,8 @@ const parts: readonly { of: keyof RankMemory; class: string; name: string }[] = 
   { of: "stateBytes", class: "memory-states", name: "weights, gradients, optimizer states" },
   { of: "keptBytes", class: "memory-kept", name: "activations kept for the backward pass" },
   { of: "runningBytes", class: "memory-running", name: "buffers of the layer that runs" },
-  { of: "logitBytes", class: "memory-logits", name: "logits" },
+  { of: "logitBytes", class: "memory-logits", name: "logits and loss" },
+  { of: "otherBytes", class: "memory-other", name: "spare gradients of weights" },
 ];
 
 /** All of them, in the order in which bars stack them. */
