@@ -14,7 +14,7 @@ namespace moeplan::planner {
 //
 // The interval takes the errors of different costs (a group of ranks, products, the MoE layer as planned) for
 // independent and those of one cost for the same wherever it is asked: the step's changes with each cost at the end of
-// its own interval are added in squares.
+// its own interval are added in squares, and with them what the sum of the parts is known to miss.
 //
 // kInvalidInput: the request is wrong, the layout breaks a rule (layout_rules.h), or it has no price (the message names
 // what the profile lacks). kUnimplemented: a model with an encoder. kCancelled. Requires a validated profile. Pure.

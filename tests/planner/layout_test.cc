@@ -178,24 +178,26 @@ TEST(RankMemoryTest, ByHand) {
   // TP 2, EP 4, PP 2, DP 2 on 8 ranks: 4 a stage; ESP 1, so experts have no replica.
   LayoutRequest request = SmallRequest();
   request.zero_stage = 1;
-  request.attention = AttentionKernel::kStored;
   const LayoutPoint point = PointOf(request, {2, 4, 1, 1, 2, 2}, /*micro_batch=*/2);  // m = 4.
   const double tokens = 128;
-  // First stage: 2 dense layers, embedding; 2 micro-batches on their way. A = 2 · 32 + 2 · 16 = 96.
-  const double attention = tokens * (5.0 * 32 / 2 + 2.0 * 96 / 2 + 5.0 * 4 * 64 / 2);
-  const double dense = tokens * (5.0 * 32 + 4.0 * 64) / 2;
-  const double first = (4 + 12.0 / 2) * (2 * kAttention + 2 * kDense + kVocabulary) / 2 + 2 * 2 * (attention + dense);
+  // Queries, keys, values and outputs have 96 elements, of which a rank has half; each head and row keeps an FP32
+  // number.
+  const double attention = tokens * (2 * 2.0 * 32 / 2 + 2.0 * 96 / 2 + 4.0 * 4 / 2);
+  const double spare_attention = 2.0 * (32 * 64 + 32 * 32) / 2;
   // Last stage: 2 MoE layers, 1 micro-batch; 2.5 rows a token; logits; buffers beyond what one layer keeps.
   const MoeMemory moe = {.buffer_bytes = 1e6, .copies = 2.5};
-  const double experts = tokens * 2.5 * (5.0 * 32 + 4.0 * 48) / 2;
+  const double router = tokens * 8 * (4 + 4 + 1 + 4) / 2;
+  const double experts = tokens * (2 * 2.0 * 32 + 2.5 * (2.0 * 32 + 2 * 2.0 * 48)) / 2 + router;
   const double shared = (2 * kAttention + 2 * kRouter + kVocabulary) / 2, own = 2 * 8 * kExpert / 4;
+  // Half of 100 logits and of the weight; half of two rows, a whole one and its gradient, and half of that.
+  const double head = 2 * (tokens * (100 / 2 + 2.5 * 32 + 32) - tokens * 32 + tokens * 32 + 100 * 32 / 2);
   const RankMemory last = {.weight_bytes = 2 * (shared + own),
-                           .gradient_bytes = 2 * (shared + own),
+                           .gradient_bytes = 4 * (shared + own),
                            .optimizer_bytes = 12.0 / 2 * shared + 12 * own,
                            .kept_bytes = 2 * (attention + experts),
-                           .running_bytes = 1e6 - experts,
-                           .logit_bytes = 4 * tokens * 100 / 2};
-  EXPECT_GT(last.total_bytes(), first);
+                           .running_bytes = 1e6 - experts - head,
+                           .logit_bytes = head,
+                           .other_bytes = spare_attention + 2 * (32 * 48 + 48 * 32)};
   const RankMemory found = RankMemoryOf(request, point, moe);
   EXPECT_DOUBLE_EQ(found.weight_bytes, last.weight_bytes);
   EXPECT_DOUBLE_EQ(found.gradient_bytes, last.gradient_bytes);
@@ -203,8 +205,27 @@ TEST(RankMemoryTest, ByHand) {
   EXPECT_DOUBLE_EQ(found.kept_bytes, last.kept_bytes);
   EXPECT_DOUBLE_EQ(found.running_bytes, last.running_bytes);
   EXPECT_DOUBLE_EQ(found.logit_bytes, last.logit_bytes);
-  EXPECT_DOUBLE_EQ(MemoryBytes(request, point, {.buffer_bytes = 0, .copies = 0}),
-                   std::max(first, last.total_bytes() - 2 * experts - (1e6 - experts)));
+  EXPECT_DOUBLE_EQ(found.other_bytes, last.other_bytes);
+
+  // Without experts and vocabulary the first stage needs more: 2 dense layers with 2 micro-batches on their way. The
+  // network's products have the shape of attention's first, and the rows gathered for one of them come twice.
+  request.model.moe_layer = {false, false, false, false};
+  request.model.vocab = 0;
+  const double dense = tokens * (2 * 2.0 * 32 + 2 * 2.0 * 64) / 2, gathered = 2 * 2.0 * tokens * 32;
+  EXPECT_DOUBLE_EQ(MemoryBytes(request, point, {}), (2 + 4 + 12.0 / 2) * 2 * (kAttention + kDense) / 2 +
+                                                        2 * 2 * (attention + dense) + gathered + spare_attention +
+                                                        2.0 * (32 * 32 + 32 * 32));
+}
+
+TEST(RankMemoryTest, WhileTheLossIsComputedNoLayerRuns) {
+  LayoutRequest request = SmallRequest();
+  const LayoutPoint point = PointOf(request, {1, 1, 1, 1, 1, 8});
+  const double head = RankMemoryOf(request, point, {}).logit_bytes, kept = RankMemoryOf(request, point, {}).kept_bytes;
+  const auto bytes = [&](double buffers) {
+    return RankMemoryOf(request, point, {.buffer_bytes = buffers, .copies = 2}).total_bytes();
+  };
+  EXPECT_DOUBLE_EQ(bytes(head), bytes(0));  // Less than the logits, beyond what the layer keeps.
+  EXPECT_DOUBLE_EQ(bytes(10 * (head + kept)) - bytes(9 * (head + kept)), head + kept);
 }
 
 TEST(RankMemoryTest, FlashAttentionKeepsANumberForEachQueryAndHead) {
@@ -217,8 +238,8 @@ TEST(RankMemoryTest, FlashAttentionKeepsANumberForEachQueryAndHead) {
     return RankMemoryOf(request, point, {}).kept_bytes;
   };
   const double without = kept(AttentionKernel::kStored, Recompute::kSelective);
-  // 64 tokens, 4 heads, 4 layers, TP 2: scores, their mask and what is left of it are 5 bytes a key, a sum is 4.
-  EXPECT_DOUBLE_EQ(kept(AttentionKernel::kStored, Recompute::kNone) - without, 4 * 64 * 5.0 * 4 * 64 / 2);
+  // 64 tokens, 4 heads, 4 layers, TP 2: a probability is 2 bytes a key, a sum is 4.
+  EXPECT_DOUBLE_EQ(kept(AttentionKernel::kStored, Recompute::kNone) - without, 4 * 64 * 2.0 * 4 * 64 / 2);
   EXPECT_DOUBLE_EQ(kept(AttentionKernel::kFlash, Recompute::kNone) - without, 4 * 64 * 4.0 * 4 / 2);
   EXPECT_DOUBLE_EQ(kept(AttentionKernel::kFlash, Recompute::kSelective), without);
 }

@@ -128,19 +128,32 @@ TEST(PriceLayoutTest, TheIntervalAddsIndependentErrorsInSquares) {
     EXPECT_TRUE(answer.ok()) << answer.status().message();
     return *answer;
   };
+  // Of the logarithm of the step.
+  const auto high = [](const StepAnswer& answer) { return std::log(answer.high_s / answer.layout.step_time_s); };
+  const auto low = [](const StepAnswer& answer) { return std::log(answer.layout.step_time_s / answer.low_s); };
+  // Without errors of parts, what their sum is known to miss.
   const StepAnswer exact = with_errors(1, 1);
-  const double step_s = exact.layout.step_time_s, compute_s = step_s - exact.layout.gradient_s;
-  EXPECT_DOUBLE_EQ(exact.low_s, step_s);
-  EXPECT_DOUBLE_EQ(exact.high_s, step_s);
-  ASSERT_GT(exact.layout.gradient_s, 3);
-  // Longer products hide more of the gradients.
+  const double step_s = exact.layout.step_time_s, gradient_s = exact.layout.gradient_s, unexplained = std::log(1.037);
+  EXPECT_NEAR(high(exact), unexplained, 1e-12);
+  EXPECT_NEAR(low(exact), unexplained, 1e-12);
+  ASSERT_GT(gradient_s, 3);
+  // All four slices are longer by half; longer products hide more of the gradients.
   const StepAnswer of_sums = with_errors(1, 1.5);
-  EXPECT_NEAR(of_sums.high_s - step_s, 0.5 * 4, 1e-6);
+  EXPECT_NEAR(high(of_sums), std::hypot(std::log1p(0.5 * 4 / step_s), unexplained), 1e-6);
   const StepAnswer of_products = with_errors(1.1, 1), both = with_errors(1.1, 1.5);
-  EXPECT_GT(of_products.high_s, step_s);
-  EXPECT_LE(of_products.high_s, step_s + 0.1 * compute_s * (1 + 1e-9));
-  EXPECT_NEAR(both.high_s - step_s, std::hypot(of_sums.high_s - step_s, of_products.high_s - step_s), 1e-9 * step_s);
-  EXPECT_NEAR(step_s - both.low_s, std::hypot(step_s - of_sums.low_s, step_s - of_products.low_s), 1e-9 * step_s);
+  EXPECT_GT(high(of_products), unexplained);
+  EXPECT_LE(high(of_products), std::hypot(std::log1p(0.1 * (step_s - gradient_s) / step_s), unexplained) + 1e-9);
+  const auto squares = [&](auto side) {
+    return std::pow(side(of_sums), 2) + std::pow(side(of_products), 2) - std::pow(unexplained, 2);
+  };
+  EXPECT_NEAR(high(both), std::sqrt(squares(high)), 1e-9);
+  EXPECT_NEAR(low(both), std::sqrt(squares(low)), 1e-9);
+}
+
+TEST(PriceLayoutTest, StepsWithExpertsAreLessSure) {
+  const StepAnswer answer = *PriceLayout(QuestionOf(SmallRequest(), {}), SmallProfile());
+  EXPECT_GE(std::log(answer.high_s / answer.layout.step_time_s), std::log(1.103) - 1e-12);
+  EXPECT_GE(std::log(answer.layout.step_time_s / answer.low_s), std::log(1.103) - 1e-12);
 }
 
 // A profile that measured what a step consists of: products at 1e12 flop/s forward and half of that to each gradient,

@@ -69,12 +69,12 @@ std::vector<std::string> ProtoFileNames() {
 }
 
 std::vector<const FileDescriptor*> GeneratedFiles() {
-  return {v1::AttachRequest::descriptor()->file(), v1::Cluster::descriptor()->file(),
-          v1::PlanResponse::descriptor()->file(),  v1::KeptPlan::descriptor()->file(),
-          v1::Profile::descriptor()->file(),       v1::GetProfileRequest::descriptor()->file(),
-          v1::RankCommand::descriptor()->file(),   v1::ReproducedSteps::descriptor()->file(),
-          v1::RunReport::descriptor()->file(),     v1::Samples::descriptor()->file(),
-          v1::StepResult::descriptor()->file(),    v1::TrainingGraph::descriptor()->file(),
+  return {v1::AttachRequest::descriptor()->file(),   v1::Cluster::descriptor()->file(),
+          v1::PlanResponse::descriptor()->file(),    v1::KeptPlan::descriptor()->file(),
+          v1::Profile::descriptor()->file(),         v1::GetProfileRequest::descriptor()->file(),
+          v1::RankCommand::descriptor()->file(),     v1::RunReport::descriptor()->file(),
+          v1::ReproducedSteps::descriptor()->file(), v1::Samples::descriptor()->file(),
+          v1::StepResult::descriptor()->file(),      v1::TrainingGraph::descriptor()->file(),
           v1::Workload::descriptor()->file()};
 }
 

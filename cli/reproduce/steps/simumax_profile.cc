@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/fit/statistics.h"
 #include "models/text.h"
 
 namespace moeplan::cli {
@@ -158,7 +159,7 @@ std::optional<KernelPoint> GroupedProductOf(const ShapeText& shape) {
     point.key.kernel = Kernel::kLinearInputGradient;
   } else if (shape.Is("stage", "bwd_grad_w")) {
     point.key.kernel = Kernel::kLinearWeightGradient;
-    point.rank = shape.Is("accumulate", "True") ? 1 : 0;
+    point.rank = (shape.Is("accumulate", "True") ? 2 : 0) + (shape.Is("main_grad_dtype", "fp32") ? 1 : 0);
   } else {
     return std::nullopt;
   }
@@ -196,9 +197,10 @@ std::optional<KernelPoint> PointOf(const std::string& op, const ShapeText& shape
 }
 
 Status AddKernels(const DataFolder& folder, const std::string& machine, Constants& constants, Profile& profile) {
+  // The same measured several times counts as their mean.
   struct Measured {
-    double time_s = 0;
-    int rank = -1;
+    double sum_s = 0;
+    int times = 0, rank = -1;
   };
   ASSIGN_OR_RETURN(const CsvTable table, folder.Table(kKernels));
   std::map<KernelKey, std::map<double, Measured>> kernels;
@@ -213,12 +215,13 @@ Status AddKernels(const DataFolder& folder, const std::string& machine, Constant
     const double scale = constants.Use(StrCat(machine, " rates of ", op), 1, {.source = StrCat("SimuMax, ", kKernels)});
     point->key.bytes_per_element = kBf16;
     Measured& measured = kernels[point->key][point->flops];
-    if (point->rank > measured.rank) measured = {point->counted_flops / (rate * scale), point->rank};
+    if (point->rank > measured.rank) measured = {.rank = point->rank};
+    if (point->rank == measured.rank) measured.sum_s += point->counted_flops / (rate * scale), ++measured.times;
   }
   if (kernels.empty()) return NotFound(StrCat(kKernels, ": found no row of ", machine, ", expected some"));
   for (const auto& [key, by_flops] : kernels) {
     LogLog curve;
-    for (const auto& [flops, measured] : by_flops) curve.points.push_back({flops, measured.time_s});
+    for (const auto& [flops, measured] : by_flops) curve.points.push_back({flops, measured.sum_s / measured.times});
     profile.kernels.push_back({key, MakeCostModel(std::move(curve))});
   }
   return OkStatus();
@@ -265,11 +268,12 @@ void AddMemoryKernels(System& system, const SimumaxUse& use, Profile& profile) {
 struct CollectiveName {
   Collective collective;
   const char* name;
+  const char* nccl_name;
 };
-constexpr CollectiveName kCollectives[] = {{Collective::kAllReduce, "all_reduce"},
-                                           {Collective::kAllGather, "all_gather"},
-                                           {Collective::kReduceScatter, "reduce_scatter"},
-                                           {Collective::kAllToAll, "all2all"}};
+constexpr CollectiveName kCollectives[] = {{Collective::kAllReduce, "all_reduce", "all_reduce"},
+                                           {Collective::kAllGather, "all_gather", "all_gather"},
+                                           {Collective::kReduceScatter, "reduce_scatter", "reduce_scatter"},
+                                           {Collective::kAllToAll, "all2all", "alltoall"}};
 
 // SimuMax's: (latency · hops + fixed latency) + bytes · hops / ranks over the bandwidth.
 CostModel CollectiveModelOf(System& system, const std::string& network, const std::string& op, int ranks,
@@ -291,7 +295,47 @@ CostModel CollectiveModelOf(System& system, const std::string& network, const st
   return MakeCostModel(AlphaBeta{latency_s, hops / ranks / (*rate * kGibi)});
 }
 
-void AddCollectives(System& system, const SimumaxUse& use, Profile& profile) {
+// The same collectives as nccl-tests measured them on that machine, alone: how far both are apart, 90 % of the sizes,
+// is how far either may be from what a step sees. Nothing where nobody measured them.
+class MeasuredCollectives {
+ public:
+  static StatusOr<MeasuredCollectives> Read(const DataFolder& folder, const std::string& machine) {
+    MeasuredCollectives measured;
+    const std::string name = StrCat("nccl_", machine, ".csv");
+    if (!folder.Has(name)) return measured;
+    ASSIGN_OR_RETURN(const CsvTable table, folder.Table(name));
+    for (size_t i = 0; i < table.rows(); ++i) {
+      CsvRow row(table, i);
+      const TimePoint point = {.size = row.Number("bytes"), .time_s = row.Number("time_s")};
+      const std::string collective = row.Text("collective");
+      for (const auto& [kind, name, nccl_name] : kCollectives) {
+        if (collective == nccl_name && point.size >= kLeastBytes && point.time_s > 0) {
+          measured.points_[{kind, row.Count("gpus")}].push_back(point);
+        }
+      }
+      RETURN_IF_ERROR(row.status());
+    }
+    return measured;
+  }
+
+  void SetInterval(Collective collective, int ranks, CostModel& model) const {
+    const auto found = points_.find({collective, ranks});
+    if (found == points_.end()) return;
+    std::vector<double> apart;
+    for (const TimePoint& point : found->second) {
+      apart.push_back(std::abs(std::log(TimeS(model.curve, point.size, /*bus_factor=*/1) / point.time_s)));
+    }
+    const double ratio = std::exp(Quantile(apart, kShare));
+    model.fit = FitQuality{.interval_low_ratio = 1 / ratio, .interval_high_ratio = ratio};
+  }
+
+ private:
+  // Rows of a micro-batch are more.
+  static constexpr double kLeastBytes = 1 << 24, kShare = 0.9;
+  std::map<std::pair<Collective, int>, std::vector<TimePoint>> points_;
+};
+
+void AddCollectives(System& system, const SimumaxUse& use, const MeasuredCollectives& measured, Profile& profile) {
   // Where GPUs share a host bridge, the network depends on how far a group reaches, and groups whose members are apart
   // cross it side by side.
   const bool bridged = system.Flag({"networks", "intra_with_pcie"});
@@ -304,10 +348,12 @@ void AddCollectives(System& system, const SimumaxUse& use, Profile& profile) {
     for (int stride = 1; ranks * stride <= use.gpus_per_node; stride *= 2) {
       if (stride > 1 && !bridged) break;
       const std::string network = network_of(ranks, stride);
-      for (const auto& [collective, op] : kCollectives) {
+      for (const auto& [collective, op, nccl_op] : kCollectives) {
         CollectiveKey key = {.collective = collective, .group = {ranks, ranks}, .bytes_per_element = kBf16};
         key.stride = stride > 1 ? stride : 0;
-        profile.collectives.push_back({key, CollectiveModelOf(system, network, op, ranks, stride > 1)});
+        CostModel model = CollectiveModelOf(system, network, op, ranks, stride > 1);
+        measured.SetInterval(collective, ranks, model);
+        profile.collectives.push_back({key, std::move(model)});
       }
     }
   }
@@ -338,7 +384,8 @@ StatusOr<Profile> SimumaxProfile(const DataFolder& folder, const std::string& ma
   profile.cluster.peak_flops_per_s = system.Number({"op_defaults", "matmul", "tflops"}) * kTera;
   RETURN_IF_ERROR(AddKernels(folder, machine, constants, profile));
   AddMemoryKernels(system, use, profile);
-  AddCollectives(system, use, profile);
+  ASSIGN_OR_RETURN(const MeasuredCollectives measured, MeasuredCollectives::Read(folder, machine));
+  AddCollectives(system, use, measured, profile);
   RETURN_IF_ERROR(system.status());
   RETURN_IF_ERROR(ValidateProfile(profile).Within(names.front()));
   return profile;
