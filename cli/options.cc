@@ -13,6 +13,7 @@
 #include <fstream>
 #include <thread>
 
+#include "cli/known_names.h"
 #include "cli/output.h"
 #include "db/store.h"
 #include "models/text.h"
@@ -38,6 +39,22 @@ void SourceOption::Add(CLI::App& command) {
   group->add_option("--db", db_, "A database that calibrate wrote");
   planner_.Add(*group, command);
   command.add_option("--profile-name", profile_name_, "Which profile of a database or planner (default: the newest)");
+}
+
+void SourceOption::AddWithHardware(CLI::App& command) {
+  Add(command);
+  command.add_option("--hardware", hardware_,
+                     "NAME[:DOMAINSxGPUS] such as h100-sxm: public figures of machines that nobody measured here; "
+                     "beside another source for what that lacks");
+}
+
+StatusOr<Profile> SourceOption::LoadProfileFor(const ModelConfig& model, int gpus) const {
+  if (hardware_.empty()) return LoadProfile();
+  ASSIGN_OR_RETURN(Profile named, HardwareProfile(hardware_, gpus, model));
+  if (!given()) return named;
+  ASSIGN_OR_RETURN(Profile profile, LoadProfile());
+  CompleteFrom(named, profile);
+  return profile;
 }
 
 Status SourceOption::CheckOne() const {

@@ -12,6 +12,7 @@
 
 #include "cli/planner_option.h"
 #include "models/cost/profile.h"
+#include "models/model/model_config.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
 #include "models/workload/workload.h"
@@ -20,14 +21,18 @@
 
 namespace moeplan::cli {
 
-// SOURCE is one of --profile, --db and --planner, with --profile-name: where costs come from.
+// SOURCE is one of --profile, --db and --planner, with --profile-name: where costs come from. Commands that know their
+// model and its GPUs also take --hardware, alone or beneath one of them.
 class SourceOption {
  public:
   void Add(CLI::App& command);
+  void AddWithHardware(CLI::App& command);
   bool given() const { return !profile_file_.empty() || !db_.empty() || planner_.given(); }
   const std::string& db() const { return db_; }  // Empty where the source is another.
   // Loads the profile, from wherever the source is.
   StatusOr<Profile> LoadProfile() const;
+  // The same; --hardware for so many GPUs, whose figures stand in for every cost that the profile does not have.
+  StatusOr<Profile> LoadProfileFor(const ModelConfig& model, int gpus) const;
   // Answers a request that names no profile, from wherever the source is; no source need be given for a training graph
   // that has every time. `origin` (the file of the workload or graph) begins the errors about it; those about
   // another field of the request begin with the field.
@@ -41,7 +46,7 @@ class SourceOption {
   Status CheckOne() const;
   StatusOr<v1::PlanResponse> AskPlanner(v1::PlanRequest request, const std::string& origin) const;
 
-  std::string profile_file_, db_, profile_name_;
+  std::string profile_file_, db_, profile_name_, hardware_;
   PlannerOption planner_;
 };
 

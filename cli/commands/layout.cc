@@ -2,9 +2,9 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/known_names.h"
 #include "cli/options.h"
 #include "models/measurement/cost_key.h"
-#include "models/model/hf_config.h"
 #include "models/text.h"
 #include "planner/layout/rank_layouts.h"
 #include "proto/convert/layouts.h"
@@ -23,8 +23,7 @@ struct LayoutCommandOptions {
 
 StatusOr<LayoutRequest> RequestOf(const LayoutCommandOptions& options) {
   LayoutRequest request = options.request;
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.model));
-  ASSIGN_OR_RETURN(request.model, ModelFromHfConfig(text, options.model));
+  ASSIGN_OR_RETURN(request.model, ModelOf(options.model));
   if (options.recompute == "selective") {
     request.recompute = Recompute::kSelective;
   } else if (options.recompute == "full") {
@@ -85,7 +84,7 @@ Status CheckFeasible(const LayoutCommandOptions& options, const LayoutAnswer& an
 
 Status Run(const LayoutCommandOptions& options) {
   ASSIGN_OR_RETURN(const LayoutRequest request, RequestOf(options));
-  ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfile());
+  ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileFor(request.model, request.gpus));
   ASSIGN_OR_RETURN(const LayoutAnswer answer, planner::RankLayouts(request, profile, {.threads = DefaultThreads()}));
   if (options.json) {
     PrintJson(ToProto(answer, request));
@@ -104,8 +103,9 @@ void AddLayout(CLI::App& app, Invocation& invocation) {
                                  "moeplan layout --db moeplan.db --model config.json --gpus 1024 --global-batch 2048 "
                                  "--sequence-length 4096 --zero 1",
                                  [options] { return Run(*options); });
-  options->source.Add(*command);
-  command->add_option("--model", options->model, "config.json of a Hugging Face model")->required();
+  options->source.AddWithHardware(*command);
+  command->add_option("--model", options->model, "config.json of a Hugging Face model, or the name of one that ships")
+      ->required();
   command->add_option("--gpus", request.gpus, "How many GPUs, in nodes such as the profile's")->required();
   command->add_option("--global-batch", request.global_batch, "Samples of a training step")->required();
   command->add_option("--sequence-length", request.sequence_length, "Tokens of a sample")->required();

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/known_names.h"
 #include "cli/options.h"
 #include "models/measurement/cost_key.h"
-#include "models/model/hf_config.h"
 #include "models/text.h"
 #include "planner/layout/price_layout.h"
 #include "proto/convert/enums.h"
@@ -36,8 +36,7 @@ StatusOr<StepQuestion> QuestionOf(const StepCommandOptions& options) {
   question.request.gpus = options.gpus;
   question.request.global_batch = options.global_batch;
   question.request.sequence_length = options.sequence_length;
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.model));
-  ASSIGN_OR_RETURN(question.request.model, ModelFromHfConfig(text, options.model));
+  ASSIGN_OR_RETURN(question.request.model, ModelOf(options.model));
   ASSIGN_OR_RETURN(const v1::StepLayout layout, ReadLayout(options.layout));
   RETURN_IF_ERROR(ReadStepLayout(layout, "layout", question));
   return question;
@@ -86,7 +85,7 @@ void PrintWarnings(const v1::StepResult& step) {
 
 Status Run(const StepCommandOptions& options) {
   ASSIGN_OR_RETURN(const StepQuestion question, QuestionOf(options));
-  ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfile());
+  ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileFor(question.request.model, options.gpus));
   ASSIGN_OR_RETURN(const StepAnswer answer, planner::PriceLayout(question, profile));
   const v1::StepResult step = ToProto(answer, options.gpus);
   if (options.json) {
@@ -110,8 +109,9 @@ void AddStep(CLI::App& app, Invocation& invocation) {
                  "moeplan step --db moeplan.db --model config.json --gpus 64 --global-batch 256 "
                  "--sequence-length 4096 --layout '{\"expertParallel\": 8}'",
                  [options] { return Run(*options); });
-  options->source.Add(*command);
-  command->add_option("--model", options->model, "config.json of a Hugging Face model")->required();
+  options->source.AddWithHardware(*command);
+  command->add_option("--model", options->model, "config.json of a Hugging Face model, or the name of one that ships")
+      ->required();
   command->add_option("--gpus", options->gpus, "How many GPUs, in nodes such as the profile's")->required();
   command->add_option("--global-batch", options->global_batch, "Samples of a training step")->required();
   command->add_option("--sequence-length", options->sequence_length, "Tokens of a sample")->required();

@@ -95,6 +95,23 @@ const CostModel* Find(const Profile& profile, const KernelKey& key) {
   return MostSpecificOrUncontended(profile.kernels, unlimited);
 }
 
+void CompleteFrom(const Profile& other, Profile& profile) {
+  std::vector<CollectiveModel> collectives;
+  for (const CollectiveModel& entry : other.collectives) {
+    if (Find(profile, entry.key) == nullptr) collectives.push_back(entry);
+  }
+  std::vector<KernelModel> kernels;
+  for (const KernelModel& entry : other.kernels) {
+    if (Find(profile, entry.key) == nullptr) kernels.push_back(entry);
+  }
+  profile.collectives.insert(profile.collectives.end(), collectives.begin(), collectives.end());
+  profile.kernels.insert(profile.kernels.end(), kernels.begin(), kernels.end());
+  if (!profile.roofline) profile.roofline = other.roofline;
+  Cluster& cluster = profile.cluster;
+  if (cluster.peak_flops_per_s == 0) cluster.peak_flops_per_s = other.cluster.peak_flops_per_s;
+  if (cluster.device_memory_bytes == 0) cluster.device_memory_bytes = other.cluster.device_memory_bytes;
+}
+
 PricedTime Price(const CostModel& model, double size, double bus_factor) {
   PricedTime price;
   price.time_s = TimeS(model.curve, size, bus_factor);

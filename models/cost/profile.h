@@ -3,11 +3,13 @@
 // Values only; reading a const Profile from several threads is safe.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "models/cost/cost_model.h"
 #include "models/cost/operation.h"
+#include "models/cost/roofline.h"
 #include "models/status.h"
 
 namespace moeplan {
@@ -33,6 +35,8 @@ struct Profile {
   Cluster cluster;
   std::vector<CollectiveModel> collectives;
   std::vector<KernelModel> kernels;
+  // What answers for linear layers and attention of which there are no entries; never stored, of named hardware alone.
+  std::optional<Roofline> roofline;
 
   friend bool operator==(const Profile&, const Profile&) = default;
 };
@@ -47,6 +51,10 @@ const CostModel* Find(const Profile& profile, const KernelKey& key);
 // Whether an entry with exactly this contention and these CTAs exists (no falling back).
 const CostModel* FindContended(const Profile& profile, const CollectiveKey& key);
 const CostModel* FindContended(const Profile& profile, const KernelKey& key);
+
+// Adds what `other` has and `profile` has not: entries under keys of which it has none, the roofline, and what the
+// cluster does not say of a GPU.
+void CompleteFrom(const Profile& other, Profile& profile);
 
 struct PricedTime {
   double time_s = 0;

@@ -36,11 +36,16 @@ CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element,
     if (nearest->key.model_dim || nearest->key.hidden_dim) {
       product_.stand_in = StrCat("products of dense layers: priced as ", Describe(CostKey(nearest->key)));
     }
-  } else if (profile.cluster.peak_flops_per_s > 0) {
+  } else if (profile.cluster.peak_flops_per_s > 0 && !profile.roofline) {
     product_.model = MakeCostModel(AlphaBeta{0, 1 / profile.cluster.peak_flops_per_s});
     product_.stand_in = "EXPERT_GEMM: not in the profile; products are priced at cluster.peakFlopsPerS";
   }
   if (product_.model) least_per_flop_s_ = LeastPerUnitS(product_.model->curve, /*bus_factor=*/1);
+  if (profile.roofline) {
+    const double least_s = 1 / profile.roofline->flops_per_s;
+    if (!product_.model) product_.model = MakeCostModel(AlphaBeta{profile.roofline->launch_s, least_s});
+    least_per_flop_s_ = least_per_flop_s_ > 0 ? std::min(least_per_flop_s_, least_s) : least_s;
+  }
   for (const KernelModel& entry : profile.kernels) {
     if (IsProduct(entry.key, bytes_per_element))
       least_per_flop_s_ = std::min(least_per_flop_s_, LeastPerUnitS(entry.model.curve, /*bus_factor=*/1));
@@ -110,8 +115,15 @@ std::optional<double> CostBook::ShapedS(Kernel kernel, const KernelShape& shape,
   const auto [known, fresh] = shaped_.try_emplace({kernel, shape, flops});
   if (fresh) {
     const auto time = surface_.Time(kernel, shape, flops);
-    if (!time) return (shaped_.erase(known), std::nullopt);
-    known->second = *time;
+    if (time && !(time->is_far && profile_.roofline)) {
+      known->second = *time;
+    } else if (profile_.roofline) {
+      known->second = {.time_s = RooflineS(*profile_.roofline, kernel, shape, flops, bytes_per_element_),
+                       .nearest = CommonKey(kernel),
+                       .measured = true};
+    } else {
+      return (shaped_.erase(known), std::nullopt);
+    }
   }
   const ShapedTime& time = known->second;
   const KernelKey key = {.kernel = kernel, .bytes_per_element = bytes_per_element_, .shape = shape};
@@ -125,10 +137,14 @@ std::optional<double> CostBook::ShapedS(Kernel kernel, const KernelShape& shape,
   return Lent(time, key);
 }
 
+double CostBook::common_error_ratio() const {
+  return std::max(surface_.common_error_ratio(), profile_.roofline ? profile_.roofline->error_ratio : 1.0);
+}
+
 double CostBook::Lent(const ShapedTime& time, const KernelKey& key) const {
   if (!lean_) return time.time_s;
   double ratio = 1;
-  if (lean_->key == CostKey(CommonKey(key.kernel))) ratio = surface_.common_error_ratio();
+  if (lean_->key == CostKey(CommonKey(key.kernel))) ratio = common_error_ratio();
   if (lean_->key == CostKey(key)) ratio = time.own_error_ratio;
   return lean_->end == End::kLow ? time.time_s / ratio : time.time_s * ratio;
 }
@@ -180,7 +196,7 @@ void CostBook::AddExperts(const KernelKey& product, double rows, int experts, in
     input_gradient.points.push_back({flops, back_s + sort_s});
     weight_gradient.points.push_back({flops, weights_s});
   }
-  const double ratio = surface_.common_error_ratio();
+  const double ratio = common_error_ratio();
   const auto add = [&](Kernel kernel, LogLog curve) {
     KernelKey key = product;
     key.kernel = kernel;
@@ -213,6 +229,7 @@ Profile CostBook::ForLayer(const Layer& layer, const Layout& layout) {
     const Entry& entry = Find(key);
     if (!entry.model) continue;
     profile.collectives.push_back({key, *entry.model});
+    if (entry.stand_in.empty()) continue;
     notes_.remarks.insert(entry.stand_in);
     extrapolated_ = true;
   }
@@ -239,7 +256,7 @@ void CostBook::StandInFor(const KernelKey& product, const char* what, Profile& p
     notes_.remarks.insert(StrCat(what, ": priced as ", Describe(CostKey(nearest->key))));
   } else if (product_.model) {
     profile.kernels.push_back({product, *product_.model});
-    notes_.remarks.insert(product_.stand_in);
+    if (!product_.stand_in.empty()) notes_.remarks.insert(product_.stand_in);
   }
 }
 

@@ -86,6 +86,7 @@ class CostBook {
   const Entry& Find(Kernel moves_memory);
   // Absent where the profile has no such kernel.
   std::optional<double> ShapedS(Kernel kernel, const KernelShape& shape, double flops);
+  double common_error_ratio() const;
   // At the end of the interval that is leant on.
   double Lent(const ShapedTime& time, const KernelKey& key) const;
   // Gives the layer's profile its experts' products, from linear layers and activations, where the profile measured

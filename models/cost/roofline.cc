@@ -1,0 +1,56 @@
+#include "models/cost/roofline.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moeplan {
+namespace {
+
+constexpr double kTile = 128, kLeastSum = 1024;
+// From here on, what the last wave leaves idle is lost in the rest.
+constexpr double kManyWaves = 32;
+
+struct Product {
+  double m = 0, n = 0, k = 0;
+  double result_bytes = 0;  // Of an element, read or written.
+};
+
+Product ProductOf(Kernel kernel, double rows, const KernelShape& shape, double bytes_per_element) {
+  const double in = shape.in_features, out = shape.out_features;
+  constexpr double kAccumulated = 2 * 4;
+  if (kernel == Kernel::kLinearInputGradient) return {rows, in, out, bytes_per_element};
+  if (kernel == Kernel::kLinearWeightGradient) return {out, in, rows, kAccumulated};
+  return {rows, out, in, bytes_per_element};
+}
+
+double LinearS(const Roofline& roofline, Kernel kernel, const KernelShape& shape, double flops, int bytes_per_element) {
+  const double experts = shape.experts;
+  const double rows = flops / (2.0 * experts * shape.in_features * shape.out_features);
+  const Product product = ProductOf(kernel, rows, shape, bytes_per_element);
+  const double tiles = experts * std::ceil(product.m / kTile) * std::ceil(product.n / kTile);
+  double waves = tiles / roofline.processors;
+  if (waves < 1) {
+    const double cuts = std::max(1.0, std::min(std::floor(1 / waves), std::floor(product.k / kLeastSum)));
+    waves = 1 / cuts;
+  } else if (waves < kManyWaves) {
+    waves = std::ceil(waves);
+  }
+  const double computed = 2 * kTile * kTile * product.k * waves * roofline.processors;
+  const double moved = experts * ((product.m * product.k + product.n * product.k) * bytes_per_element +
+                                  product.m * product.n * product.result_bytes);
+  return roofline.launch_s + std::max(computed / roofline.flops_per_s, moved / roofline.bytes_per_s);
+}
+
+}  // namespace
+
+double RooflineS(const Roofline& roofline, Kernel kernel, const KernelShape& shape, double flops,
+                 int bytes_per_element) {
+  if (flops <= 0) return 0;
+  if (IsLinear(kernel)) return LinearS(roofline, kernel, shape, flops, bytes_per_element);
+  // Backward computes the scores again, and two gradients of each of both products.
+  constexpr double kCausal = 0.5, kBackward = 2.5;
+  if (kernel == Kernel::kAttention) return roofline.launch_s + kCausal * flops / roofline.attention_flops_per_s;
+  return roofline.launch_s + kBackward * kCausal * flops / roofline.attention_gradient_flops_per_s;
+}
+
+}  // namespace moeplan

@@ -1,0 +1,59 @@
+// Machines that nobody here measured: what their makers and others say of them, and a profile made of that.
+//
+// Every figure names its source, who measured it and when; a figure that nobody measured says that it is assumed.
+// Values only; pure.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "models/cost/profile.h"
+#include "models/model/model_config.h"
+#include "models/status.h"
+
+namespace moeplan {
+
+struct Figure {
+  double value = 0;
+  std::string source, measured_by, date;
+  bool assumed = false;
+};
+
+struct Hardware {
+  std::string name;         // As --hardware takes it.
+  std::string title;        // For people.
+  int gpus_per_domain = 1;  // That one NVLink domain, or one host, joins.
+  // Of one GPU: dense BF16 products, and how many times as fast FP8 and FP4 are (0: there are none).
+  Figure peak_flops_per_s, fp8_speedup, fp4_speedup;
+  Figure memory_bytes, memory_bytes_per_s, processors;
+  Figure sustained_share;                            // Of the peak, of long products.
+  Figure attention_share, attention_gradient_share;  // Of the peak, of the flops that a causal mask leaves.
+  Figure memory_share;                               // Of memory_bytes_per_s, of kernels that move memory.
+  Figure launch_s;                                   // Of a short kernel.
+  // Inside a domain: a collective's bytes through each GPU's links (nccl-tests' bus bandwidth), and its latency.
+  Figure all_to_all_bytes_per_s, all_gather_bytes_per_s, reduce_scatter_bytes_per_s, all_reduce_bytes_per_s;
+  Figure link_latency_s;
+  // Between domains, one direction of one GPU's network card, what collectives reach of it, and their latency.
+  Figure network_bytes_per_s, network_share, network_latency_s;
+  // 90 % of kernels, and of collectives, lie within time × [1 / ratio, ratio] of what is made of these figures.
+  Figure kernel_error_ratio, link_error_ratio;
+};
+
+// The name of each figure in a file, and its place.
+struct HardwareFigure {
+  std::string_view name;
+  Figure Hardware::*value;
+};
+std::span<const HardwareFigure> HardwareFigures();
+
+// {"name", "title", "gpusPerDomain", "figures": {NAME: {"value", "source", "measuredBy", "date"} or {"value", "source",
+// "assumed": true}}}. kInvalidInput naming `source_name` and the field.
+StatusOr<Hardware> HardwareFromJson(std::string_view text, std::string_view source_name);
+
+// A profile of so many domains of such GPUs for steps of the model. Products and attention have a roofline; collectives
+// of every group that the cluster can have, α and β: inside a domain the figures above; between domains an all-to-all
+// sends through each GPU's own card, and the others go round over all cards of a domain together.
+Profile ProfileOf(const Hardware& hardware, int domains, int gpus_per_domain, const ModelConfig& model);
+
+}  // namespace moeplan
