@@ -75,6 +75,7 @@ StatusOr<CsvTable> CsvTable::Parse(std::string_view text, std::string source_nam
   table.source_name_ = std::move(source_name);
   CsvReader reader(text);
   std::vector<std::string> cells;
+  size_t columns = 0;
   while (!reader.AtEnd()) {
     const size_t record = table.records_.size() + 1;
     if (!reader.Next(cells)) {
@@ -82,17 +83,13 @@ StatusOr<CsvTable> CsvTable::Parse(std::string_view text, std::string source_nam
     }
     if (cells.size() == 1 && cells.front().empty()) continue;
     if (table.columns_.empty()) {
-      for (size_t i = 0; i < cells.size(); ++i) {
-        if (!table.columns_.emplace(cells[i], i).second) {
-          return InvalidInput(
-              StrCat(table.source_name_, ": found the column '", cells[i], "' twice, expected it once"));
-        }
-      }
+      for (size_t i = 0; i < cells.size(); ++i) table.columns_.try_emplace(cells[i], i);
+      columns = cells.size();
       continue;
     }
-    if (cells.size() != table.columns_.size()) {
+    if (cells.size() != columns) {
       return InvalidInput(StrCat(table.source_name_, " row ", record, ": found ", cells.size(), " cells, expected ",
-                                 table.columns_.size(), ", as the header has"));
+                                 columns, ", as the header has"));
     }
     table.records_.push_back(cells);
   }

@@ -16,8 +16,9 @@ std::string CsvRecord(const std::vector<std::string>& cells);
 // Records under a header, all of its length.
 class CsvTable {
  public:
-  // Lines end with LF or CR LF; empty lines are skipped. kInvalidInput naming `source_name` and the record: it has not
-  // as many cells as the header, a quote is never closed, a column stands twice, or there is no header.
+  // Lines end with LF or CR LF; empty lines are skipped; of columns with one name the first counts. kInvalidInput
+  // naming `source_name` and the record: it has not as many cells as the header, a quote is never closed, or there is
+  // no header.
   static StatusOr<CsvTable> Parse(std::string_view text, std::string source_name);
 
   size_t rows() const { return records_.size(); }

@@ -1,10 +1,13 @@
 #include "cli/known_names.h"
 
+#include <cctype>
 #include <charconv>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "cli/shipped_files.h"
 #include "models/model/hf_config.h"
@@ -17,6 +20,35 @@ namespace {
 std::string Listed(std::string_view folder) {
   std::string names;
   for (const std::string& name : ShippedNames(folder)) names += StrCat(names.empty() ? "" : ", ", name);
+  return names;
+}
+
+std::string LettersAndDigits(std::string_view text) {
+  std::string plain;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte)) plain += static_cast<char>(std::tolower(byte));
+  }
+  return plain;
+}
+
+// "DGX-H100 80GB" → "dgx", "h100", "80gb".
+std::vector<std::string> WordsOf(std::string_view text) {
+  std::vector<std::string> words(1);
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte)) {
+      words.back() += static_cast<char>(std::tolower(byte));
+    } else if (!words.back().empty()) {
+      words.emplace_back();
+    }
+  }
+  return words;
+}
+
+// What deploy/model_names.json says.
+const nlohmann::json& ModelNames() {
+  static const nlohmann::json names = nlohmann::json::parse(*ShippedText("model_names.json"));
   return names;
 }
 
@@ -43,6 +75,40 @@ Domains LargestDomains(int gpus, int most) {
 }
 
 }  // namespace
+
+std::string ModelMeant(std::string_view text) {
+  const std::string plain = LettersAndDigits(text);
+  for (const auto& [alias, name] : ModelNames().at("aliases").items()) {
+    if (plain.starts_with(alias)) return name.get<std::string>();
+  }
+  std::string best;
+  size_t longest = 0;
+  for (const std::string& name : ShippedNames("models")) {
+    const std::string known = LettersAndDigits(name);
+    if (plain.starts_with(known) && known.size() > longest) best = name, longest = known.size();
+  }
+  return best;
+}
+
+std::string HardwareMeant(std::string_view text) {
+  for (const std::string& word : WordsOf(text)) {
+    std::string meant;
+    for (const std::string& name : ShippedNames("hardware")) {
+      // Of several kinds of a GPU, the last: the one with NVLink.
+      if (word == name.substr(0, name.find('-'))) meant = name;
+    }
+    if (!meant.empty()) return meant;
+  }
+  return "";
+}
+
+bool MeansHybridModel(std::string_view text) {
+  const std::string plain = LettersAndDigits(text);
+  for (const auto& name : ModelNames().at("hybrids")) {
+    if (plain.starts_with(name.get<std::string>())) return true;
+  }
+  return false;
+}
 
 StatusOr<ModelConfig> ModelOf(const std::string& name_or_file) {
   const auto shipped = ShippedText(StrCat("models/", name_or_file, ".json"));

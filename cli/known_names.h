@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "models/cost/profile.h"
 #include "models/hardware/hardware.h"
@@ -15,6 +16,13 @@ StatusOr<ModelConfig> ModelOf(const std::string& name_or_file);
 
 // The hardware of that name. kInvalidInput: none ships, and the message lists the names.
 StatusOr<Hardware> HardwareOf(const std::string& name);
+
+// The name of the shipped model, or of the shipped hardware, that a text of someone else means, such as "Qwen3_30B_a3B"
+// or "DGX-H100". Letters and digits alone count, and a text may go on behind a model's name. Empty: none.
+std::string ModelMeant(std::string_view text);
+std::string HardwareMeant(std::string_view text);
+// Whether it means a model with state-space layers, which ModelConfig cannot say.
+bool MeansHybridModel(std::string_view text);
 
 // A profile of NAME or NAME:DOMAINSxGPUS for so many GPUs in all; without the suffix domains are as large as divides
 // the GPUs. kInvalidInput also: the suffix is no such text, or does not come to that many GPUs.

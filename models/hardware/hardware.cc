@@ -125,6 +125,8 @@ class ProfileMaker {
                                  .processors = hardware_.processors.value,
                                  .attention_flops_per_s = peak * hardware_.attention_share.value,
                                  .attention_gradient_flops_per_s = peak * hardware_.attention_gradient_share.value,
+                                 .fp8_speedup = hardware_.fp8_speedup.value,
+                                 .fp4_speedup = hardware_.fp4_speedup.value,
                                  .error_ratio = hardware_.kernel_error_ratio.value};
     AddKernels(model);
     AddCollectives();

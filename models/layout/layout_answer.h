@@ -20,6 +20,9 @@ enum class AttentionKernel { kFlash, kStored };
 // some heads (DeepSpeed-Ulysses).
 enum class ContextExchange { kKeysValues, kAllToAll };
 
+// What linear layers but the last, and experts, are computed in.
+enum class Precision { kBf16, kFp8, kMxfp8, kNvfp4 };
+
 struct LayoutRequest {
   ModelConfig model;
   int gpus = 0;             // As many as a node has or a divisor of that, or whole nodes.
@@ -36,6 +39,9 @@ struct LayoutRequest {
   int bytes_per_element = 2;
   // Ranks that the network can join at full rate, which horizontal context parallelism needs; 0: all of them.
   int max_network_scale = 0;
+  Precision precision = Precision::kBf16;
+  int virtual_stages = 1;   // Of each rank of a pipeline, interleaved (Megatron's virtual pipeline).
+  std::vector<int> stages;  // Layers of each virtual stage, in pipeline order; empty: as even as possible.
   int top = 10;  // Layouts to answer; 0: all that fit.
 };
 

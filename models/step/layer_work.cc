@@ -91,10 +91,25 @@ class AttentionBlock {
                                  .value_dim = value,
                                  .sequence = slice_.sequence_length},
                        .flops = flops};
+    if (slice_.stores_scores) AddStoredScores();
     if (cut == 1) return;
     constexpr int kTensors = 4, kCopies = 2;  // Before and after each exchange.
     const double elements = heads_ * (query_key + value) + kv_heads * (query_key + value);
     work_.moved.push_back(Copies(kCopies * row_bytes_ * elements, kTensors * kCopies));
+  }
+
+  void AddStoredScores() {
+    work_.attention->flops *= 2;  // No block is left out for its mask.
+    // Forward, the first product writes them, softmax and dropout read and write them, the second reads them; backward,
+    // both products of both passes, and a mask and the probabilities are read once more.
+    constexpr double kForward = 6, kBackward = 8;
+    constexpr int kLaunches = 4;
+    const double bytes = row_bytes_ * slice_.sequence_length * heads_;
+    work_.moved.push_back({.kernel = Kernel::kActivation,
+                           .forward_bytes = kForward * bytes,
+                           .backward_bytes = kBackward * bytes,
+                           .forward_launches = kLaunches,
+                           .backward_launches = kLaunches});
   }
 
   const ModelConfig& model_;
@@ -179,7 +194,8 @@ BlockWork HeadWork(const ModelConfig& model, const RankSlice& slice) {
       .attention = {},
       .moved = {Norm(OwnRowBytes(model, slice)), InPlace(Kernel::kCrossEntropy, logit_bytes, /*launches=*/1)}};
   if (own_vocab > 0) {
-    work.linears = {{.rows = slice.tokens, .in_features = model.model_dim, .out_features = own_vocab}};
+    work.linears = {
+        {.rows = slice.tokens, .in_features = model.model_dim, .out_features = own_vocab, .keeps_precision = true}};
   }
   return work;
 }

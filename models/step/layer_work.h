@@ -1,6 +1,6 @@
-// Each function lists what one rank computes for one micro-batch in one part of a transformer: linear layers, attention,
-// and the kernels that only move memory. What a layer sends is priced by planner/layout/step_time; a schedule runs the
-// experts.
+// Each function lists what one rank computes for one micro-batch in one part of a transformer: linear layers,
+// attention, and the kernels that only move memory. What a layer sends is priced by planner/layout/step_time; a
+// schedule runs the experts.
 //
 // The lists are those of Megatron Core with Transformer Engine's kernels: RMSNorm before attention and before the
 // feed-forward network, a fused sum with the residual after each, rotary embedding of queries and keys, SwiGLU in one
@@ -21,6 +21,7 @@ struct RankSlice {
   int tensor_parallel = 1;
   bool sequence_parallel = false;  // Between blocks each rank has tokens / tensor_parallel of them.
   int context_parallel = 1;
+  bool stores_scores = false;    // Attention as products and a softmax, whole; else block by block (FlashAttention).
   bool exchanges_heads = false;  // Contexts by all-to-all: whole sequences of some heads, not a part of all heads.
   int sequence_length = 0;
   int bytes_per_element = 2;
@@ -33,6 +34,7 @@ struct LinearWork {
   double rows = 0;
   int in_features = 0, out_features = 0;
   int experts = 1;
+  bool keeps_precision = false;  // It stays in BF16 where others are computed in less: the last product.
 
   KernelShape shape() const;
   double flops() const;  // Of one of its three products.
@@ -56,8 +58,9 @@ struct BlockWork {
   std::vector<MovedWork> moved;
 };
 
-// Norm, projections, rotary embedding, scores and values, the sum with the residual. With exchanges_heads also the
-// copies that lay heads and tokens out for the exchange and back (4 passes over queries, keys, values and outputs).
+// Norm, projections, rotary embedding, scores and values, the sum with the residual. Scores that are stored are
+// computed whole, and softmax and dropout pass over them. With exchanges_heads also the copies that lay heads and
+// tokens out for the exchange and back (4 passes over queries, keys, values and outputs).
 BlockWork AttentionBlockWork(const ModelConfig& model, const RankSlice& slice);
 // Norm, the matrices of a dense network, its activation, the sum with the residual.
 BlockWork DenseBlockWork(const ModelConfig& model, const RankSlice& slice);

@@ -17,13 +17,23 @@ bool IsProduct(const KernelKey& key, int bytes_per_element) {
          key.bytes_per_element.value_or(bytes_per_element) == bytes_per_element;
 }
 
+// FP8 and what is narrower: samples tell only how many whole bytes an element takes.
+constexpr int kLowBytes = 1;
+// Without a figure of the hardware: half of what the peaks gain.
+constexpr double kUsualSpeedup = 1.5, kAssumedErrorRatio = 1.3;
+
 // The error that all kernels of the kind have together.
 KernelKey CommonKey(Kernel kernel) { return {.kernel = IsLinear(kernel) ? Kernel::kLinear : Kernel::kAttention}; }
 
 }  // namespace
 
-CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element, const SurfaceRules& rules)
-    : profile_(profile), bytes_per_element_(bytes_per_element), surface_(profile, bytes_per_element, rules) {
+CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element, const SurfaceRules& rules,
+                   Precision precision)
+    : profile_(profile),
+      bytes_per_element_(bytes_per_element),
+      surface_(profile, bytes_per_element, rules),
+      precision_(precision) {
+  if (precision != Precision::kBf16) low_surface_.emplace(profile, kLowBytes, rules);
   tells_strides_ =
       std::ranges::any_of(profile.collectives, [](const CollectiveModel& entry) { return entry.key.stride != 0; });
   const KernelKey any = {.kernel = Kernel::kExpertGemm, .bytes_per_element = bytes_per_element};
@@ -46,8 +56,9 @@ CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element,
     if (!product_.model) product_.model = MakeCostModel(AlphaBeta{profile.roofline->launch_s, least_s});
     least_per_flop_s_ = least_per_flop_s_ > 0 ? std::min(least_per_flop_s_, least_s) : least_s;
   }
+  if (precision != Precision::kBf16) least_per_flop_s_ /= AssumedSpeedup();
   for (const KernelModel& entry : profile.kernels) {
-    if (IsProduct(entry.key, bytes_per_element))
+    if (IsProduct(entry.key, bytes_per_element) || (low_surface_ && IsProduct(entry.key, kLowBytes)))
       least_per_flop_s_ = std::min(least_per_flop_s_, LeastPerUnitS(entry.model.curve, /*bus_factor=*/1));
   }
 }
@@ -101,23 +112,49 @@ double CostBook::ProductS(double flops) { return flops <= 0 ? 0 : TimeOf(product
 
 double CostBook::LinearS(Kernel product, const LinearWork& work) {
   if (work.rows <= 0) return 0;
-  const auto time_s = ShapedS(product, work.shape(), work.flops());
+  if (precision_ != Precision::kBf16 && !work.keeps_precision) return LowPrecisionS(product, work);
+  const auto time_s = ShapedS(surface_, bytes_per_element_, product, work.shape(), work.flops());
   return time_s ? *time_s : ProductS(work.flops());
+}
+
+double CostBook::AssumedSpeedup() const {
+  const double known = !profile_.roofline                ? 0
+                       : precision_ == Precision::kNvfp4 ? profile_.roofline->fp4_speedup
+                                                         : profile_.roofline->fp8_speedup;
+  return known > 0 ? known : kUsualSpeedup;
+}
+
+double CostBook::LowPrecisionS(Kernel product, const LinearWork& work) {
+  // What is new to this product is read in BF16 and written in one byte, and once more transposed.
+  constexpr double kConverted = 2 + 2 * kLowBytes;
+  const double converted = product == Kernel::kLinear
+                               ? work.rows * work.in_features
+                               : (product == Kernel::kLinearInputGradient ? work.rows * work.out_features : 0);
+  const double convert_s = MovedS(Kernel::kActivation, kConverted * converted, /*launches=*/1);
+  if (const auto time_s = ShapedS(*low_surface_, kLowBytes, product, work.shape(), work.flops())) {
+    return *time_s + convert_s;
+  }
+  notes_.remarks.insert(StrCat("products in less than BF16: not measured; those of BF16 are assumed to be ",
+                               AssumedSpeedup(), " times as fast, beside conversion"));
+  const auto time_s = ShapedS(surface_, bytes_per_element_, product, work.shape(), work.flops());
+  return (time_s ? *time_s : ProductS(work.flops())) / AssumedSpeedup() + convert_s;
 }
 
 double CostBook::AttentionS(Kernel pass, const AttentionWork& work) {
   if (work.flops <= 0) return 0;
-  if (const auto time_s = ShapedS(pass, work.shape, work.flops)) return *time_s;
+  if (const auto time_s = ShapedS(surface_, bytes_per_element_, pass, work.shape, work.flops)) return *time_s;
   return (pass == Kernel::kAttentionGradient ? 2 : 1) * ProductS(work.flops);
 }
 
-std::optional<double> CostBook::ShapedS(Kernel kernel, const KernelShape& shape, double flops) {
-  const auto [known, fresh] = shaped_.try_emplace({kernel, shape, flops});
+std::optional<double> CostBook::ShapedS(const ShapeSurface& surface, int bytes_per_element, Kernel kernel,
+                                        const KernelShape& shape, double flops) {
+  const auto [known, fresh] = shaped_.try_emplace({bytes_per_element, kernel, shape, flops});
   if (fresh) {
-    const auto time = surface_.Time(kernel, shape, flops);
-    if (time && !(time->is_far && profile_.roofline)) {
+    const auto time = surface.Time(kernel, shape, flops);
+    const bool has_roofline = profile_.roofline && bytes_per_element == bytes_per_element_;
+    if (time && !(time->is_far && has_roofline)) {
       known->second = *time;
-    } else if (profile_.roofline) {
+    } else if (has_roofline) {
       known->second = {.time_s = RooflineS(*profile_.roofline, kernel, shape, flops, bytes_per_element_),
                        .nearest = CommonKey(kernel),
                        .measured = true};
@@ -126,7 +163,7 @@ std::optional<double> CostBook::ShapedS(Kernel kernel, const KernelShape& shape,
     }
   }
   const ShapedTime& time = known->second;
-  const KernelKey key = {.kernel = kernel, .bytes_per_element = bytes_per_element_, .shape = shape};
+  const KernelKey key = {.kernel = kernel, .bytes_per_element = bytes_per_element, .shape = shape};
   asked_.insert(CommonKey(kernel));
   if (!time.measured) asked_.insert(key);
   sources_.insert(time.nearest);
@@ -138,7 +175,8 @@ std::optional<double> CostBook::ShapedS(Kernel kernel, const KernelShape& shape,
 }
 
 double CostBook::common_error_ratio() const {
-  return std::max(surface_.common_error_ratio(), profile_.roofline ? profile_.roofline->error_ratio : 1.0);
+  const double assumed = low_surface_ && !low_surface_->Has(Kernel::kLinear) ? kAssumedErrorRatio : 1;
+  return std::max({surface_.common_error_ratio(), profile_.roofline ? profile_.roofline->error_ratio : 1, assumed});
 }
 
 double CostBook::Lent(const ShapedTime& time, const KernelKey& key) const {

@@ -14,6 +14,7 @@
 
 #include "models/cost/profile.h"
 #include "models/cost/shape_surface.h"
+#include "models/layout/layout_answer.h"
 #include "models/links/link_model.h"
 #include "models/step/layer_work.h"
 #include "models/timeline/pricer.h"
@@ -24,16 +25,19 @@ namespace moeplan::planner {
 class CostBook {
  public:
   // Of products of a model of this dimension and element size.
-  CostBook(const Profile& profile, int model_dim, int bytes_per_element, const SurfaceRules& rules = {});
+  CostBook(const Profile& profile, int model_dim, int bytes_per_element, const SurfaceRules& rules = {},
+           Precision precision = Precision::kBf16);
 
   // Seconds of a collective on `bytes` as nccl-tests counts them; 0 for none and for a group of one. A group that was
   // not measured is extrapolated (models/links/link_model.h); where that fails, 0, and the key is missing. `stride`:
   // how far apart neighbours of the group are in rank order, for profiles that tell such groups apart; 0: not told.
   double CollectiveS(Collective collective, const GroupShape& group, double bytes, int stride = 0);
 
-  // Seconds of a linear layer's product (IsLinear), of attention (IsAttention) and of what moves memory. Where the
-  // profile has no linear layers or attention at all, they are products of their flops, attention's gradient two; a
-  // kernel that moves memory and is not there is a copy of half the bytes, and nothing where there are no copies.
+  // Seconds of a linear layer's product (IsLinear), of attention and of what moves memory. Where the profile has no
+  // linear layers or attention at all, they are products of their flops, attention's gradient two; a kernel that moves
+  // memory and is not there is a copy of half the bytes, and nothing where there are no copies. Products in less than
+  // BF16 are those of one byte an element or, where the profile has none, those of BF16 at an assumed speedup, beside
+  // the conversion of what they read.
   double LinearS(Kernel product, const LinearWork& work);
   double AttentionS(Kernel pass, const AttentionWork& work);
   double MovedS(Kernel kernel, double bytes, int launches);
@@ -85,7 +89,10 @@ class CostBook {
   double TimeOf(const Entry& entry, double size, double bus_factor);
   const Entry& Find(Kernel moves_memory);
   // Absent where the profile has no such kernel.
-  std::optional<double> ShapedS(Kernel kernel, const KernelShape& shape, double flops);
+  std::optional<double> ShapedS(const ShapeSurface& surface, int bytes_per_element, Kernel kernel,
+                                const KernelShape& shape, double flops);
+  double LowPrecisionS(Kernel product, const LinearWork& work);
+  double AssumedSpeedup() const;
   double common_error_ratio() const;
   // At the end of the interval that is leant on.
   double Lent(const ShapedTime& time, const KernelKey& key) const;
@@ -101,7 +108,9 @@ class CostBook {
   std::map<CollectiveKey, Entry> collectives_;
   std::map<Kernel, Entry> kernels_;  // That move memory.
   ShapeSurface surface_;
-  std::map<std::tuple<Kernel, KernelShape, double>, ShapedTime> shaped_;
+  Precision precision_;
+  std::optional<ShapeSurface> low_surface_;  // Of products of one byte an element, for other precisions than BF16.
+  std::map<std::tuple<int, Kernel, KernelShape, double>, ShapedTime> shaped_;
   Entry product_;
   double least_per_flop_s_ = 0;
   std::set<CostKey> missing_;

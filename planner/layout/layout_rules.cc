@@ -37,6 +37,25 @@ Status CheckAtLeastOne(const Layout& layout, int micro_batch) {
 
 }  // namespace
 
+namespace {
+
+Status CheckStages(const LayoutRequest& request) {
+  const int layers = request.model.layers();
+  if (request.virtual_stages < 1 || request.virtual_stages > layers) {
+    return OutOfRange("virtualStages", request.virtual_stages, 1, layers);
+  }
+  if (request.stages.empty()) return OkStatus();
+  long long sum = 0;
+  for (const int of_stage : request.stages) {
+    if (of_stage < 0) return OutOfRange("stages", of_stage, 0, layers);
+    sum += of_stage;
+  }
+  if (sum == layers) return OkStatus();
+  return InvalidInput(StrCat("stages: found ", sum, " layers in all, expected the model's ", layers));
+}
+
+}  // namespace
+
 Status CheckLayoutRequest(const LayoutRequest& request, const Cluster& cluster) {
   if (request.gpus < 1 || request.gpus > kMostGpus) return OutOfRange("gpus", request.gpus, 1, kMostGpus);
   if (request.gpus % cluster.gpus_per_node != 0 && cluster.gpus_per_node % request.gpus != 0) {
@@ -53,6 +72,7 @@ Status CheckLayoutRequest(const LayoutRequest& request, const Cluster& cluster) 
     return InvalidInput(
         StrCat("capacityFactor: found ", request.capacity_factor, ", expected a finite number above 0"));
   }
+  RETURN_IF_ERROR(CheckStages(request));
   if (request.model.encoder_layers > 0) {
     return Unimplemented("layouts of a model with an encoder are not there yet; expected a model of decoder layers");
   }
@@ -67,7 +87,10 @@ Cluster ClusterOf(const LayoutRequest& request, const Cluster& measured) {
 }
 
 bool LayoutRules::PipelineDivides(int pipeline) const {
-  return request_.gpus % pipeline == 0 && request_.model.layers() % pipeline == 0;
+  const long long stages = static_cast<long long>(pipeline) * request_.virtual_stages;
+  if (request_.gpus % pipeline != 0) return false;
+  if (!request_.stages.empty()) return stages == static_cast<long long>(request_.stages.size());
+  return stages <= request_.model.layers();
 }
 
 bool LayoutRules::TensorDivides(int tensor, int stage_ranks) const {
@@ -99,7 +122,11 @@ Status LayoutRules::Check(const Layout& layout, int micro_batch) const {
   const ModelConfig& model = request_.model;
   if (!PipelineDivides(layout.pipeline_parallel)) {
     return Broken("pipelineParallel", layout.pipeline_parallel,
-                  StrCat("a divisor of ", request_.gpus, " GPUs and of ", model.layers(), " layers"));
+                  request_.stages.empty()
+                      ? StrCat("a divisor of ", request_.gpus, " GPUs, ", request_.virtual_stages,
+                               " times which is at most ", model.layers(), " layers")
+                      : StrCat("a divisor of ", request_.gpus, " GPUs, ", request_.virtual_stages,
+                               " times which is the ", request_.stages.size(), " virtual stages of `stages`"));
   }
   const int stage_ranks = request_.gpus / layout.pipeline_parallel;
   if (!TensorDivides(layout.tensor_parallel, stage_ranks)) {

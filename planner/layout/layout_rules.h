@@ -20,7 +20,7 @@ class LayoutRules {
   // Of a checked request on a cluster that has its GPUs. Both are borrowed.
   LayoutRules(const LayoutRequest& request, const Cluster& cluster) : request_(request), cluster_(cluster) {}
 
-  // PP divides the GPUs and the layers.
+  // PP divides the GPUs, and every virtual stage has a layer or as many as the request says.
   bool PipelineDivides(int pipeline) const;
   // TP divides the GPUs of a node and the ranks of a stage, the heads, the model dimension and the hidden dimensions of
   // networks without experts and of shared experts.

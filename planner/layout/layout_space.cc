@@ -131,6 +131,7 @@ RankSlice SliceOf(const LayoutRequest& request, const LayoutPoint& point) {
           .tensor_parallel = point.layout.tensor_parallel,
           .sequence_parallel = request.sequence_parallel,
           .context_parallel = point.layout.context_parallel,
+          .stores_scores = request.attention == AttentionKernel::kStored,
           .exchanges_heads = request.context_exchange == ContextExchange::kAllToAll,
           .sequence_length = request.sequence_length,
           .bytes_per_element = request.bytes_per_element};

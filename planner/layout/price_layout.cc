@@ -28,7 +28,7 @@ class StepSearch {
         request_(question.request),
         profile_(profile),
         stop_(stop),
-        book_(profile_, request_.model.model_dim, request_.bytes_per_element, rules) {
+        book_(profile_, request_.model.model_dim, request_.bytes_per_element, rules, request_.precision) {
     profile_.cluster = ClusterOf(request_, profile.cluster);
   }
 

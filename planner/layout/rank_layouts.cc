@@ -65,7 +65,7 @@ class LayoutSearch {
         profile_(profile),
         options_(options),
         stop_{.cancelled = options.cancelled, .out_of_time = {}},
-        book_(profile_, request.model.model_dim, request.bytes_per_element) {
+        book_(profile_, request.model.model_dim, request.bytes_per_element, {}, request.precision) {
     profile_.cluster = ClusterOf(request, profile.cluster);
   }
 

@@ -21,7 +21,7 @@ class StageMemory {
         keeping_{.recompute = request.recompute, .stores_scores = request.attention == AttentionKernel::kStored} {}
 
   RankMemory Of(const Stage& stage) const {
-    const double on_their_way = std::min(point_.micro_batches, layout_.pipeline_parallel - stage.index);
+    const double on_their_way = MicroBatchesOnTheirWay(stage);
     const double kept = stage.layers * AttentionKeptBytes(model_, slice_, keeping_) +
                         stage.dense_layers() * DenseKeptBytes(model_, slice_, keeping_) +
                         stage.moe_layers * MoeBytes(keeping_);
@@ -35,6 +35,15 @@ class StageMemory {
   }
 
  private:
+  // Interleaved stages start twice as many warm-up passes, and those of all earlier rounds (Megatron's schedule); a
+  // pass of one keeps what one of the rank's virtual stages does.
+  double MicroBatchesOnTheirWay(const Stage& stage) const {
+    const int after = layout_.pipeline_parallel - stage.index - 1, rounds = request_.virtual_stages;
+    if (rounds == 1) return std::min(point_.micro_batches, after + 1);
+    const double passes = 2.0 * after + (rounds - 1.0) * layout_.pipeline_parallel + 1;
+    return std::min(1.0 * point_.micro_batches, passes / rounds);
+  }
+
   double dense_replicas() const { return 1.0 * layout_.context_parallel * layout_.data_parallel; }
   int expert_ranks() const { return layout_.expert_parallel * layout_.expert_sharding_parallel; }
 
@@ -50,7 +59,7 @@ class StageMemory {
       memory.gradient_bytes += state.gradient_bytes;
       memory.optimizer_bytes += state.optimizer_bytes;
       if (request_.zero_stage < kMaxZeroStage) continue;
-      memory.weight_bytes += request_.bytes_per_element * parameters * (1 - 1 / replicas) / stage.layers;
+      memory.weight_bytes += request_.bytes_per_element * parameters * (1 - 1 / replicas) / std::max(1, stage.layers);
     }
   }
 
@@ -88,7 +97,7 @@ class StageMemory {
 RankMemory RankMemoryOf(const LayoutRequest& request, const LayoutPoint& point, const MoeMemory& moe) {
   const StageMemory memory(request, point, moe);
   RankMemory most;
-  for (const Stage& stage : StagesOf(request.model, point.layout.pipeline_parallel)) {
+  for (const Stage& stage : StagesOf(request, point.layout.pipeline_parallel)) {
     const RankMemory of_stage = memory.Of(stage);
     if (of_stage.total_bytes() > most.total_bytes()) most = of_stage;
   }

@@ -12,18 +12,33 @@ double Vocabulary(const ModelConfig& model) { return static_cast<double>(model.v
 
 }  // namespace
 
-std::vector<Stage> StagesOf(const ModelConfig& model, int pipeline) {
-  MOEPLAN_CHECK(pipeline >= 1 && model.layers() % pipeline == 0 && model.encoder_layers == 0);
-  const int run = model.layers() / pipeline;
-  std::vector<Stage> stages;
-  for (int index = 0; index < pipeline; ++index) {
-    const auto first = model.moe_layer.begin() + static_cast<std::ptrdiff_t>(index) * run;
-    stages.push_back({.index = index,
-                      .layers = run,
-                      .moe_layers = static_cast<int>(std::count(first, first + run, true)),
-                      .embeds = index == 0,
-                      .predicts = index + 1 == pipeline});
+std::vector<int> LayersOfStages(const LayoutRequest& request, int pipeline) {
+  if (!request.stages.empty()) return request.stages;
+  const int count = pipeline * request.virtual_stages;
+  std::vector<int> layers(static_cast<size_t>(count), request.model.layers() / count);
+  int rest = request.model.layers() % count;
+  for (int i = 1; i + 1 < count && rest > 0; ++i, --rest) ++layers[i];
+  if (rest > 0) ++layers.front(), --rest;
+  if (rest > 0) ++layers.back();
+  return layers;
+}
+
+std::vector<Stage> StagesOf(const LayoutRequest& request, int pipeline) {
+  const ModelConfig& model = request.model;
+  const std::vector<int> layers = LayersOfStages(request, pipeline);
+  MOEPLAN_CHECK(pipeline >= 1 && layers.size() == static_cast<size_t>(pipeline) * request.virtual_stages);
+  std::vector<Stage> stages(static_cast<size_t>(pipeline));
+  auto first = model.moe_layer.begin();
+  for (size_t i = 0; i < layers.size(); ++i) {
+    Stage& stage = stages[i % stages.size()];
+    stage.index = static_cast<int>(i % stages.size());
+    stage.layers += layers[i];
+    stage.moe_layers += static_cast<int>(std::count(first, first + layers[i], true));
+    first += layers[i];
   }
+  MOEPLAN_CHECK(first == model.moe_layer.end() && model.encoder_layers == 0);
+  stages.front().embeds = true;
+  stages.back().predicts = true;
   return stages;
 }
 

@@ -3,11 +3,13 @@
 
 #include <vector>
 
+#include "models/layout/layout_answer.h"
 #include "models/model/model_config.h"
 
 namespace moeplan::planner {
 
-// Layers are dealt to stages in equal runs; the embedding goes to the first, the logits to the last.
+// What one rank of a pipeline holds: a run of layers, with virtual stages one of each round. The embedding goes to the
+// first, the logits to the last.
 struct Stage {
   int index = 0;
   int layers = 0;  // Each with attention.
@@ -19,8 +21,12 @@ struct Stage {
   friend bool operator==(const Stage&, const Stage&) = default;
 };
 
-// Requires a number of stages that divides the layers, and a model without encoder.
-std::vector<Stage> StagesOf(const ModelConfig& model, int pipeline);
+// How many layers each virtual stage has, in pipeline order: the request's, or as even as possible, the first and the
+// last getting more only when all others have, since they have the embedding and the logits.
+std::vector<int> LayersOfStages(const LayoutRequest& request, int pipeline);
+
+// One for each rank of the pipeline. Requires a legal layout (layout_rules.h) and a model without encoder.
+std::vector<Stage> StagesOf(const LayoutRequest& request, int pipeline);
 
 // Of the whole stage: everything but the experts, the embedding's matrix once on each stage that reads it; the experts.
 double StageDenseParameters(const ModelConfig& model, const Stage& stage);

@@ -71,7 +71,7 @@ class StepPricer {
     PriceLayers();
     StepTime time;
     double slowest_s = 0, once_s = 0, stage_s = 0;
-    const std::vector<Stage> stages = StagesOf(model_, layout_.pipeline_parallel);
+    const std::vector<Stage> stages = StagesOf(request_, layout_.pipeline_parallel);
     for (size_t i = 0; i < stages.size(); ++i) {
       const Stage& stage = stages[i];
       // Most stages are like the one before them.
@@ -87,7 +87,8 @@ class StepPricer {
       }
       once_s += stage_s;
     }
-    const double pipeline_s = (point_.micro_batches - 1) * slowest_s + once_s;
+    // Virtual stages fill and drain the pipeline in shorter passes.
+    const double pipeline_s = point_.micro_batches * slowest_s + (once_s - slowest_s) / request_.virtual_stages;
     time.gradient_s = update_.gradients.exposed_s;
     time.step_s = pipeline_s + update_.exposed_s();
     time.bubble = pipeline_s > 0 ? std::max(0.0, 1 - point_.micro_batches * slowest_s / pipeline_s) : 0;
@@ -202,7 +203,7 @@ class StepPricer {
     }
     AddShares(embedding_, stage.embeds ? 1.0 : 0.0, shares);
     AddShares(head_, stage.predicts ? 1.0 : 0.0, shares);
-    shares.push_back({StepPart::kNeighbours, StepPart::kNeighbours, neighbours_, 1});
+    shares.push_back({StepPart::kNeighbours, StepPart::kNeighbours, neighbours_, 1.0 * request_.virtual_stages});
     if (request_.zero_stage == kMaxZeroStage) {
       LayerTime pass;
       for (const Share& share : shares) pass.Add(share.time, share.times);
@@ -328,7 +329,7 @@ class StepPricer {
   GradientTime GradientsOf(const Stage& stage, double window_s) {
     constexpr double kFp32 = 4;
     const bool cuts = request_.zero_stage > 0;
-    const int slices = request_.overlaps_gradients ? stage.layers : 1;
+    const int slices = request_.overlaps_gradients ? std::max(1, stage.layers) : 1;
     const double slice_s = SliceS(cuts ? Collective::kReduceScatter : Collective::kAllReduce, stage, slices, kFp32);
     const double hidden_s = slices > 1 ? window_s * (slices - 1) / slices : 0;
     const double all_s = slices * slice_s;
@@ -349,7 +350,7 @@ class StepPricer {
 
   // ZeRO-3: each pass gathers a layer's weights while the one before it runs.
   LayerTime Gathers(const Stage& stage, bool hides, const LayerTime& pass) {
-    const double slice_s = SliceS(Collective::kAllGather, stage, stage.layers, request_.bytes_per_element);
+    const double slice_s = SliceS(Collective::kAllGather, stage, std::max(1, stage.layers), request_.bytes_per_element);
     const double all_s = stage.layers * slice_s;
     const auto beside = [&](double beside_s) {
       return PassTime{.wait_s = hides ? slice_s : std::max(slice_s, all_s - beside_s),

@@ -16,8 +16,8 @@
 // twice. Sequence parallelism gathers its input once more; what contexts exchanged goes back the same way, keys and
 // values once more before. Selective recomputation adds the scores, full the whole forward pass. Masks are causal; a
 // profile without attention prices all scores.
-// Step = pipeline + gradients + optimizer. Pipeline: (m - 1) times the slowest stage, and every stage once; for equal
-// stages (m + p - 1)·t, whose bubble is (p - 1)/(m + p - 1). FP32 gradients of dense layers over CP·DP and of experts
+// Step = pipeline + gradients + optimizer. Pipeline: m times the slowest stage, and every other once, by v
+// virtual stages as fast; for equal stages (m + (p - 1)/v)·t. FP32 gradients of dense layers over CP·DP and of experts
 // over their replicas (all-reduce; with ZeRO reduce-scatter, and all-gather of the weights, after the step or, ZeRO-3,
 // before each pass of each micro-batch). Where they may run beside the last backward pass, they are cut into one slice
 // a layer and have the lowest priority, EP > PP > CP > DP, so they hide only behind that part of it in which nothing

@@ -26,15 +26,11 @@ Status CheckFirst(Kind kind, std::string_view path, std::string_view field) {
 }
 
 Status CheckPriced(const v1::StepLayout& message, std::string_view path) {
-  if (message.has_virtual_stages() && message.virtual_stages() != 1) {
-    return NotPriced(path, "virtualStages", StrCat(message.virtual_stages()), "1");
-  }
-  if (!message.stages().empty()) return NotPriced(path, "stages", StrCat(message.stages_size(), " stages"), "none");
   RETURN_IF_ERROR(CheckFirst(message.dispatcher(), path, "dispatcher"));
   RETURN_IF_ERROR(CheckFirst(message.transport(), path, "transport"));
   if (message.overlap_expert_parallel()) return NotPriced(path, "overlapExpertParallel", "true", "false");
   if (message.delay_weight_gradients()) return NotPriced(path, "delayWeightGradients", "true", "false");
-  return CheckFirst(message.precision(), path, "precision");
+  return OkStatus();
 }
 
 // What is wrong with the text is told by whoever reads it as a message.
@@ -64,6 +60,13 @@ v1::StepLayout FromRow(const v1::RankedLayout& row) {
   layout.set_context_exchange(row.context_exchange());
   if (row.has_overlap_gradients()) layout.set_overlap_gradients(row.overlap_gradients());
   if (row.has_overlap_shared_experts()) layout.set_overlap_shared_experts(row.overlap_shared_experts());
+  if (row.has_virtual_stages()) layout.set_virtual_stages(row.virtual_stages());
+  *layout.mutable_stages() = row.stages();
+  layout.set_dispatcher(row.dispatcher());
+  layout.set_transport(row.transport());
+  layout.set_overlap_expert_parallel(row.overlap_expert_parallel());
+  layout.set_delay_weight_gradients(row.delay_weight_gradients());
+  layout.set_precision(row.precision());
   layout.set_schedule(row.schedule());
   if (row.has_plan()) *layout.mutable_plan() = row.plan();
   return layout;
@@ -97,6 +100,9 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
   }
   question.micro_batch = OneUnlessGiven(message.has_micro_batch(), message.micro_batch());
   LayoutRequest& request = question.request;
+  ASSIGN_OR_RETURN(request.precision, EnumFromProto<Precision>(message.precision(), FieldPath(path, "precision")));
+  request.virtual_stages = OneUnlessGiven(message.has_virtual_stages(), message.virtual_stages());
+  request.stages.assign(message.stages().begin(), message.stages().end());
   request.zero_stage = message.has_zero_stage() ? message.zero_stage() : kUsualZeroStage;
   ASSIGN_OR_RETURN(request.recompute, EnumFromProto<Recompute>(message.recompute(), FieldPath(path, "recompute")));
   ASSIGN_OR_RETURN(request.attention,
@@ -139,6 +145,9 @@ void SetSettings(const LayoutRequest& request, const RankedLayout& ranked, v1::R
   message.set_context_exchange(EnumToProto<v1::ContextExchange::Kind>(request.context_exchange));
   message.set_overlap_gradients(request.overlaps_gradients);
   message.set_overlap_shared_experts(request.overlaps_shared_experts);
+  message.set_virtual_stages(request.virtual_stages);
+  message.mutable_stages()->Assign(request.stages.begin(), request.stages.end());
+  message.set_precision(EnumToProto<v1::Precision::Kind>(request.precision));
   if (ranked.moe_layer_s <= 0) return;
   message.set_schedule(EnumToProto<v1::Schedule::Family>(ranked.moe.family));
   message.mutable_plan()->set_schedule(message.schedule());

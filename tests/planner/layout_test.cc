@@ -40,7 +40,7 @@ LayoutPoint PointOf(const LayoutRequest& request, const Layout& layout, int micr
 
 TEST(StagesTest, LayersAreDealtInRunsAndTheEndsReadTheVocabulary) {
   const ModelConfig model = SmallModel();
-  const std::vector<Stage> stages = StagesOf(model, 2);
+  const std::vector<Stage> stages = StagesOf({.model = model}, 2);
   ASSERT_EQ(stages.size(), 2u);
   EXPECT_EQ(stages[0], (Stage{.index = 0, .layers = 2, .moe_layers = 0, .embeds = true, .predicts = false}));
   EXPECT_EQ(stages[1], (Stage{.index = 1, .layers = 2, .moe_layers = 2, .embeds = false, .predicts = true}));
@@ -53,7 +53,7 @@ TEST(StagesTest, OneStageHoldsAllParametersOfTheModel) {
   for (const bool tied : {false, true}) {
     ModelConfig model = SmallModel();
     model.tied_embeddings = tied;
-    const Stage all = StagesOf(model, 1).front();
+    const Stage all = StagesOf({.model = model}, 1).front();
     EXPECT_EQ(StageDenseParameters(model, all), TotalDenseParameters(model));
     EXPECT_EQ(StageExpertParameters(model, all), TotalExpertParameters(model));
   }
@@ -99,7 +99,7 @@ std::set<Degrees> EveryCombination(const LayoutRequest& request, const Cluster& 
             const auto resolved = ResolveWorkload(workload, cluster);
             if (!resolved.ok() || node % tp != 0 || node % esp != 0) continue;
             const int dp = resolved->layout.data_parallel, rest = request.sequence_length / cp;
-            const bool divides = model.layers() % pp == 0 && model.heads % tp == 0 && model.model_dim % tp == 0 &&
+            const bool divides = pp <= model.layers() && model.heads % tp == 0 && model.model_dim % tp == 0 &&
                                  model.dense_hidden_dim % tp == 0 && model.expert_hidden_dim % esp == 0 &&
                                  (cp == 1 || rest % 2 == 0) && rest % tp == 0 && request.global_batch % dp == 0;
             if (!divides) continue;

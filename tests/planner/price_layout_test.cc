@@ -342,7 +342,7 @@ TEST(LayoutRulesTest, TheRuleThatIsBrokenIsNamed) {
     return PriceLayout(QuestionOf(SmallRequest(), layout, micro_batch), SmallProfile()).status().message();
   };
   EXPECT_THAT(error({.pipeline_parallel = 3}),
-              HasSubstr("layout.pipelineParallel: found 3, expected a divisor of 8 GPUs and of 4 layers"));
+              HasSubstr("layout.pipelineParallel: found 3, expected a divisor of 8 GPUs, 1 times which is at most 4 layers"));
   EXPECT_THAT(error({.tensor_parallel = 8}),
               HasSubstr("layout.tensorParallel: found 8, expected a divisor of the 4 GPUs"));
   EXPECT_THAT(error({.context_parallel = 3}), HasSubstr("layout.contextParallel: found 3"));

@@ -41,7 +41,7 @@ TEST(StepLayoutTest, EveryFieldIsRead) {
   const auto question = Read(R"({"tensorParallel": 2, "expertParallel": 3, "expertShardingParallel": 4,
     "contextParallel": 5, "pipelineParallel": 6, "dataParallel": 7, "microBatch": 8, "recompute": "SELECTIVE",
     "zeroStage": 2, "sequenceParallel": false, "attention": "STORED", "schedule": "MONTA_O2",
-    "plan": {"chunks": 4, "partitionDegree": 1}, "capacityFactor": 1.25, "virtualStages": 1, "dispatcher": "ALL_TO_ALL",
+    "plan": {"chunks": 4, "partitionDegree": 1}, "capacityFactor": 1.25, "virtualStages": 2, "stages": [3, 5], "precision": "NVFP4", "dispatcher": "ALL_TO_ALL",
     "precision": "BF16", "contextExchange": "ALL_TO_ALL", "overlapGradients": false,
     "overlapSharedExperts": false})");
   ASSERT_TRUE(question.ok()) << question.status().message();
@@ -55,6 +55,9 @@ TEST(StepLayoutTest, EveryFieldIsRead) {
   EXPECT_EQ(question->request.context_exchange, ContextExchange::kAllToAll);
   EXPECT_FALSE(question->request.overlaps_gradients);
   EXPECT_FALSE(question->request.overlaps_shared_experts);
+  EXPECT_EQ(question->request.virtual_stages, 2);
+  EXPECT_EQ(question->request.stages, (std::vector<int>{3, 5}));
+  EXPECT_EQ(question->request.precision, Precision::kNvfp4);
   EXPECT_EQ(question->schedule, Family::kMontaO2);
   EXPECT_EQ(question->chunks, 4);
   EXPECT_EQ(question->partition_degree, 1);
@@ -62,13 +65,10 @@ TEST(StepLayoutTest, EveryFieldIsRead) {
 
 TEST(StepLayoutTest, WhatIsNotPricedYetIsRefusedByName) {
   for (const auto& [json, message] : std::vector<std::pair<std::string, std::string>>{
-           {R"({"virtualStages": 2})", "layout.virtualStages: found 2, which is not priced yet; expected 1"},
-           {R"({"stages": [1, 3]})", "layout.stages: found 2 stages"},
            {R"({"dispatcher": "DEEPEP"})", "layout.dispatcher: found DEEPEP"},
            {R"({"transport": "UCCL"})", "layout.transport: found UCCL"},
            {R"({"overlapExpertParallel": true})", "layout.overlapExpertParallel: found true"},
-           {R"({"delayWeightGradients": true})", "layout.delayWeightGradients: found true"},
-           {R"({"precision": "FP8"})", "layout.precision: found FP8, which is not priced yet; expected BF16"}}) {
+           {R"({"delayWeightGradients": true})", "layout.delayWeightGradients: found true"}}) {
     const Status refused = Read(json).status();
     EXPECT_EQ(refused.code(), StatusCode::kUnimplemented) << json;
     EXPECT_THAT(refused.message(), StartsWith(message));

@@ -8,9 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "cli/reproduce/steps/dispatchers.h"
 #include "cli/reproduce/steps/figures.h"
 #include "cli/reproduce/steps/measured_step.h"
+#include "cli/reproduce/steps/published.h"
 #include "cli/reproduce/steps/simumax.h"
+#include "cli/reproduce/steps/vtrain.h"
+#include "models/fit/statistics.h"
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
 #include "planner/layout/price_layout.h"
@@ -26,6 +30,9 @@ struct Source {
 };
 constexpr Source kSources[] = {
     {kSimumaxSteps, "", SimumaxSteps},
+    {kPublishedJobs, "", PublishedSteps},
+    {kDispatcherRuns, "", DispatcherSteps},
+    {"vtrain_", ".csv", VtrainSteps},
 };
 
 StatusOr<std::vector<MeasuredStep>> ReadSteps(const DataFolder& folder, Constants& constants) {
@@ -70,6 +77,10 @@ const MeasuredStep* NearestOther(const std::vector<MeasuredStep>& steps, const M
   return nearest;
 }
 
+void AddReason(const std::string& reason, v1::ReproducedStep& row) {
+  row.set_reason(StrCat(row.reason(), row.reason().empty() ? "" : "; ", reason));
+}
+
 void Foretell(const MeasuredStep& step, const SurfaceRules& rules, v1::ReproducedStep& row) {
   if (!step.asks) return;
   const StatusOr<StepAnswer> answer = planner::PriceLayout(*step.asks, *step.profile, {}, rules);
@@ -80,10 +91,9 @@ void Foretell(const MeasuredStep& step, const SurfaceRules& rules, v1::Reproduce
   row.set_predicted_s(answer->layout.step_time_s);
   row.set_low_s(answer->low_s);
   row.set_high_s(answer->high_s);
-  if (step.measured_s) row.set_error(row.predicted_s() / *step.measured_s - 1);
   if (step.measured_memory_bytes) row.set_predicted_memory_bytes(answer->layout.memory.total_bytes());
   if (answer->missing_bytes > 0) {
-    row.set_reason(StrCat("called unfit: a GPU lacks ", BriefNumber(answer->missing_bytes), " bytes"));
+    AddReason(StrCat("called unfit: a GPU lacks ", BriefNumber(answer->missing_bytes), " bytes"), row);
   }
 }
 
@@ -97,6 +107,54 @@ void Compare(const std::vector<MeasuredStep>& steps, const MeasuredStep& step, v
   const MeasuredStep* nearest = NearestOther(steps, step);
   if (nearest != nullptr && nearest->tokens_per_gpu > 0) {
     row.set_trivial_s(*nearest->measured_s * step.tokens_per_gpu / nearest->tokens_per_gpu);
+  }
+}
+
+// Whether the row's speed may say how fast others are: that of LoRA, say, is another matter.
+bool IsJudged(const MeasuredStep& step) { return !step.set.ends_with("-other"); }
+
+// The median of measured / foretold over the other rows that are alike in the first `alike` of what makes a release.
+// Absent: there are none.
+std::optional<double> FactorOf(const std::vector<MeasuredStep>& steps, const std::vector<double>& ratios, size_t self,
+                               size_t alike) {
+  std::vector<double> others;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (i == self || steps[i].release.size() != steps[self].release.size() || ratios[i] <= 0) continue;
+    if (IsJudged(steps[i]) && std::equal(steps[i].release.begin(), steps[i].release.begin() + static_cast<long>(alike),
+                                         steps[self].release.begin())) {
+      others.push_back(ratios[i]);
+    }
+  }
+  return others.empty() ? std::nullopt : std::optional(Median(others));
+}
+
+// What software of the same release does elsewhere to steps that were foretold without it.
+void ScaleByReleases(const std::vector<MeasuredStep>& steps, v1::ReproducedSteps& reproduced) {
+  std::vector<double> ratios;
+  for (const v1::ReproducedStep& row : reproduced.rows()) {
+    ratios.push_back(row.has_predicted_s() && row.has_measured_s() ? row.measured_s() / row.predicted_s() : 0);
+  }
+  for (size_t i = 0; i < steps.size(); ++i) {
+    v1::ReproducedStep& row = *reproduced.mutable_rows(static_cast<int>(i));
+    if (steps[i].release.empty() || !row.has_predicted_s()) continue;
+    constexpr const char* kAlike[] = {"", "system", "system and precision", "system, precision and release"};
+    std::optional<double> factor;
+    size_t alike = steps[i].release.size();
+    for (; alike > 0 && !factor; --alike) factor = FactorOf(steps, ratios, i, alike);
+    if (!factor) {
+      AddReason("factor 1: no other row of its system", row);
+      continue;
+    }
+    AddReason(StrCat("factor ", BriefNumber(*factor), " of other rows of the same ", kAlike[alike + 1]), row);
+    row.set_predicted_s(*factor * row.predicted_s());
+    row.set_low_s(*factor * row.low_s());
+    row.set_high_s(*factor * row.high_s());
+  }
+}
+
+void AddErrors(v1::ReproducedSteps& reproduced) {
+  for (v1::ReproducedStep& row : *reproduced.mutable_rows()) {
+    if (row.has_predicted_s() && row.has_measured_s()) row.set_error(row.predicted_s() / row.measured_s() - 1);
   }
 }
 
@@ -119,6 +177,8 @@ StatusOr<v1::ReproducedSteps> ReproduceSteps(const DataFolder& folder, Constants
     Compare(steps, step, row);
     Foretell(step, rules, row);
   }
+  ScaleByReleases(steps, reproduced);
+  AddErrors(reproduced);
   AddSets(steps, reproduced);
   return reproduced;
 }

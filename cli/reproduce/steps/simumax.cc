@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/reproduce/steps/simumax_profile.h"
+#include "cli/reproduce/steps/step_row.h"
 #include "models/text.h"
 #include "moeplan/v1/step.pb.h"
 #include "proto/convert/step.h"
@@ -49,31 +50,9 @@ ModelConfig ModelOf(CsvRow& row) {
   return model;
 }
 
-// What a cell says in a word of its own, as a value of the contract.
-struct Word {
-  const char* begins;
-  int value;
-};
-template <typename Kind, size_t kWords>
-StatusOr<Kind> Named(const CsvRow& row, const char* column, const Word (&words)[kWords]) {
-  const std::string text = row.Text(column);
-  for (const auto& [begins, value] : words) {
-    if (text.empty() ? *begins == '\0' : (*begins != '\0' && text.starts_with(begins))) return static_cast<Kind>(value);
-  }
-  return Unimplemented(StrCat(column, ": found '", text, "', which is not priced"));
-}
-
 StatusOr<v1::StepLayout> LayoutOf(CsvRow& row) {
-  v1::StepLayout layout;
-  const int tensor = row.Count("tp", 1);
-  layout.set_tensor_parallel(tensor);
-  layout.set_pipeline_parallel(row.Count("pp", 1));
-  layout.set_context_parallel(row.Count("cp", 1));
-  layout.set_expert_parallel(row.Count("ep", 1));
-  layout.set_expert_sharding_parallel(row.Has("experts") ? row.Count("etp", 1) : 1);
-  layout.set_data_parallel(row.Count("dp", 1));
-  layout.set_micro_batch(row.Count("mbs", 1));
-  layout.set_virtual_stages(row.Count("vp", 1));
+  const bool has_experts = row.Has("experts");
+  v1::StepLayout layout = DegreesOf(row, has_experts);
   layout.set_zero_stage(row.Count("zero"));
   layout.set_sequence_parallel(row.Count("sp") > 0);
   layout.set_capacity_factor(row.Number("capacity_factor"));
@@ -97,10 +76,7 @@ StatusOr<v1::StepLayout> LayoutOf(CsvRow& row) {
   const bool overlaps = !Begins(row.Text("overlap"), "none");
   layout.set_overlap_gradients(overlaps);
   layout.set_overlap_shared_experts(overlaps);
-  if (row.Has("experts")) {
-    // With sequence parallelism each rank dispatches its own tokens, as Parm's S1 does.
-    layout.set_schedule(tensor > 1 ? v1::Schedule::PARM_S1 : v1::Schedule::BASELINE);
-  }
+  if (has_experts) SetUsualSchedule(layout);
   return layout;
 }
 
@@ -116,14 +92,6 @@ StatusOr<StepQuestion> QuestionOf(CsvRow& row) {
   question.request.global_batch = row.Count("gbs");
   question.request.sequence_length = row.Count("seq");
   return question;
-}
-
-std::vector<double> PlaceOf(CsvRow& row) {
-  std::vector<double> place;
-  for (const char* column : {"tp", "pp", "cp", "ep", "etp", "dp", "vp", "mbs", "micro_batches", "seq", "layers"}) {
-    place.push_back(std::log2(std::max(1, row.Count(column, 1))));
-  }
-  return place;
 }
 
 std::string SetOf(CsvRow& row, const std::string& machine) {
@@ -156,13 +124,14 @@ class Profiles {
 
 StatusOr<MeasuredStep> StepOf(CsvRow row, Profiles& profiles) {
   const std::string machine = MachineOf(row.Text("gpu"));
-  MeasuredStep step = {.set = SetOf(row, machine),
-                       .name = row.Text("case"),
-                       .model = row.Text("model"),
-                       .system = row.Text("gpu"),
-                       .question = StrCat(row.Text("model"), " ", row.Text("layers"), " ", row.Text("gpus"), " ",
-                                          row.Text("seq"), " ", row.Text("micro_batches")),
-                       .place = PlaceOf(row)};
+  MeasuredStep step = {
+      .set = SetOf(row, machine),
+      .name = row.Text("case"),
+      .model = row.Text("model"),
+      .system = row.Text("gpu"),
+      .question = StrCat(row.Text("model"), " ", row.Text("layers"), " ", row.Text("gpus"), " ", row.Text("seq"), " ",
+                         row.Text("micro_batches")),
+      .place = PlaceOf(row, {"tp", "pp", "cp", "ep", "etp", "dp", "vp", "mbs", "micro_batches", "seq", "layers"})};
   step.tokens_per_gpu = row.Number("gbs") * row.Number("seq") / std::max(1.0, row.Number("gpus"));
   if (row.Has("measured_ms")) step.measured_s = row.Number("measured_ms") * kMilli;
   if (row.Has("simumax_ms")) {

@@ -1,0 +1,168 @@
+#include "cli/reproduce/steps/published.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cli/known_names.h"
+#include "cli/reproduce/steps/step_row.h"
+#include "models/text.h"
+
+namespace moeplan::cli {
+namespace {
+
+bool Contains(const std::string& text, const char* word) { return text.find(word) != std::string::npos; }
+
+// Megatron's pipeline layout, such as "Et*4|(t*4|)*14tmL", as layers of each virtual stage: t is one, | ends a stage,
+// E, m and L are the embedding, layers that predict further tokens, and the loss. Absent: it is no such text.
+class PipelineText {
+ public:
+  explicit PipelineText(std::string_view text) : text_(text) {}
+
+  std::optional<std::vector<int>> Stages() {
+    const std::string expanded = Expanded(/*closing=*/false);
+    if (failed_ || !text_.empty()) return std::nullopt;
+    std::vector<int> stages(1);
+    for (const char c : expanded) {
+      if (c == '|') {
+        stages.push_back(0);
+      } else if (c == 't') {
+        ++stages.back();
+      } else if (c != 'E' && c != 'm' && c != 'L') {
+        return std::nullopt;
+      }
+    }
+    return stages;
+  }
+
+ private:
+  static constexpr size_t kMostText = 4096;
+
+  std::string Expanded(bool closing) {
+    std::string all;
+    while (!text_.empty() && !failed_) {
+      if (text_.front() == ')') {
+        failed_ = failed_ || !closing;
+        return all;
+      }
+      std::string item(1, text_.front());
+      text_.remove_prefix(1);
+      if (item == "(") {
+        item = Expanded(/*closing=*/true);
+        failed_ = failed_ || !text_.starts_with(')');
+        if (!failed_) text_.remove_prefix(1);
+      }
+      const int times = Times();
+      if (all.size() + item.size() * static_cast<size_t>(times) > kMostText) failed_ = true;
+      for (int i = 0; i < times && !failed_; ++i) all += item;
+    }
+    failed_ = failed_ || closing;
+    return all;
+  }
+
+  int Times() {
+    if (!text_.starts_with('*')) return 1;
+    text_.remove_prefix(1);
+    int times = 0;
+    while (!text_.empty() && text_.front() >= '0' && text_.front() <= '9' && times < 1000) {
+      times = 10 * times + (text_.front() - '0');
+      text_.remove_prefix(1);
+    }
+    failed_ = failed_ || times == 0;
+    return times;
+  }
+
+  std::string_view text_;
+  bool failed_ = false;
+};
+
+StatusOr<v1::StepLayout> LayoutOf(CsvRow& row, bool has_experts) {
+  v1::StepLayout layout = DegreesOf(row, has_experts);
+  constexpr Word kPrecisions[] = {{"BF16", v1::Precision::BF16},
+                                  {"FP8-MX", v1::Precision::MXFP8},
+                                  {"FP8", v1::Precision::FP8},
+                                  {"MXFP8", v1::Precision::MXFP8},
+                                  {"NVFP4", v1::Precision::NVFP4}};
+  ASSIGN_OR_RETURN(const auto precision, Named<v1::Precision::Kind>(row, "precision", kPrecisions));
+  layout.set_precision(precision);
+  layout.set_zero_stage(row.Count("fsdp") > 1 ? 3 : 1);
+  const std::string recompute = row.Text("recompute");
+  if (Contains(recompute, "full") || Contains(recompute, "checkpointing")) {
+    layout.set_recompute(v1::Recompute::FULL);
+  } else if (Contains(recompute, "core_attn")) {
+    layout.set_recompute(v1::Recompute::SELECTIVE);
+  }
+  if (const std::string text = row.Text("pp_layout"); !text.empty()) {
+    const auto stages = PipelineText(text).Stages();
+    if (!stages) return Unimplemented(StrCat("pp_layout: found '", text, "', which is not priced"));
+    layout.mutable_stages()->Assign(stages->begin(), stages->end());
+  }
+  if (has_experts) SetUsualSchedule(layout);
+  return layout;
+}
+
+std::string SetOf(CsvRow& row) {
+  const std::string task = row.Text("task");
+  if ((!task.empty() && task != "pretrain") || MeansHybridModel(row.Text("model"))) return "published-other";
+  if (row.Count("moe") == 0) return "published-dense";
+  return row.Text("precision") == "BF16" ? "published-moe-bf16" : "published-moe-low";
+}
+
+// What is priced as something else.
+std::string RemarkOf(CsvRow& row) {
+  std::string remark;
+  const auto add = [&](const std::string& text) { remark += StrCat(remark.empty() ? "" : "; ", text); };
+  if (row.Has("dispatcher")) add(StrCat("dispatcher ", row.Text("dispatcher"), " priced as an all-to-all"));
+  if (row.Count("moe_a2a_overlap") > 0) add("exchanges beside other micro-batches are not priced");
+  return remark;
+}
+
+StatusOr<MeasuredStep> StepOf(CsvRow row) {
+  MeasuredStep step = {
+      .set = SetOf(row),
+      .name = StrCat(row.Text("model"), " ", row.Text("system"), " ", row.Text("gpus"), " ", row.Text("precision"), " ",
+                     row.Text("release")),
+      .model = row.Text("model"),
+      .system = row.Text("system"),
+      .question = StrCat(row.Text("model"), " ", row.Text("system"), " ", row.Text("gpus"), " ", row.Text("precision"),
+                         " ", row.Text("gbs"), " ", row.Text("seq"), " ", row.Text("release"), " ", row.Text("task")),
+      .release = {row.Text("system"), row.Text("precision"), row.Text("release")},
+      .place = PlaceOf(row, {"gpus", "gbs", "mbs", "seq", "fsdp", "tp", "pp", "cp", "vp", "ep"})};
+  // Bits of an element of products.
+  const std::string precision = row.Text("precision");
+  step.place.push_back(precision == "BF16" ? 4 : precision == "NVFP4" ? 2 : 3);
+  step.tokens_per_gpu = row.Number("gbs") * row.Number("seq") / std::max(1.0, row.Number("gpus"));
+  if (row.Has("step_s")) step.measured_s = row.Number("step_s");
+  const std::string hardware = HardwareMeant(row.Text("system")), model = ModelMeant(row.Text("model"));
+  RETURN_IF_ERROR(row.status());
+  if (hardware.empty() || model.empty()) {
+    step.reason = hardware.empty() ? "no such hardware ships" : "no such model ships";
+    return step;
+  }
+  ASSIGN_OR_RETURN(const ModelConfig config, ModelOf(model));
+  const StatusOr<v1::StepLayout> layout = LayoutOf(row, config.moe_layers() > 0);
+  if (layout.ok()) {
+    AskOnHardware(row, config, hardware, *layout, step);
+  } else {
+    step.reason = layout.status().message();
+  }
+  if (step.asks) step.reason = RemarkOf(row);
+  RETURN_IF_ERROR(row.status());
+  return step;
+}
+
+}  // namespace
+
+StatusOr<std::vector<MeasuredStep>> PublishedSteps(const DataFolder& folder, Constants&) {
+  ASSIGN_OR_RETURN(const CsvTable table, folder.Table(kPublishedJobs));
+  std::vector<MeasuredStep> steps;
+  for (size_t i = 0; i < table.rows(); ++i) {
+    ASSIGN_OR_RETURN(MeasuredStep step, StepOf(CsvRow(table, i)));
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+}  // namespace moeplan::cli

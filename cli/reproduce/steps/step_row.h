@@ -1,0 +1,45 @@
+// What readers of measured steps share.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/csv.h"
+#include "cli/reproduce/steps/measured_step.h"
+#include "models/status.h"
+#include "models/text.h"
+#include "moeplan/v1/step.pb.h"
+
+namespace moeplan::cli {
+
+// What a cell says in a word of its own, as a value of the contract.
+struct Word {
+  const char* begins;
+  int value;
+};
+template <typename Kind, size_t kWords>
+StatusOr<Kind> Named(const CsvRow& row, const char* column, const Word (&words)[kWords]) {
+  const std::string text = row.Text(column);
+  for (const auto& [begins, value] : words) {
+    if (text.empty() ? *begins == '\0' : (*begins != '\0' && text.starts_with(begins))) return static_cast<Kind>(value);
+  }
+  return Unimplemented(StrCat(column, ": found '", text, "', which is not priced"));
+}
+
+// The logarithms of these columns; an empty cell is 1.
+std::vector<double> PlaceOf(CsvRow& row, std::initializer_list<const char*> columns);
+
+// The degrees and the micro-batch of a row, from columns of the usual names (tp, pp, cp, ep, etp, dp, mbs, vp).
+v1::StepLayout DegreesOf(CsvRow& row, bool has_experts);
+
+// Megatron Core's dispatch as a schedule: with tensor parallelism each rank sends its own tokens, as Parm's S1 does.
+void SetUsualSchedule(v1::StepLayout& layout);
+
+// Makes the step ask for that layout on hardware that ships, or says in its reason why it cannot. The row's gpus, gbs
+// and seq are read.
+void AskOnHardware(CsvRow& row, const ModelConfig& model, const std::string& hardware, const v1::StepLayout& layout,
+                   MeasuredStep& step);
+
+}  // namespace moeplan::cli
