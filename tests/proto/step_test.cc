@@ -42,7 +42,7 @@ TEST(StepLayoutTest, EveryFieldIsRead) {
     "contextParallel": 5, "pipelineParallel": 6, "dataParallel": 7, "microBatch": 8, "recompute": "SELECTIVE",
     "zeroStage": 2, "sequenceParallel": false, "attention": "STORED", "schedule": "MONTA_O2",
     "plan": {"chunks": 4, "partitionDegree": 1}, "capacityFactor": 1.25, "virtualStages": 2, "stages": [3, 5], "precision": "NVFP4", "dispatcher": "ALL_TO_ALL",
-    "precision": "BF16", "contextExchange": "ALL_TO_ALL", "overlapGradients": false,
+    "contextExchange": "ALL_TO_ALL", "overlapGradients": false,
     "overlapSharedExperts": false})");
   ASSERT_TRUE(question.ok()) << question.status().message();
   EXPECT_EQ(question->layout, (Layout{2, 3, 4, 5, 6, 7}));
