@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/warnings.h"
 #include "models/model/hf_config.h"
 #include "models/text.h"
 #include "models/training/model_graph.h"
@@ -47,7 +48,7 @@ Status Run(const GraphCommandOptions& options) {
   PriceNotes notes;
   const StatusOr<TrainingGraph> graph = TrainingGraphOf(model, graph_options, profile, notes);
   if (!graph.ok()) return graph.status().Within(options.model);
-  for (const std::string& warning : notes.Warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  PrintWarnings(notes.Warnings());
   PrintJson(ToProto(*graph));
   return OkStatus();
 }

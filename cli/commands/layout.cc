@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/known_names.h"
 #include "cli/options.h"
+#include "cli/warnings.h"
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
 #include "planner/layout/rank_layouts.h"
@@ -71,7 +72,7 @@ void PrintAnswer(const LayoutAnswer& answer) {
   }
   std::fputs(Table(rows).c_str(), stdout);
   std::printf("\n%d layouts and micro-batches, %d fit, %d priced\n", answer.enumerated, answer.fitting, answer.priced);
-  for (const std::string& warning : answer.warnings) std::printf("warning: %s\n", warning.c_str());
+  PrintWarnings(answer.warnings);
 }
 
 Status CheckFeasible(const LayoutCommandOptions& options, const LayoutAnswer& answer) {

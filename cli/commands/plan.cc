@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/warnings.h"
 #include "models/routing/expert_load.h"
 #include "models/schedule/chunk_units.h"
 #include "models/text.h"
@@ -119,7 +120,7 @@ void PrintAnswer(const PlanAnswer& answer) {
     std::printf("skipped %s: %s\n", skipped.what.c_str(), skipped.reason.c_str());
   for (const Skipped& skipped : answer.skipped_rules)
     std::printf("skipped rule %s: %s\n", skipped.what.c_str(), skipped.reason.c_str());
-  for (const std::string& warning : answer.warnings) std::printf("warning: %s\n", warning.c_str());
+  PrintWarnings(answer.warnings);
 }
 
 StatusOr<ExpertRouting> ReadRouting(const PlanCommandOptions& options, const Layer& layer) {
@@ -208,7 +209,7 @@ void PrintGraphAnswer(const GraphPlanAnswer& answer) {
     gradients.push_back({one.instruction, one.all_to_all});
   }
   if (gradients.size() > 1) std::printf("%s\n", Table(gradients).c_str());
-  for (const std::string& warning : answer.warnings) std::printf("warning: %s\n", warning.c_str());
+  PrintWarnings(answer.warnings);
 }
 
 Status RunGraph(const PlanCommandOptions& options) {

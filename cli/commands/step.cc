@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/known_names.h"
 #include "cli/options.h"
+#include "cli/warnings.h"
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
 #include "planner/layout/price_layout.h"
@@ -76,13 +77,6 @@ void PrintAnswer(const StepQuestion& question, const v1::StepResult& step) {
   std::fputs(Table(bytes).c_str(), stdout);
 }
 
-void PrintWarnings(const v1::StepResult& step) {
-  constexpr int kMostLines = 10;
-  const int count = step.warnings_size(), shown = count > kMostLines ? kMostLines - 1 : count;
-  for (int i = 0; i < shown; ++i) std::fprintf(stderr, "warning: %s\n", step.warnings(i).c_str());
-  if (shown < count) std::fprintf(stderr, "warning: %d more, which --json lists\n", count - shown);
-}
-
 Status Run(const StepCommandOptions& options) {
   ASSIGN_OR_RETURN(const StepQuestion question, QuestionOf(options));
   ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileFor(question.request.model, options.gpus));
@@ -92,7 +86,7 @@ Status Run(const StepCommandOptions& options) {
     PrintJson(step);
   } else {
     PrintAnswer(question, step);
-    PrintWarnings(step);
+    PrintWarnings({step.warnings().begin(), step.warnings().end()});
   }
   if (answer.missing_bytes == 0) return OkStatus();
   return Infeasible(

@@ -51,7 +51,7 @@ std::vector<LayoutPoint> AllLayoutPoints(const LayoutRequest& request, const Clu
                                          const StopSignals& stop = {});
 
 // Models and clusters whose numbers have many divisors can have more points than memory holds. A model of 128 experts
-// on 1,024 GPUs has 19,982 (tests/bench/layout_bench).
+// on 1,024 GPUs has 30,244 (tests/bench/layout_bench).
 inline constexpr size_t kMostLayoutPoints = 1 << 20;
 
 }  // namespace moeplan::planner

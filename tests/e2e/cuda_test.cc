@@ -1,4 +1,5 @@
-// The whole loop on the cuda backend, with a card that the CPU plays (tests/gpu/machine_on_cpu) and that all ranks share.
+// The whole loop on the cuda backend, with a card that the CPU plays (tests/gpu/machine_on_cpu) and that all ranks
+// share.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,9 +27,9 @@ constexpr const char* kGrid = R"({"workloads": [
 TEST(CudaTest, MeasurePlanRunAndCompareOnRanksThatShareACard) {
   const TemporaryFolder folder;
   const std::string grid = folder.Write("grid.json", kGrid), db = folder / "m.db";
-  const Outcome calibrated = RunMoeplan({"calibrate", "--local", "2", "--backend", "cuda", "--db", db, "--layouts",
-                                         grid, "--budget", "10s", "--json"},
-                                        kCardOnCpu);
+  const Outcome calibrated = RunMoeplan(
+      {"calibrate", "--local", "2", "--backend", "cuda", "--db", db, "--layouts", grid, "--budget", "10s", "--json"},
+      kCardOnCpu);
   ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
   std::set<std::string> measured;
   const Json profile = Json::parse(calibrated.out);
@@ -72,7 +73,8 @@ TEST(CudaTest, WithoutItsLibraryTheBackendIsRefusedWithWhatToUse) {
   const Outcome refused = RunMoeplan({"calibrate", "--local", "2", "--backend", "cuda", "--db", folder / "m.db"},
                                      {{"MOEPLAN_LIBRARY_DIR", folder / "nowhere"}});
   EXPECT_EQ(refused.exit_code, 3);
-  EXPECT_THAT(refused.err, AllOf(HasSubstr("the cuda backend"), HasSubstr("libmoeplan_cuda.so"), HasSubstr("host backend")));
+  EXPECT_THAT(refused.err,
+              AllOf(HasSubstr("the cuda backend"), HasSubstr("libmoeplan_cuda.so"), HasSubstr("host backend")));
   const Outcome unknown = RunMoeplan({"calibrate", "--local", "2", "--backend", "abacus", "--db", folder / "m.db"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("found abacus, expected host or cuda"));

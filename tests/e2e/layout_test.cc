@@ -85,6 +85,30 @@ TEST(LayoutCommandTest, ARowIsALayoutThatTakesAsLongAlone) {
   EXPECT_THAT(illegal.err, HasSubstr("layout.expertParallel: found 3, expected a divisor of 8 experts"));
 }
 
+TEST(LayoutCommandTest, NamedHardwareAndModelsNeedNoMeasurement) {
+  const std::vector<std::string> question = {"--model", "qwen3-30b-a3b",     "--gpus", "64", "--global-batch",
+                                             "512",     "--sequence-length", "4096"};
+  const auto run = [&](std::vector<std::string> command, const std::vector<std::string>& options) {
+    command.insert(command.end(), question.begin(), question.end());
+    command.insert(command.end(), options.begin(), options.end());
+    return RunMoeplan(command);
+  };
+  const Outcome ranked = run({"layout", "--hardware", "h100-sxm"}, {"--zero", "1", "--json"});
+  ASSERT_EQ(ranked.exit_code, 0) << ranked.err;
+  const Json row = Json::parse(ranked.out).at("layouts").at(0);
+  const Outcome alone = run({"step", "--hardware", "h100-sxm:8x8"}, {"--layout", row.dump(), "--json"});
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_NEAR(Json::parse(alone.out).at("stepTimeS").get<double>() / row.at("stepTimeS").get<double>(), 1, 1e-9);
+  // A profile goes before it, cost by cost.
+  const Outcome both =
+      run({"step", "--profile", kProfile, "--hardware", "h100-sxm"}, {"--layout", row.dump(), "--json"});
+  EXPECT_EQ(both.exit_code, 0) << both.err;
+  EXPECT_NE(Json::parse(both.out).at("stepTimeS"), Json::parse(alone.out).at("stepTimeS"));
+  const Outcome unknown = run({"step", "--hardware", "h10"}, {"--layout", "{}"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("--hardware: found 'h10', expected one of a100-pcie"));
+}
+
 TEST(LayoutCommandTest, WhatCannotFitIsANoWithTheMissingBytes) {
   const TemporaryFolder folder;
   Json profile = Json::parse(ReadFile(kProfile));

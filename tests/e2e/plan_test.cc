@@ -198,7 +198,8 @@ TEST(CommandLineTest, AWordThatNoCommandTakesIsNamedEvenWhereMoreIsMissing) {
       "moeplan: found 'foo', expected one of the commands calibrate, fit, import, profile, plan, graph, run, ");
   EXPECT_THAT(RunMoeplan({"foo"}).err, Not(HasSubstr("rank-worker")));
   ExpectRefused(RunMoeplan({"profile", "foo"}),
-                "found 'foo', expected one of the commands list, show, rejected, prune, withdraw, backup; see moeplan profile --help");
+                "found 'foo', expected one of the commands list, show, rejected, prune, withdraw, backup; see moeplan "
+                "profile --help");
   ExpectRefused(RunMoeplan({"--bogus", "plan"}), "found '--bogus', which moeplan does not take");
   ExpectRefused(RunMoeplan({"plan", "--bogus"}),
                 "found '--bogus', which moeplan plan does not take; see moeplan plan --help");

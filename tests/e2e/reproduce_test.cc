@@ -102,6 +102,18 @@ TEST(ReproduceTest, TheSameEveryTime) {
   }
 }
 
+TEST(ReproduceTest, StepsNeedAFolder) {
+  const Outcome none = RunMoeplan({"reproduce", "steps"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("--data: found nothing, expected the folder"));
+  const Outcome absent = RunMoeplan({"reproduce", "steps", "--data", "no/such/folder"});
+  EXPECT_EQ(absent.exit_code, 2);
+  EXPECT_THAT(absent.err, HasSubstr("found no folder 'no/such/folder'"));
+  const Outcome other = RunMoeplan({"reproduce", "monta", "--perturb"});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("found --perturb, expected it with 'steps' alone"));
+}
+
 TEST(ReproduceTest, ATerminalGetsTables) {
   const Outcome text = RunMoeplan({"reproduce", "monta"});
   EXPECT_EQ(text.exit_code, 0) << text.err;

@@ -11,6 +11,7 @@
 
 #include "models/memory/weights.h"
 #include "planner/layout/cost_book.h"
+#include "planner/layout/layout_rules.h"
 #include "planner/layout/layout_space.h"
 #include "planner/layout/moe_plans.h"
 #include "planner/layout/rank_layouts.h"
@@ -304,6 +305,89 @@ TEST(StepTimeTest, UnequalStagesCountOnceAndTheSlowestForEveryFurtherMicroBatch)
   request.recompute = Recompute::kFull;
   const double again_s = 2 * (attention_s / 3 + 1e6);
   EXPECT_NEAR(PriceStep(request, point, moe, book).step_s, first_s * 4 / 3 + 4 * (last_s + again_s), 1e-9 * last_s);
+}
+
+TEST(StagesTest, LayersThatDoNotDivideGoToTheStagesInTheMiddleFirst) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer.assign(61, true);
+  EXPECT_THAT(LayersOfStages(request, 8), ::testing::ElementsAre(7, 8, 8, 8, 8, 8, 7, 7));
+  request.model.moe_layer.assign(15, true);
+  EXPECT_THAT(LayersOfStages(request, 4), ::testing::ElementsAre(4, 4, 4, 3));
+  request.virtual_stages = 2;  // Each rank has one of the first four and one of the last four.
+  EXPECT_THAT(LayersOfStages(request, 4), ::testing::ElementsAre(2, 2, 2, 2, 2, 2, 2, 1));
+  const std::vector<Stage> stages = StagesOf(request, 4);
+  EXPECT_EQ(stages[0], (Stage{.index = 0, .layers = 4, .moe_layers = 4, .embeds = true, .predicts = false}));
+  EXPECT_EQ(stages[3], (Stage{.index = 3, .layers = 3, .moe_layers = 3, .embeds = false, .predicts = true}));
+}
+
+TEST(StagesTest, LayersAsGivenLieInPipelineOrder) {
+  LayoutRequest request = SmallRequest();  // Dense, dense, experts, experts.
+  request.virtual_stages = 2;
+  request.stages = {0, 1, 2, 1};
+  const std::vector<Stage> stages = StagesOf(request, 2);
+  EXPECT_EQ(stages[0], (Stage{.index = 0, .layers = 2, .moe_layers = 1, .embeds = true, .predicts = false}));
+  EXPECT_EQ(stages[1], (Stage{.index = 1, .layers = 2, .moe_layers = 1, .embeds = false, .predicts = true}));
+  const Cluster cluster = SmallProfile().cluster;
+  EXPECT_EQ(CheckLayoutRequest(request, cluster), OkStatus());
+  request.stages = {1, 1, 1, 2};
+  EXPECT_EQ(CheckLayoutRequest(request, cluster).message(), "stages: found 5 layers in all, expected the model's 4");
+  request.stages = {1, -1, 2, 2};
+  EXPECT_EQ(CheckLayoutRequest(request, cluster).message(), "stages: found -1, expected a whole number of 0 to 4");
+  request.stages.clear();
+  request.virtual_stages = 5;
+  EXPECT_EQ(CheckLayoutRequest(request, cluster).message(),
+            "virtualStages: found 5, expected a whole number of 1 to 4");
+}
+
+TEST(StepTimeTest, VirtualStagesShortenTheBubbleAndPassOnMoreOften) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer.assign(8, false);
+  request.model.vocab = 0;  // Equal stages.
+  Profile profile = ComputeProfile();
+  CostBook book(profile, 32, 2);
+  const LayoutPoint point = PointOf(request, {1, 1, 1, 1, 4, 2});  // p = 4, m = 8.
+  const double layer_s = 2 * 3 * 64.0 * (2 * (kAttention + kDense) + 2 * 64 * 64);
+  for (const int rounds : {1, 2}) {
+    request.virtual_stages = rounds;
+    EXPECT_NEAR(PriceStep(request, point, {}, book).step_s, (8 + 3.0 / rounds) * 2 * layer_s, 1e-9 * layer_s);
+  }
+  // Each virtual stage passes its rows on.
+  profile.collectives = {Line(Over(Collective::kAllToAll, {2, 1}), layer_s, 0)};
+  CostBook slow(profile, 32, 2);
+  EXPECT_NEAR(PriceStep(request, point, {}, slow).step_s, (8 + 3.0 / 2) * (2 * layer_s + 2 * 2 * layer_s),
+              1e-9 * layer_s);
+}
+
+TEST(RankMemoryTest, VirtualStagesHaveMoreMicroBatchesOnTheirWay) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer.assign(8, false);
+  const LayoutPoint point = PointOf(request, {1, 1, 1, 1, 4, 2});  // p = 4, m = 8.
+  const double one = RankMemoryOf(request, point, {}).kept_bytes / 4;
+  request.virtual_stages = 2;
+  // The first rank starts 2 · 3 + 4 passes before it goes back, and has one more: 11 of half a micro-batch's layers.
+  EXPECT_DOUBLE_EQ(RankMemoryOf(request, point, {}).kept_bytes, 11.0 / 2 * one);
+}
+
+TEST(CostBookTest, ProductsInLessThanBf16AreMeasuredOrAssumed) {
+  const LinearWork work = {.rows = 64, .in_features = 32, .out_features = 32};
+  Profile profile = SmallProfile();
+  const auto add = [&](int bytes, double flops_per_s) {
+    profile.kernels.push_back({{.kernel = Kernel::kLinear, .bytes_per_element = bytes, .shape = work.shape()},
+                               MakeCostModel(LogLog{{{work.flops(), work.flops() / flops_per_s}}})});
+  };
+  profile.kernels.push_back(Line(Kernel::kActivation, 0, 1e-12));
+  add(2, 1e9);
+  const double bf16_s = CostBook(profile, 32, 2).LinearS(Kernel::kLinear, work), converted_s = 64 * 32 * 4 * 1e-12;
+  CostBook assumed(profile, 32, 2, {}, Precision::kFp8);
+  EXPECT_NEAR(assumed.LinearS(Kernel::kLinear, work), bf16_s / 1.5 + converted_s, 1e-12 * bf16_s);
+  EXPECT_THAT(assumed.notes().Warnings(), ::testing::Contains(::testing::HasSubstr("assumed to be 1.5 times as fast")));
+  LinearWork last = work;
+  last.keeps_precision = true;
+  EXPECT_DOUBLE_EQ(assumed.LinearS(Kernel::kLinear, last), bf16_s);
+  add(1, 3e9);
+  CostBook measured(profile, 32, 2, {}, Precision::kFp8);
+  EXPECT_NEAR(measured.LinearS(Kernel::kLinear, work), bf16_s / 3 + converted_s, 1e-12 * bf16_s);
+  EXPECT_THAT(measured.notes().Warnings(), ::testing::IsEmpty());
 }
 
 TEST(StepTimeTest, WhereProductsTakeAllTheTimeTheStepIsAsLongAsItsBound) {
