@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/known_names.h"
 #include "cli/options.h"
+#include "cli/step_trace.h"
 #include "cli/warnings.h"
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
@@ -19,7 +20,7 @@ namespace {
 
 struct StepCommandOptions {
   SourceOption source;
-  std::string model, layout;
+  std::string model, layout, trace;
   int gpus = 0, global_batch = 0, sequence_length = 0;
   bool json = false;
 };
@@ -82,6 +83,10 @@ Status Run(const StepCommandOptions& options) {
   ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileFor(question.request.model, options.gpus));
   ASSIGN_OR_RETURN(const StepAnswer answer, planner::PriceLayout(question, profile));
   const v1::StepResult step = ToProto(answer, options.gpus);
+  if (!options.trace.empty()) {
+    const int samples = question.request.global_batch / answer.layout.layout.data_parallel;
+    RETURN_IF_ERROR(WriteFile(options.trace, StepTrace(step, samples / answer.layout.micro_batch)));
+  }
   if (options.json) {
     PrintJson(step);
   } else {
@@ -112,6 +117,7 @@ void AddStep(CLI::App& app, Invocation& invocation) {
   command
       ->add_option("--layout", options->layout, "JSON, or its file: degrees and how the step runs, or a row of layout")
       ->required();
+  command->add_option("--trace", options->trace, "Write the step as a Chrome/Perfetto trace");
   command->add_flag("--json", options->json, "Print JSON");
 }
 

@@ -109,6 +109,28 @@ TEST(LayoutCommandTest, NamedHardwareAndModelsNeedNoMeasurement) {
   EXPECT_THAT(unknown.err, HasSubstr("--hardware: found 'h10', expected one of a100-pcie"));
 }
 
+// The slices of the trace lie one after the other and add up to the step.
+TEST(LayoutCommandTest, ATraceOfAStepAddsUpToIt) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "step.trace.json";
+  const Outcome step = RunMoeplan({"step", "--hardware", "h100-sxm", "--model", "mixtral-8x7b", "--gpus", "64",
+                                   "--global-batch", "256", "--sequence-length", "4096", "--layout",
+                                   R"({"expertParallel": 8, "pipelineParallel": 2})", "--trace", path, "--json"});
+  ASSERT_EQ(step.exit_code, 0) << step.err;
+  const double step_us = 1e6 * Json::parse(step.out).at("stepTimeS").get<double>();
+  double now_us = 0;
+  int passes = 0;
+  const Json trace = Json::parse(ReadFile(path));
+  for (const Json& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X" || event.at("tid") != 1) continue;
+    EXPECT_NEAR(event.at("ts").get<double>(), now_us, 1e-6 * step_us);
+    now_us += event.at("dur").get<double>();
+    passes += event.at("name") == "attention" ? 1 : 0;
+  }
+  EXPECT_NEAR(now_us, step_us, 1e-6 * step_us);
+  EXPECT_EQ(passes, 2 * 256 / 32);  // Of each micro-batch, forward and backward.
+}
+
 TEST(LayoutCommandTest, WhatCannotFitIsANoWithTheMissingBytes) {
   const TemporaryFolder folder;
   Json profile = Json::parse(ReadFile(kProfile));
