@@ -227,6 +227,7 @@ class LayoutSearch {
 
   // The first that could not be priced tells why.
   void NotPriced(const Candidate& candidate, const std::string& reason) {
+    ++not_priced_[reason];
     if (candidate.place >= reason_place_) return;
     reason_place_ = candidate.place;
     reason_ = reason;
@@ -251,6 +252,14 @@ class LayoutSearch {
     return std::pair(a.time.step_s, a.point.micro_batch) < std::pair(b.time.step_s, b.point.micro_batch);
   }
 
+  // Of those that came so far; others may be among the layouts that a bound ruled out.
+  void WarnOfNotPriced(std::set<std::string>& warnings) const {
+    for (const auto& [reason, layouts] : not_priced_) {
+      warnings.insert(StrCat(layouts, layouts == 1 ? " layout that may be fast has" : " layouts that may be fast have",
+                             " no price: ", reason));
+    }
+  }
+
   Status NothingDivides() const {
     const ModelConfig& model = request_.model;
     return InvalidInput(StrCat("no layout: ", request_.gpus, " GPUs in nodes of ", profile_.cluster.gpus_per_node, ", ",
@@ -271,6 +280,7 @@ class LayoutSearch {
     std::set<std::string> warnings;
     for (const PricedLayout* ranked : order) answer_.layouts.push_back(Describe(*ranked, warnings));
     WarnOfPeak(profile_, book_, warnings);
+    WarnOfNotPriced(warnings);
     answer_.warnings.assign(warnings.begin(), warnings.end());
     return std::move(answer_);
   }
@@ -292,7 +302,8 @@ class LayoutSearch {
   std::map<MoeQuestion, double> least_moe_s_;
   std::map<MoeQuestion, MoePlans> moe_;
   std::map<Identity, PricedLayout> best_;
-  double least_bytes_ = kInfinity;  // Of the points that do not fit.
+  double least_bytes_ = kInfinity;         // Of the points that do not fit.
+  std::map<std::string, int> not_priced_;  // By why.
   std::string reason_;
   size_t reason_place_ = std::numeric_limits<size_t>::max();
   LayoutAnswer answer_;

@@ -738,6 +738,19 @@ TEST(RankLayoutsTest, WithoutAnyLinkBetweenNodesTheMissingKeyIsNamed) {
                                                HasSubstr("measure with: moeplan calibrate")));
 }
 
+// Between nodes everything is measured, and nothing of the links inside.
+TEST(RankLayoutsTest, LayoutsThatLoseTheirPriceAreCountedWithTheSampleThatTheyLack) {
+  Profile profile = SmallProfile();
+  std::erase_if(profile.collectives, [](const CollectiveModel& entry) { return entry.key.group.ranks_per_node > 1; });
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer.assign(8, false);
+  const LayoutAnswer answer = Answer(request, profile);
+  ASSERT_FALSE(answer.layouts.empty());
+  EXPECT_THAT(answer.warnings,
+              Contains(AllOf(HasSubstr("that may be fast ha"), HasSubstr("no price: the profile lacks "),
+                             HasSubstr("measure with: moeplan calibrate"))));
+}
+
 TEST(RankLayoutsTest, WithoutProductsTheClustersPeakServes) {
   Profile profile = SmallProfile();
   profile.kernels.clear();
