@@ -132,7 +132,10 @@ StatusOr<Hardware> HardwareOf(const std::string& name) {
 }
 
 StatusOr<Profile> HardwareProfile(const std::string& option, int gpus, const ModelConfig& model) {
-  if (gpus < 1) return InvalidInput(StrCat("--gpus: found ", gpus, ", expected at least 1"));
+  constexpr int kMostGpus = 1 << 16;
+  if (gpus < 1 || gpus > kMostGpus) {
+    return InvalidInput(StrCat("gpus: found ", gpus, ", expected a whole number of 1 to ", kMostGpus));
+  }
   const size_t colon = option.find(':');
   ASSIGN_OR_RETURN(const Hardware hardware, HardwareOf(option.substr(0, colon)));
   Domains domains = LargestDomains(gpus, hardware.gpus_per_domain);

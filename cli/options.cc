@@ -43,6 +43,7 @@ void SourceOption::Add(CLI::App& command) {
 
 void SourceOption::AddWithHardware(CLI::App& command) {
   Add(command);
+  takes_hardware_ = true;
   command.add_option("--hardware", hardware_,
                      "NAME[:DOMAINSxGPUS] such as h100-sxm: public figures of machines that nobody measured here; "
                      "beside another source for what that lacks");
@@ -59,7 +60,10 @@ StatusOr<Profile> SourceOption::LoadProfileFor(const ModelConfig& model, int gpu
 
 Status SourceOption::CheckOne() const {
   const int count = !profile_file_.empty() + !db_.empty() + planner_.given();
-  if (count != 1) return InvalidInput(StrCat("found ", count, " of --profile, --db, --planner, expected exactly one"));
+  if (count != 1) {
+    return InvalidInput(StrCat("found ", count, " of --profile, --db, --planner, expected exactly one",
+                               takes_hardware_ ? ", or --hardware" : ""));
+  }
   if (!profile_file_.empty() && !profile_name_.empty()) {
     return InvalidInput("--profile-name: found beside --profile, expected with --db or --planner");
   }

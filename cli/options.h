@@ -47,6 +47,7 @@ class SourceOption {
   StatusOr<v1::PlanResponse> AskPlanner(v1::PlanRequest request, const std::string& origin) const;
 
   std::string profile_file_, db_, profile_name_, hardware_;
+  bool takes_hardware_ = false;
   PlannerOption planner_;
 };
 

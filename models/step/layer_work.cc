@@ -100,10 +100,10 @@ class AttentionBlock {
 
   void AddStoredScores() {
     work_.attention->flops *= 2;  // No block is left out for its mask.
-    // Forward, the first product writes them, softmax and dropout read and write them, the second reads them; backward,
-    // both products of both passes, and a mask and the probabilities are read once more.
-    constexpr double kForward = 6, kBackward = 8;
-    constexpr int kLaunches = 4;
+    // Forward, the first product writes them, the softmax reads and writes them, the second product reads them.
+    // Backward, their gradients are written, the softmax reads both and writes, and three products read.
+    constexpr double kForward = 4, kBackward = 7;
+    constexpr int kLaunches = 3;
     const double bytes = row_bytes_ * slice_.sequence_length * heads_;
     work_.moved.push_back({.kernel = Kernel::kActivation,
                            .forward_bytes = kForward * bytes,

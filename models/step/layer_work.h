@@ -59,7 +59,7 @@ struct BlockWork {
 };
 
 // Norm, projections, rotary embedding, scores and values, the sum with the residual. Scores that are stored are
-// computed whole, and softmax and dropout pass over them. With exchanges_heads also the copies that lay heads and
+// computed whole, and the softmax passes over them. With exchanges_heads also the copies that lay heads and
 // tokens out for the exchange and back (4 passes over queries, keys, values and outputs).
 BlockWork AttentionBlockWork(const ModelConfig& model, const RankSlice& slice);
 // Norm, the matrices of a dense network, its activation, the sum with the residual.

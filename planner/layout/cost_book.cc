@@ -56,10 +56,16 @@ CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element,
     if (!product_.model) product_.model = MakeCostModel(AlphaBeta{profile.roofline->launch_s, least_s});
     least_per_flop_s_ = least_per_flop_s_ > 0 ? std::min(least_per_flop_s_, least_s) : least_s;
   }
-  if (precision != Precision::kBf16) least_per_flop_s_ /= AssumedSpeedup();
   for (const KernelModel& entry : profile.kernels) {
-    if (IsProduct(entry.key, bytes_per_element) || (low_surface_ && IsProduct(entry.key, kLowBytes)))
-      least_per_flop_s_ = std::min(least_per_flop_s_, LeastPerUnitS(entry.model.curve, /*bus_factor=*/1));
+    if (!IsProduct(entry.key, bytes_per_element)) continue;
+    least_per_flop_s_ = std::min(least_per_flop_s_, LeastPerUnitS(entry.model.curve, /*bus_factor=*/1));
+  }
+  fastest_flops_per_s_ = least_per_flop_s_ > 0 ? 1 / least_per_flop_s_ : 0;
+  if (!low_surface_) return;
+  least_per_flop_s_ /= AssumedSpeedup();
+  for (const KernelModel& entry : profile.kernels) {
+    if (!IsProduct(entry.key, kLowBytes)) continue;
+    least_per_flop_s_ = std::min(least_per_flop_s_, LeastPerUnitS(entry.model.curve, /*bus_factor=*/1));
   }
 }
 
@@ -213,7 +219,8 @@ double CostBook::MovedS(Kernel kernel, double bytes, int launches) {
 
 void CostBook::AddExperts(const KernelKey& product, double rows, int experts, int matrices, bool sorts,
                           Profile& profile) {
-  if (moeplan::Find(profile_, product) != nullptr || !surface_.Has(Kernel::kLinear) || rows <= 0) return;
+  if (moeplan::Find(profile_, product) != nullptr || rows <= 0) return;
+  if (!surface_.Has(Kernel::kLinear) && !profile_.roofline) return;
   constexpr double kFewest = 1.0 / 256, kMost = 8;  // Chunks of a layer, and the busiest rank of a skewed one.
   const double row_bytes = 1.0 * *product.model_dim * bytes_per_element_;
   LogLog forward, input_gradient, weight_gradient;

@@ -47,8 +47,8 @@ class CostBook {
   // No products of at least `flops` in all take less, however they are cut.
   double ProductsAtLeastS(double flops) const { return flops * least_per_flop_s_; }
 
-  // What no product is faster than, in flop/s; 0: not known.
-  double FastestFlopsPerS() const { return least_per_flop_s_ > 0 ? 1 / least_per_flop_s_ : 0; }
+  // What no product in the book's element size is faster than, in flop/s, whatever is computed in less; 0: not known.
+  double FastestFlopsPerS() const { return fastest_flops_per_s_; }
 
   // The profile for PlanLayer on a layer over `layout`: the entries of its groups, what stands in for those that it
   // lacks, and products of the nearest dimensions where none has the experts' or the shared experts'. Other groups are
@@ -112,7 +112,7 @@ class CostBook {
   std::optional<ShapeSurface> low_surface_;  // Of products of one byte an element, for other precisions than BF16.
   std::map<std::tuple<int, Kernel, KernelShape, double>, ShapedTime> shaped_;
   Entry product_;
-  double least_per_flop_s_ = 0;
+  double least_per_flop_s_ = 0, fastest_flops_per_s_ = 0;
   std::set<CostKey> missing_;
   bool extrapolated_ = false;
   PriceNotes notes_;

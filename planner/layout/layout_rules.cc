@@ -39,6 +39,37 @@ Status CheckAtLeastOne(const Layout& layout, int micro_batch) {
 
 namespace {
 
+constexpr int kMostLayers = 4096, kMostExperts = 1 << 16, kMostDim = 1 << 28;
+
+// What a config.json may say (models/model/hf_config), of models that come from elsewhere.
+Status CheckModel(const ModelConfig& model) {
+  if (model.layers() < 1 || model.layers() > kMostLayers) return OutOfRange("layers", model.layers(), 1, kMostLayers);
+  const bool any_dense = model.moe_layers()<model.layers(), any_experts = model.moe_layers()> 0;
+  struct Dimension {
+    const char* name;
+    int value, least, most;
+  };
+  const LatentAttention& latent = model.latent_attention;
+  const int of_latent = latent.kv_rank > 0 ? 1 : 0;
+  for (const auto& [name, value, least, most] :
+       {Dimension{"modelDim", model.model_dim, 1, kMostDim},
+        {"heads", model.heads, 1, kMostDim},
+        {"kvHeads", model.kv_heads, 1, kMostDim},
+        {"headDim", model.head_dim, 1 - of_latent, kMostDim},
+        {"nopeHeadDim", latent.nope_head_dim, of_latent, kMostDim},
+        {"valueHeadDim", latent.value_head_dim, of_latent, kMostDim},
+        {"queryRank", latent.q_rank, 0, kMostDim},
+        {"denseHiddenDim", model.dense_hidden_dim, any_dense ? 1 : 0, kMostDim},
+        {"experts", model.experts, any_experts ? 1 : 0, kMostExperts},
+        {"topK", model.top_k, any_experts ? 1 : 0, any_experts ? model.experts : kMostExperts},
+        {"expertHiddenDim", model.expert_hidden_dim, any_experts ? 1 : 0, kMostDim},
+        {"sharedHiddenDim", model.shared_hidden_dim, 0, kMostDim},
+        {"vocabulary", model.vocab, 0, kMostDim}}) {
+    if (value < least || value > most) return OutOfRange(name, value, least, most);
+  }
+  return OkStatus();
+}
+
 Status CheckStages(const LayoutRequest& request) {
   const int layers = request.model.layers();
   if (request.virtual_stages < 1 || request.virtual_stages > layers) {
@@ -72,11 +103,20 @@ Status CheckLayoutRequest(const LayoutRequest& request, const Cluster& cluster) 
     return InvalidInput(
         StrCat("capacityFactor: found ", request.capacity_factor, ", expected a finite number above 0"));
   }
+  RETURN_IF_ERROR(CheckModel(request.model));
   RETURN_IF_ERROR(CheckStages(request));
   if (request.model.encoder_layers > 0) {
     return Unimplemented("layouts of a model with an encoder are not there yet; expected a model of decoder layers");
   }
   return OkStatus();
+}
+
+Status CheckPrecision(const LayoutRequest& request, const Profile& profile) {
+  if (request.precision == Precision::kBf16 || !profile.roofline) return OkStatus();
+  const bool fp4 = request.precision == Precision::kNvfp4;
+  if ((fp4 ? profile.roofline->fp4_speedup : profile.roofline->fp8_speedup) > 0) return OkStatus();
+  return InvalidInput(StrCat("layout.precision: found ", fp4 ? "NVFP4" : "FP8 or MXFP8", ", expected ",
+                             fp4 ? "BF16 or FP8" : "BF16", ": the hardware has no such products"));
 }
 
 Cluster ClusterOf(const LayoutRequest& request, const Cluster& measured) {
@@ -121,12 +161,21 @@ Status LayoutRules::Check(const Layout& layout, int micro_batch) const {
   RETURN_IF_ERROR(CheckAtLeastOne(layout, micro_batch));
   const ModelConfig& model = request_.model;
   if (!PipelineDivides(layout.pipeline_parallel)) {
+    const bool of_stages = request_.gpus % layout.pipeline_parallel == 0 && request_.virtual_stages > 1;
+    if (of_stages && request_.stages.empty()) {
+      return Broken("virtualStages", request_.virtual_stages,
+                    StrCat("at most ", std::max(1, model.layers() / layout.pipeline_parallel), ", a layer each of ",
+                           model.layers(), " over ", layout.pipeline_parallel, " stages"));
+    }
     return Broken("pipelineParallel", layout.pipeline_parallel,
                   request_.stages.empty()
                       ? StrCat("a divisor of ", request_.gpus, " GPUs, ", request_.virtual_stages,
                                " times which is at most ", model.layers(), " layers")
                       : StrCat("a divisor of ", request_.gpus, " GPUs, ", request_.virtual_stages,
                                " times which is the ", request_.stages.size(), " virtual stages of `stages`"));
+  }
+  if (request_.virtual_stages > 1 && layout.pipeline_parallel == 1) {
+    return Broken("virtualStages", request_.virtual_stages, "1 where pipelineParallel is 1");
   }
   const int stage_ranks = request_.gpus / layout.pipeline_parallel;
   if (!TensorDivides(layout.tensor_parallel, stage_ranks)) {
@@ -148,6 +197,17 @@ Status LayoutRules::Check(const Layout& layout, int micro_batch) const {
   if (!DataDivides(data) || samples % micro_batch != 0) {
     return Broken("microBatch", micro_batch,
                   StrCat("a divisor of the ", request_.global_batch, " samples of ", data, " replicas"));
+  }
+  if (request_.virtual_stages > 1 && samples / micro_batch % layout.pipeline_parallel != 0) {
+    return Broken("virtualStages", request_.virtual_stages,
+                  StrCat("1, since the ", samples / micro_batch, " micro-batches are no multiple of ",
+                         layout.pipeline_parallel, " stages"));
+  }
+  if (request_.context_exchange == ContextExchange::kAllToAll &&
+      model.heads / layout.tensor_parallel % layout.context_parallel != 0) {
+    return Broken("contextParallel", layout.context_parallel,
+                  StrCat("a divisor of the ", model.heads / layout.tensor_parallel,
+                         " heads of a rank, which the all-to-all deals out"));
   }
   if (model.moe_layers() == 0) {
     const bool without = layout.expert_parallel == 1 && layout.expert_sharding_parallel == 1;

@@ -4,6 +4,7 @@
 // Ranks of a pipeline stage lie as [TP, CP, DP] for dense layers and as [ESP, EP, replicas] for experts. Pure.
 #pragma once
 
+#include "models/cost/profile.h"
 #include "models/layout/layout_answer.h"
 #include "models/status.h"
 
@@ -11,6 +12,9 @@ namespace moeplan::planner {
 
 // kInvalidInput names the field, kUnimplemented a model with an encoder. `measured` is the profile's cluster.
 Status CheckLayoutRequest(const LayoutRequest& request, const Cluster& measured);
+
+// kInvalidInput: the profile's hardware has no products of the request's precision.
+Status CheckPrecision(const LayoutRequest& request, const Profile& profile);
 
 // The cluster of the request's GPUs: nodes such as the profile's, or a part of one. Requires a checked request.
 Cluster ClusterOf(const LayoutRequest& request, const Cluster& measured);

@@ -137,6 +137,7 @@ class StepSearch {
 
 StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& profile, const StopSignals& stop,
                                  const SurfaceRules& rules) {
+  RETURN_IF_ERROR(CheckPrecision(question.request, profile));
   RETURN_IF_ERROR(CheckLayoutRequest(question.request, profile.cluster));
   return StepSearch(question, profile, stop, rules).Run();
 }

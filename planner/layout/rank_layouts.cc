@@ -312,6 +312,7 @@ class LayoutSearch {
 }  // namespace
 
 StatusOr<LayoutAnswer> RankLayouts(const LayoutRequest& request, const Profile& profile, const LayoutOptions& options) {
+  RETURN_IF_ERROR(CheckPrecision(request, profile));
   RETURN_IF_ERROR(CheckLayoutRequest(request, profile.cluster));
   return LayoutSearch(request, profile, options).Run();
 }

@@ -25,10 +25,12 @@ class StageMemory {
     const double kept = stage.layers * AttentionKeptBytes(model_, slice_, keeping_) +
                         stage.dense_layers() * DenseKeptBytes(model_, slice_, keeping_) +
                         stage.moe_layers * MoeBytes(keeping_);
-    RankMemory memory = {.kept_bytes = on_their_way * kept,
-                         .logit_bytes = stage.predicts ? HeadBytes(model_, slice_) : 0,
-                         .other_bytes = SpareGradientBytes(model_, slice_, stage.dense_layers() > 0,
-                                                           stage.moe_layers > 0, layout_.expert_sharding_parallel)};
+    RankMemory memory = {
+        .kept_bytes = on_their_way * kept,
+        .logit_bytes = stage.predicts ? HeadBytes(model_, slice_) : 0,
+        .other_bytes = stage.layers == 0 ? 0
+                                         : SpareGradientBytes(model_, slice_, stage.dense_layers() > 0,
+                                                              stage.moe_layers > 0, layout_.expert_sharding_parallel)};
     memory.running_bytes = std::max(0.0, RunningBytes(stage) - memory.logit_bytes);
     AddStates(stage, memory);
     return memory;

@@ -341,8 +341,9 @@ TEST(LayoutRulesTest, TheRuleThatIsBrokenIsNamed) {
   const auto error = [](const Layout& layout, int micro_batch = 1) {
     return PriceLayout(QuestionOf(SmallRequest(), layout, micro_batch), SmallProfile()).status().message();
   };
-  EXPECT_THAT(error({.pipeline_parallel = 3}),
-              HasSubstr("layout.pipelineParallel: found 3, expected a divisor of 8 GPUs, 1 times which is at most 4 layers"));
+  EXPECT_THAT(
+      error({.pipeline_parallel = 3}),
+      HasSubstr("layout.pipelineParallel: found 3, expected a divisor of 8 GPUs, 1 times which is at most 4 layers"));
   EXPECT_THAT(error({.tensor_parallel = 8}),
               HasSubstr("layout.tensorParallel: found 8, expected a divisor of the 4 GPUs"));
   EXPECT_THAT(error({.context_parallel = 3}), HasSubstr("layout.contextParallel: found 3"));
@@ -353,6 +354,24 @@ TEST(LayoutRulesTest, TheRuleThatIsBrokenIsNamed) {
   EXPECT_THAT(error({}, 3),
               HasSubstr("layout.microBatch: found 3, expected a divisor of the 16 samples of 8 replicas"));
   EXPECT_THAT(error({.tensor_parallel = 0}), HasSubstr("layout.tensorParallel: found 0, expected at least 1"));
+  LayoutRequest request = SmallRequest();
+  const auto of_request = [&](const Layout& layout, int micro_batch = 1) {
+    return PriceLayout(QuestionOf(request, layout, micro_batch), SmallProfile()).status().message();
+  };
+  request.virtual_stages = 2;
+  EXPECT_THAT(of_request({}), HasSubstr("layout.virtualStages: found 2, expected 1 where pipelineParallel is 1"));
+  EXPECT_THAT(of_request({.pipeline_parallel = 4}), HasSubstr("layout.virtualStages: found 2, expected at most 1"));
+  // 4 replicas have 4 samples each; two of them at once are two micro-batches, four are one.
+  EXPECT_EQ(of_request({.pipeline_parallel = 2}, 2), "");
+  EXPECT_THAT(of_request({.pipeline_parallel = 2}, 4),
+              HasSubstr("expected 1, since the 1 micro-batches are no multiple of 2 stages"));
+  request.virtual_stages = 1;
+  request.context_exchange = ContextExchange::kAllToAll;
+  EXPECT_EQ(of_request({.context_parallel = 4}), "");
+  EXPECT_THAT(of_request({.context_parallel = 8}),
+              HasSubstr("layout.contextParallel: found 8, expected a divisor of the 4 heads of a rank"));
+  request.model.top_k = 9;
+  EXPECT_EQ(of_request({}), "topK: found 9, expected a whole number of 1 to 8");
 }
 
 }  // namespace

@@ -65,6 +65,32 @@ TEST(KnownNamesTest, DomainsFollowFromTheGpus) {
   EXPECT_THAT(error("h100", 64), StartsWith("--hardware: found 'h100', expected one of a100-pcie, a100-sxm, b200"));
 }
 
+TEST(KnownNamesTest, ExpertsAreGroupedProductsOfTheHardware) {
+  const ModelConfig model = *ModelOf("mixtral-8x7b");
+  const Profile profile = *HardwareProfile("h100-sxm", 8, model);
+  StepQuestion question = {.request = {.model = model, .gpus = 8, .global_batch = 8, .sequence_length = 128}};
+  question.schedule = Family::kBaseline;
+  const auto moe_s = [&](Precision precision, int sequence) {
+    question.request.precision = precision;
+    question.request.sequence_length = sequence;
+    const auto step = planner::PriceLayout(question, profile);
+    EXPECT_TRUE(step.ok()) << step.status().message();
+    for (const StepPartTime& part : step->parts) {
+      if (part.part == "moeLayers") return part.forward_s;
+    }
+    return 0.0;
+  };
+  // With few rows each layer's weights are read, all experts': at the full rate of the memory.
+  const double weight_bytes = 2 * TotalExpertParameters(model);
+  EXPECT_GE(moe_s(Precision::kBf16, 128), weight_bytes / 3.35e12);
+  // With many, products in FP8 are faster.
+  EXPECT_LT(moe_s(Precision::kFp8, 32768), 0.8 * moe_s(Precision::kBf16, 32768));
+  // This GPU has no FP4.
+  question.request.precision = Precision::kNvfp4;
+  EXPECT_THAT(planner::PriceLayout(question, profile).status().message(),
+              HasSubstr("layout.precision: found NVFP4, expected BF16 or FP8"));
+}
+
 TEST(KnownNamesTest, NamesOfOthersAreUnderstood) {
   EXPECT_EQ(ModelMeant("Qwen3_235B_a22B"), "qwen3-235b-a22b");
   EXPECT_EQ(ModelMeant("LLAMA3.1_405B"), "llama3.1-405b");

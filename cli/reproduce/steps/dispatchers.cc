@@ -45,14 +45,14 @@ StatusOr<MeasuredStep> StepOf(CsvRow row) {
                        .question = cell,
                        .place = PlaceOf(row, {"gpus", "tp", "pp", "vp", "ep", "mbs", "gbs", "seq"})};
   step.tokens_per_gpu = row.Number("gbs") * row.Number("seq") / std::max(1.0, row.Number("gpus"));
-  if (row.Has("step_s")) step.measured_s = row.Number("step_s");
+  SetMeasured(row.Number("step_s"), step.measured_s);
   const std::string hardware = HardwareMeant(row.Text("gpu")), model = ModelMeant(row.Text("model"));
   if (hardware.empty() || model.empty()) {
     step.reason = hardware.empty() ? "no such hardware ships" : "no such model ships";
     return step;
   }
   ASSIGN_OR_RETURN(ModelConfig config, ModelOf(model));
-  if (row.Has("layers")) config.moe_layer.resize(static_cast<size_t>(row.Count("layers")), true);
+  if (row.Has("layers")) config.moe_layer.resize(static_cast<size_t>(LayersOf(row, "layers")), true);
   const StatusOr<v1::StepLayout> layout = LayoutOf(row);
   if (layout.ok()) {
     AskOnHardware(row, config, hardware, *layout, step);

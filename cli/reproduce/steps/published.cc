@@ -18,8 +18,10 @@ bool Contains(const std::string& text, const char* word) { return text.find(word
 // Megatron's pipeline layout, such as "Et*4|(t*4|)*14tmL", as layers of each virtual stage: t is one, | ends a stage,
 // E, m and L are the embedding, layers that predict further tokens, and the loss. Absent: it is no such text.
 class PipelineText {
+  static constexpr size_t kMostText = 1024;
+
  public:
-  explicit PipelineText(std::string_view text) : text_(text) {}
+  explicit PipelineText(std::string_view text) : text_(text), failed_(text.size() > kMostText) {}
 
   std::optional<std::vector<int>> Stages() {
     const std::string expanded = Expanded(/*closing=*/false);
@@ -38,8 +40,6 @@ class PipelineText {
   }
 
  private:
-  static constexpr size_t kMostText = 4096;
-
   std::string Expanded(bool closing) {
     std::string all;
     while (!text_.empty() && !failed_) {
@@ -75,8 +75,12 @@ class PipelineText {
   }
 
   std::string_view text_;
-  bool failed_ = false;
+  bool failed_;
 };
+
+bool IsFullRecompute(const std::string& recompute) {
+  return recompute == "full" || recompute == "activation checkpointing";
+}
 
 StatusOr<v1::StepLayout> LayoutOf(CsvRow& row, bool has_experts) {
   v1::StepLayout layout = DegreesOf(row, has_experts);
@@ -89,11 +93,8 @@ StatusOr<v1::StepLayout> LayoutOf(CsvRow& row, bool has_experts) {
   layout.set_precision(precision);
   layout.set_zero_stage(row.Count("fsdp") > 1 ? 3 : 1);
   const std::string recompute = row.Text("recompute");
-  if (Contains(recompute, "full") || Contains(recompute, "checkpointing")) {
-    layout.set_recompute(v1::Recompute::FULL);
-  } else if (Contains(recompute, "core_attn")) {
-    layout.set_recompute(v1::Recompute::SELECTIVE);
-  }
+  if (IsFullRecompute(recompute)) layout.set_recompute(v1::Recompute::FULL);
+  if (Contains(recompute, "core_attn")) layout.set_recompute(v1::Recompute::SELECTIVE);
   if (const std::string text = row.Text("pp_layout"); !text.empty()) {
     const auto stages = PipelineText(text).Stages();
     if (!stages) return Unimplemented(StrCat("pp_layout: found '", text, "', which is not priced"));
@@ -116,6 +117,10 @@ std::string RemarkOf(CsvRow& row) {
   const auto add = [&](const std::string& text) { remark += StrCat(remark.empty() ? "" : "; ", text); };
   if (row.Has("dispatcher")) add(StrCat("dispatcher ", row.Text("dispatcher"), " priced as an all-to-all"));
   if (row.Count("moe_a2a_overlap") > 0) add("exchanges beside other micro-batches are not priced");
+  const std::string recompute = row.Text("recompute");
+  if (!recompute.empty() && recompute != "None" && recompute != "[]" && !IsFullRecompute(recompute)) {
+    add(StrCat("of recompute ", recompute, " only attention's core is priced"));
+  }
   return remark;
 }
 
@@ -130,11 +135,11 @@ StatusOr<MeasuredStep> StepOf(CsvRow row) {
                          " ", row.Text("gbs"), " ", row.Text("seq"), " ", row.Text("release"), " ", row.Text("task")),
       .release = {row.Text("system"), row.Text("precision"), row.Text("release")},
       .place = PlaceOf(row, {"gpus", "gbs", "mbs", "seq", "fsdp", "tp", "pp", "cp", "vp", "ep"})};
-  // Bits of an element of products.
+  // How far precisions are apart, in halvings of an element.
   const std::string precision = row.Text("precision");
   step.place.push_back(precision == "BF16" ? 4 : precision == "NVFP4" ? 2 : 3);
   step.tokens_per_gpu = row.Number("gbs") * row.Number("seq") / std::max(1.0, row.Number("gpus"));
-  if (row.Has("step_s")) step.measured_s = row.Number("step_s");
+  SetMeasured(row.Number("step_s"), step.measured_s);
   const std::string hardware = HardwareMeant(row.Text("system")), model = ModelMeant(row.Text("model"));
   RETURN_IF_ERROR(row.status());
   if (hardware.empty() || model.empty()) {

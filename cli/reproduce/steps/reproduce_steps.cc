@@ -24,25 +24,30 @@ namespace {
 
 // The files of steps, and who reads them.
 struct Source {
-  const char* begin;  // Names of its files begin and end so.
+  const char* begin;  // Its file, or how names of its files begin and end.
   const char* end;
+  bool has_constants;  // Its reader asks Constants for what it rests on.
   StatusOr<std::vector<MeasuredStep>> (*read)(const DataFolder& folder, Constants& constants);
 };
 constexpr Source kSources[] = {
-    {kSimumaxSteps, "", SimumaxSteps},
-    {kPublishedJobs, "", PublishedSteps},
-    {kDispatcherRuns, "", DispatcherSteps},
-    {"vtrain_", ".csv", VtrainSteps},
+    {kSimumaxSteps, "", true, SimumaxSteps},
+    {kPublishedJobs, "", false, PublishedSteps},
+    {kDispatcherRuns, "", false, DispatcherSteps},
+    {"vtrain_", ".csv", false, VtrainSteps},
 };
 
-StatusOr<std::vector<MeasuredStep>> ReadSteps(const DataFolder& folder, Constants& constants) {
+enum class Sources { kAll, kWithConstants };
+
+StatusOr<std::vector<MeasuredStep>> ReadSteps(const DataFolder& folder, Constants& constants, Sources sources) {
   std::vector<MeasuredStep> steps;
   bool found = false;
   std::string names;
   for (const Source& source : kSources) {
     names += StrCat(names.empty() ? "" : ", ", source.begin, *source.end == '\0' ? "" : "*", source.end);
-    if (folder.Names(source.begin, source.end).empty()) continue;
+    const bool exact = *source.end == '\0';
+    if (exact ? !folder.Has(source.begin) : folder.Names(source.begin, source.end).empty()) continue;
     found = true;
+    if (sources == Sources::kWithConstants && !source.has_constants) continue;
     ASSIGN_OR_RETURN(std::vector<MeasuredStep> more, source.read(folder, constants));
     std::ranges::move(more, std::back_inserter(steps));
   }
@@ -86,6 +91,10 @@ void Foretell(const MeasuredStep& step, const SurfaceRules& rules, v1::Reproduce
   const StatusOr<StepAnswer> answer = planner::PriceLayout(*step.asks, *step.profile, {}, rules);
   if (!answer.ok()) {
     row.set_reason(answer.status().message());
+    return;
+  }
+  if (!std::isfinite(answer->low_s) || !std::isfinite(answer->high_s)) {
+    row.set_reason("the interval of some cost has no end");
     return;
   }
   row.set_predicted_s(answer->layout.step_time_s);
@@ -166,10 +175,8 @@ void AddSets(const std::vector<MeasuredStep>& steps, v1::ReproducedSteps& reprod
   for (const auto& [set, judged] : sets) *reproduced.add_sets() = FiguresOf(set, judged);
 }
 
-}  // namespace
-
-StatusOr<v1::ReproducedSteps> ReproduceSteps(const DataFolder& folder, Constants& constants) {
-  ASSIGN_OR_RETURN(const std::vector<MeasuredStep> steps, ReadSteps(folder, constants));
+StatusOr<v1::ReproducedSteps> ReproduceFrom(const DataFolder& folder, Constants& constants, Sources sources) {
+  ASSIGN_OR_RETURN(const std::vector<MeasuredStep> steps, ReadSteps(folder, constants, sources));
   const SurfaceRules rules = RulesOf(constants);
   v1::ReproducedSteps reproduced;
   for (const MeasuredStep& step : steps) {
@@ -183,6 +190,12 @@ StatusOr<v1::ReproducedSteps> ReproduceSteps(const DataFolder& folder, Constants
   return reproduced;
 }
 
+}  // namespace
+
+StatusOr<v1::ReproducedSteps> ReproduceSteps(const DataFolder& folder, Constants& constants) {
+  return ReproduceFrom(folder, constants, Sources::kAll);
+}
+
 Status Perturb(const DataFolder& folder, const Constants& constants, v1::ReproducedSteps& reproduced) {
   for (const auto& [name, constant] : constants.used()) {
     v1::PerturbedConstant& perturbed = *reproduced.add_perturbed();
@@ -191,12 +204,14 @@ Status Perturb(const DataFolder& folder, const Constants& constants, v1::Reprodu
     perturbed.set_outside_steps(constant.outside_steps);
     for (const Constants::Change change : {Constants::Change::kLess, Constants::Change::kMore}) {
       Constants changed(name, change);
-      ASSIGN_OR_RETURN(const v1::ReproducedSteps other, ReproduceSteps(folder, changed));
-      for (int i = 0; i < reproduced.sets_size(); ++i) {
-        const double moves = std::abs(other.sets(i).mean_absolute_error() - reproduced.sets(i).mean_absolute_error());
+      ASSIGN_OR_RETURN(const v1::ReproducedSteps other, ReproduceFrom(folder, changed, Sources::kWithConstants));
+      for (const v1::ReproducedStepSet& set : reproduced.sets()) {
+        const auto same = std::ranges::find_if(other.sets(), [&](const auto& one) { return one.set() == set.set(); });
+        if (same == other.sets().end()) continue;
+        const double moves = std::abs(same->mean_absolute_error() - set.mean_absolute_error());
         if (moves <= perturbed.moves()) continue;
         perturbed.set_moves(moves);
-        perturbed.set_set(reproduced.sets(i).set());
+        perturbed.set_set(set.set());
       }
     }
   }

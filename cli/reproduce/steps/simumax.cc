@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kGibi = 1 << 30, kMilli = 1e-3;
 // Megatron pads the vocabulary so that each tensor-parallel rank has whole blocks of it.
-constexpr int kVocabularyBlock = 128;
+constexpr int kVocabularyBlock = 128, kMostTensorRanks = 1024, kMostVocabulary = 1 << 28;
 
 bool Begins(const std::string& text, const char* word) { return text.empty() || text.starts_with(word); }
 
@@ -32,7 +32,7 @@ ModelConfig ModelOf(CsvRow& row) {
                        .gated_mlp = true,
                        .tied_embeddings = false};
   const bool has_experts = row.Has("experts");
-  const int layers = row.Count("layers"), dense = has_experts ? row.Count("dense_layers") : layers;
+  const int layers = LayersOf(row, "layers"), dense = has_experts ? row.Count("dense_layers") : layers;
   for (int i = 0; i < layers; ++i) model.moe_layer.push_back(i >= dense);
   if (has_experts) {
     model.experts = row.Count("experts"), model.top_k = row.Count("topk");
@@ -45,8 +45,10 @@ ModelConfig ModelOf(CsvRow& row) {
                               .rope_head_dim = row.Count("qk_rope_dim"),
                               .value_head_dim = row.Count("v_head_dim")};
   }
-  const int block = kVocabularyBlock * std::max(1, row.Count("tp", 1));
-  model.vocab = (row.Count("vocab") + block - 1) / block * block;
+  // A degree that no layout can have is refused later.
+  const int tensor = std::clamp(row.Count("tp", 1), 1, kMostTensorRanks), block = kVocabularyBlock * tensor;
+  const int vocabulary = std::min(row.Count("vocab"), kMostVocabulary);
+  model.vocab = (vocabulary + block - 1) / block * block;
   return model;
 }
 
@@ -133,13 +135,13 @@ StatusOr<MeasuredStep> StepOf(CsvRow row, Profiles& profiles) {
                          row.Text("micro_batches")),
       .place = PlaceOf(row, {"tp", "pp", "cp", "ep", "etp", "dp", "vp", "mbs", "micro_batches", "seq", "layers"})};
   step.tokens_per_gpu = row.Number("gbs") * row.Number("seq") / std::max(1.0, row.Number("gpus"));
-  if (row.Has("measured_ms")) step.measured_s = row.Number("measured_ms") * kMilli;
-  if (row.Has("simumax_ms")) {
+  SetMeasured(row.Number("measured_ms") * kMilli, step.measured_s);
+  if (row.Number("simumax_ms") > 0) {
     step.peer_s = row.Number("simumax_ms") * kMilli;
   } else if (row.Has("simumax_err_pct") && step.measured_s) {
     step.peer_s = *step.measured_s * (1 + row.Number("simumax_err_pct") / 100);
   }
-  if (row.Has("measured_alloc_gib")) step.measured_memory_bytes = row.Number("measured_alloc_gib") * kGibi;
+  SetMeasured(row.Number("measured_alloc_gib") * kGibi, step.measured_memory_bytes);
   StatusOr<StepQuestion> question = QuestionOf(row);
   RETURN_IF_ERROR(row.status());
   if (!question.ok()) {

@@ -310,7 +310,7 @@ class MeasuredCollectives {
       const TimePoint point = {.size = row.Number("bytes"), .time_s = row.Number("time_s")};
       const std::string collective = row.Text("collective");
       for (const auto& [kind, name, nccl_name] : kCollectives) {
-        if (collective == nccl_name && point.size >= kLeastBytes && point.time_s > 0) {
+        if (collective == nccl_name && point.size >= kLeastBytes && point.time_s > kLeastS) {
           measured.points_[{kind, row.Count("gpus")}].push_back(point);
         }
       }
@@ -332,7 +332,7 @@ class MeasuredCollectives {
 
  private:
   // Rows of a micro-batch are more.
-  static constexpr double kLeastBytes = 1 << 24, kShare = 0.9;
+  static constexpr double kLeastBytes = 1 << 24, kLeastS = 1e-9, kShare = 0.9;
   std::map<std::pair<Collective, int>, std::vector<TimePoint>> points_;
 };
 

@@ -9,6 +9,15 @@
 
 namespace moeplan::cli {
 
+int LayersOf(CsvRow& row, const char* column) {
+  constexpr int kMostLayers = 4096;
+  return std::min(row.Count(column), kMostLayers + 1);
+}
+
+void SetMeasured(double value, std::optional<double>& measured) {
+  if (value > 0) measured = value;
+}
+
 std::vector<double> PlaceOf(CsvRow& row, std::initializer_list<const char*> columns) {
   std::vector<double> place;
   for (const char* column : columns) place.push_back(std::log2(std::max(1, row.Count(column, 1))));

@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,12 @@ StatusOr<Kind> Named(const CsvRow& row, const char* column, const Word (&words)[
   }
   return Unimplemented(StrCat(column, ": found '", text, "', which is not priced"));
 }
+
+// Layers, at most one more than any model may have, so that it is refused.
+int LayersOf(CsvRow& row, const char* column);
+
+// Sets a measurement; what is not above 0 was not measured.
+void SetMeasured(double value, std::optional<double>& measured);
 
 // The logarithms of these columns; an empty cell is 1.
 std::vector<double> PlaceOf(CsvRow& row, std::initializer_list<const char*> columns);

@@ -67,7 +67,7 @@ class VtrainReader {
 
   StatusOr<MeasuredStep> StepOf(CsvRow row, const std::optional<Machine>& machine) const {
     const int gpus = row.Count("# GPUs"), batch = row.Count("global batch"), hidden = row.Count("hidden size");
-    const int layers = row.Count("# layers"), heads = row.Count("attention heads");
+    const int layers = LayersOf(row, "# layers"), heads = row.Count("attention heads");
     const int sequence = row.Count("sequence length");
     v1::StepLayout layout;
     layout.set_tensor_parallel(row.Count("tensor parallelism", 1));
@@ -89,7 +89,7 @@ class VtrainReader {
         .place = PlaceOf(row, {"# GPUs", "global batch", "micro batch", "tensor parallelism", "data parallelism",
                                "pipeline parallelism", "sequence length"}),
         .tokens_per_gpu = 1.0 * batch * sequence / std::max(1, gpus)};
-    if (row.Has("iteration time (ms)")) step.measured_s = row.Number("iteration time (ms)") * kMilli;
+    SetMeasured(row.Number("iteration time (ms)") * kMilli, step.measured_s);
     RETURN_IF_ERROR(row.status());
     if (!machine) {
       step.reason = "no all-reduces of a machine that ships are in vtrain_allreduce";
@@ -108,8 +108,13 @@ class VtrainReader {
                               .kv_heads = heads,
                               .head_dim = heads > 0 ? hidden / heads : 0,
                               .vocab = kVocabulary};
-    ASSIGN_OR_RETURN(step.profile, ProfileOf(*machine, gpus, question.request.model));
-    step.asks = std::move(question);
+    auto profile = ProfileOf(*machine, gpus, question.request.model);
+    if (profile.ok()) {
+      step.profile = *std::move(profile);
+      step.asks = std::move(question);
+    } else {
+      step.reason = profile.status().message();
+    }
     return step;
   }
 

@@ -110,7 +110,7 @@ test("a layout before the answer to the next question is said to be of the one b
 test("the memory of a layout leads to what it is the sum of, and the address keeps which", async ({ page, planner }) => {
   const { result } = await planner.call<RankLayoutsResponse>("PlannerService/RankLayouts", request);
   const { memoryBytes, memory } = result!.layouts[1]!;
-  const parts = [memory!.stateBytes, memory!.keptBytes, memory!.runningBytes, memory!.logitBytes];
+  const parts = [memory!.stateBytes, memory!.keptBytes, memory!.runningBytes, memory!.logitBytes, memory!.otherBytes];
   expect(parts.every((bytes) => bytes >= 0)).toBe(true);
   expect(parts.reduce((sum, bytes) => sum + bytes, 0) / memoryBytes).toBeCloseTo(1, 12);
 
@@ -136,7 +136,7 @@ test("the memory of a layout leads to what it is the sum of, and the address kee
   }));
   const of = result!.layouts[0]!;
   const whole = rest[rest.length - 1]!.right - first!.left;
-  [of.memory!.stateBytes, of.memory!.keptBytes, of.memory!.runningBytes, of.memory!.logitBytes].forEach((bytes, part) => {
+  [of.memory!.stateBytes, of.memory!.keptBytes, of.memory!.runningBytes, of.memory!.logitBytes, of.memory!.otherBytes].forEach((bytes, part) => {
     const { left, right } = [first!, ...rest][part]!;
     expect(Math.abs((right - left) / whole - bytes / of.memoryBytes)).toBeLessThan(0.005);
     if (part > 0) expect(Math.abs(left - [first!, ...rest][part - 1]!.right)).toBeLessThan(0.5);

@@ -54,8 +54,8 @@ describe("a request for layouts", () => {
 
 describe("the memory of a layout", () => {
   it("comes in parts, in the order of the bars", () => {
-    const memory = { stateBytes: 8, keptBytes: 4, runningBytes: 2, logitBytes: 1 };
-    expect(memoryParts({ memory }).map(({ bytes }) => bytes)).toEqual([8, 4, 2, 1]);
+    const memory = { stateBytes: 8, keptBytes: 4, runningBytes: 2, logitBytes: 1, otherBytes: 3 };
+    expect(memoryParts({ memory }).map(({ bytes }) => bytes)).toEqual([8, 4, 2, 1, 3]);
   });
 
   it("is shown of the layout that the address names", () => {
