@@ -46,7 +46,7 @@ std::vector<std::string> WordsOf(std::string_view text) {
   return words;
 }
 
-// What deploy/model_names.json says.
+// Reads deploy/model_names.json once.
 const nlohmann::json& ModelNames() {
   static const nlohmann::json names = nlohmann::json::parse(*ShippedText("model_names.json"));
   return names;
@@ -94,7 +94,7 @@ std::string HardwareMeant(std::string_view text) {
   for (const std::string& word : WordsOf(text)) {
     std::string meant;
     for (const std::string& name : ShippedNames("hardware")) {
-      // Of several kinds of a GPU, the last: the one with NVLink.
+      // Where a GPU ships in several kinds, the last of them is the one with NVLink.
       if (word == name.substr(0, name.find('-'))) meant = name;
     }
     if (!meant.empty()) return meant;

@@ -1,4 +1,4 @@
-// What commands take by name: models and hardware that ship with the program (deploy/models, deploy/hardware).
+// Commands take models and hardware by name, where they ship with the program (deploy/models, deploy/hardware).
 #pragma once
 
 #include <string>

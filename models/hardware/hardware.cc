@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/step/layer_work.h"
 #include "models/text.h"
 
 namespace moeplan {
@@ -150,10 +151,8 @@ class ProfileMaker {
     }
     AddMoved(Kernel::kDeviceCopy, 2);
     if (model.experts == 0) return;
-    // What docs/truth.md says of the router and of permutation.
-    AddMoved(Kernel::kPermute, 3 + 1.0 / model.top_k, /*launches=*/2);
-    constexpr double kScoreBytes = 16, kLaunches = 6;
-    AddMoved(Kernel::kGate, 3 + kScoreBytes * model.experts / (kBf16 * model.model_dim), kLaunches);
+    AddMoved(Kernel::kPermute, PermutePasses(model.top_k), kPermuteLaunches);
+    AddMoved(Kernel::kGate, RouterPasses(model.experts, model.model_dim, kBf16), kRouterLaunches);
   }
 
   void Add(Collective collective, const GroupShape& group, double bytes_per_s) {

@@ -14,9 +14,7 @@ namespace {
 using Json = nlohmann::json;
 using Names = std::initializer_list<const char*>;
 
-constexpr int kMostLayers = 4096;
-constexpr int kMostExperts = 1 << 16;
-constexpr int kMostOf = 1 << 28;  // Any dimension; products of three stay exact enough as double.
+constexpr int kMostOf = kMostDimension;
 constexpr size_t kShownText = 40;
 
 // Looks fields up and remembers the first that was wrong, so that what follows reads as a list of facts.

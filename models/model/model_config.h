@@ -19,6 +19,9 @@ struct LatentAttention {
   friend bool operator==(const LatentAttention&, const LatentAttention&) = default;
 };
 
+// What a model may say at most; products of three dimensions stay exact enough as double.
+inline constexpr int kMostLayers = 4096, kMostExperts = 1 << 16, kMostDimension = 1 << 28;
+
 struct ModelConfig {
   std::string model_type;       // As the file says, such as "mixtral"; may be empty.
   int encoder_layers = 0;       // The first ones; 0: the model has a decoder alone. The others then also attend to the

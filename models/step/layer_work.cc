@@ -200,6 +200,13 @@ BlockWork HeadWork(const ModelConfig& model, const RankSlice& slice) {
   return work;
 }
 
+double RouterPasses(int experts, int model_dim, int bytes_per_element) {
+  constexpr double kTokens = 3, kScoreBytes = 4 * 4;
+  return kTokens + kScoreBytes * experts / (1.0 * bytes_per_element * model_dim);
+}
+
+double PermutePasses(int top_k) { return 3 + 1.0 / top_k; }
+
 double OptimizerBytes(double parameters, double shards, int bytes_per_element) {
   constexpr double kFp32 = 4;
   constexpr double kCleared = kFp32, kScaled = 2 * kFp32, kNorm = kFp32, kAdamReads = 4 * kFp32,

@@ -79,6 +79,17 @@ BlockWork HeadWork(const ModelConfig& model, const RankSlice& slice);
 // FP32 copy and both moments, which are written with the weights.
 double OptimizerBytes(double parameters, double shards, int bytes_per_element);
 
+// Passes over what GATE counts, the tokens that the router reads (docs/contract.md), and over what PERMUTE counts, the
+// rows of one permutation, and how many kernels each is.
+//
+// The router reads the tokens, and adds its gradient to theirs; and it moves the scores of all experts in FP32 four
+// times, in so many kernels: product, softmax, choice, scatter of probabilities and of the map, and the loss of
+// balance, as in Megatron Core's moe/router.py. Permutation and its inverse, measured together in four launches, read
+// or write the tokens once and the rows of their pairs three times (SimuMax's benchmark).
+double RouterPasses(int experts, int model_dim, int bytes_per_element);
+double PermutePasses(int top_k);
+inline constexpr int kRouterLaunches = 6, kPermuteLaunches = 2;
+
 // The expert products of a MoE layer as linear layers: `rows` in all over `experts` local ones, each cut to hidden_dim.
 std::vector<LinearWork> ExpertLinears(int model_dim, int hidden_dim, int matrices, double rows, int experts);
 // The activation between them, of `rows` in all.

@@ -39,7 +39,7 @@ Status CheckAtLeastOne(const Layout& layout, int micro_batch) {
 
 namespace {
 
-constexpr int kMostLayers = 4096, kMostExperts = 1 << 16, kMostDim = 1 << 28;
+constexpr int kMostDim = kMostDimension;
 
 // What a config.json may say (models/model/hf_config), of models that come from elsewhere.
 Status CheckModel(const ModelConfig& model) {

@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "cli/known_names.h"
 #include "cli/reproduce/steps/step_row.h"
 #include "models/text.h"
 
@@ -13,19 +12,8 @@ namespace {
 
 StatusOr<v1::StepLayout> LayoutOf(CsvRow& row) {
   v1::StepLayout layout = DegreesOf(row, /*has_experts=*/true);
-  constexpr Word kRecompute[] = {{"", v1::Recompute::NONE},
-                                 {"none", v1::Recompute::NONE},
-                                 {"selective", v1::Recompute::SELECTIVE},
-                                 {"full", v1::Recompute::FULL}};
-  ASSIGN_OR_RETURN(const auto recompute, Named<v1::Recompute::Kind>(row, "recompute", kRecompute));
-  layout.set_recompute(recompute);
-  constexpr Word kDispatchers[] = {{"", v1::Dispatcher::ALL_TO_ALL},
-                                   {"alltoall", v1::Dispatcher::ALL_TO_ALL},
-                                   {"allgather", v1::Dispatcher::ALL_GATHER},
-                                   {"deepep", v1::Dispatcher::DEEPEP},
-                                   {"hybridep", v1::Dispatcher::HYBRID_EP}};
-  ASSIGN_OR_RETURN(const auto dispatcher, Named<v1::Dispatcher::Kind>(row, "dispatcher", kDispatchers));
-  layout.set_dispatcher(dispatcher);
+  RETURN_IF_ERROR(ReadRecompute(row, layout));
+  RETURN_IF_ERROR(ReadDispatcher(row, layout));
   layout.set_overlap_expert_parallel(row.Count("overlap_ep") > 0);
   SetUsualSchedule(layout);
   return layout;
@@ -46,19 +34,8 @@ StatusOr<MeasuredStep> StepOf(CsvRow row) {
                        .place = PlaceOf(row, {"gpus", "tp", "pp", "vp", "ep", "mbs", "gbs", "seq"})};
   step.tokens_per_gpu = row.Number("gbs") * row.Number("seq") / std::max(1.0, row.Number("gpus"));
   SetMeasured(row.Number("step_s"), step.measured_s);
-  const std::string hardware = HardwareMeant(row.Text("gpu")), model = ModelMeant(row.Text("model"));
-  if (hardware.empty() || model.empty()) {
-    step.reason = hardware.empty() ? "no such hardware ships" : "no such model ships";
-    return step;
-  }
-  ASSIGN_OR_RETURN(ModelConfig config, ModelOf(model));
-  if (row.Has("layers")) config.moe_layer.resize(static_cast<size_t>(LayersOf(row, "layers")), true);
-  const StatusOr<v1::StepLayout> layout = LayoutOf(row);
-  if (layout.ok()) {
-    AskOnHardware(row, config, hardware, *layout, step);
-  } else {
-    step.reason = layout.status().message();
-  }
+  const auto config = AskedModel(row, step);
+  if (config) AskOnHardware(row, *config, LayoutOf(row), step);
   RETURN_IF_ERROR(row.status());
   return step;
 }

@@ -16,7 +16,7 @@ double MeanOf(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// Of those rows that have both.
+// Lists the value of each row that has one.
 template <typename Value>
 std::vector<double> Errors(const std::vector<JudgedStep>& steps, Value value) {
   std::vector<double> errors;
@@ -55,8 +55,8 @@ std::optional<double> KendallTau(const std::vector<JudgedStep>& steps) {
   return (concordant - discordant) / std::sqrt(all * ordered);
 }
 
-// Of each question with several rows: what choosing the fastest by `foretold_s` loses. Rows without it are not chosen
-// from; questions with fewer than two that have it are left out.
+// Lists what choosing the fastest by `foretold_s` loses in each question with several rows. Rows without it are not
+// chosen from; questions with fewer than two that have it are left out.
 template <typename Foretold>
 std::vector<double> Regrets(const std::vector<JudgedStep>& steps, Foretold foretold_s) {
   std::map<std::string, std::vector<const JudgedStep*>> questions;

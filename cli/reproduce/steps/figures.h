@@ -18,7 +18,7 @@ struct JudgedStep {
   double tokens_per_gpu = 0;  // Of a step, above 0.
 };
 
-// Of rows of one set, at least one.
+// Judges the rows of one set; requires one at least.
 v1::ReproducedStepSet FiguresOf(const std::string& set, const std::vector<JudgedStep>& steps);
 
 }  // namespace moeplan::cli

@@ -17,9 +17,9 @@ struct MeasuredStep {
   std::string model, system;
   // Rows of a set that are alike in this ask the same and differ in their layout alone.
   std::string question;
-  // Of rows that share one unknown factor of their software: {system, precision, release}. Empty: there is none.
+  // Rows alike in this share one unknown factor of their software: {system, precision, release}. Empty: there is none.
   std::vector<std::string> release;
-  // What rows differ in, as logarithms of degrees and sizes; always as many. The nearest is the one with the least sum
+  // Rows differ in these logarithms of degrees and sizes, always as many. The nearest is the one with the least sum
   // of differences.
   std::vector<double> place;
   double tokens_per_gpu = 0;  // Of a step.

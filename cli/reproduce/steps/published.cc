@@ -111,7 +111,7 @@ std::string SetOf(CsvRow& row) {
   return row.Text("precision") == "BF16" ? "published-moe-bf16" : "published-moe-low";
 }
 
-// What is priced as something else.
+// Says what of the row is priced as something else.
 std::string RemarkOf(CsvRow& row) {
   std::string remark;
   const auto add = [&](const std::string& text) { remark += StrCat(remark.empty() ? "" : "; ", text); };
@@ -140,19 +140,8 @@ StatusOr<MeasuredStep> StepOf(CsvRow row) {
   step.place.push_back(precision == "BF16" ? 4 : precision == "NVFP4" ? 2 : 3);
   step.tokens_per_gpu = row.Number("gbs") * row.Number("seq") / std::max(1.0, row.Number("gpus"));
   SetMeasured(row.Number("step_s"), step.measured_s);
-  const std::string hardware = HardwareMeant(row.Text("system")), model = ModelMeant(row.Text("model"));
-  RETURN_IF_ERROR(row.status());
-  if (hardware.empty() || model.empty()) {
-    step.reason = hardware.empty() ? "no such hardware ships" : "no such model ships";
-    return step;
-  }
-  ASSIGN_OR_RETURN(const ModelConfig config, ModelOf(model));
-  const StatusOr<v1::StepLayout> layout = LayoutOf(row, config.moe_layers() > 0);
-  if (layout.ok()) {
-    AskOnHardware(row, config, hardware, *layout, step);
-  } else {
-    step.reason = layout.status().message();
-  }
+  const auto config = AskedModel(row, step);
+  if (config) AskOnHardware(row, *config, LayoutOf(row, config->moe_layers() > 0), step);
   if (step.asks) step.reason = RemarkOf(row);
   RETURN_IF_ERROR(row.status());
   return step;

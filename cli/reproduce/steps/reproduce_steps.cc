@@ -137,7 +137,7 @@ std::optional<double> FactorOf(const std::vector<MeasuredStep>& steps, const std
   return others.empty() ? std::nullopt : std::optional(Median(others));
 }
 
-// What software of the same release does elsewhere to steps that were foretold without it.
+// Scales each step by what software of the same release does to the other rows.
 void ScaleByReleases(const std::vector<MeasuredStep>& steps, v1::ReproducedSteps& reproduced) {
   std::vector<double> ratios;
   for (const v1::ReproducedStep& row : reproduced.rows()) {

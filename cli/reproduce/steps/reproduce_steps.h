@@ -14,7 +14,7 @@ namespace moeplan::cli {
 // kNotFound: the folder has none of the files of steps. kInvalidInput: a file is not as it should be.
 StatusOr<v1::ReproducedSteps> ReproduceSteps(const DataFolder& folder, Constants& constants);
 
-// What each constant moves when it is a tenth less or more (`reproduced.perturbed`), all others as they are.
+// Fills `reproduced.perturbed`: what each constant moves when it is a tenth less or more, all others as they are.
 Status Perturb(const DataFolder& folder, const Constants& constants, v1::ReproducedSteps& reproduced);
 
 }  // namespace moeplan::cli

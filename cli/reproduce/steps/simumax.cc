@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kGibi = 1 << 30, kMilli = 1e-3;
 // Megatron pads the vocabulary so that each tensor-parallel rank has whole blocks of it.
-constexpr int kVocabularyBlock = 128, kMostTensorRanks = 1024, kMostVocabulary = 1 << 28;
+constexpr int kVocabularyBlock = 128, kMostTensorRanks = 1024;
 
 bool Begins(const std::string& text, const char* word) { return text.empty() || text.starts_with(word); }
 
@@ -47,7 +47,7 @@ ModelConfig ModelOf(CsvRow& row) {
   }
   // A degree that no layout can have is refused later.
   const int tensor = std::clamp(row.Count("tp", 1), 1, kMostTensorRanks), block = kVocabularyBlock * tensor;
-  const int vocabulary = std::min(row.Count("vocab"), kMostVocabulary);
+  const int vocabulary = std::min(row.Count("vocab"), kMostDimension);
   model.vocab = (vocabulary + block - 1) / block * block;
   return model;
 }
@@ -58,23 +58,13 @@ StatusOr<v1::StepLayout> LayoutOf(CsvRow& row) {
   layout.set_zero_stage(row.Count("zero"));
   layout.set_sequence_parallel(row.Count("sp") > 0);
   layout.set_capacity_factor(row.Number("capacity_factor"));
-  constexpr Word kRecompute[] = {{"", v1::Recompute::NONE},
-                                 {"none", v1::Recompute::NONE},
-                                 {"selective", v1::Recompute::SELECTIVE},
-                                 {"full", v1::Recompute::FULL}};
-  ASSIGN_OR_RETURN(const auto recompute, Named<v1::Recompute::Kind>(row, "recompute", kRecompute));
-  layout.set_recompute(recompute);
+  RETURN_IF_ERROR(ReadRecompute(row, layout));
   constexpr Word kContexts[] = {{"", v1::ContextExchange::KEYS_VALUES},
                                 {"p2p", v1::ContextExchange::KEYS_VALUES},
                                 {"a2a", v1::ContextExchange::ALL_TO_ALL}};
   ASSIGN_OR_RETURN(const auto contexts, Named<v1::ContextExchange::Kind>(row, "cp_comm", kContexts));
   layout.set_context_exchange(contexts);
-  constexpr Word kDispatchers[] = {{"", v1::Dispatcher::ALL_TO_ALL},
-                                   {"alltoall", v1::Dispatcher::ALL_TO_ALL},
-                                   {"allgather", v1::Dispatcher::ALL_GATHER},
-                                   {"deepep", v1::Dispatcher::DEEPEP}};
-  ASSIGN_OR_RETURN(const auto dispatcher, Named<v1::Dispatcher::Kind>(row, "dispatcher", kDispatchers));
-  layout.set_dispatcher(dispatcher);
+  RETURN_IF_ERROR(ReadDispatcher(row, layout));
   const bool overlaps = !Begins(row.Text("overlap"), "none");
   layout.set_overlap_gradients(overlaps);
   layout.set_overlap_shared_experts(overlaps);

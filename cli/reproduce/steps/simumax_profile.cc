@@ -12,6 +12,7 @@
 
 #include "cli/known_names.h"
 #include "models/fit/statistics.h"
+#include "models/step/layer_work.h"
 #include "models/text.h"
 
 namespace moeplan::cli {
@@ -254,16 +255,10 @@ void AddMemoryKernels(System& system, const SimumaxUse& use, Profile& profile) {
   AddMoved(system, use.fused_loss ? "ce_fusion" : "ce", Kernel::kCrossEntropy, use.fused_loss ? 1 : kUnfused, 1,
            profile);
   if (use.experts == 0) return;
-  // Permutation and its inverse were measured together, in four launches: each reads or writes the tokens once, and the
-  // rows of their pairs three times. PERMUTE counts the rows of one of the two.
-  AddMoved(system, "permute_fwd", Kernel::kPermute, 3 + 1.0 / use.top_k, 2, profile);
-  // The router reads the tokens, and adds its gradient to theirs; and it moves the scores of all experts in FP32 four
-  // times a pass, in so many kernels: product, softmax, choice, scatter of probabilities and of the map, and the loss
-  // of balance.
-  const double launches =
-      system.Counted("launches of the router", 6, "counted in Megatron Core's moe/router.py", /*whole=*/true);
-  constexpr double kScores = 4 * 4;
-  AddMoved(system, "default", Kernel::kGate, 3 + kScores * use.experts / (kBf16 * use.model_dim), launches, profile);
+  AddMoved(system, "permute_fwd", Kernel::kPermute, PermutePasses(use.top_k), kPermuteLaunches, profile);
+  const double launches = system.Counted("launches of the router", kRouterLaunches,
+                                         "counted in Megatron Core's moe/router.py", /*whole=*/true);
+  AddMoved(system, "default", Kernel::kGate, RouterPasses(use.experts, use.model_dim, kBf16), launches, profile);
 }
 
 struct CollectiveName {

@@ -9,10 +9,7 @@
 
 namespace moeplan::cli {
 
-int LayersOf(CsvRow& row, const char* column) {
-  constexpr int kMostLayers = 4096;
-  return std::min(row.Count(column), kMostLayers + 1);
-}
+int LayersOf(CsvRow& row, const char* column) { return std::min(row.Count(column), kMostLayers + 1); }
 
 void SetMeasured(double value, std::optional<double>& measured) {
   if (value > 0) measured = value;
@@ -41,10 +38,46 @@ void SetUsualSchedule(v1::StepLayout& layout) {
   layout.set_schedule(layout.tensor_parallel() > 1 ? v1::Schedule::PARM_S1 : v1::Schedule::BASELINE);
 }
 
-void AskOnHardware(CsvRow& row, const ModelConfig& model, const std::string& hardware, const v1::StepLayout& layout,
-                   MeasuredStep& step) {
+Status ReadRecompute(const CsvRow& row, v1::StepLayout& layout) {
+  constexpr Word kWords[] = {{"", v1::Recompute::NONE},
+                             {"none", v1::Recompute::NONE},
+                             {"selective", v1::Recompute::SELECTIVE},
+                             {"full", v1::Recompute::FULL}};
+  ASSIGN_OR_RETURN(const auto recompute, Named<v1::Recompute::Kind>(row, "recompute", kWords));
+  layout.set_recompute(recompute);
+  return OkStatus();
+}
+
+Status ReadDispatcher(const CsvRow& row, v1::StepLayout& layout) {
+  constexpr Word kWords[] = {{"", v1::Dispatcher::ALL_TO_ALL},
+                             {"alltoall", v1::Dispatcher::ALL_TO_ALL},
+                             {"allgather", v1::Dispatcher::ALL_GATHER},
+                             {"deepep", v1::Dispatcher::DEEPEP},
+                             {"hybridep", v1::Dispatcher::HYBRID_EP}};
+  ASSIGN_OR_RETURN(const auto dispatcher, Named<v1::Dispatcher::Kind>(row, "dispatcher", kWords));
+  layout.set_dispatcher(dispatcher);
+  return OkStatus();
+}
+
+std::optional<ModelConfig> AskedModel(CsvRow& row, MeasuredStep& step) {
+  const std::string name = ModelMeant(step.model);
+  StatusOr<ModelConfig> model = ModelOf(name);
+  if (name.empty() || !model.ok()) {
+    step.reason = name.empty() ? "no such model ships" : model.status().message();
+    return std::nullopt;
+  }
+  if (row.Has("layers")) model->moe_layer.resize(static_cast<size_t>(LayersOf(row, "layers")), true);
+  return *std::move(model);
+}
+
+void AskOnHardware(CsvRow& row, const ModelConfig& model, const StatusOr<v1::StepLayout>& layout, MeasuredStep& step) {
+  const std::string hardware = HardwareMeant(step.system);
+  if (hardware.empty() || !layout.ok()) {
+    step.reason = hardware.empty() ? "no such hardware ships" : layout.status().message();
+    return;
+  }
   StepQuestion question;
-  if (const Status read = ReadStepLayout(layout, "", question); !read.ok()) {
+  if (const Status read = ReadStepLayout(*layout, "", question); !read.ok()) {
     step.reason = read.message();
     return;
   }

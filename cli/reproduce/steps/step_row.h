@@ -44,9 +44,16 @@ v1::StepLayout DegreesOf(CsvRow& row, bool has_experts);
 // Megatron Core's dispatch as a schedule: with tensor parallelism each rank sends its own tokens, as Parm's S1 does.
 void SetUsualSchedule(v1::StepLayout& layout);
 
-// Makes the step ask for that layout on hardware that ships, or says in its reason why it cannot. The row's gpus, gbs
-// and seq are read.
-void AskOnHardware(CsvRow& row, const ModelConfig& model, const std::string& hardware, const v1::StepLayout& layout,
-                   MeasuredStep& step);
+// Reads the columns `recompute` (none, selective or full) and `dispatcher`. kUnimplemented: they say something else.
+Status ReadRecompute(const CsvRow& row, v1::StepLayout& layout);
+Status ReadDispatcher(const CsvRow& row, v1::StepLayout& layout);
+
+// The model that ships and that step.model means, with as many layers as the row says. Absent: none does, which is the
+// step's reason then.
+std::optional<ModelConfig> AskedModel(CsvRow& row, MeasuredStep& step);
+
+// Makes the step ask for that layout on the hardware that step.system means, or says in its reason why it cannot. The
+// row's gpus, gbs and seq are read.
+void AskOnHardware(CsvRow& row, const ModelConfig& model, const StatusOr<v1::StepLayout>& layout, MeasuredStep& step);
 
 }  // namespace moeplan::cli
