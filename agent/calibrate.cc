@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "agent/operation_buffers.h"
 #include "models/cost/plausible.h"
@@ -48,6 +50,8 @@ struct Progress {
   std::vector<double> times_s;
   double visit_s = 0;   // Wall time of the last visit for each of its repeats, warm-up included.
   int implausible = 0;  // Visits whose times cannot be right, and are not in times_s.
+  bool left_out = false;  // No library on the ranks has the kernel.
+  std::string library;    // That it was timed through; empty: the executor's own.
 
   double MedianS() const { return Median(times_s); }
 
@@ -61,7 +65,7 @@ struct Progress {
   }
 
   bool Tight() const {
-    if (implausible >= kMostImplausible) return true;
+    if (left_out || implausible >= kMostImplausible) return true;
     const int count = static_cast<int>(times_s.size());
     // A slowdown enters a prediction as a ratio, where tasks meet; the plain time enters everywhere.
     if (ContentionOf(measurement.need.key) != Contention::kNone) return count >= kFewestRepeats;
@@ -112,7 +116,7 @@ class Calibrator {
     for (const bool contended : {false, true}) {
       for (Progress& one : progress_) {
         if ((ContentionOf(one.measurement.need.key) != Contention::kNone) != contended) continue;
-        if (!one.times_s.empty()) continue;
+        if (!one.times_s.empty() || one.left_out) continue;
         if (fleet_.repeats_times()) {
           if (LeftS() < Forecast(one.measurement)) continue;
           RETURN_IF_ERROR(Visit(one, /*warm_ups=*/0, /*repeats=*/1));
@@ -145,10 +149,7 @@ class Calibrator {
   double Forecast(const Measurement& measurement) const {
     double nearest_s = 0.01, nearest_ratio = 0;
     for (const Progress& other : progress_) {
-      if (other.times_s.empty() || WithContention(other.measurement.need.key, Contention::kNone) !=
-                                       WithContention(measurement.need.key, Contention::kNone)) {
-        continue;
-      }
+      if (other.times_s.empty() || KindOf(other.measurement.need.key) != KindOf(measurement.need.key)) continue;
       const double ratio = other.measurement.need.size / measurement.need.size;
       if (std::min(ratio, 1 / ratio) > nearest_ratio) {
         nearest_ratio = std::min(ratio, 1 / ratio);
@@ -158,24 +159,55 @@ class Calibrator {
     return nearest_s;
   }
 
+  // What takes about as long at the same size: the operation, whatever runs beside it, and of products and attention
+  // the kernel, whatever its shape.
+  static CostKey KindOf(const CostKey& key) {
+    CostKey kind = WithContention(key, Contention::kNone);
+    if (auto* kernel = std::get_if<KernelKey>(&kind)) kernel->shape = {};
+    return kind;
+  }
+
   Status Visit(Progress& one, int warm_ups, int repeats) {
     options_.progress(
         {.done = std::min(1.0, SpentS() / options_.budget_s), .what = Describe(one.measurement.need.key)});
     const double before_s = NowS();
-    ASSIGN_OR_RETURN(const std::vector<double> times_s, Take(one.measurement, warm_ups, repeats));
+    ASSIGN_OR_RETURN(const Taken taken, Take(one.measurement, warm_ups, repeats));
     one.visit_s = (NowS() - before_s) / (warm_ups + repeats);
+    if (!taken.left_out.empty()) return LeaveOut(one, taken.left_out);
+    one.library = taken.library;
     Sample sample = SampleOf(one.measurement.need);
-    sample.times_s = times_s;
-    sample.provenance = provenance_;
+    sample.times_s = taken.times_s;
+    sample.provenance = ProvenanceOf(one);
     if (WhyImplausible(sample, fleet_.cluster())) {
       ++one.implausible;
     } else {
-      one.times_s.insert(one.times_s.end(), times_s.begin(), times_s.end());
+      one.times_s.insert(one.times_s.end(), taken.times_s.begin(), taken.times_s.end());
     }
     return options_.keep(sample);
   }
 
-  StatusOr<std::vector<double>> Take(const Measurement& measurement, int warm_ups, int repeats) {
+  // Says so once for each reason: a library that is missing lacks many kernels.
+  Status LeaveOut(Progress& one, const std::string& why) {
+    one.left_out = true;
+    if (reasons_.insert(why).second) {
+      options_.left_out(StrCat("left out: ", Describe(one.measurement.need.key), " and others like it: ", why));
+    }
+    return OkStatus();
+  }
+
+  Provenance ProvenanceOf(const Progress& one) const {
+    Provenance provenance = provenance_;
+    if (!one.library.empty()) provenance["library"] = one.library;
+    return provenance;
+  }
+
+  // Of one visit.
+  struct Taken {
+    std::vector<double> times_s;  // The slowest rank of each repeat.
+    std::string library, left_out;
+  };
+
+  StatusOr<Taken> Take(const Measurement& measurement, int warm_ups, int repeats) {
     v1::RankCommand command;
     v1::RankCommand::Measure& measure = *command.mutable_measure();
     *measure.mutable_what() = ToProto(SampleOf(measurement.need));
@@ -192,17 +224,23 @@ class Calibrator {
       const double count = std::clamp(std::ceil(cover_s / beside.time_s), 1.0, static_cast<double>(kMostBeside));
       *measure.mutable_beside() = ToProto(beside.operation);
       measure.set_beside_count(static_cast<int>(count));
-      ASSIGN_OR_RETURN(std::vector<double> times_s, CallMeasure(command, what, warm_ups + repeats));
+      ASSIGN_OR_RETURN(Taken taken, CallMeasure(command, what, warm_ups + repeats));
+      const std::vector<double>& times_s = taken.times_s;
       if (!Sound(times_s) || Median(times_s) <= count * beside.time_s || count == kMostBeside || 2 * cover > kMostCover)
-        return times_s;
+        return taken;
     }
   }
 
-  // The slowest rank of each repeat.
-  StatusOr<std::vector<double>> CallMeasure(const v1::RankCommand& command, const std::string& what, int runs) {
+  StatusOr<Taken> CallMeasure(const v1::RankCommand& command, const std::string& what, int runs) {
     ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies,
                      fleet_.CallInStep(command, what, 10 + fleet_.collective_deadline_s() * (runs + 1)));
     std::vector<double> slowest_s(command.measure().repeats(), 0);
+    Taken taken = {.library = replies.front().measured().library()};
+    for (const v1::RankReply& reply : replies) {
+      if (reply.measured().left_out().empty()) continue;
+      taken.left_out = reply.measured().left_out();
+      return taken;
+    }
     for (int rank = 0; rank < std::ssize(replies); ++rank) {
       const auto& times_s = replies[static_cast<size_t>(rank)].measured().time_s();
       if (times_s.size() != command.measure().repeats()) {
@@ -211,7 +249,8 @@ class Calibrator {
       }
       for (int i = 0; i < times_s.size(); ++i) slowest_s[i] = Slower(slowest_s[i], times_s[i]);
     }
-    return slowest_s;
+    taken.times_s = std::move(slowest_s);
+    return taken;
   }
 
   static Sample SampleOf(const Need& need) {
@@ -256,14 +295,14 @@ class Calibrator {
     beside.operation.size *= scale;
     if (auto* collective = std::get_if<CollectiveKey>(&beside.operation.key)) collective->ctas = ctas;
     ASSIGN_OR_RETURN(
-        const std::vector<double> times_s,
+        const Taken taken,
         Take({.need = {.key = beside.operation.key, .size = beside.operation.size}, .context = measurement.context},
              /*warm_ups=*/fleet_.repeats_times() ? 0 : 1, /*repeats=*/fleet_.repeats_times() ? 1 : 3));
-    if (!Sound(times_s)) {
-      return Unavailable(StrCat("found ", Describe(beside.operation.key), " measured as ", times_s.front(),
+    if (!Sound(taken.times_s)) {
+      return Unavailable(StrCat("found ", Describe(beside.operation.key), " measured as ", taken.times_s.front(),
                                 " s, expected finite numbers above 0; look at the clocks of the ranks"));
     }
-    beside.time_s = Median(times_s);
+    beside.time_s = Median(taken.times_s);
     return beside_.emplace(std::tuple(contention, ctas, scale), beside).first->second;
   }
 
@@ -301,7 +340,7 @@ class Calibrator {
       if (one.times_s.empty()) continue;
       Sample sample = SampleOf(one.measurement.need);
       sample.times_s = one.times_s;
-      sample.provenance = provenance_;
+      sample.provenance = ProvenanceOf(one);
       samples.samples.push_back(std::move(sample));
     }
     samples.cluster.peak_flops_per_s = FastestGemmFlopsPerS(samples.samples);
@@ -311,7 +350,8 @@ class Calibrator {
   Fleet& fleet_;
   const CalibrationOptions& options_;
   double start_s_;
-  Provenance provenance_;  // Of what is taken now.
+  Provenance provenance_;          // Of what is taken now.
+  std::set<std::string> reasons_;  // Of what was left out.
   std::vector<Progress> progress_;
   std::map<CostKey, double> cover_;                               // By contended key.
   std::map<std::tuple<Contention, int, double>, Beside> beside_;  // By limit on its CTAs and scale, too.
@@ -320,7 +360,8 @@ class Calibrator {
 // The workload that a kernel key was made for: the one whose shapes, and kind of expert, it carries.
 const Workload* ContextOf(const CostKey& key, const std::vector<Workload>& workloads) {
   const auto* kernel = std::get_if<KernelKey>(&key);
-  const auto fits = [&](const Workload& workload) { return kernel == nullptr || IsKernelOf(*kernel, workload); };
+  const bool has_own_shape = kernel == nullptr || IsOfTheRestOfAStep(kernel->kernel);
+  const auto fits = [&](const Workload& workload) { return has_own_shape || IsKernelOf(*kernel, workload); };
   const auto found = std::ranges::find_if(workloads, fits);
   return found == workloads.end() ? nullptr : &*found;
 }
@@ -372,8 +413,8 @@ std::vector<Measurement> MeasurementsOf(const std::vector<Workload>& resolved, c
   return WithContexts(needs, resolved);
 }
 
-std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster) {
-  return WithContexts(NeedsOfLayouts(cluster), DefaultWorkloads(cluster));
+std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster, const std::vector<Need>& of_steps) {
+  return WithContexts(MergedNeeds(NeedsOfLayouts(cluster), of_steps), DefaultWorkloads(cluster));
 }
 
 StatusOr<std::vector<Measurement>> MeasurementsOfOperations(const std::vector<Sample>& operations,

@@ -24,8 +24,9 @@ struct Measurement {
 
 // What the workloads of a grid need (resolved for `cluster`), most useful first.
 std::vector<Measurement> MeasurementsOf(const std::vector<Workload>& resolved, const Cluster& cluster);
-// What every legal layout of the cluster needs, over a grid of sizes, most useful first.
-std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster);
+// What every legal layout of the cluster needs, over a grid of sizes, and what steps need beside that
+// (planner/layout/step_needs.h), most useful first.
+std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster, const std::vector<Need>& of_steps = {});
 
 // These operations at their sizes, as given; kernels take the shapes of the workloads (resolved for the cluster), which
 // default to those of its layouts. kInvalidInput names an operation, as "operations[2]", that none has the shapes of.
@@ -54,7 +55,8 @@ struct CalibrationOptions {
   // of one visit, with their provenance. An error ends the calibration.
   std::function<Status(const Sample&)> keep = [](const Sample&) { return OkStatus(); };
   std::function<void(const CalibrationProgress&)> progress = [](const CalibrationProgress&) {};
-  // Called for each key of which sizes are left out, with a sentence that says so.
+  // Called for each key of which sizes are left out, and for each reason why no library has a kernel, with a sentence
+  // that says so.
   std::function<void(const std::string&)> left_out = [](const std::string&) {};
 };
 

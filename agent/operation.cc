@@ -282,6 +282,15 @@ class KernelOperation final : public Operation {
   const std::vector<executor::CellPair> whole_ = {{0, 0}};
 };
 
+class StepKernelOperation final : public Operation {
+ public:
+  explicit StepKernelOperation(std::function<void(executor::Stream&)> enqueue) : enqueue_(std::move(enqueue)) {}
+  void Enqueue(executor::Stream& stream) override { enqueue_(stream); }
+
+ private:
+  const std::function<void(executor::Stream&)> enqueue_;
+};
+
 }  // namespace
 
 StatusOr<GroupPlacement> PlacementOf(const CollectiveKey& key, int ranks, int ranks_per_node) {
@@ -325,7 +334,9 @@ executor::LayerWeights WeightsOn(const executor::Rank& rank, const Layer& layer,
 StatusOr<std::unique_ptr<Operation>> MakeKernel(const KernelKey& key, double size, executor::Rank& rank,
                                                 const Workload& workload) {
   if (IsOfTheRestOfAStep(key.kernel)) {
-    return Unimplemented(StrCat(Name(key.kernel), ": agents measure no such kernel; expected one of a MoE layer"));
+    auto enqueue = rank.StepKernel(key, size);
+    if (enqueue != nullptr) return std::make_unique<StepKernelOperation>(std::move(enqueue));
+    return Unimplemented(StrCat(Name(key.kernel), ": the executor has no such kernel; expected one of a MoE layer"));
   }
   auto operation = std::make_unique<KernelOperation>(key, workload, rank);
   RETURN_IF_ERROR(operation->Prepare(size, workload, rank));

@@ -75,12 +75,36 @@ KernelBuffers BuffersOf(const KernelKey& key, double size, const Workload& workl
   return buffers;
 }
 
+namespace {
+
+// Operands and results of a kernel of the rest of a step.
+double StepKernelBytes(const KernelKey& key, double size) {
+  const KernelShape& shape = key.shape;
+  const double element = key.bytes_per_element.value_or(2);
+  if (IsLinear(key.kernel)) {
+    constexpr double kFp32 = 4;
+    const double in = shape.in_features, out = shape.out_features, rows = size / (2 * in * out);
+    const double weights = shape.experts * in * out;
+    return element * (rows * (in + out) + weights) + (key.kernel == Kernel::kLinearWeightGradient ? kFp32 * weights : 0);
+  }
+  if (IsAttention(key.kernel)) {
+    const double dims = shape.query_key_dim + shape.value_dim;
+    const double tokens = size / (2.0 * shape.sequence * shape.heads * dims);
+    // And as much again of gradients.
+    return 2 * element * tokens * (shape.heads + shape.kv_heads) * dims;
+  }
+  return key.kernel == Kernel::kHostLaunch ? 0 : size;
+}
+
+}  // namespace
+
 double OperationBytes(const CostKey& key, double size, const Workload& workload) {
   if (const auto* collective = std::get_if<CollectiveKey>(&key)) {
     const CollectiveBuffers buffers = BuffersOf(*collective, size, /*group_rank=*/0);
     return 2.0 * buffers.bytes + buffers.gathered_bytes + buffers.scratch_bytes;
   }
   const auto& kernel = std::get<KernelKey>(key);
+  if (IsOfTheRestOfAStep(kernel.kernel)) return StepKernelBytes(kernel, size);
   if (RowsOf(kernel, size, workload) > kMostRows) return std::numeric_limits<double>::infinity();
   const KernelBuffers buffers = BuffersOf(kernel, size, workload);
   return static_cast<double>(buffers.slot_bytes + buffers.output_bytes + 2 * buffers.hidden_bytes +

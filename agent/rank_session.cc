@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "agent/libraries/library_kernels.h"
 #include "agent/operation.h"
 #include "executor/build_facts.h"
 #include "executor/host/elements.h"
@@ -104,6 +105,8 @@ class BackendRankSession final : public RankSession {
                                        .deadline_s = start.deadline_s()};
     ASSIGN_OR_RETURN(const executor::RankBackend* const backend, find_backend_(start.backend()));
     ASSIGN_OR_RETURN(join_, backend->Join(place));
+    library_device_ = backend->LibraryDeviceAt(place);
+    deadline_s_ = place.deadline_s;
     started.set_address(join_->address());
     auto& provenance = *started.mutable_provenance();
     for (const auto& facts : {OwnFacts(), backend->FactsAt(place)}) {
@@ -171,7 +174,45 @@ class BackendRankSession final : public RankSession {
     return queued;
   }
 
+  // Through the libraries of the job, which are started with the first such kernel. Where there are none, or they do not
+  // have the kernel, the answer says so: what else is to be measured goes on.
+  Status MeasureLibrary(const v1::RankCommand::Measure& measure, const Sample& what,
+                        v1::RankReply::Measured& measured) {
+    if (libraries_ == nullptr && no_libraries_.empty()) {
+      auto started = LibraryKernels::Start(library_device_, deadline_s_);
+      if (started.ok()) {
+        libraries_ = *std::move(started);
+      } else {
+        no_libraries_ = started.status().message();
+      }
+    }
+    if (libraries_ == nullptr) return (measured.set_left_out(no_libraries_), OkStatus());
+    // Together, as in a job: neighbours share memory and power.
+    const std::unique_ptr<executor::Event> start = device().MakeEvent();
+    BeginTogether(*start);
+    RETURN_IF_ERROR(Synchronize());
+    StatusOr<LibraryTimes> times = libraries_->Time({.key = std::get<KernelKey>(what.key),
+                                                     .size = what.size,
+                                                     .warm_ups = measure.warm_ups(),
+                                                     .repeats = measure.repeats()});
+    if (!times.ok()) {
+      libraries_.reset();  // Another is started with the next kernel.
+      measured.set_left_out(times.status().message());
+      return OkStatus();
+    }
+    for (const double time_s : times->times_s) measured.add_time_s(time_s);
+    measured.set_library(times->library);
+    measured.set_left_out(times->left_out);
+    return OkStatus();
+  }
+
   Status Measure(const v1::RankCommand::Measure& measure, v1::RankReply::Measured& measured) {
+    ASSIGN_OR_RETURN(const Sample sample, SampleFromProto(measure.what(), "what"));
+    const auto* kernel = std::get_if<KernelKey>(&sample.key);
+    if (kernel != nullptr && IsOfTheRestOfAStep(kernel->kernel) &&
+        connected_->StepKernel(*kernel, sample.size) == nullptr) {
+      return MeasureLibrary(measure, sample, measured);
+    }
     Workload context;
     if (measure.has_context()) {
       ASSIGN_OR_RETURN(context, WorkloadFromProto(measure.context(), "context"));
@@ -383,6 +424,10 @@ class BackendRankSession final : public RankSession {
   Status failure_;
   std::unique_ptr<executor::RankJoin> join_;
   std::unique_ptr<executor::Rank> connected_;
+  std::string library_device_;
+  double deadline_s_ = 0;
+  std::unique_ptr<LibraryKernels> libraries_;  // Once one of their kernels was asked for.
+  std::string no_libraries_;                   // Why they could not be started.
   std::optional<ReadyLayer> layer_;
   std::map<int, ReadyGraph> graphs_;
 };

@@ -8,7 +8,7 @@ StatusOr<std::vector<Measurement>> WhatToMeasure(const CalibrationRequest& reque
   StatusOr<std::vector<Workload>> resolved = ResolveGrid(request.grid, cluster);
   if (!resolved.ok()) return resolved.status().Within(request.grid_origin);
   if (!request.operations.empty()) return MeasurementsOfOperations(request.operations, *resolved, cluster);
-  return resolved->empty() ? MeasurementsOfLayouts(cluster) : MeasurementsOf(*resolved, cluster);
+  return resolved->empty() ? MeasurementsOfLayouts(cluster, request.step_needs) : MeasurementsOf(*resolved, cluster);
 }
 
 }  // namespace moeplan::agent

@@ -14,9 +14,11 @@ namespace moeplan::agent {
 struct CalibrationRequest {
   // If there are any, they are measured at their sizes, and nothing else is.
   std::vector<Sample> operations;
-  // Otherwise the needs of these workloads are measured; without workloads, those of every legal layout. Not resolved.
+  // Otherwise the needs of these workloads are measured; without workloads, those of every legal layout, and of steps
+  // these (planner/layout/step_needs.h). Not resolved.
   std::vector<Workload> grid;
   std::string grid_origin;  // Begins the errors about the grid, such as its file.
+  std::vector<Need> step_needs;
 };
 
 // Returns the measurements, most useful first where no operations are given. kInvalidInput: the grid does not fit the

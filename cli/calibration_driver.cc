@@ -6,6 +6,7 @@
 #include "agent/calibrate.h"
 #include "agent/fleet.h"
 #include "agent/what_to_measure.h"
+#include "cli/calibrated_models.h"
 
 namespace moeplan::cli {
 namespace {
@@ -16,6 +17,13 @@ agent::FleetOptions OptionsFor(const service::RelayedRanks& ranks) {
   return options;
 }
 
+// Of the models that were asked for; of the usual ones where there are GPUs and nobody asked for any.
+StatusOr<std::vector<Need>> StepNeedsOf(const service::CalibrationWork& work, const std::string& backend,
+                                        const Cluster& cluster) {
+  if (!work.grid.empty() || !work.operations.empty()) return std::vector<Need>();
+  return work.models.empty() ? NeedsOfUsualModels(backend, cluster) : NeedsOfModels(work.models, cluster);
+}
+
 }  // namespace
 
 service::CalibrationDriver MakeCalibrationDriver(std::function<std::string()> now_text) {
@@ -23,9 +31,13 @@ service::CalibrationDriver MakeCalibrationDriver(std::function<std::string()> no
     const agent::FleetOptions fleet_options = OptionsFor(ranks);
     ASSIGN_OR_RETURN(agent::Fleet fleet, agent::Fleet::Start(std::move(ranks.links), fleet_options));
     const Cluster cluster = fleet.cluster();
-    ASSIGN_OR_RETURN(
-        const std::vector<agent::Measurement> measurements,
-        agent::WhatToMeasure({.operations = work.operations, .grid = work.grid, .grid_origin = "grid"}, cluster));
+    ASSIGN_OR_RETURN(std::vector<Need> step_needs, StepNeedsOf(work, fleet_options.backend, cluster));
+    ASSIGN_OR_RETURN(const std::vector<agent::Measurement> measurements,
+                     agent::WhatToMeasure({.operations = work.operations,
+                                           .grid = work.grid,
+                                           .grid_origin = "grid",
+                                           .step_needs = std::move(step_needs)},
+                                          cluster));
     const agent::CalibrationOptions options = {
         .budget_s = work.budget_s,
         .name = work.name,

@@ -110,16 +110,25 @@ bool MeansHybridModel(std::string_view text) {
   return false;
 }
 
-StatusOr<ModelConfig> ModelOf(const std::string& name_or_file) {
+StatusOr<std::string> ModelTextOf(const std::string& name_or_file, std::string_view option) {
   const auto shipped = ShippedText(StrCat("models/", name_or_file, ".json"));
-  if (shipped.ok()) return ModelFromHfConfig(*shipped, name_or_file);
+  if (shipped.ok()) return std::string(*shipped);
   std::error_code ignored;
   if (!std::filesystem::exists(name_or_file, ignored)) {
-    return InvalidInput(StrCat("--model: found '", name_or_file,
+    return InvalidInput(StrCat(option, ": found '", name_or_file,
                                "', which is no file, expected a config.json or one of ", Listed("models")));
   }
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(name_or_file));
+  return ReadTextFile(name_or_file);
+}
+
+StatusOr<ModelConfig> ModelOf(const std::string& name_or_file, std::string_view option) {
+  ASSIGN_OR_RETURN(const std::string text, ModelTextOf(name_or_file, option));
   return ModelFromHfConfig(text, name_or_file);
+}
+
+const std::vector<std::string>& UsualModels() {
+  static const std::vector<std::string> names = {"mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3"};
+  return names;
 }
 
 StatusOr<Hardware> HardwareOf(const std::string& name) {

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "models/cost/profile.h"
 #include "models/hardware/hardware.h"
@@ -11,8 +12,13 @@
 
 namespace moeplan::cli {
 
-// The model of that name or, where none ships, of that file. kInvalidInput: neither, and the message lists the names.
-StatusOr<ModelConfig> ModelOf(const std::string& name_or_file);
+// The model of that name or, where none ships, of that file, and its text. kInvalidInput: neither, and the message,
+// which begins with the option, lists the names.
+StatusOr<ModelConfig> ModelOf(const std::string& name_or_file, std::string_view option = "--model");
+StatusOr<std::string> ModelTextOf(const std::string& name_or_file, std::string_view option = "--model");
+
+// The models that GPUs are calibrated for when nobody names one. All ship.
+const std::vector<std::string>& UsualModels();
 
 // The hardware of that name. kInvalidInput: none ships, and the message lists the names.
 StatusOr<Hardware> HardwareOf(const std::string& name);

@@ -5,6 +5,7 @@
 // whatever means, Connect takes those of all of them.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include "executor/communicator.h"
 #include "executor/device.h"
 #include "executor/runtime/rank_runtime.h"
+#include "models/cost/operation.h"
 
 namespace moeplan::executor {
 
@@ -37,6 +39,10 @@ class Rank {
 
   // Stops the device with `why`, as if work had failed; peers that wait for this rank learn of it.
   virtual void Fail(const Status& why) = 0;
+  // Queues one kernel of the rest of a step (models/cost/operation.h) on the stream that it is given. Null where such
+  // kernels are not this rank's: a job runs those of its own libraries (agent/libraries). A simulated GPU has them.
+  virtual std::function<void(Stream&)> StepKernel(const KernelKey& /*key*/, double /*size*/) { return nullptr; }
+
   // Before something is timed: leaves nothing of earlier work in caches, as inside a layer a kernel finds its weights
   // and rows in memory. Blocks.
   virtual Status CoolCaches() = 0;
@@ -68,6 +74,8 @@ class RankBackend {
   virtual std::map<std::string, std::string> FactsAt(const RankPlace& place) const = 0;
   // Of the rank's device; 0: not known.
   virtual double DeviceMemoryBytesAt(const RankPlace& /*place*/) const { return 0; }
+  // The device at this place, as PyTorch names it.
+  virtual std::string LibraryDeviceAt(const RankPlace& /*place*/) const { return "cpu"; }
   virtual StatusOr<std::unique_ptr<RankJoin>> Join(const RankPlace& place) const = 0;
 };
 

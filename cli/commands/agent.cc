@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 
+#include "agent/libraries/library_kernels.h"
 #include "agent/node_agent.h"
 #include "agent/simulated_fleet.h"
 #include "cli/cluster_option.h"
@@ -32,7 +33,7 @@ namespace {
 
 struct AgentOptions {
   PlannerOption planner;
-  std::string cluster = "default", backend = "host", address, name, simulated_file, deadline = "30s";
+  std::string cluster = "default", backend = "host", address, name, simulated_file, deadline = "30s", python;
   int nodes = 1, node_rank = 0, ranks = 0;
 };
 
@@ -168,6 +169,8 @@ Status Run(const AgentOptions& options) {
                                      std::fprintf(stderr, "moeplan agent: %.*s\n", static_cast<int>(line.size()),
                                                   line.data());
                                    }};
+  // The ranks inherit it.
+  if (!options.python.empty()) setenv(agent::kPythonVariable, options.python.c_str(), /*overwrite=*/1);
   RETURN_IF_ERROR(options.simulated_file.empty() ? HoldNode(options, planner, agent) : HoldSimulated(options, agent));
   return agent::RunNodeAgent(std::move(agent));
 }
@@ -200,10 +203,13 @@ void AddAgent(CLI::App& app, Invocation& invocation) {
                               ->add_option("--deadline", options->deadline,
                                            "How long one collective may take before its peers are given up")
                               ->capture_default_str();
+  CLI::Option* python =
+      command->add_option("--python", options->python,
+                          "The job's Python, whose PyTorch is measured (default: $MOEPLAN_PYTHON, else python3)");
   command->add_option("--name", options->name, "Name of this agent (default: the host's)");
   CLI::Option* simulated = command->add_option("--simulated", options->simulated_file,
                                                "CLUSTER.json: hold all nodes of a cluster that is simulated");
-  for (CLI::Option* other : {nodes, node_rank, ranks, backend, address, deadline}) simulated->excludes(other);
+  for (CLI::Option* other : {nodes, node_rank, ranks, backend, address, deadline, python}) simulated->excludes(other);
 }
 
 }  // namespace moeplan::cli

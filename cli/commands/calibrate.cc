@@ -12,11 +12,14 @@
 #include <thread>
 
 #include "agent/calibrate.h"
+#include "agent/libraries/library_kernels.h"
 #include "agent/what_to_measure.h"
+#include "cli/calibrated_models.h"
 #include "cli/cluster_option.h"
 #include "cli/command.h"
 #include "cli/commands/calibrate_agents.h"
 #include "cli/commands/calibrate_session.h"
+#include "cli/known_names.h"
 #include "cli/options.h"
 #include "cli/planner_option.h"
 #include "cli/stop_signals.h"
@@ -31,7 +34,8 @@ namespace {
 
 struct CalibrateOptions {
   ClusterOption cluster;
-  std::string db, profile_name, layouts, budget = "60s";
+  std::string db, profile_name, layouts, budget = "60s", python;
+  std::vector<std::string> models;
   PlannerOption planner;
   std::string agents_cluster = "default", wait = "1h";
   std::vector<int> ctas;
@@ -60,9 +64,9 @@ void PrintSummary(const Profile& profile, const std::string& where) {
 }
 
 Status RunWithAgents(const CalibrateOptions& options) {
-  if (options.cluster.given() || !options.db.empty() || !options.ctas.empty()) {
+  if (options.cluster.given() || !options.db.empty() || !options.ctas.empty() || !options.python.empty()) {
     return InvalidInput(
-        "--planner: found beside --db, --ctas or a CLUSTER, expected the planner's own agents and database");
+        "--planner: found beside --db, --ctas, --python or a CLUSTER, expected the planner's own agents and database");
   }
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
   ASSIGN_OR_RETURN(const double wait_limit_s, ParseSeconds("--wait", options.wait));
@@ -72,6 +76,7 @@ Status RunWithAgents(const CalibrateOptions& options) {
                                                                .cluster = options.agents_cluster,
                                                                .profile_name = options.profile_name,
                                                                .layouts = options.layouts,
+                                                               .models = options.models,
                                                                .budget_s = budget_s,
                                                                .wait_limit_s = wait_limit_s}));
   if (options.json) {
@@ -194,7 +199,19 @@ StatusOr<Profile> CalibrateInto(Store& store, const CalibrateOptions& options, c
   return FitKept(store, session, name);
 }
 
+StatusOr<std::vector<ModelConfig>> ModelsOf(const CalibrateOptions& options) {
+  std::vector<ModelConfig> models;
+  for (const std::string& name : options.models) {
+    ASSIGN_OR_RETURN(ModelConfig model, ModelOf(name, "--for"));
+    models.push_back(std::move(model));
+  }
+  return models;
+}
+
 Status Run(const CalibrateOptions& options) {
+  if (!options.models.empty() && !options.layouts.empty()) {
+    return InvalidInput("--for: found beside --layouts, expected one of them");
+  }
   if (options.planner.given()) return RunWithAgents(options);
   if (options.db.empty()) return InvalidInput("--db is required; see moeplan calibrate --help, or give --planner");
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
@@ -207,8 +224,16 @@ Status Run(const CalibrateOptions& options) {
       return InvalidInput(StrCat("--ctas: found ", limit, ", expected limits from 1 to ", kMostCtas));
     }
   }
+  ASSIGN_OR_RETURN(const std::vector<ModelConfig> models, ModelsOf(options));
+  // Ranks on this machine inherit it.
+  if (!options.python.empty()) setenv(agent::kPythonVariable, options.python.c_str(), /*overwrite=*/1);
   ASSIGN_OR_RETURN(std::optional<agent::Fleet> fleet, options.cluster.Start());
   if (!fleet) return OkStatus();
+  if (options.layouts.empty()) {
+    ASSIGN_OR_RETURN(request.step_needs, models.empty()
+                                             ? NeedsOfUsualModels(options.cluster.backend(), fleet->cluster())
+                                             : NeedsOfModels(models, fleet->cluster()));
+  }
   if (options.cluster.backend() == "host" && !options.cluster.simulated() && std::filesystem::exists("/dev/nvidia0")) {
     std::fputs("moeplan: there are GPUs here, and processors are measured; --backend cuda measures the GPUs\n", stderr);
   }
@@ -241,6 +266,13 @@ void AddCalibrate(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   command->add_option("--profile-name", options->profile_name, "Name of the profile (default: after the cluster)");
   command->add_option("--layouts", options->layouts, "GRID.json: measure what these workloads need");
+  command
+      ->add_option("--for", options->models,
+                   "Models, by file or name: measure what their steps need, through the job's own libraries (default: "
+                   "with --backend cuda some well-known ones)")
+      ->delimiter(',');
+  command->add_option("--python", options->python,
+                      "The job's Python, whose PyTorch is measured (default: $MOEPLAN_PYTHON, else python3)");
   command
       ->add_option("--ctas", options->ctas,
                    "Limits on the CTAs of collectives to measure, too, such as 4,16 (backend cuda, ranks with a GPU "

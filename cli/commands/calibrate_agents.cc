@@ -5,11 +5,13 @@
 #include <chrono>
 #include <thread>
 
+#include "cli/known_names.h"
 #include "cli/options.h"
 #include "models/text.h"
 #include "planner/client/planner_client.h"
 #include "proto/convert/profile.h"
 #include "proto/convert/workload.h"
+#include "proto/json.h"
 
 namespace moeplan::cli {
 namespace {
@@ -26,6 +28,10 @@ StatusOr<v1::StartCalibrationRequest> RequestOf(const AgentCalibration& wanted) 
   if (!wanted.layouts.empty()) {
     ASSIGN_OR_RETURN(const std::vector<Workload> grid, ReadGrid(wanted.layouts));
     *request.mutable_grid() = ToProto(grid);
+  }
+  for (const std::string& name : wanted.models) {
+    ASSIGN_OR_RETURN(const std::string text, ModelTextOf(name, "--for"));
+    RETURN_IF_ERROR(ParseJson(text, name, *request.add_models()));
   }
   return request;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "models/cost/profile.h"
 #include "models/status.h"
@@ -13,6 +14,7 @@ struct AgentCalibration {
   client::ConnectOptions planner;
   std::string cluster, profile_name;
   std::string layouts;  // GRID.json; empty: what the cluster's layouts need.
+  std::vector<std::string> models;  // By file or name; without `layouts`.
   double budget_s = 60;
   double wait_limit_s = 3600;
 };

@@ -146,6 +146,11 @@ class CudaBackendOfProcesses final : public RankBackend {
     return static_cast<double>(total) / sharers;
   }
 
+  std::string LibraryDeviceAt(const RankPlace& place) const override {
+    const StatusOr<int> card = CardOf(place);
+    return card.ok() ? StrCat("cuda:", *card) : "cuda";
+  }
+
   StatusOr<std::unique_ptr<RankJoin>> Join(const RankPlace& place) const override {
     ASSIGN_OR_RETURN(const int card, CardOf(place));
     auto join = std::make_unique<CudaJoin>(place, card);

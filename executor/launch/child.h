@@ -1,4 +1,4 @@
-// Child processes, for executor/launch alone.
+// Child processes, for executor/launch and agent/libraries.
 #pragma once
 
 #include <sys/types.h>

@@ -32,7 +32,36 @@ WorkSize& operator+=(WorkSize& sum, const WorkSize& part) {
   return sum;
 }
 
+// Of one expert's share of the rows.
+double ProductS(const SimulatedGpu& gpu, const KernelKey& key, double size) {
+  const double in = key.shape.in_features, out = key.shape.out_features, experts = key.shape.experts;
+  const double rows = size / (2 * experts * in * out);
+  switch (key.kernel) {
+    case Kernel::kLinear: return experts * GemmS(gpu, rows, out, in);
+    case Kernel::kLinearInputGradient: return experts * GemmS(gpu, rows, in, out);
+    default: return experts * GemmS(gpu, in, out, rows);
+  }
+}
+
+// Scores and values, of the half that the mask leaves; backward, five products for two.
+double AttentionS(const SimulatedGpu& gpu, const KernelKey& key, double size) {
+  const KernelShape& shape = key.shape;
+  const double passes = key.kernel == Kernel::kAttentionGradient ? 2.5 : 1;
+  const double dims = shape.query_key_dim + shape.value_dim, sequence = shape.sequence;
+  const double batch = size / (2 * sequence * sequence * shape.heads * dims);
+  const double scores_s = GemmS(gpu, sequence, sequence, shape.query_key_dim);
+  const double values_s = GemmS(gpu, sequence, shape.value_dim, sequence);
+  return passes * batch * shape.heads * (scores_s + values_s) / 2;
+}
+
 }  // namespace
+
+WorkSize StepKernelSize(const SimulatedGpu& gpu, const KernelKey& key, double size) {
+  if (IsLinear(key.kernel)) return {.compute_s = ProductS(gpu, key, size)};
+  if (IsAttention(key.kernel)) return {.compute_s = AttentionS(gpu, key, size)};
+  if (key.kernel == Kernel::kHostLaunch) return {.launches = static_cast<int>(std::min(size, 1e9))};
+  return {.memory_bytes = size};
+}
 
 KernelSizes::KernelSizes(const SimulatedGpu& gpu, const Layer& layer, const ExpertShard& experts,
                          const ExpertShard& shared)

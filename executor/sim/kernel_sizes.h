@@ -8,8 +8,13 @@
 #include "executor/kernels.h"
 #include "executor/virtual/virtual_machine.h"
 #include "models/cluster/simulated_cluster.h"
+#include "models/cost/operation.h"
 
 namespace moeplan::executor {
+
+// Of a kernel of the rest of a step (models/cost/operation.h): products and attention at the GPU's efficiency, what
+// moves memory at its rate, launches one after the other. Requires a validated key and a size above 0.
+WorkSize StepKernelSize(const SimulatedGpu& gpu, const KernelKey& key, double size);
 
 class KernelSizes {
  public:

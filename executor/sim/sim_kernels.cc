@@ -153,4 +153,9 @@ StatusOr<std::unique_ptr<Kernels>> MakeSimKernels(const SimulatedGpu& gpu, bool 
   return std::make_unique<SimKernels>(gpu, layer, weights, std::move(host));
 }
 
+void EnqueueStepKernel(const SimulatedGpu& gpu, const KernelKey& key, double size, Stream& stream) {
+  SetWorkSize(stream, [work = StepKernelSize(gpu, key, size)] { return work; });
+  HostStream::Of(stream).Enqueue([] { return OkStatus(); });
+}
+
 }  // namespace moeplan::executor

@@ -30,6 +30,7 @@
 
 #include "executor/kernels.h"
 #include "models/cluster/simulated_cluster.h"
+#include "models/cost/operation.h"
 #include "models/status.h"
 
 namespace moeplan::executor {
@@ -38,5 +39,8 @@ namespace moeplan::executor {
 // whose errors come with `data`.
 StatusOr<std::unique_ptr<Kernels>> MakeSimKernels(const SimulatedGpu& gpu, bool data, const Layer& layer,
                                                   const LayerWeights& weights, LayerGradients* gradients = nullptr);
+
+// Queues a kernel of the rest of a step, which takes what StepKernelSize says and computes nothing.
+void EnqueueStepKernel(const SimulatedGpu& gpu, const KernelKey& key, double size, Stream& stream);
 
 }  // namespace moeplan::executor

@@ -65,9 +65,11 @@ struct SimJob {
 
 class SimRank final : public Rank {
  public:
-  SimRank(SimJob& job, int rank, bool computes, bool repeats_times, KernelsFactory make_kernels)
+  SimRank(SimJob& job, const SimulatedGpu& gpu, int rank, bool computes, bool repeats_times,
+          KernelsFactory make_kernels)
       : device_(*job.job.devices[rank]),
         world_(*job.world[rank]),
+        gpu_(gpu),
         computes_(computes),
         repeats_times_(repeats_times),
         runtime_(device_, world_, std::move(make_kernels)) {}
@@ -77,6 +79,9 @@ class SimRank final : public Rank {
   RankRuntime& runtime() override { return runtime_; }
   bool computes() const override { return computes_; }
   bool repeats_times() const override { return repeats_times_; }
+  std::function<void(Stream&)> StepKernel(const KernelKey& key, double size) override {
+    return [this, key, size](Stream& stream) { EnqueueStepKernel(gpu_, key, size, stream); };
+  }
   void Fail(const Status& why) override { device_.Fail(why); }
   // There are none.
   Status CoolCaches() override { return OkStatus(); }
@@ -84,14 +89,17 @@ class SimRank final : public Rank {
  private:
   VirtualDevice& device_;
   Communicator& world_;
+  const SimulatedGpu gpu_;
   const bool computes_, repeats_times_;
   RankRuntime runtime_;
 };
 
 class SimJoin final : public RankJoin {
  public:
-  SimJoin(SimJob& job, int rank, bool computes, bool repeats_times, KernelsFactory make_kernels)
+  SimJoin(SimJob& job, const SimulatedGpu& gpu, int rank, bool computes, bool repeats_times,
+          KernelsFactory make_kernels)
       : job_(job),
+        gpu_(gpu),
         rank_(rank),
         computes_(computes),
         repeats_times_(repeats_times),
@@ -100,11 +108,12 @@ class SimJoin final : public RankJoin {
 
   const std::string& address() const override { return address_; }
   StatusOr<std::unique_ptr<Rank>> Connect(const std::vector<std::string>& /*addresses*/) override {
-    return std::make_unique<SimRank>(job_, rank_, computes_, repeats_times_, make_kernels_);
+    return std::make_unique<SimRank>(job_, gpu_, rank_, computes_, repeats_times_, make_kernels_);
   }
 
  private:
   SimJob& job_;
+  const SimulatedGpu gpu_;
   const int rank_;
   const bool computes_, repeats_times_;
   const KernelsFactory make_kernels_;
@@ -158,7 +167,8 @@ class ConductedWorld final : public SimWorld, private RankBackend {
     if (place.ranks != ranks()) return error::OtherRanks(place.ranks, ranks());
     const SimulatedNoise& noise = network_.cluster().noise;
     const bool repeats_times = noise.compute_sigma == 0 && noise.transfer_sigma == 0;
-    return std::make_unique<SimJoin>(JobOf(joins_[place.rank]++), place.rank, data_, repeats_times, KernelsFactoryOf());
+    return std::make_unique<SimJoin>(JobOf(joins_[place.rank]++), network_.cluster().gpu, place.rank, data_,
+                                     repeats_times, KernelsFactoryOf());
   }
 
  private:

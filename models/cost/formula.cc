@@ -29,6 +29,9 @@ std::string Scaled(double value, double step, std::span<const char* const> names
 
 constexpr const char* kDecimal[] = {"", "k", "M", "G", "T", "P", "E"};
 
+// What one of the unit is called: "flop", "launch".
+std::string_view One(std::string_view unit) { return unit == "flops" ? "flop" : "launch"; }
+
 std::string Decimal(double value, std::string_view unit) {
   size_t scale = 0;
   while (scale + 1 < std::size(kDecimal) && value >= 999.5) value /= 1000, ++scale;
@@ -70,7 +73,7 @@ std::string TextOf(const LogLog& form, std::string_view unit) {
 }  // namespace
 
 std::string SizeText(double size, std::string_view unit) {
-  if (!CountsBytes(unit)) return Decimal(size, "flop");
+  if (!CountsBytes(unit)) return Decimal(size, One(unit));
   constexpr std::array<const char*, 5> kBinary = {"bytes", "KiB", "MiB", "GiB", "TiB"};
   return Scaled(size, 1024, kBinary);
 }
@@ -81,7 +84,7 @@ std::string TimeText(double time_s) {
 }
 
 std::string RateText(double per_s, std::string_view unit) {
-  return Decimal(per_s, CountsBytes(unit) ? "B/s" : "flop/s");
+  return Decimal(per_s, CountsBytes(unit) ? "B/s" : StrCat(One(unit), "/s"));
 }
 
 std::string FormulaText(const Curve& curve, std::string_view unit) {

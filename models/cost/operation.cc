@@ -54,6 +54,7 @@ std::string_view Name(Kernel kernel) {
     case Kernel::kEmbedding: return "EMBEDDING";
     case Kernel::kCrossEntropy: return "CROSS_ENTROPY";
     case Kernel::kOptimizer: return "OPTIMIZER";
+    case Kernel::kHostLaunch: return "HOST_LAUNCH";
   }
   return OwnNames<Kernel>::NameOf(kernel);
 }
@@ -328,7 +329,9 @@ std::optional<CostKey> NamedCost(std::string_view text) {
 
 std::string_view UnitOf(const CostKey& key) {
   const auto* kernel = std::get_if<KernelKey>(&key);
-  return kernel && CountsFlops(kernel->kernel) ? "flops" : "bytes";
+  if (kernel == nullptr) return "bytes";
+  if (kernel->kernel == Kernel::kHostLaunch) return "launches";
+  return CountsFlops(kernel->kernel) ? "flops" : "bytes";
 }
 
 double BusFactorOf(const CostKey& key) {

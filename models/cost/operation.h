@@ -50,9 +50,11 @@ enum class Kernel {
   kEmbedding,
   kCrossEntropy,
   kOptimizer,
+  // What the host takes to launch kernels one after another, through the library that the job runs.
+  kHostLaunch,
 };
 template <>
-inline constexpr int kBuiltIn<Kernel> = 28;
+inline constexpr int kBuiltIn<Kernel> = 29;
 
 // The names of the contract, such as "ALL_TO_ALL".
 std::string_view Name(Contention contention);
@@ -80,8 +82,9 @@ inline bool IsCommunication(Contention contention) {
   return contention == Contention::kWithAllToAll || contention == Contention::kWithAllGather;
 }
 
-// Kernels whose size is flops: the matrix products of experts and of linear layers, and attention. All others count
-// bytes: a codec's and a permutation's as KernelKey's user says, those of kNorm and after it what they read and write.
+// Kernels whose size is flops: the matrix products of experts and of linear layers, and attention. kHostLaunch counts
+// launches, in the fields that say bytes. All others count bytes: a codec's and a permutation's as KernelKey's user
+// says, those of kNorm and after it what they read and write.
 bool CountsFlops(Kernel kernel);
 // The products of experts alone (kExpertGemm and its gradients, own kinds too).
 bool IsExpertProduct(Kernel kernel);
@@ -166,7 +169,7 @@ CostKey WithoutCtas(CostKey key);
 // The key that Describe gives this text for; absent where it is no such text.
 std::optional<CostKey> NamedCost(std::string_view text);
 
-// "bytes", or "flops" where CountsFlops.
+// "bytes", "flops" where CountsFlops, or "launches".
 std::string_view UnitOf(const CostKey& key);
 
 // BusFactor of a collective; 1 for a kernel.

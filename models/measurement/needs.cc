@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "models/check.h"
 #include "models/measurement/candidates.h"
@@ -17,16 +20,6 @@ namespace {
 
 constexpr double kContendedShare = 0.25;
 constexpr double kComputeBesideShare = 0.05;
-
-double NominalS(const CostKey& key, double size, const Cluster& cluster) {
-  constexpr double kStartS = 1e-5, kInterNodePerS = 1e10, kIntraNodePerS = 1e11, kMemoryPerS = 1e12, kFlopsPerS = 1e14;
-  if (const auto* collective = std::get_if<CollectiveKey>(&key)) {
-    const bool inside = collective->group.ranks_per_node == collective->group.size;
-    return kStartS + size / (inside ? kIntraNodePerS : kInterNodePerS);
-  }
-  if (!CountsFlops(std::get<KernelKey>(key).kernel)) return kStartS + size / kMemoryPerS;
-  return kStartS + size / (cluster.peak_flops_per_s > 0 ? cluster.peak_flops_per_s : kFlopsPerS);
-}
 
 bool IsKernel(const CostKey& key, Kernel kernel) {
   const auto* found = std::get_if<KernelKey>(&key);
@@ -282,6 +275,16 @@ void AddGradients(const Workload& workload, const Cluster& cluster, NeedList& li
 
 }  // namespace
 
+double NominalS(const CostKey& key, double size, const Cluster& cluster) {
+  constexpr double kStartS = 1e-5, kInterNodePerS = 1e10, kIntraNodePerS = 1e11, kMemoryPerS = 1e12, kFlopsPerS = 1e14;
+  if (const auto* collective = std::get_if<CollectiveKey>(&key)) {
+    const bool inside = collective->group.ranks_per_node == collective->group.size;
+    return kStartS + size / (inside ? kIntraNodePerS : kInterNodePerS);
+  }
+  if (!CountsFlops(std::get<KernelKey>(key).kernel)) return kStartS + size / kMemoryPerS;
+  return kStartS + size / (cluster.peak_flops_per_s > 0 ? cluster.peak_flops_per_s : kFlopsPerS);
+}
+
 std::vector<Need> NeedsOf(const std::vector<Workload>& resolved, const Cluster& cluster) {
   NeedList list(cluster);
   for (const Workload& workload : resolved) {
@@ -327,21 +330,41 @@ SizeRange PlannedSizes(const CostKey& key, const Cluster& cluster, double low_by
 
 std::vector<Need> NeedsOfLayouts(const Cluster& cluster, double low_bytes, double high_bytes) {
   MOEPLAN_CHECK(0 < low_bytes && low_bytes <= high_bytes);
-  const std::map<CostKey, double> weights = WeightsByKey(cluster);
+  std::vector<KeySizes> keys;
+  for (const auto& [key, weight] : WeightsByKey(cluster)) {
+    keys.push_back({.key = key,
+                    .sizes = GridOf(key, cluster, low_bytes, high_bytes),
+                    .weight = weight,
+                    .delay = (ContentionOf(key) == Contention::kNone ? 0 : 2) + (IsDirect(key) ? 0 : 1)});
+  }
+  return EndsFirst(keys);
+}
+
+std::vector<Need> EndsFirst(const std::vector<KeySizes>& keys) {
   double heaviest = 0;
-  for (const auto& [key, weight] : weights) heaviest = std::max(heaviest, weight);
+  for (const KeySizes& one : keys) heaviest = std::max(heaviest, one.weight);
   std::vector<Need> needs;
-  for (const auto& [key, weight] : weights) {
-    const std::vector<double> sizes = GridOf(key, cluster, low_bytes, high_bytes);
-    const int delay = (ContentionOf(key) == Contention::kNone ? 0 : 2) + (IsDirect(key) ? 0 : 1);
-    for (int i = 0; i < static_cast<int>(sizes.size()); ++i) {
+  for (const KeySizes& one : keys) {
+    const int count = static_cast<int>(one.sizes.size());
+    for (int i = 0; i < count; ++i) {
       // In (1, 2] times a power of two for each round, so that no heavy key's detail comes before a light key's ends.
-      const double within_round = 1 + weight / heaviest;
-      needs.push_back({key, sizes[i], std::ldexp(within_round, -(RoundOf(i, static_cast<int>(sizes.size())) + delay))});
+      const double within_round = 1 + (heaviest > 0 ? one.weight / heaviest : 0);
+      needs.push_back({one.key, one.sizes[i], std::ldexp(within_round, -(RoundOf(i, count) + one.delay))});
     }
   }
   std::stable_sort(needs.begin(), needs.end(), HeavierFirst);
   return needs;
+}
+
+std::vector<Need> MergedNeeds(const std::vector<Need>& one, const std::vector<Need>& other) {
+  std::vector<Need> merged = one;
+  std::set<std::pair<CostKey, double>> known;
+  for (const Need& need : one) known.insert({need.key, need.size});
+  for (const Need& need : other) {
+    if (known.insert({need.key, need.size}).second) merged.push_back(need);
+  }
+  std::ranges::stable_sort(merged, std::ranges::greater(), &Need::weight);
+  return merged;
 }
 
 }  // namespace moeplan

@@ -24,9 +24,8 @@ struct Need {
 // Everything that pricing all candidates of the workloads (chunk counts in powers of two) and their rules ask, by
 // ascending key and size, each once. Contended keys are there for operations that may meet in some candidate, and for
 // every collective (all-to-alls: DIRECT) beside the expert GEMM and the GEMM beside them. Groups of one rank are not.
-// A weight is the time that depends on the measurement, summed over its uses, with nominal speeds in place of the ones
-// not known yet (10 GB/s between nodes, 100 inside, 1 TB/s in memory, the cluster's peak flops or 100 Tflop/s, 10 µs to
-// start); contended measurements count a quarter of their time, those of compute beside communication a twentieth.
+// A weight is the time that depends on the measurement, summed over its uses (NominalS); contended measurements count a
+// quarter of their time, those of compute beside communication a twentieth.
 // Requires workloads resolved against `cluster`.
 std::vector<Need> NeedsOf(const std::vector<Workload>& resolved, const Cluster& cluster);
 
@@ -48,6 +47,24 @@ struct SizeRange {
 // The sizes of such a key between `low_bytes` and `high_bytes`: bytes as they are; flops as NeedsOfLayouts says.
 SizeRange PlannedSizes(const CostKey& key, const Cluster& cluster, double low_bytes = kLeastPlannedBytes,
                        double high_bytes = kMostPlannedBytes);
+
+// Seconds at nominal speeds, in place of those that are not known yet: 10 GB/s between nodes, 100 inside, 1 TB/s in
+// memory, the cluster's peak flops or 100 Tflop/s, 10 µs to start.
+double NominalS(const CostKey& key, double size, const Cluster& cluster);
+
+// A key, the sizes that are worth measuring, ascending, and how much hangs on it, to be compared within one list.
+struct KeySizes {
+  CostKey key;
+  std::vector<double> sizes;
+  double weight = 0;
+  int delay = 0;  // In rounds.
+};
+// Most useful first: both ends of every key, then the middles, and so on halving; a key that is delayed comes as many
+// rounds later. Weights of several lists can be compared: a round is a factor of two.
+std::vector<Need> EndsFirst(const std::vector<KeySizes>& keys);
+
+// Both lists, each need once, most useful first.
+std::vector<Need> MergedNeeds(const std::vector<Need>& one, const std::vector<Need>& other);
 
 // The keys that DefaultWorkloads need, any element size and dimensions, each over a grid of sizes: bytes by powers of
 // four from `low_bytes` to `high_bytes`, both included; for EXPERT_GEMM the flops that 1024 × 1024 BF16 experts of two

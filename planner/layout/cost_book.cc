@@ -27,6 +27,25 @@ KernelKey CommonKey(Kernel kernel) { return {.kernel = IsLinear(kernel) ? Kernel
 
 }  // namespace
 
+std::vector<ExpertProducts> ExpertProductsOf(const Layer& layer, const Layout& layout) {
+  const double tokens = 1.0 * layer.batch * layer.sequence_length / layout.context_parallel;
+  const int experts = layer.experts / layout.expert_parallel;
+  std::vector<ExpertProducts> all;
+  if (layer.expert_kind == ExpertKind::kFfn) {
+    all.push_back({.product = KeyOf(Kernel::kExpertGemm, layer, layout),
+                   .rows = tokens * layer.top_k * std::max(layer.capacity_factor, 1.0),
+                   .experts = experts,
+                   .matrices = layer.expert_matrices,
+                   .sorts = layout.expert_parallel > 1 && experts > 1});
+  }
+  if (layer.shared_hidden_dim > 0) {
+    all.push_back({.product = SharedExpertKey(Kernel::kExpertGemm, layer, layout),
+                   .rows = tokens,
+                   .matrices = layer.expert_matrices});
+  }
+  return all;
+}
+
 CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element, const SurfaceRules& rules,
                    Precision precision)
     : profile_(profile),
@@ -104,12 +123,17 @@ double CostBook::TimeOf(const Entry& entry, double size, double bus_factor) {
   return lean_->end == End::kLow ? price.low_s : price.high_s;
 }
 
+void CostBook::Count(const CostKey& key, double size, int times) {
+  if (counted_ != nullptr) (*counted_)[{Essential(key), size}] += times;
+}
+
 double CostBook::CollectiveS(Collective collective, const GroupShape& group, double bytes, int stride) {
   if (group.size == 1 || bytes <= 0) return 0;
   const Entry& entry = Find({.collective = collective,
                              .group = group,
                              .bytes_per_element = bytes_per_element_,
                              .stride = tells_strides_ ? stride : 0});
+  Count(entry.key, bytes);
   extrapolated_ = extrapolated_ || !entry.stand_in.empty();
   return TimeOf(entry, bytes, BusFactor(collective, group.size));
 }
@@ -118,6 +142,7 @@ double CostBook::ProductS(double flops) { return flops <= 0 ? 0 : TimeOf(product
 
 double CostBook::LinearS(Kernel product, const LinearWork& work) {
   if (work.rows <= 0) return 0;
+  Count(KernelKey{.kernel = product, .bytes_per_element = bytes_per_element_, .shape = work.shape()}, work.flops());
   if (precision_ != Precision::kBf16 && !work.keeps_precision) return LowPrecisionS(product, work);
   const auto time_s = ShapedS(surface_, bytes_per_element_, product, work.shape(), work.flops());
   return time_s ? *time_s : ProductS(work.flops());
@@ -148,6 +173,7 @@ double CostBook::LowPrecisionS(Kernel product, const LinearWork& work) {
 
 double CostBook::AttentionS(Kernel pass, const AttentionWork& work) {
   if (work.flops <= 0) return 0;
+  Count(KernelKey{.kernel = pass, .bytes_per_element = bytes_per_element_, .shape = work.shape}, work.flops);
   if (const auto time_s = ShapedS(surface_, bytes_per_element_, pass, work.shape, work.flops)) return *time_s;
   return (pass == Kernel::kAttentionGradient ? 2 : 1) * ProductS(work.flops);
 }
@@ -206,6 +232,7 @@ const CostBook::Entry& CostBook::Find(Kernel kernel) {
 double CostBook::MovedS(Kernel kernel, double bytes, int launches) {
   if (bytes <= 0) return 0;
   const Entry& entry = Find(kernel);
+  Count(entry.key, bytes / launches, launches);
   if (entry.model) return launches * TimeOf(entry, bytes / launches, /*bus_factor=*/1);
   const Entry& copies = Find(Kernel::kDeviceCopy);
   notes_.remarks.insert(
@@ -217,10 +244,29 @@ double CostBook::MovedS(Kernel kernel, double bytes, int launches) {
   return launches * TimeOf(copies, bytes / 2 / launches, /*bus_factor=*/1);
 }
 
-void CostBook::AddExperts(const KernelKey& product, double rows, int experts, int matrices, bool sorts,
-                          Profile& profile) {
-  if (moeplan::Find(profile_, product) != nullptr || rows <= 0) return;
-  if (!surface_.Has(Kernel::kLinear) && !profile_.roofline) return;
+double CostBook::HostS(double launches) {
+  if (launches <= 0) return 0;
+  const Entry& entry = Find(Kernel::kHostLaunch);
+  if (!entry.model) return 0;
+  // A few layers say what many take.
+  const double most = std::min(launches, entry.model->size_high);
+  return launches / most * TimeOf(entry, most, /*bus_factor=*/1);
+}
+
+// Products of any dimensions are those of the executor's own kernels (MeasurementsOfLayouts).
+bool CostBook::HasDimensions(const KernelKey& product) const {
+  return std::ranges::any_of(profile_.kernels, [&](const KernelModel& entry) {
+    return entry.key.kernel == product.kernel && entry.key.contention == Contention::kNone &&
+           entry.key.model_dim == product.model_dim && entry.key.hidden_dim == product.hidden_dim &&
+           entry.key.bytes_per_element.value_or(bytes_per_element_) == bytes_per_element_;
+  });
+}
+
+void CostBook::AddExperts(const ExpertProducts& asked, Profile& profile) {
+  const auto& [product, rows, experts, matrices, sorts] = asked;
+  if (HasDimensions(product) || rows <= 0) return;
+  const bool has_any = moeplan::Find(profile_, product) != nullptr;
+  if (!surface_.Has(Kernel::kLinear) && (has_any || !profile_.roofline)) return;
   constexpr double kFewest = 1.0 / 256, kMost = 8;  // Chunks of a layer, and the busiest rank of a skewed one.
   const double row_bytes = 1.0 * *product.model_dim * bytes_per_element_;
   LogLog forward, input_gradient, weight_gradient;
@@ -282,16 +328,7 @@ Profile CostBook::ForLayer(const Layer& layer, const Layout& layout) {
 }
 
 void CostBook::AddLinearExperts(const Layer& layer, const Layout& layout, Profile& profile) {
-  const double tokens = 1.0 * layer.batch * layer.sequence_length / layout.context_parallel;
-  const int expert_ranks = layout.expert_parallel, experts = layer.experts / expert_ranks;
-  const KernelKey product = KeyOf(Kernel::kExpertGemm, layer, layout);
-  const double rows = tokens * layer.top_k * std::max(layer.capacity_factor, 1.0);
-  if (layer.expert_kind == ExpertKind::kFfn) {
-    AddExperts(product, rows, experts, layer.expert_matrices, expert_ranks > 1 && experts > 1, profile);
-  }
-  if (layer.shared_hidden_dim > 0) {
-    AddExperts(SharedExpertKey(Kernel::kExpertGemm, layer, layout), tokens, 1, layer.expert_matrices, false, profile);
-  }
+  for (const ExpertProducts& experts : ExpertProductsOf(layer, layout)) AddExperts(experts, profile);
 }
 
 void CostBook::StandInFor(const KernelKey& product, const char* what, Profile& profile) {

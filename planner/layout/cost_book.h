@@ -22,6 +22,17 @@
 
 namespace moeplan::planner {
 
+// The products of a layer's experts as linear layers, on one rank.
+struct ExpertProducts {
+  KernelKey product;  // EXPERT_GEMM with the layer's dimensions, the hidden one cut.
+  double rows = 0;    // Of all its local experts.
+  int experts = 1;
+  int matrices = 2;
+  bool sorts = false;  // Rows arrive by rank, and are sorted by local expert.
+};
+// Of its routed experts, where they are of the built-in kind, and of its shared one.
+std::vector<ExpertProducts> ExpertProductsOf(const Layer& layer, const Layout& layout);
+
 class CostBook {
  public:
   // Of products of a model of this dimension and element size.
@@ -41,6 +52,9 @@ class CostBook {
   double LinearS(Kernel product, const LinearWork& work);
   double AttentionS(Kernel pass, const AttentionWork& work);
   double MovedS(Kernel kernel, double bytes, int launches);
+
+  // Seconds that the host takes for so many launches; 0 where the profile does not say.
+  double HostS(double launches);
 
   // Seconds of a matrix product: EXPERT_GEMM of the nearest dimensions, else the cluster's peak, else missing.
   double ProductS(double flops);
@@ -65,6 +79,11 @@ class CostBook {
 
   int gpus_per_node() const { return profile_.cluster.gpus_per_node; }
 
+  // From here on counts how often each kernel and collective is asked for, at which size (planner/layout/step_needs.h).
+  // Borrowed; null: it does not.
+  using Asked = std::map<std::pair<CostKey, double>, int>;
+  void CountInto(Asked* counted) { counted_ = counted; }
+
   // Since the last Forget.
   const std::set<CostKey>& missing() const { return missing_; }
   bool extrapolated() const { return extrapolated_; }  // Whether a group was.
@@ -87,6 +106,7 @@ class CostBook {
   // Gives the layer's profile what the product is priced as, where it was not measured: the nearest, else the peak.
   void StandInFor(const KernelKey& product, const char* what, Profile& profile);
   double TimeOf(const Entry& entry, double size, double bus_factor);
+  void Count(const CostKey& key, double size, int times = 1);
   const Entry& Find(Kernel moves_memory);
   // Absent where the profile has no such kernel.
   std::optional<double> ShapedS(const ShapeSurface& surface, int bytes_per_element, Kernel kernel,
@@ -99,7 +119,8 @@ class CostBook {
   // Gives the layer's profile its experts' products, from linear layers and activations, where the profile measured
   // those and not these.
   void AddLinearExperts(const Layer& layer, const Layout& layout, Profile& profile);
-  void AddExperts(const KernelKey& product, double rows, int experts, int matrices, bool sorts, Profile& profile);
+  bool HasDimensions(const KernelKey& product) const;
+  void AddExperts(const ExpertProducts& experts, Profile& profile);
 
   const Profile& profile_;
   int bytes_per_element_;
@@ -118,6 +139,7 @@ class CostBook {
   PriceNotes notes_;
   std::set<CostKey> asked_, sources_;
   std::optional<Lean> lean_;
+  Asked* counted_ = nullptr;
 };
 
 }  // namespace moeplan::planner

@@ -15,15 +15,29 @@
 namespace moeplan::planner {
 namespace {
 
+// What the host launches for a task, beside tasks that are views of others: the products and the activation of experts,
+// twice as many products backward.
+int LaunchesOf(const Task& task, bool backward) {
+  switch (task.kind) {
+    case TaskKind::kGate: return kRouterLaunches;
+    case TaskKind::kPermute:
+    case TaskKind::kCombine: return kPermuteLaunches;
+    case TaskKind::kExpert: return backward ? 5 : 3;
+    default: return 1;
+  }
+}
+
 MoeTime TimeOf(const Plan& plan, const TaskGraph& graph) {
   MOEPLAN_CHECK(plan.timeline.size() == graph.tasks.size());
   MoeTime time;
   for (TaskId task = 0; task < graph.first_backward; ++task) {
     time.forward_s = std::max(time.forward_s, plan.timeline[task].end_s);
+    time.forward_launches += LaunchesOf(graph.tasks[task], /*backward=*/false);
   }
   time.backward_s = plan.predicted_time_s - time.forward_s;
   for (size_t task = graph.first_backward; task < plan.timeline.size(); ++task) {
     const TaskTiming& timing = plan.timeline[task];
+    time.backward_launches += LaunchesOf(graph.tasks[task], /*backward=*/true);
     if (Communicates(timing.kind)) time.backward_communication_s += timing.end_s - timing.start_s;
   }
   return time;

@@ -109,7 +109,9 @@ class StepSearch {
     const double factor = known_s > 0 ? both_s / known_s : 1;
     return {.forward_s = factor * plan.time.forward_s,
             .backward_s = factor * plan.time.backward_s,
-            .backward_communication_s = factor * plan.time.backward_communication_s};
+            .backward_communication_s = factor * plan.time.backward_communication_s,
+            .forward_launches = plan.time.forward_launches,
+            .backward_launches = plan.time.backward_launches};
   }
 
   static std::vector<StepPartTime> Named(const StepParts& step) {

@@ -21,6 +21,7 @@ struct PassTime {
   double wait_s = 0;           // For other exchanges, beyond what they hide behind.
   double exchange_s = 0;       // These exchanges, hidden or not.
   double communication_s = 0;  // All communication, that inside a MoE layer too: when no gradient is sent.
+  double launches = 0;         // By the host, of kernels and collectives.
 
   double length_s() const { return compute_s + tensor_s + wait_s; }
   PassTime& Add(const PassTime& other, double times) {
@@ -29,6 +30,7 @@ struct PassTime {
     wait_s += times * other.wait_s;
     exchange_s += times * other.exchange_s;
     communication_s += times * other.communication_s;
+    launches += times * other.launches;
     return *this;
   }
 };
@@ -77,7 +79,7 @@ class StepPricer {
       // Most stages are like the one before them.
       if (i == 0 || !IsLike(stage, stages[i - 1])) {
         const LayerTime pass = Whole(stage, hides);
-        stage_s = pass.length_s();
+        stage_s = std::max(pass.length_s(), HostS(pass));
         if (stage_s > slowest_s) slowest_s = stage_s, slowest_ = stage;
         const double window_s = hides == Hides::kAsItDoes
                                     ? std::max(0.0, pass.backward.length_s() - pass.backward.communication_s)
@@ -108,6 +110,14 @@ class StepPricer {
       parts[share.exchange].Add(forward.exchange_s, backward.exchange_s, forward.wait_s + backward.wait_s, times);
       working_s += times * share.time.length_s();
     }
+    const LayerTime pass = Whole(slowest_, Hides::kAsItDoes);
+    const double host_s = HostS(pass), more_s = std::max(0.0, host_s - pass.length_s());
+    const double launches = pass.forward.launches + pass.backward.launches;
+    if (launches > 0) {
+      parts[StepPart::kHost].Add(host_s * pass.forward.launches / launches, host_s * pass.backward.launches / launches,
+                                 more_s, point_.micro_batches);
+    }
+    working_s += more_s * point_.micro_batches;
     parts[StepPart::kGradients] = {.backward_s = update_.gradients.busy_s, .exposed_s = update_.gradients.exposed_s};
     parts[StepPart::kOptimizer] = {.backward_s = update_.optimizer_s, .exposed_s = update_.optimizer_s};
     parts[StepPart::kBubble].exposed_s = time.step_s - update_.exposed_s() - working_s;
@@ -167,18 +177,24 @@ class StepPricer {
       time.compute.forward.compute_s += book_.LinearS(Kernel::kLinear, linear);
       time.compute.backward.compute_s += book_.LinearS(Kernel::kLinearInputGradient, linear);
       time.compute.backward.compute_s += book_.LinearS(Kernel::kLinearWeightGradient, linear);
+      time.compute.forward.launches += 1, time.compute.backward.launches += 2;
     }
     if (work.attention) {
       time.scores_forward_s = book_.AttentionS(Kernel::kAttention, *work.attention);
       time.scores_backward_s = book_.AttentionS(Kernel::kAttentionGradient, *work.attention);
       time.compute.forward.compute_s += time.scores_forward_s;
       time.compute.backward.compute_s += time.scores_backward_s;
-      if (request_.recompute == Recompute::kSelective) time.compute.backward.compute_s += time.scores_forward_s;
+      time.compute.forward.launches += 1, time.compute.backward.launches += 1;
+      if (request_.recompute == Recompute::kSelective) {
+        time.compute.backward.compute_s += time.scores_forward_s;
+        time.compute.backward.launches += 1;
+      }
     }
     for (const MovedWork& moved : work.moved) {
       LayerTime& into = moved.kernel == Kernel::kCrossEntropy ? time.loss : time.moved;
       into.forward.compute_s += book_.MovedS(moved.kernel, moved.forward_bytes, moved.forward_launches);
       into.backward.compute_s += book_.MovedS(moved.kernel, moved.backward_bytes, moved.backward_launches);
+      into.forward.launches += moved.forward_launches, into.backward.launches += moved.backward_launches;
     }
     return time;
   }
@@ -213,6 +229,8 @@ class StepPricer {
     return shares;
   }
 
+  double HostS(const LayerTime& pass) { return book_.HostS(pass.forward.launches + pass.backward.launches); }
+
   LayerTime Whole(const Stage& stage, Hides hides) {
     LayerTime pass;
     for (const Share& share : SharesOf(stage, hides)) pass.Add(share.time, share.times);
@@ -225,7 +243,10 @@ class StepPricer {
     return book_.CollectiveS(collective, TensorGroup(), token_bytes_, /*stride=*/1);
   }
 
-  static void AddTensor(double time_s, PassTime& pass) { pass.tensor_s += time_s, pass.communication_s += time_s; }
+  static void AddTensor(double time_s, PassTime& pass) {
+    pass.tensor_s += time_s, pass.communication_s += time_s;
+    if (time_s > 0) pass.launches += 1;
+  }
 
   // Both collectives over TP that a block has in a pass; backward gathers the input once more.
   void AddTensorExchange(LayerTime& time) {
@@ -269,6 +290,7 @@ class StepPricer {
       pass.wait_s += std::max(0.0, exchange_s - beside_s);
       pass.exchange_s += exchange_s;
       pass.communication_s += exchange_s;
+      pass.launches += 1;
     };
     if (request_.context_exchange == ContextExchange::kAllToAll) {
       const auto exchange_s = [&](double bytes) {
@@ -290,8 +312,10 @@ class StepPricer {
   }
 
   LayerTime Moe() const {
-    return {.forward = {.compute_s = moe_.forward_s},
-            .backward = {.compute_s = moe_.backward_s, .communication_s = moe_.backward_communication_s}};
+    return {.forward = {.compute_s = moe_.forward_s, .launches = 1.0 * moe_.forward_launches},
+            .backward = {.compute_s = moe_.backward_s,
+                         .communication_s = moe_.backward_communication_s,
+                         .launches = 1.0 * moe_.backward_launches}};
   }
 
   // Half of an all-to-all between two ranks stays where it is, so passing n bytes on is one of 2n.
@@ -299,7 +323,7 @@ class StepPricer {
     if (layout_.pipeline_parallel == 1) return {};
     const double bytes = token_bytes_ / (request_.sequence_parallel ? layout_.tensor_parallel : 1);
     const double pass_s = book_.CollectiveS(Collective::kAllToAll, NeighbourStages(point_, gpus_per_node_), 2 * bytes);
-    const PassTime pass = {.wait_s = pass_s, .exchange_s = pass_s, .communication_s = pass_s};
+    const PassTime pass = {.wait_s = pass_s, .exchange_s = pass_s, .communication_s = pass_s, .launches = 1};
     return {.forward = pass, .backward = pass};
   }
 
@@ -392,8 +416,9 @@ MoeTime ExpertFlopsTime(const LayoutRequest& request, const LayoutPoint& point, 
 
 std::string_view Name(StepPart part) {
   constexpr std::string_view kNames[kStepParts] = {
-      "attention",      "denseNetworks",   "moeLayers",        "sharedExperts", "elementwise", "logits",    "loss",
-      "tensorExchange", "contextExchange", "pipelineExchange", "weights",       "gradients",   "optimizer", "bubble"};
+      "attention", "denseNetworks",  "moeLayers",       "sharedExperts",    "elementwise", "logits",    "loss",
+      "tensorExchange", "contextExchange", "pipelineExchange", "weights",       "gradients",   "optimizer", "hostLaunches",
+      "bubble"};
   return kNames[static_cast<size_t>(part)];
 }
 

@@ -16,6 +16,8 @@
 // twice. Sequence parallelism gathers its input once more; what contexts exchanged goes back the same way, keys and
 // values once more before. Selective recomputation adds the scores, full the whole forward pass. Masks are causal; a
 // profile without attention prices all scores.
+// The host launches the kernels and collectives of all of it one after another, ahead of the GPU: where the profile has
+// HOST_LAUNCH and that takes longer than they run, forward and backward of a micro-batch take as long as the host.
 // Step = pipeline + gradients + optimizer. Pipeline: m times the slowest stage, and every other once, by v
 // virtual stages as fast; for equal stages (m + (p - 1)/v)·t. FP32 gradients of dense layers over CP·DP and of experts
 // over their replicas (all-reduce; with ZeRO reduce-scatter, and all-gather of the weights, after the step or, ZeRO-3,
@@ -39,6 +41,7 @@ struct MoeTime {
   double forward_s = 0;
   double backward_s = 0;
   double backward_communication_s = 0;  // Sum over the collectives in it.
+  int forward_launches = 0, backward_launches = 0;  // Of kernels and collectives, by the host.
 };
 
 struct StepTime {
@@ -62,9 +65,10 @@ enum class StepPart {
   kWeights,          // Gathered before each pass (ZeRO-3).
   kGradients,        // Summed over replicas, and the weights gathered after the step (ZeRO-1 and -2).
   kOptimizer,
+  kHost,    // Launching kernels; exposed is what no kernel hides.
   kBubble,  // Waiting for other stages.
 };
-inline constexpr int kStepParts = 14;
+inline constexpr int kStepParts = 15;
 std::string_view Name(StepPart part);  // "attention", "denseNetworks", ...
 
 // Of one part in a step.

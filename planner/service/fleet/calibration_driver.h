@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/cost/samples.h"
+#include "models/model/model_config.h"
 #include "models/status.h"
 #include "models/workload/workload.h"
 #include "planner/service/fleet/relayed_ranks.h"
@@ -18,6 +19,7 @@ struct CalibrationWork {
   std::string name;                // Of the samples.
   double budget_s = 0;             // That is left. Above 0.
   std::vector<Workload> grid;      // Not resolved. With `operations` empty too: what the cluster's layouts need.
+  std::vector<ModelConfig> models;  // Whose steps are to be priced on the cluster; without grid and operations.
   std::vector<Sample> operations;  // To be measured at their sizes, and nothing else; the grid lends kernels shapes.
   std::vector<Sample> taken;       // What was measured before; it counts.
   // Keeps a sample for good; called for each as it is taken, with the cluster that was measured (peak not known). An

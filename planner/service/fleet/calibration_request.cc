@@ -1,8 +1,10 @@
 #include "planner/service/fleet/calibration_request.h"
 
+#include "models/model/hf_config.h"
 #include "planner/service/fleet/agent_registry.h"
 #include "planner/service/fleet/errors.h"
 #include "proto/convert/samples.h"
+#include "proto/convert/struct_text.h"
 #include "proto/convert/workload.h"
 #include "proto/errors.h"
 
@@ -47,6 +49,14 @@ StatusOr<CalibrationWork> WorkOfRequest(const v1::StartCalibrationRequest& reque
   }
   if (request.operations_size() > kMostOperations) {
     return error::OutOfRange("operations", request.operations_size(), 0, kMostOperations);
+  }
+  if (request.models_size() > kMostModels) return error::OutOfRange("models", request.models_size(), 0, kMostModels);
+  if (request.models_size() > 0 && (request.has_grid() || request.operations_size() > 0)) {
+    return moeplan::error::Mismatch("models", "them beside grid or operations", "one of the three");
+  }
+  for (int i = 0; i < request.models_size(); ++i) {
+    ASSIGN_OR_RETURN(ModelConfig model, ModelFromHfConfig(JsonTextOf(request.models(i)), ItemPath("models", i)));
+    work.models.push_back(std::move(model));
   }
   for (int i = 0; i < request.operations_size(); ++i) {
     ASSIGN_OR_RETURN(Sample operation, SampleFromProto(request.operations(i), ItemPath("operations", i)));

@@ -9,7 +9,7 @@
 
 namespace moeplan::service {
 
-inline constexpr int kMostOperations = 10000;  // Of one request.
+inline constexpr int kMostOperations = 10000, kMostModels = 16;  // Of one request.
 // Begins the request ids of calibrations that the planner itself asks for, to measure again what drifted.
 inline constexpr std::string_view kRemeasurePrefix = "remeasure version ";
 
@@ -19,7 +19,7 @@ v1::StartCalibrationRequest WithDefaults(const v1::StartCalibrationRequest& requ
 // Requires the defaults. kInvalidInput names the field.
 Status ValidateCalibrationRequest(const v1::StartCalibrationRequest& request);
 
-// Name, grid and operations; the rest is left alone. Errors as above.
+// Name, grid, models and operations; the rest is left alone. Errors as above.
 StatusOr<CalibrationWork> WorkOfRequest(const v1::StartCalibrationRequest& request);
 
 }  // namespace moeplan::service

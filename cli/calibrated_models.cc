@@ -1,0 +1,29 @@
+#include "cli/calibrated_models.h"
+
+#include "cli/known_names.h"
+#include "planner/layout/step_needs.h"
+
+namespace moeplan::cli {
+
+StatusOr<std::vector<Need>> NeedsOfModels(const std::vector<ModelConfig>& models, const Cluster& cluster) {
+  std::vector<Need> all;
+  for (const ModelConfig& model : models) {
+    ASSIGN_OR_RETURN(const std::vector<Need> needs, planner::NeedsOfSteps(model, cluster));
+    all = MergedNeeds(all, needs);
+  }
+  return all;
+}
+
+StatusOr<std::vector<Need>> NeedsOfUsualModels(const std::string& backend, const Cluster& cluster) {
+  std::vector<Need> all;
+  if (backend != "cuda") return all;
+  for (const std::string& name : UsualModels()) {
+    ASSIGN_OR_RETURN(const ModelConfig model, ModelOf(name));
+    // What no layout on these GPUs divides has no need of them.
+    const StatusOr<std::vector<Need>> needs = planner::NeedsOfSteps(model, cluster);
+    if (needs.ok()) all = MergedNeeds(all, *needs);
+  }
+  return all;
+}
+
+}  // namespace moeplan::cli

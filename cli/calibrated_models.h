@@ -1,0 +1,21 @@
+// Calibrations measure what steps of some models need beside what layouts need.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/measurement/needs.h"
+#include "models/model/model_config.h"
+#include "models/status.h"
+
+namespace moeplan::cli {
+
+// What steps of these models need on the cluster (planner/layout/step_needs.h), each once, most useful first. Errors as
+// there.
+StatusOr<std::vector<Need>> NeedsOfModels(const std::vector<ModelConfig>& models, const Cluster& cluster);
+
+// Where nobody names a model: on GPUs those of UsualModels that divide the cluster, else none, since nobody trains such
+// models on processors.
+StatusOr<std::vector<Need>> NeedsOfUsualModels(const std::string& backend, const Cluster& cluster);
+
+}  // namespace moeplan::cli

@@ -1,0 +1,155 @@
+#include "planner/layout/step_needs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "models/measurement/cost_key.h"
+#include "models/text.h"
+#include "planner/layout/cost_book.h"
+#include "planner/layout/layout_rules.h"
+#include "planner/layout/layout_space.h"
+#include "planner/layout/moe_plans.h"
+#include "planner/layout/rank_memory.h"
+#include "planner/layout/step_time.h"
+
+namespace moeplan::planner {
+namespace {
+
+constexpr int kMostSamples = 4;       // Of a micro-batch.
+constexpr double kApart = 4;          // Between neighbouring sizes of a key.
+constexpr double kLeastPart = 0.125;  // Of a layer's rows: what one chunk of its exchange brings,
+constexpr double kMostPart = 2;       // and what the busiest rank has.
+constexpr double kMostLaunches = 1024;  // Both passes of a few layers.
+
+LayoutRequest RequestFor(const ModelConfig& model, const Cluster& cluster) {
+  LayoutRequest request;
+  request.model = model;
+  request.gpus = Ranks(cluster);
+  request.global_batch = kMostSamples * request.gpus;
+  request.sequence_length = model.max_positions > 0 ? std::min(kUsualSequence, model.max_positions) : kUsualSequence;
+  request.zero_stage = 1;
+  return request;
+}
+
+class StepNeeds {
+ public:
+  StepNeeds(const ModelConfig& model, const Cluster& cluster)
+      : cluster_(cluster),
+        request_(RequestFor(model, cluster)),
+        nothing_{.cluster = cluster},
+        book_(nothing_, model.model_dim, request_.bytes_per_element) {
+    book_.CountInto(&asked_);
+  }
+
+  StatusOr<std::vector<Need>> Run() {
+    RETURN_IF_ERROR(CheckLayoutRequest(request_, cluster_));
+    const std::vector<LayoutPoint> points = Points();
+    if (points.empty()) {
+      return InvalidInput(StrCat("the model: found none of its layouts on ", request_.gpus,
+                                 " GPUs, expected numbers of heads, layers and experts that share divisors with them"));
+    }
+    for (const LayoutPoint& point : points) Ask(point);
+    for (double launches = 16; launches <= kMostLaunches; launches *= kApart) {
+      asked_[{KernelKey{.kernel = Kernel::kHostLaunch}, launches}] += static_cast<int>(points.size());
+    }
+    return Ordered();
+  }
+
+ private:
+  // Those that may fit, if any may.
+  std::vector<LayoutPoint> Points() const {
+    std::vector<LayoutPoint> all, fit;
+    for (const LayoutPoint& point : AllLayoutPoints(request_, cluster_)) {
+      if (point.micro_batch > kMostSamples) continue;
+      all.push_back(point);
+      const double bytes = RankMemoryOf(request_, point, {}).total_bytes();
+      if (cluster_.device_memory_bytes <= 0 || bytes <= cluster_.device_memory_bytes) fit.push_back(point);
+    }
+    return fit.empty() ? all : fit;
+  }
+
+  void Ask(const LayoutPoint& point) {
+    PriceStep(request_, point, {}, book_);
+    if (request_.model.moe_layers() == 0) return;
+    const Workload workload = WorkloadOf(request_, QuestionOf(request_, point));
+    for (const ExpertProducts& experts : ExpertProductsOf(workload.layer, workload.layout)) {
+      for (const double part : {kLeastPart, 1.0, kMostPart}) AskExperts(experts, part * experts.rows);
+    }
+    const LayerSizes sizes = SizesOf(workload.layer, workload.layout);
+    for (const CollectiveKey& key : LayerCollectives(workload.layer, workload.layout, cluster_.gpus_per_node)) {
+      if (key.algorithm != AllToAllAlgorithm::kDirect) continue;
+      const double bytes = key.collective == Collective::kAllToAll ? sizes.dispatched_bytes : sizes.input_bytes;
+      for (const double part : {kLeastPart, 1.0}) ++asked_[{Essential(key), part * bytes}];
+    }
+  }
+
+  void AskExperts(const ExpertProducts& asked, double rows) {
+    const int model_dim = *asked.product.model_dim, hidden_dim = *asked.product.hidden_dim;
+    for (const LinearWork& linear : ExpertLinears(model_dim, hidden_dim, asked.matrices, rows, asked.experts)) {
+      for (const Kernel product :
+           {Kernel::kLinear, Kernel::kLinearInputGradient, Kernel::kLinearWeightGradient}) {
+        book_.LinearS(product, linear);
+      }
+    }
+    const MovedWork activation = ActivationWork(rows, hidden_dim, asked.matrices, request_.bytes_per_element);
+    book_.MovedS(activation.kernel, activation.forward_bytes, activation.forward_launches);
+  }
+
+  // A library takes whole sequences: contexts that share one are priced between such points.
+  static bool CanBeMeasured(const CostKey& key, double size) {
+    const auto* kernel = std::get_if<KernelKey>(&key);
+    if (kernel == nullptr || !IsAttention(kernel->kernel)) return true;
+    const KernelShape& shape = kernel->shape;
+    const double one = 2.0 * shape.sequence * shape.sequence * shape.heads * (shape.query_key_dim + shape.value_dim);
+    return size >= one && std::fmod(size, one) == 0;
+  }
+
+  std::vector<Need> Ordered() const {
+    std::map<CostKey, KeySizes> keys;
+    for (const auto& [asked, count] : asked_) {
+      const auto& [key, size] = asked;
+      if (!CanBeMeasured(key, size)) continue;
+      KeySizes& one = keys[key];
+      one.key = key;
+      one.sizes.push_back(size);  // Ascending, as the map is.
+      one.weight += count * NominalS(key, size, cluster_);
+    }
+    std::vector<KeySizes> apart;
+    for (auto& [key, one] : keys) {
+      one.sizes = Apart(key, one.sizes);
+      apart.push_back(std::move(one));
+    }
+    return EndsFirst(apart);
+  }
+
+  // Both ends, and between them sizes at least kApart from each other. What moves memory is cheap to measure and asked
+  // for at other sizes by other batches, so it is measured beyond them.
+  static std::vector<double> Apart(const CostKey& key, const std::vector<double>& sizes) {
+    const auto* kernel = std::get_if<KernelKey>(&key);
+    const bool goes_on = kernel != nullptr && !CountsFlops(kernel->kernel) && kernel->kernel != Kernel::kHostLaunch;
+    const double beyond = goes_on ? kApart : 1;
+    std::vector<double> kept = {sizes.front() / beyond};
+    for (const double size : sizes) {
+      if (size >= kApart * kept.back() && kApart * size <= beyond * sizes.back()) kept.push_back(size);
+    }
+    constexpr double kTheSame = 1.05;
+    if (beyond * sizes.back() > kTheSame * kept.back()) kept.push_back(beyond * sizes.back());
+    return kept;
+  }
+
+  const Cluster cluster_;
+  const LayoutRequest request_;
+  const Profile nothing_;
+  CostBook book_;
+  CostBook::Asked asked_;
+};
+
+}  // namespace
+
+StatusOr<std::vector<Need>> NeedsOfSteps(const ModelConfig& model, const Cluster& cluster) {
+  return StepNeeds(model, cluster).Run();
+}
+
+}  // namespace moeplan::planner
