@@ -368,6 +368,9 @@ class Block(torch.nn.Module):
 
 def host_launch(request):
     library, te = TORCH, None
+    count = max(1, round(request["size"] / BLOCK_LAUNCHES))
+    if count > 10000:
+        raise LeftOut(f"{count} blocks one after another are more than any step has")
     if ON_GPU:
         try:
             te, version = named("transformer_engine.pytorch")
@@ -375,7 +378,7 @@ def host_launch(request):
             library = f"{TORCH}, {version}"
         except Exception:  # Transformer Engine is not here, or is of another kind.
             te = None
-    blocks = torch.nn.Sequential(*(Block(te) for _ in range(max(1, round(request["size"] / BLOCK_LAUNCHES)))))
+    blocks = torch.nn.Sequential(*(Block(te) for _ in range(count)))
     x = torch.randn(1, 64, device=DEVICE, requires_grad=True)
     return (lambda: blocks(x).sum().backward()), library
 

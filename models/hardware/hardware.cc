@@ -30,6 +30,7 @@ constexpr HardwareFigure kFigures[] = {
     {"attentionGradientShare", &Hardware::attention_gradient_share},
     {"memoryShare", &Hardware::memory_share},
     {"launchS", &Hardware::launch_s},
+    {"hostLaunchS", &Hardware::host_launch_s},
     {"allToAllBytesPerS", &Hardware::all_to_all_bytes_per_s},
     {"allGatherBytesPerS", &Hardware::all_gather_bytes_per_s},
     {"reduceScatterBytesPerS", &Hardware::reduce_scatter_bytes_per_s},
@@ -150,6 +151,10 @@ class ProfileMaker {
       AddMoved(kernel, 1);
     }
     AddMoved(Kernel::kDeviceCopy, 2);
+    if (const double host_s = hardware_.host_launch_s.value; host_s > 0) {
+      profile_.kernels.push_back({{.kernel = Kernel::kHostLaunch},
+                                  WithError(AlphaBeta{0, host_s}, hardware_.kernel_error_ratio.value)});
+    }
     if (model.experts == 0) return;
     AddMoved(Kernel::kPermute, PermutePasses(model.top_k), kPermuteLaunches);
     AddMoved(Kernel::kGate, RouterPasses(model.experts, model.model_dim, kBf16), kRouterLaunches);

@@ -30,7 +30,8 @@ struct Hardware {
   Figure sustained_share;                            // Of the peak, of long products.
   Figure attention_share, attention_gradient_share;  // Of the peak, of the flops that a causal mask leaves.
   Figure memory_share;                               // Of memory_bytes_per_s, of kernels that move memory.
-  Figure launch_s;                                   // Of a short kernel.
+  Figure launch_s;                                   // Of a short kernel, on the GPU.
+  Figure host_launch_s;                              // Of launching one after another; 0: not known.
   // Inside a domain: a collective's bytes through each GPU's links (nccl-tests' bus bandwidth), and its latency.
   Figure all_to_all_bytes_per_s, all_gather_bytes_per_s, reduce_scatter_bytes_per_s, all_reduce_bytes_per_s;
   Figure link_latency_s;

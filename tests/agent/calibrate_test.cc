@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <functional>
@@ -93,6 +94,10 @@ class ToldRanks final : public RankLinks {
 
   explicit ToldRanks(Times times) : times_(std::move(times)) {}
 
+  // What else a rank says of a kernel that is timed through libraries.
+  std::function<void(int rank, v1::RankReply::Measured& measured)> of_libraries =
+      [](int, v1::RankReply::Measured&) {};
+
   int nodes() const override { return 1; }
   int ranks_per_node() const override { return 2; }
   std::optional<Unsent> Send(std::span<const v1::RankCommand> commands) override {
@@ -109,6 +114,7 @@ class ToldRanks final : public RankLinks {
     if (!command.has_measure()) return reply;
     reply.mutable_measured();
     for (const double time_s : times_(rank, command.measure())) reply.mutable_measured()->add_time_s(time_s);
+    of_libraries(rank, *reply.mutable_measured());
     return reply;
   }
   std::string EndOf(int) override { return ""; }
@@ -186,6 +192,70 @@ TEST(CalibrateTest, ARankThatAnswersTooFewTimesIsNamed) {
   const auto samples = Calibrate(*fleet, {GatherOf(1024)}, {.budget_s = 20});
   ASSERT_FALSE(samples.ok());
   EXPECT_THAT(samples.status().message(), testing::HasSubstr("rank 1: found 1 times, expected 2"));
+}
+
+std::vector<double> SameTimes(int, const v1::RankCommand::Measure& measure) {
+  return std::vector<double>(static_cast<size_t>(measure.repeats()), 1e-3);
+}
+
+Measurement NormOf(double bytes) {
+  return {.need = {.key = KernelKey{.kernel = Kernel::kNorm}, .size = bytes}, .context = {}};
+}
+
+TEST(CalibrateTest, SamplesNameTheLibraryThatTheyAreOf) {
+  auto ranks = std::make_unique<ToldRanks>(SameTimes);
+  ranks->of_libraries = [](int, v1::RankReply::Measured& measured) { measured.set_library("torch 9"); };
+  auto fleet = Fleet::Start(std::move(ranks));
+  ASSERT_TRUE(fleet.ok());
+  std::set<std::string> kept;
+  const auto keep = [&](const Sample& sample) {
+    kept.insert(sample.provenance.at("library"));
+    return OkStatus();
+  };
+  const auto samples = Calibrate(*fleet, {NormOf(1024)}, {.budget_s = 20, .keep = keep});
+  ASSERT_TRUE(samples.ok()) << samples.status().message();
+  EXPECT_EQ(samples->samples.at(0).provenance.at("library"), "torch 9");
+  EXPECT_EQ(kept, std::set<std::string>{"torch 9"});
+}
+
+// Whichever rank it is that has no such library.
+TEST(CalibrateTest, WhatALibraryLacksIsLeftOutWithItsReasonOnceAndTheRestIsMeasured) {
+  for (const int lacking : {0, 1}) {
+    int visits = 0;
+    auto ranks = std::make_unique<ToldRanks>([&](int rank, const v1::RankCommand::Measure& measure) {
+      const bool lacks = measure.what().kernel() == v1::Kernel::NORM;
+      if (lacks && rank == lacking) ++visits;
+      return lacks && rank == lacking ? std::vector<double>() : SameTimes(rank, measure);
+    });
+    int asked = 0;
+    ranks->of_libraries = [&](int rank, v1::RankReply::Measured& measured) {
+      if (measured.time_s_size() > 0 || rank != lacking) return;
+      measured.set_left_out("no PyTorch at python3");
+      ++asked;
+    };
+    auto fleet = Fleet::Start(std::move(ranks));
+    ASSERT_TRUE(fleet.ok());
+    std::vector<std::string> left_out;
+    const auto samples = Calibrate(*fleet, {NormOf(1024), NormOf(4096), GatherOf(1024)},
+                                   {.budget_s = 20, .left_out = [&](const std::string& what) {
+                                      left_out.push_back(what);
+                                    }});
+    ASSERT_TRUE(samples.ok()) << samples.status().message();
+    ASSERT_EQ(samples->samples.size(), 1u);
+    EXPECT_THAT(left_out, testing::ElementsAre("left out: NORM and others like it: no PyTorch at python3"));
+    EXPECT_EQ(visits, 2);  // Once for each size.
+    EXPECT_EQ(asked, 2);
+  }
+}
+
+TEST(CalibrateTest, StepsAreMeasuredBesideLayoutsEachNeedOnce) {
+  const Cluster cluster = {.nodes = 1, .gpus_per_node = 2};
+  const std::vector<Measurement> plain = MeasurementsOfLayouts(cluster);
+  const Need norm = NormOf(4096).need;
+  const std::vector<Measurement> both = MeasurementsOfLayouts(cluster, {norm, plain.front().need});
+  ASSERT_EQ(both.size(), plain.size() + 1);
+  EXPECT_TRUE(std::ranges::any_of(both, [&](const Measurement& one) { return one.need == norm; }));
+  EXPECT_TRUE(std::ranges::is_sorted(both, std::ranges::greater(), [](const auto& one) { return one.need.weight; }));
 }
 
 }  // namespace

@@ -282,6 +282,76 @@ TEST(PriceLayoutTest, ExpertsArePricedAsGroupedLinearLayersWhereThoseWereMeasure
   EXPECT_NEAR(Find(*answer, "moeLayers")->backward_s, 2 * flops / 5e11, 1e-6 * flops / 5e11);
 }
 
+// A millisecond a launch: far more than the kernels take.
+TEST(PriceLayoutTest, WhereTheHostIsSlowerThanItsKernelsAStepTakesAsLongAsItLaunches) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false};
+  const StepQuestion question = QuestionOf(request, {.data_parallel = 8});
+  Profile profile = SmallProfile();
+  profile.collectives.push_back(Line(Over(Collective::kAllReduce, {8, 4}), 1e-6, 1e-12));
+  const auto without = PriceLayout(question, profile);
+  ASSERT_TRUE(without.ok()) << without.status().message();
+  constexpr double kLaunchS = 1e-3;
+  KernelModel launches = Line(Kernel::kHostLaunch, 0, kLaunchS);
+  launches.model.size_high = 64;  // More of them take as much longer.
+  profile.kernels.push_back(launches);
+  const auto with = PriceLayout(question, profile);
+  ASSERT_TRUE(with.ok()) << with.status().message();
+  // Two layers: four linear layers, attention, and norms, residuals, rotary embedding of queries and of keys, activation
+  // (2 + 2 + 2 + 1); the embedding, which scatters in two; the last norm, product and loss.
+  const int forward = 2 * (4 + 1 + 7) + 1 + 3, backward = 2 * (2 * 4 + 1 + 7) + 2 + 4;
+  const double host_s = 2 * (forward + backward) * kLaunchS;  // Of two micro-batches.
+  const StepPartTime* host = Find(*with, "hostLaunches");
+  ASSERT_NE(host, nullptr);
+  EXPECT_NEAR(host->forward_s, 2 * forward * kLaunchS, 1e-9);
+  EXPECT_NEAR(host->backward_s, 2 * backward * kLaunchS, 1e-9);
+  const double update_s = Find(*with, "gradients")->exposed_s + Find(*with, "optimizer")->exposed_s;
+  EXPECT_NEAR(with->layout.step_time_s, host_s + update_s, 1e-9);
+  EXPECT_NEAR(SumOf(*with, &StepPartTime::exposed_s), with->layout.step_time_s, 1e-9);
+  EXPECT_EQ(Find(*without, "hostLaunches"), nullptr);
+  // Where kernels hide it, it costs nothing.
+  profile.kernels.back() = Line(Kernel::kHostLaunch, 0, 1e-12);
+  const auto hidden = PriceLayout(question, profile);
+  EXPECT_NEAR(hidden->layout.step_time_s, without->layout.step_time_s, 1e-12);
+  EXPECT_EQ(Find(*hidden, "hostLaunches")->exposed_s, 0);
+}
+
+TEST(PriceLayoutTest, ChunksOfAnExchangeAreLaunchedOneByOne) {
+  Profile profile = SmallProfile();
+  profile.kernels.push_back(Line(Kernel::kHostLaunch, 0, 1));
+  const auto launches = [&](int degree) {
+    LayoutRequest request = SmallRequest();
+    request.sequence_length = 1 << 16;  // Enough to be cut.
+    StepQuestion question = QuestionOf(request, {.expert_parallel = 8, .data_parallel = 8});
+    question.schedule = Family::kPipeline;
+    question.partition_degree = degree;
+    const auto answer = PriceLayout(question, profile);
+    EXPECT_TRUE(answer.ok()) << answer.status().message();
+    const StepPartTime* host = answer.ok() ? Find(*answer, "hostLaunches") : nullptr;
+    return host == nullptr ? 0 : host->forward_s + host->backward_s;
+  };
+  EXPECT_GT(launches(4), launches(2));
+}
+
+// Generic entries are the executor's own kernels; a model's grouped products are those of the job's libraries.
+TEST(PriceLayoutTest, ProductsOfAJobsLibrariesCountBeforeTheExecutorsOwn) {
+  Profile profile = SmallProfile();
+  const auto forward_s = [&] {
+    const auto answer = PriceLayout(QuestionOf(SmallRequest(), {.expert_parallel = 8, .data_parallel = 8}), profile);
+    EXPECT_TRUE(answer.ok()) << answer.status().message();
+    return answer.ok() ? Find(*answer, "moeLayers")->forward_s : 0;
+  };
+  const double own_s = forward_s();
+  for (const Kernel kernel : {Kernel::kLinear, Kernel::kLinearInputGradient, Kernel::kLinearWeightGradient}) {
+    // A second a flop.
+    profile.kernels.push_back({{.kernel = kernel,
+                                .bytes_per_element = 2,
+                                .shape = {.in_features = 32, .out_features = 48, .experts = 1}},
+                               MakeCostModel(LogLog{{{1e3, 1e3}, {1e6, 1e6}}})});
+  }
+  EXPECT_GT(forward_s(), 1000 * own_s);
+}
+
 TEST(PriceLayoutTest, WhatDoesNotFitIsPricedAndSaysHowMuchIsMissing) {
   Profile profile = SmallProfile();
   const StepQuestion question = QuestionOf(SmallRequest(), {.expert_parallel = 4, .data_parallel = 8});

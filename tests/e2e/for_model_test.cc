@@ -1,0 +1,125 @@
+// `moeplan calibrate --for MODEL`: what steps of a model need is measured, through PyTorch where there is one, and what
+// is predicted from it is what PyTorch then takes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "db/store.h"
+#include "tests/e2e/moeplan_process.h"
+#include "tests/python_with_torch.h"
+
+namespace moeplan::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+constexpr const char* kModel = R"({"model_type": "mixtral", "hidden_size": 256, "intermediate_size": 512,
+  "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4, "num_local_experts": 8,
+  "num_experts_per_tok": 2, "vocab_size": 4096, "max_position_embeddings": 512, "hidden_act": "silu",
+  "tie_word_embeddings": false})";
+
+std::set<std::string> KernelsOf(const Json& profile) {
+  std::set<std::string> kernels;
+  for (const Json& entry : profile.at("kernels")) kernels.insert(entry.at("kernel").get<std::string>());
+  return kernels;
+}
+
+// Those that samples of linear layers name.
+std::set<std::string> LibrariesOf(const std::string& db) {
+  std::set<std::string> libraries;
+  const auto store = Store::OpenReadOnly(db);
+  EXPECT_TRUE(store.ok());
+  const auto stored = store.ok() ? store->SamplesOf({}) : StatusOr<std::vector<Calibration>>(store.status());
+  if (!stored.ok()) return libraries;
+  for (const Calibration& one : *stored) {
+    for (const Sample& sample : one.samples.samples) {
+      const auto* kernel = std::get_if<KernelKey>(&sample.key);
+      if (kernel == nullptr || !IsLinear(kernel->kernel)) continue;
+      const auto library = sample.provenance.find("library");
+      libraries.insert(library == sample.provenance.end() ? "none" : library->second);
+    }
+  }
+  return libraries;
+}
+
+// A simulated GPU has every kernel of a step, without any library.
+TEST(ForModelTest, ASimulatedClusterIsMeasuredWhole) {
+  const TemporaryFolder folder;
+  const std::string cluster = folder.Write("cluster.json", R"({"name": "one", "nodes": 1, "gpusPerNode": 2,
+    "gpu": {"peakFlopsPerS": 1e13, "gemmEfficiency": 0.7, "memoryBytesPerS": 6e11, "deviceMemoryBytes": 1e10,
+            "launchS": 5e-6},
+    "gpuLink": {"kind": "SWITCHED", "bytesPerS": 1.2e10, "latencyS": 5e-6},
+    "nic": {"perNode": 1, "bytesPerS": 1.25e10, "latencyS": 4e-6}})");
+  const std::string model = folder.Write("model.json", kModel), db = folder / "m.db";
+  const Outcome calibrated = RunMoeplan({"calibrate", "--simulated", cluster, "--db", db, "--profile-name", "p",
+                                         "--for", model, "--budget", "60s", "--json"});
+  ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  EXPECT_THAT(KernelsOf(Json::parse(calibrated.out)),
+              IsSupersetOf({"LINEAR", "LINEAR_INPUT_GRADIENT", "LINEAR_WEIGHT_GRADIENT", "ATTENTION",
+                            "ATTENTION_GRADIENT", "NORM", "ROTARY", "ACTIVATION", "RESIDUAL", "EMBEDDING",
+                            "CROSS_ENTROPY", "OPTIMIZER", "HOST_LAUNCH"}));
+  const Outcome step = RunMoeplan({"step", "--db", db, "--model", model, "--gpus", "2", "--global-batch", "8",
+                                   "--sequence-length", "512", "--layout", R"({"expertParallel": 2})", "--json"});
+  ASSERT_EQ(step.exit_code, 0) << step.err;
+  EXPECT_THAT(step.err, Not(HasSubstr("priced as")));
+  EXPECT_THAT(step.err, Not(HasSubstr("not measured near")));
+}
+
+TEST(ForModelTest, WithoutPyTorchTheRestIsMeasuredAndTheReasonIsToldOnce) {
+  const TemporaryFolder folder;
+  const std::string model = folder.Write("model.json", kModel), db = folder / "m.db";
+  const Outcome calibrated = RunMoeplan({"calibrate", "--local", "1", "--db", db, "--for", model, "--budget", "3s",
+                                         "--python", folder / "python", "--json"});
+  ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  EXPECT_THAT(calibrated.err, HasSubstr("and others like it: no PyTorch at " + (folder / "python") +
+                                        ": there is no such program; give the job's Python with --python"));
+  EXPECT_EQ(calibrated.err.find("no PyTorch"), calibrated.err.rfind("no PyTorch"));
+  EXPECT_THAT(KernelsOf(Json::parse(calibrated.out)), AllOf(Contains("EXPERT_GEMM"), Not(Contains("LINEAR"))));
+}
+
+TEST(ForModelTest, WrongModelsAreNamed) {
+  const TemporaryFolder folder;
+  const std::string db = folder / "m.db";
+  const Outcome unknown = RunMoeplan({"calibrate", "--local", "1", "--db", db, "--for", "gpt-9"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("--for: found 'gpt-9', which is no file, expected a config.json or one of "));
+  const Outcome both = RunMoeplan(
+      {"calibrate", "--local", "1", "--db", db, "--for", "mixtral-8x7b", "--layouts", folder.Write("g.json", "{}")});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_THAT(both.err, HasSubstr("--for: found beside --layouts, expected one of them"));
+}
+
+// Kernels are measured one by one, as no step has them, and a step that nobody measured is predicted. On a machine that
+// others use too, a fifth of the time that one run takes may be theirs: docs/truth.md has what a quiet one gives.
+TEST(ForModelTest, AStepOfPyTorchTakesWhatIsPredicted) {
+  const std::string python = PythonWithTorch();
+  if (python.empty()) GTEST_SKIP() << "no python3 with PyTorch (Debian: python3-torch)";
+  const TemporaryFolder folder;
+  const std::string model = folder.Write("model.json", kModel), db = folder / "m.db";
+  const Outcome calibrated = RunMoeplan({"calibrate", "--local", "1", "--db", db, "--profile-name", "p", "--for", model,
+                                         "--budget", "25s", "--python", python});
+  ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  EXPECT_THAT(LibrariesOf(db), AllOf(Not(IsEmpty()), Each(HasSubstr("torch "))));
+  const Outcome step = RunMoeplan({"step", "--db", db, "--model", model, "--gpus", "1", "--global-batch", "4",
+                                   "--sequence-length", "512", "--layout", "{}", "--json"});
+  ASSERT_EQ(step.exit_code, 0) << step.err;
+  const Outcome trained =
+      Process::StartProgram(python, {MOEPLAN_TRAIN_STEP, model, "4", "512", "1", "5"}).Finish();
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const double predicted_s = Json::parse(step.out).at("stepTimeS"), measured_s = std::stod(trained.out);
+  RecordProperty("ratio", std::to_string(predicted_s / measured_s));
+  EXPECT_LT(std::abs(std::log(predicted_s / measured_s)), std::log(1.5)) << predicted_s << " for " << measured_s;
+}
+
+}  // namespace
+}  // namespace moeplan::testing
