@@ -85,11 +85,12 @@ double StepKernelBytes(const KernelKey& key, double size) {
     constexpr double kFp32 = 4;
     const double in = shape.in_features, out = shape.out_features, rows = size / (2 * in * out);
     const double weights = shape.experts * in * out;
-    return element * (rows * (in + out) + weights) + (key.kernel == Kernel::kLinearWeightGradient ? kFp32 * weights : 0);
+    return element * (rows * (in + out) + weights) +
+           (key.kernel == Kernel::kLinearWeightGradient ? kFp32 * weights : 0);
   }
   if (IsAttention(key.kernel)) {
     const double dims = shape.query_key_dim + shape.value_dim;
-    const double tokens = size / (2.0 * shape.sequence * shape.heads * dims);
+    const double tokens = size / AttentionFlops(shape) * shape.sequence;
     // And as much again of gradients.
     return 2 * element * tokens * (shape.heads + shape.kv_heads) * dims;
   }

@@ -161,7 +161,9 @@ def attention_inputs(request, layout):
     shape = request["shape"]
     heads, kv_heads, sequence = shape["heads"], shape["kvHeads"], shape["sequence"]
     wide, narrow = shape["queryKeyDim"], shape["valueDim"]
-    batch = max(1, round(request["size"] / (2.0 * sequence * sequence * heads * (wide + narrow))))
+    window = shape.get("window") or sequence
+    pairs = 2.0 * sequence * window - window * window
+    batch = max(1, round(request["size"] / (2.0 * pairs * heads * (wide + narrow))))
     dtype = element(request)
 
     def tensor(heads, dim):
@@ -189,8 +191,18 @@ def flash_attention(request):
         raise LeftOut("flash_attn wants keys as wide as values")
     flash_attn, library = named("flash_attn")
     q, k, v = attention_inputs(request, "bshd")
-    return attention_pass(request, (q, k, v), lambda: flash_attn.flash_attn_func(q, k, v, causal=True)), \
+    window = request["shape"].get("window")
+    sizes = (window - 1, 0) if window else (-1, -1)
+    return attention_pass(request, (q, k, v),
+                          lambda: flash_attn.flash_attn_func(q, k, v, causal=True, window_size=sizes)), \
         f"{TORCH}, {library}"
+
+
+def mask_of(request, sequence):
+    """True where a token does not see another."""
+    hidden = torch.ones(sequence, sequence, dtype=torch.bool, device=DEVICE).triu_(1)
+    window = request["shape"].get("window")
+    return hidden | torch.ones_like(hidden).tril_(-window) if window else hidden
 
 
 def torch_attention(request):
@@ -198,12 +210,15 @@ def torch_attention(request):
         raise LeftOut(f"{TORCH} has no scaled_dot_product_attention")
     q, k, v = attention_inputs(request, "bhsd")
     groups = q.shape[1] // k.shape[1]
+    options = {"is_causal": True}
+    if request["shape"].get("window"):
+        options = {"attn_mask": ~mask_of(request, q.shape[2])}
 
     def forward():
         if groups == 1:
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return F.scaled_dot_product_attention(q, k, v, **options)
         wide_k, wide_v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-        return F.scaled_dot_product_attention(q, wide_k, wide_v, is_causal=True)
+        return F.scaled_dot_product_attention(q, wide_k, wide_v, **options)
 
     return attention_pass(request, (q, k, v), forward), f"{TORCH}, scaled_dot_product_attention"
 
@@ -212,7 +227,7 @@ def stored_attention(request):
     """What a job without a fused kernel runs: all scores are computed and stored."""
     q, k, v = attention_inputs(request, "bhsd")
     groups, sequence, scale = q.shape[1] // k.shape[1], q.shape[2], q.shape[3] ** -0.5
-    mask = torch.ones(sequence, sequence, dtype=torch.bool, device=DEVICE).triu_(1)
+    mask = mask_of(request, sequence)
 
     def forward():
         wide_k, wide_v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)

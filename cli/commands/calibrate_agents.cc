@@ -31,7 +31,9 @@ StatusOr<v1::StartCalibrationRequest> RequestOf(const AgentCalibration& wanted) 
   }
   for (const std::string& name : wanted.models) {
     ASSIGN_OR_RETURN(const std::string text, ModelTextOf(name, "--for"));
-    RETURN_IF_ERROR(ParseJson(text, name, *request.add_models()));
+    // Foreign JSON is read as a field of ours.
+    ASSIGN_OR_RETURN(const auto one, FromJson<v1::StartCalibrationRequest>(StrCat("{\"models\": [", text, "]}"), name));
+    request.MergeFrom(one);
   }
   return request;
 }

@@ -20,27 +20,29 @@ namespace {
 
 struct StepCommandOptions {
   SourceOption source;
-  std::string model, layout, trace;
+  std::string model, layout, against, trace;
   int gpus = 0, global_batch = 0, sequence_length = 0;
   bool json = false;
 };
 
 // JSON as it stands, or the file of that name.
-StatusOr<v1::StepLayout> ReadLayout(const std::string& option) {
-  const size_t first = option.find_first_not_of(" \t\r\n");
-  if (first != std::string::npos && option[first] == '{') return StepLayoutFromJson(option, "--layout");
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(option, "a layout as JSON"));
-  return StepLayoutFromJson(text, option);
+StatusOr<v1::StepLayout> ReadLayout(const std::string& value, const char* option) {
+  const size_t first = value.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && value[first] == '{') return StepLayoutFromJson(value, option);
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(value, "a layout as JSON"));
+  return StepLayoutFromJson(text, value);
 }
 
-StatusOr<StepQuestion> QuestionOf(const StepCommandOptions& options) {
+// Of the layout that an option gives, which errors name as `path`.
+StatusOr<StepQuestion> QuestionOf(const StepCommandOptions& options, const std::string& value, const char* option,
+                                  const char* path) {
   StepQuestion question;
   question.request.gpus = options.gpus;
   question.request.global_batch = options.global_batch;
   question.request.sequence_length = options.sequence_length;
   ASSIGN_OR_RETURN(question.request.model, ModelOf(options.model));
-  ASSIGN_OR_RETURN(const v1::StepLayout layout, ReadLayout(options.layout));
-  RETURN_IF_ERROR(ReadStepLayout(layout, "layout", question));
+  ASSIGN_OR_RETURN(const v1::StepLayout layout, ReadLayout(value, option));
+  RETURN_IF_ERROR(ReadStepLayout(layout, path, question));
   return question;
 }
 
@@ -58,6 +60,10 @@ void PrintAnswer(const StepQuestion& question, const v1::StepResult& step) {
   const std::string moe = step.moe_schedule() == v1::Schedule::UNSPECIFIED
                               ? ""
                               : StrCat(", MoE layers as ", EnumNameOf(step.moe_schedule()));
+  if (step.has_gain()) {
+    std::printf("%.3f times as fast as --against (90 %%: %.3f to %.3f)\n", step.gain(), step.gain_low(),
+                step.gain_high());
+  }
   std::printf("ZeRO %d, recompute %s, attention %s%s\n\n", request.zero_stage,
               v1::Recompute::Kind_Name(EnumToProto<v1::Recompute::Kind>(request.recompute)).c_str(),
               v1::AttentionKernel::Kind_Name(EnumToProto<v1::AttentionKernel::Kind>(request.attention)).c_str(),
@@ -79,10 +85,16 @@ void PrintAnswer(const StepQuestion& question, const v1::StepResult& step) {
 }
 
 Status Run(const StepCommandOptions& options) {
-  ASSIGN_OR_RETURN(const StepQuestion question, QuestionOf(options));
+  ASSIGN_OR_RETURN(const StepQuestion question, QuestionOf(options, options.layout, "--layout", "layout"));
   ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileFor(question.request.model, options.gpus));
   ASSIGN_OR_RETURN(const StepAnswer answer, planner::PriceLayout(question, profile));
-  const v1::StepResult step = ToProto(answer, options.gpus);
+  v1::StepResult step = ToProto(answer, options.gpus);
+  if (!options.against.empty()) {
+    ASSIGN_OR_RETURN(const StepQuestion other, QuestionOf(options, options.against, "--against", "against"));
+    const auto ratio = planner::CompareLayouts(question, other, profile);
+    if (!ratio.ok()) return ratio.status().Within("--against");
+    SetGain(*ratio, step);
+  }
   if (!options.trace.empty()) {
     const int samples = question.request.global_batch / answer.layout.layout.data_parallel;
     RETURN_IF_ERROR(WriteFile(options.trace, StepTrace(step, samples / answer.layout.micro_batch)));
@@ -117,6 +129,8 @@ void AddStep(CLI::App& app, Invocation& invocation) {
   command
       ->add_option("--layout", options->layout, "JSON, or its file: degrees and how the step runs, or a row of layout")
       ->required();
+  command->add_option("--against", options->against,
+                      "Another layout, likewise: how many times as long its step takes, with the interval of that");
   command->add_option("--trace", options->trace, "Write the step as a Chrome/Perfetto trace");
   command->add_flag("--json", options->json, "Print JSON");
 }

@@ -47,11 +47,12 @@ double ProductS(const SimulatedGpu& gpu, const KernelKey& key, double size) {
 double AttentionS(const SimulatedGpu& gpu, const KernelKey& key, double size) {
   const KernelShape& shape = key.shape;
   const double passes = key.kernel == Kernel::kAttentionGradient ? 2.5 : 1;
-  const double dims = shape.query_key_dim + shape.value_dim, sequence = shape.sequence;
-  const double batch = size / (2 * sequence * sequence * shape.heads * dims);
+  const double sequence = shape.sequence, batch = size / AttentionFlops(shape);
+  const double whole =
+      AttentionFlops(shape) / (2 * sequence * sequence * shape.heads * (shape.query_key_dim + shape.value_dim));
   const double scores_s = GemmS(gpu, sequence, sequence, shape.query_key_dim);
   const double values_s = GemmS(gpu, sequence, shape.value_dim, sequence);
-  return passes * batch * shape.heads * (scores_s + values_s) / 2;
+  return passes * batch * shape.heads * whole * (scores_s + values_s) / 2;
 }
 
 }  // namespace

@@ -156,8 +156,15 @@ std::span<const KernelShapeField> KernelShapeFields() {
       {"inFeatures", &KernelShape::in_features}, {"outFeatures", &KernelShape::out_features},
       {"experts", &KernelShape::experts},        {"heads", &KernelShape::heads},
       {"kvHeads", &KernelShape::kv_heads},       {"queryKeyDim", &KernelShape::query_key_dim},
-      {"valueDim", &KernelShape::value_dim},     {"sequence", &KernelShape::sequence}};
+      {"valueDim", &KernelShape::value_dim},     {"sequence", &KernelShape::sequence},
+      {"window", &KernelShape::window}};
   return kFields;
+}
+
+double AttentionFlops(const KernelShape& shape) {
+  const double sequence = shape.sequence, window = shape.window > 0 ? shape.window : shape.sequence;
+  const double pairs = 2 * sequence * window - window * window;
+  return 2 * pairs * shape.heads * (shape.query_key_dim + shape.value_dim);
 }
 
 namespace {
@@ -367,7 +374,12 @@ Status ValidateShape(const KernelKey& key, const std::string& path) {
     const int found = key.shape.*field.value;
     const bool belongs =
         std::ranges::any_of(expected, [&](const KernelShapeField& one) { return one.value == field.value; });
-    if (belongs && found < 1) {
+    const bool optional = field.value == &KernelShape::window;
+    if (belongs && optional && (found < 0 || found >= key.shape.sequence)) {
+      return InvalidInput(StrCat(path, ".shape.", field.name, ": found ", found, ", expected 0 to ",
+                                 key.shape.sequence - 1, ", less than the sequence"));
+    }
+    if (belongs && !optional && found < 1) {
       return InvalidInput(
           StrCat(path, ".shape.", field.name, ": found ", found, ", expected at least 1 for ", Name(key.kernel)));
     }

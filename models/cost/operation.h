@@ -100,14 +100,15 @@ bool IsOfTheRestOfAStep(Kernel kernel);
 // Linear layers: one sample is (rows × in_features) · (in_features × out_features) forward and the products of the same
 // sizes backward, of `experts` layers of equal rows in one grouped call; the weight gradient is accumulated in FP32.
 // Its size is 2·experts·rows·in_features·out_features flops, so a curve over flops is a curve over rows. Attention: one
-// sample is whole sequences under a causal mask. Its size is 2·batch·sequence²·heads·(query_key_dim + value_dim) flops
-// of the forward pass for both passes, the masked half counted, so a curve over flops is one over batches.
+// sample is whole sequences under a causal mask, which with a window lets a token see that many of the last alone. Its
+// size is AttentionFlops of the forward pass for both passes, so a curve over flops is one over batches.
 struct KernelShape {
   int in_features = 0, out_features = 0;
   int experts = 0;  // In a grouped product; 1: a plain one.
   int heads = 0, kv_heads = 0;
   int query_key_dim = 0, value_dim = 0;  // Of one head.
   int sequence = 0;
+  int window = 0;  // 0: a token sees all before it. Else less than sequence.
 
   friend auto operator<=>(const KernelShape&, const KernelShape&) = default;
 };
@@ -117,6 +118,10 @@ struct KernelShapeField {
   int KernelShape::*value;
 };
 std::span<const KernelShapeField> KernelShapeFields();
+
+// Flops of the forward pass of attention on one sequence: 2·heads·(query_key_dim + value_dim) for each pair of tokens,
+// of which there are sequence², the half that the mask leaves out counted, or with a window twice those that it leaves.
+double AttentionFlops(const KernelShape& shape);
 
 struct CollectiveKey {
   Collective collective = Collective::kAllToAll;

@@ -71,11 +71,12 @@ ShapeSurface::Place ShapeSurface::PlaceOf(Kernel kernel, const KernelShape& shap
     return {std::log2(flops / per_row), std::log2(shape.in_features), std::log2(shape.out_features),
             std::log2(shape.experts)};
   }
-  const double dims = shape.query_key_dim + shape.value_dim, sequence = shape.sequence;
-  const double batch = flops / (2 * sequence * sequence * shape.heads * dims);
+  const double dims = shape.query_key_dim + shape.value_dim, batch = flops / AttentionFlops(shape);
+  // What a token sees sets how long a row of scores is.
+  const double seen = shape.window > 0 ? shape.window : shape.sequence;
   // Whether heads share keys matters little; it keeps shapes apart that differ in nothing else.
   constexpr double kSharing = 0.1;
-  return {std::log2(batch * shape.heads), std::log2(sequence), std::log2(dims),
+  return {std::log2(batch * shape.heads * shape.sequence / seen), std::log2(seen), std::log2(dims),
           kSharing * std::log2(1.0 * shape.heads / shape.kv_heads)};
 }
 

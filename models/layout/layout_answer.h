@@ -32,6 +32,9 @@ struct LayoutRequest {
   Recompute recompute = Recompute::kNone;
   AttentionKernel attention = AttentionKernel::kFlash;
   ContextExchange context_exchange = ContextExchange::kKeysValues;
+  int recompute_layers = 0;             // With full recomputation: of each stage, the first so many; 0: all.
+  bool overlaps_tensor = false;         // Exchanges over TP run beside the products around them, a piece a rank.
+  int next_tokens = 0;                  // Layers that predict further tokens (MTP), behind the model's.
   bool overlaps_gradients = true;       // Gradients are summed while the last backward pass runs, or after it.
   bool overlaps_shared_experts = true;  // Shared experts run beside the exchange of the routed ones, or after them.
   bool sequence_parallel = true;
@@ -42,7 +45,7 @@ struct LayoutRequest {
   Precision precision = Precision::kBf16;
   int virtual_stages = 1;   // Of each rank of a pipeline, interleaved (Megatron's virtual pipeline).
   std::vector<int> stages;  // Layers of each virtual stage, in pipeline order; empty: as even as possible.
-  int top = 10;  // Layouts to answer; 0: all that fit.
+  int top = 10;             // Layouts to answer; 0: all that fit.
 };
 
 // Device memory of one rank, by what takes it (planner/layout/rank_memory.h).

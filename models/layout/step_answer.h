@@ -38,4 +38,9 @@ struct StepAnswer {
   friend bool operator==(const StepAnswer&, const StepAnswer&) = default;
 };
 
+// How many times as long another step takes, with the 90 % interval of that.
+struct StepRatio {
+  double ratio = 1, low = 1, high = 1;
+};
+
 }  // namespace moeplan

@@ -203,6 +203,28 @@ void ReadAttention(Fields& fields, ModelConfig& model) {
   }
 }
 
+// How many layers see the last tokens alone: those that the file lists; in GPT-OSS every other from the first on; in
+// Gemma all but every sixth, or as it says; all where the file has a window and does not say that it is not used.
+void ReadWindow(Fields& fields, ModelConfig& model) {
+  const int window = fields.Number({"sliding_window"}, 1, kMostOf, 0);
+  if (window == 0 || !fields.Flag({"use_sliding_window"}, true)) return;
+  const int layers = model.layers();
+  const bool alternates = model.model_type == "gpt_oss";
+  const int pattern = fields.Number({"sliding_window_pattern"}, 1, kMostLayers, alternates ? 2 : 0);
+  std::vector<bool> windowed(static_cast<size_t>(layers), true);
+  if (const Json* types = fields.Find({"layer_types"}); types != nullptr && types->is_array()) {
+    if (static_cast<int>(types->size()) != layers) {
+      fields.Fail("layer_types", StrCat("a list of ", types->size()), StrCat("one for each of ", layers, " layers"));
+      return;
+    }
+    for (int i = 0; i < layers; ++i) windowed[i] = (*types)[i] == "sliding_attention";
+  } else if (pattern > 0) {
+    for (int i = 0; i < layers; ++i) windowed[i] = !IsDivisible(i + 1, pattern);
+  }
+  model.window = window;
+  model.windowed_layer = std::move(windowed);
+}
+
 // T5 says so; a plain activation_function (GPT-2, NLLB) or a GELU or ReLU under hidden_act (BERT, GPT-NeoX) has none
 // beside it; SiLU has.
 bool IsGated(Fields& fields, const std::string& model_type) {
@@ -288,6 +310,7 @@ StatusOr<ModelConfig> ModelFromHfConfig(std::string_view text, std::string_view 
   ReadLayers(fields, model);
   RETURN_IF_ERROR(fields.status());
   ReadAttention(fields, model);
+  ReadWindow(fields, model);
   ReadFeedForward(fields, model);
   model.vocab = fields.Needed({"vocab_size"}, kMostOf);
   model.max_positions =

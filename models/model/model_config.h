@@ -33,6 +33,8 @@ struct ModelConfig {
   int kv_heads = 0;                  // Divides heads.
   int head_dim = 0;                  // Of queries, keys and values; with latent_attention that of its parts counts.
   LatentAttention latent_attention;  // kv_rank 0: there is none.
+  int window = 0;  // How many of the last tokens a token sees in layers with a window; 0: there is none.
+  std::vector<bool> windowed_layer;  // Of each layer; empty: none.
   int experts = 0;                   // E of each such layer; 0: the model is dense.
   int top_k = 0;                     // k
   int expert_hidden_dim = 0;         // H of one expert.

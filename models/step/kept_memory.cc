@@ -60,6 +60,8 @@ double MoeKeptBytes(const ModelConfig& model, const RankSlice& slice, double cop
   return 2 * OwnRowBytes(model, slice) + router + (routed + shared) * slice.bytes_per_element;
 }
 
+double JoinKeptBytes(const ModelConfig& model, const RankSlice& slice) { return 4 * OwnRowBytes(model, slice); }
+
 double HeadBytes(const ModelConfig& model, const RankSlice& slice) {
   const double logits = slice.tokens * model.vocab / slice.tensor_parallel;
   const double own = slice.own_tokens() * model.model_dim, all = slice.tokens * model.model_dim;

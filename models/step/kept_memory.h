@@ -27,6 +27,9 @@ double DenseKeptBytes(const ModelConfig& model, const RankSlice& slice, const Ke
 double MoeKeptBytes(const ModelConfig& model, const RankSlice& slice, double copies, int shards,
                     const Keeping& keeping);
 
+// What a layer that predicts a further token keeps before its attention: both rows and their norms (JoinWork).
+double JoinKeptBytes(const ModelConfig& model, const RankSlice& slice);
+
 // What the last stage holds when the loss has been computed: logits, which a fused loss turns into their gradients in
 // place; rows before and after the last norm, and gradients of the latter, whole where tensor parallelism gathers them;
 // and the weight gradient that autograd is handed (SpareGradientBytes).

@@ -84,13 +84,17 @@ class AttentionBlock {
 
   void AddScores(int kv_heads, int query_key, int value) {
     const int cut = slice_.exchanges_heads ? slice_.context_parallel : 1;
-    const double flops = 2 * slice_.tokens * slice_.sequence_length * heads_ * (query_key + value);
-    work_.attention = {.shape = {.heads = std::max(1, heads_ / cut),
-                                 .kv_heads = std::max(1, kv_heads / cut),
-                                 .query_key_dim = query_key,
-                                 .value_dim = value,
-                                 .sequence = slice_.sequence_length},
-                       .flops = flops};
+    // Stored scores are computed whole, whatever the mask leaves out.
+    const bool sees_all = slice_.stores_scores || slice_.window >= slice_.sequence_length;
+    KernelShape shape = {.heads = heads_,
+                         .kv_heads = std::max(1, kv_heads / cut),
+                         .query_key_dim = query_key,
+                         .value_dim = value,
+                         .sequence = slice_.sequence_length,
+                         .window = sees_all ? 0 : slice_.window};
+    const double flops = slice_.tokens / slice_.sequence_length * AttentionFlops(shape);
+    shape.heads = std::max(1, heads_ / cut);
+    work_.attention = {.shape = shape, .flops = flops};
     if (slice_.stores_scores) AddStoredScores();
     if (cut == 1) return;
     constexpr int kTensors = 4, kCopies = 2;  // Before and after each exchange.
@@ -198,6 +202,15 @@ BlockWork HeadWork(const ModelConfig& model, const RankSlice& slice) {
         {.rows = slice.tokens, .in_features = model.model_dim, .out_features = own_vocab, .keeps_precision = true}};
   }
   return work;
+}
+
+BlockWork JoinWork(const ModelConfig& model, const RankSlice& slice) {
+  const double bytes = OwnRowBytes(model, slice);
+  return {.linears = {{.rows = slice.tokens,
+                       .in_features = 2 * model.model_dim,
+                       .out_features = std::max(1, model.model_dim / slice.tensor_parallel)}},
+          .attention = {},
+          .moved = {Norm(bytes), Norm(bytes), Copies(2 * bytes, /*launches=*/1)}};
 }
 
 double RouterPasses(int experts, int model_dim, int bytes_per_element) {

@@ -24,6 +24,7 @@ struct RankSlice {
   bool stores_scores = false;    // Attention as products and a softmax, whole; else block by block (FlashAttention).
   bool exchanges_heads = false;  // Contexts by all-to-all: whole sequences of some heads, not a part of all heads.
   int sequence_length = 0;
+  int window = 0;  // That a token of this layer sees; 0, or at least the sequence: all before it.
   int bytes_per_element = 2;
 
   // Tokens of a rank between blocks.
@@ -73,6 +74,10 @@ BlockWork EmbeddingWork(const ModelConfig& model, const RankSlice& slice);
 // The last stage has a norm, the product with the vocabulary, and the loss, as kCrossEntropy on logits that each pass
 // reads and writes once, whatever more an implementation that is not fused does.
 BlockWork HeadWork(const ModelConfig& model, const RankSlice& slice);
+
+// Before a layer that predicts a further token: norms of its row and of the next token's, both side by side, and the
+// product that makes one of them (DeepSeek-V3 §2.2; Megatron Core's MTP).
+BlockWork JoinWork(const ModelConfig& model, const RankSlice& slice);
 
 // What the optimizer's step passes over in bytes: `parameters` of a rank, whose states are cut over `shards` ranks (1:
 // each has all). Gradients are FP32: cleared, scaled before they are summed, read for their norm and by Adam beside the

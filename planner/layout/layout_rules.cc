@@ -13,6 +13,7 @@ namespace {
 constexpr int kMostGpus = 1 << 20;
 constexpr int kMostSamples = 1 << 24;
 constexpr int kMostSequence = 1 << 24;
+constexpr int kMostNextTokens = 16;
 
 Status OutOfRange(const char* field, int found, int least, int most) {
   return InvalidInput(StrCat(field, ": found ", found, ", expected a whole number of ", least, " to ", most));
@@ -105,6 +106,14 @@ Status CheckLayoutRequest(const LayoutRequest& request, const Cluster& cluster) 
   }
   RETURN_IF_ERROR(CheckModel(request.model));
   RETURN_IF_ERROR(CheckStages(request));
+  const bool of_full = request.recompute == Recompute::kFull || request.recompute_layers == 0;
+  if (!of_full) return InvalidInput("recomputeLayers: found them without recompute FULL, expected 0");
+  if (request.recompute_layers < 0 || request.recompute_layers > request.model.layers()) {
+    return OutOfRange("recomputeLayers", request.recompute_layers, 0, request.model.layers());
+  }
+  if (request.next_tokens < 0 || request.next_tokens > kMostNextTokens) {
+    return OutOfRange("mtpLayers", request.next_tokens, 0, kMostNextTokens);
+  }
   if (request.model.encoder_layers > 0) {
     return Unimplemented("layouts of a model with an encoder are not there yet; expected a model of decoder layers");
   }

@@ -20,6 +20,8 @@ namespace {
 // What the sum of a step's parts misses beside their own errors: 90 % of steps lie within [1 / ratio, ratio] of it.
 // Found on the A100 steps of docs/truth.md and held against others (docs/decisions/0029).
 constexpr double kUnexplainedDense = 1.037, kUnexplainedWithExperts = 1.103;
+// What it misses differently in two layouts of a model: 90 % of pairs of the same steps.
+constexpr double kUnexplainedBetweenDense = 1.031, kUnexplainedBetweenWithExperts = 1.057;
 
 class StepSearch {
  public:
@@ -32,22 +34,50 @@ class StepSearch {
     profile_.cluster = ClusterOf(request_, profile.cluster);
   }
 
-  StatusOr<StepAnswer> Run() {
+  // Before everything else.
+  Status Price() {
     ASSIGN_OR_RETURN(const LayoutPoint point,
                      PointOf(request_, profile_.cluster, question_.layout, question_.micro_batch));
-    ASSIGN_OR_RETURN(PricedLayout priced, WithExperts(point));
+    ASSIGN_OR_RETURN(priced_, WithExperts(point));
     book_.Forget();
-    const StepParts step = PriceStepParts(request_, point, priced.moe.time, book_);
+    parts_ = PriceStepParts(request_, point, priced_.moe.time, book_);
     if (!book_.missing().empty()) {
       return InvalidInput(MissingReason({book_.missing().begin(), book_.missing().end()}, point.layout));
     }
-    priced.time = step.time;
+    priced_.time = parts_.time;
+    asked_ = book_.asked();
+    return OkStatus();
+  }
+
+  double step_s() const { return priced_.time.step_s; }
+  bool has_experts() const { return request_.model.moe_layers() > 0; }
+  const std::set<CostKey>& asked() const { return asked_; }
+  // With one cost at an end of its interval, or with the MoE layers at theirs.
+  double LeaningS(const CostKey& key, CostBook::End end) {
+    book_.LeanOn(CostBook::Lean{key, end});
+    const double leaning_s = StepS(priced_.moe.time);
+    book_.LeanOn(std::nullopt);
+    return leaning_s;
+  }
+  double LeaningMoeS(CostBook::End end) {
+    return StepS(Scaled(priced_.moe, end == CostBook::End::kLow ? priced_.moe.low_s : priced_.moe.high_s));
+  }
+  bool RunsMoeLike(const StepSearch& other) const {
+    return QuestionOf(request_, priced_.point) == QuestionOf(other.request_, other.priced_.point) &&
+           priced_.moe.knobs == other.priced_.moe.knobs;
+  }
+  // Of two that price alike.
+  bool IsSameAs(const StepSearch& other) const {
+    return priced_.point == other.priced_.point && step_s() == other.step_s() && RunsMoeLike(other);
+  }
+
+  StepAnswer Answer() {
     StepAnswer answer;
-    SetInterval(priced, answer);
-    answer.parts = Named(step);
-    answer.missing_bytes = std::max(0.0, priced.memory.total_bytes() - DeviceBytes(profile_));
+    SetInterval(answer);
+    answer.parts = Named(parts_);
+    answer.missing_bytes = std::max(0.0, priced_.memory.total_bytes() - DeviceBytes(profile_));
     std::set<std::string> warnings;
-    answer.layout = Describe(request_, profile_, priced, has_experts() ? &plans_ : nullptr, book_, warnings);
+    answer.layout = Describe(request_, profile_, priced_, has_experts() ? &plans_ : nullptr, book_, warnings);
     WarnOfPeak(profile_, book_, warnings);
     if (!std::isfinite(DeviceBytes(profile_))) {
       warnings.insert("whether it fits was not checked: cluster.deviceMemoryBytes is not known");
@@ -57,8 +87,6 @@ class StepSearch {
   }
 
  private:
-  bool has_experts() const { return request_.model.moe_layers() > 0; }
-
   StatusOr<PricedLayout> WithExperts(const LayoutPoint& point) {
     if (!has_experts()) return WithoutExperts(request_, point);
     const MoeQuestion question = QuestionOf(request_, point);
@@ -81,25 +109,17 @@ class StepSearch {
     return PricedLayout{.point = point, .memory = RankMemoryOf(request_, point, smallest.memory), .moe = smallest};
   }
 
-  double StepS(const PricedLayout& priced, const MoeTime& moe) {
-    return PriceStep(request_, priced.point, moe, book_).step_s;
-  }
+  double StepS(const MoeTime& moe) { return PriceStep(request_, priced_.point, moe, book_).step_s; }
 
-  void SetInterval(const PricedLayout& priced, StepAnswer& answer) {
-    const double step_s = priced.time.step_s;
-    const std::set<CostKey> asked = book_.asked();
+  void SetInterval(StepAnswer& answer) {
     for (const CostBook::End end : {CostBook::End::kLow, CostBook::End::kHigh}) {
-      const bool low = end == CostBook::End::kLow;
       // Of the logarithm of the step.
       double squares = std::pow(std::log(has_experts() ? kUnexplainedWithExperts : kUnexplainedDense), 2);
-      const auto add = [&](double changed_s) { squares += std::pow(std::log(changed_s / step_s), 2); };
-      for (const CostKey& key : asked) {
-        book_.LeanOn(CostBook::Lean{key, end});
-        add(StepS(priced, priced.moe.time));
-      }
-      book_.LeanOn(std::nullopt);
-      add(StepS(priced, Scaled(priced.moe, low ? priced.moe.low_s : priced.moe.high_s)));
-      (low ? answer.low_s : answer.high_s) = step_s * std::exp(low ? -std::sqrt(squares) : std::sqrt(squares));
+      const auto add = [&](double changed_s) { squares += std::pow(std::log(changed_s / step_s()), 2); };
+      for (const CostKey& key : asked_) add(LeaningS(key, end));
+      add(LeaningMoeS(end));
+      const bool low = end == CostBook::End::kLow;
+      (low ? answer.low_s : answer.high_s) = step_s() * std::exp(low ? -std::sqrt(squares) : std::sqrt(squares));
     }
   }
 
@@ -133,15 +153,68 @@ class StepSearch {
   const StopSignals& stop_;
   CostBook book_;
   MoePlans plans_;
+  PricedLayout priced_;
+  StepParts parts_;
+  std::set<CostKey> asked_;
+};
+
+Status CheckQuestion(const StepQuestion& question, const Profile& profile) {
+  RETURN_IF_ERROR(CheckPrecision(question.request, profile));
+  return CheckLayoutRequest(question.request, profile.cluster);
+}
+
+// The squares of what a ratio of steps moves down and up by.
+struct RatioSquares {
+  double known = 0;  // The logarithm of the ratio itself.
+  double down = 0, up = 0;
+
+  // One cost at each of its ends.
+  void Add(double low_ratio, double high_ratio) {
+    double least = 0, most = 0;
+    for (const double ratio : {low_ratio, high_ratio}) {
+      const double moved = std::log(ratio) - known;
+      least = std::min(least, moved), most = std::max(most, moved);
+    }
+    down += least * least, up += most * most;
+  }
 };
 
 }  // namespace
 
 StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& profile, const StopSignals& stop,
                                  const SurfaceRules& rules) {
-  RETURN_IF_ERROR(CheckPrecision(question.request, profile));
-  RETURN_IF_ERROR(CheckLayoutRequest(question.request, profile.cluster));
-  return StepSearch(question, profile, stop, rules).Run();
+  RETURN_IF_ERROR(CheckQuestion(question, profile));
+  StepSearch search(question, profile, stop, rules);
+  RETURN_IF_ERROR(search.Price());
+  return search.Answer();
+}
+
+StatusOr<StepRatio> CompareLayouts(const StepQuestion& one, const StepQuestion& other, const Profile& profile,
+                                   const StopSignals& stop, const SurfaceRules& rules) {
+  RETURN_IF_ERROR(CheckQuestion(one, profile));
+  RETURN_IF_ERROR(CheckQuestion(other, profile));
+  StepSearch first(one, profile, stop, rules), second(other, profile, stop, rules);
+  RETURN_IF_ERROR(first.Price());
+  RETURN_IF_ERROR(second.Price());
+  if (first.IsSameAs(second)) return StepRatio();
+  const double ratio = second.step_s() / first.step_s();
+  const double unexplained = std::log(first.has_experts() ? kUnexplainedBetweenWithExperts : kUnexplainedBetweenDense);
+  RatioSquares squares = {.known = std::log(ratio), .down = unexplained * unexplained, .up = unexplained * unexplained};
+  constexpr CostBook::End kLow = CostBook::End::kLow, kHigh = CostBook::End::kHigh;
+  std::set<CostKey> asked = first.asked();
+  asked.insert(second.asked().begin(), second.asked().end());
+  for (const CostKey& key : asked) {
+    const auto at = [&](CostBook::End end) { return second.LeaningS(key, end) / first.LeaningS(key, end); };
+    squares.Add(at(kLow), at(kHigh));
+  }
+  if (first.has_experts() && first.RunsMoeLike(second)) {
+    const auto at = [&](CostBook::End end) { return second.LeaningMoeS(end) / first.LeaningMoeS(end); };
+    squares.Add(at(kLow), at(kHigh));
+  } else if (first.has_experts()) {
+    squares.Add(second.step_s() / first.LeaningMoeS(kLow), second.step_s() / first.LeaningMoeS(kHigh));
+    squares.Add(second.LeaningMoeS(kLow) / first.step_s(), second.LeaningMoeS(kHigh) / first.step_s());
+  }
+  return StepRatio{ratio, ratio * std::exp(-std::sqrt(squares.down)), ratio * std::exp(std::sqrt(squares.up))};
 }
 
 }  // namespace moeplan::planner

@@ -21,4 +21,14 @@ namespace moeplan::planner {
 StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& profile, const StopSignals& stop = {},
                                  const SurfaceRules& rules = {});
 
+// How many times as long `other` takes as `one`: two layouts or schedules of one model on one cluster.
+//
+// Never two intervals subtracted: a cost that both steps have errs in both alike, so for each cost the ratio is taken
+// with both steps at the same end of it, and the changes are added in squares. MoE layers that both run alike are one
+// such cost. What the sum of the parts misses is mostly the same for both; what differs between layouts was found on
+// A100 steps, as for a step's interval. The same question twice is 1, for sure. Errors as PriceLayout's, of `one`
+// first.
+StatusOr<StepRatio> CompareLayouts(const StepQuestion& one, const StepQuestion& other, const Profile& profile,
+                                   const StopSignals& stop = {}, const SurfaceRules& rules = {});
+
 }  // namespace moeplan::planner

@@ -22,12 +22,11 @@ class StageMemory {
 
   RankMemory Of(const Stage& stage) const {
     const double on_their_way = MicroBatchesOnTheirWay(stage);
-    const double kept = stage.layers * AttentionKeptBytes(model_, slice_, keeping_) +
-                        stage.dense_layers() * DenseKeptBytes(model_, slice_, keeping_) +
-                        stage.moe_layers * MoeBytes(keeping_);
+    const double again = RecomputedShare(request_, stage);
+    const double kept = again * KeptBytes(stage, keeping_) + (1 - again) * KeptBytes(stage, all());
     RankMemory memory = {
         .kept_bytes = on_their_way * kept,
-        .logit_bytes = stage.predicts ? HeadBytes(model_, slice_) : 0,
+        .logit_bytes = stage.predicts ? (1 + stage.next_tokens) * HeadBytes(model_, slice_) : 0,
         .other_bytes = stage.layers == 0 ? 0
                                          : SpareGradientBytes(model_, slice_, stage.dense_layers() > 0,
                                                               stage.moe_layers > 0, layout_.expert_sharding_parallel)};
@@ -37,6 +36,15 @@ class StageMemory {
   }
 
  private:
+  Keeping all() const { return {.recompute = Recompute::kNone, .stores_scores = keeping_.stores_scores}; }
+
+  double KeptBytes(const Stage& stage, const Keeping& keeping) const {
+    const int next = stage.next_tokens, moe_next = NextTokenLayersHaveExperts(model_) ? next : 0;
+    return (stage.layers + next) * AttentionKeptBytes(model_, slice_, keeping) +
+           (stage.dense_layers() + next - moe_next) * DenseKeptBytes(model_, slice_, keeping) +
+           (stage.moe_layers + moe_next) * MoeBytes(keeping) + next * JoinKeptBytes(model_, slice_);
+  }
+
   // Interleaved stages start twice as many warm-up passes, and those of all earlier rounds (Megatron's schedule); a
   // pass of one keeps what one of the rank's virtual stages does.
   double MicroBatchesOnTheirWay(const Stage& stage) const {
@@ -73,13 +81,12 @@ class StageMemory {
 
   // Beyond what the layers keep.
   double RunningBytes(const Stage& stage) const {
-    const Keeping all = {.recompute = Recompute::kNone, .stores_scores = keeping_.stores_scores};
-    const double moe = stage.moe_layers > 0 ? MoeBytes(all) - MoeBytes(keeping_) : 0;
+    const double moe = stage.moe_layers > 0 ? MoeBytes(all()) - MoeBytes(keeping_) : 0;
     const double dense =
-        stage.dense_layers() > 0 ? DenseKeptBytes(model_, slice_, all) - DenseKeptBytes(model_, slice_, keeping_) : 0;
+        stage.dense_layers() > 0 ? DenseKeptBytes(model_, slice_, all()) - DenseKeptBytes(model_, slice_, keeping_) : 0;
     const double again =
-        AttentionKeptBytes(model_, slice_, all) - AttentionKeptBytes(model_, slice_, keeping_) + std::max(moe, dense);
-    const double buffers = stage.moe_layers > 0 ? std::max(0.0, moe_.buffer_bytes - MoeBytes(all)) : 0;
+        AttentionKeptBytes(model_, slice_, all()) - AttentionKeptBytes(model_, slice_, keeping_) + std::max(moe, dense);
+    const double buffers = stage.moe_layers > 0 ? std::max(0.0, moe_.buffer_bytes - MoeBytes(all())) : 0;
     const bool gathers = slice_.sequence_parallel && slice_.tensor_parallel > 1;
     const double row_bytes = slice_.tokens * model_.model_dim * slice_.bytes_per_element;
     return again + std::max(buffers, gathers ? 2 * row_bytes : 0);

@@ -18,8 +18,9 @@ struct MoeMemory {
 //                  of its dense layers and experts, gradients in FP32; with ZeRO-3 also what other replicas hold of one
 //                  layer's weights
 //   kept_bytes     what its layers keep of as many micro-batches as are on their way in 1F1B, min(m, PP - stage), or
-//   more with virtual stages logit_bytes    HeadBytes, on the last stage running_bytes  of the layer that runs, beyond
-//   what it keeps and, since no layer runs while the loss is computed,
+//                  more with virtual stages
+//   logit_bytes    HeadBytes for each token that is predicted, on the last stage
+//   running_bytes  of the layer that runs, beyond what it keeps and, since no layer runs while the loss is computed,
 //                  beyond logit_bytes: what is computed again, and the longer of the buffers of its schedule and of the
 //                  rows that sequence parallelism gathers
 //   other_bytes    SpareGradientBytes

@@ -10,6 +10,9 @@ namespace {
 
 double Vocabulary(const ModelConfig& model) { return static_cast<double>(model.vocab) * model.model_dim; }
 
+// Of the product from a row and the next token's to one (DeepSeek-V3 §2.2, M_k).
+double JoinParameters(const ModelConfig& model) { return 2.0 * model.model_dim * model.model_dim; }
+
 }  // namespace
 
 std::vector<int> LayersOfStages(const LayoutRequest& request, int pipeline) {
@@ -34,23 +37,40 @@ std::vector<Stage> StagesOf(const LayoutRequest& request, int pipeline) {
     stage.index = static_cast<int>(i % stages.size());
     stage.layers += layers[i];
     stage.moe_layers += static_cast<int>(std::count(first, first + layers[i], true));
+    if (!model.windowed_layer.empty()) {
+      const auto windowed = model.windowed_layer.begin() + (first - model.moe_layer.begin());
+      stage.windowed_layers += static_cast<int>(std::count(windowed, windowed + layers[i], true));
+    }
     first += layers[i];
   }
   MOEPLAN_CHECK(first == model.moe_layer.end() && model.encoder_layers == 0);
   stages.front().embeds = true;
   stages.back().predicts = true;
+  stages.back().next_tokens = request.next_tokens;
   return stages;
+}
+
+bool NextTokenLayersHaveExperts(const ModelConfig& model) { return !model.moe_layer.empty() && model.moe_layer.back(); }
+
+double RecomputedShare(const LayoutRequest& request, const Stage& stage) {
+  const double layers = stage.layers + stage.next_tokens;
+  if (request.recompute_layers == 0 || layers == 0) return 1;
+  return std::min(1.0, request.recompute_layers / layers);
 }
 
 double StageDenseParameters(const ModelConfig& model, const Stage& stage) {
   const bool shares = stage.embeds && stage.predicts && model.tied_embeddings;
   const double embeddings = (stage.embeds ? 1 : 0) + (stage.predicts ? 1 : 0) - (shares ? 1 : 0);
-  return stage.layers * AttentionParameters(model) + stage.dense_layers() * DenseFfnParameters(model) +
-         stage.moe_layers * (SharedExpertParameters(model) + RouterParameters(model)) + embeddings * Vocabulary(model);
+  const int moe_layers = stage.moe_layers + (NextTokenLayersHaveExperts(model) ? stage.next_tokens : 0);
+  const int layers = stage.layers + stage.next_tokens;
+  return layers * AttentionParameters(model) + (layers - moe_layers) * DenseFfnParameters(model) +
+         moe_layers * (SharedExpertParameters(model) + RouterParameters(model)) + embeddings * Vocabulary(model) +
+         stage.next_tokens * JoinParameters(model);
 }
 
 double StageExpertParameters(const ModelConfig& model, const Stage& stage) {
-  return static_cast<double>(stage.moe_layers) * model.experts * ExpertParameters(model);
+  const int moe_layers = stage.moe_layers + (NextTokenLayersHaveExperts(model) ? stage.next_tokens : 0);
+  return static_cast<double>(moe_layers) * model.experts * ExpertParameters(model);
 }
 
 AttentionWidths WidthsOf(const ModelConfig& model) {
@@ -64,14 +84,19 @@ AttentionWidths WidthsOf(const ModelConfig& model) {
   return {.query_key = query, .value = value, .projected = 2 * query + 2 * value, .passed = query + value};
 }
 
-double ModelFlopsPerToken(const ModelConfig& model, int sequence_length) {
+double ModelFlopsPerToken(const ModelConfig& model, int sequence_length, int next_tokens) {
   const AttentionWidths widths = WidthsOf(model);
-  const double moe_layers = model.moe_layers(), dense_layers = model.layers() - moe_layers;
+  const double layers = model.layers() + next_tokens;
+  const double moe_layers = model.moe_layers() + (NextTokenLayersHaveExperts(model) ? next_tokens : 0);
   const double visited =
-      model.layers() * AttentionParameters(model) + dense_layers * DenseFfnParameters(model) +
+      layers * AttentionParameters(model) + (layers - moe_layers) * DenseFfnParameters(model) +
       moe_layers * (model.top_k * ExpertParameters(model) + SharedExpertParameters(model) + RouterParameters(model)) +
-      Vocabulary(model);
-  return 2 * visited + 2.0 * model.layers() * sequence_length * (widths.query_key + widths.value);
+      (1 + next_tokens) * Vocabulary(model) + next_tokens * JoinParameters(model);
+  const double windowed =
+      static_cast<double>(std::count(model.windowed_layer.begin(), model.windowed_layer.end(), true));
+  const double seen = std::min(1.0, 1.0 * model.window / sequence_length);
+  const double whole_layers = layers - windowed * (1 - (2 * seen - seen * seen));
+  return 2 * visited + 2.0 * whole_layers * sequence_length * (widths.query_key + widths.value);
 }
 
 }  // namespace moeplan::planner

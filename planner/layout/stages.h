@@ -14,6 +14,8 @@ struct Stage {
   int index = 0;
   int layers = 0;  // Each with attention.
   int moe_layers = 0;
+  int windowed_layers = 0;  // Whose attention has a window.
+  int next_tokens = 0;      // Layers that predict further tokens, not counted in `layers`; on the last stage.
   bool embeds = false;
   bool predicts = false;
 
@@ -28,7 +30,11 @@ std::vector<int> LayersOfStages(const LayoutRequest& request, int pipeline);
 // One for each rank of the pipeline. Requires a legal layout (layout_rules.h) and a model without encoder.
 std::vector<Stage> StagesOf(const LayoutRequest& request, int pipeline);
 
+// How much of a stage's layers is computed again, and so kept less of.
+double RecomputedShare(const LayoutRequest& request, const Stage& stage);
+
 // Of the whole stage: everything but the experts, the embedding's matrix once on each stage that reads it; the experts.
+// A layer that predicts a further token has the parts of the model's last layer, and a product from two rows to one.
 double StageDenseParameters(const ModelConfig& model, const Stage& stage);
 double StageExpertParameters(const ModelConfig& model, const Stage& stage);
 
@@ -42,8 +48,12 @@ struct AttentionWidths {
 };
 AttentionWidths WidthsOf(const ModelConfig& model);
 
-// Flops of the forward pass for one token of a sequence, all scores counted (no causal half), the way MFU is usually
-// given: two for each parameter that the token visits, and 2·s·(query_key + value) for each attention.
-double ModelFlopsPerToken(const ModelConfig& model, int sequence_length);
+// Flops of the forward pass for one token of a sequence, all scores counted (no causal half, but for what a window
+// leaves out), the way MFU is usually given: two for each parameter that the token visits, and 2·s·(query_key + value)
+// for each attention. `next_tokens`: as Stage's, each of which reads the vocabulary once more.
+double ModelFlopsPerToken(const ModelConfig& model, int sequence_length, int next_tokens = 0);
+
+// Whether the last layer has experts, which layers that predict further tokens are like.
+bool NextTokenLayersHaveExperts(const ModelConfig& model);
 
 }  // namespace moeplan::planner

@@ -17,10 +17,10 @@
 namespace moeplan::planner {
 namespace {
 
-constexpr int kMostSamples = 4;       // Of a micro-batch.
-constexpr double kApart = 4;          // Between neighbouring sizes of a key.
-constexpr double kLeastPart = 0.125;  // Of a layer's rows: what one chunk of its exchange brings,
-constexpr double kMostPart = 2;       // and what the busiest rank has.
+constexpr int kMostSamples = 4;         // Of a micro-batch.
+constexpr double kApart = 4;            // Between neighbouring sizes of a key.
+constexpr double kLeastPart = 0.125;    // Of a layer's rows: what one chunk of its exchange brings,
+constexpr double kMostPart = 2;         // and what the busiest rank has.
 constexpr double kMostLaunches = 1024;  // Both passes of a few layers.
 
 LayoutRequest RequestFor(const ModelConfig& model, const Cluster& cluster) {
@@ -88,8 +88,7 @@ class StepNeeds {
   void AskExperts(const ExpertProducts& asked, double rows) {
     const int model_dim = *asked.product.model_dim, hidden_dim = *asked.product.hidden_dim;
     for (const LinearWork& linear : ExpertLinears(model_dim, hidden_dim, asked.matrices, rows, asked.experts)) {
-      for (const Kernel product :
-           {Kernel::kLinear, Kernel::kLinearInputGradient, Kernel::kLinearWeightGradient}) {
+      for (const Kernel product : {Kernel::kLinear, Kernel::kLinearInputGradient, Kernel::kLinearWeightGradient}) {
         book_.LinearS(product, linear);
       }
     }
@@ -101,9 +100,8 @@ class StepNeeds {
   static bool CanBeMeasured(const CostKey& key, double size) {
     const auto* kernel = std::get_if<KernelKey>(&key);
     if (kernel == nullptr || !IsAttention(kernel->kernel)) return true;
-    const KernelShape& shape = kernel->shape;
-    const double one = 2.0 * shape.sequence * shape.sequence * shape.heads * (shape.query_key_dim + shape.value_dim);
-    return size >= one && std::fmod(size, one) == 0;
+    const double batch = size / AttentionFlops(kernel->shape);
+    return batch >= 1 && batch == std::floor(batch);
   }
 
   std::vector<Need> Ordered() const {

@@ -14,19 +14,22 @@ namespace {
 // What is taken to hide behind compute as far as it ever can, for bounds.
 enum class Hides { kAsItDoes, kGradients, kGradientsAndWeights };
 
-// One pass, forward or backward, of a part of a layer on one micro-batch. Its length is compute_s + tensor_s + wait_s.
+// One pass, forward or backward, of a part of a layer on one micro-batch. Its length is compute_s + tensor_wait_s +
+// wait_s.
 struct PassTime {
   double compute_s = 0;        // A MoE layer's as a whole.
-  double tensor_s = 0;         // Exchanges over TP, with nothing beside them.
+  double tensor_s = 0;         // Exchanges over TP,
+  double tensor_wait_s = 0;    // and for them, beyond what they hide behind.
   double wait_s = 0;           // For other exchanges, beyond what they hide behind.
   double exchange_s = 0;       // These exchanges, hidden or not.
   double communication_s = 0;  // All communication, that inside a MoE layer too: when no gradient is sent.
   double launches = 0;         // By the host, of kernels and collectives.
 
-  double length_s() const { return compute_s + tensor_s + wait_s; }
+  double length_s() const { return compute_s + tensor_wait_s + wait_s; }
   PassTime& Add(const PassTime& other, double times) {
     compute_s += times * other.compute_s;
     tensor_s += times * other.tensor_s;
+    tensor_wait_s += times * other.tensor_wait_s;
     wait_s += times * other.wait_s;
     exchange_s += times * other.exchange_s;
     communication_s += times * other.communication_s;
@@ -105,8 +108,8 @@ class StepPricer {
       const double times = share.times * point_.micro_batches;
       const PassTime &forward = share.time.forward, &backward = share.time.backward;
       parts[share.compute].Add(forward.compute_s, backward.compute_s, forward.compute_s + backward.compute_s, times);
-      parts[StepPart::kTensorExchange].Add(forward.tensor_s, backward.tensor_s, forward.tensor_s + backward.tensor_s,
-                                           times);
+      parts[StepPart::kTensorExchange].Add(forward.tensor_s, backward.tensor_s,
+                                           forward.tensor_wait_s + backward.tensor_wait_s, times);
       parts[share.exchange].Add(forward.exchange_s, backward.exchange_s, forward.wait_s + backward.wait_s, times);
       working_s += times * share.time.length_s();
     }
@@ -143,23 +146,26 @@ class StepPricer {
 
   // Looks up what the stages consist of.
   void PriceLayers() {
-    attention_ = Block(StepPart::kAttention, AttentionBlockWork(model_, slice_));
-    AddTensorExchange(attention_.compute);
-    AddContextExchange();
+    attention_ = Attention(/*window=*/0);
+    if (model_.window > 0) windowed_attention_ = Attention(model_.window);
     if (model_.moe_layers() < model_.layers()) {
       dense_ = Block(StepPart::kDenseNetworks, DenseBlockWork(model_, slice_));
-      AddTensorExchange(dense_.compute);
+      AddTensorExchange(dense_);
     }
     if (model_.moe_layers() > 0) {
       around_experts_ = Block(StepPart::kElementwise, AroundExpertsWork(model_, slice_));
       if (model_.shared_hidden_dim > 0 && !request_.overlaps_shared_experts) {
         shared_experts_ = Block(StepPart::kSharedExperts, SharedExpertWork(model_, slice_));
-        AddTensorExchange(shared_experts_.compute);
+        AddTensorExchange(shared_experts_);
       }
     }
     moe_layer_ = Moe();
     embedding_ = Block(StepPart::kElementwise, EmbeddingWork(model_, slice_));
     head_ = Block(StepPart::kLogits, HeadWork(model_, slice_));
+    if (request_.next_tokens > 0) {
+      join_ = Block(StepPart::kLogits, JoinWork(model_, slice_));
+      AddTensorExchange(join_);
+    }
     AddVocabularyExchanges();
     neighbours_ = Neighbours();
   }
@@ -170,6 +176,16 @@ class StepPricer {
     LayerTime compute, moved, loss;
     double scores_forward_s = 0, scores_backward_s = 0;
   };
+
+  // A layer's; `window`: what a token sees, 0: all before it.
+  BlockTime Attention(int window) {
+    RankSlice slice = slice_;
+    slice.window = window;
+    BlockTime time = Block(StepPart::kAttention, AttentionBlockWork(model_, slice));
+    AddTensorExchange(time);
+    AddContextExchange(time);
+    return time;
+  }
 
   BlockTime Block(StepPart part, const BlockWork& work) {
     BlockTime time = {.part = part};
@@ -208,17 +224,22 @@ class StepPricer {
   // What a stage does for one micro-batch.
   std::vector<Share> SharesOf(const Stage& stage, Hides hides) {
     std::vector<Share> shares;
-    AddShares(attention_, stage.layers, shares);
-    AddShares(dense_, stage.dense_layers(), shares);
-    AddShares(around_experts_, stage.moe_layers, shares);
-    AddShares(shared_experts_, stage.moe_layers, shares);
-    shares.push_back(
-        {StepPart::kMoeLayers, StepPart::kContextExchange, moe_layer_, static_cast<double>(stage.moe_layers)});
+    const int next = stage.next_tokens, moe_next = NextTokenLayersHaveExperts(model_) ? next : 0;
+    const double moe_layers = stage.moe_layers + moe_next;
+    AddShares(attention_, stage.layers - stage.windowed_layers + next, shares);
+    AddShares(windowed_attention_, stage.windowed_layers, shares);
+    AddShares(dense_, stage.dense_layers() + next - moe_next, shares);
+    AddShares(around_experts_, moe_layers, shares);
+    AddShares(shared_experts_, moe_layers, shares);
+    shares.push_back({StepPart::kMoeLayers, StepPart::kContextExchange, moe_layer_, moe_layers});
     if (request_.recompute == Recompute::kFull) {
-      for (Share& share : shares) share.time.backward.Add(share.time.forward, 1);
+      const double again = RecomputedShare(request_, stage);
+      for (Share& share : shares) share.time.backward.Add(share.time.forward, again);
     }
-    AddShares(embedding_, stage.embeds ? 1.0 : 0.0, shares);
-    AddShares(head_, stage.predicts ? 1.0 : 0.0, shares);
+    // Each further token is looked up, and predicted from the whole vocabulary.
+    AddShares(join_, next, shares);
+    AddShares(embedding_, (stage.embeds ? 1.0 : 0.0) + next, shares);
+    AddShares(head_, stage.predicts ? 1.0 + next : 0.0, shares);
     shares.push_back({StepPart::kNeighbours, StepPart::kNeighbours, neighbours_, 1.0 * request_.virtual_stages});
     if (request_.zero_stage == kMaxZeroStage) {
       LayerTime pass;
@@ -243,21 +264,31 @@ class StepPricer {
     return book_.CollectiveS(collective, TensorGroup(), token_bytes_, /*stride=*/1);
   }
 
-  static void AddTensor(double time_s, PassTime& pass) {
+  // `beside_s`: of what may run meanwhile, where that is asked for. Exchange and products are cut into a piece a rank;
+  // the first piece has nothing beside it (Transformer Engine's ring exchange).
+  void AddTensor(double time_s, double beside_s, PassTime& pass) const {
+    const double hidden_s = request_.overlaps_tensor ? beside_s : 0;
     pass.tensor_s += time_s, pass.communication_s += time_s;
+    pass.tensor_wait_s += std::max(time_s / layout_.tensor_parallel, time_s - hidden_s);
     if (time_s > 0) pass.launches += 1;
   }
 
-  // Both collectives over TP that a block has in a pass; backward gathers the input once more.
-  void AddTensorExchange(LayerTime& time) {
+  // Both collectives over TP that a block has in a pass; backward gathers the input once more. Products may hide them,
+  // attention's scores may not.
+  void AddTensorExchange(BlockTime& block) {
+    PassTime &forward = block.compute.forward, &backward = block.compute.backward;
+    const double forward_s = forward.compute_s - block.scores_forward_s;
+    const double again_s = request_.recompute == Recompute::kSelective ? block.scores_forward_s : 0;
+    const double backward_s = backward.compute_s - block.scores_backward_s - again_s;
     if (!request_.sequence_parallel) {
       const double sum_s = OverTensorS(Collective::kAllReduce);
-      AddTensor(sum_s, time.forward), AddTensor(sum_s, time.backward);
+      AddTensor(sum_s, /*beside_s=*/0, forward), AddTensor(sum_s, /*beside_s=*/0, backward);
       return;
     }
     const double gather_s = OverTensorS(Collective::kAllGather);
     const double scatter_s = OverTensorS(Collective::kReduceScatter);
-    AddTensor(gather_s + scatter_s, time.forward), AddTensor(2 * gather_s + scatter_s, time.backward);
+    AddTensor(gather_s + scatter_s, forward_s, forward);
+    AddTensor(2 * gather_s + scatter_s, backward_s, backward);
   }
 
   // The embedding is cut over the vocabulary, so that each rank knows some of the tokens' rows; and the last product
@@ -267,16 +298,16 @@ class StepPricer {
     PassTime &read = head_.compute.forward, &returned = head_.compute.backward;
     if (!request_.sequence_parallel) {
       const double sum_s = OverTensorS(Collective::kAllReduce);
-      AddTensor(sum_s, looked_up), AddTensor(sum_s, returned);
+      AddTensor(sum_s, /*beside_s=*/0, looked_up), AddTensor(sum_s, /*beside_s=*/0, returned);
       return;
     }
     const double gather_s = OverTensorS(Collective::kAllGather);
     const double scatter_s = OverTensorS(Collective::kReduceScatter);
-    AddTensor(scatter_s, looked_up), AddTensor(gather_s, scattered);
-    AddTensor(gather_s, read), AddTensor(gather_s + scatter_s, returned);
+    AddTensor(scatter_s, /*beside_s=*/0, looked_up), AddTensor(gather_s, /*beside_s=*/0, scattered);
+    AddTensor(gather_s, /*beside_s=*/0, read), AddTensor(gather_s + scatter_s, /*beside_s=*/0, returned);
   }
 
-  void AddContextExchange() {
+  void AddContextExchange(BlockTime& block) const {
     const GroupShape contexts = ContextGroup(point_, gpus_per_node_);
     if (contexts.size == 1) return;
     const AttentionWidths widths = WidthsOf(model_);
@@ -285,7 +316,7 @@ class StepPricer {
     // A tensor-parallel rank has at least one head's keys and values.
     const double ranks = model_.latent_attention.kv_rank > 0 ? tensor : std::min<double>(tensor, model_.kv_heads);
     const double passed_bytes = row_bytes * widths.passed / ranks;
-    PassTime &forward = attention_.compute.forward, &backward = attention_.compute.backward;
+    PassTime &forward = block.compute.forward, &backward = block.compute.backward;
     const auto add = [](double exchange_s, double beside_s, PassTime& pass) {
       pass.wait_s += std::max(0.0, exchange_s - beside_s);
       pass.exchange_s += exchange_s;
@@ -307,8 +338,8 @@ class StepPricer {
     const double all_bytes = passed_bytes * layout_.context_parallel;
     const double there_s = book_.CollectiveS(Collective::kAllGather, contexts, all_bytes, stride);
     const double back_s = book_.CollectiveS(Collective::kReduceScatter, contexts, all_bytes, stride);
-    add(there_s, attention_.scores_forward_s, forward);
-    add(there_s + back_s, attention_.scores_backward_s, backward);
+    add(there_s, block.scores_forward_s, forward);
+    add(there_s + back_s, block.scores_backward_s, backward);
   }
 
   LayerTime Moe() const {
@@ -394,7 +425,7 @@ class StepPricer {
   int gpus_per_node_;
   double tokens_, token_bytes_;
   RankSlice slice_;
-  BlockTime attention_, dense_, around_experts_, shared_experts_, embedding_, head_;
+  BlockTime attention_, windowed_attention_, dense_, around_experts_, shared_experts_, join_, embedding_, head_;
   LayerTime moe_layer_, neighbours_;
   Stage slowest_;
   UpdateTime update_;
@@ -415,10 +446,10 @@ MoeTime ExpertFlopsTime(const LayoutRequest& request, const LayoutPoint& point, 
 }  // namespace
 
 std::string_view Name(StepPart part) {
-  constexpr std::string_view kNames[kStepParts] = {
-      "attention", "denseNetworks",  "moeLayers",       "sharedExperts",    "elementwise", "logits",    "loss",
-      "tensorExchange", "contextExchange", "pipelineExchange", "weights",       "gradients",   "optimizer", "hostLaunches",
-      "bubble"};
+  constexpr std::string_view kNames[kStepParts] = {"attention",       "denseNetworks",    "moeLayers", "sharedExperts",
+                                                   "elementwise",     "logits",           "loss",      "tensorExchange",
+                                                   "contextExchange", "pipelineExchange", "weights",   "gradients",
+                                                   "optimizer",       "hostLaunches",     "bubble"};
   return kNames[static_cast<size_t>(part)];
 }
 
@@ -444,7 +475,7 @@ double LeastStepS(const LayoutRequest& request, const LayoutPoint& point, double
 double ModelFlopsUtilisation(const LayoutRequest& request, double step_s, double peak_flops_per_s) {
   if (peak_flops_per_s <= 0) return 0;
   const double tokens = static_cast<double>(request.global_batch) * request.sequence_length;
-  const double flops = 3 * ModelFlopsPerToken(request.model, request.sequence_length) * tokens;
+  const double flops = 3 * ModelFlopsPerToken(request.model, request.sequence_length, request.next_tokens) * tokens;
   return flops / (step_s * request.gpus * peak_flops_per_s);
 }
 

@@ -12,11 +12,13 @@
 //   elementwise   what moves memory around all these
 //   embedding     on the first stage, summed over TP; logits and loss on the last, whose input is gathered over TP
 //   neighbours    with PP, the tokens are passed on and their gradients back, with nothing beside them
-// Backward, each linear layer has two products, and attention its own kernel; where the profile has neither, compute
-// twice. Sequence parallelism gathers its input once more; what contexts exchanged goes back the same way, keys and
-// values once more before. Selective recomputation adds the scores, full the whole forward pass. Masks are causal; a
-// profile without attention prices all scores.
-// The host launches the kernels and collectives of all of it one after another, ahead of the GPU: where the profile has
+// Exchanges over TP have nothing beside them; where they may overlap, the products of their block hide all but the
+// first of TP pieces. Layers of a window have attention of their own; those that predict further tokens (MTP) lie on
+// the last stage, each with a product of two rows, a lookup, and logits. Backward, each linear layer has two products,
+// and attention its own kernel; where the profile has neither, compute twice. Sequence parallelism gathers its input
+// once more; what contexts exchanged goes back the same way, keys and values once more before. Selective recomputation
+// adds the scores, full the whole forward pass. Masks are causal; a profile without attention prices all scores. The
+// host launches the kernels and collectives of all of it one after another, ahead of the GPU: where the profile has
 // HOST_LAUNCH and that takes longer than they run, forward and backward of a micro-batch take as long as the host.
 // Step = pipeline + gradients + optimizer. Pipeline: m times the slowest stage, and every other once, by v
 // virtual stages as fast; for equal stages (m + (p - 1)/v)·t. FP32 gradients of dense layers over CP·DP and of experts
@@ -40,7 +42,7 @@ namespace moeplan::planner {
 struct MoeTime {
   double forward_s = 0;
   double backward_s = 0;
-  double backward_communication_s = 0;  // Sum over the collectives in it.
+  double backward_communication_s = 0;              // Sum over the collectives in it.
   int forward_launches = 0, backward_launches = 0;  // Of kernels and collectives, by the host.
 };
 

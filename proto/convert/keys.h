@@ -76,7 +76,8 @@ inline KernelShape ShapeFromProto(const v1::KernelShape& message) {
           .kv_heads = message.kv_heads(),
           .query_key_dim = message.query_key_dim(),
           .value_dim = message.value_dim(),
-          .sequence = message.sequence()};
+          .sequence = message.sequence(),
+          .window = message.window()};
 }
 
 inline void SetShape(const KernelShape& shape, v1::KernelShape& message) {
@@ -88,6 +89,7 @@ inline void SetShape(const KernelShape& shape, v1::KernelShape& message) {
   message.set_query_key_dim(shape.query_key_dim);
   message.set_value_dim(shape.value_dim);
   message.set_sequence(shape.sequence);
+  message.set_window(shape.window);
 }
 
 template <typename Message>

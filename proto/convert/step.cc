@@ -67,6 +67,9 @@ v1::StepLayout FromRow(const v1::RankedLayout& row) {
   layout.set_overlap_expert_parallel(row.overlap_expert_parallel());
   layout.set_delay_weight_gradients(row.delay_weight_gradients());
   layout.set_precision(row.precision());
+  layout.set_recompute_layers(row.recompute_layers());
+  layout.set_overlap_tensor_parallel(row.overlap_tensor_parallel());
+  layout.set_mtp_layers(row.mtp_layers());
   layout.set_schedule(row.schedule());
   if (row.has_plan()) *layout.mutable_plan() = row.plan();
   return layout;
@@ -116,7 +119,16 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
   if (!std::isfinite(factor) || factor < 0) {
     return error::Mismatch(FieldPath(path, "capacityFactor"), StrCat(factor), "a finite number of at least 0");
   }
-  request.capacity_factor = factor == 0 ? 1 : factor;
+  const double imbalance = message.expert_imbalance() == 0 ? 1 : message.expert_imbalance();
+  if (!std::isfinite(imbalance) || imbalance < 1 || (factor != 0 && imbalance != 1)) {
+    return error::Mismatch(FieldPath(path, "expertImbalance"), StrCat(imbalance),
+                           "a finite number of at least 1, without capacityFactor");
+  }
+  // The busiest rank holds up the others, as one with so many slots would.
+  request.capacity_factor = factor == 0 ? imbalance : factor;
+  request.recompute_layers = message.recompute_layers();
+  request.overlaps_tensor = message.overlap_tensor_parallel();
+  request.next_tokens = message.mtp_layers();
   const bool chosen = message.schedule() != v1::Schedule::UNSPECIFIED;
   const v1::Schedule::Family of_plan = message.plan().schedule();
   if (message.has_plan() && (!chosen || (of_plan != v1::Schedule::UNSPECIFIED && of_plan != message.schedule()))) {
@@ -148,11 +160,20 @@ void SetSettings(const LayoutRequest& request, const RankedLayout& ranked, v1::R
   message.set_virtual_stages(request.virtual_stages);
   message.mutable_stages()->Assign(request.stages.begin(), request.stages.end());
   message.set_precision(EnumToProto<v1::Precision::Kind>(request.precision));
+  message.set_recompute_layers(request.recompute_layers);
+  message.set_overlap_tensor_parallel(request.overlaps_tensor);
+  message.set_mtp_layers(request.next_tokens);
   if (ranked.moe_layer_s <= 0) return;
   message.set_schedule(EnumToProto<v1::Schedule::Family>(ranked.moe.family));
   message.mutable_plan()->set_schedule(message.schedule());
   message.mutable_plan()->set_chunks(ranked.moe.chunks);
   message.mutable_plan()->set_partition_degree(ranked.moe.partition_degree);
+}
+
+void SetGain(const StepRatio& ratio, v1::StepResult& message) {
+  message.set_gain(ratio.ratio);
+  message.set_gain_low(ratio.low);
+  message.set_gain_high(ratio.high);
 }
 
 v1::StepResult ToProto(const StepAnswer& answer, int gpus) {

@@ -14,8 +14,8 @@ namespace moeplan {
 inline constexpr int kUsualZeroStage = 1;
 
 // Sets what the message says of the layout and of how the step runs; the model, the GPUs and the batch stay. A capacity
-// factor of 0 is dropless: under an even spread as many rows are sent as with a factor of 1. `path` names the message
-// in errors. kInvalidInput: a value is wrong; kUnimplemented: it is not priced yet.
+// factor of 0 is dropless: as many rows are sent as with a factor of 1, or of the imbalance between experts' ranks.
+// `path` names the message in errors. kInvalidInput: a value is wrong; kUnimplemented: it is not priced yet.
 Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, StepQuestion& question);
 
 // A StepLayout as JSON, or a row of `moeplan layout --json` as it stands. kInvalidInput, with `source_name` in front:
@@ -26,5 +26,6 @@ StatusOr<v1::StepLayout> StepLayoutFromJson(std::string_view text, std::string_v
 void SetSettings(const LayoutRequest& request, const RankedLayout& ranked, v1::RankedLayout& message);
 
 v1::StepResult ToProto(const StepAnswer& answer, int gpus);
+void SetGain(const StepRatio& ratio, v1::StepResult& message);
 
 }  // namespace moeplan

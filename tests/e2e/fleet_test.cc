@@ -318,6 +318,16 @@ TEST_F(FleetTest, AnAgentOfASimulatedClusterHoldsAllItsNodesForOneCalibrationAft
   const std::vector<Sample> stored = Stored();
   ASSERT_THAT(stored, Not(IsEmpty()));
   EXPECT_EQ(stored.front().provenance.at("simulatedCluster"), "four-by-eight");
+  // And what steps of a model need, when one is named.
+  const auto of_steps = [](const Sample& sample) {
+    const auto* kernel = std::get_if<KernelKey>(&sample.key);
+    return kernel != nullptr && IsLinear(kernel->kernel);
+  };
+  EXPECT_FALSE(std::ranges::any_of(stored, of_steps));
+  const Outcome models = RunMoeplan({"calibrate", "--planner", address_, "--cluster", "sim", "--budget", "20s", "--for",
+                                     "mixtral-8x7b,qwen3-30b-a3b"});
+  ASSERT_EQ(models.exit_code, 0) << models.err;
+  EXPECT_TRUE(std::ranges::any_of(Stored(), of_steps));
 }
 
 TEST_F(FleetTest, WhatDoesNotFitIsSaid) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "models/text.h"
+
 namespace moeplan {
 namespace {
 
@@ -150,6 +152,27 @@ std::string Refusal(const std::string& text) {
   const auto model = ModelFromHfConfig(text, "c.json");
   EXPECT_FALSE(model.ok()) << text;
   return model.ok() ? "" : model.status().message();
+}
+
+TEST(HfConfigTest, EachWayToSayWhichLayersHaveAWindow) {
+  const auto windowed = [](const std::string& more) {
+    const ModelConfig model = Read(Small(more));
+    EXPECT_EQ(model.window > 0, !model.windowed_layer.empty());
+    std::string layers;
+    for (const bool one : model.windowed_layer) layers += one ? 'w' : '-';
+    return StrCat(model.window, " ", layers);
+  };
+  EXPECT_EQ(windowed(""), "0 ");
+  EXPECT_EQ(windowed(R"("sliding_window": null, )"), "0 ");
+  EXPECT_EQ(windowed(R"("sliding_window": 7, )"), "7 wwww");
+  EXPECT_EQ(windowed(R"("sliding_window": 7, "use_sliding_window": false, )"), "0 ");
+  EXPECT_EQ(windowed(R"("sliding_window": 7, "model_type": "gpt_oss", )"), "7 w-w-");
+  EXPECT_EQ(windowed(R"("sliding_window": 7, "sliding_window_pattern": 3, )"), "7 ww-w");
+  EXPECT_EQ(windowed(R"("sliding_window": 7, "layer_types": ["full_attention", "sliding_attention",
+                        "sliding_attention", "full_attention"], )"),
+            "7 -ww-");
+  const auto wrong = ModelFromHfConfig(Small(R"("sliding_window": 7, "layer_types": ["full_attention"], )"), "c");
+  EXPECT_EQ(wrong.status().message(), "c: layer_types: found a list of 1, expected one for each of 4 layers");
 }
 
 TEST(HfConfigTest, WhatIsWrongIsNamedWithTheFile) {

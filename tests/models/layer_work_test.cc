@@ -50,6 +50,19 @@ TEST(LayerWorkTest, AttentionOfGroupedKeysCutOverTwoRanks) {
   EXPECT_EQ(Forward(work, Kernel::kRotary), 2 * 1024 * 5 * 64 * 2);
 }
 
+TEST(LayerWorkTest, AWindowLeavesTheTokensThatItSees) {
+  RankSlice slice = SliceOf(1);
+  slice.window = 256;
+  const AttentionWork windowed = *AttentionBlockWork(Grouped(), slice).attention;
+  EXPECT_EQ(windowed.shape.window, 256);
+  EXPECT_EQ(windowed.flops, 2.0 * (2 * 1024 * 256 - 256 * 256) * 8 * 128);
+  EXPECT_EQ(windowed.flops, AttentionFlops(windowed.shape));
+  // Each pair of tokens once: twice those that a causal mask of that width leaves, but for the diagonal.
+  double pairs = 0;
+  for (int token = 1; token <= 1024; ++token) pairs += std::min(token, 256);
+  EXPECT_NEAR(windowed.flops / (2.0 * 8 * 128), 2 * pairs, 256);
+}
+
 TEST(LayerWorkTest, AllRanksTogetherDoTheProductsOfTheModel) {
   ModelConfig latent = Grouped();
   latent.kv_heads = 8;

@@ -233,6 +233,15 @@ TEST_F(FleetScaleTest, ARequestThatMeansNothingIsRefusedByField) {
   EXPECT_THAT(refused([](R& r) { r.set_wait_limit_s(-1); }), is("waitLimitS: found -1"));
   EXPECT_THAT(refused([](R& r) { r.mutable_operations(0)->set_group_size(0); }), is("operations[0]"));
   EXPECT_THAT(refused([](R& r) { r.mutable_grid()->add_workloads(); }), is("grid: "));
+  EXPECT_THAT(refused([](R& r) { r.add_models(); }), is("models: found them beside grid or operations"));
+  const auto models = [](int count) {
+    return [count](R& r) {
+      r.clear_operations();
+      for (int i = 0; i < count; ++i) (*r.add_models()->mutable_fields())["hidden_size"].set_number_value(0);
+    };
+  };
+  EXPECT_THAT(refused(models(1)), is("models[0]"));
+  EXPECT_THAT(refused(models(17)), is("models: found 17"));
   const auto plain = Started(Options());
   EXPECT_THAT(ClientOf(*plain)->StartCalibration(AllToAlls("x", 2, 1)),
               IsError(StatusCode::kUnimplemented, "nothing to calibrate with"));

@@ -17,31 +17,12 @@
 #include "planner/layout/step_time.h"
 #include "tests/planner/by_hand.h"
 #include "tests/planner/small_layouts.h"
+#include "tests/planner/small_steps.h"
 
 namespace moeplan::planner {
 namespace {
 
 using ::testing::HasSubstr;
-
-StepQuestion QuestionOf(const LayoutRequest& request, const Layout& layout, int micro_batch = 1) {
-  return {.request = request,
-          .layout = layout,
-          .micro_batch = micro_batch,
-          .schedule = {},
-          .chunks = {},
-          .partition_degree = {}};
-}
-
-double SumOf(const StepAnswer& answer, double StepPartTime::*field) {
-  double sum = 0;
-  for (const StepPartTime& part : answer.parts) sum += part.*field;
-  return sum;
-}
-
-const StepPartTime* Find(const StepAnswer& answer, const std::string& part) {
-  const auto found = std::ranges::find(answer.parts, part, &StepPartTime::part);
-  return found == answer.parts.end() ? nullptr : &*found;
-}
 
 TEST(PriceLayoutTest, EveryLayoutThatIsRankedTakesAsLongAskedAlone) {
   for (const int zero_stage : {0, 1, 3}) {
@@ -154,30 +135,6 @@ TEST(PriceLayoutTest, StepsWithExpertsAreLessSure) {
   const StepAnswer answer = *PriceLayout(QuestionOf(SmallRequest(), {}), SmallProfile());
   EXPECT_GE(std::log(answer.high_s / answer.layout.step_time_s), std::log(1.103) - 1e-12);
   EXPECT_GE(std::log(answer.layout.step_time_s / answer.low_s), std::log(1.103) - 1e-12);
-}
-
-// A profile that measured what a step consists of: products at 1e12 flop/s forward and half of that to each gradient,
-// attention at 5e11 and its gradient at 1e11 of the forward flops, and what moves memory at 1 s a byte, each kernel
-// once.
-Profile ProfileOfTheWholeStep() {
-  Profile profile = SmallProfile();
-  for (CollectiveModel& entry : profile.collectives) entry.model = MakeCostModel(AlphaBeta{1e-30, 0});
-  const auto add = [&](Kernel kernel, const KernelShape& shape, double flops_per_s) {
-    // From less than a row on, so that no product is below what was measured, and none so long that it bounds the
-    // others.
-    LogLog curve;
-    for (double flops = 1; flops < 5e8; flops *= 2) curve.points.push_back({flops, flops / flops_per_s});
-    profile.kernels.push_back({{.kernel = kernel, .shape = shape}, MakeCostModel(curve)});
-  };
-  const KernelShape linear = {.in_features = 32, .out_features = 32, .experts = 1};
-  const KernelShape scores = {.heads = 4, .kv_heads = 2, .query_key_dim = 8, .value_dim = 8, .sequence = 64};
-  profile.kernels = {};
-  add(Kernel::kLinear, linear, 1e12);
-  add(Kernel::kLinearInputGradient, linear, 5e11);
-  add(Kernel::kLinearWeightGradient, linear, 5e11);
-  add(Kernel::kAttention, scores, 5e11);
-  add(Kernel::kAttentionGradient, scores, 1e11);
-  return profile;
 }
 
 TEST(PriceLayoutTest, AStepIsPricedFromWhatItConsistsOf) {
@@ -297,8 +254,8 @@ TEST(PriceLayoutTest, WhereTheHostIsSlowerThanItsKernelsAStepTakesAsLongAsItLaun
   profile.kernels.push_back(launches);
   const auto with = PriceLayout(question, profile);
   ASSERT_TRUE(with.ok()) << with.status().message();
-  // Two layers: four linear layers, attention, and norms, residuals, rotary embedding of queries and of keys, activation
-  // (2 + 2 + 2 + 1); the embedding, which scatters in two; the last norm, product and loss.
+  // Two layers: four linear layers, attention, and norms, residuals, rotary embedding of queries and of keys,
+  // activation (2 + 2 + 2 + 1); the embedding, which scatters in two; the last norm, product and loss.
   const int forward = 2 * (4 + 1 + 7) + 1 + 3, backward = 2 * (2 * 4 + 1 + 7) + 2 + 4;
   const double host_s = 2 * (forward + backward) * kLaunchS;  // Of two micro-batches.
   const StepPartTime* host = Find(*with, "hostLaunches");
@@ -344,10 +301,9 @@ TEST(PriceLayoutTest, ProductsOfAJobsLibrariesCountBeforeTheExecutorsOwn) {
   const double own_s = forward_s();
   for (const Kernel kernel : {Kernel::kLinear, Kernel::kLinearInputGradient, Kernel::kLinearWeightGradient}) {
     // A second a flop.
-    profile.kernels.push_back({{.kernel = kernel,
-                                .bytes_per_element = 2,
-                                .shape = {.in_features = 32, .out_features = 48, .experts = 1}},
-                               MakeCostModel(LogLog{{{1e3, 1e3}, {1e6, 1e6}}})});
+    profile.kernels.push_back(
+        {{.kernel = kernel, .bytes_per_element = 2, .shape = {.in_features = 32, .out_features = 48, .experts = 1}},
+         MakeCostModel(LogLog{{{1e3, 1e3}, {1e6, 1e6}}})});
   }
   EXPECT_GT(forward_s(), 1000 * own_s);
 }

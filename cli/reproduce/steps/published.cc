@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,16 +24,22 @@ class PipelineText {
  public:
   explicit PipelineText(std::string_view text) : text_(text), failed_(text.size() > kMostText) {}
 
-  std::optional<std::vector<int>> Stages() {
+  struct Stages {
+    std::vector<int> layers;  // Of each virtual stage.
+    int next_tokens = 0;
+  };
+  std::optional<Stages> Read() {
     const std::string expanded = Expanded(/*closing=*/false);
     if (failed_ || !text_.empty()) return std::nullopt;
-    std::vector<int> stages(1);
+    Stages stages = {.layers = {0}};
     for (const char c : expanded) {
       if (c == '|') {
-        stages.push_back(0);
+        stages.layers.push_back(0);
       } else if (c == 't') {
-        ++stages.back();
-      } else if (c != 'E' && c != 'm' && c != 'L') {
+        ++stages.layers.back();
+      } else if (c == 'm') {
+        ++stages.next_tokens;
+      } else if (c != 'E' && c != 'L') {
         return std::nullopt;
       }
     }
@@ -78,8 +85,12 @@ class PipelineText {
   bool failed_;
 };
 
-bool IsFullRecompute(const std::string& recompute) {
-  return recompute == "full" || recompute == "activation checkpointing";
+// How many layers of a stage are computed again, 0 for all; absent: they are not, or single operators are.
+std::optional<int> FullyRecomputed(const std::string& recompute) {
+  if (recompute == "full" || recompute == "activation checkpointing") return 0;
+  int layers = 0, end = 0;
+  const bool some = std::sscanf(recompute.c_str(), "full %d layers%n", &layers, &end) == 1 && layers > 0;
+  return some && end == static_cast<int>(recompute.size()) ? std::optional(layers) : std::nullopt;
 }
 
 StatusOr<v1::StepLayout> LayoutOf(CsvRow& row, bool has_experts) {
@@ -93,12 +104,16 @@ StatusOr<v1::StepLayout> LayoutOf(CsvRow& row, bool has_experts) {
   layout.set_precision(precision);
   layout.set_zero_stage(row.Count("fsdp") > 1 ? 3 : 1);
   const std::string recompute = row.Text("recompute");
-  if (IsFullRecompute(recompute)) layout.set_recompute(v1::Recompute::FULL);
+  if (const auto layers = FullyRecomputed(recompute)) {
+    layout.set_recompute(v1::Recompute::FULL);
+    layout.set_recompute_layers(*layers);
+  }
   if (Contains(recompute, "core_attn")) layout.set_recompute(v1::Recompute::SELECTIVE);
   if (const std::string text = row.Text("pp_layout"); !text.empty()) {
-    const auto stages = PipelineText(text).Stages();
+    const auto stages = PipelineText(text).Read();
     if (!stages) return Unimplemented(StrCat("pp_layout: found '", text, "', which is not priced"));
-    layout.mutable_stages()->Assign(stages->begin(), stages->end());
+    layout.mutable_stages()->Assign(stages->layers.begin(), stages->layers.end());
+    layout.set_mtp_layers(stages->next_tokens);
   }
   if (has_experts) SetUsualSchedule(layout);
   return layout;
@@ -118,7 +133,7 @@ std::string RemarkOf(CsvRow& row) {
   if (row.Has("dispatcher")) add(StrCat("dispatcher ", row.Text("dispatcher"), " priced as an all-to-all"));
   if (row.Count("moe_a2a_overlap") > 0) add("exchanges beside other micro-batches are not priced");
   const std::string recompute = row.Text("recompute");
-  if (!recompute.empty() && recompute != "None" && recompute != "[]" && !IsFullRecompute(recompute)) {
+  if (!recompute.empty() && recompute != "None" && recompute != "[]" && !FullyRecomputed(recompute)) {
     add(StrCat("of recompute ", recompute, " only attention's core is priced"));
   }
   return remark;

@@ -21,12 +21,18 @@ StatusOr<v1::StepResponse> Step(const Environment& environment, const v1::StepRe
   ASSIGN_OR_RETURN(question.request.model, ModelFromHfConfig(JsonTextOf(request.model()), "model"));
   RETURN_IF_ERROR(ReadStepLayout(request.layout(), "layout", question));
   ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
-  ASSIGN_OR_RETURN(const StepAnswer answer,
-                   planner::PriceLayout(question, profile, {.cancelled = std::move(cancelled), .out_of_time = {}}));
+  const planner::StopSignals stop = {.cancelled = std::move(cancelled), .out_of_time = {}};
+  ASSIGN_OR_RETURN(const StepAnswer answer, planner::PriceLayout(question, profile, stop));
   v1::StepResponse response;
   response.set_profile_name(profile.name);
   response.set_profile_version(profile.version);
   *response.mutable_result() = ToProto(answer, request.gpus());
+  if (!request.has_against()) return response;
+  StepQuestion other = question;
+  RETURN_IF_ERROR(ReadStepLayout(request.against(), "against", other));
+  const auto ratio = planner::CompareLayouts(question, other, profile, stop);
+  if (!ratio.ok()) return ratio.status().Within("against");
+  SetGain(*ratio, *response.mutable_result());
   return response;
 }
 

@@ -1,0 +1,186 @@
+// How a step changes with windows of attention, layers that predict further tokens, layers that are computed again, and
+// exchanges over TP beside products: by hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "models/step/kept_memory.h"
+#include "planner/layout/layout_space.h"
+#include "planner/layout/price_layout.h"
+#include "planner/layout/rank_memory.h"
+#include "planner/layout/stages.h"
+#include "planner/layout/step_time.h"
+#include "tests/planner/small_layouts.h"
+#include "tests/planner/small_steps.h"
+
+namespace moeplan::planner {
+namespace {
+
+using ::testing::HasSubstr;
+
+LayoutRequest DenseRequest() {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};
+  return request;
+}
+
+StepAnswer Priced(const LayoutRequest& request, const Layout& layout, const Profile& profile) {
+  const auto answer = PriceLayout(QuestionOf(request, layout), profile);
+  EXPECT_TRUE(answer.ok()) << answer.status().message();
+  return answer.ok() ? *answer : StepAnswer();
+}
+
+double ForwardS(const StepAnswer& answer, const char* part) {
+  const StepPartTime* found = Find(answer, part);
+  return found == nullptr ? 0 : found->forward_s;
+}
+
+// Three of four layers see 16 of 64 tokens: 2·64·16 - 16² of 64² pairs.
+TEST(StepVariantsTest, LayersWithAWindowComputeWhatTheirTokensSee) {
+  const Profile profile = ProfileOfTheWholeStep();
+  LayoutRequest request = DenseRequest();
+  const double whole_s = ForwardS(Priced(request, {}, profile), "attention");
+  request.model.window = 16;
+  request.model.windowed_layer = {true, true, false, true};
+  const double windowed_s = ForwardS(Priced(request, {}, profile), "attention");
+  const double scores_s = 2 * 64.0 * 2 * 64 * 4 * 16 / 5e11;  // Of one layer; two micro-batches.
+  EXPECT_NEAR(whole_s - windowed_s, 3 * scores_s * (1 - 7.0 / 16), 1e-9 * whole_s);
+  // A window as long as the sequence is none, and stored scores are computed whole.
+  request.model.window = 64;
+  EXPECT_DOUBLE_EQ(ForwardS(Priced(request, {}, profile), "attention"), whole_s);
+  request.attention = AttentionKernel::kStored;
+  const double stored_s = ForwardS(Priced(request, {}, profile), "attention");
+  request.model.window = 16;
+  EXPECT_DOUBLE_EQ(ForwardS(Priced(request, {}, profile), "attention"), stored_s);
+}
+
+TEST(StepVariantsTest, FlopsOfATokenCountWhatAWindowLeaves) {
+  ModelConfig model = SmallModel();
+  const double whole = ModelFlopsPerToken(model, 64);
+  model.window = 16;
+  model.windowed_layer = {true, false, false, false};
+  EXPECT_NEAR(whole - ModelFlopsPerToken(model, 64), 2 * 64 * 64 * (1 - 7.0 / 16), 1e-9 * whole);
+  model.window = 64;
+  EXPECT_DOUBLE_EQ(ModelFlopsPerToken(model, 64), whole);
+}
+
+TEST(StepVariantsTest, LayersThatPredictFurtherTokensLieOnTheLastStage) {
+  const Profile profile = ProfileOfTheWholeStep();
+  LayoutRequest request = DenseRequest();
+  const Layout halves = {.pipeline_parallel = 2, .data_parallel = 4};
+  const StepAnswer without = Priced(request, halves, profile);
+  request.next_tokens = 1;
+  const StepAnswer with = Priced(request, halves, profile);
+  // Four micro-batches of 64 tokens; the last stage has two layers, the logits, and now a layer, a product from 64 to
+  // 32 and the logits once more.
+  const double rows = 4 * 64.0;
+  const double layer_s = rows * (2 * kAttention / 1e12 + 2 * 64 * 4 * 16 / 5e11);
+  EXPECT_NEAR(ForwardS(with, "attention") - ForwardS(without, "attention"), layer_s, 1e-9 * layer_s);
+  EXPECT_NEAR(ForwardS(with, "denseNetworks"), 1.5 * ForwardS(without, "denseNetworks"), 1e-15);
+  const double more_s = rows * 2 * (kVocabulary + 2 * 32 * 32) / 1e12;
+  EXPECT_NEAR(ForwardS(with, "logits") - ForwardS(without, "logits"), more_s, 1e-9 * more_s);
+  EXPECT_NEAR(SumOf(with, &StepPartTime::exposed_s), with.layout.step_time_s, 1e-9 * with.layout.step_time_s);
+  const std::vector<Stage> stages = StagesOf(request, 2);
+  EXPECT_EQ(stages[0].next_tokens, 0);
+  EXPECT_EQ(stages[1].next_tokens, 1);
+  const double parameters = StageDenseParameters(request.model, stages[1]) -
+                            StageDenseParameters(request.model, {.layers = 2, .predicts = true});
+  EXPECT_EQ(parameters, kAttention + kDense + 2 * 32 * 32);
+  EXPECT_EQ(ModelFlopsPerToken(request.model, 64, 1) - ModelFlopsPerToken(request.model, 64, 0),
+            2 * (kAttention + kDense + kVocabulary + 2 * 32 * 32) + 2 * 64 * 64);
+}
+
+// The model's last layers have experts, and so has the one behind them.
+TEST(StepVariantsTest, TheFurtherLayerIsLikeTheLast) {
+  LayoutRequest request = SmallRequest();
+  const StepAnswer without = Priced(request, {}, SmallProfile());
+  request.next_tokens = 2;
+  const StepAnswer with = Priced(request, {}, SmallProfile());
+  EXPECT_NEAR(ForwardS(with, "moeLayers"), 2 * ForwardS(without, "moeLayers"), 1e-9 * ForwardS(with, "moeLayers"));
+  EXPECT_NEAR(ForwardS(with, "denseNetworks"), ForwardS(without, "denseNetworks"), 1e-15);
+  const std::vector<Stage> stages = StagesOf(request, 1);
+  EXPECT_EQ(StageExpertParameters(request.model, stages[0]), 4 * 8 * kExpert);
+  // Logits are kept for each token that is predicted.
+  EXPECT_NEAR(with.layout.memory.logit_bytes, 3 * without.layout.memory.logit_bytes, 1e-6);
+  EXPECT_GT(with.layout.memory.kept_bytes, without.layout.memory.kept_bytes * 1.5);
+}
+
+TEST(StepVariantsTest, OnlyTheFirstLayersOfEachStageAreComputedAgain) {
+  const Profile profile = ProfileOfTheWholeStep();
+  LayoutRequest request = DenseRequest();
+  const auto step = [&](Recompute recompute, int layers) {
+    request.recompute = recompute;
+    request.recompute_layers = layers;
+    return Priced(request, {}, profile);
+  };
+  const StepAnswer none = step(Recompute::kNone, 0), all = step(Recompute::kFull, 0);
+  for (const int layers : {1, 3}) {
+    const StepAnswer some = step(Recompute::kFull, layers);
+    const double share = layers / 4.0;
+    EXPECT_NEAR(some.layout.step_time_s, share * all.layout.step_time_s + (1 - share) * none.layout.step_time_s,
+                1e-9 * all.layout.step_time_s);
+    EXPECT_NEAR(some.layout.memory.kept_bytes,
+                share * all.layout.memory.kept_bytes + (1 - share) * none.layout.memory.kept_bytes, 1e-6);
+  }
+  EXPECT_EQ(step(Recompute::kFull, 4).layout, all.layout);
+  request.recompute = Recompute::kNone;
+  request.recompute_layers = 1;
+  EXPECT_THAT(PriceLayout(QuestionOf(request, {}), profile).status().message(),
+              HasSubstr("recomputeLayers: found them without recompute FULL"));
+  request.recompute = Recompute::kFull;
+  request.recompute_layers = 5;
+  EXPECT_THAT(PriceLayout(QuestionOf(request, {}), profile).status().message(),
+              HasSubstr("recomputeLayers: found 5, expected a whole number of 0 to 4"));
+}
+
+// Products of 1e12 flop/s hide an exchange but for its first piece of two; where it is longer, what is longer counts.
+TEST(StepVariantsTest, ProductsHideExchangesOverTheirRanksButForTheFirstPiece) {
+  LayoutRequest request = DenseRequest();
+  const Layout pairs = {.tensor_parallel = 2, .data_parallel = 4};
+  for (const double exchange_s : {1e-9, 1e-3}) {
+    Profile profile = ProfileOfTheWholeStep();
+    for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {
+      profile.collectives.push_back(Line(Over(collective, {2, 2}), exchange_s, 0));
+    }
+    request.overlaps_tensor = false;
+    const StepAnswer plain = Priced(request, pairs, profile);
+    request.overlaps_tensor = true;
+    const StepAnswer beside = Priced(request, pairs, profile);
+    // Busy it is as long as before.
+    EXPECT_NEAR(ForwardS(beside, "tensorExchange"), ForwardS(plain, "tensorExchange"), 1e-15);
+    // Four micro-batches of four layers: of attention and of the network two exchanges forward, three backward.
+    const double blocks = 4 * 4, forward_s = 2 * exchange_s, backward_s = 3 * exchange_s;
+    const double attention_s = 64.0 * 2 * kAttention / 2 / 1e12, network_s = 64.0 * 2 * kDense / 2 / 1e12;
+    const auto waits = [&](double time_s, double product_s) { return std::max(time_s / 2, time_s - product_s); };
+    // The embedding and the logits stay as they are.
+    const double hidden_s =
+        blocks * (2 * forward_s - waits(forward_s, attention_s) - waits(forward_s, network_s) + 2 * backward_s -
+                  waits(backward_s, 4 * attention_s) - waits(backward_s, 4 * network_s));
+    EXPECT_NEAR(plain.layout.step_time_s - beside.layout.step_time_s, hidden_s, 1e-6 * hidden_s) << exchange_s;
+    EXPECT_NEAR(SumOf(beside, &StepPartTime::exposed_s), beside.layout.step_time_s, 1e-9 * beside.layout.step_time_s);
+  }
+}
+
+TEST(StepVariantsTest, NothingIsFasterThanItsBoundWithAnyOfThem) {
+  const Profile profile = SmallProfile();
+  for (const int variant : {0, 1, 2, 3}) {
+    LayoutRequest request = SmallRequest();
+    if (variant == 0) request.model.window = 8, request.model.windowed_layer = {true, true, true, true};
+    if (variant == 1) request.next_tokens = 1;
+    if (variant == 2) request.recompute = Recompute::kFull, request.recompute_layers = 1;
+    if (variant == 3) request.overlaps_tensor = true;
+    CostBook book(profile, request.model.model_dim, request.bytes_per_element);
+    for (const LayoutPoint& point : AllLayoutPoints(request, profile.cluster)) {
+      StepQuestion question = QuestionOf(request, point.layout, point.micro_batch);
+      const auto answer = PriceLayout(question, profile);
+      ASSERT_TRUE(answer.ok()) << answer.status().message();
+      EXPECT_LE(LeastStepS(request, point, 0, book), answer->layout.step_time_s * (1 + 1e-9)) << variant;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moeplan::planner
