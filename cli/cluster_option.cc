@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "agent/libraries/library_kernels.h"
 #include "agent/rank_session.h"
 #include "agent/simulated_fleet.h"
 #include "cli/extensions.h"
@@ -27,6 +28,10 @@ executor::RankProgram RankWorkerOf(const std::string& program) {
   executor::RankProgram worker = {.program = program, .arguments = {"rank-worker"}};
   for (const std::string& path : LoadedExtensions()) {
     worker.arguments.insert(worker.arguments.end(), {"--extension", path});
+  }
+  // Ranks on other machines do not inherit our environment.
+  if (const char* python = std::getenv(agent::kPythonVariable); python != nullptr && *python != '\0') {
+    worker.arguments.insert(worker.arguments.end(), {"--python", python});
   }
   return worker;
 }

@@ -169,7 +169,6 @@ Status Run(const AgentOptions& options) {
                                      std::fprintf(stderr, "moeplan agent: %.*s\n", static_cast<int>(line.size()),
                                                   line.data());
                                    }};
-  // The ranks inherit it.
   if (!options.python.empty()) setenv(agent::kPythonVariable, options.python.c_str(), /*overwrite=*/1);
   RETURN_IF_ERROR(options.simulated_file.empty() ? HoldNode(options, planner, agent) : HoldSimulated(options, agent));
   return agent::RunNodeAgent(std::move(agent));

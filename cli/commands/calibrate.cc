@@ -225,7 +225,6 @@ Status Run(const CalibrateOptions& options) {
     }
   }
   ASSIGN_OR_RETURN(const std::vector<ModelConfig> models, ModelsOf(options));
-  // Ranks on this machine inherit it.
   if (!options.python.empty()) setenv(agent::kPythonVariable, options.python.c_str(), /*overwrite=*/1);
   ASSIGN_OR_RETURN(std::optional<agent::Fleet> fleet, options.cluster.Start());
   if (!fleet) return OkStatus();

@@ -109,6 +109,51 @@ TEST(LayoutCommandTest, NamedHardwareAndModelsNeedNoMeasurement) {
   EXPECT_THAT(unknown.err, HasSubstr("--hardware: found 'h10', expected one of a100-pcie"));
 }
 
+TEST(LayoutCommandTest, ALayoutIsComparedWithAnother) {
+  const auto step = [](const std::string& layout, const std::vector<std::string>& options) {
+    std::vector<std::string> command = {
+        "step", "--hardware",        "b200", "--model",  "qwen3-30b-a3b", "--gpus", "16", "--global-batch",
+        "256",  "--sequence-length", "4096", "--layout", layout};
+    command.insert(command.end(), options.begin(), options.end());
+    return RunMoeplan(command);
+  };
+  const std::string eight = R"({"expertParallel": 8})", four = R"({"expertParallel": 4, "recompute": "FULL"})";
+  const Json one = Json::parse(step(eight, {"--json", "--against", four}).out);
+  const Json other = Json::parse(step(four, {"--json"}).out);
+  EXPECT_NEAR(one.at("gain").get<double>(), other.at("stepTimeS").get<double>() / one.at("stepTimeS").get<double>(),
+              1e-9);
+  EXPECT_LT(one.at("gainLow"), one.at("gain"));
+  EXPECT_LT(one.at("gain"), one.at("gainHigh"));
+  EXPECT_FALSE(other.contains("gain"));
+  EXPECT_THAT(step(eight, {"--against", four}).out, HasSubstr("times as fast as --against (90 %: "));
+  const Outcome wrong = step(eight, {"--against", R"({"expertParallel": 3})"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("against"));
+}
+
+// What a row of a ranking says of these is what step reads.
+TEST(LayoutCommandTest, StepsReadHowTheyRunFromARowAsFromALayout) {
+  const auto step = [](const std::string& layout) {
+    return RunMoeplan({"step", "--hardware", "h200-sxm", "--model", "deepseek-v3", "--gpus", "256", "--global-batch",
+                       "2048", "--sequence-length", "4096", "--layout", layout, "--json"});
+  };
+  const std::string settings = R"("recompute": "FULL", "recomputeLayers": 2, "mtpLayers": 1,
+                                  "overlapTensorParallel": true, "zeroStage": 1})";
+  const Outcome row =
+      step(R"({"layout": {"tensorParallel": 2, "expertParallel": 32, "pipelineParallel": 8}, )" + settings);
+  const Outcome layout = step(R"({"tensorParallel": 2, "expertParallel": 32, "pipelineParallel": 8, )" + settings);
+  EXPECT_EQ(Json::parse(row.out).at("stepTimeS"), Json::parse(layout.out).at("stepTimeS")) << row.err << layout.err;
+  const Outcome plain = step(R"({"tensorParallel": 2, "expertParallel": 32, "pipelineParallel": 8})");
+  EXPECT_NE(Json::parse(plain.out).at("stepTimeS"), Json::parse(layout.out).at("stepTimeS"));
+  // Dropless experts by the busiest rank.
+  const std::string even = R"({"expertParallel": 64, "pipelineParallel": 4})";
+  const Outcome busy = step(R"({"expertParallel": 64, "pipelineParallel": 4, "expertImbalance": 1.5})");
+  EXPECT_GT(Json::parse(busy.out).at("stepTimeS"), Json::parse(step(even).out).at("stepTimeS"));
+  const Outcome both = step(R"({"expertParallel": 64, "expertImbalance": 1.5, "capacityFactor": 1})");
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_THAT(both.err, HasSubstr("layout.expertImbalance: found 1.5, expected a finite number of at least 1"));
+}
+
 // The slices of the trace lie one after the other and add up to the step.
 TEST(LayoutCommandTest, ATraceOfAStepAddsUpToIt) {
   const TemporaryFolder folder;

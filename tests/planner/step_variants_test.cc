@@ -1,4 +1,4 @@
-// How a step changes with windows of attention, layers that predict further tokens, layers that are computed again, and
+// How a step compares with another, and how it changes with windows of attention, layers that predict further tokens, layers that are computed again, and
 // exchanges over TP beside products: by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -180,6 +180,103 @@ TEST(StepVariantsTest, NothingIsFasterThanItsBoundWithAnyOfThem) {
       EXPECT_LE(LeastStepS(request, point, 0, book), answer->layout.step_time_s * (1 + 1e-9)) << variant;
     }
   }
+}
+
+// ---- Two layouts beside each other.
+
+double StepS(const StepQuestion& question, const Profile& profile) {
+  const auto answer = PriceLayout(question, profile);
+  EXPECT_TRUE(answer.ok()) << answer.status().message();
+  return answer.ok() ? answer->layout.step_time_s : 0;
+}
+
+// Products that err by half and an exchange that errs by a fifth.
+Profile WithErrors(double products, double gathers) {
+  const auto with = [](KernelModel entry, double ratio) {
+    entry.model.fit = FitQuality{.interval_low_ratio = 1 / ratio, .interval_high_ratio = ratio};
+    return entry;
+  };
+  Profile profile = SmallProfile();
+  profile.kernels = {with(Line(Kernel::kExpertGemm, 0, 1e-9), products)};
+  for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {
+    CollectiveModel entry = Line(Over(collective, {2, 2}), 1e-3, 0);
+    entry.model.fit = FitQuality{.interval_low_ratio = 1 / gathers, .interval_high_ratio = gathers};
+    profile.collectives.push_back(entry);
+  }
+  return profile;
+}
+
+constexpr double kBetweenDense = 1.031, kBetweenWithExperts = 1.057;  // price_layout.cc
+
+TEST(CompareLayoutsTest, TheSameTwiceIsOneForSure) {
+  const StepQuestion question = QuestionOf(SmallRequest(), {.expert_parallel = 4, .data_parallel = 8});
+  const auto ratio = CompareLayouts(question, question, SmallProfile());
+  ASSERT_TRUE(ratio.ok()) << ratio.status().message();
+  EXPECT_EQ(ratio->ratio, 1);
+  EXPECT_EQ(ratio->low, 1);
+  EXPECT_EQ(ratio->high, 1);
+}
+
+// Both steps are products alone, whose error is of both alike.
+TEST(CompareLayoutsTest, ErrorsThatBothHaveCancel) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};
+  Profile profile = WithErrors(1.5, 1.2);
+  for (CollectiveModel& entry : profile.collectives) entry.model = MakeCostModel(AlphaBeta{1e-30, 0});
+  const StepQuestion one = QuestionOf(request, {.data_parallel = 8}),
+                     other = QuestionOf(request, {.pipeline_parallel = 4, .data_parallel = 2});
+  const auto ratio = CompareLayouts(one, other, profile);
+  ASSERT_TRUE(ratio.ok()) << ratio.status().message();
+  EXPECT_NEAR(ratio->ratio, StepS(other, profile) / StepS(one, profile), 1e-12);
+  EXPECT_NEAR(ratio->high / ratio->ratio, kBetweenDense, 1e-6);
+  EXPECT_NEAR(ratio->ratio / ratio->low, kBetweenDense, 1e-6);
+  // The other way round it is the inverse.
+  const auto back = CompareLayouts(other, one, profile);
+  ASSERT_TRUE(back.ok());
+  EXPECT_NEAR(back->ratio, 1 / ratio->ratio, 1e-12);
+  EXPECT_NEAR(back->low, 1 / ratio->high, 1e-9);
+}
+
+TEST(CompareLayoutsTest, ACostThatOneHasAloneWidensTheRatioByWhatItMoves) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {false, false, false, false};
+  request.zero_stage = 0;
+  const Profile profile = WithErrors(1.5, 1.2), low = WithErrors(1.5, 1);
+  const StepQuestion one = QuestionOf(request, {.data_parallel = 8}),
+                     other = QuestionOf(request, {.tensor_parallel = 2, .data_parallel = 4});
+  const auto ratio = CompareLayouts(one, other, profile), sure = CompareLayouts(one, other, low);
+  ASSERT_TRUE(ratio.ok() && sure.ok()) << ratio.status().message();
+  EXPECT_GT(ratio->high / ratio->ratio, sure->high / sure->ratio * 1.0001);
+  // Far less than of two intervals.
+  const auto first = PriceLayout(one, profile), second = PriceLayout(other, profile);
+  EXPECT_LT(ratio->high, second->high_s / first->low_s);
+  EXPECT_GT(ratio->low, second->low_s / first->high_s);
+}
+
+TEST(CompareLayoutsTest, MoeLayersThatBothRunAlikeAreOneCost) {
+  LayoutRequest request = SmallRequest();
+  Profile profile = SmallProfile();
+  for (KernelModel& entry : profile.kernels) {
+    entry.model.fit = FitQuality{.interval_low_ratio = 0.125, .interval_high_ratio = 8};
+  }
+  StepQuestion one = QuestionOf(request, {.expert_parallel = 4, .data_parallel = 8}), other = one;
+  other.request.overlaps_gradients = false;  // A little longer.
+  const auto alike = CompareLayouts(one, other, profile);
+  other = one;
+  other.layout.expert_parallel = 8;
+  const auto apart = CompareLayouts(one, other, profile);
+  ASSERT_TRUE(alike.ok() && apart.ok()) << alike.status().message() << apart.status().message();
+  EXPECT_GT(alike->ratio, 1);
+  EXPECT_GT(alike->high / alike->low, kBetweenWithExperts * kBetweenWithExperts);
+  EXPECT_GT(apart->high / apart->low, 1.5 * (alike->high / alike->low));
+}
+
+TEST(CompareLayoutsTest, WhatIsWrongInEitherIsToldOfIt) {
+  const StepQuestion right = QuestionOf(SmallRequest(), {.data_parallel = 8});
+  StepQuestion wrong = right;
+  wrong.layout.expert_parallel = 3;
+  EXPECT_THAT(CompareLayouts(right, wrong, SmallProfile()).status().message(), HasSubstr("expertParallel: found 3"));
+  EXPECT_THAT(CompareLayouts(wrong, right, SmallProfile()).status().message(), HasSubstr("expertParallel: found 3"));
 }
 
 }  // namespace

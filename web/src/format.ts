@@ -31,12 +31,21 @@ export const flops = (value: number): string =>
 export const flopsPerS = (value: number): string =>
   scaled(value, [[1e15, "Pflop/s"], [1e12, "Tflop/s"], [1e9, "Gflop/s"], [1e6, "Mflop/s"], [1e3, "kflop/s"], [1, "flop/s"]], noNumber);
 
-/** Of a cost's size or rate: "bytes" or "flops" is its unit. */
-export const sizeOf = (unit: string, value: number): string => (unit === "flops" ? flops(value) : bytes(value));
-export const rateOf = (unit: string, value: number): string => (unit === "flops" ? flopsPerS(value) : bytesPerS(value));
+const launches = (value: number): string => `${threeDigits(value)} launches`;
+
+/** Of a cost's size or rate: "bytes", "flops" or "launches" is its unit. */
+export const sizeOf = (unit: string, value: number): string =>
+  unit === "flops" ? flops(value) : unit === "launches" ? launches(value) : bytes(value);
+export const rateOf = (unit: string, value: number): string =>
+  unit === "flops" ? flopsPerS(value) : unit === "launches" ? `${launches(value)}/s` : bytesPerS(value);
 
 /** Sums of times differ in the last bit: what is less than a thousandth of a percent is none. */
 const leastShare = 1e-5;
+
+/** "byte" of "bytes", "launch" of "launches". */
+export const oneOf = (unit: string): string => (unit === "launches" ? "launch" : unit.replace(/s$/, ""));
+/** What a rate in that unit is called: collectives and kernels that count bytes have a bus bandwidth. */
+export const rateName = (unit: string): string => (unit === "bytes" ? "Bus bandwidth" : "Rate");
 
 /** A share as "12.3 %". */
 export const percent = (share: number): string =>

@@ -24,6 +24,13 @@ describe("numbers with units", () => {
     expect(text.age("not a time", 0)).toBe("–");
   });
 
+  it("tell sizes and rates in the unit of the cost", () => {
+    expect([text.sizeOf("launches", 96), text.rateOf("launches", 25000)]).toEqual(["96 launches", "25000 launches/s"]);
+    expect([text.sizeOf("flops", 2e9), text.sizeOf("bytes", 2048)]).toEqual(["2 Gflop", "2 KiB"]);
+    expect(["bytes", "flops", "launches"].map(text.oneOf)).toEqual(["byte", "flop", "launch"]);
+    expect(["bytes", "flops", "launches"].map(text.rateName)).toEqual(["Bus bandwidth", "Rate", "Rate"]);
+  });
+
   it("tell ages in whole units", () => {
     const now = Date.parse("2026-01-02T00:00:00Z");
     expect(text.age("2026-01-01T00:00:00Z", now)).toBe("1 day ago");

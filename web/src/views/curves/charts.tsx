@@ -130,10 +130,10 @@ export function Charts({ curve, second, items, asked, onChoose }: Props) {
     const marks = timeMarks(items, all);
     const domains = domainsOf({ points, items, times: marks, second: second?.points ?? [], peakPerS, marked: asked === null ? nextSizes : [...nextSizes, asked] });
     const size = (value: number): string => text.sizeOf(unit, value);
-    const x: Axis = { label: unit === "flops" ? "Size in flops" : "Size in bytes", domain: domains.size, kind: unit === "flops" ? "log" : "log2", format: size };
+    const x: Axis = { label: `Size in ${unit}`, domain: domains.size, kind: unit === "bytes" ? "log2" : "log", format: size };
     const timeY: Axis = { label: "Time", domain: domains.timeS, kind: "log", format: text.seconds };
     const residualY: Axis = { label: "Residual", domain: domains.residual, kind: "linear", format: text.signedPercent };
-    const rateY: Axis = { label: unit === "flops" ? "Rate" : "Bus bandwidth", domain: domains.ratePerS, kind: "linear", format: (value) => text.rateOf(unit, value) };
+    const rateY: Axis = { label: text.rateName(unit), domain: domains.ratePerS, kind: "linear", format: (value) => text.rateOf(unit, value) };
     const inTime = (time: number): number => kept(time, domains.timeS, "log");
     const inSize = (value: number): number => kept(value, domains.size, "log");
     const inResidual = (residual: number): number => kept(residual, domains.residual, "linear");
@@ -194,7 +194,7 @@ export function Charts({ curve, second, items, asked, onChoose }: Props) {
   const range = first === undefined || last === undefined
     ? "no point"
     : `${text.seconds(first.timeS)} at ${text.sizeOf(unit, first.size)} to ${text.seconds(last.timeS)} at ${text.sizeOf(unit, last.size)}`;
-  const rateName = unit === "flops" ? "Rate" : "Bus bandwidth";
+  const rateName = text.rateName(unit);
   // Where nothing else tells the peak it is the best of the curve itself.
   const share = peakPerS > best ? `, ${text.percent(best / peakPerS)} of the peak of ${text.rateOf(unit, peakPerS)}` : "";
   const words = useMemo(() => (index: number) => {

@@ -18,7 +18,7 @@ function scientific(value: number): string {
 /** β as it is, and as the rate that it is the reciprocal of. */
 function betaText(value: number, unit: string): string {
   const rate = value > 0 ? `, ${text.rateOf(unit, 1 / value)}` : "";
-  return `${scientific(value)} s per ${unit === "flops" ? "flop" : "byte"}${rate}`;
+  return `${scientific(value)} s per ${text.oneOf(unit)}${rate}`;
 }
 
 function Line({ line, fit, unit }: { line: AlphaBeta; fit: Fit | undefined; unit: string }) {
