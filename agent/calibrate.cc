@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "agent/libraries/library_kernels.h"
 #include "agent/operation_buffers.h"
 #include "models/cost/plausible.h"
 #include "models/fit/peak_flops.h"
@@ -48,8 +49,8 @@ double Slower(double one_s, double other_s) {
 struct Progress {
   Measurement measurement;
   std::vector<double> times_s;
-  double visit_s = 0;   // Wall time of the last visit for each of its repeats, warm-up included.
-  int implausible = 0;  // Visits whose times cannot be right, and are not in times_s.
+  double visit_s = 0;     // Wall time of the last visit for each of its repeats, warm-up included.
+  int implausible = 0;    // Visits whose times cannot be right, and are not in times_s.
   bool left_out = false;  // No library on the ranks has the kernel.
   std::string library;    // That it was timed through; empty: the executor's own.
 
@@ -92,10 +93,25 @@ class Calibrator {
     RETURN_IF_ERROR(FirstPass());
     RETURN_IF_ERROR(TighterPasses());
     options_.progress({.done = 1, .what = "done"});
+    TellOfTheRest();
     return Samples();
   }
 
  private:
+  // Where a step will be priced from other sizes than it asks for, as the budget was short.
+  void TellOfTheRest() const {
+    int wanted = 0, missing = 0;
+    for (const Progress& one : progress_) {
+      const auto* kernel = std::get_if<KernelKey>(&one.measurement.need.key);
+      if (kernel == nullptr || !IsOfTheRestOfAStep(kernel->kernel) || one.left_out) continue;
+      ++wanted;
+      missing += one.times_s.empty();
+    }
+    if (missing == 0) return;
+    options_.left_out(StrCat("not measured for want of time: ", missing, " of ", wanted,
+                             " sizes of kernels that steps need; a longer budget takes them"));
+  }
+
   // With what was taken of it earlier.
   Progress Begin(const Measurement& measurement) const {
     Progress one = {.measurement = measurement};
@@ -190,7 +206,8 @@ class Calibrator {
   Status LeaveOut(Progress& one, const std::string& why) {
     one.left_out = true;
     if (reasons_.insert(why).second) {
-      options_.left_out(StrCat("left out: ", Describe(one.measurement.need.key), " and others like it: ", why));
+      options_.left_out(StrCat("left out: ", Describe(one.measurement.need.key),
+                               ", and whatever else of a step has the same reason: ", why));
     }
     return OkStatus();
   }
@@ -231,9 +248,20 @@ class Calibrator {
     }
   }
 
+  // Ranks that time a kernel through libraries wait for none of the others, and may start those libraries first.
+  StatusOr<std::vector<v1::RankReply>> Ask(const v1::RankCommand& command, const std::string& what, int runs) {
+    constexpr double kOnTheWayS = 10;
+    const double deadline_s = fleet_.collective_deadline_s();
+    const StatusOr<Sample> asked = SampleFromProto(command.measure().what(), "what");
+    const auto* kernel = asked.ok() ? std::get_if<KernelKey>(&asked->key) : nullptr;
+    if (kernel != nullptr && IsOfTheRestOfAStep(kernel->kernel)) {
+      return fleet_.Call(command, what, kOnTheWayS + kLibrariesStartWithinS + LibraryAnswersWithinS(runs, deadline_s));
+    }
+    return fleet_.CallInStep(command, what, kOnTheWayS + deadline_s * (runs + 1));
+  }
+
   StatusOr<Taken> CallMeasure(const v1::RankCommand& command, const std::string& what, int runs) {
-    ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies,
-                     fleet_.CallInStep(command, what, 10 + fleet_.collective_deadline_s() * (runs + 1)));
+    ASSIGN_OR_RETURN(const std::vector<v1::RankReply> replies, Ask(command, what, runs));
     std::vector<double> slowest_s(command.measure().repeats(), 0);
     Taken taken = {.library = replies.front().measured().library()};
     for (const v1::RankReply& reply : replies) {

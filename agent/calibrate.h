@@ -55,8 +55,8 @@ struct CalibrationOptions {
   // of one visit, with their provenance. An error ends the calibration.
   std::function<Status(const Sample&)> keep = [](const Sample&) { return OkStatus(); };
   std::function<void(const CalibrationProgress&)> progress = [](const CalibrationProgress&) {};
-  // Called for each key of which sizes are left out, and for each reason why no library has a kernel, with a sentence
-  // that says so.
+  // Called with a sentence for each key of which sizes are left out, for each reason why no library has a kernel, and
+  // where the budget was too short for kernels that steps need.
   std::function<void(const std::string&)> left_out = [](const std::string&) {};
 };
 

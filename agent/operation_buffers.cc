@@ -94,6 +94,9 @@ double StepKernelBytes(const KernelKey& key, double size) {
     // And as much again of gradients.
     return 2 * element * tokens * (shape.heads + shape.kv_heads) * dims;
   }
+  // Of what Adam passes over, weights, FP32 copies, gradients, both moments and one of them for a while.
+  constexpr double kHeldShare = 22.0 / 46;
+  if (key.kernel == Kernel::kOptimizer) return kHeldShare * size;
   return key.kernel == Kernel::kHostLaunch ? 0 : size;
 }
 

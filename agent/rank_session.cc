@@ -174,8 +174,8 @@ class BackendRankSession final : public RankSession {
     return queued;
   }
 
-  // Through the libraries of the job, which are started with the first such kernel. Where there are none, or they do not
-  // have the kernel, the answer says so: what else is to be measured goes on.
+  // Through the libraries of the job, which are started with the first such kernel. Where there are none, or they do
+  // not have the kernel, the answer says so: what else is to be measured goes on.
   Status MeasureLibrary(const v1::RankCommand::Measure& measure, const Sample& what,
                         v1::RankReply::Measured& measured) {
     if (libraries_ == nullptr && no_libraries_.empty()) {
@@ -187,10 +187,8 @@ class BackendRankSession final : public RankSession {
       }
     }
     if (libraries_ == nullptr) return (measured.set_left_out(no_libraries_), OkStatus());
-    // Together, as in a job: neighbours share memory and power.
-    const std::unique_ptr<executor::Event> start = device().MakeEvent();
-    BeginTogether(*start);
-    RETURN_IF_ERROR(Synchronize());
+    // The ranks measure together, as in a job, because all are asked at once; none waits for another, which may have no
+    // such library.
     StatusOr<LibraryTimes> times = libraries_->Time({.key = std::get<KernelKey>(what.key),
                                                      .size = what.size,
                                                      .warm_ups = measure.warm_ups(),

@@ -21,9 +21,11 @@ using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 constexpr size_t kMostAnswerBytes = 1 << 20;
-// Reads the program that its first line counts the bytes of, and runs it; requests follow on the same stream.
+// Reads the program that its first line counts the bytes of, and runs it; requests follow on the same stream. Modules
+// are not looked for in the folder that the agent happens to run in.
 constexpr const char* kLoader =
-    "import sys; i = sys.stdin.buffer; exec(compile(i.read(int(i.readline())), 'step_kernels.py', 'exec'))";
+    "import sys; sys.path[:] = [p for p in sys.path if p]; i = sys.stdin.buffer; "
+    "exec(compile(i.read(int(i.readline())), 'step_kernels.py', 'exec'))";
 
 std::string Python() {
   const char* const given = std::getenv(kPythonVariable);
@@ -31,8 +33,8 @@ std::string Python() {
 }
 
 Status NoLibraries(const std::string& why) {
-  return Unimplemented(StrCat("no PyTorch at ", Python(), ": ", why, "; give the job's Python with --python or in $",
-                              kPythonVariable));
+  return Unimplemented(
+      StrCat("no PyTorch at ", Python(), ": ", why, "; give the job's Python with --python or in $", kPythonVariable));
 }
 
 std::string RequestText(const LibraryRequest& request) {
@@ -76,12 +78,14 @@ StatusOr<LibraryTimes> TimesOf(const std::string& line, int repeats) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<LibraryKernels>> LibraryKernels::Start(const std::string& device, double answers_within_s) {
-  ASSIGN_OR_RETURN(executor::Child child, executor::Child::Start({Python(), "-c", kLoader, device}, {}));
-  std::unique_ptr<LibraryKernels> kernels(new LibraryKernels(std::move(child), answers_within_s));
+StatusOr<std::unique_ptr<LibraryKernels>> LibraryKernels::Start(const std::string& device, double run_within_s) {
+  ASSIGN_OR_RETURN(executor::Child child,
+                   executor::Child::Start({Python(), "-c", kLoader, device}, {.leads_group = true}));
+  std::unique_ptr<LibraryKernels> kernels(new LibraryKernels(std::move(child), run_within_s));
   const std::string program(kStepKernelsText);
   const Status sent = kernels->Send(StrCat(program.size(), "\n", program));
-  const StatusOr<std::string> first = sent.ok() ? kernels->ReadLine(answers_within_s) : StatusOr<std::string>(sent);
+  const StatusOr<std::string> first =
+      sent.ok() ? kernels->ReadLine(kLibrariesStartWithinS) : StatusOr<std::string>(sent);
   if (!first.ok()) {
     return first.status().code() == StatusCode::kDeadlineExceeded ? first.status()
                                                                   : NoLibraries(first.status().message());
@@ -95,9 +99,8 @@ StatusOr<std::unique_ptr<LibraryKernels>> LibraryKernels::Start(const std::strin
 
 StatusOr<LibraryTimes> LibraryKernels::Time(const LibraryRequest& request) {
   RETURN_IF_ERROR(Send(RequestText(request)));
-  // Beside what is timed, once to choose a library, and tensors to be filled.
-  const double runs = request.warm_ups + request.repeats + 2;
-  ASSIGN_OR_RETURN(const std::string line, ReadLine(runs * answers_within_s_));
+  ASSIGN_OR_RETURN(const std::string line,
+                   ReadLine(LibraryAnswersWithinS(request.warm_ups + request.repeats, run_within_s_)));
   return TimesOf(line, request.repeats);
 }
 
@@ -112,7 +115,8 @@ Status LibraryKernels::Send(const std::string& text) {
 }
 
 StatusOr<std::string> LibraryKernels::ReadLine(double within_s) {
-  const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(within_s));
+  const auto until =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(within_s));
   for (;;) {
     if (const size_t end = unread_.find('\n'); end != std::string::npos) {
       const std::string line = unread_.substr(0, end);

@@ -16,6 +16,11 @@ namespace moeplan::agent {
 
 inline constexpr const char* kPythonVariable = "MOEPLAN_PYTHON";
 
+// How long the program may take to import its libraries, which may lie on a file system of many nodes.
+inline constexpr double kLibrariesStartWithinS = 120;
+// And one answer, when each repeat may take so long: beside what is timed it chooses a library and fills tensors.
+inline double LibraryAnswersWithinS(int runs, double run_within_s) { return (runs + 2) * run_within_s; }
+
 // What one request came to: times, and the libraries that they are of; or why there are none, such as that no library
 // here has the kernel or that its tensors do not fit.
 struct LibraryTimes {
@@ -32,24 +37,23 @@ struct LibraryRequest {
 
 class LibraryKernels {
  public:
-  // `device`: "cpu", or as PyTorch names a GPU. `answers_within_s`: how long one repeat may take, and the start.
+  // `device`: "cpu", or as PyTorch names a GPU. `run_within_s`: how long one repeat may take.
   // kUnimplemented: there is no such program, or it has no PyTorch; the message says how to give another.
   // kDeadlineExceeded, kUnavailable: it does not answer, or has ended.
-  static StatusOr<std::unique_ptr<LibraryKernels>> Start(const std::string& device, double answers_within_s);
+  static StatusOr<std::unique_ptr<LibraryKernels>> Start(const std::string& device, double run_within_s);
 
   // kDeadlineExceeded, kUnavailable as above; the child is of no further use then.
   StatusOr<LibraryTimes> Time(const LibraryRequest& request);
 
  private:
-  LibraryKernels(executor::Child child, double answers_within_s)
-      : child_(std::move(child)), answers_within_s_(answers_within_s) {}
+  LibraryKernels(executor::Child child, double run_within_s) : child_(std::move(child)), run_within_s_(run_within_s) {}
 
   Status Send(const std::string& text);
   StatusOr<std::string> ReadLine(double within_s);
   Status HasEnded();
 
   executor::Child child_;
-  double answers_within_s_;
+  double run_within_s_;
   std::string unread_;  // Behind the last line.
 };
 

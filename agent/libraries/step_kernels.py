@@ -8,10 +8,11 @@ to the descriptor that standard output had at the start:
       -> {"timesS": [seconds], "library": "torch 2.5.1, flash_attn 2.7.0"}  or  {"leftOut": "why"}
 
 Keys and sizes are those of a sample (docs/contract.md, models/cost/operation.h). Of several libraries that have a
-kernel, the first in the order below counts, because training frameworks prefer them in that order; the answer names it.
+kernel, the first in the order below counts; the answer names it.
 The first line answers no request: {"ready": "torch 2.5.1 on cuda:0"} or {"failed": "why"}.
 """
 
+import importlib.metadata
 import json
 import os
 import sys
@@ -22,6 +23,9 @@ warnings.filterwarnings("ignore")
 # What libraries print must not come between answers.
 ANSWERS = os.fdopen(os.dup(1), "w", buffering=1)
 os.dup2(2, 1)
+# What libraries start must not read requests.
+REQUESTS = os.fdopen(os.dup(0), "rb")
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
 
 def answer(message):
@@ -57,7 +61,13 @@ def named(module):
         found = __import__(module, fromlist=["_"])
     except Exception as error:
         raise LeftOut(f"no {module}: {error}")
-    return found, f"{module} {getattr(found, '__version__', '')}".strip()
+    version = getattr(found, "__version__", "")
+    if not version:
+        try:
+            version = importlib.metadata.version(module.split(".")[0])
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return found, f"{module} {version}".strip()
 
 
 ELEMENTS = {2: torch.bfloat16, 4: torch.float32}
@@ -84,13 +94,17 @@ def linear_sizes(request):
     return rows, inner, outer, experts
 
 
-def products(kernel, x, w, dy, main):
-    """The product of one layer: x [rows, in], w [out, in], dy [rows, out], main [out, in] in FP32."""
+def product(kernel, rows, inner, outer, dtype):
+    """The product of one layer: x [rows, in], w [out, in], dy [rows, out]; the weight gradient is added in FP32."""
     if kernel == "LINEAR":
+        x, w = values(rows, inner, dtype=dtype), values(outer, inner, dtype=dtype)
         return lambda: F.linear(x, w)
+    dy = values(rows, outer, dtype=dtype)
     if kernel == "LINEAR_INPUT_GRADIENT":
+        w = values(outer, inner, dtype=dtype)
         return lambda: torch.mm(dy, w)
-    if x.dtype == torch.float32:
+    x, main = values(rows, inner, dtype=dtype), torch.zeros(outer, inner, dtype=torch.float32, device=DEVICE)
+    if dtype == torch.float32:
         return lambda: main.addmm_(dy.t(), x)
     return lambda: main.add_(torch.mm(dy.t(), x))
 
@@ -119,7 +133,11 @@ def fp8_linear(request):
                    "LINEAR_WEIGHT_GRADIENT": ((outer, rows), (inner, rows))}[request["kernel"]]
     a, b = values(*left).to(torch.float8_e4m3fn), values(*right).to(torch.float8_e4m3fn).t()
     out = torch.float32 if request["kernel"] == "LINEAR_WEIGHT_GRADIENT" else torch.bfloat16
-    return (lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=out)), f"{TORCH}, _scaled_mm"
+    library = f"{TORCH}, _scaled_mm"
+    if request["kernel"] == "LINEAR_WEIGHT_GRADIENT":
+        main = torch.zeros(outer, inner, dtype=torch.float32, device=DEVICE)
+        return (lambda: main.add_(torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=out))), library
+    return (lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=out)), library
 
 
 def grouped_linear(request):
@@ -141,9 +159,7 @@ def grouped_linear(request):
 def plain_linear(request):
     rows, inner, outer, experts = linear_sizes(request)
     dtype = element(request)
-    calls = [products(request["kernel"], values(rows, inner, dtype=dtype), values(outer, inner, dtype=dtype),
-                      values(rows, outer, dtype=dtype),
-                      torch.zeros(outer, inner, dtype=torch.float32, device=DEVICE)) for _ in range(experts)]
+    calls = [product(request["kernel"], rows, inner, outer, dtype) for _ in range(experts)]
     if experts == 1:
         return calls[0], TORCH
 
@@ -213,9 +229,12 @@ def torch_attention(request):
     options = {"is_causal": True}
     if request["shape"].get("window"):
         options = {"attn_mask": ~mask_of(request, q.shape[2])}
+    shares_keys = "enable_gqa" in (F.scaled_dot_product_attention.__doc__ or "")
+    if groups > 1 and shares_keys:
+        options["enable_gqa"] = True
 
     def forward():
-        if groups == 1:
+        if groups == 1 or shares_keys:
             return F.scaled_dot_product_attention(q, k, v, **options)
         wide_k, wide_v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
         return F.scaled_dot_product_attention(q, wide_k, wide_v, **options)
@@ -339,10 +358,15 @@ def optimizer(request):
     master.grad = torch.full_like(master, 1e-3)
     options = {"fused": True} if ON_GPU else {}
     library = f"{TORCH}, AdamW"
-    try:
-        apex, _ = named("apex.optimizers")
-        adam, library = apex.FusedAdam([master], lr=1e-4), f"{TORCH}, apex FusedAdam"
-    except Exception:  # apex is not here, or was built without its kernels.
+    adam = None
+    for module in ("transformer_engine.pytorch.optimizers", "apex.optimizers") if ON_GPU else ():
+        try:
+            found, version = named(module)
+            adam, library = found.FusedAdam([master], lr=1e-4), f"{TORCH}, {version} FusedAdam"
+            break
+        except Exception:  # It is not here, or was built without its kernels.
+            pass
+    if adam is None:
         try:
             adam = torch.optim.AdamW([master], lr=1e-4, **options)
         except TypeError:  # A release before fused=True.
@@ -395,7 +419,8 @@ def host_launch(request):
             te = None
     blocks = torch.nn.Sequential(*(Block(te) for _ in range(count)))
     x = torch.randn(1, 64, device=DEVICE, requires_grad=True)
-    return (lambda: blocks(x).sum().backward()), library
+    leaves = [x, *blocks.parameters()]
+    return (lambda: torch.autograd.grad(blocks(x).sum(), leaves)), library
 
 
 CHOICES = {
@@ -468,14 +493,16 @@ def times(request):
 
 def main():
     answer({"ready": f"{TORCH} on {DEVICE}"})
-    for line in sys.stdin.buffer:
+    for line in REQUESTS:
         try:
             reply = times(json.loads(line))
         except Exception as error:
             reply = {"leftOut": " ".join(str(error).split())[:500] or type(error).__name__}
-        if ON_GPU:
-            torch.cuda.empty_cache()
         answer(reply)
+        if ON_GPU:
+            # After some errors a process has no GPU any more: the agent then starts another.
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
 
 
 main()

@@ -1,5 +1,7 @@
 #include <string.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -7,6 +9,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <stop_token>
 #include <string_view>
 #include <thread>
@@ -199,6 +202,21 @@ StatusOr<Profile> CalibrateInto(Store& store, const CalibrateOptions& options, c
   return FitKept(store, session, name);
 }
 
+// Names a program by its path, or one that a shell would find: kernels of steps are not to be left out for a typing
+// error.
+Status CheckProgram(const std::string& name) {
+  if (name.empty()) return OkStatus();
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(name.find('/') != std::string::npos || path == nullptr ? "" : path);
+  std::vector<std::string> places = {name};
+  for (std::string folder; std::getline(folders, folder, ':');) places.push_back(StrCat(folder, "/", name));
+  const bool found = std::ranges::any_of(places, [](const std::string& place) {
+    return !std::filesystem::is_directory(place) && access(place.c_str(), X_OK) == 0;
+  });
+  if (found) return OkStatus();
+  return InvalidInput(StrCat("--python: found '", name, "', expected a program that can be run, without arguments"));
+}
+
 StatusOr<std::vector<ModelConfig>> ModelsOf(const CalibrateOptions& options) {
   std::vector<ModelConfig> models;
   for (const std::string& name : options.models) {
@@ -225,6 +243,7 @@ Status Run(const CalibrateOptions& options) {
     }
   }
   ASSIGN_OR_RETURN(const std::vector<ModelConfig> models, ModelsOf(options));
+  RETURN_IF_ERROR(CheckProgram(options.python));
   if (!options.python.empty()) setenv(agent::kPythonVariable, options.python.c_str(), /*overwrite=*/1);
   ASSIGN_OR_RETURN(std::optional<agent::Fleet> fleet, options.cluster.Start());
   if (!fleet) return OkStatus();

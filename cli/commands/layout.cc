@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <memory>
+#include <string_view>
 
 #include "cli/command.h"
 #include "cli/known_names.h"
@@ -16,7 +19,7 @@ namespace {
 
 struct LayoutCommandOptions {
   SourceOption source;
-  std::string model, recompute = "none", attention = "flash";
+  std::string model, recompute = "none", attention = "flash", precision = "bf16";
   LayoutRequest request;
   bool whole_rows = false;
   bool json = false;
@@ -36,6 +39,12 @@ StatusOr<LayoutRequest> RequestOf(const LayoutCommandOptions& options) {
     return InvalidInput(StrCat("--attention: found '", options.attention, "', expected flash or stored"));
   }
   request.attention = options.attention == "flash" ? AttentionKernel::kFlash : AttentionKernel::kStored;
+  constexpr std::string_view kPrecisions[] = {"bf16", "fp8", "mxfp8", "nvfp4"};
+  const auto* const precision = std::ranges::find(kPrecisions, options.precision);
+  if (precision == std::end(kPrecisions)) {
+    return InvalidInput(StrCat("--precision: found '", options.precision, "', expected bf16, fp8, mxfp8 or nvfp4"));
+  }
+  request.precision = static_cast<Precision>(precision - std::begin(kPrecisions));
   if (request.top < 1) return InvalidInput(StrCat("--top: found ", request.top, ", expected at least 1"));
   if (request.max_network_scale < 0) {
     return InvalidInput(
@@ -113,6 +122,16 @@ void AddLayout(CLI::App& app, Invocation& invocation) {
   command->add_option("--zero", request.zero_stage, "Stage of ZeRO, 0 to 3")->capture_default_str();
   command->add_option("--recompute", options->recompute, "none, selective (attention scores) or full")
       ->capture_default_str();
+  command->add_option("--recompute-layers", request.recompute_layers,
+                      "With --recompute full: how many layers of each stage, the first (0: all)");
+  command->add_option("--precision", options->precision, "Of products but the last: bf16, fp8, mxfp8 or nvfp4")
+      ->capture_default_str();
+  command->add_option("--virtual-stages", request.virtual_stages, "Of each rank of a pipeline, interleaved")
+      ->capture_default_str();
+  command->add_option("--mtp-layers", request.next_tokens, "Layers that predict further tokens, on the last stage")
+      ->capture_default_str();
+  command->add_flag("--overlap-tensor-parallel", request.overlaps_tensor,
+                    "Products hide exchanges over tensor-parallel ranks, but for the first piece");
   command
       ->add_option("--attention", options->attention,
                    "What attention keeps of its scores: flash (nothing) or stored (all)")

@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ namespace {
 
 struct StepCommandOptions {
   SourceOption source;
-  std::string model, layout, against, trace;
+  std::string model, layout, trace;
+  std::optional<std::string> against;
   int gpus = 0, global_batch = 0, sequence_length = 0;
   bool json = false;
 };
@@ -61,8 +63,8 @@ void PrintAnswer(const StepQuestion& question, const v1::StepResult& step) {
                               ? ""
                               : StrCat(", MoE layers as ", EnumNameOf(step.moe_schedule()));
   if (step.has_gain()) {
-    std::printf("%.3f times as fast as --against (90 %%: %.3f to %.3f)\n", step.gain(), step.gain_low(),
-                step.gain_high());
+    std::printf("%.3f times as fast as --against (90 %%: %.3f to %.3f), whose step takes %s\n", step.gain(),
+                step.gain_low(), step.gain_high(), Duration(step.against_step_time_s()).c_str());
   }
   std::printf("ZeRO %d, recompute %s, attention %s%s\n\n", request.zero_stage,
               v1::Recompute::Kind_Name(EnumToProto<v1::Recompute::Kind>(request.recompute)).c_str(),
@@ -89,8 +91,8 @@ Status Run(const StepCommandOptions& options) {
   ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileFor(question.request.model, options.gpus));
   ASSIGN_OR_RETURN(const StepAnswer answer, planner::PriceLayout(question, profile));
   v1::StepResult step = ToProto(answer, options.gpus);
-  if (!options.against.empty()) {
-    ASSIGN_OR_RETURN(const StepQuestion other, QuestionOf(options, options.against, "--against", "against"));
+  if (options.against) {
+    ASSIGN_OR_RETURN(const StepQuestion other, QuestionOf(options, *options.against, "--against", "against"));
     const auto ratio = planner::CompareLayouts(question, other, profile);
     if (!ratio.ok()) return ratio.status().Within("--against");
     SetGain(*ratio, step);

@@ -49,6 +49,7 @@ void StayOn(int part, int parts) {
 [[noreturn]] void BecomeCommand(const ChildSetup& setup, char* const* arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != setup.parent) _exit(126);  // The parent died before the line above.
+  if (setup.place.leads_group) setpgid(0, 0);
   if (setup.place.network_namespace >= 0 && setns(setup.place.network_namespace, CLONE_NEWNET) != 0) _exit(125);
   if (setup.place.part >= 0) StayOn(setup.place.part, setup.place.parts);
   sigset_t none;  // What our parent waits for in its own way would be lost on the command.
@@ -87,6 +88,9 @@ StatusOr<Child> Child::Start(const std::vector<std::string>& command, const Chil
       child.pid_,
       Fork(command,
            {.input = to_child.read.get(), .output = from_child.write.get(), .error = -1, .place = place, .parent = 0}));
+  child.leads_group_ = place.leads_group;
+  // Also here, so that the group is there whoever runs first.
+  if (place.leads_group) setpgid(child.pid_, child.pid_);
   child.write_ = std::move(to_child.write);
   child.read_ = std::move(from_child.read);
   return child;
@@ -94,11 +98,13 @@ StatusOr<Child> Child::Start(const std::vector<std::string>& command, const Chil
 
 Child::Child(Child&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)),
+      leads_group_(other.leads_group_),
       write_(std::move(other.write_)),
       read_(std::move(other.read_)),
       end_(std::move(other.end_)) {}
 
 Child::~Child() {
+  if (pid_ > 0 && leads_group_) kill(-pid_, SIGKILL);
   if (pid_ <= 0 || !end_.empty()) return;
   kill(pid_, SIGKILL);
   waitpid(pid_, nullptr, 0);

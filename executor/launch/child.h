@@ -15,6 +15,7 @@ namespace moeplan::executor {
 struct ChildPlace {
   int network_namespace = -1;  // A descriptor of the namespace; -1: the own one.
   int part = -1, parts = 1;    // The first processor of one of so many equal parts of those that we may use; -1: any.
+  bool leads_group = false;    // It leads a process group, which ends with it: what it starts itself goes too.
 };
 
 // A child with pipes on its standard input and output; killed and reaped with its owner.
@@ -35,6 +36,7 @@ class Child {
   Child() = default;
 
   pid_t pid_ = -1;
+  bool leads_group_ = false;
   OwnedFd write_, read_;
   std::string end_;
 };

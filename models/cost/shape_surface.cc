@@ -57,8 +57,7 @@ ShapeSurface::ShapeSurface(const Profile& profile, int bytes_per_element, const 
                                      .flops = flops,
                                      .log_rate = std::log(flops / time_s),
                                      .place = PlaceOf(key.kernel, key.shape, flops)});
-      const auto [least, fresh] = least_s_.try_emplace(key.kernel, time_s);
-      if (!fresh) least->second = std::min(least->second, time_s);
+      least_s_ = least_s_ == 0 ? time_s : std::min(least_s_, time_s);
     }
   }
   SustainRates();
@@ -150,7 +149,7 @@ std::optional<ShapedTime> ShapeSurface::Time(Kernel kernel, const KernelShape& s
     time.own_error_ratio = error->second;
   }
   const double log_rate = time.measured ? nearest.log_rate : rate.log_rate;
-  time.time_s = std::max(flops / std::exp(log_rate), least_s_.at(kernel));
+  time.time_s = std::max(flops / std::exp(log_rate), least_s_);
   return time;
 }
 

@@ -4,7 +4,7 @@
 // the logarithm of the rate is the mean over the nearest four, weighted by the inverse square of their distances; a
 // distance is the sum of the differences of log2 of rows, features and local experts (of linear layers), or of
 // sequences times heads, tokens of a sequence and dimensions of a head (of attention). A shape that was measured takes
-// what was measured. No call takes less than the shortest of its kernel: launch-bound.
+// what was measured. No call takes less than the shortest call of all these kernels: launch-bound.
 //
 // Sustained rate. A card whose products run one after the other reaches its power limit and lowers its clock; a table
 // of kernels, each timed alone for a moment, has short products at the clock of a cool card. Products that take long
@@ -84,7 +84,7 @@ class ShapeSurface {
 
   SurfaceRules rules_;
   std::map<Kernel, std::vector<Point>> points_;
-  std::map<Kernel, double> least_s_;
+  double least_s_ = 0;
   std::map<Kernel, double> own_error_ratio_;
   double sustained_flops_per_s_ = 0;
   double common_error_ratio_ = 1;

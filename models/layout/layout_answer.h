@@ -32,7 +32,7 @@ struct LayoutRequest {
   Recompute recompute = Recompute::kNone;
   AttentionKernel attention = AttentionKernel::kFlash;
   ContextExchange context_exchange = ContextExchange::kKeysValues;
-  int recompute_layers = 0;             // With full recomputation: of each stage, the first so many; 0: all.
+  int recompute_layers = 0;             // With full recomputation: of each virtual stage, the first so many; 0: all.
   bool overlaps_tensor = false;         // Exchanges over TP run beside the products around them, a piece a rank.
   int next_tokens = 0;                  // Layers that predict further tokens (MTP), behind the model's.
   bool overlaps_gradients = true;       // Gradients are summed while the last backward pass runs, or after it.

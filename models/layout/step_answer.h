@@ -41,6 +41,7 @@ struct StepAnswer {
 // How many times as long another step takes, with the 90 % interval of that.
 struct StepRatio {
   double ratio = 1, low = 1, high = 1;
+  StepAnswer other;  // The other step's.
 };
 
 }  // namespace moeplan

@@ -306,8 +306,10 @@ std::optional<LinkPrediction> LinkModel::Predict(CollectiveKey key) const {
 
 std::string Describe(const LinkPrediction& prediction) {
   const FitQuality& quality = *prediction.model.model.fit;
+  constexpr double kSaysLittle = 4;
   return StrCat(Describe(Essential(prediction.model.key)), ": not measured; extrapolated from links, 90 % interval × ",
                 BriefNumber(quality.interval_low_ratio), " to ", BriefNumber(quality.interval_high_ratio),
+                quality.interval_high_ratio > kSaysLittle ? ", which is next to unknown: measure it" : "",
                 prediction.tested ? "" : ", assumed: no measured group could be held out to test it");
 }
 

@@ -1,5 +1,6 @@
 #include "models/model/hf_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -203,26 +204,36 @@ void ReadAttention(Fields& fields, ModelConfig& model) {
   }
 }
 
-// How many layers see the last tokens alone: those that the file lists; in GPT-OSS every other from the first on; in
-// Gemma all but every sixth, or as it says; all where the file has a window and does not say that it is not used.
+// Which layers see the last tokens alone, where the file does not list them: in GPT-OSS and Gemma 2 every other, from
+// the first on; in Gemma 3 all but every sixth; in Qwen 2 those from max_window_layers on; else all.
+std::vector<bool> WindowedByModel(Fields& fields, const ModelConfig& model) {
+  const std::string& type = model.model_type;
+  const int usual = type == "gpt_oss" || type.starts_with("gemma2") ? 2 : type.starts_with("gemma3") ? 6 : 0;
+  const int pattern = fields.Number({"sliding_window_pattern"}, 1, kMostLayers, usual);
+  const int first = type.starts_with("qwen2") ? fields.Number({"max_window_layers"}, 0, kMostLayers, 0) : 0;
+  std::vector<bool> windowed(model.moe_layer.size());
+  for (int i = 0; i < model.layers(); ++i) windowed[i] = i >= first && !(pattern > 0 && IsDivisible(i + 1, pattern));
+  return windowed;
+}
+
 void ReadWindow(Fields& fields, ModelConfig& model) {
   const int window = fields.Number({"sliding_window"}, 1, kMostOf, 0);
   if (window == 0 || !fields.Flag({"use_sliding_window"}, true)) return;
-  const int layers = model.layers();
-  const bool alternates = model.model_type == "gpt_oss";
-  const int pattern = fields.Number({"sliding_window_pattern"}, 1, kMostLayers, alternates ? 2 : 0);
-  std::vector<bool> windowed(static_cast<size_t>(layers), true);
-  if (const Json* types = fields.Find({"layer_types"}); types != nullptr && types->is_array()) {
-    if (static_cast<int>(types->size()) != layers) {
-      fields.Fail("layer_types", StrCat("a list of ", types->size()), StrCat("one for each of ", layers, " layers"));
+  model.windowed_layer = WindowedByModel(fields, model);
+  if (const Json* types = fields.Find({"layer_types"})) {
+    const bool whole = types->is_array() && static_cast<int>(types->size()) == model.layers();
+    if (!whole || !std::ranges::all_of(*types, [](const Json& type) { return type.is_string(); })) {
+      fields.Fail("layer_types", types->is_array() ? StrCat("a list of ", types->size()) : "no list",
+                  StrCat("a text for each of ", model.layers(), " layers"));
       return;
     }
-    for (int i = 0; i < layers; ++i) windowed[i] = (*types)[i] == "sliding_attention";
-  } else if (pattern > 0) {
-    for (int i = 0; i < layers; ++i) windowed[i] = !IsDivisible(i + 1, pattern);
+    for (int i = 0; i < model.layers(); ++i) model.windowed_layer[i] = (*types)[i] == "sliding_attention";
+  }
+  if (std::ranges::find(model.windowed_layer, true) == model.windowed_layer.end()) {
+    model.windowed_layer.clear();
+    return;
   }
   model.window = window;
-  model.windowed_layer = std::move(windowed);
 }
 
 // T5 says so; a plain activation_function (GPT-2, NLLB) or a GELU or ReLU under hidden_act (BERT, GPT-NeoX) has none

@@ -1,6 +1,7 @@
 #include "planner/layout/cost_book.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -24,6 +25,8 @@ constexpr double kUsualSpeedup = 1.5, kAssumedErrorRatio = 1.3;
 
 // The error that all kernels of the kind have together.
 KernelKey CommonKey(Kernel kernel) { return {.kernel = IsLinear(kernel) ? Kernel::kLinear : Kernel::kAttention}; }
+// And that products in less than BF16 have, measured or of an assumed speedup.
+KernelKey LowKey() { return {.kernel = Kernel::kLinear, .bytes_per_element = kLowBytes}; }
 
 }  // namespace
 
@@ -162,13 +165,18 @@ double CostBook::LowPrecisionS(Kernel product, const LinearWork& work) {
                                ? work.rows * work.in_features
                                : (product == Kernel::kLinearInputGradient ? work.rows * work.out_features : 0);
   const double convert_s = MovedS(Kernel::kActivation, kConverted * converted, /*launches=*/1);
+  asked_.insert(LowKey());
+  double lent = 1;
+  if (lean_ && lean_->key == CostKey(LowKey())) {
+    lent = lean_->end == End::kLow ? 1 / low_error_ratio() : low_error_ratio();
+  }
   if (const auto time_s = ShapedS(*low_surface_, kLowBytes, product, work.shape(), work.flops())) {
-    return *time_s + convert_s;
+    return *time_s * lent + convert_s;
   }
   notes_.remarks.insert(StrCat("products in less than BF16: not measured; those of BF16 are assumed to be ",
                                AssumedSpeedup(), " times as fast, beside conversion"));
   const auto time_s = ShapedS(surface_, bytes_per_element_, product, work.shape(), work.flops());
-  return (time_s ? *time_s : ProductS(work.flops())) / AssumedSpeedup() + convert_s;
+  return (time_s ? *time_s : ProductS(work.flops())) * lent / AssumedSpeedup() + convert_s;
 }
 
 double CostBook::AttentionS(Kernel pass, const AttentionWork& work) {
@@ -196,19 +204,26 @@ std::optional<double> CostBook::ShapedS(const ShapeSurface& surface, int bytes_p
   }
   const ShapedTime& time = known->second;
   const KernelKey key = {.kernel = kernel, .bytes_per_element = bytes_per_element, .shape = shape};
-  asked_.insert(CommonKey(kernel));
+  // Products in less than BF16 that were measured err on their own.
+  if (&surface == &surface_) asked_.insert(CommonKey(kernel));
   if (!time.measured) asked_.insert(key);
   sources_.insert(time.nearest);
   if (time.is_far) {
+    const bool same = time.nearest.shape == shape;
     notes_.remarks.insert(
-        StrCat(Describe(CostKey(key)), ": not measured near; priced from ", Describe(CostKey(time.nearest))));
+        StrCat(Describe(CostKey(key)),
+               same ? ": not measured near the sizes that are asked for" : ": not measured near; priced from ",
+               same ? "" : Describe(CostKey(time.nearest))));
   }
   return Lent(time, key);
 }
 
 double CostBook::common_error_ratio() const {
-  const double assumed = low_surface_ && !low_surface_->Has(Kernel::kLinear) ? kAssumedErrorRatio : 1;
-  return std::max({surface_.common_error_ratio(), profile_.roofline ? profile_.roofline->error_ratio : 1, assumed});
+  return std::max(surface_.common_error_ratio(), profile_.roofline ? profile_.roofline->error_ratio : 1);
+}
+
+double CostBook::low_error_ratio() const {
+  return low_surface_->Has(Kernel::kLinear) ? low_surface_->common_error_ratio() : kAssumedErrorRatio;
 }
 
 double CostBook::Lent(const ShapedTime& time, const KernelKey& key) const {
@@ -262,15 +277,20 @@ bool CostBook::HasDimensions(const KernelKey& product) const {
   });
 }
 
+bool CostBook::HasLinearExperts(int experts) const {
+  return std::ranges::any_of(profile_.kernels, [&](const KernelModel& entry) {
+    return entry.key.kernel == Kernel::kLinear && (experts == 1 || entry.key.shape.experts > 1);
+  });
+}
+
 void CostBook::AddExperts(const ExpertProducts& asked, Profile& profile) {
   const auto& [product, rows, experts, matrices, sorts] = asked;
   if (HasDimensions(product) || rows <= 0) return;
   const bool has_any = moeplan::Find(profile_, product) != nullptr;
-  if (!surface_.Has(Kernel::kLinear) && (has_any || !profile_.roofline)) return;
-  constexpr double kFewest = 1.0 / 256, kMost = 8;  // Chunks of a layer, and the busiest rank of a skewed one.
+  if (has_any ? !HasLinearExperts(experts) : !surface_.Has(Kernel::kLinear) && !profile_.roofline) return;
   const double row_bytes = 1.0 * *product.model_dim * bytes_per_element_;
   LogLog forward, input_gradient, weight_gradient;
-  for (double part = kFewest; part <= kMost; part *= 2) {
+  for (double part = kLeastExpertPart; part <= kMostExpertPart; part *= 2) {
     const auto linears = ExpertLinears(*product.model_dim, *product.hidden_dim, matrices, part * rows, experts);
     const MovedWork activation = ActivationWork(part * rows, *product.hidden_dim, matrices, bytes_per_element_);
     double flops = 0, there_s = MovedS(activation.kernel, activation.forward_bytes, 1);
@@ -287,7 +307,8 @@ void CostBook::AddExperts(const ExpertProducts& asked, Profile& profile) {
     input_gradient.points.push_back({flops, back_s + sort_s});
     weight_gradient.points.push_back({flops, weights_s});
   }
-  const double ratio = common_error_ratio();
+  const double low = precision_ == Precision::kBf16 ? 1 : low_error_ratio();
+  const double ratio = std::exp(std::hypot(std::log(common_error_ratio()), std::log(low)));
   const auto add = [&](Kernel kernel, LogLog curve) {
     KernelKey key = product;
     key.kernel = kernel;

@@ -30,6 +30,9 @@ struct ExpertProducts {
   int matrices = 2;
   bool sorts = false;  // Rows arrive by rank, and are sorted by local expert.
 };
+// What a schedule asks of them, of an even share: from one piece of many to the rows of the busiest rank. Curves of
+// experts span as much, and so does what is measured for them (planner/layout/step_needs.h).
+inline constexpr double kLeastExpertPart = 1.0 / 16, kMostExpertPart = 4;
 // Of its routed experts, where they are of the built-in kind, and of its shared one.
 std::vector<ExpertProducts> ExpertProductsOf(const Layer& layer, const Layout& layout);
 
@@ -111,9 +114,12 @@ class CostBook {
   // Absent where the profile has no such kernel.
   std::optional<double> ShapedS(const ShapeSurface& surface, int bytes_per_element, Kernel kernel,
                                 const KernelShape& shape, double flops);
+  // Whether a job's libraries multiplied experts of such a kind, as one grouped call where there are several.
+  bool HasLinearExperts(int experts) const;
   double LowPrecisionS(Kernel product, const LinearWork& work);
   double AssumedSpeedup() const;
   double common_error_ratio() const;
+  double low_error_ratio() const;  // Beside it, of products in less than BF16.
   // At the end of the interval that is leant on.
   double Lent(const ShapedTime& time, const KernelKey& key) const;
   // Gives the layer's profile its experts' products, from linear layers and activations, where the profile measured

@@ -137,9 +137,13 @@ Cluster ClusterOf(const LayoutRequest& request, const Cluster& measured) {
 
 bool LayoutRules::PipelineDivides(int pipeline) const {
   const long long stages = static_cast<long long>(pipeline) * request_.virtual_stages;
-  if (request_.gpus % pipeline != 0) return false;
+  if (request_.gpus % pipeline != 0 || (pipeline == 1 && request_.virtual_stages > 1)) return false;
   if (!request_.stages.empty()) return stages == static_cast<long long>(request_.stages.size());
   return stages <= request_.model.layers();
+}
+
+bool LayoutRules::MicroBatchesDivide(int micro_batches, int pipeline) const {
+  return request_.virtual_stages == 1 || micro_batches % pipeline == 0;
 }
 
 bool LayoutRules::TensorDivides(int tensor, int stage_ranks) const {
@@ -169,6 +173,9 @@ bool LayoutRules::ExpertsDivide(int experts, int sharding, int stage_ranks) cons
 Status LayoutRules::Check(const Layout& layout, int micro_batch) const {
   RETURN_IF_ERROR(CheckAtLeastOne(layout, micro_batch));
   const ModelConfig& model = request_.model;
+  if (request_.virtual_stages > 1 && layout.pipeline_parallel == 1) {
+    return Broken("virtualStages", request_.virtual_stages, "1 where pipelineParallel is 1");
+  }
   if (!PipelineDivides(layout.pipeline_parallel)) {
     const bool of_stages = request_.gpus % layout.pipeline_parallel == 0 && request_.virtual_stages > 1;
     if (of_stages && request_.stages.empty()) {
@@ -182,9 +189,6 @@ Status LayoutRules::Check(const Layout& layout, int micro_batch) const {
                                " times which is at most ", model.layers(), " layers")
                       : StrCat("a divisor of ", request_.gpus, " GPUs, ", request_.virtual_stages,
                                " times which is the ", request_.stages.size(), " virtual stages of `stages`"));
-  }
-  if (request_.virtual_stages > 1 && layout.pipeline_parallel == 1) {
-    return Broken("virtualStages", request_.virtual_stages, "1 where pipelineParallel is 1");
   }
   const int stage_ranks = request_.gpus / layout.pipeline_parallel;
   if (!TensorDivides(layout.tensor_parallel, stage_ranks)) {
@@ -207,7 +211,7 @@ Status LayoutRules::Check(const Layout& layout, int micro_batch) const {
     return Broken("microBatch", micro_batch,
                   StrCat("a divisor of the ", request_.global_batch, " samples of ", data, " replicas"));
   }
-  if (request_.virtual_stages > 1 && samples / micro_batch % layout.pipeline_parallel != 0) {
+  if (!MicroBatchesDivide(samples / micro_batch, layout.pipeline_parallel)) {
     return Broken("virtualStages", request_.virtual_stages,
                   StrCat("1, since the ", samples / micro_batch, " micro-batches are no multiple of ",
                          layout.pipeline_parallel, " stages"));

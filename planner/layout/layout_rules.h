@@ -24,8 +24,10 @@ class LayoutRules {
   // Of a checked request on a cluster that has its GPUs. Both are borrowed.
   LayoutRules(const LayoutRequest& request, const Cluster& cluster) : request_(request), cluster_(cluster) {}
 
-  // PP divides the GPUs, and every virtual stage has a layer or as many as the request says.
+  // PP divides the GPUs, and every virtual stage has a layer or as many as the request says. Virtual stages need PP.
   bool PipelineDivides(int pipeline) const;
+  // Interleaved stages take micro-batches by as many as there are stages.
+  bool MicroBatchesDivide(int micro_batches, int pipeline) const;
   // TP divides the GPUs of a node and the ranks of a stage, the heads, the model dimension and the hidden dimensions of
   // networks without experts and of shared experts.
   bool TensorDivides(int tensor, int stage_ranks) const;

@@ -108,6 +108,7 @@ class Enumeration {
     for (int micro_batch = 1; micro_batch <= kMostMicroBatch && samples % micro_batch == 0; micro_batch *= 2) {
       const LayoutPoint point = PlacedPoint(request_, layout, micro_batch);
       if (TokensOf(point, request_.sequence_length) > kMostTokens) break;
+      if (!rules_.MicroBatchesDivide(point.micro_batches, layout.pipeline_parallel)) continue;
       points_.push_back(point);
     }
   }

@@ -68,7 +68,8 @@ class StepSearch {
   }
   // Of two that price alike.
   bool IsSameAs(const StepSearch& other) const {
-    return priced_.point == other.priced_.point && step_s() == other.step_s() && RunsMoeLike(other);
+    return priced_.point == other.priced_.point && request_.precision == other.request_.precision &&
+           step_s() == other.step_s() && RunsMoeLike(other);
   }
 
   StepAnswer Answer() {
@@ -196,7 +197,9 @@ StatusOr<StepRatio> CompareLayouts(const StepQuestion& one, const StepQuestion& 
   StepSearch first(one, profile, stop, rules), second(other, profile, stop, rules);
   RETURN_IF_ERROR(first.Price());
   RETURN_IF_ERROR(second.Price());
-  if (first.IsSameAs(second)) return StepRatio();
+  StepRatio result;
+  result.other = second.Answer();
+  if (first.IsSameAs(second)) return result;
   const double ratio = second.step_s() / first.step_s();
   const double unexplained = std::log(first.has_experts() ? kUnexplainedBetweenWithExperts : kUnexplainedBetweenDense);
   RatioSquares squares = {.known = std::log(ratio), .down = unexplained * unexplained, .up = unexplained * unexplained};
@@ -214,7 +217,10 @@ StatusOr<StepRatio> CompareLayouts(const StepQuestion& one, const StepQuestion& 
     squares.Add(second.step_s() / first.LeaningMoeS(kLow), second.step_s() / first.LeaningMoeS(kHigh));
     squares.Add(second.LeaningMoeS(kLow) / first.step_s(), second.LeaningMoeS(kHigh) / first.step_s());
   }
-  return StepRatio{ratio, ratio * std::exp(-std::sqrt(squares.down)), ratio * std::exp(std::sqrt(squares.up))};
+  result.ratio = ratio;
+  result.low = ratio * std::exp(-std::sqrt(squares.down));
+  result.high = ratio * std::exp(std::sqrt(squares.up));
+  return result;
 }
 
 }  // namespace moeplan::planner

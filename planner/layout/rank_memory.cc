@@ -22,8 +22,15 @@ class StageMemory {
 
   RankMemory Of(const Stage& stage) const {
     const double on_their_way = MicroBatchesOnTheirWay(stage);
-    const double again = RecomputedShare(request_, stage);
-    const double kept = again * KeptBytes(stage, keeping_) + (1 - again) * KeptBytes(stage, all());
+    const Stage::Again& again = stage.again;
+    const Stage rest = {.layers = stage.layers - again.layers,
+                        .moe_layers = stage.moe_layers - again.moe_layers,
+                        .next_tokens = stage.next_tokens - again.next_tokens};
+    const Stage computed_again = {
+        .layers = again.layers, .moe_layers = again.moe_layers, .next_tokens = again.next_tokens};
+    // Selective recomputation is of all layers.
+    const Keeping usual = request_.recompute == Recompute::kFull ? all() : keeping_;
+    const double kept = KeptBytes(computed_again, keeping_) + KeptBytes(rest, usual);
     RankMemory memory = {
         .kept_bytes = on_their_way * kept,
         .logit_bytes = stage.predicts ? (1 + stage.next_tokens) * HeadBytes(model_, slice_) : 0,

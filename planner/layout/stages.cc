@@ -10,6 +10,18 @@ namespace {
 
 double Vocabulary(const ModelConfig& model) { return static_cast<double>(model.vocab) * model.model_dim; }
 
+// Of so many layers in a row, from the given one on.
+int CountIn(const std::vector<bool>& layers, int first, int count) {
+  if (layers.empty()) return 0;
+  return static_cast<int>(std::count(layers.begin() + first, layers.begin() + first + count, true));
+}
+
+// Of so many layers, how many full recomputation computes again.
+int AgainOf(const LayoutRequest& request, int layers) {
+  if (request.recompute != Recompute::kFull) return 0;
+  return request.recompute_layers == 0 ? layers : std::min(request.recompute_layers, layers);
+}
+
 // Of the product from a row and the next token's to one (DeepSeek-V3 §2.2, M_k).
 double JoinParameters(const ModelConfig& model) { return 2.0 * model.model_dim * model.model_dim; }
 
@@ -31,36 +43,34 @@ std::vector<Stage> StagesOf(const LayoutRequest& request, int pipeline) {
   const std::vector<int> layers = LayersOfStages(request, pipeline);
   MOEPLAN_CHECK(pipeline >= 1 && layers.size() == static_cast<size_t>(pipeline) * request.virtual_stages);
   std::vector<Stage> stages(static_cast<size_t>(pipeline));
-  auto first = model.moe_layer.begin();
+  int first = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
     Stage& stage = stages[i % stages.size()];
     stage.index = static_cast<int>(i % stages.size());
     stage.layers += layers[i];
-    stage.moe_layers += static_cast<int>(std::count(first, first + layers[i], true));
-    if (!model.windowed_layer.empty()) {
-      const auto windowed = model.windowed_layer.begin() + (first - model.moe_layer.begin());
-      stage.windowed_layers += static_cast<int>(std::count(windowed, windowed + layers[i], true));
-    }
+    stage.moe_layers += CountIn(model.moe_layer, first, layers[i]);
+    stage.windowed_layers += CountIn(model.windowed_layer, first, layers[i]);
+    // Megatron counts them by virtual stage (recompute_num_layers).
+    const int again = AgainOf(request, layers[i]);
+    stage.again.layers += again;
+    stage.again.moe_layers += CountIn(model.moe_layer, first, again);
+    stage.again.windowed_layers += CountIn(model.windowed_layer, first, again);
     first += layers[i];
   }
-  MOEPLAN_CHECK(first == model.moe_layer.end() && model.encoder_layers == 0);
+  MOEPLAN_CHECK(first == model.layers() && model.encoder_layers == 0);
   stages.front().embeds = true;
   stages.back().predicts = true;
   stages.back().next_tokens = request.next_tokens;
+  stages.back().again.next_tokens = AgainOf(request, request.next_tokens);
   return stages;
 }
 
 bool NextTokenLayersHaveExperts(const ModelConfig& model) { return !model.moe_layer.empty() && model.moe_layer.back(); }
 
-double RecomputedShare(const LayoutRequest& request, const Stage& stage) {
-  const double layers = stage.layers + stage.next_tokens;
-  if (request.recompute_layers == 0 || layers == 0) return 1;
-  return std::min(1.0, request.recompute_layers / layers);
-}
-
 double StageDenseParameters(const ModelConfig& model, const Stage& stage) {
-  const bool shares = stage.embeds && stage.predicts && model.tied_embeddings;
-  const double embeddings = (stage.embeds ? 1 : 0) + (stage.predicts ? 1 : 0) - (shares ? 1 : 0);
+  const bool looks_up = stage.embeds || stage.next_tokens > 0;
+  const bool shares = looks_up && stage.predicts && model.tied_embeddings;
+  const double embeddings = (looks_up ? 1 : 0) + (stage.predicts ? 1 : 0) - (shares ? 1 : 0);
   const int moe_layers = stage.moe_layers + (NextTokenLayersHaveExperts(model) ? stage.next_tokens : 0);
   const int layers = stage.layers + stage.next_tokens;
   return layers * AttentionParameters(model) + (layers - moe_layers) * DenseFfnParameters(model) +

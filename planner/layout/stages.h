@@ -16,6 +16,12 @@ struct Stage {
   int moe_layers = 0;
   int windowed_layers = 0;  // Whose attention has a window.
   int next_tokens = 0;      // Layers that predict further tokens, not counted in `layers`; on the last stage.
+  // Of them, those that full recomputation computes again.
+  struct Again {
+    int layers = 0, moe_layers = 0, windowed_layers = 0, next_tokens = 0;
+
+    friend bool operator==(const Again&, const Again&) = default;
+  } again;
   bool embeds = false;
   bool predicts = false;
 
@@ -30,11 +36,9 @@ std::vector<int> LayersOfStages(const LayoutRequest& request, int pipeline);
 // One for each rank of the pipeline. Requires a legal layout (layout_rules.h) and a model without encoder.
 std::vector<Stage> StagesOf(const LayoutRequest& request, int pipeline);
 
-// How much of a stage's layers is computed again, and so kept less of.
-double RecomputedShare(const LayoutRequest& request, const Stage& stage);
-
-// Of the whole stage: everything but the experts, the embedding's matrix once on each stage that reads it; the experts.
-// A layer that predicts a further token has the parts of the model's last layer, and a product from two rows to one.
+// Of the whole stage: everything but the experts, the embedding's matrix once on each stage that reads it, as layers
+// that predict further tokens do, too; the experts. A layer that predicts a further token has the parts of the model's
+// last layer, and a product from two rows to one.
 double StageDenseParameters(const ModelConfig& model, const Stage& stage);
 double StageExpertParameters(const ModelConfig& model, const Stage& stage);
 

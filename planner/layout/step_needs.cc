@@ -17,18 +17,24 @@
 namespace moeplan::planner {
 namespace {
 
-constexpr int kMostSamples = 4;         // Of a micro-batch.
-constexpr double kApart = 4;            // Between neighbouring sizes of a key.
-constexpr double kLeastPart = 0.125;    // Of a layer's rows: what one chunk of its exchange brings,
-constexpr double kMostPart = 2;         // and what the busiest rank has.
-constexpr double kMostLaunches = 1024;  // Both passes of a few layers.
+constexpr int kMostSamples = 4;  // Of a micro-batch.
+constexpr double kApart = 4;     // Between neighbouring sizes of a key.
+// Of a layer's rows: what a piece of its exchange brings, what an even share is, and what the busiest rank may have.
+constexpr double kParts[] = {kLeastExpertPart, 0.25, 1, kMostExpertPart};
+constexpr double kMostMovedBytes = 1 << 30;  // Beyond, a kernel moves memory at a constant rate.
+constexpr int kShorter = 8;                  // Sequences of the usual length over this are measured, too.
+constexpr double kMostLaunches = 1024;       // Both passes of a few layers.
+
+int LongestOf(const ModelConfig& model) {
+  return model.max_positions > 0 ? std::min(kUsualSequence, model.max_positions) : kUsualSequence;
+}
 
 LayoutRequest RequestFor(const ModelConfig& model, const Cluster& cluster) {
   LayoutRequest request;
   request.model = model;
   request.gpus = Ranks(cluster);
   request.global_batch = kMostSamples * request.gpus;
-  request.sequence_length = model.max_positions > 0 ? std::min(kUsualSequence, model.max_positions) : kUsualSequence;
+  request.sequence_length = LongestOf(model);
   request.zero_stage = 1;
   return request;
 }
@@ -45,14 +51,17 @@ class StepNeeds {
 
   StatusOr<std::vector<Need>> Run() {
     RETURN_IF_ERROR(CheckLayoutRequest(request_, cluster_));
-    const std::vector<LayoutPoint> points = Points();
-    if (points.empty()) {
+    int points = 0;
+    for (const int sequence : {LongestOf(request_.model), std::max(1, LongestOf(request_.model) / kShorter)}) {
+      request_.sequence_length = sequence;
+      for (const LayoutPoint& point : Points()) Ask(point), ++points;
+    }
+    if (points == 0) {
       return InvalidInput(StrCat("the model: found none of its layouts on ", request_.gpus,
                                  " GPUs, expected numbers of heads, layers and experts that share divisors with them"));
     }
-    for (const LayoutPoint& point : points) Ask(point);
     for (double launches = 16; launches <= kMostLaunches; launches *= kApart) {
-      asked_[{KernelKey{.kernel = Kernel::kHostLaunch}, launches}] += static_cast<int>(points.size());
+      asked_[{KernelKey{.kernel = Kernel::kHostLaunch}, launches}] += points;
     }
     return Ordered();
   }
@@ -75,13 +84,13 @@ class StepNeeds {
     if (request_.model.moe_layers() == 0) return;
     const Workload workload = WorkloadOf(request_, QuestionOf(request_, point));
     for (const ExpertProducts& experts : ExpertProductsOf(workload.layer, workload.layout)) {
-      for (const double part : {kLeastPart, 1.0, kMostPart}) AskExperts(experts, part * experts.rows);
+      for (const double part : kParts) AskExperts(experts, part * experts.rows);
     }
     const LayerSizes sizes = SizesOf(workload.layer, workload.layout);
     for (const CollectiveKey& key : LayerCollectives(workload.layer, workload.layout, cluster_.gpus_per_node)) {
       if (key.algorithm != AllToAllAlgorithm::kDirect) continue;
       const double bytes = key.collective == Collective::kAllToAll ? sizes.dispatched_bytes : sizes.input_bytes;
-      for (const double part : {kLeastPart, 1.0}) ++asked_[{Essential(key), part * bytes}];
+      for (const double part : {kLeastExpertPart, 0.25, 1.0}) ++asked_[{Essential(key), part * bytes}];
     }
   }
 
@@ -123,22 +132,25 @@ class StepNeeds {
   }
 
   // Both ends, and between them sizes at least kApart from each other. What moves memory is cheap to measure and asked
-  // for at other sizes by other batches, so it is measured beyond them.
-  static std::vector<double> Apart(const CostKey& key, const std::vector<double>& sizes) {
+  // for at other sizes by other batches, so it is measured beyond them, but for the largest.
+  static std::vector<double> Apart(const CostKey& key, std::vector<double> sizes) {
     const auto* kernel = std::get_if<KernelKey>(&key);
-    const bool goes_on = kernel != nullptr && !CountsFlops(kernel->kernel) && kernel->kernel != Kernel::kHostLaunch;
-    const double beyond = goes_on ? kApart : 1;
-    std::vector<double> kept = {sizes.front() / beyond};
+    if (kernel != nullptr && !CountsFlops(kernel->kernel) && kernel->kernel != Kernel::kHostLaunch) {
+      for (double& size : sizes) size = std::min(size, kMostMovedBytes);
+      sizes.insert(sizes.begin(), sizes.front() / kApart);
+      sizes.push_back(std::min(kMostMovedBytes, kApart * sizes.back()));
+    }
+    std::vector<double> kept = {sizes.front()};
     for (const double size : sizes) {
-      if (size >= kApart * kept.back() && kApart * size <= beyond * sizes.back()) kept.push_back(size);
+      if (size >= kApart * kept.back() && kApart * size <= sizes.back()) kept.push_back(size);
     }
     constexpr double kTheSame = 1.05;
-    if (beyond * sizes.back() > kTheSame * kept.back()) kept.push_back(beyond * sizes.back());
+    if (sizes.back() > kTheSame * kept.back()) kept.push_back(sizes.back());
     return kept;
   }
 
   const Cluster cluster_;
-  const LayoutRequest request_;
+  LayoutRequest request_;
   const Profile nothing_;
   CostBook book_;
   CostBook::Asked asked_;

@@ -146,8 +146,9 @@ class StepPricer {
 
   // Looks up what the stages consist of.
   void PriceLayers() {
-    attention_ = Attention(/*window=*/0);
-    if (model_.window > 0) windowed_attention_ = Attention(model_.window);
+    const auto windowed = std::ranges::count(model_.windowed_layer, true);
+    if (windowed < model_.layers() || request_.next_tokens > 0) attention_ = Attention(/*window=*/0);
+    if (windowed > 0) windowed_attention_ = Attention(model_.window);
     if (model_.moe_layers() < model_.layers()) {
       dense_ = Block(StepPart::kDenseNetworks, DenseBlockWork(model_, slice_));
       AddTensorExchange(dense_);
@@ -215,37 +216,44 @@ class StepPricer {
     return time;
   }
 
-  static void AddShares(const BlockTime& block, double times, std::vector<Share>& shares) {
-    shares.push_back({block.part, StepPart::kContextExchange, block.compute, times});
-    shares.push_back({StepPart::kElementwise, StepPart::kElementwise, block.moved, times});
-    shares.push_back({StepPart::kLoss, StepPart::kLoss, block.loss, times});
+  // So many times, of which so many are computed again before their backward pass.
+  static void AddShare(const Share& share, double times, double again, std::vector<Share>& shares) {
+    if (times <= 0) return;
+    shares.push_back(share);
+    shares.back().times = times;
+    shares.back().time.backward.Add(share.time.forward, again / times);
+  }
+  static void AddShares(const BlockTime& block, double times, double again, std::vector<Share>& shares) {
+    AddShare({block.part, StepPart::kContextExchange, block.compute}, times, again, shares);
+    AddShare({StepPart::kElementwise, StepPart::kElementwise, block.moved}, times, again, shares);
+    AddShare({StepPart::kLoss, StepPart::kLoss, block.loss}, times, again, shares);
   }
 
   // What a stage does for one micro-batch.
   std::vector<Share> SharesOf(const Stage& stage, Hides hides) {
     std::vector<Share> shares;
-    const int next = stage.next_tokens, moe_next = NextTokenLayersHaveExperts(model_) ? next : 0;
-    const double moe_layers = stage.moe_layers + moe_next;
-    AddShares(attention_, stage.layers - stage.windowed_layers + next, shares);
-    AddShares(windowed_attention_, stage.windowed_layers, shares);
-    AddShares(dense_, stage.dense_layers() + next - moe_next, shares);
-    AddShares(around_experts_, moe_layers, shares);
-    AddShares(shared_experts_, moe_layers, shares);
-    shares.push_back({StepPart::kMoeLayers, StepPart::kContextExchange, moe_layer_, moe_layers});
-    if (request_.recompute == Recompute::kFull) {
-      const double again = RecomputedShare(request_, stage);
-      for (Share& share : shares) share.time.backward.Add(share.time.forward, again);
-    }
+    const Stage::Again& again = stage.again;
+    const bool experts_next = NextTokenLayersHaveExperts(model_);
+    const int next = stage.next_tokens, moe_next = experts_next ? next : 0,
+              moe_again = experts_next ? again.next_tokens : 0;
+    const double moe_layers = stage.moe_layers + moe_next, moe_layers_again = again.moe_layers + moe_again;
+    AddShares(attention_, stage.layers - stage.windowed_layers + next,
+              again.layers - again.windowed_layers + again.next_tokens, shares);
+    AddShares(windowed_attention_, stage.windowed_layers, again.windowed_layers, shares);
+    AddShares(dense_, stage.layers + next - moe_layers, again.layers + again.next_tokens - moe_layers_again, shares);
+    AddShares(around_experts_, moe_layers, moe_layers_again, shares);
+    AddShares(shared_experts_, moe_layers, moe_layers_again, shares);
+    AddShare({StepPart::kMoeLayers, StepPart::kContextExchange, moe_layer_}, moe_layers, moe_layers_again, shares);
     // Each further token is looked up, and predicted from the whole vocabulary.
-    AddShares(join_, next, shares);
-    AddShares(embedding_, (stage.embeds ? 1.0 : 0.0) + next, shares);
-    AddShares(head_, stage.predicts ? 1.0 + next : 0.0, shares);
-    shares.push_back({StepPart::kNeighbours, StepPart::kNeighbours, neighbours_, 1.0 * request_.virtual_stages});
+    AddShares(join_, next, 0, shares);
+    AddShares(embedding_, (stage.embeds ? 1.0 : 0.0) + next, 0, shares);
+    AddShares(head_, stage.predicts ? 1.0 + next : 0.0, 0, shares);
+    AddShare({StepPart::kNeighbours, StepPart::kNeighbours, neighbours_}, request_.virtual_stages, 0, shares);
     if (request_.zero_stage == kMaxZeroStage) {
       LayerTime pass;
       for (const Share& share : shares) pass.Add(share.time, share.times);
-      shares.push_back(
-          {StepPart::kWeights, StepPart::kWeights, Gathers(stage, hides == Hides::kGradientsAndWeights, pass), 1});
+      AddShare({StepPart::kWeights, StepPart::kWeights, Gathers(stage, hides == Hides::kGradientsAndWeights, pass)}, 1,
+               0, shares);
     }
     return shares;
   }
@@ -266,11 +274,11 @@ class StepPricer {
 
   // `beside_s`: of what may run meanwhile, where that is asked for. Exchange and products are cut into a piece a rank;
   // the first piece has nothing beside it (Transformer Engine's ring exchange).
-  void AddTensor(double time_s, double beside_s, PassTime& pass) const {
+  void AddTensor(double time_s, int collectives, double beside_s, PassTime& pass) const {
     const double hidden_s = request_.overlaps_tensor ? beside_s : 0;
     pass.tensor_s += time_s, pass.communication_s += time_s;
     pass.tensor_wait_s += std::max(time_s / layout_.tensor_parallel, time_s - hidden_s);
-    if (time_s > 0) pass.launches += 1;
+    if (time_s > 0) pass.launches += collectives;
   }
 
   // Both collectives over TP that a block has in a pass; backward gathers the input once more. Products may hide them,
@@ -282,13 +290,13 @@ class StepPricer {
     const double backward_s = backward.compute_s - block.scores_backward_s - again_s;
     if (!request_.sequence_parallel) {
       const double sum_s = OverTensorS(Collective::kAllReduce);
-      AddTensor(sum_s, /*beside_s=*/0, forward), AddTensor(sum_s, /*beside_s=*/0, backward);
+      AddTensor(sum_s, 1, /*beside_s=*/0, forward), AddTensor(sum_s, 1, /*beside_s=*/0, backward);
       return;
     }
     const double gather_s = OverTensorS(Collective::kAllGather);
     const double scatter_s = OverTensorS(Collective::kReduceScatter);
-    AddTensor(gather_s + scatter_s, forward_s, forward);
-    AddTensor(2 * gather_s + scatter_s, backward_s, backward);
+    AddTensor(gather_s + scatter_s, 2, forward_s, forward);
+    AddTensor(2 * gather_s + scatter_s, 3, backward_s, backward);
   }
 
   // The embedding is cut over the vocabulary, so that each rank knows some of the tokens' rows; and the last product
@@ -298,13 +306,13 @@ class StepPricer {
     PassTime &read = head_.compute.forward, &returned = head_.compute.backward;
     if (!request_.sequence_parallel) {
       const double sum_s = OverTensorS(Collective::kAllReduce);
-      AddTensor(sum_s, /*beside_s=*/0, looked_up), AddTensor(sum_s, /*beside_s=*/0, returned);
+      AddTensor(sum_s, 1, /*beside_s=*/0, looked_up), AddTensor(sum_s, 1, /*beside_s=*/0, returned);
       return;
     }
     const double gather_s = OverTensorS(Collective::kAllGather);
     const double scatter_s = OverTensorS(Collective::kReduceScatter);
-    AddTensor(scatter_s, /*beside_s=*/0, looked_up), AddTensor(gather_s, /*beside_s=*/0, scattered);
-    AddTensor(gather_s, /*beside_s=*/0, read), AddTensor(gather_s + scatter_s, /*beside_s=*/0, returned);
+    AddTensor(scatter_s, 1, /*beside_s=*/0, looked_up), AddTensor(gather_s, 1, /*beside_s=*/0, scattered);
+    AddTensor(gather_s, 1, /*beside_s=*/0, read), AddTensor(gather_s + scatter_s, 2, /*beside_s=*/0, returned);
   }
 
   void AddContextExchange(BlockTime& block) const {
@@ -317,11 +325,11 @@ class StepPricer {
     const double ranks = model_.latent_attention.kv_rank > 0 ? tensor : std::min<double>(tensor, model_.kv_heads);
     const double passed_bytes = row_bytes * widths.passed / ranks;
     PassTime &forward = block.compute.forward, &backward = block.compute.backward;
-    const auto add = [](double exchange_s, double beside_s, PassTime& pass) {
+    const auto add = [](double exchange_s, int collectives, double beside_s, PassTime& pass) {
       pass.wait_s += std::max(0.0, exchange_s - beside_s);
       pass.exchange_s += exchange_s;
       pass.communication_s += exchange_s;
-      pass.launches += 1;
+      pass.launches += collectives;
     };
     if (request_.context_exchange == ContextExchange::kAllToAll) {
       const auto exchange_s = [&](double bytes) {
@@ -332,14 +340,14 @@ class StepPricer {
       const double all_s = exchange_s(row_bytes * widths.query_key / tensor) + exchange_s(row_bytes * key / ranks) +
                            exchange_s(row_bytes * (widths.passed - key) / ranks) +
                            exchange_s(row_bytes * widths.value / tensor);
-      add(all_s, /*beside_s=*/0, forward), add(all_s, /*beside_s=*/0, backward);
+      add(all_s, 4, /*beside_s=*/0, forward), add(all_s, 4, /*beside_s=*/0, backward);
       return;
     }
     const double all_bytes = passed_bytes * layout_.context_parallel;
     const double there_s = book_.CollectiveS(Collective::kAllGather, contexts, all_bytes, stride);
     const double back_s = book_.CollectiveS(Collective::kReduceScatter, contexts, all_bytes, stride);
-    add(there_s, block.scores_forward_s, forward);
-    add(there_s + back_s, block.scores_backward_s, backward);
+    add(there_s, 1, block.scores_forward_s, forward);
+    add(there_s + back_s, 2, block.scores_backward_s, backward);
   }
 
   LayerTime Moe() const {
@@ -410,7 +418,8 @@ class StepPricer {
     const auto beside = [&](double beside_s) {
       return PassTime{.wait_s = hides ? slice_s : std::max(slice_s, all_s - beside_s),
                       .exchange_s = all_s,
-                      .communication_s = all_s};
+                      .communication_s = all_s,
+                      .launches = 1.0 * stage.layers};
     };
     return {.forward = beside(pass.forward.length_s()),
             .backward = beside(std::max(0.0, pass.backward.length_s() - pass.backward.communication_s))};

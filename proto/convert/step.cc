@@ -1,8 +1,10 @@
 #include "proto/convert/step.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "models/measurement/cost_key.h"
@@ -120,9 +122,11 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
     return error::Mismatch(FieldPath(path, "capacityFactor"), StrCat(factor), "a finite number of at least 0");
   }
   const double imbalance = message.expert_imbalance() == 0 ? 1 : message.expert_imbalance();
-  if (!std::isfinite(imbalance) || imbalance < 1 || (factor != 0 && imbalance != 1)) {
+  const bool has_experts = request.model.moe_layers() > 0;
+  const double most = factor == 0 && has_experts ? question.layout.expert_parallel : 1;
+  if (!(imbalance >= 1 && imbalance <= std::max(1.0, most))) {
     return error::Mismatch(FieldPath(path, "expertImbalance"), StrCat(imbalance),
-                           "a finite number of at least 1, without capacityFactor");
+                           "1 to expertParallel, of a model with experts, without capacityFactor");
   }
   // The busiest rank holds up the others, as one with so many slots would.
   request.capacity_factor = factor == 0 ? imbalance : factor;
@@ -174,6 +178,15 @@ void SetGain(const StepRatio& ratio, v1::StepResult& message) {
   message.set_gain(ratio.ratio);
   message.set_gain_low(ratio.low);
   message.set_gain_high(ratio.high);
+  message.set_against_step_time_s(ratio.other.layout.step_time_s);
+  if (ratio.other.missing_bytes > 0) {
+    message.add_warnings(
+        StrCat("against: it does not fit: a GPU lacks ", BriefNumber(ratio.other.missing_bytes), " bytes"));
+  }
+  const std::set<std::string> known(message.warnings().begin(), message.warnings().end());
+  for (const std::string& warning : ratio.other.warnings) {
+    if (!known.contains(warning)) message.add_warnings(StrCat("against: ", warning));
+  }
 }
 
 v1::StepResult ToProto(const StepAnswer& answer, int gpus) {

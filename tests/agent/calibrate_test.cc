@@ -95,8 +95,7 @@ class ToldRanks final : public RankLinks {
   explicit ToldRanks(Times times) : times_(std::move(times)) {}
 
   // What else a rank says of a kernel that is timed through libraries.
-  std::function<void(int rank, v1::RankReply::Measured& measured)> of_libraries =
-      [](int, v1::RankReply::Measured&) {};
+  std::function<void(int rank, v1::RankReply::Measured& measured)> of_libraries = [](int, v1::RankReply::Measured&) {};
 
   int nodes() const override { return 1; }
   int ranks_per_node() const override { return 2; }
@@ -236,13 +235,14 @@ TEST(CalibrateTest, WhatALibraryLacksIsLeftOutWithItsReasonOnceAndTheRestIsMeasu
     auto fleet = Fleet::Start(std::move(ranks));
     ASSERT_TRUE(fleet.ok());
     std::vector<std::string> left_out;
-    const auto samples = Calibrate(*fleet, {NormOf(1024), NormOf(4096), GatherOf(1024)},
-                                   {.budget_s = 20, .left_out = [&](const std::string& what) {
-                                      left_out.push_back(what);
-                                    }});
+    const auto samples =
+        Calibrate(*fleet, {NormOf(1024), NormOf(4096), GatherOf(1024)},
+                  {.budget_s = 20, .left_out = [&](const std::string& what) { left_out.push_back(what); }});
     ASSERT_TRUE(samples.ok()) << samples.status().message();
     ASSERT_EQ(samples->samples.size(), 1u);
-    EXPECT_THAT(left_out, testing::ElementsAre("left out: NORM and others like it: no PyTorch at python3"));
+    EXPECT_THAT(left_out,
+                testing::ElementsAre("left out: NORM, and whatever else of a step has the same reason: no PyTorch at "
+                                     "python3"));
     EXPECT_EQ(visits, 2);  // Once for each size.
     EXPECT_EQ(asked, 2);
   }

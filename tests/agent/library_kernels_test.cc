@@ -4,13 +4,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
+#include <thread>
 
-#include "models/fit/statistics.h"
 #include "models/text.h"
 #include "tests/python_with_torch.h"
 
@@ -88,7 +92,8 @@ TEST_F(LibraryKernelsTest, APythonWithoutTheLibrarySaysSoAndHowToGiveAnother) {
     ASSERT_FALSE(kernels.ok()) << script;
     EXPECT_EQ(kernels.status().code(), StatusCode::kUnimplemented) << script;
     EXPECT_THAT(kernels.status().message(),
-                AllOf(StartsWith("no PyTorch at "), HasSubstr(expected), HasSubstr("--python"))) << script;
+                AllOf(StartsWith("no PyTorch at "), HasSubstr(expected), HasSubstr("--python")))
+        << script;
   }
   const PythonIs python("/nowhere/python3");
   const auto kernels = LibraryKernels::Start("cpu", 10);
@@ -110,7 +115,7 @@ TEST_F(LibraryKernelsTest, AnswersThatAreNoneAreErrors) {
 
 TEST_F(LibraryKernelsTest, WhoeverDoesNotAnswerOrEndsIsNotWaitedForLong) {
   {
-    const PythonIs python(Program("echo '{\"ready\": \"torch\"}'; sleep 100"));
+    const PythonIs python(Program("echo '{\"ready\": \"torch\"}'; exec sleep 100"));
     const auto kernels = LibraryKernels::Start("cpu", 0.05);
     // A slow machine may not even start it so fast.
     const Status late = kernels.ok() ? (*kernels)->Time(Norms(1)).status() : kernels.status();
@@ -122,6 +127,28 @@ TEST_F(LibraryKernelsTest, WhoeverDoesNotAnswerOrEndsIsNotWaitedForLong) {
   const auto times = (*kernels)->Time(Norms(1));
   EXPECT_EQ(times.status().code(), StatusCode::kUnavailable);
   EXPECT_THAT(times.status().message(), HasSubstr("exited with code 7"));
+}
+
+// A module system's wrapper, say, that hangs.
+TEST_F(LibraryKernelsTest, WhatTheProgramStartedEndsWithIt) {
+  const std::string note = ::testing::TempDir() + "started_pid";
+  {
+    const PythonIs python(Program(StrCat("sleep 1000 & echo $! > ", note, "; echo '{\"ready\": \"torch\"}'; wait")));
+    const auto kernels = LibraryKernels::Start("cpu", 10);
+    ASSERT_TRUE(kernels.ok()) << kernels.status().message();
+  }
+  pid_t started = 0;
+  std::ifstream(note) >> started;
+  ASSERT_GT(started, 0);
+  // Whoever inherits it reaps it in its own time: it is gone, or a zombie.
+  std::string state = "R";
+  for (int i = 0; i < 1000 && state != "Z" && kill(started, 0) == 0; ++i) {
+    std::ifstream status(StrCat("/proc/", started, "/stat"));
+    std::string skipped;
+    if (!(status >> skipped >> skipped >> state)) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(state == "Z" || kill(started, 0) != 0) << state;
 }
 
 // ---- With the real program.
@@ -161,6 +188,32 @@ TEST_F(TorchTest, EveryKernelOfTheRestOfAStepIsTimed) {
   }
 }
 
+// A window hides more than the causal mask; both are computed whole where scores are stored.
+TEST_F(TorchTest, AttentionWithAWindowIsTimed) {
+  for (const Kernel kernel : {Kernel::kAttention, Kernel::kAttentionGradient}) {
+    const KernelShape shape = {
+        .heads = 4, .kv_heads = 2, .query_key_dim = 16, .value_dim = 16, .sequence = 64, .window = 8};
+    const auto times = kernels_->Time({.key = {.kernel = kernel, .bytes_per_element = 2, .shape = shape},
+                                       .size = 2 * AttentionFlops(shape),
+                                       .repeats = 2});
+    ASSERT_TRUE(times.ok()) << times.status().message();
+    EXPECT_THAT(times->left_out, IsEmpty());
+    EXPECT_THAT(times->times_s, SizeIs(2));
+  }
+}
+
+// The folder that an agent runs in is not the job's.
+TEST_F(TorchTest, ModulesAreNotTakenFromTheWorkingFolder) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "modules";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "torch.py") << "raise RuntimeError('taken from here')\n";
+  std::filesystem::current_path(folder);
+  const auto kernels = LibraryKernels::Start("cpu", 60);
+  std::filesystem::current_path(before);
+  EXPECT_TRUE(kernels.ok()) << kernels.status().message();
+}
+
 TEST_F(TorchTest, WhatNoLibraryHasIsLeftOutAndTheNextIsTimed) {
   const auto none = kernels_->Time({.key = {.kernel = Kernel::kNorm, .bytes_per_element = 1}, .size = 1e6});
   ASSERT_TRUE(none.ok()) << none.status().message();
@@ -174,21 +227,22 @@ TEST_F(TorchTest, WhatNoLibraryHasIsLeftOutAndTheNextIsTimed) {
   EXPECT_THAT(next->times_s, SizeIs(1));
 }
 
-// Products of 512 times the flops, and moves of as many times the bytes, take several times as long, on any machine.
+// Products of 4,096 times the flops, and moves and launches of 1,024 times as many, take several times as long, however
+// busy the machine is: of several times the least.
 TEST_F(TorchTest, LargerSizesTakeLonger) {
-  const auto median_s = [&](const KernelKey& key, double size) {
-    const auto times = kernels_->Time({.key = key, .size = size, .warm_ups = 1, .repeats = 7});
+  const auto least_s = [&](const KernelKey& key, double size) {
+    const auto times = kernels_->Time({.key = key, .size = size, .warm_ups = 1, .repeats = 9});
     EXPECT_TRUE(times.ok() && times->left_out.empty()) << Describe(key);
-    return times.ok() && !times->times_s.empty() ? Median(times->times_s) : 0;
+    return times.ok() && !times->times_s.empty() ? std::ranges::min(times->times_s) : 0;
   };
   const KernelKey linear = {.kernel = Kernel::kLinear,
                             .bytes_per_element = 4,
                             .shape = {.in_features = 256, .out_features = 256, .experts = 1}};
-  EXPECT_GT(median_s(linear, 512 * 3.4e6), 4 * median_s(linear, 3.4e6));
+  EXPECT_GT(least_s(linear, 4096 * 1e6), 3 * least_s(linear, 1e6));
   const KernelKey norm = {.kernel = Kernel::kNorm, .bytes_per_element = 4};
-  EXPECT_GT(median_s(norm, 512 * 1e5), 4 * median_s(norm, 1e5));
+  EXPECT_GT(least_s(norm, 1024 * 1e5), 3 * least_s(norm, 1e5));
   const KernelKey launches = {.kernel = Kernel::kHostLaunch};
-  EXPECT_GT(median_s(launches, 512 * 12), 4 * median_s(launches, 12));
+  EXPECT_GT(least_s(launches, 1024 * 12), 3 * least_s(launches, 12));
 }
 
 }  // namespace

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -23,10 +26,7 @@ using ::testing::IsSupersetOf;
 using ::testing::Not;
 using Json = nlohmann::json;
 
-constexpr const char* kModel = R"({"model_type": "mixtral", "hidden_size": 256, "intermediate_size": 512,
-  "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4, "num_local_experts": 8,
-  "num_experts_per_tok": 2, "vocab_size": 4096, "max_position_embeddings": 512, "hidden_act": "silu",
-  "tie_word_embeddings": false})";
+constexpr const char* kModel = MOEPLAN_EXAMPLES "/tiny-mixtral.config.json";
 
 std::set<std::string> KernelsOf(const Json& profile) {
   std::set<std::string> kernels;
@@ -60,7 +60,7 @@ TEST(ForModelTest, ASimulatedClusterIsMeasuredWhole) {
             "launchS": 5e-6},
     "gpuLink": {"kind": "SWITCHED", "bytesPerS": 1.2e10, "latencyS": 5e-6},
     "nic": {"perNode": 1, "bytesPerS": 1.25e10, "latencyS": 4e-6}})");
-  const std::string model = folder.Write("model.json", kModel), db = folder / "m.db";
+  const std::string model = kModel, db = folder / "m.db";
   const Outcome calibrated = RunMoeplan({"calibrate", "--simulated", cluster, "--db", db, "--profile-name", "p",
                                          "--for", model, "--budget", "60s", "--json"});
   ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
@@ -71,20 +71,52 @@ TEST(ForModelTest, ASimulatedClusterIsMeasuredWhole) {
   const Outcome step = RunMoeplan({"step", "--db", db, "--model", model, "--gpus", "2", "--global-batch", "8",
                                    "--sequence-length", "512", "--layout", R"({"expertParallel": 2})", "--json"});
   ASSERT_EQ(step.exit_code, 0) << step.err;
-  EXPECT_THAT(step.err, Not(HasSubstr("priced as")));
-  EXPECT_THAT(step.err, Not(HasSubstr("not measured near")));
+  for (const Json& warning : Json::parse(step.out).at("warnings")) {
+    EXPECT_THAT(warning.get<std::string>(),
+                AllOf(Not(HasSubstr("priced as")), Not(HasSubstr("not measured")), Not(HasSubstr("extrapolated"))));
+  }
+}
+
+TEST(ForModelTest, AProgramThatIsNoneIsRefusedBeforeAnythingIsMeasured) {
+  const TemporaryFolder folder;
+  for (const std::string& python : {folder / "none", folder.Write("text", "no program"), std::string("/tmp")}) {
+    const Outcome refused =
+        RunMoeplan({"calibrate", "--local", "1", "--db", folder / "m.db", "--for", kModel, "--python", python});
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("--python: found '" + python + "', expected a program that can be run"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "m.db"));
 }
 
 TEST(ForModelTest, WithoutPyTorchTheRestIsMeasuredAndTheReasonIsToldOnce) {
   const TemporaryFolder folder;
-  const std::string model = folder.Write("model.json", kModel), db = folder / "m.db";
-  const Outcome calibrated = RunMoeplan({"calibrate", "--local", "1", "--db", db, "--for", model, "--budget", "3s",
-                                         "--python", folder / "python", "--json"});
+  const std::string python = folder.Write("python", "#!/bin/sh\necho no\n"), db = folder / "m.db";
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  // Ranks wait for none of their neighbours: each says so for itself.
+  const Outcome calibrated = RunMoeplan(
+      {"calibrate", "--local", "2", "--db", db, "--for", kModel, "--budget", "3s", "--python", python, "--json"});
   ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
-  EXPECT_THAT(calibrated.err, HasSubstr("and others like it: no PyTorch at " + (folder / "python") +
-                                        ": there is no such program; give the job's Python with --python"));
+  EXPECT_THAT(calibrated.err, HasSubstr(", and whatever else of a step has the same reason: no PyTorch at " + python +
+                                        ": found 'no'; give the job's Python with --python"));
   EXPECT_EQ(calibrated.err.find("no PyTorch"), calibrated.err.rfind("no PyTorch"));
   EXPECT_THAT(KernelsOf(Json::parse(calibrated.out)), AllOf(Contains("EXPERT_GEMM"), Not(Contains("LINEAR"))));
+}
+
+// One node has no PyTorch: the others do not wait for it, and the calibration goes on.
+TEST(ForModelTest, OneRankWithoutPyTorchEndsNothing) {
+  const std::string torch = PythonWithTorch();
+  if (torch.empty()) GTEST_SKIP() << "no python3 with PyTorch (Debian: python3-torch)";
+  const TemporaryFolder folder;
+  const std::string db = folder / "m.db";
+  // The first that starts takes the folder.
+  const std::string python =
+      folder.Write("python", "#!/bin/sh\nmkdir \"$0.taken\" 2> /dev/null && exec " + torch + " \"$@\"\necho no\n");
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  const Outcome calibrated = RunMoeplan(
+      {"calibrate", "--local", "2", "--db", db, "--for", kModel, "--budget", "5s", "--python", python, "--json"});
+  ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  EXPECT_THAT(calibrated.err, HasSubstr("no PyTorch at "));
+  EXPECT_THAT(KernelsOf(Json::parse(calibrated.out)), Contains("EXPERT_GEMM"));
 }
 
 TEST(ForModelTest, WrongModelsAreNamed) {
@@ -105,7 +137,7 @@ TEST(ForModelTest, AStepOfPyTorchTakesWhatIsPredicted) {
   const std::string python = PythonWithTorch();
   if (python.empty()) GTEST_SKIP() << "no python3 with PyTorch (Debian: python3-torch)";
   const TemporaryFolder folder;
-  const std::string model = folder.Write("model.json", kModel), db = folder / "m.db";
+  const std::string model = kModel, db = folder / "m.db";
   const Outcome calibrated = RunMoeplan({"calibrate", "--local", "1", "--db", db, "--profile-name", "p", "--for", model,
                                          "--budget", "25s", "--python", python});
   ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
@@ -113,10 +145,14 @@ TEST(ForModelTest, AStepOfPyTorchTakesWhatIsPredicted) {
   const Outcome step = RunMoeplan({"step", "--db", db, "--model", model, "--gpus", "1", "--global-batch", "4",
                                    "--sequence-length", "512", "--layout", "{}", "--json"});
   ASSERT_EQ(step.exit_code, 0) << step.err;
-  const Outcome trained =
-      Process::StartProgram(python, {MOEPLAN_TRAIN_STEP, model, "4", "512", "1", "5"}).Finish();
-  ASSERT_EQ(trained.exit_code, 0) << trained.err;
-  const double predicted_s = Json::parse(step.out).at("stepTimeS"), measured_s = std::stod(trained.out);
+  const double predicted_s = Json::parse(step.out).at("stepTimeS");
+  // The run that neighbours disturb least.
+  double measured_s = std::numeric_limits<double>::infinity();
+  for (int run = 0; run < 2; ++run) {
+    const Outcome trained = Process::StartProgram(python, {MOEPLAN_TRAIN_STEP, model, "4", "512", "1", "5"}).Finish();
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+    measured_s = std::min(measured_s, std::stod(trained.out));
+  }
   RecordProperty("ratio", std::to_string(predicted_s / measured_s));
   EXPECT_LT(std::abs(std::log(predicted_s / measured_s)), std::log(1.5)) << predicted_s << " for " << measured_s;
 }

@@ -126,6 +126,10 @@ TEST(LayoutCommandTest, ALayoutIsComparedWithAnother) {
   EXPECT_LT(one.at("gain"), one.at("gainHigh"));
   EXPECT_FALSE(other.contains("gain"));
   EXPECT_THAT(step(eight, {"--against", four}).out, HasSubstr("times as fast as --against (90 %: "));
+  EXPECT_EQ(one.at("againstStepTimeS"), other.at("stepTimeS"));
+  const Outcome unfit = step(eight, {"--json", "--against", R"({"microBatch": 16, "zeroStage": 0})"});
+  EXPECT_THAT(unfit.out, HasSubstr("against: it does not fit: a GPU lacks "));
+  EXPECT_EQ(step(eight, {"--against", ""}).exit_code, 2);
   const Outcome wrong = step(eight, {"--against", R"({"expertParallel": 3})"});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("against"));
@@ -151,7 +155,9 @@ TEST(LayoutCommandTest, StepsReadHowTheyRunFromARowAsFromALayout) {
   EXPECT_GT(Json::parse(busy.out).at("stepTimeS"), Json::parse(step(even).out).at("stepTimeS"));
   const Outcome both = step(R"({"expertParallel": 64, "expertImbalance": 1.5, "capacityFactor": 1})");
   EXPECT_EQ(both.exit_code, 2);
-  EXPECT_THAT(both.err, HasSubstr("layout.expertImbalance: found 1.5, expected a finite number of at least 1"));
+  EXPECT_THAT(both.err, HasSubstr("layout.expertImbalance: found 1.5, expected 1 to expertParallel"));
+  // One rank has all experts, however they are chosen.
+  EXPECT_EQ(step(R"({"expertParallel": 1, "expertImbalance": 1.5})").exit_code, 2);
 }
 
 // The slices of the trace lie one after the other and add up to the step.

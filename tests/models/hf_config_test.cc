@@ -167,12 +167,18 @@ TEST(HfConfigTest, EachWayToSayWhichLayersHaveAWindow) {
   EXPECT_EQ(windowed(R"("sliding_window": 7, )"), "7 wwww");
   EXPECT_EQ(windowed(R"("sliding_window": 7, "use_sliding_window": false, )"), "0 ");
   EXPECT_EQ(windowed(R"("sliding_window": 7, "model_type": "gpt_oss", )"), "7 w-w-");
+  EXPECT_EQ(windowed(R"("sliding_window": 7, "model_type": "gemma2", )"), "7 w-w-");
+  EXPECT_EQ(windowed(R"("sliding_window": 7, "model_type": "gemma3_text", )"), "7 wwww");
+  EXPECT_EQ(windowed(R"("sliding_window": 7, "model_type": "qwen2_moe", "max_window_layers": 2, )"), "7 --ww");
+  EXPECT_EQ(windowed(R"("sliding_window": 7, "model_type": "qwen2_moe", "max_window_layers": 4, )"), "0 ");
   EXPECT_EQ(windowed(R"("sliding_window": 7, "sliding_window_pattern": 3, )"), "7 ww-w");
   EXPECT_EQ(windowed(R"("sliding_window": 7, "layer_types": ["full_attention", "sliding_attention",
                         "sliding_attention", "full_attention"], )"),
             "7 -ww-");
   const auto wrong = ModelFromHfConfig(Small(R"("sliding_window": 7, "layer_types": ["full_attention"], )"), "c");
-  EXPECT_EQ(wrong.status().message(), "c: layer_types: found a list of 1, expected one for each of 4 layers");
+  EXPECT_EQ(wrong.status().message(), "c: layer_types: found a list of 1, expected a text for each of 4 layers");
+  const auto number = ModelFromHfConfig(Small(R"("sliding_window": 7, "layer_types": 3, )"), "c");
+  EXPECT_EQ(number.status().message(), "c: layer_types: found no list, expected a text for each of 4 layers");
 }
 
 TEST(HfConfigTest, WhatIsWrongIsNamedWithTheFile) {

@@ -51,6 +51,19 @@ TEST(ShapeSurfaceTest, FarFromEverythingIsSaidAndNothingIsShorterThanALaunch) {
   EXPECT_NEAR(far.time_s, 2.0 * 1024 * 1024 * 1024 / 1e14, 1e-18);
 }
 
+// Attention was measured at long sequences alone; what a launch takes is known from products.
+TEST(ShapeSurfaceTest, ACallMayBeShorterThanTheShortestOfItsKernel) {
+  Profile profile;
+  const KernelShape shape = {.heads = 8, .kv_heads = 8, .query_key_dim = 64, .value_dim = 64, .sequence = 4096};
+  const double flops = AttentionFlops(shape);
+  profile.kernels = {Point(Kernel::kAttention, shape, flops, flops / 1e14), Linear(64, 64, 64, 1e12)};
+  const KernelShape shorter = {.heads = 8, .kv_heads = 8, .query_key_dim = 64, .value_dim = 64, .sequence = 512};
+  const auto time = ShapeSurface(profile, 2).Time(Kernel::kAttention, shorter, AttentionFlops(shorter));
+  ASSERT_TRUE(time.has_value());
+  EXPECT_TRUE(time->is_far);
+  EXPECT_NEAR(time->time_s, AttentionFlops(shorter) / 1e14, 1e-12);
+}
+
 TEST(ShapeSurfaceTest, LocalExpertsAreAnAxisOfTheirOwn) {
   Profile profile;
   profile.kernels = {Linear(1024, 1024, 512, 4e14, /*experts=*/1), Linear(1024, 1024, 512, 1e14, /*experts=*/16)};

@@ -65,6 +65,7 @@ TEST(StepNeedsTest, SizesOfAKeyAreApartAndAttentionIsOfWholeSequences) {
   const auto needs = NeedsOfSteps(model, kTwoNodes);
   ASSERT_TRUE(needs.ok()) << needs.status().message();
   std::set<Kernel> kernels;
+  std::set<int> sequences;
   for (const auto& [key, sizes] : SizesByKey(*needs)) {
     std::vector<double> ascending(sizes.begin(), sizes.end());
     for (size_t i = 1; i < ascending.size(); ++i) EXPECT_GT(ascending[i], ascending[i - 1] * 1.05) << Describe(key);
@@ -75,10 +76,12 @@ TEST(StepNeedsTest, SizesOfAKeyAreApartAndAttentionIsOfWholeSequences) {
     kernels.insert(kernel->kernel);
     EXPECT_TRUE(ValidateKernelKey(*kernel, "key").ok()) << Describe(key);
     if (!IsAttention(kernel->kernel)) continue;
-    EXPECT_EQ(kernel->shape.sequence, 512);
-    const double one = 2.0 * 512 * 512 * kernel->shape.heads * 16;
+    // The model's longest, and an eighth of it.
+    sequences.insert(kernel->shape.sequence);
+    const double one = 2.0 * kernel->shape.sequence * kernel->shape.sequence * kernel->shape.heads * 16;
     for (const double size : sizes) EXPECT_EQ(std::fmod(size, one), 0) << size;
   }
+  EXPECT_EQ(sequences, (std::set<int>{64, 512}));
   for (int value = static_cast<int>(Kernel::kLinear); value < kBuiltIn<Kernel>; ++value) {
     EXPECT_TRUE(kernels.contains(static_cast<Kernel>(value))) << Name(static_cast<Kernel>(value));
   }
@@ -93,9 +96,22 @@ TEST(StepNeedsTest, LocalExpertsAreMeasuredAsGroupedProducts) {
     const auto* kernel = std::get_if<KernelKey>(&key);
     if (kernel == nullptr || !IsLinear(kernel->kernel) || kernel->shape.experts == 1) continue;
     experts.insert(kernel->shape.experts);
-    EXPECT_GE(*sizes.rbegin() / *sizes.begin(), 16 * 0.99) << Describe(key);
+    EXPECT_GE(*sizes.rbegin() / *sizes.begin(), 64 * 0.99) << Describe(key);
   }
   EXPECT_EQ(experts, (std::set<int>{4, 8}));
+}
+
+TEST(StepNeedsTest, NothingThatMovesMemoryIsMeasuredBeyondAGibibyte) {
+  ModelConfig large = SmallModel();
+  large.vocab = 1 << 24;  // Its optimizer passes over some GiB.
+  const auto needs = NeedsOfSteps(large, {.nodes = 1, .gpus_per_node = 2});
+  ASSERT_TRUE(needs.ok()) << needs.status().message();
+  double most = 0;
+  for (const Need& need : *needs) {
+    const auto* kernel = std::get_if<KernelKey>(&need.key);
+    if (kernel != nullptr && !CountsFlops(kernel->kernel)) most = std::max(most, need.size);
+  }
+  EXPECT_EQ(most, 1 << 30);
 }
 
 TEST(StepNeedsTest, WhatCannotFitIsLeftOutUnlessNothingFits) {
