@@ -106,6 +106,26 @@ TEST(ReproduceStepsTest, AStepIsTheSumOfWhatWasMeasured) {
   EXPECT_LT(row.low_s(), row.predicted_s());
 }
 
+// Two layouts of one question; what was measured is what is foretold of the first, and twice or a little more than that
+// of the second.
+TEST(ReproduceStepsTest, LayoutsOfOneQuestionAreComparedInPairs) {
+  const auto compared = [](double first_ms, double second_ms) {
+    Folder folder;
+    WriteMachine(folder);
+    folder.Write("simumax_steps.csv", kColumns + Row("a", "1,0,1,1,1,,1,8,1", std::to_string(first_ms) + ",,") +
+                                          Row("b", "1,0,2,1,1,,1,4,1", std::to_string(second_ms) + ",,"));
+    return folder.Reproduce();
+  };
+  const v1::ReproducedSteps rough = compared(1, 1);
+  const double first_ms = 1e3 * rough.rows(0).predicted_s(), second_ms = 1e3 * rough.rows(1).predicted_s();
+  ASSERT_EQ(rough.sets(0).pairs(), 1);
+  const v1::ReproducedSteps near = compared(first_ms, 1.01 * second_ms), far = compared(first_ms, 2 * second_ms);
+  EXPECT_EQ(near.sets(0).pair_coverage(), 1);
+  EXPECT_EQ(far.sets(0).pair_coverage(), 0);
+  EXPECT_GT(far.sets(0).pair_half_width_median(), 0);
+  EXPECT_LT(far.sets(0).pair_half_width_median(), 0.5);
+}
+
 TEST(ReproduceStepsTest, RowsThatWeCannotPriceSayWhy) {
   Folder folder;
   WriteMachine(folder);

@@ -175,6 +175,48 @@ void AddSets(const std::vector<MeasuredStep>& steps, v1::ReproducedSteps& reprod
   for (const auto& [set, judged] : sets) *reproduced.add_sets() = FiguresOf(set, judged);
 }
 
+// Two steps of one question, whose ratio is foretold as that of two layouts (planner::CompareLayouts).
+struct ComparedPair {
+  double measured = 1;  // The other's over the one's.
+  StepRatio foretold;
+};
+
+std::vector<ComparedPair> PairsOf(const std::vector<const MeasuredStep*>& alike, const SurfaceRules& rules) {
+  constexpr size_t kMostPairs = 256;
+  std::vector<ComparedPair> pairs;
+  for (size_t i = 0; i < alike.size(); ++i) {
+    for (size_t j = i + 1; j < alike.size() && pairs.size() < kMostPairs; ++j) {
+      const MeasuredStep &one = *alike[i], &other = *alike[j];
+      const auto ratio = planner::CompareLayouts(*one.asks, *other.asks, *one.profile, {}, rules);
+      if (ratio.ok()) pairs.push_back({*other.measured_s / *one.measured_s, *ratio});
+    }
+  }
+  return pairs;
+}
+
+// Of steps that the same costs price. What a factor scales is left out: it is another for each release.
+void AddPairs(const std::vector<MeasuredStep>& steps, const SurfaceRules& rules, v1::ReproducedSteps& reproduced) {
+  std::map<std::string, std::map<std::pair<std::string, const Profile*>, std::vector<const MeasuredStep*>>> sets;
+  for (const MeasuredStep& step : steps) {
+    if (!step.asks || !step.measured_s || !step.release.empty()) continue;
+    sets[step.set][{step.question, step.profile.get()}].push_back(&step);
+  }
+  for (v1::ReproducedStepSet& set : *reproduced.mutable_sets()) {
+    std::vector<double> half_widths;
+    double covered = 0;
+    for (const auto& [question, alike] : sets[set.set()]) {
+      for (const auto& [measured, foretold] : PairsOf(alike, rules)) {
+        covered += measured >= foretold.low && measured <= foretold.high ? 1 : 0;
+        half_widths.push_back((foretold.high - foretold.low) / (2 * foretold.ratio));
+      }
+    }
+    set.set_pairs(static_cast<int>(half_widths.size()));
+    if (half_widths.empty()) continue;
+    set.set_pair_coverage(covered / static_cast<double>(half_widths.size()));
+    set.set_pair_half_width_median(Median(half_widths));
+  }
+}
+
 StatusOr<v1::ReproducedSteps> ReproduceFrom(const DataFolder& folder, Constants& constants, Sources sources) {
   ASSIGN_OR_RETURN(const std::vector<MeasuredStep> steps, ReadSteps(folder, constants, sources));
   const SurfaceRules rules = RulesOf(constants);
@@ -187,6 +229,7 @@ StatusOr<v1::ReproducedSteps> ReproduceFrom(const DataFolder& folder, Constants&
   ScaleByReleases(steps, reproduced);
   AddErrors(reproduced);
   AddSets(steps, reproduced);
+  if (sources == Sources::kAll) AddPairs(steps, rules, reproduced);
   return reproduced;
 }
 

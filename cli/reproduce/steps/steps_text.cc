@@ -44,6 +44,17 @@ std::string SetsText(const v1::ReproducedSteps& reproduced) {
   return Table(table);
 }
 
+// Layouts of one question beside each other.
+std::string PairsText(const v1::ReproducedSteps& reproduced) {
+  std::vector<std::vector<std::string>> table = {{"ratios of two layouts", "pairs", "in 90 %", "+-"}};
+  for (const v1::ReproducedStepSet& set : reproduced.sets()) {
+    if (set.pairs() == 0) continue;
+    table.push_back({set.set(), StrCat(set.pairs()), Share(true, set.pair_coverage(), 0),
+                     Share(true, set.pair_half_width_median())});
+  }
+  return table.size() == 1 ? "" : StrCat("\n", Table(table));
+}
+
 std::string RowsText(const v1::ReproducedSteps& reproduced) {
   std::vector<std::vector<std::string>> table = {{"case", "measured", "foretold", "error", "GB", "foretold"}};
   std::map<std::string, int> reasons;
@@ -81,7 +92,8 @@ std::string PerturbedText(const v1::ReproducedSteps& reproduced) {
 
 std::string Text(const v1::ReproducedSteps& reproduced) {
   return StrCat(RowsText(reproduced), "\n", SetsText(reproduced),
-                "errors in %; copy: the nearest row of the same model and machine\n", PerturbedText(reproduced));
+                "errors in %; copy: the nearest row of the same model and machine\n", PairsText(reproduced),
+                PerturbedText(reproduced));
 }
 
 }  // namespace moeplan::cli
