@@ -218,7 +218,7 @@ class Calibrator {
     return provenance;
   }
 
-  // Of one visit.
+  // One visit brings these.
   struct Taken {
     std::vector<double> times_s;  // The slowest rank of each repeat.
     std::string library, left_out;
@@ -378,8 +378,8 @@ class Calibrator {
   Fleet& fleet_;
   const CalibrationOptions& options_;
   double start_s_;
-  Provenance provenance_;          // Of what is taken now.
-  std::set<std::string> reasons_;  // Of what was left out.
+  Provenance provenance_;          // What is taken now has it.
+  std::set<std::string> reasons_;  // Why kernels were left out.
   std::vector<Progress> progress_;
   std::map<CostKey, double> cover_;                               // By contended key.
   std::map<std::tuple<Contention, int, double>, Beside> beside_;  // By limit on its CTAs and scale, too.

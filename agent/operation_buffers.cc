@@ -94,7 +94,7 @@ double StepKernelBytes(const KernelKey& key, double size) {
     // And as much again of gradients.
     return 2 * element * tokens * (shape.heads + shape.kv_heads) * dims;
   }
-  // Of what Adam passes over, weights, FP32 copies, gradients, both moments and one of them for a while.
+  // Adam holds weights, FP32 copies, gradients, both moments, and one of them twice for a while; it passes over more.
   constexpr double kHeldShare = 22.0 / 46;
   if (key.kernel == Kernel::kOptimizer) return kHeldShare * size;
   return key.kernel == Kernel::kHostLaunch ? 0 : size;

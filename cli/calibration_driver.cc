@@ -17,7 +17,7 @@ agent::FleetOptions OptionsFor(const service::RelayedRanks& ranks) {
   return options;
 }
 
-// Of the models that were asked for; of the usual ones where there are GPUs and nobody asked for any.
+// The models that were asked for need them, or the usual ones where there are GPUs and nobody asked for any.
 StatusOr<std::vector<Need>> StepNeedsOf(const service::CalibrationWork& work, const std::string& backend,
                                         const Cluster& cluster) {
   if (!work.grid.empty() || !work.operations.empty()) return std::vector<Need>();

@@ -35,7 +35,7 @@ StatusOr<v1::StepLayout> ReadLayout(const std::string& value, const char* option
   return StepLayoutFromJson(text, value);
 }
 
-// Of the layout that an option gives, which errors name as `path`.
+// The option gives the layout, which errors name as `path`.
 StatusOr<StepQuestion> QuestionOf(const StepCommandOptions& options, const std::string& value, const char* option,
                                   const char* path) {
   StepQuestion question;

@@ -32,7 +32,7 @@ WorkSize& operator+=(WorkSize& sum, const WorkSize& part) {
   return sum;
 }
 
-// Of one expert's share of the rows.
+// Every expert has an equal share of the rows.
 double ProductS(const SimulatedGpu& gpu, const KernelKey& key, double size) {
   const double in = key.shape.in_features, out = key.shape.out_features, experts = key.shape.experts;
   const double rows = size / (2 * experts * in * out);

@@ -12,8 +12,8 @@
 
 namespace moeplan::executor {
 
-// Of a kernel of the rest of a step (models/cost/operation.h): products and attention at the GPU's efficiency, what
-// moves memory at its rate, launches one after the other. Requires a validated key and a size above 0.
+// A kernel of the rest of a step (models/cost/operation.h) asks this of a GPU: products and attention at the GPU's
+// efficiency, what moves memory at its rate, launches one after the other. Requires a validated key and a size above 0.
 WorkSize StepKernelSize(const SimulatedGpu& gpu, const KernelKey& key, double size);
 
 class KernelSizes {

@@ -33,7 +33,7 @@ struct ExpertProducts {
 // What a schedule asks of them, of an even share: from one piece of many to the rows of the busiest rank. Curves of
 // experts span as much, and so does what is measured for them (planner/layout/step_needs.h).
 inline constexpr double kLeastExpertPart = 1.0 / 16, kMostExpertPart = 4;
-// Of its routed experts, where they are of the built-in kind, and of its shared one.
+// Both of its routed experts, where they are of the built-in kind, and of its shared one.
 std::vector<ExpertProducts> ExpertProductsOf(const Layer& layer, const Layout& layout);
 
 class CostBook {

@@ -66,7 +66,7 @@ class StepSearch {
     return QuestionOf(request_, priced_.point) == QuestionOf(other.request_, other.priced_.point) &&
            priced_.moe.knobs == other.priced_.moe.knobs;
   }
-  // Of two that price alike.
+  // Both price the same step.
   bool IsSameAs(const StepSearch& other) const {
     return priced_.point == other.priced_.point && request_.precision == other.request_.precision &&
            step_s() == other.step_s() && RunsMoeLike(other);

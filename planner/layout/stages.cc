@@ -10,19 +10,19 @@ namespace {
 
 double Vocabulary(const ModelConfig& model) { return static_cast<double>(model.vocab) * model.model_dim; }
 
-// Of so many layers in a row, from the given one on.
+// Counts those that are set among so many layers in a row, from the given one on.
 int CountIn(const std::vector<bool>& layers, int first, int count) {
   if (layers.empty()) return 0;
   return static_cast<int>(std::count(layers.begin() + first, layers.begin() + first + count, true));
 }
 
-// Of so many layers, how many full recomputation computes again.
+// How many of so many layers full recomputation computes again.
 int AgainOf(const LayoutRequest& request, int layers) {
   if (request.recompute != Recompute::kFull) return 0;
   return request.recompute_layers == 0 ? layers : std::min(request.recompute_layers, layers);
 }
 
-// Of the product from a row and the next token's to one (DeepSeek-V3 §2.2, M_k).
+// The product from a row and the next token's to one (DeepSeek-V3 §2.2, M_k).
 double JoinParameters(const ModelConfig& model) { return 2.0 * model.model_dim * model.model_dim; }
 
 }  // namespace

@@ -16,7 +16,7 @@ struct Stage {
   int moe_layers = 0;
   int windowed_layers = 0;  // Whose attention has a window.
   int next_tokens = 0;      // Layers that predict further tokens, not counted in `layers`; on the last stage.
-  // Of them, those that full recomputation computes again.
+  // Full recomputation computes so many of them again.
   struct Again {
     int layers = 0, moe_layers = 0, windowed_layers = 0, next_tokens = 0;
 

@@ -19,7 +19,8 @@ namespace {
 
 constexpr int kMostSamples = 4;  // Of a micro-batch.
 constexpr double kApart = 4;     // Between neighbouring sizes of a key.
-// Of a layer's rows: what a piece of its exchange brings, what an even share is, and what the busiest rank may have.
+// A piece of an exchange brings the least of these parts of a layer's rows, an even share is all of them, and the
+// busiest rank may have the most.
 constexpr double kParts[] = {kLeastExpertPart, 0.25, 1, kMostExpertPart};
 constexpr double kMostMovedBytes = 1 << 30;  // Beyond, a kernel moves memory at a constant rate.
 constexpr int kShorter = 8;                  // Sequences of the usual length over this are measured, too.

@@ -194,7 +194,7 @@ std::vector<ComparedPair> PairsOf(const std::vector<const MeasuredStep*>& alike,
   return pairs;
 }
 
-// Of steps that the same costs price. What a factor scales is left out: it is another for each release.
+// The same costs price both steps of a pair. What a factor scales is left out: it is another for each release.
 void AddPairs(const std::vector<MeasuredStep>& steps, const SurfaceRules& rules, v1::ReproducedSteps& reproduced) {
   std::map<std::string, std::map<std::pair<std::string, const Profile*>, std::vector<const MeasuredStep*>>> sets;
   for (const MeasuredStep& step : steps) {
