@@ -133,7 +133,8 @@ TEST_F(LibraryKernelsTest, WhoeverDoesNotAnswerOrEndsIsNotWaitedForLong) {
 TEST_F(LibraryKernelsTest, WhatTheProgramStartedEndsWithIt) {
   const std::string note = ::testing::TempDir() + "started_pid";
   {
-    const PythonIs python(Program(StrCat("sleep 1000 & echo $! > ", note, "; echo '{\"ready\": \"torch\"}'; wait")));
+    const PythonIs python(
+        Program(StrCat("sleep 60 > /dev/null 2>&1 & echo $! > ", note, "; echo '{\"ready\": \"torch\"}'; wait")));
     const auto kernels = LibraryKernels::Start("cpu", 10);
     ASSERT_TRUE(kernels.ok()) << kernels.status().message();
   }

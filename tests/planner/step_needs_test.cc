@@ -96,7 +96,8 @@ TEST(StepNeedsTest, LocalExpertsAreMeasuredAsGroupedProducts) {
     const auto* kernel = std::get_if<KernelKey>(&key);
     if (kernel == nullptr || !IsLinear(kernel->kernel) || kernel->shape.experts == 1) continue;
     experts.insert(kernel->shape.experts);
-    EXPECT_GE(*sizes.rbegin() / *sizes.begin(), 64 * 0.99) << Describe(key);
+    // Layouts and micro-batches differ by a factor of 64 in rows; their parts by as much again.
+    EXPECT_GE(*sizes.rbegin() / *sizes.begin(), 64 * kMostExpertPart / kLeastExpertPart * 0.99) << Describe(key);
   }
   EXPECT_EQ(experts, (std::set<int>{4, 8}));
 }
