@@ -98,7 +98,7 @@ class Calibrator {
   }
 
  private:
-  // Where a step will be priced from other sizes than it asks for, as the budget was short.
+  // Says where a step will be priced from other sizes than it asks for, as the budget was short.
   void TellOfTheRest() const {
     int wanted = 0, missing = 0;
     for (const Progress& one : progress_) {
@@ -175,8 +175,8 @@ class Calibrator {
     return nearest_s;
   }
 
-  // What takes about as long at the same size: the operation, whatever runs beside it, and of products and attention
-  // the kernel, whatever its shape.
+  // Two keys of one kind take about as long at the same size: an operation is one, whatever runs beside it, and so are
+  // products and attention, whatever their shapes.
   static CostKey KindOf(const CostKey& key) {
     CostKey kind = WithContention(key, Contention::kNone);
     if (auto* kernel = std::get_if<KernelKey>(&kind)) kernel->shape = {};

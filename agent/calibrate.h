@@ -24,7 +24,7 @@ struct Measurement {
 
 // What the workloads of a grid need (resolved for `cluster`), most useful first.
 std::vector<Measurement> MeasurementsOf(const std::vector<Workload>& resolved, const Cluster& cluster);
-// What every legal layout of the cluster needs, over a grid of sizes, and what steps need beside that
+// Returns what every legal layout of the cluster needs, over a grid of sizes, and what steps need beside that
 // (planner/layout/step_needs.h), most useful first.
 std::vector<Measurement> MeasurementsOfLayouts(const Cluster& cluster, const std::vector<Need>& of_steps = {});
 

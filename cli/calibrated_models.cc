@@ -19,7 +19,7 @@ StatusOr<std::vector<Need>> NeedsOfUsualModels(const std::string& backend, const
   if (backend != "cuda") return all;
   for (const std::string& name : UsualModels()) {
     ASSIGN_OR_RETURN(const ModelConfig model, ModelOf(name));
-    // What no layout on these GPUs divides has no need of them.
+    // A model that no layout on these GPUs divides needs nothing of them.
     const StatusOr<std::vector<Need>> needs = planner::NeedsOfSteps(model, cluster);
     if (needs.ok()) all = MergedNeeds(all, *needs);
   }

@@ -10,12 +10,12 @@
 
 namespace moeplan::cli {
 
-// What steps of these models need on the cluster (planner/layout/step_needs.h), each once, most useful first. Errors as
-// there.
+// Returns what steps of these models need on the cluster (planner/layout/step_needs.h), each once, most useful first.
+// Its errors are those of NeedsOfSteps.
 StatusOr<std::vector<Need>> NeedsOfModels(const std::vector<ModelConfig>& models, const Cluster& cluster);
 
-// Where nobody names a model: on GPUs those of UsualModels that divide the cluster, else none, since nobody trains such
-// models on processors.
+// Serves who names no model: on GPUs it returns the needs of those of UsualModels that divide the cluster, else none,
+// since nobody trains such models on processors.
 StatusOr<std::vector<Need>> NeedsOfUsualModels(const std::string& backend, const Cluster& cluster);
 
 }  // namespace moeplan::cli

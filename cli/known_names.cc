@@ -127,7 +127,7 @@ StatusOr<ModelConfig> ModelOf(const std::string& name_or_file, std::string_view 
 }
 
 const std::vector<std::string>& UsualModels() {
-  static const std::vector<std::string> names = {"mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3"};
+  static const auto names = ModelNames().at("calibrated").get<std::vector<std::string>>();
   return names;
 }
 

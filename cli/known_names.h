@@ -17,7 +17,7 @@ namespace moeplan::cli {
 StatusOr<ModelConfig> ModelOf(const std::string& name_or_file, std::string_view option = "--model");
 StatusOr<std::string> ModelTextOf(const std::string& name_or_file, std::string_view option = "--model");
 
-// The models that GPUs are calibrated for when nobody names one. All ship.
+// The models that GPUs are calibrated for when nobody names one (deploy/model_names.json). All ship.
 const std::vector<std::string>& UsualModels();
 
 // The hardware of that name. kInvalidInput: none ships, and the message lists the names.

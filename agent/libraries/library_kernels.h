@@ -21,8 +21,8 @@ inline constexpr double kLibrariesStartWithinS = 120;
 // And one answer, when each repeat may take so long: beside what is timed it chooses a library and fills tensors.
 inline double LibraryAnswersWithinS(int runs, double run_within_s) { return (runs + 2) * run_within_s; }
 
-// What one request came to: times, and the libraries that they are of; or why there are none, such as that no library
-// here has the kernel or that its tensors do not fit.
+// A request comes to times, and the libraries that they are of; or to the reason why there are none, such as that no
+// library here has the kernel or that its tensors do not fit.
 struct LibraryTimes {
   std::vector<double> times_s;
   std::string library;

@@ -20,10 +20,10 @@ import time
 import warnings
 
 warnings.filterwarnings("ignore")
-# What libraries print must not come between answers.
+# Answers have a descriptor of their own, so that nothing that libraries print comes between them.
 ANSWERS = os.fdopen(os.dup(1), "w", buffering=1)
 os.dup2(2, 1)
-# What libraries start must not read requests.
+# Requests have one, too, so that no process that libraries start reads them.
 REQUESTS = os.fdopen(os.dup(0), "rb")
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 

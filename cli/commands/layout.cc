@@ -123,7 +123,7 @@ void AddLayout(CLI::App& app, Invocation& invocation) {
   command->add_option("--recompute", options->recompute, "none, selective (attention scores) or full")
       ->capture_default_str();
   command->add_option("--recompute-layers", request.recompute_layers,
-                      "With --recompute full: how many layers of each stage, the first (0: all)");
+                      "With --recompute full: how many layers of each virtual stage, the first (0: all)");
   command->add_option("--precision", options->precision, "Of products but the last: bf16, fp8, mxfp8 or nvfp4")
       ->capture_default_str();
   command->add_option("--virtual-stages", request.virtual_stages, "Of each rank of a pipeline, interleaved")

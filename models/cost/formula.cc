@@ -29,7 +29,7 @@ std::string Scaled(double value, double step, std::span<const char* const> names
 
 constexpr const char* kDecimal[] = {"", "k", "M", "G", "T", "P", "E"};
 
-// What one of the unit is called: "flop", "launch".
+// Names one of the unit: "flop", "launch".
 std::string_view One(std::string_view unit) { return unit == "flops" ? "flop" : "launch"; }
 
 std::string Decimal(double value, std::string_view unit) {

@@ -71,7 +71,7 @@ ShapeSurface::Place ShapeSurface::PlaceOf(Kernel kernel, const KernelShape& shap
             std::log2(shape.experts)};
   }
   const double dims = shape.query_key_dim + shape.value_dim, batch = flops / AttentionFlops(shape);
-  // What a token sees sets how long a row of scores is.
+  // A row of scores is as long as what a token sees.
   const double seen = shape.window > 0 ? shape.window : shape.sequence;
   // Whether heads share keys matters little; it keeps shapes apart that differ in nothing else.
   constexpr double kSharing = 0.1;

@@ -15,8 +15,8 @@
 namespace moeplan::planner {
 namespace {
 
-// What the host launches for a task, beside tasks that are views of others: the products and the activation of experts,
-// twice as many products backward.
+// Counts what the host launches for a task: of experts two products, twice as many backward, and the activation; of
+// everything but the router and permutations one kernel or collective.
 int LaunchesOf(const Task& task, bool backward) {
   switch (task.kind) {
     case TaskKind::kGate: return kRouterLaunches;

@@ -34,7 +34,7 @@ class StepSearch {
     profile_.cluster = ClusterOf(request_, profile.cluster);
   }
 
-  // Before everything else.
+  // Must be called before everything else.
   Status Price() {
     ASSIGN_OR_RETURN(const LayoutPoint point,
                      PointOf(request_, profile_.cluster, question_.layout, question_.micro_batch));

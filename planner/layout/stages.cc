@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "models/check.h"
+#include "models/cost/operation.h"
 
 namespace moeplan::planner {
 namespace {
@@ -20,6 +21,14 @@ int CountIn(const std::vector<bool>& layers, int first, int count) {
 int AgainOf(const LayoutRequest& request, int layers) {
   if (request.recompute != Recompute::kFull) return 0;
   return request.recompute_layers == 0 ? layers : std::min(request.recompute_layers, layers);
+}
+
+// The share of the scores of whole sequences that a window leaves.
+double SeenShare(int window, int sequence) {
+  KernelShape shape = {.heads = 1, .query_key_dim = 1, .value_dim = 1, .sequence = sequence};
+  const double whole = AttentionFlops(shape);
+  shape.window = window < sequence ? window : 0;
+  return AttentionFlops(shape) / whole;
 }
 
 // The product from a row and the next token's to one (DeepSeek-V3 §2.2, M_k).
@@ -104,8 +113,7 @@ double ModelFlopsPerToken(const ModelConfig& model, int sequence_length, int nex
       (1 + next_tokens) * Vocabulary(model) + next_tokens * JoinParameters(model);
   const double windowed =
       static_cast<double>(std::count(model.windowed_layer.begin(), model.windowed_layer.end(), true));
-  const double seen = std::min(1.0, 1.0 * model.window / sequence_length);
-  const double whole_layers = layers - windowed * (1 - (2 * seen - seen * seen));
+  const double whole_layers = layers - windowed * (1 - SeenShare(model.window, sequence_length));
   return 2 * visited + 2.0 * whole_layers * sequence_length * (widths.query_key + widths.value);
 }
 

@@ -131,8 +131,8 @@ TEST(ForModelTest, WrongModelsAreNamed) {
   EXPECT_THAT(both.err, HasSubstr("--for: found beside --layouts, expected one of them"));
 }
 
-// Kernels are measured one by one, as no step has them, and a step that nobody measured is predicted. On a machine that
-// others use too, a fifth of the time that one run takes may be theirs: docs/truth.md has what a quiet one gives.
+// Kernels are measured one by one, as no step has them, and a step that nobody measured is predicted. Neighbours on
+// a shared machine may take a part of either time; docs/truth.md has figures of runs.
 TEST(ForModelTest, AStepOfPyTorchTakesWhatIsPredicted) {
   const std::string python = PythonWithTorch();
   if (python.empty()) GTEST_SKIP() << "no python3 with PyTorch (Debian: python3-torch)";
