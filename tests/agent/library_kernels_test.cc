@@ -4,11 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -47,8 +48,13 @@ class PythonIs {
 // Reads what it is sent first, as Python would, then runs `script`.
 class LibraryKernelsTest : public ::testing::Test {
  protected:
+  // A program that ends before it is sent anything is an error of the write, as in the command (cli/main.cc).
+  void SetUp() override { std::signal(SIGPIPE, SIG_IGN); }
+  // Tests run beside each other, each in a process of its own.
+  static std::string PathOf(const std::string& name) { return StrCat(::testing::TempDir(), name, "_", getpid()); }
+
   std::string Program(const std::string& script) {
-    const std::string path = ::testing::TempDir() + "python_stand_in";
+    const std::string path = PathOf("python_stand_in");
     std::ofstream(path) << "#!/bin/bash\nread -r bytes; head -c \"$bytes\" > /dev/null\n" << script << "\n";
     chmod(path.c_str(), 0755);
     return path;
@@ -131,7 +137,7 @@ TEST_F(LibraryKernelsTest, WhoeverDoesNotAnswerOrEndsIsNotWaitedForLong) {
 
 // A module system's wrapper, say, that hangs.
 TEST_F(LibraryKernelsTest, WhatTheProgramStartedEndsWithIt) {
-  const std::string note = ::testing::TempDir() + "started_pid";
+  const std::string note = PathOf("started_pid");
   {
     const PythonIs python(
         Program(StrCat("sleep 60 > /dev/null 2>&1 & echo $! > ", note, "; echo '{\"ready\": \"torch\"}'; wait")));
@@ -206,7 +212,7 @@ TEST_F(TorchTest, AttentionWithAWindowIsTimed) {
 // The folder that an agent runs in is not the job's.
 TEST_F(TorchTest, ModulesAreNotTakenFromTheWorkingFolder) {
   const std::filesystem::path before = std::filesystem::current_path();
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "modules";
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / StrCat("modules_", getpid());
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "torch.py") << "raise RuntimeError('taken from here')\n";
   std::filesystem::current_path(folder);
