@@ -1,7 +1,6 @@
 #include "db/key_columns.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -33,11 +32,19 @@ void BindName(SQLite::Statement& statement, int index, Enum value) {
 }
 
 // Two columns hold more than a name, so that databases of every version have the same columns: behind a collective's
-// name stands its stride where it has one ("ALL_GATHER stride 4"), behind a kernel's its shape, as Describe writes it.
-constexpr std::string_view kStride = " stride ";
+// name stand its stride and its dispatcher where it has them ("ALL_GATHER stride 4"), behind a kernel's its shape, as
+// Describe writes them.
+// What stands between the two where a key has no group yet.
+std::string NoGroup(Collective collective) {
+  return StrCat(" groupSize 1 ranksPerNode 1",
+                collective == Collective::kAllToAllAllGather ? " gatherGroupSize 0 shards 0" : "");
+}
 
-std::string NameAndStride(const CollectiveKey& key) {
-  return StrCat(Name(key.collective), key.stride != 0 ? StrCat(kStride, key.stride) : "");
+std::string NameAndMore(const CollectiveKey& key) {
+  const CollectiveKey more = {
+      .collective = key.collective, .stride = key.stride, .dispatcher = key.dispatcher, .transport = key.transport};
+  const std::string name(Name(key.collective));
+  return name + Describe(more).substr(name.size() + NoGroup(key.collective).size());
 }
 std::string NameAndShape(const KernelKey& key) { return Describe(KernelKey{.kernel = key.kernel, .shape = key.shape}); }
 
@@ -50,7 +57,7 @@ void BindNulls(SQLite::Statement& statement, int first) {
 }
 
 void BindFields(SQLite::Statement& statement, int first, const CollectiveKey& key) {
-  statement.bind(first + kCollective, NameAndStride(key));
+  statement.bind(first + kCollective, NameAndMore(key));
   BindName(statement, first + kAlgorithm, key.algorithm);
   statement.bind(first + kGroupSize, key.group.size);
   statement.bind(first + kRanksPerNode, key.group.ranks_per_node);
@@ -71,16 +78,16 @@ Enum ReadName(const SQLite::Column& column) {
   ThrowUnknownName(found);
 }
 
-// The collective and the stride alone.
-CollectiveKey ReadNameAndStride(const SQLite::Column& column) {
+// The collective, its stride and its dispatcher alone.
+CollectiveKey ReadNameAndMore(const SQLite::Column& column) {
   const std::string found = column.getString();
-  const size_t end = std::min(found.find(kStride), found.size());
-  CollectiveKey key;
+  if (const auto collective = NamedValue<Collective>(found)) return {.collective = *collective};
+  const size_t end = std::min(found.find(' '), found.size());
   const auto collective = NamedValue<Collective>(found.substr(0, end));
-  if (end < found.size()) key.stride = std::atoi(found.c_str() + end + kStride.size());
-  if (collective) key.collective = *collective;
-  if (!collective || NameAndStride(key) != found) ThrowUnknownName(found);
-  return key;
+  if (!collective) ThrowUnknownName(found);
+  const auto key = NamedCost(StrCat(Name(*collective), NoGroup(*collective), found.substr(end)));
+  if (!key || !std::holds_alternative<CollectiveKey>(*key)) ThrowUnknownName(found);
+  return std::get<CollectiveKey>(*key);
 }
 
 // The kernel and the shape alone.
@@ -98,7 +105,7 @@ std::optional<int> ReadOptional(const SQLite::Column& column) {
 }
 
 CollectiveKey ReadCollectiveKey(const SQLite::Statement& row, int first, int ctas) {
-  CollectiveKey key = ReadNameAndStride(row.getColumn(first + kCollective));
+  CollectiveKey key = ReadNameAndMore(row.getColumn(first + kCollective));
   key.algorithm = ReadName<AllToAllAlgorithm>(row.getColumn(first + kAlgorithm));
   key.group = {.size = row.getColumn(first + kGroupSize).getInt(),
                .ranks_per_node = row.getColumn(first + kRanksPerNode).getInt()};

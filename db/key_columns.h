@@ -1,7 +1,7 @@
 // The columns that name an operation: eleven in this order, collective, algorithm, group_size, ranks_per_node,
 // gather_group_size, shards, contention, bytes_per_element, kernel, model_dim, hidden_dim; and, as it came later
 // (db/seal.h), ctas behind everything else in its row. `collective` and `kernel` also hold what later keys have more:
-// a stride, a shape.
+// a stride, a dispatcher, a shape.
 #pragma once
 
 #include <SQLiteCpp/SQLiteCpp.h>

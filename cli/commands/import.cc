@@ -6,6 +6,7 @@
 #include "cli/options.h"
 #include "models/text.h"
 #include "proto/convert/samples.h"
+#include "proto/deepep_tests/import.h"
 #include "proto/json.h"
 #include "proto/nccl_tests/import.h"
 
@@ -63,6 +64,15 @@ void PrintSummary(const SampleSet& samples) {
   std::fputs(Table(rows).c_str(), stdout);
 }
 
+void Print(const SampleSet& samples, const std::vector<std::string>& notes, bool json) {
+  for (const std::string& note : notes) std::fprintf(stderr, "moeplan: %s\n", note.c_str());
+  if (json) {
+    PrintJson(ToProto(samples));
+  } else {
+    PrintSummary(samples);
+  }
+}
+
 Status Run(const ImportOptions& options) {
   ASSIGN_OR_RETURN(const NcclTestsOptions reading, ReadingOf(options));
   std::vector<NcclTestsLog> logs;
@@ -71,13 +81,54 @@ Status Run(const ImportOptions& options) {
     logs.push_back({path, std::move(text)});
   }
   ASSIGN_OR_RETURN(const NcclTestsImport import, ImportNcclTests(logs, reading));
-  for (const std::string& note : import.notes) std::fprintf(stderr, "moeplan: %s\n", note.c_str());
-  if (options.json) {
-    PrintJson(ToProto(import.samples));
-  } else {
-    PrintSummary(import.samples);
-  }
+  Print(import.samples, import.notes, options.json);
   return OkStatus();
+}
+
+struct DeepEpOptions {
+  std::vector<std::string> logs;
+  std::string dispatcher = "DEEPEP", transport = "NCCL";
+  DeepEpTestsOptions reading = {.name = "deepep-tests"};
+  bool json = false;
+};
+
+Status RunDeepEp(const DeepEpOptions& options) {
+  DeepEpTestsOptions reading = options.reading;
+  const auto dispatcher = NamedValue<Dispatcher>(options.dispatcher);
+  if (!dispatcher || !SendsOnceToANode(*dispatcher)) {
+    return InvalidInput(StrCat("--dispatcher: found ", options.dispatcher, ", expected DEEPEP or HYBRID_EP"));
+  }
+  const auto transport = NamedValue<Transport>(options.transport);
+  if (!transport) {
+    return InvalidInput(StrCat("--transport: found ", options.transport, ", expected NCCL, NVSHMEM or UCCL"));
+  }
+  reading.dispatcher = *dispatcher, reading.transport = *transport;
+  std::vector<DeepEpTestsLog> logs;
+  for (const std::string& path : options.logs) {
+    ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, "what a test of DeepEP printed"));
+    logs.push_back({path, std::move(text)});
+  }
+  ASSIGN_OR_RETURN(const DeepEpTestsImport import, ImportDeepEpTests(logs, reading));
+  Print(import.samples, import.notes, options.json);
+  return OkStatus();
+}
+
+void AddDeepEp(CLI::App& import, Invocation& invocation) {
+  const auto options = std::make_shared<DeepEpOptions>();
+  CLI::App* command = AddCommand(import, invocation, "deepep", "Samples from what DeepEP's own tests print",
+                                 "moeplan import deepep test_internode.log --group-size 16 --ranks-per-node 8 "
+                                 "--transport NVSHMEM --json > samples.json",
+                                 [options] { return RunDeepEp(*options); });
+  command->add_option("LOG", options->logs, "What test_intranode.py or test_internode.py printed")->required();
+  command->add_option("--group-size", options->reading.group.size, "Ranks that it ran on")->required();
+  command->add_option("--ranks-per-node", options->reading.group.ranks_per_node, "Ranks on a node")->required();
+  command->add_option("--experts", options->reading.experts, "Of tests that do not print num_experts")
+      ->capture_default_str();
+  command->add_option("--dispatcher", options->dispatcher, "DEEPEP or HYBRID_EP")->capture_default_str();
+  command->add_option("--transport", options->transport, "NCCL, NVSHMEM or UCCL")->capture_default_str();
+  command->add_option("--name", options->reading.name, "What a profile of the samples is called")
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "Print the samples as JSON");
 }
 
 }  // namespace
@@ -100,6 +151,7 @@ void AddImport(CLI::App& app, Invocation& invocation) {
   command->add_option("--gpus-per-node", options->gpus_per_node, "GPUs of a node, likewise");
   command->add_option("--ctas", options->ctas, "NCCL_MAX_CTAS that the logs were taken with (default: not set)");
   command->add_flag("--json", options->json, "Print the samples as JSON");
+  AddDeepEp(*import, invocation);
 }
 
 }  // namespace moeplan::cli

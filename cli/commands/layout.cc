@@ -7,11 +7,13 @@
 #include "cli/command.h"
 #include "cli/known_names.h"
 #include "cli/options.h"
+#include "cli/read_layout.h"
 #include "cli/warnings.h"
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
 #include "planner/layout/rank_layouts.h"
 #include "proto/convert/layouts.h"
+#include "proto/convert/step.h"
 #include "proto/json.h"
 
 namespace moeplan::cli {
@@ -19,7 +21,7 @@ namespace {
 
 struct LayoutCommandOptions {
   SourceOption source;
-  std::string model, recompute = "none", attention = "flash", precision = "bf16";
+  std::string model, settings, recompute = "none", attention = "flash", precision = "bf16";
   LayoutRequest request;
   bool whole_rows = false;
   bool json = false;
@@ -28,6 +30,16 @@ struct LayoutCommandOptions {
 StatusOr<LayoutRequest> RequestOf(const LayoutCommandOptions& options) {
   LayoutRequest request = options.request;
   ASSIGN_OR_RETURN(request.model, ModelOf(options.model));
+  if (request.top < 1) return InvalidInput(StrCat("--top: found ", request.top, ", expected at least 1"));
+  if (request.max_network_scale < 0) {
+    return InvalidInput(
+        StrCat("--network-scale: found ", request.max_network_scale, ", expected at least 1, or 0 for any"));
+  }
+  if (!options.settings.empty()) {
+    ASSIGN_OR_RETURN(const v1::StepLayout settings, ReadLayout(options.settings, "--settings"));
+    RETURN_IF_ERROR(ReadSettings(settings, "--settings", request));
+    return request;
+  }
   if (options.recompute == "selective") {
     request.recompute = Recompute::kSelective;
   } else if (options.recompute == "full") {
@@ -45,11 +57,6 @@ StatusOr<LayoutRequest> RequestOf(const LayoutCommandOptions& options) {
     return InvalidInput(StrCat("--precision: found '", options.precision, "', expected bf16, fp8, mxfp8 or nvfp4"));
   }
   request.precision = static_cast<Precision>(precision - std::begin(kPrecisions));
-  if (request.top < 1) return InvalidInput(StrCat("--top: found ", request.top, ", expected at least 1"));
-  if (request.max_network_scale < 0) {
-    return InvalidInput(
-        StrCat("--network-scale: found ", request.max_network_scale, ", expected at least 1, or 0 for any"));
-  }
   request.sequence_parallel = !options.whole_rows;
   return request;
 }
@@ -119,6 +126,10 @@ void AddLayout(CLI::App& app, Invocation& invocation) {
   command->add_option("--gpus", request.gpus, "How many GPUs, in nodes such as the profile's")->required();
   command->add_option("--global-batch", request.global_batch, "Samples of a training step")->required();
   command->add_option("--sequence-length", request.sequence_length, "Tokens of a sample")->required();
+  CLI::Option* const settings =
+      command->add_option("--settings", options->settings,
+                          "JSON, or its file: how a step runs, as step's --layout says it beside degrees "
+                          "(dispatcher, overlapExpertParallel, recomputeModules, ...)");
   command->add_option("--zero", request.zero_stage, "Stage of ZeRO, 0 to 3")->capture_default_str();
   command->add_option("--recompute", options->recompute, "none, selective (attention scores) or full")
       ->capture_default_str();
@@ -140,6 +151,12 @@ void AddLayout(CLI::App& app, Invocation& invocation) {
                     "Tensor-parallel ranks keep whole rows and all-reduce them");
   command->add_option("--capacity-factor", request.capacity_factor, "Slots of an expert over an even share")
       ->capture_default_str();
+  // Each says what the settings say.
+  for (const char* option :
+       {"--zero", "--recompute", "--recompute-layers", "--precision", "--virtual-stages", "--mtp-layers",
+        "--overlap-tensor-parallel", "--attention", "--no-sequence-parallel", "--capacity-factor"}) {
+    command->get_option(option)->excludes(settings);
+  }
   command
       ->add_option("--network-scale", request.max_network_scale,
                    "Ranks that the network joins at full rate (0: all): limits horizontal context parallelism")

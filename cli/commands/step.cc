@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/known_names.h"
 #include "cli/options.h"
+#include "cli/read_layout.h"
 #include "cli/step_trace.h"
 #include "cli/warnings.h"
 #include "models/measurement/cost_key.h"
@@ -26,14 +27,6 @@ struct StepCommandOptions {
   int gpus = 0, global_batch = 0, sequence_length = 0;
   bool json = false;
 };
-
-// JSON as it stands, or the file of that name.
-StatusOr<v1::StepLayout> ReadLayout(const std::string& value, const char* option) {
-  const size_t first = value.find_first_not_of(" \t\r\n");
-  if (first != std::string::npos && value[first] == '{') return StepLayoutFromJson(value, option);
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(value, "a layout as JSON"));
-  return StepLayoutFromJson(text, value);
-}
 
 // The option gives the layout, which errors name as `path`.
 StatusOr<StepQuestion> QuestionOf(const StepCommandOptions& options, const std::string& value, const char* option,

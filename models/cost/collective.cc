@@ -25,6 +25,25 @@ std::string_view Name(AllToAllAlgorithm algorithm) {
   return OwnNames<AllToAllAlgorithm>::NameOf(algorithm);
 }
 
+std::string_view Name(Dispatcher dispatcher) {
+  switch (dispatcher) {
+    case Dispatcher::kAllToAll: return "ALL_TO_ALL";
+    case Dispatcher::kAllGather: return "ALL_GATHER";
+    case Dispatcher::kDeepEp: return "DEEPEP";
+    case Dispatcher::kHybridEp: return "HYBRID_EP";
+  }
+  return "?";
+}
+
+std::string_view Name(Transport transport) {
+  switch (transport) {
+    case Transport::kNccl: return "NCCL";
+    case Transport::kNvshmem: return "NVSHMEM";
+    case Transport::kUccl: return "UCCL";
+  }
+  return "?";
+}
+
 double BusFactor(Collective collective, int group_size) {
   const double share = (group_size - 1.0) / group_size;
   return collective == Collective::kAllReduce ? 2 * share : share;

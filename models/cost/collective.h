@@ -1,4 +1,5 @@
-// Names the collectives that schedules use and the algorithms that carry an all-to-all.
+// Names the collectives that schedules use, the algorithms that carry an all-to-all, and the dispatchers of training
+// frameworks that stand in for one.
 //
 // Values only; any thread may call the functions.
 #pragma once
@@ -16,9 +17,23 @@ enum class AllToAllAlgorithm { kDirect, kHier1d, kHier2d, kPipe };
 template <>
 inline constexpr int kBuiltIn<AllToAllAlgorithm> = 4;
 
+// How rows come to their experts and back: by an all-to-all, each rank sending each other what is for it; by an
+// all-gather of all rows there and a reduce-scatter back; by DeepEP's or HybridEP's kernels, which send a row once to
+// each node that needs it and spread it there.
+enum class Dispatcher { kAllToAll, kAllGather, kDeepEp, kHybridEp };
+// What the messages of DeepEP's and HybridEP's kernels travel by between nodes.
+enum class Transport { kNccl, kNvshmem, kUccl };
+
+// Whether rows travel once to a node (DeepEP, HybridEP).
+inline bool SendsOnceToANode(Dispatcher dispatcher) {
+  return dispatcher == Dispatcher::kDeepEp || dispatcher == Dispatcher::kHybridEp;
+}
+
 // The names of the contract, such as "ALL_TO_ALL".
 std::string_view Name(Collective collective);
 std::string_view Name(AllToAllAlgorithm algorithm);
+std::string_view Name(Dispatcher dispatcher);
+std::string_view Name(Transport transport);
 
 // φ(n) of design.md §3: the share of the `size` column that crosses a link of each rank.
 double BusFactor(Collective collective, int group_size);

@@ -189,6 +189,8 @@ std::string Describe(const CollectiveKey& key) {
   if (key.bytes_per_element) text += StrCat(" bytesPerElement ", *key.bytes_per_element);
   if (key.ctas != 0) text += StrCat(" ctas ", key.ctas);
   if (key.stride != 0) text += StrCat(" stride ", key.stride);
+  if (key.dispatcher != Dispatcher::kAllToAll) text += StrCat(" dispatcher ", Name(key.dispatcher));
+  if (key.transport != Transport::kNccl) text += StrCat(" transport ", Name(key.transport));
   return text;
 }
 
@@ -275,6 +277,16 @@ bool SetField(const std::string& name, const std::string& value, CollectiveKey& 
     const auto algorithm = NamedValue<AllToAllAlgorithm>(value);
     key.algorithm = algorithm.value_or(AllToAllAlgorithm::kDirect);
     return algorithm.has_value();
+  }
+  if (name == "dispatcher") {
+    const auto dispatcher = NamedValue<Dispatcher>(value);
+    key.dispatcher = dispatcher.value_or(Dispatcher::kAllToAll);
+    return dispatcher.has_value();
+  }
+  if (name == "transport") {
+    const auto transport = NamedValue<Transport>(value);
+    key.transport = transport.value_or(Transport::kNccl);
+    return transport.has_value();
   }
   const std::optional<int> number = WholeNumber(value);
   if (!number) return false;
@@ -363,6 +375,16 @@ Status ValidateCollectiveKey(const CollectiveKey& key, const std::string& path) 
   if (!gathers && (key.gather_group_size != 0 || key.shards != 0)) {
     return InvalidInput(
         StrCat(path, ": found gatherGroupSize or shards, expected them for ALL_TO_ALL_ALL_GATHER alone"));
+  }
+  if (key.dispatcher == Dispatcher::kAllToAll) {
+    if (key.transport == Transport::kNccl) return OkStatus();
+    return InvalidInput(
+        StrCat(path, ".transport: found ", Name(key.transport), " without a dispatcher, expected DEEPEP or HYBRID_EP"));
+  }
+  if (!SendsOnceToANode(key.dispatcher) || key.collective != Collective::kAllToAll ||
+      key.algorithm != AllToAllAlgorithm::kDirect) {
+    return InvalidInput(StrCat(path, ".dispatcher: found ", Name(key.dispatcher), " of ", Name(key.collective), " ",
+                               Name(key.algorithm), ", expected DEEPEP or HYBRID_EP of ALL_TO_ALL DIRECT"));
   }
   return OkStatus();
 }

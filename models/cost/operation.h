@@ -135,6 +135,11 @@ struct CollectiveKey {
   // How far apart neighbours of the group are in rank order, where that was measured: inside a node whose links are
   // shared, groups of every second rank cross them side by side. 0: any.
   int stride = 0;
+  // Of ALL_TO_ALL alone: the kernels that carried it, kDeepEp or kHybridEp, and what by. Its bytes are then those of
+  // the rows that a rank sends, each counted once for each node that gets it, or, inside a node, for each rank, its own
+  // included; half of what sending them there and back takes.
+  Dispatcher dispatcher = Dispatcher::kAllToAll;
+  Transport transport = Transport::kNccl;
 
   friend auto operator<=>(const CollectiveKey&, const CollectiveKey&) = default;
 };
@@ -180,7 +185,8 @@ std::string_view UnitOf(const CostKey& key);
 // BusFactor of a collective; 1 for a kernel.
 double BusFactorOf(const CostKey& key);
 
-// Checks the group of a key, its CTAs, and that gather_group_size and shards stand with kAllToAllAllGather alone.
+// Checks the group of a key, its CTAs, that gather_group_size and shards stand with kAllToAllAllGather alone, and a
+// dispatcher with a direct kAllToAll alone.
 Status ValidateCollectiveKey(const CollectiveKey& key, const std::string& path);
 
 // Checks that CTAs stand with communication beside the kernel alone, and that linear layers and attention, and only

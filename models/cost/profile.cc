@@ -27,8 +27,8 @@ int AddUp(std::initializer_list<int> scores) {
 int Match(const CollectiveKey& entry, const CollectiveKey& wanted) {
   if (entry.collective != wanted.collective || entry.group != wanted.group || entry.algorithm != wanted.algorithm ||
       entry.contention != wanted.contention || entry.gather_group_size != wanted.gather_group_size ||
-      entry.shards != wanted.shards || entry.ctas != wanted.ctas ||
-      (entry.stride != 0 && entry.stride != wanted.stride)) {
+      entry.shards != wanted.shards || entry.ctas != wanted.ctas || entry.dispatcher != wanted.dispatcher ||
+      entry.transport != wanted.transport || (entry.stride != 0 && entry.stride != wanted.stride)) {
     return kNoMatch;
   }
   return AddUp({MatchOptional(entry.bytes_per_element, wanted.bytes_per_element), entry.stride != 0 ? 1 : 0});

@@ -8,6 +8,7 @@
 #include "models/cost/operation.h"
 #include "models/model/model_config.h"
 #include "models/schedule/knobs.h"
+#include "models/step/recompute.h"
 #include "models/workload/workload.h"
 
 namespace moeplan {
@@ -30,9 +31,16 @@ struct LayoutRequest {
   int sequence_length = 0;  // Tokens of a sample.
   int zero_stage = 0;
   Recompute recompute = Recompute::kNone;
+  RecomputeModules recompute_modules;  // With selective recomputation; empty: kCoreAttention.
+  int gradient_bytes = 4;              // Of a gradient that is summed: 4, FP32, or 2, BF16.
   AttentionKernel attention = AttentionKernel::kFlash;
   ContextExchange context_exchange = ContextExchange::kKeysValues;
-  int recompute_layers = 0;             // With full recomputation: of each virtual stage, the first so many; 0: all.
+  int recompute_layers = 0;  // With full recomputation: of each virtual stage, the first so many; 0: all.
+  Dispatcher dispatcher = Dispatcher::kAllToAll;
+  Transport transport = Transport::kNccl;
+  // Experts' exchanges of a micro-batch run beside the compute of another, which goes the other way; and whether
+  // weight gradients wait for that (models/step/two_batches.h).
+  bool overlaps_experts = false, delays_weight_gradients = false;
   bool overlaps_tensor = false;         // Exchanges over TP run beside the products around them, a piece a rank.
   int next_tokens = 0;                  // Layers that predict further tokens (MTP), behind the model's.
   bool overlaps_gradients = true;       // Gradients are summed while the last backward pass runs, or after it.
@@ -47,6 +55,13 @@ struct LayoutRequest {
   std::vector<int> stages;  // Layers of each virtual stage, in pipeline order; empty: as even as possible.
   int top = 10;             // Layouts to answer; 0: all that fit.
 };
+
+// Whether the part is computed again because recomputation selects it.
+inline bool SelectsAgain(const LayoutRequest& request, RecomputeModule module) {
+  if (request.recompute != Recompute::kSelective) return false;
+  const bool usual = request.recompute_modules.empty();
+  return usual ? module == RecomputeModule::kCoreAttention : request.recompute_modules.Has(module);
+}
 
 // Device memory of one rank, by what takes it (planner/layout/rank_memory.h).
 struct RankMemory {

@@ -93,7 +93,8 @@ void MakeRising(std::vector<TimePoint>& points) {
 using Basis = std::vector<const MeasuredCollective*>;
 
 bool Teaches(const CollectiveKey& key) {
-  return key.contention == Contention::kNone && key.ctas == 0 && key.group.size > 1;
+  return key.contention == Contention::kNone && key.ctas == 0 && key.group.size > 1 &&
+         key.dispatcher == Dispatcher::kAllToAll;
 }
 
 std::optional<MeasuredCollective> Read(const CollectiveModel& entry) {

@@ -263,6 +263,16 @@ void ReadExperts(Fields& fields, ModelConfig& model) {
   if (model.top_k > model.experts) {
     fields.Fail("num_experts_per_tok", StrCat(model.top_k), StrCat("at most the ", model.experts, " experts"));
   }
+  model.expert_groups = fields.Number({"n_group"}, 1, model.experts, 1);
+  model.groups_per_token = fields.Number({"topk_group"}, 1, model.experts, model.expert_groups);
+  if (model.experts % model.expert_groups != 0) {
+    fields.Fail("n_group", StrCat(model.expert_groups), StrCat("a divisor of the ", model.experts, " experts"));
+  } else if (model.groups_per_token > model.expert_groups ||
+             model.top_k > model.experts / model.expert_groups * model.groups_per_token) {
+    fields.Fail(
+        "topk_group", StrCat(model.groups_per_token),
+        StrCat("at most the ", model.expert_groups, " groups, and so many that they have ", model.top_k, " experts"));
+  }
   model.expert_hidden_dim =
       fields.Number({"moe_intermediate_size", "expert_ffn_hidden_size"}, 1, kMostOf, model.dense_hidden_dim);
   if (model.expert_hidden_dim == 0) fields.Missing({"moe_intermediate_size", "intermediate_size"});

@@ -37,9 +37,11 @@ struct ModelConfig {
   std::vector<bool> windowed_layer;  // Of each layer; empty: none.
   int experts = 0;                   // E of each such layer; 0: the model is dense.
   int top_k = 0;                     // k
-  int expert_hidden_dim = 0;         // H of one expert.
-  int shared_hidden_dim = 0;         // Of all experts together that every token visits; 0: there is none.
-  bool gated_mlp = false;            // Three matrices (SwiGLU and the like) instead of two.
+  // Experts lie in so many equal groups, in their order, and a token's are of so many of them.
+  int expert_groups = 1, groups_per_token = 1;
+  int expert_hidden_dim = 0;  // H of one expert.
+  int shared_hidden_dim = 0;  // Of all experts together that every token visits; 0: there is none.
+  bool gated_mlp = false;     // Three matrices (SwiGLU and the like) instead of two.
   int vocab = 0;
   int max_positions = 0;  // 0: unknown.
   bool tied_embeddings = true;

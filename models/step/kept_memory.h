@@ -5,25 +5,31 @@
 
 #include "models/model/model_config.h"
 #include "models/step/layer_work.h"
-#include "models/workload/workload.h"
+#include "models/step/recompute.h"
 
 namespace moeplan {
 
 struct Keeping {
-  Recompute recompute = Recompute::kNone;  // Selective: scores are computed again; full: all but a layer's input.
-  bool stores_scores = false;              // Else FlashAttention, which keeps a row's logarithm of its sum in FP32.
+  bool layer_input_alone = false;  // Full recomputation: all but a layer's input is computed again.
+  RecomputeModules again;          // Selective: what of a layer is not kept.
+  bool stores_scores = false;      // Else FlashAttention, which keeps a row's logarithm of its sum in FP32.
+  // Of an element of what a linear layer reads, which is kept as its product reads it: in less than BF16, with scales
+  // and beside what else is kept of the same values. 0: as all others.
+  double linear_input_bytes = 0;
 };
 
 // Input and output of the norm; queries, keys and values of the rank's heads, and what attention makes of them; of
 // latent attention also the latent vectors before and after their norms. Contexts that exchange heads keep the output
-// before and after the exchange. With full recomputation the layer's input alone.
+// before and after the exchange. With full recomputation the layer's input alone; kMlaUpProj leaves out queries, keys
+// and values, kLayerNorm the norm's output.
 double AttentionKeptBytes(const ModelConfig& model, const RankSlice& slice, const Keeping& keeping);
 
-// Input and output of the norm, what is before and after the activation.
+// Input and output of the norm, what is before and after the activation; the latter is what kMlp leaves out.
 double DenseKeptBytes(const ModelConfig& model, const RankSlice& slice, const Keeping& keeping);
 
 // The same of a layer with experts, shared ones too: the rows that its rank's experts read are kept once more, and the
-// router's scores, probabilities and map. `copies`: rows for each token of the tensor-parallel group; `shards`: N_ESP.
+// router's scores, probabilities and map. kMoeAct leaves out what is after the experts' activation, kMoe all behind the
+// norm, kSharedExperts what these keep. `copies`: rows for each token of the tensor-parallel group; `shards`: N_ESP.
 double MoeKeptBytes(const ModelConfig& model, const RankSlice& slice, double copies, int shards,
                     const Keeping& keeping);
 

@@ -6,8 +6,8 @@ namespace moeplan {
 namespace {
 
 // Passes over a tensor: a norm reads and writes, backward reads two and writes one; a sum reads two and writes one.
-MovedWork Norm(double bytes) {
-  return {.kernel = Kernel::kNorm, .forward_bytes = 2 * bytes, .backward_bytes = 3 * bytes};
+MovedWork Norm(double bytes, std::optional<RecomputeModule> module = std::nullopt) {
+  return {.kernel = Kernel::kNorm, .forward_bytes = 2 * bytes, .backward_bytes = 3 * bytes, .module = module};
 }
 MovedWork Residual(double bytes) {
   return {.kernel = Kernel::kResidual, .forward_bytes = 3 * bytes, .backward_bytes = 3 * bytes};
@@ -31,6 +31,11 @@ MovedWork Copies(double bytes, int launches) {
           .backward_launches = launches};
 }
 
+MovedWork Of(RecomputeModule module, MovedWork work) {
+  work.module = module;
+  return work;
+}
+
 class AttentionBlock {
  public:
   AttentionBlock(const ModelConfig& model, const RankSlice& slice)
@@ -43,14 +48,15 @@ class AttentionBlock {
 
   BlockWork Work() {
     const double own_bytes = slice_.own_tokens() * model_.model_dim * slice_.bytes_per_element;
-    work_.moved = {Norm(own_bytes), Residual(own_bytes)};
+    work_.moved = {Norm(own_bytes, RecomputeModule::kLayerNorm), Residual(own_bytes)};
     model_.latent_attention.kv_rank > 0 ? AddLatent() : AddGrouped();
     return std::move(work_);
   }
 
  private:
-  void AddLinear(int in_features, int out_features) {
-    work_.linears.push_back({.rows = slice_.tokens, .in_features = in_features, .out_features = out_features});
+  void AddLinear(int in_features, int out_features, std::optional<RecomputeModule> module = std::nullopt) {
+    work_.linears.push_back(
+        {.rows = slice_.tokens, .in_features = in_features, .out_features = out_features, .module = module});
   }
 
   void AddGrouped() {
@@ -66,19 +72,21 @@ class AttentionBlock {
   void AddLatent() {
     const LatentAttention& latent = model_.latent_attention;
     const int query_key = latent.nope_head_dim + latent.rope_head_dim, value = latent.value_head_dim;
+    constexpr RecomputeModule kUp = RecomputeModule::kMlaUpProj;
     if (latent.q_rank > 0) {
       AddLinear(model_.model_dim, latent.q_rank);
-      AddLinear(latent.q_rank, heads_ * query_key);
-      work_.moved.push_back(Norm(row_bytes_ * latent.q_rank));
+      AddLinear(latent.q_rank, heads_ * query_key, kUp);
+      work_.moved.push_back(Norm(row_bytes_ * latent.q_rank, kUp));
     } else {
       AddLinear(model_.model_dim, heads_ * query_key);
     }
     AddLinear(model_.model_dim, latent.kv_rank + latent.rope_head_dim);
-    AddLinear(latent.kv_rank, heads_ * (latent.nope_head_dim + value));
-    work_.moved.push_back(Norm(row_bytes_ * latent.kv_rank));
+    AddLinear(latent.kv_rank, heads_ * (latent.nope_head_dim + value), kUp);
+    work_.moved.push_back(Norm(row_bytes_ * latent.kv_rank, kUp));
     AddLinear(heads_ * value, model_.model_dim);
-    work_.moved.push_back(InPlace(Kernel::kRotary, row_bytes_ * heads_ * latent.rope_head_dim, /*launches=*/2));
-    work_.moved.push_back(Copies(2 * row_bytes_ * heads_ * query_key, /*launches=*/2));
+    work_.moved.push_back(
+        Of(kUp, InPlace(Kernel::kRotary, row_bytes_ * heads_ * latent.rope_head_dim, /*launches=*/2)));
+    work_.moved.push_back(Of(kUp, Copies(2 * row_bytes_ * heads_ * query_key, /*launches=*/2)));
     AddScores(heads_, query_key, value);
   }
 
@@ -149,11 +157,14 @@ BlockWork AttentionBlockWork(const ModelConfig& model, const RankSlice& slice) {
 
 namespace {
 
-BlockWork FeedForward(const ModelConfig& model, const RankSlice& slice, int hidden_dim) {
+BlockWork FeedForward(const ModelConfig& model, const RankSlice& slice, int hidden_dim, RecomputeModule module) {
   const int own_hidden = std::max(1, hidden_dim / slice.tensor_parallel);
-  return {.linears = ExpertLinears(model.model_dim, own_hidden, model.ffn_matrices(), slice.tokens, /*experts=*/1),
-          .attention = {},
-          .moved = {ActivationWork(slice.tokens, own_hidden, model.ffn_matrices(), slice.bytes_per_element)}};
+  BlockWork work = {
+      .linears = ExpertLinears(model.model_dim, own_hidden, model.ffn_matrices(), slice.tokens, /*experts=*/1),
+      .attention = {},
+      .moved = {Of(module, ActivationWork(slice.tokens, own_hidden, model.ffn_matrices(), slice.bytes_per_element))}};
+  for (LinearWork& linear : work.linears) linear.module = module;
+  return work;
 }
 
 double OwnRowBytes(const ModelConfig& model, const RankSlice& slice) {
@@ -163,18 +174,18 @@ double OwnRowBytes(const ModelConfig& model, const RankSlice& slice) {
 }  // namespace
 
 BlockWork DenseBlockWork(const ModelConfig& model, const RankSlice& slice) {
-  BlockWork work = FeedForward(model, slice, model.dense_hidden_dim);
+  BlockWork work = FeedForward(model, slice, model.dense_hidden_dim, RecomputeModule::kMlp);
   for (const MovedWork& moved : AroundExpertsWork(model, slice).moved) work.moved.push_back(moved);
   return work;
 }
 
 BlockWork AroundExpertsWork(const ModelConfig& model, const RankSlice& slice) {
   const double bytes = OwnRowBytes(model, slice);
-  return {.linears = {}, .attention = {}, .moved = {Norm(bytes), Residual(bytes)}};
+  return {.linears = {}, .attention = {}, .moved = {Norm(bytes, RecomputeModule::kLayerNorm), Residual(bytes)}};
 }
 
 BlockWork SharedExpertWork(const ModelConfig& model, const RankSlice& slice) {
-  BlockWork work = FeedForward(model, slice, model.shared_hidden_dim);
+  BlockWork work = FeedForward(model, slice, model.shared_hidden_dim, RecomputeModule::kSharedExperts);
   work.moved.push_back(Residual(OwnRowBytes(model, slice)));
   return work;
 }
@@ -220,12 +231,12 @@ double RouterPasses(int experts, int model_dim, int bytes_per_element) {
 
 double PermutePasses(int top_k) { return 3 + 1.0 / top_k; }
 
-double OptimizerBytes(double parameters, double shards, int bytes_per_element) {
+double OptimizerBytes(double parameters, double shards, int bytes_per_element, int gradient_bytes) {
   constexpr double kFp32 = 4;
-  constexpr double kCleared = kFp32, kScaled = 2 * kFp32, kNorm = kFp32, kAdamReads = 4 * kFp32,
-                   kAdamWrites = 3 * kFp32;
-  return parameters * (kCleared + kScaled) +
-         parameters / shards * (kNorm + kAdamReads + kAdamWrites + bytes_per_element);
+  const double cleared = gradient_bytes, scaled = 2.0 * gradient_bytes, norm = gradient_bytes;
+  const double adam_reads = gradient_bytes + 3 * kFp32;
+  constexpr double kAdamWrites = 3 * kFp32;
+  return parameters * (cleared + scaled) + parameters / shards * (norm + adam_reads + kAdamWrites + bytes_per_element);
 }
 
 }  // namespace moeplan

@@ -12,6 +12,7 @@
 
 #include "models/cost/operation.h"
 #include "models/model/model_config.h"
+#include "models/step/recompute.h"
 
 namespace moeplan {
 
@@ -35,7 +36,8 @@ struct LinearWork {
   double rows = 0;
   int in_features = 0, out_features = 0;
   int experts = 1;
-  bool keeps_precision = false;  // It stays in BF16 where others are computed in less: the last product.
+  bool keeps_precision = false;           // It stays in BF16 where others are computed in less: the last product.
+  std::optional<RecomputeModule> module;  // That it is computed again with.
 
   KernelShape shape() const;
   double flops() const;  // Of one of its three products.
@@ -51,6 +53,7 @@ struct MovedWork {
   Kernel kernel = Kernel::kNorm;
   double forward_bytes = 0, backward_bytes = 0;
   int forward_launches = 1, backward_launches = 1;
+  std::optional<RecomputeModule> module;  // As LinearWork's.
 };
 
 struct BlockWork {
@@ -80,9 +83,9 @@ BlockWork HeadWork(const ModelConfig& model, const RankSlice& slice);
 BlockWork JoinWork(const ModelConfig& model, const RankSlice& slice);
 
 // What the optimizer's step passes over in bytes: `parameters` of a rank, whose states are cut over `shards` ranks (1:
-// each has all). Gradients are FP32: cleared, scaled before they are summed, read for their norm and by Adam beside the
-// FP32 copy and both moments, which are written with the weights.
-double OptimizerBytes(double parameters, double shards, int bytes_per_element);
+// each has all). Gradients, of 4 bytes or 2, are cleared, scaled before they are summed, read for their norm and by
+// Adam beside the FP32 copy and both moments, which are written with the weights.
+double OptimizerBytes(double parameters, double shards, int bytes_per_element, int gradient_bytes = 4);
 
 // Passes over what GATE counts, the tokens that the router reads (docs/contract.md), and over what PERMUTE counts, the
 // rows of one permutation, and how many kernels each is.

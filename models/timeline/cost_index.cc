@@ -5,7 +5,6 @@
 #include <iterator>
 #include <utility>
 
-
 namespace moeplan {
 namespace {
 
@@ -61,7 +60,8 @@ uint64_t Pair(int low, int high) { return static_cast<uint32_t>(low) | static_ca
 size_t HashOf(const CollectiveKey& key) {
   const int kind = static_cast<int>(key.collective) + 16 * static_cast<int>(key.algorithm);
   return Mixed(Pair(key.group.size, key.group.ranks_per_node), Pair(kind + 1024 * key.ctas, key.gather_group_size),
-               Pair(static_cast<int>(key.contention) + 16 * key.bytes_per_element.value_or(0), key.shards));
+               Pair(static_cast<int>(key.contention) + 16 * key.bytes_per_element.value_or(0),
+                    key.shards + (static_cast<int>(key.dispatcher) << 24) + (static_cast<int>(key.transport) << 28)));
 }
 size_t HashOf(const KernelKey& key) {
   return Mixed(Pair(static_cast<int>(key.kernel), key.model_dim.value_or(0)),

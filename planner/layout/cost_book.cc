@@ -259,6 +259,25 @@ double CostBook::MovedS(Kernel kernel, double bytes, int launches) {
   return launches * TimeOf(copies, bytes / 2 / launches, /*bus_factor=*/1);
 }
 
+double CostBook::SlowdownBesideExchange(Dispatcher dispatcher) {
+  if (!measured_slowdown_) {
+    Pricer pricer(profile_);
+    const bool known = product_.model && pricer.Has(product_.key) && std::isfinite(product_.model->size_high);
+    measured_slowdown_ =
+        known ? pricer.Slowdown(product_.key, Contention::kWithAllToAll, product_.model->size_high).mid : 1;
+  }
+  if (*measured_slowdown_ > 1) return *measured_slowdown_;
+  if (!profile_.roofline) {
+    notes_.remarks.insert(
+        "compute beside exchanges of experts: how they slow it was not measured; taken as not at all");
+    return 1;
+  }
+  const double taken = ProcessorsTaken(dispatcher), all = profile_.roofline->processors;
+  notes_.remarks.insert(
+      StrCat("compute beside exchanges of experts: assumed to lack ", taken, " of ", all, " processors"));
+  return all > 2 * taken ? all / (all - taken) : 2;
+}
+
 double CostBook::HostS(double launches) {
   if (launches <= 0) return 0;
   const Entry& entry = Find(Kernel::kHostLaunch);
@@ -321,7 +340,48 @@ void CostBook::AddExperts(const ExpertProducts& asked, Profile& profile) {
   add(Kernel::kExpertWeightGradient, std::move(weight_gradient));
 }
 
-Profile CostBook::ForLayer(const Layer& layer, const Layout& layout) {
+std::optional<CostModel> CostBook::FromLinks(const Dispatching& dispatching, const GroupShape& experts) {
+  const auto& [dispatcher, transport, routing] = dispatching;
+  const auto curve_of = [&](Collective collective, const GroupShape& group, double bytes_ratio) {
+    const Entry& entry = Find({.collective = collective, .group = group, .bytes_per_element = bytes_per_element_});
+    if (!entry.stand_in.empty()) notes_.remarks.insert(entry.stand_in), extrapolated_ = true;
+    return ScaledCurve{entry.model ? &*entry.model : nullptr, bytes_ratio, BusFactor(collective, group.size)};
+  };
+  if (dispatcher == Dispatcher::kAllGather) {
+    const double gathered = Gathered(routing, experts);
+    return JoinedModel(curve_of(Collective::kAllGather, experts, gathered),
+                       curve_of(Collective::kReduceScatter, experts, gathered), Joined::kMean, {});
+  }
+  const ScaledCurve there = curve_of(Collective::kAllToAll, experts, OnceANode(routing, experts));
+  const bool across = experts.size > experts.ranks_per_node;
+  const GroupShape node = {experts.ranks_per_node, experts.ranks_per_node};
+  const bool spreads = across && node.size > 1;
+  return JoinedModel(there, spreads ? curve_of(Collective::kAllToAll, node, OnceARank(routing, experts)) : there,
+                     Joined::kLonger, RateOf(dispatcher, transport, across));
+}
+
+void CostBook::Dispatch(const Dispatching& dispatching, const GroupShape& experts, Profile& profile) {
+  const auto& [dispatcher, transport, routing] = dispatching;
+  if (dispatcher == Dispatcher::kAllToAll || experts.size == 1) return;
+  const CollectiveKey in_its_place = {.collective = Collective::kAllToAll, .group = experts};
+  std::erase_if(profile.collectives, [&](const CollectiveModel& entry) {
+    return entry.key.group == experts &&
+           (entry.key.collective == Collective::kAllToAll || entry.key.collective == Collective::kAllToAllAllGather);
+  });
+  std::optional<CostModel> model = FromLinks(dispatching, experts);
+  CollectiveKey own = in_its_place;
+  own.dispatcher = dispatcher, own.transport = transport;
+  if (const CostModel* measured = moeplan::Find(profile_, own); measured && SendsOnceToANode(dispatcher)) {
+    model = MeasuredModel({measured, OnceANode(routing, experts), BusFactor(own.collective, experts.size)}, model);
+  } else if (model && SendsOnceToANode(dispatcher)) {
+    notes_.remarks.insert(StrCat(Describe(CostKey(own)),
+                                 ": not measured; priced as an all-to-all of the rows that it sends, once to a ",
+                                 experts.size > experts.ranks_per_node ? "node" : "rank"));
+  }
+  if (model) profile.collectives.push_back({in_its_place, *std::move(model)});
+}
+
+Profile CostBook::ForLayer(const Layer& layer, const Layout& layout, const Dispatching& dispatching) {
   Profile profile = {.name = profile_.name, .version = profile_.version, .cluster = profile_.cluster};
   for (const KernelModel& entry : profile_.kernels) {
     if (entry.key.shape == KernelShape{}) profile.kernels.push_back(entry);
@@ -345,6 +405,7 @@ Profile CostBook::ForLayer(const Layer& layer, const Layout& layout) {
     notes_.remarks.insert(entry.stand_in);
     extrapolated_ = true;
   }
+  Dispatch(dispatching, ShapeOf(Group::kExpert, layout, profile_.cluster.gpus_per_node), profile);
   return profile;
 }
 

@@ -19,6 +19,7 @@
 #include "models/step/layer_work.h"
 #include "models/timeline/pricer.h"
 #include "models/workload/workload.h"
+#include "planner/layout/dispatch_cost.h"
 
 namespace moeplan::planner {
 
@@ -56,6 +57,10 @@ class CostBook {
   double AttentionS(Kernel pass, const AttentionWork& work);
   double MovedS(Kernel kernel, double bytes, int launches);
 
+  // How many times longer compute takes beside experts' exchanges: as products did beside an all-to-all, else as they
+  // would on the processors that exchanges leave; 1 where neither is known. At least 1.
+  double SlowdownBesideExchange(Dispatcher dispatcher);
+
   // Seconds that the host takes for so many launches; 0 where the profile does not say.
   double HostS(double launches);
 
@@ -69,8 +74,8 @@ class CostBook {
 
   // The profile for PlanLayer on a layer over `layout`: the entries of its groups, what stands in for those that it
   // lacks, and products of the nearest dimensions where none has the experts' or the shared experts'. Other groups are
-  // left out.
-  Profile ForLayer(const Layer& layer, const Layout& layout);
+  // left out. With a dispatcher, the all-to-all of experts is what that takes, and has no other algorithm.
+  Profile ForLayer(const Layer& layer, const Layout& layout, const Dispatching& dispatching = {});
 
   // From here on what the key prices is taken at this end of its 90 % interval; absent: nothing is.
   enum class End { kLow, kHigh };
@@ -125,13 +130,18 @@ class CostBook {
   // Gives the layer's profile its experts' products, from linear layers and activations, where the profile measured
   // those and not these.
   void AddLinearExperts(const Layer& layer, const Layout& layout, Profile& profile);
+  // Puts the dispatcher's exchange in the place of the layer's all-to-all; and what that is by the links alone, absent
+  // where the profile cannot say.
+  void Dispatch(const Dispatching& dispatching, const GroupShape& experts, Profile& profile);
+  std::optional<CostModel> FromLinks(const Dispatching& dispatching, const GroupShape& experts);
   bool HasDimensions(const KernelKey& product) const;
   void AddExperts(const ExpertProducts& experts, Profile& profile);
 
   const Profile& profile_;
   int bytes_per_element_;
-  bool tells_strides_ = false;      // Some entry is of groups of one stride alone.
-  std::optional<LinkModel> links_;  // Fitted when it is first asked.
+  bool tells_strides_ = false;               // Some entry is of groups of one stride alone.
+  std::optional<LinkModel> links_;           // Fitted when it is first asked.
+  std::optional<double> measured_slowdown_;  // Likewise; 1: it was not measured.
   std::map<CollectiveKey, Entry> collectives_;
   std::map<Kernel, Entry> kernels_;  // That move memory.
   ShapeSurface surface_;

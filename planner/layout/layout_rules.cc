@@ -71,6 +71,32 @@ Status CheckModel(const ModelConfig& model) {
   return OkStatus();
 }
 
+// What frameworks demand of exchanges of experts that run beside another micro-batch (Megatron Core's
+// overlap_moe_expert_parallel_comm and delay_wgrad_compute), and of dispatchers.
+Status CheckExchanges(const LayoutRequest& request) {
+  if (request.transport != Transport::kNccl && !SendsOnceToANode(request.dispatcher)) {
+    return InvalidInput(StrCat("layout.transport: found ", Name(request.transport), " with dispatcher ",
+                               Name(request.dispatcher), ", expected NCCL, or dispatcher DEEPEP or HYBRID_EP"));
+  }
+  if (!request.overlaps_experts) {
+    if (!request.delays_weight_gradients) return OkStatus();
+    return InvalidInput("layout.delayWeightGradients: found it without overlapExpertParallel, expected both");
+  }
+  const auto broken = [](const std::string& found, const char* expected) {
+    return InvalidInput(StrCat("layout.overlapExpertParallel: found it with ", found, ", expected ", expected));
+  };
+  if (request.dispatcher == Dispatcher::kAllGather) {
+    return broken("dispatcher ALL_GATHER", "ALL_TO_ALL, DEEPEP or HYBRID_EP");
+  }
+  if (request.recompute == Recompute::kFull) return broken("recompute FULL", "NONE or SELECTIVE");
+  if (SelectsAgain(request, RecomputeModule::kMoe)) return broken("recomputeModules MOE", "them without it");
+  if (request.overlaps_shared_experts && request.model.shared_hidden_dim > 0) {
+    return broken("overlapSharedExperts", "one of both: shared experts then run beside nothing");
+  }
+  if (request.next_tokens > 1) return broken(StrCat("mtpLayers ", request.next_tokens), "at most 1");
+  return OkStatus();
+}
+
 Status CheckStages(const LayoutRequest& request) {
   const int layers = request.model.layers();
   if (request.virtual_stages < 1 || request.virtual_stages > layers) {
@@ -106,6 +132,16 @@ Status CheckLayoutRequest(const LayoutRequest& request, const Cluster& cluster) 
   }
   RETURN_IF_ERROR(CheckModel(request.model));
   RETURN_IF_ERROR(CheckStages(request));
+  RETURN_IF_ERROR(CheckExchanges(request));
+  if (request.recompute != Recompute::kSelective && !request.recompute_modules.empty()) {
+    return InvalidInput("recomputeModules: found some without recompute SELECTIVE, expected none");
+  }
+  if (request.recompute_modules.Has(RecomputeModule::kMlaUpProj) && request.model.latent_attention.kv_rank == 0) {
+    return InvalidInput("recomputeModules: found MLA_UP_PROJ, expected it of a model with latent attention alone");
+  }
+  if (request.gradient_bytes != 4 && request.gradient_bytes != 2) {
+    return InvalidInput(StrCat("gradientPrecision: found ", request.gradient_bytes, " bytes, expected 4 or 2"));
+  }
   const bool of_full = request.recompute == Recompute::kFull || request.recompute_layers == 0;
   if (!of_full) return InvalidInput("recomputeLayers: found them without recompute FULL, expected 0");
   if (request.recompute_layers < 0 || request.recompute_layers > request.model.layers()) {
@@ -138,8 +174,13 @@ Cluster ClusterOf(const LayoutRequest& request, const Cluster& measured) {
 bool LayoutRules::PipelineDivides(int pipeline) const {
   const long long stages = static_cast<long long>(pipeline) * request_.virtual_stages;
   if (request_.gpus % pipeline != 0 || (pipeline == 1 && request_.virtual_stages > 1)) return false;
+  if (!OverlapsIn(pipeline)) return false;
   if (!request_.stages.empty()) return stages == static_cast<long long>(request_.stages.size());
   return stages <= request_.model.layers();
+}
+
+bool LayoutRules::OverlapsIn(int pipeline) const {
+  return !request_.overlaps_experts || pipeline == 1 || request_.virtual_stages > 1;
 }
 
 bool LayoutRules::MicroBatchesDivide(int micro_batches, int pipeline) const {
@@ -161,12 +202,14 @@ bool LayoutRules::ContextsDivide(int contexts, int tensor) const {
 }
 
 bool LayoutRules::ShardingDivides(int sharding) const {
+  if (sharding > 1 && request_.dispatcher != Dispatcher::kAllToAll) return false;
   return cluster_.gpus_per_node % sharding == 0 && request_.model.expert_hidden_dim % sharding == 0;
 }
 
 bool LayoutRules::ExpertsDivide(int experts, int sharding, int stage_ranks) const {
   const long long both = static_cast<long long>(sharding) * experts;
   const int node = cluster_.gpus_per_node;
+  if (request_.overlaps_experts && experts == 1) return false;
   return request_.model.experts % experts == 0 && stage_ranks % both == 0 && (node % both == 0 || both % node == 0);
 }
 
@@ -175,6 +218,12 @@ Status LayoutRules::Check(const Layout& layout, int micro_batch) const {
   const ModelConfig& model = request_.model;
   if (request_.virtual_stages > 1 && layout.pipeline_parallel == 1) {
     return Broken("virtualStages", request_.virtual_stages, "1 where pipelineParallel is 1");
+  }
+  if (request_.overlaps_experts && layout.expert_parallel == 1) {
+    return Broken("expertParallel", 1, "at least 2 with overlapExpertParallel");
+  }
+  if (!OverlapsIn(layout.pipeline_parallel)) {
+    return Broken("virtualStages", 1, "at least 2 with overlapExpertParallel and several pipeline stages");
   }
   if (!PipelineDivides(layout.pipeline_parallel)) {
     const bool of_stages = request_.gpus % layout.pipeline_parallel == 0 && request_.virtual_stages > 1;
@@ -225,6 +274,10 @@ Status LayoutRules::Check(const Layout& layout, int micro_batch) const {
   if (model.moe_layers() == 0) {
     const bool without = layout.expert_parallel == 1 && layout.expert_sharding_parallel == 1;
     return without ? OkStatus() : Broken("expertParallel", layout.expert_parallel, "1 of a model without experts");
+  }
+  if (request_.dispatcher != Dispatcher::kAllToAll && layout.expert_sharding_parallel > 1) {
+    return Broken("expertShardingParallel", layout.expert_sharding_parallel,
+                  StrCat("1 with dispatcher ", Name(request_.dispatcher)));
   }
   if (!ShardingDivides(layout.expert_sharding_parallel)) {
     return Broken("expertShardingParallel", layout.expert_sharding_parallel,

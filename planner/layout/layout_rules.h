@@ -24,7 +24,8 @@ class LayoutRules {
   // Of a checked request on a cluster that has its GPUs. Both are borrowed.
   LayoutRules(const LayoutRequest& request, const Cluster& cluster) : request_(request), cluster_(cluster) {}
 
-  // PP divides the GPUs, and every virtual stage has a layer or as many as the request says. Virtual stages need PP.
+  // PP divides the GPUs, and every virtual stage has a layer or as many as the request says. Virtual stages need PP,
+  // and exchanges of experts beside another micro-batch need them with PP.
   bool PipelineDivides(int pipeline) const;
   // Interleaved stages take micro-batches by as many as there are stages.
   bool MicroBatchesDivide(int micro_batches, int pipeline) const;
@@ -35,9 +36,10 @@ class LayoutRules {
   bool ContextsDivide(int contexts, int tensor) const;
   // DP divides the global batch.
   bool DataDivides(int data) const { return request_.global_batch % data == 0; }
-  // ESP divides the GPUs of a node and the hidden dimension of an expert.
+  // ESP divides the GPUs of a node and the hidden dimension of an expert; with a dispatcher it is 1.
   bool ShardingDivides(int sharding) const;
-  // EP divides the experts; EP·ESP divides the ranks of a stage, and divides or is a multiple of those of a node.
+  // EP divides the experts, and is above 1 where their exchanges run beside another micro-batch; EP·ESP divides the
+  // ranks of a stage, and divides or is a multiple of those of a node.
   bool ExpertsDivide(int experts, int sharding, int stage_ranks) const;
 
   // kInvalidInput: the layout (with every degree but, where it is 0, DP) or the micro-batch breaks a rule, which the
@@ -45,6 +47,8 @@ class LayoutRules {
   Status Check(const Layout& layout, int micro_batch) const;
 
  private:
+  bool OverlapsIn(int pipeline) const;
+
   const LayoutRequest& request_;
   const Cluster& cluster_;
 };

@@ -33,12 +33,19 @@ MoeTime TimeOf(const Plan& plan, const TaskGraph& graph) {
   for (TaskId task = 0; task < graph.first_backward; ++task) {
     time.forward_s = std::max(time.forward_s, plan.timeline[task].end_s);
     time.forward_launches += LaunchesOf(graph.tasks[task], /*backward=*/false);
+    const TaskTiming& timing = plan.timeline[task];
+    const bool exchanges = timing.kind == TaskKind::kAllToAll;
+    (exchanges ? time.forward_exchange_s : time.forward_rest_s) += timing.end_s - timing.start_s;
   }
   time.backward_s = plan.predicted_time_s - time.forward_s;
   for (size_t task = graph.first_backward; task < plan.timeline.size(); ++task) {
     const TaskTiming& timing = plan.timeline[task];
     time.backward_launches += LaunchesOf(graph.tasks[task], /*backward=*/true);
-    if (Communicates(timing.kind)) time.backward_communication_s += timing.end_s - timing.start_s;
+    const double task_s = timing.end_s - timing.start_s;
+    if (Communicates(timing.kind)) time.backward_communication_s += task_s;
+    const bool of_weights = std::holds_alternative<ExpertWeightGradientOp>(graph.tasks[task].op);
+    const bool exchanges = timing.kind == TaskKind::kAllToAll;
+    (of_weights ? time.weight_gradient_s : exchanges ? time.backward_exchange_s : time.backward_rest_s) += task_s;
   }
   return time;
 }
@@ -63,7 +70,9 @@ bool IsChosen(const Knobs& knobs, const MoeChoice& choice) {
 // Null: all plans.
 MoePlans PlansOf(const Workload& workload, const Profile& groups, const MoeChoice* choice, const StopSignals& stop) {
   MoePlans result;
-  const StatusOr<PlanAnswer> answer = PlanLayer(workload, groups, {.rules = false}, {.stop = stop});
+  PlanOptions options = {.rules = false};
+  if (choice != nullptr) options.family = choice->family;
+  const StatusOr<PlanAnswer> answer = PlanLayer(workload, groups, options, {.nodes = 0, .stop = stop});
   if (!answer.ok()) {
     result.reason = answer.status().message();
     return result;
@@ -128,8 +137,28 @@ Workload WorkloadOf(const LayoutRequest& request, const MoeQuestion& question) {
   return workload;
 }
 
+Dispatching DispatchingOf(const LayoutRequest& request) {
+  const ModelConfig& model = request.model;
+  return {request.dispatcher,
+          request.transport,
+          {.experts = model.experts,
+           .top_k = model.top_k,
+           .groups = model.expert_groups,
+           .groups_per_token = model.groups_per_token}};
+}
+
+bool HasOneSchedule(const LayoutRequest& request) {
+  return request.dispatcher != Dispatcher::kAllToAll || request.overlaps_experts;
+}
+
+Family OneSchedule(int tensor_parallel) { return tensor_parallel > 1 ? Family::kParmS1 : Family::kBaseline; }
+
 MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,
                  const StopSignals& stop) {
+  if (HasOneSchedule(request)) {
+    const MoeChoice whole = {.family = OneSchedule(question.tensor_parallel), .chunks = 1};
+    return PlansOf(WorkloadOf(request, question), OverItsGroups(question, profile), &whole, stop);
+  }
   return PlansOf(WorkloadOf(request, question), OverItsGroups(question, profile), nullptr, stop);
 }
 

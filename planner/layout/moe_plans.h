@@ -49,6 +49,15 @@ inline constexpr int kMostPieces = 4;
 MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,
                  const StopSignals& stop = {});
 
+// How the request's rows travel.
+Dispatching DispatchingOf(const LayoutRequest& request);
+
+// Whether rows travel in one piece by the schedule that training frameworks have: that of a dispatcher other than the
+// all-to-all, and of exchanges that run beside another micro-batch. And which it is: BASELINE or, where ranks share
+// tokens, PARM_S1, in which each sends its own.
+bool HasOneSchedule(const LayoutRequest& request);
+Family OneSchedule(int tensor_parallel);
+
 // The same of the plans of one family alone, with so many chunks and partitions where they are not 0.
 struct MoeChoice {
   Family family = Family::kBaseline;

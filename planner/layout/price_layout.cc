@@ -88,12 +88,24 @@ class StepSearch {
   }
 
  private:
+  // What travels by a dispatcher, or beside another micro-batch, travels in one piece.
+  Status CheckSchedule() const {
+    if (!question_.schedule || !HasOneSchedule(request_)) return OkStatus();
+    const Family family = *question_.schedule;
+    const int pieces = std::max(question_.chunks.value_or(1), question_.partition_degree.value_or(1));
+    if ((family == Family::kBaseline || family == Family::kParmS1) && pieces == 1) return OkStatus();
+    return InvalidInput(StrCat("layout.schedule: found ", Name(family), " in ", pieces,
+                               " pieces, expected BASELINE or PARM_S1 in one with ",
+                               request_.overlaps_experts ? "overlapExpertParallel" : "a dispatcher"));
+  }
+
   StatusOr<PricedLayout> WithExperts(const LayoutPoint& point) {
     if (!has_experts()) return WithoutExperts(request_, point);
+    RETURN_IF_ERROR(CheckSchedule());
     const MoeQuestion question = QuestionOf(request_, point);
     const Workload workload = WorkloadOf(request_, question);
     book_.Forget();
-    const Profile of_layer = book_.ForLayer(workload.layer, workload.layout);
+    const Profile of_layer = book_.ForLayer(workload.layer, workload.layout, DispatchingOf(request_));
     plans_ = question_.schedule ? PlanMoeAs({.family = *question_.schedule,
                                              .chunks = question_.chunks.value_or(0),
                                              .partition_degree = question_.partition_degree.value_or(0)},
@@ -131,6 +143,11 @@ class StepSearch {
     return {.forward_s = factor * plan.time.forward_s,
             .backward_s = factor * plan.time.backward_s,
             .backward_communication_s = factor * plan.time.backward_communication_s,
+            .forward_exchange_s = factor * plan.time.forward_exchange_s,
+            .backward_exchange_s = factor * plan.time.backward_exchange_s,
+            .weight_gradient_s = factor * plan.time.weight_gradient_s,
+            .forward_rest_s = factor * plan.time.forward_rest_s,
+            .backward_rest_s = factor * plan.time.backward_rest_s,
             .forward_launches = plan.time.forward_launches,
             .backward_launches = plan.time.backward_launches};
   }

@@ -136,7 +136,8 @@ class LayoutSearch {
 
   // Gives the next candidates the bound that a look at their layer's schedules allows.
   void RaiseBounds(double last_step_s) {
-    const bool raises = prunes() && request_.model.moe_layers() > 0;
+    // Exchanges that run beside other micro-batches may take nothing.
+    const bool raises = prunes() && request_.model.moe_layers() > 0 && !request_.overlaps_experts;
     std::vector<MoeQuestion> fresh;
     size_t end = next_;
     for (; end < by_first_bound_.size() && MayEnter(by_first_bound_[end].least_step_s, last_step_s); ++end) {
@@ -192,7 +193,7 @@ class LayoutSearch {
     for (const MoeQuestion& question : questions) {
       const Workload workload = WorkloadOf(request_, question);
       book_.Forget();
-      profiles.push_back(book_.ForLayer(workload.layer, workload.layout));
+      profiles.push_back(book_.ForLayer(workload.layer, workload.layout, DispatchingOf(request_)));
       if (noted == nullptr) continue;
       MoePlans& plans = (*noted)[question];
       plans.extrapolated = book_.extrapolated();

@@ -9,6 +9,29 @@
 namespace moeplan::planner {
 namespace {
 
+// What a linear layer keeps of an element that it reads in less than BF16: as its product does, with a scale for each
+// 32 (MXFP8) or 16 (NVFP4).
+double LinearInputBytes(const LayoutRequest& request) {
+  switch (request.precision) {
+    case Precision::kBf16: return 0;
+    case Precision::kFp8: return 1;
+    case Precision::kMxfp8: return 1 + 1.0 / 32;
+    case Precision::kNvfp4: return 0.5 + 1.0 / 16;
+  }
+  return 0;
+}
+
+Keeping KeepingOf(const LayoutRequest& request) {
+  Keeping keeping = {.layer_input_alone = request.recompute == Recompute::kFull,
+                     .stores_scores = request.attention == AttentionKernel::kStored,
+                     .linear_input_bytes = LinearInputBytes(request)};
+  for (int i = 0; i < kRecomputeModules; ++i) {
+    const auto module = static_cast<RecomputeModule>(i);
+    if (SelectsAgain(request, module)) keeping.again.Add(module);
+  }
+  return keeping;
+}
+
 class StageMemory {
  public:
   StageMemory(const LayoutRequest& request, const LayoutPoint& point, const MoeMemory& moe)
@@ -18,7 +41,7 @@ class StageMemory {
         layout_(point.layout),
         moe_(moe),
         slice_(SliceOf(request, point)),
-        keeping_{.recompute = request.recompute, .stores_scores = request.attention == AttentionKernel::kStored} {}
+        keeping_(KeepingOf(request)) {}
 
   RankMemory Of(const Stage& stage) const {
     const double on_their_way = MicroBatchesOnTheirWay(stage);
@@ -43,7 +66,9 @@ class StageMemory {
   }
 
  private:
-  Keeping all() const { return {.recompute = Recompute::kNone, .stores_scores = keeping_.stores_scores}; }
+  Keeping all() const {
+    return {.stores_scores = keeping_.stores_scores, .linear_input_bytes = keeping_.linear_input_bytes};
+  }
 
   double KeptBytes(const Stage& stage, const Keeping& keeping) const {
     const int next = stage.next_tokens, moe_next = NextTokenLayersHaveExperts(model_) ? next : 0;
@@ -56,8 +81,10 @@ class StageMemory {
   // pass of one keeps what one of the rank's virtual stages does.
   double MicroBatchesOnTheirWay(const Stage& stage) const {
     const int after = layout_.pipeline_parallel - stage.index - 1, rounds = request_.virtual_stages;
-    if (rounds == 1) return std::min(point_.micro_batches, after + 1);
-    const double passes = 2.0 * after + (rounds - 1.0) * layout_.pipeline_parallel + 1;
+    // One goes forward before the other is back.
+    const int beside = request_.overlaps_experts ? 1 : 0;
+    if (rounds == 1) return std::min(point_.micro_batches, after + 1 + beside);
+    const double passes = 2.0 * after + (rounds - 1.0) * layout_.pipeline_parallel + 1 + beside;
     return std::min(1.0 * point_.micro_batches, passes / rounds);
   }
 
@@ -65,13 +92,12 @@ class StageMemory {
   int expert_ranks() const { return layout_.expert_parallel * layout_.expert_sharding_parallel; }
 
   void AddStates(const Stage& stage, RankMemory& memory) const {
-    constexpr int kGradientBytes = 4;  // They are summed in FP32.
     const double dense = StageDenseParameters(model_, stage) / layout_.tensor_parallel;
     const double experts = StageExpertParameters(model_, stage) / expert_ranks();
     const double expert_replicas = dense_replicas() * layout_.tensor_parallel / expert_ranks();
     for (const auto& [parameters, replicas] : {std::pair(dense, dense_replicas()), {experts, expert_replicas}}) {
-      const TrainingState state =
-          TrainingStateOf(parameters, replicas, request_.zero_stage, request_.bytes_per_element, kGradientBytes);
+      const TrainingState state = TrainingStateOf(parameters, replicas, request_.zero_stage, request_.bytes_per_element,
+                                                  request_.gradient_bytes);
       memory.weight_bytes += state.weight_bytes;
       memory.gradient_bytes += state.gradient_bytes;
       memory.optimizer_bytes += state.optimizer_bytes;

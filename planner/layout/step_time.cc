@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/step/layer_work.h"
+#include "models/step/two_batches.h"
 #include "planner/layout/stages.h"
 
 namespace moeplan::planner {
@@ -75,15 +76,17 @@ class StepPricer {
   StepTime Price(Hides hides) {
     PriceLayers();
     StepTime time;
-    double slowest_s = 0, once_s = 0, stage_s = 0;
+    // Of the slowest stage, all micro-batches and one; of all stages, one; of a stage, one, alone and beside another.
+    double slowest_s = 0, slowest_once_s = 0, once_s = 0, stage_s = 0, pair_s = 0;
     const std::vector<Stage> stages = StagesOf(request_, layout_.pipeline_parallel);
     for (size_t i = 0; i < stages.size(); ++i) {
       const Stage& stage = stages[i];
       // Most stages are like the one before them.
       if (i == 0 || !IsLike(stage, stages[i - 1])) {
         const LayerTime pass = Whole(stage, hides);
-        stage_s = std::max(pass.length_s(), HostS(pass));
-        if (stage_s > slowest_s) slowest_s = stage_s, slowest_ = stage;
+        const double host_s = HostS(pass);
+        stage_s = std::max(pass.length_s(), host_s);
+        pair_s = std::max(pass.length_s() - HiddenS(stage), host_s);
         const double window_s = hides == Hides::kAsItDoes
                                     ? std::max(0.0, pass.backward.length_s() - pass.backward.communication_s)
                                     : std::numeric_limits<double>::infinity();
@@ -91,12 +94,15 @@ class StepPricer {
         if (update.exposed_s() > update_.exposed_s()) update_ = update;
       }
       once_s += stage_s;
+      const double hidden_s = PairsOf(stage) * (stage_s - pair_s);
+      const double all_s = point_.micro_batches * stage_s - hidden_s;
+      if (all_s > slowest_s) slowest_s = all_s, slowest_once_s = stage_s, hidden_s_ = hidden_s, slowest_ = stage;
     }
     // Virtual stages fill and drain the pipeline in shorter passes.
-    const double pipeline_s = point_.micro_batches * slowest_s + (once_s - slowest_s) / request_.virtual_stages;
+    const double pipeline_s = slowest_s + (once_s - slowest_once_s) / request_.virtual_stages;
     time.gradient_s = update_.gradients.exposed_s;
     time.step_s = pipeline_s + update_.exposed_s();
-    time.bubble = pipeline_s > 0 ? std::max(0.0, 1 - point_.micro_batches * slowest_s / pipeline_s) : 0;
+    time.bubble = pipeline_s > 0 ? std::max(0.0, 1 - slowest_s / pipeline_s) : 0;
     return time;
   }
 
@@ -120,7 +126,8 @@ class StepPricer {
       parts[StepPart::kHost].Add(host_s * pass.forward.launches / launches, host_s * pass.backward.launches / launches,
                                  more_s, point_.micro_batches);
     }
-    working_s += more_s * point_.micro_batches;
+    working_s += more_s * point_.micro_batches - hidden_s_;
+    parts[StepPart::kMoeLayers].exposed_s -= hidden_s_;
     parts[StepPart::kGradients] = {.backward_s = update_.gradients.busy_s, .exposed_s = update_.gradients.exposed_s};
     parts[StepPart::kOptimizer] = {.backward_s = update_.optimizer_s, .exposed_s = update_.optimizer_s};
     parts[StepPart::kBubble].exposed_s = time.step_s - update_.exposed_s() - working_s;
@@ -142,6 +149,47 @@ class StepPricer {
   static bool IsLike(Stage one, const Stage& other) {
     one.index = other.index;
     return one == other;
+  }
+
+  // Of a micro-batch's way there and back through a stage: by how much less than one after the other it takes beside
+  // that of another.
+  double HiddenS(const Stage& stage) const {
+    const int layers = stage.moe_layers + (NextTokenLayersHaveExperts(model_) ? stage.next_tokens : 0);
+    if (!request_.overlaps_experts || layers == 0) return 0;
+    return layers * expert_layer_s_ - TwoBatchesS(halves_, layers, request_.delays_weight_gradients);
+  }
+
+  // Micro-batches that go forward beside another on its way back: all but those with which a rank warms up, of which
+  // interleaved stages have more (Megatron's schedule).
+  double PairsOf(const Stage& stage) const {
+    const int after = layout_.pipeline_parallel - stage.index - 1, rounds = request_.virtual_stages;
+    const double warming = (2.0 * after + (rounds - 1.0) * layout_.pipeline_parallel + 1) / rounds;
+    return std::max(0.0, point_.micro_batches - warming);
+  }
+
+  // Splits a layer with experts into what the stream of compute and that of exchanges have to do.
+  void SplitExpertLayer() {
+    const auto windowed = static_cast<double>(std::ranges::count(model_.windowed_layer, true));
+    const double share = windowed / model_.layers();
+    LayerTime around;
+    around.Add(attention_.compute, 1 - share).Add(attention_.moved, 1 - share);
+    around.Add(windowed_attention_.compute, share).Add(windowed_attention_.moved, share);
+    around.Add(around_experts_.compute, 1).Add(around_experts_.moved, 1);
+    LayerTime experts;
+    experts.Add(shared_experts_.compute, 1).Add(shared_experts_.moved, 1);
+    expert_layer_s_ = around.length_s() + experts.length_s() + moe_layer_.length_s();
+    HalfLayers& halves = halves_;
+    halves.attention_weights_s = (1 - share) * attention_.weights_s + share * windowed_attention_.weights_s;
+    halves.experts_weights_s = moe_.weight_gradient_s + shared_experts_.weights_s;
+    halves.attention_forward_s = around.forward.length_s();
+    halves.attention_backward_s = around.backward.length_s() - halves.attention_weights_s;
+    halves.experts_forward_s = experts.forward.length_s() + moe_.forward_rest_s;
+    const double again_s = moe_layer_.backward.compute_s - moe_.backward_s;
+    halves.experts_backward_s =
+        experts.backward.length_s() - shared_experts_.weights_s + moe_.backward_rest_s + again_s;
+    halves.dispatch_s = halves.combine_s = moe_.forward_exchange_s / 2;
+    halves.dispatch_back_s = halves.combine_back_s = moe_.backward_exchange_s / 2;
+    halves.compute_slowdown = book_.SlowdownBesideExchange(request_.dispatcher);
   }
 
   // Looks up what the stages consist of.
@@ -169,6 +217,7 @@ class StepPricer {
     }
     AddVocabularyExchanges();
     neighbours_ = Neighbours();
+    if (request_.overlaps_experts) SplitExpertLayer();
   }
 
   // A block's products, and what moves memory around them.
@@ -176,6 +225,7 @@ class StepPricer {
     StepPart part = StepPart::kAttention;
     LayerTime compute, moved, loss;
     double scores_forward_s = 0, scores_backward_s = 0;
+    double weights_s = 0;  // Of the backward pass: gradients of weights.
   };
 
   // A layer's; `window`: what a token sees, 0: all before it.
@@ -190,10 +240,14 @@ class StepPricer {
 
   BlockTime Block(StepPart part, const BlockWork& work) {
     BlockTime time = {.part = part};
+    const auto again = [&](const auto& work) { return work.module && SelectsAgain(request_, *work.module); };
     for (const LinearWork& linear : work.linears) {
-      time.compute.forward.compute_s += book_.LinearS(Kernel::kLinear, linear);
+      const double forward_s = book_.LinearS(Kernel::kLinear, linear);
+      time.compute.forward.compute_s += forward_s;
+      if (again(linear)) time.compute.backward.compute_s += forward_s, time.compute.backward.launches += 1;
       time.compute.backward.compute_s += book_.LinearS(Kernel::kLinearInputGradient, linear);
-      time.compute.backward.compute_s += book_.LinearS(Kernel::kLinearWeightGradient, linear);
+      const double weights_s = book_.LinearS(Kernel::kLinearWeightGradient, linear);
+      time.compute.backward.compute_s += weights_s, time.weights_s += weights_s;
       time.compute.forward.launches += 1, time.compute.backward.launches += 2;
     }
     if (work.attention) {
@@ -202,14 +256,16 @@ class StepPricer {
       time.compute.forward.compute_s += time.scores_forward_s;
       time.compute.backward.compute_s += time.scores_backward_s;
       time.compute.forward.launches += 1, time.compute.backward.launches += 1;
-      if (request_.recompute == Recompute::kSelective) {
+      if (SelectsAgain(request_, RecomputeModule::kCoreAttention)) {
         time.compute.backward.compute_s += time.scores_forward_s;
         time.compute.backward.launches += 1;
       }
     }
     for (const MovedWork& moved : work.moved) {
       LayerTime& into = moved.kernel == Kernel::kCrossEntropy ? time.loss : time.moved;
-      into.forward.compute_s += book_.MovedS(moved.kernel, moved.forward_bytes, moved.forward_launches);
+      const double forward_s = book_.MovedS(moved.kernel, moved.forward_bytes, moved.forward_launches);
+      into.forward.compute_s += forward_s;
+      if (again(moved)) into.backward.compute_s += forward_s, into.backward.launches += moved.forward_launches;
       into.backward.compute_s += book_.MovedS(moved.kernel, moved.backward_bytes, moved.backward_launches);
       into.forward.launches += moved.forward_launches, into.backward.launches += moved.backward_launches;
     }
@@ -237,13 +293,14 @@ class StepPricer {
     const int next = stage.next_tokens, moe_next = experts_next ? next : 0,
               moe_again = experts_next ? again.next_tokens : 0;
     const double moe_layers = stage.moe_layers + moe_next, moe_layers_again = again.moe_layers + moe_again;
+    const double experts_again = SelectsAgain(request_, RecomputeModule::kMoe) ? moe_layers : moe_layers_again;
     AddShares(attention_, stage.layers - stage.windowed_layers + next,
               again.layers - again.windowed_layers + again.next_tokens, shares);
     AddShares(windowed_attention_, stage.windowed_layers, again.windowed_layers, shares);
     AddShares(dense_, stage.layers + next - moe_layers, again.layers + again.next_tokens - moe_layers_again, shares);
     AddShares(around_experts_, moe_layers, moe_layers_again, shares);
     AddShares(shared_experts_, moe_layers, moe_layers_again, shares);
-    AddShare({StepPart::kMoeLayers, StepPart::kContextExchange, moe_layer_}, moe_layers, moe_layers_again, shares);
+    AddShare({StepPart::kMoeLayers, StepPart::kContextExchange, moe_layer_}, moe_layers, experts_again, shares);
     // Each further token is looked up, and predicted from the whole vocabulary.
     AddShares(join_, next, 0, shares);
     AddShares(embedding_, (stage.embeds ? 1.0 : 0.0) + next, 0, shares);
@@ -268,8 +325,18 @@ class StepPricer {
 
   GroupShape TensorGroup() const { return ShapeOf(Group::kTensor, layout_, gpus_per_node_); }
 
-  double OverTensorS(Collective collective) {
-    return book_.CollectiveS(collective, TensorGroup(), token_bytes_, /*stride=*/1);
+  double OverTensorS(Collective collective, double bytes_share = 1) {
+    return book_.CollectiveS(collective, TensorGroup(), bytes_share * token_bytes_, /*stride=*/1);
+  }
+  // What a product reads is gathered as it reads it (Transformer Engine), in less than BF16 with its scales.
+  double GatheredShare() const {
+    switch (request_.precision) {
+      case Precision::kBf16: return 1;
+      case Precision::kFp8: return 1.0 / request_.bytes_per_element;
+      case Precision::kMxfp8: return (1 + 1.0 / 32) / request_.bytes_per_element;
+      case Precision::kNvfp4: return (0.5 + 1.0 / 16) / request_.bytes_per_element;
+    }
+    return 1;
   }
 
   // `beside_s`: of what may run meanwhile, where that is asked for. Exchange and products are cut into a piece a rank;
@@ -286,14 +353,14 @@ class StepPricer {
   void AddTensorExchange(BlockTime& block) {
     PassTime &forward = block.compute.forward, &backward = block.compute.backward;
     const double forward_s = forward.compute_s - block.scores_forward_s;
-    const double again_s = request_.recompute == Recompute::kSelective ? block.scores_forward_s : 0;
+    const double again_s = SelectsAgain(request_, RecomputeModule::kCoreAttention) ? block.scores_forward_s : 0;
     const double backward_s = backward.compute_s - block.scores_backward_s - again_s;
     if (!request_.sequence_parallel) {
       const double sum_s = OverTensorS(Collective::kAllReduce);
       AddTensor(sum_s, 1, /*beside_s=*/0, forward), AddTensor(sum_s, 1, /*beside_s=*/0, backward);
       return;
     }
-    const double gather_s = OverTensorS(Collective::kAllGather);
+    const double gather_s = OverTensorS(Collective::kAllGather, GatheredShare());
     const double scatter_s = OverTensorS(Collective::kReduceScatter);
     AddTensor(gather_s + scatter_s, 2, forward_s, forward);
     AddTensor(2 * gather_s + scatter_s, 3, backward_s, backward);
@@ -350,9 +417,17 @@ class StepPricer {
     add(there_s + back_s, 2, block.scores_backward_s, backward);
   }
 
-  LayerTime Moe() const {
+  LayerTime Moe() {
+    // The experts' activation, where it is computed again.
+    double activation_s = 0;
+    if (SelectsAgain(request_, RecomputeModule::kMoeAct)) {
+      const double copies = model_.top_k * std::max(1.0, request_.capacity_factor);
+      const MovedWork activation = ActivationWork(copies * tokens_ / layout_.tensor_parallel, model_.expert_hidden_dim,
+                                                  model_.ffn_matrices(), request_.bytes_per_element);
+      activation_s = book_.MovedS(activation.kernel, activation.forward_bytes, activation.forward_launches);
+    }
     return {.forward = {.compute_s = moe_.forward_s, .launches = 1.0 * moe_.forward_launches},
-            .backward = {.compute_s = moe_.backward_s,
+            .backward = {.compute_s = moe_.backward_s + activation_s,
                          .communication_s = moe_.backward_communication_s,
                          .launches = 1.0 * moe_.backward_launches}};
   }
@@ -390,10 +465,10 @@ class StepPricer {
   }
 
   GradientTime GradientsOf(const Stage& stage, double window_s) {
-    constexpr double kFp32 = 4;
     const bool cuts = request_.zero_stage > 0;
     const int slices = request_.overlaps_gradients ? std::max(1, stage.layers) : 1;
-    const double slice_s = SliceS(cuts ? Collective::kReduceScatter : Collective::kAllReduce, stage, slices, kFp32);
+    const double slice_s =
+        SliceS(cuts ? Collective::kReduceScatter : Collective::kAllReduce, stage, slices, request_.gradient_bytes);
     const double hidden_s = slices > 1 ? window_s * (slices - 1) / slices : 0;
     const double all_s = slices * slice_s;
     const bool gathers_after = cuts && request_.zero_stage < kMaxZeroStage;
@@ -406,7 +481,7 @@ class StepPricer {
     double bytes = 0;
     for (const Replicated& share : Shares(stage)) {
       bytes += OptimizerBytes(share.parameters, request_.zero_stage > 0 ? share.replicas.size : 1,
-                              request_.bytes_per_element);
+                              request_.bytes_per_element, request_.gradient_bytes);
     }
     return book_.MovedS(Kernel::kOptimizer, bytes, /*launches=*/2);
   }
@@ -436,7 +511,10 @@ class StepPricer {
   RankSlice slice_;
   BlockTime attention_, windowed_attention_, dense_, around_experts_, shared_experts_, join_, embedding_, head_;
   LayerTime moe_layer_, neighbours_;
+  HalfLayers halves_;  // Of a layer with experts, which takes expert_layer_s_ alone.
+  double expert_layer_s_ = 0;
   Stage slowest_;
+  double hidden_s_ = 0;  // Of its step, by running beside another micro-batch.
   UpdateTime update_;
 };
 

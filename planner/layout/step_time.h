@@ -42,7 +42,11 @@ namespace moeplan::planner {
 struct MoeTime {
   double forward_s = 0;
   double backward_s = 0;
-  double backward_communication_s = 0;              // Sum over the collectives in it.
+  double backward_communication_s = 0;  // Sum over the collectives in it.
+  // How long its tasks take one by one: exchanges of rows with their experts, gradients of experts' weights, all else.
+  double forward_exchange_s = 0, backward_exchange_s = 0;
+  double weight_gradient_s = 0;
+  double forward_rest_s = 0, backward_rest_s = 0;
   int forward_launches = 0, backward_launches = 0;  // Of kernels and collectives, by the host.
 };
 

@@ -55,6 +55,7 @@ class Search {
         profile_(profile),
         budget_(budget),
         baselines_only_(options.baselines_only),
+        family_(options.family),
         index_(profile),
         pricing_(workload, index_),
         watch_(budget.stop) {}
@@ -96,6 +97,7 @@ class Search {
     std::vector<Knobs> variants;
     for (const Family family : Families()) {
       if (baselines_only_ && !IsBaseline(family)) continue;
+      if (family_ && family != *family_) continue;
       if (const Status allowed = FamilyAllowed(family, workload_); !allowed.ok()) {
         refusals_.Add({.family = family}, allowed.message());
         continue;
@@ -234,6 +236,7 @@ class Search {
   const Profile& profile_;
   const PlanBudget& budget_;
   const bool baselines_only_;
+  const std::optional<Family> family_;
   const Variants variants_{workload_, profile_};
   CostIndex index_;
   GraphPricing pricing_;

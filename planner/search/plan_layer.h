@@ -41,6 +41,8 @@ struct PlanOptions {
   int top = 0;                  // How many candidates to return; 0: all that are listed.
   bool rules = true;            // Whether the papers' rules are asked, too.
   bool baselines_only = false;  // Of the families only IsBaseline's, the fastest first.
+  // Of the families this one alone, the fastest first; absent: all.
+  std::optional<Family> family;
   // For what the profile lacks others stand in (FillIn in price_plan.h), each then named in the warnings; it was fitted
   // to that profile. Null: what it lacks is missing. Borrowed.
   const LinkModel* links = nullptr;

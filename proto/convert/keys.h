@@ -105,6 +105,8 @@ StatusOr<CollectiveKey> CollectiveKeyFromProto(const Message& message, std::stri
   key.shards = message.shards();
   key.ctas = message.ctas();
   key.stride = message.stride();
+  ASSIGN_OR_RETURN(key.dispatcher, EnumFromProto<Dispatcher>(message.dispatcher(), FieldPath(path, "dispatcher")));
+  ASSIGN_OR_RETURN(key.transport, EnumFromProto<Transport>(message.transport(), FieldPath(path, "transport")));
   RETURN_IF_ERROR(ValidateCollectiveKey(key, std::string(path)));
   return key;
 }
@@ -140,6 +142,10 @@ void SetKey(const CollectiveKey& key, Message& message) {
   if (key.bytes_per_element) message.set_bytes_per_element(*key.bytes_per_element);
   if (key.ctas != 0) message.set_ctas(key.ctas);
   if (key.stride != 0) message.set_stride(key.stride);
+  if (key.dispatcher != Dispatcher::kAllToAll) {
+    message.set_dispatcher(EnumToProto<v1::Dispatcher::Kind>(key.dispatcher));
+    message.set_transport(EnumToProto<v1::Transport::Kind>(key.transport));
+  }
 }
 
 template <typename Message>

@@ -9,11 +9,14 @@ namespace {
 
 Status CheckNoGroup(const v1::Sample& message, const std::string& path) {
   if (!message.has_algorithm() && !message.has_group_size() && !message.has_ranks_per_node() &&
-      !message.has_gather_group_size() && !message.has_shards() && !message.has_stride()) {
+      !message.has_gather_group_size() && !message.has_shards() && !message.has_stride() && !message.has_dispatcher() &&
+      !message.has_transport()) {
     return OkStatus();
   }
-  return error::Mismatch(path, "a kernel with algorithm, groupSize, ranksPerNode, gatherGroupSize, shards or stride",
-                         "these of a collective alone");
+  return error::Mismatch(
+      path,
+      "a kernel with algorithm, groupSize, ranksPerNode, gatherGroupSize, shards, stride, dispatcher or transport",
+      "these of a collective alone");
 }
 
 Status CheckNoDims(const v1::Sample& message, const std::string& path) {

@@ -16,31 +16,14 @@
 namespace moeplan {
 namespace {
 
-Status NotPriced(std::string_view path, std::string_view field, const std::string& found, std::string_view expected) {
-  return Unimplemented(
-      StrCat(FieldPath(path, field), ": found ", found, ", which is not priced yet; expected ", expected));
-}
-
-template <typename Kind>
-Status CheckFirst(Kind kind, std::string_view path, std::string_view field) {
-  if (kind == static_cast<Kind>(0)) return OkStatus();
-  return NotPriced(path, field, EnumNameOf(kind), EnumNameOf(static_cast<Kind>(0)));
-}
-
-Status CheckPriced(const v1::StepLayout& message, std::string_view path) {
-  RETURN_IF_ERROR(CheckFirst(message.dispatcher(), path, "dispatcher"));
-  RETURN_IF_ERROR(CheckFirst(message.transport(), path, "transport"));
-  if (message.overlap_expert_parallel()) return NotPriced(path, "overlapExpertParallel", "true", "false");
-  if (message.delay_weight_gradients()) return NotPriced(path, "delayWeightGradients", "true", "false");
-  return OkStatus();
-}
-
 // What is wrong with the text is told by whoever reads it as a message.
 bool IsRow(std::string_view text) {
   if (text.size() > kMaxJsonBytes) return false;
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   return json.is_object() && json.contains("layout");
 }
+
+enum class Gradients { kFp32, kBf16 };
 
 int OneUnlessGiven(bool given, int value) { return given ? value : 1; }
 
@@ -72,6 +55,8 @@ v1::StepLayout FromRow(const v1::RankedLayout& row) {
   layout.set_recompute_layers(row.recompute_layers());
   layout.set_overlap_tensor_parallel(row.overlap_tensor_parallel());
   layout.set_mtp_layers(row.mtp_layers());
+  *layout.mutable_recompute_modules() = row.recompute_modules();
+  layout.set_gradient_precision(row.gradient_precision());
   layout.set_schedule(row.schedule());
   if (row.has_plan()) *layout.mutable_plan() = row.plan();
   return layout;
@@ -92,7 +77,6 @@ v1::StepMemory ToProto(const RankMemory& memory) {
 }  // namespace
 
 Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, StepQuestion& question) {
-  RETURN_IF_ERROR(CheckPriced(message, path));
   question.layout = {.tensor_parallel = OneUnlessGiven(message.has_tensor_parallel(), message.tensor_parallel()),
                      .expert_parallel = OneUnlessGiven(message.has_expert_parallel(), message.expert_parallel()),
                      .expert_sharding_parallel =
@@ -132,6 +116,21 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
   request.capacity_factor = factor == 0 ? imbalance : factor;
   request.recompute_layers = message.recompute_layers();
   request.overlaps_tensor = message.overlap_tensor_parallel();
+  for (int i = 0; i < message.recompute_modules_size(); ++i) {
+    ASSIGN_OR_RETURN(const auto module,
+                     EnumFromProto<RecomputeModule>(message.recompute_modules(i), FieldPath(path, "recomputeModules")));
+    request.recompute_modules.Add(module);
+  }
+  // FP32 or BF16.
+  ASSIGN_OR_RETURN(const auto gradients,
+                   EnumFromProto<Gradients>(message.gradient_precision(), FieldPath(path, "gradientPrecision")));
+  request.gradient_bytes = gradients == Gradients::kFp32 ? 4 : 2;
+  ASSIGN_OR_RETURN(request.dispatcher, EnumFromProto<Dispatcher>(message.dispatcher(), FieldPath(path, "dispatcher")));
+  ASSIGN_OR_RETURN(request.transport, EnumFromProto<Transport>(message.transport(), FieldPath(path, "transport")));
+  request.overlaps_experts = message.overlap_expert_parallel();
+  request.delays_weight_gradients = message.delay_weight_gradients();
+  // A framework that hides exchanges behind another micro-batch has no room beside them.
+  if (request.overlaps_experts && !message.has_overlap_shared_experts()) request.overlaps_shared_experts = false;
   request.next_tokens = message.mtp_layers();
   const bool chosen = message.schedule() != v1::Schedule::UNSPECIFIED;
   const v1::Schedule::Family of_plan = message.plan().schedule();
@@ -143,6 +142,22 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
   ASSIGN_OR_RETURN(question.schedule, EnumFromProto<Family>(message.schedule(), FieldPath(path, "schedule")));
   if (message.plan().chunks() != 0) question.chunks = message.plan().chunks();
   if (message.plan().partition_degree() != 0) question.partition_degree = message.plan().partition_degree();
+  return OkStatus();
+}
+
+Status ReadSettings(const v1::StepLayout& message, std::string_view path, LayoutRequest& request) {
+  v1::StepLayout settings = message;
+  settings.clear_tensor_parallel(), settings.clear_expert_parallel(), settings.clear_expert_sharding_parallel();
+  settings.clear_context_parallel(), settings.clear_pipeline_parallel(), settings.clear_data_parallel();
+  settings.clear_micro_batch(), settings.clear_schedule(), settings.clear_plan();
+  const std::string serialized = settings.SerializeAsString();
+  if (serialized != message.SerializeAsString()) {
+    return error::Mismatch(path, "a degree, microBatch, schedule or plan", "none: the ranking chooses them");
+  }
+  StepQuestion question;
+  question.request = request;
+  RETURN_IF_ERROR(ReadStepLayout(message, path, question));
+  request = std::move(question.request);
   return OkStatus();
 }
 
@@ -166,6 +181,18 @@ void SetSettings(const LayoutRequest& request, const RankedLayout& ranked, v1::R
   message.set_precision(EnumToProto<v1::Precision::Kind>(request.precision));
   message.set_recompute_layers(request.recompute_layers);
   message.set_overlap_tensor_parallel(request.overlaps_tensor);
+  for (int i = 0; i < kRecomputeModules; ++i) {
+    const auto module = static_cast<RecomputeModule>(i);
+    if (request.recompute_modules.Has(module)) {
+      message.add_recompute_modules(EnumToProto<v1::RecomputeModule::Kind>(module));
+    }
+  }
+  message.set_gradient_precision(request.gradient_bytes == 4 ? v1::GradientPrecision::FP32
+                                                             : v1::GradientPrecision::BF16);
+  message.set_dispatcher(EnumToProto<v1::Dispatcher::Kind>(request.dispatcher));
+  message.set_transport(EnumToProto<v1::Transport::Kind>(request.transport));
+  message.set_overlap_expert_parallel(request.overlaps_experts);
+  message.set_delay_weight_gradients(request.delays_weight_gradients);
   message.set_mtp_layers(request.next_tokens);
   if (ranked.moe_layer_s <= 0) return;
   message.set_schedule(EnumToProto<v1::Schedule::Family>(ranked.moe.family));

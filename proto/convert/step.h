@@ -15,11 +15,16 @@ inline constexpr int kUsualZeroStage = 1;
 
 // Sets what the message says of the layout and of how the step runs; the model, the GPUs and the batch stay. A capacity
 // factor of 0 is dropless: as many rows are sent as with a factor of 1, or of the imbalance between experts' ranks.
-// `path` names the message in errors. kInvalidInput: a value is wrong; kUnimplemented: it is not priced yet.
+// `path` names the message in errors. kInvalidInput: a value is wrong.
 Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, StepQuestion& question);
+
+// The request's settings from those of a layout without degrees, `request.model` being set: all that ReadStepLayout
+// reads but the degrees, the micro-batch and the schedule, which a ranking chooses. Errors are ReadStepLayout's.
+Status ReadSettings(const v1::StepLayout& message, std::string_view path, LayoutRequest& request);
 
 // A StepLayout as JSON, or a row of `moeplan layout --json` as it stands. kInvalidInput, with `source_name` in front:
 // it is neither.
+
 StatusOr<v1::StepLayout> StepLayoutFromJson(std::string_view text, std::string_view source_name);
 
 // What a row of a ranking says of how its step runs.

@@ -66,6 +66,11 @@ CollectiveKey RandomValues::AnyCollectiveKey() {
   if (Coin()) key.bytes_per_element = Int(1, 8);
   if (Coin()) key.ctas = Int(1, kMostCtas);
   if (Coin()) key.stride = Int(1, 1 << 20);
+  if (key.collective == Collective::kAllToAll && Coin()) {
+    key.algorithm = AllToAllAlgorithm::kDirect;
+    key.dispatcher = Coin() ? Dispatcher::kDeepEp : Dispatcher::kHybridEp;
+    key.transport = Pick(Transport::kUccl);
+  }
   return key;
 }
 

@@ -5,6 +5,8 @@
 
 #include "models/cost/operation.h"
 #include "models/cost/profile.h"
+#include "models/links/link_model.h"
+#include "models/text.h"
 #include "tests/test_seed.h"
 
 namespace moeplan {
@@ -25,6 +27,10 @@ TEST(CostKeyTest, TheTextOfAKeyNamesIt) {
     if (collective.collective == Collective::kAllToAllAllGather) {
       collective.gather_group_size = 1 + any(7);
       collective.shards = 1 + any(7);
+    }
+    if (collective.collective == Collective::kAllToAll) {
+      collective.dispatcher = static_cast<Dispatcher>(any(3));
+      collective.transport = static_cast<Transport>(any(2));
     }
     EXPECT_EQ(NamedCost(Describe(collective)), CostKey(collective)) << Describe(collective);
     KernelKey kernel = {.kernel = static_cast<Kernel>(any(27)),
@@ -52,6 +58,19 @@ TEST(CostKeyTest, LinearLayersAndAttentionAndNothingElseHaveAShapeAndAWholeOne) 
             "k.shape.inFeatures: found 8 for NORM, expected it for a linear layer or attention alone");
   EXPECT_EQ(ValidateCollectiveKey({.group = {2, 2}, .stride = -1}, "c").message(),
             "c.stride: found -1, expected at least 0");
+  EXPECT_EQ(ValidateCollectiveKey({.group = {2, 2}, .transport = Transport::kUccl}, "c").message(),
+            "c.transport: found UCCL without a dispatcher, expected DEEPEP or HYBRID_EP");
+  const char* const of_all_to_all = ", expected DEEPEP or HYBRID_EP of ALL_TO_ALL DIRECT";
+  CollectiveKey dispatched = {.collective = Collective::kAllGather, .group = {2, 2}, .dispatcher = Dispatcher::kDeepEp};
+  EXPECT_EQ(ValidateCollectiveKey(dispatched, "c").message(),
+            StrCat("c.dispatcher: found DEEPEP of ALL_GATHER DIRECT", of_all_to_all));
+  dispatched.collective = Collective::kAllToAll;
+  EXPECT_TRUE(ValidateCollectiveKey(dispatched, "c").ok());
+  dispatched.algorithm = AllToAllAlgorithm::kHier2d;
+  EXPECT_EQ(ValidateCollectiveKey(dispatched, "c").message(),
+            StrCat("c.dispatcher: found DEEPEP of ALL_TO_ALL HIER_2D", of_all_to_all));
+  dispatched = {.group = {2, 2}, .dispatcher = Dispatcher::kAllGather};
+  EXPECT_FALSE(ValidateCollectiveKey(dispatched, "c").ok());
 }
 
 TEST(CostKeyTest, AnEntryOfAStrideAnswersForItAloneAndBeforeOneOfAny) {
@@ -68,6 +87,19 @@ TEST(CostKeyTest, AnEntryOfAStrideAnswersForItAloneAndBeforeOneOfAny) {
   EXPECT_EQ(alpha(0), 1);
   EXPECT_EQ(alpha(1), 1);
   EXPECT_EQ(alpha(2), 2);
+}
+
+TEST(CostKeyTest, AnEntryOfADispatcherAnswersForItAlone) {
+  const CollectiveKey plain = {.collective = Collective::kAllToAll, .group = {16, 8}};
+  CollectiveKey dispatched = plain;
+  dispatched.dispatcher = Dispatcher::kDeepEp, dispatched.transport = Transport::kNvshmem;
+  Profile profile;
+  profile.collectives = {{dispatched, MakeCostModel(AlphaBeta{2, 0})}};
+  EXPECT_EQ(Find(profile, plain), nullptr);
+  EXPECT_NE(Find(profile, dispatched), nullptr);
+  dispatched.transport = Transport::kNccl;
+  EXPECT_EQ(Find(profile, dispatched), nullptr);
+  EXPECT_FALSE(CollectivesThatTeach(profile).size()) << "rows that travel once say nothing of links";
 }
 
 TEST(CostKeyTest, OtherTextsNameNone) {

@@ -207,6 +207,22 @@ TEST(HfConfigTest, MoreExpertsChosenThanThereAreIsRefused) {
             "c.json: num_experts_per_tok: found 3, expected at most the 2 experts");
 }
 
+TEST(HfConfigTest, RoutingMayBeLimitedToGroups) {
+  const auto with = [](const char* groups) {
+    return StrCat(R"({"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2,
+                      "num_experts": 8, "num_experts_per_tok": 3, "vocab_size": 10)",
+                  groups, "}");
+  };
+  const ModelConfig free = Read(with("")), limited = Read(with(R"(, "n_group": 4, "topk_group": 2)"));
+  EXPECT_EQ(free.expert_groups, 1);
+  EXPECT_EQ(free.groups_per_token, 1);
+  EXPECT_EQ(limited.expert_groups, 4);
+  EXPECT_EQ(limited.groups_per_token, 2);
+  EXPECT_EQ(Refusal(with(R"(, "n_group": 3)")), "c.json: n_group: found 3, expected a divisor of the 8 experts");
+  EXPECT_EQ(Refusal(with(R"(, "n_group": 4, "topk_group": 1)")),
+            "c.json: topk_group: found 1, expected at most the 4 groups, and so many that they have 3 experts");
+}
+
 TEST(HfConfigTest, NoBytesCrashIt) {
   const std::string good = Small("");
   for (size_t length = 0; length < good.size(); ++length) Refusal(good.substr(0, length));

@@ -70,10 +70,45 @@ TEST(KeptMemoryTest, ExpertsKeepTheRowsTheyReadOnceMore) {
 }
 
 TEST(KeptMemoryTest, RecomputationKeepsALayersInputAlone) {
-  const Keeping full = {.recompute = Recompute::kFull};
+  const Keeping full = {.layer_input_alone = true};
   EXPECT_DOUBLE_EQ(AttentionKeptBytes(Model(), Slice(10), full), 10 * kBf16 * 32);
   EXPECT_EQ(DenseKeptBytes(Model(), Slice(10), full), 0);
   EXPECT_EQ(MoeKeptBytes(Model(), Slice(10), 2, 1, full), 0);
+}
+
+TEST(KeptMemoryTest, SelectedPartsAreLeftOut) {
+  const RankSlice slice = Slice(1);
+  const auto attention = [&](const ModelConfig& model, RecomputeModules again) {
+    return AttentionKeptBytes(model, slice, {}) - AttentionKeptBytes(model, slice, {.again = again});
+  };
+  EXPECT_DOUBLE_EQ(attention(Model(), {RecomputeModule::kCoreAttention}), 4 * 4);
+  EXPECT_DOUBLE_EQ(attention(Model(), {RecomputeModule::kLayerNorm}), kBf16 * 32);
+  EXPECT_DOUBLE_EQ(attention(Model(), {RecomputeModule::kMlp}), 0);
+  ModelConfig latent = Model();
+  latent.latent_attention = {.q_rank = 12, .kv_rank = 6, .nope_head_dim = 8, .rope_head_dim = 4, .value_head_dim = 10};
+  // Queries, keys and values of 4 heads; the output stays.
+  EXPECT_DOUBLE_EQ(attention(latent, {RecomputeModule::kMlaUpProj}), kBf16 * 4 * (12 + 12 + 10));
+  EXPECT_DOUBLE_EQ(DenseKeptBytes(Model(), slice, {.again = {RecomputeModule::kMlp}}), kBf16 * 2 * 32);
+  ModelConfig shared = Model();
+  shared.shared_hidden_dim = 20;
+  const auto experts = [&](RecomputeModules again) {
+    return MoeKeptBytes(shared, slice, 2.5, 1, {}) - MoeKeptBytes(shared, slice, 2.5, 1, {.again = again});
+  };
+  EXPECT_DOUBLE_EQ(experts({RecomputeModule::kMoeAct}), kBf16 * 2.5 * 48);
+  EXPECT_DOUBLE_EQ(experts({RecomputeModule::kSharedExperts}), kBf16 * 3 * 20);
+  EXPECT_DOUBLE_EQ(experts({RecomputeModule::kLayerNorm, RecomputeModule::kMoeAct}), kBf16 * (32 + 2.5 * 48));
+  EXPECT_DOUBLE_EQ(MoeKeptBytes(shared, slice, 2.5, 1, {.again = {RecomputeModule::kMoe}}), kBf16 * 2 * 32);
+}
+
+// A linear layer keeps what it reads in its own precision: the norm's output, what is after an activation, and once
+// more what attention makes.
+TEST(KeptMemoryTest, LinearLayersKeepWhatTheyReadAsTheyReadIt) {
+  const Keeping fp8 = {.linear_input_bytes = 1};
+  EXPECT_DOUBLE_EQ(AttentionKeptBytes(Model(), Slice(1), fp8), kBf16 * (32 + 32 + 16 + 16 + 32) + 32 + 32 + 4 * 4);
+  EXPECT_DOUBLE_EQ(DenseKeptBytes(Model(), Slice(1), fp8), kBf16 * (32 + 2 * 64) + 32 + 64);
+  // The router and the exchange read the norm's output as it is.
+  EXPECT_DOUBLE_EQ(MoeKeptBytes(Model(), Slice(1), 2, 1, fp8),
+                   kBf16 * 2 * 32 + 8 * 13 + 2 * (32 + kBf16 * 2 * 48 + 48));
 }
 
 TEST(KeptMemoryTest, TheHeadHoldsLogitsRowsAndASpareGradient) {

@@ -105,6 +105,7 @@ TEST(LayerWorkTest, AnActivationReadsWhatItsMatricesMade) {
 TEST(LayerWorkTest, TheOptimizerPassesOverGradientsAndItsShareOfTheStates) {
   EXPECT_EQ(OptimizerBytes(1000, 1, 2), 1000 * (4 + 8) + 1000 * (4 + 16 + 12 + 2));
   EXPECT_EQ(OptimizerBytes(1000, 4, 2), 1000 * (4 + 8) + 250 * (4 + 16 + 12 + 2));
+  EXPECT_EQ(OptimizerBytes(1000, 4, 2, 2), 1000 * (2 + 4) + 250 * (2 + 14 + 12 + 2));
 }
 
 }  // namespace

@@ -149,6 +149,83 @@ TEST(StepVariantsTest, OnlyTheFirstLayersOfEachStageAreComputedAgain) {
               HasSubstr("recomputeLayers: found 5, expected a whole number of 0 to 4"));
 }
 
+// By the parts' own times: a profile of products, scores and, at 1 s a byte, norms and activations.
+TEST(StepVariantsTest, SelectedPartsRunOnceMoreBeforeTheirBackwardPass) {
+  Profile profile = ProfileOfTheWholeStep();
+  profile.kernels.push_back({{.kernel = Kernel::kNorm}, MakeCostModel(AlphaBeta{0, 1})});
+  profile.kernels.push_back({{.kernel = Kernel::kActivation}, MakeCostModel(AlphaBeta{0, 1e3})});
+  LayoutRequest request = DenseRequest();
+  const StepAnswer none = Priced(request, {}, profile);
+  request.recompute = Recompute::kSelective;
+  const auto more_s = [&](RecomputeModules modules) {
+    request.recompute_modules = modules;
+    const StepAnswer answer = Priced(request, {}, profile);
+    EXPECT_NEAR(SumOf(answer, &StepPartTime::exposed_s), answer.layout.step_time_s, 1e-9 * answer.layout.step_time_s);
+    return answer.layout.step_time_s - none.layout.step_time_s;
+  };
+  // Two micro-batches of 64 tokens; four layers.
+  const double times = 2 * 4 * 64, step_s = none.layout.step_time_s;
+  const double scores_s = times * 2 * 64 * 4 * 16 / 5e11, row_bytes = 2 * 32, hidden_bytes = 2 * 64;
+  EXPECT_NEAR(more_s({}), scores_s, 1e-9 * step_s);
+  EXPECT_NEAR(more_s({RecomputeModule::kCoreAttention}), scores_s, 1e-9 * step_s);
+  // Two norms a layer, read and written.
+  EXPECT_NEAR(more_s({RecomputeModule::kLayerNorm}), times * 2 * 2 * row_bytes, 1e-9 * step_s);
+  const double network_s = times * (2 * kDense / 1e12 + 1e3 * 2 * hidden_bytes);
+  EXPECT_NEAR(more_s({RecomputeModule::kMlp}), network_s, 1e-9 * step_s);
+  EXPECT_NEAR(more_s({RecomputeModule::kMlp, RecomputeModule::kCoreAttention}), network_s + scores_s, 1e-9 * step_s);
+  // A dense model has no experts to compute again.
+  EXPECT_NEAR(more_s({RecomputeModule::kMoe, RecomputeModule::kMoeAct}), 0, 1e-9 * step_s);
+}
+
+TEST(StepVariantsTest, ExpertsAreComputedAgainAsTheyWere) {
+  LayoutRequest request = SmallRequest();
+  const StepAnswer none = Priced(request, {.expert_parallel = 4, .data_parallel = 8}, SmallProfile());
+  request.recompute = Recompute::kSelective;
+  request.recompute_modules = {RecomputeModule::kMoe};
+  const StepAnswer again = Priced(request, {.expert_parallel = 4, .data_parallel = 8}, SmallProfile());
+  EXPECT_NEAR(Find(again, "moeLayers")->backward_s - Find(none, "moeLayers")->backward_s, ForwardS(none, "moeLayers"),
+              1e-9 * none.layout.step_time_s);
+  EXPECT_LT(again.layout.memory.kept_bytes, none.layout.memory.kept_bytes);
+  request.recompute = Recompute::kNone;
+  EXPECT_THAT(PriceLayout(QuestionOf(request, {}), SmallProfile()).status().message(),
+              HasSubstr("recomputeModules: found some without recompute SELECTIVE"));
+  request.recompute = Recompute::kSelective;
+  request.recompute_modules = {RecomputeModule::kMlaUpProj};
+  EXPECT_THAT(PriceLayout(QuestionOf(request, {}), SmallProfile()).status().message(),
+              HasSubstr("recomputeModules: found MLA_UP_PROJ, expected it of a model with latent attention"));
+}
+
+// BF16 halves what is summed and kept of gradients.
+TEST(StepVariantsTest, GradientsOfTwoBytesAreHalfOfThoseOfFour) {
+  LayoutRequest request = DenseRequest();
+  request.zero_stage = 0;
+  request.overlaps_gradients = false;
+  Profile profile = ProfileOfTheWholeStep();
+  profile.collectives = {Line(Over(Collective::kAllReduce, {8, 4}), 0, 1)};
+  const StepAnswer fp32 = Priced(request, {.data_parallel = 8}, profile);
+  request.gradient_bytes = 2;
+  const StepAnswer bf16 = Priced(request, {.data_parallel = 8}, profile);
+  EXPECT_NEAR(fp32.layout.gradient_s, 2 * bf16.layout.gradient_s, 1e-9 * fp32.layout.gradient_s);
+  EXPECT_NEAR(fp32.layout.memory.gradient_bytes, 2 * bf16.layout.memory.gradient_bytes, 1e-6);
+  EXPECT_EQ(fp32.layout.memory.optimizer_bytes, bf16.layout.memory.optimizer_bytes);
+}
+
+// What a product reads is gathered in its precision; what it makes is summed in BF16.
+TEST(StepVariantsTest, ProductsInLessThanBf16GatherLess) {
+  Profile profile = ProfileOfTheWholeStep();
+  profile.collectives.push_back(Line(Over(Collective::kAllGather, {2, 2}), 0, 1));
+  profile.collectives.push_back(Line(Over(Collective::kReduceScatter, {2, 2}), 0, 1e-30));
+  const Layout pairs = {.tensor_parallel = 2, .data_parallel = 4};
+  LayoutRequest request = DenseRequest();
+  const double bf16_s = ForwardS(Priced(request, pairs, profile), "tensorExchange");
+  request.precision = Precision::kFp8;
+  const double fp8_s = ForwardS(Priced(request, pairs, profile), "tensorExchange");
+  // Four micro-batches of rows of 64 bytes; two gathers in each of four layers, and that before the logits, in BF16.
+  const double rows_s = 4 * 64 * 64;
+  EXPECT_NEAR(bf16_s, rows_s * (4 * 2 + 1), 1e-6 * bf16_s);
+  EXPECT_NEAR(fp8_s, rows_s * (4 * 2 / 2.0 + 1), 1e-6 * fp8_s);
+}
+
 // Products of 1e12 flop/s hide an exchange but for its first piece of two; where it is longer, what is longer counts.
 TEST(StepVariantsTest, ProductsHideExchangesOverTheirRanksButForTheFirstPiece) {
   LayoutRequest request = DenseRequest();

@@ -310,7 +310,12 @@ Profile FullProfile() {
                           MakeCostModel(Interpolated{{{1, 2}, {3, 4}}})},
                          {{.collective = Collective::kAllToAll, .group = {8, 4}}, MakeCostModel(line)},
                          {{.collective = Collective::kAllToAll, .group = {8, 4}, .ctas = 1024}, MakeCostModel(line)},
-                         {{.collective = Collective::kAllToAll, .group = {8, 4}, .stride = 2}, MakeCostModel(line)}};
+                         {{.collective = Collective::kAllToAll, .group = {8, 4}, .stride = 2}, MakeCostModel(line)},
+                         {{.collective = Collective::kAllToAll,
+                           .group = {8, 4},
+                           .dispatcher = Dispatcher::kHybridEp,
+                           .transport = Transport::kUccl},
+                          MakeCostModel(line)}};
   profile.kernels = {
       {{.kernel = Kernel::kExpertGemm, .bytes_per_element = 4, .model_dim = 8, .hidden_dim = 16}, efficiency},
       {{.kernel = Kernel::kExpertGemm}, log_log},

@@ -63,16 +63,30 @@ TEST(StepLayoutTest, EveryFieldIsRead) {
   EXPECT_EQ(question->partition_degree, 1);
 }
 
-TEST(StepLayoutTest, WhatIsNotPricedYetIsRefusedByName) {
-  for (const auto& [json, message] : std::vector<std::pair<std::string, std::string>>{
-           {R"({"dispatcher": "DEEPEP"})", "layout.dispatcher: found DEEPEP"},
-           {R"({"transport": "UCCL"})", "layout.transport: found UCCL"},
-           {R"({"overlapExpertParallel": true})", "layout.overlapExpertParallel: found true"},
-           {R"({"delayWeightGradients": true})", "layout.delayWeightGradients: found true"}}) {
-    const Status refused = Read(json).status();
-    EXPECT_EQ(refused.code(), StatusCode::kUnimplemented) << json;
-    EXPECT_THAT(refused.message(), StartsWith(message));
-  }
+TEST(StepLayoutTest, SaysHowRowsTravelAndWhatIsComputedAgain) {
+  const auto question = Read(R"({"dispatcher": "HYBRID_EP", "transport": "NVSHMEM", "overlapExpertParallel": true,
+      "delayWeightGradients": true, "recompute": "SELECTIVE", "recomputeModules": ["MOE_ACT", "LAYERNORM"],
+      "gradientPrecision": "BF16"})");
+  ASSERT_TRUE(question.ok()) << question.status().message();
+  const LayoutRequest& request = question->request;
+  EXPECT_EQ(request.dispatcher, Dispatcher::kHybridEp);
+  EXPECT_EQ(request.transport, Transport::kNvshmem);
+  EXPECT_TRUE(request.overlaps_experts && request.delays_weight_gradients);
+  // Nothing else has room beside exchanges that run beside another micro-batch.
+  EXPECT_FALSE(request.overlaps_shared_experts);
+  EXPECT_EQ(request.recompute_modules, (RecomputeModules{RecomputeModule::kMoeAct, RecomputeModule::kLayerNorm}));
+  EXPECT_EQ(request.gradient_bytes, 2);
+  // And a row of a ranking says the same.
+  v1::RankedLayout row;
+  SetSettings(request, {}, row);
+  EXPECT_EQ(row.dispatcher(), v1::Dispatcher::HYBRID_EP);
+  EXPECT_EQ(row.transport(), v1::Transport::NVSHMEM);
+  EXPECT_TRUE(row.overlap_expert_parallel() && row.delay_weight_gradients());
+  EXPECT_EQ(row.recompute_modules_size(), 2);
+  EXPECT_EQ(row.gradient_precision(), v1::GradientPrecision::BF16);
+  const auto again = Read(R"({"overlapExpertParallel": true, "overlapSharedExperts": true})");
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(again->request.overlaps_shared_experts);
 }
 
 TEST(StepLayoutTest, WhatIsWrongIsNamed) {

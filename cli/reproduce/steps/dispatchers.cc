@@ -14,6 +14,12 @@ StatusOr<v1::StepLayout> LayoutOf(CsvRow& row) {
   v1::StepLayout layout = DegreesOf(row, /*has_experts=*/true);
   RETURN_IF_ERROR(ReadRecompute(row, layout));
   RETURN_IF_ERROR(ReadDispatcher(row, layout));
+  constexpr Word kTransports[] = {{"", v1::Transport::NCCL},
+                                  {"NCCL", v1::Transport::NCCL},
+                                  {"NVSHMEM", v1::Transport::NVSHMEM},
+                                  {"UCCL", v1::Transport::UCCL}};
+  ASSIGN_OR_RETURN(const auto transport, Named<v1::Transport::Kind>(row, "transport", kTransports));
+  layout.set_transport(transport);
   layout.set_overlap_expert_parallel(row.Count("overlap_ep") > 0);
   SetUsualSchedule(layout);
   return layout;

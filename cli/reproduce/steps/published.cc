@@ -1,6 +1,7 @@
 #include "cli/reproduce/steps/published.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "cli/known_names.h"
 #include "cli/reproduce/steps/step_row.h"
+#include "models/step/recompute.h"
 #include "models/text.h"
 
 namespace moeplan::cli {
@@ -93,6 +95,22 @@ std::optional<int> FullyRecomputed(const std::string& recompute) {
   return some && end == static_cast<int>(recompute.size()) ? std::optional(layers) : std::nullopt;
 }
 
+// Single parts of layers, as a list of Megatron Core's names in quotes.
+void AddModules(const std::string& recompute, v1::StepLayout& layout) {
+  for (int i = 0; i < kRecomputeModules; ++i) {
+    std::string name = StrCat("'", Name(static_cast<RecomputeModule>(i)), "'");
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (!Contains(recompute, name.c_str())) continue;
+    layout.set_recompute(v1::Recompute::SELECTIVE);
+    layout.add_recompute_modules(static_cast<v1::RecomputeModule::Kind>(i));
+  }
+}
+
+bool IsFromMegatronBridge(CsvRow& row) {
+  const std::string source = row.Text("source");
+  return Contains(source, "Megatron-Bridge") || Contains(source, "nemo-framework");
+}
+
 StatusOr<v1::StepLayout> LayoutOf(CsvRow& row, bool has_experts) {
   v1::StepLayout layout = DegreesOf(row, has_experts);
   constexpr Word kPrecisions[] = {{"BF16", v1::Precision::BF16},
@@ -108,14 +126,27 @@ StatusOr<v1::StepLayout> LayoutOf(CsvRow& row, bool has_experts) {
     layout.set_recompute(v1::Recompute::FULL);
     layout.set_recompute_layers(*layers);
   }
-  if (Contains(recompute, "core_attn")) layout.set_recompute(v1::Recompute::SELECTIVE);
+  AddModules(recompute, layout);
+  // Megatron-Bridge's recipes for speed sum gradients in BF16, and run exchanges over TP beside products, but not with
+  // NVFP4 (scripts/performance/configs at 0013c9a8, 2026).
+  if (IsFromMegatronBridge(row)) {
+    layout.set_gradient_precision(v1::GradientPrecision::BF16);
+    layout.set_overlap_tensor_parallel(layout.tensor_parallel() > 1 && precision != v1::Precision::NVFP4);
+  }
   if (const std::string text = row.Text("pp_layout"); !text.empty()) {
     const auto stages = PipelineText(text).Read();
     if (!stages) return Unimplemented(StrCat("pp_layout: found '", text, "', which is not priced"));
     layout.mutable_stages()->Assign(stages->layers.begin(), stages->layers.end());
     layout.set_mtp_layers(stages->next_tokens);
   }
-  if (has_experts) SetUsualSchedule(layout);
+  if (has_experts) {
+    SetUsualSchedule(layout);
+    RETURN_IF_ERROR(ReadDispatcher(row, layout));
+    // Megatron-Bridge's recipes set both together.
+    const bool overlaps = row.Count("moe_a2a_overlap") > 0;
+    layout.set_overlap_expert_parallel(overlaps);
+    layout.set_delay_weight_gradients(overlaps);
+  }
   return layout;
 }
 
@@ -124,19 +155,6 @@ std::string SetOf(CsvRow& row) {
   if ((!task.empty() && task != "pretrain") || MeansHybridModel(row.Text("model"))) return "published-other";
   if (row.Count("moe") == 0) return "published-dense";
   return row.Text("precision") == "BF16" ? "published-moe-bf16" : "published-moe-low";
-}
-
-// Says what of the row is priced as something else.
-std::string RemarkOf(CsvRow& row) {
-  std::string remark;
-  const auto add = [&](const std::string& text) { remark += StrCat(remark.empty() ? "" : "; ", text); };
-  if (row.Has("dispatcher")) add(StrCat("dispatcher ", row.Text("dispatcher"), " priced as an all-to-all"));
-  if (row.Count("moe_a2a_overlap") > 0) add("exchanges beside other micro-batches are not priced");
-  const std::string recompute = row.Text("recompute");
-  if (!recompute.empty() && recompute != "None" && recompute != "[]" && !FullyRecomputed(recompute)) {
-    add(StrCat("of recompute ", recompute, " only attention's core is priced"));
-  }
-  return remark;
 }
 
 StatusOr<MeasuredStep> StepOf(CsvRow row) {
@@ -157,7 +175,6 @@ StatusOr<MeasuredStep> StepOf(CsvRow row) {
   SetMeasured(row.Number("step_s"), step.measured_s);
   const auto config = AskedModel(row, step);
   if (config) AskOnHardware(row, *config, LayoutOf(row, config->moe_layers() > 0), step);
-  if (step.asks) step.reason = RemarkOf(row);
   RETURN_IF_ERROR(row.status());
   return step;
 }

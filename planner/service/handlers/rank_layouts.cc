@@ -28,6 +28,14 @@ StatusOr<LayoutRequest> RequestOf(const v1::RankLayoutsRequest& request) {
                          .zero_stage = request.has_zero_stage() ? request.zero_stage() : kUsualZeroStage,
                          .top = request.top() == 0 ? kUsualLayouts : request.top()};
   ASSIGN_OR_RETURN(asked.model, ModelFromHfConfig(JsonTextOf(request.model()), "model"));
+  if (request.has_settings()) {
+    if (request.has_zero_stage() || request.recompute() != v1::Recompute::NONE ||
+        request.attention() != v1::AttentionKernel::FLASH) {
+      return moeplan::error::Mismatch("settings", "zeroStage, recompute or attention beside it", "these in it alone");
+    }
+    RETURN_IF_ERROR(ReadSettings(request.settings(), "settings", asked));
+    return asked;
+  }
   ASSIGN_OR_RETURN(asked.recompute, EnumFromProto<Recompute>(request.recompute(), "recompute"));
   ASSIGN_OR_RETURN(asked.attention, EnumFromProto<AttentionKernel>(request.attention(), "attention"));
   return asked;

@@ -83,6 +83,7 @@ export function requestOf(params: Params): RankLayoutsRequest | null {
     zeroStage: Number(draft.zeroStage),
     recompute: draft.recompute as Recompute_Kind,
     attention: "FLASH" as AttentionKernel_Kind,
+    settings: undefined,
     top: Number(draft.top),
   };
 }

@@ -1,0 +1,50 @@
+// The MoE layers of two micro-batches, one of which goes forward while the other goes back, so that the exchanges of
+// each run beside the compute of the other (Megatron Core's overlapped 1F1B, torchtitan's two chunks): as a task graph
+// of times that are known.
+//
+// A layer forward: attention, dispatch, experts, combine. Backward: the same from behind, its exchanges the gradients'.
+// Compute and exchanges are a stream each and take turns, so that beside each exchange stands compute of the other
+// batch:
+//
+//   compute    attention'  experts_b  [weights_b]  experts'  attention_b [weights_b]
+//   exchanges  combine_b   dispatch'  dispatch_b             combine'
+//
+// where ' is the layer that goes forward and _b the one that goes back, the last first. Weight gradients that wait run
+// after the exchange that follows the gradient of the input has begun; else they are part of that gradient's task.
+// Tasks carry no operation, so the graph is to be played alone (models/timeline/timeline.h). Values only; pure.
+#pragma once
+
+#include <vector>
+
+#include "models/schedule/task_graph.h"
+#include "models/timeline/price.h"
+
+namespace moeplan {
+
+// Of one layer of one micro-batch, alone on the GPU, in seconds.
+struct HalfLayers {
+  double attention_forward_s = 0, attention_backward_s = 0;  // And all else around the experts; without:
+  double attention_weights_s = 0;                            // Gradients of weights.
+  double experts_forward_s = 0, experts_backward_s = 0;      // And what sorts their rows; without:
+  double experts_weights_s = 0;
+  double dispatch_s = 0, combine_s = 0;            // Exchanges, forward,
+  double combine_back_s = 0, dispatch_back_s = 0;  // and of gradients.
+  // How many times longer compute takes beside an exchange, and an exchange beside compute. At least 1.
+  double compute_slowdown = 1, exchange_slowdown = 1;
+
+  // One batch after the other.
+  double serial_s() const;
+};
+
+struct PricedTwoBatches {
+  TaskGraph graph;
+  std::vector<TaskPrice> prices;
+};
+
+// So many layers of both batches, named "attention.2", "attention_back.2" and so on.
+PricedTwoBatches BuildTwoBatches(const HalfLayers& layer, int layers, bool delays_weight_gradients);
+
+// The time of so many layers of both, beyond some from the rate at which more of them take longer.
+double TwoBatchesS(const HalfLayers& layer, int layers, bool delays_weight_gradients);
+
+}  // namespace moeplan

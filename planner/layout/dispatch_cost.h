@@ -1,0 +1,56 @@
+// What the exchange of a MoE layer's rows costs through a training framework's dispatcher, as a cost model of the
+// all-to-all that the layer's schedule has in its place.
+//
+// The schedule counts the bytes of an all-to-all: a row for each token and expert. An all-gather moves the rows of all
+// ranks there, and a reduce-scatter moves them back. DeepEP and HybridEP send a row once to each node that needs it,
+// and spread it there to the ranks that do: the slower of both, since they do one while the other runs. Where the
+// dispatcher itself was measured, that curve counts; else links carry its bytes as fast as they carry an all-to-all's,
+// times what was measured elsewhere (docs/decisions/0032). Pure.
+#pragma once
+
+#include <optional>
+
+#include "models/cost/cost_model.h"
+#include "models/cost/operation.h"
+#include "models/routing/token_copies.h"
+
+namespace moeplan::planner {
+
+struct Dispatching {
+  Dispatcher dispatcher = Dispatcher::kAllToAll;
+  Transport transport = Transport::kNccl;
+  EvenRouting routing;
+};
+
+// How many times as fast a dispatcher moves its bytes as an all-to-all would on the same links, and the ratio within
+// which 90 % of the measured ones lie.
+struct DispatchRate {
+  double over_all_to_all = 1, error_ratio = 1;
+};
+DispatchRate RateOf(Dispatcher dispatcher, Transport transport, bool across_nodes);
+
+// Processors of the GPU that compute lacks while rows are exchanged, where nobody measured how that slows it.
+int ProcessorsTaken(Dispatcher dispatcher);
+
+// Bytes as the curve counts them, over those of the all-to-all in its place.
+double OnceANode(const EvenRouting& routing, const GroupShape& group);  // To nodes; inside one node to ranks.
+double OnceARank(const EvenRouting& routing, const GroupShape& group);
+double Gathered(const EvenRouting& routing, const GroupShape& group);  // All rows, by an all-gather.
+
+// A curve and how many times the all-to-all's bytes it is asked for.
+struct ScaledCurve {
+  const CostModel* model = nullptr;
+  double bytes_ratio = 1;
+  double bus_factor = 1;
+};
+
+// At each size the longer of both, or their mean, over `rate`. Absent where either has no model.
+enum class Joined { kLonger, kMean };
+std::optional<CostModel> JoinedModel(const ScaledCurve& one, const ScaledCurve& other, Joined joined,
+                                     const DispatchRate& rate);
+
+// The measured curve; beyond the sizes that it was measured at, what the links say, as many times as at its end.
+// Without links, the curve as it goes on. Requires a measured model.
+CostModel MeasuredModel(const ScaledCurve& measured, const std::optional<CostModel>& by_links);
+
+}  // namespace moeplan::planner
