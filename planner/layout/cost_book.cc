@@ -28,6 +28,15 @@ KernelKey CommonKey(Kernel kernel) { return {.kernel = IsLinear(kernel) ? Kernel
 // And that products in less than BF16 have, measured or of an assumed speedup.
 KernelKey LowKey() { return {.kernel = Kernel::kLinear, .bytes_per_element = kLowBytes}; }
 
+// Links say nothing of an exchange that was never measured in its way: to fit them would be for nothing.
+bool MayBeForetold(const Profile& profile, const CollectiveKey& key) {
+  if (key.collective == Collective::kAllToAllAllGather) return false;
+  return key.algorithm == AllToAllAlgorithm::kDirect ||
+         std::ranges::any_of(profile.collectives, [&](const CollectiveModel& entry) {
+           return entry.key.collective == key.collective && entry.key.algorithm == key.algorithm;
+         });
+}
+
 }  // namespace
 
 std::vector<ExpertProducts> ExpertProductsOf(const Layer& layer, const Layout& layout) {
@@ -100,6 +109,7 @@ const CostBook::Entry& CostBook::Find(const CollectiveKey& key) {
     entry.model = *model;
     return entry;
   }
+  if (!MayBeForetold(profile_, key)) return entry;
   if (!links_) links_.emplace(profile_);
   if (auto prediction = links_->Predict(key)) {
     entry.stand_in = moeplan::Describe(*prediction);

@@ -72,26 +72,29 @@ MoePlans PlansOf(const Workload& workload, const Profile& groups, const MoeChoic
   MoePlans result;
   PlanOptions options = {.rules = false};
   if (choice != nullptr) options.family = choice->family;
+  // Of a given number of pieces none is to be left out.
+  options.for_rows = choice == nullptr || (choice->chunks == 0 && choice->partition_degree == 0);
   const StatusOr<PlanAnswer> answer = PlanLayer(workload, groups, options, {.nodes = 0, .stop = stop});
   if (!answer.ok()) {
     result.reason = answer.status().message();
     return result;
   }
   result.warnings = answer->warnings;
+  result.layer = answer->workload;
+  result.groups = groups.cluster;
   double least_bytes = std::numeric_limits<double>::infinity();
   for (const Plan& plan : answer->candidates) {
     if (choice != nullptr && !IsChosen(plan.knobs, *choice)) continue;
     if (plan.memory_bytes >= least_bytes) continue;
     least_bytes = plan.memory_bytes;
     const StatusOr<TaskGraph> graph = BuildSchedule(plan.knobs, answer->workload, groups.cluster);
-    StatusOr<std::vector<KeyTime>> times = TimesByKey(plan, answer->workload, groups.cluster);
-    MOEPLAN_CHECK(graph.ok() && times.ok());
+    MOEPLAN_CHECK(graph.ok());
     result.plans.push_back({.knobs = plan.knobs,
                             .time = TimeOf(plan, *graph),
                             .low_s = plan.low_s,
                             .high_s = plan.high_s,
                             .memory = {BufferBytes(*graph), ExpertCopies(*graph)},
-                            .times = *std::move(times)});
+                            .plan = plan});
   }
   if (choice != nullptr && result.plans.empty()) {
     result.reason = StrCat("schedule: found ", Name(choice->family),
@@ -156,8 +159,10 @@ Family OneSchedule(int tensor_parallel) { return tensor_parallel > 1 ? Family::k
 MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,
                  const StopSignals& stop) {
   if (HasOneSchedule(request)) {
-    const MoeChoice whole = {.family = OneSchedule(question.tensor_parallel), .chunks = 1};
-    return PlansOf(WorkloadOf(request, question), OverItsGroups(question, profile), &whole, stop);
+    Workload whole = WorkloadOf(request, question);
+    whole.max_chunks = whole.max_partition_degree = 1;
+    const MoeChoice usual = {.family = OneSchedule(question.tensor_parallel)};
+    return PlansOf(whole, OverItsGroups(question, profile), &usual, stop);
   }
   return PlansOf(WorkloadOf(request, question), OverItsGroups(question, profile), nullptr, stop);
 }
@@ -168,11 +173,6 @@ MoePlans PlanMoeAs(const MoeChoice& choice, const LayoutRequest& request, const 
   workload.max_chunks = std::max(workload.max_chunks, choice.chunks);
   workload.max_partition_degree = std::max(workload.max_partition_degree, choice.partition_degree);
   return PlansOf(workload, OverItsGroups(question, profile), &choice, stop);
-}
-
-double LeastMoeS(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,
-                 const StopSignals& stop) {
-  return LayerFloorS(WorkloadOf(request, question), OverItsGroups(question, profile), stop);
 }
 
 }  // namespace moeplan::planner

@@ -32,7 +32,7 @@ struct MoePlan {
   MoeTime time;
   double low_s = 0, high_s = 0;  // 90 % interval of forward and backward together.
   MoeMemory memory;
-  std::vector<KeyTime> times;  // Of what it asks for.
+  Plan plan;  // As priced for the layer of MoePlans.
 };
 
 struct MoePlans {
@@ -41,6 +41,8 @@ struct MoePlans {
   std::string reason;                 // Why there is none.
   std::vector<std::string> warnings;  // Of the pricing.
   bool extrapolated = false;          // Some group was not measured.
+  Workload layer;                     // Resolved, and on
+  Cluster groups;                     // the fewest nodes over which its groups close.
 };
 
 // Plans forward and backward as one, since they share a schedule, with at most kMostPieces chunks or partitions: a
@@ -65,10 +67,6 @@ struct MoeChoice {
 };
 MoePlans PlanMoeAs(const MoeChoice& choice, const LayoutRequest& request, const MoeQuestion& question,
                    const Profile& profile, const StopSignals& stop = {});
-
-// No plan that PlanMoe answers takes less, forward and backward: LayerFloorS.
-double LeastMoeS(const LayoutRequest& request, const MoeQuestion& question, const Profile& profile,
-                 const StopSignals& stop = {});
 
 // The layer of a model's experts, in the bytes and with the capacity factor of a plain request; without batch and
 // sequence, which no model has.

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "models/check.h"
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
 #include "planner/search/explain_plan.h"
@@ -58,7 +59,12 @@ RankedLayout Describe(const LayoutRequest& request, const Profile& profile, cons
   book.Forget();
   PriceStep(request, priced.point, priced.moe.time, book);
   layout.extrapolated = book.extrapolated();
-  std::vector<KeyTime> times = priced.moe.times;
+  std::vector<KeyTime> times;
+  if (plans != nullptr) {
+    StatusOr<std::vector<KeyTime>> of_experts = TimesByKey(priced.moe.plan, plans->layer, plans->groups);
+    MOEPLAN_CHECK(of_experts.ok());
+    times = *std::move(of_experts);
+  }
   for (const CostKey& key : book.sources()) times.push_back({.key = key});
   layout.priced_from = DearestEntries(times, profile);
   const std::vector<std::string> notes = book.notes().Warnings();

@@ -4,11 +4,9 @@
 #include <atomic>
 #include <cmath>
 #include <cstddef>
-#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
-#include <queue>
 #include <set>
 #include <string>
 #include <thread>
@@ -29,18 +27,12 @@ namespace moeplan::planner {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Questions at once: enough for the threads, few enough that a bound gets to rule the rest out.
-constexpr size_t kBoundedAtOnce = 32;
+// Questions at once: enough for the threads, few enough that the best so far gets to rule the rest out.
 constexpr size_t kPlannedAtOnce = 8;
 
 struct Candidate {
   LayoutPoint point;
   double least_step_s = 0;
-  size_t place = 0;  // By the first bound, from which everything that is told of several takes its order.
-
-  friend bool operator>(const Candidate& a, const Candidate& b) {
-    return std::pair(a.least_step_s, a.place) > std::pair(b.least_step_s, b.place);
-  }
 };
 
 // Layouts that are told apart in an answer.
@@ -77,17 +69,9 @@ class LayoutSearch {
     answer_.enumerated = static_cast<int>(points.size());
     answer_.most_pieces = kMostPieces;
     if (points.empty()) return NothingDivides();
-    by_first_bound_ = Fitting(points);
-    answer_.fitting = static_cast<int>(by_first_bound_.size());
-    for (double last_step_s = kInfinity; MayEnter(std::min(NextFirstS(), NextRaisedS()), last_step_s);
-         last_step_s = LastStepS()) {
-      if (stop_.Requested()) break;
-      if (NextFirstS() <= NextRaisedS()) {
-        RaiseBounds(last_step_s);
-      } else {
-        PriceRaised(last_step_s);
-      }
-    }
+    candidates_ = Fitting(points);
+    answer_.fitting = static_cast<int>(candidates_.size());
+    while (MayEnter(NextLeastS(), last_step_s_) && !stop_.Requested()) PriceNext();
     if (stop_.Requested()) return Stopped();
     return Answer();
   }
@@ -105,19 +89,17 @@ class LayoutSearch {
         least_bytes_ = std::min(least_bytes_, bytes);
         continue;
       }
-      fitting.push_back({point, prunes() ? LeastStepS(request_, point, /*least_moe_s=*/0, book_) : 0});
+      fitting.push_back({point, prunes() ? LeastStepS(request_, point, book_) : 0});
     }
     std::ranges::stable_sort(fitting, {}, &Candidate::least_step_s);
-    for (size_t place = 0; place < fitting.size(); ++place) fitting[place].place = place;
     return fitting;
   }
 
   // Whether bounds can rule anything out.
   bool prunes() const { return options_.prune && request_.top > 0; }
 
-  // The bounds that come next, infinite where nothing does: of the candidates with their first bound, of the others.
-  double NextFirstS() const { return next_ < by_first_bound_.size() ? by_first_bound_[next_].least_step_s : kInfinity; }
-  double NextRaisedS() const { return raised_.empty() ? kInfinity : raised_.top().least_step_s; }
+  // The bound that comes next, infinite where none does.
+  double NextLeastS() const { return next_ < candidates_.size() ? candidates_[next_].least_step_s : kInfinity; }
 
   // Bounds and steps are sums in other orders, so a tie may look like the last digits.
   static bool MayEnter(double least_step_s, double last_step_s) {
@@ -129,123 +111,91 @@ class LayoutSearch {
     const size_t top = request_.top;
     if (!prunes() || best_.size() < top) return kInfinity;
     std::vector<double> steps;
+    steps.reserve(best_.size());
     for (const auto& [identity, ranked] : best_) steps.push_back(ranked.time.step_s);
     std::ranges::nth_element(steps, steps.begin() + static_cast<std::ptrdiff_t>(top) - 1);
     return steps[top - 1];
   }
 
-  // Gives the next candidates the bound that a look at their layer's schedules allows.
-  void RaiseBounds(double last_step_s) {
-    // Exchanges that run beside other micro-batches may take nothing.
-    const bool raises = prunes() && request_.model.moe_layers() > 0 && !request_.overlaps_experts;
+  // Plans what the next candidates ask, and prices those.
+  void PriceNext() {
     std::vector<MoeQuestion> fresh;
-    size_t end = next_;
-    for (; end < by_first_bound_.size() && MayEnter(by_first_bound_[end].least_step_s, last_step_s); ++end) {
-      const MoeQuestion question = QuestionOf(request_, by_first_bound_[end].point);
-      if (!raises || least_moe_s_.contains(question)) continue;
-      if (fresh.size() == kBoundedAtOnce) break;
-      least_moe_s_[question];
+    const size_t first = next_;
+    for (; MayEnter(NextLeastS(), last_step_s_); ++next_) {
+      const MoeQuestion question = QuestionOf(request_, candidates_[next_].point);
+      if (request_.model.moe_layers() == 0 || moe_.contains(question)) continue;
+      if (fresh.size() == kPlannedAtOnce) break;
+      moe_[question];
       fresh.push_back(question);
     }
-    const std::vector<double> least_moe_s = Ask(fresh, ProfilesFor(fresh), LeastMoeS);
-    for (size_t i = 0; i < fresh.size(); ++i) least_moe_s_[fresh[i]] = least_moe_s[i];
-    for (; next_ < end; ++next_) {
-      Candidate candidate = by_first_bound_[next_];
-      if (raises) {
-        const double least_s = least_moe_s_.at(QuestionOf(request_, candidate.point));
-        candidate.least_step_s = LeastStepS(request_, candidate.point, least_s, book_);
-      }
-      raised_.push(candidate);
-    }
-  }
-
-  // Plans and prices what comes before all that has its first bound.
-  void PriceRaised(double last_step_s) {
-    std::vector<MoeQuestion> fresh;
-    std::vector<Candidate> batch;
-    for (; NextRaisedS() < NextFirstS() && MayEnter(NextRaisedS(), last_step_s); raised_.pop()) {
-      const MoeQuestion question = QuestionOf(request_, raised_.top().point);
-      if (request_.model.moe_layers() > 0 && !moe_.contains(question)) {
-        if (fresh.size() == kPlannedAtOnce) break;
-        moe_[question];
-        fresh.push_back(question);
-      }
-      batch.push_back(raised_.top());
-    }
-    const std::vector<Profile> profiles = ProfilesFor(fresh, &moe_);
-    std::vector<MoePlans> planned = Ask(fresh, profiles, PlanMoe);
+    const std::vector<Profile> profiles = ProfilesFor(fresh);
+    std::vector<MoePlans> planned = Plan(fresh, profiles);
     for (size_t i = 0; i < fresh.size(); ++i) {
       MoePlans& plans = moe_[fresh[i]];
-      plans.plans = std::move(planned[i].plans);
-      plans.reason = std::move(planned[i].reason);
-      plans.warnings.insert(plans.warnings.end(), planned[i].warnings.begin(), planned[i].warnings.end());
+      planned[i].extrapolated = plans.extrapolated;
+      planned[i].warnings.insert(planned[i].warnings.begin(), plans.warnings.begin(), plans.warnings.end());
+      plans = std::move(planned[i]);
     }
-    for (const Candidate& candidate : batch) {
-      if (stop_.Requested()) return;
-      if (MayEnter(candidate.least_step_s, LastStepS())) PriceCandidate(candidate);
+    for (size_t i = first; i < next_ && !stop_.Requested(); ++i) {
+      if (MayEnter(candidates_[i].least_step_s, last_step_s_)) PriceCandidate(candidates_[i].point);
     }
   }
 
-  // What each question's layer costs; `noted` gets what the book has to say of that.
-  std::vector<Profile> ProfilesFor(const std::vector<MoeQuestion>& questions,
-                                   std::map<MoeQuestion, MoePlans>* noted = nullptr) {
+  // What each question's layer costs; its plans get what the book has to say of that.
+  std::vector<Profile> ProfilesFor(const std::vector<MoeQuestion>& questions) {
     std::vector<Profile> profiles;
     for (const MoeQuestion& question : questions) {
       const Workload workload = WorkloadOf(request_, question);
       book_.Forget();
       profiles.push_back(book_.ForLayer(workload.layer, workload.layout, DispatchingOf(request_)));
-      if (noted == nullptr) continue;
-      MoePlans& plans = (*noted)[question];
+      MoePlans& plans = moe_[question];
       plans.extrapolated = book_.extrapolated();
       plans.warnings = book_.notes().Warnings();
     }
     return profiles;
   }
 
-  template <typename Found>
-  std::vector<Found> Ask(const std::vector<MoeQuestion>& questions, const std::vector<Profile>& profiles,
-                         Found (*ask)(const LayoutRequest&, const MoeQuestion&, const Profile&, const StopSignals&)) {
-    std::vector<Found> answers(questions.size());
+  std::vector<MoePlans> Plan(const std::vector<MoeQuestion>& questions, const std::vector<Profile>& profiles) {
+    std::vector<MoePlans> answers(questions.size());
     std::atomic<size_t> next = 0;
     const auto work = [&] {
       for (size_t i = next++; i < questions.size(); i = next++) {
-        answers[i] = ask(request_, questions[i], profiles[i], stop_);
+        answers[i] = PlanMoe(request_, questions[i], profiles[i], stop_);
       }
     };
     std::vector<std::jthread> threads;
-    for (int i = 1; i < options_.threads; ++i) threads.emplace_back(work);
+    for (size_t i = 1; i < std::min<size_t>(options_.threads, questions.size()); ++i) threads.emplace_back(work);
     work();
     threads.clear();
     return answers;
   }
 
-  std::optional<PricedLayout> Fit(const Candidate& candidate) {
-    if (request_.model.moe_layers() == 0) return WithoutExperts(request_, candidate.point);
-    const MoePlans& plans = moe_.at(QuestionOf(request_, candidate.point));
-    if (plans.plans.empty()) NotPriced(candidate, plans.reason);
-    return BestThatFits(request_, candidate.point, plans, device_bytes(), least_bytes_);
+  std::optional<PricedLayout> Fit(const LayoutPoint& point) {
+    if (request_.model.moe_layers() == 0) return WithoutExperts(request_, point);
+    const MoePlans& plans = moe_.at(QuestionOf(request_, point));
+    if (plans.plans.empty()) NotPriced(plans.reason);
+    return BestThatFits(request_, point, plans, device_bytes(), least_bytes_);
   }
 
   // The first that could not be priced tells why.
-  void NotPriced(const Candidate& candidate, const std::string& reason) {
+  void NotPriced(const std::string& reason) {
     ++not_priced_[reason];
-    if (candidate.place >= reason_place_) return;
-    reason_place_ = candidate.place;
-    reason_ = reason;
+    if (reason_.empty()) reason_ = reason;
   }
 
-  void PriceCandidate(const Candidate& candidate) {
-    std::optional<PricedLayout> ranked = Fit(candidate);
+  void PriceCandidate(const LayoutPoint& point) {
+    std::optional<PricedLayout> ranked = Fit(point);
     if (!ranked) return;
-    const LayoutPoint& point = candidate.point;
     book_.Forget();
     ranked->time = PriceStep(request_, point, ranked->moe.time, book_);
     if (!book_.missing().empty()) {
-      return NotPriced(candidate, MissingReason({book_.missing().begin(), book_.missing().end()}, point.layout));
+      return NotPriced(MissingReason({book_.missing().begin(), book_.missing().end()}, point.layout));
     }
     ++answer_.priced;
     const auto [place, fresh] = best_.try_emplace(IdentityOf(point.layout), *ranked);
-    if (!fresh && Better(*ranked, place->second)) place->second = *std::move(ranked);
+    const bool better = !fresh && Better(*ranked, place->second);
+    if (better) place->second = *std::move(ranked);
+    if ((fresh || better) && place->second.time.step_s < last_step_s_) last_step_s_ = LastStepS();
   }
 
   // Equal steps: smaller micro-batches, which need less memory.
@@ -297,16 +247,14 @@ class LayoutSearch {
   const LayoutOptions& options_;
   const StopSignals stop_;
   CostBook book_;
-  std::vector<Candidate> by_first_bound_;
-  size_t next_ = 0;  // Of them; those before it are raised, or were.
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> raised_;
-  std::map<MoeQuestion, double> least_moe_s_;
+  std::vector<Candidate> candidates_;  // By rising bound.
+  size_t next_ = 0;                    // Of them: those before it are priced, or were ruled out.
   std::map<MoeQuestion, MoePlans> moe_;
   std::map<Identity, PricedLayout> best_;
+  double last_step_s_ = kInfinity;         // LastStepS of them.
   double least_bytes_ = kInfinity;         // Of the points that do not fit.
   std::map<std::string, int> not_priced_;  // By why.
   std::string reason_;
-  size_t reason_place_ = std::numeric_limits<size_t>::max();
   LayoutAnswer answer_;
 };
 

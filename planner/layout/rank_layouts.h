@@ -1,10 +1,9 @@
 // Ranks the layouts of a model over a number of GPUs by the predicted time of a training step.
 //
 // Every point of planner/layout/layout_space.h is looked at. Points whose weights, states and kept activations do not
-// fit go first (rank_memory.h). The rest have a bound on their step (LeastStepS), first from flops; in the order of
-// that bound it is raised by what no schedule of their MoE layer can beat (LeastMoeS), and those that are still first
-// are planned whole and priced, until all bounds exceed the last layout to be answered. So the answer is that of
-// pricing everything. Layers that are the same question are looked at once.
+// fit go first (rank_memory.h). The rest have a bound on their step (LeastStepS), in the order of which they are
+// planned and priced, until all bounds exceed the last layout to be answered. So the answer is that of pricing
+// everything. MoE layers that are the same question are planned once, as a row of the answer can say it (PlanMoe).
 #pragma once
 
 #include <stop_token>

@@ -12,8 +12,8 @@
 namespace moeplan::planner {
 namespace {
 
-// What is taken to hide behind compute as far as it ever can, for bounds.
-enum class Hides { kAsItDoes, kGradients, kGradientsAndWeights };
+// Whether gradients hide as far as they do, or, for bounds, all but one slice of them.
+enum class Gradients { kAsTheyHide, kHidden };
 
 // One pass, forward or backward, of a part of a layer on one micro-batch. Its length is compute_s + tensor_wait_s +
 // wait_s.
@@ -72,8 +72,7 @@ class StepPricer {
         token_bytes_(tokens_ * model_.model_dim * request.bytes_per_element),
         slice_(SliceOf(request, point)) {}
 
-  // What hides all but one slice of it does.
-  StepTime Price(Hides hides) {
+  StepTime Price(Gradients gradients) {
     PriceLayers();
     StepTime time;
     // Of the slowest stage, all micro-batches and one; of all stages, one; of a stage, one, alone and beside another.
@@ -83,11 +82,11 @@ class StepPricer {
       const Stage& stage = stages[i];
       // Most stages are like the one before them.
       if (i == 0 || !IsLike(stage, stages[i - 1])) {
-        const LayerTime pass = Whole(stage, hides);
+        const LayerTime pass = Whole(stage);
         const double host_s = HostS(pass);
         stage_s = std::max(pass.length_s(), host_s);
         pair_s = std::max(pass.length_s() - HiddenS(stage), host_s);
-        const double window_s = hides == Hides::kAsItDoes
+        const double window_s = gradients == Gradients::kAsTheyHide
                                     ? std::max(0.0, pass.backward.length_s() - pass.backward.communication_s)
                                     : std::numeric_limits<double>::infinity();
         const UpdateTime update = {.gradients = GradientsOf(stage, window_s), .optimizer_s = OptimizerS(stage)};
@@ -110,7 +109,7 @@ class StepPricer {
   PartTimes Parts(const StepTime& time) {
     PartTimes parts = {};
     double working_s = 0;
-    for (const Share& share : SharesOf(slowest_, Hides::kAsItDoes)) {
+    for (const Share& share : SharesOf(slowest_)) {
       const double times = share.times * point_.micro_batches;
       const PassTime &forward = share.time.forward, &backward = share.time.backward;
       parts[share.compute].Add(forward.compute_s, backward.compute_s, forward.compute_s + backward.compute_s, times);
@@ -119,7 +118,7 @@ class StepPricer {
       parts[share.exchange].Add(forward.exchange_s, backward.exchange_s, forward.wait_s + backward.wait_s, times);
       working_s += times * share.time.length_s();
     }
-    const LayerTime pass = Whole(slowest_, Hides::kAsItDoes);
+    const LayerTime pass = Whole(slowest_);
     const double host_s = HostS(pass), more_s = std::max(0.0, host_s - pass.length_s());
     const double launches = pass.forward.launches + pass.backward.launches;
     if (launches > 0) {
@@ -286,7 +285,7 @@ class StepPricer {
   }
 
   // What a stage does for one micro-batch.
-  std::vector<Share> SharesOf(const Stage& stage, Hides hides) {
+  std::vector<Share> SharesOf(const Stage& stage) {
     std::vector<Share> shares;
     const Stage::Again& again = stage.again;
     const bool experts_next = NextTokenLayersHaveExperts(model_);
@@ -309,17 +308,16 @@ class StepPricer {
     if (request_.zero_stage == kMaxZeroStage) {
       LayerTime pass;
       for (const Share& share : shares) pass.Add(share.time, share.times);
-      AddShare({StepPart::kWeights, StepPart::kWeights, Gathers(stage, hides == Hides::kGradientsAndWeights, pass)}, 1,
-               0, shares);
+      AddShare({StepPart::kWeights, StepPart::kWeights, Gathers(stage, pass)}, 1, 0, shares);
     }
     return shares;
   }
 
   double HostS(const LayerTime& pass) { return book_.HostS(pass.forward.launches + pass.backward.launches); }
 
-  LayerTime Whole(const Stage& stage, Hides hides) {
+  LayerTime Whole(const Stage& stage) {
     LayerTime pass;
-    for (const Share& share : SharesOf(stage, hides)) pass.Add(share.time, share.times);
+    for (const Share& share : SharesOf(stage)) pass.Add(share.time, share.times);
     return pass;
   }
 
@@ -487,11 +485,11 @@ class StepPricer {
   }
 
   // ZeRO-3: each pass gathers a layer's weights while the one before it runs.
-  LayerTime Gathers(const Stage& stage, bool hides, const LayerTime& pass) {
+  LayerTime Gathers(const Stage& stage, const LayerTime& pass) {
     const double slice_s = SliceS(Collective::kAllGather, stage, std::max(1, stage.layers), request_.bytes_per_element);
     const double all_s = stage.layers * slice_s;
     const auto beside = [&](double beside_s) {
-      return PassTime{.wait_s = hides ? slice_s : std::max(slice_s, all_s - beside_s),
+      return PassTime{.wait_s = std::max(slice_s, all_s - beside_s),
                       .exchange_s = all_s,
                       .communication_s = all_s,
                       .launches = 1.0 * stage.layers};
@@ -541,22 +539,18 @@ std::string_view Name(StepPart part) {
 }
 
 StepTime PriceStep(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book) {
-  return StepPricer(request, point, moe, book).Price(Hides::kAsItDoes);
+  return StepPricer(request, point, moe, book).Price(Gradients::kAsTheyHide);
 }
 
 StepParts PriceStepParts(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book) {
   StepPricer pricer(request, point, moe, book);
-  const StepTime time = pricer.Price(Hides::kAsItDoes);
+  const StepTime time = pricer.Price(Gradients::kAsTheyHide);
   return {time, pricer.Parts(time)};
 }
 
-double LeastStepS(const LayoutRequest& request, const LayoutPoint& point, double least_moe_s, CostBook& book) {
+double LeastStepS(const LayoutRequest& request, const LayoutPoint& point, CostBook& book) {
   const MoeTime flops = ExpertFlopsTime(request, point, book);
-  const double least_s = StepPricer(request, point, flops, book).Price(Hides::kGradients).step_s;
-  if (least_moe_s <= flops.forward_s + flops.backward_s) return least_s;
-  // Which pass the rest of it belongs to is not known, and so neither what ZeRO-3's gathers hide behind.
-  const MoeTime longer = {.forward_s = flops.forward_s, .backward_s = least_moe_s - flops.forward_s};
-  return std::max(least_s, StepPricer(request, point, longer, book).Price(Hides::kGradientsAndWeights).step_s);
+  return StepPricer(request, point, flops, book).Price(Gradients::kHidden).step_s;
 }
 
 double ModelFlopsUtilisation(const LayoutRequest& request, double step_s, double peak_flops_per_s) {

@@ -106,9 +106,9 @@ struct StepParts {
 StepTime PriceStep(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book);
 StepParts PriceStepParts(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book);
 
-// No step takes less when a MoE layer, forward and backward, takes at least `least_moe_s`; of that only compute is sure
-// without being told: its experts' flops at the best rate of any size.
-double LeastStepS(const LayoutRequest& request, const LayoutPoint& point, double least_moe_s, CostBook& book);
+// No step of the layout takes less, whatever its MoE layers do: of these only compute is sure without planning them,
+// their experts' flops at the best rate of any size.
+double LeastStepS(const LayoutRequest& request, const LayoutPoint& point, CostBook& book);
 
 // Model flops utilisation: three times the forward flops of the step's tokens (models kept, nothing recomputed), over
 // what the GPUs could do in that time. 0 where the peak is unknown.

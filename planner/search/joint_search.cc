@@ -56,6 +56,7 @@ class Search {
         budget_(budget),
         baselines_only_(options.baselines_only),
         family_(options.family),
+        for_rows_(options.for_rows),
         index_(profile),
         pricing_(workload, index_),
         watch_(budget.stop) {}
@@ -65,7 +66,7 @@ class Search {
     TryLossless(variants);
     TryCodecs(variants);
     for (const Tried& tried : tried_) refusals_.AddTooLarge(tried, profile_.cluster);
-    TryUnequal();
+    if (!for_rows_) TryUnequal();
     SearchOrders();
     if (workload_.gradient_bytes > 0) AddGradients();
     FoundCandidates found;
@@ -115,7 +116,8 @@ class Search {
     std::vector<Tried*> lossless;
     for (const Knobs& variant : variants) lossless.push_back(&AddVariant(variant));
     for (const std::vector<Tried*>& alike : CarriedUnlike(lossless)) {
-      for (const int pieces : ChunkCounts(alike.front()->most_pieces)) {
+      const int most = alike.front()->most_pieces;
+      for (const int pieces : for_rows_ ? PowersOfTwo(most) : ChunkCounts(most)) {
         for (Tried* tried : alike) TryPieces(*tried, pieces);
       }
     }
@@ -237,6 +239,7 @@ class Search {
   const PlanBudget& budget_;
   const bool baselines_only_;
   const std::optional<Family> family_;
+  const bool for_rows_;
   const Variants variants_{workload_, profile_};
   CostIndex index_;
   GraphPricing pricing_;

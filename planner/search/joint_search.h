@@ -26,7 +26,8 @@ struct FoundCandidates {
   int ruled_out = 0;             // Variants with codecs that a bound puts behind the fastest.
 };
 
-// Requires a resolved workload and a validated profile of its cluster. Of `options` it reads baselines_only alone.
+// Requires a resolved workload and a validated profile of its cluster. Of `options` it reads which families and pieces
+// to try.
 FoundCandidates SearchCandidates(const Workload& workload, const Profile& profile, const PlanOptions& options,
                                  const PlanBudget& budget);
 

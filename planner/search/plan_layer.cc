@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -118,6 +119,25 @@ PlanComparison Compare(const std::vector<Candidate>& best_first, double indistin
   return comparison;
 }
 
+StatusOr<ComparedAnswer> ThoseOfLessMemory(PlanAnswer answer, FoundCandidates found, const PlanOptions& options,
+                                           const StopSignals& cancelled) {
+  std::vector<Candidate>& candidates = found.listed;
+  if (candidates.empty()) return NothingLeft(answer, options);
+  AddInterval(candidates.front(), cancelled);
+  PutSimplestOfTiesFirst(candidates, IndistinctGainS(candidates.front()));
+  double least_bytes = std::numeric_limits<double>::infinity();
+  PriceNotes notes;
+  for (Candidate& candidate : candidates) {
+    notes.Merge(candidate.prices.notes);
+    if (candidate.memory_bytes >= least_bytes) continue;
+    least_bytes = candidate.memory_bytes;
+    AddInterval(candidate, cancelled);
+    answer.candidates.push_back(PlanOf(candidate));
+  }
+  answer.warnings = notes.Warnings();
+  return ComparedAnswer{.answer = std::move(answer), .comparison = {}};
+}
+
 StatusOr<ComparedAnswer> PlanResolved(PlanAnswer answer, const Profile& profile, PriceNotes notes,
                                       const PlanOptions& options, const PlanBudget& budget) {
   if (options.rules) AskRules(answer.workload, profile, budget.stop, notes, answer);
@@ -130,6 +150,7 @@ StatusOr<ComparedAnswer> PlanResolved(PlanAnswer answer, const Profile& profile,
 
   const StopSignals cancelled = {.cancelled = budget.stop.cancelled, .out_of_time = {}};
   SortBestFirst(candidates, found.fastest_s);
+  if (options.for_rows) return ThoseOfLessMemory(std::move(answer), std::move(found), options, cancelled);
   if (!candidates.empty()) AddInterval(candidates.front(), cancelled);
   const double indistinct_s = candidates.empty() ? 0 : IndistinctGainS(candidates.front());
   if (!options.baselines_only && !options.family) PutSimplestOfTiesFirst(candidates, indistinct_s);

@@ -43,6 +43,9 @@ struct PlanOptions {
   bool baselines_only = false;  // Of the families only IsBaseline's, the fastest first.
   // Of the families this one alone, the fastest first; absent: all.
   std::optional<Family> family;
+  // For a ranking of layouts, whose rows say a family and a number of pieces: tried are equal pieces alone, as many as
+  // a power of two; answered are the best and each that needs less memory than all before it, without an explanation.
+  bool for_rows = false;
   // For what the profile lacks others stand in (FillIn in price_plan.h), each then named in the warnings; it was fitted
   // to that profile. Null: what it lacks is missing. Borrowed.
   const LinkModel* links = nullptr;

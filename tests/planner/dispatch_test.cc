@@ -223,7 +223,7 @@ TEST(OverlappedExpertsTest, NothingIsFasterThanItsBound) {
     for (const LayoutPoint& point : points) {
       const auto answer = PriceLayout(QuestionOf(request, point.layout, point.micro_batch), profile);
       ASSERT_TRUE(answer.ok()) << answer.status().message();
-      EXPECT_LE(LeastStepS(request, point, 0, book), answer->layout.step_time_s * (1 + 1e-9));
+      EXPECT_LE(LeastStepS(request, point, book), answer->layout.step_time_s * (1 + 1e-9));
     }
     // And the ranking finds the least of them, bounds or not.
     for (const bool prune : {false, true}) {

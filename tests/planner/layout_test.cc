@@ -403,12 +403,8 @@ TEST(StepTimeTest, WhereProductsTakeAllTheTimeTheStepIsAsLongAsItsBound) {
     return PriceStep(request, point, {.forward_s = moe_s / 3, .backward_s = moe_s * 2 / 3}, book).step_s;
   };
   // A MoE layer takes at least what its experts' products do.
-  EXPECT_NEAR(LeastStepS(request, point, /*least_moe_s=*/0, book), step_s(experts_s), 1e-9 * step_s(experts_s));
+  EXPECT_NEAR(LeastStepS(request, point, book), step_s(experts_s), 1e-9 * step_s(experts_s));
   EXPECT_NEAR(priced_s(experts_s), step_s(experts_s), 1e-9 * step_s(experts_s));
-  // More where more is known of it.
-  const double known_s = 1.5 * experts_s;
-  EXPECT_NEAR(LeastStepS(request, point, known_s, book), step_s(known_s), 1e-9 * step_s(known_s));
-  EXPECT_NEAR(priced_s(known_s), step_s(known_s), 1e-9 * step_s(known_s));
 }
 
 TEST(StepTimeTest, GradientsHideBehindAllLayersButTheLast) {
@@ -577,33 +573,24 @@ TEST(RankLayoutsTest, PruningChangesNothingOnRandomModels) {
   EXPECT_GT(pruned_cases, 100);
 }
 
-TEST(RankLayoutsTest, NoStepIsFasterThanItsBounds) {
+TEST(RankLayoutsTest, NoStepIsFasterThanItsBound) {
   std::mt19937 random(TestSeed());
-  int checked = 0, raised = 0;
+  int checked = 0;
   double closest = 0;
   for (int round = 0; round < 100; ++round) {
     const AnyCase any(random, /*most_gpus=*/8);
     const LayoutRequest& request = any.request;
     CostBook book(any.profile, 32, 2);
-    struct Known {
-      MoePlans plans;
-      double least_s = 0;
-    };
-    std::map<MoeQuestion, Known> known;
+    std::map<MoeQuestion, MoePlans> known;
     for (const LayoutPoint& point : AllLayoutPoints(request, any.profile.cluster)) {
       const MoeQuestion question = QuestionOf(request, point);
       if (!known.contains(question)) {
         const Workload workload = WorkloadOf(request, question);
-        const Profile groups = book.ForLayer(workload.layer, workload.layout);
-        known[question] = {PlanMoe(request, question, groups), LeastMoeS(request, question, groups)};
+        known[question] = PlanMoe(request, question, book.ForLayer(workload.layer, workload.layout));
       }
-      const double by_flops_s = LeastStepS(request, point, /*least_moe_s=*/0, book);
-      const double least_s = LeastStepS(request, point, known[question].least_s, book);
-      EXPECT_GE(least_s, by_flops_s);
-      raised += least_s > by_flops_s;
-      for (const MoePlan& plan : known[question].plans.plans) {
+      const double least_s = LeastStepS(request, point, book);
+      for (const MoePlan& plan : known[question].plans) {
         const double step_s = PriceStep(request, point, plan.time, book).step_s;
-        ASSERT_LE(known[question].least_s, (plan.time.forward_s + plan.time.backward_s) * (1 + 1e-9));
         ASSERT_LE(least_s, step_s * (1 + 1e-9)) << "round " << round;
         closest = std::max(closest, least_s / step_s);
         ++checked;
@@ -611,8 +598,7 @@ TEST(RankLayoutsTest, NoStepIsFasterThanItsBounds) {
     }
   }
   EXPECT_GT(checked, 5000);
-  EXPECT_GT(raised, 1000);
-  EXPECT_GT(closest, 0.95) << "a bound that is never near says nothing";
+  EXPECT_GT(closest, 0.8) << "a bound that is never near says nothing";
 }
 
 TEST(RankLayoutsTest, TheFirstIsTheBestOfEverything) {

@@ -208,7 +208,7 @@ TEST(PriceLayoutTest, SharedExpertsThatMayNotOverlapAreAPartOfTheirOwn) {
   ASSERT_TRUE(exact.ok());
   CostBook book(products, 32, 2);
   const LayoutPoint point = *PointOf(question.request, products.cluster, question.layout, 1);
-  EXPECT_LE(LeastStepS(question.request, point, 0, book), exact->layout.step_time_s * (1 + 1e-9));
+  EXPECT_LE(LeastStepS(question.request, point, book), exact->layout.step_time_s * (1 + 1e-9));
 }
 
 TEST(PriceLayoutTest, ContextsThatExchangeHeadsSendQueriesKeysValuesAndOutputs) {
