@@ -140,13 +140,15 @@ StatusOr<Hardware> HardwareOf(const std::string& name) {
   return HardwareFromJson(*text, StrCat("hardware/", name, ".json"));
 }
 
-StatusOr<Profile> HardwareProfile(const std::string& option, int gpus, const ModelConfig& model) {
+StatusOr<Profile> HardwareProfile(const std::string& option, int gpus, const ModelConfig& model,
+                                  const std::function<void(Hardware&)>& change) {
   constexpr int kMostGpus = 1 << 16;
   if (gpus < 1 || gpus > kMostGpus) {
     return InvalidInput(StrCat("gpus: found ", gpus, ", expected a whole number of 1 to ", kMostGpus));
   }
   const size_t colon = option.find(':');
-  ASSIGN_OR_RETURN(const Hardware hardware, HardwareOf(option.substr(0, colon)));
+  ASSIGN_OR_RETURN(Hardware hardware, HardwareOf(option.substr(0, colon)));
+  if (change) change(hardware);
   Domains domains = LargestDomains(gpus, hardware.gpus_per_domain);
   if (colon != std::string::npos) {
     const auto given = ReadDomains(std::string_view(option).substr(colon + 1));

@@ -1,6 +1,7 @@
 // Commands take models and hardware by name, where they ship with the program (deploy/models, deploy/hardware).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,7 @@ bool MeansHybridModel(std::string_view text);
 
 // A profile of NAME or NAME:DOMAINSxGPUS for so many GPUs in all; without the suffix domains are as large as divides
 // the GPUs. kInvalidInput also: the suffix is no such text, or does not come to that many GPUs.
-StatusOr<Profile> HardwareProfile(const std::string& option, int gpus, const ModelConfig& model);
+StatusOr<Profile> HardwareProfile(const std::string& option, int gpus, const ModelConfig& model,
+                                  const std::function<void(Hardware&)>& change = {});
 
 }  // namespace moeplan::cli

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,15 +25,23 @@ class Constants {
   // Scales the constant of that name by 0.9 or 1.1; a whole one is one less or more.
   Constants(std::string changed, Change change) : changed_(std::move(changed)), change_(change) {}
 
+  // Those that are used from here on are used by this reader of steps.
+  void SetReader(std::string reader) { reader_ = std::move(reader); }
+
   // `value`, unless it is the one that is changed.
   double Use(std::string_view name, double value, const Constant& constant);
 
-  const std::map<std::string, Constant, std::less<>>& used() const { return used_; }
+  struct Used {
+    Constant constant;
+    std::set<std::string> readers;
+  };
+  const std::map<std::string, Used, std::less<>>& used() const { return used_; }
 
  private:
   std::string changed_;  // Empty: none.
   Change change_ = Change::kLess;
-  std::map<std::string, Constant, std::less<>> used_;
+  std::string reader_;
+  std::map<std::string, Used, std::less<>> used_;
 };
 
 }  // namespace moeplan::cli

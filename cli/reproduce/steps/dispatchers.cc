@@ -25,7 +25,7 @@ StatusOr<v1::StepLayout> LayoutOf(CsvRow& row) {
   return layout;
 }
 
-StatusOr<MeasuredStep> StepOf(CsvRow row) {
+StatusOr<MeasuredStep> StepOf(CsvRow row, Constants& constants) {
   std::string cell;
   for (const char* column : {"campaign", "model", "gpu", "gpus", "tp", "pp", "vp", "ep", "seq", "mbs", "gbs",
                              "precision", "recompute", "layers", "overlap_ep"}) {
@@ -41,18 +41,18 @@ StatusOr<MeasuredStep> StepOf(CsvRow row) {
   step.tokens_per_gpu = row.Number("gbs") * row.Number("seq") / std::max(1.0, row.Number("gpus"));
   SetMeasured(row.Number("step_s"), step.measured_s);
   const auto config = AskedModel(row, step);
-  if (config) AskOnHardware(row, *config, LayoutOf(row), step);
+  if (config) AskOnHardware(row, *config, LayoutOf(row), constants, step);
   RETURN_IF_ERROR(row.status());
   return step;
 }
 
 }  // namespace
 
-StatusOr<std::vector<MeasuredStep>> DispatcherSteps(const DataFolder& folder, Constants&) {
+StatusOr<std::vector<MeasuredStep>> DispatcherSteps(const DataFolder& folder, Constants& constants) {
   ASSIGN_OR_RETURN(const CsvTable table, folder.Table(kDispatcherRuns));
   std::vector<MeasuredStep> steps;
   for (size_t i = 0; i < table.rows(); ++i) {
-    ASSIGN_OR_RETURN(MeasuredStep step, StepOf(CsvRow(table, i)));
+    ASSIGN_OR_RETURN(MeasuredStep step, StepOf(CsvRow(table, i), constants));
     steps.push_back(std::move(step));
   }
   return steps;

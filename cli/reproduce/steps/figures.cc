@@ -79,6 +79,9 @@ std::optional<double> PredictedOf(const v1::ReproducedStep& row) { return row.pr
 std::optional<double> TrivialOf(const v1::ReproducedStep& row) {
   return row.has_trivial_s() ? std::optional(row.trivial_s()) : std::nullopt;
 }
+std::optional<double> UnscaledOf(const v1::ReproducedStep& row) {
+  return row.has_unscaled_s() ? std::optional(row.unscaled_s()) : std::nullopt;
+}
 std::optional<double> PeerOf(const v1::ReproducedStep& row) {
   return row.has_peer_s() ? std::optional(row.peer_s()) : std::nullopt;
 }
@@ -125,6 +128,7 @@ v1::ReproducedStepSet FiguresOf(const std::string& set, const std::vector<Judged
   }
   SetMean(Errors(priced, absolute(TrivialOf)), [&](double mean) { figures.set_trivial_mean_absolute_error(mean); });
   SetMean(Regrets(priced, TrivialOf), [&](double mean) { figures.set_trivial_regret_mean(mean); });
+  SetMean(Errors(priced, absolute(UnscaledOf)), [&](double mean) { figures.set_unscaled_mean_absolute_error(mean); });
   SetMean(Errors(priced, absolute(PeerOf)), [&](double mean) { figures.set_peer_mean_absolute_error(mean); });
   const auto memory = [](const v1::ReproducedStep& row) -> std::optional<double> {
     if (!row.has_predicted_memory_bytes()) return std::nullopt;

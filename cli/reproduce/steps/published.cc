@@ -111,7 +111,20 @@ bool IsFromMegatronBridge(CsvRow& row) {
   return Contains(source, "Megatron-Bridge") || Contains(source, "nemo-framework");
 }
 
-StatusOr<v1::StepLayout> LayoutOf(CsvRow& row, bool has_experts) {
+// Recipes whose layers do not divide into virtual stages count the embedding and the loss as a layer each where that
+// divides (Megatron Core's account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split).
+void CountEnds(int layers, v1::StepLayout& layout) {
+  const int stages = layout.pipeline_parallel() * layout.virtual_stages();
+  if (layout.pipeline_parallel() < 2 || stages > kMostLayers || layers % stages == 0 || (layers + 2) % stages != 0)
+    return;
+  for (int i = 0; i < stages; ++i) {
+    const int ends = (i == 0 ? 1 : 0) + (i == stages - 1 ? 1 : 0);
+    layout.add_stages((layers + 2) / stages - ends);
+  }
+}
+
+StatusOr<v1::StepLayout> LayoutOf(CsvRow& row, const ModelConfig& model) {
+  const bool has_experts = model.moe_layers() > 0;
   v1::StepLayout layout = DegreesOf(row, has_experts);
   constexpr Word kPrecisions[] = {{"BF16", v1::Precision::BF16},
                                   {"FP8-MX", v1::Precision::MXFP8},
@@ -138,6 +151,8 @@ StatusOr<v1::StepLayout> LayoutOf(CsvRow& row, bool has_experts) {
     if (!stages) return Unimplemented(StrCat("pp_layout: found '", text, "', which is not priced"));
     layout.mutable_stages()->Assign(stages->layers.begin(), stages->layers.end());
     layout.set_mtp_layers(stages->next_tokens);
+  } else {
+    CountEnds(model.layers(), layout);
   }
   if (has_experts) {
     SetUsualSchedule(layout);
@@ -157,7 +172,7 @@ std::string SetOf(CsvRow& row) {
   return row.Text("precision") == "BF16" ? "published-moe-bf16" : "published-moe-low";
 }
 
-StatusOr<MeasuredStep> StepOf(CsvRow row) {
+StatusOr<MeasuredStep> StepOf(CsvRow row, Constants& constants) {
   MeasuredStep step = {
       .set = SetOf(row),
       .name = StrCat(row.Text("model"), " ", row.Text("system"), " ", row.Text("gpus"), " ", row.Text("precision"), " ",
@@ -174,18 +189,18 @@ StatusOr<MeasuredStep> StepOf(CsvRow row) {
   step.tokens_per_gpu = row.Number("gbs") * row.Number("seq") / std::max(1.0, row.Number("gpus"));
   SetMeasured(row.Number("step_s"), step.measured_s);
   const auto config = AskedModel(row, step);
-  if (config) AskOnHardware(row, *config, LayoutOf(row, config->moe_layers() > 0), step);
+  if (config) AskOnHardware(row, *config, LayoutOf(row, *config), constants, step);
   RETURN_IF_ERROR(row.status());
   return step;
 }
 
 }  // namespace
 
-StatusOr<std::vector<MeasuredStep>> PublishedSteps(const DataFolder& folder, Constants&) {
+StatusOr<std::vector<MeasuredStep>> PublishedSteps(const DataFolder& folder, Constants& constants) {
   ASSIGN_OR_RETURN(const CsvTable table, folder.Table(kPublishedJobs));
   std::vector<MeasuredStep> steps;
   for (size_t i = 0; i < table.rows(); ++i) {
-    ASSIGN_OR_RETURN(MeasuredStep step, StepOf(CsvRow(table, i)));
+    ASSIGN_OR_RETURN(MeasuredStep step, StepOf(CsvRow(table, i), constants));
     steps.push_back(std::move(step));
   }
   return steps;

@@ -5,6 +5,8 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,7 @@
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
 #include "planner/layout/price_layout.h"
+#include "proto/convert/step.h"
 
 namespace moeplan::cli {
 namespace {
@@ -26,19 +29,19 @@ namespace {
 struct Source {
   const char* begin;  // Its file, or how names of its files begin and end.
   const char* end;
-  bool has_constants;  // Its reader asks Constants for what it rests on.
   StatusOr<std::vector<MeasuredStep>> (*read)(const DataFolder& folder, Constants& constants);
 };
 constexpr Source kSources[] = {
-    {kSimumaxSteps, "", true, SimumaxSteps},
-    {kPublishedJobs, "", false, PublishedSteps},
-    {kDispatcherRuns, "", false, DispatcherSteps},
-    {"vtrain_", ".csv", false, VtrainSteps},
+    {kSimumaxSteps, "", SimumaxSteps},
+    {kPublishedJobs, "", PublishedSteps},
+    {kDispatcherRuns, "", DispatcherSteps},
+    {"vtrain_", ".csv", VtrainSteps},
 };
 
-enum class Sources { kAll, kWithConstants };
+// Null: all of them. Else those that begin as it names.
+using Readers = std::set<std::string>;
 
-StatusOr<std::vector<MeasuredStep>> ReadSteps(const DataFolder& folder, Constants& constants, Sources sources) {
+StatusOr<std::vector<MeasuredStep>> ReadSteps(const DataFolder& folder, Constants& constants, const Readers* readers) {
   std::vector<MeasuredStep> steps;
   bool found = false;
   std::string names;
@@ -47,7 +50,8 @@ StatusOr<std::vector<MeasuredStep>> ReadSteps(const DataFolder& folder, Constant
     const bool exact = *source.end == '\0';
     if (exact ? !folder.Has(source.begin) : folder.Names(source.begin, source.end).empty()) continue;
     found = true;
-    if (sources == Sources::kWithConstants && !source.has_constants) continue;
+    if (readers != nullptr && !readers->contains(source.begin)) continue;
+    constants.SetReader(source.begin);
     ASSIGN_OR_RETURN(std::vector<MeasuredStep> more, source.read(folder, constants));
     std::ranges::move(more, std::back_inserter(steps));
   }
@@ -55,7 +59,9 @@ StatusOr<std::vector<MeasuredStep>> ReadSteps(const DataFolder& folder, Constant
   return steps;
 }
 
+// Of all that are priced from shapes that others measured.
 SurfaceRules RulesOf(Constants& constants) {
+  constants.SetReader(kSimumaxSteps);
   const std::string source = "docs/decisions/0028, of kernels timed alone, 2026-11-24";
   SurfaceRules rules;
   rules.neighbours = static_cast<int>(constants.Use("shapes that one not measured is priced from", rules.neighbours,
@@ -100,6 +106,7 @@ void Foretell(const MeasuredStep& step, const SurfaceRules& rules, v1::Reproduce
   row.set_predicted_s(answer->layout.step_time_s);
   row.set_low_s(answer->low_s);
   row.set_high_s(answer->high_s);
+  *row.mutable_parts() = ToProto(*answer, step.asks->request.gpus).parts();
   if (step.measured_memory_bytes) row.set_predicted_memory_bytes(answer->layout.memory.total_bytes());
   if (answer->missing_bytes > 0) {
     AddReason(StrCat("called unfit: a GPU lacks ", BriefNumber(answer->missing_bytes), " bytes"), row);
@@ -154,6 +161,7 @@ void ScaleByReleases(const std::vector<MeasuredStep>& steps, v1::ReproducedSteps
       AddReason("factor 1: no other row of its system", row);
       continue;
     }
+    row.set_unscaled_s(row.predicted_s());
     AddReason(StrCat("factor ", BriefNumber(*factor), " of other rows of the same ", kAlike[alike + 1]), row);
     row.set_predicted_s(*factor * row.predicted_s());
     row.set_low_s(*factor * row.low_s());
@@ -217,8 +225,8 @@ void AddPairs(const std::vector<MeasuredStep>& steps, const SurfaceRules& rules,
   }
 }
 
-StatusOr<v1::ReproducedSteps> ReproduceFrom(const DataFolder& folder, Constants& constants, Sources sources) {
-  ASSIGN_OR_RETURN(const std::vector<MeasuredStep> steps, ReadSteps(folder, constants, sources));
+StatusOr<v1::ReproducedSteps> ReproduceFrom(const DataFolder& folder, Constants& constants, const Readers* readers) {
+  ASSIGN_OR_RETURN(const std::vector<MeasuredStep> steps, ReadSteps(folder, constants, readers));
   const SurfaceRules rules = RulesOf(constants);
   v1::ReproducedSteps reproduced;
   for (const MeasuredStep& step : steps) {
@@ -229,25 +237,25 @@ StatusOr<v1::ReproducedSteps> ReproduceFrom(const DataFolder& folder, Constants&
   ScaleByReleases(steps, reproduced);
   AddErrors(reproduced);
   AddSets(steps, reproduced);
-  if (sources == Sources::kAll) AddPairs(steps, rules, reproduced);
+  if (readers == nullptr) AddPairs(steps, rules, reproduced);
   return reproduced;
 }
 
 }  // namespace
 
 StatusOr<v1::ReproducedSteps> ReproduceSteps(const DataFolder& folder, Constants& constants) {
-  return ReproduceFrom(folder, constants, Sources::kAll);
+  return ReproduceFrom(folder, constants, /*readers=*/nullptr);
 }
 
 Status Perturb(const DataFolder& folder, const Constants& constants, v1::ReproducedSteps& reproduced) {
-  for (const auto& [name, constant] : constants.used()) {
+  for (const auto& [name, used] : constants.used()) {
     v1::PerturbedConstant& perturbed = *reproduced.add_perturbed();
     perturbed.set_constant(name);
-    perturbed.set_source(constant.source);
-    perturbed.set_outside_steps(constant.outside_steps);
+    perturbed.set_source(used.constant.source);
+    perturbed.set_outside_steps(used.constant.outside_steps);
     for (const Constants::Change change : {Constants::Change::kLess, Constants::Change::kMore}) {
       Constants changed(name, change);
-      ASSIGN_OR_RETURN(const v1::ReproducedSteps other, ReproduceFrom(folder, changed, Sources::kWithConstants));
+      ASSIGN_OR_RETURN(const v1::ReproducedSteps other, ReproduceFrom(folder, changed, &used.readers));
       for (const v1::ReproducedStepSet& set : reproduced.sets()) {
         const auto same = std::ranges::find_if(other.sets(), [&](const auto& one) { return one.set() == set.set(); });
         if (same == other.sets().end()) continue;

@@ -70,7 +70,16 @@ std::optional<ModelConfig> AskedModel(CsvRow& row, MeasuredStep& step) {
   return *std::move(model);
 }
 
-void AskOnHardware(CsvRow& row, const ModelConfig& model, const StatusOr<v1::StepLayout>& layout, MeasuredStep& step) {
+void UseFigures(Constants& constants, Hardware& hardware) {
+  for (const auto& [name, figure] : HardwareFigures()) {
+    const Constant constant = {.source = StrCat(name, " of deploy/hardware/*.json, which name a source of each")};
+    double& value = (hardware.*figure).value;
+    value = constants.Use(StrCat("hardware ", name), value, constant);
+  }
+}
+
+void AskOnHardware(CsvRow& row, const ModelConfig& model, const StatusOr<v1::StepLayout>& layout, Constants& constants,
+                   MeasuredStep& step) {
   const std::string hardware = HardwareMeant(step.system);
   if (hardware.empty() || !layout.ok()) {
     step.reason = hardware.empty() ? "no such hardware ships" : layout.status().message();
@@ -85,7 +94,8 @@ void AskOnHardware(CsvRow& row, const ModelConfig& model, const StatusOr<v1::Ste
   question.request.gpus = row.Count("gpus");
   question.request.global_batch = row.Count("gbs");
   question.request.sequence_length = row.Count("seq");
-  auto profile = HardwareProfile(hardware, question.request.gpus, model);
+  auto profile = HardwareProfile(hardware, question.request.gpus, model,
+                                 [&](Hardware& figures) { UseFigures(constants, figures); });
   if (!profile.ok()) {
     step.reason = profile.status().message();
     return;

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "cli/csv.h"
+#include "cli/reproduce/steps/constants.h"
 #include "cli/reproduce/steps/measured_step.h"
+#include "models/hardware/hardware.h"
 #include "models/status.h"
 #include "models/text.h"
 #include "moeplan/v1/step.pb.h"
@@ -52,8 +54,13 @@ Status ReadDispatcher(const CsvRow& row, v1::StepLayout& layout);
 // step's reason then.
 std::optional<ModelConfig> AskedModel(CsvRow& row, MeasuredStep& step);
 
+// Uses each figure, of all machines at once: what is assumed of one is mostly that of another.
+void UseFigures(Constants& constants, Hardware& hardware);
+
 // Makes the step ask for that layout on the hardware that step.system means, or says in its reason why it cannot. The
 // row's gpus, gbs and seq are read.
-void AskOnHardware(CsvRow& row, const ModelConfig& model, const StatusOr<v1::StepLayout>& layout, MeasuredStep& step);
+// Its figures are constants.
+void AskOnHardware(CsvRow& row, const ModelConfig& model, const StatusOr<v1::StepLayout>& layout, Constants& constants,
+                   MeasuredStep& step);
 
 }  // namespace moeplan::cli

@@ -63,7 +63,8 @@ StatusOr<std::optional<Machine>> FindMachine(const DataFolder& folder) {
 
 class VtrainReader {
  public:
-  VtrainReader(const DataFolder& folder, std::string set) : folder_(folder), set_(std::move(set)) {}
+  VtrainReader(const DataFolder& folder, std::string set, Constants& constants)
+      : folder_(folder), set_(std::move(set)), constants_(constants) {}
 
   StatusOr<MeasuredStep> StepOf(CsvRow row, const std::optional<Machine>& machine) const {
     const int gpus = row.Count("# GPUs"), batch = row.Count("global batch"), hidden = row.Count("hidden size");
@@ -121,7 +122,8 @@ class VtrainReader {
  private:
   // The hardware's, with the all-reduces that were measured.
   StatusOr<std::shared_ptr<const Profile>> ProfileOf(const Machine& machine, int gpus, const ModelConfig& model) const {
-    ASSIGN_OR_RETURN(Profile profile, HardwareProfile(machine.hardware, std::max(1, gpus), model));
+    ASSIGN_OR_RETURN(Profile profile, HardwareProfile(machine.hardware, std::max(1, gpus), model,
+                                                      [this](Hardware& figures) { UseFigures(constants_, figures); }));
     for (CollectiveModel& entry : profile.collectives) {
       const int ranks = entry.key.group.size;
       if (entry.key.collective != Collective::kAllReduce || !folder_.Has(AllReduceFile(machine.word, ranks))) continue;
@@ -135,6 +137,7 @@ class VtrainReader {
 
   const DataFolder& folder_;
   std::string set_;
+  Constants& constants_;
 };
 
 // "vtrain_single_tenth.csv" → "vtrain-single-tenth".
@@ -146,12 +149,12 @@ std::string SetOf(std::string name) {
 
 }  // namespace
 
-StatusOr<std::vector<MeasuredStep>> VtrainSteps(const DataFolder& folder, Constants&) {
+StatusOr<std::vector<MeasuredStep>> VtrainSteps(const DataFolder& folder, Constants& constants) {
   ASSIGN_OR_RETURN(const std::optional<Machine> machine, FindMachine(folder));
   std::vector<MeasuredStep> steps;
   for (const std::string& name : folder.Names(kBegin, kEnd)) {
     ASSIGN_OR_RETURN(const CsvTable table, folder.Table(name));
-    const VtrainReader reader(folder, SetOf(name));
+    const VtrainReader reader(folder, SetOf(name), constants);
     for (size_t i = 0; i < table.rows(); ++i) {
       ASSIGN_OR_RETURN(MeasuredStep step, reader.StepOf(CsvRow(table, i), machine));
       steps.push_back(std::move(step));
