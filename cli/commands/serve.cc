@@ -19,8 +19,10 @@
 #include "cli/stop_signals.h"
 #include "executor/owned_fd.h"
 #include "models/text.h"
+#include "moeplan/v1/reproduced_steps.pb.h"
 #include "planner/service/descriptors.h"
 #include "planner/service/server.h"
+#include "proto/json.h"
 #include "web/pages.h"
 
 namespace moeplan::cli {
@@ -32,6 +34,7 @@ struct ServeOptions {
   std::string db;
   std::string grpc = "127.0.0.1:7070", http = "127.0.0.1:7080";
   std::string tls_certificate, tls_key, tls_client_authority;
+  std::string measured_steps;
   bool insecure = false, exposed_http2 = false;
   int max_grpc_connections = 4096;
   std::string heartbeat = "5s", between_reports = "5s";
@@ -154,6 +157,13 @@ StatusOr<std::unique_ptr<service::Server>> Start(const ServeOptions& options, co
                                                  service::LogLevel level, const service::LogSink& log) {
   ASSIGN_OR_RETURN(const double heartbeat_s, ParseSeconds("--agent-heartbeat", options.heartbeat));
   ASSIGN_OR_RETURN(const double between_reports_s, ParseSeconds("--report-interval", options.between_reports));
+  std::shared_ptr<const v1::ReproducedSteps> measured_steps;
+  if (!options.measured_steps.empty()) {
+    ASSIGN_OR_RETURN(const std::string text,
+                     ReadTextFile(options.measured_steps, "what reproduce steps --json prints"));
+    ASSIGN_OR_RETURN(v1::ReproducedSteps reproduced, FromJson<v1::ReproducedSteps>(text, options.measured_steps));
+    measured_steps = std::make_shared<const v1::ReproducedSteps>(std::move(reproduced));
+  }
   const EndedWhileStarting watch(signals);
   return service::Server::Start({.store = options.db,
                                  .grpc_address = options.grpc,
@@ -169,6 +179,7 @@ StatusOr<std::unique_ptr<service::Server>> Start(const ServeOptions& options, co
                                  .insecure = options.insecure,
                                  .exposed_http2 = options.exposed_http2,
                                  .pages = web::DashboardPages(),
+                                 .measured_steps = std::move(measured_steps),
                                  .log = log,
                                  .log_level = level});
 }
@@ -218,6 +229,8 @@ void AddServe(CLI::App& app, Invocation& invocation) {
   command->add_flag("--insecure", options->insecure, "Let other machines reach it without TLS");
   command->add_flag("--exposed-http2", options->exposed_http2,
                     "Let strangers speak HTTP/2 with gRPC: no front, no --tls-client-ca");
+  command->add_option("--measured-steps", options->measured_steps,
+                      "What `moeplan reproduce steps --json` printed, for the dashboard to show");
   command->add_option("--log-format", options->log_format, "text or json, on standard error")->capture_default_str();
   command->add_option("--log-level", options->log_level, "debug (every call), info, warning or error")
       ->capture_default_str();

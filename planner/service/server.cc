@@ -308,6 +308,7 @@ class Server::Impl final : private Aftermath {
       .drift = fleet_ ? &fleet_->drift() : nullptr,
       .plan_log = plan_log_ ? &*plan_log_ : nullptr,
       .outliers = &outliers_,
+      .measured_steps = options_.measured_steps.get(),
       .listing_store = listing_store_ ? &*listing_store_ : nullptr};
   PlanWatchers watchers_{{.environment = environment_, .log = [this](std::string_view line) {
                             options_.log({LogLevel::kInfo, std::string(line), {}});

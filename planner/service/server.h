@@ -31,6 +31,10 @@
 #include "planner/service/log.h"
 #include "planner/service/tls.h"
 
+namespace moeplan::v1 {
+class ReproducedSteps;
+}  // namespace moeplan::v1
+
 namespace moeplan::service {
 
 struct ServerOptions {
@@ -47,8 +51,9 @@ struct ServerOptions {
   bool insecure = false;                               // Whether other machines may reach it without TLS.
   bool exposed_http2 = false;                          // Whether strangers may speak HTTP/2 with gRPC.
   http::Pages pages;                                   // What GET answers beside its own; they outlive the server.
-  LogSink log = [](const LogRecord&) {};               // Told what happens.
-  LogLevel log_level = LogLevel::kInfo;                // The least that is worth telling; answered calls are kDebug.
+  std::shared_ptr<const v1::ReproducedSteps> measured_steps;  // For people to look at; null: none.
+  LogSink log = [](const LogRecord&) {};                      // Told what happens.
+  LogLevel log_level = LogLevel::kInfo;  // The least that is worth telling; answered calls are kDebug.
 };
 
 class Server {

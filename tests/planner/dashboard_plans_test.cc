@@ -666,10 +666,12 @@ TEST_F(DashboardPlansTest, EveryMethodIsServedUnderItsRole) {
   const std::string beside = StrCat("{\"gpus\": 16, \"globalBatch\": 16, \"sequenceLength\": 64, \"model\": ", kMixtral,
                                     ", \"layout\": {\"expertParallel\": 8}, \"against\": {\"expertParallel\": 4}}");
   EXPECT_THAT(answers("Step", beside), testing::AllOf(HasSubstr("\"gain\":"), HasSubstr("\"gainLow\":")));
+  EXPECT_EQ(answers("ListMeasuredSteps", "{}"), "{}");
   EXPECT_THAT(answers("ImportModel", StrCat("{\"model\": ", kMixtral, "}")), HasSubstr("14336"));
   const auto role_of = [](const std::string& path) { return FindMethod("/moeplan.v1." + path)->role; };
   for (const char* path : {"ProfileService/ListClusters", "ProfileService/GetLinks", "ProfileService/GetCurve",
-                           "ProfileService/ListSamples", "PlannerService/ListRuns", "PlannerService/GetRun"}) {
+                           "ProfileService/ListSamples", "PlannerService/ListRuns", "PlannerService/GetRun",
+                           "PlannerService/ListMeasuredSteps"}) {
     EXPECT_EQ(role_of(path), Role::kRead) << path;
   }
   for (const char* path : {"PlannerService/ExplainRules", "PlannerService/Sweep", "PlannerService/RankLayouts",

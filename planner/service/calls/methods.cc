@@ -16,6 +16,7 @@
 #include "planner/service/handlers/fit_profile.h"
 #include "planner/service/handlers/import_model.h"
 #include "planner/service/handlers/links.h"
+#include "planner/service/handlers/measured_steps.h"
 #include "planner/service/handlers/plan.h"
 #include "planner/service/handlers/profiles.h"
 #include "planner/service/handlers/put_profile.h"
@@ -91,6 +92,7 @@ std::vector<Method> MakeMethods() {
   return {
       PlanMethod(),
       ReportMethod(),
+      Unary("PlannerService/ListMeasuredSteps", Role::kRead, &ListMeasuredSteps),
       Unary("PlannerService/ListDrifts", Role::kRead, &ListDrifts),
       Unary("PlannerService/ExplainRules", Role::kPlan, &ExplainRules),
       Unary("PlannerService/ExplainPlan", Role::kPlan, &ExplainPlan),

@@ -10,6 +10,10 @@
 #include "planner/service/puts.h"
 #include "planner/service/sample_writer.h"
 
+namespace moeplan::v1 {
+class ReproducedSteps;
+}  // namespace moeplan::v1
+
 namespace moeplan::service {
 
 class AgentHub;
@@ -30,7 +34,8 @@ struct Environment {
   DriftDesk* drift = nullptr;            // Likewise.
   PlanLog* plan_log = nullptr;           // Null: the store may only be read.
   OutlierMemory* outliers = nullptr;     // Null: curves' samples are screened each time.
-  const Store* listing_store = nullptr;  // Of the same file, only read; null: there is none.
+  const v1::ReproducedSteps* measured_steps = nullptr;  // Null: it was given none.
+  const Store* listing_store = nullptr;                 // Of the same file, only read; null: there is none.
 
   // For what a dashboard asks, which may read many rows: whoever wants a profile does not wait for it.
   const Store& listings() const { return listing_store != nullptr ? *listing_store : store; }

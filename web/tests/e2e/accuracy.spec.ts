@@ -6,7 +6,7 @@ import type { Page } from "@playwright/test";
 
 import type { Run } from "../../generated/moeplan/v1/planner_service";
 import { clusterFile, expect, expectAccessible, expectFits, hold, hostileName, test, workloads } from "./fixtures";
-import { moeplan, type Planner, temporaryFolder } from "./planner";
+import { moeplan, Planner, temporaryFolder } from "./planner";
 
 /** Plans of workloads, run on the simulated cluster and reported. */
 function reportRuns(planner: Planner, asked: readonly object[]): void {
@@ -249,4 +249,45 @@ test("a narrow page and a dark one hold it all", async ({ page, emptyPlanner }) 
   await expectAccessible(page);
   await page.emulateMedia({ colorScheme: "dark" });
   await expectAccessible(page);
+});
+
+test("steps that others measured are shown with their miss and what they consist of", async ({ page }) => {
+  const folder = temporaryFolder();
+  const file = join(folder.path, "steps.json");
+  const part = (name: string, exposedS: number) => ({ part: name, forwardS: exposedS / 2, backwardS: exposedS / 2, exposedS });
+  writeFileSync(file, JSON.stringify({
+    rows: [
+      { set: "simumax-b200-dense", case: hostileName, measuredS: 2, predictedS: 1.9, lowS: 1.8, highS: 2.1, error: -0.05, parts: [part("attention", 0.4), part("bubble", 1.5)] },
+      { set: "published-moe", case: "far off", measuredS: 1, predictedS: 1.5, unscaledS: 1.2, lowS: 1.4, highS: 1.6, error: 0.5, reason: "factor 1.25", parts: [part("moeLayers", 1.2)] },
+      { set: "published-moe", case: "not priced", measuredS: 1, reason: "no such model ships" },
+    ],
+    sets: [
+      { set: "published-moe", rows: 2, priced: 1, meanAbsoluteError: 0.5, trivialMeanAbsoluteError: 0.1 },
+      { set: "simumax-b200-dense", rows: 1, priced: 1, meanAbsoluteError: 0.05, coverage: 1 },
+    ],
+  }));
+  const planner = await Planner.start(join(folder.path, "moeplan.db"), "--measured-steps", file);
+  await page.goto(`${planner.url}#/accuracy`);
+  const steps = page.getByRole("region", { name: "Measured steps", exact: true });
+  await expect(steps.getByRole("row")).toHaveCount(4);
+  // The largest miss comes first, and what has none last.
+  await expect(steps.getByRole("row").nth(1)).toContainText("far off");
+  await expect(steps.getByRole("row").nth(1)).toContainText("+50 %");
+  await expect(steps.getByRole("row").nth(3)).toContainText("no such model ships");
+  await expectAccessible(page);
+  await expectFits(page);
+
+  await steps.getByRole("link", { name: hostileName }).click();
+  const parts = page.getByRole("region", { name: "What the time foretold from costs consists of" });
+  await expect(parts.getByRole("row")).toHaveCount(3);
+  await expect(parts.getByRole("row").nth(2)).toContainText("78.9 %");
+  await page.getByRole("button", { name: "Close" }).click();
+  await expect(parts).toHaveCount(0);
+
+  await page.getByRole("region", { name: /^Sets of measured steps/ }).getByRole("link", { name: "published-moe" }).click();
+  await expect(steps.getByRole("row")).toHaveCount(3);
+  await steps.getByRole("link", { name: "far off" }).click();
+  await expect(page.getByText("Measured 1 s; foretold 1.2 s from costs alone, 1.5 s by what its release does to other rows. factor 1.25.")).toBeVisible();
+  await planner.stop();
+  folder.remove();
 });

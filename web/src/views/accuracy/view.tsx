@@ -10,6 +10,7 @@ import { ProfileField, useProfileNames } from "../../components/profile_field";
 import * as text from "../../format";
 import { hrefOf, setParams, type Params, type ViewProps } from "../../route";
 import { ErrorOverTime, Legend, PredictedAgainstMeasured } from "./charts";
+import { MeasuredSteps } from "./measured_steps";
 import { RunDetails } from "./run_details";
 import { comparable, profileOf, scheduleOf, summariesBy, summarize } from "./statistics";
 import { Groups, Inside, OfRun, RunTable } from "./tables";
@@ -52,6 +53,7 @@ export function AccuracyView({ params }: ViewProps) {
         ? <RunDetails number={params["run"]} heading={heading} />
         : <ErrorNote message={`The address names run ${params["run"]}, which is no run's number.`} />)}
       {data !== null && (data.length === 0 ? <NoRuns profile={profile} /> : <Shown all={data} chosen={chosen} schedule={schedule} params={params} />)}
+      <MeasuredSteps params={params} />
     </>
   );
 }
