@@ -47,4 +47,9 @@ PricedTwoBatches BuildTwoBatches(const HalfLayers& layer, int layers, bool delay
 // The time of so many layers of both, beyond some from the rate at which more of them take longer.
 double TwoBatchesS(const HalfLayers& layer, int layers, bool delays_weight_gradients);
 
+// By how much less than `alone_s` for each layer a rank's layers take so, in as many passes as it has virtual stages:
+// what hides behind weight gradients of the layer before does not in the first of a pass. Below 0: it takes longer.
+// Requires passes >= 1.
+double HiddenS(const HalfLayers& layer, double alone_s, int layers, int passes, bool delays_weight_gradients);
+
 }  // namespace moeplan

@@ -155,7 +155,8 @@ class StepPricer {
   double HiddenS(const Stage& stage) const {
     const int layers = stage.moe_layers + (NextTokenLayersHaveExperts(model_) ? stage.next_tokens : 0);
     if (!request_.overlaps_experts || layers == 0) return 0;
-    return layers * expert_layer_s_ - TwoBatchesS(halves_, layers, request_.delays_weight_gradients);
+    return moeplan::HiddenS(halves_, expert_layer_s_, layers, request_.virtual_stages,
+                            request_.delays_weight_gradients);
   }
 
   // Micro-batches that go forward beside another on its way back: all but those with which a rank warms up, of which

@@ -98,6 +98,23 @@ TEST(TwoBatchesTest, ShortExchangesHideWhole) {
   EXPECT_NEAR(TwoBatchesS(slowed, 4, false), 4 * (15 + 4 * (1 - 1 / 1.5)), 1e-9);
 }
 
+// A pass begins with an exchange beside which weight gradients of the layer before would run.
+TEST(TwoBatchesTest, SeveralPassesHideWhatEachOfThemDoes) {
+  std::mt19937_64 random(TestSeed());
+  double lost_s = 0;
+  for (int i = 0; i < 100; ++i) {
+    const HalfLayers layer = AnyHalves(random);
+    const double alone_s = layer.serial_s() - 1, once_s = HiddenS(layer, alone_s, 6, 1, true);
+    EXPECT_EQ(once_s, 6 * alone_s - TwoBatchesS(layer, 6, true));
+    EXPECT_EQ(HiddenS(layer, alone_s, 6, 2, true), 2 * HiddenS(layer, alone_s, 3, 1, true));
+    EXPECT_EQ(HiddenS(layer, alone_s, 7, 3, true),
+              HiddenS(layer, alone_s, 3, 1, true) + 2 * HiddenS(layer, alone_s, 2, 1, true));
+    EXPECT_EQ(HiddenS(layer, alone_s, 2, 5, true), 2 * HiddenS(layer, alone_s, 1, 1, true));
+    lost_s += once_s - HiddenS(layer, alone_s, 6, 6, true);
+  }
+  EXPECT_GT(lost_s, 0);
+}
+
 TEST(TwoBatchesTest, ManyLayersTakeWhatTheirRateSays) {
   std::mt19937_64 random(TestSeed());
   for (int i = 0; i < 50; ++i) {
