@@ -87,22 +87,18 @@ Status Run(const ImportOptions& options) {
 
 struct DeepEpOptions {
   std::vector<std::string> logs;
-  std::string dispatcher = "DEEPEP", transport = "NCCL";
+  std::string transport = "NCCL";
   DeepEpTestsOptions reading = {.name = "deepep-tests"};
   bool json = false;
 };
 
 Status RunDeepEp(const DeepEpOptions& options) {
   DeepEpTestsOptions reading = options.reading;
-  const auto dispatcher = NamedValue<Dispatcher>(options.dispatcher);
-  if (!dispatcher || !SendsOnceToANode(*dispatcher)) {
-    return InvalidInput(StrCat("--dispatcher: found ", options.dispatcher, ", expected DEEPEP or HYBRID_EP"));
-  }
   const auto transport = NamedValue<Transport>(options.transport);
   if (!transport) {
     return InvalidInput(StrCat("--transport: found ", options.transport, ", expected NCCL, NVSHMEM or UCCL"));
   }
-  reading.dispatcher = *dispatcher, reading.transport = *transport;
+  reading.transport = *transport;
   std::vector<DeepEpTestsLog> logs;
   for (const std::string& path : options.logs) {
     ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, "what a test of DeepEP printed"));
@@ -124,7 +120,6 @@ void AddDeepEp(CLI::App& import, Invocation& invocation) {
   command->add_option("--ranks-per-node", options->reading.group.ranks_per_node, "Ranks on a node")->required();
   command->add_option("--experts", options->reading.experts, "Of tests that do not print num_experts")
       ->capture_default_str();
-  command->add_option("--dispatcher", options->dispatcher, "DEEPEP or HYBRID_EP")->capture_default_str();
   command->add_option("--transport", options->transport, "NCCL, NVSHMEM or UCCL")->capture_default_str();
   command->add_option("--name", options->reading.name, "What a profile of the samples is called")
       ->capture_default_str();

@@ -59,8 +59,12 @@ struct LayoutRequest {
 // Whether the part is computed again because recomputation selects it.
 inline bool SelectsAgain(const LayoutRequest& request, RecomputeModule module) {
   if (request.recompute != Recompute::kSelective) return false;
-  const bool usual = request.recompute_modules.empty();
-  return usual ? module == RecomputeModule::kCoreAttention : request.recompute_modules.Has(module);
+  const RecomputeModules& modules = request.recompute_modules;
+  if (modules.empty()) return module == RecomputeModule::kCoreAttention;
+  // Shared experts and the activation are parts of the layer that kMoe computes again.
+  const bool of_experts = module == RecomputeModule::kSharedExperts || module == RecomputeModule::kMoeAct;
+  if (of_experts && modules.Has(RecomputeModule::kMoe)) return module == RecomputeModule::kSharedExperts;
+  return modules.Has(module);
 }
 
 // Device memory of one rank, by what takes it (planner/layout/rank_memory.h).

@@ -263,8 +263,10 @@ void ReadExperts(Fields& fields, ModelConfig& model) {
   if (model.top_k > model.experts) {
     fields.Fail("num_experts_per_tok", StrCat(model.top_k), StrCat("at most the ", model.experts, " experts"));
   }
-  model.expert_groups = fields.Number({"n_group"}, 1, model.experts, 1);
-  model.groups_per_token = fields.Number({"topk_group"}, 1, model.experts, model.expert_groups);
+  // 0: routing is not limited.
+  model.expert_groups = std::max(1, fields.Number({"n_group"}, 0, model.experts, 1));
+  model.groups_per_token = fields.Number({"topk_group"}, 0, model.experts, model.expert_groups);
+  if (model.groups_per_token == 0) model.groups_per_token = model.expert_groups;
   if (model.experts % model.expert_groups != 0) {
     fields.Fail("n_group", StrCat(model.expert_groups), StrCat("a divisor of the ", model.experts, " experts"));
   } else if (model.groups_per_token > model.expert_groups ||

@@ -76,13 +76,13 @@ class AttentionBlock {
     if (latent.q_rank > 0) {
       AddLinear(model_.model_dim, latent.q_rank);
       AddLinear(latent.q_rank, heads_ * query_key, kUp);
-      work_.moved.push_back(Norm(row_bytes_ * latent.q_rank, kUp));
+      work_.moved.push_back(Norm(row_bytes_ * latent.q_rank));
     } else {
       AddLinear(model_.model_dim, heads_ * query_key);
     }
     AddLinear(model_.model_dim, latent.kv_rank + latent.rope_head_dim);
     AddLinear(latent.kv_rank, heads_ * (latent.nope_head_dim + value), kUp);
-    work_.moved.push_back(Norm(row_bytes_ * latent.kv_rank, kUp));
+    work_.moved.push_back(Norm(row_bytes_ * latent.kv_rank));
     AddLinear(heads_ * value, model_.model_dim);
     work_.moved.push_back(
         Of(kUp, InPlace(Kernel::kRotary, row_bytes_ * heads_ * latent.rope_head_dim, /*launches=*/2)));

@@ -9,12 +9,12 @@ namespace moeplan {
 
 enum class RecomputeModule {
   kCoreAttention,  // Attention's scores and what they make of the values.
-  kMlaUpProj,      // From latent vectors to heads: norms, products, rotary embedding.
+  kMlaUpProj,      // From normed latent vectors to heads: products, rotary embedding.
   kLayerNorm,      // Norms before attention and before the feed-forward network.
   kMoeAct,         // The activation of experts.
   kMlp,            // Feed-forward networks without experts.
   kSharedExperts,
-  kMoe,  // Router, exchanges and experts.
+  kMoe,  // Router, exchanges and experts, shared ones and the activation too.
 };
 inline constexpr int kRecomputeModules = 7;
 

@@ -37,6 +37,15 @@ bool MayBeForetold(const Profile& profile, const CollectiveKey& key) {
          });
 }
 
+// " with that transport, but with NVSHMEM" where the dispatcher was measured on the group with another; else empty.
+std::string OtherTransport(const Profile& profile, CollectiveKey key) {
+  for (const Transport transport : {Transport::kNccl, Transport::kNvshmem, Transport::kUccl}) {
+    key.transport = transport;
+    if (Find(profile, key) != nullptr) return StrCat(" with that transport, but with ", Name(transport));
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<ExpertProducts> ExpertProductsOf(const Layer& layer, const Layout& layout) {
@@ -44,14 +53,19 @@ std::vector<ExpertProducts> ExpertProductsOf(const Layer& layer, const Layout& l
   const int experts = layer.experts / layout.expert_parallel;
   std::vector<ExpertProducts> all;
   if (layer.expert_kind == ExpertKind::kFfn) {
-    all.push_back({.product = KeyOf(Kernel::kExpertGemm, layer, layout),
+    const KernelKey product = KeyOf(Kernel::kExpertGemm, layer, layout);
+    all.push_back({.product = product,
+                   .hidden_dim = *product.hidden_dim,
                    .rows = tokens * layer.top_k * std::max(layer.capacity_factor, 1.0),
                    .experts = experts,
                    .matrices = layer.expert_matrices,
                    .sorts = layout.expert_parallel > 1 && experts > 1});
   }
   if (layer.shared_hidden_dim > 0) {
-    all.push_back({.product = SharedExpertKey(Kernel::kExpertGemm, layer, layout),
+    const KernelKey product = SharedExpertKey(Kernel::kExpertGemm, layer, layout);
+    const bool told_apart = !all.empty() && all.front().hidden_dim + 1 == *product.hidden_dim;
+    all.push_back({.product = product,
+                   .hidden_dim = *product.hidden_dim - (told_apart ? 1 : 0),
                    .rows = tokens,
                    .matrices = layer.expert_matrices});
   }
@@ -271,12 +285,16 @@ double CostBook::MovedS(Kernel kernel, double bytes, int launches) {
 
 double CostBook::SlowdownBesideExchange(Dispatcher dispatcher) {
   if (!measured_slowdown_) {
+    const bool measured = std::ranges::any_of(profile_.kernels, [](const KernelModel& entry) {
+      return entry.key.kernel == Kernel::kExpertGemm && entry.key.contention == Contention::kWithAllToAll;
+    });
     Pricer pricer(profile_);
-    const bool known = product_.model && pricer.Has(product_.key) && std::isfinite(product_.model->size_high);
+    const bool known =
+        measured && product_.model && pricer.Has(product_.key) && std::isfinite(product_.model->size_high);
     measured_slowdown_ =
-        known ? pricer.Slowdown(product_.key, Contention::kWithAllToAll, product_.model->size_high).mid : 1;
+        known ? pricer.Slowdown(product_.key, Contention::kWithAllToAll, product_.model->size_high).mid : 0;
   }
-  if (*measured_slowdown_ > 1) return *measured_slowdown_;
+  if (*measured_slowdown_ > 0) return *measured_slowdown_;
   if (!profile_.roofline) {
     notes_.remarks.insert(
         "compute beside exchanges of experts: how they slow it was not measured; taken as not at all");
@@ -313,15 +331,15 @@ bool CostBook::HasLinearExperts(int experts) const {
 }
 
 void CostBook::AddExperts(const ExpertProducts& asked, Profile& profile) {
-  const auto& [product, rows, experts, matrices, sorts] = asked;
+  const auto& [product, hidden_dim, rows, experts, matrices, sorts] = asked;
   if (HasDimensions(product) || rows <= 0) return;
   const bool has_any = moeplan::Find(profile_, product) != nullptr;
   if (has_any ? !HasLinearExperts(experts) : !surface_.Has(Kernel::kLinear) && !profile_.roofline) return;
   const double row_bytes = 1.0 * *product.model_dim * bytes_per_element_;
   LogLog forward, input_gradient, weight_gradient;
   for (double part = kLeastExpertPart; part <= kMostExpertPart; part *= 2) {
-    const auto linears = ExpertLinears(*product.model_dim, *product.hidden_dim, matrices, part * rows, experts);
-    const MovedWork activation = ActivationWork(part * rows, *product.hidden_dim, matrices, bytes_per_element_);
+    const auto linears = ExpertLinears(*product.model_dim, hidden_dim, matrices, part * rows, experts);
+    const MovedWork activation = ActivationWork(part * rows, hidden_dim, matrices, bytes_per_element_);
     double flops = 0, there_s = MovedS(activation.kernel, activation.forward_bytes, 1);
     double back_s = MovedS(activation.kernel, activation.backward_bytes, 1), weights_s = 0;
     // Rows arrive by rank; they are sorted by local expert, and back.
@@ -351,14 +369,14 @@ void CostBook::AddExperts(const ExpertProducts& asked, Profile& profile) {
 }
 
 std::optional<CostModel> CostBook::FromLinks(const Dispatching& dispatching, const GroupShape& experts) {
-  const auto& [dispatcher, transport, routing] = dispatching;
+  const auto& [dispatcher, transport, routing, pair_rows] = dispatching;
   const auto curve_of = [&](Collective collective, const GroupShape& group, double bytes_ratio) {
     const Entry& entry = Find({.collective = collective, .group = group, .bytes_per_element = bytes_per_element_});
     if (!entry.stand_in.empty()) notes_.remarks.insert(entry.stand_in), extrapolated_ = true;
     return ScaledCurve{entry.model ? &*entry.model : nullptr, bytes_ratio, BusFactor(collective, group.size)};
   };
   if (dispatcher == Dispatcher::kAllGather) {
-    const double gathered = Gathered(routing, experts);
+    const double gathered = Gathered(dispatching, experts);
     return JoinedModel(curve_of(Collective::kAllGather, experts, gathered),
                        curve_of(Collective::kReduceScatter, experts, gathered), Joined::kMean, {});
   }
@@ -371,7 +389,7 @@ std::optional<CostModel> CostBook::FromLinks(const Dispatching& dispatching, con
 }
 
 void CostBook::Dispatch(const Dispatching& dispatching, const GroupShape& experts, Profile& profile) {
-  const auto& [dispatcher, transport, routing] = dispatching;
+  const auto& [dispatcher, transport, routing, pair_rows] = dispatching;
   if (dispatcher == Dispatcher::kAllToAll || experts.size == 1) return;
   const CollectiveKey in_its_place = {.collective = Collective::kAllToAll, .group = experts};
   std::erase_if(profile.collectives, [&](const CollectiveModel& entry) {
@@ -382,10 +400,11 @@ void CostBook::Dispatch(const Dispatching& dispatching, const GroupShape& expert
   CollectiveKey own = in_its_place;
   own.dispatcher = dispatcher, own.transport = transport;
   if (const CostModel* measured = moeplan::Find(profile_, own); measured && SendsOnceToANode(dispatcher)) {
-    model = MeasuredModel({measured, OnceANode(routing, experts), BusFactor(own.collective, experts.size)}, model);
+    model = MeasuredModel({measured, OnceANode(routing, experts), BusFactor(own.collective, experts.size)}, model,
+                          RateOf(dispatcher, transport, experts.size > experts.ranks_per_node));
   } else if (model && SendsOnceToANode(dispatcher)) {
-    notes_.remarks.insert(StrCat(Describe(CostKey(own)),
-                                 ": not measured; priced as an all-to-all of the rows that it sends, once to a ",
+    notes_.remarks.insert(StrCat(Describe(CostKey(own)), ": not measured", OtherTransport(profile_, own),
+                                 "; priced as an all-to-all of the rows that it sends, once to a ",
                                  experts.size > experts.ranks_per_node ? "node" : "rank"));
   }
   if (model) profile.collectives.push_back({in_its_place, *std::move(model)});

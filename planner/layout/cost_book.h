@@ -25,8 +25,9 @@ namespace moeplan::planner {
 
 // The products of a layer's experts as linear layers, on one rank.
 struct ExpertProducts {
-  KernelKey product;  // EXPERT_GEMM with the layer's dimensions, the hidden one cut.
-  double rows = 0;    // Of all its local experts.
+  KernelKey product;   // EXPERT_GEMM with the layer's dimensions, the hidden one cut.
+  int hidden_dim = 0;  // That; of a shared expert one less where a column tells it apart (WorkloadOf).
+  double rows = 0;     // Of all its local experts.
   int experts = 1;
   int matrices = 2;
   bool sorts = false;  // Rows arrive by rank, and are sorted by local expert.
@@ -141,7 +142,7 @@ class CostBook {
   int bytes_per_element_;
   bool tells_strides_ = false;               // Some entry is of groups of one stride alone.
   std::optional<LinkModel> links_;           // Fitted when it is first asked.
-  std::optional<double> measured_slowdown_;  // Likewise; 1: it was not measured.
+  std::optional<double> measured_slowdown_;  // Likewise; 0: it was not measured.
   std::map<CollectiveKey, Entry> collectives_;
   std::map<Kernel, Entry> kernels_;  // That move memory.
   ShapeSurface surface_;

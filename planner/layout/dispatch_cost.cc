@@ -37,7 +37,9 @@ double OnceARank(const EvenRouting& routing, const GroupShape& group) {
   return ExpectedPlaces(routing, group.size) / routing.top_k;
 }
 
-double Gathered(const EvenRouting& routing, const GroupShape& group) { return 1.0 * group.size / routing.top_k; }
+double Gathered(const Dispatching& dispatching, const GroupShape& group) {
+  return group.size / (dispatching.routing.top_k * dispatching.pair_rows);
+}
 
 namespace {
 
@@ -78,10 +80,15 @@ std::optional<CostModel> JoinedModel(const ScaledCurve& one, const ScaledCurve& 
     widest.Add(time_s, mean ? (a.low_s + b.low_s) / 2 : longer.low_s, mean ? (a.high_s + b.high_s) / 2 : longer.high_s);
     curve.points.push_back({bytes, time_s / rate.over_all_to_all});
   }
-  return ModelOf(std::move(curve), widest, rate.error_ratio);
+  CostModel model = ModelOf(std::move(curve), widest, rate.error_ratio);
+  // What is asked beyond what either was measured at is said to be extrapolated.
+  model.size_low = std::max(one.model->size_low / one.bytes_ratio, other.model->size_low / other.bytes_ratio);
+  model.size_high = std::min(one.model->size_high / one.bytes_ratio, other.model->size_high / other.bytes_ratio);
+  return model;
 }
 
-CostModel MeasuredModel(const ScaledCurve& measured, const std::optional<CostModel>& by_links) {
+CostModel MeasuredModel(const ScaledCurve& measured, const std::optional<CostModel>& by_links,
+                        const DispatchRate& rate) {
   // Of the all-to-all in its place.
   const double least = measured.model->size_low / measured.bytes_ratio;
   const double most = measured.model->size_high / measured.bytes_ratio;
@@ -106,7 +113,12 @@ CostModel MeasuredModel(const ScaledCurve& measured, const std::optional<CostMod
     }
     add(bytes);
   }
-  return ModelOf(std::move(curve), widest, /*own_error_ratio=*/1);
+  // Sizes so near each other tell nothing of the curve's form.
+  constexpr double kNear = 4;
+  CostModel model = ModelOf(std::move(curve), widest, most < kNear * least ? rate.error_ratio : 1);
+  // What is asked beyond is said to be extrapolated.
+  model.size_low = least, model.size_high = most;
+  return model;
 }
 
 }  // namespace moeplan::planner

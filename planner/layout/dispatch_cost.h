@@ -20,6 +20,7 @@ struct Dispatching {
   Dispatcher dispatcher = Dispatcher::kAllToAll;
   Transport transport = Transport::kNccl;
   EvenRouting routing;
+  double pair_rows = 1;  // Of an all-to-all for each pair of token and expert: padding, or the busiest rank's.
 };
 
 // How many times as fast a dispatcher moves its bytes as an all-to-all would on the same links, and the ratio within
@@ -35,7 +36,7 @@ int ProcessorsTaken(Dispatcher dispatcher);
 // Bytes as the curve counts them, over those of the all-to-all in its place.
 double OnceANode(const EvenRouting& routing, const GroupShape& group);  // To nodes; inside one node to ranks.
 double OnceARank(const EvenRouting& routing, const GroupShape& group);
-double Gathered(const EvenRouting& routing, const GroupShape& group);  // All rows, by an all-gather.
+double Gathered(const Dispatching& dispatching, const GroupShape& group);  // All rows, by an all-gather.
 
 // A curve and how many times the all-to-all's bytes it is asked for.
 struct ScaledCurve {
@@ -49,8 +50,10 @@ enum class Joined { kLonger, kMean };
 std::optional<CostModel> JoinedModel(const ScaledCurve& one, const ScaledCurve& other, Joined joined,
                                      const DispatchRate& rate);
 
-// The measured curve; beyond the sizes that it was measured at, what the links say, as many times as at its end.
-// Without links, the curve as it goes on. Requires a measured model.
-CostModel MeasuredModel(const ScaledCurve& measured, const std::optional<CostModel>& by_links);
+// The measured curve; beyond the sizes that it was measured at, what the links say, as many times as at its end, and
+// with the error of `rate` where a few sizes say little of others. Without links, the curve as it goes on. Requires a
+// measured model.
+CostModel MeasuredModel(const ScaledCurve& measured, const std::optional<CostModel>& by_links,
+                        const DispatchRate& rate);
 
 }  // namespace moeplan::planner

@@ -78,6 +78,16 @@ Status CheckExchanges(const LayoutRequest& request) {
     return InvalidInput(StrCat("layout.transport: found ", Name(request.transport), " with dispatcher ",
                                Name(request.dispatcher), ", expected NCCL, or dispatcher DEEPEP or HYBRID_EP"));
   }
+  if (request.dispatcher != Dispatcher::kAllToAll && request.model.moe_layers() == 0) {
+    return InvalidInput(StrCat("layout.dispatcher: found ", Name(request.dispatcher),
+                               ", expected ALL_TO_ALL of a model without experts"));
+  }
+  if (request.overlaps_shared_experts && request.model.shared_hidden_dim > 0 &&
+      SelectsAgain(request, RecomputeModule::kSharedExperts) && !SelectsAgain(request, RecomputeModule::kMoe)) {
+    return InvalidInput(
+        "layout.recomputeModules: found SHARED_EXPERTS with overlapSharedExperts, expected overlapSharedExperts false: "
+        "frameworks compute them again only where they run beside nothing");
+  }
   if (!request.overlaps_experts) {
     if (!request.delays_weight_gradients) return OkStatus();
     return InvalidInput("layout.delayWeightGradients: found it without overlapExpertParallel, expected both");

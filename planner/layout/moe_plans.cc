@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/check.h"
+#include "models/measurement/cost_key.h"
 #include "models/memory/graph_memory.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
@@ -62,6 +63,12 @@ Profile OverItsGroups(const MoeQuestion& question, const Profile& profile) {
   return groups;
 }
 
+// Whether a rank's part of the shared expert and that of a routed one have equal matrices.
+bool IsAsWide(const Layer& layer, const Layout& layout) {
+  return layer.shared_hidden_dim > 0 &&
+         SharedExpertKey(Kernel::kExpertGemm, layer, layout) == KeyOf(Kernel::kExpertGemm, layer, layout);
+}
+
 bool IsChosen(const Knobs& knobs, const MoeChoice& choice) {
   return knobs.family == choice.family && (choice.chunks == 0 || knobs.chunks == choice.chunks) &&
          (choice.partition_degree == 0 || knobs.partition_degree == choice.partition_degree);
@@ -70,10 +77,11 @@ bool IsChosen(const Knobs& knobs, const MoeChoice& choice) {
 // Null: all plans.
 MoePlans PlansOf(const Workload& workload, const Profile& groups, const MoeChoice* choice, const StopSignals& stop) {
   MoePlans result;
-  PlanOptions options = {.rules = false};
-  if (choice != nullptr) options.family = choice->family;
-  // Of a given number of pieces none is to be left out.
-  options.for_rows = choice == nullptr || (choice->chunks == 0 && choice->partition_degree == 0);
+  PlanOptions options = {.rules = false, .for_rows = true};
+  if (choice != nullptr) {
+    options.family = choice->family;
+    options.pieces = std::max(choice->chunks, choice->partition_degree);
+  }
   const StatusOr<PlanAnswer> answer = PlanLayer(workload, groups, options, {.nodes = 0, .stop = stop});
   if (!answer.ok()) {
     result.reason = answer.status().message();
@@ -96,11 +104,7 @@ MoePlans PlansOf(const Workload& workload, const Profile& groups, const MoeChoic
                             .memory = {BufferBytes(*graph), ExpertCopies(*graph)},
                             .plan = plan});
   }
-  if (choice != nullptr && result.plans.empty()) {
-    result.reason = StrCat("schedule: found ", Name(choice->family),
-                           ", of which no plan with such a number of chunks and "
-                           "partitions was priced for this layer; moeplan plan says why it skips one");
-  }
+  if (choice != nullptr && result.plans.empty()) result.reason = NoPlanInSuchPieces(choice->family);
   return result;
 }
 
@@ -134,6 +138,8 @@ Workload WorkloadOf(const LayoutRequest& request, const MoeQuestion& question) {
   workload.layout = {.tensor_parallel = question.tensor_parallel,
                      .expert_parallel = question.expert_parallel,
                      .expert_sharding_parallel = question.expert_sharding_parallel};
+  // A shared expert as wide as a routed one would be looked up as if it were one: a column more tells them apart.
+  if (IsAsWide(workload.layer, workload.layout)) workload.layer.shared_hidden_dim += question.tensor_parallel;
   workload.max_chunks = kMostPieces;
   workload.max_partition_degree = kMostPieces;
   workload.phase = Phase::kTraining;
@@ -147,7 +153,8 @@ Dispatching DispatchingOf(const LayoutRequest& request) {
           {.experts = model.experts,
            .top_k = model.top_k,
            .groups = model.expert_groups,
-           .groups_per_token = model.groups_per_token}};
+           .groups_per_token = model.groups_per_token},
+          request.capacity_factor};
 }
 
 bool HasOneSchedule(const LayoutRequest& request) {

@@ -94,9 +94,9 @@ class StepSearch {
     const Family family = *question_.schedule;
     const int pieces = std::max(question_.chunks.value_or(1), question_.partition_degree.value_or(1));
     if ((family == Family::kBaseline || family == Family::kParmS1) && pieces == 1) return OkStatus();
-    return InvalidInput(StrCat("layout.schedule: found ", Name(family), " in ", pieces,
-                               " pieces, expected BASELINE or PARM_S1 in one with ",
-                               request_.overlaps_experts ? "overlapExpertParallel" : "a dispatcher"));
+    return InvalidInput(StrCat(
+        "layout.schedule: found ", Name(family), " in ", pieces, " pieces, expected BASELINE or PARM_S1 in one with ",
+        request_.overlaps_experts ? "overlapExpertParallel" : StrCat("dispatcher ", Name(request_.dispatcher))));
   }
 
   StatusOr<PricedLayout> WithExperts(const LayoutPoint& point) {

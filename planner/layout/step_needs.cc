@@ -96,7 +96,7 @@ class StepNeeds {
   }
 
   void AskExperts(const ExpertProducts& asked, double rows) {
-    const int model_dim = *asked.product.model_dim, hidden_dim = *asked.product.hidden_dim;
+    const int model_dim = *asked.product.model_dim, hidden_dim = asked.hidden_dim;
     for (const LinearWork& linear : ExpertLinears(model_dim, hidden_dim, asked.matrices, rows, asked.experts)) {
       for (const Kernel product : {Kernel::kLinear, Kernel::kLinearInputGradient, Kernel::kLinearWeightGradient}) {
         book_.LinearS(product, linear);

@@ -199,13 +199,13 @@ class StepPricer {
     if (windowed > 0) windowed_attention_ = Attention(model_.window);
     if (model_.moe_layers() < model_.layers()) {
       dense_ = Block(StepPart::kDenseNetworks, DenseBlockWork(model_, slice_));
-      AddTensorExchange(dense_);
+      AddTensorExchange(dense_, SelectsAgain(request_, RecomputeModule::kMlp));
     }
     if (model_.moe_layers() > 0) {
       around_experts_ = Block(StepPart::kElementwise, AroundExpertsWork(model_, slice_));
       if (model_.shared_hidden_dim > 0 && !request_.overlaps_shared_experts) {
         shared_experts_ = Block(StepPart::kSharedExperts, SharedExpertWork(model_, slice_));
-        AddTensorExchange(shared_experts_);
+        AddTensorExchange(shared_experts_, SelectsAgain(request_, RecomputeModule::kSharedExperts));
       }
     }
     moe_layer_ = Moe();
@@ -349,7 +349,8 @@ class StepPricer {
 
   // Both collectives over TP that a block has in a pass; backward gathers the input once more. Products may hide them,
   // attention's scores may not.
-  void AddTensorExchange(BlockTime& block) {
+  // `again`: what passes forward does so once more before its way back.
+  void AddTensorExchange(BlockTime& block, bool again = false) {
     PassTime &forward = block.compute.forward, &backward = block.compute.backward;
     const double forward_s = forward.compute_s - block.scores_forward_s;
     const double again_s = SelectsAgain(request_, RecomputeModule::kCoreAttention) ? block.scores_forward_s : 0;
@@ -357,12 +358,16 @@ class StepPricer {
     if (!request_.sequence_parallel) {
       const double sum_s = OverTensorS(Collective::kAllReduce);
       AddTensor(sum_s, 1, /*beside_s=*/0, forward), AddTensor(sum_s, 1, /*beside_s=*/0, backward);
+      if (again) AddTensor(sum_s, 1, /*beside_s=*/0, backward);
       return;
     }
     const double gather_s = OverTensorS(Collective::kAllGather, GatheredShare());
     const double scatter_s = OverTensorS(Collective::kReduceScatter);
     AddTensor(gather_s + scatter_s, 2, forward_s, forward);
-    AddTensor(2 * gather_s + scatter_s, 3, backward_s, backward);
+    // What is computed again hides its own.
+    const double again_forward_s = again ? forward_s : 0;
+    AddTensor(2 * gather_s + scatter_s, 3, backward_s - again_forward_s, backward);
+    if (again) AddTensor(gather_s + scatter_s, 2, again_forward_s, backward);
   }
 
   // The embedding is cut over the vocabulary, so that each rank knows some of the tokens' rows; and the last product
@@ -526,7 +531,10 @@ MoeTime ExpertFlopsTime(const LayoutRequest& request, const LayoutPoint& point, 
   const double flops = 2 * TokensOf(point, request.sequence_length) * (copies * ExpertParameters(model) + shared) /
                        point.layout.tensor_parallel;
   const double forward_s = book.ProductsAtLeastS(flops);
-  return {.forward_s = forward_s, .backward_s = 2 * forward_s};
+  return {.forward_s = forward_s,
+          .backward_s = 2 * forward_s,
+          .forward_rest_s = forward_s,
+          .backward_rest_s = 2 * forward_s};
 }
 
 }  // namespace

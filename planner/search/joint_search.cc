@@ -57,6 +57,7 @@ class Search {
         baselines_only_(options.baselines_only),
         family_(options.family),
         for_rows_(options.for_rows),
+        pieces_(options.pieces),
         index_(profile),
         pricing_(workload, index_),
         watch_(budget.stop) {}
@@ -112,12 +113,18 @@ class Search {
     return variants;
   }
 
+  std::vector<int> CountsUpTo(int most) const {
+    if (!for_rows_) return ChunkCounts(most);
+    if (pieces_ == 0) return PowersOfTwo(most);
+    return pieces_ <= most ? std::vector<int>{pieces_} : std::vector<int>{};
+  }
+
   void TryLossless(const std::vector<Knobs>& variants) {
     std::vector<Tried*> lossless;
     for (const Knobs& variant : variants) lossless.push_back(&AddVariant(variant));
     for (const std::vector<Tried*>& alike : CarriedUnlike(lossless)) {
       const int most = alike.front()->most_pieces;
-      for (const int pieces : for_rows_ ? PowersOfTwo(most) : ChunkCounts(most)) {
+      for (const int pieces : CountsUpTo(most)) {
         for (Tried* tried : alike) TryPieces(*tried, pieces);
       }
     }
@@ -240,6 +247,7 @@ class Search {
   const bool baselines_only_;
   const std::optional<Family> family_;
   const bool for_rows_;
+  const int pieces_;
   const Variants variants_{workload_, profile_};
   CostIndex index_;
   GraphPricing pricing_;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -77,6 +79,23 @@ void PutSimplestOfTiesFirst(std::vector<Candidate>& best_first, double indistinc
   std::rotate(best_first.begin(), simplest, std::next(simplest));
 }
 
+// The same among those that rows tell apart: of each family and number of pieces the fastest, so that this is also the
+// first of its own row.
+void PutSimplestRowFirst(std::vector<Candidate>& best_first, double indistinct_s) {
+  std::set<std::pair<Family, int>> rows;
+  const auto known = [&](const Candidate& candidate) {
+    return !rows.insert({candidate.knobs.family, PiecesOf(candidate.knobs)}).second;
+  };
+  std::vector<Candidate> others;
+  for (Candidate& candidate : std::exchange(best_first, {})) {
+    (known(candidate) ? others : best_first).push_back(std::move(candidate));
+  }
+  PutSimplestOfTiesFirst(best_first, indistinct_s);
+  std::ranges::move(others, std::back_inserter(best_first));
+  std::stable_sort(best_first.begin() + 1, best_first.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.time_s() < b.time_s(); });
+}
+
 // ---- The answer.
 
 bool HasRule(const RuleAnswers& rules) { return rules.parm || rules.monta || rules.schemoe; }
@@ -86,6 +105,7 @@ Status NothingLeft(const PlanAnswer& answer, const PlanOptions& options) {
     return Cancelled("planning was stopped before anything was answered");
   }
   const std::vector<Skipped>& why = answer.skipped_rules.empty() ? answer.skipped_candidates : answer.skipped_rules;
+  if (why.empty() && options.pieces > 0) return InvalidInput(NoPlanInSuchPieces(*options.family));
   return InvalidInput(StrCat(options.baselines_only ? "no baseline is left: " : "no rule and no candidate is left: ",
                              why.front().reason));
 }
@@ -124,7 +144,7 @@ StatusOr<ComparedAnswer> ThoseOfLessMemory(PlanAnswer answer, FoundCandidates fo
   std::vector<Candidate>& candidates = found.listed;
   if (candidates.empty()) return NothingLeft(answer, options);
   AddInterval(candidates.front(), cancelled);
-  PutSimplestOfTiesFirst(candidates, IndistinctGainS(candidates.front()));
+  PutSimplestRowFirst(candidates, IndistinctGainS(candidates.front()));
   double least_bytes = std::numeric_limits<double>::infinity();
   PriceNotes notes;
   for (Candidate& candidate : candidates) {
@@ -183,6 +203,13 @@ Status CheckBudget(const PlanBudget& budget) {
 }
 
 }  // namespace
+
+std::string NoPlanInSuchPieces(Family family) {
+  return StrCat(
+      "schedule: found ", Name(family),
+      ", of which no plan with such a number of chunks and partitions was priced for this layer; moeplan plan "
+      "says why it skips one");
+}
 
 StatusOr<ComparedAnswer> PlanAndCompare(const Workload& workload, const Profile& profile, const PlanOptions& options,
                                         const PlanBudget& budget) {

@@ -46,6 +46,7 @@ struct PlanOptions {
   // For a ranking of layouts, whose rows say a family and a number of pieces: tried are equal pieces alone, as many as
   // a power of two; answered are the best and each that needs less memory than all before it, without an explanation.
   bool for_rows = false;
+  int pieces = 0;  // With for_rows and a family: exactly so many, a power of two or not; 0: any.
   // For what the profile lacks others stand in (FillIn in price_plan.h), each then named in the warnings; it was fitted
   // to that profile. Null: what it lacks is missing. Borrowed.
   const LinkModel* links = nullptr;
@@ -97,6 +98,9 @@ struct ComparedAnswer {
 };
 StatusOr<ComparedAnswer> PlanAndCompare(const Workload& workload, const Profile& profile,
                                         const PlanOptions& options = {}, const PlanBudget& budget = {});
+
+// Says that no plan of the family has the number of pieces that was asked for.
+std::string NoPlanInSuchPieces(Family family);
 
 // The fastest of the baselines, in the order that it is written in: PlanComparison's, unless a search of launch orders
 // made that faster. Others stand in for costs that the profile lacks where no baseline is priced without. Errors and

@@ -135,7 +135,8 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
   const bool chosen = message.schedule() != v1::Schedule::UNSPECIFIED;
   const v1::Schedule::Family of_plan = message.plan().schedule();
   if (message.has_plan() && (!chosen || (of_plan != v1::Schedule::UNSPECIFIED && of_plan != message.schedule()))) {
-    return error::Mismatch(FieldPath(path, "plan"), StrCat("a plan of ", EnumNameOf(of_plan)),
+    return error::Mismatch(FieldPath(path, "plan"),
+                           chosen ? StrCat("a plan of ", EnumNameOf(of_plan)) : "one without schedule beside it",
                            "one of the family that schedule names");
   }
   if (!chosen) return OkStatus();
@@ -146,13 +147,21 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
 }
 
 Status ReadSettings(const v1::StepLayout& message, std::string_view path, LayoutRequest& request) {
-  v1::StepLayout settings = message;
-  settings.clear_tensor_parallel(), settings.clear_expert_parallel(), settings.clear_expert_sharding_parallel();
-  settings.clear_context_parallel(), settings.clear_pipeline_parallel(), settings.clear_data_parallel();
-  settings.clear_micro_batch(), settings.clear_schedule(), settings.clear_plan();
-  const std::string serialized = settings.SerializeAsString();
-  if (serialized != message.SerializeAsString()) {
-    return error::Mismatch(path, "a degree, microBatch, schedule or plan", "none: the ranking chooses them");
+  const std::pair<bool, const char*> chosen[] = {{message.has_tensor_parallel(), "tensorParallel"},
+                                                 {message.has_expert_parallel(), "expertParallel"},
+                                                 {message.has_expert_sharding_parallel(), "expertShardingParallel"},
+                                                 {message.has_context_parallel(), "contextParallel"},
+                                                 {message.has_pipeline_parallel(), "pipelineParallel"},
+                                                 {message.has_data_parallel(), "dataParallel"},
+                                                 {message.has_micro_batch(), "microBatch"},
+                                                 {message.schedule() != v1::Schedule::UNSPECIFIED, "schedule"},
+                                                 {message.has_plan(), "plan"}};
+  for (const auto& [given, field] : chosen) {
+    if (given) return InvalidInput(StrCat(path, ": found ", field, ", which the ranking chooses; expected none"));
+  }
+  if (message.expert_imbalance() != 0) {
+    return InvalidInput(
+        StrCat(path, ": found expertImbalance, which is of the ranks of one layout: give it to a step"));
   }
   StepQuestion question;
   question.request = request;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -35,7 +36,7 @@ std::optional<double> NumberBefore(std::string_view text, std::string_view unit)
   if (at == std::string_view::npos) return std::nullopt;
   std::string_view before = text.substr(0, at);
   while (before.ends_with(' ')) before.remove_suffix(1);
-  const size_t start = before.find_last_not_of("0123456789.");
+  const size_t start = before.find_last_not_of("0123456789.eE-");
   const std::string_view digits = start == std::string_view::npos ? before : before.substr(start + 1);
   double number = 0;
   const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
@@ -45,6 +46,11 @@ std::optional<double> NumberBefore(std::string_view text, std::string_view unit)
 struct Configuration {
   std::string where;
   int tokens = 0, hidden = 0, top_k = 0, experts = 0, groups_per_token = 0;
+
+  bool IsLike(const Configuration& other) const {
+    return tokens == other.tokens && hidden == other.hidden && top_k == other.top_k && experts == other.experts &&
+           groups_per_token == other.groups_per_token;
+  }
 };
 
 // One line of the best settings.
@@ -60,7 +66,7 @@ class Reader {
 
   Status Read(const DeepEpTestsLog& log) {
     configuration_.reset();
-    dispatch_.reset();
+    dispatches_.clear();
     std::string_view rest = log.text;
     for (int number = 1; !rest.empty(); ++number) {
       const size_t end = std::min(rest.find('\n'), rest.size());
@@ -81,6 +87,7 @@ class Reader {
     import.samples.cluster = {.nodes = nodes(), .gpus_per_node = options_.group.ranks_per_node};
     for (auto& [size, sample] : samples_) import.samples.samples.push_back(std::move(sample));
     import.notes = std::move(notes_);
+    RETURN_IF_ERROR(ValidateSamples(import.samples).Within("what the tests printed"));
     return import;
   }
 
@@ -100,10 +107,13 @@ class Reader {
       return OkStatus();
     }
     ASSIGN_OR_RETURN(const Best best, ReadBest(line, where));
-    if (dispatches) return (dispatch_ = best, OkStatus());
-    if (!dispatch_) return InvalidInput(StrCat(where, ": found a combine without a dispatch in BF16 above it"));
-    Add(*dispatch_, best);
-    dispatch_.reset();
+    if (dispatches) return (dispatches_.push_back(best), OkStatus());
+    // Each node prints its own, in any order of nodes.
+    if (dispatches_.empty()) {
+      return InvalidInput(StrCat(where, ": found a combine without a dispatch in BF16 above it"));
+    }
+    Add(dispatches_.front(), best);
+    dispatches_.pop_front();
     return OkStatus();
   }
 
@@ -125,17 +135,24 @@ class Reader {
       return InvalidInput(StrCat(where, ": found ", read.experts, " experts and top ", read.top_k,
                                  ", expected a multiple of ", options_.group.size, " ranks, and no more chosen"));
     }
+    if (configuration_ && configuration_->IsLike(read)) return OkStatus();
     configuration_ = std::move(read);
-    dispatch_.reset();
+    dispatches_.clear();
     return OkStatus();
   }
 
   StatusOr<Best> ReadBest(std::string_view line, const std::string& where) const {
     const char* const unit = nodes() > 1 ? "GB/s (RDMA)" : "GB/s (NVL";
     const auto bandwidth = NumberBefore(line, unit);
+    if (nodes() == 1 && line.find("(RDMA)") != std::string_view::npos) {
+      return InvalidInput(StrCat(where,
+                                 ": found a result of test_internode.py, expected one of test_intranode.py for a ",
+                                 "group on one node; give --group-size and --ranks-per-node of the test"));
+    }
     if (!bandwidth || !(*bandwidth > 0)) {
-      return InvalidInput(StrCat(where, ": found no number of '", unit, nodes() > 1 ? "'" : ")'",
-                                 ", expected one of tests on ", nodes(), nodes() > 1 ? " nodes" : " node"));
+      return InvalidInput(StrCat(where, ": found no number of '", unit, nodes() > 1 ? "'" : ")'", ", expected one of ",
+                                 nodes() > 1 ? "test_internode.py, for " : "test_intranode.py, for ", nodes(),
+                                 nodes() > 1 ? " nodes" : " node"));
     }
     Best best = {.bytes_per_s = 1e9 * *bandwidth,
                  .processors = static_cast<int>(std::min(1e6, NumberBehind(line, "SMs").value_or(0)))};
@@ -181,7 +198,7 @@ class Reader {
     Sample& sample = samples_[bytes];
     sample.key = CollectiveKey{.collective = Collective::kAllToAll,
                                .group = options_.group,
-                               .dispatcher = options_.dispatcher,
+                               .dispatcher = Dispatcher::kDeepEp,
                                .transport = options_.transport};
     sample.size = bytes;
     sample.times_s.push_back((time_s(dispatch) + time_s(combine)) / 2);
@@ -191,7 +208,7 @@ class Reader {
 
   const DeepEpTestsOptions& options_;
   std::optional<Configuration> configuration_;
-  std::optional<Best> dispatch_;
+  std::deque<Best> dispatches_;  // Without their combine so far.
   std::map<double, Sample> samples_;
   std::vector<std::string> notes_;
 };

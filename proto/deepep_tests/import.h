@@ -1,10 +1,9 @@
-// What DeepEP's own tests measured (tests/test_intranode.py, tests/test_internode.py, and HybridEP's, which print the
-// same), as samples to fit.
+// What DeepEP's own tests measured (tests/test_intranode.py, tests/test_internode.py), as samples to fit.
 //
-// A test prints its tokens, their width and top-k, then the best of the settings that it tried, for the dispatch in
-// BF16 and for the combine. One sample is half of both together. Its bytes are those of the rows that a rank sends,
-// counted once for each node that gets one, its own included, or inside one node once for each rank: what the tests'
-// own bandwidths count, between nodes as "RDMA" and inside one as "NVL" (CollectiveKey::dispatcher).
+// A test prints, from each node, its tokens, their width and top-k, then the best of the settings that it tried, for
+// the dispatch in BF16 and for the combine. One sample is half of both together. Its bytes are those of the rows that a
+// rank sends, counted once for each node that gets one, its own included, or inside one node once for each rank: what
+// the tests' own bandwidths count, between nodes as "RDMA" and inside one as "NVL" (CollectiveKey::dispatcher).
 #pragma once
 
 #include <span>
@@ -25,7 +24,6 @@ struct DeepEpTestsOptions {
   std::string name;   // Of the samples.
   GroupShape group;   // That the tests ran on, which they do not print.
   int experts = 256;  // Of tests that do not print them.
-  Dispatcher dispatcher = Dispatcher::kDeepEp;
   Transport transport = Transport::kNccl;
 };
 

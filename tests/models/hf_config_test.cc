@@ -218,6 +218,7 @@ TEST(HfConfigTest, RoutingMayBeLimitedToGroups) {
   EXPECT_EQ(free.groups_per_token, 1);
   EXPECT_EQ(limited.expert_groups, 4);
   EXPECT_EQ(limited.groups_per_token, 2);
+  EXPECT_EQ(Read(with(R"(, "n_group": 0, "topk_group": 0)")), free);
   EXPECT_EQ(Refusal(with(R"(, "n_group": 3)")), "c.json: n_group: found 3, expected a divisor of the 8 experts");
   EXPECT_EQ(Refusal(with(R"(, "n_group": 4, "topk_group": 1)")),
             "c.json: topk_group: found 1, expected at most the 4 groups, and so many that they have 3 experts");

@@ -24,6 +24,24 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// Prices each row of a ranking alone; returns how many pairs of a schedule and a number of pieces the rows have.
+size_t ExpectRowsTakeAsLongAlone(const LayoutRequest& request, const LayoutAnswer& ranked) {
+  std::set<std::pair<Family, int>> seen;
+  for (const RankedLayout& row : ranked.layouts) {
+    StepQuestion question = QuestionOf(request, row.layout, row.micro_batch);
+    question.schedule = row.moe.family;
+    question.chunks = row.moe.chunks;
+    question.partition_degree = row.moe.partition_degree;
+    seen.emplace(row.moe.family, std::max(row.moe.chunks, row.moe.partition_degree));
+    const auto answer = PriceLayout(question, SmallProfile());
+    EXPECT_TRUE(answer.ok()) << answer.status().message();
+    if (!answer.ok()) continue;
+    EXPECT_EQ(answer->layout, row);
+    EXPECT_EQ(answer->missing_bytes, 0);
+  }
+  return seen.size();
+}
+
 TEST(PriceLayoutTest, EveryLayoutThatIsRankedTakesAsLongAskedAlone) {
   for (const int zero_stage : {0, 1, 3}) {
     for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
@@ -33,19 +51,20 @@ TEST(PriceLayoutTest, EveryLayoutThatIsRankedTakesAsLongAskedAlone) {
       request.recompute = recompute;
       const auto ranked = RankLayouts(request, SmallProfile());
       ASSERT_TRUE(ranked.ok());
-      for (const RankedLayout& row : ranked->layouts) {
-        StepQuestion question = QuestionOf(request, row.layout, row.micro_batch);
-        question.schedule = row.moe.family;
-        question.chunks = row.moe.chunks;
-        question.partition_degree = row.moe.partition_degree;
-        const auto answer = PriceLayout(question, SmallProfile());
-        ASSERT_TRUE(answer.ok()) << answer.status().message();
-        EXPECT_EQ(answer->layout, row);
-        EXPECT_EQ(answer->missing_bytes, 0);
-      }
+      ExpectRowsTakeAsLongAlone(request, *ranked);
       ASSERT_GT(ranked->layouts.size(), 20u);
     }
   }
+}
+
+// Of samples so long that cutting a layer pays, rows differ in their schedules and pieces.
+TEST(PriceLayoutTest, ARowCutInPiecesTakesAsLongAskedAlone) {
+  LayoutRequest request = SmallRequest();
+  request.sequence_length = 8192;
+  request.top = 0;
+  const auto ranked = RankLayouts(request, SmallProfile());
+  ASSERT_TRUE(ranked.ok()) << ranked.status().message();
+  EXPECT_GT(ExpectRowsTakeAsLongAlone(request, *ranked), 3u);
 }
 
 TEST(PriceLayoutTest, PartsSumToTheStepAndNothingIsExposedThatNobodyIsAt) {

@@ -195,6 +195,67 @@ TEST(StepVariantsTest, ExpertsAreComputedAgainAsTheyWere) {
               HasSubstr("recomputeModules: found MLA_UP_PROJ, expected it of a model with latent attention"));
 }
 
+// A network that is computed again exchanges over its ranks again.
+TEST(StepVariantsTest, WhatIsComputedAgainExchangesAgain) {
+  Profile profile = ProfileOfTheWholeStep();
+  for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {
+    profile.collectives.push_back(Line(Over(collective, {2, 2}), 1e-3, 0));
+  }
+  const Layout pairs = {.tensor_parallel = 2, .data_parallel = 4};
+  LayoutRequest request = DenseRequest();
+  const StepAnswer none = Priced(request, pairs, profile);
+  request.recompute = Recompute::kSelective;
+  request.recompute_modules = {RecomputeModule::kMlp};
+  const StepAnswer again = Priced(request, pairs, profile);
+  // Four micro-batches of four layers, a gather and a scatter each.
+  EXPECT_NEAR(Find(again, "tensorExchange")->backward_s - Find(none, "tensorExchange")->backward_s, 4 * 4 * 2e-3, 1e-9);
+  EXPECT_NEAR(Find(again, "tensorExchange")->exposed_s - Find(none, "tensorExchange")->exposed_s, 4 * 4 * 2e-3, 1e-9);
+}
+
+TEST(StepVariantsTest, ExpertsThatAreComputedAgainTakeTheirPartsWithThem) {
+  LayoutRequest request = SmallRequest();
+  request.model.shared_hidden_dim = 48;
+  request.recompute = Recompute::kSelective;
+  request.overlaps_shared_experts = false;
+  const auto with = [&](RecomputeModules modules) {
+    request.recompute_modules = modules;
+    return Priced(request, {.expert_parallel = 4, .data_parallel = 8}, SmallProfile());
+  };
+  const StepAnswer whole = with({RecomputeModule::kMoe});
+  const StepAnswer named = with({RecomputeModule::kMoe, RecomputeModule::kSharedExperts, RecomputeModule::kMoeAct});
+  EXPECT_EQ(whole.layout.step_time_s, named.layout.step_time_s);
+  EXPECT_EQ(whole.layout.memory, named.layout.memory);
+  EXPECT_GT(Find(whole, "sharedExperts")->backward_s, Find(with({}), "sharedExperts")->backward_s);
+  request.overlaps_shared_experts = true;
+  request.recompute_modules = {RecomputeModule::kSharedExperts};
+  EXPECT_THAT(PriceLayout(QuestionOf(request, {}), SmallProfile()).status().message(),
+              HasSubstr("recomputeModules: found SHARED_EXPERTS with overlapSharedExperts"));
+}
+
+// A shared expert as wide as a routed one is one product of its rows, not a group of all local experts.
+TEST(StepVariantsTest, ASharedExpertAsWideAsARoutedOneIsPricedAsItself) {
+  Profile profile = ProfileOfTheWholeStep();
+  for (CollectiveModel& entry : profile.collectives) entry.model = MakeCostModel(AlphaBeta{1e-30, 0});
+  // Groups of several are slow, whatever they multiply.
+  const auto add = [&](Kernel kernel, int experts, double flops_per_s) {
+    LogLog curve;
+    for (double flops = 1; flops < 5e8; flops *= 2) curve.points.push_back({flops, flops / flops_per_s});
+    const KernelShape shape = {.in_features = 32, .out_features = 48, .experts = experts};
+    profile.kernels.push_back({{.kernel = kernel, .shape = shape}, MakeCostModel(curve)});
+  };
+  for (const Kernel kernel : {Kernel::kLinear, Kernel::kLinearInputGradient, Kernel::kLinearWeightGradient}) {
+    add(kernel, 8, 1e9), add(kernel, 1, 1e12);
+  }
+  LayoutRequest request = SmallRequest();
+  const auto moe_s = [&](int shared_hidden_dim) {
+    request.model.shared_hidden_dim = shared_hidden_dim;
+    return Priced(request, {.data_parallel = 8}, profile).layout.moe_layer_s;
+  };
+  // What is twice as wide takes at least as long.
+  EXPECT_LE(moe_s(48), moe_s(96));
+  EXPECT_GT(moe_s(48), moe_s(0));
+}
+
 // BF16 halves what is summed and kept of gradients.
 TEST(StepVariantsTest, GradientsOfTwoBytesAreHalfOfThoseOfFour) {
   LayoutRequest request = DenseRequest();

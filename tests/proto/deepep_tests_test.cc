@@ -70,11 +70,25 @@ TEST(DeepEpTestsTest, TimesThatAreSaidGoBeforeBandwidths) {
       "[config] num_tokens=4096, hidden=7168, num_topk=8\n"
       "[tuning] Best dispatch (BF16): SMs 24, NVL chunk 24, 335.00 GB/s (NVL), t: 928.00 us\n"
       "[tuning] Best combine: SMs 24, NVL chunk 16: 326.00 GB/s (NVL), t: 953.00 us\n",
-      {.group = {8, 8}, .dispatcher = Dispatcher::kHybridEp});
+      {.group = {8, 8}});
   ASSERT_TRUE(inside.ok()) << inside.status().message();
-  EXPECT_EQ(Describe(inside->samples.samples[0].key), "ALL_TO_ALL groupSize 8 ranksPerNode 8 dispatcher HYBRID_EP");
+  EXPECT_EQ(Describe(inside->samples.samples[0].key), "ALL_TO_ALL groupSize 8 ranksPerNode 8 dispatcher DEEPEP");
   EXPECT_DOUBLE_EQ(inside->samples.samples[0].size, RowBytes(OnNodes(8)));
   EXPECT_NEAR(inside->samples.samples[0].times_s[0], (928e-6 + 953e-6) / 2, 1e-12);
+}
+
+TEST(DeepEpTestsTest, EachNodePrintsItsOwn) {
+  const auto line = [](const char* what, int gigabytes_per_s) {
+    return StrCat("[tuning] Best ", what, ": SMs 24, NVL chunk 1, RDMA chunk 1: ", gigabytes_per_s, " GB/s (RDMA)\n");
+  };
+  const auto import = Read(StrCat(kConfig, kConfig, line("dispatch (BF16)", 40), line("dispatch (BF16)", 50),
+                                  line("combine", 40), line("combine", 50)));
+  ASSERT_TRUE(import.ok()) << import.status().message();
+  ASSERT_EQ(import->samples.samples.size(), 1U);
+  const std::vector<double>& times_s = import->samples.samples[0].times_s;
+  ASSERT_EQ(times_s.size(), 2U);
+  EXPECT_NEAR(times_s[0], RowBytes(OnNodes(2)) / 40e9, 1e-12);
+  EXPECT_NEAR(times_s[1], RowBytes(OnNodes(2)) / 50e9, 1e-12);
 }
 
 // Eight nodes, and a token's experts on four of them.
@@ -116,10 +130,19 @@ TEST(DeepEpTestsTest, WhatIsWrongIsNamedWithItsLine) {
   EXPECT_THAT(refusal(StrCat(kConfig, "[tuning] Best combine: 4 GB/s (RDMA)\n")),
               HasSubstr("ep.log:2: found a combine without a dispatch in BF16"));
   EXPECT_THAT(refusal(StrCat(kConfig, "[tuning] Best dispatch (BF16): SMs 24: 300 GB/s (NVL)\n")),
-              HasSubstr("ep.log:2: found no number of 'GB/s (RDMA)', expected one of tests on 2 nodes"));
+              HasSubstr("ep.log:2: found no number of 'GB/s (RDMA)', expected one of test_internode.py, for 2 nodes"));
+  EXPECT_THAT(refusal(StrCat(kConfig, "[tuning] Best dispatch (BF16): SMs 24: 42 GB/s (RDMA), 138 GB/s (NVL)\n"),
+                      {.group = {8, 8}}),
+              HasSubstr("ep.log:2: found a result of test_internode.py, expected one of test_intranode.py"));
   // A log of one node read as one of two.
   EXPECT_THAT(refusal(StrCat(kConfig, "[tuning] Best dispatch (BF16): SMs 24: 10 + 2786 us, 420 GB/s (RDMA)\n")),
               HasSubstr("bytes in that time, expected about 1.2e+08 of 4096 tokens on 16 ranks"));
+  EXPECT_THAT(refusal(StrCat(kConfig,
+                             "[tuning] Best dispatch (BF16): SMs 24: -9000 + 2786 us, 42 GB/s (RDMA)\n"
+                             "[tuning] Best combine: SMs 24: 10 + 2786 us, 42 GB/s (RDMA)\n")),
+              HasSubstr("what the tests printed"));
+  EXPECT_THAT(refusal(StrCat(kConfig, "[tuning] Best dispatch (BF16): SMs 24: -42 GB/s (RDMA)\n")),
+              HasSubstr("found no number of"));
   EXPECT_THAT(refusal(kConfig, {.group = {16, 5}}), HasSubstr("expected experts on at least 2 ranks in whole nodes"));
   EXPECT_THAT(refusal(kConfig, {.group = {16, 8}, .experts = 100}), HasSubstr("expected a multiple of 16 ranks"));
 }

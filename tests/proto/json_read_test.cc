@@ -30,14 +30,17 @@ std::string ErrorOf(std::string_view text) {
 
 TEST(JsonReadTest, UnknownFieldsAreNamedWithTheirPath) {
   EXPECT_EQ(ErrorOf<v1::Workload>(R"({"layer": {"topk": 2}})"),
-            "w.json: layer.topk: found an unknown field (did you mean topK?), expected one of batch, sequenceLength, modelDim, "
+            "w.json: layer.topk: found an unknown field (did you mean topK?), expected one of batch, sequenceLength, "
+            "modelDim, "
             "hiddenDim, experts, topK, capacityFactor, bytesPerElement, expertMatrices, gate, expertBias, "
             "sharedHiddenDim, auxLossCoefficient, zLossCoefficient, expertKind");
-  EXPECT_EQ(
-      ErrorOf<v1::RunReport>(R"({"ranks": [{}, {"timeline": [{"beginning": 1}]}]})"),
-      "w.json: ranks[1].timeline[0].beginning: found an unknown field, expected one of task, kind, stream, chunk, startS, endS");
-  EXPECT_THAT(ErrorOf<v1::Workload>(R"({"min_chunk_bytes": 1})"),
-              StartsWith("w.json: min_chunk_bytes: found an unknown field (did you mean minChunkBytes?), expected one of name"));
+  EXPECT_EQ(ErrorOf<v1::RunReport>(R"({"ranks": [{}, {"timeline": [{"beginning": 1}]}]})"),
+            "w.json: ranks[1].timeline[0].beginning: found an unknown field, expected one of task, kind, stream, "
+            "chunk, startS, endS");
+  EXPECT_THAT(
+      ErrorOf<v1::Workload>(R"({"min_chunk_bytes": 1})"),
+      StartsWith(
+          "w.json: min_chunk_bytes: found an unknown field (did you mean minChunkBytes?), expected one of name"));
   EXPECT_THAT(ErrorOf<v1::Workload>(R"({"zzz": null})"), StartsWith("w.json: zzz: found an unknown field, expected"));
 }
 

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "models/text.h"
 #include "proto/convert/layouts.h"
 #include "proto/json.h"
 
@@ -84,6 +85,19 @@ TEST(StepLayoutTest, SaysHowRowsTravelAndWhatIsComputedAgain) {
   EXPECT_TRUE(row.overlap_expert_parallel() && row.delay_weight_gradients());
   EXPECT_EQ(row.recompute_modules_size(), 2);
   EXPECT_EQ(row.gradient_precision(), v1::GradientPrecision::BF16);
+  // A ranking takes all of it, and chooses the rest.
+  const auto settings = [](const char* json) {
+    LayoutRequest asked;
+    const Status status = ReadSettings(*StepLayoutFromJson(json, "settings"), "settings", asked);
+    return status.ok() ? StrCat("dispatcher ", Name(asked.dispatcher)) : status.message();
+  };
+  EXPECT_EQ(settings(R"({"dispatcher": "DEEPEP", "zeroStage": 3})"), "dispatcher DEEPEP");
+  EXPECT_EQ(settings(R"({"expertParallel": 8})"),
+            "settings: found expertParallel, which the ranking chooses; expected none");
+  EXPECT_EQ(settings(R"({"schedule": "BASELINE"})"),
+            "settings: found schedule, which the ranking chooses; expected none");
+  EXPECT_THAT(settings(R"({"expertImbalance": 1.5})"),
+              HasSubstr("found expertImbalance, which is of the ranks of one"));
   const auto again = Read(R"({"overlapExpertParallel": true, "overlapSharedExperts": true})");
   ASSERT_TRUE(again.ok());
   EXPECT_TRUE(again->request.overlaps_shared_experts);
@@ -94,7 +108,8 @@ TEST(StepLayoutTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(Read(R"({"dataParallel": 0})").status().message(), HasSubstr("layout.dataParallel: found 0"));
   EXPECT_THAT(Read(R"({"tensorParalel": 1})").status().message(), HasSubstr("x: tensorParalel"));
   EXPECT_THAT(Read(R"({"attention": "FLSH"})").status().message(), HasSubstr("attention"));
-  EXPECT_THAT(Read(R"({"plan": {"chunks": 2}})").status().message(), HasSubstr("layout.plan: found a plan of"));
+  EXPECT_THAT(Read(R"({"plan": {"chunks": 2}})").status().message(),
+              HasSubstr("layout.plan: found one without schedule beside it, expected one of the family"));
   EXPECT_THAT(Read(R"({"schedule": "PARM_S1", "plan": {"schedule": "BASELINE"}})").status().message(),
               HasSubstr("layout.plan: found a plan of BASELINE, expected one of the family that schedule names"));
   EXPECT_THAT(Read("[]").status().message(), StartsWith("x"));

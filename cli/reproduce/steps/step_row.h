@@ -58,8 +58,7 @@ std::optional<ModelConfig> AskedModel(CsvRow& row, MeasuredStep& step);
 void UseFigures(Constants& constants, Hardware& hardware);
 
 // Makes the step ask for that layout on the hardware that step.system means, or says in its reason why it cannot. The
-// row's gpus, gbs and seq are read.
-// Its figures are constants.
+// row's gpus, gbs and seq are read; figures of the hardware are constants.
 void AskOnHardware(CsvRow& row, const ModelConfig& model, const StatusOr<v1::StepLayout>& layout, Constants& constants,
                    MeasuredStep& step);
 

@@ -28,11 +28,12 @@ std::string Number(bool has, double number) {
 }
 
 std::string SetsText(const v1::ReproducedSteps& reproduced) {
-  std::vector<std::vector<std::string>> table = {
-      {"set", "rows", "mean", "peer's", "copy's", "worst", "bias", "in 90 %", "+-", "tau", "regret", "memory"}};
+  std::vector<std::vector<std::string>> table = {{"set", "rows", "mean", "costs", "peer's", "copy's", "worst", "bias",
+                                                  "in 90 %", "+-", "tau", "regret", "memory"}};
   for (const v1::ReproducedStepSet& set : reproduced.sets()) {
     const std::string rows = set.priced() == set.rows() ? StrCat(set.rows()) : StrCat(set.priced(), "/", set.rows());
     table.push_back({set.set(), rows, Share(set.has_mean_absolute_error(), set.mean_absolute_error()),
+                     Share(set.has_unscaled_mean_absolute_error(), set.unscaled_mean_absolute_error()),
                      Share(set.has_peer_mean_absolute_error(), set.peer_mean_absolute_error()),
                      Share(set.has_trivial_mean_absolute_error(), set.trivial_mean_absolute_error()),
                      Share(set.has_worst(), set.worst()), Share(set.has_bias(), set.bias()),
@@ -92,8 +93,9 @@ std::string PerturbedText(const v1::ReproducedSteps& reproduced) {
 
 std::string Text(const v1::ReproducedSteps& reproduced) {
   return StrCat(RowsText(reproduced), "\n", SetsText(reproduced),
-                "errors in %; copy: the nearest row of the same model and machine\n", PairsText(reproduced),
-                PerturbedText(reproduced));
+                "errors in %; costs: without the factor of a release; copy: the nearest row of the same model and "
+                "machine\n",
+                PairsText(reproduced), PerturbedText(reproduced));
 }
 
 }  // namespace moeplan::cli

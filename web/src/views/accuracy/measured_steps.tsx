@@ -32,7 +32,7 @@ function Shown({ reproduced, params }: { reproduced: ReproducedSteps; params: Pa
         same model and machine.
       </p>
       <Sets sets={reproduced.sets} />
-      {step !== undefined && <Parts row={step} />}
+      {step !== undefined && step.parts.length > 0 && <Parts row={step} />}
       <p>
         {chosen === "" ? "All sets, " : `${chosen}, `}the largest miss first unless sorted.{" "}
         {chosen !== "" && <a href={hrefWith({ set: undefined })}>Show all sets</a>}
@@ -47,12 +47,15 @@ function Sets({ sets }: { sets: readonly ReproducedStepSet[] }) {
     { head: "set", cell: ({ set }) => <a href={hrefWith({ set })}>{set}</a> },
     { head: "priced", numeric: true, cell: ({ priced, rows }) => `${text.count(priced)} of ${text.count(rows)}` },
     { head: "mean |error|", numeric: true, cell: ({ meanAbsoluteError }) => shareOf(meanAbsoluteError) },
+    { head: "costs alone", numeric: true, cell: ({ unscaledMeanAbsoluteError }) => shareOf(unscaledMeanAbsoluteError) },
     { head: "source's own", numeric: true, cell: ({ peerMeanAbsoluteError }) => shareOf(peerMeanAbsoluteError) },
     { head: "copied", numeric: true, cell: ({ trivialMeanAbsoluteError }) => shareOf(trivialMeanAbsoluteError) },
     { head: "worst", numeric: true, cell: ({ worst }) => shareOf(worst) },
     { head: "bias", numeric: true, cell: ({ bias }) => (bias === undefined ? "" : text.signedPercent(bias)) },
     { head: "in interval", numeric: true, cell: ({ coverage }) => shareOf(coverage) },
     { head: "half-width", numeric: true, cell: ({ halfWidthMedian }) => shareOf(halfWidthMedian) },
+    { head: "tau", numeric: true, cell: ({ kendallTau }) => (kendallTau === undefined ? "" : kendallTau.toFixed(2)) },
+    { head: "winners named", numeric: true, cell: ({ winnersNamed }) => shareOf(winnersNamed) },
     { head: "memory", numeric: true, cell: ({ memoryMeanAbsoluteError }) => shareOf(memoryMeanAbsoluteError) },
   ];
   return <Table caption="Sets of measured steps; interval: 90 %" columns={columns} rows={sets} keyOf={({ set }) => set} />;
