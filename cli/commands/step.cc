@@ -111,7 +111,7 @@ Status Run(const StepCommandOptions& options) {
 void AddStep(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<StepCommandOptions>();
   CLI::App* command =
-      AddCommand(app, invocation, "step", "Foretell one training step of a model in one layout, in parts",
+      AddCommand(app, invocation, "step", "Predict one training step of a model in one layout, in parts",
                  "moeplan step --db moeplan.db --model config.json --gpus 64 --global-batch 256 "
                  "--sequence-length 4096 --layout '{\"expertParallel\": 8}'",
                  [options] { return Run(*options); });

@@ -24,7 +24,7 @@ constexpr std::pair<const char*, const char*> kPapers[] = {
     {"parm", "Parm"}, {"monta", "MoNTA"}, {"schemoe", "ScheMoE"}, {"lancet", "Lancet"}};
 constexpr int kTop = 8;  // Candidates that run, to know what choosing another than the first would have gained.
 
-// One layer: what the joint search foretold of its choice, and how long that and the others took.
+// One layer: what the joint search predicted of its choice, and how long that and the others took.
 struct Outcome {
   bool plain = false;  // Neither tensor parallelism nor codecs, which two of the papers do not know.
   double predicted_s = 0, joint_s = 0, fastest_s = 0;
@@ -135,7 +135,7 @@ void AddPromises(v1::ReproducedTable& table, const std::string& name, const std:
 StatusOr<Tables> ReproduceJoint(const ShowProgress& progress) {
   v1::ReproducedTable wins = MakeTable("joint", "How much faster the joint search's choice is than each paper's");
   v1::ReproducedTable promises =
-      MakeTable("joint", "How well the joint search foretells its choice, and what another would have gained");
+      MakeTable("joint", "How well the joint search predicts its choice, and what another would have gained");
   std::vector<Outcome> all;
   for (const char* name : kTestbeds) {
     ASSIGN_OR_RETURN(const SimulatedCluster cluster, FindTestbed(name));

@@ -1,4 +1,4 @@
-// How well each form of cost model foretells a size that was not measured.
+// How well each form of cost model predicts a size that was not measured.
 //
 // Every inner size is left out in turn and predicted from the others. An interpolating form then spans a gap about
 // twice as wide as the gaps it will span in use, so its error is too large. How much too large is the curve's own: the

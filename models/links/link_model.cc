@@ -146,8 +146,8 @@ double BeyondLine(const MeasuredCollective& one, const LinkLine& line, double si
 }
 
 // Requires a basis that reaches as far as the key, and a load.
-std::vector<TimePoint> Foretell(const CollectiveKey& key, const LinkLoad& load, const LinkLine& line,
-                                const Basis& as_far, const std::vector<double>& sizes) {
+std::vector<TimePoint> PredictedPoints(const CollectiveKey& key, const LinkLoad& load, const LinkLine& line,
+                                       const Basis& as_far, const std::vector<double>& sizes) {
   std::vector<TimePoint> points;
   for (const double size : sizes) {
     double sum = 0, weights = 0;
@@ -185,12 +185,12 @@ std::vector<double> MissesOf(const MeasuredCollective& held_out, const Basis& ba
   const Basis as_far = AsFar(basis, held_out.key);
   if (!Serves(as_far, held_out.key)) return {};
   const LinkLine line = LineThrough(basis, &use);
-  const std::vector<TimePoint> foretold =
-      Foretell(held_out.key, held_out.loaded.load(use), line, as_far, SizesOf(held_out));
+  const std::vector<TimePoint> predicted =
+      PredictedPoints(held_out.key, held_out.loaded.load(use), line, as_far, SizesOf(held_out));
   const double growth = Growth(as_far, held_out.key.group);
   std::vector<double> misses;
-  for (size_t i = 0; i < foretold.size(); ++i) {
-    misses.push_back(std::abs(std::log(held_out.loaded.points[i].time_s / foretold[i].time_s)) / growth);
+  for (size_t i = 0; i < predicted.size(); ++i) {
+    misses.push_back(std::abs(std::log(held_out.loaded.points[i].time_s / predicted[i].time_s)) / growth);
   }
   return misses;
 }
@@ -287,8 +287,8 @@ std::optional<LinkPrediction> LinkModel::Predict(CollectiveKey key) const {
     for (const double size : SizesOf(*one)) sizes.insert(size);
     interval_log = std::max(interval_log, one->interval_log);
   }
-  const auto points =
-      Foretell(key, *load, *line_, as_far, Thinned(std::vector<double>(sizes.begin(), sizes.end()), kMostPoints));
+  const auto points = PredictedPoints(key, *load, *line_, as_far,
+                                      Thinned(std::vector<double>(sizes.begin(), sizes.end()), kMostPoints));
 
   const std::optional<double> tested = BoundOf(lack, Spans(key.group));
   const double bound_log = tested.value_or(UntestedBound(Spans(key.group))) * Growth(as_far, key.group);

@@ -91,7 +91,7 @@ class Choice {
     const std::string gap = StrCat("between ", SizeText(low, unit_), " and ", SizeText(high, unit_));
     const std::string why =
         misses_.contains(worse)
-            ? StrCat("Left out, ", SizeText(worse, unit_), " is foretold ", Percent(MissAt(worse)),
+            ? StrCat("Left out, ", SizeText(worse, unit_), " is predicted ", Percent(MissAt(worse)),
                      " off, and nothing was measured ", gap, ".")
             : StrCat("Nothing was measured ", gap, ", a gap of ", std::round(10 * doublings) / 10, " doublings.");
     Add(MissAt(worse) * doublings, middle, why);
@@ -106,8 +106,8 @@ class Choice {
     }
     if (kMostPlannedBytes > kNarrowGap * highest) {
       Add(std::max(kUnknownShare, MissAt(highest)) * Doublings(highest, kMostPlannedBytes), kMostPlannedBytes,
-          StrCat("Plans ask for as much as ", SizeText(kMostPlannedBytes, unit_), "; above ",
-                 SizeText(highest, unit_), " nothing was measured and the form alone speaks."));
+          StrCat("Plans ask for as much as ", SizeText(kMostPlannedBytes, unit_), "; above ", SizeText(highest, unit_),
+                 " nothing was measured and the form alone speaks."));
     }
   }
 

@@ -1,6 +1,6 @@
-// Whether what is measured again and again keeps to the level that was foretold: a two-sided CUSUM on signs.
+// Whether what is measured again and again keeps to the level that was predicted: a two-sided CUSUM on signs.
 //
-// Each observation is log(measured / foretold). What lies beyond the band around the level, on one side, speaks for a
+// Each observation is log(measured / predicted). What lies beyond the band around the level, on one side, speaks for a
 // shift to that side by ln(p1 / p0) = ln 1.8, what does not against it by ln((1 - p0) / (1 - p1)) = ln 5: the log
 // likelihood ratio of "9 of 10 lie beyond" (p1) to "half do" (p0). The sum of a side never falls below 0 (Page 1954),
 // and a shift is found once it reaches ln(2·10⁶).
@@ -31,7 +31,7 @@ class LevelTest {
   // Predictions of single operations are off by as much without anything having changed (docs/validation.md).
   static constexpr double kBandRatio = 1.15;
 
-  // With the level at log ratio 0: as foretold.
+  // With the level at log ratio 0: as predicted.
   LevelTest() = default;
 
   // A shift that is found starts the test anew, at the same level. Finite values alone.

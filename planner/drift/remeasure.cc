@@ -64,7 +64,7 @@ void ForEachEntry(const Profile& profile, Visit visit) {
   for (const KernelModel& entry : profile.kernels) visit(CostKey(entry.key), entry.model);
 }
 
-// How many times longer than foretold; absent where not all sizes were measured.
+// How many times longer than predicted; absent where not all sizes were measured.
 std::optional<double> RatioOf(const CostKey& key, const CostModel& model, const Cluster& cluster,
                               const std::map<double, std::vector<double>>& times_by_size) {
   for (const double size : SizesToMeasure(key, model, cluster)) {

@@ -34,7 +34,7 @@ std::vector<Sample> OperationsOf(const Profile& profile, const CostKey& drifted,
 // A cost that is not what it was.
 struct MovedCost {
   CostKey key;
-  double ratio = 1;  // Measured again over foretold, the median over sizes.
+  double ratio = 1;  // Measured again over predicted, the median over sizes.
 
   friend bool operator==(const MovedCost&, const MovedCost&) = default;
 };

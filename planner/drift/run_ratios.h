@@ -1,4 +1,4 @@
-// A measured run of a plan beside what a profile foretells, cost by cost.
+// A measured run of a plan beside what a profile predicts, cost by cost.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ namespace moeplan::planner {
 
 struct CostRatio {
   CostKey key;           // Of the profile's entry that answers for the cost.
-  double log_ratio = 0;  // log(measured / foretold), of the time of all tasks of that cost together.
+  double log_ratio = 0;  // log(measured / predicted), of the time of all tasks of that cost together.
 
   friend bool operator==(const CostRatio&, const CostRatio&) = default;
 };

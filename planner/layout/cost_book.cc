@@ -29,7 +29,7 @@ KernelKey CommonKey(Kernel kernel) { return {.kernel = IsLinear(kernel) ? Kernel
 KernelKey LowKey() { return {.kernel = Kernel::kLinear, .bytes_per_element = kLowBytes}; }
 
 // Links say nothing of an exchange that was never measured in its way: to fit them would be for nothing.
-bool MayBeForetold(const Profile& profile, const CollectiveKey& key) {
+bool MayBePredicted(const Profile& profile, const CollectiveKey& key) {
   if (key.collective == Collective::kAllToAllAllGather) return false;
   return key.algorithm == AllToAllAlgorithm::kDirect ||
          std::ranges::any_of(profile.collectives, [&](const CollectiveModel& entry) {
@@ -123,7 +123,7 @@ const CostBook::Entry& CostBook::Find(const CollectiveKey& key) {
     entry.model = *model;
     return entry;
   }
-  if (!MayBeForetold(profile_, key)) return entry;
+  if (!MayBePredicted(profile_, key)) return entry;
   if (!links_) links_.emplace(profile_);
   if (auto prediction = links_->Predict(key)) {
     entry.stand_in = moeplan::Describe(*prediction);

@@ -16,7 +16,7 @@ namespace moeplan::planner {
 
 struct ExplainedTask {
   std::optional<CostKey> cost;  // The entry that answers or stands in; absent: the task is free, or there is none.
-  bool foretold = false;        // Its own cost is not in the profile: `cost` stands in, else links foretell it.
+  bool foretold = false;        // Its own cost is not in the profile: `cost` stands in, else links predict it.
   double size = 0;              // Bytes or flops; 0: free.
   double alone_s = 0;           // When nothing runs beside it.
   TaskId released_by = kNoTask;
@@ -41,7 +41,7 @@ struct KeyTime {
 // What the plan's tasks ask for, each key once. Requires the plan's own timeline; errors are those of PricePlan.
 StatusOr<std::vector<KeyTime>> TimesByKey(const Plan& plan, const Workload& resolved, const Cluster& cluster);
 // The entries of the profile that answer or stand in (StandInOf), each once, that with most time first; equal ones as
-// they come. What links foretell has none.
+// they come. What links predict has none.
 std::vector<CostKey> DearestEntries(const std::vector<KeyTime>& times, const Profile& profile);
 
 }  // namespace moeplan::planner

@@ -83,10 +83,10 @@ bool Answers(const StandIn& one, const CostKey& entry) {
 }  // namespace
 
 bool NeedsStandIns(const LinkModel& links, const Workload& resolved, const Profile& profile) {
-  const auto can_be_foretold = [&](const CollectiveKey& key) { return links.Predict(key).has_value(); };
+  const auto can_be_predicted = [&](const CollectiveKey& key) { return links.Predict(key).has_value(); };
   const auto has_nearest = [&](const KernelKey& key) { return NearestGemm(profile, key) != nullptr; };
   return std::ranges::any_of(LackingProducts(resolved, profile), has_nearest) ||
-         std::ranges::any_of(LackingCollectives(resolved, profile), can_be_foretold);
+         std::ranges::any_of(LackingCollectives(resolved, profile), can_be_predicted);
 }
 
 void FillIn(const LinkModel& links, const Workload& resolved, Profile& profile, PriceNotes& notes) {

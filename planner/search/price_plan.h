@@ -22,7 +22,7 @@ namespace moeplan::planner {
 bool NeedsStandIns(const LinkModel& links, const Workload& resolved, const Profile& profile);
 // Adds them; each cost is noted.
 void FillIn(const LinkModel& links, const Workload& resolved, Profile& profile, PriceNotes& notes);
-// The measured entry whose times FillIn gives to a product that the profile of `measured` lacks; absent: links foretell
+// The measured entry whose times FillIn gives to a product that the profile of `measured` lacks; absent: links predict
 // the cost, or nothing does.
 std::optional<CostKey> StandInOf(const CostKey& key, CostIndex& measured);
 

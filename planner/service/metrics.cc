@@ -245,7 +245,7 @@ class Metrics::Impl {
   prometheus::Family<prometheus::Gauge>& drift_keys_ =
       prometheus::BuildGauge()
           .Name("moeplan_drift_keys")
-          .Help("Costs that runs find otherwise than foretold and that were not renewed, by profile.")
+          .Help("Costs that runs find otherwise than predicted and that were not renewed, by profile.")
           .Register(registry_);
   std::mutex page_mutex_;
   std::deque<PerMethod> methods_;  // As in Methods().

@@ -134,7 +134,7 @@ TEST_F(DriftTest, ALinkThatSlowsDownIsFoundMeasuredAgainAndAnsweredWithTheRightP
   EXPECT_THAT(first->why(), HasSubstr("the best plan of profile west version 1"));
   const v1::PlanResponse held = first->plan();
 
-  // As foretold: nothing is found, however often.
+  // As predicted: nothing is found, however often.
   EXPECT_FALSE(Report(held, RunOn(fast_, held), 200));
   EXPECT_EQ(NewestDrift().cost(), "");
 
@@ -173,7 +173,7 @@ TEST_F(DriftTest, ALinkThatSlowsDownIsFoundMeasuredAgainAndAnsweredWithTheRightP
   // Several candidates take the same time within a thousandth.
   EXPECT_LT(now_s, 1.005 * RunOn(slow_, *right).measured_time_s());
 
-  // With the new version all is as foretold again, and nobody is told anything.
+  // With the new version all is as predicted again, and nobody is told anything.
   EXPECT_FALSE(Report(second->plan(), RunOn(slow_, second->plan()), 100));
   EXPECT_FALSE(Report(held, slowed, 100));
   EXPECT_FALSE(told.Next(seconds(1)));
@@ -278,7 +278,7 @@ TEST_F(DriftTest, WhatMeasuringDoesNotConfirmIsKnownFromThenOn) {
   EXPECT_EQ(NewestDrift().calibration(), 2);
   // Nor is its end.
   EXPECT_FALSE(Report(*plan, RunOn(fast_, *plan), 50));
-  EXPECT_THAT(NewestDrift().detail(), HasSubstr("runs find it as foretold again"));
+  EXPECT_THAT(NewestDrift().detail(), HasSubstr("runs find it as predicted again"));
   EXPECT_EQ(NewestDrift().calibration(), 2);
   const auto profiles = client_->ListProfiles({});
   ASSERT_TRUE(profiles.ok());

@@ -126,7 +126,7 @@ TEST(PlanCommandTest, AMissingEntrySkipsWhatNeedsItAndSaysHowToMeasure) {
   EXPECT_THAT(answer.at("skippedCandidates").dump(), AllOf(HasSubstr("BASELINE"), HasSubstr("ALL_REDUCE")));
 }
 
-TEST(PlanCommandTest, ExtrapolateForetellsAMissingEntryAndWarnsOfIt) {
+TEST(PlanCommandTest, ExtrapolatePredictsAMissingEntryAndWarnsOfIt) {
   const TemporaryFolder folder;
   Json profile = Json::parse(ReadFile(kProfile));
   profile["collectives"].erase(3);  // ALL_REDUCE, which only the baselines need.

@@ -159,7 +159,7 @@ TEST(SimulatedTest, TheSimulatorEndsWithTheCommand) {
 
 // On a bus a ring of few transfers all but stands still beside an all-to-all of many: who measures how much it is
 // slowed down must keep the all-to-all going until it has ended.
-TEST(SimulatedTest, EveryCandidateIsForetoldWhereOneStarvesAnother) {
+TEST(SimulatedTest, EveryCandidateIsPredictedWhereOneStarvesAnother) {
   const TemporaryFolder folder;
   const std::string cluster = std::string(MOEPLAN_EXAMPLES) + "/cluster.json", db = folder / "m.db";
   Json grid = Json::parse(ReadFile(std::string(MOEPLAN_EXAMPLES) + "/grid-8x4.json"));

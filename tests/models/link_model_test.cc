@@ -56,7 +56,7 @@ double PredictS(const LinkModel& links, const CollectiveKey& key, double bytes) 
   return TimeS(links.Predict(key).value().model.model.curve, bytes, 1);
 }
 
-TEST(LinkModelTest, GroupsOfAnExactLineAreForetoldExactly) {
+TEST(LinkModelTest, GroupsOfAnExactLineArePredictedExactly) {
   const LinkModel links(With(OfLine(kLine, {{2, 2}, {4, 4}, {8, 8}, {2, 1}, {4, 1}, {16, 8}})));
   for (const GroupShape& group : std::vector<GroupShape>{{64, 8}, {32, 8}, {8, 1}, {16, 4}, {6, 6}}) {
     for (const Collective collective : kPlainCollectives) {
@@ -69,7 +69,7 @@ TEST(LinkModelTest, GroupsOfAnExactLineAreForetoldExactly) {
   }
 }
 
-TEST(LinkModelTest, LimitedCtasTeachNothingAndAreNotForetold) {
+TEST(LinkModelTest, LimitedCtasTeachNothingAndAreNotPredicted) {
   std::vector<CollectiveModel> entries = OfLine(kLine, {{2, 2}, {4, 4}, {8, 8}, {2, 1}, {4, 1}, {16, 8}});
   const LinkModel without(With(entries));
   for (size_t i = 0, count = entries.size(); i < count; ++i) {
@@ -246,7 +246,7 @@ TEST(LinkModelTest, WhatCouldNotBeTestedSaysSo) {
 
 // Many clusters whose links are random, whose curves bend and have factors of their own, measured with noise and
 // outliers on few groups; asked: other group sizes, more nodes, and a collective that was never measured so far.
-TEST(LinkModelTest, HeldOutGroupsAreForetoldAndLieInTheIntervals) {
+TEST(LinkModelTest, HeldOutGroupsArePredictedAndLieInTheIntervals) {
   std::mt19937_64 random(TestSeed());
   std::vector<double> errors, nearest_errors, high_ratios;
   int covered = 0;

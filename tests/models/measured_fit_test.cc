@@ -60,7 +60,7 @@ Split EverySecond(const Points& points) {
   return split;
 }
 
-TEST_F(MeasuredFitTest, HeldOutSizesAreForetoldAsWellAsByLogLogAndLieInTheIntervals) {
+TEST_F(MeasuredFitTest, HeldOutSizesArePredictedAsWellAsByLogLogAndLieInTheIntervals) {
   std::vector<double> errors, log_log_errors;
   int covered = 0;
   for (const auto& [name, points] : curves_) {

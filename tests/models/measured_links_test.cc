@@ -1,5 +1,5 @@
 // The link model on curves of real GPUs, from the folder that MOEPLAN_MEASURED_DATA names: groups, collectives and node
-// counts held out, foretold, and compared with the nearest measured group scaled by bus factors.
+// counts held out, predicted, and compared with the nearest measured group scaled by bus factors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -81,20 +81,20 @@ SampleSets ReadDeepEp(const std::string& folder, const std::string& step, int by
 
 struct Outcome {
   std::vector<double> errors, nearest_errors;  // Of log time.
-  int covered = 0, foretold = 0;
+  int covered = 0, predicted = 0;
   double high_ratio_sum = 0;
 
   double coverage() const { return static_cast<double>(covered) / static_cast<double>(errors.size()); }
   void Print(const char* what) const {
     std::printf("%-34s links %5.1f %% median %5.1f %% 90th; nearest %5.1f %% %5.1f %%; interval × %.2f covers %.2f\n",
                 what, 100 * Median(errors), 100 * Quantile(errors, 0.9), 100 * Median(nearest_errors),
-                100 * Quantile(nearest_errors, 0.9), high_ratio_sum / foretold, coverage());
+                100 * Quantile(nearest_errors, 0.9), high_ratio_sum / predicted, coverage());
   }
 };
 
 using Holds = std::function<bool(const CollectiveKey& one, const CollectiveKey& asked)>;
 
-// Foretells every curve of every set from those of its set that `holds` does not hold out beside it.
+// Predicts every curve of every set from those of its set that `holds` does not hold out beside it.
 Outcome HoldOut(const SampleSets& sets, const std::function<bool(const CollectiveKey&)>& asks, const Holds& holds) {
   Outcome outcome;
   for (const auto& [name, samples] : sets) {
@@ -112,7 +112,7 @@ Outcome HoldOut(const SampleSets& sets, const std::function<bool(const Collectiv
         ADD_FAILURE() << name << " " << Describe(asked.key);
         continue;
       }
-      ++outcome.foretold;
+      ++outcome.predicted;
       outcome.high_ratio_sum += prediction->model.model.fit->interval_high_ratio;
       for (const Sample& sample : samples.samples) {
         if (std::get<CollectiveKey>(sample.key) != asked.key) continue;

@@ -20,20 +20,20 @@ CostModel Curved(std::vector<TimePoint> points, double p50 = 0) {
   return model;
 }
 
-// 1 KiB to 64 MiB by fours at 1 GB/s: a straight curve that foretells each of its points.
+// 1 KiB to 64 MiB by fours at 1 GB/s: a straight curve that predicts each of its points.
 std::vector<TimePoint> Straight() {
   std::vector<TimePoint> points;
   for (double size = kKiB; size <= 64 * kMiB; size *= 4) points.push_back({size, size * 1e-9});
   return points;
 }
 
-TEST(NextSizesTest, ACurveThatForetellsItsPointsLeavesNothingOpen) {
+TEST(NextSizesTest, ACurveThatPredictsItsPointsLeavesNothingOpen) {
   EXPECT_THAT(NextSizes(Curved(Straight()), {}, "bytes"), IsEmpty());
 }
 
-TEST(NextSizesTest, TheGapsBesideThePointThatIsForetoldWorstComeFirst) {
+TEST(NextSizesTest, TheGapsBesideThePointThatIsPredictedWorstComeFirst) {
   std::vector<TimePoint> points = Straight();
-  points[4].time_s *= 1.5;  // 256 KiB; left out it is foretold 33 % off, its neighbours 18 % (half of that in logs).
+  points[4].time_s *= 1.5;  // 256 KiB; left out it is predicted 33 % off, its neighbours 18 % (half of that in logs).
   const auto next = NextSizes(Curved(points), {}, "bytes");
   ASSERT_THAT(next, SizeIs(4));
   EXPECT_EQ(next[0].size, 128 * kKiB);
@@ -41,7 +41,7 @@ TEST(NextSizesTest, TheGapsBesideThePointThatIsForetoldWorstComeFirst) {
   EXPECT_EQ(next[2].size, 32 * kKiB);
   EXPECT_EQ(next[3].size, 2 * kMiB);
   EXPECT_EQ(next[0].why,
-            "Left out, 256 KiB is foretold 33 % off, and nothing was measured between 64 KiB and 256 KiB.");
+            "Left out, 256 KiB is predicted 33 % off, and nothing was measured between 64 KiB and 256 KiB.");
 }
 
 TEST(NextSizesTest, WhereMeasuringEndedEarlyPlansAskBeyond) {

@@ -68,7 +68,7 @@ std::string WithoutTimeline(v1::Plan plan) {
   return ToJson(plan);
 }
 
-TEST_F(DashboardPlansTest, ARunSaysWhatWasForetoldAndWhatRan) {
+TEST_F(DashboardPlansTest, ARunSaysWhatWasPredictedAndWhatRan) {
   const v1::PlanResponse answer = Answer();
   v1::RunReport report;
   report.set_schedule(answer.best().schedule());
@@ -280,7 +280,7 @@ TEST_F(DashboardPlansTest, ASweepWhoseCallerLeftEnds) {
 
 // ---- ExplainRules.
 
-TEST_F(DashboardPlansTest, RulesOfForetoldCostsAreExplainedLikeThePlan) {
+TEST_F(DashboardPlansTest, RulesOfPredictedCostsAreExplainedLikeThePlan) {
   v1::PlanRequest asked = ExamplePlanRequest();
   v1::Layout& layout = *asked.mutable_workload()->mutable_layout();
   layout.clear_data_parallel();
@@ -460,7 +460,7 @@ TEST_F(DashboardPlansTest, WithoutAPlanTheFasterBaselineIsExplained) {
   }
 }
 
-TEST_F(DashboardPlansTest, ABaselineWhoseCostsTheProfileLacksIsForetold) {
+TEST_F(DashboardPlansTest, ABaselineWhoseCostsTheProfileLacksIsPredicted) {
   v1::PlanRequest asked = ExamplePlanRequest();
   v1::Layout& layout = *asked.mutable_workload()->mutable_layout();
   layout.clear_data_parallel();
@@ -487,7 +487,7 @@ TEST_F(DashboardPlansTest, WithoutABaselineThatFitsTheReasonIsSaid) {
               IsError(StatusCode::kInvalidInput, "no baseline is left: needs at least"));
 }
 
-TEST_F(DashboardPlansTest, TasksOfForetoldCostsSaySo) {
+TEST_F(DashboardPlansTest, TasksOfPredictedCostsSaySo) {
   v1::PlanRequest asked = ExamplePlanRequest();
   v1::Layout& layout = *asked.mutable_workload()->mutable_layout();
   layout.clear_data_parallel();
@@ -501,11 +501,11 @@ TEST_F(DashboardPlansTest, TasksOfForetoldCostsSaySo) {
   const auto explained = ExplainPlan(environment(), Explaining(*answer, *plain), {});
   ASSERT_TRUE(explained.ok()) << explained.status().message();
   EXPECT_EQ(explained->plan().predicted_time_s(), plain->predicted_time_s());
-  const auto foretold = std::ranges::find_if(explained->tasks(), &v1::ExplainedTask::foretold);
-  ASSERT_NE(foretold, explained->tasks().end());
-  EXPECT_EQ(foretold->cost(), "");
-  EXPECT_GT(foretold->alone_s(), 0);
-  // The layer could ask for more that would be foretold, of other operations: not this plan.
+  const auto predicted = std::ranges::find_if(explained->tasks(), &v1::ExplainedTask::foretold);
+  ASSERT_NE(predicted, explained->tasks().end());
+  EXPECT_EQ(predicted->cost(), "");
+  EXPECT_GT(predicted->alone_s(), 0);
+  // The layer could ask for more that would be predicted, of other operations: not this plan.
   const auto of_no_task = [&](const std::string& warning) {
     return warning.find("extrapolated from links") != std::string::npos &&
            std::ranges::none_of(plain->timeline(), [&](const v1::TaskTiming& timing) {

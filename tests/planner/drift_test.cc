@@ -119,7 +119,7 @@ class DriftTest : public testing::Test {
   const Plan plan_ = PlanLayer(workload_, profile_)->candidates.front();
 };
 
-TEST_F(DriftTest, ARunAsForetoldHasRatiosOfOne) {
+TEST_F(DriftTest, ARunAsPredictedHasRatiosOfOne) {
   const auto run = CompareRun(plan_, workload_, profile_, std::vector<Timeline>{plan_.timeline});
   ASSERT_TRUE(run.ok()) << run.status().message();
   EXPECT_NEAR(run->predicted_s, plan_.predicted_time_s, 1e-12);

@@ -127,7 +127,7 @@ TEST_F(HandlersTest, AGraphIsPricedWithTheProfileOfTheRequest) {
   EXPECT_EQ(offered->profile_version(), 0);
 }
 
-TEST_F(HandlersTest, ExtrapolateForetellsWhatTheProfileLacks) {
+TEST_F(HandlersTest, ExtrapolatePredictsWhatTheProfileLacks) {
   v1::PlanRequest request = ExamplePlanRequest();
   v1::Profile& profile = *request.mutable_profile();
   profile = ContractMessage<v1::Profile>("profile.example.json");

@@ -514,7 +514,7 @@ struct AnyCase {
   AnyCase(std::mt19937& random, int most_gpus) {
     const auto below = [&](int limit) { return std::uniform_int_distribution(0, limit - 1)(random); };
     const auto scale = [&] { return std::ldexp(1.0, below(9) - 4); };
-    if (below(4) > 0) {  // Else pairs are foretold from links.
+    if (below(4) > 0) {  // Else pairs are predicted from links.
       for (const Collective collective :
            {Collective::kAllToAll, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {
         profile.collectives.push_back(Line(Over(collective, {2, 2}), 0, 0));
@@ -626,7 +626,7 @@ TEST(RankLayoutsTest, TimesArePricedFromTheEntriesThatAreNamed) {
   LayoutRequest request = SmallRequest();
   request.top = 0;
   Profile profile = SmallProfile();
-  profile.collectives.clear();  // Nothing is foretold: that hangs on all entries.
+  profile.collectives.clear();  // Nothing is predicted: that hangs on all entries.
   for (const Collective collective :
        {Collective::kAllToAll, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {
     for (const GroupShape group : {GroupShape{2, 1}, {2, 2}, {4, 2}, {4, 4}, {8, 4}}) {

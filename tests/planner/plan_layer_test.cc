@@ -279,7 +279,7 @@ TEST(PlanLayerTest, ACandidateWithAMissingKeyIsSkippedWithTheCommand) {
   EXPECT_TRUE(answer.rules.parm.has_value());
 }
 
-TEST(PlanLayerTest, CollectivesThatWereNotMeasuredAreForetoldFromTheLinks) {
+TEST(PlanLayerTest, CollectivesThatWereNotMeasuredArePredictedFromTheLinks) {
   Profile profile = SmallProfile();
   const CollectiveKey missing = Over(Collective::kAllReduce, {2, 2});
   std::erase_if(profile.collectives, [&](const CollectiveModel& entry) { return entry.key == missing; });
@@ -371,7 +371,7 @@ TEST(PlanLayerTest, TheBaselineAloneIsTheOneThatPlansAreHeldAgainst) {
   EXPECT_EQ(baseline->predicted_time_s, *compared->comparison.baseline_time_s);
 }
 
-TEST(PlanLayerTest, WhatWasMeasuredIsNeverForetold) {
+TEST(PlanLayerTest, WhatWasMeasuredIsNeverPredicted) {
   const Profile profile = SmallProfile();
   const LinkModel links(profile);
   EXPECT_EQ(Answer(SmallWorkload(), profile, {.links = &links}), Answer(SmallWorkload(), profile));

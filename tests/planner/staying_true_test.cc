@@ -64,7 +64,7 @@ class ReportTest : public ServiceTest {
     plan_ = *plan;
   }
 
-  // A run whose all-to-alls take `factor` times what was foretold.
+  // A run whose all-to-alls take `factor` times what was predicted.
   v1::ReportRunRequest Report(const std::string& request_id, double factor = 1) const {
     v1::ReportRunRequest request;
     request.set_request_id(request_id);

@@ -106,8 +106,8 @@ TEST(ReproduceStepsTest, AStepIsTheSumOfWhatWasMeasured) {
   EXPECT_LT(row.low_s(), row.predicted_s());
 }
 
-// Two layouts of one question; what was measured is what is foretold of the first, and twice or a little more than that
-// of the second.
+// Two layouts of one question; what was measured is what is predicted of the first, and twice or a little more than
+// that of the second.
 TEST(ReproduceStepsTest, LayoutsOfOneQuestionAreComparedInPairs) {
   const auto compared = [](double first_ms, double second_ms) {
     Folder folder;

@@ -40,12 +40,12 @@ std::optional<double> KendallTau(const std::vector<JudgedStep>& steps) {
       const double measured =
           std::log(Rate(steps[i], steps[i].row->measured_s()) / Rate(steps[j], steps[j].row->measured_s()));
       if (std::abs(measured) <= std::log1p(kCloseSteps)) continue;
-      const double foretold =
+      const double predicted =
           std::log(Rate(steps[i], steps[i].row->predicted_s()) / Rate(steps[j], steps[j].row->predicted_s()));
-      if (foretold == 0) {
+      if (predicted == 0) {
         ++tied;
       } else {
-        ++(measured * foretold > 0 ? concordant : discordant);
+        ++(measured * predicted > 0 ? concordant : discordant);
       }
     }
   }
@@ -55,20 +55,20 @@ std::optional<double> KendallTau(const std::vector<JudgedStep>& steps) {
   return (concordant - discordant) / std::sqrt(all * ordered);
 }
 
-// Lists what choosing the fastest by `foretold_s` loses in each question with several rows. Rows without it are not
+// Lists what choosing the fastest by `predicted_s` loses in each question with several rows. Rows without it are not
 // chosen from; questions with fewer than two that have it are left out.
-template <typename Foretold>
-std::vector<double> Regrets(const std::vector<JudgedStep>& steps, Foretold foretold_s) {
+template <typename Predicted>
+std::vector<double> Regrets(const std::vector<JudgedStep>& steps, Predicted predicted_s) {
   std::map<std::string, std::vector<const JudgedStep*>> questions;
   for (const JudgedStep& step : steps) {
-    if (foretold_s(*step.row)) questions[step.question].push_back(&step);
+    if (predicted_s(*step.row)) questions[step.question].push_back(&step);
   }
   std::vector<double> regrets;
   for (const auto& [question, rows] : questions) {
     if (rows.size() < 2) continue;
-    const auto foretold = [&](const JudgedStep* step) { return Rate(*step, *foretold_s(*step->row)); };
+    const auto predicted = [&](const JudgedStep* step) { return Rate(*step, *predicted_s(*step->row)); };
     const auto measured = [](const JudgedStep* step) { return Rate(*step, step->row->measured_s()); };
-    const JudgedStep* chosen = *std::ranges::max_element(rows, {}, foretold);
+    const JudgedStep* chosen = *std::ranges::max_element(rows, {}, predicted);
     const JudgedStep* fastest = *std::ranges::max_element(rows, {}, measured);
     regrets.push_back(measured(fastest) / measured(chosen) - 1);
   }
@@ -98,9 +98,9 @@ v1::ReproducedStepSet FiguresOf(const std::string& set, const std::vector<Judged
   }
   figures.set_priced(static_cast<int>(priced.size()));
   if (priced.empty()) return figures;
-  const auto absolute = [](auto foretold) {
-    return [foretold](const v1::ReproducedStep& row) -> std::optional<double> {
-      const std::optional<double> time_s = foretold(row);
+  const auto absolute = [](auto predicted) {
+    return [predicted](const v1::ReproducedStep& row) -> std::optional<double> {
+      const std::optional<double> time_s = predicted(row);
       return time_s ? std::optional(std::abs(*time_s / row.measured_s() - 1)) : std::nullopt;
     };
   };

@@ -1,4 +1,4 @@
-// How well rows were foretold, by sets (v1::ReproducedStepSet says what each figure is).
+// How well rows were predicted, by sets (v1::ReproducedStepSet says what each figure is).
 #pragma once
 
 #include <string>

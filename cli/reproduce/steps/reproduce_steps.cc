@@ -92,7 +92,7 @@ void AddReason(const std::string& reason, v1::ReproducedStep& row) {
   row.set_reason(StrCat(row.reason(), row.reason().empty() ? "" : "; ", reason));
 }
 
-void Foretell(const MeasuredStep& step, const SurfaceRules& rules, v1::ReproducedStep& row) {
+void PredictStep(const MeasuredStep& step, const SurfaceRules& rules, v1::ReproducedStep& row) {
   if (!step.asks) return;
   const StatusOr<StepAnswer> answer = planner::PriceLayout(*step.asks, *step.profile, {}, rules);
   if (!answer.ok()) {
@@ -129,7 +129,7 @@ void Compare(const std::vector<MeasuredStep>& steps, const MeasuredStep& step, v
 // Whether the row's speed may say how fast others are: that of LoRA, say, is another matter.
 bool IsJudged(const MeasuredStep& step) { return !step.set.ends_with("-other"); }
 
-// The median of measured / foretold over the other rows that are alike in the first `alike` of what makes a release.
+// The median of measured / predicted over the other rows that are alike in the first `alike` of what makes a release.
 // Absent: there are none.
 std::optional<double> FactorOf(const std::vector<MeasuredStep>& steps, const std::vector<double>& ratios, size_t self,
                                size_t alike) {
@@ -183,10 +183,10 @@ void AddSets(const std::vector<MeasuredStep>& steps, v1::ReproducedSteps& reprod
   for (const auto& [set, judged] : sets) *reproduced.add_sets() = FiguresOf(set, judged);
 }
 
-// Two steps of one question, whose ratio is foretold as that of two layouts (planner::CompareLayouts).
+// Two steps of one question, whose ratio is predicted as that of two layouts (planner::CompareLayouts).
 struct ComparedPair {
   double measured = 1;  // The other's over the one's.
-  StepRatio foretold;
+  StepRatio predicted;
 };
 
 std::vector<ComparedPair> PairsOf(const std::vector<const MeasuredStep*>& alike, const SurfaceRules& rules) {
@@ -213,9 +213,9 @@ void AddPairs(const std::vector<MeasuredStep>& steps, const SurfaceRules& rules,
     std::vector<double> half_widths;
     double covered = 0;
     for (const auto& [question, alike] : sets[set.set()]) {
-      for (const auto& [measured, foretold] : PairsOf(alike, rules)) {
-        covered += measured >= foretold.low && measured <= foretold.high ? 1 : 0;
-        half_widths.push_back((foretold.high - foretold.low) / (2 * foretold.ratio));
+      for (const auto& [measured, predicted] : PairsOf(alike, rules)) {
+        covered += measured >= predicted.low && measured <= predicted.high ? 1 : 0;
+        half_widths.push_back((predicted.high - predicted.low) / (2 * predicted.ratio));
       }
     }
     set.set_pairs(static_cast<int>(half_widths.size()));
@@ -232,7 +232,7 @@ StatusOr<v1::ReproducedSteps> ReproduceFrom(const DataFolder& folder, Constants&
   for (const MeasuredStep& step : steps) {
     v1::ReproducedStep& row = *reproduced.add_rows();
     Compare(steps, step, row);
-    Foretell(step, rules, row);
+    PredictStep(step, rules, row);
   }
   ScaleByReleases(steps, reproduced);
   AddErrors(reproduced);

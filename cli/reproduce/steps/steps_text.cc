@@ -57,7 +57,7 @@ std::string PairsText(const v1::ReproducedSteps& reproduced) {
 }
 
 std::string RowsText(const v1::ReproducedSteps& reproduced) {
-  std::vector<std::vector<std::string>> table = {{"case", "measured", "foretold", "error", "GB", "foretold"}};
+  std::vector<std::vector<std::string>> table = {{"case", "measured", "predicted", "error", "GB", "predicted"}};
   std::map<std::string, int> reasons;
   for (const v1::ReproducedStep& row : reproduced.rows()) {
     if (!row.has_predicted_s()) ++reasons[row.reason()];

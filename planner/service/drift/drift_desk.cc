@@ -36,9 +36,9 @@ std::string Times(double ratio) {
   return text;
 }
 
-// "ALL_TO_ALL groupSize 4 ranksPerNode 2 takes 1.50 times as long as foretold".
+// "ALL_TO_ALL groupSize 4 ranksPerNode 2 takes 1.50 times as long as predicted".
 std::string Sentence(const planner::MovedCost& moved) {
-  return StrCat(Describe(moved.key), " takes ", Times(moved.ratio), " as long as foretold");
+  return StrCat(Describe(moved.key), " takes ", Times(moved.ratio), " as long as predicted");
 }
 
 bool MeasuresAgain(const CalibrationJob& job) { return job.request_id.starts_with(kRemeasurePrefix); }
@@ -144,7 +144,7 @@ void DriftDesk::Note(const Profile& profile, const Shifted& shifted, const Statu
     then = StrCat("it cannot be measured again: ", drift.detail());
   }
   uses_.log(StrCat("drift of profile ", profile.name, " version ", profile.version, ": ", drift.cost(), " takes ",
-                   Times(drift.ratio()), " as long as foretold in ", drift.runs(), " runs; ", then));
+                   Times(drift.ratio()), " as long as predicted in ", drift.runs(), " runs; ", then));
   ++found_of_profile_[profile.name];
   found_.push_back(std::move(found));
   if (found_.size() > kMostKept) found_.pop_front();
@@ -198,9 +198,9 @@ void DriftDesk::Return(const std::string& profile_name, const CostKey& key, plan
     if (found.drift.profile_name() != profile_name || found.key != key || found.over) continue;
     found.over = true;
     found.drift.set_detail(
-        StrCat(found.drift.detail(), found.drift.detail().empty() ? "" : "; ", "runs find it as foretold again"));
+        StrCat(found.drift.detail(), found.drift.detail().empty() ? "" : "; ", "runs find it as predicted again"));
   }
-  uses_.log(StrCat("drift of profile ", profile_name, ": ", Describe(key), " takes what was foretold again"));
+  uses_.log(StrCat("drift of profile ", profile_name, ": ", Describe(key), " takes what was predicted again"));
 }
 
 void DriftDesk::Ended(const CalibrationJob& job) {
@@ -242,7 +242,7 @@ void DriftDesk::Conclude(Found& found, const StatusOr<Judged>& judged) {
     return fail("it was not measured at all of its sizes before the time was spent");
   }
   drift.set_state(v1::Drift::UNCONFIRMED);
-  drift.set_detail("measured again, it takes what was foretold: runs see something else");
+  drift.set_detail("measured again, it takes what was predicted: runs see something else");
   WatchedProfile& watched = watched_[drift.profile_name()];
   if (watched.version == judged->against) watched.costs[found.key].test.MoveTo(found.log_ratio);
 }

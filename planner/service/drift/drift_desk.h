@@ -6,7 +6,7 @@
 // that failed, the resource's tests rest. When it has ended, entries that moved are fitted to the new samples alone,
 // older samples of them retire, and the profile has a new version. Entries that are as before were seen through
 // something else, such as other jobs on the machine: their tests go on at the level that was seen, so that they are not
-// measured over and over, until runs find them as foretold again.
+// measured over and over, until runs find them as predicted again.
 //
 // Tests and the list of drifts are in memory; calibrations and what comes of them are in the store, and a planner that
 // is started again brings to an end what it finds there, unless a newer version has been stored meanwhile.
@@ -97,7 +97,7 @@ class DriftDesk {
     CostKey key;
     double log_ratio = 0;
     v1::Drift drift;
-    bool over = false;  // Runs find it as foretold again.
+    bool over = false;  // Runs find it as predicted again.
   };
   // What came of a calibration that measured again.
   struct Judged {

@@ -44,9 +44,9 @@ StatusOr<std::vector<Timeline>> TimelinesOf(const v1::ReportRunRequest& request)
   return ranks;
 }
 
-// What the version that made the plan foretells of it; where that cannot be said, what the newest does.
-double ForetoldS(const Store& store, const HeldPlan& held, const Workload& resolved, const Profile& newest,
-                 double newest_s) {
+// What the version that made the plan predicts of it; where that cannot be said, what the newest does.
+double PredictedS(const Store& store, const HeldPlan& held, const Workload& resolved, const Profile& newest,
+                  double newest_s) {
   if (held.profile_version == newest.version) return newest_s;
   const StatusOr<Profile> own = store.LoadProfile({.name = held.profile_name, .version = held.profile_version});
   if (!own.ok()) return newest_s;
@@ -95,7 +95,7 @@ StatusOr<v1::ReportRunResponse> ReportRun(const Environment& environment, const 
   response.set_predicted_time_s(run.predicted_s);
   response.set_measured_time_s(run.measured_s);
   response.set_profile_version(profile.version);
-  const double predicted_s = ForetoldS(environment.store, held, *resolved, profile, run.predicted_s);
+  const double predicted_s = PredictedS(environment.store, held, *resolved, profile, run.predicted_s);
   if (!environment.plan_log->KeepRun(request.plan(), RecordOf(request, predicted_s, run, ranks))) return response;
   const std::vector<bool> drifted = environment.drift->Observe(profile, *resolved, run.ratios);
   for (size_t i = 0; i < run.ratios.size(); ++i) {

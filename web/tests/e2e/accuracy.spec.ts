@@ -36,7 +36,7 @@ test("an empty database says how to come by the first run", async ({ page, empty
   await expectAccessible(page);
 });
 
-test("reported runs lie beside what was foretold, by schedule, by profile and each", async ({ page, planner }) => {
+test("reported runs lie beside what was predicted, by schedule, by profile and each", async ({ page, planner }) => {
   test.setTimeout(180_000);
   reportRuns(planner, workloads.slice(0, 3));
   const { runs } = await planner.call<{ runs: Run[] }>("PlannerService/ListRuns", {});
@@ -278,7 +278,7 @@ test("steps that others measured are shown with their miss and what they consist
   await expectFits(page);
 
   await steps.getByRole("link", { name: hostileName }).click();
-  const parts = page.getByRole("region", { name: "What the time foretold from costs consists of" });
+  const parts = page.getByRole("region", { name: "What the time predicted from costs consists of" });
   await expect(parts.getByRole("row")).toHaveCount(3);
   await expect(parts.getByRole("row").nth(2)).toContainText("78.9 %");
   await page.getByRole("button", { name: "Close" }).click();
@@ -287,7 +287,7 @@ test("steps that others measured are shown with their miss and what they consist
   await page.getByRole("region", { name: /^Sets of measured steps/ }).getByRole("link", { name: "published-moe" }).click();
   await expect(steps.getByRole("row")).toHaveCount(3);
   await steps.getByRole("link", { name: "far off" }).click();
-  await expect(page.getByText("Measured 1 s; foretold 1.2 s from costs alone, 1.5 s by what its release does to other rows. factor 1.25.")).toBeVisible();
+  await expect(page.getByText("Measured 1 s; predicted 1.2 s from costs alone, 1.5 s by what its release does to other rows. factor 1.25.")).toBeVisible();
   await planner.stop();
   folder.remove();
 });

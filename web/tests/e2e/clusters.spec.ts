@@ -205,7 +205,7 @@ test("a drift that runs show leads to its cost, and says why it could not be mea
     const { drifts } = await quick.call<ListDriftsResponse>("PlannerService/ListDrifts", {});
     expect(drifts.length).toBeGreaterThan(0);
     await page.goto(quick.url);
-    const row = table(page, /did not find as foretold/).getByRole("row", { name: drifts[0]!.cost });
+    const row = table(page, /did not find as predicted/).getByRole("row", { name: drifts[0]!.cost });
     await expect(row).toContainText("1.5× in 25 runs");
     await expect(row).toContainText("could not be measured again");
     await expect(row).toContainText(drifts[0]!.detail);
@@ -224,7 +224,7 @@ test("a renewed drift leads to both versions", async ({ page, planner }) => {
   const drift = { profileName: "west", profileVersion: 1, cost: costs[0], runs: 9, calibration: 3, foundAt: "2026-01-01T00:00:00Z", ratio: 1.4, state: "RENEWED", renewedVersion: 2, detail: hostileName };
   await page.route("**/moeplan.v1.PlannerService/ListDrifts", (route) => route.fulfill({ json: { drifts: [drift], nextPageToken: "" } }));
   await page.goto(planner.url);
-  const drifts = table(page, /did not find as foretold/);
+  const drifts = table(page, /did not find as predicted/);
   await expect(drifts.getByRole("row", { name: /1.4× in 9 runs/ })).toContainText("renewed");
   await expect(drifts).toContainText(hostileName);
   await drifts.getByRole("link", { name: "version 2, beside 1" }).click();

@@ -372,15 +372,15 @@ test.describe("the timeline", () => {
     await expectAccessible(page);
   });
 
-  test("leads from a foretold cost to no curve", async ({ page, planner }) => {
+  test("leads from a predicted cost to no curve", async ({ page, planner }) => {
     const unmeasured = { ...(workloads[1] as Record<string, unknown>), layout: { tensorParallel: 2, expertParallel: 2, expertShardingParallel: 2 } };
     await page.goto(addressOf(planner, { workload: JSON.stringify(unmeasured), extrapolate: "1" }));
     await answered(page);
     await expect(page.locator("[data-fact=critical]")).toContainText("tasks");
     await section(page, "Timeline").getByText("As a table").click();
-    const foretold = page.getByRole("region", { name: "Tasks by timeline" }).getByRole("row").filter({ hasText: "foretold from links at" });
-    await expect(foretold.first()).toBeVisible();
-    await expect(foretold.getByRole("link")).toHaveCount(0);
+    const predicted = page.getByRole("region", { name: "Tasks by timeline" }).getByRole("row").filter({ hasText: "predicted from links at" });
+    await expect(predicted.first()).toBeVisible();
+    await expect(predicted.getByRole("link")).toHaveCount(0);
   });
 });
 
@@ -431,7 +431,7 @@ test.describe("rules", () => {
     await expect(rules.locator("a[href*='cost=']").first()).toHaveAttribute("href", /version=2/);
   });
 
-  test("that rest on foretold costs are explained, and such costs lead to no curve", async ({ page, planner }) => {
+  test("that rest on predicted costs are explained, and such costs lead to no curve", async ({ page, planner }) => {
     const unmeasured = { ...(workloads[1] as Record<string, unknown>), layout: { tensorParallel: 2, expertParallel: 2, expertShardingParallel: 2 } };
     await page.goto(addressOf(planner, { workload: JSON.stringify(unmeasured), extrapolate: "1" }));
     const rules = section(page, "What each paper's rule says");

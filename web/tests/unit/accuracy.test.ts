@@ -15,7 +15,7 @@ function run(predictedTimeS: number, measuredTimeS: number, interval: [number, n
 }
 
 describe("the error of a run", () => {
-  it("is above 0 where too much was foretold", () => {
+  it("is above 0 where too much was predicted", () => {
     expect(signedError(run(1.2, 1))).toBeCloseTo(0.2, 12);
     expect(signedError(run(1, 2))).toBeCloseTo(-0.5, 12);
   });

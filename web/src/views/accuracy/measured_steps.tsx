@@ -1,5 +1,5 @@
-// Training steps that others measured beside what is foretold of them, as the planner was given them: each set, each
-// row with its miss, and what the foretold time of one consists of.
+// Training steps that others measured beside what is predicted of them, as the planner was given them: each set, each
+// row with its miss, and what the predicted time of one consists of.
 import type { ListMeasuredStepsResponse } from "../../../generated/moeplan/v1/planner_service";
 import type { ReproducedStep, ReproducedSteps, ReproducedStepSet } from "../../../generated/moeplan/v1/reproduced_steps";
 import type { StepPart } from "../../../generated/moeplan/v1/step";
@@ -76,7 +76,7 @@ function Rows({ rows, params }: { rows: readonly Numbered[]; params: Params }) {
       sortKey: ({ row }) => row.case,
     },
     { id: "measured", head: "measured", numeric: true, cell: ({ row }) => seconds(row.measuredS), sortKey: ({ row }) => row.measuredS },
-    { id: "foretold", head: "foretold", numeric: true, cell: ({ row }) => seconds(row.predictedS), sortKey: ({ row }) => row.predictedS },
+    { id: "predicted", head: "predicted", numeric: true, cell: ({ row }) => seconds(row.predictedS), sortKey: ({ row }) => row.predictedS },
     { id: "miss", head: "error", numeric: true, cell: ({ row }) => (row.error === undefined ? "" : text.signedPercent(row.error)), sortKey: miss },
     { id: "inside", head: "in the interval", cell: (one) => { const inside = isInside(one); return inside === undefined ? "" : inside ? "yes" : "no"; }, sortKey: (one) => Number(isInside(one)) },
     { id: "reason", head: "remark", cell: ({ row }) => row.reason },
@@ -111,11 +111,11 @@ function Parts({ row }: { row: ReproducedStep }) {
         <button type="button" class="quiet" onClick={() => setParams({ step: undefined })}>Close</button>
       </div>
       <p>
-        {row.measuredS === undefined ? "" : `Measured ${text.seconds(row.measuredS)}; foretold `}
+        {row.measuredS === undefined ? "" : `Measured ${text.seconds(row.measuredS)}; predicted `}
         {text.seconds(row.unscaledS ?? whole)} from costs alone{row.unscaledS !== undefined && row.predictedS !== undefined && `, ${text.seconds(row.predictedS)} by what its release does to other rows`}.
         {row.reason !== "" && ` ${row.reason}.`}
       </p>
-      <Table caption="What the time foretold from costs consists of" columns={columns} rows={row.parts} keyOf={({ part }) => part} />
+      <Table caption="What the time predicted from costs consists of" columns={columns} rows={row.parts} keyOf={({ part }) => part} />
     </>
   );
 }

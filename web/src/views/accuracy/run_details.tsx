@@ -1,4 +1,4 @@
-// One run: what ran, what was foretold, what ranks recorded, and the way to its timeline.
+// One run: what ran, what was predicted, what ranks recorded, and the way to its timeline.
 import type { RefObject } from "preact";
 
 import type { GetRunResponse } from "../../../generated/moeplan/v1/planner_service";

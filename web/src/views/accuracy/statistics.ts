@@ -1,4 +1,4 @@
-// How far runs are from what was foretold of them. Pure.
+// How far runs are from what was predicted of them. Pure.
 import type { Run } from "../../../generated/moeplan/v1/planner_service";
 import * as interval from "../../interval";
 import { signedError } from "../../signed_error";

@@ -18,7 +18,7 @@ import "../../charts/shapes.css";
 import "./view.css";
 
 const mostRuns = 10_000;
-const legend = "bias: median of the signed error; in interval: measured within the 90 % interval that was foretold";
+const legend = "bias: median of the signed error; in interval: measured within the 90 % interval that was predicted";
 
 export function AccuracyView({ params }: ViewProps) {
   const profile = params["profile"] ?? "";

@@ -1,4 +1,4 @@
-// What runs found to take longer, or less long, than foretold.
+// What runs found to take longer, or less long, than predicted.
 import { Table } from "../../components/table";
 import * as text from "../../format";
 import { hrefOf } from "../../route";
@@ -11,7 +11,7 @@ function stateBadge(state: Drift_State): { kind: string; words: string } {
   switch (state) {
     case "MEASURING": return { kind: "warn", words: "being measured again" };
     case "RENEWED": return { kind: "good", words: "renewed" };
-    case "UNCONFIRMED": return { kind: "warn", words: "measured as foretold" };
+    case "UNCONFIRMED": return { kind: "warn", words: "measured as predicted" };
     case "FAILED": return { kind: "bad", words: "could not be measured again" };
     case "UNSPECIFIED": return { kind: "warn", words: "not said" };
   }
@@ -21,7 +21,7 @@ export function Drifts({ drifts }: { drifts: readonly Drift[] }) {
   if (drifts.length === 0) return <p class="muted">No run has shown a drift since the planner started.</p>;
   return (
     <Table<Drift>
-      caption="What runs did not find as foretold, newest first"
+      caption="What runs did not find as predicted, newest first"
       rows={drifts}
       keyOf={({ cost, foundAt }, index) => `${cost} ${foundAt} ${index}`}
       columns={[
@@ -33,7 +33,7 @@ export function Drifts({ drifts }: { drifts: readonly Drift[] }) {
             return <span class={`badge ${kind}`}>{words}</span>;
           },
         },
-        { head: "Measured over foretold", numeric: true, cell: ({ ratio, runs }) => `${text.factor(ratio)} in ${runs} ${runs === 1 ? "run" : "runs"}` },
+        { head: "Measured over predicted", numeric: true, cell: ({ ratio, runs }) => `${text.factor(ratio)} in ${runs} ${runs === 1 ? "run" : "runs"}` },
         { head: "Found", cell: ({ foundAt }) => <Age time={foundAt} /> },
         { head: "Calibration", cell: ({ calibration }) => (calibration === 0 ? "–" : `number ${calibration}`) },
         {

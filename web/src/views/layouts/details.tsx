@@ -47,7 +47,7 @@ export function LayoutDetails({ row, source, limit, plan, heading }: Props) {
         )}
         <dt>priced from</dt>
         <dd>
-          {row.costs.length === 0 ? "costs that links foretell alone" : (
+          {row.costs.length === 0 ? "costs that links predict alone" : (
             <>
               <CostList source={source} costs={row.costs} />
               {row.moeLayerS > 0 && "the MoE layer's first, what takes most of its time in front"}

@@ -2,7 +2,7 @@
 import type { Params } from "../../route";
 import { parseWorkload, type WorkloadJson } from "../../workload";
 
-/** Of every request: which profile, and whether what it lacks may be foretold. */
+/** Of every request: which profile, and whether what it lacks may be predicted. */
 export interface Question {
   profileName: string;
   profileVersion?: number;

@@ -47,7 +47,7 @@ function sectionOf(name: string, { plan, tasks }: ExplainedPlan): ExplainedSecti
 function Cost({ task, source }: { task: ExplainedTask; source: Source }) {
   const size = task.cost === "" ? text.bytes(task.size) : text.sizeOf(unitOf(task.cost), task.size);
   if (task.cost !== "") return <>{task.foretold && "not measured, priced as "}<CostLink source={source} cost={task.cost} size={task.size} /> at {size}</>;
-  if (task.foretold) return <>foretold from links at {size}, no curve</>;
+  if (task.foretold) return <>predicted from links at {size}, no curve</>;
   return <>{task.size > 0 ? "none in the profile, counted as free" : "free"}</>;
 }
 

@@ -13,7 +13,7 @@ export interface ExplainedPlan {
   plan: Plan;
   /** null: not known, or not yet. */
   tasks: Explained | null;
-  /** Of what was priced 0, extrapolated or foretold. */
+  /** Of what was priced 0, extrapolated or predicted. */
   warnings: readonly string[];
   error: CallError | null;
   loading: boolean;

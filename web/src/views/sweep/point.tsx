@@ -45,7 +45,7 @@ export function PointDetails({ number, point: { row, baselineTimeS, costs }, pat
             )}
             <dt>priced from</dt>
             <dd>
-              {costs.length === 0 ? "costs that links foretell alone" : (
+              {costs.length === 0 ? "costs that links predict alone" : (
                 <>
                   <CostList source={source} costs={costs} />
                   as stored, before {outside.join(" and ")} {outside.length === 1 ? "is" : "are"} set; what takes most of the time first
