@@ -135,9 +135,9 @@ struct CollectiveKey {
   // How far apart neighbours of the group are in rank order, where that was measured: inside a node whose links are
   // shared, groups of every second rank cross them side by side. 0: any.
   int stride = 0;
-  // Of ALL_TO_ALL alone: the kernels that carried it, kDeepEp or kHybridEp, and what by. Its bytes are then those of
-  // the rows that a rank sends, each counted once for each node that gets it, or, inside a node, for each rank, its own
-  // included; half of what sending them there and back takes.
+  // The kernels that carried an ALL_TO_ALL, kDeepEp or kHybridEp, and their transport; no other collective has them.
+  // The bytes are then those of the rows that a rank sends: a row counts once for each node that gets it or, inside a
+  // node, for each rank, its own included. The time is the mean of a dispatch and a combine.
   Dispatcher dispatcher = Dispatcher::kAllToAll;
   Transport transport = Transport::kNccl;
 

@@ -33,7 +33,7 @@ double ExpectedPlaces(const EvenRouting& routing, int places) {
   if (groups == groups_per_token || !nest) return places * (1 - ChanceOfNone(top_k, of_place, experts));
   const int of_group = experts / groups, chosen = groups_per_token * of_group;
   MOEPLAN_CHECK(groups_per_token >= 1 && groups_per_token < groups && top_k <= chosen);
-  // Of the groups that the place has a part of, so many are among the token's.
+  // `hits` of the groups that the place has a part of are among the token's.
   const int spanned = std::max(1, groups / places), most = std::min(spanned, groups_per_token);
   double missed = 0;
   for (int hits = std::max(0, groups_per_token - (groups - spanned)); hits <= most; ++hits) {

@@ -13,7 +13,7 @@ struct Keeping {
   bool layer_input_alone = false;  // Full recomputation: all but a layer's input is computed again.
   RecomputeModules again;          // Selective: what of a layer is not kept.
   bool stores_scores = false;      // Else FlashAttention, which keeps a row's logarithm of its sum in FP32.
-  // Of an element of what a linear layer reads, which is kept as its product reads it: in less than BF16, with scales
+  // Bytes of an element that a linear layer reads. It is kept as the product reads it: in less than BF16, with scales,
   // and beside what else is kept of the same values. 0: as all others.
   double linear_input_bytes = 0;
 };

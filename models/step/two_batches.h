@@ -21,14 +21,14 @@
 
 namespace moeplan {
 
-// Of one layer of one micro-batch, alone on the GPU, in seconds.
+// The halves of one layer of one micro-batch, alone on the GPU, in seconds.
 struct HalfLayers {
-  double attention_forward_s = 0, attention_backward_s = 0;  // And all else around the experts; without:
-  double attention_weights_s = 0;                            // Gradients of weights.
-  double experts_forward_s = 0, experts_backward_s = 0;      // And what sorts their rows; without:
-  double experts_weights_s = 0;
-  double dispatch_s = 0, combine_s = 0;            // Exchanges, forward,
-  double combine_back_s = 0, dispatch_back_s = 0;  // and of gradients.
+  // Attention and everything else around the experts; the backward pass is without the gradients of weights.
+  double attention_forward_s = 0, attention_backward_s = 0, attention_weights_s = 0;
+  // The experts and the permutations of their rows, likewise.
+  double experts_forward_s = 0, experts_backward_s = 0, experts_weights_s = 0;
+  double dispatch_s = 0, combine_s = 0;            // Exchanges of the forward pass.
+  double combine_back_s = 0, dispatch_back_s = 0;  // Exchanges of gradients.
   // How many times longer compute takes beside an exchange, and an exchange beside compute. At least 1.
   double compute_slowdown = 1, exchange_slowdown = 1;
 
@@ -47,9 +47,9 @@ PricedTwoBatches BuildTwoBatches(const HalfLayers& layer, int layers, bool delay
 // The time of so many layers of both, beyond some from the rate at which more of them take longer.
 double TwoBatchesS(const HalfLayers& layer, int layers, bool delays_weight_gradients);
 
-// By how much less than `alone_s` for each layer a rank's layers take so, in as many passes as it has virtual stages:
-// what hides behind weight gradients of the layer before does not in the first of a pass. Below 0: it takes longer.
-// Requires passes >= 1.
+// Returns how much less than `alone_s` for each layer a rank's layers take beside another micro-batch, in as many
+// passes as the rank has virtual stages: the first layer of a pass has no layer before it whose weight gradients hide
+// its exchanges. Below 0: they take longer. Requires passes >= 1.
 double HiddenS(const HalfLayers& layer, double alone_s, int layers, int passes, bool delays_weight_gradients);
 
 }  // namespace moeplan

@@ -7,10 +7,10 @@
 
 namespace moeplan::planner {
 
-// Of bytes that count once a node, all-to-alls' on the same nodes beside them: B300 and H100 over EFA, 2 to 8 nodes,
-// 2026 (awslabs/awsome-distributed-ai), HybridEP beside DeepEP on H100 over InfiniBand (NVIDIA-NeMo/Automodel
-// docs/deepep_vs_hybridep_benchmark.md). Inside a node, DeepEP's 20 SMs on H100 beside NCCL
-// (ai-dynamo/aiconfigurator).
+// Returns a dispatcher's bandwidth over that of an all-to-all of as many bytes on the same nodes, and its spread
+// (docs/decisions/0032). Across nodes: B300 and H100 over EFA, 2 to 8 nodes, 2026 (awslabs/awsome-distributed-ai), and
+// HybridEP beside DeepEP on H100 over InfiniBand (NVIDIA-NeMo/Automodel docs/deepep_vs_hybridep_benchmark.md). Inside a
+// node: DeepEP's 20 SMs on H100 beside NCCL (ai-dynamo/aiconfigurator).
 DispatchRate RateOf(Dispatcher dispatcher, Transport transport, bool across_nodes) {
   if (!SendsOnceToANode(dispatcher)) return {};
   if (!across_nodes) return dispatcher == Dispatcher::kHybridEp ? DispatchRate{1.02, 1.15} : DispatchRate{0.92, 1.15};
@@ -89,7 +89,7 @@ std::optional<CostModel> JoinedModel(const ScaledCurve& one, const ScaledCurve& 
 
 CostModel MeasuredModel(const ScaledCurve& measured, const std::optional<CostModel>& by_links,
                         const DispatchRate& rate) {
-  // Of the all-to-all in its place.
+  // The sizes that the all-to-all in its place was measured at.
   const double least = measured.model->size_low / measured.bytes_ratio;
   const double most = measured.model->size_high / measured.bytes_ratio;
   LogLog curve;

@@ -75,7 +75,8 @@ class StepPricer {
   StepTime Price(Gradients gradients) {
     PriceLayers();
     StepTime time;
-    // Of the slowest stage, all micro-batches and one; of all stages, one; of a stage, one, alone and beside another.
+    // slowest_s is all micro-batches of the slowest stage, slowest_once_s one of them, once_s one through all stages;
+    // stage_s is one through this stage alone, pair_s one beside another micro-batch.
     double slowest_s = 0, slowest_once_s = 0, once_s = 0, stage_s = 0, pair_s = 0;
     const std::vector<Stage> stages = StagesOf(request_, layout_.pipeline_parallel);
     for (size_t i = 0; i < stages.size(); ++i) {
@@ -150,8 +151,8 @@ class StepPricer {
     return one == other;
   }
 
-  // Of a micro-batch's way there and back through a stage: by how much less than one after the other it takes beside
-  // that of another.
+  // Returns by how much a micro-batch's way there and back through a stage is shorter beside another micro-batch than
+  // after it.
   double HiddenS(const Stage& stage) const {
     const int layers = stage.moe_layers + (NextTokenLayersHaveExperts(model_) ? stage.next_tokens : 0);
     if (!request_.overlaps_experts || layers == 0) return 0;

@@ -176,7 +176,7 @@ class Reader {
                                " a node; give --group-size, --ranks-per-node and --experts of the test"));
   }
 
-  // Of the rows that a rank sends.
+  // Counts the bytes of the rows that a rank sends.
   double Bytes() const {
     const Configuration& test = *configuration_;
     // Tests between nodes take a token's experts from so many nodes at most.

@@ -82,7 +82,7 @@ TEST(DispatchTest, ADispatcherSendsARowOnceToANode) {
 }
 
 TEST(DispatchTest, AnAllGatherMovesAllRowsThereAndSumsThemBack) {
-  // Of 8 ranks 64 rows each; two gathers and two scatters, each of these three times as long.
+  // Each of 8 ranks has 64 rows; two gathers, and two scatters that take three times as long.
   const double rows_bytes = 8 * 64 * 64.0;
   EXPECT_NEAR(ExchangesS(RequestWith(Dispatcher::kAllGather), ProfileOfLinks(1e-3, 1e-3, 1e-6)),
               2 * rows_bytes * 1e-6 + 2 * rows_bytes * 3e-6, 1e-4 * rows_bytes * 1e-6);

@@ -57,7 +57,7 @@ TEST(PriceLayoutTest, EveryLayoutThatIsRankedTakesAsLongAskedAlone) {
   }
 }
 
-// Of samples so long that cutting a layer pays, rows differ in their schedules and pieces.
+// Samples so long that cutting a layer pays: rows differ in their schedules and pieces.
 TEST(PriceLayoutTest, ARowCutInPiecesTakesAsLongAskedAlone) {
   LayoutRequest request = SmallRequest();
   request.sequence_length = 8192;

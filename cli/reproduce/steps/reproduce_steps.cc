@@ -59,7 +59,7 @@ StatusOr<std::vector<MeasuredStep>> ReadSteps(const DataFolder& folder, Constant
   return steps;
 }
 
-// Of all that are priced from shapes that others measured.
+// The rules of every step that is priced from shapes that others measured.
 SurfaceRules RulesOf(Constants& constants) {
   constants.SetReader(kSimumaxSteps);
   const std::string source = "docs/decisions/0028, of kernels timed alone, 2026-11-24";
