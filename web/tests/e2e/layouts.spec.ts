@@ -262,6 +262,9 @@ test("a hostile model is text, and what was seen stays while the planner is away
   await expect(page.getByLabel(/^Model/)).toHaveValue(new RegExp("<img src=x"));
   expect(await page.evaluate(() => "hacked" in window)).toBe(false);
   await page.goto(`${planner.url}${address()}`);
+  // The hostile model may have been ranked, too: what is to stay is the answer to this question.
+  await expect(page.getByLabel(/^Model/)).not.toHaveValue(/<img/);
+  await expect(page.locator(".old-answer")).toHaveCount(0);
   await expect(ranking(page)).toBeVisible();
   await planner.stop("SIGKILL");
   await page.getByRole("button", { name: "Rank layouts" }).click();
