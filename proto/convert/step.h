@@ -24,7 +24,6 @@ Status ReadSettings(const v1::StepLayout& message, std::string_view path, Layout
 
 // A StepLayout as JSON, or a row of `moeplan layout --json` as it stands. kInvalidInput, with `source_name` in front:
 // it is neither.
-
 StatusOr<v1::StepLayout> StepLayoutFromJson(std::string_view text, std::string_view source_name);
 
 // What a row of a ranking says of how its step runs.

@@ -33,6 +33,7 @@ seeds() {
   done
 }
 shopt -s nullglob
+seeds deepep_tests tests/fuzz/seeds/deepep_tests/*
 seeds grid deploy/examples/grid*.json tests/fuzz/seeds/grid/*
 seeds hf_config deploy/examples/*.config.json deploy/examples/gpt2-*.json tests/fuzz/seeds/hf_config/*
 seeds hostfile tests/fuzz/seeds/hostfile/*
@@ -43,6 +44,7 @@ seeds profile deploy/examples/profile*.json tests/data/contract/profile*.json
 seeds router_trace deploy/examples/router-trace.jsonl tests/fuzz/seeds/router_trace/*
 seeds samples tests/fuzz/seeds/samples/*
 seeds simulated_cluster deploy/examples/cluster.json deploy/examples/emulated*.json deploy/testbeds/*.json tests/data/contract/cluster*.json
+seeds step_layout tests/fuzz/seeds/step_layout/*
 seeds training_graph tests/fuzz/seeds/training_graph/*
 seeds workload deploy/examples/workload*.json deploy/examples/mixtral-layer.json \
   deploy/examples/mixtral-across-nodes.json tests/data/contract/workload*.json
@@ -57,7 +59,8 @@ dictionary=build-fuzz/words.dict
   printf '"%s\\x0d\\x0a"\n' 'HTTP/1.1' 'Host: localhost' 'Content-Type: application/json' 'Authorization: Bearer admin' \
     'Transfer-Encoding: chunked' 'Content-Length: 2' 'Connection: close' 'Expect: 100-continue' 'X-Request-Id: a' ''
   printf '"%s"\n' 'top_indices' 'routing_map' 'tokens_per_expert' 'num_local_experts' 'num_experts_per_tok' \
-    'slots=' 'max_slots=' '# Rank' 'Group' 'Collective test starting: ' '1e308' '-0.0' 'null' 'true' '2147483648'
+    'slots=' 'max_slots=' '# Rank' 'Group' 'Collective test starting: ' '1e308' '-0.0' 'null' 'true' '2147483648' \
+    '[config] ' 'num_tokens=' 'Best dispatch (BF16): SMs ' 'Best combine: SMs ' ' GB/s (RDMA)'
 } | sort -u > "$dictionary"
 
 one() {
