@@ -34,7 +34,7 @@ void BindName(SQLite::Statement& statement, int index, Enum value) {
 // Two columns hold more than a name, so that databases of every version have the same columns: behind a collective's
 // name stand its stride and its dispatcher where it has them ("ALL_GATHER stride 4"), behind a kernel's its shape, as
 // Describe writes them.
-// What stands between the two where a key has no group yet.
+// Returns the text that stands between the two where a key has no group yet.
 std::string NoGroup(Collective collective) {
   return StrCat(" groupSize 1 ranksPerNode 1",
                 collective == Collective::kAllToAllAllGather ? " gatherGroupSize 0 shards 0" : "");

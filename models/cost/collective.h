@@ -21,7 +21,7 @@ inline constexpr int kBuiltIn<AllToAllAlgorithm> = 4;
 // all-gather of all rows there and a reduce-scatter back; by DeepEP's or HybridEP's kernels, which send a row once to
 // each node that needs it and spread it there.
 enum class Dispatcher { kAllToAll, kAllGather, kDeepEp, kHybridEp };
-// What the messages of DeepEP's and HybridEP's kernels travel by between nodes.
+// The library that carries the messages of DeepEP's and HybridEP's kernels between nodes.
 enum class Transport { kNccl, kNvshmem, kUccl };
 
 // Whether rows travel once to a node (DeepEP, HybridEP).

@@ -17,7 +17,7 @@ struct EvenRouting {
 
 // In how many of `places` equal parts of the experts, in their order, a token has some expert. From 1 to the lesser of
 // `places` and top_k. Requires `places` and `groups` to divide the experts and the chosen groups to have top_k of them.
-// Where parts and groups do not nest, the limit is left out, which counts too much.
+// The limit on groups is left out where places and groups do not nest; the answer is then too high.
 double ExpectedPlaces(const EvenRouting& routing, int places);
 
 }  // namespace moeplan

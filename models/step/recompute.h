@@ -1,5 +1,5 @@
-// What selective recomputation computes again in the backward pass rather than keeps, by the names that Megatron Core
-// gives these parts of a layer (recompute_modules). Values only.
+// Names the parts of a layer that selective recomputation computes again in the backward pass rather than keeps, as
+// Megatron Core does (recompute_modules). Values only.
 #pragma once
 
 #include <initializer_list>

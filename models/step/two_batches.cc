@@ -96,7 +96,7 @@ double TwoBatchesS(const HalfLayers& layer, int layers, bool delays_weight_gradi
 double HiddenS(const HalfLayers& layer, double alone_s, int layers, int passes, bool delays_weight_gradients) {
   MOEPLAN_CHECK(passes >= 1);
   double hidden_s = layers * alone_s;
-  // As even as can be.
+  // Passes differ by at most one layer.
   const int fewer = layers / passes, longer = layers % passes;
   if (longer > 0) hidden_s -= longer * TwoBatchesS(layer, fewer + 1, delays_weight_gradients);
   if (fewer > 0) hidden_s -= (passes - longer) * TwoBatchesS(layer, fewer, delays_weight_gradients);

@@ -18,8 +18,8 @@ DispatchRate RateOf(Dispatcher dispatcher, Transport transport, bool across_node
   return dispatcher == Dispatcher::kHybridEp ? DispatchRate{1.08, 1.25} : DispatchRate{1.02, 1.15};
 }
 
-// What Megatron Core gives them (moe_deepep_num_sms, moe_hybridep_num_sms, both by default), and as many channels as
-// NCCL usually has on eight GPUs of a node.
+// DeepEP and HybridEP take Megatron Core's defaults (moe_deepep_num_sms, moe_hybridep_num_sms), NCCL as many as it
+// usually has channels on the eight GPUs of a node.
 int ProcessorsTaken(Dispatcher dispatcher) {
   switch (dispatcher) {
     case Dispatcher::kDeepEp: return 20;
@@ -81,7 +81,7 @@ std::optional<CostModel> JoinedModel(const ScaledCurve& one, const ScaledCurve& 
     curve.points.push_back({bytes, time_s / rate.over_all_to_all});
   }
   CostModel model = ModelOf(std::move(curve), widest, rate.error_ratio);
-  // What is asked beyond what either was measured at is said to be extrapolated.
+  // Sizes beyond what either was measured at are called extrapolated.
   model.size_low = std::max(one.model->size_low / one.bytes_ratio, other.model->size_low / other.bytes_ratio);
   model.size_high = std::min(one.model->size_high / one.bytes_ratio, other.model->size_high / other.bytes_ratio);
   return model;
@@ -116,7 +116,7 @@ CostModel MeasuredModel(const ScaledCurve& measured, const std::optional<CostMod
   // Sizes so near each other tell nothing of the curve's form.
   constexpr double kNear = 4;
   CostModel model = ModelOf(std::move(curve), widest, most < kNear * least ? rate.error_ratio : 1);
-  // What is asked beyond is said to be extrapolated.
+  // Sizes beyond these are called extrapolated.
   model.size_low = least, model.size_high = most;
   return model;
 }

@@ -1,4 +1,4 @@
-// What the exchange of a MoE layer's rows costs through a training framework's dispatcher, as a cost model of the
+// Prices the exchange of a MoE layer's rows through a training framework's dispatcher, as a cost model of the
 // all-to-all that the layer's schedule has in its place.
 //
 // The schedule counts the bytes of an all-to-all: a row for each token and expert. An all-gather moves the rows of all

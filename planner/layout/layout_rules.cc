@@ -71,8 +71,8 @@ Status CheckModel(const ModelConfig& model) {
   return OkStatus();
 }
 
-// What frameworks demand of exchanges of experts that run beside another micro-batch (Megatron Core's
-// overlap_moe_expert_parallel_comm and delay_wgrad_compute), and of dispatchers.
+// Checks the rules that frameworks have for exchanges of experts beside another micro-batch (Megatron Core's
+// overlap_moe_expert_parallel_comm and delay_wgrad_compute), and for dispatchers.
 Status CheckExchanges(const LayoutRequest& request) {
   if (request.transport != Transport::kNccl && !SendsOnceToANode(request.dispatcher)) {
     return InvalidInput(StrCat("layout.transport: found ", Name(request.transport), " with dispatcher ",

@@ -88,7 +88,7 @@ class StepSearch {
   }
 
  private:
-  // What travels by a dispatcher, or beside another micro-batch, travels in one piece.
+  // Rows travel in one piece by a dispatcher, and beside another micro-batch.
   Status CheckSchedule() const {
     if (!question_.schedule || !HasOneSchedule(request_)) return OkStatus();
     const Family family = *question_.schedule;

@@ -141,7 +141,7 @@ class LayoutSearch {
     }
   }
 
-  // What each question's layer costs; its plans get what the book has to say of that.
+  // Returns the profile of each question's layer; its plans get the book's warnings about it.
   std::vector<Profile> ProfilesFor(const std::vector<MoeQuestion>& questions) {
     std::vector<Profile> profiles;
     for (const MoeQuestion& question : questions) {

@@ -173,7 +173,7 @@ StatusOr<ComparedAnswer> PlanResolved(PlanAnswer answer, const Profile& profile,
   if (options.for_rows) return ThoseOfLessMemory(std::move(answer), std::move(found), options, cancelled);
   if (!candidates.empty()) AddInterval(candidates.front(), cancelled);
   const double indistinct_s = candidates.empty() ? 0 : IndistinctGainS(candidates.front());
-  if (!options.baselines_only && !options.family) PutSimplestOfTiesFirst(candidates, indistinct_s);
+  if (!options.baselines_only) PutSimplestOfTiesFirst(candidates, indistinct_s);
   const size_t answered = options.top > 0 ? std::min<size_t>(options.top, candidates.size()) : candidates.size();
   for (size_t i = 0; i < answered; ++i) AddInterval(candidates[i], cancelled);
   if (const std::optional<size_t> other = RunnerUp(candidates)) AddInterval(candidates[*other], cancelled);

@@ -41,12 +41,11 @@ struct PlanOptions {
   int top = 0;                  // How many candidates to return; 0: all that are listed.
   bool rules = true;            // Whether the papers' rules are asked, too.
   bool baselines_only = false;  // Of the families only IsBaseline's, the fastest first.
-  // Only this family, the fastest plan first; absent: all families.
-  std::optional<Family> family;
   // For a ranking of layouts, whose rows say a family and a number of pieces: only equal pieces are tried, a power of
   // two of them; the answer has the best plan and each that needs less memory than all before it, unexplained.
   bool for_rows = false;
-  int pieces = 0;  // With for_rows and a family: exactly so many, a power of two or not; 0: any.
+  std::optional<Family> family;  // With for_rows: this one alone; absent: all.
+  int pieces = 0;                // With a family: exactly so many, a power of two or not; 0: any.
   // For what the profile lacks others stand in (FillIn in price_plan.h), each then named in the warnings; it was fitted
   // to that profile. Null: what it lacks is missing. Borrowed.
   const LinkModel* links = nullptr;

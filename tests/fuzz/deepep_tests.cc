@@ -1,22 +1,17 @@
 // What DeepEP's own tests print, read as tests of one node, of two and of eight.
-#include "proto/convert/samples.h"
 #include "proto/deepep_tests/import.h"
 
 #include <array>
 #include <string>
 
-#include "tests/fuzz/fuzzed.h"
+#include "tests/fuzz/imported.h"
 
 namespace moeplan {
 namespace {
 
 void Import(std::string_view text, const DeepEpTestsOptions& options) {
   const std::array logs = {DeepEpTestsLog{.path = "file", .text = std::string(text)}};
-  const StatusOr<DeepEpTestsImport> import = ImportDeepEpTests(logs, options);
-  if (!import.ok()) return CheckRefusal(import.status());
-  MOEPLAN_CHECK(ValidateSamples(import->samples).ok());
-  const StatusOr<SampleSet> again = SamplesFromProto(ToProto(import->samples));
-  MOEPLAN_CHECK(again.ok() && *again == import->samples);
+  CheckImport(ImportDeepEpTests(logs, options));
 }
 
 }  // namespace

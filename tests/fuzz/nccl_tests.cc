@@ -4,19 +4,14 @@
 #include <array>
 #include <string>
 
-#include "proto/convert/samples.h"
-#include "tests/fuzz/fuzzed.h"
+#include "tests/fuzz/imported.h"
 
 namespace moeplan {
 namespace {
 
 void Import(std::string_view text, const NcclTestsOptions& options) {
   const std::array logs = {NcclTestsLog{.path = "file", .text = std::string(text)}};
-  const StatusOr<NcclTestsImport> import = ImportNcclTests(logs, options);
-  if (!import.ok()) return CheckRefusal(import.status());
-  MOEPLAN_CHECK(ValidateSamples(import->samples).ok());
-  const StatusOr<SampleSet> again = SamplesFromProto(ToProto(import->samples));
-  MOEPLAN_CHECK(again.ok() && *again == import->samples);
+  CheckImport(ImportNcclTests(logs, options));
 }
 
 }  // namespace
