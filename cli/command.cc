@@ -57,19 +57,4 @@ CLI::App* AddCommand(CLI::App& app, Invocation& invocation, const std::string& n
   return command;
 }
 
-void AddLater(CLI::App& app, Invocation& invocation) {
-  constexpr std::pair<const char*, const char*> kLater[] = {
-      {"export", "Write a plan for another system"},
-  };
-  for (const auto& [name, description] : kLater) {
-    CLI::App* command = app.add_subcommand(name, StrCat(description, " (not there yet)"));
-    command->allow_extras();
-    command->callback([&invocation, name = std::string(name)] {
-      invocation.run = [name] {
-        return Unimplemented(StrCat("moeplan ", name, " is not there yet; `moeplan --help` lists what is"));
-      };
-    });
-  }
-}
-
 }  // namespace moeplan::cli

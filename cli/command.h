@@ -27,6 +27,7 @@ std::string WhatIsWrong(const CLI::App& app, const CLI::ParseError& error);
 CLI::App* AddCommand(CLI::App& app, Invocation& invocation, const std::string& name, const std::string& description,
                      const std::string& example, std::function<Status()> run);
 
+void AddAdvise(CLI::App& app, Invocation& invocation);
 void AddAgent(CLI::App& app, Invocation& invocation);
 void AddCalibrate(CLI::App& app, Invocation& invocation);
 void AddFit(CLI::App& app, Invocation& invocation);
@@ -43,9 +44,9 @@ void AddToken(CLI::App& app, Invocation& invocation);
 void AddServe(CLI::App& app, Invocation& invocation);
 void AddLayout(CLI::App& app, Invocation& invocation);
 void AddStep(CLI::App& app, Invocation& invocation);
+void AddExport(CLI::App& app, Invocation& invocation);
+void AddCheck(CLI::App& app, Invocation& invocation);
 // The process of one rank; started by other commands, not shown.
 void AddRankWorker(CLI::App& app, Invocation& invocation);
-// Commands of the contract that this version does not have answer so.
-void AddLater(CLI::App& app, Invocation& invocation);
 
 }  // namespace moeplan::cli

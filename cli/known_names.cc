@@ -1,10 +1,12 @@
 #include "cli/known_names.h"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -72,6 +74,31 @@ Domains LargestDomains(int gpus, int most) {
     if (gpus % size == 0) of_domain = size;
   }
   return {gpus / of_domain, of_domain};
+}
+
+// "0.15" as {0, 15}; what is no number ends it.
+std::vector<int> VersionNumbers(std::string_view version) {
+  std::vector<int> numbers;
+  const char* at = version.data();
+  const char* const end = at + version.size();
+  while (at < end) {
+    int number = 0;
+    const auto read = std::from_chars(at, end, number);
+    if (read.ec != std::errc()) break;
+    numbers.push_back(number);
+    if (read.ptr == end || *read.ptr != '.') break;
+    at = read.ptr + 1;
+  }
+  return numbers;
+}
+
+// A version such as 0.15.3 belongs to 0.15.
+bool IsWithin(const std::string& version, const planner::Target& target) {
+  std::vector<int> asked = VersionNumbers(version);
+  const std::vector<int> from = VersionNumbers(target.version_from), to = VersionNumbers(target.version_to);
+  if (asked.empty() || asked < from) return false;
+  asked.resize(std::min(asked.size(), to.size()));
+  return asked <= to;
 }
 
 }  // namespace
@@ -163,6 +190,42 @@ StatusOr<Profile> HardwareProfile(const std::string& option, int gpus, const Mod
     domains = *given;
   }
   return ProfileOf(hardware, domains.domains, domains.gpus, model);
+}
+
+int GpusOfHardware(const std::string& option) {
+  const size_t colon = option.find(':');
+  if (colon == std::string::npos) return 0;
+  const std::optional<Domains> domains = ReadDomains(std::string_view(option).substr(colon + 1));
+  constexpr int kMost = 1 << 15;
+  return domains && domains->domains <= kMost && domains->gpus <= kMost ? domains->domains * domains->gpus : 0;
+}
+
+std::string TargetNames() {
+  std::set<std::string> names;
+  // A file is named after its target, with the version behind it where there are several: "megatron-0.15".
+  for (const std::string& name : ShippedNames("targets")) names.insert(name.substr(0, name.find('-')));
+  std::string text;
+  for (const std::string& name : names) text += StrCat(text.empty() ? "" : ", ", name);
+  return text;
+}
+
+StatusOr<planner::Target> TargetOf(const std::string& name, const std::string& version) {
+  std::optional<planner::Target> latest;
+  std::string ranges;
+  for (const std::string& file : ShippedNames("targets")) {
+    if (file.substr(0, file.find('-')) != name) continue;
+    const std::string path = StrCat("targets/", file, ".json");
+    ASSIGN_OR_RETURN(const std::string_view text, ShippedText(path));
+    ASSIGN_OR_RETURN(planner::Target target, planner::TargetFromJson(text, path));
+    ranges += StrCat(ranges.empty() ? "" : ", ", target.version_from, " to ", target.version_to);
+    if (!version.empty() && !IsWithin(version, target)) continue;
+    const bool later =
+        !latest || VersionNumbers(latest->version_to) < VersionNumbers(target.version_to);
+    if (later) latest = std::move(target);
+  }
+  if (latest) return *std::move(latest);
+  if (ranges.empty()) return InvalidInput(StrCat("--to: found '", name, "', expected one of ", TargetNames()));
+  return InvalidInput(StrCat("--target-version: found '", version, "', expected one of ", name, "'s ", ranges));
 }
 
 }  // namespace moeplan::cli

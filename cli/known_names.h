@@ -10,6 +10,7 @@
 #include "models/hardware/hardware.h"
 #include "models/model/model_config.h"
 #include "models/status.h"
+#include "planner/targets/target.h"
 
 namespace moeplan::cli {
 
@@ -35,5 +36,14 @@ bool MeansHybridModel(std::string_view text);
 // the GPUs. kInvalidInput also: the suffix is no such text, or does not come to that many GPUs.
 StatusOr<Profile> HardwareProfile(const std::string& option, int gpus, const ModelConfig& model,
                                   const std::function<void(Hardware&)>& change = {});
+
+// The GPUs that NAME:DOMAINSxGPUS comes to; 0: the option has no such suffix.
+int GpusOfHardware(const std::string& option);
+
+// The table of a training system for a version, or for the latest that there is where none is named. kInvalidInput: no
+// table ships of that name or for that version, and the message lists what does.
+StatusOr<planner::Target> TargetOf(const std::string& name, const std::string& version);
+// The names of all that ship, "deepspeed, megatron, ...".
+std::string TargetNames();
 
 }  // namespace moeplan::cli

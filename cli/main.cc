@@ -91,7 +91,9 @@ int Main(int argc, char** argv) {
   AddAgent(app, invocation);
   AddLayout(app, invocation);
   AddStep(app, invocation);
-  AddLater(app, invocation);
+  AddAdvise(app, invocation);
+  AddExport(app, invocation);
+  AddCheck(app, invocation);
   AddRankWorker(app, invocation);
   try {
     app.parse(argc, argv);

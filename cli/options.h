@@ -29,6 +29,8 @@ class SourceOption {
   void AddWithHardware(CLI::App& command);
   bool given() const { return !profile_file_.empty() || !db_.empty() || planner_.given(); }
   const std::string& db() const { return db_; }  // Empty where the source is another.
+  // What --hardware says; empty: nothing.
+  const std::string& hardware() const { return hardware_; }
   // Loads the profile, from wherever the source is.
   StatusOr<Profile> LoadProfile() const;
   // The same; --hardware for so many GPUs, whose figures stand in for every cost that the profile does not have.

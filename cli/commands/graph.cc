@@ -8,7 +8,7 @@
 #include "cli/warnings.h"
 #include "models/model/hf_config.h"
 #include "models/text.h"
-#include "models/training/model_graph.h"
+#include "planner/lancet/model_graph.h"
 #include "proto/convert/enums.h"
 #include "proto/convert/training_graph.h"
 #include "proto/json.h"
@@ -19,7 +19,7 @@ namespace {
 struct GraphCommandOptions {
   SourceOption source;
   std::string model, gate = "TOP_K";
-  ModelGraphOptions graph;
+  planner::ModelGraphOptions graph;
   int ranks_per_node = 0;  // 0: as many as a node of the profile has.
   bool json = false;
 };
@@ -39,14 +39,14 @@ StatusOr<ModelConfig> ReadModel(const std::string& path) {
 Status Run(const GraphCommandOptions& options) {
   ASSIGN_OR_RETURN(const ModelConfig model, ReadModel(options.model));
   ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfile());
-  ModelGraphOptions graph_options = options.graph;
+  planner::ModelGraphOptions graph_options = options.graph;
   ASSIGN_OR_RETURN(graph_options.gate, GateFrom(options.gate));
   graph_options.ranks_per_node = options.ranks_per_node;
   if (options.ranks_per_node == 0) {
     graph_options.ranks_per_node = std::min(options.graph.expert_parallel, profile.cluster.gpus_per_node);
   }
   PriceNotes notes;
-  const StatusOr<TrainingGraph> graph = TrainingGraphOf(model, graph_options, profile, notes);
+  const StatusOr<TrainingGraph> graph = planner::TrainingGraphOf(model, graph_options, profile, notes);
   if (!graph.ok()) return graph.status().Within(options.model);
   PrintWarnings(notes.Warnings());
   PrintJson(ToProto(*graph));

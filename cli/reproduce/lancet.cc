@@ -14,7 +14,7 @@
 #include "models/measurement/cost_key.h"
 #include "models/model/model_config.h"
 #include "models/text.h"
-#include "models/training/model_graph.h"
+#include "planner/lancet/model_graph.h"
 #include "planner/lancet/schedule.h"
 #include "planner/search/plan_layer.h"
 
@@ -226,9 +226,9 @@ double SumOf(const planner::TimedGraph& graph, InstructionOp op) {
   return sum_s;
 }
 
-StatusOr<Outcome> PlanModel(const ModelConfig& model, const ModelGraphOptions& options, const Profile& profile) {
+StatusOr<Outcome> PlanModel(const ModelConfig& model, const planner::ModelGraphOptions& options, const Profile& profile) {
   PriceNotes notes;
-  ASSIGN_OR_RETURN(const TrainingGraph graph, TrainingGraphOf(model, options, profile, notes));
+  ASSIGN_OR_RETURN(const TrainingGraph graph, planner::TrainingGraphOf(model, options, profile, notes));
   ASSIGN_OR_RETURN(const planner::TimedGraph timed, planner::TimeGraph(graph, &profile, notes));
   const planner::LancetSchedule schedule = planner::ChooseSchedule(timed);
   std::vector<planner::PartLaunch> given;

@@ -184,8 +184,10 @@ class ProfileMaker {
     for (int size = 2; size <= gpus; ++size) {
       if (gpus % size != 0) continue;
       for (int inside = 1; inside <= std::min(size, profile_.cluster.gpus_per_node); ++inside) {
-        if (size % inside != 0 || profile_.cluster.gpus_per_node % inside != 0) continue;
-        if (size / inside > profile_.cluster.nodes) continue;
+        // Members stand a fixed number of ranks apart, so a domain has as many as divide it, or all of them; the last
+        // domain may have fewer.
+        if (profile_.cluster.gpus_per_node % inside != 0 && inside != size) continue;
+        if ((size + inside - 1) / inside > profile_.cluster.nodes) continue;
         const GroupShape group = {size, inside};
         Add(Collective::kAllToAll, group, hardware_.all_to_all_bytes_per_s.value);
         Add(Collective::kAllGather, group, hardware_.all_gather_bytes_per_s.value);

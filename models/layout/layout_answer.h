@@ -46,6 +46,9 @@ struct LayoutRequest {
   bool overlaps_gradients = true;       // Gradients are summed while the last backward pass runs, or after it.
   bool overlaps_shared_experts = true;  // Shared experts run beside the exchange of the routed ones, or after them.
   bool sequence_parallel = true;
+  // MoE layers run whole experts by the one schedule that training frameworks have, with any dispatcher; else by the
+  // best of all.
+  bool as_frameworks = false;
   double capacity_factor = 1;
   int bytes_per_element = 2;
   // Ranks that the network can join at full rate, which horizontal context parallelism needs; 0: all of them.

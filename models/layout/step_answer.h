@@ -28,10 +28,19 @@ struct StepPartTime {
   friend bool operator==(const StepPartTime&, const StepPartTime&) = default;
 };
 
+// How far one cost alone may move the step.
+struct StepError {
+  CostKey key;        // Of the MoE layers together: their dearest.
+  double square = 0;  // Of the logarithm of the step, at the end of the cost's 90 % interval; the mean of both ends.
+
+  friend bool operator==(const StepError&, const StepError&) = default;
+};
+
 struct StepAnswer {
   RankedLayout layout;              // As a ranking lists it.
   double low_s = 0, high_s = 0;     // 90 % interval of the step.
   std::vector<StepPartTime> parts;  // All exposed_s sum to the step. Parts that the layout does not have are left out.
+  std::vector<StepError> errors;    // What the interval is made of beside what the sum of the parts misses; largest first.
   double missing_bytes = 0;         // What a GPU lacks; 0: it fits, or the memory of a GPU is not known.
   std::vector<std::string> warnings;
 

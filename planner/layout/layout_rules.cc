@@ -212,7 +212,7 @@ bool LayoutRules::ContextsDivide(int contexts, int tensor) const {
 }
 
 bool LayoutRules::ShardingDivides(int sharding) const {
-  if (sharding > 1 && request_.dispatcher != Dispatcher::kAllToAll) return false;
+  if (sharding > 1 && (request_.as_frameworks || request_.dispatcher != Dispatcher::kAllToAll)) return false;
   return cluster_.gpus_per_node % sharding == 0 && request_.model.expert_hidden_dim % sharding == 0;
 }
 

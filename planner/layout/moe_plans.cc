@@ -158,7 +158,7 @@ Dispatching DispatchingOf(const LayoutRequest& request) {
 }
 
 bool HasOneSchedule(const LayoutRequest& request) {
-  return request.dispatcher != Dispatcher::kAllToAll || request.overlaps_experts;
+  return request.as_frameworks || request.dispatcher != Dispatcher::kAllToAll || request.overlaps_experts;
 }
 
 Family OneSchedule(int tensor_parallel) { return tensor_parallel > 1 ? Family::kParmS1 : Family::kBaseline; }

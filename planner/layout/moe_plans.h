@@ -54,9 +54,9 @@ MoePlans PlanMoe(const LayoutRequest& request, const MoeQuestion& question, cons
 // How the request's rows travel.
 Dispatching DispatchingOf(const LayoutRequest& request);
 
-// Whether rows travel in one piece by the schedule that training frameworks have: that of a dispatcher other than the
-// all-to-all, and of exchanges that run beside another micro-batch. And which it is: BASELINE or, where ranks share
-// tokens, PARM_S1, in which each sends its own.
+// Whether rows travel in one piece by the schedule that training frameworks have: where it is asked for, with a
+// dispatcher other than the all-to-all, and with exchanges that run beside another micro-batch. And which it is: BASELINE
+// or, where ranks share tokens, PARM_S1, in which each sends its own.
 bool HasOneSchedule(const LayoutRequest& request);
 Family OneSchedule(int tensor_parallel);
 

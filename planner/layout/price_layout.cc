@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "models/check.h"
 #include "models/measurement/cost_key.h"
 #include "planner/layout/cost_book.h"
 #include "planner/layout/layout_rules.h"
@@ -23,19 +26,26 @@ constexpr double kUnexplainedDense = 1.037, kUnexplainedWithExperts = 1.103;
 // What it misses differently in two layouts of a model: 90 % of pairs of the same steps.
 constexpr double kUnexplainedBetweenDense = 1.031, kUnexplainedBetweenWithExperts = 1.057;
 
+// The profile on the cluster of the question's GPUs.
+Profile OnItsGpus(const LayoutRequest& request, const Profile& profile) {
+  Profile on_gpus = profile;
+  on_gpus.cluster = ClusterOf(request, profile.cluster);
+  return on_gpus;
+}
+
+CostBook BookFor(const LayoutRequest& request, const Profile& profile, const SurfaceRules& rules = {}) {
+  return {profile, request.model.model_dim, request.bytes_per_element, rules, request.precision};
+}
+
+// Prices one question. Everything is borrowed: the profile is OnItsGpus, the book of it.
 class StepSearch {
  public:
-  StepSearch(const StepQuestion& question, const Profile& profile, const StopSignals& stop, const SurfaceRules& rules)
-      : question_(question),
-        request_(question.request),
-        profile_(profile),
-        stop_(stop),
-        book_(profile_, request_.model.model_dim, request_.bytes_per_element, rules, request_.precision) {
-    profile_.cluster = ClusterOf(request_, profile.cluster);
-  }
+  StepSearch(const StepQuestion& question, const Profile& profile, CostBook& book, const StopSignals& stop)
+      : question_(question), request_(question.request), profile_(profile), stop_(stop), book_(book) {}
 
   // Must be called before everything else.
   Status Price() {
+    book_.LeanOn(std::nullopt);
     ASSIGN_OR_RETURN(const LayoutPoint point,
                      PointOf(request_, profile_.cluster, question_.layout, question_.micro_batch));
     ASSIGN_OR_RETURN(priced_, WithExperts(point));
@@ -50,6 +60,7 @@ class StepSearch {
   }
 
   double step_s() const { return priced_.time.step_s; }
+  double missing_bytes() const { return std::max(0.0, priced_.memory.total_bytes() - DeviceBytes(profile_)); }
   bool has_experts() const { return request_.model.moe_layers() > 0; }
   const std::set<CostKey>& asked() const { return asked_; }
   // With one cost at an end of its interval, or with the MoE layers at theirs.
@@ -74,11 +85,11 @@ class StepSearch {
 
   StepAnswer Answer() {
     StepAnswer answer;
-    SetInterval(answer);
     answer.parts = Named(parts_);
-    answer.missing_bytes = std::max(0.0, priced_.memory.total_bytes() - DeviceBytes(profile_));
+    answer.missing_bytes = missing_bytes();
     std::set<std::string> warnings;
     answer.layout = Describe(request_, profile_, priced_, has_experts() ? &plans_ : nullptr, book_, warnings);
+    SetInterval(answer);
     WarnOfPeak(profile_, book_, warnings);
     if (!std::isfinite(DeviceBytes(profile_))) {
       warnings.insert("whether it fits was not checked: cluster.deviceMemoryBytes is not known");
@@ -125,15 +136,25 @@ class StepSearch {
   double StepS(const MoeTime& moe) { return PriceStep(request_, priced_.point, moe, book_).step_s; }
 
   void SetInterval(StepAnswer& answer) {
+    std::map<CostKey, double> errors;
     for (const CostBook::End end : {CostBook::End::kLow, CostBook::End::kHigh}) {
       // Of the logarithm of the step.
       double squares = std::pow(std::log(has_experts() ? kUnexplainedWithExperts : kUnexplainedDense), 2);
-      const auto add = [&](double changed_s) { squares += std::pow(std::log(changed_s / step_s()), 2); };
-      for (const CostKey& key : asked_) add(LeaningS(key, end));
-      add(LeaningMoeS(end));
+      const auto add = [&](const CostKey* key, double changed_s) {
+        const double square = std::pow(std::log(changed_s / step_s()), 2);
+        squares += square;
+        if (key != nullptr) errors[*key] += square / 2;
+      };
+      for (const CostKey& key : asked_) add(&key, LeaningS(key, end));
+      const bool planned = has_experts() && !answer.layout.priced_from.empty();
+      add(planned ? &answer.layout.priced_from.front() : nullptr, LeaningMoeS(end));
       const bool low = end == CostBook::End::kLow;
       (low ? answer.low_s : answer.high_s) = step_s() * std::exp(low ? -std::sqrt(squares) : std::sqrt(squares));
     }
+    for (const auto& [key, square] : errors) {
+      if (square > 0) answer.errors.push_back({key, square});
+    }
+    std::ranges::stable_sort(answer.errors, std::greater(), &StepError::square);
   }
 
   // The plan's times, stretched so that both passes take so long together.
@@ -167,9 +188,9 @@ class StepSearch {
 
   const StepQuestion& question_;
   const LayoutRequest& request_;
-  Profile profile_;
+  const Profile& profile_;
   const StopSignals& stop_;
-  CostBook book_;
+  CostBook& book_;
   MoePlans plans_;
   PricedLayout priced_;
   StepParts parts_;
@@ -202,16 +223,36 @@ struct RatioSquares {
 StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& profile, const StopSignals& stop,
                                  const SurfaceRules& rules) {
   RETURN_IF_ERROR(CheckQuestion(question, profile));
-  StepSearch search(question, profile, stop, rules);
+  const Profile on_gpus = OnItsGpus(question.request, profile);
+  CostBook book = BookFor(question.request, on_gpus, rules);
+  StepSearch search(question, on_gpus, book, stop);
   RETURN_IF_ERROR(search.Price());
   return search.Answer();
+}
+
+LayoutPricer::LayoutPricer(const LayoutRequest& request, const Profile& profile)
+    : request_(request),
+      measured_(profile),
+      profile_(OnItsGpus(request, profile)),
+      book_(std::make_unique<CostBook>(BookFor(request, profile_))) {}
+LayoutPricer::~LayoutPricer() = default;
+
+StatusOr<BareStep> LayoutPricer::Price(const StepQuestion& question, const StopSignals& stop) {
+  MOEPLAN_CHECK(question.request.gpus == request_.gpus && question.request.precision == request_.precision &&
+                question.request.model.model_dim == request_.model.model_dim);
+  RETURN_IF_ERROR(CheckQuestion(question, measured_));
+  StepSearch search(question, profile_, *book_, stop);
+  RETURN_IF_ERROR(search.Price());
+  return BareStep{search.step_s(), search.missing_bytes()};
 }
 
 StatusOr<StepRatio> CompareLayouts(const StepQuestion& one, const StepQuestion& other, const Profile& profile,
                                    const StopSignals& stop, const SurfaceRules& rules) {
   RETURN_IF_ERROR(CheckQuestion(one, profile));
   RETURN_IF_ERROR(CheckQuestion(other, profile));
-  StepSearch first(one, profile, stop, rules), second(other, profile, stop, rules);
+  const Profile of_one = OnItsGpus(one.request, profile), of_other = OnItsGpus(other.request, profile);
+  CostBook first_book = BookFor(one.request, of_one, rules), second_book = BookFor(other.request, of_other, rules);
+  StepSearch first(one, of_one, first_book, stop), second(other, of_other, second_book, stop);
   RETURN_IF_ERROR(first.Price());
   RETURN_IF_ERROR(second.Price());
   StepRatio result;

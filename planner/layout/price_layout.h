@@ -1,6 +1,8 @@
 // Prices one step of a given layout, as a ranking of layouts prices each.
 #pragma once
 
+#include <memory>
+
 #include "models/cost/profile.h"
 #include "models/cost/shape_surface.h"
 #include "models/layout/step_answer.h"
@@ -8,6 +10,8 @@
 #include "planner/stop_signals.h"
 
 namespace moeplan::planner {
+
+class CostBook;
 
 // The MoE layers run as the best plan that leaves room for the rest, of those that the question allows; where none
 // does, as the one that needs least, and missing_bytes says what a GPU lacks.
@@ -20,6 +24,26 @@ namespace moeplan::planner {
 // what the profile lacks). kUnimplemented: a model with an encoder. kCancelled. Requires a validated profile. Pure.
 StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& profile, const StopSignals& stop = {},
                                  const SurfaceRules& rules = {});
+
+struct BareStep {
+  double step_s = 0, missing_bytes = 0;  // What a GPU lacks; 0: it fits.
+};
+
+// Prices many layouts of one model on one number of GPUs and in one precision, whose costs are looked up once: step and
+// memory alone, as PriceLayout has them. Not thread-safe. The profile is copied.
+class LayoutPricer {
+ public:
+  LayoutPricer(const LayoutRequest& request, const Profile& profile);
+  ~LayoutPricer();
+
+  // Errors as PriceLayout's. Requires the request's model, GPUs and precision.
+  StatusOr<BareStep> Price(const StepQuestion& question, const StopSignals& stop = {});
+
+ private:
+  const LayoutRequest request_;
+  const Profile measured_, profile_;
+  std::unique_ptr<CostBook> book_;
+};
 
 // How many times as long `other` takes as `one`: two layouts or schedules of one model on one cluster.
 //

@@ -176,7 +176,11 @@ StatusOr<v1::StepLayout> StepLayoutFromJson(std::string_view text, std::string_v
   return FromRow(row);
 }
 
-void SetSettings(const LayoutRequest& request, const RankedLayout& ranked, v1::RankedLayout& message) {
+namespace {
+
+// Rows of a ranking and layouts of a step have the same fields for it.
+template <typename Message>
+void SetRequest(const LayoutRequest& request, Message& message) {
   message.set_zero_stage(request.zero_stage);
   message.set_recompute(EnumToProto<v1::Recompute::Kind>(request.recompute));
   message.set_sequence_parallel(request.sequence_parallel);
@@ -203,6 +207,33 @@ void SetSettings(const LayoutRequest& request, const RankedLayout& ranked, v1::R
   message.set_overlap_expert_parallel(request.overlaps_experts);
   message.set_delay_weight_gradients(request.delays_weight_gradients);
   message.set_mtp_layers(request.next_tokens);
+}
+
+}  // namespace
+
+v1::StepLayout StepLayoutOf(const StepQuestion& question) {
+  const Layout& degrees = question.layout;
+  v1::StepLayout layout;
+  SetRequest(question.request, layout);
+  layout.set_tensor_parallel(degrees.tensor_parallel);
+  layout.set_expert_parallel(degrees.expert_parallel);
+  layout.set_expert_sharding_parallel(degrees.expert_sharding_parallel);
+  layout.set_context_parallel(degrees.context_parallel);
+  layout.set_pipeline_parallel(degrees.pipeline_parallel);
+  if (degrees.data_parallel > 0) layout.set_data_parallel(degrees.data_parallel);
+  layout.set_micro_batch(question.micro_batch);
+  if (layout.capacity_factor() == 1) layout.set_capacity_factor(0);
+  if (!question.schedule) return layout;
+  layout.set_schedule(EnumToProto<v1::Schedule::Family>(*question.schedule));
+  if (!question.chunks && !question.partition_degree) return layout;
+  layout.mutable_plan()->set_schedule(layout.schedule());
+  layout.mutable_plan()->set_chunks(question.chunks.value_or(0));
+  layout.mutable_plan()->set_partition_degree(question.partition_degree.value_or(0));
+  return layout;
+}
+
+void SetSettings(const LayoutRequest& request, const RankedLayout& ranked, v1::RankedLayout& message) {
+  SetRequest(request, message);
   if (ranked.moe_layer_s <= 0) return;
   message.set_schedule(EnumToProto<v1::Schedule::Family>(ranked.moe.family));
   message.mutable_plan()->set_schedule(message.schedule());

@@ -29,6 +29,10 @@ StatusOr<v1::StepLayout> StepLayoutFromJson(std::string_view text, std::string_v
 // What a row of a ranking says of how its step runs.
 void SetSettings(const LayoutRequest& request, const RankedLayout& ranked, v1::RankedLayout& message);
 
+// The layout of a question, every field that ReadStepLayout reads: a step of it is the question's. A capacity factor of 1
+// is said as dropless, which costs the same.
+v1::StepLayout StepLayoutOf(const StepQuestion& question);
+
 v1::StepResult ToProto(const StepAnswer& answer, int gpus);
 void SetGain(const StepRatio& ratio, v1::StepResult& message);
 

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "models/training/model_graph.h"
+#include "planner/lancet/model_graph.h"
 #include "planner/rules/lancet.h"
 
 namespace moeplan {
@@ -29,10 +29,10 @@ TrainingGraph Gpt2LMoe(bool grouped) {
                      {{.kernel = Kernel::kDeviceCopy}, line(5e-6, 1.4e-12)},
                      {{.kernel = Kernel::kGate}, line(1e-5, 4e-12)},
                      {{.kernel = Kernel::kPermute}, line(1e-5, 2e-12)}};
-  const ModelGraphOptions options = {
+  const planner::ModelGraphOptions options = {
       .batch = 48, .sequence_length = 512, .expert_parallel = 16, .ranks_per_node = 8, .gate = GateKind::kSwitch};
   PriceNotes notes;
-  TrainingGraph graph = *TrainingGraphOf(model, options, profile, notes);
+  TrainingGraph graph = *planner::TrainingGraphOf(model, options, profile, notes);
   if (!grouped) graph.group_s = graph.max_range_s = 0;
   return graph;
 }

@@ -9,7 +9,7 @@
 #include <random>
 
 #include "models/text.h"
-#include "models/training/model_graph.h"
+#include "planner/lancet/model_graph.h"
 #include "planner/lancet/axes.h"
 #include "planner/lancet/cut_ranges.h"
 #include "planner/lancet/schedule.h"

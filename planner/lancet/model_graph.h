@@ -6,10 +6,10 @@
 // added up where they are read. The optimizer's step and the sum over data-parallel ranks are left out: they come
 // after.
 //
-// Times come from a profile: matrix products and attention as flops under EXPERT_GEMM (backward: EXPERT_INPUT_GRADIENT
-// and EXPERT_WEIGHT_GRADIENT, where measured), everything that only moves through memory as bytes under DEVICE_COPY,
-// gates under GATE, dispatch and combine under PERMUTE, all-to-alls under ALL_TO_ALL DIRECT over EP. Of k parts each
-// takes the curve's time of one k-th of the size. Attention counts half of all pairs where it is causal. Seconds,
+// Times are those of planner/layout/cost_book, as `layout` and `step` have them: linear layers and attention by their
+// shapes where the profile has such samples, else as products of their flops; what only moves through memory by bytes;
+// gates under GATE, dispatch and combine under PERMUTE, experts under EXPERT_GEMM and its gradients, all-to-alls over
+// EP, extrapolated where the group was not measured. Of k parts each takes the time of one k-th of the work. Seconds,
 // bytes, flops. Pure functions.
 #pragma once
 
@@ -19,7 +19,7 @@
 #include "models/timeline/pricer.h"
 #include "models/training/training_graph.h"
 
-namespace moeplan {
+namespace moeplan::planner {
 
 struct ModelGraphOptions {
   int batch = 1;            // Samples on one rank.
@@ -41,4 +41,4 @@ struct ModelGraphOptions {
 StatusOr<TrainingGraph> TrainingGraphOf(const ModelConfig& model, const ModelGraphOptions& options,
                                         const Profile& profile, PriceNotes& notes);
 
-}  // namespace moeplan
+}  // namespace moeplan::planner

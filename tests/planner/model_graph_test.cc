@@ -1,4 +1,4 @@
-#include "models/training/model_graph.h"
+#include "planner/lancet/model_graph.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-namespace moeplan {
+namespace moeplan::planner {
 namespace {
 
 using ::testing::Contains;
@@ -168,4 +168,4 @@ TEST(ModelGraphTest, WrongOptionsAreRefused) {
 }
 
 }  // namespace
-}  // namespace moeplan
+}  // namespace moeplan::planner

@@ -1,0 +1,42 @@
+// Layouts as settings of a training system, and the other way, as commands ask for them.
+#pragma once
+
+#include <string>
+
+#include "models/model/model_config.h"
+#include "models/status.h"
+#include "moeplan/v1/step.pb.h"
+#include "moeplan/v1/target.pb.h"
+#include "planner/targets/target.h"
+
+namespace moeplan::cli {
+
+// What a question gives beside the model; 0: it does not say.
+struct LaunchNumbers {
+  int gpus = 0, global_batch = 0, sequence_length = 0;
+};
+
+// `model` names one (ModelOf); empty: none is known. Stages that come out uneven are told one by one. Errors are those
+// of TargetOf and ModelOf; "perfetto" is refused with the commands that write traces.
+StatusOr<v1::ExportedLayout> ExportTo(const std::string& target, const std::string& version, v1::StepLayout layout,
+                                      const std::string& model, const LaunchNumbers& numbers);
+
+// The same for a model and a table that are at hand.
+v1::ExportedLayout ExportTo(const planner::Target& target, v1::StepLayout layout, const ModelConfig& model,
+                            const LaunchNumbers& numbers);
+
+// `arguments` are the text itself, `config` the name of a file. Errors also: those of ReadArguments and ReadConfig.
+StatusOr<v1::CheckedSettings> CheckArguments(const std::string& target, const std::string& version,
+                                             const std::string& arguments, const std::string& model,
+                                             const LaunchNumbers& numbers);
+StatusOr<v1::CheckedSettings> CheckConfig(const std::string& target, const std::string& version,
+                                          const std::string& config, const std::string& model,
+                                          const LaunchNumbers& numbers);
+
+// Settings one a line, then what they do not say.
+void PrintExport(const v1::ExportedLayout& exported);
+
+// Arguments in lines of at most so many characters, as a shell takes them.
+std::string ArgumentLines(const v1::ExportedLayout& exported, size_t width);
+
+}  // namespace moeplan::cli

@@ -1,0 +1,416 @@
+#include "planner/advice/advise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "models/measurement/cost_key.h"
+#include "models/schedule/families.h"
+#include "models/text.h"
+#include "planner/advice/layout_words.h"
+#include "planner/layout/moe_plans.h"
+#include "planner/layout/price_layout.h"
+#include "planner/layout/rank_layouts.h"
+
+namespace moeplan::planner {
+namespace {
+
+constexpr int kRankedOfEach = 2;  // Layouts of each ranking that are run in every way.
+constexpr int kMostReasons = 3, kMostToMeasure = 3;
+constexpr double kTie = 0.01;       // Steps no further apart than that are not told apart by anybody.
+constexpr double kSameTime = 1e-3;  // Decisions that move the step by less are none.
+
+// What may be computed again, from nothing to all. Later ones take longer and need less memory.
+struct Again {
+  Recompute recompute = Recompute::kNone;
+  RecomputeModules modules;
+};
+
+std::vector<Again> WaysToComputeAgain(const ModelConfig& model) {
+  using enum RecomputeModule;
+  std::vector<Again> ways = {{}};
+  const auto select = [&](RecomputeModules modules) { ways.push_back({Recompute::kSelective, modules}); };
+  const bool latent = model.latent_attention.kv_rank > 0, experts = model.moe_layers() > 0;
+  const auto with = [&](RecomputeModules modules) {
+    if (latent) modules.Add(kMlaUpProj);
+    return modules;
+  };
+  select(with(experts ? RecomputeModules{kMoeAct} : RecomputeModules{kLayerNorm}));
+  if (experts) select(with({kMoeAct, kLayerNorm}));
+  if (experts) select(with({kLayerNorm, kMoe}));
+  ways.push_back({Recompute::kFull, {}});
+  return ways;
+}
+
+void Set(const Again& again, LayoutRequest& request) {
+  request.recompute = again.recompute;
+  request.recompute_modules = again.modules;
+}
+
+void SetOverlap(bool overlaps, bool delays, const ModelConfig& model, LayoutRequest& request) {
+  request.overlaps_experts = overlaps;
+  request.delays_weight_gradients = overlaps && delays;
+  // Both cannot be hidden by the same frameworks.
+  request.overlaps_shared_experts = !(overlaps && model.shared_hidden_dim > 0);
+}
+
+// The CUDA context, communicators' buffers and the allocator's gaps take memory that no tensor has: an assumption.
+constexpr double kUsableMemory = 0.95;
+
+Profile WithRoom(const Profile& profile) {
+  Profile roomy = profile;
+  roomy.cluster.device_memory_bytes *= kUsableMemory;
+  return roomy;
+}
+
+// What somebody has to set up, get to work and keep in mind beside a plain job.
+int DeparturesOf(const StepQuestion& question) {
+  const LayoutRequest& request = question.request;
+  return (question.layout.tensor_parallel > 1 ? 1 : 0) + (question.layout.context_parallel > 1 ? 1 : 0) +
+         (question.layout.pipeline_parallel > 1 ? 1 : 0) + (request.virtual_stages > 1 ? 1 : 0) +
+         (request.dispatcher != Dispatcher::kAllToAll ? 1 : 0) + (request.dispatcher == Dispatcher::kHybridEp ? 1 : 0) +
+         (request.overlaps_experts ? 1 : 0) + (request.delays_weight_gradients ? 1 : 0) +
+         (request.recompute != Recompute::kNone ? 1 : 0);
+}
+
+// What tells two ways to run a layout apart.
+std::string KeyOf(const StepQuestion& question) {
+  const LayoutRequest& request = question.request;
+  const Layout& layout = question.layout;
+  std::string key;
+  for (const int number :
+       {layout.tensor_parallel, layout.expert_parallel, layout.context_parallel, layout.pipeline_parallel,
+        question.micro_batch, request.virtual_stages, static_cast<int>(request.recompute),
+        static_cast<int>(request.dispatcher), static_cast<int>(request.overlaps_experts),
+        static_cast<int>(request.delays_weight_gradients)}) {
+    key += StrCat(number, " ");
+  }
+  for (int i = 0; i < kRecomputeModules; ++i) {
+    key += request.recompute_modules.Has(static_cast<RecomputeModule>(i)) ? '1' : '0';
+  }
+  return key;
+}
+
+class Adviser {
+ public:
+  Adviser(const AdviceRequest& request, const Profile& profile, std::stop_token cancelled)
+      : request_(request),
+        profile_(profile),
+        roomy_(WithRoom(profile)),
+        stop_{.cancelled = std::move(cancelled), .out_of_time = {}},
+        pricer_(Plain(), roomy_) {}
+
+  StatusOr<LayoutAdvice> Run() {
+    ASSIGN_OR_RETURN(std::vector<StepQuestion> starts, Starts());
+    for (StepQuestion& start : starts) {
+      Improve(std::move(start));
+      if (stop_.Requested()) return Cancelled("advice was cancelled");
+    }
+    if (taken_.empty()) return NothingTaken();
+    advice_.considered = static_cast<int>(steps_.size());
+    ASSIGN_OR_RETURN(advice_.best, Whole(Best()));
+    RETURN_IF_ERROR(SetMine());
+    RETURN_IF_ERROR(SetRunnerUp());
+    SetReasons();
+    SetMeasureNext();
+    advice_.warnings = advice_.best.step.warnings;
+    return std::move(advice_);
+  }
+
+  // As long as no layout was improved.
+  LayoutRequest Plain() const {
+    LayoutRequest plain = {.model = request_.model,
+                           .gpus = request_.gpus,
+                           .global_batch = request_.global_batch,
+                           .sequence_length = request_.sequence_length,
+                           .zero_stage = request_.zero_stage,
+                           .next_tokens = request_.next_tokens,
+                           .as_frameworks = true,
+                           .precision = request_.precision,
+                           .top = kRankedOfEach};
+    return plain;
+  }
+
+  StatusOr<StepQuestion> Usual() {
+    const int domain = std::min(profile_.cluster.gpus_per_node, request_.gpus);
+    const int experts = request_.model.moe_layers() > 0 ? request_.model.experts : 1;
+    int within = 1;  // The most ranks of a domain that the experts divide over.
+    for (int ranks = 1; ranks <= domain; ++ranks) {
+      if (domain % ranks == 0 && experts % ranks == 0) within = ranks;
+    }
+    Status first;
+    for (int tensor = 1; tensor <= domain; tensor *= 2) {
+      for (int expert = within; expert <= experts; expert *= 2) {
+        for (int pipeline = 1; pipeline <= std::min(request_.gpus, request_.model.layers()); ++pipeline) {
+          if (request_.gpus % pipeline != 0) continue;
+          for (const Again& again : WaysToComputeAgain(request_.model)) {
+            StepQuestion question = {.request = Plain()};
+            Set(again, question.request);
+            question.layout = {.tensor_parallel = tensor, .expert_parallel = expert, .pipeline_parallel = pipeline};
+            question.layout.data_parallel = 0;
+            const StatusOr<BareStep> step = pricer_.Price(question, stop_);
+            if (step.ok() && step->missing_bytes <= 0) return question;
+            if (!step.ok() && first.ok()) first = step.status();
+          }
+        }
+      }
+    }
+    return Infeasible(StrCat("no usual layout of the model fits ", request_.gpus, " GPUs",
+                             first.ok() ? "" : StrCat(" (", first.message(), ")"),
+                             "; give more GPUs, or name a layout to compare with (--mine)"));
+  }
+
+ private:
+  // ---- Round one.
+
+  // Ways to run a layout that decide which layouts are good.
+  std::vector<LayoutRequest> WaysToRank() const {
+    std::vector<LayoutRequest> ways;
+    const bool experts = request_.model.moe_layers() > 0;
+    for (const Dispatcher dispatcher : {Dispatcher::kAllToAll, Dispatcher::kDeepEp}) {
+      if (dispatcher != Dispatcher::kAllToAll && !experts) continue;
+      const std::vector<Again> agains = WaysToComputeAgain(request_.model);
+      for (const Again& again : agains) {
+        for (const int stages : {1, 2, 4}) {
+          for (const bool overlaps : {false, true}) {
+            // The others are found from these.
+            const bool plain = !overlaps && stages == 1, hidden = overlaps && experts && &again - agains.data() < 2;
+            if (!plain && !hidden) continue;
+            LayoutRequest way = Plain();
+            way.dispatcher = dispatcher;
+            way.virtual_stages = stages;
+            Set(again, way);
+            SetOverlap(overlaps, /*delays=*/false, request_.model, way);
+            ways.push_back(std::move(way));
+          }
+        }
+      }
+    }
+    return ways;
+  }
+
+  StatusOr<std::vector<StepQuestion>> Starts() {
+    std::vector<StepQuestion> starts;
+    Status refused;
+    double least_missing_bytes = 0;
+    for (const LayoutRequest& way : WaysToRank()) {
+      const StatusOr<LayoutAnswer> answer =
+          RankLayouts(way, roomy_, {.threads = request_.threads, .cancelled = stop_.cancelled});
+      if (!answer.ok() && refused.ok()) refused = answer.status();
+      if (!answer.ok()) continue;
+      if (answer->layouts.empty()) least_missing_bytes = answer->least_missing_bytes;
+      for (const RankedLayout& ranked : answer->layouts) {
+        starts.push_back({.request = way, .layout = ranked.layout, .micro_batch = ranked.micro_batch});
+      }
+    }
+    if (request_.mine) starts.push_back(*request_.mine);
+    if (!starts.empty()) return starts;
+    if (!refused.ok()) return refused;
+    return Infeasible(StrCat("no layout fits ", request_.gpus, " GPUs: the smallest lacks ",
+                             BriefNumber(least_missing_bytes), " bytes a GPU; give more GPUs"));
+  }
+
+  // ---- Round two: from each start to whatever is better beside it, as long as something is.
+
+  void Improve(StepQuestion at) {
+    at.schedule.reset(), at.chunks.reset(), at.partition_degree.reset();
+    at.request.as_frameworks = true;
+    at.layout.data_parallel = 0;
+    double best_s = Taken(at) ? *StepS(at) : 0;
+    for (bool moved = true; moved && !stop_.Requested();) {
+      moved = false;
+      StepQuestion best = at;
+      for (StepQuestion& beside : Beside(at)) {
+        const std::optional<double> step_s = StepS(beside);
+        if (!step_s || (best_s > 0 && *step_s >= best_s * (1 - 1e-9)) || !Taken(beside)) continue;
+        best_s = *step_s, best = std::move(beside), moved = true;
+      }
+      at = std::move(best);
+    }
+  }
+
+  std::vector<StepQuestion> Beside(const StepQuestion& at) const {
+    std::vector<StepQuestion> beside;
+    const auto add = [&](auto change) {
+      StepQuestion one = at;
+      change(one);
+      beside.push_back(std::move(one));
+    };
+    const auto scale = [&](int StepQuestion::*number, int Layout::*degree, int LayoutRequest::*setting) {
+      for (const int factor : {2, 3}) {
+        for (const bool up : {false, true}) {
+          add([&](StepQuestion& one) {
+            int& value = number != nullptr   ? one.*number
+                         : degree != nullptr ? one.layout.*degree
+                                             : one.request.*setting;
+            value = up ? factor * value : std::max(1, value / factor);
+          });
+        }
+      }
+    };
+    scale(&StepQuestion::micro_batch, nullptr, nullptr);
+    for (int Layout::*degree : {&Layout::tensor_parallel, &Layout::context_parallel, &Layout::pipeline_parallel}) {
+      scale(nullptr, degree, nullptr);
+    }
+    scale(nullptr, nullptr, &LayoutRequest::virtual_stages);
+    // Fewer stages of as many layers each, and the other way round.
+    add([](StepQuestion& one) {
+      one.layout.pipeline_parallel *= 2, one.request.virtual_stages = std::max(1, one.request.virtual_stages / 2);
+    });
+    for (const Again& again : WaysToComputeAgain(request_.model)) {
+      add([&](StepQuestion& one) { Set(again, one.request); });
+    }
+    if (request_.model.moe_layers() == 0) return beside;
+    scale(nullptr, &Layout::expert_parallel, nullptr);
+    for (const Dispatcher dispatcher :
+         {Dispatcher::kAllToAll, Dispatcher::kAllGather, Dispatcher::kDeepEp, Dispatcher::kHybridEp}) {
+      add([&](StepQuestion& one) {
+        one.request.dispatcher = dispatcher;
+        if (!SendsOnceToANode(dispatcher)) one.request.transport = Transport::kNccl;
+      });
+    }
+    for (const auto& [overlaps, delays] : {std::pair(false, false), std::pair(true, false), std::pair(true, true)}) {
+      for (const int stages : {at.request.virtual_stages, 2 * at.request.virtual_stages}) {
+        for (const bool again : {true, false}) {
+          add([&](StepQuestion& one) {
+            SetOverlap(overlaps, delays, request_.model, one.request);
+            one.request.virtual_stages = stages;
+            if (!again) Set({}, one.request);
+          });
+        }
+      }
+    }
+    return beside;
+  }
+
+  // Absent: it breaks a rule, has no price, or does not fit.
+  std::optional<double> StepS(const StepQuestion& question) {
+    const auto [known, fresh] = steps_.try_emplace(KeyOf(question));
+    if (!fresh) return known->second;
+    const StatusOr<BareStep> step = pricer_.Price(question, stop_);
+    if (step.ok() && step->missing_bytes <= 0) known->second = step->step_s;
+    return known->second;
+  }
+
+  bool Taken(const StepQuestion& question) {
+    const std::optional<double> step_s = StepS(question);
+    if (!step_s || (request_.takes && !request_.takes(question))) return false;
+    taken_.emplace(*step_s, question);
+    return true;
+  }
+
+  // Of those that take as long as the fastest, the one that departs least from what is usual.
+  const StepQuestion& Best() const {
+    const StepQuestion* best = nullptr;
+    int least = 0;
+    for (const auto& [step_s, question] : taken_) {
+      if (step_s > taken_.begin()->first * (1 + kTie)) break;
+      const int departures = DeparturesOf(question);
+      if (best == nullptr || departures < least) best = &question, least = departures;
+    }
+    return *best;
+  }
+
+  Status NothingTaken() const {
+    return Infeasible("no layout that fits is one that the training system takes; ask without --to, or give more GPUs");
+  }
+
+  // ---- Round three: what it is compared with, and why.
+
+  // With the schedule that its MoE layers have, so that the question says all.
+  StatusOr<AdvisedLayout> Whole(StepQuestion question) {
+    AdvisedLayout whole;
+    ASSIGN_OR_RETURN(whole.step, PriceLayout(question, profile_, stop_));
+    question.layout = whole.step.layout.layout;
+    if (request_.model.moe_layers() > 0) question.schedule = whole.step.layout.moe.family;
+    whole.question = std::move(question);
+    return whole;
+  }
+
+  Status SetMine() {
+    advice_.mine_is_usual = !request_.mine;
+    StepQuestion mine;
+    if (request_.mine) {
+      mine = *request_.mine;
+    } else {
+      ASSIGN_OR_RETURN(mine, Usual());
+    }
+    ASSIGN_OR_RETURN(advice_.mine, Whole(std::move(mine)));
+    ASSIGN_OR_RETURN(advice_.gain, CompareLayouts(advice_.best.question, advice_.mine.question, profile_, stop_));
+    return OkStatus();
+  }
+
+  Status SetRunnerUp() {
+    for (const auto& [step_s, question] : taken_) {
+      if (DecisionsBetween(advice_.best.question, question).empty()) continue;
+      ASSIGN_OR_RETURN(advice_.runner_up, Whole(question));
+      ASSIGN_OR_RETURN(advice_.runner_up_ratio,
+                       CompareLayouts(advice_.best.question, advice_.runner_up->question, profile_, stop_));
+      return OkStatus();
+    }
+    return OkStatus();
+  }
+
+  // What one decision gains: the step with it alone as it is in `mine`, or as it would be without the decision.
+  struct Worth {
+    double ratio = 1;
+    std::string text;
+  };
+
+  void SetReasons() {
+    std::vector<Worth> worths;
+    for (const Decision& decision : DecisionsOf(advice_.best.question, advice_.mine.question)) {
+      if (std::optional<Worth> worth = WorthOf(decision)) worths.push_back(*std::move(worth));
+    }
+    std::ranges::stable_sort(worths, std::greater(), &Worth::ratio);
+    for (const Worth& worth : worths) {
+      if (advice_.reasons.size() < kMostReasons) advice_.reasons.push_back(worth.text);
+    }
+  }
+
+  std::optional<Worth> WorthOf(const Decision& decision) {
+    const StatusOr<StepRatio> ratio = CompareLayouts(advice_.best.question, decision.without, profile_, stop_);
+    // The rest of the layout may need it.
+    if (!ratio.ok()) return std::nullopt;
+    if (ratio->other.missing_bytes > 0) {
+      return Worth{1.5, StrCat(decision.taken, ": with ", decision.instead, " a GPU lacks ",
+                               BriefNumber(ratio->other.missing_bytes / 1e9), " GB")};
+    }
+    if (ratio->ratio < 1 + kSameTime) return std::nullopt;
+    return Worth{ratio->ratio, StrCat(decision.taken, ": ", decision.instead, " takes ", RatioText(*ratio),
+                                      WhereText(advice_.best.step, ratio->other))};
+  }
+
+  void SetMeasureNext() {
+    const std::vector<StepError>& errors = advice_.best.step.errors;
+    double all = 0;
+    for (const StepError& error : errors) all += error.square;
+    for (const StepError& error : errors) {
+      if (advice_.measure_next.size() < kMostToMeasure) advice_.measure_next.push_back({error.key, error.square / all});
+    }
+  }
+
+  const AdviceRequest& request_;
+  const Profile& profile_;
+  const Profile roomy_;  // Of GPUs whose memory is not filled to the last byte.
+  const StopSignals stop_;
+  LayoutPricer pricer_;
+  std::map<std::string, std::optional<double>> steps_;  // Of whatever was looked at.
+  std::multimap<double, StepQuestion> taken_;  // Whatever fits and the training system takes, the fastest first.
+  LayoutAdvice advice_;
+};
+
+}  // namespace
+
+StatusOr<StepQuestion> UsualLayout(const AdviceRequest& request, const Profile& profile) {
+  return Adviser(request, profile, {}).Usual();
+}
+
+StatusOr<LayoutAdvice> Advise(const AdviceRequest& request, const Profile& profile, std::stop_token cancelled) {
+  return Adviser(request, profile, std::move(cancelled)).Run();
+}
+
+}  // namespace moeplan::planner

@@ -1,0 +1,70 @@
+// What to set for a training job: of all layouts of its model, and all ways to run each that training systems have, the
+// one whose step is predicted to be the shortest, with the reasons.
+//
+// Three rounds. Layouts are ranked (planner/layout/rank_layouts.h) for each of a few ways to run them that decide which
+// layouts are good: what is computed again, virtual stages, the all-to-all or a dispatcher. The best of these are run
+// in every way: each dispatcher, exchanges beside another micro-batch or not, each part that may be computed again. Of
+// the winner each decision is then put back alone, which says what it gains.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "models/cost/profile.h"
+#include "models/layout/step_answer.h"
+#include "models/status.h"
+
+namespace moeplan::planner {
+
+struct AdviceRequest {
+  ModelConfig model;
+  int gpus = 0, global_batch = 0, sequence_length = 0;
+  Precision precision = Precision::kBf16;
+  int next_tokens = 0;
+  int zero_stage = 1;
+  // The layout to compare with; absent: the usual default (UsualLayout).
+  std::optional<StepQuestion> mine;
+  // Whether the training system takes the layout; empty: it takes all. Called from one thread.
+  std::function<bool(const StepQuestion&)> takes;
+  int threads = 1;
+};
+
+// A cost and how much of the answer's uncertainty is due to it.
+struct CostToMeasure {
+  CostKey key;
+  double share = 0;  // Of the squares of what the step moves by, its own alone.
+};
+
+struct AdvisedLayout {
+  StepQuestion question;  // With the schedule that its MoE layers have.
+  StepAnswer step;
+};
+
+struct LayoutAdvice {
+  AdvisedLayout best;
+  AdvisedLayout mine;
+  bool mine_is_usual = false;
+  StepRatio gain;  // Of mine over best.
+  // The next best with other degrees, another dispatcher, overlap or recomputation; and how many times as long it
+  // takes.
+  std::optional<AdvisedLayout> runner_up;
+  StepRatio runner_up_ratio;
+  std::vector<std::string> reasons;  // Three at most.
+  std::vector<CostToMeasure> measure_next;
+  int considered = 0;
+  std::vector<std::string> warnings;
+};
+
+// What is usual where nobody chose: experts over the GPUs of a node or domain, no tensor or context parallelism, one
+// sample a micro-batch, the all-to-all with nothing beside it, and the fewest pipeline stages with which it fits, with
+// as little computed again as that takes. kInfeasible: no such layout fits.
+StatusOr<StepQuestion> UsualLayout(const AdviceRequest& request, const Profile& profile);
+
+// kInvalidInput: the request is wrong, or nothing has a price. kInfeasible: nothing fits that the training system
+// takes. kCancelled. Requires a validated profile. The same arguments give the same answer.
+StatusOr<LayoutAdvice> Advise(const AdviceRequest& request, const Profile& profile, std::stop_token cancelled = {});
+
+}  // namespace moeplan::planner

@@ -1,0 +1,42 @@
+// From a layout to a target's settings and back, with what the target refuses: `moeplan export` and `moeplan check`.
+//
+// Layouts are JSON objects of moeplan.v1.StepLayout's fields; an absent field has its default (layout_fields.h). Pure.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "planner/targets/settings_text.h"
+#include "planner/targets/target.h"
+
+namespace moeplan::planner {
+
+struct CheckedSettings {
+  std::vector<Violation> violations;
+  std::vector<Violation> warnings;  // The target goes on, and does something else.
+  nlohmann::json layout;            // What the settings say, for `moeplan step`.
+};
+
+// The rules of the target on settings, defaults and facts; a rule that asks for a number that nobody gave is not
+// checked. Violations of values, which ReadArguments found, are not repeated.
+CheckedSettings CheckSettings(const Target& target, const Settings& settings, const Facts& facts);
+
+struct NotExpressible {
+  std::string field;
+  nlohmann::json value;
+  std::string reason;
+};
+
+struct ExportedLayout {
+  Settings settings;
+  std::map<std::string, std::string> environment;
+  std::vector<NotExpressible> not_expressible;
+  CheckedSettings checked;  // Of these settings.
+};
+
+// What says the layout, what every export carries, and the facts that the target's settings repeat.
+ExportedLayout ExportLayout(const Target& target, const nlohmann::json& layout, const Facts& facts);
+
+}  // namespace moeplan::planner
