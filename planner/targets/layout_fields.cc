@@ -24,7 +24,7 @@ std::span<const LayoutField> LayoutFields() {
       {"sequenceParallel", true, "rows cut over tensor-parallel ranks", "tensorParallel > 1"},
       {"attention", "FLASH", "what attention keeps"},
       {"contextExchange", "KEYS_VALUES", "how contexts exchange", "contextParallel > 1"},
-      {"dispatcher", "ALL_TO_ALL", "how rows are dispatched", "expertParallel > 1"},
+      {"dispatcher", "ALL_TO_ALL", "how rows are dispatched", "given.experts != 0"},
       {"transport", "NCCL", "what a dispatcher's messages travel by", "dispatcher in ['DEEPEP', 'HYBRID_EP']"},
       {"overlapExpertParallel", false, "exchanges of experts beside another micro-batch"},
       {"delayWeightGradients", false, "weight gradients that wait for these exchanges", "overlapExpertParallel"},

@@ -175,7 +175,8 @@ class Collector {
 
   // As text, of which lists are told by the target's form.
   void SetText(const Setting& setting, const std::string& text) {
-    if (SaysNone(text)) {
+    const bool is_choice = std::ranges::find(setting.choices, text) != setting.choices.end();
+    if (SaysNone(text) && !is_choice) {
       read_.settings.erase(setting.name);
       return;
     }
@@ -465,7 +466,7 @@ std::string PythonText(const Json& value) {
   if (value.is_string()) return StrCat("\"", value.get<std::string>(), "\"");
   if (!value.is_array()) return TextOf(value);
   std::string text = "[";
-  for (const Json& element : value) text += StrCat(text.size() > 1 ? ", " : "", PythonText(element));
+  for (const Json& element : value) text += StrCat(text.size() > 1 ? "," : "", PythonText(element));
   return text + "]";
 }
 

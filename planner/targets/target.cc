@@ -166,7 +166,7 @@ class TableReader {
       if (asked.starts_with(kGiven)) {
         if (std::ranges::find(kFacts, asked.substr(kGiven.size())) != std::end(kFacts)) continue;
         Fail(StrCat(at, ".", name), StrCat("a fact instead of ", asked));
-      } else {
+      } else if (target_.LayoutPartOf(asked).empty()) {
         KnownSetting(asked, StrCat(at, ".", name));
       }
     }
@@ -220,6 +220,16 @@ class TableReader {
 const Setting* Target::Find(std::string_view setting) const {
   const auto found = std::ranges::find(settings, setting, &Setting::name);
   return found == settings.end() ? nullptr : &*found;
+}
+
+std::string_view Target::LayoutPartOf(std::string_view name) const {
+  const size_t dot = name.rfind('.');
+  constexpr std::string_view kParts[] = {"valid", "stages", "layers", "next_tokens"};
+  if (dot == std::string_view::npos || std::ranges::find(kParts, name.substr(dot + 1)) == std::end(kParts)) return {};
+  const std::string_view setting = name.substr(0, dot);
+  const bool of_stages = std::ranges::any_of(
+      fields, [&](const TargetField& field) { return field.setting == setting && field.codec == "PIPELINE_LAYOUT"; });
+  return of_stages ? setting : std::string_view();
 }
 
 std::string Target::Cite(const std::string& source) const {

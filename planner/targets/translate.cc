@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -25,6 +26,9 @@ class Effective {
   Json operator()(std::string_view name) const {
     constexpr std::string_view kGiven = "given.";
     if (name.starts_with(kGiven)) return Fact(name.substr(kGiven.size()));
+    if (const std::string_view layout = target_.LayoutPartOf(name); !layout.empty()) {
+      return PartOfLayout((*this)(layout), name.substr(layout.size() + 1));
+    }
     if (const auto set = settings_.find(name); set != settings_.end()) return set->second;
     const Setting* const setting = target_.Find(name);
     if (setting == nullptr) return nullptr;
@@ -37,6 +41,16 @@ class Effective {
   }
 
  private:
+  static Json PartOfLayout(const Json& said, std::string_view part) {
+    if (!said.is_string()) return nullptr;
+    const StatusOr<PipelineLayout> layout = ParsePipelineLayout(said.get<std::string>());
+    if (part == "valid") return layout.ok();
+    if (!layout.ok()) return nullptr;
+    if (part == "stages") return layout->layers.size();
+    if (part == "next_tokens") return layout->next_tokens;
+    return std::accumulate(layout->layers.begin(), layout->layers.end(), 0);
+  }
+
   // A fact that nobody gave is known where a setting that repeats it is set.
   Json Fact(std::string_view name) const {
     if (const auto given = facts_.find(name); given != facts_.end()) return given->second;

@@ -58,7 +58,9 @@ TEST(ModelGraphTest, InstructionsTakeTheTimeOfTheirWork) {
   const TrainingGraph graph = GraphOf(SmallModel());
   const double tokens = 30, x_bytes = tokens * 8 * 2, slot_bytes = 2 * 1.5 * x_bytes;
   EXPECT_NEAR(*Find(graph, "layer0.qkv").time_s, 1e-9 * 2 * tokens * 8 * 24, 1e-15);
-  EXPECT_NEAR(*Find(graph, "layer0.attention").time_s, 1e-9 * 2 * (tokens * 10 / 2) * 2 * 8, 1e-15);
+  // As many flops as without the mask, which is how layouts count them (models/step/layer_work.h).
+  EXPECT_NEAR(*Find(graph, "layer0.attention").time_s, 1e-9 * 2 * (tokens * 10) * 2 * 8, 1e-15);
+  EXPECT_NEAR(*Find(graph, "layer0.rotary").time_s, 1e-7 * tokens * 2 * 2 * 4 * 2, 1e-15);
   EXPECT_NEAR(*Find(graph, "layer0.out").time_s, 1e-9 * 2 * tokens * 64, 1e-15);
   EXPECT_NEAR(*Find(graph, "layer0.up").time_s, 1e-9 * 2 * tokens * 8 * 16, 1e-15);
   EXPECT_NEAR(*Find(graph, "layer0.norm1").time_s, 1e-7 * x_bytes, 1e-15);
@@ -74,6 +76,28 @@ TEST(ModelGraphTest, InstructionsTakeTheTimeOfTheirWork) {
   // Curves through the origin: a fourth of the work takes a fourth of the time.
   EXPECT_NEAR(Find(graph, "layer1.experts").part_times_s[3], *Find(graph, "layer1.experts").time_s / 4, 1e-15);
   EXPECT_EQ(Find(graph, "layer1.experts").part_times_s.size(), 8u);
+}
+
+// One model of attention for layouts, steps and graphs: what was measured of linear layers and attention is what an
+// instruction takes.
+TEST(ModelGraphTest, LinearLayersAndAttentionAreAsMeasured) {
+  Profile profile = UnitProfile();
+  const auto line = [](double per_unit) { return MakeCostModel(AlphaBeta{1e-3, per_unit}); };
+  profile.kernels.push_back({{.kernel = Kernel::kLinear,
+                              .bytes_per_element = 2,
+                              .shape = {.in_features = 8, .out_features = 24}},
+                             line(2e-9)});
+  const KernelShape scores = {.heads = 2, .kv_heads = 2, .query_key_dim = 4, .value_dim = 4, .sequence = 10};
+  profile.kernels.push_back({{.kernel = Kernel::kAttention, .bytes_per_element = 2, .shape = scores}, line(3e-9)});
+  profile.kernels.push_back(
+      {{.kernel = Kernel::kAttentionGradient, .bytes_per_element = 2, .shape = scores}, line(5e-9)});
+  PriceNotes notes;
+  const auto graph = TrainingGraphOf(SmallModel(), kOptions, profile, notes);
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  const double tokens = 30, flops = 3 * AttentionFlops(scores);
+  EXPECT_NEAR(*Find(*graph, "layer0.qkv").time_s, 1e-3 + 2e-9 * 2 * tokens * 8 * 24, 1e-12);
+  EXPECT_NEAR(*Find(*graph, "layer0.attention").time_s, 1e-3 + 3e-9 * flops, 1e-12);
+  EXPECT_NEAR(*Find(*graph, "layer0.attention.dx").time_s, 1e-3 + 5e-9 * flops, 1e-12);
 }
 
 TEST(ModelGraphTest, TheWayBackHasAGradientOfInputsAndOneOfWeights) {

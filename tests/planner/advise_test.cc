@@ -1,0 +1,171 @@
+#include "planner/advice/advise.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "cli/known_names.h"
+#include "models/text.h"
+#include "planner/advice/layout_words.h"
+#include "planner/layout/layout_rules.h"
+#include "planner/layout/layout_space.h"
+#include "planner/layout/moe_plans.h"
+#include "planner/layout/price_layout.h"
+
+namespace moeplan::planner {
+namespace {
+
+using ::testing::HasSubstr;
+
+AdviceRequest RequestFor(const std::string& model, int gpus, int global_batch) {
+  AdviceRequest request;
+  request.model = *cli::ModelOf(model);
+  request.gpus = gpus;
+  request.global_batch = global_batch;
+  request.sequence_length = 4096;
+  return request;
+}
+
+Profile HardwareFor(const std::string& name, const AdviceRequest& request) {
+  auto profile = cli::HardwareProfile(name, request.gpus, request.model);
+  EXPECT_TRUE(profile.ok()) << profile.status().message();
+  return *std::move(profile);
+}
+
+LayoutAdvice AdviceFor(const AdviceRequest& request, const Profile& profile) {
+  auto advice = Advise(request, profile);
+  EXPECT_TRUE(advice.ok()) << advice.status().message();
+  return advice.ok() ? *std::move(advice) : LayoutAdvice();
+}
+
+// Every layout of the enumeration, run in every way that the adviser knows: how fast the fastest is that fits with
+// room.
+double BruteForceS(const AdviceRequest& request, const Profile& profile) {
+  using enum RecomputeModule;
+  Profile roomy = profile;
+  roomy.cluster.device_memory_bytes *= 0.95;
+  LayoutRequest plain = {.model = request.model,
+                         .gpus = request.gpus,
+                         .global_batch = request.global_batch,
+                         .sequence_length = request.sequence_length,
+                         .zero_stage = 1,
+                         .as_frameworks = true};
+  LayoutPricer pricer(plain, roomy);
+  double least_s = std::numeric_limits<double>::infinity();
+  const std::pair<Recompute, RecomputeModules> agains[] = {{Recompute::kNone, {}},
+                                                           {Recompute::kSelective, {kMoeAct}},
+                                                           {Recompute::kSelective, {kMoeAct, kLayerNorm}},
+                                                           {Recompute::kSelective, {kLayerNorm, kMoe}},
+                                                           {Recompute::kFull, {}}};
+  for (const auto& [recompute, modules] : agains) {
+    for (const Dispatcher dispatcher :
+         {Dispatcher::kAllToAll, Dispatcher::kAllGather, Dispatcher::kDeepEp, Dispatcher::kHybridEp}) {
+      for (const auto& [overlaps, delays] : {std::pair(false, false), {true, false}, {true, true}}) {
+        for (const int stages : {1, 2, 3, 4, 6, 8}) {
+          LayoutRequest way = plain;
+          way.recompute = recompute;
+          way.recompute_modules = modules;
+          way.dispatcher = dispatcher;
+          way.overlaps_experts = overlaps;
+          way.delays_weight_gradients = delays;
+          way.virtual_stages = stages;
+          for (const LayoutPoint& point : AllLayoutPoints(way, ClusterOf(way, roomy.cluster))) {
+            const auto step = pricer.Price({.request = way, .layout = point.layout, .micro_batch = point.micro_batch});
+            if (step.ok() && step->missing_bytes <= 0) least_s = std::min(least_s, step->step_s);
+          }
+        }
+      }
+    }
+  }
+  return least_s;
+}
+
+TEST(AdviseTest, FindsWhatBruteForceFinds) {
+  for (const auto& [model, hardware, gpus, batch] : {std::tuple("mixtral-8x7b", "a100-sxm", 16, 32),
+                                                     {"qwen3-30b-a3b", "h100-sxm", 8, 16},
+                                                     {"qwen3-30b-a3b", "l40s", 16, 16}}) {
+    const AdviceRequest request = RequestFor(model, gpus, batch);
+    const Profile profile = HardwareFor(hardware, request);
+    const double least_s = BruteForceS(request, profile);
+    if (least_s == std::numeric_limits<double>::infinity()) {
+      EXPECT_FALSE(Advise(request, profile).ok()) << model << " on " << hardware;
+      continue;
+    }
+    const LayoutAdvice advice = AdviceFor(request, profile);
+    // A tie of a hundredth goes to the plainest.
+    EXPECT_LE(advice.best.step.layout.step_time_s, least_s * 1.011) << model << " on " << hardware;
+    EXPECT_GE(advice.best.step.layout.step_time_s, least_s * (1 - 1e-9)) << model << " on " << hardware;
+  }
+}
+
+TEST(AdviseTest, WhatTheTrainingSystemDoesNotTakeIsNotAdvised) {
+  AdviceRequest request = RequestFor("qwen3-30b-a3b", 64, 512);
+  const Profile profile = HardwareFor("h100-sxm", request);
+  const LayoutAdvice open = AdviceFor(request, profile);
+  ASSERT_TRUE(SendsOnceToANode(open.best.question.request.dispatcher) || open.best.question.request.overlaps_experts);
+  request.takes = [](const StepQuestion& question) {
+    return question.request.dispatcher == Dispatcher::kAllToAll && !question.request.overlaps_experts;
+  };
+  const LayoutAdvice plain = AdviceFor(request, profile);
+  EXPECT_TRUE(request.takes(plain.best.question));
+  EXPECT_GE(plain.best.step.layout.step_time_s, open.best.step.layout.step_time_s * 0.99);
+  request.takes = [](const StepQuestion&) { return false; };
+  EXPECT_EQ(Advise(request, profile).status().code(), StatusCode::kInfeasible);
+}
+
+TEST(AdviseTest, SaysWhatIsGainedOverMineAndWhy) {
+  AdviceRequest request = RequestFor("qwen3-30b-a3b", 64, 512);
+  const Profile profile = HardwareFor("h100-sxm", request);
+  StepQuestion mine = {.request = {.model = request.model, .gpus = 64, .global_batch = 512, .sequence_length = 4096}};
+  mine.request.zero_stage = 1;
+  mine.request.as_frameworks = true;
+  mine.request.recompute = Recompute::kFull;
+  mine.layout = {.tensor_parallel = 2, .expert_parallel = 8, .data_parallel = 0};
+  request.mine = mine;
+  const LayoutAdvice advice = AdviceFor(request, profile);
+  EXPECT_FALSE(advice.mine_is_usual);
+  EXPECT_GT(advice.gain.ratio, 1);
+  EXPECT_LE(advice.gain.low, advice.gain.ratio);
+  EXPECT_GE(advice.gain.high, advice.gain.ratio);
+  EXPECT_NEAR(advice.gain.ratio, advice.mine.step.layout.step_time_s / advice.best.step.layout.step_time_s, 1e-9);
+  ASSERT_FALSE(advice.reasons.empty());
+  EXPECT_LE(advice.reasons.size(), 3u);
+  ASSERT_TRUE(advice.runner_up.has_value());
+  EXPECT_FALSE(DecisionsBetween(advice.best.question, advice.runner_up->question).empty());
+  ASSERT_FALSE(advice.measure_next.empty());
+  EXPECT_GE(advice.measure_next[0].share, advice.measure_next.back().share);
+}
+
+TEST(AdviseTest, TheUsualLayoutIsPlain) {
+  const AdviceRequest request = RequestFor("mixtral-8x7b", 64, 256);
+  const auto usual = UsualLayout(request, HardwareFor("h100-sxm", request));
+  ASSERT_TRUE(usual.ok()) << usual.status().message();
+  EXPECT_EQ(usual->layout.expert_parallel, 8);
+  EXPECT_EQ(usual->layout.tensor_parallel, 1);
+  EXPECT_EQ(usual->request.dispatcher, Dispatcher::kAllToAll);
+  EXPECT_FALSE(usual->request.overlaps_experts);
+}
+
+TEST(AdviseTest, DecisionsAreToldInWords) {
+  StepQuestion one = {.request = {.model = *cli::ModelOf("deepseek-v3")}};
+  one.layout = {.expert_parallel = 64, .pipeline_parallel = 16};
+  one.request.dispatcher = Dispatcher::kDeepEp;
+  one.request.virtual_stages = 2;
+  one.request.recompute = Recompute::kSelective;
+  one.request.recompute_modules = {RecomputeModule::kMlaUpProj, RecomputeModule::kMoeAct};
+  StepQuestion other = one;
+  other.request.dispatcher = Dispatcher::kAllToAll;
+  other.request.recompute = Recompute::kFull;
+  other.request.recompute_modules = {};
+  const auto decisions = DecisionsBetween(one, other);
+  ASSERT_EQ(decisions.size(), 2u);
+  EXPECT_EQ(decisions[0].taken, "dispatcher DEEPEP");
+  EXPECT_EQ(decisions[0].instead, "dispatcher ALL_TO_ALL");
+  EXPECT_EQ(decisions[0].without.request.recompute, Recompute::kSelective);
+  EXPECT_EQ(decisions[1].taken, "recompute MLA_UP_PROJ+MOE_ACT");
+  EXPECT_THAT(LayoutText(one), HasSubstr("EP 64, PP 16 with 2 virtual stages"));
+  EXPECT_TRUE(DecisionsBetween(one, one).empty());
+}
+
+}  // namespace
+}  // namespace moeplan::planner
