@@ -1,10 +1,12 @@
 #include "planner/advice/advise.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <set>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "models/measurement/cost_key.h"
@@ -177,7 +179,9 @@ class Adviser {
         for (const int stages : {1, 2, 4}) {
           for (const bool overlaps : {false, true}) {
             // The others are found from these.
-            const bool plain = !overlaps && stages == 1, hidden = overlaps && experts && &again - agains.data() < 2;
+            const bool end = &again == &agains.front() || &again == &agains.back();
+            const bool plain = !overlaps && (stages == 1 || (stages == 4 && end));
+            const bool hidden = overlaps && experts && &again - agains.data() < 2;
             if (!plain && !hidden) continue;
             LayoutRequest way = Plain();
             way.dispatcher = dispatcher;
@@ -192,18 +196,35 @@ class Adviser {
     return ways;
   }
 
+  // Each by itself, so that threads change nothing of the answers.
+  std::vector<StatusOr<LayoutAnswer>> Ranked(const std::vector<LayoutRequest>& ways) const {
+    std::vector<StatusOr<LayoutAnswer>> answers(ways.size());
+    std::atomic<size_t> next = 0;
+    const auto work = [&] {
+      for (size_t i = next++; i < ways.size(); i = next++) {
+        answers[i] = RankLayouts(ways[i], roomy_, {.cancelled = stop_.cancelled});
+      }
+    };
+    std::vector<std::jthread> threads;
+    for (size_t i = 1; i < std::min<size_t>(request_.threads, ways.size()); ++i) threads.emplace_back(work);
+    work();
+    threads.clear();
+    return answers;
+  }
+
   StatusOr<std::vector<StepQuestion>> Starts() {
     std::vector<StepQuestion> starts;
     Status refused;
     double least_missing_bytes = 0;
-    for (const LayoutRequest& way : WaysToRank()) {
-      const StatusOr<LayoutAnswer> answer =
-          RankLayouts(way, roomy_, {.threads = request_.threads, .cancelled = stop_.cancelled});
+    const std::vector<LayoutRequest> ways = WaysToRank();
+    const std::vector<StatusOr<LayoutAnswer>> answers = Ranked(ways);
+    for (size_t i = 0; i < ways.size(); ++i) {
+      const StatusOr<LayoutAnswer>& answer = answers[i];
       if (!answer.ok() && refused.ok()) refused = answer.status();
       if (!answer.ok()) continue;
       if (answer->layouts.empty()) least_missing_bytes = answer->least_missing_bytes;
       for (const RankedLayout& ranked : answer->layouts) {
-        starts.push_back({.request = way, .layout = ranked.layout, .micro_batch = ranked.micro_batch});
+        starts.push_back({.request = ways[i], .layout = ranked.layout, .micro_batch = ranked.micro_batch});
       }
     }
     if (request_.mine) starts.push_back(*request_.mine);
@@ -256,10 +277,22 @@ class Adviser {
       scale(nullptr, degree, nullptr);
     }
     scale(nullptr, nullptr, &LayoutRequest::virtual_stages);
-    // Fewer stages of as many layers each, and the other way round.
-    add([](StepQuestion& one) {
-      one.layout.pipeline_parallel *= 2, one.request.virtual_stages = std::max(1, one.request.virtual_stages / 2);
-    });
+    // One degree for another: each ranks' share stays.
+    using Number = int& (*)(StepQuestion&);
+    constexpr Number kTraded[] = {[](StepQuestion& one) -> int& { return one.layout.tensor_parallel; },
+                                  [](StepQuestion& one) -> int& { return one.layout.context_parallel; },
+                                  [](StepQuestion& one) -> int& { return one.layout.pipeline_parallel; },
+                                  [](StepQuestion& one) -> int& { return one.request.virtual_stages; },
+                                  [](StepQuestion& one) -> int& { return one.micro_batch; }};
+    for (const Number more : kTraded) {
+      for (const Number less : kTraded) {
+        if (more == less) continue;
+        add([&](StepQuestion& one) {
+          more(one) *= 2;
+          less(one) = std::max(1, less(one) / 2);
+        });
+      }
+    }
     for (const Again& again : WaysToComputeAgain(request_.model)) {
       add([&](StepQuestion& one) { Set(again, one.request); });
     }
@@ -325,7 +358,12 @@ class Adviser {
     AdvisedLayout whole;
     ASSIGN_OR_RETURN(whole.step, PriceLayout(question, profile_, stop_));
     question.layout = whole.step.layout.layout;
-    if (request_.model.moe_layers() > 0) question.schedule = whole.step.layout.moe.family;
+    if (request_.model.moe_layers() > 0) {
+      const Knobs& moe = whole.step.layout.moe;
+      question.schedule = moe.family;
+      question.chunks = moe.chunks;
+      question.partition_degree = moe.partition_degree;
+    }
     whole.question = std::move(question);
     return whole;
   }

@@ -31,6 +31,7 @@ std::span<const LayoutField> LayoutFields() {
       {"schedule", "UNSPECIFIED", "how MoE layers run", "expertParallel > 1 or expertShardingParallel > 1"},
       {"plan", nullptr, "the knobs of that schedule"},
       {"chunks", 1, "chunks of a MoE layer"},
+      {"partitionDegree", 1, "partitions of a MoE layer"},
       {"allToAll", "DIRECT", "the algorithm of all-to-alls", "expertParallel > 1"},
       {"precision", "BF16", "what products are computed in"},
       {"capacityFactor", 0, "slots of an expert over an even share"},

@@ -1,5 +1,6 @@
 // The fields of a layout that targets say or do not say, with what an absent one means: those of moeplan.v1.StepLayout
-// (contract, "One layout, one step"), and "chunks" and "allToAll", which stand in its plan.
+// (contract, "One layout, one step"), and "chunks", "partitionDegree" and "allToAll", which stand in
+// its plan.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,7 +17,7 @@ struct LayoutField {
 };
 std::span<const LayoutField> LayoutFields();
 
-inline constexpr std::string_view kPlanFields[] = {"chunks", "allToAll"};
+inline constexpr std::string_view kPlanFields[] = {"chunks", "partitionDegree", "allToAll"};
 
 // Null: there is no such field.
 const nlohmann::json* DefaultOf(std::string_view field);

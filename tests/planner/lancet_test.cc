@@ -9,9 +9,9 @@
 #include <random>
 
 #include "models/text.h"
-#include "planner/lancet/model_graph.h"
 #include "planner/lancet/axes.h"
 #include "planner/lancet/cut_ranges.h"
+#include "planner/lancet/model_graph.h"
 #include "planner/lancet/schedule.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/training_graph.h"
