@@ -32,12 +32,6 @@ void AddNumbers(const LaunchNumbers& numbers, planner::Facts& facts) {
 
 StatusOr<Asked> AskedOf(const std::string& target, const std::string& version, const std::string& model,
                         const LaunchNumbers& numbers) {
-  if (target == "perfetto") {
-    return InvalidInput(
-        "--to: found 'perfetto' for a layout, expected a training system; a plan's own timeline is a trace with "
-        "--plan, "
-        "a step's with `moeplan step --trace`");
-  }
   Asked asked;
   ASSIGN_OR_RETURN(asked.target, TargetOf(target, version));
   if (!model.empty()) {
@@ -68,6 +62,34 @@ void SetStages(const ModelConfig& model, v1::StepLayout& layout) {
 std::string Plain(const v1::NotExpressible& one) {
   const nlohmann::json whole = nlohmann::json::parse(ToJson(one, JsonStyle::kCompact));
   return whole.contains("value") ? whole["value"].dump() : "";
+}
+
+// In lines of at most so many characters, as a shell takes them.
+std::string ArgumentLines(const google::protobuf::RepeatedPtrField<std::string>& arguments, size_t width) {
+  const auto quoted = [](const std::string& token) {
+    constexpr std::string_view kOfShell = " ()|*[]{}<>&;$\"'\\?!#~`";
+    return token.find_first_of(kOfShell) == std::string::npos ? token : StrCat("'", token, "'");
+  };
+  std::string text;
+  size_t column = 0;
+  for (int i = 0; i < arguments.size(); ++i) {
+    // A value stays on its flag's line.
+    std::string piece = quoted(arguments.Get(i));
+    const bool of_flags = piece.starts_with("--");
+    while (of_flags && i + 1 < arguments.size() && !arguments.Get(i + 1).starts_with("--")) {
+      piece += StrCat(" ", quoted(arguments.Get(++i)));
+    }
+    if (column > 0 && column + piece.size() + 3 > width) {
+      text += " \\\n  ";
+      column = 2;
+    } else if (column > 0) {
+      text += " ";
+      ++column;
+    }
+    text += piece;
+    column += piece.size();
+  }
+  return text;
 }
 
 }  // namespace
@@ -105,34 +127,7 @@ StatusOr<v1::CheckedSettings> CheckConfig(const std::string& target, const std::
   return planner::Check(asked.target, read, asked.facts);
 }
 
-std::string ArgumentLines(const v1::ExportedLayout& exported, size_t width) {
-  const auto quoted = [](const std::string& token) {
-    constexpr std::string_view kOfShell = " ()|*[]{}<>&;$\"'\\?!#~`";
-    return token.find_first_of(kOfShell) == std::string::npos ? token : StrCat("'", token, "'");
-  };
-  std::string text;
-  size_t column = 0;
-  for (int i = 0; i < exported.arguments_size(); ++i) {
-    // A value stays on its flag's line.
-    std::string piece = quoted(exported.arguments(i));
-    const bool of_flags = piece.starts_with("--");
-    while (of_flags && i + 1 < exported.arguments_size() && !exported.arguments(i + 1).starts_with("--")) {
-      piece += StrCat(" ", quoted(exported.arguments(++i)));
-    }
-    if (column > 0 && column + piece.size() + 3 > width) {
-      text += " \\\n  ";
-      column = 2;
-    } else if (column > 0) {
-      text += " ";
-      ++column;
-    }
-    text += piece;
-    column += piece.size();
-  }
-  return text;
-}
-
-void PrintExport(const v1::ExportedLayout& exported) {
+void PrintExport(const v1::ExportedLayout& exported, Arguments arguments) {
   constexpr size_t kWidth = 78;
   for (const auto& [name, value] : exported.environment().fields()) {
     std::printf("export %s=%s\n", name.c_str(), value.string_value().c_str());
@@ -140,7 +135,8 @@ void PrintExport(const v1::ExportedLayout& exported) {
   if (exported.arguments().empty()) {
     std::fputs(exported.config().c_str(), stdout);
   } else {
-    std::printf("%s\n", ArgumentLines(exported, kWidth).c_str());
+    const auto& wanted = arguments == Arguments::kAll ? exported.arguments() : exported.layout_arguments();
+    std::printf("%s\n", ArgumentLines(wanted, kWidth).c_str());
   }
   for (const v1::NotExpressible& one : exported.not_expressible()) {
     std::printf("# not said: %s %s: %s\n", one.field().c_str(), Plain(one).c_str(), one.reason().c_str());

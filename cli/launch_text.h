@@ -17,7 +17,7 @@ struct LaunchNumbers {
 };
 
 // `model` names one (ModelOf); empty: none is known. Stages that come out uneven are told one by one. Errors are those
-// of TargetOf and ModelOf; "perfetto" is refused with the commands that write traces.
+// of TargetOf and ModelOf.
 StatusOr<v1::ExportedLayout> ExportTo(const std::string& target, const std::string& version, v1::StepLayout layout,
                                       const std::string& model, const LaunchNumbers& numbers);
 
@@ -33,10 +33,9 @@ StatusOr<v1::CheckedSettings> CheckConfig(const std::string& target, const std::
                                           const std::string& config, const std::string& model,
                                           const LaunchNumbers& numbers);
 
-// Settings one a line, then what they do not say.
-void PrintExport(const v1::ExportedLayout& exported);
-
-// Arguments in lines of at most so many characters, as a shell takes them.
-std::string ArgumentLines(const v1::ExportedLayout& exported, size_t width);
+// Arguments or the file, then what they do not say. Without the model's own arguments where only those of the layout
+// are wanted.
+enum class Arguments { kAll, kOfLayout };
+void PrintExport(const v1::ExportedLayout& exported, Arguments arguments = Arguments::kAll);
 
 }  // namespace moeplan::cli

@@ -272,8 +272,9 @@ void PrintAdvice(const planner::LayoutAdvice& advice, const v1::Advice& message)
   }
   if (!message.measure_next().empty()) PrintWrapped("measure", message.measure_next(0));
   const v1::ExportedLayout& exported = message.export_();
-  std::printf("\n# %s %s\n", exported.target().c_str(), exported.target_version().c_str());
-  PrintExport(exported);
+  std::printf("\n# %s %s, beside the model's own settings (--json has all)\n", exported.target().c_str(),
+              exported.target_version().c_str());
+  PrintExport(exported, Arguments::kOfLayout);
 }
 
 Status Run(const AdviseCommandOptions& options) {

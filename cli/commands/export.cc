@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "agent/compare/trace.h"
 #include "cli/command.h"
 #include "cli/known_names.h"
 #include "cli/launch_text.h"
@@ -46,10 +47,35 @@ StatusOr<v1::StepLayout> LayoutOfPlan(const std::string& path) {
   return layout;
 }
 
+// The timeline that the plan is predicted to have.
+StatusOr<v1::ExportedLayout> TraceOfPlan(const std::string& path) {
+  if (path.empty()) {
+    return InvalidInput(
+        "--to: found perfetto with --layout, expected it with --plan; `moeplan step --trace` writes a layout's");
+  }
+  ASSIGN_OR_RETURN(const auto response, ReadJsonFile<v1::PlanResponse>(path));
+  if (response.best().timeline().empty()) return InvalidInput(StrCat(path, ": best.timeline: expected tasks"));
+  v1::ExportedLayout exported;
+  exported.set_target("perfetto");
+  exported.set_target_version("Trace Event Format");
+  exported.mutable_environment();
+  exported.set_config(agent::ChromeTrace({}, response.best(), {}));
+  return exported;
+}
+
 Status Run(const ExportCommandOptions& options) {
   if (options.plan.empty() == options.layout.empty()) {
     return InvalidInput(options.plan.empty() ? "export: expected --plan or --layout"
                                              : "export: found --plan and --layout, expected one of them");
+  }
+  if (options.to == "perfetto") {
+    ASSIGN_OR_RETURN(const v1::ExportedLayout trace, TraceOfPlan(options.plan));
+    if (options.json) {
+      PrintJson(trace);
+    } else {
+      std::printf("%s\n", trace.config().c_str());
+    }
+    return OkStatus();
   }
   v1::StepLayout layout;
   if (options.plan.empty()) {
@@ -80,7 +106,10 @@ void AddExport(CLI::App& app, Invocation& invocation) {
                  [options] { return Run(*options); });
   command->add_option("--plan", options->plan, "An answer of `moeplan plan --json`");
   command->add_option("--layout", options->layout, "JSON, or its file: a layout, or a row of `moeplan layout --json`");
-  command->add_option("--to", options->to, StrCat("One of ", TargetNames()))->required();
+  command
+      ->add_option("--to", options->to,
+                   StrCat("One of ", TargetNames(), ", or perfetto (a plan's timeline as a trace)"))
+      ->required();
   command->add_option("--model", options->model,
                       "config.json of a Hugging Face model, or the name of one that ships: adds its dimensions");
   command->add_option("--gpus", options->gpus, "How many GPUs, so that rules about them are checked");

@@ -348,7 +348,9 @@ class Adviser {
   }
 
   Status NothingTaken() const {
-    return Infeasible("no layout that fits is one that the training system takes; ask without --to, or give more GPUs");
+    return Infeasible(
+        "no layout that fits is one that the training system takes; name another one (--to), another batch or more "
+        "GPUs");
   }
 
   // ---- Round three: what it is compared with, and why.

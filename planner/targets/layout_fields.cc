@@ -29,7 +29,7 @@ std::span<const LayoutField> LayoutFields() {
       {"overlapExpertParallel", false, "exchanges of experts beside another micro-batch"},
       {"delayWeightGradients", false, "weight gradients that wait for these exchanges", "overlapExpertParallel"},
       {"schedule", "UNSPECIFIED", "how MoE layers run", "expertParallel > 1 or expertShardingParallel > 1"},
-      {"plan", nullptr, "the knobs of that schedule"},
+      {"plan", nullptr, "the knobs of that schedule", "False"},
       {"chunks", 1, "chunks of a MoE layer"},
       {"partitionDegree", 1, "partitions of a MoE layer"},
       {"allToAll", "DIRECT", "the algorithm of all-to-alls", "expertParallel > 1"},

@@ -45,6 +45,7 @@ v1::ExportedLayout Export(const Target& target, const v1::StepLayout& layout, co
   message.set_target(target.name);
   message.set_target_version(target.version_to);
   for (const std::string& token : WriteArguments(target, exported.settings)) message.add_arguments(token);
+  for (const std::string& token : WriteArguments(target, exported.of_layout)) message.add_layout_arguments(token);
   message.mutable_environment();
   for (const auto& [name, value] : exported.environment) {
     (*message.mutable_environment()->mutable_fields())[name].set_string_value(value);

@@ -308,11 +308,17 @@ ExportedLayout ExportLayout(const Target& target, const Json& layout, const Fact
       }
     }
     exported.not_expressible.clear();
+    exported.of_layout.clear();
     for (const LayoutField& field : LayoutFields()) {
       const Json value = ValueOf(layout, field.name);
       const bool open = field.name == "schedule" && value == "UNSPECIFIED";
       if (value.is_null() || open || idle.contains(field.name)) continue;
+      const Settings before = settings;
       const std::string reason = Say(target, field, value, mtp_layers, facts, settings);
+      for (const auto& [name, said] : settings) {
+        const auto was = before.find(name);
+        if (was == before.end() || was->second != said) exported.of_layout[name] = said;
+      }
       if (!reason.empty()) exported.not_expressible.push_back({std::string(field.name), value, reason});
     }
     exported.settings = std::move(settings);

@@ -31,6 +31,7 @@ struct NotExpressible {
 
 struct ExportedLayout {
   Settings settings;
+  Settings of_layout;  // Those of them that say the layout; the others are the model's, or what every export carries.
   std::map<std::string, std::string> environment;
   std::vector<NotExpressible> not_expressible;
   CheckedSettings checked;  // Of these settings.

@@ -45,6 +45,7 @@ seeds router_trace deploy/examples/router-trace.jsonl tests/fuzz/seeds/router_tr
 seeds samples tests/fuzz/seeds/samples/*
 seeds simulated_cluster deploy/examples/cluster.json deploy/examples/emulated*.json deploy/testbeds/*.json tests/data/contract/cluster*.json
 seeds step_layout tests/fuzz/seeds/step_layout/*
+seeds target_settings tests/fuzz/seeds/target_settings/*
 seeds training_graph tests/fuzz/seeds/training_graph/*
 seeds workload deploy/examples/workload*.json deploy/examples/mixtral-layer.json \
   deploy/examples/mixtral-across-nodes.json tests/data/contract/workload*.json
@@ -60,6 +61,7 @@ dictionary=build-fuzz/words.dict
     'Transfer-Encoding: chunked' 'Content-Length: 2' 'Connection: close' 'Expect: 100-continue' 'X-Request-Id: a' ''
   printf '"%s"\n' 'top_indices' 'routing_map' 'tokens_per_expert' 'num_local_experts' 'num_experts_per_tok' \
     'slots=' 'max_slots=' '# Rank' 'Group' 'Collective test starting: ' '1e308' '-0.0' 'null' 'true' '2147483648' \
+    '--expert-model-parallel-size ' '--moe-token-dispatcher-type flex' 'model.recompute_modules=' 'MODEL_ARGS:' '(t*4|)*' \
     '[config] ' 'num_tokens=' 'Best dispatch (BF16): SMs ' 'Best combine: SMs ' ' GB/s (RDMA)'
 } | sort -u > "$dictionary"
 

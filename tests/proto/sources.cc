@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "moeplan/v1/advice.pb.h"
 #include "moeplan/v1/agent_service.pb.h"
 #include "moeplan/v1/cluster.pb.h"
 #include "moeplan/v1/plan.pb.h"
@@ -18,6 +19,7 @@
 #include "moeplan/v1/reproduced_steps.pb.h"
 #include "moeplan/v1/samples.pb.h"
 #include "moeplan/v1/step.pb.h"
+#include "moeplan/v1/target.pb.h"
 #include "moeplan/v1/training_graph.pb.h"
 #include "moeplan/v1/workload.pb.h"
 
@@ -69,12 +71,20 @@ std::vector<std::string> ProtoFileNames() {
 }
 
 std::vector<const FileDescriptor*> GeneratedFiles() {
-  return {v1::AttachRequest::descriptor()->file(),   v1::Cluster::descriptor()->file(),
-          v1::PlanResponse::descriptor()->file(),    v1::KeptPlan::descriptor()->file(),
-          v1::Profile::descriptor()->file(),         v1::GetProfileRequest::descriptor()->file(),
-          v1::RankCommand::descriptor()->file(),     v1::RunReport::descriptor()->file(),
-          v1::ReproducedSteps::descriptor()->file(), v1::Samples::descriptor()->file(),
-          v1::StepResult::descriptor()->file(),      v1::TrainingGraph::descriptor()->file(),
+  return {v1::Advice::descriptor()->file(),
+          v1::AttachRequest::descriptor()->file(),
+          v1::Cluster::descriptor()->file(),
+          v1::PlanResponse::descriptor()->file(),
+          v1::KeptPlan::descriptor()->file(),
+          v1::Profile::descriptor()->file(),
+          v1::GetProfileRequest::descriptor()->file(),
+          v1::RankCommand::descriptor()->file(),
+          v1::RunReport::descriptor()->file(),
+          v1::ReproducedSteps::descriptor()->file(),
+          v1::Samples::descriptor()->file(),
+          v1::StepResult::descriptor()->file(),
+          v1::ExportedLayout::descriptor()->file(),
+          v1::TrainingGraph::descriptor()->file(),
           v1::Workload::descriptor()->file()};
 }
 

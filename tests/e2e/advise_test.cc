@@ -1,0 +1,179 @@
+// `moeplan advise`, `export` and `check` as people use them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/moeplan_process.h"
+
+namespace moeplan::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+using Words = std::vector<std::string>;
+
+Words Question(const Words& more) {
+  Words words = {"advise",         "--model", "qwen3-30b-a3b",     "--hardware", "h100-sxm:8x8",
+                 "--global-batch", "512",     "--sequence-length", "4096"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+Json Advice(const Words& more = {}) {
+  Words words = Question(more);
+  words.emplace_back("--json");
+  const Outcome outcome = RunMoeplan(words);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  return Json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
+}
+
+std::string Quoted(const Json& tokens) {
+  std::string text;
+  for (const Json& token : tokens) {
+    EXPECT_EQ(token.get<std::string>().find(' '), std::string::npos) << token;
+    text += "'" + token.get<std::string>() + "' ";
+  }
+  return text;
+}
+
+// The settings that are advised are taken by the system's own rules, and say the layout that was advised.
+TEST(AdviseCommandTest, WhatIsAdvisedCanBeLaunchedAndTakesAsLong) {
+  for (const char* target : {"megatron", "bridge", "torchtitan"}) {
+    const Json advice = Advice({"--to", target});
+    const Outcome checked = RunMoeplan({"check", "--to", target, "--gpus", "64", "--model", "qwen3-30b-a3b",
+                                        "--arguments", Quoted(advice.at("export").at("arguments")), "--json"});
+    ASSERT_EQ(checked.exit_code, 0) << checked.out;
+    const Json layout = Json::parse(checked.out).at("layout");
+    const Outcome step =
+        RunMoeplan({"step", "--model", "qwen3-30b-a3b", "--hardware", "h100-sxm:8x8", "--gpus", "64", "--global-batch",
+                    "512", "--sequence-length", "4096", "--layout", layout.dump(), "--json"});
+    ASSERT_EQ(step.exit_code, 0) << step.err;
+    const double step_s = Json::parse(step.out).at("stepTimeS"), advised_s = advice.at("step").at("stepTimeS");
+    EXPECT_NEAR(step_s, advised_s, 1e-9 * advised_s) << target;
+    EXPECT_TRUE(advice.at("export").at("notExpressible").empty()) << target;
+    EXPECT_GE(advice.at("gain"), 1) << target;
+    EXPECT_LE(advice.at("gainLow"), advice.at("gain"));
+    EXPECT_LE(advice.at("gain"), advice.at("gainHigh"));
+  }
+}
+
+TEST(AdviseCommandTest, TheAnswerIsShort) {
+  const Outcome outcome = RunMoeplan(Question({}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_LE(count, 30);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("take "), HasSubstr("because "), HasSubstr("next best "),
+                                 HasSubstr("usual "), HasSubstr("--expert-model-parallel-size")));
+}
+
+TEST(AdviseCommandTest, MineMayBeALaunchScriptAndItsMeasuredStepGivesTheFactor) {
+  const TemporaryFolder folder;
+  const std::string script =
+      folder.Write("train.sh",
+                   "torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --sequence-parallel \\\n"
+                   "  --expert-model-parallel-size 8 --expert-tensor-parallel-size 1 \\\n"
+                   "  --moe-token-dispatcher-type alltoall --recompute-granularity full \\\n"
+                   "  --recompute-method uniform --recompute-num-layers 1 --bf16 \\\n"
+                   "  --use-distributed-optimizer --micro-batch-size 1 --data-path /data\n");
+  const Json advice = Advice({"--mine", script, "--measured-step", "5"});
+  EXPECT_FALSE(advice.at("mineIsUsual"));
+  const Json& mine = advice.at("mine");
+  EXPECT_EQ(mine.at("layout").at("tensorParallel"), 2);
+  EXPECT_EQ(mine.at("layout").at("recompute"), "FULL");
+  const double factor = advice.at("softwareFactor");
+  EXPECT_NEAR(factor, 5 / mine.at("step").at("stepTimeS").get<double>(), 1e-9);
+  EXPECT_NEAR(advice.at("expectedStepTimeS"), factor * advice.at("step").at("stepTimeS").get<double>(), 1e-9);
+  EXPECT_GT(advice.at("gain"), 1.2);
+  // The same as a layout.
+  const Json as_layout = Advice({"--mine", mine.at("layout").dump()});
+  EXPECT_NEAR(as_layout.at("gain"), advice.at("gain").get<double>(), 1e-9);
+}
+
+TEST(AdviseCommandTest, AgainstAnOlderAnswerItSaysWhatMoved) {
+  const TemporaryFolder folder;
+  const Json same = Advice();
+  const std::string old = folder.Write("old.json", same.dump());
+  EXPECT_TRUE(Advice({"--against", old}).at("changed").at("decisions").empty());
+  // Exchanges that took a fifth of the time once.
+  Json before = same;
+  for (Json& cost : before["costs"]) {
+    if (!cost.at("cost").get<std::string>().starts_with("ALL_TO_ALL")) continue;
+    for (const char* time : {"timeS", "lowS", "highS"}) cost[time] = cost.at(time).get<double>() / 5;
+  }
+  before["layout"]["dispatcher"] = "ALL_TO_ALL";
+  const Json changed = Advice({"--against", folder.Write("before.json", before.dump())}).at("changed");
+  ASSERT_FALSE(changed.at("costs").empty());
+  EXPECT_THAT(changed.at("costs")[0].get<std::string>(), HasSubstr("5.00 times as long as before"));
+  ASSERT_FALSE(changed.at("decisions").empty());
+  EXPECT_THAT(changed.at("decisions")[0].get<std::string>(), HasSubstr("instead of dispatcher ALL_TO_ALL"));
+}
+
+TEST(AdviseCommandTest, WrongQuestionsAreRefused) {
+  const auto refusal = [](const Words& words) {
+    const Outcome outcome = RunMoeplan(words);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_THAT(refusal(Question({"--precision", "INT4"})), HasSubstr("--precision: found 'INT4', expected BF16"));
+  EXPECT_THAT(refusal(Question({"--to", "nanotron"})), HasSubstr("--to: found 'nanotron', expected one of bridge"));
+  EXPECT_THAT(refusal(Question({"--measured-step", "5"})), HasSubstr("found it without --mine"));
+  EXPECT_THAT(refusal(Question({"--gpus", "32"})), HasSubstr("--hardware"));
+  EXPECT_THAT(refusal(Question({"--mine", "--tensor-model-parallel-size 3"})), HasSubstr("tensorParallel"));
+  EXPECT_THAT(refusal({"export", "--to", "megatron"}), HasSubstr("expected --plan or --layout"));
+  EXPECT_THAT(refusal({"export", "--to", "perfetto", "--layout", "{}"}), HasSubstr("expected it with --plan"));
+  EXPECT_THAT(refusal({"export", "--to", "megatron", "--layout", "{}", "--target-version", "0.1"}),
+              HasSubstr("--target-version: found '0.1'"));
+  EXPECT_THAT(refusal({"check", "--to", "megatron"}), HasSubstr("expected --arguments or --config"));
+  EXPECT_THAT(refusal({"check", "--to", "deepspeed", "--arguments", "--x"}), HasSubstr("takes no arguments"));
+}
+
+TEST(CheckCommandTest, ABrokenRuleIsNamedWithItsFlagsAndItsSource) {
+  const Outcome outcome =
+      RunMoeplan({"check", "--to", "megatron", "--gpus", "64", "--model", "qwen3-30b-a3b", "--arguments",
+                  "--expert-model-parallel-size 24 --moe-token-dispatcher-type magic", "--json"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  const Json checked = Json::parse(outcome.out);
+  EXPECT_FALSE(checked.at("valid"));
+  const Json& violations = checked.at("violations");
+  const auto named = [&](const char* rule) {
+    return std::ranges::find_if(violations, [&](const Json& one) { return one.at("rule") == rule; });
+  };
+  ASSERT_NE(named("value"), violations.end());
+  ASSERT_NE(named("experts-divisible"), violations.end());
+  EXPECT_THAT(named("experts-divisible")->at("source").get<std::string>(), HasSubstr("NVIDIA/Megatron-LM@"));
+  EXPECT_THAT(named("experts-divisible")->at("flags").dump(), HasSubstr("--expert-model-parallel-size 24"));
+}
+
+TEST(ExportCommandTest, WhatTheSystemRefusesIsNotExported) {
+  const Outcome outcome = RunMoeplan({"export", "--to", "megatron", "--model", "qwen3-30b-a3b", "--gpus", "64",
+                                      "--layout", R"({"expertParallel": 24})", "--json"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(Json::parse(outcome.out).at("violations").dump(), HasSubstr("experts-divisible"));
+}
+
+TEST(ExportCommandTest, APlanIsSettingsOfALayerAndATrace) {
+  const TemporaryFolder folder;
+  const std::string examples = MOEPLAN_EXAMPLES;
+  const Outcome plan = RunMoeplan({"plan", "--profile", examples + "/profile-8x8.json", "--workload",
+                                   examples + "/mixtral-across-nodes.json", "--json"});
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  const std::string file = folder.Write("plan.json", plan.out);
+  const Outcome tutel = RunMoeplan({"export", "--to", "tutel", "--plan", file, "--json"});
+  EXPECT_NE(tutel.exit_code, 2) << tutel.err;
+  EXPECT_EQ(Json::parse(tutel.out).at("target"), "tutel");
+  const Outcome trace = RunMoeplan({"export", "--to", "perfetto", "--plan", file});
+  ASSERT_EQ(trace.exit_code, 0) << trace.err;
+  EXPECT_FALSE(Json::parse(trace.out).at("traceEvents").empty());
+}
+
+}  // namespace
+}  // namespace moeplan::testing

@@ -1,0 +1,44 @@
+// Settings of training systems: arguments of launch scripts and configuration files, by every table that ships. The
+// first byte says which, and whether it is a file.
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/shipped_files.h"
+#include "planner/targets/messages.h"
+#include "tests/fuzz/fuzzed.h"
+
+namespace {
+
+std::vector<moeplan::planner::Target> Targets() {
+  std::vector<moeplan::planner::Target> targets;
+  for (const std::string& name : moeplan::cli::ShippedNames("targets")) {
+    auto target = moeplan::planner::TargetFromJson(*moeplan::cli::ShippedText("targets/" + name + ".json"), name);
+    MOEPLAN_CHECK(target.ok());
+    targets.push_back(*std::move(target));
+  }
+  return targets;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace moeplan;
+  using namespace moeplan::planner;
+  static const std::vector<Target> targets = Targets();
+  if (size == 0) return 0;
+  const Target& target = targets[data[0] / 2 % targets.size()];
+  const std::string_view text = TextOf(data + 1, size - 1);
+  const StatusOr<SettingsRead> read = data[0] % 2 == 0 ? ReadArguments(target, text) : ReadConfig(target, text, "file");
+  if (!read.ok()) {
+    CheckRefusal(read.status());
+    return 0;
+  }
+  // Whatever settings say is a layout that a step can read, if only to refuse it.
+  const Facts facts = {{"gpus", 64}, {"experts", 64}, {"layers", 32}, {"heads", 32}, {"sequence_length", 4096}};
+  const StatusOr<v1::CheckedSettings> checked = Check(target, *read, facts);
+  if (!checked.ok()) return 0;  // A number that no layout can hold.
+  const v1::ExportedLayout exported = Export(target, checked->layout(), facts);
+  MOEPLAN_CHECK(ToJson(exported).size() < (std::size_t{1} << 24));
+  return 0;
+}
