@@ -219,8 +219,7 @@ StatusOr<planner::Target> TargetOf(const std::string& name, const std::string& v
     ASSIGN_OR_RETURN(planner::Target target, planner::TargetFromJson(text, path));
     ranges += StrCat(ranges.empty() ? "" : ", ", target.version_from, " to ", target.version_to);
     if (!version.empty() && !IsWithin(version, target)) continue;
-    const bool later =
-        !latest || VersionNumbers(latest->version_to) < VersionNumbers(target.version_to);
+    const bool later = !latest || VersionNumbers(latest->version_to) < VersionNumbers(target.version_to);
     if (later) latest = std::move(target);
   }
   if (latest) return *std::move(latest);

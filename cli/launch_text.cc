@@ -9,8 +9,8 @@
 #include "cli/warnings.h"
 #include "models/text.h"
 #include "planner/layout/stages.h"
+#include "planner/messages/targets.h"
 #include "planner/targets/facts.h"
-#include "planner/targets/messages.h"
 #include "proto/json.h"
 
 namespace moeplan::cli {

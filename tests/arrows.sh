@@ -9,6 +9,7 @@ cd "$1"
 # ROOM: what its files may include, as the beginning of a path. Rooms inside another one come first, and count alone.
 readonly arrows='
 planner/client: planner/client/ proto/ models/ moeplan/
+planner/messages: planner/ proto/ models/ moeplan/
 planner/service: planner/ db/ proto/ models/ moeplan/
 planner/sweep: planner/ proto/ models/ moeplan/
 planner: planner/ models/

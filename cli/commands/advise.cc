@@ -21,7 +21,7 @@
 #include "planner/advice/advise.h"
 #include "planner/advice/layout_words.h"
 #include "planner/layout/price_layout.h"
-#include "planner/targets/messages.h"
+#include "planner/messages/targets.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/step.h"
 #include "proto/json.h"

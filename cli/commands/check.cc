@@ -8,7 +8,7 @@
 #include "cli/options.h"
 #include "cli/warnings.h"
 #include "models/text.h"
-#include "planner/targets/messages.h"
+#include "planner/messages/targets.h"
 #include "proto/json.h"
 
 namespace moeplan::cli {

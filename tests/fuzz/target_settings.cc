@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/shipped_files.h"
-#include "planner/targets/messages.h"
+#include "planner/messages/targets.h"
 #include "tests/fuzz/fuzzed.h"
 
 namespace {

@@ -10,7 +10,7 @@
 #include "moeplan/v1/step.pb.h"
 #include "planner/targets/facts.h"
 #include "planner/targets/layout_fields.h"
-#include "planner/targets/messages.h"
+#include "planner/messages/targets.h"
 #include "proto/json.h"
 #include "tests/planner/targets/small_target.h"
 #include "tests/test_seed.h"

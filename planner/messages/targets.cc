@@ -1,4 +1,4 @@
-#include "planner/targets/messages.h"
+#include "planner/messages/targets.h"
 
 #include <google/protobuf/struct.pb.h>
 
