@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/csv.h"
+#include "cli/dispatchers.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "models/text.h"
@@ -18,6 +19,7 @@ namespace {
 struct WhatIfOptions {
   SourceOption source;
   std::string workload;
+  DispatcherOptions dispatchers;
   std::vector<std::string> sweep;
   int threads = 0;
   bool threads_given = false;
@@ -183,6 +185,16 @@ class Warnings {
 
 Status Run(const WhatIfOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
+  if (options.workload.empty() == options.dispatchers.layout.empty()) {
+    return InvalidInput("what-if: expected --workload, or --layout with --model; one of both");
+  }
+  if (!options.dispatchers.layout.empty()) {
+    if (options.csv || options.jsonl) return InvalidInput("--csv, --jsonl: found one with --layout, expected --json");
+    return CompareDispatchers(options.dispatchers, options.source, options.sweep, options.json);
+  }
+  if (!options.source.hardware().empty()) {
+    return InvalidInput("--hardware: found it with --workload, expected it with --layout");
+  }
   ASSIGN_OR_RETURN(v1::Workload workload, ReadJsonFile<v1::Workload>(options.workload));
   RETURN_IF_ERROR(WorkloadFromProto(workload).status().Within(options.workload));
   ASSIGN_OR_RETURN(Profile profile, options.source.LoadProfile());
@@ -236,8 +248,19 @@ void AddWhatIf(CLI::App& app, Invocation& invocation) {
                  "moeplan what-if --db moeplan.db --workload workload.json --sweep layer.sequenceLength=4096,8192 "
                  "--sweep cluster.nic.scale=1,2 --csv",
                  [options] { return Run(*options); });
-  options->source.Add(*command);
-  command->add_option("--workload", options->workload, "WORKLOAD.json")->required();
+  options->source.AddWithHardware(*command);
+  command->add_option("--workload", options->workload, "WORKLOAD.json");
+  DispatcherOptions& dispatchers = options->dispatchers;
+  CLI::Option* const layout = command->add_option("--layout", dispatchers.layout,
+                                                  "In place of --workload: a layout of `step`, to say which dispatcher "
+                                                  "is the fastest and where that changes; --sweep is "
+                                                  "then microBatch, expertParallel, gpus or expertImbalance");
+  command->add_option("--model", dispatchers.model, "With --layout: as in `step`")->needs(layout);
+  command->add_option("--gpus", dispatchers.gpus, "With --layout: as in `step`")->needs(layout);
+  command->add_option("--global-batch", dispatchers.global_batch, "With --layout: as in `step`")->needs(layout);
+  command->add_option("--sequence-length", dispatchers.sequence_length, "With --layout: as in `step`")->needs(layout);
+  command->add_option("--dispatchers", dispatchers.dispatchers, "With --layout: names with commas (default: all)")
+      ->needs(layout);
   command
       ->add_option("--sweep", options->sweep,
                    "PATH=VALUE,VALUE,...; may be repeated: all combinations. A path is a field of the workload "

@@ -136,6 +136,41 @@ TEST(AdviseCommandTest, WrongQuestionsAreRefused) {
   EXPECT_THAT(refusal({"check", "--to", "deepspeed", "--arguments", "--x"}), HasSubstr("takes no arguments"));
 }
 
+TEST(WhatIfCommandTest, DispatchersAreComparedAlongALayout) {
+  const Words question = {"what-if",
+                          "--hardware",
+                          "h100-sxm",
+                          "--model",
+                          "qwen3-30b-a3b",
+                          "--gpus",
+                          "64",
+                          "--global-batch",
+                          "512",
+                          "--sequence-length",
+                          "4096",
+                          "--layout",
+                          R"({"expertParallel": 8, "recompute": "FULL"})"};
+  Words words = question;
+  words.insert(words.end(), {"--sweep", "expertParallel=8,16", "--dispatchers", "ALL_TO_ALL,DEEPEP", "--json"});
+  const Outcome outcome = RunMoeplan(words);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json crossover = Json::parse(outcome.out);
+  EXPECT_EQ(crossover.at("path"), "expertParallel");
+  ASSERT_EQ(crossover.at("points").size(), 2u);
+  for (const Json& point : crossover.at("points")) {
+    ASSERT_EQ(point.at("steps").size(), 2u);
+    const double all_to_all = point.at("steps")[0].at("stepTimeS"), deepep = point.at("steps")[1].at("stepTimeS");
+    EXPECT_EQ(point.at("best"), all_to_all <= deepep ? "ALL_TO_ALL" : "DEEPEP");
+    EXPECT_NEAR(point.at("ratio"), std::max(all_to_all, deepep) / std::min(all_to_all, deepep), 1e-9);
+  }
+  words = question;
+  words.insert(words.end(), {"--sweep", "layer.batch=1,2"});
+  const Outcome refused = RunMoeplan(words);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("expected one of microBatch="));
+  EXPECT_EQ(RunMoeplan({"what-if", "--sweep", "layer.batch=1"}).exit_code, 2);
+}
+
 TEST(CheckCommandTest, ABrokenRuleIsNamedWithItsFlagsAndItsSource) {
   const Outcome outcome =
       RunMoeplan({"check", "--to", "megatron", "--gpus", "64", "--model", "qwen3-30b-a3b", "--arguments",

@@ -6,6 +6,7 @@
 
 #include "cli/known_names.h"
 #include "models/text.h"
+#include "planner/advice/crossover.h"
 #include "planner/advice/layout_words.h"
 #include "planner/layout/layout_rules.h"
 #include "planner/layout/layout_space.h"
@@ -165,6 +166,58 @@ TEST(AdviseTest, DecisionsAreToldInWords) {
   EXPECT_EQ(decisions[1].taken, "recompute MLA_UP_PROJ+MOE_ACT");
   EXPECT_THAT(LayoutText(one), HasSubstr("EP 64, PP 16 with 2 virtual stages"));
   EXPECT_TRUE(DecisionsBetween(one, one).empty());
+}
+
+// DeepEP as somebody measured it: slow to start and fast with many rows.
+TEST(CrossoverTest, TheFastestDispatcherFlipsWhereItsCurvesCross) {
+  const AdviceRequest asked = RequestFor("qwen3-30b-a3b", 8, 64);
+  Profile profile = HardwareFor("h100-sxm", asked);
+  const CollectiveKey deepep = {
+      .collective = Collective::kAllToAll, .group = {8, 8}, .bytes_per_element = 2, .dispatcher = Dispatcher::kDeepEp};
+  CostModel measured = MakeCostModel(AlphaBeta{4e-4, 1e-12});
+  measured.fit = FitQuality{.interval_low_ratio = 1 / 1.02, .interval_high_ratio = 1.02};
+  profile.collectives.push_back({deepep, measured});
+  CrossoverRequest request = {.axis = CrossoverAxis::kMicroBatch, .values = {1, 2, 4, 8}};
+  request.question.request.model = asked.model;
+  request.question.request.gpus = 8;
+  request.question.request.global_batch = 64;
+  request.question.request.sequence_length = 1024;
+  request.question.request.recompute = Recompute::kFull;
+  request.question.layout = {.tensor_parallel = 2, .expert_parallel = 8};
+  request.dispatchers = {Dispatcher::kAllToAll, Dispatcher::kDeepEp};
+  const auto profile_of = [&](int) -> StatusOr<Profile> { return profile; };
+  const auto crossover = FindCrossover(request, profile_of);
+  ASSERT_TRUE(crossover.ok()) << crossover.status().message();
+  ASSERT_EQ(crossover->points.size(), 4u);
+  for (const CrossoverPoint& point : crossover->points) {
+    ASSERT_TRUE(point.best && point.runner_up) << point.value << ": " << point.steps[0].reason;
+    EXPECT_GE(point.ratio.ratio, 1);
+    const bool first = *point.steps[0].step_s <= *point.steps[1].step_s;
+    EXPECT_EQ(*point.best, first ? Dispatcher::kAllToAll : Dispatcher::kDeepEp);
+  }
+  ASSERT_EQ(crossover->flips.size(), 1u);
+  EXPECT_EQ(crossover->flips[0].from, Dispatcher::kAllToAll);
+  EXPECT_EQ(crossover->flips[0].to, Dispatcher::kDeepEp);
+  EXPECT_LT(crossover->flips[0].before, crossover->flips[0].after);
+}
+
+TEST(CrossoverTest, WrongQuestionsAreRefused) {
+  const AdviceRequest asked = RequestFor("qwen3-30b-a3b", 8, 64);
+  const Profile profile = HardwareFor("h100-sxm", asked);
+  const auto refusal = [&](auto change) {
+    CrossoverRequest request = {.values = {1, 2}};
+    request.question.request.model = asked.model;
+    request.question.request.gpus = 8;
+    request.question.request.global_batch = 64;
+    request.question.request.sequence_length = 1024;
+    change(request);
+    return FindCrossover(request, [&](int) -> StatusOr<Profile> { return profile; }).status().message();
+  };
+  EXPECT_THAT(refusal([](auto& r) { r.values = {2, 1}; }), HasSubstr("microBatch: found 1, expected rising"));
+  EXPECT_THAT(refusal([](auto& r) { r.values = {1.5}; }), HasSubstr("whole numbers"));
+  EXPECT_THAT(refusal([](auto& r) { r.values.clear(); }), HasSubstr("found 0 values"));
+  EXPECT_THAT(refusal([](auto& r) { r.question.request.model = *cli::ModelOf("llama3-8b"); }), HasSubstr("no experts"));
+  EXPECT_THAT(refusal([](auto& r) { r.values = {3}; }), HasSubstr("no dispatcher has a price at any value"));
 }
 
 }  // namespace
