@@ -1,8 +1,10 @@
 #include "cli/launch_text.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "cli/known_names.h"
@@ -94,6 +96,12 @@ std::string ArgumentLines(const google::protobuf::RepeatedPtrField<std::string>&
 
 }  // namespace
 
+planner::Facts FactsOf(const ModelConfig& model, const LaunchNumbers& numbers) {
+  planner::Facts facts = planner::FactsOf(model);
+  AddNumbers(numbers, facts);
+  return facts;
+}
+
 StatusOr<v1::ExportedLayout> ExportTo(const std::string& target, const std::string& version, v1::StepLayout layout,
                                       const std::string& model, const LaunchNumbers& numbers) {
   ASSIGN_OR_RETURN(const Asked asked, AskedOf(target, version, model, numbers));
@@ -103,17 +111,22 @@ StatusOr<v1::ExportedLayout> ExportTo(const std::string& target, const std::stri
 
 v1::ExportedLayout ExportTo(const planner::Target& target, v1::StepLayout layout, const ModelConfig& model,
                             const LaunchNumbers& numbers) {
-  planner::Facts facts = planner::FactsOf(model);
-  AddNumbers(numbers, facts);
   SetStages(model, layout);
-  return planner::Export(target, layout, facts);
+  return planner::Export(target, layout, FactsOf(model, numbers));
+}
+
+StatusOr<std::string> TextOrFile(const std::string& text_or_file, std::string_view expected) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(text_or_file, ignored)) return text_or_file;
+  return ReadTextFile(text_or_file, expected);
 }
 
 StatusOr<v1::CheckedSettings> CheckArguments(const std::string& target, const std::string& version,
                                              const std::string& arguments, const std::string& model,
                                              const LaunchNumbers& numbers) {
   ASSIGN_OR_RETURN(const Asked asked, AskedOf(target, version, model, numbers));
-  const StatusOr<planner::SettingsRead> read = planner::ReadArguments(asked.target, arguments);
+  ASSIGN_OR_RETURN(const std::string text, TextOrFile(arguments, "arguments, or the script that has them"));
+  const StatusOr<planner::SettingsRead> read = planner::ReadArguments(asked.target, text);
   if (!read.ok()) return read.status().Within("--arguments");
   return planner::Check(asked.target, *read, asked.facts);
 }
@@ -127,23 +140,29 @@ StatusOr<v1::CheckedSettings> CheckConfig(const std::string& target, const std::
   return planner::Check(asked.target, read, asked.facts);
 }
 
-void PrintExport(const v1::ExportedLayout& exported, Arguments arguments) {
+std::string ExportText(const v1::ExportedLayout& exported, Arguments arguments) {
   constexpr size_t kWidth = 78;
+  std::string text;
   for (const auto& [name, value] : exported.environment().fields()) {
-    std::printf("export %s=%s\n", name.c_str(), value.string_value().c_str());
+    text += StrCat("export ", name, "=", value.string_value(), "\n");
   }
-  if (exported.arguments().empty()) {
-    std::fputs(exported.config().c_str(), stdout);
+  if (exported.arguments().empty() && arguments == Arguments::kAll) {
+    text += exported.config();
   } else {
     const auto& wanted = arguments == Arguments::kAll ? exported.arguments() : exported.layout_arguments();
-    std::printf("%s\n", ArgumentLines(wanted, kWidth).c_str());
+    text += ArgumentLines(wanted, kWidth) + "\n";
   }
   for (const v1::NotExpressible& one : exported.not_expressible()) {
-    std::printf("# not said: %s %s: %s\n", one.field().c_str(), Plain(one).c_str(), one.reason().c_str());
+    text += StrCat("# not said: ", one.field(), " ", Plain(one), ": ", one.reason(), "\n");
   }
   for (const v1::BrokenRule& broken : exported.violations()) {
-    std::printf("# refused: %s: %s\n", broken.rule().c_str(), broken.reason().c_str());
+    text += StrCat("# refused: ", broken.rule(), ": ", broken.reason(), "\n");
   }
+  return text;
+}
+
+void PrintExport(const v1::ExportedLayout& exported) {
+  std::fputs(ExportText(exported, Arguments::kAll).c_str(), stdout);
   PrintWarnings({exported.warnings().begin(), exported.warnings().end()});
 }
 

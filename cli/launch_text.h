@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "models/model/model_config.h"
 #include "models/status.h"
@@ -16,6 +17,8 @@ struct LaunchNumbers {
   int gpus = 0, global_batch = 0, sequence_length = 0;
 };
 
+planner::Facts FactsOf(const ModelConfig& model, const LaunchNumbers& numbers);
+
 // `model` names one (ModelOf); empty: none is known. Stages that come out uneven are told one by one. Errors are those
 // of TargetOf and ModelOf.
 StatusOr<v1::ExportedLayout> ExportTo(const std::string& target, const std::string& version, v1::StepLayout layout,
@@ -25,7 +28,11 @@ StatusOr<v1::ExportedLayout> ExportTo(const std::string& target, const std::stri
 v1::ExportedLayout ExportTo(const planner::Target& target, v1::StepLayout layout, const ModelConfig& model,
                             const LaunchNumbers& numbers);
 
-// `arguments` are the text itself, `config` the name of a file. Errors also: those of ReadArguments and ReadConfig.
+// What an option gives: the text itself, or that of the file it names. `expected`: as of ReadTextFile.
+StatusOr<std::string> TextOrFile(const std::string& text_or_file, std::string_view expected);
+
+// `arguments` are the text itself or a file that has it, `config` the name of a file. Errors also: those of
+// ReadArguments and ReadConfig.
 StatusOr<v1::CheckedSettings> CheckArguments(const std::string& target, const std::string& version,
                                              const std::string& arguments, const std::string& model,
                                              const LaunchNumbers& numbers);
@@ -36,6 +43,8 @@ StatusOr<v1::CheckedSettings> CheckConfig(const std::string& target, const std::
 // Arguments or the file, then what they do not say. Without the model's own arguments where only those of the layout
 // are wanted.
 enum class Arguments { kAll, kOfLayout };
-void PrintExport(const v1::ExportedLayout& exported, Arguments arguments = Arguments::kAll);
+std::string ExportText(const v1::ExportedLayout& exported, Arguments arguments);
+// The same, with warnings.
+void PrintExport(const v1::ExportedLayout& exported);
 
 }  // namespace moeplan::cli

@@ -75,6 +75,7 @@ int Main(int argc, char** argv) {
       "\n`moeplan COMMAND --help` has an example of each. Exit codes: 0 done, 1 the answer is no, 2 wrong input, 3 "
       "anything else.\n");
   Invocation invocation;
+  AddAdvise(app, invocation);
   AddCalibrate(app, invocation);
   AddFit(app, invocation);
   AddImport(app, invocation);
@@ -91,7 +92,6 @@ int Main(int argc, char** argv) {
   AddAgent(app, invocation);
   AddLayout(app, invocation);
   AddStep(app, invocation);
-  AddAdvise(app, invocation);
   AddExport(app, invocation);
   AddCheck(app, invocation);
   AddRankWorker(app, invocation);

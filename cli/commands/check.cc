@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/command.h"
@@ -9,6 +10,7 @@
 #include "cli/warnings.h"
 #include "models/text.h"
 #include "planner/messages/targets.h"
+#include "planner/targets/layout_fields.h"
 #include "proto/json.h"
 
 namespace moeplan::cli {
@@ -20,6 +22,17 @@ struct CheckCommandOptions {
   bool json = false;
 };
 
+// Without fields that are at their defaults.
+std::string LayoutInBrief(const v1::StepLayout& layout) {
+  nlohmann::json brief = nlohmann::json::object();
+  const auto whole = nlohmann::json::parse(ToJson(layout, JsonStyle::kCompact));
+  for (const auto& [field, value] : whole.items()) {
+    const nlohmann::json* const usual = planner::DefaultOf(field);
+    if (field != "plan" && (usual == nullptr || *usual != value)) brief[field] = value;
+  }
+  return brief.dump();
+}
+
 void PrintChecked(const v1::CheckedSettings& checked) {
   for (const v1::BrokenRule& broken : checked.violations()) {
     std::string flags;
@@ -28,8 +41,8 @@ void PrintChecked(const v1::CheckedSettings& checked) {
     if (!flags.empty()) std::printf("  %s\n", flags.c_str());
     if (!broken.source().empty()) std::printf("  %s\n", broken.source().c_str());
   }
-  if (checked.valid()) std::printf("valid\n");
-  std::printf("layout: %s\n", ToJson(checked.layout(), JsonStyle::kCompact).c_str());
+  if (checked.valid()) std::printf("valid%s\n", checked.warnings().empty() ? "" : ", as far as it was read");
+  std::printf("layout: %s\n", LayoutInBrief(checked.layout()).c_str());
   PrintWarnings({checked.warnings().begin(), checked.warnings().end()});
 }
 
@@ -62,7 +75,8 @@ void AddCheck(CLI::App& app, Invocation& invocation) {
                                  "\"--expert-model-parallel-size 8 --moe-token-dispatcher-type alltoall\"",
                                  [options] { return Run(*options); });
   command->add_option("--to", options->to, StrCat("One of ", TargetNames()))->required();
-  command->add_option("--arguments", options->arguments, "The arguments of a launch script; others in it are skipped");
+  command->add_option("--arguments", options->arguments,
+                      "The arguments of a launch script, or the script; what is no setting of the system is skipped");
   command->add_option("--config", options->config, "A configuration file of the training system");
   command->add_option("--gpus", options->gpus, "How many GPUs, so that rules about them are checked");
   command->add_option("--model", options->model, "config.json of a Hugging Face model, or the name of one that ships");

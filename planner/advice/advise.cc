@@ -78,7 +78,7 @@ int DeparturesOf(const StepQuestion& question) {
          (request.recompute != Recompute::kNone ? 1 : 0);
 }
 
-// What tells two ways to run a layout apart.
+// What tells two ways to run a layout apart, of those that Beside and Improve make: all else is Plain's.
 std::string KeyOf(const StepQuestion& question) {
   const LayoutRequest& request = question.request;
   const Layout& layout = question.layout;
@@ -106,9 +106,9 @@ class Adviser {
         pricer_(Plain(), roomy_) {}
 
   StatusOr<LayoutAdvice> Run() {
-    ASSIGN_OR_RETURN(std::vector<StepQuestion> starts, Starts());
-    for (StepQuestion& start : starts) {
-      Improve(std::move(start));
+    ASSIGN_OR_RETURN(const std::vector<StepQuestion> starts, Starts());
+    for (const StepQuestion& start : starts) {
+      Improve(start);
       if (stop_.Requested()) return Cancelled("advice was cancelled");
     }
     if (taken_.empty()) return NothingTaken();
@@ -122,17 +122,24 @@ class Adviser {
     return std::move(advice_);
   }
 
-  // As long as no layout was improved.
+  // What is the job's and no decision: that of the layout to compare with, where there is one.
   LayoutRequest Plain() const {
-    LayoutRequest plain = {.model = request_.model,
-                           .gpus = request_.gpus,
-                           .global_batch = request_.global_batch,
-                           .sequence_length = request_.sequence_length,
-                           .zero_stage = request_.zero_stage,
-                           .next_tokens = request_.next_tokens,
-                           .as_frameworks = true,
-                           .precision = request_.precision,
-                           .top = kRankedOfEach};
+    LayoutRequest plain;
+    if (request_.mine) {
+      const LayoutRequest& mine = request_.mine->request;
+      plain.capacity_factor = mine.capacity_factor;
+      plain.next_tokens = mine.next_tokens;
+      plain.attention = mine.attention;
+      plain.gradient_bytes = mine.gradient_bytes;
+    }
+    plain.model = request_.model;
+    plain.gpus = request_.gpus;
+    plain.global_batch = request_.global_batch;
+    plain.sequence_length = request_.sequence_length;
+    plain.zero_stage = request_.zero_stage;
+    plain.as_frameworks = true;
+    plain.precision = request_.precision;
+    plain.top = kRankedOfEach;
     return plain;
   }
 
@@ -144,21 +151,10 @@ class Adviser {
       if (domain % ranks == 0 && experts % ranks == 0) within = ranks;
     }
     Status first;
-    for (int tensor = 1; tensor <= domain; tensor *= 2) {
-      for (int expert = within; expert <= experts; expert *= 2) {
-        for (int pipeline = 1; pipeline <= std::min(request_.gpus, request_.model.layers()); ++pipeline) {
-          if (request_.gpus % pipeline != 0) continue;
-          for (const Again& again : WaysToComputeAgain(request_.model)) {
-            StepQuestion question = {.request = Plain()};
-            Set(again, question.request);
-            question.layout = {.tensor_parallel = tensor, .expert_parallel = expert, .pipeline_parallel = pipeline};
-            question.layout.data_parallel = 0;
-            const StatusOr<BareStep> step = pricer_.Price(question, stop_);
-            if (step.ok() && step->missing_bytes <= 0) return question;
-            if (!step.ok() && first.ok()) first = step.status();
-          }
-        }
-      }
+    // Contexts last: they are usual for long sequences alone.
+    for (int contexts = 1; contexts <= request_.gpus; contexts *= 2) {
+      if (stop_.Requested()) break;
+      if (const auto usual = UsualWith(contexts, domain, within, experts, first)) return *usual;
     }
     return Infeasible(StrCat("no usual layout of the model fits ", request_.gpus, " GPUs",
                              first.ok() ? "" : StrCat(" (", first.message(), ")"),
@@ -166,6 +162,30 @@ class Adviser {
   }
 
  private:
+  std::optional<StepQuestion> UsualWith(int contexts, int domain, int within, int experts, Status& first) {
+    for (int tensor = 1; tensor <= domain; tensor *= 2) {
+      for (int expert = within; expert <= experts; expert *= 2) {
+        for (int pipeline = 1; pipeline <= std::min(request_.gpus, request_.model.layers()); ++pipeline) {
+          if (request_.gpus % pipeline != 0) continue;
+          for (const Again& again : WaysToComputeAgain(request_.model)) {
+            StepQuestion question = {.request = Plain()};
+            Set(again, question.request);
+            question.layout = {.tensor_parallel = tensor,
+                               .expert_parallel = expert,
+                               .context_parallel = contexts,
+                               .pipeline_parallel = pipeline};
+            question.layout.data_parallel = 0;
+            const StatusOr<BareStep> step = pricer_.Price(question, stop_);
+            const bool fits = step.ok() && step->missing_bytes <= 0;
+            if (fits && (!request_.takes || request_.takes(question))) return question;
+            if (!step.ok() && first.ok()) first = step.status();
+          }
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
   // ---- Round one.
 
   // Ways to run a layout that decide which layouts are good.
@@ -215,31 +235,38 @@ class Adviser {
   StatusOr<std::vector<StepQuestion>> Starts() {
     std::vector<StepQuestion> starts;
     Status refused;
-    double least_missing_bytes = 0;
+    std::optional<double> least_missing_bytes;
     const std::vector<LayoutRequest> ways = WaysToRank();
     const std::vector<StatusOr<LayoutAnswer>> answers = Ranked(ways);
     for (size_t i = 0; i < ways.size(); ++i) {
       const StatusOr<LayoutAnswer>& answer = answers[i];
       if (!answer.ok() && refused.ok()) refused = answer.status();
       if (!answer.ok()) continue;
-      if (answer->layouts.empty()) least_missing_bytes = answer->least_missing_bytes;
+      if (answer->layouts.empty()) {
+        least_missing_bytes =
+            std::min(least_missing_bytes.value_or(answer->least_missing_bytes), answer->least_missing_bytes);
+      }
       for (const RankedLayout& ranked : answer->layouts) {
         starts.push_back({.request = ways[i], .layout = ranked.layout, .micro_batch = ranked.micro_batch});
       }
     }
     if (request_.mine) starts.push_back(*request_.mine);
     if (!starts.empty()) return starts;
-    if (!refused.ok()) return refused;
-    return Infeasible(StrCat("no layout fits ", request_.gpus, " GPUs: the smallest lacks ",
-                             BriefNumber(least_missing_bytes), " bytes a GPU; give more GPUs"));
+    if (!least_missing_bytes) return refused;
+    return Infeasible(StrCat("no layout fits ", request_.gpus, " GPUs: of the smallest a GPU lacks ",
+                             BriefNumber(*least_missing_bytes / 1e9), " GB; give more GPUs"));
   }
 
   // ---- Round two: from each start to whatever is better beside it, as long as something is.
 
-  void Improve(StepQuestion at) {
-    at.schedule.reset(), at.chunks.reset(), at.partition_degree.reset();
-    at.request.as_frameworks = true;
+  void Improve(const StepQuestion& from) {
+    StepQuestion at = {.request = Plain(), .layout = from.layout, .micro_batch = from.micro_batch};
     at.layout.data_parallel = 0;
+    at.layout.expert_sharding_parallel = 1;
+    at.request.virtual_stages = from.request.virtual_stages;
+    Set({from.request.recompute, from.request.recompute_modules}, at.request);
+    at.request.dispatcher = from.request.dispatcher;
+    SetOverlap(from.request.overlaps_experts, from.request.delays_weight_gradients, request_.model, at.request);
     double best_s = Taken(at) ? *StepS(at) : 0;
     for (bool moved = true; moved && !stop_.Requested();) {
       moved = false;
@@ -300,10 +327,7 @@ class Adviser {
     scale(nullptr, &Layout::expert_parallel, nullptr);
     for (const Dispatcher dispatcher :
          {Dispatcher::kAllToAll, Dispatcher::kAllGather, Dispatcher::kDeepEp, Dispatcher::kHybridEp}) {
-      add([&](StepQuestion& one) {
-        one.request.dispatcher = dispatcher;
-        if (!SendsOnceToANode(dispatcher)) one.request.transport = Transport::kNccl;
-      });
+      add([&](StepQuestion& one) { one.request.dispatcher = dispatcher; });
     }
     for (const auto& [overlaps, delays] : {std::pair(false, false), std::pair(true, false), std::pair(true, true)}) {
       for (const int stages : {at.request.virtual_stages, 2 * at.request.virtual_stages}) {
@@ -376,7 +400,9 @@ class Adviser {
     if (request_.mine) {
       mine = *request_.mine;
     } else {
-      ASSIGN_OR_RETURN(mine, Usual());
+      // Where nothing usual fits there is nothing to compare with but the answer itself.
+      const StatusOr<StepQuestion> usual = Usual();
+      mine = usual.ok() ? *usual : advice_.best.question;
     }
     ASSIGN_OR_RETURN(advice_.mine, Whole(std::move(mine)));
     ASSIGN_OR_RETURN(advice_.gain, CompareLayouts(advice_.best.question, advice_.mine.question, profile_, stop_));

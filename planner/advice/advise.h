@@ -23,9 +23,10 @@ struct AdviceRequest {
   ModelConfig model;
   int gpus = 0, global_batch = 0, sequence_length = 0;
   Precision precision = Precision::kBf16;
-  int next_tokens = 0;
   int zero_stage = 1;
-  // The layout to compare with; absent: the usual default (UsualLayout).
+  // The layout to compare with; absent: the usual default (UsualLayout), or where none fits the answer itself. What is
+  // the job's and no decision (capacity, layers that predict further tokens, attention, the precision of gradients) is
+  // then its own; its precision must be the request's.
   std::optional<StepQuestion> mine;
   // Whether the training system takes the layout; empty: it takes all. Called from one thread.
   std::function<bool(const StepQuestion&)> takes;

@@ -399,7 +399,9 @@ void CostBook::Dispatch(const Dispatching& dispatching, const GroupShape& expert
   std::optional<CostModel> model = FromLinks(dispatching, experts);
   CollectiveKey own = in_its_place;
   own.dispatcher = dispatcher, own.transport = transport;
-  if (const CostModel* measured = moeplan::Find(profile_, own); measured && SendsOnceToANode(dispatcher)) {
+  CollectiveKey asked = own;
+  asked.bytes_per_element = bytes_per_element_;
+  if (const CostModel* measured = moeplan::Find(profile_, asked); measured && SendsOnceToANode(dispatcher)) {
     model = MeasuredModel({measured, OnceANode(routing, experts), BusFactor(own.collective, experts.size)}, model,
                           RateOf(dispatcher, transport, experts.size > experts.ranks_per_node));
   } else if (model && SendsOnceToANode(dispatcher)) {

@@ -33,6 +33,7 @@ v1::BrokenRule MessageOf(const Violation& violation) {
 }
 
 std::string WarningText(const Violation& violation) {
+  if (violation.rule == kOtherQuestion || violation.rule == kNotRead) return violation.reason;
   return StrCat(violation.rule, ": ", violation.reason, violation.source.empty() ? "" : " (", violation.source,
                 violation.source.empty() ? "" : ")");
 }
@@ -46,6 +47,10 @@ v1::ExportedLayout Export(const Target& target, const v1::StepLayout& layout, co
   message.set_target_version(target.version_to);
   for (const std::string& token : WriteArguments(target, exported.settings)) message.add_arguments(token);
   for (const std::string& token : WriteArguments(target, exported.of_layout)) message.add_layout_arguments(token);
+  if (target.form == SettingsForm::kJson) {
+    // A file has no arguments: its settings by their paths.
+    for (const auto& [name, value] : exported.of_layout) message.add_layout_arguments(Spelling(target, name, value));
+  }
   message.mutable_environment();
   for (const auto& [name, value] : exported.environment) {
     (*message.mutable_environment()->mutable_fields())[name].set_string_value(value);
@@ -58,6 +63,16 @@ v1::ExportedLayout Export(const Target& target, const v1::StepLayout& layout, co
     entry.set_reason(one.reason);
   }
   for (const Violation& warning : exported.checked.warnings) message.add_warnings(WarningText(warning));
+  if (facts.contains("layers")) {
+    message.add_warnings(
+        "of the model these settings have the dimensions alone: what its definition says beside (router scores and "
+        "their "
+        "scale, norms of queries and keys, rotary base, biases, sinks, tokenizer) is yours to add");
+  }
+  const auto capacity = layout.capacity_factor();
+  if (capacity > 0 && !exported.of_layout.empty()) {
+    message.add_warnings(StrCat("capacityFactor ", capacity, ": experts drop what exceeds it; 0 is dropless"));
+  }
   for (const Violation& violation : exported.checked.violations) *message.add_violations() = MessageOf(violation);
   return message;
 }

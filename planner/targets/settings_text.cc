@@ -6,6 +6,8 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <map>
+#include <optional>
 #include <set>
 
 #include "models/text.h"
@@ -20,60 +22,158 @@ constexpr int kDeepestConfig = 32;
 
 // ---- Tokens of a shell.
 
+// Reads a launch script as far as its arguments go: quotes, comments, lines that go on, and variables that the script
+// sets itself, strings and arrays. What only a shell could know ($1, $(...)) stays as it is.
 class ShellTokens {
  public:
   explicit ShellTokens(std::string_view text) : text_(text) {}
 
   StatusOr<std::vector<std::string>> All() {
     while (at_ < text_.size()) {
-      const char c = text_[at_];
-      if (std::isspace(static_cast<unsigned char>(c)) != 0) {
-        End();
-        ++at_;
-      } else if (c == '#' && !open_) {
-        at_ = std::min(text_.size(), text_.find('\n', at_));
-      } else if (c == '\\') {
-        // A line that goes on; else the next character as it is.
-        if (at_ + 1 < text_.size() && text_[at_ + 1] != '\n' && text_[at_ + 1] != '\r') Add(text_[at_ + 1]);
-        at_ += 2;
-      } else if (c == '\'' || c == '"') {
-        RETURN_IF_ERROR(Quoted(c));
-      } else {
-        Add(c);
-        ++at_;
-      }
+      RETURN_IF_ERROR(Step());
       if (tokens_.size() > kMostTokens) return InvalidInput(StrCat("found more than ", kMostTokens, " arguments"));
     }
     End();
+    // Arguments that the text sets aside and never uses: it is a part of a script.
+    for (const auto& [name, words] : variables_) {
+      const bool arguments = std::ranges::any_of(words, [](const std::string& word) { return word.starts_with("--"); });
+      if (arguments && !used_.contains(name)) tokens_.insert(tokens_.end(), words.begin(), words.end());
+    }
+    if (tokens_.size() > kMostTokens) return InvalidInput(StrCat("found more than ", kMostTokens, " arguments"));
     return std::move(tokens_);
   }
 
  private:
-  Status Quoted(char quote) {
-    const size_t end = text_.find(quote, at_ + 1);
-    if (end == std::string_view::npos) {
-      return InvalidInput(StrCat("character ", at_ + 1, ": found a quote without its end"));
+  Status Step() {
+    const char c = text_[at_];
+    if (c == '#' && !open_) {
+      at_ = std::min(text_.size(), text_.find('\n', at_));
+    } else if (c == '\\') {
+      // A line that goes on; else the next character as it is.
+      if (at_ + 1 < text_.size() && text_[at_ + 1] != '\n' && text_[at_ + 1] != '\r') Add(text_.substr(at_ + 1, 1));
+      at_ += 2;
+    } else if (c == '\'' || c == '"') {
+      return Quoted(c);
+    } else if (c == '$') {
+      Dollar(/*splits=*/true);
+    } else if (c == '(' && !array_ && open_ && IsAssignment(token_) && token_.back() == '=') {
+      array_ = token_.substr(0, token_.size() - 1);
+      variables_[*array_].clear();
+      token_.clear(), open_ = false, ++at_;
+    } else if (c == ')' && array_) {
+      End();
+      array_.reset(), ++at_;
+    } else if (std::isspace(static_cast<unsigned char>(c)) != 0 || (c == ';' && !open_)) {
+      End(), ++at_;
+    } else {
+      Add(text_.substr(at_++, 1));
     }
-    open_ = true;
-    token_.append(text_.substr(at_ + 1, end - at_ - 1));
-    at_ = end + 1;
     return OkStatus();
   }
-  void Add(char c) {
+
+  Status Quoted(char quote) {
+    const size_t start = at_++;
     open_ = true;
-    token_ += c;
+    while (at_ < text_.size() && text_[at_] != quote) {
+      if (quote == '"' && text_[at_] == '$') {
+        Dollar(/*splits=*/false);
+      } else {
+        if (quote == '"' && text_[at_] == '\\' && at_ + 1 < text_.size()) ++at_;
+        token_ += text_[at_++];
+      }
+    }
+    if (at_ == text_.size()) return InvalidInput(StrCat("character ", start + 1, ": found a quote without its end"));
+    ++at_;
+    return OkStatus();
+  }
+
+  // $NAME, ${NAME}, ${NAME:-other} and ${NAME[@]}. Words of an unquoted one are tokens each, and so are those that are
+  // arguments.
+  void Dollar(bool splits) {
+    const bool braces = at_ + 1 < text_.size() && text_[at_ + 1] == '{';
+    size_t end = at_ + (braces ? 2 : 1);
+    const size_t first = end;
+    while (end < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[end])) != 0 || text_[end] == '_'))
+      ++end;
+    const std::string name(text_.substr(first, end - first));
+    std::optional<std::vector<std::string>> words;
+    if (const auto known = variables_.find(name); known != variables_.end()) words = known->second, used_.insert(name);
+    if (braces) {
+      const size_t close = text_.find('}', end);
+      const std::string_view rest = close == std::string_view::npos ? "" : text_.substr(end, close - end);
+      if (!words && rest.starts_with(":-")) words = SplitAtSpaces(rest.substr(2));
+      end = close == std::string_view::npos ? text_.size() : close + 1;
+    }
+    // Expansions of expansions must not make a short text long.
+    if (words) expanded_ += words->size();
+    if (name.empty() || !words || expanded_ > kMostTokens) {
+      Add(text_.substr(at_, end - at_));
+      at_ = end;
+      return;
+    }
+    at_ = end;
+    const bool arguments = std::ranges::any_of(*words, [](const std::string& word) { return word.starts_with("--"); });
+    for (size_t i = 0; i < words->size(); ++i) {
+      if (i > 0 && (splits || arguments)) End();
+      if (i > 0 && !splits && !arguments) Add(" ");
+      Add((*words)[i]);
+    }
+  }
+
+  static std::vector<std::string> SplitAtSpaces(std::string_view text) {
+    std::vector<std::string> words;
+    std::string word;
+    for (const char c : text) {
+      if (std::isspace(static_cast<unsigned char>(c)) == 0) {
+        word += c;
+      } else if (!word.empty()) {
+        words.push_back(std::move(word));
+        word.clear();
+      }
+    }
+    if (!word.empty()) words.push_back(std::move(word));
+    return words;
+  }
+
+  // NAME=..., of a variable and not of a setting such as model.name=...
+  static bool IsAssignment(std::string_view token) {
+    size_t i = 0;
+    while (i < token.size() && (std::isalnum(static_cast<unsigned char>(token[i])) != 0 || token[i] == '_')) ++i;
+    return i > 0 && std::isdigit(static_cast<unsigned char>(token[0])) == 0 && i < token.size() &&
+           (token[i] == '=' || token.substr(i, 2) == "+=");
+  }
+
+  void Add(std::string_view text) {
+    open_ = true;
+    token_ += text;
   }
   void End() {
-    if (open_) tokens_.push_back(std::move(token_));
+    if (open_ && array_) {
+      variables_[*array_].push_back(std::move(token_));
+    } else if (open_ && IsAssignment(token_)) {
+      const size_t equals = token_.find('=');
+      const bool appends = token_[equals - 1] == '+';
+      std::vector<std::string>& words = variables_[token_.substr(0, appends ? equals - 1 : equals)];
+      if (!appends) words.clear();
+      for (std::string& word : SplitAtSpaces(std::string_view(token_).substr(equals + 1)))
+        words.push_back(std::move(word));
+      // Overrides of some systems look the same.
+      tokens_.push_back(std::move(token_));
+    } else if (open_) {
+      tokens_.push_back(std::move(token_));
+    }
     token_.clear();
     open_ = false;
   }
 
   std::string_view text_;
-  size_t at_ = 0;
+  size_t at_ = 0, expanded_ = 0;
   bool open_ = false;
   std::string token_;
+  std::optional<std::string> array_;  // The variable whose list is being read.
   std::vector<std::string> tokens_;
+  std::map<std::string, std::vector<std::string>, std::less<>> variables_;
+  std::set<std::string, std::less<>> used_;
 };
 
 // ---- Values.
@@ -159,6 +259,29 @@ std::string TextOf(const Json& value) {
   return value.dump();
 }
 
+// Whether one letter more, less or other, or two that changed places, make one the other. Short names are too near
+// anyway.
+bool IsSlipOf(std::string_view name, std::string_view known) {
+  constexpr size_t kLongEnough = 10;
+  if (name.size() > known.size()) std::swap(name, known);
+  if (name.size() < kLongEnough || known.size() - name.size() > 1) return false;
+  const size_t same = static_cast<size_t>(std::ranges::mismatch(name, known).in1 - name.begin());
+  if (same == name.size()) return known.size() > name.size();
+  const std::string_view rest = name.substr(same), other = known.substr(same);
+  if (name.size() < known.size()) return rest == other.substr(1);
+  if (rest.substr(1) == other.substr(1)) return true;
+  return rest.size() > 1 && rest[0] == other[1] && rest[1] == other[0] && rest.substr(2) == other.substr(2);
+}
+
+// "a, b or c".
+std::string OneOf(const std::vector<std::string>& choices) {
+  std::string text;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    text += StrCat(i == 0 ? "" : i + 1 == choices.size() ? " or " : ", ", choices[i]);
+  }
+  return text;
+}
+
 // ---- Reading.
 
 // Puts values of any spelling into settings.
@@ -168,8 +291,23 @@ class Collector {
 
   SettingsRead Take() { return std::move(read_); }
 
+  // A name that is a slip of a known one is wrong; others are of things that no layout says.
   void Unknown(const std::string& name) {
-    if (std::ranges::find(read_.unknown, name) == read_.unknown.end()) read_.unknown.push_back(name);
+    if (!unknown_.insert(name).second) return;
+    std::string meant;
+    for (const Setting& setting : target_.settings) {
+      const std::string spelling = Spelling(target_, setting.name, "x");
+      const std::string known = name.starts_with("--") ? spelling.substr(0, spelling.find(' ')) : setting.name;
+      if (IsSlipOf(name, known)) meant = known;
+    }
+    if (meant.empty()) {
+      read_.unknown.push_back(name);
+      return;
+    }
+    read_.violations.push_back({.rule = "unknown-setting",
+                                .flags = {name},
+                                .reason = StrCat("found ", name, ", which is no setting; did you mean ", meant, "?"),
+                                .source = ""});
   }
   void SetJson(const Setting& setting, Json value) { Keep(setting, std::move(value)); }
 
@@ -204,40 +342,9 @@ class Collector {
 
  private:
   void Keep(const Setting& setting, Json value) {
-    const std::string expected = Expected(setting, value);
+    const std::string expected = ExpectedOf(setting, value);
     if (!expected.empty()) return Fail(setting, TextOf(value), expected);
     read_.settings[setting.name] = std::move(value);
-  }
-
-  // Empty: the value is one of the setting's.
-  static std::string Expected(const Setting& setting, const Json& value) {
-    const auto is_choice = [&](const Json& one) {
-      return setting.choices.empty() || std::ranges::find(setting.choices, TextOf(one)) != setting.choices.end();
-    };
-    switch (setting.type) {
-      case SettingType::kInteger:
-        if (!value.is_number_integer()) return "a whole number";
-        break;
-      case SettingType::kNumber:
-        if (!value.is_number()) return "a number";
-        break;
-      case SettingType::kBoolean: return value.is_boolean() ? "" : "true or false";
-      case SettingType::kString:
-        if (!value.is_string() && !setting.choices.empty()) return OneOf(setting.choices);
-        return is_choice(value) ? "" : OneOf(setting.choices);
-      case SettingType::kList:
-        if (!value.is_array()) return "a list";
-        return std::ranges::all_of(value, is_choice) ? "" : OneOf(setting.choices);
-    }
-    return setting.least && value.get<double>() < *setting.least ? StrCat("at least ", *setting.least) : "";
-  }
-
-  static std::string OneOf(const std::vector<std::string>& choices) {
-    std::string text;
-    for (size_t i = 0; i < choices.size(); ++i) {
-      text += StrCat(i == 0 ? "" : i + 1 == choices.size() ? " or " : ", ", choices[i]);
-    }
-    return text;
   }
 
   void Fail(const Setting& setting, const std::string& found, const std::string& expected) {
@@ -253,6 +360,7 @@ class Collector {
 
   const Target& target_;
   SettingsRead read_;
+  std::set<std::string, std::less<>> unknown_;
 };
 
 std::string FlagOf(const Target& target, const Setting& setting) {
@@ -368,6 +476,8 @@ SettingsRead ReadPython(const Target& target, std::string_view text) {
 void SetFromJson(const Target& target, const std::string& path, const Json& value, int depth, Collector& into) {
   if (const Setting* const setting = target.Find(path); setting != nullptr && !value.is_object()) {
     if (value.is_null()) return;
+    // What another program fills in.
+    if (value == "auto") return into.Unknown(path);
     const bool whole = setting->type == SettingType::kInteger && value.is_number_float() &&
                        value.get<double>() == std::floor(value.get<double>());
     return into.SetJson(*setting, whole ? ElementValue(TextOf(value)) : value);
@@ -513,12 +623,42 @@ std::vector<std::string> TokensOf(const Target& target, const Setting& setting, 
   return tokens;
 }
 
+// Text without a setting is something else, a file's name perhaps.
+StatusOr<SettingsRead> WithAny(const Target& target, SettingsRead read) {
+  if (!read.settings.empty() || !read.violations.empty()) return read;
+  const auto first = std::ranges::find_if(target.fields, [](const auto& field) { return !field.setting.empty(); });
+  return InvalidInput(StrCat("found none of ", target.title, "'s settings, expected some, such as ",
+                             first == target.fields.end() ? "" : Spelling(target, first->setting, 2)));
+}
+
 Status CheckSize(std::string_view text) {
   if (text.size() <= kMostSettingsBytes) return OkStatus();
   return InvalidInput(StrCat("found ", text.size(), " bytes, expected at most ", kMostSettingsBytes));
 }
 
 }  // namespace
+
+std::string ExpectedOf(const Setting& setting, const Json& value) {
+  const auto is_choice = [&](const Json& one) {
+    return setting.choices.empty() || std::ranges::find(setting.choices, TextOf(one)) != setting.choices.end();
+  };
+  switch (setting.type) {
+    case SettingType::kInteger:
+      if (!value.is_number_integer()) return "a whole number";
+      break;
+    case SettingType::kNumber:
+      if (!value.is_number()) return "a number";
+      break;
+    case SettingType::kBoolean: return value.is_boolean() ? "" : "true or false";
+    case SettingType::kString:
+      if (!value.is_string() && !setting.choices.empty()) return OneOf(setting.choices);
+      return is_choice(value) ? "" : OneOf(setting.choices);
+    case SettingType::kList:
+      if (!value.is_array()) return "a list";
+      return std::ranges::all_of(value, is_choice) ? "" : OneOf(setting.choices);
+  }
+  return setting.least && value.get<double>() < *setting.least ? StrCat("at least ", *setting.least) : "";
+}
 
 StatusOr<SettingsRead> ReadArguments(const Target& target, std::string_view text) {
   RETURN_IF_ERROR(CheckSize(text));
@@ -527,7 +667,7 @@ StatusOr<SettingsRead> ReadArguments(const Target& target, std::string_view text
   }
   ASSIGN_OR_RETURN(std::vector<std::string> tokens, ShellTokens(text).All());
   if (target.form == SettingsForm::kFlags || target.form == SettingsForm::kDottedFlags) {
-    return FlagReader(target, std::move(tokens)).Read();
+    return WithAny(target, FlagReader(target, std::move(tokens)).Read());
   }
   Collector into(target);
   for (const std::string& token : tokens) {
@@ -539,23 +679,35 @@ StatusOr<SettingsRead> ReadArguments(const Target& target, std::string_view text
       // Hydra's marks of settings that are added.
       std::string_view name = std::string_view(part).substr(0, equals);
       while (name.starts_with('+')) name.remove_prefix(1);
-      if (IsName(name)) SetNamed(target, name, part.substr(equals + 1), into);
+      // A script's own variables look the same.
+      const bool of_script = target.form == SettingsForm::kOverrides && name.find('.') == std::string_view::npos &&
+                             target.Find(name) == nullptr;
+      if (IsName(name) && !of_script) SetNamed(target, name, part.substr(equals + 1), into);
     }
   }
-  return into.Take();
+  return WithAny(target, into.Take());
 }
 
-StatusOr<SettingsRead> ReadConfig(const Target& target, std::string_view text, std::string_view source_name) {
-  if (const Status size = CheckSize(text); !size.ok()) return size.Within(source_name);
+namespace {
+
+StatusOr<SettingsRead> ReadFile(const Target& target, std::string_view text) {
   if (target.form == SettingsForm::kJson) {
     const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
-    if (!root.is_object()) return InvalidInput(StrCat(source_name, ": expected a JSON object"));
+    if (!root.is_object()) return InvalidInput("expected a JSON object");
     Collector into(target);
     SetFromJson(target, "", root, 0, into);
     return into.Take();
   }
   if (target.form == SettingsForm::kDottedFlags || target.form == SettingsForm::kCall) return ReadPython(target, text);
-  StatusOr<SettingsRead> read = ReadYaml(target, text);
+  return ReadYaml(target, text);
+}
+
+}  // namespace
+
+StatusOr<SettingsRead> ReadConfig(const Target& target, std::string_view text, std::string_view source_name) {
+  if (const Status size = CheckSize(text); !size.ok()) return size.Within(source_name);
+  StatusOr<SettingsRead> read = ReadFile(target, text);
+  if (read.ok()) read = WithAny(target, *std::move(read));
   if (!read.ok()) return read.status().Within(source_name);
   return read;
 }

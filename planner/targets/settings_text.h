@@ -50,6 +50,9 @@ std::vector<std::string> WriteArguments(const Target& target, const Settings& se
 // The same as a file that ReadConfig reads.
 std::string WriteConfig(const Target& target, const Settings& settings);
 
+// What a value of the setting would be; empty: this is one.
+std::string ExpectedOf(const Setting& setting, const nlohmann::json& value);
+
 // One setting as the target spells it; "" for a flag that has no spelling of its default.
 std::string Spelling(const Target& target, std::string_view setting, const nlohmann::json& value);
 

@@ -67,6 +67,13 @@ class TableReader {
                                 .only = {only.begin(), only.end()},
                                 .reason = Text(entry, at, "reason")});
     });
+    ForEach("notRead", [&](const Json& entry, const std::string& at) {
+      NotRead one = {.settings = Texts(entry, "settings"),
+                     .when = Condition(entry, at, "when"),
+                     .reason = Text(entry, at, "reason")};
+      for (const std::string& setting : one.settings) KnownSetting(setting, at + ".settings");
+      target_.not_read.push_back(std::move(one));
+    });
     ForEach("rules", [&](const Json& entry, const std::string& at) { AddRule(entry, at); });
     if (!status_.ok()) return status_;
     return std::move(target_);
@@ -120,7 +127,10 @@ class TableReader {
       }
       field.choices.push_back(std::move(one));
     }
-    if (field.setting.empty() == field.choices.empty()) Fail(at, "either a setting or choices");
+    field.reads = Condition(entry, at, "reads");
+    if (!field.setting.empty() + !field.choices.empty() + field.reads.has_value() != 1) {
+      Fail(at, "one of a setting, choices and reads");
+    }
     if (!field.codec.empty() && field.codec != "PIPELINE_LAYOUT") Fail(at + ".codec", "PIPELINE_LAYOUT");
     target_.fields.push_back(std::move(field));
   }

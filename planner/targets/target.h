@@ -59,6 +59,7 @@ struct TargetField {
   std::vector<std::pair<std::string, nlohmann::json>> with;  // Set beside the setting, when it is said.
   std::string codec;                                         // PIPELINE_LAYOUT, or empty.
   bool inverted = false;                                     // Of booleans.
+  std::optional<Expression> reads;  // In place of a setting: what is read back; a layout is not said by it.
   std::optional<Expression> when;
 };
 
@@ -79,6 +80,13 @@ struct EnvironmentVariable {
 struct FieldLimit {
   std::string field;
   std::vector<nlohmann::json> only;
+  std::string reason;
+};
+
+// Something that settings say and no layout can: the layout that is read has it otherwise.
+struct NotRead {
+  std::vector<std::string> settings;
+  std::optional<Expression> when;
   std::string reason;
 };
 
@@ -103,6 +111,7 @@ struct Target {
   std::vector<FixedSetting> fixed;
   std::vector<EnvironmentVariable> environment;
   std::vector<FieldLimit> limits;
+  std::vector<NotRead> not_read;
   std::vector<TargetRule> rules;
 
   // The first entry of that name; null: there is none.

@@ -79,6 +79,7 @@ bool Alike(const Json& a, const Json& b) {
 
 // Null: the settings say nothing of it.
 Json FieldFrom(const TargetField& field, const Effective& effective) {
+  if (field.reads) return field.reads->Evaluate(effective);
   for (const FieldChoice& choice : field.choices) {
     const bool agrees =
         std::ranges::all_of(choice.settings, [&](const auto& one) { return Alike(effective(one.first), one.second); });
@@ -169,10 +170,10 @@ Json ValueOf(const Json& layout, std::string_view field) {
   const Json* const usual = DefaultOf(field);
   const Json known = usual == nullptr ? Json() : *usual;
   const bool of_plan = std::ranges::find(kPlanFields, field) != std::end(kPlanFields);
-  if (of_plan && layout.contains("plan") && layout["plan"].is_object()) {
-    return layout["plan"].value(std::string(field), known);
-  }
-  return known;
+  if (!of_plan || !layout.contains("plan") || !layout["plan"].is_object()) return known;
+  // A knob of 0 was not chosen.
+  const Json knob = layout["plan"].value(std::string(field), known);
+  return knob == 0 ? known : knob;
 }
 
 // Fields that say nothing of the layout, such as how its contexts exchange where there is one.
@@ -223,12 +224,14 @@ std::string Say(const Target& target, const LayoutField& field, const Json& valu
   std::string reason;
   bool idle = false;
   for (const TargetField& entry : target.fields) {
-    if (entry.field != field.name) continue;
+    if (entry.field != field.name || entry.reads) continue;
     Settings with = settings;
     const std::string refused = SayField(target, entry, value, next_tokens, with);
     for (const auto& [setting, beside] : entry.with) with[setting] = beside;
-    // What the layout leaves at its default is not said where it is the target's, too.
-    if (Alike(value, field.default_value)) DropDefaults(target, settings, with);
+    // What the layout leaves at its default is not said where it is the target's, too; but for degrees, which a script
+    // may have set otherwise.
+    const bool degree = field.name.ends_with("Parallel") && value.is_number();
+    if (!degree && Alike(value, field.default_value)) DropDefaults(target, settings, with);
     if (!refused.empty()) {
       if (reason.empty()) reason = refused;
       continue;
@@ -251,6 +254,15 @@ std::string Say(const Target& target, const LayoutField& field, const Json& valu
 CheckedSettings CheckSettings(const Target& target, const Settings& settings, const Facts& facts) {
   const Effective effective(target, settings, facts);
   CheckedSettings checked = {.layout = Json::object()};
+  for (const auto& [name, value] : settings) {
+    const Setting& setting = *target.Find(name);
+    const std::string expected = ExpectedOf(setting, value);
+    if (expected.empty()) continue;
+    checked.violations.push_back({.rule = "value",
+                                  .flags = {Spelling(target, name, value)},
+                                  .reason = StrCat("found ", value.dump(), "; expected ", expected),
+                                  .source = target.Cite(setting.source)});
+  }
   for (const TargetRule& rule : target.rules) {
     if (!effective.Holds(rule.when)) continue;
     const Json holds = rule.requires_->Evaluate(effective);
@@ -260,6 +272,32 @@ CheckedSettings CheckSettings(const Target& target, const Settings& settings, co
                            .reason = rule.reason,
                            .source = target.Cite(rule.source)};
     (rule.warns_only ? checked.warnings : checked.violations).push_back(std::move(violation));
+  }
+  for (const NotRead& one : target.not_read) {
+    if (!effective.Holds(one.when)) continue;
+    std::string said;
+    std::vector<std::string> flags;
+    for (const std::string& setting : one.settings) {
+      const auto set = settings.find(setting);
+      if (set == settings.end()) continue;
+      flags.push_back(Spelling(target, setting, set->second));
+      said += StrCat(said.empty() ? "" : ", ", flags.back());
+    }
+    checked.warnings.push_back(
+        {.rule = kNotRead, .flags = std::move(flags), .reason = StrCat(said, ": ", one.reason), .source = ""});
+  }
+  std::set<std::string_view> told;
+  for (const Setting& setting : target.settings) {
+    // The first setting that repeats a fact says it; others may bound it.
+    const auto fact = facts.find(setting.given);
+    if (setting.given.empty() || fact == facts.end() || !told.insert(setting.given).second) continue;
+    const auto set = settings.find(setting.name);
+    if (set == settings.end() || Alike(set->second, fact->second)) continue;
+    checked.warnings.push_back({.rule = kOtherQuestion,
+                                .flags = {Spelling(target, setting.name, set->second)},
+                                .reason = StrCat("the settings say ", Spelling(target, setting.name, set->second),
+                                                 ", the question says ", fact->second.dump()),
+                                .source = ""});
   }
   for (const TargetField& field : target.fields) {
     // Several entries may say one field: the first that says something counts.
@@ -287,6 +325,23 @@ CheckedSettings CheckSettings(const Target& target, const Settings& settings, co
     checked.layout["plan"] = std::move(plan);
   }
   return checked;
+}
+
+Settings ToRemove(const Target& target, const Settings& mine, const Settings& wanted, const Facts& facts) {
+  const Effective before(target, mine, facts), after(target, wanted, facts);
+  std::set<std::string, std::less<>> of_layout;
+  for (const TargetField& field : target.fields) {
+    if (!field.setting.empty()) of_layout.insert(field.setting);
+    for (const auto& [name, value] : field.with) of_layout.insert(name);
+    for (const FieldChoice& choice : field.choices) {
+      for (const auto& [name, value] : choice.settings) of_layout.insert(name);
+    }
+  }
+  Settings removed;
+  for (const auto& [name, value] : mine) {
+    if (of_layout.contains(name) && !wanted.contains(name) && !Alike(before(name), after(name))) removed[name] = value;
+  }
+  return removed;
 }
 
 ExportedLayout ExportLayout(const Target& target, const Json& layout, const Facts& facts) {
@@ -322,6 +377,12 @@ ExportedLayout ExportLayout(const Target& target, const Json& layout, const Fact
       if (!reason.empty()) exported.not_expressible.push_back({std::string(field.name), value, reason});
     }
     exported.settings = std::move(settings);
+  }
+  for (const Setting& setting : target.settings) {
+    const auto of_question = {"gpus", "global_batch", "sequence_length"};
+    if (std::ranges::find(of_question, setting.given) == of_question.end()) continue;
+    const auto set = exported.settings.find(setting.name);
+    if (set != exported.settings.end()) exported.of_layout.insert(*set);
   }
   for (const EnvironmentVariable& variable : target.environment) {
     if (!Effective(target, exported.settings, facts).Holds(variable.when)) continue;

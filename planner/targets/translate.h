@@ -13,6 +13,11 @@
 
 namespace moeplan::planner {
 
+// A warning's rule where the settings repeat a fact of the question with another value.
+inline constexpr const char* kOtherQuestion = "other-question";
+// And where they say what no layout can.
+inline constexpr const char* kNotRead = "not-read";
+
 struct CheckedSettings {
   std::vector<Violation> violations;
   std::vector<Violation> warnings;  // The target goes on, and does something else.
@@ -36,6 +41,10 @@ struct ExportedLayout {
   std::vector<NotExpressible> not_expressible;
   CheckedSettings checked;  // Of these settings.
 };
+
+// Settings of `mine` that must go where `wanted` is added behind them: those that say a layout, are not said by
+// `wanted`, and would have another value by default.
+Settings ToRemove(const Target& target, const Settings& mine, const Settings& wanted, const Facts& facts);
 
 // What says the layout, what every export carries, and the facts that the target's settings repeat.
 ExportedLayout ExportLayout(const Target& target, const nlohmann::json& layout, const Facts& facts);

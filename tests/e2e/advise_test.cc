@@ -64,7 +64,26 @@ TEST(AdviseCommandTest, WhatIsAdvisedCanBeLaunchedAndTakesAsLong) {
   }
 }
 
+// Models without experts have flags, too, and they say no dispatcher.
+TEST(AdviseCommandTest, ADenseModelIsAnswered) {
+  const Outcome outcome = RunMoeplan({"advise", "--model", "llama3-8b", "--hardware", "h100-sxm:2x8", "--global-batch",
+                                      "64", "--sequence-length", "8192", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json advice = Json::parse(outcome.out);
+  const Outcome checked = RunMoeplan({"check", "--to", "megatron", "--gpus", "16", "--model", "llama3-8b",
+                                      "--arguments", Quoted(advice.at("export").at("arguments")), "--json"});
+  ASSERT_EQ(checked.exit_code, 0) << checked.out;
+  const Outcome step =
+      RunMoeplan({"step", "--model", "llama3-8b", "--hardware", "h100-sxm:2x8", "--gpus", "16", "--global-batch", "64",
+                  "--sequence-length", "8192", "--layout", Json::parse(checked.out).at("layout").dump(), "--json"});
+  ASSERT_EQ(step.exit_code, 0) << step.err;
+  EXPECT_EQ(Json::parse(step.out).at("stepTimeS"), advice.at("step").at("stepTimeS"));
+}
+
 TEST(AdviseCommandTest, TheAnswerIsShort) {
+  const Outcome longest = RunMoeplan({"advise", "--model", "deepseek-v3", "--hardware", "h100-sxm:128x8",
+                                      "--global-batch", "8192", "--sequence-length", "4096"});
+  EXPECT_LE(std::ranges::count(longest.out, '\n'), 30);
   const Outcome outcome = RunMoeplan(Question({}));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   std::istringstream lines(outcome.out);
@@ -79,16 +98,20 @@ TEST(AdviseCommandTest, MineMayBeALaunchScriptAndItsMeasuredStepGivesTheFactor) 
   const TemporaryFolder folder;
   const std::string script =
       folder.Write("train.sh",
-                   "torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --sequence-parallel \\\n"
-                   "  --expert-model-parallel-size 8 --expert-tensor-parallel-size 1 \\\n"
-                   "  --moe-token-dispatcher-type alltoall --recompute-granularity full \\\n"
+                   "TP=2\nMOE=(--moe-token-dispatcher-type alltoall\n  --expert-model-parallel-size ${EP:-8})\n"
+                   "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP --sequence-parallel \\\n"
+                   "  --expert-tensor-parallel-size 1 \\\n"
+                   "  ${MOE[@]} --recompute-granularity full \\\n"
                    "  --recompute-method uniform --recompute-num-layers 1 --bf16 \\\n"
                    "  --use-distributed-optimizer --micro-batch-size 1 --data-path /data\n");
   const Json advice = Advice({"--mine", script, "--measured-step", "5"});
   EXPECT_FALSE(advice.at("mineIsUsual"));
   const Json& mine = advice.at("mine");
   EXPECT_EQ(mine.at("layout").at("tensorParallel"), 2);
+  EXPECT_EQ(mine.at("layout").at("expertParallel"), 8);
   EXPECT_EQ(mine.at("layout").at("recompute"), "FULL");
+  // Settings that would fight with the advised ones.
+  EXPECT_THAT(advice.at("removeArguments").dump(), HasSubstr("--recompute-granularity"));
   const double factor = advice.at("softwareFactor");
   EXPECT_NEAR(factor, 5 / mine.at("step").at("stepTimeS").get<double>(), 1e-9);
   EXPECT_NEAR(advice.at("expectedStepTimeS"), factor * advice.at("step").at("stepTimeS").get<double>(), 1e-9);
@@ -127,6 +150,17 @@ TEST(AdviseCommandTest, WrongQuestionsAreRefused) {
   EXPECT_THAT(refusal(Question({"--to", "nanotron"})), HasSubstr("--to: found 'nanotron', expected one of bridge"));
   EXPECT_THAT(refusal(Question({"--measured-step", "5"})), HasSubstr("found it without --mine"));
   EXPECT_THAT(refusal(Question({"--gpus", "32"})), HasSubstr("--hardware"));
+  EXPECT_THAT(refusal(Question({"--mine", "no_such_script.sh"})), HasSubstr("found none of Megatron Core's settings"));
+  EXPECT_THAT(refusal(Question({"--mine", "--expert-model-parallel-size $EP"})),
+              HasSubstr("which a shell would fill in"));
+  EXPECT_THAT(refusal(Question({"--mine", "--expert-model-paralel-size 8"})), HasSubstr("did you mean"));
+  EXPECT_THAT(refusal(Question({"--mine", "--expert-model-parallel-size 8 --global-batch-size 1024"})),
+              HasSubstr("the question says 512"));
+  EXPECT_THAT(refusal(Question({"--mine", "{\"expertParallel\": 8}", "--precision", "FP8"})), HasSubstr("--precision"));
+  EXPECT_THAT(refusal(Question({"--mine", "{\"expertParallel\": 16}", "--measured-step", "0.1"})),
+              HasSubstr("of their peak"));
+  EXPECT_THAT(refusal(Question({"--to", "tutel"})), HasSubstr("which is a layer"));
+  EXPECT_THAT(refusal({"check", "--to", "megatron", "--arguments", "hello world"}), HasSubstr("found none of"));
   EXPECT_THAT(refusal(Question({"--mine", "--tensor-model-parallel-size 3"})), HasSubstr("tensorParallel"));
   EXPECT_THAT(refusal({"export", "--to", "megatron"}), HasSubstr("expected --plan or --layout"));
   EXPECT_THAT(refusal({"export", "--to", "perfetto", "--layout", "{}"}), HasSubstr("expected it with --plan"));

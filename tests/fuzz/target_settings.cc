@@ -6,6 +6,7 @@
 
 #include "cli/shipped_files.h"
 #include "planner/messages/targets.h"
+#include "proto/convert/step.h"
 #include "tests/fuzz/fuzzed.h"
 
 namespace {
@@ -38,6 +39,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Facts facts = {{"gpus", 64}, {"experts", 64}, {"layers", 32}, {"heads", 32}, {"sequence_length", 4096}};
   const StatusOr<v1::CheckedSettings> checked = Check(target, *read, facts);
   if (!checked.ok()) return 0;  // A number that no layout can hold.
+  StepQuestion question;
+  question.request.model.moe_layer = {true, true};
+  question.request.model.experts = 64;
+  if (const Status step = ReadStepLayout(checked->layout(), "layout", question); !step.ok()) CheckRefusal(step);
   const v1::ExportedLayout exported = Export(target, checked->layout(), facts);
   MOEPLAN_CHECK(ToJson(exported).size() < (std::size_t{1} << 24));
   return 0;

@@ -137,6 +137,33 @@ TEST(AdviseTest, SaysWhatIsGainedOverMineAndWhy) {
   EXPECT_GE(advice.measure_next[0].share, advice.measure_next.back().share);
 }
 
+// What is the job's is the same on both sides; what is a decision is not taken over.
+TEST(AdviseTest, MineDecidesTheJobAndNotTheAnswer) {
+  AdviceRequest request = RequestFor("qwen3-30b-a3b", 64, 512);
+  const Profile profile = HardwareFor("h100-sxm", request);
+  StepQuestion mine = {.request = {.model = request.model, .gpus = 64, .global_batch = 512, .sequence_length = 4096}};
+  mine.request.zero_stage = 1;
+  mine.request.capacity_factor = 1.5;
+  mine.request.next_tokens = 1;
+  mine.request.recompute = Recompute::kFull;
+  // As Megatron's scripts have it that say nothing of experts' tensor parallelism.
+  mine.layout = {.tensor_parallel = 2, .expert_parallel = 8, .expert_sharding_parallel = 2, .data_parallel = 0};
+  request.mine = mine;
+  const LayoutAdvice advice = AdviceFor(request, profile);
+  EXPECT_EQ(advice.best.question.request.capacity_factor, 1.5);
+  EXPECT_EQ(advice.best.question.request.next_tokens, 1);
+  EXPECT_EQ(advice.best.question.layout.expert_sharding_parallel, 1);
+  EXPECT_EQ(advice.mine.question.layout.expert_sharding_parallel, 2);
+  EXPECT_GE(advice.gain.ratio, 1);
+}
+
+TEST(AdviseTest, LongSequencesHaveAnAnswer) {
+  AdviceRequest request = RequestFor("qwen3-30b-a3b", 64, 64);
+  request.sequence_length = 131072;
+  const LayoutAdvice advice = AdviceFor(request, HardwareFor("h100-sxm", request));
+  EXPECT_GT(advice.best.question.layout.context_parallel, 1);
+}
+
 TEST(AdviseTest, TheUsualLayoutIsPlain) {
   const AdviceRequest request = RequestFor("mixtral-8x7b", 64, 256);
   const auto usual = UsualLayout(request, HardwareFor("h100-sxm", request));
@@ -171,10 +198,10 @@ TEST(AdviseTest, DecisionsAreToldInWords) {
 // DeepEP as somebody measured it: slow to start and fast with many rows.
 TEST(CrossoverTest, TheFastestDispatcherFlipsWhereItsCurvesCross) {
   const AdviceRequest asked = RequestFor("qwen3-30b-a3b", 8, 64);
-  Profile profile = HardwareFor("h100-sxm", asked);
+  Profile profile = HardwareFor("b200", asked);
   const CollectiveKey deepep = {
       .collective = Collective::kAllToAll, .group = {8, 8}, .bytes_per_element = 2, .dispatcher = Dispatcher::kDeepEp};
-  CostModel measured = MakeCostModel(AlphaBeta{4e-4, 1e-12});
+  CostModel measured = MakeCostModel(AlphaBeta{1e-4, 1e-12});
   measured.fit = FitQuality{.interval_low_ratio = 1 / 1.02, .interval_high_ratio = 1.02};
   profile.collectives.push_back({deepep, measured});
   CrossoverRequest request = {.axis = CrossoverAxis::kMicroBatch, .values = {1, 2, 4, 8}};
