@@ -63,7 +63,7 @@ class ShellTokens {
     } else if (c == ')' && array_) {
       End();
       array_.reset(), ++at_;
-    } else if (std::isspace(static_cast<unsigned char>(c)) != 0 || (c == ';' && !open_)) {
+    } else if (std::isspace(static_cast<unsigned char>(c)) != 0 || c == ';') {
       End(), ++at_;
     } else {
       Add(text_.substr(at_++, 1));
@@ -631,9 +631,17 @@ StatusOr<SettingsRead> WithAny(const Target& target, SettingsRead read) {
                              first == target.fields.end() ? "" : Spelling(target, first->setting, 2)));
 }
 
-Status CheckSize(std::string_view text) {
-  if (text.size() <= kMostSettingsBytes) return OkStatus();
-  return InvalidInput(StrCat("found ", text.size(), " bytes, expected at most ", kMostSettingsBytes));
+// Whatever is read is told back as text.
+Status CheckText(std::string_view text) {
+  if (text.size() > kMostSettingsBytes) {
+    return InvalidInput(StrCat("found ", text.size(), " bytes, expected at most ", kMostSettingsBytes));
+  }
+  try {
+    (void)Json(std::string(text)).dump();
+  } catch (const Json::exception&) {
+    return InvalidInput("found bytes that are no UTF-8, expected text");
+  }
+  return OkStatus();
 }
 
 }  // namespace
@@ -661,7 +669,7 @@ std::string ExpectedOf(const Setting& setting, const Json& value) {
 }
 
 StatusOr<SettingsRead> ReadArguments(const Target& target, std::string_view text) {
-  RETURN_IF_ERROR(CheckSize(text));
+  RETURN_IF_ERROR(CheckText(text));
   if (target.form == SettingsForm::kJson) {
     return InvalidInput(StrCat(target.title, " takes no arguments; expected its configuration file (--config)"));
   }
@@ -705,7 +713,7 @@ StatusOr<SettingsRead> ReadFile(const Target& target, std::string_view text) {
 }  // namespace
 
 StatusOr<SettingsRead> ReadConfig(const Target& target, std::string_view text, std::string_view source_name) {
-  if (const Status size = CheckSize(text); !size.ok()) return size.Within(source_name);
+  if (const Status fits = CheckText(text); !fits.ok()) return fits.Within(source_name);
   StatusOr<SettingsRead> read = ReadFile(target, text);
   if (read.ok()) read = WithAny(target, *std::move(read));
   if (!read.ok()) return read.status().Within(source_name);

@@ -34,6 +34,28 @@ TEST(SettingsTextTest, LaunchScriptsAreRead) {
   EXPECT_TRUE(read.violations.empty());
 }
 
+// What the script itself sets is put in, as a shell would.
+TEST(SettingsTextTest, VariablesOfAScriptAreExpanded) {
+  const auto settings = [](const std::string& text) { return Read(text).settings; };
+  const Settings wanted = {{"tp_size", 2}, {"ep_size", 8}, {"rows_cut", true}};
+  EXPECT_EQ(settings("TP=2\nEP=${EP:-8}\nrun --tp-size $TP --ep-size ${EP} --rows-cut"), wanted);
+  EXPECT_EQ(settings("TP=2; ARGS=\"--tp-size ${TP} --ep-size 8\"\nrun $ARGS --rows-cut"), wanted);
+  EXPECT_EQ(settings("ARGS=(--tp-size 2 # two\n --ep-size 8 --rows-cut)\nrun \"${ARGS[@]}\""), wanted);
+  // A part of a script that does not come to use them.
+  EXPECT_EQ(settings("ARGS=(\n  --tp-size 2\n  --ep-size 8\n  --rows-cut\n)"), wanted);
+  EXPECT_EQ(settings("A='--tp-size 2'\nA+=' --ep-size 8'\nrun $A --rows-cut"), wanted);
+  EXPECT_EQ(Read("--tp-size $1").violations.size(), 1u);
+  EXPECT_EQ(Read("--tp-size $(nproc)").violations.size(), 1u);
+}
+
+TEST(SettingsTextTest, ASlipOfASettingIsToldApartFromOthers) {
+  const SettingsRead read = Read("--fused-knid deep --tp-size 2 --learning-rate 1");
+  ASSERT_EQ(read.violations.size(), 1u);
+  EXPECT_EQ(read.violations[0].rule, "unknown-setting");
+  EXPECT_THAT(read.violations[0].reason, HasSubstr("did you mean --fused-kind?"));
+  EXPECT_THAT(read.unknown, ElementsAre("--learning-rate"));
+}
+
 TEST(SettingsTextTest, ValuesThatASettingCannotHaveAreNamed) {
   const SettingsRead read = Read("--tp-size $TP --exchange magic --again act else --ep-size 1.5 --capacity");
   ASSERT_EQ(read.violations.size(), 5u);
@@ -100,6 +122,9 @@ TEST(SettingsTextTest, WhatNobodyCanReadIsRefused) {
   EXPECT_THAT(ReadArguments(SmallTarget(), "--exchange 'fused").status().message(),
               HasSubstr("a quote without its end"));
   EXPECT_THAT(ReadArguments(SmallTarget(), std::string(2 << 20, ' ')).status().message(), HasSubstr("at most 1048576"));
+  EXPECT_THAT(ReadArguments(SmallTarget(), "--again \x8d\xff").status().message(), HasSubstr("no UTF-8"));
+  EXPECT_THAT(ReadConfig(SmallTarget("OVERRIDES"), "again: [\"\xff\"]", "file").status().message(),
+              HasSubstr("no UTF-8"));
   std::string many;
   for (int i = 0; i < 30000; ++i) many += "--x ";
   EXPECT_THAT(ReadArguments(SmallTarget(), many).status().message(), HasSubstr("more than 20000 arguments"));
