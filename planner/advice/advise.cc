@@ -359,7 +359,7 @@ class Adviser {
     return true;
   }
 
-  // Of those that take as long as the fastest, the one that departs least from what is usual.
+  // The layout that departs least from what is usual, among those that take as long as the fastest.
   const StepQuestion& Best() const {
     const StepQuestion* best = nullptr;
     int least = 0;

@@ -67,8 +67,8 @@ DispatcherStep StepOf(const StepQuestion& question, const Profile& profile, cons
   return one;
 }
 
-// Of two dispatchers at each point: whether the interval says that the first is faster (1), that the second is (-1), or
-// neither (0).
+// Compares two dispatchers at a value: 1 where the interval says that the first is faster, -1 that the second is, 0
+// where it says neither.
 int FasterSurely(const CrossoverRequest& request, double value, Dispatcher one, Dispatcher other,
                  const Profile& profile, const StopSignals& stop) {
   const auto ratio = CompareLayouts(At(request, value, one), At(request, value, other), profile, stop);

@@ -599,7 +599,7 @@ std::vector<std::pair<const Setting*, Json>> Chosen(const Target& target, const 
   return chosen;
 }
 
-// Of flags that stand alone, the one that sets the value; null: none does.
+// Finds the flag that sets the value and stands alone; null: there is none.
 const Setting* FlagFor(const Target& target, std::string_view name, const Json& value) {
   for (const Setting& setting : target.settings) {
     if (setting.name == name && StandsAlone(target, setting) && ConstantOf(setting) == value) return &setting;

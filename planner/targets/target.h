@@ -116,7 +116,7 @@ struct Target {
 
   // The first entry of that name; null: there is none.
   const Setting* Find(std::string_view setting) const;
-  // Of "NAME.PART", where the setting NAME is a layout of stages: NAME; else empty. Parts are "valid", "stages",
+  // Gives NAME for "NAME.PART", where the setting NAME is a layout of stages; else empty. Parts are "valid", "stages",
   // "layers" and "next_tokens", all null where the setting is not set.
   std::string_view LayoutPartOf(std::string_view name) const;
   // "repository@commit:path:line", or with the repository and the commit that the source itself names.
