@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -146,10 +147,14 @@ TEST(ForModelTest, AStepOfPyTorchTakesWhatIsPredicted) {
                                    "--sequence-length", "512", "--layout", "{}", "--json"});
   ASSERT_EQ(step.exit_code, 0) << step.err;
   const double predicted_s = Json::parse(step.out).at("stepTimeS");
-  // The run that neighbours disturb least.
+  // The run that neighbours disturb least. A processor that multiplies BF16 in software takes half a minute for a step,
+  // and fewer of them: what disturbs a second disturbs these little.
+  const bool is_slow = predicted_s > 5;
   double measured_s = std::numeric_limits<double>::infinity();
-  for (int run = 0; run < 2; ++run) {
-    const Outcome trained = Process::StartProgram(python, {MOEPLAN_TRAIN_STEP, model, "4", "512", "1", "5"}).Finish();
+  for (int run = 0; run < (is_slow ? 1 : 2); ++run) {
+    const Outcome trained =
+        Process::StartProgram(python, {MOEPLAN_TRAIN_STEP, model, "4", "512", "1", is_slow ? "1" : "5"})
+            .Finish(std::chrono::seconds(400));
     ASSERT_EQ(trained.exit_code, 0) << trained.err;
     measured_s = std::min(measured_s, std::stod(trained.out));
   }

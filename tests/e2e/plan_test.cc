@@ -188,14 +188,14 @@ TEST(CommandLineTest, WrongCommandLinesEndWithTwo) {
   EXPECT_EQ(RunMoeplan({"plan", "--no-such-option"}).exit_code, 2);
   ExpectRefused(RunMoeplan({"plan", "--workload", kWorkload}), "--profile, --db, --planner");
   ExpectRefused(RunMoeplan({"calibrate", "--db", "x.db"}), "--local");
-  ExpectRefused(RunMoeplan({"what-if", "--sweep", "x=1"}), "--workload is required");
+  ExpectRefused(RunMoeplan({"what-if", "--sweep", "x=1"}), "expected --workload, or --layout");
   ExpectRefused(RunMoeplan({"layout", "--gpus", "1024"}), "is required; see moeplan layout --help");
 }
 
 TEST(CommandLineTest, AWordThatNoCommandTakesIsNamedEvenWhereMoreIsMissing) {
   ExpectRefused(
       RunMoeplan({"foo"}),
-      "moeplan: found 'foo', expected one of the commands calibrate, fit, import, profile, plan, graph, run, ");
+      "moeplan: found 'foo', expected one of the commands advise, calibrate, fit, import, profile, plan, graph, run, ");
   EXPECT_THAT(RunMoeplan({"foo"}).err, Not(HasSubstr("rank-worker")));
   ExpectRefused(RunMoeplan({"profile", "foo"}),
                 "found 'foo', expected one of the commands list, show, rejected, prune, withdraw, backup; see moeplan "
