@@ -227,7 +227,9 @@ std::string Say(const Target& target, const LayoutField& field, const Json& valu
     if (entry.field != field.name || entry.reads) continue;
     Settings with = settings;
     const std::string refused = SayField(target, entry, value, next_tokens, with);
-    for (const auto& [setting, beside] : entry.with) with[setting] = beside;
+    if (!Alike(value, field.default_value)) {
+      for (const auto& [setting, beside] : entry.with) with[setting] = beside;
+    }
     // What the layout leaves at its default is not said where it is the target's, too; but for degrees, which a script
     // may have set otherwise.
     const bool degree = field.name.ends_with("Parallel") && value.is_number();
@@ -327,6 +329,31 @@ CheckedSettings CheckSettings(const Target& target, const Settings& settings, co
   return checked;
 }
 
+namespace {
+
+// What is said only beside other settings may come back as something else: then it is not said.
+void AddLost(const Target& target, const Json& layout, const std::set<std::string_view>& idle,
+             ExportedLayout& exported) {
+  for (const LayoutField& field : LayoutFields()) {
+    const auto of = [&](const auto& one) { return one.field == field.name; };
+    const bool has_entry = std::ranges::any_of(target.fields, of);
+    const bool known = std::ranges::any_of(exported.not_expressible, of);
+    const Json value = ValueOf(layout, field.name);
+    // The schedule that a system has goes by several names.
+    if (!has_entry || known || field.name == "schedule" || idle.contains(field.name) || value.is_null()) continue;
+    if (std::ranges::find(kPlanFields, field.name) != std::end(kPlanFields)) continue;
+    Json back = exported.checked.layout.value(std::string(field.name), field.default_value);
+    // A step that hides exchanges behind another micro-batch has shared experts beside nothing, said or not.
+    const bool hides = IsTrue(ValueOf(layout, "overlapExpertParallel"));
+    if (field.name == "overlapSharedExperts" && hides && !exported.checked.layout.contains(field.name)) back = false;
+    if (Alike(back, value)) continue;
+    exported.not_expressible.push_back(
+        {std::string(field.name), value, StrCat(target.title, " has no setting for it beside the others")});
+  }
+}
+
+}  // namespace
+
 Settings ToRemove(const Target& target, const Settings& mine, const Settings& wanted, const Facts& facts) {
   const Effective before(target, mine, facts), after(target, wanted, facts);
   std::set<std::string, std::less<>> of_layout;
@@ -389,6 +416,7 @@ ExportedLayout ExportLayout(const Target& target, const Json& layout, const Fact
     exported.environment.try_emplace(variable.name, variable.value);
   }
   exported.checked = CheckSettings(target, exported.settings, facts);
+  AddLost(target, layout, idle, exported);
   return exported;
 }
 

@@ -53,6 +53,24 @@ TEST(TranslateTest, ALayoutIsSaidAndWhatCannotBeIsListed) {
   EXPECT_TRUE(reasons.contains("delayWeightGradients"));
 }
 
+// DeepSpeed computes layers again only in a pipeline: elsewhere its settings come back as a layout that does not.
+TEST(TranslateTest, WhatWouldGetLostIsListed) {
+  const auto target = cli::TargetOf("deepspeed", "");
+  ASSERT_TRUE(target.ok()) << target.status().message();
+  const ExportedLayout exported = ExportLayout(*target, {{"recompute", "FULL"}, {"zeroStage", 2}}, {{"experts", 8}});
+  ASSERT_EQ(exported.not_expressible.size(), 1u);
+  EXPECT_EQ(exported.not_expressible[0].field, "recompute");
+}
+
+TEST(TranslateTest, AllLayersAreComputedAgainWhereNoneAreCounted) {
+  const auto target = cli::TargetOf("bridge", "");
+  ASSERT_TRUE(target.ok()) << target.status().message();
+  EXPECT_EQ(ExportLayout(*target, {{"recompute", "FULL"}}, {}).settings.at("model.recompute_method"), "uniform");
+  const ExportedLayout two = ExportLayout(*target, {{"recompute", "FULL"}, {"recomputeLayers", 2}}, {});
+  EXPECT_EQ(two.settings.at("model.recompute_method"), "block");
+  EXPECT_EQ(two.settings.at("model.recompute_num_layers"), 2);
+}
+
 // How contexts exchange says nothing where there is one, and so on.
 TEST(TranslateTest, WhatSaysNothingIsNotMissed) {
   const Json layout = {{"expertParallel", 1},       {"contextExchange", "ALL_TO_ALL"},
