@@ -12,7 +12,7 @@
 
 namespace moeplan::cli {
 
-// What a question gives beside the model; 0: it does not say.
+// A question gives these beside the model; 0: it does not say.
 struct LaunchNumbers {
   int gpus = 0, global_batch = 0, sequence_length = 0;
 };
@@ -28,7 +28,7 @@ StatusOr<v1::ExportedLayout> ExportTo(const std::string& target, const std::stri
 v1::ExportedLayout ExportTo(const planner::Target& target, v1::StepLayout layout, const ModelConfig& model,
                             const LaunchNumbers& numbers);
 
-// What an option gives: the text itself, or that of the file it names. `expected`: as of ReadTextFile.
+// Gives the text of an option, or that of the file it names. `expected` is as in ReadTextFile.
 StatusOr<std::string> TextOrFile(const std::string& text_or_file, std::string_view expected);
 
 // `arguments` are the text itself or a file that has it, `config` the name of a file. Errors also: those of

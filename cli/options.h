@@ -29,7 +29,7 @@ class SourceOption {
   void AddWithHardware(CLI::App& command);
   bool given() const { return !profile_file_.empty() || !db_.empty() || planner_.given(); }
   const std::string& db() const { return db_; }  // Empty where the source is another.
-  // What --hardware says; empty: nothing.
+  // Returns the value of --hardware; empty: it was not given.
   const std::string& hardware() const { return hardware_; }
   // Loads the profile, from wherever the source is.
   StatusOr<Profile> LoadProfile() const;

@@ -65,7 +65,7 @@ StatusOr<int> GpusOf(const AdviseCommandOptions& options) {
   return Ranks(profile.cluster);
 }
 
-// What --mine gives.
+// Holds what --mine gives.
 struct Mine {
   StepQuestion question;
   planner::Settings settings;  // Where it gives settings.
@@ -147,7 +147,7 @@ void AddCosts(const planner::LayoutAdvice& advice, const Profile& profile, v1::A
   }
 }
 
-// What the older answer's costs are now, and what its decisions would take now.
+// Compares with the older answer: its costs as they are now, and what its decisions would take now.
 Status SetChanged(const AdviseCommandOptions& options, const planner::LayoutAdvice& advice, const Profile& profile,
                   v1::Advice& message) {
   ASSIGN_OR_RETURN(const auto old, ReadJsonFile<v1::Advice>(options.against));
@@ -247,7 +247,7 @@ Status CheckMeasured(const AdviseCommandOptions& options, const planner::LayoutA
                              Percent(mfu), " of their peak; expected the step of --mine on these GPUs"));
 }
 
-// What of mine must go when the layout's settings are added behind it.
+// Gives the settings of mine that must go when the layout's are added behind them.
 planner::Settings RemovedFrom(const planner::Target& target, const planner::Settings& mine,
                               const v1::StepLayout& layout, const ModelConfig& model, const LaunchNumbers& numbers) {
   const v1::ExportedLayout exported = ExportTo(target, layout, model, numbers);

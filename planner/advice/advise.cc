@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "models/measurement/cost_key.h"
-#include "models/schedule/families.h"
 #include "models/text.h"
 #include "planner/advice/layout_words.h"
 #include "planner/layout/moe_plans.h"
@@ -22,10 +21,13 @@ namespace {
 
 constexpr int kRankedOfEach = 2;  // Layouts of each ranking that are run in every way.
 constexpr int kMostReasons = 3, kMostToMeasure = 3;
-constexpr double kTie = 0.01;       // Steps no further apart than that are not told apart by anybody.
+constexpr double kTie = 0.01;  // Steps no further apart than that are not told apart by anybody.
+// A layout that does not fit takes no time at all; among reasons it ranks as one that takes so many times as long.
+constexpr double kWorthOfFitting = 1.5;
 constexpr double kSameTime = 1e-3;  // Decisions that move the step by less are none.
 
-// What may be computed again, from nothing to all. Later ones take longer and need less memory.
+// Says what is computed again. WaysToComputeAgain goes from nothing to all: later ways take longer and need less
+// memory.
 struct Again {
   Recompute recompute = Recompute::kNone;
   RecomputeModules modules;
@@ -68,7 +70,7 @@ Profile WithRoom(const Profile& profile) {
   return roomy;
 }
 
-// What somebody has to set up, get to work and keep in mind beside a plain job.
+// Counts what somebody has to set up, get to work and keep in mind beside a plain job.
 int DeparturesOf(const StepQuestion& question) {
   const LayoutRequest& request = question.request;
   return (question.layout.tensor_parallel > 1 ? 1 : 0) + (question.layout.context_parallel > 1 ? 1 : 0) +
@@ -78,7 +80,7 @@ int DeparturesOf(const StepQuestion& question) {
          (request.recompute != Recompute::kNone ? 1 : 0);
 }
 
-// What tells two ways to run a layout apart, of those that Beside and Improve make: all else is Plain's.
+// Tells two ways to run a layout apart. Beside and Improve change nothing else: the rest is Plain's.
 std::string KeyOf(const StepQuestion& question) {
   const LayoutRequest& request = question.request;
   const Layout& layout = question.layout;
@@ -122,7 +124,7 @@ class Adviser {
     return std::move(advice_);
   }
 
-  // What is the job's and no decision: that of the layout to compare with, where there is one.
+  // Gives what is the job's and no decision, as the layout to compare with has it, where there is one.
   LayoutRequest Plain() const {
     LayoutRequest plain;
     if (request_.mine) {
@@ -304,7 +306,7 @@ class Adviser {
       scale(nullptr, degree, nullptr);
     }
     scale(nullptr, nullptr, &LayoutRequest::virtual_stages);
-    // One degree for another: each ranks' share stays.
+    // A degree is traded for another, so that a rank keeps its share.
     using Number = int& (*)(StepQuestion&);
     constexpr Number kTraded[] = {[](StepQuestion& one) -> int& { return one.layout.tensor_parallel; },
                                   [](StepQuestion& one) -> int& { return one.layout.context_parallel; },
@@ -400,7 +402,7 @@ class Adviser {
     if (request_.mine) {
       mine = *request_.mine;
     } else {
-      // Where nothing usual fits there is nothing to compare with but the answer itself.
+      // Nothing usual may fit: then the answer is compared with itself.
       const StatusOr<StepQuestion> usual = Usual();
       mine = usual.ok() ? *usual : advice_.best.question;
     }
@@ -420,7 +422,7 @@ class Adviser {
     return OkStatus();
   }
 
-  // What one decision gains: the step with it alone as it is in `mine`, or as it would be without the decision.
+  // Says what one decision gains over the layout without it.
   struct Worth {
     double ratio = 1;
     std::string text;
@@ -442,8 +444,8 @@ class Adviser {
     // The rest of the layout may need it.
     if (!ratio.ok()) return std::nullopt;
     if (ratio->other.missing_bytes > 0) {
-      return Worth{1.5, StrCat(decision.taken, ": with ", decision.instead, " a GPU lacks ",
-                               BriefNumber(ratio->other.missing_bytes / 1e9), " GB")};
+      return Worth{kWorthOfFitting, StrCat(decision.taken, ": with ", decision.instead, " a GPU lacks ",
+                                           BriefNumber(ratio->other.missing_bytes / 1e9), " GB")};
     }
     if (ratio->ratio < 1 + kSameTime) return std::nullopt;
     return Worth{ratio->ratio, StrCat(decision.taken, ": ", decision.instead, " takes ", RatioText(*ratio),

@@ -11,170 +11,15 @@
 #include <set>
 
 #include "models/text.h"
+#include "planner/targets/shell_words.h"
 
 namespace moeplan::planner {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMostTokens = 20000;
+constexpr size_t kMostValues = kMostShellWords;
 constexpr int kDeepestConfig = 32;
-
-// ---- Tokens of a shell.
-
-// Reads a launch script as far as its arguments go: quotes, comments, lines that go on, and variables that the script
-// sets itself, strings and arrays. What only a shell could know ($1, $(...)) stays as it is.
-class ShellTokens {
- public:
-  explicit ShellTokens(std::string_view text) : text_(text) {}
-
-  StatusOr<std::vector<std::string>> All() {
-    while (at_ < text_.size()) {
-      RETURN_IF_ERROR(Step());
-      if (tokens_.size() > kMostTokens) return InvalidInput(StrCat("found more than ", kMostTokens, " arguments"));
-    }
-    End();
-    // Arguments that the text sets aside and never uses: it is a part of a script.
-    for (const auto& [name, words] : variables_) {
-      const bool arguments = std::ranges::any_of(words, [](const std::string& word) { return word.starts_with("--"); });
-      if (arguments && !used_.contains(name)) tokens_.insert(tokens_.end(), words.begin(), words.end());
-    }
-    if (tokens_.size() > kMostTokens) return InvalidInput(StrCat("found more than ", kMostTokens, " arguments"));
-    return std::move(tokens_);
-  }
-
- private:
-  Status Step() {
-    const char c = text_[at_];
-    if (c == '#' && !open_) {
-      at_ = std::min(text_.size(), text_.find('\n', at_));
-    } else if (c == '\\') {
-      // A line that goes on; else the next character as it is.
-      if (at_ + 1 < text_.size() && text_[at_ + 1] != '\n' && text_[at_ + 1] != '\r') Add(text_.substr(at_ + 1, 1));
-      at_ += 2;
-    } else if (c == '\'' || c == '"') {
-      return Quoted(c);
-    } else if (c == '$') {
-      Dollar(/*splits=*/true);
-    } else if (c == '(' && !array_ && open_ && IsAssignment(token_) && token_.back() == '=') {
-      array_ = token_.substr(0, token_.size() - 1);
-      variables_[*array_].clear();
-      token_.clear(), open_ = false, ++at_;
-    } else if (c == ')' && array_) {
-      End();
-      array_.reset(), ++at_;
-    } else if (std::isspace(static_cast<unsigned char>(c)) != 0 || c == ';') {
-      End(), ++at_;
-    } else {
-      Add(text_.substr(at_++, 1));
-    }
-    return OkStatus();
-  }
-
-  Status Quoted(char quote) {
-    const size_t start = at_++;
-    open_ = true;
-    while (at_ < text_.size() && text_[at_] != quote) {
-      if (quote == '"' && text_[at_] == '$') {
-        Dollar(/*splits=*/false);
-      } else {
-        if (quote == '"' && text_[at_] == '\\' && at_ + 1 < text_.size()) ++at_;
-        token_ += text_[at_++];
-      }
-    }
-    if (at_ == text_.size()) return InvalidInput(StrCat("character ", start + 1, ": found a quote without its end"));
-    ++at_;
-    return OkStatus();
-  }
-
-  // $NAME, ${NAME}, ${NAME:-other} and ${NAME[@]}. Words of an unquoted one are tokens each, and so are those that are
-  // arguments.
-  void Dollar(bool splits) {
-    const bool braces = at_ + 1 < text_.size() && text_[at_ + 1] == '{';
-    size_t end = at_ + (braces ? 2 : 1);
-    const size_t first = end;
-    while (end < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[end])) != 0 || text_[end] == '_'))
-      ++end;
-    const std::string name(text_.substr(first, end - first));
-    std::optional<std::vector<std::string>> words;
-    if (const auto known = variables_.find(name); known != variables_.end()) words = known->second, used_.insert(name);
-    if (braces) {
-      const size_t close = text_.find('}', end);
-      const std::string_view rest = close == std::string_view::npos ? "" : text_.substr(end, close - end);
-      if (!words && rest.starts_with(":-")) words = SplitAtSpaces(rest.substr(2));
-      end = close == std::string_view::npos ? text_.size() : close + 1;
-    }
-    // Expansions of expansions must not make a short text long.
-    if (words) expanded_ += words->size();
-    if (name.empty() || !words || expanded_ > kMostTokens) {
-      Add(text_.substr(at_, end - at_));
-      at_ = end;
-      return;
-    }
-    at_ = end;
-    const bool arguments = std::ranges::any_of(*words, [](const std::string& word) { return word.starts_with("--"); });
-    for (size_t i = 0; i < words->size(); ++i) {
-      if (i > 0 && (splits || arguments)) End();
-      if (i > 0 && !splits && !arguments) Add(" ");
-      Add((*words)[i]);
-    }
-  }
-
-  static std::vector<std::string> SplitAtSpaces(std::string_view text) {
-    std::vector<std::string> words;
-    std::string word;
-    for (const char c : text) {
-      if (std::isspace(static_cast<unsigned char>(c)) == 0) {
-        word += c;
-      } else if (!word.empty()) {
-        words.push_back(std::move(word));
-        word.clear();
-      }
-    }
-    if (!word.empty()) words.push_back(std::move(word));
-    return words;
-  }
-
-  // NAME=..., of a variable and not of a setting such as model.name=...
-  static bool IsAssignment(std::string_view token) {
-    size_t i = 0;
-    while (i < token.size() && (std::isalnum(static_cast<unsigned char>(token[i])) != 0 || token[i] == '_')) ++i;
-    return i > 0 && std::isdigit(static_cast<unsigned char>(token[0])) == 0 && i < token.size() &&
-           (token[i] == '=' || token.substr(i, 2) == "+=");
-  }
-
-  void Add(std::string_view text) {
-    open_ = true;
-    token_ += text;
-  }
-  void End() {
-    if (open_ && array_) {
-      variables_[*array_].push_back(std::move(token_));
-    } else if (open_ && IsAssignment(token_)) {
-      const size_t equals = token_.find('=');
-      const bool appends = token_[equals - 1] == '+';
-      std::vector<std::string>& words = variables_[token_.substr(0, appends ? equals - 1 : equals)];
-      if (!appends) words.clear();
-      for (std::string& word : SplitAtSpaces(std::string_view(token_).substr(equals + 1)))
-        words.push_back(std::move(word));
-      // Overrides of some systems look the same.
-      tokens_.push_back(std::move(token_));
-    } else if (open_) {
-      tokens_.push_back(std::move(token_));
-    }
-    token_.clear();
-    open_ = false;
-  }
-
-  std::string_view text_;
-  size_t at_ = 0, expanded_ = 0;
-  bool open_ = false;
-  std::string token_;
-  std::optional<std::string> array_;  // The variable whose list is being read.
-  std::vector<std::string> tokens_;
-  std::map<std::string, std::vector<std::string>, std::less<>> variables_;
-  std::set<std::string, std::less<>> used_;
-};
 
 // ---- Values.
 
@@ -494,7 +339,7 @@ class YamlReader {
   YamlReader(const Target& target, Collector& into) : target_(target), into_(into) {}
 
   void Read(const std::string& path, const YAML::Node& node, int depth) {
-    if (++visited_ > kMostTokens) return;
+    if (++visited_ > kMostValues) return;
     if (const Setting* const setting = target_.Find(path); setting != nullptr && !node.IsMap()) {
       if (node.IsNull()) return;
       if (node.IsScalar()) return into_.SetText(*setting, node.Scalar());
@@ -506,12 +351,12 @@ class YamlReader {
       Read(path.empty() ? entry.first.Scalar() : StrCat(path, ".", entry.first.Scalar()), entry.second, depth + 1);
     }
   }
-  bool stopped() const { return visited_ > kMostTokens; }
+  bool stopped() const { return visited_ > kMostValues; }
 
   static std::vector<std::string> ElementsOfYaml(const YAML::Node& list, size_t& visited) {
     std::vector<std::string> elements;
     for (const YAML::Node& element : list) {
-      if (++visited > kMostTokens) break;
+      if (++visited > kMostValues) break;
       elements.push_back(element.IsScalar() ? element.Scalar() : "?");
     }
     return elements;
@@ -523,16 +368,17 @@ class YamlReader {
   size_t visited_ = 0;
 };
 
-Status TooMany() { return InvalidInput(StrCat("found more than ", kMostTokens, " values")); }
+Status TooMany() { return InvalidInput(StrCat("found more than ", kMostValues, " values")); }
 
 // Flags as keys: "--tensor-model-parallel-size: 2", of which `true` alone is a flag without a value.
 StatusOr<SettingsRead> ReadYamlFlags(const Target& target, const YAML::Node& root) {
   std::vector<std::string> tokens;
   size_t visited = 0;
-  const YAML::Node arguments = root["MODEL_ARGS"].IsDefined() ? root["MODEL_ARGS"] : root;
+  const YAML::Node section = target.section.empty() ? root : root[target.section];
+  const YAML::Node arguments = section.IsMap() ? section : root;
   for (const auto& entry : arguments) {
     if (!entry.first.IsScalar()) continue;
-    if (++visited > kMostTokens) return TooMany();
+    if (++visited > kMostValues) return TooMany();
     std::string flag = entry.first.Scalar();
     if (!flag.starts_with("--")) {
       flag.insert(0, "--");
@@ -673,7 +519,7 @@ StatusOr<SettingsRead> ReadArguments(const Target& target, std::string_view text
   if (target.form == SettingsForm::kJson) {
     return InvalidInput(StrCat(target.title, " takes no arguments; expected its configuration file (--config)"));
   }
-  ASSIGN_OR_RETURN(std::vector<std::string> tokens, ShellTokens(text).All());
+  ASSIGN_OR_RETURN(std::vector<std::string> tokens, ShellWords(text));
   if (target.form == SettingsForm::kFlags || target.form == SettingsForm::kDottedFlags) {
     return WithAny(target, FlagReader(target, std::move(tokens)).Read());
   }
@@ -750,7 +596,7 @@ std::string WriteConfig(const Target& target, const Settings& settings) {
       }
     }
   }
-  if (target.form == SettingsForm::kFlags) return StrCat("MODEL_ARGS:\n", text);
+  if (target.form == SettingsForm::kFlags) return target.section.empty() ? text : StrCat(target.section, ":\n", text);
   if (target.form == SettingsForm::kJson) return root.dump(2) + "\n";
   if (target.form != SettingsForm::kOverrides) return text;
   // JSON's values are YAML's, so that texts are quoted where they must be.

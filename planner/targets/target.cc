@@ -46,6 +46,7 @@ class TableReader {
     target_.repository = Text(root_, "", "repository");
     target_.commit = Text(root_, "", "commit");
     target_.form = OneOf(kForms, Text(root_, "", "form"), "form");
+    target_.section = root_.value("section", "");
     ForEach("settings", [&](const Json& entry, const std::string& at) { AddSetting(entry, at); });
     ForEach("fields", [&](const Json& entry, const std::string& at) { AddField(entry, at); });
     ForEach("fixed", [&](const Json& entry, const std::string& at) {
@@ -110,7 +111,6 @@ class TableReader {
   void AddField(const Json& entry, const std::string& at) {
     TargetField field = {.field = KnownField(Text(entry, at, "field"), at),
                          .codec = entry.value("codec", ""),
-                         .inverted = entry.value("inverted", false),
                          .when = Condition(entry, at, "when")};
     if (entry.contains("setting")) field.setting = KnownSetting(Text(entry, at, "setting"), at);
     if (entry.contains("values")) {
@@ -234,7 +234,7 @@ const Setting* Target::Find(std::string_view setting) const {
 
 std::string_view Target::LayoutPartOf(std::string_view name) const {
   const size_t dot = name.rfind('.');
-  constexpr std::string_view kParts[] = {"valid", "stages", "layers", "next_tokens"};
+  constexpr std::string_view kParts[] = {"valid", "stages", "layers"};
   if (dot == std::string_view::npos || std::ranges::find(kParts, name.substr(dot + 1)) == std::end(kParts)) return {};
   const std::string_view setting = name.substr(0, dot);
   const bool of_stages = std::ranges::any_of(

@@ -58,7 +58,6 @@ struct TargetField {
   std::vector<FieldChoice> choices;                          // Read back is the first that agrees.
   std::vector<std::pair<std::string, nlohmann::json>> with;  // Set beside the setting, when it is said.
   std::string codec;                                         // PIPELINE_LAYOUT, or empty.
-  bool inverted = false;                                     // Of booleans.
   std::optional<Expression> reads;  // In place of a setting: what is read back; a layout is not said by it.
   std::optional<Expression> when;
 };
@@ -106,6 +105,7 @@ struct TargetRule {
 struct Target {
   std::string name, title, version_from, version_to, repository, commit;
   SettingsForm form = SettingsForm::kFlags;
+  std::string section;  // Flags in a file stand under this key; empty: on top.
   std::vector<Setting> settings;
   std::vector<TargetField> fields;
   std::vector<FixedSetting> fixed;
@@ -116,8 +116,8 @@ struct Target {
 
   // The first entry of that name; null: there is none.
   const Setting* Find(std::string_view setting) const;
-  // Gives NAME for "NAME.PART", where the setting NAME is a layout of stages; else empty. Parts are "valid", "stages",
-  // "layers" and "next_tokens", all null where the setting is not set.
+  // Gives NAME for "NAME.PART", where the setting NAME is a layout of stages; else empty. Parts are "valid", "stages"
+  // and "layers", all null where the setting is not set.
   std::string_view LayoutPartOf(std::string_view name) const;
   // "repository@commit:path:line", or with the repository and the commit that the source itself names.
   std::string Cite(const std::string& source) const;

@@ -47,7 +47,6 @@ class Effective {
     if (part == "valid") return layout.ok();
     if (!layout.ok()) return nullptr;
     if (part == "stages") return layout->layers.size();
-    if (part == "next_tokens") return layout->next_tokens;
     return std::accumulate(layout->layers.begin(), layout->layers.end(), 0);
   }
 
@@ -92,7 +91,6 @@ Json FieldFrom(const TargetField& field, const Effective& effective) {
     const StatusOr<PipelineLayout> parsed = ParsePipelineLayout(said.get<std::string>());
     return parsed.ok() ? Json(parsed->layers) : Json();
   }
-  if (field.inverted) return said.is_boolean() ? Json(!said.get<bool>()) : Json(true);
   if (field.values.empty()) return said;
   const auto back = [&](const Json& one) -> Json {
     for (const auto& [value, text] : field.values) {
@@ -126,10 +124,6 @@ std::string SayField(const Target& target, const TargetField& field, const Json&
   if (field.codec == "PIPELINE_LAYOUT") {
     if (!value.is_array() || value.empty()) return "";
     settings[field.setting] = PipelineLayoutText({value.get<std::vector<int>>(), next_tokens});
-    return "";
-  }
-  if (field.inverted) {
-    settings[field.setting] = !IsTrue(value);
     return "";
   }
   if (field.values.empty()) {
