@@ -1,7 +1,14 @@
 #include "cli/read_layout.h"
 
+#include <algorithm>
+#include <cctype>
+#include <optional>
+
 #include "cli/options.h"
+#include "models/text.h"
+#include "proto/convert/enums.h"
 #include "proto/convert/step.h"
+#include "proto/enum_names.h"
 
 namespace moeplan::cli {
 
@@ -10,6 +17,14 @@ StatusOr<v1::StepLayout> ReadLayout(const std::string& value, const char* option
   if (first != std::string::npos && value[first] == '{') return StepLayoutFromJson(value, option);
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(value, "a layout as JSON"));
   return StepLayoutFromJson(text, value);
+}
+
+StatusOr<Precision> ReadPrecision(const std::string& value) {
+  std::string name = value;
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  const std::optional<int> number = EnumNumber(*v1::Precision::Kind_descriptor(), name);
+  if (!number) return InvalidInput(StrCat("--precision: found '", value, "', expected BF16, FP8, MXFP8 or NVFP4"));
+  return EnumFromProto<Precision>(static_cast<v1::Precision::Kind>(*number), "--precision");
 }
 
 }  // namespace moeplan::cli

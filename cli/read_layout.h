@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "models/layout/layout_answer.h"
 #include "models/status.h"
 #include "moeplan/v1/step.pb.h"
 
@@ -10,5 +11,8 @@ namespace moeplan::cli {
 
 // `option` names it in errors. Errors: those of StepLayoutFromJson, and kNotFound for a file that is not there.
 StatusOr<v1::StepLayout> ReadLayout(const std::string& value, const char* option);
+
+// Reads --precision, in either case of letters. kInvalidInput: it is none.
+StatusOr<Precision> ReadPrecision(const std::string& value);
 
 }  // namespace moeplan::cli

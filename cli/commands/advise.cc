@@ -39,17 +39,6 @@ struct AdviseCommandOptions {
   bool json = false;
 };
 
-StatusOr<Precision> PrecisionOf(const std::string& text) {
-  std::string upper = text;
-  std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  constexpr std::pair<std::string_view, Precision> kPrecisions[] = {
-      {"BF16", Precision::kBf16}, {"FP8", Precision::kFp8}, {"MXFP8", Precision::kMxfp8}, {"NVFP4", Precision::kNvfp4}};
-  for (const auto& [name, precision] : kPrecisions) {
-    if (upper == name) return precision;
-  }
-  return InvalidInput(StrCat("--precision: found '", text, "', expected BF16, FP8, MXFP8 or NVFP4"));
-}
-
 StatusOr<int> GpusOf(const AdviseCommandOptions& options) {
   if (options.gpus != 0) return options.gpus;
   const std::string& hardware = options.source.hardware();
@@ -383,7 +372,7 @@ Status Run(const AdviseCommandOptions& options) {
   ASSIGN_OR_RETURN(request.model, ModelOf(options.model));
   ASSIGN_OR_RETURN(request.gpus, GpusOf(options));
   if (!options.precision.empty()) {
-    ASSIGN_OR_RETURN(request.precision, PrecisionOf(options.precision));
+    ASSIGN_OR_RETURN(request.precision, ReadPrecision(options.precision));
   }
   request.global_batch = options.global_batch;
   request.sequence_length = options.sequence_length;

@@ -51,12 +51,7 @@ StatusOr<LayoutRequest> RequestOf(const LayoutCommandOptions& options) {
     return InvalidInput(StrCat("--attention: found '", options.attention, "', expected flash or stored"));
   }
   request.attention = options.attention == "flash" ? AttentionKernel::kFlash : AttentionKernel::kStored;
-  constexpr std::string_view kPrecisions[] = {"bf16", "fp8", "mxfp8", "nvfp4"};
-  const auto* const precision = std::ranges::find(kPrecisions, options.precision);
-  if (precision == std::end(kPrecisions)) {
-    return InvalidInput(StrCat("--precision: found '", options.precision, "', expected bf16, fp8, mxfp8 or nvfp4"));
-  }
-  request.precision = static_cast<Precision>(precision - std::begin(kPrecisions));
+  ASSIGN_OR_RETURN(request.precision, ReadPrecision(options.precision));
   request.sequence_parallel = !options.whole_rows;
   return request;
 }
