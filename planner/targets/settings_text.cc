@@ -375,7 +375,7 @@ StatusOr<SettingsRead> ReadYamlFlags(const Target& target, const YAML::Node& roo
   std::vector<std::string> tokens;
   size_t visited = 0;
   const YAML::Node section = target.section.empty() ? root : root[target.section];
-  const YAML::Node arguments = section.IsMap() ? section : root;
+  const YAML::Node arguments = section.IsDefined() && section.IsMap() ? section : root;
   for (const auto& entry : arguments) {
     if (!entry.first.IsScalar()) continue;
     if (++visited > kMostValues) return TooMany();

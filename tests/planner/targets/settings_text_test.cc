@@ -18,6 +18,12 @@ SettingsRead Read(const std::string& text, const char* form = "FLAGS") {
   return read.ok() ? *read : SettingsRead();
 }
 
+Settings SettingsOfFile(const std::string& text, const char* form = "FLAGS") {
+  const auto read = ReadConfig(SmallTarget(form), text, "file");
+  EXPECT_TRUE(read.ok()) << read.status().message();
+  return read.ok() ? read->settings : Settings();
+}
+
 TEST(SettingsTextTest, LaunchScriptsAreRead) {
   const SettingsRead read = Read(R"(
     # a comment with --tp-size 9
@@ -74,24 +80,14 @@ TEST(SettingsTextTest, OtherFormsSayTheSame) {
   const Settings wanted = {{"tp_size", 2}, {"again", Json({"act"})}, {"rows_cut", true}, {"hides", false}};
   EXPECT_EQ(Read("python run.py +tp_size=2 again=[act] rows_cut=true hides=False", "OVERRIDES").settings, wanted);
   EXPECT_EQ(Read("tp_size=2, again=['act'],rows_cut=True, hides=False", "CALL").settings, wanted);
-  const Target dotted = SmallTarget("DOTTED_FLAGS");
-  EXPECT_EQ(ReadArguments(dotted, "--tp-size=2 --again act --rows_cut --no_hide x")->settings.size(), 3u);
-  EXPECT_EQ(
-      ReadConfig(SmallTarget("JSON"), R"({"tp_size": 2, "again": ["act"], "rows_cut": true, "hides": false})", "f")
-          ->settings,
-      wanted);
-  EXPECT_EQ(ReadConfig(SmallTarget("OVERRIDES"),
-                       "tp_size: 2\nagain: [act]\nrows_cut: true\nhides: false\nmore: {a: 1}\n", "f")
-                ->settings,
+  EXPECT_EQ(Read("--tp-size=2 --again act --rows_cut --no_hide x", "DOTTED_FLAGS").settings.size(), 3u);
+  EXPECT_EQ(SettingsOfFile(R"({"tp_size": 2, "again": ["act"], "rows_cut": true, "hides": false})", "JSON"), wanted);
+  EXPECT_EQ(SettingsOfFile("tp_size: 2\nagain: [act]\nrows_cut: true\nhides: false\nmore: {a: 1}\n", "OVERRIDES"),
             wanted);
-  EXPECT_EQ(ReadConfig(SmallTarget(),
-                       "MODEL_ARGS:\n  --tp-size: 2\n  --again: [act]\n  --rows-cut: true\n  --no-hide: true\n", "f")
-                ->settings,
+  EXPECT_EQ(SettingsOfFile("ARGUMENTS:\n  --tp-size: 2\n  --again: [act]\n  --rows-cut: true\n  --no-hide: true\n"),
             wanted);
-  EXPECT_EQ(
-      ReadConfig(SmallTarget("CALL"), "config.tp_size = 2  # two\nagain=['act'],\nrows_cut = True\nhides=False\n", "f")
-          ->settings,
-      wanted);
+  EXPECT_EQ(SettingsOfFile("--tp-size: 2\n--again: [act]\nrows_cut: true\nno_hide: true\n"), wanted);
+  EXPECT_EQ(SettingsOfFile("config.tp_size = 2  # two\nagain=['act'],\nrows_cut = True\nhides=False\n", "CALL"), wanted);
 }
 
 TEST(SettingsTextTest, WhatIsWrittenReadsBack) {

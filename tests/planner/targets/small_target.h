@@ -13,7 +13,7 @@ inline Target SmallTarget(const std::string& form = "FLAGS") {
   const std::string text = R"({
     "target": "small", "title": "Small", "versionFrom": "1", "versionTo": "2", "repository": "owner/small",
     "commit": "0123456789012345678901234567890123456789", "form": ")" +
-                           form + R"(",
+                           form + R"(", "section": "ARGUMENTS",
     "settings": [
       {"name": "tp_size", "type": "INTEGER", "default": 1, "least": 1, "source": "a.py:1"},
       {"name": "ep_size", "type": "INTEGER", "default": 1, "source": "a.py:2"},
