@@ -26,4 +26,9 @@ StatusOr<std::vector<Need>> NeedsOfUsualModels(const std::string& backend, const
   return all;
 }
 
+std::vector<Need> KernelsAlone(std::vector<Need> needs) {
+  std::erase_if(needs, [](const Need& need) { return !std::holds_alternative<KernelKey>(need.key); });
+  return needs;
+}
+
 }  // namespace moeplan::cli

@@ -18,4 +18,7 @@ StatusOr<std::vector<Need>> NeedsOfModels(const std::vector<ModelConfig>& models
 // since nobody trains such models on processors.
 StatusOr<std::vector<Need>> NeedsOfUsualModels(const std::string& backend, const Cluster& cluster);
 
+// Leaves the kernels, for ranks that are fewer than those of the cluster that the needs are of.
+std::vector<Need> KernelsAlone(std::vector<Need> needs);
+
 }  // namespace moeplan::cli

@@ -54,20 +54,6 @@ const nlohmann::json& ModelNames() {
   return names;
 }
 
-struct Domains {
-  int domains = 1, gpus = 1;
-};
-
-std::optional<Domains> ReadDomains(std::string_view text) {
-  Domains domains;
-  const char* end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), end, domains.domains);
-  if (first.ec != std::errc() || first.ptr == end || *first.ptr != 'x') return std::nullopt;
-  const auto second = std::from_chars(first.ptr + 1, end, domains.gpus);
-  if (second.ec != std::errc() || second.ptr != end || domains.domains < 1 || domains.gpus < 1) return std::nullopt;
-  return domains;
-}
-
 Domains LargestDomains(int gpus, int most) {
   int of_domain = 1;
   for (int size = 1; size <= most; ++size) {
@@ -165,6 +151,16 @@ StatusOr<Hardware> HardwareOf(const std::string& name) {
                                ", with :DOMAINSxGPUS or without"));
   }
   return HardwareFromJson(*text, StrCat("hardware/", name, ".json"));
+}
+
+std::optional<Domains> ReadDomains(std::string_view text) {
+  Domains domains;
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, domains.domains);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != 'x') return std::nullopt;
+  const auto second = std::from_chars(first.ptr + 1, end, domains.gpus);
+  if (second.ec != std::errc() || second.ptr != end || domains.domains < 1 || domains.gpus < 1) return std::nullopt;
+  return domains;
 }
 
 StatusOr<Profile> HardwareProfile(const std::string& option, int gpus, const ModelConfig& model,

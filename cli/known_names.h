@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,12 @@ std::string ModelMeant(std::string_view text);
 std::string HardwareMeant(std::string_view text);
 // Whether it means a model with state-space layers, which ModelConfig cannot say.
 bool MeansHybridModel(std::string_view text);
+
+// "8x8": so many NVLink domains, or nodes, of so many GPUs. Nothing: it is no such text, or one of them is below 1.
+struct Domains {
+  int domains = 1, gpus = 1;
+};
+std::optional<Domains> ReadDomains(std::string_view text);
 
 // A profile of NAME or NAME:DOMAINSxGPUS for so many GPUs in all; without the suffix domains are as large as divides
 // the GPUs. kInvalidInput also: the suffix is no such text, or does not come to that many GPUs.

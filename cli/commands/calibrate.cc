@@ -37,7 +37,7 @@ namespace {
 
 struct CalibrateOptions {
   ClusterOption cluster;
-  std::string db, profile_name, layouts, budget = "60s", python;
+  std::string db, profile_name, layouts, kernels_of, budget = "60s", python;
   std::vector<std::string> models;
   PlannerOption planner;
   std::string agents_cluster = "default", wait = "1h";
@@ -67,9 +67,10 @@ void PrintSummary(const Profile& profile, const std::string& where) {
 }
 
 Status RunWithAgents(const CalibrateOptions& options) {
-  if (options.cluster.given() || !options.db.empty() || !options.ctas.empty() || !options.python.empty()) {
+  if (options.cluster.given() || !options.db.empty() || !options.ctas.empty() || !options.python.empty() ||
+      !options.kernels_of.empty()) {
     return InvalidInput(
-        "--planner: found beside --db, --ctas, --python or a CLUSTER, expected the planner's own agents and database");
+        "--planner: found beside --db, --ctas, --python, --kernels-of or a CLUSTER, expected the planner's own agents and database");
   }
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
   ASSIGN_OR_RETURN(const double wait_limit_s, ParseSeconds("--wait", options.wait));
@@ -226,10 +227,31 @@ StatusOr<std::vector<ModelConfig>> ModelsOf(const CalibrateOptions& options) {
   return models;
 }
 
+// What steps need on this cluster or, of kernels alone, on the larger one that --kernels-of names.
+StatusOr<std::vector<Need>> StepNeeds(const CalibrateOptions& options, const std::vector<ModelConfig>& models,
+                                      Cluster cluster) {
+  if (const std::optional<Domains> of = ReadDomains(options.kernels_of)) {
+    cluster.nodes = of->domains;
+    cluster.gpus_per_node = of->gpus;
+    RETURN_IF_ERROR(ValidateCluster(cluster, "--kernels-of"));
+  }
+  ASSIGN_OR_RETURN(std::vector<Need> needs, models.empty() ? NeedsOfUsualModels(options.cluster.backend(), cluster)
+                                                           : NeedsOfModels(models, cluster));
+  return options.kernels_of.empty() ? std::move(needs) : KernelsAlone(std::move(needs));
+}
+
+Status CheckKernelsOf(const CalibrateOptions& options) {
+  if (options.kernels_of.empty()) return OkStatus();
+  if (!options.layouts.empty()) return InvalidInput("--kernels-of: found beside --layouts, expected one of them");
+  if (ReadDomains(options.kernels_of)) return OkStatus();
+  return InvalidInput(StrCat("--kernels-of: found '", options.kernels_of, "', expected NODESxGPUS such as 8x8"));
+}
+
 Status Run(const CalibrateOptions& options) {
   if (!options.models.empty() && !options.layouts.empty()) {
     return InvalidInput("--for: found beside --layouts, expected one of them");
   }
+  RETURN_IF_ERROR(CheckKernelsOf(options));
   if (options.planner.given()) return RunWithAgents(options);
   if (options.db.empty()) return InvalidInput("--db is required; see moeplan calibrate --help, or give --planner");
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
@@ -248,9 +270,7 @@ Status Run(const CalibrateOptions& options) {
   ASSIGN_OR_RETURN(std::optional<agent::Fleet> fleet, options.cluster.Start());
   if (!fleet) return OkStatus();
   if (options.layouts.empty()) {
-    ASSIGN_OR_RETURN(request.step_needs, models.empty()
-                                             ? NeedsOfUsualModels(options.cluster.backend(), fleet->cluster())
-                                             : NeedsOfModels(models, fleet->cluster()));
+    ASSIGN_OR_RETURN(request.step_needs, StepNeeds(options, models, fleet->cluster()));
   }
   if (options.cluster.backend() == "host" && !options.cluster.simulated() && std::filesystem::exists("/dev/nvidia0")) {
     std::fputs("moeplan: there are GPUs here, and processors are measured; --backend cuda measures the GPUs\n", stderr);
@@ -289,6 +309,8 @@ void AddCalibrate(CLI::App& app, Invocation& invocation) {
                    "Models, by file or name: measure what their steps need, through the job's own libraries (default: "
                    "with --backend cuda some well-known ones)")
       ->delimiter(',');
+  command->add_option("--kernels-of", options->kernels_of,
+                      "NODESxGPUS: measure the kernels of steps on so large a cluster, on the ranks that are here");
   command->add_option("--python", options->python,
                       "The job's Python, whose PyTorch is measured (default: $MOEPLAN_PYTHON, else python3)");
   command

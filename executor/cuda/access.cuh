@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "executor/codec/values.h"
 #include "executor/rows.h"
@@ -41,6 +42,37 @@ struct alignas(sizeof(Element) * kCount) Access {
   Element elements[kCount];
 };
 
+// One store for all elements: of some that a thread has computed, the compiler else makes a store each.
+template <typename Element, int kCount>
+__device__ void StoreAccess(const Access<Element, kCount>& access, Access<Element, kCount>* to) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(access) == sizeof(uint4)) {
+    uint4 bits;
+    memcpy(&bits, &access, sizeof bits);
+    __stwb(reinterpret_cast<uint4*>(to), bits);
+    return;
+  }
+#endif
+  *to = access;
+}
+
+// Copies the accesses `first`, `first` + `stride`, ... below `end`, several of them under way at a time.
+template <typename Taken>
+__device__ void CopyAccesses(const Taken* from, Taken* to, int64_t first, int64_t end, int64_t stride) {
+  constexpr int kAtOnce = 4;
+  for (int64_t i = first; i < end; i += kAtOnce * stride) {
+    Taken held[kAtOnce] = {};
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (i + j * stride < end) held[j] = from[i + j * stride];
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (i + j * stride < end) StoreAccess(held[j], to + i + j * stride);
+    }
+  }
+}
+
 template <int kCount, typename Element>
 __device__ void LoadValues(const Element* from, float (&values)[kCount]) {
   const auto access = *reinterpret_cast<const Access<Element, kCount>*>(from);
@@ -53,7 +85,7 @@ __device__ void StoreValues(const float (&values)[kCount], Element* to) {
   Access<Element, kCount> access;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) access.elements[i] = ElementOf<Element>(values[i]);
-  *reinterpret_cast<Access<Element, kCount>*>(to) = access;
+  StoreAccess(access, reinterpret_cast<Access<Element, kCount>*>(to));
 }
 
 // The sum over a warp, in the same order at every call; all lanes get it.

@@ -30,7 +30,8 @@ __device__ void AddBias(const float* biases, int64_t first, float (&values)[kCou
 }
 
 template <typename Function, typename Element, int kCount>
-__global__ void ForwardKernel(ActivationRows args, ActivationBiases biases, Element* out, ItemLaunch launch) {
+__global__ void ForwardKernel(const __grid_constant__ ActivationRows args,
+                              const __grid_constant__ ActivationBiases biases, Element* out, ItemLaunch launch) {
   constexpr bool kGated = Function::kMatrices == 3;
   ForEachAccess<kCount>(args, launch, [&](int expert, int64_t row, int column) {
     auto* const at = reinterpret_cast<Element*>(args.rows.data) + row * (kGated ? 2 : 1) * args.hidden + column;
@@ -51,8 +52,8 @@ __global__ void ForwardKernel(ActivationRows args, ActivationBiases biases, Elem
 }
 
 template <typename Function, typename Element, int kCount>
-__global__ void GradientKernel(ActivationRows args, const Element* out_gradient, Element* in_gradient,
-                               ItemLaunch launch) {
+__global__ void GradientKernel(const __grid_constant__ ActivationRows args, const Element* out_gradient,
+                               Element* in_gradient, ItemLaunch launch) {
   constexpr bool kGated = Function::kMatrices == 3;
   ForEachAccess<kCount>(args, launch, [&](int, int64_t row, int column) {
     const int64_t at = row * (kGated ? 2 : 1) * args.hidden + column;

@@ -14,7 +14,8 @@ namespace {
 constexpr int kColumns = 32, kThreadsOfColumn = kThreads / kColumns;
 
 template <typename Element>
-__global__ void AddKernel(BiasRows args, const float* biases, bool overwrites, ItemLaunch launch) {
+__global__ void AddKernel(const __grid_constant__ BiasRows args, const float* biases, bool overwrites,
+                          ItemLaunch launch) {
   for (int item = static_cast<int>(blockIdx.y); item < args.count; item += static_cast<int>(gridDim.y)) {
     const auto [cell, expert] = args.experts.pairs[item];
     const int64_t values = RowsOfCell(args.rows.cells, cell) * args.columns;
@@ -30,7 +31,7 @@ __global__ void AddKernel(BiasRows args, const float* biases, bool overwrites, I
 }
 
 template <typename Element>
-__global__ void GradientKernel(BiasRows args, float scale, float* gradients) {
+__global__ void GradientKernel(const __grid_constant__ BiasRows args, float scale, float* gradients) {
   __shared__ float parts[kThreadsOfColumn][kColumns];
   const int x = static_cast<int>(threadIdx.x) % kColumns, y = static_cast<int>(threadIdx.x) / kColumns;
   const int column = static_cast<int>(blockIdx.x) * kColumns + x;

@@ -8,7 +8,8 @@ namespace moeplan::executor::cuda {
 namespace {
 
 template <typename Element, int kCount>
-__global__ void CopyKernel(RowShape shape, PlacedRows in, PlacedRows out, const CellPair* pairs, int count,
+__global__ void CopyKernel(RowShape shape, const __grid_constant__ PlacedRows in,
+                           const __grid_constant__ PlacedRows out, const CellPair* pairs, int count,
                            ItemLaunch launch) {
   using Taken = Access<Element, kCount>;
   for (int item = static_cast<int>(blockIdx.y); item < count; item += static_cast<int>(gridDim.y)) {
@@ -18,15 +19,13 @@ __global__ void CopyKernel(RowShape shape, PlacedRows in, PlacedRows out, const 
                                                             in.FirstRowOf(pair.from) * shape.columns);
     auto* const to =
         reinterpret_cast<Taken*>(reinterpret_cast<Element*>(out.data) + out.FirstRowOf(pair.to) * shape.columns);
-#pragma unroll 4
-    for (int64_t i = launch.FirstAccess(blockIdx.x, threadIdx.x); i < accesses; i += launch.AccessStride()) {
-      to[i] = from[i];
-    }
+    CopyAccesses(from, to, launch.FirstAccess(blockIdx.x, threadIdx.x), accesses, launch.AccessStride());
   }
 }
 
 template <typename Element, int kCount>
-__global__ void SumKernel(RowShape shape, PlacedRows in, PlacedRows out, CellGroups groups, ItemLaunch launch) {
+__global__ void SumKernel(RowShape shape, const __grid_constant__ PlacedRows in, const __grid_constant__ PlacedRows out,
+                          const __grid_constant__ CellGroups groups, ItemLaunch launch) {
   for (int group = static_cast<int>(blockIdx.y); group < groups.groups; group += static_cast<int>(gridDim.y)) {
     const int first = groups.first_pairs[group], end = groups.first_pairs[group + 1];
     const int target = groups.pairs[first].to;

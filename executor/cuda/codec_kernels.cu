@@ -68,7 +68,7 @@ __device__ void StoreScaled(const Access<Element, kCount>& access, float inverse
 }
 
 template <typename Code, typename Element, int kCount>
-__global__ void EncodeScaledKernel(CodedRows rows, RowLaunch launch) {
+__global__ void EncodeScaledKernel(const __grid_constant__ CodedRows rows, RowLaunch launch) {
   const int first = launch.FirstAccess(threadIdx.x), stride = launch.AccessStride();
   const int64_t all_rows = rows.elements.Rows(), own = launch.FirstRow(0, threadIdx.x);
   // All threads of a block come round as often, because they meet at the barrier.
@@ -116,7 +116,7 @@ __device__ float Finite(float value) {
 }
 
 template <typename Code, typename Element, int kCount>
-__global__ void DecodeScaledKernel(CodedRows rows, RowLaunch launch) {
+__global__ void DecodeScaledKernel(const __grid_constant__ CodedRows rows, RowLaunch launch) {
   const int64_t all_rows = rows.elements.Rows();
   for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < all_rows; row += launch.RowStride()) {
     const float scale = *reinterpret_cast<const float*>(rows.CodesOf(row));
@@ -144,7 +144,7 @@ __global__ void DecodeScaledKernel(CodedRows rows, RowLaunch launch) {
 }
 
 template <typename Code, typename Element, int kCount>
-__global__ void EncodeHalfKernel(CodedRows rows, RowLaunch launch) {
+__global__ void EncodeHalfKernel(const __grid_constant__ CodedRows rows, RowLaunch launch) {
   const int64_t all_rows = rows.elements.Rows();
   for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < all_rows; row += launch.RowStride()) {
 #pragma unroll 4
@@ -154,13 +154,13 @@ __global__ void EncodeHalfKernel(CodedRows rows, RowLaunch launch) {
       Access<uint16_t, kCount> codes;
 #pragma unroll
       for (int j = 0; j < kCount; ++j) codes.elements[j] = Code::CodeOf(values[j]);
-      reinterpret_cast<Access<uint16_t, kCount>*>(rows.CodesOf(row))[i] = codes;
+      StoreAccess(codes, reinterpret_cast<Access<uint16_t, kCount>*>(rows.CodesOf(row)) + i);
     }
   }
 }
 
 template <typename Code, typename Element, int kCount>
-__global__ void DecodeHalfKernel(CodedRows rows, RowLaunch launch) {
+__global__ void DecodeHalfKernel(const __grid_constant__ CodedRows rows, RowLaunch launch) {
   const int64_t all_rows = rows.elements.Rows();
   for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < all_rows; row += launch.RowStride()) {
 #pragma unroll 4
@@ -176,7 +176,7 @@ __global__ void DecodeHalfKernel(CodedRows rows, RowLaunch launch) {
 
 // Accesses are blocks of ZFP where elements are taken one at a time.
 template <typename Element, int kCount>
-__global__ void EncodeZfpKernel(CodedRows rows, RowLaunch launch) {
+__global__ void EncodeZfpKernel(const __grid_constant__ CodedRows rows, RowLaunch launch) {
   const int64_t all_rows = rows.elements.Rows();
   for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < all_rows; row += launch.RowStride()) {
     const Element* const from = rows.ElementsOf<Element>(row);
@@ -203,7 +203,7 @@ __global__ void EncodeZfpKernel(CodedRows rows, RowLaunch launch) {
 }
 
 template <typename Element, int kCount>
-__global__ void DecodeZfpKernel(CodedRows rows, RowLaunch launch) {
+__global__ void DecodeZfpKernel(const __grid_constant__ CodedRows rows, RowLaunch launch) {
   const int64_t all_rows = rows.elements.Rows();
   for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < all_rows; row += launch.RowStride()) {
     Element* const to = rows.ElementsOf<Element>(row);
@@ -230,17 +230,14 @@ __global__ void DecodeZfpKernel(CodedRows rows, RowLaunch launch) {
 }
 
 template <typename Element, int kCount>
-__global__ void CopyRowsKernel(CodedRows rows, bool to_codes, RowLaunch launch) {
+__global__ void CopyRowsKernel(const __grid_constant__ CodedRows rows, bool to_codes, RowLaunch launch) {
   using Taken = Access<Element, kCount>;
   const int64_t all_rows = rows.elements.Rows();
   for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < all_rows; row += launch.RowStride()) {
     auto* const elements = reinterpret_cast<Taken*>(rows.ElementsOf<Element>(row));
     auto* const codes = reinterpret_cast<Taken*>(rows.CodesOf(row));
-    const Taken* const from = to_codes ? elements : codes;
-    Taken* const to = to_codes ? codes : elements;
-#pragma unroll 4
-    for (int i = launch.FirstAccess(threadIdx.x); i < launch.accesses_per_row; i += launch.AccessStride())
-      to[i] = from[i];
+    CopyAccesses(to_codes ? elements : codes, to_codes ? codes : elements, launch.FirstAccess(threadIdx.x),
+                 launch.accesses_per_row, launch.AccessStride());
   }
 }
 

@@ -1,6 +1,6 @@
 #include "executor/cuda/cuda_backend.h"
 
-#include <cublas_v2.h>
+#include <cublasLt.h>
 #include <unistd.h>
 
 #include <algorithm>

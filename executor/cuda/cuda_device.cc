@@ -8,6 +8,7 @@
 #include "executor/cuda/graph_recording.h"
 #include "executor/cuda/machine_errors.h"
 #include "executor/cuda/patience.h"
+#include "executor/cuda/pinned_memory.h"
 #include "executor/cuda/shared_card.h"
 #include "executor/cuda/stream_priority.h"
 #include "executor/cuda/task_range.h"
@@ -37,6 +38,17 @@ Where WhereIs(const void* data) {
   }
 }
 
+StatusOr<DeviceMemory> AllocateOnCard(size_t bytes) {
+  void* data = nullptr;
+  if (cudaMalloc(&data, std::max<size_t>(bytes, 1)) != cudaSuccess) {
+    cudaGetLastError();
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    return error::NoDeviceMemory(bytes, free, total);
+  }
+  return DeviceMemory(static_cast<std::byte*>(data), bytes, [](std::byte* gone) { cudaFree(gone); });
+}
+
 class OneCard final : public CudaDevice {
  public:
   explicit OneCard(const CudaDeviceOptions& options) : options_(options) {}
@@ -61,24 +73,13 @@ class OneCard final : public CudaDevice {
   }
 
   StatusOr<DeviceMemory> Allocate(size_t bytes) override {
-    void* data = nullptr;
-    const size_t asked = std::max<size_t>(bytes, 1);
-    const cudaError_t error = options_.memory == MemoryKind::kManaged
-                                  ? cudaMallocManaged(&data, asked, cudaMemAttachGlobal)
-                                  : cudaMalloc(&data, asked);
-    if (error != cudaSuccess) {
-      cudaGetLastError();
-      size_t free = 0, total = 0;
-      cudaMemGetInfo(&free, &total);
-      return error::NoDeviceMemory(bytes, free, total);
-    }
-    DeviceMemory memory(static_cast<std::byte*>(data), bytes, [](std::byte* gone) { cudaFree(gone); });
-    RETURN_IF_ERROR(StatusOf(cudaMemsetAsync(data, 0, asked, card_->service), "memory set to zero"));
+    ASSIGN_OR_RETURN(DeviceMemory memory,
+                     options_.memory == MemoryKind::kPinned ? AllocatePinned(bytes) : AllocateOnCard(bytes));
+    RETURN_IF_ERROR(StatusOf(cudaMemsetAsync(memory.data(), 0, bytes, card_->service), "memory set to zero"));
     RETURN_IF_ERROR(StatusOf(cudaStreamSynchronize(card_->service), "memory set to zero"));
     return memory;
   }
 
-  // Managed memory, too, is the card's alone while the card runs, on some systems.
   bool host_reads_memory() const override { return false; }
 
   StatusOr<DeviceMemory> Upload(const std::byte* from, size_t bytes) override {

@@ -24,8 +24,8 @@
 
 namespace moeplan::executor::cuda {
 
-// kManaged: the host may read and write it, too, while the card is idle. For tests, and at the price of page faults.
-enum class MemoryKind { kDevice, kManaged };
+// kPinned: memory of the host, which reads and writes it, too, while the card runs. For tests, over the card's bus.
+enum class MemoryKind { kDevice, kPinned };
 
 struct CudaDeviceOptions {
   int card = 0;

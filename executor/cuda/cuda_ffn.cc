@@ -7,9 +7,6 @@ namespace {
 
 using Kind = ProductShape::Kind;
 
-// The other way takes lists of sizes from host memory, and nothing says what becomes of these in a graph.
-constexpr GroupedMethod kMethod = GroupedMethod::kOneByOne;
-
 // Each cell of one side with its expert.
 std::vector<CellPair> CellsOfExperts(const FfnTask& task, int32_t CellPair::*side) {
   std::vector<CellPair> cells;
@@ -117,8 +114,7 @@ Status CudaFfn::Multiply(const FfnTask& task, const ByWeights& by, const Matrix&
                            .rows = static_cast<int>(RowsOfCell(a.cells.on_host, from))});
     }
   }
-  return gemm_.Multiply(kMethod,
-                        {.kind = by.kind,
+  return gemm_.Multiply({.kind = by.kind,
                          .type = type_,
                          .inner = by.inner,
                          .columns = by.columns,
@@ -141,8 +137,7 @@ Status CudaFfn::AddProducts(const FfnTask& task, const Columns& columns, const M
                            .rows = static_cast<int>(RowsOfCell(a.cells.on_host, pair.*a.side))});
     }
   }
-  return gemm_.Multiply(kMethod,
-                        {.kind = Kind::kTransposedA,
+  return gemm_.Multiply({.kind = Kind::kTransposedA,
                          .type = type_,
                          .inner = columns.a,
                          .columns = columns.b,

@@ -42,7 +42,7 @@ struct ScoreGradients {
 };
 
 // Logits to their gradients, in place, a thread for a token.
-__global__ void __launch_bounds__(kGateThreads) ScoresKernel(ScoreGradients args) {
+__global__ void __launch_bounds__(kGateThreads) ScoresKernel(const __grid_constant__ ScoreGradients args) {
   auto* const probabilities = reinterpret_cast<float*>(DynamicSharedMemory());
   const int experts = args.shape.experts, stride = ScoreStride(experts), thread = static_cast<int>(threadIdx.x);
   const int first = static_cast<int>(blockIdx.x) * args.launch.tokens_per_block;
@@ -105,8 +105,8 @@ __device__ void MultiplyTile(int rows, int columns, int first_inner, int end_inn
 }
 
 template <typename Element>
-__global__ void InputGradientKernel(GateShape shape, GateGradientArgs args, const float* logit_gradients,
-                                    const float* gate_weight) {
+__global__ void InputGradientKernel(GateShape shape, const __grid_constant__ GateGradientArgs args,
+                                    const float* logit_gradients, const float* gate_weight) {
   const int columns = shape.rows.columns;
   MultiplyTile(
       args.tokens.valid_rows, columns, 0, shape.experts,

@@ -116,6 +116,7 @@ __device__ void RankPairs(const Chosen& chosen, int pairs, int32_t* counts, Pair
 __device__ void WriteBlockSums(const Chosen& chosen, const float* scores, int tokens, const GateScore& score,
                                bool is_token) {
   __shared__ double of_warps[2][kGateThreads / 32];
+  static_assert(sizeof of_warps <= kGateFixedBytes);
   const int thread = static_cast<int>(threadIdx.x), blocks = chosen.launch.blocks,
             stride = ScoreStride(chosen.shape.experts);
   const double squared = SumOfWarp(is_token ? score.log_sum_exp * score.log_sum_exp : 0.0);
@@ -143,7 +144,7 @@ __device__ void WriteBlockCounts(const Chosen& chosen, int block, const int32_t*
   }
 }
 
-__global__ void __launch_bounds__(kGateThreads) ChooseKernel(Chosen chosen) {
+__global__ void __launch_bounds__(kGateThreads) ChooseKernel(const __grid_constant__ Chosen chosen) {
   auto* const shared = reinterpret_cast<int32_t*>(DynamicSharedMemory());
   const int experts = chosen.shape.experts, stride = ScoreStride(experts), thread = static_cast<int>(threadIdx.x);
   int32_t* const counts = shared;
@@ -173,7 +174,7 @@ __global__ void __launch_bounds__(kGateThreads) ChooseKernel(Chosen chosen) {
 
 // With BATCH_PRIORITIZED, behind the order of tokens: a thread block has as many pairs as it has where tokens come one
 // after the other.
-__global__ void __launch_bounds__(kGateThreads) RankPrioritizedKernel(Chosen chosen) {
+__global__ void __launch_bounds__(kGateThreads) RankPrioritizedKernel(const __grid_constant__ Chosen chosen) {
   auto* const counts = reinterpret_cast<int32_t*>(DynamicSharedMemory());
   const int block = static_cast<int>(blockIdx.y), of_a_block = chosen.launch.tokens_per_block * chosen.shape.choices;
   const int first = static_cast<int>(blockIdx.x) * of_a_block;
@@ -186,7 +187,7 @@ __global__ void __launch_bounds__(kGateThreads) RankPrioritizedKernel(Chosen cho
 
 // A block for each expert of each source batch: counts of thread blocks become how many pairs came before them. Those
 // behind the last expert are for the sums that are not of an expert.
-__global__ void SumUpKernel(Chosen chosen, int32_t* counts, RouterSums sums) {
+__global__ void SumUpKernel(const __grid_constant__ Chosen chosen, int32_t* counts, RouterSums sums) {
   __shared__ int32_t integers[kThreads];
   __shared__ double numbers[kThreads];
   const int row = static_cast<int>(blockIdx.x), block = static_cast<int>(blockIdx.y), blocks = chosen.launch.blocks;
@@ -222,7 +223,7 @@ __global__ void SumUpKernel(Chosen chosen, int32_t* counts, RouterSums sums) {
   sums.probability[row] = all;
 }
 
-__global__ void TakeSlotsKernel(Chosen chosen) {
+__global__ void TakeSlotsKernel(const __grid_constant__ Chosen chosen) {
   const int choices = chosen.shape.choices, block = static_cast<int>(blockIdx.y);
   const int64_t pairs = static_cast<int64_t>(chosen.tokens.valid_rows) * choices;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -242,7 +243,7 @@ __device__ int32_t KeptPairs(const AssignSlotsArgs& args, int experts, int exper
   return static_cast<int32_t>(left < 0 ? 0 : min(left, own));
 }
 
-__global__ void AssignKernel(GateShape shape, AssignSlotsArgs args) {
+__global__ void AssignKernel(GateShape shape, const __grid_constant__ AssignSlotsArgs args) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   for (int64_t i = thread; i < shape.experts; i += stride) {

@@ -1,13 +1,10 @@
 #include "executor/cuda/grouped_gemm.h"
 
 #include <cublasLt.h>
-#include <cublas_v2.h>
 
-#include <algorithm>
-#include <vector>
+#include <utility>
 
 #include "executor/cuda/errors.h"
-#include "executor/cuda/start.cuh"
 
 namespace moeplan::executor::cuda {
 namespace {
@@ -17,7 +14,7 @@ constexpr size_t kWorkspaceAlignment = 256;
 
 Status BlasStatus(cublasStatus_t status, const std::string& what) {
   if (status == CUBLAS_STATUS_SUCCESS) return OkStatus();
-  return InternalError(StrCat(what, ": cuBLAS says ", cublasGetStatusString(status)));
+  return InternalError(StrCat(what, ": cuBLAS says ", cublasLtGetStatusString(status)));
 }
 
 // cuBLAS keeps matrices column by column: what is ours is to it the transposed matrix, so a product's factors change
@@ -59,97 +56,30 @@ using MatrixLayout = Destroyed<cublasLtMatrixLayout_t, &cublasLtMatrixLayoutDest
 using MatmulDescription = Destroyed<cublasLtMatmulDesc_t, &cublasLtMatmulDescDestroy>;
 using Preference = Destroyed<cublasLtMatmulPreference_t, &cublasLtMatmulPreferenceDestroy>;
 
-// Pointers travel to the device as arguments of a kernel, so that no host memory has to outlive the call, and a graph
-// may capture it.
-constexpr int kPointersAtOnce = 128;
-struct Pointers {
-  const void* pointers[kPointersAtOnce];
-};
-__global__ void WritePointersKernel(Pointers from, int count, const void** to) {
-  if (static_cast<int>(threadIdx.x) < count) to[threadIdx.x] = from.pointers[threadIdx.x];
-}
-
 class CublasGemm final : public GroupedGemm {
  public:
   CublasGemm() = default;
   CublasGemm(const CublasGemm&) = delete;
   CublasGemm& operator=(const CublasGemm&) = delete;
   ~CublasGemm() override {
-    if (blas_ != nullptr) cublasDestroy(blas_);
     if (lt_ != nullptr) cublasLtDestroy(lt_);
     cudaFree(workspace_);
-    for (void* room : rooms_) cudaFree(room);
   }
 
   Status Init() {
-    RETURN_IF_ERROR(BlasStatus(cublasCreate(&blas_), "cublasCreate"));
     RETURN_IF_ERROR(BlasStatus(cublasLtCreate(&lt_), "cublasLtCreate"));
     return StatusOf(cudaMalloc(&workspace_, kWorkspaceBytes), "room for cuBLAS");
   }
 
-  Status Multiply(GroupedMethod method, const ProductShape& shape, std::span<const Product> products,
-                  cudaStream_t stream) override {
-    products_.clear();
-    std::ranges::copy_if(products, std::back_inserter(products_),
-                         [](const Product& product) { return product.rows > 0; });
-    if (products_.empty() || shape.inner == 0 || shape.columns == 0) return OkStatus();
-    if (method == GroupedMethod::kGrouped && shape.kind != ProductShape::Kind::kTransposedA)
-      return MultiplyGrouped(shape, stream);
-    for (const Product& product : products_) RETURN_IF_ERROR(MultiplyOne(shape, product, stream));
+  Status Multiply(const ProductShape& shape, std::span<const Product> products, cudaStream_t stream) override {
+    if (shape.inner == 0 || shape.columns == 0) return OkStatus();
+    for (const Product& product : products) {
+      if (product.rows > 0) RETURN_IF_ERROR(MultiplyOne(shape, product, stream));
+    }
     return OkStatus();
   }
 
  private:
-  Status MultiplyGrouped(const ProductShape& shape, cudaStream_t stream) {
-    const int count = static_cast<int>(products_.size());
-    RETURN_IF_ERROR(WritePointers(count, stream));
-    RETURN_IF_ERROR(BlasStatus(cublasSetStream(blas_, stream), "cublasSetStream"));
-    // Which setting a stream takes away.
-    RETURN_IF_ERROR(BlasStatus(cublasSetWorkspace(blas_, workspace_, kWorkspaceBytes), "cublasSetWorkspace"));
-    const BlasShape first = ShapeFor(shape, 0);
-    const std::vector<cublasOperation_t> first_operations(count, first.first_operation);
-    const std::vector<cublasOperation_t> second_operations(count, first.second_operation);
-    const std::vector<int> m(count, first.m), k(count, first.k), one(count, 1);
-    std::vector<int> n;
-    for (const Product& product : products_) n.push_back(product.rows);
-    const std::vector<int> b_strides(count, shape.b_stride), a_strides(count, shape.a_stride);
-    const std::vector<int> c_strides(count, shape.c_stride);
-    const std::vector<float> alpha(count, shape.scale), beta(count, shape.adds ? 1.0F : 0.0F);
-    const cudaDataType_t type = TypeOf(shape.type);
-    return BlasStatus(cublasGemmGroupedBatchedEx(blas_, first_operations.data(), second_operations.data(), m.data(),
-                                                 n.data(), k.data(), alpha.data(), device_pointers_ + count, type,
-                                                 b_strides.data(), device_pointers_, type, a_strides.data(),
-                                                 beta.data(), const_cast<void* const*>(device_pointers_ + 2 * count),
-                                                 type, c_strides.data(), count, one.data(), CUBLAS_COMPUTE_32F),
-                      "cublasGemmGroupedBatchedEx");
-  }
-
-  // All a, then all b, then all c.
-  Status WritePointers(int count, cudaStream_t stream) {
-    if (3 * count > device_pointer_count_) RETURN_IF_ERROR(GrowPointers(3 * count));
-    std::vector<const void*> pointers;
-    for (const Product& product : products_) pointers.push_back(product.a);
-    for (const Product& product : products_) pointers.push_back(product.b);
-    for (const Product& product : products_) pointers.push_back(product.c);
-    for (int first = 0; first < 3 * count; first += kPointersAtOnce) {
-      const int some = std::min(kPointersAtOnce, 3 * count - first);
-      Pointers from = {};
-      std::copy_n(pointers.begin() + first, some, from.pointers);
-      Start(WritePointersKernel, {dim3(1), kPointersAtOnce}, stream, from, some, device_pointers_ + first);
-    }
-    return LaunchStatus("the pointers of grouped products");
-  }
-
-  // What was there before may be part of a graph.
-  Status GrowPointers(int count) {
-    void* room = nullptr;
-    RETURN_IF_ERROR(StatusOf(cudaMalloc(&room, count * sizeof(void*)), "room for more products"));
-    rooms_.push_back(room);
-    device_pointers_ = static_cast<const void**>(room);
-    device_pointer_count_ = count;
-    return OkStatus();
-  }
-
   Status MultiplyOne(const ProductShape& shape, const Product& product, cudaStream_t stream) {
     const BlasShape blas = ShapeFor(shape, product.rows);
     MatmulDescription description;
@@ -214,13 +144,8 @@ class CublasGemm final : public GroupedGemm {
 
   static constexpr const char* kMatmul = "cublasLtMatmul";
 
-  cublasHandle_t blas_ = nullptr;
   cublasLtHandle_t lt_ = nullptr;
   void* workspace_ = nullptr;
-  std::vector<void*> rooms_;
-  const void** device_pointers_ = nullptr;  // In the last of them.
-  int device_pointer_count_ = 0;
-  std::vector<Product> products_;  // That have rows.
 };
 
 }  // namespace

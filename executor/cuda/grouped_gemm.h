@@ -1,5 +1,8 @@
 // The matrix products of experts: many at once, each with its own number of rows, of which there may be none.
 //
+// Each is a call of cuBLASLt, one after the other. cublasGemmGroupedBatchedEx took 1.2 to 2.5 times as long on an H100
+// (docs/gpu/README.md), and takes lists of sizes from host memory, of which nothing says what becomes in a graph.
+//
 // Row-major. BF16 or FP32 elements, accumulated in float, never in TF32.
 #pragma once
 
@@ -36,11 +39,6 @@ struct ProductShape {
   bool adds = false;  // To what is in c.
 };
 
-enum class GroupedMethod {
-  kGrouped,   // One cublasGemmGroupedBatchedEx. Not for kTransposedA, where several cells add to one expert's c.
-  kOneByOne,  // A cublasLtMatmul for each that has rows.
-};
-
 // One per device, driven by its thread; keeps cuBLAS's handles and room for its work, which all calls share: work of
 // several streams must not overlap. May be captured.
 class GroupedGemm {
@@ -50,8 +48,7 @@ class GroupedGemm {
 
   // Queues them on the stream, in their order. Products without rows, or without an inner dimension, leave their c as
   // it is. `b` may repeat; each c is written by one product alone, but with kTransposedA and `adds`.
-  virtual Status Multiply(GroupedMethod method, const ProductShape& shape, std::span<const Product> products,
-                          cudaStream_t stream) = 0;
+  virtual Status Multiply(const ProductShape& shape, std::span<const Product> products, cudaStream_t stream) = 0;
 };
 
 }  // namespace moeplan::executor::cuda

@@ -49,7 +49,8 @@ ItemLaunch LaunchOfItems(int items, int64_t accesses) {
 GateLaunch LaunchOfGate(int tokens, int experts, int rows_of_scores, int counts_per_expert) {
   const size_t of_counts = static_cast<size_t>(counts_per_expert) * experts * sizeof(int32_t);
   const size_t of_a_token = static_cast<size_t>(rows_of_scores) * ScoreStride(experts) * sizeof(float);
-  const size_t room = kSharedBytes - std::min(kSharedBytes, of_counts);
+  constexpr size_t kRoom = kSharedBytes - kGateFixedBytes;
+  const size_t room = kRoom - std::min(kRoom, of_counts);
   const int tokens_per_block = static_cast<int>(std::min<size_t>(kGateThreads, room / of_a_token));
   if (tokens_per_block == 0) return {};
   return {.tokens_per_block = tokens_per_block,

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+
 #include "executor/cuda/machine_errors.h"
 #include "executor/device.h"
 
@@ -11,7 +13,7 @@ namespace moeplan::executor::cuda {
 // Not set to zero. May wait for the card, there as where it is freed.
 inline StatusOr<DeviceMemory> AllocatePinned(size_t bytes) {
   void* data = nullptr;
-  const cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+  const cudaError_t error = cudaHostAlloc(&data, std::max<size_t>(bytes, 1), cudaHostAllocPortable);
   if (error != cudaSuccess) {
     cudaGetLastError();
     return error::NoPinnedMemory(bytes, cudaGetErrorString(error));

@@ -10,7 +10,7 @@ namespace moeplan::executor::cuda {
 namespace {
 
 // A block for each piece: a running sum over its cells, kThreads of them at a time.
-__global__ void FirstRowsKernel(CellLayout cells, int64_t* first_rows) {
+__global__ void FirstRowsKernel(const __grid_constant__ CellLayout cells, int64_t* first_rows) {
   __shared__ int64_t sums[kThreads];
   const int piece_cells = CellsOfPiece(cells), first_cell = static_cast<int>(blockIdx.x) * piece_cells;
   int64_t before = FirstRowOfPiece(cells, static_cast<int>(blockIdx.x));
@@ -25,8 +25,8 @@ __global__ void FirstRowsKernel(CellLayout cells, int64_t* first_rows) {
   if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) first_rows[CellCount(cells)] = before;
 }
 
-__global__ void PlacesKernel(RoutedPairs pairs, PlacedRows slots, SlotAddress address, int32_t* places,
-                             uint8_t* filled) {
+__global__ void PlacesKernel(const __grid_constant__ RoutedPairs pairs, const __grid_constant__ PlacedRows slots,
+                             const __grid_constant__ SlotAddress address, int32_t* places, uint8_t* filled) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < pairs.Pairs(); i += stride) {
     const int64_t row = i / pairs.choices, pair = pairs.FirstPair() + i;
@@ -41,8 +41,10 @@ __global__ void PlacesKernel(RoutedPairs pairs, PlacedRows slots, SlotAddress ad
   }
 }
 
+constexpr int kAtOnce = 4;  // Loads that a thread has under way.
+
 template <typename Element, int kCount, bool kWeighted>
-__global__ void ScatterKernel(TokensAndSlots rows, RowLaunch launch) {
+__global__ void ScatterKernel(const __grid_constant__ TokensAndSlots rows, RowLaunch launch) {
   const auto* const tokens = reinterpret_cast<const Element*>(rows.tokens);
   auto* const slots = reinterpret_cast<Element*>(rows.slots.data);
   const int choices = rows.pairs.choices, columns = rows.shape.columns;
@@ -52,36 +54,48 @@ __global__ void ScatterKernel(TokensAndSlots rows, RowLaunch launch) {
     bool is_placed = false;
     for (int choice = 0; choice < choices; ++choice) is_placed |= places[choice] >= 0;
     if (!is_placed) continue;
-#pragma unroll 4
-    for (int i = launch.FirstAccess(threadIdx.x); i < launch.accesses_per_row; i += launch.AccessStride()) {
-      const auto access = reinterpret_cast<const Access<Element, kCount>*>(tokens + row * columns)[i];
+    const auto* const from = reinterpret_cast<const Access<Element, kCount>*>(tokens + row * columns);
+    const int stride = launch.AccessStride();
+    for (int i = launch.FirstAccess(threadIdx.x); i < launch.accesses_per_row; i += kAtOnce * stride) {
+      Access<Element, kCount> held[kAtOnce] = {};
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        if (i + j * stride < launch.accesses_per_row) held[j] = from[i + j * stride];
+      }
       for (int choice = 0; choice < choices; ++choice) {
         if (places[choice] < 0) continue;
-        Access<Element, kCount> stored = access;
-        if constexpr (kWeighted) {
-          const float weight = weights[row * choices + choice];
+        auto* const to =
+            reinterpret_cast<Access<Element, kCount>*>(slots + static_cast<int64_t>(places[choice]) * columns);
+        const float weight = kWeighted ? weights[row * choices + choice] : 1;
 #pragma unroll
-          for (Element& element : stored.elements) element = ElementOf<Element>(ValueOf(element) * weight);
+        for (int j = 0; j < kAtOnce; ++j) {
+          if (i + j * stride >= launch.accesses_per_row) continue;
+          Access<Element, kCount> stored = held[j];
+          if constexpr (kWeighted) {
+#pragma unroll
+            for (Element& element : stored.elements) element = ElementOf<Element>(ValueOf(element) * weight);
+          }
+          StoreAccess(stored, to + i + j * stride);
         }
-        reinterpret_cast<Access<Element, kCount>*>(slots + static_cast<int64_t>(places[choice]) * columns)[i] = stored;
       }
     }
   }
 }
 
 template <typename Element, int kCount>
-__global__ void ZeroKernel(RowShape shape, PlacedRows slots, const uint8_t* filled, RowLaunch launch) {
+__global__ void ZeroKernel(RowShape shape, const __grid_constant__ PlacedRows slots, const uint8_t* filled,
+                           RowLaunch launch) {
   for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < slots.Rows(); row += launch.RowStride()) {
     if (filled[row] != 0) continue;
     auto* const to = reinterpret_cast<Element*>(slots.data) + row * shape.columns;
     for (int i = launch.FirstAccess(threadIdx.x); i < launch.accesses_per_row; i += launch.AccessStride()) {
-      reinterpret_cast<Access<Element, kCount>*>(to)[i] = {};
+      StoreAccess(Access<Element, kCount>{}, reinterpret_cast<Access<Element, kCount>*>(to) + i);
     }
   }
 }
 
 template <typename Element, int kCount, bool kWeighted>
-__global__ void GatherKernel(TokensAndSlots rows, const Element* addend, RowLaunch launch) {
+__global__ void GatherKernel(const __grid_constant__ TokensAndSlots rows, const Element* addend, RowLaunch launch) {
   auto* const tokens = reinterpret_cast<Element*>(rows.tokens);
   const auto* const slots = reinterpret_cast<const Element*>(rows.slots.data);
   const int choices = rows.pairs.choices, columns = rows.shape.columns;
@@ -107,7 +121,8 @@ __global__ void GatherKernel(TokensAndSlots rows, const Element* addend, RowLaun
 }
 
 template <typename Element, int kCount>
-__global__ void ProductKernel(TokensAndSlots rows, float* gradient, RowLaunch launch, int accesses) {
+__global__ void ProductKernel(const __grid_constant__ TokensAndSlots rows, float* gradient, RowLaunch launch,
+                              int accesses) {
   const int columns = rows.shape.columns, choices = rows.pairs.choices;
   for (int64_t pair = launch.FirstRow(blockIdx.x, threadIdx.x); pair < rows.pairs.Pairs(); pair += launch.RowStride()) {
     const int64_t slot = rows.places[pair];

@@ -14,10 +14,10 @@
 namespace moeplan::testing {
 
 // Made at once: tests fill buffers in host functions of streams, which must call no CUDA.
-class ManagedMemory final : public std::pmr::memory_resource {
+class PinnedMemory final : public std::pmr::memory_resource {
   static void* Slab() {
     void* memory = nullptr;
-    if (cudaMallocManaged(&memory, kBytes, cudaMemAttachGlobal) != cudaSuccess) throw std::bad_alloc();
+    if (cudaHostAlloc(&memory, kBytes, cudaHostAllocPortable) != cudaSuccess) throw std::bad_alloc();
     return memory;
   }
   void* do_allocate(size_t bytes, size_t alignment) override {
@@ -46,15 +46,15 @@ class CudaRunner final : public JobRunner {
   explicit CudaRunner(std::function<ConnectRank(int ranks)> connect) : connect_(std::move(connect)) {}
 
   void Run(int ranks, const Program& program) override {
-    static ManagedMemory managed;
-    std::pmr::set_default_resource(&managed);
+    static PinnedMemory pinned;
+    std::pmr::set_default_resource(&pinned);
     const ConnectRank connect = connect_(ranks);
     std::latch connected(ranks);  // Else what fails at once can fail those who still connect.
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
         const auto made =
-            executor::cuda::MakeCudaRank({.memory = executor::cuda::MemoryKind::kManaged},
+            executor::cuda::MakeCudaRank({.memory = executor::cuda::MemoryKind::kPinned},
                                          [&](executor::cuda::CudaDevice& device) { return connect(rank, device); });
         if (!made.ok()) throw std::runtime_error(made.status().message());
         connected.arrive_and_wait();

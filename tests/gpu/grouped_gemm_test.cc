@@ -1,4 +1,4 @@
-// Grouped products against sums in double precision, both ways of making them.
+// The products of experts against sums in double precision.
 #include "executor/cuda/grouped_gemm.h"
 
 #include <gtest/gtest.h>
@@ -93,11 +93,10 @@ Sum SumAt(const GemmCase& test, int product, int row, int column) {
   return sum;
 }
 
-class GroupedGemmTest : public DeviceTest,
-                        public ::testing::WithParamInterface<std::tuple<Kind, ElementType, GroupedMethod>> {};
+class GroupedGemmTest : public DeviceTest, public ::testing::WithParamInterface<std::tuple<Kind, ElementType>> {};
 
 TEST_P(GroupedGemmTest, ProductsAreWhatDoublePrecisionSays) {
-  const auto [kind, type, method] = GetParam();
+  const auto [kind, type] = GetParam();
   std::mt19937_64 random(TestSeed());
   StatusOr<std::unique_ptr<GroupedGemm>> gemm = GroupedGemm::Make();
   ASSERT_TRUE(gemm.ok()) << gemm.status().message();
@@ -113,7 +112,7 @@ TEST_P(GroupedGemmTest, ProductsAreWhatDoublePrecisionSays) {
                           .c = c.data() + first.c * BytesOf(test.c_type()),
                           .rows = test.rows[product]});
     }
-    ASSERT_EQ((*gemm)->Multiply(method, test.shape, products, nullptr), OkStatus());
+    ASSERT_EQ((*gemm)->Multiply(test.shape, products, nullptr), OkStatus());
 
     const std::vector<float> found = ValuesOf(c.Read(), test.c_type());
     std::vector<float> expected = test.c;
@@ -138,8 +137,7 @@ TEST_P(GroupedGemmTest, ProductsAreWhatDoublePrecisionSays) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, GroupedGemmTest,
                          ::testing::Combine(::testing::Values(Kind::kPlain, Kind::kTransposedB, Kind::kTransposedA),
-                                            ::testing::Values(ElementType::kFloat32, ElementType::kBfloat16),
-                                            ::testing::Values(GroupedMethod::kGrouped, GroupedMethod::kOneByOne)));
+                                            ::testing::Values(ElementType::kFloat32, ElementType::kBfloat16)));
 
 }  // namespace
 }  // namespace moeplan::executor::cuda

@@ -19,7 +19,7 @@ SLOTS = TOKENS * CHOICES
 CAPACITY = SLOTS // EXPERTS
 CODEC_ROWS = 32768
 LOGIT_BYTES = 128 * 1024 * 1024
-GEMM_INNER, GEMM_COLUMNS, GEMM_EXPERTS = 4096, 8192, 16
+GEMM_INNER, GEMM_COLUMNS, GEMM_EXPERTS = 4096, (2048, 8192), 16
 
 
 def seconds_of(torch, run):
@@ -117,15 +117,21 @@ def uneven_rows(rows):
 
 
 def product_operations(torch):
-    experts = torch.randn(GEMM_EXPERTS, GEMM_INNER, GEMM_COLUMNS, device="cuda", dtype=torch.bfloat16)
+    for columns in GEMM_COLUMNS:
+        yield from product_operations_of(torch, columns)
+
+
+def product_operations_of(torch, columns):
+    experts = torch.randn(GEMM_EXPERTS, GEMM_INNER, columns, device="cuda", dtype=torch.bfloat16)
     for rows in (128, 512, 2048):
         a = torch.randn(rows * GEMM_EXPERTS, GEMM_INNER, device="cuda", dtype=torch.bfloat16)
-        yield f"one_product.{rows}", torch.mm, (a, experts[0])
+        of = f"{columns}_columns.{rows}"
+        yield f"one_product.{of}", torch.mm, (a, experts[0])
         for how, counts in (("even", [rows] * GEMM_EXPERTS), ("uneven", uneven_rows(rows))):
             ends = torch.tensor(counts, device="cuda").cumsum(0).to(torch.int32)
 
             def one_by_one(x, w, counts=counts):
-                out = x.new_empty(x.shape[0], GEMM_COLUMNS)
+                out = x.new_empty(x.shape[0], columns)
                 for i, (part, to) in enumerate(zip(x.split(counts), out.split(counts))):
                     torch.mm(part, w[i], out=to)
                 return out
@@ -141,8 +147,7 @@ def product_operations(torch):
                 except RuntimeError as error:
                     note(f"torch._grouped_mm: {error}")
             note(f"experts of {rows} rows, {how}: {'torch._grouped_mm' if use_grouped else 'torch.mm for each expert'}")
-            for method in ("grouped", "one_by_one"):
-                yield f"experts.{method}.{how}.{rows}", grouped if use_grouped else one_by_one, (a, experts)
+            yield f"experts.{how}.{of}", grouped if use_grouped else one_by_one, (a, experts)
 
 
 def operations(torch):

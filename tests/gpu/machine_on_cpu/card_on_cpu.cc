@@ -298,9 +298,6 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) { return Allocate(memory, bytes, cudaMemoryTypeDevice); }
-cudaError_t cudaMallocManaged(void** memory, size_t bytes, unsigned) {
-  return Allocate(memory, bytes, cudaMemoryTypeManaged);
-}
 cudaError_t cudaFree(void* memory) { return Free(memory); }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) { return Allocate(memory, bytes, cudaMemoryTypeHost); }
 cudaError_t cudaFreeHost(void* memory) { return Free(memory); }

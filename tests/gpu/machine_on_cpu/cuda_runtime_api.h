@@ -27,7 +27,7 @@ enum cudaError_t {
 enum cudaDeviceAttr { cudaDevAttrL2CacheSize };
 enum cudaMemcpyKind { cudaMemcpyDefault };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
-enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
+enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
 struct cudaUUID_t {
   char bytes[16];
@@ -50,7 +50,7 @@ using cudaHostFn_t = void (*)(void*);
 
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2,
                           cudaEventRecordExternal = 1, cudaEventWaitDefault = 0, cudaEventWaitExternal = 1,
-                          cudaHostAllocPortable = 1, cudaMemAttachGlobal = 1;
+                          cudaHostAllocPortable = 1;
 inline constexpr unsigned long long cudaGraphInstantiateFlagUseNodePriority = 8, cudaEnableDefault = 0;
 
 const char* cudaGetErrorName(cudaError_t error);
@@ -73,7 +73,6 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
                                              unsigned long long flags, cudaDriverEntryPointQueryResult* found);
 
 cudaError_t cudaMalloc(void** memory, size_t bytes);
-cudaError_t cudaMallocManaged(void** memory, size_t bytes, unsigned flags);
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* memory);

@@ -100,7 +100,7 @@ TEST(TrafficPriorityTest, GradientsOfDenseLayersGoBehindTheLayersOwnTraffic) {
   std::vector<std::thread> threads;
   for (int place = 0; place < kRanks; ++place) {
     threads.emplace_back([&, place] {
-      const auto rank = *MakeCudaRank({.memory = MemoryKind::kManaged}, [&](CudaDevice& device) {
+      const auto rank = *MakeCudaRank({.memory = MemoryKind::kPinned}, [&](CudaDevice& device) {
         return std::make_unique<WatchedExchange>(
             MakeInProcessExchange(std::move(meshes[place]), device, /*deadline_s=*/20), priorities);
       });

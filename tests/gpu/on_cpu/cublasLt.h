@@ -1,9 +1,22 @@
-// The part of cuBLASLt that executor/cuda/ uses, on the CPU; see cublas_v2.h here.
+// The part of cuBLASLt that executor/cuda/ uses, on the CPU: found in place of the toolkit's header of this name. Plain
+// loops in double precision, queued on streams, rounded once; pointers are read when the stream gets there.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
 #include <cstdint>
 
-#include <cublas_v2.h>
+#define CUBLAS_VER_MAJOR 0
+#define CUBLAS_VER_MINOR 0
+#define CUBLAS_VER_PATCH 0
+
+enum cublasStatus_t { CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_INVALID_VALUE };
+enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
+enum cublasComputeType_t { CUBLAS_COMPUTE_32F };
+enum cudaDataType_t { CUDA_R_32F, CUDA_R_16BF };
+
+const char* cublasLtGetStatusString(cublasStatus_t status);
 
 using cublasLtHandle_t = struct CublasLtOnCpu*;
 using cublasLtMatmulDesc_t = struct MatmulOnCpu*;

@@ -4,10 +4,6 @@
 
 #include "executor/host/elements.h"
 
-struct CublasOnCpu {
-  cudaStream_t stream = nullptr;
-  bool has_workspace = false;
-};
 struct CublasLtOnCpu {};
 struct MatmulOnCpu {
   cublasOperation_t operations[2] = {};  // Of the first factor and of the second.
@@ -87,57 +83,9 @@ cublasStatus_t StatusOf(cudaError_t error) {
 
 }  // namespace
 
-const char* cublasGetStatusString(cublasStatus_t status) {
+const char* cublasLtGetStatusString(cublasStatus_t status) {
   return status == CUBLAS_STATUS_SUCCESS ? "success" : "invalid value";
 }
-cublasStatus_t cublasCreate(cublasHandle_t* handle) { return Make(handle); }
-cublasStatus_t cublasDestroy(cublasHandle_t handle) { return Destroy(handle); }
-cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
-  *handle = {.stream = stream};
-  return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void* workspace, size_t bytes) {
-  handle->has_workspace = workspace != nullptr && bytes > 0;
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasGemmGroupedBatchedEx(cublasHandle_t handle, const cublasOperation_t* first_operations,
-                                          const cublasOperation_t* second_operations, const int* m, const int* n,
-                                          const int* k, const void* alpha, const void* const* first,
-                                          cudaDataType_t first_type, const int* first_strides,
-                                          const void* const* second, cudaDataType_t second_type,
-                                          const int* second_strides, const void* beta, void* const* result,
-                                          cudaDataType_t result_type, const int* result_strides, int groups,
-                                          const int* products_of_groups, cublasComputeType_t) {
-  if (!handle->has_workspace) return CUBLAS_STATUS_INVALID_VALUE;
-  std::vector<Gemm> gemms;
-  for (int i = 0; i < groups; ++i) {
-    const auto factor = [](cudaDataType_t type, cublasOperation_t operation, int rows, int columns, int stride) {
-      if (operation == CUBLAS_OP_T) std::swap(rows, columns);
-      return Factor{.matrix = {type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), stride},
-                    .operation = operation};
-    };
-    gemms.push_back({.first = factor(first_type, first_operations[i], m[i], k[i], first_strides[i]),
-                     .second = factor(second_type, second_operations[i], k[i], n[i], second_strides[i]),
-                     .result = factor(result_type, CUBLAS_OP_N, m[i], n[i], result_strides[i]),
-                     .m = m[i],
-                     .n = n[i],
-                     .k = k[i],
-                     .alpha = static_cast<const float*>(alpha)[i],
-                     .beta = static_cast<const float*>(beta)[i]});
-    if (products_of_groups[i] != 1 || !gemms.back().valid()) return CUBLAS_STATUS_INVALID_VALUE;
-  }
-  const auto run = [=]() mutable {
-    for (size_t i = 0; i < gemms.size(); ++i) {
-      gemms[i].first.data = Writable(first[i]);
-      gemms[i].second.data = Writable(second[i]);
-      gemms[i].result.data = Writable(result[i]);
-      gemms[i].Run();
-    }
-  };
-  return StatusOf(moeplan::on_cpu::Launch(run, handle->stream));
-}
-
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { return Make(handle); }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return Destroy(handle); }
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t, cudaDataType_t) {

@@ -12,6 +12,7 @@
 #define __global__
 #define __device__
 #define __host__
+#define __grid_constant__
 // Blocks run one after the other, and the threads of a block share what is static.
 #define __shared__ static
 #define __launch_bounds__(...)
