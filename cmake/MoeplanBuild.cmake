@@ -13,10 +13,11 @@ endif()
 
 find_program(MOEPLAN_CCACHE ccache)
 if(MOEPLAN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # With precompiled headers ccache needs these two sloppiness settings to hit.
+  # With precompiled headers ccache needs the first two sloppiness settings to hit. An object does not depend on the
+  # folder of its build, but for the name of that folder in its debug information.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      "${MOEPLAN_CCACHE}")
+      CCACHE_NOHASHDIR=1 "${MOEPLAN_CCACHE}")
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endif()
 

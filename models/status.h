@@ -8,7 +8,10 @@
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <type_traits>
 #include <utility>
+
+#include "models/check.h"
 
 namespace moeplan {
 
@@ -73,6 +76,20 @@ class [[nodiscard]] StatusOr : public tl::expected<T, Status> {
   bool ok() const { return this->has_value(); }
   // OK when a value is held, else the error.
   Status status() const { return ok() ? Status() : this->error(); }
+
+  // To look for the value of an error is our own bug.
+  T& operator*() & { return Checked(*this); }
+  const T& operator*() const& { return Checked(*this); }
+  T&& operator*() && { return std::move(Checked(*this)); }
+  T* operator->() { return &Checked(*this); }
+  const T* operator->() const { return &Checked(*this); }
+
+ private:
+  template <typename Self>
+  static auto& Checked(Self& self) {
+    MOEPLAN_CHECK(self.ok());
+    return *static_cast<std::conditional_t<std::is_const_v<Self>, const Base, Base>&>(self);
+  }
 };
 
 }  // namespace moeplan

@@ -96,6 +96,11 @@ const CostModel* Find(const Profile& profile, const KernelKey& key) {
 }
 
 void CompleteFrom(const Profile& other, Profile& profile) {
+  Cluster& cluster = profile.cluster;
+  if (profile.collectives.empty()) {
+    cluster.nodes = other.cluster.nodes;
+    cluster.gpus_per_node = other.cluster.gpus_per_node;
+  }
   std::vector<CollectiveModel> collectives;
   for (const CollectiveModel& entry : other.collectives) {
     if (Find(profile, entry.key) == nullptr) collectives.push_back(entry);
@@ -107,7 +112,6 @@ void CompleteFrom(const Profile& other, Profile& profile) {
   profile.collectives.insert(profile.collectives.end(), collectives.begin(), collectives.end());
   profile.kernels.insert(profile.kernels.end(), kernels.begin(), kernels.end());
   if (!profile.roofline) profile.roofline = other.roofline;
-  Cluster& cluster = profile.cluster;
   if (cluster.peak_flops_per_s == 0) cluster.peak_flops_per_s = other.cluster.peak_flops_per_s;
   if (cluster.device_memory_bytes == 0) cluster.device_memory_bytes = other.cluster.device_memory_bytes;
 }

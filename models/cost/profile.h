@@ -52,8 +52,8 @@ const CostModel* Find(const Profile& profile, const KernelKey& key);
 const CostModel* FindContended(const Profile& profile, const CollectiveKey& key);
 const CostModel* FindContended(const Profile& profile, const KernelKey& key);
 
-// Adds what `other` has and `profile` has not: entries under keys of which it has none, the roofline, and what the
-// cluster does not say of a GPU.
+// Adds what `other` has and `profile` has not: entries under keys of which it has none, the roofline, what the cluster
+// does not say of a GPU and, where no collective was measured, for want of a second rank, its nodes and GPUs.
 void CompleteFrom(const Profile& other, Profile& profile);
 
 struct PricedTime {
