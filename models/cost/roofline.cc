@@ -10,6 +10,11 @@ constexpr double kTile = 128, kLeastSum = 1024;
 // From here on, what the last wave leaves idle is lost in the rest.
 constexpr double kManyWaves = 32;
 
+// Attention of a short sequence is slower: its blocks on the diagonal compute what the mask takes away. Half of the
+// rate of an endless sequence is reached at so many tokens, as an H100's median times of 64 and 128 heads at 512 and
+// 4,096 tokens say (docs/gpu/README.md). The rates of a Roofline are those at kUsualTokens.
+constexpr double kHalfRateTokens = 720, kGradientHalfRateTokens = 1500, kUsualTokens = 4096;
+
 struct Product {
   double m = 0, n = 0, k = 0;
   double result_bytes = 0;  // Of an element, read or written.
@@ -41,6 +46,15 @@ double LinearS(const Roofline& roofline, Kernel kernel, const KernelShape& shape
   return roofline.launch_s + std::max(computed / roofline.flops_per_s, moved / roofline.bytes_per_s);
 }
 
+double TokensSeen(const KernelShape& shape) {
+  return shape.window > 0 ? std::min(shape.window, shape.sequence) : shape.sequence;
+}
+
+// Of attention at so many tokens, over the rate at kUsualTokens.
+double RateAt(double tokens, double half_rate_tokens) {
+  return tokens / (tokens + half_rate_tokens) * (kUsualTokens + half_rate_tokens) / kUsualTokens;
+}
+
 }  // namespace
 
 double RooflineS(const Roofline& roofline, Kernel kernel, const KernelShape& shape, double flops,
@@ -49,8 +63,13 @@ double RooflineS(const Roofline& roofline, Kernel kernel, const KernelShape& sha
   if (IsLinear(kernel)) return LinearS(roofline, kernel, shape, flops, bytes_per_element);
   // Backward computes the scores again, and two gradients of each of both products.
   constexpr double kCausal = 0.5, kBackward = 2.5;
-  if (kernel == Kernel::kAttention) return roofline.launch_s + kCausal * flops / roofline.attention_flops_per_s;
-  return roofline.launch_s + kBackward * kCausal * flops / roofline.attention_gradient_flops_per_s;
+  if (kernel == Kernel::kAttention) {
+    return roofline.launch_s +
+           kCausal * flops / (roofline.attention_flops_per_s * RateAt(TokensSeen(shape), kHalfRateTokens));
+  }
+  return roofline.launch_s +
+         kBackward * kCausal * flops /
+             (roofline.attention_gradient_flops_per_s * RateAt(TokensSeen(shape), kGradientHalfRateTokens));
 }
 
 }  // namespace moeplan
