@@ -143,17 +143,22 @@ TEST(ForModelTest, AStepOfPyTorchTakesWhatIsPredicted) {
                                          "--budget", "25s", "--python", python});
   ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
   EXPECT_THAT(LibrariesOf(db), AllOf(Not(IsEmpty()), Each(HasSubstr("torch "))));
-  const Outcome step = RunMoeplan({"step", "--db", db, "--model", model, "--gpus", "1", "--global-batch", "4",
-                                   "--sequence-length", "512", "--layout", "{}", "--json"});
-  ASSERT_EQ(step.exit_code, 0) << step.err;
-  const double predicted_s = Json::parse(step.out).at("stepTimeS");
-  // The run that neighbours disturb least. A processor that multiplies BF16 in software takes half a minute for a step,
-  // and fewer of them: what disturbs a second disturbs these little.
+  const auto predict = [&](const std::string& batch) {
+    const Outcome step = RunMoeplan({"step", "--db", db, "--model", model, "--gpus", "1", "--global-batch", batch,
+                                     "--sequence-length", "512", "--layout", "{}", "--json"});
+    EXPECT_EQ(step.exit_code, 0) << step.err;
+    return step.exit_code == 0 ? Json::parse(step.out).at("stepTimeS").get<double>() : 0;
+  };
+  // The run that neighbours disturb least. A processor that multiplies BF16 in software takes long for a step, and does
+  // a shorter one, once: what disturbs a second disturbs it little.
+  std::string batch = "4";
+  double predicted_s = predict(batch);
   const bool is_slow = predicted_s > 5;
+  if (is_slow) predicted_s = predict(batch = "2");
   double measured_s = std::numeric_limits<double>::infinity();
   for (int run = 0; run < (is_slow ? 1 : 2); ++run) {
     const Outcome trained =
-        Process::StartProgram(python, {MOEPLAN_TRAIN_STEP, model, "4", "512", "1", is_slow ? "1" : "5"})
+        Process::StartProgram(python, {MOEPLAN_TRAIN_STEP, model, batch, "512", "1", is_slow ? "1" : "5"})
             .Finish(std::chrono::seconds(400));
     ASSERT_EQ(trained.exit_code, 0) << trained.err;
     measured_s = std::min(measured_s, std::stod(trained.out));
