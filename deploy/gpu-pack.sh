@@ -48,6 +48,8 @@ programs=(gpu_test gpu_machine_test gpu_bench gpu_samples)
 cmake --build build-gpu --parallel "$(nproc)" --target "${programs[@]}" > build-gpu/build.log ||
   { tail -n 20 build-gpu/build.log >&2; fail "the build in build-gpu/ failed (its last lines are above)"; }
 
+[[ ! -e "$target" || -f "$target/commit" || -z "$(ls -A "$target")" ]] ||
+  fail "$target has other files; expected a new folder, or one that this script made"
 rm -rf "$target"
 mkdir -p "$target/bin" "$target/lib/moeplan"
 for program in "${programs[@]}"; do strip -o "$target/bin/$program" "build-gpu/bin/$program"; done

@@ -70,7 +70,8 @@ Status RunWithAgents(const CalibrateOptions& options) {
   if (options.cluster.given() || !options.db.empty() || !options.ctas.empty() || !options.python.empty() ||
       !options.kernels_of.empty()) {
     return InvalidInput(
-        "--planner: found beside --db, --ctas, --python, --kernels-of or a CLUSTER, expected the planner's own agents and database");
+        "--planner: found beside --db, --ctas, --python, --kernels-of or a CLUSTER, expected the planner's own agents "
+        "and database");
   }
   ASSIGN_OR_RETURN(const double budget_s, ParseSeconds("--budget", options.budget));
   ASSIGN_OR_RETURN(const double wait_limit_s, ParseSeconds("--wait", options.wait));
@@ -243,6 +244,9 @@ StatusOr<std::vector<Need>> StepNeeds(const CalibrateOptions& options, const std
 Status CheckKernelsOf(const CalibrateOptions& options) {
   if (options.kernels_of.empty()) return OkStatus();
   if (!options.layouts.empty()) return InvalidInput("--kernels-of: found beside --layouts, expected one of them");
+  if (options.models.empty() && options.cluster.backend() != "cuda" && !options.planner.given()) {
+    return InvalidInput("--kernels-of: found without --for, expected the models whose kernels are to be measured");
+  }
   if (ReadDomains(options.kernels_of)) return OkStatus();
   return InvalidInput(StrCat("--kernels-of: found '", options.kernels_of, "', expected NODESxGPUS such as 8x8"));
 }

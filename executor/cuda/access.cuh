@@ -42,7 +42,7 @@ struct alignas(sizeof(Element) * kCount) Access {
   Element elements[kCount];
 };
 
-// One store for all elements: of some that a thread has computed, the compiler else makes a store each.
+// Stores all elements at once. Left to itself, the compiler stores computed ones one by one.
 template <typename Element, int kCount>
 __device__ void StoreAccess(const Access<Element, kCount>& access, Access<Element, kCount>* to) {
 #ifdef __CUDA_ARCH__

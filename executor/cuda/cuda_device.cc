@@ -129,7 +129,7 @@ class OneCard final : public CudaDevice {
 
   void Copy(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) override {
     if (failure().failed() || bytes == 0) return;
-    const Where source = WhereIs(from), target = WhereIs(to);
+    const Where source = PlaceOf(from), target = PlaceOf(to);
     if (source != Where::kCard && target != Where::kCard) return CopyOnHost(to, from, bytes, stream);
     if (source == Where::kPageable || target == Where::kPageable) return CopyInPieces(to, from, bytes, stream);
     Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, StreamOf(stream)), stream, "a copy");
@@ -192,6 +192,12 @@ class OneCard final : public CudaDevice {
     card_->Check(error, StrCat("task ", HostStream::Of(stream).label(), ": ", what));
   }
 
+  // Pinned memory is copied as the card's where it stands for that.
+  Where PlaceOf(const void* data) const {
+    const Where place = WhereIs(data);
+    return place == Where::kPinned && options_.memory == MemoryKind::kPinned ? Where::kCard : place;
+  }
+
   void CopyOnHost(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) {
     CudaStream::Of(stream).Enqueue([=] {
       std::memcpy(to, from, bytes);
@@ -203,7 +209,7 @@ class OneCard final : public CudaDevice {
     CudaStream& own = CudaStream::Of(stream);
     std::byte* const pinned = own.Staging();
     if (pinned == nullptr) return;
-    const bool to_card = WhereIs(to) == Where::kCard;
+    const bool to_card = PlaceOf(to) == Where::kCard;
     for (size_t first = 0; first < bytes; first += kStagingBytes) {
       const size_t piece = std::min(bytes - first, kStagingBytes);
       if (to_card) CopyOnHost(pinned, from + first, piece, stream);

@@ -97,7 +97,7 @@ const CostModel* Find(const Profile& profile, const KernelKey& key) {
 
 void CompleteFrom(const Profile& other, Profile& profile) {
   Cluster& cluster = profile.cluster;
-  if (profile.collectives.empty()) {
+  if (profile.collectives.empty() && cluster.nodes * cluster.gpus_per_node == 1) {
     cluster.nodes = other.cluster.nodes;
     cluster.gpus_per_node = other.cluster.gpus_per_node;
   }

@@ -14,6 +14,8 @@ constexpr double kManyWaves = 32;
 // rate of an endless sequence is reached at so many tokens, as an H100's median times of 64 and 128 heads at 512 and
 // 4,096 tokens say (docs/gpu/README.md). The rates of a Roofline are those at kUsualTokens.
 constexpr double kHalfRateTokens = 720, kGradientHalfRateTokens = 1500, kUsualTokens = 4096;
+// Nothing shorter was measured, nor anything longer than kUsualTokens.
+constexpr double kShortest = 512;
 
 struct Product {
   double m = 0, n = 0, k = 0;
@@ -52,6 +54,7 @@ double TokensSeen(const KernelShape& shape) {
 
 // Of attention at so many tokens, over the rate at kUsualTokens.
 double RateAt(double tokens, double half_rate_tokens) {
+  tokens = std::clamp(tokens, kShortest, kUsualTokens);
   return tokens / (tokens + half_rate_tokens) * (kUsualTokens + half_rate_tokens) / kUsualTokens;
 }
 

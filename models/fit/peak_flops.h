@@ -7,8 +7,8 @@
 
 namespace moeplan {
 
-// The fastest rate of a forward product, of experts or of a linear layer in BF16 or FP32, in flop/s: size over the median
-// of all its times, of every key and size. 0 without any. Pure.
+// The fastest rate of a forward product, of experts or of a linear layer in BF16 or FP32, in flop/s: size over the
+// median of all its times, of every key and size. 0 without any. Pure.
 double FastestGemmFlopsPerS(std::span<const Sample> samples);
 
 }  // namespace moeplan

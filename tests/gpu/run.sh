@@ -72,7 +72,7 @@ if [[ -n "$prebuilt" ]]; then
   programs="$prebuilt/bin"
   # The toolkit's libraries and NCCL, where the machine has them: in its toolkit or among the packages of its Python.
   libraries="$prebuilt/lib"
-  for library in libcublas.so libcublasLt.so libnccl.so; do
+  for library in libcublasLt.so libnccl.so; do
     [[ -z "$(ldconfig -p | grep -F "$library")" ]] || continue
     found="$(find /usr/local/cuda*/ /opt /usr/lib /usr/local/lib "$HOME" -xdev -name "$library.*" -print -quit 2> /dev/null || true)"
     [[ -z "$found" ]] || libraries+=":$(dirname "$found")"
@@ -102,7 +102,8 @@ fi
 logs="${out%.json}.logs"
 rm -rf "$logs"
 mkdir -p "$logs"
-date="$(date -u +%FT%TZ)" commit="$(git describe --always --dirty 2> /dev/null || cat "$prebuilt/commit" 2> /dev/null || printf unknown)"
+date="$(date -u +%FT%TZ)" commit="$(cat "$prebuilt/commit" 2> /dev/null || git describe --always --dirty 2> /dev/null || printf unknown)"
+command_line="${command_line//\\/\\\\}" command_line="${command_line//\"/\\\"}"
 names=() seconds=() outcomes=()
 
 # All that is known by now, after each part, so that a machine that is taken away leaves what it did.
@@ -191,14 +192,14 @@ for stage in ${stages//,/ }; do
         printf 'gpu: no moeplan here, packed or in build/; kernels of a step are not measured\n'
         continue
       fi
-      # A little less than the limit, so that what a spent budget has measured is kept.
+      # Less than the limit, so that what a spent budget has measured is kept.
       part step bash -c 'to "$@"' to "${out%.json}.step.json" "$moeplan" calibrate --local 1 --backend cuda \
         --db "$logs/step.db" --kernels-of 8x8 --budget $((limit * 3 / 4))s --json
       ;;
     sanitize)
       checked kernels memcheck gpu_test
       # It slows kernels a hundredfold, so each suite has a limit of its own.
-      for suite in $("$programs/gpu_test" --gtest_list_tests | sed -n 's/^\([A-Za-z/]*\)\..*/\1/p'); do
+      for suite in $("$programs/gpu_test" --gtest_list_tests | sed -n 's/^\([A-Za-z0-9_/]*\)\..*/\1/p'); do
         checked "$suite" racecheck gpu_test --gtest_filter="$suite.*"
       done
       checked layer memcheck gpu_machine_test --gtest_filter='CudaLayerTest.*:CudaDeviceTest.*'

@@ -42,6 +42,9 @@ TEST(CompleteFromTest, KernelsOfOneRankAreThoseOfTheOthersNodes) {
   EXPECT_EQ(measured.cluster.nodes, 4);
   EXPECT_EQ(measured.cluster.gpus_per_node, 8);
   EXPECT_EQ(measured.collectives.size(), 1u);
+  Profile of_several = {.cluster = {.nodes = 2, .gpus_per_node = 8}};
+  CompleteFrom(Named(), of_several);
+  EXPECT_EQ(of_several.cluster.nodes, 2);
   EXPECT_EQ(std::get<AlphaBeta>(measured.kernels[0].model.curve).alpha_s, 3e-6);
 }
 
