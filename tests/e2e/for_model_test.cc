@@ -78,6 +78,33 @@ TEST(ForModelTest, ASimulatedClusterIsMeasuredWhole) {
   }
 }
 
+// One rank measures the kernels of layouts over two nodes of two, those cut by tensor parallelism among them.
+TEST(ForModelTest, OneRankMeasuresTheKernelsOfALargerCluster) {
+  const TemporaryFolder folder;
+  const std::string cluster = folder.Write("c.json", R"({
+    "nodes": 1, "gpusPerNode": 1,
+    "gpu": {"peakFlopsPerS": 1e13, "gemmEfficiency": 0.7, "memoryBytesPerS": 6e11, "deviceMemoryBytes": 1e10,
+            "launchS": 5e-6},
+    "gpuLink": {"kind": "SWITCHED", "bytesPerS": 1.2e10, "latencyS": 5e-6},
+    "nic": {"perNode": 1, "bytesPerS": 1.25e10, "latencyS": 4e-6}})");
+  const auto linears_of = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> command = {"calibrate", "--simulated", cluster,  "--db",     folder / "m.db",
+                                        "--for",     kModel,        "--json", "--budget", "60s"};
+    command.insert(command.end(), more.begin(), more.end());
+    const Outcome calibrated = RunMoeplan(command);
+    EXPECT_EQ(calibrated.exit_code, 0) << calibrated.err;
+    const Json profile = Json::parse(calibrated.out);
+    EXPECT_EQ(profile.value("collectives", Json::array()).size(), 0u);
+    return std::ranges::count_if(profile.at("kernels"), [](const Json& one) { return one.at("kernel") == "LINEAR"; });
+  };
+  const auto own = linears_of({"--profile-name", "own"});
+  EXPECT_GT(linears_of({"--profile-name", "larger", "--kernels-of", "2x2"}), own);
+  const Outcome wrong = RunMoeplan(
+      {"calibrate", "--simulated", cluster, "--db", folder / "m.db", "--for", kModel, "--kernels-of", "2y2"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--kernels-of: found '2y2', expected NODESxGPUS such as 8x8"));
+}
+
 TEST(ForModelTest, AProgramThatIsNoneIsRefusedBeforeAnythingIsMeasured) {
   const TemporaryFolder folder;
   for (const std::string& python : {folder / "none", folder.Write("text", "no program"), std::string("/tmp")}) {
