@@ -1,4 +1,5 @@
-// What the one file's archives ask of newer C libraries than it has to run with (deploy/release.sh).
+// Defines what the one file's archives would else take from a newer C library than it has to run with
+// (deploy/release.sh).
 #include <unistd.h>
 
 #include <cstdint>

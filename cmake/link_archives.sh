@@ -19,7 +19,7 @@ for argument in "$@"; do
     *) arguments+=("$argument") ;;
   esac
 done
-# What gRPC's shared library keeps to itself, and its archive needs.
+# gRPC's shared library names these to nobody else, but its archive needs them.
 folder="$(dirname "$(printf '%s\n' "${archives[@]}" | grep -m 1 '/libgrpc\.a$')")"
 archives+=("$folder/libre2.a" "$folder"/libabsl_*.a)
 exec "${arguments[@]}" -Wl,--start-group "${archives[@]}" -Wl,--end-group -static-libstdc++ -static-libgcc

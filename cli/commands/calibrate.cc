@@ -228,7 +228,7 @@ StatusOr<std::vector<ModelConfig>> ModelsOf(const CalibrateOptions& options) {
   return models;
 }
 
-// What steps need on this cluster or, of kernels alone, on the larger one that --kernels-of names.
+// Returns what steps need on this cluster; with --kernels-of, the kernels that they need on the cluster it names.
 StatusOr<std::vector<Need>> StepNeeds(const CalibrateOptions& options, const std::vector<ModelConfig>& models,
                                       Cluster cluster) {
   if (const std::optional<Domains> of = ReadDomains(options.kernels_of)) {

@@ -66,7 +66,7 @@ struct GateLaunch {
 inline constexpr int kGateThreads = 128;
 // Scores lie so far apart that the threads of a warp, each in its own row, use banks of their own.
 MOEPLAN_HD inline int ScoreStride(int experts) { return experts | 1; }
-// What the gate's kernels have of fixed shared memory beside that of GateLaunch.
+// The gate's kernels have so much static shared memory, which counts against kSharedBytes beside that of GateLaunch.
 inline constexpr size_t kGateFixedBytes = 64;
 // Counts of the block's pairs by expert: of each warp, and of all before.
 inline constexpr int kGateCounts = kGateThreads / 32 + 1;

@@ -52,7 +52,7 @@ double TokensSeen(const KernelShape& shape) {
   return shape.window > 0 ? std::min(shape.window, shape.sequence) : shape.sequence;
 }
 
-// Of attention at so many tokens, over the rate at kUsualTokens.
+// Returns the rate of attention at so many tokens, over that at kUsualTokens.
 double RateAt(double tokens, double half_rate_tokens) {
   tokens = std::clamp(tokens, kShortest, kUsualTokens);
   return tokens / (tokens + half_rate_tokens) * (kUsualTokens + half_rate_tokens) / kUsualTokens;

@@ -1,5 +1,5 @@
-#include "models/schedule/gradient_slices.h"
 #include "models/plan/build_plan.h"
+#include "models/schedule/gradient_slices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

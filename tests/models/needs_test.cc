@@ -1,5 +1,5 @@
-#include "models/measurement/needs.h"
 #include "models/measurement/cost_key.h"
+#include "models/measurement/needs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-#include "models/timeline/price.h"
 #include "models/measurement/cost_key.h"
+#include "models/timeline/price.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
