@@ -1,7 +1,7 @@
 #include "cli/calibrated_models.h"
 
-#include "cli/known_names.h"
 #include "planner/layout/step_needs.h"
+#include "planner/shipped/names.h"
 
 namespace moeplan::cli {
 
@@ -17,8 +17,8 @@ StatusOr<std::vector<Need>> NeedsOfModels(const std::vector<ModelConfig>& models
 StatusOr<std::vector<Need>> NeedsOfUsualModels(const std::string& backend, const Cluster& cluster) {
   std::vector<Need> all;
   if (backend != "cuda") return all;
-  for (const std::string& name : UsualModels()) {
-    ASSIGN_OR_RETURN(const ModelConfig model, ModelOf(name));
+  for (const std::string& name : planner::UsualModels()) {
+    ASSIGN_OR_RETURN(const ModelConfig model, planner::NamedModel(name));
     // A model that no layout on these GPUs divides needs nothing of them.
     const StatusOr<std::vector<Need>> needs = planner::NeedsOfSteps(model, cluster);
     if (needs.ok()) all = MergedNeeds(all, *needs);

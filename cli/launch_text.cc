@@ -1,4 +1,5 @@
 #include "cli/launch_text.h"
+#include "cli/named_model.h"
 
 #include <cstdio>
 #include <filesystem>
@@ -7,12 +8,11 @@
 #include <system_error>
 #include <utility>
 
-#include "cli/known_names.h"
+#include "cli/options.h"
 #include "cli/warnings.h"
 #include "models/text.h"
-#include "planner/layout/stages.h"
 #include "planner/messages/targets.h"
-#include "planner/targets/facts.h"
+#include "planner/shipped/names.h"
 #include "proto/json.h"
 
 namespace moeplan::cli {
@@ -24,40 +24,18 @@ struct Asked {
   std::optional<ModelConfig> model;
 };
 
-void AddNumbers(const LaunchNumbers& numbers, planner::Facts& facts) {
-  const std::pair<const char*, int> named[] = {
-      {"gpus", numbers.gpus}, {"global_batch", numbers.global_batch}, {"sequence_length", numbers.sequence_length}};
-  for (const auto& [name, number] : named) {
-    if (number > 0) facts.emplace(name, number);
-  }
-}
-
 StatusOr<Asked> AskedOf(const std::string& target, const std::string& version, const std::string& model,
-                        const LaunchNumbers& numbers) {
+                        const planner::LaunchNumbers& numbers) {
   Asked asked;
-  ASSIGN_OR_RETURN(asked.target, TargetOf(target, version));
+  StatusOr<planner::Target> found = planner::TargetOf(target, version);
+  if (!found.ok()) return AsOption(found.status());
+  asked.target = *std::move(found);
   if (!model.empty()) {
     ASSIGN_OR_RETURN(asked.model, ModelOf(model));
-    asked.facts = planner::FactsOf(*asked.model);
   }
   if (numbers.gpus < 0) return InvalidInput(StrCat("--gpus: found ", numbers.gpus, ", expected at least 1"));
-  AddNumbers(numbers, asked.facts);
+  asked.facts = asked.model ? planner::FactsOf(*asked.model, numbers) : planner::FactsOf(numbers);
   return asked;
-}
-
-// Frameworks deal layers out evenly or not at all: whatever does not divide is said stage by stage.
-void SetStages(const ModelConfig& model, v1::StepLayout& layout) {
-  const int pipeline = layout.has_pipeline_parallel() ? layout.pipeline_parallel() : 1;
-  const int rounds = layout.has_virtual_stages() ? layout.virtual_stages() : 1;
-  const long long stages = 1LL * pipeline * rounds;
-  if (pipeline < 2 || rounds < 1 || !layout.stages().empty() || stages > model.layers()) return;
-  // A layer that predicts a further token is one more on the last stage, which only a layout of stages can say.
-  if (model.layers() % stages == 0 && layout.mtp_layers() == 0) return;
-  LayoutRequest request;
-  request.model = model;
-  request.virtual_stages = rounds;
-  request.next_tokens = layout.mtp_layers();
-  for (const int layers : planner::LayersOfStages(request, pipeline)) layout.add_stages(layers);
 }
 
 // A value as a layout has it.
@@ -96,23 +74,11 @@ std::string ArgumentLines(const google::protobuf::RepeatedPtrField<std::string>&
 
 }  // namespace
 
-planner::Facts FactsOf(const ModelConfig& model, const LaunchNumbers& numbers) {
-  planner::Facts facts = planner::FactsOf(model);
-  AddNumbers(numbers, facts);
-  return facts;
-}
-
 StatusOr<v1::ExportedLayout> ExportTo(const std::string& target, const std::string& version, v1::StepLayout layout,
-                                      const std::string& model, const LaunchNumbers& numbers) {
+                                      const std::string& model, const planner::LaunchNumbers& numbers) {
   ASSIGN_OR_RETURN(const Asked asked, AskedOf(target, version, model, numbers));
-  if (asked.model) SetStages(*asked.model, layout);
+  if (asked.model) return planner::Export(asked.target, std::move(layout), *asked.model, numbers);
   return planner::Export(asked.target, layout, asked.facts);
-}
-
-v1::ExportedLayout ExportTo(const planner::Target& target, v1::StepLayout layout, const ModelConfig& model,
-                            const LaunchNumbers& numbers) {
-  SetStages(model, layout);
-  return planner::Export(target, layout, FactsOf(model, numbers));
 }
 
 StatusOr<std::string> TextOrFile(const std::string& text_or_file, std::string_view expected) {
@@ -123,7 +89,7 @@ StatusOr<std::string> TextOrFile(const std::string& text_or_file, std::string_vi
 
 StatusOr<v1::CheckedSettings> CheckArguments(const std::string& target, const std::string& version,
                                              const std::string& arguments, const std::string& model,
-                                             const LaunchNumbers& numbers) {
+                                             const planner::LaunchNumbers& numbers) {
   ASSIGN_OR_RETURN(const Asked asked, AskedOf(target, version, model, numbers));
   ASSIGN_OR_RETURN(const std::string text, TextOrFile(arguments, "arguments, or the script that has them"));
   const StatusOr<planner::SettingsRead> read = planner::ReadArguments(asked.target, text);
@@ -133,7 +99,7 @@ StatusOr<v1::CheckedSettings> CheckArguments(const std::string& target, const st
 
 StatusOr<v1::CheckedSettings> CheckConfig(const std::string& target, const std::string& version,
                                           const std::string& config, const std::string& model,
-                                          const LaunchNumbers& numbers) {
+                                          const planner::LaunchNumbers& numbers) {
   ASSIGN_OR_RETURN(const Asked asked, AskedOf(target, version, model, numbers));
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(config, "a configuration file"));
   ASSIGN_OR_RETURN(const planner::SettingsRead read, planner::ReadConfig(asked.target, text, config));

@@ -4,29 +4,17 @@
 #include <string>
 #include <string_view>
 
-#include "models/model/model_config.h"
 #include "models/status.h"
 #include "moeplan/v1/step.pb.h"
 #include "moeplan/v1/target.pb.h"
-#include "planner/targets/target.h"
+#include "planner/messages/targets.h"
 
 namespace moeplan::cli {
-
-// A question gives these beside the model; 0: it does not say.
-struct LaunchNumbers {
-  int gpus = 0, global_batch = 0, sequence_length = 0;
-};
-
-planner::Facts FactsOf(const ModelConfig& model, const LaunchNumbers& numbers);
 
 // `model` names one (ModelOf); empty: none is known. Stages that come out uneven are told one by one. Errors are those
 // of TargetOf and ModelOf.
 StatusOr<v1::ExportedLayout> ExportTo(const std::string& target, const std::string& version, v1::StepLayout layout,
-                                      const std::string& model, const LaunchNumbers& numbers);
-
-// The same for a model and a table that are at hand.
-v1::ExportedLayout ExportTo(const planner::Target& target, v1::StepLayout layout, const ModelConfig& model,
-                            const LaunchNumbers& numbers);
+                                      const std::string& model, const planner::LaunchNumbers& numbers);
 
 // Gives the text of an option, or that of the file it names. `expected` is as in ReadTextFile.
 StatusOr<std::string> TextOrFile(const std::string& text_or_file, std::string_view expected);
@@ -35,10 +23,10 @@ StatusOr<std::string> TextOrFile(const std::string& text_or_file, std::string_vi
 // ReadArguments and ReadConfig.
 StatusOr<v1::CheckedSettings> CheckArguments(const std::string& target, const std::string& version,
                                              const std::string& arguments, const std::string& model,
-                                             const LaunchNumbers& numbers);
+                                             const planner::LaunchNumbers& numbers);
 StatusOr<v1::CheckedSettings> CheckConfig(const std::string& target, const std::string& version,
                                           const std::string& config, const std::string& model,
-                                          const LaunchNumbers& numbers);
+                                          const planner::LaunchNumbers& numbers);
 
 // Arguments or the file, then what they do not say. Without the model's own arguments where only those of the layout
 // are wanted.

@@ -13,7 +13,6 @@
 #include <fstream>
 #include <thread>
 
-#include "cli/known_names.h"
 #include "cli/output.h"
 #include "db/store.h"
 #include "models/text.h"
@@ -21,6 +20,7 @@
 #include "planner/client/answer_printer.h"
 #include "planner/client/planner_client.h"
 #include "planner/service/handlers/plan_question.h"
+#include "planner/shipped/names.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/profile.h"
 #include "proto/convert/workload.h"
@@ -51,11 +51,19 @@ void SourceOption::AddWithHardware(CLI::App& command) {
 
 StatusOr<Profile> SourceOption::LoadProfileFor(const ModelConfig& model, int gpus) const {
   if (hardware_.empty()) return LoadProfile();
-  ASSIGN_OR_RETURN(Profile named, HardwareProfile(hardware_, gpus, model));
-  if (!given()) return named;
-  ASSIGN_OR_RETURN(Profile profile, LoadProfile());
-  CompleteFrom(named, profile);
-  return profile;
+  if (gpus == 0 && !given()) {
+    return InvalidInput("--gpus: expected how many, or --hardware NAME:DOMAINSxGPUS");
+  }
+  std::optional<Profile> profile;
+  if (given()) {
+    ASSIGN_OR_RETURN(profile, LoadProfile());
+  }
+  const StatusOr<Profile> named =
+      planner::HardwareProfile(hardware_, gpus == 0 ? Ranks(profile->cluster) : gpus, model);
+  if (!named.ok()) return AsOption(named.status());
+  if (!profile) return *named;
+  CompleteFrom(*named, *profile);
+  return *std::move(profile);
 }
 
 Status SourceOption::CheckOne() const {
@@ -135,6 +143,23 @@ StatusOr<v1::PlanResponse> SourceOption::AskPlanner(v1::PlanRequest request, con
   return response;
 }
 
+Status AsOption(const Status& status) {
+  constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
+      {"against", "--against"}, {"axis", "--sweep"},          {"dispatchers", "--dispatchers"},
+      {"gpus", "--gpus"},       {"hardware", "--hardware"},   {"measuredStepS", "--measured-step"},
+      {"mine", "--mine"},       {"precision", "--precision"}, {"targetVersion", "--target-version"},
+      {"to", "--to"},
+  };
+  const std::string_view message = status.message();
+  for (const auto& [field, option] : kOptions) {
+    if (!message.starts_with(field) || message.size() == field.size()) continue;
+    const char next = message[field.size()];
+    if (next != ':' && next != '.' && next != '[') continue;
+    return {status.code(), StrCat(option, message.substr(field.size()))};
+  }
+  return status;
+}
+
 StatusOr<double> ParseSeconds(const std::string& option, const std::string& text) {
   constexpr std::pair<std::string_view, double> kUnits[] = {{"ms", 1e-3}, {"s", 1},     {"m", 60},
                                                             {"h", 3600},  {"d", 86400}, {"", 1}};
@@ -174,22 +199,26 @@ Status WriteFile(const std::string& path, const std::string& text) {
 
 std::string NowText() { return Rfc3339(std::chrono::system_clock::now()); }
 
-std::string Duration(double seconds) {
-  char text[64];
-  if (seconds < 1e-3) {
-    std::snprintf(text, sizeof text, "%.1f µs", seconds * 1e6);
-  } else if (seconds < 1) {
-    std::snprintf(text, sizeof text, "%.2f ms", seconds * 1e3);
-  } else {
-    std::snprintf(text, sizeof text, "%.2f s", seconds);
+std::vector<std::string> Wrapped(const std::string& label, const std::string& text, size_t indent) {
+  constexpr size_t kWidth = 80;
+  std::vector<std::string> lines;
+  std::string line = label;
+  line.resize(std::max(indent, label.empty() ? 0 : label.size() + 1), ' ');
+  size_t start = 0;
+  while (start < text.size()) {
+    const size_t end = std::min(text.size(), text.find(' ', start));
+    const std::string word = text.substr(start, end - start);
+    if (line.size() > indent && line.size() + 1 + word.size() > kWidth) {
+      lines.push_back(std::move(line));
+      line = std::string(indent, ' ');
+    } else if (line.size() > indent && line.back() != ' ') {
+      line += ' ';
+    }
+    line += word;
+    start = end + 1;
   }
-  return text;
-}
-
-std::string Percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
-  return text;
+  lines.push_back(std::move(line));
+  return lines;
 }
 
 int DefaultThreads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }

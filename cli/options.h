@@ -18,6 +18,7 @@
 #include "models/workload/workload.h"
 #include "moeplan/v1/plan.pb.h"
 #include "moeplan/v1/planner_service.pb.h"
+#include "planner/wording.h"
 
 namespace moeplan::cli {
 
@@ -33,7 +34,8 @@ class SourceOption {
   const std::string& hardware() const { return hardware_; }
   // Loads the profile, from wherever the source is.
   StatusOr<Profile> LoadProfile() const;
-  // The same; --hardware for so many GPUs, whose figures stand in for every cost that the profile does not have.
+  // The same; --hardware for so many GPUs (0: the profile's), whose figures stand in for every cost that the profile
+  // does not have.
   StatusOr<Profile> LoadProfileFor(const ModelConfig& model, int gpus) const;
   // Answers a request that names no profile, from wherever the source is; no source need be given for a training graph
   // that has every time. `origin` (the file of the workload or graph) begins the errors about it; those about
@@ -58,6 +60,9 @@ inline constexpr const char* kExtrapolateHelp =
     "Take costs that were not measured from those that were (collectives by their links, products by the nearest "
     "dimensions); warnings name them";
 
+// An error of a request whose fields options gave: it begins with the option instead of the field.
+Status AsOption(const Status& status);
+
 // Reads "60s", "2m", "500ms", "90d" or "60" as seconds; `option` begins the error.
 StatusOr<double> ParseSeconds(const std::string& option, const std::string& text);
 
@@ -73,16 +78,17 @@ Status WriteFile(const std::string& path, const std::string& text);
 // Writes the moment as RFC 3339 in UTC.
 std::string NowText();
 
-// Writes a time as "1.23 ms" or "4.50 s".
-std::string Duration(double seconds);
-// Writes 0.123 as "12.3 %".
-std::string Percent(double share);
+using planner::Duration;
+using planner::Percent;
 
 // How many threads share work that can be split, where nobody says: one for each processor.
 int DefaultThreads();
 
 // Lays out a table with aligned columns, the first to the left, the rest to the right.
 std::string Table(const std::vector<std::vector<std::string>>& rows);
+
+// Breaks text into lines of 80 columns, which begin so many columns to the right; the first begins with the label.
+std::vector<std::string> Wrapped(const std::string& label, const std::string& text, size_t indent);
 
 // Shows progress as a bar on standard error while that is a terminal; silent otherwise.
 class ProgressBar {

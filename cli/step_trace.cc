@@ -13,13 +13,16 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMostMicroBatches = 256;
 constexpr double kMicrosecondsPerSecond = 1e6;
-enum Thread { kStep = 1, kHidden = 2 };
+enum Process { kWholeStep = 1, kTwoBatches = 2 };
+enum Thread { kStep = 1, kHidden = 2, kCompute = 3, kExchanges = 4 };
 
 class StepTracer {
  public:
-  explicit StepTracer(const v1::StepResult& step) : step_(step) { Name(kStep, "step"), Name(kHidden, "hidden"); }
+  explicit StepTracer(const v1::StepResult& step) : step_(step) {
+    Name(kWholeStep, kStep, "step"), Name(kWholeStep, kHidden, "hidden");
+  }
 
-  std::string Write(int micro_batches) {
+  std::string Write(int micro_batches, const Timeline& beside) {
     const v1::StepPart* bubble = Find("bubble");
     const double waits_s = bubble == nullptr ? 0 : bubble->exposed_s() / 2;
     Add("bubble", waits_s, 0, "");
@@ -30,6 +33,7 @@ class StepTracer {
     for (const v1::StepPart& part : step_.parts()) {
       if (IsAfter(part)) Add(part.part(), part.exposed_s(), part.backward_s() - part.exposed_s(), "update");
     }
+    if (!beside.empty()) AddTwoBatches(beside);
     return Json{{"displayTimeUnit", "ms"}, {"traceEvents", events_}}.dump();
   }
 
@@ -69,25 +73,41 @@ class StepTracer {
 
   // A slice on the step, and one beside it that starts with it.
   void Add(const std::string& name, double exposed_s, double hidden_s, const std::string& category) {
-    AddSlice(kHidden, name, hidden_s, category);
-    AddSlice(kStep, name, exposed_s, category);
+    AddSlice({kWholeStep, kHidden}, name, now_s_, hidden_s, category);
+    AddSlice({kWholeStep, kStep}, name, now_s_, exposed_s, category);
     now_s_ += std::max(0.0, exposed_s);
   }
 
-  void AddSlice(Thread thread, const std::string& name, double length_s, const std::string& category) {
+  void AddTwoBatches(const Timeline& beside) {
+    events_.push_back({{"ph", "M"},
+                       {"pid", static_cast<int>(kTwoBatches)},
+                       {"name", "process_name"},
+                       {"args", {{"name", "layers of two micro-batches beside each other"}}}});
+    Name(kTwoBatches, kCompute, "compute"), Name(kTwoBatches, kExchanges, "exchanges");
+    for (const TaskTiming& task : beside) {
+      const Thread thread = task.stream == StreamKind::kCompute ? kCompute : kExchanges;
+      AddSlice({kTwoBatches, thread}, task.task, task.start_s, task.end_s - task.start_s, "");
+    }
+  }
+
+  struct Row {
+    Process process;
+    Thread thread;
+  };
+  void AddSlice(const Row& row, const std::string& name, double start_s, double length_s, const std::string& category) {
     if (length_s <= 0) return;
     events_.push_back({{"ph", "X"},
-                       {"pid", 1},
-                       {"tid", static_cast<int>(thread)},
+                       {"pid", static_cast<int>(row.process)},
+                       {"tid", static_cast<int>(row.thread)},
                        {"name", name},
                        {"cat", category},
-                       {"ts", now_s_ * kMicrosecondsPerSecond},
+                       {"ts", start_s * kMicrosecondsPerSecond},
                        {"dur", length_s * kMicrosecondsPerSecond}});
   }
 
-  void Name(Thread thread, const char* name) {
+  void Name(Process process, Thread thread, const char* name) {
     events_.push_back({{"ph", "M"},
-                       {"pid", 1},
+                       {"pid", static_cast<int>(process)},
                        {"tid", static_cast<int>(thread)},
                        {"name", "thread_name"},
                        {"args", {{"name", name}}}});
@@ -100,8 +120,8 @@ class StepTracer {
 
 }  // namespace
 
-std::string StepTrace(const v1::StepResult& step, int micro_batches) {
-  return StepTracer(step).Write(std::max(1, micro_batches));
+std::string StepTrace(const v1::StepResult& step, int micro_batches, const Timeline& beside) {
+  return StepTracer(step).Write(std::max(1, micro_batches), beside);
 }
 
 }  // namespace moeplan::cli

@@ -22,7 +22,7 @@
 #include "cli/command.h"
 #include "cli/commands/calibrate_agents.h"
 #include "cli/commands/calibrate_session.h"
-#include "cli/known_names.h"
+#include "cli/named_model.h"
 #include "cli/options.h"
 #include "cli/planner_option.h"
 #include "cli/stop_signals.h"
@@ -30,6 +30,7 @@
 #include "models/text.h"
 #include "planner/service/samples/fit_together.h"
 #include "planner/service/samples/sample_session.h"
+#include "planner/shipped/names.h"
 #include "proto/convert/profile.h"
 
 namespace moeplan::cli {
@@ -231,7 +232,7 @@ StatusOr<std::vector<ModelConfig>> ModelsOf(const CalibrateOptions& options) {
 // Returns what steps need on this cluster; with --kernels-of, the kernels that they need on the cluster it names.
 StatusOr<std::vector<Need>> StepNeeds(const CalibrateOptions& options, const std::vector<ModelConfig>& models,
                                       Cluster cluster) {
-  if (const std::optional<Domains> of = ReadDomains(options.kernels_of)) {
+  if (const std::optional<planner::Domains> of = planner::ReadDomains(options.kernels_of)) {
     cluster.nodes = of->domains;
     cluster.gpus_per_node = of->gpus;
     RETURN_IF_ERROR(ValidateCluster(cluster, "--kernels-of"));
@@ -247,7 +248,7 @@ Status CheckKernelsOf(const CalibrateOptions& options) {
   if (options.models.empty() && options.cluster.backend() != "cuda" && !options.planner.given()) {
     return InvalidInput("--kernels-of: found without --for, expected the models whose kernels are to be measured");
   }
-  if (ReadDomains(options.kernels_of)) return OkStatus();
+  if (planner::ReadDomains(options.kernels_of)) return OkStatus();
   return InvalidInput(StrCat("--kernels-of: found '", options.kernels_of, "', expected NODESxGPUS such as 8x8"));
 }
 

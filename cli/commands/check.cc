@@ -4,12 +4,12 @@
 #include <string>
 
 #include "cli/command.h"
-#include "cli/known_names.h"
 #include "cli/launch_text.h"
 #include "cli/options.h"
 #include "cli/warnings.h"
 #include "models/text.h"
 #include "planner/messages/targets.h"
+#include "planner/shipped/names.h"
 #include "planner/targets/layout_fields.h"
 #include "proto/json.h"
 
@@ -74,7 +74,7 @@ void AddCheck(CLI::App& app, Invocation& invocation) {
                                  "moeplan check --to megatron --gpus 64 --model mixtral-8x7b --arguments "
                                  "\"--expert-model-parallel-size 8 --moe-token-dispatcher-type alltoall\"",
                                  [options] { return Run(*options); });
-  command->add_option("--to", options->to, StrCat("One of ", TargetNames()))->required();
+  command->add_option("--to", options->to, StrCat("One of ", planner::TargetNamesText()))->required();
   command->add_option("--arguments", options->arguments,
                       "The arguments of a launch script, or the script; what is no setting of the system is skipped");
   command->add_option("--config", options->config, "A configuration file of the training system");

@@ -5,7 +5,6 @@
 
 #include "agent/compare/trace.h"
 #include "cli/command.h"
-#include "cli/known_names.h"
 #include "cli/launch_text.h"
 #include "cli/options.h"
 #include "cli/read_layout.h"
@@ -13,6 +12,7 @@
 #include "models/text.h"
 #include "planner/layout/stages.h"
 #include "planner/messages/targets.h"
+#include "planner/shipped/names.h"
 #include "planner/targets/facts.h"
 #include "proto/convert/step.h"
 #include "proto/json.h"
@@ -108,7 +108,7 @@ void AddExport(CLI::App& app, Invocation& invocation) {
   command->add_option("--layout", options->layout, "JSON, or its file: a layout, or a row of `moeplan layout --json`");
   command
       ->add_option("--to", options->to,
-                   StrCat("One of ", TargetNames(), ", or perfetto (a plan's timeline as a trace)"))
+                   StrCat("One of ", planner::TargetNamesText(), ", or perfetto (a plan's timeline as a trace)"))
       ->required();
   command->add_option("--model", options->model,
                       "config.json of a Hugging Face model, or the name of one that ships: adds its dimensions");

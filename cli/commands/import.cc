@@ -118,6 +118,8 @@ void AddDeepEp(CLI::App& import, Invocation& invocation) {
   command->add_option("LOG", options->logs, "What test_intranode.py or test_internode.py printed")->required();
   command->add_option("--group-size", options->reading.group.size, "Ranks that it ran on")->required();
   command->add_option("--ranks-per-node", options->reading.group.ranks_per_node, "Ranks on a node")->required();
+  command->add_option("--nodes", options->reading.nodes, "Nodes of the cluster, where they are more than it ran on")
+      ->check(CLI::PositiveNumber);
   command->add_option("--experts", options->reading.experts, "Of tests that do not print num_experts")
       ->capture_default_str();
   command->add_option("--transport", options->transport, "NCCL, NVSHMEM or UCCL")->capture_default_str();

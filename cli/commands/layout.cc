@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "cli/command.h"
-#include "cli/known_names.h"
+#include "cli/named_model.h"
 #include "cli/options.h"
 #include "cli/read_layout.h"
 #include "cli/warnings.h"

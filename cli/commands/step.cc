@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -5,13 +6,15 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "cli/known_names.h"
+#include "cli/named_model.h"
 #include "cli/options.h"
+#include "cli/overlap_text.h"
 #include "cli/read_layout.h"
 #include "cli/step_trace.h"
 #include "cli/warnings.h"
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
+#include "planner/advice/overlap.h"
 #include "planner/layout/price_layout.h"
 #include "proto/convert/enums.h"
 #include "proto/convert/step.h"
@@ -25,7 +28,7 @@ struct StepCommandOptions {
   std::string model, layout, trace;
   std::optional<std::string> against;
   int gpus = 0, global_batch = 0, sequence_length = 0;
-  bool json = false;
+  bool json = false, overlap = false;
 };
 
 // The option gives the layout, which errors name as `path`.
@@ -79,6 +82,14 @@ void PrintAnswer(const StepQuestion& question, const v1::StepResult& step) {
   std::fputs(Table(bytes).c_str(), stdout);
 }
 
+constexpr int kMostLayers = 2;  // Of the timeline of two micro-batches.
+
+void PrintOverlap(const std::string& text, const Timeline& beside) {
+  std::printf("\n");
+  for (const std::string& line : Wrapped("", text, 0)) std::printf("%s\n", line.c_str());
+  if (!beside.empty()) std::printf("\n%s", OverlapText(beside).c_str());
+}
+
 Status Run(const StepCommandOptions& options) {
   ASSIGN_OR_RETURN(const StepQuestion question, QuestionOf(options, options.layout, "--layout", "layout"));
   ASSIGN_OR_RETURN(const Profile profile, options.source.LoadProfileFor(question.request.model, options.gpus));
@@ -90,14 +101,23 @@ Status Run(const StepCommandOptions& options) {
     if (!ratio.ok()) return ratio.status().Within("--against");
     SetGain(*ratio, step);
   }
+  std::optional<planner::OverlapReport> report;
+  if (options.overlap) {
+    ASSIGN_OR_RETURN(report, planner::ExplainOverlap(question, profile));
+    step.set_overlap(report->text);
+  }
+  const std::optional<OverlappedLayers>& overlap = report ? report->with_step.overlap : answer.overlap;
+  const Timeline beside =
+      overlap ? planner::OverlapTimeline(*overlap, std::min(kMostLayers, overlap->layers)) : Timeline();
   if (!options.trace.empty()) {
     const int samples = question.request.global_batch / answer.layout.layout.data_parallel;
-    RETURN_IF_ERROR(WriteFile(options.trace, StepTrace(step, samples / answer.layout.micro_batch)));
+    RETURN_IF_ERROR(WriteFile(options.trace, StepTrace(step, samples / answer.layout.micro_batch, beside)));
   }
   if (options.json) {
     PrintJson(step);
   } else {
     PrintAnswer(question, step);
+    if (options.overlap) PrintOverlap(step.overlap(), beside);
     PrintWarnings({step.warnings().begin(), step.warnings().end()});
   }
   if (answer.missing_bytes == 0) return OkStatus();
@@ -126,6 +146,9 @@ void AddStep(CLI::App& app, Invocation& invocation) {
       ->required();
   command->add_option("--against", options->against,
                       "Another layout, likewise: how many times as long its step takes, with the interval of that");
+  command->add_flag("--overlap", options->overlap,
+                    "Say what exchanges of experts beside another micro-batch gain here, or why nothing, and show two "
+                    "layers of both");
   command->add_option("--trace", options->trace, "Write the step as a Chrome/Perfetto trace");
   command->add_flag("--json", options->json, "Print JSON");
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/layout/layout_answer.h"
+#include "models/step/two_batches.h"
 
 namespace moeplan {
 
@@ -40,8 +41,10 @@ struct StepAnswer {
   RankedLayout layout;              // As a ranking lists it.
   double low_s = 0, high_s = 0;     // 90 % interval of the step.
   std::vector<StepPartTime> parts;  // All exposed_s sum to the step. Parts that the layout does not have are left out.
-  std::vector<StepError> errors;    // What the interval is made of beside what the sum of the parts misses; largest first.
-  double missing_bytes = 0;         // What a GPU lacks; 0: it fits, or the memory of a GPU is not known.
+  std::vector<StepError>
+      errors;                // What the interval is made of beside what the sum of the parts misses; largest first.
+  double missing_bytes = 0;  // What a GPU lacks; 0: it fits, or the memory of a GPU is not known.
+  std::optional<OverlappedLayers> overlap;  // Of the slowest stage; absent: nothing runs beside another micro-batch.
   std::vector<std::string> warnings;
 
   friend bool operator==(const StepAnswer&, const StepAnswer&) = default;

@@ -75,10 +75,14 @@ double PlayedS(const HalfLayers& layer, int layers, bool delays) {
 
 }  // namespace
 
-double HalfLayers::serial_s() const {
+double HalfLayers::serial_s() const { return compute_s() + exchange_s(); }
+
+double HalfLayers::compute_s() const {
   return attention_forward_s + attention_backward_s + attention_weights_s + experts_forward_s + experts_backward_s +
-         experts_weights_s + dispatch_s + combine_s + combine_back_s + dispatch_back_s;
+         experts_weights_s;
 }
+
+double HalfLayers::exchange_s() const { return dispatch_s + combine_s + combine_back_s + dispatch_back_s; }
 
 PricedTwoBatches BuildTwoBatches(const HalfLayers& layer, int layers, bool delays_weight_gradients) {
   MOEPLAN_CHECK(layers >= 0);

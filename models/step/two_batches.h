@@ -34,6 +34,23 @@ struct HalfLayers {
 
   // One batch after the other.
   double serial_s() const;
+  double compute_s() const;
+  double exchange_s() const;
+
+  friend bool operator==(const HalfLayers&, const HalfLayers&) = default;
+};
+
+// How the layers of a rank run beside another micro-batch in a step.
+struct OverlappedLayers {
+  HalfLayers layer;
+  double layer_alone_s = 0;  // One layer of one micro-batch, there and back, with nothing beside it.
+  int layers = 0, passes = 1;
+  bool delays_weight_gradients = false;
+  int micro_batches = 0;
+  double pairs = 0;     // Micro-batches that have a partner; the others warm the pipeline up.
+  double hidden_s = 0;  // How much shorter the step is. Below 0: longer.
+
+  friend bool operator==(const OverlappedLayers&, const OverlappedLayers&) = default;
 };
 
 struct PricedTwoBatches {

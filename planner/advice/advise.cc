@@ -87,7 +87,7 @@ std::string KeyOf(const StepQuestion& question) {
   std::string key;
   for (const int number :
        {layout.tensor_parallel, layout.expert_parallel, layout.context_parallel, layout.pipeline_parallel,
-        question.micro_batch, request.virtual_stages, static_cast<int>(request.recompute),
+        question.micro_batch, request.virtual_stages, static_cast<int>(request.recompute), request.recompute_layers,
         static_cast<int>(request.dispatcher), static_cast<int>(request.overlaps_experts),
         static_cast<int>(request.delays_weight_gradients)}) {
     key += StrCat(number, " ");
@@ -108,11 +108,20 @@ class Adviser {
         pricer_(Plain(), roomy_) {}
 
   StatusOr<LayoutAdvice> Run() {
-    ASSIGN_OR_RETURN(const std::vector<StepQuestion> starts, Starts());
-    for (const StepQuestion& start : starts) {
-      Improve(start);
-      if (stop_.Requested()) return Cancelled("advice was cancelled");
+    // A layout that breaks a rule is refused before anything is searched.
+    if (request_.mine) {
+      ASSIGN_OR_RETURN(advice_.mine, Whole(*request_.mine));
     }
+    if (request_.live_only) {
+      ChangeMine();
+    } else {
+      ASSIGN_OR_RETURN(const std::vector<StepQuestion> starts, Starts());
+      for (const StepQuestion& start : starts) {
+        if (stop_.Requested()) break;
+        Improve(start);
+      }
+    }
+    if (stop_.Requested()) return Cancelled("advice was cancelled");
     if (taken_.empty()) return NothingTaken();
     advice_.considered = static_cast<int>(steps_.size());
     ASSIGN_OR_RETURN(advice_.best, Whole(Best()));
@@ -190,6 +199,19 @@ class Adviser {
 
   // ---- Round one.
 
+  // With the transport that it was measured with, by most costs where there are several.
+  void SetDispatcher(Dispatcher dispatcher, LayoutRequest& request) const {
+    request.dispatcher = dispatcher;
+    request.transport = Transport::kNccl;
+    std::ptrdiff_t most = 0;
+    for (const Transport transport : {Transport::kNccl, Transport::kNvshmem, Transport::kUccl}) {
+      const auto measured = std::ranges::count_if(profile_.collectives, [&](const CollectiveModel& entry) {
+        return SendsOnceToANode(dispatcher) && entry.key.dispatcher == dispatcher && entry.key.transport == transport;
+      });
+      if (measured > most) most = measured, request.transport = transport;
+    }
+  }
+
   // Ways to run a layout that decide which layouts are good.
   std::vector<LayoutRequest> WaysToRank() const {
     std::vector<LayoutRequest> ways;
@@ -206,7 +228,7 @@ class Adviser {
             const bool hidden = overlaps && experts && &again - agains.data() < 2;
             if (!plain && !hidden) continue;
             LayoutRequest way = Plain();
-            way.dispatcher = dispatcher;
+            SetDispatcher(dispatcher, way);
             way.virtual_stages = stages;
             Set(again, way);
             SetOverlap(overlaps, /*delays=*/false, request_.model, way);
@@ -267,7 +289,7 @@ class Adviser {
     at.layout.expert_sharding_parallel = 1;
     at.request.virtual_stages = from.request.virtual_stages;
     Set({from.request.recompute, from.request.recompute_modules}, at.request);
-    at.request.dispatcher = from.request.dispatcher;
+    SetDispatcher(from.request.dispatcher, at.request);
     SetOverlap(from.request.overlaps_experts, from.request.delays_weight_gradients, request_.model, at.request);
     double best_s = Taken(at) ? *StepS(at) : 0;
     for (bool moved = true; moved && !stop_.Requested();) {
@@ -279,6 +301,22 @@ class Adviser {
         best_s = *step_s, best = std::move(beside), moved = true;
       }
       at = std::move(best);
+    }
+  }
+
+  // In place of the search: what a running job can change.
+  void ChangeMine() {
+    StepQuestion one = *request_.mine;
+    const bool all_again = one.request.recompute == Recompute::kFull;
+    if (all_again) Set({}, one.request), one.request.recompute_layers = 0;
+    Taken(one);
+    const int stages = one.layout.pipeline_parallel * one.request.virtual_stages;
+    const int layers = (request_.model.layers() + stages - 1) / std::max(1, stages);
+    one.request.recompute = Recompute::kFull;
+    one.request.recompute_modules = {};
+    for (int again = 1; again <= layers; ++again) {
+      one.request.recompute_layers = again == layers ? 0 : again;
+      Taken(one);
     }
   }
 
@@ -329,7 +367,7 @@ class Adviser {
     scale(nullptr, &Layout::expert_parallel, nullptr);
     for (const Dispatcher dispatcher :
          {Dispatcher::kAllToAll, Dispatcher::kAllGather, Dispatcher::kDeepEp, Dispatcher::kHybridEp}) {
-      add([&](StepQuestion& one) { one.request.dispatcher = dispatcher; });
+      add([&](StepQuestion& one) { SetDispatcher(dispatcher, one.request); });
     }
     for (const auto& [overlaps, delays] : {std::pair(false, false), std::pair(true, false), std::pair(true, true)}) {
       for (const int stages : {at.request.virtual_stages, 2 * at.request.virtual_stages}) {
@@ -374,6 +412,9 @@ class Adviser {
   }
 
   Status NothingTaken() const {
+    if (request_.live_only) {
+      return Infeasible("the layout to change is predicted not to fit, whatever is computed again in it");
+    }
     return Infeasible(
         "no layout that fits is one that the training system takes; name another one (--to), another batch or more "
         "GPUs");
@@ -398,15 +439,11 @@ class Adviser {
 
   Status SetMine() {
     advice_.mine_is_usual = !request_.mine;
-    StepQuestion mine;
-    if (request_.mine) {
-      mine = *request_.mine;
-    } else {
+    if (!request_.mine) {
       // Nothing usual may fit: then the answer is compared with itself.
       const StatusOr<StepQuestion> usual = Usual();
-      mine = usual.ok() ? *usual : advice_.best.question;
+      ASSIGN_OR_RETURN(advice_.mine, Whole(usual.ok() ? *usual : advice_.best.question));
     }
-    ASSIGN_OR_RETURN(advice_.mine, Whole(std::move(mine)));
     ASSIGN_OR_RETURN(advice_.gain, CompareLayouts(advice_.best.question, advice_.mine.question, profile_, stop_));
     return OkStatus();
   }

@@ -28,6 +28,9 @@ struct AdviceRequest {
   // the job's and no decision (capacity, layers that predict further tokens, attention, the precision of gradients) is
   // then its own; its precision must be the request's.
   std::optional<StepQuestion> mine;
+  // Only what a running job can change of `mine` may change: whether all layers, or how many of a virtual stage, are
+  // computed again, in place of what `mine` computes again otherwise. Requires `mine`.
+  bool live_only = false;
   // Whether the training system takes the layout; empty: it takes all. Called from one thread.
   std::function<bool(const StepQuestion&)> takes;
   int threads = 1;

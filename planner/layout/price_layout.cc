@@ -87,6 +87,7 @@ class StepSearch {
     StepAnswer answer;
     answer.parts = Named(parts_);
     answer.missing_bytes = missing_bytes();
+    answer.overlap = parts_.overlap;
     std::set<std::string> warnings;
     answer.layout = Describe(request_, profile_, priced_, has_experts() ? &plans_ : nullptr, book_, warnings);
     SetInterval(answer);

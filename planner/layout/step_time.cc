@@ -134,6 +134,20 @@ class StepPricer {
     return parts;
   }
 
+  // After Price.
+  std::optional<OverlappedLayers> Overlap() const {
+    const int layers = ExpertLayersOf(slowest_);
+    if (!request_.overlaps_experts || layers == 0) return std::nullopt;
+    return OverlappedLayers{.layer = halves_,
+                            .layer_alone_s = expert_layer_s_,
+                            .layers = layers,
+                            .passes = request_.virtual_stages,
+                            .delays_weight_gradients = request_.delays_weight_gradients,
+                            .micro_batches = point_.micro_batches,
+                            .pairs = PairsOf(slowest_),
+                            .hidden_s = hidden_s_};
+  }
+
  private:
   struct GradientTime {
     double busy_s = 0;
@@ -154,10 +168,14 @@ class StepPricer {
   // Returns by how much a micro-batch's way there and back through a stage is shorter beside another micro-batch than
   // after it.
   double HiddenS(const Stage& stage) const {
-    const int layers = stage.moe_layers + (NextTokenLayersHaveExperts(model_) ? stage.next_tokens : 0);
+    const int layers = ExpertLayersOf(stage);
     if (!request_.overlaps_experts || layers == 0) return 0;
     return moeplan::HiddenS(halves_, expert_layer_s_, layers, request_.virtual_stages,
                             request_.delays_weight_gradients);
+  }
+
+  int ExpertLayersOf(const Stage& stage) const {
+    return stage.moe_layers + (NextTokenLayersHaveExperts(model_) ? stage.next_tokens : 0);
   }
 
   // Micro-batches that go forward beside another on its way back: all but those with which a rank warms up, of which
@@ -555,7 +573,7 @@ StepTime PriceStep(const LayoutRequest& request, const LayoutPoint& point, const
 StepParts PriceStepParts(const LayoutRequest& request, const LayoutPoint& point, const MoeTime& moe, CostBook& book) {
   StepPricer pricer(request, point, moe, book);
   const StepTime time = pricer.Price(Gradients::kAsTheyHide);
-  return {time, pricer.Parts(time)};
+  return {time, pricer.Parts(time), pricer.Overlap()};
 }
 
 double LeastStepS(const LayoutRequest& request, const LayoutPoint& point, CostBook& book) {

@@ -30,9 +30,11 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string_view>
 
 #include "models/layout/layout_answer.h"
+#include "models/step/two_batches.h"
 #include "planner/layout/cost_book.h"
 #include "planner/layout/layout_space.h"
 
@@ -100,6 +102,7 @@ class PartTimes {
 struct StepParts {
   StepTime time;
   PartTimes parts;
+  std::optional<OverlappedLayers> overlap;  // Absent: nothing runs beside another micro-batch.
 };
 
 // What `book` lacks counts 0 and is missing there.

@@ -2,7 +2,13 @@
 
 #include <google/protobuf/struct.pb.h>
 
+#include <algorithm>
+#include <string>
+#include <utility>
+
 #include "models/text.h"
+#include "planner/layout/stages.h"
+#include "planner/targets/facts.h"
 #include "proto/json.h"
 
 namespace moeplan::planner {
@@ -38,7 +44,44 @@ std::string WarningText(const Violation& violation) {
                 violation.source.empty() ? "" : ")");
 }
 
+// Frameworks deal layers out evenly or not at all: whatever does not divide is said stage by stage.
+void SetStages(const ModelConfig& model, v1::StepLayout& layout) {
+  const int pipeline = layout.has_pipeline_parallel() ? layout.pipeline_parallel() : 1;
+  const int rounds = layout.has_virtual_stages() ? layout.virtual_stages() : 1;
+  const long long stages = 1LL * pipeline * rounds;
+  if (pipeline < 2 || rounds < 1 || !layout.stages().empty() || stages > model.layers()) return;
+  // A layer that predicts a further token is one more on the last stage, which only a layout of stages can say.
+  if (model.layers() % stages == 0 && layout.mtp_layers() == 0) return;
+  LayoutRequest request;
+  request.model = model;
+  request.virtual_stages = rounds;
+  request.next_tokens = layout.mtp_layers();
+  for (const int layers : LayersOfStages(request, pipeline)) layout.add_stages(layers);
+}
+
 }  // namespace
+
+Facts FactsOf(const LaunchNumbers& numbers) {
+  Facts facts;
+  const std::pair<const char*, int> named[] = {
+      {"gpus", numbers.gpus}, {"global_batch", numbers.global_batch}, {"sequence_length", numbers.sequence_length}};
+  for (const auto& [name, number] : named) {
+    if (number > 0) facts.emplace(name, number);
+  }
+  return facts;
+}
+
+Facts FactsOf(const ModelConfig& model, const LaunchNumbers& numbers) {
+  Facts facts = FactsOf(model);
+  facts.merge(FactsOf(numbers));
+  return facts;
+}
+
+v1::ExportedLayout Export(const Target& target, v1::StepLayout layout, const ModelConfig& model,
+                          const LaunchNumbers& numbers) {
+  SetStages(model, layout);
+  return Export(target, layout, FactsOf(model, numbers));
+}
 
 v1::ExportedLayout Export(const Target& target, const v1::StepLayout& layout, const Facts& facts) {
   const ExportedLayout exported = ExportLayout(target, Json::parse(ToJson(layout, JsonStyle::kCompact)), facts);

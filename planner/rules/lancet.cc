@@ -9,7 +9,7 @@
 namespace moeplan::planner {
 namespace {
 
-std::string Percent(double share) { return StrCat(ThreeDigits(100 * share), " %"); }
+std::string RoughPercent(double share) { return StrCat(ThreeDigits(100 * share), " %"); }
 
 std::string Counted(size_t count, const std::string& one, const std::string& many) {
   return StrCat(count, " ", count == 1 ? one : many);
@@ -40,8 +40,8 @@ std::string GradientSentence(const LancetSchedule& schedule) {
   const double gap_s = schedule.overlap.bound_s - schedule.overlap.overlap_s;
   const std::string proof = schedule.overlap.stop_reason == StopReason::kProvedBest
                                 ? "which no assignment exceeds"
-                                : StrCat("at most ", Percent(gap_s / schedule.overlap.bound_s), " below the bound of ",
-                                         Milliseconds(schedule.overlap.bound_s));
+                                : StrCat("at most ", RoughPercent(gap_s / schedule.overlap.bound_s),
+                                         " below the bound of ", Milliseconds(schedule.overlap.bound_s));
   return StrCat(Counted(schedule.places.size(), "weight gradient runs", "weight gradients run"), " beside ",
                 Counted(problem.exchanges.size(), "backward all-to-all", "backward all-to-alls"), " of ",
                 Milliseconds(exchanges_s), "; assigning them can cover ", Milliseconds(schedule.overlap.overlap_s),
@@ -61,7 +61,7 @@ std::string RangeSentence(const TrainingGraph& graph, const LancetSchedule& sche
 
 std::string Explain(const TrainingGraph& graph, const LancetSchedule& schedule) {
   const double gain = schedule.unscheduled_s > 0 ? 1 - schedule.time_s / schedule.unscheduled_s : 0;
-  return StrCat("The step ends after ", Milliseconds(schedule.time_s), ", ", Percent(gain), " earlier than the ",
+  return StrCat("The step ends after ", Milliseconds(schedule.time_s), ", ", RoughPercent(gain), " earlier than the ",
                 Milliseconds(schedule.unscheduled_s), " of the given order. ", GradientSentence(schedule), " ",
                 RangeSentence(graph, schedule));
 }

@@ -68,6 +68,11 @@ class TableReader {
                                 .only = {only.begin(), only.end()},
                                 .reason = Text(entry, at, "reason")});
     });
+    ForEach("live", [&](const Json& entry, const std::string& at) {
+      target_.live.push_back({.field = KnownField(Text(entry, at, "field"), at),
+                              .reason = Text(entry, at, "reason"),
+                              .source = Text(entry, at, "source")});
+    });
     ForEach("notRead", [&](const Json& entry, const std::string& at) {
       NotRead one = {.settings = Texts(entry, "settings"),
                      .when = Condition(entry, at, "when"),

@@ -89,6 +89,11 @@ struct NotRead {
   std::string reason;
 };
 
+// A field that a running job can change.
+struct LiveField {
+  std::string field, reason, source;
+};
+
 struct TargetRule {
   std::string rule;
   std::vector<std::string> settings;  // That it is about.
@@ -112,6 +117,7 @@ struct Target {
   std::vector<EnvironmentVariable> environment;
   std::vector<FieldLimit> limits;
   std::vector<NotRead> not_read;
+  std::vector<LiveField> live;
   std::vector<TargetRule> rules;
 
   // The first entry of that name; null: there is none.

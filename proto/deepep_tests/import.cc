@@ -84,7 +84,8 @@ class Reader {
     }
     DeepEpTestsImport import;
     import.samples.name = options_.name;
-    import.samples.cluster = {.nodes = nodes(), .gpus_per_node = options_.group.ranks_per_node};
+    import.samples.cluster = {.nodes = std::max(nodes(), options_.nodes),
+                              .gpus_per_node = options_.group.ranks_per_node};
     for (auto& [size, sample] : samples_) import.samples.samples.push_back(std::move(sample));
     import.notes = std::move(notes_);
     RETURN_IF_ERROR(ValidateSamples(import.samples).Within("what the tests printed"));
@@ -220,6 +221,10 @@ StatusOr<DeepEpTestsImport> ImportDeepEpTests(std::span<const DeepEpTestsLog> lo
   if (size < 2 || ranks_per_node < 1 || size % ranks_per_node != 0 || options.experts < 1) {
     return InvalidInput(StrCat("found ", options.experts, " experts on ", size, " ranks, ", ranks_per_node,
                                " a node, expected experts on at least 2 ranks in whole nodes"));
+  }
+  if (options.nodes != 0 && options.nodes < size / ranks_per_node) {
+    return InvalidInput(StrCat("--nodes: found ", options.nodes, ", expected at least the ", size / ranks_per_node,
+                               " that the tests ran on"));
   }
   Reader reader(options);
   for (const DeepEpTestsLog& log : logs) RETURN_IF_ERROR(reader.Read(log));

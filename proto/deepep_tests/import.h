@@ -24,6 +24,7 @@ struct DeepEpTestsOptions {
   std::string name;   // Of the samples.
   GroupShape group;   // That the tests ran on, which they do not print.
   int experts = 256;  // Of tests that do not print them.
+  int nodes = 0;      // Of the cluster; 0: those of the group.
   Transport transport = Transport::kNccl;
 };
 
@@ -33,7 +34,7 @@ struct DeepEpTestsImport {
 };
 
 // kInvalidInput with the file and the line: a number is none, a bandwidth and a time are not of the bytes that the
-// tokens make on such a group, or nothing is left; also for a group or experts that cannot be. Pure.
+// tokens make on such a group, or nothing is left; also for a group, nodes or experts that cannot be. Pure.
 StatusOr<DeepEpTestsImport> ImportDeepEpTests(std::span<const DeepEpTestsLog> logs, const DeepEpTestsOptions& options);
 
 }  // namespace moeplan

@@ -4,7 +4,6 @@
 #include <limits>
 #include <string>
 
-#include "cli/known_names.h"
 #include "models/text.h"
 #include "planner/advice/crossover.h"
 #include "planner/advice/layout_words.h"
@@ -12,6 +11,7 @@
 #include "planner/layout/layout_space.h"
 #include "planner/layout/moe_plans.h"
 #include "planner/layout/price_layout.h"
+#include "planner/shipped/names.h"
 
 namespace moeplan::planner {
 namespace {
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 AdviceRequest RequestFor(const std::string& model, int gpus, int global_batch) {
   AdviceRequest request;
-  request.model = *cli::ModelOf(model);
+  request.model = *NamedModel(model);
   request.gpus = gpus;
   request.global_batch = global_batch;
   request.sequence_length = 4096;
@@ -28,7 +28,7 @@ AdviceRequest RequestFor(const std::string& model, int gpus, int global_batch) {
 }
 
 Profile HardwareFor(const std::string& name, const AdviceRequest& request) {
-  auto profile = cli::HardwareProfile(name, request.gpus, request.model);
+  auto profile = HardwareProfile(name, request.gpus, request.model);
   EXPECT_TRUE(profile.ok()) << profile.status().message();
   return *std::move(profile);
 }
@@ -114,6 +114,24 @@ TEST(AdviseTest, WhatTheTrainingSystemDoesNotTakeIsNotAdvised) {
   EXPECT_EQ(Advise(request, profile).status().code(), StatusCode::kInfeasible);
 }
 
+TEST(AdviseTest, ADispatcherRunsOverTheTransportThatItWasMeasuredWith) {
+  AdviceRequest request = RequestFor("qwen3-30b-a3b", 64, 512);
+  Profile profile = HardwareFor("h100-sxm", request);
+  request.takes = [](const StepQuestion& question) { return question.request.dispatcher == Dispatcher::kDeepEp; };
+  EXPECT_EQ(AdviceFor(request, profile).best.question.request.transport, Transport::kNccl);
+  const auto plain = std::ranges::find_if(profile.collectives, [](const CollectiveModel& entry) {
+    return entry.key.collective == Collective::kAllToAll && entry.key.group == GroupShape{16, 8};
+  });
+  ASSERT_NE(plain, profile.collectives.end());
+  CollectiveModel measured = *plain;
+  measured.key.dispatcher = Dispatcher::kDeepEp;
+  measured.key.transport = Transport::kUccl;
+  profile.collectives.push_back(measured);
+  std::ranges::sort(profile.collectives, {}, &CollectiveModel::key);
+  ASSERT_TRUE(ValidateProfile(profile).ok()) << ValidateProfile(profile).message();
+  EXPECT_EQ(AdviceFor(request, profile).best.question.request.transport, Transport::kUccl);
+}
+
 TEST(AdviseTest, SaysWhatIsGainedOverMineAndWhy) {
   AdviceRequest request = RequestFor("qwen3-30b-a3b", 64, 512);
   const Profile profile = HardwareFor("h100-sxm", request);
@@ -175,7 +193,7 @@ TEST(AdviseTest, TheUsualLayoutIsPlain) {
 }
 
 TEST(AdviseTest, DecisionsAreToldInWords) {
-  StepQuestion one = {.request = {.model = *cli::ModelOf("deepseek-v3")}};
+  StepQuestion one = {.request = {.model = *NamedModel("deepseek-v3")}};
   one.layout = {.expert_parallel = 64, .pipeline_parallel = 16};
   one.request.dispatcher = Dispatcher::kDeepEp;
   one.request.virtual_stages = 2;
@@ -243,7 +261,7 @@ TEST(CrossoverTest, WrongQuestionsAreRefused) {
   EXPECT_THAT(refusal([](auto& r) { r.values = {2, 1}; }), HasSubstr("microBatch: found 1, expected rising"));
   EXPECT_THAT(refusal([](auto& r) { r.values = {1.5}; }), HasSubstr("whole numbers"));
   EXPECT_THAT(refusal([](auto& r) { r.values.clear(); }), HasSubstr("found 0 values"));
-  EXPECT_THAT(refusal([](auto& r) { r.question.request.model = *cli::ModelOf("llama3-8b"); }), HasSubstr("no experts"));
+  EXPECT_THAT(refusal([](auto& r) { r.question.request.model = *NamedModel("llama3-8b"); }), HasSubstr("no experts"));
   EXPECT_THAT(refusal([](auto& r) { r.values = {3}; }), HasSubstr("no dispatcher has a price at any value"));
 }
 

@@ -114,6 +114,9 @@ TEST(DeepEpTestsTest, SizesOfSeveralLogsAreSamplesOfOneKeyAndRepeatsOfOneSize) {
   const auto import = ImportDeepEpTests(logs, {.group = {16, 8}});
   ASSERT_TRUE(import.ok()) << import.status().message();
   ASSERT_EQ(import->samples.samples.size(), 2U);
+  EXPECT_EQ(import->samples.cluster.nodes, 2);
+  const auto of_more = ImportDeepEpTests(logs, {.group = {16, 8}, .nodes = 8});
+  EXPECT_EQ(of_more->samples.cluster.nodes, 8);
   EXPECT_LT(import->samples.samples[0].size, import->samples.samples[1].size);
   EXPECT_EQ(import->samples.samples[1].times_s.size(), 2U);
 }
@@ -143,6 +146,7 @@ TEST(DeepEpTestsTest, WhatIsWrongIsNamedWithItsLine) {
               HasSubstr("what the tests printed"));
   EXPECT_THAT(refusal(StrCat(kConfig, "[tuning] Best dispatch (BF16): SMs 24: -42 GB/s (RDMA)\n")),
               HasSubstr("found no number of"));
+  EXPECT_THAT(refusal(kConfig, {.group = {32, 8}, .nodes = 3}), HasSubstr("--nodes: found 3, expected at least the 4"));
   EXPECT_THAT(refusal(kConfig, {.group = {16, 5}}), HasSubstr("expected experts on at least 2 ranks in whole nodes"));
   EXPECT_THAT(refusal(kConfig, {.group = {16, 8}, .experts = 100}), HasSubstr("expected a multiple of 16 ranks"));
 }

@@ -8,10 +8,10 @@
 #include <string>
 #include <utility>
 
-#include "cli/known_names.h"
 #include "cli/reproduce/steps/step_row.h"
 #include "models/step/recompute.h"
 #include "models/text.h"
+#include "planner/shipped/names.h"
 
 namespace moeplan::cli {
 namespace {
@@ -167,7 +167,7 @@ StatusOr<v1::StepLayout> LayoutOf(CsvRow& row, const ModelConfig& model) {
 
 std::string SetOf(CsvRow& row) {
   const std::string task = row.Text("task");
-  if ((!task.empty() && task != "pretrain") || MeansHybridModel(row.Text("model"))) return "published-other";
+  if ((!task.empty() && task != "pretrain") || planner::MeansHybridModel(row.Text("model"))) return "published-other";
   if (row.Count("moe") == 0) return "published-dense";
   return row.Text("precision") == "BF16" ? "published-moe-bf16" : "published-moe-low";
 }

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "cli/known_names.h"
 #include "models/fit/statistics.h"
 #include "models/step/layer_work.h"
 #include "models/text.h"
+#include "planner/shipped/names.h"
 
 namespace moeplan::cli {
 namespace {
@@ -379,8 +379,8 @@ StatusOr<Profile> SimumaxProfile(const DataFolder& folder, const std::string& ma
   Profile profile = {.name = names.front(), .cluster = {.nodes = 1, .gpus_per_node = use.gpus_per_node}};
   profile.cluster.peak_flops_per_s = system.Number({"op_defaults", "matmul", "tflops"}) * kTera;
   // SimuMax does not say how much memory a GPU has; the hardware that ships does.
-  if (const std::string hardware = HardwareMeant(machine); !hardware.empty()) {
-    ASSIGN_OR_RETURN(const Hardware known, HardwareOf(hardware));
+  if (const std::string hardware = planner::HardwareMeant(machine); !hardware.empty()) {
+    ASSIGN_OR_RETURN(const Hardware known, planner::HardwareOf(hardware));
     profile.cluster.device_memory_bytes = known.memory_bytes.value;
   }
   RETURN_IF_ERROR(AddKernels(folder, machine, constants, profile));

@@ -1,10 +1,10 @@
 #include "cli/reproduce/steps/step_row.h"
+#include "planner/shipped/names.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "cli/known_names.h"
 #include "proto/convert/step.h"
 
 namespace moeplan::cli {
@@ -60,8 +60,8 @@ Status ReadDispatcher(const CsvRow& row, v1::StepLayout& layout) {
 }
 
 std::optional<ModelConfig> AskedModel(CsvRow& row, MeasuredStep& step) {
-  const std::string name = ModelMeant(step.model);
-  StatusOr<ModelConfig> model = ModelOf(name);
+  const std::string name = planner::ModelMeant(step.model);
+  StatusOr<ModelConfig> model = planner::NamedModel(name);
   if (name.empty() || !model.ok()) {
     step.reason = name.empty() ? "no such model ships" : model.status().message();
     return std::nullopt;
@@ -80,7 +80,7 @@ void UseFigures(Constants& constants, Hardware& hardware) {
 
 void AskOnHardware(CsvRow& row, const ModelConfig& model, const StatusOr<v1::StepLayout>& layout, Constants& constants,
                    MeasuredStep& step) {
-  const std::string hardware = HardwareMeant(step.system);
+  const std::string hardware = planner::HardwareMeant(step.system);
   if (hardware.empty() || !layout.ok()) {
     step.reason = hardware.empty() ? "no such hardware ships" : layout.status().message();
     return;
@@ -94,8 +94,8 @@ void AskOnHardware(CsvRow& row, const ModelConfig& model, const StatusOr<v1::Ste
   question.request.gpus = row.Count("gpus");
   question.request.global_batch = row.Count("gbs");
   question.request.sequence_length = row.Count("seq");
-  auto profile = HardwareProfile(hardware, question.request.gpus, model,
-                                 [&](Hardware& figures) { UseFigures(constants, figures); });
+  auto profile = planner::HardwareProfile(hardware, question.request.gpus, model,
+                                          [&](Hardware& figures) { UseFigures(constants, figures); });
   if (!profile.ok()) {
     step.reason = profile.status().message();
     return;

@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
-#include "cli/known_names.h"
 #include "cli/reproduce/steps/step_row.h"
-#include "cli/shipped_files.h"
 #include "models/text.h"
+#include "planner/shipped/files.h"
+#include "planner/shipped/names.h"
 #include "proto/convert/step.h"
 
 namespace moeplan::cli {
@@ -48,11 +48,11 @@ struct Machine {
 StatusOr<std::optional<Machine>> FindMachine(const DataFolder& folder) {
   std::optional<Machine> nearest;
   double least = std::numeric_limits<double>::infinity();
-  for (const std::string& name : ShippedNames("hardware")) {
+  for (const std::string& name : planner::ShippedNames("hardware")) {
     const std::string word = name.substr(0, name.find('-'));
     if (!folder.Has(AllReduceFile(word, kGpusOfNode))) continue;
     ASSIGN_OR_RETURN(const LogLog curve, AllReduceCurve(folder, word, kGpusOfNode));
-    ASSIGN_OR_RETURN(const Hardware hardware, HardwareOf(name));
+    ASSIGN_OR_RETURN(const Hardware hardware, planner::HardwareOf(name));
     const TimePoint& last = curve.points.back();
     const double rate = last.size * BusFactor(Collective::kAllReduce, kGpusOfNode) / last.time_s;
     const double distance = std::abs(std::log(rate / hardware.all_reduce_bytes_per_s.value));
@@ -122,8 +122,9 @@ class VtrainReader {
  private:
   // The hardware's, with the all-reduces that were measured.
   StatusOr<std::shared_ptr<const Profile>> ProfileOf(const Machine& machine, int gpus, const ModelConfig& model) const {
-    ASSIGN_OR_RETURN(Profile profile, HardwareProfile(machine.hardware, std::max(1, gpus), model,
-                                                      [this](Hardware& figures) { UseFigures(constants_, figures); }));
+    ASSIGN_OR_RETURN(Profile profile,
+                     planner::HardwareProfile(machine.hardware, std::max(1, gpus), model,
+                                              [this](Hardware& figures) { UseFigures(constants_, figures); }));
     for (CollectiveModel& entry : profile.collectives) {
       const int ranks = entry.key.group.size;
       if (entry.key.collective != Collective::kAllReduce || !folder_.Has(AllReduceFile(machine.word, ranks))) continue;

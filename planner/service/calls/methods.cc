@@ -7,6 +7,7 @@
 #include "moeplan/v1/planner_service.pb.h"
 #include "moeplan/v1/profile_service.pb.h"
 #include "planner/service/calls/method.h"
+#include "planner/service/handlers/advise.h"
 #include "planner/service/handlers/agents.h"
 #include "planner/service/handlers/append_samples.h"
 #include "planner/service/handlers/clusters.h"
@@ -99,6 +100,9 @@ std::vector<Method> MakeMethods() {
       Unary("PlannerService/Sweep", Role::kPlan, &Sweep),
       Unary("PlannerService/RankLayouts", Role::kPlan, &RankLayouts),
       Unary("PlannerService/Step", Role::kPlan, &Step),
+      Unary("PlannerService/Advise", Role::kPlan, &Advise),
+      Unary("PlannerService/CompareDispatchers", Role::kPlan, &CompareDispatchers),
+      Unary("PlannerService/ListNamed", Role::kRead, &ListNamed),
       Unary("PlannerService/ImportModel", Role::kPlan, &ImportModel),
       Unary("PlannerService/ListRuns", Role::kRead, &ListRuns),
       Unary("PlannerService/GetRun", Role::kRead, &GetRun),

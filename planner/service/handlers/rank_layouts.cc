@@ -2,14 +2,12 @@
 
 #include <utility>
 
-#include "models/model/hf_config.h"
 #include "models/text.h"
 #include "planner/layout/rank_layouts.h"
-#include "planner/service/handlers/profile_selection.h"
+#include "planner/service/handlers/job_question.h"
 #include "proto/convert/enums.h"
 #include "proto/convert/layouts.h"
 #include "proto/convert/step.h"
-#include "proto/convert/struct_text.h"
 #include "proto/errors.h"
 
 namespace moeplan::service {
@@ -18,7 +16,6 @@ namespace {
 constexpr int kUsualLayouts = 20, kMostLayouts = 1000;
 
 StatusOr<LayoutRequest> RequestOf(const v1::RankLayoutsRequest& request) {
-  if (!request.has_model()) return moeplan::error::Mismatch("model", "nothing", "an object");
   if (request.top() < 0 || request.top() > kMostLayouts) {
     return moeplan::error::Mismatch("top", StrCat(request.top()), StrCat("1 to ", kMostLayouts));
   }
@@ -27,7 +24,7 @@ StatusOr<LayoutRequest> RequestOf(const v1::RankLayoutsRequest& request) {
                          .sequence_length = request.sequence_length(),
                          .zero_stage = request.has_zero_stage() ? request.zero_stage() : kUsualZeroStage,
                          .top = request.top() == 0 ? kUsualLayouts : request.top()};
-  ASSIGN_OR_RETURN(asked.model, ModelFromHfConfig(JsonTextOf(request.model()), "model"));
+  ASSIGN_OR_RETURN(asked.model, ModelOf(request));
   if (request.has_settings()) {
     if (request.has_zero_stage() || request.recompute() != v1::Recompute::NONE ||
         request.attention() != v1::AttentionKernel::FLASH) {
@@ -46,7 +43,7 @@ StatusOr<LayoutRequest> RequestOf(const v1::RankLayoutsRequest& request) {
 StatusOr<v1::RankLayoutsResponse> RankLayouts(const Environment& environment, const v1::RankLayoutsRequest& request,
                                               std::stop_token cancelled) {
   ASSIGN_OR_RETURN(const LayoutRequest asked, RequestOf(request));
-  ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
+  ASSIGN_OR_RETURN(const Profile profile, ProfileFor(environment.store, request, asked.model, request.gpus()));
   ASSIGN_OR_RETURN(const LayoutAnswer answer,
                    planner::RankLayouts(asked, profile, {.cancelled = std::move(cancelled)}));
   v1::RankLayoutsResponse response;

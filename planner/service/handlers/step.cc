@@ -2,25 +2,22 @@
 
 #include <utility>
 
-#include "models/model/hf_config.h"
 #include "planner/layout/price_layout.h"
-#include "planner/service/handlers/profile_selection.h"
+#include "planner/service/handlers/job_question.h"
 #include "proto/convert/step.h"
-#include "proto/convert/struct_text.h"
-#include "proto/errors.h"
 
 namespace moeplan::service {
 
 StatusOr<v1::StepResponse> Step(const Environment& environment, const v1::StepRequest& request,
                                 std::stop_token cancelled) {
-  if (!request.has_model()) return moeplan::error::Mismatch("model", "nothing", "an object");
   StepQuestion question;
   question.request.gpus = request.gpus();
   question.request.global_batch = request.global_batch();
   question.request.sequence_length = request.sequence_length();
-  ASSIGN_OR_RETURN(question.request.model, ModelFromHfConfig(JsonTextOf(request.model()), "model"));
+  ASSIGN_OR_RETURN(question.request.model, ModelOf(request));
   RETURN_IF_ERROR(ReadStepLayout(request.layout(), "layout", question));
-  ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
+  ASSIGN_OR_RETURN(const Profile profile,
+                   ProfileFor(environment.store, request, question.request.model, request.gpus()));
   const planner::StopSignals stop = {.cancelled = std::move(cancelled), .out_of_time = {}};
   ASSIGN_OR_RETURN(const StepAnswer answer, planner::PriceLayout(question, profile, stop));
   v1::StepResponse response;

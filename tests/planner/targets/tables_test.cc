@@ -5,9 +5,9 @@
 #include <set>
 #include <string>
 
-#include "cli/known_names.h"
-#include "cli/shipped_files.h"
 #include "models/text.h"
+#include "planner/shipped/files.h"
+#include "planner/shipped/names.h"
 #include "planner/targets/settings_text.h"
 #include "planner/targets/translate.h"
 
@@ -18,9 +18,9 @@ using Json = nlohmann::json;
 
 std::vector<Target> AllTargets() {
   std::vector<Target> targets;
-  for (const std::string& name : cli::ShippedNames("targets")) {
+  for (const std::string& name : ShippedNames("targets")) {
     const std::string path = StrCat("targets/", name, ".json");
-    auto target = TargetFromJson(*cli::ShippedText(path), path);
+    auto target = TargetFromJson(*ShippedText(path), path);
     EXPECT_TRUE(target.ok()) << target.status().message();
     if (target.ok()) targets.push_back(*std::move(target));
   }
@@ -109,7 +109,7 @@ TEST(TablesTest, SettingsAndRulesSayWhereTheyComeFrom) {
 // table.
 // What recipes say of their pipelines is read, however they say it.
 TEST(TablesTest, VirtualStagesOfRecipesAreRead) {
-  const auto target = cli::TargetOf("megatron", "");
+  const auto target = TargetOf("megatron", "");
   ASSERT_TRUE(target.ok());
   const auto layout = [&](const std::string& arguments) {
     const auto read = ReadArguments(*target, arguments);
@@ -129,7 +129,7 @@ TEST(TablesTest, VirtualStagesOfRecipesAreRead) {
 }
 
 TEST(TablesTest, MegatronsOwnRecipesAreTakenAndBrokenOnesRefused) {
-  const auto target = cli::TargetOf("megatron", "");
+  const auto target = TargetOf("megatron", "");
   ASSERT_TRUE(target.ok()) << target.status().message();
   const Json cases = Json::parse(std::ifstream(std::string(MOEPLAN_CASES) + "/megatron_cases.json"));
   ASSERT_GE(cases.size(), 60u);

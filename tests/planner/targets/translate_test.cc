@@ -4,11 +4,11 @@
 #include <set>
 #include <string>
 
-#include "cli/known_names.h"
-#include "cli/shipped_files.h"
 #include "models/text.h"
 #include "moeplan/v1/step.pb.h"
 #include "planner/messages/targets.h"
+#include "planner/shipped/files.h"
+#include "planner/shipped/names.h"
 #include "planner/targets/facts.h"
 #include "planner/targets/layout_fields.h"
 #include "proto/json.h"
@@ -55,7 +55,7 @@ TEST(TranslateTest, ALayoutIsSaidAndWhatCannotBeIsListed) {
 
 // DeepSpeed computes layers again only in a pipeline: elsewhere its settings come back as a layout that does not.
 TEST(TranslateTest, WhatWouldGetLostIsListed) {
-  const auto target = cli::TargetOf("deepspeed", "");
+  const auto target = TargetOf("deepspeed", "");
   ASSERT_TRUE(target.ok()) << target.status().message();
   const ExportedLayout exported = ExportLayout(*target, {{"recompute", "FULL"}, {"zeroStage", 2}}, {{"experts", 8}});
   ASSERT_EQ(exported.not_expressible.size(), 1u);
@@ -63,7 +63,7 @@ TEST(TranslateTest, WhatWouldGetLostIsListed) {
 }
 
 TEST(TranslateTest, AllLayersAreComputedAgainWhereNoneAreCounted) {
-  const auto target = cli::TargetOf("bridge", "");
+  const auto target = TargetOf("bridge", "");
   ASSERT_TRUE(target.ok()) << target.status().message();
   EXPECT_EQ(ExportLayout(*target, {{"recompute", "FULL"}}, {}).settings.at("model.recompute_method"), "uniform");
   const ExportedLayout two = ExportLayout(*target, {{"recompute", "FULL"}, {"recomputeLayers", 2}}, {});
@@ -99,7 +99,7 @@ TEST(TranslateTest, RulesAreCheckedWithDefaultsAndFacts) {
 
 TEST(TranslateTest, WrongTablesAreRefusedByName) {
   const auto refusal = [](const std::string& from, const std::string& to) {
-    std::string text(*cli::ShippedText("targets/tutel.json"));
+    std::string text(*ShippedText("targets/tutel.json"));
     const size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     text.replace(at, from.size(), to);
@@ -131,7 +131,7 @@ TEST(TranslateTest, EveryFieldOfALayoutIsKnown) {
 
 // Whatever Megatron Core and Megatron-Bridge take comes back as it went, through arguments and through files.
 TEST(TranslateTest, LayoutsSurviveTheWayThere) {
-  const auto model = cli::ModelOf("deepseek-v3");
+  const auto model = NamedModel("deepseek-v3");
   ASSERT_TRUE(model.ok());
   Facts facts = FactsOf(*model);
   facts["gpus"] = 256;
@@ -140,7 +140,7 @@ TEST(TranslateTest, LayoutsSurviveTheWayThere) {
   std::mt19937_64 random(TestSeed());
   const auto pick = [&](std::initializer_list<Json> values) { return values.begin()[random() % values.size()]; };
   for (const char* name : {"megatron", "bridge"}) {
-    const auto target = cli::TargetOf(name, "");
+    const auto target = TargetOf(name, "");
     ASSERT_TRUE(target.ok()) << target.status().message();
     int taken = 0;
     for (int i = 0; i < 1500; ++i) {

@@ -1,19 +1,19 @@
 // What ships is whole, and other people's names for it are understood.
-#include "cli/known_names.h"
+#include "planner/shipped/names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/shipped_files.h"
 #include "planner/layout/price_layout.h"
+#include "planner/shipped/files.h"
 
-namespace moeplan::cli {
+namespace moeplan::planner {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-TEST(KnownNamesTest, EveryMachineThatShipsSaysWhereItsFiguresAreFrom) {
+TEST(ShippedNamesTest, EveryMachineThatShipsSaysWhereItsFiguresAreFrom) {
   ASSERT_EQ(ShippedNames("hardware").size(), 9u);
   for (const std::string& name : ShippedNames("hardware")) {
     const auto hardware = HardwareOf(name);
@@ -28,9 +28,9 @@ TEST(KnownNamesTest, EveryMachineThatShipsSaysWhereItsFiguresAreFrom) {
   }
 }
 
-TEST(KnownNamesTest, EveryModelThatShipsHasAPriceOnEveryMachine) {
+TEST(ShippedNamesTest, EveryModelThatShipsHasAPriceOnEveryMachine) {
   for (const std::string& name : ShippedNames("models")) {
-    const auto model = ModelOf(name);
+    const auto model = NamedModel(name);
     ASSERT_TRUE(model.ok()) << model.status().message();
     for (const std::string& machine : ShippedNames("hardware")) {
       const auto profile = HardwareProfile(machine, 16, *model);
@@ -38,7 +38,7 @@ TEST(KnownNamesTest, EveryModelThatShipsHasAPriceOnEveryMachine) {
       ASSERT_TRUE(ValidateProfile(*profile).ok()) << ValidateProfile(*profile).message();
       StepQuestion question = {.request = {.model = *model, .gpus = 16, .global_batch = 64, .sequence_length = 4096}};
       question.layout.pipeline_parallel = 2;
-      const auto step = planner::PriceLayout(question, *profile);
+      const auto step = PriceLayout(question, *profile);
       ASSERT_TRUE(step.ok()) << name << " on " << machine << ": " << step.status().message();
       EXPECT_GT(step->layout.mfu, 0.01) << name << " on " << machine;
       EXPECT_LT(step->layout.mfu, 0.9) << name << " on " << machine;
@@ -46,8 +46,8 @@ TEST(KnownNamesTest, EveryModelThatShipsHasAPriceOnEveryMachine) {
   }
 }
 
-TEST(KnownNamesTest, DomainsFollowFromTheGpus) {
-  const ModelConfig model = *ModelOf("mixtral-8x7b");
+TEST(ShippedNamesTest, DomainsFollowFromTheGpus) {
+  const ModelConfig model = *NamedModel("mixtral-8x7b");
   const auto cluster = [&](const std::string& option, int gpus) {
     return HardwareProfile(option, gpus, model)->cluster;
   };
@@ -59,21 +59,21 @@ TEST(KnownNamesTest, DomainsFollowFromTheGpus) {
   const auto error = [&](const std::string& option, int gpus) {
     return HardwareProfile(option, gpus, model).status().message();
   };
-  EXPECT_THAT(error("h100-sxm:4x8", 64), HasSubstr("expected as many GPUs as --gpus, which is 64"));
+  EXPECT_THAT(error("h100-sxm:4x8", 64), HasSubstr("expected as many GPUs as asked for, 64"));
   EXPECT_THAT(error("h100-sxm:4x16", 64), HasSubstr("expected at most 8 GPUs in a domain"));
   EXPECT_THAT(error("h100-sxm:8", 64), HasSubstr("expected DOMAINSxGPUS such as 8x8"));
-  EXPECT_THAT(error("h100", 64), StartsWith("--hardware: found 'h100', expected one of a100-pcie, a100-sxm, b200"));
+  EXPECT_THAT(error("h100", 64), StartsWith("hardware: found 'h100', expected one of a100-pcie, a100-sxm, b200"));
 }
 
-TEST(KnownNamesTest, ExpertsAreGroupedProductsOfTheHardware) {
-  const ModelConfig model = *ModelOf("mixtral-8x7b");
+TEST(ShippedNamesTest, ExpertsAreGroupedProductsOfTheHardware) {
+  const ModelConfig model = *NamedModel("mixtral-8x7b");
   const Profile profile = *HardwareProfile("h100-sxm", 8, model);
   StepQuestion question = {.request = {.model = model, .gpus = 8, .global_batch = 8, .sequence_length = 128}};
   question.schedule = Family::kBaseline;
   const auto moe_s = [&](Precision precision, int sequence) {
     question.request.precision = precision;
     question.request.sequence_length = sequence;
-    const auto step = planner::PriceLayout(question, profile);
+    const auto step = PriceLayout(question, profile);
     EXPECT_TRUE(step.ok()) << step.status().message();
     for (const StepPartTime& part : step->parts) {
       if (part.part == "moeLayers") return part.forward_s;
@@ -87,11 +87,11 @@ TEST(KnownNamesTest, ExpertsAreGroupedProductsOfTheHardware) {
   EXPECT_LT(moe_s(Precision::kFp8, 32768), 0.8 * moe_s(Precision::kBf16, 32768));
   // This GPU has no FP4.
   question.request.precision = Precision::kNvfp4;
-  EXPECT_THAT(planner::PriceLayout(question, profile).status().message(),
+  EXPECT_THAT(PriceLayout(question, profile).status().message(),
               HasSubstr("layout.precision: found NVFP4, expected BF16 or FP8"));
 }
 
-TEST(KnownNamesTest, NamesOfOthersAreUnderstood) {
+TEST(ShippedNamesTest, NamesOfOthersAreUnderstood) {
   EXPECT_EQ(ModelMeant("Qwen3_235B_a22B"), "qwen3-235b-a22b");
   EXPECT_EQ(ModelMeant("LLAMA3.1_405B"), "llama3.1-405b");
   EXPECT_EQ(ModelMeant("DeepSeek V3 671B"), "deepseek-v3");
@@ -108,7 +108,7 @@ TEST(KnownNamesTest, NamesOfOthersAreUnderstood) {
 // Between domains an all-to-all goes through each GPU's own card, the others over all cards of a domain.
 TEST(HardwareProfileTest, GroupsThatCrossDomainsAreAsFastAsTheirCards) {
   const Hardware hardware = *HardwareOf("h100-sxm");
-  const Profile profile = ProfileOf(hardware, 8, 8, *ModelOf("mixtral-8x7b"));
+  const Profile profile = ProfileOf(hardware, 8, 8, *NamedModel("mixtral-8x7b"));
   const auto seconds_per_byte = [&](Collective collective, GroupShape group) {
     return std::get<AlphaBeta>(
                Find(profile, CollectiveKey{.collective = collective, .group = group, .bytes_per_element = 2})->curve)
@@ -134,4 +134,4 @@ TEST(HardwareFileTest, WhatIsWrongIsNamed) {
 }
 
 }  // namespace
-}  // namespace moeplan::cli
+}  // namespace moeplan::planner

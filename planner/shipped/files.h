@@ -8,7 +8,7 @@
 
 #include "models/status.h"
 
-namespace moeplan::cli {
+namespace moeplan::planner {
 
 struct ShippedFile {
   std::string_view path;  // Below deploy, such as "testbeds/grids/parm-a.json".
@@ -22,4 +22,4 @@ StatusOr<std::string_view> ShippedText(std::string_view path);
 // "a100-pcie" of "hardware/a100-pcie.json", of all files in a folder, sorted.
 std::vector<std::string> ShippedNames(std::string_view folder);
 
-}  // namespace moeplan::cli
+}  // namespace moeplan::planner

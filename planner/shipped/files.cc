@@ -1,10 +1,10 @@
-#include "cli/shipped_files.h"
+#include "planner/shipped/files.h"
 
 #include <algorithm>
 
 #include "models/text.h"
 
-namespace moeplan::cli {
+namespace moeplan::planner {
 
 StatusOr<std::string_view> ShippedText(std::string_view path) {
   const auto found = std::ranges::find(kShippedFiles, path, &ShippedFile::path);
@@ -25,4 +25,4 @@ std::vector<std::string> ShippedNames(std::string_view folder) {
   return names;
 }
 
-}  // namespace moeplan::cli
+}  // namespace moeplan::planner

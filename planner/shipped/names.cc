@@ -1,22 +1,19 @@
-#include "cli/known_names.h"
+#include "planner/shipped/names.h"
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "cli/shipped_files.h"
 #include "models/model/hf_config.h"
 #include "models/text.h"
-#include "proto/json.h"
+#include "planner/shipped/files.h"
 
-namespace moeplan::cli {
+namespace moeplan::planner {
 namespace {
 
 std::string Listed(std::string_view folder) {
@@ -79,7 +76,7 @@ std::vector<int> VersionNumbers(std::string_view version) {
 }
 
 // A version such as 0.15.3 belongs to 0.15.
-bool IsWithin(const std::string& version, const planner::Target& target) {
+bool IsWithin(const std::string& version, const Target& target) {
   std::vector<int> asked = VersionNumbers(version);
   const std::vector<int> from = VersionNumbers(target.version_from), to = VersionNumbers(target.version_to);
   if (asked.empty() || asked < from) return false;
@@ -123,20 +120,17 @@ bool MeansHybridModel(std::string_view text) {
   return false;
 }
 
-StatusOr<std::string> ModelTextOf(const std::string& name_or_file, std::string_view option) {
-  const auto shipped = ShippedText(StrCat("models/", name_or_file, ".json"));
-  if (shipped.ok()) return std::string(*shipped);
-  std::error_code ignored;
-  if (!std::filesystem::exists(name_or_file, ignored)) {
-    return InvalidInput(StrCat(option, ": found '", name_or_file,
-                               "', which is no file, expected a config.json or one of ", Listed("models")));
-  }
-  return ReadTextFile(name_or_file);
+std::string ModelNamesText() { return Listed("models"); }
+
+StatusOr<std::string_view> NamedModelText(const std::string& name) {
+  const auto text = ShippedText(StrCat("models/", name, ".json"));
+  if (text.ok()) return text;
+  return InvalidInput(StrCat("modelName: found '", name, "', expected one of ", ModelNamesText()));
 }
 
-StatusOr<ModelConfig> ModelOf(const std::string& name_or_file, std::string_view option) {
-  ASSIGN_OR_RETURN(const std::string text, ModelTextOf(name_or_file, option));
-  return ModelFromHfConfig(text, name_or_file);
+StatusOr<ModelConfig> NamedModel(const std::string& name) {
+  ASSIGN_OR_RETURN(const std::string_view text, NamedModelText(name));
+  return ModelFromHfConfig(std::string(text), name);
 }
 
 const std::vector<std::string>& UsualModels() {
@@ -147,7 +141,7 @@ const std::vector<std::string>& UsualModels() {
 StatusOr<Hardware> HardwareOf(const std::string& name) {
   const auto text = ShippedText(StrCat("hardware/", name, ".json"));
   if (!text.ok()) {
-    return InvalidInput(StrCat("--hardware: found '", name, "', expected one of ", Listed("hardware"),
+    return InvalidInput(StrCat("hardware: found '", name, "', expected one of ", Listed("hardware"),
                                ", with :DOMAINSxGPUS or without"));
   }
   return HardwareFromJson(*text, StrCat("hardware/", name, ".json"));
@@ -163,64 +157,68 @@ std::optional<Domains> ReadDomains(std::string_view text) {
   return domains;
 }
 
-StatusOr<Profile> HardwareProfile(const std::string& option, int gpus, const ModelConfig& model,
+StatusOr<Profile> HardwareProfile(const std::string& text, int gpus, const ModelConfig& model,
                                   const std::function<void(Hardware&)>& change) {
   constexpr int kMostGpus = 1 << 16;
   if (gpus < 1 || gpus > kMostGpus) {
     return InvalidInput(StrCat("gpus: found ", gpus, ", expected a whole number of 1 to ", kMostGpus));
   }
-  const size_t colon = option.find(':');
-  ASSIGN_OR_RETURN(Hardware hardware, HardwareOf(option.substr(0, colon)));
+  const size_t colon = text.find(':');
+  ASSIGN_OR_RETURN(Hardware hardware, HardwareOf(text.substr(0, colon)));
   if (change) change(hardware);
   Domains domains = LargestDomains(gpus, hardware.gpus_per_domain);
   if (colon != std::string::npos) {
-    const auto given = ReadDomains(std::string_view(option).substr(colon + 1));
-    const std::string found = StrCat("--hardware: found '", option, "', expected ");
+    const auto given = ReadDomains(std::string_view(text).substr(colon + 1));
+    const std::string found = StrCat("hardware: found '", text, "', expected ");
     if (!given) return InvalidInput(StrCat(found, "DOMAINSxGPUS such as 8x8 behind the colon"));
     if (given->gpus > hardware.gpus_per_domain) {
       return InvalidInput(StrCat(found, "at most ", hardware.gpus_per_domain, " GPUs in a domain"));
     }
     if (given->domains != gpus / given->gpus || gpus % given->gpus != 0) {
-      return InvalidInput(StrCat(found, "as many GPUs as --gpus, which is ", gpus));
+      return InvalidInput(StrCat(found, "as many GPUs as asked for, ", gpus));
     }
     domains = *given;
   }
   return ProfileOf(hardware, domains.domains, domains.gpus, model);
 }
 
-int GpusOfHardware(const std::string& option) {
-  const size_t colon = option.find(':');
+int GpusOfHardware(const std::string& text) {
+  const size_t colon = text.find(':');
   if (colon == std::string::npos) return 0;
-  const std::optional<Domains> domains = ReadDomains(std::string_view(option).substr(colon + 1));
+  const std::optional<Domains> domains = ReadDomains(std::string_view(text).substr(colon + 1));
   constexpr int kMost = 1 << 15;
   return domains && domains->domains <= kMost && domains->gpus <= kMost ? domains->domains * domains->gpus : 0;
 }
 
-std::string TargetNames() {
+std::vector<std::string> TargetNames() {
   std::set<std::string> names;
   // A file is named after its target, with the version behind it where there are several: "megatron-0.15".
   for (const std::string& name : ShippedNames("targets")) names.insert(name.substr(0, name.find('-')));
+  return {names.begin(), names.end()};
+}
+
+std::string TargetNamesText() {
   std::string text;
-  for (const std::string& name : names) text += StrCat(text.empty() ? "" : ", ", name);
+  for (const std::string& name : TargetNames()) text += StrCat(text.empty() ? "" : ", ", name);
   return text;
 }
 
-StatusOr<planner::Target> TargetOf(const std::string& name, const std::string& version) {
-  std::optional<planner::Target> latest;
+StatusOr<Target> TargetOf(const std::string& name, const std::string& version) {
+  std::optional<Target> latest;
   std::string ranges;
   for (const std::string& file : ShippedNames("targets")) {
     if (file.substr(0, file.find('-')) != name) continue;
     const std::string path = StrCat("targets/", file, ".json");
     ASSIGN_OR_RETURN(const std::string_view text, ShippedText(path));
-    ASSIGN_OR_RETURN(planner::Target target, planner::TargetFromJson(text, path));
+    ASSIGN_OR_RETURN(Target target, TargetFromJson(text, path));
     ranges += StrCat(ranges.empty() ? "" : ", ", target.version_from, " to ", target.version_to);
     if (!version.empty() && !IsWithin(version, target)) continue;
     const bool later = !latest || VersionNumbers(latest->version_to) < VersionNumbers(target.version_to);
     if (later) latest = std::move(target);
   }
   if (latest) return *std::move(latest);
-  if (ranges.empty()) return InvalidInput(StrCat("--to: found '", name, "', expected one of ", TargetNames()));
-  return InvalidInput(StrCat("--target-version: found '", version, "', expected one of ", name, "'s ", ranges));
+  if (ranges.empty()) return InvalidInput(StrCat("to: found '", name, "', expected one of ", TargetNamesText()));
+  return InvalidInput(StrCat("targetVersion: found '", version, "', expected one of ", name, "'s ", ranges));
 }
 
-}  // namespace moeplan::cli
+}  // namespace moeplan::planner

@@ -1,4 +1,5 @@
-// Commands take models and hardware by name, where they ship with the program (deploy/models, deploy/hardware).
+// Models, hardware and tables of training systems by name, where they ship with the program (deploy/models,
+// deploy/hardware, deploy/targets). An error begins with the field of a request that gives the name.
 #pragma once
 
 #include <functional>
@@ -13,17 +14,19 @@
 #include "models/status.h"
 #include "planner/targets/target.h"
 
-namespace moeplan::cli {
+namespace moeplan::planner {
 
-// The model of that name or, where none ships, of that file, and its text. kInvalidInput: neither, and the message,
-// which begins with the option, lists the names.
-StatusOr<ModelConfig> ModelOf(const std::string& name_or_file, std::string_view option = "--model");
-StatusOr<std::string> ModelTextOf(const std::string& name_or_file, std::string_view option = "--model");
+// The model of that name, and the text of its config.json. kInvalidInput: none ships ("modelName"), and the message
+// lists the names.
+StatusOr<ModelConfig> NamedModel(const std::string& name);
+StatusOr<std::string_view> NamedModelText(const std::string& name);
+// The names of all models that ship, "deepseek-v3, gpt-oss-120b, ...".
+std::string ModelNamesText();
 
 // The models that GPUs are calibrated for when nobody names one (deploy/model_names.json). All ship.
 const std::vector<std::string>& UsualModels();
 
-// The hardware of that name. kInvalidInput: none ships, and the message lists the names.
+// The hardware of that name. kInvalidInput: none ships ("hardware"), and the message lists the names.
 StatusOr<Hardware> HardwareOf(const std::string& name);
 
 // The name of the shipped model, or of the shipped hardware, that a text of someone else means, such as "Qwen3_30B_a3B"
@@ -40,17 +43,19 @@ struct Domains {
 std::optional<Domains> ReadDomains(std::string_view text);
 
 // A profile of NAME or NAME:DOMAINSxGPUS for so many GPUs in all; without the suffix domains are as large as divides
-// the GPUs. kInvalidInput also: the suffix is no such text, or does not come to that many GPUs.
-StatusOr<Profile> HardwareProfile(const std::string& option, int gpus, const ModelConfig& model,
+// the GPUs. kInvalidInput also: the suffix is no such text, or does not come to that many GPUs ("gpus" where these are
+// none).
+StatusOr<Profile> HardwareProfile(const std::string& text, int gpus, const ModelConfig& model,
                                   const std::function<void(Hardware&)>& change = {});
 
-// The GPUs that NAME:DOMAINSxGPUS comes to; 0: the option has no such suffix.
-int GpusOfHardware(const std::string& option);
+// The GPUs that NAME:DOMAINSxGPUS comes to; 0: the text has no such suffix.
+int GpusOfHardware(const std::string& text);
 
 // The table of a training system for a version, or for the latest that there is where none is named. kInvalidInput: no
-// table ships of that name or for that version, and the message lists what does.
-StatusOr<planner::Target> TargetOf(const std::string& name, const std::string& version);
-// The names of all that ship, "deepspeed, megatron, ...".
-std::string TargetNames();
+// table ships of that name ("to") or for that version ("targetVersion"), and the message lists what does.
+StatusOr<Target> TargetOf(const std::string& name, const std::string& version);
+// The names of all that ship, sorted, and as "deepspeed, megatron, ...".
+std::vector<std::string> TargetNames();
+std::string TargetNamesText();
 
-}  // namespace moeplan::cli
+}  // namespace moeplan::planner

@@ -1,0 +1,244 @@
+// Questions about a whole job, as the service answers them: Advise, CompareDispatchers, ListNamed, and Step and
+// RankLayouts of what is named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <stop_token>
+#include <string>
+
+#include "handlers_fixture.h"
+#include "models/text.h"
+#include "planner/layout/price_layout.h"
+#include "planner/service/calls/method.h"
+#include "planner/service/handlers/advise.h"
+#include "planner/service/handlers/rank_layouts.h"
+#include "planner/service/handlers/step.h"
+#include "planner/shipped/names.h"
+#include "proto/convert/step.h"
+
+namespace moeplan::service {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class JobQuestionsTest : public HandlersTest {
+ protected:
+  v1::Advice AdviceTo(const v1::AdviseRequest& request) {
+    const auto answer = Advise(environment(), request, {});
+    EXPECT_TRUE(answer.ok()) << answer.status().message();
+    return answer.ok() ? answer->result() : v1::Advice();
+  }
+  std::string Refused(const std::function<void(v1::AdviseRequest&)>& spoil);
+};
+
+v1::AdviseRequest Qwen() {
+  v1::AdviseRequest request;
+  request.set_model_name("qwen3-30b-a3b");
+  request.set_hardware("h100-sxm:4x8");
+  request.set_global_batch(256);
+  request.set_sequence_length(4096);
+  return request;
+}
+
+std::string JobQuestionsTest::Refused(const std::function<void(v1::AdviseRequest&)>& spoil) {
+  v1::AdviseRequest request = Qwen();
+  spoil(request);
+  const auto answer = Advise(environment(), request, {});
+  EXPECT_FALSE(answer.ok());
+  return answer.status().message();
+}
+
+// Whatever the answer says is what Step says of its layout, too.
+TEST_F(JobQuestionsTest, AdviceIsAStepOfItsLayout) {
+  const auto answer = Advise(environment(), Qwen(), {});
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  const v1::Advice& advice = answer->result();
+  EXPECT_EQ(answer->profile_version(), 0);
+  EXPECT_EQ(answer->device_memory_bytes(), 80e9);
+  EXPECT_EQ(advice.gpus(), 32);
+  EXPECT_EQ(advice.model(), "qwen3-30b-a3b");
+  EXPECT_TRUE(advice.mine_is_usual());
+  EXPECT_GE(advice.gain(), 0.99);
+  EXPECT_EQ(advice.export_().target(), "megatron");
+  EXPECT_TRUE(advice.export_().violations().empty());
+  EXPECT_THAT(advice.text(), HasSubstr("EP "));
+  EXPECT_THAT(advice.step().overlap(), StartsWith("Exchanges of experts"));
+  v1::StepRequest request;
+  request.set_model_name("qwen3-30b-a3b");
+  request.set_hardware("h100-sxm:4x8");
+  request.set_gpus(32);
+  request.set_global_batch(256);
+  request.set_sequence_length(4096);
+  *request.mutable_layout() = advice.layout();
+  const auto step = Step(environment(), request, {});
+  ASSERT_TRUE(step.ok()) << step.status().message();
+  EXPECT_NEAR(step->result().step_time_s() / advice.step().step_time_s(), 1, 1e-9);
+}
+
+TEST_F(JobQuestionsTest, MyFlagsAreComparedAndMyStepSetsTheFactor) {
+  v1::AdviseRequest request = Qwen();
+  request.set_mine(
+      "torchrun pretrain_gpt.py --expert-model-parallel-size 8 --micro-batch-size 1 --recompute-granularity full "
+      "--recompute-method uniform --recompute-num-layers 1");
+  request.set_measured_step_s(6);
+  const v1::Advice advice = AdviceTo(request);
+  EXPECT_FALSE(advice.mine_is_usual());
+  EXPECT_EQ(advice.mine().layout().recompute(), v1::Recompute::FULL);
+  EXPECT_FALSE(advice.mine_is_same());
+  EXPECT_GT(advice.gain(), 1);
+  EXPECT_NEAR(advice.software_factor(), 6 / advice.mine().step().step_time_s(), 1e-9);
+  EXPECT_NEAR(advice.expected_step_time_s(), advice.software_factor() * advice.step().step_time_s(), 1e-9);
+  EXPECT_THAT(advice.remove_arguments(), Contains(HasSubstr("--recompute-granularity")));
+  // A later answer to the same question changes nothing.
+  *request.mutable_against() = advice;
+  const v1::Advice later = AdviceTo(request);
+  ASSERT_TRUE(later.has_changed());
+  EXPECT_TRUE(later.changed().costs().empty() && later.changed().decisions().empty());
+}
+
+// In a running job all but what is computed again stays.
+TEST_F(JobQuestionsTest, OnlyWhatARunningJobCanChangeChanges) {
+  v1::AdviseRequest request = Qwen();
+  request.set_live_only(true);
+  request.set_mine(
+      "--expert-model-parallel-size 8 --micro-batch-size 1 --recompute-granularity full --recompute-method uniform "
+      "--recompute-num-layers 1 --use-distributed-optimizer --moe-token-dispatcher-type alltoall");
+  const v1::Advice advice = AdviceTo(request);
+  v1::StepLayout mine = advice.mine().layout(), best = advice.layout();
+  EXPECT_GT(advice.gain(), 1.05) << "an H100 has the memory to keep more than full recomputation does";
+  EXPECT_TRUE(best.recompute() == v1::Recompute::NONE || best.recompute_layers() > 0) << best.DebugString();
+  for (v1::StepLayout* layout : {&mine, &best}) {
+    layout->clear_recompute(), layout->clear_recompute_layers();
+    layout->clear_schedule(), layout->clear_plan();
+  }
+  EXPECT_EQ(best.SerializeAsString(), mine.SerializeAsString());
+  // Brute force finds nothing faster.
+  const ModelConfig model = *planner::NamedModel("qwen3-30b-a3b");
+  const Profile profile = *planner::HardwareProfile("h100-sxm:4x8", 32, model);
+  for (int layers = 0; layers < 48; ++layers) {
+    StepQuestion question;
+    question.request.model = model;
+    question.request.gpus = 32, question.request.global_batch = 256, question.request.sequence_length = 4096;
+    v1::StepLayout other = advice.mine().layout();
+    other.set_recompute_layers(layers);
+    ASSERT_TRUE(ReadStepLayout(other, "layout", question).ok());
+    const auto step = planner::PriceLayout(question, profile);
+    ASSERT_TRUE(step.ok()) << step.status().message();
+    constexpr double kRoom = 0.95, kTie = 1.01;
+    const bool fits = step->layout.memory.total_bytes() <= kRoom * profile.cluster.device_memory_bytes;
+    EXPECT_TRUE(!fits || kTie * step->layout.step_time_s > advice.step().step_time_s()) << layers;
+  }
+  EXPECT_THAT(Refused([](auto& one) { one.set_live_only(true); }), StartsWith("liveOnly: found it without `mine`"));
+  EXPECT_THAT(Refused([](auto& one) {
+                one.set_live_only(true), one.set_to("torchtitan"), one.set_mine("{\"expertParallel\": 8}");
+              }),
+              StartsWith("liveOnly: found it with torchtitan"));
+  EXPECT_THAT(Refused([](auto& one) { one.set_live_only(true), one.set_mine("{\"expertParallel\": 1}"); }),
+              HasSubstr("predicted not to fit, whatever is computed again"));
+}
+
+TEST_F(JobQuestionsTest, WrongQuestionsAreRefusedByField) {
+  EXPECT_THAT(Refused([](auto& one) { one.clear_model_name(); }), StartsWith("model: found nothing"));
+  EXPECT_THAT(Refused([](auto& one) { one.set_model_name("qwen9"); }),
+              AllOf(StartsWith("modelName: found 'qwen9'"), HasSubstr("deepseek-v3")));
+  // A name is no file of the planner's machine.
+  EXPECT_THAT(Refused([](auto& one) { one.set_model_name("/etc/passwd"); }), StartsWith("modelName: found"));
+  EXPECT_THAT(Refused([](auto& one) { one.set_model_name("../models/qwen3-30b-a3b"); }), StartsWith("modelName: "));
+  EXPECT_THAT(Refused([](auto& one) { one.set_hardware("h10"); }), StartsWith("hardware: found 'h10'"));
+  EXPECT_THAT(Refused([](auto& one) { one.set_hardware("h100-sxm"); }), StartsWith("gpus: found 0"));
+  EXPECT_THAT(Refused([](auto& one) { one.set_gpus(64); }), StartsWith("hardware: found 'h100-sxm:4x8'"));
+  EXPECT_THAT(Refused([](auto& one) { one.set_to("nanotron"); }), StartsWith("to: found 'nanotron'"));
+  EXPECT_THAT(Refused([](auto& one) { one.set_to("tutel"); }), HasSubstr("which is a layer"));
+  EXPECT_THAT(Refused([](auto& one) { one.set_target_version("0.1"); }), StartsWith("targetVersion: found '0.1'"));
+  EXPECT_THAT(Refused([](auto& one) { one.set_measured_step_s(3); }), StartsWith("measuredStepS: found it without"));
+  EXPECT_THAT(Refused([](auto& one) { one.set_mine("{\"expertParallel\": 3}"); }), HasSubstr("expertParallel"));
+  EXPECT_THAT(Refused([](auto& one) { one.set_mine(std::string(300'000, 'x')); }), StartsWith("mine: found 300000"));
+  EXPECT_THAT(Refused([](auto& one) { one.clear_global_batch(); }), HasSubstr("globalBatch: found 0"));
+  EXPECT_THAT(Refused([](auto& one) { one.clear_hardware(); }), HasSubstr("no profile"));
+  std::stop_source left;
+  left.request_stop();
+  EXPECT_EQ(Advise(environment(), Qwen(), left.get_token()).status().code(), StatusCode::kCancelled);
+}
+
+TEST_F(JobQuestionsTest, DispatchersAreComparedAlongAnAxis) {
+  v1::CompareDispatchersRequest request;
+  request.set_model_name("qwen3-30b-a3b");
+  request.set_hardware("h100-sxm");
+  request.set_gpus(64);
+  request.set_global_batch(512);
+  request.set_sequence_length(4096);
+  request.mutable_layout()->set_expert_parallel(16);
+  request.mutable_layout()->set_recompute(v1::Recompute::FULL);
+  request.set_axis("microBatch=1,2,4");
+  request.add_dispatchers(v1::Dispatcher::ALL_TO_ALL);
+  request.add_dispatchers(v1::Dispatcher::DEEPEP);
+  request.add_dispatchers(v1::Dispatcher::DEEPEP);
+  const auto answer = CompareDispatchers(environment(), request, {});
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  EXPECT_EQ(answer->result().path(), "microBatch");
+  ASSERT_EQ(answer->result().points_size(), 3);
+  EXPECT_EQ(answer->result().points(0).steps_size(), 2);
+  const auto refused = [&](const std::string& axis) {
+    request.set_axis(axis);
+    return CompareDispatchers(environment(), request, {}).status().message();
+  };
+  EXPECT_THAT(refused("batch=1"), StartsWith("axis: found 'batch=1', expected one of microBatch="));
+  EXPECT_THAT(refused("microBatch"), StartsWith("axis: found 'microBatch'"));
+  EXPECT_THAT(refused("microBatch=1,two"), StartsWith("axis: found 'two', expected a number"));
+  std::string many = "microBatch=1";
+  for (int i = 2; i < 70; ++i) many += StrCat(",", i);
+  EXPECT_THAT(refused(many), StartsWith("axis: found more than 64 values"));
+}
+
+TEST_F(JobQuestionsTest, WhatIsNamedCanBeAsked) {
+  const auto named = ListNamed(environment(), {}, {});
+  ASSERT_TRUE(named.ok());
+  EXPECT_THAT(named->models(), Contains("mixtral-8x7b"));
+  ASSERT_EQ(named->targets_size(), 4) << "a layer is no training system";
+  for (const v1::NamedTarget& target : named->targets()) {
+    EXPECT_EQ(target.takes_file(), target.name() == "deepspeed") << target.name();
+    EXPECT_EQ(target.live().empty(), target.name() != "megatron" && target.name() != "bridge") << target.name();
+  }
+  for (const v1::NamedHardware& hardware : named->hardware()) {
+    v1::RankLayoutsRequest request;
+    request.set_model_name(named->models(0));
+    request.set_hardware(hardware.name());
+    request.set_gpus(64);
+    request.set_global_batch(512);
+    request.set_sequence_length(4096);
+    request.set_top(1);
+    const auto ranked = RankLayouts(environment(), request, {});
+    EXPECT_TRUE(ranked.ok()) << hardware.name() << ": " << ranked.status().message();
+  }
+  EXPECT_EQ(FindMethod("/moeplan.v1.PlannerService/Advise")->role, Role::kPlan);
+  EXPECT_EQ(FindMethod("/moeplan.v1.PlannerService/CompareDispatchers")->role, Role::kPlan);
+  EXPECT_EQ(FindMethod("/moeplan.v1.PlannerService/ListNamed")->role, Role::kRead);
+}
+
+// The hardware stands in for what a profile lacks.
+TEST_F(JobQuestionsTest, AProfileGoesBeforeTheHardware) {
+  Put(ExamplePutProfile("a"));
+  v1::StepRequest request;
+  request.set_model_name("mixtral-8x7b");
+  request.set_gpus(16);
+  request.set_global_batch(64);
+  request.set_sequence_length(4096);
+  request.mutable_layout()->set_expert_parallel(8);
+  request.set_hardware("h100-sxm");
+  const auto alone = Step(environment(), request, {});
+  ASSERT_TRUE(alone.ok()) << alone.status().message();
+  EXPECT_EQ(alone->profile_version(), 0);
+  request.set_profile_name("two-nodes-of-eight");
+  const auto both = Step(environment(), request, {});
+  ASSERT_TRUE(both.ok()) << both.status().message();
+  EXPECT_EQ(both->profile_name(), "two-nodes-of-eight");
+  EXPECT_EQ(both->profile_version(), 1);
+  EXPECT_NE(both->result().step_time_s(), alone->result().step_time_s());
+}
+
+}  // namespace
+}  // namespace moeplan::service
