@@ -6,26 +6,30 @@ import { retryMs, useConnection, useTokenState } from "./api/use_call";
 import { ErrorNote } from "./components/notes";
 import { TokenDialog } from "./components/token_dialog";
 import * as text from "./format";
-import { hrefOf, useRoute, views, type View, type ViewProps } from "./route";
+import { firstView, hrefOf, useRoute, views, type View, type ViewProps } from "./route";
 import { useTheme } from "./theme";
 
 type ViewComponent = ComponentType<ViewProps>;
 
 // Each view is a script of its own, so that the first one does not wait for the others.
 const loaders: Record<View, () => Promise<ViewComponent>> = {
+  job: async () => (await import("./views/job/view")).JobView,
   clusters: async () => (await import("./views/clusters/view")).ClustersView,
   curves: async () => (await import("./views/curves/view")).CurvesView,
   plan: async () => (await import("./views/plan/view")).PlanView,
   "what-if": async () => (await import("./views/sweep/view")).SweepView,
+  dispatchers: async () => (await import("./views/dispatchers/view")).DispatchersView,
   layouts: async () => (await import("./views/layouts/view")).LayoutsView,
   accuracy: async () => (await import("./views/accuracy/view")).AccuracyView,
 };
 
 const titles: Record<View, string> = {
+  job: "My job",
   clusters: "Clusters",
   curves: "Curves",
   plan: "Plan",
   "what-if": "What-if",
+  dispatchers: "Dispatchers",
   layouts: "Layouts",
   accuracy: "Accuracy",
 };
@@ -86,7 +90,7 @@ export function App() {
         Skip to content
       </a>
       <header class="top">
-        <a class="brand" href={hrefOf("clusters")}>moeplan</a>
+        <a class="brand" href={hrefOf(firstView)}>moeplan</a>
         <nav aria-label="Views">
           <ul>
             {views.map((name) => (

@@ -2,7 +2,9 @@
 // ours, and a link to it shows the same again.
 import { useEffect, useState } from "preact/hooks";
 
-export const views = ["clusters", "curves", "plan", "what-if", "layouts", "accuracy"] as const;
+export const views = ["job", "clusters", "curves", "plan", "what-if", "dispatchers", "layouts", "accuracy"] as const;
+/** What an address without a view opens. */
+export const firstView = views[0];
 export type View = (typeof views)[number];
 export type Params = Readonly<Record<string, string>>;
 
@@ -18,7 +20,7 @@ export interface Route {
 
 export function parseRoute(hash: string): Route {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
-  const view = views.find((name) => name === path) ?? "clusters";
+  const view = views.find((name) => name === path) ?? firstView;
   return { view, params: Object.fromEntries(new URLSearchParams(query)) };
 }
 

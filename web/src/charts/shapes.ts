@@ -15,19 +15,23 @@ const shapes: readonly { name: string; draw: Draw }[] = [
   { name: "flat bar", draw: (r) => `m${-1.3 * r},${-r / 2}h${2.6 * r}v${r}h${-2.6 * r}z` },
 ];
 
-function shapeOf(family: string): (typeof shapes)[number] {
-  return shapes[Number(familyClass(family).slice("family-".length))] ?? shapes[shapes.length - 1]!;
-}
+/** Numbers beyond the last shape begin again, so that every number has one. */
+const shapeAt = (index: number): (typeof shapes)[number] => shapes[index % shapes.length]!;
 
-export const shapeName = (family: string): string => shapeOf(family).name;
+const indexOf = (family: string): number => Number(familyClass(family).slice("family-".length));
 
-/** The family's shape at each place, in px. */
-export function shapePath(family: string, places: Iterable<{ x: number; y: number }>, radius = 3.2): string {
-  const mark = shapeOf(family).draw(radius);
+export const shapeName = (family: string): string => shapeAt(indexOf(family)).name;
+
+/** The shape of that number at each place, in px. */
+export function markPath(index: number, places: Iterable<{ x: number; y: number }>, radius = 3.2): string {
+  const mark = shapeAt(index).draw(radius);
   let path = "";
   for (const { x, y } of places) path += `M${x.toFixed(1)},${y.toFixed(1)}${mark}`;
   return path;
 }
+
+/** The family's shape at each place, in px. */
+export const shapePath = (family: string, places: Iterable<{ x: number; y: number }>, radius?: number): string => markPath(indexOf(family), places, radius);
 
 /** The index of the nearest place within `most` px; -1: none. */
 export function nearest(places: readonly { x: number; y: number }[], x: number, y: number, most: number): number {

@@ -22,7 +22,7 @@ const detail = (page: Page) => page.getByRole("article");
 const table = (page: Page, name: RegExp) => page.getByRole("table", { name });
 
 test("an empty database is answered with the first steps", async ({ page, emptyPlanner }) => {
-  await page.goto(emptyPlanner.url);
+  await page.goto(`${emptyPlanner.url}#/clusters`);
   await expect(page.getByRole("heading", { name: "Nothing has been measured yet" })).toBeVisible();
   for (const command of [
     "moeplan calibrate --local 4 --db",
@@ -38,7 +38,7 @@ test("an empty database is answered with the first steps", async ({ page, emptyP
 });
 
 test("a calibrated cluster shows its shape, its links and how well it is known", async ({ page, planner }) => {
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   await expect(detail(page).getByRole("heading", { name: "west" })).toBeVisible();
   await expect(detail(page).getByRole("img", { name: /2 nodes × 4 GPUs/ })).toBeVisible();
   const links = table(page, /Links, fitted/);
@@ -61,7 +61,7 @@ test("a calibrated cluster shows its shape, its links and how well it is known",
 });
 
 test("every cost leads to its curve, and a version to the profile of that time", async ({ page, planner }) => {
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   const worst = detail(page).locator("dd", { hasText: "worst:" }).getByRole("link");
   const cost = (await worst.textContent()) ?? "";
   await worst.click();
@@ -75,7 +75,7 @@ test("every cost leads to its curve, and a version to the profile of that time",
 
 test("a hostile name is text, and its links work", async ({ page, planner }) => {
   await copyProfile(planner, [hostileName]);
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   await page.getByRole("link", { name: hostileName }).click();
   await expect(detail(page).getByRole("heading", { name: hostileName })).toBeVisible();
   await expect(detail(page).locator("pre").filter({ hasText: "moeplan agent" })).toContainText(`--cluster='<img src=x onerror="window.hacked=1">&'\\''"'`);
@@ -87,7 +87,7 @@ test("a hostile name is text, and its links work", async ({ page, planner }) => 
 
 test("many clusters are filtered and paged, by keyboard too, and the address restores it", async ({ page, planner }) => {
   await copyProfile(planner, Array.from({ length: 30 }, (_, index) => `profile-${String(index).padStart(2, "0")}`));
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   const list = page.getByRole("navigation", { name: "Clusters" });
   await expect(list).toContainText("31 clusters");
   await expect(list.getByRole("listitem")).toHaveCount(12);
@@ -141,7 +141,7 @@ test("a calibration by agents is started here, watched live, and kept; a lost ag
 });
 
 test("a calibration that waits for agents can be cancelled", async ({ page, planner }) => {
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   await detail(page).getByRole("button", { name: "Start a calibration" }).click();
   const waiting = detail(page).getByRole("region", { name: "Calibration 1" });
   await expect(waiting).toContainText("waiting");
@@ -150,7 +150,7 @@ test("a calibration that waits for agents can be cancelled", async ({ page, plan
 });
 
 test("a budget that makes no sense is refused with its field", async ({ page, planner }) => {
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   await detail(page).getByLabel("Budget in seconds").fill("0");
   await detail(page).getByRole("button", { name: "Start a calibration" }).click();
   await expect(detail(page).getByRole("alert")).toContainText("budgetS");
@@ -160,7 +160,7 @@ test("a budget that makes no sense is refused with its field", async ({ page, pl
 
 test("who may only read is told which role starts a calibration", async ({ page, planner }) => {
   const token = moeplan("token", "create", "--db", planner.db, "--name", "eyes", "--role", "read").trim();
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   await page.getByRole("dialog").getByLabel("Token").fill(token);
   await page.getByRole("dialog").getByRole("button", { name: "Go on" }).click();
   await detail(page).getByRole("button", { name: "Start a calibration" }).click();
@@ -174,7 +174,7 @@ test("samples that were set aside are told with why", async ({ page, planner }) 
   // 1 GiB in a microsecond, over links of 1 GB/s.
   const sample = { collective: "ALL_TO_ALL", groupSize: 8, ranksPerNode: 4, bytes: 2 ** 30, timeS: [1e-6], provenance: { linkBytesPerS: "1e9", hostname: hostileName } };
   await planner.call("ProfileService/AppendSamples", { requestId: "too fast", samples: { name: "west", cluster: profile.cluster, samples: [sample] } });
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   await detail(page).getByText("1 set aside").click();
   const row = table(page, /Samples set aside/).getByRole("row", { name: /ALL_TO_ALL groupSize 8 ranksPerNode 4/ });
   await expect(row).toContainText("1 GiB");
@@ -186,7 +186,7 @@ test("of many samples that were set aside the last are told, and how many there 
   // Nobody says where they come from.
   const sample = { collective: "ALL_TO_ALL", groupSize: 8, ranksPerNode: 4, bytes: 2 ** 30, timeS: [-1] };
   await planner.call("ProfileService/AppendSamples", { requestId: "before time", samples: { name: "west", cluster: profile.cluster, samples: Array.from({ length: 26 }, () => sample) } });
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   await detail(page).getByText("26 set aside").click();
   await expect(table(page, /^25 of 26 samples that were set aside, the last received$/).locator("tbody tr")).toHaveCount(25);
 });
@@ -204,7 +204,7 @@ test("a drift that runs show leads to its cost, and says why it could not be mea
     }
     const { drifts } = await quick.call<ListDriftsResponse>("PlannerService/ListDrifts", {});
     expect(drifts.length).toBeGreaterThan(0);
-    await page.goto(quick.url);
+    await page.goto(`${quick.url}#/clusters`);
     const row = table(page, /did not find as predicted/).getByRole("row", { name: drifts[0]!.cost });
     await expect(row).toContainText("1.5× in 25 runs");
     await expect(row).toContainText("could not be measured again");
@@ -223,7 +223,7 @@ test("a renewed drift leads to both versions", async ({ page, planner }) => {
   // To come by one takes agents that calibrated the cluster, and again once its network is slower: tests/e2e/drift_test.cc.
   const drift = { profileName: "west", profileVersion: 1, cost: costs[0], runs: 9, calibration: 3, foundAt: "2026-01-01T00:00:00Z", ratio: 1.4, state: "RENEWED", renewedVersion: 2, detail: hostileName };
   await page.route("**/moeplan.v1.PlannerService/ListDrifts", (route) => route.fulfill({ json: { drifts: [drift], nextPageToken: "" } }));
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   const drifts = table(page, /did not find as predicted/);
   await expect(drifts.getByRole("row", { name: /1.4× in 9 runs/ })).toContainText("renewed");
   await expect(drifts).toContainText(hostileName);
@@ -232,7 +232,7 @@ test("a renewed drift leads to both versions", async ({ page, planner }) => {
 });
 
 test("what was seen stays while the planner is away", async ({ page, planner }) => {
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   await expect(table(page, /Links, fitted/)).toBeVisible();
   await planner.stop("SIGKILL");
   await expect(page.getByText(/does not answer since/)).toBeVisible();

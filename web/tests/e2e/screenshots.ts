@@ -27,11 +27,15 @@ test("pictures", async ({ page, planner }) => {
   test.setTimeout(300_000);
   reportRuns(planner);
   const workload = JSON.stringify(workloads[1]);
+  const job = { modelName: "qwen3-30b-a3b", gpus: "64", globalBatch: "512", sequenceLength: "4096" };
+  const layout = '{"expertParallel":16,"recompute":"SELECTIVE","recomputeModules":["MOE_ACT"]}';
   const shots: readonly [string, string][] = [
+    ["job", `#/job?${new URLSearchParams({ ...job, hardware: "h100-sxm:8x8", to: "megatron" }).toString()}`],
     ["clusters", "#/clusters?profile=west"],
     ["curves", "#/curves?profile=west"],
     ["plan", `#/plan?${new URLSearchParams({ profile: "west", workload }).toString()}`],
     ["what-if", `#/what-if?${new URLSearchParams({ profile: "west", workload, axis1: "layer.sequenceLength=256,512,1024,2048,4096", axis2: "layer.batch=1,2,4,8" }).toString()}`],
+    ["dispatchers", `#/dispatchers?${new URLSearchParams({ ...job, hardware: "h100-sxm", layout, axis: "expertParallel=4,8,16,32,64" }).toString()}`],
     ["layouts", `#/layouts?${new URLSearchParams({ profile: "west", model: compact(example("mixtral-8x7b.config.json")), gpus: "64", zeroStage: "1", globalBatch: "64", sequenceLength: "4096" }).toString()}`],
     ["accuracy", "#/accuracy?profile=west"],
   ];

@@ -7,16 +7,18 @@ import type { Locator, Page } from "@playwright/test";
 import { expect, expectAccessible, expectFits, test, workloads } from "./fixtures";
 import { moeplan, root } from "./planner";
 
-const views = ["Clusters", "Curves", "Plan", "What-if", "Layouts", "Accuracy"];
+const views = ["My job", "Clusters", "Curves", "Plan", "What-if", "Dispatchers", "Layouts", "Accuracy"];
 
 /** Each view's own content, which comes after its heading. */
 const contentOf = (page: Page): Readonly<Record<string, Locator>> => {
   const profileToChoose = page.getByRole("main").locator("option", { hasText: /^west$/ });
   return {
+    "My job": profileToChoose,
     Clusters: page.getByRole("table", { name: /Links, fitted/ }),
     Curves: page.getByRole("region", { name: "What to show" }),
     Plan: profileToChoose,
     "What-if": profileToChoose,
+    Dispatchers: profileToChoose,
     Layouts: profileToChoose,
     Accuracy: page.getByRole("heading", { name: "No run is stored yet" }),
   };
@@ -41,7 +43,10 @@ test("the address leads back to a view, and what it does not know leads to the f
   await page.goBack();
   await expect(page.getByRole("heading", { level: 1, name: "Layouts" })).toBeVisible();
   await page.goto(`${emptyPlanner.url}#/<img src=x onerror=alert(1)>`);
-  await expect(page.getByRole("heading", { level: 1, name: "Clusters" })).toBeVisible();
+  await expect(page.getByRole("heading", { level: 1, name: "My job" })).toBeVisible();
+  await page.goto(`${emptyPlanner.url}#/accuracy`);
+  await page.getByRole("link", { name: "moeplan", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "My job" })).toBeVisible();
 });
 
 test("a phone's width holds every view without scrolling sideways", async ({ page, planner }) => {
@@ -93,7 +98,7 @@ test("the keyboard skips to the content", async ({ page, emptyPlanner }) => {
 });
 
 test("a planner that goes away is said, what was seen stays, and it goes on by itself", async ({ page, planner }) => {
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   await expect(page.getByText("west").first()).toBeVisible();
   await planner.stop("SIGKILL");
   await expect(page.getByText(/does not answer since/)).toBeVisible();
@@ -108,12 +113,15 @@ test("a planner that hangs is said to be away in every view, which keeps its ans
   const workload = JSON.stringify(workloads[1]);
   const mixtral = JSON.parse(readFileSync(join(root, "deploy/examples/mixtral-8x7b.config.json"), "utf8")) as object;
   const model = JSON.stringify({ ...mixtral, hidden_size: 1024, intermediate_size: 2048, num_hidden_layers: 8 });
+  const job = { modelName: "qwen3-30b-a3b", hardware: "h100-sxm:2x8", globalBatch: "64", sequenceLength: "4096" };
   const answers: readonly [string, string][] = [
     [`clusters?profile=west`, "[aria-labelledby=links-title] table"],
     [`curves?profile=west`, ".sample-chart .dots"],
     [`plan?${new URLSearchParams({ profile: "west", workload }).toString()}`, ".candidates table"],
     [`what-if?${new URLSearchParams({ profile: "west", workload, axis1: "layer.batch=1,2" }).toString()}`, "[aria-label^='Time of the best schedule']"],
     [`layouts?${new URLSearchParams({ profile: "west", model, gpus: "8", globalBatch: "32", sequenceLength: "1024" }).toString()}`, "[aria-label^='Layouts, fastest first'] tbody tr"],
+    [`job?${new URLSearchParams({ ...job, gpus: "16", to: "megatron" }).toString()}`, "#advice-title"],
+    [`dispatchers?${new URLSearchParams({ ...job, gpus: "16", layout: '{"expertParallel":8,"recompute":"FULL"}', axis: "microBatch=1,2" }).toString()}`, "[aria-label^='Step time with each dispatcher']"],
     ["accuracy", ".note.empty"],
   ];
   const tabs: { tab: Page; answer: Locator; away: Locator }[] = [];
@@ -155,7 +163,7 @@ test("what is asked of a planner that hangs is answered once it goes on, and not
 });
 
 test("a view that could not be had from a planner that was away comes once it is back", async ({ page, planner }) => {
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   await expect(contentOf(page)["Clusters"]!).toBeVisible();
   await planner.stop("SIGKILL");
   await page.getByRole("link", { name: "Accuracy", exact: true }).click();
@@ -168,7 +176,7 @@ test("a view that could not be had from a planner that was away comes once it is
 test("a proxy that answers for the planner is no planner", async ({ page, planner }) => {
   let status = 200;
   await page.route("**/moeplan.v1.**", (route) => (status === 0 ? route.continue() : route.fulfill({ status, contentType: "text/html", body: "<html>" })));
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   await expect(page.getByRole("alert").first()).toContainText("does not answer");
   status = 502;
   await expect(page.getByRole("alert").first()).toContainText("HTTP 502");
@@ -184,7 +192,7 @@ test("a browser that blocks storage shows the page, and takes a token", async ({
       Object.defineProperty(window, name, { get: () => { throw new DOMException("blocked", "SecurityError"); } });
     }
   });
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   await page.getByRole("dialog").getByLabel("Token").fill(token);
   await page.getByRole("dialog").getByRole("button", { name: "Go on" }).click();
   await expect(page.getByRole("article").getByRole("heading", { name: "west" })).toBeVisible();
@@ -195,7 +203,7 @@ test("a browser that blocks storage shows the page, and takes a token", async ({
 
 test("whoever leaves the token's dialog is not pressed, and can give one later", async ({ page, planner }) => {
   const token = moeplan("token", "create", "--db", planner.db, "--name", "eyes", "--role", "plan").trim();
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   const dialog = page.getByRole("dialog", { name: /asks for a token/ });
   await expect(dialog).toBeVisible();
   await page.keyboard.press("Escape");
@@ -215,7 +223,7 @@ test("whoever leaves the token's dialog is not pressed, and can give one later",
 });
 
 test("nothing is asked while nobody looks", async ({ page, planner }) => {
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   await expect(page.getByRole("table", { name: /Links, fitted/ })).toBeVisible();
   const show = (hidden: boolean): Promise<void> => page.evaluate((value) => {
     Object.defineProperty(document, "hidden", { configurable: true, get: () => value });
@@ -233,7 +241,7 @@ test("nothing is asked while nobody looks", async ({ page, planner }) => {
 
 test("a planner with tokens is asked with one, which only this tab keeps", async ({ page, context, planner }) => {
   const token = moeplan("token", "create", "--db", planner.db, "--name", "eyes", "--role", "plan").trim();
-  await page.goto(planner.url);
+  await page.goto(`${planner.url}#/clusters`);
   const dialog = page.getByRole("dialog", { name: /asks for a token/ });
   await expect(dialog).toBeVisible();
   await expectAccessible(page);
@@ -246,7 +254,7 @@ test("a planner with tokens is asked with one, which only this tab keeps", async
   expect(await page.evaluate(() => JSON.stringify(localStorage))).not.toContain(token);
   expect(page.url()).not.toContain(token);
   const other = await context.newPage();
-  await other.goto(planner.url);
+  await other.goto(`${planner.url}#/clusters`);
   await expect(other.getByRole("dialog", { name: /asks for a token/ })).toBeVisible();
 });
 
@@ -256,7 +264,7 @@ test("the first view comes with at most 150 kB of compressed script, all of it t
     if (request.resourceType() === "script") sizes.push(request.sizes().then(({ responseBodySize }) => responseBodySize));
   });
   await page.goto(planner.url);
-  await expect(page.getByText("west").first()).toBeVisible();
+  await expect(contentOf(page)["My job"]!).toBeAttached();
   await page.waitForLoadState("networkidle");
   const bytes = (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0);
   expect(bytes).toBeGreaterThan(5_000);

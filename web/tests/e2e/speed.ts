@@ -56,6 +56,7 @@ interface FirstView {
 const optionOfProfile = "select option:nth-child(50)";
 
 const everyFirstView: readonly FirstView[] = [
+  { what: "My job, its form", held: "all", method: "ListProfiles", at: () => address("job"), shown: ["form textarea", optionOfProfile] },
   { what: "Clusters", held: "all", method: "GetLinks", at: () => address("clusters", { profile: largeProfile }), shown: ["[aria-labelledby=links-title] table", ".cluster-list li"] },
   { what: `Curves, a cost of ${samplesOfCost.toLocaleString("en")} samples`, held: "all", method: "GetCurve", at: () => address("curves", large), shown: [".sample-chart .dots", "#samples-title ~ .table-scroll tbody tr"] },
   { what: "Curves, with all of them shown", held: "all", method: "GetCurve", at: () => address("curves", { ...large, samples: String(samplesOfCost) }), shown: [".sample-chart .dots", "#samples-title ~ .table-scroll tbody tr"] },
@@ -63,6 +64,7 @@ const everyFirstView: readonly FirstView[] = [
   { what: "Plan, of a workload", held: "all", method: "Plan", at: (round) => address("plan", { profile: largeProfile, workload: workloadText(100 + round) }), shown: [".timeline-box-area svg", ".candidates table tbody tr"] },
   { what: "What-if, its form", held: "all", method: "ListProfiles", at: () => address("what-if"), shown: ["form textarea", optionOfProfile] },
   { what: "What-if, of 24 points", held: "beside", method: "Sweep", at: (round) => address("what-if", sweepOf(200 + round)), shown: [".pair .card:nth-child(2) .heat-box svg"] },
+  { what: "Dispatchers, its form", held: "all", method: "ListProfiles", at: () => address("dispatchers"), shown: ["form textarea", optionOfProfile] },
   { what: "Layouts, its form", held: "all", method: "ListProfiles", at: () => address("layouts"), shown: ["form textarea", optionOfProfile] },
   { what: "Layouts, of 64 GPUs", held: "beside", method: "RankLayouts", at: (round) => address("layouts", ranking(128 + 64 * round)), shown: [".table-scroll tbody tr", ".chart svg"] },
   { what: "Accuracy", held: "all", method: "ListRuns", at: () => address("accuracy"), shown: [".chart svg .shape", ".table-scroll tbody tr"] },

@@ -2,9 +2,10 @@ import { describe, expect, it } from "vitest";
 
 import type { RankedLayout } from "../../generated/moeplan/v1/report";
 import type { Workload } from "../../generated/moeplan/v1/workload";
+import { parseModel } from "../../src/job/model";
 import { batchAxis, degreesText, layerOf, nodesAxis } from "../../src/views/layouts/links";
 import { chosenOf, memoryParts } from "../../src/views/layouts/memory";
-import { draftOf, fieldOf, paramsOf, parseModel, requestOf, sameDraft } from "../../src/views/layouts/request";
+import { draftOf, fieldOf, paramsOf, requestOf, sameDraft } from "../../src/views/layouts/request";
 
 const layout = { tensorParallel: 8, expertParallel: 4, expertShardingParallel: 1, contextParallel: 2, pipelineParallel: 1, dataParallel: 16 };
 const ranked = { layout, microBatch: 2 } as RankedLayout;
@@ -15,8 +16,13 @@ describe("a request for layouts", () => {
   it("is in the address, and comes back", () => {
     const draft = { ...draftOf({}), gpus: "128", recompute: "FULL", profile: "west" };
     const request = requestOf(paramsOf(draft, model));
-    expect(request).toEqual({ model, profileName: "west", gpus: 128, globalBatch: 256, sequenceLength: 4096, zeroStage: 1, recompute: "FULL", attention: "FLASH", top: 20 });
+    expect(request).toEqual({ model, modelName: "", hardware: "", profileName: "west", gpus: 128, globalBatch: 256, sequenceLength: 4096, zeroStage: 1, recompute: "FULL", attention: "FLASH", top: 20 });
     expect(JSON.parse(draftOf(paramsOf(draft, model)).model)).toEqual(model);
+  });
+
+  it("is of a model by its name where the address has one, whatever else is pasted", () => {
+    const request = requestOf(paramsOf({ ...draftOf({}), modelName: "mixtral-8x7b", model: "{" }, undefined));
+    expect(request).toMatchObject({ model: undefined, modelName: "mixtral-8x7b", gpus: 64 });
   });
 
   it("is the same however its model is spaced", () => {

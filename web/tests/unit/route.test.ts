@@ -12,8 +12,8 @@ describe("route", () => {
   });
 
   it("shows the first view for what it does not know", () => {
-    expect(parseRoute("").view).toBe("clusters");
-    expect(parseRoute("#/__proto__").view).toBe("clusters");
+    expect(parseRoute("").view).toBe("job");
+    expect(parseRoute("#/__proto__").view).toBe("job");
   });
 });
 

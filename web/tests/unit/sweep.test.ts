@@ -2,9 +2,10 @@ import { describe, expect, it } from "vitest";
 
 import type { Plan } from "../../generated/moeplan/v1/plan";
 import type { SweepPoint } from "../../generated/moeplan/v1/planner_service";
+import { positionsOf } from "../../src/charts/positions";
 import { axisOf, axisText, countOf, parseAxis, pointAt, slices, valuesAt, type Axis } from "../../src/sweep/axes";
 import { csvRecord, sweepCsv } from "../../src/views/sweep/csv";
-import { bestCell, familiesOf, positionsOf, shadeOf, timeCell, timeRange } from "../../src/views/sweep/grid";
+import { bestCell, familiesOf, shadeOf, timeCell, timeRange } from "../../src/views/sweep/grid";
 import { askedOf, draftOf, paramsOf, questionOf } from "../../src/views/sweep/question";
 import { fieldAt, withField, workloadAt } from "../../src/views/sweep/workload_text";
 

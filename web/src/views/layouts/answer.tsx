@@ -4,13 +4,13 @@ import type { Cluster } from "../../../generated/moeplan/v1/cluster";
 import type { ImportModelResponse, RankLayoutsRequest, RankLayoutsResponse } from "../../../generated/moeplan/v1/planner_service";
 import type { LayoutResult, RankedLayout } from "../../../generated/moeplan/v1/report";
 import { familyClass } from "../../charts/colors";
+import { LabelledBars } from "../../charts/labelled_bars";
 import { useArrival } from "../../components/arrival";
 import { CopyLink } from "../../components/copy_link";
 import { WarningList } from "../../components/notes";
 import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import * as text from "../../format";
 import { hrefOf, hrefWith, setParams } from "../../route";
-import { Bars } from "./bars";
 import { LayoutDetails } from "./details";
 import { batchAxis, degreesText, layerOf, nodesAxis } from "./links";
 import { chosenOf, memoryParts } from "./memory";
@@ -100,7 +100,7 @@ function MemoryBars({ rows, limit }: { rows: readonly Row[]; limit: number }) {
       <ul class="legend">
         {memoryParts(rows[0]!).map(({ name, class: part }) => <li key={name}><span class={`swatch ${part}`} aria-hidden="true" />{name}</li>)}
       </ul>
-      <Bars
+      <LabelledBars
         summary={`Peak memory of the ${rows.length} best layouts: ${text.bytes(least)} to ${text.bytes(most)}${known ? ` of ${text.bytes(limit)}` : ""}; the table below has each.`}
         bars={bars}
         onPick={choose}
@@ -116,7 +116,7 @@ function StepBars({ rows }: { rows: readonly Row[] }) {
   return (
     <section class="card">
       <h2>Time of a training step</h2>
-      <Bars
+      <LabelledBars
         summary={`Step time of the ${rows.length} best layouts: ${bars[0]!.valueText} to ${bars[bars.length - 1]!.valueText}; the table below has each.`}
         bars={bars}
         onPick={choose}

@@ -2,10 +2,12 @@ import { useEffect, useState } from "preact/hooks";
 
 import mixtral from "../../../../deploy/examples/mixtral-8x7b.config.json?raw";
 import type { CallError } from "../../api/client";
-import { Choice, NumberField, TextArea } from "../../components/fields";
+import { Choice, NumberField } from "../../components/fields";
 import { ProfileField } from "../../components/profile_field";
+import { ModelChoice, ModelText } from "../../job/model_field";
+import { useNamed } from "../../job/named";
 import { setParams, type Params } from "../../route";
-import { draftOf, fieldOf, paramsOf, parseModel, requestOf, sameDraft, type Draft } from "./request";
+import { draftOf, fieldOf, modelOf, paramsOf, requestOf, sameDraft, type Draft } from "./request";
 
 interface Props {
   params: Params;
@@ -26,6 +28,7 @@ const recomputes = [
 export function Form({ params, names, error, loading, onAgain }: Props) {
   const [draft, setDraft] = useState<Draft>(() => draftOf(params));
   const [problem, setProblem] = useState("");
+  const named = useNamed();
   // The address can change under the form: a step back in the history, a link. What it got from the form is the form's already.
   const addressed = draftOf(params);
   useEffect(() => {
@@ -39,7 +42,7 @@ export function Form({ params, names, error, loading, onAgain }: Props) {
 
   const submit = (event: Event): void => {
     event.preventDefault();
-    const parsed = parseModel(draft.model);
+    const parsed = modelOf(draft);
     if ("problem" in parsed) return setProblem(parsed.problem);
     setProblem("");
     const wanted = paramsOf(draft, parsed.model);
@@ -50,14 +53,15 @@ export function Form({ params, names, error, loading, onAgain }: Props) {
 
   return (
     <form class="card" onSubmit={submit} aria-label="What to rank">
-      <TextArea
-        label="Model: the config.json of Hugging Face"
-        value={draft.model}
-        onChange={(model) => { setProblem(""); change("model")(model); }}
-        placeholder={'{"model_type": …}'}
-        error={problem !== "" ? problem : wrong("model")}
-      />
-      <p class="example"><button type="button" onClick={() => { setProblem(""); change("model")(mixtral); }}>Example: Mixtral 8x7B</button></p>
+      <div class="model-choice">
+        <ModelChoice label="Known model" names={named.data?.models ?? []} name={draft.modelName} onChange={(name) => { setProblem(""); change("modelName")(name); }} error={wrong("modelName")} />
+      </div>
+      {draft.modelName === "" && (
+        <>
+          <ModelText value={draft.model} onChange={(model) => { setProblem(""); change("model")(model); }} error={problem !== "" ? problem : wrong("model")} />
+          <p class="example"><button type="button" onClick={() => { setProblem(""); change("model")(mixtral); }}>Example: Mixtral 8x7B</button></p>
+        </>
+      )}
       <fieldset>
         <legend>Training</legend>
         <NumberField label="GPUs" value={draft.gpus} onChange={change("gpus")} min={1} required error={wrong("gpus")} />

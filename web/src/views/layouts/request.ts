@@ -3,12 +3,15 @@ import type { RankLayoutsRequest } from "../../../generated/moeplan/v1/planner_s
 import type { AttentionKernel_Kind } from "../../../generated/moeplan/v1/step";
 import type { Recompute_Kind } from "../../../generated/moeplan/v1/workload";
 import type { CallError } from "../../api/client";
+import { indented, parseModel } from "../../job/model";
+import { refusedInput } from "../../job/refused";
 import type { Params } from "../../route";
 import { versionOf } from "../../version";
-import { parseObject } from "../../workload";
 
 /** What the form holds, as it is typed. */
 export interface Draft {
+  /** Empty: `model` counts. */
+  modelName: string;
   model: string;
   profile: string;
   version: string;
@@ -23,9 +26,9 @@ export interface Draft {
 const defaults = { gpus: "64", globalBatch: "256", sequenceLength: "4096", zeroStage: "1", recompute: "NONE", top: "20" };
 
 export function draftOf(params: Params): Draft {
-  const model = params["model"] ?? "";
   return {
-    model: indented(model),
+    modelName: params["modelName"] ?? "",
+    model: indented(params["model"] ?? ""),
     profile: params["profile"] ?? "",
     version: params["version"] ?? "",
     gpus: params["gpus"] ?? defaults.gpus,
@@ -43,38 +46,27 @@ export function sameDraft(one: Draft, other: Draft): boolean {
   return plain(one) === plain(other);
 }
 
-/** What is no JSON stays as it is. */
-function indented(json: string): string {
-  try {
-    return JSON.stringify(JSON.parse(json), null, 2);
-  } catch {
-    return json;
-  }
+/** The address of a draft whose model is sound; undefined: it is named. */
+export function paramsOf(draft: Draft, model: Record<string, unknown> | undefined): Record<string, string> {
+  return { ...draft, model: model === undefined ? "" : JSON.stringify(model) };
 }
 
-export type ParsedModel = { model: Record<string, unknown> } | { problem: string };
-
-/** A config.json is an object; what stands in it is the planner's to judge. */
-export function parseModel(json: string): ParsedModel {
-  if (json.trim() === "") return { problem: "Paste the model's config.json here" };
-  const parsed = parseObject(json, "A config.json");
-  return "problem" in parsed ? parsed : { model: parsed.value };
-}
-
-/** The address of a draft whose model is sound. */
-export function paramsOf(draft: Draft, model: Record<string, unknown>): Record<string, string> {
-  return { ...draft, model: JSON.stringify(model) };
+/** The model of a draft; undefined: it is named. */
+export function modelOf({ modelName, model }: Pick<Draft, "modelName" | "model">): { model: Record<string, unknown> | undefined } | { problem: string } {
+  return modelName === "" ? parseModel(model) : { model: undefined };
 }
 
 /** null: the address asks nothing, or nothing that could be asked. */
 export function requestOf(params: Params): RankLayoutsRequest | null {
-  const parsed = parseModel(params["model"] ?? "");
-  if ("problem" in parsed) return null;
   const draft = draftOf(params);
+  const parsed = modelOf(draft);
+  if ("problem" in parsed) return null;
   const version = versionOf(draft.version);
   if (version === null) return null;
   return {
     model: parsed.model,
+    modelName: draft.modelName,
+    hardware: "",
     profileName: draft.profile,
     ...(version === undefined ? {} : { profileVersion: version }),
     gpus: Number(draft.gpus),
@@ -90,6 +82,7 @@ export function requestOf(params: Params): RankLayoutsRequest | null {
 
 const fields: Readonly<Record<string, keyof Draft>> = {
   model: "model",
+  modelName: "modelName",
   profileName: "profile",
   profileVersion: "version",
   gpus: "gpus",
@@ -100,11 +93,5 @@ const fields: Readonly<Record<string, keyof Draft>> = {
   top: "top",
 };
 
-/** The input that a refusal names. What is wrong inside of a model is named as config.json has it, after "model:". null: none of ours. */
-export function fieldOf({ field, message }: Pick<CallError, "field" | "message">): keyof Draft | null {
-  for (const text of [field, message]) {
-    const first = text.split(/[.[:]/)[0]!;
-    if (Object.hasOwn(fields, first)) return fields[first]!;
-  }
-  return null;
-}
+/** The input that a refusal names. null: none of ours. */
+export const fieldOf = (error: Pick<CallError, "field" | "message">): keyof Draft | null => refusedInput(error, fields);

@@ -28,7 +28,9 @@ export function LayoutsView({ params }: ViewProps) {
     request: request!,
     answer: await call<RankLayoutsResponse>("PlannerService/RankLayouts", request, signal),
   }));
-  const model = asked.data === null ? null : JSON.stringify(asked.data.request.model);
+  // What is asked of a model by its name says nothing of its layers.
+  const pasted = asked.data?.request.model;
+  const model = pasted === undefined ? null : JSON.stringify(pasted);
   const imported = useLoaded(model, (signal) => call<ImportModelResponse>("PlannerService/ImportModel", { model: asked.data!.request.model }, signal));
   const cluster = useLinks(asked.data?.answer).data?.cluster;
 

@@ -63,12 +63,3 @@ export function timeCell(point: SweepPoint, range: { low: number; high: number }
   if (point.row?.best === undefined || time === undefined) return missing(point);
   return { shade: shadeOf(time, range), label: text.seconds(time), says: sentenceOf(point) };
 }
-
-/** Values of an axis as numbers where all are, else as their places; `log2` where they span more than a factor of 8. */
-export function positionsOf(values: readonly string[]): { at: number[]; kind: "log2" | "linear"; numeric: boolean } {
-  const numbers = values.map((value) => (value === "" ? Number.NaN : Number(value)));
-  if (!numbers.every(Number.isFinite)) return { at: values.map((_, index) => index), kind: "linear", numeric: false };
-  const low = Math.min(...numbers);
-  const high = Math.max(...numbers);
-  return { at: numbers, kind: low > 0 && high / low > 8 ? "log2" : "linear", numeric: true };
-}

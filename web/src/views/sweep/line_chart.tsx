@@ -6,12 +6,13 @@ import { familyClass } from "../../charts/colors";
 import { Frame, type Scales } from "../../charts/frame";
 import { moveCursor } from "../../charts/heat_grid";
 import { extent, Line, type Point } from "../../charts/marks";
+import { positionsOf } from "../../charts/positions";
 import { KeyBox, useReadout } from "../../charts/readout";
 import { nearest, shapeName, shapePath } from "../../charts/shapes";
 import { saveFile, svgFile } from "../../charts/svg_file";
 import * as text from "../../format";
 import type { Axis } from "../../sweep/axes";
-import { familiesOf, positionsOf, sentenceOf, timeOf } from "./grid";
+import { familiesOf, sentenceOf, timeOf } from "./grid";
 
 interface Props {
   axis: Axis;

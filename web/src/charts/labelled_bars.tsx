@@ -1,5 +1,6 @@
-// A bar for each layout, its label above it: one that fits on narrow pages, too.
-import { useWidth } from "../../charts/frame";
+// Horizontal bars, each with its label and its value above it, so that they fit on narrow pages, too.
+import { useWidth } from "./frame";
+import "./labelled_bars.css";
 
 export interface LabelledBar {
   key: number;
@@ -39,7 +40,7 @@ function segmentsOf(value: number, parts: LabelledBar["parts"]): Segment[] {
   return parts.map((part) => ({ class: part.class, from, to: (from += part.value) }));
 }
 
-export function Bars({ summary, bars, limit, onPick }: Props) {
+export function LabelledBars({ summary, bars, limit, onPick }: Props) {
   const [ref, width] = useWidth();
   const most = Math.max(limit?.value ?? 0, ...bars.map(({ value }) => value)) * 1.02;
   const scale = (value: number): number => (most > 0 ? (value / most) * Math.max(0, width - 2) : 0);

@@ -1,0 +1,49 @@
+// What to set for a training job, why, and what it gains over what runs now.
+import type { AdviseRequest, AdviseResponse } from "../../../generated/moeplan/v1/planner_service";
+import { call } from "../../api/client";
+import { useLoaded } from "../../api/use_call";
+import "../../charts/shapes.css";
+import { ErrorNote } from "../../components/notes";
+import { useProfileNames } from "../../components/profile_field";
+import { AddressNote } from "../../job/address_note";
+import { NoProfileHint } from "../../job/no_profile_hint";
+import { useNamed } from "../../job/named";
+import { namesModel } from "../../job/question";
+import { Waiting } from "../../job/waiting";
+import type { ViewProps } from "../../route";
+import { Answer } from "./answer";
+import { Form } from "./form";
+import { requestOf } from "./question";
+import "./view.css";
+
+/** What is asked, and its answer: together, since the answer stays while the next one is awaited. */
+interface Asked {
+  request: AdviseRequest;
+  answer: AdviseResponse;
+}
+
+export function JobView({ params }: ViewProps) {
+  const profiles = useProfileNames();
+  const named = useNamed();
+  const request = requestOf(params);
+  // A profile that is stored meanwhile may answer what could not be answered before.
+  const needsProfile = request !== null && request.hardware === "" && profiles.data?.length === 0;
+  const asked = useLoaded<Asked>(request === null ? null : `${JSON.stringify(request)} ${needsProfile}`, async (signal) => ({
+    request: request!,
+    answer: await call<AdviseResponse>("PlannerService/Advise", request, signal),
+  }));
+  const { data, error, loading } = asked;
+  return (
+    <>
+      <p>Say what you train and on which GPUs: the answer is what to set, why, and what it gains over what you run.</p>
+      <Form params={params} named={named.data} profiles={profiles.data ?? []} error={error} loading={loading} onAgain={asked.reload} />
+      {!namesModel(params) && <p class="muted">The form holds an example. Ask answers it within seconds.</p>}
+      {profiles.data?.length === 0 && <NoProfileHint />}
+      {named.error !== null && named.data === null && <ErrorNote error={named.error} />}
+      <AddressNote params={params} asks={request !== null} problem="its model is not a JSON object" />
+      {error !== null && (data === null || error.code !== "UNREACHABLE") && <ErrorNote error={error} />}
+      <Waiting asked={asked} doing="Looking for what to set, which takes some seconds …" />
+      {data !== null && <Answer params={params} request={data.request} answer={data.answer} named={named.data} isOld={asked.isOld} />}
+    </>
+  );
+}
