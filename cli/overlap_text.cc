@@ -42,7 +42,7 @@ std::string OverlapText(const Timeline& timeline) {
     for (int i = column(task.start_s); i < column(task.end_s); ++i) row[i] = LetterOf(task.task);
   }
   return StrCat("compute    ", compute, "\nexchanges  ", exchanges, "\n0 to ", planner::Duration(end_s),
-                ". A attention and what is around the experts, E experts, D dispatch,\n"
+                ". A attention and what is around experts, E experts, D dispatch,\n"
                 "C combine; small letters go back, w are gradients of weights, . is idle.\n");
 }
 

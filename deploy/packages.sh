@@ -3,8 +3,8 @@
 # network, only when something is missing; the package lists are refreshed only when they do not suffice.
 #
 # Usage: deploy/packages.sh [--without-deploy-tests]
-#   --without-deploy-tests   not what only tests of deploy/ and web/ want: some of that are services (Prometheus, Slurm,
-#                            munge), and one is a browser
+#   --without-deploy-tests   not what only tests of deploy/, web/ and python/ want: some of that are services (Prometheus,
+#                            Slurm, munge), and one is a browser
 set -euo pipefail
 export LC_ALL=C
 

@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/reproduce/papers.h"
 #include "cli/reproduce/rows.h"
+#include "cli/reproduce/steps/recipes.h"
 #include "cli/reproduce/steps/reproduce_steps.h"
 #include "cli/reproduce/steps/steps_text.h"
 #include "models/text.h"
@@ -16,7 +17,7 @@
 namespace moeplan::cli {
 namespace {
 
-constexpr const char* kSteps = "steps";
+constexpr const char *kSteps = "steps", *kRecipes = "recipes";
 
 struct ReproduceOptions {
   std::string paper, data;
@@ -39,8 +40,8 @@ Status CheckPaper(const std::string& name) {
     if (name.empty() || name == paper.name) return OkStatus();
     names += StrCat(names.empty() ? "" : ", ", paper.name);
   }
-  return InvalidInput(
-      StrCat("found '", name, "', expected one of ", names, ", or nothing for all of them, or ", kSteps));
+  return InvalidInput(StrCat("found '", name, "', expected one of ", names, ", or nothing for all of them, or ", kSteps,
+                             ", or ", kRecipes));
 }
 
 Status RunSteps(const ReproduceOptions& options) {
@@ -59,6 +60,24 @@ Status RunSteps(const ReproduceOptions& options) {
   return OkStatus();
 }
 
+Status RunRecipes(const ReproduceOptions& options) {
+  if (options.data.empty() || options.perturb) {
+    return InvalidInput(options.perturb ? StrCat("found --perturb, expected it with '", kSteps, "' alone")
+                                        : "--data: found nothing, expected the folder with published jobs");
+  }
+  ASSIGN_OR_RETURN(const DataFolder folder, DataFolder::Open(options.data));
+  ProgressBar bar("comparing");
+  v1::Reproduction reproduction;
+  ASSIGN_OR_RETURN(*reproduction.add_tables(),
+                   ReproduceRecipes(folder, [&](double done, const std::string& what) { bar.Show(done, what); }));
+  if (options.json) {
+    PrintJson(reproduction);
+  } else {
+    std::fputs(Text(reproduction.tables(0)).c_str(), stdout);
+  }
+  return OkStatus();
+}
+
 StatusOr<Tables> TablesOf(const Paper& paper) {
   ProgressBar bar("reproducing");
   return paper.reproduce([&bar](double done, const std::string& what) { bar.Show(done, what); });
@@ -66,9 +85,10 @@ StatusOr<Tables> TablesOf(const Paper& paper) {
 
 Status Run(const ReproduceOptions& options) {
   if (options.paper == kSteps) return RunSteps(options);
+  if (options.paper == kRecipes) return RunRecipes(options);
   if (!options.data.empty() || options.perturb) {
-    return InvalidInput(
-        StrCat("found --", options.perturb ? "perturb" : "data", ", expected it with '", kSteps, "' alone"));
+    return InvalidInput(StrCat("found --", options.perturb ? "perturb" : "data", ", expected it with '", kSteps,
+                               options.perturb ? "' alone" : StrCat("' or '", kRecipes, "' alone")));
   }
   RETURN_IF_ERROR(CheckPaper(options.paper));
   v1::Reproduction reproduction;
@@ -98,10 +118,11 @@ void AddReproduce(CLI::App& app, Invocation& invocation) {
   CLI::App* command = AddCommand(app, invocation, "reproduce",
                                  "Print the papers' figures beside ours, from simulations of their testbeds",
                                  "moeplan reproduce monta", [options] { return Run(*options); });
-  command->add_option("paper", options->paper,
-                      "parm, monta, schemoe, lancet, or joint: the search of all four against each (default: all); "
-                      "or steps: training steps that others measured");
-  command->add_option("--data", options->data, "With steps: the folder with their measurements");
+  command->add_option(
+      "paper", options->paper,
+      "parm, monta, schemoe, lancet, or joint: the search of all four against each (default: all); "
+      "or steps: training steps that others measured; or recipes: layouts that others published beside ours");
+  command->add_option("--data", options->data, "With steps and recipes: the folder with their measurements");
   command->add_flag("--perturb", options->perturb, "With steps: what a tenth of each constant moves");
   command->add_flag("--json", options->json, "Print the tables as JSON");
 }

@@ -72,13 +72,14 @@ std::vector<ExpertProducts> ExpertProductsOf(const Layer& layer, const Layout& l
   return all;
 }
 
-CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element, const SurfaceRules& rules,
+CostBook::CostBook(const Profile& profile, int model_dim, int bytes_per_element, const PriceRules& rules,
                    Precision precision)
     : profile_(profile),
       bytes_per_element_(bytes_per_element),
-      surface_(profile, bytes_per_element, rules),
+      surface_(profile, bytes_per_element, rules.surface),
+      dispatch_(rules.dispatch),
       precision_(precision) {
-  if (precision != Precision::kBf16) low_surface_.emplace(profile, kLowBytes, rules);
+  if (precision != Precision::kBf16) low_surface_.emplace(profile, kLowBytes, rules.surface);
   tells_strides_ =
       std::ranges::any_of(profile.collectives, [](const CollectiveModel& entry) { return entry.key.stride != 0; });
   const KernelKey any = {.kernel = Kernel::kExpertGemm, .bytes_per_element = bytes_per_element};
@@ -300,7 +301,7 @@ double CostBook::SlowdownBesideExchange(Dispatcher dispatcher) {
         "compute beside exchanges of experts: how they slow it was not measured; taken as not at all");
     return 1;
   }
-  const double taken = ProcessorsTaken(dispatcher), all = profile_.roofline->processors;
+  const double taken = ProcessorsTaken(dispatch_, dispatcher), all = profile_.roofline->processors;
   notes_.remarks.insert(
       StrCat("compute beside exchanges of experts: assumed to lack ", taken, " of ", all, " processors"));
   return all > 2 * taken ? all / (all - taken) : 2;
@@ -385,7 +386,7 @@ std::optional<CostModel> CostBook::FromLinks(const Dispatching& dispatching, con
   const GroupShape node = {experts.ranks_per_node, experts.ranks_per_node};
   const bool spreads = across && node.size > 1;
   return JoinedModel(there, spreads ? curve_of(Collective::kAllToAll, node, OnceARank(routing, experts)) : there,
-                     Joined::kLonger, RateOf(dispatcher, transport, across));
+                     Joined::kLonger, RateOf(dispatch_, dispatcher, transport, across));
 }
 
 void CostBook::Dispatch(const Dispatching& dispatching, const GroupShape& experts, Profile& profile) {
@@ -403,7 +404,7 @@ void CostBook::Dispatch(const Dispatching& dispatching, const GroupShape& expert
   asked.bytes_per_element = bytes_per_element_;
   if (const CostModel* measured = moeplan::Find(profile_, asked); measured && SendsOnceToANode(dispatcher)) {
     model = MeasuredModel({measured, OnceANode(routing, experts), BusFactor(own.collective, experts.size)}, model,
-                          RateOf(dispatcher, transport, experts.size > experts.ranks_per_node));
+                          RateOf(dispatch_, dispatcher, transport, experts.size > experts.ranks_per_node));
   } else if (model && SendsOnceToANode(dispatcher)) {
     notes_.remarks.insert(StrCat(Describe(CostKey(own)), ": not measured", OtherTransport(profile_, own),
                                  "; priced as an all-to-all of the rows that it sends, once to a ",

@@ -19,7 +19,7 @@
 #include "models/step/layer_work.h"
 #include "models/timeline/pricer.h"
 #include "models/workload/workload.h"
-#include "planner/layout/dispatch_cost.h"
+#include "planner/layout/price_rules.h"
 
 namespace moeplan::planner {
 
@@ -41,7 +41,7 @@ std::vector<ExpertProducts> ExpertProductsOf(const Layer& layer, const Layout& l
 class CostBook {
  public:
   // Of products of a model of this dimension and element size.
-  CostBook(const Profile& profile, int model_dim, int bytes_per_element, const SurfaceRules& rules = {},
+  CostBook(const Profile& profile, int model_dim, int bytes_per_element, const PriceRules& rules = {},
            Precision precision = Precision::kBf16);
 
   // Seconds of a collective on `bytes` as nccl-tests counts them; 0 for none and for a group of one. A group that was
@@ -146,6 +146,7 @@ class CostBook {
   std::map<CollectiveKey, Entry> collectives_;
   std::map<Kernel, Entry> kernels_;  // That move memory.
   ShapeSurface surface_;
+  DispatchFigures dispatch_;
   Precision precision_;
   std::optional<ShapeSurface> low_surface_;  // Of products of one byte an element, for other precisions than BF16.
   std::map<std::tuple<int, Kernel, KernelShape, double>, ShapedTime> shaped_;

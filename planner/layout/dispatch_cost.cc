@@ -7,24 +7,19 @@
 
 namespace moeplan::planner {
 
-// Returns a dispatcher's bandwidth over that of an all-to-all of as many bytes on the same nodes, and its spread
-// (docs/decisions/0032). Across nodes: B300 and H100 over EFA, 2 to 8 nodes, 2026 (awslabs/awsome-distributed-ai), and
-// HybridEP beside DeepEP on H100 over InfiniBand (NVIDIA-NeMo/Automodel docs/deepep_vs_hybridep_benchmark.md). Inside a
-// node: DeepEP's 20 SMs on H100 beside NCCL (ai-dynamo/aiconfigurator).
-DispatchRate RateOf(Dispatcher dispatcher, Transport transport, bool across_nodes) {
+DispatchRate RateOf(const DispatchFigures& figures, Dispatcher dispatcher, Transport transport, bool across_nodes) {
   if (!SendsOnceToANode(dispatcher)) return {};
-  if (!across_nodes) return dispatcher == Dispatcher::kHybridEp ? DispatchRate{1.02, 1.15} : DispatchRate{0.92, 1.15};
-  if (transport == Transport::kUccl) return {0.86, 1.45};
-  return dispatcher == Dispatcher::kHybridEp ? DispatchRate{1.08, 1.25} : DispatchRate{1.02, 1.15};
+  const bool hybrid = dispatcher == Dispatcher::kHybridEp;
+  if (!across_nodes) return hybrid ? figures.hybridep_inside : figures.deepep_inside;
+  if (transport == Transport::kUccl) return figures.uccl_across;
+  return hybrid ? figures.hybridep_across : figures.deepep_across;
 }
 
-// DeepEP and HybridEP take Megatron Core's defaults (moe_deepep_num_sms, moe_hybridep_num_sms), NCCL as many as it
-// usually has channels on the eight GPUs of a node.
-int ProcessorsTaken(Dispatcher dispatcher) {
+double ProcessorsTaken(const DispatchFigures& figures, Dispatcher dispatcher) {
   switch (dispatcher) {
-    case Dispatcher::kDeepEp: return 20;
-    case Dispatcher::kHybridEp: return 16;
-    default: return 24;
+    case Dispatcher::kDeepEp: return figures.deepep_processors;
+    case Dispatcher::kHybridEp: return figures.hybridep_processors;
+    default: return figures.nccl_processors;
   }
 }
 

@@ -28,10 +28,21 @@ struct Dispatching {
 struct DispatchRate {
   double over_all_to_all = 1, error_ratio = 1;
 };
-DispatchRate RateOf(Dispatcher dispatcher, Transport transport, bool across_nodes);
 
-// Processors of the GPU that compute lacks while rows are exchanged, where nobody measured how that slows it.
-int ProcessorsTaken(Dispatcher dispatcher);
+// What was measured of dispatchers elsewhere (docs/decisions/0032).
+struct DispatchFigures {
+  // Inside a node: 20 SMs of DeepEP on H100 beside NCCL (ai-dynamo/aiconfigurator).
+  DispatchRate deepep_inside = {0.92, 1.15}, hybridep_inside = {1.02, 1.15};
+  // Across nodes: B300 and H100 over EFA, 2 to 8 nodes, 2026 (awslabs/awsome-distributed-ai), with NVSHMEM or UCCL; and
+  // HybridEP beside DeepEP on H100 over InfiniBand (NVIDIA-NeMo/Automodel docs/deepep_vs_hybridep_benchmark.md).
+  DispatchRate deepep_across = {1.02, 1.15}, hybridep_across = {1.08, 1.25}, uccl_across = {0.86, 1.45};
+  // Processors of the GPU that compute lacks while rows are exchanged, where nobody measured how that slows it:
+  // Megatron Core's defaults (moe_deepep_num_sms, moe_hybridep_num_sms), and as many as NCCL usually has channels on
+  // the eight GPUs of a node.
+  double deepep_processors = 20, hybridep_processors = 16, nccl_processors = 24;
+};
+DispatchRate RateOf(const DispatchFigures& figures, Dispatcher dispatcher, Transport transport, bool across_nodes);
+double ProcessorsTaken(const DispatchFigures& figures, Dispatcher dispatcher);
 
 // Bytes as the curve counts them, over those of the all-to-all in its place.
 double OnceANode(const EvenRouting& routing, const GroupShape& group);  // To nodes; inside one node to ranks.

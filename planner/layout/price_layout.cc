@@ -33,7 +33,7 @@ Profile OnItsGpus(const LayoutRequest& request, const Profile& profile) {
   return on_gpus;
 }
 
-CostBook BookFor(const LayoutRequest& request, const Profile& profile, const SurfaceRules& rules = {}) {
+CostBook BookFor(const LayoutRequest& request, const Profile& profile, const PriceRules& rules = {}) {
   return {profile, request.model.model_dim, request.bytes_per_element, rules, request.precision};
 }
 
@@ -222,7 +222,7 @@ struct RatioSquares {
 }  // namespace
 
 StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& profile, const StopSignals& stop,
-                                 const SurfaceRules& rules) {
+                                 const PriceRules& rules) {
   RETURN_IF_ERROR(CheckQuestion(question, profile));
   const Profile on_gpus = OnItsGpus(question.request, profile);
   CostBook book = BookFor(question.request, on_gpus, rules);
@@ -248,7 +248,7 @@ StatusOr<BareStep> LayoutPricer::Price(const StepQuestion& question, const StopS
 }
 
 StatusOr<StepRatio> CompareLayouts(const StepQuestion& one, const StepQuestion& other, const Profile& profile,
-                                   const StopSignals& stop, const SurfaceRules& rules) {
+                                   const StopSignals& stop, const PriceRules& rules) {
   RETURN_IF_ERROR(CheckQuestion(one, profile));
   RETURN_IF_ERROR(CheckQuestion(other, profile));
   const Profile of_one = OnItsGpus(one.request, profile), of_other = OnItsGpus(other.request, profile);

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "models/cost/profile.h"
-#include "models/cost/shape_surface.h"
 #include "models/layout/step_answer.h"
 #include "models/status.h"
+#include "planner/layout/price_rules.h"
 #include "planner/stop_signals.h"
 
 namespace moeplan::planner {
@@ -23,7 +23,7 @@ class CostBook;
 // kInvalidInput: the request is wrong, the layout breaks a rule (layout_rules.h), or it has no price (the message names
 // what the profile lacks). kUnimplemented: a model with an encoder. kCancelled. Requires a validated profile. Pure.
 StatusOr<StepAnswer> PriceLayout(const StepQuestion& question, const Profile& profile, const StopSignals& stop = {},
-                                 const SurfaceRules& rules = {});
+                                 const PriceRules& rules = {});
 
 struct BareStep {
   double step_s = 0, missing_bytes = 0;  // What a GPU lacks; 0: it fits.
@@ -53,6 +53,6 @@ class LayoutPricer {
 // A100 steps, as for a step's interval. The same question twice is 1, for sure. Errors as PriceLayout's, of `one`
 // first.
 StatusOr<StepRatio> CompareLayouts(const StepQuestion& one, const StepQuestion& other, const Profile& profile,
-                                   const StopSignals& stop = {}, const SurfaceRules& rules = {});
+                                   const StopSignals& stop = {}, const PriceRules& rules = {});
 
 }  // namespace moeplan::planner

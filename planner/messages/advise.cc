@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -142,6 +143,16 @@ Status SetChanged(const v1::Advice& old, const LayoutAdvice& advice, const Profi
     by_change.emplace(std::abs(std::log(ratio)), cost.cost() + text);
   }
   for (const auto& [change, text] : by_change) changed.add_costs(text);
+  for (const std::string& warning : old.step().warnings()) {
+    constexpr std::string_view kNotMeasured = ": not measured";
+    const std::string name = warning.substr(0, warning.find(kNotMeasured));
+    if (name.size() == warning.size()) continue;
+    // A cost that was not known may have been measured with a transport, which its name then ends with.
+    const auto measured = models.lower_bound(name);
+    if (measured != models.end() && StrCat(measured->first, " ").starts_with(name + " ")) {
+      changed.add_costs(StrCat(measured->first, ": measured since; before, it was priced from others"));
+    }
+  }
   if (compared == 0) message.add_warnings("the older answer: this source has none of its costs");
   StepQuestion before = advice.best.question;
   before.schedule.reset();

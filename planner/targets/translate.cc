@@ -17,6 +17,9 @@ namespace {
 
 using Json = nlohmann::json;
 
+// A model that has none of something, such as experts, leaves the setting as it is.
+bool IsNone(const Json& fact) { return fact.is_null() || (fact.is_number() && fact == 0); }
+
 // What a name of an expression stands for: what was set, else the fact that the setting repeats, else its default.
 class Effective {
  public:
@@ -33,7 +36,7 @@ class Effective {
     const Setting* const setting = target_.Find(name);
     if (setting == nullptr) return nullptr;
     const Json fact = setting->given.empty() ? Json() : Fact(setting->given);
-    return fact.is_null() ? setting->default_value : fact;
+    return IsNone(fact) ? setting->default_value : fact;
   }
 
   bool Holds(const std::optional<Expression>& condition) const {
@@ -372,7 +375,8 @@ ExportedLayout ExportLayout(const Target& target, const Json& layout, const Fact
   const int mtp_layers = next_tokens.is_number_integer() ? next_tokens.get<int>() : 0;
   Settings known;
   for (const Setting& setting : target.settings) {
-    if (const auto fact = facts.find(setting.given); fact != facts.end()) known[setting.name] = fact->second;
+    const auto fact = facts.find(setting.given);
+    if (fact != facts.end() && !IsNone(fact->second)) known[setting.name] = fact->second;
   }
   // What every export carries may depend on what the layout says, and the other way round: the second round knows both.
   constexpr int kRounds = 2;

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -107,6 +109,42 @@ TEST(LayoutCommandTest, NamedHardwareAndModelsNeedNoMeasurement) {
   const Outcome unknown = run({"step", "--hardware", "h10"}, {"--layout", "{}"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("--hardware: found 'h10', expected one of a100-pcie"));
+}
+
+// What overlap is worth, in one paragraph and one timeline.
+TEST(LayoutCommandTest, OverlapIsExplained) {
+  const TemporaryFolder folder;
+  const std::string trace = folder / "step.json";
+  const auto step = [&](const std::string& layout, const std::vector<std::string>& options) {
+    std::vector<std::string> command = {"step",   "--hardware", "h100-sxm:8x8",   "--model",  "qwen3-30b-a3b",
+                                        "--gpus", "64",         "--global-batch", "512",      "--sequence-length",
+                                        "4096",   "--layout",   layout,           "--overlap"};
+    command.insert(command.end(), options.begin(), options.end());
+    return RunMoeplan(command);
+  };
+  const Outcome text = step(R"({"expertParallel": 64})", {"--trace", trace});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("Exchanges of experts beside another micro-batch make the step"),
+                              HasSubstr("\ncompute    AA"), HasSubstr("\nexchanges  cc")));
+  const size_t paragraph = text.out.find("Exchanges of experts");
+  size_t longest = 0, start = paragraph;
+  for (size_t end = text.out.find('\n', start); end != std::string::npos; end = text.out.find('\n', start)) {
+    longest = std::max(longest, static_cast<size_t>(std::ranges::count_if(text.out.substr(start, end - start),
+                                                                          [](char c) { return (c & 0xc0) != 0x80; })));
+    start = end + 1;
+  }
+  EXPECT_LE(longest, 80u);
+  int of_exchanges = 0;
+  std::ifstream file(trace);
+  const Json written = Json::parse(file);
+  for (const Json& event : written.at("traceEvents")) {
+    of_exchanges += event.at("pid") == 2 && event.at("ph") == "X" && event.at("tid") == 4;
+  }
+  EXPECT_EQ(of_exchanges, 8) << "two layers of both micro-batches";
+  const Json json = Json::parse(step(R"({"expertParallel": 64})", {"--json"}).out);
+  EXPECT_THAT(json.at("overlap"), HasSubstr("of exchanges and"));
+  EXPECT_THAT(Json::parse(step(R"({"expertParallel": 64, "recompute": "FULL"})", {"--json"}).out).at("overlap"),
+              HasSubstr("cannot run beside another micro-batch here"));
 }
 
 TEST(LayoutCommandTest, ALayoutIsComparedWithAnother) {

@@ -114,6 +114,33 @@ TEST(ReproduceTest, StepsNeedAFolder) {
   EXPECT_THAT(other.err, HasSubstr("found --perturb, expected it with 'steps' alone"));
 }
 
+// A published layout that is ours in all but full recomputation, one that repeats it, and one that cannot be.
+TEST(ReproduceTest, PublishedLayoutsStandBesideOurs) {
+  const TemporaryFolder folder;
+  const std::string row = "Megatron-Bridge,1,Qwen3_30B_a3B,1,pretrain,DGX-H100,16,BF16,64,1,4096,1,1,1,1,16,16,5,";
+  folder.Write("published_jobs.csv",
+               "source,release,model,moe,task,system,gpus,precision,gbs,mbs,seq,tp,pp,cp,vp,ep,dp,step_s,recompute,"
+               "dispatcher\n" +
+                   row + "full,alltoall\n" + row + "full,alltoall\n" +
+                   "Megatron-Bridge,1,Qwen3_30B_a3B,1,pretrain,DGX-H100,16,BF16,64,1,4096,1,1,1,1,12,16,5,,alltoall\n");
+  const Outcome outcome = RunMoeplan({"reproduce", "recipes", "--data", folder / "", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json rows = Json::parse(outcome.out).at("tables").at(0).at("rows");
+  ASSERT_EQ(rows.size(), 6u) << rows;
+  EXPECT_THAT(rows[0].at("paperChoice"),
+              HasSubstr("EP 16, PP 1, DP 16, micro-batch 1, dispatcher ALL_TO_ALL, recompute"));
+  EXPECT_LT(rows[0].at("ratio"), 0.95);
+  EXPECT_THAT(rows[0].at("why"), AllOf(HasSubstr("ours takes"), HasSubstr("mostly in MoE layers")));
+  EXPECT_THAT(rows[1].at("why"), AllOf(HasSubstr("bridge refuses it: "), HasSubstr("expertParallel: found 12")));
+  const auto counted = [&](size_t i) {
+    return std::pair(rows[i].at("ours").get<int>(), rows[i].at("paper").get<int>());
+  };
+  EXPECT_EQ(counted(2), std::pair(1, 2)) << rows[2];
+  EXPECT_EQ(counted(3), std::pair(0, 2)) << rows[3];
+  EXPECT_EQ(counted(5), std::pair(1, 2)) << rows[5];
+  EXPECT_EQ(RunMoeplan({"reproduce", "recipes"}).exit_code, 2);
+}
+
 TEST(ReproduceTest, ATerminalGetsTables) {
   const Outcome text = RunMoeplan({"reproduce", "monta"});
   EXPECT_EQ(text.exit_code, 0) << text.err;

@@ -66,7 +66,7 @@ double ExchangesS(const LayoutRequest& request, const Profile& profile) {
 }
 
 TEST(DispatchTest, ADispatcherSendsARowOnceToANode) {
-  const double rate = RateOf(Dispatcher::kDeepEp, Transport::kNccl, /*across_nodes=*/true).over_all_to_all;
+  const double rate = RateOf({}, Dispatcher::kDeepEp, Transport::kNccl, /*across_nodes=*/true).over_all_to_all;
   // Two different experts of eight: the other three of a node or one of four.
   const double nodes = ExpectedPlaces({.experts = 8, .top_k = 2}, 2), ranks = 2;
   EXPECT_NEAR(nodes, 1 + 4.0 / 7, 1e-12);

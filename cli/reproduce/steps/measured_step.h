@@ -22,6 +22,7 @@ struct MeasuredStep {
   // Rows differ in these logarithms of degrees and sizes, always as many. The nearest is the one with the least sum
   // of differences.
   std::vector<double> place;
+  std::string trained_with;  // The training system (TargetOf) that ran it; empty: none that has a table.
   double tokens_per_gpu = 0;  // Of a step.
   std::optional<double> measured_s, measured_memory_bytes, peer_s;
 

@@ -186,6 +186,7 @@ StatusOr<MeasuredStep> StepOf(CsvRow row, Constants& constants) {
   // How far precisions are apart, in halvings of an element.
   const std::string precision = row.Text("precision");
   step.place.push_back(precision == "BF16" ? 4 : precision == "NVFP4" ? 2 : 3);
+  if (IsFromMegatronBridge(row)) step.trained_with = "bridge";
   step.tokens_per_gpu = row.Number("gbs") * row.Number("seq") / std::max(1.0, row.Number("gpus"));
   SetMeasured(row.Number("step_s"), step.measured_s);
   const auto config = AskedModel(row, step);

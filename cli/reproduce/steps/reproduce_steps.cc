@@ -60,7 +60,7 @@ StatusOr<std::vector<MeasuredStep>> ReadSteps(const DataFolder& folder, Constant
 }
 
 // The rules of every step that is priced from shapes that others measured.
-SurfaceRules RulesOf(Constants& constants) {
+SurfaceRules SurfaceRulesOf(Constants& constants) {
   constants.SetReader(kSimumaxSteps);
   const std::string source = "docs/decisions/0028, of kernels timed alone, 2026-11-24";
   SurfaceRules rules;
@@ -70,6 +70,26 @@ SurfaceRules RulesOf(Constants& constants) {
   rules.long_product_s =
       constants.Use("seconds from which a product shows the sustained rate", rules.long_product_s, {.source = source});
   return rules;
+}
+
+// What every step on named hardware takes of dispatchers that nobody measured there.
+planner::DispatchFigures DispatchFiguresOf(Constants& constants) {
+  const std::string source = "docs/decisions/0032, of dispatchers timed alone by others, 2026";
+  planner::DispatchFigures figures;
+  for (const char* reader : {kPublishedJobs, kDispatcherRuns}) {
+    constants.SetReader(reader);
+    figures = {};
+    const auto use = [&](const char* name, double& value) { value = constants.Use(name, value, {.source = source}); };
+    use("DeepEP over an all-to-all inside a node", figures.deepep_inside.over_all_to_all);
+    use("HybridEP over an all-to-all inside a node", figures.hybridep_inside.over_all_to_all);
+    use("DeepEP over an all-to-all across nodes", figures.deepep_across.over_all_to_all);
+    use("HybridEP over an all-to-all across nodes", figures.hybridep_across.over_all_to_all);
+    use("DeepEP with UCCL over an all-to-all across nodes", figures.uccl_across.over_all_to_all);
+    use("processors that DeepEP takes", figures.deepep_processors);
+    use("processors that HybridEP takes", figures.hybridep_processors);
+    use("processors that NCCL takes", figures.nccl_processors);
+  }
+  return figures;
 }
 
 // The nearest other measured row of the same model on the same machine.
@@ -92,7 +112,7 @@ void AddReason(const std::string& reason, v1::ReproducedStep& row) {
   row.set_reason(StrCat(row.reason(), row.reason().empty() ? "" : "; ", reason));
 }
 
-void PredictStep(const MeasuredStep& step, const SurfaceRules& rules, v1::ReproducedStep& row) {
+void PredictStep(const MeasuredStep& step, const planner::PriceRules& rules, v1::ReproducedStep& row) {
   if (!step.asks) return;
   const StatusOr<StepAnswer> answer = planner::PriceLayout(*step.asks, *step.profile, {}, rules);
   if (!answer.ok()) {
@@ -189,7 +209,7 @@ struct ComparedPair {
   StepRatio predicted;
 };
 
-std::vector<ComparedPair> PairsOf(const std::vector<const MeasuredStep*>& alike, const SurfaceRules& rules) {
+std::vector<ComparedPair> PairsOf(const std::vector<const MeasuredStep*>& alike, const planner::PriceRules& rules) {
   constexpr size_t kMostPairs = 256;
   std::vector<ComparedPair> pairs;
   for (size_t i = 0; i < alike.size(); ++i) {
@@ -203,7 +223,8 @@ std::vector<ComparedPair> PairsOf(const std::vector<const MeasuredStep*>& alike,
 }
 
 // The same costs price both steps of a pair. What a factor scales is left out: it is another for each release.
-void AddPairs(const std::vector<MeasuredStep>& steps, const SurfaceRules& rules, v1::ReproducedSteps& reproduced) {
+void AddPairs(const std::vector<MeasuredStep>& steps, const planner::PriceRules& rules,
+              v1::ReproducedSteps& reproduced) {
   std::map<std::string, std::map<std::pair<std::string, const Profile*>, std::vector<const MeasuredStep*>>> sets;
   for (const MeasuredStep& step : steps) {
     if (!step.asks || !step.measured_s || !step.release.empty()) continue;
@@ -227,7 +248,7 @@ void AddPairs(const std::vector<MeasuredStep>& steps, const SurfaceRules& rules,
 
 StatusOr<v1::ReproducedSteps> ReproduceFrom(const DataFolder& folder, Constants& constants, const Readers* readers) {
   ASSIGN_OR_RETURN(const std::vector<MeasuredStep> steps, ReadSteps(folder, constants, readers));
-  const SurfaceRules rules = RulesOf(constants);
+  const planner::PriceRules rules = {.surface = SurfaceRulesOf(constants), .dispatch = DispatchFiguresOf(constants)};
   v1::ReproducedSteps reproduced;
   for (const MeasuredStep& step : steps) {
     v1::ReproducedStep& row = *reproduced.add_rows();

@@ -1,0 +1,156 @@
+#include "cli/reproduce/steps/recipes.h"
+
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "cli/options.h"
+#include "cli/reproduce/rows.h"
+#include "cli/reproduce/steps/constants.h"
+#include "cli/reproduce/steps/measured_step.h"
+#include "cli/reproduce/steps/published.h"
+#include "models/measurement/cost_key.h"
+#include "models/text.h"
+#include "planner/advice/layout_words.h"
+#include "planner/layout/price_layout.h"
+#include "planner/messages/advise.h"
+#include "planner/messages/targets.h"
+#include "planner/shipped/names.h"
+#include "proto/convert/enums.h"
+#include "proto/convert/step.h"
+
+namespace moeplan::cli {
+namespace {
+
+constexpr double kNear = 0.95;  // Of our step over the published one's.
+
+struct Counts {
+  int recipes = 0, fit = 0, near = 0, indistinct = 0, of_target = 0, taken = 0;
+};
+
+bool IsRecipe(const MeasuredStep& step) { return step.set.starts_with("published-moe") && step.asks.has_value(); }
+
+v1::AdviseRequest RequestOf(const MeasuredStep& step) {
+  const LayoutRequest& asked = step.asks->request;
+  v1::AdviseRequest request;
+  request.set_model_name(step.model);
+  request.set_gpus(asked.gpus);
+  request.set_global_batch(asked.global_batch);
+  request.set_sequence_length(asked.sequence_length);
+  request.set_precision(EnumToProto<v1::Precision::Kind>(asked.precision));
+  request.set_to(step.trained_with);
+  return request;
+}
+
+planner::LaunchNumbers NumbersOf(const LayoutRequest& request) {
+  return {request.gpus, request.global_batch, request.sequence_length};
+}
+
+class Recipes {
+ public:
+  explicit Recipes(v1::ReproducedTable& table) : table_(table) {}
+
+  Status Add(const MeasuredStep& step) {
+    const StepQuestion& published = *step.asks;
+    const v1::AdviseRequest request = RequestOf(step);
+    const std::string job = StrCat(step.system, " ", request.SerializeAsString());
+    const std::string text = planner::LayoutText(published);
+    if (!seen_.insert(job + text).second) return OkStatus();
+    ++counts_.recipes;
+    Choice choice = {.name = step.name, .paper = text};
+    const StatusOr<StepAnswer> theirs = planner::PriceLayout(published, *step.profile);
+    const bool fits = theirs.ok() && theirs->missing_bytes <= 0;
+    counts_.fit += fits ? 1 : 0;
+    std::string against = Refusals(step);
+    if (!theirs.ok()) against += theirs.status().message() + "; ";
+    if (theirs.ok() && !fits) {
+      against += StrCat("it is predicted not to fit: a GPU lacks ", BriefNumber(theirs->missing_bytes / 1e9), " GB; ");
+    }
+    auto known = advice_.find(job);
+    if (known == advice_.end()) {
+      auto answer = planner::AnswerAdvise(
+          request, published.request.model, [&](const ModelConfig&, int) { return *step.profile; }, DefaultThreads());
+      known = advice_.emplace(job, std::move(answer)).first;
+    }
+    if (!known->second.ok()) {
+      choice.why = against + known->second.status().message();
+    } else if (theirs.ok()) {
+      RETURN_IF_ERROR(Compare(step, *theirs, known->second->result(), choice));
+      choice.why = against + choice.why;
+    } else {
+      choice.why = against;
+    }
+    AddRow(table_, choice);
+    return OkStatus();
+  }
+
+  void AddCounts() {
+    const auto count = [&](const char* name, int of_all, int ours) {
+      AddRow(table_, Figure{.name = name, .unit = kCount, .paper = of_all, .ours = ours, .why = ""});
+    };
+    count("layouts that are legal and fit", counts_.recipes, counts_.fit);
+    count("layouts that fit within 5 % of ours", counts_.recipes, counts_.near);
+    count("layouts whose 90 % interval reaches ours", counts_.recipes, counts_.indistinct);
+    count("layouts that their training system takes", counts_.of_target, counts_.taken);
+  }
+
+ private:
+  // The rules of its training system that it breaks, to begin a reason with.
+  std::string Refusals(const MeasuredStep& step) {
+    if (step.trained_with.empty()) return "";
+    const StatusOr<planner::Target> target = planner::TargetOf(step.trained_with, "");
+    if (!target.ok()) return "";
+    ++counts_.of_target;
+    const auto exported =
+        planner::Export(*target, StepLayoutOf(*step.asks), step.asks->request.model, NumbersOf(step.asks->request));
+    counts_.taken += exported.violations().empty() ? 1 : 0;
+    std::string refusals;
+    for (const v1::BrokenRule& broken : exported.violations()) {
+      refusals += StrCat(step.trained_with, " refuses it: ", broken.rule(), "; ");
+    }
+    return refusals;
+  }
+
+  Status Compare(const MeasuredStep& step, const StepAnswer& theirs, const v1::Advice& advice, Choice& choice) {
+    StepQuestion ours;
+    ours.request = step.asks->request;
+    ours.request.recompute_modules = {};
+    RETURN_IF_ERROR(ReadStepLayout(advice.layout(), "layout", ours));
+    ASSIGN_OR_RETURN(const StepRatio ratio, planner::CompareLayouts(*step.asks, ours, *step.profile));
+    choice.ours = advice.text();
+    choice.ratio = ratio.ratio;
+    const bool near = ratio.ratio >= kNear;
+    counts_.near += near && theirs.missing_bytes <= 0 ? 1 : 0;
+    counts_.indistinct += ratio.high >= 1 ? 1 : 0;
+    if (!near) {
+      choice.why = StrCat("ours takes ", planner::RatioText(ratio), planner::WhereText(ratio.other, theirs));
+    }
+    return OkStatus();
+  }
+
+  v1::ReproducedTable& table_;
+  std::set<std::string> seen_;
+  std::map<std::string, StatusOr<v1::AdviseResponse>> advice_;
+  Counts counts_;
+};
+
+}  // namespace
+
+StatusOr<v1::ReproducedTable> ReproduceRecipes(const DataFolder& folder,
+                                               const std::function<void(double, const std::string&)>& progress) {
+  Constants constants;
+  ASSIGN_OR_RETURN(const std::vector<MeasuredStep> steps, PublishedSteps(folder, constants));
+  v1::ReproducedTable table = MakeTable("recipes", "layouts of published pre-training jobs with experts, beside ours");
+  Recipes recipes(table);
+  double done = 0;
+  for (const MeasuredStep& step : steps) {
+    progress(done++ / static_cast<double>(steps.size()), step.name);
+    if (IsRecipe(step)) RETURN_IF_ERROR(recipes.Add(step));
+  }
+  recipes.AddCounts();
+  return table;
+}
+
+}  // namespace moeplan::cli

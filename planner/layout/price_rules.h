@@ -1,0 +1,15 @@
+// What pricing a step assumes beside a profile: numbers that were measured elsewhere, or chosen on kernels that were.
+// `moeplan reproduce steps --perturb` changes each of them. Values only.
+#pragma once
+
+#include "models/cost/shape_surface.h"
+#include "planner/layout/dispatch_cost.h"
+
+namespace moeplan::planner {
+
+struct PriceRules {
+  SurfaceRules surface;
+  DispatchFigures dispatch;
+};
+
+}  // namespace moeplan::planner

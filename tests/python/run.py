@@ -1,0 +1,19 @@
+#!/usr/bin/env python3
+"""Runs tests of the Python package with pytest, as CTest starts them.
+
+Usage: run.py PYTEST_ARGUMENTS...
+Exits with 77, and says what is missing, where Debian's pytest, gRPC or Protobuf is not here. MOEPLAN_BIN is the program
+to test against, MOEPLAN_JOB_PLANNER the C++ client to compare with, PYTHONPATH has the built package.
+"""
+import sys
+
+sys.dont_write_bytecode = True
+try:
+    import google.protobuf  # noqa: F401
+    import grpc  # noqa: F401
+    import pytest
+except ImportError as missing:
+    print(f"python: SKIPPED: {missing} (Debian: python3-pytest, python3-grpcio, python3-protobuf)")
+    sys.exit(77)
+
+sys.exit(pytest.main(["-q", "--tb=short", "-p", "no:cacheprovider", *sys.argv[1:]]))
