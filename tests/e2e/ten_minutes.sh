@@ -3,9 +3,10 @@
 # its answers rest on. Every step is a command that is shown, and its output. Fails where a step does not do what it is
 # there to show.
 #
-# Usage: ten_minutes.sh [SOURCE_DIR [MOEPLAN]]
+# Usage: ten_minutes.sh [SOURCE_DIR [MOEPLAN [PYTHON]]]
 #   SOURCE_DIR   default: the folder above this script's
 #   MOEPLAN      the program; default: the one file, which deploy/release.sh makes where it is not there
+#   PYTHON       the folder with the Python package (target moeplan_python); default: the one file's build
 set -euo pipefail
 export LC_ALL=C
 
@@ -16,6 +17,7 @@ fail() {
 
 source_dir="$(realpath "${1:-"$(dirname "${BASH_SOURCE[0]}")/../.."}")"
 program="${2:-$source_dir/build-one-file/moeplan}"
+python="$(realpath -m "${3:-$source_dir/build-one-file/python}")"
 scratch="$(mktemp -d)"
 server=
 clean_up() {
@@ -43,6 +45,7 @@ show() {
 }
 
 [[ -x "$program" ]] || "$source_dir/deploy/release.sh" "$program"
+[[ -d "$python/moeplan" ]] || cmake --build "$(dirname "$python")" --target moeplan_python > /dev/null
 mkdir -p "$scratch/bin"
 ln -s "$(realpath "$program")" "$scratch/bin/moeplan"
 export PATH="$scratch/bin:$PATH"
@@ -59,7 +62,7 @@ show moeplan advise "${job[@]}" --mine "$script" --measured-step 5.2 | tee "$scr
 grep -q '^yours ' "$scratch/advice" || fail "advise did not compare with the script"
 grep -q '^memory ' "$scratch/advice" || fail "advise said nothing of memory"
 
-title "How far off were such predictions? Steps that others measured, of jobs with experts on H100 (docs/truth.md)"
+title "How far off were such predictions? Steps of models with experts that others measured (docs/truth.md)"
 sed -n '/^set  *rows/p; /^published-moe/p; /^simumax-.*-moe .* [0-9.]* .*1.00/p; /^errors in %/p' docs/truth.md
 
 title "Which dispatcher, and when does it flip? Over micro-batches, then over skew"
@@ -107,6 +110,52 @@ status=0
 show moeplan check --to megatron --gpus 64 --model qwen3-30b-a3b --arguments broken.sh > check || status=$?
 ((status == 1)) || fail "check took a broken rule: exit $status"
 grep -v '^{' check | head -n 6
+
+title "My job runs: what can it change without a restart, and was that predicted? (A stand-in reports its steps)"
+moeplan serve --db "$scratch/moeplan.db" --grpc 127.0.0.1:0 --http 127.0.0.1:0 > "$scratch/serve" 2>&1 &
+server=$!
+for ((i = 0; i < 200; ++i)); do
+  ! grep -q '^serving' "$scratch/serve" || break
+  kill -0 "$server" 2> /dev/null || fail "serve ended: $(cat "$scratch/serve")"
+  sleep 0.1
+done
+cat > job.py << 'PYTHON'
+import sys, time, moeplan
+
+def steps(seconds, watch):
+    """Reports steps that take so long until the planner has something to say of them."""
+    while True:
+        for percent in (0, 1, -1, 2, 0, -2):
+            change = watch.step(seconds * (1 + percent / 100))
+            if change is not None:
+                return change
+            time.sleep(0.05)
+
+job = {"model_name": "qwen3-30b-a3b", "hardware": "h100-sxm:8x8", "global_batch": 512, "sequence_length": 4096}
+planner = moeplan.Planner(sys.argv[1], deadline_s=60)
+with moeplan.StepWatch(planner, job=job, mine=open(sys.argv[2]).read(), every=6, warmup=1) as watch:
+    change = steps(5.2, watch)
+    print(f"steps of {change.measured_s:.2f} s; now: {change.live}")
+    print(f"which makes them {change.gain:.2f} times as fast (90 %: {change.gain_low:.2f} to {change.gain_high:.2f})")
+    print(f"a restart with {change.next_start['text']} would gain {change.next_start['gain']:.2f}")
+    watch.applied(change)
+    steps(4.3, watch)
+    for predicted_s, measured_s in watch.history:
+        print(f"predicted {predicted_s:.2f} s for what was set, measured {measured_s:.2f} s")
+PYTHON
+address="$(sed -n 's/.*gRPC on \([^,]*\),.*/\1/p' "$scratch/serve")"
+interpreter=
+for one in python3 /usr/bin/python3; do
+  ! "$one" -c 'import grpc, google.protobuf' 2> /dev/null || { interpreter="$one" && break; }
+done
+if [[ -n "$interpreter" ]]; then
+  cp "$source_dir/$script" train.sh
+  export PYTHONPATH="$python"
+  show "$interpreter" job.py "$address" train.sh | tee job.out
+  grep -q '^predicted .* measured ' job.out || fail "the callback had no prediction beside the steps"
+else
+  printf 'left out: no Python here has grpcio and protobuf (Debian: python3-grpcio)\n'
+fi
 
 title "The step, for Perfetto"
 show moeplan step "${job[@]}" --gpus 64 --layout layout.json --trace step.trace.json > step
