@@ -276,9 +276,12 @@ StatusOr<v1::AdviseResponse> AnswerAdvise(const v1::AdviseRequest& asked, const 
   if (asked.has_precision()) {
     ASSIGN_OR_RETURN(request.precision, EnumFromProto<Precision>(asked.precision(), "precision"));
   }
-  if (asked.has_measured_step_s() && (asked.mine().empty() || !(asked.measured_step_s() > 0))) {
-    return InvalidInput(asked.mine().empty() ? "measuredStepS: found it without `mine`, whose step it is"
-                                             : "measuredStepS: expected seconds above 0");
+  if (asked.has_measured_step_s()) {
+    const double measured_s = asked.measured_step_s();
+    if (asked.mine().empty()) return InvalidInput("measuredStepS: found it without `mine`, whose step it is");
+    if (!std::isfinite(measured_s) || measured_s <= 0) {
+      return InvalidInput(StrCat("measuredStepS: found ", measured_s, ", expected seconds above 0"));
+    }
   }
   constexpr size_t kMostBytes = size_t{1} << 18;
   if (asked.mine().size() > kMostBytes) {

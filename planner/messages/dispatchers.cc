@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "models/text.h"
 #include "planner/advice/crossover.h"
@@ -80,6 +81,11 @@ StatusOr<v1::CompareDispatchersResponse> AnswerCompareDispatchers(const v1::Comp
                                                                   const ModelConfig& model,
                                                                   const ProfileSource& profile_of,
                                                                   const StopSignals& stop) {
+  for (const auto& [field, number] : {std::pair("gpus", asked.gpus()),
+                                      {"globalBatch", asked.global_batch()},
+                                      {"sequenceLength", asked.sequence_length()}}) {
+    if (number < 1) return error::Mismatch(field, StrCat(number), "a whole number of at least 1");
+  }
   CrossoverRequest request;
   LayoutRequest& step = request.question.request;
   step.model = model;

@@ -5,6 +5,7 @@ The C++ client (planner/client/job_planner.cc) keeps and reads the same files.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -39,7 +40,8 @@ class KeptPlans:
             unfinished.write_text(json.dumps(messages.to_dict(kept), ensure_ascii=False, indent=2) + "\n", "utf-8")
             os.replace(unfinished, path)
         except OSError:
-            unfinished.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
 
     def find(self, request: plan_pb2.PlanRequest) -> planner_service_pb2.KeptPlan | None:
         """What was answered to the same question; None where nothing was, or the file is damaged."""

@@ -271,7 +271,10 @@ class _Steps:
         if self._warmup > 0:
             self._warmup -= 1
             return
-        seconds = float(seconds)
+        try:
+            seconds = float(seconds)
+        except (TypeError, ValueError, OverflowError):
+            return
         if not (math.isfinite(seconds) and seconds > 0):
             return
         if len(self._by_time) == _MOST_STEPS:

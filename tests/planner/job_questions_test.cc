@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <stop_token>
 #include <string>
 
@@ -155,6 +156,10 @@ TEST_F(JobQuestionsTest, WrongQuestionsAreRefusedByField) {
   EXPECT_THAT(Refused([](auto& one) { one.set_to("tutel"); }), HasSubstr("which is a layer"));
   EXPECT_THAT(Refused([](auto& one) { one.set_target_version("0.1"); }), StartsWith("targetVersion: found '0.1'"));
   EXPECT_THAT(Refused([](auto& one) { one.set_measured_step_s(3); }), StartsWith("measuredStepS: found it without"));
+  EXPECT_THAT(Refused([](auto& one) {
+                one.set_measured_step_s(std::numeric_limits<double>::infinity()), one.set_mine("{}");
+              }),
+              StartsWith("measuredStepS: found inf"));
   EXPECT_THAT(Refused([](auto& one) { one.set_mine("{\"expertParallel\": 3}"); }), HasSubstr("expertParallel"));
   EXPECT_THAT(Refused([](auto& one) { one.set_mine(std::string(300'000, 'x')); }), StartsWith("mine: found 300000"));
   EXPECT_THAT(Refused([](auto& one) { one.clear_global_batch(); }), HasSubstr("globalBatch: found 0"));
@@ -189,6 +194,9 @@ TEST_F(JobQuestionsTest, DispatchersAreComparedAlongAnAxis) {
   EXPECT_THAT(refused("batch=1"), StartsWith("axis: found 'batch=1', expected one of microBatch="));
   EXPECT_THAT(refused("microBatch"), StartsWith("axis: found 'microBatch'"));
   EXPECT_THAT(refused("microBatch=1,two"), StartsWith("axis: found 'two', expected a number"));
+  request.clear_gpus();
+  EXPECT_THAT(refused("gpus=8,16"), StartsWith("gpus: found 0"));
+  request.set_gpus(64);
   std::string many = "microBatch=1";
   for (int i = 2; i < 70; ++i) many += StrCat(",", i);
   EXPECT_THAT(refused(many), StartsWith("axis: found more than 64 values"));

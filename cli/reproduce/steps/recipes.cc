@@ -24,7 +24,7 @@
 namespace moeplan::cli {
 namespace {
 
-constexpr double kNear = 0.95;  // Of our step over the published one's.
+constexpr double kNear = 1 / 1.05;  // Of our step over the published one's.
 
 struct Counts {
   int recipes = 0, fit = 0, near = 0, indistinct = 0, of_target = 0, taken = 0;
@@ -123,7 +123,7 @@ class Recipes {
     choice.ratio = ratio.ratio;
     const bool near = ratio.ratio >= kNear;
     counts_.near += near && theirs.missing_bytes <= 0 ? 1 : 0;
-    counts_.indistinct += ratio.high >= 1 ? 1 : 0;
+    counts_.indistinct += ratio.high >= 1 && theirs.missing_bytes <= 0 ? 1 : 0;
     if (!near) {
       choice.why = StrCat("ours takes ", planner::RatioText(ratio), planner::WhereText(ratio.other, theirs));
     }

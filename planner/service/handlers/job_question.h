@@ -34,7 +34,7 @@ StatusOr<Profile> ProfileFor(const Store& store, const Request& request, const M
   const bool alone = request.profile_name().empty() && !request.has_profile_version();
   if (alone) {
     if (gpus != 0) return planner::HardwareProfile(request.hardware(), gpus, model);
-    RETURN_IF_ERROR(planner::HardwareOf(request.hardware()).status());
+    RETURN_IF_ERROR(planner::HardwareOf(request.hardware().substr(0, request.hardware().find(':'))).status());
     return moeplan::error::Mismatch("gpus", "0", "how many, or hardware as NAME:DOMAINSxGPUS");
   }
   ASSIGN_OR_RETURN(Profile profile, store.LoadProfile(SelectionOf(request)));
