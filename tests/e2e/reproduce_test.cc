@@ -137,6 +137,7 @@ TEST(ReproduceTest, PublishedLayoutsStandBesideOurs) {
   };
   EXPECT_EQ(counted(2), std::pair(1, 2)) << rows[2];
   EXPECT_EQ(counted(3), std::pair(0, 2)) << rows[3];
+  EXPECT_EQ(counted(4).second, 2) << rows[4];
   EXPECT_EQ(counted(5), std::pair(1, 2)) << rows[5];
   EXPECT_EQ(RunMoeplan({"reproduce", "recipes"}).exit_code, 2);
 }
