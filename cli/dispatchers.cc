@@ -1,5 +1,4 @@
 #include "cli/dispatchers.h"
-#include "cli/named_model.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -65,7 +64,7 @@ void PrintCrossover(const v1::DispatcherCrossover& crossover) {
     }
     std::printf("%s\n", line.c_str());
   }
-  if (crossover.flips().empty()) std::printf("the fastest is the same at all values\n");
+  if (crossover.flips().empty()) std::printf("the fastest is the same at all values that have a price\n");
   PrintWarnings({reasons.begin(), reasons.end()});
 }
 

@@ -1,5 +1,4 @@
 #include "cli/launch_text.h"
-#include "cli/named_model.h"
 
 #include <cstdio>
 #include <filesystem>
@@ -8,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/named_model.h"
 #include "cli/options.h"
 #include "cli/warnings.h"
 #include "models/text.h"

@@ -145,10 +145,18 @@ StatusOr<v1::PlanResponse> SourceOption::AskPlanner(v1::PlanRequest request, con
 
 Status AsOption(const Status& status) {
   constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
-      {"against", "--against"}, {"axis", "--sweep"},          {"dispatchers", "--dispatchers"},
-      {"gpus", "--gpus"},       {"hardware", "--hardware"},   {"measuredStepS", "--measured-step"},
-      {"mine", "--mine"},       {"precision", "--precision"}, {"targetVersion", "--target-version"},
+      {"against", "--against"},
+      {"axis", "--sweep"},
+      {"dispatchers", "--dispatchers"},
+      {"gpus", "--gpus"},
+      {"hardware", "--hardware"},
+      {"measuredStepS", "--measured-step"},
+      {"mine", "--mine"},
+      {"precision", "--precision"},
+      {"targetVersion", "--target-version"},
       {"to", "--to"},
+      {"globalBatch", "--global-batch"},
+      {"sequenceLength", "--sequence-length"},
   };
   const std::string_view message = status.message();
   for (const auto& [field, option] : kOptions) {

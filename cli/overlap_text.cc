@@ -39,7 +39,9 @@ std::string OverlapText(const Timeline& timeline) {
     const auto column = [&](double at_s) {
       return std::clamp(static_cast<int>(std::lround(kColumns * at_s / std::max(end_s, 1e-12))), 0, kColumns);
     };
-    for (int i = column(task.start_s); i < column(task.end_s); ++i) row[i] = LetterOf(task.task);
+    // A short task is seen, too.
+    const int start = std::min(column(task.start_s), kColumns - 1), end = std::max(column(task.end_s), start + 1);
+    for (int i = start; i < end; ++i) row[i] = LetterOf(task.task);
   }
   return StrCat("compute    ", compute, "\nexchanges  ", exchanges, "\n0 to ", planner::Duration(end_s),
                 ". A attention and what is around experts, E experts, D dispatch,\n"

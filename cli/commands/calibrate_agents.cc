@@ -1,11 +1,11 @@
 #include "cli/commands/calibrate_agents.h"
-#include "cli/named_model.h"
 
 #include <unistd.h>
 
 #include <chrono>
 #include <thread>
 
+#include "cli/named_model.h"
 #include "cli/options.h"
 #include "models/text.h"
 #include "planner/client/planner_client.h"

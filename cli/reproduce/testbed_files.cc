@@ -1,4 +1,3 @@
-
 #include <string>
 
 #include "cli/reproduce/testbed.h"

@@ -199,10 +199,14 @@ class Adviser {
 
   // ---- Round one.
 
-  // With the transport that it was measured with, by most costs where there are several.
+  // Takes the transport of mine, else the one that most measured costs are of.
   void SetDispatcher(Dispatcher dispatcher, LayoutRequest& request) const {
     request.dispatcher = dispatcher;
     request.transport = Transport::kNccl;
+    if (request_.mine && request_.mine->request.dispatcher == dispatcher) {
+      request.transport = request_.mine->request.transport;
+      return;
+    }
     std::ptrdiff_t most = 0;
     for (const Transport transport : {Transport::kNccl, Transport::kNvshmem, Transport::kUccl}) {
       const auto measured = std::ranges::count_if(profile_.collectives, [&](const CollectiveModel& entry) {
@@ -304,20 +308,34 @@ class Adviser {
     }
   }
 
-  // In place of the search: what a running job can change.
+  // Takes the place of the search where only a running job's settings may change.
   void ChangeMine() {
-    StepQuestion one = *request_.mine;
-    const bool all_again = one.request.recompute == Recompute::kFull;
-    if (all_again) Set({}, one.request), one.request.recompute_layers = 0;
-    Taken(one);
-    const int stages = one.layout.pipeline_parallel * one.request.virtual_stages;
-    const int layers = (request_.model.layers() + stages - 1) / std::max(1, stages);
-    one.request.recompute = Recompute::kFull;
-    one.request.recompute_modules = {};
-    for (int again = 1; again <= layers; ++again) {
-      one.request.recompute_layers = again == layers ? 0 : again;
+    const StepQuestion& mine = *request_.mine;
+    const AdviceRequest::Live& live = *request_.live_only;
+    Taken(mine);
+    const bool all_again = mine.request.recompute == Recompute::kFull;
+    StepQuestion one = mine;
+    if (live.recompute && all_again) {
+      Set({}, one.request);
+      one.request.recompute_layers = 0;
       Taken(one);
     }
+    if (!live.recompute && !all_again) return;
+    one.request.recompute = Recompute::kFull;
+    one.request.recompute_modules = {};
+    one.request.recompute_layers = 0;
+    if (live.recompute) Taken(one);
+    for (int again = 1; live.recompute_layers && again < LayersOfLargestStage(mine); ++again) {
+      one.request.recompute_layers = again;
+      Taken(one);
+    }
+  }
+
+  int LayersOfLargestStage(const StepQuestion& question) const {
+    const std::vector<int>& stages = question.request.stages;
+    if (!stages.empty()) return *std::ranges::max_element(stages);
+    const int even = std::max(1, question.layout.pipeline_parallel * question.request.virtual_stages);
+    return (request_.model.layers() + even - 1) / even;
   }
 
   std::vector<StepQuestion> Beside(const StepQuestion& at) const {
@@ -412,12 +430,18 @@ class Adviser {
   }
 
   Status NothingTaken() const {
+    const bool any_fits = std::ranges::any_of(steps_, [](const auto& known) { return known.second.has_value(); });
+    if (request_.live_only && any_fits) {
+      return Infeasible(
+          "the training system has no settings for the layout to change, whatever is computed again in it");
+    }
     if (request_.live_only) {
-      return Infeasible("the layout to change is predicted not to fit, whatever is computed again in it");
+      return Infeasible(StrCat("the layout to change is predicted to need more than ", 100 * kUsableMemory,
+                               " % of a GPU's memory, whatever is computed again in it"));
     }
     return Infeasible(
-        "no layout that fits is one that the training system takes; name another one (--to), another batch or more "
-        "GPUs");
+        "no layout that fits is one that the training system takes; name another training system, another batch or "
+        "more GPUs");
   }
 
   // ---- Round three: what it is compared with, and why.

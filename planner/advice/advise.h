@@ -28,9 +28,12 @@ struct AdviceRequest {
   // the job's and no decision (capacity, layers that predict further tokens, attention, the precision of gradients) is
   // then its own; its precision must be the request's.
   std::optional<StepQuestion> mine;
-  // Only what a running job can change of `mine` may change: whether all layers, or how many of a virtual stage, are
-  // computed again, in place of what `mine` computes again otherwise. Requires `mine`.
-  bool live_only = false;
+  // Given, nothing of `mine` changes but what a running job can change: whether all layers are computed again in place
+  // of what `mine` computes again, and of how many layers of a virtual stage. Requires `mine`.
+  struct Live {
+    bool recompute = false, recompute_layers = false;
+  };
+  std::optional<Live> live_only;
   // Whether the training system takes the layout; empty: it takes all. Called from one thread.
   std::function<bool(const StepQuestion&)> takes;
   int threads = 1;
@@ -67,6 +70,9 @@ struct LayoutAdvice {
 // as little computed again as that takes. kInfeasible: no such layout fits.
 StatusOr<StepQuestion> UsualLayout(const AdviceRequest& request, const Profile& profile);
 
+// A dispatcher runs over the transport that `mine` has it on, else over the one that most of its measured costs are of,
+// else over NCCL's.
+//
 // kInvalidInput: the request is wrong, or nothing has a price. kInfeasible: nothing fits that the training system
 // takes. kCancelled. Requires a validated profile. The same arguments give the same answer.
 StatusOr<LayoutAdvice> Advise(const AdviceRequest& request, const Profile& profile, std::stop_token cancelled = {});

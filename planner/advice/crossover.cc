@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "models/measurement/cost_key.h"
@@ -17,17 +18,16 @@ constexpr std::string_view kAxes[] = {"microBatch", "expertParallel", "gpus", "e
 
 Status CheckRequest(const CrossoverRequest& request) {
   if (request.question.request.model.moe_layers() == 0) {
-    return InvalidInput("the model has no experts, so nothing is dispatched");
+    return InvalidInput("model: found no experts, expected some, since nothing is dispatched without");
   }
   if (request.values.empty() || request.values.size() > kMostCrossoverValues) {
-    return InvalidInput(
-        StrCat(Name(request.axis), ": found ", request.values.size(), " values, expected 1 to ", kMostCrossoverValues));
+    return InvalidInput(StrCat("axis: found ", request.values.size(), " values, expected 1 to ", kMostCrossoverValues));
   }
   for (size_t i = 0; i < request.values.size(); ++i) {
     const double value = request.values[i];
     const bool whole = request.axis == CrossoverAxis::kExpertImbalance || value == std::floor(value);
     if (!(value >= 1 && value <= 1e9) || !whole || (i > 0 && value <= request.values[i - 1])) {
-      return InvalidInput(StrCat(Name(request.axis), ": found ", value, ", expected rising ",
+      return InvalidInput(StrCat("axis: ", Name(request.axis), ": found ", value, ", expected rising ",
                                  whole ? "numbers" : "whole numbers", " from 1"));
     }
   }
@@ -103,6 +103,7 @@ StatusOr<Crossover> FindCrossover(const CrossoverRequest& request,
     for (const Dispatcher dispatcher : request.dispatchers) {
       if (stop.Requested()) return Cancelled("the comparison of dispatchers was cancelled");
       point.steps.push_back(StepOf(At(request, value, dispatcher), profiles.back(), stop));
+      if (stop.Requested()) return Cancelled("the comparison of dispatchers was cancelled");
       const DispatcherStep& step = point.steps.back();
       if (step.step_s) by_time.emplace(*step.step_s, dispatcher);
       if (!step.step_s && reason.empty()) reason = step.reason;
@@ -116,13 +117,18 @@ StatusOr<Crossover> FindCrossover(const CrossoverRequest& request,
     crossover.points.push_back(std::move(point));
   }
   if (!any) return InvalidInput(StrCat("no dispatcher has a price at any value: ", reason));
+  // Flips between the same two dispatchers ask the same.
+  std::map<std::tuple<size_t, Dispatcher, Dispatcher>, int> known;
   for (size_t i = 1; i < crossover.points.size(); ++i) {
     const CrossoverPoint &before = crossover.points[i - 1], &after = crossover.points[i];
     if (!before.best || !after.best || *before.best == *after.best) continue;
     Flip flip = {.from = *before.best, .to = *after.best, .before = before.value, .after = after.value};
     for (size_t j = 0; j < crossover.points.size(); ++j) {
       const double value = request.values[j];
-      const int surely = FasterSurely(request, value, flip.from, flip.to, profiles[j], stop);
+      const auto [entry, fresh] = known.try_emplace({j, flip.from, flip.to}, 0);
+      if (fresh) entry->second = FasterSurely(request, value, flip.from, flip.to, profiles[j], stop);
+      if (stop.Requested()) return Cancelled("the comparison of dispatchers was cancelled");
+      const int surely = entry->second;
       if (surely > 0 && j < i) flip.surely_before = value;
       if (surely < 0 && j >= i && !flip.surely_after) flip.surely_after = value;
     }

@@ -17,7 +17,7 @@ namespace {
 constexpr double kNothing = 0.005;  // Steps no further apart than that are the same.
 constexpr double kLittle = 0.05;    // A gain below it is explained by what stands in its way.
 
-// What one more layer of both micro-batches takes once the first ones have settled.
+// Returns what one more layer of both micro-batches takes once the first ones have settled.
 double SettledS(const HalfLayers& layer, bool delays) {
   constexpr int kFew = 4, kMany = 8;
   return (TwoBatchesS(layer, kMany, delays) - TwoBatchesS(layer, kFew, delays)) / (kMany - kFew);
@@ -62,7 +62,7 @@ std::string GainText(const OverlapReport& report) {
   const double with_s = report.with_step.layout.step_time_s, without_s = report.without_step.layout.step_time_s;
   const double ratio = report.gain.ratio;
   const std::string unsure =
-      report.gain.low <= 1 && report.gain.high >= 1 ? "; what was measured does not tell that from nothing" : "";
+      report.gain.low <= 1 && report.gain.high >= 1 ? "; the interval does not tell that from nothing" : "";
   if (std::abs(ratio - 1) <= kNothing) {
     return StrCat("gain nothing: the step takes ", Duration(with_s), " with them and ", Duration(without_s),
                   " without.");
@@ -91,7 +91,7 @@ std::string WhyLittle(const OverlappedLayers& overlap, const LayerOfBoth& layer)
     return StrCat(" There is little to hide: exchanges are ", Percent(exchange_s / layer.serial_s), " of a layer.");
   }
   if (layer.slower_s > 0.5 * could_hide_s) return " The slowdown takes back most of what hiding saves.";
-  if (partners < 0.5) return " Most micro-batches have no partner: more of them, or fewer stages, would help.";
+  if (partners < 0.5) return " Most micro-batches have no partner: more of them would help.";
   if (layer.exposed_s > 0.5 * exchange_s) return " There is too little compute to hide the exchanges behind.";
   return "";
 }
@@ -99,16 +99,16 @@ std::string WhyLittle(const OverlappedLayers& overlap, const LayerOfBoth& layer)
 std::string LayersText(const OverlapReport& report) {
   const OverlappedLayers& overlap = *report.with_step.overlap;
   const LayerOfBoth layer = LayerOf(overlap);
-  std::string text = StrCat(" A layer there and back has ", Duration(overlap.layer.exchange_s()), " of exchanges and ",
-                            Duration(overlap.layer.compute_s()), " of compute. Beside each other both take ",
-                            Duration(layer.together_s), " instead of ", Duration(layer.serial_s), ": ",
-                            PartText(layer.exposed_s, layer.serial_s, "none"), " of the exchanges stay exposed, and ",
-                            PartText(layer.slower_s, layer.serial_s, "nothing"),
-                            " goes to compute that runs slower beside an exchange (",
-                            ThreeDigits(overlap.layer.compute_slowdown), " times as long).");
-  if (overlap.pairs < overlap.micro_batches) {
+  std::string text =
+      StrCat(" A layer there and back has ", Duration(overlap.layer.exchange_s()), " of exchanges and ",
+             Duration(overlap.layer.compute_s()), " of compute. Beside each other both take ",
+             Duration(layer.together_s), " instead of ", Duration(layer.serial_s), ": ",
+             PartText(layer.exposed_s, layer.serial_s, "none"), " of the exchanges stay exposed, and ",
+             PartText(layer.slower_s, layer.serial_s, "nothing"), " goes to running slower beside each other (compute ",
+             ThreeDigits(overlap.layer.compute_slowdown), " times as long).");
+  if (overlap.pairs > 0 && overlap.pairs < overlap.micro_batches) {
     text += StrCat(" ", ThreeDigits(overlap.pairs), " of ", overlap.micro_batches,
-                   " micro-batches have a partner; the others fill the pipeline.");
+                   " micro-batches have a partner; the others go forward or back alone.");
   }
   if (report.gain.ratio < 1 + kLittle) text += WhyLittle(overlap, layer);
   return text;

@@ -1,4 +1,4 @@
-// What exchanges of experts beside another micro-batch gain for a layout, and why, or why they gain nothing.
+// Says what exchanges of experts beside another micro-batch gain for a layout, or why they gain nothing.
 #pragma once
 
 #include <string>

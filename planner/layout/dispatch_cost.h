@@ -29,7 +29,7 @@ struct DispatchRate {
   double over_all_to_all = 1, error_ratio = 1;
 };
 
-// What was measured of dispatchers elsewhere (docs/decisions/0032).
+// These figures of dispatchers were measured elsewhere (docs/decisions/0032).
 struct DispatchFigures {
   // Inside a node: 20 SMs of DeepEP on H100 beside NCCL (ai-dynamo/aiconfigurator).
   DispatchRate deepep_inside = {0.92, 1.15}, hybridep_inside = {1.02, 1.15};

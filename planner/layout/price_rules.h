@@ -1,5 +1,6 @@
-// What pricing a step assumes beside a profile: numbers that were measured elsewhere, or chosen on kernels that were.
-// `moeplan reproduce steps --perturb` changes each of them. Values only.
+// Pricing a step assumes these numbers beside a profile: they were measured elsewhere, or chosen on kernels that were.
+// `moeplan reproduce steps --perturb` changes each of them but the error ratios of dispatchers, which move intervals
+// alone. Values only.
 #pragma once
 
 #include "models/cost/shape_surface.h"

@@ -109,8 +109,26 @@ void AddCosts(const LayoutAdvice& advice, const Profile& profile, v1::Advice& me
   }
 }
 
+// Names dispatchers that the older answer priced from other costs, as its warnings say. Named hardware has none of
+// them, so what a profile has of them was measured.
+void AddMeasuredSince(const v1::Advice& old, const Profile& profile, v1::ChangedAdvice& changed) {
+  for (const CollectiveModel& entry : profile.collectives) {
+    if (!SendsOnceToANode(entry.key.dispatcher)) continue;
+    CollectiveKey plain = entry.key;
+    plain.bytes_per_element.reset();
+    const std::string name = Describe(CostKey(plain));
+    plain.transport = Transport::kNccl;
+    const std::string unknown[] = {StrCat(name, ": not measured"), StrCat(Describe(CostKey(plain)), ": not measured")};
+    const bool was_unknown = std::ranges::any_of(old.step().warnings(), [&](const std::string& warning) {
+      return warning.starts_with(unknown[0]) || warning.starts_with(unknown[1]);
+    });
+    if (was_unknown) changed.add_costs(StrCat(name, ": measured since; before, it was priced from others"));
+  }
+}
+
 // Compares with the older answer: its costs as they are now, and what its decisions would take now.
-Status SetChanged(const v1::Advice& old, const LayoutAdvice& advice, const Profile& profile, v1::Advice& message) {
+Status SetChanged(const v1::Advice& old, const LayoutAdvice& advice, const Profile& profile, const StopSignals& stop,
+                  v1::Advice& message) {
   if (old.gpus() != message.gpus() || old.global_batch() != message.global_batch() ||
       old.sequence_length() != message.sequence_length() || old.model() != message.model()) {
     return InvalidInput(StrCat("against: found an answer about ", old.model(), " on ", old.gpus(), " GPUs, ",
@@ -143,16 +161,7 @@ Status SetChanged(const v1::Advice& old, const LayoutAdvice& advice, const Profi
     by_change.emplace(std::abs(std::log(ratio)), cost.cost() + text);
   }
   for (const auto& [change, text] : by_change) changed.add_costs(text);
-  for (const std::string& warning : old.step().warnings()) {
-    constexpr std::string_view kNotMeasured = ": not measured";
-    const std::string name = warning.substr(0, warning.find(kNotMeasured));
-    if (name.size() == warning.size()) continue;
-    // A cost that was not known may have been measured with a transport, which its name then ends with.
-    const auto measured = models.lower_bound(name);
-    if (measured != models.end() && StrCat(measured->first, " ").starts_with(name + " ")) {
-      changed.add_costs(StrCat(measured->first, ": measured since; before, it was priced from others"));
-    }
-  }
+  AddMeasuredSince(old, profile, changed);
   if (compared == 0) message.add_warnings("the older answer: this source has none of its costs");
   StepQuestion before = advice.best.question;
   before.schedule.reset();
@@ -162,7 +171,8 @@ Status SetChanged(const v1::Advice& old, const LayoutAdvice& advice, const Profi
   before.layout.data_parallel = 0;
   before.schedule.reset(), before.chunks.reset(), before.partition_degree.reset();
   for (const Decision& decision : DecisionsBetween(advice.best.question, before)) {
-    const StatusOr<StepRatio> ratio = CompareLayouts(advice.best.question, decision.without, profile);
+    const StatusOr<StepRatio> ratio = CompareLayouts(advice.best.question, decision.without, profile, stop);
+    if (stop.Requested()) return Cancelled("advice was cancelled");
     changed.add_decisions(StrCat(decision.taken, " instead of ", decision.instead,
                                  ratio.ok() ? StrCat(", which now takes ", RatioText(*ratio)) : ""));
   }
@@ -257,10 +267,8 @@ StatusOr<Target> TargetAsked(const v1::AdviseRequest& request) {
   ASSIGN_OR_RETURN(Target target,
                    TargetOf(request.to().empty() ? kUsualTarget : request.to(), request.target_version()));
   if (target.form != SettingsForm::kCall) return target;
-  return InvalidInput(StrCat("to: found ", request.to(),
-                             ", which is a layer, expected a system that trains whole models; "
-                             "`moeplan export --to ",
-                             request.to(), "` says a plan of a layer"));
+  return InvalidInput(
+      StrCat("to: found ", request.to(), ", which is a layer, expected a system that trains whole models"));
 }
 
 }  // namespace
@@ -294,7 +302,12 @@ StatusOr<v1::AdviseResponse> AnswerAdvise(const v1::AdviseRequest& asked, const 
                             : StrCat("liveOnly: found it with ", target.title,
                                      ", expected a training system with settings that a running job can change"));
   }
-  request.live_only = asked.live_only();
+  if (asked.live_only()) {
+    const auto has = [&](std::string_view field) {
+      return std::ranges::any_of(target.live, [&](const LiveField& live) { return live.field == field; });
+    };
+    request.live_only = {.recompute = has("recompute"), .recompute_layers = has("recomputeLayers")};
+  }
   ASSIGN_OR_RETURN(const Profile profile, profile_of(model, request.gpus));
   if (request.gpus == 0) request.gpus = Ranks(profile.cluster);
   const LaunchNumbers numbers = {request.gpus, request.global_batch, request.sequence_length};
@@ -322,8 +335,9 @@ StatusOr<v1::AdviseResponse> AnswerAdvise(const v1::AdviseRequest& asked, const 
   response.set_device_memory_bytes(profile.cluster.device_memory_bytes);
   v1::Advice& message = *response.mutable_result();
   message = MessageOf(asked, request, advice, profile);
-  RETURN_IF_ERROR(SetOverlap(advice, profile, {.cancelled = cancelled, .out_of_time = {}}, message));
-  if (asked.has_against()) RETURN_IF_ERROR(SetChanged(asked.against(), advice, profile, message));
+  const StopSignals stop = {.cancelled = cancelled, .out_of_time = {}};
+  RETURN_IF_ERROR(SetOverlap(advice, profile, stop, message));
+  if (asked.has_against()) RETURN_IF_ERROR(SetChanged(asked.against(), advice, profile, stop, message));
   *message.mutable_export_() = Export(target, message.layout(), model, numbers);
   if (mine) {
     for (const std::string& warning : mine->warnings) message.add_warnings(warning);

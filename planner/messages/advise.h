@@ -1,4 +1,4 @@
-// What to set for a training job, asked and answered as messages: the settings that run now are read, the advice
+// Asks and answers as messages what to set for a training job: the settings that run now are read, the advice
 // (planner/advice/advise.h) is put into words and into the training system's settings.
 #pragma once
 
@@ -18,7 +18,8 @@ inline constexpr const char* kUsualTarget = "megatron";
 // The costs for a model on so many GPUs; 0: on as many as the costs are of.
 using ProfileSource = std::function<StatusOr<Profile>(const ModelConfig& model, int gpus)>;
 
-// The request's model is `model`; its profile and hardware are for `profile_of` to read.
+// The request's model is `model`; its profile and hardware are for `profile_of` to read. The search works with so many
+// threads, at least 1.
 //
 // kInvalidInput begins with the request's field. kInfeasible: nothing fits that the training system takes. kCancelled.
 // Errors also: those of `profile_of`, which is called once. Pure but for it.

@@ -66,16 +66,17 @@ title "How far off were such predictions? Steps of models with experts that othe
 sed -n '/^set  *rows/p; /^published-moe/p; /^simumax-.*-moe .* [0-9.]* .*1.00/p; /^errors in %/p' docs/truth.md
 
 title "Which dispatcher, and when does it flip? Over micro-batches, then over skew"
-layout='{"expertParallel": 16, "recompute": "SELECTIVE", "recomputeModules": ["MOE_ACT"]}'
+layout='{"expertParallel": 16, "recompute": "FULL"}'
 what_if=(moeplan what-if --hardware h100-sxm --model qwen3-30b-a3b --gpus 64 --global-batch 512
   --sequence-length 4096 --layout "$layout")
 show "${what_if[@]}" --sweep microBatch=1,2,4,8
 show "${what_if[@]}" --sweep expertImbalance=1,1.5,2,3
 
-title "Why does overlap gain nothing? Eight experts inside a node"
-show moeplan step --model mixtral-8x7b --hardware h200-sxm:8x8 --gpus 64 --global-batch 512 --sequence-length 4096 \
-  --layout '{"expertParallel": 8}' --overlap > "$scratch/overlap"
+title "Why does overlap gain nothing? A step of one micro-batch"
+show moeplan step --model qwen3-30b-a3b --hardware h200-sxm:8x8 --gpus 64 --global-batch 64 --sequence-length 4096 \
+  --layout '{"expertParallel": 16, "schedule": "BASELINE"}' --overlap > "$scratch/overlap"
 sed -n '/^Exchanges of experts/,$p' "$scratch/overlap"
+grep -q 'gain nothing' "$scratch/overlap" || fail "overlap gains something: $(cat "$scratch/overlap")"
 grep -q '^compute ' "$scratch/overlap" || fail "step --overlap drew no timeline: $(cat "$scratch/overlap")"
 
 title "My own network: logs of nccl-tests and of DeepEP's tests"

@@ -130,6 +130,14 @@ TEST(AdviseTest, ADispatcherRunsOverTheTransportThatItWasMeasuredWith) {
   std::ranges::sort(profile.collectives, {}, &CollectiveModel::key);
   ASSERT_TRUE(ValidateProfile(profile).ok()) << ValidateProfile(profile).message();
   EXPECT_EQ(AdviceFor(request, profile).best.question.request.transport, Transport::kUccl);
+  // What runs now says what is there.
+  StepQuestion mine = {.request = {.model = request.model, .gpus = 64, .global_batch = 512, .sequence_length = 4096}};
+  mine.request.zero_stage = 1;
+  mine.request.dispatcher = Dispatcher::kDeepEp;
+  mine.request.transport = Transport::kNvshmem;
+  mine.layout = {.expert_parallel = 16, .data_parallel = 0};
+  request.mine = mine;
+  EXPECT_EQ(AdviceFor(request, profile).best.question.request.transport, Transport::kNvshmem);
 }
 
 TEST(AdviseTest, SaysWhatIsGainedOverMineAndWhy) {
@@ -258,10 +266,11 @@ TEST(CrossoverTest, WrongQuestionsAreRefused) {
     change(request);
     return FindCrossover(request, [&](int) -> StatusOr<Profile> { return profile; }).status().message();
   };
-  EXPECT_THAT(refusal([](auto& r) { r.values = {2, 1}; }), HasSubstr("microBatch: found 1, expected rising"));
+  EXPECT_THAT(refusal([](auto& r) { r.values = {2, 1}; }), HasSubstr("axis: microBatch: found 1, expected rising"));
   EXPECT_THAT(refusal([](auto& r) { r.values = {1.5}; }), HasSubstr("whole numbers"));
   EXPECT_THAT(refusal([](auto& r) { r.values.clear(); }), HasSubstr("found 0 values"));
-  EXPECT_THAT(refusal([](auto& r) { r.question.request.model = *NamedModel("llama3-8b"); }), HasSubstr("no experts"));
+  EXPECT_THAT(refusal([](auto& r) { r.question.request.model = *NamedModel("llama3-8b"); }),
+              HasSubstr("model: found no experts"));
   EXPECT_THAT(refusal([](auto& r) { r.values = {3}; }), HasSubstr("no dispatcher has a price at any value"));
 }
 

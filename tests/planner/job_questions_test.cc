@@ -11,6 +11,7 @@
 #include "handlers_fixture.h"
 #include "models/text.h"
 #include "planner/layout/price_layout.h"
+#include "planner/messages/advise.h"
 #include "planner/service/calls/method.h"
 #include "planner/service/handlers/advise.h"
 #include "planner/service/handlers/rank_layouts.h"
@@ -101,6 +102,31 @@ TEST_F(JobQuestionsTest, MyFlagsAreComparedAndMyStepSetsTheFactor) {
   EXPECT_TRUE(later.changed().costs().empty() && later.changed().decisions().empty());
 }
 
+// A dispatcher that was priced from other costs and is measured now is named, once.
+TEST_F(JobQuestionsTest, WhatWasMeasuredSinceIsNamed) {
+  v1::AdviseRequest request = Qwen();
+  v1::Advice before = AdviceTo(request);
+  before.mutable_step()->clear_warnings();
+  before.mutable_step()->add_warnings("ALL_TO_ALL groupSize 16 ranksPerNode 8 dispatcher DEEPEP: not measured; priced");
+  before.mutable_step()->add_warnings("ALL_TO_ALL groupSize 32 ranksPerNode 8: not measured near the sizes");
+  const ModelConfig model = *planner::NamedModel("qwen3-30b-a3b");
+  Profile profile = *planner::HardwareProfile("h100-sxm:4x8", 32, model);
+  const auto changed = [&] {
+    *request.mutable_against() = before;
+    const auto answer = planner::AnswerAdvise(
+        request, model, [&](const auto&, int) { return profile; }, 1);
+    EXPECT_TRUE(answer.ok()) << answer.status().message();
+    return answer->result().changed().costs();
+  };
+  EXPECT_TRUE(changed().empty()) << "public figures are no measurement";
+  CollectiveModel measured = profile.collectives.front();
+  measured.key = {.group = {16, 8}, .dispatcher = Dispatcher::kDeepEp, .transport = Transport::kNvshmem};
+  profile.collectives.push_back(measured);
+  const auto costs = changed();
+  ASSERT_EQ(costs.size(), 1);
+  EXPECT_THAT(costs[0], StartsWith("ALL_TO_ALL groupSize 16 ranksPerNode 8 dispatcher DEEPEP transport NVSHMEM: "));
+}
+
 // In a running job all but what is computed again stays.
 TEST_F(JobQuestionsTest, OnlyWhatARunningJobCanChangeChanges) {
   v1::AdviseRequest request = Qwen();
@@ -139,7 +165,12 @@ TEST_F(JobQuestionsTest, OnlyWhatARunningJobCanChangeChanges) {
               }),
               StartsWith("liveOnly: found it with torchtitan"));
   EXPECT_THAT(Refused([](auto& one) { one.set_live_only(true), one.set_mine("{\"expertParallel\": 1}"); }),
-              HasSubstr("predicted not to fit, whatever is computed again"));
+              HasSubstr("more than 95 % of a GPU's memory, whatever is computed again"));
+  EXPECT_THAT(Refused([](auto& one) {
+                one.set_live_only(true);
+                one.set_mine("{\"expertParallel\": 8, \"schedule\": \"MONTA_O1\", \"recompute\": \"FULL\"}");
+              }),
+              HasSubstr("has no settings for the layout to change"));
 }
 
 TEST_F(JobQuestionsTest, WrongQuestionsAreRefusedByField) {
@@ -156,10 +187,9 @@ TEST_F(JobQuestionsTest, WrongQuestionsAreRefusedByField) {
   EXPECT_THAT(Refused([](auto& one) { one.set_to("tutel"); }), HasSubstr("which is a layer"));
   EXPECT_THAT(Refused([](auto& one) { one.set_target_version("0.1"); }), StartsWith("targetVersion: found '0.1'"));
   EXPECT_THAT(Refused([](auto& one) { one.set_measured_step_s(3); }), StartsWith("measuredStepS: found it without"));
-  EXPECT_THAT(Refused([](auto& one) {
-                one.set_measured_step_s(std::numeric_limits<double>::infinity()), one.set_mine("{}");
-              }),
-              StartsWith("measuredStepS: found inf"));
+  EXPECT_THAT(
+      Refused([](auto& one) { one.set_measured_step_s(std::numeric_limits<double>::infinity()), one.set_mine("{}"); }),
+      StartsWith("measuredStepS: found inf"));
   EXPECT_THAT(Refused([](auto& one) { one.set_mine("{\"expertParallel\": 3}"); }), HasSubstr("expertParallel"));
   EXPECT_THAT(Refused([](auto& one) { one.set_mine(std::string(300'000, 'x')); }), StartsWith("mine: found 300000"));
   EXPECT_THAT(Refused([](auto& one) { one.clear_global_batch(); }), HasSubstr("globalBatch: found 0"));

@@ -24,7 +24,7 @@
 namespace moeplan::cli {
 namespace {
 
-constexpr double kNear = 1 / 1.05;  // Of our step over the published one's.
+constexpr double kNear = 1 / 1.05;  // The least ratio of our step to a published one that is near.
 
 struct Counts {
   int recipes = 0, fit = 0, near = 0, indistinct = 0, of_target = 0, taken = 0;
@@ -82,6 +82,7 @@ class Recipes {
     } else {
       choice.why = against;
     }
+    if (choice.why.ends_with("; ")) choice.why.resize(choice.why.size() - 2);
     AddRow(table_, choice);
     return OkStatus();
   }

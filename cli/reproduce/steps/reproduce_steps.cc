@@ -72,7 +72,7 @@ SurfaceRules SurfaceRulesOf(Constants& constants) {
   return rules;
 }
 
-// What every step on named hardware takes of dispatchers that nobody measured there.
+// Steps on named hardware price dispatchers, which nobody measured there, by these.
 planner::DispatchFigures DispatchFiguresOf(Constants& constants) {
   const std::string source = "docs/decisions/0032, of dispatchers timed alone by others, 2026";
   planner::DispatchFigures figures;

@@ -1,10 +1,10 @@
 #include "cli/reproduce/steps/step_row.h"
-#include "planner/shipped/names.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "planner/shipped/names.h"
 #include "proto/convert/step.h"
 
 namespace moeplan::cli {

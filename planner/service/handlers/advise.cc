@@ -1,13 +1,12 @@
 #include "planner/service/handlers/advise.h"
 
-#include <algorithm>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "planner/messages/advise.h"
 #include "planner/messages/dispatchers.h"
 #include "planner/service/handlers/job_question.h"
+#include "planner/service/polite_threads.h"
 #include "planner/shipped/files.h"
 #include "planner/shipped/names.h"
 
@@ -16,11 +15,10 @@ namespace moeplan::service {
 StatusOr<v1::AdviseResponse> Advise(const Environment& environment, const v1::AdviseRequest& request,
                                     std::stop_token cancelled) {
   ASSIGN_OR_RETURN(const ModelConfig model, ModelOf(request));
-  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
   return planner::AnswerAdvise(
       request, model,
-      [&](const ModelConfig& asked, int gpus) { return ProfileFor(environment.store, request, asked, gpus); }, threads,
-      std::move(cancelled));
+      [&](const ModelConfig& asked, int gpus) { return ProfileFor(environment.store, request, asked, gpus); },
+      PoliteThreads(), std::move(cancelled));
 }
 
 StatusOr<v1::CompareDispatchersResponse> CompareDispatchers(const Environment& environment,

@@ -10,7 +10,7 @@
 namespace moeplan::service {
 
 // Says what to set for a training job (planner/messages/advise.h). kInvalidInput names the field; kInfeasible: nothing
-// fits that the training system takes; kNotFound: no such profile. Thread-safe; works with half of the processors.
+// fits that the training system takes; kNotFound: no such profile. Thread-safe; a call works with PoliteThreads().
 StatusOr<v1::AdviseResponse> Advise(const Environment& environment, const v1::AdviseRequest& request,
                                     std::stop_token cancelled);
 

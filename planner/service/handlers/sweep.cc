@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "models/text.h"
 #include "planner/service/errors.h"
 #include "planner/service/handlers/profile_selection.h"
+#include "planner/service/polite_threads.h"
 #include "planner/sweep/sweep.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/workload.h"
@@ -20,9 +20,6 @@ namespace {
 
 constexpr int kMostAxes = 4;
 constexpr int64_t kMostPoints = 4096;
-
-// Others ask for plans meanwhile.
-int PoliteThreads() { return std::thread::hardware_concurrency() > 2 ? 2 : 1; }
 
 Status CheckAxes(const v1::SweepRequest& request) {
   if (!request.has_workload()) return moeplan::error::Mismatch("workload", "nothing", "an object");

@@ -97,6 +97,10 @@ TEST(TablesTest, NothingSaidBreaksNothing) {
 TEST(TablesTest, SettingsAndRulesSayWhereTheyComeFrom) {
   for (const Target& target : AllTargets()) {
     EXPECT_EQ(target.commit.size(), 40u) << target.name;
+    for (const LiveField& live : target.live) {
+      EXPECT_THAT(live.source, ::testing::HasSubstr("/")) << target.name << " " << live.field;
+      EXPECT_NE(live.reason, "") << target.name << " " << live.field;
+    }
     for (const TargetRule& rule : target.rules) {
       // "path:line", in another repository or at another commit where it says so.
       EXPECT_THAT(rule.source, ::testing::MatchesRegex("([^:@]+/[^:@]+:)?[^:@]+:[0-9]+(@[0-9a-f]{10})?")) << rule.rule;
