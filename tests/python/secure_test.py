@@ -50,6 +50,22 @@ def test_a_planner_that_wants_a_certificate_gets_one(serve, pem):
         planner.named()
 
 
+def _refusal(server, token):
+    with moeplan.Planner(server.address, token=token, deadline_s=10) as planner:
+        try:
+            planner.plan(example("mixtral-across-nodes.json"))
+        except moeplan.PlannerError as refused:
+            return refused.reason
+    return None
+
+
+def _until(holds, limit_s=20.0):
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end, f"not within {limit_s} s"
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def guarded(serve, tmp_path):
     """A planner that asks for tokens; with one for reading, and one for planning."""
@@ -58,14 +74,9 @@ def guarded(serve, tmp_path):
     for role in ("read", "plan"):
         made = run_moeplan("token", "create", "--db", tmp_path / "m.db", "--name", role, "--role", role)
         tokens[role] = made.stdout.strip().splitlines()[-1]
-    # A new token counts within a tenth of a second; the last is made when the first may count already.
-    with moeplan.Planner(server.address, token=tokens["plan"], deadline_s=10) as planner:
-        for _ in range(1000):
-            try:
-                planner.plan(example("mixtral-across-nodes.json"))
-                break
-            except moeplan.PlannerError:
-                time.sleep(0.01)
+    # A token counts within a tenth of a second. Until the first does, everybody may do everything.
+    _until(lambda: _refusal(server, "") == "NO_TOKEN")
+    _until(lambda: _refusal(server, tokens["plan"]) is None)
     return server, tokens
 
 
