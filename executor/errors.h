@@ -50,6 +50,10 @@ inline Status ForwardOnly() {
   return InvalidInput("Backward: the plan is for phase FORWARD; make the layer from one for TRAINING or BACKWARD");
 }
 
+inline Status NoWeightGradients() {
+  return InvalidInput("AddWeightGradients: no BackwardOfInput to add those of; call that first, once for each");
+}
+
 inline Status BackwardBeforeForward() {
   return InvalidInput("Backward: no Forward to go back through; call Forward first, once for each Backward");
 }

@@ -35,7 +35,7 @@ Status CheckTensors(const std::string& path, const Tensors& tensors, const Layer
   return OkStatus();
 }
 
-Status CheckWeights(const LayerWeights& weights, const Layer& layer, const LayerShard& shard) {
+Status CheckWeights(const LayerWeightsView& weights, const Layer& layer, const LayerShard& shard) {
   const size_t gate = static_cast<size_t>(layer.experts) * layer.model_dim;
   if (weights.gate.size() != gate) return error::WrongSize("weights.gate", weights.gate.size(), gate);
   if (weights.experts.shard != shard.experts) return error::WrongShard("weights.experts");
@@ -44,10 +44,10 @@ Status CheckWeights(const LayerWeights& weights, const Layer& layer, const Layer
   return CheckTensors("weights.shared", weights.shared, layer, shard.shared);
 }
 
-Status CheckGradients(const LayerGradients* gradients, const Layer& layer, const LayerShard& shard) {
-  if (gradients == nullptr) return error::NoGradients();
-  RETURN_IF_ERROR(CheckTensors("gradients.experts", gradients->experts, layer, shard.experts));
-  return CheckTensors("gradients.shared", gradients->shared, layer, shard.shared);
+Status CheckGradients(const LayerGradientsView& gradients, const Layer& layer, const LayerShard& shard) {
+  if (!gradients.given) return error::NoGradients();
+  RETURN_IF_ERROR(CheckTensors("gradients.experts", gradients.experts, layer, shard.experts));
+  return CheckTensors("gradients.shared", gradients.shared, layer, shard.shared);
 }
 
 // The plan for the job that `rank` is part of, with its workload resolved.
@@ -71,8 +71,8 @@ StatusOr<std::unique_ptr<GraphRunner>> PrepareOn(RankRuntime& rank, const TaskGr
 
 }  // namespace
 
-StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, const LayerWeights& weights,
-                                  LayerGradients* gradients) {
+StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, const LayerWeightsView& weights,
+                                  const LayerGradientsView& gradients) {
   ASSIGN_OR_RETURN(DrawnPlan drawn, Draw(plan, rank));
   const Workload& workload = drawn.workload;
   const LayerShard shard = ShardOf(workload.layer, workload.layout, rank.StageRank(workload.layout));
@@ -96,21 +96,47 @@ MoeLayer::MoeLayer(Workload workload, RankRuntime& rank, std::unique_ptr<Kernels
 Status MoeLayer::Forward(std::span<const std::byte> input, std::span<std::byte> output) {
   RETURN_IF_ERROR(CheckRows("input", input.size()));
   RETURN_IF_ERROR(CheckRows("output", output.size()));
-  backward_due_ = false;
-  RETURN_IF_ERROR(Run(Phase::kForward, {input, runner_->input(), runner_->output(), output}));
+  backward_due_ = weight_gradients_due_ = false;
+  RETURN_IF_ERROR(Run({.rows = {input, runner_->input(), runner_->output(), output},
+                       .enqueue = [this] { runner_->Enqueue(Phase::kForward); },
+                       .takes_weights = true}));
   forward_ran_ = backward_due_ = true;
   return OkStatus();
 }
 
 Status MoeLayer::Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient) {
-  if (!trains()) return error::ForwardOnly();
-  if (!backward_due_) return error::BackwardBeforeForward();
-  RETURN_IF_ERROR(CheckRows("output_gradient", output_gradient.size()));
-  RETURN_IF_ERROR(CheckRows("input_gradient", input_gradient.size()));
+  RETURN_IF_ERROR(CheckBackward(output_gradient, input_gradient));
   backward_due_ = false;
-  RETURN_IF_ERROR(
-      Run(Phase::kBackward, {output_gradient, runner_->output_gradient(), runner_->input_gradient(), input_gradient}));
+  RETURN_IF_ERROR(Run({.rows = {output_gradient, runner_->output_gradient(), runner_->input_gradient(), input_gradient},
+                       .enqueue = [this] { runner_->Enqueue(Phase::kBackward); },
+                       .gives_gradients = true}));
   backward_ran_ = true;
+  return OkStatus();
+}
+
+Status MoeLayer::BackwardOfInput(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient) {
+  RETURN_IF_ERROR(CheckBackward(output_gradient, input_gradient));
+  backward_due_ = backward_ran_ = false;
+  RETURN_IF_ERROR(Run({.rows = {output_gradient, runner_->output_gradient(), runner_->input_gradient(), input_gradient},
+                       .enqueue = [this] { runner_->Enqueue(BackwardHalf::kInputGradients); }}));
+  weight_gradients_due_ = true;
+  return OkStatus();
+}
+
+Status MoeLayer::AddWeightGradients() {
+  if (!weight_gradients_due_) return error::NoWeightGradients();
+  weight_gradients_due_ = false;
+  RETURN_IF_ERROR(
+      Run({.enqueue = [this] { runner_->Enqueue(BackwardHalf::kWeightGradients); }, .gives_gradients = true}));
+  backward_ran_ = true;
+  return OkStatus();
+}
+
+Status MoeLayer::UseMemory(const LayerWeightsView& weights, const LayerGradientsView& gradients) {
+  const LayerShard shard = ShardOf(workload_.layer, workload_.layout, rank_->StageRank(workload_.layout));
+  if (!weights.gate.empty()) RETURN_IF_ERROR(CheckWeights(weights, workload_.layer, shard));
+  if (gradients.given) RETURN_IF_ERROR(CheckGradients(gradients, workload_.layer, shard));
+  kernels_->UseHostMemory(weights, gradients);
   return OkStatus();
 }
 
@@ -124,19 +150,27 @@ Timeline MoeLayer::LastTimeline(Phase phase) const {
   return ran ? runner_->LastTimeline(phase) : Timeline();
 }
 
-Status MoeLayer::Run(Phase phase, const Rows& rows) {
+Status MoeLayer::Run(const Work& work) {
   Device& device = rank_->device();
   Stream& compute = rank_->streams()[StreamKind::kCompute];
+  const Rows& rows = work.rows;
   device.Label(compute, "copy in");
-  device.Copy(rows.in, rows.from.data(), rows.from.size(), compute);
-  if (phase == Phase::kForward) kernels_->TakeWeights(compute);
+  if (!rows.from.empty()) device.Copy(rows.in, rows.from.data(), rows.from.size(), compute);
+  if (work.takes_weights) kernels_->TakeWeights(compute);
   rank_->streams().Fork();
-  runner_->Enqueue(phase);
+  work.enqueue();
   rank_->streams().Join();
   device.Label(compute, "copy out");
-  device.Copy(rows.to.data(), rows.out, rows.to.size(), compute);
-  if (phase == Phase::kBackward) kernels_->GiveGradients(compute);
+  if (!rows.to.empty()) device.Copy(rows.to.data(), rows.out, rows.to.size(), compute);
+  if (work.gives_gradients) kernels_->GiveGradients(compute);
   return device.Synchronize();
+}
+
+Status MoeLayer::CheckBackward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient) const {
+  if (!trains()) return error::ForwardOnly();
+  if (!backward_due_) return error::BackwardBeforeForward();
+  RETURN_IF_ERROR(CheckRows("output_gradient", output_gradient.size()));
+  return CheckRows("input_gradient", input_gradient.size());
 }
 
 Status MoeLayer::CheckRows(const char* name, size_t bytes) const {

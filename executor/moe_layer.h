@@ -8,6 +8,7 @@
 // One thread drives all layers of a rank.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,12 +36,12 @@ class MoeLayer {
  public:
   // Collective; blocks. `rank`, `weights` and `gradients` are borrowed and must outlive the layer. `weights` are those
   // of ShardOf for rank.StageRank; the job may change their values between calls. `gradients`, in the shapes of
-  // ZeroGradients, may be null when the phase is FORWARD. Several layers may have the same weights and gradients, such
-  // as one for each micro-batch under way.
-  // kInvalidInput, naming the field, when plan, job and weights do not belong together; kInfeasible for a schedule that
-  // the layout rules out; kUnimplemented for a layer or codec that the rank's backend has no kernels for.
-  static StatusOr<MoeLayer> Make(const LayerPlan& plan, RankRuntime& rank, const LayerWeights& weights,
-                                 LayerGradients* gradients = nullptr);
+  // ZeroGradients, may be absent when the phase is FORWARD. Several layers may have the same weights and gradients,
+  // such as one for each micro-batch under way. kInvalidInput, naming the field, when plan, job and weights do not
+  // belong together; kInfeasible for a schedule that the layout rules out; kUnimplemented for a layer or codec that the
+  // rank's backend has no kernels for.
+  static StatusOr<MoeLayer> Make(const LayerPlan& plan, RankRuntime& rank, const LayerWeightsView& weights,
+                                 const LayerGradientsView& gradients = {});
   // The same with kernels whose weights and gradients are the job's affair, such as those of weights that stay on a
   // card (executor/cuda/cuda_kernels.h): of the plan's layer and of ShardOf for rank.StageRank.
   static StatusOr<MoeLayer> Make(const LayerPlan& plan, RankRuntime& rank, std::unique_ptr<Kernels> kernels);
@@ -54,6 +55,15 @@ class MoeLayer {
   // The router's losses, times the layer's coefficients, are part of the loss: of each source batch its own.
   // Of a plan whose phase is FORWARD: kInvalidInput.
   Status Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient);
+
+  // Backward in two halves: input_gradient and the gate's gradient at once, and those of the expert weights when
+  // AddWeightGradients is called, once after each and before the next Forward. Ranks call halves in the same order.
+  Status BackwardOfInput(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient);
+  Status AddWeightGradients();
+
+  // Where weights and gradients lie from the next call on, in the same shapes; what is absent stays where it is.
+  // kInvalidInput, naming the tensor, and nothing changes, where a shape is another.
+  Status UseMemory(const LayerWeightsView& weights, const LayerGradientsView& gradients);
 
   // E rows of M, in device memory: the gradient of the gate's weights after the last Backward, which overwrites it.
   // That of the own source batch, whole on every rank of the MP group. Empty where the plan's phase is FORWARD.
@@ -80,11 +90,17 @@ class MoeLayer {
   // The rows of a pass: from the caller's into the graph's, and back.
   struct Rows {
     std::span<const std::byte> from;
-    std::byte* in;
-    const std::byte* out;
+    std::byte* in = nullptr;
+    const std::byte* out = nullptr;
     std::span<std::byte> to;
   };
-  Status Run(Phase phase, const Rows& rows);
+  struct Work {
+    Rows rows;
+    std::function<void()> enqueue;
+    bool takes_weights = false, gives_gradients = false;
+  };
+  Status Run(const Work& work);
+  Status CheckBackward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient) const;
   Status CheckRows(const char* name, size_t bytes) const;
 
   Workload workload_;
@@ -92,7 +108,8 @@ class MoeLayer {
   std::unique_ptr<Kernels> kernels_;
   std::unique_ptr<GraphRunner> runner_;
   bool forward_ran_ = false, backward_ran_ = false;
-  bool backward_due_ = false;  // A Forward has no Backward yet.
+  bool backward_due_ = false;          // A Forward has no Backward yet.
+  bool weight_gradients_due_ = false;  // Half a Backward has run.
 };
 
 }  // namespace moeplan::executor

@@ -14,11 +14,12 @@ namespace {
 constexpr size_t kUnroundedValues = size_t{1} << 20;  // Of which so many are rounded at a time.
 constexpr size_t kAlignment = 64;                     // Of tensors, in floats.
 
-constexpr std::array kTensors = {&ExpertGradients::up,           &ExpertGradients::gate_up,
-                                 &ExpertGradients::down,         &ExpertGradients::up_bias,
-                                 &ExpertGradients::gate_up_bias, &ExpertGradients::down_bias};
-constexpr std::array kWeights = {&ExpertWeights::up,      &ExpertWeights::gate_up,      &ExpertWeights::down,
-                                 &ExpertWeights::up_bias, &ExpertWeights::gate_up_bias, &ExpertWeights::down_bias};
+constexpr std::array kTensors = {&ExpertGradientsView::up,           &ExpertGradientsView::gate_up,
+                                 &ExpertGradientsView::down,         &ExpertGradientsView::up_bias,
+                                 &ExpertGradientsView::gate_up_bias, &ExpertGradientsView::down_bias};
+constexpr std::array kWeights = {&ExpertWeightsView::up,           &ExpertWeightsView::gate_up,
+                                 &ExpertWeightsView::down,         &ExpertWeightsView::up_bias,
+                                 &ExpertWeightsView::gate_up_bias, &ExpertWeightsView::down_bias};
 
 const float* FloatsOf(const DeviceMemory& memory) {
   return memory.bytes() == 0 ? nullptr : reinterpret_cast<const float*>(memory.data());
@@ -35,7 +36,7 @@ Status CardWeights::Init() {
   return Allocate(weights_.shared, shared_);
 }
 
-Status CardWeights::Allocate(const ExpertWeights& weights, Part& part) {
+Status CardWeights::Allocate(const ExpertWeightsView& weights, Part& part) {
   const size_t element_bytes = BytesOf(type_);
   ASSIGN_OR_RETURN(part.up, device_.Allocate(weights.up.size() * element_bytes));
   ASSIGN_OR_RETURN(part.gate_up, device_.Allocate(weights.gate_up.size() * element_bytes));
@@ -58,7 +59,7 @@ Status CardWeights::Refresh(Stream& stream) {
   return Refresh(weights_.shared, shared_, stream);
 }
 
-Status CardWeights::Refresh(const ExpertWeights& weights, const Part& part, Stream& stream) {
+Status CardWeights::Refresh(const ExpertWeightsView& weights, const Part& part, Stream& stream) {
   RETURN_IF_ERROR(CopyElements(weights.up, part.up, stream));
   RETURN_IF_ERROR(CopyElements(weights.gate_up, part.gate_up, stream));
   RETURN_IF_ERROR(CopyElements(weights.down, part.down, stream));
@@ -68,11 +69,11 @@ Status CardWeights::Refresh(const ExpertWeights& weights, const Part& part, Stre
   return OkStatus();
 }
 
-void CardWeights::CopyFloats(const std::vector<float>& from, const DeviceMemory& to, Stream& stream) {
+void CardWeights::CopyFloats(std::span<const float> from, const DeviceMemory& to, Stream& stream) {
   device_.Copy(to.data(), reinterpret_cast<const std::byte*>(from.data()), from.size() * sizeof(float), stream);
 }
 
-Status CardWeights::CopyElements(const std::vector<float>& from, const DeviceMemory& to, Stream& stream) {
+Status CardWeights::CopyElements(std::span<const float> from, const DeviceMemory& to, Stream& stream) {
   if (type_ == ElementType::kFloat32) {
     CopyFloats(from, to, stream);
     return OkStatus();
@@ -88,7 +89,7 @@ Status CardWeights::CopyElements(const std::vector<float>& from, const DeviceMem
   return OkStatus();
 }
 
-GradientSums::GradientSums(CudaDevice& device, const ExpertWeights& weights, ExpertGradients& gradients)
+GradientSums::GradientSums(CudaDevice& device, const ExpertWeightsView& weights, const ExpertGradientsView& gradients)
     : device_(device), gradients_(gradients) {
   for (size_t i = 0; i < kWeights.size(); ++i) {
     first_[i + 1] = first_[i] + ((weights.*kWeights[i]).size() + kAlignment - 1) / kAlignment * kAlignment;
@@ -116,7 +117,7 @@ Status GradientSums::HandBack(Stream& stream) {
   device_.Copy(reinterpret_cast<std::byte*>(on_host_.data()), sums_.data(), sums_.bytes(), stream);
   HostStream::Of(stream).Enqueue([this] {
     for (size_t i = 0; i < kTensors.size(); ++i) {
-      std::vector<float>& gradient = gradients_.*kTensors[i];
+      const std::span<float> gradient = gradients_.*kTensors[i];
       MOEPLAN_CHECK(first_[i] + gradient.size() <= first_[i + 1]);
       const float* const sums = on_host_.data() + first_[i];
       std::transform(gradient.begin(), gradient.end(), sums, gradient.begin(), std::plus<>());

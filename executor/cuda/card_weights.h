@@ -1,6 +1,6 @@
 // The weights of a layer on a card and the gradients of them, and copies of the host's there.
 //
-// Copies are for a job that changes and reads vectors of the host (executor/moe_layer.h): weights are copied to the
+// Copies are for a job that changes and reads memory of the host (executor/moe_layer.h): weights are copied to the
 // card by Refresh, each through pinned memory and rounded there, and gradients are added to the host's by HandBack.
 // Both are queued, and move every value at every call.
 #pragma once
@@ -35,10 +35,10 @@ struct CardLayerGradients {
 
 class CardWeights {
  public:
-  // `weights` are borrowed; their vectors keep their places.
-  CardWeights(CudaDevice& device, ElementType type, const LayerWeights& weights)
+  CardWeights(CudaDevice& device, ElementType type, const LayerWeightsView& weights)
       : device_(device), type_(type), weights_(weights) {}
 
+  void Use(const LayerWeightsView& weights) { weights_ = weights; }
   // Allocates. Values come with the first Refresh.
   Status Init();
   // Whatever is queued next on `stream` finds what the host has when the stream gets here.
@@ -54,23 +54,24 @@ class CardWeights {
     DeviceMemory up, gate_up, down, up_bias, gate_up_bias, down_bias;
     CardExperts view;
   };
-  Status Allocate(const ExpertWeights& weights, Part& part);
-  Status Refresh(const ExpertWeights& weights, const Part& part, Stream& stream);
-  Status CopyElements(const std::vector<float>& from, const DeviceMemory& to, Stream& stream);
-  void CopyFloats(const std::vector<float>& from, const DeviceMemory& to, Stream& stream);
+  Status Allocate(const ExpertWeightsView& weights, Part& part);
+  Status Refresh(const ExpertWeightsView& weights, const Part& part, Stream& stream);
+  Status CopyElements(std::span<const float> from, const DeviceMemory& to, Stream& stream);
+  void CopyFloats(std::span<const float> from, const DeviceMemory& to, Stream& stream);
 
   CudaDevice& device_;
   const ElementType type_;
-  const LayerWeights& weights_;
+  LayerWeightsView weights_;
   DeviceMemory gate_, unrounded_;
   Part experts_, shared_;
 };
 
 class GradientSums {
  public:
-  // `gradients` are borrowed, in the shapes of `weights`.
-  GradientSums(CudaDevice& device, const ExpertWeights& weights, ExpertGradients& gradients);
+  // `gradients` are in the shapes of `weights`.
+  GradientSums(CudaDevice& device, const ExpertWeightsView& weights, const ExpertGradientsView& gradients);
 
+  void Use(const ExpertGradientsView& gradients) { gradients_ = gradients; }
   // Allocates; the sums are zero.
   Status Init();
   // After Init.
@@ -80,7 +81,7 @@ class GradientSums {
 
  private:
   CudaDevice& device_;
-  ExpertGradients& gradients_;
+  ExpertGradientsView gradients_;
   std::array<size_t, 7> first_ = {};  // Of each tensor, in floats, and behind them their number.
   DeviceMemory sums_;
   std::vector<float> on_host_;

@@ -29,14 +29,15 @@ SlotRows OneCell(const std::byte* rows, int count) {
   return {.data = const_cast<std::byte*>(rows), .cells = {.rows_per_cell = count}, .address = {}};
 }
 
-// The host's vectors on the card.
+// The host's weights and gradients on the card.
 class HostLayerCopy {
  public:
-  HostLayerCopy(CudaDevice& device, ElementType type, const LayerWeights& weights, LayerGradients* gradients)
+  HostLayerCopy(CudaDevice& device, ElementType type, const LayerWeightsView& weights,
+                const LayerGradientsView& gradients)
       : weights_(device, type, weights) {
-    if (gradients == nullptr) return;
-    experts_.emplace(device, weights.experts, gradients->experts);
-    shared_.emplace(device, weights.shared, gradients->shared);
+    if (!gradients.given) return;
+    experts_.emplace(device, weights.experts, gradients.experts);
+    shared_.emplace(device, weights.shared, gradients.shared);
   }
 
   Status Init() {
@@ -52,6 +53,12 @@ class HostLayerCopy {
     return experts_ ? CardLayerGradients{experts_->view(), shared_->view()} : CardLayerGradients();
   }
 
+  void Use(const LayerWeightsView& weights, const LayerGradientsView& gradients) {
+    if (!weights.gate.empty()) weights_.Use(weights);
+    if (!gradients.given || !experts_) return;
+    experts_->Use(gradients.experts);
+    shared_->Use(gradients.shared);
+  }
   Status TakeWeights(Stream& stream) { return weights_.Refresh(stream); }
   Status GiveGradients(Stream& stream) {
     if (!experts_) return OkStatus();
@@ -83,6 +90,9 @@ class CudaKernels final : public Kernels {
 
   Status CheckCodec(Codec codec) const override { return cuda::CheckCodec(codec); }
 
+  void UseHostMemory(const LayerWeightsView& weights, const LayerGradientsView& gradients) override {
+    if (copy_ != nullptr) copy_->Use(weights, gradients);
+  }
   void TakeWeights(Stream& stream) override {
     if (copy_ == nullptr) return;
     Queue(stream, [&](const Task&) { return copy_->TakeWeights(stream); });
@@ -339,8 +349,8 @@ StatusOr<std::shared_ptr<GroupedGemm>> CudaKernelMaker::Gemm() {
   return gemm_;
 }
 
-StatusOr<std::unique_ptr<Kernels>> CudaKernelMaker::Make(const Layer& layer, const LayerWeights& weights,
-                                                         LayerGradients* gradients) {
+StatusOr<std::unique_ptr<Kernels>> CudaKernelMaker::Make(const Layer& layer, const LayerWeightsView& weights,
+                                                         const LayerGradientsView& gradients) {
   RETURN_IF_ERROR(CheckLayer(layer));
   ASSIGN_OR_RETURN(std::shared_ptr<GroupedGemm> gemm, Gemm());
   auto copy = std::make_unique<HostLayerCopy>(device_, ElementTypeOf(layer.bytes_per_element), weights, gradients);

@@ -27,7 +27,8 @@ class CudaKernelMaker {
   explicit CudaKernelMaker(CudaDevice& device) : device_(device) {}
 
   // Over vectors of the host, as MakeHostKernels.
-  StatusOr<std::unique_ptr<Kernels>> Make(const Layer& layer, const LayerWeights& weights, LayerGradients* gradients);
+  StatusOr<std::unique_ptr<Kernels>> Make(const Layer& layer, const LayerWeightsView& weights,
+                                          const LayerGradientsView& gradients);
   // Over memory of the card, borrowed, of the layer's shard; the job may change the weights between runs. `gradients`:
   // null where no graph with backward tasks is run.
   StatusOr<std::unique_ptr<Kernels>> Make(const Layer& layer, const LayerShard& shard, const CardLayer& weights,

@@ -6,14 +6,14 @@
 #include "models/check.h"
 
 namespace moeplan::executor {
-ExpertFfn::ExpertFfn(const Layer& layer, const ExpertWeights& weights, ExpertGradients* gradients)
+ExpertFfn::ExpertFfn(const Layer& layer, const ExpertWeightsView& weights, const ExpertGradientsView& gradients)
     : layer_(layer), function_(FunctionOf(layer)), weights_(weights), gradients_(gradients) {}
 
 void ExpertFfn::BecomeHidden() {
   function_.hidden(up_.data(), gated() ? gate_up_.data() : nullptr, up_.data(), up_.size());
 }
 
-void ExpertFfn::AddBias(const std::vector<float>& biases, int expert, int columns, std::span<float> rows) {
+void ExpertFfn::AddBias(std::span<const float> biases, int expert, int columns, std::span<float> rows) {
   if (biases.empty()) return;
   const float* bias = biases.data() + static_cast<size_t>(expert) * columns;
   for (size_t start = 0; start < rows.size(); start += columns) {
@@ -22,7 +22,7 @@ void ExpertFfn::AddBias(const std::vector<float>& biases, int expert, int column
 }
 
 void ExpertFfn::AddBiasGradient(std::span<const float> rows, int expert, int columns, float scale,
-                                std::vector<float>& gradients) {
+                                std::span<float> gradients) {
   if (gradients.empty()) return;
   float* gradient = gradients.data() + static_cast<size_t>(expert) * columns;
   for (size_t start = 0; start < rows.size(); start += columns) {
@@ -82,22 +82,22 @@ void ExpertFfn::InputGradient(int expert, int rows, const float* kept, const flo
 
 void ExpertFfn::WeightGradient(int expert, int rows, const float* in, const float* kept, const float* out_gradient,
                                const float* kept_gradient, float scale) {
-  MOEPLAN_CHECK(gradients_ != nullptr);
+  MOEPLAN_CHECK(gradients_.up.size() == weights_.up.size());
   const int hidden = weights_.shard.hidden;
   const size_t at = MatrixAt(expert);
   Separate(rows, kept_gradient, up_gradient_, gate_up_gradient_);
-  AddTransposedProduct(scale, in, up_gradient_.data(), gradients_->up.data() + at, layer_.model_dim, rows, hidden);
-  AddBiasGradient(up_gradient_, expert, hidden, scale, gradients_->up_bias);
+  AddTransposedProduct(scale, in, up_gradient_.data(), gradients_.up.data() + at, layer_.model_dim, rows, hidden);
+  AddBiasGradient(up_gradient_, expert, hidden, scale, gradients_.up_bias);
   if (gated()) {
-    AddTransposedProduct(scale, in, gate_up_gradient_.data(), gradients_->gate_up.data() + at, layer_.model_dim, rows,
+    AddTransposedProduct(scale, in, gate_up_gradient_.data(), gradients_.gate_up.data() + at, layer_.model_dim, rows,
                          hidden);
-    AddBiasGradient(gate_up_gradient_, expert, hidden, scale, gradients_->gate_up_bias);
+    AddBiasGradient(gate_up_gradient_, expert, hidden, scale, gradients_.gate_up_bias);
   }
   AddBiasGradient({out_gradient, static_cast<size_t>(rows) * layer_.model_dim}, expert, layer_.model_dim, scale,
-                  gradients_->down_bias);
+                  gradients_.down_bias);
   Separate(rows, kept, up_, gate_up_);
   BecomeHidden();
-  AddTransposedProduct(scale, up_.data(), out_gradient, gradients_->down.data() + at, hidden, rows, layer_.model_dim);
+  AddTransposedProduct(scale, up_.data(), out_gradient, gradients_.down.data() + at, hidden, rows, layer_.model_dim);
 }
 
 }  // namespace moeplan::executor

@@ -15,8 +15,12 @@ namespace moeplan::executor {
 
 class ExpertFfn {
  public:
-  // `weights` and `gradients` are borrowed; `gradients` may be null where no weight gradient is asked for.
-  ExpertFfn(const Layer& layer, const ExpertWeights& weights, ExpertGradients* gradients);
+  // `gradients` may be empty where no weight gradient is asked for.
+  ExpertFfn(const Layer& layer, const ExpertWeightsView& weights, const ExpertGradientsView& gradients);
+
+  // Of the same shapes.
+  void UseWeights(const ExpertWeightsView& weights) { weights_ = weights; }
+  void UseGradients(const ExpertGradientsView& gradients) { gradients_ = gradients; }
 
   int kept_columns() const { return (layer_.expert_matrices - 1) * weights_.shard.hidden; }
 
@@ -35,16 +39,16 @@ class ExpertFfn {
   // What stands in up_ becomes the function of it and gate_up_.
   void BecomeHidden();
   // To every row of `columns` values, the bias of `expert`, if there are biases; and the mirror of that.
-  static void AddBias(const std::vector<float>& biases, int expert, int columns, std::span<float> rows);
+  static void AddBias(std::span<const float> biases, int expert, int columns, std::span<float> rows);
   static void AddBiasGradient(std::span<const float> rows, int expert, int columns, float scale,
-                              std::vector<float>& gradients);
+                              std::span<float> gradients);
   // Kept rows as one matrix of each kind.
   void Separate(int rows, const float* kept, std::vector<float>& up, std::vector<float>& gate_up) const;
 
   const Layer layer_;
   const ExpertFunction function_;
-  const ExpertWeights& weights_;
-  ExpertGradients* gradients_;
+  ExpertWeightsView weights_;
+  ExpertGradientsView gradients_;
   std::vector<float> up_, gate_up_, hidden_gradient_, up_gradient_, gate_up_gradient_;
 };
 

@@ -10,7 +10,7 @@
 
 namespace moeplan::executor {
 
-HostGate::HostGate(const Layer& layer, const std::vector<float>& gate_weight)
+HostGate::HostGate(const Layer& layer, std::span<const float> gate_weight)
     : layer_(layer),
       gate_weight_(gate_weight),
       width_(RoutingWidth(layer)),

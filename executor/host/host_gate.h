@@ -10,9 +10,10 @@ namespace moeplan::executor {
 
 class HostGate {
  public:
-  // `gate_weight` is [E][M] and must outlive the gate.
-  HostGate(const Layer& layer, const std::vector<float>& gate_weight);
+  // `gate_weight` is [E][M], of memory that outlives the gate.
+  HostGate(const Layer& layer, std::span<const float> gate_weight);
 
+  void UseWeight(std::span<const float> gate_weight) { gate_weight_ = gate_weight; }
   void Route(const GateArgs& args);
   void AssignSlots(const AssignSlotsArgs& args);
 
@@ -29,7 +30,7 @@ class HostGate {
   std::span<float> ProbabilitiesOf(int index);
 
   const Layer layer_;
-  const std::vector<float>& gate_weight_;
+  std::span<const float> gate_weight_;
   const int width_;
 
   // Scratch of a block, kept between runs.

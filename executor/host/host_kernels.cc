@@ -19,17 +19,29 @@ namespace {
 
 class HostKernels final : public Kernels {
  public:
-  HostKernels(const Layer& layer, const LayerWeights& weights, LayerGradients* gradients)
+  HostKernels(const Layer& layer, const LayerWeightsView& weights, const LayerGradientsView& gradients)
       : layer_(layer),
         weights_(weights),
         gate_(layer, weights.gate),
         type_(ElementTypeOf(layer.bytes_per_element)),
         row_bytes_(static_cast<size_t>(layer.model_dim) * layer.bytes_per_element),
         width_(RoutingWidth(layer)),
-        ffn_(layer, weights.experts, gradients == nullptr ? nullptr : &gradients->experts),
-        shared_ffn_(layer, weights.shared, gradients == nullptr ? nullptr : &gradients->shared) {}
+        ffn_(layer, weights.experts, gradients.experts),
+        shared_ffn_(layer, weights.shared, gradients.shared) {}
 
   Status CheckCodec(Codec codec) const override { return executor::CheckCodec(codec); }
+
+  void UseHostMemory(const LayerWeightsView& weights, const LayerGradientsView& gradients) override {
+    if (!weights.gate.empty()) {
+      weights_ = weights;
+      gate_.UseWeight(weights.gate);
+      ffn_.UseWeights(weights.experts);
+      shared_ffn_.UseWeights(weights.shared);
+    }
+    if (!gradients.given) return;
+    ffn_.UseGradients(gradients.experts);
+    shared_ffn_.UseGradients(gradients.shared);
+  }
 
   void Gate(const GateArgs& args, Stream& stream) override {
     Run(stream, [this, args] { gate_.Route(args); });
@@ -394,7 +406,7 @@ class HostKernels final : public Kernels {
   size_t kept_columns() const { return ffn_.kept_columns(); }
 
   const Layer layer_;
-  const LayerWeights& weights_;
+  LayerWeightsView weights_;
   HostGate gate_;
   const ElementType type_;
   const size_t row_bytes_;
@@ -408,8 +420,8 @@ class HostKernels final : public Kernels {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Kernels>> MakeHostKernels(const Layer& layer, const LayerWeights& weights,
-                                                   LayerGradients* gradients) {
+StatusOr<std::unique_ptr<Kernels>> MakeHostKernels(const Layer& layer, const LayerWeightsView& weights,
+                                                   const LayerGradientsView& gradients) {
   RETURN_IF_ERROR(LoadGemm());
   return std::make_unique<HostKernels>(layer, weights, gradients);
 }

@@ -8,10 +8,10 @@
 
 namespace moeplan::executor {
 
-// `weights` and `gradients` must outlive the kernels and everything queued through them. `gradients` collects those of
-// the expert weights; null where no graph with backward tasks is run. One object per rank. Errors are those of
+// The memory of `weights` and `gradients` must outlive the kernels and everything queued through them. `gradients`
+// collects those of the expert weights; absent where no graph with backward tasks is run. One object per rank. Errors are those of
 // LoadGemm.
-StatusOr<std::unique_ptr<Kernels>> MakeHostKernels(const Layer& layer, const LayerWeights& weights,
-                                                   LayerGradients* gradients = nullptr);
+StatusOr<std::unique_ptr<Kernels>> MakeHostKernels(const Layer& layer, const LayerWeightsView& weights,
+                                                   const LayerGradientsView& gradients = {});
 
 }  // namespace moeplan::executor

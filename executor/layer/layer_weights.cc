@@ -115,6 +115,25 @@ float RoundToBfloat16(float value) {
 }
 
 namespace {
+ExpertWeightsView ViewOf(const ExpertWeights& weights) {
+  return {.shard = weights.shard,
+          .up = weights.up,
+          .gate_up = weights.gate_up,
+          .down = weights.down,
+          .up_bias = weights.up_bias,
+          .gate_up_bias = weights.gate_up_bias,
+          .down_bias = weights.down_bias};
+}
+
+ExpertGradientsView ViewOf(ExpertGradients& gradients) {
+  return {.up = gradients.up,
+          .gate_up = gradients.gate_up,
+          .down = gradients.down,
+          .up_bias = gradients.up_bias,
+          .gate_up_bias = gradients.gate_up_bias,
+          .down_bias = gradients.down_bias};
+}
+
 ExpertGradients ZeroGradientsOf(const ExpertWeights& weights) {
   const auto zeros = [](const std::vector<float>& like) { return std::vector<float>(like.size()); };
   return {.up = zeros(weights.up),
@@ -125,6 +144,15 @@ ExpertGradients ZeroGradientsOf(const ExpertWeights& weights) {
           .down_bias = zeros(weights.down_bias)};
 }
 }  // namespace
+
+LayerWeightsView::LayerWeightsView(const LayerWeights& weights)
+    : gate(weights.gate), experts(ViewOf(weights.experts)), shared(ViewOf(weights.shared)) {}
+
+LayerGradientsView::LayerGradientsView(LayerGradients* gradients) : given(gradients != nullptr) {
+  if (!given) return;
+  experts = ViewOf(gradients->experts);
+  shared = ViewOf(gradients->shared);
+}
 
 LayerGradients ZeroGradients(const LayerWeights& weights) {
   return {.experts = ZeroGradientsOf(weights.experts), .shared = ZeroGradientsOf(weights.shared)};

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "models/workload/workload.h"
@@ -47,6 +48,30 @@ struct ExpertGradients {
 };
 struct LayerGradients {
   ExpertGradients experts, shared;
+};
+
+// Where weights and gradients lie, in the shapes above. The memory is borrowed and stays where it is: a vector that a
+// view was made of must not be assigned another's elements by moving.
+struct ExpertWeightsView {
+  ExpertShard shard;
+  std::span<const float> up, gate_up, down, up_bias, gate_up_bias, down_bias;
+};
+struct LayerWeightsView {
+  std::span<const float> gate;
+  ExpertWeightsView experts, shared;
+
+  LayerWeightsView() = default;
+  LayerWeightsView(const LayerWeights& weights);  // NOLINT(google-explicit-constructor)
+};
+struct ExpertGradientsView {
+  std::span<float> up, gate_up, down, up_bias, gate_up_bias, down_bias;
+};
+struct LayerGradientsView {
+  bool given = false;  // Else nobody wants gradients, and what follows is empty.
+  ExpertGradientsView experts, shared;
+
+  LayerGradientsView() = default;
+  LayerGradientsView(LayerGradients* gradients);  // NOLINT(google-explicit-constructor): null: not given.
 };
 
 // Zero, as backward passes want them that add to them.

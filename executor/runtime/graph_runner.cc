@@ -108,6 +108,11 @@ class Runner final : public GraphRunner {
     if (recording == nullptr) recording = context_.device.Capture([this, phase] { Queue(phase); });
     recording->Enqueue();
   }
+  void Enqueue(BackwardHalf half) override {
+    std::unique_ptr<Recording>& recording = half_recordings_[static_cast<size_t>(half)];
+    if (recording == nullptr) recording = context_.device.Capture([this, half] { Queue(Phase::kBackward, half); });
+    recording->Enqueue();
+  }
 
   Timeline LastTimeline(Phase phase) const override {
     Timeline timeline;
@@ -160,14 +165,33 @@ class Runner final : public GraphRunner {
     return SummedGradients(task) ? context_.streams.ForData(task.stream) : context_.streams[task.stream];
   }
 
-  void Queue(Phase phase) {
+  bool IsIn(std::optional<BackwardHalf> half, TaskId id) const {
+    const bool of_weights = std::holds_alternative<ExpertWeightGradientOp>(graph_.tasks[id].op);
+    return !half || of_weights == (*half == BackwardHalf::kWeightGradients);
+  }
+
+  // Holds `task` until `before` has passed. Where that runs with the other half: until what it waits for has, and what
+  // its stream runs before it.
+  void WaitFor(TaskId before, const Task& task, std::optional<BackwardHalf> half, TaskRange range) {
+    if (IsIn(half, before)) {
+      if (graph_.tasks[before].stream == task.stream) return;
+      return context_.device.Wait(context_.streams[task.stream], *ended_[before]);
+    }
+    if (half == BackwardHalf::kWeightGradients) return;  // The other half has ended.
+    for (const TaskId earlier : graph_.tasks[before].dependencies) WaitFor(earlier, task, half, range);
+    for (TaskId id = before; id-- > range.first;) {
+      if (graph_.tasks[id].stream != graph_.tasks[before].stream || !IsIn(half, id)) continue;
+      return WaitFor(id, task, half, range);
+    }
+  }
+
+  void Queue(Phase phase, std::optional<BackwardHalf> half = {}) {
     const TaskRange range = TasksOf(graph_, phase);
     for (TaskId id = range.first; id < range.end; ++id) {
+      if (!IsIn(half, id)) continue;
       const Task& task = graph_.tasks[id];
       Stream &order = context_.streams[task.stream], &stream = StreamOf(task);
-      for (const TaskId before : task.dependencies) {
-        if (graph_.tasks[before].stream != task.stream) context_.device.Wait(order, *ended_[before]);
-      }
+      for (const TaskId before : task.dependencies) WaitFor(before, task, half, range);
       context_.device.Label(stream, task.name);
       context_.device.Record(*started_[id], order);
       if (&stream != &order) context_.device.Wait(stream, *started_[id]);
@@ -515,7 +539,9 @@ class Runner final : public GraphRunner {
   std::vector<std::unique_ptr<PhasedAllToAll>> phased_;           // By task; null unless an all-to-all not DIRECT.
   std::vector<std::vector<CellPair>> cell_pairs_;                 // By task, of COPY and REDUCE.
   std::vector<std::vector<std::vector<CellPair>>> expert_pairs_;  // By task, of EXPERT, by local expert.
-  std::array<std::unique_ptr<Recording>, kPhases> recordings_;    // Last: they wait for what uses all of the above.
+  // Last: they wait for what uses all of the above.
+  std::array<std::unique_ptr<Recording>, kPhases> recordings_;
+  std::array<std::unique_ptr<Recording>, 2> half_recordings_;  // By BackwardHalf.
 };
 
 }  // namespace

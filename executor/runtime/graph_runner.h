@@ -83,6 +83,10 @@ struct RankContext {
   Kernels& kernels;
 };
 
+// A backward pass in two halves, which a job may run apart: the gradients of the layer's input and gate, and then those
+// of the expert weights, which nothing else waits for.
+enum class BackwardHalf { kInputGradients, kWeightGradients };
+
 class GraphRunner {
  public:
   // Requires groups of the graph's limit on CTAs.
@@ -91,6 +95,9 @@ class GraphRunner {
 
   // Queues the tasks of a phase. The backward ones need what the last forward ones left.
   virtual void Enqueue(Phase phase) = 0;
+  // The same of half a backward pass: input gradients first, on every rank in the same order. Weight gradients need
+  // what both passes have left, are computed on the compute stream, and exchange nothing.
+  virtual void Enqueue(BackwardHalf half) = 0;
 
   // Of the tasks of a phase, each as it was last run, in graph order. After Device::Synchronize; seconds on the
   // device's clock.

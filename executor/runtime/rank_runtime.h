@@ -20,8 +20,8 @@ namespace moeplan::executor {
 
 // Kernels of a layer on this backend, such as MakeHostKernels, whose contract they have. kUnimplemented for a layer
 // that the backend has no kernels for.
-using KernelsFactory = std::function<StatusOr<std::unique_ptr<Kernels>>(const Layer& layer, const LayerWeights& weights,
-                                                                        LayerGradients* gradients)>;
+using KernelsFactory = std::function<StatusOr<std::unique_ptr<Kernels>>(
+    const Layer& layer, const LayerWeightsView& weights, const LayerGradientsView& gradients)>;
 
 class RankRuntime {
  public:

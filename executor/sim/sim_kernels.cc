@@ -15,10 +15,14 @@ namespace {
 class SimKernels final : public Kernels {
  public:
   // `host` computes the values; null without data.
-  SimKernels(const SimulatedGpu& gpu, const Layer& layer, const LayerWeights& weights, std::unique_ptr<Kernels> host)
+  SimKernels(const SimulatedGpu& gpu, const Layer& layer, const LayerWeightsView& weights,
+             std::unique_ptr<Kernels> host)
       : sizes_(gpu, layer, weights.experts.shard, weights.shared.shard), gate_(layer), host_(std::move(host)) {}
 
   Status CheckCodec(Codec codec) const override { return executor::CheckCodec(codec); }
+  void UseHostMemory(const LayerWeightsView& weights, const LayerGradientsView& gradients) override {
+    if (host_ != nullptr) host_->UseHostMemory(weights, gradients);
+  }
 
   void Gate(const GateArgs& args, Stream& stream) override {
     SetWorkSize(stream, [=, this] { return sizes_.Gate(args.tokens); });
@@ -145,7 +149,8 @@ class SimKernels final : public Kernels {
 }  // namespace
 
 StatusOr<std::unique_ptr<Kernels>> MakeSimKernels(const SimulatedGpu& gpu, bool data, const Layer& layer,
-                                                  const LayerWeights& weights, LayerGradients* gradients) {
+                                                  const LayerWeightsView& weights,
+                                                  const LayerGradientsView& gradients) {
   std::unique_ptr<Kernels> host;
   if (data) {
     ASSIGN_OR_RETURN(host, MakeHostKernels(layer, weights, gradients));

@@ -38,7 +38,7 @@ namespace moeplan::executor {
 // Makes kernels for streams of a virtual device (executor/virtual). `weights` and `gradients` as for MakeHostKernels,
 // whose errors come with `data`.
 StatusOr<std::unique_ptr<Kernels>> MakeSimKernels(const SimulatedGpu& gpu, bool data, const Layer& layer,
-                                                  const LayerWeights& weights, LayerGradients* gradients = nullptr);
+                                                  const LayerWeightsView& weights, const LayerGradientsView& gradients = {});
 
 // Queues a kernel of the rest of a step, which takes what StepKernelSize says and computes nothing.
 void EnqueueStepKernel(const SimulatedGpu& gpu, const KernelKey& key, double size, Stream& stream);

@@ -178,8 +178,8 @@ class ConductedWorld final : public SimWorld, private RankBackend {
   }
 
   KernelsFactory KernelsFactoryOf() const {
-    return [gpu = network_.cluster().gpu, data = data_](const Layer& layer, const LayerWeights& weights,
-                                                        LayerGradients* gradients) {
+    return [gpu = network_.cluster().gpu, data = data_](const Layer& layer, const LayerWeightsView& weights,
+                                                        const LayerGradientsView& gradients) {
       return MakeSimKernels(gpu, data, layer, weights, gradients);
     };
   }

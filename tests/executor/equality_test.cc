@@ -3,6 +3,7 @@
 // draws on a virtual clock, where scattered task times also try the orders in which streams can overtake each other.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <random>
@@ -63,20 +64,41 @@ RankResult ResultOf(GraphRunner& runner, const LayerOnRank& on_rank, Phase phase
   return result;
 }
 
+void SetToZero(LayerGradients& gradients) {
+  for (ExpertGradients* part : {&gradients.experts, &gradients.shared}) {
+    for (std::vector<float>* tensor :
+         {&part->up, &part->gate_up, &part->down, &part->up_bias, &part->gate_up_bias, &part->down_bias}) {
+      std::ranges::fill(*tensor, 0.0F);
+    }
+  }
+}
+
+// How the passes of a graph are run: as one, one after the other, or the backward pass in two halves.
+enum class Passes { kAtOnce, kApart, kInHalves };
+
+void QueuePasses(GraphRunner& runner, Phase phase, Passes passes, executor::RankStreams& streams) {
+  if (passes == Passes::kAtOnce) return runner.Enqueue(phase);
+  runner.Enqueue(Phase::kForward);
+  if (passes == Passes::kApart) return runner.Enqueue(Phase::kBackward);
+  runner.Enqueue(BackwardHalf::kInputGradients);
+  streams.Join();
+  streams.Fork();
+  runner.Enqueue(BackwardHalf::kWeightGradients);
+}
+
 // Runs `graph` twice on the rank's layer and leaves in `result` what came out of the second run, which replays the work
 // of the first: its input was another one, so that counts and routes of the first would be wrong.
-std::vector<testing::Round> RunGraph(const TaskGraph& graph, Phase phase, const std::shared_ptr<LayerOnRank>& layer,
-                                     RankResult& result) {
+std::vector<testing::Round> RunGraph(const TaskGraph& graph, Phase phase, Passes passes,
+                                     const std::shared_ptr<LayerOnRank>& layer, RankResult& result) {
   const auto runner = std::make_shared<std::unique_ptr<GraphRunner>>();
   const auto run = [=](const std::vector<float>& input) {
     const ElementType type = ElementTypeOf(layer->layer.bytes_per_element);
     Store(input.data(), type, input.size(), (*runner)->input());
     if (phase != Phase::kForward) {
-      layer->gradients = ZeroGradients(layer->weights);
+      SetToZero(layer->gradients);
       Store(layer->output_gradient.data(), type, layer->output_gradient.size(), (*runner)->output_gradient());
     }
-    if (phase == Phase::kBackward) (*runner)->Enqueue(Phase::kForward);
-    (*runner)->Enqueue(phase);
+    QueuePasses(**runner, phase, passes, layer->runtime.streams());
     layer->GiveGradients();
   };
   const auto queue_other = [=, &graph] {
@@ -100,7 +122,9 @@ std::vector<std::vector<RankResult>> RunGraphs(JobRunner& job, const Case& test,
     const auto layer = std::make_shared<LayerOnRank>(test, rank);
     std::vector<testing::Round> rounds;
     for (size_t i = 0; i < graphs.size(); ++i) {
-      for (testing::Round& round : RunGraph(graphs[i], test.workload.phase, layer, results[i][rank.rank])) {
+      Passes passes = Passes::kAtOnce;
+      if (test.workload.phase == Phase::kBackward) passes = i % 2 == 0 ? Passes::kApart : Passes::kInHalves;
+      for (testing::Round& round : RunGraph(graphs[i], test.workload.phase, passes, layer, results[i][rank.rank])) {
         rounds.push_back(std::move(round));
       }
     }
@@ -295,7 +319,7 @@ void CheckRandomCases(int count, CapacityPassing passing, const testing::Backend
   for (int i = 0; i < count && !::testing::Test::HasFailure(); ++i) {
     Case test = testing::RandomCase(random);
     test.workload.capacity_passing = passing;
-    // Both passes of a graph as one run, or one after the other.
+    // Both passes of a graph as one run, or apart (Passes).
     if (test.workload.phase == Phase::kTraining && random() % 2 == 0) test.workload.phase = Phase::kBackward;
     SCOPED_TRACE(StrCat("case ", i, ": ", Describe(test)));
     CheckCase(*backend.make_runner(seed + i), test);
