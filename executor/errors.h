@@ -50,6 +50,11 @@ inline Status ForwardOnly() {
   return InvalidInput("Backward: the plan is for phase FORWARD; make the layer from one for TRAINING or BACKWARD");
 }
 
+inline Status WrongTokens(int found, int most) {
+  return InvalidInput(StrCat("tokens: found ", found, ", expected 1 to ", most,
+                             ", the layer's batch · sequenceLength / ", "contextParallel"));
+}
+
 inline Status NoWeightGradients() {
   return InvalidInput("AddWeightGradients: no BackwardOfInput to add those of; call that first, once for each");
 }

@@ -9,65 +9,16 @@
 #include <chrono>
 #include <thread>
 
-#include "executor/host/elements.h"
 #include "executor/host/host_kernels.h"
 #include "executor/host/host_stream.h"
-#include "executor/reference/reference_gradients.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
-#include "tests/executor/rank_threads.h"
+#include "tests/executor/example_layer.h"
 
 namespace moeplan::executor {
 namespace {
 
-constexpr int kRanks = 4;
-
-using Bytes = std::vector<std::byte>;
-
-// On two nodes of two ranks, one MP group on each.
-LayerPlan PlanOf(Family family, int bytes_per_element = 4) {
-  return {.workload = {.layer = {.batch = 2,
-                                 .sequence_length = 9,
-                                 .model_dim = 12,
-                                 .hidden_dim = 10,
-                                 .experts = 4,
-                                 .top_k = 2,
-                                 .capacity_factor = 0.8,
-                                 .bytes_per_element = bytes_per_element,
-                                 .expert_matrices = 3,
-                                 .expert_bias = true,
-                                 .shared_hidden_dim = 6,
-                                 .aux_loss_coefficient = 2,
-                                 .z_loss_coefficient = 1},
-                       .layout = {.tensor_parallel = 2, .expert_parallel = 2, .expert_sharding_parallel = 2},
-                       .min_chunk_bytes = 1,
-                       .phase = Phase::kTraining},
-          .cluster = {.nodes = 2, .gpus_per_node = 2},
-          .knobs = {.family = family}};
-}
-
-// Every rank has a source batch and an expert of its own.
-LayerPlan ExpertParallelPlan() {
-  LayerPlan plan = PlanOf(Family::kBaseline);
-  plan.workload.layout = {.expert_parallel = 4};
-  return plan;
-}
-
-LayerWeights WeightsOf(const LayerPlan& plan, int rank, uint64_t seed) {
-  return MakeWeights(plan.workload.layer, ShardOf(plan.workload.layer, plan.workload.layout, rank), seed);
-}
-
-Bytes BytesOf(const std::vector<float>& values, const Layer& layer) {
-  Bytes bytes(values.size() * layer.bytes_per_element);
-  Store(values.data(), ElementTypeOf(layer.bytes_per_element), values.size(), bytes.data());
-  return bytes;
-}
-
-std::vector<float> FloatsOf(const Bytes& bytes, const Layer& layer) {
-  std::vector<float> values(bytes.size() / layer.bytes_per_element);
-  Load(bytes.data(), ElementTypeOf(layer.bytes_per_element), values.size(), values.data());
-  return values;
-}
+using namespace testing::example_layer;
 
 // New values where the old ones lie.
 void Overwrite(LayerWeights& weights, const LayerWeights& values) {
@@ -82,58 +33,20 @@ void Overwrite(LayerWeights& weights, const LayerWeights& values) {
   overwrite(weights.shared, values.shared);
 }
 
-struct Rows {
-  std::vector<float> input, output_gradient;
-};
-Rows RowsOf(const LayerPlan& plan, int rank, uint64_t seed) {
-  const Layer& layer = plan.workload.layer;
-  const int batch = rank / plan.workload.layout.tensor_parallel;
-  return {MakeInput(layer, plan.workload.layout, batch, seed),
-          MakeOutputGradient(layer, plan.workload.layout, batch, seed)};
-}
-
-struct Reference {
-  ReferenceOutput forward;
-  ReferenceGradients gradients;
-};
-Reference ReferenceOf(const LayerPlan& plan, const Rows& rows, uint64_t seed) {
-  const Layer& layer = plan.workload.layer;
-  const LayerWeights full = MakeWeights(layer, ShardOf(layer, {}, 0), seed);
-  Reference reference;
-  reference.forward =
-      ComputeReference(layer, full, rows.input, SizesOf(layer, plan.workload.layout).slots, /*slices=*/1);
-  reference.gradients = ComputeReferenceGradients(layer, full, rows.input, rows.output_gradient, reference.forward);
-  return reference;
-}
-
-void ExpectClose(std::span<const float> found, std::span<const double> expected, double magnitude, const Layer& layer,
-                 const char* what) {
-  ASSERT_EQ(found.size(), expected.size()) << what;
-  const double tolerance = (layer.bytes_per_element == 4 ? 1e-5 : 2e-2) * magnitude;
-  for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(found[i], expected[i], tolerance) << what << " " << i;
-}
-
 // Runs both passes on `rows`, made with `seed` as the layer's weights, checks them, and returns what came out.
 Rows RunAndCheck(MoeLayer& moe, const LayerPlan& plan, const Rows& rows, uint64_t seed) {
   const Layer& layer = plan.workload.layer;
   const Reference reference = ReferenceOf(plan, rows, seed);
-  Bytes there = BytesOf(rows.input, layer), back = BytesOf(rows.output_gradient, layer);
+  Bytes there = RowBytesOf(rows.input, layer), back = RowBytesOf(rows.output_gradient, layer);
   EXPECT_EQ(moe.Forward(there, there), OkStatus());
   EXPECT_EQ(moe.Backward(back, back), OkStatus());
-  const Rows found = {FloatsOf(there, layer), FloatsOf(back, layer)};
+  const Rows found = {RowFloatsOf(there, layer), RowFloatsOf(back, layer)};
   const ReferenceGradients& gradients = reference.gradients;
   ExpectClose(found.input, reference.forward.output, reference.forward.largest_magnitude, layer, "output");
   ExpectClose(found.output_gradient, gradients.input.values, gradients.input.largest_magnitude, layer,
               "input gradient");
   ExpectClose(moe.gate_gradient(), gradients.gate.values, gradients.gate.largest_magnitude, layer, "gate gradient");
   return found;
-}
-
-void OnEveryRank(const std::function<void(HostRank& host, int rank)>& body) {
-  std::vector<std::unique_ptr<Mesh>> meshes = MakeInProcessMeshes(kRanks);
-  testing::RunHostRanks(
-      kRanks, [&](int rank) { return std::move(meshes[rank]); },
-      [&](HostRank& host) { body(host, host.world().rank()); });
 }
 
 // The job changes the weights between its calls: seeds 1, 2, 3.
@@ -200,18 +113,18 @@ TEST(MoeLayerTest, LayersOfARankRunOneAfterTheOther) {
     ASSERT_TRUE(first.ok() && second.ok());
     const Layer& layer = first_plan.workload.layer;
     const Rows outer = RowsOf(first_plan, rank, 1);
-    Bytes there = BytesOf(outer.input, layer), back = BytesOf(outer.output_gradient, layer);
+    Bytes there = RowBytesOf(outer.input, layer), back = RowBytesOf(outer.output_gradient, layer);
     EXPECT_EQ(first->Forward(there, there), OkStatus());
-    const Rows into_second = {FloatsOf(there, layer), outer.output_gradient};
+    const Rows into_second = {RowFloatsOf(there, layer), outer.output_gradient};
     EXPECT_EQ(second->Forward(there, there), OkStatus());
     EXPECT_EQ(second->Backward(back, back), OkStatus());
     const Reference second_reference = ReferenceOf(second_plan, into_second, 2);
-    ExpectClose(FloatsOf(there, layer), second_reference.forward.output, second_reference.forward.largest_magnitude,
+    ExpectClose(RowFloatsOf(there, layer), second_reference.forward.output, second_reference.forward.largest_magnitude,
                 layer, "output");
-    const Rows into_first = {outer.input, FloatsOf(back, layer)};
+    const Rows into_first = {outer.input, RowFloatsOf(back, layer)};
     EXPECT_EQ(first->Backward(back, back), OkStatus());
     const ReferenceGradient& expected = ReferenceOf(first_plan, into_first, 1).gradients.input;
-    ExpectClose(FloatsOf(back, layer), expected.values, expected.largest_magnitude, layer, "input gradient");
+    ExpectClose(RowFloatsOf(back, layer), expected.values, expected.largest_magnitude, layer, "input gradient");
   });
 }
 
@@ -438,7 +351,7 @@ TEST(MoeLayerTest, SumsTheGradientsOfDenseLayersOverTheirReplicas) {
         float place = 0;
         ASSERT_EQ(moe->dense_gradients().size(), 3u);
         for (const std::span<std::byte> slice : moe->dense_gradients()) {
-          for (const float sum : FloatsOf(Bytes(slice.begin(), slice.end()), layer)) {
+          for (const float sum : RowFloatsOf(Bytes(slice.begin(), slice.end()), layer)) {
             ASSERT_EQ(sum, 2 * (1000.0F * static_cast<float>(rank % 2) + place++) + 2000);
           }
         }

@@ -1,0 +1,13 @@
+// Whether all ranks of a job are about to make the same layer: with different plans they would wait for each other
+// until the deadline.
+#pragma once
+
+#include "executor/moe_layer.h"
+
+namespace moeplan::executor {
+
+// Collective; blocks. OK on every rank, or kInvalidInput on every rank that names the first field that differs, the
+// lowest rank that has it otherwise than rank 0, and both values.
+Status AgreeOnPlan(const LayerPlan& plan, RankRuntime& rank);
+
+}  // namespace moeplan::executor

@@ -1,0 +1,132 @@
+#include "executor/training_layer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "executor/errors.h"
+#include "executor/plan_agreement.h"
+#include "models/plan/build_plan.h"
+#include "models/schedule/schedules.h"
+
+namespace moeplan::executor {
+namespace {
+
+// Of a plan for the forward pass alone: what else a training graph runs, behind it.
+Status AppendBackwardTasks(LayerPlan& plan) {
+  const Plan candidate = {.knobs = plan.knobs};
+  ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, plan.workload, plan.cluster));
+  const TaskRange range = TasksOf(graph, Phase::kBackward);
+  for (TaskId id = range.first; id < range.end; ++id) plan.order.push_back(graph.tasks[id].name);
+  return OkStatus();
+}
+
+StatusOr<LayerPlan> PlanForTraining(LayerPlan plan) {
+  Workload& workload = plan.workload;
+  for (size_t slice = 0; slice < plan.gradients.slices.size(); ++slice) std::erase(plan.order, SliceName(slice));
+  plan.gradients = {};
+  workload.gradient_bytes = 0;
+  workload.min_chunk_bytes = 1;
+  workload.max_chunks = workload.max_partition_degree = kMostPiecesAsked;
+  const bool forward_alone = workload.phase == Phase::kForward;
+  workload.phase = Phase::kTraining;
+  ASSIGN_OR_RETURN(workload, ResolveWorkload(workload, plan.cluster));
+  if (forward_alone && !plan.order.empty()) RETURN_IF_ERROR(AppendBackwardTasks(plan));
+  return plan;
+}
+
+// The same plan for fewer tokens.
+LayerPlan ForTokens(LayerPlan plan, int tokens) {
+  Layer& layer = plan.workload.layer;
+  if (tokens == static_cast<int>(SizesOf(layer, plan.workload.layout).tokens)) return plan;
+  layer.batch = 1;
+  layer.sequence_length = tokens * plan.workload.layout.context_parallel;
+  const int most = MaxPieces(plan.knobs.family, plan.workload);
+  const bool shares_fit = ChunkSharesAllowed(plan.knobs, plan.workload).ok();
+  if (PiecesOf(plan.knobs) <= most && shares_fit) return plan;
+  plan.knobs = WithPieces(plan.knobs, std::min(PiecesOf(plan.knobs), most));
+  plan.knobs.chunk_shares.clear();
+  plan.order.clear();
+  return plan;
+}
+
+}  // namespace
+
+TrainingLayer::TrainingLayer(LayerPlan plan, RankRuntime& rank)
+    : plan_(std::move(plan)),
+      rank_(&rank),
+      shard_(ShardOf(plan_.workload.layer, plan_.workload.layout, rank.StageRank(plan_.workload.layout))) {}
+
+StatusOr<std::unique_ptr<TrainingLayer>> TrainingLayer::Make(const LayerPlan& plan, RankRuntime& rank) {
+  RETURN_IF_ERROR(AgreeOnPlan(plan, rank));
+  if (Ranks(plan.cluster) != rank.world().size()) return error::WrongRanks(Ranks(plan.cluster), rank.world().size());
+  ASSIGN_OR_RETURN(LayerPlan training, PlanForTraining(plan));
+  return std::unique_ptr<TrainingLayer>(new TrainingLayer(std::move(training), rank));
+}
+
+StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(int tokens, const LayerWeightsView& weights) {
+  std::vector<std::unique_ptr<MoeLayer>>& idle = idle_[tokens];
+  if (!idle.empty()) {
+    std::unique_ptr<MoeLayer> layer = std::move(idle.back());
+    idle.pop_back();
+    return layer;
+  }
+  const LayerPlan plan = ForTokens(plan_, tokens);
+  // Where gradients lie is said by each backward pass.
+  LayerGradientsView gradients;
+  gradients.given = true;
+  ASSIGN_OR_RETURN(std::unique_ptr<Kernels> kernels, rank_->make_kernels()(plan.workload.layer, weights, gradients));
+  ASSIGN_OR_RETURN(MoeLayer layer, MoeLayer::Make(plan, *rank_, std::move(kernels)));
+  return std::make_unique<MoeLayer>(std::move(layer));
+}
+
+StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const std::byte> input,
+                                                     std::span<std::byte> output, const LayerWeightsView& weights) {
+  const int most = static_cast<int>(SizesOf(plan_.workload.layer, plan_.workload.layout).tokens);
+  if (tokens < 1 || tokens > most) return error::WrongTokens(tokens, most);
+  ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, LayerFor(tokens, weights));
+  Pass pass(*this, tokens, std::move(layer));
+  RETURN_IF_ERROR(pass.layer_->UseMemory(weights, {}));
+  RETURN_IF_ERROR(pass.layer_->Forward(input, output));
+  return pass;
+}
+
+TrainingLayer::Pass::~Pass() {
+  if (layer_ != nullptr) owner_->idle_[tokens_].push_back(std::move(layer_));
+}
+
+Status TrainingLayer::Pass::Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient,
+                                     const LayerGradientsView& gradients, std::span<float> gate_gradient) {
+  RETURN_IF_ERROR(layer_->UseMemory({}, gradients));
+  RETURN_IF_ERROR(layer_->Backward(output_gradient, input_gradient));
+  return AddGateGradient(gate_gradient);
+}
+
+Status TrainingLayer::Pass::BackwardOfInput(std::span<const std::byte> output_gradient,
+                                            std::span<std::byte> input_gradient, std::span<float> gate_gradient) {
+  RETURN_IF_ERROR(layer_->BackwardOfInput(output_gradient, input_gradient));
+  return AddGateGradient(gate_gradient);
+}
+
+Status TrainingLayer::Pass::AddWeightGradients(const LayerGradientsView& gradients) {
+  RETURN_IF_ERROR(layer_->UseMemory({}, gradients));
+  return layer_->AddWeightGradients();
+}
+
+Status TrainingLayer::Pass::AddGateGradient(std::span<float> to) const {
+  const std::span<const float> on_device = layer_->gate_gradient();
+  if (to.size() != on_device.size()) return error::WrongSize("gate_gradient", to.size(), on_device.size());
+  std::vector<float> copy;
+  std::span<const float> found = on_device;
+  Device& device = owner_->rank_->device();
+  if (!device.host_reads_memory()) {
+    copy.resize(on_device.size());
+    device.Copy(reinterpret_cast<std::byte*>(copy.data()), reinterpret_cast<const std::byte*>(on_device.data()),
+                on_device.size_bytes(), owner_->rank_->streams()[StreamKind::kCompute]);
+    RETURN_IF_ERROR(device.Synchronize());
+    found = copy;
+  }
+  std::ranges::transform(found, to, to.begin(), std::plus<>());
+  return OkStatus();
+}
+
+}  // namespace moeplan::executor

@@ -1,0 +1,81 @@
+// One MoE layer of a training job on one rank, as a job has it: several forward passes under way before their backward
+// passes, which come in any order (1F1B, two micro-batches), forward passes that nobody goes back through (evaluation,
+// activation checkpointing), and fewer tokens in one call than in another.
+//
+// Every pass under way has the buffers of a MoeLayer of its own, which later passes of as many tokens use again. Every
+// rank of the stage makes the same layers, and calls them in the same order with as many tokens. Calls block as those
+// of MoeLayer do, whose errors they give. One thread at a time drives all layers of a rank.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "executor/moe_layer.h"
+
+namespace moeplan::executor {
+
+class TrainingLayer {
+ public:
+  // A forward pass under way. Going, it leaves its buffers to later passes; the layer must outlive it.
+  class Pass {
+   public:
+    Pass(Pass&&) = default;
+    Pass& operator=(Pass&&) = delete;
+    ~Pass();
+
+    // As MoeLayer's, with the weights of this pass's Forward. What they add up is added to `gradients`, in the shapes
+    // of ZeroGradients; `gate_gradient`, [E][M], gets added the gate's.
+    Status Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient,
+                    const LayerGradientsView& gradients, std::span<float> gate_gradient);
+    Status BackwardOfInput(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient,
+                           std::span<float> gate_gradient);
+    Status AddWeightGradients(const LayerGradientsView& gradients);
+
+    RouterStatistics router_statistics() const { return layer_->router_statistics(); }
+    // Of this pass's tasks, as MoeLayer::LastTimeline.
+    Timeline LastTimeline(Phase phase) const { return layer_->LastTimeline(phase); }
+
+   private:
+    friend class TrainingLayer;
+    Pass(TrainingLayer& owner, int tokens, std::unique_ptr<MoeLayer> layer)
+        : owner_(&owner), tokens_(tokens), layer_(std::move(layer)) {}
+    Status AddGateGradient(std::span<float> to) const;
+
+    TrainingLayer* owner_;
+    int tokens_;
+    std::unique_ptr<MoeLayer> layer_;  // Null once moved from.
+  };
+
+  // Collective; blocks. Both passes can be run whatever the phase of the plan's workload: where it is FORWARD, the
+  // plan's order is that of the forward pass, and the backward pass has that of the schedule. What the workload says of
+  // the search (min_chunk_bytes, max_chunks, max_partition_degree) limits nothing here, and dense gradients are the
+  // job's own affair.
+  // Errors are those of MoeLayer::Make, and kInvalidInput on every rank, naming the first field that differs and a
+  // rank, where ranks have different plans.
+  static StatusOr<std::unique_ptr<TrainingLayer>> Make(const LayerPlan& plan, RankRuntime& rank);
+
+  // `input`: `tokens` rows of M elements, at least 1 and at most B·L; `output` gets as many, and may be the same
+  // memory. Capacity is that of so many tokens; a plan with more chunks than their slots have room for runs with fewer.
+  // The memory of `weights`, which are those of ShardOf for rank.StageRank, must last as long as the pass.
+  StatusOr<Pass> Forward(int tokens, std::span<const std::byte> input, std::span<std::byte> output,
+                         const LayerWeightsView& weights);
+
+  // Resolved.
+  const Workload& workload() const { return plan_.workload; }
+  // What the rank holds of the experts.
+  const LayerShard& shard() const { return shard_; }
+
+ private:
+  TrainingLayer(LayerPlan plan, RankRuntime& rank);
+
+  StatusOr<std::unique_ptr<MoeLayer>> LayerFor(int tokens, const LayerWeightsView& weights);
+
+  LayerPlan plan_;
+  RankRuntime* rank_;
+  LayerShard shard_;
+  std::map<int, std::vector<std::unique_ptr<MoeLayer>>> idle_;  // By tokens.
+};
+
+}  // namespace moeplan::executor
