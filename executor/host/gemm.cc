@@ -47,7 +47,14 @@ void MultiplyOnce(const OpenBlas& blas) {
              kSide, 0.0F, product.data(), kSide);
 }
 
-StatusOr<OpenBlas> Open() {
+// Where they are found.
+#ifdef MOEPLAN_LINKED_OPENBLAS
+StatusOr<OpenBlas> Find() {
+  return OpenBlas{
+      .sgemm = &cblas_sgemm, .set_num_threads = &openblas_set_num_threads, .get_config = &openblas_get_config};
+}
+#else
+StatusOr<OpenBlas> Find() {
   void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return Unavailable(StrCat("the host backend multiplies with OpenBLAS: found that ", dlerror(),
@@ -62,6 +69,12 @@ StatusOr<OpenBlas> Open() {
     return Unavailable(StrCat("the host backend multiplies with OpenBLAS: found another library as ", kLibrary,
                               "; install OpenBLAS (Debian: libopenblas0)"));
   }
+  return blas;
+}
+#endif
+
+StatusOr<OpenBlas> Open() {
+  ASSIGN_OR_RETURN(const OpenBlas blas, Find());
   if (!HasRoomForBuffer()) {
     return Unavailable(StrCat("the host backend multiplies with OpenBLAS, whose buffer takes ", kBufferBytes >> 20,
                               " MiB on every rank: found no room for it; raise the limit of memory (ulimit -v)"));

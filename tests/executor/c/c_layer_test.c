@@ -1,0 +1,258 @@
+/* The C interface from C99: four ranks as threads of this program, against plain loops. Prints what differs, and exits
+ * with 1 then. */
+#define _POSIX_C_SOURCE 200809L
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "executor/c/moeplan.h"
+
+enum { RANKS = 4, TOKENS = 6, M = 5, H = 3, E = 4, K = 2 };
+
+static int failures = 0;
+static pthread_mutex_t failures_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+#define EXPECT(condition)                                                             \
+  do {                                                                                \
+    if (!(condition)) {                                                               \
+      pthread_mutex_lock(&failures_mutex);                                            \
+      ++failures;                                                                     \
+      printf("%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, moeplan_last_error()); \
+      pthread_mutex_unlock(&failures_mutex);                                          \
+    }                                                                                 \
+  } while (0)
+#define EXPECT_OK(call) EXPECT((call) == MOEPLAN_OK)
+
+static int contains(const char* text, const char* part) { return strstr(text, part) != NULL; }
+
+static float value(int tensor, int index) { return (float)sin(1.0 + 7.3 * tensor + 1.7 * index) * 0.8f; }
+
+static void fill(float* to, int tensor, int first, int count) {
+  for (int i = 0; i < count; ++i) to[i] = value(tensor, first + i);
+}
+
+/* The whole layer: what a token gives, with every pair kept. */
+static void plain_row(const float* x, double* y) {
+  double probability[E], all = 0;
+  for (int e = 0; e < E; ++e) {
+    double logit = 0;
+    for (int m = 0; m < M; ++m) logit += (double)value(0, e * M + m) * x[m];
+    all += probability[e] = exp(logit);
+  }
+  int chosen[K];
+  double weight_sum = 0;
+  for (int k = 0; k < K; ++k) {
+    chosen[k] = -1;
+    for (int e = 0; e < E; ++e) {
+      if (k > 0 && e == chosen[0]) continue;
+      if (chosen[k] < 0 || probability[e] > probability[chosen[k]]) chosen[k] = e;
+    }
+    weight_sum += probability[chosen[k]] / all;
+  }
+  for (int m = 0; m < M; ++m) y[m] = 0;
+  for (int k = 0; k < K; ++k) {
+    const int e = chosen[k];
+    const double weight = probability[e] / all / weight_sum;
+    for (int h = 0; h < H; ++h) {
+      double sum = 0;
+      for (int m = 0; m < M; ++m) sum += (double)x[m] * value(1, (e * M + m) * H + h);
+      const double hidden = 0.5 * sum * (1 + erf(sum / sqrt(2.0)));
+      for (int m = 0; m < M; ++m) y[m] += weight * hidden * value(2, (e * H + h) * M + m);
+    }
+  }
+}
+
+static char addresses[RANKS][4096];
+static pthread_barrier_t barrier;
+
+static moeplan_plan example_plan(void) {
+  const moeplan_plan plan = {.nodes = 2,
+                             .gpus_per_node = 2,
+                             .batch = 1,
+                             .sequence_length = TOKENS,
+                             .model_dim = M,
+                             .hidden_dim = H,
+                             .experts = E,
+                             .top_k = K,
+                             .capacity_factor = (double)E / K,
+                             .bytes_per_element = 4,
+                             .expert_parallel = RANKS,
+                             .schedule = "PIPELINE",
+                             .partition_degree = 2};
+  return plan;
+}
+
+static void check_pass(moeplan_layer* layer, const moeplan_weights* weights, int tensor, int tokens) {
+  float x[TOKENS * M], y[TOKENS * M], dy[TOKENS * M], dx[TOKENS * M], dx_halves[TOKENS * M];
+  float gate[E * M] = {0}, up[M * H] = {0}, down[H * M] = {0};
+  float gate_halves[E * M] = {0}, up_halves[M * H] = {0}, down_halves[H * M] = {0};
+  const moeplan_gradients gradients = {.gate = gate, .up = up, .down = down};
+  const moeplan_gradients halves = {.gate = gate_halves, .up = up_halves, .down = down_halves};
+  moeplan_pass *pass = NULL, *other = NULL;
+  fill(x, tensor, 0, tokens * M);
+  fill(dy, tensor + 1, 0, tokens * M);
+  EXPECT_OK(moeplan_layer_forward(layer, tokens, x, y, weights, &pass));
+  EXPECT_OK(moeplan_layer_forward(layer, tokens, x, dx, weights, &other));
+  for (int token = 0; token < tokens; ++token) {
+    double expected[M];
+    plain_row(x + token * M, expected);
+    for (int m = 0; m < M; ++m) EXPECT(fabs(y[token * M + m] - expected[m]) < 1e-5);
+  }
+  EXPECT(memcmp(y, dx, (size_t)tokens * M * sizeof(float)) == 0);
+
+  int64_t pairs[E], kept[E], all = 0;
+  moeplan_statistics statistics = {.pairs = pairs, .kept = kept};
+  EXPECT_OK(moeplan_pass_statistics(pass, &statistics));
+  for (int e = 0; e < E; ++e) {
+    all += pairs[e];
+    EXPECT(kept[e] == pairs[e]);
+  }
+  EXPECT(statistics.tokens == tokens && all == (int64_t)K * tokens && statistics.load_balance_loss > 0);
+
+  EXPECT_OK(moeplan_pass_backward(pass, dy, dx, &gradients));
+  EXPECT_OK(moeplan_pass_backward_of_input(other, dy, dx_halves, gate_halves));
+  EXPECT(up_halves[0] == 0);
+  EXPECT_OK(moeplan_pass_add_weight_gradients(other, &halves));
+  EXPECT(memcmp(dx, dx_halves, (size_t)tokens * M * sizeof(float)) == 0);
+  EXPECT(memcmp(gate, gate_halves, sizeof gate) == 0);
+  EXPECT(memcmp(up, up_halves, sizeof up) == 0 && memcmp(down, down_halves, sizeof down) == 0);
+
+  const moeplan_task* tasks = NULL;
+  int32_t count = 0, experts = 0;
+  EXPECT_OK(moeplan_pass_timeline(pass, "TRAINING", &tasks, &count));
+  for (int32_t i = 0; i < count; ++i) {
+    experts += strcmp(tasks[i].kind, "EXPERT") == 0 && strcmp(tasks[i].stream, "COMPUTE") == 0;
+    EXPECT(tasks[i].start_s <= tasks[i].end_s);
+  }
+  EXPECT(experts >= 4); /* Two chunks, there and back. */
+
+  EXPECT(moeplan_pass_backward(pass, dy, dx, &gradients) == MOEPLAN_INVALID_INPUT);
+  EXPECT(contains(moeplan_last_error(), "no Forward to go back through"));
+  moeplan_pass_free(pass);
+  moeplan_pass_free(other);
+}
+
+static void check_errors(moeplan_world* world, moeplan_layer* layer, const moeplan_weights* weights, int rank) {
+  float rows[(TOKENS + 1) * M] = {0};
+  moeplan_pass* pass = NULL;
+  EXPECT(moeplan_layer_forward(layer, TOKENS + 1, rows, rows, weights, &pass) == MOEPLAN_INVALID_INPUT);
+  EXPECT(contains(moeplan_last_error(), "tokens: found 7, expected 1 to 6"));
+  moeplan_weights wrong = *weights;
+  wrong.down = NULL;
+  EXPECT(moeplan_layer_forward(layer, TOKENS, rows, rows, &wrong, &pass) == MOEPLAN_INVALID_INPUT);
+  EXPECT(contains(moeplan_last_error(), "weights: down: found null, expected 15 values"));
+  wrong = *weights;
+  wrong.gate_up = rows;
+  EXPECT(moeplan_layer_forward(layer, TOKENS, rows, rows, &wrong, &pass) == MOEPLAN_INVALID_INPUT);
+  EXPECT(contains(moeplan_last_error(), "weights: gate_up: found memory, expected null"));
+
+  moeplan_plan plan = example_plan();
+  moeplan_layer* other = NULL;
+  plan.schedule = "PARM_S3";
+  EXPECT(moeplan_layer_create(world, &plan, &other) == MOEPLAN_INVALID_INPUT);
+  EXPECT(contains(moeplan_last_error(), "best.schedule: found PARM_S3, expected one of BASELINE, "));
+  plan = example_plan();
+  if (rank == 3) plan.hidden_dim = 8;
+  EXPECT(moeplan_layer_create(world, &plan, &other) == MOEPLAN_INVALID_INPUT);
+  EXPECT(contains(moeplan_last_error(), "layer.hiddenDim: found 8 on rank 3, expected 3, as on rank 0"));
+  plan = example_plan();
+  plan.nodes = 4;
+  EXPECT(moeplan_layer_create(world, &plan, &other) == MOEPLAN_INVALID_INPUT);
+  EXPECT(contains(moeplan_last_error(), "the job has 4 ranks"));
+}
+
+static void* run_rank(void* argument) {
+  const int rank = *(const int*)argument;
+  const moeplan_place place = {
+      .rank = rank, .ranks = RANKS, .ranks_per_node = 2, .host_address = "127.0.0.1", .deadline_s = 20};
+  moeplan_join* join = NULL;
+  moeplan_world* world = NULL;
+  moeplan_layer* layer = NULL;
+  EXPECT_OK(moeplan_join_create(&place, &join));
+  snprintf(addresses[rank], sizeof addresses[rank], "%s", moeplan_join_address(join));
+  pthread_barrier_wait(&barrier);
+  const char* all[RANKS];
+  for (int i = 0; i < RANKS; ++i) all[i] = addresses[i];
+  EXPECT_OK(moeplan_world_create(join, all, &world));
+  moeplan_join_free(join);
+
+  const moeplan_plan plan = example_plan();
+  EXPECT_OK(moeplan_layer_create(world, &plan, &layer));
+  if (layer == NULL) return NULL;
+  moeplan_shard shard;
+  moeplan_layer_shard(layer, &shard);
+  EXPECT(shard.first_expert == rank && shard.experts == 1 && shard.hidden == H && shard.tokens == TOKENS);
+  float gate[E * M], up[M * H], down[H * M];
+  fill(gate, 0, 0, E * M);
+  fill(up, 1, rank * M * H, M * H);
+  fill(down, 2, rank * H * M, H * M);
+  const moeplan_weights weights = {.gate = gate, .up = up, .down = down};
+  check_pass(layer, &weights, 10 + 2 * rank, TOKENS);
+  check_pass(layer, &weights, 30 + 2 * rank, 2);
+  check_errors(world, layer, &weights, rank);
+  check_pass(layer, &weights, 50 + 2 * rank, TOKENS);
+
+  /* In any order: what needs another keeps it. */
+  float rows[TOKENS * M] = {0};
+  moeplan_pass* last = NULL;
+  EXPECT_OK(moeplan_layer_forward(layer, TOKENS, rows, rows, &weights, &last));
+  moeplan_world_free(world);
+  moeplan_layer_free(layer);
+  const moeplan_task* tasks = NULL;
+  int32_t count = 0;
+  EXPECT_OK(moeplan_pass_timeline(last, "FORWARD", &tasks, &count));
+  EXPECT(count > 0);
+  pthread_barrier_wait(&barrier);
+  moeplan_pass_free(last);
+  return NULL;
+}
+
+/* A forked child is refused, and frees without waiting for threads that it does not have. */
+static void check_fork(void) {
+  const moeplan_place place = {.rank = 0, .ranks = 1, .ranks_per_node = 1, .host_address = "127.0.0.1", .deadline_s = 5};
+  moeplan_join* join = NULL;
+  moeplan_world* world = NULL;
+  EXPECT_OK(moeplan_join_create(&place, &join));
+  const char* address = moeplan_join_address(join);
+  EXPECT_OK(moeplan_world_create(join, &address, &world));
+  moeplan_plan plan = example_plan();
+  plan.nodes = plan.gpus_per_node = 1;
+  plan.expert_parallel = 1;
+  moeplan_layer* layer = NULL;
+  EXPECT_OK(moeplan_layer_create(world, &plan, &layer));
+  fflush(NULL);
+  const pid_t child = fork();
+  if (child == 0) {
+    moeplan_layer* other = NULL;
+    const int refused = moeplan_layer_create(world, &plan, &other) == MOEPLAN_UNAVAILABLE &&
+                        contains(moeplan_last_error(), "forked off process");
+    moeplan_layer_free(layer);
+    moeplan_world_free(world);
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  moeplan_layer_free(layer);
+  moeplan_world_free(world);
+  moeplan_join_free(join);
+}
+
+int main(void) {
+  EXPECT(moeplan_c_version() == MOEPLAN_C_VERSION);
+  pthread_t threads[RANKS];
+  int ranks[RANKS];
+  pthread_barrier_init(&barrier, NULL, RANKS);
+  for (int i = 0; i < RANKS; ++i) {
+    ranks[i] = i;
+    pthread_create(&threads[i], NULL, run_rank, &ranks[i]);
+  }
+  for (int i = 0; i < RANKS; ++i) pthread_join(threads[i], NULL);
+  check_fork();
+  if (failures == 0) printf("everything is as expected\n");
+  return failures == 0 ? 0 : 1;
+}
