@@ -49,18 +49,29 @@ LayerPlan ForTokens(LayerPlan plan, int tokens) {
   return plan;
 }
 
+bool GatesSlices(const TaskGraph& graph) {
+  for (const Task& task : graph.tasks) {
+    if (const auto* gate = std::get_if<GateOp>(&task.op)) return graph.buffers[gate->tokens].sliced;
+  }
+  return false;
+}
+
 }  // namespace
 
-TrainingLayer::TrainingLayer(LayerPlan plan, RankRuntime& rank)
+TrainingLayer::TrainingLayer(LayerPlan plan, const TaskGraph& graph, RankRuntime& rank)
     : plan_(std::move(plan)),
       rank_(&rank),
-      shard_(ShardOf(plan_.workload.layer, plan_.workload.layout, rank.StageRank(plan_.workload.layout))) {}
+      shard_(ShardOf(plan_.workload.layer, plan_.workload.layout, rank.StageRank(plan_.workload.layout))),
+      gates_slices_(GatesSlices(graph)) {}
 
 StatusOr<std::unique_ptr<TrainingLayer>> TrainingLayer::Make(const LayerPlan& plan, RankRuntime& rank) {
   RETURN_IF_ERROR(AgreeOnPlan(plan, rank));
   if (Ranks(plan.cluster) != rank.world().size()) return error::WrongRanks(Ranks(plan.cluster), rank.world().size());
   ASSIGN_OR_RETURN(LayerPlan training, PlanForTraining(plan));
-  return std::unique_ptr<TrainingLayer>(new TrainingLayer(std::move(training), rank));
+  // What is wrong with it is told now, not by the first pass.
+  const Plan candidate = {.knobs = training.knobs, .order = training.order};
+  ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, training.workload, training.cluster));
+  return std::unique_ptr<TrainingLayer>(new TrainingLayer(std::move(training), graph, rank));
 }
 
 StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(int tokens, const LayerWeightsView& weights) {

@@ -66,15 +66,18 @@ class TrainingLayer {
   const Workload& workload() const { return plan_.workload; }
   // What the rank holds of the experts.
   const LayerShard& shard() const { return shard_; }
+  // Whether the ranks of an MP group each gate a slice of their source batch, and answer for that alone.
+  bool gates_slices() const { return gates_slices_; }
 
  private:
-  TrainingLayer(LayerPlan plan, RankRuntime& rank);
+  TrainingLayer(LayerPlan plan, const TaskGraph& graph, RankRuntime& rank);
 
   StatusOr<std::unique_ptr<MoeLayer>> LayerFor(int tokens, const LayerWeightsView& weights);
 
   LayerPlan plan_;
   RankRuntime* rank_;
   LayerShard shard_;
+  bool gates_slices_;
   std::map<int, std::vector<std::unique_ptr<MoeLayer>>> idle_;  // By tokens.
 };
 

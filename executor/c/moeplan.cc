@@ -204,7 +204,8 @@ void moeplan_layer_shard(const moeplan_layer* layer, moeplan_shard* shard) {
             .shared_first_hidden = shared.first_hidden,
             .shared_hidden = shared.hidden,
             .shared_adds_last_bias = shared.adds_last_bias,
-            .tokens = static_cast<int32_t>(SizesOf(own.workload().layer, own.workload().layout).tokens)};
+            .tokens = static_cast<int32_t>(SizesOf(own.workload().layer, own.workload().layout).tokens),
+            .gates_slices = own.gates_slices()};
 }
 
 moeplan_status moeplan_layer_forward(moeplan_layer* layer, int32_t tokens, const void* input, void* output,

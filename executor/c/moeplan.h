@@ -112,7 +112,8 @@ void moeplan_layer_free(moeplan_layer* layer);
 typedef struct {
   int32_t first_expert, experts, first_hidden, hidden, adds_last_bias;
   int32_t shared_first_hidden, shared_hidden, shared_adds_last_bias;
-  int32_t tokens; /* The most of a call: B·L. */
+  int32_t tokens;       /* The most of a call: B·L. */
+  int32_t gates_slices; /* 1 where ranks of an MP group gate a slice of their batch each, and answer for that alone. */
 } moeplan_shard;
 void moeplan_layer_shard(const moeplan_layer* layer, moeplan_shard* shard);
 

@@ -7,7 +7,7 @@
 Importing connects to nothing, starts nothing and loads no torch. docs/python.md tells how it is used.
 """
 
-from moeplan.errors import Error, Infeasible, InvalidInput, PlannerError
+from moeplan.errors import Error, Infeasible, InvalidInput, PeerLost, PlannerError, UnavailableHere
 from moeplan.live import Change, StepWatch
 from moeplan.planner import Answer, Planner, PlanWatch
 
@@ -17,8 +17,10 @@ __all__ = [
     "Error",
     "Infeasible",
     "InvalidInput",
+    "PeerLost",
     "PlanWatch",
     "Planner",
     "PlannerError",
     "StepWatch",
+    "UnavailableHere",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Error", "Infeasible", "InvalidInput", "PlannerError"]
+__all__ = ["Error", "Infeasible", "InvalidInput", "PeerLost", "PlannerError", "UnavailableHere"]
 
 
 class Error(Exception):
@@ -43,6 +43,24 @@ class PlannerError(Error):
     def __init__(self, message: str, code: str = "UNKNOWN", reason: str = "") -> None:
         super().__init__(message, code)
         self.reason = reason
+
+
+class PeerLost(Error):
+    """A rank died, closed its connection or missed the deadline; the message also names the task.
+
+    The world is spent: every later call raises the same. ``rank`` is that rank, None where the message names none.
+    """
+
+    def __init__(self, message: str, code: str = "PEER_LOST", rank: int | None = None) -> None:
+        super().__init__(message, code)
+        self.rank = rank
+
+
+class UnavailableHere(Error):
+    """This process cannot run layers: a library is missing, it was forked off the one that joined, ..."""
+
+    def __init__(self, message: str, code: str = "UNAVAILABLE") -> None:
+        super().__init__(message, code)
 
 
 def mismatch(field: str, found: str, expected: str) -> InvalidInput:

@@ -1,0 +1,454 @@
+"""One MoE layer as a torch module."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import weakref
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from moeplan import library, messages
+from moeplan.errors import UnavailableHere, mismatch
+from moeplan.torch.plan import fields_of, read_plan
+from moeplan.torch.world import World
+
+
+class _Pass:
+    """A forward pass under way: keeps what its backward pass needs."""
+
+    def __init__(self, handle: ctypes.c_void_p, tokens: int, held: list[torch.Tensor]) -> None:
+        self.handle = handle
+        self.tokens = tokens
+        self.held = held  # Whose memory the library reads.
+        self.over = False  # Nothing more will be asked of it than what it did.
+        self.free = weakref.finalize(self, library.load().moeplan_pass_free, handle)
+        self.free.atexit = False
+
+
+class _Run(torch.autograd.Function):
+    """The layer as a function of its input and its parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, layer: MoELayer, needed: bool, x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        output = torch.empty_like(x)
+        ctx.layer = layer
+        ctx.under_way = layer._forward(x, output, parameters)
+        ctx.under_way.over = not needed
+        ctx.save_for_backward(*parameters)  # So that autograd tells who changes them before the backward pass.
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        _ = ctx.saved_tensors  # Raises where they have changed, or have been gone back through.
+        return (None, None, *ctx.layer._backward(ctx.under_way, gradient.contiguous()))
+
+
+class MoELayer(torch.nn.Module):
+    """Runs one MoE layer under a plan. Input and output: [..., M] with at most B·L rows, alike on all ranks of an MP group.
+
+    ``plan``: an Answer, its ``response``, or {"workload": ..., "best": {...}}. Both passes run under it whatever phase it
+    was made for. ``dtype``: of rows and parameters, torch.float32 or torch.bfloat16. ``seed``: of the weights, which do
+    not depend on the layout. ``defer_weight_gradients``: a backward pass gives the gradients of input and gate, and those
+    of the experts come with ``weight_gradients``.
+
+    Parameters are this rank's shard: ``gate`` [E, M], alike on all ranks; of the E' own experts and H' own columns ``up``
+    and, of SwiGLU, ``gate_up`` [E', M, H'], ``down`` [E', H', M], with biases ``up_bias``, ``gate_up_bias`` [E', H'] and,
+    on one rank of those that share an expert, ``down_bias`` [E', M]; of a shared expert, cut over MP, ``shared_up``
+    [M, S'] and so on. A gradient is this rank's part until ``reduce_gradients``. Parameters of experts have ``allreduce``
+    False and a ``group_name``, as DeepSpeed and Megatron mark them; keep DistributedDataParallel from them.
+
+    Several forwards may be under way before their backwards, in any order. A rank may pass fewer rows in one call than
+    in another; all ranks pass as many.
+
+    Collective: every rank of the pipeline stage makes the same layers and calls them in the same order. Raises
+    InvalidInput, naming the field, for what does not fit; PeerLost, naming rank and task, within ``world.deadline_s``.
+    """
+
+    def __init__(
+        self,
+        plan: Any,
+        world: World,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        defer_weight_gradients: bool = False,
+    ) -> None:
+        super().__init__()
+        self.plan = read_plan(plan)
+        self.world = world
+        self.dtype = dtype
+        self.defer_weight_gradients = defer_weight_gradients
+        fields = fields_of(self.plan, dtype, world.nodes, world.gpus_per_node)
+        self._handle = library.create("layer_create", world._handle, fields)
+        self._free = weakref.finalize(self, library.load().moeplan_layer_free, self._handle)
+        self._free.atexit = False
+        self._shard = library.Shard()
+        library.load().moeplan_layer_shard(self._handle, self._shard)
+        self._last: _Pass | None = None
+        self._deferred: list[_Pass] = []
+        self._reduced = False
+        self._make_groups()
+        self._make_parameters(seed)
+
+    # ---- What the layer is.
+
+    @property
+    def _layer(self) -> Any:
+        return self.plan.workload.layer
+
+    @property
+    def _degrees(self) -> tuple[int, int, int, int]:
+        """TP, EP, ESP and the ranks of a pipeline stage."""
+        layout = self.plan.workload.layout
+        stages = max(1, layout.pipeline_parallel)
+        return (
+            max(1, layout.tensor_parallel),
+            max(1, layout.expert_parallel),
+            max(1, layout.expert_sharding_parallel),
+            self.world.ranks // stages,
+        )
+
+    def extra_repr(self) -> str:
+        best = messages.to_dict(self.plan.best)
+        return f"{best['schedule']}, {self._layer.experts} experts, top {self._layer.top_k}, {self.dtype}"
+
+    def _make_groups(self) -> None:
+        tensor, expert, sharding, stage = self._degrees
+        firsts = range(0, self.world.ranks, stage)
+        holders = expert * sharding
+        # Ranks with the same experts, with the same place in their MP group, of one MP group, of one stage.
+        self._expert_groups = [[*range(f + i, f + stage, holders)] for f in firsts for i in range(holders)]
+        self._dense_groups = [[*range(f + i, f + stage, tensor)] for f in firsts for i in range(tensor)]
+        self._tensor_groups = [[*range(i, i + tensor)] for i in range(0, self.world.ranks, tensor)]
+        self._stage_groups = [[*range(f, f + stage)] for f in firsts]
+        for groups in (self._expert_groups, self._dense_groups, self._tensor_groups, self._stage_groups):
+            self.world._make_groups(groups)
+
+    # ---- Parameters.
+
+    def _full_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the whole tensors that this layer has, by the names of ``load_full_weights``."""
+        layer = self._layer
+        gated, biased = layer.expert_matrices == 3, layer.expert_bias
+        shapes: dict[str, tuple[int, ...]] = {"gate": (layer.experts, layer.model_dim)}
+        for prefix, experts, hidden in (
+            ("", (layer.experts,), layer.hidden_dim),
+            ("shared_", (), layer.shared_hidden_dim),
+        ):
+            if hidden == 0:
+                continue
+            for name, shape, there in (
+                ("up", (layer.model_dim, hidden), True),
+                ("gate_up", (layer.model_dim, hidden), gated),
+                ("down", (hidden, layer.model_dim), True),
+                ("up_bias", (hidden,), biased),
+                ("gate_up_bias", (hidden,), gated and biased),
+                ("down_bias", (layer.model_dim,), biased),
+            ):
+                if there:
+                    shapes[prefix + name] = (*experts, *shape)
+        return shapes
+
+    def _own_part(self, name: str) -> tuple[slice, ...] | None:
+        """Where this rank's part of a whole tensor lies; None where it has no part."""
+        shard = self._shard
+        if name == "gate":
+            return (slice(None),)
+        if name.startswith("shared_"):
+            experts: tuple[slice, ...] = ()
+            hidden = slice(shard.shared_first_hidden, shard.shared_first_hidden + shard.shared_hidden)
+            last = shard.shared_adds_last_bias
+        else:
+            experts = (slice(shard.first_expert, shard.first_expert + shard.experts),)
+            hidden = slice(shard.first_hidden, shard.first_hidden + shard.hidden)
+            last = shard.adds_last_bias
+        kind = name.replace("shared_", "")
+        if kind == "down_bias":
+            return experts if last else None
+        return (*experts, hidden) if kind in ("down", "up_bias", "gate_up_bias") else (*experts, slice(None), hidden)
+
+    def _make_parameters(self, seed: int) -> None:
+        shapes = self._full_shapes()
+        for name in library.TENSORS:
+            part = self._own_part(name) if name in shapes else None
+            if part is None:
+                self.register_parameter(name, None)
+                continue
+            parameter = torch.nn.Parameter(self._initial(name, shapes[name], part, seed))
+            if name != "gate" and not name.startswith("shared_"):
+                parameter.allreduce = False
+                parameter.group_name = f"ep_size_{self._degrees[1]}"
+            self.register_parameter(name, parameter)
+
+    def _initial(self, name: str, shape: tuple[int, ...], part: tuple[slice, ...], seed: int) -> torch.Tensor:
+        """As torch.nn.Linear begins; one expert at a time, whole, so that every layout has the same."""
+        layer = self._layer
+        hidden = layer.shared_hidden_dim if name.startswith("shared_") else layer.hidden_dim
+        bound = 1 / math.sqrt(hidden if "down" in name else layer.model_dim)
+        generator = torch.Generator()
+
+        def drawn(number: int, shape: tuple[int, ...]) -> torch.Tensor:
+            generator.manual_seed((seed * len(library.TENSORS) + library.TENSORS.index(name)) * 65536 + number)
+            return torch.empty(shape).uniform_(-bound, bound, generator=generator)
+
+        if name == "gate" or name.startswith("shared_"):
+            return drawn(0, shape)[part].to(self.dtype).contiguous()
+        experts, inside = range(shape[0])[part[0]], part[1:]
+        if len(experts) == 0:
+            return torch.empty(0, *shape[1:], dtype=self.dtype)
+        return torch.stack([drawn(expert, shape[1:])[inside] for expert in experts]).to(self.dtype).contiguous()
+
+    def load_full_weights(
+        self,
+        *,
+        gate: torch.Tensor,
+        up: torch.Tensor,
+        down: torch.Tensor,
+        gate_up: torch.Tensor | None = None,
+        up_bias: torch.Tensor | None = None,
+        gate_up_bias: torch.Tensor | None = None,
+        down_bias: torch.Tensor | None = None,
+        shared_up: torch.Tensor | None = None,
+        shared_gate_up: torch.Tensor | None = None,
+        shared_down: torch.Tensor | None = None,
+        shared_up_bias: torch.Tensor | None = None,
+        shared_gate_up_bias: torch.Tensor | None = None,
+        shared_down_bias: torch.Tensor | None = None,
+    ) -> None:
+        """Takes this rank's part of whole tensors, alike on all ranks.
+
+        gate [E, M]; up, gate_up [E, M, H]; down [E, H, M]; up_bias, gate_up_bias [E, H]; down_bias [E, M]; shared_up,
+        shared_gate_up [M, S]; shared_down [S, M]; shared_up_bias, shared_gate_up_bias [S]; shared_down_bias [M]. Exactly
+        those that the layer has. Not collective.
+        """
+        given = {name: value for name, value in locals().items() if name in library.TENSORS and value is not None}
+        shapes = self._full_shapes()
+        for name in library.TENSORS:
+            found = tuple(given[name].shape) if name in given else None
+            if found != shapes.get(name):
+                expected = f"a tensor of shape {shapes[name]}" if name in shapes else "none, as the layer has none"
+                raise mismatch(name, "none" if found is None else f"a tensor of shape {found}", expected)
+        with torch.no_grad():
+            for name, value in given.items():
+                part = self._own_part(name)
+                if part is not None:
+                    getattr(self, name).copy_(value[part])
+
+    def full_weights(self) -> dict[str, torch.Tensor]:
+        """The whole tensors, by the names and shapes of ``load_full_weights``. Collective; the same on all ranks."""
+        return self._gathered({name: getattr(self, name) for name in library.TENSORS}, parts_of_sums=False)
+
+    def full_gradients(self) -> dict[str, torch.Tensor]:
+        """Their gradients, summed over all source batches; zero where there is none. Collective; the same on all ranks.
+
+        Before ``reduce_gradients`` and after it alike.
+        """
+        gradients = {}
+        for name in library.TENSORS:
+            parameter = getattr(self, name)
+            if parameter is not None:
+                gradients[name] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        return self._gathered(gradients, parts_of_sums=not self._reduced)
+
+    def _gathered(self, own: dict[str, torch.Tensor | None], parts_of_sums: bool) -> dict[str, torch.Tensor]:
+        tensor, expert, sharding, stage = self._degrees
+        place = self.world.rank % stage
+        first_holder = place < expert * sharding, place < tensor
+        whole = {}
+        for name, shape in self._full_shapes().items():
+            full = torch.zeros(shape, dtype=self.dtype)
+            part = self._own_part(name)
+            if name == "gate":
+                counts = place % tensor == 0 if parts_of_sums else place == 0
+            else:
+                counts = parts_of_sums or first_holder[name.startswith("shared_")]
+            value = own.get(name)
+            if counts and part is not None and value is not None:
+                full[part] = value.detach().to(self.dtype)
+            self.world._sum(full, self._stage_groups)
+            whole[name] = full
+        return whole
+
+    # ---- Passes.
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., M] in, the same shape out."""
+        if x.device.type != "cpu":
+            raise mismatch("input", f"a tensor on {x.device}", "one on the CPU: this build runs layers on the host")
+        if x.dtype != self.dtype:
+            raise mismatch("input", f"a tensor of {x.dtype}", f"one of {self.dtype}, the layer's dtype")
+        if x.dim() == 0 or x.shape[-1] != self._layer.model_dim:
+            raise mismatch("input", f"a tensor of shape {tuple(x.shape)}", f"[..., {self._layer.model_dim}]")
+        parameters = [getattr(self, name) for name in library.TENSORS if getattr(self, name) is not None]
+        needed = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in parameters))
+        return _Run.apply(self, needed, x.contiguous(), *parameters)
+
+    def _names(self) -> list[str]:
+        return [name for name in library.TENSORS if getattr(self, name) is not None]
+
+    def _open(self) -> ctypes.c_void_p:
+        if not self._free.alive:
+            raise UnavailableHere("found a layer that was closed, expected one that is in use")
+        return self._handle
+
+    def _forward(self, x: torch.Tensor, output: torch.Tensor, parameters: tuple[torch.Tensor, ...]) -> _Pass:
+        handle = self._open()
+        if self._last is not None and self._last.over:
+            self._last = None  # Its buffers are the next one's.
+        held = [one.detach().float().contiguous() for one in parameters]
+        tokens = x.numel() // self._layer.model_dim
+        made = library.create(
+            "layer_forward", handle, tokens, x.data_ptr(), output.data_ptr(), _pointers(self._names(), held)
+        )
+        self._last = _Pass(made, tokens, held)
+        return self._last
+
+    def _backward(self, under_way: _Pass, gradient: torch.Tensor) -> list[torch.Tensor | None]:
+        """The gradients of the input and of every parameter."""
+        self._open()
+        self._reduced = False
+        names = self._names()
+        input_gradient = torch.empty_like(gradient)
+        if self.defer_weight_gradients:
+            gate = torch.zeros_like(under_way.held[0])
+            library.call(
+                "pass_backward_of_input",
+                under_way.handle,
+                gradient.data_ptr(),
+                input_gradient.data_ptr(),
+                gate.data_ptr(),
+            )
+            self._deferred.append(under_way)
+            return [input_gradient, gate.to(self.dtype), *[None for _ in names[1:]]]
+        found = [torch.zeros_like(one) for one in under_way.held]
+        library.call(
+            "pass_backward", under_way.handle, gradient.data_ptr(), input_gradient.data_ptr(), _pointers(names, found)
+        )
+        under_way.over = True
+        return [input_gradient, *[one.to(self.dtype) for one in found]]
+
+    def weight_gradients(self) -> None:
+        """Adds the gradients that ``defer_weight_gradients`` has left to ``.grad``, in the order of the backward passes.
+
+        Not collective: it exchanges nothing.
+        """
+        deferred, self._deferred = self._deferred, []
+        names = self._names()
+        for under_way in deferred:
+            self._open()
+            found = [torch.zeros_like(one) for one in under_way.held]
+            library.call("pass_add_weight_gradients", under_way.handle, _pointers(names, found))
+            under_way.over = True
+            for name, gradient in zip(names[1:], found[1:]):
+                parameter = getattr(self, name)
+                if not parameter.requires_grad:
+                    continue
+                if parameter.grad is None:
+                    parameter.grad = gradient.to(self.dtype)
+                else:
+                    parameter.grad += gradient.to(self.dtype)
+        self._reduced = False
+
+    def close(self) -> None:
+        """Ends the layer; passes under way keep what they need. Raises nothing a second time."""
+        self._last = None
+        self._deferred = []
+        self._free()
+
+    # ---- What the last forward did.
+
+    def _last_pass(self) -> _Pass:
+        if self._last is None:
+            raise mismatch("layer", "no forward pass yet", "one before its results are asked for")
+        return self._last
+
+    def router_statistics(self) -> dict[str, Any]:
+        """What the router did with the tokens that this rank answers for, in the last forward.
+
+        ``tokens``; by expert ``pairs`` and ``kept`` (torch.int64: (token, choice) pairs before drops, and those that got a
+        slot) and ``probability_sum`` (torch.float64); ``entropy``, the mean in nats; ``load_balance_loss`` and ``z_loss``
+        of those tokens, without coefficients. Under PARM_S1 with TP a rank answers for its slice of the MP group's batch.
+        """
+        experts = self._layer.experts
+        pairs, kept = torch.empty(experts, dtype=torch.int64), torch.empty(experts, dtype=torch.int64)
+        probability = torch.empty(experts, dtype=torch.float64)
+        found = library.Statistics(
+            pairs=pairs.data_ptr(), kept=kept.data_ptr(), probability_sum=probability.data_ptr()
+        )
+        library.call("pass_statistics", self._last_pass().handle, found)
+        return {
+            "tokens": found.tokens,
+            "pairs": pairs,
+            "kept": kept,
+            "probability_sum": probability,
+            "entropy": found.entropy_sum / max(1, found.tokens),
+            "load_balance_loss": found.load_balance_loss,
+            "z_loss": found.z_loss,
+        }
+
+    @property
+    def aux_loss(self) -> torch.Tensor:
+        """The router's losses of the own source batch in the last forward, times their coefficients: a scalar.
+
+        Backward passes already have its gradient; add it to what is printed, not to what goes backward. Collective over
+        the MP group under PARM_S1 with TP.
+        """
+        found = self.router_statistics()
+        balance, squared = found["load_balance_loss"], found["z_loss"]
+        if self._shard.gates_slices:
+            sums = torch.cat(
+                [
+                    torch.tensor([found["tokens"], squared * found["tokens"]], dtype=torch.float64),
+                    found["pairs"].double(),
+                    found["probability_sum"],
+                ]
+            )
+            self.world._sum(sums, self._tensor_groups)
+            tokens, pairs = sums[0], sums[2 : 2 + self._layer.experts]
+            squared = float(sums[1] / tokens)
+            shares = pairs / pairs.sum()
+            balance = float(self._layer.experts * (shares * sums[2 + self._layer.experts :] / tokens).sum())
+        return torch.tensor(self._layer.aux_loss_coefficient * balance + self._layer.z_loss_coefficient * squared)
+
+    def last_timeline(self, phase: str = "TRAINING") -> list[dict[str, Any]]:
+        """The tasks of the last "FORWARD", of its "BACKWARD", or of both ("TRAINING"), as they ran on this rank.
+
+        [{task, kind, stream, chunk, startS, endS}] in the order of the plan's graph, in seconds since the first began.
+        """
+        tasks, count = ctypes.POINTER(library.Task)(), ctypes.c_int32()
+        library.call("pass_timeline", self._last_pass().handle, phase.encode(), ctypes.byref(tasks), ctypes.byref(count))
+        found = [tasks[i] for i in range(count.value)]
+        first = min((task.start_s for task in found), default=0.0)
+        return [
+            {
+                "task": task.task.decode(),
+                "kind": task.kind.decode(),
+                "stream": task.stream.decode(),
+                "chunk": task.chunk,
+                "startS": task.start_s - first,
+                "endS": task.end_s - first,
+            }
+            for task in found
+        ]
+
+    def run_report(self) -> dict[str, Any]:
+        """How the plan ran on every rank, as ``Planner.report_run`` takes it. Collective.
+
+        Of the phase that the plan was made for.
+        """
+        phase = messages.to_dict(self.plan.workload)["phase"]
+        timelines = self.world._gather(self.last_timeline(phase))
+        return {
+            "plan": messages.to_dict(self.plan),
+            "ranks": [{"rank": rank, "timeline": timeline} for rank, timeline in enumerate(timelines)],
+        }
+
+
+def _pointers(names: list[str], tensors: list[torch.Tensor]) -> library.Pointers:
+    pointers = library.Pointers()
+    for name, tensor in zip(names, tensors):
+        setattr(pointers, name, tensor.data_ptr())
+    return pointers

@@ -1,0 +1,144 @@
+"""The ranks of a job, connected for the layers that they run together."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import weakref
+from collections import Counter
+from typing import Any, Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+
+from moeplan import library
+from moeplan.errors import mismatch
+
+_SIOCGIFADDR = 0x8915
+
+
+class World:
+    """A connected rank; made by ``init``.
+
+    ``rank`` and ``ranks`` are those of the process group; ``nodes`` · ``gpus_per_node`` is ``ranks``. Every collective of
+    a layer ends within ``deadline_s`` seconds, with PeerLost where a rank does not answer. Any thread may use it.
+    """
+
+    def __init__(self, group: Any, rank: int, ranks: int, gpus_per_node: int, deadline_s: float) -> None:
+        self.rank = rank
+        self.ranks = ranks
+        self.gpus_per_node = gpus_per_node
+        self.nodes = ranks // gpus_per_node
+        self.deadline_s = deadline_s
+        self._group = group
+        self._groups: dict[tuple[tuple[int, ...], ...], Any] = {}
+        self._handle: ctypes.c_void_p | None = None
+
+    def _connect(self, host_address: str) -> None:
+        place = library.Place(self.rank, self.ranks, self.gpus_per_node, host_address.encode(), self.deadline_s)
+        join = library.create("join_create", place)
+        try:
+            address = library.load().moeplan_join_address(join).decode()
+            addresses = [text.encode() for text in self._gather(address)]
+            self._handle = library.create("world_create", join, (ctypes.c_char_p * self.ranks)(*addresses))
+        finally:
+            library.load().moeplan_join_free(join)
+        self._free = weakref.finalize(self, library.load().moeplan_world_free, self._handle)
+        self._free.atexit = False  # The process ends its connections.
+
+    def _gather(self, value: Any) -> list[Any]:
+        """``value`` of every rank. Collective."""
+        if self.ranks == 1:
+            return [value]
+        values: list[Any] = [None] * self.ranks
+        dist.all_gather_object(values, value, group=self._group)
+        return values
+
+    def _sum(self, tensor: torch.Tensor, groups: Sequence[Sequence[int]]) -> None:
+        """Sums ``tensor`` in place over the own one of ``groups``, which are disjoint lists of ranks. Collective."""
+        own = next(group for group in groups if self.rank in group)
+        if len(own) > 1:
+            dist.all_reduce(tensor, group=self._group_of(groups, own))
+
+    def _make_groups(self, groups: Sequence[Sequence[int]]) -> None:
+        """Every rank of the job makes all groups, in the same order."""
+        for group in groups:
+            if len(group) > 1:
+                self._group_of(groups, group)
+
+    def _group_of(self, groups: Sequence[Sequence[int]], own: Sequence[int]) -> Any:
+        key = tuple(tuple(group) for group in groups)
+        if key not in self._groups:
+            made = {}
+            for group in key:
+                made[group] = dist.new_group([self._global(rank) for rank in group], backend="gloo")
+            self._groups[key] = made
+        return self._groups[key][tuple(own)]
+
+    def _global(self, rank: int) -> int:
+        if self._group is None:
+            return rank
+        return dist.get_global_rank(self._group, rank) if hasattr(dist, "get_global_rank") else rank
+
+
+def init(group: Any = None, gpus_per_node: int | None = None, deadline_s: float = 30.0) -> World:
+    """Connects the ranks of ``group`` (default: all of torch.distributed; one rank where that is not initialised).
+
+    ``gpus_per_node``: ranks of a node; default LOCAL_WORLD_SIZE, or as many as share a host's name. ``deadline_s``: of
+    each collective, in seconds.
+
+    Collective; blocks. Raises InvalidInput where nodes have different numbers of ranks, UnavailableHere without
+    libmoeplan.so. Other machines reach this one at the address of GLOO_SOCKET_IFNAME's interface, or else at the one
+    from which MASTER_ADDR is reached.
+    """
+    if not deadline_s > 0:
+        raise mismatch("deadline_s", str(deadline_s), "a number of seconds above 0")
+    connected = dist.is_available() and dist.is_initialized()
+    rank, ranks = (dist.get_rank(group), dist.get_world_size(group)) if connected else (0, 1)
+    world = World(group, rank, ranks, 1, deadline_s)
+    hosts = world._gather((socket.gethostname(), os.environ.get("LOCAL_WORLD_SIZE", "")))
+    world.gpus_per_node = _ranks_per_node(gpus_per_node, hosts)
+    world.nodes = ranks // world.gpus_per_node
+    world._connect(_host_address(hosts, os.environ))
+    return world
+
+
+def _ranks_per_node(given: int | None, hosts: Sequence[tuple[str, str]]) -> int:
+    ranks = len(hosts)
+    said = {local for _, local in hosts}
+    if given is not None:
+        found, where = {given}, "gpus_per_node"
+    elif len(said) == 1 and next(iter(said)).isdigit():
+        found, where = {int(next(iter(said)))}, "LOCAL_WORLD_SIZE"
+    else:
+        found, where = set(Counter(name for name, _ in hosts).values()), "ranks by host"
+    count = next(iter(found))
+    if len(found) != 1 or count < 1 or ranks % count != 0:
+        raise mismatch(where, ", ".join(map(str, sorted(found))), f"one number, a divisor of the job's {ranks} ranks")
+    return count
+
+
+def _host_address(hosts: Sequence[tuple[str, str]], environment: Mapping[str, str]) -> str:
+    interface = environment.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    if interface:
+        return _address_of(interface)
+    master = environment.get("MASTER_ADDR", "")
+    if not master or len({name for name, _ in hosts}) == 1:
+        return "127.0.0.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # Connecting sends nothing.
+        probe.connect((master, 1))
+        return str(probe.getsockname()[0])
+
+
+def _address_of(interface: str) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        request = struct.pack("256s", interface.encode()[:15])
+        try:
+            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+        except OSError as error:
+            found = f"{interface}, of which {error.strerror.lower() if error.strerror else error}"
+            raise mismatch("GLOO_SOCKET_IFNAME", found, "an interface with an IPv4 address") from None
+    return socket.inet_ntoa(answer[20:24])
