@@ -16,4 +16,5 @@ except ImportError as missing:
     print(f"python: SKIPPED: {missing} (Debian: python3-pytest, python3-grpcio, python3-protobuf)")
     sys.exit(77)
 
-sys.exit(pytest.main(["-q", "--tb=short", "-p", "no:cacheprovider", *sys.argv[1:]]))
+end = pytest.main(["-q", "--tb=short", "-rs", "-p", "no:cacheprovider", *sys.argv[1:]])
+sys.exit(77 if end == pytest.ExitCode.NO_TESTS_COLLECTED else end)  # The whole file was skipped, and pytest says why.

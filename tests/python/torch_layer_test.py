@@ -55,7 +55,7 @@ def test_bad_input_is_named_and_the_job_goes_on(tmp_path):
     run_ranks(tmp_path, 4, "bad_input", gpus_per_node=2)
 
 
-@pytest.mark.parametrize("phase", ["backward"])
+@pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_a_lost_rank_is_named_within_the_deadline(tmp_path, phase):
     run_ranks(tmp_path, 4, "lost_rank", gpus_per_node=2, phase=phase, deadline_s=5)
 

@@ -31,7 +31,10 @@ def close(found, expected, what, tolerance=TOLERANCE):
 
 def random_plan(draw, ranks):
     """A plan of some family in some layout of this many ranks, with pairs that are dropped."""
-    tensor = draw.choice([n for n in (1, 2, 4) if ranks % n == 0])
+    stages = draw.choice([1, 1, 1, 2]) if ranks == 4 else 1
+    ranks //= stages
+    context = draw.choice([1, 1, 2]) if ranks % 2 == 0 else 1
+    tensor = draw.choice([n for n in (1, 2, 4) if ranks // context % n == 0])
     expert = draw.choice([n for n in (1, 2, 4) if ranks % n == 0])
     sharding = draw.choice([n for n in (1, 2, 4) if (ranks // expert) % n == 0])
     family = draw.choice(FAMILIES)
@@ -42,7 +45,7 @@ def random_plan(draw, ranks):
     gated = draw.random() < 0.5
     layer = {
         "batch": draw.randint(1, 3),
-        "sequenceLength": draw.randint(1, 9),
+        "sequenceLength": context * draw.randint(1, 9),
         "modelDim": draw.randint(1, 12),
         "hiddenDim": draw.randint(4, 12),
         "experts": experts,
@@ -60,7 +63,13 @@ def random_plan(draw, ranks):
         best["chunks"] = draw.randint(1, 3)
     elif family in ("PIPELINE", "PARM_S1", "PARM_S2"):
         best["partitionDegree"] = draw.randint(1, 3)
-    layout = {"tensorParallel": tensor, "expertParallel": expert, "expertShardingParallel": sharding}
+    layout = {
+        "tensorParallel": tensor,
+        "expertParallel": expert,
+        "expertShardingParallel": sharding,
+        "contextParallel": context,
+        "pipelineParallel": stages,
+    }
     phase = draw.choice(["FORWARD", "TRAINING"])
     return {"workload": {"layer": layer, "layout": layout, "phase": phase}, "best": best}
 
@@ -72,9 +81,12 @@ class Job:
         self.plan, self.world = plan, world
         self.layer = moeplan.torch.MoELayer(plan, world, seed=3, dtype=dtype, **options)
         self.shape = plan["workload"]["layer"]
-        self.tensor = plan["workload"]["layout"].get("tensorParallel", 1)
-        self.batches = world.ranks // self.tensor
-        self.tokens = self.shape["batch"] * self.shape["sequenceLength"]
+        layout = plan["workload"]["layout"]
+        self.tensor = layout.get("tensorParallel", 1)
+        stage = world.ranks // layout.get("pipelineParallel", 1)
+        self.batch = world.rank % stage // self.tensor  # Of its pipeline stage.
+        self.batches = stage // self.tensor
+        self.tokens = self.shape["batch"] * self.shape["sequenceLength"] // layout.get("contextParallel", 1)
         self.plain = PlainMoE(self.shape, self.layer.full_weights())
 
     def rows(self, batch, seed, tokens=None):
@@ -83,7 +95,7 @@ class Job:
         return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
 
     def own_rows(self, seed, tokens=None):
-        return self.rows(self.world.rank // self.tensor, seed, tokens)
+        return self.rows(self.batch, seed, tokens)
 
     def run(self, seed, tokens=None):
         """Forward alone: input, output and the gradient that will come."""
@@ -93,14 +105,13 @@ class Job:
 
     def expect(self, seeds, outputs, inputs, tokens=None, tolerance=TOLERANCE):
         """Checks outputs and input gradients of the own batch, and the weights' gradients over all batches and seeds."""
-        own = self.world.rank // self.tensor
         for seed, (output, x) in zip(seeds, zip(outputs, inputs)):
             for batch in range(self.batches):
                 row, dy = self.rows(batch, seed, tokens)
                 row = row.to(self.layer.dtype).double().requires_grad_()
                 expected, losses, _ = self.plain(row)
                 ((expected * dy.to(self.layer.dtype).double()).sum() + losses).backward()
-                if batch == own:
+                if batch == self.batch:
                     close(output, expected, f"output of seed {seed}", tolerance)
                     close(x.grad, row.grad, f"input gradient of seed {seed}", tolerance)
         found = self.layer.full_gradients()
@@ -347,15 +358,16 @@ def bad_input(world):
 
 
 def lost_rank(world, phase):
-    """Rank 1 dies in a pass; the others learn of it within the deadline."""
+    """Rank 1 dies before a pass; the others learn of it within the deadline."""
     layer = moeplan.torch.MoELayer(small_plan(), world)
     x = torch.ones(3, 6, requires_grad=True)
     layer(x).sum().backward()
     y = layer(x)
-    if world.rank == 1 and phase == "backward":
+    if world.rank == 1:
         os._exit(0)
     began = time.monotonic()
-    lost = expect_raises(moeplan.PeerLost, lambda: (y.sum().backward(), [layer(x) for _ in range(2)]), "rank")
+    dies_in = {"forward": lambda: layer(x), "backward": lambda: y.sum().backward()}
+    lost = expect_raises(moeplan.PeerLost, dies_in[phase], "rank 1")
     assert time.monotonic() - began < world.deadline_s + 5, time.monotonic() - began
     assert lost.rank is not None, lost
     expect_raises(moeplan.PeerLost, lambda: layer(x), "rank")

@@ -60,8 +60,13 @@ class World:
     def _sum(self, tensor: torch.Tensor, groups: Sequence[Sequence[int]]) -> None:
         """Sums ``tensor`` in place over the own one of ``groups``, which are disjoint lists of ranks. Collective."""
         own = next(group for group in groups if self.rank in group)
-        if len(own) > 1:
-            dist.all_reduce(tensor, group=self._group_of(groups, own))
+        if len(own) == 1:
+            return
+        # Gloo sums no BF16, and who adds many should not round in between.
+        wide = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+        dist.all_reduce(wide, group=self._group_of(groups, own))
+        if wide is not tensor:
+            tensor.copy_(wide)
 
     def _make_groups(self, groups: Sequence[Sequence[int]]) -> None:
         """Every rank of the job makes all groups, in the same order."""
