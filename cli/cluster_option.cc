@@ -37,10 +37,7 @@ executor::RankProgram RankWorkerOf(const std::string& program) {
 }
 
 StatusOr<std::unique_ptr<executor::Launch>> LaunchFromEmulatedFile(const std::string& path, Provenance& facts) {
-  ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::EmulatedCluster>(path));
-  const executor::EmulatedNodes nodes = {.nodes = message.nodes(),
-                                         .ranks_per_node = message.gpus_per_node(),
-                                         .nic_bytes_per_s = message.nic().bytes_per_s()};
+  ASSIGN_OR_RETURN(const executor::EmulatedNodes nodes, ReadEmulatedNodes(path));
   facts["nicBytesPerS"] = StrCat(nodes.nic_bytes_per_s);
   StatusOr<std::unique_ptr<executor::Launch>> launch = executor::LaunchEmulated(nodes, OwnRankProgram());
   if (!launch.ok() && launch.status().code() == StatusCode::kInvalidInput) return launch.status().Within(path);
@@ -55,8 +52,7 @@ StatusOr<agent::Fleet> StartFromSimulatedFile(const std::string& path, const age
 }
 
 StatusOr<std::unique_ptr<executor::Launch>> LaunchFromHostfile(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
-  ASSIGN_OR_RETURN(const std::vector<executor::Host> hosts, executor::ParseHostfile(text, path));
+  ASSIGN_OR_RETURN(const std::vector<executor::Host> hosts, ReadHosts(path));
   // On other hosts this program is wherever it is here.
   char own[4096];
   const ssize_t length = readlink("/proc/self/exe", own, sizeof own);
@@ -104,6 +100,18 @@ Status ServeAsLaunchedRank(const executor::LaunchedRank& self) {
 }
 
 }  // namespace
+
+StatusOr<executor::EmulatedNodes> ReadEmulatedNodes(const std::string& path) {
+  ASSIGN_OR_RETURN(const auto message, ReadJsonFile<v1::EmulatedCluster>(path));
+  return executor::EmulatedNodes{.nodes = message.nodes(),
+                                 .ranks_per_node = message.gpus_per_node(),
+                                 .nic_bytes_per_s = message.nic().bytes_per_s()};
+}
+
+StatusOr<std::vector<executor::Host>> ReadHosts(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
+  return executor::ParseHostfile(text, path);
+}
 
 executor::RankProgram OwnRankProgram() { return RankWorkerOf("/proc/self/exe"); }
 

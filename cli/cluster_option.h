@@ -5,11 +5,18 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/fleet.h"
+#include "executor/launch/launch.h"
 #include "models/status.h"
 
 namespace moeplan::cli {
+
+// The nodes of an EMULATED.json.
+StatusOr<executor::EmulatedNodes> ReadEmulatedNodes(const std::string& path);
+// The hosts of an Open MPI hostfile.
+StatusOr<std::vector<executor::Host>> ReadHosts(const std::string& path);
 
 // This program as a rank of a job on this machine.
 executor::RankProgram OwnRankProgram();

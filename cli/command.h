@@ -14,6 +14,7 @@ namespace moeplan::cli {
 struct Invocation {
   std::function<Status()> run;
   std::vector<std::string> extensions;  // Loaded before it runs.
+  int exit_code = 0;                    // Of a command that was OK, where it is another's: that of what it ran.
 };
 
 // 0 done; 1 the answer is "no"; 2 the input or the command line is wrong; 3 anything else (contract).
@@ -42,6 +43,7 @@ void AddWhatIf(CLI::App& app, Invocation& invocation);
 void AddCall(CLI::App& app, Invocation& invocation);
 void AddToken(CLI::App& app, Invocation& invocation);
 void AddServe(CLI::App& app, Invocation& invocation);
+void AddLaunch(CLI::App& app, Invocation& invocation);
 void AddLayout(CLI::App& app, Invocation& invocation);
 void AddStep(CLI::App& app, Invocation& invocation);
 void AddExport(CLI::App& app, Invocation& invocation);

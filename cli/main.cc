@@ -90,6 +90,7 @@ int Main(int argc, char** argv) {
   AddToken(app, invocation);
   AddServe(app, invocation);
   AddAgent(app, invocation);
+  AddLaunch(app, invocation);
   AddLayout(app, invocation);
   AddStep(app, invocation);
   AddExport(app, invocation);
@@ -105,7 +106,8 @@ int Main(int argc, char** argv) {
     app.exit(error);  // --help, --version.
     return End(OkStatus());
   }
-  return End(Run(invocation));
+  const int end = End(Run(invocation));
+  return end == 0 ? invocation.exit_code : end;
 }
 
 }  // namespace

@@ -7,8 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "models/text.h"
@@ -33,43 +35,64 @@ struct ChildSetup {
   pid_t parent;
 };
 // Best effort: a rank that may roam is slower to measure, not wrong.
-void StayOn(int part, int parts) {
+void StayOn(const ChildPlace& place) {
   cpu_set_t usable, chosen;
   if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
-  int64_t skip = int64_t{part} * CPU_COUNT(&usable) / parts;
-  for (int number = 0; number < CPU_SETSIZE; ++number) {
-    if (!CPU_ISSET(number, &usable) || skip-- > 0) continue;
-    CPU_ZERO(&chosen);
-    CPU_SET(number, &chosen);
-    sched_setaffinity(0, sizeof chosen, &chosen);
-    return;
+  const int64_t count = CPU_COUNT(&usable);
+  const int64_t first = place.part * count / place.parts, end = (place.part + 1) * count / place.parts;
+  const int64_t last = place.whole_part && end > first ? end - 1 : first;
+  CPU_ZERO(&chosen);
+  for (int number = 0, place_in_usable = 0; number < CPU_SETSIZE; ++number) {
+    if (!CPU_ISSET(number, &usable)) continue;
+    if (place_in_usable >= first && place_in_usable <= last) CPU_SET(number, &chosen);
+    ++place_in_usable;
   }
+  sched_setaffinity(0, sizeof chosen, &chosen);
 }
 
-[[noreturn]] void BecomeCommand(const ChildSetup& setup, char* const* arguments) {
+[[noreturn]] void BecomeCommand(const ChildSetup& setup, char* const* arguments, char* const* environment) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != setup.parent) _exit(126);  // The parent died before the line above.
   if (setup.place.leads_group) setpgid(0, 0);
   if (setup.place.network_namespace >= 0 && setns(setup.place.network_namespace, CLONE_NEWNET) != 0) _exit(125);
-  if (setup.place.part >= 0) StayOn(setup.place.part, setup.place.parts);
+  if (setup.place.part >= 0) StayOn(setup.place);
   sigset_t none;  // What our parent waits for in its own way would be lost on the command.
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   if (setup.input >= 0) dup2(setup.input, STDIN_FILENO);
   if (setup.output >= 0) dup2(setup.output, STDOUT_FILENO);
   if (setup.error >= 0) dup2(setup.error, STDERR_FILENO);
-  execvp(arguments[0], arguments);
+  execvpe(arguments[0], arguments, environment);
   _exit(127);
 }
 
-StatusOr<pid_t> Fork(const std::vector<std::string>& command, ChildSetup setup) {
-  std::vector<char*> arguments;
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+std::vector<char*> Pointers(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  return pointers;
+}
+
+std::string_view NameOf(std::string_view variable) { return variable.substr(0, variable.find('=')); }
+
+// Those given, and ours of other names.
+std::vector<char*> EnvironmentWith(const std::vector<std::string>& variables) {
+  std::vector<char*> all = Pointers(variables);
+  for (char** own = environ; *own != nullptr; ++own) {
+    const auto replaced = [&](const std::string& given) { return NameOf(given) == NameOf(*own); };
+    if (std::ranges::none_of(variables, replaced)) all.push_back(*own);
+  }
+  return all;
+}
+
+StatusOr<pid_t> Fork(const std::vector<std::string>& command, ChildSetup setup,
+                     const std::vector<std::string>& variables = {}) {
+  std::vector<char*> arguments = Pointers(command), environment = EnvironmentWith(variables);
   arguments.push_back(nullptr);
+  environment.push_back(nullptr);
   setup.parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return Unavailable(StrCat("cannot start ", command[0], ": ", std::strerror(errno)));
-  if (pid == 0) BecomeCommand(setup, arguments.data());
+  if (pid == 0) BecomeCommand(setup, arguments.data(), environment.data());
   return pid;
 }
 
@@ -80,19 +103,28 @@ std::string EndText(int status) {
   return StrCat("exited with code ", WEXITSTATUS(status));
 }
 
-StatusOr<Child> Child::Start(const std::vector<std::string>& command, const ChildPlace& place) {
+StatusOr<Child> Child::Start(const std::vector<std::string>& command, const ChildPlace& place,
+                             const ChildSetting& setting) {
   ASSIGN_OR_RETURN(Pipe to_child, MakePipe());
   ASSIGN_OR_RETURN(Pipe from_child, MakePipe());
+  Pipe errors;
+  if (setting.errors_apart) {
+    ASSIGN_OR_RETURN(errors, MakePipe());
+  }
   Child child;
-  ASSIGN_OR_RETURN(
-      child.pid_,
-      Fork(command,
-           {.input = to_child.read.get(), .output = from_child.write.get(), .error = -1, .place = place, .parent = 0}));
+  ASSIGN_OR_RETURN(child.pid_, Fork(command,
+                                    {.input = to_child.read.get(),
+                                     .output = from_child.write.get(),
+                                     .error = errors.write.get(),
+                                     .place = place,
+                                     .parent = 0},
+                                    setting.variables));
   child.leads_group_ = place.leads_group;
   // Also here, so that the group is there whoever runs first.
   if (place.leads_group) setpgid(child.pid_, child.pid_);
   child.write_ = std::move(to_child.write);
   child.read_ = std::move(from_child.read);
+  child.error_ = std::move(errors.read);
   return child;
 }
 
@@ -101,7 +133,9 @@ Child::Child(Child&& other) noexcept
       leads_group_(other.leads_group_),
       write_(std::move(other.write_)),
       read_(std::move(other.read_)),
-      end_(std::move(other.end_)) {}
+      error_(std::move(other.error_)),
+      end_(std::move(other.end_)),
+      code_(other.code_) {}
 
 Child::~Child() {
   if (pid_ > 0 && leads_group_) kill(-pid_, SIGKILL);
@@ -112,8 +146,19 @@ Child::~Child() {
 
 std::string Child::End() {
   int status = 0;
-  if (end_.empty() && waitpid(pid_, &status, WNOHANG) == pid_) end_ = EndText(status);
+  if (end_.empty() && waitpid(pid_, &status, WNOHANG) == pid_) {
+    end_ = EndText(status);
+    code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
   return end_;
+}
+
+void Child::Signal(int signal) const {
+  if (leads_group_) {
+    kill(-pid_, signal);
+  } else if (end_.empty()) {
+    kill(pid_, signal);
+  }
 }
 
 Status RunCommand(const std::vector<std::string>& command, const std::string& input, int network_namespace) {

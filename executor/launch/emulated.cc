@@ -9,9 +9,13 @@
 #include <thread>
 
 #include "executor/launch/child_launch.h"
+#include "executor/launch/emulated_network.h"
 #include "models/text.h"
 
 namespace moeplan::executor {
+
+std::string EmulatedAddress(int rank) { return StrCat("10.77.", rank / 250, ".", rank % 250 + 1); }
+
 namespace {
 
 constexpr int kMaxEmulatedRanks = 64;
@@ -58,7 +62,6 @@ StatusOr<OwnedFd> MakeNetworkNamespace() {
   return fd;
 }
 
-std::string AddressOf(int rank) { return StrCat("10.77.", rank / 250, ".", rank % 250 + 1); }
 std::string PathOf(const OwnedFd& fd) { return StrCat("/proc/", static_cast<int>(getpid()), "/fd/", fd.get()); }
 
 // A small token bucket, of one frame at least: a full one lets the first bytes after a pause pass for nothing, which
@@ -90,10 +93,11 @@ std::string FabricCommands(const EmulatedNodes& cluster, const std::vector<Owned
 
 std::string RankCommands(const EmulatedNodes& cluster, int rank) {
   std::string commands =
-      StrCat("link set lo up\nlink set nic up\nlink set lan up\naddr add ", AddressOf(rank), "/16 dev nic\n");
+      StrCat("link set lo up\nlink set nic up\nlink set lan up\naddr add ", EmulatedAddress(rank), "/16 dev nic\n");
   const int first = rank / cluster.ranks_per_node * cluster.ranks_per_node;
   for (int peer = first; peer < first + cluster.ranks_per_node; ++peer) {
-    if (peer != rank) commands += StrCat("route add ", AddressOf(peer), "/32 dev lan src ", AddressOf(rank), "\n");
+    if (peer != rank)
+      commands += StrCat("route add ", EmulatedAddress(peer), "/32 dev lan src ", EmulatedAddress(rank), "\n");
   }
   return commands;
 }
@@ -132,25 +136,30 @@ Status Check(const EmulatedNodes& cluster) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Launch>> LaunchEmulated(const EmulatedNodes& cluster, const RankProgram& program) {
+StatusOr<EmulatedNetwork> MakeEmulatedNetwork(const EmulatedNodes& cluster) {
   RETURN_IF_ERROR(Check(cluster));
-  ASSIGN_OR_RETURN(OwnedFd fabric, MakeNetworkNamespace());
-  std::vector<OwnedFd> namespaces;
+  EmulatedNetwork network;
+  ASSIGN_OR_RETURN(network.fabric, MakeNetworkNamespace());
   for (int rank = 0; rank < cluster.nodes * cluster.ranks_per_node; ++rank) {
-    ASSIGN_OR_RETURN(namespaces.emplace_back(), MakeNetworkNamespace());
+    ASSIGN_OR_RETURN(network.ranks.emplace_back(), MakeNetworkNamespace());
   }
-  RETURN_IF_ERROR(Wire(cluster, fabric, namespaces));
+  RETURN_IF_ERROR(Wire(cluster, network.fabric, network.ranks));
+  return network;
+}
+
+StatusOr<std::unique_ptr<Launch>> LaunchEmulated(const EmulatedNodes& cluster, const RankProgram& program) {
+  ASSIGN_OR_RETURN(EmulatedNetwork network, MakeEmulatedNetwork(cluster));
   std::vector<Child> children;
-  for (size_t rank = 0; rank < namespaces.size(); ++rank) {
+  for (size_t rank = 0; rank < network.ranks.size(); ++rank) {
     const std::vector<std::string> command =
-        CommandOf(program, static_cast<int>(rank), AddressOf(static_cast<int>(rank)));
-    ASSIGN_OR_RETURN(Child child, Child::Start(command, {.network_namespace = namespaces[rank].get(),
+        CommandOf(program, static_cast<int>(rank), EmulatedAddress(static_cast<int>(rank)));
+    ASSIGN_OR_RETURN(Child child, Child::Start(command, {.network_namespace = network.ranks[rank].get(),
                                                          .part = static_cast<int>(rank),
-                                                         .parts = static_cast<int>(namespaces.size())}));
+                                                         .parts = static_cast<int>(network.ranks.size())}));
     children.push_back(std::move(child));
   }
-  namespaces.push_back(std::move(fabric));
-  auto launch = std::make_unique<ChildLaunch>(cluster.nodes, cluster.ranks_per_node, std::move(namespaces));
+  network.ranks.push_back(std::move(network.fabric));
+  auto launch = std::make_unique<ChildLaunch>(cluster.nodes, cluster.ranks_per_node, std::move(network.ranks));
   for (Child& child : children) launch->Add(std::move(child));
   return launch;
 }
