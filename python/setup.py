@@ -1,4 +1,6 @@
-"""Builds the package with the messages of ../proto, through protoc and gRPC's plugin. Needs no network.
+"""Builds the package with the messages of ../proto, through protoc and gRPC's plugin, and with libmoeplan.so. No network.
+
+The library is the one that MOEPLAN_LIBRARY names, or the newest that a build folder of this tree has, or built now.
 
 Everything that is made on the way lies in a folder of its own, so that the source tree stays as it is.
 """
@@ -10,10 +12,11 @@ import shutil
 import subprocess
 import tempfile
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 
-PROTO = pathlib.Path(__file__).resolve().parent.parent / "proto"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROTO = ROOT / "proto"
 
 
 def program(variable, name, package):
@@ -35,15 +38,44 @@ def generate(into):
     subprocess.run([*protoc, *grpc, *services], check=True)
 
 
+def build_library():
+    """Compiles libmoeplan.so and what it needs of ../models and ../executor: a few minutes."""
+    cmake = program("CMAKE", "cmake", "cmake")
+    folder = pathlib.Path(scratch) / "library"
+    bare = ["-D", "MOEPLAN_BARE=ON", "-D", "MOEPLAN_BUILD_TESTS=OFF", "-D", "CMAKE_BUILD_TYPE=Release"]
+    subprocess.run([cmake, "-G", "Ninja", "-S", ROOT, "-B", folder, *bare], check=True)
+    subprocess.run([cmake, "--build", folder, "--target", "moeplan_c"], check=True)
+    stripped = folder / "libmoeplan.so"
+    subprocess.run([shutil.which("strip") or "strip", "-o", stripped, folder / "lib" / "libmoeplan.so"], check=True)
+    return stripped
+
+
+def library():
+    given = os.environ.get("MOEPLAN_LIBRARY")
+    if given:
+        return given
+    built = ROOT.glob("build*/python/moeplan/libmoeplan.so")
+    return max(built, key=lambda path: path.stat().st_mtime, default=None) or build_library()
+
+
 class BuildWithMessages(build_py):
     def run(self):
         super().run()
         generate(self.build_lib)
+        shutil.copy(library(), pathlib.Path(self.build_lib) / "moeplan" / "libmoeplan.so")
+
+
+class WithLibrary(Distribution):
+    """What is built is of this kind of machine alone."""
+
+    def has_ext_modules(self):
+        return True
 
 
 scratch = tempfile.mkdtemp(prefix="moeplan-python-")
 atexit.register(shutil.rmtree, scratch, ignore_errors=True)
 setup(
     cmdclass={"build_py": BuildWithMessages},
+    distclass=WithLibrary,
     options={"build": {"build_base": scratch}, "egg_info": {"egg_base": scratch}},
 )

@@ -27,6 +27,7 @@ def test_pip_installs_what_cmake_builds(tmp_path):
     pytest.importorskip("setuptools")
     before = source_files()
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment.update(MOEPLAN_LIBRARY=str(pathlib.Path(moeplan.__file__).parent / "libmoeplan.so"))
     # Whoever asks the network, asks in vain.
     environment.update(PIP_NO_INDEX="1", PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_CACHE_DIR="1")
     environment.update(http_proxy="http://127.0.0.1:1", https_proxy="http://127.0.0.1:1")
