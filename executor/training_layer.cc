@@ -1,6 +1,8 @@
 #include "executor/training_layer.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "executor/errors.h"
@@ -11,12 +13,19 @@
 namespace moeplan::executor {
 namespace {
 
-// Of a plan for the forward pass alone: what else a training graph runs, behind it.
-Status AppendBackwardTasks(LayerPlan& plan) {
+// The order of a plan for one pass, with the tasks of the other before or behind it as the schedule has them.
+Status CompleteOrder(LayerPlan& plan) {
   const Plan candidate = {.knobs = plan.knobs};
   ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, plan.workload, plan.cluster));
-  const TaskRange range = TasksOf(graph, Phase::kBackward);
-  for (TaskId id = range.first; id < range.end; ++id) plan.order.push_back(graph.tasks[id].name);
+  const std::set<std::string> known(plan.order.begin(), plan.order.end());
+  std::vector<std::string> before, behind;
+  const TaskId first_backward = TasksOf(graph, Phase::kBackward).first;
+  for (TaskId id = 0; id < static_cast<TaskId>(graph.tasks.size()); ++id) {
+    const std::string& name = graph.tasks[id].name;
+    if (!known.contains(name)) (id < first_backward ? before : behind).push_back(name);
+  }
+  plan.order.insert(plan.order.begin(), before.begin(), before.end());
+  plan.order.insert(plan.order.end(), behind.begin(), behind.end());
   return OkStatus();
 }
 
@@ -27,10 +36,9 @@ StatusOr<LayerPlan> PlanForTraining(LayerPlan plan) {
   workload.gradient_bytes = 0;
   workload.min_chunk_bytes = 1;
   workload.max_chunks = workload.max_partition_degree = kMostPiecesAsked;
-  const bool forward_alone = workload.phase == Phase::kForward;
   workload.phase = Phase::kTraining;
   ASSIGN_OR_RETURN(workload, ResolveWorkload(workload, plan.cluster));
-  if (forward_alone && !plan.order.empty()) RETURN_IF_ERROR(AppendBackwardTasks(plan));
+  if (!plan.order.empty()) RETURN_IF_ERROR(CompleteOrder(plan));
   return plan;
 }
 

@@ -48,8 +48,8 @@ class TrainingLayer {
     std::unique_ptr<MoeLayer> layer_;  // Null once moved from.
   };
 
-  // Collective; blocks. Both passes can be run whatever the phase of the plan's workload: where it is FORWARD, the
-  // plan's order is that of the forward pass, and the backward pass has that of the schedule. What the workload says of
+  // Collective; blocks. Both passes can be run whatever the phase of the plan's workload: tasks of a pass that the
+  // plan's order leaves out have the order of the schedule. What the workload says of
   // the search (min_chunk_bytes, max_chunks, max_partition_degree) limits nothing here, and dense gradients are the
   // job's own affair.
   // Errors are those of MoeLayer::Make, and kInvalidInput on every rank, naming the first field that differs and a

@@ -191,27 +191,31 @@ TEST(TrainingLayerTest, FewerTokensHaveTheCapacityOfSoMany) {
   }
 }
 
-TEST(TrainingLayerTest, AForwardPlanTrains) {
+TEST(TrainingLayerTest, APlanOfAnyPhaseTrains) {
   LayerPlan plan = PlanOf(Family::kMontaO3);
   plan.knobs.chunks = 2;
-  LayerPlan forward = plan;
-  forward.workload.phase = Phase::kForward;
-  const auto resolved = ResolveWorkload(forward.workload, forward.cluster);
+  const auto resolved = ResolveWorkload(plan.workload, plan.cluster);
   ASSERT_TRUE(resolved.ok());
   const auto graph = BuildPlan({.knobs = plan.knobs}, *resolved, plan.cluster);
   ASSERT_TRUE(graph.ok());
-  for (const Task& task : graph->tasks) forward.order.push_back(task.name);
-  forward.workload.min_chunk_bytes = 1e9;  // Nobody searches here.
-  OnEveryRank([&](HostRank& host, int rank) {
-    const auto moe = TrainingLayer::Make(forward, host.runtime());
-    ASSERT_TRUE(moe.ok()) << moe.status().message();
-    Call call(plan, rank, 1);
-    TrainingLayer::Pass pass = call.Forward(**moe);
-    call.Backward(pass);
-    std::set<std::string> tasks;
-    for (const TaskTiming& timing : pass.LastTimeline(Phase::kForward)) tasks.insert(timing.task);
-    EXPECT_EQ(tasks, std::set<std::string>(forward.order.begin(), forward.order.end()));
-  });
+  for (const Phase phase : {Phase::kForward, Phase::kBackward, Phase::kTraining}) {
+    SCOPED_TRACE(static_cast<int>(phase));
+    LayerPlan planned = plan;
+    planned.workload.phase = phase;
+    planned.workload.min_chunk_bytes = 1e9;  // Nobody searches here.
+    const TaskRange range = TasksOf(*graph, phase);
+    for (TaskId id = range.first; id < range.end; ++id) planned.order.push_back(graph->tasks[id].name);
+    OnEveryRank([&](HostRank& host, int rank) {
+      const auto moe = TrainingLayer::Make(planned, host.runtime());
+      ASSERT_TRUE(moe.ok()) << moe.status().message();
+      Call call(plan, rank, 1);
+      TrainingLayer::Pass pass = call.Forward(**moe);
+      call.Backward(pass);
+      std::set<std::string> tasks;
+      for (const TaskTiming& timing : pass.LastTimeline(phase)) tasks.insert(timing.task);
+      EXPECT_EQ(tasks, std::set<std::string>(planned.order.begin(), planned.order.end()));
+    });
+  }
 }
 
 TEST(TrainingLayerTest, RanksWithOtherPlansAreToldApart) {
