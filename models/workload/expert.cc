@@ -12,6 +12,31 @@ Registry<OwnExpert>& OwnExperts() {
   return own;
 }
 
+#if defined(__x86_64__) && defined(__GNUC__)
+// The same loops for processors with AVX2 and FMA: what we ship runs on all, and most have them.
+template <typename F>
+[[gnu::target("avx2,fma")]] void WideHidden(const float* up, const float* gate_up, float* hidden, size_t n) {
+  ComputeHidden<F>(up, gate_up, hidden, n);
+}
+template <typename F>
+[[gnu::target("avx2,fma")]] void WideGradients(const float* hidden_gradient, float* up, float* gate_up, size_t n) {
+  ComputeGradients<F>(hidden_gradient, up, gate_up, n);
+}
+template <typename F>
+ExpertFunction ShippedFunctionOf() {
+  ExpertFunction function = ExpertFunctionOf<F>();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return function;
+  function.hidden = WideHidden<F>;
+  function.gradients = WideGradients<F>;
+  return function;
+}
+#else
+template <typename F>
+ExpertFunction ShippedFunctionOf() {
+  return ExpertFunctionOf<F>();
+}
+#endif
+
 }  // namespace
 
 StatusOr<ExpertKind> AddExpert(OwnExpert expert) {
@@ -34,7 +59,7 @@ const OwnExpert& OwnExpertOf(ExpertKind kind) {
 
 ExpertFunction FunctionOf(const Layer& layer) {
   if (layer.expert_kind != ExpertKind::kFfn) return OwnExpertOf(layer.expert_kind).function;
-  return layer.expert_matrices == SwiGlu::kMatrices ? ExpertFunctionOf<SwiGlu>() : ExpertFunctionOf<Gelu>();
+  return layer.expert_matrices == SwiGlu::kMatrices ? ShippedFunctionOf<SwiGlu>() : ShippedFunctionOf<Gelu>();
 }
 
 std::string_view Name(ExpertKind kind) { return kind == ExpertKind::kFfn ? "FFN" : OwnNames<ExpertKind>::NameOf(kind); }

@@ -2,10 +2,10 @@
 // device alike. T is float or double.
 #pragma once
 
-#include <cmath>
 #include <numbers>
 
 #include "models/host_and_device.h"
+#include "models/workload/vector_math.h"
 
 namespace moeplan {
 
@@ -15,12 +15,13 @@ struct Gelu {
 
   template <typename T>
   MOEPLAN_HD static T Hidden(T up, T) {
-    return up * T(0.5) * (1 + std::erf(up * InverseSqrt2<T>()));
+    return up * T(0.5) * (1 + vector_math::Erf(up * InverseSqrt2<T>()));
   }
   template <typename T>
   MOEPLAN_HD static T UpSlope(T up, T) {
     constexpr T kInverseSqrt2Pi = std::numbers::inv_sqrtpi_v<T> * InverseSqrt2<T>();
-    return T(0.5) * (1 + std::erf(up * InverseSqrt2<T>())) + up * kInverseSqrt2Pi * std::exp(T(-0.5) * up * up);
+    return T(0.5) * (1 + vector_math::Erf(up * InverseSqrt2<T>())) +
+           up * kInverseSqrt2Pi * vector_math::Exp(T(-0.5) * up * up);
   }
   template <typename T>
   MOEPLAN_HD static T GateUpSlope(T, T) {
@@ -47,14 +48,14 @@ struct SwiGlu {
   }
   template <typename T>
   MOEPLAN_HD static T GateUpSlope(T up, T gate_up) {
-    const T sigmoid = 1 / (1 + std::exp(-gate_up));
+    const T sigmoid = 1 / (1 + vector_math::Exp(-gate_up));
     return up * sigmoid * (1 + gate_up * (1 - sigmoid));
   }
 
  private:
   template <typename T>
   MOEPLAN_HD static T Silu(T x) {
-    return x / (1 + std::exp(-x));
+    return x / (1 + vector_math::Exp(-x));
   }
 };
 
