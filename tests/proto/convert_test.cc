@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "models/text.h"
+#include "models/workload/names.h"
 #include "proto/convert/cluster.h"
 #include "proto/convert/enums.h"
 #include "proto/convert/plan.h"
