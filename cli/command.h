@@ -14,7 +14,7 @@ namespace moeplan::cli {
 struct Invocation {
   std::function<Status()> run;
   std::vector<std::string> extensions;  // Loaded before it runs.
-  int exit_code = 0;                    // Of a command that was OK, where it is another's: that of what it ran.
+  int exit_code = 0;                    // What a command that was OK ends with, where that is for what it ran to say.
 };
 
 // 0 done; 1 the answer is "no"; 2 the input or the command line is wrong; 3 anything else (contract).

@@ -127,10 +127,10 @@ class Kernels {
   // Whether Encode and Decode know the codec here; kUnimplemented, saying what to use instead.
   virtual Status CheckCodec(Codec codec) const = 0;
 
-  // Of kernels made with the host's memory: where weights and gradients lie from now on, of the same shapes as before.
-  // While nothing that is queued needs them. A view that is empty throughout keeps what was.
+  // Tells kernels made with the host's memory where weights and gradients lie from now on, in the same shapes as before.
+  // Nothing that is queued may still need the old ones. A view that is empty throughout keeps what was.
   virtual void UseHostMemory(const LayerWeightsView& /*weights*/, const LayerGradientsView& /*gradients*/) {}
-  // Of such kernels. What is queued after this, on streams that wait for `stream`, runs with
+  // For such kernels: what is queued after this, on streams that wait for `stream`, runs with
   // the weights that these hold when `stream` gets here; without it, with none.
   virtual void TakeWeights(Stream& /*stream*/) {}
   // The host's gradients have what weight gradients added up, once `stream` has passed.

@@ -97,6 +97,7 @@ Status MoeLayer::Forward(std::span<const std::byte> input, std::span<std::byte> 
   RETURN_IF_ERROR(CheckRows("input", input.size()));
   RETURN_IF_ERROR(CheckRows("output", output.size()));
   backward_due_ = weight_gradients_due_ = false;
+  forward_ran_ = backward_ran_ = false;
   RETURN_IF_ERROR(Run({.rows = {input, runner_->input(), runner_->output(), output},
                        .enqueue = [this] { runner_->Enqueue(Phase::kForward); },
                        .takes_weights = true}));

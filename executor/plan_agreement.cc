@@ -27,11 +27,15 @@ std::string Joined(const Values& values) {
   return all;
 }
 
+// The first field: why a rank has no plan, which is nothing where it has one.
+constexpr char kReason[] = "plan";
+
 std::vector<Field> FieldsOf(const LayerPlan& plan) {
   const Layer& layer = plan.workload.layer;
   const Layout& layout = plan.workload.layout;
   const Knobs& knobs = plan.knobs;
-  return {{"cluster.nodes", StrCat(plan.cluster.nodes)},
+  return {{kReason, ""},
+          {"cluster.nodes", StrCat(plan.cluster.nodes)},
           {"cluster.gpusPerNode", StrCat(plan.cluster.gpus_per_node)},
           {"layer.batch", StrCat(layer.batch)},
           {"layer.sequenceLength", StrCat(layer.sequence_length)},
@@ -80,8 +84,9 @@ std::string At(const std::vector<char>& all, size_t place) {
 
 }  // namespace
 
-Status AgreeOnPlan(const LayerPlan& plan, RankRuntime& rank) {
-  const std::vector<Field> fields = FieldsOf(plan);
+Status AgreeOnPlan(const StatusOr<LayerPlan>& plan, RankRuntime& rank) {
+  std::vector<Field> fields = FieldsOf(plan.ok() ? *plan : LayerPlan());
+  if (!plan.ok()) fields.front().value = plan.status().message();
   const int ranks = rank.world().size();
   const size_t bytes = fields.size() * kFieldBytes;
   std::vector<char> own(bytes), all(bytes * ranks);
@@ -98,6 +103,13 @@ Status AgreeOnPlan(const LayerPlan& plan, RankRuntime& rank) {
   rank.world().AllGather({send.data(), bytes}, {received.data(), bytes * ranks}, stream);
   device.Copy(reinterpret_cast<std::byte*>(all.data()), received.data(), all.size(), stream);
   RETURN_IF_ERROR(device.Synchronize());
+  RETURN_IF_ERROR(plan.status());
+  for (int other = 0; other < ranks; ++other) {
+    const std::string reason = At(all, other * fields.size());
+    if (reason.empty()) continue;
+    return InvalidInput(
+        StrCat(kReason, ": found none on rank ", other, " (", reason, "), expected the same plan on ", "every rank"));
+  }
   for (size_t i = 0; i < fields.size(); ++i) {
     const std::string expected = At(all, i);
     for (int other = 1; other < ranks; ++other) {

@@ -6,8 +6,9 @@
 
 namespace moeplan::executor {
 
-// Collective; blocks. OK on every rank, or kInvalidInput on every rank that names the first field that differs, the
-// lowest rank that has it otherwise than rank 0, and both values.
-Status AgreeOnPlan(const LayerPlan& plan, RankRuntime& rank);
+// Collective over the job; blocks. Each rank brings its plan, or why it has none. OK on every rank, or kInvalidInput on
+// every rank that names the first field that differs, the lowest rank that has it otherwise than rank 0, and both
+// values; or the lowest rank without a plan and its reason. A rank without a plan gets that reason itself.
+Status AgreeOnPlan(const StatusOr<LayerPlan>& plan, RankRuntime& rank);
 
 }  // namespace moeplan::executor

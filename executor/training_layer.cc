@@ -29,9 +29,29 @@ Status CompleteOrder(LayerPlan& plan) {
   return OkStatus();
 }
 
+// Whether a task is a slice of dense gradients.
+bool IsSlice(const std::string& task) {
+  const std::string first = SliceName(0);  // Ends with its number, 1.
+  return task.starts_with(std::string_view(first).substr(0, first.size() - 1));
+}
+
+// Makes the communicators that runners of the graph will ask for, so that they make none: a pipeline stage may run its
+// first pass long before another does.
+Status JoinGroups(const TaskGraph& graph, RankRuntime& rank) {
+  const Layout& layout = graph.layout;
+  ASSIGN_OR_RETURN(GroupCommunicators * groups, rank.GroupsOf(layout, /*set=*/0, graph.communication_ctas));
+  for (const Task& task : graph.tasks) {
+    const auto* op = std::get_if<CollectiveOp>(&task.op);
+    if (op == nullptr || op->algorithm == AllToAllAlgorithm::kDirect) continue;
+    const GroupShape shape = ShapeOf(op->group, layout, graph.gpus_per_node);
+    RETURN_IF_ERROR(groups->TeamsOf(op->group, shape, IndexIn(op->group, layout, rank.StageRank(layout))).status());
+  }
+  return OkStatus();
+}
+
 StatusOr<LayerPlan> PlanForTraining(LayerPlan plan) {
   Workload& workload = plan.workload;
-  for (size_t slice = 0; slice < plan.gradients.slices.size(); ++slice) std::erase(plan.order, SliceName(slice));
+  std::erase_if(plan.order, IsSlice);
   plan.gradients = {};
   workload.gradient_bytes = 0;
   workload.min_chunk_bytes = 1;
@@ -72,17 +92,20 @@ TrainingLayer::TrainingLayer(LayerPlan plan, const TaskGraph& graph, RankRuntime
       shard_(ShardOf(plan_.workload.layer, plan_.workload.layout, rank.StageRank(plan_.workload.layout))),
       gates_slices_(GatesSlices(graph)) {}
 
-StatusOr<std::unique_ptr<TrainingLayer>> TrainingLayer::Make(const LayerPlan& plan, RankRuntime& rank) {
-  RETURN_IF_ERROR(AgreeOnPlan(plan, rank));
+StatusOr<std::unique_ptr<TrainingLayer>> TrainingLayer::Make(const StatusOr<LayerPlan>& agreed, RankRuntime& rank) {
+  RETURN_IF_ERROR(AgreeOnPlan(agreed, rank));
+  const LayerPlan& plan = *agreed;
   if (Ranks(plan.cluster) != rank.world().size()) return error::WrongRanks(Ranks(plan.cluster), rank.world().size());
   ASSIGN_OR_RETURN(LayerPlan training, PlanForTraining(plan));
   // What is wrong with it is told now, not by the first pass.
   const Plan candidate = {.knobs = training.knobs, .order = training.order};
   ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, training.workload, training.cluster));
+  RETURN_IF_ERROR(JoinGroups(graph, rank));
   return std::unique_ptr<TrainingLayer>(new TrainingLayer(std::move(training), graph, rank));
 }
 
 StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(int tokens, const LayerWeightsView& weights) {
+  Remember(tokens);
   std::vector<std::unique_ptr<MoeLayer>>& idle = idle_[tokens];
   if (!idle.empty()) {
     std::unique_ptr<MoeLayer> layer = std::move(idle.back());
@@ -98,6 +121,18 @@ StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(int tokens, const La
   return std::make_unique<MoeLayer>(std::move(layer));
 }
 
+void TrainingLayer::Remember(int tokens) {
+  std::erase(recent_, tokens);
+  recent_.insert(recent_.begin(), tokens);
+  if (recent_.size() <= kMostCounts) return;
+  idle_.erase(recent_.back());
+  recent_.pop_back();
+}
+
+void TrainingLayer::TakeBack(int tokens, std::unique_ptr<MoeLayer> layer) {
+  if (std::ranges::find(recent_, tokens) != recent_.end()) idle_[tokens].push_back(std::move(layer));
+}
+
 StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const std::byte> input,
                                                      std::span<std::byte> output, const LayerWeightsView& weights) {
   const int most = static_cast<int>(SizesOf(plan_.workload.layer, plan_.workload.layout).tokens);
@@ -110,11 +145,12 @@ StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const
 }
 
 TrainingLayer::Pass::~Pass() {
-  if (layer_ != nullptr) owner_->idle_[tokens_].push_back(std::move(layer_));
+  if (layer_ != nullptr) owner_->TakeBack(tokens_, std::move(layer_));
 }
 
 Status TrainingLayer::Pass::Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient,
                                      const LayerGradientsView& gradients, std::span<float> gate_gradient) {
+  if (!gradients.given) return error::NoGradients();
   RETURN_IF_ERROR(layer_->UseMemory({}, gradients));
   RETURN_IF_ERROR(layer_->Backward(output_gradient, input_gradient));
   return AddGateGradient(gate_gradient);
@@ -127,6 +163,7 @@ Status TrainingLayer::Pass::BackwardOfInput(std::span<const std::byte> output_gr
 }
 
 Status TrainingLayer::Pass::AddWeightGradients(const LayerGradientsView& gradients) {
+  if (!gradients.given) return error::NoGradients();
   RETURN_IF_ERROR(layer_->UseMemory({}, gradients));
   return layer_->AddWeightGradients();
 }

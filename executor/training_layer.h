@@ -2,8 +2,9 @@
 // passes, which come in any order (1F1B, two micro-batches), forward passes that nobody goes back through (evaluation,
 // activation checkpointing), and fewer tokens in one call than in another.
 //
-// Every pass under way has the buffers of a MoeLayer of its own, which later passes of as many tokens use again. Every
-// rank of the stage makes the same layers, and calls them in the same order with as many tokens. Calls block as those
+// Every pass under way has the buffers of a MoeLayer of its own, which later passes of as many tokens use again; those
+// of the four numbers of tokens that came last are kept. Every rank of the job makes the same layers, every rank of a
+// pipeline stage calls them in the same order with as many tokens, and stages need not keep step. Calls block as those
 // of MoeLayer do, whose errors they give. One thread at a time drives all layers of a rank.
 #pragma once
 
@@ -34,7 +35,7 @@ class TrainingLayer {
     Status AddWeightGradients(const LayerGradientsView& gradients);
 
     RouterStatistics router_statistics() const { return layer_->router_statistics(); }
-    // Of this pass's tasks, as MoeLayer::LastTimeline.
+    // When this pass's tasks ran, as MoeLayer::LastTimeline.
     Timeline LastTimeline(Phase phase) const { return layer_->LastTimeline(phase); }
 
    private:
@@ -54,7 +55,8 @@ class TrainingLayer {
   // job's own affair.
   // Errors are those of MoeLayer::Make, and kInvalidInput on every rank, naming the first field that differs and a
   // rank, where ranks have different plans.
-  static StatusOr<std::unique_ptr<TrainingLayer>> Make(const LayerPlan& plan, RankRuntime& rank);
+  // A rank that has no plan says why instead, and all ranks get an error.
+  static StatusOr<std::unique_ptr<TrainingLayer>> Make(const StatusOr<LayerPlan>& plan, RankRuntime& rank);
 
   // `input`: `tokens` rows of M elements, at least 1 and at most B·L; `output` gets as many, and may be the same
   // memory. Capacity is that of so many tokens; a plan with more chunks than their slots have room for runs with fewer.
@@ -72,13 +74,18 @@ class TrainingLayer {
  private:
   TrainingLayer(LayerPlan plan, const TaskGraph& graph, RankRuntime& rank);
 
+  static constexpr size_t kMostCounts = 4;
+  // Notes that so many tokens came last, and drops what is idle of the count that came longest ago.
+  void Remember(int tokens);
+  void TakeBack(int tokens, std::unique_ptr<MoeLayer> layer);
   StatusOr<std::unique_ptr<MoeLayer>> LayerFor(int tokens, const LayerWeightsView& weights);
 
   LayerPlan plan_;
   RankRuntime* rank_;
   LayerShard shard_;
   bool gates_slices_;
-  std::map<int, std::vector<std::unique_ptr<MoeLayer>>> idle_;  // By tokens.
+  std::vector<int> recent_;                                     // Numbers of tokens, the last first.
+  std::map<int, std::vector<std::unique_ptr<MoeLayer>>> idle_;  // By tokens, of recent_ alone.
 };
 
 }  // namespace moeplan::executor

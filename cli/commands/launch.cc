@@ -11,7 +11,6 @@
 
 #include "cli/cluster_option.h"
 #include "cli/command.h"
-#include "cli/stop_signals.h"
 #include "executor/launch/job.h"
 #include "models/text.h"
 
@@ -75,6 +74,29 @@ StatusOr<std::unique_ptr<Job>> Start(const LaunchOptions& options) {
   return job;
 }
 
+// The first signal that asked us to stop, and how many did. A terminal that is closed asks, too.
+volatile std::sig_atomic_t first_signal = 0, signals = 0;
+
+void NoteSignal(int signal) {
+  if (signals == 0) first_signal = signal;
+  if (signals < 2) signals = signals + 1;
+}
+
+void NoteSignals() {
+  struct sigaction action {};
+  action.sa_handler = NoteSignal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaction(signal, &action, nullptr);
+}
+
+// What ranks are to be sent: the first signal, and when somebody insists, the last. Nobody who reads would be served by
+// a job that goes on.
+int SignalToPass() {
+  if (signals > 1) return SIGKILL;
+  return std::ferror(stdout) != 0 ? SIGTERM : first_signal;
+}
+
 // What a rank says, as a line of ours. Lines of a log come as they are printed, also into a pipe.
 void PrintLine(int rank, bool is_error, std::string_view line) {
   std::FILE* const into = is_error ? stderr : stdout;
@@ -84,11 +106,9 @@ void PrintLine(int rank, bool is_error, std::string_view line) {
 
 StatusOr<int> Launch(const LaunchOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
-  const StopOnSignal stop("", "");
+  NoteSignals();
   ASSIGN_OR_RETURN(const std::unique_ptr<Job> job, Start(options));
-  // Nobody who reads would be served by a job that goes on.
-  const auto stops = [] { return std::ferror(stdout) != 0 ? SIGTERM : StopOnSignal::signal(); };
-  return job->Run(PrintLine, stops);
+  return job->Run(PrintLine, SignalToPass);
 }
 
 }  // namespace

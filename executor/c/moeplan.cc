@@ -101,9 +101,9 @@ struct moeplan_layer {
 
 struct moeplan_pass {
   std::shared_ptr<Layer_> layer;
-  size_t bytes = 0;  // Of rows.
+  size_t bytes = 0;  // What its rows take.
   std::optional<TrainingLayer::Pass> pass;
-  // Of the last timeline asked for.
+  // The last timeline that was asked for.
   Timeline timeline;
   std::vector<moeplan_task> tasks;
 
@@ -177,8 +177,8 @@ void moeplan_world_free(moeplan_world* world) { delete world; }
 moeplan_status moeplan_layer_create(moeplan_world* world, const moeplan_plan* plan, moeplan_layer** layer) {
   if (world == nullptr || plan == nullptr || layer == nullptr) return Answer(Missing("world, plan or layer"));
   return OnWorld(*world->world, [&]() -> Status {
-    ASSIGN_OR_RETURN(const LayerPlan asked, LayerPlanOf(*plan));
-    ASSIGN_OR_RETURN(std::unique_ptr<TrainingLayer> made, TrainingLayer::Make(asked, world->world->rank->runtime()));
+    ASSIGN_OR_RETURN(std::unique_ptr<TrainingLayer> made,
+                     TrainingLayer::Make(LayerPlanOf(*plan), world->world->rank->runtime()));
     *layer =
         new moeplan_layer{.own = std::make_shared<Layer_>(Layer_{.world = world->world, .layer = std::move(made)})};
     return OkStatus();

@@ -47,7 +47,7 @@ enum {
   MOEPLAN_INTERNAL = 11
 };
 
-/* Of the last call of this thread that failed; valid until its next one. */
+/* The text of the last call of this thread that failed; valid until its next one. */
 const char* moeplan_last_error(void);
 
 /* ---- Ranks ---- */
@@ -57,8 +57,8 @@ typedef struct moeplan_world moeplan_world;
 
 typedef struct {
   int32_t rank, ranks, ranks_per_node;
-  const char* host_address; /* Of this machine, where the other ranks reach it: "10.0.0.7". */
-  double deadline_s;        /* Of each collective. */
+  const char* host_address; /* Where the other ranks reach this machine: "10.0.0.7". */
+  double deadline_s;        /* How long a collective may take. */
 } moeplan_place;
 
 moeplan_status moeplan_join_create(const moeplan_place* place, moeplan_join** join);
@@ -78,7 +78,7 @@ typedef struct moeplan_pass moeplan_pass;
 /* Fields and names are those of docs/contract.md: "TOP_K", "PARM_S2", "DIRECT", "NONE". What is 0 or null has the
  * contract's default. */
 typedef struct {
-  int32_t nodes, gpus_per_node; /* Of the cluster; ranks in all. */
+  int32_t nodes, gpus_per_node; /* The cluster, whose ranks are those of the world. */
 
   int32_t batch, sequence_length, model_dim, hidden_dim, experts, top_k;
   double capacity_factor;
@@ -151,13 +151,13 @@ moeplan_status moeplan_pass_backward_of_input(moeplan_pass* pass, const void* ou
                                               float* gate_gradient);
 moeplan_status moeplan_pass_add_weight_gradients(moeplan_pass* pass, const moeplan_gradients* gradients);
 
-/* Of the tokens that this rank answers for. Arrays have room for E; null: not wanted. */
+/* What the router did with the tokens that this rank answers for. Arrays have room for E; null: not wanted. */
 typedef struct {
   int64_t tokens;
   int64_t *pairs, *kept;    /* By expert: (token, choice) pairs before drops, and those that got a slot. */
-  double* probability_sum;  /* By expert: of the softmax over all experts. */
+  double* probability_sum;  /* By expert: sums of the softmax over all experts. */
   double squared_log_sum_exp_sum, entropy_sum;
-  double load_balance_loss, z_loss; /* Of those tokens, without coefficients. */
+  double load_balance_loss, z_loss; /* The losses of those tokens, without coefficients. */
 } moeplan_statistics;
 moeplan_status moeplan_pass_statistics(moeplan_pass* pass, moeplan_statistics* statistics);
 

@@ -18,7 +18,7 @@ class ExpertFfn {
   // `gradients` may be empty where no weight gradient is asked for.
   ExpertFfn(const Layer& layer, const ExpertWeightsView& weights, const ExpertGradientsView& gradients);
 
-  // Of the same shapes.
+  // From now on these, in the same shapes.
   void UseWeights(const ExpertWeightsView& weights) { weights_ = weights; }
   void UseGradients(const ExpertGradientsView& gradients) { gradients_ = gradients; }
 

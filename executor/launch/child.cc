@@ -59,6 +59,7 @@ void StayOn(const ChildPlace& place) {
   sigset_t none;  // What our parent waits for in its own way would be lost on the command.
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  signal(SIGPIPE, SIG_DFL);  // We ignore it, and a command would inherit that.
   if (setup.input >= 0) dup2(setup.input, STDIN_FILENO);
   if (setup.output >= 0) dup2(setup.output, STDOUT_FILENO);
   if (setup.error >= 0) dup2(setup.error, STDERR_FILENO);
@@ -138,15 +139,20 @@ Child::Child(Child&& other) noexcept
       code_(other.code_) {}
 
 Child::~Child() {
-  if (pid_ > 0 && leads_group_) kill(-pid_, SIGKILL);
   if (pid_ <= 0 || !end_.empty()) return;
+  if (leads_group_) kill(-pid_, SIGKILL);
   kill(pid_, SIGKILL);
   waitpid(pid_, nullptr, 0);
 }
 
 std::string Child::End() {
+  siginfo_t ended{};
+  if (!end_.empty() || waitid(P_PID, pid_, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid != pid_)
+    return end_;
+  // While it is not reaped, its number is nobody else's, nor is that of its group.
+  if (leads_group_) kill(-pid_, SIGKILL);
   int status = 0;
-  if (end_.empty() && waitpid(pid_, &status, WNOHANG) == pid_) {
+  if (waitpid(pid_, &status, 0) == pid_) {
     end_ = EndText(status);
     code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
@@ -154,11 +160,7 @@ std::string Child::End() {
 }
 
 void Child::Signal(int signal) const {
-  if (leads_group_) {
-    kill(-pid_, signal);
-  } else if (end_.empty()) {
-    kill(pid_, signal);
-  }
+  if (end_.empty()) kill(leads_group_ ? -pid_ : pid_, signal);
 }
 
 Status RunCommand(const std::vector<std::string>& command, const std::string& input, int network_namespace) {

@@ -40,7 +40,7 @@ class Child {
   int error_fd() const { return error_.get(); }  // -1 unless errors are apart.
   // Its standard input ends.
   void CloseInput() { write_ = OwnedFd(); }
-  // Empty while it runs.
+  // Empty while it runs. Where it led a group, that ends with it.
   std::string End();
   // Once it has ended: its exit code, or 128 and the signal that ended it.
   int code() const { return code_; }

@@ -18,7 +18,7 @@ struct EmulatedNetwork {
 // Errors are those of LaunchEmulated.
 StatusOr<EmulatedNetwork> MakeEmulatedNetwork(const EmulatedNodes& cluster);
 
-// Of a rank's NIC, the interface "nic", at which all other ranks reach it.
+// The address of a rank's NIC, the interface "nic", at which all other ranks reach it.
 std::string EmulatedAddress(int rank);
 
 }  // namespace moeplan::executor

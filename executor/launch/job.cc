@@ -42,10 +42,10 @@ class LineReader {
   int fd() const { return open_ ? fd_ : -1; }
   bool open() const { return open_; }
 
-  // What is there now.
+  // What is there now, and not more than a pipe holds: who prints without end is not waited for.
   void Read(const Job::Sink& sink) {
     std::array<char, 16384> buffer;
-    while (open_) {
+    for (int i = 0; open_ && i < 4; ++i) {
       const ssize_t count = read(fd_, buffer.data(), buffer.size());
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && errno == EAGAIN) return;
@@ -109,14 +109,13 @@ class ChildJob final : public Job {
       for (Child& child : children_) {
         if (!child.End().empty() && code == 0) code = child.code();
       }
-      if (signal != 0 && code == 0) code = 128 + signal;
+      if (signal != 0 && code == 0) code = 128 + signal;  // A SIGKILL that comes later changes nothing.
       if (code != 0 && !killed_at) {
         killed_at = Clock::now() + kGrace;
         Signal(signal != 0 ? signal : SIGTERM);
       }
-      if (killed_at && Clock::now() > *killed_at) Signal(SIGKILL);
+      if (signal == SIGKILL || (killed_at && Clock::now() > *killed_at)) Signal(SIGKILL);
     }
-    ReadAll(sink);
     for (LineReader& reader : readers_) reader.Read(sink);
     return code;
   }
@@ -130,7 +129,7 @@ class ChildJob final : public Job {
     for (Child& child : children_) {
       if (!child.End().empty()) continue;
       if (remote_ && signal != SIGKILL) {
-        (void)WriteAll(child.write_fd(), signal == SIGINT ? "INT\n" : "TERM\n");
+        (void)WriteAll(child.write_fd(), "TERM\n");  // A shell's background command would not listen to SIGINT.
       } else {
         child.Signal(signal);
       }
@@ -193,12 +192,21 @@ StatusOr<Child> StartHere(const JobCommand& command, std::vector<std::string> va
 
 // What says who and where we are, rather than what is to be run.
 bool DescribesOurSession(std::string_view variable) {
-  constexpr std::string_view kNames[] = {"DISPLAY", "HOME",  "HOSTNAME", "LOGNAME", "MAIL", "OLDPWD", "PWD",
-                                         "SHELL",   "SHLVL", "TERM",     "TMPDIR",  "USER", "_"};
+  // The last ones a shell lets nobody set.
+  constexpr std::string_view kNames[] = {
+      "DISPLAY", "HOME", "HOSTNAME", "LOGNAME",  "MAIL",          "OLDPWD", "PWD",  "SHELL",     "SHLVL", "TERM",
+      "TMPDIR",  "USER", "_",        "BASHOPTS", "BASH_VERSINFO", "EUID",   "PPID", "SHELLOPTS", "UID"};
   constexpr std::string_view kPrefixes[] = {"BASH_FUNC_", "DBUS_", "SSH_", "XDG_"};
   const std::string_view name = variable.substr(0, variable.find('='));
   return std::ranges::find(kNames, name) != std::end(kNames) ||
          std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+// Whether a shell takes it for the name of a variable; others would end it, or be run.
+bool IsShellName(std::string_view name) {
+  const auto is_letter = [](char c) { return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto is_part = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); };
+  return !name.empty() && is_letter(name[0]) && std::ranges::all_of(name, is_part);
 }
 
 // What the shell of another host reads on its standard input, so that no list of processes shows our variables. It runs
@@ -208,7 +216,7 @@ std::string RemoteScript(const JobCommand& command, const std::vector<std::strin
   std::string script = StrCat("cd ", ShellQuoted(std::filesystem::current_path(error).string()), " || exit 127\n");
   const auto export_it = [&](std::string_view variable) {
     const size_t equals = variable.find('=');
-    if (equals == std::string_view::npos) return;
+    if (equals == std::string_view::npos || !IsShellName(variable.substr(0, equals))) return;
     script +=
         StrCat("export ", variable.substr(0, equals), "=", ShellQuoted(std::string(variable.substr(equals + 1))), "\n");
   };
@@ -220,7 +228,8 @@ std::string RemoteScript(const JobCommand& command, const std::vector<std::strin
   for (const std::string& word : command.words) words += ShellQuoted(word) + " ";
   // The command leads a group of its own, so that all of it gets the signals that come by name.
   return StrCat(script, "exec 3<&0\nsetsid ", words, "< /dev/null 3<&- &\nchild=$!\n",
-                "(while read -r signal; do kill -s \"$signal\" -- \"-$child\"; done <&3; kill -s KILL -- \"-$child\") ",
+                "(while read -r signal; do kill -s \"$signal\" -- \"-$child\"; done <&3; kill -s KILL -- \"-$child\" "
+                "|| kill -s KILL \"$child\") ",
                 "> /dev/null 2>&1 &\nwatcher=$!\nwait \"$child\"\ncode=$?\nkill \"$watcher\" 2> /dev/null\n",
                 "kill -s KILL -- \"-$child\" 2> /dev/null\nexit \"$code\"\n");
 }

@@ -38,9 +38,9 @@ class Job {
   virtual ~Job() = default;
 
   // Passes on what ranks print until all have ended. As soon as one fails, or `stop` gives a signal, the others get
-  // that signal (SIGTERM after a failure), and after five seconds SIGKILL. `stop` is asked ten times a second at least.
-  // Returns 0; the exit code of the first rank that failed, 128 + n where signal n ended it; or 128 + the signal that
-  // `stop` gave.
+  // that signal (SIGTERM after a failure and on other hosts), and after five seconds SIGKILL. `stop` is asked ten times
+  // a second at least; where it gives SIGKILL, that comes at once. Returns 0; the exit code of the first rank that
+  // failed, 128 + n where signal n ended it; or 128 + the signal that `stop` gave.
   virtual int Run(const Sink& sink, const std::function<int()>& stop) = 0;
 };
 

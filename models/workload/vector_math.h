@@ -26,7 +26,7 @@ MOEPLAN_HD inline T Exp(T x) {
 MOEPLAN_HD inline double Erf(double x) { return std::erf(x); }
 MOEPLAN_HD inline double Exp(double x) { return std::exp(x); }
 
-// Within 4e-7 of the value, which is also within 4e-7 relatively.
+// The error is at most 4e-7 of the value.
 MOEPLAN_HD inline float Erf(float x) {
   constexpr float kOne = 3.832506856900711F;  // Beyond it, erf is 1 as far as a float can tell.
   const float clamped = x < -kOne ? -kOne : x > kOne ? kOne : x;
@@ -46,7 +46,7 @@ MOEPLAN_HD inline float Erf(float x) {
   return clamped * above / below;
 }
 
-// Within 2e-7 of the value, relatively; beyond what floats hold, the largest and smallest normal ones.
+// The error is at most 2e-7 of the value; beyond what floats hold, the largest and smallest normal ones.
 MOEPLAN_HD inline float Exp(float x) {
   constexpr float kMost = 88.3762626647949F, kLeast = -87.3365447505531F;
   const float clamped = x < kLeast ? kLeast : x > kMost ? kMost : x;

@@ -410,6 +410,9 @@ class Trainer:
             found["loss"] = torch.tensor(self._mean(loss))
             reference = reference or found
             for key, value in found.items():
+                if not torch.isfinite(value).all():
+                    worst = math.inf
+                    continue
                 scale = float(reference[key].abs().max()) or 1.0
                 worst = max(worst, float((value - reference[key]).abs().max()) / scale)
         total = torch.tensor(worst)
@@ -451,7 +454,9 @@ class Watch:
             print(f"no better plans will be told: {error}", file=sys.stderr)
 
     def news(self) -> moeplan.Answer | None:
-        return self._news.pop() if self._news else None
+        """The last that came since it was asked; each is better than those before."""
+        news, self._news = self._news, []
+        return news[-1] if news else None
 
 
 def predicted_s(answer: Any) -> float:

@@ -17,7 +17,7 @@ from moeplan.errors import Error, Infeasible, InvalidInput, PeerLost, Unavailabl
 _C_VERSION = 1
 
 _TENSORS = ("up", "gate_up", "down", "up_bias", "gate_up_bias", "down_bias")
-# Of moeplan_weights and moeplan_gradients, in their order.
+# The fields of moeplan_weights and moeplan_gradients, in their order.
 TENSORS = ("gate", *_TENSORS, *(f"shared_{name}" for name in _TENSORS))
 
 
@@ -204,6 +204,7 @@ def _exception(status: int, message: str) -> Error:
     if code == "FAILED_PRECONDITION":
         return Infeasible(message)
     if code in ("PEER_LOST", "DEADLINE_EXCEEDED"):
-        rank = re.search(r"\brank (\d+)", message)
+        # Who hears of it from another rank is told that rank first.
+        rank = re.search(r"\brank (\d+) (?:is lost|did not answer)", message) or re.search(r"\brank (\d+)", message)
         return PeerLost(message, code, int(rank[1]) if rank else None)
     return UnavailableHere(message, code)

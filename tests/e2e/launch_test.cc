@@ -59,7 +59,7 @@ TEST(LaunchCommandTest, RanksHaveTorchrunsVariablesAndTheirLinesTheirRank) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("[0] oops\n"), HasSubstr("[1] oops\n")));
 }
 
-// Of `ranks`, one says `last_words` once all others have started something, said what, and wait for it.
+// One of the ranks says `last_words` once all others have started something, said what, and wait for it.
 std::string ScriptWhereOneFails(const TemporaryFolder& folder, int ranks, int failing, const std::string& last_words) {
   std::string script = "if [ $RANK = " + std::to_string(failing) + " ]; then ";
   for (int rank = 0; rank < ranks; ++rank) {
@@ -89,6 +89,30 @@ TEST(LaunchCommandTest, AnInterruptReachesTheRanksAndLeavesNothing) {
   EXPECT_EQ(outcome.exit_code, 130);
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("[0] asked to stop"), HasSubstr("[1] asked to stop")));
   ExpectGoneSoon(PidsIn(outcome.out));
+}
+
+TEST(LaunchCommandTest, WhoInsistsIsNotMadeToWait) {
+  Process launch = Process::Start({"launch", "--local", "2", "--", "sh", "-c",
+                                   "trap '' INT TERM; sleep 300 & echo pid $!; echo pid $$; wait; wait"});
+  while (PidsIn(launch.PrintedSoFar()).size() < 4) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const auto began = std::chrono::steady_clock::now();
+  kill(launch.pid(), SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // Two at once would be one signal.
+  kill(launch.pid(), SIGINT);
+  const Outcome outcome = launch.Finish();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(4));
+  EXPECT_EQ(outcome.exit_code, 130);
+  ExpectGoneSoon(PidsIn(outcome.out));
+}
+
+TEST(LaunchCommandTest, ARankThatPrintsWithoutEndIsStoppedToo) {
+  const TemporaryFolder folder;
+  Process launch = Process::Start({"launch", "--local", "2", "--", "sh", "-c", "echo pid $$; exec yes"});
+  while (PidsIn(launch.PrintedSoFar()).size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  kill(launch.pid(), SIGHUP);
+  EXPECT_EQ(launch.Finish().exit_code, 128 + SIGHUP);
+  // What an ended rank has left behind does not keep the job.
+  EXPECT_EQ(Launch({"--local", "1"}, "yes & exit 0").exit_code, 0);
 }
 
 TEST(LaunchCommandTest, RanksThatDoNotListenAreKilled) {
@@ -126,7 +150,8 @@ TEST(LaunchCommandTest, HostsGetOurVariablesOverSshAndStopWithUs) {
   const std::map<std::string, std::string> environment = {
       {"PATH", std::filesystem::path(ssh).parent_path().string() + ":" + std::getenv("PATH")},
       {"OURS", "it's \"kept\"\nin two lines"},
-      {"SSH_AUTH_SOCK", "here"}};
+      {"SSH_AUTH_SOCK", "here"},
+      {"no.name;exit 3", "x"}};
   const std::string hosts = folder.Write("hosts", "user@first slots=2\nsecond slots=2\n");
   const Outcome outcome = Launch({"--hostfile", hosts},
                                  "echo $RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT \"$OURS\" "
@@ -143,6 +168,16 @@ TEST(LaunchCommandTest, HostsGetOurVariablesOverSshAndStopWithUs) {
   EXPECT_EQ(failed.exit_code, 9) << failed.err;
   EXPECT_EQ(PidsIn(failed.out).size(), 6U) << failed.out;
   ExpectGoneSoon(PidsIn(failed.out));
+
+  Process stopped = Process::Start({"launch", "--hostfile", hosts, "--", "sh", "-c",
+                                    "trap 'echo asked to stop; exit 5' TERM; sleep 300 & echo pid $!; wait"},
+                                   environment);
+  while (PidsIn(stopped.PrintedSoFar()).size() < 4) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  kill(stopped.pid(), SIGINT);
+  const Outcome asked = stopped.Finish();
+  EXPECT_EQ(asked.exit_code, 130);
+  EXPECT_THAT(asked.out, HasSubstr("[3] asked to stop"));
+  ExpectGoneSoon(PidsIn(asked.out));
 }
 
 TEST(LaunchCommandTest, WrongInputIsNamed) {

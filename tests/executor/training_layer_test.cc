@@ -67,7 +67,7 @@ class Gathered {
     const std::lock_guard lock(mutex_);
     by_rank_[rank] = call.gradients.experts;
   }
-  // Of the tensor, over the ranks that hold the shard of `rank` (which differ by a multiple of EP·ESP ranks).
+  // The sum of a tensor over the ranks that hold the shard of `rank` (which differ by a multiple of EP·ESP ranks).
   std::vector<float> Sum(int rank, const Layout& layout, std::vector<float> ExpertGradients::*tensor) const {
     const int stride = layout.expert_parallel * layout.expert_sharding_parallel;
     std::vector<float> sum((by_rank_[rank].*tensor).size());
@@ -226,6 +226,13 @@ TEST(TrainingLayerTest, RanksWithOtherPlansAreToldApart) {
     EXPECT_EQ(TrainingLayer::Make(plan, host.runtime()).status(),
               InvalidInput("layer.topK: found 1 on rank 2, expected 2, as on rank 0; make the layer from the same plan "
                            "on every rank"));
+    // Nor does a rank without a plan leave the others waiting.
+    const StatusOr<LayerPlan> none =
+        rank == 1 ? StatusOr<LayerPlan>(NotFound("no file")) : StatusOr<LayerPlan>(PlanOf(Family::kParmS2));
+    const Status told = TrainingLayer::Make(none, host.runtime()).status();
+    EXPECT_EQ(told, rank == 1
+                        ? NotFound("no file")
+                        : InvalidInput("plan: found none on rank 1 (no file), expected the same plan on every rank"));
     // And the job goes on.
     const auto moe = TrainingLayer::Make(PlanOf(Family::kParmS2), host.runtime());
     ASSERT_TRUE(moe.ok());

@@ -61,4 +61,8 @@ def test_a_lost_rank_is_named_within_the_deadline(tmp_path, phase):
 
 
 def test_a_model_learns_beside_ddp_and_dataloaders(tmp_path):
-    run_ranks(tmp_path, 2, "learns", gpus_per_node=2)
+    run_ranks(tmp_path, 4, "learns", gpus_per_node=2)
+
+
+def test_pipeline_stages_need_not_keep_step(tmp_path):
+    run_ranks(tmp_path, 4, "stages_apart", gpus_per_node=2, deadline_s=10)

@@ -20,20 +20,23 @@ def flush_weight_gradients(model: torch.nn.Module) -> None:
         layer.weight_gradients()
 
 
-def reduce_gradients(model: torch.nn.Module) -> None:
+def reduce_gradients(model: torch.nn.Module, experts_only: bool = False) -> None:
     """Sums the gradients of the model's MoELayers over the ranks that hold the same parameters.
 
     Those of experts over the ranks with the same shard, those of gates and shared experts over the source batches. Until
     then ``.grad`` is this rank's part; a mean over the batches is the caller's to take. Other parameters are left to
-    whoever replicates them, such as DistributedDataParallel. Collective; call it once after the backward passes of a step.
+    whoever replicates them. ``experts_only`` leaves gates and shared experts, too: where DistributedDataParallel has them.
+    Collective; call it once after the backward passes of a step.
     """
     for layer in _layers(model):
         for name in library.TENSORS:
             parameter = getattr(layer, name)
             if parameter is None or not parameter.requires_grad or layer._reduced:
                 continue
+            dense = name == "gate" or name.startswith("shared_")
+            if dense and experts_only:
+                continue
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            dense = name == "gate" or name.startswith("shared_")
             layer.world._sum(parameter.grad, layer._dense_groups if dense else layer._expert_groups)
         layer._reduced = True

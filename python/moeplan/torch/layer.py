@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import weakref
@@ -11,7 +12,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from moeplan import library, messages
-from moeplan.errors import UnavailableHere, mismatch
+from moeplan.errors import InvalidInput, UnavailableHere, mismatch
 from moeplan.torch.plan import fields_of, read_plan
 from moeplan.torch.world import World
 
@@ -23,7 +24,7 @@ class _Pass:
         self.handle = handle
         self.tokens = tokens
         self.held = held  # Whose memory the library reads.
-        self.over = False  # Nothing more will be asked of it than what it did.
+        self.over = False  # Its gradients are there, or nobody wants them.
         self.free = weakref.finalize(self, library.load().moeplan_pass_free, handle)
         self.free.atexit = False
 
@@ -64,8 +65,12 @@ class MoELayer(torch.nn.Module):
     Several forwards may be under way before their backwards, in any order. A rank may pass fewer rows in one call than
     in another; all ranks pass as many.
 
-    Collective: every rank of the pipeline stage makes the same layers and calls them in the same order. Raises
-    InvalidInput, naming the field, for what does not fit; PeerLost, naming rank and task, within ``world.deadline_s``.
+    The router's losses, times the plan's coefficients, are part of every backward pass, whatever the job multiplies its own
+    loss with.
+
+    Collective: every rank of the job makes the same layers; every rank of a pipeline stage calls them in the same order.
+    Raises InvalidInput, naming the field, for what does not fit; PeerLost, naming rank and task, within
+    ``world.deadline_s``.
     """
 
     def __init__(
@@ -77,11 +82,17 @@ class MoELayer(torch.nn.Module):
         defer_weight_gradients: bool = False,
     ) -> None:
         super().__init__()
-        self.plan = read_plan(plan)
         self.world = world
         self.dtype = dtype
         self.defer_weight_gradients = defer_weight_gradients
-        fields = fields_of(self.plan, dtype, world.nodes, world.gpus_per_node)
+        try:
+            self.plan = read_plan(plan)
+            fields = fields_of(self.plan, dtype, world.nodes, world.gpus_per_node)
+        except InvalidInput:
+            # The other ranks wait for this one's plan; one that is empty tells them that there is none.
+            with contextlib.suppress(InvalidInput):
+                library.create("layer_create", world._handle, library.Plan())
+            raise
         self._handle = library.create("layer_create", world._handle, fields)
         self._free = weakref.finalize(self, library.load().moeplan_layer_free, self._handle)
         self._free.atexit = False
@@ -308,7 +319,6 @@ class MoELayer(torch.nn.Module):
 
     def _backward(self, under_way: _Pass, gradient: torch.Tensor) -> list[torch.Tensor | None]:
         """The gradients of the input and of every parameter."""
-        self._open()
         self._reduced = False
         names = self._names()
         input_gradient = torch.empty_like(gradient)
@@ -338,7 +348,7 @@ class MoELayer(torch.nn.Module):
         deferred, self._deferred = self._deferred, []
         names = self._names()
         for under_way in deferred:
-            self._open()
+            self._reduced = False
             found = [torch.zeros_like(one) for one in under_way.held]
             library.call("pass_add_weight_gradients", under_way.handle, _pointers(names, found))
             under_way.over = True
@@ -350,12 +360,10 @@ class MoELayer(torch.nn.Module):
                     parameter.grad = gradient.to(self.dtype)
                 else:
                     parameter.grad += gradient.to(self.dtype)
-        self._reduced = False
 
     def close(self) -> None:
-        """Ends the layer; passes under way keep what they need. Raises nothing a second time."""
+        """No forward pass after this; those under way, and weight gradients that are deferred, can still be finished."""
         self._last = None
-        self._deferred = []
         self._free()
 
     # ---- What the last forward did.
@@ -416,7 +424,8 @@ class MoELayer(torch.nn.Module):
     def last_timeline(self, phase: str = "TRAINING") -> list[dict[str, Any]]:
         """The tasks of the last "FORWARD", of its "BACKWARD", or of both ("TRAINING"), as they ran on this rank.
 
-        [{task, kind, stream, chunk, startS, endS}] in the order of the plan's graph, in seconds since the first began.
+        [{task, kind, stream, chunk, startS, endS}] in the order of the plan's graph, in seconds since the first began. Slices
+        of dense gradients are left to the job, and are not among them.
         """
         tasks, count = ctypes.POINTER(library.Task)(), ctypes.c_int32()
         library.call("pass_timeline", self._last_pass().handle, phase.encode(), ctypes.byref(tasks), ctypes.byref(count))
@@ -437,10 +446,23 @@ class MoELayer(torch.nn.Module):
     def run_report(self) -> dict[str, Any]:
         """How the plan ran on every rank, as ``Planner.report_run`` takes it. Collective.
 
-        Of the phase that the plan was made for.
+        The tasks are those of the phase that the plan was made for; that has to have run. Of both passes, the backward one
+        follows the forward one at once, as in a plan: what the job ran between them is left out.
         """
         phase = messages.to_dict(self.plan.workload)["phase"]
-        timelines = self.world._gather(self.last_timeline(phase))
+        own = self.last_timeline(phase)
+        if phase == "TRAINING" and own:
+            forward = {task["task"] for task in self.last_timeline("FORWARD")}
+            between = min(task["startS"] for task in own if task["task"] not in forward) - max(
+                task["endS"] for task in own if task["task"] in forward
+            )
+            for task in own:
+                if task["task"] not in forward:
+                    task["startS"] -= between
+                    task["endS"] -= between
+        if not own:
+            raise mismatch("layer", f"no {phase} after the last forward", "both passes of the phase before their report")
+        timelines = self.world._gather(own)
         return {
             "plan": messages.to_dict(self.plan),
             "ranks": [{"rank": rank, "timeline": timeline} for rank, timeline in enumerate(timelines)],

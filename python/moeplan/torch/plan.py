@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Mapping
+from typing import Any
 
 import torch
 
@@ -18,8 +18,6 @@ def read_plan(plan: Any) -> plan_pb2.PlanResponse:
     """The plan of an Answer, of its ``response``, or of {"workload", "best"}. Raises InvalidInput."""
     response = plan_pb2.PlanResponse()
     given = getattr(plan, "response", plan)
-    if isinstance(given, Mapping):
-        given = {key: value for key, value in given.items() if key in ("workload", "best")}
     messages.read(response, given, "plan")
     for field in ("workload", "best"):
         if not response.HasField(field):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import datetime
 import fcntl
 import os
 import socket
 import struct
 import weakref
 from collections import Counter
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 
 from moeplan import library
-from moeplan.errors import mismatch
+from moeplan.errors import PeerLost, mismatch
 
 _SIOCGIFADDR = 0x8915
 
@@ -54,7 +56,8 @@ class World:
         if self.ranks == 1:
             return [value]
         values: list[Any] = [None] * self.ranks
-        dist.all_gather_object(values, value, group=self._group)
+        with _peers_named():
+            dist.all_gather_object(values, value, group=self._group)
         return values
 
     def _sum(self, tensor: torch.Tensor, groups: Sequence[Sequence[int]]) -> None:
@@ -64,7 +67,8 @@ class World:
             return
         # Gloo sums no BF16, and who adds many should not round in between.
         wide = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-        dist.all_reduce(wide, group=self._group_of(groups, own))
+        with _peers_named():
+            dist.all_reduce(wide, group=self._group_of(groups, own))
         if wide is not tensor:
             tensor.copy_(wide)
 
@@ -79,7 +83,8 @@ class World:
         if key not in self._groups:
             made = {}
             for group in key:
-                made[group] = dist.new_group([self._global(rank) for rank in group], backend="gloo")
+                timeout = datetime.timedelta(seconds=self.deadline_s)
+                made[group] = dist.new_group([self._global(rank) for rank in group], timeout, backend="gloo")
             self._groups[key] = made
         return self._groups[key][tuple(own)]
 
@@ -89,8 +94,19 @@ class World:
         return dist.get_global_rank(self._group, rank) if hasattr(dist, "get_global_rank") else rank
 
 
+@contextlib.contextmanager
+def _peers_named() -> Iterator[None]:
+    """What torch.distributed raises where a rank is gone, as what layers raise."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise PeerLost(f"a rank is lost, as torch.distributed says: {error}") from error
+
+
 def init(group: Any = None, gpus_per_node: int | None = None, deadline_s: float = 30.0) -> World:
-    """Connects the ranks of ``group`` (default: all of torch.distributed; one rank where that is not initialised).
+    """Connects all ranks of torch.distributed (one rank where that is not initialised).
+
+    ``group``: a group of all of them, in the order that the layers are to have; default: theirs.
 
     ``gpus_per_node``: ranks of a node; default LOCAL_WORLD_SIZE, or as many as share a host's name. ``deadline_s``: of
     each collective, in seconds.
@@ -103,6 +119,9 @@ def init(group: Any = None, gpus_per_node: int | None = None, deadline_s: float 
         raise mismatch("deadline_s", str(deadline_s), "a number of seconds above 0")
     connected = dist.is_available() and dist.is_initialized()
     rank, ranks = (dist.get_rank(group), dist.get_world_size(group)) if connected else (0, 1)
+    if connected and ranks != dist.get_world_size():
+        found, expected = f"a group of {ranks} ranks", f"one of the job's {dist.get_world_size()}, or none"
+        raise mismatch("group", found, expected)
     world = World(group, rank, ranks, 1, deadline_s)
     hosts = world._gather((socket.gethostname(), os.environ.get("LOCAL_WORLD_SIZE", "")))
     world.gpus_per_node = _ranks_per_node(gpus_per_node, hosts)
