@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="torch is missing (Debian: python3-torch)")
 PROGRAM = pathlib.Path(__file__).resolve().parent / "torch_ranks.py"
 
 
-def run_ranks(tmp_path, ranks, name, limit_s=120, **arguments):
+def run_ranks(tmp_path, ranks, name, limit_s=240, **arguments):
     """Runs torch_ranks.py's ``name`` on every rank; fails with what the ranks said, unless all end well."""
     environment = {**os.environ, "WORLD_SIZE": str(ranks), "STORE": str(tmp_path / "store"), "OMP_NUM_THREADS": "1"}
     environment.pop("LOCAL_WORLD_SIZE", None)
