@@ -58,6 +58,13 @@ class LineReader {
     }
   }
 
+  // The same once nobody writes any more, and the line that has no end.
+  void ReadLast(const Job::Sink& sink) {
+    for (int i = 0; open_ && i < 8; ++i) Read(sink);
+    if (open_ && !line_.empty()) sink(rank_, is_error_, line_);
+    open_ = false;
+  }
+
  private:
   void Take(std::string_view text, const Job::Sink& sink) {
     for (size_t end = 0; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
@@ -116,7 +123,7 @@ class ChildJob final : public Job {
       }
       if (signal == SIGKILL || (killed_at && Clock::now() > *killed_at)) Signal(SIGKILL);
     }
-    for (LineReader& reader : readers_) reader.Read(sink);
+    for (LineReader& reader : readers_) reader.ReadLast(sink);
     return code;
   }
 
