@@ -14,16 +14,13 @@ struct TensorSize {
 
 template <typename Tensors>
 std::vector<TensorSize> SizesOfTensors(const Tensors& tensors, const Layer& layer, const ExpertShard& shard) {
-  const auto experts = static_cast<size_t>(shard.experts), hidden = static_cast<size_t>(shard.hidden);
-  const size_t matrix = experts * hidden * layer.model_dim;
-  const size_t gated = layer.expert_matrices == 3 ? 1 : 0, biased = layer.expert_bias ? 1 : 0;
-  const size_t last_biases = shard.adds_last_bias ? experts * layer.model_dim : 0;
-  return {{"up", tensors.up.size(), matrix},
-          {"gate_up", tensors.gate_up.size(), gated * matrix},
-          {"down", tensors.down.size(), matrix},
-          {"up_bias", tensors.up_bias.size(), biased * experts * hidden},
-          {"gate_up_bias", tensors.gate_up_bias.size(), gated * biased * experts * hidden},
-          {"down_bias", tensors.down_bias.size(), biased * last_biases}};
+  const ExpertTensorSizes expected = TensorSizesOf(layer, shard);
+  return {{"up", tensors.up.size(), expected.up},
+          {"gate_up", tensors.gate_up.size(), expected.gate_up},
+          {"down", tensors.down.size(), expected.down},
+          {"up_bias", tensors.up_bias.size(), expected.up_bias},
+          {"gate_up_bias", tensors.gate_up_bias.size(), expected.gate_up_bias},
+          {"down_bias", tensors.down_bias.size(), expected.down_bias}};
 }
 
 template <typename Tensors>

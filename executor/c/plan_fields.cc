@@ -1,5 +1,6 @@
 #include "executor/c/plan_fields.h"
 
+#include <array>
 #include <string>
 
 #include "models/own_names.h"
@@ -73,44 +74,11 @@ StatusOr<Knobs> KnobsOf(const moeplan_plan& plan) {
   return knobs;
 }
 
-// One tensor at a time, with the shape that it has here; the first that is missing or too many is remembered.
-class Tensors {
+// Makes spans of pointers, one tensor at a time, and remembers the first that is missing or too many.
+class Spans {
  public:
-  Tensors(const Layer& layer, const ExpertShard& shard, std::string prefix)
-      : gated_(layer.expert_matrices == 3 && shard.experts > 0),
-        biased_(layer.expert_bias && shard.experts > 0),
-        matrix_(static_cast<size_t>(shard.experts) * shard.hidden * layer.model_dim),
-        hidden_(static_cast<size_t>(shard.experts) * shard.hidden),
-        last_(shard.adds_last_bias ? static_cast<size_t>(shard.experts) * layer.model_dim : 0),
-        prefix_(std::move(prefix)) {}
+  explicit Spans(std::string prefix) : prefix_(std::move(prefix)) {}
 
-  template <typename T>
-  std::span<T> Up(T* data) {
-    return Of("up", data, matrix_);
-  }
-  template <typename T>
-  std::span<T> GateUp(T* data) {
-    return Of("gate_up", data, gated_ ? matrix_ : 0);
-  }
-  template <typename T>
-  std::span<T> Down(T* data) {
-    return Of("down", data, matrix_);
-  }
-  template <typename T>
-  std::span<T> UpBias(T* data) {
-    return Of("up_bias", data, biased_ ? hidden_ : 0);
-  }
-  template <typename T>
-  std::span<T> GateUpBias(T* data) {
-    return Of("gate_up_bias", data, gated_ && biased_ ? hidden_ : 0);
-  }
-  template <typename T>
-  std::span<T> DownBias(T* data) {
-    return Of("down_bias", data, biased_ ? last_ : 0);
-  }
-  const Status& status() const { return status_; }
-
- private:
   template <typename T>
   std::span<T> Of(const char* name, T* data, size_t count) {
     if ((data != nullptr) == (count > 0)) return {data, count};
@@ -121,12 +89,37 @@ class Tensors {
     }
     return {};
   }
+  const Status& status() const { return status_; }
 
-  const bool gated_, biased_;
-  const size_t matrix_, hidden_, last_;
+ private:
   const std::string prefix_;
   Status status_;
 };
+
+// Fills the six tensors of an expert's view from the pointers of an expert, the shared one or those that are cut.
+template <typename View, typename T>
+Status FillView(const ExpertTensorSizes& sizes, const std::string& prefix, const std::array<T*, 6>& data, View& view) {
+  Spans spans(prefix);
+  view.up = spans.Of("up", data[0], sizes.up);
+  view.gate_up = spans.Of("gate_up", data[1], sizes.gate_up);
+  view.down = spans.Of("down", data[2], sizes.down);
+  view.up_bias = spans.Of("up_bias", data[3], sizes.up_bias);
+  view.gate_up_bias = spans.Of("gate_up_bias", data[4], sizes.gate_up_bias);
+  view.down_bias = spans.Of("down_bias", data[5], sizes.down_bias);
+  return spans.status();
+}
+
+// The same for the experts and the shared expert of weights or gradients, which name their fields alike.
+template <typename Pointers, typename View>
+Status FillViews(const Pointers& from, const Layer& layer, const LayerShard& shard, View& view) {
+  RETURN_IF_ERROR(FillView(
+      TensorSizesOf(layer, shard.experts), "",
+      std::array{from.up, from.gate_up, from.down, from.up_bias, from.gate_up_bias, from.down_bias}, view.experts));
+  return FillView(TensorSizesOf(layer, shard.shared), "shared_",
+                  std::array{from.shared_up, from.shared_gate_up, from.shared_down, from.shared_up_bias,
+                             from.shared_gate_up_bias, from.shared_down_bias},
+                  view.shared);
+}
 
 StatusOr<std::span<const float>> GateOf(const float* data, const Layer& layer) {
   if (data == nullptr) return InvalidInput("gate: found null, expected [E][M] values");
@@ -152,44 +145,16 @@ StatusOr<LayerPlan> LayerPlanOf(const moeplan_plan& plan) {
 StatusOr<LayerWeightsView> ViewOf(const moeplan_weights& weights, const Layer& layer, const LayerShard& shard) {
   LayerWeightsView view;
   ASSIGN_OR_RETURN(view.gate, GateOf(weights.gate, layer));
-  Tensors own(layer, shard.experts, ""), shared(layer, shard.shared, "shared_");
-  view.experts = {.shard = shard.experts,
-                  .up = own.Up(weights.up),
-                  .gate_up = own.GateUp(weights.gate_up),
-                  .down = own.Down(weights.down),
-                  .up_bias = own.UpBias(weights.up_bias),
-                  .gate_up_bias = own.GateUpBias(weights.gate_up_bias),
-                  .down_bias = own.DownBias(weights.down_bias)};
-  view.shared = {.shard = shard.shared,
-                 .up = shared.Up(weights.shared_up),
-                 .gate_up = shared.GateUp(weights.shared_gate_up),
-                 .down = shared.Down(weights.shared_down),
-                 .up_bias = shared.UpBias(weights.shared_up_bias),
-                 .gate_up_bias = shared.GateUpBias(weights.shared_gate_up_bias),
-                 .down_bias = shared.DownBias(weights.shared_down_bias)};
-  RETURN_IF_ERROR(own.status().Within("weights"));
-  RETURN_IF_ERROR(shared.status().Within("weights"));
+  view.experts.shard = shard.experts;
+  view.shared.shard = shard.shared;
+  RETURN_IF_ERROR(FillViews(weights, layer, shard, view).Within("weights"));
   return view;
 }
 
 StatusOr<LayerGradientsView> ViewOf(const moeplan_gradients& gradients, const Layer& layer, const LayerShard& shard) {
-  Tensors own(layer, shard.experts, ""), shared(layer, shard.shared, "shared_");
   LayerGradientsView view;
   view.given = true;
-  view.experts = {.up = own.Up(gradients.up),
-                  .gate_up = own.GateUp(gradients.gate_up),
-                  .down = own.Down(gradients.down),
-                  .up_bias = own.UpBias(gradients.up_bias),
-                  .gate_up_bias = own.GateUpBias(gradients.gate_up_bias),
-                  .down_bias = own.DownBias(gradients.down_bias)};
-  view.shared = {.up = shared.Up(gradients.shared_up),
-                 .gate_up = shared.GateUp(gradients.shared_gate_up),
-                 .down = shared.Down(gradients.shared_down),
-                 .up_bias = shared.UpBias(gradients.shared_up_bias),
-                 .gate_up_bias = shared.GateUpBias(gradients.shared_gate_up_bias),
-                 .down_bias = shared.DownBias(gradients.shared_down_bias)};
-  RETURN_IF_ERROR(own.status().Within("gradients"));
-  RETURN_IF_ERROR(shared.status().Within("gradients"));
+  RETURN_IF_ERROR(FillViews(gradients, layer, shard, view).Within("gradients"));
   return view;
 }
 

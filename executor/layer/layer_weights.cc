@@ -145,6 +145,19 @@ ExpertGradients ZeroGradientsOf(const ExpertWeights& weights) {
 }
 }  // namespace
 
+ExpertTensorSizes TensorSizesOf(const Layer& layer, const ExpertShard& shard) {
+  const auto experts = static_cast<size_t>(shard.experts), hidden = static_cast<size_t>(shard.hidden);
+  const size_t matrix = experts * hidden * layer.model_dim;
+  const size_t gated = layer.expert_matrices == 3 ? 1 : 0, biased = layer.expert_bias ? 1 : 0;
+  const size_t last_biases = shard.adds_last_bias ? experts * layer.model_dim : 0;
+  return {.up = matrix,
+          .gate_up = gated * matrix,
+          .down = matrix,
+          .up_bias = biased * experts * hidden,
+          .gate_up_bias = gated * biased * experts * hidden,
+          .down_bias = biased * last_biases};
+}
+
 LayerWeightsView::LayerWeightsView(const LayerWeights& weights)
     : gate(weights.gate), experts(ViewOf(weights.experts)), shared(ViewOf(weights.shared)) {}
 

@@ -74,6 +74,12 @@ struct LayerGradientsView {
   LayerGradientsView(LayerGradients* gradients);  // NOLINT(google-explicit-constructor): null: not given.
 };
 
+// How many values each tensor of a shard has; 0: the shard or the layer has no such tensor.
+struct ExpertTensorSizes {
+  size_t up = 0, gate_up = 0, down = 0, up_bias = 0, gate_up_bias = 0, down_bias = 0;
+};
+ExpertTensorSizes TensorSizesOf(const Layer& layer, const ExpertShard& shard);
+
 // Zero, as backward passes want them that add to them.
 LayerGradients ZeroGradients(const LayerWeights& weights);
 
