@@ -67,7 +67,7 @@ int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // A lost reader is an error of the write, not the end of the process.
   // A rank multiplies on one thread. OpenBLAS would start one for each processor, each with a buffer of 128 MiB of
   // address space, and try for ever to get them where the process may not have as much.
-  // What `launch` starts has its own way to multiply.
+  // The command that `launch` starts keeps the number of threads that its user chose.
   if (argc < 2 || std::string_view(argv[1]) != "launch") setenv("OPENBLAS_NUM_THREADS", "1", /*replace=*/1);
   CLI::App app("Measures a cluster, plans MoE layers on it, and runs the plans.", "moeplan");
   app.set_version_flag("--version", "moeplan " MOEPLAN_VERSION);

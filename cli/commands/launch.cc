@@ -27,7 +27,7 @@ struct LaunchOptions {
   std::vector<std::string> command;
 };
 
-// Where execvp would find it.
+// Says whether execvp would find a program of that name.
 bool IsProgram(const std::string& word) {
   if (word.find('/') != std::string::npos) return access(word.c_str(), X_OK) == 0;
   const char* const path = std::getenv("PATH");
@@ -90,14 +90,14 @@ void NoteSignals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaction(signal, &action, nullptr);
 }
 
-// What ranks are to be sent: the first signal, and when somebody insists, the last. Nobody who reads would be served by
-// a job that goes on.
+// Gives the signal that ranks are to get: the first that came, or SIGKILL once a second did. A job whose output nobody
+// reads any more is stopped, too.
 int SignalToPass() {
   if (signals > 1) return SIGKILL;
   return std::ferror(stdout) != 0 ? SIGTERM : first_signal;
 }
 
-// What a rank says, as a line of ours. Lines of a log come as they are printed, also into a pipe.
+// Prints a line of a rank behind its number. Every line is flushed, so that logs keep up when they go into a pipe.
 void PrintLine(int rank, bool is_error, std::string_view line) {
   std::FILE* const into = is_error ? stderr : stdout;
   std::fprintf(into, "[%d] %.*s\n", rank, static_cast<int>(line.size()), line.data());

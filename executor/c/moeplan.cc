@@ -45,8 +45,8 @@ moeplan_status Guarded(const Function& function) {
   }
 }
 
-// What the objects below share. It goes with the last of them, and not in a forked child, whose copy of it has no
-// threads: there it is left as it is.
+// A world is shared by all objects made on it and deleted with the last of them. A forked child never deletes its copy,
+// which has no threads.
 struct World {
   std::shared_ptr<RankJoin> join;  // Outlives the rank.
   std::unique_ptr<Rank> rank;
@@ -185,7 +185,7 @@ moeplan_status moeplan_layer_create(moeplan_world* world, const moeplan_plan* pl
   });
 }
 
-// What goes last may be an object whose buffers, streams and connections a forked child must not touch.
+// A forked child frees nothing: buffers, streams and connections belong to threads that it does not have.
 void moeplan_layer_free(moeplan_layer* layer) {
   if (layer == nullptr || layer->own->world->forked()) return;
   const std::shared_ptr<World> world = layer->own->world;

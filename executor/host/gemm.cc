@@ -47,7 +47,7 @@ void MultiplyOnce(const OpenBlas& blas) {
              kSide, 0.0F, product.data(), kSide);
 }
 
-// Where they are found.
+// Finds the functions of OpenBLAS: those that were linked in, or those of the library that is opened now.
 #ifdef MOEPLAN_LINKED_OPENBLAS
 StatusOr<OpenBlas> Find() {
   return OpenBlas{

@@ -19,7 +19,7 @@ struct ChildPlace {
   bool leads_group = false;    // It leads a process group, which ends with it: what it starts itself goes too.
 };
 
-// What a child gets beside its words.
+// A ChildSetting says what a child gets beside the words of its command.
 struct ChildSetting {
   std::vector<std::string> variables;  // "NAME=VALUE", beside ours and before those of the same name.
   bool errors_apart = false;           // Its standard error is a pipe, too; else ours.

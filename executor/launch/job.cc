@@ -42,7 +42,8 @@ class LineReader {
   int fd() const { return open_ ? fd_ : -1; }
   bool open() const { return open_; }
 
-  // What is there now, and not more than a pipe holds: who prints without end is not waited for.
+  // Passes on what is there now, at most as much as a pipe holds, so that a rank that prints without end holds up
+  // nobody.
   void Read(const Job::Sink& sink) {
     std::array<char, 16384> buffer;
     for (int i = 0; open_ && i < 4; ++i) {
@@ -197,7 +198,7 @@ StatusOr<Child> StartHere(const JobCommand& command, std::vector<std::string> va
   return child;
 }
 
-// What says who and where we are, rather than what is to be run.
+// Says whether a variable describes this session or machine rather than what is to be run.
 bool DescribesOurSession(std::string_view variable) {
   // The last ones a shell lets nobody set.
   constexpr std::string_view kNames[] = {
@@ -216,8 +217,8 @@ bool IsShellName(std::string_view name) {
   return !name.empty() && is_letter(name[0]) && std::ranges::all_of(name, is_part);
 }
 
-// What the shell of another host reads on its standard input, so that no list of processes shows our variables. It runs
-// the command until that input ends, with the connection or with us.
+// Gives the script that the shell of another host reads on its standard input, so that no list of processes shows our
+// variables. It runs the command until that input ends, with the connection or with us.
 std::string RemoteScript(const JobCommand& command, const std::vector<std::string>& variables) {
   std::error_code error;
   std::string script = StrCat("cd ", ShellQuoted(std::filesystem::current_path(error).string()), " || exit 127\n");

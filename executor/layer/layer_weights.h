@@ -50,8 +50,8 @@ struct LayerGradients {
   ExpertGradients experts, shared;
 };
 
-// Where weights and gradients lie, in the shapes above. The memory is borrowed and stays where it is: a vector that a
-// view was made of must not be assigned another's elements by moving.
+// A view says where weights or gradients lie, in the shapes above. The memory is borrowed and stays where it is: a
+// vector that a view was made of must not be assigned another's elements by moving.
 struct ExpertWeightsView {
   ExpertShard shard;
   std::span<const float> up, gate_up, down, up_bias, gate_up_bias, down_bias;

@@ -1,5 +1,5 @@
 // erf and exp of floats without branches and calls, so that compilers make loops over them vector code: the scalar ones
-// of libm took two thirds of an expert's time on a host. On a device, and in double precision, they are the library's.
+// of libm are calls, one value at a time. On a device, and in double precision, they are the library's.
 //
 // The rational function of erf is the minimax one of XLA and Eigen (ErfImpl32, generic_fast_erf_float); the polynomial
 // of exp is that of Cephes (expf.c). tests/models/vector_math_test.cc holds both to their bounds. Pure.
