@@ -12,15 +12,16 @@ from torch_layer_test import run_ranks
 pytest.importorskip("torch", reason="torch is missing (Debian: python3-torch)")
 
 EXAMPLE = SOURCE / "python" / "examples" / "train_moe_lm.py"
+SMALL = ("--batch", 4, "--length", 64)
 EMULATED = SOURCE / "deploy" / "examples" / "emulated.json"
 
 
 def train(cluster, *options, check=True):
-    return run_moeplan("launch", *cluster, "--", sys.executable, "-B", EXAMPLE, *options, check=check, timeout=240)
+    return run_moeplan("launch", *cluster, "--", sys.executable, "-B", EXAMPLE, *SMALL, *options, check=check, timeout=600)
 
 
 def printed(*options):
-    return run_moeplan("launch", "--local", "1", "--", sys.executable, "-B", EXAMPLE, *options).stdout.replace("[0] ", "")
+    return run_moeplan("launch", "--local", "1", "--", sys.executable, "-B", EXAMPLE, *SMALL, *options).stdout.replace("[0] ", "")
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +48,49 @@ def test_a_planners_answers_run_as_their_timelines_say(database, tmp_path):
     run_ranks(tmp_path, 4, "planned", gpus_per_node=4, file=str(kept))
 
 
-@pytest.mark.parametrize("tp", [1, 2])
-def test_plain_pytorch_and_every_schedule_are_one_model(tp):
-    done = train(("--local", "4"), "--layer", "baseline", "--tp", tp, "--steps", 6, "--check", 5, "--log", 6)
-    agree = [float(text) for text in re.findall(r"every schedule agree within (\S+)", done.stdout)]
-    assert len(agree) == 2 and max(agree) <= 1e-5, done.stdout
-    plain = train(("--local", "4"), "--layer", "plain", "--tp", tp, "--steps", 6, "--log", 6)
-    losses = [re.search(r"step 6: loss (\S+),", run.stdout)[1] for run in (done, plain)]
-    assert losses[0] == losses[1], losses
+def losses(tmp_path, ranks, *options):
+    file = tmp_path / "losses.json"
+    told = train(("--local", ranks), *options, "--record", file).stdout
+    return json.loads(file.read_text())["losses"], told
+
+
+def checked(tmp_path, limit, *options):
+    """The losses of two steps, in each of which plain PyTorch and every schedule agreed."""
+    found, told = losses(tmp_path, 4, *options, "--steps", 2, "--check", 1, "--log", 2)
+    apart = [float(text) for text in re.findall(r"every schedule agree within (\S+)", told)]
+    assert len(apart) == 2 and max(apart) <= limit, told
+    return found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--tp", 1, "--plain-chunks", 3, "--accumulate", 2], ["--tp", 2, "--plain-chunks", 2, "--plain-receives-first"]],
+)
+def test_plain_pytorch_and_every_schedule_are_one_model(tmp_path, options):
+    checked(tmp_path, 1e-5, "--layer", "baseline", *options)
+
+
+def test_so_they_are_with_contexts_either_way(tmp_path):
+    vertical, horizontal = (checked(tmp_path, 1e-5, "--cp", 2, "--cp-order", order) for order in ("vertical", "horizontal"))
+    assert abs(vertical[0] - horizontal[0]) <= 1e-6  # Of the same text.
+
+
+def test_contexts_see_whole_sequences(tmp_path):
+    # With room for every pair it does not matter whose tokens a source has.
+    whole, halves = (losses(tmp_path, cp, "--cp", cp, "--ep", 1, "--capacity-factor", 4, "--steps", 2)[0] for cp in (1, 2))
+    assert abs(whole[0] - halves[0]) <= 2e-6 and abs(whole[1] - halves[1]) <= 1e-4, (whole, halves)
+
+
+def test_so_they_are_in_bf16(tmp_path):
+    checked(tmp_path, 1e-2, "--layer", "baseline", "--tp", 2, "--dtype", "bfloat16")
+
+
+def test_runs_of_their_own_learn_alike(tmp_path):
+    steps = int(os.environ.get("MOEPLAN_TEST_STEPS", "12"))
+    curves = [losses(tmp_path, 4, "--layer", layer, "--tp", 2, "--steps", steps)[0] for layer in ("plain", "baseline")]
+    assert len(curves[0]) == steps and curves[0][-1] < curves[0][0]
+    apart = max(abs(a - b) for a, b in zip(*curves))
+    assert apart <= 1e-3, apart
 
 
 def test_a_planned_job_asks_reports_and_learns(database):
@@ -73,7 +109,7 @@ def test_a_planned_job_asks_reports_and_learns(database):
 
 
 def test_the_shaped_links_carry_the_jobs_bytes(tmp_path):
-    script = f'"$0" -B {EXAMPLE} --layer plain --steps 3 && tc -s qdisc show dev nic'
+    script = f'"$0" -B {EXAMPLE} --batch 4 --length 64 --layer plain --steps 3 && tc -s qdisc show dev nic'
     done = run_moeplan("launch", "--emulated", EMULATED, "--", "sh", "-c", script, sys.executable, check=False, timeout=240)
     if "needs root" in done.stderr:
         pytest.skip(done.stderr)
