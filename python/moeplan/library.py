@@ -11,6 +11,7 @@ import os
 import re
 from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int32, c_int64, c_void_p
 from pathlib import Path
+from typing import Any
 
 from moeplan.errors import Error, Infeasible, InvalidInput, PeerLost, UnavailableHere
 
@@ -175,12 +176,17 @@ def load() -> ctypes.CDLL:
     return library
 
 
+@functools.lru_cache(maxsize=None)
+def function(name: str) -> Any:
+    """moeplan_NAME as it is."""
+    return getattr(load(), f"moeplan_{name}")
+
+
 def call(name: str, *arguments: object) -> None:
     """Calls moeplan_NAME, and raises what it answers: InvalidInput, Infeasible, PeerLost or another Error."""
-    library = load()
-    status = getattr(library, f"moeplan_{name}")(*arguments)
+    status = function(name)(*arguments)
     if status != 0:
-        raise _exception(status, library.moeplan_last_error().decode(errors="replace"))
+        raise _exception(status, load().moeplan_last_error().decode(errors="replace"))
 
 
 def create(name: str, *arguments: object) -> c_void_p:

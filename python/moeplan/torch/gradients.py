@@ -31,7 +31,7 @@ def reduce_gradients(model: torch.nn.Module, experts_only: bool = False) -> None
     for layer in _layers(model):
         for name in library.TENSORS:
             parameter = getattr(layer, name)
-            if parameter is None or not parameter.requires_grad or layer._reduced:
+            if parameter is None or not parameter.requires_grad or layer._passes.reduced:
                 continue
             dense = name == "gate" or name.startswith("shared_")
             if dense and experts_only:
@@ -39,4 +39,4 @@ def reduce_gradients(model: torch.nn.Module, experts_only: bool = False) -> None
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             layer.world._sum(parameter.grad, layer._dense_groups if dense else layer._expert_groups)
-        layer._reduced = True
+        layer._passes.reduced = True

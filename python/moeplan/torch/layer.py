@@ -20,13 +20,28 @@ from moeplan.torch.world import World
 class _Pass:
     """A forward pass under way: keeps what its backward pass needs."""
 
+    __slots__ = ("handle", "tokens", "held", "over", "free")
+
     def __init__(self, handle: ctypes.c_void_p, tokens: int, held: list[torch.Tensor]) -> None:
         self.handle = handle
         self.tokens = tokens
         self.held = held  # Whose memory the library reads.
         self.over = False  # Its gradients are there, or nobody wants them.
-        self.free = weakref.finalize(self, library.load().moeplan_pass_free, handle)
-        self.free.atexit = False
+        self.free = library.function("pass_free")
+
+    def __del__(self) -> None:
+        self.free(self.handle)
+
+
+class _Passes:
+    """What a layer's passes left. Apart from the module, which takes ten times as long to set an attribute."""
+
+    __slots__ = ("last", "deferred", "reduced")
+
+    def __init__(self) -> None:
+        self.last: _Pass | None = None
+        self.deferred: list[_Pass] = []
+        self.reduced = False  # Gradients are sums over replicas.
 
 
 class _Run(torch.autograd.Function):
@@ -98,9 +113,8 @@ class MoELayer(torch.nn.Module):
         self._free.atexit = False
         self._shard = library.Shard()
         library.load().moeplan_layer_shard(self._handle, self._shard)
-        self._last: _Pass | None = None
-        self._deferred: list[_Pass] = []
-        self._reduced = False
+        self._model_dim = int(self._layer.model_dim)
+        self._passes = _Passes()
         self._make_groups()
         self._make_parameters(seed)
 
@@ -262,7 +276,7 @@ class MoELayer(torch.nn.Module):
             parameter = getattr(self, name)
             if parameter is not None:
                 gradients[name] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        return self._gathered(gradients, parts_of_sums=not self._reduced)
+        return self._gathered(gradients, parts_of_sums=not self._passes.reduced)
 
     def _gathered(self, own: dict[str, torch.Tensor | None], parts_of_sums: bool) -> dict[str, torch.Tensor]:
         tensor, expert, sharding, stage = self._degrees
@@ -291,14 +305,20 @@ class MoELayer(torch.nn.Module):
             raise mismatch("input", f"a tensor on {x.device}", "one on the CPU: this build runs layers on the host")
         if x.dtype != self.dtype:
             raise mismatch("input", f"a tensor of {x.dtype}", f"one of {self.dtype}, the layer's dtype")
-        if x.dim() == 0 or x.shape[-1] != self._layer.model_dim:
-            raise mismatch("input", f"a tensor of shape {tuple(x.shape)}", f"[..., {self._layer.model_dim}]")
-        parameters = [getattr(self, name) for name in library.TENSORS if getattr(self, name) is not None]
+        if x.dim() == 0 or x.shape[-1] != self._model_dim:
+            raise mismatch("input", f"a tensor of shape {tuple(x.shape)}", f"[..., {self._model_dim}]")
+        parameters = [one for one in self._parameters.values() if one is not None]
         needed = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in parameters))
         return _Run.apply(self, needed, x.contiguous(), *parameters)
 
-    def _names(self) -> list[str]:
-        return [name for name in library.TENSORS if getattr(self, name) is not None]
+    def _pointers(self, tensors: list[torch.Tensor]) -> library.Pointers:
+        """Of one tensor for every parameter."""
+        pointers = library.Pointers()
+        given = iter(tensors)
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                setattr(pointers, name, next(given).data_ptr())
+        return pointers
 
     def _open(self) -> ctypes.c_void_p:
         if not self._free.alive:
@@ -306,21 +326,18 @@ class MoELayer(torch.nn.Module):
         return self._handle
 
     def _forward(self, x: torch.Tensor, output: torch.Tensor, parameters: tuple[torch.Tensor, ...]) -> _Pass:
-        handle = self._open()
-        if self._last is not None and self._last.over:
-            self._last = None  # Its buffers are the next one's.
-        held = [one.detach().float().contiguous() for one in parameters]
-        tokens = x.numel() // self._layer.model_dim
-        made = library.create(
-            "layer_forward", handle, tokens, x.data_ptr(), output.data_ptr(), _pointers(self._names(), held)
-        )
-        self._last = _Pass(made, tokens, held)
-        return self._last
+        handle, passes = self._open(), self._passes
+        if passes.last is not None and passes.last.over:
+            passes.last = None  # Its buffers are the next one's.
+        held = [_as_float(one.detach()) for one in parameters]
+        tokens = x.numel() // self._model_dim
+        made = library.create("layer_forward", handle, tokens, x.data_ptr(), output.data_ptr(), self._pointers(held))
+        passes.last = under_way = _Pass(made, tokens, held)
+        return under_way
 
     def _backward(self, under_way: _Pass, gradient: torch.Tensor) -> list[torch.Tensor | None]:
         """The gradients of the input and of every parameter."""
-        self._reduced = False
-        names = self._names()
+        self._passes.reduced = False
         input_gradient = torch.empty_like(gradient)
         if self.defer_weight_gradients:
             gate = torch.zeros_like(under_way.held[0])
@@ -331,29 +348,28 @@ class MoELayer(torch.nn.Module):
                 input_gradient.data_ptr(),
                 gate.data_ptr(),
             )
-            self._deferred.append(under_way)
-            return [input_gradient, gate.to(self.dtype), *[None for _ in names[1:]]]
+            self._passes.deferred.append(under_way)
+            return [input_gradient, gate.to(self.dtype), *[None for _ in under_way.held[1:]]]
         found = [torch.zeros_like(one) for one in under_way.held]
         library.call(
-            "pass_backward", under_way.handle, gradient.data_ptr(), input_gradient.data_ptr(), _pointers(names, found)
+            "pass_backward", under_way.handle, gradient.data_ptr(), input_gradient.data_ptr(), self._pointers(found)
         )
         under_way.over = True
-        return [input_gradient, *[one.to(self.dtype) for one in found]]
+        return [input_gradient, *(found if self.dtype == torch.float32 else [one.to(self.dtype) for one in found])]
 
     def weight_gradients(self) -> None:
         """Adds the gradients that ``defer_weight_gradients`` has left to ``.grad``, in the order of the backward passes.
 
         Not collective: it exchanges nothing.
         """
-        deferred, self._deferred = self._deferred, []
-        names = self._names()
+        deferred, self._passes.deferred = self._passes.deferred, []
+        parameters = [one for one in self._parameters.values() if one is not None]
         for under_way in deferred:
-            self._reduced = False
+            self._passes.reduced = False
             found = [torch.zeros_like(one) for one in under_way.held]
-            library.call("pass_add_weight_gradients", under_way.handle, _pointers(names, found))
+            library.call("pass_add_weight_gradients", under_way.handle, self._pointers(found))
             under_way.over = True
-            for name, gradient in zip(names[1:], found[1:]):
-                parameter = getattr(self, name)
+            for parameter, gradient in zip(parameters[1:], found[1:]):
                 if not parameter.requires_grad:
                     continue
                 if parameter.grad is None:
@@ -363,15 +379,15 @@ class MoELayer(torch.nn.Module):
 
     def close(self) -> None:
         """No forward pass after this; those under way, and weight gradients that are deferred, can still be finished."""
-        self._last = None
+        self._passes.last = None
         self._free()
 
     # ---- What the last forward did.
 
     def _last_pass(self) -> _Pass:
-        if self._last is None:
+        if self._passes.last is None:
             raise mismatch("layer", "no forward pass yet", "one before its results are asked for")
-        return self._last
+        return self._passes.last
 
     def router_statistics(self) -> dict[str, Any]:
         """What the router did with the tokens that this rank answers for, in the last forward.
@@ -469,8 +485,6 @@ class MoELayer(torch.nn.Module):
         }
 
 
-def _pointers(names: list[str], tensors: list[torch.Tensor]) -> library.Pointers:
-    pointers = library.Pointers()
-    for name, tensor in zip(names, tensors):
-        setattr(pointers, name, tensor.data_ptr())
-    return pointers
+
+def _as_float(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor if tensor.dtype == torch.float32 else tensor.float()).contiguous()
