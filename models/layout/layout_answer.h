@@ -46,8 +46,8 @@ struct LayoutRequest {
   bool overlaps_gradients = true;       // Gradients are summed while the last backward pass runs, or after it.
   bool overlaps_shared_experts = true;  // Shared experts run beside the exchange of the routed ones, or after them.
   bool sequence_parallel = true;
-  // MoE layers run whole experts by the one schedule that training frameworks have, with any dispatcher; else by the
-  // best of all.
+  // MoE layers run whole experts by the one schedule that training frameworks have, with any dispatcher, and a ranking
+  // lays contexts along the experts' ranks alone, as frameworks do; else by the best of all.
   bool as_frameworks = false;
   double capacity_factor = 1;
   int bytes_per_element = 2;

@@ -15,6 +15,8 @@ struct StepQuestion {
   LayoutRequest request;  // `top` is not read.
   Layout layout;          // DP 0: whatever fills the GPUs.
   int micro_batch = 1;
+  // Whether contexts lie across the experts' ranks; absent: as MoNTA's rule says (planner/layout/layout_space.h).
+  std::optional<bool> horizontal_contexts;
   // How the MoE layers run: of the plans of this family, and with so many chunks and partitions where they are given,
   // the best that fits; absent: of all plans.
   std::optional<Family> schedule;

@@ -179,7 +179,7 @@ class Adviser {
         for (int pipeline = 1; pipeline <= std::min(request_.gpus, request_.model.layers()); ++pipeline) {
           if (request_.gpus % pipeline != 0) continue;
           for (const Again& again : WaysToComputeAgain(request_.model)) {
-            StepQuestion question = {.request = Plain()};
+            StepQuestion question = {.request = Plain(), .horizontal_contexts = false};
             Set(again, question.request);
             question.layout = {.tensor_parallel = tensor,
                                .expert_parallel = expert,
@@ -275,7 +275,10 @@ class Adviser {
             std::min(least_missing_bytes.value_or(answer->least_missing_bytes), answer->least_missing_bytes);
       }
       for (const RankedLayout& ranked : answer->layouts) {
-        starts.push_back({.request = ways[i], .layout = ranked.layout, .micro_batch = ranked.micro_batch});
+        starts.push_back({.request = ways[i],
+                          .layout = ranked.layout,
+                          .micro_batch = ranked.micro_batch,
+                          .horizontal_contexts = ranked.horizontal_contexts});
       }
     }
     if (request_.mine) starts.push_back(*request_.mine);
@@ -288,7 +291,9 @@ class Adviser {
   // ---- Round two: from each start to whatever is better beside it, as long as something is.
 
   void Improve(const StepQuestion& from) {
-    StepQuestion at = {.request = Plain(), .layout = from.layout, .micro_batch = from.micro_batch};
+    // Frameworks lay contexts along the experts' ranks.
+    StepQuestion at = {
+        .request = Plain(), .layout = from.layout, .micro_batch = from.micro_batch, .horizontal_contexts = false};
     at.layout.data_parallel = 0;
     at.layout.expert_sharding_parallel = 1;
     at.request.virtual_stages = from.request.virtual_stages;
@@ -446,11 +451,12 @@ class Adviser {
 
   // ---- Round three: what it is compared with, and why.
 
-  // With the schedule that its MoE layers have, so that the question says all.
+  // With the schedule that its MoE layers have and where contexts lie, so that the question says all.
   StatusOr<AdvisedLayout> Whole(StepQuestion question) {
     AdvisedLayout whole;
     ASSIGN_OR_RETURN(whole.step, PriceLayout(question, profile_, stop_));
     question.layout = whole.step.layout.layout;
+    question.horizontal_contexts = whole.step.layout.horizontal_contexts;
     if (request_.model.moe_layers() > 0) {
       const Knobs& moe = whole.step.layout.moe;
       question.schedule = moe.family;

@@ -44,6 +44,11 @@ std::string DispatcherText(const StepQuestion& question) {
                 transport == Transport::kNccl ? "" : StrCat(" over ", Name(transport)));
 }
 
+std::string ContextsText(const StepQuestion& question) {
+  return StrCat("contextParallel ", question.layout.context_parallel,
+                question.horizontal_contexts.value_or(false) ? " across the experts' ranks" : "");
+}
+
 // What one decision is about: its words, and how it is taken from another layout.
 struct Knob {
   std::function<std::string(const StepQuestion&)> text;
@@ -72,7 +77,10 @@ std::vector<Knob> KnobsOf(const ModelConfig& model) {
     knobs.push_back(Degree("expertShardingParallel", &Layout::expert_sharding_parallel));
   }
   knobs.push_back(Degree("tensorParallel", &Layout::tensor_parallel));
-  knobs.push_back(Degree("contextParallel", &Layout::context_parallel));
+  knobs.push_back({ContextsText, [](const StepQuestion& from, StepQuestion& to) {
+                     to.layout.context_parallel = from.layout.context_parallel;
+                     to.horizontal_contexts = from.horizontal_contexts.value_or(false);
+                   }});
   knobs.push_back({PipelineText, [](const StepQuestion& from, StepQuestion& to) {
                      to.layout.pipeline_parallel = from.layout.pipeline_parallel;
                      to.request.virtual_stages = from.request.virtual_stages;
@@ -102,6 +110,7 @@ StepQuestion Halved(const StepQuestion& question) {
        {&Layout::tensor_parallel, &Layout::expert_parallel, &Layout::context_parallel, &Layout::pipeline_parallel}) {
     halved.layout.*degree = std::max(1, halved.layout.*degree / 2);
   }
+  halved.horizontal_contexts = false;
   halved.micro_batch = std::max(1, halved.micro_batch / 2);
   halved.request.dispatcher = Dispatcher::kAllToAll;
   halved.request.transport = Transport::kNccl;
@@ -148,7 +157,10 @@ std::string LayoutText(const StepQuestion& question) {
   std::string text = StrCat("TP ", layout.tensor_parallel);
   if (request.model.moe_layers() > 0) text += StrCat(", EP ", layout.expert_parallel);
   if (layout.expert_sharding_parallel > 1) text += StrCat(", ESP ", layout.expert_sharding_parallel);
-  if (layout.context_parallel > 1) text += StrCat(", CP ", layout.context_parallel);
+  if (layout.context_parallel > 1) {
+    text +=
+        StrCat(", CP ", layout.context_parallel, question.horizontal_contexts.value_or(false) ? " (horizontal)" : "");
+  }
   text += StrCat(", PP ", layout.pipeline_parallel);
   if (request.virtual_stages > 1) text += StrCat(" with ", request.virtual_stages, " virtual stages");
   if (layout.data_parallel > 0) text += StrCat(", DP ", layout.data_parallel);

@@ -31,24 +31,37 @@ int BlockReplicas(const Layout& layout) {
   return std::max(1, layout.expert_parallel * layout.expert_sharding_parallel / layout.tensor_parallel);
 }
 
-// MoNTA's rule, as AllLayoutPoints says.
-void PlaceContexts(const LayoutRequest& request, LayoutPoint& point) {
-  const int experts = point.layout.expert_parallel, contexts = point.layout.context_parallel;
-  const double scale = static_cast<double>(experts) * contexts;
-  const bool joins = request.max_network_scale == 0 || scale <= request.max_network_scale;
-  const int block = experts * point.layout.expert_sharding_parallel, tensor = point.layout.tensor_parallel;
-  const bool divides =
-      (block % tensor == 0 || tensor % block == 0) && point.layout.data_parallel % BlockReplicas(point.layout) == 0;
-  point.horizontal_contexts = contexts > 1 && contexts < experts && joins && divides;
-  point.network_scale = point.horizontal_contexts ? static_cast<int>(scale) : std::max(experts, contexts);
+double JointScale(const Layout& layout) {
+  return static_cast<double>(layout.expert_parallel) * layout.context_parallel;
 }
 
-LayoutPoint PlacedPoint(const LayoutRequest& request, const Layout& layout, int micro_batch) {
-  LayoutPoint point = {.layout = layout,
-                       .micro_batch = micro_batch,
-                       .micro_batches = request.global_batch / layout.data_parallel / micro_batch};
-  PlaceContexts(request, point);
-  return point;
+// Whether contexts may lie across the experts' ranks, as AllLayoutPoints says.
+bool MayLieAcross(const LayoutRequest& request, const Layout& layout) {
+  if (layout.context_parallel == 1 || layout.expert_parallel == 1) return false;
+  const int block = layout.expert_parallel * layout.expert_sharding_parallel, replicas = BlockReplicas(layout);
+  const bool joins = request.max_network_scale == 0 || JointScale(layout) <= request.max_network_scale;
+  return joins && replicas > 1 && block % layout.tensor_parallel == 0 && layout.data_parallel % replicas == 0;
+}
+
+Status CannotLieAcross(const LayoutRequest& request, const Layout& layout) {
+  const std::string joins = request.max_network_scale == 0
+                                ? ""
+                                : StrCat(", and EP·CP ", JointScale(layout), " is at most the ",
+                                         request.max_network_scale, " ranks that the network joins");
+  return InvalidInput(StrCat("layout.horizontalContexts: found true, expected it where contextParallel ",
+                             layout.context_parallel, " and expertParallel ", layout.expert_parallel,
+                             " are above 1, and EP·ESP over TP is a whole number above "
+                             "1 that divides dataParallel ",
+                             layout.data_parallel, joins));
+}
+
+LayoutPoint PlacedPoint(const LayoutRequest& request, const Layout& layout, int micro_batch, bool across) {
+  const int along_scale = std::max(layout.expert_parallel, layout.context_parallel);
+  return {.layout = layout,
+          .micro_batch = micro_batch,
+          .micro_batches = request.global_batch / layout.data_parallel / micro_batch,
+          .horizontal_contexts = across,
+          .network_scale = across ? static_cast<int>(JointScale(layout)) : along_scale};
 }
 
 class Enumeration {
@@ -105,11 +118,13 @@ class Enumeration {
 
   void AddMicroBatches(const Layout& layout) {
     const int samples = request_.global_batch / layout.data_parallel;
+    const bool may_lie_across = !request_.as_frameworks && MayLieAcross(request_, layout);
     for (int micro_batch = 1; micro_batch <= kMostMicroBatch && samples % micro_batch == 0; micro_batch *= 2) {
-      const LayoutPoint point = PlacedPoint(request_, layout, micro_batch);
+      const LayoutPoint point = PlacedPoint(request_, layout, micro_batch, /*across=*/false);
       if (TokensOf(point, request_.sequence_length) > kMostTokens) break;
       if (!rules_.MicroBatchesDivide(point.micro_batches, layout.pipeline_parallel)) continue;
       points_.push_back(point);
+      if (may_lie_across) points_.push_back(PlacedPoint(request_, layout, micro_batch, /*across=*/true));
     }
   }
 
@@ -138,10 +153,14 @@ RankSlice SliceOf(const LayoutRequest& request, const LayoutPoint& point) {
           .bytes_per_element = request.bytes_per_element};
 }
 
+bool RuleLiesAcross(const Layout& layout) { return layout.context_parallel < layout.expert_parallel; }
+
+int ContextStride(const LayoutPoint& point) {
+  return point.layout.tensor_parallel * (point.horizontal_contexts ? BlockReplicas(point.layout) : 1);
+}
+
 GroupShape ContextGroup(const LayoutPoint& point, int gpus_per_node) {
-  const Layout& layout = point.layout;
-  const int between = point.horizontal_contexts ? BlockReplicas(layout) : 1;
-  return Spaced(layout.context_parallel, static_cast<double>(layout.tensor_parallel) * between, gpus_per_node);
+  return Spaced(point.layout.context_parallel, ContextStride(point), gpus_per_node);
 }
 
 GroupShape DenseReplicas(const LayoutPoint& point, int gpus_per_node) {
@@ -163,11 +182,14 @@ GroupShape NeighbourStages(const LayoutPoint& point, int gpus_per_node) {
 }
 
 StatusOr<LayoutPoint> PointOf(const LayoutRequest& request, const Cluster& cluster, const Layout& layout,
-                              int micro_batch) {
+                              int micro_batch, std::optional<bool> horizontal_contexts) {
   RETURN_IF_ERROR(LayoutRules(request, cluster).Check(layout, micro_batch));
   Layout whole = layout;
   whole.data_parallel = request.gpus / (layout.pipeline_parallel * layout.tensor_parallel * layout.context_parallel);
-  LayoutPoint point = PlacedPoint(request, whole, micro_batch);
+  const bool may_lie_across = MayLieAcross(request, whole);
+  if (horizontal_contexts == true && !may_lie_across) return CannotLieAcross(request, whole);
+  const bool across = horizontal_contexts.value_or(may_lie_across && RuleLiesAcross(whole));
+  const LayoutPoint point = PlacedPoint(request, whole, micro_batch, across);
   const double tokens = TokensOf(point, request.sequence_length);
   if (tokens <= kMostTokens) return point;
   return InvalidInput(StrCat("layout.microBatch: found ", micro_batch, ", which is ", tokens,

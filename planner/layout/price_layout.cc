@@ -46,8 +46,8 @@ class StepSearch {
   // Must be called before everything else.
   Status Price() {
     book_.LeanOn(std::nullopt);
-    ASSIGN_OR_RETURN(const LayoutPoint point,
-                     PointOf(request_, profile_.cluster, question_.layout, question_.micro_batch));
+    ASSIGN_OR_RETURN(const LayoutPoint point, PointOf(request_, profile_.cluster, question_.layout,
+                                                      question_.micro_batch, question_.horizontal_contexts));
     ASSIGN_OR_RETURN(priced_, WithExperts(point));
     book_.Forget();
     parts_ = PriceStepParts(request_, point, priced_.moe.time, book_);

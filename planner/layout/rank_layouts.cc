@@ -36,11 +36,13 @@ struct Candidate {
 };
 
 // Layouts that are told apart in an answer.
-auto IdentityOf(const Layout& layout) {
+auto IdentityOf(const LayoutPoint& point) {
+  const Layout& layout = point.layout;
   return std::tuple(layout.tensor_parallel, layout.context_parallel, layout.pipeline_parallel,
-                    layout.expert_sharding_parallel, layout.expert_parallel);
+                    layout.expert_sharding_parallel, layout.expert_parallel,
+                    point.horizontal_contexts != RuleLiesAcross(layout));
 }
-using Identity = decltype(IdentityOf(Layout()));
+using Identity = decltype(IdentityOf(LayoutPoint()));
 
 Status TooManyPoints() {
   return InvalidInput(StrCat("gpus: the model has more than ", kMostLayoutPoints,
@@ -192,7 +194,7 @@ class LayoutSearch {
       return NotPriced(MissingReason({book_.missing().begin(), book_.missing().end()}, point.layout));
     }
     ++answer_.priced;
-    const auto [place, fresh] = best_.try_emplace(IdentityOf(point.layout), *ranked);
+    const auto [place, fresh] = best_.try_emplace(IdentityOf(point), *ranked);
     const bool better = !fresh && Better(*ranked, place->second);
     if (better) place->second = *std::move(ranked);
     if ((fresh || better) && place->second.time.step_s < last_step_s_) last_step_s_ = LastStepS();

@@ -20,8 +20,9 @@ struct LayoutOptions {
   std::stop_token cancelled;
 };
 
-// Best first, each layout with its best micro-batch; ties go to smaller degrees, TP before CP, PP, ESP and EP. A layout
-// takes the best MoE schedule that leaves room for the rest. Warnings name what the listed layouts have extrapolated.
+// Best first, each layout with its best micro-batch, once for each orientation that its contexts may have; ties go to
+// smaller degrees, TP before CP, PP, ESP and EP, then to the orientation of MoNTA's rule. A layout takes the best MoE
+// schedule that leaves room for the rest. Warnings name what the listed layouts have extrapolated.
 //
 // kInvalidInput: the request is wrong, no layout divides the model's and the cluster's numbers, or none of those that
 // fit could be priced (the message names what the profile lacks). kUnimplemented: a model with an encoder. kCancelled.

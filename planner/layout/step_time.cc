@@ -410,7 +410,7 @@ class StepPricer {
     if (contexts.size == 1) return;
     const AttentionWidths widths = WidthsOf(model_);
     const double tensor = layout_.tensor_parallel, row_bytes = tokens_ * request_.bytes_per_element;
-    const int stride = layout_.tensor_parallel;
+    const int stride = ContextStride(point_);
     // A tensor-parallel rank has at least one head's keys and values.
     const double ranks = model_.latent_attention.kv_rank > 0 ? tensor : std::min<double>(tensor, model_.kv_heads);
     const double passed_bytes = row_bytes * widths.passed / ranks;

@@ -44,6 +44,7 @@ std::span<const LayoutField> LayoutFields() {
       {"expertImbalance", 0, "rows of the busiest rank"},
       {"recomputeModules", Json::array(), "parts of layers that are computed again", "recompute == 'SELECTIVE'"},
       {"gradientPrecision", "FP32", "what gradients are summed in"},
+      {"horizontalContexts", nullptr, "contexts across the experts' ranks", "contextParallel > 1"},
   };
   return kFields;
 }

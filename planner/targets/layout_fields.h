@@ -11,7 +11,7 @@ namespace moeplan::planner {
 
 struct LayoutField {
   std::string_view name;
-  nlohmann::json default_value;  // Null: none.
+  nlohmann::json default_value;  // Null: none; of horizontalContexts, what MoNTA's rule says.
   std::string_view words;        // For people.
   std::string_view matters;      // Where it says anything: an Expression over fields and facts; empty: always.
 };

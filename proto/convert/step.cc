@@ -16,18 +16,24 @@
 namespace moeplan {
 namespace {
 
-// What is wrong with the text is told by whoever reads it as a message.
-bool IsRow(std::string_view text) {
-  if (text.size() > kMaxJsonBytes) return false;
+// What a text is, where it is JSON: a row of a ranking, and one that says where contexts lie. What is wrong with it is
+// told by whoever reads it as a message.
+struct RowText {
+  bool is_row = false, says_contexts = false;
+};
+RowText RowTextOf(std::string_view text) {
+  if (text.size() > kMaxJsonBytes) return {};
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && json.contains("layout");
+  if (!json.is_object() || !json.contains("layout")) return {};
+  const auto says = [&](const char* field) { return json.contains(field) && !json[field].is_null(); };
+  return {.is_row = true, .says_contexts = says("horizontalContexts") || says("horizontal_contexts")};
 }
 
 enum class Gradients { kFp32, kBf16 };
 
 int OneUnlessGiven(bool given, int value) { return given ? value : 1; }
 
-v1::StepLayout FromRow(const v1::RankedLayout& row) {
+v1::StepLayout FromRow(const v1::RankedLayout& row, bool says_contexts) {
   v1::StepLayout layout;
   const v1::Layout& degrees = row.layout();
   if (degrees.has_tensor_parallel()) layout.set_tensor_parallel(degrees.tensor_parallel());
@@ -57,6 +63,7 @@ v1::StepLayout FromRow(const v1::RankedLayout& row) {
   layout.set_mtp_layers(row.mtp_layers());
   *layout.mutable_recompute_modules() = row.recompute_modules();
   layout.set_gradient_precision(row.gradient_precision());
+  if (says_contexts) layout.set_horizontal_contexts(row.horizontal_contexts());
   layout.set_schedule(row.schedule());
   if (row.has_plan()) *layout.mutable_plan() = row.plan();
   return layout;
@@ -88,6 +95,8 @@ Status ReadStepLayout(const v1::StepLayout& message, std::string_view path, Step
     return error::Mismatch(FieldPath(path, "dataParallel"), StrCat(message.data_parallel()), "at least 1");
   }
   question.micro_batch = OneUnlessGiven(message.has_micro_batch(), message.micro_batch());
+  question.horizontal_contexts.reset();
+  if (message.has_horizontal_contexts()) question.horizontal_contexts = message.horizontal_contexts();
   LayoutRequest& request = question.request;
   ASSIGN_OR_RETURN(request.precision, EnumFromProto<Precision>(message.precision(), FieldPath(path, "precision")));
   request.virtual_stages = OneUnlessGiven(message.has_virtual_stages(), message.virtual_stages());
@@ -154,6 +163,7 @@ Status ReadSettings(const v1::StepLayout& message, std::string_view path, Layout
                                                  {message.has_pipeline_parallel(), "pipelineParallel"},
                                                  {message.has_data_parallel(), "dataParallel"},
                                                  {message.has_micro_batch(), "microBatch"},
+                                                 {message.has_horizontal_contexts(), "horizontalContexts"},
                                                  {message.schedule() != v1::Schedule::UNSPECIFIED, "schedule"},
                                                  {message.has_plan(), "plan"}};
   for (const auto& [given, field] : chosen) {
@@ -171,9 +181,10 @@ Status ReadSettings(const v1::StepLayout& message, std::string_view path, Layout
 }
 
 StatusOr<v1::StepLayout> StepLayoutFromJson(std::string_view text, std::string_view source_name) {
-  if (!IsRow(text)) return FromJson<v1::StepLayout>(text, source_name);
+  const auto [is_row, says_contexts] = RowTextOf(text);
+  if (!is_row) return FromJson<v1::StepLayout>(text, source_name);
   ASSIGN_OR_RETURN(const v1::RankedLayout row, FromJson<v1::RankedLayout>(text, source_name));
-  return FromRow(row);
+  return FromRow(row, says_contexts);
 }
 
 namespace {
@@ -222,6 +233,7 @@ v1::StepLayout StepLayoutOf(const StepQuestion& question) {
   layout.set_pipeline_parallel(degrees.pipeline_parallel);
   if (degrees.data_parallel > 0) layout.set_data_parallel(degrees.data_parallel);
   layout.set_micro_batch(question.micro_batch);
+  if (question.horizontal_contexts) layout.set_horizontal_contexts(*question.horizontal_contexts);
   if (layout.capacity_factor() == 1) layout.set_capacity_factor(0);
   if (!question.schedule) return layout;
   layout.set_schedule(EnumToProto<v1::Schedule::Family>(*question.schedule));

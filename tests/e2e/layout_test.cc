@@ -79,6 +79,18 @@ TEST(LayoutCommandTest, ARowIsALayoutThatTakesAsLongAlone) {
       EXPECT_GT(answer.at("highS"), step_s);
     }
   }
+  // The same degrees with contexts across the experts' ranks and along them; nothing said is MoNTA's rule.
+  const auto oriented_s = [&](const std::string& orientation) {
+    const Outcome outcome =
+        step(R"({"expertParallel": 8, "contextParallel": 4, "pipelineParallel": 8)" + orientation + "}");
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.exit_code == 0 ? Json::parse(outcome.out).at("stepTimeS").get<double>() : 0;
+  };
+  EXPECT_NE(oriented_s(R"(, "horizontalContexts": true)"), oriented_s(R"(, "horizontalContexts": false)"));
+  EXPECT_EQ(oriented_s(R"(, "horizontalContexts": true)"), oriented_s(""));
+  const Outcome one_context = step(R"({"expertParallel": 8, "pipelineParallel": 8, "horizontalContexts": true})");
+  EXPECT_EQ(one_context.exit_code, 2);
+  EXPECT_THAT(one_context.err, HasSubstr("layout.horizontalContexts: found true, expected it where contextParallel 1"));
   const Outcome large = step(R"({"expertParallel": 8, "microBatch": 2})");
   EXPECT_EQ(large.exit_code, 1) << large.out;
   EXPECT_GT(Json::parse(large.out).at("missingBytes"), 0);

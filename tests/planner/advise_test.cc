@@ -71,7 +71,10 @@ double BruteForceS(const AdviceRequest& request, const Profile& profile) {
           way.delays_weight_gradients = delays;
           way.virtual_stages = stages;
           for (const LayoutPoint& point : AllLayoutPoints(way, ClusterOf(way, roomy.cluster))) {
-            const auto step = pricer.Price({.request = way, .layout = point.layout, .micro_batch = point.micro_batch});
+            const auto step = pricer.Price({.request = way,
+                                            .layout = point.layout,
+                                            .micro_batch = point.micro_batch,
+                                            .horizontal_contexts = point.horizontal_contexts});
             if (step.ok() && step->missing_bytes <= 0) least_s = std::min(least_s, step->step_s);
           }
         }
@@ -188,6 +191,21 @@ TEST(AdviseTest, LongSequencesHaveAnAnswer) {
   request.sequence_length = 131072;
   const LayoutAdvice advice = AdviceFor(request, HardwareFor("h100-sxm", request));
   EXPECT_GT(advice.best.question.layout.context_parallel, 1);
+  // Frameworks lay contexts along the experts' ranks.
+  EXPECT_EQ(advice.best.question.horizontal_contexts, false);
+}
+
+TEST(AdviseTest, WhereContextsLieIsADecision) {
+  StepQuestion one = {.request = {.model = *NamedModel("qwen3-30b-a3b")}, .horizontal_contexts = true};
+  one.layout = {.expert_parallel = 8, .context_parallel = 2};
+  StepQuestion other = one;
+  other.horizontal_contexts = false;
+  const auto decisions = DecisionsBetween(one, other);
+  ASSERT_EQ(decisions.size(), 1u);
+  EXPECT_EQ(decisions[0].taken, "contextParallel 2 across the experts' ranks");
+  EXPECT_EQ(decisions[0].instead, "contextParallel 2");
+  EXPECT_EQ(decisions[0].without.horizontal_contexts, false);
+  EXPECT_THAT(LayoutText(one), HasSubstr("CP 2 (horizontal)"));
 }
 
 TEST(AdviseTest, TheUsualLayoutIsPlain) {

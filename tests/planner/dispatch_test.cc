@@ -241,14 +241,14 @@ TEST(OverlappedExpertsTest, NothingIsFasterThanItsBound) {
     const std::vector<LayoutPoint> points = AllLayoutPoints(request, profile.cluster);
     ASSERT_FALSE(points.empty());
     for (const LayoutPoint& point : points) {
-      const auto answer = PriceLayout(QuestionOf(request, point.layout, point.micro_batch), profile);
+      const auto answer = PriceLayout(QuestionAt(request, point), profile);
       ASSERT_TRUE(answer.ok()) << answer.status().message();
       EXPECT_LE(LeastStepS(request, point, book), answer->layout.step_time_s * (1 + 1e-9));
     }
     // And the ranking finds the least of them, bounds or not.
     double least_s = std::numeric_limits<double>::infinity();
     for (const LayoutPoint& point : points) {
-      least_s = std::min(least_s, Priced(request, profile, point.layout, point.micro_batch).layout.step_time_s);
+      least_s = std::min(least_s, PriceLayout(QuestionAt(request, point), profile)->layout.step_time_s);
     }
     for (const bool prune : {false, true}) {
       request.top = 3;

@@ -76,7 +76,8 @@ TEST(MfuTest, ByHand) {
 
 // ---- The space.
 
-using Degrees = std::tuple<int, int, int, int, int, int, int>;  // TP, EP, ESP, CP, PP, DP, micro-batch.
+// TP, EP, ESP, CP, PP, DP, micro-batch, horizontal.
+using Degrees = std::tuple<int, int, int, int, int, int, int, bool>;
 
 // Every combination of every number, kept where the contract's layout rules and those of layout_space.h hold.
 std::set<Degrees> EveryCombination(const LayoutRequest& request, const Cluster& cluster) {
@@ -104,8 +105,12 @@ std::set<Degrees> EveryCombination(const LayoutRequest& request, const Cluster& 
                                  model.dense_hidden_dim % tp == 0 && model.expert_hidden_dim % esp == 0 &&
                                  (cp == 1 || rest % 2 == 0) && rest % tp == 0 && request.global_batch % dp == 0;
             if (!divides) continue;
+            // [TP, EP beside TP, CP, the rest], where that is another order than [TP, CP, DP].
+            const bool across = cp > 1 && ep > 1 && ep * esp > tp && ep * esp % tp == 0 && dp % (ep * esp / tp) == 0;
             for (int micro = 1; micro <= 64; micro *= 2) {
-              if (request.global_batch / dp % micro == 0) found.insert({tp, ep, esp, cp, pp, dp, micro});
+              if (request.global_batch / dp % micro != 0) continue;
+              found.insert({tp, ep, esp, cp, pp, dp, micro, false});
+              if (across) found.insert({tp, ep, esp, cp, pp, dp, micro, true});
             }
           }
   return found;
@@ -125,34 +130,44 @@ TEST(LayoutSpaceTest, HoldsEveryLegalCombinationOnce) {
       const Layout& l = point.layout;
       EXPECT_EQ(point.micro_batches * point.micro_batch * l.data_parallel, batch);
       found.insert({l.tensor_parallel, l.expert_parallel, l.expert_sharding_parallel, l.context_parallel,
-                    l.pipeline_parallel, l.data_parallel, point.micro_batch});
+                    l.pipeline_parallel, l.data_parallel, point.micro_batch, point.horizontal_contexts});
     }
     EXPECT_EQ(found.size(), points.size());
     EXPECT_EQ(found, EveryCombination(request, cluster));
   }
 }
 
-const LayoutPoint* Find(const std::vector<LayoutPoint>& points, const Layout& layout) {
-  const auto found = std::ranges::find(points, layout, &LayoutPoint::layout);
+const LayoutPoint* Find(const std::vector<LayoutPoint>& points, const Layout& layout, bool across) {
+  const auto found = std::ranges::find_if(
+      points, [&](const LayoutPoint& point) { return point.layout == layout && point.horizontal_contexts == across; });
   return found == points.end() ? nullptr : &*found;
 }
 
-TEST(LayoutSpaceTest, ContextsLieAcrossFewerThanTheExpertsAndAlongMore) {
+TEST(LayoutSpaceTest, ContextsLieAcrossTheExpertsAndAlongThem) {
   LayoutRequest request = SmallRequest();
   request.gpus = 32;
   request.global_batch = 32;
   const Cluster cluster = {.nodes = 8, .gpus_per_node = 4};
   const Layout across = {4, 4, 4, 2, 1, 4}, along = {4, 2, 4, 4, 1, 2};
-  const std::vector<LayoutPoint> points = AllLayoutPoints(request, cluster);
-  ASSERT_TRUE(Find(points, across) && Find(points, along));
-  EXPECT_TRUE(Find(points, across)->horizontal_contexts);  // cp 2 < ep 4.
-  EXPECT_EQ(Find(points, across)->network_scale, 8);
-  EXPECT_FALSE(Find(points, along)->horizontal_contexts);  // cp 4 >= ep 2.
-  EXPECT_EQ(Find(points, along)->network_scale, 4);
+  std::vector<LayoutPoint> points = AllLayoutPoints(request, cluster);
+  for (const Layout& layout : {across, along}) {
+    ASSERT_TRUE(Find(points, layout, true) && Find(points, layout, false));
+    EXPECT_EQ(Find(points, layout, true)->network_scale, 8);
+    EXPECT_EQ(Find(points, layout, false)->network_scale, 4);
+  }
+  EXPECT_TRUE(RuleLiesAcross(across));  // cp 2 < ep 4.
+  EXPECT_FALSE(RuleLiesAcross(along));  // cp 4 >= ep 2.
+  EXPECT_TRUE(planner::PointOf(request, cluster, across, 1)->horizontal_contexts);
+  EXPECT_FALSE(planner::PointOf(request, cluster, along, 1)->horizontal_contexts);
   // A network that joins 7 ranks has no room for 8.
   request.max_network_scale = 7;
-  EXPECT_FALSE(Find(AllLayoutPoints(request, cluster), across)->horizontal_contexts);
-  EXPECT_EQ(Find(AllLayoutPoints(request, cluster), across)->network_scale, 4);
+  points = AllLayoutPoints(request, cluster);
+  EXPECT_TRUE(Find(points, across, false) && !Find(points, across, true));
+  EXPECT_FALSE(planner::PointOf(request, cluster, across, 1)->horizontal_contexts);
+  // Training frameworks have one orientation.
+  request.max_network_scale = 0;
+  request.as_frameworks = true;
+  for (const LayoutPoint& point : AllLayoutPoints(request, cluster)) ASSERT_FALSE(point.horizontal_contexts);
 }
 
 TEST(LayoutSpaceTest, GroupsLieWhereTheOrderOfTheRanksPutsThem) {
@@ -167,6 +182,7 @@ TEST(LayoutSpaceTest, GroupsLieWhereTheOrderOfTheRanksPutsThem) {
   point.horizontal_contexts = true;
   EXPECT_EQ(ContextGroup(point, 4), (GroupShape{2, 1}));
   EXPECT_EQ(ContextGroup(point, 8), (GroupShape{2, 2}));
+  EXPECT_EQ(ContextStride(point), 4);
 }
 
 // ---- Memory.
@@ -645,8 +661,10 @@ TEST(RankLayoutsTest, TimesArePricedFromTheEntriesThatAreNamed) {
     std::ranges::for_each(slowed.kernels, slow);
     return Answer(request, slowed);
   };
-  const auto step_of = [](const LayoutAnswer& of, const Layout& layout) {
-    const auto found = std::ranges::find(of.layouts, layout, &RankedLayout::layout);
+  const auto step_of = [](const LayoutAnswer& of, const RankedLayout& row) {
+    const auto found = std::ranges::find_if(of.layouts, [&](const RankedLayout& one) {
+      return one.layout == row.layout && one.horizontal_contexts == row.horizontal_contexts;
+    });
     return found == of.layouts.end() ? 0 : found->step_time_s;
   };
   ASSERT_GT(answer.layouts.size(), 5u);
@@ -658,10 +676,51 @@ TEST(RankLayoutsTest, TimesArePricedFromTheEntriesThatAreNamed) {
     const auto is_named = [&](const CostKey& key) { return std::ranges::count(layout.priced_from, key) == 1; };
     const auto is_other = [&](const CostKey& key) { return !is_named(key); };
     unnamed += static_cast<int>(profile.collectives.size() + profile.kernels.size() - layout.priced_from.size());
-    EXPECT_EQ(step_of(twice(is_other), layout.layout), layout.step_time_s);
-    EXPECT_GT(step_of(twice(is_named), layout.layout), 1.5 * layout.step_time_s);
+    EXPECT_EQ(step_of(twice(is_other), layout), layout.step_time_s);
+    EXPECT_GT(step_of(twice(is_named), layout), 1.5 * layout.step_time_s);
   }
   EXPECT_GT(unnamed, 0);
+}
+
+// Keys and values of samples so long that the exchange is seen: contexts two apart lie in a node, four apart do not.
+TEST(RankLayoutsTest, OrientationsOfContextsAreRankedByTime) {
+  LayoutRequest request = SmallRequest();
+  request.model.moe_layer = {true, true, true, true};
+  request.top = 0;
+  const auto rows_of = [&](const Profile& profile) {
+    // [CP 2, DP 4], or [EP 4, CP 2]: contexts next to each other, or 4 apart.
+    const Layout layout = {1, 4, 1, 2, 1, 4};
+    std::vector<RankedLayout> rows;
+    for (const RankedLayout& row : Answer(request, profile).layouts) {
+      if (row.layout == layout) rows.push_back(row);
+    }
+    return rows;
+  };
+  const auto with = [](double inside_s, double between_s) {
+    Profile profile = ComputeProfile();
+    profile.kernels = {Line(Kernel::kExpertGemm, 0, 1e-12)};
+    profile.collectives.clear();
+    for (const Collective collective :
+         {Collective::kAllToAll, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {
+      for (const GroupShape group : {GroupShape{2, 2}, {4, 4}, {8, 4}}) {
+        profile.collectives.push_back(Line(Over(collective, group), group.size == 2 ? inside_s : 1e-5, 0));
+      }
+      profile.collectives.push_back(Line(Over(collective, {2, 1}), between_s, 0));
+    }
+    return profile;
+  };
+  const auto faster_inside = rows_of(with(1e-5, 1e-3)), faster_between = rows_of(with(1e-3, 1e-5));
+  const auto alike = rows_of(with(1e-5, 1e-5));
+  ASSERT_EQ(faster_inside.size(), 2u);
+  ASSERT_EQ(faster_between.size(), 2u);
+  ASSERT_EQ(alike.size(), 2u);
+  EXPECT_FALSE(faster_inside[0].horizontal_contexts);
+  EXPECT_LT(faster_inside[0].step_time_s, faster_inside[1].step_time_s);
+  EXPECT_TRUE(faster_between[0].horizontal_contexts);
+  EXPECT_LT(faster_between[0].step_time_s, faster_between[1].step_time_s);
+  // Where they take as long, the one of MoNTA's rule, cp 2 < ep 4, stands first.
+  EXPECT_EQ(alike[0].step_time_s, alike[1].step_time_s);
+  EXPECT_TRUE(alike[0].horizontal_contexts);
 }
 
 TEST(RankLayoutsTest, APeakBelowWhatProductsReachIsNamedAndNotCounted) {

@@ -29,6 +29,7 @@ size_t ExpectRowsTakeAsLongAlone(const LayoutRequest& request, const LayoutAnswe
   std::set<std::pair<Family, int>> seen;
   for (const RankedLayout& row : ranked.layouts) {
     StepQuestion question = QuestionOf(request, row.layout, row.micro_batch);
+    question.horizontal_contexts = row.horizontal_contexts;
     question.schedule = row.moe.family;
     question.chunks = row.moe.chunks;
     question.partition_degree = row.moe.partition_degree;
@@ -73,7 +74,7 @@ TEST(PriceLayoutTest, PartsSumToTheStepAndNothingIsExposedThatNobodyIsAt) {
     LayoutRequest request = SmallRequest();
     request.zero_stage = zero_stage;
     for (const LayoutPoint& point : AllLayoutPoints(request, SmallProfile().cluster)) {
-      const auto answer = PriceLayout(QuestionOf(request, point.layout, point.micro_batch), SmallProfile());
+      const auto answer = PriceLayout(QuestionAt(request, point), SmallProfile());
       ASSERT_TRUE(answer.ok()) << answer.status().message();
       const double step_s = answer->layout.step_time_s;
       EXPECT_NEAR(SumOf(*answer, &StepPartTime::exposed_s), step_s, 1e-9 * step_s);
@@ -389,7 +390,7 @@ TEST(LayoutRulesTest, TheEnumerationLeavesOutWhatIsRefused) {
       const Layout& at = point.layout;
       enumerated.emplace(at.tensor_parallel, at.expert_parallel, at.expert_sharding_parallel, at.context_parallel,
                          at.pipeline_parallel, point.micro_batch);
-      const auto same = PointOf(request, cluster, at, point.micro_batch);
+      const auto same = PointOf(request, cluster, at, point.micro_batch, point.horizontal_contexts);
       ASSERT_TRUE(same.ok()) << same.status().message();
       EXPECT_EQ(*same, point);
     }
@@ -406,6 +407,41 @@ TEST(LayoutRulesTest, TheEnumerationLeavesOutWhatIsRefused) {
     EXPECT_EQ(allowed, enumerated) << virtual_stages;
     EXPECT_GT(allowed.size(), 20u);
   }
+}
+
+// Both orientations of contexts are enumerated where, and only where, each may be asked for.
+TEST(LayoutRulesTest, ContextsMayLieAcrossWhereTheEnumerationHasThem) {
+  const Cluster cluster = SmallProfile().cluster;
+  const LayoutRequest request = SmallRequest();
+  const std::vector<LayoutPoint> points = AllLayoutPoints(request, cluster);
+  int across = 0;
+  for (const LayoutPoint& along : points) {
+    if (along.horizontal_contexts) continue;
+    const auto asked = PointOf(request, cluster, along.layout, along.micro_batch, /*horizontal_contexts=*/true);
+    LayoutPoint other = along;
+    other.horizontal_contexts = true;
+    other.network_scale = along.layout.expert_parallel * along.layout.context_parallel;
+    EXPECT_EQ(asked.ok(), std::ranges::count(points, other) == 1);
+    if (asked.ok()) ++across;
+    EXPECT_EQ(asked.ok() ? *asked : other, other);
+    // Nothing said is MoNTA's rule.
+    const bool of_rule = asked.ok() && along.layout.context_parallel < along.layout.expert_parallel;
+    EXPECT_EQ(PointOf(request, cluster, along.layout, along.micro_batch)->horizontal_contexts, of_rule);
+  }
+  EXPECT_GT(across, 5);
+  // The ranks of experts are those of TP: of one rank beside them, both orientations are the same.
+  StepQuestion question = QuestionOf(request, {4, 4, 1, 2, 1, 1});
+  question.horizontal_contexts = true;
+  EXPECT_THAT(
+      PriceLayout(question, SmallProfile()).status().message(),
+      HasSubstr("layout.horizontalContexts: found true, expected it where contextParallel 2 and expertParallel 4 "
+                "are above 1, and EP·ESP over TP is a whole number above 1 that divides dataParallel 1"));
+  // The network has no room for 4 · 2 ranks.
+  question.layout = {1, 4, 1, 2, 1, 4};
+  EXPECT_TRUE(PriceLayout(question, SmallProfile()).ok());
+  question.request.max_network_scale = 7;
+  EXPECT_THAT(PriceLayout(question, SmallProfile()).status().message(),
+              HasSubstr("and EP·CP 8 is at most the 7 ranks that the network joins"));
 }
 
 TEST(LayoutRulesTest, TheRuleThatIsBrokenIsNamed) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "models/layout/step_answer.h"
+#include "planner/layout/layout_space.h"
 #include "tests/planner/small_layouts.h"
 
 namespace moeplan::planner {
@@ -13,9 +14,17 @@ inline StepQuestion QuestionOf(const LayoutRequest& request, const Layout& layou
   return {.request = request,
           .layout = layout,
           .micro_batch = micro_batch,
+          .horizontal_contexts = {},
           .schedule = {},
           .chunks = {},
           .partition_degree = {}};
+}
+
+// The question of a point, the orientation of its contexts included.
+inline StepQuestion QuestionAt(const LayoutRequest& request, const LayoutPoint& point) {
+  StepQuestion question = QuestionOf(request, point.layout, point.micro_batch);
+  question.horizontal_contexts = point.horizontal_contexts;
+  return question;
 }
 
 inline double SumOf(const StepAnswer& answer, double StepPartTime::*field) {

@@ -325,8 +325,7 @@ TEST(StepVariantsTest, NothingIsFasterThanItsBoundWithAnyOfThem) {
     if (variant == 3) request.overlaps_tensor = true;
     CostBook book(profile, request.model.model_dim, request.bytes_per_element);
     for (const LayoutPoint& point : AllLayoutPoints(request, profile.cluster)) {
-      StepQuestion question = QuestionOf(request, point.layout, point.micro_batch);
-      const auto answer = PriceLayout(question, profile);
+      const auto answer = PriceLayout(QuestionAt(request, point), profile);
       ASSERT_TRUE(answer.ok()) << answer.status().message();
       EXPECT_LE(LeastStepS(request, point, book), answer->layout.step_time_s * (1 + 1e-9)) << variant;
     }

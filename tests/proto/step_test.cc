@@ -36,6 +36,22 @@ TEST(StepLayoutTest, WhatIsAbsentIsAsTheContractSays) {
   EXPECT_TRUE(question->request.overlaps_gradients);
   EXPECT_TRUE(question->request.overlaps_shared_experts);
   EXPECT_EQ(question->schedule, std::nullopt);
+  EXPECT_EQ(question->horizontal_contexts, std::nullopt) << "MoNTA's rule";
+}
+
+TEST(StepLayoutTest, WhereContextsLieIsReadWrittenAndOfARow) {
+  for (const char* said : {"true", "false"}) {
+    const auto question = Read(StrCat(R"({"contextParallel": 2, "horizontalContexts": )", said, "}"));
+    ASSERT_TRUE(question.ok()) << question.status().message();
+    ASSERT_TRUE(question->horizontal_contexts.has_value());
+    EXPECT_EQ(*question->horizontal_contexts, said == std::string("true"));
+    EXPECT_EQ(StepLayoutOf(*question).horizontal_contexts(), *question->horizontal_contexts);
+    const auto row = Read(StrCat(R"({"layout": {"contextParallel": 2}, "horizontalContexts": )", said, "}"));
+    ASSERT_TRUE(row.ok()) << row.status().message();
+    EXPECT_EQ(row->horizontal_contexts, question->horizontal_contexts);
+  }
+  EXPECT_EQ(Read(R"({"layout": {"contextParallel": 2}})")->horizontal_contexts, std::nullopt);
+  EXPECT_FALSE(StepLayoutOf({}).has_horizontal_contexts());
 }
 
 TEST(StepLayoutTest, EveryFieldIsRead) {

@@ -129,6 +129,32 @@ TEST(TranslateTest, EveryFieldOfALayoutIsKnown) {
   }
 }
 
+// No training system lays contexts across the experts' ranks; their settings are of contexts along them.
+TEST(TranslateTest, HorizontalContextsAreNotExpressible) {
+  const auto model = NamedModel("qwen3-30b-a3b");
+  ASSERT_TRUE(model.ok());
+  Facts facts = FactsOf(*model);
+  facts["gpus"] = 32, facts["global_batch"] = 32, facts["sequence_length"] = 4096;
+  for (const char* name : {"megatron", "bridge", "torchtitan", "deepspeed", "tutel"}) {
+    const auto target = TargetOf(name, "");
+    ASSERT_TRUE(target.ok()) << target.status().message();
+    const auto lacks = [&](Json orientation, int contexts = 2) {
+      Json layout = {{"contextParallel", contexts}, {"expertParallel", 4}};
+      if (!orientation.is_null()) layout["horizontalContexts"] = orientation;
+      const ExportedLayout exported = ExportLayout(*target, layout, facts);
+      const Json back = exported.checked.layout.value("horizontalContexts", Json());
+      const bool says_contexts = exported.checked.layout.value("contextParallel", 1) > 1;
+      EXPECT_EQ(back, says_contexts ? Json(false) : Json()) << name;
+      return std::ranges::any_of(exported.not_expressible,
+                                 [](const auto& one) { return one.field == "horizontalContexts"; });
+    };
+    EXPECT_TRUE(lacks(true)) << name;
+    EXPECT_FALSE(lacks(false)) << name;
+    EXPECT_FALSE(lacks(nullptr)) << name;
+    EXPECT_FALSE(lacks(false, /*contexts=*/1)) << name;
+  }
+}
+
 // Whatever Megatron Core and Megatron-Bridge take comes back as it went, through arguments and through files.
 TEST(TranslateTest, LayoutsSurviveTheWayThere) {
   const auto model = NamedModel("deepseek-v3");

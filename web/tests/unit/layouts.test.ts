@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import type { RankedLayout } from "../../generated/moeplan/v1/report";
 import type { Workload } from "../../generated/moeplan/v1/workload";
 import { parseModel } from "../../src/job/model";
-import { batchAxis, degreesText, layerOf, nodesAxis } from "../../src/views/layouts/links";
+import { batchAxis, degreesText, layerOf, nodesAxis, rowText } from "../../src/views/layouts/links";
 import { chosenOf, memoryParts } from "../../src/views/layouts/memory";
 import { draftOf, fieldOf, paramsOf, requestOf, sameDraft } from "../../src/views/layouts/request";
 
@@ -98,5 +98,10 @@ describe("the layer of a layout", () => {
 
   it("is named as the command does", () => {
     expect(degreesText(layout)).toBe("TP 8, EP 4, ESP 1, CP 2, PP 1, DP 16");
+  });
+
+  it("is told from the one with its contexts the other way", () => {
+    expect(rowText({ layout, horizontalContexts: false })).toBe("TP 8, EP 4, ESP 1, CP 2, PP 1, DP 16");
+    expect(rowText({ layout, horizontalContexts: true })).toBe("TP 8, EP 4, ESP 1, CP 2, PP 1, DP 16, horizontal");
   });
 });

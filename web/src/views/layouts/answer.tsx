@@ -12,7 +12,7 @@ import { PagedTable, type SortableColumn } from "../../components/paged_table";
 import * as text from "../../format";
 import { hrefOf, hrefWith, setParams } from "../../route";
 import { LayoutDetails } from "./details";
-import { batchAxis, degreesText, layerOf, nodesAxis } from "./links";
+import { batchAxis, layerOf, nodesAxis, rowText } from "./links";
 import { chosenOf, memoryParts } from "./memory";
 
 interface Props {
@@ -81,7 +81,7 @@ function NoneFits({ result, limit }: { result: LayoutResult; limit: number }) {
 
 const choose = (rank: number): void => setParams({ layout: rank });
 
-const barLabel = (row: Row): string => `${row.rank}. ${degreesText(row.layout)}`;
+const barLabel = (row: Row): string => `${row.rank}. ${rowText(row)}`;
 
 function MemoryBars({ rows, limit }: { rows: readonly Row[]; limit: number }) {
   const known = limit > 0;
@@ -175,7 +175,7 @@ function RankedTable({ rows, limit, sort, chosen, linksOf }: TableProps) {
       ),
       sortKey: ({ moeLayerS }) => (moeLayerS > 0 ? moeLayerS : undefined),
     },
-    { id: "open", head: "look closer", cell: (row) => <Closer name={degreesText(row.layout)} links={linksOf(row)} /> },
+    { id: "open", head: "look closer", cell: (row) => <Closer name={rowText(row)} links={linksOf(row)} /> },
   ];
   return (
     <PagedTable

@@ -5,7 +5,7 @@ import type { RankedLayout } from "../../../generated/moeplan/v1/report";
 import { CostList, type PricedWith } from "../../components/cost_link";
 import * as text from "../../format";
 import { hrefOf, setParams } from "../../route";
-import { degreesText } from "./links";
+import { rowText } from "./links";
 import { memoryParts } from "./memory";
 
 interface Props {
@@ -23,7 +23,7 @@ export function LayoutDetails({ row, source, limit, plan, heading }: Props) {
   return (
     <section class="card" aria-labelledby="layout-title">
       <div class="row">
-        <h2 id="layout-title" ref={heading} tabIndex={-1}>Layout {row.rank}: {degreesText(row.layout)}</h2>
+        <h2 id="layout-title" ref={heading} tabIndex={-1}>Layout {row.rank}: {rowText(row)}</h2>
         <button type="button" class="quiet" onClick={() => setParams({ layout: undefined })}>Close</button>
       </div>
       <dl class="facts">

@@ -10,6 +10,11 @@ export function degreesText(layout: Layout | undefined): string {
   return `TP ${layout.tensorParallel}, EP ${layout.expertParallel}, ESP ${layout.expertShardingParallel}, CP ${layout.contextParallel}, PP ${layout.pipelineParallel}, DP ${layout.dataParallel}`;
 }
 
+/** A row by its degrees, and where its contexts lie if that is across the experts' ranks: two rows may have the same degrees. */
+export function rowText({ layout, horizontalContexts }: Pick<RankedLayout, "layout" | "horizontalContexts">): string {
+  return `${degreesText(layout)}${horizontalContexts ? ", horizontal" : ""}`;
+}
+
 /** The model's MoE layer as this layout runs it: forward and backward, on one micro-batch, in as many pieces as layouts were ranked with. */
 export function layerOf(imported: Workload, ranked: RankedLayout, { sequenceLength, zeroStage, recompute }: RankLayoutsRequest, mostPieces: number): Workload {
   return {
