@@ -18,6 +18,11 @@ inline Status CannotLimitCtas(int ctas) {
                              "CTAs to limit; take a candidate with communicationCtas 0"));
 }
 
+inline Status OtherSize(int peer, const std::string& task, uint64_t found, uint64_t expected) {
+  return InvalidInput(StrCat("tokens: found rank ", peer, " about to send ", found, " bytes in task ", task,
+                             ", expected ", expected, " bytes, as many tokens on every rank"));
+}
+
 inline Status LostPeer(int peer, const std::string& task, double bytes, const std::string& why) {
   return PeerLost(StrCat("rank ", peer, " is lost (", why, "): task ", task, ", ", bytes, " bytes"));
 }
@@ -53,6 +58,33 @@ inline Status ForwardOnly() {
 inline Status WrongTokens(int found, int most) {
   return InvalidInput(StrCat("tokens: found ", found, ", expected 1 to ", most,
                              ", the layer's batch · sequenceLength / ", "contextParallel"));
+}
+
+// ---- Of a source batch in parts.
+inline Status WrongPart(int found, int left) {
+  return InvalidInput(StrCat("tokens: found ", found, " of a part, expected 1 to ", left,
+                             ", those of the source batch that have not come yet"));
+}
+
+inline Status PartOfAnotherLayer() {
+  return InvalidInput("batch: found one whose first part another layer ran; make one for each layer and source batch");
+}
+
+inline Status GateSeesTheWholeBatch(std::string_view gate) {
+  return InvalidInput(StrCat("layer.gate: found ", gate, ", which looks at the whole source batch; expected TOP_K, ",
+                             "SWITCH, RANDOM or HASH where it comes in parts"));
+}
+
+inline Status PaddedParts() {
+  return InvalidInput(
+      "capacityPassing: found PADDED, whose slices have fixed shares of the slots; expected EXACT where a source batch "
+      "comes in parts");
+}
+
+inline Status BackwardBeforeLastPart(int found, int tokens) {
+  return InvalidInput(StrCat("Backward: ", found, " of the ", tokens, " tokens of the source batch have come; the ",
+                             "load-balance loss (layer.auxLossCoefficient) needs all of them: run every part forward "
+                             "first"));
 }
 
 inline Status NoWeightGradients() {

@@ -12,6 +12,7 @@
 #include "executor/layer/layer_weights.h"
 #include "executor/router_statistics.h"
 #include "executor/rows.h"
+#include "models/host_and_device.h"
 
 namespace moeplan::executor {
 
@@ -39,10 +40,28 @@ struct TokenRows {
   int first_token = 0;  // The place of a slice's first row in its source batch.
 };
 
+// What a part of a source batch knows of the parts before it, and leaves to the next; in device memory. Null throughout
+// where a source batch is gated at once.
+struct CarriedCounts {
+  const int32_t* first_token = nullptr;  // The place of the part's first token in its source batch.
+  const int32_t* earlier = nullptr;      // [blocks][E]: the pairs of earlier parts, dropped ones included.
+  int32_t* now = nullptr;                // The same with the pairs of this part; overwritten.
+  int slots = 0;                         // What each expert has for the whole source batch.
+
+  // How many pairs of expert `i` = block · E + e may have slots, where the part's buffers have `capacity` of them.
+  MOEPLAN_HD int RoomFor(int i, int capacity) const {
+    if (earlier == nullptr) return capacity;
+    const int left = earlier[i] < slots ? slots - earlier[i] : 0;
+    return left < capacity ? left : capacity;
+  }
+  MOEPLAN_HD int FirstToken() const { return first_token == nullptr ? 0 : *first_token; }
+};
+
 struct GateArgs {
   TokenRows tokens;
   Routing routing;
   int capacity = 0;  // Pairs beyond it are dropped.
+  CarriedCounts carried;
   int own_block = 0;
   // Of that block, overwritten.
   int32_t* counts = nullptr;  // By expert: its pairs, dropped ones included. Or null.
@@ -51,8 +70,10 @@ struct GateArgs {
 
 struct AssignSlotsArgs {
   const int32_t* all_counts = nullptr;  // [slices][experts]
+  int slices = 1;
   int own_slice = 0;
   int capacity = 0;
+  CarriedCounts carried;
   TokenRows tokens;
   Routing routing;
   int experts_per_rank = 1;
@@ -127,8 +148,8 @@ class Kernels {
   // Whether Encode and Decode know the codec here; kUnimplemented, saying what to use instead.
   virtual Status CheckCodec(Codec codec) const = 0;
 
-  // Tells kernels made with the host's memory where weights and gradients lie from now on, in the same shapes as before.
-  // Nothing that is queued may still need the old ones. A view that is empty throughout keeps what was.
+  // Tells kernels made with the host's memory where weights and gradients lie from now on, in the same shapes as
+  // before. Nothing that is queued may still need the old ones. A view that is empty throughout keeps what was.
   virtual void UseHostMemory(const LayerWeightsView& /*weights*/, const LayerGradientsView& /*gradients*/) {}
   // For such kernels: what is queued after this, on streams that wait for `stream`, runs with
   // the weights that these hold when `stream` gets here; without it, with none.

@@ -1,6 +1,7 @@
 #include "executor/moe_layer.h"
 
 #include "executor/errors.h"
+#include "models/check.h"
 #include "models/plan/build_plan.h"
 
 namespace moeplan::executor {
@@ -61,9 +62,15 @@ StatusOr<DrawnPlan> Draw(const LayerPlan& plan, RankRuntime& rank) {
   return drawn;
 }
 
-StatusOr<std::unique_ptr<GraphRunner>> PrepareOn(RankRuntime& rank, const TaskGraph& graph, Kernels& kernels) {
+StatusOr<std::unique_ptr<GraphRunner>> PrepareOn(RankRuntime& rank, const TaskGraph& graph, Kernels& kernels,
+                                                 const std::optional<WholeBatch>& whole = std::nullopt) {
   ASSIGN_OR_RETURN(const RankContext context, rank.ContextOf(graph.layout, kernels, graph.communication_ctas));
-  return GraphRunner::Prepare(graph, context);
+  return GraphRunner::Prepare(graph, context, whole);
+}
+
+template <typename Value>
+std::span<std::byte> BytesOf(std::vector<Value>& values) {
+  return std::as_writable_bytes(std::span(values));
 }
 
 }  // namespace
@@ -80,22 +87,47 @@ StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, cons
   return MoeLayer(std::move(drawn.workload), rank, std::move(kernels), std::move(runner));
 }
 
-StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, std::unique_ptr<Kernels> kernels) {
+StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, std::unique_ptr<Kernels> kernels,
+                                  const std::optional<WholeBatch>& whole) {
   ASSIGN_OR_RETURN(DrawnPlan drawn, Draw(plan, rank));
-  ASSIGN_OR_RETURN(std::unique_ptr<GraphRunner> runner, PrepareOn(rank, drawn.graph, *kernels));
-  return MoeLayer(std::move(drawn.workload), rank, std::move(kernels), std::move(runner));
+  ASSIGN_OR_RETURN(std::unique_ptr<GraphRunner> runner, PrepareOn(rank, drawn.graph, *kernels, whole));
+  return MoeLayer(std::move(drawn.workload), rank, std::move(kernels), std::move(runner), whole);
 }
 
 MoeLayer::MoeLayer(Workload workload, RankRuntime& rank, std::unique_ptr<Kernels> kernels,
-                   std::unique_ptr<GraphRunner> runner)
-    : workload_(std::move(workload)), rank_(&rank), kernels_(std::move(kernels)), runner_(std::move(runner)) {}
+                   std::unique_ptr<GraphRunner> runner, const std::optional<WholeBatch>& whole)
+    : workload_(std::move(workload)),
+      rank_(&rank),
+      kernels_(std::move(kernels)),
+      runner_(std::move(runner)),
+      whole_(whole) {}
 
 Status MoeLayer::Forward(std::span<const std::byte> input, std::span<std::byte> output) {
+  MOEPLAN_CHECK(!whole_);
+  return RunForward(input, output, {});
+}
+
+Status MoeLayer::ForwardOfPart(std::span<const std::byte> input, std::span<std::byte> output,
+                               std::shared_ptr<RunningCounts> counts) {
+  MOEPLAN_CHECK(whole_.has_value());
+  const GraphRunner::CarriedMemory memory = runner_->carried();
+  std::vector<int32_t> earlier = counts->pairs, now(static_cast<size_t>(memory.blocks) * workload_.layer.experts);
+  earlier.resize(now.size());
+  earlier.push_back(counts->tokens);
+  counts_ = std::move(counts);
+  RETURN_IF_ERROR(RunForward(input, output, {BytesOf(earlier), memory.earlier, memory.now, BytesOf(now)}));
+  counts_->pairs = std::move(now);
+  counts_->tokens += static_cast<int>(SizesOf(workload_.layer, workload_.layout).tokens);
+  return OkStatus();
+}
+
+Status MoeLayer::RunForward(std::span<const std::byte> input, std::span<std::byte> output, const Rows& counts) {
   RETURN_IF_ERROR(CheckRows("input", input.size()));
   RETURN_IF_ERROR(CheckRows("output", output.size()));
   backward_due_ = weight_gradients_due_ = false;
   forward_ran_ = backward_ran_ = false;
   RETURN_IF_ERROR(Run({.rows = {input, runner_->input(), runner_->output(), output},
+                       .counts = counts,
                        .enqueue = [this] { runner_->Enqueue(Phase::kForward); },
                        .takes_weights = true}));
   forward_ran_ = backward_due_ = true;
@@ -106,6 +138,7 @@ Status MoeLayer::Backward(std::span<const std::byte> output_gradient, std::span<
   RETURN_IF_ERROR(CheckBackward(output_gradient, input_gradient));
   backward_due_ = false;
   RETURN_IF_ERROR(Run({.rows = {output_gradient, runner_->output_gradient(), runner_->input_gradient(), input_gradient},
+                       .counts = BatchPairs(),
                        .enqueue = [this] { runner_->Enqueue(Phase::kBackward); },
                        .gives_gradients = true}));
   backward_ran_ = true;
@@ -116,6 +149,7 @@ Status MoeLayer::BackwardOfInput(std::span<const std::byte> output_gradient, std
   RETURN_IF_ERROR(CheckBackward(output_gradient, input_gradient));
   backward_due_ = backward_ran_ = false;
   RETURN_IF_ERROR(Run({.rows = {output_gradient, runner_->output_gradient(), runner_->input_gradient(), input_gradient},
+                       .counts = BatchPairs(),
                        .enqueue = [this] { runner_->Enqueue(BackwardHalf::kInputGradients); }}));
   weight_gradients_due_ = true;
   return OkStatus();
@@ -138,6 +172,15 @@ Status MoeLayer::UseMemory(const LayerWeightsView& weights, const LayerGradients
   return OkStatus();
 }
 
+MoeLayer::Rows MoeLayer::BatchPairs() const {
+  if (!whole_) return {};
+  const GraphRunner::CarriedMemory memory = runner_->carried();
+  const size_t experts = workload_.layer.experts;
+  const std::span<const int32_t> pairs(counts_->pairs);
+  return {
+      .from = std::as_bytes(pairs.subspan(memory.own_block * experts, experts)), .in = memory.batch_pairs, .to = {}};
+}
+
 std::span<const float> MoeLayer::gate_gradient() const {
   if (!trains()) return {};
   return {runner_->gate_gradient(), static_cast<size_t>(workload_.layer.experts) * workload_.layer.model_dim};
@@ -154,12 +197,15 @@ Status MoeLayer::Run(const Work& work) {
   const Rows& rows = work.rows;
   device.Label(compute, "copy in");
   if (!rows.from.empty()) device.Copy(rows.in, rows.from.data(), rows.from.size(), compute);
+  const Rows& counts = work.counts;
+  if (!counts.from.empty()) device.Copy(counts.in, counts.from.data(), counts.from.size(), compute);
   if (work.takes_weights) kernels_->TakeWeights(compute);
   rank_->streams().Fork();
   work.enqueue();
   rank_->streams().Join();
   device.Label(compute, "copy out");
   if (!rows.to.empty()) device.Copy(rows.to.data(), rows.out, rows.to.size(), compute);
+  if (!counts.to.empty()) device.Copy(counts.to.data(), counts.out, counts.to.size(), compute);
   if (work.gives_gradients) kernels_->GiveGradients(compute);
   return device.Synchronize();
 }
@@ -167,6 +213,9 @@ Status MoeLayer::Run(const Work& work) {
 Status MoeLayer::CheckBackward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient) const {
   if (!trains()) return error::ForwardOnly();
   if (!backward_due_) return error::BackwardBeforeForward();
+  if (whole_ && workload_.layer.aux_loss_coefficient > 0 && counts_->tokens < whole_->tokens) {
+    return error::BackwardBeforeLastPart(counts_->tokens, whole_->tokens);
+  }
   RETURN_IF_ERROR(CheckRows("output_gradient", output_gradient.size()));
   return CheckRows("input_gradient", input_gradient.size());
 }

@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +33,12 @@ struct LayerPlan {
   GradientExchange gradients;      // Of the candidate, where the workload has gradient_bytes.
 };
 
+// The counts that a source batch in parts carries from part to part (GraphRunner::CarriedMemory).
+struct RunningCounts {
+  int tokens = 0;              // Those of the parts that ran.
+  std::vector<int32_t> pairs;  // [blocks][E]: their pairs, dropped ones included; empty before the first part.
+};
+
 class MoeLayer {
  public:
   // Collective; blocks. `rank`, `weights` and `gradients` are borrowed and must outlive the layer. `weights` are those
@@ -44,11 +51,17 @@ class MoeLayer {
                                  const LayerGradientsView& gradients = {});
   // The same with kernels whose weights and gradients are the job's affair, such as those of weights that stay on a
   // card (executor/cuda/cuda_kernels.h): of the plan's layer and of ShardOf for rank.StageRank.
-  static StatusOr<MoeLayer> Make(const LayerPlan& plan, RankRuntime& rank, std::unique_ptr<Kernels> kernels);
+  // With `whole` the plan is that of a part of such a source batch (GraphRunner::Prepare), and ForwardOfPart runs it.
+  static StatusOr<MoeLayer> Make(const LayerPlan& plan, RankRuntime& rank, std::unique_ptr<Kernels> kernels,
+                                 const std::optional<WholeBatch>& whole = std::nullopt);
 
   // B·L rows of M elements each, of `bytes_per_element` bytes, alike on all ranks of an MP group; `input` and `output`
   // may be the same memory.
   Status Forward(std::span<const std::byte> input, std::span<std::byte> output);
+  // The same behind the parts that `counts` has, to which it adds its own. Backward reads there how many pairs the
+  // whole source batch has, where the load-balance loss counts: kInvalidInput before the last part ran forward.
+  Status ForwardOfPart(std::span<const std::byte> input, std::span<std::byte> output,
+                       std::shared_ptr<RunningCounts> counts);
 
   // The same shapes. Goes back through the last Forward, once for each, and adds to `gradients` this rank's part of the
   // gradients of its expert weights: their sum over the ranks that hold the same shard is that of all source batches.
@@ -84,7 +97,8 @@ class MoeLayer {
   const Workload& workload() const { return workload_; }
 
  private:
-  MoeLayer(Workload workload, RankRuntime& rank, std::unique_ptr<Kernels> kernels, std::unique_ptr<GraphRunner> runner);
+  MoeLayer(Workload workload, RankRuntime& rank, std::unique_ptr<Kernels> kernels, std::unique_ptr<GraphRunner> runner,
+           const std::optional<WholeBatch>& whole = std::nullopt);
 
   bool trains() const { return workload_.phase != Phase::kForward; }
   // The rows of a pass: from the caller's into the graph's, and back.
@@ -96,10 +110,14 @@ class MoeLayer {
   };
   struct Work {
     Rows rows;
+    Rows counts;  // What a part carries; empty for a whole source batch.
     std::function<void()> enqueue;
     bool takes_weights = false, gives_gradients = false;
   };
   Status Run(const Work& work);
+  Status RunForward(std::span<const std::byte> input, std::span<std::byte> output, const Rows& counts);
+  // For a backward pass: what a part needs of its source batch.
+  Rows BatchPairs() const;
   Status CheckBackward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient) const;
   Status CheckRows(const char* name, size_t bytes) const;
 
@@ -107,6 +125,8 @@ class MoeLayer {
   RankRuntime* rank_;
   std::unique_ptr<Kernels> kernels_;
   std::unique_ptr<GraphRunner> runner_;
+  std::optional<WholeBatch> whole_;
+  std::shared_ptr<RunningCounts> counts_;  // Those of the last ForwardOfPart.
   bool forward_ran_ = false, backward_ran_ = false;
   bool backward_due_ = false;          // A Forward has no Backward yet.
   bool weight_gradients_due_ = false;  // Half a Backward has run.

@@ -1,14 +1,18 @@
 #include "executor/training_layer.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "executor/errors.h"
 #include "executor/plan_agreement.h"
+#include "models/check.h"
 #include "models/plan/build_plan.h"
 #include "models/schedule/schedules.h"
+#include "models/workload/names.h"
 
 namespace moeplan::executor {
 namespace {
@@ -62,12 +66,26 @@ StatusOr<LayerPlan> PlanForTraining(LayerPlan plan) {
   return plan;
 }
 
-// The same plan for fewer tokens.
-LayerPlan ForTokens(LayerPlan plan, int tokens) {
-  Layer& layer = plan.workload.layer;
-  if (tokens == static_cast<int>(SizesOf(layer, plan.workload.layout).tokens)) return plan;
+Layer WithTokens(Layer layer, const Layout& layout, int tokens) {
+  if (tokens == static_cast<int>(SizesOf(layer, layout).tokens)) return layer;
   layer.batch = 1;
-  layer.sequence_length = tokens * plan.workload.layout.context_parallel;
+  layer.sequence_length = tokens * layout.context_parallel;
+  return layer;
+}
+
+// A layer whose experts have so many slots, whatever its tokens are.
+Layer WithSlots(Layer layer, const Layout& layout, int slots) {
+  const LayerSizes sizes = SizesOf(layer, layout);
+  if (sizes.slots == slots) return layer;
+  layer.capacity_factor = (slots - 0.5) * layer.experts / (layer.top_k * sizes.tokens);
+  MOEPLAN_CHECK(SizesOf(layer, layout).slots == slots);
+  return layer;
+}
+
+// The same plan for another layer of that kind, in fewer pieces where its slots have no room for so many.
+LayerPlan ForLayer(LayerPlan plan, const Layer& layer) {
+  if (layer == plan.workload.layer) return plan;
+  plan.workload.layer = layer;
   const int most = MaxPieces(plan.knobs.family, plan.workload);
   const bool shares_fit = ChunkSharesAllowed(plan.knobs, plan.workload).ok();
   if (PiecesOf(plan.knobs) <= most && shares_fit) return plan;
@@ -75,6 +93,20 @@ LayerPlan ForTokens(LayerPlan plan, int tokens) {
   plan.knobs.chunk_shares.clear();
   plan.order.clear();
   return plan;
+}
+
+// What a part of a source batch runs as. A token chooses an expert once at most, so a part needs no more slots of an
+// expert than it has tokens; and no expert of a part has more than in the whole.
+struct PartPlan {
+  LayerPlan plan;
+  WholeBatch whole;
+};
+PartPlan ForPart(const LayerPlan& plan, int tokens, int batch_tokens) {
+  const Layout& layout = plan.workload.layout;
+  const Layer &layer = plan.workload.layer, part = WithTokens(layer, layout, tokens);
+  const WholeBatch whole = {.tokens = batch_tokens,
+                            .slots = SizesOf(WithTokens(layer, layout, batch_tokens), layout).slots};
+  return {ForLayer(plan, WithSlots(part, layout, std::min(whole.slots, tokens))), whole};
 }
 
 bool GatesSlices(const TaskGraph& graph) {
@@ -104,48 +136,87 @@ StatusOr<std::unique_ptr<TrainingLayer>> TrainingLayer::Make(const StatusOr<Laye
   return std::unique_ptr<TrainingLayer>(new TrainingLayer(std::move(training), graph, rank));
 }
 
-StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(int tokens, const LayerWeightsView& weights) {
-  Remember(tokens);
-  std::vector<std::unique_ptr<MoeLayer>>& idle = idle_[tokens];
+StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(Size size, const LayerWeightsView& weights) {
+  Remember(size);
+  std::vector<std::unique_ptr<MoeLayer>>& idle = idle_[size];
   if (!idle.empty()) {
     std::unique_ptr<MoeLayer> layer = std::move(idle.back());
     idle.pop_back();
     return layer;
   }
-  const LayerPlan plan = ForTokens(plan_, tokens);
+  std::optional<WholeBatch> whole;
+  LayerPlan plan;
+  if (size.is_part()) {
+    PartPlan part = ForPart(plan_, size.tokens, size.batch_tokens);
+    plan = std::move(part.plan), whole = part.whole;
+  } else {
+    plan = ForLayer(plan_, WithTokens(plan_.workload.layer, plan_.workload.layout, size.tokens));
+  }
   // Where gradients lie is said by each backward pass.
   LayerGradientsView gradients;
   gradients.given = true;
   ASSIGN_OR_RETURN(std::unique_ptr<Kernels> kernels, rank_->make_kernels()(plan.workload.layer, weights, gradients));
-  ASSIGN_OR_RETURN(MoeLayer layer, MoeLayer::Make(plan, *rank_, std::move(kernels)));
+  ASSIGN_OR_RETURN(MoeLayer layer, MoeLayer::Make(plan, *rank_, std::move(kernels), whole));
   return std::make_unique<MoeLayer>(std::move(layer));
 }
 
-void TrainingLayer::Remember(int tokens) {
-  std::erase(recent_, tokens);
-  recent_.insert(recent_.begin(), tokens);
-  if (recent_.size() <= kMostCounts) return;
-  idle_.erase(recent_.back());
-  recent_.pop_back();
+void TrainingLayer::Remember(Size size) {
+  std::erase(recent_, size);
+  recent_.insert(recent_.begin(), size);
+  const auto of_its_kind = [&](const Size& other) { return other.is_part() == size.is_part(); };
+  if (std::ranges::count_if(recent_, of_its_kind) <= (size.is_part() ? kMostParts : kMostCounts)) return;
+  const auto oldest = std::ranges::find_if(recent_.rbegin(), recent_.rend(), of_its_kind);
+  idle_.erase(*oldest);
+  recent_.erase(std::next(oldest).base());
 }
 
-void TrainingLayer::TakeBack(int tokens, std::unique_ptr<MoeLayer> layer) {
-  if (std::ranges::find(recent_, tokens) != recent_.end()) idle_[tokens].push_back(std::move(layer));
+void TrainingLayer::TakeBack(Size size, std::unique_ptr<MoeLayer> layer) {
+  if (std::ranges::find(recent_, size) != recent_.end()) idle_[size].push_back(std::move(layer));
+}
+
+int TrainingLayer::MostTokens() const {
+  return static_cast<int>(SizesOf(plan_.workload.layer, plan_.workload.layout).tokens);
 }
 
 StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const std::byte> input,
                                                      std::span<std::byte> output, const LayerWeightsView& weights) {
-  const int most = static_cast<int>(SizesOf(plan_.workload.layer, plan_.workload.layout).tokens);
-  if (tokens < 1 || tokens > most) return error::WrongTokens(tokens, most);
-  ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, LayerFor(tokens, weights));
-  Pass pass(*this, tokens, std::move(layer));
+  if (tokens < 1 || tokens > MostTokens()) return error::WrongTokens(tokens, MostTokens());
+  ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, LayerFor({.tokens = tokens}, weights));
+  Pass pass(*this, tokens, /*batch_tokens=*/0, std::move(layer));
   RETURN_IF_ERROR(pass.layer_->UseMemory(weights, {}));
   RETURN_IF_ERROR(pass.layer_->Forward(input, output));
   return pass;
 }
 
+StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const std::byte> input,
+                                                     std::span<std::byte> output, const LayerWeightsView& weights,
+                                                     BatchInParts& batch) {
+  RETURN_IF_ERROR(CheckPart(tokens, batch));
+  ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer,
+                   LayerFor({.tokens = tokens, .batch_tokens = batch.tokens()}, weights));
+  Pass pass(*this, tokens, batch.tokens(), std::move(layer));
+  RETURN_IF_ERROR(pass.layer_->UseMemory(weights, {}));
+  RETURN_IF_ERROR(pass.layer_->ForwardOfPart(input, output, batch.counts_));
+  batch.layer_ = this;
+  return pass;
+}
+
+Status TrainingLayer::CheckPart(int tokens, const BatchInParts& batch) const {
+  const GateKind gate = plan_.workload.layer.gate;
+  if (gate == GateKind::kBatchPrioritized || gate == GateKind::kExpertChoice) {
+    return error::GateSeesTheWholeBatch(Name(gate));
+  }
+  if (gates_slices_ && plan_.workload.capacity_passing == CapacityPassing::kPadded) return error::PaddedParts();
+  if (batch.tokens() < 1 || batch.tokens() > MostTokens()) return error::WrongTokens(batch.tokens(), MostTokens());
+  if (batch.layer_ != nullptr && batch.layer_ != this) return error::PartOfAnotherLayer();
+  if (tokens < 1 || tokens > batch.tokens_left()) return error::WrongPart(tokens, batch.tokens_left());
+  return OkStatus();
+}
+
 TrainingLayer::Pass::~Pass() {
-  if (layer_ != nullptr) owner_->TakeBack(tokens_, std::move(layer_));
+  if (layer_ != nullptr) {
+    owner_->TakeBack({.tokens = tokens_, .batch_tokens = batch_tokens_}, std::move(layer_));
+  }
 }
 
 Status TrainingLayer::Pass::Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient,

@@ -2,12 +2,16 @@
 // passes, which come in any order (1F1B, two micro-batches), forward passes that nobody goes back through (evaluation,
 // activation checkpointing), and fewer tokens in one call than in another.
 //
+// A source batch may also come in parts, one Forward for each of consecutive tokens (BatchInParts).
+//
 // Every pass under way has the buffers of a MoeLayer of its own, which later passes of as many tokens use again; those
-// of the four numbers of tokens that came last are kept. Every rank of the job makes the same layers, every rank of a
-// pipeline stage calls them in the same order with as many tokens, and stages need not keep step. Calls block as those
-// of MoeLayer do, whose errors they give. One thread at a time drives all layers of a rank.
+// of the four numbers of tokens that came last are kept, and of eight sizes of parts. Every rank of the job makes the
+// same layers, every rank of a pipeline stage calls them in the same order with as many tokens, and stages need not
+// keep step. Calls block as those of MoeLayer do, whose errors they give. One thread at a time drives all layers of a
+// rank.
 #pragma once
 
+#include <compare>
 #include <map>
 #include <memory>
 #include <span>
@@ -16,6 +20,32 @@
 #include "executor/moe_layer.h"
 
 namespace moeplan::executor {
+
+class TrainingLayer;
+
+// One source batch that a layer runs in parts: each Forward takes the next of its tokens, in order, on every rank the
+// same. Outputs, dropped pairs, input and weight gradients (added up over the parts), statistics (summed) and the
+// router's losses are those of the whole source batch in one Forward, rounding aside. The capacity is that of all its
+// tokens; how many pairs have chosen each expert is carried from a part to the next. Parts are passes like others:
+// several may be under way, and they go back in any order; where auxLossCoefficient is not 0, none before the last part
+// ran forward, since the load-balance loss is about the pairs of the whole source batch.
+//
+// A part sends min(T, its tokens) slots of each expert, taken or not; in PARM_S1 those alone that its tokens take,
+// sizes first. A Forward that fails leaves nothing to go on with. One thread at a time, that of the layer.
+class BatchInParts {
+ public:
+  // `tokens`: of all parts together.
+  explicit BatchInParts(int tokens) : tokens_(tokens) {}
+  int tokens() const { return tokens_; }
+  int tokens_left() const { return tokens_ - counts_->tokens; }
+
+ private:
+  friend class TrainingLayer;
+  int tokens_;
+  const TrainingLayer* layer_ = nullptr;  // Which ran the first part.
+  // Passes read it after the batch is gone.
+  std::shared_ptr<RunningCounts> counts_ = std::make_shared<RunningCounts>();
+};
 
 class TrainingLayer {
  public:
@@ -40,12 +70,12 @@ class TrainingLayer {
 
    private:
     friend class TrainingLayer;
-    Pass(TrainingLayer& owner, int tokens, std::unique_ptr<MoeLayer> layer)
-        : owner_(&owner), tokens_(tokens), layer_(std::move(layer)) {}
+    Pass(TrainingLayer& owner, int tokens, int batch_tokens, std::unique_ptr<MoeLayer> layer)
+        : owner_(&owner), tokens_(tokens), batch_tokens_(batch_tokens), layer_(std::move(layer)) {}
     Status AddGateGradient(std::span<float> to) const;
 
     TrainingLayer* owner_;
-    int tokens_;
+    int tokens_, batch_tokens_;
     std::unique_ptr<MoeLayer> layer_;  // Null once moved from.
   };
 
@@ -63,6 +93,10 @@ class TrainingLayer {
   // The memory of `weights`, which are those of ShardOf for rank.StageRank, must last as long as the pass.
   StatusOr<Pass> Forward(int tokens, std::span<const std::byte> input, std::span<std::byte> output,
                          const LayerWeightsView& weights);
+  // The same of the next `tokens` tokens of `batch`. kInvalidInput, naming the field, also where the gate looks at the
+  // whole source batch (BATCH_PRIORITIZED, EXPERT_CHOICE) or slices have fixed shares of the slots (PARM_S1, PADDED).
+  StatusOr<Pass> Forward(int tokens, std::span<const std::byte> input, std::span<std::byte> output,
+                         const LayerWeightsView& weights, BatchInParts& batch);
 
   // Resolved.
   const Workload& workload() const { return plan_.workload; }
@@ -74,18 +108,26 @@ class TrainingLayer {
  private:
   TrainingLayer(LayerPlan plan, const TaskGraph& graph, RankRuntime& rank);
 
-  static constexpr size_t kMostCounts = 4;
-  // Notes that so many tokens came last, and drops what is idle of the count that came longest ago.
-  void Remember(int tokens);
-  void TakeBack(int tokens, std::unique_ptr<MoeLayer> layer);
-  StatusOr<std::unique_ptr<MoeLayer>> LayerFor(int tokens, const LayerWeightsView& weights);
+  // What buffers are for: so many tokens, of a source batch of so many where they are a part, else 0.
+  struct Size {
+    int tokens = 0, batch_tokens = 0;
+    bool is_part() const { return batch_tokens > 0; }
+    friend auto operator<=>(const Size&, const Size&) = default;
+  };
+  static constexpr int kMostCounts = 4, kMostParts = 8;
+  // Notes that the size came last, and drops what is idle of the one of its kind that came longest ago.
+  void Remember(Size size);
+  void TakeBack(Size size, std::unique_ptr<MoeLayer> layer);
+  StatusOr<std::unique_ptr<MoeLayer>> LayerFor(Size size, const LayerWeightsView& weights);
+  Status CheckPart(int tokens, const BatchInParts& batch) const;
+  int MostTokens() const;
 
   LayerPlan plan_;
   RankRuntime* rank_;
   LayerShard shard_;
   bool gates_slices_;
-  std::vector<int> recent_;                                     // Numbers of tokens, the last first.
-  std::map<int, std::vector<std::unique_ptr<MoeLayer>>> idle_;  // By tokens, of recent_ alone.
+  std::vector<Size> recent_;                                     // The last first.
+  std::map<Size, std::vector<std::unique_ptr<MoeLayer>>> idle_;  // Only sizes of recent_.
 };
 
 }  // namespace moeplan::executor

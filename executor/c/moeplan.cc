@@ -99,6 +99,11 @@ struct moeplan_layer {
   std::shared_ptr<Layer_> own;
 };
 
+struct moeplan_batch {
+  std::shared_ptr<Layer_> layer;
+  BatchInParts parts;
+};
+
 struct moeplan_pass {
   std::shared_ptr<Layer_> layer;
   size_t bytes = 0;  // What its rows take.
@@ -112,6 +117,20 @@ struct moeplan_pass {
 };
 
 namespace {
+
+// `batch`: null for a source batch in one call.
+Status Forward(const std::shared_ptr<Layer_>& layer, moeplan_batch* batch, int32_t tokens, const void* input,
+               void* output, const moeplan_weights& weights, moeplan_pass*& pass) {
+  TrainingLayer& own = *layer->layer;
+  ASSIGN_OR_RETURN(const LayerWeightsView view, ViewOf(weights, own.workload().layer, own.shard()));
+  const size_t bytes = RowsBytes(own.workload().layer, tokens);
+  const std::span<const std::byte> in = Rows(input, bytes);
+  const std::span<std::byte> out = Rows(output, bytes);
+  ASSIGN_OR_RETURN(TrainingLayer::Pass made, batch == nullptr ? own.Forward(tokens, in, out, view)
+                                                              : own.Forward(tokens, in, out, view, batch->parts));
+  pass = new moeplan_pass{.layer = layer, .bytes = bytes, .pass = std::move(made)};
+  return OkStatus();
+}
 
 template <typename Function>
 moeplan_status OnPass(moeplan_pass* pass, const Function& function) {
@@ -212,14 +231,31 @@ moeplan_status moeplan_layer_forward(moeplan_layer* layer, int32_t tokens, const
                                      const moeplan_weights* weights, moeplan_pass** pass) {
   if (layer == nullptr || input == nullptr || output == nullptr || weights == nullptr || pass == nullptr)
     return Answer(Missing("layer, input, output, weights or pass"));
+  return OnWorld(*layer->own->world,
+                 [&] { return Forward(layer->own, nullptr, tokens, input, output, *weights, *pass); });
+}
+
+moeplan_status moeplan_batch_create(moeplan_layer* layer, int32_t tokens, moeplan_batch** batch) {
+  if (layer == nullptr || batch == nullptr) return Answer(Missing("layer or batch"));
   return OnWorld(*layer->own->world, [&]() -> Status {
-    TrainingLayer& own = *layer->own->layer;
-    ASSIGN_OR_RETURN(const LayerWeightsView view, ViewOf(*weights, own.workload().layer, own.shard()));
-    const size_t bytes = RowsBytes(own.workload().layer, tokens);
-    ASSIGN_OR_RETURN(TrainingLayer::Pass made, own.Forward(tokens, Rows(input, bytes), Rows(output, bytes), view));
-    *pass = new moeplan_pass{.layer = layer->own, .bytes = bytes, .pass = std::move(made)};
+    *batch = new moeplan_batch{.layer = layer->own, .parts = BatchInParts(tokens)};
     return OkStatus();
   });
+}
+
+void moeplan_batch_free(moeplan_batch* batch) {
+  if (batch == nullptr || batch->layer->world->forked()) return;
+  const std::shared_ptr<World> world = batch->layer->world;
+  const std::lock_guard lock(world->mutex);
+  delete batch;
+}
+
+moeplan_status moeplan_batch_forward(moeplan_batch* batch, int32_t tokens, const void* input, void* output,
+                                     const moeplan_weights* weights, moeplan_pass** pass) {
+  if (batch == nullptr || input == nullptr || output == nullptr || weights == nullptr || pass == nullptr)
+    return Answer(Missing("batch, input, output, weights or pass"));
+  return OnWorld(*batch->layer->world,
+                 [&] { return Forward(batch->layer, batch, tokens, input, output, *weights, *pass); });
 }
 
 moeplan_status moeplan_pass_backward(moeplan_pass* pass, const void* output_gradient, void* input_gradient,

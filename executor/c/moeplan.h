@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-/* Counts up with every change to what stands below. A program asks moeplan_c_version whether it was compiled against the
+/* Counts up with every change that a program compiled before it could notice; what is only added leaves it. A program asks moeplan_c_version whether it was compiled against the
  * header of the library that it found. */
 #define MOEPLAN_C_VERSION 1
 int32_t moeplan_c_version(void);
@@ -139,6 +139,22 @@ typedef struct {
 /* Collective; blocks. `input` has `tokens` rows of M elements, 1 to B·L, as many on every rank; `output` gets as many and
  * may be the same memory. Capacity is that of so many tokens. The weights' memory must last as long as the pass. */
 moeplan_status moeplan_layer_forward(moeplan_layer* layer, int32_t tokens, const void* input, void* output,
+                                     const moeplan_weights* weights, moeplan_pass** pass);
+
+/* One source batch that comes in parts, each of its next tokens, in order, on every rank the same. Outputs, dropped pairs,
+ * gradients (added up over the parts), statistics (summed) and the router's losses are those of the whole source batch in
+ * one call, rounding aside: capacity is that of its `tokens`, and how many pairs have chosen each expert goes from a part
+ * to the next. Parts are passes like others; where aux_loss_coefficient is not 0, none goes back before the last part was
+ * forward. A part that fails leaves nothing to go on with. */
+typedef struct moeplan_batch moeplan_batch;
+moeplan_status moeplan_batch_create(moeplan_layer* layer, int32_t tokens, moeplan_batch** batch);
+/* May come before its passes go back. */
+void moeplan_batch_free(moeplan_batch* batch);
+
+/* As moeplan_layer_forward, of the next `tokens` tokens of `batch`. MOEPLAN_INVALID_INPUT, naming the field, also where
+ * the gate looks at the whole source batch (BATCH_PRIORITIZED, EXPERT_CHOICE) or slices have fixed shares of the slots
+ * (PARM_S1 with capacity_passing "PADDED"). */
+moeplan_status moeplan_batch_forward(moeplan_batch* batch, int32_t tokens, const void* input, void* output,
                                      const moeplan_weights* weights, moeplan_pass** pass);
 
 /* Collective; blocks; once for each pass. Adds this rank's part of the weight gradients, and the gate's of its own source

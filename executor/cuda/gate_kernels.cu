@@ -21,6 +21,7 @@ struct Chosen {
   Routing routing;
   GateScratch scratch;
   int capacity = 0, own_block = 0;
+  CarriedCounts carried;
   GateLaunch launch;
 
   __device__ int64_t CountAt(int block, int expert, int thread_block) const {
@@ -45,7 +46,9 @@ __device__ uint64_t KeyOfRow(const std::byte* rows, int64_t row, int columns) {
 
 // With HASH, of a row of the tokens, else of its place in the source batch.
 __device__ uint64_t DrawKey(const Chosen& chosen, int64_t row, int index) {
-  if (chosen.shape.gate == GateKind::kRandom) return KeyOfToken(chosen.tokens.first_token + index);
+  if (chosen.shape.gate == GateKind::kRandom) {
+    return KeyOfToken(chosen.carried.FirstToken() + chosen.tokens.first_token + index);
+  }
   const RowShape& rows = chosen.shape.rows;
   return rows.type == ElementType::kFloat32 ? KeyOfRow<float>(chosen.tokens.data, row, rows.columns)
                                             : KeyOfRow<Bfloat16>(chosen.tokens.data, row, rows.columns);
@@ -205,6 +208,10 @@ __global__ void SumUpKernel(const __grid_constant__ Chosen chosen, int32_t* coun
       __syncthreads();
     }
   }
+  if (row < chosen.shape.experts && threadIdx.x == 0 && chosen.carried.now != nullptr) {
+    const int i = block * chosen.shape.experts + row;
+    chosen.carried.now[i] = chosen.carried.earlier[i] + before;
+  }
   if (!is_own) return;
   double sum = 0;
   for (int i = static_cast<int>(threadIdx.x); i < blocks; i += kThreads) {
@@ -219,7 +226,7 @@ __global__ void SumUpKernel(const __grid_constant__ Chosen chosen, int32_t* coun
   if (row == 0) *sums.tokens = chosen.tokens.valid_rows;
   if (counts != nullptr) counts[row] = before;
   sums.pairs[row] = before;
-  sums.kept[row] = min(before, chosen.capacity);
+  sums.kept[row] = min(before, chosen.carried.RoomFor(block * chosen.shape.experts + row, chosen.capacity));
   sums.probability[row] = all;
 }
 
@@ -230,16 +237,19 @@ __global__ void TakeSlotsKernel(const __grid_constant__ Chosen chosen) {
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < pairs; i += stride) {
     const int thread_block = static_cast<int>(i / choices) / chosen.launch.tokens_per_block;
     const int64_t pair = chosen.PairInTurn(block, i);
-    const int32_t slot = chosen.routing.slot[pair] +
-                         chosen.scratch.block_counts[chosen.CountAt(block, chosen.routing.expert[pair], thread_block)];
-    chosen.routing.slot[pair] = slot < chosen.capacity ? slot : -1;
+    const int expert = chosen.routing.expert[pair];
+    const int32_t slot =
+        chosen.routing.slot[pair] + chosen.scratch.block_counts[chosen.CountAt(block, expert, thread_block)];
+    const int room = chosen.carried.RoomFor(block * chosen.shape.experts + expert, chosen.capacity);
+    chosen.routing.slot[pair] = slot < room ? slot : -1;
   }
 }
 
 __device__ int32_t KeptPairs(const AssignSlotsArgs& args, int experts, int expert) {
   int64_t before = 0;
   for (int slice = 0; slice < args.own_slice; ++slice) before += args.all_counts[slice * experts + expert];
-  const int64_t left = args.capacity - before, own = args.all_counts[args.own_slice * experts + expert];
+  const int64_t left = args.carried.RoomFor(expert, args.capacity) - before,
+                own = args.all_counts[args.own_slice * experts + expert];
   return static_cast<int32_t>(left < 0 ? 0 : min(left, own));
 }
 
@@ -249,6 +259,11 @@ __global__ void AssignKernel(GateShape shape, const __grid_constant__ AssignSlot
   for (int64_t i = thread; i < shape.experts; i += stride) {
     const int expert = static_cast<int>(i), kept = KeptPairs(args, shape.experts, expert);
     args.sums.kept[expert] = kept;
+    if (args.carried.now != nullptr) {
+      int32_t now = args.carried.earlier[expert];
+      for (int slice = 0; slice < args.slices; ++slice) now += args.all_counts[slice * shape.experts + expert];
+      args.carried.now[expert] = now;
+    }
     const int rank = expert / args.experts_per_rank, within = expert % args.experts_per_rank;
     for (int chunk = 0; chunk < args.units.chunks; ++chunk) {
       args.send_counts[(rank * args.units.chunks + chunk) * args.experts_per_rank + within] =
@@ -356,6 +371,7 @@ Status Route(const GateShape& shape, const GateArgs& args, const GateScratch& sc
                          .scratch = scratch,
                          .capacity = args.capacity,
                          .own_block = args.own_block,
+                         .carried = args.carried,
                          .launch = LaunchOf(shape, tokens.valid_rows)};
   const auto blocks = static_cast<unsigned>(tokens.blocks);
   if (chosen.launch.blocks > 0) {

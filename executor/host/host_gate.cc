@@ -51,8 +51,9 @@ void HostGate::ScoreRow(const GateArgs& args, int block, int index) {
   priority_[index] = score.largest_probability;
   if (layer_.gate == GateKind::kExpertChoice) return;
   const size_t first = PairIndex(row, 0), width = width_;
-  ChooseExperts(layer_.gate, {.index = args.tokens.first_token + index, .row = token_, .probabilities = probabilities},
-                logits_, {args.routing.expert + first, width}, {args.routing.weight + first, width});
+  const int place = args.carried.FirstToken() + args.tokens.first_token + index;
+  ChooseExperts(layer_.gate, {.index = place, .row = token_, .probabilities = probabilities}, logits_,
+                {args.routing.expert + first, width}, {args.routing.weight + first, width});
 }
 
 std::span<float> HostGate::ProbabilitiesOf(int index) {
@@ -63,10 +64,14 @@ std::span<float> HostGate::ProbabilitiesOf(int index) {
 void HostGate::LetPairsTakeSlots(const GateArgs& args, int block) {
   const int tokens = args.tokens.valid_rows, first_row = block * args.tokens.rows_per_block;
   pairs_.assign(layer_.experts, 0);
+  kept_.resize(layer_.experts);  // Until all have come, those that there is room for.
+  for (int expert = 0; expert < layer_.experts; ++expert) {
+    kept_[expert] = args.carried.RoomFor(block * layer_.experts + expert, args.capacity);
+  }
   const auto take = [&](int index, int choice) {
     const size_t pair = PairIndex(first_row + index, choice);
-    const int32_t slot = pairs_[args.routing.expert[pair]]++;
-    args.routing.slot[pair] = slot < args.capacity ? slot : -1;
+    const int32_t expert = args.routing.expert[pair], slot = pairs_[expert]++;
+    args.routing.slot[pair] = slot < kept_[expert] ? slot : -1;
   };
   if (layer_.gate == GateKind::kBatchPrioritized) {
     SortByPriority(tokens);
@@ -78,8 +83,12 @@ void HostGate::LetPairsTakeSlots(const GateArgs& args, int block) {
       for (int choice = 0; choice < width_; ++choice) take(index, choice);
     }
   }
-  kept_ = pairs_;
-  for (int32_t& kept : kept_) kept = std::min(kept, args.capacity);
+  std::ranges::transform(pairs_, kept_, kept_.begin(),
+                         [](int32_t pairs, int32_t room) { return std::min(pairs, room); });
+  for (int expert = 0; args.carried.now != nullptr && expert < layer_.experts; ++expert) {
+    const int i = block * layer_.experts + expert;
+    args.carried.now[i] = args.carried.earlier[i] + pairs_[expert];
+  }
 }
 
 void HostGate::SortByPriority(int tokens) {
@@ -130,7 +139,12 @@ void HostGate::AssignSlots(const AssignSlotsArgs& args) {
     int64_t before = 0;
     for (int slice = 0; slice < args.own_slice; ++slice) before += args.all_counts[slice * layer_.experts + expert];
     const int32_t own = args.all_counts[args.own_slice * layer_.experts + expert];
-    kept_[expert] = static_cast<int32_t>(std::clamp<int64_t>(args.capacity - before, 0, own));
+    const int64_t room = args.carried.RoomFor(expert, args.capacity);
+    kept_[expert] = static_cast<int32_t>(std::clamp<int64_t>(room - before, 0, own));
+    if (args.carried.now != nullptr) {
+      int32_t& now = args.carried.now[expert] = args.carried.earlier[expert];
+      for (int slice = 0; slice < args.slices; ++slice) now += args.all_counts[slice * layer_.experts + expert];
+    }
     args.sums.kept[expert] = kept_[expert];
   }
   int32_t* next = args.send_counts;

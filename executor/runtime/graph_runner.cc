@@ -61,8 +61,12 @@ ChunkUnits UnitsOf(const TaskGraph& graph) {
 
 class Runner final : public GraphRunner {
  public:
-  Runner(const TaskGraph& graph, const RankContext& context)
-      : graph_(graph), context_(context), type_(ElementTypeOf(graph.layer.bytes_per_element)), units_(UnitsOf(graph)) {
+  Runner(const TaskGraph& graph, const RankContext& context, const std::optional<WholeBatch>& whole)
+      : graph_(graph),
+        context_(context),
+        whole_(whole),
+        type_(ElementTypeOf(graph.layer.bytes_per_element)),
+        units_(UnitsOf(graph)) {
     for (const Group group : kGroups) own_[static_cast<size_t>(group)] = IndexIn(group, graph.layout, context.rank);
   }
 
@@ -75,6 +79,10 @@ class Runner final : public GraphRunner {
     }
     router_sums_.resize(RouterSums::Count(graph_.layer.experts));
     ASSIGN_OR_RETURN(sums_memory_, context_.device.Allocate(router_sums_.size() * sizeof(double)));
+    if (whole_) {
+      const size_t counts = static_cast<size_t>(2 * GatedBlocks() + 1) * graph_.layer.experts + 1;
+      ASSIGN_OR_RETURN(carried_memory_, context_.device.Allocate(counts * sizeof(int32_t)));
+    }
     for (size_t i = 0; i < graph_.tasks.size(); ++i) {
       started_.push_back(context_.device.MakeEvent());
       ended_.push_back(context_.device.MakeEvent());
@@ -148,6 +156,15 @@ class Runner final : public GraphRunner {
     const TokenRows rows = TokensOf(tokens);
     const int own_block = OwnBlock(rows);
     return {.first_row = own_block * rows.rows_per_block, .count = rows.valid_rows, .first_token = rows.first_token};
+  }
+
+  CarriedMemory carried() override {
+    MOEPLAN_CHECK(whole_.has_value());
+    return {.blocks = GatedBlocks(),
+            .own_block = OwnBlock(TokensOf(GateTask().tokens)),
+            .earlier = reinterpret_cast<std::byte*>(EarlierCounts()),
+            .now = reinterpret_cast<std::byte*>(CountsNow()),
+            .batch_pairs = reinterpret_cast<std::byte*>(BatchPairs())};
   }
 
   RouterStatistics router_statistics() const override { return StatisticsOf(router_sums_, graph_.layer.experts); }
@@ -315,6 +332,28 @@ class Runner final : public GraphRunner {
     return {reinterpret_cast<const int32_t*>(DataOf(id)), static_cast<size_t>(MaxRows(graph_.buffers[id]))};
   }
 
+  int GatedBlocks() const { return Cells(graph_.buffers[GateTask().tokens]); }
+  // What a part carries, one behind the other: earlier counts and the place of the first token, the counts now, the
+  // pairs of the whole source batch.
+  int32_t* EarlierCounts() const { return reinterpret_cast<int32_t*>(carried_memory_.data()); }
+  int32_t* CountsNow() const { return EarlierCounts() + static_cast<size_t>(GatedBlocks()) * graph_.layer.experts + 1; }
+  int32_t* BatchPairs() const { return CountsNow() + static_cast<size_t>(GatedBlocks()) * graph_.layer.experts; }
+
+  CarriedCounts Carried() const {
+    if (!whole_) return {};
+    return {.first_token = CountsNow() - 1, .earlier = EarlierCounts(), .now = CountsNow(), .slots = whole_->slots};
+  }
+  // For a slice, whose pairs are counted once all slices are known.
+  CarriedCounts PlaceAlone() const { return whole_ ? CarriedCounts{.first_token = CountsNow() - 1} : CarriedCounts(); }
+
+  int BatchTokens() const {
+    return whole_ ? whole_->tokens : static_cast<int>(SizesOf(graph_.layer, graph_.layout).tokens);
+  }
+  std::span<const int32_t> PairCountsOf(BufferId id) const {
+    if (id == kNoBuffer || !whole_) return CountsOf(id);
+    return {BatchPairs(), static_cast<size_t>(graph_.layer.experts)};
+  }
+
   // Where tokens of several blocks were gated, the routing of the own one.
   Routing OwnBlockOf(BufferId id) const {
     Routing routing = RoutingOf(id);
@@ -386,6 +425,7 @@ class Runner final : public GraphRunner {
     context_.kernels.Gate({.tokens = tokens,
                            .routing = RoutingOf(op.routing),
                            .capacity = op.drops ? graph_.capacity : std::numeric_limits<int>::max(),
+                           .carried = op.drops ? Carried() : PlaceAlone(),
                            .own_block = OwnBlock(tokens),
                            .counts = counts,
                            .sums = Sums()},
@@ -394,8 +434,10 @@ class Runner final : public GraphRunner {
 
   void Launch(const AssignSlotsOp& op, TaskId, Stream& stream) {
     context_.kernels.AssignSlots({.all_counts = reinterpret_cast<const int32_t*>(DataOf(op.all_counts)),
+                                  .slices = graph_.layout.tensor_parallel,
                                   .own_slice = own(Group::kTensor),
                                   .capacity = graph_.capacity,
+                                  .carried = Carried(),
                                   .tokens = TokensOf(GateTask().tokens),
                                   .routing = RoutingOf(op.routing),
                                   .experts_per_rank = graph_.layer.experts / graph_.layout.expert_parallel,
@@ -483,8 +525,8 @@ class Runner final : public GraphRunner {
                                    .shared_gradient = OptionalDataOf(op.shared_gradient),
                                    .in_gradient = DataOf(op.in_gradient),
                                    .gate_gradient = reinterpret_cast<float*>(DataOf(op.gate_gradient)),
-                                   .batch_tokens = static_cast<int>(SizesOf(graph_.layer, graph_.layout).tokens),
-                                   .pair_counts = CountsOf(op.pair_counts)},
+                                   .batch_tokens = BatchTokens(),
+                                   .pair_counts = PairCountsOf(op.pair_counts)},
                                   stream);
   }
 
@@ -527,12 +569,13 @@ class Runner final : public GraphRunner {
 
   const TaskGraph graph_;
   RankContext context_;
+  const std::optional<WholeBatch> whole_;
   const ElementType type_;
   const ChunkUnits units_;
   std::array<int, std::size(kGroups)> own_{};
   std::vector<DeviceMemory> memory_;               // By buffer; empty for views.
   std::vector<std::shared_ptr<void>> registered_;  // Of memory_.
-  DeviceMemory sums_memory_;
+  DeviceMemory sums_memory_, carried_memory_;
   std::vector<double> router_sums_;                      // What sums_memory_ held after the last run.
   std::vector<std::unique_ptr<Event>> started_, ended_;  // By task.
   DeviceMemory scratch_;
@@ -614,13 +657,14 @@ StatusOr<AllToAllTeams*> GroupCommunicators::TeamsOf(Group group, const GroupSha
   return teams.get();
 }
 
-StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& graph, const RankContext& context) {
+StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& graph, const RankContext& context,
+                                                            const std::optional<WholeBatch>& whole) {
   MOEPLAN_CHECK(graph.communication_ctas == context.groups.ctas());
   for (const Task& task : graph.tasks) {
     if (const auto* encode = std::get_if<EncodeOp>(&task.op))
       RETURN_IF_ERROR(context.kernels.CheckCodec(encode->codec));
   }
-  auto runner = std::make_unique<Runner>(graph, context);
+  auto runner = std::make_unique<Runner>(graph, context, whole);
   RETURN_IF_ERROR(runner->Allocate());
   return runner;
 }

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -87,10 +88,20 @@ struct RankContext {
 // of the expert weights, which nothing else waits for.
 enum class BackwardHalf { kInputGradients, kWeightGradients };
 
+// The source batch that a graph's tokens are a part of, where they are not all of it.
+struct WholeBatch {
+  int tokens = 0;
+  int slots = 0;  // Those of each expert.
+
+  friend bool operator==(const WholeBatch&, const WholeBatch&) = default;
+};
+
 class GraphRunner {
  public:
-  // Requires groups of the graph's limit on CTAs.
-  static StatusOr<std::unique_ptr<GraphRunner>> Prepare(const TaskGraph& graph, const RankContext& context);
+  // Requires groups of the graph's limit on CTAs. With `whole` the graph is that of a part of such a source batch, and
+  // has at least min(whole.slots, its tokens) slots for each expert; its router's losses are those of the source batch.
+  static StatusOr<std::unique_ptr<GraphRunner>> Prepare(const TaskGraph& graph, const RankContext& context,
+                                                        const std::optional<WholeBatch>& whole = std::nullopt);
   virtual ~GraphRunner() = default;
 
   // Queues the tasks of a phase. The backward ones need what the last forward ones left.
@@ -122,6 +133,16 @@ class GraphRunner {
   virtual RoutedRows routed_rows() const = 0;
   // Of those rows, in the last run; after Device::Synchronize.
   virtual RouterStatistics router_statistics() const = 0;
+
+  // For a part: device memory that carries counts from one part to the next, all int32. Blocks are the source batches
+  // that this rank gates, one but in BASELINE.
+  struct CarriedMemory {
+    int blocks = 1, own_block = 0;
+    std::byte* earlier = nullptr;      // [blocks][E], and the place of the first token: write before a forward pass.
+    const std::byte* now = nullptr;    // [blocks][E]: read after it.
+    std::byte* batch_pairs = nullptr;  // [E]: the pairs of the whole own source batch: write before a backward pass.
+  };
+  virtual CarriedMemory carried() = 0;
 };
 
 }  // namespace moeplan::executor

@@ -5,12 +5,22 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <map>
 #include <mutex>
+#include <random>
 #include <set>
+#include <string>
+#include <type_traits>
+#include <utility>
 
 #include "models/plan/build_plan.h"
+#include "models/schedule/schedules.h"
 #include "models/text.h"
+#include "models/workload/names.h"
 #include "tests/executor/example_layer.h"
+#include "tests/test_seed.h"
 
 namespace moeplan::executor {
 namespace {
@@ -189,6 +199,244 @@ TEST(TrainingLayerTest, FewerTokensHaveTheCapacityOfSoMany) {
     });
     ExpectUpGradients(few, WithTokens(plan, 7), 5);
   }
+}
+
+// ---- A source batch in parts.
+
+// A layer of 18 tokens, the parts that its source batches come in, and the order in which these go back.
+struct PartsCase {
+  LayerPlan plan;
+  std::vector<int> parts;
+  std::vector<int> order;  // Number i is part i of the first source batch, or behind those of the second.
+  std::string text;
+};
+
+PartsCase DrawParts(std::mt19937_64& random) {
+  const auto pick = [&](auto... values) {
+    const std::common_type_t<decltype(values)...> all[] = {values...};
+    return all[random() % std::size(all)];
+  };
+  PartsCase made = {.plan = PlanOf(kFamilies[random() % std::size(kFamilies)])};
+  Workload& workload = made.plan.workload;
+  Layer& layer = workload.layer;
+  layer.gate = pick(GateKind::kTopK, GateKind::kTopK, GateKind::kSwitch, GateKind::kRandom, GateKind::kHash);
+  layer.top_k = layer.gate == GateKind::kSwitch ? 1 : pick(1, 2, 3);
+  layer.capacity_factor = pick(0.3, 0.8, 1.0, 1.7, 6.0);
+  layer.aux_loss_coefficient = pick(0.0, 2.0);
+  layer.shared_hidden_dim = pick(0, 6);
+  layer.bytes_per_element = pick(4, 4, 4, 2);
+  workload.layout = pick(Layout{2, 2, 2}, Layout{2, 4, 1}, Layout{1, 2, 2}, Layout{2, 2, 1}, Layout{4, 1, 4},
+                         Layout{1, 4, 1}, Layout{4, 2, 2});
+  const Family family = made.plan.knobs.family;
+  const bool shards_over_tensor = family == Family::kBaselineTp || family == Family::kMontaO1 ||
+                                  family == Family::kMontaO2 || family == Family::kMontaO3;
+  if (shards_over_tensor) {
+    workload.layout = pick(Layout{2, 2, 2}, Layout{4, 1, 4}, Layout{1, 4, 1}, Layout{2, 1, 2});
+  }
+  // The shared expert's columns are cut over TP.
+  if (workload.layout.tensor_parallel == 4) layer.shared_hidden_dim = layer.shared_hidden_dim == 0 ? 0 : 8;
+  if (workload.layout.expert_sharding_parallel == 4) layer.hidden_dim = 12;
+  if (family == Family::kMontaO2 || family == Family::kMontaO3) made.plan.knobs.chunks = pick(1, 2);
+  if (family == Family::kPipeline || family == Family::kParmS1 || family == Family::kParmS2) {
+    made.plan.knobs.partition_degree = pick(1, 2);
+  }
+  std::set<int> cuts = {0, 18};
+  for (const size_t parts = 2 + random() % 3; cuts.size() < parts + 1;)
+    cuts.insert(1 + static_cast<int>(random() % 17));
+  for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) made.parts.push_back(*std::next(cut) - *cut);
+  for (size_t i = 0; i < 2 * made.parts.size(); ++i) made.order.push_back(static_cast<int>(i));
+  std::ranges::shuffle(made.order, random);
+  made.text =
+      StrCat(Name(family), " TP ", workload.layout.tensor_parallel, " EP ", workload.layout.expert_parallel, " ESP ",
+             workload.layout.expert_sharding_parallel, " ", Name(layer.gate), " k ", layer.top_k, " f ",
+             layer.capacity_factor, " aux ", layer.aux_loss_coefficient, " bytes ", layer.bytes_per_element, " shared ",
+             layer.shared_hidden_dim, " pieces ", PiecesOf(made.plan.knobs), " parts");
+  for (const int part : made.parts) made.text += StrCat(" ", part);
+  return made;
+}
+
+// A source batch of a rank in parts.
+struct PartedCall {
+  PartedCall(const PartsCase& test, int rank, uint64_t seed) : call(test.plan, rank, seed), batch(18) {}
+
+  std::span<std::byte> RowsOfPart(Bytes& rows, int first, int tokens) const {
+    const size_t row_bytes = rows.size() / 18;
+    return std::span(rows).subspan(first * row_bytes, tokens * row_bytes);
+  }
+  void Forward(TrainingLayer& moe, int tokens) {
+    const std::span<std::byte> rows = RowsOfPart(call.there, done, tokens);
+    auto pass = moe.Forward(tokens, rows, rows, call.weights, batch);
+    MOEPLAN_CHECK(pass.ok());
+    firsts.push_back(done);
+    passes.push_back(*std::move(pass));
+    done += tokens;
+    const RouterStatistics one = passes.back().router_statistics();
+    if (statistics.pairs.empty()) {
+      statistics = one;
+    } else {
+      statistics += one;
+    }
+  }
+  void Backward(int part, int tokens, bool in_halves) {
+    const std::span<std::byte> rows = RowsOfPart(call.back, firsts[part], tokens);
+    if (!in_halves) {
+      EXPECT_EQ(passes[part].Backward(rows, rows, &call.gradients, call.gate_gradient), OkStatus());
+      return;
+    }
+    EXPECT_EQ(passes[part].BackwardOfInput(rows, rows, call.gate_gradient), OkStatus());
+    halves.push_back(part);
+  }
+  void AddWeightGradients() {
+    for (const int part : halves) EXPECT_EQ(passes[part].AddWeightGradients(&call.gradients), OkStatus());
+  }
+
+  Call call;
+  BatchInParts batch;
+  int done = 0;
+  std::vector<int> firsts, halves;
+  std::vector<TrainingLayer::Pass> passes;
+  RouterStatistics statistics;
+};
+
+// Statistics of all ranks, added up.
+class StatisticsSum {
+ public:
+  void Add(const RouterStatistics& one) {
+    const std::lock_guard lock(mutex_);
+    if (sum_.pairs.empty()) {
+      sum_ = one;
+    } else {
+      sum_ += one;
+    }
+  }
+  const RouterStatistics& sum() const { return sum_; }
+
+ private:
+  std::mutex mutex_;
+  RouterStatistics sum_;
+};
+
+struct PartsFound {
+  Gathered first, second;  // Gradients of two source batches.
+  StatisticsSum of_parts, of_whole;
+};
+
+// The parts of two source batches in turns, forward and then back in a mixed order, some in halves; then once more, on
+// the same buffers.
+void RunInParts(const PartsCase& test, TrainingLayer& moe, int rank, PartsFound& found) {
+  auto& [first, second, of_parts, of_whole] = found;
+  const int parts = static_cast<int>(test.parts.size());
+  for (int round = 0; round < 2; ++round) {
+    PartedCall one(test, rank, 1), two(test, rank, 2);
+    for (const int tokens : test.parts) one.Forward(moe, tokens), two.Forward(moe, tokens);
+    for (const int i : test.order) {
+      (i < parts ? one : two).Backward(i % parts, test.parts[i % parts], /*in_halves=*/i % 3 == round);
+    }
+    for (const PartedCall* batch : {&one, &two}) {
+      const Call& call = batch->call;
+      ExpectClose(RowFloatsOf(call.there, call.layer), call.reference.forward.output,
+                  call.reference.forward.largest_magnitude, call.layer, "output");
+      call.ExpectInputGradient();
+      EXPECT_EQ(batch->batch.tokens_left(), 0);
+    }
+    one.AddWeightGradients(), two.AddWeightGradients();
+    Call whole(test.plan, rank, 1);
+    const RouterStatistics expected = whole.Forward(moe).router_statistics();
+    // Slices of a part are not parts of a slice: their sums over the ranks are alike, not each.
+    if (round == 0) of_parts.Add(one.statistics), of_whole.Add(expected);
+    first.Add(rank, one.call);
+    second.Add(rank, two.call);
+  }
+}
+
+TEST(TrainingLayerTest, ASourceBatchInPartsIsTheWhole) {
+  std::mt19937_64 random(TestSeed());
+  std::map<Family, int> ran;
+  int64_t drops = 0;
+  for (int i = 0; i < 60 && !HasFailure(); ++i) {
+    const PartsCase test = DrawParts(random);
+    SCOPED_TRACE(StrCat("draw ", i, ": ", test.text));
+    PartsFound found;
+    std::atomic<int> refused = 0;
+    OnEveryRank([&](HostRank& host, int rank) {
+      const auto moe = TrainingLayer::Make(test.plan, host.runtime());
+      if (!moe.ok()) {
+        ++refused;
+        return;
+      }
+      RunInParts(test, **moe, rank, found);
+    });
+    if (refused > 0) continue;
+    ++ran[test.plan.knobs.family];
+    ExpectUpGradients(found.first, test.plan, 1);
+    ExpectUpGradients(found.second, test.plan, 2);
+    const RouterStatistics &parts = found.of_parts.sum(), &whole = found.of_whole.sum();
+    EXPECT_EQ(parts.tokens, whole.tokens);
+    EXPECT_EQ(parts.pairs, whole.pairs);
+    EXPECT_EQ(parts.kept, whole.kept);
+    EXPECT_NEAR(parts.entropy_sum, whole.entropy_sum, 1e-6 * whole.entropy_sum);
+    EXPECT_NEAR(parts.squared_log_sum_exp_sum, whole.squared_log_sum_exp_sum, 1e-6 * whole.squared_log_sum_exp_sum);
+    drops += DroppedPairs(whole);
+  }
+  EXPECT_GT(drops, 0);
+  EXPECT_EQ(ran.size(), std::size(kFamilies));
+}
+
+TEST(TrainingLayerTest, WhatCannotComeInPartsIsRefused) {
+  const auto refused = [](auto change, auto check) {
+    LayerPlan plan = PlanOf(Family::kParmS1);
+    change(plan);
+    OnEveryRank([&](HostRank& host, int rank) {
+      const auto moe = TrainingLayer::Make(plan, host.runtime());
+      ASSERT_TRUE(moe.ok()) << moe.status().message();
+      Call call(plan, rank, 1);
+      check(**moe, call);
+    });
+  };
+  const auto first_part = [](TrainingLayer& moe, Call& call, BatchInParts& batch, int tokens) {
+    const std::span<std::byte> rows = std::span(call.there).first(call.there.size() / 18 * std::max(tokens, 0));
+    return moe.Forward(tokens, rows, rows, call.weights, batch);
+  };
+  for (const GateKind gate : {GateKind::kBatchPrioritized, GateKind::kExpertChoice}) {
+    refused(
+        [&](LayerPlan& plan) {
+          plan.workload.layer.gate = gate;
+          plan.knobs.family = Family::kParmS2;
+        },
+        [&](TrainingLayer& moe, Call& call) {
+          BatchInParts batch(18);
+          EXPECT_EQ(first_part(moe, call, batch, 9).status(),
+                    InvalidInput(StrCat("layer.gate: found ", Name(gate),
+                                        ", which looks at the whole source batch; expected TOP_K, SWITCH, RANDOM or "
+                                        "HASH where it comes in parts")));
+        });
+  }
+  refused([](LayerPlan& plan) { plan.workload.capacity_passing = CapacityPassing::kPadded; },
+          [&](TrainingLayer& moe, Call& call) {
+            BatchInParts batch(18);
+            EXPECT_EQ(first_part(moe, call, batch, 9).status().message().substr(0, 30),
+                      "capacityPassing: found PADDED,");
+          });
+  refused([](LayerPlan&) {},
+          [&](TrainingLayer& moe, Call& call) {
+            BatchInParts too_many(19), batch(18);
+            EXPECT_EQ(first_part(moe, call, too_many, 9).status().message().substr(0, 35),
+                      "tokens: found 19, expected 1 to 18,");
+            EXPECT_EQ(first_part(moe, call, batch, 0).status().code(), StatusCode::kInvalidInput);
+            auto part = first_part(moe, call, batch, 10);
+            ASSERT_TRUE(part.ok()) << part.status().message();
+            EXPECT_EQ(
+                first_part(moe, call, batch, 9).status(),
+                InvalidInput("tokens: found 9 of a part, expected 1 to 8, those of the source batch that have not "
+                             "come yet"));
+            // The load-balance loss is about pairs that have not come yet.
+            const auto rows = std::span(call.back).first(call.back.size() / 18 * 10);
+            EXPECT_EQ(part->Backward(rows, rows, &call.gradients, call.gate_gradient).message().substr(0, 43),
+                      "Backward: 10 of the 18 tokens of the source");
+            const auto rest = first_part(moe, call, batch, 8);
+            ASSERT_TRUE(rest.ok());
+            EXPECT_EQ(part->Backward(rows, rows, &call.gradients, call.gate_gradient), OkStatus());
+          });
 }
 
 TEST(TrainingLayerTest, APlanOfAnyPhaseTrains) {

@@ -22,6 +22,9 @@ struct GateCase {
   GateShape shape;
   TokenRows tokens;
   int own_block = 0, capacity = 0;
+  // In a part of a source batch, the counts of earlier parts, and behind them how many tokens those have. Empty: not
+  // one.
+  std::vector<int32_t> earlier;
   LayerWeights weights;
   ByteVector input;
 
@@ -68,12 +71,26 @@ GateCase RandomCase(std::mt19937_64& random, int least_tokens, int most_tokens, 
   return made;
 }
 
+// Makes it a part behind others, which have taken some of the slots.
+void MakePart(std::mt19937_64& random, GateCase& test) {
+  for (int i = 0; i < test.tokens.blocks * test.shape.experts; ++i) {
+    test.earlier.push_back(Between(random, 0, test.capacity + 2));
+  }
+  test.earlier.push_back(Between(random, 1, 99));
+}
+
+CarriedCounts CarriedOf(const GateCase& test, const int32_t* earlier, int32_t* now) {
+  if (test.earlier.empty()) return {};
+  return {.first_token = earlier + test.earlier.size() - 1, .earlier = earlier, .now = now, .slots = test.capacity + 1};
+}
+
 // What a gate writes.
 struct Routed {
   explicit Routed(const GateCase& test)
       : expert(PoisonedValues<int32_t>(test.pairs())),
         slot(expert),
         counts(PoisonedValues<int32_t>(test.shape.experts)),
+        now(PoisonedValues<int32_t>(test.earlier.size())),
         weight(PoisonedValues<float>(test.pairs())),
         sums(PoisonedValues<double>(RouterSums::Count(test.shape.experts))) {}
 
@@ -81,6 +98,7 @@ struct Routed {
     GateArgs args = {.tokens = test.tokens,
                      .routing = {expert.data(), slot.data(), weight.data()},
                      .capacity = test.capacity,
+                     .carried = CarriedOf(test, test.earlier.data(), now.data()),
                      .own_block = test.own_block,
                      .counts = counts.data(),
                      .sums = RouterSums::At(sums.data(), test.shape.experts)};
@@ -88,7 +106,7 @@ struct Routed {
     return args;
   }
 
-  std::vector<int32_t> expert, slot, counts;
+  std::vector<int32_t> expert, slot, counts, now;
   std::vector<float> weight;
   std::vector<double> sums;
 };
@@ -106,11 +124,13 @@ Routed OnTheDevice(const GateCase& test) {
   const OnDevice<std::byte> input(test.input);
   const OnDevice<float> gate_weight(test.weights.gate), weight(routed.weight);
   const OnDevice<int32_t> expert(routed.expert), slot(routed.slot), counts(routed.counts);
+  const OnDevice<int32_t> earlier(test.earlier), now(routed.now);
   const OnDevice<double> sums(routed.sums);
   const OnDevice<std::byte> scratch(Poisoned(GateScratch::Bytes(test.shape, test.tokens)));
   GateArgs args = routed.ArgsOf(test, input.data());
   args.routing = {expert.data(), slot.data(), weight.data()};
   args.counts = counts.data();
+  args.carried = CarriedOf(test, earlier.data(), now.data());
   args.sums = RouterSums::At(sums.data(), test.shape.experts);
   EXPECT_EQ(
       Gate(test.shape, gate_weight.data(), args, GateScratch::At(scratch.data(), test.shape, test.tokens), nullptr),
@@ -119,6 +139,7 @@ Routed OnTheDevice(const GateCase& test) {
   routed.slot = slot.Read();
   routed.weight = weight.Read();
   routed.counts = counts.Read();
+  routed.now = now.Read();
   routed.sums = sums.Read();
   return routed;
 }
@@ -142,11 +163,15 @@ constexpr int kCases = 60;
 TEST_F(GateKernelsTest, TokensChooseAndPairsTakeSlotsAsOnTheHost) {
   std::mt19937_64 random(TestSeed());
   for (int i = 0; i < kCases && !HasFatalFailure(); ++i) {
-    GateCase test = RandomCase(random, 1, i % 4 == 0 ? 900 : 150, kGates);
+    const bool is_part = i % 2 == 0;
+    GateCase test = RandomCase(random, 1, i % 4 == 0 ? 900 : 150,
+                               is_part ? std::span<const GateKind>(kSlicedGates) : std::span<const GateKind>(kGates));
+    if (is_part) MakePart(random, test);
     const Routed expected = OnTheHost(test), found = OnTheDevice(test);
     ASSERT_EQ(found.expert, expected.expert) << "case " << i;
     ASSERT_EQ(found.slot, expected.slot) << "case " << i;
     ASSERT_EQ(found.counts, expected.counts) << "case " << i;
+    ASSERT_EQ(found.now, expected.now) << "case " << i;
     ASSERT_EQ(std::memcmp(found.weight.data(), expected.weight.data(), found.weight.size() * sizeof(float)), 0) << i;
     for (size_t sum = 0; sum < found.sums.size(); ++sum) {
       ASSERT_NEAR(found.sums[sum], expected.sums[sum], 1e-5 * std::max(1.0, std::abs(expected.sums[sum]))) << sum;
@@ -171,11 +196,18 @@ TEST_F(GateKernelsTest, SlotsOfASliceAreThoseThatCapacityLeaves) {
     std::ranges::copy(routed.counts, all_counts.begin() + static_cast<int64_t>(own_slice) * test.shape.experts);
     std::vector<int32_t> send_counts = PoisonedValues<int32_t>(static_cast<size_t>(test.shape.experts) * units.chunks);
 
+    test.capacity = capacity;
+    if (i % 2 == 0) MakePart(random, test);
+    routed.now = PoisonedValues<int32_t>(test.earlier.size());
+
     const OnDevice<int32_t> expert(routed.expert), slot(routed.slot), counts(all_counts), sent(send_counts);
+    const OnDevice<int32_t> earlier(test.earlier), now(routed.now);
     const OnDevice<double> sums(routed.sums);
     AssignSlotsArgs args = {.all_counts = all_counts.data(),
+                            .slices = slices,
                             .own_slice = own_slice,
                             .capacity = capacity,
+                            .carried = CarriedOf(test, test.earlier.data(), routed.now.data()),
                             .tokens = test.tokens,
                             .routing = {routed.expert.data(), routed.slot.data(), routed.weight.data()},
                             .experts_per_rank = experts_per_rank,
@@ -189,10 +221,12 @@ TEST_F(GateKernelsTest, SlotsOfASliceAreThoseThatCapacityLeaves) {
     args.all_counts = counts.data();
     args.routing = {expert.data(), slot.data(), nullptr};
     args.send_counts = sent.data();
+    args.carried = CarriedOf(test, earlier.data(), now.data());
     args.sums = RouterSums::At(sums.data(), test.shape.experts);
     ASSERT_EQ(AssignSlots(test.shape, args, nullptr), OkStatus());
     ASSERT_EQ(slot.Read(), routed.slot) << "case " << i;
     ASSERT_EQ(sent.Read(), send_counts) << "case " << i;
+    ASSERT_EQ(now.Read(), routed.now) << "case " << i;
     ASSERT_EQ(sums.Read(), routed.sums) << "case " << i;
   }
 }

@@ -136,6 +136,56 @@ static void check_pass(moeplan_layer* layer, const moeplan_weights* weights, int
   moeplan_pass_free(other);
 }
 
+/* A source batch in two parts is the whole: the same pairs are dropped, and gradients add up to its. */
+static void check_parts(moeplan_world* world, const moeplan_weights* weights, int rank) {
+  enum { FIRST = 4 };
+  moeplan_plan plan = example_plan();
+  plan.capacity_factor = 0.4; /* Two slots of each expert, of four, for twelve pairs. */
+  plan.aux_loss_coefficient = 1;
+  moeplan_layer* layer = NULL;
+  moeplan_batch* batch = NULL;
+  moeplan_pass *whole = NULL, *first = NULL, *last = NULL, *none = NULL;
+  float x[TOKENS * M], y[TOKENS * M], dy[TOKENS * M], dx[TOKENS * M], y_parts[TOKENS * M], dx_parts[TOKENS * M];
+  float gate[E * M] = {0}, up[M * H] = {0}, down[H * M] = {0};
+  float gate_parts[E * M] = {0}, up_parts[M * H] = {0}, down_parts[H * M] = {0};
+  const moeplan_gradients gradients = {.gate = gate, .up = up, .down = down};
+  const moeplan_gradients of_parts = {.gate = gate_parts, .up = up_parts, .down = down_parts};
+  fill(x, 70 + rank, 0, TOKENS * M);
+  fill(dy, 80 + rank, 0, TOKENS * M);
+  EXPECT_OK(moeplan_layer_create(world, &plan, &layer));
+  EXPECT_OK(moeplan_layer_forward(layer, TOKENS, x, y, weights, &whole));
+  EXPECT_OK(moeplan_batch_create(layer, TOKENS, &batch));
+  EXPECT_OK(moeplan_batch_forward(batch, FIRST, x, y_parts, weights, &first));
+  EXPECT(moeplan_batch_forward(batch, TOKENS, x, y_parts, weights, &none) == MOEPLAN_INVALID_INPUT);
+  EXPECT(contains(moeplan_last_error(), "tokens: found 6 of a part, expected 1 to 2"));
+  EXPECT(moeplan_pass_backward(first, dy, dx_parts, &of_parts) == MOEPLAN_INVALID_INPUT);
+  EXPECT(contains(moeplan_last_error(), "4 of the 6 tokens of the source batch have come"));
+  EXPECT_OK(moeplan_batch_forward(batch, TOKENS - FIRST, x + FIRST * M, y_parts + FIRST * M, weights, &last));
+  moeplan_batch_free(batch);
+
+  int64_t kept[E], kept_first[E], kept_last[E], dropped = 2 * TOKENS;
+  moeplan_statistics statistics = {.kept = kept}, of_first = {.kept = kept_first}, of_last = {.kept = kept_last};
+  EXPECT_OK(moeplan_pass_statistics(whole, &statistics));
+  EXPECT_OK(moeplan_pass_statistics(first, &of_first));
+  EXPECT_OK(moeplan_pass_statistics(last, &of_last));
+  for (int e = 0; e < E; ++e) {
+    EXPECT(kept[e] == kept_first[e] + kept_last[e]);
+    dropped -= kept[e];
+  }
+  EXPECT(dropped > 0);
+
+  EXPECT_OK(moeplan_pass_backward(whole, dy, dx, &gradients));
+  EXPECT_OK(moeplan_pass_backward(first, dy, dx_parts, &of_parts));
+  EXPECT_OK(moeplan_pass_backward(last, dy + FIRST * M, dx_parts + FIRST * M, &of_parts));
+  for (int i = 0; i < TOKENS * M; ++i) EXPECT(fabs(y[i] - y_parts[i]) < 1e-5 && fabs(dx[i] - dx_parts[i]) < 1e-5);
+  for (int i = 0; i < E * M; ++i) EXPECT(fabs(gate[i] - gate_parts[i]) < 1e-5);
+  for (int i = 0; i < M * H; ++i) EXPECT(fabs(up[i] - up_parts[i]) < 1e-5 && fabs(down[i] - down_parts[i]) < 1e-5);
+  moeplan_pass_free(whole);
+  moeplan_pass_free(first);
+  moeplan_pass_free(last);
+  moeplan_layer_free(layer);
+}
+
 static void check_errors(moeplan_world* world, moeplan_layer* layer, const moeplan_weights* weights, int rank) {
   float rows[(TOKENS + 1) * M] = {0};
   moeplan_pass* pass = NULL;
@@ -194,6 +244,7 @@ static void* run_rank(void* argument) {
   check_pass(layer, &weights, 10 + 2 * rank, TOKENS);
   check_pass(layer, &weights, 30 + 2 * rank, 2);
   check_errors(world, layer, &weights, rank);
+  check_parts(world, &weights, rank);
   check_pass(layer, &weights, 50 + 2 * rank, TOKENS);
 
   /* In any order: what needs another keeps it. */
