@@ -19,8 +19,9 @@ inline Status CannotLimitCtas(int ctas) {
 }
 
 inline Status OtherSize(int peer, const std::string& task, uint64_t found, uint64_t expected) {
-  return InvalidInput(StrCat("tokens: found rank ", peer, " about to send ", found, " bytes in task ", task,
-                             ", expected ", expected, " bytes, as many tokens on every rank"));
+  return InvalidInput(StrCat("tokens: found rank ", peer, " about to send ", found, " bytes, expected ", expected,
+                             ", as every rank does that passes as many tokens"))
+      .Within(StrCat("task ", task));
 }
 
 inline Status LostPeer(int peer, const std::string& task, double bytes, const std::string& why) {

@@ -376,11 +376,11 @@ class GlooMesh final : public Mesh {
   StatusOr<std::unique_ptr<PendingTransfer>> Send(int peer, uint64_t tag, std::span<const std::byte> bytes) override {
     return Start(*links_.data, peer, tag, const_cast<std::byte*>(bytes.data()), bytes.size(), /*receives=*/false);
   }
-  StatusOr<std::unique_ptr<PendingTransfer>> ReceiveSignal(int peer) override {
-    return Start(*links_.signals, peer, 0, &received_signal_, 1, /*receives=*/true);
+  StatusOr<std::unique_ptr<PendingTransfer>> ReceiveSignal(int peer, std::span<std::byte> bytes) override {
+    return Start(*links_.signals, peer, 0, bytes.data(), bytes.size(), /*receives=*/true);
   }
-  StatusOr<std::unique_ptr<PendingTransfer>> SendSignal(int peer) override {
-    return Start(*links_.signals, peer, 0, &sent_signal_, 1, /*receives=*/false);
+  StatusOr<std::unique_ptr<PendingTransfer>> SendSignal(int peer, std::span<const std::byte> bytes) override {
+    return Start(*links_.signals, peer, 0, const_cast<std::byte*>(bytes.data()), bytes.size(), /*receives=*/false);
   }
 
   StatusOr<std::unique_ptr<Mesh>> SubMesh(const std::vector<int>& members, Deadline deadline) override;
@@ -411,7 +411,6 @@ class GlooMesh final : public Mesh {
   std::shared_ptr<Waits> waits_;
   uint64_t exchanges_ = 0;
   std::map<std::string, int> sub_meshes_;  // How many were made, by their members.
-  std::byte received_signal_{}, sent_signal_{};
 };
 
 // Tags of the exchanges that set up sub-meshes stand apart from those of collectives.

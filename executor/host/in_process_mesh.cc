@@ -181,11 +181,11 @@ class InProcessMesh final : public Mesh {
     auto* data = const_cast<std::byte*>(bytes.data());
     return Post(peer, {rank_, peer, tag, /*sends=*/true, data, bytes.size()});
   }
-  StatusOr<std::unique_ptr<PendingTransfer>> ReceiveSignal(int peer) override {
-    return Post(peer, {peer, rank_, kSignal, /*sends=*/false, nullptr, 0});
+  StatusOr<std::unique_ptr<PendingTransfer>> ReceiveSignal(int peer, std::span<std::byte> bytes) override {
+    return Receive(peer, kSignal, bytes);
   }
-  StatusOr<std::unique_ptr<PendingTransfer>> SendSignal(int peer) override {
-    return Post(peer, {rank_, peer, kSignal, /*sends=*/true, nullptr, 0});
+  StatusOr<std::unique_ptr<PendingTransfer>> SendSignal(int peer, std::span<const std::byte> bytes) override {
+    return Send(peer, kSignal, bytes);
   }
 
   StatusOr<std::unique_ptr<Mesh>> SubMesh(const std::vector<int>& members, Deadline) override {

@@ -38,9 +38,9 @@ class Mesh {
   virtual StatusOr<std::unique_ptr<PendingTransfer>> Receive(int peer, uint64_t tag, std::span<std::byte> bytes) = 0;
   virtual StatusOr<std::unique_ptr<PendingTransfer>> Send(int peer, uint64_t tag, std::span<const std::byte> bytes) = 0;
 
-  // Messages of a byte that may overtake data: receivers tell senders that they are ready.
-  virtual StatusOr<std::unique_ptr<PendingTransfer>> ReceiveSignal(int peer) = 0;
-  virtual StatusOr<std::unique_ptr<PendingTransfer>> SendSignal(int peer) = 0;
+  // Small messages that may overtake data, as long on both sides: receivers tell senders that they are ready.
+  virtual StatusOr<std::unique_ptr<PendingTransfer>> ReceiveSignal(int peer, std::span<std::byte> bytes) = 0;
+  virtual StatusOr<std::unique_ptr<PendingTransfer>> SendSignal(int peer, std::span<const std::byte> bytes) = 0;
 
   // A mesh of its own over `members` (ascending, containing the own rank). Collective among them; blocks.
   virtual StatusOr<std::unique_ptr<Mesh>> SubMesh(const std::vector<int>& members, Deadline deadline) = 0;

@@ -138,8 +138,10 @@ class MeshCommunicator final : public Communicator {
     exchanging.CopyToSelf(exchange.sends, exchange.partials);
     RETURN_IF_ERROR(exchanging.PostReceives(exchange.partials));
     RETURN_IF_ERROR(gathering.PostReceives(gathered.receives));
-    RETURN_IF_ERROR(exchanging.SignalAll());
-    RETURN_IF_ERROR(gathering.SignalAll());
+    RETURN_IF_ERROR(exchanging.SignalAll(exchange.sends));
+    size_t gathered_bytes = 0;
+    for (const Part& sum : gathered.own_sums) gathered_bytes += sum.bytes.size();
+    RETURN_IF_ERROR(gathering.SignalAll(gathered_bytes));
     RETURN_IF_ERROR(exchanging.PostSends(exchange.sends));
     for (int i = 0; i < expert_ranks; ++i) {
       const int expert_rank = (rank() / exchange.shards + i) % expert_ranks;

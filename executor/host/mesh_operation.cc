@@ -14,7 +14,7 @@ Deadline DeadlineIn(double seconds) {
 Status MeshOperation::Exchange(const std::vector<Part>& sends, const std::vector<Part>& receives) {
   CopyToSelf(sends, receives);
   RETURN_IF_ERROR(PostReceives(receives));
-  RETURN_IF_ERROR(SignalAll());
+  RETURN_IF_ERROR(SignalAll(sends));
   RETURN_IF_ERROR(PostSends(sends));
   return AwaitAll();
 }
@@ -42,13 +42,34 @@ void MeshOperation::CopyToSelf(const std::vector<Part>& sends, const std::vector
   }
 }
 
-Status MeshOperation::SignalAll() {
+Status MeshOperation::SignalAll(const std::vector<Part>& sends) {
+  announced_.assign(mesh_.size(), 0);
+  for (const Part& send : sends) announced_[send.peer] += send.bytes.size();
+  return Signal();
+}
+
+Status MeshOperation::SignalAll(size_t bytes) {
+  announced_.assign(mesh_.size(), bytes);
+  return Signal();
+}
+
+Status MeshOperation::Signal() {
+  heard_.assign(mesh_.size(), 0);
   for (int i = 1; i < mesh_.size(); ++i) {
     const int peer = (mesh_.rank() + i) % mesh_.size();
-    RETURN_IF_ERROR(Add(signals_, {peer, BytesFrom(peer)}, mesh_.ReceiveSignal(peer)));
-    RETURN_IF_ERROR(Add(signals_, {peer, BytesFrom(peer)}, mesh_.SendSignal(peer)));
+    const auto heard = std::as_writable_bytes(std::span(heard_).subspan(peer, 1));
+    const auto announced = std::as_bytes(std::span(announced_).subspan(peer, 1));
+    RETURN_IF_ERROR(Add(signals_, {peer, BytesFrom(peer)}, mesh_.ReceiveSignal(peer, heard)));
+    RETURN_IF_ERROR(Add(signals_, {peer, BytesFrom(peer)}, mesh_.SendSignal(peer, announced)));
   }
-  return AwaitAll(signals_);
+  RETURN_IF_ERROR(AwaitAll(signals_));
+  for (int peer = 0; peer < mesh_.size(); ++peer) {
+    const size_t expected = BytesFrom(peer);
+    if (peer != mesh_.rank() && heard_[peer] != expected) {
+      return error::OtherSize(mesh_.JobRank(peer), task_, heard_[peer], expected);
+    }
+  }
+  return OkStatus();
 }
 
 Status MeshOperation::AwaitFrom(int peer) {

@@ -45,8 +45,10 @@ class MeshOperation {
   // Peers are taken in turn, starting behind the own rank, so that not everybody talks to rank 0 first.
   Status PostReceives(const std::vector<Part>& parts) { return Post(parts, /*sends=*/false); }
   Status PostSends(const std::vector<Part>& parts) { return Post(parts, /*sends=*/true); }
-  // Every rank has come this far.
-  Status SignalAll();
+  // Every rank has come this far, and sends what receives are posted for: `sends`, or `bytes` to each. kInvalidInput
+  // where a rank is about to send another number of bytes.
+  Status SignalAll(const std::vector<Part>& sends);
+  Status SignalAll(size_t bytes = 0);
   Status AwaitAll() { return AwaitAll(pending_); }
   Status AwaitFrom(int peer);
   Status SendPart(const Part& part);
@@ -59,6 +61,8 @@ class MeshOperation {
     std::unique_ptr<PendingTransfer> transfer = nullptr;  // Null once done.
   };
 
+  // Sends `announced_`.
+  Status Signal();
   Status Post(const std::vector<Part>& parts, bool sends);
   Status Add(std::vector<Pending>& list, Pending pending, StatusOr<std::unique_ptr<PendingTransfer>> transfer);
   Status AwaitAll(std::vector<Pending>& list);
@@ -72,6 +76,7 @@ class MeshOperation {
   const std::string task_;
   uint64_t sequence_ = 0;
   Deadline deadline_;
+  std::vector<uint64_t> announced_, heard_;  // Bytes to and from each rank of the mesh.
   std::vector<Pending> pending_, signals_;
   std::vector<Part> received_;
 };

@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from moe_lm import Job, LanguageModel, PlainMoELayer, reduce_gradients
+from moe_lm import VOCABULARY, Job, LanguageModel, PlainMoELayer, reduce_gradients
 from torch import nn
 
 import moeplan
@@ -95,6 +95,25 @@ def workload_of(options: argparse.Namespace) -> dict[str, Any]:
         },
         "minChunkBytes": options.min_chunk_bytes,
         "phase": "TRAINING",
+    }
+
+
+def model_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The model as a Hugging Face config, which `moeplan layout` and `step` read. Its experts have a third matrix."""
+    return {
+        "model_type": "qwen2_moe",
+        "hidden_size": options.model,
+        "num_hidden_layers": options.layers,
+        "num_attention_heads": options.heads,
+        "num_key_value_heads": options.heads,
+        "intermediate_size": 4 * options.model,
+        "moe_intermediate_size": options.hidden,
+        "num_experts": options.experts,
+        "num_experts_per_tok": options.top_k,
+        "decoder_sparse_step": 2,
+        "shared_expert_intermediate_size": 0,
+        "vocab_size": VOCABULARY,
+        "tie_word_embeddings": True,
     }
 
 
@@ -323,7 +342,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--layer", choices=("plain", "baseline", "planned"), default="plain")
     parser.add_argument("--plan", help="what `moeplan plan --json` printed of this job's workload")
     parser.add_argument("--planner", help="HOST:PORT of `moeplan serve`, to ask, to report to and to be told better plans")
-    parser.add_argument("--print", choices=("workload", "grid"), help="print what `moeplan` is asked for the layer, and end")
+    parser.add_argument("--print", choices=("workload", "grid", "model"), help="print what `moeplan` is asked with, and end")
     parser.add_argument("--tp", type=int, default=1, help="tensor-parallel ranks, over which experts are cut as well")
     parser.add_argument("--cp", type=int, default=1, help="context-parallel ranks, over which sequences are cut")
     parser.add_argument(
@@ -364,7 +383,8 @@ def main() -> None:
     options = read_options()
     if options.print:
         workload = workload_of(options)
-        print(json.dumps(workload if options.print == "workload" else {"workloads": [workload]}, indent=2))
+        asked = {"workload": workload, "grid": {"workloads": [workload]}, "model": model_of(options)}
+        print(json.dumps(asked[options.print], indent=2))
         return
     torch.manual_seed(0)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=4 * options.deadline))

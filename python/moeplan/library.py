@@ -123,6 +123,8 @@ _FUNCTIONS = {
     "world_create": [c_void_p, POINTER(c_char_p), POINTER(c_void_p)],
     "layer_create": [c_void_p, POINTER(Plan), POINTER(c_void_p)],
     "layer_forward": [c_void_p, c_int32, c_void_p, c_void_p, POINTER(Pointers), POINTER(c_void_p)],
+    "batch_create": [c_void_p, c_int32, POINTER(c_void_p)],
+    "batch_forward": [c_void_p, c_int32, c_void_p, c_void_p, POINTER(Pointers), POINTER(c_void_p)],
     "pass_backward": [c_void_p, c_void_p, c_void_p, POINTER(Pointers)],
     "pass_backward_of_input": [c_void_p, c_void_p, c_void_p, c_void_p],
     "pass_add_weight_gradients": [c_void_p, POINTER(Pointers)],
@@ -133,6 +135,7 @@ _PROCEDURES = {
     "join_free": [c_void_p],
     "world_free": [c_void_p],
     "layer_free": [c_void_p],
+    "batch_free": [c_void_p],
     "layer_shard": [c_void_p, POINTER(Shard)],
     "pass_free": [c_void_p],
 }
@@ -205,7 +208,7 @@ _CODES = (
 def _exception(status: int, message: str) -> Error:
     code = _CODES[status] if status < len(_CODES) else "UNKNOWN"
     if code == "INVALID_ARGUMENT":
-        said = re.fullmatch(r"(?P<field>[\w.\[\]·]+): found (?P<found>.*?), expected (?P<expected>.*)", message, re.DOTALL)
+        said = re.fullmatch(r"(?:[^:]*: )*?(?P<field>[\w.\[\]·]+): found (?P<found>.*?), expected (?P<expected>.*)", message, re.DOTALL)
         return InvalidInput(message, **said.groupdict()) if said else InvalidInput(message)
     if code == "FAILED_PRECONDITION":
         return Infeasible(message)

@@ -44,7 +44,7 @@ TEST(GlooMeshTest, WhatCannotStartBecauseThePeerHasGoneFails) {
   for (uint64_t tag = 0; tag < 3; ++tag) {
     EXPECT_EQ(WaitFor(here->Receive(1, tag, bytes), In(seconds(20))).code(), StatusCode::kPeerLost) << "tag " << tag;
     EXPECT_EQ(WaitFor(here->Send(1, tag, bytes), In(seconds(20))).code(), StatusCode::kPeerLost) << "tag " << tag;
-    EXPECT_EQ(WaitFor(here->ReceiveSignal(1), In(seconds(20))).code(), StatusCode::kPeerLost) << "tag " << tag;
+    EXPECT_EQ(WaitFor(here->ReceiveSignal(1, bytes), In(seconds(20))).code(), StatusCode::kPeerLost) << "tag " << tag;
   }
 }
 

@@ -55,6 +55,11 @@ def test_bad_input_is_named_and_the_job_goes_on(tmp_path):
     run_ranks(tmp_path, 4, "bad_input", gpus_per_node=2)
 
 
+@pytest.mark.parametrize("schedule", ["BASELINE", "MONTA_O3", "PIPELINE"])
+def test_ranks_that_pass_other_tokens_are_told(tmp_path, schedule):
+    run_ranks(tmp_path, 4, "other_tokens", gpus_per_node=2, schedule=schedule)
+
+
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_a_lost_rank_is_named_within_the_deadline(tmp_path, phase):
     run_ranks(tmp_path, 4, "lost_rank", gpus_per_node=2, phase=phase, deadline_s=5)

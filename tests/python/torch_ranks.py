@@ -156,12 +156,26 @@ def equality(world, draws, seed):
             assert min(task["startS"] for task in both) == 0
             if sum(ran.values()) % 3 == 0:
                 in_order(world, plan, job, seed)
+            if job.tokens > 1:
+                in_parts(draw, job, seed)
         except AssertionError as wrong:
             raise AssertionError(f"{json.dumps(plan)}: {wrong}") from None
         job.layer.close()
         ran[plan["best"]["schedule"]] = ran.get(plan["best"]["schedule"], 0) + 1
     if draws >= 60:
         assert set(ran) == set(FAMILIES), ran
+
+
+def in_parts(draw, job, seed):
+    """The same batch cut in two or three, which drops the same pairs."""
+    cuts = sorted(draw.sample(range(1, job.tokens), min(draw.randint(1, 2), job.tokens - 1)))
+    x, dy = job.own_rows(seed)
+    x.requires_grad_()
+    batch = job.layer.in_parts(job.tokens)
+    y = torch.cat([batch(part) for part in x.tensor_split(cuts)])
+    y.backward(dy)
+    job.expect([seed], [y], [x])
+    expect_raises(moeplan.InvalidInput, lambda: batch(x[:1].detach()), "tokens")
 
 
 def in_order(world, plan, job, seed):
@@ -413,6 +427,17 @@ def lost_rank(world, phase):
     expect_raises(moeplan.PeerLost, lambda: layer(x), "rank")
 
 
+def other_tokens(world, schedule):
+    """One rank passes fewer rows than the others: all are told, at once, and none takes rows for others."""
+    plan = small_plan()
+    plan["best"]["schedule"] = schedule
+    layer = moeplan.torch.MoELayer(plan, world)
+    began = time.monotonic()
+    refused = expect_raises(moeplan.InvalidInput, lambda: layer(torch.ones(3 if world.rank == 1 else 4, 6)), "passes as many tokens")
+    assert refused.field == "tokens" and refused.found.startswith("rank ") and "task " in str(refused), refused
+    assert time.monotonic() - began < world.deadline_s, time.monotonic() - began
+
+
 def planned(world, file):
     """Answers of a planner, in a file: they run, and the tasks are those of their timelines, without slices of dense gradients."""
     for answer in json.loads(pathlib.Path(file).read_text()):
@@ -495,7 +520,7 @@ def main():
     options = {key: arguments.pop(key) for key in ("gpus_per_node", "deadline_s") if key in arguments}
     world = moeplan.torch.init(**options)
     globals()[name](world, **arguments)
-    if name != "lost_rank":
+    if name not in ("lost_rank", "other_tokens"):
         dist.barrier()
 
 

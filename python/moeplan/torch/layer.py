@@ -48,10 +48,12 @@ class _Run(torch.autograd.Function):
     """The layer as a function of its input and its parameters."""
 
     @staticmethod
-    def forward(ctx: Any, layer: MoELayer, needed: bool, x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, layer: MoELayer, batch: BatchInParts | None, needed: bool, x: torch.Tensor, *parameters: torch.Tensor
+    ) -> torch.Tensor:
         output = torch.empty_like(x)
         ctx.layer = layer
-        ctx.under_way = layer._forward(x, output, parameters)
+        ctx.under_way = layer._forward(batch, x, output, parameters)
         ctx.under_way.over = not needed
         ctx.save_for_backward(*parameters)  # So that autograd tells who changes them before the backward pass.
         return output
@@ -60,7 +62,27 @@ class _Run(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         _ = ctx.saved_tensors  # Raises where they have changed, or have been gone back through.
-        return (None, None, *ctx.layer._backward(ctx.under_way, gradient.contiguous()))
+        return (None, None, None, *ctx.layer._backward(ctx.under_way, gradient.contiguous()))
+
+
+class BatchInParts:
+    """One source batch whose tokens come in parts: called with the next of them, it gives their rows of the output.
+
+    Outputs, dropped pairs, gradients (summed over the parts) and the router's losses are those of all tokens in one call:
+    capacity is that of all, and how many pairs have chosen each expert goes from a part to the next. Parts are forwards
+    like others; where the layer's aux-loss coefficient is not 0, none goes back before the last was forward. Collective:
+    every rank cuts its batch alike. Raises InvalidInput where the gate looks at the whole batch, and for tokens too many.
+    """
+
+    def __init__(self, layer: MoELayer, tokens: int) -> None:
+        self.layer = layer
+        self._handle = library.create("batch_create", layer._open(), tokens)
+        self._free = weakref.finalize(self, library.function("batch_free"), self._handle)
+        self._free.atexit = False
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., M] in, the same shape out."""
+        return self.layer._run(x, self)
 
 
 class MoELayer(torch.nn.Module):
@@ -301,6 +323,13 @@ class MoELayer(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., M] in, the same shape out."""
+        return self._run(x, None)
+
+    def in_parts(self, tokens: int) -> BatchInParts:
+        """A source batch of ``tokens`` rows that come in parts: ``batch = layer.in_parts(n)``, then ``batch(x)`` for each."""
+        return BatchInParts(self, tokens)
+
+    def _run(self, x: torch.Tensor, batch: BatchInParts | None) -> torch.Tensor:
         if x.device.type != "cpu":
             raise mismatch("input", f"a tensor on {x.device}", "one on the CPU: this build runs layers on the host")
         if x.dtype != self.dtype:
@@ -309,7 +338,7 @@ class MoELayer(torch.nn.Module):
             raise mismatch("input", f"a tensor of shape {tuple(x.shape)}", f"[..., {self._model_dim}]")
         parameters = [one for one in self._parameters.values() if one is not None]
         needed = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in parameters))
-        return _Run.apply(self, needed, x.contiguous(), *parameters)
+        return _Run.apply(self, batch, needed, x.contiguous(), *parameters)
 
     def _pointers(self, tensors: list[torch.Tensor]) -> library.Pointers:
         """Of one tensor for every parameter."""
@@ -325,13 +354,19 @@ class MoELayer(torch.nn.Module):
             raise UnavailableHere("found a layer that was closed, expected one that is in use")
         return self._handle
 
-    def _forward(self, x: torch.Tensor, output: torch.Tensor, parameters: tuple[torch.Tensor, ...]) -> _Pass:
+    def _forward(
+        self, batch: BatchInParts | None, x: torch.Tensor, output: torch.Tensor, parameters: tuple[torch.Tensor, ...]
+    ) -> _Pass:
         handle, passes = self._open(), self._passes
         if passes.last is not None and passes.last.over:
             passes.last = None  # Its buffers are the next one's.
         held = [_as_float(one.detach()) for one in parameters]
         tokens = x.numel() // self._model_dim
-        made = library.create("layer_forward", handle, tokens, x.data_ptr(), output.data_ptr(), self._pointers(held))
+        given = (tokens, x.data_ptr(), output.data_ptr(), self._pointers(held))
+        if batch is None:
+            made = library.create("layer_forward", handle, *given)
+        else:
+            made = library.create("batch_forward", batch._handle, *given)
         passes.last = under_way = _Pass(made, tokens, held)
         return under_way
 
