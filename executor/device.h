@@ -57,6 +57,13 @@ class DeviceMemory {
   size_t bytes_ = 0;
 };
 
+// The tokens that work is about: of the call, and of the source batch that they are a part of.
+struct CallTokens {
+  int32_t call = 0, batch = 0;
+
+  friend bool operator==(const CallTokens&, const CallTokens&) = default;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -77,6 +84,9 @@ class Device {
   virtual void Copy(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) = 0;
   // What the work queued next on `stream` belongs to: names it in errors, profilers and virtual clocks.
   virtual void Label(Stream& stream, const std::string& task) = 0;
+  // How many tokens the collectives queued next on `stream` are about. Where it can tell, a backend lets a collective
+  // fail with kInvalidInput whose ranks have said different numbers.
+  virtual void SetTokens(Stream&, const CallTokens&) {}
 
   // Takes down what `queue` queues on streams of this device, running none of it. `queue` is called now or, by devices
   // that keep no work, at each Enqueue; it queues the same every time and makes no recording. What it passes by pointer

@@ -1,6 +1,7 @@
 // What goes wrong while a layer runs, worded once.
 #pragma once
 
+#include "executor/device.h"
 #include "models/status.h"
 #include "models/text.h"
 #include "models/workload/workload.h"
@@ -18,9 +19,17 @@ inline Status CannotLimitCtas(int ctas) {
                              "CTAs to limit; take a candidate with communicationCtas 0"));
 }
 
-inline Status OtherSize(int peer, const std::string& task, uint64_t found, uint64_t expected) {
-  return InvalidInput(StrCat("tokens: found rank ", peer, " about to send ", found, " bytes, expected ", expected,
-                             ", as every rank does that passes as many tokens"))
+inline Status OtherTokens(int peer, const CallTokens& found, int own, const CallTokens& expected,
+                          const std::string& task) {
+  const bool of_call = found.call != expected.call;
+  return InvalidInput(StrCat(of_call ? "tokens" : "tokens of the batch", ": found ", of_call ? found.call : found.batch,
+                             " on rank ", peer, ", expected as many as on rank ", own, ", ",
+                             of_call ? expected.call : expected.batch))
+      .Within(StrCat("task ", task));
+}
+
+inline Status OtherSize(int peer, uint64_t found, uint64_t expected, const std::string& task) {
+  return InternalError(StrCat("rank ", peer, " is about to send ", found, " bytes, expected ", expected))
       .Within(StrCat("task ", task));
 }
 
@@ -72,20 +81,22 @@ inline Status PartOfAnotherLayer() {
 }
 
 inline Status GateSeesTheWholeBatch(std::string_view gate) {
-  return InvalidInput(StrCat("layer.gate: found ", gate, ", which looks at the whole source batch; expected TOP_K, ",
-                             "SWITCH, RANDOM or HASH where it comes in parts"));
+  return InvalidInput(StrCat("layer.gate: found ", gate,
+                             ", expected TOP_K, SWITCH, RANDOM or HASH where a source batch ", "comes in parts, as ",
+                             gate, " looks at the whole of it"));
 }
 
 inline Status PaddedParts() {
   return InvalidInput(
-      "capacityPassing: found PADDED, whose slices have fixed shares of the slots; expected EXACT where a source batch "
-      "comes in parts");
+      "capacityPassing: found PADDED, expected EXACT where a source batch comes in parts, as PADDED gives slices fixed "
+      "shares of the slots");
 }
 
 inline Status BackwardBeforeLastPart(int found, int tokens) {
-  return InvalidInput(StrCat("Backward: ", found, " of the ", tokens, " tokens of the source batch have come; the ",
-                             "load-balance loss (layer.auxLossCoefficient) needs all of them: run every part forward "
-                             "first"));
+  return InvalidInput(StrCat("tokens: found ", found, " of the source batch's ", tokens,
+                             " when a part goes back, expected ",
+                             "all of them, which the load-balance loss (layer.auxLossCoefficient) is about; run every ",
+                             "part forward first"));
 }
 
 inline Status NoWeightGradients() {

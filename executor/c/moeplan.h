@@ -5,8 +5,8 @@
  * which is gone back through or freed. Weights and gradients stay in the caller's memory, which every call names.
  *
  * Every function that can fail returns a moeplan_status; moeplan_last_error then has its text, which names the field or
- * the rank, what was found and what was expected. A lost peer or a missed deadline spends the world: every later call
- * answers it at once. Collective functions are called by all ranks of the world in the same order.
+ * the rank, what was found and what was expected. A lost peer, a missed deadline, or a rank that passes another number of
+ * tokens than the others spends the world: every later call answers it at once. Collective functions are called by all ranks of the world in the same order.
  *
  * Threads: any thread may call, and calls on one world run one after the other. In a child that was forked off after
  * the world was made every call is MOEPLAN_UNAVAILABLE; freeing does nothing there.
@@ -26,8 +26,8 @@
 extern "C" {
 #endif
 
-/* Counts up with every change that a program compiled before it could notice; what is only added leaves it. A program asks moeplan_c_version whether it was compiled against the
- * header of the library that it found. */
+/* Counts up when a function or a struct changes; functions that are added leave it. A program asks moeplan_c_version
+ * whether it was compiled against the header of the library that it found. */
 #define MOEPLAN_C_VERSION 1
 int32_t moeplan_c_version(void);
 
@@ -142,10 +142,10 @@ moeplan_status moeplan_layer_forward(moeplan_layer* layer, int32_t tokens, const
                                      const moeplan_weights* weights, moeplan_pass** pass);
 
 /* One source batch that comes in parts, each of its next tokens, in order, on every rank the same. Outputs, dropped pairs,
- * gradients (added up over the parts), statistics (summed) and the router's losses are those of the whole source batch in
- * one call, rounding aside: capacity is that of its `tokens`, and how many pairs have chosen each expert goes from a part
- * to the next. Parts are passes like others; where aux_loss_coefficient is not 0, none goes back before the last part was
- * forward. A part that fails leaves nothing to go on with. */
+ * gradients (added up over the parts; those of the router's losses, too) and sums of statistics are those of the whole
+ * source batch in one call, rounding aside: capacity is that of its `tokens`, and how many pairs have chosen each expert
+ * goes from a part to the next. Parts are passes like others; where aux_loss_coefficient is not 0, none goes back before
+ * the last part was forward. A part that fails leaves nothing to go on with. */
 typedef struct moeplan_batch moeplan_batch;
 moeplan_status moeplan_batch_create(moeplan_layer* layer, int32_t tokens, moeplan_batch** batch);
 /* May come before its passes go back. */

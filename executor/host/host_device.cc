@@ -118,6 +118,7 @@ class ThreadedDevice final : public HostDevice {
   }
 
   void Label(Stream& stream, const std::string& task) override { HostStream::Of(stream).set_label(task); }
+  void SetTokens(Stream& stream, const CallTokens& tokens) override { HostStream::Of(stream).set_tokens(tokens); }
 
   std::unique_ptr<Recording> Capture(std::function<void()> queue) override {
     return std::make_unique<TapeRecording>(shared_, queue);

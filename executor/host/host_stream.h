@@ -18,11 +18,15 @@ class HostStream : public Stream {
   // The task that work queued now belongs to.
   const std::string& label() const { return label_; }
   void set_label(std::string label) { label_ = std::move(label); }
+  // How many tokens it is about.
+  const CallTokens& tokens() const { return tokens_; }
+  void set_tokens(const CallTokens& tokens) { tokens_ = tokens; }
 
   static HostStream& Of(Stream& stream) { return static_cast<HostStream&>(stream); }
 
  private:
   std::string label_;
+  CallTokens tokens_;
 };
 
 }  // namespace moeplan::executor

@@ -70,7 +70,9 @@ class MeshCommunicator final : public Communicator {
     const ShardedExchange exchange = {PartsOf(send, size()), PartsOf(partial, size()), shards};
     const Gathering gathered_parts = GatheringOf(EqualParts(gathered, gathering.size()), gathering.rank(),
                                                  /*expert_ranks=*/size() / shards);
-    const auto gather_operation = std::make_shared<MeshOperation>(*gathering.mesh_, HostStream::Of(stream).label());
+    const HostStream& host_stream = HostStream::Of(stream);
+    const auto gather_operation =
+        std::make_shared<MeshOperation>(*gathering.mesh_, host_stream.label(), host_stream.tokens());
     Queue(stream, [=, this, &gathering](MeshOperation& operation) {
       gather_operation->Begin(gathering.sequence_++, operation.deadline());
       const Status status = OverlapGather(operation, exchange, *gather_operation, gathered_parts, type);
@@ -159,7 +161,7 @@ class MeshCommunicator final : public Communicator {
   void Queue(Stream& stream, Body body) {
     HostStream& host_stream = HostStream::Of(stream);
     // Shared, because work is copyable.
-    const auto operation = std::make_shared<MeshOperation>(*mesh_, host_stream.label());
+    const auto operation = std::make_shared<MeshOperation>(*mesh_, host_stream.label(), host_stream.tokens());
     host_stream.Enqueue([this, operation, body = std::move(body)]() mutable {
       operation->Begin(sequence_++, DeadlineIn(deadline_s_));
       const Status status = body(*operation);

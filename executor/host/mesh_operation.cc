@@ -43,18 +43,18 @@ void MeshOperation::CopyToSelf(const std::vector<Part>& sends, const std::vector
 }
 
 Status MeshOperation::SignalAll(const std::vector<Part>& sends) {
-  announced_.assign(mesh_.size(), 0);
-  for (const Part& send : sends) announced_[send.peer] += send.bytes.size();
+  announced_.assign(mesh_.size(), {.tokens = tokens_});
+  for (const Part& send : sends) announced_[send.peer].bytes += send.bytes.size();
   return Signal();
 }
 
 Status MeshOperation::SignalAll(size_t bytes) {
-  announced_.assign(mesh_.size(), bytes);
+  announced_.assign(mesh_.size(), {.bytes = bytes, .tokens = tokens_});
   return Signal();
 }
 
 Status MeshOperation::Signal() {
-  heard_.assign(mesh_.size(), 0);
+  heard_.assign(mesh_.size(), {});
   for (int i = 1; i < mesh_.size(); ++i) {
     const int peer = (mesh_.rank() + i) % mesh_.size();
     const auto heard = std::as_writable_bytes(std::span(heard_).subspan(peer, 1));
@@ -63,11 +63,12 @@ Status MeshOperation::Signal() {
     RETURN_IF_ERROR(Add(signals_, {peer, BytesFrom(peer)}, mesh_.SendSignal(peer, announced)));
   }
   RETURN_IF_ERROR(AwaitAll(signals_));
+  const int own = mesh_.JobRank(mesh_.rank());
   for (int peer = 0; peer < mesh_.size(); ++peer) {
-    const size_t expected = BytesFrom(peer);
-    if (peer != mesh_.rank() && heard_[peer] != expected) {
-      return error::OtherSize(mesh_.JobRank(peer), task_, heard_[peer], expected);
-    }
+    if (peer == mesh_.rank()) continue;
+    const auto& [bytes, tokens] = heard_[peer];
+    if (tokens != tokens_) return error::OtherTokens(mesh_.JobRank(peer), tokens, own, tokens_, task_);
+    if (bytes != BytesFrom(peer)) return error::OtherSize(mesh_.JobRank(peer), bytes, BytesFrom(peer), task_);
   }
   return OkStatus();
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/device.h"
 #include "executor/host/mesh.h"
 #include "executor/host/parts.h"
 
@@ -16,10 +17,11 @@ namespace moeplan::executor {
 
 Deadline DeadlineIn(double seconds);
 
-// May be run again and again. `mesh` is borrowed.
+// May be run again and again. `mesh` is borrowed. Operations of ranks that are about other `tokens` do not go together.
 class MeshOperation {
  public:
-  MeshOperation(Mesh& mesh, std::string task) : mesh_(mesh), task_(std::move(task)) {}
+  MeshOperation(Mesh& mesh, std::string task, const CallTokens& tokens = {})
+      : mesh_(mesh), task_(std::move(task)), tokens_(tokens) {}
 
   // `sequence` counts the operations of the mesh, alike on all its ranks.
   void Begin(uint64_t sequence, Deadline deadline) {
@@ -45,8 +47,8 @@ class MeshOperation {
   // Peers are taken in turn, starting behind the own rank, so that not everybody talks to rank 0 first.
   Status PostReceives(const std::vector<Part>& parts) { return Post(parts, /*sends=*/false); }
   Status PostSends(const std::vector<Part>& parts) { return Post(parts, /*sends=*/true); }
-  // Every rank has come this far, and sends what receives are posted for: `sends`, or `bytes` to each. kInvalidInput
-  // where a rank is about to send another number of bytes.
+  // Every rank has come this far, is about as many tokens, and sends what receives are posted for: `sends`, or `bytes`
+  // to each. kInvalidInput, naming a rank, where they are about other tokens.
   Status SignalAll(const std::vector<Part>& sends);
   Status SignalAll(size_t bytes = 0);
   Status AwaitAll() { return AwaitAll(pending_); }
@@ -59,6 +61,12 @@ class MeshOperation {
     size_t bytes;
     bool receives = false;
     std::unique_ptr<PendingTransfer> transfer = nullptr;  // Null once done.
+  };
+
+  // What a rank tells another before it sends.
+  struct Announcement {
+    uint64_t bytes = 0;
+    CallTokens tokens;
   };
 
   // Sends `announced_`.
@@ -74,9 +82,10 @@ class MeshOperation {
 
   Mesh& mesh_;
   const std::string task_;
+  const CallTokens tokens_;
   uint64_t sequence_ = 0;
   Deadline deadline_;
-  std::vector<uint64_t> announced_, heard_;  // Bytes to and from each rank of the mesh.
+  std::vector<Announcement> announced_, heard_;  // To and from each rank of the mesh.
   std::vector<Pending> pending_, signals_;
   std::vector<Part> received_;
 };

@@ -547,6 +547,13 @@ class Runner final : public GraphRunner {
   }
 
   void Launch(const CollectiveOp& op, TaskId id, Stream& stream) {
+    const int tokens = static_cast<int>(SizesOf(graph_.layer, graph_.layout).tokens);
+    context_.device.SetTokens(stream, {.call = tokens, .batch = whole_ ? whole_->tokens : tokens});
+    Start(op, id, stream);
+    context_.device.SetTokens(stream, {});
+  }
+
+  void Start(const CollectiveOp& op, TaskId id, Stream& stream) {
     if (phased_[id] != nullptr) return phased_[id]->Enqueue(graph_.tasks[id].name, stream);
     Communicator& group = context_.groups[op.group];
     switch (op.collective) {

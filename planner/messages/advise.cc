@@ -75,6 +75,9 @@ StatusOr<Mine> ReadMine(const std::string& text, const AdviceRequest& request, c
   if (!layout.ok()) return layout.status();
   RETURN_IF_ERROR(ReadStepLayout(*layout, "mine", mine.question));
   mine.question.request.as_frameworks = !mine.question.schedule && mine.question.layout.expert_sharding_parallel == 1;
+  // Training systems lay contexts along the experts' ranks.
+  if (mine.question.request.as_frameworks && !mine.question.horizontal_contexts)
+    mine.question.horizontal_contexts = false;
   return mine;
 }
 

@@ -255,7 +255,7 @@ class PlainMoELayer(nn.Module):
         if k > 1:
             weights = weights / weights.sum(-1, keepdim=True)
         taken = nn.functional.one_hot(chosen.flatten(), experts)
-        place = (taken.cumsum(0) * taken).sum(-1) - 1  # Of every pair among those of its expert.
+        place = (taken.cumsum(0) * taken).sum(-1) - 1  # How many pairs of its expert come before each.
         kept = place < slots
         slot = (chosen.flatten() * slots + place)[kept]
         token = torch.arange(tokens * k).div(k, rounding_mode="floor")[kept]

@@ -171,11 +171,14 @@ def load() -> ctypes.CDLL:
     library.moeplan_last_error.restype = c_char_p
     library.moeplan_join_address.restype = c_char_p
     library.moeplan_join_address.argtypes = [c_void_p]
-    for name, arguments in _FUNCTIONS.items():
-        getattr(library, f"moeplan_{name}").argtypes = arguments
-    for name, arguments in _PROCEDURES.items():
-        function = getattr(library, f"moeplan_{name}")
-        function.argtypes, function.restype = arguments, None
+    try:
+        for name, arguments in _FUNCTIONS.items():
+            getattr(library, f"moeplan_{name}").argtypes = arguments
+        for name, arguments in _PROCEDURES.items():
+            function = getattr(library, f"moeplan_{name}")
+            function.argtypes, function.restype = arguments, None
+    except AttributeError as error:
+        raise UnavailableHere(f"{path}: found a library that is older than this package ({error}); build it again") from None
     return library
 
 

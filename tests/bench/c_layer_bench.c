@@ -2,7 +2,7 @@
  *
  * Usage: c_layer_bench MODEL_DIM HIDDEN_DIM EXPERTS TOKENS TIMES
  * Prints the median of TIMES steps, in microseconds. A step sets the gradients to zero, as a training job does.
- * python_layer_bench.py runs the same layer from Python beside it. */
+ * python_layer_bench.py runs a layer of the same sizes from Python beside it. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>

@@ -407,8 +407,8 @@ TEST(TrainingLayerTest, WhatCannotComeInPartsIsRefused) {
           BatchInParts batch(18);
           EXPECT_EQ(first_part(moe, call, batch, 9).status(),
                     InvalidInput(StrCat("layer.gate: found ", Name(gate),
-                                        ", which looks at the whole source batch; expected TOP_K, SWITCH, RANDOM or "
-                                        "HASH where it comes in parts")));
+                                        ", expected TOP_K, SWITCH, RANDOM or HASH where a source batch comes in parts, ",
+                                        "as ", Name(gate), " looks at the whole of it")));
         });
   }
   refused([](LayerPlan& plan) { plan.workload.capacity_passing = CapacityPassing::kPadded; },

@@ -57,7 +57,7 @@ def losses(tmp_path, ranks, *options):
 def checked(tmp_path, limit, *options):
     """The losses of two steps, in each of which plain PyTorch and every schedule agreed."""
     found, told = losses(tmp_path, 4, *options, "--steps", 2, "--check", 1, "--log", 2)
-    apart = [float(text) for text in re.findall(r"every schedule agree within (\S+)", told)]
+    apart = [float(text) for text in re.findall(r"plain PyTorch and 8 schedules agree within (\S+)", told)]
     assert len(apart) == 2 and max(apart) <= limit, told
     return found
 
@@ -72,7 +72,7 @@ def test_plain_pytorch_and_every_schedule_are_one_model(tmp_path, options):
 
 def test_so_they_are_with_contexts_either_way(tmp_path):
     vertical, horizontal = (checked(tmp_path, 1e-5, "--cp", 2, "--cp-order", order) for order in ("vertical", "horizontal"))
-    assert abs(vertical[0] - horizontal[0]) <= 1e-6  # Of the same text.
+    assert abs(vertical[0] - horizontal[0]) <= 1e-6  # They see the same text.
 
 
 def test_contexts_see_whole_sequences(tmp_path):
@@ -85,12 +85,23 @@ def test_so_they_are_in_bf16(tmp_path):
     checked(tmp_path, 1e-2, "--layer", "baseline", "--tp", 2, "--dtype", "bfloat16")
 
 
-def test_runs_of_their_own_learn_alike(tmp_path):
-    steps = int(os.environ.get("MOEPLAN_TEST_STEPS", "12"))
-    curves = [losses(tmp_path, 4, "--layer", layer, "--tp", 2, "--steps", steps)[0] for layer in ("plain", "baseline")]
+# MOEPLAN_TEST_STEPS=200 is the longer form (docs/python.md), with BF16.
+@pytest.mark.parametrize("dtype, limit", [("float32", 1e-3), ("bfloat16", 1e-2)])
+def test_runs_of_their_own_learn_alike(tmp_path, dtype, limit):
+    steps = int(os.environ.get("MOEPLAN_TEST_STEPS", "0"))
+    if dtype == "bfloat16" and not steps:
+        pytest.skip("MOEPLAN_TEST_STEPS is not set")
+    steps = steps or 8
+    job = ("--tp", 2, "--dtype", dtype)
+    plan = tmp_path / "plan.json"
+    best = {"schedule": "PIPELINE", "chunks": 1, "partitionDegree": 2}
+    plan.write_text(json.dumps({"workload": json.loads(printed(*job, "--print", "workload")), "best": best}))
+    curves = [
+        losses(tmp_path, 4, *job, "--layer", layer, "--plan", plan, "--steps", steps)[0] for layer in ("plain", "planned")
+    ]
     assert len(curves[0]) == steps and curves[0][-1] < curves[0][0]
     apart = max(abs(a - b) for a, b in zip(*curves))
-    assert apart <= 1e-3, apart
+    assert apart <= limit, apart
 
 
 def test_a_planned_job_asks_reports_and_learns(database):
@@ -105,7 +116,6 @@ def test_a_planned_job_asks_reports_and_learns(database):
     first, last = re.findall(r"loss (\S+), .* MoE layer \S+ ms \(\S+ predicted\)", done.stdout)
     assert float(last) < float(first), done.stdout
     assert len(reported) >= 1, reported
-    assert all(run["measuredTimeS"] > 0 for run in reported), reported
 
 
 def test_the_shaped_links_carry_the_jobs_bytes(tmp_path):

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import sys
 import time
 
@@ -427,15 +428,24 @@ def lost_rank(world, phase):
     expect_raises(moeplan.PeerLost, lambda: layer(x), "rank")
 
 
-def other_tokens(world, schedule):
-    """One rank passes fewer rows than the others: all are told, at once, and none takes rows for others."""
-    plan = small_plan()
-    plan["best"]["schedule"] = schedule
-    layer = moeplan.torch.MoELayer(plan, world)
-    began = time.monotonic()
-    refused = expect_raises(moeplan.InvalidInput, lambda: layer(torch.ones(3 if world.rank == 1 else 4, 6)), "passes as many tokens")
-    assert refused.field == "tokens" and refused.found.startswith("rank ") and "task " in str(refused), refused
-    assert time.monotonic() - began < world.deadline_s, time.monotonic() - began
+def other_tokens(world):
+    """Some ranks pass fewer rows than the others, as many slots though they take: all are told at once whose differ."""
+    for schedule in FAMILIES:
+        for fewer in ((1,), (2, 3)):  # Inside an MP group, and one source batch of two.
+            world = moeplan.torch.init(gpus_per_node=2, deadline_s=5)
+            plan = small_plan(sharedHiddenDim=0)
+            plan["best"]["schedule"] = schedule
+            layer = moeplan.torch.MoELayer(plan, world)
+            own = 3 if world.rank in fewer else 4
+            began = time.monotonic()
+            refused = expect_raises(moeplan.InvalidInput, lambda: layer(torch.ones(own, 6)), "tokens: found ")
+            assert time.monotonic() - began < world.deadline_s, time.monotonic() - began
+            said = re.search(r"found (\d) on rank (\d), expected as many as on rank (\d), (\d)$", str(refused))
+            assert said and refused.field == "tokens", (schedule, refused)
+            tokens = {int(said[2]): int(said[1]), int(said[3]): int(said[4])}
+            assert tokens == {rank: 3 if rank in fewer else 4 for rank in tokens} and len(set(tokens.values())) == 2, refused
+            expect_raises(moeplan.Error, lambda: layer(torch.ones(4, 6)), "tokens")
+            dist.barrier()
 
 
 def planned(world, file):
@@ -520,7 +530,7 @@ def main():
     options = {key: arguments.pop(key) for key in ("gpus_per_node", "deadline_s") if key in arguments}
     world = moeplan.torch.init(**options)
     globals()[name](world, **arguments)
-    if name not in ("lost_rank", "other_tokens"):
+    if name != "lost_rank":
         dist.barrier()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
+import sys
 import weakref
 from typing import Any
 
@@ -30,7 +31,9 @@ class _Pass:
         self.free = library.function("pass_free")
 
     def __del__(self) -> None:
-        self.free(self.handle)
+        # At the end of the program another thread may be inside the library, for as long as a deadline.
+        if not sys.is_finalizing():
+            self.free(self.handle)
 
 
 class _Passes:
@@ -68,10 +71,12 @@ class _Run(torch.autograd.Function):
 class BatchInParts:
     """One source batch whose tokens come in parts: called with the next of them, it gives their rows of the output.
 
-    Outputs, dropped pairs, gradients (summed over the parts) and the router's losses are those of all tokens in one call:
-    capacity is that of all, and how many pairs have chosen each expert goes from a part to the next. Parts are forwards
-    like others; where the layer's aux-loss coefficient is not 0, none goes back before the last was forward. Collective:
-    every rank cuts its batch alike. Raises InvalidInput where the gate looks at the whole batch, and for tokens too many.
+    Outputs, dropped pairs and gradients (summed over the parts; those of the router's losses, too) are those of all tokens
+    in one call: capacity is that of all, and how many pairs have chosen each expert goes from a part to the next. Where the
+    layer's aux-loss coefficient is not 0, no part goes back before the last was forward. ``router_statistics``, ``aux_loss``
+    and ``last_timeline`` of the layer are those of the last part. Under activation checkpointing keep the whole batch inside:
+    each call is the next part, so the second forward of a single part would be taken for another. Collective: every rank
+    cuts its batch alike. Raises InvalidInput where the gate looks at the whole batch, and for tokens too many.
     """
 
     def __init__(self, layer: MoELayer, tokens: int) -> None:
@@ -139,6 +144,7 @@ class MoELayer(torch.nn.Module):
         self._passes = _Passes()
         self._make_groups()
         self._make_parameters(seed)
+        self._names = tuple(name for name in library.TENSORS if getattr(self, name) is not None)
 
     # ---- What the layer is.
 
@@ -336,17 +342,15 @@ class MoELayer(torch.nn.Module):
             raise mismatch("input", f"a tensor of {x.dtype}", f"one of {self.dtype}, the layer's dtype")
         if x.dim() == 0 or x.shape[-1] != self._model_dim:
             raise mismatch("input", f"a tensor of shape {tuple(x.shape)}", f"[..., {self._model_dim}]")
-        parameters = [one for one in self._parameters.values() if one is not None]
+        parameters = [getattr(self, name) for name in self._names]
         needed = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in parameters))
         return _Run.apply(self, batch, needed, x.contiguous(), *parameters)
 
     def _pointers(self, tensors: list[torch.Tensor]) -> library.Pointers:
-        """Of one tensor for every parameter."""
+        """What the library takes: ``tensors`` are one for each of the layer's own, in their order."""
         pointers = library.Pointers()
-        given = iter(tensors)
-        for name, parameter in self._parameters.items():
-            if parameter is not None:
-                setattr(pointers, name, next(given).data_ptr())
+        for name, tensor in zip(self._names, tensors):
+            setattr(pointers, name, tensor.data_ptr())
         return pointers
 
     def _open(self) -> ctypes.c_void_p:
@@ -398,7 +402,7 @@ class MoELayer(torch.nn.Module):
         Not collective: it exchanges nothing.
         """
         deferred, self._passes.deferred = self._passes.deferred, []
-        parameters = [one for one in self._parameters.values() if one is not None]
+        parameters = [getattr(self, name) for name in self._names]
         for under_way in deferred:
             self._passes.reduced = False
             found = [torch.zeros_like(one) for one in under_way.held]
