@@ -405,10 +405,11 @@ TEST(TrainingLayerTest, WhatCannotComeInPartsIsRefused) {
         },
         [&](TrainingLayer& moe, Call& call) {
           BatchInParts batch(18);
-          EXPECT_EQ(first_part(moe, call, batch, 9).status(),
-                    InvalidInput(StrCat("layer.gate: found ", Name(gate),
-                                        ", expected TOP_K, SWITCH, RANDOM or HASH where a source batch comes in parts, ",
-                                        "as ", Name(gate), " looks at the whole of it")));
+          EXPECT_EQ(
+              first_part(moe, call, batch, 9).status(),
+              InvalidInput(StrCat("layer.gate: found ", Name(gate),
+                                  ", expected TOP_K, SWITCH, RANDOM or HASH where a source batch comes in parts, ",
+                                  "as ", Name(gate), " looks at the whole of it")));
         });
   }
   refused([](LayerPlan& plan) { plan.workload.capacity_passing = CapacityPassing::kPadded; },
