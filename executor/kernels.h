@@ -40,8 +40,8 @@ struct TokenRows {
   int first_token = 0;  // The place of a slice's first row in its source batch.
 };
 
-// What a part of a source batch knows of the parts before it, and leaves to the next; in device memory. Null throughout
-// where a source batch is gated at once.
+// A part of a source batch learns from these counts what the parts before it took, and leaves its own to the next. They
+// are in device memory, and null where a source batch is gated at once.
 struct CarriedCounts {
   const int32_t* first_token = nullptr;  // The place of the part's first token in its source batch.
   const int32_t* earlier = nullptr;      // [blocks][E]: the pairs of earlier parts, dropped ones included.

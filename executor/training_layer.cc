@@ -95,7 +95,7 @@ LayerPlan ForLayer(LayerPlan plan, const Layer& layer) {
   return plan;
 }
 
-// What a part of a source batch runs as. A token chooses an expert once at most, so a part needs no more slots of an
+// A part of a source batch runs under a plan of its own. A token chooses an expert once at most, so a part needs no more slots of an
 // expert than it has tokens; and no expert of a part has more than in the whole.
 struct PartPlan {
   LayerPlan plan;

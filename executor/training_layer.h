@@ -108,7 +108,7 @@ class TrainingLayer {
  private:
   TrainingLayer(LayerPlan plan, const TaskGraph& graph, RankRuntime& rank);
 
-  // What buffers are for: so many tokens, of a source batch of so many where they are a part, else 0.
+  // Buffers are made for a number of tokens; where those are a part, also for the tokens of their source batch, else 0.
   struct Size {
     int tokens = 0, batch_tokens = 0;
     bool is_part() const { return batch_tokens > 0; }

@@ -63,7 +63,7 @@ class MeshOperation {
     std::unique_ptr<PendingTransfer> transfer = nullptr;  // Null once done.
   };
 
-  // What a rank tells another before it sends.
+  // A rank tells every other how many bytes it will send, and how many tokens they are about.
   struct Announcement {
     uint64_t bytes = 0;
     CallTokens tokens;

@@ -333,8 +333,8 @@ class Runner final : public GraphRunner {
   }
 
   int GatedBlocks() const { return Cells(graph_.buffers[GateTask().tokens]); }
-  // What a part carries, one behind the other: earlier counts and the place of the first token, the counts now, the
-  // pairs of the whole source batch.
+  // A part's carried memory holds, one behind the other, earlier counts and the place of the first token, the counts
+  // now, and the pairs of the whole source batch.
   int32_t* EarlierCounts() const { return reinterpret_cast<int32_t*>(carried_memory_.data()); }
   int32_t* CountsNow() const { return EarlierCounts() + static_cast<size_t>(GatedBlocks()) * graph_.layer.experts + 1; }
   int32_t* BatchPairs() const { return CountsNow() + static_cast<size_t>(GatedBlocks()) * graph_.layer.experts; }

@@ -16,8 +16,8 @@
 namespace moeplan {
 namespace {
 
-// What a text is, where it is JSON: a row of a ranking, and one that says where contexts lie. What is wrong with it is
-// told by whoever reads it as a message.
+// A JSON text may be a row of a ranking, and may say where contexts lie. Whoever reads it as a message tells what is wrong
+// with it.
 struct RowText {
   bool is_row = false, says_contexts = false;
 };

@@ -718,7 +718,7 @@ TEST(RankLayoutsTest, OrientationsOfContextsAreRankedByTime) {
   EXPECT_LT(faster_inside[0].step_time_s, faster_inside[1].step_time_s);
   EXPECT_TRUE(faster_between[0].horizontal_contexts);
   EXPECT_LT(faster_between[0].step_time_s, faster_between[1].step_time_s);
-  // Where they take as long, the one of MoNTA's rule, cp 2 < ep 4, stands first.
+  // The one that MoNTA's rule has for cp 2 < ep 4 stands first where both take as long.
   EXPECT_EQ(alike[0].step_time_s, alike[1].step_time_s);
   EXPECT_TRUE(alike[0].horizontal_contexts);
 }
