@@ -25,10 +25,10 @@ class TrainingLayer;
 
 // One source batch that a layer runs in parts: each Forward takes the next of its tokens, in order, on every rank the
 // same. Outputs, dropped pairs, input and weight gradients (added up over the parts; those of the router's losses, too)
-// and sums of statistics are those of the whole source batch in one Forward, rounding aside. The capacity is that of all its
-// tokens; how many pairs have chosen each expert is carried from a part to the next. Parts are passes like others:
-// several may be under way, and they go back in any order; where auxLossCoefficient is not 0, none before the last part
-// ran forward, since the load-balance loss is about the pairs of the whole source batch.
+// and sums of statistics are those of the whole source batch in one Forward, rounding aside. The capacity is that of
+// all its tokens; how many pairs have chosen each expert is carried from a part to the next. Parts are passes like
+// others: several may be under way, and they go back in any order; where auxLossCoefficient is not 0, none before the
+// last part ran forward, since the load-balance loss is about the pairs of the whole source batch.
 //
 // A part sends min(T, its tokens) slots of each expert, taken or not; in PARM_S1 those alone that its tokens take,
 // sizes first. A Forward that fails leaves nothing to go on with. One thread at a time, that of the layer.

@@ -307,14 +307,15 @@ class Runner final : public GraphRunner {
                         .units = units_}};
   }
 
+  int Tokens() const { return static_cast<int>(SizesOf(graph_.layer, graph_.layout).tokens); }
+
   TokenRows TokensOf(BufferId id) const {
     const Buffer& buffer = graph_.buffers[id];
-    const int tokens = static_cast<int>(SizesOf(graph_.layer, graph_.layout).tokens);
     const int first = buffer.sliced ? own(Group::kTensor) * buffer.rows_per_cell : 0;
     return {.data = DataOf(id),
             .blocks = Cells(buffer),
             .rows_per_block = buffer.rows_per_cell,
-            .valid_rows = std::clamp(tokens - first, 0, buffer.rows_per_cell),
+            .valid_rows = std::clamp(Tokens() - first, 0, buffer.rows_per_cell),
             .first_token = first};
   }
 
@@ -346,9 +347,7 @@ class Runner final : public GraphRunner {
   // For a slice, whose pairs are counted once all slices are known.
   CarriedCounts PlaceAlone() const { return whole_ ? CarriedCounts{.first_token = CountsNow() - 1} : CarriedCounts(); }
 
-  int BatchTokens() const {
-    return whole_ ? whole_->tokens : static_cast<int>(SizesOf(graph_.layer, graph_.layout).tokens);
-  }
+  int BatchTokens() const { return whole_ ? whole_->tokens : Tokens(); }
   std::span<const int32_t> PairCountsOf(BufferId id) const {
     if (id == kNoBuffer || !whole_) return CountsOf(id);
     return {BatchPairs(), static_cast<size_t>(graph_.layer.experts)};
@@ -547,8 +546,7 @@ class Runner final : public GraphRunner {
   }
 
   void Launch(const CollectiveOp& op, TaskId id, Stream& stream) {
-    const int tokens = static_cast<int>(SizesOf(graph_.layer, graph_.layout).tokens);
-    context_.device.SetTokens(stream, {.call = tokens, .batch = whole_ ? whole_->tokens : tokens});
+    context_.device.SetTokens(stream, {.call = Tokens(), .batch = BatchTokens()});
     Start(op, id, stream);
     context_.device.SetTokens(stream, {});
   }
