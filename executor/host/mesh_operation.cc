@@ -1,5 +1,6 @@
 #include "executor/host/mesh_operation.h"
 
+#include <bit>
 #include <cstring>
 
 #include "executor/errors.h"
@@ -86,8 +87,10 @@ Status MeshOperation::SendPart(const Part& part) {
 }
 
 Status MeshOperation::Post(const std::vector<Part>& parts, bool sends) {
-  for (int i = 1; i < mesh_.size(); ++i) {
-    const int peer = (mesh_.rank() + (sends ? i : mesh_.size() - i)) % mesh_.size();
+  const auto size = static_cast<unsigned>(mesh_.size());
+  for (unsigned i = 1; i < std::bit_ceil(size); ++i) {
+    const int peer = mesh_.rank() ^ static_cast<int>(i);
+    if (peer >= mesh_.size()) continue;
     for (const Part& part : parts) {
       if (part.peer != peer || part.bytes.empty()) continue;
       if (sends) {

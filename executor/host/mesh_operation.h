@@ -44,7 +44,9 @@ class MeshOperation {
 
   // ---- The steps of an exchange, for who does something between them.
   void CopyToSelf(const std::vector<Part>& sends, const std::vector<Part>& receives) const;
-  // Peers are taken in turn, starting behind the own rank, so that not everybody talks to rank 0 first.
+  // In step i a rank turns to the one whose number differs from its own in the bits of i, so that ranks pair up and
+  // none is sent to by two at once. By rising distance, the ranks of a node would all begin with the same rank of
+  // another node, whose network card would have to take what they send at once.
   Status PostReceives(const std::vector<Part>& parts) { return Post(parts, /*sends=*/false); }
   Status PostSends(const std::vector<Part>& parts) { return Post(parts, /*sends=*/true); }
   // Every rank has come this far, is about as many tokens, and sends what receives are posted for: `sends`, or `bytes`
