@@ -111,7 +111,8 @@ CostModel WithError(Curve curve, double ratio) {
 
 class ProfileMaker {
  public:
-  ProfileMaker(const Hardware& hardware, int domains, int gpus_per_domain) : hardware_(hardware) {
+  ProfileMaker(const Hardware& hardware, int domains, int gpus_per_domain, const Network& network)
+      : hardware_(hardware), network_(network) {
     profile_.name = hardware.name;
     profile_.cluster = {.nodes = domains,
                         .gpus_per_node = gpus_per_domain,
@@ -160,23 +161,44 @@ class ProfileMaker {
     AddMoved(Kernel::kGate, RouterPasses(model.experts, model.model_dim, kBf16), kRouterLaunches);
   }
 
-  void Add(Collective collective, const GroupShape& group, double bytes_per_s) {
+  double CardBytesPerS() const {
+    return network_.bytes_per_s.value_or(hardware_.network_bytes_per_s.value) * hardware_.network_share.value;
+  }
+
+  // Domains stand so far apart in the group; `stride` 0: an entry for groups of any.
+  void Add(Collective collective, const GroupShape& group, double bytes_per_s, int apart, int stride) {
     const double domains = static_cast<double>(group.size) / group.ranks_per_node, size = group.size;
+    // Each byte counts inside a domain, whether it leaves that or not: those that rails bring to another card's GPU
+    // first are among them.
     double seconds_per_byte = BusFactor(collective, group.size) / bytes_per_s;
     double latency_s = hardware_.link_latency_s.value;
     if (domains > 1) {
-      const double card = hardware_.network_bytes_per_s.value * hardware_.network_share.value;
+      const double card = CardBytesPerS();
       // Of an all-to-all, what other domains get goes through the own card; the others pass all of it on to the next
       // domain once, over all cards of a domain.
       const double crossing = collective == Collective::kAllToAll
                                   ? (size - group.ranks_per_node) / size / card
                                   : BusFactor(collective, group.size) / (card * group.ranks_per_node);
-      seconds_per_byte = std::max(seconds_per_byte, crossing);
+      const DomainSpan span = {.domains = static_cast<int>(std::ceil(domains)), .apart = apart};
+      seconds_per_byte = std::max(seconds_per_byte, crossing * UplinkSlowdown(collective, span));
       latency_s += hardware_.network_latency_s.value * std::log2(std::max(2.0, domains));
     }
     profile_.collectives.push_back(
-        {{.collective = collective, .group = group, .bytes_per_element = kBf16},
+        {{.collective = collective, .group = group, .bytes_per_element = kBf16, .stride = stride},
          WithError(AlphaBeta{latency_s, seconds_per_byte}, hardware_.link_error_ratio.value)});
+  }
+
+  double UplinkSlowdown(Collective collective, const DomainSpan& span) const {
+    const int domains = profile_.cluster.nodes;
+    return collective == Collective::kAllToAll ? AllToAllSlowdown(network_, domains, span)
+                                               : RingSlowdown(network_, domains, span);
+  }
+
+  void AddAll(const GroupShape& group, int apart = 1, int stride = 0) {
+    Add(Collective::kAllToAll, group, hardware_.all_to_all_bytes_per_s.value, apart, stride);
+    Add(Collective::kAllGather, group, hardware_.all_gather_bytes_per_s.value, apart, stride);
+    Add(Collective::kReduceScatter, group, hardware_.reduce_scatter_bytes_per_s.value, apart, stride);
+    Add(Collective::kAllReduce, group, hardware_.all_reduce_bytes_per_s.value, apart, stride);
   }
 
   void AddCollectives() {
@@ -188,16 +210,25 @@ class ProfileMaker {
         // domain may have fewer.
         if (profile_.cluster.gpus_per_node % inside != 0 && inside != size) continue;
         if ((size + inside - 1) / inside > profile_.cluster.nodes) continue;
-        const GroupShape group = {size, inside};
-        Add(Collective::kAllToAll, group, hardware_.all_to_all_bytes_per_s.value);
-        Add(Collective::kAllGather, group, hardware_.all_gather_bytes_per_s.value);
-        Add(Collective::kReduceScatter, group, hardware_.reduce_scatter_bytes_per_s.value);
-        Add(Collective::kAllReduce, group, hardware_.all_reduce_bytes_per_s.value);
+        AddAll({size, inside});
+      }
+    }
+    if (HasSlowUplinks(network_, profile_.cluster.nodes)) AddGroupsApart(gpus);
+  }
+
+  // Groups of one rank a domain whose domains do not follow one another.
+  void AddGroupsApart(int gpus) {
+    const int domains = profile_.cluster.nodes, gpus_per_domain = profile_.cluster.gpus_per_node;
+    for (int size = 2; size <= domains; ++size) {
+      if (gpus % size != 0) continue;
+      for (int apart = 2; apart <= domains / size; ++apart) {
+        if (domains % apart == 0) AddAll({size, 1}, apart, apart * gpus_per_domain);
       }
     }
   }
 
   const Hardware& hardware_;
+  const Network& network_;
   Profile profile_;
 };
 
@@ -211,8 +242,9 @@ StatusOr<Hardware> HardwareFromJson(std::string_view text, std::string_view sour
   return HardwareReader(root, source_name).Read();
 }
 
-Profile ProfileOf(const Hardware& hardware, int domains, int gpus_per_domain, const ModelConfig& model) {
-  return ProfileMaker(hardware, domains, gpus_per_domain).Make(model);
+Profile ProfileOf(const Hardware& hardware, int domains, int gpus_per_domain, const ModelConfig& model,
+                  const Network& network) {
+  return ProfileMaker(hardware, domains, gpus_per_domain, network).Make(model);
 }
 
 }  // namespace moeplan

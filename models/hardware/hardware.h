@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "models/cost/profile.h"
+#include "models/hardware/network.h"
 #include "models/model/model_config.h"
 #include "models/status.h"
 
@@ -54,7 +55,13 @@ StatusOr<Hardware> HardwareFromJson(std::string_view text, std::string_view sour
 
 // A profile of so many domains of such GPUs for steps of the model. Products and attention have a roofline; collectives
 // of every group that the cluster can have, α and β: inside a domain the figures above; between domains an all-to-all
-// sends through each GPU's own card, and the others go round over all cards of a domain together.
-Profile ProfileOf(const Hardware& hardware, int domains, int gpus_per_domain, const ModelConfig& model);
+// sends through each GPU's own card, and the others go round over all cards of a domain together; what crosses leaves
+// shares their uplinks (models/hardware/network.h).
+//
+// A group is known by its ranks and those on a domain, so its domains are taken to follow one another, as those of TP,
+// CP, EP and dense replicas do in the frameworks' order of ranks. Experts' replicas and neighbours in a pipeline are
+// farther apart: where that takes them to other leaves, groups of one rank a domain have an entry for each stride, too.
+Profile ProfileOf(const Hardware& hardware, int domains, int gpus_per_domain, const ModelConfig& model,
+                  const Network& network = {});
 
 }  // namespace moeplan

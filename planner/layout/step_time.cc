@@ -459,7 +459,9 @@ class StepPricer {
   LayerTime Neighbours() {
     if (layout_.pipeline_parallel == 1) return {};
     const double bytes = token_bytes_ / (request_.sequence_parallel ? layout_.tensor_parallel : 1);
-    const double pass_s = book_.CollectiveS(Collective::kAllToAll, NeighbourStages(point_, gpus_per_node_), 2 * bytes);
+    const int stage_ranks = layout_.tensor_parallel * layout_.context_parallel * layout_.data_parallel;
+    const double pass_s =
+        book_.CollectiveS(Collective::kAllToAll, NeighbourStages(point_, gpus_per_node_), 2 * bytes, stage_ranks);
     const PassTime pass = {.wait_s = pass_s, .exchange_s = pass_s, .communication_s = pass_s, .launches = 1};
     return {.forward = pass, .backward = pass};
   }
