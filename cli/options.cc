@@ -21,6 +21,7 @@
 #include "planner/client/planner_client.h"
 #include "planner/service/handlers/plan_question.h"
 #include "planner/shipped/names.h"
+#include "proto/convert/network.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/profile.h"
 #include "proto/convert/workload.h"
@@ -47,6 +48,18 @@ void SourceOption::AddWithHardware(CLI::App& command) {
   command.add_option("--hardware", hardware_,
                      "NAME[:DOMAINSxGPUS] such as h100-sxm: public figures of machines that nobody measured here; "
                      "beside another source for what that lacks");
+  command.add_option("--network", network_,
+                     "JSON, or its file: what joins the domains of --hardware; {\"nodesPerLeaf\": N, "
+                     "\"oversubscription\": F, \"rails\": true, \"bytesPerS\": B} (default: one switch at full rate)");
+}
+
+StatusOr<Network> SourceOption::ReadNetwork() const {
+  if (network_.empty()) return Network();
+  ASSIGN_OR_RETURN(const GivenJson given, JsonOrFile(network_, "--network", "a network as JSON"));
+  ASSIGN_OR_RETURN(const auto message, FromJson<v1::Network>(given.text, given.source_name));
+  const StatusOr<Network> network = NetworkFromProto(message, "");
+  if (!network.ok()) return network.status().Within(given.source_name);
+  return network;
 }
 
 StatusOr<Profile> SourceOption::LoadProfileFor(const ModelConfig& model, int gpus) const {
@@ -58,8 +71,9 @@ StatusOr<Profile> SourceOption::LoadProfileFor(const ModelConfig& model, int gpu
   if (given()) {
     ASSIGN_OR_RETURN(profile, LoadProfile());
   }
-  const StatusOr<Profile> named =
-      planner::HardwareProfile(hardware_, gpus == 0 ? Ranks(profile->cluster) : gpus, model);
+  ASSIGN_OR_RETURN(const Network network, ReadNetwork());
+  const StatusOr<Profile> named = planner::HardwareProfile(hardware_, gpus == 0 ? Ranks(profile->cluster) : gpus, model,
+                                                           /*change=*/{}, network);
   if (!named.ok()) return AsOption(named.status());
   if (!profile) return *named;
   CompleteFrom(*named, *profile);
@@ -79,6 +93,9 @@ Status SourceOption::CheckOne() const {
 }
 
 StatusOr<Profile> SourceOption::LoadProfile() const {
+  if (!network_.empty() && hardware_.empty()) {
+    return InvalidInput("--network: found it without --hardware, expected it beside --hardware");
+  }
   RETURN_IF_ERROR(CheckOne());
   if (planner_.given()) {
     ASSIGN_OR_RETURN(const client::ConnectOptions connect, planner_.Connect(kPlannerDeadlineS));
@@ -166,6 +183,13 @@ Status AsOption(const Status& status) {
     return {status.code(), StrCat(option, message.substr(field.size()))};
   }
   return status;
+}
+
+StatusOr<GivenJson> JsonOrFile(const std::string& value, const std::string& option, std::string_view expected) {
+  const size_t first = value.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && value[first] == '{') return GivenJson{value, option};
+  ASSIGN_OR_RETURN(std::string text, ReadTextFile(value, expected));
+  return GivenJson{std::move(text), value};
 }
 
 StatusOr<double> ParseSeconds(const std::string& option, const std::string& text) {

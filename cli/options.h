@@ -8,10 +8,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/planner_option.h"
 #include "models/cost/profile.h"
+#include "models/hardware/network.h"
 #include "models/model/model_config.h"
 #include "models/plan/plan.h"
 #include "models/status.h"
@@ -23,7 +25,7 @@
 namespace moeplan::cli {
 
 // SOURCE is one of --profile, --db and --planner, with --profile-name: where costs come from. Commands that know their
-// model and its GPUs also take --hardware, alone or beneath one of them.
+// model and its GPUs also take --hardware, alone or beneath one of them, and the --network that joins it.
 class SourceOption {
  public:
   void Add(CLI::App& command);
@@ -48,9 +50,10 @@ class SourceOption {
 
  private:
   Status CheckOne() const;
+  StatusOr<Network> ReadNetwork() const;
   StatusOr<v1::PlanResponse> AskPlanner(v1::PlanRequest request, const std::string& origin) const;
 
-  std::string profile_file_, db_, profile_name_, hardware_;
+  std::string profile_file_, db_, profile_name_, hardware_, network_;
   bool takes_hardware_ = false;
   PlannerOption planner_;
 };
@@ -62,6 +65,13 @@ inline constexpr const char* kExtrapolateHelp =
 
 // An error of a request whose fields options gave: it begins with the option instead of the field.
 Status AsOption(const Status& status);
+
+// JSON that an option gives as it stands or in the file that it names, and what begins errors about it: the option or
+// the file. `expected` is as in ReadTextFile.
+struct GivenJson {
+  std::string text, source_name;
+};
+StatusOr<GivenJson> JsonOrFile(const std::string& value, const std::string& option, std::string_view expected);
 
 // Reads "60s", "2m", "500ms", "90d" or "60" as seconds; `option` begins the error.
 StatusOr<double> ParseSeconds(const std::string& option, const std::string& text);

@@ -13,10 +13,8 @@
 namespace moeplan::cli {
 
 StatusOr<v1::StepLayout> ReadLayout(const std::string& value, const char* option) {
-  const size_t first = value.find_first_not_of(" \t\r\n");
-  if (first != std::string::npos && value[first] == '{') return StepLayoutFromJson(value, option);
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(value, "a layout as JSON"));
-  return StepLayoutFromJson(text, value);
+  ASSIGN_OR_RETURN(const GivenJson given, JsonOrFile(value, option, "a layout as JSON"));
+  return StepLayoutFromJson(given.text, given.source_name);
 }
 
 StatusOr<Precision> ReadPrecision(const std::string& value) {

@@ -158,7 +158,7 @@ std::optional<Domains> ReadDomains(std::string_view text) {
 }
 
 StatusOr<Profile> HardwareProfile(const std::string& text, int gpus, const ModelConfig& model,
-                                  const std::function<void(Hardware&)>& change) {
+                                  const std::function<void(Hardware&)>& change, const Network& network) {
   constexpr int kMostGpus = 1 << 16;
   if (gpus < 1 || gpus > kMostGpus) {
     return InvalidInput(StrCat("gpus: found ", gpus, ", expected a whole number of 1 to ", kMostGpus));
@@ -179,7 +179,7 @@ StatusOr<Profile> HardwareProfile(const std::string& text, int gpus, const Model
     }
     domains = *given;
   }
-  return ProfileOf(hardware, domains.domains, domains.gpus, model);
+  return ProfileOf(hardware, domains.domains, domains.gpus, model, network);
 }
 
 int GpusOfHardware(const std::string& text) {

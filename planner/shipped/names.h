@@ -42,11 +42,11 @@ struct Domains {
 };
 std::optional<Domains> ReadDomains(std::string_view text);
 
-// A profile of NAME or NAME:DOMAINSxGPUS for so many GPUs in all; without the suffix domains are as large as divides
-// the GPUs. kInvalidInput also: the suffix is no such text, or does not come to that many GPUs ("gpus" where these are
-// none).
+// A profile of NAME or NAME:DOMAINSxGPUS for so many GPUs in all, joined by the network; without the suffix domains are
+// as large as divides the GPUs. kInvalidInput also: the suffix is no such text, or does not come to that many GPUs
+// ("gpus" where these are none).
 StatusOr<Profile> HardwareProfile(const std::string& text, int gpus, const ModelConfig& model,
-                                  const std::function<void(Hardware&)>& change = {});
+                                  const std::function<void(Hardware&)>& change = {}, const Network& network = {});
 
 // The GPUs that NAME:DOMAINSxGPUS comes to; 0: the text has no such suffix.
 int GpusOfHardware(const std::string& text);

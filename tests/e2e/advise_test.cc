@@ -80,6 +80,63 @@ TEST(AdviseCommandTest, ADenseModelIsAnswered) {
   EXPECT_EQ(Json::parse(step.out).at("stepTimeS"), advice.at("step").at("stepTimeS"));
 }
 
+// The network is told as JSON or its file, and every command that takes hardware takes it.
+TEST(AdviseCommandTest, HardwareIsPricedOnTheNetworkThatJoinsIt) {
+  const TemporaryFolder folder;
+  const std::string network = "{\"nodesPerLeaf\": 2, \"oversubscription\": 8}";
+  const Words job = {"--model", "qwen3-30b-a3b",  "--hardware", "h100-sxm:8x8",      "--gpus",
+                     "64",      "--global-batch", "512",        "--sequence-length", "4096"};
+  const auto run = [&](const char* command, const Words& more) {
+    Words words = {command};
+    words.insert(words.end(), job.begin(), job.end());
+    words.insert(words.end(), more.begin(), more.end());
+    return RunMoeplan(words);
+  };
+  const auto step_s = [&](const Words& more) {
+    Words words = {"--layout", "{\"expertParallel\": 64}", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run("step", words);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return Json::parse(outcome.out).at("stepTimeS").get<double>();
+  };
+  const double plain_s = step_s({}), slow_s = step_s({"--network", network});
+  EXPECT_GT(slow_s, 2 * plain_s);
+  EXPECT_EQ(step_s({"--network", folder.Write("network.json", network)}), slow_s);
+  EXPECT_EQ(step_s({"--network", "{}"}), plain_s);
+  const Words sweep = {"--layout", "{}", "--sweep", "expertParallel=64", "--dispatchers", "ALL_TO_ALL"};
+  Words told = sweep;
+  told.insert(told.end(), {"--network", network});
+  EXPECT_NE(run("what-if", told).out, run("what-if", sweep).out);
+  EXPECT_NE(run("layout", {"--network", network}).out, run("layout", {}).out);
+  EXPECT_LE(Advice({"--network", network}).at("layout").at("expertParallel").get<int>(),
+            Advice().at("layout").at("expertParallel").get<int>());
+}
+
+TEST(AdviseCommandTest, AWrongNetworkIsRefusedByField) {
+  const auto refused = [](const Words& words) {
+    const Outcome outcome = RunMoeplan(words);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.out;
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+    return outcome.err;
+  };
+  const auto network = [&](const std::string& json) { return refused(Question({"--network", json})); };
+  EXPECT_THAT(network("{\"nodesPerLeaf\": -1}"), HasSubstr("--network: nodesPerLeaf: found -1, expected a whole"));
+  EXPECT_THAT(network("{\"oversubscription\": 0.9}"), HasSubstr("--network: oversubscription: found 0.9, expected"));
+  EXPECT_THAT(network("{\"bytesPerS\": 0}"), HasSubstr("--network: bytesPerS: found 0, expected a number from 1"));
+  EXPECT_THAT(network("{\"rails\": 1}"), HasSubstr("--network: rails: found 1, expected"));
+  EXPECT_THAT(network("{\"nodePerLeaf\": 1}"),
+              HasSubstr("--network: nodePerLeaf: found an unknown field (did you mean nodesPerLeaf?)"));
+  EXPECT_THAT(network("no-such-file.json"), HasSubstr("no-such-file.json"));
+  const std::string profile = std::string(MOEPLAN_EXAMPLES) + "/profile-8x8.json";
+  EXPECT_THAT(refused({"layout", "--profile", profile, "--model", "mixtral-8x7b", "--gpus", "64", "--global-batch",
+                       "64", "--sequence-length", "4096", "--network", "{}"}),
+              HasSubstr("--network: found it without --hardware, expected it beside --hardware"));
+  const std::string contract = std::string(MOEPLAN_TEST_DATA) + "/contract/";
+  EXPECT_THAT(refused({"what-if", "--profile", contract + "profile.example.json", "--workload",
+                       contract + "workload.example.json", "--sweep", "layer.batch=1", "--network", "{}"}),
+              HasSubstr("--network: found it without --hardware"));
+}
+
 TEST(AdviseCommandTest, TheAnswerIsShort) {
   const Outcome longest = RunMoeplan({"advise", "--model", "deepseek-v3", "--hardware", "h100-sxm:128x8",
                                       "--global-batch", "8192", "--sequence-length", "4096"});

@@ -173,6 +173,59 @@ TEST_F(JobQuestionsTest, OnlyWhatARunningJobCanChangeChanges) {
               HasSubstr("has no settings for the layout to change"));
 }
 
+TEST_F(JobQuestionsTest, HardwareIsPricedOnTheNetworkThatJoinsIt) {
+  v1::StepRequest request;
+  request.set_model_name("qwen3-30b-a3b");
+  request.set_hardware("h100-sxm:4x8");
+  request.set_gpus(32);
+  request.set_global_batch(256);
+  request.set_sequence_length(4096);
+  request.mutable_layout()->set_expert_parallel(32);
+  const auto step_s = [&] {
+    const auto step = Step(environment(), request, {});
+    EXPECT_TRUE(step.ok()) << step.status().message();
+    return step.ok() ? step->result().step_time_s() : 0;
+  };
+  const double plain_s = step_s();
+  request.mutable_network()->set_oversubscription(4);
+  EXPECT_EQ(step_s(), plain_s) << "one leaf joins all";
+  request.mutable_network()->set_nodes_per_leaf(2);
+  const double slow_s = step_s();
+  EXPECT_GT(slow_s, 1.2 * plain_s);
+  // The other questions read the same field.
+  v1::RankLayoutsRequest rank;
+  rank.set_model_name(request.model_name());
+  rank.set_hardware(request.hardware());
+  rank.set_gpus(32), rank.set_global_batch(256), rank.set_sequence_length(4096);
+  const auto best_s = [&] {
+    const auto ranked = RankLayouts(environment(), rank, {});
+    EXPECT_TRUE(ranked.ok()) << ranked.status().message();
+    return ranked.ok() ? ranked->result().layouts(0).step_time_s() : 0;
+  };
+  const double ranked_s = best_s();
+  rank.mutable_network()->set_bytes_per_s(1e9);
+  EXPECT_GT(best_s(), ranked_s);
+  v1::CompareDispatchersRequest compare;
+  compare.set_model_name(request.model_name());
+  compare.set_hardware(request.hardware());
+  compare.set_gpus(32), compare.set_global_batch(256), compare.set_sequence_length(4096);
+  compare.set_axis("expertParallel=32");
+  compare.add_dispatchers(v1::Dispatcher::ALL_TO_ALL);
+  const auto compared_s = [&] {
+    const auto compared = CompareDispatchers(environment(), compare, {});
+    EXPECT_TRUE(compared.ok()) << compared.status().message();
+    return compared.ok() ? compared->result().points(0).steps(0).step_time_s() : 0;
+  };
+  const double compared_plain_s = compared_s();
+  *compare.mutable_network() = request.network();
+  EXPECT_GT(compared_s(), 1.2 * compared_plain_s);
+  v1::AdviseRequest advise = Qwen();
+  advise.set_mine("{\"expertParallel\": 32}");
+  const double mine_plain_s = AdviceTo(advise).mine().step().step_time_s();
+  *advise.mutable_network() = request.network();
+  EXPECT_GT(AdviceTo(advise).mine().step().step_time_s(), 1.2 * mine_plain_s);
+}
+
 TEST_F(JobQuestionsTest, WrongQuestionsAreRefusedByField) {
   EXPECT_THAT(Refused([](auto& one) { one.clear_model_name(); }), StartsWith("model: found nothing"));
   EXPECT_THAT(Refused([](auto& one) { one.set_model_name("qwen9"); }),
@@ -194,6 +247,12 @@ TEST_F(JobQuestionsTest, WrongQuestionsAreRefusedByField) {
   EXPECT_THAT(Refused([](auto& one) { one.set_mine(std::string(300'000, 'x')); }), StartsWith("mine: found 300000"));
   EXPECT_THAT(Refused([](auto& one) { one.clear_global_batch(); }), HasSubstr("globalBatch: found 0"));
   EXPECT_THAT(Refused([](auto& one) { one.clear_hardware(); }), HasSubstr("no profile"));
+  EXPECT_THAT(Refused([](auto& one) { one.clear_hardware(), one.mutable_network(); }),
+              StartsWith("network: found it without hardware, expected hardware beside it"));
+  EXPECT_THAT(Refused([](auto& one) { one.mutable_network()->set_oversubscription(0.5); }),
+              StartsWith("network.oversubscription: found 0.5, expected a number from 1"));
+  EXPECT_THAT(Refused([](auto& one) { one.mutable_network()->set_nodes_per_leaf(-2); }),
+              StartsWith("network.nodesPerLeaf: found -2"));
   std::stop_source left;
   left.request_stop();
   EXPECT_EQ(Advise(environment(), Qwen(), left.get_token()).status().code(), StatusCode::kCancelled);

@@ -9,6 +9,7 @@
 #include "models/workload/names.h"
 #include "proto/convert/cluster.h"
 #include "proto/convert/enums.h"
+#include "proto/convert/network.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/profile.h"
 #include "proto/convert/samples.h"
@@ -217,6 +218,23 @@ v1::SimulatedCluster SimulatedMessage(const std::function<void(v1::SimulatedClus
   auto message = Parsed<v1::SimulatedCluster>(kSimulatedCluster);
   change(message);
   return message;
+}
+
+TEST(NetworkConversionTest, HasItsDefaultsAndIsChecked) {
+  EXPECT_EQ(*NetworkFromProto({}, ""), Network{});
+  v1::Network message;
+  message.set_nodes_per_leaf(8);
+  message.set_oversubscription(4);
+  message.set_rails(true);
+  message.set_bytes_per_s(25e9);
+  const Network network = {.nodes_per_leaf = 8, .oversubscription = 4, .rails = true, .bytes_per_s = 25e9};
+  EXPECT_EQ(*NetworkFromProto(message, "network"), network);
+  message.set_oversubscription(0);
+  EXPECT_EQ(NetworkFromProto(message, "network").status().message(),
+            "network.oversubscription: found 0, expected a number from 1 to 1e+06");
+  message.clear_oversubscription();
+  message.set_bytes_per_s(0);
+  EXPECT_EQ(NetworkFromProto(message, "").status().message(), "bytesPerS: found 0, expected a number from 1 to 1e+21");
 }
 
 TEST(SimulatedClusterConversionTest, RoundTripsWithItsDefaults) {
