@@ -44,6 +44,13 @@ class Communicator {
   // Block i of `send` goes to rank i (see PeerRows) and block i of `recv` comes from it. Regular when neither has
   // counts; else both sides must agree on the counts, which are exchanged beforehand.
   virtual void AllToAll(const PeerRows& send, const PeerRows& recv, Stream& stream) = 0;
+  // Whether an all-to-all can be queued in two halves, so that the rows of the next are on their way before those of
+  // this one have arrived.
+  virtual bool HasHalves() const { return false; }
+  // Queues the first half of AllToAll on `stream`, which sends, and returns what queues the second, which waits for the
+  // rows of the others. That has to come after the first. Requires HasHalves.
+  using SecondHalf = std::function<void(Stream& stream)>;
+  virtual SecondHalf StartAllToAll(const PeerRows& send, const PeerRows& recv, Stream& stream);
   // recv = the `send` of every rank in rank order; recv.size() = size() · send.size().
   virtual void AllGather(std::span<const std::byte> send, std::span<std::byte> recv, Stream& stream) = 0;
   // recv = the own part of the sum over ranks; send.size() = size() · recv.size(). Sums in float, in rank order.

@@ -20,6 +20,26 @@ class MeshCommunicator final : public Communicator {
                       MeshOperation& operation) mutable { return operation.Exchange(sends.Now(), receives.Now()); });
   }
 
+  bool HasHalves() const override { return true; }
+
+  SecondHalf StartAllToAll(const PeerRows& send, const PeerRows& recv, Stream& stream) override {
+    HostStream& host_stream = HostStream::Of(stream);
+    const auto operation = std::make_shared<MeshOperation>(*mesh_, host_stream.label(), host_stream.tokens());
+    host_stream.Enqueue([this, operation, sends = RowParts(send, size()), receives = RowParts(recv, size())]() mutable {
+      operation->Begin(sequence_++, DeadlineIn(deadline_s_));
+      const Status status = operation->BeginExchange(sends.Now(), receives.Now());
+      if (!status.ok()) operation->End();
+      return status;
+    });
+    return [operation](Stream& later) {
+      HostStream::Of(later).Enqueue([operation] {
+        const Status status = operation->AwaitAll();
+        operation->End();
+        return status;
+      });
+    };
+  }
+
   void AllGather(std::span<const std::byte> send, std::span<std::byte> recv, Stream& stream) override {
     MOEPLAN_CHECK(recv.size() == send.size() * size());
     Queue(stream, [sends = SameToAll(Writable(send), size()), receives = EqualParts(recv, size())](
@@ -172,7 +192,7 @@ class MeshCommunicator final : public Communicator {
 
   std::unique_ptr<Mesh> mesh_;
   double deadline_s_;
-  uint64_t sequence_ = 0;  // Of the stream that uses this communicator.
+  uint64_t sequence_ = 0;  // Of what uses this communicator, one operation at a time.
   std::vector<std::byte> scratch_;
 };
 

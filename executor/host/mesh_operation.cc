@@ -12,11 +12,15 @@ Deadline DeadlineIn(double seconds) {
          std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-Status MeshOperation::Exchange(const std::vector<Part>& sends, const std::vector<Part>& receives) {
+Status MeshOperation::BeginExchange(const std::vector<Part>& sends, const std::vector<Part>& receives) {
   CopyToSelf(sends, receives);
   RETURN_IF_ERROR(PostReceives(receives));
   RETURN_IF_ERROR(SignalAll(sends));
-  RETURN_IF_ERROR(PostSends(sends));
+  return PostSends(sends);
+}
+
+Status MeshOperation::Exchange(const std::vector<Part>& sends, const std::vector<Part>& receives) {
+  RETURN_IF_ERROR(BeginExchange(sends, receives));
   return AwaitAll();
 }
 

@@ -36,8 +36,10 @@ class MeshOperation {
 
   Deadline deadline() const { return deadline_; }
 
-  // All parts at once; those of the own rank match in order, the others by peer and index.
+  // All parts at once; those of the own rank match in order, the others by peer and index. Begun, all parts are under
+  // way; AwaitAll ends it.
   Status Exchange(const std::vector<Part>& sends, const std::vector<Part>& receives);
+  Status BeginExchange(const std::vector<Part>& sends, const std::vector<Part>& receives);
   // out = the sum over ranks of the part each has for this rank; `parts` are the own ones.
   Status SumOfParts(const std::vector<Part>& parts, std::span<std::byte> out, ElementType type,
                     std::vector<std::byte>& scratch);

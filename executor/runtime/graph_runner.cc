@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "executor/errors.h"
 #include "executor/host/elements.h"
@@ -86,6 +87,7 @@ class Runner final : public GraphRunner {
     for (size_t i = 0; i < graph_.tasks.size(); ++i) {
       started_.push_back(context_.device.MakeEvent());
       ended_.push_back(context_.device.MakeEvent());
+      halves_.emplace_back();
       PairCells(graph_.tasks[i]);
     }
     for (const Task& task : graph_.tasks) {
@@ -202,11 +204,56 @@ class Runner final : public GraphRunner {
     }
   }
 
+  // Whether the task is an all-to-all whose chunks may be on their way one behind the other. Work that its stream does
+  // before it leaves nothing that it needs.
+  bool HasHalves(const Task& task, std::optional<BackwardHalf> half) const {
+    const auto* op = std::get_if<CollectiveOp>(&task.op);
+    return op != nullptr && !half && units_.chunks > 1 && op->collective == Collective::kAllToAll &&
+           op->algorithm == AllToAllAlgorithm::kDirect && context_.groups[op->group].HasHalves() &&
+           std::ranges::none_of(task.dependencies,
+                                [&](TaskId before) { return graph_.tasks[before].stream == task.stream; });
+  }
+
+  // Queues the first half on a stream that does nothing else, and the second on the task's own. `before`: the task that
+  // its own stream runs before it, if there is one.
+  void QueueHalves(TaskId id, std::optional<TaskId> before) {
+    const Task& task = graph_.tasks[id];
+    Stream &ahead = context_.streams.ahead(task.stream), &stream = context_.streams[task.stream];
+    if (halves_[id].ready == nullptr) halves_[id] = {context_.device.MakeEvent(), context_.device.MakeEvent()};
+    Event &ready = *halves_[id].ready, &begun = *halves_[id].begun;
+    if (!before) {
+      context_.device.Record(ready, stream);
+      context_.device.Wait(ahead, ready);
+    } else if (halves_[*before].ready == nullptr) {
+      context_.device.Wait(ahead, *ended_[*before]);
+    }
+    for (const TaskId needed : task.dependencies) context_.device.Wait(ahead, *ended_[needed]);
+    context_.device.Record(ready, ahead);
+    context_.device.Label(ahead, task.name);
+    context_.device.SetTokens(ahead, CallTokensNow());
+    const auto& op = std::get<CollectiveOp>(task.op);
+    const Communicator::SecondHalf second = context_.groups[op.group].StartAllToAll(
+        PeersOf(op.in, PeersIn(op.in)), PeersOf(op.out, PeersIn(op.out)), ahead);
+    context_.device.SetTokens(ahead, {});
+    context_.device.Record(begun, ahead);
+    context_.device.Wait(stream, ready);
+    context_.device.Record(*started_[id], stream);
+    context_.device.Wait(stream, begun);
+    second(stream);
+    context_.device.Record(*ended_[id], stream);
+  }
+
   void Queue(Phase phase, std::optional<BackwardHalf> half = {}) {
     const TaskRange range = TasksOf(graph_, phase);
+    std::array<std::optional<TaskId>, kStreamKinds> last;  // Of each stream, so far.
     for (TaskId id = range.first; id < range.end; ++id) {
       if (!IsIn(half, id)) continue;
       const Task& task = graph_.tasks[id];
+      const std::optional<TaskId> before = std::exchange(last[static_cast<size_t>(task.stream)], id);
+      if (HasHalves(task, half)) {
+        QueueHalves(id, before);
+        continue;
+      }
       Stream &order = context_.streams[task.stream], &stream = StreamOf(task);
       for (const TaskId before : task.dependencies) WaitFor(before, task, half, range);
       context_.device.Label(stream, task.name);
@@ -307,6 +354,7 @@ class Runner final : public GraphRunner {
                         .units = units_}};
   }
 
+  CallTokens CallTokensNow() const { return {.call = Tokens(), .batch = BatchTokens()}; }
   int Tokens() const { return static_cast<int>(SizesOf(graph_.layer, graph_.layout).tokens); }
 
   TokenRows TokensOf(BufferId id) const {
@@ -546,7 +594,7 @@ class Runner final : public GraphRunner {
   }
 
   void Launch(const CollectiveOp& op, TaskId id, Stream& stream) {
-    context_.device.SetTokens(stream, {.call = Tokens(), .batch = BatchTokens()});
+    context_.device.SetTokens(stream, CallTokensNow());
     Start(op, id, stream);
     context_.device.SetTokens(stream, {});
   }
@@ -583,6 +631,11 @@ class Runner final : public GraphRunner {
   DeviceMemory sums_memory_, carried_memory_;
   std::vector<double> router_sums_;                      // What sums_memory_ held after the last run.
   std::vector<std::unique_ptr<Event>> started_, ended_;  // By task.
+  // By task: what an all-to-all in halves waits for has ended, and its first half has. Null for others.
+  struct Halves {
+    std::unique_ptr<Event> ready, begun;
+  };
+  std::vector<Halves> halves_;
   DeviceMemory scratch_;
   std::vector<std::unique_ptr<PhasedAllToAll>> phased_;           // By task; null unless an all-to-all not DIRECT.
   std::vector<std::vector<CellPair>> cell_pairs_;                 // By task, of COPY and REDUCE.
@@ -622,6 +675,12 @@ void RankStreams::Fork() {
 Stream& RankStreams::inside_nodes() {
   if (inside_nodes_ == nullptr) inside_nodes_ = device_.MakeStream("INSIDE_NODES", StreamPriority::kHigh);
   return *inside_nodes_;
+}
+
+Stream& RankStreams::ahead(StreamKind kind) {
+  std::unique_ptr<Stream>& stream = ahead_[static_cast<size_t>(kind)];
+  if (stream == nullptr) stream = device_.MakeStream(StrCat(Name(kind), "_AHEAD"), StreamPriority::kHigh);
+  return *stream;
 }
 
 Stream& RankStreams::ForData(StreamKind kind) {

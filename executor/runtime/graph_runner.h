@@ -34,6 +34,9 @@ class RankStreams {
   // gathers that the graph puts beside the all-to-all. Made on first use.
   Stream& inside_nodes();
 
+  // Where the all-to-alls of a stream begin before what it does ahead of them has ended. Made on first use.
+  Stream& ahead(StreamKind kind);
+
   // Where the data-parallel traffic of a stream runs: one of priority kData or, where the device has none, the stream
   // itself. Made on first use.
   Stream& ForData(StreamKind kind);
@@ -48,7 +51,7 @@ class RankStreams {
   // One for each stream: marks of one event on several streams may pass in any order.
   std::array<std::unique_ptr<Event>, kStreamKinds> reached_;
   std::unique_ptr<Stream> inside_nodes_;
-  std::array<std::unique_ptr<Stream>, kStreamKinds> for_data_;
+  std::array<std::unique_ptr<Stream>, kStreamKinds> ahead_, for_data_;
 };
 
 class GroupCommunicators {
