@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <variant>
+
 #include "planner/layout/price_layout.h"
 #include "planner/shipped/names.h"
 
@@ -51,6 +54,8 @@ TEST_F(HardwareNetworkTest, OneLeafAndUplinksAsFastAsCardsAreThePlainProfile) {
   EXPECT_EQ(ProfileBelow({.nodes_per_leaf = 4, .oversubscription = 1}), plain);
   EXPECT_EQ(ProfileBelow({.bytes_per_s = 50e9}), plain);
   EXPECT_NE(ProfileBelow({.nodes_per_leaf = 4, .oversubscription = 2}), plain);
+  EXPECT_TRUE(
+      std::ranges::all_of(plain.collectives, [](const CollectiveModel& entry) { return entry.key.stride == 0; }));
 }
 
 TEST_F(HardwareNetworkTest, AllToAllsPassTheirSlowestPart) {
@@ -106,6 +111,27 @@ TEST_F(HardwareNetworkTest, MoreOversubscriptionIsNeverFaster) {
       before = profile;
     }
   }
+}
+
+// A cost that groups of any stride have together is one, so that its error counts once.
+TEST_F(HardwareNetworkTest, CostsAreNamedAsTheProfileHasThem) {
+  const Profile slow = ProfileBelow({.nodes_per_leaf = 4, .oversubscription = 4});
+  StepQuestion question = Question(32, /*pipeline_parallel=*/2);
+  question.layout.tensor_parallel = 2;
+  const auto step = PriceLayout(question, slow);
+  ASSERT_TRUE(step.ok()) << step.status().message();
+  int collectives = 0, apart = 0;
+  for (const StepError& error : step->errors) {
+    const auto* key = std::get_if<CollectiveKey>(&error.key);
+    if (key == nullptr) continue;
+    ++collectives;
+    apart += key->stride > 0;
+    EXPECT_TRUE(std::ranges::any_of(slow.collectives, [&](const CollectiveModel& entry) {
+      return Essential(entry.key) == Essential(error.key);
+    })) << Describe(error.key);
+  }
+  EXPECT_GT(collectives, apart);
+  EXPECT_GT(apart, 0);
 }
 
 // Experts over a whole leaf keep their exchange below it, and sum their gradients from leaf to leaf; experts over a
