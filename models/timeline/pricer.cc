@@ -109,20 +109,27 @@ void NarrowToMedians(const FitQuality& fit, PricedTime& price) {
 PricedTime Pricer::PriceWith(const CostModel& model, const CostKey& key, double bus_factor, double size) {
   PricedTime price = moeplan::Price(model, size, bus_factor);
   if (model.fit) NarrowToMedians(*model.fit, price);
-  if (price.extrapolated) {
-    const Extrapolation one = {size, size, model.size_low, model.size_high};
-    Widen(notes_.extrapolated.try_emplace(Essential(key), one).first->second, one);
-  }
+  if (price.extrapolated) NoteExtrapolation(key, model, size);
   return price;
+}
+
+void Pricer::NoteExtrapolation(const CostKey& key, const CostModel& model, double size) {
+  const Extrapolation one = {size, size, model.size_low, model.size_high};
+  Widen(notes_.extrapolated.try_emplace(Essential(key), one).first->second, one);
 }
 
 Pricer::SlowdownRange Pricer::Slowdown(const CostKey& asked, Contention contention, double size, int ctas) {
   if (contention == Contention::kNone || size <= 0 || OfOneRank(asked)) return {};
   const CostIndex::Slowdown& known = index().SlowdownOf(asked, contention, ctas);
   if (known.beside == nullptr) return {};
-  const double alone_s = TimeS(known.alone->curve, size, known.bus_factor);
+  // Contended curves have few points, often one: drawn on beyond them, their times say little, while the slowdown at
+  // the nearest size stays about what it was.
+  const double at = std::clamp(size, known.beside->size_low, known.beside->size_high);
+  const double alone_s = TimeS(known.alone->curve, at, known.bus_factor);
   if (alone_s <= 0) return {};
-  const PricedTime beside = PriceWith(*known.beside, known.key, known.bus_factor, size);
+  PricedTime beside = moeplan::Price(*known.beside, at, known.bus_factor);
+  if (known.beside->fit) NarrowToMedians(*known.beside->fit, beside);
+  if (at != size) NoteExtrapolation(known.key, *known.beside, size);
   const auto ratio = [&](double time_s) { return std::max(1.0, time_s / alone_s); };
   return {.mid = ratio(beside.time_s), .low = ratio(beside.low_s), .high = ratio(beside.high_s)};
 }

@@ -51,10 +51,10 @@ class Pricer {
   double LeastPriceS(const CostKey& key, double low, double high);
 
   // How many times longer the key's operation takes under `contention`, at least 1, and the 90 % interval that the
-  // contended model's errors give it; 1 where that was not measured. What has no contended entry of its own is slowed
-  // down like its kin: the gradients of experts like EXPERT_GEMM, an all-to-all by another algorithm like DIRECT; what
-  // was not measured with communication of at most `ctas` CTAs, a collective's own CTAs among them, as with unlimited
-  // one.
+  // contended model's errors give it; 1 where that was not measured. Beyond the sizes at which it was measured it is
+  // that of the nearest one. What has no contended entry of its own is slowed down like its kin: the gradients of
+  // experts like EXPERT_GEMM, an all-to-all by another algorithm like DIRECT; what was not measured with communication
+  // of at most `ctas` CTAs, a collective's own CTAs among them, as with unlimited one.
   struct SlowdownRange {
     double mid = 1, low = 1, high = 1;
   };
@@ -71,6 +71,7 @@ class Pricer {
   // With a note or a missing key, where the source says so.
   const CostIndex::Source& SourceOf(const CostKey& asked);
   PricedTime PriceWith(const CostModel& model, const CostKey& key, double bus_factor, double size);
+  void NoteExtrapolation(const CostKey& key, const CostModel& model, double size);
 
   CostIndex& index() { return shared_index_ != nullptr ? *shared_index_ : *own_index_; }
   const CostIndex& index() const { return shared_index_ != nullptr ? *shared_index_ : *own_index_; }

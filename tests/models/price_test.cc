@@ -1,5 +1,5 @@
-#include "models/measurement/cost_key.h"
 #include "models/timeline/price.h"
+#include "models/measurement/cost_key.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -234,6 +234,22 @@ TEST(PriceTest, ContentionIsNeverASpeedupAndNeedsNoEntry) {
   const GraphPrices prices = PriceGraph(graph.graph(), WithContendedEntries());
   EXPECT_EQ(SlowdownUnder(prices.tasks[gather], Contention::kWithCopy), 1);     // 1 s contended, 3 s alone: noise.
   EXPECT_EQ(SlowdownUnder(prices.tasks[copy], Contention::kWithAllGather), 1);  // Never measured.
+}
+
+TEST(PriceTest, BeyondTheSizesItWasMeasuredAtSlowdownIsThatOfTheNearest) {
+  Profile profile = HandMadeProfile();
+  CollectiveKey contended = kAllToAllOverEp;
+  contended.contention = Contention::kWithExpertGemm;
+  // One size, where the line says (1 + 0.01) · 2. Drawn on in proportion to the bytes it would be 202 s at 1000.
+  profile.collectives.push_back({contended, MakeCostModel(LogLog{{{10, 2.02}}})});
+  for (const double bytes : {1.0, 10.0, 1000.0}) {
+    HandMadeGraph graph(kLayer, kLayout, kGpus);
+    const TaskId all_to_all = graph.AllToAll(Group::kExpert, bytes);
+    (void)graph.Expert(1000);
+    const GraphPrices prices = PriceGraph(graph.graph(), profile);
+    EXPECT_DOUBLE_EQ(SlowdownUnder(prices.tasks[all_to_all], Contention::kWithExpertGemm), 2) << bytes << " bytes";
+    EXPECT_EQ(prices.notes.Warnings().size(), bytes == 10 ? 0 : 1) << "it is said that others were measured";
+  }
 }
 
 // ---- Limited CTAs.
