@@ -84,8 +84,9 @@ StatusOr<std::unique_ptr<LibraryKernels>> LibraryKernels::Start(const std::strin
   std::unique_ptr<LibraryKernels> kernels(new LibraryKernels(std::move(child), run_within_s));
   const std::string program(kStepKernelsText);
   const Status sent = kernels->Send(StrCat(program.size(), "\n", program));
-  const StatusOr<std::string> first =
-      sent.ok() ? kernels->ReadLine(kLibrariesStartWithinS) : StatusOr<std::string>(sent);
+  // One that ended before it had read all may have said why.
+  StatusOr<std::string> first = kernels->ReadLine(kLibrariesStartWithinS);
+  if (!sent.ok() && !first.ok()) first = sent;
   if (!first.ok()) {
     return first.status().code() == StatusCode::kDeadlineExceeded ? first.status()
                                                                   : NoLibraries(first.status().message());

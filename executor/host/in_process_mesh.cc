@@ -130,11 +130,19 @@ class Hub {
   }
 
  private:
+  // Transfers are made by the batch: how many are under way at once differs from run to run, and runs after the first
+  // ask for no memory.
   InProcessTransfer& Take(TransferPool& pool) {
-    InProcessTransfer* const free = pool.first_free;
-    if (free == nullptr) return pool.made.emplace_back(*this, pool);
-    pool.first_free = std::exchange(free->next_, nullptr);
-    return *free;
+    if (pool.first_free == nullptr) {
+      constexpr int kBatch = 64;
+      for (int i = 0; i < kBatch; ++i) {
+        InProcessTransfer& made = pool.made.emplace_back(*this, pool);
+        made.next_ = std::exchange(pool.first_free, &made);
+      }
+    }
+    InProcessTransfer& free = *pool.first_free;
+    pool.first_free = std::exchange(free.next_, nullptr);
+    return free;
   }
 
   InProcessTransfer** EndOf(int receiver) {

@@ -195,6 +195,8 @@ TEST_F(ProcessFaultTest, AStoppedRankIsNamedAndOnceItGoesOnTheRanksRunAgain) {
     const Status again = fleet.Restart();
     ASSERT_TRUE(again.ok()) << again.message() << " after " << ended.status.message();
     ExpectRunsAndIsRight(fleet, AnyPlan(random));
+    // Chunks have a stream of their own, with its thread, from their first run on.
+    ExpectRunsAndIsRight(fleet, {.knobs = {.family = Family::kMontaO2, .chunks = 2}});
     for (int rank = 0; i == 3 && rank < kRanks; ++rank) early[rank] = HoldingsOf(processes[rank]);
   }
   EXPECT_TRUE(HasFailure() || noticed > 0) << noticed;

@@ -1,4 +1,5 @@
 // What is trained and on which GPUs: as forms hold it, as addresses keep it, and as requests say it. Pure.
+import type { Network } from "../../generated/moeplan/v1/cluster";
 import type { Params } from "../route";
 import { versionOf } from "../version";
 import { compact, indented, parseModel } from "./model";
@@ -106,6 +107,7 @@ export interface JobRequest {
   profileName: string;
   profileVersion?: number;
   hardware: string;
+  network: Network | undefined;
   gpus: number;
   globalBatch: number;
   sequenceLength: number;
@@ -124,6 +126,7 @@ export function jobRequest(params: Params): JobRequest | null {
     profileName: job.profile,
     ...(version === undefined ? {} : { profileVersion: version }),
     hardware: hardwareText(job),
+    network: undefined,
     gpus: Number(job.gpus),
     globalBatch: Number(job.globalBatch),
     sequenceLength: Number(job.sequenceLength),

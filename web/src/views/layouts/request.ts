@@ -67,6 +67,7 @@ export function requestOf(params: Params): RankLayoutsRequest | null {
     model: parsed.model,
     modelName: draft.modelName,
     hardware: "",
+    network: undefined,
     profileName: draft.profile,
     ...(version === undefined ? {} : { profileVersion: version }),
     gpus: Number(draft.gpus),
