@@ -133,7 +133,9 @@ class Trainer:
         self.planner = self._planner()
         self.answer = self._plan()
         self.model = self._model(self._make_moe)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.1)
+        self.masters = {p: p.detach().float() for p in self.model.parameters() if p.dtype != torch.float32}
+        updated = [self.masters.get(p, p) for p in self.model.parameters()]
+        self.optimizer = torch.optim.AdamW(updated, lr=options.lr, betas=(0.9, 0.95), weight_decay=0.1)
         self.others: dict[str, LanguageModel] = {}
         self.watch = None
         if self.planner is not None and self.job.rank == 0 and options.layer == "planned":
@@ -196,7 +198,7 @@ class Trainer:
 
     def step(self, number: int) -> float:
         """One step; the loss over all sources and micro-batches."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         parts = self.options.accumulate
         total = torch.zeros(())
         for part in range(parts):
@@ -204,8 +206,17 @@ class Trainer:
             loss.backward()
             total += loss.detach()
         reduce_gradients(self.model, self.job)
-        self.optimizer.step()
+        self._update()
         return self._mean(total)
+
+    def _update(self) -> None:
+        """The optimizer's step: of weights in BF16 on copies in float, which keep what a small step changes."""
+        for parameter, master in self.masters.items():
+            master.grad = parameter.grad.float()
+        self.optimizer.step()
+        with torch.no_grad():
+            for parameter, master in self.masters.items():
+                parameter.copy_(master)
 
     def _rows(self, number: int) -> torch.Tensor:
         return self.text.rows(number, self.job.batch, self.options.batch, self.options.length)

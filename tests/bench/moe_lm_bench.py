@@ -199,20 +199,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=4, help="of a run; the first is not counted")
     parser.add_argument("--budget", type=int, default=40, help="seconds of each calibration (default: %(default)s)")
-    parser.add_argument("--figure", help="write the figure there, as SVG")
-    parser.add_argument("--json", help="write the rows there")
+    parser.add_argument("--figure", help="write the figure there, as SVG: of all rows of --json, where that is given")
+    parser.add_argument("--json", type=pathlib.Path, help="keep the rows there; other cases and NICs that it has stay")
     options = parser.parse_args()
-    rows = []
+    rows = {}
+    if options.json and options.json.exists():
+        rows = {(row["case"], row["nicMBPerS"]): row for row in json.loads(options.json.read_text())}
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options, pathlib.Path(folder))
         for case in options.cases.split(","):
             for nic in map(float, options.nics.split(",")):
-                rows.append(bench.contexts(nic) if case == "cp" else bench.tensor_parallel(nic, case))
-                print(line(rows[-1]), flush=True)
-    if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(rows, indent=2) + "\n")
+                row = rows[case, nic] = bench.contexts(nic) if case == "cp" else bench.tensor_parallel(nic, case)
+                print(line(row), flush=True)
+                if options.json:
+                    options.json.write_text(json.dumps(list(rows.values()), indent=2) + "\n")
     if options.figure:
-        pathlib.Path(options.figure).write_text(figure(rows))
+        order = [*CASES, "cp"]
+        shown = sorted(rows.values(), key=lambda row: (order.index(row["case"]), row["nicMBPerS"]))
+        pathlib.Path(options.figure).write_text(figure(shown))
 
 
 if __name__ == "__main__":
