@@ -47,8 +47,9 @@ class Communicator {
   // Whether an all-to-all can be queued in two halves, so that the rows of the next are on their way before those of
   // this one have arrived.
   virtual bool HasHalves() const { return false; }
-  // Queues the first half of AllToAll on `stream`, which sends, and returns what queues the second, which waits for the
-  // rows of the others. That has to come after the first. Requires HasHalves.
+  // Queues the first half of AllToAll on `stream`, which sends, and returns what queues the second on another stream,
+  // which waits for the rows of the others and has to come after the first. All ranks begin the operations of a
+  // communicator in the same order. Requires HasHalves.
   using SecondHalf = std::function<void(Stream& stream)>;
   virtual SecondHalf StartAllToAll(const PeerRows& send, const PeerRows& recv, Stream& stream);
   // recv = the `send` of every rank in rank order; recv.size() = size() · send.size().

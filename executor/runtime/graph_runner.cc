@@ -204,8 +204,8 @@ class Runner final : public GraphRunner {
     }
   }
 
-  // Whether the task is an all-to-all whose chunks may be on their way one behind the other. Work that its stream does
-  // before it leaves nothing that it needs.
+  // Whether the task is a chunk's all-to-all that needs nothing of what its own stream does before it, so that it may
+  // begin before that has ended.
   bool HasHalves(const Task& task, std::optional<BackwardHalf> half) const {
     const auto* op = std::get_if<CollectiveOp>(&task.op);
     return op != nullptr && !half && units_.chunks > 1 && op->collective == Collective::kAllToAll &&
