@@ -34,7 +34,8 @@ class RankStreams {
   // gathers that the graph puts beside the all-to-all. Made on first use.
   Stream& inside_nodes();
 
-  // Where the all-to-alls of a stream begin before what it does ahead of them has ended. Made on first use.
+  // The all-to-alls of a stream begin on this one, before what their own does ahead of them has ended. It is made on
+  // first use.
   Stream& ahead(StreamKind kind);
 
   // Where the data-parallel traffic of a stream runs: one of priority kData or, where the device has none, the stream

@@ -9,11 +9,11 @@
 namespace moeplan {
 namespace {
 
-// As far beyond machines as those of a simulated cluster.
+// These bounds are as far beyond machines as those of a simulated cluster.
 constexpr double kLeastRate = 1, kMostRate = 1e21, kMostRatio = 1e6;
 
-// What so many domains of a group, all that lie below one leaf, send to other leaves. The unit is what one domain sends
-// to the others of the group, times the others.
+// The function says how much `below_leaf` of a group's domains, all that lie below one leaf, send to other leaves. The
+// unit is what one domain sends to the others of the group, times the others.
 using SentUp = int64_t (*)(int64_t below_leaf, int64_t domains);
 
 int64_t AllToAllSentUp(int64_t below_leaf, int64_t domains) { return below_leaf * (domains - below_leaf); }

@@ -122,7 +122,7 @@ const CostBook::Entry& CostBook::Find(const CollectiveKey& key) {
   entry.key = Essential(key);
   if (const CostModel* model = moeplan::Find(profile_, key)) {
     entry.model = *model;
-    // What groups of any stride have together is one cost, with one error.
+    // Groups of any stride may share one cost, which has one error.
     CollectiveKey of_any_stride = key;
     of_any_stride.stride = 0;
     if (moeplan::Find(profile_, of_any_stride) == model) entry.key = Essential(of_any_stride);

@@ -179,6 +179,13 @@ StatusOr<Profile> HardwareProfile(const std::string& text, int gpus, const Model
     }
     domains = *given;
   }
+  // Every group is laid below the leaves, domain by domain: without a ceiling one request would take many seconds.
+  constexpr int kMostDomainsBelowLeaves = 1 << 13;
+  if (HasSlowUplinks(network, domains.domains) && domains.domains > kMostDomainsBelowLeaves) {
+    return InvalidInput(StrCat("network.nodesPerLeaf: found leaves below ", domains.domains,
+                               " domains, expected at most ", kMostDomainsBelowLeaves,
+                               " domains where leaves are oversubscribed"));
+  }
   return ProfileOf(hardware, domains.domains, domains.gpus, model, network);
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 uint64_t ExchangeOf(uint64_t tag) { return tag >> 20; }
 
-// What one rank has sent over a mesh.
+// It keeps whom one rank has sent to over a mesh, and in which exchanges.
 class Sent {
  public:
   void Add(int peer, uint64_t tag) {

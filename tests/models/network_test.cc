@@ -1,4 +1,4 @@
-// What leaves of a network make of groups, by hand.
+// Slowdowns of groups below leaves are compared with what is reckoned by hand.
 #include "models/hardware/network.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ TEST(NetworkTest, BelowOneLeafNothingIsSlower) {
 TEST(NetworkTest, AnAllToAllSendsOtherLeavesTheirShareOverTheUplinks) {
   // 8 domains below two leaves of 4: each sends 4 of the 7 others' shares up, at a quarter of the rate.
   EXPECT_DOUBLE_EQ(AllToAllSlowdown(Leaves(4, 4), kDomains, {.domains = 8}), 4.0 / 7 * 4);
-  // Of 16, 12 of 15.
+  // Each of 16 domains sends 12 of the 15 others' shares up.
   EXPECT_DOUBLE_EQ(AllToAllSlowdown(Leaves(4, 4), kDomains, {.domains = 16}), 12.0 / 15 * 4);
   // Each domain is below a leaf of its own.
   EXPECT_DOUBLE_EQ(AllToAllSlowdown(Leaves(1, 4), kDomains, {.domains = 8}), 4);

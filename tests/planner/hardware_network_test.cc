@@ -97,6 +97,16 @@ TEST_F(HardwareNetworkTest, WhatRailsRelayIsAmongTheBytesThatCountInsideADomain)
   EXPECT_EQ(ProfileBelow(rails), ProfileBelow(whole_domains));
 }
 
+TEST_F(HardwareNetworkTest, SoManyDomainsAreLaidBelowLeavesAndNoMore) {
+  const Network leaves = {.nodes_per_leaf = 4, .oversubscription = 4};
+  EXPECT_TRUE(HardwareProfile("h100-sxm:8192x1", 8192, model_, {}, leaves).ok());
+  const auto refused = HardwareProfile("h100-sxm:8193x1", 8193, model_, {}, leaves);
+  EXPECT_EQ(refused.status(),
+            InvalidInput("network.nodesPerLeaf: found leaves below 8193 domains, expected at most 8192 "
+                         "domains where leaves are oversubscribed"));
+  EXPECT_TRUE(HardwareProfile("h100-sxm:8193x1", 8193, model_).ok());
+}
+
 TEST_F(HardwareNetworkTest, MoreOversubscriptionIsNeverFaster) {
   for (const int nodes_per_leaf : {1, 3, 4, 8}) {
     Profile before = ProfileBelow({.nodes_per_leaf = nodes_per_leaf});
