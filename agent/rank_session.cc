@@ -12,6 +12,7 @@
 #include "executor/host/elements.h"
 #include "executor/host/mesh.h"
 #include "executor/launch/frames.h"
+#include "executor/pair_counter.h"
 #include "executor/reference/reference_gradients.h"
 #include "executor/runtime/graph_runner.h"
 #include "models/all_to_all/algorithm.h"
@@ -290,9 +291,13 @@ class BackendRankSession final : public RankSession {
     ASSIGN_OR_RETURN(const Workload given, WorkloadFromProto(prepare.workload(), "workload"));
     ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(given, cluster_));
     ASSIGN_OR_RETURN(const Plan plan, PlanFromProto(prepare.plan(), "plan"));
-    ReadyGraph ready{.workload = workload};
-    ASSIGN_OR_RETURN(ready.graph, BuildPlan(plan, workload, cluster_));
     RETURN_IF_ERROR(LoadLayer(workload));
+    ReadyGraph ready{.workload = workload};
+    // Where nothing is computed, routing is even.
+    if (IsDropless(workload.layer) && connected_->computes()) {
+      ASSIGN_OR_RETURN(ready.workload.layer, WithCountedSlots(workload));
+    }
+    ASSIGN_OR_RETURN(ready.graph, BuildPlan(plan, ready.workload, cluster_));
     ASSIGN_OR_RETURN(const executor::RankContext context,
                      runtime().ContextOf(workload.layout, *layer_->kernels, plan.knobs.communication_ctas));
     ASSIGN_OR_RETURN(ready.runner, executor::GraphRunner::Prepare(ready.graph, context));
@@ -305,6 +310,16 @@ class BackendRankSession final : public RankSession {
     RETURN_IF_ERROR(connected_->SettleClocks());
     graphs_[prepare.graph()] = std::move(ready);
     return OkStatus();
+  }
+
+  // The layer with as many slots as its busiest expert needs; every run has the same input.
+  StatusOr<Layer> WithCountedSlots(const Workload& workload) {
+    ASSIGN_OR_RETURN(executor::PairCounter counter, executor::PairCounter::Make(workload, runtime()));
+    const auto tokens = static_cast<int>(SizesOf(workload.layer, workload.layout).tokens);
+    const std::vector<std::byte> rows = RowsOf(layer_->input);
+    ASSIGN_OR_RETURN(const int slots,
+                     counter.Slots({.tokens = tokens, .batch_tokens = tokens}, rows, *layer_->kernels));
+    return WithSlots(workload.layer, workload.layout, slots);
   }
 
   StatusOr<ReadyGraph*> GraphOf(int number) {
@@ -366,9 +381,13 @@ class BackendRankSession final : public RankSession {
   }
 
   // Values to rows of the layer's elements on the device, and back; B·L rows.
-  Status Write(const std::vector<float>& values, std::byte* to) {
+  std::vector<std::byte> RowsOf(const std::vector<float>& values) const {
     std::vector<std::byte> rows(values.size() * executor::BytesOf(type()));
     executor::Store(values.data(), type(), values.size(), rows.data());
+    return rows;
+  }
+  Status Write(const std::vector<float>& values, std::byte* to) {
+    const std::vector<std::byte> rows = RowsOf(values);
     return Copy(to, rows.data(), rows.size());
   }
   StatusOr<std::vector<float>> Read(const std::byte* from) {

@@ -70,6 +70,18 @@ inline Status WrongTokens(int found, int most) {
                              ", the layer's batch · sequenceLength / ", "contextParallel"));
 }
 
+inline Status TooManyPairs(int rank, int found, int most, double receive_factor, double even) {
+  return InvalidInput(StrCat("layer.receiveFactor: found ", found, " rows of rank ", rank,
+                             " for one expert, expected at most ", most, ", which is ", receive_factor,
+                             " times an even share of ", even, "; raise it, or balance the router"));
+}
+
+inline Status NeedsSizes() {
+  return Unimplemented(
+      "layer.capacityFactor: found 0 (dropless), expected above 0: a MoeLayer has as many slots in each call; make a "
+      "TrainingLayer, which counts pairs first");
+}
+
 // ---- Of a source batch in parts.
 inline Status WrongPart(int found, int left) {
   return InvalidInput(StrCat("tokens: found ", found, " of a part, expected 1 to ", left,

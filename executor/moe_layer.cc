@@ -33,15 +33,6 @@ Status CheckTensors(const std::string& path, const Tensors& tensors, const Layer
   return OkStatus();
 }
 
-Status CheckWeights(const LayerWeightsView& weights, const Layer& layer, const LayerShard& shard) {
-  const size_t gate = static_cast<size_t>(layer.experts) * layer.model_dim;
-  if (weights.gate.size() != gate) return error::WrongSize("weights.gate", weights.gate.size(), gate);
-  if (weights.experts.shard != shard.experts) return error::WrongShard("weights.experts");
-  if (weights.shared.shard != shard.shared) return error::WrongShard("weights.shared");
-  RETURN_IF_ERROR(CheckTensors("weights.experts", weights.experts, layer, shard.experts));
-  return CheckTensors("weights.shared", weights.shared, layer, shard.shared);
-}
-
 Status CheckGradients(const LayerGradientsView& gradients, const Layer& layer, const LayerShard& shard) {
   if (!gradients.given) return error::NoGradients();
   RETURN_IF_ERROR(CheckTensors("gradients.experts", gradients.experts, layer, shard.experts));
@@ -56,6 +47,7 @@ struct DrawnPlan {
 StatusOr<DrawnPlan> Draw(const LayerPlan& plan, RankRuntime& rank) {
   DrawnPlan drawn;
   ASSIGN_OR_RETURN(drawn.workload, ResolveWorkload(plan.workload, plan.cluster));
+  if (IsDropless(drawn.workload.layer)) return error::NeedsSizes();
   if (Ranks(plan.cluster) != rank.world().size()) return error::WrongRanks(Ranks(plan.cluster), rank.world().size());
   const Plan candidate = {.knobs = plan.knobs, .order = plan.order, .gradients = plan.gradients};
   ASSIGN_OR_RETURN(drawn.graph, BuildPlan(candidate, drawn.workload, plan.cluster));
@@ -74,6 +66,15 @@ std::span<std::byte> BytesOf(std::vector<Value>& values) {
 }
 
 }  // namespace
+
+Status CheckWeights(const LayerWeightsView& weights, const Layer& layer, const LayerShard& shard) {
+  const size_t gate = static_cast<size_t>(layer.experts) * layer.model_dim;
+  if (weights.gate.size() != gate) return error::WrongSize("weights.gate", weights.gate.size(), gate);
+  if (weights.experts.shard != shard.experts) return error::WrongShard("weights.experts");
+  if (weights.shared.shard != shard.shared) return error::WrongShard("weights.shared");
+  RETURN_IF_ERROR(CheckTensors("weights.experts", weights.experts, layer, shard.experts));
+  return CheckTensors("weights.shared", weights.shared, layer, shard.shared);
+}
 
 StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, const LayerWeightsView& weights,
                                   const LayerGradientsView& gradients) {

@@ -39,14 +39,17 @@ struct RunningCounts {
   std::vector<int32_t> pairs;  // [blocks][E]: their pairs, dropped ones included; empty before the first part.
 };
 
+// kInvalidInput, naming the tensor, where weights do not have the shapes of a shard.
+Status CheckWeights(const LayerWeightsView& weights, const Layer& layer, const LayerShard& shard);
+
 class MoeLayer {
  public:
   // Collective; blocks. `rank`, `weights` and `gradients` are borrowed and must outlive the layer. `weights` are those
   // of ShardOf for rank.StageRank; the job may change their values between calls. `gradients`, in the shapes of
   // ZeroGradients, may be absent when the phase is FORWARD. Several layers may have the same weights and gradients,
   // such as one for each micro-batch under way. kInvalidInput, naming the field, when plan, job and weights do not
-  // belong together; kInfeasible for a schedule that the layout rules out; kUnimplemented for a layer or codec that the
-  // rank's backend has no kernels for.
+  // belong together; kInfeasible for a schedule that the layout rules out; kUnimplemented for a dropless layer
+  // (executor/training_layer.h), and for a layer or codec that the rank's backend has no kernels for.
   static StatusOr<MoeLayer> Make(const LayerPlan& plan, RankRuntime& rank, const LayerWeightsView& weights,
                                  const LayerGradientsView& gradients = {});
   // The same with kernels whose weights and gradients are the job's affair, such as those of weights that stay on a

@@ -44,6 +44,7 @@ std::vector<Field> FieldsOf(const LayerPlan& plan) {
           {"layer.experts", StrCat(layer.experts)},
           {"layer.topK", StrCat(layer.top_k)},
           {"layer.capacityFactor", StrCat(layer.capacity_factor)},
+          {"layer.receiveFactor", StrCat(layer.receive_factor)},
           {"layer.bytesPerElement", StrCat(layer.bytes_per_element)},
           {"layer.expertMatrices", StrCat(layer.expert_matrices)},
           {"layer.expertKind", std::string(Name(layer.expert_kind))},

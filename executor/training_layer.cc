@@ -73,15 +73,6 @@ Layer WithTokens(Layer layer, const Layout& layout, int tokens) {
   return layer;
 }
 
-// A layer whose experts have so many slots, whatever its tokens are.
-Layer WithSlots(Layer layer, const Layout& layout, int slots) {
-  const LayerSizes sizes = SizesOf(layer, layout);
-  if (sizes.slots == slots) return layer;
-  layer.capacity_factor = (slots - 0.5) * layer.experts / (layer.top_k * sizes.tokens);
-  MOEPLAN_CHECK(SizesOf(layer, layout).slots == slots);
-  return layer;
-}
-
 // The same plan for another layer of that kind, in fewer pieces where its slots have no room for so many.
 LayerPlan ForLayer(LayerPlan plan, const Layer& layer) {
   if (layer == plan.workload.layer) return plan;
@@ -95,18 +86,12 @@ LayerPlan ForLayer(LayerPlan plan, const Layer& layer) {
   return plan;
 }
 
-// A part of a source batch runs under a plan of its own. A token chooses an expert once at most, so a part needs no more slots of an
-// expert than it has tokens; and no expert of a part has more than in the whole.
-struct PartPlan {
-  LayerPlan plan;
-  WholeBatch whole;
-};
-PartPlan ForPart(const LayerPlan& plan, int tokens, int batch_tokens) {
+// The slots of an expert for a whole source batch. A part's plan needs no more of them than the part has tokens, as a
+// token chooses an expert once at most; and a dropless layer has one for every token.
+int SlotsOfBatch(const LayerPlan& plan, int tokens) {
   const Layout& layout = plan.workload.layout;
-  const Layer &layer = plan.workload.layer, part = WithTokens(layer, layout, tokens);
-  const WholeBatch whole = {.tokens = batch_tokens,
-                            .slots = SizesOf(WithTokens(layer, layout, batch_tokens), layout).slots};
-  return {ForLayer(plan, WithSlots(part, layout, std::min(whole.slots, tokens))), whole};
+  const Layer& layer = plan.workload.layer;
+  return IsDropless(layer) ? tokens : SizesOf(WithTokens(layer, layout, tokens), layout).slots;
 }
 
 bool GatesSlices(const TaskGraph& graph) {
@@ -133,7 +118,11 @@ StatusOr<std::unique_ptr<TrainingLayer>> TrainingLayer::Make(const StatusOr<Laye
   const Plan candidate = {.knobs = training.knobs, .order = training.order};
   ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, training.workload, training.cluster));
   RETURN_IF_ERROR(JoinGroups(graph, rank));
-  return std::unique_ptr<TrainingLayer>(new TrainingLayer(std::move(training), graph, rank));
+  std::unique_ptr<TrainingLayer> layer(new TrainingLayer(std::move(training), graph, rank));
+  if (IsDropless(layer->plan_.workload.layer)) {
+    ASSIGN_OR_RETURN(layer->counter_, PairCounter::Make(layer->plan_.workload, rank));
+  }
+  return layer;
 }
 
 StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(Size size, const LayerWeightsView& weights) {
@@ -145,13 +134,7 @@ StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(Size size, const Lay
     return layer;
   }
   std::optional<WholeBatch> whole;
-  LayerPlan plan;
-  if (size.is_part()) {
-    PartPlan part = ForPart(plan_, size.tokens, size.batch_tokens);
-    plan = std::move(part.plan), whole = part.whole;
-  } else {
-    plan = ForLayer(plan_, WithTokens(plan_.workload.layer, plan_.workload.layout, size.tokens));
-  }
+  const LayerPlan plan = PlanFor(size, whole);
   // Where gradients lie is said by each backward pass.
   LayerGradientsView gradients;
   gradients.given = true;
@@ -163,8 +146,8 @@ StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(Size size, const Lay
 void TrainingLayer::Remember(Size size) {
   std::erase(recent_, size);
   recent_.insert(recent_.begin(), size);
-  const auto of_its_kind = [&](const Size& other) { return other.is_part() == size.is_part(); };
-  if (std::ranges::count_if(recent_, of_its_kind) <= (size.is_part() ? kMostParts : kMostCounts)) return;
+  const auto of_its_kind = [&](const Size& other) { return other.is_usual() == size.is_usual(); };
+  if (std::ranges::count_if(recent_, of_its_kind) <= (size.is_usual() ? kMostUsual : kMostOthers)) return;
   const auto oldest = std::ranges::find_if(recent_.rbegin(), recent_.rend(), of_its_kind);
   idle_.erase(*oldest);
   recent_.erase(std::next(oldest).base());
@@ -181,8 +164,10 @@ int TrainingLayer::MostTokens() const {
 StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const std::byte> input,
                                                      std::span<std::byte> output, const LayerWeightsView& weights) {
   if (tokens < 1 || tokens > MostTokens()) return error::WrongTokens(tokens, MostTokens());
-  ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, LayerFor({.tokens = tokens}, weights));
-  Pass pass(*this, tokens, /*batch_tokens=*/0, std::move(layer));
+  Size size = {.tokens = tokens};
+  ASSIGN_OR_RETURN(size.slots, CountedSlots({.tokens = tokens, .batch_tokens = tokens}, input, weights));
+  ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, LayerFor(size, weights));
+  Pass pass(*this, size, std::move(layer));
   RETURN_IF_ERROR(pass.layer_->UseMemory(weights, {}));
   RETURN_IF_ERROR(pass.layer_->Forward(input, output));
   return pass;
@@ -192,13 +177,42 @@ StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const
                                                      std::span<std::byte> output, const LayerWeightsView& weights,
                                                      BatchInParts& batch) {
   RETURN_IF_ERROR(CheckPart(tokens, batch));
-  ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer,
-                   LayerFor({.tokens = tokens, .batch_tokens = batch.tokens()}, weights));
-  Pass pass(*this, tokens, batch.tokens(), std::move(layer));
+  Size size = {.tokens = tokens, .batch_tokens = batch.tokens()};
+  ASSIGN_OR_RETURN(
+      size.slots, CountedSlots({.tokens = tokens, .batch_tokens = batch.tokens(), .first_token = batch.counts_->tokens},
+                               input, weights));
+  ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, LayerFor(size, weights));
+  Pass pass(*this, size, std::move(layer));
   RETURN_IF_ERROR(pass.layer_->UseMemory(weights, {}));
   RETURN_IF_ERROR(pass.layer_->ForwardOfPart(input, output, batch.counts_));
   batch.layer_ = this;
   return pass;
+}
+
+StatusOr<int> TrainingLayer::CountedSlots(const PairCounter::Call& call, std::span<const std::byte> input,
+                                          const LayerWeightsView& weights) {
+  if (!counter_) return 0;
+  const Layer& layer = plan_.workload.layer;
+  const size_t expected = static_cast<size_t>(call.tokens) * layer.model_dim * layer.bytes_per_element;
+  if (input.size() != expected) return error::WrongRows("input", input.size(), expected, layer);
+  RETURN_IF_ERROR(CheckWeights(weights, layer, shard_));
+  if (gate_kernels_ == nullptr) {
+    LayerGradientsView gradients;
+    gradients.given = true;
+    ASSIGN_OR_RETURN(gate_kernels_, rank_->make_kernels()(layer, weights, gradients));
+  }
+  gate_kernels_->UseHostMemory(weights, {});
+  return counter_->Slots(call, input, *gate_kernels_);
+}
+
+LayerPlan TrainingLayer::PlanFor(Size size, std::optional<WholeBatch>& whole) const {
+  const Layout& layout = plan_.workload.layout;
+  const Layer layer = WithTokens(plan_.workload.layer, layout, size.tokens);
+  if (size.batch_tokens > 0) {
+    whole = WholeBatch{.tokens = size.batch_tokens, .slots = SlotsOfBatch(plan_, size.batch_tokens)};
+  }
+  const int slots = counter_ ? size.slots : whole ? std::min(whole->slots, size.tokens) : 0;
+  return ForLayer(plan_, slots > 0 ? WithSlots(layer, layout, slots) : layer);
 }
 
 Status TrainingLayer::CheckPart(int tokens, const BatchInParts& batch) const {
@@ -215,7 +229,7 @@ Status TrainingLayer::CheckPart(int tokens, const BatchInParts& batch) const {
 
 TrainingLayer::Pass::~Pass() {
   if (layer_ != nullptr) {
-    owner_->TakeBack({.tokens = tokens_, .batch_tokens = batch_tokens_}, std::move(layer_));
+    owner_->TakeBack(size_, std::move(layer_));
   }
 }
 

@@ -4,11 +4,14 @@
 //
 // A source batch may also come in parts, one Forward for each of consecutive tokens (BatchInParts).
 //
+// A dropless layer (capacityFactor 0) sends every pair: each Forward first counts how many slots its experts need,
+// which all ranks of the stage agree on (executor/pair_counter.h), and runs with as many.
+//
 // Every pass under way has the buffers of a MoeLayer of its own, which later passes of as many tokens use again; those
-// of the four numbers of tokens that came last are kept, and of eight sizes of parts. Every rank of the job makes the
-// same layers, every rank of a pipeline stage calls them in the same order with as many tokens, and stages need not
-// keep step. Calls block as those of MoeLayer do, whose errors they give. One thread at a time drives all layers of a
-// rank.
+// of the four sizes that came last are kept, and of eight sizes of parts or of a dropless layer. Every rank of the job
+// makes the same layers, every rank of a pipeline stage calls them in the same order with as many tokens, and stages
+// need not keep step. Calls block as those of MoeLayer do, whose errors they give. One thread at a time drives all
+// layers of a rank.
 #pragma once
 
 #include <compare>
@@ -18,6 +21,7 @@
 #include <vector>
 
 #include "executor/moe_layer.h"
+#include "executor/pair_counter.h"
 
 namespace moeplan::executor {
 
@@ -30,8 +34,9 @@ class TrainingLayer;
 // others: several may be under way, and they go back in any order; where auxLossCoefficient is not 0, none before the
 // last part ran forward, since the load-balance loss is about the pairs of the whole source batch.
 //
-// A part sends min(T, its tokens) slots of each expert, taken or not; in PARM_S1 those alone that its tokens take,
-// sizes first. A Forward that fails leaves nothing to go on with. One thread at a time, that of the layer.
+// A part sends min(T, its tokens) slots of each expert, taken or not, or, of a dropless layer, those that were counted;
+// in PARM_S1 those alone that its tokens take, sizes first. A Forward that fails leaves nothing to go on with. One
+// thread at a time, that of the layer.
 class BatchInParts {
  public:
   // `tokens`: of all parts together.
@@ -48,6 +53,14 @@ class BatchInParts {
 };
 
 class TrainingLayer {
+  // Buffers are made for a number of tokens; where those are a part, also for the tokens of their source batch, else 0;
+  // and where the layer is dropless, for the slots that were counted, else 0.
+  struct Size {
+    int tokens = 0, batch_tokens = 0, slots = 0;
+    bool is_usual() const { return batch_tokens == 0 && slots == 0; }
+    friend auto operator<=>(const Size&, const Size&) = default;
+  };
+
  public:
   // A forward pass under way. Going, it leaves its buffers to later passes; the layer must outlive it.
   class Pass {
@@ -70,12 +83,12 @@ class TrainingLayer {
 
    private:
     friend class TrainingLayer;
-    Pass(TrainingLayer& owner, int tokens, int batch_tokens, std::unique_ptr<MoeLayer> layer)
-        : owner_(&owner), tokens_(tokens), batch_tokens_(batch_tokens), layer_(std::move(layer)) {}
+    Pass(TrainingLayer& owner, Size size, std::unique_ptr<MoeLayer> layer)
+        : owner_(&owner), size_(size), layer_(std::move(layer)) {}
     Status AddGateGradient(std::span<float> to) const;
 
     TrainingLayer* owner_;
-    int tokens_, batch_tokens_;
+    Size size_;
     std::unique_ptr<MoeLayer> layer_;  // Null once moved from.
   };
 
@@ -90,6 +103,8 @@ class TrainingLayer {
 
   // `input`: `tokens` rows of M elements, at least 1 and at most B·L; `output` gets as many, and may be the same
   // memory. Capacity is that of so many tokens; a plan with more chunks than their slots have room for runs with fewer.
+  // A dropless layer: kInvalidInput on every rank, naming one and its rows, where layer.receiveFactor is exceeded; the
+  // job can go on.
   // The memory of `weights`, which are those of ShardOf for rank.StageRank, must last as long as the pass.
   StatusOr<Pass> Forward(int tokens, std::span<const std::byte> input, std::span<std::byte> output,
                          const LayerWeightsView& weights);
@@ -108,17 +123,15 @@ class TrainingLayer {
  private:
   TrainingLayer(LayerPlan plan, const TaskGraph& graph, RankRuntime& rank);
 
-  // Buffers are made for a number of tokens; where those are a part, also for the tokens of their source batch, else 0.
-  struct Size {
-    int tokens = 0, batch_tokens = 0;
-    bool is_part() const { return batch_tokens > 0; }
-    friend auto operator<=>(const Size&, const Size&) = default;
-  };
-  static constexpr int kMostCounts = 4, kMostParts = 8;
+  static constexpr int kMostUsual = 4, kMostOthers = 8;
   // Notes that the size came last, and drops what is idle of the one of its kind that came longest ago.
   void Remember(Size size);
   void TakeBack(Size size, std::unique_ptr<MoeLayer> layer);
   StatusOr<std::unique_ptr<MoeLayer>> LayerFor(Size size, const LayerWeightsView& weights);
+  // 0 where the layer drops pairs.
+  StatusOr<int> CountedSlots(const PairCounter::Call& call, std::span<const std::byte> input,
+                             const LayerWeightsView& weights);
+  LayerPlan PlanFor(Size size, std::optional<WholeBatch>& whole) const;
   Status CheckPart(int tokens, const BatchInParts& batch) const;
   int MostTokens() const;
 
@@ -126,6 +139,8 @@ class TrainingLayer {
   RankRuntime* rank_;
   LayerShard shard_;
   bool gates_slices_;
+  std::optional<PairCounter> counter_;                           // Of a dropless layer.
+  std::unique_ptr<Kernels> gate_kernels_;                        // What it counts with; null before the first Forward.
   std::vector<Size> recent_;                                     // The last first.
   std::map<Size, std::vector<std::unique_ptr<MoeLayer>>> idle_;  // Only sizes of recent_.
 };

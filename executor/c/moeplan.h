@@ -28,7 +28,7 @@ extern "C" {
 
 /* Counts up when a function or a struct changes; functions that are added leave it. A program asks moeplan_c_version
  * whether it was compiled against the header of the library that it found. */
-#define MOEPLAN_C_VERSION 1
+#define MOEPLAN_C_VERSION 2
 int32_t moeplan_c_version(void);
 
 typedef int32_t moeplan_status;
@@ -88,6 +88,7 @@ typedef struct {
   int32_t shared_hidden_dim;
   const char *expert_kind, *gate;
   double aux_loss_coefficient, z_loss_coefficient;
+  double receive_factor;
 
   int32_t tensor_parallel, expert_parallel, expert_sharding_parallel, context_parallel, pipeline_parallel;
   const char* capacity_passing;

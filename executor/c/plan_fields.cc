@@ -49,6 +49,7 @@ StatusOr<Layer> LayerOf(const moeplan_plan& plan) {
                  .experts = plan.experts,
                  .top_k = plan.top_k,
                  .capacity_factor = plan.capacity_factor,
+                 .receive_factor = plan.receive_factor,
                  .bytes_per_element = OrDefault(plan.bytes_per_element, 2),
                  .expert_matrices = OrDefault(plan.expert_matrices, 2),
                  .expert_bias = plan.expert_bias != 0,

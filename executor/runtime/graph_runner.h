@@ -103,7 +103,8 @@ struct WholeBatch {
 class GraphRunner {
  public:
   // Requires groups of the graph's limit on CTAs. With `whole` the graph is that of a part of such a source batch, and
-  // has at least min(whole.slots, its tokens) slots for each expert; its router's losses are those of the source batch.
+  // has slots for whatever its tokens may take, at most min(whole.slots, its tokens) of each expert; its router's losses
+  // are those of the source batch.
   static StatusOr<std::unique_ptr<GraphRunner>> Prepare(const TaskGraph& graph, const RankContext& context,
                                                         const std::optional<WholeBatch>& whole = std::nullopt);
   virtual ~GraphRunner() = default;

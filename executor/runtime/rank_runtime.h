@@ -39,13 +39,13 @@ class RankRuntime {
   // layout, set and limit splits: collective, blocks.
   int StageRank(const Layout& layout) const;
   StatusOr<GroupCommunicators*> GroupsOf(const Layout& layout, int set = 0, int ctas = 0);
+  // The ranks of the own stage. Where the stage is not the world, the first call for a degree splits, too.
+  StatusOr<Communicator*> StageOf(const Layout& layout);
 
   // What a runner of a graph of `layout` borrows; `ctas`: the graph's communication_ctas.
   StatusOr<RankContext> ContextOf(const Layout& layout, Kernels& kernels, int ctas = 0);
 
  private:
-  StatusOr<Communicator*> StageOf(const Layout& layout);
-
   // Tensor, expert, expert-sharding and pipeline degree, the number of the set, and the limit on CTAs.
   using GroupsKey = std::tuple<int, int, int, int, int, int>;
 

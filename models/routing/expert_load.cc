@@ -46,10 +46,21 @@ std::vector<double> ExpertPairs(const Workload& workload) {
   return pairs;
 }
 
-std::vector<double> FilledSlots(const Workload& workload) {
+double SlotsOfExpert(const Workload& workload) {
   const LayerSizes sizes = SizesOf(workload.layer, workload.layout);
+  return IsDropless(workload.layer) ? sizes.tokens : sizes.slots;
+}
+
+double FactorThatDropsNothing(const Workload& workload) {
+  const Layer& layer = workload.layer;
+  if (IsEven(workload)) return 1;
+  return std::min(std::ranges::max(ExpertShares(workload)), 1.0 / layer.top_k) * layer.experts;
+}
+
+std::vector<double> FilledSlots(const Workload& workload) {
+  const double tokens = SizesOf(workload.layer, workload.layout).tokens, slots = SlotsOfExpert(workload);
   std::vector<double> filled = ExpertPairs(workload);
-  for (double& one : filled) one = std::min({one, sizes.tokens, static_cast<double>(sizes.slots)});
+  for (double& one : filled) one = std::min({one, tokens, slots});
   return filled;
 }
 
@@ -73,7 +84,7 @@ std::vector<double> RankLoads(std::span<const double> expert_loads, int expert_p
 }
 
 SliceRows BusiestSliceRows(const Workload& workload) {
-  const LayerSizes sizes = SizesOf(workload.layer, workload.layout);
+  const double tokens = SizesOf(workload.layer, workload.layout).tokens, slots = SlotsOfExpert(workload);
   const int slices = workload.layout.tensor_parallel;
   const int senders = GroupSize(Group::kExpertShard, workload.layout);
   // What the first j slices send to an expert whose pairs they have c each is min(T, j·c), concave in j. So the first
@@ -81,8 +92,8 @@ SliceRows BusiestSliceRows(const Workload& workload) {
   std::vector<double> to_experts = ExpertPairs(workload);
   SliceRows rows;
   for (double& to_expert : to_experts) {
-    const double of_slice = std::min(to_expert, sizes.tokens) / slices;
-    const auto of_first = [&](int first) { return std::min<double>(sizes.slots, first * of_slice); };
+    const double of_slice = std::min(to_expert, tokens) / slices;
+    const auto of_first = [&](int first) { return std::min<double>(slots, first * of_slice); };
     rows.sent += of_first(1);
     to_expert = senders / slices * of_first(slices) + of_first(senders % slices);
   }

@@ -23,6 +23,13 @@ bool IsEven(const Workload& workload);
 // By expert, before drops: k·B·L·share.
 std::vector<double> ExpertPairs(const Workload& workload);
 
+// How many slots an expert may fill for one source batch: T, or B·L where the layer is dropless.
+double SlotsOfExpert(const Workload& workload);
+
+// The least capacity factor that drops nothing: E times the largest share, which is at most 1/k. 1 where routing is
+// even.
+double FactorThatDropsNothing(const Workload& workload);
+
 // By expert, after drops: min(T, B·L, pairs).
 std::vector<double> FilledSlots(const Workload& workload);
 

@@ -20,7 +20,7 @@ class SliceRoute final : public ExpertShardRoute {
         exact_(slices_ > 1 && workload.capacity_passing == CapacityPassing::kExact),
         units_(build.UnitsOf(pieces_)),
         // Beyond f = 1 the capacity is room to spare, not rows to move.
-        sent_rows_(std::min(1.0, 1 / workload.layer.capacity_factor) * build.sizes().capacity / slices_ / units_),
+        sent_rows_(std::min(1.0, 1 / CapacityFactorOf(workload.layer)) * build.sizes().capacity / slices_ / units_),
         received_rows_(sent_rows_) {
     if (!exact_ || IsEven(workload)) return;
     const SliceRows rows = BusiestSliceRows(workload);

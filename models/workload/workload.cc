@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "models/check.h"
 #include "models/text.h"
 #include "models/workload/expert.h"
 #include "models/workload/groups.h"
@@ -35,6 +36,20 @@ Status Positive(const std::string& path, double value) {
   return BadField(path, StrCat(value), "a finite number above 0");
 }
 
+Status CheckCapacity(const Layer& layer) {
+  RETURN_IF_ERROR(FiniteAtLeast("layer.capacityFactor", layer.capacity_factor, 0));
+  if (IsDropless(layer) && layer.gate == GateKind::kExpertChoice) {
+    return BadField("layer.capacityFactor", StrCat(layer.capacity_factor),
+                    "above 0, because with EXPERT_CHOICE experts take as many tokens as they have slots");
+  }
+  if (layer.receive_factor == 0) return OkStatus();
+  if (!IsDropless(layer)) {
+    return BadField("layer.receiveFactor", StrCat(layer.receive_factor),
+                    "0, because layer.capacityFactor says how many slots an expert has");
+  }
+  return FiniteAtLeast("layer.receiveFactor", layer.receive_factor, 1);
+}
+
 Status CheckLayer(const Layer& layer) {
   RETURN_IF_ERROR(AtLeastOne("layer.batch", layer.batch));
   RETURN_IF_ERROR(AtLeastOne("layer.sequenceLength", layer.sequence_length));
@@ -42,7 +57,7 @@ Status CheckLayer(const Layer& layer) {
   RETURN_IF_ERROR(AtLeastOne("layer.hiddenDim", layer.hidden_dim));
   RETURN_IF_ERROR(AtLeastOne("layer.experts", layer.experts));
   RETURN_IF_ERROR(AtLeastOne("layer.topK", layer.top_k));
-  RETURN_IF_ERROR(Positive("layer.capacityFactor", layer.capacity_factor));
+  RETURN_IF_ERROR(CheckCapacity(layer));
   if (layer.bytes_per_element != 2 && layer.bytes_per_element != 4) {
     return BadField("layer.bytesPerElement", StrCat(layer.bytes_per_element), "2 (BF16) or 4 (FP32)");
   }
@@ -179,7 +194,7 @@ Status CheckRouting(const Layer& layer, const ExpertRouting& routing) {
 Status CheckRows(const Layer& layer, const Layout& layout) {
   constexpr double kMostRows = std::numeric_limits<int>::max();
   const LayerSizes sizes = SizesOf(layer, layout);
-  const double pairs = sizes.tokens * layer.top_k * std::max(1.0, layer.capacity_factor);
+  const double pairs = sizes.tokens * layer.top_k * std::max(1.0, CapacityFactorOf(layer));
   const double rows = std::max(pairs, static_cast<double>(layer.experts)) * layout.expert_sharding_parallel;
   if (rows <= kMostRows) return OkStatus();
   return BadField("layer.batch·layer.sequenceLength", StrCat(sizes.tokens, " tokens a rank, ", rows, " rows"),
@@ -203,6 +218,10 @@ Status ValidateCluster(const Cluster& cluster, const std::string& path) {
 StatusOr<Workload> ResolveWorkload(const Workload& workload, const Cluster& cluster) {
   RETURN_IF_ERROR(ValidateCluster(cluster, "cluster"));
   RETURN_IF_ERROR(CheckLayer(workload.layer));
+  if (IsDropless(workload.layer) && workload.capacity_passing == CapacityPassing::kPadded) {
+    return BadField("capacityPassing", "PADDED",
+                    "EXACT, because a layer without layer.capacityFactor drops nothing, and fixed shares would");
+  }
   RETURN_IF_ERROR(CheckDegrees(workload.layout));
   RETURN_IF_ERROR(Positive("minChunkBytes", workload.min_chunk_bytes));
   RETURN_IF_ERROR(CheckPieces("maxChunks", workload.max_chunks));
@@ -222,12 +241,25 @@ StatusOr<Workload> ResolveWorkload(const Workload& workload, const Cluster& clus
 LayerSizes SizesOf(const Layer& layer, const Layout& layout) {
   LayerSizes sizes;
   sizes.tokens = static_cast<double>(layer.batch) * (layer.sequence_length / layout.context_parallel);
-  sizes.capacity = layer.top_k * layer.capacity_factor * sizes.tokens / layer.experts;
+  sizes.capacity = layer.top_k * CapacityFactorOf(layer) * sizes.tokens / layer.experts;
   sizes.slots =
       static_cast<int>(std::clamp(std::ceil(sizes.capacity - 1e-9), 1.0, double{std::numeric_limits<int>::max()}));
   sizes.input_bytes = sizes.tokens * layer.model_dim * layer.bytes_per_element;
-  sizes.dispatched_bytes = layer.top_k * layer.capacity_factor * sizes.input_bytes;
+  sizes.dispatched_bytes = layer.top_k * CapacityFactorOf(layer) * sizes.input_bytes;
   return sizes;
+}
+
+bool IsDropless(const Layer& layer) { return layer.capacity_factor == 0; }
+
+double CapacityFactorOf(const Layer& layer) { return IsDropless(layer) ? 1 : layer.capacity_factor; }
+
+Layer WithSlots(Layer layer, const Layout& layout, int slots) {
+  const LayerSizes sizes = SizesOf(layer, layout);
+  layer.receive_factor = 0;
+  if (sizes.slots == slots && !IsDropless(layer)) return layer;
+  layer.capacity_factor = (slots - 0.5) * layer.experts / (layer.top_k * sizes.tokens);
+  MOEPLAN_CHECK(SizesOf(layer, layout).slots == slots);
+  return layer;
 }
 
 int RoutingWidth(const Layer& layer) { return layer.gate == GateKind::kExpertChoice ? layer.experts : layer.top_k; }

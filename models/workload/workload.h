@@ -33,15 +33,18 @@ enum class Recompute { kNone, kSelective, kFull };
 inline constexpr int kMaxZeroStage = 3;
 
 struct Layer {
-  int batch = 0;               // B, samples per tensor-parallel group.
-  int sequence_length = 0;     // Of the whole sample; a rank holds L = sequence_length / context_parallel.
-  int model_dim = 0;           // M
-  int hidden_dim = 0;          // H
-  int experts = 0;             // E
-  int top_k = 0;               // k
-  double capacity_factor = 0;  // f
-  int bytes_per_element = 2;   // 2: BF16 storage and wire, FP32 accumulation; 4: FP32.
-  int expert_matrices = 2;     // 3 with a second matrix beside the first.
+  int batch = 0;            // B, samples per tensor-parallel group.
+  int sequence_length = 0;  // Of the whole sample; a rank holds L = sequence_length / context_parallel.
+  int model_dim = 0;        // M
+  int hidden_dim = 0;       // H
+  int experts = 0;          // E
+  int top_k = 0;            // k
+  // f; 0: dropless. An expert then has as many slots in a call as the one that most of the call's pairs chose needs.
+  double capacity_factor = 0;
+  // Dropless: the most slots that an expert may need, over an even share of the pairs; 0: there is no limit.
+  double receive_factor = 0;
+  int bytes_per_element = 2;  // 2: BF16 storage and wire, FP32 accumulation; 4: FP32.
+  int expert_matrices = 2;    // 3 with a second matrix beside the first.
   ExpertKind expert_kind = ExpertKind::kFfn;
   GateKind gate = GateKind::kTopK;
   bool expert_bias = false;   // After the first matrix (SwiGLU: the first two) and after the last, of every expert.
@@ -84,7 +87,7 @@ struct Workload {
   Layer layer;
   Layout layout;
   double min_chunk_bytes = 1048576;
-  int max_chunks = 64;           // At most kMostPiecesAsked, as is the next.
+  int max_chunks = 64;  // At most kMostPiecesAsked, as is the next.
   int max_partition_degree = 8;
   Codec dispatch_codec = Codec::kNone;
   Codec combine_codec = Codec::kNone;
@@ -125,13 +128,20 @@ int Ranks(const Cluster& cluster);
 
 // Derived sizes of a resolved workload, with the letters of the papers.
 struct LayerSizes {
-  double tokens = 0;            // B·L, the tokens of one source batch.
-  double capacity = 0;          // T = k·f·B·L/E, slots per expert; the real value that formulas keep.
-  int slots = 0;                // max(1, ceil(T - 1e-9)): the slots per expert that an executor allocates.
-  double input_bytes = 0;       // I = x = B·L·M·bpe
+  double tokens = 0;       // B·L, the tokens of one source batch.
+  double capacity = 0;     // T = k·f·B·L/E, slots per expert; the real value that formulas keep. Dropless: f = 1.
+  int slots = 0;           // max(1, ceil(T - 1e-9)): the slots per expert that an executor allocates.
+  double input_bytes = 0;  // I = x = B·L·M·bpe
   double dispatched_bytes = 0;  // k·f·I = E·T·M·bpe
 };
 LayerSizes SizesOf(const Layer& layer, const Layout& layout);
+
+// Whether every pair is sent, however many choose an expert.
+bool IsDropless(const Layer& layer);
+// The f of formulas: 1 where the layer is dropless, as if routing were even.
+double CapacityFactorOf(const Layer& layer);
+// The same layer with so many slots for each expert, whatever its tokens are.
+Layer WithSlots(Layer layer, const Layout& layout, int slots);
 
 // The names of the contract, such as "FP8".
 std::string_view Name(Codec codec);

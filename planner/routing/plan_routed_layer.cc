@@ -30,10 +30,9 @@ double RankRatio(const Workload& workload) {
 }
 
 void RaiseCapacity(const Workload& workload, Remedies& remedies) {
-  const Layer& layer = workload.layer;
-  const double largest = std::min(std::ranges::max(ExpertShares(workload)), 1.0 / layer.top_k);
   remedies.capacity = workload;
-  remedies.capacity.layer.capacity_factor = largest * layer.experts;
+  remedies.capacity.layer.capacity_factor = FactorThatDropsNothing(workload);
+  remedies.capacity.layer.receive_factor = 0;
   remedies.report.capacity = {.capacity_factor = remedies.capacity.layer.capacity_factor,
                               .slots = SizesOf(remedies.capacity.layer, workload.layout).slots,
                               .predicted_time_s = {}};
@@ -55,12 +54,12 @@ void MoveExperts(const Workload& workload, const StopSignals& stop, Remedies& re
 // The share of the pairs that get no slot where experts have copies: a token goes to an expert once, whichever copy.
 double DroppedShareOfCopies(const Workload& workload, const std::vector<int>& copies, const Workload& copied) {
   const std::vector<double> pairs = ExpertPairs(workload);
-  const LayerSizes sizes = SizesOf(copied.layer, copied.layout);
+  const double tokens = SizesOf(copied.layer, copied.layout).tokens, slots = SlotsOfExpert(copied);
   double kept = 0;
   for (size_t expert = 0; expert < pairs.size(); ++expert) {
-    kept += std::min({pairs[expert], sizes.tokens, static_cast<double>(copies[expert]) * sizes.slots});
+    kept += std::min({pairs[expert], tokens, copies[expert] * slots});
   }
-  return std::max(0.0, 1 - kept / (workload.layer.top_k * sizes.tokens));
+  return std::max(0.0, 1 - kept / (workload.layer.top_k * tokens));
 }
 
 void CopyExperts(const Workload& workload, const StopSignals& stop, Remedies& remedies) {

@@ -12,6 +12,7 @@
 #include "models/check.h"
 #include "models/links/link_model.h"
 #include "models/measurement/cost_key.h"
+#include "models/routing/expert_load.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "planner/rules/monta.h"
@@ -23,6 +24,7 @@
 #include "planner/search/price_plan.h"
 #include "planner/search/refusals.h"
 #include "planner/ties.h"
+#include "planner/wording.h"
 
 namespace moeplan::planner {
 namespace {
@@ -196,6 +198,25 @@ StatusOr<ComparedAnswer> PlanResolved(PlanAnswer answer, const Profile& profile,
   return compared;
 }
 
+// A dropless layer is priced with the slots that its busiest expert needs, every expert having as many.
+Workload WithPricedCapacity(Workload workload) {
+  if (!IsDropless(workload.layer)) return workload;
+  workload.layer.capacity_factor = FactorThatDropsNothing(workload);
+  workload.layer.receive_factor = 0;
+  return workload;
+}
+
+// The answer is about the layer that was asked about, and says with which slots it was priced.
+void AskedCapacity(const Workload& asked, PlanAnswer& answer) {
+  if (!IsDropless(asked.layer)) return;
+  const double factor = answer.workload.layer.capacity_factor;
+  answer.workload.layer = asked.layer;
+  answer.warnings.push_back(
+      StrCat("layer.capacityFactor is 0 (dropless): rules and candidates take f = ", ThreeDigits(factor),
+             asked.routing ? ", which the busiest expert of routing needs" : ", as if routing were even; give routing",
+             ", and every call has as many slots as its own busiest expert needs"));
+}
+
 Status CheckBudget(const PlanBudget& budget) {
   MOEPLAN_CHECK(budget.nodes >= 0);
   if (budget.nodes <= kMostBudgetNodes) return OkStatus();
@@ -215,14 +236,17 @@ StatusOr<ComparedAnswer> PlanAndCompare(const Workload& workload, const Profile&
                                         const PlanBudget& budget) {
   RETURN_IF_ERROR(CheckBudget(budget));
   PlanAnswer answer;
-  ASSIGN_OR_RETURN(answer.workload, ResolveWorkload(workload, profile.cluster));
+  ASSIGN_OR_RETURN(const Workload asked, ResolveWorkload(workload, profile.cluster));
+  answer.workload = WithPricedCapacity(asked);
   answer.profile_name = profile.name;
   answer.profile_version = profile.version;
-  if (options.links == nullptr) return PlanResolved(std::move(answer), profile, /*notes=*/{}, options, budget);
-  Profile filled = profile;
+  std::optional<Profile> filled;
   PriceNotes notes;
-  FillIn(*options.links, answer.workload, filled, notes);
-  return PlanResolved(std::move(answer), filled, std::move(notes), options, budget);
+  if (options.links != nullptr) FillIn(*options.links, answer.workload, filled.emplace(profile), notes);
+  ASSIGN_OR_RETURN(ComparedAnswer compared,
+                   PlanResolved(std::move(answer), filled ? *filled : profile, std::move(notes), options, budget));
+  AskedCapacity(asked, compared.answer);
+  return compared;
 }
 
 StatusOr<PlanAnswer> PlanLayer(const Workload& workload, const Profile& profile, const PlanOptions& options,

@@ -15,6 +15,7 @@ StatusOr<Layer> LayerFromProto(const v1::Layer& message, std::string_view path) 
   layer.experts = message.experts();
   layer.top_k = message.top_k();
   layer.capacity_factor = message.capacity_factor();
+  layer.receive_factor = message.receive_factor();
   if (message.has_bytes_per_element()) layer.bytes_per_element = message.bytes_per_element();
   if (message.has_expert_matrices()) layer.expert_matrices = message.expert_matrices();
   ASSIGN_OR_RETURN(layer.expert_kind, EnumFromProto<ExpertKind>(message.expert_kind(), FieldPath(path, "expertKind")));
@@ -87,6 +88,7 @@ v1::Layer ToProto(const Layer& layer) {
   message.set_experts(layer.experts);
   message.set_top_k(layer.top_k);
   message.set_capacity_factor(layer.capacity_factor);
+  message.set_receive_factor(layer.receive_factor);
   message.set_bytes_per_element(layer.bytes_per_element);
   message.set_expert_matrices(layer.expert_matrices);
   message.set_expert_kind(EnumToProto<v1::Expert::Kind>(layer.expert_kind));

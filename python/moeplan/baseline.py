@@ -51,6 +51,12 @@ def resolve(asked: workload_pb2.Workload, cluster: cluster_pb2.Cluster) -> workl
         raise mismatch("layout.dataParallel", found, "a whole number of at least 1, or absent")
     workload = _with_defaults(asked)
     _check_layer(workload.layer)
+    if workload.layer.capacity_factor == 0 and workload.capacity_passing == workload_pb2.CapacityPassing.PADDED:
+        raise mismatch(
+            "capacityPassing",
+            "PADDED",
+            "EXACT, because a layer without layer.capacityFactor drops nothing, and fixed shares would",
+        )
     _check_degrees(workload.layout)
     _positive("minChunkBytes", workload.min_chunk_bytes)
     _check_pieces("maxChunks", workload.max_chunks)
@@ -117,6 +123,25 @@ def _number(value: float) -> str:
     return number_text(value) if math.isfinite(value) else str(value)
 
 
+def _check_capacity(layer: workload_pb2.Layer) -> None:
+    _finite_at_least("layer.capacityFactor", layer.capacity_factor, 0)
+    if layer.capacity_factor == 0 and layer.gate == workload_pb2.Gate.EXPERT_CHOICE:
+        raise mismatch(
+            "layer.capacityFactor",
+            _number(layer.capacity_factor),
+            "above 0, because with EXPERT_CHOICE experts take as many tokens as they have slots",
+        )
+    if layer.receive_factor == 0:
+        return
+    if layer.capacity_factor != 0:
+        raise mismatch(
+            "layer.receiveFactor",
+            _number(layer.receive_factor),
+            "0, because layer.capacityFactor says how many slots an expert has",
+        )
+    _finite_at_least("layer.receiveFactor", layer.receive_factor, 1)
+
+
 def _check_layer(layer: workload_pb2.Layer) -> None:
     _at_least_one("layer.batch", layer.batch)
     _at_least_one("layer.sequenceLength", layer.sequence_length)
@@ -124,7 +149,7 @@ def _check_layer(layer: workload_pb2.Layer) -> None:
     _at_least_one("layer.hiddenDim", layer.hidden_dim)
     _at_least_one("layer.experts", layer.experts)
     _at_least_one("layer.topK", layer.top_k)
-    _positive("layer.capacityFactor", layer.capacity_factor)
+    _check_capacity(layer)
     if layer.bytes_per_element not in (2, 4):
         raise mismatch("layer.bytesPerElement", str(layer.bytes_per_element), "2 (BF16) or 4 (FP32)")
     if layer.expert_matrices not in (2, 3):

@@ -15,7 +15,7 @@ from typing import Any
 
 from moeplan.errors import Error, Infeasible, InvalidInput, PeerLost, UnavailableHere
 
-_C_VERSION = 1
+_C_VERSION = 2
 
 _TENSORS = ("up", "gate_up", "down", "up_bias", "gate_up_bias", "down_bias")
 # The fields of moeplan_weights and moeplan_gradients, in their order.
@@ -51,6 +51,7 @@ class Plan(Structure):
         ("gate", c_char_p),
         ("aux_loss_coefficient", c_double),
         ("z_loss_coefficient", c_double),
+        ("receive_factor", c_double),
         ("tensor_parallel", c_int32),
         ("expert_parallel", c_int32),
         ("expert_sharding_parallel", c_int32),

@@ -92,7 +92,7 @@ TEST(PlanCommandTest, WrongInputNamesTheFieldAndPrintsNothing) {
   ExpectRefused(plan(WorkloadWith(folder, "/layer/batch", -1)), "layer.batch");
   ExpectRefused(plan(WorkloadWith(folder, "/layer/batch", 1.5)), "layer.batch");
   ExpectRefused(plan(WorkloadWith(folder, "/layer/bacth", 1)), "layer.bacth");
-  ExpectRefused(plan(WorkloadWith(folder, "/layer/capacityFactor", 0)), "layer.capacityFactor");
+  ExpectRefused(plan(WorkloadWith(folder, "/layer/capacityFactor", -1)), "layer.capacityFactor");
   ExpectRefused(plan(WorkloadWith(folder, "/layer/topK", 3)), "layer.topK");
   ExpectRefused(plan(WorkloadWith(folder, "/layer/gate", "TOP")), "layer.gate");
   ExpectRefused(plan(WorkloadWith(folder, "/layout/tensorParallel", 3)), "layout");

@@ -11,6 +11,7 @@
 #include "executor/host/elements.h"
 #include "executor/moe_layer.h"
 #include "executor/reference/reference_gradients.h"
+#include "models/routing/expert_load.h"
 #include "tests/executor/rank_threads.h"
 
 namespace moeplan::testing::example_layer {
@@ -75,6 +76,14 @@ inline Rows RowsOf(const LayerPlan& plan, int rank, uint64_t seed) {
   return {MakeInput(layer, plan.workload.layout, batch, seed),
           MakeOutputGradient(layer, plan.workload.layout, batch, seed)};
 }
+// Turns every token towards the gate's row of one expert, which nearly all then choose, and others hardly any.
+inline void LeanTowards(int expert, const Layer& layer, const LayerWeights& weights, std::vector<float>& input) {
+  const float* favoured = weights.gate.data() + static_cast<size_t>(expert) * layer.model_dim;
+  for (size_t i = 0; i < input.size(); ++i) {
+    const float leaning = 0.25F * input[i] + 3 * favoured[i % layer.model_dim];
+    input[i] = layer.bytes_per_element == 2 ? RoundToBfloat16(leaning) : leaning;
+  }
+}
 
 struct Reference {
   ReferenceOutput forward;
@@ -84,8 +93,8 @@ inline Reference ReferenceOf(const LayerPlan& plan, const Rows& rows, uint64_t s
   const Layer& layer = plan.workload.layer;
   const LayerWeights full = MakeWeights(layer, ShardOf(layer, {}, 0), seed);
   Reference reference;
-  reference.forward =
-      ComputeReference(layer, full, rows.input, SizesOf(layer, plan.workload.layout).slots, /*slices=*/1);
+  const int slots = static_cast<int>(SlotsOfExpert(plan.workload));
+  reference.forward = ComputeReference(layer, full, rows.input, slots, /*slices=*/1);
   reference.gradients = ComputeReferenceGradients(layer, full, rows.input, rows.output_gradient, reference.forward);
   return reference;
 }

@@ -30,14 +30,21 @@ using namespace testing::example_layer;
 constexpr Family kFamilies[] = {Family::kBaseline, Family::kBaselineTp, Family::kParmS1,  Family::kParmS2,
                                 Family::kMontaO1,  Family::kMontaO2,    Family::kMontaO3, Family::kPipeline};
 
+// The rows of a rank, whose tokens lean towards the expert `hot` unless that is -1.
+Rows LeaningRowsOf(const LayerPlan& plan, int rank, uint64_t seed, int hot) {
+  Rows rows = RowsOf(plan, rank, seed);
+  if (hot >= 0) LeanTowards(hot, plan.workload.layer, WeightsOf(plan, rank, seed), rows.input);
+  return rows;
+}
+
 // One call of a rank, made with `seed`: what goes in, what came out, and what the reference says.
 struct Call {
-  Call(const LayerPlan& plan, int rank, uint64_t seed)
+  Call(const LayerPlan& plan, int rank, uint64_t seed, int hot = -1)
       : layer(plan.workload.layer),
         weights(WeightsOf(plan, rank, seed)),
         gradients(ZeroGradients(weights)),
         gate_gradient(weights.gate.size()),
-        rows(RowsOf(plan, rank, seed)),
+        rows(LeaningRowsOf(plan, rank, seed, hot)),
         reference(ReferenceOf(plan, rows, seed)),
         there(RowBytesOf(rows.input, layer)),
         back(RowBytesOf(rows.output_gradient, layer)) {}
@@ -93,12 +100,12 @@ class Gathered {
 };
 
 // The rank's part of the reference's gradient of "up", which is [E][M][H]; its sum over all source batches.
-void ExpectUpGradients(const Gathered& found, const LayerPlan& plan, uint64_t seed) {
+void ExpectUpGradients(const Gathered& found, const LayerPlan& plan, uint64_t seed, int hot = -1) {
   const Layer& layer = plan.workload.layer;
   const Layout& layout = plan.workload.layout;
   ReferenceExpertGradients expected;
   for (int rank = 0; rank < kRanks; rank += layout.tensor_parallel) {
-    expected += ReferenceOf(plan, RowsOf(plan, rank, seed), seed).gradients.experts;
+    expected += ReferenceOf(plan, LeaningRowsOf(plan, rank, seed, hot), seed).gradients.experts;
   }
   for (int rank = 0; rank < kRanks; ++rank) {
     const ExpertShard shard = ShardOf(layer, layout, rank).experts;
@@ -208,10 +215,11 @@ struct PartsCase {
   LayerPlan plan;
   std::vector<int> parts;
   std::vector<int> order;  // Number i is part i of the first source batch, or behind those of the second.
+  int hot = -1;            // The expert that tokens lean towards; -1: none.
   std::string text;
 };
 
-PartsCase DrawParts(std::mt19937_64& random) {
+PartsCase DrawParts(std::mt19937_64& random, bool dropless) {
   const auto pick = [&](auto... values) {
     const std::common_type_t<decltype(values)...> all[] = {values...};
     return all[random() % std::size(all)];
@@ -221,7 +229,8 @@ PartsCase DrawParts(std::mt19937_64& random) {
   Layer& layer = workload.layer;
   layer.gate = pick(GateKind::kTopK, GateKind::kTopK, GateKind::kSwitch, GateKind::kRandom, GateKind::kHash);
   layer.top_k = layer.gate == GateKind::kSwitch ? 1 : pick(1, 2, 3);
-  layer.capacity_factor = pick(0.3, 0.8, 1.0, 1.7, 6.0);
+  layer.capacity_factor = dropless ? 0 : pick(0.3, 0.8, 1.0, 1.7, 6.0);
+  if (dropless) made.hot = pick(-1, 0, 3);
   layer.aux_loss_coefficient = pick(0.0, 2.0);
   layer.shared_hidden_dim = pick(0, 6);
   layer.bytes_per_element = pick(4, 4, 4, 2);
@@ -250,14 +259,14 @@ PartsCase DrawParts(std::mt19937_64& random) {
       StrCat(Name(family), " TP ", workload.layout.tensor_parallel, " EP ", workload.layout.expert_parallel, " ESP ",
              workload.layout.expert_sharding_parallel, " ", Name(layer.gate), " k ", layer.top_k, " f ",
              layer.capacity_factor, " aux ", layer.aux_loss_coefficient, " bytes ", layer.bytes_per_element, " shared ",
-             layer.shared_hidden_dim, " pieces ", PiecesOf(made.plan.knobs), " parts");
+             layer.shared_hidden_dim, " pieces ", PiecesOf(made.plan.knobs), " hot ", made.hot, " parts");
   for (const int part : made.parts) made.text += StrCat(" ", part);
   return made;
 }
 
 // A source batch of a rank in parts.
 struct PartedCall {
-  PartedCall(const PartsCase& test, int rank, uint64_t seed) : call(test.plan, rank, seed), batch(18) {}
+  PartedCall(const PartsCase& test, int rank, uint64_t seed) : call(test.plan, rank, seed, test.hot), batch(18) {}
 
   std::span<std::byte> RowsOfPart(Bytes& rows, int first, int tokens) const {
     const size_t row_bytes = rows.size() / 18;
@@ -340,7 +349,7 @@ void RunInParts(const PartsCase& test, TrainingLayer& moe, int rank, PartsFound&
       EXPECT_EQ(batch->batch.tokens_left(), 0);
     }
     one.AddWeightGradients(), two.AddWeightGradients();
-    Call whole(test.plan, rank, 1);
+    Call whole(test.plan, rank, 1, test.hot);
     const RouterStatistics expected = whole.Forward(moe).router_statistics();
     // Slices of a part are not parts of a slice: their sums over the ranks are alike, not each.
     if (round == 0) of_parts.Add(one.statistics), of_whole.Add(expected);
@@ -349,12 +358,13 @@ void RunInParts(const PartsCase& test, TrainingLayer& moe, int rank, PartsFound&
   }
 }
 
-TEST(TrainingLayerTest, ASourceBatchInPartsIsTheWhole) {
+// Random layers, whole and in parts: how many pairs they dropped in all.
+int64_t RunDraws(int draws, bool dropless) {
   std::mt19937_64 random(TestSeed());
   std::map<Family, int> ran;
   int64_t drops = 0;
-  for (int i = 0; i < 60 && !HasFailure(); ++i) {
-    const PartsCase test = DrawParts(random);
+  for (int i = 0; i < draws && !::testing::Test::HasFailure(); ++i) {
+    const PartsCase test = DrawParts(random, dropless);
     SCOPED_TRACE(StrCat("draw ", i, ": ", test.text));
     PartsFound found;
     std::atomic<int> refused = 0;
@@ -368,8 +378,8 @@ TEST(TrainingLayerTest, ASourceBatchInPartsIsTheWhole) {
     });
     if (refused > 0) continue;
     ++ran[test.plan.knobs.family];
-    ExpectUpGradients(found.first, test.plan, 1);
-    ExpectUpGradients(found.second, test.plan, 2);
+    ExpectUpGradients(found.first, test.plan, 1, test.hot);
+    ExpectUpGradients(found.second, test.plan, 2, test.hot);
     const RouterStatistics &parts = found.of_parts.sum(), &whole = found.of_whole.sum();
     EXPECT_EQ(parts.tokens, whole.tokens);
     EXPECT_EQ(parts.pairs, whole.pairs);
@@ -378,8 +388,63 @@ TEST(TrainingLayerTest, ASourceBatchInPartsIsTheWhole) {
     EXPECT_NEAR(parts.squared_log_sum_exp_sum, whole.squared_log_sum_exp_sum, 1e-6 * whole.squared_log_sum_exp_sum);
     drops += DroppedPairs(whole);
   }
-  EXPECT_GT(drops, 0);
   EXPECT_EQ(ran.size(), std::size(kFamilies));
+  return drops;
+}
+
+TEST(TrainingLayerTest, ASourceBatchInPartsIsTheWhole) { EXPECT_GT(RunDraws(60, /*dropless=*/false), 0); }
+
+// ---- Dropless.
+
+TEST(TrainingLayerTest, ADroplessLayerSendsEveryPair) { EXPECT_EQ(RunDraws(240, /*dropless=*/true), 0); }
+
+// As many tokens in every call, of which one expert gets few, then nearly all, then few.
+TEST(TrainingLayerTest, ADroplessCallHasTheSlotsThatItNeeds) {
+  for (const Family family : kFamilies) {
+    SCOPED_TRACE(std::string(Name(family)));
+    LayerPlan plan = PlanOf(family);
+    plan.workload.layer.capacity_factor = 0;
+    Gathered hot;
+    OnEveryRank([&](HostRank& host, int rank) {
+      const auto moe = TrainingLayer::Make(plan, host.runtime());
+      ASSERT_TRUE(moe.ok()) << moe.status().message();
+      Call even(plan, rank, 1), one(plan, rank, 2, /*hot=*/3), few(WithTokens(plan, 7), rank, 3, /*hot=*/0);
+      TrainingLayer::Pass pass_even = even.Forward(**moe), pass_one = one.Forward(**moe), pass_few = few.Forward(**moe);
+      EXPECT_EQ(DroppedPairs(pass_one.router_statistics()), 0);
+      one.Backward(pass_one), few.Backward(pass_few), even.Backward(pass_even);
+      hot.Add(rank, one);
+    });
+    ExpectUpGradients(hot, plan, 2, /*hot=*/3);
+  }
+}
+
+TEST(TrainingLayerTest, MoreRowsThanADroplessLayerMayReceiveFailOnEveryRank) {
+  LayerPlan plan = PlanOf(Family::kParmS2);
+  plan.workload.layer.capacity_factor = 0;
+  plan.workload.layer.receive_factor = 1.9;  // Of 9 rows for each of 4 experts: 17.
+  OnEveryRank([&](HostRank& host, int rank) {
+    const auto moe = TrainingLayer::Make(plan, host.runtime());
+    ASSERT_TRUE(moe.ok()) << moe.status().message();
+    // All 18 tokens of the second source batch, which ranks 2 and 3 have, choose one expert.
+    Call call(plan, rank, 1, rank < 2 ? -1 : 1);
+    const auto refused = (*moe)->Forward(18, call.there, call.there, call.weights);
+    EXPECT_EQ(refused.status(),
+              InvalidInput("layer.receiveFactor: found 18 rows of rank 2 for one expert, expected at most 17, which is "
+                           "1.9 times an even share of 9; raise it, or balance the router"));
+    Call even(plan, rank, 1);
+    TrainingLayer::Pass pass = even.Forward(**moe);
+    even.Backward(pass);
+  });
+}
+
+TEST(TrainingLayerTest, ADroplessLayerWithoutCountsIsRefused) {
+  LayerPlan plan = PlanOf(Family::kParmS2);
+  plan.workload.layer.capacity_factor = 0;
+  OnEveryRank([&](HostRank& host, int rank) {
+    const LayerWeights weights = WeightsOf(plan, rank, 1);
+    LayerGradients gradients = ZeroGradients(weights);
+    EXPECT_EQ(MoeLayer::Make(plan, host.runtime(), weights, &gradients).status().code(), StatusCode::kUnimplemented);
+  });
 }
 
 TEST(TrainingLayerTest, WhatCannotComeInPartsIsRefused) {

@@ -77,6 +77,47 @@ TEST(WorkloadTest, CapacityIsRoundedUpButNotByRoundingNoise) {
   EXPECT_EQ(sizes.slots, 22);
 }
 
+TEST(WorkloadTest, WithoutACapacityFactorALayerIsDropless) {
+  Workload workload = EightByTwo();
+  const auto message = [&] { return ResolveWorkload(workload, kTwoNodesOfEight).status().message(); };
+  Layer& layer = workload.layer;
+  layer.capacity_factor = -1;
+  EXPECT_EQ(message(), "layer.capacityFactor: found -1, expected a finite number of at least 0");
+  layer.capacity_factor = 1;
+  const LayerSizes even = SizesOf(layer, workload.layout);
+  layer.receive_factor = 2;
+  EXPECT_EQ(message(),
+            "layer.receiveFactor: found 2, expected 0, because layer.capacityFactor says how many slots an expert has");
+  layer.capacity_factor = 0;
+  EXPECT_EQ(message(), "");
+  const LayerSizes dropless = SizesOf(layer, workload.layout);
+  EXPECT_EQ(dropless.slots, even.slots);
+  EXPECT_EQ(dropless.dispatched_bytes, even.dispatched_bytes);
+  layer.receive_factor = 0.5;
+  EXPECT_EQ(message(), "layer.receiveFactor: found 0.5, expected a finite number of at least 1");
+  layer.receive_factor = 0;
+  workload.capacity_passing = CapacityPassing::kPadded;
+  EXPECT_EQ(message().substr(0, 39), "capacityPassing: found PADDED, expected");
+  workload.capacity_passing = CapacityPassing::kExact;
+  layer.gate = GateKind::kExpertChoice;
+  EXPECT_EQ(message().substr(0, 41), "layer.capacityFactor: found 0, expected a");
+}
+
+TEST(WorkloadTest, SlotsCanBeSet) {
+  const Workload workload = EightByTwo();
+  for (Layer layer : {workload.layer, [&] {
+                        Layer dropless = workload.layer;
+                        dropless.capacity_factor = 0;
+                        return dropless;
+                      }()}) {
+    for (const int slots : {1, 2, 3, 17, 1000, 65537}) {
+      const Layer made = WithSlots(layer, workload.layout, slots);
+      EXPECT_EQ(SizesOf(made, workload.layout).slots, slots);
+      EXPECT_FALSE(IsDropless(made));
+    }
+  }
+}
+
 TEST(CodecTest, WhatTravelsIsCountedWithoutScales) {
   for (const int bytes_per_element : {2, 4}) {
     const auto ratio = [&](Codec codec) { return CompressionRatio(codec, /*columns=*/10, bytes_per_element); };

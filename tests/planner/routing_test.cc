@@ -11,6 +11,7 @@
 
 #include "models/routing/expert_load.h"
 #include "models/schedule/schedules.h"
+#include "models/text.h"
 #include "planner/routing/place_experts.h"
 #include "planner/routing/plan_routed_layer.h"
 #include "tests/planner/by_hand.h"
@@ -277,6 +278,27 @@ TEST(PlanRoutedLayerTest, ReportsWhatIsWorkedOutByHand) {
   EXPECT_EQ(report.replicas->dropped_share, 0);                           // No copy has more than 512.
   EXPECT_DOUBLE_EQ(report.replicas->busiest_rank_ratio, 1);               // 3·512 + 2·256 on each.
   EXPECT_EQ(report.replicas->extra_weight_bytes, 2 * 256 * 512 / 2 * 2);  // Two matrices, cut to H/2, of BF16.
+}
+
+TEST(PlanRoutedLayerTest, ADroplessLayerIsPricedByItsBusiestExpert) {
+  for (const auto& [routed, factor] :
+       {std::pair(std::vector<double>{4, 4, 2, 2, 1, 1, 1, 1}, 2.0), std::pair(std::vector<double>{}, 1.0),
+        std::pair(std::vector<double>{1, 0, 0, 0, 0, 0, 0, 0}, 4.0)}) {
+    Workload dropless = RoutedWorkload(routed), sized = dropless;
+    dropless.layer.capacity_factor = 0;
+    dropless.layer.receive_factor = 3;
+    sized.layer.capacity_factor = factor;
+    const PlanAnswer answer = Answer(dropless), expected = Answer(sized);
+    EXPECT_EQ(answer.candidates, expected.candidates);
+    EXPECT_EQ(answer.workload.layer.capacity_factor, 0);
+    EXPECT_EQ(answer.workload.layer.receive_factor, 3);
+    EXPECT_THAT(answer.warnings, ::testing::Contains(HasSubstr(StrCat("take f = ", factor))));
+    EXPECT_THAT(expected.warnings, ::testing::Not(::testing::Contains(HasSubstr("dropless"))));
+    if (!answer.routing) continue;
+    // No expert gets a token twice, and that is all that is dropped.
+    EXPECT_EQ(answer.routing->dropped_share, routed[0] == 1 ? 0.5 : 0);
+    EXPECT_EQ(answer.routing->replicas->dropped_share, answer.routing->dropped_share);
+  }
 }
 
 TEST(PlanRoutedLayerTest, CopiesHaveTheSlotsOfBefore) {

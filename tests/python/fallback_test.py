@@ -49,6 +49,7 @@ SOUND = [
     of({"expertParallel": 8}, routing={"skew": 0}, maxChunks=65536, recompute="FULL", sequenceParallel=True),
     of(gradientBytes=1048576, phase="BACKWARD", dispatchCodec="FP8", allowLossy=True, capacityPassing="PADDED"),
     of(gradientBytes=0),
+    of({"expertParallel": 8}, {"capacityFactor": 0, "receiveFactor": 1.5}),
     of(layer={"sharedHiddenDim": 64, "auxLossCoefficient": 0.01, "zLossCoefficient": 1e-3, "expertBias": True}),
 ]
 WRONG = [
@@ -57,7 +58,11 @@ WRONG = [
     of(layer={"topK": 9}),
     of(layer={"topK": 2, "gate": "SWITCH"}),
     of(layer={"batch": 0}),
-    of(layer={"capacityFactor": 0}),
+    of(layer={"capacityFactor": -0.5}),
+    of(layer={"capacityFactor": 0, "gate": "EXPERT_CHOICE"}),
+    of(layer={"capacityFactor": 0}, capacityPassing="PADDED"),
+    of(layer={"receiveFactor": 2}),
+    of(layer={"capacityFactor": 0, "receiveFactor": 0.5}),
     of(layer={"bytesPerElement": 3}),
     of(layer={"expertMatrices": 4}),
     of(layer={"sharedHiddenDim": -1}),

@@ -39,7 +39,9 @@ class PlainMoE:
         """[L, M] in; the output, the router's losses with their coefficients, and (token, choice) pairs by expert."""
         layer, experts, k = self.layer, self.layer["experts"], self.layer["topK"]
         tokens = x.shape[0]
-        slots = max(1, math.ceil(k * layer["capacityFactor"] * tokens / experts - 1e-9))
+        slots = tokens  # Of each expert, in a dropless layer.
+        if layer["capacityFactor"] > 0:
+            slots = max(1, math.ceil(k * layer["capacityFactor"] * tokens / experts - 1e-9))
         logits = x @ self.weights["gate"].T
         probabilities = logits.softmax(-1)
         weights, chosen = probabilities.topk(k, -1)

@@ -67,6 +67,7 @@ def fields_of(response: plan_pb2.PlanResponse, dtype: torch.dtype, nodes: int, g
         gate=_name(layer, "gate"),
         aux_loss_coefficient=layer.aux_loss_coefficient,
         z_loss_coefficient=layer.z_loss_coefficient,
+        receive_factor=layer.receive_factor,
         tensor_parallel=layout.tensor_parallel,
         expert_parallel=layout.expert_parallel,
         expert_sharding_parallel=layout.expert_sharding_parallel,

@@ -56,7 +56,7 @@ export const groups: readonly FieldGroup[] = [
       whole("layer.hiddenDim", "Hidden dim H", required, { ...front, unit: "elements" }),
       whole("layer.experts", "Experts E", required, front),
       whole("layer.topK", "Top-k", required, front),
-      real("layer.capacityFactor", "Capacity f", required, front),
+      real("layer.capacityFactor", "Capacity f", "0", { ...front, unit: "0: dropless" }),
       whole("layer.bytesPerElement", "Element", "2", { unit: "bytes" }),
       whole("layer.expertMatrices", "Expert matrices", "2"),
       choice("layer.gate", "Gate", ["TOP_K", "SWITCH", "BATCH_PRIORITIZED", "EXPERT_CHOICE", "RANDOM", "HASH"]),

@@ -1,0 +1,47 @@
+// The sizes that go ahead of the rows of a dropless layer: how many slots each expert needs in one call.
+//
+// Slots are alike for all experts and ranks of a pipeline stage, so the expert that most pairs of any source batch
+// chose says how many there are (as Tutel's automatic capacity does). The gate runs once more for this, and one number
+// of each rank is gathered. One thread, that of the rank.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "executor/runtime/rank_runtime.h"
+
+namespace moeplan::executor {
+
+class PairCounter {
+ public:
+  // Of a resolved workload whose layer is dropless. The runtime is borrowed. Collective where the stage has no
+  // communicator yet.
+  static StatusOr<PairCounter> Make(const Workload& workload, RankRuntime& rank);
+
+  // What of a source batch a call is about: `tokens` of its `batch_tokens`, from `first_token` on.
+  struct Call {
+    int tokens = 0, batch_tokens = 0, first_token = 0;
+  };
+  // Collective over the stage; blocks. `input`: the call's rows, at most B·L. The kernels have the layer's weights. The
+  // answer is the same on every rank: at least as many
+  // slots as the most pairs that any expert has in a source batch, rounded up by a sixteenth at most so that few
+  // different numbers come up, and at most `tokens`. kInvalidInput on every rank, naming the rank and its rows, where
+  // that is more than layer.receiveFactor allows.
+  StatusOr<int> Slots(const Call& call, std::span<const std::byte> input, Kernels& kernels);
+
+ private:
+  PairCounter(const Workload& workload, RankRuntime& rank, Communicator& stage)
+      : layer_(workload.layer), layout_(workload.layout), rank_(&rank), stage_(&stage) {}
+
+  Status Allocate();
+  // The most pairs that an expert has here.
+  StatusOr<int> Most(const Call& call, std::span<const std::byte> input, Kernels& kernels);
+
+  Layer layer_;
+  Layout layout_;
+  RankRuntime* rank_;
+  Communicator* stage_;
+  DeviceMemory rows_, routing_, counts_, sums_, own_, all_;
+};
+
+}  // namespace moeplan::executor
