@@ -26,6 +26,14 @@ constexpr double kTie = 0.01;  // Steps no further apart than that are not told 
 constexpr double kWorthOfFitting = 1.5;
 constexpr double kSameTime = 1e-3;  // Decisions that move the step by less are none.
 
+constexpr Dispatcher kDispatchers[] = {Dispatcher::kAllToAll, Dispatcher::kAllGather, Dispatcher::kDeepEp,
+                                       Dispatcher::kHybridEp};
+// Whether exchanges of experts run beside another micro-batch, and whether weight gradients then wait.
+struct Overlap {
+  bool overlaps = false, delays = false;
+};
+constexpr Overlap kOverlaps[] = {{false, false}, {true, false}, {true, true}};
+
 // Says what is computed again. WaysToComputeAgain goes from nothing to all: later ways take longer and need less
 // memory.
 struct Again {
@@ -133,6 +141,19 @@ class Adviser {
     return std::move(advice_);
   }
 
+  StatusOr<StepQuestion> Complete(const OpenSettings& open) {
+    const StepQuestion& mine = *request_.mine;
+    for (const LayoutRequest& way : WaysToComplete(open)) {
+      StepQuestion question = mine;
+      question.request = way;
+      if (stop_.Requested()) return Cancelled("completing a layout was cancelled");
+      Taken(question);
+    }
+    if (!taken_.empty()) return Best();
+    RETURN_IF_ERROR(pricer_.Price(mine, stop_).status());
+    return mine;
+  }
+
   // Gives what is the job's and no decision, as the layout to compare with has it, where there is one.
   LayoutRequest Plain() const {
     LayoutRequest plain;
@@ -195,6 +216,28 @@ class Adviser {
       }
     }
     return std::nullopt;
+  }
+
+  std::vector<LayoutRequest> WaysToComplete(const OpenSettings& open) const {
+    std::vector<LayoutRequest> ways = {request_.mine->request};
+    const auto branch = [&](const auto& choices, auto set) {
+      std::vector<LayoutRequest> all;
+      for (const LayoutRequest& way : ways) {
+        for (const auto& choice : choices) set(choice, all.emplace_back(way));
+      }
+      ways = std::move(all);
+    };
+    const bool experts = request_.model.moe_layers() > 0;
+    if (open.recompute) branch(WaysToComputeAgain(request_.model), &Set);
+    if (open.dispatcher && experts) {
+      branch(kDispatchers, [&](Dispatcher dispatcher, LayoutRequest& way) { SetDispatcher(dispatcher, way); });
+    }
+    if (open.overlap && experts) {
+      branch(kOverlaps, [&](const auto& choice, LayoutRequest& way) {
+        SetOverlap(choice.overlaps, choice.delays, request_.model, way);
+      });
+    }
+    return ways;
   }
 
   // ---- Round one.
@@ -388,11 +431,10 @@ class Adviser {
     }
     if (request_.model.moe_layers() == 0) return beside;
     scale(nullptr, &Layout::expert_parallel, nullptr);
-    for (const Dispatcher dispatcher :
-         {Dispatcher::kAllToAll, Dispatcher::kAllGather, Dispatcher::kDeepEp, Dispatcher::kHybridEp}) {
+    for (const Dispatcher dispatcher : kDispatchers) {
       add([&](StepQuestion& one) { SetDispatcher(dispatcher, one.request); });
     }
-    for (const auto& [overlaps, delays] : {std::pair(false, false), std::pair(true, false), std::pair(true, true)}) {
+    for (const auto& [overlaps, delays] : kOverlaps) {
       for (const int stages : {at.request.virtual_stages, 2 * at.request.virtual_stages}) {
         for (const bool again : {true, false}) {
           add([&](StepQuestion& one) {
@@ -542,6 +584,10 @@ class Adviser {
 
 StatusOr<StepQuestion> UsualLayout(const AdviceRequest& request, const Profile& profile) {
   return Adviser(request, profile, {}).Usual();
+}
+
+StatusOr<StepQuestion> Completed(const AdviceRequest& request, const OpenSettings& open, const Profile& profile) {
+  return Adviser(request, profile, {}).Complete(open);
 }
 
 StatusOr<LayoutAdvice> Advise(const AdviceRequest& request, const Profile& profile, std::stop_token cancelled) {

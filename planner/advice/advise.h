@@ -70,6 +70,17 @@ struct LayoutAdvice {
 // as little computed again as that takes. kInfeasible: no such layout fits.
 StatusOr<StepQuestion> UsualLayout(const AdviceRequest& request, const Profile& profile);
 
+// What the source of a layout does not say.
+struct OpenSettings {
+  bool dispatcher = false;
+  bool overlap = false;  // Exchanges of experts beside another micro-batch.
+  bool recompute = false;
+};
+// `request.mine`, which is required, with what is open set to whatever is fastest of what fits and the training system
+// takes, as Advise sets it for its own layouts; `mine` as it is where nothing does. kInvalidInput: it breaks a rule
+// however that is set. kCancelled.
+StatusOr<StepQuestion> Completed(const AdviceRequest& request, const OpenSettings& open, const Profile& profile);
+
 // A dispatcher runs over the transport that `mine` has it on, else over the one that most of its measured costs are of,
 // else over NCCL's.
 //

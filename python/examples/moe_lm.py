@@ -248,13 +248,13 @@ class PlainMoELayer(nn.Module):
         experts, k = self.layer["experts"], self.layer["topK"]
         rows = sum_gradients(x.reshape(-1, x.shape[-1]), self.job.tensor_group)
         tokens, model = rows.shape
-        slots = max(1, math.ceil(k * self.layer["capacityFactor"] * tokens / experts - 1e-9))
         gate = sum_gradients(self.gate, self.job.tensor_group)
         probabilities = (rows.float() @ gate.float().T).softmax(-1)
         weights, chosen = probabilities.topk(k, -1)
         if k > 1:
             weights = weights / weights.sum(-1, keepdim=True)
         taken = nn.functional.one_hot(chosen.flatten(), experts)
+        slots = self._slots(taken.sum(0), tokens)
         place = (taken.cumsum(0) * taken).sum(-1) - 1  # How many pairs of its expert come before each.
         kept = place < slots
         slot = (chosen.flatten() * slots + place)[kept]
@@ -264,6 +264,16 @@ class PlainMoELayer(nn.Module):
         parts = back[slot].float() * weights.flatten()[kept].unsqueeze(-1)
         y = torch.zeros(tokens, model).index_add(0, token, parts).to(rows.dtype)
         return sum_parts(y, self.job.tensor_group).view_as(x)
+
+    def _slots(self, pairs: torch.Tensor, tokens: int) -> int:
+        """Of each expert; without a capacity factor, as many as the busiest of any rank needs."""
+        factor = self.layer["capacityFactor"]
+        if factor > 0:
+            return max(1, math.ceil(self.layer["topK"] * factor * tokens / self.layer["experts"] - 1e-9))
+        most = pairs.max()
+        if self.job.expert_group is not None:
+            dist.all_reduce(most, op=dist.ReduceOp.MAX, group=self.job.expert_group)
+        return max(1, int(most))
 
     def _experts(self, sent: torch.Tensor) -> torch.Tensor:
         """[EP, experts of a rank, slots, M] in and out."""

@@ -382,7 +382,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--hidden", type=int, default=256, help="of an expert")
     parser.add_argument("--experts", type=int, default=8)
     parser.add_argument("--top-k", type=int, default=2)
-    parser.add_argument("--capacity-factor", type=float, default=1.25)
+    parser.add_argument("--capacity-factor", type=float, default=1.25, help="0: no pair is dropped")
     parser.add_argument("--batch", type=int, default=8, help="sequences of a source batch")
     parser.add_argument("--length", type=int, default=128, help="of a sequence, in bytes of text")
     parser.add_argument("--min-chunk-bytes", type=float, default=16384)

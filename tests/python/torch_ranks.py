@@ -516,7 +516,8 @@ def learns(world):
         close(getattr(layer, name), value[part], f"{name} of a replica", tolerance=1e-6)
 
 
-def main():
+def main(tests):
+    """Runs the function of that name among ``tests``, with the world and the arguments."""
     name, arguments = sys.argv[1], json.loads(sys.argv[2])
     torch.set_num_threads(1)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -529,12 +530,12 @@ def main():
     )
     options = {key: arguments.pop(key) for key in ("gpus_per_node", "deadline_s") if key in arguments}
     world = moeplan.torch.init(**options)
-    globals()[name](world, **arguments)
+    tests[name](world, **arguments)
     if name != "lost_rank":
         dist.barrier()
 
 
 if __name__ == "__main__":
-    main()
+    main(globals())
     sys.stdout.flush()
     os._exit(0) if sys.argv[1] == "lost_rank" else None

@@ -183,6 +183,10 @@ StatusOr<MeasuredStep> StepOf(CsvRow row, Constants& constants) {
                          " ", row.Text("gbs"), " ", row.Text("seq"), " ", row.Text("release"), " ", row.Text("task")),
       .release = {row.Text("system"), row.Text("precision"), row.Text("release")},
       .place = PlaceOf(row, {"gpus", "gbs", "mbs", "seq", "fsdp", "tp", "pp", "cp", "vp", "ep"})};
+  step.open = {
+      .dispatcher = !row.Has("dispatcher"), .overlap = !row.Has("moe_a2a_overlap"), .recompute = !row.Has("recompute")};
+  step.job = StrCat(row.Text("model"), " ", row.Text("system"), " ", row.Text("gpus"), " ", row.Text("gbs"), " ",
+                    row.Text("seq"), " ", row.Text("precision") == "BF16", Contains(row.Text("note"), "tokendrop"));
   // How far precisions are apart, in halvings of an element.
   const std::string precision = row.Text("precision");
   step.place.push_back(precision == "BF16" ? 4 : precision == "NVFP4" ? 2 : 3);

@@ -1,5 +1,6 @@
 #include "cli/reproduce/steps/recipes.h"
 
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,6 +14,7 @@
 #include "cli/reproduce/steps/published.h"
 #include "models/measurement/cost_key.h"
 #include "models/text.h"
+#include "planner/advice/advise.h"
 #include "planner/advice/layout_words.h"
 #include "planner/layout/price_layout.h"
 #include "planner/messages/advise.h"
@@ -27,7 +29,7 @@ namespace {
 constexpr double kNear = 1 / 1.05;  // The least ratio of our step to a published one that is near.
 
 struct Counts {
-  int recipes = 0, fit = 0, near = 0, indistinct = 0, of_target = 0, taken = 0;
+  int recipes = 0, fit = 0, near = 0, indistinct = 0, of_target = 0, taken = 0, fastest_near = 0;
 };
 
 bool IsRecipe(const MeasuredStep& step) { return step.set.starts_with("published-moe") && step.asks.has_value(); }
@@ -44,26 +46,42 @@ v1::AdviseRequest RequestOf(const MeasuredStep& step) {
   return request;
 }
 
+// What the source does not say, in words; empty where it says all.
+std::string NotSaid(const planner::OpenSettings& open) {
+  std::string names;
+  for (const auto& [is_open, name] : {std::pair(open.dispatcher, "dispatcher"), std::pair(open.overlap, "overlap"),
+                                      std::pair(open.recompute, "recomputation")}) {
+    if (is_open) names += StrCat(names.empty() ? "" : ", ", name);
+  }
+  return names.empty() ? "" : StrCat(" (ours: ", names, ", which the source does not say)");
+}
+
 planner::LaunchNumbers NumbersOf(const LayoutRequest& request) {
   return {request.gpus, request.global_batch, request.sequence_length};
 }
 
 class Recipes {
  public:
-  explicit Recipes(v1::ReproducedTable& table) : table_(table) {}
+  Recipes(const std::vector<MeasuredStep>& steps, v1::ReproducedTable& table) : table_(table) {
+    for (const MeasuredStep& step : steps) {
+      if (!IsRecipe(step) || !step.measured_s) continue;
+      const MeasuredStep*& fastest = fastest_[step.job];
+      if (fastest == nullptr || *step.measured_s < *fastest->measured_s) fastest = &step;
+    }
+  }
 
   Status Add(const MeasuredStep& step) {
-    const StepQuestion& published = *step.asks;
     const v1::AdviseRequest request = RequestOf(step);
     const std::string job = StrCat(step.system, " ", request.SerializeAsString());
-    const std::string text = planner::LayoutText(published);
-    if (!seen_.insert(job + text).second) return OkStatus();
+    ASSIGN_OR_RETURN(const StepQuestion published, AsPublished(step));
+    const std::string text = planner::LayoutText(published) + NotSaid(step.open);
+    if (!seen_.insert(job + planner::LayoutText(*step.asks)).second) return OkStatus();
     ++counts_.recipes;
     Choice choice = {.name = step.name, .paper = text};
     const StatusOr<StepAnswer> theirs = planner::PriceLayout(published, *step.profile);
     const bool fits = theirs.ok() && theirs->missing_bytes <= 0;
     counts_.fit += fits ? 1 : 0;
-    std::string against = Refusals(step);
+    std::string against = Refusals(step, published);
     if (!theirs.ok()) against += theirs.status().message() + "; ";
     if (theirs.ok() && !fits) {
       against += StrCat("it is predicted not to fit: a GPU lacks ", BriefNumber(theirs->missing_bytes / 1e9), " GB; ");
@@ -71,13 +89,13 @@ class Recipes {
     auto known = advice_.find(job);
     if (known == advice_.end()) {
       auto answer = planner::AnswerAdvise(
-          request, published.request.model, [&](const ModelConfig&, int) { return *step.profile; }, DefaultThreads());
+          request, step.asks->request.model, [&](const ModelConfig&, int) { return *step.profile; }, DefaultThreads());
       known = advice_.emplace(job, std::move(answer)).first;
     }
     if (!known->second.ok()) {
       choice.why = against + known->second.status().message();
     } else if (theirs.ok()) {
-      RETURN_IF_ERROR(Compare(step, *theirs, known->second->result(), choice));
+      RETURN_IF_ERROR(Compare(step, published, *theirs, known->second->result(), choice));
       choice.why = against + choice.why;
     } else {
       choice.why = against;
@@ -95,17 +113,50 @@ class Recipes {
     count("layouts that fit within 5 % of ours", counts_.recipes, counts_.near);
     count("layouts whose 90 % interval reaches ours", counts_.recipes, counts_.indistinct);
     count("layouts that their training system takes", counts_.of_target, counts_.taken);
+    count("jobs whose fastest layout is within 5 % of ours", static_cast<int>(fastest_.size()), counts_.fastest_near);
   }
 
  private:
+  // The layout with what its source does not say as the adviser sets it.
+  static StatusOr<StepQuestion> AsPublished(const MeasuredStep& step) {
+    const LayoutRequest& asked = step.asks->request;
+    planner::AdviceRequest request = {.model = asked.model,
+                                      .gpus = asked.gpus,
+                                      .global_batch = asked.global_batch,
+                                      .sequence_length = asked.sequence_length,
+                                      .precision = asked.precision,
+                                      .zero_stage = asked.zero_stage,
+                                      .mine = step.asks};
+    const StatusOr<planner::Target> target = planner::TargetOf(step.trained_with, "");
+    if (target.ok()) {
+      request.takes = [&](const StepQuestion& question) {
+        return planner::Export(*target, StepLayoutOf(question), asked.model, NumbersOf(asked)).violations().empty();
+      };
+    }
+    StatusOr<StepQuestion> completed = planner::Completed(request, step.open, *step.profile);
+    if (completed.status().code() == StatusCode::kInvalidInput)
+      return *step.asks;  // The row says which rule it breaks.
+    return completed;
+  }
+
+  // What somebody measured of the same job, where that was faster.
+  std::string MeasuredOtherwise(const MeasuredStep& step) const {
+    const auto found = fastest_.find(step.job);
+    if (!step.measured_s || found == fastest_.end()) return "";
+    const MeasuredStep& fastest = *found->second;
+    const double ratio = *fastest.measured_s / *step.measured_s;
+    if (ratio > kNear) return "";
+    return StrCat("; ", fastest.name, " was measured to take ", BriefNumber(std::round(ratio * 100) / 100), " of it");
+  }
+
   // The rules of its training system that it breaks, to begin a reason with.
-  std::string Refusals(const MeasuredStep& step) {
+  std::string Refusals(const MeasuredStep& step, const StepQuestion& published) {
     if (step.trained_with.empty()) return "";
     const StatusOr<planner::Target> target = planner::TargetOf(step.trained_with, "");
     if (!target.ok()) return "";
     ++counts_.of_target;
     const auto exported =
-        planner::Export(*target, StepLayoutOf(*step.asks), step.asks->request.model, NumbersOf(step.asks->request));
+        planner::Export(*target, StepLayoutOf(published), published.request.model, NumbersOf(published.request));
     counts_.taken += exported.violations().empty() ? 1 : 0;
     std::string refusals;
     for (const v1::BrokenRule& broken : exported.violations()) {
@@ -114,24 +165,33 @@ class Recipes {
     return refusals;
   }
 
-  Status Compare(const MeasuredStep& step, const StepAnswer& theirs, const v1::Advice& advice, Choice& choice) {
+  Status Compare(const MeasuredStep& step, const StepQuestion& published, const StepAnswer& theirs,
+                 const v1::Advice& advice, Choice& choice) {
     StepQuestion ours;
     ours.request = step.asks->request;
     ours.request.recompute_modules = {};
     RETURN_IF_ERROR(ReadStepLayout(advice.layout(), "layout", ours));
-    ASSIGN_OR_RETURN(const StepRatio ratio, planner::CompareLayouts(*step.asks, ours, *step.profile));
+    ours.request.next_tokens = published.request.next_tokens;  // What is trained is no decision.
+    ASSIGN_OR_RETURN(const StepRatio ratio, planner::CompareLayouts(published, ours, *step.profile));
     choice.ours = advice.text();
     choice.ratio = ratio.ratio;
     const bool near = ratio.ratio >= kNear;
-    counts_.near += near && theirs.missing_bytes <= 0 ? 1 : 0;
+    const bool counts = near && theirs.missing_bytes <= 0;
+    const auto fastest = fastest_.find(step.job);
+    counts_.near += counts ? 1 : 0;
+    const bool is_fastest = fastest != fastest_.end() &&
+                            planner::LayoutText(*fastest->second->asks) == planner::LayoutText(*step.asks);
+    counts_.fastest_near += counts && is_fastest ? 1 : 0;
     counts_.indistinct += ratio.high >= 1 && theirs.missing_bytes <= 0 ? 1 : 0;
     if (!near) {
-      choice.why = StrCat("ours takes ", planner::RatioText(ratio), planner::WhereText(ratio.other, theirs));
+      choice.why = StrCat("ours takes ", planner::RatioText(ratio), planner::WhereText(ratio.other, theirs),
+                          MeasuredOtherwise(step));
     }
     return OkStatus();
   }
 
   v1::ReproducedTable& table_;
+  std::map<std::string, const MeasuredStep*> fastest_;  // By job: the one that took the shortest.
   std::set<std::string> seen_;
   std::map<std::string, StatusOr<v1::AdviseResponse>> advice_;
   Counts counts_;
@@ -144,7 +204,7 @@ StatusOr<v1::ReproducedTable> ReproduceRecipes(const DataFolder& folder,
   Constants constants;
   ASSIGN_OR_RETURN(const std::vector<MeasuredStep> steps, PublishedSteps(folder, constants));
   v1::ReproducedTable table = MakeTable("recipes", "layouts of published pre-training jobs with experts, beside ours");
-  Recipes recipes(table);
+  Recipes recipes(steps, table);
   double done = 0;
   for (const MeasuredStep& step : steps) {
     progress(done++ / static_cast<double>(steps.size()), step.name);

@@ -11,6 +11,7 @@ docs/python.md tells how it is used.
 
 from moeplan.torch.gradients import flush_weight_gradients, reduce_gradients
 from moeplan.torch.layer import MoELayer
+from moeplan.torch.replace import Replacement, replace
 from moeplan.torch.world import World, init
 
-__all__ = ["MoELayer", "World", "flush_weight_gradients", "init", "reduce_gradients"]
+__all__ = ["MoELayer", "Replacement", "World", "flush_weight_gradients", "init", "reduce_gradients", "replace"]

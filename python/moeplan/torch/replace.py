@@ -1,0 +1,155 @@
+"""A model's own MoE blocks, swapped for MoELayers with their weights, and back."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Union
+
+import torch
+
+from moeplan import messages
+from moeplan.errors import mismatch
+from moeplan.torch.layer import MoELayer
+from moeplan.torch.plan import read_plan
+from moeplan.torch.world import World
+
+# What an adapter says of a tensor: it whole, or one tensor for each expert. Both are views of the block's parameters.
+Weights = Union[torch.Tensor, "list[torch.Tensor]"]
+# ``returns(layer, x, y)``: what the block returned for the input x, where the layer's output is y.
+Returns = Callable[[MoELayer, torch.Tensor, torch.Tensor], Any]
+
+
+class Block(NamedTuple):
+    """What an adapter says of a block.
+
+    ``weights``: by the names and shapes of ``MoELayer.load_full_weights``, alike on all ranks: views of the block's
+    parameters (``weight.T``, a slice), so that ``restore`` can write to them. ``kind``: the gate, by its name in the
+    contract. ``top_k``: checked against the plan's where it is not None. ``returns``: None where the block returns its
+    output alone.
+    """
+
+    weights: Mapping[str, Weights]
+    kind: str = "TOP_K"
+    top_k: Optional[int] = None
+    returns: Optional[Returns] = None
+
+
+# Gives a Block, or a dict of its weights with the gate's "kind", or the two as a tuple.
+Adapter = Callable[[torch.nn.Module], Union[Block, "dict[str, Any]", "tuple[dict[str, Any], str]"]]
+
+
+class ReplacedBlock(torch.nn.Module):
+    """Stands in the model where a block stood, and is called as it was. ``layer``: its MoELayer."""
+
+    def __init__(self, layer: MoELayer, returns: Optional[Returns]) -> None:
+        super().__init__()
+        self.layer = layer
+        self._returns = returns
+
+    def forward(self, x: torch.Tensor, *_: Any, **__: Any) -> Any:
+        """[..., M] in; what the block returned out. Other arguments of the block's forward are not looked at."""
+        y = self.layer(x)
+        return y if self._returns is None else self._returns(self.layer, x, y)
+
+
+class _Swap(NamedTuple):
+    parent: torch.nn.Module
+    name: str
+    path: str
+    block: torch.nn.Module
+    adapter: Adapter
+    replaced: ReplacedBlock
+
+
+class Replacement:
+    """The blocks of a model that ``replace`` has swapped. ``layers``: their MoELayers, by the paths of the blocks.
+
+    It keeps the blocks, whole, for ``restore``; who does not go back drops it to have their memory back.
+    """
+
+    def __init__(self, swaps: list[_Swap]) -> None:
+        self._swaps = swaps
+        self.layers = {swap.path: swap.replaced.layer for swap in swaps}
+
+    def restore(self) -> None:
+        """Puts the blocks back, with the weights that their layers have now, and closes the layers. Collective.
+
+        Raises InvalidInput, and changes nothing, where an adapter gives copies rather than views of a block's parameters.
+        """
+        for swap in self._swaps:
+            _write(swap.path, _described(swap.adapter, swap.block), swap.replaced.layer.full_weights(), swap)
+        for swap in self._swaps:
+            setattr(swap.parent, swap.name, swap.block)
+            swap.replaced.layer.close()
+        self._swaps = []
+        self.layers = {}
+
+
+def replace(
+    model: torch.nn.Module, adapters: Mapping[type, Adapter], plan: Any, world: World, defer_weight_gradients: bool = False
+) -> Replacement:
+    """Swaps every block of the classes of ``adapters`` inside ``model`` for a MoELayer of ``plan`` with its weights.
+
+    Every rank has the same whole model, and afterwards its shard of the experts: make the optimizer, and wrap the model
+    in DistributedDataParallel, after this. Training and evaluation mode stay. A block's dtype becomes its layer's.
+    ``moeplan.torch.hugging_face.adapters()`` has adapters for the classes of transformers that are installed. Collective.
+    Raises InvalidInput, and changes nothing, where no such block is found, or one does not fit the plan: its shapes, its
+    gate or its top-k.
+    """
+    planned = read_plan(plan)
+    layer = planned.workload.layer
+    gate = messages.to_dict(planned.workload)["layer"].get("gate", "TOP_K")
+    swaps = []
+    for path, block in list(model.named_modules()):
+        adapter = next((adapters[kind] for kind in type(block).__mro__ if kind in adapters), None)
+        if adapter is None:
+            continue
+        if not path:
+            raise mismatch("model", "a block itself", "a model that holds blocks")
+        described = _described(adapter, block)
+        if described.kind != gate:
+            raise mismatch("plan.workload.layer.gate", gate, f"{described.kind}, the gate of {path}")
+        if described.top_k is not None and described.top_k != layer.top_k:
+            raise mismatch("plan.workload.layer.topK", str(layer.top_k), f"{described.top_k}, that of {path}")
+        moe = MoELayer(plan, world, dtype=_dtype(path, described), defer_weight_gradients=defer_weight_gradients)
+        moe.load_full_weights(**{name: _whole(value) for name, value in described.weights.items()})
+        replaced = ReplacedBlock(moe, described.returns).train(block.training)
+        parent, _, name = path.rpartition(".")
+        swaps.append(_Swap(model.get_submodule(parent), name, path, block, adapter, replaced))
+    if not swaps:
+        names = ", ".join(kind.__name__ for kind in adapters) or "no class at all"
+        raise mismatch("model", f"no block of {names}", "at least one; give the class of the model's MoE block")
+    for swap in swaps:
+        setattr(swap.parent, swap.name, swap.replaced)
+    return Replacement(swaps)
+
+
+def _described(adapter: Adapter, block: torch.nn.Module) -> Block:
+    said = adapter(block)
+    if isinstance(said, Block):
+        return said
+    weights, kind = said if isinstance(said, tuple) else (said, None)
+    weights = dict(weights)
+    return Block(weights, kind or weights.pop("kind", "TOP_K"))
+
+
+def _dtype(path: str, described: Block) -> torch.dtype:
+    of_gate = described.weights.get("gate")
+    if not isinstance(of_gate, torch.Tensor):
+        raise mismatch(f"{path}: gate", "no tensor", "one of shape [E, M] from the adapter")
+    return of_gate.dtype
+
+
+def _whole(value: Weights) -> torch.Tensor:
+    return value.detach() if isinstance(value, torch.Tensor) else torch.stack([one.detach() for one in value])
+
+
+def _write(path: str, described: Block, weights: Mapping[str, torch.Tensor], swap: _Swap) -> None:
+    with torch.no_grad():
+        for name, into in described.weights.items():
+            parts = [(into, weights[name])] if isinstance(into, torch.Tensor) else list(zip(into, weights[name]))
+            for part, value in parts:
+                part.detach().copy_(value)
+    again = _described(swap.adapter, swap.block).weights
+    for name, value in weights.items():
+        if not torch.equal(_whole(again[name]), value.to(_whole(again[name]).dtype)):
+            raise mismatch(f"{path}: {name}", "a copy from the adapter", "a view of the block's parameters")

@@ -1,0 +1,147 @@
+"""What the ranks of replace_test.py run (torch_ranks.py says how)."""
+
+import copy
+
+import torch
+from published_blocks import BlockOfModules, FusedBlock, Layer
+from torch import nn
+from torch_ranks import close, main
+
+import moeplan
+import moeplan.torch
+from moeplan.torch import hugging_face
+
+MODEL, HIDDEN, EXPERTS, TOP_K, TOKENS = 12, 16, 8, 3, 14
+ADAPTERS = {BlockOfModules: hugging_face.mixtral, FusedBlock: hugging_face.qwen3_moe}
+
+
+def plan_of(schedule, layout, **layer):
+    shape = {
+        "batch": 2,
+        "sequenceLength": TOKENS // 2,
+        "modelDim": MODEL,
+        "hiddenDim": HIDDEN,
+        "experts": EXPERTS,
+        "topK": TOP_K,
+        "bytesPerElement": 4,
+        "expertMatrices": 3,
+        **layer,
+    }
+    best = {"schedule": schedule, "chunks": 2 if schedule == "MONTA_O3" else 1, "partitionDegree": 1}
+    return {"workload": {"layer": shape, "layout": layout, "phase": "TRAINING"}, "best": best}
+
+
+def model_of(seed):
+    torch.manual_seed(seed)
+    blocks = (BlockOfModules(MODEL, HIDDEN, EXPERTS, TOP_K), FusedBlock(MODEL, HIDDEN, EXPERTS, TOP_K))
+    return nn.Sequential(*(Layer(MODEL, block) for block in blocks), nn.Linear(MODEL, MODEL))
+
+
+def batch_of(step, source):
+    """Of a step and a source batch; in later steps tokens lean towards one direction, so that experts are uneven."""
+    generator = torch.Generator().manual_seed(100 * step + source)
+    x = torch.randn(2, TOKENS // 2, MODEL, generator=generator)
+    return x + step * torch.linspace(-1, 1, MODEL)
+
+
+def loss_of(model, x):
+    return (model(x) - x.flip(-1)).square().sum()
+
+
+def learns_the_same(world, schedule, layout):
+    """A model whose blocks are replaced has the losses and the weights of one that is left alone, step by step."""
+    model, plain = model_of(1), model_of(1)
+    replacement = moeplan.torch.replace(model, ADAPTERS, plan_of(schedule, layout), world)
+    assert sorted(replacement.layers) == ["0.mlp", "1.mlp"]
+    assert not any(isinstance(module, tuple(ADAPTERS)) for module in model.modules())
+    tensor = layout.get("tensorParallel", 1)
+    own, sources = world.rank // tensor, world.ranks // tensor
+    optimizers = [torch.optim.SGD(one.parameters(), lr=1e-3) for one in (model, plain)]
+    for step in range(3):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss = loss_of(model, batch_of(step, own))
+        loss.backward()
+        moeplan.torch.reduce_gradients(model)
+        for name, value in model.named_parameters():
+            if ".layer." not in name:  # Every rank of an MP group has the same gradients.
+                world._sum(value.grad, [list(range(i, world.ranks, tensor)) for i in range(tensor)])
+        losses = [loss_of(plain, batch_of(step, source)) for source in range(sources)]
+        sum(losses).backward()
+        close(loss.detach(), losses[own].detach(), f"loss of step {step}", tolerance=1e-5)
+        for optimizer in optimizers:
+            optimizer.step()
+    replacement.restore()
+    assert replacement.layers == {}
+    assert model.state_dict().keys() == plain.state_dict().keys()
+    for name, value in plain.state_dict().items():
+        close(model.state_dict()[name], value, name)
+    x = batch_of(1, 0)
+    close(model(x).detach(), plain(x).detach(), "the model as it was")
+
+
+def logits_learn_too(world):
+    """The router's logits that a block returns have a gradient, for the job's own auxiliary loss."""
+    torch.manual_seed(3)
+    plain = BlockOfModules(MODEL, HIDDEN, EXPERTS, TOP_K)
+    model = nn.Sequential(copy.deepcopy(plain))
+    replacement = moeplan.torch.replace(model, ADAPTERS, plan_of("BASELINE", {"expertParallel": 2}), world)
+    for one in (model[0], plain):
+        y, logits = one(batch_of(0, 0))
+        assert logits.shape == (TOKENS, EXPERTS)
+        (y.sum() + logits.square().sum()).backward()
+    layer = replacement.layers["0"]
+    close(layer.gate.grad, plain.gate.weight.grad, "the gate's gradient")
+
+
+def refusals(world):
+    model = model_of(2)
+    before = copy.deepcopy(model)
+    layout = {"expertParallel": 2}
+
+    def refused(adapters, plan, field):
+        try:
+            moeplan.torch.replace(model, adapters, plan, world)
+        except moeplan.InvalidInput as error:
+            assert field in str(error), (field, error)
+        else:
+            raise AssertionError(f"{field}: taken")
+        for name, value in before.state_dict().items():
+            assert torch.equal(model.state_dict()[name], value), name
+
+    refused({}, plan_of("BASELINE", layout), "no block of no class")
+    refused({nn.Conv2d: hugging_face.mixtral}, plan_of("BASELINE", layout), "no block of Conv2d")
+    refused(ADAPTERS, plan_of("BASELINE", layout, gate="HASH"), "layer.gate")
+    refused(ADAPTERS, plan_of("BASELINE", layout, topK=2), "layer.topK")
+    refused(ADAPTERS, plan_of("BASELINE", layout, hiddenDim=8), "up: found a tensor of shape")
+    refused(ADAPTERS, plan_of("BASELINE", layout, expertMatrices=2), "gate_up: found a tensor")
+    model[0].mlp.jitter_noise = 0.1
+    refused(ADAPTERS, plan_of("BASELINE", layout), "router_jitter_noise")
+    model[0].mlp.jitter_noise = 0
+    model[1].mlp.gate.norm_topk_prob = False
+    refused(ADAPTERS, plan_of("BASELINE", layout), "norm_topk_prob")
+    model[1].mlp.gate.norm_topk_prob = True
+    model[1].mlp.experts.act_fn = nn.GELU()
+    refused(ADAPTERS, plan_of("BASELINE", layout), "hidden_act")
+    model[1].mlp.experts.act_fn = nn.SiLU()
+
+    # An adapter of copies is found out when they are to be written to; one that gives a dict or a tuple is taken.
+    def of_copies(block):
+        weights = {name: torch.stack([*value]) for name, value in hugging_face.mixtral(block).weights.items()}
+        return weights, "TOP_K"
+
+    replacement = moeplan.torch.replace(model, {BlockOfModules: of_copies}, plan_of("BASELINE", layout), world)
+    assert sorted(replacement.layers) == ["0.mlp"]
+    with torch.no_grad():
+        replacement.layers["0.mlp"].up += 1
+    try:
+        replacement.restore()
+    except moeplan.InvalidInput as error:
+        assert "a view of the block's parameters" in str(error), error
+    else:
+        raise AssertionError("copies taken")
+    assert "0.mlp" in replacement.layers and not isinstance(model[0].mlp, BlockOfModules)
+
+
+if __name__ == "__main__":
+    main(globals())

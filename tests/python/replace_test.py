@@ -1,0 +1,29 @@
+"""moeplan.torch.replace on ranks as processes, against the blocks as they were."""
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is missing (Debian: python3-torch)")
+
+from ranks import run_ranks  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    "schedule, layout",
+    [
+        ("BASELINE", {"expertParallel": 4}),
+        ("PARM_S1", {"tensorParallel": 2, "expertParallel": 2, "expertShardingParallel": 2}),
+        ("MONTA_O3", {"tensorParallel": 2, "expertParallel": 2, "expertShardingParallel": 2}),
+        ("PIPELINE", {"expertParallel": 2}),
+    ],
+)
+def test_a_model_learns_the_same(tmp_path, schedule, layout):
+    arguments = {"schedule": schedule, "layout": layout}
+    run_ranks(tmp_path, 4, "learns_the_same", program="replace_ranks.py", gpus_per_node=2, **arguments)
+
+
+def test_logits_learn_too(tmp_path):
+    run_ranks(tmp_path, 2, "logits_learn_too", program="replace_ranks.py")
+
+
+def test_what_does_not_fit_is_named_and_changes_nothing(tmp_path):
+    run_ranks(tmp_path, 2, "refusals", program="replace_ranks.py")
