@@ -47,7 +47,8 @@ struct DrawnPlan {
 StatusOr<DrawnPlan> Draw(const LayerPlan& plan, RankRuntime& rank) {
   DrawnPlan drawn;
   ASSIGN_OR_RETURN(drawn.workload, ResolveWorkload(plan.workload, plan.cluster));
-  if (IsDropless(drawn.workload.layer)) return error::NeedsSizes();
+  const Layer& layer = drawn.workload.layer;
+  if (IsDropless(layer) && layer.counted_slots == 0) return error::NeedsSizes();
   if (Ranks(plan.cluster) != rank.world().size()) return error::WrongRanks(Ranks(plan.cluster), rank.world().size());
   const Plan candidate = {.knobs = plan.knobs, .order = plan.order, .gradients = plan.gradients};
   ASSIGN_OR_RETURN(drawn.graph, BuildPlan(candidate, drawn.workload, plan.cluster));

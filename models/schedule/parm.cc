@@ -9,18 +9,19 @@ namespace {
 
 // S1: each MP rank gates its own slice of the tokens and sends what it dispatches.
 //
-// When capacity is passed exactly, sizes are known only after gating, so counts go ahead of the data (design.md §5).
-// Otherwise each slice has a fixed share of the capacity, as Parm prints it: it drops other tokens than the baseline
-// unless there is one slice.
+// When capacity is passed exactly, sizes are known only after gating, so counts go ahead of the data (design.md §5); so
+// they do where the layer is dropless, for rows alone to be sent. Otherwise each slice has a fixed share of the
+// capacity, as Parm prints it: it drops other tokens than the baseline unless there is one slice.
 class SliceRoute final : public ExpertShardRoute {
  public:
   SliceRoute(GraphBuilder& build, const Workload& workload, const Knobs& knobs)
       : ExpertShardRoute(build, knobs),
         slices_(workload.layout.tensor_parallel),
-        exact_(slices_ > 1 && workload.capacity_passing == CapacityPassing::kExact),
+        exact_((slices_ > 1 || IsDropless(workload.layer)) && workload.capacity_passing == CapacityPassing::kExact),
         units_(build.UnitsOf(pieces_)),
         // Beyond f = 1 the capacity is room to spare, not rows to move.
-        sent_rows_(std::min(1.0, 1 / CapacityFactorOf(workload.layer)) * build.sizes().capacity / slices_ / units_),
+        sent_rows_(std::min(1.0, 1 / CapacityFactorOf(workload.layer, workload.layout)) * build.sizes().capacity /
+                   slices_ / units_),
         received_rows_(sent_rows_) {
     if (!exact_ || IsEven(workload)) return;
     const SliceRows rows = BusiestSliceRows(workload);

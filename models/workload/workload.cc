@@ -190,11 +190,16 @@ Status CheckRouting(const Layer& layer, const ExpertRouting& routing) {
   return CheckTokensPerExpert(layer, routing.tokens_per_expert);
 }
 
+double FactorFor(const Layer& layer, double tokens) {
+  if (!IsDropless(layer)) return layer.capacity_factor;
+  return layer.counted_slots == 0 ? 1 : layer.counted_slots * (layer.experts / (layer.top_k * tokens));
+}
+
 // Rows are counted in int: of a rank's tokens, k·f times over, gathered over ESP.
 Status CheckRows(const Layer& layer, const Layout& layout) {
   constexpr double kMostRows = std::numeric_limits<int>::max();
   const LayerSizes sizes = SizesOf(layer, layout);
-  const double pairs = sizes.tokens * layer.top_k * std::max(1.0, CapacityFactorOf(layer));
+  const double pairs = sizes.tokens * layer.top_k * std::max(1.0, CapacityFactorOf(layer, layout));
   const double rows = std::max(pairs, static_cast<double>(layer.experts)) * layout.expert_sharding_parallel;
   if (rows <= kMostRows) return OkStatus();
   return BadField("layer.batch·layer.sequenceLength", StrCat(sizes.tokens, " tokens a rank, ", rows, " rows"),
@@ -241,23 +246,29 @@ StatusOr<Workload> ResolveWorkload(const Workload& workload, const Cluster& clus
 LayerSizes SizesOf(const Layer& layer, const Layout& layout) {
   LayerSizes sizes;
   sizes.tokens = static_cast<double>(layer.batch) * (layer.sequence_length / layout.context_parallel);
-  sizes.capacity = layer.top_k * CapacityFactorOf(layer) * sizes.tokens / layer.experts;
+  const double factor = FactorFor(layer, sizes.tokens);
+  const bool counted = IsDropless(layer) && layer.counted_slots > 0;
+  sizes.capacity = counted ? layer.counted_slots : layer.top_k * factor * sizes.tokens / layer.experts;
   sizes.slots =
       static_cast<int>(std::clamp(std::ceil(sizes.capacity - 1e-9), 1.0, double{std::numeric_limits<int>::max()}));
   sizes.input_bytes = sizes.tokens * layer.model_dim * layer.bytes_per_element;
-  sizes.dispatched_bytes = layer.top_k * CapacityFactorOf(layer) * sizes.input_bytes;
+  sizes.dispatched_bytes = layer.top_k * factor * sizes.input_bytes;
   return sizes;
 }
 
 bool IsDropless(const Layer& layer) { return layer.capacity_factor == 0; }
 
-double CapacityFactorOf(const Layer& layer) { return IsDropless(layer) ? 1 : layer.capacity_factor; }
+double CapacityFactorOf(const Layer& layer, const Layout& layout) {
+  return FactorFor(layer, SizesOf(layer, layout).tokens);
+}
 
 Layer WithSlots(Layer layer, const Layout& layout, int slots) {
   const LayerSizes sizes = SizesOf(layer, layout);
-  layer.receive_factor = 0;
-  if (sizes.slots == slots && !IsDropless(layer)) return layer;
-  layer.capacity_factor = (slots - 0.5) * layer.experts / (layer.top_k * sizes.tokens);
+  if (IsDropless(layer)) {
+    layer.counted_slots = slots;
+  } else if (sizes.slots != slots) {
+    layer.capacity_factor = (slots - 0.5) * layer.experts / (layer.top_k * sizes.tokens);
+  }
   MOEPLAN_CHECK(SizesOf(layer, layout).slots == slots);
   return layer;
 }

@@ -43,6 +43,9 @@ struct Layer {
   double capacity_factor = 0;
   // Dropless: the most slots that an expert may need, over an even share of the pairs; 0: there is no limit.
   double receive_factor = 0;
+  // Dropless: the slots of each expert where they were counted or are assumed (WithSlots); 0: an even share. No field
+  // of a message.
+  int counted_slots = 0;
   int bytes_per_element = 2;  // 2: BF16 storage and wire, FP32 accumulation; 4: FP32.
   int expert_matrices = 2;    // 3 with a second matrix beside the first.
   ExpertKind expert_kind = ExpertKind::kFfn;
@@ -128,19 +131,19 @@ int Ranks(const Cluster& cluster);
 
 // Derived sizes of a resolved workload, with the letters of the papers.
 struct LayerSizes {
-  double tokens = 0;       // B·L, the tokens of one source batch.
-  double capacity = 0;     // T = k·f·B·L/E, slots per expert; the real value that formulas keep. Dropless: f = 1.
-  int slots = 0;           // max(1, ceil(T - 1e-9)): the slots per expert that an executor allocates.
-  double input_bytes = 0;  // I = x = B·L·M·bpe
+  double tokens = 0;            // B·L, the tokens of one source batch.
+  double capacity = 0;          // T = k·f·B·L/E, slots per expert; the real value that formulas keep.
+  int slots = 0;                // max(1, ceil(T - 1e-9)): the slots per expert that an executor allocates.
+  double input_bytes = 0;       // I = x = B·L·M·bpe
   double dispatched_bytes = 0;  // k·f·I = E·T·M·bpe
 };
 LayerSizes SizesOf(const Layer& layer, const Layout& layout);
 
 // Whether every pair is sent, however many choose an expert.
 bool IsDropless(const Layer& layer);
-// The f of formulas: 1 where the layer is dropless, as if routing were even.
-double CapacityFactorOf(const Layer& layer);
-// The same layer with so many slots for each expert, whatever its tokens are.
+// The f of formulas: of a dropless layer its slots over an even share of the pairs.
+double CapacityFactorOf(const Layer& layer, const Layout& layout);
+// The same layer with so many slots for each expert, whatever its tokens are. A dropless layer stays one.
 Layer WithSlots(Layer layer, const Layout& layout, int slots);
 
 // The names of the contract, such as "FP8".

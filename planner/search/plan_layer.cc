@@ -201,15 +201,16 @@ StatusOr<ComparedAnswer> PlanResolved(PlanAnswer answer, const Profile& profile,
 // A dropless layer is priced with the slots that its busiest expert needs, every expert having as many.
 Workload WithPricedCapacity(Workload workload) {
   if (!IsDropless(workload.layer)) return workload;
-  workload.layer.capacity_factor = FactorThatDropsNothing(workload);
-  workload.layer.receive_factor = 0;
+  const double even = SizesOf(workload.layer, workload.layout).capacity;
+  const int slots = static_cast<int>(std::ceil(FactorThatDropsNothing(workload) * even - 1e-9));
+  workload.layer = WithSlots(workload.layer, workload.layout, std::max(1, slots));
   return workload;
 }
 
 // The answer is about the layer that was asked about, and says with which slots it was priced.
 void AskedCapacity(const Workload& asked, PlanAnswer& answer) {
   if (!IsDropless(asked.layer)) return;
-  const double factor = answer.workload.layer.capacity_factor;
+  const double factor = CapacityFactorOf(answer.workload.layer, answer.workload.layout);
   answer.workload.layer = asked.layer;
   answer.warnings.push_back(
       StrCat("layer.capacityFactor is 0 (dropless): rules and candidates take f = ", ThreeDigits(factor),

@@ -157,6 +157,8 @@ TEST(LoopTest, ATrainingLayerIsPlannedRunAndCheckedWithItsGradients) {
     SCOPED_TRACE(phase);
     Json workload = Json::parse(kSmallGrid).at("workloads").at(0);
     workload["phase"] = phase;
+    const bool dropless = std::string(phase) == "TRAINING";
+    if (dropless) workload["layer"].erase("capacityFactor");
     if (std::string(phase) == "BACKWARD") workload["layer"]["gate"] = "RANDOM";  // Its gate has no gradient at all.
     const std::string file = folder.Write("workload.json", workload.dump()), db = folder / phase;
     const std::string grid = folder.Write("grid.json", Json{{"workloads", {workload}}}.dump());
@@ -166,6 +168,8 @@ TEST(LoopTest, ATrainingLayerIsPlannedRunAndCheckedWithItsGradients) {
     const Outcome planned = RunMoeplan({"plan", "--db", db, "--workload", file, "--json"});
     ASSERT_EQ(planned.exit_code, 0) << planned.err;
     const Json answer = Json::parse(planned.out);
+    EXPECT_EQ(answer.at("workload").at("layer").at("capacityFactor"), dropless ? 0 : 1);
+    EXPECT_EQ(answer.at("warnings").dump().find("(dropless)") != std::string::npos, dropless);
     std::set<std::string> kernels;
     const Json profile = Json::parse(calibrated.out);
     for (const Json& entry : profile.at("kernels")) kernels.insert(entry.at("kernel"));
@@ -176,6 +180,7 @@ TEST(LoopTest, ATrainingLayerIsPlannedRunAndCheckedWithItsGradients) {
       ASSERT_EQ(ran.exit_code, 0) << schedule << ": " << ran.err;
       const Json report = Json::parse(ran.out);
       EXPECT_LE(report.at("maxRelativeError").get<double>(), 2e-5) << schedule;
+      EXPECT_EQ(report.at("droppedTokens").get<int>() == 0, dropless) << schedule;
       int forward = 0, backward = 0;
       for (const Json& timing : report.at("ranks").at(0).at("timeline")) {
         ++(timing.at("task").get<std::string>().starts_with("grad_") ? backward : forward);

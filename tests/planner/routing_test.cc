@@ -301,6 +301,22 @@ TEST(PlanRoutedLayerTest, ADroplessLayerIsPricedByItsBusiestExpert) {
   }
 }
 
+// Padded slots are as many as the busiest expert needs; S1 sends the rows alone, whatever TP is.
+TEST(PlanRoutedLayerTest, S1OfADroplessLayerSendsNoEmptySlots) {
+  for (const int tensor : {1, 2}) {
+    Workload even = RoutedWorkload({});
+    even.layout = {.tensor_parallel = tensor, .expert_parallel = 4};
+    even.layer.capacity_factor = 0;
+    Workload skewed = even, padded = even;
+    skewed.routing = padded.routing = ExpertRouting{{2, 0.5, 0.5, 1, 2, 0.5, 0.5, 1}, std::nullopt};
+    padded.layer.capacity_factor = 2;
+    // Ranks have 2.5 and 1.5 of 8 pairs each, where even ones have 2; slots have room for 4.
+    const double even_s = S1Time(Answer(even)), skewed_s = S1Time(Answer(skewed)), padded_s = S1Time(Answer(padded));
+    EXPECT_GT(skewed_s, even_s);
+    EXPECT_LT(skewed_s, tensor == 1 ? 0.9 * padded_s : 1.000001 * padded_s) << tensor;
+  }
+}
+
 TEST(PlanRoutedLayerTest, CopiesHaveTheSlotsOfBefore) {
   const Workload workload = Resolved(RoutedWorkload({4, 4, 2, 2, 1, 1, 1, 1}), SlowGatherProfile().cluster);
   const Remedies remedies = RemediedWorkloads(workload);

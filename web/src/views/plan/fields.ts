@@ -57,6 +57,7 @@ export const groups: readonly FieldGroup[] = [
       whole("layer.experts", "Experts E", required, front),
       whole("layer.topK", "Top-k", required, front),
       real("layer.capacityFactor", "Capacity f", "0", { ...front, unit: "0: dropless" }),
+      real("layer.receiveFactor", "Dropless rows at most", "0", { unit: "of an even share" }),
       whole("layer.bytesPerElement", "Element", "2", { unit: "bytes" }),
       whole("layer.expertMatrices", "Expert matrices", "2"),
       choice("layer.gate", "Gate", ["TOP_K", "SWITCH", "BATCH_PRIORITIZED", "EXPERT_CHOICE", "RANDOM", "HASH"]),
