@@ -57,6 +57,15 @@ double FactorThatDropsNothing(const Workload& workload) {
   return std::min(std::ranges::max(ExpertShares(workload)), 1.0 / layer.top_k) * layer.experts;
 }
 
+Workload WithExpectedSlots(Workload workload) {
+  if (!IsDropless(workload.layer)) return workload;
+  workload.layer.counted_slots = 0;
+  const double even = SizesOf(workload.layer, workload.layout).capacity;
+  const double slots = std::max(1.0, std::ceil(FactorThatDropsNothing(workload) * even - 1e-9));
+  workload.layer = WithSlots(workload.layer, workload.layout, static_cast<int>(slots));
+  return workload;
+}
+
 std::vector<double> FilledSlots(const Workload& workload) {
   const double tokens = SizesOf(workload.layer, workload.layout).tokens, slots = SlotsOfExpert(workload);
   std::vector<double> filled = ExpertPairs(workload);

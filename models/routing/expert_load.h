@@ -30,6 +30,10 @@ double SlotsOfExpert(const Workload& workload);
 // even.
 double FactorThatDropsNothing(const Workload& workload);
 
+// What a resolved workload is priced as: a dropless layer has as many slots as its busiest expert fills, which every
+// expert then has. Any other layer is as it was.
+Workload WithExpectedSlots(Workload workload);
+
 // By expert, after drops: min(T, B·L, pairs).
 std::vector<double> FilledSlots(const Workload& workload);
 

@@ -198,15 +198,6 @@ StatusOr<ComparedAnswer> PlanResolved(PlanAnswer answer, const Profile& profile,
   return compared;
 }
 
-// A dropless layer is priced with the slots that its busiest expert needs, every expert having as many.
-Workload WithPricedCapacity(Workload workload) {
-  if (!IsDropless(workload.layer)) return workload;
-  const double even = SizesOf(workload.layer, workload.layout).capacity;
-  const int slots = static_cast<int>(std::ceil(FactorThatDropsNothing(workload) * even - 1e-9));
-  workload.layer = WithSlots(workload.layer, workload.layout, std::max(1, slots));
-  return workload;
-}
-
 // The answer is about the layer that was asked about, and says with which slots it was priced.
 void AskedCapacity(const Workload& asked, PlanAnswer& answer) {
   if (!IsDropless(asked.layer)) return;
@@ -238,7 +229,7 @@ StatusOr<ComparedAnswer> PlanAndCompare(const Workload& workload, const Profile&
   RETURN_IF_ERROR(CheckBudget(budget));
   PlanAnswer answer;
   ASSIGN_OR_RETURN(const Workload asked, ResolveWorkload(workload, profile.cluster));
-  answer.workload = WithPricedCapacity(asked);
+  answer.workload = WithExpectedSlots(asked);
   answer.profile_name = profile.name;
   answer.profile_version = profile.version;
   std::optional<Profile> filled;
@@ -272,7 +263,7 @@ StatusOr<Plan> PlanBaseline(const Workload& workload, const Profile& profile, co
 double LayerFloorS(const Workload& workload, const Profile& profile, const StopSignals& stop) {
   const StatusOr<Workload> resolved = ResolveWorkload(workload, profile.cluster);
   if (!resolved.ok()) return 0;
-  return SearchCandidates(*resolved, profile, {}, {.nodes = 0, .stop = stop}).outcome.time_floor_s;
+  return SearchCandidates(WithExpectedSlots(*resolved), profile, {}, {.nodes = 0, .stop = stop}).outcome.time_floor_s;
 }
 
 }  // namespace moeplan::planner

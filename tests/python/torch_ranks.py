@@ -396,6 +396,20 @@ def bad_input(world):
     infeasible["best"]["schedule"] = "BASELINE_TP"
     expect_raises(moeplan.Infeasible, lambda: moeplan.torch.MoELayer(infeasible, world), "")
 
+    # More rows than a dropless layer may receive: all 16 tokens of the last source batch are one, so two of four experts
+    # have all of them where an even share is 8.
+    bounded = moeplan.torch.MoELayer(small_plan(capacityFactor=0, receiveFactor=1.5), world)
+    rows = torch.randn(16, 6, generator=torch.Generator().manual_seed(world.rank // 2))
+    if world.rank >= 2:
+        rows = rows[:1].expand(16, 6)
+    refused = expect_raises(moeplan.InvalidInput, lambda: bounded(rows), "found 16 rows of rank 2 for one expert")
+    assert refused.field == "layer.receiveFactor", refused.field
+    one_each = torch.eye(4, 6).repeat(4, 1)
+    bounded.load_full_weights(**{**bounded.full_weights(), "gate": torch.eye(4, 6) + 0.5 * torch.eye(4, 6).roll(1, 0)})
+    bounded(one_each)
+    assert bounded.router_statistics()["pairs"].tolist() == [8, 8, 8, 8]
+    bounded.close()
+
     child = os.fork()
     if child == 0:
         try:

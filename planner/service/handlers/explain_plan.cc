@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "models/cost/operation.h"
+#include "models/routing/expert_load.h"
 #include "planner/search/explain_plan.h"
 #include "planner/search/plan_layer.h"
 #include "planner/service/errors.h"
@@ -29,7 +30,8 @@ StatusOr<v1::ExplainPlanResponse> ExplainPlan(const Environment& environment, co
   if (!request.has_workload()) return moeplan::error::Mismatch("workload", "nothing", "an object");
   ASSIGN_OR_RETURN(const Workload asked, WorkloadFromProto(request.workload()));
   ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
-  ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(asked, profile.cluster));
+  ASSIGN_OR_RETURN(Workload workload, ResolveWorkload(asked, profile.cluster));
+  workload = WithExpectedSlots(std::move(workload));
   ASSIGN_OR_RETURN(const moeplan::Plan plan, PlanToExplain(request, workload, profile, cancelled));
   if (cancelled.stop_requested()) return error::CallerLeft();
   const StatusOr<planner::ExplainedPlan> explained =

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/routing/expert_load.h"
 #include "models/text.h"
 #include "moeplan/v1/report.pb.h"
 #include "planner/drift/run_ratios.h"
@@ -88,6 +89,7 @@ StatusOr<v1::ReportRunResponse> ReportRun(const Environment& environment, const 
   ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile({.name = held.profile_name}));
   StatusOr<Workload> resolved = ResolveWorkload(held.workload, profile.cluster);
   if (!resolved.ok()) return resolved.status().Within("plan.workload");
+  resolved = WithExpectedSlots(*std::move(resolved));
   if (cancelled.stop_requested()) return error::CallerLeft();
   ASSIGN_OR_RETURN(const planner::RunRatios run, planner::CompareRun(held.plan, *resolved, profile, ranks));
 

@@ -4,8 +4,10 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "models/cost/operation.h"
+#include "models/routing/expert_load.h"
 #include "models/text.h"
 #include "planner/search/price_plan.h"
 #include "planner/service/errors.h"
@@ -94,7 +96,8 @@ StatusOr<std::optional<v1::WatchPlanResponse>> Reconsider(const Environment& env
   ASSIGN_OR_RETURN(const HeldPlan best, HeldPlanFromProto(fresh, "plan"));
   ASSIGN_OR_RETURN(const Profile profile,
                    environment.store.LoadProfile({.name = fresh.profile_name(), .version = fresh.profile_version()}));
-  ASSIGN_OR_RETURN(const Workload resolved, ResolveWorkload(best.workload, profile.cluster));
+  ASSIGN_OR_RETURN(Workload resolved, ResolveWorkload(best.workload, profile.cluster));
+  resolved = WithExpectedSlots(std::move(resolved));
   const StatusOr<planner::Candidate> now = planner::PriceFilledIn(held.plan, resolved, profile);
   if (!now.ok()) {
     return ResponseOf(fresh, StrCat("the best plan of ", NameOf(fresh),
