@@ -17,6 +17,7 @@
 #include "executor/runtime/graph_runner.h"
 #include "models/all_to_all/algorithm.h"
 #include "models/plan/build_plan.h"
+#include "models/routing/expert_load.h"
 #include "models/text.h"
 #include "proto/convert/plan.h"
 #include "proto/convert/samples.h"
@@ -293,9 +294,8 @@ class BackendRankSession final : public RankSession {
     ASSIGN_OR_RETURN(const Plan plan, PlanFromProto(prepare.plan(), "plan"));
     RETURN_IF_ERROR(LoadLayer(workload));
     ReadyGraph ready{.workload = workload};
-    // Where nothing is computed, routing is even.
-    if (IsDropless(workload.layer) && connected_->computes()) {
-      ASSIGN_OR_RETURN(ready.workload.layer, WithCountedSlots(workload));
+    if (IsDropless(workload.layer)) {
+      ASSIGN_OR_RETURN(ready.workload.layer, WithSlotsForAll(workload));
     }
     ASSIGN_OR_RETURN(ready.graph, BuildPlan(plan, ready.workload, cluster_));
     ASSIGN_OR_RETURN(const executor::RankContext context,
@@ -312,14 +312,17 @@ class BackendRankSession final : public RankSession {
     return OkStatus();
   }
 
-  // The layer with as many slots as its busiest expert needs; every run has the same input.
-  StatusOr<Layer> WithCountedSlots(const Workload& workload) {
+  // The layer with the slots that the plan was priced with, or, where values are computed and its busiest expert needs
+  // more, with those. Every run has the same input.
+  StatusOr<Layer> WithSlotsForAll(const Workload& workload) {
+    const Layer expected = WithExpectedSlots(workload).layer;
+    if (!connected_->computes()) return expected;
     ASSIGN_OR_RETURN(executor::PairCounter counter, executor::PairCounter::Make(workload, runtime()));
     const auto tokens = static_cast<int>(SizesOf(workload.layer, workload.layout).tokens);
     const std::vector<std::byte> rows = RowsOf(layer_->input);
     ASSIGN_OR_RETURN(const int slots,
                      counter.Slots({.tokens = tokens, .batch_tokens = tokens}, rows, *layer_->kernels));
-    return WithSlots(workload.layer, workload.layout, slots);
+    return WithSlots(workload.layer, workload.layout, std::max(slots, expected.counted_slots));
   }
 
   StatusOr<ReadyGraph*> GraphOf(int number) {

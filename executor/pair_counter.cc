@@ -73,18 +73,19 @@ StatusOr<int> PairCounter::Slots(const Call& call, std::span<const std::byte> in
   device.SetTokens(stream, {.call = call.tokens, .batch = call.batch_tokens});
   device.Copy(own_.data(), reinterpret_cast<const std::byte*>(&own), sizeof(own), stream);
   stage_->AllGather({own_.data(), own_.bytes()}, {all_.data(), all_.bytes()}, stream);
+  device.SetTokens(stream, {});
   device.Copy(reinterpret_cast<std::byte*>(all.data()), all_.data(), all_.bytes(), stream);
   RETURN_IF_ERROR(device.Synchronize());
   const auto busiest = std::ranges::max_element(all);
   const double even = static_cast<double>(call.tokens) * layer_.top_k / layer_.experts;
-  const double limit =
-      layer_.receive_factor > 0 ? std::max(1.0, std::floor(layer_.receive_factor * even)) : call.tokens;
+  double limit = call.tokens;  // A token chooses an expert once.
+  if (layer_.receive_factor > 0) limit = std::min(limit, std::ceil(layer_.receive_factor * even - 1e-9));
   if (*busiest > limit) {
     const int first = rank_->world().rank() - stage_->rank();  // Stages are runs of ranks.
     return error::TooManyPairs(first + static_cast<int>(busiest - all.begin()), *busiest, static_cast<int>(limit),
                                layer_.receive_factor, even);
   }
-  return std::min({RoundedUp(std::max(1, *busiest)), call.tokens, static_cast<int>(limit)});
+  return std::min(RoundedUp(std::max(1, *busiest)), std::max(1, static_cast<int>(limit)));
 }
 
 }  // namespace moeplan::executor

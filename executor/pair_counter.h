@@ -14,7 +14,7 @@ namespace moeplan::executor {
 
 class PairCounter {
  public:
-  // Of a resolved workload whose layer is dropless. The runtime is borrowed. Collective where the stage has no
+  // Takes a resolved workload whose layer is dropless, and borrows the runtime. Collective where the stage has no
   // communicator yet.
   static StatusOr<PairCounter> Make(const Workload& workload, RankRuntime& rank);
 
@@ -23,10 +23,9 @@ class PairCounter {
     int tokens = 0, batch_tokens = 0, first_token = 0;
   };
   // Collective over the stage; blocks. `input`: the call's rows, at most B·L. The kernels have the layer's weights. The
-  // answer is the same on every rank: at least as many
-  // slots as the most pairs that any expert has in a source batch, rounded up by a sixteenth at most so that few
-  // different numbers come up, and at most `tokens`. kInvalidInput on every rank, naming the rank and its rows, where
-  // that is more than layer.receiveFactor allows.
+  // answer is the same on every rank: as many slots as the most pairs that any expert has in a source batch, rounded up
+  // by a sixteenth at most so that few different numbers come up, and at most the call's tokens. kInvalidInput on every
+  // rank, naming the rank and its rows, where that is more than layer.receiveFactor allows.
   StatusOr<int> Slots(const Call& call, std::span<const std::byte> input, Kernels& kernels);
 
  private:

@@ -116,7 +116,12 @@ StatusOr<std::unique_ptr<TrainingLayer>> TrainingLayer::Make(const StatusOr<Laye
   ASSIGN_OR_RETURN(LayerPlan training, PlanForTraining(plan));
   // What is wrong with it is told now, not by the first pass.
   const Plan candidate = {.knobs = training.knobs, .order = training.order};
-  ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, training.workload, training.cluster));
+  Workload widest = training.workload;
+  if (IsDropless(widest.layer)) {
+    const auto tokens = static_cast<int>(SizesOf(widest.layer, widest.layout).tokens);
+    widest.layer = WithSlots(widest.layer, widest.layout, tokens);
+  }
+  ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, widest, training.cluster));
   RETURN_IF_ERROR(JoinGroups(graph, rank));
   std::unique_ptr<TrainingLayer> layer(new TrainingLayer(std::move(training), graph, rank));
   if (IsDropless(layer->plan_.workload.layer)) {
@@ -197,9 +202,7 @@ StatusOr<int> TrainingLayer::CountedSlots(const PairCounter::Call& call, std::sp
   if (input.size() != expected) return error::WrongRows("input", input.size(), expected, layer);
   RETURN_IF_ERROR(CheckWeights(weights, layer, shard_));
   if (gate_kernels_ == nullptr) {
-    LayerGradientsView gradients;
-    gradients.given = true;
-    ASSIGN_OR_RETURN(gate_kernels_, rank_->make_kernels()(layer, weights, gradients));
+    ASSIGN_OR_RETURN(gate_kernels_, rank_->make_kernels()(layer, weights, {}));
   }
   gate_kernels_->UseHostMemory(weights, {});
   return counter_->Slots(call, input, *gate_kernels_);

@@ -139,7 +139,7 @@ class TrainingLayer {
   RankRuntime* rank_;
   LayerShard shard_;
   bool gates_slices_;
-  std::optional<PairCounter> counter_;                           // Of a dropless layer.
+  std::optional<PairCounter> counter_;                           // Absent where the layer drops pairs.
   std::unique_ptr<Kernels> gate_kernels_;                        // What it counts with; null before the first Forward.
   std::vector<Size> recent_;                                     // The last first.
   std::map<Size, std::vector<std::unique_ptr<MoeLayer>>> idle_;  // Only sizes of recent_.

@@ -7,6 +7,7 @@
 #include "agent/compare/settle.h"
 #include "models/fit/statistics.h"
 #include "models/plan/build_plan.h"
+#include "models/routing/expert_load.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 
@@ -15,10 +16,11 @@ namespace {
 
 StatusOr<std::vector<Contender>> ContendersOf(const PlanAnswer& answer, const Cluster& cluster, int top) {
   std::vector<Contender> contenders;
+  const Workload workload = WithExpectedSlots(answer.workload);
   for (size_t i = 0; i < answer.candidates.size(); ++i) {
     const Plan& plan = answer.candidates[i];
     if (top > 0 && static_cast<int>(i) >= top && !IsBaseline(plan.knobs.family)) continue;
-    ASSIGN_OR_RETURN(TaskGraph graph, BuildPlan(plan, answer.workload, cluster));
+    ASSIGN_OR_RETURN(TaskGraph graph, BuildPlan(plan, workload, cluster));
     contenders.push_back({.plan = plan, .graph = std::move(graph)});
   }
   return contenders;

@@ -12,6 +12,7 @@
 #include "cli/planner_option.h"
 #include "cli/run_log.h"
 #include "models/plan/build_plan.h"
+#include "models/routing/expert_load.h"
 #include "models/text.h"
 #include "planner/client/planner_client.h"
 #include "proto/convert/plan.h"
@@ -100,7 +101,7 @@ Status Run(const RunOptions& options) {
   if (!fleet) return OkStatus();
   const StatusOr<Workload> resolved = ResolveWorkload(answer.workload, fleet->cluster());
   if (!resolved.ok()) return resolved.status().Within(StrCat(options.plan, ": workload"));
-  const StatusOr<TaskGraph> built = BuildPlan(plan, *resolved, fleet->cluster());
+  const StatusOr<TaskGraph> built = BuildPlan(plan, WithExpectedSlots(*resolved), fleet->cluster());
   if (!built.ok()) return built.status().Within(StrCat(options.plan, ": ", Name(plan.knobs.family)));
   const TaskGraph& graph = *built;
   // Before time is spent on what could not be kept.

@@ -10,6 +10,7 @@
 #include "models/check.h"
 #include "models/measurement/candidates.h"
 #include "models/measurement/cost_key.h"
+#include "models/routing/expert_load.h"
 #include "models/schedule/schedules.h"
 #include "models/text.h"
 #include "models/timeline/task_cost.h"
@@ -287,7 +288,8 @@ double NominalS(const CostKey& key, double size, const Cluster& cluster) {
 
 std::vector<Need> NeedsOf(const std::vector<Workload>& resolved, const Cluster& cluster) {
   NeedList list(cluster);
-  for (const Workload& workload : resolved) {
+  for (const Workload& one : resolved) {
+    const Workload workload = WithExpectedSlots(one);
     AddCandidates(workload, cluster, list);
     const RuleNeeds ask(workload, cluster, list);
     AddParm(workload, ask);

@@ -141,17 +141,14 @@ class Adviser {
     return std::move(advice_);
   }
 
-  StatusOr<StepQuestion> Complete(const OpenSettings& open) {
+  std::optional<StepQuestion> Complete(const OpenSettings& open) {
     const StepQuestion& mine = *request_.mine;
     for (const LayoutRequest& way : WaysToComplete(open)) {
       StepQuestion question = mine;
       question.request = way;
-      if (stop_.Requested()) return Cancelled("completing a layout was cancelled");
       Taken(question);
     }
-    if (!taken_.empty()) return Best();
-    RETURN_IF_ERROR(pricer_.Price(mine, stop_).status());
-    return mine;
+    return taken_.empty() ? std::nullopt : std::optional(Best());
   }
 
   // Gives what is the job's and no decision, as the layout to compare with has it, where there is one.
@@ -586,7 +583,7 @@ StatusOr<StepQuestion> UsualLayout(const AdviceRequest& request, const Profile& 
   return Adviser(request, profile, {}).Usual();
 }
 
-StatusOr<StepQuestion> Completed(const AdviceRequest& request, const OpenSettings& open, const Profile& profile) {
+std::optional<StepQuestion> Completed(const AdviceRequest& request, const OpenSettings& open, const Profile& profile) {
   return Adviser(request, profile, {}).Complete(open);
 }
 

@@ -77,9 +77,8 @@ struct OpenSettings {
   bool recompute = false;
 };
 // `request.mine`, which is required, with what is open set to whatever is fastest of what fits and the training system
-// takes, as Advise sets it for its own layouts; `mine` as it is where nothing does. kInvalidInput: it breaks a rule
-// however that is set. kCancelled.
-StatusOr<StepQuestion> Completed(const AdviceRequest& request, const OpenSettings& open, const Profile& profile);
+// takes, as Advise sets it for its own layouts. Absent: nothing does.
+std::optional<StepQuestion> Completed(const AdviceRequest& request, const OpenSettings& open, const Profile& profile);
 
 // A dispatcher runs over the transport that `mine` has it on, else over the one that most of its measured costs are of,
 // else over NCCL's.

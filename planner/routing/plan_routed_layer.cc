@@ -97,7 +97,8 @@ void WarnOfTooLargeShares(const Workload& workload, std::vector<std::string>& wa
   if (*largest * workload.layer.top_k <= 1 + 1e-9) return;
   warnings.push_back(StrCat("routing gives expert ", largest - shares.begin(), " a share of ", ThreeDigits(*largest),
                             " of the pairs, but with topK ", workload.layer.top_k, " none can have more than ",
-                            ThreeDigits(1.0 / workload.layer.top_k), ": what is beyond counts as dropped"));
+                            ThreeDigits(1.0 / workload.layer.top_k),
+                            ": what is beyond counts as dropped, whatever the capacity"));
 }
 
 }  // namespace

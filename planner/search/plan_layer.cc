@@ -162,7 +162,11 @@ StatusOr<ComparedAnswer> ThoseOfLessMemory(PlanAnswer answer, FoundCandidates fo
 
 StatusOr<ComparedAnswer> PlanResolved(PlanAnswer answer, const Profile& profile, PriceNotes notes,
                                       const PlanOptions& options, const PlanBudget& budget) {
-  if (options.rules) AskRules(answer.workload, profile, budget.stop, notes, answer);
+  if (options.rules) {
+    Workload even = answer.workload;
+    even.layer.counted_slots = 0;  // The papers' rules know no routing.
+    AskRules(even, profile, budget.stop, notes, answer);
+  }
 
   FoundCandidates found = SearchCandidates(answer.workload, profile, options, budget);
   std::vector<Candidate>& candidates = found.listed;
@@ -204,7 +208,7 @@ void AskedCapacity(const Workload& asked, PlanAnswer& answer) {
   const double factor = CapacityFactorOf(answer.workload.layer, answer.workload.layout);
   answer.workload.layer = asked.layer;
   answer.warnings.push_back(
-      StrCat("layer.capacityFactor is 0 (dropless): rules and candidates take f = ", ThreeDigits(factor),
+      StrCat("layer.capacityFactor is 0 (dropless): the rules take f = 1, candidates f = ", ThreeDigits(factor),
              asked.routing ? ", which the busiest expert of routing needs" : ", as if routing were even; give routing",
              ", and every call has as many slots as its own busiest expert needs"));
 }

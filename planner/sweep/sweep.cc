@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/links/link_model.h"
+#include "models/routing/expert_load.h"
 #include "models/text.h"
 #include "planner/search/explain_plan.h"
 #include "planner/search/plan_layer.h"
@@ -38,6 +39,7 @@ class Sweep::Planner {
       return row;
     }
     PlanAnswer& answer = compared->answer;
+    const Workload priced = WithExpectedSlots(answer.workload);
     if (answer.candidates.empty()) {
       row.reason = std::move(answer.explanation);
     } else {
@@ -45,11 +47,11 @@ class Sweep::Planner {
       row.warnings = std::move(answer.warnings);
     }
     if (row.best && sweep_.options_.compare) {
-      ASSIGN_OR_RETURN(const auto times, TimesByKey(*row.best, answer.workload, changed_.cluster));
+      ASSIGN_OR_RETURN(const auto times, TimesByKey(*row.best, priced, changed_.cluster));
       row.priced_from = DearestEntries(times, changed_);
       row.comparison = std::move(compared->comparison);
     }
-    row.extrapolated = Extrapolated(answer.workload);
+    row.extrapolated = Extrapolated(priced);
     return row;
   }
 

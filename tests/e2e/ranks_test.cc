@@ -159,6 +159,7 @@ TEST(LoopTest, ATrainingLayerIsPlannedRunAndCheckedWithItsGradients) {
     workload["phase"] = phase;
     const bool dropless = std::string(phase) == "TRAINING";
     if (dropless) workload["layer"].erase("capacityFactor");
+    if (dropless) workload["routing"] = {{"skew", 0.7}};
     if (std::string(phase) == "BACKWARD") workload["layer"]["gate"] = "RANDOM";  // Its gate has no gradient at all.
     const std::string file = folder.Write("workload.json", workload.dump()), db = folder / phase;
     const std::string grid = folder.Write("grid.json", Json{{"workloads", {workload}}}.dump());

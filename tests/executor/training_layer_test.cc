@@ -437,6 +437,27 @@ TEST(TrainingLayerTest, MoreRowsThanADroplessLayerMayReceiveFailOnEveryRank) {
   });
 }
 
+TEST(TrainingLayerTest, AnyBoundOnRowsIsANumber) {
+  for (const double factor : {1.0, 1e9, 1e300}) {
+    SCOPED_TRACE(factor);
+    LayerPlan plan = PlanOf(Family::kMontaO1);
+    plan.workload.layer.capacity_factor = 0;
+    plan.workload.layer.receive_factor = factor;
+    OnEveryRank([&](HostRank& host, int rank) {
+      const auto moe = TrainingLayer::Make(plan, host.runtime());
+      ASSERT_TRUE(moe.ok()) << moe.status().message();
+      // One token has two pairs for two of four experts: of 0.5 rows each an even share is one.
+      Call one(WithTokens(plan, 1), rank, 1);
+      TrainingLayer::Pass pass = one.Forward(**moe);
+      one.Backward(pass);
+      if (factor == 1) return;
+      Call all(plan, rank, 1, /*hot=*/2);
+      TrainingLayer::Pass of_all = all.Forward(**moe);
+      all.Backward(of_all);
+    });
+  }
+}
+
 TEST(TrainingLayerTest, ADroplessLayerWithoutCountsIsRefused) {
   LayerPlan plan = PlanOf(Family::kParmS2);
   plan.workload.layer.capacity_factor = 0;

@@ -94,6 +94,23 @@ def logits_learn_too(world):
     close(layer.gate.grad, plain.gate.weight.grad, "the gate's gradient")
 
 
+def state_stays(world):
+    """A block that two layers share stays one; what is frozen, or in evaluation mode, stays so, and comes back so."""
+    plan = plan_of("BASELINE", {"expertParallel": 2})
+    model = model_of(4)
+    model.append(Layer(MODEL, model[1].mlp))
+    model[0].mlp.requires_grad_(False)
+    replacement = moeplan.torch.replace(model, ADAPTERS, plan, world)
+    assert model[3].mlp is model[1].mlp and len(replacement.layers) == 3
+    assert not any(value.requires_grad for value in replacement.layers["0.mlp"].parameters())
+    assert all(value.requires_grad for value in replacement.layers["1.mlp"].parameters())
+    loss_of(model, batch_of(0, 0)).backward()
+    model.eval()
+    replacement.restore()
+    assert model[3].mlp is model[1].mlp and isinstance(model[1].mlp, FusedBlock)
+    assert not model[0].mlp.training and not model[1].mlp.training
+
+
 def refusals(world):
     model = model_of(2)
     before = copy.deepcopy(model)
@@ -113,8 +130,22 @@ def refusals(world):
     refused({nn.Conv2d: hugging_face.mixtral}, plan_of("BASELINE", layout), "no block of Conv2d")
     refused(ADAPTERS, plan_of("BASELINE", layout, gate="HASH"), "layer.gate")
     refused(ADAPTERS, plan_of("BASELINE", layout, topK=2), "layer.topK")
+    refused(ADAPTERS, plan_of("BASELINE", layout, capacityFactor=1.25), "layer.capacityFactor")
     refused(ADAPTERS, plan_of("BASELINE", layout, hiddenDim=8), "up: found a tensor of shape")
     refused(ADAPTERS, plan_of("BASELINE", layout, expertMatrices=2), "gate_up: found a tensor")
+    model[0].mlp.gate.weight.requires_grad_(False)
+    refused(ADAPTERS, plan_of("BASELINE", layout), "requires_grad")
+    model[0].mlp.gate.weight.requires_grad_(True)
+    wrong = {BlockOfModules: lambda block: {**hugging_face.mixtral(block).weights, "topk": 3}}
+    refused(wrong, plan_of("BASELINE", layout), "topk: found it among")
+    other = {BlockOfModules: lambda block: {**hugging_face.mixtral(block).weights, "top_k": 2}}
+    refused(other, plan_of("BASELINE", layout), "layer.topK")
+    try:
+        hugging_face.mixtral(BlockOfModules(MODEL, HIDDEN, EXPERTS, 1))
+    except moeplan.InvalidInput as error:
+        assert error.field == "top_k"
+    else:
+        raise AssertionError("top-k 1 taken")
     model[0].mlp.jitter_noise = 0.1
     refused(ADAPTERS, plan_of("BASELINE", layout), "router_jitter_noise")
     model[0].mlp.jitter_noise = 0

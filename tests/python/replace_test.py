@@ -25,5 +25,9 @@ def test_logits_learn_too(tmp_path):
     run_ranks(tmp_path, 2, "logits_learn_too", program="replace_ranks.py")
 
 
+def test_state_stays(tmp_path):
+    run_ranks(tmp_path, 2, "state_stays", program="replace_ranks.py")
+
+
 def test_what_does_not_fit_is_named_and_changes_nothing(tmp_path):
     run_ranks(tmp_path, 2, "refusals", program="replace_ranks.py")

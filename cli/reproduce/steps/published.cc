@@ -185,11 +185,12 @@ StatusOr<MeasuredStep> StepOf(CsvRow row, Constants& constants) {
       .place = PlaceOf(row, {"gpus", "gbs", "mbs", "seq", "fsdp", "tp", "pp", "cp", "vp", "ep"})};
   step.open = {
       .dispatcher = !row.Has("dispatcher"), .overlap = !row.Has("moe_a2a_overlap"), .recompute = !row.Has("recompute")};
-  step.job = StrCat(row.Text("model"), " ", row.Text("system"), " ", row.Text("gpus"), " ", row.Text("gbs"), " ",
-                    row.Text("seq"), " ", row.Text("precision") == "BF16", Contains(row.Text("note"), "tokendrop"));
   // How far precisions are apart, in halvings of an element.
   const std::string precision = row.Text("precision");
-  step.place.push_back(precision == "BF16" ? 4 : precision == "NVFP4" ? 2 : 3);
+  const int halvings = precision == "BF16" ? 4 : precision == "NVFP4" ? 2 : 3;
+  step.place.push_back(halvings);
+  step.job = StrCat(row.Text("model"), " ", row.Text("system"), " ", row.Text("gpus"), " ", row.Text("gbs"), " ",
+                    row.Text("seq"), " ", halvings, " ", Contains(row.Text("note"), "tokendrop"));
   if (IsFromMegatronBridge(row)) step.trained_with = "bridge";
   step.tokens_per_gpu = row.Number("gbs") * row.Number("seq") / std::max(1.0, row.Number("gpus"));
   SetMeasured(row.Number("step_s"), step.measured_s);

@@ -73,8 +73,9 @@ class Recipes {
   Status Add(const MeasuredStep& step) {
     const v1::AdviseRequest request = RequestOf(step);
     const std::string job = StrCat(step.system, " ", request.SerializeAsString());
-    ASSIGN_OR_RETURN(const StepQuestion published, AsPublished(step));
-    const std::string text = planner::LayoutText(published) + NotSaid(step.open);
+    const std::optional<StepQuestion> completed = Completed(step);
+    const StepQuestion& published = completed ? *completed : *step.asks;
+    const std::string text = planner::LayoutText(published) + (completed ? NotSaid(step.open) : "");
     if (!seen_.insert(job + planner::LayoutText(*step.asks)).second) return OkStatus();
     ++counts_.recipes;
     Choice choice = {.name = step.name, .paper = text};
@@ -117,8 +118,8 @@ class Recipes {
   }
 
  private:
-  // The layout with what its source does not say as the adviser sets it.
-  static StatusOr<StepQuestion> AsPublished(const MeasuredStep& step) {
+  // The layout with what its source does not say as the adviser sets it. Absent: nothing fits and is taken.
+  static std::optional<StepQuestion> Completed(const MeasuredStep& step) {
     const LayoutRequest& asked = step.asks->request;
     planner::AdviceRequest request = {.model = asked.model,
                                       .gpus = asked.gpus,
@@ -133,10 +134,7 @@ class Recipes {
         return planner::Export(*target, StepLayoutOf(question), asked.model, NumbersOf(asked)).violations().empty();
       };
     }
-    StatusOr<StepQuestion> completed = planner::Completed(request, step.open, *step.profile);
-    if (completed.status().code() == StatusCode::kInvalidInput)
-      return *step.asks;  // The row says which rule it breaks.
-    return completed;
+    return planner::Completed(request, step.open, *step.profile);
   }
 
   // What somebody measured of the same job, where that was faster.
@@ -179,8 +177,8 @@ class Recipes {
     const bool counts = near && theirs.missing_bytes <= 0;
     const auto fastest = fastest_.find(step.job);
     counts_.near += counts ? 1 : 0;
-    const bool is_fastest = fastest != fastest_.end() &&
-                            planner::LayoutText(*fastest->second->asks) == planner::LayoutText(*step.asks);
+    const bool is_fastest =
+        fastest != fastest_.end() && planner::LayoutText(*fastest->second->asks) == planner::LayoutText(*step.asks);
     counts_.fastest_near += counts && is_fastest ? 1 : 0;
     counts_.indistinct += ratio.high >= 1 && theirs.missing_bytes <= 0 ? 1 : 0;
     if (!near) {

@@ -6,7 +6,6 @@
 
 #include "models/cost/operation.h"
 #include "models/links/link_model.h"
-#include "models/routing/expert_load.h"
 #include "models/timeline/cost_index.h"
 #include "planner/rules/explain_rules.h"
 #include "planner/search/price_plan.h"
@@ -63,8 +62,7 @@ StatusOr<v1::ExplainRulesResponse> ExplainRules(const Environment& environment, 
   if (!request.has_workload()) return moeplan::error::Mismatch("workload", "nothing", "an object");
   ASSIGN_OR_RETURN(const Workload asked, WorkloadFromProto(request.workload()));
   ASSIGN_OR_RETURN(const Profile profile, environment.store.LoadProfile(SelectionOf(request)));
-  ASSIGN_OR_RETURN(Workload workload, ResolveWorkload(asked, profile.cluster));
-  workload = WithExpectedSlots(std::move(workload));
+  ASSIGN_OR_RETURN(const Workload workload, ResolveWorkload(asked, profile.cluster));
   v1::ExplainRulesResponse response;
   response.set_profile_name(profile.name);
   response.set_profile_version(profile.version);

@@ -99,7 +99,10 @@ StatusOr<v1::ReportRunResponse> ReportRun(const Environment& environment, const 
   response.set_profile_version(profile.version);
   const double predicted_s = PredictedS(environment.store, held, *resolved, profile, run.predicted_s);
   if (!environment.plan_log->KeepRun(request.plan(), RecordOf(request, predicted_s, run, ranks))) return response;
-  const std::vector<bool> drifted = environment.drift->Observe(profile, *resolved, run.ratios);
+  // A dropless layer ran with the slots of its busiest expert, which nobody reports: its times say nothing of costs.
+  const std::vector<bool> drifted = IsDropless(resolved->layer)
+                                        ? std::vector<bool>(run.ratios.size())
+                                        : environment.drift->Observe(profile, *resolved, run.ratios);
   for (size_t i = 0; i < run.ratios.size(); ++i) {
     v1::CostRatio& cost = *response.add_costs();
     cost.set_cost(Describe(run.ratios[i].key));

@@ -3,7 +3,8 @@
 Read from src/transformers/models/*/modeling_*.py: until version 4 experts are modules of their own and a block returns
 (output, router logits); in version 5 the weights of all experts lie in one tensor and a block returns its output.
 Their weights are renormalised softmax probabilities of the chosen experts (TOP_K), and no pair is dropped, so plans
-have ``capacityFactor`` 0.
+have ``capacityFactor`` 0. Later versions record router logits by the class of the block, which is gone: leave
+``output_router_logits`` off, and give the plan an ``auxLossCoefficient`` instead.
 """
 
 from __future__ import annotations
@@ -23,15 +24,22 @@ def mixtral(block: torch.nn.Module) -> Block:
     noise = getattr(block, "jitter_noise", 0)
     if noise:
         raise mismatch("router_jitter_noise", str(noise), "0: the executor's gate adds no noise")
+    _check_top_k(block.top_k if hasattr(block, "top_k") else block.gate.top_k)
     return _block(block, gate="w1", up="w3", down="w2")
 
 
 def qwen3_moe(block: torch.nn.Module) -> Block:
     """Qwen3MoeSparseMoeBlock with norm_topk_prob, as the published models have it."""
     router = block if hasattr(block, "norm_topk_prob") else block.gate
-    if not router.norm_topk_prob and router.top_k > 1:
+    if not router.norm_topk_prob:
         raise mismatch("norm_topk_prob", "False", "True: the executor's gate renormalises the weights of the chosen")
+    _check_top_k(router.top_k)
     return _block(block, gate="gate_proj", up="up_proj", down="down_proj")
+
+
+def _check_top_k(top_k: int) -> None:
+    if top_k == 1:
+        raise mismatch("top_k", "1", "more: of a single expert the executor's gate keeps the probability for a weight")
 
 
 _CLASSES: dict[str, Adapter] = {
@@ -41,7 +49,7 @@ _CLASSES: dict[str, Adapter] = {
 
 
 def adapters() -> dict[type, Adapter]:
-    """Of the classes that the installed transformers has; none where it is not installed."""
+    """Those for the classes that the installed transformers has; none where it is not installed."""
     found: dict[type, Adapter] = {}
     for path, adapter in _CLASSES.items():
         module, _, name = path.rpartition(".")
@@ -62,12 +70,12 @@ def _block(block: torch.nn.Module, gate: str, up: str, down: str) -> Block:
     if apart:
         for name, linear in (("gate_up", gate), ("up", up), ("down", down)):
             weights[name] = [getattr(expert, linear).weight.detach().T for expert in experts]
-        return Block(weights, top_k=block.top_k, returns=_with_logits)
+        return Block(weights, top_k=block.top_k, dropless=True, returns=_with_logits)
     first, second = experts.gate_up_proj.detach().transpose(1, 2).chunk(2, dim=-1)
     weights.update(gate_up=first, up=second, down=experts.down_proj.detach().transpose(1, 2))
-    return Block(weights, top_k=block.gate.top_k)
+    return Block(weights, top_k=block.gate.top_k, dropless=True)
 
 
 def _with_logits(layer: MoELayer, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The logits are those of the model's own auxiliary loss, which takes them again from the gate's weight."""
+    """What the block returned: the logits, too, whose gradients go to the gate's weight."""
     return y, torch.nn.functional.linear(x.reshape(-1, x.shape[-1]), layer.gate)

@@ -6,7 +6,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Union
 
 import torch
 
-from moeplan import messages
+from moeplan import library, messages
 from moeplan.errors import mismatch
 from moeplan.torch.layer import MoELayer
 from moeplan.torch.plan import read_plan
@@ -23,17 +23,18 @@ class Block(NamedTuple):
 
     ``weights``: by the names and shapes of ``MoELayer.load_full_weights``, alike on all ranks: views of the block's
     parameters (``weight.T``, a slice), so that ``restore`` can write to them. ``kind``: the gate, by its name in the
-    contract. ``top_k``: checked against the plan's where it is not None. ``returns``: None where the block returns its
-    output alone.
+    contract. ``top_k``, and ``dropless`` where the block drops no pair: checked against the plan where they are given.
+    ``returns``: None where the block returns its output alone.
     """
 
     weights: Mapping[str, Weights]
     kind: str = "TOP_K"
     top_k: Optional[int] = None
+    dropless: bool = False
     returns: Optional[Returns] = None
 
 
-# Gives a Block, or a dict of its weights with the gate's "kind", or the two as a tuple.
+# Gives a Block; or a dict of its weights, with the Block's other fields beside them; or such a dict and the gate's kind.
 Adapter = Callable[[torch.nn.Module], Union[Block, "dict[str, Any]", "tuple[dict[str, Any], str]"]]
 
 
@@ -78,7 +79,7 @@ class Replacement:
         for swap in self._swaps:
             _write(swap.path, _described(swap.adapter, swap.block), swap.replaced.layer.full_weights(), swap)
         for swap in self._swaps:
-            setattr(swap.parent, swap.name, swap.block)
+            setattr(swap.parent, swap.name, swap.block.train(swap.replaced.training))
             swap.replaced.layer.close()
         self._swaps = []
         self.layers = {}
@@ -95,26 +96,25 @@ def replace(
     Raises InvalidInput, and changes nothing, where no such block is found, or one does not fit the plan: its shapes, its
     gate or its top-k.
     """
-    planned = read_plan(plan)
-    layer = planned.workload.layer
-    gate = messages.to_dict(planned.workload)["layer"].get("gate", "TOP_K")
-    swaps = []
-    for path, block in list(model.named_modules()):
+    planned = read_plan(plan).workload
+    swaps: list[_Swap] = []
+    made: dict[int, ReplacedBlock] = {}  # By block: one that several parents hold stays one.
+    for path, block in list(model.named_modules(remove_duplicate=False)):
         adapter = next((adapters[kind] for kind in type(block).__mro__ if kind in adapters), None)
         if adapter is None:
             continue
         if not path:
             raise mismatch("model", "a block itself", "a model that holds blocks")
-        described = _described(adapter, block)
-        if described.kind != gate:
-            raise mismatch("plan.workload.layer.gate", gate, f"{described.kind}, the gate of {path}")
-        if described.top_k is not None and described.top_k != layer.top_k:
-            raise mismatch("plan.workload.layer.topK", str(layer.top_k), f"{described.top_k}, that of {path}")
-        moe = MoELayer(plan, world, dtype=_dtype(path, described), defer_weight_gradients=defer_weight_gradients)
-        moe.load_full_weights(**{name: _whole(value) for name, value in described.weights.items()})
-        replaced = ReplacedBlock(moe, described.returns).train(block.training)
+        if id(block) not in made:
+            described = _described(adapter, block)
+            _check(path, described, block, planned)
+            dtype = described.weights["gate"].dtype  # type: ignore[union-attr]
+            moe = MoELayer(plan, world, dtype=dtype, defer_weight_gradients=defer_weight_gradients)
+            moe.load_full_weights(**{name: _whole(value) for name, value in described.weights.items()})
+            moe.requires_grad_(all(parameter.requires_grad for parameter in block.parameters()))
+            made[id(block)] = ReplacedBlock(moe, described.returns).train(block.training)
         parent, _, name = path.rpartition(".")
-        swaps.append(_Swap(model.get_submodule(parent), name, path, block, adapter, replaced))
+        swaps.append(_Swap(model.get_submodule(parent), name, path, block, adapter, made[id(block)]))
     if not swaps:
         names = ", ".join(kind.__name__ for kind in adapters) or "no class at all"
         raise mismatch("model", f"no block of {names}", "at least one; give the class of the model's MoE block")
@@ -129,14 +129,35 @@ def _described(adapter: Adapter, block: torch.nn.Module) -> Block:
         return said
     weights, kind = said if isinstance(said, tuple) else (said, None)
     weights = dict(weights)
-    return Block(weights, kind or weights.pop("kind", "TOP_K"))
+    fields = {name: weights.pop(name) for name in Block._fields[1:] if name in weights}
+    if kind is not None:
+        fields["kind"] = kind
+    return Block(weights, **fields)
 
 
-def _dtype(path: str, described: Block) -> torch.dtype:
-    of_gate = described.weights.get("gate")
-    if not isinstance(of_gate, torch.Tensor):
-        raise mismatch(f"{path}: gate", "no tensor", "one of shape [E, M] from the adapter")
-    return of_gate.dtype
+def _check(path: str, described: Block, block: torch.nn.Module, planned: Any) -> None:
+    """Raises InvalidInput where the block is not what the plan is for, or no adapter can say what it is."""
+    layer = planned.layer
+    unknown = sorted(set(described.weights) - set(library.TENSORS))
+    if unknown:
+        raise mismatch(f"{path}: {unknown[0]}", "it among an adapter's weights", f"one of {', '.join(library.TENSORS)}")
+    for name in ("gate", "up", "down"):
+        if name not in described.weights:
+            raise mismatch(f"{path}: {name}", "no tensor", "one from the adapter")
+    gate = described.weights["gate"]
+    if not isinstance(gate, torch.Tensor) or gate.device.type != "cpu":
+        found = str(gate.device) if isinstance(gate, torch.Tensor) else "several tensors"
+        raise mismatch(f"{path}: gate", found, "one tensor on the CPU: this build runs layers on the host")
+    kind = messages.to_dict(planned)["layer"].get("gate", "TOP_K")
+    if described.kind != kind:
+        raise mismatch("plan.workload.layer.gate", kind, f"{described.kind}, the gate of {path}")
+    if described.top_k is not None and described.top_k != layer.top_k:
+        raise mismatch("plan.workload.layer.topK", str(layer.top_k), f"{described.top_k}, that of {path}")
+    # No expert can have more pairs than there are tokens, for which E / k is enough.
+    if described.dropless and 0 < layer.capacity_factor * layer.top_k < layer.experts:
+        raise mismatch("plan.workload.layer.capacityFactor", str(layer.capacity_factor), f"0, as {path} drops no pair")
+    if len({parameter.requires_grad for parameter in block.parameters()}) > 1:
+        raise mismatch(f"{path}: requires_grad", "some parameters that learn and some that do not", "all of them alike")
 
 
 def _whole(value: Weights) -> torch.Tensor:
