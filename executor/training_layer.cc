@@ -116,12 +116,7 @@ StatusOr<std::unique_ptr<TrainingLayer>> TrainingLayer::Make(const StatusOr<Laye
   ASSIGN_OR_RETURN(LayerPlan training, PlanForTraining(plan));
   // What is wrong with it is told now, not by the first pass.
   const Plan candidate = {.knobs = training.knobs, .order = training.order};
-  Workload widest = training.workload;
-  if (IsDropless(widest.layer)) {
-    const auto tokens = static_cast<int>(SizesOf(widest.layer, widest.layout).tokens);
-    widest.layer = WithSlots(widest.layer, widest.layout, tokens);
-  }
-  ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, widest, training.cluster));
+  ASSIGN_OR_RETURN(const TaskGraph graph, BuildPlan(candidate, training.workload, training.cluster));
   RETURN_IF_ERROR(JoinGroups(graph, rank));
   std::unique_ptr<TrainingLayer> layer(new TrainingLayer(std::move(training), graph, rank));
   if (IsDropless(layer->plan_.workload.layer)) {
