@@ -431,11 +431,11 @@ class Adviser {
     for (const Dispatcher dispatcher : kDispatchers) {
       add([&](StepQuestion& one) { SetDispatcher(dispatcher, one.request); });
     }
-    for (const auto& [overlaps, delays] : kOverlaps) {
+    for (const Overlap& overlap : kOverlaps) {
       for (const int stages : {at.request.virtual_stages, 2 * at.request.virtual_stages}) {
         for (const bool again : {true, false}) {
           add([&](StepQuestion& one) {
-            SetOverlap(overlaps, delays, request_.model, one.request);
+            SetOverlap(overlap.overlaps, overlap.delays, request_.model, one.request);
             one.request.virtual_stages = stages;
             if (!again) Set({}, one.request);
           });
