@@ -18,7 +18,7 @@ class PairCounter {
   // communicator yet.
   static StatusOr<PairCounter> Make(const Workload& workload, RankRuntime& rank);
 
-  // What of a source batch a call is about: `tokens` of its `batch_tokens`, from `first_token` on.
+  // A call is about `tokens` of the `batch_tokens` of a source batch, from `first_token` on.
   struct Call {
     int tokens = 0, batch_tokens = 0, first_token = 0;
   };

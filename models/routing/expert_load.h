@@ -30,8 +30,8 @@ double SlotsOfExpert(const Workload& workload);
 // even.
 double FactorThatDropsNothing(const Workload& workload);
 
-// What a resolved workload is priced as: a dropless layer has as many slots as its busiest expert fills, which every
-// expert then has. Any other layer is as it was.
+// Gives a resolved workload as it is priced: a dropless layer has as many slots as its busiest expert fills, which
+// every expert then has. Any other layer is as it was.
 Workload WithExpectedSlots(Workload workload);
 
 // By expert, after drops: min(T, B·L, pairs).

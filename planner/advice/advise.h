@@ -70,7 +70,7 @@ struct LayoutAdvice {
 // as little computed again as that takes. kInfeasible: no such layout fits.
 StatusOr<StepQuestion> UsualLayout(const AdviceRequest& request, const Profile& profile);
 
-// What the source of a layout does not say.
+// The settings that the source of a layout does not name.
 struct OpenSettings {
   bool dispatcher = false;
   bool overlap = false;  // Exchanges of experts beside another micro-batch.

@@ -398,7 +398,7 @@ TEST(TrainingLayerTest, ASourceBatchInPartsIsTheWhole) { EXPECT_GT(RunDraws(60, 
 
 TEST(TrainingLayerTest, ADroplessLayerSendsEveryPair) { EXPECT_EQ(RunDraws(240, /*dropless=*/true), 0); }
 
-// As many tokens in every call, of which one expert gets few, then nearly all, then few.
+// One expert gets few of the tokens of a call, then nearly all, then few.
 TEST(TrainingLayerTest, ADroplessCallHasTheSlotsThatItNeeds) {
   for (const Family family : kFamilies) {
     SCOPED_TRACE(std::string(Name(family)));

@@ -46,7 +46,7 @@ v1::AdviseRequest RequestOf(const MeasuredStep& step) {
   return request;
 }
 
-// What the source does not say, in words; empty where it says all.
+// Names what the source does not say; empty where it says all.
 std::string NotSaid(const planner::OpenSettings& open) {
   std::string names;
   for (const auto& [is_open, name] : {std::pair(open.dispatcher, "dispatcher"), std::pair(open.overlap, "overlap"),
@@ -137,7 +137,7 @@ class Recipes {
     return planner::Completed(request, step.open, *step.profile);
   }
 
-  // What somebody measured of the same job, where that was faster.
+  // Says how long the fastest run of the same job took, where that was another.
   std::string MeasuredOtherwise(const MeasuredStep& step) const {
     const auto found = fastest_.find(step.job);
     if (!step.measured_s || found == fastest_.end()) return "";

@@ -12,7 +12,7 @@ from moeplan.torch.layer import MoELayer
 from moeplan.torch.plan import read_plan
 from moeplan.torch.world import World
 
-# What an adapter says of a tensor: it whole, or one tensor for each expert. Both are views of the block's parameters.
+# A tensor comes whole, or as one tensor for each expert. Both are views of the block's parameters.
 Weights = Union[torch.Tensor, "list[torch.Tensor]"]
 # ``returns(layer, x, y)``: what the block returned for the input x, where the layer's output is y.
 Returns = Callable[[MoELayer, torch.Tensor, torch.Tensor], Any]
@@ -77,7 +77,7 @@ class Replacement:
         Raises InvalidInput, and changes nothing, where an adapter gives copies rather than views of a block's parameters.
         """
         for swap in self._swaps:
-            _write(swap.path, _described(swap.adapter, swap.block), swap.replaced.layer.full_weights(), swap)
+            _write(swap, swap.replaced.layer.full_weights())
         for swap in self._swaps:
             setattr(swap.parent, swap.name, swap.block.train(swap.replaced.training))
             swap.replaced.layer.close()
@@ -164,13 +164,13 @@ def _whole(value: Weights) -> torch.Tensor:
     return value.detach() if isinstance(value, torch.Tensor) else torch.stack([one.detach() for one in value])
 
 
-def _write(path: str, described: Block, weights: Mapping[str, torch.Tensor], swap: _Swap) -> None:
+def _write(swap: _Swap, weights: Mapping[str, torch.Tensor]) -> None:
     with torch.no_grad():
-        for name, into in described.weights.items():
+        for name, into in _described(swap.adapter, swap.block).weights.items():
             parts = [(into, weights[name])] if isinstance(into, torch.Tensor) else list(zip(into, weights[name]))
             for part, value in parts:
                 part.detach().copy_(value)
     again = _described(swap.adapter, swap.block).weights
     for name, value in weights.items():
         if not torch.equal(_whole(again[name]), value.to(_whole(again[name]).dtype)):
-            raise mismatch(f"{path}: {name}", "a copy from the adapter", "a view of the block's parameters")
+            raise mismatch(f"{swap.path}: {name}", "a copy from the adapter", "a view of the block's parameters")
