@@ -357,7 +357,8 @@ class BackendRankSession final : public RankSession {
 
   Status Check(const v1::RankCommand::Check& check, v1::RankReply::Checked& checked) {
     ASSIGN_OR_RETURN(ReadyGraph * ready, GraphOf(check.graph()));
-    checked.set_dropped(DroppedHere(*ready));
+    ASSIGN_OR_RETURN(const int dropped, DroppedHere(*ready));
+    checked.set_dropped(dropped);
     if (!connected_->computes()) return OkStatus();
     const Workload& workload = ready->workload;
     const Layer& layer = workload.layer;
@@ -421,13 +422,14 @@ class BackendRankSession final : public RankSession {
   }
 
   // Pairs that this rank answers for: its slice, or, where every MP rank gates alike, the first rank's.
-  int DroppedHere(const ReadyGraph& ready) {
+  StatusOr<int> DroppedHere(const ReadyGraph& ready) {
     const executor::GraphRunner::RoutedRows rows = ready.runner->routed_rows();
     const Layout& layout = ready.workload.layout;
     const int tokens = static_cast<int>(SizesOf(ready.workload.layer, layout).tokens);
     const bool whole_batch = rows.count == tokens;
     if (whole_batch && IndexIn(Group::kTensor, layout, connected_->runtime().StageRank(layout)) != 0) return 0;
-    return static_cast<int>(executor::DroppedPairs(ready.runner->router_statistics()));
+    ASSIGN_OR_RETURN(const executor::RouterStatistics statistics, ready.runner->router_statistics());
+    return static_cast<int>(executor::DroppedPairs(statistics));
   }
 
   Status Release() {

@@ -93,6 +93,19 @@ class Device {
   // must live as long as the recording.
   virtual std::unique_ptr<Recording> Capture(std::function<void()> queue) = 0;
 
+  // A stream that the job itself has on this device, such as the current one of PyTorch; null: its default stream.
+  using JobStream = void*;
+  // Holds `stream` until the job's stream has come this far, or the job's stream until `stream` has. Of devices whose
+  // memory a job uses in place.
+  virtual void FollowJob(Stream& /*stream*/, JobStream /*job*/) {}
+  virtual void HoldJob(JobStream /*job*/, Stream& /*stream*/) {}
+  // Whether the memory is the device's, so that its kernels can use it in place.
+  virtual bool Holds(const void* /*memory*/) const { return host_reads_memory(); }
+  // Makes the calling thread one that may drive the device, until the handle goes.
+  virtual std::shared_ptr<void> Enter() { return nullptr; }
+
+  // Looks after what is queued and does not wait for it: the first error that is known by now.
+  virtual Status Poll() { return OkStatus(); }
   // Blocks until everything queued has passed; the first error since the device was made.
   virtual Status Synchronize() = 0;
   // When a recorded event passed, in seconds on this device's clock. Only after Synchronize.

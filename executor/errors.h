@@ -82,6 +82,11 @@ inline Status NeedsSizes() {
       "TrainingLayer, which counts pairs first");
 }
 
+inline Status NoDeviceKernels() {
+  return Unimplemented(
+      "weights: found memory of a device, expected the host's, which the kernels of this backend read");
+}
+
 // ---- Of a source batch in parts.
 inline Status WrongPart(int found, int left) {
   return InvalidInput(StrCat("tokens: found ", found, " of a part, expected 1 to ", left,

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "executor/device.h"
-#include "executor/layer/layer_weights.h"
+#include "executor/layer/device_weights.h"
 #include "executor/router_statistics.h"
 #include "executor/rows.h"
 #include "models/host_and_device.h"
@@ -151,7 +151,12 @@ class Kernels {
   // Tells kernels made with the host's memory where weights and gradients lie from now on, in the same shapes as
   // before. Nothing that is queued may still need the old ones. A view that is empty throughout keeps what was.
   virtual void UseHostMemory(const LayerWeightsView& /*weights*/, const LayerGradientsView& /*gradients*/) {}
-  // For such kernels: what is queued after this, on streams that wait for `stream`, runs with
+  // The same of kernels that were made with the device's memory. Work that has been recorded still names the old one.
+  virtual void UseDeviceMemory(const DeviceWeights& /*weights*/) {}
+  virtual void UseDeviceMemory(const DeviceGradients& /*gradients*/) {}
+  // Queued on such kernels: to[i] += from[i] for `count` values.
+  virtual void AddValues(const float* /*from*/, int64_t /*count*/, float* /*to*/, Stream& /*stream*/) {}
+  // For kernels of the host's memory: what is queued after this, on streams that wait for `stream`, runs with
   // the weights that these hold when `stream` gets here; without it, with none.
   virtual void TakeWeights(Stream& /*stream*/) {}
   // The host's gradients have what weight gradients added up, once `stream` has passed.

@@ -1,5 +1,8 @@
 #include "executor/moe_layer.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "executor/errors.h"
 #include "models/check.h"
 #include "models/plan/build_plan.h"
@@ -174,6 +177,21 @@ Status MoeLayer::UseMemory(const LayerWeightsView& weights, const LayerGradients
   return OkStatus();
 }
 
+void MoeLayer::UseMemory(const DeviceWeights& weights) {
+  if (device_weights_ == weights) return;
+  device_weights_ = weights;
+  kernels_->UseDeviceMemory(weights);
+  runner_->RecordAnew(Phase::kForward);
+  runner_->RecordAnew(Phase::kBackward);
+}
+
+void MoeLayer::UseMemory(const DeviceGradients& gradients) {
+  if (device_gradients_ == gradients) return;
+  device_gradients_ = gradients;
+  kernels_->UseDeviceMemory(gradients);
+  runner_->RecordAnew(Phase::kBackward);
+}
+
 MoeLayer::Rows MoeLayer::BatchPairs() const {
   if (!whole_) return {};
   const GraphRunner::CarriedMemory memory = runner_->carried();
@@ -188,6 +206,25 @@ std::span<const float> MoeLayer::gate_gradient() const {
   return {runner_->gate_gradient(), static_cast<size_t>(workload_.layer.experts) * workload_.layer.model_dim};
 }
 
+Status MoeLayer::AddGateGradient(std::span<float> to) {
+  const std::span<const float> found = gate_gradient();
+  if (to.size() != found.size()) return error::WrongSize("gate_gradient", to.size(), found.size());
+  Device& device = rank_->device();
+  Stream& compute = rank_->streams()[StreamKind::kCompute];
+  device.Label(compute, "gate gradient");
+  if (device_weights_) {
+    rank_->FollowJob();
+    kernels_->AddValues(found.data(), static_cast<int64_t>(found.size()), to.data(), compute);
+    return rank_->HandOver();
+  }
+  std::vector<float> copy(found.size());
+  device.Copy(reinterpret_cast<std::byte*>(copy.data()), reinterpret_cast<const std::byte*>(found.data()),
+              found.size_bytes(), compute);
+  RETURN_IF_ERROR(device.Synchronize());
+  std::ranges::transform(copy, to, to.begin(), std::plus<>());
+  return OkStatus();
+}
+
 Timeline MoeLayer::LastTimeline(Phase phase) const {
   const bool ran = phase == Phase::kForward ? forward_ran_ : backward_ran_;
   return ran ? runner_->LastTimeline(phase) : Timeline();
@@ -197,6 +234,8 @@ Status MoeLayer::Run(const Work& work) {
   Device& device = rank_->device();
   Stream& compute = rank_->streams()[StreamKind::kCompute];
   const Rows& rows = work.rows;
+  RETURN_IF_ERROR(rank_->AwaitHandedOver());
+  rank_->FollowJob();
   device.Label(compute, "copy in");
   if (!rows.from.empty()) device.Copy(rows.in, rows.from.data(), rows.from.size(), compute);
   const Rows& counts = work.counts;
@@ -209,7 +248,9 @@ Status MoeLayer::Run(const Work& work) {
   if (!rows.to.empty()) device.Copy(rows.to.data(), rows.out, rows.to.size(), compute);
   if (!counts.to.empty()) device.Copy(counts.to.data(), counts.out, counts.to.size(), compute);
   if (work.gives_gradients) kernels_->GiveGradients(compute);
-  return device.Synchronize();
+  RETURN_IF_ERROR(rank_->HandOver());
+  const bool host_waits = !counts.from.empty() || !counts.to.empty();
+  return host_waits ? rank_->AwaitHandedOver() : OkStatus();
 }
 
 Status MoeLayer::CheckBackward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient) const {

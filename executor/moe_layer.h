@@ -4,6 +4,10 @@
 // memory nor start threads; they block until the result is there, or an error is. Every rank of the stage makes the
 // same layers and calls them in the same order. Layers of a rank share its runtime, and run one after the other.
 //
+// Where the job has a stream on the device (RankRuntime::SetJobStream), a call returns as soon as its work is queued
+// behind that of the job's stream, which then waits for it; the next call waits until the one before is done. An error
+// that is found by then is that of a later call. Calls of parts, whose counts the host carries, block.
+//
 // An error of the network (a lost peer, a missed deadline) spends the rank: all later calls answer it at once.
 // One thread drives all layers of a rank.
 #pragma once
@@ -80,17 +84,23 @@ class MoeLayer {
   // Where weights and gradients lie from the next call on, in the same shapes; what is absent stays where it is.
   // kInvalidInput, naming the tensor, and nothing changes, where a shape is another.
   Status UseMemory(const LayerWeightsView& weights, const LayerGradientsView& gradients);
+  // The same where kernels use the device's memory in place (RankRuntime::MakeKernels).
+  void UseMemory(const DeviceWeights& weights);
+  void UseMemory(const DeviceGradients& gradients);
 
   // E rows of M, in device memory: the gradient of the gate's weights after the last Backward, which overwrites it.
   // That of the own source batch, whole on every rank of the MP group. Empty where the plan's phase is FORWARD.
   std::span<const float> gate_gradient() const;
+  // Adds it to `to`, E rows of M in the memory of the host, or in that of the device where kernels use that in place.
+  // Blocks, or follows and is followed by the job's stream (RankRuntime::SetJobStream).
+  Status AddGateGradient(std::span<float> to);
 
   // What the slices of the plan's gradients sum over the replicas of dense layers, in launch order, in device memory:
   // the job writes its own before Backward, which leaves their sums. Elements of bytes_per_element.
   std::vector<std::span<std::byte>> dense_gradients() { return runner_->dense_gradients(); }
 
   // Of the tokens that this rank answers for, in the last Forward.
-  RouterStatistics router_statistics() const { return runner_->router_statistics(); }
+  StatusOr<RouterStatistics> router_statistics() { return runner_->router_statistics(); }
 
   // The tasks of the last call of Forward (FORWARD), of Backward (BACKWARD), or of both (TRAINING), in seconds on the
   // device's clock, which ranks of one machine share. Empty before that call.
@@ -129,6 +139,8 @@ class MoeLayer {
   std::unique_ptr<Kernels> kernels_;
   std::unique_ptr<GraphRunner> runner_;
   std::optional<WholeBatch> whole_;
+  std::optional<DeviceWeights> device_weights_;
+  std::optional<DeviceGradients> device_gradients_;
   std::shared_ptr<RunningCounts> counts_;  // Those of the last ForwardOfPart.
   bool forward_ran_ = false, backward_ran_ = false;
   bool backward_due_ = false;          // A Forward has no Backward yet.

@@ -86,6 +86,8 @@ LayerPlan ForLayer(LayerPlan plan, const Layer& layer) {
   return plan;
 }
 
+bool OnDevice(const WeightsMemory& weights) { return std::holds_alternative<DeviceWeights>(weights); }
+
 // The slots of an expert for a whole source batch. A part's plan needs no more of them than the part has tokens, as a
 // token chooses an expert once at most; and a dropless layer has one for every token.
 int SlotsOfBatch(const LayerPlan& plan, int tokens) {
@@ -125,7 +127,7 @@ StatusOr<std::unique_ptr<TrainingLayer>> TrainingLayer::Make(const StatusOr<Laye
   return layer;
 }
 
-StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(Size size, const LayerWeightsView& weights) {
+StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(Size size, const WeightsMemory& weights) {
   Remember(size);
   std::vector<std::unique_ptr<MoeLayer>>& idle = idle_[size];
   if (!idle.empty()) {
@@ -135,10 +137,7 @@ StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(Size size, const Lay
   }
   std::optional<WholeBatch> whole;
   const LayerPlan plan = PlanFor(size, whole);
-  // Where gradients lie is said by each backward pass.
-  LayerGradientsView gradients;
-  gradients.given = true;
-  ASSIGN_OR_RETURN(std::unique_ptr<Kernels> kernels, rank_->make_kernels()(plan.workload.layer, weights, gradients));
+  ASSIGN_OR_RETURN(std::unique_ptr<Kernels> kernels, rank_->MakeKernels(plan.workload.layer, shard_, weights));
   ASSIGN_OR_RETURN(MoeLayer layer, MoeLayer::Make(plan, *rank_, std::move(kernels), whole));
   return std::make_unique<MoeLayer>(std::move(layer));
 }
@@ -162,45 +161,55 @@ int TrainingLayer::MostTokens() const {
 }
 
 StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const std::byte> input,
-                                                     std::span<std::byte> output, const LayerWeightsView& weights) {
+                                                     std::span<std::byte> output, const WeightsMemory& weights) {
   if (tokens < 1 || tokens > MostTokens()) return error::WrongTokens(tokens, MostTokens());
-  Size size = {.tokens = tokens};
+  Size size = {.tokens = tokens, .on_device = OnDevice(weights)};
   ASSIGN_OR_RETURN(size.slots, CountedSlots({.tokens = tokens, .batch_tokens = tokens}, input, weights));
   ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, LayerFor(size, weights));
   Pass pass(*this, size, std::move(layer));
-  RETURN_IF_ERROR(pass.layer_->UseMemory(weights, {}));
+  RETURN_IF_ERROR(UseMemory(*pass.layer_, weights));
   RETURN_IF_ERROR(pass.layer_->Forward(input, output));
   return pass;
 }
 
 StatusOr<TrainingLayer::Pass> TrainingLayer::Forward(int tokens, std::span<const std::byte> input,
-                                                     std::span<std::byte> output, const LayerWeightsView& weights,
+                                                     std::span<std::byte> output, const WeightsMemory& weights,
                                                      BatchInParts& batch) {
   RETURN_IF_ERROR(CheckPart(tokens, batch));
-  Size size = {.tokens = tokens, .batch_tokens = batch.tokens()};
+  Size size = {.tokens = tokens, .batch_tokens = batch.tokens(), .on_device = OnDevice(weights)};
   ASSIGN_OR_RETURN(
       size.slots, CountedSlots({.tokens = tokens, .batch_tokens = batch.tokens(), .first_token = batch.counts_->tokens},
                                input, weights));
   ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer, LayerFor(size, weights));
   Pass pass(*this, size, std::move(layer));
-  RETURN_IF_ERROR(pass.layer_->UseMemory(weights, {}));
+  RETURN_IF_ERROR(UseMemory(*pass.layer_, weights));
   RETURN_IF_ERROR(pass.layer_->ForwardOfPart(input, output, batch.counts_));
   batch.layer_ = this;
   return pass;
 }
 
 StatusOr<int> TrainingLayer::CountedSlots(const PairCounter::Call& call, std::span<const std::byte> input,
-                                          const LayerWeightsView& weights) {
+                                          const WeightsMemory& weights) {
   if (!counter_) return 0;
   const Layer& layer = plan_.workload.layer;
   const size_t expected = static_cast<size_t>(call.tokens) * layer.model_dim * layer.bytes_per_element;
   if (input.size() != expected) return error::WrongRows("input", input.size(), expected, layer);
-  RETURN_IF_ERROR(CheckWeights(weights, layer, shard_));
-  if (gate_kernels_ == nullptr) {
-    ASSIGN_OR_RETURN(gate_kernels_, rank_->make_kernels()(layer, weights, {}));
+  std::unique_ptr<Kernels>& kernels = gate_kernels_[OnDevice(weights)];
+  const auto* const on_host = std::get_if<LayerWeightsView>(&weights);
+  if (on_host != nullptr) RETURN_IF_ERROR(CheckWeights(*on_host, layer, shard_));
+  if (kernels == nullptr && on_host != nullptr) {
+    ASSIGN_OR_RETURN(kernels, rank_->make_kernels()(layer, *on_host, {}));
+  } else if (kernels == nullptr) {
+    ASSIGN_OR_RETURN(kernels, rank_->MakeKernels(layer, shard_, weights));
   }
-  gate_kernels_->UseHostMemory(weights, {});
-  return counter_->Slots(call, input, *gate_kernels_);
+  on_host != nullptr ? kernels->UseHostMemory(*on_host, {}) : kernels->UseDeviceMemory(std::get<DeviceWeights>(weights));
+  return counter_->Slots(call, input, *kernels);
+}
+
+Status TrainingLayer::UseMemory(MoeLayer& layer, const WeightsMemory& weights) {
+  if (const auto* const on_host = std::get_if<LayerWeightsView>(&weights)) return layer.UseMemory(*on_host, {});
+  layer.UseMemory(std::get<DeviceWeights>(weights));
+  return OkStatus();
 }
 
 LayerPlan TrainingLayer::PlanFor(Size size, std::optional<WholeBatch>& whole) const {
@@ -232,39 +241,28 @@ TrainingLayer::Pass::~Pass() {
 }
 
 Status TrainingLayer::Pass::Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient,
-                                     const LayerGradientsView& gradients, std::span<float> gate_gradient) {
-  if (!gradients.given) return error::NoGradients();
-  RETURN_IF_ERROR(layer_->UseMemory({}, gradients));
+                                     const GradientsMemory& gradients, std::span<float> gate_gradient) {
+  RETURN_IF_ERROR(UseMemory(gradients));
   RETURN_IF_ERROR(layer_->Backward(output_gradient, input_gradient));
-  return AddGateGradient(gate_gradient);
+  return layer_->AddGateGradient(gate_gradient);
 }
 
 Status TrainingLayer::Pass::BackwardOfInput(std::span<const std::byte> output_gradient,
                                             std::span<std::byte> input_gradient, std::span<float> gate_gradient) {
   RETURN_IF_ERROR(layer_->BackwardOfInput(output_gradient, input_gradient));
-  return AddGateGradient(gate_gradient);
+  return layer_->AddGateGradient(gate_gradient);
 }
 
-Status TrainingLayer::Pass::AddWeightGradients(const LayerGradientsView& gradients) {
-  if (!gradients.given) return error::NoGradients();
-  RETURN_IF_ERROR(layer_->UseMemory({}, gradients));
+Status TrainingLayer::Pass::AddWeightGradients(const GradientsMemory& gradients) {
+  RETURN_IF_ERROR(UseMemory(gradients));
   return layer_->AddWeightGradients();
 }
 
-Status TrainingLayer::Pass::AddGateGradient(std::span<float> to) const {
-  const std::span<const float> on_device = layer_->gate_gradient();
-  if (to.size() != on_device.size()) return error::WrongSize("gate_gradient", to.size(), on_device.size());
-  std::vector<float> copy;
-  std::span<const float> found = on_device;
-  Device& device = owner_->rank_->device();
-  if (!device.host_reads_memory()) {
-    copy.resize(on_device.size());
-    device.Copy(reinterpret_cast<std::byte*>(copy.data()), reinterpret_cast<const std::byte*>(on_device.data()),
-                on_device.size_bytes(), owner_->rank_->streams()[StreamKind::kCompute]);
-    RETURN_IF_ERROR(device.Synchronize());
-    found = copy;
+Status TrainingLayer::Pass::UseMemory(const GradientsMemory& gradients) {
+  if (const auto* const on_host = std::get_if<LayerGradientsView>(&gradients)) {
+    return on_host->given ? layer_->UseMemory({}, *on_host) : error::NoGradients();
   }
-  std::ranges::transform(found, to, to.begin(), std::plus<>());
+  layer_->UseMemory(std::get<DeviceGradients>(gradients));
   return OkStatus();
 }
 

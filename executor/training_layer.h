@@ -14,6 +14,7 @@
 // layers of a rank.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <map>
 #include <memory>
@@ -54,9 +55,10 @@ class BatchInParts {
 
 class TrainingLayer {
   // Buffers are made for a number of tokens; where those are a part, also for the tokens of their source batch, else 0;
-  // and where the layer is dropless, for the slots that were counted, else 0.
+  // where the layer is dropless, for the slots that were counted, else 0; and for weights in one kind of memory.
   struct Size {
     int tokens = 0, batch_tokens = 0, slots = 0;
+    bool on_device = false;
     bool is_usual() const { return batch_tokens == 0 && slots == 0; }
     friend auto operator<=>(const Size&, const Size&) = default;
   };
@@ -72,12 +74,12 @@ class TrainingLayer {
     // As MoeLayer's, with the weights of this pass's Forward. What they add up is added to `gradients`, in the shapes
     // of ZeroGradients; `gate_gradient`, [E][M], gets added the gate's.
     Status Backward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient,
-                    const LayerGradientsView& gradients, std::span<float> gate_gradient);
+                    const GradientsMemory& gradients, std::span<float> gate_gradient);
     Status BackwardOfInput(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient,
                            std::span<float> gate_gradient);
-    Status AddWeightGradients(const LayerGradientsView& gradients);
+    Status AddWeightGradients(const GradientsMemory& gradients);
 
-    RouterStatistics router_statistics() const { return layer_->router_statistics(); }
+    StatusOr<RouterStatistics> router_statistics() { return layer_->router_statistics(); }
     // When this pass's tasks ran, as MoeLayer::LastTimeline.
     Timeline LastTimeline(Phase phase) const { return layer_->LastTimeline(phase); }
 
@@ -85,7 +87,7 @@ class TrainingLayer {
     friend class TrainingLayer;
     Pass(TrainingLayer& owner, Size size, std::unique_ptr<MoeLayer> layer)
         : owner_(&owner), size_(size), layer_(std::move(layer)) {}
-    Status AddGateGradient(std::span<float> to) const;
+    Status UseMemory(const GradientsMemory& gradients);
 
     TrainingLayer* owner_;
     Size size_;
@@ -105,13 +107,14 @@ class TrainingLayer {
   // memory. Capacity is that of so many tokens; a plan with more chunks than their slots have room for runs with fewer.
   // A dropless layer: kInvalidInput on every rank, naming one and its rows, where layer.receiveFactor is exceeded; the
   // job can go on.
-  // The memory of `weights`, which are those of ShardOf for rank.StageRank, must last as long as the pass.
+  // The memory of `weights`, which are those of ShardOf for rank.StageRank, must last as long as the pass. Where it is the
+  // device's, rows and gradients are, too, and calls return once queued where MoeLayer's do; counting blocks.
   StatusOr<Pass> Forward(int tokens, std::span<const std::byte> input, std::span<std::byte> output,
-                         const LayerWeightsView& weights);
+                         const WeightsMemory& weights);
   // The same of the next `tokens` tokens of `batch`. kInvalidInput, naming the field, also where the gate looks at the
   // whole source batch (BATCH_PRIORITIZED, EXPERT_CHOICE) or slices have fixed shares of the slots (PARM_S1, PADDED).
   StatusOr<Pass> Forward(int tokens, std::span<const std::byte> input, std::span<std::byte> output,
-                         const LayerWeightsView& weights, BatchInParts& batch);
+                         const WeightsMemory& weights, BatchInParts& batch);
 
   // Resolved.
   const Workload& workload() const { return plan_.workload; }
@@ -127,10 +130,12 @@ class TrainingLayer {
   // Notes that the size came last, and drops what is idle of the one of its kind that came longest ago.
   void Remember(Size size);
   void TakeBack(Size size, std::unique_ptr<MoeLayer> layer);
-  StatusOr<std::unique_ptr<MoeLayer>> LayerFor(Size size, const LayerWeightsView& weights);
+  StatusOr<std::unique_ptr<MoeLayer>> LayerFor(Size size, const WeightsMemory& weights);
+  // Tells the kernels of a pass where its weights are.
+  static Status UseMemory(MoeLayer& layer, const WeightsMemory& weights);
   // 0 where the layer drops pairs.
   StatusOr<int> CountedSlots(const PairCounter::Call& call, std::span<const std::byte> input,
-                             const LayerWeightsView& weights);
+                             const WeightsMemory& weights);
   LayerPlan PlanFor(Size size, std::optional<WholeBatch>& whole) const;
   Status CheckPart(int tokens, const BatchInParts& batch) const;
   int MostTokens() const;
@@ -140,7 +145,8 @@ class TrainingLayer {
   LayerShard shard_;
   bool gates_slices_;
   std::optional<PairCounter> counter_;                           // Absent where the layer drops pairs.
-  std::unique_ptr<Kernels> gate_kernels_;                        // What it counts with; null before the first Forward.
+  // What it counts with, where weights are the host's and where they are the device's; null before the first Forward.
+  std::array<std::unique_ptr<Kernels>, 2> gate_kernels_;
   std::vector<Size> recent_;                                     // The last first.
   std::map<Size, std::vector<std::unique_ptr<MoeLayer>>> idle_;  // Only sizes of recent_.
 };

@@ -2,12 +2,16 @@
 
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,6 +20,9 @@
 #include "executor/training_layer.h"
 #include "models/text.h"
 #include "models/workload/names.h"
+#ifdef MOEPLAN_C_WITH_CUDA
+#include "executor/cuda/cuda_backend.h"
+#endif
 
 namespace {
 
@@ -50,10 +57,32 @@ moeplan_status Guarded(const Function& function) {
 struct World {
   std::shared_ptr<RankJoin> join;  // Outlives the rank.
   std::unique_ptr<Rank> rank;
+  bool on_card = false;
   std::mutex mutex;  // One call at a time.
   const pid_t process = getpid();
+  // On a card, whose calls leave work behind: looks after that while nobody else does, so that who is lost is found.
+  std::condition_variable_any stopped;
+  std::jthread watch;
 
   bool forked() const { return process != getpid(); }
+
+  void Watch() {
+    static constexpr std::chrono::milliseconds kBetweenLooks{50};
+    watch = std::jthread([this](const std::stop_token& stop) {
+      std::unique_lock lock(mutex);
+      while (!stopped.wait_for(lock, stop, kBetweenLooks, [] { return false; }) && !stop.stop_requested()) {
+        const std::shared_ptr<void> entered = rank->device().Enter();
+        (void)rank->device().Poll();  // The next call answers it.
+      }
+    });
+  }
+
+  ~World() {
+    watch = {};
+    if (rank == nullptr) return;
+    const std::shared_ptr<void> entered = rank->device().Enter();
+    rank = nullptr;
+  }
 };
 
 void Release(World* world) {
@@ -65,6 +94,15 @@ struct Layer_ {
   std::unique_ptr<TrainingLayer> layer;
 };
 
+// A forked child frees nothing: buffers, streams and connections belong to threads that it does not have.
+template <typename Object>
+void Free(Object* object, const std::shared_ptr<World> world) {
+  if (world->forked()) return;
+  const std::lock_guard lock(world->mutex);
+  const std::shared_ptr<void> entered = world->rank->device().Enter();
+  delete object;
+}
+
 template <typename Function>
 moeplan_status OnWorld(World& world, const Function& function) {
   if (world.forked()) {
@@ -72,7 +110,19 @@ moeplan_status OnWorld(World& world, const Function& function) {
                                      ", expected that process, which has the rank's connections")));
   }
   const std::lock_guard lock(world.mutex);
+  const std::shared_ptr<void> entered = world.rank->device().Enter();
   return Guarded(function);
+}
+
+StatusOr<const RankBackend*> BackendOf(const char* name) {
+  const std::string_view asked = name == nullptr ? HostBackend().name() : name;
+  if (asked == HostBackend().name()) return &HostBackend();
+  if (asked != "cuda") return InvalidInput(StrCat("backend: found ", asked, ", expected host or cuda"));
+#ifdef MOEPLAN_C_WITH_CUDA
+  return &cuda::CudaBackend();
+#else
+  return Unimplemented("backend: found cuda, expected host, which is all that this library has; libmoeplan_gpu.so has both");
+#endif
 }
 
 size_t RowsBytes(const Layer& layer, int tokens) {
@@ -89,6 +139,7 @@ Status Missing(const char* what) { return InvalidInput(StrCat(what, ": found nul
 struct moeplan_join {
   std::shared_ptr<RankJoin> join;
   int ranks = 0;
+  bool on_card = false;
 };
 
 struct moeplan_world {
@@ -118,11 +169,30 @@ struct moeplan_pass {
 
 namespace {
 
+// The memory that a call names, of the host or of the card that the rank runs on.
+StatusOr<WeightsMemory> MemoryOf(const Layer_& layer, const moeplan_weights& weights) {
+  const Layer& shape = layer.layer->workload().layer;
+  const LayerShard& shard = layer.layer->shard();
+  if (!layer.world->on_card) {
+    ASSIGN_OR_RETURN(const LayerWeightsView view, ViewOf(weights, shape, shard));
+    return WeightsMemory(view);
+  }
+  ASSIGN_OR_RETURN(const DeviceWeights memory, DeviceWeightsOf(weights, shape, shard, layer.world->rank->device()));
+  return WeightsMemory(memory);
+}
+
+Status CheckRows(const World& world, std::initializer_list<std::pair<const char*, const void*>> rows) {
+  if (!world.on_card) return OkStatus();
+  for (const auto& [name, memory] : rows) RETURN_IF_ERROR(CheckOnDevice(name, memory, world.rank->device()));
+  return OkStatus();
+}
+
 // `batch`: null for a source batch in one call.
 Status Forward(const std::shared_ptr<Layer_>& layer, moeplan_batch* batch, int32_t tokens, const void* input,
                void* output, const moeplan_weights& weights, moeplan_pass*& pass) {
   TrainingLayer& own = *layer->layer;
-  ASSIGN_OR_RETURN(const LayerWeightsView view, ViewOf(weights, own.workload().layer, own.shard()));
+  ASSIGN_OR_RETURN(const WeightsMemory view, MemoryOf(*layer, weights));
+  RETURN_IF_ERROR(CheckRows(*layer->world, {{"input", input}, {"output", output}}));
   const size_t bytes = RowsBytes(own.workload().layer, tokens);
   const std::span<const std::byte> in = Rows(input, bytes);
   const std::span<std::byte> out = Rows(output, bytes);
@@ -130,6 +200,18 @@ Status Forward(const std::shared_ptr<Layer_>& layer, moeplan_batch* batch, int32
                                                               : own.Forward(tokens, in, out, view, batch->parts));
   pass = new moeplan_pass{.layer = layer, .bytes = bytes, .pass = std::move(made)};
   return OkStatus();
+}
+
+StatusOr<GradientsMemory> MemoryOf(const Layer_& layer, const moeplan_gradients& gradients) {
+  const Layer& shape = layer.layer->workload().layer;
+  const LayerShard& shard = layer.layer->shard();
+  if (!layer.world->on_card) {
+    ASSIGN_OR_RETURN(const LayerGradientsView view, ViewOf(gradients, shape, shard));
+    return GradientsMemory(view);
+  }
+  ASSIGN_OR_RETURN(const DeviceGradients memory,
+                   DeviceGradientsOf(gradients, shape, shard, layer.world->rank->device()));
+  return GradientsMemory(memory);
 }
 
 template <typename Function>
@@ -161,12 +243,14 @@ moeplan_status moeplan_join_create(const moeplan_place* place, moeplan_join** jo
     if (!(place->deadline_s > 0)) {
       return InvalidInput(StrCat("deadline_s: found ", place->deadline_s, ", expected a number above 0"));
     }
-    ASSIGN_OR_RETURN(std::unique_ptr<RankJoin> made, HostBackend().Join({.rank = place->rank,
-                                                                         .ranks = place->ranks,
-                                                                         .ranks_per_node = place->ranks_per_node,
-                                                                         .host_address = place->host_address,
-                                                                         .deadline_s = place->deadline_s}));
-    *join = new moeplan_join{.join = std::move(made), .ranks = place->ranks};
+    ASSIGN_OR_RETURN(const RankBackend* const backend, BackendOf(place->backend));
+    ASSIGN_OR_RETURN(std::unique_ptr<RankJoin> made, backend->Join({.rank = place->rank,
+                                                                    .ranks = place->ranks,
+                                                                    .ranks_per_node = place->ranks_per_node,
+                                                                    .host_address = place->host_address,
+                                                                    .deadline_s = place->deadline_s,
+                                                                    .takes_current_card = true}));
+    *join = new moeplan_join{.join = std::move(made), .ranks = place->ranks, .on_card = backend != &HostBackend()};
     return OkStatus();
   });
 }
@@ -186,12 +270,25 @@ moeplan_status moeplan_world_create(moeplan_join* join, const char* const* addre
     std::shared_ptr<World> made(new World, Release);
     made->join = join->join;
     ASSIGN_OR_RETURN(made->rank, join->join->Connect(all));
+    made->on_card = join->on_card;
+    if (made->on_card) {
+      made->rank->runtime().SetJobStream(nullptr);
+      made->Watch();
+    }
     *world = new moeplan_world{.world = std::move(made)};
     return OkStatus();
   });
 }
 
 void moeplan_world_free(moeplan_world* world) { delete world; }
+
+moeplan_status moeplan_world_set_stream(moeplan_world* world, void* stream) {
+  if (world == nullptr) return Answer(Missing("world"));
+  return OnWorld(*world->world, [&] {
+    if (world->world->on_card) world->world->rank->runtime().SetJobStream(stream);
+    return OkStatus();
+  });
+}
 
 moeplan_status moeplan_layer_create(moeplan_world* world, const moeplan_plan* plan, moeplan_layer** layer) {
   if (world == nullptr || plan == nullptr || layer == nullptr) return Answer(Missing("world, plan or layer"));
@@ -204,12 +301,8 @@ moeplan_status moeplan_layer_create(moeplan_world* world, const moeplan_plan* pl
   });
 }
 
-// A forked child frees nothing: buffers, streams and connections belong to threads that it does not have.
 void moeplan_layer_free(moeplan_layer* layer) {
-  if (layer == nullptr || layer->own->world->forked()) return;
-  const std::shared_ptr<World> world = layer->own->world;
-  const std::lock_guard lock(world->mutex);
-  delete layer;
+  if (layer != nullptr) Free(layer, layer->own->world);
 }
 
 void moeplan_layer_shard(const moeplan_layer* layer, moeplan_shard* shard) {
@@ -244,10 +337,7 @@ moeplan_status moeplan_batch_create(moeplan_layer* layer, int32_t tokens, moepla
 }
 
 void moeplan_batch_free(moeplan_batch* batch) {
-  if (batch == nullptr || batch->layer->world->forked()) return;
-  const std::shared_ptr<World> world = batch->layer->world;
-  const std::lock_guard lock(world->mutex);
-  delete batch;
+  if (batch != nullptr) Free(batch, batch->layer->world);
 }
 
 moeplan_status moeplan_batch_forward(moeplan_batch* batch, int32_t tokens, const void* input, void* output,
@@ -264,7 +354,10 @@ moeplan_status moeplan_pass_backward(moeplan_pass* pass, const void* output_grad
     if (output_gradient == nullptr || input_gradient == nullptr || gradients == nullptr)
       return Missing("output_gradient, input_gradient or gradients");
     if (gradients->gate == nullptr) return Missing("gradients.gate");
-    ASSIGN_OR_RETURN(const LayerGradientsView view, ViewOf(*gradients, pass->shape(), pass->layer->layer->shard()));
+    RETURN_IF_ERROR(CheckRows(*pass->layer->world, {{"output_gradient", output_gradient},
+                                                    {"input_gradient", input_gradient},
+                                                    {"gradients.gate", gradients->gate}}));
+    ASSIGN_OR_RETURN(const GradientsMemory view, MemoryOf(*pass->layer, *gradients));
     return pass->pass->Backward(Rows(output_gradient, pass->bytes), Rows(input_gradient, pass->bytes), view,
                                 {gradients->gate, pass->gate_values()});
   });
@@ -275,6 +368,9 @@ moeplan_status moeplan_pass_backward_of_input(moeplan_pass* pass, const void* ou
   return OnPass(pass, [&]() -> Status {
     if (output_gradient == nullptr || input_gradient == nullptr || gate_gradient == nullptr)
       return Missing("output_gradient, input_gradient or gate_gradient");
+    RETURN_IF_ERROR(CheckRows(*pass->layer->world, {{"output_gradient", output_gradient},
+                                                    {"input_gradient", input_gradient},
+                                                    {"gate_gradient", gate_gradient}}));
     return pass->pass->BackwardOfInput(Rows(output_gradient, pass->bytes), Rows(input_gradient, pass->bytes),
                                        {gate_gradient, pass->gate_values()});
   });
@@ -283,7 +379,7 @@ moeplan_status moeplan_pass_backward_of_input(moeplan_pass* pass, const void* ou
 moeplan_status moeplan_pass_add_weight_gradients(moeplan_pass* pass, const moeplan_gradients* gradients) {
   return OnPass(pass, [&]() -> Status {
     if (gradients == nullptr) return Missing("gradients");
-    ASSIGN_OR_RETURN(const LayerGradientsView view, ViewOf(*gradients, pass->shape(), pass->layer->layer->shard()));
+    ASSIGN_OR_RETURN(const GradientsMemory view, MemoryOf(*pass->layer, *gradients));
     return pass->pass->AddWeightGradients(view);
   });
 }
@@ -291,7 +387,7 @@ moeplan_status moeplan_pass_add_weight_gradients(moeplan_pass* pass, const moepl
 moeplan_status moeplan_pass_statistics(moeplan_pass* pass, moeplan_statistics* statistics) {
   return OnPass(pass, [&]() -> Status {
     if (statistics == nullptr) return Missing("statistics");
-    const RouterStatistics found = pass->pass->router_statistics();
+    ASSIGN_OR_RETURN(const RouterStatistics found, pass->pass->router_statistics());
     statistics->tokens = found.tokens;
     statistics->squared_log_sum_exp_sum = found.squared_log_sum_exp_sum;
     statistics->entropy_sum = found.entropy_sum;
@@ -310,6 +406,7 @@ moeplan_status moeplan_pass_timeline(moeplan_pass* pass, const char* phase, cons
     if (phase == nullptr || tasks == nullptr || count == nullptr) return Missing("phase, tasks or count");
     const auto asked = NamedValue<Phase>(phase);
     if (!asked) return InvalidInput(StrCat("phase: found ", phase, ", expected one of FORWARD, BACKWARD, TRAINING"));
+    RETURN_IF_ERROR(pass->layer->world->rank->device().Synchronize());
     pass->timeline = pass->pass->LastTimeline(*asked);
     pass->tasks.clear();
     for (const TaskTiming& timing : pass->timeline) {
@@ -327,10 +424,7 @@ moeplan_status moeplan_pass_timeline(moeplan_pass* pass, const char* phase, cons
 }
 
 void moeplan_pass_free(moeplan_pass* pass) {
-  if (pass == nullptr || pass->layer->world->forked()) return;
-  const std::shared_ptr<World> world = pass->layer->world;
-  const std::lock_guard lock(world->mutex);
-  delete pass;
+  if (pass != nullptr) Free(pass, pass->layer->world);
 }
 
 }  // extern "C"

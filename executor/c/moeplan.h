@@ -13,8 +13,13 @@
  *
  * Objects may be freed in any order; what still needs another keeps it. Null is freed without effect.
  *
- * All memory is the host's. Rows are contiguous; elements are float, or uint16_t holding BF16 where bytes_per_element
- * is 2. Shapes are written in the letters of docs/design.md, 3: E experts, M model_dim, H hidden_dim; E' and H' are the
+ * A rank runs on the host or, of libmoeplan_gpu.so, on a card. Rows, weights and gradients are the host's memory, or the
+ * card's: the library uses them where they lie. On a card a call is queued behind what the job has queued on its stream
+ * (moeplan_world_set_stream), which then waits for it, and returns; the next call waits until the one before is done, and
+ * answers what went wrong with it. Layers that have to count pairs first (capacity_factor 0) and parts of source batches
+ * block instead. While nobody calls, a thread of the world watches for peers that are lost.
+ *
+ * Rows are contiguous; elements are float, or uint16_t holding BF16 where bytes_per_element is 2. Shapes are written in the letters of docs/design.md, 3: E experts, M model_dim, H hidden_dim; E' and H' are the
  * rank's part of them (moeplan_shard), S and S' the columns of the shared expert.
  */
 #ifndef MOEPLAN_EXECUTOR_C_MOEPLAN_H_
@@ -28,7 +33,7 @@ extern "C" {
 
 /* Counts up when a function or a struct changes; functions that are added leave it. A program asks moeplan_c_version
  * whether it was compiled against the header of the library that it found. */
-#define MOEPLAN_C_VERSION 2
+#define MOEPLAN_C_VERSION 3
 int32_t moeplan_c_version(void);
 
 typedef int32_t moeplan_status;
@@ -59,6 +64,7 @@ typedef struct {
   int32_t rank, ranks, ranks_per_node;
   const char* host_address; /* Where the other ranks reach this machine: "10.0.0.7". */
   double deadline_s;        /* How long a collective may take. */
+  const char* backend;      /* "host", as null, or "cuda": the card that is the calling thread's current device. */
 } moeplan_place;
 
 moeplan_status moeplan_join_create(const moeplan_place* place, moeplan_join** join);
@@ -69,6 +75,10 @@ void moeplan_join_free(moeplan_join* join);
 /* Collective; blocks, 30 s for each peer at most. addresses[i] is rank i's. A join makes one world. */
 moeplan_status moeplan_world_create(moeplan_join* join, const char* const* addresses, moeplan_world** world);
 void moeplan_world_free(moeplan_world* world);
+
+/* The stream that the job's own work is queued on, for the calls that follow: a cudaStream_t, null being CUDA's default
+ * stream, as it is before the first call. Without effect on the host. */
+moeplan_status moeplan_world_set_stream(moeplan_world* world, void* stream);
 
 /* ---- Layers ---- */
 
@@ -119,16 +129,18 @@ typedef struct {
 void moeplan_layer_shard(const moeplan_layer* layer, moeplan_shard* shard);
 
 /* The rank's part of the weights. Null where the layer has no such tensor, and the last biases where the rank does not
- * add them. With bytes_per_element 2 they are rounded to BF16 by the caller. */
+ * add them. Matrices of experts are elements of the layer on a card, and float on the host; all else is float. Floats are
+ * rounded to BF16 by the caller where bytes_per_element is 2. */
 typedef struct {
   const float* gate;                                  /* [E][M], alike on all ranks. */
-  const float *up, *gate_up, *down;                   /* [E'][M][H'], [E'][M][H'] of SwiGLU, [E'][H'][M] */
+  const void *up, *gate_up, *down;                    /* [E'][M][H'], [E'][M][H'] of SwiGLU, [E'][H'][M] */
   const float *up_bias, *gate_up_bias, *down_bias;    /* [E'][H'], [E'][H'], [E'][M] */
-  const float *shared_up, *shared_gate_up, *shared_down;
+  const void *shared_up, *shared_gate_up, *shared_down;
   const float *shared_up_bias, *shared_gate_up_bias, *shared_down_bias;
 } moeplan_weights;
 
-/* The same shapes; what a backward pass finds is added. */
+/* The same shapes, always float; what a backward pass finds is added. On a card, passes are fastest that name the same
+ * memory each time: their work is then a recorded graph. */
 typedef struct {
   float* gate;
   float *up, *gate_up, *down, *up_bias, *gate_up_bias, *down_bias;
@@ -168,7 +180,8 @@ moeplan_status moeplan_pass_backward_of_input(moeplan_pass* pass, const void* ou
                                               float* gate_gradient);
 moeplan_status moeplan_pass_add_weight_gradients(moeplan_pass* pass, const moeplan_gradients* gradients);
 
-/* What the router did with the tokens that this rank answers for. Arrays have room for E; null: not wanted. */
+/* What the router did with the tokens that this rank answers for. Arrays are the host's and have room for E; null: not
+ * wanted. Blocks until the forward pass is done. */
 typedef struct {
   int64_t tokens;
   int64_t *pairs, *kept;    /* By expert: (token, choice) pairs before drops, and those that got a slot. */
@@ -185,7 +198,7 @@ typedef struct {
   double start_s, end_s;
 } moeplan_task;
 /* The tasks of "FORWARD", "BACKWARD" or, of both passes, "TRAINING"; none before they ran. Valid until the next timeline
- * of the pass, or its end. */
+ * of the pass, or its end. Blocks until the pass is done. */
 moeplan_status moeplan_pass_timeline(moeplan_pass* pass, const char* phase, const moeplan_task** tasks, int32_t* count);
 
 /* Leaves its buffers to later passes. */

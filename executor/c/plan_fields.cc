@@ -97,29 +97,72 @@ class Spans {
   Status status_;
 };
 
-// Fills the six tensors of an expert's view from the pointers of an expert, the shared one or those that are cut.
-template <typename View, typename T>
-Status FillView(const ExpertTensorSizes& sizes, const std::string& prefix, const std::array<T*, 6>& data, View& view) {
+// The six tensors of an expert, the shared one or those that are cut: matrices and biases.
+template <typename Matrix, typename Bias>
+struct ExpertPointers {
+  Matrix *up, *gate_up, *down;
+  Bias *up_bias, *gate_up_bias, *down_bias;
+};
+
+// Weights and gradients name their fields alike.
+template <typename Pointers>
+auto ExpertsOf(const Pointers& from) {
+  return ExpertPointers{from.up, from.gate_up, from.down, from.up_bias, from.gate_up_bias, from.down_bias};
+}
+template <typename Pointers>
+auto SharedOf(const Pointers& from) {
+  return ExpertPointers{from.shared_up,      from.shared_gate_up,      from.shared_down,
+                        from.shared_up_bias, from.shared_gate_up_bias, from.shared_down_bias};
+}
+
+template <typename View, typename Matrix, typename Bias>
+Status FillView(const ExpertTensorSizes& sizes, const std::string& prefix, const ExpertPointers<Matrix, Bias>& data,
+                View& view) {
   Spans spans(prefix);
-  view.up = spans.Of("up", data[0], sizes.up);
-  view.gate_up = spans.Of("gate_up", data[1], sizes.gate_up);
-  view.down = spans.Of("down", data[2], sizes.down);
-  view.up_bias = spans.Of("up_bias", data[3], sizes.up_bias);
-  view.gate_up_bias = spans.Of("gate_up_bias", data[4], sizes.gate_up_bias);
-  view.down_bias = spans.Of("down_bias", data[5], sizes.down_bias);
+  const auto floats = [](Matrix* matrix) { return static_cast<Bias*>(matrix); };
+  view.up = spans.Of("up", floats(data.up), sizes.up);
+  view.gate_up = spans.Of("gate_up", floats(data.gate_up), sizes.gate_up);
+  view.down = spans.Of("down", floats(data.down), sizes.down);
+  view.up_bias = spans.Of("up_bias", data.up_bias, sizes.up_bias);
+  view.gate_up_bias = spans.Of("gate_up_bias", data.gate_up_bias, sizes.gate_up_bias);
+  view.down_bias = spans.Of("down_bias", data.down_bias, sizes.down_bias);
   return spans.status();
 }
 
-// The same for the experts and the shared expert of weights or gradients, which name their fields alike.
 template <typename Pointers, typename View>
 Status FillViews(const Pointers& from, const Layer& layer, const LayerShard& shard, View& view) {
-  RETURN_IF_ERROR(FillView(
-      TensorSizesOf(layer, shard.experts), "",
-      std::array{from.up, from.gate_up, from.down, from.up_bias, from.gate_up_bias, from.down_bias}, view.experts));
-  return FillView(TensorSizesOf(layer, shard.shared), "shared_",
-                  std::array{from.shared_up, from.shared_gate_up, from.shared_down, from.shared_up_bias,
-                             from.shared_gate_up_bias, from.shared_down_bias},
-                  view.shared);
+  RETURN_IF_ERROR(FillView(TensorSizesOf(layer, shard.experts), "", ExpertsOf(from), view.experts));
+  return FillView(TensorSizesOf(layer, shard.shared), "shared_", SharedOf(from), view.shared);
+}
+
+// The same of memory of a device, once a view of it has been made, which says what is there and what is not.
+template <typename View>
+Status CheckAllOnDevice(const View& view, const std::string& prefix, const Device& device) {
+  const std::pair<const char*, const void*> tensors[] = {
+      {"up", view.up.data()},           {"gate_up", view.gate_up.data()},           {"down", view.down.data()},
+      {"up_bias", view.up_bias.data()}, {"gate_up_bias", view.gate_up_bias.data()}, {"down_bias", view.down_bias.data()}};
+  for (const auto& [name, data] : tensors) {
+    if (data != nullptr) RETURN_IF_ERROR(CheckOnDevice(StrCat(prefix, name).c_str(), data, device));
+  }
+  return OkStatus();
+}
+
+DeviceExperts OnDevice(const ExpertPointers<const void, const float>& experts) {
+  const auto elements = [](const void* matrix) { return static_cast<const std::byte*>(matrix); };
+  return {.up = elements(experts.up),
+          .gate_up = elements(experts.gate_up),
+          .down = elements(experts.down),
+          .up_bias = experts.up_bias,
+          .gate_up_bias = experts.gate_up_bias,
+          .down_bias = experts.down_bias};
+}
+DeviceExpertGradients OnDevice(const ExpertPointers<float, float>& experts) {
+  return {.up = experts.up,
+          .gate_up = experts.gate_up,
+          .down = experts.down,
+          .up_bias = experts.up_bias,
+          .gate_up_bias = experts.gate_up_bias,
+          .down_bias = experts.down_bias};
 }
 
 StatusOr<std::span<const float>> GateOf(const float* data, const Layer& layer) {
@@ -157,6 +200,29 @@ StatusOr<LayerGradientsView> ViewOf(const moeplan_gradients& gradients, const La
   view.given = true;
   RETURN_IF_ERROR(FillViews(gradients, layer, shard, view).Within("gradients"));
   return view;
+}
+
+Status CheckOnDevice(const char* name, const void* memory, const Device& device) {
+  if (device.Holds(memory)) return OkStatus();
+  return InvalidInput(StrCat(name, ": found memory that is not the card's, expected the card's, as the rank runs there"));
+}
+
+StatusOr<DeviceWeights> DeviceWeightsOf(const moeplan_weights& weights, const Layer& layer, const LayerShard& shard,
+                                        const Device& device) {
+  ASSIGN_OR_RETURN(const LayerWeightsView view, ViewOf(weights, layer, shard));
+  RETURN_IF_ERROR(CheckOnDevice("weights.gate", view.gate.data(), device));
+  RETURN_IF_ERROR(CheckAllOnDevice(view.experts, "weights.", device));
+  RETURN_IF_ERROR(CheckAllOnDevice(view.shared, "weights.shared_", device));
+  return DeviceWeights{
+      .gate = weights.gate, .experts = OnDevice(ExpertsOf(weights)), .shared = OnDevice(SharedOf(weights))};
+}
+
+StatusOr<DeviceGradients> DeviceGradientsOf(const moeplan_gradients& gradients, const Layer& layer,
+                                            const LayerShard& shard, const Device& device) {
+  ASSIGN_OR_RETURN(const LayerGradientsView view, ViewOf(gradients, layer, shard));
+  RETURN_IF_ERROR(CheckAllOnDevice(view.experts, "gradients.", device));
+  RETURN_IF_ERROR(CheckAllOnDevice(view.shared, "gradients.shared_", device));
+  return DeviceGradients{.experts = OnDevice(ExpertsOf(gradients)), .shared = OnDevice(SharedOf(gradients))};
 }
 
 }  // namespace moeplan::executor

@@ -2,7 +2,8 @@
 #pragma once
 
 #include "executor/c/moeplan.h"
-#include "executor/layer/layer_weights.h"
+#include "executor/device.h"
+#include "executor/layer/device_weights.h"
 #include "executor/moe_layer.h"
 
 namespace moeplan::executor {
@@ -13,5 +14,12 @@ StatusOr<LayerPlan> LayerPlanOf(const moeplan_plan& plan);
 // The memory as views of the shapes that `layer` and `shard` give; kInvalidInput, naming the tensor, where one is missing or too many.
 StatusOr<LayerWeightsView> ViewOf(const moeplan_weights& weights, const Layer& layer, const LayerShard& shard);
 StatusOr<LayerGradientsView> ViewOf(const moeplan_gradients& gradients, const Layer& layer, const LayerShard& shard);
+// The same of memory of `device`; kInvalidInput, too, where a tensor lies elsewhere.
+StatusOr<DeviceWeights> DeviceWeightsOf(const moeplan_weights& weights, const Layer& layer, const LayerShard& shard,
+                                        const Device& device);
+StatusOr<DeviceGradients> DeviceGradientsOf(const moeplan_gradients& gradients, const Layer& layer,
+                                            const LayerShard& shard, const Device& device);
+// kInvalidInput, naming it, where the memory is not the device's.
+Status CheckOnDevice(const char* name, const void* memory, const Device& device);
 
 }  // namespace moeplan::executor

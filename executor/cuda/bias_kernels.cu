@@ -63,6 +63,11 @@ __global__ void StoreKernel(const float* values, int64_t count, Element* element
   }
 }
 
+__global__ void AddValuesKernel(const float* from, int64_t count, float* to) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += stride) to[i] += from[i];
+}
+
 // Calls function(Element{}).
 template <typename Function>
 void ForType(ElementType type, Function function) {
@@ -89,6 +94,13 @@ Status AddBiasGradient(const BiasRows& args, float scale, float* gradients, cuda
     Start(GradientKernel<Element>, {dim3(launch.blocks_x, launch.blocks_y), kThreads}, stream, args, scale, gradients);
   });
   return LaunchStatus("the gradients of biases");
+}
+
+Status AddValues(const float* from, int64_t count, float* to, cudaStream_t stream) {
+  const RowLaunch launch = LaunchOfRows(count, 1);
+  if (launch.blocks == 0) return OkStatus();
+  Start(AddValuesKernel, {dim3(launch.blocks), kThreads}, stream, from, count, to);
+  return LaunchStatus("the gradient of the gate");
 }
 
 Status StoreElements(ElementType type, const float* values, int64_t count, std::byte* elements, cudaStream_t stream) {

@@ -1,5 +1,5 @@
-// The biases of experts on the rows of their cells, and their gradients, as kernels on a CUDA stream; and the weights
-// of experts as the products want them.
+// The biases of experts on the rows of their cells, and their gradients, as kernels on a CUDA stream; and the
+// weights and gradients of a layer as whole tensors.
 //
 // All pointers are device memory that must live until the stream has passed. Sums are in float, in one order, the same
 // at every call.
@@ -27,6 +27,9 @@ Status AddBias(const BiasRows& args, const float* biases, bool overwrites, cudaS
 
 // Adds to gradients[experts][columns] `scale` times the sum over the expert's rows.
 Status AddBiasGradient(const BiasRows& args, float scale, float* gradients, cudaStream_t stream);
+
+// to[i] += from[i] for `count` values.
+Status AddValues(const float* from, int64_t count, float* to, cudaStream_t stream);
 
 // Values to elements, each rounded.
 Status StoreElements(ElementType type, const float* values, int64_t count, std::byte* elements, cudaStream_t stream);

@@ -102,10 +102,10 @@ Status GradientSums::Init() {
   return OkStatus();
 }
 
-CardGradients GradientSums::view() const {
+DeviceExpertGradients GradientSums::view() const {
   auto* const sums = reinterpret_cast<float*>(sums_.data());
   const auto tensor = [&](int i) { return first_[i] == first_[i + 1] ? nullptr : sums + first_[i]; };
-  return CardGradients{.up = tensor(0),
+  return DeviceExpertGradients{.up = tensor(0),
                        .gate_up = tensor(1),
                        .down = tensor(2),
                        .up_bias = tensor(3),

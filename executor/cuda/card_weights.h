@@ -1,6 +1,6 @@
-// The weights of a layer on a card and the gradients of them, and copies of the host's there.
+// Copies on a card of the weights of a layer that are the host's, and sums there of their gradients.
 //
-// Copies are for a job that changes and reads memory of the host (executor/moe_layer.h): weights are copied to the
+// They are for a job that changes and reads memory of the host (executor/moe_layer.h): weights are copied to the
 // card by Refresh, each through pinned memory and rounded there, and gradients are added to the host's by HandBack.
 // Both are queued, and move every value at every call.
 #pragma once
@@ -8,30 +8,10 @@
 #include <array>
 
 #include "executor/cuda/cuda_device.h"
-#include "executor/layer/layer_weights.h"
+#include "executor/layer/device_weights.h"
 #include "executor/rows.h"
 
 namespace moeplan::executor::cuda {
-
-// The experts of a shard on the card, in the shapes of ExpertWeights; null where the shard has none.
-struct CardExperts {
-  const std::byte *up = nullptr, *gate_up = nullptr, *down = nullptr;  // Elements of the layer.
-  const float *up_bias = nullptr, *gate_up_bias = nullptr, *down_bias = nullptr;
-};
-struct CardGradients {
-  float *up = nullptr, *gate_up = nullptr, *down = nullptr;
-  float *up_bias = nullptr, *gate_up_bias = nullptr, *down_bias = nullptr;
-};
-
-// What a rank holds of a layer, all in memory of the card.
-struct CardLayer {
-  const float* gate = nullptr;  // [E][M]
-  CardExperts experts, shared;
-};
-// Weight gradients add to it. Null where the shard or the layer has none.
-struct CardLayerGradients {
-  CardGradients experts, shared;
-};
 
 class CardWeights {
  public:
@@ -45,14 +25,14 @@ class CardWeights {
   Status Refresh(Stream& stream);
 
   // After Init.
-  CardLayer view() const {
+  DeviceWeights view() const {
     return {.gate = reinterpret_cast<const float*>(gate_.data()), .experts = experts_.view, .shared = shared_.view};
   }
 
  private:
   struct Part {
     DeviceMemory up, gate_up, down, up_bias, gate_up_bias, down_bias;
-    CardExperts view;
+    DeviceExperts view;
   };
   Status Allocate(const ExpertWeightsView& weights, Part& part);
   Status Refresh(const ExpertWeightsView& weights, const Part& part, Stream& stream);
@@ -75,7 +55,7 @@ class GradientSums {
   // Allocates; the sums are zero.
   Status Init();
   // After Init.
-  CardGradients view() const;
+  DeviceExpertGradients view() const;
   // Adds what is there to the host's gradients, and begins at zero again.
   Status HandBack(Stream& stream);
 

@@ -36,6 +36,11 @@ StatusOr<int> CardOf(const RankPlace& place) {
     cudaGetLastError();
     return error::NoCard(/*card=*/0, /*found=*/0, cudaGetErrorString(error));
   }
+  int current = 0;
+  if (place.takes_current_card) {
+    RETURN_IF_ERROR(StatusOf(cudaGetDevice(&current), "the card of a thread"));
+    return current;
+  }
   return place.rank % place.ranks_per_node % cards;
 }
 
@@ -167,6 +172,3 @@ const RankBackend& CudaBackend() {
 }
 
 }  // namespace moeplan::executor::cuda
-
-const char* const moeplan_library_version = MOEPLAN_VERSION;
-const moeplan::executor::RankBackend* moeplan_cuda_backend() { return &moeplan::executor::cuda::CudaBackend(); }

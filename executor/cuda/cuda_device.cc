@@ -68,6 +68,7 @@ class OneCard final : public CudaDevice {
       RETURN_IF_ERROR(
           StatusOf(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, range.greatest), "a stream"));
     }
+    RETURN_IF_ERROR(StatusOf(cudaEventCreateWithFlags(&card_->jobs, cudaEventDisableTiming), "an event"));
     DropAnchor();
     return failure().first();
   }
@@ -142,6 +143,39 @@ class OneCard final : public CudaDevice {
 
   std::unique_ptr<Recording> Capture(std::function<void()> queue) override {
     return MakeGraphRecording(card_, std::move(queue));
+  }
+
+  void FollowJob(Stream& stream, JobStream job) override {
+    if (failure().failed()) return;
+    Check(cudaEventRecord(card_->jobs, static_cast<cudaStream_t>(job)), stream, "an event of the job's stream");
+    Check(cudaStreamWaitEvent(StreamOf(stream), card_->jobs, 0), stream, "a wait for the job's stream");
+  }
+
+  void HoldJob(JobStream job, Stream& stream) override {
+    Check(cudaEventRecord(card_->jobs, StreamOf(stream)), stream, "an event for the job's stream");
+    Check(cudaStreamWaitEvent(static_cast<cudaStream_t>(job), card_->jobs, 0), stream, "a wait of the job's stream");
+  }
+
+  bool Holds(const void* memory) const override { return PlaceOf(memory) == Where::kCard; }
+
+  std::shared_ptr<void> Enter() override {
+    int before = options_.card;
+    // What another thread of the job captures is none of what this one does here.
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    card_->Check(cudaThreadExchangeStreamCaptureMode(&mode), "the capture mode of a thread");
+    card_->Check(cudaGetDevice(&before), "the card of a thread");
+    if (before != options_.card) card_->Check(cudaSetDevice(options_.card), "the card of a thread");
+    return {nullptr, [before, mode, own = options_.card](void*) mutable {
+              cudaThreadExchangeStreamCaptureMode(&mode);
+              if (before != own) cudaSetDevice(before);
+            }};
+  }
+
+  Status Poll() override {
+    range_.End();
+    Look();
+    (void)StreamsHavePassed();
+    return failure().first();
   }
 
   Status Synchronize() override {

@@ -20,7 +20,7 @@ std::byte* Writable(const std::byte* data) { return const_cast<std::byte*>(data)
 
 }  // namespace
 
-CudaFfn::CudaFfn(const Layer& layer, int hidden, const CardExperts& weights, GroupedGemm& gemm, CellLists& lists)
+CudaFfn::CudaFfn(const Layer& layer, int hidden, const DeviceExperts& weights, GroupedGemm& gemm, CellLists& lists)
     : type_(ElementTypeOf(layer.bytes_per_element)),
       element_bytes_(BytesOf(type_)),
       model_dim_(layer.model_dim),
@@ -72,7 +72,7 @@ Status CudaFfn::InputGradient(const FfnTask& task, const std::byte* kept, const 
 }
 
 Status CudaFfn::WeightGradient(const FfnTask& task, const WeightGradientRows& rows, float scale,
-                               const CardGradients& gradients) {
+                               const DeviceExpertGradients& gradients) {
   const auto of = [&](const std::byte* data, int stride) { return Matrix{task.from, &CellPair::from, data, stride}; };
   const Matrix in = of(rows.in, model_dim_), out_gradient = of(rows.out_gradient, model_dim_);
   const Matrix up = of(rows.kept_gradient, kept_columns());

@@ -36,7 +36,7 @@ struct FfnTask {
 class CudaFfn {
  public:
   // All is borrowed. `hidden`: the columns of the shard.
-  CudaFfn(const Layer& layer, int hidden, const CardExperts& weights, GroupedGemm& gemm, CellLists& lists);
+  CudaFfn(const Layer& layer, int hidden, const DeviceExperts& weights, GroupedGemm& gemm, CellLists& lists);
 
   int kept_columns() const { return gated_ ? 2 * hidden_ : hidden_; }
 
@@ -49,7 +49,7 @@ class CudaFfn {
     const std::byte *in = nullptr, *kept = nullptr, *out_gradient = nullptr, *kept_gradient = nullptr;
   };
   Status WeightGradient(const FfnTask& task, const WeightGradientRows& rows, float scale,
-                        const CardGradients& gradients);
+                        const DeviceExpertGradients& gradients);
 
  private:
   // Rows of a task's cells, some neighbouring columns of them.
@@ -83,7 +83,7 @@ class CudaFfn {
   const size_t element_bytes_;
   const int model_dim_, hidden_;
   const bool gated_;
-  const CardExperts& weights_;
+  const DeviceExperts& weights_;
   GroupedGemm& gemm_;
   CellLists& lists_;
   std::vector<Product> products_;

@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 
+#include "executor/cuda/bias_kernels.h"
 #include "executor/cuda/codec_kernels.h"
 #include "executor/cuda/cuda_ffn.h"
 #include "executor/cuda/gate_kernels.h"
@@ -48,9 +49,9 @@ class HostLayerCopy {
     return OkStatus();
   }
 
-  CardLayer weights() const { return weights_.view(); }
-  CardLayerGradients gradients() const {
-    return experts_ ? CardLayerGradients{experts_->view(), shared_->view()} : CardLayerGradients();
+  DeviceWeights weights() const { return weights_.view(); }
+  DeviceGradients gradients() const {
+    return experts_ ? DeviceGradients{experts_->view(), shared_->view()} : DeviceGradients();
   }
 
   void Use(const LayerWeightsView& weights, const LayerGradientsView& gradients) {
@@ -75,7 +76,7 @@ class CudaKernels final : public Kernels {
  public:
   // `copy`: whose memory `weights` and `gradients` are; null: the job's.
   CudaKernels(CudaDevice& device, std::shared_ptr<GroupedGemm> gemm, const Layer& layer, const LayerShard& shard,
-              const CardLayer& weights, const CardLayerGradients& gradients, std::unique_ptr<HostLayerCopy> copy)
+              const DeviceWeights& weights, const DeviceGradients& gradients, std::unique_ptr<HostLayerCopy> copy)
       : device_(device),
         layer_(layer),
         gate_(ShapeOf(layer)),
@@ -92,6 +93,11 @@ class CudaKernels final : public Kernels {
 
   void UseHostMemory(const LayerWeightsView& weights, const LayerGradientsView& gradients) override {
     if (copy_ != nullptr) copy_->Use(weights, gradients);
+  }
+  void UseDeviceMemory(const DeviceWeights& weights) override { weights_ = weights; }
+  void UseDeviceMemory(const DeviceGradients& gradients) override { gradients_ = gradients; }
+  void AddValues(const float* from, int64_t count, float* to, Stream& stream) override {
+    Queue(stream, [&](const Task& task) { return cuda::AddValues(from, count, to, task.on); });
   }
   void TakeWeights(Stream& stream) override {
     if (copy_ == nullptr) return;
@@ -321,8 +327,8 @@ class CudaKernels final : public Kernels {
   const Layer layer_;
   const GateShape gate_;
   const std::unique_ptr<HostLayerCopy> copy_;
-  const CardLayer weights_;
-  const CardLayerGradients gradients_;
+  DeviceWeights weights_;
+  DeviceGradients gradients_;
   const std::shared_ptr<GroupedGemm> gemm_;  // Shared by the layers of a rank, of which one runs at a time.
   CellLists lists_;
   HostCounts counts_;
@@ -356,19 +362,19 @@ StatusOr<std::unique_ptr<Kernels>> CudaKernelMaker::Make(const Layer& layer, con
   auto copy = std::make_unique<HostLayerCopy>(device_, ElementTypeOf(layer.bytes_per_element), weights, gradients);
   RETURN_IF_ERROR(copy->Init());
   const LayerShard shard = {.experts = weights.experts.shard, .shared = weights.shared.shard};
-  const CardLayer on_card = copy->weights();
-  const CardLayerGradients gradients_on_card = copy->gradients();
+  const DeviceWeights on_card = copy->weights();
+  const DeviceGradients gradients_on_card = copy->gradients();
   return std::make_unique<CudaKernels>(device_, std::move(gemm), layer, shard, on_card, gradients_on_card,
                                        std::move(copy));
 }
 
 StatusOr<std::unique_ptr<Kernels>> CudaKernelMaker::Make(const Layer& layer, const LayerShard& shard,
-                                                         const CardLayer& weights,
-                                                         const CardLayerGradients* gradients) {
+                                                         const DeviceWeights& weights,
+                                                         const DeviceGradients* gradients) {
   RETURN_IF_ERROR(CheckLayer(layer));
   ASSIGN_OR_RETURN(std::shared_ptr<GroupedGemm> gemm, Gemm());
   return std::make_unique<CudaKernels>(device_, std::move(gemm), layer, shard, weights,
-                                       gradients == nullptr ? CardLayerGradients() : *gradients, /*copy=*/nullptr);
+                                       gradients == nullptr ? DeviceGradients() : *gradients, /*copy=*/nullptr);
 }
 
 }  // namespace moeplan::executor::cuda

@@ -31,8 +31,8 @@ class CudaKernelMaker {
                                           const LayerGradientsView& gradients);
   // Over memory of the card, borrowed, of the layer's shard; the job may change the weights between runs. `gradients`:
   // null where no graph with backward tasks is run.
-  StatusOr<std::unique_ptr<Kernels>> Make(const Layer& layer, const LayerShard& shard, const CardLayer& weights,
-                                          const CardLayerGradients* gradients);
+  StatusOr<std::unique_ptr<Kernels>> Make(const Layer& layer, const LayerShard& shard, const DeviceWeights& weights,
+                                          const DeviceGradients* gradients);
 
  private:
   StatusOr<std::shared_ptr<GroupedGemm>> Gemm();

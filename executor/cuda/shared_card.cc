@@ -47,6 +47,7 @@ void SharedCard::QueueWork(HostStream::Work work, cudaStream_t stream) {
 }
 
 SharedCard::~SharedCard() {
+  if (jobs != nullptr) cudaEventDestroy(jobs);
   for (cudaStream_t stream : {origin, service}) {
     if (stream != nullptr) cudaStreamDestroy(stream);
   }

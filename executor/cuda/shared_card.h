@@ -61,6 +61,7 @@ struct SharedCard {
   PriorityRange priorities;
   cudaStream_t origin = nullptr;   // Where captures begin and replays are launched.
   cudaStream_t service = nullptr;  // Nothing is ever captured here.
+  cudaEvent_t jobs = nullptr;      // A point of the job's stream, or one that it waits for.
   std::vector<CudaStream*> streams;
   std::shared_ptr<const Anchor> anchor;
   Scope* scope = nullptr;  // While capturing.

@@ -123,6 +123,11 @@ class Runner final : public GraphRunner {
     if (recording == nullptr) recording = context_.device.Capture([this, half] { Queue(Phase::kBackward, half); });
     recording->Enqueue();
   }
+  void RecordAnew(Phase phase) override {
+    recordings_[static_cast<size_t>(phase)] = nullptr;
+    recordings_[static_cast<size_t>(Phase::kTraining)] = nullptr;
+    if (phase != Phase::kForward) half_recordings_ = {};
+  }
 
   Timeline LastTimeline(Phase phase) const override {
     Timeline timeline;
@@ -169,7 +174,15 @@ class Runner final : public GraphRunner {
             .batch_pairs = reinterpret_cast<std::byte*>(BatchPairs())};
   }
 
-  RouterStatistics router_statistics() const override { return StatisticsOf(router_sums_, graph_.layer.experts); }
+  // The sums stay on the device until somebody asks: a run that ends in a copy to the host would end on the host.
+  StatusOr<RouterStatistics> router_statistics() override {
+    Stream& stream = context_.streams[StreamKind::kCompute];
+    context_.device.Label(stream, "router statistics");
+    context_.device.Copy(reinterpret_cast<std::byte*>(router_sums_.data()), sums_memory_.data(), sums_memory_.bytes(),
+                         stream);
+    RETURN_IF_ERROR(context_.device.Synchronize());
+    return StatisticsOf(router_sums_, graph_.layer.experts);
+  }
 
  private:
   // The buffer of a slice of dense gradients.
@@ -263,9 +276,6 @@ class Runner final : public GraphRunner {
       context_.device.Record(*ended_[id], stream);
       if (&stream != &order) context_.device.Wait(order, *ended_[id]);
     }
-    // The gate runs on this stream, and nobody waits for what comes after the last task.
-    context_.device.Copy(reinterpret_cast<std::byte*>(router_sums_.data()), sums_memory_.data(), sums_memory_.bytes(),
-                         context_.streams[StreamKind::kCompute]);
   }
 
   int own(Group group) const { return own_[static_cast<size_t>(group)]; }

@@ -114,6 +114,8 @@ class GraphRunner {
   // The same of half a backward pass: input gradients first, on every rank in the same order. Weight gradients need
   // what both passes have left, are computed on the compute stream, and exchange nothing.
   virtual void Enqueue(BackwardHalf half) = 0;
+  // Takes the work of a phase down anew when it is queued next: its kernels use other memory now (Kernels::UseDeviceMemory).
+  virtual void RecordAnew(Phase phase) = 0;
 
   // Of the tasks of a phase, each as it was last run, in graph order. After Device::Synchronize; seconds on the
   // device's clock.
@@ -136,8 +138,8 @@ class GraphRunner {
     int first_row = 0, count = 0, first_token = 0;
   };
   virtual RoutedRows routed_rows() const = 0;
-  // Of those rows, in the last run; after Device::Synchronize.
-  virtual RouterStatistics router_statistics() const = 0;
+  // Of those rows, in the last run. Blocks until that has passed; the device's error where it has one.
+  virtual StatusOr<RouterStatistics> router_statistics() = 0;
 
   // For a part: device memory that carries counts from one part to the next, all int32. Blocks are the source batches
   // that this rank gates, one but in BASELINE.

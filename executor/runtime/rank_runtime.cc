@@ -1,9 +1,44 @@
 #include "executor/runtime/rank_runtime.h"
 
+#include <utility>
+
+#include "executor/errors.h"
+
 namespace moeplan::executor {
 
-RankRuntime::RankRuntime(Device& device, Communicator& world, KernelsFactory make_kernels)
-    : device_(device), world_(world), make_kernels_(std::move(make_kernels)) {}
+RankRuntime::RankRuntime(Device& device, Communicator& world, KernelsFactory make_kernels,
+                         DeviceKernelsFactory make_device_kernels)
+    : device_(device),
+      world_(world),
+      make_kernels_(std::move(make_kernels)),
+      make_device_kernels_(std::move(make_device_kernels)) {}
+
+StatusOr<std::unique_ptr<Kernels>> RankRuntime::MakeKernels(const Layer& layer, const LayerShard& shard,
+                                                            const WeightsMemory& weights) const {
+  if (const auto* const on_host = std::get_if<LayerWeightsView>(&weights)) {
+    LayerGradientsView gradients;
+    gradients.given = true;
+    return make_kernels_(layer, *on_host, gradients);
+  }
+  if (make_device_kernels_ == nullptr) return error::NoDeviceKernels();
+  return make_device_kernels_(layer, shard, std::get<DeviceWeights>(weights));
+}
+
+void RankRuntime::FollowJob() {
+  if (job_stream_) device_.FollowJob(streams()[StreamKind::kCompute], *job_stream_);
+}
+
+Status RankRuntime::HandOver() {
+  if (!job_stream_) return device_.Synchronize();
+  device_.HoldJob(*job_stream_, streams()[StreamKind::kCompute]);
+  handed_over_ = true;
+  return device_.Poll();
+}
+
+Status RankRuntime::AwaitHandedOver() {
+  if (!std::exchange(handed_over_, false)) return OkStatus();
+  return device_.Synchronize();
+}
 
 RankStreams& RankRuntime::streams() {
   if (!streams_) streams_.emplace(device_);

@@ -23,16 +23,37 @@ namespace moeplan::executor {
 using KernelsFactory = std::function<StatusOr<std::unique_ptr<Kernels>>(
     const Layer& layer, const LayerWeightsView& weights, const LayerGradientsView& gradients)>;
 
+// The same over memory of the device that holds the weights of a shard.
+using DeviceKernelsFactory = std::function<StatusOr<std::unique_ptr<Kernels>>(
+    const Layer& layer, const LayerShard& shard, const DeviceWeights& weights)>;
+
 class RankRuntime {
  public:
   // `world`: the ranks of the job. Both are borrowed, must outlive the runtime, and serve nobody else meanwhile.
-  RankRuntime(Device& device, Communicator& world, KernelsFactory make_kernels);
+  // `make_device_kernels` is empty where a job's weights are always the host's.
+  RankRuntime(Device& device, Communicator& world, KernelsFactory make_kernels,
+              DeviceKernelsFactory make_device_kernels = nullptr);
 
   Device& device() { return device_; }
   Communicator& world() { return world_; }
   // Made on first use.
   RankStreams& streams();
   const KernelsFactory& make_kernels() const { return make_kernels_; }
+  // Kernels that are told by each pass which memory of the host or of the device it uses, of the kind of `weights`.
+  // kUnimplemented for the device's where the backend has none of its own.
+  StatusOr<std::unique_ptr<Kernels>> MakeKernels(const Layer& layer, const LayerShard& shard,
+                                                 const WeightsMemory& weights) const;
+
+  // Where it is set, work of layers follows what the job has queued on that stream of its own, which then waits for it,
+  // and calls return once their work is queued (MoeLayer). Its rows and weights lie in the device's memory.
+  void SetJobStream(std::optional<Device::JobStream> stream) { job_stream_ = stream; }
+  // Holds the compute stream until the job's stream has come this far.
+  void FollowJob();
+  // To be called behind what a call has queued; it is done where the answer is an error or there is no job's stream. The
+  // job's stream waits for the compute stream.
+  Status HandOver();
+  // Blocks until what an earlier call has handed over is done: one call at a time is under way.
+  Status AwaitHandedOver();
 
   // Of a resolved layout: the own place in its pipeline stage, and the groups of the own stage. Sets of different
   // numbers may be used by different streams at once; `ctas` is that of GroupCommunicators::Make. The first call for a
@@ -52,6 +73,9 @@ class RankRuntime {
   Device& device_;
   Communicator& world_;
   const KernelsFactory make_kernels_;
+  const DeviceKernelsFactory make_device_kernels_;
+  std::optional<Device::JobStream> job_stream_;
+  bool handed_over_ = false;
   std::map<int, std::unique_ptr<Communicator>> stages_;  // By pipeline degree.
   std::map<GroupsKey, GroupCommunicators> groups_;
   std::optional<RankStreams> streams_;  // Last, so that their threads end before what they use goes.

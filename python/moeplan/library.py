@@ -1,6 +1,6 @@
-"""libmoeplan.so through ctypes: its structs, its functions, and its errors as exceptions.
+"""libmoeplan.so, or libmoeplan_gpu.so where ranks run on cards, through ctypes: structs, functions, errors as exceptions.
 
-What the functions do stands in executor/c/moeplan.h. The library is opened on first use.
+What the functions do stands in executor/c/moeplan.h. A process opens one of the libraries, on first use.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any
 
 from moeplan.errors import Error, Infeasible, InvalidInput, PeerLost, UnavailableHere
 
-_C_VERSION = 2
+_C_VERSION = 3
 
 _TENSORS = ("up", "gate_up", "down", "up_bias", "gate_up_bias", "down_bias")
+MATRICES = frozenset(["up", "gate_up", "down", "shared_up", "shared_gate_up", "shared_down"])
 # The fields of moeplan_weights and moeplan_gradients, in their order.
 TENSORS = ("gate", *_TENSORS, *(f"shared_{name}" for name in _TENSORS))
 
@@ -29,6 +30,7 @@ class Place(Structure):
         ("ranks_per_node", c_int32),
         ("host_address", c_char_p),
         ("deadline_s", c_double),
+        ("backend", c_char_p),
     ]
 
 
@@ -122,6 +124,7 @@ class Task(Structure):
 _FUNCTIONS = {
     "join_create": [POINTER(Place), POINTER(c_void_p)],
     "world_create": [c_void_p, POINTER(c_char_p), POINTER(c_void_p)],
+    "world_set_stream": [c_void_p, c_void_p],
     "layer_create": [c_void_p, POINTER(Plan), POINTER(c_void_p)],
     "layer_forward": [c_void_p, c_int32, c_void_p, c_void_p, POINTER(Pointers), POINTER(c_void_p)],
     "batch_create": [c_void_p, c_int32, POINTER(c_void_p)],
@@ -142,9 +145,26 @@ _PROCEDURES = {
 }
 
 
+_on_cards = False  # Whether the process opens, or has opened, the library that has cards.
+
+
+def use(backend: str) -> None:
+    """Says, before the library is opened, whether "cuda" is wanted of it, or "host".
+
+    Raises UnavailableHere where the process has opened the one that has the host alone.
+    """
+    global _on_cards
+    if load.cache_info().currsize == 0:
+        _on_cards = backend == "cuda"
+    elif backend == "cuda" and not _on_cards:
+        raise UnavailableHere(
+            "found a process that runs layers on the host already, expected its first world on a card: make that one first"
+        )
+
+
 def _path() -> str:
     given = os.environ.get("MOEPLAN_LIBRARY")
-    return given or str(Path(__file__).resolve().parent / "libmoeplan.so")
+    return given or str(Path(__file__).resolve().parent / ("libmoeplan_gpu.so" if _on_cards else "libmoeplan.so"))
 
 
 @functools.lru_cache(maxsize=None)
@@ -158,8 +178,8 @@ def load() -> ctypes.CDLL:
         library = ctypes.CDLL(path)
     except OSError as error:
         raise UnavailableHere(
-            f"found no library to run layers with ({error}), expected {path}; build the target moeplan_python, or name "
-            "libmoeplan.so in MOEPLAN_LIBRARY"
+            f"found no library to run layers with ({error}), expected {path}; build the target moeplan_python"
+            f"{', where nvcc is' if _on_cards else ''}, or name the library in MOEPLAN_LIBRARY"
         ) from None
     finally:
         if threads is None:

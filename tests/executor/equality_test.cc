@@ -56,7 +56,7 @@ RankResult ResultOf(GraphRunner& runner, const LayerOnRank& on_rank, Phase phase
       result.routed.emplace_back((rows.first_token + row) * width + choice, routing.expert[at], routing.slot[at] >= 0);
     }
   }
-  result.statistics = runner.router_statistics();
+  result.statistics = *runner.router_statistics();
   if (phase == Phase::kForward) return result;
   result.input_gradient = Loaded(runner.input_gradient(), type, on_rank.input.size());
   result.gate_gradient.assign(runner.gate_gradient(), runner.gate_gradient() + on_rank.weights.gate.size());

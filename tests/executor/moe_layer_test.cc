@@ -146,8 +146,8 @@ TEST(MoeLayerTest, TellsWhatTheLastCallsDid) {
       for (const TaskTiming& later : backward) EXPECT_LE(task.end_s, later.start_s);
     }
     // 18 tokens choose 2 experts each.
-    EXPECT_EQ(moe.router_statistics().tokens, 18);
-    EXPECT_EQ(AllPairs(moe.router_statistics()), 36);
+    EXPECT_EQ(moe.router_statistics()->tokens, 18);
+    EXPECT_EQ(AllPairs(*moe.router_statistics()), 36);
   });
 }
 

@@ -59,7 +59,7 @@ std::vector<RouterStatistics> RunS1(const Workload& workload) {
         std::vector<float> rows = LeaningInput(workload, rank);
         const auto bytes = std::as_writable_bytes(std::span(rows));
         ASSERT_EQ(layer->Forward(bytes, bytes), OkStatus());
-        statistics[rank] = layer->router_statistics();
+        statistics[rank] = *layer->router_statistics();
       });
   return statistics;
 }

@@ -62,7 +62,7 @@ Ran RunOn(const SimulatedCluster& cluster, const SimLayer& layer) {
   ran.statistics.resize(Gpus(cluster));
   ran.status = testing::RunLayer(**world, layer, ClusterOf(cluster), [&](int rank, Device&, GraphRunner& runner) {
     ran.timelines[rank] = runner.LastTimeline(layer.workload.phase);
-    ran.statistics[rank] = runner.router_statistics();
+    ran.statistics[rank] = *runner.router_statistics();
   });
   EXPECT_TRUE(ran.status.ok()) << ran.status.message();
   return ran;

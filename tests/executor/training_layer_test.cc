@@ -279,7 +279,7 @@ struct PartedCall {
     firsts.push_back(done);
     passes.push_back(*std::move(pass));
     done += tokens;
-    const RouterStatistics one = passes.back().router_statistics();
+    const RouterStatistics one = *passes.back().router_statistics();
     if (statistics.pairs.empty()) {
       statistics = one;
     } else {
@@ -350,7 +350,7 @@ void RunInParts(const PartsCase& test, TrainingLayer& moe, int rank, PartsFound&
     }
     one.AddWeightGradients(), two.AddWeightGradients();
     Call whole(test.plan, rank, 1, test.hot);
-    const RouterStatistics expected = whole.Forward(moe).router_statistics();
+    const RouterStatistics expected = *whole.Forward(moe).router_statistics();
     // Slices of a part are not parts of a slice: their sums over the ranks are alike, not each.
     if (round == 0) of_parts.Add(one.statistics), of_whole.Add(expected);
     first.Add(rank, one.call);
@@ -410,7 +410,7 @@ TEST(TrainingLayerTest, ADroplessCallHasTheSlotsThatItNeeds) {
       ASSERT_TRUE(moe.ok()) << moe.status().message();
       Call even(plan, rank, 1), one(plan, rank, 2, /*hot=*/3), few(WithTokens(plan, 7), rank, 3, /*hot=*/0);
       TrainingLayer::Pass pass_even = even.Forward(**moe), pass_one = one.Forward(**moe), pass_few = few.Forward(**moe);
-      EXPECT_EQ(DroppedPairs(pass_one.router_statistics()), 0);
+      EXPECT_EQ(DroppedPairs(*pass_one.router_statistics()), 0);
       one.Backward(pass_one), few.Backward(pass_few), even.Backward(pass_even);
       hot.Add(rank, one);
     });

@@ -131,7 +131,7 @@ TEST(CudaLayerTest, StepsFollowTheHostsWeightsAndAddToItsGradients) {
                    "gate gradient");
         ExpectNear(on_card.gradients.experts, on_host.gradients.experts, tolerance, "experts");
         ExpectNear(on_card.gradients.shared, on_host.gradients.shared, tolerance, "shared expert");
-        EXPECT_EQ(on_card.moe.router_statistics().kept, on_host.moe.router_statistics().kept);
+        EXPECT_EQ(on_card.moe.router_statistics()->kept, on_host.moe.router_statistics()->kept);
         on_card.ChangeWeights();
         on_host.ChangeWeights();
       }
@@ -155,7 +155,7 @@ class TensorsOnCard {
     const auto bytes = std::as_bytes(std::span(values));
     return reinterpret_cast<float*>(Keep({bytes.begin(), bytes.end()}));
   }
-  CardExperts Experts(const ExpertWeights& weights, ElementType type) {
+  DeviceExperts Experts(const ExpertWeights& weights, ElementType type) {
     return {.up = Elements(weights.up, type),
             .gate_up = Elements(weights.gate_up, type),
             .down = Elements(weights.down, type),
@@ -163,7 +163,7 @@ class TensorsOnCard {
             .gate_up_bias = Floats(weights.gate_up_bias),
             .down_bias = Floats(weights.down_bias)};
   }
-  CardGradients Gradients(const ExpertGradients& zero) {
+  DeviceExpertGradients Gradients(const ExpertGradients& zero) {
     return {.up = Floats(zero.up),
             .gate_up = Floats(zero.gate_up),
             .down = Floats(zero.down),
@@ -171,7 +171,7 @@ class TensorsOnCard {
             .gate_up_bias = Floats(zero.gate_up_bias),
             .down_bias = Floats(zero.down_bias)};
   }
-  ExpertGradients Read(const CardGradients& from, const ExpertGradients& shape) {
+  ExpertGradients Read(const DeviceExpertGradients& from, const ExpertGradients& shape) {
     const auto read = [&](const float* data, const std::vector<float>& like) {
       return cuda::Read(device_, {data, like.size()});
     };
@@ -201,10 +201,10 @@ TEST(CudaLayerTest, WeightsMayStayOnTheCard) {
   const LayerShard shard = ShardOf(on_host.layer, plan.workload.layout, 0);
   TensorsOnCard tensors(rank->device());
   float* const gate = tensors.Floats(on_host.weights.gate);
-  const CardLayer weights = {.gate = gate,
+  const DeviceWeights weights = {.gate = gate,
                              .experts = tensors.Experts(on_host.weights.experts, ElementType::kBfloat16),
                              .shared = tensors.Experts(on_host.weights.shared, ElementType::kBfloat16)};
-  const CardLayerGradients gradients = {tensors.Gradients(zero.experts), tensors.Gradients(zero.shared)};
+  const DeviceGradients gradients = {tensors.Gradients(zero.experts), tensors.Gradients(zero.shared)};
   auto kernels = rank->kernels().Make(on_host.layer, shard, weights, &gradients);
   ASSERT_TRUE(kernels.ok()) << kernels.status().message();
   auto moe = MoeLayer::Make(plan, rank->runtime(), *std::move(kernels));

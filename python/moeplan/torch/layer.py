@@ -39,12 +39,13 @@ class _Pass:
 class _Passes:
     """What a layer's passes left. Apart from the module, which takes ten times as long to set an attribute."""
 
-    __slots__ = ("last", "deferred", "reduced")
+    __slots__ = ("last", "deferred", "reduced", "floats")
 
     def __init__(self) -> None:
         self.last: _Pass | None = None
         self.deferred: list[_Pass] = []
         self.reduced = False  # Gradients are sums over replicas.
+        self.floats: dict[str, torch.Tensor] = {}  # On a card: what the library takes as float and the layer has as BF16.
 
 
 class _Run(torch.autograd.Function):
@@ -230,7 +231,7 @@ class MoELayer(torch.nn.Module):
             if part is None:
                 self.register_parameter(name, None)
                 continue
-            parameter = torch.nn.Parameter(self._initial(name, shapes[name], part, seed))
+            parameter = torch.nn.Parameter(self._initial(name, shapes[name], part, seed).to(self.world.device))
             if name != "gate" and not name.startswith("shared_"):
                 parameter.allreduce = False
                 parameter.group_name = f"ep_size_{self._degrees[1]}"
@@ -312,7 +313,7 @@ class MoELayer(torch.nn.Module):
         first_holder = place < expert * sharding, place < tensor
         whole = {}
         for name, shape in self._full_shapes().items():
-            full = torch.zeros(shape, dtype=self.dtype)
+            full = torch.zeros(shape, dtype=self.dtype, device=self.world.device)
             part = self._own_part(name)
             if name == "gate":
                 counts = place % tensor == 0 if parts_of_sums else place == 0
@@ -336,8 +337,8 @@ class MoELayer(torch.nn.Module):
         return BatchInParts(self, tokens)
 
     def _run(self, x: torch.Tensor, batch: BatchInParts | None) -> torch.Tensor:
-        if x.device.type != "cpu":
-            raise mismatch("input", f"a tensor on {x.device}", "one on the CPU: this build runs layers on the host")
+        if x.device != self.world.device:
+            raise mismatch("input", f"a tensor on {x.device}", f"one on {self.world.device}, the device of moeplan.torch.init")
         if x.dtype != self.dtype:
             raise mismatch("input", f"a tensor of {x.dtype}", f"one of {self.dtype}, the layer's dtype")
         if x.dim() == 0 or x.shape[-1] != self._model_dim:
@@ -364,7 +365,8 @@ class MoELayer(torch.nn.Module):
         handle, passes = self._open(), self._passes
         if passes.last is not None and passes.last.over:
             passes.last = None  # Its buffers are the next one's.
-        held = [_as_float(one.detach()) for one in parameters]
+        self.world._follow_stream()
+        held = [self._memory(name, one.detach()) for name, one in zip(self._names, parameters)]
         tokens = x.numel() // self._model_dim
         given = (tokens, x.data_ptr(), output.data_ptr(), self._pointers(held))
         if batch is None:
@@ -374,12 +376,38 @@ class MoELayer(torch.nn.Module):
         passes.last = under_way = _Pass(made, tokens, held)
         return under_way
 
+    def _memory(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """The parameter as the library takes it. On a card matrices are taken where they lie, whatever their elements."""
+        if not self.world.on_card:
+            return _as_float(tensor)
+        if name in library.MATRICES or tensor.dtype == torch.float32:
+            return tensor.contiguous()
+        # In one place, for the library to record.
+        floats = self._passes.floats
+        if name not in floats:
+            floats[name] = torch.empty_like(tensor, dtype=torch.float32)
+        return floats[name].copy_(tensor)
+
+    def _zeros(self, under_way: _Pass, names: tuple[str, ...]) -> list[torch.Tensor]:
+        """What the library adds the gradients of these parameters to."""
+        shapes = {name: one.shape for name, one in zip(self._names, under_way.held)}
+        if self.world.on_card:
+            return [self.world._zeros(shapes[name], name) for name in names]
+        return [torch.zeros(shapes[name]) for name in names]
+
+    def _found(self, sums: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The gradients as autograd takes them. Sums on a card are the next pass's, too."""
+        if self.dtype == torch.float32:
+            return [one.clone() for one in sums] if self.world.on_card else sums
+        return [one.to(self.dtype) for one in sums]
+
     def _backward(self, under_way: _Pass, gradient: torch.Tensor) -> list[torch.Tensor | None]:
         """The gradients of the input and of every parameter."""
         self._passes.reduced = False
+        self.world._follow_stream()
         input_gradient = torch.empty_like(gradient)
         if self.defer_weight_gradients:
-            gate = torch.zeros_like(under_way.held[0])
+            (gate,) = self._zeros(under_way, ("gate",))
             library.call(
                 "pass_backward_of_input",
                 under_way.handle,
@@ -388,13 +416,13 @@ class MoELayer(torch.nn.Module):
                 gate.data_ptr(),
             )
             self._passes.deferred.append(under_way)
-            return [input_gradient, gate.to(self.dtype), *[None for _ in under_way.held[1:]]]
-        found = [torch.zeros_like(one) for one in under_way.held]
+            return [input_gradient, *self._found([gate]), *[None for _ in under_way.held[1:]]]
+        sums = self._zeros(under_way, self._names)
         library.call(
-            "pass_backward", under_way.handle, gradient.data_ptr(), input_gradient.data_ptr(), self._pointers(found)
+            "pass_backward", under_way.handle, gradient.data_ptr(), input_gradient.data_ptr(), self._pointers(sums)
         )
         under_way.over = True
-        return [input_gradient, *(found if self.dtype == torch.float32 else [one.to(self.dtype) for one in found])]
+        return [input_gradient, *self._found(sums)]
 
     def weight_gradients(self) -> None:
         """Adds the gradients that ``defer_weight_gradients`` has left to ``.grad``, in the order of the backward passes.
@@ -405,16 +433,17 @@ class MoELayer(torch.nn.Module):
         parameters = [getattr(self, name) for name in self._names]
         for under_way in deferred:
             self._passes.reduced = False
-            found = [torch.zeros_like(one) for one in under_way.held]
-            library.call("pass_add_weight_gradients", under_way.handle, self._pointers(found))
+            self.world._follow_stream()
+            sums = self._zeros(under_way, self._names)
+            library.call("pass_add_weight_gradients", under_way.handle, self._pointers(sums))
             under_way.over = True
-            for parameter, gradient in zip(parameters[1:], found[1:]):
+            for parameter, gradient in zip(parameters[1:], self._found(sums)[1:]):
                 if not parameter.requires_grad:
                     continue
                 if parameter.grad is None:
-                    parameter.grad = gradient.to(self.dtype)
+                    parameter.grad = gradient
                 else:
-                    parameter.grad += gradient.to(self.dtype)
+                    parameter.grad += gradient
 
     def close(self) -> None:
         """No forward pass after this; those under way, and weight gradients that are deferred, can still be finished."""
@@ -468,8 +497,9 @@ class MoELayer(torch.nn.Module):
                     found["pairs"].double(),
                     found["probability_sum"],
                 ]
-            )
+            ).to(self.world.device)
             self.world._sum(sums, self._tensor_groups)
+            sums = sums.cpu()
             tokens, pairs = sums[0], sums[2 : 2 + self._layer.experts]
             squared = float(sums[1] / tokens)
             shares = pairs / pairs.sum()

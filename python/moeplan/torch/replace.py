@@ -107,7 +107,7 @@ def replace(
             raise mismatch("model", "a block itself", "a model that holds blocks")
         if id(block) not in made:
             described = _described(adapter, block)
-            _check(path, described, block, planned)
+            _check(path, described, block, planned, world)
             dtype = described.weights["gate"].dtype  # type: ignore[union-attr]
             moe = MoELayer(plan, world, dtype=dtype, defer_weight_gradients=defer_weight_gradients)
             moe.load_full_weights(**{name: _whole(value) for name, value in described.weights.items()})
@@ -135,7 +135,7 @@ def _described(adapter: Adapter, block: torch.nn.Module) -> Block:
     return Block(weights, **fields)
 
 
-def _check(path: str, described: Block, block: torch.nn.Module, planned: Any) -> None:
+def _check(path: str, described: Block, block: torch.nn.Module, planned: Any, world: World) -> None:
     """Raises InvalidInput where the block is not what the plan is for, or no adapter can say what it is."""
     layer = planned.layer
     unknown = sorted(set(described.weights) - set(library.TENSORS))
@@ -145,9 +145,9 @@ def _check(path: str, described: Block, block: torch.nn.Module, planned: Any) ->
         if name not in described.weights:
             raise mismatch(f"{path}: {name}", "no tensor", "one from the adapter")
     gate = described.weights["gate"]
-    if not isinstance(gate, torch.Tensor) or gate.device.type != "cpu":
+    if not isinstance(gate, torch.Tensor) or gate.device != world.device:
         found = str(gate.device) if isinstance(gate, torch.Tensor) else "several tensors"
-        raise mismatch(f"{path}: gate", found, "one tensor on the CPU: this build runs layers on the host")
+        raise mismatch(f"{path}: gate", found, f"one tensor on {world.device}, the device of moeplan.torch.init")
     kind = messages.to_dict(planned)["layer"].get("gate", "TOP_K")
     if described.kind != kind:
         raise mismatch("plan.workload.layer.gate", kind, f"{described.kind}, the gate of {path}")

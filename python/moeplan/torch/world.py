@@ -25,11 +25,15 @@ _SIOCGIFADDR = 0x8915
 class World:
     """A connected rank; made by ``init``.
 
-    ``rank`` and ``ranks`` are those of the process group; ``nodes`` · ``gpus_per_node`` is ``ranks``. Every collective of
-    a layer ends within ``deadline_s`` seconds, with PeerLost where a rank does not answer. Any thread may use it.
+    ``rank`` and ``ranks`` are those of the process group; ``nodes`` · ``gpus_per_node`` is ``ranks``; layers run, and have
+    their parameters, on ``device``. Every collective of a layer ends within ``deadline_s`` seconds, with PeerLost where a
+    rank does not answer. Any thread may use it.
     """
 
-    def __init__(self, group: Any, rank: int, ranks: int, gpus_per_node: int, deadline_s: float) -> None:
+    def __init__(
+        self, group: Any, rank: int, ranks: int, gpus_per_node: int, deadline_s: float, device: torch.device
+    ) -> None:
+        self.device = device
         self.rank = rank
         self.ranks = ranks
         self.gpus_per_node = gpus_per_node
@@ -38,9 +42,21 @@ class World:
         self._group = group
         self._groups: dict[tuple[tuple[int, ...], ...], Any] = {}
         self._handle: ctypes.c_void_p | None = None
+        self._stream = 0  # Behind which calls are queued.
+        self._sums: dict[tuple[int, str, torch.Size], torch.Tensor] = {}
+
+    @property
+    def on_card(self) -> bool:
+        return self.device.type == "cuda"
 
     def _connect(self, host_address: str) -> None:
-        place = library.Place(self.rank, self.ranks, self.gpus_per_node, host_address.encode(), self.deadline_s)
+        backend = b"cuda" if self.on_card else b"host"
+        library.use(backend.decode())
+        place = library.Place(self.rank, self.ranks, self.gpus_per_node, host_address.encode(), self.deadline_s, backend)
+        with torch.cuda.device(self.device) if self.on_card else contextlib.nullcontext():
+            self._join(place)
+
+    def _join(self, place: library.Place) -> None:
         join = library.create("join_create", place)
         try:
             address = library.load().moeplan_join_address(join).decode()
@@ -50,6 +66,26 @@ class World:
             library.load().moeplan_join_free(join)
         self._free = weakref.finalize(self, library.load().moeplan_world_free, self._handle)
         self._free.atexit = False  # The process ends its connections.
+
+    def _follow_stream(self) -> None:
+        """On a card: the calls of layers that come now are queued behind PyTorch's current stream."""
+        if not self.on_card:
+            return
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        if stream != self._stream:
+            library.call("world_set_stream", self._handle, stream)
+            self._stream = stream
+
+    def _zeros(self, shape: torch.Size, place: str) -> torch.Tensor:
+        """Zeros in float that a backward pass of a card adds to, until the next one that asks for the same.
+
+        The memory is that of the last time, so that what the library has recorded for it holds. ``place`` tells tensors of
+        one shape apart.
+        """
+        sums = self._sums.get((self._stream, place, shape))
+        if sums is None:
+            sums = self._sums[self._stream, place, shape] = torch.empty(shape, dtype=torch.float32, device=self.device)
+        return sums.zero_()
 
     def _gather(self, value: Any) -> list[Any]:
         """``value`` of every rank. Collective."""
@@ -84,7 +120,9 @@ class World:
             made = {}
             for group in key:
                 timeout = datetime.timedelta(seconds=self.deadline_s)
-                made[group] = dist.new_group([self._global(rank) for rank in group], timeout, backend="gloo")
+                ranks = [self._global(rank) for rank in group]
+                # On cards, what the job has for them.
+                made[group] = dist.new_group(ranks, timeout, backend=None if self.on_card else "gloo")
             self._groups[key] = made
         return self._groups[key][tuple(own)]
 
@@ -103,16 +141,22 @@ def _peers_named() -> Iterator[None]:
         raise PeerLost(f"a rank is lost, as torch.distributed says: {error}") from error
 
 
-def init(group: Any = None, gpus_per_node: int | None = None, deadline_s: float = 30.0) -> World:
+def init(
+    group: Any = None,
+    gpus_per_node: int | None = None,
+    deadline_s: float = 30.0,
+    device: torch.device | str = "cpu",
+) -> World:
     """Connects all ranks of torch.distributed (one rank where that is not initialised).
 
     ``group``: a group of all of them, in the order that the layers are to have; default: theirs.
 
     ``gpus_per_node``: ranks of a node; default LOCAL_WORLD_SIZE, or as many as share a host's name. ``deadline_s``: of
-    each collective, in seconds.
+    each collective, in seconds. ``device``: "cpu", or "cuda", where the rank has PyTorch's current device, or the one that
+    it names; layers there are queued behind PyTorch's current stream, and calls come back once that is done.
 
     Collective; blocks. Raises InvalidInput where nodes have different numbers of ranks, UnavailableHere without
-    libmoeplan.so. Other machines reach this one at the address of GLOO_SOCKET_IFNAME's interface, or else at the one
+    libmoeplan.so, or libmoeplan_gpu.so for "cuda". Other machines reach this one at the address of GLOO_SOCKET_IFNAME's interface, or else at the one
     from which MASTER_ADDR is reached.
     """
     if not deadline_s > 0:
@@ -122,12 +166,22 @@ def init(group: Any = None, gpus_per_node: int | None = None, deadline_s: float 
     if connected and ranks != dist.get_world_size():
         found, expected = f"a group of {ranks} ranks", f"one of the job's {dist.get_world_size()}, or none"
         raise mismatch("group", found, expected)
-    world = World(group, rank, ranks, 1, deadline_s)
+    world = World(group, rank, ranks, 1, deadline_s, _device(torch.device(device)))
     hosts = world._gather((socket.gethostname(), os.environ.get("LOCAL_WORLD_SIZE", "")))
     world.gpus_per_node = _ranks_per_node(gpus_per_node, hosts)
     world.nodes = ranks // world.gpus_per_node
     world._connect(_host_address(hosts, os.environ))
     return world
+
+
+def _device(asked: torch.device) -> torch.device:
+    if asked.type == "cpu":
+        return asked
+    if asked.type != "cuda":
+        raise mismatch("device", str(asked), "cpu or cuda")
+    if not torch.cuda.is_available():
+        raise mismatch("device", str(asked), "cpu, as PyTorch finds no card here")
+    return torch.device("cuda", torch.cuda.current_device() if asked.index is None else asked.index)
 
 
 def _ranks_per_node(given: int | None, hosts: Sequence[tuple[str, str]]) -> int:

@@ -25,7 +25,7 @@ void ExpectEqual(TrainingLayer& moe, const LayerPlan& plan, int rank, uint64_t s
   ASSERT_TRUE(pass.ok()) << pass.status().message();
   ExpectClose(RowFloatsOf(there, layer), reference.forward.output, reference.forward.largest_magnitude, layer,
               "output");
-  EXPECT_EQ(DroppedPairs(pass->router_statistics()), 0);
+  EXPECT_EQ(DroppedPairs(*pass->router_statistics()), 0);
   LayerGradients gradients = ZeroGradients(weights);
   std::vector<float> gate_gradient(weights.gate.size());
   ASSERT_EQ(pass->Backward(back, back, &gradients, gate_gradient), OkStatus());
