@@ -14,7 +14,7 @@ class PlainMoE:
 
     def __init__(self, layer, weights):
         self.layer = layer
-        self.weights = {name: value.detach().clone().double().requires_grad_() for name, value in weights.items()}
+        self.weights = {name: value.detach().cpu().clone().double().requires_grad_() for name, value in weights.items()}
 
     def _ffn(self, rows, up, down, gate_up, up_bias, gate_up_bias, down_bias):
         hidden = rows @ up

@@ -80,6 +80,55 @@ def learns_the_same(world, schedule, layout):
     close(model(x).detach(), plain(x).detach(), "the model as it was")
 
 
+def published(world, name):
+    """A small model of transformers itself learns the same with its blocks replaced, and has them back after."""
+    import transformers
+
+    sizes = {
+        "vocab_size": 61,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "moe_intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "num_local_experts": EXPERTS,
+        "num_experts": EXPERTS,
+        "num_experts_per_tok": TOP_K,
+        "norm_topk_prob": True,
+        "max_position_embeddings": 64,
+    }
+    config = transformers.AutoConfig.for_model(name, **sizes)
+    torch.manual_seed(5)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(world.device).float()
+    plain = copy.deepcopy(model)
+    hidden = sizes["intermediate_size" if name == "mixtral" else "moe_intermediate_size"]
+    shape = {"batch": 2, "sequenceLength": 9, "modelDim": 32, "hiddenDim": hidden}
+    plan = plan_of("PIPELINE", {"expertParallel": world.ranks}, **shape)
+    replacement = moeplan.torch.replace(model, hugging_face.adapters(), plan, world)
+    assert len(replacement.layers) == 2, sorted(replacement.layers)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=1e-2) for one in (model, plain)]
+    for step in range(3):
+        tokens = torch.randint(0, 61, (world.ranks, 2, 9), generator=torch.Generator().manual_seed(step)).to(world.device)
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss = model(input_ids=tokens[world.rank], labels=tokens[world.rank]).loss
+        loss.backward()
+        moeplan.torch.reduce_gradients(model)
+        for parameter_name, value in model.named_parameters():
+            if ".layer." not in parameter_name:
+                world._sum(value.grad, [list(range(world.ranks))])
+        losses = [plain(input_ids=rows, labels=rows).loss for rows in tokens]
+        sum(losses).backward()
+        close(loss.detach(), losses[world.rank].detach(), f"loss of step {step}", tolerance=1e-5)
+        for optimizer in optimizers:
+            optimizer.step()
+    replacement.restore()
+    for parameter_name, value in plain.state_dict().items():
+        close(model.state_dict()[parameter_name], value, parameter_name)
+
+
 def logits_learn_too(world):
     """The router's logits that a block returns have a gradient, for the job's own auxiliary loss."""
     torch.manual_seed(3)

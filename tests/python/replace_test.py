@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is missing (Debian: python3-torch)")
+torch = pytest.importorskip("torch", reason="torch is missing (Debian: python3-torch)")
 
 from ranks import run_ranks  # noqa: E402
 
@@ -19,6 +19,17 @@ from ranks import run_ranks  # noqa: E402
 def test_a_model_learns_the_same(tmp_path, schedule, layout):
     arguments = {"schedule": schedule, "layout": layout}
     run_ranks(tmp_path, 4, "learns_the_same", program="replace_ranks.py", gpus_per_node=2, **arguments)
+
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
+def test_models_of_transformers_learn_the_same(tmp_path, name, ranks, device):
+    pytest.importorskip("transformers", reason="transformers is missing")
+    run_ranks(tmp_path, ranks, "published", program="replace_ranks.py", name=name, device=device)
 
 
 def test_logits_learn_too(tmp_path):

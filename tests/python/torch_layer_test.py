@@ -17,6 +17,10 @@ def test_what_jobs_do(tmp_path):
     run_ranks(tmp_path, 4, "what_jobs_do", gpus_per_node=2)
 
 
+def test_devices_that_are_not_there_are_refused(tmp_path):
+    run_ranks(tmp_path, 1, "no_card_for_the_host")
+
+
 def test_bad_input_is_named_and_the_job_goes_on(tmp_path):
     run_ranks(tmp_path, 4, "bad_input", gpus_per_node=2)
 

@@ -27,7 +27,7 @@ TOLERANCE = 2e-5
 
 def close(found, expected, what, tolerance=TOLERANCE):
     scale = max(1.0, float(expected.abs().max())) if expected.numel() else 1.0
-    off = float((found.double() - expected.double()).abs().max()) if expected.numel() else 0.0
+    off = float((found.cpu().double() - expected.cpu().double()).abs().max()) if expected.numel() else 0.0
     assert off <= tolerance * scale, f"{what}: off by {off:.3g}, at a scale of {scale:.3g}"
 
 
@@ -97,7 +97,7 @@ class Job:
         return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
 
     def own_rows(self, seed, tokens=None):
-        return self.rows(self.batch, seed, tokens)
+        return tuple(rows.to(self.world.device) for rows in self.rows(self.batch, seed, tokens))
 
     def run(self, seed, tokens=None):
         """Forward alone: input, output and the gradient that will come."""
@@ -142,7 +142,7 @@ def equality(world, draws, seed):
         try:
             x, y, dy = job.run(seed)
             y.backward(dy)
-            own = job.own_rows(seed)[0].double()
+            own = job.rows(job.batch, seed)[0].double()
             _, losses, pairs = job.plain(own)
             close(job.layer.aux_loss, losses.detach(), "aux_loss")
             statistics = job.layer.router_statistics()
@@ -350,6 +350,38 @@ def what_jobs_do(world):
     assert [entry["rank"] for entry in report["ranks"]] == list(range(world.ranks)) and report["ranks"][1]["timeline"]
 
 
+def behind_a_stream(world):
+    """On a card: a call comes back before what its stream had to do is done, and other streams are followed, too."""
+    plan = small_plan()
+    plan["workload"]["layout"] = {}
+    job = Job(plan, world)
+    x, y, dy = job.run(1)
+    y.backward(dy)
+    job.expect([1], [y], [x])
+    for seed, stream in ((2, torch.cuda.current_stream()), (3, torch.cuda.Stream())):
+        with torch.cuda.stream(stream):
+            (x, dy), late = job.own_rows(seed), torch.zeros(job.tokens, 6, device=world.device)
+            torch.cuda.synchronize()
+            torch.cuda._sleep(2_000_000_000)  # About a second.
+            late.copy_(x)
+            late.requires_grad_()
+            y = job.layer(late)
+            assert not stream.query(), "the call came back when its stream was done"
+            y.backward(dy)
+            job.expect([seed], [y], [late])
+
+
+def no_card_for_the_host(world):
+    """A job whose layers run on the host already is told that it cannot have a card, too, from the same library."""
+    moeplan.torch.MoELayer({**small_plan(), "workload": {**small_plan()["workload"], "layout": {}}}, world)
+    if torch.cuda.is_available():
+        expect_raises(moeplan.UnavailableHere, lambda: moeplan.torch.init(device="cuda"), "on the host already")
+    else:
+        refused = expect_raises(moeplan.InvalidInput, lambda: moeplan.torch.init(device="cuda"), "no card here")
+        assert refused.field == "device", refused.field
+    expect_raises(moeplan.InvalidInput, lambda: moeplan.torch.init(device="meta"), "cpu or cuda")
+
+
 def expect_raises(kind, call, part):
     try:
         call()
@@ -429,13 +461,22 @@ def bad_input(world):
 def lost_rank(world, phase):
     """Rank 1 dies before a pass; the others learn of it within the deadline."""
     layer = moeplan.torch.MoELayer(small_plan(), world)
-    x = torch.ones(3, 6, requires_grad=True)
+    x = torch.ones(3, 6, requires_grad=True, device=world.device)
     layer(x).sum().backward()
     y = layer(x)
+    if world.on_card:
+        torch.cuda.synchronize()
     if world.rank == 1:
         os._exit(0)
     began = time.monotonic()
-    dies_in = {"forward": lambda: layer(x), "backward": lambda: y.sum().backward()}
+
+    def forward():
+        layer(x)
+        if world.on_card:  # The call came back; who waits for its stream is let go, and the next call tells why.
+            torch.cuda.synchronize()
+            layer(x)
+
+    dies_in = {"forward": forward, "backward": lambda: y.sum().backward()}
     lost = expect_raises(moeplan.PeerLost, dies_in[phase], "rank 1")
     assert time.monotonic() - began < world.deadline_s + 5, time.monotonic() - began
     assert lost.rank == 1, lost
@@ -548,7 +589,7 @@ def main(tests):
         world_size=ranks,
         timeout=datetime.timedelta(seconds=60),
     )
-    options = {key: arguments.pop(key) for key in ("gpus_per_node", "deadline_s") if key in arguments}
+    options = {key: arguments.pop(key) for key in ("gpus_per_node", "deadline_s", "device") if key in arguments}
     world = moeplan.torch.init(**options)
     tests[name](world, **arguments)
     if name != "lost_rank":

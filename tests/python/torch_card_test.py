@@ -1,0 +1,30 @@
+"""moeplan.torch on a card: the same layers, against plain PyTorch in double precision."""
+
+import os
+
+import pytest
+from ranks import run_ranks
+
+torch = pytest.importorskip("torch", reason="torch is missing (Debian: python3-torch)")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no card here")
+SEED = int(os.environ.get("MOEPLAN_TEST_SEED", "20261127"))
+
+
+def test_random_plans_equal_plain_pytorch(tmp_path):
+    run_ranks(tmp_path, 1, "equality", device="cuda", draws=30, seed=SEED)
+
+
+def test_ranks_may_share_a_card(tmp_path):
+    run_ranks(tmp_path, 2, "equality", device="cuda", draws=10, seed=SEED)
+
+
+def test_what_jobs_do(tmp_path):
+    run_ranks(tmp_path, 4, "what_jobs_do", gpus_per_node=2, device="cuda")
+
+
+def test_calls_are_queued_behind_the_current_stream(tmp_path):
+    run_ranks(tmp_path, 1, "behind_a_stream", device="cuda")
+
+
+def test_a_lost_rank_is_named_within_the_deadline(tmp_path):
+    run_ranks(tmp_path, 4, "lost_rank", gpus_per_node=2, phase="forward", deadline_s=5, device="cuda")
