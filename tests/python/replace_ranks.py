@@ -80,7 +80,7 @@ def learns_the_same(world, schedule, layout):
     close(model(x).detach(), plain(x).detach(), "the model as it was")
 
 
-def published(world, name):
+def published(world, kind):
     """A small model of transformers itself learns the same with its blocks replaced, and has them back after."""
     import transformers
 
@@ -99,11 +99,11 @@ def published(world, name):
         "norm_topk_prob": True,
         "max_position_embeddings": 64,
     }
-    config = transformers.AutoConfig.for_model(name, **sizes)
+    config = transformers.AutoConfig.for_model(kind, **sizes)
     torch.manual_seed(5)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(world.device).float()
     plain = copy.deepcopy(model)
-    hidden = sizes["intermediate_size" if name == "mixtral" else "moe_intermediate_size"]
+    hidden = sizes["intermediate_size" if kind == "mixtral" else "moe_intermediate_size"]
     shape = {"batch": 2, "sequenceLength": 9, "modelDim": 32, "hiddenDim": hidden}
     plan = plan_of("PIPELINE", {"expertParallel": world.ranks}, **shape)
     replacement = moeplan.torch.replace(model, hugging_face.adapters(), plan, world)

@@ -29,7 +29,7 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 @pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
 def test_models_of_transformers_learn_the_same(tmp_path, name, ranks, device):
     pytest.importorskip("transformers", reason="transformers is missing")
-    run_ranks(tmp_path, ranks, "published", program="replace_ranks.py", name=name, device=device)
+    run_ranks(tmp_path, ranks, "published", program="replace_ranks.py", kind=name, device=device)
 
 
 def test_logits_learn_too(tmp_path):
