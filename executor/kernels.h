@@ -110,6 +110,7 @@ struct ExpertWeightGradientArgs {
   const std::byte* out_gradient = nullptr;
   const std::byte* hidden_gradient = nullptr;
   float scale = 1;
+  bool is_first = true;                          // Of those of its backward pass.
   std::span<const std::vector<CellPair>> pairs;  // Of which `from` counts.
 };
 

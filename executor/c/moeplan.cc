@@ -206,6 +206,10 @@ StatusOr<GradientsMemory> MemoryOf(const Layer_& layer, const moeplan_gradients&
   const Layer& shape = layer.layer->workload().layer;
   const LayerShard& shard = layer.layer->shard();
   if (!layer.world->on_card) {
+    if (gradients.matrices_are_elements != 0) {
+      return InvalidInput(StrCat("gradients.matrices_are_elements: found ", gradients.matrices_are_elements,
+                                 ", expected 0, as the rank runs on the host"));
+    }
     ASSIGN_OR_RETURN(const LayerGradientsView view, ViewOf(gradients, shape, shard));
     return GradientsMemory(view);
   }

@@ -139,12 +139,16 @@ typedef struct {
   const float *shared_up_bias, *shared_gate_up_bias, *shared_down_bias;
 } moeplan_weights;
 
-/* The same shapes, always float; what a backward pass finds is added. On a card, passes are fastest that name the same
- * memory each time: their work is then a recorded graph. */
+/* The same shapes in float; what a backward pass finds is added. On a card matrices may be elements of the layer instead,
+ * which a backward pass overwrites: then nothing is read, and half as much is written in BF16. Passes are fastest that name
+ * the same memory each time: their work is a recorded graph then. */
 typedef struct {
   float* gate;
-  float *up, *gate_up, *down, *up_bias, *gate_up_bias, *down_bias;
-  float *shared_up, *shared_gate_up, *shared_down, *shared_up_bias, *shared_gate_up_bias, *shared_down_bias;
+  void *up, *gate_up, *down;
+  float *up_bias, *gate_up_bias, *down_bias;
+  void *shared_up, *shared_gate_up, *shared_down;
+  float *shared_up_bias, *shared_gate_up_bias, *shared_down_bias;
+  int32_t matrices_are_elements; /* 0 or 1; 0 on the host. */
 } moeplan_gradients;
 
 /* ---- Passes: several may be under way at once, and go back in any order ---- */

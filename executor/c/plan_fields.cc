@@ -156,10 +156,12 @@ DeviceExperts OnDevice(const ExpertPointers<const void, const float>& experts) {
           .gate_up_bias = experts.gate_up_bias,
           .down_bias = experts.down_bias};
 }
-DeviceExpertGradients OnDevice(const ExpertPointers<float, float>& experts) {
-  return {.up = experts.up,
-          .gate_up = experts.gate_up,
-          .down = experts.down,
+DeviceExpertGradients OnDevice(const ExpertPointers<void, float>& experts, bool matrices_are_elements) {
+  const auto bytes = [](void* matrix) { return static_cast<std::byte*>(matrix); };
+  return {.up = bytes(experts.up),
+          .gate_up = bytes(experts.gate_up),
+          .down = bytes(experts.down),
+          .matrices_are_elements = matrices_are_elements,
           .up_bias = experts.up_bias,
           .gate_up_bias = experts.gate_up_bias,
           .down_bias = experts.down_bias};
@@ -222,7 +224,9 @@ StatusOr<DeviceGradients> DeviceGradientsOf(const moeplan_gradients& gradients, 
   ASSIGN_OR_RETURN(const LayerGradientsView view, ViewOf(gradients, layer, shard));
   RETURN_IF_ERROR(CheckAllOnDevice(view.experts, "gradients.", device));
   RETURN_IF_ERROR(CheckAllOnDevice(view.shared, "gradients.shared_", device));
-  return DeviceGradients{.experts = OnDevice(ExpertsOf(gradients)), .shared = OnDevice(SharedOf(gradients))};
+  const bool elements = gradients.matrices_are_elements != 0;
+  return DeviceGradients{.experts = OnDevice(ExpertsOf(gradients), elements),
+                         .shared = OnDevice(SharedOf(gradients), elements)};
 }
 
 }  // namespace moeplan::executor

@@ -105,9 +105,10 @@ Status GradientSums::Init() {
 DeviceExpertGradients GradientSums::view() const {
   auto* const sums = reinterpret_cast<float*>(sums_.data());
   const auto tensor = [&](int i) { return first_[i] == first_[i + 1] ? nullptr : sums + first_[i]; };
-  return DeviceExpertGradients{.up = tensor(0),
-                       .gate_up = tensor(1),
-                       .down = tensor(2),
+  const auto matrix = [&](int i) { return reinterpret_cast<std::byte*>(tensor(i)); };
+  return DeviceExpertGradients{.up = matrix(0),
+                       .gate_up = matrix(1),
+                       .down = matrix(2),
                        .up_bias = tensor(3),
                        .gate_up_bias = tensor(4),
                        .down_bias = tensor(5)};

@@ -1,5 +1,6 @@
 #include "executor/cuda/cuda_ffn.h"
 
+#include "executor/cuda/errors.h"
 #include "executor/host/elements.h"
 
 namespace moeplan::executor::cuda {
@@ -71,15 +72,18 @@ Status CudaFfn::InputGradient(const FfnTask& task, const std::byte* kept, const 
                   weights_.gate_up, to);
 }
 
-Status CudaFfn::WeightGradient(const FfnTask& task, const WeightGradientRows& rows, float scale,
+Status CudaFfn::WeightGradient(const FfnTask& task, const WeightGradientRows& rows, float scale, bool is_first,
                                const DeviceExpertGradients& gradients) {
+  const auto into = [&](std::byte* data) {
+    return GradientOfMatrix{data, gradients.matrices_are_elements, gradients.matrices_are_elements && is_first};
+  };
   const auto of = [&](const std::byte* data, int stride) { return Matrix{task.from, &CellPair::from, data, stride}; };
   const Matrix in = of(rows.in, model_dim_), out_gradient = of(rows.out_gradient, model_dim_);
   const Matrix up = of(rows.kept_gradient, kept_columns());
   const Matrix gate_up = of(Behind(rows.kept_gradient, hidden_), kept_columns());
-  RETURN_IF_ERROR(AddProducts(task, {.a = model_dim_, .b = hidden_}, in, up, scale, gradients.up));
+  RETURN_IF_ERROR(AddProducts(task, {.a = model_dim_, .b = hidden_}, in, up, scale, into(gradients.up)));
   if (gated_)
-    RETURN_IF_ERROR(AddProducts(task, {.a = model_dim_, .b = hidden_}, in, gate_up, scale, gradients.gate_up));
+    RETURN_IF_ERROR(AddProducts(task, {.a = model_dim_, .b = hidden_}, in, gate_up, scale, into(gradients.gate_up)));
   struct Biased {
     const Matrix& rows;
     int columns;
@@ -95,7 +99,8 @@ Status CudaFfn::WeightGradient(const FfnTask& task, const WeightGradientRows& ro
                    task.scratch.Take(MostRows(task.from.placed.cells) * hidden_ * element_bytes_));
   ASSIGN_OR_RETURN(const ActivationRows activation, KeptRows(task, rows.kept));
   RETURN_IF_ERROR(Activate(activation, /*biases=*/{}, hidden, task.stream));
-  return AddProducts(task, {.a = hidden_, .b = model_dim_}, of(hidden, hidden_), out_gradient, scale, gradients.down);
+  return AddProducts(task, {.a = hidden_, .b = model_dim_}, of(hidden, hidden_), out_gradient, scale,
+                     into(gradients.down));
 }
 
 Status CudaFfn::Multiply(const FfnTask& task, const ByWeights& by, const Matrix& a, const std::byte* weights,
@@ -126,27 +131,44 @@ Status CudaFfn::Multiply(const FfnTask& task, const ByWeights& by, const Matrix&
 }
 
 Status CudaFfn::AddProducts(const FfnTask& task, const Columns& columns, const Matrix& a, const Matrix& b, float scale,
-                            float* gradients) {
+                            const GradientOfMatrix& gradient) {
+  const size_t value_bytes = gradient.is_elements ? element_bytes_ : sizeof(float);
+  ProductShape shape = {.kind = Kind::kTransposedA,
+                        .type = type_,
+                        .results_are_elements = gradient.is_elements,
+                        .inner = columns.a,
+                        .columns = columns.b,
+                        .a_stride = a.stride,
+                        .b_stride = b.stride,
+                        .c_stride = columns.b,
+                        .scale = scale,
+                        .adds = true};
+  // Where each expert has rows, the first of its products overwrites; else what nothing is written to is zero.
+  std::vector<Product> first;
   products_.clear();
   for (size_t expert = 0; expert < task.pairs.size(); ++expert) {
+    bool has_rows = false;
     for (const CellPair& pair : task.pairs[expert]) {
       const int64_t first_row = a.cells.first_rows[pair.*a.side];
-      products_.push_back({.a = Behind(a.data, first_row * a.stride),
-                           .b = Behind(b.data, first_row * b.stride),
-                           .c = reinterpret_cast<std::byte*>(gradients + expert * MatrixValues()),
-                           .rows = static_cast<int>(RowsOfCell(a.cells.on_host, pair.*a.side))});
+      const Product product = {.a = Behind(a.data, first_row * a.stride),
+                               .b = Behind(b.data, first_row * b.stride),
+                               .c = gradient.data + expert * MatrixValues() * value_bytes,
+                               .rows = static_cast<int>(RowsOfCell(a.cells.on_host, pair.*a.side))};
+      if (product.rows == 0) continue;
+      (has_rows || !gradient.overwrites ? products_ : first).push_back(product);
+      has_rows = true;
     }
   }
-  return gemm_.Multiply({.kind = Kind::kTransposedA,
-                         .type = type_,
-                         .inner = columns.a,
-                         .columns = columns.b,
-                         .a_stride = a.stride,
-                         .b_stride = b.stride,
-                         .c_stride = columns.b,
-                         .scale = scale,
-                         .adds = true},
-                        products_, task.stream);
+  if (gradient.overwrites && first.size() < task.pairs.size()) {
+    const size_t bytes = task.pairs.size() * MatrixValues() * value_bytes;
+    RETURN_IF_ERROR(StatusOf(cudaMemsetAsync(gradient.data, 0, bytes, task.stream), "gradients set to zero"));
+  }
+  if (!first.empty()) {
+    shape.adds = false;
+    RETURN_IF_ERROR(gemm_.Multiply(shape, first, task.stream));
+    shape.adds = true;
+  }
+  return gemm_.Multiply(shape, products_, task.stream);
 }
 
 StatusOr<BiasRows> CudaFfn::RowsOf(const FfnTask& task, const Matrix& matrix, int columns) {

@@ -44,11 +44,12 @@ class CudaFfn {
   Status Forward(const FfnTask& task, const std::byte* in, std::byte* kept, std::byte* out);
   Status InputGradient(const FfnTask& task, const std::byte* kept, const std::byte* out_gradient,
                        std::byte* kept_gradient, std::byte* in_gradient);
-  // Adds `scale` times the rows' part to the gradients; all rows lie in the cells that the task comes from.
+  // Adds `scale` times the rows' part to the gradients, or writes it over what matrices of elements are where the task is
+  // the first of its backward pass; all rows lie in the cells that the task comes from.
   struct WeightGradientRows {
     const std::byte *in = nullptr, *kept = nullptr, *out_gradient = nullptr, *kept_gradient = nullptr;
   };
-  Status WeightGradient(const FfnTask& task, const WeightGradientRows& rows, float scale,
+  Status WeightGradient(const FfnTask& task, const WeightGradientRows& rows, float scale, bool is_first,
                         const DeviceExpertGradients& gradients);
 
  private:
@@ -70,8 +71,12 @@ class CudaFfn {
   struct Columns {
     int a = 0, b = 0;
   };
+  struct GradientOfMatrix {
+    std::byte* data = nullptr;
+    bool is_elements = false, overwrites = false;
+  };
   Status AddProducts(const FfnTask& task, const Columns& columns, const Matrix& a, const Matrix& b, float scale,
-                     float* gradients);
+                     const GradientOfMatrix& gradient);
 
   StatusOr<BiasRows> RowsOf(const FfnTask& task, const Matrix& matrix, int columns);
   StatusOr<ActivationRows> KeptRows(const FfnTask& task, const std::byte* kept);

@@ -205,14 +205,14 @@ class CudaKernels final : public Kernels {
   void ExpertWeightGradient(const ExpertWeightGradientArgs& args, Stream& stream) override {
     QueueFfn(stream, args.pairs, args.in, args.in, [&](const FfnTask& task) {
       return ffn_.WeightGradient(task, {args.in.data, args.hidden, args.out_gradient, args.hidden_gradient}, args.scale,
-                                 gradients_.experts);
+                                 args.is_first, gradients_.experts);
     });
   }
 
   void SharedWeightGradient(const SharedWeightGradientArgs& args, Stream& stream) override {
     QueueShared(stream, args.in.valid_rows, [&](const FfnTask& task) {
       return shared_ffn_.WeightGradient(task, {args.in.data, args.hidden, args.out_gradient, args.hidden_gradient},
-                                        /*scale=*/1, gradients_.shared);
+                                        /*scale=*/1, /*is_first=*/true, gradients_.shared);
     });
   }
 

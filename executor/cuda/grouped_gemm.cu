@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "executor/cuda/errors.h"
+#include "executor/host/elements.h"
 
 namespace moeplan::executor::cuda {
 namespace {
@@ -36,9 +37,6 @@ BlasShape ShapeFor(const ProductShape& shape, int rows) {
 }
 
 cudaDataType_t TypeOf(ElementType type) { return type == ElementType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF; }
-cudaDataType_t ResultTypeOf(const ProductShape& shape) {
-  return shape.kind == ProductShape::Kind::kTransposedA ? CUDA_R_32F : TypeOf(shape.type);
-}
 
 // A layout or description of cuBLASLt, destroyed with the handle.
 template <typename Handle, auto kDestroy>
@@ -73,26 +71,28 @@ class CublasGemm final : public GroupedGemm {
 
   Status Multiply(const ProductShape& shape, std::span<const Product> products, cudaStream_t stream) override {
     if (shape.inner == 0 || shape.columns == 0) return OkStatus();
-    for (const Product& product : products) {
-      if (product.rows > 0) RETURN_IF_ERROR(MultiplyOne(shape, product, stream));
-    }
+    for (const ProductBatch& batch : BatchesOf(shape, products)) RETURN_IF_ERROR(MultiplyBatch(shape, batch, stream));
     return OkStatus();
   }
 
  private:
-  Status MultiplyOne(const ProductShape& shape, const Product& product, cudaStream_t stream) {
+  Status MultiplyBatch(const ProductShape& shape, const ProductBatch& batch, cudaStream_t stream) {
+    const Product& product = batch.first;
     const BlasShape blas = ShapeFor(shape, product.rows);
     MatmulDescription description;
     RETURN_IF_ERROR(BlasStatus(cublasLtMatmulDescCreate(&description.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F), kMatmul));
     RETURN_IF_ERROR(SetOperation(description, CUBLASLT_MATMUL_DESC_TRANSA, blas.first_operation));
     RETURN_IF_ERROR(SetOperation(description, CUBLASLT_MATMUL_DESC_TRANSB, blas.second_operation));
     MatrixLayout first, second, result;
-    const cudaDataType_t type = TypeOf(shape.type);
-    RETURN_IF_ERROR(MakeLayout(type, blas.first_operation, blas.m, blas.k, shape.b_stride, first));
-    RETURN_IF_ERROR(MakeLayout(type, blas.second_operation, blas.k, blas.n, shape.a_stride, second));
-    RETURN_IF_ERROR(MakeLayout(ResultTypeOf(shape), CUBLAS_OP_N, blas.m, blas.n, shape.c_stride, result));
-    ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t algorithm,
-                     ChooseAlgorithm(product, description, first, second, result));
+    RETURN_IF_ERROR(MakeLayout(shape.type, blas.first_operation, {blas.m, blas.k, shape.b_stride}, first));
+    RETURN_IF_ERROR(MakeLayout(shape.type, blas.second_operation, {blas.k, blas.n, shape.a_stride}, second));
+    RETURN_IF_ERROR(MakeLayout(shape.result_type(), CUBLAS_OP_N, {blas.m, blas.n, shape.c_stride}, result));
+    if (batch.count > 1) {
+      RETURN_IF_ERROR(SetBatch(first, batch.count, batch.b_step, shape.type));
+      RETURN_IF_ERROR(SetBatch(second, batch.count, batch.a_step, shape.type));
+      RETURN_IF_ERROR(SetBatch(result, batch.count, batch.c_step, shape.result_type()));
+    }
+    ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t algorithm, ChooseAlgorithm(batch, description, first, second, result));
     const float alpha = shape.scale, beta = shape.adds ? 1 : 0;
     return BlasStatus(cublasLtMatmul(lt_, description.handle, &alpha, product.b, first.handle, product.a, second.handle,
                                      &beta, product.c, result.handle, product.c, result.handle, &algorithm, workspace_,
@@ -106,14 +106,26 @@ class CublasGemm final : public GroupedGemm {
   }
 
   // Of a matrix that is rows × columns once the operation is done.
-  static Status MakeLayout(cudaDataType_t type, cublasOperation_t operation, int rows, int columns, int stride,
-                           MatrixLayout& layout) {
-    if (operation == CUBLAS_OP_T) std::swap(rows, columns);
-    return BlasStatus(cublasLtMatrixLayoutCreate(&layout.handle, type, rows, columns, stride), kMatmul);
+  struct MatrixSize {
+    int rows = 0, columns = 0, stride = 0;
+  };
+  static Status MakeLayout(ElementType type, cublasOperation_t operation, MatrixSize size, MatrixLayout& layout) {
+    if (operation == CUBLAS_OP_T) std::swap(size.rows, size.columns);
+    return BlasStatus(cublasLtMatrixLayoutCreate(&layout.handle, TypeOf(type), size.rows, size.columns, size.stride),
+                      kMatmul);
+  }
+
+  static Status SetBatch(MatrixLayout& layout, int32_t count, int64_t step, ElementType type) {
+    const int64_t elements = step / static_cast<int64_t>(BytesOf(type));
+    const auto set = [&](cublasLtMatrixLayoutAttribute_t which, const auto& value) {
+      return BlasStatus(cublasLtMatrixLayoutSetAttribute(layout.handle, which, &value, sizeof value), kMatmul);
+    };
+    RETURN_IF_ERROR(set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, count));
+    return set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, elements);
   }
 
   // cuBLASLt remembers what it found for a shape.
-  StatusOr<cublasLtMatmulAlgo_t> ChooseAlgorithm(const Product& product, const MatmulDescription& description,
+  StatusOr<cublasLtMatmulAlgo_t> ChooseAlgorithm(const ProductBatch& batch, const MatmulDescription& description,
                                                  const MatrixLayout& first, const MatrixLayout& second,
                                                  const MatrixLayout& result) const {
     Preference preference;
@@ -122,10 +134,11 @@ class CublasGemm final : public GroupedGemm {
       return BlasStatus(cublasLtMatmulPreferenceSetAttribute(preference.handle, which, &value, sizeof value), kMatmul);
     };
     RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes));
-    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(product.b)));
-    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(product.a)));
-    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(product.c)));
-    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(product.c)));
+    const uint32_t of_result = AlignmentOf(batch.first.c, batch.c_step);
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(batch.first.b, batch.b_step)));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(batch.first.a, batch.a_step)));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, of_result));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_result));
     cublasLtMatmulHeuristicResult_t found = {};
     int count = 0;
     RETURN_IF_ERROR(BlasStatus(
@@ -136,9 +149,9 @@ class CublasGemm final : public GroupedGemm {
     return found.algo;
   }
 
-  // The largest power of two that divides it, as far as cuBLASLt asks.
-  static uint32_t AlignmentOf(const std::byte* pointer) {
-    const auto address = reinterpret_cast<uintptr_t>(pointer) | kWorkspaceAlignment;
+  // The largest power of two that divides all addresses of a batch, as far as cuBLASLt asks.
+  static uint32_t AlignmentOf(const std::byte* pointer, int64_t step) {
+    const auto address = reinterpret_cast<uintptr_t>(pointer) | static_cast<uintptr_t>(step) | kWorkspaceAlignment;
     return static_cast<uint32_t>(address & -address);
   }
 

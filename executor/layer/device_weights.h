@@ -24,9 +24,11 @@ struct DeviceWeights {
   friend bool operator==(const DeviceWeights&, const DeviceWeights&) = default;
 };
 
-// Weight gradients add to it.
+// Weight gradients add to it, in float; or, of matrices that are elements of the layer, those of a backward pass are
+// written over what is there, and chunks of it add up in elements.
 struct DeviceExpertGradients {
-  float *up = nullptr, *gate_up = nullptr, *down = nullptr;
+  std::byte *up = nullptr, *gate_up = nullptr, *down = nullptr;
+  bool matrices_are_elements = false;
   float *up_bias = nullptr, *gate_up_bias = nullptr, *down_bias = nullptr;
 
   friend bool operator==(const DeviceExpertGradients&, const DeviceExpertGradients&) = default;

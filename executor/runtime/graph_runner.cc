@@ -555,8 +555,17 @@ class Runner final : public GraphRunner {
                                            .out_gradient = DataOf(op.out_gradient),
                                            .hidden_gradient = DataOf(op.hidden_gradient),
                                            .scale = static_cast<float>(op.scale),
+                                           .is_first = IsFirstOfExperts(id),
                                            .pairs = expert_pairs_[id]},
                                           stream);
+  }
+
+  // Whether no weight gradient of the experts that are cut comes before it.
+  bool IsFirstOfExperts(TaskId id) const {
+    return std::none_of(graph_.tasks.begin(), graph_.tasks.begin() + id, [](const Task& task) {
+      const auto* op = std::get_if<ExpertWeightGradientOp>(&task.op);
+      return op != nullptr && !op->shared;
+    });
   }
 
   void Launch(const CombineGradientOp& op, TaskId, Stream& stream) {

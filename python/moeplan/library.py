@@ -91,10 +91,12 @@ class Shard(Structure):
     ]
 
 
-class Pointers(Structure):
-    """moeplan_weights, and moeplan_gradients."""
-
+class Weights(Structure):
     _fields_ = [(name, c_void_p) for name in TENSORS]
+
+
+class Gradients(Structure):
+    _fields_ = [*((name, c_void_p) for name in TENSORS), ("matrices_are_elements", c_int32)]
 
 
 class Statistics(Structure):
@@ -126,12 +128,12 @@ _FUNCTIONS = {
     "world_create": [c_void_p, POINTER(c_char_p), POINTER(c_void_p)],
     "world_set_stream": [c_void_p, c_void_p],
     "layer_create": [c_void_p, POINTER(Plan), POINTER(c_void_p)],
-    "layer_forward": [c_void_p, c_int32, c_void_p, c_void_p, POINTER(Pointers), POINTER(c_void_p)],
+    "layer_forward": [c_void_p, c_int32, c_void_p, c_void_p, POINTER(Weights), POINTER(c_void_p)],
     "batch_create": [c_void_p, c_int32, POINTER(c_void_p)],
-    "batch_forward": [c_void_p, c_int32, c_void_p, c_void_p, POINTER(Pointers), POINTER(c_void_p)],
-    "pass_backward": [c_void_p, c_void_p, c_void_p, POINTER(Pointers)],
+    "batch_forward": [c_void_p, c_int32, c_void_p, c_void_p, POINTER(Weights), POINTER(c_void_p)],
+    "pass_backward": [c_void_p, c_void_p, c_void_p, POINTER(Gradients)],
     "pass_backward_of_input": [c_void_p, c_void_p, c_void_p, c_void_p],
-    "pass_add_weight_gradients": [c_void_p, POINTER(Pointers)],
+    "pass_add_weight_gradients": [c_void_p, POINTER(Gradients)],
     "pass_statistics": [c_void_p, POINTER(Statistics)],
     "pass_timeline": [c_void_p, c_char_p, POINTER(POINTER(Task)), POINTER(c_int32)],
 }

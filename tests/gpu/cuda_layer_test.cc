@@ -164,16 +164,17 @@ class TensorsOnCard {
             .down_bias = Floats(weights.down_bias)};
   }
   DeviceExpertGradients Gradients(const ExpertGradients& zero) {
-    return {.up = Floats(zero.up),
-            .gate_up = Floats(zero.gate_up),
-            .down = Floats(zero.down),
+    const auto matrix = [&](const std::vector<float>& values) { return reinterpret_cast<std::byte*>(Floats(values)); };
+    return {.up = matrix(zero.up),
+            .gate_up = matrix(zero.gate_up),
+            .down = matrix(zero.down),
             .up_bias = Floats(zero.up_bias),
             .gate_up_bias = Floats(zero.gate_up_bias),
             .down_bias = Floats(zero.down_bias)};
   }
   ExpertGradients Read(const DeviceExpertGradients& from, const ExpertGradients& shape) {
-    const auto read = [&](const float* data, const std::vector<float>& like) {
-      return cuda::Read(device_, {data, like.size()});
+    const auto read = [&](const void* data, const std::vector<float>& like) {
+      return cuda::Read(device_, {static_cast<const float*>(data), like.size()});
     };
     return {read(from.up, shape.up),
             read(from.gate_up, shape.gate_up),

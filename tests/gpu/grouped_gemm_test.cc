@@ -28,7 +28,7 @@ struct GemmCase {
   size_t b_size() const {
     return static_cast<size_t>(shape.inner) * shape.columns;  // Of one product; of rows · columns for kTransposedA.
   }
-  ElementType c_type() const { return shape.kind == Kind::kTransposedA ? ElementType::kFloat32 : shape.type; }
+  ElementType c_type() const { return shape.result_type(); }
 };
 
 std::vector<float> Held(const std::vector<float>& values, ElementType type) {
@@ -44,9 +44,14 @@ GemmCase RandomCase(Kind kind, ElementType type, std::mt19937_64& random) {
   made.shape.b_stride = kind == Kind::kTransposedB ? inner : columns;
   made.shape.c_stride = kind == Kind::kTransposedA ? columns : columns + 16;
   made.shape.adds = kind == Kind::kTransposedA || random() % 2 == 0;
+  made.shape.results_are_elements = random() % 2 == 0;
   made.shape.scale = random() % 2 == 0 ? 1.0F : 0.5F;
   const int products = Between(random, 1, 60);
-  for (int i = 0; i < products; ++i) made.rows.push_back(random() % 4 == 0 ? 0 : 8 * Between(random, 1, 12));
+  const bool all_alike = random() % 2 == 0;
+  for (int i = 0; i < products; ++i) {
+    const int rows = random() % 4 == 0 ? 0 : 8 * Between(random, 1, 12);
+    made.rows.push_back(all_alike && i > 0 ? made.rows[0] : rows);
+  }
   const size_t b_values = kind == Kind::kTransposedA ? made.all_rows() * columns : made.b_size() * products;
   const size_t c_values = kind == Kind::kTransposedA ? made.b_size() * products : made.all_rows() * made.shape.c_stride;
   made.a = Held(RandomValues(random, made.all_rows() * made.shape.a_stride), type);

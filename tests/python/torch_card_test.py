@@ -26,5 +26,9 @@ def test_calls_are_queued_behind_the_current_stream(tmp_path):
     run_ranks(tmp_path, 1, "behind_a_stream", device="cuda")
 
 
+def test_gradients_are_the_jobs(tmp_path):
+    run_ranks(tmp_path, 1, "gradients_are_the_jobs", device="cuda")
+
+
 def test_a_lost_rank_is_named_within_the_deadline(tmp_path):
     run_ranks(tmp_path, 4, "lost_rank", gpus_per_node=2, phase="forward", deadline_s=5, device="cuda")

@@ -371,6 +371,30 @@ def behind_a_stream(world):
             job.expect([seed], [y], [late])
 
 
+def gradients_are_the_jobs(world):
+    """On a card: a gradient that somebody keeps is not the memory of the next one, and one that nobody keeps is."""
+    plan = small_plan()
+    plan["workload"]["layout"] = {}
+    job = Job(plan, world)
+    kept, places = [], set()
+    for seed in (1, 2, 1):
+        x, y, dy = job.run(seed)
+        y.backward(dy)
+        kept.append((job.layer.up.grad, job.layer.up.grad.clone()))
+        job.expect([seed], [y], [x])  # Which leaves none.
+    for gradient, copy in kept:
+        assert torch.equal(gradient, copy)
+    assert torch.equal(kept[0][0], kept[2][0]) and not torch.equal(kept[0][0], kept[1][0])
+    assert len({gradient.data_ptr() for gradient, _ in kept}) == 3
+    del kept, gradient, copy
+    for seed in (1, 2, 3, 4):
+        x, y, dy = job.run(seed)
+        y.backward(dy)
+        places.add(job.layer.up.grad.data_ptr())
+        job.expect([seed], [y], [x])
+    assert len(places) == 1, places
+
+
 def no_card_for_the_host(world):
     """A job whose layers run on the host already is told that it cannot have a card, too, from the same library."""
     moeplan.torch.MoELayer({**small_plan(), "workload": {**small_plan()["workload"], "layout": {}}}, world)

@@ -39,13 +39,35 @@ class _Pass:
 class _Passes:
     """What a layer's passes left. Apart from the module, which takes ten times as long to set an attribute."""
 
-    __slots__ = ("last", "deferred", "reduced", "floats")
+    __slots__ = ("last", "deferred", "reduced", "floats", "gradients")
 
     def __init__(self) -> None:
         self.last: _Pass | None = None
         self.deferred: list[_Pass] = []
         self.reduced = False  # Gradients are sums over replicas.
-        self.floats: dict[str, torch.Tensor] = {}  # On a card: what the library takes as float and the layer has as BF16.
+        # On a card: what the library takes as float and the layer has as BF16, and the memory of gradients of matrices.
+        self.floats: dict[str, torch.Tensor] = {}
+        self.gradients: dict[str, list[_Reused]] = {}
+
+
+class _Reused:
+    """Memory for a gradient on a card, which is that of the next one where nobody else has it any more.
+
+    What the library has recorded for a place holds for as long as gradients come to the same place.
+    """
+
+    __slots__ = ("tensor", "_alone")
+
+    def __init__(self, like: torch.Tensor) -> None:
+        self.tensor = torch.empty_like(like)
+        self._uses()
+        self._alone = self._uses()
+
+    def _uses(self) -> int:
+        return int(torch._C._storage_Use_Count(self.tensor.untyped_storage()._cdata))
+
+    def is_free(self) -> bool:
+        return self._uses() == self._alone
 
 
 class _Run(torch.autograd.Function):
@@ -347,12 +369,18 @@ class MoELayer(torch.nn.Module):
         needed = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in parameters))
         return _Run.apply(self, batch, needed, x.contiguous(), *parameters)
 
-    def _pointers(self, tensors: list[torch.Tensor]) -> library.Pointers:
+    def _weights(self, tensors: list[torch.Tensor]) -> library.Weights:
         """What the library takes: ``tensors`` are one for each of the layer's own, in their order."""
-        pointers = library.Pointers()
+        weights = library.Weights()
         for name, tensor in zip(self._names, tensors):
-            setattr(pointers, name, tensor.data_ptr())
-        return pointers
+            setattr(weights, name, tensor.data_ptr())
+        return weights
+
+    def _gradients(self, tensors: list[torch.Tensor]) -> library.Gradients:
+        gradients = library.Gradients(matrices_are_elements=self.world.on_card)
+        for name, tensor in zip(self._names, tensors):
+            setattr(gradients, name, tensor.data_ptr())
+        return gradients
 
     def _open(self) -> ctypes.c_void_p:
         if not self._free.alive:
@@ -368,7 +396,7 @@ class MoELayer(torch.nn.Module):
         self.world._follow_stream()
         held = [self._memory(name, one.detach()) for name, one in zip(self._names, parameters)]
         tokens = x.numel() // self._model_dim
-        given = (tokens, x.data_ptr(), output.data_ptr(), self._pointers(held))
+        given = (tokens, x.data_ptr(), output.data_ptr(), self._weights(held))
         if batch is None:
             made = library.create("layer_forward", handle, *given)
         else:
@@ -388,18 +416,39 @@ class MoELayer(torch.nn.Module):
             floats[name] = torch.empty_like(tensor, dtype=torch.float32)
         return floats[name].copy_(tensor)
 
-    def _zeros(self, under_way: _Pass, names: tuple[str, ...]) -> list[torch.Tensor]:
-        """What the library adds the gradients of these parameters to."""
-        shapes = {name: one.shape for name, one in zip(self._names, under_way.held)}
-        if self.world.on_card:
-            return [self.world._zeros(shapes[name], name) for name in names]
-        return [torch.zeros(shapes[name]) for name in names]
+    def _room(self, under_way: _Pass, names: tuple[str, ...]) -> list[torch.Tensor]:
+        """Where the library puts the gradients of these parameters: sums begin at zero, on a card matrices as they are."""
+        room = []
+        for name, held in zip(self._names, under_way.held):
+            if name not in names:
+                continue
+            if not self.world.on_card:
+                room.append(torch.zeros_like(held))
+            elif name in library.MATRICES:
+                room.append(self._reused(name, held))
+            else:
+                room.append(self.world._zeros(held.shape, name))
+        return room
 
-    def _found(self, sums: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The gradients as autograd takes them. Sums on a card are the next pass's, too."""
-        if self.dtype == torch.float32:
-            return [one.clone() for one in sums] if self.world.on_card else sums
-        return [one.to(self.dtype) for one in sums]
+    def _reused(self, name: str, like: torch.Tensor) -> torch.Tensor:
+        known = self._passes.gradients.setdefault(name, [])
+        found = next((one for one in known if one.is_free()), None)
+        if found is None:
+            found = _Reused(like)
+            known.append(found)
+        return found.tensor
+
+    def _found(self, names: tuple[str, ...], room: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The gradients as autograd takes them."""
+        found = []
+        for name, one in zip(names, room):
+            if self.world.on_card and name in library.MATRICES:
+                found.append(one.detach())  # Another tensor of that memory, which ``_Reused`` sees.
+            elif self.dtype != torch.float32:
+                found.append(one.to(self.dtype))
+            else:
+                found.append(one.clone() if self.world.on_card else one)
+        return found
 
     def _backward(self, under_way: _Pass, gradient: torch.Tensor) -> list[torch.Tensor | None]:
         """The gradients of the input and of every parameter."""
@@ -407,7 +456,7 @@ class MoELayer(torch.nn.Module):
         self.world._follow_stream()
         input_gradient = torch.empty_like(gradient)
         if self.defer_weight_gradients:
-            (gate,) = self._zeros(under_way, ("gate",))
+            (gate,) = self._room(under_way, ("gate",))
             library.call(
                 "pass_backward_of_input",
                 under_way.handle,
@@ -416,13 +465,13 @@ class MoELayer(torch.nn.Module):
                 gate.data_ptr(),
             )
             self._passes.deferred.append(under_way)
-            return [input_gradient, *self._found([gate]), *[None for _ in under_way.held[1:]]]
-        sums = self._zeros(under_way, self._names)
+            return [input_gradient, *self._found(("gate",), [gate]), *[None for _ in under_way.held[1:]]]
+        room = self._room(under_way, self._names)
         library.call(
-            "pass_backward", under_way.handle, gradient.data_ptr(), input_gradient.data_ptr(), self._pointers(sums)
+            "pass_backward", under_way.handle, gradient.data_ptr(), input_gradient.data_ptr(), self._gradients(room)
         )
         under_way.over = True
-        return [input_gradient, *self._found(sums)]
+        return [input_gradient, *self._found(self._names, room)]
 
     def weight_gradients(self) -> None:
         """Adds the gradients that ``defer_weight_gradients`` has left to ``.grad``, in the order of the backward passes.
@@ -434,10 +483,10 @@ class MoELayer(torch.nn.Module):
         for under_way in deferred:
             self._passes.reduced = False
             self.world._follow_stream()
-            sums = self._zeros(under_way, self._names)
-            library.call("pass_add_weight_gradients", under_way.handle, self._pointers(sums))
+            room = self._room(under_way, self._names)
+            library.call("pass_add_weight_gradients", under_way.handle, self._gradients(room))
             under_way.over = True
-            for parameter, gradient in zip(parameters[1:], self._found(sums)[1:]):
+            for parameter, gradient in zip(parameters[1:], self._found(self._names, room)[1:]):
                 if not parameter.requires_grad:
                     continue
                 if parameter.grad is None:

@@ -77,11 +77,8 @@ class World:
             self._stream = stream
 
     def _zeros(self, shape: torch.Size, place: str) -> torch.Tensor:
-        """Zeros in float that a backward pass of a card adds to, until the next one that asks for the same.
-
-        The memory is that of the last time, so that what the library has recorded for it holds. ``place`` tells tensors of
-        one shape apart.
-        """
+        """Zeros in float that a backward pass on a card adds to. The next one that asks for the same gets the same memory,
+        so that what the library has recorded for it holds; ``place`` tells tensors of one shape apart."""
         sums = self._sums.get((self._stream, place, shape))
         if sums is None:
             sums = self._sums[self._stream, place, shape] = torch.empty(shape, dtype=torch.float32, device=self.device)

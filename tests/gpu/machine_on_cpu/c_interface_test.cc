@@ -249,7 +249,7 @@ TEST(CInterfaceOnCardTest, TheJobMayMoveItsWeightsAndGradients) {
     JobLayer first(plan, rank, /*seed=*/1), second(plan, rank, /*seed=*/2), third(plan, rank, /*seed=*/1);
     for (int i = 0; JobLayer* job : {&first, &second, &third}) {
       Step(moe, *job, stream, rows, /*returns_once_queued=*/false, outputs[i], input_gradients[i]);
-      gradients.push_back(Read(job->gradients.up, job->zero.experts.up.size()));
+      gradients.push_back(Read(static_cast<float*>(job->gradients.up), job->zero.experts.up.size()));
       ++i;
     }
     EXPECT_NE(outputs[0], outputs[1]);
@@ -258,6 +258,59 @@ TEST(CInterfaceOnCardTest, TheJobMayMoveItsWeightsAndGradients) {
     EXPECT_EQ(gradients[0], gradients[2]);
     moeplan_layer_free(moe);
   });
+}
+
+TEST(CInterfaceOnCardTest, GradientsOfMatricesMayBeElementsThatAreOverwritten) {
+  LayerPlan plan = ExpertParallelPlan();
+  plan.workload.layer.bytes_per_element = 2;
+  plan.workload.layer.batch = 4;  // Slots for two pieces.
+  for (const int pieces : {1, 2}) {
+    SCOPED_TRACE(StrCat("pieces ", pieces));
+    OnEveryCard(kRanks, /*deadline_s=*/20, [&](moeplan_world* world, int rank) {
+      JobStream stream;
+      ASSERT_OK(moeplan_world_set_stream(world, stream.get()));
+      CPlan c_plan(plan);
+      c_plan.fields.schedule = "PIPELINE";
+      c_plan.fields.partition_degree = pieces;
+      moeplan_layer* moe = nullptr;
+      ASSERT_OK(moeplan_layer_create(world, &c_plan.fields, &moe));
+      const Rows rows = RowsOf(plan, rank, /*seed=*/1);
+      JobLayer sums(plan, rank, /*seed=*/1), elements(plan, rank, /*seed=*/1);
+      Bytes output, input_gradient;
+      Step(moe, sums, stream, rows, /*returns_once_queued=*/false, output, input_gradient);
+      const auto garbage = [&](const std::vector<float>& like) {
+        return elements.card.Upload(RowBytesOf(std::vector<float>(like.size(), 7), elements.layer));
+      };
+      elements.gradients.matrices_are_elements = 1;
+      elements.gradients.up = garbage(elements.host.experts.up);
+      elements.gradients.gate_up = garbage(elements.host.experts.gate_up);
+      elements.gradients.down = garbage(elements.host.experts.down);
+      elements.gradients.shared_up = garbage(elements.host.shared.up);
+      elements.gradients.shared_gate_up = garbage(elements.host.shared.gate_up);
+      elements.gradients.shared_down = garbage(elements.host.shared.down);
+      for (int step = 0; step < 2; ++step) {  // The second is no sum of both.
+        Step(moe, elements, stream, rows, /*returns_once_queued=*/false, output, input_gradient);
+      }
+      const auto expect_near = [&](const void* found, const void* expected, size_t count, const char* what) {
+        const auto* const bytes = static_cast<const std::byte*>(found);
+        const std::vector<float> values = RowFloatsOf({bytes, bytes + 2 * count}, elements.layer);
+        const auto* const floats = static_cast<const float*>(expected);
+        const float largest = std::abs(*std::max_element(
+            floats, floats + count, [](float a, float b) { return std::abs(a) < std::abs(b); }));
+        ASSERT_GT(largest, 0) << what;
+        for (size_t i = 0; i < count; ++i) ASSERT_NEAR(values[i], floats[i], largest / 64) << what << " " << i;
+      };
+      const ExpertWeights &own = elements.host.experts, &shared = elements.host.shared;
+      const moeplan_gradients &found = elements.gradients, &expected = sums.gradients;
+      expect_near(found.up, expected.up, own.up.size(), "up");
+      expect_near(found.gate_up, expected.gate_up, own.gate_up.size(), "gate_up");
+      expect_near(found.down, expected.down, own.down.size(), "down");
+      expect_near(found.shared_up, expected.shared_up, shared.up.size(), "shared_up");
+      expect_near(found.shared_gate_up, expected.shared_gate_up, shared.gate_up.size(), "shared_gate_up");
+      expect_near(found.shared_down, expected.shared_down, shared.down.size(), "shared_down");
+      moeplan_layer_free(moe);
+    });
+  }
 }
 
 TEST(CInterfaceOnCardTest, MemoryOfTheHostIsRefusedByName) {

@@ -30,6 +30,10 @@ enum cublasLtMatmulPreferenceAttributes_t {
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
 };
+enum cublasLtMatrixLayoutAttribute_t {
+  CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+  CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+};
 // What alignment was promised, which the pointers of a product have to keep.
 struct cublasLtMatmulAlgo_t {
   uint32_t first_bytes, second_bytes, result_bytes;
@@ -46,6 +50,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description, 
                                               const void* value, size_t bytes);
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType_t type, uint64_t rows,
                                           uint64_t columns, int64_t stride);
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t which,
+                                                const void* value, size_t bytes);
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout);
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made);
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference);

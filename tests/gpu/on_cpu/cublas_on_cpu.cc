@@ -12,6 +12,8 @@ struct MatrixOnCpu {
   cudaDataType_t type = CUDA_R_32F;
   uint64_t rows = 0, columns = 0;
   int64_t stride = 0;
+  int32_t batch = 1;
+  int64_t offset = 0;  // From a matrix of the batch to the next, in elements.
 };
 struct PreferenceOnCpu {
   uint32_t alignments[4] = {};  // Of the factors, what is added, and the result.
@@ -37,6 +39,12 @@ struct Factor {
     moeplan::executor::Load(At(row, column), type(), 1, &value);
     return value;
   }
+  // Of the matrix behind so many others of the batch.
+  Factor Of(int place) const {
+    Factor other = *this;
+    other.data += place * matrix.offset * static_cast<int64_t>(moeplan::executor::BytesOf(type()));
+    return other;
+  }
   bool StrideHoldsRows() const { return matrix.stride >= static_cast<int64_t>(matrix.rows); }
 };
 
@@ -46,7 +54,19 @@ struct Gemm {
   float alpha = 1, beta = 0;
 
   bool valid() const {
+    const int batch = result.matrix.batch;
+    if (first.matrix.batch != batch || second.matrix.batch != batch) return false;
+    if (batch > 1 && result.matrix.offset == 0) return false;
     return m > 0 && n > 0 && k > 0 && first.StrideHoldsRows() && second.StrideHoldsRows() && result.StrideHoldsRows();
+  }
+  void RunAll() const {
+    for (int place = 0; place < result.matrix.batch; ++place) {
+      Gemm one = *this;
+      one.first = first.Of(place);
+      one.second = second.Of(place);
+      one.result = result.Of(place);
+      one.Run();
+    }
   }
   void Run() const {
     for (int column = 0; column < n; ++column) {
@@ -99,7 +119,13 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description, 
 }
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType_t type, uint64_t rows,
                                           uint64_t columns, int64_t stride) {
-  return Make(made, {type, rows, columns, stride});
+  return Make(made, {.type = type, .rows = rows, .columns = columns, .stride = stride});
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t which,
+                                                const void* value, size_t) {
+  if (which == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) layout->batch = *static_cast<const int32_t*>(value);
+  if (which == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET) layout->offset = *static_cast<const int64_t*>(value);
+  return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) { return Destroy(layout); }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) { return Make(made); }
@@ -136,8 +162,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
       .k = static_cast<int>(description->operations[0] == CUBLAS_OP_T ? first_layout->rows : first_layout->columns),
       .alpha = *static_cast<const float*>(alpha),
       .beta = *static_cast<const float*>(beta)};
-  const bool aligned = IsAligned(first, algorithm->first_bytes) && IsAligned(second, algorithm->second_bytes) &&
-                       IsAligned(result, algorithm->result_bytes);
+  const auto aligned_throughout = [](const Factor& factor, uint32_t bytes) {
+    return IsAligned(factor.data, bytes) && IsAligned(factor.Of(1).data, bytes);
+  };
+  const bool aligned = aligned_throughout(gemm.first, algorithm->first_bytes) &&
+                       aligned_throughout(gemm.second, algorithm->second_bytes) &&
+                       aligned_throughout(gemm.result, algorithm->result_bytes);
   if (!aligned || added != result || !gemm.valid()) return CUBLAS_STATUS_INVALID_VALUE;
-  return StatusOf(moeplan::on_cpu::Launch([=] { gemm.Run(); }, stream));
+  return StatusOf(moeplan::on_cpu::Launch([=] { gemm.RunAll(); }, stream));
 }
