@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "executor/cuda/environment.h"
 #include "executor/cuda/errors.h"
 #include "executor/cuda/graph_recording.h"
 #include "executor/cuda/machine_errors.h"
@@ -54,6 +55,7 @@ class OneCard final : public CudaDevice {
   explicit OneCard(const CudaDeviceOptions& options) : options_(options) {}
 
   Status Open() {
+    PrepareEnvironment();
     int found = 0;
     cudaError_t error = cudaGetDeviceCount(&found);
     if (error == cudaSuccess && options_.card >= found) error = cudaErrorInvalidDevice;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 
 #include "tests/gpu/on_cpu/kernels_on_cpu.h"
 
@@ -29,6 +30,7 @@ enum cudaMemcpyKind { cudaMemcpyDefault };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
 struct cudaUUID_t {
   char bytes[16];
 };
@@ -97,6 +99,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* elapsed_ms, cudaEvent_t from, cudaEvent_t to);
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* runs, cudaGraph_t graph, unsigned long long flags);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t runs, cudaStream_t stream);
@@ -104,6 +107,10 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t runs);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
 namespace moeplan::on_cpu {
+// Empty: the environment says nothing of it.
+std::string FromEnvironment(const char* name);
+// What it said of CUDA_DEVICE_MAX_CONNECTIONS when CUDA was first used.
+std::string Connections();
 // How many cards there are: one, until this is called. Not while devices are made.
 void SetCards(int cards);
 // How kernels, and work of a test's own, are put on a stream.
