@@ -16,7 +16,7 @@ class GraphRecording final : public Recording {
 
   ~GraphRecording() override {
     if (runs_ != nullptr) {
-      cudaStreamSynchronize(card_->origin);
+      card_->AwaitEnd(card_->origin);  // Until then a run may need `calls_`.
       cudaGraphExecDestroy(runs_);
     }
     if (graph_ != nullptr) cudaGraphDestroy(graph_);
@@ -61,6 +61,8 @@ class GraphRecording final : public Recording {
     ++card_->replays;
   }
 
+  // Not an error: what CUDA cannot do as a graph it may do when it is queued. What it cannot do at all fails again
+  // then.
   void GiveUp() {
     if (runs_ != nullptr) cudaGraphExecDestroy(std::exchange(runs_, nullptr));
     if (graph_ != nullptr) cudaGraphDestroy(std::exchange(graph_, nullptr));

@@ -151,6 +151,7 @@ class NcclExchange final : public PartExchange {
     void* handle = nullptr;
     if (comm_ == nullptr || ncclCommRegister(comm_, memory.data(), memory.size(), &handle) != ncclSuccess)
       return nullptr;
+    // What cannot be deregistered goes with the communicator.
     return {handle, [this](void* registered) {
               if (comm_ != nullptr && registered != nullptr) ncclCommDeregister(comm_, registered);
             }};

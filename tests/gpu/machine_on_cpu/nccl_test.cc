@@ -147,6 +147,19 @@ TEST_F(NcclTest, AGraphThatIsStuckIsReportedInTimeThoughItLives) {
   });
 }
 
+TEST_F(NcclTest, AGraphOrAStreamThatIsStuckMayBeDestroyedBeforeAnyoneHasWaited) {
+  Run(2, {.deadline_s = 0.3}, [](NcclRank& rank) {
+    if (rank.rank == 0) return;
+    const double begin_s = NowS();
+    auto recording = rank.device->Capture([&] { rank.QueueGather("dispatch"); });
+    recording->Enqueue();
+    recording.reset();
+    rank.stream.reset();
+    EXPECT_LT(NowS() - begin_s, 5);
+    EXPECT_EQ(rank.device->Synchronize().code(), StatusCode::kDeadlineExceeded);
+  });
+}
+
 TEST_F(NcclTest, AllCommunicatorsOfADeviceAreAbortedAtOnce) {
   Run(2, {.deadline_s = 0.5}, [](NcclRank& rank) {
     const auto group = rank.world->Split(0);
