@@ -3,10 +3,12 @@
 
 #include <chrono>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "executor/cuda/cuda_communicator.h"
 #include "executor/cuda/nccl_exchange.h"
+#include "executor/host/host_stream.h"
 #include "models/text.h"
 
 namespace moeplan::executor::cuda {
@@ -81,6 +83,11 @@ TEST_F(NcclAloneTest, AnErrorIsReportedWhileAGraphLivesAndAllCanBeDestroyed) {
   const CellLayout cells = {.blocks = 1, .rows_per_cell = 2};
   auto recording = device_->Capture([&] {
     device_->Label(*stream_, "dispatch");
+    // So that the graph still runs when the abort begins.
+    HostStream::Of(*stream_).Enqueue([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return OkStatus();
+    });
     // A kernel of NCCL also where there is one rank, whose all-gather is a mere copy that holds no communicator.
     world_->AllToAll({from.data(), 4, cells}, {to.data(), 4, cells}, *stream_);
   });
