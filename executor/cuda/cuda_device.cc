@@ -171,7 +171,7 @@ class OneCard final : public CudaDevice {
   bool capturing() const override { return card_->scope != nullptr; }
   void RefuseCapture(const std::string& why) override {
     MOEPLAN_CHECK(capturing());
-    card_->scope->Refuse(why);
+    card_->scope->RefuseOnAllRanks(why);
   }
   uint64_t replays() const override { return card_->replays; }
 

@@ -10,8 +10,8 @@ class GraphRecording final : public Recording {
   GraphRecording(std::shared_ptr<SharedCard> card, std::function<void()> queue)
       : card_(std::move(card)), queue_(std::move(queue)) {
     // Relaxed: memory may be made meanwhile, by other threads of the job too.
-    if (cudaStreamBeginCapture(card_->origin, cudaStreamCaptureModeRelaxed) == cudaSuccess) TakeDown();
-    if (graph_ == nullptr) GiveUp();
+    const cudaError_t begun = cudaStreamBeginCapture(card_->origin, cudaStreamCaptureModeRelaxed);
+    begun == cudaSuccess ? TakeDown() : card_->Check(begun, "the start of a capture");
   }
 
   ~GraphRecording() override {
@@ -25,9 +25,15 @@ class GraphRecording final : public Recording {
 
   void Enqueue() override {
     if (card_->failure.failed()) return;
-    if (graph_ != nullptr && runs_ == nullptr) Instantiate();
-    graph_ == nullptr ? queue_() : Replay();
+    CanReplay() ? Replay() : queue_();
   }
+
+  bool MayDiffer() const override { return !scope_.refused_on_all_ranks(); }
+  bool CanReplay() override {
+    if (graph_ != nullptr && runs_ == nullptr) Instantiate();
+    return graph_ != nullptr;
+  }
+  void QueueAnew() override { GiveUp(); }
 
  private:
   void TakeDown() {

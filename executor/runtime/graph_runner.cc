@@ -80,6 +80,7 @@ class Runner final : public GraphRunner {
     }
     router_sums_.resize(RouterSums::Count(graph_.layer.experts));
     ASSIGN_OR_RETURN(sums_memory_, context_.device.Allocate(router_sums_.size() * sizeof(double)));
+    ASSIGN_OR_RETURN(answers_memory_, context_.device.Allocate(context_.groups.stage().size() * sizeof(int32_t)));
     if (whole_) {
       const size_t counts = static_cast<size_t>(2 * GatedBlocks() + 1) * graph_.layer.experts + 1;
       ASSIGN_OR_RETURN(carried_memory_, context_.device.Allocate(counts * sizeof(int32_t)));
@@ -115,12 +116,16 @@ class Runner final : public GraphRunner {
 
   void Enqueue(Phase phase) override {
     std::unique_ptr<Recording>& recording = recordings_[static_cast<size_t>(phase)];
-    if (recording == nullptr) recording = context_.device.Capture([this, phase] { Queue(phase); });
+    if (recording == nullptr) recording = Take([this, phase] { Queue(phase); });
     recording->Enqueue();
   }
   void Enqueue(BackwardHalf half) override {
     std::unique_ptr<Recording>& recording = half_recordings_[static_cast<size_t>(half)];
-    if (recording == nullptr) recording = context_.device.Capture([this, half] { Queue(Phase::kBackward, half); });
+    if (recording == nullptr) {
+      const auto queue = [this, half] { Queue(Phase::kBackward, half); };
+      // Weight gradients meet no other rank.
+      recording = half == BackwardHalf::kWeightGradients ? context_.device.Capture(queue) : Take(queue);
+    }
     recording->Enqueue();
   }
 
@@ -172,6 +177,29 @@ class Runner final : public GraphRunner {
   RouterStatistics router_statistics() const override { return StatisticsOf(router_sums_, graph_.layer.experts); }
 
  private:
+  // Replayed on all ranks of the stage or on none: a network library wants either, and not both in one collective.
+  std::unique_ptr<Recording> Take(std::function<void()> queue) {
+    std::unique_ptr<Recording> recording = context_.device.Capture(std::move(queue));
+    if (recording->MayDiffer() && !AllRanks(recording->CanReplay())) recording->QueueAnew();
+    return recording;
+  }
+
+  // Whether all ranks of the stage say so; false where the device has failed. Blocks.
+  bool AllRanks(bool own) {
+    Communicator& stage = context_.groups.stage();
+    if (stage.size() == 1) return own;
+    const int32_t word = own ? 1 : 0;
+    std::vector<int32_t> words(stage.size());
+    const std::span<std::byte> all(answers_memory_.data(), answers_memory_.bytes());
+    const std::span<std::byte> mine = all.subspan(context_.rank * sizeof word, sizeof word);
+    Stream& stream = context_.streams[StreamKind::kInterNode];
+    context_.device.Label(stream, "agree");
+    context_.device.Copy(mine.data(), reinterpret_cast<const std::byte*>(&word), mine.size(), stream);
+    stage.AllGather(mine, all, stream);
+    context_.device.Copy(reinterpret_cast<std::byte*>(words.data()), all.data(), all.size(), stream);
+    return context_.device.Synchronize().ok() && std::ranges::all_of(words, [](int32_t one) { return one == 1; });
+  }
+
   // The buffer of a slice of dense gradients.
   static std::optional<BufferId> SummedGradients(const Task& task) {
     const auto* op = std::get_if<CollectiveOp>(&task.op);
@@ -628,7 +656,7 @@ class Runner final : public GraphRunner {
   std::array<int, std::size(kGroups)> own_{};
   std::vector<DeviceMemory> memory_;               // By buffer; empty for views.
   std::vector<std::shared_ptr<void>> registered_;  // Of memory_.
-  DeviceMemory sums_memory_, carried_memory_;
+  DeviceMemory sums_memory_, carried_memory_, answers_memory_;
   std::vector<double> router_sums_;                      // What sums_memory_ held after the last run.
   std::vector<std::unique_ptr<Event>> started_, ended_;  // By task.
   // By task: what an all-to-all in halves waits for has ended, and its first half has. Null for others.

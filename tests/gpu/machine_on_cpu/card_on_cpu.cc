@@ -231,6 +231,7 @@ bool AllJoined(const GraphOnCpu& graph) {
 
 int cards = 1;
 thread_local int own_card = 0;
+thread_local bool refuses_graphs = false;
 
 }  // namespace
 
@@ -476,6 +477,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* runs, cudaGraph_t graph, unsigned long long) {
   const auto lock = Enter();
+  if (refuses_graphs) return cudaErrorMemoryAllocation;
   *runs = new GraphOnCpu{.nodes = graph->nodes, .streams = graph->streams};
   return cudaSuccess;
 }
@@ -511,6 +513,7 @@ std::string FromEnvironment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
+void RefuseGraphs() { refuses_graphs = true; }
 std::string Connections() { return TheCard().connections; }
 int Launches() { return TheCard().launches; }
 int Allocations() { return TheCard().allocations; }

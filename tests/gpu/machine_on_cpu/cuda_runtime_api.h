@@ -115,6 +115,8 @@ std::string Connections();
 void SetCards(int cards);
 // How kernels, and work of a test's own, are put on a stream.
 cudaError_t Launch(std::function<void()> kernel, cudaStream_t stream);
+// From now on no graph can be instantiated on this thread.
+void RefuseGraphs();
 // How many graphs were launched so far, by all threads.
 int Launches();
 // How often memory was allocated, that of the host included.
