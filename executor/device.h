@@ -40,6 +40,14 @@ class Recording {
   virtual ~Recording() = default;
   // Queues all of it, as if `queue` were called again, and for less.
   virtual void Enqueue() = 0;
+
+  // Whether Enqueue may replay on one rank and call `queue` on another that took down the same, because a machine has
+  // refused it there. Then all ranks whose work meets agree before the first Enqueue. The same on all of them.
+  virtual bool MayDiffer() const { return false; }
+  // Makes it ready; whether Enqueue will replay it on this rank.
+  virtual bool CanReplay() { return true; }
+  // From now on Enqueue calls `queue`.
+  virtual void QueueAnew() {}
 };
 
 // Memory of a device, freed with the handle. Contents start as zero.

@@ -26,6 +26,12 @@ class CaptureScope {
     if (refusal_.empty()) refusal_ = why;
   }
   const std::string& refusal() const { return refusal_; }
+  // The same, for a reason that other ranks have, too.
+  void RefuseOnAllRanks(const std::string& why) {
+    Refuse(why);
+    refused_on_all_ranks_ = true;
+  }
+  bool refused_on_all_ranks() const { return refused_on_all_ranks_; }
 
  private:
   template <typename T>
@@ -38,6 +44,7 @@ class CaptureScope {
   std::vector<Stream*> streams_;
   std::vector<Event*> events_;
   std::string refusal_;
+  bool refused_on_all_ranks_ = false;
 };
 
 }  // namespace moeplan::executor::cuda

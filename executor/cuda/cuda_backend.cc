@@ -8,6 +8,7 @@
 
 #include "executor/cuda/card_facts.h"
 #include "executor/cuda/cuda_rank.h"
+#include "executor/cuda/environment.h"
 #include "executor/cuda/errors.h"
 #include "executor/cuda/machine_errors.h"
 #include "executor/cuda/share_bytes.h"
@@ -167,6 +168,7 @@ class CudaBackendOfProcesses final : public RankBackend {
 }  // namespace
 
 const RankBackend& CudaBackend() {
+  PrepareEnvironment();
   static const CudaBackendOfProcesses backend;
   return backend;
 }

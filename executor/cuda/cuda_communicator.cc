@@ -112,7 +112,7 @@ class CudaCommunicator final : public Communicator {
     if (device_.failed()) return;
     const Status status = body(task);
     if (status.ok() || device_.failed()) return;
-    device_.capturing() ? device_.RefuseCapture(status.message()) : device_.Fail(status);
+    device_.capturing() ? Report(stream, status) : device_.Fail(status);
   }
 
   // out = the sum over ranks of the part each has for this rank; `parts` are the own ones.

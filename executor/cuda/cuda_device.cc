@@ -4,10 +4,10 @@
 #include <chrono>
 #include <cstring>
 
+#include "executor/cuda/environment.h"
 #include "executor/cuda/errors.h"
 #include "executor/cuda/graph_recording.h"
 #include "executor/cuda/machine_errors.h"
-#include "executor/cuda/patience.h"
 #include "executor/cuda/pinned_memory.h"
 #include "executor/cuda/shared_card.h"
 #include "executor/cuda/stream_priority.h"
@@ -43,7 +43,7 @@ StatusOr<DeviceMemory> AllocateOnCard(size_t bytes) {
   if (cudaMalloc(&data, std::max<size_t>(bytes, 1)) != cudaSuccess) {
     cudaGetLastError();
     size_t free = 0, total = 0;
-    cudaMemGetInfo(&free, &total);
+    cudaMemGetInfo(&free, &total);  // Zeros where it fails.
     return error::NoDeviceMemory(bytes, free, total);
   }
   return DeviceMemory(static_cast<std::byte*>(data), bytes, [](std::byte* gone) { cudaFree(gone); });
@@ -54,6 +54,7 @@ class OneCard final : public CudaDevice {
   explicit OneCard(const CudaDeviceOptions& options) : options_(options) {}
 
   Status Open() {
+    PrepareEnvironment();
     int found = 0;
     cudaError_t error = cudaGetDeviceCount(&found);
     if (error == cudaSuccess && options_.card >= found) error = cudaErrorInvalidDevice;
@@ -180,8 +181,8 @@ class OneCard final : public CudaDevice {
 
   Status Synchronize() override {
     range_.End();
-    const Status status = AwaitAll([this] { return HasPassed(card_->origin, "(replays)", "") && StreamsHavePassed(); });
-    if (!status.ok()) return status;
+    card_->Await([this] { return HasPassed(card_->origin, "(replays)", "") && StreamsHavePassed(); });
+    if (failure().failed()) return failure().first();
     card_->calls.clear();
     if (NowS() - card_->anchor->times.seen_s > kAnchorAgeS) DropAnchor();
     return failure().first();
@@ -204,14 +205,15 @@ class OneCard final : public CudaDevice {
   bool capturing() const override { return card_->scope != nullptr; }
   void RefuseCapture(const std::string& why) override {
     MOEPLAN_CHECK(capturing());
-    card_->scope->Refuse(why);
+    card_->scope->RefuseOnAllRanks(why);
   }
   uint64_t replays() const override { return card_->replays; }
 
   Status Await(Stream& stream) override {
     MOEPLAN_CHECK(!capturing());
     CudaStream& own = CudaStream::Of(stream);
-    return AwaitAll([&] { return HasPassed(own.raw(), own.name(), own.label()); });
+    card_->Await([&] { return HasPassed(own.raw(), own.name(), own.label()); });
+    return failure().first();
   }
 
   std::shared_ptr<void> Watch(std::function<void()> look) override {
@@ -252,24 +254,6 @@ class OneCard final : public CudaDevice {
             stream, "a copy through pinned memory");
       if (!to_card) CopyOnHost(to + first, pinned, piece, stream);
     }
-  }
-
-  template <typename Passed>
-  Status AwaitAll(Passed passed) {
-    constexpr auto kBetweenLooks = std::chrono::milliseconds(5);
-    auto next_look = Clock::now() + kBetweenLooks;
-    for (Patience patience; !passed(); patience.Rest()) {
-      if (const auto now = Clock::now(); now >= next_look) {
-        Look();
-        next_look = now + kBetweenLooks;
-      }
-    }
-    Look();
-    return failure().first();
-  }
-
-  void Look() {
-    for (const auto& look : card_->watches) look();
   }
 
   bool StreamsHavePassed() {

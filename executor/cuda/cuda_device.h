@@ -43,7 +43,7 @@ class CudaDevice : public Device {
 
   // Whether what is queued is being taken down.
   virtual bool capturing() const = 0;
-  // The work under capture cannot be a graph: what follows is queued in vain, and again at each Enqueue.
+  // The work under capture can be a graph on no rank: what follows is queued in vain, and again at each Enqueue.
   virtual void RefuseCapture(const std::string& why) = 0;
   // How often recordings were replayed: events inside them are not those of the replay before.
   virtual uint64_t replays() const = 0;

@@ -10,13 +10,13 @@ class GraphRecording final : public Recording {
   GraphRecording(std::shared_ptr<SharedCard> card, std::function<void()> queue)
       : card_(std::move(card)), queue_(std::move(queue)) {
     // Relaxed: memory may be made meanwhile, by other threads of the job too.
-    if (cudaStreamBeginCapture(card_->origin, cudaStreamCaptureModeRelaxed) == cudaSuccess) TakeDown();
-    if (graph_ == nullptr) GiveUp();
+    const cudaError_t begun = cudaStreamBeginCapture(card_->origin, cudaStreamCaptureModeRelaxed);
+    begun == cudaSuccess ? TakeDown() : card_->Check(begun, "the start of a capture");
   }
 
   ~GraphRecording() override {
     if (runs_ != nullptr) {
-      cudaStreamSynchronize(card_->origin);
+      card_->AwaitEnd(card_->origin);  // Until then a run may need `calls_`.
       cudaGraphExecDestroy(runs_);
     }
     if (graph_ != nullptr) cudaGraphDestroy(graph_);
@@ -25,9 +25,15 @@ class GraphRecording final : public Recording {
 
   void Enqueue() override {
     if (card_->failure.failed()) return;
-    if (graph_ != nullptr && runs_ == nullptr) Instantiate();
-    graph_ == nullptr ? queue_() : Replay();
+    CanReplay() ? Replay() : queue_();
   }
+
+  bool MayDiffer() const override { return !scope_.refused_on_all_ranks(); }
+  bool CanReplay() override {
+    if (graph_ != nullptr && runs_ == nullptr) Instantiate();
+    return graph_ != nullptr;
+  }
+  void QueueAnew() override { GiveUp(); }
 
  private:
   void TakeDown() {
@@ -61,6 +67,8 @@ class GraphRecording final : public Recording {
     ++card_->replays;
   }
 
+  // Not an error: what CUDA cannot do as a graph it may do when it is queued. What it cannot do at all fails again
+  // then.
   void GiveUp() {
     if (runs_ != nullptr) cudaGraphExecDestroy(std::exchange(runs_, nullptr));
     if (graph_ != nullptr) cudaGraphDestroy(std::exchange(graph_, nullptr));

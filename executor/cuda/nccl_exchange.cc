@@ -3,8 +3,11 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "executor/cuda/errors.h"
@@ -36,6 +39,9 @@ class Doom {
   Status why_;
 };
 
+// How long who ends an exchange waits for its abort.
+constexpr std::chrono::seconds kAbortTime{10};
+
 struct Place {
   int rank = 0;
   std::vector<int> job_ranks;  // Of the group's ranks.
@@ -46,6 +52,19 @@ ncclConfig_t ConfigOf(const NcclOptions& options) {
   config.blocking = 0;
   if (options.max_ctas > 0) config.maxCTAs = options.max_ctas;
   return config;
+}
+
+// Aborts on a thread of its own and says when that has ended. ncclCommAbort first tells the communicator's kernels to
+// end, then blocks: commDestroySync (NCCL's src/init.cc) waits until every graph that has captured the communicator is
+// destroyed (localPersistentRefs), and what frees its memory waits for all kernels on the card, those of other
+// communicators too. The thread that drives the device must not wait here, for it has to abort those others, to see its
+// streams end, and to destroy its graphs. It cannot destroy them first: one whose kernel is stuck goes when it has
+// ended.
+std::future<void> StartAbort(ncclComm_t comm) {
+  std::packaged_task<void()> abort([comm] { ncclCommAbort(comm); });  // An error changes nothing: nobody uses it again.
+  std::future<void> ended = abort.get_future();
+  std::thread(std::move(abort)).detach();
+  return ended;
 }
 
 class NcclExchange final : public PartExchange {
@@ -66,10 +85,9 @@ class NcclExchange final : public PartExchange {
 
   ~NcclExchange() override {
     if (options_.aborts != nullptr) options_.aborts->Leave(options_.name);
-    if (comm_ == nullptr) return;
-    const bool sound = !device_.failed() && doom_->why().ok() && ncclCommFinalize(comm_) <= ncclInProgress &&
-                       Settle(comm_, "end", 0).ok();
-    sound ? ncclCommDestroy(comm_) : ncclCommAbort(comm_);
+    if (comm_ != nullptr) End();
+    // An abort that takes longer goes on alone: a rank that has failed should end, whatever its peers do.
+    if (abort_.valid()) abort_.wait_for(kAbortTime);
   }
 
   Status Init(const std::vector<std::byte>& id) {
@@ -115,9 +133,15 @@ class NcclExchange final : public PartExchange {
     ncclConfig_t config = ConfigOf(options);
     // NCCL takes no negative colors, and those of one split need only differ.
     const auto place_of_color = std::ranges::find(colors, color) - colors.begin();
-    RETURN_IF_ERROR(Start("split", 0, [&] {
+    const Status split = Start("split", 0, [&] {
       return ncclCommSplit(comm_, static_cast<int>(place_of_color), rank(), &child->comm_, &config);
-    }));
+    });
+    if (!split.ok()) {
+      // NCCL may write `comm_` of the child until the own communicator has ended.
+      child->Abort(split);
+      unfinished_.push_back(std::move(child));
+      return split;
+    }
     RETURN_IF_ERROR(child->Start("split", 0, [] { return ncclInProgress; }));
     return child;
   }
@@ -127,6 +151,7 @@ class NcclExchange final : public PartExchange {
     void* handle = nullptr;
     if (comm_ == nullptr || ncclCommRegister(comm_, memory.data(), memory.size(), &handle) != ncclSuccess)
       return nullptr;
+    // What cannot be deregistered goes with the communicator.
     return {handle, [this](void* registered) {
               if (comm_ != nullptr && registered != nullptr) ncclCommDeregister(comm_, registered);
             }};
@@ -216,7 +241,18 @@ class NcclExchange final : public PartExchange {
   void GiveUp(const Status& why) {
     device_.Fail(why);
     Abort(why);
-    ncclCommAbort(std::exchange(comm_, nullptr));
+    abort_ = StartAbort(std::exchange(comm_, nullptr));
+  }
+
+  // Where all went well, once graphs and operations have ended.
+  void End() {
+    const bool sound =
+        !device_.failed() && doom_->why().ok() && Start("end", 0, [this] { return ncclCommFinalize(comm_); }).ok();
+    if (sound) {
+      ncclCommDestroy(comm_);  // An error changes nothing: nobody uses it again.
+    } else {
+      abort_ = StartAbort(std::exchange(comm_, nullptr));
+    }
   }
 
   StatusOr<std::vector<int>> GatherColors(int color) {
@@ -238,7 +274,9 @@ class NcclExchange final : public PartExchange {
   std::vector<int> peers_;
   NcclOperations operations_;
   ncclComm_t comm_ = nullptr;  // Null before Init and once aborted.
+  std::future<void> abort_;    // Invalid until it begins.
   int splits_ = 0;
+  std::vector<std::unique_ptr<NcclExchange>> unfinished_;  // Those whose split has failed.
   std::shared_ptr<void> watch_;
 };
 

@@ -1,9 +1,11 @@
 #include "executor/cuda/shared_card.h"
 
+#include <chrono>
 #include <exception>
 
 #include "executor/cuda/cuda_device.h"
 #include "executor/cuda/errors.h"
+#include "executor/cuda/patience.h"
 #include "executor/cuda/pinned_memory.h"
 
 namespace moeplan::executor::cuda {
@@ -46,6 +48,26 @@ void SharedCard::QueueWork(HostStream::Work work, cudaStream_t stream) {
   Check(launched, "a host function");
 }
 
+void SharedCard::Await(const std::function<bool()>& passed) {
+  constexpr auto kBetweenLooks = std::chrono::milliseconds(5);
+  const auto look = [this] {
+    for (const auto& watch : watches) watch();
+  };
+  auto next_look = std::chrono::steady_clock::now() + kBetweenLooks;
+  for (Patience patience; !passed(); patience.Rest()) {
+    if (const auto now = std::chrono::steady_clock::now(); now >= next_look) {
+      look();
+      next_look = now + kBetweenLooks;
+    }
+  }
+  look();
+}
+
+void SharedCard::AwaitEnd(cudaStream_t stream) {
+  Await([stream] { return cudaStreamQuery(stream) != cudaErrorNotReady; });
+}
+
+// Here and below: what cannot be destroyed is lost, and no reason to stop.
 SharedCard::~SharedCard() {
   if (jobs != nullptr) cudaEventDestroy(jobs);
   for (cudaStream_t stream : {origin, service}) {
@@ -60,7 +82,7 @@ CudaStream::CudaStream(std::shared_ptr<SharedCard> card, cudaStream_t stream, st
 }
 
 CudaStream::~CudaStream() {
-  cudaStreamSynchronize(stream_);
+  if (stream_ != nullptr) card_->AwaitEnd(stream_);
   std::erase(card_->streams, this);
   if (reached_ != nullptr) cudaEventDestroy(reached_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -72,6 +73,11 @@ struct SharedCard {
 
   // An error becomes the device's failure, or, while capturing, the reason why there is no graph.
   void Check(cudaError_t error, const std::string& what);
+  // Blocks until `passed` says so. Meanwhile every few milliseconds, and at the end, it calls the watches, which free
+  // streams that wait for a lost peer: so nothing else waits for streams of this card.
+  void Await(const std::function<bool()>& passed);
+  // An error of the stream ends this, too: who asks for results meets it.
+  void AwaitEnd(cudaStream_t stream);
   // Runs `work` in order on `stream`; it is skipped when the device has failed by then.
   void QueueWork(HostStream::Work work, cudaStream_t stream);
 

@@ -80,6 +80,7 @@ class Runner final : public GraphRunner {
     }
     router_sums_.resize(RouterSums::Count(graph_.layer.experts));
     ASSIGN_OR_RETURN(sums_memory_, context_.device.Allocate(router_sums_.size() * sizeof(double)));
+    ASSIGN_OR_RETURN(answers_memory_, context_.device.Allocate(context_.groups.stage().size() * sizeof(int32_t)));
     if (whole_) {
       const size_t counts = static_cast<size_t>(2 * GatedBlocks() + 1) * graph_.layer.experts + 1;
       ASSIGN_OR_RETURN(carried_memory_, context_.device.Allocate(counts * sizeof(int32_t)));
@@ -114,13 +115,19 @@ class Runner final : public GraphRunner {
   }
 
   void Enqueue(Phase phase) override {
-    std::unique_ptr<Recording>& recording = recordings_[static_cast<size_t>(phase)];
-    if (recording == nullptr) recording = context_.device.Capture([this, phase] { Queue(phase); });
+    const auto place = static_cast<size_t>(phase);
+    std::unique_ptr<Recording>& recording = recordings_[place];
+    if (recording == nullptr) recording = Take([this, phase] { Queue(phase); }, all_replay_[place]);
     recording->Enqueue();
   }
   void Enqueue(BackwardHalf half) override {
     std::unique_ptr<Recording>& recording = half_recordings_[static_cast<size_t>(half)];
-    if (recording == nullptr) recording = context_.device.Capture([this, half] { Queue(Phase::kBackward, half); });
+    if (recording == nullptr) {
+      const auto queue = [this, half] { Queue(Phase::kBackward, half); };
+      // Weight gradients meet no other rank.
+      const bool meets_ranks = half != BackwardHalf::kWeightGradients;
+      recording = meets_ranks ? Take(queue, all_replay_half_) : context_.device.Capture(queue);
+    }
     recording->Enqueue();
   }
   void RecordAnew(Phase phase) override {
@@ -185,6 +192,31 @@ class Runner final : public GraphRunner {
   }
 
  private:
+  // Replayed on all ranks of the stage or on none: a network library wants either, and not both in one collective. The
+  // ranks agree when work is taken down for the first time, `agreed`; each may take it down anew by itself (RecordAnew).
+  std::unique_ptr<Recording> Take(std::function<void()> queue, std::optional<bool>& agreed) {
+    std::unique_ptr<Recording> recording = context_.device.Capture(std::move(queue));
+    if (!agreed) agreed = !recording->MayDiffer() || AllRanks(recording->CanReplay());
+    if (!*agreed) recording->QueueAnew();
+    return recording;
+  }
+
+  // Whether all ranks of the stage say so; false where the device has failed. Blocks.
+  bool AllRanks(bool own) {
+    Communicator& stage = context_.groups.stage();
+    if (stage.size() == 1) return own;
+    const int32_t word = own ? 1 : 0;
+    std::vector<int32_t> words(stage.size());
+    const std::span<std::byte> all(answers_memory_.data(), answers_memory_.bytes());
+    const std::span<std::byte> mine = all.subspan(context_.rank * sizeof word, sizeof word);
+    Stream& stream = context_.streams[StreamKind::kInterNode];
+    context_.device.Label(stream, "agree");
+    context_.device.Copy(mine.data(), reinterpret_cast<const std::byte*>(&word), mine.size(), stream);
+    stage.AllGather(mine, all, stream);
+    context_.device.Copy(reinterpret_cast<std::byte*>(words.data()), all.data(), all.size(), stream);
+    return context_.device.Synchronize().ok() && std::ranges::all_of(words, [](int32_t one) { return one == 1; });
+  }
+
   // The buffer of a slice of dense gradients.
   static std::optional<BufferId> SummedGradients(const Task& task) {
     const auto* op = std::get_if<CollectiveOp>(&task.op);
@@ -647,7 +679,7 @@ class Runner final : public GraphRunner {
   std::array<int, std::size(kGroups)> own_{};
   std::vector<DeviceMemory> memory_;               // By buffer; empty for views.
   std::vector<std::shared_ptr<void>> registered_;  // Of memory_.
-  DeviceMemory sums_memory_, carried_memory_;
+  DeviceMemory sums_memory_, carried_memory_, answers_memory_;
   std::vector<double> router_sums_;                      // What sums_memory_ held after the last run.
   std::vector<std::unique_ptr<Event>> started_, ended_;  // By task.
   // By task: what an all-to-all in halves waits for has ended, and its first half has. Null for others.
@@ -659,6 +691,9 @@ class Runner final : public GraphRunner {
   std::vector<std::unique_ptr<PhasedAllToAll>> phased_;           // By task; null unless an all-to-all not DIRECT.
   std::vector<std::vector<CellPair>> cell_pairs_;                 // By task, of COPY and REDUCE.
   std::vector<std::vector<std::vector<CellPair>>> expert_pairs_;  // By task, of EXPERT, by local expert.
+  // What the ranks have agreed on (Take): by phase, and for the first half of a backward pass.
+  std::array<std::optional<bool>, kPhases> all_replay_;
+  std::optional<bool> all_replay_half_;
   // Last: they wait for what uses all of the above.
   std::array<std::unique_ptr<Recording>, kPhases> recordings_;
   std::array<std::unique_ptr<Recording>, 2> half_recordings_;  // By BackwardHalf.

@@ -3,8 +3,9 @@
 // Prepare resolves what differs between ranks and allocates every buffer once; it is collective where the graph has
 // all-to-alls that are not DIRECT. Enqueue queues all tasks on their streams with the events between them, and returns;
 // it reads no clock, blocks no thread and may be called again for the next run. The first call for a phase takes the
-// work down (Device::Capture), and later ones only replay it. After Device::Synchronize, LastTimeline tells when each
-// task started and ended.
+// work down (Device::Capture), and later ones only replay it. Where ranks may differ in that (Recording::MayDiffer), it
+// also waits for what is queued and for the other ranks, to agree with them. After Device::Synchronize, LastTimeline
+// tells when each task started and ended.
 //
 // Every rank of the stage must enqueue the same graphs in the same order. One thread drives a runner.
 #pragma once
@@ -63,6 +64,8 @@ class GroupCommunicators {
   static StatusOr<GroupCommunicators> Make(Communicator& world, const Layout& layout, int ctas = 0);
   // kDenseReplicas only once JoinReplicas has been called.
   Communicator& operator[](Group group) { return *communicators_[static_cast<size_t>(group)]; }
+  // The ranks of the stage.
+  Communicator& stage() { return *world_; }
   int ctas() const { return ctas_; }
   // Splits off kDenseReplicas, which most layers have no use for. `layout`: that of Make, resolved. The first call is
   // collective and blocks.

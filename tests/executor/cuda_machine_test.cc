@@ -96,7 +96,9 @@ TEST(CaptureScopeTest, KnowsEachStreamAndEventOnceAndTheFirstReason) {
   EXPECT_THAT(scope.events(), ElementsAre(&events[0]));
   EXPECT_TRUE(scope.refusal().empty());
   scope.Refuse("sizes");
-  scope.Refuse("ranks");
+  EXPECT_FALSE(scope.refused_on_all_ranks());
+  scope.RefuseOnAllRanks("ranks");
+  EXPECT_TRUE(scope.refused_on_all_ranks());
   EXPECT_EQ(scope.refusal(), "sizes");
 }
 

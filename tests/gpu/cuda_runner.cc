@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "executor/cuda/environment.h"
 #include "executor/cuda/in_process_exchange.h"
 #include "executor/cuda/staged_exchange.h"
 
@@ -12,6 +13,7 @@ namespace {
 class NeedsCard : public ::testing::Environment {
  public:
   void SetUp() override {
+    executor::cuda::PrepareEnvironment();
     int cards = 0;
     const cudaError_t error = cudaGetDeviceCount(&cards);
     if (error != cudaSuccess || cards == 0) GTEST_SKIP() << "no GPU here: " << cudaGetErrorString(error);

@@ -1,11 +1,14 @@
 // NCCL with one rank, which needs one card: connecting, splitting, graphs, and what a rank has to say to itself.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "executor/cuda/cuda_communicator.h"
 #include "executor/cuda/nccl_exchange.h"
+#include "executor/host/host_stream.h"
 #include "models/text.h"
 
 namespace moeplan::executor::cuda {
@@ -72,6 +75,40 @@ TEST_F(NcclAloneTest, AGraphRepeatsACollective) {
     EXPECT_EQ(Read(to), values);
   }
   EXPECT_EQ(device_->replays(), 3u);
+}
+
+// The abort that follows blocks in NCCL until the graph is gone (StartAbort in nccl_exchange.cc).
+TEST_F(NcclAloneTest, AnErrorIsReportedWhileAGraphLivesAndAllCanBeDestroyed) {
+  const DeviceMemory from = Upload({1, 2}), to = Upload({0, 0});
+  const CellLayout cells = {.blocks = 1, .rows_per_cell = 2};
+  auto recording = device_->Capture([&] {
+    device_->Label(*stream_, "dispatch");
+    // So that the graph still runs when the abort begins.
+    HostStream::Of(*stream_).Enqueue([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return OkStatus();
+    });
+    // A kernel of NCCL also where there is one rank, whose all-gather is a mere copy that holds no communicator.
+    world_->AllToAll({from.data(), 4, cells}, {to.data(), 4, cells}, *stream_);
+  });
+  recording->Enqueue();
+  EXPECT_EQ(Read(to), (std::vector<float>{1, 2}));
+  ASSERT_EQ(device_->replays(), 1u);
+
+  const auto begin = std::chrono::steady_clock::now();
+  const auto elapsed_s = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  recording->Enqueue();
+  world_->Abort(PeerLost("a test has given up"));
+  const Status status = device_->Synchronize();
+  EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.message();
+  EXPECT_LT(elapsed_s(), 5);
+  recording->Enqueue();  // Spent.
+  EXPECT_EQ(device_->Synchronize(), status);
+  recording.reset();
+  world_.reset();
+  EXPECT_LT(elapsed_s(), 8) << "the abort has not ended, though no graph is left";
 }
 
 TEST_F(NcclAloneTest, GroupsSplitOffWork) {

@@ -19,6 +19,7 @@
 #   --archs LIST      the cards to build for, such as 90a-real; default those of cmake/MoeplanCuda.cmake
 #   -D NAME=VALUE     passed on to CMake
 #   --limit S         seconds that one part may take; default 300
+#                     A part that cannot run on this machine is left out; the results say why.
 #   --out FILE        where the results go; default build-gpu/results.json. Beside it FILE.samples.json, which a
 #                     profile is fitted to, FILE.step.json, a profile, and FILE.logs/, what each part printed
 #
@@ -104,7 +105,7 @@ rm -rf "$logs"
 mkdir -p "$logs"
 date="$(date -u +%FT%TZ)" commit="$(cat "$prebuilt/commit" 2> /dev/null || git describe --always --dirty 2> /dev/null || printf unknown)"
 command_line="${command_line//\\/\\\\}" command_line="${command_line//\"/\\\"}"
-names=() seconds=() outcomes=()
+names=() seconds=() outcomes=() reasons=()
 
 # All that is known by now, after each part, so that a machine that is taken away leaves what it did.
 assemble() {
@@ -115,6 +116,7 @@ assemble() {
     for i in "${!names[@]}"; do
       ((i == 0)) || printf ','
       printf '\n"%s": {"outcome": "%s", "seconds": %d' "${names[i]}" "${outcomes[i]}" "${seconds[i]}"
+      [[ -z "${reasons[i]}" ]] || printf ', "reason": "%s"' "${reasons[i]}"
       if [[ -s "$logs/${names[i]}.json" ]]; then
         printf ', "result":\n'
         cat "$logs/${names[i]}.json"
@@ -144,8 +146,14 @@ part() {
     grep -E '\[  FAILED|Failure$|ERROR|error' "$logs/$name.log" | head -n 20 >&2 || true
     tail -n 8 "$logs/$name.log" >&2
   fi
-  names+=("$name") seconds+=($((SECONDS - began))) outcomes+=("$outcome")
+  names+=("$name") seconds+=($((SECONDS - began))) outcomes+=("$outcome") reasons+=('')
   printf 'gpu: %-18s %-20s %4d s\n' "$name" "$outcome" $((SECONDS - began))
+  assemble
+}
+# left_out NAME WHY: the results say so of a part that cannot run here; nothing has failed.
+left_out() {
+  names+=("$1") seconds+=(0) outcomes+=('left out') reasons+=("$2")
+  printf 'gpu: %-18s left out: %s\n' "$1" "$2"
   assemble
 }
 # to FILE COMMAND...: its standard output is FILE, whole or not there.
@@ -157,10 +165,11 @@ export -f to
 test_part() { part "$1" "$programs/$2" --gtest_brief=1 --gtest_output="json:$logs/$1.json" "${@:3}"; }
 json_part() { part "$1" bash -c 'to "$@"' to "$logs/$1.json" "${@:2}"; }
 checked() {
+  set -- "${1//\//-}" "${@:2}"
   if command -v compute-sanitizer > /dev/null; then
-    part "${1//\//-}.$2" compute-sanitizer --tool "$2" --error-exitcode 1 "$programs/$3" --gtest_brief=1 "${@:4}"
+    part "$1.$2" compute-sanitizer --tool "$2" --error-exitcode 1 "$programs/$3" --gtest_brief=1 "${@:4}"
   else
-    printf 'gpu: no compute-sanitizer here; %s is not checked\n' "$1"
+    left_out "$1.$2" 'no compute-sanitizer here'
   fi
 }
 
@@ -169,17 +178,21 @@ for stage in ${stages//,/ }; do
     smoke)
       test_part device gpu_machine_test --gtest_filter='CudaDeviceTest.*'
       test_part layer gpu_machine_test --gtest_filter='CudaLayerTest.*'
-      test_part nccl gpu_machine_test --gtest_filter='NcclAloneTest.*'
+      if "$programs/gpu_machine_test" --gtest_list_tests | grep '^NcclAloneTest' > /dev/null; then
+        test_part nccl gpu_machine_test --gtest_filter='NcclAloneTest.*'
+      else
+        left_out nccl 'built without NCCL'
+      fi
       ;;
     kernels) test_part kernels gpu_test ;;
     bench) json_part bench "$programs/gpu_bench" ;;
     torch)
       if ! python3 -c 'import torch' 2> /dev/null; then
-        printf 'gpu: no python3 with torch here; the kernels are not compared with those of PyTorch\n'
+        left_out torch 'no python3 with torch here'
       elif [[ -s "$logs/bench.json" ]]; then
         json_part torch python3 tests/gpu/bench/compare_torch.py "$logs/bench.json"
       else
-        printf 'gpu: torch compares with what the stage bench measured, which is not among these results\n'
+        left_out torch 'it compares with the results of bench, which are not among these'
       fi
       ;;
     samples)
@@ -189,7 +202,7 @@ for stage in ${stages//,/ }; do
       moeplan="$programs/moeplan"
       for build in build build-dev; do [[ -x "$moeplan" ]] || moeplan="$PWD/$build/bin/moeplan"; done
       if [[ ! -x "$moeplan" ]]; then
-        printf 'gpu: no moeplan here, packed or in build/; kernels of a step are not measured\n'
+        left_out step 'no moeplan here, packed or in build/ or build-dev/'
         continue
       fi
       # Less than the limit, so that what a spent budget has measured is kept.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -28,6 +29,7 @@ struct Card {
   std::map<const std::byte*, std::pair<size_t, cudaMemoryType>> memory;
   std::mutex host_functions;  // Taken by the one that runs.
   std::atomic<int> launches = 0, allocations = 0;
+  const std::string connections = moeplan::on_cpu::FromEnvironment("CUDA_DEVICE_MAX_CONNECTIONS");
 };
 
 namespace {
@@ -229,6 +231,7 @@ bool AllJoined(const GraphOnCpu& graph) {
 
 int cards = 1;
 thread_local int own_card = 0;
+thread_local bool refuses_graphs = false;
 
 }  // namespace
 
@@ -247,6 +250,7 @@ const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(erro
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  (void)TheCard();  // A card is there from here on.
   *count = cards;
   return cudaSuccess;
 }
@@ -458,6 +462,11 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   stream->capture = new GraphOnCpu{.streams = {stream}, .origin = stream};
   return cudaSuccess;
 }
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  const auto lock = Enter();
+  *status = stream->capture == nullptr ? cudaStreamCaptureStatusNone : cudaStreamCaptureStatusActive;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const auto lock = Enter();
   GraphOnCpu* const captured = stream->capture;
@@ -473,6 +482,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* runs, cudaGraph_t graph, unsigned long long) {
   const auto lock = Enter();
+  if (refuses_graphs) return cudaErrorMemoryAllocation;
   *runs = new GraphOnCpu{.nodes = graph->nodes, .streams = graph->streams};
   return cudaSuccess;
 }
@@ -504,6 +514,12 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 namespace moeplan::on_cpu {
 
 void SetCards(int count) { cards = count; }
+std::string FromEnvironment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+void RefuseGraphs() { refuses_graphs = true; }
+std::string Connections() { return TheCard().connections; }
 int Launches() { return TheCard().launches; }
 int Allocations() { return TheCard().allocations; }
 

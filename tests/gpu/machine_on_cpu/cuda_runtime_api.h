@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 
 #include "tests/gpu/on_cpu/kernels_on_cpu.h"
 
@@ -29,6 +30,7 @@ enum cudaMemcpyKind { cudaMemcpyDefault };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeRelaxed };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
 struct cudaUUID_t {
   char bytes[16];
 };
@@ -98,6 +100,7 @@ cudaError_t cudaEventElapsedTime(float* elapsed_ms, cudaEvent_t from, cudaEvent_
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* runs, cudaGraph_t graph, unsigned long long flags);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t runs, cudaStream_t stream);
@@ -105,10 +108,16 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t runs);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
 namespace moeplan::on_cpu {
+// Empty: the environment says nothing of it.
+std::string FromEnvironment(const char* name);
+// What it said of CUDA_DEVICE_MAX_CONNECTIONS when CUDA was first used.
+std::string Connections();
 // How many cards there are: one, until this is called. Not while devices are made.
 void SetCards(int cards);
 // How kernels, and work of a test's own, are put on a stream.
 cudaError_t Launch(std::function<void()> kernel, cudaStream_t stream);
+// From now on no graph can be instantiated on this thread.
+void RefuseGraphs();
 // How many graphs were launched so far, by all threads.
 int Launches();
 // How often memory was allocated, that of the host included.

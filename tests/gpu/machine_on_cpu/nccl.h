@@ -5,6 +5,7 @@
 
 #include <climits>
 #include <cstddef>
+#include <string>
 
 #include "tests/gpu/machine_on_cpu/cuda_runtime_api.h"
 
@@ -58,4 +59,6 @@ int Communicators();
 int Registrations();
 // That the last one was made with, on this thread.
 int MaxCtas();
+// What the environment said of NCCL_LAUNCH_ORDER_IMPLICIT when the first one was made; empty: nothing.
+std::string LaunchOrder();
 }  // namespace moeplan::on_cpu

@@ -1,12 +1,15 @@
 #include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -27,7 +30,8 @@ struct World {
   std::vector<CommOnCpu*> members;                                           // By rank; null: not yet.
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Move>>> waiting;  // By sender and receiver.
   std::map<int, std::map<int, std::shared_ptr<World>>> splits;               // By number and color.
-  std::map<int, std::vector<std::pair<int, int>>> split_calls;               // By number: color and rank.
+  std::map<int, std::vector<std::pair<CommOnCpu*, CommOnCpu**>>> made;       // By number of the split, and where to.
+  std::map<int, std::vector<CommOnCpu*>> splitting;                          // By number: who has called.
 
   bool complete() const {
     for (const CommOnCpu* member : members) {
@@ -45,8 +49,10 @@ struct CommOnCpu {
   int splits = 0;
   int busy_looks = 0;  // How often it will say that it is under way.
   int running = 0;     // Operations on streams.
+  int captured = 0;    // Operations in graphs that were not destroyed, or run.
   int registered = 0;
-  bool aborted = false;
+  bool aborted = false, finalizing = false, splitting = false;
+  std::thread::id card;  // A rank has a thread and a card of its own, and makes its communicators there.
 };
 
 namespace {
@@ -56,6 +62,7 @@ struct Nccl {
   std::condition_variable changed;
   std::map<std::string, std::shared_ptr<World>> worlds;
   int ids = 0;
+  const std::string launch_order = moeplan::on_cpu::FromEnvironment("NCCL_LAUNCH_ORDER_IMPLICIT");
   std::deque<CommOnCpu> all;  // Streams may still have operations of those that are gone.
   std::atomic<int> communicators = 0, registrations = 0;
   std::atomic<ncclResult_t> broken = ncclSuccess;
@@ -67,6 +74,8 @@ Nccl& TheNccl() {
 }
 
 constexpr int kBusyLooks = 3;
+// How long ending a communicator waits for what NCCL would wait for without end.
+constexpr std::chrono::seconds kEndless{10};
 
 struct Request {
   CommOnCpu* comm;
@@ -77,6 +86,46 @@ struct Request {
 thread_local std::vector<Request> group;
 thread_local int group_depth = 0;
 thread_local int max_ctas = 0;
+
+// Keeps a communicator from ending while a graph has an operation of it, as the persistent plans of NCCL do. The copies
+// of an operation, in the graph, in what was instantiated from it and in a launch that has not ended, share one.
+class Captured {
+ public:
+  explicit Captured(CommOnCpu& comm) : comm_(comm) {
+    const std::lock_guard lock(TheNccl().mutex);
+    ++comm_.captured;
+  }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+  ~Captured() {
+    const std::lock_guard lock(TheNccl().mutex);
+    --comm_.captured;
+    TheNccl().changed.notify_all();
+  }
+
+ private:
+  CommOnCpu& comm_;
+};
+
+bool IsReady(const CommOnCpu& comm) {
+  if (comm.world == nullptr || !comm.world->complete() || comm.splitting || comm.busy_looks > 0) return false;
+  return !comm.finalizing || (comm.running == 0 && comm.captured == 0);
+}
+
+// Waits as NCCL does: for the communicator's own operations, for all graphs that have any, and, to free memory, for
+// what runs on the card. What is still there after kEndless leaves the communicator behind.
+ncclResult_t End(CommOnCpu& comm, std::unique_lock<std::mutex>& lock) {
+  const auto idle = [&] {
+    return comm.captured == 0 && std::ranges::all_of(TheNccl().all, [&](const CommOnCpu& other) {
+             return other.card != comm.card || other.running == 0;
+           });
+  };
+  if (!TheNccl().changed.wait_for(lock, kEndless, idle)) return ncclInternalError;
+  MOEPLAN_CHECK(comm.registered == 0 || comm.aborted);
+  TheNccl().registrations -= comm.registered;
+  --TheNccl().communicators;
+  return ncclSuccess;
+}
 
 bool Fits(const Move& one, const Move& other) { return one.sends != other.sends; }
 
@@ -132,8 +181,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   const std::lock_guard lock(TheNccl().mutex);
   auto& world = TheNccl().worlds[id.internal];
   if (world == nullptr) world = std::make_shared<World>(World{.members = std::vector<CommOnCpu*>(ranks)});
-  *comm = world->members[rank] =
-      &TheNccl().all.emplace_back(CommOnCpu{.world = world, .rank = rank, .busy_looks = kBusyLooks});
+  *comm = world->members[rank] = &TheNccl().all.emplace_back(
+      CommOnCpu{.world = world, .rank = rank, .busy_looks = kBusyLooks, .card = std::this_thread::get_id()});
   ++TheNccl().communicators;
   return ncclInProgress;
 }
@@ -144,16 +193,18 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int, ncclComm_t* made, nc
   const std::lock_guard lock(TheNccl().mutex);
   World& world = *comm->world;
   const int number = comm->splits++;
-  auto& calls = world.split_calls[number];
-  calls.emplace_back(color, comm->rank);
-  *made = &TheNccl().all.emplace_back(CommOnCpu{.busy_looks = kBusyLooks});
+  CommOnCpu& own = TheNccl().all.emplace_back(CommOnCpu{.busy_looks = kBusyLooks, .card = std::this_thread::get_id()});
   ++TheNccl().communicators;
   comm->busy_looks = kBusyLooks;
+  comm->splitting = true;
   auto& child = world.splits[number][color];
   if (child == nullptr)
     child = std::make_shared<World>(World{.members = std::vector<CommOnCpu*>(world.members.size())});
-  child->members[comm->rank] = *made;
-  if (calls.size() < world.members.size()) return ncclInProgress;
+  child->members[comm->rank] = &own;
+  *made = nullptr;
+  world.made[number].emplace_back(&own, made);
+  world.splitting[number].push_back(comm);
+  if (world.made[number].size() < world.members.size()) return ncclInProgress;
   for (auto& [any, one] : world.splits[number]) {
     std::erase(one->members, nullptr);
     for (size_t i = 0; i < one->members.size(); ++i) {
@@ -161,6 +212,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int, ncclComm_t* made, nc
       one->members[i]->world = one;
     }
   }
+  // NCCL, too, writes only now: who has given up by then must not have freed the place.
+  for (const auto& [one, place] : world.made[number]) *place = one;
+  for (CommOnCpu* parent : world.splitting[number]) parent->splitting = false;
   return ncclInProgress;
 }
 
@@ -183,34 +237,29 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const std::lock_guard lock(TheNccl().mutex);
+  if (TheNccl().broken != ncclSuccess) return TheNccl().broken;
+  if (!IsReady(*comm)) return ncclInvalidArgument;
+  comm->finalizing = true;
   comm->busy_looks = kBusyLooks;
   return ncclInProgress;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   std::unique_lock lock(TheNccl().mutex);
-  TheNccl().changed.wait(lock, [&] { return comm->running == 0; });
-  MOEPLAN_CHECK(comm->registered == 0 || comm->aborted);
-  TheNccl().registrations -= comm->registered;
-  --TheNccl().communicators;
-  return ncclSuccess;
+  return End(*comm, lock);
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  {
-    const std::lock_guard lock(TheNccl().mutex);
-    comm->aborted = true;
-    TheNccl().changed.notify_all();
-  }
-  return ncclCommDestroy(comm);
+  std::unique_lock lock(TheNccl().mutex);
+  comm->aborted = true;
+  TheNccl().changed.notify_all();
+  return End(*comm, lock);
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   const std::lock_guard lock(TheNccl().mutex);
-  const bool ready = comm->world != nullptr && comm->world->complete();
-  const bool busy = comm->busy_looks > 0 || !ready;
+  *state = TheNccl().broken != ncclSuccess ? TheNccl().broken.load() : IsReady(*comm) ? ncclSuccess : ncclInProgress;
   if (comm->busy_looks > 0) --comm->busy_looks;
-  *state = TheNccl().broken != ncclSuccess ? TheNccl().broken.load() : busy ? ncclInProgress : ncclSuccess;
   return ncclSuccess;
 }
 
@@ -233,7 +282,10 @@ ncclResult_t ncclGroupEnd() {
     const std::lock_guard lock(TheNccl().mutex);
     comm->busy_looks = kBusyLooks;
   }
-  const auto run = [comm, requests] {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaStreamIsCapturing(requests[0].stream, &status);
+  const auto captured = status == cudaStreamCaptureStatusNone ? nullptr : std::make_shared<const Captured>(*comm);
+  const auto run = [comm, requests, captured] {
     {
       const std::lock_guard lock(TheNccl().mutex);
       ++comm->running;
@@ -265,5 +317,6 @@ void BreakNccl(ncclResult_t result) { TheNccl().broken = result; }
 int Communicators() { return TheNccl().communicators; }
 int Registrations() { return TheNccl().registrations; }
 int MaxCtas() { return max_ctas; }
+std::string LaunchOrder() { return TheNccl().launch_order; }
 
 }  // namespace moeplan::on_cpu

@@ -136,6 +136,47 @@ TEST_F(NcclTest, AnOperationOfAReplayHasADeadlineToo) {
   });
 }
 
+TEST_F(NcclTest, AGraphThatIsStuckIsReportedInTimeThoughItLives) {
+  Run(2, {.deadline_s = 0.3}, [](NcclRank& rank) {
+    if (rank.rank == 0) return;
+    const auto recording = rank.device->Capture([&] { rank.QueueGather("dispatch"); });
+    recording->Enqueue();
+    const double begin_s = NowS();
+    EXPECT_EQ(rank.device->Synchronize().code(), StatusCode::kDeadlineExceeded);
+    EXPECT_LT(NowS() - begin_s, 5);
+  });
+}
+
+TEST_F(NcclTest, AGraphOrAStreamThatIsStuckMayBeDestroyedBeforeAnyoneHasWaited) {
+  Run(2, {.deadline_s = 0.3}, [](NcclRank& rank) {
+    if (rank.rank == 0) return;
+    const double begin_s = NowS();
+    auto recording = rank.device->Capture([&] { rank.QueueGather("dispatch"); });
+    recording->Enqueue();
+    recording.reset();
+    rank.stream.reset();
+    EXPECT_LT(NowS() - begin_s, 5);
+    EXPECT_EQ(rank.device->Synchronize().code(), StatusCode::kDeadlineExceeded);
+  });
+}
+
+TEST_F(NcclTest, AllCommunicatorsOfADeviceAreAbortedAtOnce) {
+  Run(2, {.deadline_s = 0.5}, [](NcclRank& rank) {
+    const auto group = rank.world->Split(0);
+    ASSERT_TRUE(group.ok());
+    // As the ranks of a job do.
+    rank.device->OnFailure([world = rank.world.get()](const Status& why) { world->Abort(why); });
+    if (rank.rank == 0) return;
+    const std::unique_ptr<Stream> other = rank.device->MakeStream("INTRA_NODE", StreamPriority::kHigh);
+    rank.device->Label(*other, "gather");
+    (*group)->AllGather({rank.memory.data() + 64, 64}, {rank.memory.data(), 128}, *other);
+    rank.QueueGather("dispatch");
+    const double begin_s = NowS();
+    EXPECT_EQ(rank.device->Synchronize().code(), StatusCode::kDeadlineExceeded);
+    EXPECT_LT(NowS() - begin_s, 5);
+  });
+}
+
 TEST_F(NcclTest, AsynchronousErrorsOfNcclAreOurs) {
   std::latch broken(2);
   Run(2, {.deadline_s = 20}, [&](NcclRank& rank) {
@@ -156,6 +197,14 @@ TEST_F(NcclTest, ConnectingToAPeerThatDoesNotComeEndsInTime) {
   const NcclRank rank(0, 2, alone, {.deadline_s = 0.1});
   EXPECT_EQ(rank.status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(rank.status.message(), HasSubstr("rank 1 did not answer within 0.1 s: task connect"));
+}
+
+TEST_F(NcclTest, ACommunicatorThatNeverConnectedIsNotWaitedForAgain) {
+  const auto alone = [](std::vector<std::byte> own) -> StatusOr<std::vector<std::byte>> { return own; };
+  const double begin_s = NowS();
+  const NcclRank rank(0, 2, alone, {.deadline_s = 2});
+  EXPECT_EQ(rank.status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_LT(NowS() - begin_s, 3.5) << "connecting took its 2 s, and ending 2 more";
 }
 
 TEST_F(NcclTest, GroupsThatAreSplitOffKeepTheLimitOfCtas) {
@@ -191,6 +240,21 @@ TEST_F(NcclTest, MemoryIsRegisteredUntilItsHandleGoes) {
     EXPECT_EQ(on_cpu::Registrations(), 0);
     EXPECT_EQ(rank.world->Register({}), nullptr) << "nothing to register";
   });
+}
+
+TEST_F(NcclTest, TheCardAndNcclHaveFoundWhatTheyNeedInTheEnvironment) {
+  Run(1, {.deadline_s = 20}, [](NcclRank&) {});
+  EXPECT_EQ(on_cpu::LaunchOrder(), "1");
+  EXPECT_EQ(on_cpu::Connections(), "32");
+}
+
+TEST_F(NcclTest, WhatTheEnvironmentSaysStays) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+  unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  ASSERT_TRUE(MakeCudaDevice({}).ok());
+  EXPECT_EQ(on_cpu::FromEnvironment("CUDA_DEVICE_MAX_CONNECTIONS"), "1");
+  EXPECT_EQ(on_cpu::FromEnvironment("NCCL_LAUNCH_ORDER_IMPLICIT"), "1");
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
 }
 
 TEST_F(NcclTest, ColorsMayBeAnyNumbers) {

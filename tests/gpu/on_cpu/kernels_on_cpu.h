@@ -1,5 +1,6 @@
 // What makes the sources of CUDA kernels C++ for the CPU, where every thread of every block runs: for correctness
-// alone. Nothing is to be learned of time, nor of races between blocks, which come one after the other.
+// alone. Nothing is to be learned of time, nor of races between blocks, which come one after the other. An access at an
+// address that its alignment does not allow ends the program.
 #pragma once
 
 #include <algorithm>
