@@ -11,16 +11,14 @@ namespace {
 
 // A block for each piece: a running sum over its cells, kThreads of them at a time.
 __global__ void FirstRowsKernel(const __grid_constant__ CellLayout cells, int64_t* first_rows) {
-  __shared__ int64_t sums[kThreads];
   const int piece_cells = CellsOfPiece(cells), first_cell = static_cast<int>(blockIdx.x) * piece_cells;
   int64_t before = FirstRowOfPiece(cells, static_cast<int>(blockIdx.x));
   for (int start = 0; start < piece_cells; start += kThreads) {
     const int cell = start + static_cast<int>(threadIdx.x);
     const int64_t rows = cell < piece_cells ? RowsOfCell(cells, first_cell + cell) : 0;
-    const int64_t up_to_here = SumUpToHere(rows, sums);
-    if (cell < piece_cells) first_rows[first_cell + cell] = before + up_to_here - rows;
-    before += sums[kThreads - 1];
-    __syncthreads();
+    const RunningSum<int64_t> sum = SumUpToHere(rows);
+    if (cell < piece_cells) first_rows[first_cell + cell] = before + sum.up_to_here - rows;
+    before += sum.all;
   }
   if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) first_rows[CellCount(cells)] = before;
 }
