@@ -181,6 +181,39 @@ TEST_F(GateKernelsTest, TokensChooseAndPairsTakeSlotsAsOnTheHost) {
   }
 }
 
+TEST_F(GateKernelsTest, LogitsHaveTheBitsOfTheHost) {
+  std::mt19937_64 random(TestSeed());
+  for (int i = 0; i < kCases && !HasFatalFailure(); ++i) {
+    GateCase test = RandomCase(random, 1, 70, kGates);
+    // Without whole accesses, one column more or less than a tile has, several tiles; or a buffer that begins anywhere.
+    constexpr int kColumns[] = {1, 7, 8, 12, 31, 32, 33, 40, 64, 100, 264};
+    const int columns = test.shape.rows.columns = kColumns[i % std::size(kColumns)];
+    const ElementType type = test.shape.rows.type;
+    test.input = ElementBytes(RandomValues(random, test.rows() * columns), type);
+    test.weights.gate = RandomValues(random, static_cast<size_t>(test.shape.experts) * columns);
+    const size_t offset = random() % 2 == 0 ? BytesOf(type) : 0;
+    ByteVector shifted(offset);
+    shifted.insert(shifted.end(), test.input.begin(), test.input.end());
+    const OnDevice<std::byte> input(shifted);
+    const OnDevice<float> gate_weight(test.weights.gate);
+    const OnDevice<std::byte> memory(Poisoned(GateScratch::Bytes(test.shape, test.tokens)));
+    test.tokens.data = input.data() + offset;
+    ASSERT_EQ(GateLogits(test.shape, gate_weight.data(), test.tokens,
+                         GateScratch::At(memory.data(), test.shape, test.tokens), nullptr),
+              OkStatus());
+    const std::vector<float> tokens = ValuesOf(test.input, type);
+    const std::vector<std::byte> found = memory.Read();
+    std::vector<float> logits(test.shape.experts);
+    for (size_t row = 0; row < test.rows(); ++row) {
+      executor::GateLogits(std::span(tokens).subspan(row * columns, columns), test.weights.gate, logits);
+      ASSERT_EQ(
+          std::memcmp(found.data() + row * logits.size() * sizeof(float), logits.data(), logits.size() * sizeof(float)),
+          0)
+          << "case " << i << " row " << row;
+    }
+  }
+}
+
 // Routes logits that are given instead of those of tokens.
 Routed RouteOnTheDevice(const GateShape& shape, std::vector<float> logits, int tokens, int capacity) {
   GateCase test{.shape = shape, .tokens = {.rows_per_block = tokens, .valid_rows = tokens}, .capacity = capacity};
