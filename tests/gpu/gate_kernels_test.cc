@@ -436,6 +436,11 @@ TEST_F(GateKernelsTest, GradientsAreThoseOfTheHost) {
 
 TEST_F(GateKernelsTest, MoreExpertsThanABlockHasRoomForAreRefused) {
   EXPECT_EQ(CheckGate({.experts = 256}), OkStatus());
+  EXPECT_EQ(CheckGate({.experts = 2048}), OkStatus());
+  EXPECT_EQ(CheckGate({.experts = 2049}).code(), StatusCode::kInvalidInput);
+  // 2 · 2048 + 2 numbers for experts and 4 · 2048 for choices are 8 bytes more than 48 KiB.
+  EXPECT_EQ(CheckGate({.experts = 2048, .choices = 2048}).code(), StatusCode::kInvalidInput);
+  EXPECT_EQ(CheckGate({.experts = 2048, .choices = 2048, .gate = GateKind::kExpertChoice}), OkStatus());
   EXPECT_EQ(CheckGate({.experts = 100000}).code(), StatusCode::kInvalidInput);
 }
 
