@@ -88,6 +88,15 @@ __device__ void StoreValues(const float (&values)[kCount], Element* to) {
   StoreAccess(access, reinterpret_cast<Access<Element, kCount>*>(to));
 }
 
+// Four neighbouring numbers to shared memory at once; `to` is at a multiple of 16 bytes.
+__device__ inline void StoreShared(const float (&values)[4], float* to) {
+#ifdef __CUDA_ARCH__
+  *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
+#else
+  memcpy(to, values, sizeof values);
+#endif
+}
+
 // The sum over a warp, in the same order at every call; all lanes get it.
 template <typename Number>
 __device__ Number SumOfWarp(Number value) {

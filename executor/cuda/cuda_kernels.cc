@@ -300,21 +300,21 @@ class CudaKernels final : public Kernels {
   }
 
   StatusOr<TokensAndSlots> PlacePairs(const Task& task, const RoutedPairs& pairs, std::byte* tokens,
-                                      const SlotRows& slots, uint8_t* filled = nullptr) {
-    TokensAndSlots rows = {.shape = gate_.rows, .pairs = pairs, .tokens = tokens};
+                                      const SlotRows& slots, int32_t* sources = nullptr) {
+    TokensAndSlots rows = {.shape = gate_.rows, .pairs = pairs, .sources = sources, .tokens = tokens};
     ASSIGN_OR_RETURN(rows.slots, Place(task, slots));
     ASSIGN_OR_RETURN(int32_t* const places, task.scratch.TakeValues<int32_t>(pairs.Pairs()));
-    RETURN_IF_ERROR(FindPlaces(pairs, rows.slots, slots.address, places, filled, task.on));
+    RETURN_IF_ERROR(FindPlaces(pairs, rows.slots, slots.address, places, sources, task.on));
     rows.places = places;
     return rows;
   }
 
   Status Scatter(const Task& task, const TokenRows& tokens, const Routing& routing, const SlotRows& slots,
                  bool weighted) {
-    ASSIGN_OR_RETURN(uint8_t* const filled, task.scratch.TakeValues<uint8_t>(MostRows(slots.cells)));
+    ASSIGN_OR_RETURN(int32_t* const sources, task.scratch.TakeValues<int32_t>(MostRows(slots.cells)));
     ASSIGN_OR_RETURN(const TokensAndSlots rows,
-                     PlacePairs(task, AllBlocks(routing, tokens), tokens.data, slots, filled));
-    return ScatterRows(rows, weighted, filled, task.on);
+                     PlacePairs(task, AllBlocks(routing, tokens), tokens.data, slots, sources));
+    return ScatterRows(rows, weighted, task.on);
   }
 
   Status Gather(const Task& task, const RoutedPairs& pairs, const SlotRows& slots, const TokenRows& tokens,

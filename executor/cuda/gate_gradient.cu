@@ -6,6 +6,7 @@
 #include "executor/cuda/gate_logits.h"
 #include "executor/cuda/launch.h"
 #include "executor/cuda/start.cuh"
+#include "executor/cuda/token_scores.cuh"
 
 namespace moeplan::executor::cuda {
 namespace {
@@ -41,30 +42,49 @@ struct ScoreGradients {
   GateLaunch launch;
 };
 
-// Logits to their gradients, in place, a thread for a token.
+// Logits to their gradients, in place, as LogitGradientsOf and AddLossGradients have them; kLanes lanes for a token.
+template <int kLanes, int kScores>
 __global__ void __launch_bounds__(kGateThreads) ScoresKernel(const __grid_constant__ ScoreGradients args) {
-  auto* const probabilities = reinterpret_cast<float*>(DynamicSharedMemory());
-  const int experts = args.shape.experts, stride = ScoreStride(experts), thread = static_cast<int>(threadIdx.x);
-  const int first = static_cast<int>(blockIdx.x) * args.launch.tokens_per_block;
-  const int tokens = min(args.launch.tokens_per_block, args.tokens - first);
-  float* const gradients = probabilities + args.launch.tokens_per_block * stride;
-  float* const rows = args.scratch.logit_gradients + static_cast<int64_t>(first) * experts;
-  for (int i = thread; i < tokens * experts; i += kGateThreads)
-    probabilities[i / experts * stride + i % experts] = rows[i];
-  __syncthreads();
-  if (thread < tokens) {
-    const int64_t pair = static_cast<int64_t>(first + thread) * args.chosen.choices;
-    float *const own = probabilities + thread * stride, *const own_gradients = gradients + thread * stride;
-    const GateScore score = SoftmaxOf(own, experts, own);
-    LogitGradientsOf(
-        args.weights, own, experts,
-        {args.chosen.experts + pair, args.chosen.weights + pair, args.chosen.gradients + pair, args.chosen.choices},
-        own_gradients);
-    AddLossGradients(own, experts, args.scratch.slopes, args.log_sum_exp_slope, static_cast<float>(score.log_sum_exp),
-                     own_gradients);
+  using Scores = TokenScores<kLanes, kScores>;
+  const int experts = args.shape.experts, choices = args.chosen.choices, thread = static_cast<int>(threadIdx.x),
+            lane = thread % kLanes;
+  const int first = static_cast<int>(blockIdx.x) * args.launch.tokens_per_block,
+            end = min(first + args.launch.tokens_per_block, args.tokens);
+  const auto slopes = Scores::Load(args.scratch.slopes, lane, experts, /*other=*/0);
+  for (int start = first; start < end; start += kGateThreads / kLanes) {
+    const int index = start + thread / kLanes;
+    const int64_t token = index < end ? index : start;
+    float* const row = args.scratch.logit_gradients + token * experts;
+    Scores probabilities, gradients;
+    const auto logits = Scores::Load(row, lane, experts, /*other=*/-INFINITY);
+    const GateScore score = SharesOf(logits, logits.Highest(), probabilities);
+    const float* const weights = args.chosen.weights + token * choices;
+    const float* const weight_gradients = args.chosen.gradients + token * choices;
+    float mean = 0;
+    for (int choice = 0; choice < choices; ++choice) mean += weights[choice] * weight_gradients[choice];
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) {
+      probabilities.values[n] *= score.largest_probability;
+      gradients.values[n] = args.weights == WeightKind::kAmongAll ? -probabilities.values[n] * mean : 0;
+    }
+    const float subtracted = args.weights == WeightKind::kAmongChosen ? mean : 0;
+    for (int choice = 0; args.weights != WeightKind::kFixed && choice < choices; ++choice) {
+      const int expert = args.chosen.experts[token * choices + choice];
+      const float gradient = weights[choice] * (weight_gradients[choice] - subtracted);
+#pragma unroll
+      for (int n = 0; n < kScores; ++n) {
+        gradients.values[n] += expert == Scores::ExpertAt(lane, n) ? gradient : 0;
+      }
+    }
+    const float mean_loss = Scores::SumOf([&](int n) { return probabilities.values[n] * slopes.values[n]; });
+    const float of_log_sum_exp = args.log_sum_exp_slope * score.log_sum_exp;
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) {
+      const int expert = Scores::ExpertAt(lane, n);
+      const float loss = probabilities.values[n] * (slopes.values[n] - mean_loss + of_log_sum_exp);
+      if (index < end && expert < experts) row[expert] = gradients.values[n] + loss;
+    }
   }
-  __syncthreads();
-  for (int i = thread; i < tokens * experts; i += kGateThreads) rows[i] = gradients[i / experts * stride + i % experts];
 }
 
 // store(row, column, sum over inner of a(row, inner) · b(inner, column)) for the block's tile; a and b are 0 outside of
@@ -185,20 +205,21 @@ Status GateGradient(const GateShape& shape, WeightKind weights, const RouterLoss
               shape.rows.columns, stream);
   Start(SlopesKernel, {dim3(1), kThreads}, stream, args.pair_counts.data(), static_cast<int>(args.pair_counts.size()),
         shape.experts, losses.aux_loss_coefficient / args.batch_tokens, scratch.slopes);
-  const ScoreGradients scores = {
-      .shape = shape,
-      .weights = weights,
-      .chosen = {.experts = args.routing.expert,
-                 .weights = args.routing.weight,
-                 .gradients = args.routing_gradient,
-                 .choices = shape.choices},
-      .scratch = scratch,
-      .log_sum_exp_slope = static_cast<float>(2 * losses.z_loss_coefficient / args.batch_tokens),
-      .tokens = tokens,
-      .launch = LaunchOfGate(tokens, shape.experts, /*rows_of_scores=*/2, /*counts_per_expert=*/0)};
-  if (scores.launch.blocks > 0) {
-    Start(ScoresKernel, {dim3(scores.launch.blocks), kGateThreads, scores.launch.shared_bytes}, stream, scores);
-  }
+  ScoreGradients scores = {.shape = shape,
+                           .weights = weights,
+                           .chosen = {.experts = args.routing.expert,
+                                      .weights = args.routing.weight,
+                                      .gradients = args.routing_gradient,
+                                      .choices = shape.choices},
+                           .scratch = scratch,
+                           .log_sum_exp_slope = static_cast<float>(2 * losses.z_loss_coefficient / args.batch_tokens),
+                           .tokens = tokens};
+  ForScores(shape.experts, [&](auto lanes, auto count) {
+    scores.launch = LaunchOfGate(tokens, decltype(lanes)::value);
+    if (scores.launch.blocks == 0) return;
+    Start(ScoresKernel<decltype(lanes)::value, decltype(count)::value>, {dim3(scores.launch.blocks), kGateThreads},
+          stream, scores);
+  });
   shape.rows.type == ElementType::kFloat32 ? StartProducts<float>(shape, gate_weight, args, scratch, stream)
                                            : StartProducts<Bfloat16>(shape, gate_weight, args, scratch, stream);
   return LaunchStatus("the gradient of the gate");

@@ -9,12 +9,13 @@
 #include "executor/cuda/launch.h"
 #include "executor/cuda/scan.cuh"
 #include "executor/cuda/start.cuh"
+#include "executor/cuda/token_scores.cuh"
 #include "executor/gate_draws.h"
 
 namespace moeplan::executor::cuda {
 namespace {
 
-// What a thread block of ChooseKernel is about.
+// What the kernels of a gate are about.
 struct Chosen {
   GateShape shape;
   TokenRows tokens;
@@ -24,12 +25,17 @@ struct Chosen {
   CarriedCounts carried;
   GateLaunch launch;
 
+  __device__ int64_t FirstRow(int block) const { return static_cast<int64_t>(block) * tokens.rows_per_block; }
+  __device__ int64_t Pairs() const { return static_cast<int64_t>(tokens.valid_rows) * shape.choices; }
+  __device__ int64_t PairsOfThreadBlock() const {
+    return static_cast<int64_t>(launch.tokens_per_block) * shape.choices;
+  }
   __device__ int64_t CountAt(int block, int expert, int thread_block) const {
     return (static_cast<int64_t>(block) * shape.experts + expert) * launch.blocks + thread_block;
   }
   // The pair of the block whose turn comes after that of `turn` others. Of all gates whose tokens choose.
   __device__ int64_t PairInTurn(int block, int64_t turn) const {
-    const int64_t first_row = static_cast<int64_t>(block) * tokens.rows_per_block;
+    const int64_t first_row = FirstRow(block);
     if (shape.gate != GateKind::kBatchPrioritized) return first_row * shape.choices + turn;
     const int64_t token = scratch.items[first_row + turn % tokens.valid_rows];
     return (first_row + token) * shape.choices + turn / tokens.valid_rows;
@@ -54,172 +60,227 @@ __device__ uint64_t DrawKey(const Chosen& chosen, int64_t row, int index) {
                                             : KeyOfRow<Bfloat16>(chosen.tokens.data, row, rows.columns);
 }
 
-// What a token chooses, a thread for a token; with EXPERT_CHOICE nothing. `scores` are its logits and become its
-// probabilities.
-__device__ GateScore ChooseExperts(const Chosen& chosen, float* scores, int64_t row, int index) {
-  const int experts = chosen.shape.experts, choices = chosen.shape.choices;
-  int32_t* const expert = chosen.routing.expert + row * choices;
-  float* const weight = chosen.routing.weight + row * choices;
-  if (chosen.shape.chooses_largest()) ChooseLargestLogits(scores, experts, choices, expert);
-  const GateScore score = SoftmaxOf(scores, experts, scores);
-  if (chosen.shape.chooses_largest()) WeighChosen(scores, expert, choices, weight);
-  if (chosen.shape.draws()) {
-    DrawExperts(DrawKey(chosen, row, index), experts, choices, expert);
-    for (int choice = 0; choice < choices; ++choice) weight[choice] = 1.0F / static_cast<float>(choices);
+// With RANDOM and HASH, what the tokens draw, a thread for a token.
+__global__ void DrawKernel(const __grid_constant__ Chosen chosen) {
+  const int choices = chosen.shape.choices, stride = static_cast<int>(gridDim.x) * kThreads;
+  for (int index = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+       index < chosen.tokens.valid_rows; index += stride) {
+    const int64_t row = chosen.FirstRow(static_cast<int>(blockIdx.y)) + index;
+    DrawExperts(DrawKey(chosen, row, index), chosen.shape.experts, choices, chosen.routing.expert + row * choices);
+    for (int choice = 0; choice < choices; ++choice) {
+      chosen.routing.weight[row * choices + choice] = 1.0F / static_cast<float>(choices);
+    }
   }
-  return score;
 }
 
-// With EXPERT_CHOICE: every expert may take every token of this thread block.
-__device__ void OfferTokens(const Chosen& chosen, const float* scores, int block, int first, int tokens) {
-  const int experts = chosen.shape.experts, stride = ScoreStride(experts);
-  const int64_t first_row = static_cast<int64_t>(block) * chosen.tokens.rows_per_block + first;
-  for (int i = static_cast<int>(threadIdx.x); i < tokens * experts; i += kGateThreads) {
-    const int token = i / experts, expert = i % experts;
-    const float probability = scores[token * stride + expert];
-    const int64_t pair = (first_row + token) * experts + expert;
+// What a thread block of ChooseKernel has in shared memory.
+struct ChooseMemory {
+  int32_t* counts;  // [experts]: its pairs.
+  float* sums;      // [experts + kSumsOfAll]
+  float* weights;   // [choices][tokens at a time]: the probabilities of what they chose.
+
+  // Behind the sums of each expert's probabilities those of logsumexp² and of the entropy.
+  static constexpr int kSumsOfAll = 2;
+  __device__ explicit ChooseMemory(int experts)
+      : counts(reinterpret_cast<int32_t*>(DynamicSharedMemory())),
+        sums(reinterpret_cast<float*>(counts + experts)),
+        weights(sums + experts + kSumsOfAll) {}
+  static size_t Bytes(int experts, int choices, int lanes) {
+    return sizeof(float) * (2 * experts + kSumsOfAll + static_cast<size_t>(choices) * (kGateThreads / lanes));
+  }
+};
+
+// The experts of the largest logits and their weights, as ChooseLargestLogits and WeighChosen have them. Lane n of a
+// group writes the choices n, n + kLanes, ...
+template <int kLanes, int kScores>
+__device__ void ChooseExperts(const Chosen& chosen, const ChooseMemory& memory, TokenScores<kLanes, kScores> logits,
+                              float highest, float largest_probability, int64_t row, bool is_token) {
+  constexpr int kTokens = kGateThreads / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes, choices = chosen.shape.choices;
+  float* const own_weights = memory.weights + static_cast<int>(threadIdx.x) / kLanes;
+  float all = 0;
+  for (int choice = 0; choice < choices; ++choice) {
+    const float largest = choice == 0 ? highest : logits.Highest();
+    const int found = logits.FirstOf(largest, lane), expert = found < chosen.shape.experts ? found : 0;
+    const float weight = Product(ExpOf(largest - highest), largest_probability);
+    logits.PassOver(found, lane);
+    all += weight;
+    if (!is_token || lane != choice % kLanes) continue;
+    own_weights[choice * kTokens] = weight;
+    chosen.routing.expert[row * choices + choice] = expert;
+    atomicAdd(&memory.counts[expert], 1);
+  }
+  const float part = choices == 1 ? 1 : 1 / all;
+  for (int choice = lane; is_token && choice < choices; choice += kLanes) {
+    chosen.routing.weight[row * choices + choice] = Product(own_weights[choice * kTokens], part);
+  }
+}
+
+// With EXPERT_CHOICE: every expert may take every token.
+template <int kLanes, int kScores>
+__device__ void OfferToken(const Chosen& chosen, const TokenScores<kLanes, kScores>& shares, float scale, int block,
+                           int index) {
+  const int experts = chosen.shape.experts, lane = static_cast<int>(threadIdx.x) % kLanes;
+#pragma unroll
+  for (int n = 0; n < kScores; ++n) {
+    const int expert = shares.ExpertAt(lane, n);
+    if (expert >= experts) continue;
+    const float probability = Product(shares.values[n], scale);
+    const int64_t pair = (chosen.FirstRow(block) + index) * experts + expert;
     chosen.routing.expert[pair] = expert;
     chosen.routing.slot[pair] = -1;
     chosen.routing.weight[pair] = probability;
     const int64_t list = static_cast<int64_t>(block) * experts + expert;
-    chosen.scratch.keys[list * chosen.tokens.rows_per_block + first + token] = OrderOf(probability);
+    chosen.scratch.keys[list * chosen.tokens.rows_per_block + index] = OrderOf(probability);
   }
 }
 
-// To each of `pairs` pairs its place among those of its expert; pair_at(i) is the i-th one. `counts` is
-// [kGateCounts][experts] and zero; its first row becomes the pairs of each expert.
-template <typename PairAt>
-__device__ void RankPairs(const Chosen& chosen, int pairs, int32_t* counts, PairAt pair_at) {
-  const int experts = chosen.shape.experts, thread = static_cast<int>(threadIdx.x), warp = thread / 32;
-  int32_t* const of_warps = counts + experts;
-  for (int start = 0; start < pairs; start += kGateThreads) {
-    const bool is_pair = start + thread < pairs;
-    const int64_t pair = is_pair ? pair_at(start + thread) : 0;
-    const int expert = is_pair ? chosen.routing.expert[pair] : -1;
-    const unsigned same = __match_any_sync(0xffffffff, expert), before = same & ((1U << (thread % 32)) - 1);
-    if (is_pair && before == 0) of_warps[warp * experts + expert] = __popc(same);
-    __syncthreads();
-    if (is_pair) {
-      int32_t rank = counts[expert] + __popc(before);
-      for (int i = 0; i < warp; ++i) rank += of_warps[i * experts + expert];
-      chosen.routing.slot[pair] = rank;
-    }
-    __syncthreads();
-    for (int i = thread; i < experts; i += kGateThreads) {
-      for (int other = 0; other < kGateThreads / 32; ++other) {
-        counts[i] += of_warps[other * experts + i];
-        of_warps[other * experts + i] = 0;
+// The sums of statistics over the tokens of one lane.
+template <int kLanes, int kScores>
+struct LaneSums {
+  TokenScores<kLanes, kScores> probabilities = {};
+  float squared_log_sum_exp = 0, entropy = 0;
+
+  __device__ void Add(const TokenScores<kLanes, kScores>& shares, const GateScore& score) {
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) probabilities.values[n] += shares.values[n] * score.largest_probability;
+    squared_log_sum_exp += score.log_sum_exp * score.log_sum_exp;
+    entropy += score.entropy;
+  }
+
+  // Adds those of all tokens of the thread block to `sums`, one warp after the other, and begins anew.
+  __device__ void AddUp(float* sums, int experts) {
+    const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) probabilities.values[n] = OverTokens(probabilities.values[n]);
+    squared_log_sum_exp = OverTokens(squared_log_sum_exp);
+    entropy = OverTokens(entropy);
+    for (int warp = 0; warp < kGateThreads / 32; ++warp) {
+      if (thread / 32 == warp && thread % 32 < kLanes) {
+#pragma unroll
+        for (int n = 0; n < kScores; ++n) {
+          const int expert = probabilities.ExpertAt(thread % 32, n);
+          if (expert < experts) sums[expert] += probabilities.values[n];
+        }
+        if (thread % 32 == 0) {
+          sums[experts] += squared_log_sum_exp;
+          sums[experts + 1] += entropy;
+        }
       }
+      __syncthreads();
     }
-    __syncthreads();
+    *this = {};
   }
-}
+  // Over the tokens of a warp.
+  __device__ static float OverTokens(float value) {
+#pragma unroll
+    for (int distance = 16; distance >= kLanes; distance /= 2) value += __shfl_xor_sync(0xffffffff, value, distance);
+    return value;
+  }
+};
 
-// The sums of the own block's statistics over the tokens of this thread block.
-__device__ void WriteBlockSums(const Chosen& chosen, const float* scores, int tokens, const GateScore& score,
-                               bool is_token) {
-  __shared__ double of_warps[2][kGateThreads / 32];
-  static_assert(sizeof of_warps <= kGateFixedBytes);
-  const int thread = static_cast<int>(threadIdx.x), blocks = chosen.launch.blocks,
-            stride = ScoreStride(chosen.shape.experts);
-  const double squared = SumOfWarp(is_token ? score.log_sum_exp * score.log_sum_exp : 0.0);
-  const double entropy = SumOfWarp(is_token ? score.entropy : 0.0);
-  if (thread % 32 == 0) {
-    of_warps[0][thread / 32] = squared;
-    of_warps[1][thread / 32] = entropy;
+// Scores tokens, kLanes lanes for one of them, and lets them choose. Counts the pairs of each expert unless they take
+// turns in another order than their tokens', or are drawn.
+template <int kLanes, int kScores>
+__global__ void __launch_bounds__(kGateThreads, kScores > 16 ? 1 : 5)
+    ChooseKernel(const __grid_constant__ Chosen chosen) {
+  constexpr int kTokens = kGateThreads / kLanes;
+  const int experts = chosen.shape.experts, thread = static_cast<int>(threadIdx.x);
+  const int block = static_cast<int>(blockIdx.y), first = static_cast<int>(blockIdx.x) * chosen.launch.tokens_per_block;
+  const int end = min(first + chosen.launch.tokens_per_block, chosen.tokens.valid_rows);
+  const bool is_own = block == chosen.own_block;
+  const ChooseMemory memory(experts);
+  for (int i = thread; i < experts; i += kGateThreads) memory.counts[i] = 0;
+  for (int i = thread; i < experts + ChooseMemory::kSumsOfAll; i += kGateThreads) memory.sums[i] = 0;
+  __syncthreads();
+
+  LaneSums<kLanes, kScores> sums;
+  for (int start = first; start < end; start += kTokens) {
+    const int index = start + thread / kLanes;
+    const bool is_token = index < end;
+    const int64_t row = chosen.FirstRow(block) + (is_token ? index : start);
+    const auto logits = TokenScores<kLanes, kScores>::Load(chosen.scratch.logits + row * experts, thread % kLanes,
+                                                           experts, /*other=*/-INFINITY);
+    TokenScores<kLanes, kScores> shares;
+    const float highest = logits.Highest();
+    const GateScore score = SharesOf(logits, highest, shares);
+    const float scale = score.largest_probability;
+    if (chosen.shape.chooses_largest()) {
+      ChooseExperts(chosen, memory, logits, highest, scale, row, is_token);
+    } else if (chosen.shape.gate == GateKind::kExpertChoice && is_token) {
+      OfferToken(chosen, shares, scale, block, index);
+    }
+    if (chosen.shape.gate == GateKind::kBatchPrioritized && is_token && thread % kLanes == 0) {
+      chosen.scratch.keys[row] = OrderOf(scale);
+    }
+    if (is_token && is_own) sums.Add(shares, score);
+    if (kScores > 32 && is_own) sums.AddUp(memory.sums, experts);  // Lanes have no registers to keep them in.
   }
   __syncthreads();
-  if (thread < 2) {
-    double sum = 0;
-    for (const double part : of_warps[thread]) sum += part;
-    chosen.scratch.block_sums[(chosen.shape.experts + thread) * static_cast<int64_t>(blocks) + blockIdx.x] = sum;
+  const int blocks = chosen.launch.blocks, own = static_cast<int>(blockIdx.x);
+  if (chosen.shape.counts_in_order()) {
+    for (int i = thread; i < experts; i += kGateThreads) {
+      chosen.scratch.block_counts[chosen.CountAt(block, i, own)] = memory.counts[i];
+    }
   }
-  for (int expert = thread; expert < chosen.shape.experts; expert += kGateThreads) {
-    double sum = 0;
-    for (int token = 0; token < tokens; ++token) sum += scores[token * stride + expert];
-    chosen.scratch.block_sums[static_cast<int64_t>(expert) * blocks + blockIdx.x] = sum;
+  if (!is_own) return;
+  sums.AddUp(memory.sums, experts);
+  for (int i = thread; i < experts + ChooseMemory::kSumsOfAll; i += kGateThreads) {
+    chosen.scratch.block_sums[static_cast<int64_t>(i) * blocks + own] = memory.sums[i];
   }
 }
 
-__device__ void WriteBlockCounts(const Chosen& chosen, int block, const int32_t* counts) {
-  for (int i = static_cast<int>(threadIdx.x); i < chosen.shape.experts; i += kGateThreads) {
+// The pairs of each expert among those whose turn comes in this thread block, where ChooseKernel has not counted them.
+__global__ void __launch_bounds__(kGateThreads) CountKernel(const __grid_constant__ Chosen chosen) {
+  auto* const counts = reinterpret_cast<int32_t*>(DynamicSharedMemory());
+  const int experts = chosen.shape.experts, thread = static_cast<int>(threadIdx.x),
+            block = static_cast<int>(blockIdx.y);
+  const int64_t first = blockIdx.x * chosen.PairsOfThreadBlock(),
+                end = min(first + chosen.PairsOfThreadBlock(), chosen.Pairs());
+  for (int i = thread; i < experts; i += kGateThreads) counts[i] = 0;
+  __syncthreads();
+  for (int64_t turn = first + thread; turn < end; turn += kGateThreads) {
+    atomicAdd(&counts[chosen.routing.expert[chosen.PairInTurn(block, turn)]], 1);
+  }
+  __syncthreads();
+  for (int i = thread; i < experts; i += kGateThreads) {
     chosen.scratch.block_counts[chosen.CountAt(block, i, static_cast<int>(blockIdx.x))] = counts[i];
   }
-}
-
-__global__ void __launch_bounds__(kGateThreads) ChooseKernel(const __grid_constant__ Chosen chosen) {
-  auto* const shared = reinterpret_cast<int32_t*>(DynamicSharedMemory());
-  const int experts = chosen.shape.experts, stride = ScoreStride(experts), thread = static_cast<int>(threadIdx.x);
-  int32_t* const counts = shared;
-  auto* const scores = reinterpret_cast<float*>(shared + kGateCounts * experts);
-  const int block = static_cast<int>(blockIdx.y), first = static_cast<int>(blockIdx.x) * chosen.launch.tokens_per_block;
-  const int tokens = min(chosen.launch.tokens_per_block, chosen.tokens.valid_rows - first);
-  const int64_t first_row = static_cast<int64_t>(block) * chosen.tokens.rows_per_block + first;
-
-  for (int i = thread; i < kGateCounts * experts; i += kGateThreads) counts[i] = 0;
-  const float* const logits = chosen.scratch.logits + first_row * experts;
-  for (int i = thread; i < tokens * experts; i += kGateThreads) scores[i / experts * stride + i % experts] = logits[i];
-  __syncthreads();
-  GateScore score;
-  if (thread < tokens) score = ChooseExperts(chosen, scores + thread * stride, first_row + thread, first + thread);
-  __syncthreads();
-  if (chosen.shape.gate == GateKind::kExpertChoice) {
-    OfferTokens(chosen, scores, block, first, tokens);
-  } else if (chosen.shape.gate == GateKind::kBatchPrioritized) {
-    if (thread < tokens) chosen.scratch.keys[first_row + thread] = OrderOf(score.largest_probability);
-  } else {
-    const int64_t first_pair = first_row * chosen.shape.choices;
-    RankPairs(chosen, tokens * chosen.shape.choices, counts, [&](int i) { return first_pair + i; });
-    WriteBlockCounts(chosen, block, counts);
-  }
-  if (block == chosen.own_block) WriteBlockSums(chosen, scores, tokens, score, thread < tokens);
-}
-
-// With BATCH_PRIORITIZED, behind the order of tokens: a thread block has as many pairs as it has where tokens come one
-// after the other.
-__global__ void __launch_bounds__(kGateThreads) RankPrioritizedKernel(const __grid_constant__ Chosen chosen) {
-  auto* const counts = reinterpret_cast<int32_t*>(DynamicSharedMemory());
-  const int block = static_cast<int>(blockIdx.y), of_a_block = chosen.launch.tokens_per_block * chosen.shape.choices;
-  const int first = static_cast<int>(blockIdx.x) * of_a_block;
-  for (int i = static_cast<int>(threadIdx.x); i < kGateCounts * chosen.shape.experts; i += kGateThreads) counts[i] = 0;
-  __syncthreads();
-  const int pairs = min(of_a_block, chosen.tokens.valid_rows * chosen.shape.choices - first);
-  RankPairs(chosen, pairs, counts, [&](int i) { return chosen.PairInTurn(block, first + i); });
-  WriteBlockCounts(chosen, block, counts);
 }
 
 // A block for each expert of each source batch: counts of thread blocks become how many pairs came before them. Those
 // behind the last expert are for the sums that are not of an expert.
 __global__ void SumUpKernel(const __grid_constant__ Chosen chosen, int32_t* counts, RouterSums sums) {
-  __shared__ int32_t integers[kThreads];
-  __shared__ double numbers[kThreads];
+  constexpr int kCounts = kMostGateBlocks / kThreads;
   const int row = static_cast<int>(blockIdx.x), block = static_cast<int>(blockIdx.y), blocks = chosen.launch.blocks;
-  const bool is_own = block == chosen.own_block;
   const bool experts_choose = chosen.shape.gate == GateKind::kExpertChoice;
   int32_t before = experts_choose ? min(chosen.capacity, chosen.tokens.valid_rows) : 0;
   if (row < chosen.shape.experts && !experts_choose) {
     int32_t* const own = chosen.scratch.block_counts + chosen.CountAt(block, row, 0);
-    for (int start = 0; start < blocks; start += kThreads) {
-      const int i = start + static_cast<int>(threadIdx.x);
-      const int32_t pairs = i < blocks ? own[i] : 0;
-      const int32_t up_to_here = SumUpToHere(pairs, integers);
-      if (i < blocks) own[i] = before + up_to_here - pairs;
-      before += integers[kThreads - 1];
-      __syncthreads();
+    const int first = static_cast<int>(threadIdx.x) * kCounts;
+    int32_t pairs[kCounts], of_thread = 0;
+#pragma unroll
+    for (int i = 0; i < kCounts; ++i) of_thread += pairs[i] = first + i < blocks ? own[first + i] : 0;
+    const RunningSum<int32_t> found = SumUpToHere(of_thread);
+    int32_t up_to_here = found.up_to_here - of_thread;
+#pragma unroll
+    for (int i = 0; i < kCounts; ++i) {
+      if (first + i < blocks) own[first + i] = up_to_here;
+      up_to_here += pairs[i];
     }
+    before = found.all;
   }
   if (row < chosen.shape.experts && threadIdx.x == 0 && chosen.carried.now != nullptr) {
     const int i = block * chosen.shape.experts + row;
     chosen.carried.now[i] = chosen.carried.earlier[i] + before;
   }
-  if (!is_own) return;
+  if (block != chosen.own_block) return;
   double sum = 0;
   for (int i = static_cast<int>(threadIdx.x); i < blocks; i += kThreads) {
     sum += chosen.scratch.block_sums[static_cast<int64_t>(row) * blocks + i];
   }
-  SumUpToHere(sum, numbers);
+  const double all = SumUpToHere(sum).all;
   if (threadIdx.x != 0) return;
-  const double all = numbers[kThreads - 1];
   if (row == chosen.shape.experts) *sums.squared_log_sum_exp = all;
   if (row == chosen.shape.experts + 1) *sums.entropy = all;
   if (row >= chosen.shape.experts) return;
@@ -230,19 +291,60 @@ __global__ void SumUpKernel(const __grid_constant__ Chosen chosen, int32_t* coun
   sums.probability[row] = all;
 }
 
-__global__ void TakeSlotsKernel(const __grid_constant__ Chosen chosen) {
-  const int choices = chosen.shape.choices, block = static_cast<int>(blockIdx.y);
-  const int64_t pairs = static_cast<int64_t>(chosen.tokens.valid_rows) * choices;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < pairs; i += stride) {
-    const int thread_block = static_cast<int>(i / choices) / chosen.launch.tokens_per_block;
-    const int64_t pair = chosen.PairInTurn(block, i);
-    const int expert = chosen.routing.expert[pair];
-    const int32_t slot =
-        chosen.routing.slot[pair] + chosen.scratch.block_counts[chosen.CountAt(block, expert, thread_block)];
-    const int room = chosen.carried.RoomFor(block * chosen.shape.experts + expert, chosen.capacity);
-    chosen.routing.slot[pair] = slot < room ? slot : -1;
+// The pairs of a warp follow each other, of a thread block warp by warp. A warp counts its own, then every warp knows
+// how many pairs of an expert come before it, and gives its own their slots, 32 pairs at a time.
+__global__ void __launch_bounds__(kGateThreads) SlotsKernel(const __grid_constant__ Chosen chosen) {
+  constexpr int kWarps = kGateThreads / 32, kAtOnce = 4;
+  auto* const counts = reinterpret_cast<int32_t*>(DynamicSharedMemory());  // [kWarps][experts]
+  const int experts = chosen.shape.experts, thread = static_cast<int>(threadIdx.x), warp = thread / 32,
+            lane = thread % 32, block = static_cast<int>(blockIdx.y);
+  int32_t* const own = counts + warp * experts;
+  const int64_t block_end = min((blockIdx.x + int64_t{1}) * chosen.PairsOfThreadBlock(), chosen.Pairs());
+  const int64_t of_warp = (chosen.PairsOfThreadBlock() + kGateThreads - 1) / kGateThreads * 32;
+  const int64_t first = blockIdx.x * chosen.PairsOfThreadBlock() + warp * of_warp,
+                end = min(first + of_warp, block_end);
+  // Calls visit(pair, expert) for each of the warp's in turn; -1 behind the last.
+  const auto for_pairs = [&](auto visit) {
+    for (int64_t start = first; start < end; start += kAtOnce * 32) {
+      int64_t pair[kAtOnce];
+      int expert[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int64_t turn = start + i * 32 + lane;
+        pair[i] = turn < end ? chosen.PairInTurn(block, turn) : -1;
+        expert[i] = turn < end ? chosen.routing.expert[pair[i]] : -1;
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) visit(pair[i], expert[i]);
+    }
+  };
+
+  for (int i = thread; i < kWarps * experts; i += kGateThreads) counts[i] = 0;
+  __syncthreads();
+  for_pairs([&](int64_t, int expert) {
+    if (expert >= 0) atomicAdd(&own[expert], 1);
+  });
+  __syncthreads();
+  for (int expert = thread; expert < experts; expert += kGateThreads) {
+    int32_t before = chosen.scratch.block_counts[chosen.CountAt(block, expert, static_cast<int>(blockIdx.x))];
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) {
+      const int32_t pairs = counts[i * experts + expert];
+      counts[i * experts + expert] = before;
+      before += pairs;
+    }
   }
+  __syncthreads();
+  for_pairs([&](int64_t pair, int expert) {
+    const unsigned same = __match_any_sync(0xffffffff, expert), before = same & ((1U << lane) - 1);
+    const int32_t slot = expert < 0 ? 0 : own[expert] + __popc(before);
+    __syncwarp();
+    if (expert >= 0 && before == 0) own[expert] += __popc(same);
+    __syncwarp();
+    if (expert < 0) return;
+    const int room = chosen.carried.RoomFor(block * experts + expert, chosen.capacity);
+    chosen.routing.slot[pair] = slot < room ? slot : -1;
+  });
 }
 
 __device__ int32_t KeptPairs(const AssignSlotsArgs& args, int experts, int expert) {
@@ -280,13 +382,24 @@ constexpr size_t kAlignment = 16;
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 GateLaunch LaunchOf(const GateShape& shape, int tokens) {
-  return LaunchOfGate(tokens, shape.experts, /*rows_of_scores=*/1, kGateCounts);
+  GateLaunch launch;
+  ForScores(shape.experts, [&](auto lanes, auto) { launch = LaunchOfGate(tokens, decltype(lanes)::value); });
+  return launch;
+}
+// EXPERT_CHOICE chooses nothing.
+size_t ChooseBytes(const GateShape& shape) {
+  size_t bytes = 0;
+  ForScores(shape.experts, [&](auto lanes, auto) {
+    bytes = ChooseMemory::Bytes(shape.experts, shape.chooses_largest() ? shape.choices : 0, decltype(lanes)::value);
+  });
+  return bytes;
 }
 size_t LogitBytes(const GateShape& shape, const TokenRows& tokens) {
   return Aligned(sizeof(float) * tokens.blocks * tokens.rows_per_block * shape.experts);
 }
 size_t SumBytes(const GateShape& shape, const TokenRows& tokens) {
-  return Aligned(sizeof(double) * (shape.experts + 2) * LaunchOf(shape, tokens.valid_rows).blocks);
+  return Aligned(sizeof(float) * (shape.experts + ChooseMemory::kSumsOfAll) *
+                 LaunchOf(shape, tokens.valid_rows).blocks);
 }
 
 size_t CountBytes(const GateShape& shape, const TokenRows& tokens) {
@@ -317,17 +430,28 @@ void StartOrders(const Chosen& chosen, cudaStream_t stream) {
     return StartTaken(lists, std::min(chosen.capacity, tokens.valid_rows), slots,
                       {chosen.scratch.items, chosen.scratch.item_counts}, stream);
   }
-  if (chosen.shape.gate != GateKind::kBatchPrioritized) return;
-  StartOrder(lists, chosen.scratch.items, stream);
-  Start(RankPrioritizedKernel,
-        {dim3(chosen.launch.blocks, tokens.blocks), kGateThreads, sizeof(int32_t) * kGateCounts * chosen.shape.experts},
+  if (chosen.shape.gate == GateKind::kBatchPrioritized) StartOrder(lists, chosen.scratch.items, stream);
+  if (chosen.shape.counts_in_order()) return;
+  Start(CountKernel, {dim3(chosen.launch.blocks, tokens.blocks), kGateThreads, sizeof(int32_t) * chosen.shape.experts},
         stream, chosen);
+}
+
+void StartChoices(const Chosen& chosen, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(chosen.tokens.blocks);
+  if (chosen.shape.draws()) {
+    const RowLaunch tokens = LaunchOfRows(chosen.tokens.valid_rows, 1);
+    Start(DrawKernel, {dim3(tokens.blocks, blocks), kThreads}, stream, chosen);
+  }
+  ForScores(chosen.shape.experts, [&](auto lanes, auto scores) {
+    Start(ChooseKernel<decltype(lanes)::value, decltype(scores)::value>,
+          {dim3(chosen.launch.blocks, blocks), kGateThreads, ChooseBytes(chosen.shape)}, stream, chosen);
+  });
 }
 
 }  // namespace
 
 Status CheckGate(const GateShape& shape) {
-  if (LaunchOf(shape, 1).tokens_per_block > 0) return OkStatus();
+  if (shape.experts <= kMostScores && ChooseBytes(shape) <= kSharedBytes) return OkStatus();
   return InvalidInput(
       StrCat("layer.experts: found ", shape.experts, ", more than the scores of one token have room for"));
 }
@@ -343,7 +467,7 @@ GateScratch GateScratch::At(std::byte* data, const GateShape& shape, const Token
   std::byte* const keys = counts + CountBytes(shape, tokens);
   std::byte* const items = keys + ItemBytes(shape, tokens);
   return {.logits = reinterpret_cast<float*>(data),
-          .block_sums = reinterpret_cast<double*>(sums),
+          .block_sums = reinterpret_cast<float*>(sums),
           .block_counts = reinterpret_cast<int32_t*>(counts),
           .keys = reinterpret_cast<uint32_t*>(keys),
           .items = reinterpret_cast<int32_t*>(items),
@@ -373,15 +497,17 @@ Status Route(const GateShape& shape, const GateArgs& args, const GateScratch& sc
                          .own_block = args.own_block,
                          .carried = args.carried,
                          .launch = LaunchOf(shape, tokens.valid_rows)};
-  const auto blocks = static_cast<unsigned>(tokens.blocks);
   if (chosen.launch.blocks > 0) {
-    Start(ChooseKernel, {dim3(chosen.launch.blocks, blocks), kGateThreads, chosen.launch.shared_bytes}, stream, chosen);
+    StartChoices(chosen, stream);
     StartOrders(chosen, stream);
   }
-  Start(SumUpKernel, {dim3(shape.experts + 2, blocks), kThreads}, stream, chosen, args.counts, args.sums);
-  const RowLaunch pairs = LaunchOfRows(static_cast<int64_t>(tokens.valid_rows) * shape.choices, 1);
-  const bool tokens_choose = shape.gate != GateKind::kExpertChoice;
-  if (pairs.blocks > 0 && tokens_choose) Start(TakeSlotsKernel, {dim3(pairs.blocks, blocks), kThreads}, stream, chosen);
+  const auto blocks = static_cast<unsigned>(tokens.blocks);
+  Start(SumUpKernel, {dim3(shape.experts + ChooseMemory::kSumsOfAll, blocks), kThreads}, stream, chosen, args.counts,
+        args.sums);
+  if (chosen.launch.blocks > 0 && shape.gate != GateKind::kExpertChoice) {
+    constexpr size_t kCountBytes = sizeof(int32_t) * kGateThreads / 32;  // For an expert.
+    Start(SlotsKernel, {dim3(chosen.launch.blocks, blocks), kGateThreads, kCountBytes * shape.experts}, stream, chosen);
+  }
   return LaunchStatus("the gate");
 }
 

@@ -24,6 +24,8 @@ struct GateShape {
 
   MOEPLAN_HD bool draws() const { return gate == GateKind::kRandom || gate == GateKind::kHash; }
   MOEPLAN_HD bool chooses_largest() const { return !draws() && gate != GateKind::kExpertChoice; }
+  // Whether tokens choose and their pairs come in the order of tokens.
+  MOEPLAN_HD bool counts_in_order() const { return chooses_largest() && gate != GateKind::kBatchPrioritized; }
 };
 
 // kInvalidInput for more experts than a block has room for.
@@ -31,8 +33,8 @@ Status CheckGate(const GateShape& shape);
 
 // What the gate keeps between its kernels.
 struct GateScratch {
-  float* logits = nullptr;       // [blocks · rows_per_block][experts]
-  double* block_sums = nullptr;  // [experts + 2][thread blocks]: probabilities, logsumexp², entropy of the own block.
+  float* logits = nullptr;      // [blocks · rows_per_block][experts]
+  float* block_sums = nullptr;  // [experts + 2][thread blocks]: probabilities, logsumexp², entropy of the own block.
   int32_t* block_counts = nullptr;  // [blocks][experts][thread blocks]
   // What BATCH_PRIORITIZED and EXPERT_CHOICE put in order: a list of tokens for each block, or each expert of it.
   uint32_t* keys = nullptr;        // [lists][rows_per_block]

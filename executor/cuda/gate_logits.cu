@@ -13,12 +13,58 @@ namespace {
 constexpr int kLogitTokens = 8, kTokenGroups = 4, kExpertGroups = 8;
 constexpr int kTileTokens = kLogitTokens * kTokenGroups;
 constexpr int kTileColumns = 32, kTileStride = kTileColumns + kLogitLanes;
+constexpr int kQuad = 4;  // Columns that a thread copies at a time.
 
+// A tile of kRows rows of a matrix on its way to shared memory, in registers until it is wanted there.
+template <typename Element, int kRows>
+class TileOnItsWay {
+ public:
+  // Rows from `rows` on and columns from `end` on, which is a multiple of kQuad, are zeros.
+  __device__ void Load(const Element* matrix, int columns, bool is_aligned, int first_row, int rows, int first_column,
+                       int end) {
+#pragma unroll
+    for (int n = 0; n < kQuads; ++n) {
+      const int row = first_row + Row(n), column = first_column + Column();
+      const auto* const from = matrix + static_cast<int64_t>(row) * columns + column;
+      quads_[n] = {};
+      if (Row(n) >= kRows || row >= rows || column >= end) continue;
+      if (is_aligned) {
+        quads_[n] = *reinterpret_cast<const Access<Element, kQuad>*>(from);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kQuad; ++i) quads_[n].elements[i] = from[i];
+      }
+    }
+  }
+  __device__ void Store(float (*tile)[kTileStride]) const {
+#pragma unroll
+    for (int n = 0; n < kQuads; ++n) {
+      if (Row(n) >= kRows) continue;
+      float values[kQuad];
+#pragma unroll
+      for (int i = 0; i < kQuad; ++i) values[i] = ValueOf(quads_[n].elements[i]);
+      StoreShared(values, &tile[Row(n)][Column()]);
+    }
+  }
+
+ private:
+  static constexpr int kQuadsOfRow = kTileColumns / kQuad, kRowsAtOnce = kThreads / kQuadsOfRow;
+  static constexpr int kQuads = (kRows + kRowsAtOnce - 1) / kRowsAtOnce;
+  __device__ static int Row(int n) { return n * kRowsAtOnce + static_cast<int>(threadIdx.x) / kQuadsOfRow; }
+  __device__ static int Column() { return static_cast<int>(threadIdx.x) % kQuadsOfRow * kQuad; }
+
+  Access<Element, kQuad> quads_[kQuads];
+};
+
+// While a tile is multiplied, the next one is on its way from memory. With `is_aligned`, rows begin at multiples of
+// kQuad elements.
 template <typename Element, int kExperts>
-__global__ void LogitsKernel(const Element* tokens, const float* gate_weight, float* logits, int rows, int experts,
-                             int columns) {
+__global__ void __launch_bounds__(kThreads, 2)
+    LogitsKernel(const Element* tokens, const float* gate_weight, float* logits, int rows, int experts, int columns,
+                 bool is_aligned) {
   constexpr int kTileExperts = kExperts * kExpertGroups;
-  __shared__ float token_tile[kTileTokens][kTileStride], weight_tile[kTileExperts][kTileStride];
+  alignas(16) __shared__ float token_tiles[2][kTileTokens][kTileStride];
+  alignas(16) __shared__ float weight_tiles[2][kTileExperts][kTileStride];
   const int lane = static_cast<int>(threadIdx.x) % kLogitLanes;
   const int expert_group = static_cast<int>(threadIdx.x) / kLogitLanes % kExpertGroups;
   const int token_group = static_cast<int>(threadIdx.x) / (kLogitLanes * kExpertGroups);
@@ -26,19 +72,25 @@ __global__ void LogitsKernel(const Element* tokens, const float* gate_weight, fl
             first_expert = static_cast<int>(blockIdx.y) * kTileExperts;
   const int laned = columns / kLogitLanes * kLogitLanes;
 
+  TileOnItsWay<Element, kTileTokens> next_tokens;
+  TileOnItsWay<float, kTileExperts> next_weights;
+  const auto load = [&](int start) {
+    next_tokens.Load(tokens, columns, is_aligned, first_row, rows, start, laned);
+    next_weights.Load(gate_weight, columns, is_aligned, first_expert, experts, start, laned);
+  };
+  const auto store = [&](int tile) {
+    next_tokens.Store(token_tiles[tile]);
+    next_weights.Store(weight_tiles[tile]);
+  };
+  load(0);
+  store(0);
+  __syncthreads();
   float sums[kLogitTokens][kExperts] = {};
-  for (int start = 0; start < laned; start += kTileColumns) {
-    for (int i = static_cast<int>(threadIdx.x); i < kTileTokens * kTileColumns; i += kThreads) {
-      const int row = first_row + i / kTileColumns, column = start + i % kTileColumns;
-      token_tile[i / kTileColumns][i % kTileColumns] =
-          row < rows && column < laned ? ValueOf(tokens[static_cast<int64_t>(row) * columns + column]) : 0;
-    }
-    for (int i = static_cast<int>(threadIdx.x); i < kTileExperts * kTileColumns; i += kThreads) {
-      const int expert = first_expert + i / kTileColumns, column = start + i % kTileColumns;
-      weight_tile[i / kTileColumns][i % kTileColumns] =
-          expert < experts && column < laned ? gate_weight[static_cast<int64_t>(expert) * columns + column] : 0;
-    }
-    __syncthreads();
+  for (int start = 0, tile = 0; start < laned; start += kTileColumns, tile ^= 1) {
+    const bool has_next = start + kTileColumns < laned;
+    if (has_next) load(start + kTileColumns);
+    const auto& token_tile = token_tiles[tile];
+    const auto& weight_tile = weight_tiles[tile];
     // Zeros behind the last column add nothing: a running sum is never -0.
 #pragma unroll
     for (int column = 0; column < kTileColumns; column += kLogitLanes) {
@@ -53,6 +105,7 @@ __global__ void LogitsKernel(const Element* tokens, const float* gate_weight, fl
         for (int j = 0; j < kExperts; ++j) sums[i][j] = AddProduct(sums[i][j], token[i], weight[j]);
       }
     }
+    if (has_next) store(tile ^ 1);
     __syncthreads();
   }
 
@@ -84,8 +137,11 @@ void StartLogits(ElementType type, const std::byte* tokens, const float* gate_we
   const auto start = [&]<typename Element, int kExperts>(Element, Constant<kExperts>) {
     const TileLaunch launch = LaunchOfTiles(rows, experts, kTileTokens, kExperts * kExpertGroups);
     if (launch.blocks_x == 0) return;
+    const auto is_multiple = [](const void* at, size_t bytes) { return reinterpret_cast<uintptr_t>(at) % bytes == 0; };
+    const bool is_aligned = columns % kQuad == 0 && is_multiple(tokens, kQuad * sizeof(Element)) &&
+                            is_multiple(gate_weight, kQuad * sizeof(float));
     Start(LogitsKernel<Element, kExperts>, {dim3(launch.blocks_x, launch.blocks_y), kThreads}, stream,
-          reinterpret_cast<const Element*>(tokens), gate_weight, logits, rows, experts, columns);
+          reinterpret_cast<const Element*>(tokens), gate_weight, logits, rows, experts, columns, is_aligned);
   };
   const auto start_of = [&](auto element) {
     if (experts <= kExpertGroups) return start(element, Constant<1>{});

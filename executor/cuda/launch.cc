@@ -46,16 +46,11 @@ ItemLaunch LaunchOfItems(int items, int64_t accesses) {
           .blocks_y = static_cast<unsigned>(std::min(items, kMaxGridY))};
 }
 
-GateLaunch LaunchOfGate(int tokens, int experts, int rows_of_scores, int counts_per_expert) {
-  const size_t of_counts = static_cast<size_t>(counts_per_expert) * experts * sizeof(int32_t);
-  const size_t of_a_token = static_cast<size_t>(rows_of_scores) * ScoreStride(experts) * sizeof(float);
-  constexpr size_t kRoom = kSharedBytes - kGateFixedBytes;
-  const size_t room = kRoom - std::min(kRoom, of_counts);
-  const int tokens_per_block = static_cast<int>(std::min<size_t>(kGateThreads, room / of_a_token));
-  if (tokens_per_block == 0) return {};
-  return {.tokens_per_block = tokens_per_block,
-          .blocks = static_cast<int>(Quotient(tokens, tokens_per_block)),
-          .shared_bytes = of_counts + tokens_per_block * of_a_token};
+GateLaunch LaunchOfGate(int tokens, int lanes) {
+  const int at_a_time = kGateThreads / lanes;
+  const int64_t times = std::max<int64_t>(1, Quotient(tokens, int64_t{at_a_time} * kMostGateBlocks));
+  const auto tokens_per_block = static_cast<int>(at_a_time * times);
+  return {.tokens_per_block = tokens_per_block, .blocks = static_cast<int>(Quotient(tokens, tokens_per_block))};
 }
 
 TileLaunch LaunchOfTiles(int64_t rows, int columns, int tile_rows, int tile_columns) {

@@ -57,21 +57,17 @@ struct ItemLaunch {
 // `items` of at most `accesses` each, such as the cells of a buffer.
 ItemLaunch LaunchOfItems(int items, int64_t accesses);
 
-// The gate after its logits: so many tokens a block, a thread each, their scores in shared memory.
+// The gate after its logits: so many tokens a block, a group of lanes for each, several tokens of a group one after the
+// other.
 struct GateLaunch {
-  int tokens_per_block = 0;  // 0: more experts than a block has room for.
+  int tokens_per_block = 0;
   int blocks = 0;
-  size_t shared_bytes = 0;
 };
 inline constexpr int kGateThreads = 128;
-// Scores lie so far apart that the threads of a warp, each in its own row, use banks of their own.
-MOEPLAN_HD inline int ScoreStride(int experts) { return experts | 1; }
-// The gate's kernels have so much static shared memory, which counts against kSharedBytes beside that of GateLaunch.
-inline constexpr size_t kGateFixedBytes = 64;
-// Counts of the block's pairs by expert: of each warp, and of all before.
-inline constexpr int kGateCounts = kGateThreads / 32 + 1;
-// `rows_of_scores` for each token; before them come `counts_per_expert` whole numbers for each expert.
-GateLaunch LaunchOfGate(int tokens, int experts, int rows_of_scores, int counts_per_expert);
+// What blocks have counted is summed up by one block of kThreads threads, of which each takes as many counts.
+inline constexpr int kMostGateBlocks = 8 * kThreads;
+// Requires that `lanes` divides the lanes of a warp.
+GateLaunch LaunchOfGate(int tokens, int lanes);
 
 // Tiles of a matrix of results.
 struct TileLaunch {

@@ -11,22 +11,20 @@ namespace {
 
 // A block for each piece: a running sum over its cells, kThreads of them at a time.
 __global__ void FirstRowsKernel(const __grid_constant__ CellLayout cells, int64_t* first_rows) {
-  __shared__ int64_t sums[kThreads];
   const int piece_cells = CellsOfPiece(cells), first_cell = static_cast<int>(blockIdx.x) * piece_cells;
   int64_t before = FirstRowOfPiece(cells, static_cast<int>(blockIdx.x));
   for (int start = 0; start < piece_cells; start += kThreads) {
     const int cell = start + static_cast<int>(threadIdx.x);
     const int64_t rows = cell < piece_cells ? RowsOfCell(cells, first_cell + cell) : 0;
-    const int64_t up_to_here = SumUpToHere(rows, sums);
-    if (cell < piece_cells) first_rows[first_cell + cell] = before + up_to_here - rows;
-    before += sums[kThreads - 1];
-    __syncthreads();
+    const RunningSum<int64_t> sum = SumUpToHere(rows);
+    if (cell < piece_cells) first_rows[first_cell + cell] = before + sum.up_to_here - rows;
+    before += sum.all;
   }
   if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) first_rows[CellCount(cells)] = before;
 }
 
 __global__ void PlacesKernel(const __grid_constant__ RoutedPairs pairs, const __grid_constant__ PlacedRows slots,
-                             const __grid_constant__ SlotAddress address, int32_t* places, uint8_t* filled) {
+                             const __grid_constant__ SlotAddress address, int32_t* places, int32_t* sources) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < pairs.Pairs(); i += stride) {
     const int64_t row = i / pairs.choices, pair = pairs.FirstPair() + i;
@@ -37,19 +35,21 @@ __global__ void PlacesKernel(const __grid_constant__ RoutedPairs pairs, const __
     }
     const int64_t found = place.cell < 0 ? -1 : slots.FirstRowOf(place.cell) + place.row;
     places[i] = static_cast<int32_t>(found);
-    if (filled != nullptr && found >= 0) filled[found] = 1;
+    if (sources != nullptr && found >= 0) sources[found] = static_cast<int32_t>(i);
   }
 }
 
+constexpr int kWarp = 32;
 constexpr int kAtOnce = 4;  // Loads that a thread has under way.
 
+// Rows of tokens to their slots.
 template <typename Element, int kCount, bool kWeighted>
-__global__ void ScatterKernel(const __grid_constant__ TokensAndSlots rows, RowLaunch launch) {
+__device__ void ScatterTokens(const TokensAndSlots& rows, const RowLaunch& launch, unsigned block) {
   const auto* const tokens = reinterpret_cast<const Element*>(rows.tokens);
   auto* const slots = reinterpret_cast<Element*>(rows.slots.data);
   const int choices = rows.pairs.choices, columns = rows.shape.columns;
   const float* const weights = rows.pairs.routing.weight + rows.pairs.FirstPair();
-  for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < rows.pairs.Rows(); row += launch.RowStride()) {
+  for (int64_t row = launch.FirstRow(block, threadIdx.x); row < rows.pairs.Rows(); row += launch.RowStride()) {
     const int32_t* const places = rows.places + row * choices;
     bool is_placed = false;
     for (int choice = 0; choice < choices; ++choice) is_placed |= places[choice] >= 0;
@@ -82,15 +82,28 @@ __global__ void ScatterKernel(const __grid_constant__ TokensAndSlots rows, RowLa
   }
 }
 
+// Zeros to the slots that no pair has, a warp for kWarp rows of slots, of which each lane looks at one.
 template <typename Element, int kCount>
-__global__ void ZeroKernel(RowShape shape, const __grid_constant__ PlacedRows slots, const uint8_t* filled,
-                           RowLaunch launch) {
-  for (int64_t row = launch.FirstRow(blockIdx.x, threadIdx.x); row < slots.Rows(); row += launch.RowStride()) {
-    if (filled[row] != 0) continue;
-    auto* const to = reinterpret_cast<Element*>(slots.data) + row * shape.columns;
-    for (int i = launch.FirstAccess(threadIdx.x); i < launch.accesses_per_row; i += launch.AccessStride()) {
-      StoreAccess(Access<Element, kCount>{}, reinterpret_cast<Access<Element, kCount>*>(to) + i);
+__device__ void ZeroEmptySlots(const TokensAndSlots& rows, int accesses_per_row, unsigned block, unsigned blocks) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  auto* const slots = reinterpret_cast<Access<Element, kCount>*>(rows.slots.data);
+  const int64_t end = rows.slots.Rows(), stride = static_cast<int64_t>(blocks) * kThreads;
+  for (int64_t first = static_cast<int64_t>(block) * kThreads + threadIdx.x - lane; first < end; first += stride) {
+    unsigned empty = __ballot_sync(0xffffffff, first + lane < end && !rows.IsFilled(first + lane));
+    for (; empty != 0; empty &= empty - 1) {
+      auto* const to = slots + (first + __ffs(empty) - 1) * accesses_per_row;
+      for (int i = lane; i < accesses_per_row; i += kWarp) StoreAccess(Access<Element, kCount>{}, to + i);
     }
+  }
+}
+
+// One kernel for both, so that the few bytes that tell which slots are empty are read while rows are copied.
+template <typename Element, int kCount, bool kWeighted>
+__global__ void ScatterKernel(const __grid_constant__ TokensAndSlots rows, RowLaunch launch, unsigned zero_blocks) {
+  if (blockIdx.x < zero_blocks) {
+    ZeroEmptySlots<Element, kCount>(rows, launch.accesses_per_row, blockIdx.x, zero_blocks);
+  } else {
+    ScatterTokens<Element, kCount, kWeighted>(rows, launch, blockIdx.x - zero_blocks);
   }
 }
 
@@ -156,29 +169,26 @@ Status FindFirstRows(const CellLayout& cells, int64_t* first_rows, cudaStream_t 
 }
 
 Status FindPlaces(const RoutedPairs& pairs, const PlacedRows& slots, const SlotAddress& address, int32_t* places,
-                  uint8_t* filled, cudaStream_t stream) {
-  if (filled != nullptr) {
-    RETURN_IF_ERROR(StatusOf(cudaMemsetAsync(filled, 0, MostRows(slots.cells), stream), "the rows to fill"));
-  }
+                  int32_t* sources, cudaStream_t stream) {
   const RowLaunch launch = LaunchOfRows(pairs.Pairs(), 1);
   if (launch.blocks == 0) return OkStatus();
-  Start(PlacesKernel, {dim3(launch.blocks), kThreads}, stream, pairs, slots, address, places, filled);
+  Start(PlacesKernel, {dim3(launch.blocks), kThreads}, stream, pairs, slots, address, places, sources);
   return LaunchStatus("the places of pairs");
 }
 
-Status ScatterRows(const TokensAndSlots& rows, bool weighted, const uint8_t* filled, cudaStream_t stream) {
+Status ScatterRows(const TokensAndSlots& rows, bool weighted, cudaStream_t stream) {
   ForElements(rows.shape.type, AccessElements(rows), [&]<typename Element>(Element, auto count) {
     constexpr int kCount = decltype(count)::value;
-    const int accesses = rows.shape.columns / kCount;
-    const RowLaunch tokens = LaunchOfRows(rows.pairs.Rows(), accesses);
-    if (tokens.blocks > 0 && weighted) {
-      Start(ScatterKernel<Element, kCount, true>, {dim3(tokens.blocks), kThreads}, stream, rows, tokens);
-    } else if (tokens.blocks > 0) {
-      Start(ScatterKernel<Element, kCount, false>, {dim3(tokens.blocks), kThreads}, stream, rows, tokens);
+    RowLaunch tokens = LaunchOfRows(rows.pairs.Rows(), rows.shape.columns / kCount);
+    tokens.accesses_per_row = rows.shape.columns / kCount;  // Where there are no tokens, too.
+    const unsigned zero_blocks = LaunchOfRows(MostRows(rows.slots.cells), 1).blocks;
+    const Grid grid = {dim3(zero_blocks + tokens.blocks), kThreads};
+    if (grid.blocks.x == 0) return;
+    if (weighted) {
+      Start(ScatterKernel<Element, kCount, true>, grid, stream, rows, tokens, zero_blocks);
+    } else {
+      Start(ScatterKernel<Element, kCount, false>, grid, stream, rows, tokens, zero_blocks);
     }
-    const RowLaunch slots = LaunchOfRows(MostRows(rows.slots.cells), accesses);
-    if (slots.blocks == 0) return;
-    Start(ZeroKernel<Element, kCount>, {dim3(slots.blocks), kThreads}, stream, rows.shape, rows.slots, filled, slots);
   });
   return LaunchStatus("rows of tokens to slots");
 }

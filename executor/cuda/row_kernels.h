@@ -31,23 +31,32 @@ struct RoutedPairs {
 };
 
 // places[i] is the row of `slots` that holds the i-th pair of `pairs`, or -1: dropped, elsewhere, or of no valid row.
-// Unless null, filled[row] becomes 1 for every row that is some pair's and 0 for the others of the
-// MostRows(slots.cells).
+// Unless null, `sources`, [MostRows(slots.cells)], gets the way back: sources[places[i]] = i. What it has for rows that
+// are no pair's stays as it was.
 Status FindPlaces(const RoutedPairs& pairs, const PlacedRows& slots, const SlotAddress& address, int32_t* places,
-                  uint8_t* filled, cudaStream_t stream);
+                  int32_t* sources, cudaStream_t stream);
 
 // What the kernels below share: rows of tokens beside rows of slots, tied by the places that FindPlaces found.
 struct TokensAndSlots {
   RowShape shape;
   RoutedPairs pairs;
   const int32_t* places = nullptr;
-  std::byte* tokens = nullptr;  // The first row of the first block of `pairs`.
+  const int32_t* sources = nullptr;  // For ScatterRows alone.
+  std::byte* tokens = nullptr;       // The first row of the first block of `pairs`.
   PlacedRows slots;
+
+  // Whether a row of slots is some pair's. Nobody cleared `sources`: whatever it has for the row, a pair that is placed
+  // elsewhere is not the row's.
+  MOEPLAN_HD bool IsFilled(int64_t slot_row) const {
+    const int64_t pair = sources[slot_row];
+    return pair >= 0 && pair < pairs.Pairs() && places[pair] == slot_row;
+  }
 };
 
-// To the slots of each token's pairs its row, times the pair's weight where `weighted`; zeros to what is not `filled`.
-// Reads a token once.
-Status ScatterRows(const TokensAndSlots& rows, bool weighted, const uint8_t* filled, cudaStream_t stream);
+// To the slots of each token's pairs its row, times the pair's weight where `weighted`; zeros to rows that are no
+// pair's. Reads a token once, for all of its slots: these lie far apart, so that a row read anew for each of them would
+// mostly come from memory again.
+Status ScatterRows(const TokensAndSlots& rows, bool weighted, cudaStream_t stream);
 
 // To each token the sum over its pairs of their slots, times their weights where `weighted`, begun at its row of
 // `addend` unless that is null; zeros to rows that are not valid.

@@ -7,19 +7,33 @@
 
 namespace moeplan::executor::cuda {
 
-// The sum of the values of this thread and all before it; sums[kThreads - 1] is that of all, until the block meets
-// again. For all threads of a block together.
 template <typename Number>
-__device__ Number SumUpToHere(Number value, Number* sums) {
-  sums[threadIdx.x] = value;
-  __syncthreads();
-  for (unsigned distance = 1; distance < kThreads; distance *= 2) {
-    const Number below = threadIdx.x >= distance ? sums[threadIdx.x - distance] : Number{0};
-    __syncthreads();
-    sums[threadIdx.x] += below;
-    __syncthreads();
+struct RunningSum {
+  Number up_to_here;  // The sum of the values of this thread and all before it.
+  Number all;         // The sum of all threads' values.
+};
+
+// For all threads of a block together; the same order of sums at every call.
+template <typename Number>
+__device__ RunningSum<Number> SumUpToHere(Number value) {
+  constexpr int kWarp = 32, kWarps = kThreads / kWarp;
+  __shared__ Number of_warps[kWarps];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+#pragma unroll
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const Number below = __shfl_up_sync(0xffffffff, value, distance);
+    if (lane >= distance) value += below;
   }
-  return sums[threadIdx.x];
+  __syncthreads();  // The call before has been read.
+  if (lane == kWarp - 1) of_warps[warp] = value;
+  __syncthreads();
+  Number before = 0, all = 0;
+#pragma unroll
+  for (int i = 0; i < kWarps; ++i) {
+    if (i == warp) before = all;
+    all += of_warps[i];
+  }
+  return {before + value, all};
 }
 
 }  // namespace moeplan::executor::cuda

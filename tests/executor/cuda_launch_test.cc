@@ -71,7 +71,7 @@ TEST(CudaLaunchTest, NothingIsNotLaunched) {
   EXPECT_EQ(LaunchOfWarps(0).blocks, 0);
   EXPECT_EQ(LaunchOfItems(0, 5).blocks_y, 0);
   EXPECT_EQ(LaunchOfItems(5, 0).blocks_x, 0);
-  EXPECT_EQ(LaunchOfGate(0, 8, 1, kGateCounts).blocks, 0);
+  EXPECT_EQ(LaunchOfGate(0, 8).blocks, 0);
   EXPECT_EQ(LaunchOfTiles(0, 8, 64, 64).blocks_x, 0);
 }
 
@@ -107,27 +107,21 @@ TEST(CudaLaunchTest, OnlyRowsOfWholeSixteenBytesAreTakenSixteenBytesAtATime) {
   EXPECT_EQ(ElementsPerAccess(2, 64, {data, nullptr}), 8);   // One is not there.
 }
 
-TEST(CudaLaunchTest, TheGateHasRoomForItsScores) {
-  // 65 floats for each of 128 tokens are 33,280 bytes; 5 counts of each of 64 experts 1,280.
-  const GateLaunch usual = LaunchOfGate(1000, 64, 1, kGateCounts);
-  EXPECT_EQ(usual.tokens_per_block, 128);
-  EXPECT_EQ(usual.blocks, 8);
-  EXPECT_EQ(usual.shared_bytes, 33280 + 1280);
-  for (int experts = 1; experts < 4096; ++experts) {
-    for (const int rows_of_scores : {1, 2}) {
-      const GateLaunch launch = LaunchOfGate(777, experts, rows_of_scores, kGateCounts);
-      if (launch.tokens_per_block == 0) continue;
-      EXPECT_LE(launch.shared_bytes + kGateFixedBytes, kSharedBytes) << experts;
-      EXPECT_LE(launch.tokens_per_block, kGateThreads);
-      EXPECT_GE(launch.blocks * launch.tokens_per_block, 777);
-      EXPECT_LT((launch.blocks - 1) * launch.tokens_per_block, 777);
-      EXPECT_EQ(ScoreStride(experts) % 2, 1);
-      EXPECT_GE(ScoreStride(experts), experts);
+TEST(CudaLaunchTest, GateBlocksHaveAsManyTokensAsCountsCanBeSummedUpFor) {
+  // 128 / 4 tokens at a time; 2048 blocks of them are 65,536.
+  EXPECT_EQ(LaunchOfGate(1000, 4).tokens_per_block, 32);
+  EXPECT_EQ(LaunchOfGate(1000, 4).blocks, 32);  // 31 full ones, and 8 tokens.
+  EXPECT_EQ(LaunchOfGate(65536, 4).tokens_per_block, 32);
+  EXPECT_EQ(LaunchOfGate(65537, 4).tokens_per_block, 64);
+  for (const int lanes : {1, 2, 4, 8, 16, 32}) {
+    for (const int tokens : {1, 127, 128, 777, 100000, 5000000, 2000000000}) {
+      const GateLaunch launch = LaunchOfGate(tokens, lanes);
+      EXPECT_EQ(launch.tokens_per_block % (kGateThreads / lanes), 0);
+      EXPECT_LE(launch.blocks, kMostGateBlocks);
+      EXPECT_GE(int64_t{launch.blocks} * launch.tokens_per_block, tokens);
+      EXPECT_LT(int64_t{launch.blocks - 1} * launch.tokens_per_block, tokens);
     }
   }
-  EXPECT_GT(LaunchOfGate(1, 2045, 1, kGateCounts).tokens_per_block, 0);
-  EXPECT_GT(LaunchOfGate(1, 1024, 2, kGateCounts).tokens_per_block, 0);
-  EXPECT_EQ(LaunchOfGate(1, 100000, 1, kGateCounts).tokens_per_block, 0);
 }
 
 TEST(CudaLaunchTest, TilesCoverTheMatrix) {

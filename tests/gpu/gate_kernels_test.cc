@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "executor/cuda/launch.h"
 #include "executor/host/gating.h"
 #include "tests/gpu/on_device.h"
 #include "tests/test_seed.h"
@@ -39,7 +40,8 @@ constexpr GateKind kSlicedGates[] = {GateKind::kTopK, GateKind::kSwitch, GateKin
 
 // Some rows are equal, so that there are ties between tokens; some experts have equal weights.
 GateCase RandomCase(std::mt19937_64& random, int least_tokens, int most_tokens, std::span<const GateKind> gates) {
-  constexpr int kExperts[] = {1, 2, 5, 8, 9, 16, 30, 64, 100};
+  // The limits of each group of lanes (executor/cuda/token_scores.cuh) and something between them.
+  constexpr int kExperts[] = {1, 2, 5, 8, 9, 12, 16, 17, 30, 32, 33, 64, 65, 100, 128, 129, 256, 300};
   GateCase made;
   const int experts = kExperts[random() % std::size(kExperts)];
   const RowShape rows = {.type = RandomType(random), .columns = RandomColumns(random)};
@@ -179,6 +181,148 @@ TEST_F(GateKernelsTest, TokensChooseAndPairsTakeSlotsAsOnTheHost) {
   }
 }
 
+TEST_F(GateKernelsTest, LogitsHaveTheBitsOfTheHost) {
+  std::mt19937_64 random(TestSeed());
+  for (int i = 0; i < kCases && !HasFatalFailure(); ++i) {
+    GateCase test = RandomCase(random, 1, 70, kGates);
+    // Without whole accesses, one column more or less than a tile has, several tiles; or a buffer that begins anywhere.
+    constexpr int kColumns[] = {1, 7, 8, 12, 31, 32, 33, 40, 64, 100, 264};
+    const int columns = test.shape.rows.columns = kColumns[i % std::size(kColumns)];
+    const ElementType type = test.shape.rows.type;
+    test.input = ElementBytes(RandomValues(random, test.rows() * columns), type);
+    test.weights.gate = RandomValues(random, static_cast<size_t>(test.shape.experts) * columns);
+    const size_t offset = random() % 2 == 0 ? BytesOf(type) : 0;
+    ByteVector shifted(offset);
+    shifted.insert(shifted.end(), test.input.begin(), test.input.end());
+    const OnDevice<std::byte> input(shifted);
+    const OnDevice<float> gate_weight(test.weights.gate);
+    const OnDevice<std::byte> memory(Poisoned(GateScratch::Bytes(test.shape, test.tokens)));
+    test.tokens.data = input.data() + offset;
+    ASSERT_EQ(GateLogits(test.shape, gate_weight.data(), test.tokens,
+                         GateScratch::At(memory.data(), test.shape, test.tokens), nullptr),
+              OkStatus());
+    const std::vector<float> tokens = ValuesOf(test.input, type);
+    const std::vector<std::byte> found = memory.Read();
+    std::vector<float> logits(test.shape.experts);
+    for (size_t row = 0; row < test.rows(); ++row) {
+      executor::GateLogits(std::span(tokens).subspan(row * columns, columns), test.weights.gate, logits);
+      ASSERT_EQ(
+          std::memcmp(found.data() + row * logits.size() * sizeof(float), logits.data(), logits.size() * sizeof(float)),
+          0)
+          << "case " << i << " row " << row;
+    }
+  }
+}
+
+// Routes logits that are given instead of those of tokens.
+Routed RouteOnTheDevice(const GateShape& shape, std::vector<float> logits, int tokens, int capacity) {
+  GateCase test{.shape = shape, .tokens = {.rows_per_block = tokens, .valid_rows = tokens}, .capacity = capacity};
+  Routed routed(test);
+  const OnDevice<std::byte> scratch_memory(Poisoned(GateScratch::Bytes(shape, test.tokens)));
+  const GateScratch scratch = GateScratch::At(scratch_memory.data(), shape, test.tokens);
+  EXPECT_EQ(cudaMemcpy(scratch.logits, logits.data(), logits.size() * sizeof(float), cudaMemcpyHostToDevice),
+            cudaSuccess);
+  const OnDevice<int32_t> expert(routed.expert), slot(routed.slot), counts(routed.counts);
+  const OnDevice<float> weight(routed.weight);
+  const OnDevice<double> sums(routed.sums);
+  GateArgs args = routed.ArgsOf(test, nullptr);
+  args.routing = {expert.data(), slot.data(), weight.data()};
+  args.counts = counts.data();
+  args.sums = RouterSums::At(sums.data(), shape.experts);
+  EXPECT_EQ(Route(shape, args, scratch, nullptr), OkStatus());
+  routed.expert = expert.Read();
+  routed.slot = slot.Read();
+  routed.weight = weight.Read();
+  routed.counts = counts.Read();
+  routed.sums = sums.Read();
+  return routed;
+}
+
+// What RouteOnTheDevice has to find, token by token.
+void ExpectRoutedOneByOne(const GateShape& shape, const std::vector<float>& logits, int tokens, int capacity) {
+  const Routed found = RouteOnTheDevice(shape, logits, tokens, capacity);
+  const int experts = shape.experts, choices = shape.choices;
+  std::vector<int32_t> counts(experts, 0), chosen(choices);
+  std::vector<float> probabilities(experts), weights(choices);
+  double entropy = 0, squared = 0;
+  for (int token = 0; token < tokens; ++token) {
+    const std::span<const float> own = std::span(logits).subspan(static_cast<size_t>(token) * experts, experts);
+    const GateScore score = Softmax(own, probabilities);
+    entropy += score.entropy;
+    squared += score.log_sum_exp * score.log_sum_exp;
+    ChooseExperts(shape.gate, {.probabilities = probabilities}, own, chosen, weights);
+    for (int choice = 0; choice < choices; ++choice) {
+      const size_t pair = static_cast<size_t>(token) * choices + choice;
+      const int slot = counts[chosen[choice]]++;
+      ASSERT_EQ(found.expert[pair], chosen[choice]) << "token " << token << " choice " << choice;
+      ASSERT_EQ(found.slot[pair], slot < capacity ? slot : -1) << "token " << token << " choice " << choice;
+      if (std::isnan(weights[choice])) {
+        ASSERT_TRUE(std::isnan(found.weight[pair])) << token;
+      } else {
+        ASSERT_EQ(found.weight[pair], weights[choice]) << "token " << token << " choice " << choice;
+      }
+    }
+  }
+  EXPECT_EQ(found.counts, counts);
+  const RouterSums sums = RouterSums::At(const_cast<double*>(found.sums.data()), experts);
+  if (!std::isnan(entropy)) {
+    EXPECT_NEAR(*sums.entropy, entropy, 1e-5 * entropy + 1e-6);
+    EXPECT_NEAR(*sums.squared_log_sum_exp, squared, 1e-5 * squared);
+  }
+}
+
+TEST_F(GateKernelsTest, EveryNumberOfExpertsUpToTheLimitIsRouted) {
+  std::mt19937_64 random(TestSeed());
+  constexpr int kMost = 2045;
+  ASSERT_EQ(CheckGate({.experts = kMost, .choices = kMost}), OkStatus());
+  for (int experts = 1; experts <= kMost && !HasFatalFailure(); experts += experts < 70 ? 1 : 197) {
+    SCOPED_TRACE(experts);
+    const int tokens = Between(random, 1, 90);
+    const GateShape shape = {.experts = experts, .choices = Between(random, 1, std::min(experts, 9))};
+    std::vector<float> logits = RandomValues(random, static_cast<size_t>(tokens) * experts);
+    for (float& logit : logits) logit *= 20;
+    for (size_t i = 1; i < logits.size(); ++i) {
+      if (random() % 4 == 0) logits[i] = logits[random() % i];
+    }
+    ExpectRoutedOneByOne(shape, logits, tokens, /*capacity=*/1 + tokens * shape.choices / experts);
+  }
+  const std::vector<float> logits = RandomValues(random, kMost);
+  ExpectRoutedOneByOne({.experts = kMost, .choices = kMost}, logits, 1, 1);
+}
+
+TEST_F(GateKernelsTest, LogitsThatAreNoNumbersArePassedOver) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kOdd[] = {kNan, -kInfinity, kInfinity, 0.0F, -0.0F, -300, 1};
+  std::mt19937_64 random(TestSeed());
+  for (const int experts : {1, 3, 4, 8, 13, 16, 31, 64, 100, 256, 400}) {
+    SCOPED_TRACE(experts);
+    constexpr int kTokens = 70;
+    const GateShape shape = {.experts = experts, .choices = std::min(experts, 4)};
+    std::vector<float> logits(static_cast<size_t>(kTokens) * experts);
+    for (int token = 0; token < kTokens; ++token) {
+      // Of the first tokens all logits are odd, of others few or none.
+      const int every = token < 20 ? 1 : token < 40 ? 20 : 1 << 20;
+      for (int i = 0; i < experts; ++i) {
+        const bool is_odd = random() % every == 0;
+        logits[token * experts + i] = is_odd ? kOdd[random() % (token < 5 ? 1 : 7)] : Between(random, -9, 9) / 3.0F;
+      }
+    }
+    ExpectRoutedOneByOne(shape, logits, kTokens, /*capacity=*/20);
+  }
+}
+
+TEST_F(GateKernelsTest, ManyTokensTakeTheirSlotsInTurn) {
+  // More than kMostGateBlocks blocks have threads, so that a thread has two tokens.
+#ifdef MOEPLAN_SANITIZED
+  constexpr int kTokens = 9000;
+#else
+  constexpr int kTokens = kMostGateBlocks * kGateThreads + 5000;
+#endif
+  std::mt19937_64 random(TestSeed());
+  const std::vector<float> logits = RandomValues(random, kTokens * 3);
+  ExpectRoutedOneByOne({.experts = 3, .choices = 2}, logits, kTokens, kTokens / 2);
+}
+
 TEST_F(GateKernelsTest, SlotsOfASliceAreThoseThatCapacityLeaves) {
   std::mt19937_64 random(TestSeed());
   for (int i = 0; i < kCases && !HasFatalFailure(); ++i) {
@@ -292,6 +436,11 @@ TEST_F(GateKernelsTest, GradientsAreThoseOfTheHost) {
 
 TEST_F(GateKernelsTest, MoreExpertsThanABlockHasRoomForAreRefused) {
   EXPECT_EQ(CheckGate({.experts = 256}), OkStatus());
+  EXPECT_EQ(CheckGate({.experts = 2048}), OkStatus());
+  EXPECT_EQ(CheckGate({.experts = 2049}).code(), StatusCode::kInvalidInput);
+  // 2 · 2048 + 2 numbers for experts and 4 · 2048 for choices are 8 bytes more than 48 KiB.
+  EXPECT_EQ(CheckGate({.experts = 2048, .choices = 2048}).code(), StatusCode::kInvalidInput);
+  EXPECT_EQ(CheckGate({.experts = 2048, .choices = 2048, .gate = GateKind::kExpertChoice}), OkStatus());
   EXPECT_EQ(CheckGate({.experts = 100000}).code(), StatusCode::kInvalidInput);
 }
 

@@ -135,9 +135,17 @@ class CaseOnDevice {
                                .rows_per_block = case_.tokens.rows_per_block,
                                .valid_rows = case_.tokens.valid_rows};
     places = std::make_unique<OnDevice<int32_t>>(PoisonedValues<int32_t>(pairs.Pairs()));
-    filled = std::make_unique<OnDevice<uint8_t>>(PoisonedValues<uint8_t>(MostRows(case_.cells)));
-    EXPECT_EQ(FindPlaces(pairs, placed, case_.address, places->data(), filled->data(), nullptr), OkStatus());
-    return {.shape = case_.shape, .pairs = pairs, .places = places->data(), .tokens = tokens.data(), .slots = placed};
+    // What an earlier call may have left there.
+    std::vector<int32_t> left(MostRows(case_.cells));
+    for (int32_t& pair : left) pair = static_cast<int32_t>(random_() % (pairs.Pairs() + 2)) - 1;
+    sources = std::make_unique<OnDevice<int32_t>>(left);
+    EXPECT_EQ(FindPlaces(pairs, placed, case_.address, places->data(), sources->data(), nullptr), OkStatus());
+    return {.shape = case_.shape,
+            .pairs = pairs,
+            .places = places->data(),
+            .sources = sources->data(),
+            .tokens = tokens.data(),
+            .slots = placed};
   }
 
  private:
@@ -145,10 +153,10 @@ class CaseOnDevice {
 
  public:
   OnDevice<std::byte> slots, tokens;
-  std::unique_ptr<OnDevice<int32_t>> places;
-  std::unique_ptr<OnDevice<uint8_t>> filled;
+  std::unique_ptr<OnDevice<int32_t>> places, sources;
 
  private:
+  std::mt19937_64 random_{TestSeed()};
   OnDevice<int32_t> expert_, slot_;
   OnDevice<float> weight_;
   OnDevice<int32_t> counts_;
@@ -198,7 +206,7 @@ TEST_F(RowKernelsTest, DispatchPlacesEveryRowAsTheHostDoes) {
     reference_->Finish();
     CaseOnDevice device(case_, Poisoned(case_.slot_bytes()), tokens_);
     const TokensAndSlots rows = device.Prepare(/*own_block=*/false);
-    EXPECT_EQ(ScatterRows(rows, /*weighted=*/false, device.filled->data(), nullptr), OkStatus());
+    EXPECT_EQ(ScatterRows(rows, /*weighted=*/false, nullptr), OkStatus());
     EXPECT_EQ(device.slots.Read(), expected) << "case " << i;
     EXPECT_EQ(device.tokens.Read(), tokens_) << "case " << i;
   }
@@ -213,7 +221,7 @@ TEST_F(RowKernelsTest, CombineGradientWeighsEveryRowAsTheHostDoes) {
     reference_->Finish();
     CaseOnDevice device(case_, Poisoned(case_.slot_bytes()), tokens_);
     const TokensAndSlots rows = device.Prepare(/*own_block=*/false);
-    EXPECT_EQ(ScatterRows(rows, /*weighted=*/true, device.filled->data(), nullptr), OkStatus());
+    EXPECT_EQ(ScatterRows(rows, /*weighted=*/true, nullptr), OkStatus());
     EXPECT_EQ(device.slots.Read(), expected) << "case " << i;
   }
 }

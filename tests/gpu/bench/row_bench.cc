@@ -31,7 +31,8 @@ void MeasureType(ElementType type, double copy_bytes_per_s, std::vector<Measured
   const double row = static_cast<double>(shape.row_bytes());
   const BenchMemory tokens(kTokens * shape.row_bytes()), slots(kSlots * shape.row_bytes()),
       other(kSlots * shape.row_bytes());
-  const BenchMemory routing_memory(Routing::Bytes(kSlots)), places(kSlots * sizeof(int32_t)), filled(kSlots);
+  const BenchMemory routing_memory(Routing::Bytes(kSlots)), places(kSlots * sizeof(int32_t)),
+      sources(kSlots * sizeof(int32_t));
   const BenchMemory gradient(kSlots * sizeof(float));
   for (const BenchMemory* memory : {&tokens, &slots, &other}) FillElements(*memory, type);
   const Routing routing = Routing::At(routing_memory.data(), kSlots);
@@ -40,10 +41,14 @@ void MeasureType(ElementType type, double copy_bytes_per_s, std::vector<Measured
   const RoutedPairs pairs = {.routing = routing, .choices = kChoices, .rows_per_block = kTokens, .valid_rows = kTokens};
   const PlacedRows placed = {.data = slots.data(), .cells = {.cells_per_block = kExperts, .rows_per_cell = kCapacity}};
   const SlotAddress address = {.experts_per_rank = kExperts, .expert_stride = 1};
-  const TokensAndSlots rows = {
-      .shape = shape, .pairs = pairs, .places = places.As<int32_t>(), .tokens = tokens.data(), .slots = placed};
-  const auto find = [&] {
-    CheckOk(FindPlaces(pairs, placed, address, places.As<int32_t>(), filled.As<uint8_t>(), nullptr));
+  const TokensAndSlots rows = {.shape = shape,
+                               .pairs = pairs,
+                               .places = places.As<int32_t>(),
+                               .sources = sources.As<int32_t>(),
+                               .tokens = tokens.data(),
+                               .slots = placed};
+  const auto find = [&](int32_t* sources) {
+    CheckOk(FindPlaces(pairs, placed, address, places.As<int32_t>(), sources, nullptr));
   };
   const auto add = [&](const char* name, double moved_rows, double target, const std::function<void()>& run) {
     results.push_back(
@@ -52,23 +57,23 @@ void MeasureType(ElementType type, double copy_bytes_per_s, std::vector<Measured
 
   // A token is read once and written to each of its slots; combine the other way round.
   add("dispatch", kTokens + kSlots, kTarget, [&] {
-    find();
-    CheckOk(ScatterRows(rows, /*weighted=*/false, filled.As<uint8_t>(), nullptr));
+    find(sources.As<int32_t>());
+    CheckOk(ScatterRows(rows, /*weighted=*/false, nullptr));
   });
   add("combine_gradient", kTokens + kSlots, kTarget, [&] {
-    find();
-    CheckOk(ScatterRows(rows, /*weighted=*/true, filled.As<uint8_t>(), nullptr));
+    find(sources.As<int32_t>());
+    CheckOk(ScatterRows(rows, /*weighted=*/true, nullptr));
   });
   add("combine", kTokens + kSlots, kTarget, [&] {
-    find();
+    find(nullptr);
     CheckOk(GatherRows(rows, /*weighted=*/true, /*addend=*/nullptr, nullptr));
   });
   add("dispatch_gradient", kTokens + kSlots, kTarget, [&] {
-    find();
+    find(nullptr);
     CheckOk(GatherRows(rows, /*weighted=*/false, /*addend=*/nullptr, nullptr));
   });
   add("routing_gradient", kTokens + kSlots, 0, [&] {
-    find();
+    find(nullptr);
     CheckOk(RoutingGradient(rows, gradient.As<float>(), nullptr));
   });
 

@@ -62,6 +62,19 @@ template <typename T>
 T __shfl_sync(unsigned, T value, int lane, int width = 32) {
   return moeplan::on_cpu::FromLane(value, static_cast<int>(threadIdx.x % 32) / width * width + lane % width);
 }
+template <typename T>
+T __shfl_up_sync(unsigned, T value, int lanes) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  return moeplan::on_cpu::FromLane(value, lane < lanes ? lane : lane - lanes);
+}
+inline void __syncwarp() { moeplan::on_cpu::WaitForWarp(0); }
+inline unsigned __ballot_sync(unsigned, bool given) {
+  const uint64_t* const all = moeplan::on_cpu::WaitForWarp(given ? 1 : 0);
+  unsigned lanes = 0;
+  for (int lane = 0; lane < 32; ++lane) lanes |= static_cast<unsigned>(all[lane]) << lane;
+  return lanes;
+}
+inline int __ffs(unsigned bits) { return __builtin_ffs(static_cast<int>(bits)); }
 inline unsigned __match_any_sync(unsigned, int value) {
   // With a mark, so that it differs from what lanes give that have ended.
   const uint64_t own = (uint64_t{1} << 32) | static_cast<uint32_t>(value);
