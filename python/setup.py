@@ -1,6 +1,6 @@
 """Builds the package with the messages of ../proto, through protoc and gRPC's plugin, and with libmoeplan.so. No network.
 
-The library is the one that MOEPLAN_LIBRARY names, or the newest that a build folder of this tree has, or built now.
+The library that runs layers on cards, libmoeplan_gpu.so, comes along where it lies beside that one. The library is the one that MOEPLAN_LIBRARY names, or the newest that a build folder of this tree has, or built now.
 
 Everything that is made on the way lies in a folder of its own, so that the source tree stays as it is.
 """
@@ -62,7 +62,11 @@ class BuildWithMessages(build_py):
     def run(self):
         super().run()
         generate(self.build_lib)
-        shutil.copy(library(), pathlib.Path(self.build_lib) / "moeplan" / "libmoeplan.so")
+        host, package = pathlib.Path(library()), pathlib.Path(self.build_lib) / "moeplan"
+        shutil.copy(host, package / "libmoeplan.so")
+        on_cards = host.with_name("libmoeplan_gpu.so")
+        if on_cards.exists():
+            shutil.copy(on_cards, package)
 
 
 class WithLibrary(Distribution):

@@ -142,7 +142,7 @@ class Attention(nn.Module):
             keys_values = parts.permute(1, 2, 3, 0, 4, 5).flatten(3, 4)
         k, v = keys_values
         scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1 + self.job.context_index * length)
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).triu(1 + self.job.context_index * length)
         y = (scores.masked_fill(later, float("-inf")).softmax(-1) @ v).transpose(1, 2).reshape(batch, length, -1)
         return sum_parts(y @ self.out.T, self.job.tensor_group)
 
@@ -163,7 +163,7 @@ class Mlp(nn.Module):
 
 def products(rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Batched products that add up in float, as devices do; PyTorch's own on a CPU add BF16 up in BF16."""
-    if rows.dtype == torch.float32:
+    if rows.dtype == torch.float32 or rows.is_cuda:
         return torch.bmm(rows, weights)
     return torch.bmm(rows.float(), weights.float()).to(rows.dtype)
 
@@ -258,11 +258,11 @@ class PlainMoELayer(nn.Module):
         place = (taken.cumsum(0) * taken).sum(-1) - 1  # How many pairs of its expert come before each.
         kept = place < slots
         slot = (chosen.flatten() * slots + place)[kept]
-        token = torch.arange(tokens * k).div(k, rounding_mode="floor")[kept]
+        token = torch.arange(tokens * k, device=x.device).div(k, rounding_mode="floor")[kept]
         sent = rows.new_zeros(experts * slots, model).index_copy(0, slot, rows[token])
         back = self._experts(sent.view(self.job.expert, -1, slots, model)).reshape(experts * slots, model)
         parts = back[slot].float() * weights.flatten()[kept].unsqueeze(-1)
-        y = torch.zeros(tokens, model).index_add(0, token, parts).to(rows.dtype)
+        y = torch.zeros(tokens, model, device=x.device).index_add(0, token, parts).to(rows.dtype)
         return sum_parts(y, self.job.tensor_group).view_as(x)
 
     def _slots(self, pairs: torch.Tensor, tokens: int) -> int:

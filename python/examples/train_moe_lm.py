@@ -127,7 +127,7 @@ def with_schedule(options: argparse.Namespace, schedule: str) -> dict[str, Any]:
 class Trainer:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.world = moeplan.torch.init(deadline_s=options.deadline)
+        self.world = moeplan.torch.init(deadline_s=options.deadline, device=options.device)
         self.job = Job(options.tp, options.cp, options.ep, options.cp_order == "horizontal")
         self.text = Text(options.text)
         self.planner = self._planner()
@@ -166,7 +166,8 @@ class Trainer:
 
     def _model(self, make_moe: Any) -> LanguageModel:
         o = self.options
-        return LanguageModel(self.job, o.layers, o.model, o.heads, o.length, make_moe, DTYPES[o.dtype])
+        model = LanguageModel(self.job, o.layers, o.model, o.heads, o.length, make_moe, DTYPES[o.dtype])
+        return model.to(self.world.device)
 
     def _make_moe(self, number: int) -> nn.Module:
         layer = moeplan.torch.MoELayer(self.answer, self.world, seed=number, dtype=DTYPES[self.options.dtype])
@@ -200,7 +201,7 @@ class Trainer:
         """One step; the loss over all sources and micro-batches."""
         self.model.zero_grad(set_to_none=True)
         parts = self.options.accumulate
-        total = torch.zeros(())
+        total = torch.zeros((), device=self.world.device)
         for part in range(parts):
             loss = self.model(self._rows(number * parts + part)) / parts
             loss.backward()
@@ -219,7 +220,7 @@ class Trainer:
                 parameter.copy_(master)
 
     def _rows(self, number: int) -> torch.Tensor:
-        return self.text.rows(number, self.job.batch, self.options.batch, self.options.length)
+        return self.text.rows(number, self.job.batch, self.options.batch, self.options.length).to(self.world.device)
 
     def _mean(self, loss: torch.Tensor) -> float:
         total = loss.detach().clone()
@@ -234,7 +235,7 @@ class Trainer:
         for layer in layers:
             spans = (layer.last_timeline(phase) for phase in ("FORWARD", "BACKWARD"))
             took.append(sum(max(task["endS"] for task in span) for span in spans))
-        longest = torch.tensor(took or [0.0])
+        longest = torch.tensor(took or [0.0], device=self.world.device)
         dist.all_reduce(longest, op=dist.ReduceOp.MAX)
         return float(longest.mean())
 
@@ -261,7 +262,7 @@ class Trainer:
             found["loss"] = torch.tensor(self._mean(loss))
             reference = reference or found
             worst = max(worst, apart(found, reference, self.options.dtype))
-        total = torch.tensor(worst)
+        total = torch.tensor(worst, device=self.world.device)
         dist.all_reduce(total, op=dist.ReduceOp.MAX)
         return float(total)
 
@@ -368,6 +369,7 @@ def read_options() -> argparse.Namespace:
         help="whether the ranks of a context group lie side by side, or the expert-parallel ranks between them",
     )
     parser.add_argument("--ep", type=int, help="expert-parallel ranks (default: all of four ranks that TP and CP leave)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the ranks run, a card each where they last")
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="float32", help="of the MoE layers' rows and weights")
     parser.add_argument("--plain-chunks", type=int, default=1, help="parts of plain's all-to-all, beside its products")
     parser.add_argument("--plain-receives-first", action="store_true", help="plain posts its receives before it sends")
@@ -403,7 +405,13 @@ def main() -> None:
         print(json.dumps(asked[options.print], indent=2))
         return
     torch.manual_seed(0)
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=4 * options.deadline))
+    backend = "gloo"
+    if options.device == "cuda":
+        cards = torch.cuda.device_count()
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % cards)
+        if cards >= int(os.environ.get("LOCAL_WORLD_SIZE", "1")):
+            backend = "nccl"
+    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=4 * options.deadline))
     train(options)
     dist.barrier()
     dist.destroy_process_group()
