@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Makes a folder of GPU tests and benchmarks for a machine with a card, where nothing needs to be built or installed:
 # stripped Release programs and the libraries they need, without CUDA's and NCCL's, which that machine has. With a build of
-# the whole moeplan it takes `moeplan` and its CUDA backend along. Needs nvcc here, and no card.
+# the whole moeplan it takes `moeplan`, its CUDA backend and the Python package along. Needs nvcc here, and no card.
 #
 # Usage: deploy/gpu-pack.sh [--archs LIST] [--moeplan BUILD] DIR
 #   --archs LIST      the cards to build for, such as 90a-real for H100 and H200; default 90a-real
-#   --moeplan BUILD   a build folder with bin/moeplan and lib/moeplan/libmoeplan_cuda.so, such as build
+#   --moeplan BUILD   a build folder with bin/moeplan and lib/moeplan/libmoeplan_cuda.so, such as build; its python/,
+#                     where it has one with libmoeplan_gpu.so
 #
 # There: tests/gpu/run.sh --prebuilt DIR
 set -euo pipefail
@@ -56,9 +57,13 @@ for program in "${programs[@]}"; do strip -o "$target/bin/$program" "build-gpu/b
 if [[ -n "$moeplan" ]]; then
   strip -o "$target/bin/moeplan" "$moeplan/bin/moeplan"
   strip -o "$target/lib/moeplan/libmoeplan_cuda.so" "$moeplan/lib/moeplan/libmoeplan_cuda.so"
+  if [[ -f "$moeplan/python/moeplan/libmoeplan_gpu.so" ]]; then
+    cp -r "$moeplan/python" "$target/python"
+    rm -f "$target/python/moeplan/libmoeplan.so"  # The other one runs on the host, too.
+  fi
 fi
 # All but glibc, which is the machine's own, as are the driver's, the toolkit's and NCCL.
-for program in "$target"/bin/* "$target"/lib/moeplan/*; do
+for program in "$target"/bin/* "$target"/lib/moeplan/* "$target"/python/moeplan/*.so; do
   [[ -f "$program" ]] || continue
   ldd "$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }'
 done | sort -u |

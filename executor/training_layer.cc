@@ -202,7 +202,8 @@ StatusOr<int> TrainingLayer::CountedSlots(const PairCounter::Call& call, std::sp
   } else if (kernels == nullptr) {
     ASSIGN_OR_RETURN(kernels, rank_->MakeKernels(layer, shard_, weights));
   }
-  on_host != nullptr ? kernels->UseHostMemory(*on_host, {}) : kernels->UseDeviceMemory(std::get<DeviceWeights>(weights));
+  on_host != nullptr ? kernels->UseHostMemory(*on_host, {})
+                     : kernels->UseDeviceMemory(std::get<DeviceWeights>(weights));
   return counter_->Slots(call, input, *kernels);
 }
 

@@ -107,8 +107,8 @@ class TrainingLayer {
   // memory. Capacity is that of so many tokens; a plan with more chunks than their slots have room for runs with fewer.
   // A dropless layer: kInvalidInput on every rank, naming one and its rows, where layer.receiveFactor is exceeded; the
   // job can go on.
-  // The memory of `weights`, which are those of ShardOf for rank.StageRank, must last as long as the pass. Where it is the
-  // device's, rows and gradients are, too, and calls return once queued where MoeLayer's do; counting blocks.
+  // The memory of `weights`, which are those of ShardOf for rank.StageRank, must last as long as the pass. Where it is
+  // the device's, rows and gradients are, too, and calls return once queued where MoeLayer's do; counting blocks.
   StatusOr<Pass> Forward(int tokens, std::span<const std::byte> input, std::span<std::byte> output,
                          const WeightsMemory& weights);
   // The same of the next `tokens` tokens of `batch`. kInvalidInput, naming the field, also where the gate looks at the
@@ -144,7 +144,7 @@ class TrainingLayer {
   RankRuntime* rank_;
   LayerShard shard_;
   bool gates_slices_;
-  std::optional<PairCounter> counter_;                           // Absent where the layer drops pairs.
+  std::optional<PairCounter> counter_;  // Absent where the layer drops pairs.
   // What it counts with, where weights are the host's and where they are the device's; null before the first Forward.
   std::array<std::unique_ptr<Kernels>, 2> gate_kernels_;
   std::vector<Size> recent_;                                     // The last first.

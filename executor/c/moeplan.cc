@@ -121,7 +121,8 @@ StatusOr<const RankBackend*> BackendOf(const char* name) {
 #ifdef MOEPLAN_C_WITH_CUDA
   return &cuda::CudaBackend();
 #else
-  return Unimplemented("backend: found cuda, expected host, which is all that this library has; libmoeplan_gpu.so has both");
+  return Unimplemented(
+      "backend: found cuda, expected host, which is all that this library has; libmoeplan_gpu.so has both");
 #endif
 }
 
@@ -372,9 +373,9 @@ moeplan_status moeplan_pass_backward_of_input(moeplan_pass* pass, const void* ou
   return OnPass(pass, [&]() -> Status {
     if (output_gradient == nullptr || input_gradient == nullptr || gate_gradient == nullptr)
       return Missing("output_gradient, input_gradient or gate_gradient");
-    RETURN_IF_ERROR(CheckRows(*pass->layer->world, {{"output_gradient", output_gradient},
-                                                    {"input_gradient", input_gradient},
-                                                    {"gate_gradient", gate_gradient}}));
+    RETURN_IF_ERROR(CheckRows(
+        *pass->layer->world,
+        {{"output_gradient", output_gradient}, {"input_gradient", input_gradient}, {"gate_gradient", gate_gradient}}));
     return pass->pass->BackwardOfInput(Rows(output_gradient, pass->bytes), Rows(input_gradient, pass->bytes),
                                        {gate_gradient, pass->gate_values()});
   });

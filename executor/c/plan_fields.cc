@@ -138,9 +138,12 @@ Status FillViews(const Pointers& from, const Layer& layer, const LayerShard& sha
 // The same of memory of a device, once a view of it has been made, which says what is there and what is not.
 template <typename View>
 Status CheckAllOnDevice(const View& view, const std::string& prefix, const Device& device) {
-  const std::pair<const char*, const void*> tensors[] = {
-      {"up", view.up.data()},           {"gate_up", view.gate_up.data()},           {"down", view.down.data()},
-      {"up_bias", view.up_bias.data()}, {"gate_up_bias", view.gate_up_bias.data()}, {"down_bias", view.down_bias.data()}};
+  const std::pair<const char*, const void*> tensors[] = {{"up", view.up.data()},
+                                                         {"gate_up", view.gate_up.data()},
+                                                         {"down", view.down.data()},
+                                                         {"up_bias", view.up_bias.data()},
+                                                         {"gate_up_bias", view.gate_up_bias.data()},
+                                                         {"down_bias", view.down_bias.data()}};
   for (const auto& [name, data] : tensors) {
     if (data != nullptr) RETURN_IF_ERROR(CheckOnDevice(StrCat(prefix, name).c_str(), data, device));
   }
@@ -206,7 +209,8 @@ StatusOr<LayerGradientsView> ViewOf(const moeplan_gradients& gradients, const La
 
 Status CheckOnDevice(const char* name, const void* memory, const Device& device) {
   if (device.Holds(memory)) return OkStatus();
-  return InvalidInput(StrCat(name, ": found memory that is not the card's, expected the card's, as the rank runs there"));
+  return InvalidInput(
+      StrCat(name, ": found memory that is not the card's, expected the card's, as the rank runs there"));
 }
 
 StatusOr<DeviceWeights> DeviceWeightsOf(const moeplan_weights& weights, const Layer& layer, const LayerShard& shard,

@@ -11,7 +11,8 @@ namespace moeplan::executor {
 // kInvalidInput, naming the field, for a name that the contract does not have, and for lists of a negative length.
 StatusOr<LayerPlan> LayerPlanOf(const moeplan_plan& plan);
 
-// The memory as views of the shapes that `layer` and `shard` give; kInvalidInput, naming the tensor, where one is missing or too many.
+// The memory as views of the shapes that `layer` and `shard` give; kInvalidInput, naming the tensor, where one is
+// missing or too many.
 StatusOr<LayerWeightsView> ViewOf(const moeplan_weights& weights, const Layer& layer, const LayerShard& shard);
 StatusOr<LayerGradientsView> ViewOf(const moeplan_gradients& gradients, const Layer& layer, const LayerShard& shard);
 // The same of memory of `device`; kInvalidInput, too, where a tensor lies elsewhere.

@@ -107,11 +107,11 @@ DeviceExpertGradients GradientSums::view() const {
   const auto tensor = [&](int i) { return first_[i] == first_[i + 1] ? nullptr : sums + first_[i]; };
   const auto matrix = [&](int i) { return reinterpret_cast<std::byte*>(tensor(i)); };
   return DeviceExpertGradients{.up = matrix(0),
-                       .gate_up = matrix(1),
-                       .down = matrix(2),
-                       .up_bias = tensor(3),
-                       .gate_up_bias = tensor(4),
-                       .down_bias = tensor(5)};
+                               .gate_up = matrix(1),
+                               .down = matrix(2),
+                               .up_bias = tensor(3),
+                               .gate_up_bias = tensor(4),
+                               .down_bias = tensor(5)};
 }
 
 Status GradientSums::HandBack(Stream& stream) {

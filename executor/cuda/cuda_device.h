@@ -24,8 +24,8 @@
 
 namespace moeplan::executor::cuda {
 
-// kPinned: pinned memory of the host, which may read and write it while the card runs. For tests: the card reaches it over
-// its bus.
+// kPinned: pinned memory of the host, which may read and write it while the card runs. For tests: the card reaches it
+// over its bus.
 enum class MemoryKind { kDevice, kPinned };
 
 struct CudaDeviceOptions {

@@ -44,8 +44,8 @@ class CudaFfn {
   Status Forward(const FfnTask& task, const std::byte* in, std::byte* kept, std::byte* out);
   Status InputGradient(const FfnTask& task, const std::byte* kept, const std::byte* out_gradient,
                        std::byte* kept_gradient, std::byte* in_gradient);
-  // Adds `scale` times the rows' part to the gradients, or writes it over what matrices of elements are where the task is
-  // the first of its backward pass; all rows lie in the cells that the task comes from.
+  // Adds `scale` times the rows' part to the gradients, or writes it over what matrices of elements are where the task
+  // is the first of its backward pass; all rows lie in the cells that the task comes from.
   struct WeightGradientRows {
     const std::byte *in = nullptr, *kept = nullptr, *out_gradient = nullptr, *kept_gradient = nullptr;
   };

@@ -13,13 +13,14 @@ CudaRank::CudaRank(std::unique_ptr<CudaDevice> device, std::unique_ptr<Communica
     : device_(std::move(device)),
       world_(std::move(world)),
       kernels_(*device_),
-      runtime_(*device_, *world_,
-               [this](const Layer& layer, const LayerWeightsView& weights, const LayerGradientsView& gradients) {
-                 return kernels_.Make(layer, weights, gradients);
-               },
-               [this](const Layer& layer, const LayerShard& shard, const DeviceWeights& weights) {
-                 return kernels_.Make(layer, shard, weights, /*gradients=*/nullptr);
-               }) {
+      runtime_(
+          *device_, *world_,
+          [this](const Layer& layer, const LayerWeightsView& weights, const LayerGradientsView& gradients) {
+            return kernels_.Make(layer, weights, gradients);
+          },
+          [this](const Layer& layer, const LayerShard& shard, const DeviceWeights& weights) {
+            return kernels_.Make(layer, shard, weights, /*gradients=*/nullptr);
+          }) {
   device_->OnFailure(
       [world = world_.get()](const Status& why) { world->Abort(why.Within(StrCat("on rank ", world->rank()))); });
 }

@@ -19,8 +19,7 @@ const std::byte* Behind(const std::byte* rows, int count, int stride, ElementTyp
 bool Continues(const ProductShape& shape, const Product& product, const Product& next) {
   if (next.a != Behind(product.a, product.rows, shape.a_stride, shape.type)) return false;
   if (shape.kind == Kind::kTransposedA) {
-    return shape.adds && next.c == product.c &&
-           next.b == Behind(product.b, product.rows, shape.b_stride, shape.type);
+    return shape.adds && next.c == product.c && next.b == Behind(product.b, product.rows, shape.b_stride, shape.type);
   }
   return next.b == product.b && next.c == Behind(product.c, product.rows, shape.c_stride, shape.result_type());
 }
@@ -61,8 +60,8 @@ std::vector<ProductBatch> InOrder(std::span<const Product> products) {
       const ProductBatch step = {
           .a_step = product.a - last.a, .b_step = product.b - last.b, .c_step = product.c - last.c};
       const bool is_second = batch.count == 1 && step.a_step >= 0 && step.b_step >= 0 && step.c_step > 0;
-      const bool is_next = batch.count > 1 && step.a_step == batch.a_step && step.b_step == batch.b_step &&
-                           step.c_step == batch.c_step;
+      const bool is_next =
+          batch.count > 1 && step.a_step == batch.a_step && step.b_step == batch.b_step && step.c_step == batch.c_step;
       if (is_second || is_next) {
         batch = {batch.first, batch.count + 1, step.a_step, step.b_step, step.c_step};
         last = product;

@@ -193,7 +193,8 @@ class Runner final : public GraphRunner {
 
  private:
   // Replayed on all ranks of the stage or on none: a network library wants either, and not both in one collective. The
-  // ranks agree when work is taken down for the first time, `agreed`; each may take it down anew by itself (RecordAnew).
+  // ranks agree when work is taken down for the first time, `agreed`; each may take it down anew by itself
+  // (RecordAnew).
   std::unique_ptr<Recording> Take(std::function<void()> queue, std::optional<bool>& agreed) {
     std::unique_ptr<Recording> recording = context_.device.Capture(std::move(queue));
     if (!agreed) agreed = !recording->MayDiffer() || AllRanks(recording->CanReplay());

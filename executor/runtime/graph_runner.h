@@ -106,8 +106,8 @@ struct WholeBatch {
 class GraphRunner {
  public:
   // Requires groups of the graph's limit on CTAs. With `whole` the graph is that of a part of such a source batch, and
-  // has slots for whatever its tokens may take, at most min(whole.slots, its tokens) of each expert; its router's losses
-  // are those of the source batch.
+  // has slots for whatever its tokens may take, at most min(whole.slots, its tokens) of each expert; its router's
+  // losses are those of the source batch.
   static StatusOr<std::unique_ptr<GraphRunner>> Prepare(const TaskGraph& graph, const RankContext& context,
                                                         const std::optional<WholeBatch>& whole = std::nullopt);
   virtual ~GraphRunner() = default;
@@ -117,7 +117,8 @@ class GraphRunner {
   // The same of half a backward pass: input gradients first, on every rank in the same order. Weight gradients need
   // what both passes have left, are computed on the compute stream, and exchange nothing.
   virtual void Enqueue(BackwardHalf half) = 0;
-  // Takes the work of a phase down anew when it is queued next: its kernels use other memory now (Kernels::UseDeviceMemory).
+  // Takes the work of a phase down anew when it is queued next: its kernels use other memory now
+  // (Kernels::UseDeviceMemory).
   virtual void RecordAnew(Phase phase) = 0;
 
   // Of the tasks of a phase, each as it was last run, in graph order. After Device::Synchronize; seconds on the

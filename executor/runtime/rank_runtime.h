@@ -49,8 +49,8 @@ class RankRuntime {
   void SetJobStream(std::optional<Device::JobStream> stream) { job_stream_ = stream; }
   // Holds the compute stream until the job's stream has come this far.
   void FollowJob();
-  // To be called behind what a call has queued; it is done where the answer is an error or there is no job's stream. The
-  // job's stream waits for the compute stream.
+  // To be called behind what a call has queued; it is done where the answer is an error or there is no job's stream.
+  // The job's stream waits for the compute stream.
   Status HandOver();
   // Blocks until what an earlier call has handed over is done: one call at a time is under way.
   Status AwaitHandedOver();

@@ -63,7 +63,8 @@ TEST(ProductBatchesTest, RowsOfOneExpertThatLieSideBySideAreOneProduct) {
 }
 
 TEST(ProductBatchesTest, OfSeveralSourcesTheLongerSideIsTheBatch) {
-  // Four sources of sixteen experts: a call for each source. Sixteen of four: a call for each expert, whose weights repeat.
+  // Four sources of sixteen experts: a call for each source. Sixteen of four: a call for each expert, whose weights
+  // repeat.
   const auto of_sources = BatchesOf(ShapeOf(Kind::kPlain), ProductsOf(Kind::kPlain, 4, 16, {3}));
   ASSERT_EQ(of_sources.size(), 4u);
   for (const ProductBatch& batch : of_sources) EXPECT_EQ(batch.count, 16);
@@ -86,14 +87,13 @@ TEST(ProductBatchesTest, ExpertsOfOtherRowsAreCallsOfTheirOwn) {
   const auto products = ProductsOf(Kind::kPlain, 1, 5, {3, 4, 0, 4, 2});
   const auto batches = BatchesOf(ShapeOf(Kind::kPlain), products);
   // Those of the second and the fourth have four rows each, and lie at any distance: there are two of them.
-  const std::vector<ProductBatch> expected = {
-      {.first = products[0]},
-      {.first = products[1],
-       .count = 2,
-       .a_step = products[3].a - products[1].a,
-       .b_step = products[3].b - products[1].b,
-       .c_step = products[3].c - products[1].c},
-      {.first = products[4]}};
+  const std::vector<ProductBatch> expected = {{.first = products[0]},
+                                              {.first = products[1],
+                                               .count = 2,
+                                               .a_step = products[3].a - products[1].a,
+                                               .b_step = products[3].b - products[1].b,
+                                               .c_step = products[3].c - products[1].c},
+                                              {.first = products[4]}};
   EXPECT_EQ(batches, expected);
   EXPECT_TRUE(BatchesOf(ShapeOf(Kind::kPlain), {}).empty());
 }

@@ -203,8 +203,8 @@ TEST(CudaLayerTest, WeightsMayStayOnTheCard) {
   TensorsOnCard tensors(rank->device());
   float* const gate = tensors.Floats(on_host.weights.gate);
   const DeviceWeights weights = {.gate = gate,
-                             .experts = tensors.Experts(on_host.weights.experts, ElementType::kBfloat16),
-                             .shared = tensors.Experts(on_host.weights.shared, ElementType::kBfloat16)};
+                                 .experts = tensors.Experts(on_host.weights.experts, ElementType::kBfloat16),
+                                 .shared = tensors.Experts(on_host.weights.shared, ElementType::kBfloat16)};
   const DeviceGradients gradients = {tensors.Gradients(zero.experts), tensors.Gradients(zero.shared)};
   auto kernels = rank->kernels().Make(on_host.layer, shard, weights, &gradients);
   ASSERT_TRUE(kernels.ok()) << kernels.status().message();

@@ -9,6 +9,8 @@
 #                       kernels   each kernel against the host
 #                       bench     each kernel's time as a share of a large copy or of one product
 #                       torch     the same operations as PyTorch and Triton have them (needs python3 with torch)
+#                       job       layers of a PyTorch job on the card: tests, and times beside plain PyTorch (needs
+#                                 python3 with torch, and the Python package, packed or in build/ or build-dev/)
 #                       samples   what a profile of the card is fitted to
 #                       step      kernels of a step through the libraries of python3, by `moeplan calibrate`
 #                                 (needs moeplan, packed or in build/ or build-dev/)
@@ -33,7 +35,7 @@ fail() {
 }
 
 command_line="tests/gpu/run.sh${*:+ $*}"
-stages='smoke,kernels,bench,torch,samples,step,sanitize,layers'
+stages='smoke,kernels,bench,torch,job,samples,step,sanitize,layers'
 deps='' out='' prebuilt='' archs='' limit=300
 definitions=()
 while (($# > 0)); do
@@ -60,8 +62,8 @@ while (($# > 0)); do
 done
 [[ "$limit" =~ ^[1-9][0-9]*$ ]] || fail "--limit: found '$limit', expected seconds, a whole number above 0"
 for stage in ${stages//,/ }; do
-  [[ " smoke kernels bench torch samples step sanitize layers " == *" $stage "* ]] ||
-    fail "--stage: found '$stage', expected smoke, kernels, bench, torch, samples, step, sanitize or layers"
+  [[ " smoke kernels bench torch job samples step sanitize layers " == *" $stage "* ]] ||
+    fail "--stage: found '$stage', expected smoke, kernels, bench, torch, job, samples, step, sanitize or layers"
 done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -193,6 +195,22 @@ for stage in ${stages//,/ }; do
         json_part torch python3 tests/gpu/bench/compare_torch.py "$logs/bench.json"
       else
         left_out torch 'it compares with the results of bench, which are not among these'
+      fi
+      ;;
+    job)
+      package="$prebuilt/python"
+      for build in build build-dev; do
+        [[ -n "$prebuilt" || -f "$package/moeplan/libmoeplan_gpu.so" ]] || package="$PWD/$build/python"
+      done
+      if ! python3 -c 'import torch' 2> /dev/null; then
+        left_out job 'no python3 with torch here'
+      elif [[ ! -f "$package/moeplan/libmoeplan_gpu.so" ]]; then
+        left_out job 'no Python package with libmoeplan_gpu.so here, packed or in build/ or build-dev/'
+      else
+        job=(env "PYTHONPATH=$package" "MOEPLAN_LIBRARY=$package/moeplan/libmoeplan_gpu.so" python3 -B)
+        part job.tests "${job[@]}" tests/python/run.py tests/python/torch_card_test.py
+        part job.replace "${job[@]}" tests/python/run.py tests/python/replace_test.py -k transformers
+        part job.bench "${job[@]}" tests/bench/card_layer_bench.py --json "$logs/job.bench.json"
       fi
       ;;
     samples)

@@ -161,7 +161,7 @@ struct JobLayer {
 void Step(moeplan_layer* moe, JobLayer& job, JobStream& stream, const Rows& rows, bool returns_once_queued,
           Bytes& output, Bytes& input_gradient) {
   const Bytes input = RowBytesOf(rows.input, job.layer), out_gradient = RowBytesOf(rows.output_gradient, job.layer);
-  std::byte* const there = job.card.Upload(Bytes(input.size())), *const back = job.card.Upload(Bytes(input.size()));
+  std::byte *const there = job.card.Upload(Bytes(input.size())), *const back = job.card.Upload(Bytes(input.size()));
   std::latch may_begin(1);
   stream.Queue([&] {
     may_begin.wait();
@@ -229,11 +229,11 @@ TEST_P(CInterfaceOnCardTest, LayersUseTheJobsMemoryBehindItsStream) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Layers, CInterfaceOnCardTest,
-    ::testing::Values(std::tuple(Family::kBaseline, 4, 0.8), std::tuple(Family::kParmS1, 4, 0.8),
-                      std::tuple(Family::kParmS2, 2, 0.8), std::tuple(Family::kMontaO3, 4, 0.8),
-                      std::tuple(Family::kPipeline, 2, 0.8), std::tuple(Family::kPipeline, 4, 0.0)));
+INSTANTIATE_TEST_SUITE_P(Layers, CInterfaceOnCardTest,
+                         ::testing::Values(std::tuple(Family::kBaseline, 4, 0.8), std::tuple(Family::kParmS1, 4, 0.8),
+                                           std::tuple(Family::kParmS2, 2, 0.8), std::tuple(Family::kMontaO3, 4, 0.8),
+                                           std::tuple(Family::kPipeline, 2, 0.8),
+                                           std::tuple(Family::kPipeline, 4, 0.0)));
 
 TEST(CInterfaceOnCardTest, TheJobMayMoveItsWeightsAndGradients) {
   LayerPlan plan = ExpertParallelPlan();
@@ -247,7 +247,7 @@ TEST(CInterfaceOnCardTest, TheJobMayMoveItsWeightsAndGradients) {
     std::vector<Bytes> outputs(3), input_gradients(3);
     std::vector<std::vector<float>> gradients;
     JobLayer first(plan, rank, /*seed=*/1), second(plan, rank, /*seed=*/2), third(plan, rank, /*seed=*/1);
-    for (int i = 0; JobLayer* job : {&first, &second, &third}) {
+    for (int i = 0; JobLayer * job : {&first, &second, &third}) {
       Step(moe, *job, stream, rows, /*returns_once_queued=*/false, outputs[i], input_gradients[i]);
       gradients.push_back(Read(static_cast<float*>(job->gradients.up), job->zero.experts.up.size()));
       ++i;
@@ -295,8 +295,8 @@ TEST(CInterfaceOnCardTest, GradientsOfMatricesMayBeElementsThatAreOverwritten) {
         const auto* const bytes = static_cast<const std::byte*>(found);
         const std::vector<float> values = RowFloatsOf({bytes, bytes + 2 * count}, elements.layer);
         const auto* const floats = static_cast<const float*>(expected);
-        const float largest = std::abs(*std::max_element(
-            floats, floats + count, [](float a, float b) { return std::abs(a) < std::abs(b); }));
+        const float largest = std::abs(
+            *std::max_element(floats, floats + count, [](float a, float b) { return std::abs(a) < std::abs(b); }));
         ASSERT_GT(largest, 0) << what;
         for (size_t i = 0; i < count; ++i) ASSERT_NEAR(values[i], floats[i], largest / 64) << what << " " << i;
       };
