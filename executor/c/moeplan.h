@@ -19,8 +19,9 @@
  * answers what went wrong with it. Layers that have to count pairs first (capacity_factor 0) and parts of source batches
  * block instead. While nobody calls, a thread of the world watches for peers that are lost.
  *
- * Rows are contiguous; elements are float, or uint16_t holding BF16 where bytes_per_element is 2. Shapes are written in the letters of docs/design.md, 3: E experts, M model_dim, H hidden_dim; E' and H' are the
- * rank's part of them (moeplan_shard), S and S' the columns of the shared expert.
+ * Rows are contiguous; elements are float, or uint16_t holding BF16 where bytes_per_element is 2. Shapes are written in
+ * the letters of docs/design.md, 3: E experts, M model_dim, H hidden_dim; E' and H' are the rank's part of them
+ * (moeplan_shard), S and S' the columns of the shared expert.
  */
 #ifndef MOEPLAN_EXECUTOR_C_MOEPLAN_H_
 #define MOEPLAN_EXECUTOR_C_MOEPLAN_H_

@@ -44,15 +44,15 @@ class RankRuntime {
   StatusOr<std::unique_ptr<Kernels>> MakeKernels(const Layer& layer, const LayerShard& shard,
                                                  const WeightsMemory& weights) const;
 
-  // Where it is set, work of layers follows what the job has queued on that stream of its own, which then waits for it,
-  // and calls return once their work is queued (MoeLayer). Its rows and weights lie in the device's memory.
+  // Where it is set, the work of layers follows what the job has queued on that stream of its own, which then waits for
+  // it, and calls return once their work is queued (MoeLayer). Rows and weights then lie in the device's memory.
   void SetJobStream(std::optional<Device::JobStream> stream) { job_stream_ = stream; }
   // Holds the compute stream until the job's stream has come this far.
   void FollowJob();
-  // To be called behind what a call has queued; it is done where the answer is an error or there is no job's stream.
-  // The job's stream waits for the compute stream.
+  // Hands what a call has queued over to the job, whose stream waits for the compute stream. Without a job's stream it
+  // blocks until the work is done.
   Status HandOver();
-  // Blocks until what an earlier call has handed over is done: one call at a time is under way.
+  // Blocks until what the last call has handed over is done: one call at a time is under way.
   Status AwaitHandedOver();
 
   // Of a resolved layout: the own place in its pipeline stage, and the groups of the own stage. Sets of different

@@ -209,7 +209,7 @@ for stage in ${stages//,/ }; do
       else
         job=(env "PYTHONPATH=$package" "MOEPLAN_LIBRARY=$package/moeplan/libmoeplan_gpu.so" python3 -B)
         part job.tests "${job[@]}" tests/python/run.py tests/python/torch_card_test.py
-        part job.replace "${job[@]}" tests/python/run.py tests/python/replace_test.py -k transformers
+        part job.replace "${job[@]}" tests/python/run.py tests/python/replace_test.py -k 'transformers and cuda'
         part job.bench "${job[@]}" tests/bench/card_layer_bench.py --json "$logs/job.bench.json"
       fi
       ;;
