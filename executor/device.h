@@ -46,8 +46,9 @@ class Recording {
   virtual bool MayDiffer() const { return false; }
   // Makes it ready; whether Enqueue will replay it on this rank.
   virtual bool CanReplay() { return true; }
-  // From now on Enqueue calls `queue`.
+  // From now on Enqueue calls `queue`; or it replays, or is an error of the device where this rank cannot.
   virtual void QueueAnew() {}
+  virtual void ReplayOrFail() {}
 };
 
 // Memory of a device, freed with the handle. Contents start as zero.
@@ -103,17 +104,19 @@ class Device {
 
   // A stream that the job itself has on this device, such as the current one of PyTorch; null: its default stream.
   using JobStream = void*;
-  // Holds `stream` until the job's stream has come this far, or the job's stream until `stream` has. Of devices whose
-  // memory a job uses in place.
-  virtual void FollowJob(Stream& /*stream*/, JobStream /*job*/) {}
+  // Where a job uses the device's memory in place: holds `stream` until the job's stream has come this far, or the
+  // job's stream until `stream` has. kInvalidInput for a stream that is being captured.
+  virtual Status FollowJob(Stream& /*stream*/, JobStream /*job*/) { return OkStatus(); }
   virtual void HoldJob(JobStream /*job*/, Stream& /*stream*/) {}
   // Whether the memory is the device's, so that its kernels can use it in place.
   virtual bool Holds(const void* /*memory*/) const { return host_reads_memory(); }
   // Makes the calling thread one that may drive the device, until the handle goes.
   virtual std::shared_ptr<void> Enter() { return nullptr; }
 
-  // Looks after what is queued and does not wait for it: the first error that is known by now.
-  virtual Status Poll() { return OkStatus(); }
+  // Looks after what is queued, whose peers may be lost, and does not wait for it.
+  virtual void Look() {}
+  // The first error that is known by now.
+  virtual Status first_error() const { return OkStatus(); }
   // Blocks until everything queued has passed; the first error since the device was made.
   virtual Status Synchronize() = 0;
   // When a recorded event passed, in seconds on this device's clock. Only after Synchronize.

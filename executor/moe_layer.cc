@@ -59,9 +59,10 @@ StatusOr<DrawnPlan> Draw(const LayerPlan& plan, RankRuntime& rank) {
 }
 
 StatusOr<std::unique_ptr<GraphRunner>> PrepareOn(RankRuntime& rank, const TaskGraph& graph, Kernels& kernels,
-                                                 const std::optional<WholeBatch>& whole = std::nullopt) {
+                                                 const std::optional<WholeBatch>& whole = std::nullopt,
+                                                 std::shared_ptr<ReplayAgreement> agreement = nullptr) {
   ASSIGN_OR_RETURN(const RankContext context, rank.ContextOf(graph.layout, kernels, graph.communication_ctas));
-  return GraphRunner::Prepare(graph, context, whole);
+  return GraphRunner::Prepare(graph, context, whole, std::move(agreement));
 }
 
 template <typename Value>
@@ -93,9 +94,10 @@ StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, cons
 }
 
 StatusOr<MoeLayer> MoeLayer::Make(const LayerPlan& plan, RankRuntime& rank, std::unique_ptr<Kernels> kernels,
-                                  const std::optional<WholeBatch>& whole) {
+                                  const std::optional<WholeBatch>& whole, std::shared_ptr<ReplayAgreement> agreement) {
   ASSIGN_OR_RETURN(DrawnPlan drawn, Draw(plan, rank));
-  ASSIGN_OR_RETURN(std::unique_ptr<GraphRunner> runner, PrepareOn(rank, drawn.graph, *kernels, whole));
+  ASSIGN_OR_RETURN(std::unique_ptr<GraphRunner> runner,
+                   PrepareOn(rank, drawn.graph, *kernels, whole, std::move(agreement)));
   return MoeLayer(std::move(drawn.workload), rank, std::move(kernels), std::move(runner), whole);
 }
 
@@ -181,15 +183,24 @@ void MoeLayer::UseMemory(const DeviceWeights& weights) {
   if (device_weights_ == weights) return;
   device_weights_ = weights;
   kernels_->UseDeviceMemory(weights);
-  runner_->RecordAnew(Phase::kForward);
-  runner_->RecordAnew(Phase::kBackward);
+  runner_->RecordAnew(Phase::kForward, 0);
+  for (int place = 0; place < GraphRunner::kGradientPlaces; ++place) runner_->RecordAnew(Phase::kBackward, place);
 }
 
 void MoeLayer::UseMemory(const DeviceGradients& gradients) {
-  if (device_gradients_ == gradients) return;
-  device_gradients_ = gradients;
   kernels_->UseDeviceMemory(gradients);
-  runner_->RecordAnew(Phase::kBackward);
+  auto found = std::ranges::find(device_gradients_, gradients);
+  if (found == device_gradients_.end()) {
+    if (device_gradients_.size() == GraphRunner::kGradientPlaces) {
+      found = device_gradients_.begin() + oldest_gradients_;
+      *found = gradients;
+      oldest_gradients_ = (oldest_gradients_ + 1) % GraphRunner::kGradientPlaces;
+      runner_->RecordAnew(Phase::kBackward, static_cast<int>(found - device_gradients_.begin()));
+    } else {
+      found = device_gradients_.insert(device_gradients_.end(), gradients);
+    }
+  }
+  runner_->UseGradientPlace(static_cast<int>(found - device_gradients_.begin()));
 }
 
 MoeLayer::Rows MoeLayer::BatchPairs() const {
@@ -213,7 +224,7 @@ Status MoeLayer::AddGateGradient(std::span<float> to) {
   Stream& compute = rank_->streams()[StreamKind::kCompute];
   device.Label(compute, "gate gradient");
   if (device_weights_) {
-    rank_->FollowJob();
+    RETURN_IF_ERROR(rank_->FollowJob());
     kernels_->AddValues(found.data(), static_cast<int64_t>(found.size()), to.data(), compute);
     return rank_->HandOver();
   }
@@ -235,7 +246,7 @@ Status MoeLayer::Run(const Work& work) {
   Stream& compute = rank_->streams()[StreamKind::kCompute];
   const Rows& rows = work.rows;
   RETURN_IF_ERROR(rank_->AwaitHandedOver());
-  rank_->FollowJob();
+  RETURN_IF_ERROR(rank_->FollowJob());
   device.Label(compute, "copy in");
   if (!rows.from.empty()) device.Copy(rows.in, rows.from.data(), rows.from.size(), compute);
   const Rows& counts = work.counts;
@@ -248,9 +259,10 @@ Status MoeLayer::Run(const Work& work) {
   if (!rows.to.empty()) device.Copy(rows.to.data(), rows.out, rows.to.size(), compute);
   if (!counts.to.empty()) device.Copy(counts.to.data(), counts.out, counts.to.size(), compute);
   if (work.gives_gradients) kernels_->GiveGradients(compute);
-  RETURN_IF_ERROR(rank_->HandOver());
-  const bool host_waits = !counts.from.empty() || !counts.to.empty();
-  return host_waits ? rank_->AwaitHandedOver() : OkStatus();
+  const Status handed_over = rank_->HandOver();
+  const bool host_has_counts = !counts.from.empty() || !counts.to.empty();
+  const Status awaited = host_has_counts ? rank_->AwaitHandedOver() : OkStatus();
+  return handed_over.ok() ? awaited : handed_over;
 }
 
 Status MoeLayer::CheckBackward(std::span<const std::byte> output_gradient, std::span<std::byte> input_gradient) const {

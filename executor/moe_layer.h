@@ -59,8 +59,10 @@ class MoeLayer {
   // The same with kernels whose weights and gradients are the job's affair, such as those of weights that stay on a
   // card (executor/cuda/cuda_kernels.h): of the plan's layer and of ShardOf for rank.StageRank.
   // With `whole` the plan is that of a part of such a source batch (GraphRunner::Prepare), and ForwardOfPart runs it.
+  // `agreement` is shared by layers of the plan that are made on a rank as it needs them; null: the layer's own.
   static StatusOr<MoeLayer> Make(const LayerPlan& plan, RankRuntime& rank, std::unique_ptr<Kernels> kernels,
-                                 const std::optional<WholeBatch>& whole = std::nullopt);
+                                 const std::optional<WholeBatch>& whole = std::nullopt,
+                                 std::shared_ptr<ReplayAgreement> agreement = nullptr);
 
   // B·L rows of M elements each, of `bytes_per_element` bytes, alike on all ranks of an MP group; `input` and `output`
   // may be the same memory.
@@ -140,7 +142,8 @@ class MoeLayer {
   std::unique_ptr<GraphRunner> runner_;
   std::optional<WholeBatch> whole_;
   std::optional<DeviceWeights> device_weights_;
-  std::optional<DeviceGradients> device_gradients_;
+  std::vector<DeviceGradients> device_gradients_;  // Those of the runner's places.
+  int oldest_gradients_ = 0;
   std::shared_ptr<RunningCounts> counts_;  // Those of the last ForwardOfPart.
   bool forward_ran_ = false, backward_ran_ = false;
   bool backward_due_ = false;          // A Forward has no Backward yet.

@@ -48,7 +48,7 @@ StatusOr<int> PairCounter::Most(const Call& call, std::span<const std::byte> inp
   Stream& stream = rank_->streams()[StreamKind::kCompute];
   std::vector<int32_t> counts(layer_.experts);
   RETURN_IF_ERROR(rank_->AwaitHandedOver());
-  rank_->FollowJob();
+  RETURN_IF_ERROR(rank_->FollowJob());
   device.Label(stream, "count pairs");
   device.Copy(rows_.data(), input.data(), input.size(), stream);
   kernels.TakeWeights(stream);

@@ -128,6 +128,7 @@ StatusOr<std::unique_ptr<TrainingLayer>> TrainingLayer::Make(const StatusOr<Laye
 }
 
 StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(Size size, const WeightsMemory& weights) {
+  RETURN_IF_ERROR(rank_->AwaitHandedOver());  // What is dropped now may be at work.
   Remember(size);
   std::vector<std::unique_ptr<MoeLayer>>& idle = idle_[size];
   if (!idle.empty()) {
@@ -138,7 +139,9 @@ StatusOr<std::unique_ptr<MoeLayer>> TrainingLayer::LayerFor(Size size, const Wei
   std::optional<WholeBatch> whole;
   const LayerPlan plan = PlanFor(size, whole);
   ASSIGN_OR_RETURN(std::unique_ptr<Kernels> kernels, rank_->MakeKernels(plan.workload.layer, shard_, weights));
-  ASSIGN_OR_RETURN(MoeLayer layer, MoeLayer::Make(plan, *rank_, std::move(kernels), whole));
+  std::shared_ptr<ReplayAgreement>& agreement = agreements_[size];
+  if (agreement == nullptr) agreement = std::make_shared<ReplayAgreement>();
+  ASSIGN_OR_RETURN(MoeLayer layer, MoeLayer::Make(plan, *rank_, std::move(kernels), whole, agreement));
   return std::make_unique<MoeLayer>(std::move(layer));
 }
 
@@ -153,7 +156,8 @@ void TrainingLayer::Remember(Size size) {
 }
 
 void TrainingLayer::TakeBack(Size size, std::unique_ptr<MoeLayer> layer) {
-  if (std::ranges::find(recent_, size) != recent_.end()) idle_[size].push_back(std::move(layer));
+  if (std::ranges::find(recent_, size) != recent_.end()) return idle_[size].push_back(std::move(layer));
+  (void)rank_->AwaitHandedOver();  // It may be at work; its error is that of the next call, too.
 }
 
 int TrainingLayer::MostTokens() const {

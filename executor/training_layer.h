@@ -147,6 +147,8 @@ class TrainingLayer {
   std::optional<PairCounter> counter_;  // Absent where the layer drops pairs.
   // What it counts with, where weights are the host's and where they are the device's; null before the first Forward.
   std::array<std::unique_ptr<Kernels>, 2> gate_kernels_;
+  // What the ranks have agreed on by size: ranks free passes when they like, and so make buffers when others do not.
+  std::map<Size, std::shared_ptr<ReplayAgreement>> agreements_;
   std::vector<Size> recent_;                                     // The last first.
   std::map<Size, std::vector<std::unique_ptr<MoeLayer>>> idle_;  // Only sizes of recent_.
 };

@@ -72,7 +72,11 @@ struct World {
       std::unique_lock lock(mutex);
       while (!stopped.wait_for(lock, stop, kBetweenLooks, [] { return false; }) && !stop.stop_requested()) {
         const std::shared_ptr<void> entered = rank->device().Enter();
-        (void)rank->device().Poll();  // The next call answers it.
+        try {
+          rank->device().Look();  // What it finds the next call answers.
+        } catch (const std::exception&) {
+          continue;  // Out of memory: the next look may find some.
+        }
       }
     });
   }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace moeplan::executor::cuda {
@@ -33,6 +35,10 @@ class CaptureScope {
   }
   bool refused_on_all_ranks() const { return refused_on_all_ranks_; }
 
+  // Goes with the graph.
+  void Keep(std::shared_ptr<void> handle) { kept_.push_back(std::move(handle)); }
+  void Release() { kept_.clear(); }
+
  private:
   template <typename T>
   static bool AddTo(std::vector<T*>& list, T* one) {
@@ -45,6 +51,7 @@ class CaptureScope {
   std::vector<Event*> events_;
   std::string refusal_;
   bool refused_on_all_ranks_ = false;
+  std::vector<std::shared_ptr<void>> kept_;
 };
 
 }  // namespace moeplan::executor::cuda

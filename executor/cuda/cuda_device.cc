@@ -146,15 +146,20 @@ class OneCard final : public CudaDevice {
     return MakeGraphRecording(card_, std::move(queue));
   }
 
-  void FollowJob(Stream& stream, JobStream job) override {
-    if (failure().failed()) return;
+  Status FollowJob(Stream& stream, JobStream job) override {
+    if (failure().failed()) return failure().first();
+    cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(static_cast<cudaStream_t>(job), &captured) != cudaSuccess) cudaGetLastError();
+    if (captured != cudaStreamCaptureStatusNone) return error::StreamIsCaptured();
     Check(cudaEventRecord(card_->jobs, static_cast<cudaStream_t>(job)), stream, "an event of the job's stream");
     Check(cudaStreamWaitEvent(StreamOf(stream), card_->jobs, 0), stream, "a wait for the job's stream");
+    return failure().first();
   }
 
   void HoldJob(JobStream job, Stream& stream) override {
     Check(cudaEventRecord(card_->jobs, StreamOf(stream)), stream, "an event for the job's stream");
     Check(cudaStreamWaitEvent(static_cast<cudaStream_t>(job), card_->jobs, 0), stream, "a wait of the job's stream");
+    range_.End();
   }
 
   bool Holds(const void* memory) const override { return PlaceOf(memory) == Where::kCard; }
@@ -172,12 +177,11 @@ class OneCard final : public CudaDevice {
             }};
   }
 
-  Status Poll() override {
-    range_.End();
+  void Look() override {
     for (const auto& look : card_->watches) look();
     (void)StreamsHavePassed();
-    return failure().first();
   }
+  Status first_error() const override { return card_->failure.first(); }
 
   Status Synchronize() override {
     range_.End();
@@ -203,6 +207,10 @@ class OneCard final : public CudaDevice {
   bool failed() const override { return card_->failure.failed(); }
 
   bool capturing() const override { return card_->scope != nullptr; }
+  void KeepWithCapture(std::shared_ptr<void> handle) override {
+    MOEPLAN_CHECK(capturing());
+    card_->scope->Keep(std::move(handle));
+  }
   void RefuseCapture(const std::string& why) override {
     MOEPLAN_CHECK(capturing());
     card_->scope->RefuseOnAllRanks(why);
@@ -265,6 +273,7 @@ class OneCard final : public CudaDevice {
   bool HasPassed(cudaStream_t stream, const std::string& name, const std::string& last_task) {
     const cudaError_t error = cudaStreamQuery(stream);
     if (error == cudaErrorNotReady) return false;
+    if (error == cudaErrorCudartUnloading) return true;  // The process ends, which is no failure to tell others of.
     if (error != cudaSuccess) failure().Set(error::StreamFailed(name, last_task, cudaGetErrorString(error)));
     return true;
   }

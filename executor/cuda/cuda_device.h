@@ -43,6 +43,8 @@ class CudaDevice : public Device {
 
   // Whether what is queued is being taken down.
   virtual bool capturing() const = 0;
+  // While capturing: `handle` goes when the graph goes.
+  virtual void KeepWithCapture(std::shared_ptr<void> handle) = 0;
   // The work under capture can be a graph on no rank: what follows is queued in vain, and again at each Enqueue.
   virtual void RefuseCapture(const std::string& why) = 0;
   // How often recordings were replayed: events inside them are not those of the replay before.

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "executor/cuda/machine_errors.h"
+
 namespace moeplan::executor::cuda {
 namespace {
 
@@ -25,7 +27,9 @@ class GraphRecording final : public Recording {
 
   void Enqueue() override {
     if (card_->failure.failed()) return;
-    CanReplay() ? Replay() : queue_();
+    if (CanReplay()) return Replay();
+    if (has_to_replay_ && MayDiffer()) return card_->failure.Set(error::NoGraphHere());
+    queue_();
   }
 
   bool MayDiffer() const override { return !scope_.refused_on_all_ranks(); }
@@ -34,6 +38,7 @@ class GraphRecording final : public Recording {
     return graph_ != nullptr;
   }
   void QueueAnew() override { GiveUp(); }
+  void ReplayOrFail() override { has_to_replay_ = true; }
 
  private:
   void TakeDown() {
@@ -73,6 +78,7 @@ class GraphRecording final : public Recording {
     if (runs_ != nullptr) cudaGraphExecDestroy(std::exchange(runs_, nullptr));
     if (graph_ != nullptr) cudaGraphDestroy(std::exchange(graph_, nullptr));
     calls_.clear();
+    scope_.Release();
     cudaGetLastError();
   }
 
@@ -83,6 +89,7 @@ class GraphRecording final : public Recording {
   cudaGraph_t graph_ = nullptr;     // Null: no graph is possible.
   cudaGraphExec_t runs_ = nullptr;  // Null before the first run.
   cudaEvent_t ended_ = nullptr;
+  bool has_to_replay_ = false;
 };
 
 }  // namespace

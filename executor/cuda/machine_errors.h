@@ -60,6 +60,18 @@ inline Status NcclOverdue(const NcclOperation& operation, double deadline_s) {
                                  " s: ", Describe(operation), "; the communicator was aborted"));
 }
 
+inline Status NoGraphHere() {
+  return InternalError(
+      "found work that CUDA takes for no graph any more, expected one, as the other ranks replay theirs");
+}
+
+inline Status StreamIsCaptured() {
+  return InvalidInput(
+      "stream: found one that a graph is captured from, expected one that runs: the work of a layer is no part of the "
+      "job's "
+      "graphs");
+}
+
 inline Status NcclLostPeer(const NcclOperation& operation, const std::string& nccl_says) {
   return PeerLost(
       StrCat("rank ", RankList(operation.peers), " is lost (NCCL: ", nccl_says, "): ", Describe(operation)));

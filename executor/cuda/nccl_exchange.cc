@@ -74,7 +74,7 @@ class NcclExchange final : public PartExchange {
         device_(device),
         options_(std::move(options)),
         doom_(std::move(doom)),
-        operations_(options_.deadline_s) {
+        operations_(std::make_shared<NcclOperations>(options_.deadline_s)) {
     for (const int rank : place_.job_ranks) {
       if (rank != place_.job_ranks[place_.rank]) peers_.push_back(rank);
     }
@@ -178,9 +178,15 @@ class NcclExchange final : public PartExchange {
   Status Queue(const std::string& task, size_t bytes, Stream& stream, Body body) {
     if (const Status why = doom_->why(); !why.ok()) return why.Within(StrCat("task ", task));
     cudaStream_t on = StreamOf(stream);
-    ASSIGN_OR_RETURN(NcclOperations::Operation * operation, operations_.Begin(task, bytes, device_.capturing(), on));
+    ASSIGN_OR_RETURN(NcclOperations::Operation * operation, operations_->Begin(task, bytes, device_.capturing(), on));
+    if (device_.capturing()) {
+      const std::weak_ptr<NcclOperations> operations = operations_;
+      device_.KeepWithCapture({nullptr, [operations, operation](void*) {
+                                 if (const auto alive = operations.lock()) alive->Retire(*operation);
+                               }});
+    }
     RETURN_IF_ERROR(Start(task, bytes, [&] { return body(on); }));
-    return operations_.End(*operation, on);
+    return operations_->End(*operation, on);
   }
 
   // Calls NCCL, which goes on behind, and waits until it has done its part on the host.
@@ -226,14 +232,19 @@ class NcclExchange final : public PartExchange {
   // While the host waits for the device.
   void Look() {
     if (comm_ == nullptr) return;
-    const NcclOperations::Operation* const now = operations_.UnderWay();
-    const std::string task = now == nullptr ? "none" : now->task;
-    const size_t bytes = now == nullptr ? 0 : now->bytes;
-    if (const Status why = doom_->why(); !why.ok()) return GiveUp(why.Within(StrCat("task ", task)));
+    const auto give_up = [&](const auto& error_of) {
+      const NcclOperations::Operation* const now = operations_->UnderWay();
+      now == nullptr ? GiveUp(error_of(std::string("none"), 0)) : GiveUp(error_of(now->task, now->bytes));
+    };
+    if (const Status why = doom_->why(); !why.ok()) {
+      return give_up([&](const std::string& task, size_t) { return why.Within(StrCat("task ", task)); });
+    }
     ncclResult_t state = ncclSuccess;
     if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) state = ncclInternalError;
-    if (state != ncclSuccess && state != ncclInProgress) return GiveUp(Explain(state, task, bytes));
-    const auto* const late = operations_.FindOverdue(device_.replays(), std::chrono::steady_clock::now());
+    if (state != ncclSuccess && state != ncclInProgress) {
+      return give_up([&](const std::string& task, size_t bytes) { return Explain(state, task, bytes); });
+    }
+    const auto* const late = operations_->FindOverdue(device_.replays(), std::chrono::steady_clock::now());
     if (late != nullptr) GiveUp(Overdue(late->task, late->bytes));
   }
 
@@ -272,7 +283,7 @@ class NcclExchange final : public PartExchange {
   const NcclOptions options_;
   const std::shared_ptr<Doom> doom_;
   std::vector<int> peers_;
-  NcclOperations operations_;
+  const std::shared_ptr<NcclOperations> operations_;
   ncclComm_t comm_ = nullptr;  // Null before Init and once aborted.
   std::future<void> abort_;    // Invalid until it begins.
   int splits_ = 0;

@@ -1,5 +1,8 @@
 #include "executor/cuda/nccl_operations.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "executor/cuda/errors.h"
 
 namespace moeplan::executor::cuda {
@@ -65,13 +68,22 @@ Status NcclOperations::MakeEvents(Operation& operation) {
   return OkStatus();
 }
 
+void NcclOperations::Retire(const Operation& operation) {
+  const auto found = std::ranges::find(operations_, &operation, [](const Operation& one) { return &one; });
+  if (found != operations_.end()) Drop(found);
+}
+
 void NcclOperations::DropEnded() {
-  // The last stays, for messages.
-  while (operations_.size() > 1 && !operations_.front().repeats && HasPassed(operations_.front().ended)) {
-    spare_events_.push_back(operations_.front().begun);
-    spare_events_.push_back(operations_.front().ended);
-    operations_.pop_front();
+  for (auto one = operations_.begin();
+       one != operations_.end() && std::next(one) != operations_.end();) {  // The last stays.
+    one = !one->repeats && HasPassed(one->ended) ? Drop(one) : std::next(one);
   }
+}
+
+std::list<NcclOperations::Operation>::iterator NcclOperations::Drop(std::list<Operation>::iterator operation) {
+  spare_events_.push_back(operation->begun);
+  spare_events_.push_back(operation->ended);
+  return operations_.erase(operation);
 }
 
 }  // namespace moeplan::executor::cuda

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <deque>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,9 +28,12 @@ class NcclOperations {
   NcclOperations& operator=(const NcclOperations&) = delete;
   ~NcclOperations();
 
-  // Around what is queued on `stream`. The operation stays where it is until it has ended.
+  // Around what is queued on `stream`. The operation stays where it is until it has ended or, while capturing, until
+  // its recording is retired.
   StatusOr<Operation*> Begin(const std::string& task, size_t bytes, bool capturing, cudaStream_t stream);
   Status End(Operation& operation, cudaStream_t stream);
+  // Nothing repeats it any more.
+  void Retire(const Operation& operation);
 
   // The first that has had its time, or null. `replays`: of recordings, so far.
   const Operation* FindOverdue(uint64_t replays, HostTime now);
@@ -40,9 +43,10 @@ class NcclOperations {
  private:
   Status MakeEvents(Operation& operation);
   void DropEnded();
+  std::list<Operation>::iterator Drop(std::list<Operation>::iterator operation);
 
   const double deadline_s_;
-  std::deque<Operation> operations_;
+  std::list<Operation> operations_;
   std::vector<cudaEvent_t> spare_events_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <exception>
+#include <optional>
 
 #include "executor/cuda/cuda_device.h"
 #include "executor/cuda/errors.h"
@@ -48,23 +49,27 @@ void SharedCard::QueueWork(HostStream::Work work, cudaStream_t stream) {
   Check(launched, "a host function");
 }
 
-void SharedCard::Await(const std::function<bool()>& passed) {
+void SharedCard::Await(const std::function<bool()>& passed, std::chrono::seconds after_failure) {
   constexpr auto kBetweenLooks = std::chrono::milliseconds(5);
   const auto look = [this] {
     for (const auto& watch : watches) watch();
   };
   auto next_look = std::chrono::steady_clock::now() + kBetweenLooks;
+  std::optional<std::chrono::steady_clock::time_point> failed;
   for (Patience patience; !passed(); patience.Rest()) {
-    if (const auto now = std::chrono::steady_clock::now(); now >= next_look) {
-      look();
-      next_look = now + kBetweenLooks;
-    }
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_look) continue;
+    look();
+    next_look = now + kBetweenLooks;
+    if (!failure.failed()) continue;
+    if (!failed) failed = now;
+    if (now - *failed > after_failure) return;
   }
   look();
 }
 
 void SharedCard::AwaitEnd(cudaStream_t stream) {
-  Await([stream] { return cudaStreamQuery(stream) != cudaErrorNotReady; });
+  Await([stream] { return cudaStreamQuery(stream) != cudaErrorNotReady; }, std::chrono::hours(24 * 365));
 }
 
 // Here and below: what cannot be destroyed is lost, and no reason to stop.

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <list>
@@ -75,7 +76,9 @@ struct SharedCard {
   void Check(cudaError_t error, const std::string& what);
   // Blocks until `passed` says so. Meanwhile every few milliseconds, and at the end, it calls the watches, which free
   // streams that wait for a lost peer: so nothing else waits for streams of this card.
-  void Await(const std::function<bool()>& passed);
+  // After a failure, which lets go of what waits for peers, it blocks that long at most: streams may also wait for a
+  // stream of the job that nobody lets go of.
+  void Await(const std::function<bool()>& passed, std::chrono::seconds after_failure = std::chrono::seconds(10));
   // An error of the stream ends this, too: who asks for results meets it.
   void AwaitEnd(cudaStream_t stream);
   // Runs `work` in order on `stream`; it is skipped when the device has failed by then.

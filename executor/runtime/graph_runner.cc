@@ -62,12 +62,14 @@ ChunkUnits UnitsOf(const TaskGraph& graph) {
 
 class Runner final : public GraphRunner {
  public:
-  Runner(const TaskGraph& graph, const RankContext& context, const std::optional<WholeBatch>& whole)
+  Runner(const TaskGraph& graph, const RankContext& context, const std::optional<WholeBatch>& whole,
+         std::shared_ptr<ReplayAgreement> agreement)
       : graph_(graph),
         context_(context),
         whole_(whole),
         type_(ElementTypeOf(graph.layer.bytes_per_element)),
-        units_(UnitsOf(graph)) {
+        units_(UnitsOf(graph)),
+        agreement_(agreement != nullptr ? std::move(agreement) : std::make_shared<ReplayAgreement>()) {
     for (const Group group : kGroups) own_[static_cast<size_t>(group)] = IndexIn(group, graph.layout, context.rank);
   }
 
@@ -115,25 +117,27 @@ class Runner final : public GraphRunner {
   }
 
   void Enqueue(Phase phase) override {
-    const auto place = static_cast<size_t>(phase);
-    std::unique_ptr<Recording>& recording = recordings_[place];
-    if (recording == nullptr) recording = Take([this, phase] { Queue(phase); }, all_replay_[place]);
+    std::unique_ptr<Recording>& recording = RecordingOf(phase, gradient_place_);
+    if (recording == nullptr) {
+      recording = Take([this, phase] { Queue(phase); }, agreement_->phases[static_cast<size_t>(phase)]);
+    }
     recording->Enqueue();
   }
   void Enqueue(BackwardHalf half) override {
-    std::unique_ptr<Recording>& recording = half_recordings_[static_cast<size_t>(half)];
+    std::unique_ptr<Recording>& recording = half_recordings_[gradient_place_][static_cast<size_t>(half)];
     if (recording == nullptr) {
       const auto queue = [this, half] { Queue(Phase::kBackward, half); };
       // Weight gradients meet no other rank.
       const bool meets_ranks = half != BackwardHalf::kWeightGradients;
-      recording = meets_ranks ? Take(queue, all_replay_half_) : context_.device.Capture(queue);
+      recording = meets_ranks ? Take(queue, agreement_->input_gradients) : context_.device.Capture(queue);
     }
     recording->Enqueue();
   }
-  void RecordAnew(Phase phase) override {
-    recordings_[static_cast<size_t>(phase)] = nullptr;
-    recordings_[static_cast<size_t>(Phase::kTraining)] = nullptr;
-    if (phase != Phase::kForward) half_recordings_ = {};
+  void UseGradientPlace(int place) override { gradient_place_ = place; }
+  void RecordAnew(Phase phase, int place) override {
+    RecordingOf(phase, place) = nullptr;
+    RecordingOf(Phase::kTraining, place) = nullptr;
+    if (phase != Phase::kForward) half_recordings_[place] = {};
   }
 
   Timeline LastTimeline(Phase phase) const override {
@@ -192,13 +196,16 @@ class Runner final : public GraphRunner {
   }
 
  private:
-  // Replayed on all ranks of the stage or on none: a network library wants either, and not both in one collective. The
-  // ranks agree when work is taken down for the first time, `agreed`; each may take it down anew by itself
-  // (RecordAnew).
+  std::unique_ptr<Recording>& RecordingOf(Phase phase, int place) {
+    return recordings_[phase == Phase::kForward ? 0 : place][static_cast<size_t>(phase)];
+  }
+
+  // Replayed on all ranks of the stage or on none: a network library wants either, and not both in one collective. What
+  // the ranks have agreed on once holds for work that a rank takes down again.
   std::unique_ptr<Recording> Take(std::function<void()> queue, std::optional<bool>& agreed) {
     std::unique_ptr<Recording> recording = context_.device.Capture(std::move(queue));
     if (!agreed) agreed = !recording->MayDiffer() || AllRanks(recording->CanReplay());
-    if (!*agreed) recording->QueueAnew();
+    *agreed ? recording->ReplayOrFail() : recording->QueueAnew();
     return recording;
   }
 
@@ -692,12 +699,11 @@ class Runner final : public GraphRunner {
   std::vector<std::unique_ptr<PhasedAllToAll>> phased_;           // By task; null unless an all-to-all not DIRECT.
   std::vector<std::vector<CellPair>> cell_pairs_;                 // By task, of COPY and REDUCE.
   std::vector<std::vector<std::vector<CellPair>>> expert_pairs_;  // By task, of EXPERT, by local expert.
-  // What the ranks have agreed on (Take): by phase, and for the first half of a backward pass.
-  std::array<std::optional<bool>, kPhases> all_replay_;
-  std::optional<bool> all_replay_half_;
-  // Last: they wait for what uses all of the above.
-  std::array<std::unique_ptr<Recording>, kPhases> recordings_;
-  std::array<std::unique_ptr<Recording>, 2> half_recordings_;  // By BackwardHalf.
+  const std::shared_ptr<ReplayAgreement> agreement_;
+  int gradient_place_ = 0;
+  // Last: they wait for what uses all of the above. By place and phase, and by place and BackwardHalf.
+  std::array<std::array<std::unique_ptr<Recording>, kPhases>, kGradientPlaces> recordings_;
+  std::array<std::array<std::unique_ptr<Recording>, 2>, kGradientPlaces> half_recordings_;
 };
 
 }  // namespace
@@ -777,13 +783,14 @@ StatusOr<AllToAllTeams*> GroupCommunicators::TeamsOf(Group group, const GroupSha
 }
 
 StatusOr<std::unique_ptr<GraphRunner>> GraphRunner::Prepare(const TaskGraph& graph, const RankContext& context,
-                                                            const std::optional<WholeBatch>& whole) {
+                                                            const std::optional<WholeBatch>& whole,
+                                                            std::shared_ptr<ReplayAgreement> agreement) {
   MOEPLAN_CHECK(graph.communication_ctas == context.groups.ctas());
   for (const Task& task : graph.tasks) {
     if (const auto* encode = std::get_if<EncodeOp>(&task.op))
       RETURN_IF_ERROR(context.kernels.CheckCodec(encode->codec));
   }
-  auto runner = std::make_unique<Runner>(graph, context, whole);
+  auto runner = std::make_unique<Runner>(graph, context, whole, std::move(agreement));
   RETURN_IF_ERROR(runner->Allocate());
   return runner;
 }

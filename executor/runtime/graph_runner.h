@@ -103,13 +103,21 @@ struct WholeBatch {
   friend bool operator==(const WholeBatch&, const WholeBatch&) = default;
 };
 
+// Whether all ranks of the stage replay a phase of a graph. They agree on it when one of them runs it for the first
+// time, so that has to be the same run on all. Runners of one graph that a rank makes as it needs them share it.
+struct ReplayAgreement {
+  std::array<std::optional<bool>, static_cast<size_t>(Phase::kTraining) + 1> phases;
+  std::optional<bool> input_gradients;  // For BackwardHalf::kInputGradients.
+};
+
 class GraphRunner {
  public:
   // Requires groups of the graph's limit on CTAs. With `whole` the graph is that of a part of such a source batch, and
   // has slots for whatever its tokens may take, at most min(whole.slots, its tokens) of each expert; its router's
   // losses are those of the source batch.
   static StatusOr<std::unique_ptr<GraphRunner>> Prepare(const TaskGraph& graph, const RankContext& context,
-                                                        const std::optional<WholeBatch>& whole = std::nullopt);
+                                                        const std::optional<WholeBatch>& whole = std::nullopt,
+                                                        std::shared_ptr<ReplayAgreement> agreement = nullptr);
   virtual ~GraphRunner() = default;
 
   // Queues the tasks of a phase. The backward ones need what the last forward ones left.
@@ -117,9 +125,12 @@ class GraphRunner {
   // The same of half a backward pass: input gradients first, on every rank in the same order. Weight gradients need
   // what both passes have left, are computed on the compute stream, and exchange nothing.
   virtual void Enqueue(BackwardHalf half) = 0;
-  // Takes the work of a phase down anew when it is queued next: its kernels use other memory now
-  // (Kernels::UseDeviceMemory).
-  virtual void RecordAnew(Phase phase) = 0;
+  // Backward work is taken down once for each place where its gradients lie (Kernels::UseDeviceMemory), of which
+  // `place` is the one from now on.
+  static constexpr int kGradientPlaces = 4;
+  virtual void UseGradientPlace(int place) = 0;
+  // Takes the work of a phase down anew when it is queued next with gradients at that place: kernels use other memory.
+  virtual void RecordAnew(Phase phase, int place) = 0;
 
   // Of the tasks of a phase, each as it was last run, in graph order. After Device::Synchronize; seconds on the
   // device's clock.

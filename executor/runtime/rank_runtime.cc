@@ -24,15 +24,15 @@ StatusOr<std::unique_ptr<Kernels>> RankRuntime::MakeKernels(const Layer& layer, 
   return make_device_kernels_(layer, shard, std::get<DeviceWeights>(weights));
 }
 
-void RankRuntime::FollowJob() {
-  if (job_stream_) device_.FollowJob(streams()[StreamKind::kCompute], *job_stream_);
+Status RankRuntime::FollowJob() {
+  return job_stream_ ? device_.FollowJob(streams()[StreamKind::kCompute], *job_stream_) : OkStatus();
 }
 
 Status RankRuntime::HandOver() {
   if (!job_stream_) return device_.Synchronize();
   device_.HoldJob(*job_stream_, streams()[StreamKind::kCompute]);
   handed_over_ = true;
-  return device_.Poll();
+  return device_.first_error();
 }
 
 Status RankRuntime::AwaitHandedOver() {

@@ -48,7 +48,7 @@ class RankRuntime {
   // it, and calls return once their work is queued (MoeLayer). Rows and weights then lie in the device's memory.
   void SetJobStream(std::optional<Device::JobStream> stream) { job_stream_ = stream; }
   // Holds the compute stream until the job's stream has come this far.
-  void FollowJob();
+  Status FollowJob();
   // Hands what a call has queued over to the job, whose stream waits for the compute stream. Without a job's stream it
   // blocks until the work is done.
   Status HandOver();

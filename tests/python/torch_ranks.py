@@ -394,6 +394,29 @@ def gradients_are_the_jobs(world):
         job.expect([seed], [y], [x])
     assert len(places) == 1, places
 
+    # Gradients that add up over micro-batches, step after step.
+    for _ in range(3):
+        runs = [job.run(seed) for seed in (1, 2, 3)]
+        for _, y, dy in runs:
+            y.backward(dy)
+        job.expect([1, 2, 3], [run[1] for run in runs], [run[0] for run in runs])
+
+    # Parameters that are no longer of the layer's kind, and streams that a graph is captured from.
+    job.layer.bfloat16()
+    refused = expect_raises(moeplan.InvalidInput, lambda: job.layer(job.own_rows(1)[0]), "up: found a parameter of torch.bfloat16")
+    assert refused.field == "up"
+    job.layer.float()
+    captured = torch.cuda.CUDAGraph()
+    rows = job.own_rows(1)[0]
+    torch.cuda.synchronize()
+    try:
+        with torch.cuda.graph(captured):
+            expect_raises(moeplan.InvalidInput, lambda: job.layer(rows), "stream: found one that a graph is captured from")
+            rows + 1
+    finally:
+        torch.cuda.synchronize()
+    assert job.layer(rows).isfinite().all()
+
 
 def no_card_for_the_host(world):
     """A job whose layers run on the host already is told that it cannot have a card, too, from the same library."""

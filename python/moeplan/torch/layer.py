@@ -45,15 +45,17 @@ class _Passes:
         self.last: _Pass | None = None
         self.deferred: list[_Pass] = []
         self.reduced = False  # Gradients are sums over replicas.
-        # On a card: what the library takes as float and the layer has as BF16, and the memory of gradients of matrices.
+        # On a card: what the library takes as float and the layer has as BF16, and, by stream and name, the memory of
+        # gradients of matrices.
         self.floats: dict[str, torch.Tensor] = {}
-        self.gradients: dict[str, list[_Reused]] = {}
+        self.gradients: dict[tuple[int, str], list[_Reused]] = {}
 
 
 class _Reused:
     """Memory for a gradient on a card, which is that of the next one where nobody else has it any more.
 
-    What the library has recorded for a place holds for as long as gradients come to the same place.
+    What the library has recorded for a place holds for as long as gradients come to the same place. Work of another stream
+    that is only queued is nobody: who reads a gradient there holds it until that is done.
     """
 
     __slots__ = ("tensor", "_alone")
@@ -168,6 +170,12 @@ class MoELayer(torch.nn.Module):
         self._make_groups()
         self._make_parameters(seed)
         self._names = tuple(name for name in library.TENSORS if getattr(self, name) is not None)
+        # An expert whose rows come from several ranks, or in several pieces, has several products for its gradient, which
+        # add up in float.
+        best = self.plan.best
+        pieces = max(best.chunks, best.partition_degree, len(best.chunk_shares), 1)
+        in_one_product = self._degrees[:3] == (1, 1, 1) and pieces == 1
+        self._gradients_are_elements = world.on_card and (dtype == torch.float32 or in_one_product)
 
     # ---- What the layer is.
 
@@ -377,7 +385,7 @@ class MoELayer(torch.nn.Module):
         return weights
 
     def _gradients(self, tensors: list[torch.Tensor]) -> library.Gradients:
-        gradients = library.Gradients(matrices_are_elements=self.world.on_card)
+        gradients = library.Gradients(matrices_are_elements=self._gradients_are_elements)
         for name, tensor in zip(self._names, tensors):
             setattr(gradients, name, tensor.data_ptr())
         return gradients
@@ -393,45 +401,54 @@ class MoELayer(torch.nn.Module):
         handle, passes = self._open(), self._passes
         if passes.last is not None and passes.last.over:
             passes.last = None  # Its buffers are the next one's.
-        self.world._follow_stream()
-        held = [self._memory(name, one.detach()) for name, one in zip(self._names, parameters)]
-        tokens = x.numel() // self._model_dim
-        given = (tokens, x.data_ptr(), output.data_ptr(), self._weights(held))
-        if batch is None:
-            made = library.create("layer_forward", handle, *given)
-        else:
-            made = library.create("batch_forward", batch._handle, *given)
+        with self.world._behind_stream():
+            held = [self._memory(name, one.detach()) for name, one in zip(self._names, parameters)]
+            tokens = x.numel() // self._model_dim
+            given = (tokens, x.data_ptr(), output.data_ptr(), self._weights(held))
+            if batch is None:
+                made = library.create("layer_forward", handle, *given)
+            else:
+                made = library.create("batch_forward", batch._handle, *given)
         passes.last = under_way = _Pass(made, tokens, held)
         return under_way
 
     def _memory(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """The parameter as the library takes it. On a card matrices are taken where they lie, whatever their elements."""
+        """The parameter as the library takes it. On a card matrices are taken where they lie, and the rest as float."""
         if not self.world.on_card:
             return _as_float(tensor)
-        if name in library.MATRICES or tensor.dtype == torch.float32:
+        if tensor.device != self.world.device:
+            raise mismatch(name, f"a parameter on {tensor.device}", f"one on {self.world.device}")
+        if name in library.MATRICES:
+            if tensor.dtype != self.dtype:
+                raise mismatch(name, f"a parameter of {tensor.dtype}", f"one of {self.dtype}, the layer's dtype")
             return tensor.contiguous()
-        # In one place, for the library to record.
+        if tensor.dtype == torch.float32:
+            return tensor.contiguous()
+        # The library records where it lies, so it stays where it is unless a pass under way still reads it.
         floats = self._passes.floats
-        if name not in floats:
+        if name not in floats or sys.getrefcount(floats[name]) > 2:
             floats[name] = torch.empty_like(tensor, dtype=torch.float32)
         return floats[name].copy_(tensor)
 
     def _room(self, under_way: _Pass, names: tuple[str, ...]) -> list[torch.Tensor]:
-        """Where the library puts the gradients of these parameters: sums begin at zero, on a card matrices as they are."""
+        """Where the library puts the gradients of these parameters: sums begin at zero, what is overwritten as it is."""
         room = []
         for name, held in zip(self._names, under_way.held):
             if name not in names:
                 continue
             if not self.world.on_card:
                 room.append(torch.zeros_like(held))
-            elif name in library.MATRICES:
+            elif self._is_overwritten(name):
                 room.append(self._reused(name, held))
             else:
                 room.append(self.world._zeros(held.shape, name))
         return room
 
+    def _is_overwritten(self, name: str) -> bool:
+        return self._gradients_are_elements and name in library.MATRICES
+
     def _reused(self, name: str, like: torch.Tensor) -> torch.Tensor:
-        known = self._passes.gradients.setdefault(name, [])
+        known = self._passes.gradients.setdefault((self.world._stream, name), [])
         found = next((one for one in known if one.is_free()), None)
         if found is None:
             found = _Reused(like)
@@ -442,7 +459,7 @@ class MoELayer(torch.nn.Module):
         """The gradients as autograd takes them."""
         found = []
         for name, one in zip(names, room):
-            if self.world.on_card and name in library.MATRICES:
+            if self._is_overwritten(name):
                 found.append(one.detach())  # Another tensor of that memory, which ``_Reused`` sees.
             elif self.dtype != torch.float32:
                 found.append(one.to(self.dtype))
@@ -452,8 +469,11 @@ class MoELayer(torch.nn.Module):
 
     def _backward(self, under_way: _Pass, gradient: torch.Tensor) -> list[torch.Tensor | None]:
         """The gradients of the input and of every parameter."""
+        with self.world._behind_stream():
+            return self._backward_behind_stream(under_way, gradient)
+
+    def _backward_behind_stream(self, under_way: _Pass, gradient: torch.Tensor) -> list[torch.Tensor | None]:
         self._passes.reduced = False
-        self.world._follow_stream()
         input_gradient = torch.empty_like(gradient)
         if self.defer_weight_gradients:
             (gate,) = self._room(under_way, ("gate",))
@@ -482,11 +502,13 @@ class MoELayer(torch.nn.Module):
         parameters = [getattr(self, name) for name in self._names]
         for under_way in deferred:
             self._passes.reduced = False
-            self.world._follow_stream()
-            room = self._room(under_way, self._names)
-            library.call("pass_add_weight_gradients", under_way.handle, self._gradients(room))
+            with self.world._behind_stream():
+                room = self._room(under_way, self._names)
+                library.call("pass_add_weight_gradients", under_way.handle, self._gradients(room))
+                found = self._found(self._names, room)
+            del room
             under_way.over = True
-            for parameter, gradient in zip(parameters[1:], self._found(self._names, room)[1:]):
+            for parameter, gradient in zip(parameters[1:], found[1:]):
                 if not parameter.requires_grad:
                     continue
                 if parameter.grad is None:
@@ -497,6 +519,7 @@ class MoELayer(torch.nn.Module):
     def close(self) -> None:
         """No forward pass after this; those under way, and weight gradients that are deferred, can still be finished."""
         self._passes.last = None
+        self._passes.gradients.clear()
         self._free()
 
     # ---- What the last forward did.

@@ -9,6 +9,7 @@ import fcntl
 import os
 import socket
 import struct
+import threading
 import weakref
 from collections import Counter
 from typing import Any, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from moeplan import library
-from moeplan.errors import PeerLost, mismatch
+from moeplan.errors import PeerLost, UnavailableHere, mismatch
 
 _SIOCGIFADDR = 0x8915
 
@@ -43,6 +44,7 @@ class World:
         self._groups: dict[tuple[tuple[int, ...], ...], Any] = {}
         self._handle: ctypes.c_void_p | None = None
         self._stream = 0  # Behind which calls are queued.
+        self._calls = threading.RLock()
         self._sums: dict[tuple[int, str, torch.Size], torch.Tensor] = {}
 
     @property
@@ -53,8 +55,7 @@ class World:
         backend = b"cuda" if self.on_card else b"host"
         library.use(backend.decode())
         place = library.Place(self.rank, self.ranks, self.gpus_per_node, host_address.encode(), self.deadline_s, backend)
-        with torch.cuda.device(self.device) if self.on_card else contextlib.nullcontext():
-            self._join(place)
+        self._join(place)
 
     def _join(self, place: library.Place) -> None:
         join = library.create("join_create", place)
@@ -67,14 +68,22 @@ class World:
         self._free = weakref.finalize(self, library.load().moeplan_world_free, self._handle)
         self._free.atexit = False  # The process ends its connections.
 
-    def _follow_stream(self) -> None:
-        """On a card: the calls of layers that come now are queued behind PyTorch's current stream."""
+    @contextlib.contextmanager
+    def _behind_stream(self) -> Iterator[None]:
+        """On a card: the calls of layers inside are queued behind PyTorch's current stream."""
         if not self.on_card:
+            yield
             return
-        stream = torch.cuda.current_stream(self.device).cuda_stream
-        if stream != self._stream:
-            library.call("world_set_stream", self._handle, stream)
-            self._stream = stream
+        with self._calls:
+            stream = torch.cuda.current_stream(self.device).cuda_stream
+            if stream != self._stream:
+                library.call("world_set_stream", self._handle, stream)
+                self._stream = stream
+            yield
+
+    def _on_device(self) -> Any:
+        """The card as PyTorch's current device, which torch.distributed looks at."""
+        return torch.cuda.device(self.device) if self.on_card else contextlib.nullcontext()
 
     def _zeros(self, shape: torch.Size, place: str) -> torch.Tensor:
         """Zeros in float that a backward pass on a card adds to. The next one that asks for the same gets the same memory,
@@ -89,7 +98,7 @@ class World:
         if self.ranks == 1:
             return [value]
         values: list[Any] = [None] * self.ranks
-        with _peers_named():
+        with _peers_named(), self._on_device():
             dist.all_gather_object(values, value, group=self._group)
         return values
 
@@ -100,7 +109,7 @@ class World:
             return
         # Gloo sums no BF16, and who adds many should not round in between.
         wide = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-        with _peers_named():
+        with _peers_named(), self._on_device():
             dist.all_reduce(wide, group=self._group_of(groups, own))
         if wide is not tensor:
             tensor.copy_(wide)
@@ -116,10 +125,12 @@ class World:
         if key not in self._groups:
             made = {}
             for group in key:
-                timeout = datetime.timedelta(seconds=self.deadline_s)
                 ranks = [self._global(rank) for rank in group]
-                # On cards, what the job has for them.
-                made[group] = dist.new_group(ranks, timeout, backend=None if self.on_card else "gloo")
+                if self.on_card:  # What the job has for cards, with its time limit: NCCL's ends the process.
+                    made[group] = dist.new_group(ranks)
+                else:
+                    timeout = datetime.timedelta(seconds=self.deadline_s)
+                    made[group] = dist.new_group(ranks, timeout, backend="gloo")
             self._groups[key] = made
         return self._groups[key][tuple(own)]
 
@@ -142,15 +153,16 @@ def init(
     group: Any = None,
     gpus_per_node: int | None = None,
     deadline_s: float = 30.0,
-    device: torch.device | str = "cpu",
+    device: torch.device | str | None = None,
 ) -> World:
     """Connects all ranks of torch.distributed (one rank where that is not initialised).
 
     ``group``: a group of all of them, in the order that the layers are to have; default: theirs.
 
     ``gpus_per_node``: ranks of a node; default LOCAL_WORLD_SIZE, or as many as share a host's name. ``deadline_s``: of
-    each collective, in seconds. ``device``: "cpu", or "cuda", where the rank has PyTorch's current device, or the one that
-    it names; layers there are queued behind PyTorch's current stream, and calls come back once that is done.
+    each collective of a layer, in seconds. ``device``: "cpu"; "cuda", which is PyTorch's current device; or a card by its
+    number. Default: a card where torch.distributed works over NCCL, else the CPU. On a card the work of layers is queued
+    behind PyTorch's current stream, and calls come back once it is queued.
 
     Collective; blocks. Raises InvalidInput where nodes have different numbers of ranks, UnavailableHere without
     libmoeplan.so, or libmoeplan_gpu.so for "cuda". Other machines reach this one at the address of GLOO_SOCKET_IFNAME's interface, or else at the one
@@ -163,11 +175,14 @@ def init(
     if connected and ranks != dist.get_world_size():
         found, expected = f"a group of {ranks} ranks", f"one of the job's {dist.get_world_size()}, or none"
         raise mismatch("group", found, expected)
+    if device is None:
+        device = "cuda" if connected and "nccl" in str(dist.get_backend(group)) else "cpu"
     world = World(group, rank, ranks, 1, deadline_s, _device(torch.device(device)))
     hosts = world._gather((socket.gethostname(), os.environ.get("LOCAL_WORLD_SIZE", "")))
     world.gpus_per_node = _ranks_per_node(gpus_per_node, hosts)
     world.nodes = ranks // world.gpus_per_node
-    world._connect(_host_address(hosts, os.environ))
+    with world._on_device():
+        world._connect(_host_address(hosts, os.environ))
     return world
 
 
@@ -178,6 +193,8 @@ def _device(asked: torch.device) -> torch.device:
         raise mismatch("device", str(asked), "cpu or cuda")
     if not torch.cuda.is_available():
         raise mismatch("device", str(asked), "cpu, as PyTorch finds no card here")
+    if not hasattr(torch._C, "_storage_Use_Count"):
+        raise UnavailableHere(f"found PyTorch {torch.__version__}, expected 2.1 or later for layers on cards")
     return torch.device("cuda", torch.cuda.current_device() if asked.index is None else asked.index)
 
 

@@ -83,13 +83,16 @@ struct CPlan {
   moeplan_plan fields = {};
 };
 
-// Every rank as a thread with a world of its own.
-void OnEveryCard(int ranks, double deadline_s, const std::function<void(moeplan_world*, int rank)>& body) {
+// Every rank as a thread with a world of its own; with `own_cards` each has a card, and they meet over NCCL.
+void OnEveryCard(int ranks, double deadline_s, const std::function<void(moeplan_world*, int rank)>& body,
+                 bool own_cards = false) {
+  if (own_cards) on_cpu::SetCards(ranks);
   std::vector<std::string> addresses(ranks);
   std::barrier<> all_here(ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
+      EXPECT_EQ(cudaSetDevice(own_cards ? rank : 0), cudaSuccess);
       const moeplan_place place = {.rank = rank,
                                    .ranks = ranks,
                                    .ranks_per_node = ranks % 2 == 0 ? ranks / 2 : ranks,
@@ -111,6 +114,7 @@ void OnEveryCard(int ranks, double deadline_s, const std::function<void(moeplan_
     });
   }
   for (std::thread& thread : threads) thread.join();
+  on_cpu::SetCards(1);
 }
 
 // A rank's part of the example's layer in memory of the card, as a job has it.
@@ -311,6 +315,39 @@ TEST(CInterfaceOnCardTest, GradientsOfMatricesMayBeElementsThatAreOverwritten) {
       moeplan_layer_free(moe);
     });
   }
+}
+
+TEST(CInterfaceOnCardTest, ARankMayKeepPassesThatOthersFree) {
+  const LayerPlan plan = ExpertParallelPlan();
+  const auto body = [&](moeplan_world* world, int rank) {
+    JobStream stream;
+    ASSERT_OK(moeplan_world_set_stream(world, stream.get()));
+    const CPlan c_plan(plan);
+    moeplan_layer* moe = nullptr;
+    ASSERT_OK(moeplan_layer_create(world, &c_plan.fields, &moe));
+    JobLayer job(plan, rank, /*seed=*/1);
+    const Rows rows = RowsOf(plan, rank, /*seed=*/1);
+    const auto tokens = static_cast<int32_t>(rows.input.size()) / job.layer.model_dim;
+    const Bytes input = RowBytesOf(rows.input, job.layer);
+    std::vector<moeplan_pass*> kept;
+    Bytes first;
+    for (int step = 0; step < 4; ++step) {
+      std::byte* const there = job.card.Upload(input);
+      std::byte* const back = job.card.Upload(RowBytesOf(rows.output_gradient, job.layer));
+      moeplan_pass* pass = nullptr;
+      ASSERT_OK(moeplan_layer_forward(moe, tokens, there, there, &job.weights, &pass));
+      if (step > 0)
+        ASSERT_OK(moeplan_pass_backward(pass, back, back, &job.gradients));  // Not the first buffers' first run.
+      stream.Wait();
+      const Bytes output(there, there + input.size());
+      if (step == 0) first = output;
+      EXPECT_EQ(output, first) << "step " << step;
+      rank == 0 ? kept.push_back(pass) : moeplan_pass_free(pass);
+    }
+    for (moeplan_pass* pass : kept) moeplan_pass_free(pass);
+    moeplan_layer_free(moe);
+  };
+  OnEveryCard(kRanks, /*deadline_s=*/10, body, /*own_cards=*/true);
 }
 
 TEST(CInterfaceOnCardTest, MemoryOfTheHostIsRefusedByName) {

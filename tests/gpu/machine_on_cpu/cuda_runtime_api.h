@@ -21,6 +21,7 @@ enum cudaError_t {
   cudaErrorMemoryAllocation,
   cudaErrorInvalidDevice,
   cudaErrorNotReady,
+  cudaErrorCudartUnloading,
   cudaErrorStreamCaptureUnsupported,
   cudaErrorStreamCaptureUnjoined,
   cudaErrorStreamCaptureIsolation,
