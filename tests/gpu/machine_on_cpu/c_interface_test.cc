@@ -336,8 +336,9 @@ TEST(CInterfaceOnCardTest, ARankMayKeepPassesThatOthersFree) {
       std::byte* const back = job.card.Upload(RowBytesOf(rows.output_gradient, job.layer));
       moeplan_pass* pass = nullptr;
       ASSERT_OK(moeplan_layer_forward(moe, tokens, there, there, &job.weights, &pass));
-      if (step > 0)
-        ASSERT_OK(moeplan_pass_backward(pass, back, back, &job.gradients));  // Not the first buffers' first run.
+      if (step > 0) {  // The first buffers run backward when others are there.
+        ASSERT_OK(moeplan_pass_backward(pass, back, back, &job.gradients));
+      }
       stream.Wait();
       const Bytes output(there, there + input.size());
       if (step == 0) first = output;
