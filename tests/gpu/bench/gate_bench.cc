@@ -1,4 +1,5 @@
 #include "executor/cuda/gate_kernels.h"
+#include "executor/cuda/grouped_gemm.h"
 #include "models/text.h"
 #include "tests/gpu/bench/patterns.h"
 #include "tests/gpu/bench/timing.h"
@@ -30,9 +31,9 @@ Measured MeasureRoute(const std::string& name, const GateShape& shape, int token
                 kTarget);
 }
 
-// The gradient of the gate of a layer with 4,096 tokens, whose three products (logits anew, tokens, weights) are as large
-// as each other.
-Measured MeasureGradient(int experts) {
+// The gradient of the gate of a layer with 4,096 tokens, whose three products (logits anew, tokens, weights) are as
+// large as each other.
+Measured MeasureGradient(int experts, GroupedGemm& gemm) {
   constexpr int kTokens = 4096, kModelDim = 2048;
   GateShape shape = ShapeOf(experts);
   shape.rows.columns = kModelDim;
@@ -65,7 +66,7 @@ Measured MeasureGradient(int experts) {
   const GateGradientScratch at = GateGradientScratch::At(scratch.data(), shape, rows);
   return {.name = StrCat("gate_gradient.", experts, "_experts"),
           .seconds = MedianSeconds([&] {
-            CheckOk(GateGradient(shape, WeightKind::kAmongChosen, losses, weight.As<float>(), args, at, nullptr));
+            CheckOk(GateGradient(shape, WeightKind::kAmongChosen, losses, weight.As<float>(), args, at, gemm, nullptr));
           }),
           .flops = 3 * 2.0 * kTokens * kModelDim * experts};
 }
@@ -97,7 +98,9 @@ void MeasureGate(double copy_bytes_per_s, std::vector<Measured>& results) {
          .seconds = MedianSeconds([&] { CheckOk(GateLogits(shape, weight.As<float>(), rows, scratch, nullptr)); }),
          .flops = 2.0 * kLogitTokens * kColumns * experts});
   }
-  for (const int experts : {8, 64, 128, 256}) results.push_back(MeasureGradient(experts));
+  StatusOr<std::unique_ptr<GroupedGemm>> gemm = GroupedGemm::Make();
+  CheckOk(gemm.status());
+  for (const int experts : {8, 64, 128, 256}) results.push_back(MeasureGradient(experts, **gemm));
 }
 
 }  // namespace moeplan::executor::cuda
