@@ -12,14 +12,17 @@
 namespace moeplan::executor::cuda {
 namespace {
 
-// cuBLASLt multiplies floats by floats, or BF16 by BF16 eight times as fast, so a float that meets BF16 is cut into
-// BF16 pieces whose sum it is: 3 times 8 bits of its mantissa. A product of BF16 tokens with the pieces is as exact as
-// one of floats. In the gradient of tokens, where pieces would meet pieces and the result becomes BF16, the highest of
-// one meets the two highest of the other, which leaves out 2^-16 of a product.
+// A float as three BF16 numbers, each with 8 of the 24 bits of its mantissa, whose sum it is. With BF16 rows the
+// products take floats as such pieces, because cuBLASLt multiplies BF16 by BF16 more than eight times as fast as floats
+// by floats.
 //
-// The pieces lie side by side in this order, of which each product takes three neighbours: the lowest three numbers of
-// both are complete, and the last three of a gradient and of a weight are the pairs high · middle, middle · high and
-// high · high.
+// Logits and the gradient of the gate's weights are BF16 tokens times all three pieces: as exact as products of floats.
+// The gradient of tokens, which becomes BF16 itself, is pieces times pieces: high · high + high · middle + middle ·
+// high, which leaves out about 2^-16 of each product.
+//
+// A row or matrix keeps four pieces side by side, one of them twice, so that the three pieces of every product are
+// neighbours: the first three are the three numbers, and the last three of a gradient and of a weight make the pairs
+// above.
 constexpr int kPieces = 3, kKeptPieces = 4;
 struct Pieces {
   Bfloat16 low, middle, high;
@@ -47,9 +50,9 @@ int GradientStride(const GateShape& shape) {
   return LogitsOfRow(shape) * static_cast<int>(sizeof(float)) / shape.rows.element_bytes();
 }
 
-// The product of the gate's weights has few results, each a long sum. As many parts of its tokens as fill a card with
-// tiles of kTile results squared are summed up at the same time, and then the parts, in an order that is always the
-// same.
+// The gradient of the gate's weights has few results, each a sum over all tokens. Tokens are cut into as many parts as
+// give every multiprocessor a tile of kTile · kTile results; each part has sums of its own, which are then added in an
+// order that depends on nothing but the shape.
 constexpr int kTile = 128, kTilesOfCard = 128, kLeastTokensOfPart = 256;
 
 int TokensOfPart(const GateShape& shape, int tokens) {
@@ -65,7 +68,7 @@ int PartsOf(const GateShape& shape, int tokens) {
   return (tokens + of_part - 1) / of_part;
 }
 
-// Gradients of tokens are made of so many tokens at a time that their float sums stay in the second-level cache.
+// How many tokens' gradients are made at a time: so many that their float sums stay in the second-level cache.
 int TokensAtOnce(const GateShape& shape, int tokens) {
   constexpr size_t kBytes = size_t{16} << 20;
   const size_t fitting = kBytes / (sizeof(float) * std::max(1, shape.rows.columns)) / kTile * kTile;

@@ -1,5 +1,5 @@
 // What stands between the matrices of the experts that we ship, as types for ExpertFunctionOf (expert.h), for host and
-// device alike. T is float or double. Slopes gives both slopes for less than each by itself.
+// device alike. T is float or double. Slopes gives both slopes at once, which computes what they have in common once.
 #pragma once
 
 #include <numbers>
