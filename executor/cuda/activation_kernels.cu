@@ -11,14 +11,26 @@ namespace {
 // Calls visit(expert, row, first column) for every access of `kCount` columns of "up".
 template <int kCount, typename Visit>
 __device__ void ForEachAccess(const ActivationRows& args, const ItemLaunch& launch, Visit visit) {
+  // A division for each access would cost as much as what is done with some of its values.
   const int accesses_per_row = args.hidden / kCount;
+  const int64_t first = launch.FirstAccess(blockIdx.x, threadIdx.x), stride = launch.AccessStride();
+  const int64_t first_row = first / accesses_per_row, row_stride = stride / accesses_per_row;
+  const int first_access = static_cast<int>(first % accesses_per_row),
+            access_stride = static_cast<int>(stride % accesses_per_row);
   for (int item = static_cast<int>(blockIdx.y); item < args.count; item += static_cast<int>(gridDim.y)) {
     const auto [cell, expert] = args.cells[item];
-    const int64_t first_row = args.rows.FirstRowOf(cell),
-                  accesses = RowsOfCell(args.rows.cells, cell) * accesses_per_row;
+    const int64_t rows = RowsOfCell(args.rows.cells, cell), cell_row = args.rows.FirstRowOf(cell);
+    int access = first_access;
+    int64_t row = first_row;
 #pragma unroll 2
-    for (int64_t i = launch.FirstAccess(blockIdx.x, threadIdx.x); i < accesses; i += launch.AccessStride()) {
-      visit(expert, first_row + i / accesses_per_row, static_cast<int>(i % accesses_per_row) * kCount);
+    while (row < rows) {
+      visit(expert, cell_row + row, access * kCount);
+      access += access_stride;
+      row += row_stride;
+      if (access >= accesses_per_row) {
+        access -= accesses_per_row;
+        ++row;
+      }
     }
   }
 }
@@ -64,9 +76,9 @@ __global__ void GradientKernel(const __grid_constant__ ActivationRows args, cons
     LoadValues(out_gradient + row * args.hidden + column, gradient);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const float u = up[i], g = gate_up[i];
-      up[i] = gradient[i] * Function::UpSlope(u, g);
-      gate_up[i] = gradient[i] * Function::GateUpSlope(u, g);
+      const ExpertSlopes<float> slopes = Function::Slopes(up[i], gate_up[i]);
+      up[i] = gradient[i] * slopes.up;
+      gate_up[i] = gradient[i] * slopes.gate_up;
     }
     StoreValues(up, in_gradient + at);
     if (kGated) StoreValues(gate_up, in_gradient + at + args.hidden);

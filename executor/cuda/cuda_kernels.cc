@@ -229,7 +229,7 @@ class CudaKernels final : public Kernels {
       ASSIGN_OR_RETURN(std::byte* const scratch, task.scratch.Take(GateGradientScratch::Bytes(gate_, args.tokens)));
       return cuda::GateGradient(gate_, WeightsOf(layer_.gate, gate_.choices),
                                 {layer_.aux_loss_coefficient, layer_.z_loss_coefficient}, weights_.gate, args,
-                                GateGradientScratch::At(scratch, gate_, args.tokens), task.on);
+                                GateGradientScratch::At(scratch, gate_, args.tokens), *gemm_, task.on);
     });
   }
 

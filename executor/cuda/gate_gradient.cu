@@ -1,9 +1,10 @@
 #include <algorithm>
+#include <vector>
 
 #include "executor/cuda/access.cuh"
 #include "executor/cuda/errors.h"
 #include "executor/cuda/gate_kernels.h"
-#include "executor/cuda/gate_logits.h"
+#include "executor/cuda/grouped_gemm.h"
 #include "executor/cuda/launch.h"
 #include "executor/cuda/start.cuh"
 #include "executor/cuda/token_scores.cuh"
@@ -11,13 +12,75 @@
 namespace moeplan::executor::cuda {
 namespace {
 
-// Rows of the gradient of the gate's weights are summed up in at most so many parts, of at least so many tokens.
-constexpr int kMostParts = 16, kTokensOfPart = 512;
-// Results of a thread block, of which a thread has 4 · 4, and how much of the inner dimension is in shared memory.
-constexpr int kTile = 64, kInner = 16, kThreadsOfTile = 16, kOfThread = kTile / kThreadsOfTile;
+// A float as three BF16 numbers, each with 8 of the 24 bits of its mantissa, whose sum it is. With BF16 rows the
+// products take floats as such pieces, because cuBLASLt multiplies BF16 by BF16 more than eight times as fast as floats
+// by floats.
+//
+// Logits and the gradient of the gate's weights are BF16 tokens times all three pieces: as exact as products of floats.
+// The gradient of tokens, which becomes BF16 itself, is pieces times pieces: high · high + high · middle + middle ·
+// high, which leaves out about 2^-16 of each product.
+//
+// A row or matrix keeps four pieces side by side, one of them twice, so that the three pieces of every product are
+// neighbours: the first three are the three numbers, and the last three of a gradient and of a weight make the pairs
+// above.
+constexpr int kPieces = 3, kKeptPieces = 4;
+struct Pieces {
+  Bfloat16 low, middle, high;
 
-int TokensOfPart(int tokens) { return std::max(kTokensOfPart, (tokens + kMostParts - 1) / kMostParts); }
-int PartsOf(int tokens) { return (tokens + TokensOfPart(tokens) - 1) / TokensOfPart(tokens); }
+  __device__ explicit Pieces(float value) : high(ElementOf<Bfloat16>(value)) {
+    const float rest = value - ValueOf(high);
+    middle = ElementOf<Bfloat16>(rest);
+    low = ElementOf<Bfloat16>(rest - ValueOf(middle));
+  }
+  // Puts them `stride` elements apart.
+  __device__ void StoreGradient(Bfloat16* to, int64_t stride) const { Store({low, high, middle, high}, to, stride); }
+  __device__ void StoreWeight(Bfloat16* to, int64_t stride) const { Store({low, middle, high, high}, to, stride); }
+
+ private:
+  __device__ static void Store(const Access<Bfloat16, kKeptPieces>& kept, Bfloat16* to, int64_t stride) {
+#pragma unroll
+    for (int piece = 0; piece < kKeptPieces; ++piece) to[piece * stride] = kept.elements[piece];
+  }
+};
+
+int PiecesOf(const GateShape& shape) { return shape.rows.type == ElementType::kFloat32 ? 1 : kPieces; }
+// A row of logits becomes their gradients, in the same memory: as floats, or as fewer bytes of pieces.
+int LogitsOfRow(const GateShape& shape) { return PiecesOf(shape) * shape.experts; }
+int GradientStride(const GateShape& shape) {
+  return LogitsOfRow(shape) * static_cast<int>(sizeof(float)) / shape.rows.element_bytes();
+}
+
+// The gradient of the gate's weights has few results, each a sum over all tokens. Tokens are cut into as many parts as
+// give every multiprocessor a tile of kTile · kTile results; each part has sums of its own, which are then added in an
+// order that depends on nothing but the shape.
+constexpr int kTile = 128, kTilesOfCard = 128, kLeastTokensOfPart = 256;
+
+int TokensOfPart(const GateShape& shape, int tokens) {
+  const auto quotient = [](int dividend, int divisor) { return (dividend + divisor - 1) / divisor; };
+  const int tiles = quotient(LogitsOfRow(shape), kTile) * quotient(shape.rows.columns, kTile);
+  int parts = 1;
+  while (tiles * parts < kTilesOfCard && tokens / (2 * parts) >= kLeastTokensOfPart) parts *= 2;
+  constexpr int kAligned = kAccessBytes;  // So that parts begin at whole accesses.
+  return std::max(1, quotient(quotient(tokens, parts), kAligned)) * kAligned;
+}
+int PartsOf(const GateShape& shape, int tokens) {
+  const int of_part = TokensOfPart(shape, tokens);
+  return (tokens + of_part - 1) / of_part;
+}
+
+// How many tokens' gradients are made at a time: so many that their float sums stay in the second-level cache.
+int TokensAtOnce(const GateShape& shape, int tokens) {
+  constexpr size_t kBytes = size_t{16} << 20;
+  const size_t fitting = kBytes / (sizeof(float) * std::max(1, shape.rows.columns)) / kTile * kTile;
+  return static_cast<int>(std::min(static_cast<size_t>(tokens), std::max(fitting, size_t{kTile})));
+}
+
+__global__ void WeightPiecesKernel(const float* gate_weight, int64_t values, Bfloat16* pieces) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < values; i += stride) {
+    Pieces(gate_weight[i]).StoreWeight(pieces + i, values);
+  }
+}
 
 __global__ void SlopesKernel(const int32_t* pair_counts, int count, int experts, double aux_loss_of_a_token,
                              float* slopes) {
@@ -42,30 +105,44 @@ struct ScoreGradients {
   GateLaunch launch;
 };
 
-// Logits to their gradients, in place, as LogitGradientsOf and AddLossGradients have them; kLanes lanes for a token.
-template <int kLanes, int kScores>
+// Makes gradients of logits, as LogitGradientsOf and AddLossGradients have them, in the memory of the logits; kLanes
+// lanes for a token. All of a token's lanes have read its row before one writes to it, because they have summed it up.
+template <typename Element, int kLanes, int kScores>
 __global__ void __launch_bounds__(kGateThreads) ScoresKernel(const __grid_constant__ ScoreGradients args) {
   using Scores = TokenScores<kLanes, kScores>;
   const int experts = args.shape.experts, choices = args.chosen.choices, thread = static_cast<int>(threadIdx.x),
             lane = thread % kLanes;
+  constexpr bool kInPieces = sizeof(Element) < sizeof(float);
+  constexpr int kSums = kInPieces ? kPieces : 1;
   const int first = static_cast<int>(blockIdx.x) * args.launch.tokens_per_block,
             end = min(first + args.launch.tokens_per_block, args.tokens);
-  const auto slopes = Scores::Load(args.scratch.slopes, lane, experts, /*other=*/0);
   for (int start = first; start < end; start += kGateThreads / kLanes) {
     const int index = start + thread / kLanes;
     const int64_t token = index < end ? index : start;
-    float* const row = args.scratch.logit_gradients + token * experts;
+    float* const row = args.scratch.logits + token * kSums * experts;
     Scores probabilities, gradients;
-    const auto logits = Scores::Load(row, lane, experts, /*other=*/-INFINITY);
+    auto logits = Scores::Load(row, lane, experts, /*other=*/-INFINITY);
+#pragma unroll 1
+    for (int sum = 1; sum < kSums; ++sum) {
+      const auto more = Scores::Load(row + sum * experts, lane, experts, /*other=*/0);
+#pragma unroll
+      for (int n = 0; n < kScores; ++n) logits.values[n] += more.values[n];
+    }
     const GateScore score = SharesOf(logits, logits.Highest(), probabilities);
     const float* const weights = args.chosen.weights + token * choices;
     const float* const weight_gradients = args.chosen.gradients + token * choices;
     float mean = 0;
     for (int choice = 0; choice < choices; ++choice) mean += weights[choice] * weight_gradients[choice];
 #pragma unroll
+    for (int n = 0; n < kScores; ++n) probabilities.values[n] *= score.largest_probability;
+    // For each token anew: kept from one to the next, they would take the registers that the scores need.
+    const auto slopes = Scores::Load(args.scratch.slopes, lane, experts, /*other=*/0);
+    const float mean_loss = Scores::SumOf([&](int n) { return probabilities.values[n] * slopes.values[n]; });
+    const float of_every =
+        args.log_sum_exp_slope * score.log_sum_exp - mean_loss - (args.weights == WeightKind::kAmongAll ? mean : 0);
+#pragma unroll
     for (int n = 0; n < kScores; ++n) {
-      probabilities.values[n] *= score.largest_probability;
-      gradients.values[n] = args.weights == WeightKind::kAmongAll ? -probabilities.values[n] * mean : 0;
+      gradients.values[n] = probabilities.values[n] * (slopes.values[n] + of_every);
     }
     const float subtracted = args.weights == WeightKind::kAmongChosen ? mean : 0;
     for (int choice = 0; args.weights != WeightKind::kFixed && choice < choices; ++choice) {
@@ -76,84 +153,44 @@ __global__ void __launch_bounds__(kGateThreads) ScoresKernel(const __grid_consta
         gradients.values[n] += expert == Scores::ExpertAt(lane, n) ? gradient : 0;
       }
     }
-    const float mean_loss = Scores::SumOf([&](int n) { return probabilities.values[n] * slopes.values[n]; });
-    const float of_log_sum_exp = args.log_sum_exp_slope * score.log_sum_exp;
 #pragma unroll
     for (int n = 0; n < kScores; ++n) {
       const int expert = Scores::ExpertAt(lane, n);
-      const float loss = probabilities.values[n] * (slopes.values[n] - mean_loss + of_log_sum_exp);
-      if (index < end && expert < experts) row[expert] = gradients.values[n] + loss;
-    }
-  }
-}
-
-// store(row, column, sum over inner of a(row, inner) · b(inner, column)) for the block's tile; a and b are 0 outside of
-// their matrices, and store is called inside of it alone.
-template <typename A, typename B, typename Store>
-__device__ void MultiplyTile(int rows, int columns, int first_inner, int end_inner, A a, B b, Store store) {
-  __shared__ float a_tile[kInner][kTile + 1], b_tile[kInner][kTile];
-  const int first_row = static_cast<int>(blockIdx.x) * kTile, first_column = static_cast<int>(blockIdx.y) * kTile;
-  const int thread = static_cast<int>(threadIdx.x), x = thread % kThreadsOfTile, y = thread / kThreadsOfTile;
-  float sums[kOfThread][kOfThread] = {};
-  for (int start = first_inner; start < end_inner; start += kInner) {
-    for (int i = thread; i < kInner * kTile; i += kThreads) {
-      const int inner = start + i / kTile, row = first_row + i % kTile, column = first_column + i % kTile;
-      a_tile[i / kTile][i % kTile] = inner < end_inner && row < rows ? a(row, inner) : 0;
-      b_tile[i / kTile][i % kTile] = inner < end_inner && column < columns ? b(inner, column) : 0;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int inner = 0; inner < kInner; ++inner) {
-#pragma unroll
-      for (int i = 0; i < kOfThread; ++i) {
-#pragma unroll
-        for (int j = 0; j < kOfThread; ++j) {
-          sums[i][j] += a_tile[inner][y + i * kThreadsOfTile] * b_tile[inner][x + j * kThreadsOfTile];
-        }
+      if (index >= end || expert >= experts) continue;
+      if constexpr (kInPieces) {
+        Pieces(gradients.values[n]).StoreGradient(reinterpret_cast<Bfloat16*>(row) + expert, experts);
+      } else {
+        row[expert] = gradients.values[n];
       }
     }
-    __syncthreads();
   }
+}
+
+// in_gradient = tokens_gradient + shared_gradient, where there is one, + sums.
+template <typename Element, int kCount>
+__global__ void AddGradientsKernel(const Element* tokens_gradient, const Element* shared_gradient, const float* sums,
+                                   int64_t values, Element* in_gradient) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kCount;
+#pragma unroll 2
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kCount; i < values; i += stride) {
+    float gradient[kCount];
+    LoadValues(tokens_gradient + i, gradient);
+    if (shared_gradient != nullptr) {
+      float shared[kCount];
+      LoadValues(shared_gradient + i, shared);
 #pragma unroll
-  for (int i = 0; i < kOfThread; ++i) {
-#pragma unroll
-    for (int j = 0; j < kOfThread; ++j) {
-      const int row = first_row + y + i * kThreadsOfTile, column = first_column + x + j * kThreadsOfTile;
-      if (row < rows && column < columns) store(row, column, sums[i][j]);
+      for (int n = 0; n < kCount; ++n) gradient[n] += shared[n];
     }
+    constexpr int kAtOnce = kCount < 4 ? kCount : 4;
+#pragma unroll
+    for (int n = 0; n < kCount; n += kAtOnce) {
+      float sum[kAtOnce];
+      LoadValues(sums + i + n, sum);
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) gradient[n + j] += sum[j];
+    }
+    StoreValues(gradient, in_gradient + i);
   }
-}
-
-template <typename Element>
-__global__ void InputGradientKernel(GateShape shape, const __grid_constant__ GateGradientArgs args,
-                                    const float* logit_gradients, const float* gate_weight) {
-  const int columns = shape.rows.columns;
-  MultiplyTile(
-      args.tokens.valid_rows, columns, 0, shape.experts,
-      [&](int row, int expert) { return logit_gradients[static_cast<int64_t>(row) * shape.experts + expert]; },
-      [&](int expert, int column) { return gate_weight[static_cast<int64_t>(expert) * columns + column]; },
-      [&](int row, int column, float sum) {
-        const int64_t at = static_cast<int64_t>(row) * columns + column;
-        float gradient = ValueOf(reinterpret_cast<const Element*>(args.tokens_gradient)[at]);
-        if (args.shared_gradient != nullptr) {
-          gradient += ValueOf(reinterpret_cast<const Element*>(args.shared_gradient)[at]);
-        }
-        reinterpret_cast<Element*>(args.in_gradient)[at] = ElementOf<Element>(gradient + sum);
-      });
-}
-
-template <typename Element>
-__global__ void WeightGradientKernel(GateShape shape, TokenRows tokens, GateGradientScratch scratch,
-                                     int tokens_of_part) {
-  const int columns = shape.rows.columns, first = static_cast<int>(blockIdx.z) * tokens_of_part;
-  float* const part = scratch.parts + static_cast<int64_t>(blockIdx.z) * shape.experts * columns;
-  MultiplyTile(
-      shape.experts, columns, first, min(tokens.valid_rows, first + tokens_of_part),
-      [&](int expert, int row) { return scratch.logit_gradients[static_cast<int64_t>(row) * shape.experts + expert]; },
-      [&](int row, int column) {
-        return ValueOf(reinterpret_cast<const Element*>(tokens.data)[static_cast<int64_t>(row) * columns + column]);
-      },
-      [&](int expert, int column, float sum) { part[static_cast<int64_t>(expert) * columns + column] = sum; });
 }
 
 __global__ void SumPartsKernel(const float* parts, int count, int64_t values, float* sums) {
@@ -165,44 +202,154 @@ __global__ void SumPartsKernel(const float* parts, int count, int64_t values, fl
   }
 }
 
-size_t LogitGradientBytes(const GateShape& shape, const TokenRows& tokens) {
-  return sizeof(float) * tokens.valid_rows * shape.experts;
+void StartAddGradients(const GateShape& shape, const GateGradientArgs& args, const float* sums, int first, int rows,
+                       cudaStream_t stream) {
+  const size_t begin = first * shape.rows.row_bytes(), bytes = rows * shape.rows.row_bytes();
+  const auto at = [&](const std::byte* data) { return data == nullptr ? nullptr : data + begin; };
+  const std::byte *const tokens = at(args.tokens_gradient), *const shared = at(args.shared_gradient);
+  std::byte* const in = args.in_gradient + begin;
+  const int64_t values = static_cast<int64_t>(rows) * shape.rows.columns;
+  const int elements = ElementsPerAccess(shape.rows.element_bytes(), bytes, {tokens, shared, in});
+  ForElements(shape.rows.type, elements, [&]<typename Element>(Element, auto count) {
+    constexpr int kCount = decltype(count)::value;
+    const RowLaunch launch = LaunchOfRows(values / kCount, 1);
+    if (launch.blocks == 0) return;
+    Start(AddGradientsKernel<Element, kCount>, {dim3(launch.blocks), kThreads}, stream,
+          reinterpret_cast<const Element*>(tokens), reinterpret_cast<const Element*>(shared), sums, values,
+          reinterpret_cast<Element*>(in));
+  });
 }
 
-template <typename Element>
-void StartProducts(const GateShape& shape, const float* gate_weight, const GateGradientArgs& args,
-                   const GateGradientScratch& scratch, cudaStream_t stream) {
-  const int tokens = args.tokens.valid_rows, columns = shape.rows.columns, parts = PartsOf(tokens);
-  const TileLaunch in = LaunchOfTiles(tokens, columns, kTile, kTile);
-  if (in.blocks_x > 0) {
-    Start(InputGradientKernel<Element>, {dim3(in.blocks_x, in.blocks_y), kThreads}, stream, shape, args,
-          scratch.logit_gradients, gate_weight);
-    const TileLaunch weight = LaunchOfTiles(shape.experts, columns, kTile, kTile);
-    Start(WeightGradientKernel<Element>, {dim3(weight.blocks_x, weight.blocks_y, parts), kThreads}, stream, shape,
-          args.tokens, scratch, TokensOfPart(tokens));
+// Queues the three products on a stream: logits, the gradient of tokens, and that of the gate's weights.
+class GateProducts {
+ public:
+  GateProducts(const GateShape& shape, const float* gate_weight, const GateGradientArgs& args,
+               const GateGradientScratch& scratch, GroupedGemm& gemm, cudaStream_t stream)
+      : shape_(shape), args_(args), scratch_(scratch), gate_weight_(gate_weight), gemm_(gemm), stream_(stream) {}
+
+  // First of the three: the others need the pieces of weights that it makes.
+  Status Logits() {
+    const int64_t values = static_cast<int64_t>(shape_.experts) * columns();
+    if (in_pieces() && values > 0) {
+      Start(WeightPiecesKernel, {dim3(LaunchOfRows(values, 1).blocks), kThreads}, stream_, gate_weight_, values,
+            reinterpret_cast<Bfloat16*>(scratch_.weight_pieces));
+    }
+    return Multiply({.kind = ProductShape::Kind::kTransposedB,
+                     .type = type(),
+                     .results_are_floats = true,
+                     .inner = columns(),
+                     .columns = LogitsOfRow(shape_),
+                     .a_stride = columns(),
+                     .b_stride = columns(),
+                     .c_stride = LogitsOfRow(shape_)},
+                    {args_.tokens.data, weights(), Bytes(scratch_.logits), tokens()});
   }
-  const int64_t values = static_cast<int64_t>(shape.experts) * columns;
-  Start(SumPartsKernel, {dim3(LaunchOfRows(values, 1).blocks), kThreads}, stream, scratch.parts, parts, values,
-        args.gate_gradient);
-}
+
+  Status InputGradient() {
+    // The last three of the pieces.
+    const int64_t first_piece = in_pieces() ? shape_.experts * int64_t{shape_.rows.element_bytes()} : 0;
+    const int at_once = TokensAtOnce(shape_, tokens());
+    for (int first = 0; first < tokens(); first += at_once) {
+      const int rows = std::min(at_once, tokens() - first);
+      RETURN_IF_ERROR(Multiply(
+          {.type = type(),
+           .results_are_floats = true,
+           .inner = LogitsOfRow(shape_),
+           .columns = columns(),
+           .a_stride = GradientStride(shape_),
+           .b_stride = columns(),
+           .c_stride = columns()},
+          {GradientsOf(first) + first_piece, weights() + first_piece * columns(), Bytes(scratch_.sums), rows}));
+      StartAddGradients(shape_, args_, scratch_.sums, first, rows, stream_);
+    }
+    return OkStatus();
+  }
+
+  Status WeightGradient() {
+    const int of_part = TokensOfPart(shape_, tokens()), parts = PartsOf(shape_, tokens());
+    const int64_t values = static_cast<int64_t>(shape_.experts) * columns(), part_values = values * PiecesOf(shape_);
+    std::vector<Product> products;
+    for (int part = 0; part < parts; ++part) {
+      const int first = part * of_part;
+      products.push_back({GradientsOf(first), args_.tokens.data + first * shape_.rows.row_bytes(),
+                          Bytes(scratch_.parts + part * part_values), std::min(of_part, tokens() - first)});
+    }
+    RETURN_IF_ERROR(gemm_.Multiply({.kind = ProductShape::Kind::kTransposedA,
+                                    .type = type(),
+                                    .inner = LogitsOfRow(shape_),
+                                    .columns = columns(),
+                                    .a_stride = GradientStride(shape_),
+                                    .b_stride = columns(),
+                                    .c_stride = columns()},
+                                   products, stream_));
+    if (values > 0) {
+      Start(SumPartsKernel, {dim3(LaunchOfRows(values, 1).blocks), kThreads}, stream_, scratch_.parts,
+            parts * PiecesOf(shape_), values, args_.gate_gradient);
+    }
+    return OkStatus();
+  }
+
+ private:
+  static std::byte* Bytes(float* values) { return reinterpret_cast<std::byte*>(values); }
+  ElementType type() const { return shape_.rows.type; }
+  bool in_pieces() const { return PiecesOf(shape_) > 1; }
+  int columns() const { return shape_.rows.columns; }
+  int tokens() const { return args_.tokens.valid_rows; }
+  std::byte* GradientsOf(int token) const {
+    return Bytes(scratch_.logits + static_cast<int64_t>(token) * LogitsOfRow(shape_));
+  }
+  const std::byte* weights() const {
+    return in_pieces() ? scratch_.weight_pieces : reinterpret_cast<const std::byte*>(gate_weight_);
+  }
+  Status Multiply(const ProductShape& shape, const Product& product) {
+    return gemm_.Multiply(shape, {&product, 1}, stream_);
+  }
+
+  const GateShape shape_;
+  const GateGradientArgs& args_;
+  const GateGradientScratch scratch_;
+  const float* const gate_weight_;
+  GroupedGemm& gemm_;
+  const cudaStream_t stream_;
+};
+
+// Where the pieces of scratch lie, each at a multiple of 256 bytes from the first.
+struct ScratchPlaces {
+  size_t logits = 0, slopes, sums, parts, weight_pieces, end;
+
+  ScratchPlaces(const GateShape& shape, int tokens) {
+    const size_t row = sizeof(float) * shape.rows.columns, weights = row * shape.experts;
+    const auto behind = [](size_t begin, size_t bytes) { return begin + (bytes + 255) / 256 * 256; };
+    slopes = behind(logits, sizeof(float) * LogitsOfRow(shape) * tokens);
+    sums = behind(slopes, sizeof(float) * shape.experts);
+    parts = behind(sums, row * TokensAtOnce(shape, tokens));
+    weight_pieces = behind(parts, weights * PiecesOf(shape) * PartsOf(shape, tokens));
+    end = behind(weight_pieces, PiecesOf(shape) == 1 ? 0 : weights / sizeof(float) * sizeof(Bfloat16) * kKeptPieces);
+  }
+};
 
 }  // namespace
 
 size_t GateGradientScratch::Bytes(const GateShape& shape, const TokenRows& tokens) {
-  return LogitGradientBytes(shape, tokens) +
-         sizeof(float) * shape.experts * (1 + static_cast<size_t>(PartsOf(tokens.valid_rows)) * shape.rows.columns);
+  return ScratchPlaces(shape, tokens.valid_rows).end;
 }
 
 GateGradientScratch GateGradientScratch::At(std::byte* data, const GateShape& shape, const TokenRows& tokens) {
-  auto* const slopes = reinterpret_cast<float*>(data + LogitGradientBytes(shape, tokens));
-  return {.logit_gradients = reinterpret_cast<float*>(data), .slopes = slopes, .parts = slopes + shape.experts};
+  const ScratchPlaces places(shape, tokens.valid_rows);
+  const auto floats = [&](size_t place) { return reinterpret_cast<float*>(data + place); };
+  return {.logits = floats(places.logits),
+          .slopes = floats(places.slopes),
+          .sums = floats(places.sums),
+          .parts = floats(places.parts),
+          .weight_pieces = data + places.weight_pieces};
 }
 
 Status GateGradient(const GateShape& shape, WeightKind weights, const RouterLosses& losses, const float* gate_weight,
-                    const GateGradientArgs& args, const GateGradientScratch& scratch, cudaStream_t stream) {
+                    const GateGradientArgs& args, const GateGradientScratch& scratch, GroupedGemm& gemm,
+                    cudaStream_t stream) {
   const int tokens = args.tokens.valid_rows;
-  StartLogits(shape.rows.type, args.tokens.data, gate_weight, scratch.logit_gradients, tokens, shape.experts,
-              shape.rows.columns, stream);
+  GateProducts products(shape, gate_weight, args, scratch, gemm, stream);
+  RETURN_IF_ERROR(products.Logits());
   Start(SlopesKernel, {dim3(1), kThreads}, stream, args.pair_counts.data(), static_cast<int>(args.pair_counts.size()),
         shape.experts, losses.aux_loss_coefficient / args.batch_tokens, scratch.slopes);
   ScoreGradients scores = {.shape = shape,
@@ -217,11 +364,14 @@ Status GateGradient(const GateShape& shape, WeightKind weights, const RouterLoss
   ForScores(shape.experts, [&](auto lanes, auto count) {
     scores.launch = LaunchOfGate(tokens, decltype(lanes)::value);
     if (scores.launch.blocks == 0) return;
-    Start(ScoresKernel<decltype(lanes)::value, decltype(count)::value>, {dim3(scores.launch.blocks), kGateThreads},
-          stream, scores);
+    const auto start = [&]<typename Element>(Element) {
+      Start(ScoresKernel<Element, decltype(lanes)::value, decltype(count)::value>,
+            {dim3(scores.launch.blocks), kGateThreads}, stream, scores);
+    };
+    shape.rows.type == ElementType::kFloat32 ? start(float{}) : start(Bfloat16{});
   });
-  shape.rows.type == ElementType::kFloat32 ? StartProducts<float>(shape, gate_weight, args, scratch, stream)
-                                           : StartProducts<Bfloat16>(shape, gate_weight, args, scratch, stream);
+  RETURN_IF_ERROR(products.InputGradient());
+  RETURN_IF_ERROR(products.WeightGradient());
   return LaunchStatus("the gradient of the gate");
 }
 

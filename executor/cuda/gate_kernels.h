@@ -16,6 +16,8 @@
 
 namespace moeplan::executor::cuda {
 
+class GroupedGemm;
+
 struct GateShape {
   RowShape rows;
   int experts = 1;
@@ -62,17 +64,22 @@ struct RouterLosses {
   double aux_loss_coefficient = 0, z_loss_coefficient = 0;
 };
 
+// What GateGradient keeps between its kernels. With BF16 rows its products take floats in pieces (gate_gradient.cu).
 struct GateGradientScratch {
-  float* logit_gradients = nullptr;  // [valid rows][experts]
-  float* slopes = nullptr;           // [experts]
-  float* parts = nullptr;            // [parts][experts][columns] of the gradient of the gate's weights.
+  float* logits = nullptr;             // [valid rows][pieces][experts], then their gradients.
+  float* slopes = nullptr;             // [experts]
+  float* sums = nullptr;               // [tokens at once][columns] of the gradient of tokens.
+  float* parts = nullptr;              // [parts][pieces][experts][columns] of the gradient of the gate's weights.
+  std::byte* weight_pieces = nullptr;  // [kept pieces][experts][columns], with BF16 rows.
 
   static size_t Bytes(const GateShape& shape, const TokenRows& tokens);
+  // How it lies at `data`, which begins at a multiple of 16 bytes.
   static GateGradientScratch At(std::byte* data, const GateShape& shape, const TokenRows& tokens);
 };
 
-// `args.pair_counts` is device memory.
+// Its gradients have the accuracy of float sums, not the bits of the host. `args.pair_counts` is device memory.
 Status GateGradient(const GateShape& shape, WeightKind weights, const RouterLosses& losses, const float* gate_weight,
-                    const GateGradientArgs& args, const GateGradientScratch& scratch, cudaStream_t stream);
+                    const GateGradientArgs& args, const GateGradientScratch& scratch, GroupedGemm& gemm,
+                    cudaStream_t stream);
 
 }  // namespace moeplan::executor::cuda

@@ -33,13 +33,15 @@ struct ProductShape {
   ElementType type = ElementType::kFloat32;
   // Of c: `type`, but that weight gradients are float where this is not set.
   bool results_are_elements = false;
+  bool results_are_floats = false;  // Of every kind.
   int inner = 0, columns = 0;
   int a_stride = 0, b_stride = 0, c_stride = 0;
   float scale = 1;
   bool adds = false;  // To what is in c.
 
   ElementType result_type() const {
-    return kind == Kind::kTransposedA && !results_are_elements ? ElementType::kFloat32 : type;
+    const bool are_floats = results_are_floats || (kind == Kind::kTransposedA && !results_are_elements);
+    return are_floats ? ElementType::kFloat32 : type;
   }
 };
 

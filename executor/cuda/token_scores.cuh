@@ -60,17 +60,23 @@ struct TokenScores {
     for (int n = 0; n < kSums; ++n) sums[n] = value(n);
 #pragma unroll
     for (int n = kSums; n < kScores; ++n) sums[n % kSums] += value(n);
-#pragma unroll
-    for (int half = kSums / 2; half > 0; half /= 2) {
-#pragma unroll
-      for (int n = 0; n < half; ++n) sums[n] += sums[n + half];
-    }
+    AddHalves<kSums / 2>(sums);
     float sum = sums[0];
 #pragma unroll
     for (int distance = kLanes / 2; distance > 0; distance /= 2) {
       sum += __shfl_xor_sync(0xffffffff, sum, distance);
     }
     return sum;
+  }
+
+  // Not a loop over halves, which compilers leave one where the sums are 16, and the sums in memory.
+  template <int kHalf>
+  __device__ static void AddHalves(float* sums) {
+    if constexpr (kHalf > 0) {
+#pragma unroll
+      for (int n = 0; n < kHalf; ++n) sums[n] += sums[n + kHalf];
+      AddHalves<kHalf / 2>(sums);
+    }
   }
 
   // The lowest expert whose number is `value`; kNone where there is none.

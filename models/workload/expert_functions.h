@@ -1,5 +1,5 @@
 // What stands between the matrices of the experts that we ship, as types for ExpertFunctionOf (expert.h), for host and
-// device alike. T is float or double.
+// device alike. T is float or double. Slopes gives both slopes at once, which computes what they have in common once.
 #pragma once
 
 #include <numbers>
@@ -8,6 +8,11 @@
 #include "models/workload/vector_math.h"
 
 namespace moeplan {
+
+template <typename T>
+struct ExpertSlopes {
+  T up = 0, gate_up = 0;
+};
 
 // Exact, by erf.
 struct Gelu {
@@ -27,6 +32,10 @@ struct Gelu {
   MOEPLAN_HD static T GateUpSlope(T, T) {
     return 0;
   }
+  template <typename T>
+  MOEPLAN_HD static ExpertSlopes<T> Slopes(T up, T gate_up) {
+    return {.up = UpSlope(up, gate_up)};
+  }
 
  private:
   template <typename T>
@@ -40,22 +49,26 @@ struct SwiGlu {
 
   template <typename T>
   MOEPLAN_HD static T Hidden(T up, T gate_up) {
-    return up * Silu(gate_up);
+    return up * (gate_up * Sigmoid(gate_up));
   }
   template <typename T>
-  MOEPLAN_HD static T UpSlope(T, T gate_up) {
-    return Silu(gate_up);
+  MOEPLAN_HD static T UpSlope(T up, T gate_up) {
+    return Slopes(up, gate_up).up;
   }
   template <typename T>
   MOEPLAN_HD static T GateUpSlope(T up, T gate_up) {
-    const T sigmoid = 1 / (1 + vector_math::Exp(-gate_up));
-    return up * sigmoid * (1 + gate_up * (1 - sigmoid));
+    return Slopes(up, gate_up).gate_up;
+  }
+  template <typename T>
+  MOEPLAN_HD static ExpertSlopes<T> Slopes(T up, T gate_up) {
+    const T sigmoid = Sigmoid(gate_up);
+    return {.up = gate_up * sigmoid, .gate_up = up * sigmoid * (1 + gate_up * (1 - sigmoid))};
   }
 
  private:
   template <typename T>
-  MOEPLAN_HD static T Silu(T x) {
-    return x / (1 + vector_math::Exp(-x));
+  MOEPLAN_HD static T Sigmoid(T x) {
+    return vector_math::Reciprocal(1 + vector_math::Exp(-x));
   }
 };
 

@@ -1,5 +1,7 @@
 // erf and exp of floats without branches and calls, so that compilers make loops over them vector code: the scalar ones
-// of libm are calls, one value at a time. On a device, and in double precision, they are the library's.
+// of libm are calls, one value at a time. In double precision they are the library's. On a device erf is the library's,
+// and exp and 1 / x of floats are one instruction of its special functions each, because those of the library have
+// branches, which keep a thread from working on several values at a time.
 //
 // The rational function of erf is the minimax one of XLA and Eigen (ErfImpl32, generic_fast_erf_float); the polynomial
 // of exp is that of Cephes (expf.c). tests/models/vector_math_test.cc holds both to their bounds. Pure.
@@ -18,13 +20,27 @@ template <typename T>
 MOEPLAN_HD inline T Erf(T x) {
   return std::erf(x);
 }
-template <typename T>
-MOEPLAN_HD inline T Exp(T x) {
-  return std::exp(x);
+MOEPLAN_HD inline double Exp(double x) { return std::exp(x); }
+MOEPLAN_HD inline double Reciprocal(double x) { return 1 / x; }
+
+// The error is at most (2 + 1.2 |x|) 2^-23 of the value; a result below the normal floats is 0.
+MOEPLAN_HD inline float Exp(float x) {
+  constexpr float kLog2E = 1.44269504088896341F;
+  float value;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x * kLog2E));
+  return value;
+}
+// The error is at most 2^-23 of the value; x and results below the normal floats count as 0.
+MOEPLAN_HD inline float Reciprocal(float x) {
+  float value;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
+  return value;
 }
 #else
 MOEPLAN_HD inline double Erf(double x) { return std::erf(x); }
 MOEPLAN_HD inline double Exp(double x) { return std::exp(x); }
+MOEPLAN_HD inline double Reciprocal(double x) { return 1 / x; }
+MOEPLAN_HD inline float Reciprocal(float x) { return 1 / x; }
 
 // The error is at most 4e-7 of the value.
 MOEPLAN_HD inline float Erf(float x) {

@@ -37,7 +37,11 @@ ActivationCase RandomCase(std::mt19937_64& random) {
   made.rows_per_cell = Between(random, 1, 20);
   for (int expert = 0; expert < made.experts; ++expert) made.pairs.push_back({2 * expert + 1, expert});
   made.kept = Held(RandomValues(random, made.rows() * made.args.kept_columns()), type);
-  for (float& value : made.kept) value *= 4;
+  for (size_t i = 0; i < made.kept.size(); ++i) {
+    // What exp is taken of goes up to where it is 0 or infinite, now and then.
+    const bool is_factor = made.args.gated && i % made.args.kept_columns() < static_cast<size_t>(made.args.hidden);
+    made.kept[i] *= !is_factor && random() % 16 == 0 ? 64 : 4;
+  }
   made.out_gradient = Held(RandomValues(random, made.rows() * made.args.hidden), type);
   if (random() % 2 == 0) {
     made.up_bias = RandomValues(random, static_cast<size_t>(made.experts) * made.args.hidden);

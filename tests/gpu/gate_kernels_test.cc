@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "executor/cuda/grouped_gemm.h"
 #include "executor/cuda/launch.h"
 #include "executor/host/gating.h"
 #include "tests/gpu/on_device.h"
@@ -39,12 +40,10 @@ constexpr GateKind kGates[] = {GateKind::kTopK,         GateKind::kSwitch, GateK
 constexpr GateKind kSlicedGates[] = {GateKind::kTopK, GateKind::kSwitch, GateKind::kRandom, GateKind::kHash};
 
 // Some rows are equal, so that there are ties between tokens; some experts have equal weights.
-GateCase RandomCase(std::mt19937_64& random, int least_tokens, int most_tokens, std::span<const GateKind> gates) {
-  // The limits of each group of lanes (executor/cuda/token_scores.cuh) and something between them.
-  constexpr int kExperts[] = {1, 2, 5, 8, 9, 12, 16, 17, 30, 32, 33, 64, 65, 100, 128, 129, 256, 300};
+GateCase RandomCase(std::mt19937_64& random, int least_tokens, int most_tokens, std::span<const GateKind> gates,
+                    int experts, int columns) {
   GateCase made;
-  const int experts = kExperts[random() % std::size(kExperts)];
-  const RowShape rows = {.type = RandomType(random), .columns = RandomColumns(random)};
+  const RowShape rows = {.type = RandomType(random), .columns = columns};
   const GateKind gate = gates[random() % gates.size()];
   made.layer = {.batch = 1,
                 .model_dim = rows.columns,
@@ -71,6 +70,13 @@ GateCase RandomCase(std::mt19937_64& random, int least_tokens, int most_tokens, 
   if (random() % 3 == 0) std::copy_n(made.weights.gate.begin(), rows.columns, made.weights.gate.end() - rows.columns);
   made.input = ElementBytes(input, rows.type);
   return made;
+}
+
+GateCase RandomCase(std::mt19937_64& random, int least_tokens, int most_tokens, std::span<const GateKind> gates) {
+  // The limits of each group of lanes (executor/cuda/token_scores.cuh) and something between them.
+  constexpr int kExperts[] = {1, 2, 5, 8, 9, 12, 16, 17, 30, 32, 33, 64, 65, 100, 128, 129, 256, 300};
+  const int experts = kExperts[random() % std::size(kExperts)];
+  return RandomCase(random, least_tokens, most_tokens, gates, experts, RandomColumns(random));
 }
 
 // Makes it a part behind others, which have taken some of the slots.
@@ -377,9 +383,15 @@ TEST_F(GateKernelsTest, SlotsOfASliceAreThoseThatCapacityLeaves) {
 
 TEST_F(GateKernelsTest, GradientsAreThoseOfTheHost) {
   std::mt19937_64 random(TestSeed());
+  const StatusOr<std::unique_ptr<GroupedGemm>> gemm = GroupedGemm::Make();
+  ASSERT_TRUE(gemm.ok());
   for (int i = 0; i < kCases && !HasFatalFailure(); ++i) {
-    // More tokens than one part of the gradient of the gate's weights sums up, now and then.
-    GateCase test = i % 10 == 0 ? RandomCase(random, 600, 1100, kGates) : RandomCase(random, 1, 100, kGates);
+    // Now and then there are more tokens than one part of the gradient of the gate's weights sums up, and at first more
+    // than the gradients of tokens that are made at a time: 16 MiB of floats are 8,064 rows of 520.
+    GateCase test = i == 0        ? RandomCase(random, 8100, 8200, kGates, /*experts=*/3, /*columns=*/520)
+                    : i % 10 == 1 ? RandomCase(random, 600, 1100, kGates)
+                                  : RandomCase(random, 1, 100, kGates);
+    if (i == 0) test.tokens.valid_rows = test.tokens.rows_per_block;
     test.tokens.blocks = 1;
     test.own_block = 0;
     Routed routed = OnTheHost(test);
@@ -424,13 +436,19 @@ TEST_F(GateKernelsTest, GradientsAreThoseOfTheHost) {
     args.pair_counts = {counts.data(), pair_counts.size()};
     const WeightKind weights = WeightsOf(test.layer.gate, test.shape.choices);
     const RouterLosses losses = {test.layer.aux_loss_coefficient, test.layer.z_loss_coefficient};
-    ASSERT_EQ(GateGradient(test.shape, weights, losses, gate_weight.data(), args,
-                           GateGradientScratch::At(scratch.data(), test.shape, test.tokens), nullptr),
-              OkStatus());
+    const auto run = [&] {
+      EXPECT_EQ(GateGradient(test.shape, weights, losses, gate_weight.data(), args,
+                             GateGradientScratch::At(scratch.data(), test.shape, test.tokens), **gemm, nullptr),
+                OkStatus());
+      return std::pair(found_gate.Read(), found_in.Read());
+    };
+    const auto [of_gate, of_input] = run();
     // Against sums of up to 700 products of values of about 1.
-    ExpectAllNear(found_gate.Read(), gate_gradient, 1e-4);
-    ExpectAllNear(ValuesOf(found_in.Read(), type), ValuesOf(in_gradient, type),
-                  type == ElementType::kFloat32 ? 1e-4 : 1e-2);
+    ExpectAllNear(of_gate, gate_gradient, 1e-4);
+    ExpectAllNear(ValuesOf(of_input, type), ValuesOf(in_gradient, type), type == ElementType::kFloat32 ? 1e-4 : 1e-2);
+    const auto [of_gate_again, of_input_again] = run();
+    ASSERT_EQ(std::memcmp(of_gate_again.data(), of_gate.data(), of_gate.size() * sizeof(float)), 0) << "case " << i;
+    ASSERT_TRUE(of_input_again == of_input) << "case " << i;
   }
 }
 

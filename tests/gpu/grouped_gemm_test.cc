@@ -45,6 +45,7 @@ GemmCase RandomCase(Kind kind, ElementType type, std::mt19937_64& random) {
   made.shape.c_stride = kind == Kind::kTransposedA ? columns : columns + 16;
   made.shape.adds = kind == Kind::kTransposedA || random() % 2 == 0;
   made.shape.results_are_elements = random() % 2 == 0;
+  made.shape.results_are_floats = random() % 4 == 0;
   made.shape.scale = random() % 2 == 0 ? 1.0F : 0.5F;
   const int products = Between(random, 1, 60);
   const bool all_alike = random() % 2 == 0;

@@ -1,4 +1,5 @@
 #include "executor/cuda/gate_kernels.h"
+#include "executor/cuda/grouped_gemm.h"
 #include "models/text.h"
 #include "tests/gpu/bench/patterns.h"
 #include "tests/gpu/bench/timing.h"
@@ -30,6 +31,46 @@ Measured MeasureRoute(const std::string& name, const GateShape& shape, int token
                 kTarget);
 }
 
+// The gradient of the gate of a layer with 4,096 tokens, whose three products (logits anew, tokens, weights) are as
+// large as each other.
+Measured MeasureGradient(int experts, GroupedGemm& gemm) {
+  constexpr int kTokens = 4096, kModelDim = 2048;
+  GateShape shape = ShapeOf(experts);
+  shape.rows.columns = kModelDim;
+  const TokenRows rows = {.rows_per_block = kTokens, .valid_rows = kTokens};
+  const size_t pairs = static_cast<size_t>(kTokens) * shape.choices, token_bytes = kTokens * shape.rows.row_bytes(),
+               weight_bytes = static_cast<size_t>(experts) * kModelDim * sizeof(float);
+  const BenchMemory tokens(token_bytes), tokens_gradient(token_bytes), in_gradient(token_bytes);
+  const BenchMemory weight(weight_bytes), gate_gradient(weight_bytes), routing_gradient(pairs * sizeof(float));
+  const BenchMemory routing_memory(Routing::Bytes(pairs)), pair_counts(experts * sizeof(int32_t));
+  const BenchMemory scratch(GateGradientScratch::Bytes(shape, rows));
+  const Routing routing = Routing::At(routing_memory.data(), pairs);
+  std::vector<int32_t> chosen(pairs);
+  for (size_t pair = 0; pair < pairs; ++pair) chosen[pair] = static_cast<int32_t>(pair % experts);
+  cudaMemcpy(routing.expert, chosen.data(), pairs * sizeof(int32_t), cudaMemcpyHostToDevice);
+  cudaMemcpy(routing.weight, std::vector<float>(pairs, 0.5F).data(), pairs * sizeof(float), cudaMemcpyHostToDevice);
+  for (const BenchMemory* memory : {&tokens, &tokens_gradient}) FillElements(*memory, shape.rows.type);
+  for (const BenchMemory* memory : {&weight, &routing_gradient}) memory->Fill(FloatPattern());
+  pair_counts.Fill(std::vector<int32_t>{static_cast<int32_t>(pairs / experts)});
+
+  GateGradientArgs args = {.tokens = rows,
+                           .routing = routing,
+                           .routing_gradient = routing_gradient.As<float>(),
+                           .tokens_gradient = tokens_gradient.data(),
+                           .in_gradient = in_gradient.data(),
+                           .gate_gradient = gate_gradient.As<float>(),
+                           .batch_tokens = kTokens,
+                           .pair_counts = {pair_counts.As<int32_t>(), static_cast<size_t>(experts)}};
+  args.tokens.data = tokens.data();
+  const RouterLosses losses = {.aux_loss_coefficient = 0.01, .z_loss_coefficient = 0.001};
+  const GateGradientScratch at = GateGradientScratch::At(scratch.data(), shape, rows);
+  return {.name = StrCat("gate_gradient.", experts, "_experts"),
+          .seconds = MedianSeconds([&] {
+            CheckOk(GateGradient(shape, WeightKind::kAmongChosen, losses, weight.As<float>(), args, at, gemm, nullptr));
+          }),
+          .flops = 3 * 2.0 * kTokens * kModelDim * experts};
+}
+
 }  // namespace
 
 void MeasureGate(double copy_bytes_per_s, std::vector<Measured>& results) {
@@ -57,6 +98,9 @@ void MeasureGate(double copy_bytes_per_s, std::vector<Measured>& results) {
          .seconds = MedianSeconds([&] { CheckOk(GateLogits(shape, weight.As<float>(), rows, scratch, nullptr)); }),
          .flops = 2.0 * kLogitTokens * kColumns * experts});
   }
+  StatusOr<std::unique_ptr<GroupedGemm>> gemm = GroupedGemm::Make();
+  CheckOk(gemm.status());
+  for (const int experts : {8, 64, 128, 256}) results.push_back(MeasureGradient(experts, **gemm));
 }
 
 }  // namespace moeplan::executor::cuda
