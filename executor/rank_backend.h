@@ -54,7 +54,7 @@ struct RankPlace {
   int rank = 0, ranks = 1, ranks_per_node = 1;
   std::string host_address;  // Of this machine, where the other ranks can reach it.
   double deadline_s = 30;    // Of each collective.
-  // Of a backend with cards: the rank has the one that the calling thread has chosen, as jobs do. Else the ranks of a
+  // Where there are cards, the rank has the one that the calling thread has chosen, as jobs do. Else the ranks of a
   // node take its cards in turn.
   bool takes_current_card = false;
 };

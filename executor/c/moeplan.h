@@ -16,8 +16,9 @@
  * A rank runs on the host or, of libmoeplan_gpu.so, on a card. Rows, weights and gradients are the host's memory, or the
  * card's: the library uses them where they lie. On a card a call is queued behind what the job has queued on its stream
  * (moeplan_world_set_stream), which then waits for it, and returns; the next call waits until the one before is done, and
- * answers what went wrong with it. Layers that have to count pairs first (capacity_factor 0) and parts of source batches
- * block instead. While nobody calls, a thread of the world watches for peers that are lost.
+ * answers what went wrong with it. Rows, weights and gradients have to last until the job's stream has passed the call.
+ * Calls block where the host has to know sizes (capacity_factor 0, "PARM_S1", parts of source batches) and when work is
+ * recorded for the first time. While nobody calls, a thread of the world watches for peers that are lost.
  *
  * Rows are contiguous; elements are float, or uint16_t holding BF16 where bytes_per_element is 2. Shapes are written in
  * the letters of docs/design.md, 3: E experts, M model_dim, H hidden_dim; E' and H' are the rank's part of them
@@ -141,8 +142,9 @@ typedef struct {
 } moeplan_weights;
 
 /* The same shapes in float; what a backward pass finds is added. On a card matrices may be elements of the layer instead,
- * which a backward pass overwrites: then nothing is read, and half as much is written in BF16. Passes are fastest that name
- * the same memory each time: their work is a recorded graph then. */
+ * which a backward pass overwrites. An expert whose rows come from several ranks, or in several pieces, has its gradient
+ * rounded to elements once for each of them: take float then, unless the elements are float. Passes are fastest that
+ * name the same memory as one of the four before: their work is a recorded graph then. */
 typedef struct {
   float* gate;
   void *up, *gate_up, *down;
@@ -154,7 +156,7 @@ typedef struct {
 
 /* ---- Passes: several may be under way at once, and go back in any order ---- */
 
-/* Collective; blocks. `input` has `tokens` rows of M elements, 1 to B·L, as many on every rank; `output` gets as many and
+/* Collective; blocks on the host. `input` has `tokens` rows of M elements, 1 to B·L, as many on every rank; `output` gets as many and
  * may be the same memory. Capacity is that of so many tokens. The weights' memory must last as long as the pass. */
 moeplan_status moeplan_layer_forward(moeplan_layer* layer, int32_t tokens, const void* input, void* output,
                                      const moeplan_weights* weights, moeplan_pass** pass);
@@ -175,7 +177,7 @@ void moeplan_batch_free(moeplan_batch* batch);
 moeplan_status moeplan_batch_forward(moeplan_batch* batch, int32_t tokens, const void* input, void* output,
                                      const moeplan_weights* weights, moeplan_pass** pass);
 
-/* Collective; blocks; once for each pass. Adds this rank's part of the weight gradients, and the gate's of its own source
+/* Collective; blocks on the host; once for each pass. Adds this rank's part of the weight gradients, and the gate's of its own source
  * batch, whole on every rank of the MP group. The router's losses, times their coefficients, are part of the loss. */
 moeplan_status moeplan_pass_backward(moeplan_pass* pass, const void* output_gradient, void* input_gradient,
                                      const moeplan_gradients* gradients);

@@ -135,7 +135,7 @@ Status CudaFfn::AddProducts(const FfnTask& task, const Columns& columns, const M
   const size_t value_bytes = gradient.is_elements ? element_bytes_ : sizeof(float);
   ProductShape shape = {.kind = Kind::kTransposedA,
                         .type = type_,
-                        .results_are_elements = gradient.is_elements,
+                        .results = gradient.is_elements ? type_ : ElementType::kFloat32,
                         .inner = columns.a,
                         .columns = columns.b,
                         .a_stride = a.stride,

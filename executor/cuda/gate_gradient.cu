@@ -236,7 +236,7 @@ class GateProducts {
     }
     return Multiply({.kind = ProductShape::Kind::kTransposedB,
                      .type = type(),
-                     .results_are_floats = true,
+                     .results = ElementType::kFloat32,
                      .inner = columns(),
                      .columns = LogitsOfRow(shape_),
                      .a_stride = columns(),
@@ -253,7 +253,7 @@ class GateProducts {
       const int rows = std::min(at_once, tokens() - first);
       RETURN_IF_ERROR(Multiply(
           {.type = type(),
-           .results_are_floats = true,
+           .results = ElementType::kFloat32,
            .inner = LogitsOfRow(shape_),
            .columns = columns(),
            .a_stride = GradientStride(shape_),

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,12 +13,12 @@
 
 namespace moeplan::executor::cuda {
 
-// Of one expert's rows in one cell; device memory.
+// The product of one expert's rows in one cell, in device memory.
 struct Product {
   const std::byte* a = nullptr;
   const std::byte* b = nullptr;
   std::byte* c = nullptr;
-  int rows = 0;  // Of what the experts share out: see ProductShape.
+  int rows = 0;  // The size that differs between experts: see ProductShape.
 
   friend bool operator==(const Product&, const Product&) = default;
 };
@@ -31,17 +32,15 @@ struct ProductShape {
   };
   Kind kind = Kind::kPlain;
   ElementType type = ElementType::kFloat32;
-  // Of c: `type`, but that weight gradients are float where this is not set.
-  bool results_are_elements = false;
-  bool results_are_floats = false;  // Of every kind.
+  // The elements of c: unless they are said, float in weight gradients and `type` in the rest.
+  std::optional<ElementType> results;
   int inner = 0, columns = 0;
   int a_stride = 0, b_stride = 0, c_stride = 0;
   float scale = 1;
   bool adds = false;  // To what is in c.
 
   ElementType result_type() const {
-    const bool are_floats = results_are_floats || (kind == Kind::kTransposedA && !results_are_elements);
-    return are_floats ? ElementType::kFloat32 : type;
+    return results.value_or(kind == Kind::kTransposedA ? ElementType::kFloat32 : type);
   }
 };
 

@@ -44,8 +44,9 @@ GemmCase RandomCase(Kind kind, ElementType type, std::mt19937_64& random) {
   made.shape.b_stride = kind == Kind::kTransposedB ? inner : columns;
   made.shape.c_stride = kind == Kind::kTransposedA ? columns : columns + 16;
   made.shape.adds = kind == Kind::kTransposedA || random() % 2 == 0;
-  made.shape.results_are_elements = random() % 2 == 0;
-  made.shape.results_are_floats = random() % 4 == 0;
+  constexpr std::optional<ElementType> kResults[] = {std::nullopt, ElementType::kFloat32, std::nullopt};
+  made.shape.results = kResults[random() % std::size(kResults)];
+  if (random() % 4 == 0) made.shape.results = type;
   made.shape.scale = random() % 2 == 0 ? 1.0F : 0.5F;
   const int products = Between(random, 1, 60);
   const bool all_alike = random() % 2 == 0;
