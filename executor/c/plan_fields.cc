@@ -103,6 +103,8 @@ struct ExpertPointers {
   Matrix *up, *gate_up, *down;
   Bias *up_bias, *gate_up_bias, *down_bias;
 };
+template <typename Matrix, typename Bias>
+ExpertPointers(Matrix*, Matrix*, Matrix*, Bias*, Bias*, Bias*) -> ExpertPointers<Matrix, Bias>;  // Clang 14 deduces none.
 
 // Weights and gradients name their fields alike.
 template <typename Pointers>
