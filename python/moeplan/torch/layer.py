@@ -116,7 +116,8 @@ class BatchInParts:
 
 
 class MoELayer(torch.nn.Module):
-    """Runs one MoE layer under a plan. Input and output: [..., M] with at most B·L rows, alike on all ranks of an MP group.
+    """Runs one MoE layer under a plan. Input and output: [..., M] with at most B·L rows, alike on all ranks of an MP group,
+    on ``world.device``, where the parameters are, too.
 
     ``plan``: an Answer, its ``response``, or {"workload": ..., "best": {...}}. Both passes run under it whatever phase it
     was made for. ``dtype``: of rows and parameters, torch.float32 or torch.bfloat16. ``seed``: of the weights, which do
