@@ -28,7 +28,7 @@ struct Card {
   std::condition_variable changed;
   std::map<const std::byte*, std::pair<size_t, cudaMemoryType>> memory;
   std::mutex host_functions;  // Taken by the one that runs.
-  std::atomic<int> launches = 0, allocations = 0;
+  std::atomic<int> launches = 0, allocations = 0, events = 0;
   const std::string connections = moeplan::on_cpu::FromEnvironment("CUDA_DEVICE_MAX_CONNECTIONS");
 };
 
@@ -411,6 +411,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   const auto lock = Enter();
   *event = new EventOnCpu;
+  ++TheCard().events;
   return cudaSuccess;
 }
 // Freed when it has passed, as a card does.
@@ -418,6 +419,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   auto lock = Enter();
   TheCard().changed.wait(lock, [&] { return event->passed == event->announced; });
   delete event;
+  --TheCard().events;
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
@@ -522,6 +524,7 @@ void RefuseGraphs() { refuses_graphs = true; }
 std::string Connections() { return TheCard().connections; }
 int Launches() { return TheCard().launches; }
 int Allocations() { return TheCard().allocations; }
+int Events() { return TheCard().events; }
 
 cudaError_t Launch(std::function<void()> kernel, cudaStream_t stream) {
   const auto lock = Enter();

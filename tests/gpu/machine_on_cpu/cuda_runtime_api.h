@@ -123,4 +123,6 @@ void RefuseGraphs();
 int Launches();
 // How often memory was allocated, that of the host included.
 int Allocations();
+// How many events there are.
+int Events();
 }  // namespace moeplan::on_cpu

@@ -119,6 +119,22 @@ TEST_F(NcclTest, WhatComesBeforeAnOperationIsNotItsTime) {
   });
 }
 
+TEST_F(NcclTest, RecordingsThatAreGoneLeaveNoEventsBehind) {
+  Run(2, {.deadline_s = 20}, [](NcclRank& rank) {
+    const auto record = [&] {
+      const auto recording = rank.device->Capture([&] { rank.QueueGather("dispatch"); });
+      recording->Enqueue();
+      EXPECT_TRUE(rank.device->Synchronize().ok());
+      rank.QueueGather("behind it");  // Which nothing repeats.
+      EXPECT_TRUE(rank.device->Synchronize().ok());
+    };
+    record();
+    const int events = on_cpu::Events();
+    for (int i = 0; i < 30; ++i) record();
+    EXPECT_LT(on_cpu::Events(), events + 20);  // The other rank has some, too, at any time.
+  });
+}
+
 TEST_F(NcclTest, AnOperationOfAReplayHasADeadlineToo) {
   Run(2, {.deadline_s = 1}, [](NcclRank& rank) {
     const auto recording = rank.device->Capture([&] { rank.QueueGather("dispatch"); });
