@@ -166,7 +166,7 @@ class OneCard final : public CudaDevice {
 
   std::shared_ptr<void> Enter() override {
     int before = options_.card;
-    // What another thread of the job captures is none of what this one does here.
+    // Another thread of the job may be capturing a graph, which what this one does here must not end.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     card_->Check(cudaThreadExchangeStreamCaptureMode(&mode), "the capture mode of a thread");
     card_->Check(cudaGetDevice(&before), "the card of a thread");

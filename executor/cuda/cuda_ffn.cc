@@ -143,7 +143,7 @@ Status CudaFfn::AddProducts(const FfnTask& task, const Columns& columns, const M
                         .c_stride = columns.b,
                         .scale = scale,
                         .adds = true};
-  // Where each expert has rows, the first of its products overwrites; else what nothing is written to is zero.
+  // The first product of each expert overwrites. Experts without rows have none, and their gradients are set to zero.
   std::vector<Product> first;
   products_.clear();
   for (size_t expert = 0; expert < task.pairs.size(); ++expert) {

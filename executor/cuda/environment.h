@@ -1,4 +1,4 @@
-// What the environment has to say to CUDA and to NCCL, which read it once, when they are first used.
+// Variables of the environment that CUDA and NCCL read once, when they are first used.
 #pragma once
 
 namespace moeplan::executor::cuda {

@@ -313,7 +313,7 @@ class GateProducts {
   const cudaStream_t stream_;
 };
 
-// Where the pieces of scratch lie, each at a multiple of 256 bytes from the first.
+// The places of the pieces of scratch, each a multiple of 256 bytes behind the first.
 struct ScratchPlaces {
   size_t logits = 0, slopes, sums, parts, weight_pieces, end;
 

@@ -15,7 +15,7 @@
 namespace moeplan::executor::cuda {
 namespace {
 
-// What the kernels of a gate are about.
+// The arguments that all kernels of a gate share.
 struct Chosen {
   GateShape shape;
   TokenRows tokens;
@@ -73,7 +73,7 @@ __global__ void DrawKernel(const __grid_constant__ Chosen chosen) {
   }
 }
 
-// What a thread block of ChooseKernel has in shared memory.
+// The shared memory of a thread block of ChooseKernel.
 struct ChooseMemory {
   int32_t* counts;  // [experts]: its pairs.
   float* sums;      // [experts + kSumsOfAll]

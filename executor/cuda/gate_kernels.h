@@ -64,7 +64,8 @@ struct RouterLosses {
   double aux_loss_coefficient = 0, z_loss_coefficient = 0;
 };
 
-// What GateGradient keeps between its kernels. With BF16 rows its products take floats in pieces (gate_gradient.cu).
+// The memory that the kernels of GateGradient hand on to each other. With BF16 rows its products take floats in pieces
+// (gate_gradient.cu).
 struct GateGradientScratch {
   float* logits = nullptr;             // [valid rows][pieces][experts], then their gradients.
   float* slopes = nullptr;             // [experts]

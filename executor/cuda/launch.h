@@ -64,7 +64,7 @@ struct GateLaunch {
   int blocks = 0;
 };
 inline constexpr int kGateThreads = 128;
-// What blocks have counted is summed up by one block of kThreads threads, of which each takes as many counts.
+// One block of kThreads threads sums up the counts of all blocks, and each of its threads takes at most eight.
 inline constexpr int kMostGateBlocks = 8 * kThreads;
 // Requires that `lanes` divides the lanes of a warp.
 GateLaunch LaunchOfGate(int tokens, int lanes);

@@ -1,4 +1,4 @@
-// What executor/backends.cc finds in libmoeplan_cuda.so.
+// The functions of libmoeplan_cuda.so that executor/backends.cc looks for.
 #include "executor/cuda/cuda_backend.h"
 
 extern "C" {

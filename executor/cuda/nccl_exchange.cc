@@ -151,7 +151,7 @@ class NcclExchange final : public PartExchange {
     void* handle = nullptr;
     if (comm_ == nullptr || ncclCommRegister(comm_, memory.data(), memory.size(), &handle) != ncclSuccess)
       return nullptr;
-    // What cannot be deregistered goes with the communicator.
+    // A failure changes nothing: the communicator takes what is registered with it when it ends.
     return {handle, [this](void* registered) {
               if (comm_ != nullptr && registered != nullptr) ncclCommDeregister(comm_, registered);
             }};
@@ -255,7 +255,7 @@ class NcclExchange final : public PartExchange {
     abort_ = StartAbort(std::exchange(comm_, nullptr));
   }
 
-  // Where all went well, once graphs and operations have ended.
+  // Ends a communicator that has not failed; graphs and operations have ended before.
   void End() {
     const bool sound =
         !device_.failed() && doom_->why().ok() && Start("end", 0, [this] { return ncclCommFinalize(comm_); }).ok();

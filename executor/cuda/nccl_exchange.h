@@ -5,7 +5,7 @@
 // not tell which peer it waits for, so errors name all that take part, and what its RAS service knows, which may take
 // another 2 s. A rank that aborts tells the others through `aborts`; without one they find out by their own deadlines.
 //
-// What is queued can be part of a CUDA graph, which must go before the exchange does. An abort goes on behind until
+// Operations can be part of a CUDA graph, which must go before the exchange does. An abort goes on behind until
 // such graphs are gone; the end of the exchange waits for it, at most 10 s.
 #pragma once
 

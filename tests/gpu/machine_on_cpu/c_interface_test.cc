@@ -194,6 +194,15 @@ void Step(moeplan_layer* moe, JobLayer& job, JobStream& stream, const Rows& rows
   moeplan_pass_free(pass);
 }
 
+// A layer whose calls are queued behind the stream.
+moeplan_layer* MakeLayer(moeplan_world* world, const LayerPlan& plan, const JobStream& stream) {
+  EXPECT_OK(moeplan_world_set_stream(world, stream.get()));
+  const CPlan c_plan(plan);
+  moeplan_layer* moe = nullptr;
+  EXPECT_OK(moeplan_layer_create(world, &c_plan.fields, &moe));
+  return moe;
+}
+
 class CInterfaceOnCardTest : public ::testing::TestWithParam<std::tuple<Family, int, double>> {};
 
 TEST_P(CInterfaceOnCardTest, LayersUseTheJobsMemoryBehindItsStream) {
@@ -204,11 +213,8 @@ TEST_P(CInterfaceOnCardTest, LayersUseTheJobsMemoryBehindItsStream) {
   const bool returns_once_queued = family != Family::kParmS1 && capacity_factor > 0;
   OnEveryCard(kRanks, /*deadline_s=*/20, [&, family = family](moeplan_world* world, int rank) {
     JobStream stream;
-    ASSERT_OK(moeplan_world_set_stream(world, stream.get()));
     JobLayer job(plan, rank, /*seed=*/1);
-    const CPlan c_plan(plan);
-    moeplan_layer* moe = nullptr;
-    ASSERT_OK(moeplan_layer_create(world, &c_plan.fields, &moe));
+    moeplan_layer* const moe = MakeLayer(world, plan, stream);
     std::vector<double> gate(job.host.gate.size()), up(job.host.experts.up.size());
     for (int step = 0; step < 3; ++step) {
       SCOPED_TRACE(StrCat(Name(family), " step ", step));
@@ -243,10 +249,7 @@ TEST(CInterfaceOnCardTest, TheJobMayMoveItsWeightsAndGradients) {
   LayerPlan plan = ExpertParallelPlan();
   OnEveryCard(kRanks, /*deadline_s=*/20, [&](moeplan_world* world, int rank) {
     JobStream stream;
-    ASSERT_OK(moeplan_world_set_stream(world, stream.get()));
-    const CPlan c_plan(plan);
-    moeplan_layer* moe = nullptr;
-    ASSERT_OK(moeplan_layer_create(world, &c_plan.fields, &moe));
+    moeplan_layer* const moe = MakeLayer(world, plan, stream);
     const Rows rows = RowsOf(plan, rank, /*seed=*/1);
     std::vector<Bytes> outputs(3), input_gradients(3);
     std::vector<std::vector<float>> gradients;
@@ -321,10 +324,7 @@ TEST(CInterfaceOnCardTest, ARankMayKeepPassesThatOthersFree) {
   const LayerPlan plan = ExpertParallelPlan();
   const auto body = [&](moeplan_world* world, int rank) {
     JobStream stream;
-    ASSERT_OK(moeplan_world_set_stream(world, stream.get()));
-    const CPlan c_plan(plan);
-    moeplan_layer* moe = nullptr;
-    ASSERT_OK(moeplan_layer_create(world, &c_plan.fields, &moe));
+    moeplan_layer* const moe = MakeLayer(world, plan, stream);
     JobLayer job(plan, rank, /*seed=*/1);
     const Rows rows = RowsOf(plan, rank, /*seed=*/1);
     const auto tokens = static_cast<int32_t>(rows.input.size()) / job.layer.model_dim;
@@ -375,16 +375,39 @@ TEST(CInterfaceOnCardTest, MemoryOfTheHostIsRefusedByName) {
   });
 }
 
+TEST(CInterfaceOnCardTest, AStreamThatAGraphIsCapturedFromIsRefusedAndTheJobGoesOn) {
+  OnEveryCard(1, /*deadline_s=*/5, [](moeplan_world* world, int rank) {
+    LayerPlan plan = ExpertParallelPlan();
+    plan.cluster = {.nodes = 1, .gpus_per_node = 1};
+    plan.workload.layout = {};
+    JobStream stream;
+    JobLayer job(plan, rank, /*seed=*/1);
+    moeplan_layer* const moe = MakeLayer(world, plan, stream);
+    const Rows rows = RowsOf(plan, rank, /*seed=*/1);
+    std::byte* const card = job.card.Upload(RowBytesOf(rows.input, job.layer));
+    const auto tokens = static_cast<int32_t>(rows.input.size()) / job.layer.model_dim;
+    moeplan_pass* pass = nullptr;
+    const auto captured = static_cast<cudaStream_t>(stream.get());
+    ASSERT_EQ(cudaStreamBeginCapture(captured, cudaStreamCaptureModeRelaxed), cudaSuccess);
+    EXPECT_EQ(moeplan_layer_forward(moe, tokens, card, card, &job.weights, &pass), MOEPLAN_INVALID_INPUT);
+    EXPECT_THAT(moeplan_last_error(), HasSubstr("stream: found one that a graph is captured from"));
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess);
+    cudaGraphDestroy(graph);
+    EXPECT_OK(moeplan_layer_forward(moe, tokens, card, card, &job.weights, &pass));
+    stream.Wait();
+    moeplan_pass_free(pass);
+    moeplan_layer_free(moe);
+  });
+}
+
 TEST(CInterfaceOnCardTest, APeerThatIsLostIsFoundWhileTheJobWaitsForItsStream) {
   constexpr double kDeadlineS = 3;
   const LayerPlan plan = ExpertParallelPlan();
   OnEveryCard(kRanks, kDeadlineS, [&](moeplan_world* world, int rank) {
     JobStream stream;
-    ASSERT_OK(moeplan_world_set_stream(world, stream.get()));
     JobLayer job(plan, rank, /*seed=*/1);
-    const CPlan c_plan(plan);
-    moeplan_layer* moe = nullptr;
-    ASSERT_OK(moeplan_layer_create(world, &c_plan.fields, &moe));
+    moeplan_layer* const moe = MakeLayer(world, plan, stream);
     const Rows rows = RowsOf(plan, rank, /*seed=*/1);
     Bytes output, input_gradient;
     Step(moe, job, stream, rows, /*returns_once_queued=*/false, output, input_gradient);
