@@ -202,14 +202,18 @@ for stage in ${stages//,/ }; do
       for build in build build-dev; do
         [[ -n "$prebuilt" || -f "$package/moeplan/libmoeplan_gpu.so" ]] || package="$PWD/$build/python"
       done
-      if ! python3 -c 'import torch' 2> /dev/null; then
-        left_out job 'no python3 with torch here'
+      if ! python3 -c 'import torch; raise SystemExit(not torch.cuda.is_available())' 2> /dev/null; then
+        left_out job 'no python3 here whose torch finds the card'
       elif [[ ! -f "$package/moeplan/libmoeplan_gpu.so" ]]; then
         left_out job 'no Python package with libmoeplan_gpu.so here, packed or in build/ or build-dev/'
       else
         job=(env "PYTHONPATH=$package" "MOEPLAN_LIBRARY=$package/moeplan/libmoeplan_gpu.so" python3 -B)
         part job.tests "${job[@]}" tests/python/run.py tests/python/torch_card_test.py
-        part job.replace "${job[@]}" tests/python/run.py tests/python/replace_test.py -k 'transformers and cuda'
+        if python3 -c 'import transformers' 2> /dev/null; then
+          part job.replace "${job[@]}" tests/python/run.py tests/python/replace_test.py -k 'transformers and cuda'
+        else
+          left_out job.replace 'no transformers here'
+        fi
         part job.bench "${job[@]}" tests/bench/card_layer_bench.py --json "$logs/job.bench.json"
       fi
       ;;
